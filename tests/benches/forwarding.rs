@@ -81,7 +81,7 @@ impl Bench {
     }
 
     /// Look-up and rewrite alone.
-    fn bare<A: lpm::Family>(
+    fn bare<A: lpm::LpmFamily>(
         &mut self,
         fib: &Fib<A>,
         stations: &[[u8; 12]],
@@ -117,7 +117,7 @@ fn median(mut all: Vec<f64>) -> f64 {
     all[all.len() / 2]
 }
 
-fn compare<A: lpm::Family>(
+fn compare<A: lpm::LpmFamily>(
     bench: &mut Bench,
     prefixes: &[Prefix<A>],
     bursts: usize,

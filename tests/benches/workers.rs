@@ -22,7 +22,8 @@ use std::time::Duration;
 use floodwall_base::{IfIndex, PublicRandom, Steering, WorkerId};
 use floodwall_device::{Device, Medium, MemoryWire, WireConfig, pair_of};
 use floodwall_dispatch::{
-    Berth, Crew, CrewConfig, CrewEnded, OnPanic, Port, Seat, Shown, Stop, entropy, pin,
+    CrewConfig, CrewEnded, OnPanic, Port, Shown, Stop, WorkerGroup, WorkerSeat, WorkerSlot,
+    entropy, pin,
 };
 use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, PoolConfig};
 use floodwall_stack::services::{ServiceKind, UdpService};
@@ -127,7 +128,7 @@ impl Duty {
 /// Workers side by side, each with a wire: of one crew, or each a host of its own.
 struct Bench {
     duty: Duty,
-    crews: Vec<(Crew<Shown<Host>>, Stop)>,
+    crews: Vec<(WorkerGroup<Shown<Host>>, Stop)>,
     /// Where requests come from, for each worker.
     far: Vec<MemoryWire>,
     /// Where a router's go to.
@@ -211,7 +212,7 @@ fn crew(
     duty: Duty,
     workers: usize,
     cores: Option<Vec<usize>>,
-) -> (Crew<Shown<Host>>, Stop, Vec<Vec<MemoryWire>>, Steering) {
+) -> (WorkerGroup<Shown<Host>>, Stop, Vec<Vec<MemoryWire>>, Steering) {
     let stack = duty.config();
     let ports = stack.interfaces.len();
     let wire = |_| {
@@ -221,7 +222,7 @@ fn crew(
     let wires = |_| (0..ports).map(wire).unzip();
     let (near, far): (Vec<Vec<_>>, Vec<Vec<_>>) = (0..workers).map(wires).unzip();
     let port = |(at, near): (usize, MemoryWire)| Port::new(IfIndex(at as u16 + 1), Box::new(near));
-    let berth = |(number, near): (usize, Vec<MemoryWire>)| Berth {
+    let berth = |(number, near): (usize, Vec<MemoryWire>)| WorkerSlot {
         core: cores.as_ref().map(|cores| cores[number]),
         ports: near.into_iter().enumerate().map(port).collect(),
     };
@@ -244,7 +245,7 @@ fn crew(
     let seats = floodwall_stack::seats(&stack, &crew.domain, steering, &mut random.secret);
     let seats: Vec<_> = seats.into_iter().map(|seat| Mutex::new(Some(seat))).collect();
     let stop = Stop::new().unwrap();
-    let crew = Crew::start(crew, &stop, move |setting| {
+    let crew = WorkerGroup::start(crew, &stop, move |setting| {
         let seat = seats[usize::from(setting.worker.0)].lock().unwrap().take().unwrap();
         let mut stack = Stack::seated(&stack, seat, setting.random, setting.now).unwrap();
         if setting.worker == WorkerId::CONTROL {
@@ -303,7 +304,7 @@ impl Bench {
 
     /// What each worker dropped, by its names.
     fn losses(&self) -> String {
-        let of = |seat: &Seat<Shown<Host>>| {
+        let of = |seat: &WorkerSeat<Shown<Host>>| {
             let facts = seat.reader.read().facts;
             let lost: Vec<_> =
                 facts.named().filter(|(name, n)| *n > 0 && name.starts_with("drops_")).collect();
@@ -317,12 +318,12 @@ impl Bench {
         self.seats().map(of).collect::<Vec<_>>().join("; ")
     }
 
-    fn seats(&self) -> impl Iterator<Item = &Seat<Shown<Host>>> {
+    fn seats(&self) -> impl Iterator<Item = &WorkerSeat<Shown<Host>>> {
         self.crews.iter().flat_map(|(crew, _)| crew.seats())
     }
 
     fn end(self) -> Vec<CrewEnded> {
-        let end = |(crew, stop): (Crew<Shown<Host>>, Stop)| {
+        let end = |(crew, stop): (WorkerGroup<Shown<Host>>, Stop)| {
             stop.trigger();
             crew.join().unwrap()
         };

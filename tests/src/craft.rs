@@ -7,7 +7,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use floodwall_base::{Family, MacAddr};
-use floodwall_checksum::{Sum, pseudo_header_v4, pseudo_header_v6, sum};
+use floodwall_checksum::{InternetSum, pseudo_header_v4, pseudo_header_v6, sum};
 use floodwall_wire::ipv6_ext::FragmentFields;
 use floodwall_wire::ndp::NeighborAdvertisementFields;
 use floodwall_wire::{
@@ -140,7 +140,7 @@ pub const fn ipv4_fields(protocol: IpProtocol) -> Ipv4Fields {
 ///
 /// # Panics
 /// The families differ.
-pub fn pseudo(from: IpAddr, to: IpAddr, protocol: IpProtocol, len: usize) -> Sum {
+pub fn pseudo(from: IpAddr, to: IpAddr, protocol: IpProtocol, len: usize) -> InternetSum {
     match (from, to) {
         (IpAddr::V4(a), IpAddr::V4(b)) => pseudo_header_v4(a, b, protocol.0, len as u16),
         (IpAddr::V6(a), IpAddr::V6(b)) => pseudo_header_v6(a, b, protocol.0, len as u32),

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use floodwall_base::{Counter, Family, IfIndex, IpCidr, MacAddr};
-use floodwall_packet::{Available, Engine as _, PacketBuf, PoolConfig, Triage, Wanted};
+use floodwall_packet::{Available, Engine as _, PacketBuf, PoolConfig, RxFilter, Triage};
 use floodwall_stack::{InterfaceConfig, LinkMedium, StackConfig, StaticRoute, Stats};
 use floodwall_testkit::captures::Captured;
 use floodwall_testkit::cuts::Cut;
@@ -171,8 +171,8 @@ impl Replay {
 
     /// What the stack wants at its interface.
     #[must_use]
-    pub fn wants(&self) -> Wanted {
-        let mut wanted = Wanted::default();
+    pub fn wants(&self) -> RxFilter {
+        let mut wanted = RxFilter::default();
         self.rig.stack.wants(IfIndex(1), &mut wanted);
         wanted
     }

@@ -38,7 +38,7 @@ fn destination(family: Family, n: u64) -> IpAddr {
 
 /// A more specific route through the same neighbour comes and goes.
 fn change(shards: &mut Shards, family: Family, n: usize) {
-    fn either<A: floodwall_fib::lpm::Family>(
+    fn either<A: floodwall_fib::lpm::LpmFamily>(
         fib: &mut Fib<A>,
         to: Prefix<A>,
         via: A,

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use floodwall_base::{Instant, MacAddr};
-use floodwall_device::{DeviceError, FirstLine, Said};
+use floodwall_device::{DeviceError, FirstLine, FirstLineState};
 use floodwall_packet::Triage;
 use floodwall_testkit::captures::{read, vendored};
 use floodwall_tests::{Aim, Arrival, Replay, arrivals};
@@ -46,8 +46,8 @@ fn compare(line: &FirstLine, replay: &Replay, frame: &[u8], tally: &mut Tally) {
     let Some(class) = replay.class(frame) else { return };
     let said = line.say(frame).expect("a program that runs");
     let refused = match said {
-        Said::Refused(name) => name,
-        Said::Taken | Said::Passed => "",
+        FirstLineState::Refused(name) => name,
+        FirstLineState::Taken | FirstLineState::Passed => "",
     };
     assert!(
         refused.is_empty() || class == Triage::Refusable,

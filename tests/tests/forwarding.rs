@@ -562,7 +562,7 @@ fn hop<A: floodwall_base::Address>(via: IpAddr) -> NextHop<A> {
     NextHop { kind: RouteKind::Unicast, iface: RIGHT, gateway, src_addr: None }
 }
 
-fn add_multipath<A: floodwall_fib::lpm::Family>(
+fn add_multipath<A: floodwall_fib::lpm::LpmFamily>(
     fib: &mut floodwall_fib::Fib<A>,
     prefix: Prefix<A>,
     hops: [NextHop<A>; 2],

@@ -14,7 +14,7 @@ use floodwall_stack::{GroupInterface, StackConfig};
 use floodwall_tests::craft::{FAMILIES, HOST, PEER, addr, from_peer, udp};
 use floodwall_tests::{Rig, bytes_of, ethernet_config};
 use floodwall_udp::{GroupError, RecvError, SocketId, SocketSettings};
-use floodwall_wire::group::{Ends, QueryFields, RecordKind};
+use floodwall_wire::group::{GroupAddrs, QueryFields, RecordKind};
 use floodwall_wire::{GroupMessage, GroupProtocol};
 
 const ETH: IfIndex = IfIndex(1);
@@ -88,7 +88,7 @@ fn once(kind: RecordKind, group: IpAddr) -> Vec<(u8, IpAddr, Vec<IpAddr>)> {
 /// A query in its packet, as a router of the link sends it.
 pub fn query<A: GroupProtocol>(fields: &QueryFields<'_, A>, from: A, to: A) -> Vec<u8> {
     let mut out = [0; 1400];
-    let ends = Ends { src_addr: from, dst_addr: to };
+    let ends = GroupAddrs { src_addr: from, dst_addr: to };
     let len = A::emit_query(fields, ends, &mut out).unwrap();
     floodwall_tests::craft::group_packet(from.to_ip(), to.to_ip(), &out[..len])
 }

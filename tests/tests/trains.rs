@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use floodwall_base::{DropReason, Family, PublicRandom};
 use floodwall_packet::{ChecksumState, PacketBuf};
-use floodwall_tcp::Settings;
+use floodwall_tcp::TcpSettings;
 use floodwall_tests::craft::{self, HOST, PEER, addr, from_peer};
 use floodwall_tests::tcp_peer::{Put, TcpPeer, put};
 use floodwall_tests::{Deaths, deaths, ethernet_config};
@@ -127,7 +127,7 @@ fn a_burst_and_its_segments_one_by_one_have_the_same_outcome() {
     for seed in 0..600 {
         let mut chance = PublicRandom::new(seed);
         let family = if seed % 2 == 0 { Family::V4 } else { Family::V6 };
-        let mut twins = [(); 2].map(|()| TcpPeer::new(family, &Settings::default()));
+        let mut twins = [(); 2].map(|()| TcpPeer::new(family, &TcpSettings::default()));
         let ids = twins.each_mut().map(|twin| twin.open(options(99)));
         let text: Vec<u8> = (0..TEXT).map(|i| (i % 251) as u8).collect();
         let text = &text[..1 + chance.below(TEXT as u64) as usize];
@@ -165,7 +165,7 @@ fn a_burst_and_its_segments_one_by_one_have_the_same_outcome() {
 #[test]
 fn one_acknowledgment_answers_a_train() {
     for family in [Family::V4, Family::V6] {
-        let mut peer = TcpPeer::new(family, &Settings::default());
+        let mut peer = TcpPeer::new(family, &TcpSettings::default());
         let id = peer.open(options(99));
         let puts = (0..20).map(|n| put(ACK, 1 + n * 1388, 1).options(stamped(100)));
         let frames: Vec<_> = puts.map(|put| frame(&peer, &put.data(&[7; 1388]))).collect();
@@ -183,7 +183,7 @@ fn one_acknowledgment_answers_a_train() {
 fn full_segments_leave_as_they_would_one_by_one() {
     for family in [Family::V4, Family::V6] {
         // Without Nagle's algorithm the rest leaves too.
-        let settings = Settings { nodelay: true, ..Settings::default() };
+        let settings = TcpSettings { nodelay: true, ..TcpSettings::default() };
         let mut peer = TcpPeer::new(family, &settings);
         let id = peer.open(options(99));
         let (taken, left) = peer.sockets(|s| s.tcp_send(id, &[7; 10_000]).unwrap());
@@ -203,7 +203,7 @@ fn a_device_that_finishes_checksums_is_left_them() {
     for family in [Family::V4, Family::V6] {
         let mut config = ethernet_config(HOST);
         config.interfaces[0].checksum_offload = true;
-        let settings = Settings { nodelay: true, ..Settings::default() };
+        let settings = TcpSettings { nodelay: true, ..TcpSettings::default() };
         let mut peer = TcpPeer::on(&config, family, &settings, ((HOST, PEER), (80, 40_000)));
         let id = peer.open(options(99));
         let (taken, departed) = peer.rig.sockets(|s| s.tcp_send(id, &[7; 4000]).unwrap());

@@ -8,7 +8,9 @@ use std::time::Duration;
 use floodwall_base::{Counter, DropReason, Family, PublicRandom};
 use floodwall_stack::{Sockets, StackConfig};
 use floodwall_tests::{Rig, craft, deaths, ethernet_config};
-use floodwall_udp::{Challenge, ChallengeHook, Challenged, SocketId, SocketSettings, Stranger};
+use floodwall_udp::{
+    Challenge, ChallengeHook, Challenged, SocketId, SocketSettings, UnverifiedSource,
+};
 use std::sync::Arc;
 
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
@@ -198,7 +200,7 @@ fn whoever_was_answered_is_served_beside_sources_forged_out_of_a_million_prefixe
 struct Turned;
 
 impl Challenge for Turned {
-    fn judge(&self, stranger: &Stranger<'_>, answer: &mut [u8]) -> Challenged {
+    fn judge(&self, stranger: &UnverifiedSource<'_>, answer: &mut [u8]) -> Challenged {
         let mut token: Vec<u8> = match stranger.from.ip() {
             IpAddr::V4(addr) => addr.octets().to_vec(),
             IpAddr::V6(addr) => addr.octets().to_vec(),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use floodwall_base::{Counter, Family, IfIndex, IpCidr};
 use floodwall_ip::RawSettings;
-use floodwall_packet::{Engine as _, Triage, Wanted};
+use floodwall_packet::{Engine as _, RxFilter, Triage};
 use floodwall_stack::{AddAddress, StackConfig};
 use floodwall_tests::craft::{self, FAMILIES, HOST, PEER, addr};
 use floodwall_tests::{Rig, ethernet_config};
@@ -17,8 +17,8 @@ use floodwall_wire::IpProtocol;
 
 const ETH0: IfIndex = IfIndex(1);
 
-fn wants(rig: &Rig) -> Wanted {
-    let mut wanted = Wanted::default();
+fn wants(rig: &Rig) -> RxFilter {
+    let mut wanted = RxFilter::default();
     rig.stack.wants(ETH0, &mut wanted);
     wanted
 }

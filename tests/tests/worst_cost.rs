@@ -61,7 +61,7 @@ fn no_packet_costs_more_work_than_four_plain_ones() {
     }
     for (ratio, input, work) in dearest.iter().take(10) {
         let first = input.frames.first().map_or(&[][..], Vec::as_slice);
-        println!("{ratio:.2} {work:?} {}: {}", input.from, floodwall_wire::show::Frame(first));
+        println!("{ratio:.2} {work:?} {}: {}", input.from, floodwall_wire::show::ShownFrame(first));
     }
     let (worst, input, work) = &dearest[0];
     assert!(*worst <= RATIO_MAX, "{worst:.2}: {work:?}, {}: {:02x?}", input.from, input.frames);

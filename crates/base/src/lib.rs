@@ -29,7 +29,7 @@ pub use addr::{
     Address, Family, IpCidr, ParsePrefixError, Prefix, ipv4_source_is_plausible,
     ipv6_source_is_plausible, solicited_node,
 };
-pub use bucket::{Bucket, Price};
+pub use bucket::{Price, TokenBucket};
 pub use counter::{Counter, Counters};
 pub use drop_reason::{DropCounts, DropReason};
 pub use flow::{Endpoint, FlowKey, ResolvedRoute};

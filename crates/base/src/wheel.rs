@@ -42,7 +42,7 @@ const _: () = assert!(LEVELS as u32 * LEVEL_BITS + TICK_SHIFT >= u64::BITS);
 
 /// Where and when one entry is.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct WheelEntry {
     tick: u64,
     list: u32,
 }
@@ -50,7 +50,7 @@ struct Entry {
 /// A hierarchical timing wheel: deadlines of entries that are known by index.
 #[derive(Clone, Debug)]
 pub struct TimerWheel {
-    entries: Box<[Entry]>,
+    entries: Box<[WheelEntry]>,
     lists: IndexLists,
     /// One bit for each list of each level that is not empty.
     occupied: [u64; LEVELS],
@@ -71,7 +71,7 @@ impl TimerWheel {
     #[must_use]
     pub fn new(capacity: usize, now: Instant) -> Self {
         Self {
-            entries: vec![Entry { tick: 0, list: NOWHERE }; capacity].into(),
+            entries: vec![WheelEntry { tick: 0, list: NOWHERE }; capacity].into(),
             lists: IndexLists::new(capacity, CASCADE as usize + 1),
             occupied: [0; LEVELS],
             elapsed: now.as_nanos() >> TICK_SHIFT,

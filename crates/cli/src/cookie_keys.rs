@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use floodwall_base::Instant;
-use floodwall_dispatch::{Clock, Command, Control, Desk, Shown};
+use floodwall_dispatch::{Clock, Command, Control, ControlQueue, Shown};
 use floodwall_stack::tcp_set::{Secret, SecretError};
 use floodwall_stack::{Host, Stack};
 use thiserror::Error;
@@ -49,14 +49,14 @@ pub(crate) enum KeyFileError {
 
 /// What distinguishes one state of a file from another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Stamp {
+struct KeyFileStamp {
     inode: (u64, u64),
     changed: (i64, i64),
     len: u64,
     mode: u32,
 }
 
-impl Stamp {
+impl KeyFileStamp {
     fn of(path: &Path) -> Option<Self> {
         let it = std::fs::metadata(path).ok()?;
         Some(Self {
@@ -117,14 +117,14 @@ impl CookieKeys {
 
     /// Starts the watch of the file and of the wall clock.
     pub(crate) fn watched(&self, workers: Vec<Control<Shown<Host>>>) -> KeyWatch {
-        let stamp = self.path.as_deref().and_then(Stamp::of);
+        let stamp = self.path.as_deref().and_then(KeyFileStamp::of);
         KeyWatch { keys: self.clone(), workers, stamp, offset: None }
     }
 
     /// Checks the file. Returns the message to print, or another secret; `None` without a change.
-    fn look(&self, stamp: &mut Option<Stamp>) -> Option<Result<Secret, String>> {
+    fn look(&self, stamp: &mut Option<KeyFileStamp>) -> Option<Result<Secret, String>> {
         let path = self.path.as_deref()?;
-        let now = Stamp::of(path);
+        let now = KeyFileStamp::of(path);
         if core::mem::replace(stamp, now) == now {
             return None;
         }
@@ -145,7 +145,7 @@ impl CookieKeys {
 pub(crate) struct KeyWatch {
     keys: CookieKeys,
     workers: Vec<Control<Shown<Host>>>,
-    stamp: Option<Stamp>,
+    stamp: Option<KeyFileStamp>,
     /// The wall clock that the workers have: how far it is ahead of the monotonic one.
     offset: Option<Duration>,
 }
@@ -176,7 +176,7 @@ impl KeyWatch {
     fn tell(&self, what: impl Fn(&mut Stack, Instant) + Clone + Send + 'static) -> bool {
         let told = self.workers.iter().map(|worker| {
             let what = what.clone();
-            worker.post(Command::new(move |desk: &mut Desk<'_, Shown<Host>>| {
+            worker.post(Command::new(move |desk: &mut ControlQueue<'_, Shown<Host>>| {
                 let now = desk.now;
                 what(desk.engine.engine.stack_mut(), now);
             }))
@@ -247,7 +247,7 @@ mod tests {
         let path = folder.write(&bytes(1), 0o600);
         let keys = CookieKeys::open(Some(&path)).unwrap();
         let first = keys.secret();
-        let mut stamp = Stamp::of(&path);
+        let mut stamp = KeyFileStamp::of(&path);
         assert!(keys.look(&mut stamp).is_none(), "nothing has changed");
         fs::remove_file(&path).unwrap();
         let complaint = keys.look(&mut stamp).unwrap().unwrap_err();

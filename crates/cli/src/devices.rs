@@ -4,14 +4,14 @@
 
 use floodwall_base::{IfIndex, MacAddr, Randomness};
 use floodwall_device::{
-    Device, DeviceError, DeviceInfo, DeviceKind, HalfRank, Medium, OpenConfig, OpenedDevice,
+    Device, DeviceError, DeviceInfo, DeviceKind, Medium, NapiPriority, OpenConfig, OpenedDevice,
     PlacementReport, station_address,
 };
 
 use crate::settings::InterfaceSettings;
 
 /// One interface's devices, one a queue.
-pub(crate) struct Opened {
+pub(crate) struct OpenedDevices {
     pub(crate) iface: IfIndex,
     pub(crate) info: DeviceInfo,
     /// Our station's address, where the medium has such.
@@ -29,9 +29,9 @@ pub(crate) struct Opened {
 pub(crate) fn open(
     index: usize,
     wanted: &InterfaceSettings,
-    (cores, rank): (&[Option<usize>], Option<HalfRank>),
+    (cores, rank): (&[Option<usize>], Option<NapiPriority>),
     random: &mut Randomness,
-) -> Result<Opened, DeviceError> {
+) -> Result<OpenedDevices, DeviceError> {
     let name = &wanted.device.value.name;
     let workers = cores.len();
     let station = match (&wanted.mac, wanted.device.value.kind) {
@@ -62,7 +62,7 @@ pub(crate) fn open(
     }
     let mac = station.filter(|_| info.medium == Medium::Ethernet);
     let iface = IfIndex(u16::try_from(index + 1).unwrap_or(u16::MAX));
-    Ok(Opened { iface, info, mac, queues, notes, placement })
+    Ok(OpenedDevices { iface, info, mac, queues, notes, placement })
 }
 
 /// What it costs that some workers have no queue of their own.
@@ -77,7 +77,7 @@ fn few_queues(queues: usize, workers: usize) -> String {
     )
 }
 
-impl Opened {
+impl OpenedDevices {
     /// One line about what was got, and notes about what was not.
     pub(crate) fn lines(&self, wanted: &InterfaceSettings) -> Vec<String> {
         let info = &self.info;

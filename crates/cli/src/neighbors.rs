@@ -16,7 +16,7 @@ use crate::network::named;
 
 /// How a neighbour is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Put {
+pub(crate) enum NeighbourPut {
     /// It must not be there.
     Add,
     /// It may be there.
@@ -25,7 +25,7 @@ pub(crate) enum Put {
     Change,
 }
 
-impl Put {
+impl NeighbourPut {
     const ALL: [(Self, &'static str); 3] =
         [(Self::Add, "add"), (Self::Replace, "replace"), (Self::Change, "change")];
 
@@ -41,7 +41,7 @@ pub(crate) enum NeighborRequest {
     /// All of them.
     Show,
     /// A neighbour that is kept for ever.
-    Keep { put: Put, dev: String, addr: IpAddr, mac: MacAddr },
+    Keep { put: NeighbourPut, dev: String, addr: IpAddr, mac: MacAddr },
     /// One less.
     Delete { dev: String, addr: IpAddr },
     /// All of an interface less; `all`: permanent ones, too.
@@ -53,7 +53,10 @@ impl fmt::Display for NeighborRequest {
         match self {
             Self::Show => f.write_str("show"),
             Self::Keep { put, dev, addr, mac } => {
-                let verb = Put::ALL.iter().find(|(one, _)| one == put).map_or("", |(_, name)| name);
+                let verb = NeighbourPut::ALL
+                    .iter()
+                    .find(|(one, _)| one == put)
+                    .map_or("", |(_, name)| name);
                 write!(f, "{verb} {dev} {addr} {mac}")
             }
             Self::Delete { dev, addr } => write!(f, "del {dev} {addr}"),
@@ -72,7 +75,7 @@ impl NeighborRequest {
             ["flush", dev] => Self::Flush { dev: dev.to_owned(), all: false },
             ["flush", dev, "all"] => Self::Flush { dev: dev.to_owned(), all: true },
             [verb, dev, addr, mac] => Self::Keep {
-                put: Put::of(verb)?,
+                put: NeighbourPut::of(verb)?,
                 dev: dev.to_owned(),
                 addr: addr.parse().ok()?,
                 mac: mac.parse().ok()?,
@@ -105,8 +108,12 @@ pub(crate) fn carry_out(
                 return Err(format!("{addr} is an address of this host, and no neighbour"));
             }
             match (put, known(stack, iface, addr)) {
-                (Put::Add, true) => Err(format!("{addr} is known on {dev} already; use replace")),
-                (Put::Change, false) => Err(format!("{addr} is not known on {dev}; use add")),
+                (NeighbourPut::Add, true) => {
+                    Err(format!("{addr} is known on {dev} already; use replace"))
+                }
+                (NeighbourPut::Change, false) => {
+                    Err(format!("{addr} is not known on {dev}; use add"))
+                }
                 _ => {
                     let kept = stack.add_neighbor(iface, addr, mac, now);
                     kept.map(|()| done).map_err(|error| format!("{dev}: {error}"))

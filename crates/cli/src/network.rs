@@ -12,26 +12,26 @@ use floodwall_ip::{AddressState, Interface, InterfaceAddress};
 use floodwall_stack::{AddAddress, AddressError, AddressOrigin, LinkMedium, Stack};
 use serde::{Deserialize, Serialize};
 
-use crate::socket::request::Request;
+use crate::socket::request::ControlRequest;
 
 /// A time without end, as iproute2 writes it.
 pub(crate) const FOR_EVER: u32 = u32::MAX;
 
 /// The whole.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Network {
-    pub(crate) links: Vec<Link>,
-    pub(crate) routers: Vec<Router>,
+pub(crate) struct NetworkConfig {
+    pub(crate) links: Vec<LinkSettings>,
+    pub(crate) routers: Vec<RouterConfig>,
     pub(crate) prefixes: Vec<OnLink>,
     pub(crate) leases: Vec<LeaseInfo>,
     pub(crate) dns: DnsInfo,
-    pub(crate) groups: Vec<Group>,
-    pub(crate) reassembly: Vec<Fragments>,
+    pub(crate) groups: Vec<GroupConfig>,
+    pub(crate) reassembly: Vec<FragmentSettings>,
 }
 
 /// One interface, as `ip -j address` shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Link {
+pub(crate) struct LinkSettings {
     pub(crate) ifindex: u16,
     pub(crate) ifname: String,
     pub(crate) flags: Vec<String>,
@@ -66,7 +66,7 @@ pub(crate) struct AddrInfo {
 
 /// A router that advertises itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Router {
+pub(crate) struct RouterConfig {
     pub(crate) gateway: IpAddr,
     pub(crate) dev: String,
     pub(crate) pref: String,
@@ -91,12 +91,12 @@ pub(crate) struct LeaseInfo {
     /// Messages that were not accepted, and why the last was not.
     pub(crate) refused: u64,
     pub(crate) last_refusal: Option<String>,
-    pub(crate) lease: Option<Leased>,
+    pub(crate) lease: Option<LeasedConfig>,
 }
 
 /// A lease in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Leased {
+pub(crate) struct LeasedConfig {
     pub(crate) local: IpAddr,
     pub(crate) prefixlen: u8,
     pub(crate) server: IpAddr,
@@ -123,14 +123,14 @@ pub(crate) struct DnsInfo {
 
 /// A multicast group with a member on this host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Group {
+pub(crate) struct GroupConfig {
     pub(crate) dev: String,
     pub(crate) address: IpAddr,
 }
 
 /// What waits to become whole.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Fragments {
+pub(crate) struct FragmentSettings {
     pub(crate) family: String,
     pub(crate) datagrams: usize,
     pub(crate) fragments: u64,
@@ -140,7 +140,7 @@ pub(crate) struct Fragments {
 /// Carries out a request on the stack. The answer is one JSON document, the refusal one sentence
 /// with its remedy.
 pub(crate) fn carry_out(
-    request: Request,
+    request: ControlRequest,
     stack: &mut Stack,
     now: Instant,
 ) -> Result<serde_json::Value, String> {
@@ -148,10 +148,10 @@ pub(crate) fn carry_out(
     let mut random = Randomness::from_number(now.as_nanos());
     let done = serde_json::json!({ "done": true });
     match request {
-        Request::Stat | Request::Network => {
-            serde_json::to_value(Network::of(stack, now)).map_err(|error| error.to_string())
+        ControlRequest::Stat | ControlRequest::Network => {
+            serde_json::to_value(NetworkConfig::of(stack, now)).map_err(|error| error.to_string())
         }
-        Request::AddAddress { dev, address, valid, preferred } => {
+        ControlRequest::AddAddress { dev, address, valid, preferred } => {
             let iface = named(stack, &dev)?;
             let end = |seconds: Option<u32>| {
                 seconds.map(|seconds| now + Duration::from_secs(u64::from(seconds)))
@@ -164,7 +164,7 @@ pub(crate) fn carry_out(
             let added = stack.add_address(iface, new, now, &mut random);
             added.map(|()| done).map_err(|error| in_words(error, stack, &dev))
         }
-        Request::DelAddress { dev, addr, prefix_len } => {
+        ControlRequest::DelAddress { dev, addr, prefix_len } => {
             let iface = named(stack, &dev)?;
             let found = stack.interfaces().get(usize::from(iface.0)).and_then(|i| i.address(addr));
             if let (Some(found), Some(len)) = (
@@ -179,8 +179,8 @@ pub(crate) fn carry_out(
             let removed = stack.remove_address(iface, addr, now, &mut random);
             removed.map(|()| done).map_err(|error| in_words(error, stack, &dev))
         }
-        Request::Neighbor(words) => crate::neighbors::carry_out(words, stack, now),
-        Request::SetLink { dev, up } => {
+        ControlRequest::Neighbor(words) => crate::neighbors::carry_out(words, stack, now),
+        ControlRequest::SetLink { dev, up } => {
             let iface = named(stack, &dev)?;
             stack.set_up(iface, up, now, &mut random);
             Ok(done)
@@ -224,7 +224,7 @@ fn left(until: Option<Instant>, now: Instant) -> u32 {
     }
 }
 
-impl Network {
+impl NetworkConfig {
     /// Looks around. Visits every address, router and group.
     pub(crate) fn of(stack: &Stack, now: Instant) -> Self {
         let name = |iface: IfIndex| {
@@ -236,7 +236,7 @@ impl Network {
             ..Self::default()
         };
         for (iface, engine) in stack.routers() {
-            network.routers.extend(engine.routers().map(|router| Router {
+            network.routers.extend(engine.routers().map(|router| RouterConfig {
                 gateway: router.addr.into(),
                 dev: name(iface),
                 pref: format!("{:?}", router.preference).to_lowercase(),
@@ -252,12 +252,12 @@ impl Network {
         for interface in stack.interfaces() {
             network.leases.extend(lease(stack, interface, now));
             let dev = &interface.name;
-            let group = |address| Group { dev: dev.clone(), address };
+            let group = |address| GroupConfig { dev: dev.clone(), address };
             network.groups.extend(interface.groups().map(group));
         }
         network.dns = dns(stack, &network.leases, &name, now);
         let (v4, v6) = (stack.reassembly_v4(), stack.reassembly_v6());
-        let fragments = |family: &str, datagrams, fragments, bytes| Fragments {
+        let fragments = |family: &str, datagrams, fragments, bytes| FragmentSettings {
             family: family.to_owned(),
             datagrams,
             fragments,
@@ -271,7 +271,7 @@ impl Network {
     }
 }
 
-fn link(interface: &Interface, now: Instant) -> Link {
+fn link(interface: &Interface, now: Instant) -> LinkSettings {
     let (link_type, address) = match interface.medium {
         LinkMedium::Ethernet(mac) => ("ether", Some(mac.to_string())),
         LinkMedium::Loopback => ("loopback", None),
@@ -286,7 +286,7 @@ fn link(interface: &Interface, now: Instant) -> Link {
         ("UP", interface.admin_up),
         ("LOWER_UP", interface.carrier),
     ];
-    Link {
+    LinkSettings {
         ifindex: interface.index.0,
         ifname: interface.name.clone(),
         flags: flags.iter().filter(|(_, is)| *is).map(|(name, _)| (*name).to_owned()).collect(),
@@ -330,7 +330,7 @@ const fn family(family: Family) -> &'static str {
 fn lease(stack: &Stack, interface: &Interface, now: Instant) -> Option<LeaseInfo> {
     let client = stack.dhcp(interface.index)?;
     let (refused, last) = client.refused();
-    let lease = client.lease().map(|lease| Leased {
+    let lease = client.lease().map(|lease| LeasedConfig {
         local: lease.addr.into(),
         prefixlen: lease.prefix_len,
         server: lease.server.into(),

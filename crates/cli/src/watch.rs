@@ -15,13 +15,13 @@ use std::time::Duration;
 
 use floodwall_base::{Counter, IfIndex, Randomness};
 use floodwall_device::LinkState;
-use floodwall_dispatch::{Command, Control, CrewReader, Desk, Shown, Stop};
+use floodwall_dispatch::{Command, Control, ControlQueue, CrewReader, Shown, Stop};
 use floodwall_stack::Host;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::cookie_keys::KeyWatch;
 use crate::hosted;
-use crate::network::{DnsInfo, FOR_EVER, Network};
+use crate::network::{DnsInfo, FOR_EVER, NetworkConfig};
 
 /// How often it looks.
 const EVERY: Duration = Duration::from_millis(250);
@@ -34,30 +34,30 @@ const FAREWELL: Duration = Duration::from_millis(10);
 const DOWN: &str = "the link is down";
 
 /// A link that is looked at.
-pub(crate) struct Watched {
+pub(crate) struct WatchedCounters {
     iface: IfIndex,
     state: LinkState,
     carries: bool,
 }
 
 /// The state of the watch thread: links, DNS file, cookie keys, control handles.
-pub(crate) struct Watch {
+pub(crate) struct StatWatch {
     pub(crate) control: Control<Shown<Host>>,
     pub(crate) reader: CrewReader,
-    pub(crate) links: Vec<Watched>,
+    pub(crate) links: Vec<WatchedCounters>,
     pub(crate) dns_file: Option<PathBuf>,
     pub(crate) keys: KeyWatch,
 }
 
 /// The links of these devices, as far as the system reports their state.
-pub(crate) fn links(names: Vec<(IfIndex, String)>) -> Vec<Watched> {
+pub(crate) fn links(names: Vec<(IfIndex, String)>) -> Vec<WatchedCounters> {
     let watched = |(iface, name): (IfIndex, String)| {
-        Some(Watched { iface, state: LinkState::new(&name).ok()?, carries: true })
+        Some(WatchedCounters { iface, state: LinkState::new(&name).ok()?, carries: true })
     };
     names.into_iter().filter_map(watched).collect()
 }
 
-impl Watch {
+impl StatWatch {
     /// Looks until `stop` is triggered.
     pub(crate) fn run(mut self, stop: &Stop) {
         let (mut seen, mut known, mut dns) = (None, Vec::new(), None);
@@ -69,7 +69,7 @@ impl Watch {
             if seen != Some(changes)
                 && let Ok(network) = self
                     .control
-                    .ask(PATIENCE, |desk| Network::of(desk.engine.engine.stack(), desk.now))
+                    .ask(PATIENCE, |desk| NetworkConfig::of(desk.engine.engine.stack(), desk.now))
             {
                 seen = Some(changes);
                 known = tell(known, &network);
@@ -89,10 +89,16 @@ impl Watch {
             if carries == link.carries {
                 continue;
             }
-            let told = self.control.post(Command::new(move |desk: &mut Desk<'_, Shown<Host>>| {
-                let mut random = Randomness::from_number(desk.now.as_nanos());
-                desk.engine.engine.stack_mut().set_carrier(iface, carries, desk.now, &mut random);
-            }));
+            let told =
+                self.control.post(Command::new(move |desk: &mut ControlQueue<'_, Shown<Host>>| {
+                    let mut random = Randomness::from_number(desk.now.as_nanos());
+                    desk.engine.engine.stack_mut().set_carrier(
+                        iface,
+                        carries,
+                        desk.now,
+                        &mut random,
+                    );
+                }));
             // Else the next look tries again.
             if told.is_ok() {
                 link.carries = carries;
@@ -129,7 +135,7 @@ fn wait(stop: &Stop) {
 }
 
 /// Reports what came and went since `known`; returns what is known now.
-fn tell(known: Vec<String>, network: &Network) -> Vec<String> {
+fn tell(known: Vec<String>, network: &NetworkConfig) -> Vec<String> {
     let now = facts(network);
     for came in now.iter().filter(|fact| !known.contains(fact)) {
         eprintln!("floodwall: {came}");
@@ -144,7 +150,7 @@ fn tell(known: Vec<String>, network: &Network) -> Vec<String> {
 }
 
 /// The facts that are reported to an operator, one sentence each, without running times.
-fn facts(network: &Network) -> Vec<String> {
+fn facts(network: &NetworkConfig) -> Vec<String> {
     let mut facts = Vec::new();
     for link in &network.links {
         let name = &link.ifname;

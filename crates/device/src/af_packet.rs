@@ -27,9 +27,9 @@ use floodwall_packet::{Burst, PacketBuf, PacketList, Pool};
 use crate::device::{Device, DeviceInfo, Medium};
 use crate::error::DeviceError;
 use crate::gather::Slices;
-use crate::interface::Interface;
-use crate::join::{self, Run};
-use crate::packet_arrival::{Arrival, arrive};
+use crate::interface::KernelInterface;
+use crate::join::{self, JoinRun};
+use crate::packet_arrival::{PacketArrival, arrive};
 use crate::packet_ring::PacketRing;
 use crate::placement::Placement;
 use crate::socket::{self, BATCH_MAX, Messages};
@@ -133,7 +133,7 @@ impl AfPacket {
     /// No privilege, no such interface, another kind of interface, or no memory for the ring.
     pub fn open(name: &str, config: &AfPacketConfig) -> Result<Self, DeviceError> {
         let socket = socket::open().map_err(fail(name, "open a packet socket"))?;
-        let interface = Interface { socket: &socket, name };
+        let interface = KernelInterface { socket: &socket, name };
         let index = interface.index().map_err(|e| not_found(name, e))?;
         let mac = interface.mac().map_err(fail(name, "read the link address"))?;
         if mac.is_none() {
@@ -235,7 +235,7 @@ impl AfPacket {
     fn mtu(&mut self) -> usize {
         if !self.knows_mtu {
             self.knows_mtu = true;
-            let interface = Interface { socket: &self.socket, name: &self.info.name };
+            let interface = KernelInterface { socket: &self.socket, name: &self.info.name };
             self.info.mtu = interface.mtu().unwrap_or(self.info.mtu);
         }
         self.info.mtu as usize
@@ -246,7 +246,7 @@ impl AfPacket {
         if !self.joins || packets.len() < 2 {
             return Ok(None);
         }
-        let Some(run) = Run::at_front(packets, self.info.medium, &self.limits.run) else {
+        let Some(run) = JoinRun::at_front(packets, self.info.medium, &self.limits.run) else {
             return Ok(None);
         };
         if run.piece > self.mtu() {
@@ -435,14 +435,14 @@ impl Device for AfPacket {
             let Some(arrival) = arrival else { break };
             looked += 1;
             match arrival {
-                Arrival::Packet(packet) => {
+                PacketArrival::Packet(packet) => {
                     self.stats.count_rx(packet.len());
                     let _ = burst.push(packet);
                     taken += 1;
                 }
-                Arrival::NoBuffer => self.stats.rx_no_buffer += 1,
-                Arrival::Truncated => self.stats.rx_truncated += 1,
-                Arrival::Malformed => self.stats.rx_malformed += 1,
+                PacketArrival::NoBuffer => self.stats.rx_no_buffer += 1,
+                PacketArrival::Truncated => self.stats.rx_truncated += 1,
+                PacketArrival::Malformed => self.stats.rx_malformed += 1,
             }
         }
         if looked == 0 && burst.room() > 0 {

@@ -39,21 +39,21 @@ use std::sync::Arc;
 
 use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Instant, MacAddr};
-use floodwall_packet::{Burst, Class, PacketBuf, PacketList, Pool, PoolConfig, Wanted};
+use floodwall_packet::{Burst, Class, PacketBuf, PacketList, Pool, PoolConfig, RxFilter};
 use rustix::event::epoll;
 
 use self::bpf::Attach;
 use self::card::Card;
-pub use self::first_line::{FirstLine, Said};
-use self::guard::Turn;
+pub use self::first_line::{FirstLine, FirstLineState};
+use self::guard::FilterTurn;
 use self::own_half::OwnHalf;
-use self::queue::{Arrived, Queue};
-use self::steering::{Station, Steering};
-use self::wants::Told;
+use self::queue::{QueueArrival, XdpQueue};
+use self::steering::{LinkStation, QueueSteering};
+use self::wants::FilterUpdate;
 use crate::af_packet::{Accept, AfPacket, AfPacketConfig};
 use crate::device::{Device, DeviceInfo, Medium};
 use crate::error::DeviceError;
-use crate::interface::Control;
+use crate::interface::InterfaceControl;
 use crate::placement::Placement;
 use crate::stats::DeviceStats;
 use crate::vnet::{self, Completion};
@@ -101,8 +101,8 @@ impl AfXdpConfig {
 
 /// What all queues of an interface share.
 #[derive(Debug)]
-struct Shared {
-    steering: Steering,
+struct SharedUmem {
+    steering: QueueSteering,
     index: u32,
     /// Whether senders on the other side leave their checksums to us.
     local: bool,
@@ -115,12 +115,12 @@ struct Shared {
 #[derive(Debug)]
 pub struct AfXdp {
     info: DeviceInfo,
-    shared: Arc<Shared>,
+    shared: Arc<SharedUmem>,
     number: u32,
     /// The socket before its memory is registered, until the first call brings the pool.
     unattached: Option<OwnedFd>,
     tries: u32,
-    queue: Option<Queue>,
+    queue: Option<XdpQueue>,
     /// Groups, and whether the interface is still there.
     groups: AfPacket,
     /// Readable when either has something.
@@ -128,9 +128,9 @@ pub struct AfXdp {
     /// Frames for copies of packets that span several frames.
     spares: PacketList,
     placement: Option<Placement>,
-    turn: Turn,
+    turn: FilterTurn,
     /// The last report to the program of what the stack accepts.
-    told: Option<Told>,
+    told: Option<FilterUpdate>,
     /// State of our own NAPI polls (busy polling).
     own_half: OwnHalf,
     /// The kernel had no empty frame left.
@@ -157,13 +157,13 @@ impl AfXdp {
     /// queue, another program on it, an MTU that fits no frame, too little memory may be locked.
     pub fn open(name: &str, config: &AfXdpConfig) -> Result<OpenedXdp, DeviceError> {
         let io = |action| move |error| failed(name, action, error);
-        let control = Control::open().map_err(io("open a socket"))?;
+        let control = InterfaceControl::open().map_err(io("open a socket"))?;
         let interface = control.interface(name);
         let index = interface.index().map_err(|error| crate::af_packet::not_found(name, error))?;
         let mtu = interface.mtu().map_err(io("read the MTU"))?;
         fits(name, mtu, config.frame_bytes)?;
         let mac = interface.mac().map_err(io("read the link address"))?;
-        let station = Station { mac: config.station, is_shared: mac == Some(config.station) };
+        let station = LinkStation { mac: config.station, is_shared: mac == Some(config.station) };
         if station.is_shared {
             shared::check(name, station.mac)?;
         }
@@ -171,7 +171,7 @@ impl AfXdp {
         let queues = chosen(name, config.queues, card.queues)?;
         queue::raise_memory_lock();
         let mut notes = Vec::new();
-        let mut steering = Steering::load(station, card.queues, &mut notes)
+        let mut steering = QueueSteering::load(station, card.queues, &mut notes)
             .map_err(|error| shared::not_loaded(name, station.is_shared, error))?;
         if station.is_shared {
             notes.push(shared::NOTE.to_owned());
@@ -185,7 +185,7 @@ impl AfXdp {
             mac,
             offload: false,
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedUmem {
             steering,
             index: index.cast_unsigned(),
             local: card.is_local(),
@@ -196,7 +196,11 @@ impl AfXdp {
         Ok(OpenedXdp { queues: queues.collect::<Result<_, _>>()?, notes })
     }
 
-    fn queue(info: &DeviceInfo, shared: &Arc<Shared>, number: u32) -> Result<Self, DeviceError> {
+    fn queue(
+        info: &DeviceInfo,
+        shared: &Arc<SharedUmem>,
+        number: u32,
+    ) -> Result<Self, DeviceError> {
         let io = |action| move |error| failed(&info.name, action, error);
         let wanted = AfPacketConfig {
             accept: match number {
@@ -227,7 +231,7 @@ impl AfXdp {
             either,
             spares: PacketList::new(),
             placement: None,
-            turn: Turn::default(),
+            turn: FilterTurn::default(),
             told: guard.map(|guard| guard.wants().join(number, shared.steering.is_shared())),
             own_half: OwnHalf::default(),
             overflowed: false,
@@ -253,15 +257,15 @@ impl AfXdp {
     /// [`Device::receive`].
     #[must_use]
     pub fn is_zero_copy(&self) -> bool {
-        self.queue.as_ref().is_some_and(Queue::is_zero_copy)
+        self.queue.as_ref().is_some_and(XdpQueue::is_zero_copy)
     }
 
     /// Shares the pool with the kernel. `Ok(false)` where the queue's last owner has not quite
     /// left it.
     fn attach(&mut self, pool: &Pool) -> Result<bool, DeviceError> {
         let Some(socket) = self.unattached.take() else { return Ok(self.queue.is_some()) };
-        let Shared { index, ring, bind, .. } = *self.shared;
-        match Queue::attach(socket, pool, index, self.number, ring, bind) {
+        let SharedUmem { index, ring, bind, .. } = *self.shared;
+        match XdpQueue::attach(socket, pool, index, self.number, ring, bind) {
             Ok(queue) => {
                 self.connect(&queue)
                     .map_err(|error| failed(&self.info.name, "give frames to the socket", error))?;
@@ -286,7 +290,7 @@ impl AfXdp {
     }
 
     /// From now on frames come.
-    fn connect(&self, queue: &Queue) -> io::Result<()> {
+    fn connect(&self, queue: &XdpQueue) -> io::Result<()> {
         let Some(fd) = queue.fd() else { return Ok(()) };
         watch(&self.either, fd)?;
         self.shared.steering.take(self.number, fd.as_raw_fd())
@@ -343,8 +347,8 @@ impl AfXdp {
         for _ in 0..burst.room() {
             match queue.receive() {
                 None => break,
-                Some(Arrived::Nonsense) => self.stats.rx_malformed += 1,
-                Some(Arrived::Packet(mut packet)) => {
+                Some(QueueArrival::Nonsense) => self.stats.rx_malformed += 1,
+                Some(QueueArrival::Packet(mut packet)) => {
                     if self.shared.local {
                         partial::describe(&mut packet);
                     }
@@ -388,7 +392,7 @@ impl AfXdp {
     /// Puts packets from the front into the ring; how many left the list.
     fn load(&mut self, packets: &mut PacketList) -> usize {
         let mut left = 0;
-        while self.queue.as_mut().is_some_and(Queue::has_room) {
+        while self.queue.as_mut().is_some_and(XdpQueue::has_room) {
             let Some(packet) = packets.pop_front() else { break };
             let bytes = packet.len();
             match self.sendable(packet) {
@@ -450,7 +454,7 @@ impl Device for AfXdp {
             queue.complete();
             queue.refill(pool);
         }
-        if self.queue.as_ref().is_some_and(Queue::is_owed) {
+        if self.queue.as_ref().is_some_and(XdpQueue::is_owed) {
             self.flush()?;
         }
         self.restock(pool);
@@ -481,7 +485,7 @@ impl Device for AfXdp {
     }
 
     fn pending(&self) -> bool {
-        let has_work = |queue: &Queue| queue.is_ready() || queue.is_owed();
+        let has_work = |queue: &XdpQueue| queue.is_ready() || queue.is_owed();
         self.own_half.has_left_some()
             || self.queue.as_ref().is_none_or(has_work)
             || self.groups.pending()
@@ -503,7 +507,7 @@ impl Device for AfXdp {
         let credit = credit.map(|credit| match credit {
             usize::MAX => credit,
             _ => {
-                let waiting = self.queue.as_ref().map_or(0, Queue::waiting);
+                let waiting = self.queue.as_ref().map_or(0, XdpQueue::waiting);
                 credit.min(self.stranger_places().saturating_sub(waiting))
             }
         });
@@ -511,7 +515,7 @@ impl Device for AfXdp {
         self.overflowed |= self.turn.has_refused(guard, self.number) && !self.own_half.saw_all();
     }
 
-    fn want(&mut self, wanted: &Wanted) {
+    fn want(&mut self, wanted: &RxFilter) {
         let steering = &self.shared.steering;
         if let (Some(guard), Some(told)) = (steering.guard(), &mut self.told) {
             guard.wants().tell(self.number, told, wanted, steering.is_shared());
@@ -542,7 +546,7 @@ impl Device for AfXdp {
 
     fn stats(&self) -> DeviceStats {
         let mut all = self.stats;
-        if let Some(Ok(kernel)) = self.queue.as_ref().map(Queue::statistics) {
+        if let Some(Ok(kernel)) = self.queue.as_ref().map(XdpQueue::statistics) {
             let empty = kernel.rx_fill_ring_empty_descs.min(kernel.rx_dropped);
             all.rx_ring_full += kernel.rx_ring_full;
             all.rx_no_buffer += empty;
@@ -561,7 +565,7 @@ impl Device for AfXdp {
 /// Attaches the program by the best way that is wanted and that there is.
 fn attach(
     name: &str,
-    steering: &mut Steering,
+    steering: &mut QueueSteering,
     index: u32,
     mode: XdpMode,
     notes: &mut Vec<String>,
@@ -621,7 +625,7 @@ fn trial(
     })?;
     let try_with = |flags| {
         let socket = queue::open().map_err(io("open an AF_XDP socket"))?;
-        Ok::<_, DeviceError>(Queue::attach(socket, &pool, index, 0, TRIAL, flags))
+        Ok::<_, DeviceError>(XdpQueue::attach(socket, &pool, index, 0, TRIAL, flags))
     };
     let generic = notes.iter().any(|note| note.starts_with("generic"));
     if !generic {

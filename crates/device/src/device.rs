@@ -7,7 +7,7 @@
 use std::os::fd::BorrowedFd;
 
 use floodwall_base::{Instant, MacAddr};
-use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, Wanted};
+use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, RxFilter};
 
 use crate::error::DeviceError;
 use crate::stats::DeviceStats;
@@ -103,7 +103,7 @@ pub trait Device: Send {
 
     /// Sets the destinations that the stack accepts from now on; called before a packet is sent
     /// that could be answered. Until the first call everything is accepted.
-    fn want(&mut self, wanted: &Wanted) {
+    fn want(&mut self, wanted: &RxFilter) {
         let _ = wanted;
     }
 
@@ -167,7 +167,7 @@ impl<D: Device + ?Sized> Device for Box<D> {
         (**self).knows_friends()
     }
 
-    fn want(&mut self, wanted: &Wanted) {
+    fn want(&mut self, wanted: &RxFilter) {
         (**self).want(wanted);
     }
 

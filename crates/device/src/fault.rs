@@ -75,8 +75,8 @@ pub struct FaultConfig {
 #[derive(Debug)]
 pub struct Fault<D> {
     inner: D,
-    rx: Direction,
-    tx: Direction,
+    rx: FaultDirection,
+    tx: FaultDirection,
     /// Frames for copies on departure.
     spares: Vec<PacketBuf>,
     /// Nothing was sent since the last look, so that what is held back need not wait.
@@ -86,7 +86,7 @@ pub struct Fault<D> {
 }
 
 #[derive(Debug)]
-struct Direction {
+struct FaultDirection {
     rates: FaultRates,
     random: PublicRandom,
     counts: FaultCounts,
@@ -97,7 +97,7 @@ struct Direction {
 }
 
 /// Where memory for copies comes from.
-enum Memory<'a> {
+enum FaultMemory<'a> {
     Pool(&'a Pool),
     Spares(&'a mut Vec<PacketBuf>),
 }
@@ -107,7 +107,7 @@ impl<D: Device> Fault<D> {
     #[must_use]
     pub fn new(inner: D, config: &FaultConfig) -> Self {
         let mut seeds = PublicRandom::new(config.seed);
-        let mut direction = |rates| Direction {
+        let mut direction = |rates| FaultDirection {
             rates,
             random: PublicRandom::new(seeds.next_u64()),
             counts: FaultCounts::default(),
@@ -160,9 +160,9 @@ impl<D: Device> Fault<D> {
     }
 }
 
-impl Direction {
+impl FaultDirection {
     /// Applies the randomly chosen faults to one packet.
-    fn input(&mut self, mut packet: PacketBuf, memory: &mut Memory<'_>) {
+    fn input(&mut self, mut packet: PacketBuf, memory: &mut FaultMemory<'_>) {
         self.counts.seen += 1;
         self.let_pass();
         if self.random.chance(self.rates.loss) {
@@ -230,7 +230,7 @@ impl Direction {
     }
 
     /// Flips one bit in a copy, after its checksum was completed: links damage what was sent.
-    fn corrupt(&mut self, packet: PacketBuf, memory: &mut Memory<'_>) -> PacketBuf {
+    fn corrupt(&mut self, packet: PacketBuf, memory: &mut FaultMemory<'_>) -> PacketBuf {
         let completion = vnet::complete(&packet);
         let copy = match completion {
             Completion::Impossible => None,
@@ -259,7 +259,7 @@ impl Direction {
     }
 }
 
-impl Memory<'_> {
+impl FaultMemory<'_> {
     fn copy(&mut self, packet: &PacketBuf) -> Option<PacketBuf> {
         match self {
             Self::Pool(pool) => copy::copy_packet(pool, packet),
@@ -298,7 +298,7 @@ impl<D: Device> Device for Fault<D> {
             self.rx.release_held();
         }
         for packet in arrived.drain() {
-            self.rx.input(packet, &mut Memory::Pool(pool));
+            self.rx.input(packet, &mut FaultMemory::Pool(pool));
         }
         let given = given + self.deliver(burst);
         if given > 0 { Ok(given) } else { result.map(|_| 0) }
@@ -312,7 +312,7 @@ impl<D: Device> Device for Fault<D> {
                 && let Some(mut packet) = packets.pop_front()
             {
                 packet.uncharge();
-                self.tx.input(packet, &mut Memory::Spares(&mut self.spares));
+                self.tx.input(packet, &mut FaultMemory::Spares(&mut self.spares));
                 self.tx_idle = false;
                 left += 1;
             }
@@ -337,7 +337,7 @@ impl<D: Device> Device for Fault<D> {
     }
 
     fn pending(&self) -> bool {
-        let waits = |d: &Direction| !d.ready.is_empty() || !d.held.is_empty();
+        let waits = |d: &FaultDirection| !d.ready.is_empty() || !d.held.is_empty();
         waits(&self.rx) || waits(&self.tx) || self.inner.pending()
     }
 

@@ -1,4 +1,4 @@
-//! `Interface`: properties of a network interface, read by name through ioctl(2).
+//! `KernelInterface`: properties of a network interface, read by name through ioctl(2).
 //!
 //! Called by `tun.rs` and `af_packet.rs` when they open, and when a device seems to be gone.
 //! Invariant: every question goes to the network namespace in which the socket was made.
@@ -20,9 +20,9 @@ const SIOCSIFTXQLEN: libc::Ioctl = 0x8943;
 
 /// A socket that answers questions about interfaces.
 #[derive(Debug)]
-pub(crate) struct Control(OwnedFd);
+pub(crate) struct InterfaceControl(OwnedFd);
 
-impl Control {
+impl InterfaceControl {
     /// Opens a socket in the calling thread's network namespace.
     pub(crate) fn open() -> io::Result<Self> {
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
@@ -41,21 +41,21 @@ impl Control {
     }
 
     /// The interface `name`.
-    pub(crate) fn interface<'a>(&'a self, name: &'a str) -> Interface<'a, OwnedFd> {
-        Interface { socket: &self.0, name }
+    pub(crate) fn interface<'a>(&'a self, name: &'a str) -> KernelInterface<'a, OwnedFd> {
+        KernelInterface { socket: &self.0, name }
     }
 }
 
 /// One interface, by any socket of its namespace.
 #[derive(Debug)]
-pub(crate) struct Interface<'a, F: AsFd> {
+pub(crate) struct KernelInterface<'a, F: AsFd> {
     /// The control socket for the requests.
     pub(crate) socket: &'a F,
     /// Its name.
     pub(crate) name: &'a str,
 }
 
-impl<F: AsFd> Interface<'_, F> {
+impl<F: AsFd> KernelInterface<'_, F> {
     /// The system's number for it.
     pub(crate) fn index(&self) -> io::Result<i32> {
         let answer = self.ask(libc::SIOCGIFINDEX as libc::Ioctl, named(self.name)?)?;
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn the_loopback_is_known_and_impossible_names_are_not_found() {
-        let control = Control::open().unwrap();
+        let control = InterfaceControl::open().unwrap();
         let lo = control.interface("lo");
         assert_eq!(lo.index().unwrap(), 1);
         assert!(lo.mtu().unwrap() >= 1280);

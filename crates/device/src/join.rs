@@ -74,7 +74,7 @@ impl RunLimits {
 
 /// The headers of a segment that may be one of a run, and what is behind them.
 #[derive(Clone, Copy)]
-struct Head<'a> {
+struct JoinedHeaders<'a> {
     bytes: &'a [u8],
     l3: usize,
     l4: usize,
@@ -82,7 +82,7 @@ struct Head<'a> {
     text: usize,
 }
 
-impl<'a> Head<'a> {
+impl<'a> JoinedHeaders<'a> {
     /// Of a whole TCP segment with payload and contiguous headers. An IPv4 one must not be
     /// fragmented and has no options; an IPv6 one has no extension header.
     fn of(packet: &'a PacketBuf, medium: Medium) -> Option<Self> {
@@ -168,7 +168,7 @@ impl<'a> Head<'a> {
 }
 
 /// A run at the front of a list.
-pub(crate) struct Run {
+pub(crate) struct JoinRun {
     /// How many packets it is.
     pub(crate) count: usize,
     /// Bytes of the IP packet that each but the last of them is.
@@ -179,7 +179,7 @@ pub(crate) struct Run {
     heads_len: usize,
 }
 
-impl Run {
+impl JoinRun {
     /// Of two or more packets; `None` where the second does not go on where the first ends.
     pub(crate) fn at_front(
         packets: &PacketList,
@@ -188,14 +188,14 @@ impl Run {
     ) -> Option<Self> {
         let mut all = packets.iter();
         let packet = all.next()?;
-        let first = Head::of(packet, medium).filter(|head| head.flags() == ACK)?;
+        let first = JoinedHeaders::of(packet, medium).filter(|head| head.flags() == ACK)?;
         let bytes_max = if first.is_v4() { limits.bytes_v4 } else { limits.bytes_v6 };
         let bytes_max = bytes_max.min(first.l3 + WHOLE_MAX);
         // One slice for the virtio header, one for the headers.
         let (mut text, mut count, mut slices) = (first.text, 1, 2 + first.slices(packet));
         let mut flags = ACK;
         for packet in all.take(limits.segments.saturating_sub(1)) {
-            let Some(next) = Head::of(packet, medium) else { break };
+            let Some(next) = JoinedHeaders::of(packet, medium) else { break };
             slices += next.slices(packet);
             let len = first.bytes.len() + text + next.text;
             if !first.goes_on(text, &next) || slices > SLICES_MAX || len > bytes_max {
@@ -216,8 +216,8 @@ impl Run {
 
     /// The headers of the joined segment: the first's, with the total length and the last one's
     /// flags.
-    fn of(first: &Head<'_>, flags: u8, text: usize, count: usize) -> Option<Self> {
-        let Head { bytes, l3, l4, .. } = *first;
+    fn of(first: &JoinedHeaders<'_>, flags: u8, text: usize, count: usize) -> Option<Self> {
+        let JoinedHeaders { bytes, l3, l4, .. } = *first;
         let mut heads = [0; HEADS_MAX];
         let out = heads.get_mut(..bytes.len())?;
         out.copy_from_slice(bytes);
@@ -252,10 +252,10 @@ impl Run {
 /// The number of packets at the front before one that starts another run: `most` at most, and at
 /// least one where the list is not empty.
 pub(crate) fn alone(packets: &PacketList, medium: Medium, most: usize) -> usize {
-    let mut before: Option<Head<'_>> = None;
+    let mut before: Option<JoinedHeaders<'_>> = None;
     let mut count = 0;
     for packet in packets.iter().take(most) {
-        let head = Head::of(packet, medium);
+        let head = JoinedHeaders::of(packet, medium);
         if let (Some(first), Some(next)) = (&before, &head)
             && first.flags() == ACK
             && first.goes_on(first.text, next)

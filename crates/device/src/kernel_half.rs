@@ -1,4 +1,4 @@
-//! `KernelHalf`: where the kernel's half of a device shall run; `HalfRank`: whether before or
+//! `NapiPolicy`: where the kernel's half of a device shall run; `NapiPriority`: whether before or
 //! behind the worker.
 //!
 //! Read from the configuration; applied by `placement.rs`. The comparison of the places is in
@@ -12,13 +12,13 @@ use thiserror::Error;
 /// Where the kernel's half of a device (NAPI) runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
-pub enum KernelHalf {
+pub enum NapiPolicy {
     /// The best place that this machine and our privileges allow.
     #[default]
     Auto,
     /// Within the worker's own system calls.
     BusyPoll,
-    /// In a thread of its own beside the worker, behind or before it in rank ([`HalfRank`]).
+    /// In a thread of its own beside the worker, behind or before it in rank ([`NapiPriority`]).
     NapiThread,
     /// Wherever the system runs it.
     Leave,
@@ -26,7 +26,7 @@ pub enum KernelHalf {
 
 /// Which goes first on a core that the worker and the kernel's half, as a thread, share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum HalfRank {
+pub enum NapiPriority {
     /// The worker first: packets that it has no time for stay in the card's ring and are dropped
     /// there at no cost. For a worker with much work per packet.
     #[default]
@@ -41,7 +41,7 @@ pub enum HalfRank {
     Choosing,
 }
 
-impl KernelHalf {
+impl NapiPolicy {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Auto, Self::BusyPoll, Self::Leave, Self::NapiThread];
 
@@ -70,7 +70,7 @@ impl NoKernelHalf {
     pub const REMEDY: &str = "write auto, busy-poll, napi-thread or leave";
 }
 
-impl FromStr for KernelHalf {
+impl FromStr for NapiPolicy {
     type Err = NoKernelHalf;
 
     fn from_str(text: &str) -> Result<Self, NoKernelHalf> {
@@ -79,7 +79,7 @@ impl FromStr for KernelHalf {
     }
 }
 
-impl fmt::Display for KernelHalf {
+impl fmt::Display for NapiPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.word())
     }
@@ -91,10 +91,10 @@ mod tests {
 
     #[test]
     fn a_place_is_read_and_written_back() {
-        for half in KernelHalf::ALL {
+        for half in NapiPolicy::ALL {
             assert_eq!(half.to_string().parse(), Ok(half));
         }
-        let refused = "softirq".parse::<KernelHalf>().unwrap_err().to_string();
+        let refused = "softirq".parse::<NapiPolicy>().unwrap_err().to_string();
         assert!(refused.contains("busy-poll"), "{refused}");
     }
 }

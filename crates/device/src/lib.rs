@@ -49,7 +49,7 @@ mod xdp_mode;
 #[cfg(target_os = "linux")]
 pub use af_packet::{Accept, AfPacket, AfPacketConfig};
 #[cfg(target_os = "linux")]
-pub use af_xdp::{AfXdp, AfXdpConfig, FirstLine, OpenedXdp, Said};
+pub use af_xdp::{AfXdp, AfXdpConfig, FirstLine, FirstLineState, OpenedXdp};
 pub use capture::{
     Capture, CaptureError, CapturedPacket, LinkType, Recorder, RecorderConfig, Replay, Truncation,
     parse_capture, read_capture,
@@ -57,17 +57,17 @@ pub use capture::{
 pub use device::{Device, DeviceInfo, Medium};
 pub use error::DeviceError;
 pub use fault::{Fault, FaultConfig, FaultCounts, FaultRates};
-pub use kernel_half::{HalfRank, KernelHalf, NoKernelHalf};
+pub use kernel_half::{NapiPolicy, NapiPriority, NoKernelHalf};
 pub use link_state::LinkState;
 pub use memory_wire::{MemoryWire, WireConfig, pair, pair_of};
 #[cfg(target_os = "linux")]
 pub use placement::{Placement, PlacementConfig};
-pub use placement_report::{Lack, PlacementReport};
+pub use placement_report::{MissingCapability, PlacementReport};
 pub use stats::DeviceStats;
 pub use switch::{Switch, SwitchConfig, SwitchCounts};
 #[cfg(target_os = "linux")]
 pub use tun::{Tun, TunConfig, TunKind};
 pub use word::{
-    DeviceKind, DeviceWord, NoDeviceWord, OpenConfig, OpenedDevice, stable_secret, station_address,
+    DeviceKind, DeviceSpec, NoDeviceWord, OpenConfig, OpenedDevice, stable_secret, station_address,
 };
 pub use xdp_mode::XdpMode;

@@ -7,12 +7,12 @@
 
 use std::io;
 
-use crate::interface::Control;
+use crate::interface::InterfaceControl;
 
 /// A handle to read an interface's carrier state.
 #[derive(Debug)]
 pub struct LinkState {
-    control: Control,
+    control: InterfaceControl,
     name: String,
 }
 
@@ -22,7 +22,7 @@ impl LinkState {
     /// # Errors
     /// No descriptor is left.
     pub fn new(name: &str) -> io::Result<Self> {
-        Ok(Self { control: Control::open()?, name: name.to_owned() })
+        Ok(Self { control: InterfaceControl::open()?, name: name.to_owned() })
     }
 
     /// Whether the interface is up and its link is there; false where it does not exist.

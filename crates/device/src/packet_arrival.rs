@@ -15,7 +15,7 @@
 
 use floodwall_packet::{ChecksumState, Offload, PacketBuf, Pool};
 
-use pieces::{Pieces, TCP, UDP, upper};
+use pieces::{ArrivalPieces, TCP, UDP, upper};
 
 use crate::copy;
 use crate::packet_ring::RingFrame;
@@ -33,7 +33,7 @@ const DATAGRAMS: u8 = 5;
 const ECN: u8 = 0x80;
 
 /// What became of one frame of the ring, or of one piece of it.
-pub(crate) enum Arrival {
+pub(crate) enum PacketArrival {
     Packet(PacketBuf),
     NoBuffer,
     Truncated,
@@ -48,47 +48,47 @@ pub(crate) fn arrive(
     pool: &Pool,
     joined: bool,
     piece: &mut usize,
-) -> Arrival {
+) -> PacketArrival {
     let number = core::mem::take(piece);
     if frame.bytes.len() < frame.wire_len {
-        return Arrival::Truncated;
+        return PacketArrival::Truncated;
     }
     let offload = vnet::decode(frame.vnet);
     let protocol = match offload.gso_type & !ECN {
         0 if offload.gso_type == 0 => return whole(frame, pool, offload),
         TCP_V4 | TCP_V6 if is_tcp(frame.bytes, &offload) => TCP,
         DATAGRAMS => UDP,
-        _ => return Arrival::Malformed,
+        _ => return PacketArrival::Malformed,
     };
     // A frame from a wire is not segmented: its checksum does not cover single pieces.
     let is_finished = offload.flags & 1 == 0;
     if protocol == TCP && (joined || is_finished) {
         return whole(frame, pool, offload);
     }
-    let Some(pieces) = Pieces::of(frame.bytes, &offload, protocol) else {
-        return Arrival::Malformed;
+    let Some(pieces) = ArrivalPieces::of(frame.bytes, &offload, protocol) else {
+        return PacketArrival::Malformed;
     };
     *piece = if number + 1 < pieces.count() { number + 1 } else { 0 };
     pieces.piece(number, frame, pool)
 }
 
 /// The frame as it is.
-fn whole(frame: &RingFrame<'_>, pool: &Pool, offload: Offload) -> Arrival {
+fn whole(frame: &RingFrame<'_>, pool: &Pool, offload: Offload) -> PacketArrival {
     let (tag, tag_len) = tag_of(frame);
     let (addresses, rest) = frame.bytes.split_at(ADDRESSES.min(frame.bytes.len()));
     let pieces = [addresses, tag.get(..tag_len).unwrap_or_default(), rest];
     let Some(mut packet) = copy::assemble(pool, frame.bytes.len() + tag_len, pieces) else {
-        return Arrival::NoBuffer;
+        return PacketArrival::NoBuffer;
     };
     if !vnet::describe(&mut packet, moved(offload, tag_len)) {
-        return Arrival::Malformed;
+        return PacketArrival::Malformed;
     }
     if frame.status & libc::TP_STATUS_CSUM_VALID != 0
         && packet.checksum_state() == ChecksumState::Unverified
     {
         packet.set_checksum_state(ChecksumState::Verified);
     }
-    Arrival::Packet(packet)
+    PacketArrival::Packet(packet)
 }
 
 /// The tag that the kernel took out, and its length: 0 where there was none.

@@ -33,16 +33,16 @@ mod undo;
 
 use std::io;
 
-use self::link::Link;
+use self::link::InterfaceLink;
 use self::linux::Linux;
 use self::napi::{Napi, NapiSetting};
-use self::note::{Note, Taken};
-use self::poller::Drive;
+use self::note::{NoteTaken, PlacementNote};
+use self::poller::PollDrive;
 use self::system::System;
-use self::undo::{UNDO_MAX, Undo};
+use self::undo::{PlacementUndo, UNDO_MAX};
 use crate::error::{DeviceError, named};
-use crate::kernel_half::{HalfRank, KernelHalf};
-use crate::placement_report::{Lack, PlacementReport};
+use crate::kernel_half::{NapiPolicy, NapiPriority};
+use crate::placement_report::{MissingCapability, PlacementReport};
 
 /// Empty looks in a row after which the card calls again.
 const DEFER: u32 = 200;
@@ -76,11 +76,11 @@ const COSTS_NOTE: &str = "if this process is killed, the interface keeps our set
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlacementConfig {
     /// Where.
-    pub half: KernelHalf,
+    pub half: NapiPolicy,
     /// The core of the worker that will have the device; `None` where it is not pinned.
     pub core: Option<usize>,
     /// Which of the two goes first there, where the kernel's half is a thread.
-    pub rank: HalfRank,
+    pub rank: NapiPriority,
 }
 
 /// The placement of the kernel's half of one interface; restores all settings when dropped.
@@ -90,10 +90,10 @@ pub struct Placement {
     system: Option<Box<dyn System>>,
     /// The interface's number: another one may have its name by the end.
     index: u32,
-    undo: Vec<Undo>,
-    note: Option<Note>,
+    undo: Vec<PlacementUndo>,
+    note: Option<PlacementNote>,
     /// What runs the kernel's half, where that is we.
-    driver: Option<Box<dyn Drive>>,
+    driver: Option<Box<dyn PollDrive>>,
     /// How often it did.
     polls: u64,
     /// Receive halves that we run, as they are set while we do; and whether they are now.
@@ -105,7 +105,7 @@ pub struct Placement {
 
 /// Why a place could not be had.
 #[derive(Debug)]
-enum Refusal {
+enum PlacementRefusal {
     /// The system refused something.
     System(&'static str, io::Error),
     /// The interface has no such thing.
@@ -116,10 +116,10 @@ impl Placement {
     /// Gives the kernel's half of the interface `name` its place. Costs some system calls.
     ///
     /// # Errors
-    /// A place that was configured explicitly is not available. With [`KernelHalf::Auto`] this is
+    /// A place that was configured explicitly is not available. With [`NapiPolicy::Auto`] this is
     /// only in the report.
     pub fn take(name: &str, config: &PlacementConfig) -> Result<Self, DeviceError> {
-        if config.half == KernelHalf::Leave {
+        if config.half == NapiPolicy::Leave {
             return Ok(Self::left(
                 "where the system runs it, as configured".to_owned(),
                 Vec::new(),
@@ -128,32 +128,33 @@ impl Placement {
         let system = match Linux::of(name) {
             Ok(system) => Box::new(system),
             Err(error) => {
-                let refusal = Refusal::System("look for the interface's receive halves", error);
+                let refusal =
+                    PlacementRefusal::System("look for the interface's receive halves", error);
                 return Self::refused(name, config.half, refusal, Vec::new());
             }
         };
         let link = system.link().unwrap_or_default();
-        Self::take_by(name, config, system, Note::take(&link))
+        Self::take_by(name, config, system, PlacementNote::take(&link))
     }
 
     fn take_by(
         name: &str,
         config: &PlacementConfig,
         system: Box<dyn System>,
-        note: Taken,
+        note: NoteTaken,
     ) -> Result<Self, DeviceError> {
         let mut lacks = Vec::new();
         let note = match note {
-            Taken::Ours(note, left) => {
+            NoteTaken::Ours(note, left) => {
                 left.iter().rev().for_each(|undo| drop(undo.apply(&*system)));
                 Some(note)
             }
-            Taken::Theirs => {
+            NoteTaken::Theirs => {
                 let words = "where another floodwall on this interface has put it";
                 return Ok(Self::left(words.to_owned(), lacks));
             }
-            Taken::Nowhere(error) => {
-                lacks.push(Lack {
+            NoteTaken::Nowhere(error) => {
+                lacks.push(MissingCapability {
                     missing: format!("no place to note the interface's settings ({error})"),
                     costs: COSTS_NOTE,
                     remedy: "make /run/floodwall writable for this user, or set XDG_RUNTIME_DIR \
@@ -250,7 +251,7 @@ impl Placement {
     /// The report for a device without a card's ring: a TUN or TAP.
     #[must_use]
     pub fn of_tun(name: &str) -> PlacementReport {
-        let link = Link::of(name).unwrap_or_default();
+        let link = InterfaceLink::of(name).unwrap_or_default();
         let words = match link.part_of.as_str() {
             "bridge" => {
                 "nothing to place here: it is the sender's own call and our read; but it is a \
@@ -262,7 +263,7 @@ impl Placement {
         PlacementReport { place: "none", words: words.to_owned(), lacks: Vec::new() }
     }
 
-    fn left(words: String, lacks: Vec<Lack>) -> Self {
+    fn left(words: String, lacks: Vec<MissingCapability>) -> Self {
         let report = PlacementReport { place: "left", words, lacks };
         Self::new(report, None)
     }
@@ -270,11 +271,11 @@ impl Placement {
     /// Nothing could be set up: an error where it was configured explicitly, else a report.
     fn refused(
         name: &str,
-        half: KernelHalf,
-        refusal: Refusal,
-        mut lacks: Vec<Lack>,
+        half: NapiPolicy,
+        refusal: PlacementRefusal,
+        mut lacks: Vec<MissingCapability>,
     ) -> Result<Self, DeviceError> {
-        if half != KernelHalf::Auto {
+        if half != NapiPolicy::Auto {
             return Err(refusal.into_error(name, half));
         }
         lacks.retain(|lack| lack.costs != COSTS_NOTE);
@@ -282,18 +283,18 @@ impl Placement {
         Ok(Self::left("where the system runs it".to_owned(), lacks))
     }
 
-    fn system(&self) -> Result<&dyn System, Refusal> {
-        let none = || Refusal::System("set anything", io::ErrorKind::NotConnected.into());
+    fn system(&self) -> Result<&dyn System, PlacementRefusal> {
+        let none = || PlacementRefusal::System("set anything", io::ErrorKind::NotConnected.into());
         self.system.as_deref().ok_or_else(none)
     }
 
     /// Looks at the interface and takes the place that is wanted.
-    fn settle(&mut self, config: &PlacementConfig) -> Result<(), Refusal> {
+    fn settle(&mut self, config: &PlacementConfig) -> Result<(), PlacementRefusal> {
         let napis = self.napis()?;
         match config.half {
-            KernelHalf::BusyPoll => self.poll_ourselves(&napis),
-            KernelHalf::NapiThread => self.use_threads(&napis, config),
-            KernelHalf::Auto | KernelHalf::Leave => {
+            NapiPolicy::BusyPoll => self.poll_ourselves(&napis),
+            NapiPolicy::NapiThread => self.use_threads(&napis, config),
+            NapiPolicy::Auto | NapiPolicy::Leave => {
                 let first = self.undo.len();
                 let Err(refusal) = self.use_threads(&napis, config) else { return Ok(()) };
                 self.undo_from(first);
@@ -310,10 +311,11 @@ impl Placement {
     }
 
     /// The worker's own calls.
-    fn poll_ourselves(&mut self, napis: &[Napi]) -> Result<(), Refusal> {
+    fn poll_ourselves(&mut self, napis: &[Napi]) -> Result<(), PlacementRefusal> {
         let ids: Vec<_> = napis.iter().map(|napi| napi.id).collect();
         let driver = self.system()?.driver(&ids);
-        let refuse = |error| Refusal::System("run the receive half from an io_uring", error);
+        let refuse =
+            |error| PlacementRefusal::System("run the receive half from an io_uring", error);
         let driver = driver.map_err(refuse)?;
         for napi in napis {
             let threaded = napi.setting.threaded.map(|_| false);
@@ -323,35 +325,35 @@ impl Placement {
             self.driven.push((*napi, ours));
         }
         (self.driver, self.holds) = (Some(driver), true);
-        self.report.place = KernelHalf::BusyPoll.word();
+        self.report.place = NapiPolicy::BusyPoll.word();
         self.report.words = "within the worker's own calls while packets come".to_owned();
         Ok(())
     }
 
     /// The interface's receive halves; a veth is made to have one.
-    fn napis(&mut self) -> Result<Vec<Napi>, Refusal> {
-        let look = |error| Refusal::System("list the interface's receive halves", error);
+    fn napis(&mut self) -> Result<Vec<Napi>, PlacementRefusal> {
+        let look = |error| PlacementRefusal::System("list the interface's receive halves", error);
         let link = self.system()?.link().map_err(look)?;
         if !link.is_up {
-            return Err(Refusal::Unfit {
+            return Err(PlacementRefusal::Unfit {
                 missing: "a receive half while the interface is down",
                 remedy: "bring it up first, with `ip link set dev INTERFACE up`",
             });
         }
         let mut napis = self.system()?.napis().map_err(look)?;
         if napis.is_empty() && link.kind == "veth" {
-            let set = |error| Refusal::System("switch on the joining of packets", error);
+            let set = |error| PlacementRefusal::System("switch on the joining of packets", error);
             let joins = self.system()?.joins().map_err(set)?;
-            self.remember(Undo::Joining(joins));
+            self.remember(PlacementUndo::Joining(joins));
             self.system()?.set_joins(true).map_err(set)?;
             napis = self.system()?.napis().map_err(look)?;
         }
         match napis.len() {
-            0 => Err(Refusal::Unfit {
+            0 => Err(PlacementRefusal::Unfit {
                 missing: "a receive half of its own (NAPI)",
                 remedy: "use the card below it, or `leave`",
             }),
-            n if n > UNDO_MAX / 2 => Err(Refusal::Unfit {
+            n if n > UNDO_MAX / 2 => Err(PlacementRefusal::Unfit {
                 missing: "an interface with so many queues",
                 remedy: "give it fewer, with `ethtool -L`, or use `leave`",
             }),
@@ -360,11 +362,11 @@ impl Placement {
     }
 
     /// Writes down what will be undone, before it is done.
-    fn remember(&mut self, undo: Undo) {
+    fn remember(&mut self, undo: PlacementUndo) {
         self.undo.push(undo);
         let Some(note) = &mut self.note else { return };
         if let Err(error) = note.write(&self.undo) {
-            self.report.lacks.push(Lack {
+            self.report.lacks.push(MissingCapability {
                 missing: format!(
                     "the note of the interface's settings cannot be written ({error})"
                 ),
@@ -375,23 +377,27 @@ impl Placement {
         }
     }
 
-    fn set(&mut self, napi: &Napi, wish: NapiSetting) -> Result<(), Refusal> {
-        self.remember(Undo::Napi(napi.id, napi.setting));
+    fn set(&mut self, napi: &Napi, wish: NapiSetting) -> Result<(), PlacementRefusal> {
+        self.remember(PlacementUndo::Napi(napi.id, napi.setting));
         let done = self.system()?.set_napi(napi.id, &wish);
-        done.map_err(|error| Refusal::System("set the interface's receive half", error))
+        done.map_err(|error| PlacementRefusal::System("set the interface's receive half", error))
     }
 
     /// Threads of the kernel beside the worker, behind or before it in rank.
-    fn use_threads(&mut self, napis: &[Napi], config: &PlacementConfig) -> Result<(), Refusal> {
+    fn use_threads(
+        &mut self,
+        napis: &[Napi],
+        config: &PlacementConfig,
+    ) -> Result<(), PlacementRefusal> {
         let flush_nanos = match config.rank {
-            HalfRank::Behind => THREAD_FLUSH_NANOS,
-            HalfRank::Before | HalfRank::Choosing => BEFORE_FLUSH_NANOS,
+            NapiPriority::Behind => THREAD_FLUSH_NANOS,
+            NapiPriority::Before | NapiPriority::Choosing => BEFORE_FLUSH_NANOS,
         };
         let wish = NapiSetting { defer: DEFER, flush_nanos, threaded: Some(true) };
         for napi in napis {
             self.set(napi, wish)?;
         }
-        let look = |error| Refusal::System("find the receive half's thread", error);
+        let look = |error| PlacementRefusal::System("find the receive half's thread", error);
         let threads = self.system()?.napis().map_err(look)?;
         let mut ranked = true;
         let mut named = Vec::new();
@@ -401,7 +407,7 @@ impl Placement {
             named.push(thread.to_string());
         }
         if named.is_empty() {
-            return Err(Refusal::Unfit {
+            return Err(PlacementRefusal::Unfit {
                 missing: "a thread for its receive half",
                 remedy: "it needs Linux 6.13 or newer with a driver that can; use `leave`",
             });
@@ -409,40 +415,45 @@ impl Placement {
         let plural = if named.len() == 1 { "a thread" } else { "threads" };
         let at = config.core.map_or_else(|| "any core".to_owned(), |core| format!("core {core}"));
         let rank = match (ranked, config.rank) {
-            (true, HalfRank::Behind) => "behind the worker in rank",
-            (true, HalfRank::Before | HalfRank::Choosing) => "before the worker in rank",
+            (true, NapiPriority::Behind) => "behind the worker in rank",
+            (true, NapiPriority::Before | NapiPriority::Choosing) => "before the worker in rank",
             (false, _) => "equal to the worker in rank",
         };
         self.beside = config.core.is_some();
-        self.report.place = KernelHalf::NapiThread.word();
+        self.report.place = NapiPolicy::NapiThread.word();
         self.report.words =
             format!("in {plural} of its own ({}) on {at}, {rank}", named.join(", "));
         Ok(())
     }
 
     /// Puts a thread beside the worker, and behind or before it; whether all of that was granted.
-    fn rank(&mut self, thread: u32, config: &PlacementConfig, was: bool) -> Result<bool, Refusal> {
-        let look = |error| Refusal::System("look at the receive half's thread", error);
+    fn rank(
+        &mut self,
+        thread: u32,
+        config: &PlacementConfig,
+        was: bool,
+    ) -> Result<bool, PlacementRefusal> {
+        let look = |error| PlacementRefusal::System("look at the receive half's thread", error);
         let standing = self.system()?.standing(thread).map_err(look)?;
         let group = self.system()?.group(Some(thread)).unwrap_or_default();
         let ours = self.system()?.group(None).unwrap_or_default();
         if was {
             // Threads that come with the place go with it.
-            self.remember(Undo::Thread(thread, standing, group.clone()));
+            self.remember(PlacementUndo::Thread(thread, standing, group.clone()));
         }
         let system = self.system()?;
         let pinned = config.core.map_or(Ok(()), |core| system.pin(thread, &[core]));
         // In another group it would compete with whole groups, and starve at the last rank.
         let joined = if group == ours { Ok(()) } else { system.move_to(thread, &ours) };
         let (nice, side, costs) = match config.rank {
-            HalfRank::Behind => (NICE_BEHIND, "behind", COSTS_RANK),
-            HalfRank::Before => (NICE_BEFORE, "before", COSTS_BEFORE),
-            HalfRank::Choosing => (NICE_CHOOSING, "before", COSTS_BEFORE),
+            NapiPriority::Behind => (NICE_BEHIND, "behind", COSTS_RANK),
+            NapiPriority::Before => (NICE_BEFORE, "before", COSTS_BEFORE),
+            NapiPriority::Choosing => (NICE_CHOOSING, "before", COSTS_BEFORE),
         };
         let ranked = joined.is_ok().then(|| system.set_nice(thread, nice));
         let mut lacks = Vec::new();
         if let Err(error) = &joined {
-            lacks.push(Lack {
+            lacks.push(MissingCapability {
                 missing: format!(
                     "the kernel's thread may not be moved into our control group {ours} ({error})"
                 ),
@@ -453,7 +464,7 @@ impl Placement {
         }
         let refused = [Some(pinned), ranked].into_iter().flatten().find_map(Result::err);
         if let Some(error) = &refused {
-            lacks.push(Lack {
+            lacks.push(MissingCapability {
                 missing: format!("the kernel's thread may not be put {side} the worker ({error})"),
                 costs,
                 remedy: grant("CAP_SYS_NICE"),
@@ -477,7 +488,7 @@ impl Drop for Placement {
         self.driver = None;
         let Some(system) = self.system.take() else { return };
         let is_there = system.link().is_ok_and(|link| link.index == self.index);
-        let undone = |undo: &Undo| !is_there || undo.apply(&*system).is_ok();
+        let undone = |undo: &PlacementUndo| !is_there || undo.apply(&*system).is_ok();
         let all = self.undo.iter().rev().map(undone).fold(true, |all, done| all & done);
         // What could not be undone stays in the note, for the next one.
         if let (Some(note), true) = (self.note.take(), all) {
@@ -494,8 +505,8 @@ fn grant(capability: &str) -> String {
     )
 }
 
-impl Refusal {
-    fn into_lack(self, name: &str) -> Lack {
+impl PlacementRefusal {
+    fn into_lack(self, name: &str) -> MissingCapability {
         match self {
             Self::System(action, error) => {
                 let denied = matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES));
@@ -507,9 +518,9 @@ impl Refusal {
                     true => format!("CAP_NET_ADMIN is missing to {action}"),
                     false => format!("cannot {action} ({error})"),
                 };
-                Lack { missing, costs: COSTS_ALL, remedy }
+                MissingCapability { missing, costs: COSTS_ALL, remedy }
             }
-            Self::Unfit { missing, remedy } => Lack {
+            Self::Unfit { missing, remedy } => MissingCapability {
                 missing: format!("{missing} is missing"),
                 costs: COSTS_ALL,
                 remedy: named(remedy, name),
@@ -517,7 +528,7 @@ impl Refusal {
         }
     }
 
-    fn into_error(self, name: &str, half: KernelHalf) -> DeviceError {
+    fn into_error(self, name: &str, half: NapiPolicy) -> DeviceError {
         match self {
             Self::System(action, error)
                 if matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES)) =>

@@ -13,12 +13,12 @@ pub struct PlacementReport {
     /// Where that is, in one sentence without its end.
     pub words: String,
     /// What would be better with more privileges or another system.
-    pub lacks: Vec<Lack>,
+    pub lacks: Vec<MissingCapability>,
 }
 
 /// Something that the best place would need.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lack {
+pub struct MissingCapability {
     /// What is missing.
     pub missing: String,
     /// What that costs.
@@ -27,7 +27,7 @@ pub struct Lack {
     pub remedy: String,
 }
 
-impl fmt::Display for Lack {
+impl fmt::Display for MissingCapability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { missing, costs, remedy } = self;
         write!(f, "{missing}: {costs}; {remedy}")

@@ -13,11 +13,11 @@ use crate::af_packet::Accept;
 pub(crate) const BATCH_MAX: usize = 16;
 
 /// Plain structures of the system, without pointers and without invalid values.
-pub(crate) trait Plain: Copy {}
-impl Plain for libc::c_int {}
-impl Plain for libc::tpacket_req3 {}
-impl Plain for libc::packet_mreq {}
-impl Plain for libc::tpacket_stats_v3 {}
+pub(crate) trait PlainAddress: Copy {}
+impl PlainAddress for libc::c_int {}
+impl PlainAddress for libc::tpacket_req3 {}
+impl PlainAddress for libc::packet_mreq {}
+impl PlainAddress for libc::tpacket_stats_v3 {}
 
 /// A packet socket that sees nothing yet, because it is bound to no protocol.
 pub(crate) fn open() -> io::Result<OwnedFd> {
@@ -32,7 +32,7 @@ pub(crate) fn open() -> io::Result<OwnedFd> {
 }
 
 /// Sets an option.
-pub(crate) fn set_option<T: Plain>(
+pub(crate) fn set_option<T: PlainAddress>(
     socket: BorrowedFd<'_>,
     level: libc::c_int,
     option: libc::c_int,

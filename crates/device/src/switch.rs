@@ -85,14 +85,14 @@ pub struct SwitchCounts {
 #[derive(Debug)]
 pub struct Switch {
     ports: Vec<MemoryWire>,
-    table: Vec<[Option<Entry>; WAYS]>,
+    table: Vec<[Option<SwitchEntry>; WAYS]>,
     key: HashKey,
     ageing: Duration,
     counts: SwitchCounts,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct SwitchEntry {
     addr: MacAddr,
     port: usize,
     heard: Instant,
@@ -185,7 +185,7 @@ impl Switch {
         self.counts.port_full += u64::from(!sent);
     }
 
-    fn bucket(&mut self, addr: MacAddr) -> Option<&mut [Option<Entry>; WAYS]> {
+    fn bucket(&mut self, addr: MacAddr) -> Option<&mut [Option<SwitchEntry>; WAYS]> {
         let mask = self.table.len() as u64 - 1;
         let at = (self.key.bytes(&addr.0) & mask) as usize;
         self.table.get_mut(at)
@@ -202,7 +202,7 @@ impl Switch {
 
     fn learn(&mut self, now: Instant, addr: MacAddr, port: usize) {
         let Some(bucket) = self.bucket(addr) else { return };
-        let entry = Entry { addr, port, heard: now };
+        let entry = SwitchEntry { addr, port, heard: now };
         if let Some(known) = bucket.iter_mut().flatten().find(|e| e.addr == addr) {
             *known = entry;
             return;

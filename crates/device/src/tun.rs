@@ -26,9 +26,9 @@ use rustix::io::Errno;
 
 use crate::device::{Device, DeviceInfo, Medium};
 use crate::error::DeviceError;
-use crate::gather::{Landed, Landing, SLICES_MAX, Slices};
-use crate::interface::{self, Control};
-use crate::join::{Run, RunLimits};
+use crate::gather::{GatherBuffer, GatheredFrame, SLICES_MAX, Slices};
+use crate::interface::{self, InterfaceControl};
+use crate::join::{JoinRun, RunLimits};
 use crate::stats::DeviceStats;
 use crate::vnet::{self, Completion, Patch, VNET_BYTES};
 
@@ -81,8 +81,8 @@ impl Default for TunConfig {
 pub struct Tun {
     info: DeviceInfo,
     queue: File,
-    control: Control,
-    landing: Landing,
+    control: InterfaceControl,
+    landing: GatherBuffer,
     /// Where a packet in pieces is put together to leave.
     flat: Box<[u8]>,
     vnet_header: bool,
@@ -113,7 +113,7 @@ impl Tun {
         let wanted = if config.vnet_header { SUPER_MAX } else { info.mtu as usize + BEYOND_MTU };
         let open_one = |queue| {
             let control = control(&info.name)?;
-            let (info, landing) = (info.clone(), Landing::new(wanted));
+            let (info, landing) = (info.clone(), GatherBuffer::new(wanted));
             let (vnet_header, stats) = (config.vnet_header, DeviceStats::default());
             let flat = vec![0; FLAT_MAX].into();
             let joins = vnet_header;
@@ -125,7 +125,7 @@ impl Tun {
     }
 
     /// Reads one packet. `None` where nothing waits.
-    fn receive_one(&mut self, pool: &Pool) -> Result<Option<Arrival>, DeviceError> {
+    fn receive_one(&mut self, pool: &Pool) -> Result<Option<TunArrival>, DeviceError> {
         if !self.landing.refill(pool) {
             return Ok(None);
         }
@@ -144,7 +144,7 @@ impl Tun {
         };
         let Some(len) = read.checked_sub(header_bytes) else {
             self.stats.rx_malformed += 1;
-            return Ok(Some(Arrival::Lost));
+            return Ok(Some(TunArrival::Lost));
         };
         Ok(Some(self.land(pool, len, header)))
     }
@@ -167,21 +167,21 @@ impl Tun {
         rustix::io::readv(&self.queue, slices.get_mut(..used).unwrap_or_default())
     }
 
-    fn land(&mut self, pool: &Pool, len: usize, header: [u8; VNET_BYTES]) -> Arrival {
+    fn land(&mut self, pool: &Pool, len: usize, header: [u8; VNET_BYTES]) -> TunArrival {
         match self.landing.take(pool, len) {
-            Landed::Whole(mut packet) => {
+            GatheredFrame::Whole(mut packet) => {
                 if !self.vnet_header || vnet::describe(&mut packet, vnet::decode(header)) {
-                    return Arrival::Packet(packet);
+                    return TunArrival::Packet(packet);
                 }
                 self.stats.rx_malformed += 1;
             }
-            Landed::NoBuffer => self.stats.rx_no_buffer += 1,
-            Landed::Truncated => {
+            GatheredFrame::NoBuffer => self.stats.rx_no_buffer += 1,
+            GatheredFrame::Truncated => {
                 self.stats.rx_truncated += 1;
                 self.look_at_mtu();
             }
         }
-        Arrival::Lost
+        TunArrival::Lost
     }
 
     /// Adapts the buffers to an MTU that was raised on the interface.
@@ -192,11 +192,11 @@ impl Tun {
         }
     }
 
-    fn send_one(&mut self, packet: &PacketBuf) -> Result<Sent, DeviceError> {
+    fn send_one(&mut self, packet: &PacketBuf) -> Result<TunSent, DeviceError> {
         let (header, completion) = if self.vnet_header {
             match vnet::header_of(packet) {
                 Some(header) => (header, Completion::Whole),
-                None => return Ok(Sent::Refused),
+                None => return Ok(TunSent::Refused),
             }
         } else {
             ([0; VNET_BYTES], vnet::complete(packet))
@@ -204,7 +204,7 @@ impl Tun {
         let patch = match &completion {
             Completion::Whole => None,
             Completion::Patch(patch) => Some(patch),
-            Completion::Impossible => return Ok(Sent::Refused),
+            Completion::Impossible => return Ok(TunSent::Refused),
         };
         let header = if self.vnet_header { &header[..] } else { &[] };
         let written = self.write(header, packet, patch);
@@ -212,16 +212,16 @@ impl Tun {
     }
 
     /// Sends the front of the list as one super-frame, where it is one; how many packets that was.
-    fn send_run(&mut self, packets: &PacketList) -> Result<Option<(usize, Sent)>, DeviceError> {
+    fn send_run(&mut self, packets: &PacketList) -> Result<Option<(usize, TunSent)>, DeviceError> {
         if !self.joins || packets.len() < 2 {
             return Ok(None);
         }
-        let run = Run::at_front(packets, self.info.medium, &RunLimits::NONE);
+        let run = JoinRun::at_front(packets, self.info.medium, &RunLimits::NONE);
         let Some(run) = run else { return Ok(None) };
         let written = rustix::io::writev(&self.queue, run.slices(packets).as_slice());
         match self.sent(written)? {
             // Nothing is lost: they leave one by one, as all do from now on.
-            Sent::Refused => {
+            TunSent::Refused => {
                 self.joins = false;
                 Ok(None)
             }
@@ -230,15 +230,15 @@ impl Tun {
     }
 
     /// What the system's answer means.
-    fn sent(&self, written: Result<usize, Errno>) -> Result<Sent, DeviceError> {
+    fn sent(&self, written: Result<usize, Errno>) -> Result<TunSent, DeviceError> {
         match written {
-            Ok(_) => Ok(Sent::Yes),
-            Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM) => Ok(Sent::NoRoom),
-            Err(Errno::IO) => Ok(Sent::Down),
+            Ok(_) => Ok(TunSent::Yes),
+            Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM) => Ok(TunSent::NoRoom),
+            Err(Errno::IO) => Ok(TunSent::Down),
             Err(Errno::BADFD | Errno::NODEV | Errno::NXIO) => {
                 Err(DeviceError::Gone { device: self.info.name.clone() })
             }
-            Err(_) => Ok(Sent::Refused),
+            Err(_) => Ok(TunSent::Refused),
         }
     }
 
@@ -268,13 +268,13 @@ impl Tun {
 }
 
 /// What one read gave.
-enum Arrival {
+enum TunArrival {
     Packet(PacketBuf),
     Lost,
 }
 
 /// What became of one packet on its way out.
-enum Sent {
+enum TunSent {
     Yes,
     NoRoom,
     Refused,
@@ -357,8 +357,8 @@ fn set_offload(queue: &File, name: &str) -> Result<(), DeviceError> {
     if result < 0 { Err(fail("switch offload on")) } else { Ok(()) }
 }
 
-fn control(name: &str) -> Result<Control, DeviceError> {
-    Control::open().map_err(|e| DeviceError::from_system(name, "open a control socket", e))
+fn control(name: &str) -> Result<InterfaceControl, DeviceError> {
+    InterfaceControl::open().map_err(|e| DeviceError::from_system(name, "open a control socket", e))
 }
 
 /// Applies the configuration, and reads the interface's properties.
@@ -398,12 +398,12 @@ impl Device for Tun {
         // Lost packets count against the room too, so that a call ends.
         for _ in 0..burst.room() {
             match self.receive_one(pool) {
-                Ok(Some(Arrival::Packet(packet))) => {
+                Ok(Some(TunArrival::Packet(packet))) => {
                     self.stats.count_rx(packet.len());
                     let _ = burst.push(packet);
                     taken += 1;
                 }
-                Ok(Some(Arrival::Lost)) => {}
+                Ok(Some(TunArrival::Lost)) => {}
                 Ok(None) => break,
                 Err(error) if taken == 0 => return Err(error),
                 // The next call reports the error again.
@@ -423,14 +423,14 @@ impl Device for Tun {
                     None => break,
                 },
             };
-            if matches!(sent, Sent::NoRoom) {
+            if matches!(sent, TunSent::NoRoom) {
                 break;
             }
             for packet in core::iter::from_fn(|| packets.pop_front()).take(count) {
                 match sent {
-                    Sent::Yes => self.stats.count_tx(packet.len()),
-                    Sent::Down => self.stats.tx_down += 1,
-                    Sent::Refused | Sent::NoRoom => self.stats.tx_refused += 1,
+                    TunSent::Yes => self.stats.count_tx(packet.len()),
+                    TunSent::Down => self.stats.tx_down += 1,
+                    TunSent::Refused | TunSent::NoRoom => self.stats.tx_refused += 1,
                 }
             }
             left += count;

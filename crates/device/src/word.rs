@@ -1,4 +1,4 @@
-//! `DeviceWord`: a device specification, `tap:fw0`, as given by operators and programs.
+//! `DeviceSpec`: a device specification, `tap:fw0`, as given by operators and programs.
 //!
 //! Called by programs that start a host on a real device: `floodwall run` and the sockets' builder.
 //! It parses the specification, opens the device with all features that it and our privilege allow,
@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use crate::device::Device;
 use crate::error::DeviceError;
-use crate::kernel_half::{HalfRank, KernelHalf};
+use crate::kernel_half::{NapiPolicy, NapiPriority};
 use crate::placement_report::PlacementReport;
 use crate::xdp_mode::XdpMode;
 #[cfg(target_os = "linux")]
@@ -51,7 +51,7 @@ impl DeviceKind {
 
 /// A parsed device specification: `"tap:fw0".parse()`, `"xdp:eth1,queues=2".parse()`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DeviceWord {
+pub struct DeviceSpec {
     /// The kind of device.
     pub kind: DeviceKind,
     /// The interface's name, 1 to 15 bytes.
@@ -79,7 +79,7 @@ const QUEUES_MAX: usize = 64;
 /// Maximum default number of queues of a TUN or TAP, where one queue a worker is used.
 const TUN_QUEUES_MAX: usize = 8;
 
-impl FromStr for DeviceWord {
+impl FromStr for DeviceSpec {
     type Err = NoDeviceWord;
 
     fn from_str(text: &str) -> Result<Self, NoDeviceWord> {
@@ -114,7 +114,7 @@ impl FromStr for DeviceWord {
     }
 }
 
-impl DeviceWord {
+impl DeviceSpec {
     /// Applies one option of the specification.
     fn set(&mut self, option: &str) -> Result<(), NoDeviceWord> {
         let unknown = || {
@@ -149,7 +149,7 @@ fn wrong<T>(what: String, remedy: &'static str) -> Result<T, NoDeviceWord> {
     Err(NoDeviceWord { what, remedy })
 }
 
-impl fmt::Display for DeviceWord {
+impl fmt::Display for DeviceSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.kind.word(), self.name)?;
         if let Some(queues) = self.queues {
@@ -177,13 +177,13 @@ pub struct OpenConfig {
     /// The MTU that a TUN or TAP is given; `None` leaves it.
     pub mtu: Option<u32>,
     /// Where the kernel's half of an interface shall run.
-    pub kernel_half: KernelHalf,
+    pub kernel_half: NapiPolicy,
     /// The core of the worker that will have the device; `None` where it is not pinned.
     pub core: Option<usize>,
     /// Which of the two has priority there. With `None` it is the kernel's half where the device
     /// itself drops unverified traffic, because packets that it has no time for are lost regardless
     /// of their flow; else the worker.
-    pub rank: Option<HalfRank>,
+    pub rank: Option<NapiPriority>,
 }
 
 impl Default for OpenConfig {
@@ -194,14 +194,14 @@ impl Default for OpenConfig {
             station: None,
             offload: false,
             mtu: None,
-            kernel_half: KernelHalf::default(),
+            kernel_half: NapiPolicy::default(),
             core: None,
             rank: None,
         }
     }
 }
 
-/// What [`DeviceWord::open`] gives.
+/// What [`DeviceSpec::open`] gives.
 pub struct OpenedDevice {
     /// One device a queue, at least one.
     pub queues: Vec<Box<dyn Device>>,
@@ -221,7 +221,7 @@ impl fmt::Debug for OpenedDevice {
     }
 }
 
-impl DeviceWord {
+impl DeviceSpec {
     /// Opens the device. A TUN or TAP is brought up. If the process may do everything but that, as
     /// on an interface that an administrator made for this user, it is left down with a note. Costs
     /// a few system calls.
@@ -262,7 +262,7 @@ fn boxed<D: Device + 'static>(devices: Vec<D>) -> Vec<Box<dyn Device>> {
 
 #[cfg(target_os = "linux")]
 fn placement_of(config: &OpenConfig, chooses: bool) -> PlacementConfig {
-    let rank = if chooses { HalfRank::Choosing } else { HalfRank::Behind };
+    let rank = if chooses { NapiPriority::Choosing } else { NapiPriority::Behind };
     let rank = config.rank.unwrap_or(rank);
     PlacementConfig { half: config.kernel_half, core: config.core, rank }
 }
@@ -282,7 +282,7 @@ fn open_packet(name: &str, config: &OpenConfig) -> Result<OpenedDevice, DeviceEr
 
 /// AF_XDP sockets, and the place of the kernel's half behind them.
 #[cfg(target_os = "linux")]
-fn open_xdp(word: &DeviceWord, config: &OpenConfig) -> Result<OpenedDevice, DeviceError> {
+fn open_xdp(word: &DeviceSpec, config: &OpenConfig) -> Result<OpenedDevice, DeviceError> {
     let name = &word.name;
     let Some(station) = config.station else {
         return Err(DeviceError::Unsupported {
@@ -370,10 +370,10 @@ mod tests {
         for text in
             ["tun:t", "tap:fw0", "packet:eth0.100", "xdp:eth1", "xdp:eth1,queues=2,mode=generic"]
         {
-            assert_eq!(text.parse::<DeviceWord>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<DeviceSpec>().unwrap().to_string(), text);
         }
         for text in ["", "fw0", "tap:", "tap:a b", "tap:..", "veth:fw0", "tap:sixteen-bytes-it"] {
-            let refused = text.parse::<DeviceWord>().unwrap_err().to_string();
+            let refused = text.parse::<DeviceSpec>().unwrap_err().to_string();
             assert!(refused.ends_with("as in tap:fw0"), "{refused}");
         }
         for text in [
@@ -385,7 +385,7 @@ mod tests {
             "xdp:e,mode=fast",
             "xdp:e,colour=red",
         ] {
-            let refused = text.parse::<DeviceWord>().unwrap_err().to_string();
+            let refused = text.parse::<DeviceSpec>().unwrap_err().to_string();
             let words = ["is no option", "cannot be a number", "is no mode"];
             assert!(words.iter().any(|words| refused.contains(words)), "{text}: {refused}");
         }

@@ -13,7 +13,7 @@ use std::os::fd::AsRawFd;
 use std::process::Command;
 
 use floodwall_checksum::sum;
-use floodwall_device::{AfPacket, AfPacketConfig, Device, DeviceWord, OpenConfig};
+use floodwall_device::{AfPacket, AfPacketConfig, Device, DeviceSpec, OpenConfig};
 use floodwall_packet::{Burst, ChecksumState, PacketBuf, PacketList, Pool, PoolConfig};
 use namespace::{available, flat, inside, ip, receive_where, send, skip, wait_millis};
 
@@ -320,7 +320,7 @@ fn what_was_joined_on_arrival_comes_as_one_with_its_headers_told() {
         if !ethtool("-K peer tso off") {
             return skip("no `ethtool`, or it may not");
         }
-        let word: DeviceWord = "packet:ours".parse().unwrap();
+        let word: DeviceSpec = "packet:ours".parse().unwrap();
         let config = OpenConfig { offload: true, ..OpenConfig::default() };
         let (Some(opened), Some(mut peer)) = (available(word.open(&config)), open("peer", false))
         else {

@@ -12,7 +12,7 @@ use floodwall_base::MacAddr;
 use floodwall_device::{
     Accept, AfPacket, AfPacketConfig, AfXdp, AfXdpConfig, Device, DeviceError, OpenedXdp, XdpMode,
 };
-use floodwall_packet::{Burst, Pool, PoolConfig, Wanted};
+use floodwall_packet::{Burst, Pool, PoolConfig, RxFilter};
 use namespace::{available, flat, inside, ip, receive_where, send, skip, wait_millis};
 
 /// The interface's, the host's and ours.
@@ -99,8 +99,8 @@ fn brought(
     count
 }
 
-fn ours() -> Wanted {
-    let mut wanted = Wanted::default();
+fn ours() -> RxFilter {
+    let mut wanted = RxFilter::default();
     wanted.nothing();
     wanted.add_v4("10.98.2.2".parse().unwrap(), true);
     wanted.add_v6("fd98:2::2".parse().unwrap(), true);
@@ -172,7 +172,7 @@ fn what_is_for_our_addresses_is_ours_and_the_host_keeps_the_rest() {
                 assert!(seen.is_some(), "the host's answer is lost: {v6}");
             }
             // An address that goes is the host's at once.
-            let mut wanted = Wanted::default();
+            let mut wanted = RxFilter::default();
             wanted.nothing();
             device.want(&wanted);
             for v6 in [false, true] {

@@ -16,8 +16,8 @@ use floodwall_base::{Instant, MacAddr, Randomness};
 use floodwall_wire::dhcpv4::{self, option};
 use floodwall_wire::{Dhcpv4Fields, Dhcpv4Message, Dhcpv4Type};
 
-use crate::few::Few;
-use crate::lease::{Lease, Refused};
+use crate::few::ArrayVec;
+use crate::lease::{Lease, LeaseRefused};
 
 /// The longest time between two tries where servers keep refusing or lying.
 pub const BACK_OFF_MAX: Duration = Duration::from_secs(64);
@@ -118,7 +118,7 @@ impl Transmission {
 
 /// Why a lease ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
+pub enum LeaseEnd {
     /// Its time was over.
     Expired,
     /// A server took it back.
@@ -129,7 +129,7 @@ pub enum End {
     Released,
 }
 
-impl End {
+impl LeaseEnd {
     /// What happened, as an event for the caller.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -144,7 +144,7 @@ impl End {
 
 /// What the caller is to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Event {
+pub enum DhcpEvent {
     /// Send this.
     Send(Transmission),
     /// Check whether another host uses the lease's address, and report [`DhcpClient::verified`] or
@@ -153,16 +153,16 @@ pub enum Event {
     /// The lease is in force: it is new, or its times and what came with it are.
     Bound(Lease),
     /// The lease of this address is over: remove everything that came with it.
-    Ended(Ipv4Addr, End),
+    Ended(Ipv4Addr, LeaseEnd),
 }
 
 /// An event that waits, without the values that are at hand when it is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Due {
+enum NextStep {
     Send(Dhcpv4Type),
     Verify,
     Bound,
-    Ended(Ipv4Addr, End),
+    Ended(Ipv4Addr, LeaseEnd),
 }
 
 /// A DHCPv4 client for one interface.
@@ -182,9 +182,9 @@ pub struct DhcpClient {
     failures: u32,
     /// The lease, or the offer that is to become one.
     lease: Option<Lease>,
-    due: Few<Due, 4>,
+    due: ArrayVec<NextStep, 4>,
     refused: u64,
-    last_refusal: Option<Refused>,
+    last_refusal: Option<LeaseRefused>,
 }
 
 impl DhcpClient {
@@ -201,7 +201,7 @@ impl DhcpClient {
             wake: None,
             failures: 0,
             lease: None,
-            due: Few::default(),
+            due: ArrayVec::default(),
             refused: 0,
             last_refusal: None,
         }
@@ -221,7 +221,7 @@ impl DhcpClient {
 
     /// Messages that were rejected, and why the last one was.
     #[must_use]
-    pub const fn refused(&self) -> (u64, Option<Refused>) {
+    pub const fn refused(&self) -> (u64, Option<LeaseRefused>) {
         (self.refused, self.last_refusal)
     }
 
@@ -264,7 +264,7 @@ impl DhcpClient {
         self.due.clear();
         let bound = self.is_bound() && self.lease.is_some();
         if bound {
-            self.due.push(Due::Send(Dhcpv4Type::RELEASE));
+            self.due.push(NextStep::Send(Dhcpv4Type::RELEASE));
         }
         (self.state, self.wake) = (DhcpState::Stopped, bound.then(|| now + RELEASE_WAIT));
     }
@@ -282,8 +282,8 @@ impl DhcpClient {
         if let Some(lease) = self.lease
             && (self.state == DhcpState::Verifying || self.is_bound())
         {
-            self.due.push(Due::Send(Dhcpv4Type::DECLINE));
-            self.due.push(Due::Ended(lease.addr, End::Unusable));
+            self.due.push(NextStep::Send(Dhcpv4Type::DECLINE));
+            self.due.push(NextStep::Ended(lease.addr, LeaseEnd::Unusable));
             self.back_off(now, DECLINE_WAIT, random);
         }
     }
@@ -292,14 +292,14 @@ impl DhcpClient {
     /// interfaces use.
     ///
     /// # Errors
-    /// See [`Refused`]; nothing has changed then but the count.
+    /// See [`LeaseRefused`]; nothing has changed then but the count.
     pub fn input(
         &mut self,
         bytes: &[u8],
         now: Instant,
         random: &mut Randomness,
         is_ours: impl Fn(Ipv4Addr) -> bool,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), LeaseRefused> {
         self.answer(bytes, now, random, is_ours).inspect_err(|refused| {
             self.refused += 1;
             self.last_refusal = Some(*refused);
@@ -312,21 +312,21 @@ impl DhcpClient {
         now: Instant,
         random: &mut Randomness,
         is_ours: impl Fn(Ipv4Addr) -> bool,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), LeaseRefused> {
         if !self.awaits() {
-            return Err(Refused::Unasked);
+            return Err(LeaseRefused::Unasked);
         }
         // Before anything is parsed: an answer to another client is recognised by its first bytes.
         let ours = bytes.get(4..8) == Some(&self.xid.to_be_bytes()[..])
             && bytes.get(28..34) == Some(&self.mac.0[..]);
         if !ours || bytes.first() != Some(&2) {
-            return Err(Refused::NotOurs);
+            return Err(LeaseRefused::NotOurs);
         }
         if bytes.len() > DHCP_MESSAGE_BYTES_MAX {
-            return Err(Refused::TooLong);
+            return Err(LeaseRefused::TooLong);
         }
         let message = Dhcpv4Message::parse(bytes)?;
-        let kind = message.kind().ok_or(Refused::Kind)?;
+        let kind = message.kind().ok_or(LeaseRefused::Kind)?;
         match (self.state, kind) {
             (DhcpState::Selecting, Dhcpv4Type::OFFER) => {
                 self.lease = Some(Lease::judge(&message, self.asked_at, is_ours)?);
@@ -334,12 +334,12 @@ impl DhcpClient {
                 self.ask(now, random);
                 Ok(())
             }
-            (_, Dhcpv4Type::OFFER) => Err(Refused::Late),
-            (DhcpState::Selecting, _) => Err(Refused::Kind),
+            (_, Dhcpv4Type::OFFER) => Err(LeaseRefused::Late),
+            (DhcpState::Selecting, _) => Err(LeaseRefused::Kind),
             (_, Dhcpv4Type::ACK) => {
                 let wanted = self.wanted(&message)?;
                 if message.yiaddr() != wanted.addr {
-                    return Err(Refused::AddressChanged(message.yiaddr()));
+                    return Err(LeaseRefused::AddressChanged(message.yiaddr()));
                 }
                 let is_others = |addr| !self.is_bound() && is_ours(addr);
                 self.lease = Some(Lease::judge(&message, self.asked_at, is_others)?);
@@ -349,22 +349,22 @@ impl DhcpClient {
             (_, Dhcpv4Type::NAK) => {
                 let wanted = self.wanted(&message)?;
                 if self.is_bound() {
-                    self.due.push(Due::Ended(wanted.addr, End::TakenBack));
+                    self.due.push(NextStep::Ended(wanted.addr, LeaseEnd::TakenBack));
                 }
                 self.lease = None;
                 self.back_off(now, Duration::ZERO, random);
                 Ok(())
             }
-            _ => Err(Refused::Kind),
+            _ => Err(LeaseRefused::Kind),
         }
     }
 
     /// The request that this message answers, if it comes from the requested server.
-    fn wanted(&self, message: &Dhcpv4Message<'_>) -> Result<Lease, Refused> {
-        let lease = self.lease.ok_or(Refused::Unasked)?;
+    fn wanted(&self, message: &Dhcpv4Message<'_>) -> Result<Lease, LeaseRefused> {
+        let lease = self.lease.ok_or(LeaseRefused::Unasked)?;
         let any = matches!(self.state, DhcpState::Rebooting | DhcpState::Rebinding);
         let from = message.addr(option::SERVER_ID);
-        if any || from == Some(lease.server) { Ok(lease) } else { Err(Refused::Server) }
+        if any || from == Some(lease.server) { Ok(lease) } else { Err(LeaseRefused::Server) }
     }
 
     fn acknowledged(&mut self, now: Instant) {
@@ -373,19 +373,19 @@ impl DhcpClient {
         }
         (self.state, self.tries) = (DhcpState::Verifying, 0);
         self.wake = Some(now + VERIFY_MAX);
-        self.due.push(Due::Verify);
+        self.due.push(NextStep::Verify);
     }
 
     fn bind(&mut self, now: Instant) {
         (self.state, self.tries, self.failures) = (DhcpState::Bound, 0, 0);
         self.wake = self.lease.and_then(|lease| lease.expires.map(|_| lease.renew_at.max(now)));
-        self.due.push(Due::Bound);
+        self.due.push(NextStep::Bound);
     }
 
     /// The next thing to do, if there is one at `now`. To be called until there is none: after
     /// [`DhcpClient::input`], after what the caller has found out, and when
     /// [`DhcpClient::deadline`] has come.
-    pub fn poll(&mut self, now: Instant, random: &mut Randomness) -> Option<Event> {
+    pub fn poll(&mut self, now: Instant, random: &mut Randomness) -> Option<DhcpEvent> {
         // A timer makes two events at most, and a state lasts at least half a second.
         for _ in 0..3 {
             if let Some(due) = self.due.pop_front() {
@@ -405,15 +405,15 @@ impl DhcpClient {
         if self.due.is_empty() { self.wake } else { Some(Instant::ORIGIN) }
     }
 
-    fn event(&mut self, due: Due, now: Instant) -> Option<Event> {
+    fn event(&mut self, due: NextStep, now: Instant) -> Option<DhcpEvent> {
         let lease = self.lease;
         Some(match due {
-            Due::Send(kind) => Event::Send(self.write(kind, now)),
-            Due::Verify => Event::Verify(lease?),
-            Due::Bound => Event::Bound(lease?),
-            Due::Ended(addr, why) => {
+            NextStep::Send(kind) => DhcpEvent::Send(self.write(kind, now)),
+            NextStep::Verify => DhcpEvent::Verify(lease?),
+            NextStep::Bound => DhcpEvent::Bound(lease?),
+            NextStep::Ended(addr, why) => {
                 self.lease = None;
-                Event::Ended(addr, why)
+                DhcpEvent::Ended(addr, why)
             }
         })
     }
@@ -424,7 +424,7 @@ impl DhcpClient {
         match self.state {
             DhcpState::Stopped => {
                 if let Some(lease) = self.lease {
-                    self.due.push(Due::Ended(lease.addr, End::Released));
+                    self.due.push(NextStep::Ended(lease.addr, LeaseEnd::Released));
                 }
             }
             DhcpState::Init => {
@@ -452,7 +452,7 @@ impl DhcpClient {
     fn prolong(&mut self, now: Instant, random: &mut Randomness) {
         let Some(lease) = self.lease else { return };
         if lease.is_over(now) {
-            self.due.push(Due::Ended(lease.addr, End::Expired));
+            self.due.push(NextStep::Ended(lease.addr, LeaseEnd::Expired));
             self.lease = None;
             return self.back_off(now, Duration::ZERO, random);
         }
@@ -461,7 +461,7 @@ impl DhcpClient {
         if next != self.state {
             self.enter(next, random);
         }
-        self.due.push(Due::Send(Dhcpv4Type::REQUEST));
+        self.due.push(NextStep::Send(Dhcpv4Type::REQUEST));
         // A server that answers late answers one of these: the lease counts from the first.
         if self.tries == 0 {
             self.asked_at = now;
@@ -477,7 +477,7 @@ impl DhcpClient {
     fn ask(&mut self, now: Instant, random: &mut Randomness) {
         let selecting = self.state == DhcpState::Selecting;
         let kind = if selecting { Dhcpv4Type::DISCOVER } else { Dhcpv4Type::REQUEST };
-        self.due.push(Due::Send(kind));
+        self.due.push(NextStep::Send(kind));
         if self.tries == 0 || selecting {
             self.asked_at = now;
         }

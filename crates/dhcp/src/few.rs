@@ -1,22 +1,22 @@
-//! `Few`: a list of at most `N` values, without memory of its own.
+//! `ArrayVec`: a list of at most `N` values, without memory of its own.
 //!
 //! Used in leases, so that one is a plain value. Invariant: what does not fit is not there, and
-//! [`Few::push`] reports it.
+//! [`ArrayVec::push`] reports it.
 
 /// A list of at most `N` values, stored inline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Few<T, const N: usize> {
+pub struct ArrayVec<T, const N: usize> {
     items: [Option<T>; N],
     len: usize,
 }
 
-impl<T: Copy, const N: usize> Default for Few<T, N> {
+impl<T: Copy, const N: usize> Default for ArrayVec<T, N> {
     fn default() -> Self {
         Self { items: [None; N], len: 0 }
     }
 }
 
-impl<T: Copy, const N: usize> Few<T, N> {
+impl<T: Copy, const N: usize> ArrayVec<T, N> {
     /// Appends a value; false where there is no room.
     pub fn push(&mut self, item: T) -> bool {
         let Some(slot) = self.items.get_mut(self.len) else { return false };

@@ -16,7 +16,7 @@ use floodwall_wire::Dhcpv4Message;
 use floodwall_wire::dhcpv4::option;
 use thiserror::Error;
 
-use crate::few::Few;
+use crate::few::ArrayVec;
 use crate::names::Names;
 
 /// The shortest lease that is accepted: a shorter one would cause constant renewals.
@@ -49,9 +49,9 @@ pub struct Lease {
     /// The server that granted it.
     pub server: Ipv4Addr,
     /// Where to send what is not for the link.
-    pub routes: Few<LeaseRoute, DHCP_ROUTES_MAX>,
+    pub routes: ArrayVec<LeaseRoute, DHCP_ROUTES_MAX>,
     /// Domain name servers, best first.
-    pub dns: Few<Ipv4Addr, DHCP_DNS_MAX>,
+    pub dns: ArrayVec<Ipv4Addr, DHCP_DNS_MAX>,
     /// Domains to search, best first; the domain name where there is no list.
     pub search: Names,
     /// The MTU of the link, where the server sends one.
@@ -71,7 +71,7 @@ pub struct Lease {
 /// Why a message was rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
-pub enum Refused {
+pub enum LeaseRefused {
     /// No request is pending.
     #[error("no request is pending")]
     Unasked,
@@ -117,29 +117,29 @@ impl Lease {
         message: &Dhcpv4Message<'_>,
         asked_at: Instant,
         is_ours: impl Fn(Ipv4Addr) -> bool,
-    ) -> Result<Self, Refused> {
+    ) -> Result<Self, LeaseRefused> {
         let addr = message.yiaddr();
         if !ipv4_source_is_plausible(addr) || addr.is_link_local() {
-            return Err(Refused::Address(addr));
+            return Err(LeaseRefused::Address(addr));
         }
         if is_ours(addr) {
-            return Err(Refused::AddressOurs(addr));
+            return Err(LeaseRefused::AddressOurs(addr));
         }
         let server = message.addr(option::SERVER_ID).filter(|s| ipv4_source_is_plausible(*s));
-        let server = server.filter(|server| *server != addr).ok_or(Refused::Server)?;
+        let server = server.filter(|server| *server != addr).ok_or(LeaseRefused::Server)?;
         let prefix_len = prefix_len(message, addr)?;
         let seconds = message.number(option::LEASE_TIME).unwrap_or(0);
         let length = Duration::from_secs(u64::from(seconds));
         if length < LEASE_MIN {
-            return Err(Refused::LeaseTime(seconds));
+            return Err(LeaseRefused::LeaseTime(seconds));
         }
         let (renew, rebind) = times(message, seconds);
         let mut lease = Self {
             addr,
             prefix_len,
             server,
-            routes: Few::default(),
-            dns: Few::default(),
+            routes: ArrayVec::default(),
+            dns: ArrayVec::default(),
             search: Names::default(),
             mtu: None,
             asked_at,
@@ -220,12 +220,12 @@ impl Lease {
 
 /// The length of the link's prefix: the mask's, or that of the address's class where there is none
 /// (RFC 2131 section 4.4.1 leaves it to us).
-fn prefix_len(message: &Dhcpv4Message<'_>, addr: Ipv4Addr) -> Result<u8, Refused> {
+fn prefix_len(message: &Dhcpv4Message<'_>, addr: Ipv4Addr) -> Result<u8, LeaseRefused> {
     let len = match message.addr(option::MASK) {
         Some(mask) => {
             let len = mask.to_bits().leading_ones() as u8;
             if mask.to_bits().count_ones() != u32::from(len) || len < PREFIX_LEN_MIN {
-                return Err(Refused::Mask(mask));
+                return Err(LeaseRefused::Mask(mask));
             }
             len
         }
@@ -237,7 +237,7 @@ fn prefix_len(message: &Dhcpv4Message<'_>, addr: Ipv4Addr) -> Result<u8, Refused
     };
     let host = u32::MAX.checked_shr(u32::from(len)).unwrap_or(0);
     let edge = host > 1 && (addr.to_bits() & host == 0 || addr.to_bits() & host == host);
-    if edge { Err(Refused::Address(addr)) } else { Ok(len) }
+    if edge { Err(LeaseRefused::Address(addr)) } else { Ok(len) }
 }
 
 /// When to renew and to rebind: the server's times where they are in order, else the usual halves

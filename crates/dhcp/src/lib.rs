@@ -22,7 +22,7 @@ mod few;
 mod lease;
 mod names;
 
-pub use client::{BACK_OFF_MAX, DhcpClient, DhcpState, End, Event, Transmission};
-pub use few::Few;
-pub use lease::{Lease, LeaseRoute, Refused};
+pub use client::{BACK_OFF_MAX, DhcpClient, DhcpEvent, DhcpState, LeaseEnd, Transmission};
+pub use few::ArrayVec;
+pub use lease::{Lease, LeaseRefused, LeaseRoute};
 pub use names::Names;

@@ -18,14 +18,14 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// A doorbell that wakes one worker. Clones ring for the same worker.
 #[derive(Clone)]
-pub struct Bell(Arc<Inner>);
+pub struct Bell(Arc<BellInner>);
 
-struct Inner {
+struct BellInner {
     alarm: Alarm,
     descriptor: OwnedFd,
 }
 
-impl Inner {
+impl BellInner {
     #[cold]
     fn call(&self) {
         // Fails only where the counter is full, and then it is readable anyway.
@@ -33,7 +33,7 @@ impl Inner {
     }
 }
 
-impl Wake for Inner {
+impl Wake for BellInner {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -46,7 +46,7 @@ impl Wake for Inner {
 impl Bell {
     pub(crate) fn new() -> io::Result<Self> {
         let descriptor = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self(Arc::new(Inner { alarm: Alarm::new(), descriptor })))
+        Ok(Self(Arc::new(BellInner { alarm: Alarm::new(), descriptor })))
     }
 
     /// Wakes the worker. One atomic operation, and one system call if it sleeps and was not woken

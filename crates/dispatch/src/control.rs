@@ -24,7 +24,7 @@ pub(crate) const COMMANDS_MAX: usize = 4;
 
 /// What a request sees of the worker.
 #[derive(Debug)]
-pub struct Desk<'a, E> {
+pub struct ControlQueue<'a, E> {
     /// The time of this turn.
     pub now: Instant,
     /// The engine, between two bursts.
@@ -32,7 +32,7 @@ pub struct Desk<'a, E> {
     pub(crate) ports: &'a [Port],
 }
 
-impl<E> Desk<'_, E> {
+impl<E> ControlQueue<'_, E> {
     /// What the devices have carried and lost. May cost a system call for each.
     #[must_use]
     pub fn ports(&self) -> Vec<PortReport> {
@@ -42,15 +42,15 @@ impl<E> Desk<'_, E> {
 
 /// One request. It must be short: packets wait while it is carried out.
 #[expect(clippy::type_complexity, reason = "one closure; a second name would hide it")]
-pub struct Command<E>(Box<dyn FnOnce(&mut Desk<'_, E>) + Send>);
+pub struct Command<E>(Box<dyn FnOnce(&mut ControlQueue<'_, E>) + Send>);
 
 impl<E> Command<E> {
     /// A request out of a closure.
-    pub fn new(what: impl FnOnce(&mut Desk<'_, E>) + Send + 'static) -> Self {
+    pub fn new(what: impl FnOnce(&mut ControlQueue<'_, E>) + Send + 'static) -> Self {
         Self(Box::new(what))
     }
 
-    pub(crate) fn carry_out(self, desk: &mut Desk<'_, E>) {
+    pub(crate) fn carry_out(self, desk: &mut ControlQueue<'_, E>) {
         (self.0)(desk);
     }
 }
@@ -110,7 +110,7 @@ impl<E: 'static> Control<E> {
     pub fn ask<R: Send + 'static>(
         &self,
         patience: Duration,
-        what: impl FnOnce(&mut Desk<'_, E>) -> R + Send + 'static,
+        what: impl FnOnce(&mut ControlQueue<'_, E>) -> R + Send + 'static,
     ) -> Result<R, ControlError> {
         let (answer, answered) = mpsc::sync_channel(1);
         self.post(Command::new(move |desk| {

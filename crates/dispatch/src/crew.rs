@@ -1,4 +1,4 @@
-//! `Crew`: the workers of one host, each a thread on a core of its own.
+//! `WorkerGroup`: the workers of one host, each a thread on a core of its own.
 //!
 //! Called by programs. Every worker has its devices' queues, its home in one region of packet
 //! memory, and its shard of the host, made on its own thread by one closure; together they have a
@@ -27,8 +27,8 @@ use crate::clock::Clock;
 use crate::control::Control;
 use crate::entropy::{self, NoEntropy};
 use crate::exchange::{Exchange, exchanges};
-use crate::facts::{Fact, Facts};
-use crate::membership::{Make, Membership, Setting};
+use crate::facts::{WorkerCounter, WorkerCounters};
+use crate::membership::{GroupCommands, Make, Setting};
 use crate::panics::{self, OnPanic};
 use crate::pin::{PinError, pin_to_core};
 use crate::port::Port;
@@ -42,7 +42,7 @@ pub const WORKERS_MAX: usize = 64;
 
 /// One worker's place.
 #[derive(Debug, Default)]
-pub struct Berth {
+pub struct WorkerSlot {
     /// The core that it is pinned to, as the system numbers them; `None` for any.
     pub core: Option<usize>,
     /// Its queues of the devices. What leaves through a device of which it has none is handed to
@@ -54,7 +54,7 @@ pub struct Berth {
 #[derive(Debug)]
 pub struct CrewConfig {
     /// One place a worker; the first is the control shard's.
-    pub berths: Vec<Berth>,
+    pub berths: Vec<WorkerSlot>,
     /// The memory of all together; its `workers` is set to their number. `accounts` are each
     /// worker's.
     pub memory: PoolConfig,
@@ -73,7 +73,7 @@ impl CrewConfig {
     ///
     /// # Errors
     /// The system gives no randomness.
-    pub fn new(berths: Vec<Berth>) -> Result<Self, NoEntropy> {
+    pub fn new(berths: Vec<WorkerSlot>) -> Result<Self, NoEntropy> {
         let mut random = entropy::randomness()?;
         let key = HashKey::new(random.secret.next_u64(), random.secret.next_u64());
         let workers = u16::try_from(berths.len()).unwrap_or(u16::MAX);
@@ -137,7 +137,7 @@ pub enum CrewError {
 
 /// What other threads need of one worker.
 #[derive(Debug)]
-pub struct Seat<E: 'static> {
+pub struct WorkerSeat<E: 'static> {
     /// Handle to send requests to its engine.
     pub control: Control<E>,
     /// How they read its counters.
@@ -146,7 +146,7 @@ pub struct Seat<E: 'static> {
     pub bell: Bell,
 }
 
-impl<E: 'static> Clone for Seat<E> {
+impl<E: 'static> Clone for WorkerSeat<E> {
     fn clone(&self) -> Self {
         let Self { control, reader, bell } = self;
         Self { control: control.clone(), reader: reader.clone(), bell: bell.clone() }
@@ -162,7 +162,7 @@ pub struct CrewReader {
 
 impl CrewReader {
     /// The newest snapshot of each worker, in order: each is of one moment, each of another. What
-    /// may be asserted of them is in [`Facts`]. Copies 4 KiB a worker; waits for none.
+    /// may be asserted of them is in [`WorkerCounters`]. Copies 4 KiB a worker; waits for none.
     #[must_use]
     pub fn read(&self) -> Vec<Published> {
         self.readers.iter().map(PublishedReader::read).collect()
@@ -187,35 +187,36 @@ pub struct CrewEnded {
 impl CrewEnded {
     /// One fact of all workers together.
     #[must_use]
-    pub fn sum(&self, fact: Fact) -> u64 {
+    pub fn sum(&self, fact: WorkerCounter) -> u64 {
         self.workers.iter().map(|ended| ended.facts.of(fact)).sum()
     }
 
     /// Whether the packet accounting balances, including packets between the workers.
     #[must_use]
     pub fn is_conserved(&self) -> bool {
-        let each = self.workers.iter().map(|ended| &ended.facts).all(Facts::are_conserved);
-        each && self.sum(Fact::HandedOver) == self.sum(Fact::Adopted) + self.in_rings
+        let each = self.workers.iter().map(|ended| &ended.facts).all(WorkerCounters::are_conserved);
+        each && self.sum(WorkerCounter::HandedOver)
+            == self.sum(WorkerCounter::Adopted) + self.in_rings
     }
 }
 
 /// What a worker's thread leaves behind.
-struct Outcome {
+struct TurnOutcome {
     ended: Result<Ended, WorkerError>,
     exchange: Option<Exchange>,
 }
 
 /// Several workers of one host, each with its own thread and core.
-pub struct Crew<E: 'static> {
-    seats: Vec<Seat<E>>,
-    threads: Vec<JoinHandle<Outcome>>,
+pub struct WorkerGroup<E: 'static> {
+    seats: Vec<WorkerSeat<E>>,
+    threads: Vec<JoinHandle<TurnOutcome>>,
     stop: Stop,
     domain: Domain,
     /// Last: every packet is home before the memory goes.
     _region: Arc<Region>,
 }
 
-impl<E: Engine + Publish + 'static> Crew<E> {
+impl<E: Engine + Publish + 'static> WorkerGroup<E> {
     /// Starts all workers, the control shard first, each made by `make` on its own thread.
     /// Allocates all that they will need. After a panic `make` is called again for that worker,
     /// where the policy is [`OnPanic::Isolate`].
@@ -234,7 +235,7 @@ impl<E: Engine + Publish + 'static> Crew<E> {
         let region = Region::new(&PoolConfig { workers, ..config.memory })?;
         let bells: Result<Vec<_>, _> = (0..workers).map(|_| Bell::new()).collect();
         let bells = bells.map_err(|source| system("make the workers' bells", source))?;
-        let shared = Shared {
+        let shared = GroupShared {
             carriers: carriers(&config.berths).into(),
             common: common(&config.berths).into(),
             pressure: SharedPressure::default(),
@@ -266,9 +267,9 @@ impl<E: Engine + Publish + 'static> Crew<E> {
     fn hire(
         &mut self,
         id: WorkerId,
-        berth: Berth,
+        berth: WorkerSlot,
         exchange: Exchange,
-        shared: Shared<E>,
+        shared: GroupShared<E>,
     ) -> Result<(), CrewError> {
         let (ready, is_ready) = mpsc::sync_channel(1);
         let thread = thread::Builder::new()
@@ -292,7 +293,7 @@ impl<E: Engine + Publish + 'static> Crew<E> {
 
     /// What other threads need of each worker, in order.
     #[must_use]
-    pub fn seats(&self) -> &[Seat<E>] {
+    pub fn seats(&self) -> &[WorkerSeat<E>] {
         &self.seats
     }
 
@@ -321,7 +322,7 @@ impl<E: Engine + Publish + 'static> Crew<E> {
         for (id, thread) in self.threads.drain(..).enumerate() {
             let worker = WorkerId(id as u16);
             let failed = match thread.join() {
-                Ok(Outcome { ended, exchange }) => {
+                Ok(TurnOutcome { ended, exchange }) => {
                     exchanges.extend(exchange);
                     ended.map(|ended| workers.push(ended)).err()
                 }
@@ -338,7 +339,7 @@ impl<E: Engine + Publish + 'static> Crew<E> {
     }
 }
 
-impl<E> Drop for Crew<E> {
+impl<E> Drop for WorkerGroup<E> {
     fn drop(&mut self) {
         if self.threads.is_empty() {
             return;
@@ -351,14 +352,14 @@ impl<E> Drop for Crew<E> {
     }
 }
 
-impl<E> fmt::Debug for Crew<E> {
+impl<E> fmt::Debug for WorkerGroup<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Crew").field("workers", &self.seats.len()).finish_non_exhaustive()
     }
 }
 
 /// What every worker of a crew is given.
-struct Shared<E> {
+struct GroupShared<E> {
     carriers: Arc<[Option<WorkerId>]>,
     common: Arc<[bool]>,
     pressure: SharedPressure,
@@ -373,7 +374,7 @@ struct Shared<E> {
     stop: Stop,
 }
 
-impl<E> Clone for Shared<E> {
+impl<E> Clone for GroupShared<E> {
     fn clone(&self) -> Self {
         Self {
             carriers: Arc::clone(&self.carriers),
@@ -414,7 +415,7 @@ fn check(config: &CrewConfig) -> Result<(), CrewError> {
 }
 
 /// The first worker with a port of each interface.
-fn carriers(berths: &[Berth]) -> Vec<Option<WorkerId>> {
+fn carriers(berths: &[WorkerSlot]) -> Vec<Option<WorkerId>> {
     let mut carriers = Vec::new();
     for (id, berth) in berths.iter().enumerate() {
         for port in &berth.ports {
@@ -427,8 +428,9 @@ fn carriers(berths: &[Berth]) -> Vec<Option<WorkerId>> {
 }
 
 /// Of each interface, whether every worker has a port of it.
-fn common(berths: &[Berth]) -> Vec<bool> {
-    let has = |berth: &Berth, iface| berth.ports.iter().any(|p| usize::from(p.iface().0) == iface);
+fn common(berths: &[WorkerSlot]) -> Vec<bool> {
+    let has =
+        |berth: &WorkerSlot, iface| berth.ports.iter().any(|p| usize::from(p.iface().0) == iface);
     let is_common = |iface| berths.iter().all(|berth| has(berth, iface));
     (0..carriers(berths).len()).map(is_common).collect()
 }
@@ -442,16 +444,16 @@ impl Drop for StopAtEnd {
     }
 }
 
-type Ready<E> = SyncSender<Result<Seat<E>, CrewError>>;
+type Ready<E> = SyncSender<Result<WorkerSeat<E>, CrewError>>;
 
 /// A worker's life, on its own thread.
 fn live<E: Engine + Publish + 'static>(
     id: WorkerId,
-    berth: Berth,
+    berth: WorkerSlot,
     exchange: Exchange,
-    shared: Shared<E>,
+    shared: GroupShared<E>,
     ready: &Ready<E>,
-) -> Outcome {
+) -> TurnOutcome {
     let guard = StopAtEnd(shared.stop.clone());
     let on_panic = shared.on_panic;
     let mut worker = match stand(id, berth, exchange, shared) {
@@ -459,10 +461,11 @@ fn live<E: Engine + Publish + 'static>(
         Err(error) => {
             // Start-up waits for exactly this message.
             let _ = ready.send(Err(error));
-            return Outcome { ended: Err(WorkerError::NotMade(String::new())), exchange: None };
+            return TurnOutcome { ended: Err(WorkerError::NotMade(String::new())), exchange: None };
         }
     };
-    let seat = Seat { control: worker.control(), reader: worker.reader(), bell: worker.bell() };
+    let seat =
+        WorkerSeat { control: worker.control(), reader: worker.reader(), bell: worker.bell() };
     // Later workers read what its engine publishes: published in its first turn.
     let told = ready.clone();
     worker.begun = Some(Box::new(move || _ = told.send(Ok(seat))));
@@ -479,7 +482,7 @@ fn live<E: Engine + Publish + 'static>(
         }
     };
     worker.tell_begun();
-    Outcome { ended, exchange: worker.crew.take().map(|crew| crew.exchange) }
+    TurnOutcome { ended, exchange: worker.crew.take().map(|crew| crew.exchange) }
 }
 
 /// Decision D19's default. Without unwinding: nothing more is done on broken state.
@@ -492,9 +495,9 @@ fn end_process(report: &panics::PanicReport) -> ! {
 /// A worker on its core, with its memory and its engine.
 fn stand<E: Engine + Publish + 'static>(
     id: WorkerId,
-    berth: Berth,
+    berth: WorkerSlot,
     exchange: Exchange,
-    shared: Shared<E>,
+    shared: GroupShared<E>,
 ) -> Result<Worker<E>, CrewError> {
     if let Some(core) = berth.core {
         pin_to_core(core)?;
@@ -517,7 +520,7 @@ fn stand<E: Engine + Publish + 'static>(
     if workers > 1 {
         worker.gate.join(id);
     }
-    worker.crew = Some(Membership {
+    worker.crew = Some(GroupCommands {
         id,
         workers: workers as u16,
         reader,

@@ -1,7 +1,7 @@
 //! Counters of the loop itself: rounds, sleeps, packets, and the packets dropped in it.
 //!
 //! Written by the worker only, shown through its snapshot. Invariants, on each snapshot
-//! ([`Facts::are_conserved`]):
+//! ([`WorkerCounters::are_conserved`]):
 //!
 //! * what an engine sent, and what only leaves through this worker, is transmitted, waits in a
 //!   backlog, was handed to the worker that has the device, or is in exactly one of the losses;
@@ -18,11 +18,11 @@ macro_rules! facts {
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[non_exhaustive]
         #[repr(u8)]
-        pub enum Fact {
+        pub enum WorkerCounter {
             $(#[doc = $sentence] $variant,)*
         }
 
-        impl Fact {
+        impl WorkerCounter {
             /// Every fact, in order.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
@@ -98,23 +98,23 @@ facts! {
     DevicesLive = "devices_live", "Devices in service.",
 }
 
-const COUNT: usize = Fact::ALL.len();
+const COUNT: usize = WorkerCounter::ALL.len();
 
 /// One number per fact.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts([u64; COUNT]);
+pub struct WorkerCounters([u64; COUNT]);
 
-impl Default for Facts {
+impl Default for WorkerCounters {
     fn default() -> Self {
         Self([0; COUNT])
     }
 }
 
-impl Facts {
+impl WorkerCounters {
     /// The value of a counter.
     #[must_use]
     #[inline]
-    pub const fn of(&self, fact: Fact) -> u64 {
+    pub const fn of(&self, fact: WorkerCounter) -> u64 {
         self.0[fact as usize]
     }
 
@@ -123,9 +123,9 @@ impl Facts {
     pub fn of_all<'a>(all: impl IntoIterator<Item = &'a Self>) -> Self {
         let mut sum = Self::default();
         for facts in all {
-            for fact in Fact::ALL {
+            for fact in WorkerCounter::ALL {
                 match fact {
-                    Fact::LongestRoundNanos | Fact::LongestRunNanos => {
+                    WorkerCounter::LongestRoundNanos | WorkerCounter::LongestRunNanos => {
                         sum.raise(*fact, facts.of(*fact))
                     }
                     _ => sum.add(*fact, facts.of(*fact)),
@@ -137,23 +137,24 @@ impl Facts {
 
     /// Every fact with its name, in order.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        Fact::ALL.iter().map(|fact| (fact.name(), self.of(*fact)))
+        WorkerCounter::ALL.iter().map(|fact| (fact.name(), self.of(*fact)))
     }
 
     /// Packets for other workers that were dropped in the hand-off.
     #[must_use]
     pub const fn lost_in_handoff(&self) -> u64 {
-        self.of(Fact::DropsHandoffFrame)
-            + self.of(Fact::DropsHandoffOutgoing)
-            + self.of(Fact::DropsHandoffReassembled)
-            + self.of(Fact::DropsHandoffDeparture)
+        self.of(WorkerCounter::DropsHandoffFrame)
+            + self.of(WorkerCounter::DropsHandoffOutgoing)
+            + self.of(WorkerCounter::DropsHandoffReassembled)
+            + self.of(WorkerCounter::DropsHandoffDeparture)
     }
 
     /// What of its core a worker that shares it has left to others, in thousandths; `None` for one
     /// that does not share, or has not begun.
     #[must_use]
     pub fn application_share(&self) -> Option<u64> {
-        let (ran, rested) = (self.of(Fact::BalanceRanNanos), self.of(Fact::BalanceRestedNanos));
+        let (ran, rested) =
+            (self.of(WorkerCounter::BalanceRanNanos), self.of(WorkerCounter::BalanceRestedNanos));
         let all = u128::from(ran) + u128::from(rested);
         Some((u128::from(rested) * 1000).checked_div(all)? as u64)
     }
@@ -161,34 +162,40 @@ impl Facts {
     /// Packets dropped between the engine and the devices.
     #[must_use]
     pub const fn lost(&self) -> u64 {
-        self.of(Fact::DropsDeviceFull)
-            + self.of(Fact::DropsDeviceGone)
-            + self.of(Fact::DropsInterfaceUnknown)
+        self.of(WorkerCounter::DropsDeviceFull)
+            + self.of(WorkerCounter::DropsDeviceGone)
+            + self.of(WorkerCounter::DropsInterfaceUnknown)
     }
 
     /// Whether sent, handed-over and dropped packets balance. True of every snapshot.
     #[must_use]
     pub const fn are_conserved(&self) -> bool {
-        let departed = self.of(Fact::HandedDepartures) + self.of(Fact::DropsHandoffDeparture);
-        let to_leave = self.of(Fact::SentPackets) + self.of(Fact::AdoptedDepartures);
-        let left = self.of(Fact::TxPackets) + self.of(Fact::Backlog) + self.lost() + departed;
-        let for_others = self.of(Fact::RxForeign) + self.of(Fact::EngineHandoffs) + departed;
-        let handed = self.of(Fact::HandedOver) + self.lost_in_handoff();
+        let departed = self.of(WorkerCounter::HandedDepartures)
+            + self.of(WorkerCounter::DropsHandoffDeparture);
+        let to_leave =
+            self.of(WorkerCounter::SentPackets) + self.of(WorkerCounter::AdoptedDepartures);
+        let left = self.of(WorkerCounter::TxPackets)
+            + self.of(WorkerCounter::Backlog)
+            + self.lost()
+            + departed;
+        let for_others =
+            self.of(WorkerCounter::RxForeign) + self.of(WorkerCounter::EngineHandoffs) + departed;
+        let handed = self.of(WorkerCounter::HandedOver) + self.lost_in_handoff();
         to_leave == left && for_others == handed
     }
 
     #[inline]
-    pub(crate) const fn add(&mut self, fact: Fact, n: u64) {
+    pub(crate) const fn add(&mut self, fact: WorkerCounter, n: u64) {
         self.0[fact as usize] += n;
     }
 
     #[inline]
-    pub(crate) const fn set(&mut self, fact: Fact, n: u64) {
+    pub(crate) const fn set(&mut self, fact: WorkerCounter, n: u64) {
         self.0[fact as usize] = n;
     }
 
     #[inline]
-    pub(crate) fn raise(&mut self, fact: Fact, n: u64) {
+    pub(crate) fn raise(&mut self, fact: WorkerCounter, n: u64) {
         let slot = &mut self.0[fact as usize];
         *slot = (*slot).max(n);
     }
@@ -210,16 +217,16 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_facts_survive_their_words() {
-        let mut names: Vec<_> = Fact::ALL.iter().map(|fact| fact.name()).collect();
+        let mut names: Vec<_> = WorkerCounter::ALL.iter().map(|fact| fact.name()).collect();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), COUNT);
-        let mut facts = Facts::default();
-        facts.add(Fact::TxPackets, 3);
-        facts.raise(Fact::LongestRoundNanos, 7);
-        facts.raise(Fact::LongestRoundNanos, 5);
-        assert_eq!(Facts::from_words(facts.as_words()), facts);
-        assert_eq!(facts.of(Fact::LongestRoundNanos), 7);
-        assert!(Fact::ALL.iter().all(|fact| fact.sentence().ends_with('.')));
+        let mut facts = WorkerCounters::default();
+        facts.add(WorkerCounter::TxPackets, 3);
+        facts.raise(WorkerCounter::LongestRoundNanos, 7);
+        facts.raise(WorkerCounter::LongestRoundNanos, 5);
+        assert_eq!(WorkerCounters::from_words(facts.as_words()), facts);
+        assert_eq!(facts.of(WorkerCounter::LongestRoundNanos), 7);
+        assert!(WorkerCounter::ALL.iter().all(|fact| fact.sentence().ends_with('.')));
     }
 }

@@ -4,7 +4,7 @@
 //! pass it to the engine, transmit, do a slice of timed work; then continue, or sleep until a
 //! device, the engine's deadline or the bell wakes it. Other threads reach it in three ways only: a
 //! [`Stop`], a bounded [`Control`] mailbox, and the snapshot that it publishes
-//! ([`PublishedReader`]). A [`Crew`] is several workers of one host, each on a core of its own;
+//! ([`PublishedReader`]). A [`WorkerGroup`] is several workers of one host, each on a core of its own;
 //! they hand packets to the owners of their flows, and share what one of them publishes.
 //!
 //! Invariants: this is the only place where real time is read ([`Clock`]) and where real
@@ -34,9 +34,11 @@ mod worker;
 
 pub use bell::Bell;
 pub use clock::Clock;
-pub use control::{Command, Control, ControlError, Desk};
-pub use crew::{Berth, Crew, CrewConfig, CrewEnded, CrewError, CrewReader, Seat, WORKERS_MAX};
-pub use facts::{Fact, Facts};
+pub use control::{Command, Control, ControlError, ControlQueue};
+pub use crew::{
+    CrewConfig, CrewEnded, CrewError, CrewReader, WORKERS_MAX, WorkerGroup, WorkerSeat, WorkerSlot,
+};
+pub use facts::{WorkerCounter, WorkerCounters};
 pub use floodwall_schedule::{BalanceConfig, GateConfig, Share};
 pub use membership::Setting;
 pub use panics::{OnPanic, PanicReport};
@@ -44,5 +46,5 @@ pub use pin::{PinError, pin_to_core};
 pub use port::{Port, PortReport};
 pub use publish::{Publish, Published, PublishedReader, Shown, WORDS_MAX};
 pub use stop::Stop;
-pub use turn_gate::{Applications, AtWork};
+pub use turn_gate::{ApplicationShare, AtWork};
 pub use worker::{Ended, Event, Worker, WorkerConfig, WorkerError};

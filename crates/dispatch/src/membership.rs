@@ -1,4 +1,4 @@
-//! `Membership`: what makes a worker one of a crew.
+//! `GroupCommands`: what makes a worker one of a crew.
 //!
 //! Made by `crew.rs` on the worker's thread, called by the worker's turn. It holds the worker's
 //! reader of what the control shard publishes (`qsbr`), the steering that selects its own packets,
@@ -18,7 +18,7 @@ use floodwall_wire::steer;
 
 use crate::bell::Bell;
 use crate::exchange::Exchange;
-use crate::facts::Facts;
+use crate::facts::WorkerCounters;
 use crate::shared_pressure::SharedPressure;
 
 /// What the engine of one worker is made with.
@@ -56,7 +56,7 @@ impl Setting<'_> {
 pub(crate) type Make<E> = dyn Fn(&mut Setting<'_>) -> Result<E, String> + Send + Sync;
 
 /// A worker's membership of a crew.
-pub(crate) struct Membership<E> {
+pub(crate) struct GroupCommands<E> {
     pub(crate) id: WorkerId,
     pub(crate) workers: u16,
     pub(crate) reader: Reader,
@@ -75,7 +75,7 @@ pub(crate) struct Membership<E> {
     pub(crate) make: Arc<Make<E>>,
 }
 
-impl<E> Membership<E> {
+impl<E> GroupCommands<E> {
     /// What the engine needs of the other workers; nothing where there are none.
     #[inline]
     pub(crate) fn peers(&mut self) -> Option<Peers<'_>> {
@@ -90,7 +90,7 @@ impl<E> Membership<E> {
         medium: Medium,
         from: usize,
         burst: &mut Burst,
-        facts: &mut Facts,
+        facts: &mut WorkerCounters,
     ) {
         if self.workers == 1 {
             return;

@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use floodwall_base::{DropReason, IfIndex, Instant};
 use floodwall_device::{Device, DeviceError, DeviceInfo, DeviceStats, Medium};
-use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, Wanted};
+use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, RxFilter};
 
-use crate::facts::{Fact, Facts};
+use crate::facts::{WorkerCounter, WorkerCounters};
 
 /// Packets that wait for one device.
 pub(crate) const BACKLOG_MAX: usize = 256;
@@ -137,7 +137,7 @@ impl Port {
     }
 
     /// What is wanted of what arrives there.
-    pub(crate) fn want(&mut self, wanted: &Wanted) {
+    pub(crate) fn want(&mut self, wanted: &RxFilter) {
         if let Some(device) = &mut self.device {
             device.want(wanted);
         }
@@ -158,7 +158,12 @@ impl Port {
     }
 
     /// Appends what has arrived, its interface named. True where the device vanished over it.
-    pub(crate) fn receive(&mut self, pool: &Pool, burst: &mut Burst, facts: &mut Facts) -> bool {
+    pub(crate) fn receive(
+        &mut self,
+        pool: &Pool,
+        burst: &mut Burst,
+        facts: &mut WorkerCounters,
+    ) -> bool {
         let before = burst.len();
         let outcome = match &mut self.device {
             Some(device) if burst.room() > 0 => device.receive(pool, burst),
@@ -177,7 +182,7 @@ impl Port {
     }
 
     /// Takes one packet that is to leave. True where the device vanished over it.
-    pub(crate) fn send(&mut self, packet: PacketBuf, facts: &mut Facts) -> bool {
+    pub(crate) fn send(&mut self, packet: PacketBuf, facts: &mut WorkerCounters) -> bool {
         let mut vanished = false;
         if self.backlog.len() >= BACKLOG_MAX {
             vanished = self.flush(facts);
@@ -196,7 +201,7 @@ impl Port {
 
     /// Transmits what waits, once a turn after the device has refused. True where the device
     /// vanished over it.
-    pub(crate) fn flush(&mut self, facts: &mut Facts) -> bool {
+    pub(crate) fn flush(&mut self, facts: &mut WorkerCounters) -> bool {
         let Some(device) = &mut self.device else { return false };
         if self.backlog.is_empty() || self.refused {
             return false;
@@ -204,7 +209,7 @@ impl Port {
         let before = self.backlog.len();
         let outcome = device.transmit(&mut self.backlog);
         let left = before.saturating_sub(self.backlog.len());
-        facts.add(Fact::TxPackets, left as u64);
+        facts.add(WorkerCounter::TxPackets, left as u64);
         if left > 0 {
             self.retry = RETRY.0;
         }
@@ -217,7 +222,7 @@ impl Port {
 
     /// The device vanished: waiting packets are dropped and counted, the descriptor is closed.
     #[cold]
-    fn close(&mut self, error: DeviceError, facts: &mut Facts) -> bool {
+    fn close(&mut self, error: DeviceError, facts: &mut WorkerCounters) -> bool {
         let stats = self.device.take().map(|device| device.stats()).unwrap_or_default();
         facts.add(fact_of(DropReason::DeviceGone), self.backlog.take().len() as u64);
         self.ended = Some((stats, error));
@@ -285,13 +290,13 @@ impl Port {
 }
 
 /// Under which fact a loss is counted.
-pub(crate) const fn fact_of(reason: DropReason) -> Fact {
+pub(crate) const fn fact_of(reason: DropReason) -> WorkerCounter {
     match reason {
-        DropReason::DeviceFull => Fact::DropsDeviceFull,
-        DropReason::DeviceGone => Fact::DropsDeviceGone,
-        DropReason::TriageRefusable => Fact::DropsTriageRefusable,
-        DropReason::TriageStranger => Fact::DropsTriageStranger,
-        _ => Fact::DropsInterfaceUnknown,
+        DropReason::DeviceFull => WorkerCounter::DropsDeviceFull,
+        DropReason::DeviceGone => WorkerCounter::DropsDeviceGone,
+        DropReason::TriageRefusable => WorkerCounter::DropsTriageRefusable,
+        DropReason::TriageStranger => WorkerCounter::DropsTriageStranger,
+        _ => WorkerCounter::DropsInterfaceUnknown,
     }
 }
 

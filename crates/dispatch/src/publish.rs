@@ -5,15 +5,15 @@
 //! snapshot: the loop's facts and the engine's words in it are consistent.
 
 use floodwall_base::{IfIndex, Instant, Units};
-use floodwall_packet::{Burst, Engine, HandoffList, Round, Triage, Wanted};
+use floodwall_packet::{Burst, Engine, HandoffList, Round, RxFilter, Triage};
 use floodwall_sync::snapshot::{self, SnapshotReader, SnapshotWriter};
 
-use crate::facts::{Fact, Facts};
+use crate::facts::{WorkerCounter, WorkerCounters};
 
 /// Words that an engine may publish.
 pub const WORDS_MAX: usize = 480;
 /// Words of a snapshot: the time, the facts, the engine's.
-const ALL: usize = 1 + Fact::ALL.len() + WORDS_MAX;
+const ALL: usize = 1 + WorkerCounter::ALL.len() + WORDS_MAX;
 
 /// An engine that can show its counters.
 pub trait Publish {
@@ -91,7 +91,7 @@ impl<E: Engine> Engine for Shown<E> {
         self.engine.classify(burst, classes);
     }
 
-    fn wants(&self, iface: IfIndex, wanted: &mut Wanted) {
+    fn wants(&self, iface: IfIndex, wanted: &mut RxFilter) {
         self.engine.wants(iface, wanted);
     }
 
@@ -106,7 +106,7 @@ pub struct Published {
     /// When it was taken.
     pub at: Instant,
     /// What the loop has counted.
-    pub facts: Facts,
+    pub facts: WorkerCounters,
     /// What the engine wrote.
     pub words: Vec<u64>,
 }
@@ -120,10 +120,10 @@ impl PublishedReader {
     #[must_use]
     pub fn read(&self) -> Published {
         let [at, words @ ..] = self.0.read().words;
-        let (facts, words) = words.split_at(Fact::ALL.len());
+        let (facts, words) = words.split_at(WorkerCounter::ALL.len());
         Published {
             at: Instant::from_nanos(at),
-            facts: Facts::from_words(facts),
+            facts: WorkerCounters::from_words(facts),
             words: words.to_vec(),
         }
     }
@@ -144,17 +144,22 @@ impl Publisher {
     }
 
     /// Publishes a snapshot. Without an engine its words stay those of the last time.
-    pub(crate) fn publish(&mut self, now: Instant, facts: &Facts, engine: Option<&impl Publish>) {
+    pub(crate) fn publish(
+        &mut self,
+        now: Instant,
+        facts: &WorkerCounters,
+        engine: Option<&impl Publish>,
+    ) {
         let [at, words @ ..] = &mut self.words;
         *at = now.as_nanos();
-        let (loop_words, engine_words) = words.split_at_mut(Fact::ALL.len());
+        let (loop_words, engine_words) = words.split_at_mut(WorkerCounter::ALL.len());
         loop_words.copy_from_slice(facts.as_words());
         if let Some(engine) = engine {
             engine.words(engine_words);
             self.used = self.used.max(engine.words_max().min(WORDS_MAX));
         }
         // A worker that sleeps between any two packets does this for each of them.
-        let front = 1 + Fact::ALL.len() + self.used;
+        let front = 1 + WorkerCounter::ALL.len() + self.used;
         self.writer.publish_front(self.words.get(..front).unwrap_or(&self.words));
     }
 }

@@ -13,9 +13,9 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// A shutdown flag with a pollable descriptor. Clones refer to the same stop.
 #[derive(Clone)]
-pub struct Stop(Arc<Inner>);
+pub struct Stop(Arc<StopInner>);
 
-struct Inner {
+struct StopInner {
     triggered: AtomicBool,
     descriptor: OwnedFd,
 }
@@ -27,7 +27,7 @@ impl Stop {
     /// The process has no descriptor left.
     pub fn new() -> io::Result<Self> {
         let descriptor = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self(Arc::new(Inner { triggered: AtomicBool::new(false), descriptor })))
+        Ok(Self(Arc::new(StopInner { triggered: AtomicBool::new(false), descriptor })))
     }
 
     /// Requests the end of all threads. Repeated calls have no effect.

@@ -15,9 +15,9 @@ use floodwall_base::{Instant, Units};
 use floodwall_packet::{Engine, HandoffList, PacketBuf, Round};
 use floodwall_sync::qsbr::Moment;
 
-use crate::control::{COMMANDS_MAX, Desk};
-use crate::facts::Fact;
-use crate::membership::Membership;
+use crate::control::{COMMANDS_MAX, ControlQueue};
+use crate::facts::WorkerCounter;
+use crate::membership::GroupCommands;
 use crate::port::Port;
 use crate::publish::Publish;
 use crate::worker::Worker;
@@ -29,7 +29,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     /// One turn of the loop at `now`; returns how many packets were found. For programs that run
     /// a worker inside another loop; [`Worker::run`] is made of it.
     pub fn turn(&mut self, now: Instant) -> usize {
-        self.facts.add(Fact::Rounds, 1);
+        self.facts.add(WorkerCounter::Rounds, 1);
         if self.bell.heard() {
             self.carry_out_commands(now);
         }
@@ -39,12 +39,12 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             self.call(now, ROUND_UNITS, Moment::RoundEnd, E::round);
         }
         if found + adopted > 0 {
-            self.facts.add(Fact::BusyRounds, 1);
+            self.facts.add(WorkerCounter::BusyRounds, 1);
         }
         self.transmit();
         let due = self.deadline().is_some_and(|deadline| deadline <= now);
         if due && !self.gate.looks_ahead() {
-            self.facts.add(Fact::WorkSlices, 1);
+            self.facts.add(WorkerCounter::WorkSlices, 1);
             self.call(now, Units(WORK_UNITS), Moment::SliceEnd, E::work);
             self.transmit();
         }
@@ -77,13 +77,13 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             arrived: &mut self.burst,
             departing: &mut self.departing,
             budget,
-            peers: self.crew.as_mut().and_then(Membership::peers),
+            peers: self.crew.as_mut().and_then(GroupCommands::peers),
         };
         let spent = call(engine, &mut round);
-        self.facts.add(Fact::Units, u64::from(spent.0));
+        self.facts.add(WorkerCounter::Units, u64::from(spent.0));
         let sent = self.departing.len().saturating_sub(self.sent_before);
         self.sent_before = self.departing.len();
-        self.facts.add(Fact::SentPackets, sent as u64);
+        self.facts.add(WorkerCounter::SentPackets, sent as u64);
         if let Some(crew) = &mut self.crew {
             crew.exchange.take_offered(&mut self.facts);
             crew.reader.pass(moment, now);
@@ -94,7 +94,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     #[cold]
     fn bury(&mut self) {
         let dead = self.burst.drain().count();
-        self.facts.add(Fact::DropsShardDown, dead as u64);
+        self.facts.add(WorkerCounter::DropsShardDown, dead as u64);
     }
 
     /// What neighbours handed over: the engine's to the engine, departures to the devices.
@@ -123,7 +123,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         });
         let left = handed.drain().count();
         if self.engine.is_none() {
-            self.facts.add(Fact::DropsShardDown, left as u64);
+            self.facts.add(WorkerCounter::DropsShardDown, left as u64);
         }
         if let Some(crew) = &mut self.crew {
             crew.exchange.handed = handed;
@@ -156,7 +156,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
                 self.gate.overflowed(now);
             }
             let taken = self.burst.len() - before;
-            self.facts.add(Fact::RxPackets, taken as u64);
+            self.facts.add(WorkerCounter::RxPackets, taken as u64);
             room -= taken.min(room);
             if let Some(crew) = &mut self.crew {
                 crew.sort(port.medium(), before, &mut self.burst, &mut self.facts);
@@ -238,7 +238,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
                 (Some(crew), Some(to)) => {
                     crew.exchange.departure(to, packet, &mut self.facts);
                 }
-                _ => self.facts.add(Fact::DropsInterfaceUnknown, 1),
+                _ => self.facts.add(WorkerCounter::DropsInterfaceUnknown, 1),
             }
         }
         let mut backlog = 0;
@@ -248,7 +248,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             }
             backlog += self.ports[index].backlog();
         }
-        self.facts.set(Fact::Backlog, backlog as u64);
+        self.facts.set(WorkerCounter::Backlog, backlog as u64);
     }
 
     /// What neighbours shall have leaves for their rings.
@@ -264,9 +264,9 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     fn carry_out_commands(&mut self, now: Instant) {
         for _ in 0..COMMANDS_MAX {
             let Ok(command) = self.mailbox.try_recv() else { return };
-            self.facts.add(Fact::Commands, 1);
+            self.facts.add(WorkerCounter::Commands, 1);
             if let Some(engine) = &mut self.engine {
-                command.carry_out(&mut Desk { now, engine, ports: &self.ports });
+                command.carry_out(&mut ControlQueue { now, engine, ports: &self.ports });
             }
         }
         self.bell.ring();

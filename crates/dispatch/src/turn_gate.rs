@@ -2,7 +2,7 @@
 //!
 //! Called by `turn.rs` before and after each poll, and by `worker.rs` after each turn and each
 //! sleep. Invariant: the state used per packet belongs to the worker alone; the one value that
-//! other threads write ([`Applications`]) is read once a turn, for any number of packets.
+//! other threads write ([`ApplicationShare`]) is read once a turn, for any number of packets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,9 +11,9 @@ use std::time::Duration;
 use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Instant, WorkerId};
 use floodwall_packet::{Burst, Engine, HandoffList, PacketBuf};
-use floodwall_schedule::{Balance, Gate, GateConfig, GateStats, HandedGate, Next, Poll};
+use floodwall_schedule::{Balance, Gate, GateConfig, GateStats, HandedGate, NextTurn, Poll};
 
-use crate::facts::{Fact, Facts};
+use crate::facts::{WorkerCounter, WorkerCounters};
 use crate::worker::WorkerConfig;
 
 /// How the programs on a worker's core report whether they have work. Clones are of the same core.
@@ -22,13 +22,13 @@ use crate::worker::WorkerConfig;
 /// that is safe, and costs packet work up to the promised share. With it, and with no program at
 /// work, the worker takes the whole core.
 #[derive(Clone, Debug, Default)]
-pub struct Applications(Arc<AtomicUsize>);
+pub struct ApplicationShare(Arc<AtomicUsize>);
 
 /// A program is at work while this value exists.
 #[derive(Debug)]
 pub struct AtWork(Arc<AtomicUsize>);
 
-impl Applications {
+impl ApplicationShare {
     /// No program is at work yet.
     #[must_use]
     pub fn new() -> Self {
@@ -60,7 +60,7 @@ pub(crate) struct TurnGate {
     /// The same for packets that neighbours hand over.
     handed_gate: Option<HandedGate>,
     balance: Option<Balance>,
-    applications: Option<Applications>,
+    applications: Option<ApplicationShare>,
     /// Packets requested from devices in this turn, and received.
     asked: usize,
     taken: usize,
@@ -248,8 +248,8 @@ impl TurnGate {
             balance.set_applications_idle(from, applications.are_idle());
         }
         self.away_until = match balance.ran(from, to, self.taken + self.taken_handed, more) {
-            Next::Go => None,
-            Next::Rest { until } => Some(until),
+            NextTurn::Go => None,
+            NextTurn::Rest { until } => Some(until),
         };
         self.away_until
     }
@@ -274,25 +274,25 @@ impl TurnGate {
     }
 
     /// Writes what has happened here to the facts.
-    pub(crate) fn report(&self, facts: &mut Facts) {
+    pub(crate) fn report(&self, facts: &mut WorkerCounters) {
         let gates = || {
             let gate = self.gate.as_ref().map(Gate::stats);
             gate.into_iter().chain(self.handed_gate.as_ref().map(HandedGate::stats))
         };
         let sum = |what: fn(&GateStats) -> u64| gates().map(what).sum();
-        facts.set(Fact::TriageLooks, sum(GateStats::looked_at));
-        facts.set(Fact::TriageFriends, sum(|stats| stats.friends));
-        facts.set(Fact::TriageWaiting, self.waiting() as u64);
-        facts.set(Fact::DropsTriageRefusable, sum(|stats| stats.refused));
-        facts.set(Fact::DropsTriageStranger, sum(|stats| stats.crowded_out));
+        facts.set(WorkerCounter::TriageLooks, sum(GateStats::looked_at));
+        facts.set(WorkerCounter::TriageFriends, sum(|stats| stats.friends));
+        facts.set(WorkerCounter::TriageWaiting, self.waiting() as u64);
+        facts.set(WorkerCounter::DropsTriageRefusable, sum(|stats| stats.refused));
+        facts.set(WorkerCounter::DropsTriageStranger, sum(|stats| stats.crowded_out));
         if let Some(balance) = &self.balance {
             let stats = balance.stats();
             let nanos =
                 |length: core::time::Duration| u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
-            facts.set(Fact::TimeSqueeze, stats.time_squeeze);
-            facts.set(Fact::BalanceRanNanos, nanos(stats.ran));
-            facts.set(Fact::BalanceRestedNanos, nanos(stats.rested));
-            facts.set(Fact::LongestRunNanos, nanos(stats.longest_run));
+            facts.set(WorkerCounter::TimeSqueeze, stats.time_squeeze);
+            facts.set(WorkerCounter::BalanceRanNanos, nanos(stats.ran));
+            facts.set(WorkerCounter::BalanceRestedNanos, nanos(stats.rested));
+            facts.set(WorkerCounter::LongestRunNanos, nanos(stats.longest_run));
         }
     }
 }

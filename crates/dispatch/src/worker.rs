@@ -18,22 +18,22 @@ use std::time::Duration;
 use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Instant, Randomness};
 use floodwall_device::DeviceError;
-use floodwall_packet::{Burst, Engine, PacketList, Pool, Wanted};
+use floodwall_packet::{Burst, Engine, PacketList, Pool, RxFilter};
 use floodwall_schedule::{BalanceConfig, GateConfig};
 use thiserror::Error;
 
 use crate::bell::Bell;
 use crate::clock::Clock;
 use crate::control::{Command, Control, mailbox};
-use crate::facts::{Fact, Facts};
-use crate::membership::{Membership, Setting};
+use crate::facts::{WorkerCounter, WorkerCounters};
+use crate::membership::{GroupCommands, Setting};
 use crate::panics::{PanicReport, Restarts};
 use crate::port::{Port, PortReport};
 use crate::publish::{Publish, PublishedReader, Publisher};
-use crate::sleep::{PORTS_MAX, Woken, sleep, stay_away};
+use crate::sleep::{PORTS_MAX, WakeReason, sleep, stay_away};
 use crate::standing;
 use crate::stop::Stop;
-use crate::turn_gate::{Applications, TurnGate};
+use crate::turn_gate::{ApplicationShare, TurnGate};
 
 /// A burst of so many packets means load: the next ones are worth polling for.
 const LOAD: usize = 8;
@@ -58,7 +58,7 @@ pub struct WorkerConfig {
     /// How it shares its core with threads of the application; without, it takes all it can use.
     pub balance: Option<BalanceConfig>,
     /// How those threads report that they have no work; without it, they count as busy.
-    pub applications: Option<Applications>,
+    pub applications: Option<ApplicationShare>,
 }
 
 impl Default for WorkerConfig {
@@ -124,7 +124,7 @@ pub enum WorkerError {
 #[derive(Debug)]
 pub struct Ended {
     /// What the loop has counted.
-    pub facts: Facts,
+    pub facts: WorkerCounters,
     /// What each device has carried and lost.
     pub ports: Vec<PortReport>,
 }
@@ -139,7 +139,7 @@ pub struct Worker<E: 'static> {
     pub(crate) burst: Burst,
     pub(crate) departing: PacketList,
     /// What the engine accepts, as last reported to devices, and the versions of that report.
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: RxFilter,
     pub(crate) wants_told: Option<(u64, u64)>,
     /// Whether any device cares.
     pub(crate) tells_wants: bool,
@@ -148,7 +148,7 @@ pub struct Worker<E: 'static> {
     pub(crate) random: Randomness,
     /// The port that is polled first in the next turn.
     pub(crate) first: usize,
-    pub(crate) facts: Facts,
+    pub(crate) facts: WorkerCounters,
     publisher: Publisher,
     reader: PublishedReader,
     published: Instant,
@@ -161,7 +161,7 @@ pub struct Worker<E: 'static> {
     /// Empty turns left before sleeping, and until when.
     spin: (u32, Instant),
     /// What ties it to the other workers of its crew, where it has such.
-    pub(crate) crew: Option<Membership<E>>,
+    pub(crate) crew: Option<GroupCommands<E>>,
     pub(crate) restarts: Restarts,
     /// Called once its first turn is over.
     pub(crate) begun: Option<Box<dyn FnOnce() + Send>>,
@@ -201,8 +201,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         }
         let (control, mailbox) = mailbox(&bell);
         let (publisher, reader) = Publisher::new();
-        let mut facts = Facts::default();
-        facts.set(Fact::DevicesLive, ports.len() as u64);
+        let mut facts = WorkerCounters::default();
+        facts.set(WorkerCounter::DevicesLive, ports.len() as u64);
         let ring = ports.iter().map(Port::ring).min().unwrap_or(0);
         let acquaints = ports.iter().any(Port::knows_friends);
         Ok(Self {
@@ -212,7 +212,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             ports,
             burst: Burst::new(),
             departing: PacketList::new(),
-            wanted: Wanted::default(),
+            wanted: RxFilter::default(),
             wants_told: None,
             sent_before: 0,
             random,
@@ -254,7 +254,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
 
     /// What the loop has counted so far.
     #[must_use]
-    pub const fn facts(&self) -> &Facts {
+    pub const fn facts(&self) -> &WorkerCounters {
         &self.facts
     }
 
@@ -283,7 +283,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             self.tell_begun();
             now = clock.now();
             let took = u64::try_from((now - began).as_nanos()).unwrap_or(u64::MAX);
-            self.facts.raise(Fact::LongestRoundNanos, took);
+            self.facts.raise(WorkerCounter::LongestRoundNanos, took);
             if self.has_no_device() {
                 self.publish(now);
                 return Err(self.last_device());
@@ -389,7 +389,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             self.bell.rise(false);
             return Ok(now);
         }
-        self.facts.add(Fact::Sleeps, 1);
+        self.facts.add(WorkerCounter::Sleeps, 1);
         self.publish(now);
         let slept_from = now;
         let until = self.wake_at(now, is_hungry);
@@ -427,11 +427,11 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         [self.deadline(), look].into_iter().chain(ports).flatten().min()
     }
 
-    fn note_wake(&mut self, woken: &Woken, now: Instant) {
+    fn note_wake(&mut self, woken: &WakeReason, now: Instant) {
         let fact = match (woken.rung || woken.stopped, woken.ports) {
-            (true, _) => Fact::WakesBell,
-            (false, 0) => Fact::WakesTimer,
-            (false, _) => Fact::WakesDevice,
+            (true, _) => WorkerCounter::WakesBell,
+            (false, 0) => WorkerCounter::WakesTimer,
+            (false, _) => WorkerCounter::WakesDevice,
         };
         self.facts.add(fact, 1);
         for (index, port) in self.ports.iter_mut().enumerate() {
@@ -443,7 +443,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
 
     /// Whether every device is gone, those of the whole crew where it is of one.
     fn has_no_device(&self) -> bool {
-        let is_alone = || self.crew.as_ref().is_none_or(Membership::has_no_device);
+        let is_alone = || self.crew.as_ref().is_none_or(GroupCommands::has_no_device);
         !self.ports.is_empty() && !self.ports.iter().any(Port::is_live) && is_alone()
     }
 
@@ -452,7 +452,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     pub(crate) fn make_engine(&mut self, now: Instant) -> Result<(), WorkerError> {
         let Some(crew) = &mut self.crew else { return Ok(()) };
         let restarts = self.restarts.count;
-        self.facts.set(Fact::Restarts, restarts);
+        self.facts.set(WorkerCounter::Restarts, restarts);
         let mut setting = Setting {
             worker: crew.id,
             workers: crew.workers,
@@ -477,11 +477,11 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     /// all that is done the worker is no reader of what the others share.
     #[cold]
     pub(crate) fn leave_behind(&mut self, report: PanicReport) {
-        self.facts.add(Fact::Panics, 1);
+        self.facts.add(WorkerCounter::Panics, 1);
         // The call did not come to its end, but what it sent is to leave.
         let sent = self.departing.len().saturating_sub(self.sent_before);
         self.sent_before = self.departing.len();
-        self.facts.add(Fact::SentPackets, sent as u64);
+        self.facts.add(WorkerCounter::SentPackets, sent as u64);
         let engine = self.engine.take();
         // What is left of it may be in no state to be dropped; then the rest of it stays for ever.
         let dropped = || catch_unwind(AssertUnwindSafe(|| drop(engine)));
@@ -493,7 +493,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             None => dropped(),
         };
         let untouched = self.burst.drain().count();
-        self.facts.add(Fact::DropsShardDown, untouched as u64);
+        self.facts.add(WorkerCounter::DropsShardDown, untouched as u64);
         if let Some(crew) = &mut self.crew {
             crew.exchange.restore(&mut self.facts);
         }
@@ -520,7 +520,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     }
 
     fn has_mail(&mut self) -> bool {
-        self.crew.as_mut().is_some_and(Membership::has_mail)
+        self.crew.as_mut().is_some_and(GroupCommands::has_mail)
     }
 
     fn publish(&mut self, now: Instant) {
@@ -544,7 +544,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             crew.lost_device();
         }
         let live = self.ports.iter().filter(|port| port.is_live()).count();
-        self.facts.set(Fact::DevicesLive, live as u64);
+        self.facts.set(WorkerCounter::DevicesLive, live as u64);
         let Some(error) = self.ports[index].end() else { return };
         let device = error.device().to_owned();
         self.tell(Event::DeviceLost { device, error: error.to_string() });

@@ -1,22 +1,22 @@
-//! `Bench`: where a drill takes place. The memory wire and the simulated world are two.
+//! `DrillBench`: where a drill takes place. The memory wire and the simulated world are two.
 //!
 //! Called by `run.rs`, which has the phases; a bench controls how time passes and how packets get
-//! from the crowd to the host. Invariant: every [`Look`] is one consistent snapshot of the host.
+//! from the crowd to the host. Invariant: every [`BenchLook`] is one consistent snapshot of the host.
 
 use core::time::Duration;
 
 use floodwall_base::Instant;
 
-use crate::crowd::{Seen, Stretch};
+use crate::crowd::{TrafficSeen, TrafficStretch};
 use crate::error::DrillError;
 use crate::report::GraceReport;
-use crate::server::{Free, View};
+use crate::server::{FreeFrames, ServerView};
 use crate::shards::ShardReport;
-use crate::transit::Crossed;
+use crate::transit::CrossedPackets;
 
 /// What the worker's loop counts: its own ledger.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Loop {
+pub(crate) struct BenchLoop {
     /// Packets handed to the host.
     pub(crate) received: u64,
     /// Packets that the host sent.
@@ -44,22 +44,22 @@ pub(crate) struct Loop {
 
 /// One snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Look {
+pub(crate) struct BenchLook {
     pub(crate) at: Instant,
     /// The host's own statistics.
-    pub(crate) view: View,
+    pub(crate) view: ServerView,
     /// The statistics of its worker's loop.
-    pub(crate) worker: Loop,
+    pub(crate) worker: BenchLoop,
     /// Free memory of the crowd's own pool: packets in flight are missing in it.
-    pub(crate) crowd_free: Free,
+    pub(crate) crowd_free: FreeFrames,
     /// Packets that the crowd gave to the wire.
     pub(crate) given: u64,
 }
 
 /// How a stretch went.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Outcome {
-    pub(crate) seen: Seen,
+pub(crate) struct BenchOutcome {
+    pub(crate) seen: TrafficSeen,
     /// Packets dropped because the host's receive ring was full: honest, flood.
     pub(crate) ring_full: (u64, u64),
     /// Packets a second that the host took while the flood lasted, without the excess of unverified
@@ -76,20 +76,24 @@ pub(crate) struct Outcome {
 }
 
 /// The observer of a stretch.
-pub(crate) trait Watch {
+pub(crate) trait BenchWatch {
     /// A snapshot, every few milliseconds.
-    fn look(&mut self, look: &Look);
+    fn look(&mut self, look: &BenchLook);
 
     /// Its progress: questions, answers, flood packets so far.
     fn tick(&mut self, elapsed: Duration, tally: (u64, u64, u64));
 }
 
 /// The place of a drill: a host, its wire and its clock.
-pub(crate) trait Bench {
+pub(crate) trait DrillBench {
     /// Carries out a stretch, until every question is answered or lost.
-    fn run(&mut self, stretch: &Stretch, watch: &mut dyn Watch) -> Result<Outcome, DrillError>;
+    fn run(
+        &mut self,
+        stretch: &TrafficStretch,
+        watch: &mut dyn BenchWatch,
+    ) -> Result<BenchOutcome, DrillError>;
 
-    /// Whether [`Bench::run_beside_application`] is anything else than [`Bench::run`].
+    /// Whether [`DrillBench::run_beside_application`] is anything else than [`DrillBench::run`].
     fn has_application_apart(&self) -> bool {
         false
     }
@@ -104,9 +108,9 @@ pub(crate) trait Bench {
     /// it has waited comes with it.
     fn run_beside_application(
         &mut self,
-        stretch: &Stretch,
-        watch: &mut dyn Watch,
-    ) -> Result<(Outcome, Duration), DrillError> {
+        stretch: &TrafficStretch,
+        watch: &mut dyn BenchWatch,
+    ) -> Result<(BenchOutcome, Duration), DrillError> {
         Ok((self.run(stretch, watch)?, Duration::ZERO))
     }
 
@@ -117,7 +121,7 @@ pub(crate) trait Bench {
         _length: Duration,
         _load: f64,
         _seed: u64,
-    ) -> Result<Vec<Crossed>, DrillError> {
+    ) -> Result<Vec<CrossedPackets>, DrillError> {
         Ok(Vec::new())
     }
 
@@ -125,9 +129,9 @@ pub(crate) trait Bench {
     fn settle(
         &mut self,
         at_most: Duration,
-        watch: &mut dyn Watch,
-        done: &dyn Fn(&Look) -> bool,
-    ) -> Result<Look, DrillError>;
+        watch: &mut dyn BenchWatch,
+        done: &dyn Fn(&BenchLook) -> bool,
+    ) -> Result<BenchLook, DrillError>;
 
     /// What each worker did so far, where there are several.
     fn shards(&self) -> Vec<ShardReport> {
@@ -149,7 +153,7 @@ pub(crate) trait Bench {
     fn describe(&self) -> &'static str;
 }
 
-impl Loop {
+impl BenchLoop {
     /// Packets that were handled: all that were received except those that were dropped only
     /// because of the excess of others, or still wait.
     pub(crate) fn handled(&self) -> u64 {
@@ -158,9 +162,9 @@ impl Loop {
     }
 }
 
-impl Outcome {
+impl BenchOutcome {
     /// Notes what was taken, and what the application got, from `first` until `now`.
-    pub(crate) fn note(&mut self, first: &Look, now: &Look) {
+    pub(crate) fn note(&mut self, first: &BenchLook, now: &BenchLook) {
         let (time, before, after) = (now.at - first.at, &first.worker, &now.worker);
         self.taken_rate = rate(after.handled().saturating_sub(before.handled()), time);
         self.looked_rate = rate(after.received.saturating_sub(before.received), time);

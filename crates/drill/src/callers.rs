@@ -1,5 +1,5 @@
 //! TCP clients: honest clients of the echo service and of the web server, and attackers with
-//! connections of their own ([`Errand`]).
+//! connections of their own ([`CallPurpose`]).
 //!
 //! A stack of its own, as any client's would be, at the crowd's end of the cable: one connection
 //! for each call, on a schedule; what it sends, the answer, and the end. Made by `crowd.rs`,
@@ -12,11 +12,11 @@ use core::time::Duration;
 
 use floodwall_base::{IfIndex, Instant, IpCidr, MacAddr, Units};
 use floodwall_packet::{Burst, Engine, Round};
-use floodwall_stack::tcp_set::{ConnectionId, RecvError, SendError, Settings};
+use floodwall_stack::tcp_set::{ConnectionId, RecvError, SendError, TcpSettings};
 use floodwall_stack::{InterfaceConfig, LinkMedium, Sockets, Stack, StackConfig};
 
 use crate::error::DrillError;
-use crate::honest::{Asked, TIMEOUT};
+use crate::honest::{SentQuestion, TIMEOUT};
 use crate::scene;
 
 /// The request of a client of the echo service.
@@ -36,7 +36,7 @@ const ANSWER_MAX: usize = 4096;
 
 /// What a client opens connections for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Errand {
+pub(crate) enum CallPurpose {
     /// Honest: a line and its echo, and a page of the web server, in turn.
     Asks,
     /// Fills the queue of a service that accepts slowly.
@@ -47,7 +47,7 @@ pub(crate) enum Errand {
     Drops,
 }
 
-impl Errand {
+impl CallPurpose {
     /// The port of the service for the `n`th call, and the request.
     fn of(self, n: u64) -> (u16, &'static [u8]) {
         match self {
@@ -59,10 +59,10 @@ impl Errand {
     }
 
     /// What its connections are like.
-    fn settings(self) -> Settings {
-        let defaults = Settings::default();
+    fn settings(self) -> TcpSettings {
+        let defaults = TcpSettings::default();
         match self {
-            Self::Stalls => Settings { receive_bytes: NARROW, receive_tuned: false, ..defaults },
+            Self::Stalls => TcpSettings { receive_bytes: NARROW, receive_tuned: false, ..defaults },
             _ => defaults,
         }
     }
@@ -71,7 +71,7 @@ impl Errand {
 /// What callers of one stretch do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Calling {
-    pub(crate) errand: Errand,
+    pub(crate) errand: CallPurpose,
     /// Calls a second, each family.
     pub(crate) rate: u64,
     /// For how long.
@@ -93,9 +93,9 @@ impl Calling {
 }
 
 /// One call.
-struct Call {
+struct TcpCall {
     id: ConnectionId,
-    errand: Errand,
+    errand: CallPurpose,
     says: &'static [u8],
     family: usize,
     due: Instant,
@@ -109,8 +109,8 @@ pub(crate) struct Callers {
     pub(crate) inbox: Burst,
     calling: Option<(Calling, Instant)>,
     begun: [u64; 2],
-    calls: Vec<Call>,
-    heard: [Asked; 2],
+    calls: Vec<TcpCall>,
+    heard: [SentQuestion; 2],
 }
 
 impl Callers {
@@ -144,18 +144,18 @@ impl Callers {
             calling: None,
             begun: [0; 2],
             calls: Vec::with_capacity(CALLS_MAX),
-            heard: <[Asked; 2]>::default(),
+            heard: <[SentQuestion; 2]>::default(),
         })
     }
 
     /// Begins another stretch. Of the last one nothing is under way.
     pub(crate) fn begin(&mut self, calling: Option<(Calling, Instant)>) {
         (self.calling, self.begun) = (calling, [0; 2]);
-        self.heard = <[Asked; 2]>::default();
+        self.heard = <[SentQuestion; 2]>::default();
     }
 
     /// What became of the calls, by family.
-    pub(crate) const fn heard(&self) -> &[Asked; 2] {
+    pub(crate) const fn heard(&self) -> &[SentQuestion; 2] {
         &self.heard
     }
 
@@ -204,7 +204,7 @@ impl Callers {
                     let (to, settings) = (SocketAddr::new(ip, port), it.errand.settings());
                     if let Ok(id) = sockets.tcp_connect(to, &settings, self.owner) {
                         let errand = it.errand;
-                        self.calls.push(Call { id, errand, says, family, due, said: false });
+                        self.calls.push(TcpCall { id, errand, says, family, due, said: false });
                     }
                 }
             }
@@ -213,7 +213,7 @@ impl Callers {
             let Some(at) = self.calls.iter().position(|call| call.id == id) else { continue };
             let Some(call) = self.calls.get_mut(at) else { continue };
             if let Some(answered) = talk(&mut sockets, call) {
-                let Call { family, due, .. } = self.calls.swap_remove(at);
+                let TcpCall { family, due, .. } = self.calls.swap_remove(at);
                 if let Some(heard) = self.heard.get_mut(family).filter(|_| answered) {
                     heard.answered += 1;
                     heard.latency.record(now.saturating_since(due));
@@ -233,7 +233,7 @@ impl Callers {
 }
 
 /// Takes a call as far as it goes now: `None` if it goes on, else whether it came off.
-fn talk(sockets: &mut Sockets<'_>, call: &mut Call) -> Option<bool> {
+fn talk(sockets: &mut Sockets<'_>, call: &mut TcpCall) -> Option<bool> {
     if !call.said {
         match sockets.tcp_send(call.id, call.says) {
             Ok(n) if n == call.says.len() => call.said = true,
@@ -242,9 +242,9 @@ fn talk(sockets: &mut Sockets<'_>, call: &mut Call) -> Option<bool> {
         }
     }
     match call.errand {
-        Errand::Asks => {}
-        Errand::Holds | Errand::Stalls => return None,
-        Errand::Drops => return end(sockets, call.id, false),
+        CallPurpose::Asks => {}
+        CallPurpose::Holds | CallPurpose::Stalls => return None,
+        CallPurpose::Drops => return end(sockets, call.id, false),
     }
     let mut room = [0; ANSWER_MAX];
     match sockets.tcp_peek(call.id, &mut room) {

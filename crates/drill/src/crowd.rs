@@ -1,4 +1,4 @@
-//! `Crowd`: all stations at the other end of the host's cable, honest and not.
+//! `TrafficSource`: all stations at the other end of the host's cable, honest and not.
 //!
 //! One engine that holds the honest clients, the link's router and one flood, so that all share one
 //! wire as on a real network, in real time (`wire.rs`) and in virtual time (`sim.rs`) alike. It
@@ -15,21 +15,21 @@ use floodwall_pktgen::{Blast, Honest};
 use crate::callers::{self, Callers, Calling};
 use crate::error::DrillError;
 use crate::flood::{Flood, Flooding};
-use crate::honest::{Asked, Asking};
+use crate::honest::{QuestionSource, SentQuestion};
 use crate::router;
-use crate::scene::{self, Party};
+use crate::scene::{self, TopologyHost};
 
 /// One stretch of a drill: what honest clients do, and what floods meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Stretch {
-    pub(crate) asking: Option<Asking>,
+pub(crate) struct TrafficStretch {
+    pub(crate) asking: Option<QuestionSource>,
     pub(crate) flood: Option<Flood>,
     /// It measures what the host takes: on the machine that floods are planned for, and with its
     /// ring full.
     pub(crate) probes: bool,
 }
 
-impl Stretch {
+impl TrafficStretch {
     /// How long packets are meant to be sent.
     pub(crate) fn length(&self) -> Duration {
         let asking = self.asking.map(|asking| asking.length);
@@ -38,15 +38,15 @@ impl Stretch {
 }
 
 /// What became of each party's questions, by family, IPv4 first.
-pub(crate) type AskedBy = [[Asked; 2]; Party::ALL.len()];
+pub(crate) type AskedBy = [[SentQuestion; 2]; TopologyHost::ALL.len()];
 
 /// What a crowd saw of its stretch.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
-    /// In the order of [`Party::ALL`].
+pub(crate) struct TrafficSeen {
+    /// In the order of [`TopologyHost::ALL`].
     pub(crate) asked: AskedBy,
     /// TCP connections, by family: opened, and completed with their answer.
-    pub(crate) called: [Asked; 2],
+    pub(crate) called: [SentQuestion; 2],
     /// Flood packets that were sent.
     pub(crate) flooded: u64,
     /// Packets that came back to the attackers, or to the router for no honest client.
@@ -54,21 +54,21 @@ pub(crate) struct Seen {
 }
 
 /// An honest client and what arrived for it.
-struct Member {
-    party: Party,
+struct TrafficPeer {
+    party: TopologyHost,
     family: Family,
     honest: Honest,
     inbox: Burst,
 }
 
-impl Member {
+impl TrafficPeer {
     /// Whether a frame to this station is for it.
     fn wants(&self, to: MacAddr, packet: &PacketBuf) -> bool {
         if to.is_group() {
             return true;
         }
         let ours = to == scene::client_mac(self.party, self.family);
-        ours && (self.party != Party::Far || is_far(self.family, packet))
+        ours && (self.party != TopologyHost::Far || is_far(self.family, packet))
     }
 }
 
@@ -84,14 +84,14 @@ fn is_far(family: Family, packet: &PacketBuf) -> bool {
         }
         _ => None,
     };
-    to.is_some_and(|to| scene::is_client(Party::Far, to))
+    to.is_some_and(|to| scene::is_client(TopologyHost::Far, to))
 }
 
 /// The stations of a drill: honest clients, the router, one flood.
 #[derive(Default)]
-pub(crate) struct Crowd {
+pub(crate) struct TrafficSource {
     /// None, or all of a stretch.
-    members: Vec<Member>,
+    members: Vec<TrafficPeer>,
     /// Once it is there it stays.
     router: Option<Blast>,
     flooding: Option<Flooding>,
@@ -105,19 +105,24 @@ pub(crate) struct Crowd {
     returned_before: u64,
 }
 
-impl Crowd {
+impl TrafficSource {
     /// Forgets the last stretch and prepares the next, which begins with the next call; with or
     /// without its own clients on the link.
-    pub(crate) fn begin(&mut self, stretch: &Stretch, with_near: bool) -> Result<(), DrillError> {
+    pub(crate) fn begin(
+        &mut self,
+        stretch: &TrafficStretch,
+        with_near: bool,
+    ) -> Result<(), DrillError> {
         self.members.clear();
         if self.router.is_none() {
             self.router = Some(router::router()?);
         }
-        let parties = Party::ALL.into_iter().filter(|party| with_near || *party != Party::Near);
+        let parties =
+            TopologyHost::ALL.into_iter().filter(|party| with_near || *party != TopologyHost::Near);
         for (party, family) in parties.flat_map(|party| scene::FAMILIES.map(|f| (party, f))) {
             if let Some(asking) = &stretch.asking {
                 let (honest, inbox) = (asking.client(party, family)?, Burst::new());
-                self.members.push(Member { party, family, honest, inbox });
+                self.members.push(TrafficPeer { party, family, honest, inbox });
             }
         }
         self.flooding = stretch.flood.as_ref().map(Flooding::new).transpose()?;
@@ -149,13 +154,13 @@ impl Crowd {
     }
 
     /// What it saw so far.
-    pub(crate) fn seen(&self) -> Seen {
-        let mut seen = Seen::default();
-        for Member { party, family, honest, .. } in &self.members {
+    pub(crate) fn seen(&self) -> TrafficSeen {
+        let mut seen = TrafficSeen::default();
+        for TrafficPeer { party, family, honest, .. } in &self.members {
             let place =
                 seen.asked.get_mut(*party as usize).and_then(|by| by.get_mut(*family as usize));
             if let Some(place) = place {
-                *place = Asked::of(honest.stats(), honest.latency());
+                *place = SentQuestion::of(honest.stats(), honest.latency());
             }
         }
         if let [Some(honest), _] = &self.callers {
@@ -229,12 +234,12 @@ impl Crowd {
     }
 }
 
-impl Engine for Crowd {
+impl Engine for TrafficSource {
     fn round(&mut self, round: &mut Round<'_>) -> Units {
         let mut arrived = core::mem::take(round.arrived);
         arrived.drain().for_each(|packet| self.sort(packet, round));
         let mut spent = Units(1);
-        for Member { honest, inbox, .. } in &mut self.members {
+        for TrafficPeer { honest, inbox, .. } in &mut self.members {
             if !inbox.is_empty() {
                 spent = spent.plus(honest.round(&mut with(round, inbox)));
             }
@@ -264,7 +269,7 @@ impl Engine for Crowd {
         if let Some(router) = self.router.as_mut().filter(|router| is_due(router.deadline())) {
             spent = spent.plus(router.work(round));
         }
-        for Member { honest, .. } in &mut self.members {
+        for TrafficPeer { honest, .. } in &mut self.members {
             if is_due(honest.deadline()) {
                 spent = spent.plus(honest.work(round));
             }

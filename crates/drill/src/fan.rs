@@ -1,4 +1,4 @@
-//! `Fan`: the crowd's end of a host's several queues, as a card that spreads flows over them.
+//! `RssSpread`: the crowd's end of a host's several queues, as a card that spreads flows over them.
 //!
 //! Made by `wire.rs`: one wire for each worker, and each frame goes to the worker that owns it, by
 //! the function that real devices' frames are handed over by (`wire::steer`). Invariants: frames of
@@ -12,7 +12,7 @@ use floodwall_packet::{Burst, PacketList, Pool};
 use floodwall_wire::steer;
 
 /// The crowd's end of the wires to all workers of a host.
-pub(crate) struct Fan {
+pub(crate) struct RssSpread {
     info: DeviceInfo,
     wires: Vec<MemoryWire>,
     /// What is to leave by each of them.
@@ -22,7 +22,7 @@ pub(crate) struct Fan {
     turn: usize,
 }
 
-impl Fan {
+impl RssSpread {
     /// One wire for each worker of `steering`; `None` without any.
     pub(crate) fn new(wires: Vec<MemoryWire>, steering: Steering) -> Option<Self> {
         let info = wires.first()?.info().clone();
@@ -31,7 +31,7 @@ impl Fan {
     }
 }
 
-impl Device for Fan {
+impl Device for RssSpread {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
@@ -114,7 +114,7 @@ mod tests {
         let pool = Pool::new(&PoolConfig::default()).unwrap();
         let steering = Steering::new(HashKey::new(1, 2), 3);
         let (ours, mut theirs): (Vec<_>, Vec<_>) = (0..3).map(|_| pair(64)).unzip();
-        let mut fan = Fan::new(ours, steering).unwrap();
+        let mut fan = RssSpread::new(ours, steering).unwrap();
         let (mut burst, mut all) = (Burst::new(), 0);
         for is_v6 in [false, true] {
             let mut packets = PacketList::new();

@@ -121,14 +121,14 @@ impl Flood {
 /// A flood under way.
 pub(crate) struct Flooding {
     blast: Blast,
-    gate: Gate,
+    gate: FloodGate,
     held: bool,
 }
 
 impl Flooding {
     /// Prepares a flood that begins with its first call.
     pub(crate) fn new(flood: &Flood) -> Result<Self, DrillError> {
-        let (blast, gate) = (Blast::new(flood.plan())?, Gate::new(flood.rate, flood.length));
+        let (blast, gate) = (Blast::new(flood.plan())?, FloodGate::new(flood.rate, flood.length));
         Ok(Self { blast, gate, held: false })
     }
 
@@ -183,7 +183,7 @@ impl Flooding {
 }
 
 /// Lets so many packets through a second, for a while.
-struct Gate {
+struct FloodGate {
     /// Nanoseconds between two packets, in 1/65536: exact enough for any rate.
     gap: u64,
     length: Duration,
@@ -192,7 +192,7 @@ struct Gate {
     paid: Instant,
 }
 
-impl Gate {
+impl FloodGate {
     fn new(rate: u64, length: Duration) -> Self {
         let gap = (1_000_000_000 << 16) / rate.max(1);
         Self { gap: gap.max(1), length, end: None, paid: Instant::ORIGIN }
@@ -245,7 +245,7 @@ mod tests {
     fn a_gate_whose_gap_is_no_whole_number_lets_packets_through_at_their_time() {
         for rate in [3, 7, 240, 999, 123_457] {
             let length = Duration::from_millis(1000);
-            let mut gate = Gate::new(rate, length);
+            let mut gate = FloodGate::new(rate, length);
             let (start, mut now, mut passed, mut looks) = (at(0), at(0), 0, 0);
             while now < start + length {
                 passed += gate.pass(now, AT_ONCE);
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_gate_keeps_its_rate_and_does_not_make_up_for_lost_time() {
-        let mut gate = Gate::new(1_000_000, Duration::from_millis(100));
+        let mut gate = FloodGate::new(1_000_000, Duration::from_millis(100));
         assert_eq!(gate.pass(at(0), 64), 0);
         let passed: u64 = (1..=1000).map(|i| gate.pass(at(i * 10), 64)).sum();
         assert!((9_990..=10_000).contains(&passed), "{passed}");
@@ -271,7 +271,7 @@ mod tests {
         let _: u64 = (0..1000).map(|_| gate.pass(at(200_000), 64)).sum();
         assert_eq!(gate.pass(at(400_000), 64), 0, "it is over");
         assert_eq!(gate.deadline(), None);
-        let mut gate = Gate::new(1_000_000, Duration::from_millis(100));
+        let mut gate = FloodGate::new(1_000_000, Duration::from_millis(100));
         gate.pass(at(0), 64);
         assert_eq!(gate.pass(at(10), 64), 10);
         gate.charge(20);

@@ -10,7 +10,7 @@ use core::time::Duration;
 use floodwall_base::limits::{EXCEPTION_BURST, EXCEPTION_RATE, EXCEPTIONS_MAX};
 use serde::Serialize;
 
-use crate::report::{Conservation, HonestReport, Memory, PhaseReport, WorkerReport};
+use crate::report::{ConservationReport, HonestReport, MemoryReport, PhaseReport, WorkerReport};
 use crate::scene;
 
 /// The least share of honest questions that is answered, in each phase and family.
@@ -43,7 +43,7 @@ pub const WAITED_EXCUSE: u64 = 10;
 /// A guarantee.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Floor {
+pub enum Criterion {
     /// Honest questions are answered.
     Answered,
     /// TCP clients get their connection and their echo.
@@ -72,7 +72,7 @@ pub enum Floor {
     WorkerRun,
 }
 
-impl fmt::Display for Floor {
+impl fmt::Display for Criterion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Answered => "honest answered",
@@ -94,9 +94,9 @@ impl fmt::Display for Floor {
 
 /// What came out for one floor.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Verdict {
+pub struct CriterionVerdict {
     /// Which floor.
-    pub floor: Floor,
+    pub floor: Criterion,
     /// Whether it holds.
     pub passed: bool,
     /// What was guaranteed, in words.
@@ -111,9 +111,9 @@ pub struct Evidence<'a> {
     /// The phases in order.
     pub phases: &'a [PhaseReport],
     /// Both ledgers, and how often they were checked.
-    pub conservation: &'a Conservation,
+    pub conservation: &'a ConservationReport,
     /// Memory before and after.
-    pub memory: &'a Memory,
+    pub memory: &'a MemoryReport,
     /// How long after the last flood service was as before; `None` where it was not.
     pub recovery: Option<Duration>,
     /// The worker's runs.
@@ -122,12 +122,12 @@ pub struct Evidence<'a> {
 
 /// Judges every floor.
 #[must_use]
-pub fn judge(evidence: &Evidence<'_>) -> Vec<Verdict> {
+pub fn judge(evidence: &Evidence<'_>) -> Vec<CriterionVerdict> {
     let mut verdicts = vec![
         answered(evidence.phases),
-        share(Floor::Fragmented, FRAGMENTED_MIN, evidence.phases, |phase| &phase.fragmented),
-        share(Floor::Far, ANSWERED_MIN, evidence.phases, |phase| &phase.far),
-        share(Floor::Connected, ANSWERED_MIN, evidence.phases, |phase| &phase.called),
+        share(Criterion::Fragmented, FRAGMENTED_MIN, evidence.phases, |phase| &phase.fragmented),
+        share(Criterion::Far, ANSWERED_MIN, evidence.phases, |phase| &phase.far),
+        share(Criterion::Connected, ANSWERED_MIN, evidence.phases, |phase| &phase.called),
         offered(evidence.phases),
         conservation(evidence.conservation),
         named_drops(evidence.conservation),
@@ -142,11 +142,11 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<Verdict> {
 }
 
 /// Judged where the host's own triage decides what is admitted; `None` elsewhere.
-fn friends(phases: &[PhaseReport]) -> Option<Verdict> {
+fn friends(phases: &[PhaseReport]) -> Option<CriterionVerdict> {
     let kept = phases.iter().filter_map(|phase| Some((phase.friends_kept?, phase)));
     let (kept, phase) = kept.min_by(|a, b| a.0.total_cmp(&b.0))?;
-    Some(Verdict {
-        floor: Floor::Friends,
+    Some(CriterionVerdict {
+        floor: Criterion::Friends,
         passed: kept >= FRIENDS_MIN,
         promised: format!("at least {:.0} % of unloaded goodput", FRIENDS_MIN * 100.0),
         measured: format!(
@@ -160,11 +160,11 @@ fn friends(phases: &[PhaseReport]) -> Option<Verdict> {
 
 /// Judged where there is an application on the worker's core: in virtual time in every phase, in
 /// real time in one; `None` elsewhere.
-fn application(phases: &[PhaseReport]) -> Option<Verdict> {
+fn application(phases: &[PhaseReport]) -> Option<CriterionVerdict> {
     let shares = phases.iter().filter_map(|phase| Some((phase.application_share?, phase)));
     let (share, phase) = shares.min_by(|a, b| a.0.total_cmp(&b.0))?;
-    Some(Verdict {
-        floor: Floor::Share,
+    Some(CriterionVerdict {
+        floor: Criterion::Share,
         passed: share >= SHARE_MIN - SHARE_SLACK,
         promised: format!("at least {:.0} % of unloaded progress", SHARE_MIN * 100.0),
         measured: format!(
@@ -176,21 +176,21 @@ fn application(phases: &[PhaseReport]) -> Option<Verdict> {
     })
 }
 
-fn answered(phases: &[PhaseReport]) -> Verdict {
-    share(Floor::Answered, ANSWERED_MIN, phases, |phase| &phase.honest)
+fn answered(phases: &[PhaseReport]) -> CriterionVerdict {
+    share(Criterion::Answered, ANSWERED_MIN, phases, |phase| &phase.honest)
 }
 
 /// The least share of questions that is answered, of these rows.
 fn share(
-    floor: Floor,
+    floor: Criterion,
     least: f64,
     phases: &[PhaseReport],
     rows: impl Fn(&PhaseReport) -> &[HonestReport],
-) -> Verdict {
+) -> CriterionVerdict {
     let rows = phases.iter().flat_map(|phase| rows(phase).iter().map(move |row| (phase, row)));
     let worst = rows.min_by(|a, b| a.1.share().total_cmp(&b.1.share()));
     let share = worst.map_or(0.0, |(_, row)| row.share());
-    Verdict {
+    CriterionVerdict {
         floor,
         passed: share >= least,
         promised: format!("at least {:.0} % in each phase and family", least * 100.0),
@@ -206,7 +206,7 @@ fn share(
 /// A flood is held back while packets pile up before the host, and while it is busier than floors
 /// are guaranteed for. A host that is too slow for a flood that it took before must not pass by
 /// that.
-fn offered(phases: &[PhaseReport]) -> Verdict {
+fn offered(phases: &[PhaseReport]) -> CriterionVerdict {
     let part = |phase: &PhaseReport| phase.offered_pps as f64 / phase.planned_pps.max(1) as f64;
     let floods = || phases.iter().filter(|phase| phase.planned_pps > 0);
     let worst = floods().min_by(|a, b| part(a).total_cmp(&part(b)));
@@ -215,8 +215,8 @@ fn offered(phases: &[PhaseReport]) -> Verdict {
     let most_held = floods().map(held).max().unwrap_or(0);
     let enough = |phase: &PhaseReport| part(phase) >= OFFERED_MIN && held(phase) <= HELD_MAX;
     let least = format!("{:.0} %", OFFERED_MIN * 100.0);
-    Verdict {
-        floor: Floor::Offered,
+    CriterionVerdict {
+        floor: Criterion::Offered,
         passed: floods().all(|phase| enough(phase) || excused(phase)),
         promised: format!(
             "at least {least} of what was planned, held back for at most {HELD_MAX} % of a phase, \
@@ -232,9 +232,9 @@ fn offered(phases: &[PhaseReport]) -> Verdict {
     }
 }
 
-fn conservation(law: &Conservation) -> Verdict {
-    Verdict {
-        floor: Floor::Conservation,
+fn conservation(law: &ConservationReport) -> CriterionVerdict {
+    CriterionVerdict {
+        floor: Criterion::Conservation,
         passed: law.violations == 0 && law.snapshots > 0,
         promised: "every packet is accounted for exactly once, at every snapshot".to_owned(),
         measured: match &law.first_violation {
@@ -246,19 +246,19 @@ fn conservation(law: &Conservation) -> Verdict {
     }
 }
 
-fn named_drops(law: &Conservation) -> Verdict {
-    Verdict {
-        floor: Floor::NamedDrops,
+fn named_drops(law: &ConservationReport) -> CriterionVerdict {
+    CriterionVerdict {
+        floor: Criterion::NamedDrops,
         passed: law.unnamed == 0,
         promised: "no packet is dropped without a reason".to_owned(),
         measured: format!("{} without a reason, {} with one", law.unnamed, law.named),
     }
 }
 
-fn memory(memory: &Memory) -> Verdict {
+fn memory(memory: &MemoryReport) -> CriterionVerdict {
     let (host, crowd) = memory.missing();
-    Verdict {
-        floor: Floor::Memory,
+    CriterionVerdict {
+        floor: Criterion::Memory,
         passed: host == 0 && crowd == 0,
         promised: "packet memory back to its former use".to_owned(),
         measured: match memory.host_waiting {
@@ -274,15 +274,15 @@ fn memory(memory: &Memory) -> Verdict {
 
 /// Forged "packet too big" and redirects about existing flows are accepted, but neither often nor
 /// for long. A drill in which none was accepted has not shown it.
-fn paths(phases: &[PhaseReport]) -> Verdict {
+fn paths(phases: &[PhaseReport]) -> CriterionVerdict {
     let learnt: u64 = phases.iter().map(|phase| phase.paths_learnt).sum();
     let known = phases.iter().map(|phase| phase.paths_known).max().unwrap_or(0);
     let part = |phase: &PhaseReport| phase.paths_learnt as f64 / phase.paths_allowed.max(1) as f64;
     let worst = phases.iter().max_by(|a, b| part(a).total_cmp(&part(b)));
     let room = scene::FAMILIES.len() as u64 * EXCEPTIONS_MAX as u64;
     let within = phases.iter().all(|phase| phase.paths_learnt <= phase.paths_allowed);
-    Verdict {
-        floor: Floor::Paths,
+    CriterionVerdict {
+        floor: Criterion::Paths,
         passed: within && known <= room && learnt > 0,
         promised: format!(
             "some, at most {EXCEPTION_RATE} a second and {EXCEPTION_BURST} at once on average; \
@@ -300,9 +300,9 @@ fn paths(phases: &[PhaseReport]) -> Verdict {
     }
 }
 
-fn recovery(recovery: Option<Duration>) -> Verdict {
-    Verdict {
-        floor: Floor::Recovery,
+fn recovery(recovery: Option<Duration>) -> CriterionVerdict {
+    CriterionVerdict {
+        floor: Criterion::Recovery,
         passed: recovery.is_some_and(|took| took <= RECOVERY_MAX),
         promised: format!("share and latency as before within {} s", RECOVERY_MAX.as_secs()),
         measured: recovery.map_or_else(
@@ -312,10 +312,10 @@ fn recovery(recovery: Option<Duration>) -> Verdict {
     }
 }
 
-fn worker_run(worker: &WorkerReport) -> Verdict {
+fn worker_run(worker: &WorkerReport) -> CriterionVerdict {
     let run = Duration::from_nanos(worker.run_nanos);
-    Verdict {
-        floor: Floor::WorkerRun,
+    CriterionVerdict {
+        floor: Criterion::WorkerRun,
         passed: run <= RUN_MAX,
         promised: format!("at most {} us of work without a break", RUN_MAX.as_micros()),
         measured: format!(
@@ -330,10 +330,10 @@ fn worker_run(worker: &WorkerReport) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::Free;
+    use crate::server::FreeFrames;
 
     /// Evidence of a drill without blame.
-    fn good() -> (Vec<PhaseReport>, Conservation, Memory, WorkerReport) {
+    fn good() -> (Vec<PhaseReport>, ConservationReport, MemoryReport, WorkerReport) {
         let row = HonestReport { asked: 100, answered: 99, ..HonestReport::default() };
         let rows = || vec![row.clone(), row.clone()];
         let phase = PhaseReport {
@@ -346,20 +346,20 @@ mod tests {
             paths_known: 2 * EXCEPTIONS_MAX as u64,
             ..PhaseReport::default()
         };
-        let law = Conservation { snapshots: 5, named: 7, ..Conservation::default() };
+        let law = ConservationReport { snapshots: 5, named: 7, ..ConservationReport::default() };
         let worker = WorkerReport { run_nanos: 1_000_000, ..WorkerReport::default() };
-        (vec![phase], law, Memory::default(), worker)
+        (vec![phase], law, MemoryReport::default(), worker)
     }
 
     fn failed(
         (phases, conservation, memory, worker): &(
             Vec<PhaseReport>,
-            Conservation,
-            Memory,
+            ConservationReport,
+            MemoryReport,
             WorkerReport,
         ),
         recovery: Option<Duration>,
-    ) -> Vec<Floor> {
+    ) -> Vec<Criterion> {
         let verdicts = judge(&Evidence { phases, conservation, memory, recovery, worker });
         verdicts.iter().filter(|v| !v.passed).map(|v| v.floor).collect()
     }
@@ -376,7 +376,7 @@ mod tests {
         (e.0[0].planned_pps, e.0[0].offered_pps) = (100, 50);
         assert_eq!(failed(&e, SECOND), []);
         (e.0[0].offered_pps, e.0[0].waited_percent) = (49, Some(WAITED_EXCUSE - 1));
-        assert_eq!(failed(&e, SECOND), [Floor::Offered]);
+        assert_eq!(failed(&e, SECOND), [Criterion::Offered]);
         e.0[0].waited_percent = Some(WAITED_EXCUSE);
         assert_eq!(failed(&e, SECOND), [], "others had the cores");
         let mut e = good();
@@ -384,7 +384,7 @@ mod tests {
         e.0[0].held_percent = Some(HELD_MAX);
         assert_eq!(failed(&e, SECOND), []);
         e.0[0].held_percent = Some(HELD_MAX + 1);
-        assert_eq!(failed(&e, SECOND), [Floor::Offered]);
+        assert_eq!(failed(&e, SECOND), [Criterion::Offered]);
         e.0[0].waited_percent = Some(WAITED_EXCUSE);
         assert_eq!(failed(&e, SECOND), [], "others had the cores");
     }
@@ -394,64 +394,69 @@ mod tests {
         let second = Some(RECOVERY_MAX);
         let mut e = good();
         e.0[0].honest[1].answered = 98;
-        assert_eq!(failed(&e, second), [Floor::Answered]);
+        assert_eq!(failed(&e, second), [Criterion::Answered]);
         let mut e = good();
         e.0.clear();
-        let nobody =
-            [Floor::Answered, Floor::Fragmented, Floor::Far, Floor::Connected, Floor::Paths];
+        let nobody = [
+            Criterion::Answered,
+            Criterion::Fragmented,
+            Criterion::Far,
+            Criterion::Connected,
+            Criterion::Paths,
+        ];
         assert_eq!(failed(&e, second), nobody, "no questions prove nothing");
         let mut e = good();
         e.0[0].fragmented[0].answered = 90;
         assert_eq!(failed(&e, second), []);
         e.0[0].fragmented[0].answered = 89;
-        assert_eq!(failed(&e, second), [Floor::Fragmented]);
+        assert_eq!(failed(&e, second), [Criterion::Fragmented]);
         let mut e = good();
         e.0[0].far[1].answered = 98;
-        assert_eq!(failed(&e, second), [Floor::Far]);
+        assert_eq!(failed(&e, second), [Criterion::Far]);
         let mut e = good();
         e.0[0].called[0].answered = 98;
-        assert_eq!(failed(&e, second), [Floor::Connected]);
+        assert_eq!(failed(&e, second), [Criterion::Connected]);
         let mut e = good();
         (e.1.violations, e.1.first_violation) = (1, Some("arrived 3, accounted 2".to_owned()));
-        assert_eq!(failed(&e, second), [Floor::Conservation]);
+        assert_eq!(failed(&e, second), [Criterion::Conservation]);
         let mut e = good();
         e.1.snapshots = 0;
-        assert_eq!(failed(&e, second), [Floor::Conservation], "no snapshots prove nothing");
+        assert_eq!(failed(&e, second), [Criterion::Conservation], "no snapshots prove nothing");
         let mut e = good();
         e.1.unnamed = 1;
-        assert_eq!(failed(&e, second), [Floor::NamedDrops]);
+        assert_eq!(failed(&e, second), [Criterion::NamedDrops]);
         let mut e = good();
-        e.2.host_before = Free { small: 2, frames: 1, references: 1 };
-        e.2.host_after = Free { small: 1, frames: 1, references: 1 };
-        assert_eq!(failed(&e, second), [Floor::Memory]);
+        e.2.host_before = FreeFrames { small: 2, frames: 1, references: 1 };
+        e.2.host_after = FreeFrames { small: 1, frames: 1, references: 1 };
+        assert_eq!(failed(&e, second), [Criterion::Memory]);
         e.2.host_waiting = 1;
         assert_eq!(failed(&e, second), [], "a fragment may wait for a while");
         e.2.outlasted = true;
-        assert_eq!(failed(&e, second), [Floor::Memory], "but not for ever");
+        assert_eq!(failed(&e, second), [Criterion::Memory], "but not for ever");
         let late = Some(RECOVERY_MAX + Duration::from_nanos(1));
-        assert_eq!(failed(&good(), late), [Floor::Recovery]);
-        assert_eq!(failed(&good(), None), [Floor::Recovery]);
+        assert_eq!(failed(&good(), late), [Criterion::Recovery]);
+        assert_eq!(failed(&good(), None), [Criterion::Recovery]);
         let mut e = good();
         e.0[0].application_share = Some(SHARE_MIN - SHARE_SLACK);
         assert_eq!(failed(&e, second), []);
         e.0[0].application_share = Some(0.49);
-        assert_eq!(failed(&e, second), [Floor::Share]);
+        assert_eq!(failed(&e, second), [Criterion::Share]);
         let mut e = good();
         e.0[0].friends_kept = Some(FRIENDS_MIN);
         assert_eq!(failed(&e, second), []);
         e.0[0].friends_kept = Some(FRIENDS_MIN - 0.001);
-        assert_eq!(failed(&e, second), [Floor::Friends]);
+        assert_eq!(failed(&e, second), [Criterion::Friends]);
         let mut e = good();
         e.0[0].paths_learnt += 1;
-        assert_eq!(failed(&e, second), [Floor::Paths]);
+        assert_eq!(failed(&e, second), [Criterion::Paths]);
         let mut e = good();
         e.0[0].paths_learnt = 0;
-        assert_eq!(failed(&e, second), [Floor::Paths], "no accepted message proves nothing");
+        assert_eq!(failed(&e, second), [Criterion::Paths], "no accepted message proves nothing");
         let mut e = good();
         e.0[0].paths_known += 1;
-        assert_eq!(failed(&e, second), [Floor::Paths]);
+        assert_eq!(failed(&e, second), [Criterion::Paths]);
         let mut e = good();
         e.3.run_nanos += 1;
-        assert_eq!(failed(&e, second), [Floor::WorkerRun]);
+        assert_eq!(failed(&e, second), [Criterion::WorkerRun]);
     }
 }

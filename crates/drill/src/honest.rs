@@ -12,9 +12,9 @@ use floodwall_pktgen::{
     Honest, HonestConfig, HonestStats, Latency, Pace, Peer, PortRange, StationConfig,
 };
 
-use crate::callers::{Calling, Errand};
+use crate::callers::{CallPurpose, Calling};
 use crate::error::DrillError;
-use crate::scene::{self, Party};
+use crate::scene::{self, TopologyHost};
 
 /// How long an answer is waited for: as long as a client's first retransmission would take.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ const SELDOM: u64 = 5;
 
 /// What honest clients of one stretch do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Asking {
+pub(crate) struct QuestionSource {
     /// Questions a second, each family, of those on the link.
     pub(crate) rate: u64,
     /// For how long.
@@ -41,49 +41,50 @@ pub(crate) struct Asking {
     /// them once it has answered twice.
     pub(crate) friends: bool,
     /// Whether others open TCP connections meanwhile.
-    pub(crate) calls: Calls,
+    pub(crate) calls: CallPlan,
     /// Distinguishes this stretch's answers from the last one's.
     pub(crate) id: u32,
 }
 
 /// Which TCP clients there are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Calls {
+pub(crate) enum CallPlan {
     /// None.
     #[default]
     None,
     /// Honest clients.
     Honest,
     /// Honest clients, while attackers come with this errand, as often as questions are sent.
-    Beside(Errand),
+    Beside(CallPurpose),
 }
 
-impl Asking {
+impl QuestionSource {
     /// Questions a second of a party's client.
-    fn rate_of(&self, party: Party) -> u64 {
-        if party == Party::Near { self.rate } else { (self.rate / SELDOM).max(1) }
+    fn rate_of(&self, party: TopologyHost) -> u64 {
+        if party == TopologyHost::Near { self.rate } else { (self.rate / SELDOM).max(1) }
     }
 
     /// The calls of a number: the honest ones, and the attackers'.
     pub(crate) fn calling(&self, number: usize) -> Option<Calling> {
         let length = self.length;
-        let honest = Calling { errand: Errand::Asks, rate: (self.rate / SELDOM).max(1), length };
+        let honest =
+            Calling { errand: CallPurpose::Asks, rate: (self.rate / SELDOM).max(1), length };
         match (self.calls, number) {
-            (Calls::None, _) | (Calls::Honest, 1..) => None,
+            (CallPlan::None, _) | (CallPlan::Honest, 1..) => None,
             (_, 0) => Some(honest),
-            (Calls::Beside(errand), _) => Some(Calling { errand, rate: self.rate, length }),
+            (CallPlan::Beside(errand), _) => Some(Calling { errand, rate: self.rate, length }),
         }
     }
 
     /// The number of questions of each family's client.
-    pub(crate) fn count(&self, party: Party) -> u64 {
+    pub(crate) fn count(&self, party: TopologyHost) -> u64 {
         let count = self.length.as_nanos() * u128::from(self.rate_of(party)) / 1_000_000_000;
         u64::try_from(count).unwrap_or(u64::MAX).max(1)
     }
 
     /// The client of a party and family.
-    pub(crate) fn client(&self, party: Party, family: Family) -> Result<Honest, DrillError> {
-        let peer = if self.discover && party != Party::Far {
+    pub(crate) fn client(&self, party: TopologyHost, family: Family) -> Result<Honest, DrillError> {
+        let peer = if self.discover && party != TopologyHost::Far {
             Peer::Addr(scene::server_addr(family))
         } else {
             Peer::Link(scene::SERVER_MAC)
@@ -97,7 +98,7 @@ impl Asking {
         // The families take turns, so that what one sees is not what the other sees.
         let half_gap = Duration::from_nanos(500_000_000 / self.rate_of(party).max(1));
         let start_after = if family == Family::V6 { half_gap } else { Duration::ZERO };
-        let large = party == Party::Large;
+        let large = party == TopologyHost::Large;
         // The sequence number has the lowest bits: numbers that follow each other are of one
         // station.
         let id = (party as u32) << 29 | u32::from(family == Family::V6) << 28 | self.id;
@@ -120,7 +121,7 @@ impl Asking {
 
 /// What became of one family's questions.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Asked {
+pub(crate) struct SentQuestion {
     /// How many questions were scheduled.
     pub(crate) asked: u64,
     /// Answered in time.
@@ -129,7 +130,7 @@ pub(crate) struct Asked {
     pub(crate) latency: Latency,
 }
 
-impl Asked {
+impl SentQuestion {
     /// What a client has counted.
     pub(crate) fn of(stats: HonestStats, latency: &Latency) -> Self {
         Self { asked: stats.intended, answered: stats.answered, latency: latency.clone() }

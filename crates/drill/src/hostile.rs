@@ -8,7 +8,7 @@
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Family, PublicRandom};
-use floodwall_checksum::{Sum, pseudo_header_v6, sum};
+use floodwall_checksum::{InternetSum, pseudo_header_v6, sum};
 use floodwall_device::{CapturedPacket, LinkType, parse_capture};
 use floodwall_wire::{
     EtherType, EthernetFields, Icmpv4Message, Icmpv6Message, IpProtocol, Ipv4Fields, Ipv6Fields,
@@ -94,8 +94,9 @@ fn exchange<const N: usize>(addrs: &mut [u8], src_addr: &[u8; N], dst_addr: &[u8
     let (front, back) = addrs.split_at_mut(N);
     front.copy_from_slice(src_addr);
     back.copy_from_slice(dst_addr);
-    let after = Sum::of_u16(sum(src_addr).fold()).add(Sum::of_u16(sum(dst_addr).fold()));
-    let missing = Sum::of_u16(before).add(Sum::of_u16(!after.fold())).fold();
+    let after =
+        InternetSum::of_u16(sum(src_addr).fold()).add(InternetSum::of_u16(sum(dst_addr).fold()));
+    let missing = InternetSum::of_u16(before).add(InternetSum::of_u16(!after.fold())).fold();
     if let Some(last) = front.last_chunk_mut() {
         *last = missing.to_be_bytes();
     }
@@ -122,7 +123,7 @@ fn pick<T: Copy + Default>(of: &[T], random: &mut PublicRandom) -> T {
 /// An address of an honest client, by chance.
 fn client(family: Family, random: &mut PublicRandom) -> core::net::IpAddr {
     let addrs: Vec<_> =
-        scene::client_addrs(scene::Party::Near, family).into_iter().map(Some).collect();
+        scene::client_addrs(scene::TopologyHost::Near, family).into_iter().map(Some).collect();
     pick(&addrs, random).map_or(scene::server_addr(family), |cidr| cidr.addr())
 }
 

@@ -18,7 +18,7 @@ use floodwall_wire::{
 };
 
 use crate::hostile::link_header;
-use crate::scene::{self, Party};
+use crate::scene::{self, TopologyHost};
 
 /// Unverified sources of each family: as many as a host remembers of those that it has answered.
 const STRANGERS: u32 = 1024;
@@ -34,14 +34,14 @@ const CLIENT_MTU: u32 = 1400;
 
 /// An end of a flow of the service.
 #[derive(Clone, Copy)]
-struct Peer {
+struct ForgedRouter {
     addr: IpAddr,
     port: u16,
 }
 
 /// The content of one forged message about a flow.
 #[derive(Clone, Copy)]
-enum Lie {
+enum ForgedMessage {
     TooBig(u32),
     Redirect,
 }
@@ -57,13 +57,13 @@ pub(crate) fn too_big(random: &mut PublicRandom) -> Vec<Vec<u8>> {
             let silly = [0, 68, floor - 1, 1500, 9000, 65_535];
             let silly = silly.get(random.below(6) as usize).copied().unwrap_or(0);
             let stranger = stranger(family, n);
-            let other_port = Peer { port: stranger.port ^ 1, ..stranger };
-            let client = client(&Party::ALL, family, random);
+            let other_port = ForgedRouter { port: stranger.port ^ 1, ..stranger };
+            let client = client(&TopologyHost::ALL, family, random);
             let about = if n % 2 == 0 { stranger } else { other_port };
             frames.push(question(stranger));
-            frames.extend(lie(stranger, Lie::TooBig(likely), random));
-            frames.extend(lie(about, Lie::TooBig(silly), random));
-            frames.extend(lie(client, Lie::TooBig(CLIENT_MTU), random));
+            frames.extend(lie(stranger, ForgedMessage::TooBig(likely), random));
+            frames.extend(lie(about, ForgedMessage::TooBig(silly), random));
+            frames.extend(lie(client, ForgedMessage::TooBig(CLIENT_MTU), random));
         }
     }
     frames
@@ -74,17 +74,17 @@ pub(crate) fn redirects(random: &mut PublicRandom) -> Vec<Vec<u8>> {
     let mut frames = Vec::with_capacity(4 * STRANGERS as usize);
     for n in 0..STRANGERS {
         for family in scene::FAMILIES {
-            let client = client(&[Party::Far], family, random);
-            let other_port = Peer { port: 1, ..stranger(family, n) };
-            frames.extend(lie(client, Lie::Redirect, random));
-            frames.extend(lie(other_port, Lie::Redirect, random));
+            let client = client(&[TopologyHost::Far], family, random);
+            let other_port = ForgedRouter { port: 1, ..stranger(family, n) };
+            frames.extend(lie(client, ForgedMessage::Redirect, random));
+            frames.extend(lie(other_port, ForgedMessage::Redirect, random));
         }
     }
     frames
 }
 
 /// The `n`th of a family, none of them honest.
-fn stranger(family: Family, n: u32) -> Peer {
+fn stranger(family: Family, n: u32) -> ForgedRouter {
     let (network, host) = (n % NETWORKS, n / NETWORKS + 1);
     let addr = match family {
         Family::V4 => {
@@ -95,11 +95,11 @@ fn stranger(family: Family, n: u32) -> Peer {
             Ipv6Addr::new(0x2001, 2, 0, 0x100 + network as u16, 0, 0, 0, host as u16).into()
         }
     };
-    Peer { addr, port: 30_000 + n as u16 }
+    ForgedRouter { addr, port: 30_000 + n as u16 }
 }
 
 /// An honest client, with a port that it may be using.
-fn client(parties: &[Party], family: Family, random: &mut PublicRandom) -> Peer {
+fn client(parties: &[TopologyHost], family: Family, random: &mut PublicRandom) -> ForgedRouter {
     let addrs: Vec<IpAddr> = parties
         .iter()
         .flat_map(|party| scene::client_addrs(*party, family))
@@ -108,11 +108,11 @@ fn client(parties: &[Party], family: Family, random: &mut PublicRandom) -> Peer 
     let at = random.below(addrs.len().max(1) as u64) as usize;
     let addr = addrs.get(at).copied().unwrap_or(scene::server_addr(family));
     let (first, count) = CLIENT_PORTS;
-    Peer { addr, port: first + random.below(count) as u16 }
+    ForgedRouter { addr, port: first + random.below(count) as u16 }
 }
 
 /// A question of an unverified source to the service.
-fn question(from: Peer) -> Vec<u8> {
+fn question(from: ForgedRouter) -> Vec<u8> {
     const LEN: usize = udp::HEADER_LEN + 18;
     let mut datagram = [0; LEN];
     let fields = UdpFields { src_port: from.port, dst_port: scene::SERVICE_PORT, len: LEN as u16 };
@@ -146,7 +146,7 @@ fn packet(from: IpAddr, to: IpAddr, protocol: IpProtocol, payload: &[u8]) -> Vec
 }
 
 /// The front of a large answer of the service to `to`.
-fn quote(to: Peer) -> Vec<u8> {
+fn quote(to: ForgedRouter) -> Vec<u8> {
     let mut datagram = [0; udp::HEADER_LEN];
     let len = QUOTED_LEN - ipv6::HEADER_LEN as u16;
     UdpFields { src_port: scene::SERVICE_PORT, dst_port: to.port, len }
@@ -166,7 +166,7 @@ fn quote(to: Peer) -> Vec<u8> {
 }
 
 /// The forged message about the answer to `about`.
-fn lie(about: Peer, lie: Lie, random: &mut PublicRandom) -> Option<Vec<u8>> {
+fn lie(about: ForgedRouter, lie: ForgedMessage, random: &mut PublicRandom) -> Option<Vec<u8>> {
     let quote = quote(about);
     match about.addr {
         IpAddr::V4(_) => Some(lie_v4(&quote, lie, random)),
@@ -174,15 +174,15 @@ fn lie(about: Peer, lie: Lie, random: &mut PublicRandom) -> Option<Vec<u8>> {
     }
 }
 
-fn lie_v4(quote: &[u8], lie: Lie, random: &mut PublicRandom) -> Vec<u8> {
+fn lie_v4(quote: &[u8], lie: ForgedMessage, random: &mut PublicRandom) -> Vec<u8> {
     let any = random.below(1 << 14) as u32;
     let (from, message) = match lie {
-        Lie::TooBig(mtu) => {
+        ForgedMessage::TooBig(mtu) => {
             let from = Ipv4Addr::from_bits(Ipv4Addr::new(198, 19, 0, 0).to_bits() | any);
             let code = icmpv4::UnreachableCode::FRAGMENTATION_NEEDED;
             (from, Icmpv4Message::DestinationUnreachable { code, next_hop_mtu: mtu as u16 })
         }
-        Lie::Redirect => {
+        ForgedMessage::Redirect => {
             let gateway = Ipv4Addr::from_bits(Ipv4Addr::new(198, 18, 64, 0).to_bits() | any);
             (scene::ROUTER_V4, Icmpv4Message::Redirect { code: 1, gateway })
         }
@@ -192,10 +192,15 @@ fn lie_v4(quote: &[u8], lie: Lie, random: &mut PublicRandom) -> Vec<u8> {
     packet(from.into(), scene::SERVER_V4.into(), IpProtocol::ICMPV4, &[&icmp, quote].concat())
 }
 
-fn lie_v6(to: Ipv6Addr, quote: &[u8], lie: Lie, random: &mut PublicRandom) -> Option<Vec<u8>> {
+fn lie_v6(
+    to: Ipv6Addr,
+    quote: &[u8],
+    lie: ForgedMessage,
+    random: &mut PublicRandom,
+) -> Option<Vec<u8>> {
     let (any, protocol) = (u128::from(random.next_u64() >> 1), IpProtocol::ICMPV6);
     match lie {
-        Lie::TooBig(mtu) => {
+        ForgedMessage::TooBig(mtu) => {
             let net = Ipv6Addr::new(0x2001, 2, 0, 0x13, 0, 0, 0, 0).to_bits();
             let from = Ipv6Addr::from_bits(net | any);
             let mut icmp = [0; icmpv6::HEADER_LEN];
@@ -205,7 +210,7 @@ fn lie_v6(to: Ipv6Addr, quote: &[u8], lie: Lie, random: &mut PublicRandom) -> Op
             let message = [&icmp, quote].concat();
             Some(packet(from.into(), scene::SERVER_V6.into(), protocol, &message))
         }
-        Lie::Redirect => {
+        ForgedMessage::Redirect => {
             let target_addr =
                 Ipv6Addr::from_bits(0xfe80_0000_0000_0000_8000_u128 << 48 | any >> 16);
             let mut out = [0; 128];
@@ -250,7 +255,10 @@ mod tests {
                 (header.src_addr().into(), protocol, pseudo.add(sum(&bytes[40..])).verifies())
             };
             assert!(verifies, "{frame:02x?}");
-            assert!(Party::ALL.into_iter().all(|party| !scene::is_client(party, from)), "{from}");
+            assert!(
+                TopologyHost::ALL.into_iter().all(|party| !scene::is_client(party, from)),
+                "{from}"
+            );
             let column = match protocol {
                 IpProtocol::UDP => 0,
                 _ if from == IpAddr::V4(scene::ROUTER_V4) => 1,

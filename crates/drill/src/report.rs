@@ -11,10 +11,10 @@ use floodwall_sync::qsbr::Domain;
 use serde::Serialize;
 
 use crate::error::DrillError;
-use crate::floors::Verdict;
-use crate::honest::Asked;
+use crate::floors::CriterionVerdict;
+use crate::honest::SentQuestion;
 use crate::scene;
-use crate::server::Free;
+use crate::server::FreeFrames;
 use crate::shards::ShardReport;
 
 /// One family's honest clients in one phase.
@@ -35,7 +35,7 @@ pub struct HonestReport {
 }
 
 impl HonestReport {
-    pub(crate) fn new(family: Family, asked: &Asked) -> Self {
+    pub(crate) fn new(family: Family, asked: &SentQuestion) -> Self {
         let nanos = |time: Option<Duration>| time.map_or(0, |time| time.as_nanos() as u64);
         Self {
             family: scene::family_name(family),
@@ -115,7 +115,7 @@ pub struct PhaseReport {
 
 /// Packets that were dropped for one reason.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Drops {
+pub struct DropTotals {
     /// `in`: it had arrived. `out`: the host had made it.
     pub direction: &'static str,
     /// The reason's name.
@@ -126,7 +126,7 @@ pub struct Drops {
     pub sentence: &'static str,
 }
 
-impl Drops {
+impl DropTotals {
     pub(crate) fn of(direction: &'static str, counts: &DropCounts) -> Vec<Self> {
         let drop = |(reason, count): (floodwall_base::DropReason, u64)| Self {
             direction,
@@ -140,7 +140,7 @@ impl Drops {
 
 /// Both ledgers at the end, and how often they were checked.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Conservation {
+pub struct ConservationReport {
     /// Snapshots that were checked.
     pub snapshots: u64,
     /// Of these, how many did not balance.
@@ -181,11 +181,11 @@ pub struct Conservation {
 
 /// Free packet memory before and after.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Memory {
+pub struct MemoryReport {
     /// The host's, when it had started.
-    pub host_before: Free,
+    pub host_before: FreeFrames,
     /// The host's, when it was left in peace again.
-    pub host_after: Free,
+    pub host_after: FreeFrames,
     /// Packets that waited at the host then: fragments for others (30 s for IPv4, 60 s for IPv6),
     /// and what is for a neighbour that does not answer (three questions, up to 10 s apart).
     pub host_waiting: u64,
@@ -194,14 +194,14 @@ pub struct Memory {
     /// The most packets of the host's that were seen in use.
     pub host_in_use_max: u64,
     /// The clients', before.
-    pub crowd_before: Free,
+    pub crowd_before: FreeFrames,
     /// The clients', after: what is missing is kept by the host.
-    pub crowd_after: Free,
+    pub crowd_after: FreeFrames,
     /// How long the host was left in peace until all was back.
     pub settled_ms: u64,
 }
 
-impl Memory {
+impl MemoryReport {
     /// How many packets are missing: the host's, and the clients'; those apart that may still wait
     /// (a memory wire hands packets over, so what waits may be of either's memory).
     #[must_use]
@@ -281,11 +281,11 @@ pub struct Report {
     /// The phases in order.
     pub phases: Vec<PhaseReport>,
     /// Drops by reason.
-    pub drops: Vec<Drops>,
+    pub drops: Vec<DropTotals>,
     /// Both ledgers.
-    pub conservation: Conservation,
+    pub conservation: ConservationReport,
     /// Before and after.
-    pub memory: Memory,
+    pub memory: MemoryReport,
     /// The worker's runs.
     pub worker: WorkerReport,
     /// Grace periods, where several workers read one writer's tables; an only worker frees at once.
@@ -297,7 +297,7 @@ pub struct Report {
     /// How long after the last flood service was as before.
     pub recovery_ms: Option<u64>,
     /// What came out.
-    pub verdicts: Vec<Verdict>,
+    pub verdicts: Vec<CriterionVerdict>,
     /// Notes for readers of the figures.
     pub notes: Vec<String>,
 }
@@ -460,7 +460,7 @@ impl Report {
                 time(gap.unwrap_or(0))
             )?;
         }
-        let free = |free: &Free| format!("{} small, {} frames", free.small, free.frames);
+        let free = |free: &FreeFrames| format!("{} small, {} frames", free.small, free.frames);
         writeln!(
             f,
             "memory   {} free before, {} after ({} ms later); {} packets in use at most",

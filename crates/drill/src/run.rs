@@ -10,19 +10,21 @@ use std::collections::VecDeque;
 use floodwall_base::{DropCounts, DropReason, Family, Instant, limits};
 use floodwall_world::CostTable;
 
-use crate::bench::{Bench, Look, Watch, rate};
-use crate::callers::Errand;
-use crate::crowd::{AskedBy, Stretch};
+use crate::bench::{BenchLook, BenchWatch, DrillBench, rate};
+use crate::callers::CallPurpose;
+use crate::crowd::{AskedBy, TrafficStretch};
 use crate::error::DrillError;
 use crate::flood::{Flood, FloodKind};
 use crate::floors::{Evidence, judge};
-use crate::honest::{Asked, Asking, Calls};
+use crate::honest::{CallPlan, QuestionSource, SentQuestion};
 use crate::hostile;
-use crate::progress::Progress;
-use crate::report::{Conservation, Drops, HonestReport, Memory, PhaseReport, Report, WorkerReport};
+use crate::progress::DrillProgress;
+use crate::report::{
+    ConservationReport, DropTotals, HonestReport, MemoryReport, PhaseReport, Report, WorkerReport,
+};
 use crate::scene;
-use crate::server::{Free, Paths};
-use crate::transit::Crossed;
+use crate::server::{FreeFrames, ServerPaths};
+use crate::transit::CrossedPackets;
 
 /// The part of the measured capacity that floods offer.
 const LOAD: f64 = 0.6;
@@ -84,29 +86,29 @@ pub(crate) const FLOODS: [(&str, &str, FloodKind); 17] = [
 ];
 
 /// Attacks with connections of their own, in order: name, sentence, errand.
-const ERRANDS: [(&str, &str, Errand); 3] = [
-    ("slow accept", "handshakes completed faster than they are accepted", Errand::Holds),
-    ("slow read", "web clients that ask for much and read nothing", Errand::Stalls),
-    ("churn", "connections that are reset as soon as they are there", Errand::Drops),
+const ERRANDS: [(&str, &str, CallPurpose); 3] = [
+    ("slow accept", "handshakes completed faster than they are accepted", CallPurpose::Holds),
+    ("slow read", "web clients that ask for much and read nothing", CallPurpose::Stalls),
+    ("churn", "connections that are reset as soon as they are there", CallPurpose::Drops),
 ];
 
 /// What is remembered of a drill.
 struct Log<'a> {
-    progress: &'a mut dyn Progress,
+    progress: &'a mut dyn DrillProgress,
     looks: u64,
     violations: u64,
     first_violation: Option<String>,
-    host_before: Option<Free>,
+    host_before: Option<FreeFrames>,
     in_use_max: u64,
     quiet: bool,
     /// The longest that the application has waited so far.
     gap: Duration,
     /// What the host has learnt of paths so far.
-    paths: Paths,
+    paths: ServerPaths,
 }
 
 /// What is wrong with a snapshot, where something is.
-fn violation(look: &Look) -> Option<String> {
+fn violation(look: &BenchLook) -> Option<String> {
     let (law, worker) = (look.view.stats.conservation(), &look.worker);
     let gone = worker.transmitted + worker.backlog + worker.lost;
     if law.arrived != law.arrived_fates {
@@ -127,8 +129,8 @@ fn violation(look: &Look) -> Option<String> {
     None
 }
 
-impl Watch for Log<'_> {
-    fn look(&mut self, look: &Look) {
+impl BenchWatch for Log<'_> {
+    fn look(&mut self, look: &BenchLook) {
         self.looks += 1;
         self.gap = self.gap.max(look.worker.application_gap);
         self.paths = look.view.paths;
@@ -149,8 +151,8 @@ impl Watch for Log<'_> {
 }
 
 /// A drill under way.
-struct Run<'a> {
-    bench: &'a mut dyn Bench,
+struct DrillRun<'a> {
+    bench: &'a mut dyn DrillBench,
     log: Log<'a>,
     schedule: Schedule,
     seed: u64,
@@ -163,16 +165,23 @@ struct Run<'a> {
     closed: (Instant, u64),
 }
 
-impl Run<'_> {
-    fn asking(&mut self, length: Duration) -> Asking {
+impl DrillRun<'_> {
+    fn asking(&mut self, length: Duration) -> QuestionSource {
         self.stretches += 1;
         let (rate, id) = (self.schedule.honest_rate, self.stretches);
-        Asking { rate, length, discover: id == 1, friends: false, calls: Calls::None, id }
+        QuestionSource {
+            rate,
+            length,
+            discover: id == 1,
+            friends: false,
+            calls: CallPlan::None,
+            id,
+        }
     }
 
     /// Honest clients alone.
     fn baseline(&mut self) -> Result<AskedBy, DrillError> {
-        self.calm("baseline", "honest clients alone", Calls::Honest)
+        self.calm("baseline", "honest clients alone", CallPlan::Honest)
     }
 
     /// Honest clients without a flood, alone or beside attackers that open connections.
@@ -180,12 +189,12 @@ impl Run<'_> {
         &mut self,
         name: &'static str,
         what: &'static str,
-        calls: Calls,
+        calls: CallPlan,
     ) -> Result<AskedBy, DrillError> {
         let length = self.schedule.phase;
         self.log.progress.begin(name, what, length);
-        let asking = Asking { calls, ..self.asking(length) };
-        let stretch = Stretch { asking: Some(asking), ..Stretch::default() };
+        let asking = QuestionSource { calls, ..self.asking(length) };
+        let stretch = TrafficStretch { asking: Some(asking), ..TrafficStretch::default() };
         let outcome = self.bench.run(&stretch, &mut self.log)?;
         let mut phase = PhaseReport { name, what, ..PhaseReport::default() };
         phase.take(&outcome.seen.asked);
@@ -198,7 +207,7 @@ impl Run<'_> {
 
     fn close(&mut self, mut phase: PhaseReport) {
         phase.application_gap_nanos = self.log.gap.as_nanos() as u64;
-        let (now, Paths { learnt, known }) = (self.bench.now(), self.log.paths);
+        let (now, ServerPaths { learnt, known }) = (self.bench.now(), self.log.paths);
         let (before, learnt_before) = core::mem::replace(&mut self.closed, (now, learnt));
         (phase.paths_learnt, phase.paths_known) = (learnt.saturating_sub(learnt_before), known);
         phase.paths_allowed = paths_allowed(now - before);
@@ -212,8 +221,8 @@ impl Run<'_> {
         let Schedule { probe: length, probe_rate: rate, .. } = self.schedule;
         let flood = Flood { kind, rate, length, seed: self.seed };
         self.log.quiet = true;
-        let asking = friends.then(|| Asking { friends, ..self.asking(length) });
-        let stretch = Stretch { asking, flood: Some(flood), probes: true };
+        let asking = friends.then(|| QuestionSource { friends, ..self.asking(length) });
+        let stretch = TrafficStretch { asking, flood: Some(flood), probes: true };
         let outcome = self.bench.run(&stretch, &mut self.log)?;
         self.log.quiet = false;
         self.ring_full += outcome.ring_full.1;
@@ -231,9 +240,9 @@ impl Run<'_> {
         let (capacity, looked, more_offered) = self.probe(kind, false)?;
         let offer = ((capacity as f64 * LOAD) as u64).min(self.schedule.flood_rate_max);
         let flood = Flood { kind, rate: offer.max(1), length, seed: self.seed };
-        let calls = if kind.is_tcp() { Calls::Honest } else { Calls::None };
-        let asking = Asking { calls, ..self.asking(length) };
-        let stretch = Stretch { asking: Some(asking), flood: Some(flood), probes: false };
+        let calls = if kind.is_tcp() { CallPlan::Honest } else { CallPlan::None };
+        let asking = QuestionSource { calls, ..self.asking(length) };
+        let stretch = TrafficStretch { asking: Some(asking), flood: Some(flood), probes: false };
         let outcome = self.bench.run(&stretch, &mut self.log)?;
         let (ring_full_honest, ring_full_flood) = outcome.ring_full;
         self.ring_full += ring_full_flood;
@@ -273,7 +282,7 @@ impl Run<'_> {
         let Schedule { phase: length, probe_rate: rate, .. } = self.schedule;
         self.log.progress.begin(name, what, length);
         let flood = Flood { kind: FloodKind::UdpOpen, rate, length, seed: self.seed };
-        let stretch = Stretch { flood: Some(flood), ..Stretch::default() };
+        let stretch = TrafficStretch { flood: Some(flood), ..TrafficStretch::default() };
         let (outcome, gap) = self.bench.run_beside_application(&stretch, &mut self.log)?;
         self.log.gap = self.log.gap.max(gap);
         self.ring_full += outcome.ring_full.1;
@@ -303,14 +312,14 @@ impl Run<'_> {
         let (name, what) = ("established", "known clients, while others offer 0.8 of all looks");
         let (length, kind) = (self.schedule.phase, FloodKind::UdpOpen);
         self.log.progress.begin(name, what, length);
-        let asking = Some(Asking { friends: true, ..self.asking(length) });
-        let alone = Stretch { asking, ..Stretch::default() };
+        let asking = Some(QuestionSource { friends: true, ..self.asking(length) });
+        let alone = TrafficStretch { asking, ..TrafficStretch::default() };
         let [alone, ..] = self.bench.run(&alone, &mut self.log)?.seen.asked;
         let (capacity, looked, more_offered) = self.probe(kind, true)?;
         let rate = ((looked as f64 * crate::floors::OFFERED_MAX) as u64).max(1);
         let flood = Some(Flood { kind, rate, length, seed: self.seed });
-        let asking = Some(Asking { friends: true, ..self.asking(length) });
-        let stretch = Stretch { asking, flood, probes: false };
+        let asking = Some(QuestionSource { friends: true, ..self.asking(length) });
+        let stretch = TrafficStretch { asking, flood, probes: false };
         let outcome = self.bench.run(&stretch, &mut self.log)?;
         self.ring_full += outcome.ring_full.1;
         let [flooded, ..] = &outcome.seen.asked;
@@ -342,7 +351,9 @@ impl Run<'_> {
     fn transit(&mut self) -> Result<(), DrillError> {
         let length = self.schedule.phase / 5;
         self.log.progress.begin("transit", "a router under floods", length);
-        for Crossed { mut phase, violation } in self.bench.transit(length, LOAD, self.seed)? {
+        for CrossedPackets { mut phase, violation } in
+            self.bench.transit(length, LOAD, self.seed)?
+        {
             self.log.looks += 1;
             if let Some(text) = violation {
                 self.log.violations += 1;
@@ -367,8 +378,10 @@ impl Run<'_> {
         let (mut ring_full_honest, mut share) = (0, None);
         let mut latest = VecDeque::with_capacity(RECOVERY_STEPS);
         loop {
-            let stretch =
-                Stretch { asking: Some(self.asking(RECOVERY_STEP)), ..Stretch::default() };
+            let stretch = TrafficStretch {
+                asking: Some(self.asking(RECOVERY_STEP)),
+                ..TrafficStretch::default()
+            };
             let outcome = self.bench.run(&stretch, &mut self.log)?;
             ring_full_honest += outcome.ring_full.0;
             share = [share, outcome.share].into_iter().flatten().min_by(f64::total_cmp);
@@ -410,8 +423,8 @@ impl Run<'_> {
 /// answers wait for a scheduler's tick (4 ms, over a TAP on a busy machine), the fast tenth depends
 /// on the ticks' phase against the questions, three times as much in one run as in the next, while
 /// the median does not.
-fn is_as_before<'a>(before: &Asked, steps: impl Iterator<Item = &'a Asked>) -> bool {
-    let (mut all, mut answered) = (Asked::default(), true);
+fn is_as_before<'a>(before: &SentQuestion, steps: impl Iterator<Item = &'a SentQuestion>) -> bool {
+    let (mut all, mut answered) = (SentQuestion::default(), true);
     for step in steps {
         answered &= step.share() >= crate::floors::ANSWERED_MIN;
         all.merge(step);
@@ -431,12 +444,12 @@ fn paths_allowed(time: Duration) -> u64 {
 }
 
 /// What is left of a family's goodput, of what it was before; nothing where it was nothing.
-fn kept(before: &Asked, now: &Asked) -> f64 {
+fn kept(before: &SentQuestion, now: &SentQuestion) -> f64 {
     if before.answered == 0 { 0.0 } else { now.share() / before.share() }
 }
 
 /// What became of the questions, by family.
-fn rows(asked: &[Asked; 2]) -> Vec<HonestReport> {
+fn rows(asked: &[SentQuestion; 2]) -> Vec<HonestReport> {
     let families: [Family; 2] = scene::FAMILIES;
     let row = |(family, asked): (&Family, _)| HonestReport::new(*family, asked);
     families.iter().zip(asked).map(row).collect()
@@ -452,10 +465,10 @@ impl PhaseReport {
 
 /// Runs all phases on a bench.
 pub(crate) fn run(
-    bench: &mut dyn Bench,
+    bench: &mut dyn DrillBench,
     schedule: Schedule,
     seed: u64,
-    progress: &mut dyn Progress,
+    progress: &mut dyn DrillProgress,
 ) -> Result<Report, DrillError> {
     let log = Log {
         progress,
@@ -466,11 +479,11 @@ pub(crate) fn run(
         in_use_max: 0,
         quiet: false,
         gap: Duration::ZERO,
-        paths: Paths::default(),
+        paths: ServerPaths::default(),
     };
     let started = bench.now();
     let (stretches, phases, ring_full, closed) = (0, Vec::new(), 0, (started, 0));
-    let mut run = Run { bench, log, schedule, seed, stretches, phases, ring_full, closed };
+    let mut run = DrillRun { bench, log, schedule, seed, stretches, phases, ring_full, closed };
     // The first looks at the host's memory, before anything is sent.
     let start = run.bench.settle(SETTLE, &mut run.log, &|look| look.view.looks > 1)?;
     run.log.host_before = Some(start.view.free);
@@ -479,14 +492,14 @@ pub(crate) fn run(
         run.flood(name, what, kind)?;
     }
     for (name, what, errand) in ERRANDS {
-        run.calm(name, what, Calls::Beside(errand))?;
+        run.calm(name, what, CallPlan::Beside(errand))?;
     }
     run.application()?;
     run.friends()?;
     run.transit()?;
     let recovery = run.recovery(&before)?;
     let (peace, looks) = (run.bench.now(), run.bench_looks()?);
-    let is_back = |look: &Look| {
+    let is_back = |look: &BenchLook| {
         look.view.looks > looks
             && look.worker.received == look.given
             && look.view.free.in_use_since(&start.view.free) == 0
@@ -496,7 +509,7 @@ pub(crate) fn run(
     let end = run.bench.settle(patience, &mut run.log, &is_back)?;
     let settled = run.bench.now() - peace;
     let took = run.bench.now() - started;
-    let memory = Memory {
+    let memory = MemoryReport {
         host_before: start.view.free,
         host_after: end.view.free,
         host_waiting: end.view.stats.held + end.view.stats.pending,
@@ -509,7 +522,7 @@ pub(crate) fn run(
     Ok(run.report(&end, memory, recovery, took))
 }
 
-impl Run<'_> {
+impl DrillRun<'_> {
     /// How often the host has looked at its memory so far.
     fn bench_looks(&mut self) -> Result<u64, DrillError> {
         let look = self.bench.settle(Duration::ZERO, &mut self.log, &|_| true)?;
@@ -518,8 +531,8 @@ impl Run<'_> {
 
     fn report(
         self,
-        end: &Look,
-        memory: Memory,
+        end: &BenchLook,
+        memory: MemoryReport,
         recovery: Option<Duration>,
         took: Duration,
     ) -> Report {
@@ -534,12 +547,12 @@ impl Run<'_> {
         };
         let verdicts = judge(&evidence);
         let stats = &end.view.stats;
-        let mut drops = Drops::of("in", &stats.drops_in);
-        drops.extend(Drops::of("out", &stats.drops_out));
+        let mut drops = DropTotals::of("in", &stats.drops_in);
+        drops.extend(DropTotals::of("out", &stats.drops_out));
         let mut triaged = DropCounts::default();
         let reasons = [DropReason::TriageRefusable, DropReason::TriageStranger];
         reasons.into_iter().zip(end.worker.triaged).for_each(|(reason, n)| triaged.add(reason, n));
-        drops.extend(Drops::of("in", &triaged));
+        drops.extend(DropTotals::of("in", &triaged));
         Report {
             version: env!("CARGO_PKG_VERSION"),
             bench: self.bench.describe(),
@@ -559,7 +572,7 @@ impl Run<'_> {
         }
     }
 
-    fn conservation(&self, end: &Look) -> Conservation {
+    fn conservation(&self, end: &BenchLook) -> ConservationReport {
         let (stats, worker) = (&end.view.stats, &end.worker);
         let (law, fates) = (stats.conservation(), &stats.fates);
         let dropped_triage: u64 = worker.triaged.iter().sum();
@@ -571,7 +584,7 @@ impl Run<'_> {
             + end.given.saturating_sub(worker.received)
             + worker.received.saturating_sub(law.arrived + dropped_triage + worker.waiting);
         let (dropped_in, dropped_out) = (stats.drops_in.total(), stats.drops_out.total());
-        Conservation {
+        ConservationReport {
             snapshots: self.log.looks,
             violations: self.log.violations,
             first_violation: self.log.first_violation.clone(),
@@ -594,7 +607,7 @@ impl Run<'_> {
     }
 }
 
-fn worker(end: &Look) -> WorkerReport {
+fn worker(end: &BenchLook) -> WorkerReport {
     let (effort, longest) = (&end.view.effort, end.worker.longest.as_nanos() as u64);
     let mut report = WorkerReport {
         packets_max: effort.packets_max,
@@ -669,7 +682,7 @@ mod tests {
 
     #[test]
     fn a_doctored_snapshot_is_seen() {
-        let mut look = Look::default();
+        let mut look = BenchLook::default();
         assert_eq!(violation(&look), None);
         look.view.stats.fates.received = 1;
         assert_eq!(violation(&look), Some("1 arrived, 0 accounted for".to_owned()));
@@ -687,16 +700,16 @@ mod tests {
     }
 
     /// A step of a hundred questions, of which so many are answered, each after so many us.
-    fn step(answered: u64, micros: impl Fn(u64) -> u64) -> Asked {
-        let mut asked = Asked { asked: 100, answered, ..Asked::default() };
+    fn step(answered: u64, micros: impl Fn(u64) -> u64) -> SentQuestion {
+        let mut asked = SentQuestion { asked: 100, answered, ..SentQuestion::default() };
         (0..answered).for_each(|n| asked.latency.record(Duration::from_micros(micros(n))));
         asked
     }
 
     #[test]
     fn service_is_as_before_only_with_share_and_latency() {
-        let as_before = |steps: &[Asked]| is_as_before(&step(100, |_| 50), steps.iter());
-        let with = |one: Asked| [step(100, |_| 50), one, step(100, |_| 50)];
+        let as_before = |steps: &[SentQuestion]| is_as_before(&step(100, |_| 50), steps.iter());
+        let with = |one: SentQuestion| [step(100, |_| 50), one, step(100, |_| 50)];
         assert!(as_before(&with(step(99, |_| 500))));
         assert!(!as_before(&with(step(98, |_| 50))), "each step is answered, not all together");
         assert!(!as_before(&[step(100, |_| 700), step(100, |_| 700)]));
@@ -714,7 +727,7 @@ mod tests {
             step(100, move |n| more + phase + (n * 2000 % 8000) + n * 7 % 100)
         };
         let before = ticks(400, 0);
-        let judge = |steps: [Asked; 3]| is_as_before(&before, steps.iter());
+        let judge = |steps: [SentQuestion; 3]| is_as_before(&before, steps.iter());
         // The phase makes three times as much of the fast tenth, and nothing else has changed.
         assert!(judge([ticks(1340, 0), ticks(1870, 0), ticks(1540, 0)]));
         // A queue that is left behind, or a host three times as slow, is seen all the same.

@@ -57,7 +57,7 @@ pub(crate) const fn family_name(family: Family) -> &'static str {
 
 /// The honest parties, by place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Party {
+pub(crate) enum TopologyHost {
     /// On the link.
     Near,
     /// On the link, with datagrams so large that they come, and are answered, in fragments.
@@ -66,17 +66,17 @@ pub(crate) enum Party {
     Far,
 }
 
-impl Party {
+impl TopologyHost {
     /// All, in the order of every table here.
     pub(crate) const ALL: [Self; 3] = [Self::Near, Self::Large, Self::Far];
 }
 
 /// The link address of the honest client of a family.
-pub(crate) const fn client_mac(party: Party, family: Family) -> MacAddr {
+pub(crate) const fn client_mac(party: TopologyHost, family: Family) -> MacAddr {
     let last = match party {
-        Party::Near => 0xa4,
-        Party::Large => 0xb4,
-        Party::Far => return ROUTER_MAC,
+        TopologyHost::Near => 0xa4,
+        TopologyHost::Large => 0xb4,
+        TopologyHost::Far => return ROUTER_MAC,
     };
     MacAddr([2, 0xf1, 0, 0, 0, if matches!(family, Family::V4) { last } else { last + 2 }])
 }
@@ -95,16 +95,16 @@ pub(crate) const fn service(family: Family) -> SocketAddr {
 }
 
 /// What the addresses of a party's client of each family begin with: all but the last part.
-const fn client_prefix(party: Party) -> ([u8; 3], [u16; 7]) {
+const fn client_prefix(party: TopologyHost) -> ([u8; 3], [u16; 7]) {
     match party {
-        Party::Near => ([198, 18, 1], [0x2001, 2, 0, 0x12, 0, 0, 1]),
-        Party::Large => ([198, 18, 2], [0x2001, 2, 0, 0x12, 0, 0, 2]),
-        Party::Far => ([198, 19, 200], [0x2001, 2, 0, 0x14, 0, 0, 1]),
+        TopologyHost::Near => ([198, 18, 1], [0x2001, 2, 0, 0x12, 0, 0, 1]),
+        TopologyHost::Large => ([198, 18, 2], [0x2001, 2, 0, 0x12, 0, 0, 2]),
+        TopologyHost::Far => ([198, 19, 200], [0x2001, 2, 0, 0x14, 0, 0, 1]),
     }
 }
 
 /// The addresses of the honest client of a party and family.
-pub(crate) fn client_addrs(party: Party, family: Family) -> Vec<IpCidr> {
+pub(crate) fn client_addrs(party: TopologyHost, family: Family) -> Vec<IpCidr> {
     let ([a, b, c], [s0, s1, s2, s3, s4, s5, s6]) = client_prefix(party);
     let nth = |n: u16| match family {
         Family::V4 => IpAddr::from([a, b, c, n as u8]),
@@ -123,7 +123,7 @@ pub(crate) fn caller_addrs(number: usize) -> Vec<IpCidr> {
 }
 
 /// Whether an address is one of a party's clients'.
-pub(crate) fn is_client(party: Party, addr: IpAddr) -> bool {
+pub(crate) fn is_client(party: TopologyHost, addr: IpAddr) -> bool {
     let (v4, v6) = client_prefix(party);
     match addr {
         IpAddr::V4(addr) => addr.octets().starts_with(&v4),

@@ -1,4 +1,4 @@
-//! `Sluggard`: a service on the host that accepts connections more slowly than they come.
+//! `SlowAcceptor`: a service on the host that accepts connections more slowly than they come.
 //!
 //! Run by `server.rs` beside the echo service. A client that fills its queue shows the effect of a
 //! full one: further handshakes wait as records of the SYN cache, and no other connection is
@@ -8,7 +8,7 @@ use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use core::time::Duration;
 
 use floodwall_base::{Instant, Units};
-use floodwall_stack::tcp_set::{ListenerId, Settings};
+use floodwall_stack::tcp_set::{ListenerId, TcpSettings};
 use floodwall_stack::{Application, Sockets, StartError};
 
 use crate::scene;
@@ -20,12 +20,12 @@ const EACH: Duration = Duration::from_millis(20);
 
 /// A service with a slow accept loop.
 #[derive(Default)]
-pub(crate) struct Sluggard {
+pub(crate) struct SlowAcceptor {
     listener: Option<ListenerId>,
     next: Instant,
 }
 
-impl Application for Sluggard {
+impl Application for SlowAcceptor {
     fn name(&self) -> &str {
         "tcp-sluggard"
     }
@@ -33,7 +33,7 @@ impl Application for Sluggard {
     fn start(&mut self, sockets: &mut Sockets<'_>) -> Result<(), StartError> {
         let any = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), scene::SLOW_PORT);
         let owner = sockets.tcp_owner()?;
-        self.listener = Some(sockets.tcp_listen(any, &Settings::default(), BACKLOG, owner)?);
+        self.listener = Some(sockets.tcp_listen(any, &TcpSettings::default(), BACKLOG, owner)?);
         Ok(())
     }
 

@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn nobody_claims_to_be_an_honest_client_or_the_router() {
-        let parties = scene::Party::ALL.into_iter();
+        let parties = scene::TopologyHost::ALL.into_iter();
         let honest = parties.flat_map(|party| {
             scene::FAMILIES.into_iter().flat_map(move |family| scene::client_addrs(party, family))
         });

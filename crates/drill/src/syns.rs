@@ -7,7 +7,7 @@
 use core::net::{IpAddr, SocketAddr};
 
 use floodwall_base::Family;
-use floodwall_checksum::{Sum, pseudo_header_v4, pseudo_header_v6};
+use floodwall_checksum::{InternetSum, pseudo_header_v4, pseudo_header_v6};
 use floodwall_wire::tcp::{HEADER_LEN_MAX, TcpFields, TcpFlags};
 use floodwall_wire::tcp_options::TcpOptionSet;
 use floodwall_wire::{EtherType, IpProtocol, Ipv4Fields, Ipv6Fields, ipv4, ipv6};
@@ -53,7 +53,7 @@ fn segment(from: SocketAddr, to: SocketAddr, seq: u32) -> Option<Vec<u8>> {
             let whole = (ipv4::HEADER_LEN + len) as u16;
             Ipv4Fields::new(src_addr, dst_addr, IpProtocol::TCP, 60, whole).emit(&mut head);
             let pseudo = pseudo_header_v4(src_addr, dst_addr, IpProtocol::TCP.0, len as u16);
-            fields.emit(&options, pseudo, Sum::default(), &mut tcp).ok()?;
+            fields.emit(&options, pseudo, InternetSum::default(), &mut tcp).ok()?;
             out.extend(hostile::link_header(EtherType::IPV4));
             out.extend(head);
         }
@@ -61,7 +61,7 @@ fn segment(from: SocketAddr, to: SocketAddr, seq: u32) -> Option<Vec<u8>> {
             let mut head = [0; ipv6::HEADER_LEN];
             Ipv6Fields::new(src_addr, dst_addr, IpProtocol::TCP, 60, len as u16).emit(&mut head);
             let pseudo = pseudo_header_v6(src_addr, dst_addr, IpProtocol::TCP.0, len as u32);
-            fields.emit(&options, pseudo, Sum::default(), &mut tcp).ok()?;
+            fields.emit(&options, pseudo, InternetSum::default(), &mut tcp).ok()?;
             out.extend(hostile::link_header(EtherType::IPV6));
             out.extend(head);
         }

@@ -19,14 +19,14 @@ use floodwall_device::{AfPacket, AfPacketConfig, Device, Tun, TunConfig, TunKind
 use floodwall_dispatch::Clock;
 
 use crate::error::DrillError;
-use crate::honest::{Asked, Asking, TIMEOUT};
+use crate::honest::{QuestionSource, SentQuestion, TIMEOUT};
 use crate::namespace::{self, ip};
-use crate::progress::Progress;
+use crate::progress::DrillProgress;
 use crate::report::Report;
 use crate::run::{self, Schedule};
 use crate::scene;
 use crate::server::ServerConfig;
-use crate::wire::{Outsiders, WireBench};
+use crate::wire::{OutsideHosts, WireBench};
 
 /// The TAP's name in its namespace.
 const TAP: &str = "fwdrill0";
@@ -42,7 +42,7 @@ pub(crate) fn drill(
     server: &ServerConfig,
     schedule: Schedule,
     seed: u64,
-    progress: &mut dyn Progress,
+    progress: &mut dyn DrillProgress,
 ) -> Result<Report, DrillError> {
     namespace::check(true, "run it as root (sudo), or without --tap, which needs nothing")?;
     // The kernel's half has one queue here.
@@ -52,7 +52,7 @@ pub(crate) fn drill(
         let run = move || {
             namespace::enter()?;
             let [tap, flood] = set_up()?;
-            let clients: Box<dyn Outsiders> = Box::new(Kernel::default());
+            let clients: Box<dyn OutsideHosts> = Box::new(Kernel::default());
             let mut bench = WireBench::between(server, seed, flood, vec![tap], Some(clients))?;
             let mut report = run::run(&mut bench, schedule, seed, progress)?;
             report.notes.extend(ping());
@@ -91,7 +91,8 @@ fn set_up() -> Result<[Box<dyn Device>; 2], DrillError> {
 
 /// The kernel's address of a family.
 fn client_addr(family: Family, port: u16) -> SocketAddr {
-    let addr = scene::client_addrs(scene::Party::Near, family).first().map(|cidr| cidr.addr());
+    let addr =
+        scene::client_addrs(scene::TopologyHost::Near, family).first().map(|cidr| cidr.addr());
     SocketAddr::new(addr.unwrap_or(scene::server_addr(family)), port)
 }
 
@@ -111,17 +112,17 @@ fn ping() -> Vec<String> {
 /// The kernel's sockets as honest clients: one thread a family and stretch.
 #[derive(Default)]
 struct Kernel {
-    threads: Vec<JoinHandle<Result<Asked, io::Error>>>,
+    threads: Vec<JoinHandle<Result<SentQuestion, io::Error>>>,
     asked: Arc<AtomicU64>,
     answered: Arc<AtomicU64>,
 }
 
-impl Outsiders for Kernel {
-    fn begin(&mut self, asking: &Asking) -> Result<(), DrillError> {
+impl OutsideHosts for Kernel {
+    fn begin(&mut self, asking: &QuestionSource) -> Result<(), DrillError> {
         self.asked.store(0, Ordering::Relaxed);
         self.answered.store(0, Ordering::Relaxed);
         for family in scene::FAMILIES {
-            let client = Client {
+            let client = TapClient {
                 family,
                 asking: *asking,
                 asked: Arc::clone(&self.asked),
@@ -144,8 +145,8 @@ impl Outsiders for Kernel {
         self.threads.iter().all(JoinHandle::is_finished)
     }
 
-    fn end(&mut self) -> Result<[Asked; 2], DrillError> {
-        let mut all = <[Asked; 2]>::default();
+    fn end(&mut self) -> Result<[SentQuestion; 2], DrillError> {
+        let mut all = <[SentQuestion; 2]>::default();
         for (slot, thread) in all.iter_mut().zip(self.threads.drain(..)) {
             let outcome = thread.join().unwrap_or_else(|_| Err(io::Error::other("it panicked")));
             *slot = outcome.map_err(|source| DrillError::System {
@@ -167,25 +168,25 @@ impl Outsiders for Kernel {
 }
 
 /// One family's client, through a socket of the kernel.
-struct Client {
+struct TapClient {
     family: Family,
-    asking: Asking,
+    asking: QuestionSource,
     asked: Arc<AtomicU64>,
     answered: Arc<AtomicU64>,
 }
 
-impl Client {
+impl TapClient {
     /// Sends on schedule; every answer counts from the moment at which its question was meant to
     /// leave.
-    fn run(&self) -> Result<Asked, io::Error> {
+    fn run(&self) -> Result<SentQuestion, io::Error> {
         let socket = UdpSocket::bind(client_addr(self.family, 0))?;
         socket.connect(scene::service(self.family))?;
-        let (clock, count) = (Clock::new(), self.asking.count(scene::Party::Near));
+        let (clock, count) = (Clock::new(), self.asking.count(scene::TopologyHost::Near));
         let gap = Duration::from_nanos(1_000_000_000 / self.asking.rate.max(1));
         let started = clock.now();
         let intended = |seq: u64| started + gap * u32::try_from(seq).unwrap_or(u32::MAX);
         let mut open = vec![true; usize::try_from(count).unwrap_or(0)];
-        let mut all = Asked::default();
+        let mut all = SentQuestion::default();
         let end = intended(count) + TIMEOUT;
         loop {
             let now = clock.now();

@@ -17,8 +17,8 @@ use core::time::Duration;
 
 use floodwall_base::Instant;
 
-use crate::bench::Look;
-use crate::crowd::Stretch;
+use crate::bench::BenchLook;
+use crate::crowd::TrafficStretch;
 use crate::floors::OFFERED_MAX;
 use crate::wire::RING;
 
@@ -42,7 +42,7 @@ pub(crate) struct Throttle {
 impl Throttle {
     /// For a stretch; it holds nothing back but on a wire: a TAP's queue length is not known, and
     /// its worker's time is the kernel's too.
-    pub(crate) fn new(stretch: &Stretch, on_a_wire: bool) -> Self {
+    pub(crate) fn new(stretch: &TrafficStretch, on_a_wire: bool) -> Self {
         let holds = on_a_wire && !stretch.probes && stretch.flood.is_some();
         let asking = stretch.asking.filter(|_| holds);
         Self {
@@ -55,7 +55,7 @@ impl Throttle {
     }
 
     /// Whether to hold the flood back until the next look, of a host with so many workers.
-    pub(crate) fn look(&mut self, look: &Look, workers: usize) -> bool {
+    pub(crate) fn look(&mut self, look: &BenchLook, workers: usize) -> bool {
         let piled_up = look.given.saturating_sub(look.worker.received) > PILE;
         let loaded = self.load.now(look.at, look.worker.ran, workers) > OFFERED_MAX;
         let held = self.by_pile && piled_up || self.by_load && loaded;
@@ -95,19 +95,25 @@ impl Load {
 mod tests {
     use super::*;
     use crate::flood::{Flood, FloodKind};
-    use crate::honest::{Asking, Calls};
+    use crate::honest::{CallPlan, QuestionSource};
 
-    fn stretch(friends: bool, probes: bool) -> Stretch {
+    fn stretch(friends: bool, probes: bool) -> TrafficStretch {
         let length = Duration::from_secs(1);
-        let asking =
-            Asking { rate: 1, length, discover: false, friends, calls: Calls::None, id: 1 };
+        let asking = QuestionSource {
+            rate: 1,
+            length,
+            discover: false,
+            friends,
+            calls: CallPlan::None,
+            id: 1,
+        };
         let flood = Flood { kind: FloodKind::UdpOpen, rate: 1, length, seed: 1 };
-        Stretch { asking: Some(asking), flood: Some(flood), probes }
+        TrafficStretch { asking: Some(asking), flood: Some(flood), probes }
     }
 
     /// Looks 2 ms apart of workers that are busy for so many us of each: whether it holds back.
     fn looks(throttle: &mut Throttle, busy: &[u64], workers: usize) -> Vec<bool> {
-        let mut look = Look::default();
+        let mut look = BenchLook::default();
         let mut step = |micros: &u64| {
             look.at += Duration::from_millis(2);
             look.worker.ran += Duration::from_micros(*micros);
@@ -141,7 +147,7 @@ mod tests {
             (stretch(true, false), true, Some(0)),
             (stretch(false, true), true, None),
             (stretch(false, false), false, None),
-            (Stretch { flood: None, ..stretch(false, false) }, true, None),
+            (TrafficStretch { flood: None, ..stretch(false, false) }, true, None),
             (stretch(false, false), true, Some(75)),
         ] {
             let mut throttle = Throttle::new(&stretch, on_a_wire);
@@ -153,7 +159,7 @@ mod tests {
     #[test]
     fn what_piles_up_holds_a_flood_back_at_once() {
         let mut throttle = Throttle::new(&stretch(true, false), true);
-        let look = |given| Look { given, ..Look::default() };
+        let look = |given| BenchLook { given, ..BenchLook::default() };
         assert!(!throttle.look(&look(PILE), 1));
         assert!(throttle.look(&look(PILE + 1), 1));
         assert!(!throttle.look(&look(0), 1));

@@ -18,22 +18,22 @@ use core::time::Duration;
 
 use floodwall_base::{Instant, Randomness, Units};
 use floodwall_device::{Device, WireConfig, pair_of};
-use floodwall_dispatch::{Applications, Clock, Fact};
+use floodwall_dispatch::{ApplicationShare, Clock, WorkerCounter};
 use floodwall_packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round};
 
 use rustix::thread::{Pid, gettid};
 
-use crate::bench::{Bench, Look, Loop, Outcome, Watch};
-use crate::crowd::{Crowd, Seen, Stretch, sort_losses};
+use crate::bench::{BenchLook, BenchLoop, BenchOutcome, BenchWatch, DrillBench};
+use crate::crowd::{TrafficSeen, TrafficSource, TrafficStretch, sort_losses};
 use crate::error::DrillError;
-use crate::fan::Fan;
-use crate::honest::{Asked, Asking};
-use crate::hosted::{self, Hosted, Said, Thread};
+use crate::fan::RssSpread;
+use crate::honest::{QuestionSource, SentQuestion};
+use crate::hosted::{self, HostedReport, HostedWorkers, Thread};
 use crate::pinned::Pinned;
 use crate::report::GraceReport;
-use crate::server::{Free, ServerConfig};
+use crate::server::{FreeFrames, ServerConfig};
 use crate::shards::ShardReport;
-use crate::stamping::{Stamping, Stamps};
+use crate::stamping::{StampSource, Stamping};
 use crate::throttle::Throttle;
 
 /// Packets of the ring, each way; of several rings together.
@@ -59,9 +59,9 @@ const TURN_UNITS: Units = Units(64);
 const TURN_BURSTS: usize = 4;
 
 /// Honest clients that are not part of the crowd.
-pub(crate) trait Outsiders {
+pub(crate) trait OutsideHosts {
     /// Begins sending.
-    fn begin(&mut self, asking: &Asking) -> Result<(), DrillError>;
+    fn begin(&mut self, asking: &QuestionSource) -> Result<(), DrillError>;
 
     /// Questions and answers so far.
     fn tally(&self) -> (u64, u64);
@@ -70,7 +70,7 @@ pub(crate) trait Outsiders {
     fn is_finished(&self) -> bool;
 
     /// What became of the questions, by family.
-    fn end(&mut self) -> Result<[Asked; 2], DrillError>;
+    fn end(&mut self) -> Result<[SentQuestion; 2], DrillError>;
 
     /// Packets that found the host's receive ring full so far, as far as it is known.
     fn ring_full(&self) -> u64;
@@ -78,18 +78,18 @@ pub(crate) trait Outsiders {
 
 /// The drill over a memory wire or a TAP, in real time.
 pub(crate) struct WireBench {
-    crowd: Crowd,
-    outsiders: Option<Box<dyn Outsiders>>,
+    crowd: TrafficSource,
+    outsiders: Option<Box<dyn OutsideHosts>>,
     device: Box<dyn Device>,
     clock: Clock,
     random: Randomness,
-    host: Hosted,
+    host: HostedWorkers,
     /// This one's, the crowd's.
     thread: Pid,
     _pinned: Option<Pinned>,
     rung: Instant,
     /// How programs on the workers' cores register with them.
-    applications: Applications,
+    applications: ApplicationShare,
     burst: Burst,
     departing: PacketList,
     /// Last, so that every packet above is home before its memory goes.
@@ -103,7 +103,7 @@ impl WireBench {
         let capacity = RING / workers;
         let wires = (0..workers).map(|_| pair_of(WireConfig { capacity, ..WireConfig::default() }));
         let (ours, theirs): (Vec<_>, Vec<_>) = wires.unzip();
-        let ours = Fan::new(ours, hosted::steering(config, seed));
+        let ours = RssSpread::new(ours, hosted::steering(config, seed));
         let ours = ours.ok_or(DrillError::WorkerEnded("there is none".to_owned()))?;
         let theirs = theirs.into_iter().map(|end| Box::new(end) as Box<dyn Device>).collect();
         let bench = Self::between(config, seed, Box::new(ours), theirs, None)?;
@@ -118,14 +118,14 @@ impl WireBench {
         seed: u64,
         ours: Box<dyn Device>,
         theirs: Vec<Box<dyn Device>>,
-        outsiders: Option<Box<dyn Outsiders>>,
+        outsiders: Option<Box<dyn OutsideHosts>>,
     ) -> Result<Self, DrillError> {
         let (small, frames) = CROWD_PACKETS;
         let pool = Pool::new(&PoolConfig { small, frames, ..PoolConfig::default() })?;
-        let applications = Applications::new();
-        let host = Hosted::start(config, seed, theirs, &applications)?;
+        let applications = ApplicationShare::new();
+        let host = HostedWorkers::start(config, seed, theirs, &applications)?;
         Ok(Self {
-            crowd: Crowd::default(),
+            crowd: TrafficSource::default(),
             outsiders,
             device: ours,
             clock: Clock::new(),
@@ -156,18 +156,18 @@ impl WireBench {
         }
     }
 
-    fn look(&self) -> Look {
+    fn look(&self) -> BenchLook {
         let said = self.host.said();
         // What outsiders give is not known before it arrives.
         let given = match self.outsiders {
-            Some(_) => said.facts.of(Fact::RxPackets),
+            Some(_) => said.facts.of(WorkerCounter::RxPackets),
             None => self.device.stats().tx_packets,
         };
-        look(said, Free::of(&self.pool), given)
+        look(said, FreeFrames::of(&self.pool), given)
     }
 
     /// Prepares a stretch, its honest part with the outsiders where there are some.
-    fn begin(&mut self, stretch: &Stretch) -> Result<(), DrillError> {
+    fn begin(&mut self, stretch: &TrafficStretch) -> Result<(), DrillError> {
         if let Some((outsiders, asking)) = self.outsiders.as_mut().zip(stretch.asking.as_ref()) {
             outsiders.begin(asking)?;
         }
@@ -188,7 +188,7 @@ impl WireBench {
         self.outsiders.as_ref().map_or(0, |outsiders| outsiders.ring_full())
     }
 
-    fn seen(&mut self, stretch: &Stretch) -> Result<Seen, DrillError> {
+    fn seen(&mut self, stretch: &TrafficStretch) -> Result<TrafficSeen, DrillError> {
         let mut seen = self.crowd.seen();
         if let Some(outsiders) = self.outsiders.as_mut().filter(|_| stretch.asking.is_some()) {
             let [near, ..] = &mut seen.asked;
@@ -221,10 +221,10 @@ impl WireBench {
             if self.device.receive(&self.pool, &mut self.burst)? == 0 {
                 break;
             }
-            self.call(now, Crowd::round);
+            self.call(now, TrafficSource::round);
         }
         if self.crowd.deadline().is_some_and(|deadline| deadline <= now) {
-            self.call(now, Crowd::work);
+            self.call(now, TrafficSource::work);
         }
         if self.departing.is_empty() {
             return Ok((0, 0));
@@ -238,7 +238,11 @@ impl WireBench {
         Ok(lost)
     }
 
-    fn call(&mut self, now: Instant, call: impl FnOnce(&mut Crowd, &mut Round<'_>) -> Units) {
+    fn call(
+        &mut self,
+        now: Instant,
+        call: impl FnOnce(&mut TrafficSource, &mut Round<'_>) -> Units,
+    ) {
         call(
             &mut self.crowd,
             &mut Round {
@@ -264,9 +268,13 @@ impl WireBench {
 
 impl WireBench {
     /// A stretch, until all senders have finished.
-    fn drive(&mut self, stretch: &Stretch, watch: &mut dyn Watch) -> Result<Outcome, DrillError> {
+    fn drive(
+        &mut self,
+        stretch: &TrafficStretch,
+        watch: &mut dyn BenchWatch,
+    ) -> Result<BenchOutcome, DrillError> {
         self.begin(stretch)?;
-        let mut outcome = Outcome::default();
+        let mut outcome = BenchOutcome::default();
         let (first, lost_outside) = (self.look(), self.lost_outside());
         let (waited, mut throttle) =
             (self.waited(), Throttle::new(stretch, self.outsiders.is_none()));
@@ -303,7 +311,11 @@ impl WireBench {
     }
 
     /// What the stretch sent is no burden of the next one's.
-    fn drain(&mut self, stretch: &Stretch, watch: &mut dyn Watch) -> Result<Look, DrillError> {
+    fn drain(
+        &mut self,
+        stretch: &TrafficStretch,
+        watch: &mut dyn BenchWatch,
+    ) -> Result<BenchLook, DrillError> {
         // A TAP's queue length is not known: it is empty when nothing has come for a while.
         let asks = self.outsiders.is_some() && stretch.flood.is_some();
         let (quiet, clock) = (if asks { QUIET } else { Duration::ZERO }, self.clock);
@@ -318,8 +330,12 @@ impl WireBench {
     }
 }
 
-impl Bench for WireBench {
-    fn run(&mut self, stretch: &Stretch, watch: &mut dyn Watch) -> Result<Outcome, DrillError> {
+impl DrillBench for WireBench {
+    fn run(
+        &mut self,
+        stretch: &TrafficStretch,
+        watch: &mut dyn BenchWatch,
+    ) -> Result<BenchOutcome, DrillError> {
         let outcome = self.drive(stretch, watch)?;
         self.drain(stretch, watch)?;
         Ok(outcome)
@@ -333,14 +349,14 @@ impl Bench for WireBench {
 
     fn run_beside_application(
         &mut self,
-        stretch: &Stretch,
-        watch: &mut dyn Watch,
-    ) -> Result<(Outcome, Duration), DrillError> {
+        stretch: &TrafficStretch,
+        watch: &mut dyn BenchWatch,
+    ) -> Result<(BenchOutcome, Duration), DrillError> {
         let before = self.workers_ran();
         let stamping = self.start_stamping()?;
         let mut outcome = self.drive(stretch, watch)?;
         let after = self.workers_ran();
-        let stamps: Vec<Option<Stamps>> = stamping.into_iter().map(Stamping::end).collect();
+        let stamps: Vec<Option<StampSource>> = stamping.into_iter().map(Stamping::end).collect();
         self.drain(stretch, watch)?;
         // What counts is the worker that left the least.
         let shares = stamps.iter().zip(before.into_iter().zip(after));
@@ -356,10 +372,10 @@ impl Bench for WireBench {
     fn settle(
         &mut self,
         at_most: Duration,
-        watch: &mut dyn Watch,
-        done: &dyn Fn(&Look) -> bool,
-    ) -> Result<Look, DrillError> {
-        self.crowd.begin(&Stretch::default(), true)?;
+        watch: &mut dyn BenchWatch,
+        done: &dyn Fn(&BenchLook) -> bool,
+    ) -> Result<BenchLook, DrillError> {
+        self.crowd.begin(&TrafficStretch::default(), true)?;
         let end = self.clock.now() + at_most;
         let mut look_at = Instant::ORIGIN;
         loop {
@@ -409,23 +425,27 @@ impl Bench for WireBench {
     }
 }
 
-fn look(Said { at, facts, view }: Said, crowd_free: Free, given: u64) -> Look {
-    Look {
+fn look(
+    HostedReport { at, facts, view }: HostedReport,
+    crowd_free: FreeFrames,
+    given: u64,
+) -> BenchLook {
+    BenchLook {
         at,
         view,
-        worker: Loop {
-            received: facts.of(Fact::RxPackets),
-            triaged: [Fact::DropsTriageRefusable, Fact::DropsTriageStranger]
+        worker: BenchLoop {
+            received: facts.of(WorkerCounter::RxPackets),
+            triaged: [WorkerCounter::DropsTriageRefusable, WorkerCounter::DropsTriageStranger]
                 .map(|fact| facts.of(fact)),
-            waiting: facts.of(Fact::TriageWaiting),
+            waiting: facts.of(WorkerCounter::TriageWaiting),
             application_ran: None,
             application_gap: Duration::ZERO,
-            ran: Duration::from_nanos(facts.of(Fact::BalanceRanNanos)),
-            sent: facts.of(Fact::SentPackets),
-            transmitted: facts.of(Fact::TxPackets),
-            backlog: facts.of(Fact::Backlog),
+            ran: Duration::from_nanos(facts.of(WorkerCounter::BalanceRanNanos)),
+            sent: facts.of(WorkerCounter::SentPackets),
+            transmitted: facts.of(WorkerCounter::TxPackets),
+            backlog: facts.of(WorkerCounter::Backlog),
             lost: facts.lost(),
-            longest: Duration::from_nanos(facts.of(Fact::LongestRoundNanos)),
+            longest: Duration::from_nanos(facts.of(WorkerCounter::LongestRoundNanos)),
         },
         crowd_free,
         given,

@@ -10,9 +10,9 @@ use floodwall_base::{Address, IfIndex, Instant, Prefix};
 use crate::error::{Named, RouteError};
 use crate::fib::{Fib, Old};
 use crate::hop_writer::Object;
-use crate::lpm::Family;
+use crate::lpm::LpmFamily;
 use crate::next_hop::{Leg, Member, NextHop, NextHopId};
-use crate::records::{NONE, Record};
+use crate::records::{NONE, RouteRecord};
 use crate::route::{Route, RouteKind, RouteProtocol, TableId};
 
 /// Which route is meant: what is `None` may be anything.
@@ -84,7 +84,7 @@ const fn is_told(protocol: RouteProtocol) -> bool {
     matches!(protocol, RouteProtocol::RouterAdvertisement | RouteProtocol::Dhcp)
 }
 
-impl<A: Family> Fib<A> {
+impl<A: LpmFamily> Fib<A> {
     /// Adds a route; its prefix has none of the same metric.
     ///
     /// # Errors
@@ -375,7 +375,8 @@ impl<A: Family> Fib<A> {
             }
         };
         let next = NONE;
-        let record = Record { prefix, metric, hop, lifetime, next, table, preference, protocol };
+        let record =
+            RouteRecord { prefix, metric, hop, lifetime, next, table, preference, protocol };
         let at = self.records.insert(record);
         if let Some(of) = self.lifetime_of.get_mut(lifetime as usize) {
             *of = at;
@@ -404,7 +405,7 @@ impl<A: Family> Fib<A> {
     pub(crate) fn remove_at(&mut self, at: u32, now: Instant) -> Result<(), RouteError> {
         let Some(record) = self.records.at(at).copied() else { return Ok(()) };
         let Some(route) = self.route_at(at) else { return Ok(()) };
-        let Record { table, prefix, hop, .. } = record;
+        let RouteRecord { table, prefix, hop, .. } = record;
         self.ready(now)?;
         self.with_table(table, now, |table, parts| {
             table.unlink(at, parts.records);

@@ -10,7 +10,7 @@ use floodwall_base::{IfIndex, Instant};
 use floodwall_sync::shim::atomic::Ordering::Release;
 
 use crate::fib::Fib;
-use crate::lpm::Family;
+use crate::lpm::LpmFamily;
 use crate::records::NONE;
 
 /// How long after a failed removal no deadline is reported: it is tried again before that.
@@ -22,7 +22,7 @@ const UNITS: usize = 16;
 /// Routes that are looked at in the very call that reports a link as down or up.
 pub(crate) const SWEPT_AT_ONCE: usize = 1024;
 
-impl<A: Family> Fib<A> {
+impl<A: LpmFamily> Fib<A> {
     /// Removes routes that are over, `most` of them at most; returns how many it visited, each of
     /// which was due. The rest is for the next call: see [`Fib::deadline`].
     pub fn collect(&mut self, now: Instant, most: usize) -> usize {

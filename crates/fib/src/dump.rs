@@ -6,7 +6,7 @@
 use floodwall_base::{Instant, Prefix};
 
 use crate::fib::Fib;
-use crate::lpm::Family;
+use crate::lpm::LpmFamily;
 use crate::route::{Route, TableId};
 
 /// Where a dump has got to; it may be kept across changes.
@@ -16,7 +16,7 @@ pub struct Dump(pub(crate) u32);
 impl Dump {
     /// The next route, including expired ones that are not collected yet. Free records are passed
     /// over: a call may look at as many as there ever were routes.
-    pub fn next<A: Family>(&mut self, fib: &Fib<A>) -> Option<Route<A>> {
+    pub fn next<A: LpmFamily>(&mut self, fib: &Fib<A>) -> Option<Route<A>> {
         while self.0 < fib.records.end() {
             let at = self.0;
             self.0 += 1;
@@ -28,7 +28,7 @@ impl Dump {
     }
 }
 
-impl<A: Family> Fib<A> {
+impl<A: LpmFamily> Fib<A> {
     /// All routes of all tables, including expired ones that are not collected yet. To go on while
     /// routes change, keep a [`Dump`] instead.
     pub fn dump(&self) -> impl Iterator<Item = Route<A>> + '_ {

@@ -10,11 +10,11 @@
 //! list of its own; forwarding never reads this (a forged message must not make a router emit
 //! others). Followers of the one writer copy the buckets that changed. Read first: RFC 1191 section
 //! 6.3, RFC 8201 sections 4 and 5.2, RFC 4861 section 8.3. Not here: whether a message quotes a
-//! flow of ours (the stack, which has the sockets); [`Judge`] comes after that.
+//! flow of ours (the stack, which has the sockets); [`PathUpdateFilter`] comes after that.
 //!
 //! # Under flood
 //! Reachable by a host that can quote a live flow of ours, which an off-path attacker must guess.
-//! Bounds: [`EXCEPTIONS_MAX`], [`EXCEPTIONS_HOP_MAX`], and [`Judge`]'s rate (a token bucket) for
+//! Bounds: [`EXCEPTIONS_MAX`], [`EXCEPTIONS_HOP_MAX`], and [`PathUpdateFilter`]'s rate (a token bucket) for
 //! all accepted messages. Work of a refused message: none here. Work of an accepted one: a keyed
 //! hash and one bucket; where the table holds more than one next hop may have, one pass over it,
 //! which a message pays for at the rate of acceptance only. Evicted: an expired entry; else a
@@ -34,7 +34,7 @@ use floodwall_base::limits::{
 };
 use floodwall_base::{Address, HashKey, IfIndex, Instant, SecretRandom};
 
-pub use self::judge::{Judge, Refusal, TooBig, path_mtu_floor};
+pub use self::judge::{PathUpdateFilter, PathUpdateRefusal, TooBig, path_mtu_floor};
 
 /// How long an entry counts: RFC 1191 section 6.3 and RFC 8201 section 4 advise ten minutes before
 /// a path is tried anew; Linux remembers as long.
@@ -76,20 +76,20 @@ impl<A: Address> Exception<A> {
 
 /// What counts now for one destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Known<A> {
+pub struct KnownException<A> {
     /// The most bytes of an IP packet that the path carries.
     pub mtu: Option<u32>,
     /// The better first hop.
     pub target_addr: Option<A>,
 }
 
-impl<A> Known<A> {
+impl<A> KnownException<A> {
     const NOTHING: Self = Self { mtu: None, target_addr: None };
 }
 
 /// What one message teaches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Lesson<A> {
+pub enum PathUpdate<A> {
     /// The path carries so many bytes.
     PathMtu(u32),
     /// That one is a better first hop.
@@ -97,7 +97,7 @@ pub enum Lesson<A> {
 }
 
 #[derive(Clone, Debug)]
-struct Bucket<A> {
+struct ExceptionBucket<A> {
     entries: [Option<Exception<A>>; EXCEPTION_DEPTH_MAX],
     /// That of the table when this was changed last.
     revision: u32,
@@ -106,7 +106,7 @@ struct Bucket<A> {
 /// Path MTUs and redirects of single destinations, in bounded memory.
 #[derive(Debug)]
 pub struct Exceptions<A> {
-    buckets: Box<[Bucket<A>]>,
+    buckets: Box<[ExceptionBucket<A>]>,
     key: HashKey,
     /// Entries, including expired ones that are not evicted yet.
     len: usize,
@@ -119,7 +119,7 @@ impl<A: Address> Exceptions<A> {
     /// Nothing is known. Takes about 110 KiB for IPv4 and 260 KiB for IPv6.
     #[must_use]
     pub fn new(key: HashKey) -> Self {
-        let empty = Bucket { entries: [None; EXCEPTION_DEPTH_MAX], revision: 0 };
+        let empty = ExceptionBucket { entries: [None; EXCEPTION_DEPTH_MAX], revision: 0 };
         Self {
             buckets: vec![empty; BUCKETS].into(),
             key,
@@ -150,7 +150,7 @@ impl<A: Address> Exceptions<A> {
     /// Bytes that a table of this family takes.
     #[must_use]
     pub const fn bytes() -> usize {
-        BUCKETS * size_of::<Bucket<A>>()
+        BUCKETS * size_of::<ExceptionBucket<A>>()
     }
 
     /// Becomes a copy of another table, its revision included. Copies the buckets that differ and
@@ -168,18 +168,18 @@ impl<A: Address> Exceptions<A> {
     /// The valid exception for packets to `dst_addr` with a route over `hop`.
     #[must_use]
     #[inline]
-    pub fn lookup(&self, dst_addr: A, hop: FirstHop<A>, now: Instant) -> Known<A> {
+    pub fn lookup(&self, dst_addr: A, hop: FirstHop<A>, now: Instant) -> KnownException<A> {
         if now >= self.until {
-            return Known::NOTHING;
+            return KnownException::NOTHING;
         }
         self.find(dst_addr, hop, now)
     }
 
     #[inline(never)]
-    fn find(&self, dst_addr: A, hop: FirstHop<A>, now: Instant) -> Known<A> {
+    fn find(&self, dst_addr: A, hop: FirstHop<A>, now: Instant) -> KnownException<A> {
         let entries = self.buckets.get(self.place(dst_addr)).map_or(&[][..], |b| &b.entries);
         let same = |e: &&Exception<A>| e.dst_addr == dst_addr && e.hop == hop;
-        entries.iter().flatten().find(same).map_or(Known::NOTHING, |e| Known {
+        entries.iter().flatten().find(same).map_or(KnownException::NOTHING, |e| KnownException {
             mtu: e.mtu.filter(|(_, until)| *until > now).map(|(mtu, _)| mtu),
             target_addr: e.target_addr.filter(|(_, until)| *until > now).map(|(addr, _)| addr),
         })
@@ -191,7 +191,7 @@ impl<A: Address> Exceptions<A> {
         &mut self,
         dst_addr: A,
         hop: FirstHop<A>,
-        lesson: Lesson<A>,
+        lesson: PathUpdate<A>,
         now: Instant,
         random: &mut SecretRandom,
     ) {
@@ -215,8 +215,8 @@ impl<A: Address> Exceptions<A> {
         self.len += usize::from(slot.is_none());
         let entry = slot.get_or_insert(fresh);
         match lesson {
-            Lesson::PathMtu(mtu) => entry.mtu = Some((mtu, until)),
-            Lesson::Redirect(addr) => entry.target_addr = Some((addr, until)),
+            PathUpdate::PathMtu(mtu) => entry.mtu = Some((mtu, until)),
+            PathUpdate::Redirect(addr) => entry.target_addr = Some((addr, until)),
         }
         bucket.revision = revision;
         self.until = self.until.max(until);

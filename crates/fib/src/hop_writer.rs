@@ -25,7 +25,7 @@ pub(crate) enum Object<A: Address> {
 }
 
 #[derive(Debug)]
-struct Entry<A: Address> {
+struct HopEntry<A: Address> {
     object: Object<A>,
     /// Routes and groups that go through it.
     users: u32,
@@ -47,7 +47,7 @@ pub(crate) enum OldHop {
 /// The writer's side of the next-hop objects: reference counts, numbers, ECMP groups.
 pub(crate) struct HopWriter<A: Address> {
     shared: Arc<Hops>,
-    entries: Vec<Option<Entry<A>>>,
+    entries: Vec<Option<HopEntry<A>>>,
     by_way: HashMap<NextHop<A>, u32, Keyed>,
     free_ids: Vec<u32>,
     free_places: Vec<u32>,
@@ -73,7 +73,7 @@ impl<A: Address> HopWriter<A> {
         }
     }
 
-    fn entry(&self, id: u32) -> Option<&Entry<A>> {
+    fn entry(&self, id: u32) -> Option<&HopEntry<A>> {
         self.entries.get(id as usize)?.as_ref()
     }
 
@@ -119,7 +119,10 @@ impl<A: Address> HopWriter<A> {
         let id = self.free_id(None)?;
         let place = self.free_places.pop().ok_or(RouteError::Pending)?;
         self.shared.write(place, &hop);
-        self.put(id, Entry { object: Object::Hop(hop), users: 1, named: false, place, block: 0 });
+        self.put(
+            id,
+            HopEntry { object: Object::Hop(hop), users: 1, named: false, place, block: 0 },
+        );
         self.by_way.insert(hop, id);
         Ok(id)
     }
@@ -140,7 +143,7 @@ impl<A: Address> HopWriter<A> {
         }
     }
 
-    fn put(&mut self, id: u32, entry: Entry<A>) {
+    fn put(&mut self, id: u32, entry: HopEntry<A>) {
         self.shared.show(id, entry.place);
         self.groups += usize::from(matches!(entry.object, Object::Group(_)));
         if let Some(slot) = self.entries.get_mut(id as usize) {
@@ -236,7 +239,7 @@ impl<A: Address> HopWriter<A> {
                 self.shared.write_group(place, block);
             }
         }
-        self.put(id, Entry { object, users, named, place, block });
+        self.put(id, HopEntry { object, users, named, place, block });
     }
 
     fn check(&self, object: &Object<A>) -> Result<(), RouteError> {

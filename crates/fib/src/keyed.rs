@@ -15,21 +15,21 @@ pub(crate) struct Keyed(pub(crate) HashKey);
 const WORDS: usize = 8;
 
 /// The hash state of a key so far.
-pub(crate) struct Words {
+pub(crate) struct KeyedWords {
     key: HashKey,
     words: [u64; WORDS],
     len: usize,
 }
 
 impl BuildHasher for Keyed {
-    type Hasher = Words;
+    type Hasher = KeyedWords;
     #[inline]
-    fn build_hasher(&self) -> Words {
-        Words { key: self.0, words: [0; WORDS], len: 0 }
+    fn build_hasher(&self) -> KeyedWords {
+        KeyedWords { key: self.0, words: [0; WORDS], len: 0 }
     }
 }
 
-impl Words {
+impl KeyedWords {
     #[inline]
     fn push(&mut self, word: u64) {
         if self.len >= WORDS {
@@ -44,7 +44,7 @@ impl Words {
     }
 }
 
-impl Hasher for Words {
+impl Hasher for KeyedWords {
     #[inline]
     fn finish(&self) -> u64 {
         self.key.words(self.words.get(..self.len).unwrap_or_default())

@@ -11,14 +11,14 @@ use floodwall_base::{Instant, Prefix};
 
 use crate::dump::Dump;
 use crate::fib::Fib;
-use crate::lpm::Family;
-use crate::marks::Marks;
+use crate::lpm::LpmFamily;
+use crate::marks::BitMarks;
 use crate::route::{Route, TableId};
 
 /// The cost of taking out one route, in the trie's units, beside the work below its prefix.
 const REMOVAL: usize = 64;
 
-impl<A: Family> Fib<A> {
+impl<A: LpmFamily> Fib<A> {
     /// Looks at the next `most` records from `dump` on and removes the routes that `which` names;
     /// returns how many those are, or `None` where there was nothing left to look at.
     pub fn remove_some(
@@ -50,7 +50,7 @@ impl<A: Family> Fib<A> {
     /// interface.
     pub fn remove_told(&mut self, now: Instant, mut which: impl FnMut(&Route<A>) -> bool) -> usize {
         // Servers of leases reach this: nothing is collected on the way.
-        let mut leaving = core::mem::replace(&mut self.leaving, Marks::new(0));
+        let mut leaving = core::mem::replace(&mut self.leaving, BitMarks::new(0));
         let mut removed = 0;
         for at in self.told.iter() {
             if !leaving.contains(at) && self.route_at(at).is_some_and(|route| which(&route)) {

@@ -18,9 +18,9 @@ use floodwall_sync::shim::atomic::{
 pub(crate) use crate::lpm::ENTRY;
 
 /// The lifetimes of all routes that can end, by entry, as readers see them.
-pub(crate) struct Lifetimes(Box<[Entry]>);
+pub(crate) struct Lifetimes(Box<[LifetimeEntry]>);
 
-struct Entry {
+struct LifetimeEntry {
     until: AtomicU64,
     /// Next hop in the low half, what is behind it in the high.
     target: AtomicU64,
@@ -28,7 +28,7 @@ struct Entry {
 
 impl Lifetimes {
     pub(crate) fn new(entries: usize) -> Self {
-        let entry = || Entry { until: AtomicU64::new(0), target: AtomicU64::new(0) };
+        let entry = || LifetimeEntry { until: AtomicU64::new(0), target: AtomicU64::new(0) };
         Self((0..entries).map(|_| entry()).collect())
     }
 

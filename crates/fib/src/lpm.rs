@@ -28,12 +28,12 @@
 //! # Callers
 //!
 //! [`LpmWriter`]: one writer, the control shard. [`Lpm`]: any worker, under a
-//! [`View`], a burst at a time. The numbers are indices of next hops; 0
+//! [`DomainView`], a burst at a time. The numbers are indices of next hops; 0
 //! stands for "no route", and nothing below [`VALUE_MAX`] has another meaning here.
 //!
 //! # Routes that expire
 //!
-//! A prefix leads to a [`Target`]: a value, or a value until a moment and the number of the
+//! A prefix leads to a [`RouteTarget`]: a value, or a value until a moment and the number of the
 //! caller's record, its *entry*. While nothing in the table has ended, which is one comparison with
 //! the burst's clock, look-ups find the value and read no lifetimes. From the earliest end on,
 //! until the writer has collected and called [`none_ends_before`](LpmWriter::none_ends_before),
@@ -55,7 +55,7 @@
 //! What the writer replaces is used again only after a grace period, so a walk that has begun
 //! finds what it was sent to. Every look-up sees each change wholly or not at all; one that is held
 //! up while several happen may see a later and miss an earlier one, and then answers with a prefix
-//! that fits, though not at one moment the longest. Memory is taken at construction ([`Capacity`]);
+//! that fits, though not at one moment the longest. Memory is taken at construction ([`LpmCapacity`]);
 //! a change that does not fit is refused and changes nothing.
 //!
 //! # Under flood
@@ -83,50 +83,56 @@ mod writer;
 use std::sync::Arc;
 
 use floodwall_base::Instant;
-use floodwall_sync::qsbr::View;
+use floodwall_sync::qsbr::DomainView;
 
 use self::table::Table;
 pub use self::{
-    capacity::{Capacity, Memory, UpdateError},
-    push::Progress,
-    table::Family,
-    writer::{LpmWriter, Target},
+    capacity::{LpmCapacity, LpmMemory, UpdateError},
+    push::PushProgress,
+    table::LpmFamily,
+    writer::{LpmWriter, RouteTarget},
 };
 
 /// The largest number that a prefix can lead to.
 pub const VALUE_MAX: u32 = (1 << 30) - 1;
 
-/// Bit of what is found: the rest is the number of an entry, not a value. See [`Target`].
+/// Bit of what is found: the rest is the number of an entry, not a value. See [`RouteTarget`].
 pub const ENTRY: u32 = 1 << 29;
 
 /// The readers' end of a table. Clones read the same one.
-pub struct Lpm<A: Family> {
+pub struct Lpm<A: LpmFamily> {
     table: Arc<Table<A>>,
 }
 
-impl<A: Family> Lpm<A> {
+impl<A: LpmFamily> Lpm<A> {
     /// The number of the longest prefix that holds `addr`, or its entry; 0 for none.
     #[must_use]
     #[inline]
-    pub fn lookup(&self, _view: View<'_>, addr: A, now: Instant) -> u32 {
+    pub fn lookup(&self, _view: DomainView<'_>, addr: A, now: Instant) -> u32 {
         self.table.lookup(addr, now)
     }
 
     /// The numbers for a burst of addresses at `now`: `found` is filled up to the shorter of both.
     /// Several times faster than one after the other where the table exceeds the cache.
     #[inline]
-    pub fn lookup_burst(&self, _view: View<'_>, addrs: &[A], now: Instant, found: &mut [u32]) {
+    pub fn lookup_burst(
+        &self,
+        _view: DomainView<'_>,
+        addrs: &[A],
+        now: Instant,
+        found: &mut [u32],
+    ) {
         self.table.lookup_burst(addrs, now, found);
     }
 }
 
-impl<A: Family> Clone for Lpm<A> {
+impl<A: LpmFamily> Clone for Lpm<A> {
     fn clone(&self) -> Self {
         Self { table: Arc::clone(&self.table) }
     }
 }
 
-impl<A: Family> core::fmt::Debug for Lpm<A> {
+impl<A: LpmFamily> core::fmt::Debug for Lpm<A> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Lpm").finish_non_exhaustive()
     }

@@ -8,13 +8,13 @@ use crate::collect::SWEPT_AT_ONCE;
 use crate::error::RouteError;
 use crate::fib::{Fib, Old};
 use crate::hop_writer::Object;
-use crate::lpm::Family;
+use crate::lpm::LpmFamily;
 use crate::next_hop::{Member, NextHop, NextHopId};
 use crate::rule::{Rule, RuleAction, RuleError};
 
 /// A next-hop object, for showing.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ShownHop<A: Family> {
+pub struct ShownHop<A: LpmFamily> {
     /// Its number.
     pub id: NextHopId,
     /// The way, unless it is a group.
@@ -27,7 +27,7 @@ pub struct ShownHop<A: Family> {
     pub is_named: bool,
 }
 
-impl<A: Family> Fib<A> {
+impl<A: LpmFamily> Fib<A> {
     /// Gives a way a number of its own.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use floodwall::net::{Network, UdpSocket};
-use floodwall::{Challenge, ChallengeHook, Challenged, HashKey, Stranger};
+use floodwall::{Challenge, ChallengeHook, Challenged, HashKey, UnverifiedSource};
 
 /// Bytes of a DNS header.
 const HEADER: usize = 12;
@@ -98,7 +98,7 @@ impl Cookies {
 }
 
 impl Challenge for Cookies {
-    fn judge(&self, stranger: &Stranger<'_>, out: &mut [u8]) -> Challenged {
+    fn judge(&self, stranger: &UnverifiedSource<'_>, out: &mut [u8]) -> Challenged {
         let Some((_, cookie)) = Self::option(stranger.payload) else { return Challenged::Pass };
         let seconds = (stranger.now.as_nanos() / 1_000_000_000) as u32;
         let (client, server) = cookie.split_at(8);

@@ -133,8 +133,8 @@ pub use floodwall_stack::{
 };
 pub use floodwall_udp::{
     BindError, Challenge, ChallengeHook, Challenged, ConnectError, GroupError, Received,
-    ReceivedPacket, RecvError, Refused, SendError as UdpSendError, SocketId, SocketSettings,
-    Stranger,
+    ReceivedPacket, RecvError, RefusedDatagram, SendError as UdpSendError, SocketId,
+    SocketSettings, UnverifiedSource,
 };
 pub use floodwall_world::World;
 

@@ -28,7 +28,7 @@ use floodwall_packet::{AccessCounters, PacketBuf};
 use floodwall_wire::{IpProtocol, ipv6_ext};
 use thiserror::Error;
 
-use crate::input::Heading;
+use crate::input::ArrivedHeading;
 
 /// One rule. A field that is not given matches any packet.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -131,7 +131,7 @@ impl AccessRule {
         }
     }
 
-    fn matches(&self, ends: (IpAddr, IpAddr), upper: &Upper) -> bool {
+    fn matches(&self, ends: (IpAddr, IpAddr), upper: &FilteredUpper) -> bool {
         let within = |prefix: Option<IpCidr>, addr| prefix.is_none_or(|p| p.contains(addr));
         if !within(self.from, ends.0) || !within(self.to, ends.1) {
             return false;
@@ -182,7 +182,7 @@ impl fmt::Display for AccessRule {
 }
 
 /// What is known of a packet behind its network header.
-struct Upper {
+struct FilteredUpper {
     protocol: Option<IpProtocol>,
     ports: Option<(u16, u16)>,
     is_later_fragment: bool,
@@ -241,12 +241,12 @@ impl AccessList {
         &mut self,
         packet: &PacketBuf,
         l3: usize,
-        heading: &Heading<A>,
+        heading: &ArrivedHeading<A>,
         access: &mut AccessCounters,
     ) -> bool {
         let upper = match self.looks_further {
             true => upper_of(packet, l3, heading, access),
-            false => Upper { protocol: None, ports: None, is_later_fragment: false },
+            false => FilteredUpper { protocol: None, ports: None, is_later_fragment: false },
         };
         let ends = (heading.src_addr.to_ip(), heading.dst_addr.to_ip());
         let decides = self.rules.iter_mut().find(|(rule, _)| rule.matches(ends, &upper));
@@ -266,9 +266,9 @@ fn may_come_from(rule: &AccessRule, prefix: &IpCidr) -> bool {
 fn upper_of<A: Address>(
     packet: &PacketBuf,
     l3: usize,
-    heading: &Heading<A>,
+    heading: &ArrivedHeading<A>,
     access: &mut AccessCounters,
-) -> Upper {
+) -> FilteredUpper {
     let (mut protocol, mut offset, mut later) = (heading.protocol, heading.header_len, false);
     if A::FAMILY == Family::V4 {
         let mut scratch = [0; 2];
@@ -281,7 +281,7 @@ fn upper_of<A: Address>(
         let first: Option<&[u8; 8]> = packet.header_array(l3 + offset, &mut scratch, access);
         let next = first.and_then(|first| Some((first, ipv6_ext::header_len(protocol, first)?)));
         let Some((first, len)) = next.filter(|_| steps < 2 * EXTENSION_HEADERS_MAX) else {
-            return Upper { protocol: None, ports: None, is_later_fragment: false };
+            return FilteredUpper { protocol: None, ports: None, is_later_fragment: false };
         };
         let is_fragment = protocol == IpProtocol::FRAGMENT;
         later = is_fragment && u16::from_be_bytes([first[2], first[3]]) >> 3 != 0;
@@ -292,7 +292,7 @@ fn upper_of<A: Address>(
     let ports: Option<&[u8; 4]> =
         has_ports.then(|| packet.header_array(l3 + offset, &mut scratch, access)).flatten();
     let ports = ports.map(|p| (u16::from_be_bytes([p[0], p[1]]), u16::from_be_bytes([p[2], p[3]])));
-    Upper { protocol: Some(protocol), ports, is_later_fragment: later }
+    FilteredUpper { protocol: Some(protocol), ports, is_later_fragment: later }
 }
 
 #[cfg(test)]

@@ -52,20 +52,20 @@ impl IcmpError {
 
 /// Why a packet is dropped, and which error its source gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Refusal {
+pub struct RefusedAction {
     /// Under which name it is counted.
     pub reason: DropReason,
     /// What to answer, if addresses and rates allow.
     pub owed: Option<IcmpError>,
 }
 
-impl From<DropReason> for Refusal {
+impl From<DropReason> for RefusedAction {
     fn from(reason: DropReason) -> Self {
         Self { reason, owed: None }
     }
 }
 
-impl Refusal {
+impl RefusedAction {
     /// A refusal with an ICMP error.
     #[must_use]
     pub const fn owing(reason: DropReason, error: IcmpError) -> Self {

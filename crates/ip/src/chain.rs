@@ -15,7 +15,7 @@ use floodwall_packet::{AccessCounters, PacketBuf};
 use floodwall_wire::ipv6_ext::{self, HEADER_LEN_MIN};
 use floodwall_wire::{ExtensionError, ExtensionLimits, ExtensionWalk, IpProtocol, Step, ipv6};
 
-use crate::action::Refusal;
+use crate::action::RefusedAction;
 use crate::input::extension_reason;
 
 /// Bytes of scratch that the longest extension header allowed may need.
@@ -32,7 +32,7 @@ pub(crate) fn walk(
     start: (IpProtocol, usize),
     limits: &ExtensionLimits,
     access: &mut AccessCounters,
-) -> Result<ExtensionWalk, Refusal> {
+) -> Result<ExtensionWalk, RefusedAction> {
     walk_until(packet, l3, start, limits, access, false)
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn hop_by_hop(
     len: usize,
     limits: &ExtensionLimits,
     access: &mut AccessCounters,
-) -> Result<(), Refusal> {
+) -> Result<(), RefusedAction> {
     walk_until(packet, l3, (IpProtocol::HOP_BY_HOP, len), limits, access, true).map(|_| ())
 }
 
@@ -60,7 +60,7 @@ fn walk_until(
     limits: &ExtensionLimits,
     access: &mut AccessCounters,
     first_only: bool,
-) -> Result<ExtensionWalk, Refusal> {
+) -> Result<ExtensionWalk, RefusedAction> {
     let (first, len) = start;
     let mut walk = ExtensionWalk::new(first, ipv6::HEADER_LEN, len, *limits);
     if first == IpProtocol::HOP_BY_HOP && has_no_length(packet, l3, access) {
@@ -92,7 +92,7 @@ fn walk_in_pieces(
     mut walk: ExtensionWalk,
     access: &mut AccessCounters,
     first_only: bool,
-) -> Result<ExtensionWalk, Refusal> {
+) -> Result<ExtensionWalk, RefusedAction> {
     let mut scratch = [0; SCRATCH];
     while let Some(want) = walk.wants() {
         let at = l3 + want.offset;
@@ -134,6 +134,6 @@ fn has_no_length(packet: &PacketBuf, l3: usize, access: &mut AccessCounters) -> 
 }
 
 #[cold]
-fn refusal(error: ExtensionError) -> Refusal {
-    Refusal::of_extension(extension_reason(error.reason), error.owed)
+fn refusal(error: ExtensionError) -> RefusedAction {
+    RefusedAction::of_extension(extension_reason(error.reason), error.owed)
 }

@@ -29,7 +29,7 @@ use floodwall_base::{HashKey, IfIndex, IndexLists, Instant, Randomness, TimerWhe
 use thiserror::Error;
 
 use crate::ndp::Nonce;
-use crate::neighbor::Index;
+use crate::neighbor::NeighborIndex;
 
 /// How often an address that met a conflict is tried again.
 pub const RETRIES_MAX: u8 = 3;
@@ -77,7 +77,7 @@ pub enum DadEvent {
 /// What is to be done about a conflict.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
-pub enum Response {
+pub enum DadResponse {
     /// Announce the address once more: it is in use, and stays so. Report the conflict.
     Defend,
     /// Another host uses the address: mark it as duplicate, and report it to the operator.
@@ -96,7 +96,7 @@ pub struct DadFull;
 
 /// What an address is waiting for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
+enum DadPhase {
     /// The next of so many probes, or, after the last, the end of its wait.
     Probing { left: u8 },
     /// The next of so many announcements.
@@ -106,11 +106,11 @@ enum Phase {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct DadEntry {
     iface: IfIndex,
     addr: IpAddr,
     hash: u32,
-    phase: Phase,
+    phase: DadPhase,
     conflicts: u8,
     /// It met a conflict, and has not probed again since.
     resting: bool,
@@ -124,8 +124,8 @@ struct Entry {
 #[derive(Debug)]
 pub struct Dad {
     /// `None`: free.
-    entries: Box<[Option<Entry>]>,
-    index: Index,
+    entries: Box<[Option<DadEntry>]>,
+    index: NeighborIndex,
     /// One list: the free entries.
     free: IndexLists,
     wheel: TimerWheel,
@@ -143,7 +143,7 @@ impl Dad {
         (0..free.items()).for_each(|at| free.push_back(0, at));
         Self {
             entries: vec![None; capacity].into(),
-            index: Index::new(capacity),
+            index: NeighborIndex::new(capacity),
             free,
             wheel: TimerWheel::new(capacity, now),
             key,
@@ -173,10 +173,10 @@ impl Dad {
         let (phase, wait) = match detection {
             Detection::Announce => (announcing(addr, detection), Duration::ZERO),
             Detection::Probe => {
-                (Phase::Probing { left: probes(addr) }, below(self.delay_max, random))
+                (DadPhase::Probing { left: probes(addr) }, below(self.delay_max, random))
             }
         };
-        let entry = Entry {
+        let entry = DadEntry {
             iface,
             addr,
             hash,
@@ -210,40 +210,40 @@ impl Dad {
         nonce: Option<Nonce>,
         now: Instant,
         random: &mut Randomness,
-    ) -> Response {
+    ) -> DadResponse {
         let Some(at) = self.find(iface, addr) else {
-            return Response::Ignore;
+            return DadResponse::Ignore;
         };
         let Some(entry) = self.entries.get_mut(at as usize).and_then(Option::as_mut) else {
-            return Response::Ignore;
+            return DadResponse::Ignore;
         };
         if nonce.is_some() && nonce == entry.nonce {
-            if let (Phase::Probing { left }, false) = (&mut entry.phase, entry.looped) {
+            if let (DadPhase::Probing { left }, false) = (&mut entry.phase, entry.looped) {
                 *left = left.saturating_add(PROBES_LOOPED);
                 entry.looped = true;
             }
-            return Response::Ignore;
+            return DadResponse::Ignore;
         }
-        if !matches!(entry.phase, Phase::Probing { .. }) {
+        if !matches!(entry.phase, DadPhase::Probing { .. }) {
             let lately = entry.defended.is_some_and(|then| now < then + DEFEND_INTERVAL);
             if !lately {
                 entry.defended = Some(now);
             }
-            return if lately { Response::Ignore } else { Response::Defend };
+            return if lately { DadResponse::Ignore } else { DadResponse::Defend };
         }
         if entry.resting {
-            return Response::Ignore;
+            return DadResponse::Ignore;
         }
         if entry.conflicts >= RETRIES_MAX {
             self.discard(at);
-            return Response::GiveUp;
+            return DadResponse::GiveUp;
         }
         let wait = RETRY_WAIT * (1 << entry.conflicts) + below(self.delay_max, random);
         entry.conflicts += 1;
         entry.resting = true;
-        entry.phase = Phase::Probing { left: probes(addr) };
+        entry.phase = DadPhase::Probing { left: probes(addr) };
         self.wheel.insert(at, now + wait);
-        Response::Retry
+        DadResponse::Retry
     }
 
     /// Does timed work, while units last; returns what was spent.
@@ -297,15 +297,15 @@ impl Dad {
 }
 
 /// An address's timer expired: what to send, and when the next timer expires.
-fn ring(entry: &mut Entry, random: &mut Randomness) -> (Option<DadEvent>, Option<Duration>) {
+fn ring(entry: &mut DadEntry, random: &mut Randomness) -> (Option<DadEvent>, Option<Duration>) {
     let (iface, addr) = (entry.iface, entry.addr);
     match &mut entry.phase {
-        Phase::Probing { left: 0 } => {
+        DadPhase::Probing { left: 0 } => {
             entry.phase = announcing(addr, Detection::Probe);
-            let more = entry.phase != Phase::Settled;
+            let more = entry.phase != DadPhase::Settled;
             (Some(DadEvent::Confirmed(iface, addr)), more.then_some(Duration::ZERO))
         }
-        Phase::Probing { left } => {
+        DadPhase::Probing { left } => {
             *left -= 1;
             let wait = match addr {
                 IpAddr::V6(_) => PROBE_WAIT_V6,
@@ -317,15 +317,15 @@ fn ring(entry: &mut Entry, random: &mut Randomness) -> (Option<DadEvent>, Option
             entry.nonce = Some(Nonce(nonce));
             (Some(DadEvent::Probe(iface, addr, Nonce(nonce))), Some(wait))
         }
-        Phase::Announcing { left } => {
+        DadPhase::Announcing { left } => {
             *left = left.saturating_sub(1);
             if *left == 0 {
-                entry.phase = Phase::Settled;
+                entry.phase = DadPhase::Settled;
             }
-            let more = entry.phase != Phase::Settled;
+            let more = entry.phase != DadPhase::Settled;
             (Some(DadEvent::Announce(iface, addr)), more.then_some(ANNOUNCE_WAIT))
         }
-        Phase::Settled => (None, None),
+        DadPhase::Settled => (None, None),
     }
 }
 
@@ -334,11 +334,11 @@ const fn probes(addr: IpAddr) -> u8 {
 }
 
 /// What follows once an address may be used.
-const fn announcing(addr: IpAddr, detection: Detection) -> Phase {
+const fn announcing(addr: IpAddr, detection: Detection) -> DadPhase {
     match (addr, detection) {
-        (IpAddr::V4(_), _) => Phase::Announcing { left: ANNOUNCEMENTS_V4 },
-        (IpAddr::V6(_), Detection::Announce) => Phase::Announcing { left: ANNOUNCEMENTS_V6 },
-        (IpAddr::V6(_), Detection::Probe) => Phase::Settled,
+        (IpAddr::V4(_), _) => DadPhase::Announcing { left: ANNOUNCEMENTS_V4 },
+        (IpAddr::V6(_), Detection::Announce) => DadPhase::Announcing { left: ANNOUNCEMENTS_V6 },
+        (IpAddr::V6(_), Detection::Probe) => DadPhase::Settled,
     }
 }
 

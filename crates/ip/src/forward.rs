@@ -16,9 +16,9 @@ use floodwall_fib::RouteKind;
 use floodwall_packet::{AccessCounters, PacketBuf};
 use floodwall_wire::{ExtensionLimits, IpProtocol, ipv4};
 
-use crate::action::{IcmpError, Refusal};
+use crate::action::{IcmpError, RefusedAction};
 use crate::chain;
-use crate::input::{self, Heading};
+use crate::input::{self, ArrivedHeading};
 
 /// Whether the way back to a source is looked at before its packets are passed on (RFC 3704), in
 /// the numbers of Linux's `rp_filter`.
@@ -94,7 +94,11 @@ pub fn is_registered_martian(addr: IpAddr) -> bool {
 /// Why it is not forwarded. A source of link-local IPv6 scope gets an error (RFC 4443 section 3.1,
 /// code 2).
 #[inline]
-pub fn may_cross<A: Address>(src_addr: A, dst_addr: A, martians: Martians) -> Result<(), Refusal> {
+pub fn may_cross<A: Address>(
+    src_addr: A,
+    dst_addr: A,
+    martians: Martians,
+) -> Result<(), RefusedAction> {
     if src_addr.is_link_scope() || dst_addr.is_link_scope() {
         return Err(out_of_scope(dst_addr));
     }
@@ -110,12 +114,12 @@ pub fn may_cross<A: Address>(src_addr: A, dst_addr: A, martians: Martians) -> Re
 }
 
 #[cold]
-fn out_of_scope<A: Address>(dst_addr: A) -> Refusal {
+fn out_of_scope<A: Address>(dst_addr: A) -> RefusedAction {
     let reason = DropReason::ForwardLinkScope;
     // No error about a link-local destination that cannot be reached from here: the address is
     // ambiguous between links.
     match A::FAMILY == Family::V6 && !dst_addr.is_link_scope() {
-        true => Refusal::owing(reason, IcmpError::BeyondScope),
+        true => RefusedAction::owing(reason, IcmpError::BeyondScope),
         false => reason.into(),
     }
 }
@@ -135,13 +139,13 @@ fn is_either_registered<A: Address>(src_addr: A, dst_addr: A) -> bool {
 pub fn may_go_on<A: Address>(
     packet: &PacketBuf,
     l3: usize,
-    heading: &Heading<A>,
+    heading: &ArrivedHeading<A>,
     limits: &ExtensionLimits,
     access: &mut AccessCounters,
-) -> Result<(), Refusal> {
+) -> Result<(), RefusedAction> {
     if heading.hop_limit <= 1 {
         let reason = DropReason::HopLimitExceeded;
-        return Err(Refusal::owing(reason, IcmpError::HopLimitExceeded));
+        return Err(RefusedAction::owing(reason, IcmpError::HopLimitExceeded));
     }
     if A::FAMILY == Family::V4 {
         if heading.header_len > ipv4::HEADER_LEN {
@@ -159,15 +163,17 @@ pub fn may_go_on<A: Address>(
 /// What an unreachable, prohibit or blackhole route does with a packet, in both families' codes.
 #[must_use]
 #[cold]
-pub const fn nowhere<A: Address>(kind: RouteKind) -> Refusal {
+pub const fn nowhere<A: Address>(kind: RouteKind) -> RefusedAction {
     let v4 = matches!(A::FAMILY, Family::V4);
     let unreachable = if v4 { IcmpError::HostUnreachable } else { IcmpError::NoRoute };
     match kind {
-        RouteKind::Blackhole => Refusal { reason: DropReason::RouteBlackhole, owed: None },
-        RouteKind::Prohibit => Refusal::owing(DropReason::RouteProhibited, IcmpError::Prohibited),
-        RouteKind::Unreachable => Refusal::owing(DropReason::RouteUnreachable, unreachable),
+        RouteKind::Blackhole => RefusedAction { reason: DropReason::RouteBlackhole, owed: None },
+        RouteKind::Prohibit => {
+            RefusedAction::owing(DropReason::RouteProhibited, IcmpError::Prohibited)
+        }
+        RouteKind::Unreachable => RefusedAction::owing(DropReason::RouteUnreachable, unreachable),
         RouteKind::Unicast | RouteKind::Local => {
-            Refusal::owing(DropReason::NoRoute, IcmpError::NoRoute)
+            RefusedAction::owing(DropReason::NoRoute, IcmpError::NoRoute)
         }
     }
 }

@@ -30,7 +30,7 @@ pub fn cut<A: Address>(
     mtu: usize,
     id: u32,
 ) -> Result<PacketList, (PacketBuf, DropReason)> {
-    let Some(header) = Header::of::<A>(&packet, id) else {
+    let Some(header) = FragmentSource::of::<A>(&packet, id) else {
         return Err((packet, DropReason::PacketTooBig));
     };
     let room = mtu.saturating_sub(header.len()) & !(UNIT - 1);
@@ -57,12 +57,12 @@ pub fn cut<A: Address>(
 }
 
 /// What all fragments of a packet begin with.
-enum Header {
+enum FragmentSource {
     V4(floodwall_wire::Ipv4Fields),
     V6([u8; ipv6::HEADER_LEN], FragmentFields),
 }
 
-impl Header {
+impl FragmentSource {
     /// Of a packet that can be cut.
     fn of<A: Address>(packet: &PacketBuf, id: u32) -> Option<Self> {
         let mut bytes = [0; ipv6::HEADER_LEN];

@@ -8,14 +8,14 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use floodwall_base::{
     Address, IfIndex, ipv4_source_is_plausible, ipv6_source_is_plausible, limits,
 };
-use floodwall_checksum::{Sum, pseudo_header_v6, sum, update16};
+use floodwall_checksum::{InternetSum, pseudo_header_v6, sum, update16};
 use floodwall_packet::{AccessCounters, PacketBuf, Pool};
 use floodwall_wire::icmpv4::{self, Icmpv4Message, Icmpv4Type};
 use floodwall_wire::icmpv6::{self, Icmpv6Message, Icmpv6Type, ParameterProblemCode};
 use floodwall_wire::{IpProtocol, ipv4, ipv6, ipv6_ext};
 
 use crate::action::IcmpError;
-use crate::input::Upper;
+use crate::input::ArrivedUpper;
 
 /// Maximum bytes of an ICMPv4 error, IP header included (RFC 1812 section 4.3.2.3).
 const ERROR_MAX_V4: usize = 576;
@@ -34,7 +34,7 @@ pub fn may_answer<A: Address>(
     packet: &PacketBuf,
     l3: usize,
     addresses: (A, A),
-    upper: Option<Upper>,
+    upper: Option<ArrivedUpper>,
     error: IcmpError,
     access: &mut AccessCounters,
 ) -> bool {
@@ -59,9 +59,9 @@ pub fn may_answer<A: Address>(
     let carried = match upper {
         Some(upper) => Some((upper.protocol, upper.offset)),
         None if icmp == IpProtocol::ICMPV4 => match carried_v4(packet, l3, access) {
-            Carried::LaterFragment => return false,
-            Carried::Upper(protocol, offset) => Some((protocol, offset)),
-            Carried::Unknown => None,
+            CarriedQuote::LaterFragment => return false,
+            CarriedQuote::Upper(protocol, offset) => Some((protocol, offset)),
+            CarriedQuote::Unknown => None,
         },
         None => carried_v6(packet, l3, access),
     };
@@ -81,7 +81,7 @@ pub fn may_answer<A: Address>(
 }
 
 /// What a refused IPv4 packet carries.
-enum Carried {
+enum CarriedQuote {
     /// This packet does not show it, and no error may be sent about it.
     LaterFragment,
     /// A protocol, and where it starts from the first byte of the IP header.
@@ -91,15 +91,15 @@ enum Carried {
 }
 
 #[cold]
-fn carried_v4(packet: &PacketBuf, l3: usize, access: &mut AccessCounters) -> Carried {
+fn carried_v4(packet: &PacketBuf, l3: usize, access: &mut AccessCounters) -> CarriedQuote {
     let mut scratch = [0; ipv4::HEADER_LEN];
     let fixed: Option<&[u8; ipv4::HEADER_LEN]> = packet.header_array(l3, &mut scratch, access);
     let Some((fixed, len)) = fixed.and_then(|f| Some((f, ipv4::header_len(f)?))) else {
-        return Carried::Unknown;
+        return CarriedQuote::Unknown;
     };
     match u16::from_be_bytes([fixed[6], fixed[7]]) & 0x1fff {
-        0 => Carried::Upper(IpProtocol(fixed[9]), len),
-        _ => Carried::LaterFragment,
+        0 => CarriedQuote::Upper(IpProtocol(fixed[9]), len),
+        _ => CarriedQuote::LaterFragment,
     }
 }
 
@@ -221,7 +221,12 @@ pub fn error_v6(
 }
 
 /// As much of `packet` from `l3` on as fits `room`, with its sum.
-fn quote(pool: &Pool, packet: &PacketBuf, l3: usize, room: usize) -> Option<(PacketBuf, Sum)> {
+fn quote(
+    pool: &Pool,
+    packet: &PacketBuf,
+    l3: usize,
+    room: usize,
+) -> Option<(PacketBuf, InternetSum)> {
     let len = packet.len().saturating_sub(l3).min(room);
     let mut quote = pool.alloc_for(len)?;
     let bytes = quote.extend(len)?;

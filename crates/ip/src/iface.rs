@@ -59,9 +59,9 @@ pub enum InterfaceError {
 /// A Bloom filter: one bit of 256 an address. So many, because each of a router's destinations that
 /// is a false positive costs a mispredicted branch.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-struct Sieve([u64; 4]);
+struct MulticastSieve([u64; 4]);
 
-impl Sieve {
+impl MulticastSieve {
     /// The 64-bit word and the bit. Spreads by the golden ratio (Knuth, volume 3, section 6.4):
     /// adjacent addresses get different bits. A peer that picks addresses that share a bit with
     /// ours only causes the exact look-up.
@@ -136,7 +136,7 @@ pub struct Interface {
     v6: Vec<Assigned<Ipv6Addr>>,
     /// Of the IPv4 addresses and their prefixes' broadcast addresses, and of the IPv6 addresses and
     /// their prefixes' subnet-router anycast addresses.
-    sieves: (Sieve, Sieve),
+    sieves: (MulticastSieve, MulticastSieve),
     /// The joined groups, and how many times each is joined.
     groups: Vec<(IpAddr, u32)>,
 }

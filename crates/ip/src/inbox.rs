@@ -20,7 +20,7 @@ use floodwall_wire::icmp_report::IcmpReport;
 
 /// A bounded queue of packets and errors for one socket.
 #[derive(Debug)]
-pub(crate) struct Inbox {
+pub(crate) struct ReceiveQueue {
     queue: PacketList,
     /// True bytes that live as long as what waits.
     held: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Inbox {
     pub(crate) drops: u64,
 }
 
-impl Inbox {
+impl ReceiveQueue {
     /// For `limit` true bytes.
     pub(crate) fn new(limit: u64) -> Self {
         let (queue, reports) = (PacketList::new(), [None; ICMP_REPORTS_MAX]);
@@ -119,7 +119,7 @@ mod tests {
         let pool = pool();
         let one = u64::from(pool.packet_from(b"x").unwrap().true_size());
         for limit in [0, 1, one - 1, one, one * 3, one * 4 - 1] {
-            let mut inbox = Inbox::new(limit);
+            let mut inbox = ReceiveQueue::new(limit);
             let taken =
                 (0..9).filter(|_| inbox.push(pool.packet_from(b"x").unwrap(), MOST).is_ok());
             let most = (limit / one).max(1) as usize;
@@ -134,11 +134,11 @@ mod tests {
         let pool = pool();
         let packet = pool.packet_from(&[7; 1400]).unwrap();
         let frame = u64::from(packet.true_size());
-        let mut inbox = Inbox::new(frame * 3);
+        let mut inbox = ReceiveQueue::new(frame * 3);
         let shared = || packet.share(&pool, 0, 1400).unwrap();
         assert!(inbox.push(shared(), MOST).is_ok() && inbox.push(shared(), MOST).is_ok());
         assert!(inbox.push(shared(), MOST).is_err(), "each pins a frame, and has a descriptor");
-        let mut inbox = Inbox::new(u64::MAX);
+        let mut inbox = ReceiveQueue::new(u64::MAX);
         let taken = (0..600).take_while(|_| !inbox.refuses() && inbox.push(shared(), MOST).is_ok());
         assert_eq!(taken.count(), RAW_CHUNKS_MAX);
     }
@@ -147,9 +147,9 @@ mod tests {
     fn what_others_hold_lowers_the_limit_and_an_empty_one_takes_any() {
         let pool = pool();
         let one = u64::from(pool.packet_from(b"x").unwrap().true_size());
-        let (mut first, mut second) = (Inbox::new(MOST), Inbox::new(MOST));
+        let (mut first, mut second) = (ReceiveQueue::new(MOST), ReceiveQueue::new(MOST));
         let all = 10 * one;
-        let fill = |inbox: &mut Inbox, others: u64| {
+        let fill = |inbox: &mut ReceiveQueue, others: u64| {
             (0..20).for_each(|_| {
                 let left = all.saturating_sub(others + inbox.held());
                 let _ = inbox.push(pool.packet_from(b"x").unwrap(), left);
@@ -158,13 +158,13 @@ mod tests {
         };
         assert_eq!(fill(&mut first, 0), 5, "half of all");
         assert_eq!(fill(&mut second, first.held()), 3, "and half of the rest, and one");
-        let mut third = Inbox::new(MOST);
+        let mut third = ReceiveQueue::new(MOST);
         assert_eq!(fill(&mut third, 100 * one), 1);
     }
 
     #[test]
     fn errors_are_told_once_in_order_and_never_more_than_may_wait() {
-        let mut inbox = Inbox::new(0);
+        let mut inbox = ReceiveQueue::new(0);
         let addr = Ipv4Addr::LOCALHOST.into();
         for info in 0..20 {
             let (offender, dst_addr, iface) = (addr, addr, IfIndex(1));

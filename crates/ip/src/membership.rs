@@ -2,7 +2,7 @@
 //! share one engine.
 //!
 //! Called by `stack`, which passes in every change and every message that arrived, and sends what
-//! [`Membership::work`] writes. Invariants: 224.0.0.1, ff02::1 and groups of node scope are never
+//! [`GroupProtocolState::work`] writes. Invariants: 224.0.0.1, ff02::1 and groups of node scope are never
 //! reported; a change is reported as often as the robustness variable states; a query is answered
 //! once, after a random delay; the protocol version is the oldest that a querier used recently.
 //! Read first: RFC 9776 sections 5 and 7.2 (IGMPv3), RFC 9777 sections 6 and 8 (MLDv2), RFC 2236
@@ -32,14 +32,14 @@ use core::time::Duration;
 
 use floodwall_base::limits::{ADDRESSES_MAX, INTERFACE_GROUPS_MAX};
 use floodwall_base::{DropReason, Family, Instant, PublicRandom};
-use floodwall_wire::group::{Ends, GroupMessage, GroupProtocol, Query, ReportWriter};
+use floodwall_wire::group::{GroupAddrs, GroupMessage, GroupProtocol, GroupQuery, ReportWriter};
 use floodwall_wire::{BufferTooShort, Generation};
 use thiserror::Error;
 
-pub use filter::{Filter, SourceSet, SourcesFull};
+pub use filter::{SourceFilter, SourceSet, SourcesFull};
 pub use output::{HEADERS_MAX, packet};
 
-use group::{Asked, Group};
+use group::{GroupMembership, GroupQueryTarget};
 use querier::Querier;
 
 /// Groups that one interface may have: what programs join, and what its addresses need.
@@ -104,9 +104,9 @@ impl GroupMessageKind {
 
 /// A message that has been written, to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Report<A> {
+pub struct MembershipReport<A> {
     /// Source and destination: the checksum covers them.
-    pub ends: Ends<A>,
+    pub ends: GroupAddrs<A>,
     /// How many bytes.
     pub len: usize,
     /// What it is.
@@ -115,8 +115,8 @@ pub struct Report<A> {
 
 /// The membership state of one interface for one family.
 #[derive(Debug)]
-pub struct Membership<A> {
-    groups: Vec<Group<A>>,
+pub struct GroupProtocolState<A> {
+    groups: Vec<GroupMembership<A>>,
     querier: Querier,
     /// The version in which the pending things are meant.
     generation: Generation,
@@ -126,17 +126,17 @@ pub struct Membership<A> {
     general_at: Option<Instant>,
     /// Nothing is sent before.
     quiet_until: Instant,
-    /// Cached result of [`Membership::deadline`].
+    /// Cached result of [`GroupProtocolState::deadline`].
     next: Option<Instant>,
 }
 
-impl<A: GroupProtocol> Default for Membership<A> {
+impl<A: GroupProtocol> Default for GroupProtocolState<A> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<A: GroupProtocol> Membership<A> {
+impl<A: GroupProtocol> GroupProtocolState<A> {
     /// No groups yet, and memory for all.
     #[must_use]
     pub fn new() -> Self {
@@ -167,7 +167,7 @@ impl<A: GroupProtocol> Membership<A> {
     pub fn set(
         &mut self,
         group: A,
-        filter: Filter<A>,
+        filter: SourceFilter<A>,
         now: Instant,
         wait: Duration,
     ) -> Result<(), GroupsFull> {
@@ -187,7 +187,11 @@ impl<A: GroupProtocol> Membership<A> {
     }
 
     /// The group's slot: made where it is joined, `None` where it is not there and not to be.
-    fn slot(&mut self, group: A, filter: &Filter<A>) -> Result<Option<&mut Group<A>>, GroupsFull> {
+    fn slot(
+        &mut self,
+        group: A,
+        filter: &SourceFilter<A>,
+    ) -> Result<Option<&mut GroupMembership<A>>, GroupsFull> {
         let mut at = self.groups.iter().position(|g| g.addr == group);
         if at.is_none() && filter.is_nobody() {
             return Ok(None);
@@ -198,7 +202,7 @@ impl<A: GroupProtocol> Membership<A> {
                 let left = self.groups.iter().position(|g| !g.is_member()).ok_or(GroupsFull)?;
                 self.groups.swap_remove(left);
             }
-            self.groups.push(Group::new(group));
+            self.groups.push(GroupMembership::new(group));
             at = Some(self.groups.len() - 1);
         }
         Ok(at.and_then(|at| self.groups.get_mut(at)))
@@ -206,9 +210,9 @@ impl<A: GroupProtocol> Membership<A> {
 
     /// The filter of a group, as it was or is about to be reported.
     #[must_use]
-    pub fn filter(&self, group: A) -> Filter<A> {
+    pub fn filter(&self, group: A) -> SourceFilter<A> {
         let found = self.groups.iter().find(|g| g.addr == group);
-        found.map_or(Filter::NOBODY, |g| g.filter)
+        found.map_or(SourceFilter::NOBODY, |g| g.filter)
     }
 
     /// The groups that are joined.
@@ -219,7 +223,7 @@ impl<A: GroupProtocol> Membership<A> {
     /// Reports everything again, as a change: the link, or our address on it, is new.
     pub fn announce(&mut self, now: Instant, wait: Duration) {
         let times = self.querier.robustness();
-        self.groups.retain(Group::is_member);
+        self.groups.retain(GroupMembership::is_member);
         self.groups.iter_mut().for_each(|group| group.tell_all(times));
         self.change_at = (!self.groups.is_empty()).then_some(now + wait);
         self.plan();
@@ -257,7 +261,7 @@ impl<A: GroupProtocol> Membership<A> {
     fn query(
         &mut self,
         heading: &GroupHeading<A>,
-        query: &Query<'_, A>,
+        query: &GroupQuery<'_, A>,
         now: Instant,
         random: &mut PublicRandom,
     ) -> Result<(), DropReason> {
@@ -318,8 +322,8 @@ impl<A: GroupProtocol> Membership<A> {
         }
         self.generation = generation;
         self.general_at = None;
-        self.groups.retain(Group::is_member);
-        self.groups.iter_mut().for_each(Group::version_changed);
+        self.groups.retain(GroupMembership::is_member);
+        self.groups.iter_mut().for_each(GroupMembership::version_changed);
     }
 
     /// Writes the next message that is due to `out`, to be sent from `src_addr`: one at most, of
@@ -331,7 +335,7 @@ impl<A: GroupProtocol> Membership<A> {
         out: &mut [u8],
         now: Instant,
         random: &mut PublicRandom,
-    ) -> Option<Report<A>> {
+    ) -> Option<MembershipReport<A>> {
         if self.next.is_none_or(|next| next > now) {
             return None;
         }
@@ -365,7 +369,7 @@ impl<A: GroupProtocol> Membership<A> {
             self.general_at = None;
             for group in self.groups.iter_mut().filter(|g| g.is_member()) {
                 group.forget_question();
-                group.answer = Asked::Whole;
+                group.answer = GroupQueryTarget::Whole;
             }
         }
         for group in self.groups.iter_mut().filter(|g| come(g.answer_at)) {
@@ -387,7 +391,7 @@ impl<A: GroupProtocol> Membership<A> {
         &mut self,
         src_addr: A,
         out: &mut [u8],
-    ) -> Result<Option<Report<A>>, BufferTooShort> {
+    ) -> Result<Option<MembershipReport<A>>, BufferTooShort> {
         let mut writer = ReportWriter::new(out)?;
         for group in self.groups.iter_mut().filter(|g| g.change_due) {
             if !group.write_change(&mut writer) {
@@ -404,9 +408,9 @@ impl<A: GroupProtocol> Membership<A> {
         if writer.records() == 0 {
             return Ok(None);
         }
-        let ends = Ends { src_addr, dst_addr: A::ALL_REPORT_ROUTERS };
+        let ends = GroupAddrs { src_addr, dst_addr: A::ALL_REPORT_ROUTERS };
         let len = writer.finish(ends);
-        Ok(Some(Report { ends, len, kind: GroupMessageKind::Records }))
+        Ok(Some(MembershipReport { ends, len, kind: GroupMessageKind::Records }))
     }
 
     /// One message of one group.
@@ -414,23 +418,24 @@ impl<A: GroupProtocol> Membership<A> {
         &mut self,
         src_addr: A,
         out: &mut [u8],
-    ) -> Result<Option<Report<A>>, BufferTooShort> {
-        let due = |g: &&mut Group<A>| g.change_due || g.answer != Asked::Nothing;
+    ) -> Result<Option<MembershipReport<A>>, BufferTooShort> {
+        let due =
+            |g: &&mut GroupMembership<A>| g.change_due || g.answer != GroupQueryTarget::Nothing;
         let Some(group) = self.groups.iter_mut().find(due) else { return Ok(None) };
         let report = if group.is_member() {
-            let ends = Ends { src_addr, dst_addr: group.addr };
+            let ends = GroupAddrs { src_addr, dst_addr: group.addr };
             let len = A::emit_report(self.generation, group.addr, ends, out)?;
-            Report { ends, len, kind: GroupMessageKind::Report }
+            MembershipReport { ends, len, kind: GroupMessageKind::Report }
         } else {
-            let ends = Ends { src_addr, dst_addr: A::ALL_ROUTERS };
+            let ends = GroupAddrs { src_addr, dst_addr: A::ALL_ROUTERS };
             let len = A::emit_leave(group.addr, ends, out)?;
-            Report { ends, len, kind: GroupMessageKind::Leave }
+            MembershipReport { ends, len, kind: GroupMessageKind::Leave }
         };
         group.told_old();
         Ok(Some(report))
     }
 
-    /// When [`Membership::work`] must be called at the latest.
+    /// When [`GroupProtocolState::work`] must be called at the latest.
     #[must_use]
     #[inline]
     pub const fn deadline(&self) -> Option<Instant> {
@@ -439,8 +444,9 @@ impl<A: GroupProtocol> Membership<A> {
 
     /// Finds out when there is work next.
     fn plan(&mut self) {
-        let waiting = self.groups.iter().any(|g| g.change_due || g.answer != Asked::Nothing);
-        if !self.groups.iter().any(Group::is_changing) {
+        let waiting =
+            self.groups.iter().any(|g| g.change_due || g.answer != GroupQueryTarget::Nothing);
+        if !self.groups.iter().any(GroupMembership::is_changing) {
             self.change_at = None;
         }
         let timers = self.groups.iter().filter_map(|g| g.answer_at);
@@ -453,7 +459,7 @@ impl<A: GroupProtocol> Membership<A> {
 /// query: it must come from this link, and be sent to an address for queries.
 fn check_query<A: GroupProtocol>(
     heading: &GroupHeading<A>,
-    query: &Query<'_, A>,
+    query: &GroupQuery<'_, A>,
 ) -> Result<(), DropReason> {
     // The first version has no router alert.
     let first = query.generation == Generation::First;

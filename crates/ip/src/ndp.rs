@@ -40,7 +40,7 @@ pub use self::output::{
 };
 
 use crate::iface::{AddressState, Interface};
-use crate::neighbor::{AdvertisementFlags, Heard, NeighborCache};
+use crate::neighbor::{AdvertisementFlags, NeighborCache, NeighborEvidence};
 
 /// The hop limit of every message: no router has lowered it.
 const HOP_LIMIT: u8 = 255;
@@ -285,7 +285,7 @@ fn advertisement_input(
     let flags = AdvertisementFlags { router, solicited, overriding: override_entry };
     cache
         .advertised(iface.index, target_addr, link_addr, flags, now, released)
-        .map(|Heard { link_addr, router, reachable }| {
+        .map(|NeighborEvidence { link_addr, router, reachable }| {
             let addr = target_addr;
             NdpVerdict::Learnt { addr, link_addr, router, reachable }
         })

@@ -52,11 +52,11 @@ use floodwall_packet::{PacketBuf, PacketList, Pool};
 use thiserror::Error;
 
 pub use self::changes::Usable;
-pub(crate) use self::index::Index;
+pub(crate) use self::index::NeighborIndex;
 use self::routers::LinkTimers;
 pub use self::state::{AdvertisementFlags, NeighborState};
 use self::state::{on_advertisement, on_solicitation};
-use self::table::{Entry, Table};
+use self::table::{NeighborEntry, NeighborTable};
 
 /// Solicitations to the link for an address (RFC 4861 section 10, MAX_MULTICAST_SOLICIT).
 pub const MULTICAST_SOLICIT_MAX: u8 = 3;
@@ -165,7 +165,7 @@ pub enum NeighborEvent<A> {
 
 /// What an advertisement changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Heard {
+pub struct NeighborEvidence {
     /// The neighbour's link address: what waited for it leaves there.
     pub link_addr: MacAddr,
     /// Whether it is a router, where the advertisement was accepted for that.
@@ -198,7 +198,7 @@ pub struct NeighborTableFull;
 
 /// The neighbour cache of one family, for all interfaces.
 pub struct NeighborCache<A> {
-    table: Table<A>,
+    table: NeighborTable<A>,
     /// True bytes of the packets that wait, and as many as may.
     waiting: u64,
     waiting_max: u64,
@@ -212,7 +212,7 @@ impl<A: Address> NeighborCache<A> {
     #[must_use]
     pub fn new(config: NeighborConfig, key: HashKey, random: PublicRandom, now: Instant) -> Self {
         let timers = vec![LinkTimers::default(); config.interfaces].into();
-        let table = Table::new(config, key, now);
+        let table = NeighborTable::new(config, key, now);
         Self { table, waiting: 0, waiting_max: u64::MAX, timers, random }
     }
 
@@ -275,7 +275,7 @@ impl<A: Address> NeighborCache<A> {
         flags: AdvertisementFlags,
         now: Instant,
         released: &mut PacketList,
-    ) -> Option<Heard> {
+    ) -> Option<NeighborEvidence> {
         let at = self.table.find(iface, addr)?;
         let entry = self.table.entry(at)?;
         let change = on_advertisement(entry.state?, entry.supplied(link_addr), flags)?;
@@ -285,7 +285,11 @@ impl<A: Address> NeighborCache<A> {
         self.take_pending(at, released);
         if !self.make_room_to_become(at, proves) {
             self.table.discard(at);
-            return link_addr.map(|link_addr| Heard { link_addr, router, reachable: proves });
+            return link_addr.map(|link_addr| NeighborEvidence {
+                link_addr,
+                router,
+                reachable: proves,
+            });
         }
         let entry = self.table.entry_mut(at)?;
         if let (true, Some(link_addr)) = (change.take_link_addr, link_addr) {
@@ -299,7 +303,7 @@ impl<A: Address> NeighborCache<A> {
         if entry.state != Some(change.state) || proves {
             self.enter(at, change.state, now);
         }
-        Some(Heard { link_addr: known, router, reachable: proves })
+        Some(NeighborEvidence { link_addr: known, router, reachable: proves })
     }
 
     /// A checked solicitation for one of our own addresses arrived from an on-link `addr` with its
@@ -712,7 +716,7 @@ impl<A: Address> NeighborCache<A> {
 }
 
 /// An entry as others see it.
-fn shown<A: Address>(entry: &Entry<A>) -> Option<Neighbor<A>> {
+fn shown<A: Address>(entry: &NeighborEntry<A>) -> Option<Neighbor<A>> {
     let state = entry.state?;
     Some(Neighbor {
         addr: entry.addr,

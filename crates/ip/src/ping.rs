@@ -25,7 +25,7 @@ use floodwall_wire::icmp_report::IcmpReport;
 use floodwall_wire::{Icmpv4Message, Icmpv6Message, IpProtocol, icmpv4};
 use thiserror::Error;
 
-use crate::inbox::Inbox;
+use crate::inbox::ReceiveQueue;
 
 /// Bytes of an echo header.
 const HEADER_LEN: usize = icmpv4::HEADER_LEN;
@@ -138,23 +138,23 @@ pub struct PingQuote {
 
 /// An open socket.
 #[derive(Debug)]
-struct Socket {
+struct PingSocket {
     settings: PingSettings,
     identifier: u16,
-    inbox: Inbox,
-    asked: Asked,
+    inbox: ReceiveQueue,
+    asked: PingRequest,
 }
 
 /// The recent destinations of a socket.
 #[derive(Debug, Default)]
-struct Asked {
+struct PingRequest {
     peers: [Option<IpAddr>; PING_PEERS_MAX],
     /// A request was sent to a group or a broadcast address, or to more peers than are remembered:
     /// any source may answer.
     anybody: bool,
 }
 
-impl Asked {
+impl PingRequest {
     fn note(&mut self, peer: IpAddr) {
         if self.anybody || self.knows(peer) {
             return;
@@ -173,7 +173,7 @@ impl Asked {
 /// All ping sockets of one stack, found by family and identifier.
 #[derive(Debug)]
 pub struct PingSockets {
-    places: Vec<(u32, Option<Socket>)>,
+    places: Vec<(u32, Option<PingSocket>)>,
     /// Family and identifier of each open socket with its place, in order.
     by_identifier: Vec<(u32, u32)>,
     sockets_max: usize,
@@ -241,9 +241,9 @@ impl PingSockets {
         let entry = (key(settings.family, identifier), index as u32);
         let at = self.by_identifier.partition_point(|other| *other < entry);
         self.by_identifier.insert(at, entry);
-        let (inbox, asked) = (Inbox::new(settings.receive_bytes), Asked::default());
+        let (inbox, asked) = (ReceiveQueue::new(settings.receive_bytes), PingRequest::default());
         let place = self.places.get_mut(index).ok_or(full)?;
-        place.1 = Some(Socket { settings, identifier, inbox, asked });
+        place.1 = Some(PingSocket { settings, identifier, inbox, asked });
         Ok(PingId { index: index as u32, generation: place.0 })
     }
 
@@ -392,13 +392,13 @@ impl PingSockets {
             return Err(PingRecvError::Icmp(report));
         }
         let packet = inbox.take().ok_or(PingRecvError::WouldBlock)?;
-        let front = Front::of(&packet).ok_or(PingRecvError::WouldBlock)?;
+        let front = PingHeader::of(&packet).ok_or(PingRecvError::WouldBlock)?;
         let at = packet.l4() + HEADER_LEN;
         let mut word = [0; 2];
         packet.copy_out(packet.l4() + 6, &mut word);
         let len = packet.copy_out(at, out);
         let truncated = packet.len().saturating_sub(at) > len;
-        let Front { from, to, hop_limit } = front;
+        let PingHeader { from, to, hop_limit } = front;
         let (iface, sequence) = (packet.iface(), u16::from_be_bytes(word));
         Ok(PingReply { len, from, to, iface, sequence, hop_limit, truncated })
     }
@@ -409,19 +409,19 @@ impl PingSockets {
         self.by_identifier.get(at).map(|(_, index)| *index as usize)
     }
 
-    fn by_key(&mut self, family: Family, identifier: u16) -> Option<&mut Socket> {
+    fn by_key(&mut self, family: Family, identifier: u16) -> Option<&mut PingSocket> {
         let index = self.find(family, identifier)?;
         self.places.get_mut(index)?.1.as_mut()
     }
 
-    fn socket(&self, id: PingId) -> Result<&Socket, PingClosed> {
+    fn socket(&self, id: PingId) -> Result<&PingSocket, PingClosed> {
         match self.places.get(id.index as usize) {
             Some((generation, Some(socket))) if *generation == id.generation => Ok(socket),
             _ => Err(PingClosed),
         }
     }
 
-    fn socket_mut(&mut self, id: PingId) -> Result<&mut Socket, PingClosed> {
+    fn socket_mut(&mut self, id: PingId) -> Result<&mut PingSocket, PingClosed> {
         match self.places.get_mut(id.index as usize) {
             Some((generation, Some(socket))) if *generation == id.generation => Ok(socket),
             _ => Err(PingClosed),
@@ -431,13 +431,13 @@ impl PingSockets {
 
 /// The IP header fields of a queued packet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Front {
+pub(crate) struct PingHeader {
     pub(crate) from: IpAddr,
     pub(crate) to: IpAddr,
     pub(crate) hop_limit: u8,
 }
 
-impl Front {
+impl PingHeader {
     /// Of the header at the packet's network layer. `None` where there is none.
     pub(crate) fn of(packet: &PacketBuf) -> Option<Self> {
         let mut bytes = [0; 40];

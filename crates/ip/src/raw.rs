@@ -19,14 +19,14 @@ use core::net::IpAddr;
 
 use floodwall_base::limits::{ICMP_SOCKETS_PART, RAW_RECEIVE_BYTES, RAW_SOCKETS_MAX};
 use floodwall_base::{Family, IfIndex};
-use floodwall_checksum::{Sum, pseudo_header_v6};
+use floodwall_checksum::{InternetSum, pseudo_header_v6};
 use floodwall_packet::{AccessCounters, Class, PacketBuf, Pool};
 use floodwall_wire::IpProtocol;
 use floodwall_wire::icmp_report::IcmpReport;
 use thiserror::Error;
 
-use crate::inbox::Inbox;
-use crate::ping::Front;
+use crate::inbox::ReceiveQueue;
+use crate::ping::PingHeader;
 
 /// One raw socket: a place and which of its owners.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -198,12 +198,12 @@ pub struct RawInput {
 
 /// An open socket.
 #[derive(Debug)]
-struct Socket {
+struct RawSocket {
     settings: RawSettings,
-    inbox: Inbox,
+    inbox: ReceiveQueue,
 }
 
-impl Socket {
+impl RawSocket {
     fn hears(&self, input: &RawInput, kind: u8) -> bool {
         let s = &self.settings;
         s.protocol == input.protocol
@@ -218,7 +218,7 @@ impl Socket {
 /// All raw sockets of one stack.
 #[derive(Debug)]
 pub struct RawSockets {
-    places: Vec<(u32, Option<Socket>)>,
+    places: Vec<(u32, Option<RawSocket>)>,
     /// Of IPv4 and of IPv6: a bit for each protocol that has a socket.
     heard: [[u64; 4]; 2],
     sockets_max: usize,
@@ -267,7 +267,7 @@ impl RawSockets {
         let full = RawOpenError::TooMany(self.sockets_max);
         let index = self.places.iter().position(|(_, s)| s.is_none()).ok_or(full)?;
         let (generation, place) = self.places.get_mut(index).ok_or(full)?;
-        *place = Some(Socket { settings, inbox: Inbox::new(settings.receive_bytes) });
+        *place = Some(RawSocket { settings, inbox: ReceiveQueue::new(settings.receive_bytes) });
         let id = RawId { index: index as u32, generation: *generation };
         self.note_heard();
         Ok(id)
@@ -366,7 +366,8 @@ impl RawSockets {
             return Err(RawRecvError::Icmp(report));
         }
         let packet = inbox.take().ok_or(RawRecvError::WouldBlock)?;
-        let Front { from, to, hop_limit } = Front::of(&packet).ok_or(RawRecvError::WouldBlock)?;
+        let PingHeader { from, to, hop_limit } =
+            PingHeader::of(&packet).ok_or(RawRecvError::WouldBlock)?;
         let len = packet.copy_out(packet.l4(), out);
         let truncated = packet.len().saturating_sub(packet.l4()) > len;
         Ok(RawReceived { len, from, to, iface: packet.iface(), hop_limit, truncated })
@@ -404,7 +405,7 @@ impl RawSockets {
         let field = packet.pulldown(pool, at, 2, access).map_err(|_| RawPacketError::NoBuffer)?;
         field.fill(0);
         let len = payload.len() as u32;
-        let pseudo: Sum = pseudo_header_v6(src_addr, dst_addr, protocol.0, len);
+        let pseudo: InternetSum = pseudo_header_v6(src_addr, dst_addr, protocol.0, len);
         let check = pseudo.add(packet.sum(0, payload.len())).finish();
         let check = if check == 0 && protocol == IpProtocol::UDP { 0xffff } else { check };
         let field = packet.pulldown(pool, at, 2, access).map_err(|_| RawPacketError::NoBuffer)?;
@@ -415,7 +416,7 @@ impl RawSockets {
     fn note_heard(&mut self) {
         self.heard = [[0; 4]; 2];
         for (_, socket) in &self.places {
-            let Some(Socket { settings, .. }) = socket else { continue };
+            let Some(RawSocket { settings, .. }) = socket else { continue };
             let [v4, v6] = &mut self.heard;
             let words = if settings.family == Family::V4 { v4 } else { v6 };
             if let Some(word) = words.get_mut(usize::from(settings.protocol.0 >> 6)) {
@@ -424,7 +425,7 @@ impl RawSockets {
         }
     }
 
-    fn socket_mut(&mut self, id: RawId) -> Result<&mut Socket, RawClosed> {
+    fn socket_mut(&mut self, id: RawId) -> Result<&mut RawSocket, RawClosed> {
         match self.places.get_mut(id.index as usize) {
             Some((generation, Some(socket))) if *generation == id.generation => Ok(socket),
             _ => Err(RawClosed),

@@ -1,6 +1,6 @@
 //! Fragments wait for one another, bounded: one store a family, one design for both.
 //!
-//! Called by `stack` with each fragment after its headers were checked ([`Piece`]), and for timed
+//! Called by `stack` with each fragment after its headers were checked ([`FragmentPiece`]), and for timed
 //! work. What comes back is a whole packet as its sender made it, or a drop with its reason.
 //! Invariants: every byte of a datagram is the first one that arrived for its place; any overlap
 //! ends an IPv6 datagram, exact duplicates apart (RFC 5722, RFC 8200 section 4.5); an answer never
@@ -11,7 +11,7 @@
 //!
 //! # Under flood
 //! Reachable by any sender. Bound: `REASSEMBLY_BYTES` of true size, an eighth of the pool's frames
-//! at most ([`Reassembly::fit`]), and `REASSEMBLY_DATAGRAMS` for each family; a source (IPv4
+//! at most ([`FragmentStore::fit`]), and `REASSEMBLY_DATAGRAMS` for each family; a source (IPv4
 //! address, IPv6 /64) has `REASSEMBLY_SOURCE_BYTES` and `REASSEMBLY_SOURCE_DATAGRAMS` for certain,
 //! and more only while as much again is free; a datagram has `REASSEMBLY_FRAGMENTS_MAX` fragments
 //! in `REASSEMBLY_RUNS_MAX` runs. Worst work per fragment: one keyed lookup, a look at each run, a
@@ -34,9 +34,9 @@ use floodwall_base::{
 };
 use floodwall_packet::{AccessCounters, PacketBuf, Pool};
 
-pub use self::piece::Piece;
-use self::runs::{Grown, Place};
-use self::store::{Emptied, Head, Key, Store};
+pub use self::piece::FragmentPiece;
+use self::runs::{ByteRange, Grown};
+use self::store::{DatagramHead, Emptied, ReassemblyKey, Store};
 
 /// How much a store holds: see `limits.rs` for the defaults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,20 +70,20 @@ pub struct Whole<A> {
     /// As its sender made it, link header of the first fragment included.
     pub packet: PacketBuf,
     /// The first fragment's description, with the whole's heading.
-    pub first: Piece<A>,
+    pub first: FragmentPiece<A>,
     /// How many fragments it came in.
     pub fragments: u64,
 }
 
 /// A datagram given up because its time was over.
 #[derive(Debug)]
-pub struct Expired<A> {
+pub struct ReassemblyExpired<A> {
     /// Its first fragment, where that had arrived, as it arrived: for the ICMP error about it.
-    pub first: Option<(PacketBuf, Piece<A>)>,
+    pub first: Option<(PacketBuf, FragmentPiece<A>)>,
 }
 
 /// Where outcomes, counts and headers are counted.
-pub struct Tally<'a> {
+pub struct ReassemblyTally<'a> {
     /// Drops of received packets.
     pub drops: &'a mut DropCounts,
     /// nstat's counters.
@@ -104,7 +104,7 @@ pub struct ReassemblyWork {
 }
 
 /// The reassembly store of one family.
-pub struct Reassembly<A> {
+pub struct FragmentStore<A> {
     store: Store<A>,
     timeout: Duration,
     work: ReassemblyWork,
@@ -113,7 +113,7 @@ pub struct Reassembly<A> {
 /// Why a new fragment is dropped before anything was stored.
 type Refused = (PacketBuf, DropReason);
 
-impl<A: Address> Reassembly<A> {
+impl<A: Address> FragmentStore<A> {
     /// An empty store with all its tables.
     #[must_use]
     pub fn new(config: ReassemblyConfig, key: HashKey, now: Instant) -> Self {
@@ -156,7 +156,7 @@ impl<A: Address> Reassembly<A> {
         self.work
     }
 
-    /// When [`Reassembly::expire`] has work at the latest.
+    /// When [`FragmentStore::expire`] has work at the latest.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.store.wheel.deadline()
@@ -166,12 +166,12 @@ impl<A: Address> Reassembly<A> {
     /// Returns, beside the fragment's outcome, an expired datagram with the same key.
     pub fn input(
         &mut self,
-        piece: &Piece<A>,
+        piece: &FragmentPiece<A>,
         packet: PacketBuf,
         now: Instant,
         pool: &Pool,
-        tally: &mut Tally<'_>,
-    ) -> (Fragment<A>, Option<Expired<A>>) {
+        tally: &mut ReassemblyTally<'_>,
+    ) -> (Fragment<A>, Option<ReassemblyExpired<A>>) {
         tally.counters.count(pick::<A>(Counter::IpReasmReqds, Counter::Ip6ReasmReqds));
         match self.follow(piece, packet, now, pool) {
             Ok(at) => (self.complete(at, pool, tally), None),
@@ -183,13 +183,13 @@ impl<A: Address> Reassembly<A> {
     #[inline(never)]
     fn input_unusual(
         &mut self,
-        piece: &Piece<A>,
+        piece: &FragmentPiece<A>,
         packet: PacketBuf,
         now: Instant,
         pool: &Pool,
-        tally: &mut Tally<'_>,
-    ) -> (Fragment<A>, Option<Expired<A>>) {
-        let key = Key::of(piece);
+        tally: &mut ReassemblyTally<'_>,
+    ) -> (Fragment<A>, Option<ReassemblyExpired<A>>) {
+        let key = ReassemblyKey::of(piece);
         let mut found = self.store.find(&key);
         let mut expired = None;
         if let Some(at) = found
@@ -210,14 +210,14 @@ impl<A: Address> Reassembly<A> {
     }
 
     /// The usual case in few steps: a fragment in one frame that begins where the datagram that
-    /// grew last ends, and for which there is room. It is stored as [`Reassembly::admit`] would.
+    /// grew last ends, and for which there is room. It is stored as [`FragmentStore::admit`] would.
     ///
     /// # Errors
     /// Gives the packet back, nothing changed, where anything is unusual.
     #[inline]
     fn follow(
         &mut self,
-        piece: &Piece<A>,
+        piece: &FragmentPiece<A>,
         mut packet: PacketBuf,
         now: Instant,
         pool: &Pool,
@@ -250,24 +250,24 @@ impl<A: Address> Reassembly<A> {
     #[expect(clippy::too_many_arguments, reason = "one step of `input`, split for its length")]
     fn admit(
         &mut self,
-        key: Key<A>,
+        key: ReassemblyKey<A>,
         found: Option<u32>,
-        piece: &Piece<A>,
+        piece: &FragmentPiece<A>,
         packet: PacketBuf,
         now: Instant,
         pool: &Pool,
-        tally: &mut Tally<'_>,
+        tally: &mut ReassemblyTally<'_>,
     ) -> Result<u32, Refused> {
         let span = (piece.offset as u32, piece.end() as u32);
-        let mut place = Place::START;
+        let mut place = ByteRange::START;
         if let Some(at) = found {
             if let Some(reason) = self.store.at(at).and_then(|datagram| datagram.dead) {
                 return Err((packet, reason));
             }
             match self.judge(at, piece, span) {
                 Ok(found) => place = found,
-                Err(Verdict::Newcomer(reason)) => return Err((packet, reason)),
-                Err(Verdict::All(reason)) => {
+                Err(FragmentVerdict::Newcomer(reason)) => return Err((packet, reason)),
+                Err(FragmentVerdict::All(reason)) => {
                     self.kill(at, reason, tally);
                     return Err((packet, reason));
                 }
@@ -294,10 +294,15 @@ impl<A: Address> Reassembly<A> {
     }
 
     /// Whether the fragment fits what is there, and where its first byte goes.
-    fn judge(&mut self, at: u32, piece: &Piece<A>, span: (u32, u32)) -> Result<Place, Verdict> {
+    fn judge(
+        &mut self,
+        at: u32,
+        piece: &FragmentPiece<A>,
+        span: (u32, u32),
+    ) -> Result<ByteRange, FragmentVerdict> {
         let strict = A::FAMILY == Family::V6;
         let Some((datagram, runs)) = self.store.parts(at) else {
-            return Err(Verdict::Newcomer(DropReason::FragmentStoreFull));
+            return Err(FragmentVerdict::Newcomer(DropReason::FragmentStoreFull));
         };
         let place = runs.locate(&datagram.chain, span.0);
         self.work.runs += place.steps;
@@ -308,7 +313,7 @@ impl<A: Address> Reassembly<A> {
             (None, false) => runs.end(&datagram.chain) > span.1,
         };
         if disagrees {
-            return Err(Verdict::quarrel(strict));
+            return Err(FragmentVerdict::quarrel(strict));
         }
         let overlapped = runs.span(place.behind).filter(|(start, _)| *start < span.1);
         if let Some((start, end)) = overlapped {
@@ -317,28 +322,30 @@ impl<A: Address> Reassembly<A> {
             let again = datagram.end_of(span.0, end) == Some(span.1) && last != piece.more;
             match (strict, within) {
                 (true, true) if again => {
-                    return Err(Verdict::Newcomer(DropReason::FragmentDuplicate));
+                    return Err(FragmentVerdict::Newcomer(DropReason::FragmentDuplicate));
                 }
-                (true, _) => return Err(Verdict::quarrel(strict)),
-                (false, true) => return Err(Verdict::Newcomer(DropReason::FragmentDuplicate)),
+                (true, _) => return Err(FragmentVerdict::quarrel(strict)),
+                (false, true) => {
+                    return Err(FragmentVerdict::Newcomer(DropReason::FragmentDuplicate));
+                }
                 (false, false) => {}
             }
         }
         let apart = overlapped.is_none() && runs.is_apart(&place, span.0, span.1);
         let full = datagram.fragments >= limits::REASSEMBLY_FRAGMENTS_MAX
             || (apart && datagram.chain.count >= limits::REASSEMBLY_RUNS_MAX);
-        if full { Err(Verdict::All(DropReason::FragmentTooMany)) } else { Ok(place) }
+        if full { Err(FragmentVerdict::All(DropReason::FragmentTooMany)) } else { Ok(place) }
     }
 
     /// Pushes others out until the fragment fits, or gives it back.
     fn make_room(
         &mut self,
         found: Option<u32>,
-        piece: &Piece<A>,
+        piece: &FragmentPiece<A>,
         span: (u32, u32),
-        place: Place,
+        place: ByteRange,
         packet: PacketBuf,
-        tally: &mut Tally<'_>,
+        tally: &mut ReassemblyTally<'_>,
     ) -> Result<PacketBuf, Refused> {
         let bytes = u64::from(packet.true_size());
         let apart = self.store.runs.is_apart(&place, span.0, span.1);
@@ -362,9 +369,9 @@ impl<A: Address> Reassembly<A> {
     fn keep(
         &mut self,
         at: u32,
-        piece: &Piece<A>,
+        piece: &FragmentPiece<A>,
         span: (u32, u32),
-        place: Place,
+        place: ByteRange,
         packet: PacketBuf,
         pool: &Pool,
     ) -> Result<(), Refused> {
@@ -381,7 +388,7 @@ impl<A: Address> Reassembly<A> {
         };
         datagram.take_in(piece, missing, group);
         if piece.offset == 0 && datagram.head.is_none() {
-            datagram.head = Some(Head { piece: *piece, len: header + ends as usize });
+            datagram.head = Some(DatagramHead { piece: *piece, len: header + ends as usize });
         }
         self.work.copied += grown.copied;
         self.store.grow(at, grown);
@@ -389,7 +396,7 @@ impl<A: Address> Reassembly<A> {
     }
 
     /// Builds the packet of a datagram that is complete.
-    fn complete(&mut self, at: u32, pool: &Pool, tally: &mut Tally<'_>) -> Fragment<A> {
+    fn complete(&mut self, at: u32, pool: &Pool, tally: &mut ReassemblyTally<'_>) -> Fragment<A> {
         let Some(datagram) = self.store.at(at) else { return Fragment::Held };
         let total = datagram.received;
         // Nearly all end here: what they are the first of is looked at after.
@@ -410,7 +417,7 @@ impl<A: Address> Reassembly<A> {
         match made {
             Ok((packet, heading)) => {
                 tally.counters.count(pick::<A>(Counter::IpReasmOKs, Counter::Ip6ReasmOKs));
-                let first = Piece { heading, ..head.piece };
+                let first = FragmentPiece { heading, ..head.piece };
                 Fragment::Whole(Whole { packet, first, fragments })
             }
             Err(reason) => {
@@ -423,7 +430,7 @@ impl<A: Address> Reassembly<A> {
 
     /// Drops all that is there of a datagram. What still arrives of it is dropped too, until its
     /// time is over or its place is needed (RFC 5722 section 4).
-    fn kill(&mut self, at: u32, reason: DropReason, tally: &mut Tally<'_>) {
+    fn kill(&mut self, at: u32, reason: DropReason, tally: &mut ReassemblyTally<'_>) {
         let packets = self.store.empty(at);
         if let Some(datagram) = self.store.at(at) {
             datagram.dead = Some(reason);
@@ -432,7 +439,12 @@ impl<A: Address> Reassembly<A> {
     }
 
     /// Counts dropped fragments: `fragments` of them, in perhaps fewer packets.
-    fn bury(&mut self, (packets, fragments): Emptied, reason: DropReason, tally: &mut Tally<'_>) {
+    fn bury(
+        &mut self,
+        (packets, fragments): Emptied,
+        reason: DropReason,
+        tally: &mut ReassemblyTally<'_>,
+    ) {
         drop(packets);
         if fragments > 0 {
             tally.drops.add(reason, fragments);
@@ -441,7 +453,11 @@ impl<A: Address> Reassembly<A> {
     }
 
     /// Drops a datagram that has timed out; `None` where it had been dropped before.
-    fn give_up(&mut self, at: u32, tally: &mut Tally<'_>) -> Option<Expired<A>> {
+    fn give_up(
+        &mut self,
+        at: u32,
+        tally: &mut ReassemblyTally<'_>,
+    ) -> Option<ReassemblyExpired<A>> {
         let (dead, head) = self.store.at(at).map(|d| (d.dead.is_some(), d.head))?;
         let (mut packets, fragments) = self.store.remove(at);
         if dead {
@@ -454,7 +470,7 @@ impl<A: Address> Reassembly<A> {
         });
         self.bury((packets, fragments), DropReason::FragmentTimeout, tally);
         tally.counters.count(pick::<A>(Counter::IpReasmTimeout, Counter::Ip6ReasmTimeout));
-        Some(Expired { first })
+        Some(ReassemblyExpired { first })
     }
 
     /// Spends up to `budget` units of work on datagrams that have timed out; each costs one, and
@@ -463,8 +479,8 @@ impl<A: Address> Reassembly<A> {
         &mut self,
         now: Instant,
         budget: Units,
-        tally: &mut Tally<'_>,
-        mut each: impl FnMut(Expired<A>),
+        tally: &mut ReassemblyTally<'_>,
+        mut each: impl FnMut(ReassemblyExpired<A>),
     ) -> Units {
         let mut left = budget;
         while let Some(at) = self.store.wheel.pop_due(now, &mut left) {
@@ -479,14 +495,14 @@ impl<A: Address> Reassembly<A> {
 }
 
 /// A conflict between a new fragment and its datagram.
-enum Verdict {
+enum FragmentVerdict {
     /// The fragment alone is dropped.
     Newcomer(DropReason),
     /// Its whole datagram is dropped with it.
     All(DropReason),
 }
 
-impl Verdict {
+impl FragmentVerdict {
     /// Fragments contradict one another: IPv6 gives up all, IPv4 keeps what came first.
     const fn quarrel(strict: bool) -> Self {
         match strict {

@@ -18,7 +18,7 @@ const UNIT: usize = 8;
 const MORE: u16 = 0x2000;
 
 /// One piece's header, options included.
-struct Header {
+struct RefragmentSource {
     bytes: [u8; ipv4::HEADER_LEN_MAX],
     len: usize,
 }
@@ -60,19 +60,19 @@ pub fn recut(
 }
 
 /// The packet's header, where its payload belongs in bytes, and whether more follows it.
-fn header_of(packet: &PacketBuf) -> Option<(Header, usize, bool)> {
+fn header_of(packet: &PacketBuf) -> Option<(RefragmentSource, usize, bool)> {
     let mut bytes = [0; ipv4::HEADER_LEN_MAX];
     let copied = packet.copy_out(0, &mut bytes);
     let header = Ipv4Header::parse(bytes.get(..copied)?, packet.len()).ok()?;
     let (len, offset, more) =
         (header.header_len(), header.fragment_offset(), header.more_fragments());
-    Some((Header { bytes, len }, offset, more))
+    Some((RefragmentSource { bytes, len }, offset, more))
 }
 
 fn piece(
     pool: &Pool,
     packet: &PacketBuf,
-    header: &Header,
+    header: &RefragmentSource,
     (from, len): (usize, usize),
     (offset, more): (usize, bool),
 ) -> Option<PacketBuf> {
@@ -92,7 +92,7 @@ fn piece(
     Some(piece)
 }
 
-impl Header {
+impl RefragmentSource {
     /// The same with the copied options only.
     fn for_later(&self) -> Self {
         let mut later = Self { bytes: [0; ipv4::HEADER_LEN_MAX], len: ipv4::HEADER_LEN };

@@ -41,7 +41,7 @@ pub use self::dns::{DnsList, DomainName};
 pub use self::prefixes::{METRIC_ON_LINK, TWO_HOURS};
 use self::prefixes::{Prefixes, end_of, is_usable};
 pub use self::routers::METRIC;
-use self::routers::{Admission, PROBE_INTERVAL, Routers, metric_of};
+use self::routers::{Admission, PROBE_INTERVAL, RouterList, metric_of};
 use self::routes::AdvertisedRoutes;
 pub use self::slaac::{AUTOCONF_PREFIX_LEN, IDGEN_RETRIES, StableIds};
 pub use self::solicit::{
@@ -121,7 +121,7 @@ pub struct ShownPrefix {
 /// The router discovery state of one interface.
 #[derive(Debug)]
 pub struct RouterDiscovery {
-    routers: Routers,
+    routers: RouterList,
     routes: AdvertisedRoutes,
     prefixes: Prefixes,
     dns: DnsList,
@@ -143,7 +143,7 @@ impl RouterDiscovery {
     ) -> Self {
         let ids = StableIds::new(config.key, config.iface_name);
         Self {
-            routers: Routers::new(),
+            routers: RouterList::new(),
             routes: AdvertisedRoutes::new(),
             prefixes: Prefixes::new(ids, config.autoconf),
             dns: DnsList::new(),
@@ -332,7 +332,7 @@ impl RouterDiscovery {
     /// A router has answered the neighbour cache.
     pub fn answered(&mut self, addr: Ipv6Addr, now: Instant, actions: &mut RouterActions) {
         if let Some(at) = self.routers.find(addr)
-            && !self.routers.at(at).is_some_and(routers::Router::is_reachable)
+            && !self.routers.at(at).is_some_and(routers::KnownRouter::is_reachable)
         {
             self.routers.answered(at);
             self.routes.show(addr, true, actions);

@@ -10,7 +10,7 @@
 //! of both words is exact for the worker; to others it may look as if what is being released just
 //! now still were charged, never the other way round.
 //!
-//! An account may be watched ([`Rooms`](crate::Rooms)): then it reports, on changes, what still
+//! An account may be watched ([`CapacityHints`](crate::Rooms)): then it reports, on changes, what still
 //! fits. [`TOLD`] is in the word that other threads release in. The worker writes that the account
 //! is full, then sets the bit, and the value that it meets shows whether there was a release
 //! meanwhile. A release elsewhere that meets the bit takes both back first, while its own charge
@@ -28,9 +28,9 @@ use std::sync::Arc;
 use floodwall_sync::shim::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::descriptor::Descriptor;
-use crate::home::{self, HOMES_MAX, Home};
+use crate::home::{self, FrameHome, HOMES_MAX};
 use crate::pool::Region;
-use crate::rooms::{Room, Rooms};
+use crate::rooms::{CapacityHint, CapacityHints};
 
 /// Bits of an account's number for its place in its home: four million, two for each of two million
 /// sockets. The others select the home.
@@ -40,7 +40,7 @@ const PLACE_MASK: u32 = (1 << PLACE_BITS) - 1;
 
 /// An open account. Dropping it closes it; packets still charged go on being released exactly.
 pub struct Account {
-    slot: NonNull<Slot>,
+    slot: NonNull<AccountSlot>,
     /// Keeps what `slot` points to.
     _region: Arc<Region>,
 }
@@ -70,13 +70,13 @@ const OPEN: u32 = 1;
 /// Closed while something was charged, or from another thread: found again by the search.
 const DRAINING: u32 = 2;
 
-/// In [`Slot::elsewhere`]: the rooms show that something does not fit.
+/// In [`AccountSlot::elsewhere`]: the rooms show that something does not fit.
 const TOLD: u64 = 1;
 
 /// Where the account reports what still fits.
 #[derive(Default)]
-struct Watch {
-    rooms: Option<Arc<Rooms>>,
+struct AccountWatch {
+    rooms: Option<Arc<CapacityHints>>,
     /// Its number there.
     index: u32,
     /// True bytes of a frame; 0 without a listener.
@@ -85,14 +85,14 @@ struct Watch {
 
 /// One account's words.
 #[derive(Default)]
-pub(crate) struct Slot {
+pub(crate) struct AccountSlot {
     /// Charged by the home's worker minus released by it; wraps.
     local: AtomicU64,
     /// Twice what was charged elsewhere minus released elsewhere, which wraps, and [`TOLD`].
     elsewhere: AtomicU64,
     limit: AtomicU64,
     /// Written while the account is closed, read by its holder or by the holder of a charge.
-    watch: UnsafeCell<Watch>,
+    watch: UnsafeCell<AccountWatch>,
     state: AtomicU32,
     /// Constant after the start; selects the home; its worker adds in `local`.
     id: u32,
@@ -100,11 +100,11 @@ pub(crate) struct Slot {
 
 // loom's atomics are larger.
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Slot>() == 48);
+const _: () = assert!(size_of::<AccountSlot>() == 48);
 
 /// All accounts of one home, allocated at the start.
 pub(crate) struct Accounts {
-    slots: Box<[Slot]>,
+    slots: Box<[AccountSlot]>,
     /// Closed accounts; touched by the attached worker only.
     free: UnsafeCell<Vec<u32>>,
     /// Where the search for drained accounts goes on.
@@ -117,7 +117,7 @@ impl Accounts {
         let mut free: Vec<u32> = Vec::with_capacity(count);
         free.extend((1..=count as u32).rev());
         Self {
-            slots: (0..=count).map(|_| Slot::default()).collect(),
+            slots: (0..=count).map(|_| AccountSlot::default()).collect(),
             free: UnsafeCell::new(free),
             cursor: Cell::new(0),
         }
@@ -135,9 +135,9 @@ impl Accounts {
     pub(crate) fn open(
         &self,
         limit: u64,
-        rooms: Option<(&Arc<Rooms>, u32)>,
+        rooms: Option<(&Arc<CapacityHints>, u32)>,
         frame_bytes: usize,
-    ) -> Option<&Slot> {
+    ) -> Option<&AccountSlot> {
         // SAFETY: only `Pool` calls this, on the attached thread; the borrow ends here.
         let place = match unsafe { &mut *self.free.get() }.pop() {
             Some(place) => place,
@@ -145,10 +145,10 @@ impl Accounts {
         };
         let account = &self.slots[place as usize];
         account.limit.store(limit, Ordering::Relaxed);
-        let watch = rooms.map_or_else(Watch::default, |(rooms, index)| {
-            rooms.set(index, Room::Frame);
+        let watch = rooms.map_or_else(AccountWatch::default, |(rooms, index)| {
+            rooms.set(index, CapacityHint::Frame);
             let frame = (frame_bytes + size_of::<Descriptor>()) as u32;
-            Watch { rooms: Some(Arc::clone(rooms)), index, frame }
+            AccountWatch { rooms: Some(Arc::clone(rooms)), index, frame }
         });
         // SAFETY: the account has no holder, and nothing is charged to it (both ways here ensure
         // that, by an acquiring load of what was released elsewhere), so it has no reader.
@@ -190,7 +190,7 @@ impl Accounts {
     }
 }
 
-impl Slot {
+impl AccountSlot {
     /// What was released elsewhere is read first: a reader that sees a release (acquire) then also
     /// sees the charge before it, so that the sum never wraps below zero. The same edge orders the
     /// last release before the region's end.
@@ -263,7 +263,7 @@ impl Slot {
 
     /// The watch. For the holder of the account or of a charge.
     #[inline]
-    fn watch(&self) -> &Watch {
+    fn watch(&self) -> &AccountWatch {
         // SAFETY: written only while it has no holder and nothing is charged; what gave the caller
         // the account or the charge orders that write before.
         unsafe { &*self.watch.get() }
@@ -271,12 +271,12 @@ impl Slot {
 
     /// What fits if so much is charged elsewhere. A packet fits wherever nothing is charged
     /// (`udp/allowance.rs`).
-    fn room_with(&self, elsewhere: u64) -> Room {
+    fn room_with(&self, elsewhere: u64) -> CapacityHint {
         let (used, limit) = (self.used_with(elsewhere), self.limit.load(Ordering::Relaxed));
         if used == 0 {
-            return Room::Frame;
+            return CapacityHint::Frame;
         }
-        Room::of(limit.saturating_sub(used), u64::from(self.watch().frame))
+        CapacityHint::of(limit.saturating_sub(used), u64::from(self.watch().frame))
     }
 
     /// Reports that any frame fits, whether it does or not: then a charge decides. The word first,
@@ -286,9 +286,9 @@ impl Slot {
     fn take_back(&self) {
         let watch = self.watch();
         let Some(rooms) = &watch.rooms else { return };
-        rooms.set(watch.index, Room::Frame);
+        rooms.set(watch.index, CapacityHint::Frame);
         self.elsewhere.fetch_and(!TOLD, Ordering::AcqRel);
-        rooms.set(watch.index, Room::Frame);
+        rooms.set(watch.index, CapacityHint::Frame);
     }
 
     /// Reports what fits, where that has changed. Called by the home's worker for an open account.
@@ -298,12 +298,12 @@ impl Slot {
         let Some(rooms) = &watch.rooms else { return };
         let now = self.elsewhere.load(Ordering::Acquire);
         let room = self.room_with(now);
-        if rooms.of(watch.index) == room && (now & TOLD != 0) == (room != Room::Frame) {
+        if rooms.of(watch.index) == room && (now & TOLD != 0) == (room != CapacityHint::Frame) {
             return;
         }
         self.elsewhere.fetch_and(!TOLD, Ordering::AcqRel);
         rooms.set(watch.index, room);
-        if room != Room::Frame {
+        if room != CapacityHint::Frame {
             let met = self.elsewhere.fetch_or(TOLD, Ordering::AcqRel);
             if self.room_with(met) < room {
                 self.take_back();
@@ -314,7 +314,7 @@ impl Slot {
 
 /// The words behind a number, and whether the calling thread is their worker.
 #[inline]
-fn find<'a>(id: u32) -> Option<(&'a Slot, bool)> {
+fn find<'a>(id: u32) -> Option<(&'a AccountSlot, bool)> {
     let home = home::of_slot((id >> PLACE_BITS) as u16)?;
     Some((home.accounts.slots.get((id & PLACE_MASK) as usize)?, home.is_mine()))
 }
@@ -330,24 +330,24 @@ pub(crate) fn release(id: u32, bytes: u32) {
 
 impl Account {
     /// `slot` is an open one of the region.
-    pub(crate) fn new(slot: &Slot, region: Arc<Region>) -> Self {
+    pub(crate) fn new(slot: &AccountSlot, region: Arc<Region>) -> Self {
         Self { slot: NonNull::from(slot), _region: region }
     }
 
     #[inline]
-    fn slot(&self) -> &Slot {
+    fn slot(&self) -> &AccountSlot {
         // SAFETY: part of a home of the region, which `self` keeps.
         unsafe { self.slot.as_ref() }
     }
 
     #[inline]
-    fn home(&self) -> Option<&Home> {
+    fn home(&self) -> Option<&FrameHome> {
         home::of_slot((self.id() >> PLACE_BITS) as u16)
     }
 
     #[inline]
     fn is_mine(&self) -> bool {
-        self.home().is_some_and(Home::is_mine)
+        self.home().is_some_and(FrameHome::is_mine)
     }
 
     #[inline]
@@ -426,8 +426,8 @@ mod model {
 
     use super::*;
 
-    fn limited(limit: u64) -> Slot {
-        Slot { limit: AtomicU64::new(limit), ..Slot::default() }
+    fn limited(limit: u64) -> AccountSlot {
+        AccountSlot { limit: AtomicU64::new(limit), ..AccountSlot::default() }
     }
 
     #[test]
@@ -477,13 +477,13 @@ mod model {
     }
 
     /// An account with room for two packets of ten bytes that is watched, and one for a third.
-    fn watched() -> (Arc<Slot>, std::sync::Arc<Rooms>) {
-        let rooms = Rooms::new(1);
+    fn watched() -> (Arc<AccountSlot>, std::sync::Arc<CapacityHints>) {
+        let rooms = CapacityHints::new(1);
         let slot = limited(20);
         // SAFETY: not shared yet.
         unsafe {
             *slot.watch.get() =
-                Watch { rooms: Some(std::sync::Arc::clone(&rooms)), index: 0, frame: 5 };
+                AccountWatch { rooms: Some(std::sync::Arc::clone(&rooms)), index: 0, frame: 5 };
         }
         (Arc::new(slot), rooms)
     }
@@ -498,7 +498,7 @@ mod model {
             slot.charge_here(10);
             slot.tell();
             there.join().unwrap();
-            assert_eq!(rooms.of(0), Room::Frame);
+            assert_eq!(rooms.of(0), CapacityHint::Frame);
         });
     }
 
@@ -510,7 +510,7 @@ mod model {
             let (slot, rooms) = watched();
             slot.charge_here(20);
             slot.tell();
-            assert_eq!(rooms.of(0), Room::Nothing);
+            assert_eq!(rooms.of(0), CapacityHint::Nothing);
             let others = [(); 2].map(|()| {
                 let other = Arc::clone(&slot);
                 thread::spawn(move || other.release(false, 10))
@@ -519,7 +519,7 @@ mod model {
             for there in others {
                 there.join().unwrap();
             }
-            assert_eq!((slot.used(), rooms.of(0)), (0, Room::Frame));
+            assert_eq!((slot.used(), rooms.of(0)), (0, CapacityHint::Frame));
         });
     }
 }

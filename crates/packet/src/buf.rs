@@ -260,7 +260,7 @@ impl PacketBuf {
     pub fn trim_front(&mut self, n: usize) {
         let mut left = n.min(self.len()) as u32;
         self.descriptor().total.set(self.descriptor().total.get() - left);
-        for d in Links::of(self.descriptor()) {
+        for d in BufLinks::of(self.descriptor()) {
             let here = left.min(d.len.get());
             d.off.set(d.off.get() + here);
             d.len.set(d.len.get() - here);
@@ -307,7 +307,7 @@ impl PacketBuf {
         let mut left = len as u32;
         let head = self.descriptor();
         head.total.set(left);
-        for d in Links::of(head) {
+        for d in BufLinks::of(head) {
             let here = left.min(d.len.get());
             d.len.set(here);
             left -= here;
@@ -326,7 +326,7 @@ impl PacketBuf {
     pub fn append(&mut self, more: Self) -> Result<(), ChainFull> {
         let head = self.descriptor();
         let (mut last, mut count) = (head, 0);
-        for d in Links::of(head) {
+        for d in BufLinks::of(head) {
             last = d;
             count += 1;
         }
@@ -346,7 +346,7 @@ impl PacketBuf {
     pub fn append_all(&mut self, mut more: PacketList) -> Result<(), PacketList> {
         let head = self.descriptor();
         let (mut last, mut count) = (head, 0);
-        for d in Links::of(head) {
+        for d in BufLinks::of(head) {
             last = d;
             count += 1;
         }
@@ -361,7 +361,7 @@ impl PacketBuf {
             head.total.set(head.total.get() + packet.descriptor().total.get());
             last.chain.set(packet.into_descriptor());
             // The links behind `last` are this packet's own from now on.
-            for d in Links::of(last) {
+            for d in BufLinks::of(last) {
                 last = d;
             }
         }
@@ -378,7 +378,7 @@ impl PacketBuf {
         }
         let (mut skip, mut left) = (off as u32, len as u32);
         let mut shared: Option<Self> = None;
-        for d in Links::of(self.descriptor()) {
+        for d in BufLinks::of(self.descriptor()) {
             let from = skip.min(d.len.get());
             skip -= from;
             let here = left.min(d.len.get() - from);
@@ -438,7 +438,7 @@ impl PacketBuf {
 
     #[cold]
     fn true_size_of_chain(&self) -> u32 {
-        Links::of(self.descriptor()).map(true_size).sum()
+        BufLinks::of(self.descriptor()).map(true_size).sum()
     }
 
     /// True bytes that live as long as this packet does: as [`PacketBuf::true_size`], and for each
@@ -446,7 +446,7 @@ impl PacketBuf {
     /// queue of shared packets must count, or one that is not read pins the pool.
     #[must_use]
     pub fn held_size(&self) -> u32 {
-        Links::of(self.descriptor()).map(held_size).sum()
+        BufLinks::of(self.descriptor()).map(held_size).sum()
     }
 
     /// Charges the packet's true size to `account`, after releasing what it was charged before.
@@ -535,15 +535,15 @@ impl core::fmt::Debug for PacketBuf {
 }
 
 /// The descriptors of a chain, from one on. The caller owns the chain for as long as it walks.
-pub(crate) struct Links<'a>(Option<&'a Descriptor>);
+pub(crate) struct BufLinks<'a>(Option<&'a Descriptor>);
 
-impl<'a> Links<'a> {
+impl<'a> BufLinks<'a> {
     pub(crate) fn of(first: &'a Descriptor) -> Self {
         Self(Some(first))
     }
 }
 
-impl<'a> Iterator for Links<'a> {
+impl<'a> Iterator for BufLinks<'a> {
     type Item = &'a Descriptor;
 
     #[inline]
@@ -700,7 +700,7 @@ pub(crate) fn release_following(chunk: &Descriptor, count: usize) {
         return;
     }
     let first = chunk.chain.get();
-    let Some(last) = Links::of(chunk).nth(count) else { return };
+    let Some(last) = BufLinks::of(chunk).nth(count) else { return };
     chunk.chain.set(last.chain.replace(core::ptr::null()));
     release_chain(first);
 }

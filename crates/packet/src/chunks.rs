@@ -1,13 +1,13 @@
 //! Iterating over a packet's chunks.
 
-use crate::buf::{Links, PacketBuf, chunk_bytes};
+use crate::buf::{BufLinks, PacketBuf, chunk_bytes};
 
 /// The chunks' bytes in order, empty ones included.
-pub struct Chunks<'a>(Links<'a>);
+pub struct Chunks<'a>(BufLinks<'a>);
 
 impl<'a> Chunks<'a> {
     pub(crate) fn new(packet: &'a PacketBuf) -> Self {
-        Self(Links::of(packet.descriptor()))
+        Self(BufLinks::of(packet.descriptor()))
     }
 }
 

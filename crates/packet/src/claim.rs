@@ -1,4 +1,4 @@
-//! `Claim`: the owner of a home: a thread, a lane that no thread uses just now, or none.
+//! `FrameClaim`: the owner of a home: a thread, a lane that no thread uses just now, or none.
 //!
 //! Called by `home.rs`, which touches its stacks only while the calling thread holds the claim.
 //! Programs' threads hand a lane's home on to each other by it, many times a second.
@@ -7,7 +7,7 @@
 //!
 //! * Claiming **acquires** and giving up **releases**: the next holder sees the stacks as the last
 //!   one left them. Claiming needs no release: it hands nothing over.
-//! * [`Claim::is`] is **relaxed**: a thread that holds the claim wrote its number itself, and one
+//! * [`FrameClaim::is`] is **relaxed**: a thread that holds the claim wrote its number itself, and one
 //!   that gave it up wrote what replaced it, so neither can see an older value of the word. What
 //!   other threads see is some other number than theirs, whichever it is.
 
@@ -22,9 +22,9 @@ pub(crate) const NOBODY: u64 = 0;
 pub(crate) const LANE: u64 = u64::MAX;
 
 /// The owner's number in one word, passed on by compare-and-exchange.
-pub(crate) struct Claim(AtomicU64);
+pub(crate) struct FrameClaim(AtomicU64);
 
-impl Claim {
+impl FrameClaim {
     /// A claim without an owner.
     pub(crate) fn new() -> Self {
         Self(AtomicU64::new(NOBODY))
@@ -81,18 +81,18 @@ mod model {
 
     /// A home: its claim, its stack (how many descriptors it holds), and what was dropped
     /// elsewhere.
-    struct Home {
-        claim: Claim,
+    struct ClaimHome {
+        claim: FrameClaim,
         stack: UnsafeCell<u32>,
         returned: AtomicU32,
     }
 
     // SAFETY: the stack is the claim's holder's alone, which is what the model checks.
-    unsafe impl Sync for Home {}
+    unsafe impl Sync for ClaimHome {}
     // SAFETY: as above.
-    unsafe impl Send for Home {}
+    unsafe impl Send for ClaimHome {}
 
-    impl Home {
+    impl ClaimHome {
         /// Gives back one descriptor, wherever the thread is.
         fn give(&self, me: u64) {
             if self.claim.is(me) {
@@ -125,7 +125,7 @@ mod model {
         builder.preemption_bound.get_or_insert(3);
         builder.check(|| {
             let (stack, returned) = (UnsafeCell::new(4), AtomicU32::new(0));
-            let home = Arc::new(Home { claim: Claim::new(), stack, returned });
+            let home = Arc::new(ClaimHome { claim: FrameClaim::new(), stack, returned });
             assert!(home.claim.pass(NOBODY, LANE));
             let other = Arc::clone(&home);
             let thread = thread::spawn(move || {

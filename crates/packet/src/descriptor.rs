@@ -12,7 +12,7 @@ use core::cell::Cell;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::AtomicU32;
 
-use floodwall_sync::take_all::{Link, Node};
+use floodwall_sync::take_all::{Node, TakeAllLink};
 
 use crate::refcount::RefCount;
 
@@ -55,7 +55,7 @@ impl Class {
 pub(crate) struct Descriptor {
     // Line 0.
     /// Next in the list that owns this packet, or on the way home.
-    pub(crate) next: Link<Self>,
+    pub(crate) next: TakeAllLink<Self>,
     /// Next chunk of this packet.
     pub(crate) chain: Cell<*const Self>,
     /// First byte of the frame; in a reference, of the borrowed frame.
@@ -112,7 +112,7 @@ const _: () = assert!(core::mem::offset_of!(Descriptor, timestamp) == 64);
 // SAFETY: `next` is a field, reached by pointer arithmetic alone.
 unsafe impl Node for Descriptor {
     #[inline]
-    unsafe fn link(node: NonNull<Self>) -> NonNull<Link<Self>> {
+    unsafe fn link(node: NonNull<Self>) -> NonNull<TakeAllLink<Self>> {
         // SAFETY: the caller's node is live, so its field is in bounds and not null.
         unsafe { NonNull::new_unchecked(&raw mut (*node.as_ptr()).next) }
     }
@@ -122,7 +122,7 @@ impl Descriptor {
     /// A descriptor at the pool's start.
     pub(crate) fn new(class: Class, home: u16, frame: *mut u8) -> Self {
         Self {
-            next: Link::new(),
+            next: TakeAllLink::new(),
             chain: Cell::new(ptr::null()),
             frame: Cell::new(frame),
             off: Cell::new(0),

@@ -6,13 +6,13 @@
 
 use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{IfIndex, Instant, Randomness, Units};
-use floodwall_sync::qsbr::View;
+use floodwall_sync::qsbr::DomainView;
 
 use crate::burst::Burst;
 use crate::handoff::HandoffList;
 use crate::list::PacketList;
 use crate::pool::Pool;
-use crate::wanted::Wanted;
+use crate::wanted::RxFilter;
 
 /// What an engine gets for one call.
 pub struct Round<'a> {
@@ -50,7 +50,7 @@ impl Round<'_> {
 /// What an engine needs of the other workers of its host.
 pub struct Peers<'a> {
     /// Leave to look at what the control shard has published, until the end of this call.
-    pub view: View<'a>,
+    pub view: DomainView<'a>,
     /// What belongs to another worker.
     pub handoff: &'a mut HandoffList,
 }
@@ -121,7 +121,7 @@ pub trait Engine {
 
     /// Reports what is wanted of what arrives at an interface, for devices that can lose the rest
     /// before it costs anything: nothing that is not wanted would get anywhere.
-    fn wants(&self, iface: IfIndex, wanted: &mut Wanted) {
+    fn wants(&self, iface: IfIndex, wanted: &mut RxFilter) {
         let _ = iface;
         wanted.everything();
     }

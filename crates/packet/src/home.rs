@@ -16,13 +16,14 @@ use floodwall_sync::CachePadded;
 use floodwall_sync::take_all::TakeAllList;
 
 use crate::account::Accounts;
-use crate::claim::{Claim, LANE, NOBODY};
+use crate::claim::{FrameClaim, LANE, NOBODY};
 use crate::descriptor::{Class, Descriptor};
 
 /// Homes that one process may have.
 pub(crate) const HOMES_MAX: usize = 1024;
 
-static HOMES: [AtomicPtr<Home>; HOMES_MAX] = [const { AtomicPtr::new(ptr::null_mut()) }; HOMES_MAX];
+static HOMES: [AtomicPtr<FrameHome>; HOMES_MAX] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; HOMES_MAX];
 /// A 64-bit counter never repeats the number of a running thread.
 static NEXT_THREAD: AtomicU64 = AtomicU64::new(1);
 
@@ -32,9 +33,9 @@ thread_local! {
 }
 
 /// The free frames of one worker, and the list of those that were dropped elsewhere.
-pub(crate) struct Home {
+pub(crate) struct FrameHome {
     /// Which thread is attached.
-    claim: Claim,
+    claim: FrameClaim,
     /// Touched by the attached thread only.
     stacks: UnsafeCell<[Vec<*const Descriptor>; 4]>,
     /// Dropped elsewhere. On lines of its own, which other threads take from the worker.
@@ -48,12 +49,12 @@ pub(crate) struct Home {
 
 // SAFETY: `stacks` is touched by the thread that has the claim only (checked in each access), or by
 // `Region` when no thread can be attached; the rest is atomic.
-unsafe impl Sync for Home {}
+unsafe impl Sync for FrameHome {}
 // SAFETY: the descriptors that the stacks point to belong to the home, not to a thread.
-unsafe impl Send for Home {}
+unsafe impl Send for FrameHome {}
 
 /// Takes a free slot of the table for `home`.
-pub(crate) fn register(home: *mut Home) -> Option<u16> {
+pub(crate) fn register(home: *mut FrameHome) -> Option<u16> {
     HOMES.iter().enumerate().find_map(|(slot, entry)| {
         let free = entry
             .compare_exchange(ptr::null_mut(), home, Ordering::AcqRel, Ordering::Relaxed)
@@ -79,17 +80,17 @@ fn this_thread() -> u64 {
 
 /// The home in a slot.
 #[inline]
-pub(crate) fn of_slot<'a>(slot: u16) -> Option<&'a Home> {
+pub(crate) fn of_slot<'a>(slot: u16) -> Option<&'a FrameHome> {
     let home = HOMES.get(slot as usize)?.load(Ordering::Acquire);
     // SAFETY: a home is unregistered and freed only once no descriptor and no account names its
     // slot (`Region::drop`), and the caller holds one of these.
     unsafe { home.as_ref() }
 }
 
-impl Home {
+impl FrameHome {
     pub(crate) fn new(counts: [usize; 4], accounts: usize, memory: *const u8) -> Self {
         Self {
-            claim: Claim::new(),
+            claim: FrameClaim::new(),
             stacks: UnsafeCell::new(counts.map(Vec::with_capacity)),
             returned: CachePadded::new(TakeAllList::new()),
             failures: AtomicU32::new(0),

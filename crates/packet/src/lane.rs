@@ -34,12 +34,12 @@ unsafe impl Send for Lane {}
 unsafe impl Sync for Lane {}
 
 /// Leaves the lane, after a panic too.
-struct Inside<'a> {
+struct LaneInner<'a> {
     pool: &'a Pool,
     _guard: MutexGuard<'a, ()>,
 }
 
-impl Drop for Inside<'_> {
+impl Drop for LaneInner<'_> {
     fn drop(&mut self) {
         self.pool.home().leave();
     }
@@ -73,7 +73,7 @@ impl Lane {
     fn inside<R>(&self, guard: MutexGuard<'_, ()>, act: impl FnOnce(&Pool) -> R) -> R {
         let entered = self.pool.home().enter();
         assert!(entered, "the holder of a lane's lock is alone in it");
-        let inside = Inside { pool: &self.pool, _guard: guard };
+        let inside = LaneInner { pool: &self.pool, _guard: guard };
         act(inside.pool)
     }
 }

@@ -64,5 +64,5 @@ pub use pool::{
     SUPER_BYTES,
 };
 pub use pulldown::PulldownError;
-pub use rooms::{Room, Rooms};
-pub use wanted::Wanted;
+pub use rooms::{CapacityHint, CapacityHints};
+pub use wanted::RxFilter;

@@ -21,9 +21,9 @@ use thiserror::Error;
 use crate::account::Account;
 use crate::buf::PacketBuf;
 use crate::descriptor::{Class, Descriptor, LARGE};
-use crate::home::{self, Home};
+use crate::home::{self, FrameHome};
 use crate::lane::Lane;
-use crate::rooms::Rooms;
+use crate::rooms::CapacityHints;
 
 /// Bytes before the first byte of a packet in a fresh [`Class::Frame`] or [`Class::Super`].
 pub const HEADROOM: usize = 256;
@@ -103,9 +103,9 @@ pub struct Region {
     memory_layout: Layout,
     frames: usize,
     frame_bytes: usize,
-    homes: Vec<(u16, ptr::NonNull<Home>)>,
+    homes: Vec<(u16, ptr::NonNull<FrameHome>)>,
     /// The classes' parts, in the order of the memory.
-    parts: [Part; 4],
+    parts: [PoolPart; 4],
     /// Descriptors have been written and stocked.
     carved: bool,
     /// Addresses that came back from a device but were not lent.
@@ -114,7 +114,7 @@ pub struct Region {
 
 /// The pieces of one class: descriptors and frames are in the same order.
 #[derive(Clone, Copy)]
-struct Part {
+struct PoolPart {
     class: Class,
     count: usize,
     /// Bytes of one frame.
@@ -141,10 +141,10 @@ impl Region {
             return Err(PoolError::TooFew { frames, workers });
         }
         let parts = [
-            Part { class: Class::Frame, count: config.frames, bytes: config.frame_bytes },
-            Part { class: Class::Super, count: config.supers, bytes: SUPER_BYTES },
-            Part { class: Class::Small, count: config.small, bytes: SMALL_BYTES },
-            Part { class: Class::Reference, count: config.references, bytes: 0 },
+            PoolPart { class: Class::Frame, count: config.frames, bytes: config.frame_bytes },
+            PoolPart { class: Class::Super, count: config.supers, bytes: SUPER_BYTES },
+            PoolPart { class: Class::Small, count: config.small, bytes: SMALL_BYTES },
+            PoolPart { class: Class::Reference, count: config.references, bytes: 0 },
         ];
         let (count, descriptor_bytes, bytes) =
             sizes(&parts).ok_or(PoolError::NoMemory(usize::MAX))?;
@@ -176,7 +176,7 @@ impl Region {
         let share = |n: usize| n.div_ceil(config.workers);
         let counts = [config.small, config.frames, config.supers, config.references].map(share);
         for _ in 0..config.workers {
-            let home = ptr::NonNull::from(Box::leak(Box::new(Home::new(
+            let home = ptr::NonNull::from(Box::leak(Box::new(FrameHome::new(
                 counts,
                 config.accounts,
                 self.memory.as_ptr(),
@@ -197,7 +197,7 @@ impl Region {
     fn carve(&mut self) {
         let (mut at, mut byte) = (0, 0);
         let large = if self.frame_bytes > 2048 { LARGE } else { 0 };
-        for Part { class, count, bytes } in self.parts {
+        for PoolPart { class, count, bytes } in self.parts {
             for i in 0..count {
                 let (slot, mut home) = self.homes[i % self.homes.len()];
                 // SAFETY: `at < count` and `byte` stays within what `new` allocated, by the same
@@ -219,7 +219,7 @@ impl Region {
     /// and that byte's place in the frame.
     pub(crate) fn locate(&self, address: u64) -> Option<(&Descriptor, u32)> {
         let (mut at, mut left) = (0, usize::try_from(address).ok()?);
-        for Part { count, bytes, .. } in self.parts.into_iter().filter(|part| part.bytes > 0) {
+        for PoolPart { count, bytes, .. } in self.parts.into_iter().filter(|part| part.bytes > 0) {
             if left < count * bytes {
                 // SAFETY: `carve` has written that many descriptors in this very order.
                 let d = unsafe { &*self.descriptors.as_ptr().add(at + left / bytes) };
@@ -282,7 +282,7 @@ impl Region {
 
 /// How many descriptors there are, and the bytes of all descriptors and of all frames; `None` where
 /// a number overflows.
-fn sizes(parts: &[Part]) -> Option<(usize, usize, usize)> {
+fn sizes(parts: &[PoolPart]) -> Option<(usize, usize, usize)> {
     let (mut count, mut bytes) = (0_usize, 0_usize);
     for part in parts {
         count = count.checked_add(part.count)?;
@@ -351,7 +351,7 @@ pub struct Available {
 
 /// One worker's attachment to its home. It stays on its thread; handles go where they like.
 pub struct Pool {
-    home: ptr::NonNull<Home>,
+    home: ptr::NonNull<FrameHome>,
     region: Arc<Region>,
     _thread: PhantomData<*const ()>,
 }
@@ -366,7 +366,7 @@ impl Pool {
     }
 
     #[inline]
-    pub(crate) fn home(&self) -> &Home {
+    pub(crate) fn home(&self) -> &FrameHome {
         // SAFETY: homes live as long as the region, which `self` keeps.
         unsafe { self.home.as_ref() }
     }
@@ -487,13 +487,13 @@ impl Pool {
     pub fn open_watched_account(
         &self,
         limit: u64,
-        rooms: &Arc<Rooms>,
+        rooms: &Arc<CapacityHints>,
         index: u32,
     ) -> Option<Account> {
         self.account(limit, Some((rooms, index)))
     }
 
-    fn account(&self, limit: u64, rooms: Option<(&Arc<Rooms>, u32)>) -> Option<Account> {
+    fn account(&self, limit: u64, rooms: Option<(&Arc<CapacityHints>, u32)>) -> Option<Account> {
         let slot = self.home().accounts.open(limit, rooms, self.region.frame_bytes)?;
         Some(Account::new(slot, Arc::clone(&self.region)))
     }

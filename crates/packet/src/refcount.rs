@@ -114,18 +114,18 @@ mod model {
     use super::*;
 
     /// A count and what it guards.
-    struct Frame {
+    struct SharedFrame {
         count: RefCount,
         bytes: UnsafeCell<u32>,
         freed: UnsafeCell<u32>,
     }
 
-    fn frame() -> Arc<Frame> {
+    fn frame() -> Arc<SharedFrame> {
         let (bytes, freed) = (UnsafeCell::new(7), UnsafeCell::new(0));
-        Arc::new(Frame { count: RefCount::new(), bytes, freed })
+        Arc::new(SharedFrame { count: RefCount::new(), bytes, freed })
     }
 
-    impl Frame {
+    impl SharedFrame {
         fn read(&self) -> u32 {
             // SAFETY: the caller is an owner; loom fails the model if there is a writer meanwhile.
             self.bytes.with(|bytes| unsafe { *bytes })
@@ -232,7 +232,7 @@ mod model {
             let frame = frame();
             let other = Arc::clone(&frame);
             // A confused device gives the address to two threads, one of them perhaps too early.
-            let taker = move |frame: &Frame| {
+            let taker = move |frame: &SharedFrame| {
                 let got = frame.count.take_back();
                 if got {
                     // SAFETY: the taker is the only owner, else loom fails the model.

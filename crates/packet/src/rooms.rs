@@ -22,7 +22,7 @@ const A_WORD: usize = 32;
 /// The largest piece of memory for which an account has room.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
-pub enum Room {
+pub enum CapacityHint {
     /// Any single frame.
     Frame = 0,
     /// A small one, and no more.
@@ -33,7 +33,7 @@ pub enum Room {
     Nothing = 3,
 }
 
-impl Room {
+impl CapacityHint {
     /// The room for `left` true bytes, where a frame has `frame` with its descriptor.
     pub(crate) const fn of(left: u64, frame: u64) -> Self {
         const REFERENCE: u64 = size_of::<Descriptor>() as u64;
@@ -70,9 +70,9 @@ impl Room {
 }
 
 /// Two bits per account: what still fits into it.
-pub struct Rooms(Box<[AtomicU64]>);
+pub struct CapacityHints(Box<[AtomicU64]>);
 
-impl Rooms {
+impl CapacityHints {
     /// For `count` accounts, numbered by their opener. Takes two bits each, once.
     #[must_use]
     pub fn new(count: usize) -> Arc<Self> {
@@ -80,16 +80,16 @@ impl Rooms {
     }
 
     /// What fits into account `index`: a hint, exact for the worker while there are no other
-    /// releases. [`Room::Frame`] for a number without an account. One load.
+    /// releases. [`CapacityHint::Frame`] for a number without an account. One load.
     #[must_use]
     #[inline(always)]
-    pub fn of(&self, index: u32) -> Room {
+    pub fn of(&self, index: u32) -> CapacityHint {
         let word = self.0.get(index as usize / A_WORD);
-        Room::from_bits(word.map_or(0, |word| word.load(Ordering::Acquire) >> shift(index)))
+        CapacityHint::from_bits(word.map_or(0, |word| word.load(Ordering::Acquire) >> shift(index)))
     }
 
     /// Stores what fits. Writes only on a change.
-    pub(crate) fn set(&self, index: u32, room: Room) {
+    pub(crate) fn set(&self, index: u32, room: CapacityHint) {
         let Some(word) = self.0.get(index as usize / A_WORD) else { return };
         let (mask, bits) = (3 << shift(index), (room as u64) << shift(index));
         let mut old = word.load(Ordering::Relaxed);
@@ -109,7 +109,7 @@ const fn shift(index: u32) -> u32 {
     index % A_WORD as u32 * 2
 }
 
-impl core::fmt::Debug for Rooms {
+impl core::fmt::Debug for CapacityHints {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "Rooms({} words)", self.0.len())
     }

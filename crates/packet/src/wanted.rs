@@ -1,4 +1,4 @@
-//! `Wanted`: what an engine wants of what arrives at one interface, apart from link headers.
+//! `RxFilter`: what an engine wants of what arrives at one interface, apart from link headers.
 //!
 //! Filled by an engine ([`Engine::wants`](crate::Engine::wants)), passed to devices that can refuse
 //! a packet before it costs anything, or leave it to other programs. Invariant: what is not wanted
@@ -15,7 +15,7 @@ const EACH_MAX: usize = 2 * ADDRESSES_MAX;
 
 /// The addresses, ports and protocols that an engine wants from one interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Wanted {
+pub struct RxFilter {
     /// Whether IPv4 packets to any address are wanted: of a router, for one.
     pub any_v4: bool,
     /// The same of IPv6.
@@ -37,7 +37,7 @@ pub struct Wanted {
     denied: Vec<IpCidr>,
 }
 
-impl Default for Wanted {
+impl Default for RxFilter {
     /// Everything.
     fn default() -> Self {
         Self {
@@ -55,7 +55,7 @@ impl Default for Wanted {
     }
 }
 
-impl Wanted {
+impl RxFilter {
     /// Everything is wanted.
     pub fn everything(&mut self) {
         self.nothing();

@@ -237,7 +237,7 @@ mod tests {
     use floodwall_wire::{ExtensionLimits, ExtensionWalk, UdpHeader, validate};
 
     use super::*;
-    use crate::station::Medium;
+    use crate::station::StationMedium;
     use crate::template::Template;
 
     const ALL: [Headers; 6] = [
@@ -253,7 +253,7 @@ mod tests {
         let addrs = if v4 { ["10.0.0.1", "10.0.0.2"] } else { ["fd00::1", "fd00::2"] };
         let addrs = addrs.map(|text| text.parse().unwrap());
         let link = (MacAddr([2; 6]), MacAddr([4; 6]));
-        Template::udp(Medium::Ethernet, link, (addrs[0], addrs[1]), 64, 42).unwrap()
+        Template::udp(StationMedium::Ethernet, link, (addrs[0], addrs[1]), 64, 42).unwrap()
     }
 
     fn walk(packet: &[u8]) -> usize {

@@ -23,14 +23,14 @@ use floodwall_wire::{IpProtocol, UdpHeader};
 use crate::count::Returned;
 use crate::error::PlanError;
 use crate::fragment;
-use crate::joined::Joining;
+use crate::joined::JoiningSpreads;
 use crate::latency::Latency;
 use crate::pace::Pace;
 use crate::plan::{Fragments, Withheld};
 use crate::range::{PortRange, Spread};
-use crate::seen::{LOOK_BYTES, Seen, SeenIp, see};
+use crate::seen::{LOOK_BYTES, SeenIp, SeenPacket, see};
 use crate::stamp::{STAMP_BYTES, Stamp};
-use crate::station::{Station, StationConfig};
+use crate::station::{PktgenStation, StationConfig};
 use crate::template::Template;
 
 /// Maximum number of open requests: 25 MB of memory.
@@ -151,7 +151,7 @@ pub struct HonestStats {
 
 /// The state of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fate {
+enum RequestOutcome {
     Answered,
     Lost,
     Waiting,
@@ -159,15 +159,15 @@ enum Fate {
 
 /// One request.
 #[derive(Clone, Copy)]
-struct Slot {
+struct RequestSlot {
     seq: u64,
     intended: Instant,
-    fate: Fate,
+    fate: RequestOutcome,
 }
 
 /// The two ends of one request.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Ends {
+struct HonestAddrs {
     server: SocketAddr,
     addr: IpAddr,
     port: u16,
@@ -176,13 +176,13 @@ struct Ends {
 /// A well-behaved request/response client, as an engine.
 pub struct Honest {
     config: HonestConfig,
-    station: Station,
+    station: PktgenStation,
     /// One for each server.
     templates: Vec<Template>,
     /// For each server, which of our addresses may send to it.
     sources: Vec<Vec<IpAddr>>,
     /// Request `seq` is in slot `seq % len`.
-    slots: Vec<Slot>,
+    slots: Vec<RequestSlot>,
     started: Option<Instant>,
     /// The next request.
     next: u64,
@@ -191,7 +191,7 @@ pub struct Honest {
     stats: HonestStats,
     latency: Latency,
     returned: Returned,
-    joining: Joining,
+    joining: JoiningSpreads,
     /// Where fragments are made.
     scratch: Vec<u8>,
 }
@@ -203,7 +203,7 @@ impl Honest {
     /// The configuration's first mistake.
     pub fn new(config: HonestConfig) -> Result<Self, PlanError> {
         config.check()?;
-        let station = Station::new(config.station.clone())?;
+        let station = PktgenStation::new(config.station.clone())?;
         let link = (config.station.mac, station.peer().unwrap_or(MacAddr::ZERO));
         let (mut templates, mut sources) = (Vec::new(), Vec::new());
         for server in &config.servers {
@@ -220,7 +220,8 @@ impl Honest {
         let slots = config.pace.most_within(config.timeout).saturating_add(1) as usize;
         let scratch = config.fragment_bytes.map_or(0, |bytes| fragment::HEADERS_MAX + bytes);
         let scratch = Vec::with_capacity(scratch);
-        let unused = Slot { seq: u64::MAX, intended: Instant::ORIGIN, fate: Fate::Lost };
+        let unused =
+            RequestSlot { seq: u64::MAX, intended: Instant::ORIGIN, fate: RequestOutcome::Lost };
         Ok(Self {
             config,
             station,
@@ -233,7 +234,7 @@ impl Honest {
             stats: HonestStats::default(),
             latency: Latency::default(),
             returned: Returned::default(),
-            joining: Joining::new(),
+            joining: JoiningSpreads::new(),
             scratch,
         })
     }
@@ -271,13 +272,13 @@ impl Honest {
         Some(self.started? + self.config.intended(self.next)?)
     }
 
-    fn slot_of(&mut self, seq: u64) -> Option<&mut Slot> {
+    fn slot_of(&mut self, seq: u64) -> Option<&mut RequestSlot> {
         let at = seq.checked_rem(self.slots.len() as u64)?;
         self.slots.get_mut(at as usize)
     }
 
     /// Source and destination of request `seq`.
-    fn ends(&self, seq: u64) -> Option<Ends> {
+    fn ends(&self, seq: u64) -> Option<HonestAddrs> {
         let servers = self.config.servers.len() as u64;
         let which = seq.checked_rem(servers)? as usize;
         let turn = seq / servers;
@@ -285,7 +286,7 @@ impl Honest {
         let addr = *ours.get(turn.checked_rem(ours.len() as u64)? as usize)?;
         let ports = self.config.src_ports;
         let port = ports.draw(Spread::InTurn, seq, &mut floodwall_base::PublicRandom::new(0));
-        Some(Ends { server: *self.config.servers.get(which)?, addr, port })
+        Some(HonestAddrs { server: *self.config.servers.get(which)?, addr, port })
     }
 
     /// Gives up requests that timed out, oldest first; returns how many it looked at.
@@ -294,11 +295,11 @@ impl Honest {
         while self.oldest < self.next && looked < most {
             let (seq, timeout) = (self.oldest, self.config.timeout);
             let Some(slot) = self.slot_of(seq) else { return looked };
-            if slot.seq == seq && slot.fate == Fate::Waiting {
+            if slot.seq == seq && slot.fate == RequestOutcome::Waiting {
                 if slot.intended + timeout > now {
                     break;
                 }
-                slot.fate = Fate::Lost;
+                slot.fate = RequestOutcome::Lost;
                 self.stats.waiting -= 1;
                 self.stats.lost += 1;
             }
@@ -318,13 +319,13 @@ impl Honest {
         let fate = if sent {
             self.stats.sent += 1;
             self.stats.waiting += 1;
-            Fate::Waiting
+            RequestOutcome::Waiting
         } else {
             self.stats.lost += 1;
-            Fate::Lost
+            RequestOutcome::Lost
         };
         if let Some(slot) = self.slot_of(seq) {
-            *slot = Slot { seq, intended, fate };
+            *slot = RequestSlot { seq, intended, fate };
         }
     }
 
@@ -357,7 +358,7 @@ impl Honest {
             return;
         };
         let server = SocketAddr::new(ip.src_addr, udp.src_port());
-        let ends = Ends { server, addr: ip.dst_addr, port: udp.dst_port() };
+        let ends = HonestAddrs { server, addr: ip.dst_addr, port: udp.dst_port() };
         self.judge(ends, ip.udp_payload(), now);
     }
 
@@ -369,12 +370,12 @@ impl Honest {
             return;
         }
         let server = SocketAddr::new(joined.from, joined.src_port);
-        let ends = Ends { server, addr: joined.to, port: joined.dst_port };
+        let ends = HonestAddrs { server, addr: joined.to, port: joined.dst_port };
         self.judge(ends, &joined.payload, now);
     }
 
     /// Checks an answer that is undamaged.
-    fn judge(&mut self, ends: Ends, payload: &[u8], now: Instant) {
+    fn judge(&mut self, ends: HonestAddrs, payload: &[u8], now: Instant) {
         let mine = |stamp: &Stamp| stamp.stream == self.config.id && stamp.seq < self.next;
         let Some(stamp) = Stamp::read(payload).filter(mine) else {
             self.stats.wrong += 1;
@@ -389,13 +390,13 @@ impl Honest {
         let known = slot.seq == stamp.seq;
         if known && slot.intended != stamp.intended {
             self.stats.wrong += 1;
-        } else if known && slot.fate == Fate::Answered {
+        } else if known && slot.fate == RequestOutcome::Answered {
             self.stats.duplicates += 1;
-        } else if !known || slot.fate == Fate::Lost || slot.intended + timeout <= now {
+        } else if !known || slot.fate == RequestOutcome::Lost || slot.intended + timeout <= now {
             // Where its slot was reused by a later request, it is certainly late.
             self.stats.late += 1;
         } else {
-            slot.fate = Fate::Answered;
+            slot.fate = RequestOutcome::Answered;
             let latency = now - slot.intended;
             self.stats.waiting -= 1;
             self.stats.answered += 1;
@@ -418,8 +419,8 @@ impl Engine for Honest {
                 continue;
             }
             match &seen {
-                Seen::Ip(ip) if ip.is_fragment => self.input_fragment(&packet, ip, round.now),
-                Seen::Ip(ip) if ip.protocol == IpProtocol::UDP => {
+                SeenPacket::Ip(ip) if ip.is_fragment => self.input_fragment(&packet, ip, round.now),
+                SeenPacket::Ip(ip) if ip.protocol == IpProtocol::UDP => {
                     self.input_udp(&packet, ip, round.now);
                 }
                 _ => {}

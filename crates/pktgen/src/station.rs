@@ -22,7 +22,7 @@ use floodwall_wire::{
 };
 
 use crate::error::PlanError;
-use crate::seen::{Seen, SeenIp};
+use crate::seen::{SeenIp, SeenPacket};
 
 /// The interval between solicitations of the peer (RFC 4861 section 10, RETRANS_TIMER).
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ const ND_BYTES: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN + 32;
 
 /// What the link carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Medium {
+pub enum StationMedium {
     /// Ethernet frames.
     #[default]
     Ethernet,
@@ -57,7 +57,7 @@ pub struct StationConfig {
     /// The interface.
     pub iface: IfIndex,
     /// What its link carries.
-    pub medium: Medium,
+    pub medium: StationMedium,
     /// Our link address.
     pub mac: MacAddr,
     /// The addresses, or prefixes, that we answer ARP and neighbour solicitations for. The first of
@@ -76,7 +76,7 @@ impl Default for StationConfig {
     fn default() -> Self {
         Self {
             iface: IfIndex(1),
-            medium: Medium::Ethernet,
+            medium: StationMedium::Ethernet,
             mac: MacAddr([2, 0, 0, 0, 0, 1]),
             addrs: Vec::new(),
             peer: Peer::Link(MacAddr::BROADCAST),
@@ -100,19 +100,19 @@ impl StationConfig {
 }
 
 /// The link state of one station: peer resolution and answers to solicitations.
-pub(crate) struct Station {
+pub(crate) struct PktgenStation {
     pub(crate) config: StationConfig,
     peer: Option<MacAddr>,
     /// When to solicit the peer next.
     ask_at: Instant,
 }
 
-impl Station {
+impl PktgenStation {
     pub(crate) fn new(config: StationConfig) -> Result<Self, PlanError> {
         config.check()?;
         let peer = match config.peer {
             Peer::Link(mac) => Some(mac),
-            Peer::Addr(_) if config.medium == Medium::Ip => Some(MacAddr::ZERO),
+            Peer::Addr(_) if config.medium == StationMedium::Ip => Some(MacAddr::ZERO),
             Peer::Addr(_) => None,
         };
         Ok(Self { config, peer, ask_at: Instant::ORIGIN })
@@ -148,15 +148,17 @@ impl Station {
     pub(crate) fn input(
         &mut self,
         packet: &PacketBuf,
-        seen: &Seen<'_>,
+        seen: &SeenPacket<'_>,
         round: &mut Round<'_>,
     ) -> bool {
         match seen {
-            Seen::Arp(arp) => {
+            SeenPacket::Arp(arp) => {
                 self.input_arp(arp, round);
                 true
             }
-            Seen::Ip(ip) if ip.protocol == IpProtocol::ICMPV6 => self.input_nd(packet, ip, round),
+            SeenPacket::Ip(ip) if ip.protocol == IpProtocol::ICMPV6 => {
+                self.input_nd(packet, ip, round)
+            }
             _ => false,
         }
     }

@@ -50,7 +50,7 @@ impl Default for BalanceConfig {
 
 /// What a worker does after a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Next {
+pub enum NextTurn {
     /// The next turn, if there is something to do.
     Go,
     /// Nothing: the core belongs to others until then.
@@ -155,12 +155,12 @@ impl Balance {
     /// Reports a turn from `from` to `to` that took `packets` from devices; `more` is whether more
     /// wait. Returns what to do next.
     #[inline]
-    pub fn ran(&mut self, from: Instant, to: Instant, packets: usize, more: bool) -> Next {
+    pub fn ran(&mut self, from: Instant, to: Instant, packets: usize, more: bool) -> NextTurn {
         let took = to - from;
         self.stats.ran = self.stats.ran.saturating_add(took);
         if self.applications_idle {
             self.rest_until = None;
-            return Next::Go;
+            return NextTurn::Go;
         }
         // What is far beyond any turn was the system's doing: it took the core away.
         self.used = self.used.saturating_add(took.min(self.config.run_max));
@@ -169,12 +169,12 @@ impl Balance {
         self.packets = self.packets.saturating_add(u32::try_from(packets).unwrap_or(u32::MAX));
         self.stats.longest_run = self.stats.longest_run.max(self.run);
         if self.config.share == Share::NONE {
-            return Next::Go;
+            return NextTurn::Go;
         }
         self.judge(to, more)
     }
 
-    fn judge(&mut self, now: Instant, more: bool) -> Next {
+    fn judge(&mut self, now: Instant, more: bool) -> NextTurn {
         if self.is_spent() {
             let squeezed = self.packets >= self.config.packets_max;
             let owed = self.own.whole_of(self.used).unwrap_or(Duration::MAX);
@@ -196,15 +196,15 @@ impl Balance {
         if self.run + self.turn > self.config.run_max {
             return self.rest(now + BREAK.of_time(self.config.period));
         }
-        Next::Go
+        NextTurn::Go
     }
 
-    const fn rest(&mut self, until: Instant) -> Next {
+    const fn rest(&mut self, until: Instant) -> NextTurn {
         self.rest_until = Some(until);
-        Next::Rest { until }
+        NextTurn::Rest { until }
     }
 
-    /// Reports that the worker was away from the core from `from` to `to`: by [`Next::Rest`], or
+    /// Reports that the worker was away from the core from `from` to `to`: by [`NextTurn::Rest`], or
     /// asleep because it had no work. `spent` is the core time used to fall asleep and to wake,
     /// which applications did not have. A rest that ended early is due again by the next
     /// [`Balance::ran`].

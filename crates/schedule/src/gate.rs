@@ -107,7 +107,7 @@ pub struct Poll {
 
 /// What the time of a turn goes into.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Turn {
+enum GateTurn {
     /// Any packets, in order of arrival.
     Any,
     /// Looking ahead.
@@ -172,7 +172,7 @@ pub struct Gate {
     polled: Option<Instant>,
     meant: Duration,
     /// The purpose of this turn, and whether its length is still to be reported.
-    kind: Turn,
+    kind: GateTurn,
     untold: bool,
     /// The look-ahead's debt to unverified packets, and the time to serve a burst of them.
     owed: Duration,
@@ -203,7 +203,7 @@ impl Gate {
             friends_for: 0,
             polled: None,
             meant: Duration::ZERO,
-            kind: Turn::Any,
+            kind: GateTurn::Any,
             untold: false,
             owed: Duration::ZERO,
             serving: Duration::ZERO,
@@ -250,7 +250,7 @@ impl Gate {
     #[must_use]
     #[inline]
     pub const fn looks_ahead(&self) -> bool {
-        matches!(self.kind, Turn::Ahead)
+        matches!(self.kind, GateTurn::Ahead)
     }
 
     /// The number of packets to request from devices, given the engine's `appetite`. Room is kept
@@ -338,7 +338,7 @@ impl Gate {
         if self.untold {
             self.ran(since);
         }
-        (self.kind, self.untold) = (Turn::Any, true);
+        (self.kind, self.untold) = (GateTurn::Any, true);
         let pause = since.saturating_sub(core::mem::take(&mut self.meant));
         if !full {
             self.owed = Duration::ZERO;
@@ -360,12 +360,12 @@ impl Gate {
         self.untold = false;
         self.pressure.ran(took);
         match self.kind {
-            Turn::Any => {}
-            Turn::Ahead => {
+            GateTurn::Any => {}
+            GateTurn::Ahead => {
                 let (ahead, rest) = (self.config.ahead, self.config.ahead.rest());
                 self.owed += ahead.whole_of(rest.of_time(took)).unwrap_or_default();
             }
-            Turn::Serving => {
+            GateTurn::Serving => {
                 self.serving = took;
                 self.owed = self.owed.saturating_sub(took);
             }
@@ -422,10 +422,10 @@ impl Gate {
             return room;
         }
         if self.owed > self.serving {
-            self.kind = Turn::Serving;
+            self.kind = GateTurn::Serving;
             return room;
         }
-        self.kind = Turn::Ahead;
+        self.kind = GateTurn::Ahead;
         // Their part of what is handled all the same.
         let (friends, reserve) =
             (burst.len() * 1000, usize::from(self.config.reserve.thousandths()));

@@ -14,7 +14,7 @@ mod handed;
 mod pressure;
 mod share;
 
-pub use balance::{Balance, BalanceConfig, BalanceStats, Next};
+pub use balance::{Balance, BalanceConfig, BalanceStats, NextTurn};
 pub use gate::{Gate, GateConfig, GateStats, Poll};
 pub use handed::HandedGate;
 pub use share::Share;

@@ -17,7 +17,7 @@
 use core::net::IpAddr;
 
 use floodwall_base::{Counter, IfIndex, Instant, IpCidr, Prefix, Randomness, Units};
-use floodwall_fib::lpm::Family as Routed;
+use floodwall_fib::lpm::LpmFamily as Routed;
 use floodwall_fib::{Fib, Route, RouteError, RouteProtocol, TableId};
 use floodwall_ip::{
     AddressOrigin, AddressState, Detection, InterfaceAddress, InterfaceError, LinkMedium,
@@ -25,7 +25,7 @@ use floodwall_ip::{
 use thiserror::Error;
 
 use crate::build;
-use crate::cx::Cx;
+use crate::cx::RoundContext;
 use crate::shard::Stack;
 
 /// Maximum number of addresses that one pass of timed work expires.
@@ -280,7 +280,12 @@ impl Stack {
     }
 
     /// Duplicate address detection passed: the address may be used from now on.
-    pub(crate) fn address_is_ours(&mut self, cx: &mut Cx<'_>, iface: IfIndex, addr: IpAddr) {
+    pub(crate) fn address_is_ours(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        iface: IfIndex,
+        addr: IpAddr,
+    ) {
         let interface = self.interfaces.get(usize::from(iface.0));
         let Some(address) = interface.and_then(|i| i.address(addr)) else { return };
         self.set_state(iface, addr, address.state_at(cx.now));
@@ -288,7 +293,12 @@ impl Stack {
     }
 
     /// Duplicate address detected: another station has the address, so it is not used.
-    pub(crate) fn address_is_taken(&mut self, cx: &mut Cx<'_>, iface: IfIndex, addr: IpAddr) {
+    pub(crate) fn address_is_taken(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        iface: IfIndex,
+        addr: IpAddr,
+    ) {
         self.set_state(iface, addr, AddressState::Duplicate);
         self.address_changed(iface, addr, cx.now, cx.random);
     }
@@ -362,7 +372,7 @@ impl Stack {
     }
 
     /// Expires addresses past their lifetime: one pass, and another where more are due.
-    pub(crate) fn address_lifetimes(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
+    pub(crate) fn address_lifetimes(&mut self, cx: &mut RoundContext<'_>, budget: Units) -> Units {
         if budget.is_zero() || self.address_deadline.is_none_or(|at| at > cx.now) {
             return Units(0);
         }

@@ -16,7 +16,7 @@ use floodwall_ip::{LinkMedium, ndp};
 use floodwall_wire::ndp::NdpOption;
 
 use crate::config::StackConfig;
-use crate::cx::Cx;
+use crate::cx::RoundContext;
 use crate::shard::Stack;
 
 /// The advertising interfaces, each with its advertiser.
@@ -55,7 +55,7 @@ impl Stack {
     /// Handles a router solicitation.
     pub(crate) fn router_asked(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         iface: IfIndex,
     ) -> Result<(), DropReason> {
         let engine = self.advertisers.of(iface).ok_or(DropReason::IcmpTypeUnknown)?;
@@ -77,7 +77,7 @@ impl Stack {
     }
 
     /// Sends the advertisements that are due, up to `budget` units.
-    pub(crate) fn advertiser_timers(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
+    pub(crate) fn advertiser_timers(&mut self, cx: &mut RoundContext<'_>, budget: Units) -> Units {
         let (mut left, mut at) = (budget, 0);
         while let Some((iface, engine)) = self.advertisers.0.get_mut(at).filter(|_| left.0 > 0) {
             let iface = *iface;
@@ -96,7 +96,7 @@ impl Stack {
         self.advertisers.0.iter_mut().for_each(|(_, engine)| engine.cease(now));
     }
 
-    fn advertise(&mut self, cx: &mut Cx<'_>, iface: IfIndex) {
+    fn advertise(&mut self, cx: &mut RoundContext<'_>, iface: IfIndex) {
         let interface = self.interfaces.get(usize::from(iface.0)).filter(|i| i.up);
         let engine = self.advertisers.0.iter().find(|(index, _)| *index == iface);
         let (Some(interface), Some((_, engine))) = (interface, engine) else { return };

@@ -35,13 +35,13 @@ use core::time::Duration;
 use floodwall_base::limits::{ANSWERED_PEERS, ANSWERED_PREFIX_MAX, BURST_MAX};
 use floodwall_base::{Instant, SecretRandom};
 use floodwall_sync::prefetch;
-use floodwall_udp::{SocketId, Whose};
+use floodwall_udp::{DatagramKey, SocketId};
 use floodwall_wire::IpProtocol;
 
 use crate::shard::Stack;
-use crate::tables::Tables;
+use crate::tables::IpFamily;
 use crate::triage::peer_of;
-use crate::tx::Path;
+use crate::tx::OutputPath;
 
 /// Idle time after which a peer is unverified again.
 const PEER_SILENCE: Duration = Duration::from_secs(30);
@@ -71,7 +71,7 @@ const UNTOLD: u16 = 0;
 
 /// The remote end of a datagram, with the local port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Peer {
+pub(crate) struct RecentPeer {
     /// Its address, IPv4 mapped.
     pub(crate) addr: u128,
     pub(crate) port: u16,
@@ -82,19 +82,19 @@ pub(crate) struct Peer {
 
 /// The position of a peer's entry, if it has one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct PeerSlot {
     set: u32,
     print: u64,
 }
 
-impl Place {
+impl PeerSlot {
     /// Matches no peer: for initializing arrays.
     pub(crate) const NOBODYS: Self = Self { set: 0, print: 0 };
 }
 
 /// Result of recording a send to a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Noted {
+pub(crate) struct NotedPeer {
     /// The peer is established by now.
     pub(crate) is_friend: bool,
     /// The peer is established, and the owner shard of its flow was not notified lately.
@@ -104,7 +104,7 @@ pub(crate) struct Noted {
 /// One cache-associative set. Fingerprints are in the first cache line: a miss costs one line.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-struct Set {
+struct PeerSet {
     /// Fingerprints; 0 marks a free entry.
     prints: [u64; WAYS],
     /// Fingerprint of a newcomer that was answered once and found no free entry; 0: none.
@@ -118,7 +118,7 @@ struct Set {
     friends: u8,
 }
 
-const EMPTY: Set = Set {
+const EMPTY: PeerSet = PeerSet {
     prints: [0; WAYS],
     newcomer: 0,
     sent_at: [0; WAYS],
@@ -126,18 +126,18 @@ const EMPTY: Set = Set {
     told: [UNTOLD; WAYS],
     friends: 0,
 };
-const _: () = assert!(size_of::<Set>() == 128, "two cache lines");
+const _: () = assert!(size_of::<PeerSet>() == 128, "two cache lines");
 
 /// Set-associative table, with LRU replacement, of the peers that unconnected sockets sent to.
-pub(crate) struct Answered {
-    sets: Box<[Set]>,
+pub(crate) struct RecentPeers {
+    sets: Box<[PeerSet]>,
     /// Key of a multilinear hash as in the socket tables; its values are never exposed to a peer.
     key: [u64; 16],
     /// The tick of the last round.
     now: u32,
 }
 
-impl Answered {
+impl RecentPeers {
     /// An empty table; `random` gives its key.
     pub(crate) fn new(random: &mut SecretRandom) -> Self {
         let sets = (ANSWERED_PEERS / WAYS).next_power_of_two();
@@ -156,7 +156,7 @@ impl Answered {
 
     /// Position of this peer's entry. No load from the table.
     #[inline(always)]
-    pub(crate) fn place(&self, peer: &Peer) -> Place {
+    pub(crate) fn place(&self, peer: &RecentPeer) -> PeerSlot {
         let [p0, p1, p2, a0, a1, a2, a3, a4, a5, a6, b0, b1, b2, b3, b4, b5] = self.key;
         let word = |shift: u32| (peer.addr >> shift) as u32;
         let ports = u32::from(peer.port) << 16 | u32::from(peer.local_port);
@@ -175,12 +175,12 @@ impl Answered {
             .wrapping_add(pair(b5, word(96), p2, zone));
         let print = (one >> 32) << 32 | other >> 32;
         let within = (print as u32) % SETS_OF_A_PREFIX;
-        Place { set: ((prefix >> 32) as u32).wrapping_add(within), print: print.max(1) }
+        PeerSlot { set: ((prefix >> 32) as u32).wrapping_add(within), print: print.max(1) }
     }
 
     /// Prefetches a peer's entry.
     #[inline(always)]
-    pub(crate) fn expect(&self, place: Place) {
+    pub(crate) fn expect(&self, place: PeerSlot) {
         if let Some(set) = self.sets.get(place.set as usize & (self.sets.len() - 1)) {
             prefetch(set);
         }
@@ -188,7 +188,7 @@ impl Answered {
 
     /// Whether this peer is established: sent to again, and lately.
     #[inline(always)]
-    pub(crate) fn is_friend(&self, place: Place) -> bool {
+    pub(crate) fn is_friend(&self, place: PeerSlot) -> bool {
         let Some(set) = self.sets.get(place.set as usize & (self.sets.len() - 1)) else {
             return false;
         };
@@ -200,25 +200,25 @@ impl Answered {
     }
 
     /// The same for a single lookup.
-    pub(crate) fn knows(&self, peer: &Peer) -> bool {
+    pub(crate) fn knows(&self, peer: &RecentPeer) -> bool {
         self.is_friend(self.place(peer))
     }
 
     /// Records a send to this peer.
-    pub(crate) fn note(&mut self, peer: &Peer, now: Instant) -> Noted {
+    pub(crate) fn note(&mut self, peer: &RecentPeer, now: Instant) -> NotedPeer {
         self.enter(peer, now, false)
     }
 
     /// Records another shard's notification that this peer is established.
-    pub(crate) fn hear(&mut self, peer: &Peer, now: Instant) {
+    pub(crate) fn hear(&mut self, peer: &RecentPeer, now: Instant) {
         self.enter(peer, now, true);
     }
 
-    fn enter(&mut self, peer: &Peer, now: Instant, is_friend: bool) -> Noted {
+    fn enter(&mut self, peer: &RecentPeer, now: Instant, is_friend: bool) -> NotedPeer {
         let (place, now) = (self.place(peer), ticks(now));
         let mask = self.sets.len() - 1;
         let Some(set) = self.sets.get_mut(place.set as usize & mask) else {
-            return Noted::default();
+            return NotedPeer::default();
         };
         let known = set.prints.iter().position(|print| *print == place.print);
         let (way, is_friend) = match known.or_else(|| set.room(place.print, now, is_friend)) {
@@ -226,11 +226,11 @@ impl Answered {
             // Only a peer that was answered again gets an entry this way.
             None => match set.give_way(place.print, now, is_friend) {
                 Some(way) => (way, true),
-                None => return Noted::default(),
+                None => return NotedPeer::default(),
             },
         };
         let places = (set.prints.get_mut(way), set.sent_at.get_mut(way), set.told.get_mut(way));
-        let (Some(print), Some(sent_at), Some(told)) = places else { return Noted::default() };
+        let (Some(print), Some(sent_at), Some(told)) = places else { return NotedPeer::default() };
         let bit = 1 << way;
         if known.is_none() || !is_fresh(*sent_at, now) {
             set.friends &= !bit;
@@ -243,13 +243,13 @@ impl Answered {
         }
         (*print, *sent_at) = (place.print, now);
         let is_friend = set.friends & bit != 0;
-        let noted = Noted { is_friend, is_untold: is_friend && *told != telling(now) };
+        let noted = NotedPeer { is_friend, is_untold: is_friend && *told != telling(now) };
         set.settle(way, now);
         noted
     }
 
     /// Marks the owner shard of this peer's flow as notified.
-    pub(crate) fn told(&mut self, peer: &Peer, now: Instant) {
+    pub(crate) fn told(&mut self, peer: &RecentPeer, now: Instant) {
         let place = self.place(peer);
         let mask = self.sets.len() - 1;
         let Some(set) = self.sets.get_mut(place.set as usize & mask) else { return };
@@ -260,7 +260,7 @@ impl Answered {
     }
 
     /// Whether we sent to this peer lately, at least once.
-    pub(crate) fn has_sent(&self, peer: &Peer, now: Instant) -> bool {
+    pub(crate) fn has_sent(&self, peer: &RecentPeer, now: Instant) -> bool {
         let (place, now) = (self.place(peer), ticks(now));
         let mask = self.sets.len() - 1;
         let Some(set) = self.sets.get(place.set as usize & mask) else { return false };
@@ -276,7 +276,7 @@ impl Answered {
     }
 }
 
-impl Set {
+impl PeerSet {
     fn age(&self, way: usize, now: u32) -> u32 {
         self.sent_at.get(way).map_or(0, |sent| now.wrapping_sub(*sent))
     }
@@ -385,19 +385,19 @@ impl Stack {
     /// Records that a socket sends to `to` from a local address along a path that was just looked
     /// up. Peers of connected sockets are established without this. Returns whether the next sends
     /// to this peer need not be recorded for a while.
-    pub(crate) fn note_answered<A: Tables>(
+    pub(crate) fn note_answered<A: IpFamily>(
         &mut self,
         id: SocketId,
         (to, from): (&SocketAddr, SocketAddr),
-        path: Path<A>,
+        path: OutputPath<A>,
         now: Instant,
     ) -> bool {
-        let Path::Via { iface, .. } = path else { return true };
+        let OutputPath::Via { iface, .. } = path else { return true };
         if !matches!(self.udp.peer_addr(id), Ok(None)) {
             return true;
         }
         // Keyed as the peer's next datagram will be.
-        let whose = Whose::new((to.ip(), to.port()), (from.ip(), from.port()), iface);
+        let whose = DatagramKey::new((to.ip(), to.port()), (from.ip(), from.port()), iface);
         let peer = peer_of(&whose, iface);
         let noted = self.answered.note(&peer, now);
         if noted.is_untold && self.steering.workers() > 1 {
@@ -410,7 +410,7 @@ impl Stack {
     }
 }
 
-impl core::fmt::Debug for Answered {
+impl core::fmt::Debug for RecentPeers {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "Answered({} sets)", self.sets.len())
     }
@@ -426,20 +426,20 @@ mod tests {
         Instant::from_nanos(1_000_000_000 + ms * 1_000_000)
     }
 
-    fn table() -> Answered {
-        Answered::new(&mut Randomness::from_number(3).secret)
+    fn table() -> RecentPeers {
+        RecentPeers::new(&mut Randomness::from_number(3).secret)
     }
 
-    fn v4(addr: u32, port: u16) -> Peer {
-        Peer { addr: (0xffff << 32) + u128::from(addr), port, local_port: 53, zone: 0 }
+    fn v4(addr: u32, port: u16) -> RecentPeer {
+        RecentPeer { addr: (0xffff << 32) + u128::from(addr), port, local_port: 53, zone: 0 }
     }
 
-    fn v6(prefix: u64, host: u64, port: u16) -> Peer {
+    fn v6(prefix: u64, host: u64, port: u16) -> RecentPeer {
         let addr = u128::from(prefix) << 64 | u128::from(host);
-        Peer { addr, port, local_port: 53, zone: 0 }
+        RecentPeer { addr, port, local_port: 53, zone: 0 }
     }
 
-    fn is_friend(table: &mut Answered, peer: &Peer, now: Instant) -> bool {
+    fn is_friend(table: &mut RecentPeers, peer: &RecentPeer, now: Instant) -> bool {
         table.begin(now);
         table.is_friend(table.place(peer))
     }
@@ -456,10 +456,10 @@ mod tests {
             table.note(&peer, at(2));
             assert!(is_friend(&mut table, &peer, at(3)));
             for other in [
-                Peer { port: 98, ..peer },
-                Peer { local_port: 54, ..peer },
-                Peer { zone: 2, ..peer },
-                Peer { addr: peer.addr ^ 1, ..peer },
+                RecentPeer { port: 98, ..peer },
+                RecentPeer { local_port: 54, ..peer },
+                RecentPeer { zone: 2, ..peer },
+                RecentPeer { addr: peer.addr ^ 1, ..peer },
             ] {
                 assert!(!is_friend(&mut table, &other, at(3)), "{other:?}");
             }
@@ -474,11 +474,11 @@ mod tests {
     fn a_flood_of_forged_sources_neither_grows_the_table_nor_displaces_friends() {
         for v6_flood in [false, true] {
             let mut table = table();
-            let friends: Vec<Peer> = (0..200).map(|n| v4(0x0a00_0000 + n * 997, 9)).collect();
+            let friends: Vec<RecentPeer> = (0..200).map(|n| v4(0x0a00_0000 + n * 997, 9)).collect();
             for now in [at(0), at(1)] {
                 friends.iter().for_each(|friend| _ = table.note(friend, now));
             }
-            let friends: Vec<Peer> =
+            let friends: Vec<RecentPeer> =
                 friends.into_iter().filter(|f| is_friend(&mut table, f, at(2))).collect();
             assert!(friends.len() > 190, "{}", friends.len());
             let mut random = Randomness::from_number(4).public;
@@ -498,7 +498,7 @@ mod tests {
     #[test]
     fn one_prefix_has_a_bounded_share_however_many_peers_it_shows() {
         for of_one_prefix in
-            [(|n: u32| v4(0x0a01_0200 + n % 256, (n / 256) as u16)) as fn(u32) -> Peer, |n| {
+            [(|n: u32| v4(0x0a01_0200 + n % 256, (n / 256) as u16)) as fn(u32) -> RecentPeer, |n| {
                 v6(0x2001_0db8_0000_0001, u64::from(n) * 7919, 9)
             }]
         {
@@ -522,7 +522,7 @@ mod tests {
     #[test]
     fn friends_who_went_make_room_for_newcomers_and_those_who_stay_do_not() {
         for of_one_prefix in
-            [(|n: u32| v4(0x0a01_0200 + n % 256, (n / 256) as u16)) as fn(u32) -> Peer, |n| {
+            [(|n: u32| v4(0x0a01_0200 + n % 256, (n / 256) as u16)) as fn(u32) -> RecentPeer, |n| {
                 v6(0x2001_0db8_0000_0001, u64::from(n) * 7919, 9)
             }]
         {
@@ -547,11 +547,11 @@ mod tests {
 
     #[test]
     fn neighbouring_prefixes_do_not_meet_in_few_sets_under_any_key() {
-        for peer_of in [(|n: u32| v4(0x0a00_0001 + (n << 8), 9)) as fn(u32) -> Peer, |n| {
+        for peer_of in [(|n: u32| v4(0x0a00_0001 + (n << 8), 9)) as fn(u32) -> RecentPeer, |n| {
             v6(0x2001_0db8_0000_0000 + u64::from(n), 1, 9)
         }] {
             for key in 0..200 {
-                let mut table = Answered::new(&mut Randomness::from_number(key).secret);
+                let mut table = RecentPeers::new(&mut Randomness::from_number(key).secret);
                 for now in [at(0), at(1)] {
                     (0..800).for_each(|n| _ = table.note(&peer_of(n), now));
                 }
@@ -599,7 +599,7 @@ mod tests {
         (0..20_000).for_each(|n| table.hear(&crowd(n), at(0)));
         let (used, friendly) = table.count();
         assert!(used <= ANSWERED_PREFIX_MAX && friendly == used, "{used} {friendly}");
-        let first: Vec<Peer> =
+        let first: Vec<RecentPeer> =
             (0..20_000).map(crowd).filter(|p| is_friend(&mut table, p, at(1))).collect();
         (20_000..40_000).for_each(|n| table.hear(&crowd(n), at(1)));
         let kept = first.iter().filter(|p| is_friend(&mut table, p, at(2))).count();
@@ -607,13 +607,13 @@ mod tests {
     }
 
     /// Makes a peer of a distinct prefix for each number.
-    const OF_ONE_PREFIX: [fn(u32) -> Peer; 2] = [
+    const OF_ONE_PREFIX: [fn(u32) -> RecentPeer; 2] = [
         |n| v4(0x0a01_0200 + n % 256, (1000 + n / 256) as u16),
         |n| v6(0x2001_0db8_0000_0001, n as u64 * 7919, 9),
     ];
 
     /// A table with only established entries for one prefix, and these peers; ends at 1000 ms.
-    fn full_of_friends(peer_of: fn(u32) -> Peer) -> (Answered, Vec<Peer>) {
+    fn full_of_friends(peer_of: fn(u32) -> RecentPeer) -> (RecentPeers, Vec<RecentPeer>) {
         let mut table = table();
         for n in 0..200 {
             table.note(&peer_of(n), at(u64::from(n) * 4));
@@ -621,7 +621,7 @@ mod tests {
         }
         assert_eq!(table.count(), (ANSWERED_PREFIX_MAX, ANSWERED_PREFIX_MAX));
         let friends = (0..200).map(peer_of).filter(|p| is_friend(&mut table, p, at(1000)));
-        let friends: Vec<Peer> = friends.collect();
+        let friends: Vec<RecentPeer> = friends.collect();
         assert_eq!(friends.len(), ANSWERED_PREFIX_MAX);
         (table, friends)
     }
@@ -630,7 +630,7 @@ mod tests {
     fn who_comes_back_is_a_friend_soon_although_others_of_its_prefix_came_before() {
         for peer_of in OF_ONE_PREFIX {
             let (mut table, before) = full_of_friends(peer_of);
-            let late: Vec<Peer> = (1000..1004).map(peer_of).collect();
+            let late: Vec<RecentPeer> = (1000..1004).map(peer_of).collect();
             for answer in 0..10 {
                 for (n, peer) in (0..).zip(&late) {
                     table.note(peer, at(1001 + answer * 4 + n));
@@ -656,8 +656,8 @@ mod tests {
                 }
                 // Of one set, one fewer than it has unprotected places.
                 let set = table.place(&peer_of(1000)).set;
-                let same = |peer: &Peer| table.place(peer).set == set;
-                let late: Vec<Peer> = (1000..).map(peer_of).filter(same).take(3).collect();
+                let same = |peer: &RecentPeer| table.place(peer).set == set;
+                let late: Vec<RecentPeer> = (1000..).map(peer_of).filter(same).take(3).collect();
                 for answer in 0..50 {
                     for (n, peer) in (0..).zip(&late) {
                         table.note(peer, at(1000 + answer * 4 + n));

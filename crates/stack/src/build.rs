@@ -6,31 +6,31 @@ use core::time::Duration;
 use floodwall_base::{
     Address, IfIndex, Instant, IpCidr, Prefix, PublicRandom, Randomness, Steering, WorkerId, limits,
 };
-use floodwall_fib::exceptions::{Exceptions, Judge};
-use floodwall_fib::lpm::Family as Routed;
+use floodwall_fib::exceptions::{Exceptions, PathUpdateFilter};
+use floodwall_fib::lpm::LpmFamily as Routed;
 use floodwall_fib::{Fib, Route, RouteProtocol};
 use floodwall_ip::access_list::AccessList;
 use floodwall_ip::advertiser::AdvertiserConfig;
 use floodwall_ip::{
-    AddressState, Dad, Detection, IcmpLimit, IcmpLimitConfig, IcmpRate, Interface, InterfaceError,
-    LinkMedium, NeighborCache, NeighborConfig, PingSockets, RawSockets, Reassembly,
+    AddressState, Dad, Detection, FragmentStore, IcmpLimit, IcmpLimitConfig, IcmpRate, Interface,
+    InterfaceError, LinkMedium, NeighborCache, NeighborConfig, PingSockets, RawSockets,
     ReassemblyConfig,
 };
 use floodwall_packet::PacketList;
-use floodwall_tcp::{Moment, Tcp, TcpConfig};
+use floodwall_tcp::{ConnectionTable, CookieMoment, TcpConfig};
 use floodwall_udp::{Udp, UdpConfig};
 
 use crate::advertise::Advertisers;
-use crate::answered::Answered;
+use crate::answered::RecentPeers;
 use crate::config::{ConfigError, InterfaceConfig, StackConfig};
 use crate::dhcp::Dhcp;
 use crate::echo::EchoRefusals;
 use crate::exceptions::{EchoPaths, RawSent};
 use crate::forward::Forwarding;
-use crate::multicast::Groups;
-use crate::paths::Paths;
-use crate::router::Routers;
-use crate::routes::Fibs;
+use crate::multicast::MulticastGroups;
+use crate::paths::PathCache;
+use crate::router::InterfaceRouters;
+use crate::routes::FibPair;
 use crate::shard::Stack;
 use crate::shards::{Role, Seat};
 use crate::tcp::TcpShard;
@@ -157,7 +157,7 @@ pub(crate) fn stack(
 ) -> Result<Stack, ConfigError> {
     check(config)?;
     let Seat { worker, steering, role, inherited, remote, place, fibs } = seat;
-    let fibs = fibs.map_or_else(|| Fibs::of(&role, config, &mut random.secret), |fibs| *fibs);
+    let fibs = fibs.map_or_else(|| FibPair::of(&role, config, &mut random.secret), |fibs| *fibs);
     let (follows, workers) = (matches!(role, Role::Follower(_)), steering.workers());
     let neighbors_v4 = neighbors::<Ipv4Addr>(config, follows, random, now);
     let neighbors_v6 = neighbors::<Ipv6Addr>(config, follows, random, now);
@@ -170,8 +170,8 @@ pub(crate) fn stack(
         neighbors_v4,
         neighbors_v6,
         dad: Dad::new(watched(config), DAD_DELAY_MAX, random.secret.hash_key(), now),
-        reassembly_v4: Reassembly::new(reassembly, random.secret.hash_key(), now),
-        reassembly_v6: Reassembly::new(reassembly, random.secret.hash_key(), now),
+        reassembly_v4: FragmentStore::new(reassembly, random.secret.hash_key(), now),
+        reassembly_v6: FragmentStore::new(reassembly, random.secret.hash_key(), now),
         icmp_limit: IcmpLimit::new(&icmp_limits(config, workers), random.secret.hash_key()),
         echo_refusals: echo_refusals(config),
         extension_limits: config.extension_limits,
@@ -180,19 +180,19 @@ pub(crate) fn stack(
         wall: crate::syn::WallClock::default(),
         ping: PingSockets::new(config.ping_sockets_max),
         raw: RawSockets::new(config.raw_sockets_max),
-        groups: Groups::new(config.interfaces.len() + 1),
-        paths: Paths::new(udp.sockets_max + udp.shared_max),
+        groups: MulticastGroups::new(config.interfaces.len() + 1),
+        paths: PathCache::new(udp.sockets_max + udp.shared_max),
         loopback: PacketList::new(),
         stats: inherited,
         exceptions_v4: Exceptions::new(random.secret.hash_key()),
         exceptions_v6: Exceptions::new(random.secret.hash_key()),
-        judge: Judge::new(workers),
+        judge: PathUpdateFilter::new(workers),
         echo_paths: EchoPaths::new(random.secret.hash_key()),
         raw_sent: RawSent::new(config.raw_sockets_max),
         follows_redirects: config.accept_redirects,
         access_lists: access_lists(config),
         forwarding: Forwarding::new(config, &mut random.secret),
-        routers: Routers::new(config, random, now),
+        routers: InterfaceRouters::new(config, random, now),
         advertisers: advertisers(follows, config, random, now),
         detects: config.duplicate_address_detection,
         address_deadline: None,
@@ -202,12 +202,12 @@ pub(crate) fn stack(
         memory_fitted: false,
         memory_moved: true,
         more_arrives: false,
-        follow: crate::tcp::follow::Follow::default(),
+        follow: crate::tcp::follow::GroFlow::default(),
         role,
         place: None,
         worker,
         steering,
-        answered: Answered::new(&mut random.secret),
+        answered: RecentPeers::new(&mut random.secret),
         desk: Some(Box::default()).into(),
     };
     if !follows {
@@ -290,7 +290,7 @@ fn tcp(
     }
     let connections_max = config.tcp_connections_max;
     let settings = TcpConfig { connections_max, ..TcpConfig::default() };
-    let mut set = Tcp::new(settings, Moment::simulated(now), random);
+    let mut set = ConnectionTable::new(settings, CookieMoment::simulated(now), random);
     set.steer(steering, worker);
     if !config.interfaces.is_empty() && config.interfaces.iter().all(|i| i.checksum_offload) {
         set.leave_checksums();
@@ -395,9 +395,14 @@ fn routes(stack: &mut Stack, config: &StackConfig, now: Instant) -> Result<(), C
 }
 
 /// Gateway, interface, and the route's protocol (its origin).
-type Way = (Option<IpAddr>, IfIndex, RouteProtocol);
+type StaticRouteKey = (Option<IpAddr>, IfIndex, RouteProtocol);
 
-fn add_route(stack: &mut Stack, prefix: IpCidr, way: Way, now: Instant) -> Result<(), ConfigError> {
+fn add_route(
+    stack: &mut Stack,
+    prefix: IpCidr,
+    way: StaticRouteKey,
+    now: Instant,
+) -> Result<(), ConfigError> {
     let inserted = match prefix.addr() {
         IpAddr::V4(addr) => insert(&mut stack.routes_v4, addr, prefix, way, now),
         IpAddr::V6(addr) => insert(&mut stack.routes_v6, addr, prefix, way, now),
@@ -409,7 +414,7 @@ pub(crate) fn insert<A: Routed>(
     fib: &mut Fib<A>,
     addr: A,
     prefix: IpCidr,
-    way: Way,
+    way: StaticRouteKey,
     now: Instant,
 ) -> Result<(), floodwall_fib::RouteError> {
     let Some(prefix) = Prefix::new(addr, prefix.prefix_len()) else { return Ok(()) };

@@ -10,10 +10,10 @@ use floodwall_base::{IfIndex, MacAddr};
 use floodwall_ip::fragment;
 use floodwall_packet::{ChecksumState, PacketBuf, PacketList};
 
-use crate::cx::Cx;
+use crate::cx::RoundContext;
 use crate::partial;
 use crate::shard::Stack;
-use crate::tables::Tables;
+use crate::tables::IpFamily;
 
 /// The MTU that applies to a packet, over a link that carries `link` bytes.
 #[inline]
@@ -25,9 +25,9 @@ impl Stack {
     /// Fragments an IP packet to `mtu` bytes and transmits the fragments: in frames between
     /// `stations` (source, destination), or bare where the link has none.
     #[cold]
-    pub(crate) fn depart_cut<A: Tables>(
+    pub(crate) fn depart_cut<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
         mtu: u32,
         stations: Option<(MacAddr, MacAddr)>,
@@ -43,9 +43,9 @@ impl Stack {
 
     /// Transmits an IP packet along a path that carries `mtu` bytes, independent of the link's own
     /// MTU.
-    pub(crate) fn transmit_within<A: Tables>(
+    pub(crate) fn transmit_within<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         mut packet: PacketBuf,
         iface: IfIndex,
         next_hop: A,
@@ -59,9 +59,9 @@ impl Stack {
     }
 
     /// The fragments of an IP packet; `None` where it could not be fragmented, and was dropped.
-    fn cut<A: Tables>(
+    fn cut<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
         mtu: u32,
     ) -> Option<PacketList> {

@@ -8,28 +8,28 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Counter, DropReason, Family, IfIndex};
-use floodwall_ip::{IcmpError, Refusal, Upper};
+use floodwall_ip::{ArrivedUpper, IcmpError, RefusedAction};
 use floodwall_packet::{ChecksumState, PacketBuf};
-use floodwall_udp::{Input, Verdict, Whose};
+use floodwall_udp::{DatagramInput, DatagramKey, DatagramVerdict};
 use floodwall_wire::icmpv4::{self, Icmpv4Message, Icmpv4Type};
 use floodwall_wire::icmpv6::{self, Icmpv6Message};
 use floodwall_wire::{Icmpv4Header, Icmpv6Header, IpProtocol};
 
-use crate::cx::Cx;
-use crate::rx::Ascent;
+use crate::cx::RoundContext;
+use crate::rx::RxMeta;
 use crate::shard::Stack;
-use crate::tables::{Ends, Tables};
+use crate::tables::{AddrPair, IpFamily};
 use crate::triage::peer_of;
-use crate::tx::{BEST_EFFORT, Outgoing};
+use crate::tx::{BEST_EFFORT, OutgoingPacket};
 
 impl Stack {
     #[inline]
     pub(crate) fn deliver_v4(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<Ipv4Addr>,
-        upper: Upper,
+        ascent: RxMeta<Ipv4Addr>,
+        upper: ArrivedUpper,
     ) {
         let heard =
             upper.protocol != IpProtocol::ICMPV4 && self.overhear(cx, &packet, &ascent, upper);
@@ -61,10 +61,10 @@ impl Stack {
     #[inline]
     pub(crate) fn deliver_v6(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<Ipv6Addr>,
-        upper: Upper,
+        ascent: RxMeta<Ipv6Addr>,
+        upper: ArrivedUpper,
     ) {
         // A packet to a group with one of our own source addresses is forged, or our own looped
         // back; only duplicate address detection needs to see it (RFC 4862 section 5.4).
@@ -93,7 +93,7 @@ impl Stack {
 
     /// Whether a packet received from the link has one of our addresses as its source.
     #[cold]
-    pub(crate) fn is_forged(&self, ascent: Ascent<Ipv6Addr>) -> bool {
+    pub(crate) fn is_forged(&self, ascent: RxMeta<Ipv6Addr>) -> bool {
         ascent.iface != IfIndex::LOOPBACK && self.owns(ascent.heading.src_addr)
     }
 
@@ -106,29 +106,29 @@ impl Stack {
     }
 
     #[cold]
-    fn refuse_protocol<A: Tables>(
+    fn refuse_protocol<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<A>,
-        upper: Upper,
+        ascent: RxMeta<A>,
+        upper: ArrivedUpper,
     ) {
         let pointer = u32::try_from(upper.announced_at).unwrap_or(0);
         let owed = IcmpError::ProtocolUnreachable { pointer };
-        let refusal = Refusal::owing(DropReason::ProtocolUnknown, owed);
+        let refusal = RefusedAction::owing(DropReason::ProtocolUnknown, owed);
         self.refuse(cx, packet, ascent, Some(upper), refusal);
     }
 
     #[inline]
-    fn udp_input<A: Tables>(
+    fn udp_input<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<A>,
-        upper: Upper,
+        ascent: RxMeta<A>,
+        upper: ArrivedUpper,
     ) {
         let l4 = ascent.l3 + upper.offset;
-        let input = Input {
+        let input = DatagramInput {
             src_addr: ascent.heading.src_addr.to_ip(),
             dst_addr: ascent.heading.dst_addr.to_ip(),
             iface: ascent.iface,
@@ -139,29 +139,29 @@ impl Stack {
         };
         let (stats, answered) = (&mut self.stats, &self.answered);
         let (counters, access) = (&mut stats.counters, &mut stats.access);
-        let is_answered = |whose: &Whose| answered.knows(&peer_of(whose, ascent.iface));
+        let is_answered = |whose: &DatagramKey| answered.knows(&peer_of(whose, ascent.iface));
         let udp = &mut self.udp;
         match udp.input_from(&input, packet, cx.pool, counters, access, is_answered) {
-            Verdict::Delivered { .. } | Verdict::DeliveredToGroup { .. } => {
+            DatagramVerdict::Delivered { .. } | DatagramVerdict::DeliveredToGroup { .. } => {
                 (stats.fates.delivered, self.memory_moved) = (stats.fates.delivered + 1, true);
             }
-            Verdict::Dropped(packet, reason) => self.die(packet, reason),
-            Verdict::Challenged { packet, answer } => {
+            DatagramVerdict::Dropped(packet, reason) => self.die(packet, reason),
+            DatagramVerdict::Challenged { packet, answer } => {
                 self.challenged(cx, packet, answer, ascent);
             }
-            Verdict::PortUnreachable(packet) => self.no_port(cx, packet, ascent, upper),
+            DatagramVerdict::PortUnreachable(packet) => self.no_port(cx, packet, ascent, upper),
         }
     }
 
     /// Sends a challenge to an unverified source in place of accepting its packet. The source does
     /// not become an established peer by it.
     #[cold]
-    fn challenged<A: Tables>(
+    fn challenged<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
         answer: Option<PacketBuf>,
-        ascent: Ascent<A>,
+        ascent: RxMeta<A>,
     ) {
         self.die(packet, DropReason::UdpChallenged);
         let Some(packet) = answer else { return };
@@ -169,19 +169,23 @@ impl Stack {
             Family::V4 => Counter::UdpOutDatagrams,
             Family::V6 => Counter::Udp6OutDatagrams,
         });
-        let ends = Ends { src_addr: ascent.heading.dst_addr, dst_addr: ascent.heading.src_addr };
+        let ends =
+            AddrPair { src_addr: ascent.heading.dst_addr, dst_addr: ascent.heading.src_addr };
         let hop_limit = self.hop_limit_of::<A>(ascent.iface);
         let (protocol, zone) = (IpProtocol::UDP, Some(ascent.iface));
-        self.output(cx, Outgoing { packet, ends, protocol, hop_limit, class: BEST_EFFORT, zone });
+        self.output(
+            cx,
+            OutgoingPacket { packet, ends, protocol, hop_limit, class: BEST_EFFORT, zone },
+        );
     }
 
     #[cold]
-    fn no_port<A: Tables>(
+    fn no_port<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<A>,
-        upper: Upper,
+        ascent: RxMeta<A>,
+        upper: ArrivedUpper,
     ) {
         self.answer_error(cx, &packet, ascent, Some(upper), IcmpError::PortUnreachable);
         self.die(packet, DropReason::UdpNoPort);
@@ -190,10 +194,10 @@ impl Stack {
     #[inline(never)]
     fn icmpv4(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<Ipv4Addr>,
-        upper: Upper,
+        ascent: RxMeta<Ipv4Addr>,
+        upper: ArrivedUpper,
     ) {
         self.stats.counters.count(Counter::IcmpInMsgs);
         let l4 = ascent.l3 + upper.offset;
@@ -236,10 +240,10 @@ impl Stack {
     #[inline(never)]
     fn icmpv6(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<Ipv6Addr>,
-        upper: Upper,
+        ascent: RxMeta<Ipv6Addr>,
+        upper: ArrivedUpper,
     ) {
         self.stats.counters.count(Counter::Icmp6InMsgs);
         let l4 = ascent.l3 + upper.offset;

@@ -15,28 +15,30 @@ use core::net::{IpAddr, Ipv4Addr};
 
 use floodwall_base::limits::DHCP_MESSAGE_BYTES_MAX;
 use floodwall_base::{Counter, DropReason, IfIndex, Instant, Randomness, Units};
-use floodwall_checksum::{Sum, pseudo_header_v4, sum};
-use floodwall_dhcp::{DhcpClient, Event, Lease, Transmission};
+use floodwall_checksum::{InternetSum, pseudo_header_v4, sum};
+use floodwall_dhcp::{DhcpClient, DhcpEvent, Lease, Transmission};
 use floodwall_fib::{Route, RouteProtocol};
-use floodwall_ip::{AddressOrigin, AddressState, Detection, Heading, LinkMedium, Upper, input};
+use floodwall_ip::{
+    AddressOrigin, AddressState, ArrivedHeading, ArrivedUpper, Detection, LinkMedium, input,
+};
 use floodwall_packet::{ChecksumState, PacketBuf};
 use floodwall_wire::dhcpv4::{CLIENT_PORT, SERVER_PORT};
 use floodwall_wire::{IpProtocol, UdpFields, UdpHeader, udp};
 
 use crate::addresses::AddAddress;
 use crate::build::MTU_MIN_V6;
-use crate::cx::Cx;
-use crate::rx::Ascent;
+use crate::cx::RoundContext;
+use crate::rx::RxMeta;
 use crate::shard::Stack;
-use crate::tables::Ends;
-use crate::tx::{BEST_EFFORT, HOP_LIMIT, Outgoing};
+use crate::tables::AddrPair;
+use crate::tx::{BEST_EFFORT, HOP_LIMIT, OutgoingPacket};
 
 /// Metric of routes from a lease; the operator's routes take precedence.
 const METRIC: u32 = 1024;
 
 /// One interface's client.
 #[derive(Debug)]
-struct Served {
+struct LeasedInterface {
     client: DhcpClient,
     /// The MTU without a lease.
     mtu: u32,
@@ -47,7 +49,7 @@ struct Served {
 /// The clients of all interfaces.
 #[derive(Debug)]
 pub(crate) struct Dhcp {
-    served: Box<[Option<Served>]>,
+    served: Box<[Option<LeasedInterface>]>,
     /// At least one client waits for an answer.
     asks: bool,
 }
@@ -85,7 +87,7 @@ impl Dhcp {
     }
 
     /// The next event of any client.
-    fn poll(&mut self, now: Instant, random: &mut Randomness) -> Option<(IfIndex, Event)> {
+    fn poll(&mut self, now: Instant, random: &mut Randomness) -> Option<(IfIndex, DhcpEvent)> {
         let event = self.served.iter_mut().enumerate().find_map(|(index, served)| {
             let event = served.as_mut()?.client.poll(now, random)?;
             Some((IfIndex(index as u16), event))
@@ -105,7 +107,7 @@ impl Stack {
         let Some(slot) = self.dhcp.served.get_mut(usize::from(iface.0)) else { return };
         let served = slot.get_or_insert_with(|| {
             let client = DhcpClient::new(mac);
-            Served { client, mtu, on: false }
+            LeasedInterface { client, mtu, on: false }
         });
         match (core::mem::replace(&mut served.on, on), on) {
             (true, false) => served.client.release(now),
@@ -135,7 +137,7 @@ impl Stack {
     pub(crate) fn dhcp_link(&mut self, iface: IfIndex, now: Instant, random: &mut Randomness) {
         let up = self.interfaces.get(usize::from(iface.0)).is_some_and(|i| i.up);
         let served = self.dhcp.served.get_mut(usize::from(iface.0)).and_then(Option::as_mut);
-        let Some(Served { client, on: true, .. }) = served else { return };
+        let Some(LeasedInterface { client, on: true, .. }) = served else { return };
         if up {
             client.start(now, random);
         } else {
@@ -181,7 +183,7 @@ impl Stack {
         &mut self,
         packet: &PacketBuf,
         iface: IfIndex,
-        upper: Upper,
+        upper: ArrivedUpper,
         l3: usize,
     ) -> bool {
         let mut ports = [0; 4];
@@ -200,10 +202,10 @@ impl Stack {
     #[cold]
     pub(crate) fn dhcp_stray(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
         l3: usize,
-        heading: &Heading<Ipv4Addr>,
+        heading: &ArrivedHeading<Ipv4Addr>,
     ) {
         let iface = packet.iface();
         let awaited = self.is_follower()
@@ -214,7 +216,7 @@ impl Stack {
             && upper.protocol == IpProtocol::UDP
             && self.is_for_dhcp(&packet, iface, upper, l3)
         {
-            let ascent = Ascent { iface, l3, heading: *heading, to_group: false };
+            let ascent = RxMeta { iface, l3, heading: *heading, to_group: false };
             return self.dhcp_input(cx, packet, ascent, upper);
         }
         if self.forwards::<Ipv4Addr>(iface) {
@@ -227,10 +229,10 @@ impl Stack {
     #[cold]
     pub(crate) fn dhcp_input(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<Ipv4Addr>,
-        upper: Upper,
+        ascent: RxMeta<Ipv4Addr>,
+        upper: ArrivedUpper,
     ) {
         if self.is_follower() {
             return self.hand_in(cx, packet, upper.fragmented.then_some(ascent.l3));
@@ -271,22 +273,22 @@ impl Stack {
     }
 
     /// Processes due client events, up to `budget` of them.
-    pub(crate) fn dhcp_timers(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
+    pub(crate) fn dhcp_timers(&mut self, cx: &mut RoundContext<'_>, budget: Units) -> Units {
         let mut left = budget;
         while !left.is_zero() && self.dhcp.deadline().is_some_and(|at| at <= cx.now) {
             let Some((iface, event)) = self.dhcp.poll(cx.now, cx.random) else { break };
             left = left.minus(Units(1));
             match event {
-                Event::Send(message) => self.send_dhcp(cx, iface, &message),
-                Event::Verify(lease) => self.verify_lease(cx, iface, &lease),
-                Event::Bound(lease) => self.apply_lease(cx, iface, &lease),
-                Event::Ended(addr, _) => self.end_lease(cx, iface, addr),
+                DhcpEvent::Send(message) => self.send_dhcp(cx, iface, &message),
+                DhcpEvent::Verify(lease) => self.verify_lease(cx, iface, &lease),
+                DhcpEvent::Bound(lease) => self.apply_lease(cx, iface, &lease),
+                DhcpEvent::Ended(addr, _) => self.end_lease(cx, iface, addr),
             }
         }
         budget.minus(left)
     }
 
-    fn send_dhcp(&mut self, cx: &mut Cx<'_>, iface: IfIndex, message: &Transmission) {
+    fn send_dhcp(&mut self, cx: &mut RoundContext<'_>, iface: IfIndex, message: &Transmission) {
         self.stats.counters.count(Counter::FloodwallDhcpOut);
         let Transmission { src_addr, dst_addr, .. } = *message;
         let Some(packet) = as_datagram(cx, message) else {
@@ -294,15 +296,22 @@ impl Stack {
             return self.stats.drops_out.count(DropReason::NoBuffer);
         };
         let zone = Some(iface);
-        let (ends, protocol) = (Ends { src_addr, dst_addr }, IpProtocol::UDP);
+        let (ends, protocol) = (AddrPair { src_addr, dst_addr }, IpProtocol::UDP);
         self.output(
             cx,
-            Outgoing { packet, ends, protocol, hop_limit: HOP_LIMIT, class: BEST_EFFORT, zone },
+            OutgoingPacket {
+                packet,
+                ends,
+                protocol,
+                hop_limit: HOP_LIMIT,
+                class: BEST_EFFORT,
+                zone,
+            },
         );
     }
 
     /// Starts duplicate address detection for a lease's address.
-    fn verify_lease(&mut self, cx: &mut Cx<'_>, iface: IfIndex, lease: &Lease) {
+    fn verify_lease(&mut self, cx: &mut RoundContext<'_>, iface: IfIndex, lease: &Lease) {
         let new = leased(lease, Detection::Probe);
         // An expired address is removed by its own lifetime; a new lease may come before.
         let _ = self.remove_address(iface, new.addr, cx.now, cx.random);
@@ -314,7 +323,7 @@ impl Stack {
     }
 
     /// Applies a lease that has been granted or renewed.
-    fn apply_lease(&mut self, cx: &mut Cx<'_>, iface: IfIndex, lease: &Lease) {
+    fn apply_lease(&mut self, cx: &mut RoundContext<'_>, iface: IfIndex, lease: &Lease) {
         self.stats.counters.count(Counter::FloodwallDhcpLeases);
         self.stats.counters.count(Counter::FloodwallChanges);
         let (addr, until) = (IpAddr::V4(lease.addr), lease.expires);
@@ -352,7 +361,7 @@ impl Stack {
         self.paths.forget();
     }
 
-    fn end_lease(&mut self, cx: &mut Cx<'_>, iface: IfIndex, addr: Ipv4Addr) {
+    fn end_lease(&mut self, cx: &mut RoundContext<'_>, iface: IfIndex, addr: Ipv4Addr) {
         self.stats.counters.count(Counter::FloodwallChanges);
         if self.is_leased(iface, addr.into()) {
             // It was found there above.
@@ -390,7 +399,11 @@ fn leased(lease: &Lease, detection: Detection) -> AddAddress {
 }
 
 /// The UDP payload of a datagram, if length and checksum are correct.
-fn datagram<'a>(bytes: &'a [u8], heading: &Heading<Ipv4Addr>, summed: bool) -> Option<&'a [u8]> {
+fn datagram<'a>(
+    bytes: &'a [u8],
+    heading: &ArrivedHeading<Ipv4Addr>,
+    summed: bool,
+) -> Option<&'a [u8]> {
     let header = UdpHeader::parse(bytes, bytes.len()).ok()?;
     let payload = bytes.get(udp::HEADER_LEN..header.len())?;
     let pseudo = pseudo(heading.src_addr, heading.dst_addr, header.len());
@@ -398,7 +411,7 @@ fn datagram<'a>(bytes: &'a [u8], heading: &Heading<Ipv4Addr>, summed: bool) -> O
 }
 
 /// A DHCP message with its UDP header.
-fn as_datagram(cx: &Cx<'_>, message: &Transmission) -> Option<PacketBuf> {
+fn as_datagram(cx: &RoundContext<'_>, message: &Transmission) -> Option<PacketBuf> {
     let payload = message.bytes();
     let len = udp::HEADER_LEN + payload.len();
     let mut packet = cx.pool.alloc_for(len)?;
@@ -409,6 +422,6 @@ fn as_datagram(cx: &Cx<'_>, message: &Transmission) -> Option<PacketBuf> {
     Some(packet)
 }
 
-fn pseudo(src_addr: Ipv4Addr, dst_addr: Ipv4Addr, len: usize) -> Sum {
+fn pseudo(src_addr: Ipv4Addr, dst_addr: Ipv4Addr, len: usize) -> InternetSum {
     pseudo_header_v4(src_addr, dst_addr, IpProtocol::UDP.0, len as u16)
 }

@@ -1,4 +1,4 @@
-//! `Door`: a listener and the service order of its connections, for services on the stack's own
+//! `ServiceListener`: a listener and the service order of its connections, for services on the stack's own
 //! core: the web server and the classic services over TCP.
 //!
 //! Invariant: new connections are served before those that have further events.
@@ -12,13 +12,13 @@
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use floodwall_base::{Instant, limits};
-use floodwall_tcp::{ConnectionId, ListenerId, Settings};
+use floodwall_tcp::{ConnectionId, ListenerId, TcpSettings};
 
 use crate::sockets::{Sockets, StartError};
 
 /// A listening service's connections: new ones and those with events.
 #[derive(Debug, Default)]
-pub(crate) struct Door {
+pub(crate) struct ServiceListener {
     open: Option<(ListenerId, u32)>,
     /// The last poll returned a connection, so there may be more.
     more: bool,
@@ -29,7 +29,7 @@ pub(crate) struct Door {
 /// Connections examined to find an idle one.
 const LOOKS: usize = 32;
 
-impl Door {
+impl ServiceListener {
     /// Listens on a port, both families.
     ///
     /// # Errors
@@ -38,7 +38,7 @@ impl Door {
         &mut self,
         sockets: &mut Sockets<'_>,
         port: u16,
-        settings: &Settings,
+        settings: &TcpSettings,
     ) -> Result<(), StartError> {
         let any = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port);
         let owner = sockets.tcp_owner()?;

@@ -10,17 +10,17 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Counter, DropReason, limits};
 use floodwall_fib::exceptions::path_mtu_floor;
-use floodwall_ip::{Allow, icmp};
+use floodwall_ip::{IcmpAllowance, icmp};
 use floodwall_packet::PacketBuf;
 use floodwall_wire::icmpv4::Icmpv4Type;
 use floodwall_wire::icmpv6::Icmpv6Type;
 use floodwall_wire::{Dscp, Ecn};
 
-use crate::cx::Cx;
-use crate::rx::Ascent;
+use crate::cx::RoundContext;
+use crate::rx::RxMeta;
 use crate::shard::Stack;
-use crate::tables::{Ends, Tables};
-use crate::tx::{BEST_EFFORT, Outgoing, traffic_class};
+use crate::tables::{AddrPair, IpFamily};
+use crate::tx::{BEST_EFFORT, OutgoingPacket, traffic_class};
 
 /// Which group and broadcast echo requests are ignored, named after Linux's sysctls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,9 +34,9 @@ pub(crate) struct EchoRefusals {
 impl Stack {
     pub(crate) fn echo_v4(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<Ipv4Addr>,
+        ascent: RxMeta<Ipv4Addr>,
         l4: usize,
     ) {
         self.stats.counters.count(Counter::IcmpInEchos);
@@ -53,9 +53,9 @@ impl Stack {
 
     pub(crate) fn echo_v6(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<Ipv6Addr>,
+        ascent: RxMeta<Ipv6Addr>,
         l4: usize,
     ) {
         self.stats.counters.count(Counter::Icmp6InEchos);
@@ -78,11 +78,11 @@ impl Stack {
 
     /// Makes a reply of an echo request, if the peer is within its share, with the local address
     /// that it is sent from.
-    fn echo<A: Tables>(
+    fn echo<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         mut packet: PacketBuf,
-        ascent: Ascent<A>,
+        ascent: RxMeta<A>,
         l4: usize,
         kinds: (u8, u8),
     ) -> Option<(PacketBuf, A)> {
@@ -96,9 +96,9 @@ impl Stack {
             false => self.icmp_limit.allow_echo(peer, cx.now, secret),
         };
         let over = match allowed {
-            Allow::Yes => None,
-            Allow::PeerLimited => Some(A::OUT_LIMITED_PEER),
-            Allow::GlobalLimited => Some(A::OUT_LIMITED_ALL),
+            IcmpAllowance::Yes => None,
+            IcmpAllowance::PeerLimited => Some(A::OUT_LIMITED_PEER),
+            IcmpAllowance::GlobalLimited => Some(A::OUT_LIMITED_ALL),
         };
         if let Some(counter) = over {
             self.stats.counters.count(counter);
@@ -126,7 +126,7 @@ impl Stack {
 
     /// The source address of a reply: the request's destination, or for a group or anycast request,
     /// ours towards the peer (RFC 4443 section 4.2).
-    fn echo_source<A: Tables>(&self, cx: &Cx<'_>, ascent: Ascent<A>) -> Option<A> {
+    fn echo_source<A: IpFamily>(&self, cx: &RoundContext<'_>, ascent: RxMeta<A>) -> Option<A> {
         if !ascent.to_group && !self.is_anycast(ascent.heading.dst_addr) {
             return Some(ascent.heading.dst_addr);
         }
@@ -135,36 +135,36 @@ impl Stack {
 
     /// The traffic class of a request, which its reply copies (RFC 1812 section 4.3.2.5, RFC 1349
     /// section 4.1); not the ECN bits, for a reply has seen no congestion.
-    fn class_asked<A: Tables>(&mut self, packet: &PacketBuf, l3: usize) -> u8 {
+    fn class_asked<A: IpFamily>(&mut self, packet: &PacketBuf, l3: usize) -> u8 {
         let mut scratch = [0; 2];
         let first = packet.header_array(l3, &mut scratch, &mut self.stats.access);
         let class = first.map_or(BEST_EFFORT, traffic_class::<A>);
         Dscp::of_traffic_class(class).with_ecn(Ecn::NotCapable)
     }
 
-    fn reply<A: Tables>(
+    fn reply<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         mut packet: PacketBuf,
-        ascent: Ascent<A>,
+        ascent: RxMeta<A>,
         (from, class): (A, u8),
     ) {
         packet.clear_offload();
         packet.set_link_group(false);
-        let ends = Ends { src_addr: from, dst_addr: ascent.heading.src_addr };
+        let ends = AddrPair { src_addr: from, dst_addr: ascent.heading.src_addr };
         let hop_limit = self.hop_limit_of::<A>(ascent.iface);
         let (protocol, zone) = (A::ICMP, Some(ascent.iface));
         // No message makes a path MTU fall below the floor, so a short reply needs no look-up.
         let is_long = packet.len() + A::HEADER_LEN > path_mtu_floor(A::FAMILY) as usize;
         let told = is_long.then(|| self.echo_paths.mtu(ends.dst_addr.to_ip(), cx.now));
         let path_mtu = told.flatten();
-        let outgoing = Outgoing { packet, ends, protocol, hop_limit, class, zone };
+        let outgoing = OutgoingPacket { packet, ends, protocol, hop_limit, class, zone };
         self.output_within(cx, outgoing, path_mtu);
     }
 }
 
 /// Whether a request is ignored: one to a group or broadcast address where these are ignored, or
 /// one to a unicast address in a broadcast or multicast frame (RFC 1122 section 3.3.6).
-fn is_refused<A>(packet: &PacketBuf, ascent: Ascent<A>, ignored: bool) -> bool {
+fn is_refused<A>(packet: &PacketBuf, ascent: RxMeta<A>, ignored: bool) -> bool {
     if ascent.to_group { ignored } else { packet.is_link_group() }
 }

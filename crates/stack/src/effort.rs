@@ -31,7 +31,7 @@ const WORDS: [Counter; 4] = [
 
 /// The counters that effort is computed from, at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Marks {
+pub(crate) struct WorkSnapshot {
     received: u64,
     delivered: u64,
     originated: u64,
@@ -42,10 +42,10 @@ pub(crate) struct Marks {
 
 impl Stack {
     /// Reads the counters.
-    pub(crate) fn marks(&self) -> Marks {
+    pub(crate) fn marks(&self) -> WorkSnapshot {
         let (fates, counters) = (&self.stats.fates, &self.stats.counters);
         let of = |v4: Counter, v6: Counter| counters.of(v4) + counters.of(v6);
-        Marks {
+        WorkSnapshot {
             received: fates.received,
             delivered: of(Counter::IpInDelivers, Counter::Ip6InDelivers),
             originated: fates.originated,
@@ -56,12 +56,12 @@ impl Stack {
     }
 
     /// The units of work since `before`.
-    pub(crate) fn effort_since(&self, before: &Marks) -> Units {
+    pub(crate) fn effort_since(&self, before: &WorkSnapshot) -> Units {
         Units(u32::try_from(self.marks().beyond(before)).unwrap_or(u32::MAX))
     }
 }
 
-impl Marks {
+impl WorkSnapshot {
     /// The units of work from `before` to `self`.
     fn beyond(&self, before: &Self) -> u64 {
         let received = self.received - before.received;
@@ -79,18 +79,24 @@ impl Marks {
 mod tests {
     use super::*;
 
-    const NONE: Marks =
-        Marks { received: 0, delivered: 0, originated: 0, fragments: 0, told: 0, headers: 0 };
+    const NONE: WorkSnapshot = WorkSnapshot {
+        received: 0,
+        delivered: 0,
+        originated: 0,
+        fragments: 0,
+        told: 0,
+        headers: 0,
+    };
 
     #[test]
     fn what_goes_further_costs_more() {
-        let dead = Marks { received: 64, headers: 128, ..NONE };
-        let delivered = Marks { delivered: 64, headers: 192, ..dead };
-        let answered = Marks { originated: 64, ..delivered };
-        let fragments = Marks { fragments: 64, ..dead };
-        let chains = Marks { headers: 64 * 30, ..dead };
-        let told = Marks { told: 64, ..dead };
-        let of = |marks: Marks| marks.beyond(&NONE);
+        let dead = WorkSnapshot { received: 64, headers: 128, ..NONE };
+        let delivered = WorkSnapshot { delivered: 64, headers: 192, ..dead };
+        let answered = WorkSnapshot { originated: 64, ..delivered };
+        let fragments = WorkSnapshot { fragments: 64, ..dead };
+        let chains = WorkSnapshot { headers: 64 * 30, ..dead };
+        let told = WorkSnapshot { told: 64, ..dead };
+        let of = |marks: WorkSnapshot| marks.beyond(&NONE);
         assert_eq!(of(NONE), 0);
         assert_eq!([dead, delivered, answered].map(of), [64, 128, 256]);
         assert_eq!([fragments, told].map(of), [384, 128]);

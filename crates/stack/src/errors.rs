@@ -9,18 +9,18 @@ use floodwall_base::{Counter, DropReason, Family, IfIndex, Instant, limits};
 use floodwall_ip::ping::PingQuote;
 use floodwall_packet::{AccessCounters, PacketBuf};
 use floodwall_tcp::IcmpSays;
-use floodwall_udp::{IcmpError, IcmpVerdict, Quote};
+use floodwall_udp::{IcmpError, IcmpVerdict, QuotedDatagram};
 use floodwall_wire::icmpv4::Icmpv4Type;
 use floodwall_wire::icmpv6::Icmpv6Type;
 use floodwall_wire::{
     IcmpReport, Icmpv4Message, Icmpv6Message, IpProtocol, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext,
 };
 
-use crate::cx::Cx;
-use crate::exceptions::States;
-use crate::rx::Ascent;
+use crate::cx::RoundContext;
+use crate::exceptions::PathUpdateFamily;
+use crate::rx::RxMeta;
 use crate::shard::Stack;
-use crate::tables::Tables;
+use crate::tables::IpFamily;
 
 /// What an ICMPv4 error means to a socket (RFC 1122 section 4.2.3.9 lists the hard and soft ones).
 pub(crate) fn of_icmpv4(message: Icmpv4Message) -> IcmpError {
@@ -79,9 +79,9 @@ const fn tcp_says(error: IcmpError) -> IcmpSays {
 impl Stack {
     pub(crate) fn error_v4(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<Ipv4Addr>,
+        ascent: RxMeta<Ipv4Addr>,
         l4: usize,
         message: Icmpv4Message,
     ) {
@@ -97,9 +97,9 @@ impl Stack {
 
     pub(crate) fn error_v6(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<Ipv6Addr>,
+        ascent: RxMeta<Ipv6Addr>,
         l4: usize,
         message: Icmpv6Message,
     ) {
@@ -120,9 +120,9 @@ impl Stack {
 
     /// Handles an error about a packet of ours: reports it to the sockets that can have sent that,
     /// by the quoted headers, and records it where it is about the path (path MTU).
-    fn quoted<A: States>(
+    fn quoted<A: PathUpdateFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
         l4: usize,
         error: IcmpError,
@@ -130,7 +130,7 @@ impl Stack {
     ) {
         // Both families' ICMP headers have the same length.
         let at = l4 + icmpv6::HEADER_LEN;
-        let quote = Quoted::<A>::of(&packet, at, &mut self.stats.access);
+        let quote = QuotedPacket::<A>::of(&packet, at, &mut self.stats.access);
         let told = quote.is_some_and(|quote| {
             let report = IcmpReport { dst_addr: quote.dst_addr.to_ip(), ..report };
             self.speaks_as(quote.src_addr) && self.tell(cx.now, &packet, &quote, error, report)
@@ -146,8 +146,8 @@ impl Stack {
 
     /// Reports a failed neighbour resolution to the sockets that sent the waiting packet (RFC 4861
     /// section 7.2.2), as if the packet's source address had sent the ICMP error.
-    pub(crate) fn tell_unreachable<A: Tables>(&mut self, now: Instant, packet: &PacketBuf) {
-        let Some(quote) = Quoted::<A>::of(packet, 0, &mut self.stats.access) else { return };
+    pub(crate) fn tell_unreachable<A: IpFamily>(&mut self, now: Instant, packet: &PacketBuf) {
+        let Some(quote) = QuotedPacket::<A>::of(packet, 0, &mut self.stats.access) else { return };
         let (kind, code) = match A::FAMILY {
             Family::V4 => (Icmpv4Type::DESTINATION_UNREACHABLE.0, icmpv4::UnreachableCode::HOST.0),
             Family::V6 => {
@@ -161,11 +161,11 @@ impl Stack {
     }
 
     /// Reports an error to the socket of the quoted flow; whether there was one.
-    fn tell<A: Tables>(
+    fn tell<A: IpFamily>(
         &mut self,
         now: Instant,
         packet: &PacketBuf,
-        quote: &Quoted<A>,
+        quote: &QuotedPacket<A>,
         error: IcmpError,
         report: IcmpReport,
     ) -> bool {
@@ -200,7 +200,7 @@ impl Stack {
 
 /// The headers of a packet that an error quotes, as we would have sent it: its source is our end.
 #[derive(Clone, Copy)]
-pub(crate) struct Quoted<A> {
+pub(crate) struct QuotedPacket<A> {
     pub(crate) src_addr: A,
     pub(crate) dst_addr: A,
     pub(crate) protocol: IpProtocol,
@@ -210,7 +210,7 @@ pub(crate) struct Quoted<A> {
     pub(crate) len: u32,
 }
 
-impl<A: Tables> Quoted<A> {
+impl<A: IpFamily> QuotedPacket<A> {
     /// Parses the quote at `at`. `None` where it is no packet of this family, is a later fragment,
     /// or ends before its upper layer. The extensions that RFC 4884 appends to a quote start behind
     /// its 128th byte, beyond all that is parsed but the longest chains; those are read no further
@@ -281,11 +281,11 @@ impl<A: Tables> Quoted<A> {
         packet: &PacketBuf,
         iface: IfIndex,
         access: &mut AccessCounters,
-    ) -> Option<Quote> {
+    ) -> Option<QuotedDatagram> {
         let mut scratch = [0; 4];
         let ports: &[u8; 4] = packet.header_array(self.l4, &mut scratch, access)?;
         let end = |addr: A, port| SocketAddr::new(addr.to_ip(), u16::from_be_bytes(port));
-        Some(Quote {
+        Some(QuotedDatagram {
             local: end(self.src_addr, [ports[0], ports[1]]),
             remote: end(self.dst_addr, [ports[2], ports[3]]),
             iface,

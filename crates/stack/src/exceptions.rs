@@ -33,22 +33,24 @@ mod statement;
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use floodwall_base::{Counter, DropReason, WorkerId};
-use floodwall_fib::exceptions::{Exceptions, Lesson, Refusal, TooBig, path_mtu_floor};
+use floodwall_fib::exceptions::{
+    Exceptions, PathUpdate, PathUpdateRefusal, TooBig, path_mtu_floor,
+};
 use floodwall_packet::{HandoffKind, PacketBuf, PacketList};
-use floodwall_udp::{Quote, Whose};
+use floodwall_udp::{DatagramKey, QuotedDatagram};
 use floodwall_wire::IpProtocol;
 
 pub(crate) use self::echo_paths::EchoPaths;
 pub(crate) use self::raw_sent::RawSent;
-pub(crate) use self::statement::{QuotedFlow, Statement, States};
-use crate::cx::Cx;
+pub(crate) use self::statement::{PathUpdateFamily, PathUpdateQuote, QuotedFlow};
+use crate::cx::RoundContext;
 use crate::shard::Stack;
-use crate::tables::Tables;
+use crate::tables::IpFamily;
 use crate::triage::peer_of;
-use crate::tx::Path;
+use crate::tx::OutputPath;
 
 /// Which shard has the flow that a message quotes.
-pub(crate) enum Standing {
+pub(crate) enum PathStanding {
     /// This shard sends it.
     Live,
     /// That shard must be queried.
@@ -59,10 +61,10 @@ pub(crate) enum Standing {
 
 /// Why a message was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Why {
+enum PathUpdateReason {
     NoFlow,
     NoRoute,
-    Judged(Refusal),
+    Judged(PathUpdateRefusal),
 }
 
 impl Stack {
@@ -80,9 +82,9 @@ impl Stack {
 
     /// Handles "packet too big", or a redirect that passed the route and link checks; its ICMP
     /// header is at `l4`. `told`: it was reported to a socket.
-    pub(crate) fn exception_message<A: States>(
+    pub(crate) fn exception_message<A: PathUpdateFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
         l4: usize,
         told: bool,
@@ -92,7 +94,7 @@ impl Stack {
 
     /// Handles another shard's query whether a message quotes a live flow of this one.
     #[cold]
-    pub(crate) fn adopt_quoting(&mut self, cx: &mut Cx<'_>, packet: PacketBuf) {
+    pub(crate) fn adopt_quoting(&mut self, cx: &mut RoundContext<'_>, packet: PacketBuf) {
         match statement::is_v4(&packet) {
             true => self.heard::<Ipv4Addr>(cx, packet, 0, false, true),
             false => self.heard::<Ipv6Addr>(cx, packet, 0, false, true),
@@ -101,32 +103,37 @@ impl Stack {
 
     /// Stores a message that the flow's shard has accepted.
     #[cold]
-    pub(crate) fn adopt_believed(&mut self, cx: &mut Cx<'_>, packet: PacketBuf) {
+    pub(crate) fn adopt_believed(&mut self, cx: &mut RoundContext<'_>, packet: PacketBuf) {
         match statement::is_v4(&packet) {
             true => self.write_down::<Ipv4Addr>(cx, packet),
             false => self.write_down::<Ipv6Addr>(cx, packet),
         }
     }
 
-    fn write_down<A: States>(&mut self, cx: &mut Cx<'_>, packet: PacketBuf) {
+    fn write_down<A: PathUpdateFamily>(&mut self, cx: &mut RoundContext<'_>, packet: PacketBuf) {
         // State may have changed since: another shard may have been faster, or the route is gone.
         let said = A::statement(&packet, 0, &mut self.stats.access);
         let Some(said) = said else { return self.die(packet, DropReason::IcmpMalformed) };
         let news = match said.lesson {
-            Lesson::PathMtu(mtu) => {
+            PathUpdate::PathMtu(mtu) => {
                 self.mtu_to(cx, said.flow.dst_addr).is_some_and(|now| mtu < now)
             }
-            Lesson::Redirect(_) => true,
+            PathUpdate::Redirect(_) => true,
         };
         if !news {
-            return self.unbelieved::<A>(packet, &said, Why::Judged(Refusal::NotLower), false);
+            return self.unbelieved::<A>(
+                packet,
+                &said,
+                PathUpdateReason::Judged(PathUpdateRefusal::NotLower),
+                false,
+            );
         }
         self.learn_exception(cx, &said, packet);
     }
 
-    fn heard<A: States>(
+    fn heard<A: PathUpdateFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         mut packet: PacketBuf,
         l4: usize,
         told: bool,
@@ -140,12 +147,12 @@ impl Stack {
             };
         };
         match self.standing(&said.flow, &packet, asked, cx) {
-            Standing::Live => {}
-            Standing::AskAt(worker) => {
+            PathStanding::Live => {}
+            PathStanding::AskAt(worker) => {
                 packet.trim_front(l4);
                 return self.hand_to(cx, worker, HandoffKind::Quoting, packet);
             }
-            Standing::Unknown => {
+            PathStanding::Unknown => {
                 return match self.learn_of_reply(&said, cx) {
                     Ok(()) => {
                         self.stats.counters.count(Counter::FloodwallExceptionsLearnt);
@@ -166,15 +173,15 @@ impl Stack {
     }
 
     /// Whether a quoted flow is one that a local socket has connected, or lately sent to.
-    pub(crate) fn standing<A: Tables>(
+    pub(crate) fn standing<A: IpFamily>(
         &mut self,
         flow: &QuotedFlow<A>,
         packet: &PacketBuf,
         asked: bool,
-        cx: &Cx<'_>,
-    ) -> Standing {
+        cx: &RoundContext<'_>,
+    ) -> PathStanding {
         if !self.owns(flow.src_addr) {
-            return Standing::Unknown;
+            return PathStanding::Unknown;
         }
         let live = match flow.protocol {
             IpProtocol::UDP => return self.standing_of_udp(flow, packet, asked, cx),
@@ -184,101 +191,113 @@ impl Stack {
             _ => false,
         };
         let raw = || self.raw_sent.knows(flow.dst_addr.to_ip(), flow.protocol, cx.now);
-        if live || raw() { Standing::Live } else { Standing::Unknown }
+        if live || raw() { PathStanding::Live } else { PathStanding::Unknown }
     }
 
-    fn standing_of_udp<A: Tables>(
+    fn standing_of_udp<A: IpFamily>(
         &mut self,
         flow: &QuotedFlow<A>,
         packet: &PacketBuf,
         asked: bool,
-        cx: &Cx<'_>,
-    ) -> Standing {
+        cx: &RoundContext<'_>,
+    ) -> PathStanding {
         let [a, b, c, d, ..] = flow.front;
         let local = SocketAddr::new(flow.src_addr.to_ip(), u16::from_be_bytes([a, b]));
         let remote = SocketAddr::new(flow.dst_addr.to_ip(), u16::from_be_bytes([c, d]));
         if self.steering.workers() > 1 && !asked {
             let owner = self.steering.flow(remote, local, IpProtocol::UDP.0);
             if owner != self.worker {
-                return Standing::AskAt(owner);
+                return PathStanding::AskAt(owner);
             }
         }
         let iface = packet.iface();
-        let Some((id, connected)) = self.udp.sender_of(&Quote { local, remote, iface }) else {
-            return Standing::Unknown;
+        let Some((id, connected)) = self.udp.sender_of(&QuotedDatagram { local, remote, iface })
+        else {
+            return PathStanding::Unknown;
         };
-        let whose = Whose::new((remote.ip(), remote.port()), (local.ip(), local.port()), iface);
+        let whose =
+            DatagramKey::new((remote.ip(), remote.port()), (local.ip(), local.port()), iface);
         let peer = peer_of(&whose, iface);
         if connected || self.answered.has_sent(&peer, cx.now) {
-            return Standing::Live;
+            return PathStanding::Live;
         }
         // A program's socket: one shard sends for it, whichever shard the flow belongs to.
         let home = self.remote.as_ref().and_then(|remote| remote.home_of(id));
         match home.map(|home| WorkerId(home as u16)).filter(|home| *home != self.worker) {
-            Some(home) => Standing::AskAt(home),
-            None => Standing::Unknown,
+            Some(home) => PathStanding::AskAt(home),
+            None => PathStanding::Unknown,
         }
     }
 
-    fn weigh<A: Tables>(&mut self, said: &Statement<A>, cx: &mut Cx<'_>) -> Result<(), Why> {
+    fn weigh<A: IpFamily>(
+        &mut self,
+        said: &PathUpdateQuote<A>,
+        cx: &mut RoundContext<'_>,
+    ) -> Result<(), PathUpdateReason> {
         let now = cx.now;
         let verdict = match said.lesson {
-            Lesson::PathMtu(mtu) => {
-                let current = self.mtu_to(cx, said.flow.dst_addr).ok_or(Why::NoRoute)?;
+            PathUpdate::PathMtu(mtu) => {
+                let current =
+                    self.mtu_to(cx, said.flow.dst_addr).ok_or(PathUpdateReason::NoRoute)?;
                 let said = TooBig { family: A::FAMILY, mtu, current, quoted: said.flow.len };
                 self.judge.path_mtu(&said, now, &mut cx.random.secret)
             }
-            Lesson::Redirect(_) => self.judge.afford(now, &mut cx.random.secret),
+            PathUpdate::Redirect(_) => self.judge.afford(now, &mut cx.random.secret),
         };
-        verdict.map_err(Why::Judged)
+        verdict.map_err(PathUpdateReason::Judged)
     }
 
     /// Learns a path MTU from a message about an echo reply of ours: it applies to replies only,
     /// since a forged request's sender can quote the reply.
-    fn learn_of_reply<A: Tables>(&mut self, said: &Statement<A>, cx: &Cx<'_>) -> Result<(), Why> {
+    fn learn_of_reply<A: IpFamily>(
+        &mut self,
+        said: &PathUpdateQuote<A>,
+        cx: &RoundContext<'_>,
+    ) -> Result<(), PathUpdateReason> {
         let flow = &said.flow;
-        let Lesson::PathMtu(mtu) = said.lesson else { return Err(Why::NoFlow) };
+        let PathUpdate::PathMtu(mtu) = said.lesson else { return Err(PathUpdateReason::NoFlow) };
         if !(flow.is_echo_reply() && self.owns(flow.src_addr)) {
-            return Err(Why::NoFlow);
+            return Err(PathUpdateReason::NoFlow);
         }
         if mtu < path_mtu_floor(A::FAMILY) {
-            return Err(Why::Judged(Refusal::BelowFloor));
+            return Err(PathUpdateReason::Judged(PathUpdateRefusal::BelowFloor));
         }
         let dst_addr = flow.dst_addr.to_ip();
-        let path_mtu = self.mtu_to(cx, flow.dst_addr).ok_or(Why::NoRoute)?;
+        let path_mtu = self.mtu_to(cx, flow.dst_addr).ok_or(PathUpdateReason::NoRoute)?;
         let known = self.echo_paths.mtu(dst_addr, cx.now).unwrap_or(u32::MAX);
         if mtu >= path_mtu.min(known).min(flow.len) {
-            return Err(Why::Judged(Refusal::NotLower));
+            return Err(PathUpdateReason::Judged(PathUpdateRefusal::NotLower));
         }
         self.echo_paths.learn(dst_addr, mtu, cx.now);
         Ok(())
     }
 
-    fn mtu_to<A: Tables>(&self, cx: &Cx<'_>, dst_addr: A) -> Option<u32> {
+    fn mtu_to<A: IpFamily>(&self, cx: &RoundContext<'_>, dst_addr: A) -> Option<u32> {
         match self.path(cx, dst_addr, None) {
-            Ok(Path::Via { mtu, .. }) => Some(mtu),
+            Ok(OutputPath::Via { mtu, .. }) => Some(mtu),
             _ => None,
         }
     }
 
     /// Stores an accepted exception. Of a redirect, the better hop's link address too, where given
     /// (RFC 4861 section 8.3); a target that is not the destination is a router.
-    fn learn_exception<A: States>(
+    fn learn_exception<A: PathUpdateFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
-        said: &Statement<A>,
+        cx: &mut RoundContext<'_>,
+        said: &PathUpdateQuote<A>,
         packet: PacketBuf,
     ) {
         let dst_addr = said.flow.dst_addr;
         let Some(hop) = self.hop_of(cx, dst_addr) else {
-            return self.unbelieved::<A>(packet, said, Why::NoRoute, false);
+            return self.unbelieved::<A>(packet, said, PathUpdateReason::NoRoute, false);
         };
         let secret = &mut cx.random.secret;
         A::exceptions_mut(self).learn(dst_addr, hop, said.lesson, cx.now, secret);
         self.paths.forget();
         self.stats.counters.count(Counter::FloodwallExceptionsLearnt);
         self.stats.fates.delivered += 1;
-        let (Lesson::Redirect(target_addr), Some(link_addr)) = (said.lesson, said.link_addr) else {
+        let (PathUpdate::Redirect(target_addr), Some(link_addr)) = (said.lesson, said.link_addr)
+        else {
             return;
         };
         let (mut released, on) = (PacketList::new(), hop.iface);
@@ -293,25 +312,29 @@ impl Stack {
 
     /// Counts why a message was refused. It is accounted for already where a socket was notified.
     #[cold]
-    fn unbelieved<A: Tables>(
+    fn unbelieved<A: IpFamily>(
         &mut self,
         packet: PacketBuf,
-        said: &Statement<A>,
-        why: Why,
+        said: &PathUpdateQuote<A>,
+        why: PathUpdateReason,
         told: bool,
     ) {
-        let of_path = matches!(said.lesson, Lesson::PathMtu(_));
+        let of_path = matches!(said.lesson, PathUpdate::PathMtu(_));
         let (counter, reason) = match why {
-            Why::NoFlow if of_path => (Counter::FloodwallExceptionsNoFlow, DropReason::IcmpNoFlow),
-            Why::NoFlow => (Counter::FloodwallExceptionsNoFlow, DropReason::RedirectNotQuoted),
-            Why::NoRoute => (Counter::FloodwallExceptionsNoRoute, DropReason::NoRoute),
-            Why::Judged(Refusal::BelowFloor) => {
+            PathUpdateReason::NoFlow if of_path => {
+                (Counter::FloodwallExceptionsNoFlow, DropReason::IcmpNoFlow)
+            }
+            PathUpdateReason::NoFlow => {
+                (Counter::FloodwallExceptionsNoFlow, DropReason::RedirectNotQuoted)
+            }
+            PathUpdateReason::NoRoute => (Counter::FloodwallExceptionsNoRoute, DropReason::NoRoute),
+            PathUpdateReason::Judged(PathUpdateRefusal::BelowFloor) => {
                 (Counter::FloodwallExceptionsBelowFloor, DropReason::PathMtuBelowFloor)
             }
-            Why::Judged(Refusal::NotLower) => {
+            PathUpdateReason::Judged(PathUpdateRefusal::NotLower) => {
                 (Counter::FloodwallExceptionsNotLower, DropReason::PathMtuNotLower)
             }
-            Why::Judged(Refusal::Limited) => {
+            PathUpdateReason::Judged(PathUpdateRefusal::Limited) => {
                 (Counter::FloodwallExceptionsLimited, DropReason::ExceptionLimited)
             }
         };

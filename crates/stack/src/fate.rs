@@ -5,26 +5,26 @@
 //! 2.4.
 
 use floodwall_base::{Address, Counter, DropReason, Family};
-use floodwall_ip::{IcmpError, Refusal, Upper, icmp};
+use floodwall_ip::{ArrivedUpper, IcmpError, RefusedAction, icmp};
 use floodwall_packet::PacketBuf;
 
-use crate::cx::Cx;
-use crate::rx::Ascent;
+use crate::cx::RoundContext;
+use crate::rx::RxMeta;
 use crate::shard::Stack;
-use crate::tables::{Ends, Tables};
-use crate::tx::Outgoing;
-use floodwall_ip::Allow;
+use crate::tables::{AddrPair, IpFamily};
+use crate::tx::OutgoingPacket;
+use floodwall_ip::IcmpAllowance;
 
 impl Stack {
     /// Refuses a packet: counts the drop, and sends an error if one is owed and allowed.
     #[cold]
-    pub(crate) fn refuse<A: Tables>(
+    pub(crate) fn refuse<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<A>,
-        upper: Option<Upper>,
-        refusal: Refusal,
+        ascent: RxMeta<A>,
+        upper: Option<ArrivedUpper>,
+        refusal: RefusedAction,
     ) {
         if let Some(error) = refusal.owed {
             self.answer_error(cx, &packet, ascent, upper, error);
@@ -33,12 +33,12 @@ impl Stack {
     }
 
     /// Answers a packet with an ICMP error, if the packet, its addresses and the limits allow.
-    pub(crate) fn answer_error<A: Tables>(
+    pub(crate) fn answer_error<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: &PacketBuf,
-        ascent: Ascent<A>,
-        upper: Option<Upper>,
+        ascent: RxMeta<A>,
+        upper: Option<ArrivedUpper>,
         error: IcmpError,
     ) {
         let (l3, heading, zone) = (ascent.l3, &ascent.heading, Some(ascent.iface));
@@ -54,16 +54,16 @@ impl Stack {
         }
         let counters = &mut self.stats.counters;
         match self.icmp_limit.allow_error(heading.src_addr.to_ip(), cx.now, &mut cx.random.secret) {
-            Allow::Yes => {}
-            Allow::PeerLimited => return counters.count(A::OUT_LIMITED_PEER),
-            Allow::GlobalLimited => return counters.count(A::OUT_LIMITED_ALL),
+            IcmpAllowance::Yes => {}
+            IcmpAllowance::PeerLimited => return counters.count(A::OUT_LIMITED_PEER),
+            IcmpAllowance::GlobalLimited => return counters.count(A::OUT_LIMITED_ALL),
         }
         // A forwarded packet's destination is none of our addresses.
         let asked = !ascent.to_group && self.speaks_as(heading.dst_addr);
         let ours = asked.then_some(heading.dst_addr);
         let from = ours.or_else(|| self.source_for(cx, heading.src_addr, zone));
         let Some(src_addr) = from else { return };
-        let ends = Ends { src_addr, dst_addr: heading.src_addr };
+        let ends = AddrPair { src_addr, dst_addr: heading.src_addr };
         let Some(message) = A::icmp_error(cx.pool, error, packet, l3, ends) else {
             return self.stats.counters.count(A::OUT_DISCARDS);
         };
@@ -71,13 +71,20 @@ impl Stack {
         let (protocol, hop_limit) = (A::ICMP, self.hop_limit_of::<A>(ascent.iface));
         self.output(
             cx,
-            Outgoing { packet: message, ends, protocol, hop_limit, class: A::ERROR_CLASS, zone },
+            OutgoingPacket {
+                packet: message,
+                ends,
+                protocol,
+                hop_limit,
+                class: A::ERROR_CLASS,
+                zone,
+            },
         );
     }
 
     /// Drops a packet that this host originated.
     #[cold]
-    pub(crate) fn die_out<A: Tables>(&mut self, packet: PacketBuf, reason: DropReason) {
+    pub(crate) fn die_out<A: IpFamily>(&mut self, packet: PacketBuf, reason: DropReason) {
         self.stats.drops_out.count(reason);
         self.stats.counters.count(match reason {
             DropReason::NoRoute => A::OUT_NO_ROUTES,

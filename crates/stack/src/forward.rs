@@ -36,22 +36,22 @@ use floodwall_base::{
 };
 use floodwall_fib::{Found, Query, RouteKind};
 use floodwall_ip::forward::{self, Fit, Martians, ReversePath};
-use floodwall_ip::{Heading, IcmpError, Refusal, input};
+use floodwall_ip::{ArrivedHeading, IcmpError, RefusedAction, input};
 use floodwall_packet::PacketBuf;
 use floodwall_wire::{IpProtocol, ethernet};
 
-use self::dialogues::{Dialogues, Place};
-use self::way::{Stations, Way, Ways};
+use self::dialogues::{DialogueSlot, ForwardedFlows};
+use self::way::{ForwardPath, ForwardPaths, LinkPeers};
 use crate::config::StackConfig;
-use crate::cx::Cx;
-use crate::rx::Ascent;
+use crate::cx::RoundContext;
+use crate::rx::RxMeta;
 use crate::shard::Stack;
 use crate::shards::Role;
-use crate::tables::Tables;
+use crate::tables::IpFamily;
 
 /// Forwarding settings of one interface.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Port {
+pub(crate) struct ForwardPort {
     v4: bool,
     v6: bool,
     reverse_path: ReversePath,
@@ -61,27 +61,27 @@ pub(crate) struct Port {
 /// Packets that wait for the end of their burst. Each entry is written once and read in place: it
 /// is twice a cache line, and copying it three times costs as much as the rest of forwarding a
 /// packet.
-pub(crate) struct Batch<A> {
+pub(crate) struct ForwardBatch<A> {
     packets: Vec<PacketBuf>,
-    ascents: Vec<Ascent<A>>,
+    ascents: Vec<RxMeta<A>>,
 }
 
-impl<A> Batch<A> {
+impl<A> ForwardBatch<A> {
     fn new() -> Self {
         Self { packets: Vec::with_capacity(BURST_MAX), ascents: Vec::with_capacity(BURST_MAX) }
     }
 }
 
 /// An empty batch without memory: the placeholder while a batch is processed.
-impl<A> Default for Batch<A> {
+impl<A> Default for ForwardBatch<A> {
     fn default() -> Self {
         Self { packets: Vec::new(), ascents: Vec::new() }
     }
 }
 
 /// The sampled packets of a burst that update the table of active pairs, with their places.
-struct Noted {
-    places: [Place; BURST_MAX],
+struct NotedPacket {
+    places: [DialogueSlot; BURST_MAX],
     /// Bitmap of the sampled packets.
     chosen: u64,
     at: usize,
@@ -89,10 +89,10 @@ struct Noted {
 
 const _: () = assert!(BURST_MAX <= u64::BITS as usize, "a bit for each packet of a burst");
 
-impl Noted {
+impl NotedPacket {
     /// The place to update for the next packet, if it is sampled.
     #[inline]
-    fn next(&mut self) -> Option<Place> {
+    fn next(&mut self) -> Option<DialogueSlot> {
         let at = self.at;
         self.at += 1;
         (self.chosen >> (at & 63) & 1 == 1).then(|| self.places.get(at).copied()).flatten()
@@ -101,16 +101,16 @@ impl Noted {
 
 /// Forwarding state of a stack: port settings, ECMP key, table of active pairs, batches.
 pub(crate) struct Forwarding {
-    ports: Box<[Port]>,
+    ports: Box<[ForwardPort]>,
     martians: Martians,
     /// Whether any interface has reverse path filtering.
     looks_back: bool,
     /// Key of the flow hash that selects a next hop (ECMP).
     key: HashKey,
     /// The table of active pairs of hosts, for triage.
-    pub(crate) dialogues: Dialogues,
-    v4: Batch<Ipv4Addr>,
-    v6: Batch<Ipv6Addr>,
+    pub(crate) dialogues: ForwardedFlows,
+    v4: ForwardBatch<Ipv4Addr>,
+    v6: ForwardBatch<Ipv6Addr>,
     /// Packets of this round handed to the control shard for neighbour resolution.
     handed: usize,
 }
@@ -123,96 +123,112 @@ impl Forwarding {
             return None;
         }
         // The loopback's comes first: nothing is forwarded from it.
-        let configured = config.interfaces.iter().map(|interface| Port {
+        let configured = config.interfaces.iter().map(|interface| ForwardPort {
             v4: v4 && interface.forwarding,
             v6: v6 && interface.forwarding,
             reverse_path: interface.reverse_path,
             redirects: interface.send_redirects,
         });
-        let ports: Box<[Port]> = core::iter::once(Port::default()).chain(configured).collect();
+        let ports: Box<[ForwardPort]> =
+            core::iter::once(ForwardPort::default()).chain(configured).collect();
         Some(Box::new(Self {
             looks_back: ports.iter().any(|port| port.reverse_path != ReversePath::Off),
             ports,
             martians: config.martians,
             key: random.hash_key(),
-            dialogues: Dialogues::new(random),
-            v4: Batch::new(),
-            v6: Batch::new(),
+            dialogues: ForwardedFlows::new(random),
+            v4: ForwardBatch::new(),
+            v6: ForwardBatch::new(),
             handed: 0,
         }))
     }
 
-    fn port(&self, iface: IfIndex) -> Port {
+    fn port(&self, iface: IfIndex) -> ForwardPort {
         self.ports.get(usize::from(iface.0)).copied().unwrap_or_default()
     }
 }
 
 /// The family-specific parts of forwarding.
-pub(crate) trait Crosses: Tables {
+pub(crate) trait CrossingPacket: IpFamily {
     const FORWARDED: Counter;
 
-    fn batch(forwarding: &mut Forwarding) -> &mut Batch<Self>;
-    fn is_open(port: Port) -> bool;
+    fn batch(forwarding: &mut Forwarding) -> &mut ForwardBatch<Self>;
+    fn is_open(port: ForwardPort) -> bool;
     /// Delivers a packet that turned out to be for this host.
-    fn arrive(stack: &mut Stack, cx: &mut Cx<'_>, packet: PacketBuf, ascent: Ascent<Self>);
+    fn arrive(
+        stack: &mut Stack,
+        cx: &mut RoundContext<'_>,
+        packet: PacketBuf,
+        ascent: RxMeta<Self>,
+    );
     /// Parses the header of a packet that begins with it.
-    fn reread(stack: &mut Stack, packet: &PacketBuf) -> Option<Ascent<Self>>;
+    fn reread(stack: &mut Stack, packet: &PacketBuf) -> Option<RxMeta<Self>>;
 }
 
-impl Crosses for Ipv4Addr {
+impl CrossingPacket for Ipv4Addr {
     const FORWARDED: Counter = Counter::IpForwDatagrams;
 
-    fn batch(forwarding: &mut Forwarding) -> &mut Batch<Self> {
+    fn batch(forwarding: &mut Forwarding) -> &mut ForwardBatch<Self> {
         &mut forwarding.v4
     }
-    fn is_open(port: Port) -> bool {
+    fn is_open(port: ForwardPort) -> bool {
         port.v4
     }
-    fn arrive(stack: &mut Stack, cx: &mut Cx<'_>, packet: PacketBuf, ascent: Ascent<Self>) {
+    fn arrive(
+        stack: &mut Stack,
+        cx: &mut RoundContext<'_>,
+        packet: PacketBuf,
+        ascent: RxMeta<Self>,
+    ) {
         stack.up_v4(cx, packet, ascent);
     }
-    fn reread(stack: &mut Stack, packet: &PacketBuf) -> Option<Ascent<Self>> {
+    fn reread(stack: &mut Stack, packet: &PacketBuf) -> Option<RxMeta<Self>> {
         let heading = input::ipv4(packet, 0, &mut stack.stats.access).ok()?;
-        Some(Ascent { iface: packet.iface(), l3: 0, heading, to_group: false })
+        Some(RxMeta { iface: packet.iface(), l3: 0, heading, to_group: false })
     }
 }
 
-impl Crosses for Ipv6Addr {
+impl CrossingPacket for Ipv6Addr {
     const FORWARDED: Counter = Counter::Ip6OutForwDatagrams;
 
-    fn batch(forwarding: &mut Forwarding) -> &mut Batch<Self> {
+    fn batch(forwarding: &mut Forwarding) -> &mut ForwardBatch<Self> {
         &mut forwarding.v6
     }
-    fn is_open(port: Port) -> bool {
+    fn is_open(port: ForwardPort) -> bool {
         port.v6
     }
-    fn arrive(stack: &mut Stack, cx: &mut Cx<'_>, packet: PacketBuf, ascent: Ascent<Self>) {
+    fn arrive(
+        stack: &mut Stack,
+        cx: &mut RoundContext<'_>,
+        packet: PacketBuf,
+        ascent: RxMeta<Self>,
+    ) {
         stack.up_v6(cx, packet, ascent);
     }
-    fn reread(stack: &mut Stack, packet: &PacketBuf) -> Option<Ascent<Self>> {
+    fn reread(stack: &mut Stack, packet: &PacketBuf) -> Option<RxMeta<Self>> {
         let heading = input::ipv6(packet, 0, &mut stack.stats.access).ok()?;
-        Some(Ascent { iface: packet.iface(), l3: 0, heading, to_group: false })
+        Some(RxMeta { iface: packet.iface(), l3: 0, heading, to_group: false })
     }
 }
 
 impl Stack {
     /// Whether packets to other hosts that arrive on `iface` are forwarded.
     #[inline]
-    pub(crate) fn forwards<A: Crosses>(&self, iface: IfIndex) -> bool {
+    pub(crate) fn forwards<A: CrossingPacket>(&self, iface: IfIndex) -> bool {
         self.forwarding.as_ref().is_some_and(|forwarding| A::is_open(forwarding.port(iface)))
     }
 
     /// Handles a packet that is not for this host on its input interface: it waits for the end of
     /// its burst, is dropped, or is delivered locally after all.
     #[inline]
-    pub(crate) fn transit<A: Crosses>(
+    pub(crate) fn transit<A: CrossingPacket>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
         l3: usize,
-        heading: &Heading<A>,
+        heading: &ArrivedHeading<A>,
     ) {
-        let ascent = || Ascent { iface: packet.iface(), l3, heading: *heading, to_group: false };
+        let ascent = || RxMeta { iface: packet.iface(), l3, heading: *heading, to_group: false };
         if !self.is_surely_elsewhere(heading.dst_addr) {
             match self.is_elsewhere(heading.dst_addr) {
                 Ok(true) => {}
@@ -268,7 +284,7 @@ impl Stack {
 
     /// Forwards all packets that wait: called at the end of a burst.
     #[inline]
-    pub(crate) fn forward_all(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn forward_all(&mut self, cx: &mut RoundContext<'_>) {
         let Some(forwarding) = &mut self.forwarding else { return };
         forwarding.handed = 0;
         let (v4, v6) = (!forwarding.v4.packets.is_empty(), !forwarding.v6.packets.is_empty());
@@ -281,11 +297,11 @@ impl Stack {
     }
 
     /// Looks up all packets of the batch together, then forwards each in order.
-    fn forward_burst<A: Crosses>(&mut self, cx: &mut Cx<'_>) {
+    fn forward_burst<A: CrossingPacket>(&mut self, cx: &mut RoundContext<'_>) {
         let Some(forwarding) = &mut self.forwarding else { return };
         let looks_back = forwarding.looks_back;
         let mut batch = mem::take(A::batch(forwarding));
-        let Batch { packets, ascents } = &mut batch;
+        let ForwardBatch { packets, ascents } = &mut batch;
         self.stats.counters.count(Counter::FloodwallForwardBursts);
         let mut addrs = [A::UNSPECIFIED; BURST_MAX];
         let mut found = [None; BURST_MAX];
@@ -296,7 +312,7 @@ impl Stack {
         self.routes_to(cx, addrs.get(..count).unwrap_or_default(), &mut found);
         let astray = if looks_back { self.astray(cx, ascents) } else { 0 };
         let mut noted = self.choose_noted(ascents, cx.now);
-        let mut ways = Ways::new();
+        let mut ways = ForwardPaths::new();
         let all = packets.drain(..).zip(&*ascents).zip(&found).enumerate();
         for (at, ((packet, ascent), found)) in all {
             let place = noted.next();
@@ -318,8 +334,13 @@ impl Stack {
     }
 
     /// Selects the packets of this burst that update the table of active pairs on departure.
-    fn choose_noted<A: Crosses>(&mut self, ascents: &[Ascent<A>], now: Instant) -> Noted {
-        let mut noted = Noted { places: [Place::NOBODYS; BURST_MAX], chosen: 0, at: 0 };
+    fn choose_noted<A: CrossingPacket>(
+        &mut self,
+        ascents: &[RxMeta<A>],
+        now: Instant,
+    ) -> NotedPacket {
+        let mut noted =
+            NotedPacket { places: [DialogueSlot::NOBODYS; BURST_MAX], chosen: 0, at: 0 };
         let Some(Forwarding { dialogues, .. }) = self.forwarding.as_deref_mut() else {
             return noted;
         };
@@ -338,21 +359,21 @@ impl Stack {
 
     /// Reverse path filtering: bitmap of the packets that fail it (RFC 3704).
     #[inline(never)]
-    fn astray<A: Crosses>(&self, cx: &Cx<'_>, ascents: &[Ascent<A>]) -> u64 {
+    fn astray<A: CrossingPacket>(&self, cx: &RoundContext<'_>, ascents: &[RxMeta<A>]) -> u64 {
         let (mut addrs, mut back) = ([A::UNSPECIFIED; BURST_MAX], [None; BURST_MAX]);
         for (addr, ascent) in addrs.iter_mut().zip(ascents) {
             *addr = ascent.heading.src_addr;
         }
         let count = ascents.len().min(BURST_MAX);
         self.routes_to(cx, addrs.get(..count).unwrap_or_default(), &mut back);
-        let lost = |(_, (ascent, back)): &(usize, (&Ascent<A>, &Option<Found<A>>))| {
+        let lost = |(_, (ascent, back)): &(usize, (&RxMeta<A>, &Option<Found<A>>))| {
             !self.comes_by_its_way(ascent.iface, back.as_ref())
         };
         let all = ascents.iter().zip(&back).enumerate();
         all.filter(lost).fold(0, |bits, (at, _)| bits | 1 << (at & 63))
     }
 
-    fn comes_by_its_way<A: Crosses>(&self, iface: IfIndex, back: Option<&Found<A>>) -> bool {
+    fn comes_by_its_way<A: CrossingPacket>(&self, iface: IfIndex, back: Option<&Found<A>>) -> bool {
         let port = self.forwarding.as_ref().map(|f| f.port(iface)).unwrap_or_default();
         let same = back.is_some_and(|back| back.iface == iface);
         let back = back.map(|back| (back.kind, back.is_choice));
@@ -361,7 +382,12 @@ impl Stack {
 
     /// Looks up the routes to `addrs`.
     #[inline]
-    fn routes_to<A: Tables>(&self, cx: &Cx<'_>, addrs: &[A], found: &mut [Option<Found<A>>]) {
+    fn routes_to<A: IpFamily>(
+        &self,
+        cx: &RoundContext<'_>,
+        addrs: &[A],
+        found: &mut [Option<Found<A>>],
+    ) {
         match (&self.role, &cx.peers) {
             (Role::Follower(follower), Some(peers)) => {
                 let routes = A::fib_reader(&follower.routes);
@@ -374,11 +400,11 @@ impl Stack {
 
     /// Route of a packet to a destination with several next hops (ECMP): the flow hash decides.
     #[cold]
-    fn route_of_flow<A: Crosses>(
+    fn route_of_flow<A: CrossingPacket>(
         &mut self,
-        cx: &Cx<'_>,
+        cx: &RoundContext<'_>,
         packet: &PacketBuf,
-        ascent: &Ascent<A>,
+        ascent: &RxMeta<A>,
     ) -> Option<Found<A>> {
         let flow = self.flow_of(packet, ascent);
         let query = Query { flow: Some(flow), ..Query::to(ascent.heading.dst_addr) };
@@ -393,7 +419,7 @@ impl Stack {
 
     /// Keyed hash of a packet's flow: addresses and protocol, and the ports unless it is a
     /// fragment; for IPv6 behind extension headers the flow label (RFC 6438).
-    fn flow_of<A: Crosses>(&mut self, packet: &PacketBuf, ascent: &Ascent<A>) -> u64 {
+    fn flow_of<A: CrossingPacket>(&mut self, packet: &PacketBuf, ascent: &RxMeta<A>) -> u64 {
         let (heading, mut bytes) = (&ascent.heading, [0; 40]);
         let (ends, rest) = bytes.split_at_mut(32);
         let ends_of = [heading.src_addr, heading.dst_addr].map(Address::to_bits_aligned);
@@ -420,12 +446,12 @@ impl Stack {
     /// Forwards one packet along the route that was looked up. Whether it has left to a resolved
     /// neighbour.
     #[inline]
-    fn forward<A: Crosses>(
+    fn forward<A: CrossingPacket>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: &Ascent<A>,
-        (found, ways): (Option<&Found<A>>, &mut Ways<A>),
+        ascent: &RxMeta<A>,
+        (found, ways): (Option<&Found<A>>, &mut ForwardPaths<A>),
     ) -> bool {
         let chosen;
         let found = match found {
@@ -457,17 +483,19 @@ impl Stack {
             return false;
         }
         match way.stations {
-            Stations::Down => {
-                let unreachable = Refusal::owing(DropReason::InterfaceDown, IcmpError::NoRoute);
+            LinkPeers::Down => {
+                let unreachable =
+                    RefusedAction::owing(DropReason::InterfaceDown, IcmpError::NoRoute);
                 self.refuse(cx, packet, *ascent, None, unreachable);
                 return false;
             }
-            Stations::Closed => {
-                let prohibited = Refusal::owing(DropReason::RouteProhibited, IcmpError::Prohibited);
+            LinkPeers::Closed => {
+                let prohibited =
+                    RefusedAction::owing(DropReason::RouteProhibited, IcmpError::Prohibited);
                 self.refuse(cx, packet, *ascent, None, prohibited);
                 return false;
             }
-            Stations::Unknown => {
+            LinkPeers::Unknown => {
                 self.forward_unresolved(cx, packet, ascent.l3, way);
                 return false;
             }
@@ -479,11 +507,11 @@ impl Stack {
 
     /// The error owed for a packet without a usable route, or with a local one.
     #[cold]
-    fn leads_nowhere<A: Crosses>(
+    fn leads_nowhere<A: CrossingPacket>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<A>,
+        ascent: RxMeta<A>,
         kind: Option<RouteKind>,
     ) {
         if kind == Some(RouteKind::Local) {
@@ -501,13 +529,13 @@ impl Stack {
     /// stations (point-to-point) the packet is refused (RFC 4443 section 3.1): it would loop until
     /// its hop limit is used up.
     #[cold]
-    fn may_leave<A: Crosses>(
+    fn may_leave<A: CrossingPacket>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: &PacketBuf,
-        ascent: &Ascent<A>,
-        way: &Way<A>,
-    ) -> Result<(), Refusal> {
+        ascent: &RxMeta<A>,
+        way: &ForwardPath<A>,
+    ) -> Result<(), RefusedAction> {
         let (len, mtu) = (way::largest_piece(packet, ascent.l3), way.mtu);
         let access = &mut self.stats.access;
         let fit = forward::fit::<A>(len, mtu, || {
@@ -517,11 +545,11 @@ impl Stack {
         });
         if fit == Fit::TooBig {
             let too_big = IcmpError::PacketTooBig { mtu };
-            return Err(Refusal::owing(DropReason::PacketTooBig, too_big));
+            return Err(RefusedAction::owing(DropReason::PacketTooBig, too_big));
         }
         if way.iface == ascent.iface {
-            if way.stations == Stations::Bare && self.is_on_link(way, ascent.heading.dst_addr) {
-                return Err(Refusal::owing(DropReason::NoRoute, IcmpError::HostUnreachable));
+            if way.stations == LinkPeers::Bare && self.is_on_link(way, ascent.heading.dst_addr) {
+                return Err(RefusedAction::owing(DropReason::NoRoute, IcmpError::HostUnreachable));
             }
             self.redirect_sender(cx, packet, ascent, way);
         }
@@ -529,14 +557,14 @@ impl Stack {
     }
 
     /// Whether a destination is on a prefix of its outgoing link.
-    fn is_on_link<A: Crosses>(&self, way: &Way<A>, dst_addr: A) -> bool {
+    fn is_on_link<A: CrossingPacket>(&self, way: &ForwardPath<A>, dst_addr: A) -> bool {
         let interface = self.interfaces.get(usize::from(way.iface.0));
         interface.is_some_and(|interface| interface.is_on_link(dst_addr.to_ip()))
     }
 
     /// Counts a forwarded packet, in both ledgers.
     #[inline]
-    fn count_forwarded<A: Crosses>(&mut self) {
+    fn count_forwarded<A: CrossingPacket>(&mut self) {
         self.stats.counters.count(A::FORWARDED);
         self.stats.fates.forwarded += 1;
         self.stats.fates.originated += 1;
@@ -545,7 +573,12 @@ impl Stack {
     /// Decrements a packet's hop limit in place. Where it cannot be written, the packet is counted
     /// as dropped and `false` returned.
     #[inline]
-    fn lower<A: Crosses>(&mut self, cx: &Cx<'_>, packet: &mut PacketBuf, l3: usize) -> bool {
+    fn lower<A: CrossingPacket>(
+        &mut self,
+        cx: &RoundContext<'_>,
+        packet: &mut PacketBuf,
+        l3: usize,
+    ) -> bool {
         let lowered = packet.first_mut().and_then(|bytes| {
             let header = bytes.get_mut(l3..)?.first_chunk_mut()?;
             forward::lower_hop_limit::<A>(header);
@@ -556,9 +589,9 @@ impl Stack {
 
     /// The slow case: the header is shared, or straddles chunks.
     #[cold]
-    fn lower_in_pieces<A: Crosses>(
+    fn lower_in_pieces<A: CrossingPacket>(
         &mut self,
-        cx: &Cx<'_>,
+        cx: &RoundContext<'_>,
         packet: &mut PacketBuf,
         l3: usize,
     ) -> bool {
@@ -573,19 +606,19 @@ impl Stack {
     /// The fast path: the neighbour is resolved and the packet fits. The new link header replaces
     /// the old one in place.
     #[inline]
-    fn forward_at_once<A: Crosses>(
+    fn forward_at_once<A: CrossingPacket>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         mut packet: PacketBuf,
         l3: usize,
-        way: &Way<A>,
+        way: &ForwardPath<A>,
     ) {
         if !self.lower::<A>(cx, &mut packet, l3) {
             return self.die_ip::<A>(packet, DropReason::NoBuffer);
         }
         self.count_forwarded::<A>();
         packet.set_iface(way.iface);
-        if let Stations::Known(stations) = &way.stations
+        if let LinkPeers::Known(stations) = &way.stations
             && l3 == ethernet::HEADER_LEN
             && let Some(header) = packet.first_mut().and_then(|bytes| bytes.first_chunk_mut::<12>())
         {
@@ -597,9 +630,14 @@ impl Stack {
     }
 
     /// Transmits an IP packet without link header to a resolved neighbour.
-    fn leave_by<A: Crosses>(&mut self, cx: &mut Cx<'_>, packet: PacketBuf, stations: Stations) {
+    fn leave_by<A: CrossingPacket>(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        packet: PacketBuf,
+        stations: LinkPeers,
+    ) {
         match stations {
-            Stations::Known(stations) => match way::frame::<A>(cx.pool, packet, stations) {
+            LinkPeers::Known(stations) => match way::frame::<A>(cx.pool, packet, stations) {
                 Ok(packet) => self.depart(cx, packet),
                 Err(packet) => self.die_out::<A>(packet, DropReason::NoBuffer),
             },
@@ -609,12 +647,12 @@ impl Stack {
 
     /// Forwards a packet in fragments.
     #[cold]
-    fn forward_cut<A: Crosses>(
+    fn forward_cut<A: CrossingPacket>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         mut packet: PacketBuf,
         l3: usize,
-        way: &Way<A>,
+        way: &ForwardPath<A>,
     ) {
         if way::is_super_frame(&packet) {
             // The device segments it (GSO), as the sender intended.
@@ -647,7 +685,7 @@ impl Stack {
     /// round, so that packets to unresolvable neighbours do not crowd out those that only the
     /// control shard can handle.
     #[cold]
-    fn hand_transit<A: Crosses>(&mut self, cx: &mut Cx<'_>, packet: PacketBuf) {
+    fn hand_transit<A: CrossingPacket>(&mut self, cx: &mut RoundContext<'_>, packet: PacketBuf) {
         let Some(forwarding) = &mut self.forwarding else {
             return self.die(packet, DropReason::HandoffFull);
         };
@@ -660,9 +698,9 @@ impl Stack {
 
     /// Sends the error for a forwarded packet after its neighbour resolution failed (RFC 4861
     /// section 7.2.2, RFC 1812 section 5.2.7.1).
-    pub(crate) fn tell_sender_unreachable<A: Crosses>(
+    pub(crate) fn tell_sender_unreachable<A: CrossingPacket>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: &PacketBuf,
     ) {
         if self.forwarding.is_none() {

@@ -7,11 +7,11 @@ use core::time::Duration;
 
 use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Counter, IfIndex, Instant, Randomness, Units};
-use floodwall_packet::{Burst, Engine, HandoffList, Pool, Round, Triage, Wanted};
+use floodwall_packet::{Burst, Engine, HandoffList, Pool, Round, RxFilter, Triage};
 use thiserror::Error;
 
 use crate::config::{ConfigError, StackConfig};
-use crate::cx::Cx;
+use crate::cx::RoundContext;
 use crate::shard::Stack;
 use crate::sockets::{Sockets, StartError};
 
@@ -64,7 +64,7 @@ const HOLD_UP_MAX: Duration = Duration::from_micros(500);
 
 /// An application and its budget. Each has an account of its own, so that one with a backlog takes
 /// nothing from the others.
-struct Hosted {
+struct HostedApplication {
     application: Box<dyn Application>,
     /// Units earned by packet work while it lags behind, less the units spent.
     earned: i64,
@@ -72,7 +72,7 @@ struct Hosted {
     lags: bool,
 }
 
-impl Hosted {
+impl HostedApplication {
     /// Budget after packet work of `spent` units: the same amount, half of the core, if it lags
     /// behind; else a whole slice.
     fn earn(&mut self, spent: u32) -> u32 {
@@ -100,7 +100,7 @@ impl Hosted {
 /// A stack together with the applications that run on its core, as one [`Engine`].
 pub struct Host {
     stack: Stack,
-    applications: Vec<Hosted>,
+    applications: Vec<HostedApplication>,
     /// Units of packet work since the applications last had a slice of their own.
     packet_work: u32,
     /// Since when input is held up because of a full socket of an application that lags behind, and
@@ -141,14 +141,14 @@ impl Host {
     ) -> Result<Self, HostError> {
         let mut departing = floodwall_packet::PacketList::new();
         for application in &mut applications {
-            let cx = Cx { now, pool, random, departing: &mut departing, peers: None };
+            let cx = RoundContext { now, pool, random, departing: &mut departing, peers: None };
             let mut sockets = Sockets::new(&mut stack, cx);
             application.start(&mut sockets).map_err(|error| {
                 let name = application.name().to_owned();
                 HostError::Start { name, error }
             })?;
         }
-        let hosted = |application| Hosted { application, earned: 0, lags: false };
+        let hosted = |application| HostedApplication { application, earned: 0, lags: false };
         Ok(Self {
             stack,
             applications: applications.into_iter().map(hosted).collect(),
@@ -180,7 +180,7 @@ impl Host {
     fn run_applications(
         &mut self,
         round: &mut Round<'_>,
-        mut budget: impl FnMut(&mut Hosted) -> u32,
+        mut budget: impl FnMut(&mut HostedApplication) -> u32,
     ) -> Units {
         let (before, mut spent) = (self.stack.marks(), 0_u32);
         for hosted in &mut self.applications {
@@ -188,7 +188,7 @@ impl Host {
             if granted == 0 {
                 continue;
             }
-            let mut sockets = Sockets::for_slice(&mut self.stack, Cx::of(round));
+            let mut sockets = Sockets::for_slice(&mut self.stack, RoundContext::of(round));
             let used = hosted.application.run(&mut sockets, Units(granted)).0;
             sockets.end_slice();
             hosted.note(granted, used);
@@ -247,7 +247,7 @@ impl Engine for Host {
         let alone = core::mem::take(&mut self.packet_work) < FEW_UNITS;
         let behind = self.applications.iter().filter(|hosted| hosted.lags).count();
         let part = APPLICATION_UNITS / u32::try_from(behind.max(1)).unwrap_or(u32::MAX);
-        let slice = |hosted: &mut Hosted| match hosted.lags {
+        let slice = |hosted: &mut HostedApplication| match hosted.lags {
             true if !alone => hosted.earn(0),
             true => hosted.grant(part.max(1)),
             false => APPLICATION_UNITS,
@@ -280,7 +280,7 @@ impl Engine for Host {
         self.stack.classify(burst, classes);
     }
 
-    fn wants(&self, iface: IfIndex, wanted: &mut Wanted) {
+    fn wants(&self, iface: IfIndex, wanted: &mut RxFilter) {
         self.stack.wants(iface, wanted);
     }
 

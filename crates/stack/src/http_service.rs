@@ -10,16 +10,16 @@
 //! here; what cannot be sent yet is a position in an answer; nothing is allocated for a request.
 //!
 //! # Under flood
-//! Reachable by any peer. Bound: a connection keeps `Talk`, 40 bytes, within `tcp_connections_max`;
+//! Reachable by any peer. Bound: a connection keeps `HttpConversation`, 40 bytes, within `tcp_connections_max`;
 //! a head beyond `HEAD_MAX` bytes is refused and its connection closed; a slice serves connections
 //! within its budget. From a peer that does not read, nothing is read either (backpressure).
 
 use std::io::Write as _;
 
 use floodwall_base::{Instant, Units};
-use floodwall_tcp::{ConnectionId, RecvError, SendError, Settings, State};
+use floodwall_tcp::{ConnectionId, RecvError, SendError, TcpSettings, TcpState};
 
-use crate::door::Door;
+use crate::door::ServiceListener;
 use crate::host::Application;
 use crate::sockets::{Sockets, StartError};
 
@@ -46,7 +46,7 @@ pub enum StreamKind {
 
 /// An answer that is being sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Answer {
+struct HttpAnswer {
     status: u16,
     /// Length of the body, as the head states.
     len: u64,
@@ -63,9 +63,9 @@ struct Answer {
 
 /// State of a connection.
 #[derive(Clone, Copy, Default, Debug)]
-struct Talk {
+struct HttpConversation {
     id: Option<ConnectionId>,
-    answer: Option<Answer>,
+    answer: Option<HttpAnswer>,
     /// Bytes of a request's body that are still to come.
     skip: u64,
     /// Bytes that were counted (bulk).
@@ -73,7 +73,7 @@ struct Talk {
 }
 
 /// The next step for a connection.
-enum Next {
+enum HttpStep {
     /// More may follow at once.
     Again,
     /// Wait for an event.
@@ -87,8 +87,8 @@ pub struct StreamService {
     kind: StreamKind,
     port: u16,
     name: String,
-    door: Door,
-    talks: Vec<Talk>,
+    door: ServiceListener,
+    talks: Vec<HttpConversation>,
     input: Box<[u8]>,
     output: Box<[u8]>,
 }
@@ -106,7 +106,7 @@ impl StreamService {
             kind,
             port,
             name: format!("{word}:{port}"),
-            door: Door::default(),
+            door: ServiceListener::default(),
             talks: Vec::new(),
             input: vec![0; PIECE].into(),
             output: vec![0; PIECE].into(),
@@ -116,11 +116,11 @@ impl StreamService {
     /// Serves a connection as far as possible now.
     fn serve(&mut self, sockets: &mut Sockets<'_>, id: ConnectionId) {
         if self.talks.len() <= id.index() {
-            self.talks.resize(id.index() + 1, Talk::default());
+            self.talks.resize(id.index() + 1, HttpConversation::default());
         }
         let Some(talk) = self.talks.get_mut(id.index()) else { return };
         if talk.id != Some(id) {
-            *talk = Talk { id: Some(id), ..Talk::default() };
+            *talk = HttpConversation { id: Some(id), ..HttpConversation::default() };
         }
         let mut talk = *talk;
         let outcome = loop {
@@ -128,18 +128,18 @@ impl StreamService {
                 Some(answer) => self.send(sockets, id, &mut talk, answer),
                 None => self.read(sockets, id, &mut talk),
             };
-            if !matches!(next, Next::Again) {
+            if !matches!(next, HttpStep::Again) {
                 break next;
             }
         };
         match outcome {
-            Next::Close => _ = sockets.tcp_close(id),
-            Next::Abort => _ = sockets.tcp_abort(id),
-            Next::Again | Next::Wait => {}
+            HttpStep::Close => _ = sockets.tcp_close(id),
+            HttpStep::Abort => _ = sockets.tcp_abort(id),
+            HttpStep::Again | HttpStep::Wait => {}
         }
-        let over = matches!(outcome, Next::Close | Next::Abort);
+        let over = matches!(outcome, HttpStep::Close | HttpStep::Abort);
         if let Some(place) = self.talks.get_mut(id.index()) {
-            *place = if over { Talk::default() } else { talk };
+            *place = if over { HttpConversation::default() } else { talk };
         }
     }
 
@@ -148,9 +148,9 @@ impl StreamService {
         &mut self,
         sockets: &mut Sockets<'_>,
         id: ConnectionId,
-        talk: &mut Talk,
-        answer: Answer,
-    ) -> Next {
+        talk: &mut HttpConversation,
+        answer: HttpAnswer,
+    ) -> HttpStep {
         if self.kind == StreamKind::Chargen {
             // Input is discarded: only the peer's close matters.
             let _ = drain(sockets, id, &mut self.input);
@@ -158,43 +158,48 @@ impl StreamService {
         let piece = answer.piece(&mut self.output);
         let Some(bytes) = self.output.get(..piece).filter(|bytes| !bytes.is_empty()) else {
             talk.answer = None;
-            return if answer.close { Next::Close } else { Next::Again };
+            return if answer.close { HttpStep::Close } else { HttpStep::Again };
         };
         match sockets.tcp_send(id, bytes) {
             Ok(taken) => {
-                talk.answer = Some(Answer { at: answer.at + taken as u64, ..answer });
-                Next::Again
+                talk.answer = Some(HttpAnswer { at: answer.at + taken as u64, ..answer });
+                HttpStep::Again
             }
-            Err(SendError::WouldBlock) => Next::Wait,
-            Err(_) => Next::Abort,
+            Err(SendError::WouldBlock) => HttpStep::Wait,
+            Err(_) => HttpStep::Abort,
         }
     }
 
     /// Reads a request of the service's kind.
-    fn read(&mut self, sockets: &mut Sockets<'_>, id: ConnectionId, talk: &mut Talk) -> Next {
+    fn read(
+        &mut self,
+        sockets: &mut Sockets<'_>,
+        id: ConnectionId,
+        talk: &mut HttpConversation,
+    ) -> HttpStep {
         if self.kind == StreamKind::Chargen {
-            talk.answer = Some(Answer { close: true, ..Answer::bare(u64::MAX) });
-            return Next::Again;
+            talk.answer = Some(HttpAnswer { close: true, ..HttpAnswer::bare(u64::MAX) });
+            return HttpStep::Again;
         }
         let n = match sockets.tcp_peek(id, &mut self.input) {
             Ok(0) if talk.taken > 0 => {
                 let _ = sockets.tcp_send(id, told(talk.taken, &mut self.output));
-                return Next::Close;
+                return HttpStep::Close;
             }
-            Ok(0) => return Next::Close,
+            Ok(0) => return HttpStep::Close,
             Ok(n) => n,
-            Err(RecvError::WouldBlock) => return Next::Wait,
-            Err(_) => return Next::Close,
+            Err(RecvError::WouldBlock) => return HttpStep::Wait,
+            Err(_) => return HttpStep::Close,
         };
-        let Some(bytes) = self.input.get(..n) else { return Next::Abort };
+        let Some(bytes) = self.input.get(..n) else { return HttpStep::Abort };
         let eaten = if self.kind == StreamKind::Bulk {
-            let is_over = sockets.tcp_state(id).is_ok_and(|state| state == State::CloseWait);
+            let is_over = sockets.tcp_state(id).is_ok_and(|state| state == TcpState::CloseWait);
             if talk.taken == 0 && b"send ".starts_with(bytes) && !is_over {
                 // Only a part of the command: the rest follows.
-                return Next::Wait;
+                return HttpStep::Wait;
             }
             let asked = if talk.taken == 0 { asked_bulk(bytes) } else { None };
-            talk.answer = asked.map(|len| Answer { close: true, ..Answer::bare(len) });
+            talk.answer = asked.map(|len| HttpAnswer { close: true, ..HttpAnswer::bare(len) });
             talk.taken += n as u64;
             n
         } else if talk.skip > 0 {
@@ -203,11 +208,11 @@ impl StreamService {
             eaten as usize
         } else {
             match request(bytes) {
-                Asked::Partly => {
-                    let is_over = sockets.tcp_state(id).is_ok_and(|s| s == State::CloseWait);
-                    return if is_over { Next::Abort } else { Next::Wait };
+                HttpRequest::Partly => {
+                    let is_over = sockets.tcp_state(id).is_ok_and(|s| s == TcpState::CloseWait);
+                    return if is_over { HttpStep::Abort } else { HttpStep::Wait };
                 }
-                Asked::Wholly { head, body, answer } => {
+                HttpRequest::Wholly { head, body, answer } => {
                     talk.answer = Some(answer);
                     talk.skip = body;
                     head
@@ -217,7 +222,7 @@ impl StreamService {
         if let Some(out) = self.input.get_mut(..eaten) {
             let _ = sockets.tcp_recv(id, out);
         }
-        Next::Again
+        HttpStep::Again
     }
 }
 
@@ -249,22 +254,22 @@ fn asked_bulk(bytes: &[u8]) -> Option<u64> {
 
 /// Result of parsing the receive queue.
 #[derive(PartialEq, Eq, Debug)]
-enum Asked {
+enum HttpRequest {
     /// The head is incomplete.
     Partly,
     /// A head of so many bytes, followed by a body of `body` bytes.
-    Wholly { head: usize, body: u64, answer: Answer },
+    Wholly { head: usize, body: u64, answer: HttpAnswer },
 }
 
 /// Parses a request's head (RFC 9112 section 2.1). One pass over it.
-fn request(bytes: &[u8]) -> Asked {
-    let refused = |status| Asked::Wholly {
+fn request(bytes: &[u8]) -> HttpRequest {
+    let refused = |status| HttpRequest::Wholly {
         head: bytes.len(),
         body: 0,
-        answer: Answer { status, close: true, bare: false, ..Answer::bare(0) },
+        answer: HttpAnswer { status, close: true, bare: false, ..HttpAnswer::bare(0) },
     };
     let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {
-        return if bytes.len() >= HEAD_MAX { refused(431) } else { Asked::Partly };
+        return if bytes.len() >= HEAD_MAX { refused(431) } else { HttpRequest::Partly };
     };
     let Some(head) = bytes.get(..end) else { return refused(400) };
     let mut lines = head.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
@@ -301,11 +306,11 @@ fn request(bytes: &[u8]) -> Asked {
         let asked = path.strip_prefix(b"/bytes/").and_then(|n| core::str::from_utf8(n).ok());
         asked.and_then(|n| n.parse().ok()).map_or((404, false, 0), |len| (200, false, len))
     };
-    let answer = Answer { status, len, page, head_only, close, bare: false, at: 0 };
-    Asked::Wholly { head: end + 4, body, answer }
+    let answer = HttpAnswer { status, len, page, head_only, close, bare: false, at: 0 };
+    HttpRequest::Wholly { head: end + 4, body, answer }
 }
 
-impl Answer {
+impl HttpAnswer {
     const fn bare(len: u64) -> Self {
         Self { status: 200, len, page: false, head_only: false, close: false, bare: true, at: 0 }
     }
@@ -376,7 +381,7 @@ impl Application for StreamService {
     }
 
     fn start(&mut self, sockets: &mut Sockets<'_>) -> Result<(), StartError> {
-        let settings = Settings { nodelay: true, ..Settings::default() };
+        let settings = TcpSettings { nodelay: true, ..TcpSettings::default() };
         self.door.open(sockets, self.port, &settings)
     }
 
@@ -400,17 +405,17 @@ impl Application for StreamService {
 mod tests {
     use super::*;
 
-    fn answered(text: &str) -> (usize, u64, Answer) {
+    fn answered(text: &str) -> (usize, u64, HttpAnswer) {
         match request(text.as_bytes()) {
-            Asked::Wholly { head, body, answer } => (head, body, answer),
-            Asked::Partly => panic!("{text:?} is whole"),
+            HttpRequest::Wholly { head, body, answer } => (head, body, answer),
+            HttpRequest::Partly => panic!("{text:?} is whole"),
         }
     }
 
-    fn whole(answer: Answer, step: usize) -> Vec<u8> {
+    fn whole(answer: HttpAnswer, step: usize) -> Vec<u8> {
         let (mut all, mut out) = (Vec::new(), vec![0; step]);
         loop {
-            let n = Answer { at: all.len() as u64, ..answer }.piece(&mut out);
+            let n = HttpAnswer { at: all.len() as u64, ..answer }.piece(&mut out);
             if n == 0 {
                 return all;
             }
@@ -424,7 +429,7 @@ mod tests {
         let (head, body, answer) = answered(text);
         assert_eq!((head, body, answer.len, answer.close), (text.len() - 5, 5, 3, false));
         for end in 0..head {
-            assert_eq!(request(&text.as_bytes()[..end]), Asked::Partly);
+            assert_eq!(request(&text.as_bytes()[..end]), HttpRequest::Partly);
         }
         assert!(answered("GET / HTTP/1.0\r\n\r\n").2.close);
         assert!(!answered("GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n").2.close);

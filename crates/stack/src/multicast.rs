@@ -19,13 +19,15 @@ use floodwall_base::limits::INTERFACE_GROUPS_MAX;
 use floodwall_base::{
     Address, Counter, DropReason, IfIndex, Instant, Randomness, Units, solicited_node,
 };
-use floodwall_ip::membership::{self, HEADERS_MAX, MESSAGE_MIN, Report};
-use floodwall_ip::{AddressState, Filter, GroupMessageKind, Interface, LinkMedium, Membership};
+use floodwall_ip::membership::{self, HEADERS_MAX, MESSAGE_MIN, MembershipReport};
+use floodwall_ip::{
+    AddressState, GroupMessageKind, GroupProtocolState, Interface, LinkMedium, SourceFilter,
+};
 use floodwall_wire::group::GroupProtocol;
 
-use crate::cx::Cx;
+use crate::cx::RoundContext;
 use crate::shard::Stack;
-use crate::tables::Tables;
+use crate::tables::IpFamily;
 
 pub use sockets::GroupInterface;
 
@@ -37,8 +39,8 @@ const FIRST_WAIT_MAX: Duration = Duration::from_millis(100);
 
 /// Memberships of all interfaces.
 #[derive(Debug)]
-pub(crate) struct Groups {
-    links: Vec<Link>,
+pub(crate) struct MulticastGroups {
+    links: Vec<GroupLink>,
     /// When a report is due: never later than the engines' own deadlines.
     next: Option<Instant>,
     /// Sockets' memberships with a source filter.
@@ -47,23 +49,27 @@ pub(crate) struct Groups {
 
 /// Memberships of one interface.
 #[derive(Debug)]
-pub(crate) struct Link {
-    v4: Membership<Ipv4Addr>,
-    v6: Membership<Ipv6Addr>,
+pub(crate) struct GroupLink {
+    v4: GroupProtocolState<Ipv4Addr>,
+    v6: GroupProtocolState<Ipv6Addr>,
     up: bool,
     /// Whether it had a link-local address to report from.
     has_source: bool,
 }
 
-impl Groups {
+impl MulticastGroups {
     /// Allocates memory for so many interfaces.
     pub(crate) fn new(interfaces: usize) -> Self {
-        let link =
-            || Link { v4: Membership::new(), v6: Membership::new(), up: false, has_source: false };
+        let link = || GroupLink {
+            v4: GroupProtocolState::new(),
+            v6: GroupProtocolState::new(),
+            up: false,
+            has_source: false,
+        };
         Self { links: (0..interfaces).map(|_| link()).collect(), next: None, filtered: 0 }
     }
 
-    fn link_mut(&mut self, iface: IfIndex) -> Option<&mut Link> {
+    fn link_mut(&mut self, iface: IfIndex) -> Option<&mut GroupLink> {
         self.links.get_mut(usize::from(iface.0))
     }
 
@@ -74,21 +80,21 @@ impl Groups {
 
     /// Updates the deadline after a change that may move it.
     fn plan(&mut self) {
-        let due = |l: &Link| [l.v4.deadline(), l.v6.deadline()];
+        let due = |l: &GroupLink| [l.v4.deadline(), l.v6.deadline()];
         self.next = self.links.iter().flat_map(due).flatten().min();
     }
 }
 
 /// One family's membership engine of a link.
-pub(crate) trait Engines: Tables + GroupProtocol {
-    fn engine(link: &mut Link) -> &mut Membership<Self>;
+pub(crate) trait GroupEngines: IpFamily + GroupProtocol {
+    fn engine(link: &mut GroupLink) -> &mut GroupProtocolState<Self>;
 
     /// Counts a transmitted report.
     fn count_report(stack: &mut Stack, kind: GroupMessageKind);
 }
 
-impl Engines for Ipv4Addr {
-    fn engine(link: &mut Link) -> &mut Membership<Self> {
+impl GroupEngines for Ipv4Addr {
+    fn engine(link: &mut GroupLink) -> &mut GroupProtocolState<Self> {
         &mut link.v4
     }
     fn count_report(stack: &mut Stack, kind: GroupMessageKind) {
@@ -99,8 +105,8 @@ impl Engines for Ipv4Addr {
     }
 }
 
-impl Engines for Ipv6Addr {
-    fn engine(link: &mut Link) -> &mut Membership<Self> {
+impl GroupEngines for Ipv6Addr {
+    fn engine(link: &mut GroupLink) -> &mut GroupProtocolState<Self> {
         &mut link.v6
     }
     fn count_report(stack: &mut Stack, kind: GroupMessageKind) {
@@ -114,21 +120,21 @@ impl Engines for Ipv6Addr {
 }
 
 /// The desired memberships of an interface for one family: each group with its filter.
-struct Wanted<A> {
-    groups: [Option<(A, Filter<A>)>; INTERFACE_GROUPS_MAX],
+struct WantedGroup<A> {
+    groups: [Option<(A, SourceFilter<A>)>; INTERFACE_GROUPS_MAX],
 }
 
-impl<A: GroupProtocol> Wanted<A> {
+impl<A: GroupProtocol> WantedGroup<A> {
     fn of(interface: &Interface) -> Self {
         let mut groups = [None; INTERFACE_GROUPS_MAX];
         let joined = interface.groups().filter_map(A::from_ip);
         for (slot, group) in groups.iter_mut().zip(joined) {
-            *slot = Some((group, Filter::EVERYBODY));
+            *slot = Some((group, SourceFilter::EVERYBODY));
         }
         Self { groups }
     }
 
-    fn filter(&self, group: A) -> Option<Filter<A>> {
+    fn filter(&self, group: A) -> Option<SourceFilter<A>> {
         self.groups.iter().flatten().find(|(g, _)| *g == group).map(|(_, filter)| *filter)
     }
 }
@@ -170,8 +176,8 @@ impl Stack {
         }
         let first = !core::mem::replace(&mut link.up, true);
         let wait = if first { first_wait(random) } else { Duration::ZERO };
-        let mut wanted_v4 = Wanted::<Ipv4Addr>::of(interface);
-        let mut wanted_v6 = Wanted::<Ipv6Addr>::of(interface);
+        let mut wanted_v4 = WantedGroup::<Ipv4Addr>::of(interface);
+        let mut wanted_v6 = WantedGroup::<Ipv6Addr>::of(interface);
         if groups.filtered > 0 {
             sockets::merge_filters(&self.udp, iface, &mut wanted_v4.groups);
             sockets::merge_filters(&self.udp, iface, &mut wanted_v6.groups);
@@ -196,7 +202,7 @@ impl Stack {
     }
 
     /// Sends due reports, up to `budget` messages.
-    pub(crate) fn group_timers(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
+    pub(crate) fn group_timers(&mut self, cx: &mut RoundContext<'_>, budget: Units) -> Units {
         let mut spent = Units(0);
         if self.groups.next.is_none_or(|next| next > cx.now) {
             return spent;
@@ -214,7 +220,11 @@ impl Stack {
     }
 
     /// Sends one report of one interface and family, if one is due.
-    fn group_report<A: Engines>(&mut self, cx: &mut Cx<'_>, iface: IfIndex) -> Units {
+    fn group_report<A: GroupEngines>(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        iface: IfIndex,
+    ) -> Units {
         let Self { interfaces, groups, .. } = self;
         let Some(interface) = interfaces.get(usize::from(iface.0)) else { return Units(0) };
         let Some(link) = groups.link_mut(iface) else { return Units(0) };
@@ -236,11 +246,11 @@ impl Stack {
         Units(1)
     }
 
-    fn send_report<A: Engines>(
+    fn send_report<A: GroupEngines>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         iface: IfIndex,
-        report: Report<A>,
+        report: MembershipReport<A>,
         message: &[u8],
     ) {
         let packet = membership::packet(cx.pool, report.ends, message);
@@ -269,29 +279,30 @@ fn report_source<A: Address>(interface: &Interface) -> A {
 }
 
 /// Updates one engine to the desired memberships.
-fn follow<A: Engines>(
+fn follow<A: GroupEngines>(
     interface: &Interface,
-    wanted: &Wanted<A>,
-    link: &mut Link,
+    wanted: &WantedGroup<A>,
+    link: &mut GroupLink,
     now: Instant,
     wait: Duration,
 ) {
     let engine = A::engine(link);
-    let unwanted = |engine: &Membership<A>| {
+    let unwanted = |engine: &GroupProtocolState<A>| {
         let mut groups = engine.groups();
         groups.find(|g| wanted.filter(*g).is_none() && !is_solicited(interface, *g))
     };
     while let Some(group) = unwanted(engine) {
         // Leaving a joined group always succeeds.
-        let _ = engine.set(group, Filter::NOBODY, now, wait);
+        let _ = engine.set(group, SourceFilter::NOBODY, now, wait);
     }
     let own = solicited(interface).filter_map(|g| A::from_ip(g.into()));
     for group in own {
         // There is room for a group of each address, beside all that can be joined.
-        let _ = engine.set(group, Filter::EVERYBODY, now, wait);
+        let _ = engine.set(group, SourceFilter::EVERYBODY, now, wait);
     }
     for (group, filter) in wanted.groups.iter().flatten() {
-        let filter = if is_solicited(interface, *group) { Filter::EVERYBODY } else { *filter };
+        let filter =
+            if is_solicited(interface, *group) { SourceFilter::EVERYBODY } else { *filter };
         let _ = engine.set(*group, filter, now, wait);
     }
 }

@@ -7,18 +7,19 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Counter, DropReason, IfIndex, MacAddr, Units};
-use floodwall_ip::dad::Response;
+use floodwall_ip::dad::DadResponse;
 use floodwall_ip::{
-    ArpVerdict, DadEvent, LinkMedium, NdpHeading, NdpVerdict, NeighborEvent, Nonce, Upper, arp, ndp,
+    ArpVerdict, ArrivedUpper, DadEvent, LinkMedium, NdpHeading, NdpVerdict, NeighborEvent, Nonce,
+    arp, ndp,
 };
 use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_wire::{Icmpv6Type, ethernet};
 
-use crate::cx::Cx;
-use crate::forward::Crosses;
-use crate::rx::Ascent;
+use crate::cx::RoundContext;
+use crate::forward::CrossingPacket;
+use crate::rx::RxMeta;
 use crate::shard::Stack;
-use crate::tables::Tables;
+use crate::tables::IpFamily;
 
 /// The longest neighbour discovery message: a minimum MTU's worth and some.
 pub(crate) const NDP_MESSAGE_MAX: usize = 1500;
@@ -29,12 +30,12 @@ const EVENTS: usize = 16;
 const TURN: u32 = 4;
 
 /// A few events, taken out of a table before they are acted upon.
-struct Events<E> {
+struct NeighborEvents<E> {
     slots: [Option<E>; EVENTS],
     len: usize,
 }
 
-impl<E> Events<E> {
+impl<E> NeighborEvents<E> {
     fn new() -> Self {
         Self { slots: [const { None }; EVENTS], len: 0 }
     }
@@ -53,7 +54,7 @@ impl<E> Events<E> {
 
 impl Stack {
     #[cold]
-    pub(crate) fn arp(&mut self, cx: &mut Cx<'_>, packet: PacketBuf, l3: usize) {
+    pub(crate) fn arp(&mut self, cx: &mut RoundContext<'_>, packet: PacketBuf, l3: usize) {
         const LEN: usize = floodwall_wire::arp::PACKET_LEN;
         if self.is_follower() {
             return self.hand_in(cx, packet, None);
@@ -93,10 +94,10 @@ impl Stack {
     #[cold]
     pub(crate) fn ndp(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<Ipv6Addr>,
-        upper: Upper,
+        ascent: RxMeta<Ipv6Addr>,
+        upper: ArrivedUpper,
         kind: Icmpv6Type,
     ) {
         let l4 = ascent.l3 + upper.offset;
@@ -183,9 +184,9 @@ impl Stack {
     }
 
     /// A neighbour's link address has become known, or another: what waited for it leaves.
-    pub(crate) fn learnt<A: Tables>(
+    pub(crate) fn learnt<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         released: PacketList,
         neighbor: MacAddr,
     ) {
@@ -194,26 +195,32 @@ impl Stack {
     }
 
     /// An address conflict: another station uses, or probes for, one of our addresses.
-    fn conflict(&mut self, cx: &mut Cx<'_>, iface: IfIndex, addr: IpAddr, nonce: Option<Nonce>) {
+    fn conflict(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        iface: IfIndex,
+        addr: IpAddr,
+        nonce: Option<Nonce>,
+    ) {
         let response = self.dad.conflict(iface, addr, nonce, cx.now, cx.random);
         match response {
-            Response::Ignore => return,
+            DadResponse::Ignore => return,
             // It is declined at the first sign of another owner (RFC 2131 section 4.4.1).
-            Response::Retry if self.is_leased(iface, addr) => {
+            DadResponse::Retry if self.is_leased(iface, addr) => {
                 self.dad.stop(iface, addr);
                 self.address_is_taken(cx, iface, addr);
             }
-            Response::Defend => self.announce(cx, iface, addr),
+            DadResponse::Defend => self.announce(cx, iface, addr),
             _ if self.autoconf_conflict(cx, iface, addr) => {}
-            Response::Retry => {}
-            Response::GiveUp => self.address_is_taken(cx, iface, addr),
+            DadResponse::Retry => {}
+            DadResponse::GiveUp => self.address_is_taken(cx, iface, addr),
         }
         self.stats.counters.count(Counter::FloodwallDadConflicts);
     }
 
     /// Announces one of our addresses on the link (gratuitous ARP, unsolicited neighbour
     /// advertisement).
-    fn announce(&mut self, cx: &mut Cx<'_>, iface: IfIndex, addr: IpAddr) {
+    fn announce(&mut self, cx: &mut RoundContext<'_>, iface: IfIndex, addr: IpAddr) {
         let Some(interface) = self.interfaces.get(usize::from(iface.0)) else { return };
         let (frame, counter) = match addr {
             IpAddr::V4(a) => {
@@ -227,7 +234,7 @@ impl Stack {
     }
 
     /// Probes whether an address is in use on the link (duplicate address detection).
-    fn probe(&mut self, cx: &mut Cx<'_>, iface: IfIndex, addr: IpAddr, nonce: Nonce) {
+    fn probe(&mut self, cx: &mut RoundContext<'_>, iface: IfIndex, addr: IpAddr, nonce: Nonce) {
         let Some(interface) = self.interfaces.get(usize::from(iface.0)) else { return };
         let (frame, counter) = match addr {
             IpAddr::V4(a) => (arp::probe(cx.pool, interface, a), Counter::FloodwallArpOutRequests),
@@ -242,7 +249,7 @@ impl Stack {
     /// itself.
     pub(crate) fn solicit(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         iface: IfIndex,
         addr: IpAddr,
         unicast: Option<MacAddr>,
@@ -268,7 +275,7 @@ impl Stack {
 
     pub(crate) fn depart_counted(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         frame: Option<PacketBuf>,
         counter: Counter,
     ) {
@@ -281,8 +288,8 @@ impl Stack {
     }
 
     /// All timed work, up to `budget` units, each kind in its turn.
-    pub(crate) fn timers(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
-        const BESIDE_TCP: [fn(&mut Stack, &mut Cx<'_>, Units) -> Units; 12] = [
+    pub(crate) fn timers(&mut self, cx: &mut RoundContext<'_>, budget: Units) -> Units {
+        const BESIDE_TCP: [fn(&mut Stack, &mut RoundContext<'_>, Units) -> Units; 12] = [
             Stack::address_timers,
             Stack::address_lifetimes,
             Stack::dhcp_timers,
@@ -311,8 +318,8 @@ impl Stack {
         }
     }
 
-    fn address_timers(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
-        let mut events = Events::new();
+    fn address_timers(&mut self, cx: &mut RoundContext<'_>, budget: Units) -> Units {
+        let mut events = NeighborEvents::new();
         let spent = self.dad.work(cx.now, budget, cx.random, |event| events.push(event));
         for event in events.take() {
             match event {
@@ -324,8 +331,12 @@ impl Stack {
         spent
     }
 
-    fn neighbor_timers<A: Crosses>(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
-        let mut events = Events::new();
+    fn neighbor_timers<A: CrossingPacket>(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        budget: Units,
+    ) -> Units {
+        let mut events = NeighborEvents::new();
         let spent = A::neighbors(self).work(cx.now, budget, |event| events.push(event));
         for event in events.take() {
             match event {

@@ -15,20 +15,20 @@ use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::time::Duration;
 
 use floodwall_base::{IfIndex, Instant};
-use floodwall_checksum::Sum;
-use floodwall_udp::{Front, Prepared, SocketId};
+use floodwall_checksum::InternetSum;
+use floodwall_udp::{DatagramHeader, PreparedDatagram, SocketId};
 use floodwall_wire::{ethernet, ipv4, ipv6};
 
 use crate::answered::AGAIN;
-use crate::tables::Tables;
-use crate::tx::Path;
+use crate::tables::IpFamily;
+use crate::tx::OutputPath;
 
 /// How long an entry serves.
 const LIFETIME: Duration = Duration::from_millis(100);
 
 /// The key of a cached path: two queries match only if they are equal bit by bit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Query {
+pub(crate) struct PathQuery {
     pub(crate) id: SocketId,
     pub(crate) to: SocketAddr,
     pub(crate) from: Option<SocketAddr>,
@@ -37,9 +37,9 @@ pub(crate) struct Query {
 
 /// What a socket sends, as far as the headers of its path are cached for the next datagram.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sending {
-    pub(crate) query: Query,
-    pub(crate) flow: Prepared,
+pub(crate) struct SendingPath {
+    pub(crate) query: PathQuery,
+    pub(crate) flow: PreparedDatagram,
     /// No part of the stack needs to see the next datagram to this peer for a while.
     pub(crate) is_settled: bool,
 }
@@ -47,19 +47,19 @@ pub(crate) struct Sending {
 /// The answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CachedPath {
-    query: Query,
+    query: PathQuery,
     generation: u32,
     until: Instant,
-    pub(crate) flow: Prepared,
+    pub(crate) flow: PreparedDatagram,
     pub(crate) iface: IfIndex,
     /// The largest IP packet in bytes.
     pub(crate) mtu: u32,
-    headers: Headers,
+    headers: HeaderTemplate,
 }
 
 /// What goes before a datagram; the lengths and what depends on them are not yet right.
 #[derive(Clone, Copy, Debug)]
-struct Headers {
+struct HeaderTemplate {
     /// Of Ethernet, where there is one.
     link: Option<[u8; ethernet::HEADER_LEN]>,
     ip: IpHeader,
@@ -68,11 +68,11 @@ struct Headers {
 #[derive(Clone, Copy, Debug)]
 enum IpHeader {
     /// And its sum without length and checksum.
-    V4([u8; ipv4::HEADER_LEN], Sum),
+    V4([u8; ipv4::HEADER_LEN], InternetSum),
     V6([u8; ipv6::HEADER_LEN]),
 }
 
-impl Headers {
+impl HeaderTemplate {
     /// Of a frame that has just been made.
     fn of(frame: &[u8], link_len: usize, v4: bool) -> Option<Self> {
         let (link, ip) = frame.split_at_checked(link_len)?;
@@ -87,7 +87,7 @@ impl Headers {
     }
 }
 
-impl Front for CachedPath {
+impl DatagramHeader for CachedPath {
     #[inline]
     fn len(&self) -> usize {
         let link = if self.headers.link.is_some() { ethernet::HEADER_LEN } else { 0 };
@@ -110,7 +110,7 @@ impl Front for CachedPath {
                 *out = *header;
                 let total_len = (ipv4::HEADER_LEN + len) as u16;
                 [out[2], out[3]] = total_len.to_be_bytes();
-                [out[10], out[11]] = sum.add(Sum::of_u16(total_len)).finish().to_be_bytes();
+                [out[10], out[11]] = sum.add(InternetSum::of_u16(total_len)).finish().to_be_bytes();
             }
             IpHeader::V6(header) => {
                 let Some(out) = out.first_chunk_mut() else { return };
@@ -123,35 +123,35 @@ impl Front for CachedPath {
 
 /// What a sender has found out about its path.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Learnt {
+pub(crate) struct LearnedPath {
     pub(crate) v4: bool,
-    pub(crate) flow: Prepared,
+    pub(crate) flow: PreparedDatagram,
     pub(crate) iface: IfIndex,
     pub(crate) mtu: u32,
-    /// As of [`Sending`].
+    /// As of [`SendingPath`].
     pub(crate) is_settled: bool,
 }
 
 /// Result of the last look-up of a destination.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Way<A> {
+pub(crate) struct ResolvedPath<A> {
     dst_addr: A,
     zone: Option<IfIndex>,
     generation: u32,
     until: Instant,
-    path: Path<A>,
+    path: OutputPath<A>,
 }
 
 /// One entry a socket, and the ways of the last segments of TCP, of each family.
 #[derive(Debug)]
-pub(crate) struct Paths {
+pub(crate) struct PathCache {
     entries: Box<[Option<CachedPath>]>,
     generation: u32,
-    pub(crate) last_v4: Option<Way<Ipv4Addr>>,
-    pub(crate) last_v6: Option<Way<Ipv6Addr>>,
+    pub(crate) last_v4: Option<ResolvedPath<Ipv4Addr>>,
+    pub(crate) last_v6: Option<ResolvedPath<Ipv6Addr>>,
 }
 
-impl Paths {
+impl PathCache {
     pub(crate) fn new(sockets_max: usize) -> Self {
         let entries = vec![None; sockets_max].into();
         Self { entries, generation: 0, last_v4: None, last_v6: None }
@@ -162,7 +162,7 @@ impl Paths {
         self.entries.len()
     }
 
-    /// Changes with every [`Paths::forget`] (invalidation).
+    /// Changes with every [`PathCache::forget`] (invalidation).
     pub(crate) const fn generation(&self) -> u32 {
         self.generation
     }
@@ -192,39 +192,39 @@ impl Paths {
 
     /// Where a destination led the last time, if that was the one and nothing has changed.
     #[inline]
-    pub(crate) fn last<A: Tables>(
+    pub(crate) fn last<A: IpFamily>(
         &self,
         dst_addr: A,
         zone: Option<IfIndex>,
         now: Instant,
-    ) -> Option<Path<A>> {
+    ) -> Option<OutputPath<A>> {
         let way = A::last_way(self).as_ref()?;
         let good = way.generation == self.generation && now < way.until;
         (good && way.dst_addr == dst_addr && way.zone == zone).then_some(way.path)
     }
 
     /// Remembers where a destination leads.
-    pub(crate) fn note_last<A: Tables>(
+    pub(crate) fn note_last<A: IpFamily>(
         &mut self,
         (dst_addr, zone): (A, Option<IfIndex>),
-        path: Path<A>,
+        path: OutputPath<A>,
         now: Instant,
     ) {
         let (generation, until) = (self.generation, now + LIFETIME);
-        *A::last_way_mut(self) = Some(Way { dst_addr, zone, generation, until, path });
+        *A::last_way_mut(self) = Some(ResolvedPath { dst_addr, zone, generation, until, path });
     }
 
     /// Remembers the headers of a frame that has just been made for `query`.
     pub(crate) fn learn(
         &mut self,
-        query: Query,
+        query: PathQuery,
         now: Instant,
-        path: Learnt,
+        path: LearnedPath,
         frame: &[u8],
         link_len: usize,
     ) {
-        let Learnt { v4, flow, iface, mtu, is_settled } = path;
-        let Some(headers) = Headers::of(frame, link_len, v4) else { return };
+        let LearnedPath { v4, flow, iface, mtu, is_settled } = path;
+        let Some(headers) = HeaderTemplate::of(frame, link_len, v4) else { return };
         let until = now + if is_settled { LIFETIME } else { AGAIN };
         let generation = self.generation;
         if let Some(entry) = self.entries.get_mut(query.id.index()) {
@@ -267,10 +267,10 @@ impl CachedPath {
 mod tests {
     use super::*;
 
-    fn way_is_remembered_until_something_changes<A: Tables>(to: A, other: A) {
-        let mut paths = Paths::new(0);
+    fn way_is_remembered_until_something_changes<A: IpFamily>(to: A, other: A) {
+        let mut paths = PathCache::new(0);
         let (zone, now) = (Some(IfIndex(1)), Instant::from_nanos(1_000));
-        let path = Path::Via { iface: IfIndex(1), next_hop: other, mtu: 1500 };
+        let path = OutputPath::Via { iface: IfIndex(1), next_hop: other, mtu: 1500 };
         assert_eq!(paths.last(to, zone, now), None);
         paths.note_last((to, zone), path, now);
         assert_eq!(paths.last(to, zone, now), Some(path));

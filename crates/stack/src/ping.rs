@@ -11,11 +11,11 @@ use floodwall_ip::{PingId, PingOpenError, PingRecvError, PingReply, PingSettings
 use floodwall_packet::PacketBuf;
 use thiserror::Error;
 
-use crate::rx::Ascent;
+use crate::rx::RxMeta;
 use crate::shard::Stack;
 use crate::sockets::Sockets;
-use crate::tables::{Ends, Tables};
-use crate::tx::{BEST_EFFORT, Outgoing};
+use crate::tables::{AddrPair, IpFamily};
+use crate::tx::{BEST_EFFORT, OutgoingPacket};
 
 /// Hop limit of datagrams to a group, unless a socket sets another (RFC 1112 section 6.1).
 pub(crate) const GROUP_HOP_LIMIT: u8 = 1;
@@ -85,7 +85,7 @@ impl Sockets<'_> {
         self.stack.ping.recv(id, out)
     }
 
-    fn ping_to<A: Tables>(
+    fn ping_to<A: IpFamily>(
         &mut self,
         id: PingId,
         dst_addr: A,
@@ -112,9 +112,9 @@ impl Sockets<'_> {
         stack.stats.counters.count(A::OUT_ECHOS);
         let usual = if many { GROUP_HOP_LIMIT } else { stack.hop_limit_on(path) };
         let hop_limit = settings.hop_limit.unwrap_or(usual);
-        let ends = Ends { src_addr, dst_addr };
+        let ends = AddrPair { src_addr, dst_addr };
         let outgoing =
-            Outgoing { packet, ends, protocol: A::ICMP, hop_limit, class: BEST_EFFORT, zone };
+            OutgoingPacket { packet, ends, protocol: A::ICMP, hop_limit, class: BEST_EFFORT, zone };
         stack.output_on(cx, outgoing, path, None);
         Ok(())
     }
@@ -122,10 +122,10 @@ impl Sockets<'_> {
 
 impl Stack {
     /// An echo reply: delivered to the socket that sent the request.
-    pub(crate) fn echo_replied<A: Tables>(
+    pub(crate) fn echo_replied<A: IpFamily>(
         &mut self,
         mut packet: PacketBuf,
-        ascent: Ascent<A>,
+        ascent: RxMeta<A>,
         l4: usize,
         identifier: u16,
     ) {

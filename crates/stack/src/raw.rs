@@ -9,17 +9,17 @@ use core::net::IpAddr;
 
 use floodwall_base::IfIndex;
 use floodwall_ip::raw::{RawClosed, RawInput, RawPacketError};
-use floodwall_ip::{RawId, RawOpenError, RawReceived, RawRecvError, RawSettings, Upper};
+use floodwall_ip::{ArrivedUpper, RawId, RawOpenError, RawReceived, RawRecvError, RawSettings};
 use floodwall_packet::PacketBuf;
 use thiserror::Error;
 
-use crate::cx::Cx;
+use crate::cx::RoundContext;
 use crate::ping::GROUP_HOP_LIMIT;
-use crate::rx::Ascent;
+use crate::rx::RxMeta;
 use crate::shard::Stack;
 use crate::sockets::Sockets;
-use crate::tables::{Ends, Tables};
-use crate::tx::{BEST_EFFORT, Outgoing};
+use crate::tables::{AddrPair, IpFamily};
+use crate::tx::{BEST_EFFORT, OutgoingPacket};
 
 /// Why a packet was not sent.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl Sockets<'_> {
         self.stack.raw.recv(id, out)
     }
 
-    fn raw_to<A: Tables>(
+    fn raw_to<A: IpFamily>(
         &mut self,
         id: RawId,
         dst_addr: A,
@@ -106,8 +106,8 @@ impl Sockets<'_> {
         let many = dst_addr.is_group() || stack.is_broadcast(to);
         let usual = if many { GROUP_HOP_LIMIT } else { stack.hop_limit_on(path) };
         let hop_limit = settings.hop_limit.unwrap_or(usual);
-        let ends = Ends { src_addr, dst_addr };
-        let outgoing = Outgoing {
+        let ends = AddrPair { src_addr, dst_addr };
+        let outgoing = OutgoingPacket {
             packet,
             ends,
             protocol: settings.protocol,
@@ -125,23 +125,23 @@ impl Stack {
     /// Shows a packet to the raw sockets of its protocol; whether there are any. One load where
     /// there are none.
     #[inline]
-    pub(crate) fn overhear<A: Tables>(
+    pub(crate) fn overhear<A: IpFamily>(
         &mut self,
-        cx: &Cx<'_>,
+        cx: &RoundContext<'_>,
         packet: &PacketBuf,
-        ascent: &Ascent<A>,
-        upper: Upper,
+        ascent: &RxMeta<A>,
+        upper: ArrivedUpper,
     ) -> bool {
         self.raw.hears(A::FAMILY, upper.protocol) && self.show_raw(cx, packet, ascent, upper)
     }
 
     #[cold]
-    fn show_raw<A: Tables>(
+    fn show_raw<A: IpFamily>(
         &mut self,
-        cx: &Cx<'_>,
+        cx: &RoundContext<'_>,
         packet: &PacketBuf,
-        ascent: &Ascent<A>,
-        upper: Upper,
+        ascent: &RxMeta<A>,
+        upper: ArrivedUpper,
     ) -> bool {
         let (l3, l4) = (ascent.l3, ascent.l3 + upper.offset);
         let (src_addr, dst_addr) =

@@ -12,23 +12,23 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Counter, DropReason, IfIndex};
-use floodwall_fib::exceptions::Lesson;
+use floodwall_fib::exceptions::PathUpdate;
 use floodwall_packet::PacketBuf;
 
-use crate::cx::Cx;
-use crate::exceptions::{Statement, States};
-use crate::rx::Ascent;
+use crate::cx::RoundContext;
+use crate::exceptions::{PathUpdateFamily, PathUpdateQuote};
+use crate::rx::RxMeta;
 use crate::shard::Stack;
-use crate::tables::Tables;
-use crate::tx::Path;
+use crate::tables::IpFamily;
+use crate::tx::OutputPath;
 
 impl Stack {
     /// An ICMPv4 redirect: for a network it counts for the host alone (RFC 1122 section 3.2.2.2).
     pub(crate) fn redirect_v4(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<Ipv4Addr>,
+        ascent: RxMeta<Ipv4Addr>,
         l4: usize,
     ) {
         if self.is_follower() {
@@ -41,9 +41,9 @@ impl Stack {
     /// An ICMPv6 redirect that is well-formed.
     pub(crate) fn redirect_v6(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<Ipv6Addr>,
+        ascent: RxMeta<Ipv6Addr>,
         l4: usize,
     ) {
         self.stats.counters.count(Counter::Icmp6InRedirects);
@@ -51,9 +51,9 @@ impl Stack {
     }
 
     /// Checks a redirect against routes and links; the flow is checked after that.
-    fn redirected<A: States>(
+    fn redirected<A: PathUpdateFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
         l4: usize,
         from: A,
@@ -72,14 +72,15 @@ impl Stack {
         }
     }
 
-    fn may_redirect<A: Tables>(
+    fn may_redirect<A: IpFamily>(
         &self,
-        cx: &Cx<'_>,
-        said: &Statement<A>,
+        cx: &RoundContext<'_>,
+        said: &PathUpdateQuote<A>,
         from: A,
         on: IfIndex,
     ) -> Result<(), DropReason> {
-        let (Lesson::Redirect(target_addr), dst_addr) = (said.lesson, said.flow.dst_addr) else {
+        let (PathUpdate::Redirect(target_addr), dst_addr) = (said.lesson, said.flow.dst_addr)
+        else {
             return Err(DropReason::RedirectTarget);
         };
         let interface = self.interfaces.get(usize::from(on.0));
@@ -95,7 +96,7 @@ impl Stack {
             return Err(DropReason::RedirectTarget);
         }
         let first_hop = match self.path(cx, dst_addr, None) {
-            Ok(Path::Via { iface, next_hop, .. }) if iface == on && next_hop != dst_addr => {
+            Ok(OutputPath::Via { iface, next_hop, .. }) if iface == on && next_hop != dst_addr => {
                 Some(next_hop)
             }
             _ => None,
@@ -108,7 +109,7 @@ impl Stack {
     }
 
     /// A neighbour does not answer, or is no router any more: nothing is redirected to it.
-    pub(crate) fn forget_redirects_to<A: Tables>(
+    pub(crate) fn forget_redirects_to<A: IpFamily>(
         &mut self,
         on: IfIndex,
         target_addr: A,

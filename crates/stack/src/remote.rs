@@ -36,13 +36,13 @@ mod wake;
 #[cfg(test)]
 mod tests;
 
-pub use command::{Change, Command};
+pub use command::{SocketChange, SocketCommand};
 pub use config::RemoteConfig;
 pub use handle::UdpHandle;
-pub use request::Asked;
+pub use request::PendingRequest;
 pub use segments::Segments;
 pub use shard::RemoteShard;
 pub use shared::Remote;
 pub use tcp::{AskedListen, ListenHandle, TcpHandle};
-pub use waiters::{Direction, Ready};
+pub use waiters::{Readiness, WaitDirection};
 pub use wake::{GroupId, RuntimeGroup};

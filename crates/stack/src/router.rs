@@ -30,11 +30,11 @@ use floodwall_wire::Icmpv6Type;
 
 use crate::addresses::AddAddress;
 use crate::config::StackConfig;
-use crate::cx::Cx;
+use crate::cx::RoundContext;
 use crate::shard::Stack;
 
 /// What router discovery has learnt, for each interface that accepts router advertisements.
-pub(crate) struct Routers {
+pub(crate) struct InterfaceRouters {
     engines: Box<[(IfIndex, RouterDiscovery)]>,
     actions: RouterActions,
     dns_changes: u64,
@@ -51,7 +51,7 @@ pub struct Dns {
     pub changes: u64,
 }
 
-impl Routers {
+impl InterfaceRouters {
     pub(crate) fn new(config: &StackConfig, random: &mut Randomness, now: Instant) -> Self {
         let secret = config.stable_secret.map(u128::from_be_bytes);
         let key = match secret {
@@ -144,7 +144,7 @@ impl Stack {
     /// A router advertisement or another message of a router arrived.
     pub(crate) fn router_input(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         iface: IfIndex,
         said: &RouterSummary<'_>,
     ) -> Result<(), DropReason> {
@@ -167,21 +167,36 @@ impl Stack {
     }
 
     /// A neighbour did not answer solicitations and is unreachable.
-    pub(crate) fn router_unreachable(&mut self, cx: &mut Cx<'_>, iface: IfIndex, addr: IpAddr) {
+    pub(crate) fn router_unreachable(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        iface: IfIndex,
+        addr: IpAddr,
+    ) {
         self.with_router(cx, iface, addr, |engine, addr, cx, actions| {
             engine.unreachable(addr, cx.now, actions);
         });
     }
 
     /// A neighbour has answered us.
-    pub(crate) fn router_answered(&mut self, cx: &mut Cx<'_>, iface: IfIndex, addr: IpAddr) {
+    pub(crate) fn router_answered(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        iface: IfIndex,
+        addr: IpAddr,
+    ) {
         self.with_router(cx, iface, addr, |engine, addr, cx, actions| {
             engine.answered(addr, cx.now, actions);
         });
     }
 
     /// A neighbour advertises without the router flag.
-    pub(crate) fn router_is_none(&mut self, cx: &mut Cx<'_>, iface: IfIndex, addr: IpAddr) {
+    pub(crate) fn router_is_none(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        iface: IfIndex,
+        addr: IpAddr,
+    ) {
         self.with_router(cx, iface, addr, |engine, addr, cx, actions| {
             engine.no_router(addr, cx.now, &mut cx.random.public, actions);
         });
@@ -189,10 +204,10 @@ impl Stack {
 
     fn with_router(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         iface: IfIndex,
         addr: IpAddr,
-        act: impl FnOnce(&mut RouterDiscovery, Ipv6Addr, &mut Cx<'_>, &mut RouterActions),
+        act: impl FnOnce(&mut RouterDiscovery, Ipv6Addr, &mut RoundContext<'_>, &mut RouterActions),
     ) {
         let (IpAddr::V6(addr), Some((engine, actions))) = (addr, self.routers.of(iface)) else {
             return;
@@ -205,7 +220,7 @@ impl Stack {
     /// tried, a few times. False if it was not.
     pub(crate) fn autoconf_conflict(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         iface: IfIndex,
         addr: IpAddr,
     ) -> bool {
@@ -243,7 +258,7 @@ impl Stack {
     }
 
     /// Timed work of all interfaces, up to `budget` units.
-    pub(crate) fn router_timers(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
+    pub(crate) fn router_timers(&mut self, cx: &mut RoundContext<'_>, budget: Units) -> Units {
         let (mut left, mut at) = (budget, 0);
         while let Some((iface, engine)) = self.routers.engines.get_mut(at).filter(|_| left.0 > 0) {
             let iface = *iface;
@@ -255,7 +270,7 @@ impl Stack {
         budget.minus(left)
     }
 
-    fn do_actions(&mut self, cx: &mut Cx<'_>, iface: IfIndex) {
+    fn do_actions(&mut self, cx: &mut RoundContext<'_>, iface: IfIndex) {
         let mut n = 0;
         while let Some(action) = self.routers.actions.at(n) {
             match action {
@@ -269,14 +284,14 @@ impl Stack {
     }
 
     /// Solicits routers (RFC 4861 section 6.3.7).
-    fn solicit_routers(&mut self, cx: &mut Cx<'_>, iface: IfIndex) {
+    fn solicit_routers(&mut self, cx: &mut RoundContext<'_>, iface: IfIndex) {
         let interface = self.interfaces.get(usize::from(iface.0));
         let Some(interface) = interface.filter(|i| i.up) else { return };
         let frame = ndp::router_solicitation(cx.pool, interface);
         self.depart_counted(cx, frame, Counter::Icmp6OutRouterSolicits);
     }
 
-    fn probe_router(&mut self, cx: &mut Cx<'_>, iface: IfIndex, router: Ipv6Addr) {
+    fn probe_router(&mut self, cx: &mut RoundContext<'_>, iface: IfIndex, router: Ipv6Addr) {
         let asked = self.neighbors_v6.probe(iface, router, cx.now);
         if let Some(NeighborEvent::Solicit { iface, addr, unicast }) = asked {
             self.solicit(cx, iface, addr.into(), unicast);

@@ -18,13 +18,13 @@ use floodwall_fib::{Fib, FibConfig, FibReader, Found};
 use floodwall_sync::qsbr::Domain;
 
 use crate::config::StackConfig;
-use crate::cx::Cx;
+use crate::cx::RoundContext;
 use crate::shard::Stack;
 use crate::shards::Role;
-use crate::tables::Tables;
+use crate::tables::IpFamily;
 
 /// The tables of both families.
-pub(crate) struct Fibs {
+pub(crate) struct FibPair {
     pub(crate) v4: Fib<Ipv4Addr>,
     pub(crate) v6: Fib<Ipv6Addr>,
 }
@@ -36,7 +36,7 @@ pub(crate) struct FibReaders {
     pub(crate) v6: FibReader<Ipv6Addr>,
 }
 
-impl Fibs {
+impl FibPair {
     /// Tables that the workers of `domain` read.
     pub(crate) fn shared(domain: &Domain, config: &StackConfig, random: &mut SecretRandom) -> Self {
         let (bounds, now) = (bounds(config), Instant::ORIGIN);
@@ -92,7 +92,11 @@ fn bounds(config: &StackConfig) -> FibConfig {
 impl Stack {
     /// Where a packet of ours to `dst_addr` goes now.
     #[inline]
-    pub(crate) fn route_to<A: Tables>(&self, cx: &Cx<'_>, dst_addr: A) -> Option<Found<A>> {
+    pub(crate) fn route_to<A: IpFamily>(
+        &self,
+        cx: &RoundContext<'_>,
+        dst_addr: A,
+    ) -> Option<Found<A>> {
         match &self.role {
             Role::Follower(follower) => {
                 let view = cx.peers.as_ref()?.view;
@@ -103,7 +107,11 @@ impl Stack {
     }
 
     /// Whether what would lead there is a link that is down.
-    pub(crate) fn leads_into_a_dead_link<A: Tables>(&self, cx: &Cx<'_>, dst_addr: A) -> bool {
+    pub(crate) fn leads_into_a_dead_link<A: IpFamily>(
+        &self,
+        cx: &RoundContext<'_>,
+        dst_addr: A,
+    ) -> bool {
         match (&self.role, &cx.peers) {
             (Role::Follower(follower), Some(peers)) => {
                 A::fib_reader(&follower.routes).leads_into_a_dead_link(peers.view, dst_addr)
@@ -113,7 +121,11 @@ impl Stack {
     }
 
     /// Removes routes that are over, and goes on with what a link that went or came left to do.
-    pub(crate) fn route_timers<A: Tables>(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
+    pub(crate) fn route_timers<A: IpFamily>(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        budget: Units,
+    ) -> Units {
         let fib = A::fib_mut(self);
         let before = fib.generation();
         let mut visited = fib.sweep(cx.now, budget.0 as usize);

@@ -8,11 +8,11 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Address, Counter, DropReason, IfIndex, MacAddr};
 use floodwall_ip::input::Layers;
-use floodwall_ip::{Heading, Interface, input};
+use floodwall_ip::{ArrivedHeading, Interface, input};
 use floodwall_packet::PacketBuf;
 use floodwall_wire::{EtherType, EthernetHeader, ethernet};
 
-use crate::cx::Cx;
+use crate::cx::RoundContext;
 use crate::shard::Stack;
 
 /// Bytes of a link header with the two tags that are read.
@@ -21,11 +21,11 @@ const LINK_HEADER_MAX: usize = ethernet::HEADER_LEN + ethernet::TAGS_MAX * ether
 /// A received packet with what the network layer has parsed. Passed by value, so that fields that
 /// few packets need are not written to memory.
 #[derive(Clone, Copy)]
-pub(crate) struct Ascent<A> {
+pub(crate) struct RxMeta<A> {
     pub(crate) iface: IfIndex,
     /// Where the IP header starts.
     pub(crate) l3: usize,
-    pub(crate) heading: Heading<A>,
+    pub(crate) heading: ArrivedHeading<A>,
     /// Whether the destination is a group or broadcast address.
     pub(crate) to_group: bool,
 }
@@ -33,14 +33,14 @@ pub(crate) struct Ascent<A> {
 impl Stack {
     /// One packet as its device gave it.
     #[inline]
-    pub(crate) fn input(&mut self, cx: &mut Cx<'_>, packet: PacketBuf) {
+    pub(crate) fn input(&mut self, cx: &mut RoundContext<'_>, packet: PacketBuf) {
         self.stats.fates.received += 1;
         self.take_in(cx, packet);
     }
 
     /// One packet as its device gave it, to this worker or to another.
     #[inline]
-    pub(crate) fn take_in(&mut self, cx: &mut Cx<'_>, mut packet: PacketBuf) {
+    pub(crate) fn take_in(&mut self, cx: &mut RoundContext<'_>, mut packet: PacketBuf) {
         if self.follow.is_active() {
             packet = match self.tcp_followed(packet) {
                 Ok(()) => return,
@@ -60,7 +60,7 @@ impl Stack {
     }
 
     #[inline]
-    fn ethernet(&mut self, cx: &mut Cx<'_>, mut packet: PacketBuf, mac: MacAddr) {
+    fn ethernet(&mut self, cx: &mut RoundContext<'_>, mut packet: PacketBuf, mac: MacAddr) {
         // 14 bytes are a header, unless they announce a tag.
         let fixed = packet.first_array::<{ ethernet::HEADER_LEN }>(0);
         let Some(Ok(header)) = fixed.map(|bytes| EthernetHeader::parse(bytes)) else {
@@ -78,7 +78,7 @@ impl Stack {
     /// A header in pieces, or one with VLAN tags: VLAN 0 is a priority tag (IEEE 802.1Q clause
     /// 6.9), others are not ours.
     #[cold]
-    fn unusual(&mut self, cx: &mut Cx<'_>, mut packet: PacketBuf, mac: MacAddr) {
+    fn unusual(&mut self, cx: &mut RoundContext<'_>, mut packet: PacketBuf, mac: MacAddr) {
         let access = &mut self.stats.access;
         // Without tags first, so that no more than the header is copied.
         let mut read = |len: usize| {
@@ -102,7 +102,13 @@ impl Stack {
     }
 
     #[inline]
-    fn payload(&mut self, cx: &mut Cx<'_>, packet: PacketBuf, ether_type: EtherType, l3: usize) {
+    fn payload(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        packet: PacketBuf,
+        ether_type: EtherType,
+        l3: usize,
+    ) {
         match ether_type {
             EtherType::IPV4 => self.ipv4(cx, packet, l3),
             EtherType::IPV6 => self.ipv6(cx, packet, l3),
@@ -112,7 +118,7 @@ impl Stack {
     }
 
     /// A packet without link header: its first four bits give the family.
-    fn bare_ip(&mut self, cx: &mut Cx<'_>, packet: PacketBuf) {
+    fn bare_ip(&mut self, cx: &mut RoundContext<'_>, packet: PacketBuf) {
         let mut scratch = [0; 1];
         match packet.header_array(0, &mut scratch, &mut self.stats.access).map(|b| b[0] >> 4) {
             None => self.die(packet, DropReason::IpTruncated),
@@ -123,7 +129,7 @@ impl Stack {
     }
 
     #[inline]
-    fn ipv4(&mut self, cx: &mut Cx<'_>, mut packet: PacketBuf, l3: usize) {
+    fn ipv4(&mut self, cx: &mut RoundContext<'_>, mut packet: PacketBuf, l3: usize) {
         self.stats.counters.count(Counter::IpInReceives);
         let octets = packet.len().saturating_sub(l3) as u64;
         self.stats.counters.add(Counter::IpInOctets, octets);
@@ -146,13 +152,18 @@ impl Stack {
             }
             Err(reason) => return self.die_ip::<Ipv4Addr>(packet, reason),
         };
-        let ascent = Ascent { iface: packet.iface(), l3, heading, to_group };
+        let ascent = RxMeta { iface: packet.iface(), l3, heading, to_group };
         self.up_v4(cx, packet, ascent);
     }
 
     /// Whether the access list of its interface lets a packet in.
     #[inline]
-    fn admits<A: Address>(&mut self, packet: &PacketBuf, l3: usize, heading: &Heading<A>) -> bool {
+    fn admits<A: Address>(
+        &mut self,
+        packet: &PacketBuf,
+        l3: usize,
+        heading: &ArrivedHeading<A>,
+    ) -> bool {
         let at = usize::from(packet.iface().0);
         let Some(Some(list)) = self.access_lists.get_mut(at) else { return true };
         let permits = list.permits(packet, l3, heading, &mut self.stats.access);
@@ -164,7 +175,12 @@ impl Stack {
 
     /// An IPv4 packet that is for us.
     #[inline]
-    pub(crate) fn up_v4(&mut self, cx: &mut Cx<'_>, packet: PacketBuf, ascent: Ascent<Ipv4Addr>) {
+    pub(crate) fn up_v4(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        packet: PacketBuf,
+        ascent: RxMeta<Ipv4Addr>,
+    ) {
         if ascent.heading.is_fragment {
             return self.fragment_v4(cx, packet, ascent);
         }
@@ -175,7 +191,7 @@ impl Stack {
     }
 
     #[inline]
-    fn ipv6(&mut self, cx: &mut Cx<'_>, mut packet: PacketBuf, l3: usize) {
+    fn ipv6(&mut self, cx: &mut RoundContext<'_>, mut packet: PacketBuf, l3: usize) {
         self.stats.counters.count(Counter::Ip6InReceives);
         let octets = packet.len().saturating_sub(l3) as u64;
         self.stats.counters.add(Counter::Ip6InOctets, octets);
@@ -197,14 +213,19 @@ impl Stack {
             }
             Err(reason) => return self.die_ip::<Ipv6Addr>(packet, reason),
         };
-        let ascent = Ascent { iface: packet.iface(), l3, heading, to_group };
+        let ascent = RxMeta { iface: packet.iface(), l3, heading, to_group };
         self.up_v6(cx, packet, ascent);
     }
 
     /// An IPv6 packet that is for us.
     #[inline]
-    pub(crate) fn up_v6(&mut self, cx: &mut Cx<'_>, packet: PacketBuf, ascent: Ascent<Ipv6Addr>) {
-        let (limits, Ascent { l3, heading, .. }) = (&self.extension_limits, ascent);
+    pub(crate) fn up_v6(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        packet: PacketBuf,
+        ascent: RxMeta<Ipv6Addr>,
+    ) {
+        let (limits, RxMeta { l3, heading, .. }) = (&self.extension_limits, ascent);
         match input::ipv6_upper(&packet, l3, &heading, limits, &mut self.stats.access) {
             Ok(Layers::Upper(upper)) => self.deliver_v6(cx, packet, ascent, upper),
             Ok(Layers::Fragment { place, upper }) => {
@@ -219,7 +240,7 @@ impl Stack {
     pub(crate) fn is_ours_v4(
         &self,
         at: IfIndex,
-        heading: &Heading<Ipv4Addr>,
+        heading: &ArrivedHeading<Ipv4Addr>,
     ) -> Result<bool, DropReason> {
         let Some(interface) = self.interfaces.get(usize::from(at.0)) else {
             return Err(DropReason::InterfaceUnknown);
@@ -261,7 +282,7 @@ impl Stack {
     pub(crate) fn is_ours_v6(
         &self,
         at: IfIndex,
-        heading: &Heading<Ipv6Addr>,
+        heading: &ArrivedHeading<Ipv6Addr>,
     ) -> Result<bool, DropReason> {
         let Some(interface) = self.interfaces.get(usize::from(at.0)) else {
             return Err(DropReason::InterfaceUnknown);

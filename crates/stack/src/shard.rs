@@ -9,29 +9,29 @@ use core::cell::Cell;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use crate::answered::Answered;
-use crate::paths::Paths;
-use crate::triage::Desk;
+use crate::answered::RecentPeers;
+use crate::paths::PathCache;
+use crate::triage::TriageScratch;
 use floodwall_base::{
     Counter, DropReason, IfIndex, Instant, MacAddr, Randomness, Steering, Units, WorkerId, limits,
 };
 use floodwall_fib::Fib;
-use floodwall_fib::exceptions::{Exceptions, Judge};
+use floodwall_fib::exceptions::{Exceptions, PathUpdateFilter};
 use floodwall_ip::{
-    Dad, IcmpLimit, Interface, NeighborCache, PingSockets, RawSockets, Reassembly,
+    Dad, FragmentStore, IcmpLimit, Interface, NeighborCache, PingSockets, RawSockets,
     neighbor::NeighborTableFull,
 };
-use floodwall_packet::{Burst, Engine, HandoffList, PacketList, Peers, Round, Triage, Wanted};
+use floodwall_packet::{Burst, Engine, HandoffList, PacketList, Peers, Round, RxFilter, Triage};
 use floodwall_udp::Udp;
 use floodwall_wire::ExtensionLimits;
 
 use crate::config::{ConfigError, StackConfig};
-use crate::cx::Cx;
+use crate::cx::RoundContext;
 use crate::echo::EchoRefusals;
 use crate::exceptions::{EchoPaths, RawSent};
-use crate::multicast::Groups;
-use crate::router::Routers;
-use crate::shards::{Place, Role, Seat};
+use crate::multicast::MulticastGroups;
+use crate::router::InterfaceRouters;
+use crate::shards::{Role, Seat, ShardPlace};
 use crate::sockets::Sockets;
 use crate::stats::Stats;
 
@@ -48,7 +48,7 @@ pub struct Stack {
     pub(crate) exceptions_v4: Exceptions<Ipv4Addr>,
     pub(crate) exceptions_v6: Exceptions<Ipv6Addr>,
     /// Decides which of these reports are accepted, for flows of this shard.
-    pub(crate) judge: Judge,
+    pub(crate) judge: PathUpdateFilter,
     /// MTU of the paths of our echo replies.
     pub(crate) echo_paths: EchoPaths,
     /// Destinations to which raw sockets have lately sent.
@@ -59,11 +59,11 @@ pub struct Stack {
     /// What is needed to pass others' packets on, where that is wanted.
     pub(crate) forwarding: Option<Box<crate::forward::Forwarding>>,
     /// State of router discovery, for each interface that accepts router advertisements.
-    pub(crate) routers: Routers,
+    pub(crate) routers: InterfaceRouters,
     /// Where we advertise ourselves.
     pub(crate) advertisers: crate::advertise::Advertisers,
-    pub(crate) reassembly_v4: Reassembly<Ipv4Addr>,
-    pub(crate) reassembly_v6: Reassembly<Ipv6Addr>,
+    pub(crate) reassembly_v4: FragmentStore<Ipv4Addr>,
+    pub(crate) reassembly_v6: FragmentStore<Ipv6Addr>,
     pub(crate) icmp_limit: IcmpLimit,
     pub(crate) echo_refusals: EchoRefusals,
     pub(crate) extension_limits: ExtensionLimits,
@@ -73,15 +73,15 @@ pub struct Stack {
     /// The wall clock, which selects the keys of SYN cookies.
     pub(crate) wall: crate::syn::WallClock,
     /// Peers to which sockets that are not connected have lately sent.
-    pub(crate) answered: Answered,
+    pub(crate) answered: RecentPeers,
     /// What triage notes of a burst.
-    pub(crate) desk: Cell<Option<Box<Desk>>>,
+    pub(crate) desk: Cell<Option<Box<TriageScratch>>>,
     pub(crate) ping: PingSockets,
     pub(crate) raw: RawSockets,
     /// Multicast groups that we are members of, and reports that we sent.
-    pub(crate) groups: Groups,
+    pub(crate) groups: MulticastGroups,
     /// What each socket's last datagram took.
-    pub(crate) paths: Paths,
+    pub(crate) paths: PathCache,
     /// What we sent to ourselves and have not yet received.
     pub(crate) loopback: PacketList,
     pub(crate) stats: Stats,
@@ -96,7 +96,7 @@ pub struct Stack {
     /// What this stack is among the shards of its host.
     pub(crate) role: Role,
     /// Where the next one finds what it needs, if this one is dropped.
-    pub(crate) place: Option<Arc<Place>>,
+    pub(crate) place: Option<Arc<ShardPlace>>,
     pub(crate) worker: WorkerId,
     /// The worker that owns a flow (software RSS).
     pub(crate) steering: Steering,
@@ -110,7 +110,7 @@ pub struct Stack {
     /// Behind the packet that is taken in, others of its burst follow.
     pub(crate) more_arrives: bool,
     /// The segment before, where others may follow it.
-    pub(crate) follow: crate::tcp::follow::Follow,
+    pub(crate) follow: crate::tcp::follow::GroFlow,
 }
 
 impl Stack {
@@ -213,13 +213,13 @@ impl Stack {
 
     /// IPv4 datagrams that lack fragments.
     #[must_use]
-    pub fn reassembly_v4(&self) -> &Reassembly<Ipv4Addr> {
+    pub fn reassembly_v4(&self) -> &FragmentStore<Ipv4Addr> {
         &self.reassembly_v4
     }
 
     /// IPv6 datagrams that lack fragments.
     #[must_use]
-    pub fn reassembly_v6(&self) -> &Reassembly<Ipv6Addr> {
+    pub fn reassembly_v6(&self) -> &FragmentStore<Ipv6Addr> {
         &self.reassembly_v6
     }
 
@@ -246,7 +246,7 @@ impl Stack {
     }
 
     /// Takes a burst, then what waits on the loopback.
-    pub(crate) fn receive(&mut self, cx: &mut Cx<'_>, arrived: &mut Burst) -> Units {
+    pub(crate) fn receive(&mut self, cx: &mut RoundContext<'_>, arrived: &mut Burst) -> Units {
         self.stats.counters.count(Counter::FloodwallRounds);
         self.begin(cx.now);
         let before = self.marks();
@@ -296,7 +296,7 @@ impl Stack {
     /// The sockets, for the length of one slice: what an application on this core works with.
     /// What it sends is appended to the round's departing packets.
     pub fn sockets<'a>(&'a mut self, round: &'a mut Round<'_>) -> Sockets<'a> {
-        let mut sockets = Sockets::new(self, Cx::of(round));
+        let mut sockets = Sockets::new(self, RoundContext::of(round));
         sockets.stack.catch_up(&mut sockets.cx);
         sockets
     }
@@ -369,7 +369,7 @@ impl Engine for Stack {
     fn round(&mut self, round: &mut Round<'_>) -> Units {
         let Round { now, pool, random, arrived, departing, peers, .. } = round;
         let peers = peers.as_mut().map(Peers::again);
-        let mut cx = Cx { now: *now, pool, random, departing, peers };
+        let mut cx = RoundContext { now: *now, pool, random, departing, peers };
         self.share_memory(cx.pool);
         self.catch_up(&mut cx);
         let spent = self.receive(&mut cx, arrived);
@@ -381,7 +381,7 @@ impl Engine for Stack {
     }
 
     fn adopt(&mut self, round: &mut Round<'_>, handed: &mut HandoffList) -> Units {
-        let mut cx = Cx::of(round);
+        let mut cx = RoundContext::of(round);
         self.share_memory(cx.pool);
         self.catch_up(&mut cx);
         let spent = self.adopt_all(&mut cx, handed);
@@ -393,7 +393,7 @@ impl Engine for Stack {
 
     fn work(&mut self, round: &mut Round<'_>) -> Units {
         let budget = round.budget;
-        let mut cx = Cx::of(round);
+        let mut cx = RoundContext::of(round);
         self.restless = false;
         self.share_memory(cx.pool);
         self.catch_up(&mut cx);
@@ -435,7 +435,7 @@ impl Engine for Stack {
         crate::triage::classify(self, burst, classes);
     }
 
-    fn wants(&self, iface: IfIndex, wanted: &mut Wanted) {
+    fn wants(&self, iface: IfIndex, wanted: &mut RxFilter) {
         crate::wants::fill(self, iface, wanted);
     }
 

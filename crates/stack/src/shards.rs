@@ -53,16 +53,16 @@ use floodwall_sync::RcuCell;
 use floodwall_sync::qsbr::Domain;
 use floodwall_sync::{snapshot as latch, spsc};
 
-pub(crate) use self::control::Control;
-pub(crate) use self::follower::{Follower, Seen};
+pub(crate) use self::control::ControlShard;
+pub(crate) use self::follower::{Follower, FollowerView};
 use self::neighbor_sets::NeighborSets;
-use self::notes::Notes;
-pub(crate) use self::places::Place;
+use self::notes::PeerNotes;
+pub(crate) use self::places::ShardPlace;
 pub use self::places::{NoSeat, Seats};
-use self::snapshot::Snapshot;
+use self::snapshot::TableSnapshot;
 use crate::config::StackConfig;
 use crate::remote::RemoteShard;
-use crate::routes::Fibs;
+use crate::routes::FibPair;
 use crate::stats::Stats;
 
 /// Words of the status that followers read once a round.
@@ -81,8 +81,8 @@ const SNAPSHOT_WITHHELD: u64 = 1;
 const NEIGHBORS_WITHHELD: u64 = 2;
 
 /// What all shards of a host read.
-pub(crate) struct Published {
-    snapshot: RcuCell<Snapshot>,
+pub(crate) struct PublishedTables {
+    snapshot: RcuCell<TableSnapshot>,
     v4: NeighborSets<Ipv4Addr>,
     v6: NeighborSets<Ipv6Addr>,
 }
@@ -92,7 +92,7 @@ pub(crate) enum Role {
     /// The only one.
     Alone,
     /// The one that learns.
-    Control(Box<Control>),
+    Control(Box<ControlShard>),
     /// One of the others.
     Follower(Box<Follower>),
 }
@@ -108,9 +108,9 @@ pub struct Seat {
     /// What programs have with the shard since before.
     pub(crate) remote: Option<Box<RemoteShard>>,
     /// Where the stack leaves what its next one needs.
-    pub(crate) place: Option<Arc<Place>>,
+    pub(crate) place: Option<Arc<ShardPlace>>,
     /// The routing tables that the control shard is to have.
-    pub(crate) fibs: Option<Box<Fibs>>,
+    pub(crate) fibs: Option<Box<FibPair>>,
 }
 
 impl Seat {
@@ -164,19 +164,19 @@ fn first_seats(
     steering: Steering,
     random: &mut SecretRandom,
 ) -> Vec<Seat> {
-    let mut notes = Notes::among(steering.workers()).into_iter();
+    let mut notes = PeerNotes::among(steering.workers()).into_iter();
     let Some(own) = notes.next().filter(|_| steering.workers() > 1) else {
         return vec![Seat::alone(steering)];
     };
     let interfaces = config.interfaces.len();
     let places = config.neighbors_max.saturating_mul(interfaces);
-    let published = Arc::new(Published {
-        snapshot: RcuCell::new(domain, Box::new(Snapshot::empty())),
+    let published = Arc::new(PublishedTables {
+        snapshot: RcuCell::new(domain, Box::new(TableSnapshot::empty())),
         v4: NeighborSets::new(domain, places, random.hash_key()),
         v6: NeighborSets::new(domain, places, random.hash_key()),
     });
     let (status, reader) = latch::cell([0; STATUS_WORDS]);
-    let fibs = Box::new(Fibs::shared(domain, config, random));
+    let fibs = Box::new(FibPair::shared(domain, config, random));
     let (mut logs, mut followers) = (Vec::new(), Vec::new());
     for (worker, notes) in (1..).zip(notes) {
         let (log, repeats) = spsc::ring(limits::SOCKET_COMMANDS_WAITING);
@@ -186,7 +186,7 @@ fn first_seats(
         let role = Role::Follower(Box::new(follower));
         followers.push(Seat::first(WorkerId(worker), steering, role));
     }
-    let control = Control::new(domain, published, status, logs, own);
+    let control = ControlShard::new(domain, published, status, logs, own);
     let role = Role::Control(Box::new(control));
     let first = Seat::first(WorkerId::CONTROL, steering, role);
     let mut all = vec![Seat { fibs: Some(fibs), ..first }];

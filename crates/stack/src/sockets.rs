@@ -6,21 +6,21 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use floodwall_base::{Address, IfIndex, Instant, Randomness};
-use floodwall_checksum::Sum;
+use floodwall_checksum::InternetSum;
 use floodwall_ip::{Interface, PingOpenError, RawOpenError};
 use floodwall_packet::PacketBuf;
 use floodwall_udp::{
     BindError, ConnectError, GroupError, OpenError, ReceiveSlot, Received, ReceivedPacket,
-    RecvError, Refused, SendError as UdpSendError, SocketClosed, SocketId, SocketSettings,
+    RecvError, RefusedDatagram, SendError as UdpSendError, SocketClosed, SocketId, SocketSettings,
 };
 use floodwall_wire::{IcmpReport, IpProtocol};
 use thiserror::Error;
 
-use crate::cx::Cx;
-use crate::paths::{Query, Sending};
+use crate::cx::RoundContext;
+use crate::paths::{PathQuery, SendingPath};
 use crate::shard::Stack;
-use crate::tables::{Ends, Tables};
-use crate::tx::{BEST_EFFORT, Outgoing, Path};
+use crate::tables::{AddrPair, IpFamily};
+use crate::tx::{BEST_EFFORT, OutgoingPacket, OutputPath};
 
 /// Why an application's socket was not made.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +74,7 @@ enum Payload<'a> {
     /// To be copied.
     Bytes(&'a [u8]),
     /// In the packet that will leave, with its sum; paid for elsewhere.
-    Packet(PacketBuf, Sum),
+    Packet(PacketBuf, InternetSum),
 }
 
 impl Payload<'_> {
@@ -94,18 +94,18 @@ impl Payload<'_> {
 /// [`Application`]: crate::Application
 pub struct Sockets<'a> {
     pub(crate) stack: &'a mut Stack,
-    pub(crate) cx: Cx<'a>,
+    pub(crate) cx: RoundContext<'a>,
     /// The owner of the slice transmits TCP's segments when it ends.
     pub(crate) in_slice: bool,
 }
 
 impl<'a> Sockets<'a> {
-    pub(crate) fn new(stack: &'a mut Stack, cx: Cx<'a>) -> Self {
+    pub(crate) fn new(stack: &'a mut Stack, cx: RoundContext<'a>) -> Self {
         Self { stack, cx, in_slice: false }
     }
 
     /// For an application's slice, to be ended by [`Sockets::end_slice`].
-    pub(crate) fn for_slice(stack: &'a mut Stack, cx: Cx<'a>) -> Self {
+    pub(crate) fn for_slice(stack: &'a mut Stack, cx: RoundContext<'a>) -> Self {
         Self { stack, cx, in_slice: true }
     }
 
@@ -300,7 +300,7 @@ impl<'a> Sockets<'a> {
     ///
     /// # Errors
     /// It is closed.
-    pub fn udp_refused(&self, id: SocketId) -> Result<Refused, SocketClosed> {
+    pub fn udp_refused(&self, id: SocketId) -> Result<RefusedDatagram, SocketClosed> {
         self.stack.udp.refused(id)
     }
 
@@ -410,11 +410,11 @@ impl<'a> Sockets<'a> {
     ) -> Result<(), SendError> {
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
         let Some(path) = stack.paths.find(id, &to, &from, zone, cx.now) else {
-            return self.send_by_tables(Query { id, to, from, zone }, Payload::Bytes(payload));
+            return self.send_by_tables(PathQuery { id, to, from, zone }, Payload::Bytes(payload));
         };
         let total = path.ip_len() + floodwall_wire::udp::HEADER_LEN + payload.len();
         if total > path.mtu as usize {
-            return self.send_by_tables(Query { id, to, from, zone }, Payload::Bytes(payload));
+            return self.send_by_tables(PathQuery { id, to, from, zone }, Payload::Bytes(payload));
         }
         let (counters, flow) = (&mut stack.stats.counters, &path.flow);
         let mut packet =
@@ -429,7 +429,7 @@ impl<'a> Sockets<'a> {
     }
 
     #[cold]
-    fn send_by_tables(&mut self, query: Query, payload: Payload<'_>) -> Result<(), SendError> {
+    fn send_by_tables(&mut self, query: PathQuery, payload: Payload<'_>) -> Result<(), SendError> {
         let bound = self.bound_source(query.id).map_err(|e| SendError::Socket(e.into()))?;
         let from = query.from.map(|from| from.ip().to_canonical()).or(bound);
         if let Some(gone) = from.filter(|from| !self.stack.may_send_from(*from)) {
@@ -452,7 +452,7 @@ impl<'a> Sockets<'a> {
         id: SocketId,
         (to, from, iface): (Option<SocketAddr>, Option<SocketAddr>, Option<IfIndex>),
         packet: PacketBuf,
-        sum: Sum,
+        sum: InternetSum,
     ) -> Result<(), SendError> {
         let to = match to {
             Some(to) => to,
@@ -465,7 +465,7 @@ impl<'a> Sockets<'a> {
             total <= path.mtu as usize
         });
         let Some(path) = path else {
-            let query = Query { id, to, from, zone };
+            let query = PathQuery { id, to, from, zone };
             return self.send_by_tables(query, Payload::Packet(packet, sum));
         };
         let total = path.ip_len() + floodwall_wire::udp::HEADER_LEN + packet.len();
@@ -487,15 +487,15 @@ impl<'a> Sockets<'a> {
         Ok(local.map(|l| l.ip()).filter(|ip| !ip.is_unspecified() && !ip.is_multicast()))
     }
 
-    fn send_to<A: Tables>(
+    fn send_to<A: IpFamily>(
         &mut self,
-        query: Query,
+        query: PathQuery,
         dst_addr: A,
         from: Option<A>,
         payload: Payload<'_>,
     ) -> Result<(), SendError> {
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
-        let Query { id, to, .. } = query;
+        let PathQuery { id, to, .. } = query;
         let zone = query.zone.or_else(|| stack.group_zone(id, dst_addr));
         let Ok(path) = stack.path(cx, dst_addr, zone) else {
             stack.stats.counters.count(A::OUT_NO_ROUTES);
@@ -504,7 +504,7 @@ impl<'a> Sockets<'a> {
         let src_addr = from.or_else(|| stack.source_on(cx, path, dst_addr));
         let src_addr = src_addr.ok_or(SendError::NoSource(to.ip()))?;
         let whole = stack.udp.settings(id).is_ok_and(|settings| settings.dont_fragment);
-        if let Path::Via { mtu, .. } = path
+        if let OutputPath::Via { mtu, .. } = path
             && whole
         {
             let headers = A::HEADER_LEN + floodwall_wire::udp::HEADER_LEN;
@@ -530,14 +530,14 @@ impl<'a> Sockets<'a> {
             Err(_) => stack.hop_limit_on(path),
         };
         let class = stack.udp.settings(id).map_or(BEST_EFFORT, |settings| settings.traffic_class);
-        let (ends, protocol) = (Ends { src_addr, dst_addr }, IpProtocol::UDP);
-        let outgoing = Outgoing { packet, ends, protocol, hop_limit, class, zone };
+        let (ends, protocol) = (AddrPair { src_addr, dst_addr }, IpProtocol::UDP);
+        let outgoing = OutgoingPacket { packet, ends, protocol, hop_limit, class, zone };
         match dst_addr.is_group() {
             true => stack.output_to_group(cx, id, outgoing, path),
             false => {
                 let from = SocketAddr::new(src_addr.to_ip(), flow.src_port());
                 let is_settled = stack.note_answered(id, (&to, from), path, cx.now);
-                let learn = Sending { query, flow, is_settled };
+                let learn = SendingPath { query, flow, is_settled };
                 stack.output_on(cx, outgoing, path, Some(learn));
             }
         }

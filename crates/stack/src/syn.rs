@@ -10,7 +10,8 @@ use core::time::Duration;
 
 use floodwall_base::{Counter, Counters, Instant};
 use floodwall_tcp::{
-    CookiePolicy, Epoch, HalfOpenStats, ListenerCounts, ListenerId, Moment, Secret, SynSaid,
+    CookieEpoch, CookieMoment, CookiePolicy, HalfOpenStats, ListenerCounts, ListenerId, Secret,
+    SynSaid,
 };
 
 use crate::shard::Stack;
@@ -29,11 +30,11 @@ impl WallClock {
     /// The epoch, which selects the keys. Until the wall clock is set, it starts with the monotonic
     /// one.
     #[inline]
-    pub(crate) fn epoch(&self, now: Instant) -> Epoch {
+    pub(crate) fn epoch(&self, now: Instant) -> CookieEpoch {
         let (now, at) = (now.as_nanos(), self.at.as_nanos());
         let (ahead, behind) = (now.saturating_sub(at), at.saturating_sub(now));
         let nanos = self.since_1970.saturating_add(ahead).saturating_sub(behind);
-        Epoch::of(Duration::from_nanos(nanos))
+        CookieEpoch::of(Duration::from_nanos(nanos))
     }
 }
 
@@ -61,7 +62,7 @@ impl Stack {
     /// Cookies of the previous secret stay valid for their lifetime. Returns whether the secret
     /// differs from the one before. Does nothing on a stack without TCP.
     pub fn set_cookie_secret(&mut self, secret: Secret, now: Instant) -> bool {
-        let at = Moment::new(now, self.wall.epoch(now));
+        let at = CookieMoment::new(now, self.wall.epoch(now));
         self.tcp.as_mut().is_some_and(|tcp| tcp.set.share_cookies(secret, at))
     }
 
@@ -106,9 +107,9 @@ impl Sockets<'_> {
     ///
     /// # Errors
     /// The listener is gone.
-    pub fn tcp_unlisten(&mut self, listener: ListenerId) -> Result<(), floodwall_tcp::Gone> {
+    pub fn tcp_unlisten(&mut self, listener: ListenerId) -> Result<(), floodwall_tcp::StaleHandle> {
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
-        let tcp = stack.tcp.as_mut().ok_or(floodwall_tcp::Gone)?;
+        let tcp = stack.tcp.as_mut().ok_or(floodwall_tcp::StaleHandle)?;
         tcp.set.unlisten(&crate::tcp::lend!(stack, cx), listener)?;
         stack.tcp_transmit(cx);
         Ok(())
@@ -123,7 +124,7 @@ impl Sockets<'_> {
         &mut self,
         listener: ListenerId,
         policy: CookiePolicy,
-    ) -> Result<(), floodwall_tcp::Gone> {
+    ) -> Result<(), floodwall_tcp::StaleHandle> {
         self.tcp()?.set_cookies(listener, policy)
     }
 
@@ -135,7 +136,7 @@ impl Sockets<'_> {
     pub fn tcp_syn_said(
         &mut self,
         id: floodwall_tcp::ConnectionId,
-    ) -> Result<Option<SynSaid>, floodwall_tcp::Gone> {
+    ) -> Result<Option<SynSaid>, floodwall_tcp::StaleHandle> {
         self.tcp()?.syn_said(id)
     }
 }
@@ -148,13 +149,16 @@ mod tests {
     fn the_wall_clock_runs_with_the_other_one_until_it_is_set() {
         let second = |n: u64| Instant::from_nanos(n * 1_000_000_000);
         let mut wall = WallClock::default();
-        assert_eq!(wall.epoch(second(31)), Epoch(2), "never set");
+        assert_eq!(wall.epoch(second(31)), CookieEpoch(2), "never set");
         wall = WallClock { at: second(100), since_1970: 1_500_000_000_000 };
-        assert_eq!(wall.epoch(second(100)), Epoch(100));
-        assert_eq!((wall.epoch(second(114)), wall.epoch(second(115))), (Epoch(100), Epoch(101)));
-        assert_eq!(wall.epoch(second(99)), Epoch(99), "before it was set");
-        assert_eq!(wall.epoch(Instant::ORIGIN), Epoch(93));
+        assert_eq!(wall.epoch(second(100)), CookieEpoch(100));
+        assert_eq!(
+            (wall.epoch(second(114)), wall.epoch(second(115))),
+            (CookieEpoch(100), CookieEpoch(101))
+        );
+        assert_eq!(wall.epoch(second(99)), CookieEpoch(99), "before it was set");
+        assert_eq!(wall.epoch(Instant::ORIGIN), CookieEpoch(93));
         wall.since_1970 = 0;
-        assert_eq!(wall.epoch(Instant::ORIGIN), Epoch(0), "nothing is before 1970");
+        assert_eq!(wall.epoch(Instant::ORIGIN), CookieEpoch(0), "nothing is before 1970");
     }
 }

@@ -4,21 +4,21 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Address, Counter};
 use floodwall_fib::exceptions::Exceptions;
-use floodwall_fib::lpm::Family as Routed;
+use floodwall_fib::lpm::LpmFamily as Routed;
 use floodwall_fib::{Fib, FibReader};
 use floodwall_ip::output::{self, HeaderError};
 use floodwall_ip::{IcmpError, NeighborCache, icmp};
 use floodwall_packet::{PacketBuf, Pool};
 use floodwall_wire::{EtherType, IpProtocol, ipv4, ipv6};
 
-use crate::paths::{Paths, Way};
+use crate::paths::{PathCache, ResolvedPath};
 use crate::routes::FibReaders;
 use crate::shard::Stack;
-use crate::shards::Seen;
+use crate::shards::FollowerView;
 use crate::tx::BEST_EFFORT;
 
 /// The tables and words of one family.
-pub(crate) trait Tables: Address + Routed + Seen {
+pub(crate) trait IpFamily: Address + Routed + FollowerView {
     const ETHER_TYPE: EtherType;
     const HEADER_LEN: usize;
     const ICMP: IpProtocol;
@@ -44,14 +44,14 @@ pub(crate) trait Tables: Address + Routed + Seen {
     fn exceptions(stack: &Stack) -> &Exceptions<Self>;
     fn exceptions_mut(stack: &mut Stack) -> &mut Exceptions<Self>;
 
-    fn last_way(paths: &Paths) -> &Option<Way<Self>>;
-    fn last_way_mut(paths: &mut Paths) -> &mut Option<Way<Self>>;
+    fn last_way(paths: &PathCache) -> &Option<ResolvedPath<Self>>;
+    fn last_way_mut(paths: &mut PathCache) -> &mut Option<ResolvedPath<Self>>;
 
     /// Puts the IP header before the upper layer's bytes.
     fn header(
         pool: &Pool,
         packet: PacketBuf,
-        ends: Ends<Self>,
+        ends: AddrPair<Self>,
         protocol: IpProtocol,
         hop_limit: u8,
         class: u8,
@@ -63,7 +63,7 @@ pub(crate) trait Tables: Address + Routed + Seen {
         error: IcmpError,
         packet: &PacketBuf,
         l3: usize,
-        ends: Ends<Self>,
+        ends: AddrPair<Self>,
     ) -> Option<PacketBuf>;
 
     /// What is counted when an error goes out.
@@ -72,12 +72,12 @@ pub(crate) trait Tables: Address + Routed + Seen {
 
 /// Source and destination.
 #[derive(Clone, Copy)]
-pub(crate) struct Ends<A> {
+pub(crate) struct AddrPair<A> {
     pub(crate) src_addr: A,
     pub(crate) dst_addr: A,
 }
 
-impl Tables for Ipv4Addr {
+impl IpFamily for Ipv4Addr {
     const ETHER_TYPE: EtherType = EtherType::IPV4;
     const HEADER_LEN: usize = ipv4::HEADER_LEN;
     const ICMP: IpProtocol = IpProtocol::ICMPV4;
@@ -112,16 +112,16 @@ impl Tables for Ipv4Addr {
     fn exceptions_mut(stack: &mut Stack) -> &mut Exceptions<Self> {
         &mut stack.exceptions_v4
     }
-    fn last_way(paths: &Paths) -> &Option<Way<Self>> {
+    fn last_way(paths: &PathCache) -> &Option<ResolvedPath<Self>> {
         &paths.last_v4
     }
-    fn last_way_mut(paths: &mut Paths) -> &mut Option<Way<Self>> {
+    fn last_way_mut(paths: &mut PathCache) -> &mut Option<ResolvedPath<Self>> {
         &mut paths.last_v4
     }
     fn header(
         pool: &Pool,
         packet: PacketBuf,
-        ends: Ends<Self>,
+        ends: AddrPair<Self>,
         protocol: IpProtocol,
         hop_limit: u8,
         class: u8,
@@ -133,7 +133,7 @@ impl Tables for Ipv4Addr {
         error: IcmpError,
         packet: &PacketBuf,
         l3: usize,
-        _: Ends<Self>,
+        _: AddrPair<Self>,
     ) -> Option<PacketBuf> {
         icmp::error_v4(pool, error, packet, l3)
     }
@@ -150,7 +150,7 @@ impl Tables for Ipv4Addr {
     }
 }
 
-impl Tables for Ipv6Addr {
+impl IpFamily for Ipv6Addr {
     const ETHER_TYPE: EtherType = EtherType::IPV6;
     const HEADER_LEN: usize = ipv6::HEADER_LEN;
     const ICMP: IpProtocol = IpProtocol::ICMPV6;
@@ -185,16 +185,16 @@ impl Tables for Ipv6Addr {
     fn exceptions_mut(stack: &mut Stack) -> &mut Exceptions<Self> {
         &mut stack.exceptions_v6
     }
-    fn last_way(paths: &Paths) -> &Option<Way<Self>> {
+    fn last_way(paths: &PathCache) -> &Option<ResolvedPath<Self>> {
         &paths.last_v6
     }
-    fn last_way_mut(paths: &mut Paths) -> &mut Option<Way<Self>> {
+    fn last_way_mut(paths: &mut PathCache) -> &mut Option<ResolvedPath<Self>> {
         &mut paths.last_v6
     }
     fn header(
         pool: &Pool,
         packet: PacketBuf,
-        ends: Ends<Self>,
+        ends: AddrPair<Self>,
         protocol: IpProtocol,
         hop_limit: u8,
         class: u8,
@@ -206,7 +206,7 @@ impl Tables for Ipv6Addr {
         error: IcmpError,
         packet: &PacketBuf,
         l3: usize,
-        ends: Ends<Self>,
+        ends: AddrPair<Self>,
     ) -> Option<PacketBuf> {
         icmp::error_v6(pool, error, packet, l3, ends.src_addr, ends.dst_addr)
     }

@@ -10,14 +10,14 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Counter, Family, IfIndex};
 use floodwall_ip::{Interface, LinkMedium};
-use floodwall_packet::Wanted;
+use floodwall_packet::RxFilter;
 use floodwall_wire::IpProtocol;
 
 use crate::shard::Stack;
 use crate::shards::Role;
 
 /// Fills in what is wanted at an interface.
-pub(crate) fn fill(stack: &Stack, iface: IfIndex, wanted: &mut Wanted) {
+pub(crate) fn fill(stack: &Stack, iface: IfIndex, wanted: &mut RxFilter) {
     let interface = stack.interfaces.get(usize::from(iface.0)).filter(|found| found.up);
     let Some(interface) = interface.filter(|found| found.medium != LinkMedium::Loopback) else {
         // Of a link that is not there nothing arrives.
@@ -43,7 +43,7 @@ pub(crate) fn fill(stack: &Stack, iface: IfIndex, wanted: &mut Wanted) {
 
 /// The ports apply to addresses that are in use. Addresses that are being probed are included as
 /// well: another station may claim them.
-fn addresses(interface: &Interface, wanted: &mut Wanted) {
+fn addresses(interface: &Interface, wanted: &mut RxFilter) {
     for address in interface.addresses() {
         let in_use = address.state.is_assigned();
         match address.addr {

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant as Clock};
 use crossbeam_epoch::{Atomic, Collector as Epochs, Owned};
 use floodwall_base::Instant;
 use floodwall_sync::RcuCell;
-use floodwall_sync::qsbr::{Caps, Domain, Limbo, Moment};
+use floodwall_sync::qsbr::{Domain, Limbo, LimboCaps, Moment};
 use seize::{Collector as Seized, Guard as _};
 
 /// So few that a round is over before the machine has something else to do.
@@ -150,7 +150,7 @@ fn nothing(replaced: bool) -> Duration {
 fn ours(replaced: bool) -> Duration {
     let domain = Domain::new(1);
     let cell = RcuCell::new(&domain, Box::new(Value::new(0)));
-    let mut limbo: Limbo<_> = domain.limbo(Caps { items: 1 << 16, bytes: 1 << 20 });
+    let mut limbo: Limbo<_> = domain.limbo(LimboCaps { items: 1 << 16, bytes: 1 << 20 });
     let mut reader = domain.reader().expect("the first of one");
     let burst = |n, last| {
         let seen = cell.load(reader.view()).check(last);

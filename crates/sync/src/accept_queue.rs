@@ -36,7 +36,7 @@
 use core::fmt;
 
 use crate::Doorbell;
-use crate::doorbell::{Ring, Rung, Stopped};
+use crate::doorbell::{DoorbellRung, DoorbellStopped, Ring};
 use crate::shim::atomic::{
     AtomicBool, AtomicU32, AtomicU64,
     Ordering::{AcqRel, Acquire, Release},
@@ -57,9 +57,9 @@ pub struct AcceptQueue {
 /// Workers that have more and found no room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "they are to be called"]
-pub struct Stalled(u64);
+pub struct AcceptStalled(u64);
 
-impl Stalled {
+impl AcceptStalled {
     /// Whether there is none.
     #[must_use]
     #[inline]
@@ -113,20 +113,20 @@ impl AcceptQueue {
     ///
     /// # Errors
     /// The queue is closed; the connection stays the worker's.
-    pub fn hand_over(&self, index: u32, link: &AtomicU32) -> Result<Ring, Stopped> {
+    pub fn hand_over(&self, index: u32, link: &AtomicU32) -> Result<Ring, DoorbellStopped> {
         self.waiting.fetch_add(1, AcqRel);
         self.finished.ring(index, link)
     }
 
     /// The program's: takes all that there are, in the order in which they came.
-    pub fn take<'a, L: Fn(u32) -> Option<&'a AtomicU32>>(&self, link_of: L) -> Rung<L> {
+    pub fn take<'a, L: Fn(u32) -> Option<&'a AtomicU32>>(&self, link_of: L) -> DoorbellRung<L> {
         self.finished.take(link_of)
     }
 
     /// The program's: it has accepted one of what it took. Returns the workers to be called.
-    pub fn accepted(&self) -> Stalled {
+    pub fn accepted(&self) -> AcceptStalled {
         self.waiting.fetch_sub(1, AcqRel);
-        Stalled(self.stalled.swap(0, AcqRel))
+        AcceptStalled(self.stalled.swap(0, AcqRel))
     }
 
     /// The program's: whether something is there to be taken: a hint.

@@ -53,7 +53,7 @@ use crate::shim::atomic::{
     AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
 };
-use crate::weaken::{Point, fence_at, order};
+use crate::weaken::{WeakenPoint, fence_at, order};
 
 /// It was rung since the owner last checked.
 const RUNG: u32 = 1;
@@ -83,7 +83,7 @@ impl Alarm {
     #[must_use = "true means that the sleeper must be woken"]
     #[inline]
     pub fn ring(&self) -> bool {
-        self.word.fetch_or(RUNG, order(Point::RingRelease, Release)) == ASLEEP
+        self.word.fetch_or(RUNG, order(WeakenPoint::RingRelease, Release)) == ASLEEP
     }
 
     /// The same, for news that an owner that is awake finds by itself: rings only where it sleeps.
@@ -91,14 +91,14 @@ impl Alarm {
     #[must_use = "true means that the sleeper must be woken"]
     #[inline]
     pub fn nudge(&self) -> bool {
-        fence_at(Point::NudgeFence);
+        fence_at(WeakenPoint::NudgeFence);
         self.word.load(Relaxed) & ASLEEP != 0 && self.ring()
     }
 
     /// For the owner: whether it was rung since the last time.
     #[inline]
     pub fn heard(&self) -> bool {
-        let acquire = order(Point::HeardAcquire, Acquire);
+        let acquire = order(WeakenPoint::HeardAcquire, Acquire);
         self.word.load(Relaxed) & RUNG != 0 && self.word.fetch_and(!RUNG, acquire) & RUNG != 0
     }
 
@@ -107,7 +107,7 @@ impl Alarm {
     #[must_use = "after false the owner must not sleep"]
     pub fn doze(&self) -> bool {
         let rung = self.word.fetch_or(ASLEEP, Relaxed) & RUNG != 0;
-        fence_at(Point::DozeFence);
+        fence_at(WeakenPoint::DozeFence);
         if rung {
             self.rise();
         }

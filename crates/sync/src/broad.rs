@@ -47,7 +47,7 @@ fn prefer_huge(memory: NonNull<u8>, bytes: usize) {
 const fn prefer_huge(_memory: NonNull<u8>, _bytes: usize) {}
 
 /// An array in such memory, which grows at its end.
-pub struct Broad<T: Copy> {
+pub struct HugeArray<T: Copy> {
     memory: NonNull<MaybeUninit<T>>,
     /// The first so many are written.
     len: usize,
@@ -56,11 +56,11 @@ pub struct Broad<T: Copy> {
 }
 
 // SAFETY: it owns its values, as a `Vec` does.
-unsafe impl<T: Copy + Send> Send for Broad<T> {}
+unsafe impl<T: Copy + Send> Send for HugeArray<T> {}
 // SAFETY: as above.
-unsafe impl<T: Copy + Sync> Sync for Broad<T> {}
+unsafe impl<T: Copy + Sync> Sync for HugeArray<T> {}
 
-impl<T: Copy> Broad<T> {
+impl<T: Copy> HugeArray<T> {
     /// With room for so many; the memory is not touched yet.
     ///
     /// # Panics
@@ -77,7 +77,7 @@ impl<T: Copy> Broad<T> {
     /// So many of the same.
     ///
     /// # Panics
-    /// As [`Broad::with_capacity`].
+    /// As [`HugeArray::with_capacity`].
     #[must_use]
     pub fn filled(value: T, len: usize) -> Self {
         let mut all = Self::with_capacity(len);
@@ -88,7 +88,7 @@ impl<T: Copy> Broad<T> {
     /// Adds a value. Where there is no room, everything moves to where there is twice as much.
     ///
     /// # Panics
-    /// As [`Broad::with_capacity`], where it moves.
+    /// As [`HugeArray::with_capacity`], where it moves.
     pub fn push(&mut self, value: T) {
         if self.len == self.capacity {
             let mut larger = Self::with_capacity((self.capacity * 2).max(4));
@@ -101,7 +101,7 @@ impl<T: Copy> Broad<T> {
     }
 }
 
-impl<T: Copy> Deref for Broad<T> {
+impl<T: Copy> Deref for HugeArray<T> {
     type Target = [T];
 
     #[inline(always)]
@@ -111,7 +111,7 @@ impl<T: Copy> Deref for Broad<T> {
     }
 }
 
-impl<T: Copy> DerefMut for Broad<T> {
+impl<T: Copy> DerefMut for HugeArray<T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: as above, and they are borrowed once.
@@ -119,14 +119,14 @@ impl<T: Copy> DerefMut for Broad<T> {
     }
 }
 
-impl<T: Copy> Drop for Broad<T> {
+impl<T: Copy> Drop for HugeArray<T> {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout; what is `Copy` needs no drop.
         unsafe { alloc::dealloc(self.memory.as_ptr().cast(), self.layout) };
     }
 }
 
-impl<T: Copy> core::fmt::Debug for Broad<T> {
+impl<T: Copy> core::fmt::Debug for HugeArray<T> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "Broad({} of {})", self.len, self.capacity)
     }
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn values_stay_while_it_grows_and_moves() {
-        let mut all = Broad::with_capacity(0);
+        let mut all = HugeArray::with_capacity(0);
         let mut wanted = Vec::new();
         for n in 0..100_000_u64 {
             all.push(n * n);
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(*all, *wanted);
         all[99_999] = 7;
         assert_eq!((all.first(), all.last(), all.get(100_000)), (Some(&0), Some(&7), None));
-        assert_eq!(*Broad::filled(3_u16, 5), [3; 5]);
+        assert_eq!(*HugeArray::filled(3_u16, 5), [3; 5]);
     }
 
     #[test]

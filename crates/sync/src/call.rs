@@ -106,14 +106,14 @@ mod model {
     use crate::{Doorbell, Ring};
 
     /// A worker's bell, one call, and what two callers have for it.
-    struct Shared {
+    struct CallShared {
         bell: Doorbell,
         call: Call,
         worker: Notify,
         news: [AtomicBool; 2],
     }
 
-    impl Shared {
+    impl CallShared {
         fn new() -> Arc<Self> {
             let news = [AtomicBool::new(false), AtomicBool::new(false)];
             let (bell, call, worker) = (Doorbell::new(), Call::new(), Notify::new());
@@ -152,7 +152,7 @@ mod model {
     #[test]
     fn a_worker_that_sleeps_hears_every_caller() {
         bounded(|| {
-            let ours = Shared::new();
+            let ours = CallShared::new();
             let threads = [0, 1].map(|n| {
                 let theirs = Arc::clone(&ours);
                 thread::spawn(move || theirs.call(n))
@@ -170,9 +170,9 @@ mod model {
     }
 
     /// One calls while the worker serves another; then there are no more calls.
-    fn served_by(serve: fn(&Shared) -> usize) {
+    fn served_by(serve: fn(&CallShared) -> usize) {
         bounded(move || {
-            let ours = Shared::new();
+            let ours = CallShared::new();
             ours.call(0);
             let theirs = Arc::clone(&ours);
             let thread = thread::spawn(move || theirs.call(1));

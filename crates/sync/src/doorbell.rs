@@ -18,7 +18,7 @@
 //!
 //! A slot is in the list at most once. The bell does not check that: the ringer has changed
 //! `QUEUED` in the slot's mailbox from clear to set, and the worker clears it *after* it has taken
-//! the slot out of the list ([`Rung`] reads a slot's link before it yields the slot).
+//! the slot out of the list ([`DoorbellRung`] reads a slot's link before it yields the slot).
 //!
 //! The list is newest first. The taker reverses it: else the first ringer would be served last,
 //! and never where others ring faster than they are served.
@@ -62,7 +62,7 @@ pub enum Ring {
 /// There will be no answer: the worker has stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the worker has stopped")]
-pub struct Stopped;
+pub struct DoorbellStopped;
 
 /// The doorbell of one worker: the list of slots with work. One word: put it on a line of its own.
 pub struct Doorbell(AtomicU64);
@@ -79,11 +79,11 @@ impl Doorbell {
     /// # Errors
     /// The worker has stopped; the slot is in no list then.
     #[inline]
-    pub fn ring(&self, index: u32, link: &AtomicU32) -> Result<Ring, Stopped> {
+    pub fn ring(&self, index: u32, link: &AtomicU32) -> Result<Ring, DoorbellStopped> {
         let mut word = self.0.load(Relaxed);
         loop {
             if word & STOPPED != 0 {
-                return Err(Stopped);
+                return Err(DoorbellStopped);
             }
             link.store((word & HEAD) as u32, Relaxed);
             let rung = u64::from(index) + 1;
@@ -98,7 +98,7 @@ impl Doorbell {
     /// Takes the whole list, first ringer first. The worker is awake then. One load where the list
     /// is empty.
     #[inline]
-    pub fn take<'a, L: Fn(u32) -> Option<&'a AtomicU32>>(&self, link_of: L) -> Rung<L> {
+    pub fn take<'a, L: Fn(u32) -> Option<&'a AtomicU32>>(&self, link_of: L) -> DoorbellRung<L> {
         let mut word = self.0.load(Relaxed);
         while word & !STOPPED != 0 {
             match self.0.compare_exchange_weak(word, word & STOPPED, AcqRel, Relaxed) {
@@ -106,7 +106,7 @@ impl Doorbell {
                 Err(now) => word = now,
             }
         }
-        Rung { next: reverse((word & HEAD) as u32, &link_of), link_of }
+        DoorbellRung { next: reverse((word & HEAD) as u32, &link_of), link_of }
     }
 
     /// Whether the list has entries: a hint.
@@ -174,12 +174,12 @@ impl fmt::Debug for Doorbell {
 /// The slots that rang, first ringer first. Once a slot has been yielded, it may ring again.
 /// What is not taken out of it is lost: those slots will never be in the list again.
 #[must_use = "slots that are not taken out are lost"]
-pub struct Rung<L> {
+pub struct DoorbellRung<L> {
     next: u32,
     link_of: L,
 }
 
-impl<L> Rung<L> {
+impl<L> DoorbellRung<L> {
     /// Whether the list is at its end.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -187,7 +187,7 @@ impl<L> Rung<L> {
     }
 }
 
-impl<'a, L: Fn(u32) -> Option<&'a AtomicU32>> Iterator for Rung<L> {
+impl<'a, L: Fn(u32) -> Option<&'a AtomicU32>> Iterator for DoorbellRung<L> {
     type Item = u32;
 
     #[inline]
@@ -198,7 +198,7 @@ impl<'a, L: Fn(u32) -> Option<&'a AtomicU32>> Iterator for Rung<L> {
     }
 }
 
-impl<L> fmt::Debug for Rung<L> {
+impl<L> fmt::Debug for DoorbellRung<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Rung").field("empty", &self.is_empty()).finish()
     }

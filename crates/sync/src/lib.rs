@@ -20,7 +20,7 @@
 //! | [`Per`] | nothing: one value per worker, on lines of its own |
 //! | [`prefetch()`] | nothing: a line is prefetched before it is read |
 //! | [`zeroed()`] | nothing: an array of atomics takes its memory when it is touched |
-//! | [`Broad`] | nothing: large tables on large pages |
+//! | [`HugeArray`] | nothing: large tables on large pages |
 //! | [`lock`] | nothing on the packets' path: `std`'s locks, visible to sanitizers |
 //! | [`BitInstructions`] | nothing: work is compiled for them too |
 //!
@@ -74,16 +74,16 @@ mod waker;
 mod weaken;
 mod zeroed;
 
-pub use accept_queue::{AcceptQueue, Stalled};
+pub use accept_queue::{AcceptQueue, AcceptStalled};
 pub use alarm::Alarm;
 pub use bit_instructions::BitInstructions;
-pub use broad::{Broad, allocate};
+pub use broad::{HugeArray, allocate};
 pub use cache_padded::CachePadded;
 pub use call::Call;
 pub use credit::Credit;
-pub use doorbell::{Doorbell, Ring, Rung, Stopped};
+pub use doorbell::{Doorbell, DoorbellRung, DoorbellStopped, Ring};
 pub use mailbox::Mailbox;
-pub use per::{Per, Place};
+pub use per::{LocalIndex, Per};
 pub use prefetch::prefetch;
 pub use rcu_cell::{RcuCell, Retired};
 pub use wake_group::WakeGroup;

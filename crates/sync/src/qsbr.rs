@@ -21,11 +21,11 @@
 //! # Callers
 //!
 //! `dispatch` has one [`Reader`] a worker. Tables (`fib`, neighbours, configuration) are read
-//! under a [`View`] and changed by one writer with a [`Limbo`] for each class of object.
+//! under a [`DomainView`] and changed by one writer with a [`Limbo`] for each class of object.
 //!
 //! # Invariant
 //!
-//! A [`View`] borrows its reader, and announcing needs the reader exclusively: so a program in
+//! A [`DomainView`] borrows its reader, and announcing needs the reader exclusively: so a program in
 //! which a reference is held across a quiescent state does not compile:
 //!
 //! ```compile_fail,E0502
@@ -78,9 +78,9 @@
 //! # Under flood
 //!
 //! Peers retire nothing by themselves; tables that change because of packets bound that themselves.
-//! Bound: the [`Caps`] of each limbo, in items and bytes, allocated at construction. Worst work: a
+//! Bound: the [`LimboCaps`] of each limbo, in items and bytes, allocated at construction. Worst work: a
 //! pass of [`Policy::batch`] objects and [`Policy::pass_max`] of time, never within a packet's
-//! walk. When full: the change is refused with its value given back ([`Refused`]), and counted
+//! walk. When full: the change is refused with its value given back ([`LimboFull`]), and counted
 //! ([`LimboStats::refused`]). Nothing is evicted, because a reader may still look. Honest traffic
 //! loses that change, and goes on with the table as it was. A worker that is stuck is requested to
 //! pause ([`Reader::is_chased`]) and named ([`Domain::stalled`]).
@@ -95,10 +95,10 @@ use core::time::Duration;
 use floodwall_base::Instant;
 use thiserror::Error;
 
-use self::gauge::{Gauge, Sum};
+use self::gauge::{GaugeSum, LimboGauge};
 pub use self::{
     gauge::LimboStats,
-    limbo::{Caps, Limbo, Refused, Slot},
+    limbo::{Limbo, LimboCaps, LimboFull, LimboSlot},
     policy::{Moment, Paced, Policy},
 };
 use crate::{
@@ -111,7 +111,7 @@ use crate::{
             Ordering::{AcqRel, Acquire, Relaxed, Release},
         },
     },
-    weaken::{Point, fence_at, order},
+    weaken::{WeakenPoint, fence_at, order},
 };
 
 /// What a record holds while its worker is offline: no epoch.
@@ -120,7 +120,7 @@ const OFFLINE: u64 = 0;
 const EPOCH_MAX: u64 = u64::MAX - 1;
 
 /// One worker's line: no other thread writes it.
-struct Record {
+struct ReaderRecord {
     /// The epoch seen at the last quiescent state, or [`OFFLINE`].
     local: AtomicU64,
     /// When that was, in nanoseconds, for the stall report.
@@ -130,26 +130,26 @@ struct Record {
 }
 
 /// The domain's line, that all workers read and writers seldom change.
-struct Epoch {
+struct GraceEpoch {
     now: AtomicU64,
     /// A limbo is over full: workers that have not gone beyond this epoch are to pause soon.
     chased: std::sync::atomic::AtomicU64,
 }
 
 /// What all readers and limbos of a domain share.
-pub(crate) struct Shared {
-    epoch: CachePadded<Epoch>,
+pub(crate) struct DomainShared {
+    epoch: CachePadded<GraceEpoch>,
     /// Each reader holds its own as well, so that announcing costs no look-up.
-    records: Box<[std::sync::Arc<CachePadded<Record>>]>,
+    records: Box<[std::sync::Arc<CachePadded<ReaderRecord>>]>,
     /// What limbos left behind when their writer ended before the objects' grace period. Freed with
     /// the domain, when no reader is left.
     orphans: Mutex<Vec<Box<dyn Send>>>,
     /// Of every limbo that ever was: few, made at start. Never locked while packets are handled.
-    gauges: Mutex<Vec<std::sync::Arc<Gauge>>>,
+    gauges: Mutex<Vec<std::sync::Arc<LimboGauge>>>,
 }
 
-impl Shared {
-    fn gauges(&self) -> MutexGuard<'_, Vec<std::sync::Arc<Gauge>>> {
+impl DomainShared {
+    fn gauges(&self) -> MutexGuard<'_, Vec<std::sync::Arc<LimboGauge>>> {
         self.gauges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -165,7 +165,7 @@ impl Shared {
 
     /// The epoch with which what has just been unlinked is retired.
     fn retiring_epoch(&self) -> u64 {
-        fence_at(Point::RetireFence);
+        fence_at(WeakenPoint::RetireFence);
         self.epoch.now.load(Relaxed)
     }
 
@@ -181,7 +181,7 @@ impl Shared {
     fn horizon(&self) -> u64 {
         let mut oldest = u64::MAX;
         for record in &self.records {
-            let local = record.local.load(order(Point::HorizonAcquire, Acquire));
+            let local = record.local.load(order(WeakenPoint::HorizonAcquire, Acquire));
             if local != OFFLINE {
                 oldest = oldest.min(local);
             }
@@ -194,7 +194,7 @@ impl Shared {
 ///
 /// Cloning gives another handle to the same domain.
 pub struct Domain<P: Policy = Paced> {
-    shared: Arc<Shared>,
+    shared: Arc<DomainShared>,
     policy: P,
 }
 
@@ -205,14 +205,14 @@ pub struct NoRecord(pub usize);
 
 /// How long ago a worker paused; where that is long, the worker is stuck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stall {
+pub struct ReaderStall {
     /// The number of its reader, in the order in which readers were made.
     pub worker: usize,
     /// How long ago it paused last.
     pub age: Duration,
 }
 
-impl fmt::Display for Stall {
+impl fmt::Display for ReaderStall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "worker {} has not paused for {:?}", self.worker, self.age)
     }
@@ -228,7 +228,7 @@ pub struct DomainStats {
     /// Workers that are online: neither parked nor gone.
     pub online: usize,
     /// The online worker that paused longest ago.
-    pub slowest: Option<Stall>,
+    pub slowest: Option<ReaderStall>,
 }
 
 impl Domain {
@@ -249,7 +249,7 @@ impl<P: Policy> Domain<P> {
     /// As [`Domain::with_policy`], from a later epoch on: for tests of its end.
     fn with_epoch(workers: u16, policy: P, epoch: u64) -> Self {
         let record = |_| {
-            std::sync::Arc::new(CachePadded::new(Record {
+            std::sync::Arc::new(CachePadded::new(ReaderRecord {
                 local: AtomicU64::new(OFFLINE),
                 passed_at: AtomicU64::new(0),
                 taken: AtomicBool::new(false),
@@ -257,9 +257,9 @@ impl<P: Policy> Domain<P> {
         };
         let records = (0..workers).map(record).collect();
         let chased = std::sync::atomic::AtomicU64::new(0);
-        let epoch = CachePadded::new(Epoch { now: AtomicU64::new(epoch), chased });
+        let epoch = CachePadded::new(GraceEpoch { now: AtomicU64::new(epoch), chased });
         let (orphans, gauges) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
-        Self { shared: Arc::new(Shared { epoch, records, orphans, gauges }), policy }
+        Self { shared: Arc::new(DomainShared { epoch, records, orphans, gauges }), policy }
     }
 
     /// A reader for one worker, online. Visits the records; off the packets' path. Its age counts
@@ -277,7 +277,7 @@ impl<P: Policy> Domain<P> {
     /// # Errors
     /// As [`Domain::reader`].
     pub fn reader_at(&self, now: Instant) -> Result<Reader<P>, NoRecord> {
-        let free = |record: &std::sync::Arc<CachePadded<Record>>| {
+        let free = |record: &std::sync::Arc<CachePadded<ReaderRecord>>| {
             record.taken.compare_exchange(false, true, AcqRel, Relaxed).is_ok()
         };
         let records = &self.shared.records;
@@ -296,14 +296,14 @@ impl<P: Policy> Domain<P> {
 
     /// A limbo for one class of objects. Allocates room for `caps.items`.
     #[must_use]
-    pub fn limbo<T: Send + 'static>(&self, caps: Caps) -> Limbo<T, P> {
+    pub fn limbo<T: Send + 'static>(&self, caps: LimboCaps) -> Limbo<T, P> {
         self.limbo_of("", caps)
     }
 
     /// As [`Domain::limbo`], with the name under which [`Domain::classes`] shows it.
     #[must_use]
-    pub fn limbo_of<T: Send + 'static>(&self, class: &'static str, caps: Caps) -> Limbo<T, P> {
-        let gauge = std::sync::Arc::new(Gauge::new(class, caps));
+    pub fn limbo_of<T: Send + 'static>(&self, class: &'static str, caps: LimboCaps) -> Limbo<T, P> {
+        let gauge = std::sync::Arc::new(LimboGauge::new(class, caps));
         self.shared.gauges().push(std::sync::Arc::clone(&gauge));
         Limbo::new(Arc::clone(&self.shared), self.policy, caps, gauge)
     }
@@ -312,7 +312,7 @@ impl<P: Policy> Domain<P> {
     /// a lock that only this and the making of a limbo take: for reports, not for packets.
     #[must_use]
     pub fn stats(&self, now: Instant) -> DomainStats {
-        let mut sum = Sum::default();
+        let mut sum = GaugeSum::default();
         self.shared.gauges().iter().for_each(|gauge| sum.add(gauge));
         let mut stats = DomainStats {
             limbo: sum.stats(),
@@ -337,23 +337,23 @@ impl<P: Policy> Domain<P> {
 
     /// The online workers that had their last quiescent state longer than `limit` ago, as a rule
     /// [`Paced::STALL_AFTER`]. Reads a line a worker.
-    pub fn stalled(&self, now: Instant, limit: Duration) -> impl Iterator<Item = Stall> + '_ {
+    pub fn stalled(&self, now: Instant, limit: Duration) -> impl Iterator<Item = ReaderStall> + '_ {
         self.ages(now).filter(move |stall| stall.age > limit)
     }
 
     /// How long ago each online worker paused.
-    pub fn ages(&self, now: Instant) -> impl Iterator<Item = Stall> + '_ {
+    pub fn ages(&self, now: Instant) -> impl Iterator<Item = ReaderStall> + '_ {
         // Acquire: a worker that came back is seen with the time at which it did.
         let records = self.shared.records.iter().enumerate();
         records.filter(|(_, record)| record.local.load(Acquire) != OFFLINE).map(
             move |(worker, record)| {
                 let then = Instant::from_nanos(record.passed_at.load(Relaxed));
-                Stall { worker, age: now.saturating_since(then) }
+                ReaderStall { worker, age: now.saturating_since(then) }
             },
         )
     }
 
-    pub(crate) const fn shared(&self) -> &Arc<Shared> {
+    pub(crate) const fn shared(&self) -> &Arc<DomainShared> {
         &self.shared
     }
 }
@@ -375,8 +375,8 @@ impl<P: Policy> fmt::Debug for Domain<P> {
 ///
 /// It is online from its making to its end, except while [parked](Reader::park).
 pub struct Reader<P: Policy = Paced> {
-    shared: Arc<Shared>,
-    record: std::sync::Arc<CachePadded<Record>>,
+    shared: Arc<DomainShared>,
+    record: std::sync::Arc<CachePadded<ReaderRecord>>,
     /// The epoch in the record.
     local: u64,
     worker: usize,
@@ -387,8 +387,8 @@ impl<P: Policy> Reader<P> {
     /// Leave to look, until the next quiescent state. Free.
     #[must_use]
     #[inline]
-    pub const fn view(&self) -> View<'_> {
-        View { shared: &self.shared }
+    pub const fn view(&self) -> DomainView<'_> {
+        DomainView { shared: &self.shared }
     }
 
     /// The number of this reader in the domain.
@@ -413,8 +413,8 @@ impl<P: Policy> Reader<P> {
         let epoch = self.shared.epoch.now.load(Relaxed);
         if self.local != epoch {
             self.local = epoch;
-            self.record.local.store(epoch, order(Point::QuiescentRelease, Release));
-            fence_at(Point::QuiescentFence);
+            self.record.local.store(epoch, order(WeakenPoint::QuiescentRelease, Release));
+            fence_at(WeakenPoint::QuiescentFence);
         }
     }
 
@@ -430,14 +430,14 @@ impl<P: Policy> Reader<P> {
 
     /// Goes offline until the guard is dropped: grace periods do not wait for a worker that
     /// sleeps. A policy cannot prevent this.
-    pub fn park(&mut self) -> Parked<'_, P> {
+    pub fn park(&mut self) -> ParkedReader<'_, P> {
         self.go_offline();
-        Parked { reader: self }
+        ParkedReader { reader: self }
     }
 
     fn go_offline(&mut self) {
         self.local = OFFLINE;
-        self.record.local.store(OFFLINE, order(Point::OfflineRelease, Release));
+        self.record.local.store(OFFLINE, order(WeakenPoint::OfflineRelease, Release));
     }
 
     /// The release is for [`Domain::ages`] alone: there was nothing to let go of.
@@ -447,7 +447,7 @@ impl<P: Policy> Reader<P> {
         }
         self.local = self.shared.epoch.now.load(Relaxed);
         self.record.local.store(self.local, Release);
-        fence_at(Point::OnlineFence);
+        fence_at(WeakenPoint::OnlineFence);
     }
 }
 
@@ -466,24 +466,24 @@ impl<P: Policy> fmt::Debug for Reader<P> {
 
 /// A worker that is offline. Dropping it brings the worker online again, fenced.
 #[must_use = "the worker is offline only as long as this exists"]
-pub struct Parked<'r, P: Policy = Paced> {
+pub struct ParkedReader<'r, P: Policy = Paced> {
     reader: &'r mut Reader<P>,
 }
 
-impl<P: Policy> Parked<'_, P> {
+impl<P: Policy> ParkedReader<'_, P> {
     /// Comes back at `now`: the time for the stall report.
     pub fn wake(self, now: Instant) {
         self.reader.record.passed_at.store(now.as_nanos(), Relaxed);
     }
 }
 
-impl<P: Policy> Drop for Parked<'_, P> {
+impl<P: Policy> Drop for ParkedReader<'_, P> {
     fn drop(&mut self) {
         self.reader.go_online(None);
     }
 }
 
-impl<P: Policy> fmt::Debug for Parked<'_, P> {
+impl<P: Policy> fmt::Debug for ParkedReader<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Parked").finish_non_exhaustive()
     }
@@ -491,11 +491,11 @@ impl<P: Policy> fmt::Debug for Parked<'_, P> {
 
 /// Leave to look at what a domain protects, until its reader's next quiescent state.
 #[derive(Clone, Copy)]
-pub struct View<'r> {
-    pub(crate) shared: &'r Arc<Shared>,
+pub struct DomainView<'r> {
+    pub(crate) shared: &'r Arc<DomainShared>,
 }
 
-impl fmt::Debug for View<'_> {
+impl fmt::Debug for DomainView<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("View")
     }

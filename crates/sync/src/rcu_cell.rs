@@ -1,7 +1,7 @@
 //! One pointer that many read and one replaces: read-copy update of a whole value.
 //!
 //! Called by tables for what changes seldom and is read for every packet: a configuration, a
-//! root, an array of next hops. Readers hold a [`View`]; the writer swaps in a new value and lets
+//! root, an array of next hops. Readers hold a [`DomainView`]; the writer swaps in a new value and lets
 //! the old one wait in a [`Limbo`](crate::qsbr::Limbo) of the same domain. Invariant: what a
 //! reference from [`RcuCell::load`] points to stays allocated at least as long as the view. The
 //! proof is in `qsbr.rs`. Reading: McKenney and Slingwine, *Read-Copy Update*, PDCS 1998.
@@ -17,7 +17,7 @@ use core::{fmt, mem::ManuallyDrop, ops::Deref, ptr::NonNull};
 use floodwall_base::Instant;
 
 use crate::{
-    qsbr::{Domain, Limbo, Policy, Refused, Shared, View},
+    qsbr::{Domain, DomainShared, DomainView, Limbo, LimboFull, Policy},
     shim::{
         Arc,
         atomic::{
@@ -25,13 +25,13 @@ use crate::{
             Ordering::{AcqRel, Acquire},
         },
     },
-    weaken::{Point, order},
+    weaken::{WeakenPoint, order},
 };
 
 /// A value that one writer replaces and all readers of a domain load (read-copy-update).
 pub struct RcuCell<T: Send + Sync + 'static> {
     value: AtomicPtr<T>,
-    domain: Arc<Shared>,
+    domain: Arc<DomainShared>,
 }
 
 impl<T: Send + Sync + 'static> RcuCell<T> {
@@ -48,7 +48,7 @@ impl<T: Send + Sync + 'static> RcuCell<T> {
     /// The view is of another domain: a mistake of the program that no packet can cause.
     #[must_use]
     #[inline]
-    pub fn load<'r>(&'r self, view: View<'r>) -> &'r T {
+    pub fn load<'r>(&'r self, view: DomainView<'r>) -> &'r T {
         assert!(Arc::ptr_eq(&self.domain, view.shared), "a view of another domain");
         // SAFETY: the pointer came from a box that is freed only with the cell, which `'r`
         // borrows, or after a grace period of the domain, which cannot end while the view exists:
@@ -69,13 +69,13 @@ impl<T: Send + Sync + 'static> RcuCell<T> {
         bytes: usize,
         limbo: &mut Limbo<Retired<T>, P>,
         now: Instant,
-    ) -> Result<(), (Box<T>, Refused)> {
+    ) -> Result<(), (Box<T>, LimboFull)> {
         assert!(limbo.belongs_to(&self.domain), "a limbo of another domain");
         let slot = match limbo.reserve(bytes) {
             Ok(slot) => slot,
             Err(refused) => return Err((value, refused)),
         };
-        let old = self.value.swap(Box::into_raw(value), order(Point::SwapRelease, AcqRel));
+        let old = self.value.swap(Box::into_raw(value), order(WeakenPoint::SwapRelease, AcqRel));
         // SAFETY: every pointer in the cell came from a box, so it is not null.
         slot.retire(Retired(unsafe { NonNull::new_unchecked(old) }), now);
         Ok(())

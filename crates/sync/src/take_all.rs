@@ -67,7 +67,7 @@ use crate::shim::{
 ///
 /// # Safety
 ///
-/// For every `node` that fulfils its contract, `link` must return a pointer to a [`Link`] that
+/// For every `node` that fulfils its contract, `link` must return a pointer to a [`TakeAllLink`] that
 /// is inside that node, the same at each call, valid as long as the node. It must reach it by
 /// pointer arithmetic only (`&raw mut (*node.as_ptr()).link`): neither make a reference to the
 /// whole node nor read or write any of it.
@@ -77,7 +77,7 @@ pub unsafe trait Node: Sized {
     /// # Safety
     ///
     /// `node` points to a live node, with provenance over all of it.
-    unsafe fn link(node: NonNull<Self>) -> NonNull<Link<Self>>;
+    unsafe fn link(node: NonNull<Self>) -> NonNull<TakeAllLink<Self>>;
 }
 
 /// The link inside a node: which node comes next in the list that holds it.
@@ -85,11 +85,11 @@ pub unsafe trait Node: Sized {
 /// One pointer wide. The owner of the node may use it for lists of its own meanwhile; every push
 /// overwrites it.
 #[repr(transparent)]
-pub struct Link<N> {
+pub struct TakeAllLink<N> {
     next: UnsafeCell<Option<NonNull<N>>>,
 }
 
-impl<N> Link<N> {
+impl<N> TakeAllLink<N> {
     /// A link to nothing. Never panics.
     #[cfg(not(loom))]
     #[must_use]
@@ -128,13 +128,13 @@ impl<N> Link<N> {
     }
 }
 
-impl<N> Default for Link<N> {
+impl<N> Default for TakeAllLink<N> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<N> fmt::Debug for Link<N> {
+impl<N> fmt::Debug for TakeAllLink<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Link")
     }
@@ -142,7 +142,7 @@ impl<N> fmt::Debug for Link<N> {
 
 /// What a push found: only a push onto an empty list needs to ring the taker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Was {
+pub enum PushedOnto {
     /// The list was empty: the taker has not been notified yet.
     Empty,
     /// The list held nodes: the first push has notified the taker.
@@ -186,7 +186,7 @@ impl<N: Node> TakeAllList<N> {
     /// gives up: until a [`Chain`] taken from this list yields it, there is no other access to it,
     /// and it stays in its place and allocated.
     #[inline]
-    pub unsafe fn push(&self, node: NonNull<N>) -> Was {
+    pub unsafe fn push(&self, node: NonNull<N>) -> PushedOnto {
         // SAFETY: one node is a chain of one.
         unsafe { self.push_chain(node, node) }
     }
@@ -201,14 +201,14 @@ impl<N: Node> TakeAllList<N> {
     /// As for [`push`](Self::push), for each node from `first` to `last`; and `last` is reached
     /// from `first` by links, without a circle. The link of `last` itself may hold anything.
     #[inline]
-    pub unsafe fn push_chain(&self, first: NonNull<N>, last: NonNull<N>) -> Was {
+    pub unsafe fn push_chain(&self, first: NonNull<N>, last: NonNull<N>) -> PushedOnto {
         let mut head = self.head.load(Relaxed);
         loop {
             // SAFETY: `last` is live and ours until the exchange below succeeds.
             unsafe { N::link(last).as_ref().set_next(NonNull::new(head)) };
             match self.head.compare_exchange_weak(head, first.as_ptr(), Release, Relaxed) {
-                Ok(_) if head.is_null() => return Was::Empty,
-                Ok(_) => return Was::NotEmpty,
+                Ok(_) if head.is_null() => return PushedOnto::Empty,
+                Ok(_) => return PushedOnto::NotEmpty,
                 Err(now) => head = now,
             }
         }

@@ -41,14 +41,14 @@ use crate::waker::WakerCell;
 const WAIT: u32 = 1;
 
 /// What the lock keeps.
-struct List {
+struct WakeList {
     wakers: VecDeque<Waker>,
     dead: bool,
 }
 
 /// The wakers of one runtime's tasks, handed over by workers and woken by the runtime's driver.
 pub struct WakeGroup {
-    list: Mutex<List>,
+    list: Mutex<WakeList>,
     word: AtomicU32,
     driver: WakerCell,
     /// What the driver wakes just now: it alone locks this.
@@ -60,7 +60,7 @@ impl WakeGroup {
     /// A group with memory for `max` wakers.
     #[must_use]
     pub fn new(max: usize) -> Self {
-        let list = List { wakers: VecDeque::with_capacity(max), dead: false };
+        let list = WakeList { wakers: VecDeque::with_capacity(max), dead: false };
         Self {
             list: Mutex::new(list),
             word: AtomicU32::new(0),

@@ -13,9 +13,10 @@ use std::hint::black_box;
 use std::time::Instant as Clock;
 
 use floodwall_base::{HashKey, Randomness, Units};
-use floodwall_syncache::contract::{Client, at_millis, listening};
+use floodwall_syncache::contract::{HandshakeClient, at_millis, listening};
 use floodwall_syncache::{
-    Ack, CacheSettings, CookiePolicy, HalfOpen, ListenSettings, ListenerId, Secret, SynCache,
+    CacheSettings, CookiePolicy, HalfOpen, HandshakeAck, ListenSettings, ListenerId, Secret,
+    SynCache,
 };
 use floodwall_testkit::alloc::{CountingAllocator, counted};
 
@@ -26,7 +27,7 @@ fn main() {
             || std::env::var_os("FLOODWALL_DEEP").is_some_and(|value| value != "0"),
     );
     let (rounds, syns) = if whole { (15, 200_000) } else { (1, 2_000) };
-    let clients: Vec<_> = (0..syns).map(|n| Client::nth(n, n % 2 == 0)).collect();
+    let clients: Vec<_> = (0..syns).map(|n| HandshakeClient::nth(n, n % 2 == 0)).collect();
     speeds(&clients, rounds);
     backlogs(&clients, rounds);
     memory(if flood { 100_000_000 } else { u64::from(syns) * 10 });
@@ -41,7 +42,7 @@ fn cache(settings: CacheSettings, listen: ListenSettings) -> (SynCache, Listener
 }
 
 /// Nanoseconds for each client.
-fn each(clients: &[Client], mut act: impl FnMut(&Client)) -> f64 {
+fn each(clients: &[HandshakeClient], mut act: impl FnMut(&HandshakeClient)) -> f64 {
     let before = Clock::now();
     clients.iter().for_each(&mut act);
     before.elapsed().as_nanos() as f64 / clients.len() as f64
@@ -59,7 +60,7 @@ struct Bare {
 }
 
 impl Bare {
-    fn syn(&mut self, client: &Client) {
+    fn syn(&mut self, client: &HandshakeClient) {
         let (ours, theirs) = (client.flow.local, client.flow.remote);
         let (a, b) = (ours.addr.to_bits(), theirs.addr.to_bits());
         let ports = u64::from(ours.port) << 16 | u64::from(theirs.port);
@@ -71,7 +72,7 @@ impl Bare {
     }
 }
 
-fn speeds(clients: &[Client], rounds: usize) {
+fn speeds(clients: &[HandshakeClient], rounds: usize) {
     let mut bare = Bare { key: HashKey::new(1, 2), records: vec![[0; 8]; 16_384] };
     let never = ListenSettings { cookies: CookiePolicy::Never, ..listening(1024) };
     let always = ListenSettings { cookies: CookiePolicy::Always, ..listening(1024) };
@@ -94,8 +95,12 @@ fn speeds(clients: &[Client], rounds: usize) {
                 black_box(cookies.syn(at_cookies, &client.timeless().syn(), now));
             }),
             each(clients, |client| {
-                let ack =
-                    Ack { flow: client.flow, seq: client.irs, ack: client.irs, timestamp: None };
+                let ack = HandshakeAck {
+                    flow: client.flow,
+                    seq: client.irs,
+                    ack: client.irs,
+                    timestamp: None,
+                };
                 black_box(shut.ack(at_shut, &ack, now));
             }),
         ];
@@ -110,7 +115,7 @@ fn speeds(clients: &[Client], rounds: usize) {
     black_box(&bare.records);
 }
 
-fn backlogs(clients: &[Client], rounds: usize) {
+fn backlogs(clients: &[HandshakeClient], rounds: usize) {
     println!("\na SYN by cache: backlog, fill before it (cookies never, so that all are cached)");
     let never = |backlog| ListenSettings { cookies: CookiePolicy::Never, ..listening(backlog) };
     let all = CacheSettings { prefix_entries: usize::MAX, ..CacheSettings::default() };
@@ -142,7 +147,7 @@ fn filled(
     it: &mut SynCache,
     listener: ListenerId,
     fill: u32,
-    clients: &[Client],
+    clients: &[HandshakeClient],
     round: usize,
 ) -> f64 {
     let (now, some) = (at_millis(60_000), 1000.min(clients.len()));
@@ -150,7 +155,7 @@ fn filled(
     let part = &clients[from..(from + some).min(clients.len())];
     let once = |it: &mut SynCache| {
         for n in 0..15_359 * fill / 100 {
-            let other = Client::nth(1 << 24 | n, n % 2 == 0);
+            let other = HandshakeClient::nth(1 << 24 | n, n % 2 == 0);
             let _ = it.syn(listener, &other.syn(), now);
         }
         let nanos = each(part, |client| {
@@ -203,7 +208,7 @@ fn resident() -> u64 {
 fn flood(it: &mut SynCache, listener: ListenerId, syns: core::ops::Range<u64>) {
     for n in syns {
         let now = at_millis(60_000 + n / 1000);
-        let client = Client::nth((n as u32).wrapping_mul(2_654_435_769) >> 2, n % 2 == 0);
+        let client = HandshakeClient::nth((n as u32).wrapping_mul(2_654_435_769) >> 2, n % 2 == 0);
         black_box(it.syn(listener, &client.syn(), now));
         if n % 64 == 0 {
             it.work(now, Units(64), &mut |again| {

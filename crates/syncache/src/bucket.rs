@@ -1,4 +1,4 @@
-//! `Bucket`: the header of one row: which of its fixed slots are in use, their hash tags, and their
+//! `CacheBucket`: the header of one row: which of its fixed slots are in use, their hash tags, and their
 //! age order.
 //!
 //! Used by `cache.rs`. It is one cache line, separate from the entries, so that a look-up touches
@@ -15,7 +15,7 @@ const WORDS: usize = 4;
 /// The header of one row of the cache: hash tags, occupancy and age order of its slots.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-pub(crate) struct Bucket {
+pub(crate) struct CacheBucket {
     /// Some bits of each slot's hash; 0 where it is free.
     tags: [[u8; 8]; WORDS],
     order: [u8; WAYS],
@@ -23,9 +23,9 @@ pub(crate) struct Bucket {
     len: u8,
 }
 
-const _: () = assert!(size_of::<Bucket>() == 64 && WAYS <= WORDS * 8);
+const _: () = assert!(size_of::<CacheBucket>() == 64 && WAYS <= WORDS * 8);
 
-impl Default for Bucket {
+impl Default for CacheBucket {
     fn default() -> Self {
         let mut order = [0; WAYS];
         order.iter_mut().zip(0..).for_each(|(slot, n)| *slot = n);
@@ -33,7 +33,7 @@ impl Default for Bucket {
     }
 }
 
-impl Bucket {
+impl CacheBucket {
     /// Number of slots in use.
     #[inline]
     pub(crate) const fn len(&self) -> usize {
@@ -186,8 +186,8 @@ mod tests {
 
     #[test]
     fn a_row_is_one_cache_line_and_every_tag_says_taken() {
-        assert_eq!(size_of::<Bucket>(), 64);
-        assert!((0..=u8::MAX).all(|top| Bucket::tag(u64::from(top) << 56) != 0));
+        assert_eq!(size_of::<CacheBucket>(), 64);
+        assert!((0..=u8::MAX).all(|top| CacheBucket::tag(u64::from(top) << 56) != 0));
     }
 
     proptest! {
@@ -205,7 +205,7 @@ mod tests {
         fn a_row_keeps_the_order_of_a_queue(
             steps in proptest::collection::vec((0_u8..4, 0_u8..30, 1_u8..4), 0..300),
         ) {
-            let (mut row, mut oracle) = (Bucket::default(), VecDeque::<(u8, u8)>::new());
+            let (mut row, mut oracle) = (CacheBucket::default(), VecDeque::<(u8, u8)>::new());
             for (what, which, tag) in steps {
                 match what {
                     0 => {

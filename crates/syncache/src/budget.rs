@@ -1,4 +1,4 @@
-//! `Budget`: limits how many unknown ACKs may cost a hash computation, and which are verified first
+//! `CookieBudget`: limits how many unknown ACKs may cost a hash computation, and which are verified first
 //! (decision E23).
 //!
 //! Used by `syn_cache.rs`. Two token buckets, each of half the rate: one for flows to which a
@@ -14,31 +14,31 @@
 
 #[cfg(test)]
 use floodwall_base::Instant;
-use floodwall_base::{Bucket, Price};
+use floodwall_base::{Price, TokenBucket};
 
-use crate::moment::{Epoch, Moment};
+use crate::moment::{CookieEpoch, CookieMoment};
 
 /// Size in words of one generation of the filter: 8 KiB.
 const WORDS: usize = 1024;
 
 /// The verification budget: two token buckets and the filter of flows to which a cookie was
 /// sent.
-pub(crate) struct Budget {
+pub(crate) struct CookieBudget {
     price: Price,
-    expected: Bucket,
-    strangers: Bucket,
+    expected: TokenBucket,
+    strangers: TokenBucket,
     filter: [Box<[u64; WORDS]>; 2],
-    epoch: Epoch,
+    epoch: CookieEpoch,
 }
 
-impl Budget {
+impl CookieBudget {
     /// A budget of this rate per second and this burst.
-    pub(crate) fn new((per_second, burst): (u32, u32), at: Moment) -> Self {
+    pub(crate) fn new((per_second, burst): (u32, u32), at: CookieMoment) -> Self {
         let half = |n: u32| if n == 0 { 0 } else { (n / 2).max(1) };
         Self {
             price: Price::new(half(per_second), half(burst)),
-            expected: Bucket::default(),
-            strangers: Bucket::default(),
+            expected: TokenBucket::default(),
+            strangers: TokenBucket::default(),
             filter: [Box::new([0; WORDS]), Box::new([0; WORDS])],
             epoch: at.epoch,
         }
@@ -46,7 +46,7 @@ impl Budget {
 
     /// Records that a cookie was sent to the flow of that hash.
     #[inline]
-    pub(crate) fn expect(&mut self, hash: u64, epoch: Epoch) {
+    pub(crate) fn expect(&mut self, hash: u64, epoch: CookieEpoch) {
         self.turn(epoch);
         let (word, bit) = place(hash);
         let [newer, _] = &mut self.filter;
@@ -57,7 +57,7 @@ impl Budget {
 
     /// Whether the flow of that hash may cost a verification now; if so, takes a token.
     #[inline]
-    pub(crate) fn take(&mut self, hash: u64, at: Moment) -> bool {
+    pub(crate) fn take(&mut self, hash: u64, at: CookieMoment) -> bool {
         self.turn(at.epoch);
         self.is_expected(hash) && self.expected.take(self.price, at.now)
             || self.strangers.take(self.price, at.now)
@@ -78,7 +78,7 @@ impl Budget {
     }
 
     #[inline]
-    fn turn(&mut self, epoch: Epoch) {
+    fn turn(&mut self, epoch: CookieEpoch) {
         if epoch != self.epoch {
             // After a silence of two periods nothing is recent.
             let both = epoch.0.wrapping_sub(self.epoch.0) != 1;
@@ -106,15 +106,16 @@ mod tests {
 
     use super::*;
 
-    fn at(millis: u64) -> Moment {
-        Moment::simulated(Instant::from_nanos(millis * 1_000_000))
+    fn at(millis: u64) -> CookieMoment {
+        CookieMoment::simulated(Instant::from_nanos(millis * 1_000_000))
     }
 
     #[test]
     fn strangers_have_half_and_who_is_expected_has_the_rest_too() {
-        let mut budget = Budget::new((1000, 20), at(0));
-        let taken =
-            |budget: &mut Budget, hash: u64| (0..100).filter(|_| budget.take(hash, at(0))).count();
+        let mut budget = CookieBudget::new((1000, 20), at(0));
+        let taken = |budget: &mut CookieBudget, hash: u64| {
+            (0..100).filter(|_| budget.take(hash, at(0))).count()
+        };
         budget.expect(1 << 32, at(0).epoch);
         assert_eq!(taken(&mut budget, 2 << 32), 10, "an unexpected flow");
         assert_eq!(taken(&mut budget, 1 << 32), 10, "the reserved half");
@@ -125,7 +126,7 @@ mod tests {
     #[test]
     fn who_was_expected_is_forgotten_after_two_periods_and_not_before() {
         for (millis, known) in [(14_000, true), (29_000, true), (30_000, false), (900_000, false)] {
-            let mut budget = Budget::new((0, 0), at(0));
+            let mut budget = CookieBudget::new((0, 0), at(0));
             budget.expect(5, at(0).epoch);
             if (15_000..60_000).contains(&millis) {
                 budget.turn(at(15_000).epoch);
@@ -137,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_budget_of_nothing_verifies_nothing() {
-        let mut budget = Budget::new((0, 0), at(0));
+        let mut budget = CookieBudget::new((0, 0), at(0));
         budget.expect(5, at(0).epoch);
         assert!(!budget.take(5, at(1000)));
     }

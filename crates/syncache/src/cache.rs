@@ -18,29 +18,29 @@
 use floodwall_base::{Instant, limits::SYN_CACHE_WAYS as WAYS};
 use floodwall_sync::prefetch;
 
-use crate::bucket::Bucket;
-use crate::entry::Entry;
+use crate::bucket::CacheBucket;
+use crate::entry::SynEntry;
 
 /// A slot of a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct CacheSlot {
     row: u32,
     slot: u8,
 }
 
 /// A slot that was claimed for a new entry.
-pub(crate) struct Claim {
-    pub(crate) place: Place,
+pub(crate) struct SlotClaim {
+    pub(crate) place: CacheSlot,
     /// The entry that was evicted from it, if it was in use.
-    pub(crate) evicted: Option<Entry>,
+    pub(crate) evicted: Option<SynEntry>,
 }
 
 /// A time in ticks of 2^26 ns, a fifteenth of a second. It wraps after 73 minutes; no entry
 /// exists for longer than half a minute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Tick(pub(crate) u16);
+pub(crate) struct CacheTick(pub(crate) u16);
 
-impl Tick {
+impl CacheTick {
     pub(crate) const SHIFT: u32 = 26;
 
     #[inline]
@@ -62,9 +62,9 @@ impl Tick {
 
 /// The bounded table of half-open connections: row headers, due times and entries.
 pub(crate) struct Cache {
-    heads: Box<[Bucket]>,
-    dues: Box<[[Tick; WAYS]]>,
-    entries: Box<[[Entry; WAYS]]>,
+    heads: Box<[CacheBucket]>,
+    dues: Box<[[CacheTick; WAYS]]>,
+    entries: Box<[[SynEntry; WAYS]]>,
     occupied: Box<[u64]>,
     mask: u32,
     len: usize,
@@ -77,9 +77,9 @@ impl Cache {
     pub(crate) fn new(rows: usize, limit: usize) -> Self {
         let rows = rows.clamp(1, 1 << 20).next_power_of_two();
         Self {
-            heads: vec![Bucket::default(); rows].into(),
-            dues: vec![[Tick::default(); WAYS]; rows].into(),
-            entries: vec![[Entry::default(); WAYS]; rows].into(),
+            heads: vec![CacheBucket::default(); rows].into(),
+            dues: vec![[CacheTick::default(); WAYS]; rows].into(),
+            entries: vec![[SynEntry::default(); WAYS]; rows].into(),
             occupied: vec![0; rows.div_ceil(64)].into(),
             mask: rows as u32 - 1,
             len: 0,
@@ -100,40 +100,45 @@ impl Cache {
 
     /// Memory of the cache in bytes.
     pub(crate) const fn memory(&self) -> usize {
-        let row = size_of::<Bucket>() + size_of::<[Tick; WAYS]>() + size_of::<[Entry; WAYS]>();
+        let row = size_of::<CacheBucket>()
+            + size_of::<[CacheTick; WAYS]>()
+            + size_of::<[SynEntry; WAYS]>();
         self.heads.len() * row + self.occupied.len() * 8
     }
 
     /// The entry with that hash which satisfies the predicate.
     #[inline]
-    pub(crate) fn find(&self, hash: u64, is_it: impl Fn(&Entry) -> bool) -> Option<Place> {
+    pub(crate) fn find(&self, hash: u64, is_it: impl Fn(&SynEntry) -> bool) -> Option<CacheSlot> {
         let row = hash as u32 & self.mask;
         if !self.is_occupied(row) {
             return None;
         }
-        let slots = self.heads.get(row as usize)?.with_tag(Bucket::tag(hash));
-        let mut places = slots.map(|slot| Place { row, slot });
+        let slots = self.heads.get(row as usize)?.with_tag(CacheBucket::tag(hash));
+        let mut places = slots.map(|slot| CacheSlot { row, slot });
         places.find(|place| self.entry(*place).is_some_and(&is_it))
     }
 
     #[inline]
-    pub(crate) fn entry(&self, Place { row, slot }: Place) -> Option<&Entry> {
+    pub(crate) fn entry(&self, CacheSlot { row, slot }: CacheSlot) -> Option<&SynEntry> {
         self.entries.get(row as usize)?.get(usize::from(slot))
     }
 
     #[inline]
-    pub(crate) fn entry_mut(&mut self, Place { row, slot }: Place) -> Option<&mut Entry> {
+    pub(crate) fn entry_mut(
+        &mut self,
+        CacheSlot { row, slot }: CacheSlot,
+    ) -> Option<&mut SynEntry> {
         self.entries.get_mut(row as usize)?.get_mut(usize::from(slot))
     }
 
     #[inline]
-    pub(crate) fn due(&self, Place { row, slot }: Place) -> Tick {
+    pub(crate) fn due(&self, CacheSlot { row, slot }: CacheSlot) -> CacheTick {
         let row = self.dues.get(row as usize);
         row.and_then(|row| row.get(usize::from(slot))).copied().unwrap_or_default()
     }
 
     #[inline]
-    pub(crate) fn set_due(&mut self, Place { row, slot }: Place, due: Tick) {
+    pub(crate) fn set_due(&mut self, CacheSlot { row, slot }: CacheSlot, due: CacheTick) {
         let row = self.dues.get_mut(row as usize);
         if let Some(at) = row.and_then(|row| row.get_mut(usize::from(slot))) {
             *at = due;
@@ -170,22 +175,22 @@ impl Cache {
     /// Claims a slot for a new entry: a free one, or the oldest of its row. `None` where the
     /// cache is full and the row is empty, or where the capacity is 0.
     #[inline]
-    pub(crate) fn claim(&mut self, hash: u64) -> Option<Claim> {
+    pub(crate) fn claim(&mut self, hash: u64) -> Option<SlotClaim> {
         let row = hash as u32 & self.mask;
-        let (tag, head) = (Bucket::tag(hash), self.heads.get_mut(row as usize)?);
+        let (tag, head) = (CacheBucket::tag(hash), self.heads.get_mut(row as usize)?);
         let free = if self.len < self.limit { head.take_free(tag) } else { None };
         if let Some(slot) = free {
             self.len += 1;
             self.mark(row, true);
-            return Some(Claim { place: Place { row, slot }, evicted: None });
+            return Some(SlotClaim { place: CacheSlot { row, slot }, evicted: None });
         }
-        let place = Place { row, slot: head.take_oldest(tag)? };
-        Some(Claim { place, evicted: self.entry(place).copied() })
+        let place = CacheSlot { row, slot: head.take_oldest(tag)? };
+        Some(SlotClaim { place, evicted: self.entry(place).copied() })
     }
 
     /// Frees a slot.
     #[inline]
-    pub(crate) fn give_back(&mut self, Place { row, slot }: Place) {
+    pub(crate) fn give_back(&mut self, CacheSlot { row, slot }: CacheSlot) {
         let Some(head) = self.heads.get_mut(row as usize) else { return };
         let before = head.len();
         head.give_back(slot);
@@ -217,9 +222,9 @@ impl Cache {
     }
 
     /// The first slot of a row that is due.
-    pub(crate) fn due_in(&self, row: u32, now: Tick) -> Option<Place> {
+    pub(crate) fn due_in(&self, row: u32, now: CacheTick) -> Option<CacheSlot> {
         let head = self.heads.get(row as usize)?;
-        let mut taken = head.taken().map(|slot| Place { row, slot });
+        let mut taken = head.taken().map(|slot| CacheSlot { row, slot });
         taken.find(|place| now.since(self.due(*place)) >= 0)
     }
 }
@@ -231,7 +236,9 @@ mod tests {
     #[test]
     fn the_cache_of_the_source_takes_a_megabyte_and_holds_15_359() {
         let mut cache = Cache::new(512, 15_359);
-        let per_row = size_of::<Bucket>() + size_of::<[Tick; WAYS]>() + size_of::<[Entry; WAYS]>();
+        let per_row = size_of::<CacheBucket>()
+            + size_of::<[CacheTick; WAYS]>()
+            + size_of::<[SynEntry; WAYS]>();
         assert_eq!(per_row, 64 + 60 + 1920);
         let mut evicted = 0;
         // Every row in turn: the last claim in the last row finds the cache full.
@@ -261,7 +268,7 @@ mod tests {
 
     #[test]
     fn ticks_wrap() {
-        assert_eq!(Tick(3).since(Tick(u16::MAX)), 4);
-        assert_eq!(Tick(u16::MAX).plus(5), Tick(4));
+        assert_eq!(CacheTick(3).since(CacheTick(u16::MAX)), 4);
+        assert_eq!(CacheTick(u16::MAX).plus(5), CacheTick(4));
     }
 }

@@ -17,7 +17,7 @@
 
 use floodwall_base::{FlowKey, FlowWords, Seq};
 
-use crate::secret::Key;
+use crate::secret::CookieKey;
 
 /// Segment sizes that a cookie can encode for an IPv4 client: the floor, the default, tunnels,
 /// PPPoE and Ethernet, jumbo frames.
@@ -29,13 +29,13 @@ const SCALES: [u8; 7] = [0, 2, 4, 6, 7, 8, 10];
 
 /// The flags byte of a cookie, as table indices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct CookieOptions {
     mss: u8,
     scale: u8,
     sack: bool,
 }
 
-impl Kept {
+impl CookieOptions {
     /// The encodable part of a SYN's options, rounded down.
     #[inline]
     pub(crate) fn of(flow: &FlowKey, mss: u16, scale: Option<u8>, sack: bool) -> Self {
@@ -90,18 +90,18 @@ const fn flags_of(cookie: Seq) -> u8 {
 /// timestamps.
 #[inline]
 pub(crate) fn make(
-    key: &Key,
+    key: &CookieKey,
     odd: bool,
     flow: &FlowWords,
     irs: Seq,
-    kept: Kept,
+    kept: CookieOptions,
     marks: Option<u8>,
 ) -> Seq {
     seal(key, flow, irs, kept.flags(odd), marks)
 }
 
 #[inline]
-fn seal(key: &Key, flow: &FlowWords, irs: Seq, flags: u8, marks: Option<u8>) -> Seq {
+fn seal(key: &CookieKey, flow: &FlowWords, irs: Seq, flags: u8, marks: Option<u8>) -> Seq {
     let marks = marks.map_or(0, |bits| 0x80 | bits);
     let said = u64::from(irs.0) << 32 | u64::from(flags) << 8 | u64::from(marks);
     let mac = key.mac(flow.with(said).as_slice()) as u32 & !0xff;
@@ -112,15 +112,15 @@ fn seal(key: &Key, flow: &FlowWords, irs: Seq, flags: u8, marks: Option<u8>) -> 
 /// whole word, so that its time does not depend on how many bits are right.
 #[inline]
 pub(crate) fn open(
-    key: &Key,
+    key: &CookieKey,
     flow: &FlowWords,
     irs: Seq,
     cookie: Seq,
     marks: Option<u8>,
-) -> Option<Kept> {
+) -> Option<CookieOptions> {
     let flags = flags_of(cookie);
     let difference = seal(key, flow, irs, flags, marks).0 ^ cookie.0;
-    (difference == 0).then(|| Kept::of_flags(flags))
+    (difference == 0).then(|| CookieOptions::of_flags(flags))
 }
 
 #[cfg(test)]
@@ -132,12 +132,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::moment::Moment;
+    use crate::moment::CookieMoment;
     use crate::secret::{Keyring, Secret};
 
-    fn key(n: u8) -> Key {
+    fn key(n: u8) -> CookieKey {
         let bytes: Vec<u8> = (0..32).map(|b| b ^ n).collect();
-        let at = Moment::simulated(Instant::ORIGIN);
+        let at = CookieMoment::simulated(Instant::ORIGIN);
         Keyring::new(Secret::from_bytes(&bytes).unwrap(), at).current(at).0
     }
 
@@ -152,30 +152,30 @@ mod tests {
         for v6 in [false, true] {
             let flow = flow(v6);
             for mss in 88..=u16::MAX {
-                let said = Kept::of(&flow, mss, None, false).mss(&flow);
+                let said = CookieOptions::of(&flow, mss, None, false).mss(&flow);
                 assert!(said <= mss, "{mss} became {said}");
             }
             let table = if v6 { MSS_V6 } else { MSS_V4 };
             for mss in table {
-                assert_eq!(Kept::of(&flow, mss, None, false).mss(&flow), mss);
-                let below = Kept::of(&flow, (mss - 1).max(88), None, false).mss(&flow);
+                assert_eq!(CookieOptions::of(&flow, mss, None, false).mss(&flow), mss);
+                let below = CookieOptions::of(&flow, (mss - 1).max(88), None, false).mss(&flow);
                 assert!(below < mss || mss == 88);
             }
-            // Values below the floor cannot occur: `Syn::mss` has raised them.
-            assert_eq!(Kept::of(&flow, 0, None, false).mss(&flow), 88);
+            // Values below the floor cannot occur: `SynSegment::mss` has raised them.
+            assert_eq!(CookieOptions::of(&flow, 0, None, false).mss(&flow), 88);
         }
     }
 
     #[test]
     fn window_scales_are_rounded_down_and_none_stays_none() {
         let flow = flow(false);
-        assert_eq!(Kept::of(&flow, 1460, None, false).scale(), None);
+        assert_eq!(CookieOptions::of(&flow, 1460, None, false).scale(), None);
         for shift in 0..=14 {
-            let said = Kept::of(&flow, 1460, Some(shift), false).scale().unwrap();
+            let said = CookieOptions::of(&flow, 1460, Some(shift), false).scale().unwrap();
             assert!(said <= shift && (shift > 10 || shift - said <= 1), "{shift} became {said}");
         }
         for exact in SCALES {
-            assert_eq!(Kept::of(&flow, 1460, Some(exact), false).scale(), Some(exact));
+            assert_eq!(CookieOptions::of(&flow, 1460, Some(exact), false).scale(), Some(exact));
         }
     }
 
@@ -187,7 +187,7 @@ mod tests {
         ) {
             let (flow, irs, key) = (flow(v6), Seq(irs), key(1));
             let words = FlowWords::of(&flow);
-            let kept = Kept::of(&flow, mss, scale, sack);
+            let kept = CookieOptions::of(&flow, mss, scale, sack);
             let cookie = make(&key, odd, &words, irs, kept, marks);
             prop_assert_eq!(open(&key, &words, irs, cookie, marks), Some(kept));
             prop_assert_eq!(is_odd(cookie), odd);
@@ -213,7 +213,7 @@ mod tests {
                 for (flags, cookie) in (0..=u8::MAX).map(|flags| (flags, sealed(flags))) {
                     assert_eq!((flags_of(cookie), is_odd(cookie)), (flags, flags & 1 == 1));
                     let kept = open(&key, &words, Seq(9), cookie, marks);
-                    assert_eq!(kept, Some(Kept::of_flags(flags)));
+                    assert_eq!(kept, Some(CookieOptions::of_flags(flags)));
                 }
             }
         }
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn sequence_numbers_of_cookies_are_spread_over_the_whole_circle() {
         let (flow, key) = (FlowWords::of(&flow(false)), key(3));
-        let kept = Kept { mss: 6, scale: 5, sack: true };
+        let kept = CookieOptions { mss: 6, scale: 5, sack: true };
         let mut buckets = [0_u32; 256];
         let mut low = [0_u32; 256];
         for n in 0..65_536 {

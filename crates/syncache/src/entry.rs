@@ -1,4 +1,4 @@
-//! `Entry`: the state kept for one SYN, reduced to the minimum.
+//! `SynEntry`: the state kept for one SYN, reduced to the minimum.
 //!
 //! Written by `syn_cache.rs`, stored by `cache.rs`. Invariant: it is one cache line, so that a SYN
 //! costs one memory access that misses the cache (FreeBSD's entry takes 160 bytes and its links); a
@@ -7,7 +7,7 @@
 
 use floodwall_base::{Endpoint, FlowKey, IfIndex, Instant, Seq};
 
-use crate::cache::Tick;
+use crate::cache::CacheTick;
 use crate::half_open::SynAck;
 use crate::listener::ListenerId;
 use crate::settings::ListenSettings;
@@ -32,7 +32,7 @@ const REPEATED: u8 = 64;
 
 /// The options agreed on with a client: its offer, limited to what the listener allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Agreed {
+pub(crate) struct AgreedOptions {
     pub(crate) mss: u16,
     /// Whether the client sent an MSS option, so that we send ours.
     pub(crate) said_mss: bool,
@@ -43,7 +43,7 @@ pub(crate) struct Agreed {
     pub(crate) timestamp: Option<u32>,
 }
 
-impl Agreed {
+impl AgreedOptions {
     /// The option bits of our timestamp, where timestamps are in use.
     pub(crate) fn marks(&self) -> Option<u8> {
         self.timestamp.map(|_| timestamp::marks(self.window_scale, self.sack, self.ecn))
@@ -53,13 +53,13 @@ impl Agreed {
 /// The state of one half-open connection: one cache line.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(64))]
-pub(crate) struct Entry {
+pub(crate) struct SynEntry {
     irs: u32,
     iss: u32,
     recent: u32,
     pub(crate) listener: ListenerId,
-    local: End,
-    remote: End,
+    local: EntryEnd,
+    remote: EntryEnd,
     zone: u16,
     window: u16,
     mss: u16,
@@ -72,28 +72,28 @@ pub(crate) struct Entry {
 }
 
 /// A 256th of a tick: 2^18 ns, about a quarter of a millisecond.
-pub(crate) const FRACTION: u32 = Tick::SHIFT - u8::BITS;
+pub(crate) const FRACTION: u32 = CacheTick::SHIFT - u8::BITS;
 
 /// An endpoint in 18 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-struct End {
+struct EntryEnd {
     addr: [u8; 16],
     port: u16,
 }
 
-const _: () = assert!(size_of::<Entry>() == 64);
+const _: () = assert!(size_of::<SynEntry>() == 64);
 
-impl From<Endpoint> for End {
+impl From<Endpoint> for EntryEnd {
     #[inline]
     fn from(end: Endpoint) -> Self {
         Self { addr: end.addr.octets(), port: end.port }
     }
 }
 
-impl From<End> for Endpoint {
+impl From<EntryEnd> for Endpoint {
     #[inline]
-    fn from(end: End) -> Self {
+    fn from(end: EntryEnd) -> Self {
         Self { addr: end.addr.into(), port: end.port }
     }
 }
@@ -101,13 +101,13 @@ impl From<End> for Endpoint {
 /// Protocol number of TCP.
 const TCP: u8 = 6;
 
-impl Entry {
+impl SynEntry {
     /// The entry of a SYN.
     #[inline]
     pub(crate) fn new(
         flow: &FlowKey,
         (irs, iss, window): (Seq, Seq, u16),
-        agreed: &Agreed,
+        agreed: &AgreedOptions,
         listener: ListenerId,
         share: u16,
     ) -> Self {
@@ -174,8 +174,8 @@ impl Entry {
         self.window
     }
 
-    pub(crate) fn agreed(&self) -> Agreed {
-        Agreed {
+    pub(crate) fn agreed(&self) -> AgreedOptions {
+        AgreedOptions {
             mss: self.mss,
             said_mss: self.flags & SAID_MSS != 0,
             window_scale: Some(self.window_scale).filter(|scale| *scale != NO_SCALE),
@@ -232,7 +232,7 @@ pub(crate) fn syn_ack(
     flow: FlowKey,
     irs: Seq,
     iss: Seq,
-    agreed: &Agreed,
+    agreed: &AgreedOptions,
     role: &ListenSettings,
     clock: u32,
 ) -> SynAck {
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn an_entry_is_one_cache_line_and_keeps_what_it_was_given() {
-        assert_eq!((size_of::<Entry>(), align_of::<Entry>()), (64, 64));
+        assert_eq!((size_of::<SynEntry>(), align_of::<SynEntry>()), (64, 64));
         let end = |addr: &str, port| Endpoint::new(addr.parse::<IpAddr>().unwrap(), port);
         for (local, remote, zone) in [("10.0.0.1", "10.0.0.2", 0), ("fe80::1", "fe80::2", 3)] {
             let flow = FlowKey {
@@ -270,7 +270,7 @@ mod tests {
                 zone: IfIndex(zone),
                 protocol: 6,
             };
-            let agreed = Agreed {
+            let agreed = AgreedOptions {
                 mss: 1440,
                 said_mss: true,
                 window_scale: Some(14),
@@ -279,7 +279,7 @@ mod tests {
                 timestamp: Some(u32::MAX),
             };
             let mut entry =
-                Entry::new(&flow, (Seq(1), Seq(2), 3), &agreed, ListenerId::default(), 4);
+                SynEntry::new(&flow, (Seq(1), Seq(2), 3), &agreed, ListenerId::default(), 4);
             assert!(entry.is_of(&flow) && entry.flow() == flow);
             assert!(!entry.is_of(&FlowKey { zone: IfIndex(zone + 1), ..flow }));
             assert_eq!((entry.irs(), entry.iss(), entry.window()), (Seq(1), Seq(2), 3));
@@ -289,8 +289,8 @@ mod tests {
             entry.refresh(Some(5));
             assert_eq!(entry.agreed().timestamp, Some(5), "a later one does, across the wrap");
             assert!(!entry.unreached() && entry.unreached());
-            let bare = Agreed { window_scale: None, timestamp: None, ..agreed };
-            let entry = Entry::new(&flow, (Seq(1), Seq(2), 3), &bare, ListenerId::default(), 4);
+            let bare = AgreedOptions { window_scale: None, timestamp: None, ..agreed };
+            let entry = SynEntry::new(&flow, (Seq(1), Seq(2), 3), &bare, ListenerId::default(), 4);
             assert_eq!((entry.agreed(), bare.marks()), (bare, None));
         }
     }

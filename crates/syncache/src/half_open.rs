@@ -8,9 +8,9 @@
 use floodwall_base::{FlowKey, HashKey, Instant, Seq, Units};
 
 use crate::listener::{AcceptSlot, ListenerId};
-use crate::moment::Moment;
+use crate::moment::CookieMoment;
 use crate::proven::Proven;
-use crate::segment::{Ack, Syn};
+use crate::segment::{HandshakeAck, SynSegment};
 use crate::settings::{CookiePolicy, ListenSettings};
 use crate::stats::{ListenerStats, Stats};
 
@@ -40,7 +40,7 @@ pub struct SynAck {
 
 /// The outcome of a SYN.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Answered {
+pub enum SynAnswer {
     /// Stored, and to be answered; the SYN-ACK is retransmitted if it is not acknowledged.
     Cached(SynAck),
     /// To be answered; nothing was stored.
@@ -51,7 +51,7 @@ pub enum Answered {
     Refused(SynRefusal),
 }
 
-impl Answered {
+impl SynAnswer {
     /// The SYN-ACK to be sent, if any.
     #[must_use]
     pub const fn syn_ack(&self) -> Option<&SynAck> {
@@ -76,17 +76,17 @@ pub enum SynRefusal {
 
 /// The outcome of an ACK.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Acked {
+pub enum AckOutcome {
     /// The client has proved its address. The segment itself, data and flags, is for the new
     /// connection to process.
     Proven(Proven),
     /// Not valid, or not accepted now.
-    Refused(Refusal),
+    Refused(AckRefusal),
 }
 
 /// The reason why an ACK made no connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Refusal {
+pub enum AckRefusal {
     /// No entry matches it, and it is no valid cookie or no cookie was outstanding: reset.
     Unknown,
     /// It does not acknowledge our SYN-ACK: reset; the half-open connection stays.
@@ -103,7 +103,7 @@ pub enum Refusal {
     NoListener,
 }
 
-impl Refusal {
+impl AckRefusal {
     /// Whether a reset is due (RFC 9293 section 3.10.7.2 and 3.10.7.4), rate-limited by the
     /// caller.
     #[must_use]
@@ -123,7 +123,7 @@ pub struct ChallengeAck {
 
 /// The outcome of a reset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reset {
+pub enum ResetReply {
     /// It matched exactly: the half-open connection is removed.
     Removed,
     /// It was in the window but not exact: a challenge ACK is due.
@@ -170,20 +170,32 @@ pub trait HalfOpen {
     fn expect(&self, _hash: u64) {}
 
     /// A SYN for that listener; its flow hashes to `hash` under [`HalfOpen::flow_key`].
-    fn syn_hashed(&mut self, listener: ListenerId, syn: &Syn, hash: u64, at: Moment) -> Answered;
+    fn syn_hashed(
+        &mut self,
+        listener: ListenerId,
+        syn: &SynSegment,
+        hash: u64,
+        at: CookieMoment,
+    ) -> SynAnswer;
 
     /// An ACK for that listener that matches no connection; its flow hashes to `hash` under
-    /// [`HalfOpen::flow_key`]. [`Acked::Proven`] has reserved a place in the accept queue, which
+    /// [`HalfOpen::flow_key`]. [`AckOutcome::Proven`] has reserved a place in the accept queue, which
     /// [`HalfOpen::accepted`] releases.
-    fn ack_hashed(&mut self, listener: ListenerId, ack: &Ack, hash: u64, at: Moment) -> Acked;
+    fn ack_hashed(
+        &mut self,
+        listener: ListenerId,
+        ack: &HandshakeAck,
+        hash: u64,
+        at: CookieMoment,
+    ) -> AckOutcome;
 
     /// As [`HalfOpen::syn_hashed`], for callers that have not hashed the flow.
-    fn syn(&mut self, listener: ListenerId, syn: &Syn, at: Moment) -> Answered {
+    fn syn(&mut self, listener: ListenerId, syn: &SynSegment, at: CookieMoment) -> SynAnswer {
         self.syn_hashed(listener, syn, self.flow_key().flow(&syn.flow), at)
     }
 
     /// As [`HalfOpen::ack_hashed`], for callers that have not hashed the flow.
-    fn ack(&mut self, listener: ListenerId, ack: &Ack, at: Moment) -> Acked {
+    fn ack(&mut self, listener: ListenerId, ack: &HandshakeAck, at: CookieMoment) -> AckOutcome {
         self.ack_hashed(listener, ack, self.flow_key().flow(&ack.flow), at)
     }
 
@@ -192,14 +204,14 @@ pub trait HalfOpen {
     fn accepted(&mut self, slot: AcceptSlot);
 
     /// A reset for a flow without a connection.
-    fn reset(&mut self, flow: &FlowKey, seq: Seq, at: Moment) -> Reset;
+    fn reset(&mut self, flow: &FlowKey, seq: Seq, at: CookieMoment) -> ResetReply;
 
     /// An ICMP error about a flow without a connection, which quoted that sequence number of a
     /// segment of ours.
     fn unreachable(&mut self, flow: &FlowKey, quoted: Seq) -> Unreachable;
 
     /// A SYN-ACK could not be sent and never will be (no route): it is not retransmitted.
-    fn unsent(&mut self, flow: &FlowKey, at: Moment);
+    fn unsent(&mut self, flow: &FlowKey, at: CookieMoment);
 
     /// Whether that flow has a half-open connection: a hint for triage. Read-only.
     fn expects(&self, flow: &FlowKey) -> bool;
@@ -207,11 +219,11 @@ pub trait HalfOpen {
     /// Whether an ACK acknowledges a SYN-ACK of ours: a hint for triage, which separates
     /// returning clients from a flood. Read-only; ignores the gate, the budget and the room in the
     /// accept queue.
-    fn recognizes(&self, ack: &Ack) -> bool;
+    fn recognizes(&self, ack: &HandshakeAck) -> bool;
 
     /// Timed work of at most `granted` units: passes the SYN-ACKs that are due for
     /// retransmission to `send`. Returns the units spent.
-    fn work(&mut self, at: Moment, granted: Units, send: &mut impl FnMut(&SynAck)) -> Units
+    fn work(&mut self, at: CookieMoment, granted: Units, send: &mut impl FnMut(&SynAck)) -> Units
     where
         Self: Sized;
 

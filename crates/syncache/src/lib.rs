@@ -33,15 +33,16 @@ mod timestamp;
 pub mod contract;
 
 pub use half_open::{
-    Acked, Answered, ChallengeAck, HalfOpen, Refusal, Reset, SynAck, SynRefusal, Unreachable,
+    AckOutcome, AckRefusal, ChallengeAck, HalfOpen, ResetReply, SynAck, SynAnswer, SynRefusal,
+    Unreachable,
 };
 pub use listener::{AcceptSlot, ListenerId};
-pub use moment::{Epoch, Moment};
+pub use moment::{CookieEpoch, CookieMoment};
 #[cfg(any(test, feature = "testing"))]
 pub use proven::ProvenParts;
-pub use proven::{By, Proven, Timestamps};
+pub use proven::{Proven, ProvenBy, ProvenTimestamps};
 pub use secret::{Secret, SecretError};
-pub use segment::{Ack, Options, SegmentKind, Syn};
+pub use segment::{HandshakeAck, SegmentKind, SynOptions, SynSegment};
 pub use settings::{CacheSettings, CookiePolicy, ListenSettings};
 pub use stats::{ListenerStats, Stats};
 pub use syn_cache::SynCache;

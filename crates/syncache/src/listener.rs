@@ -1,4 +1,4 @@
-//! `Listener`: the per-listener state: its gate, its accept queue and its pauses.
+//! `CacheListener`: the per-listener state: its gate, its accept queue and its pauses.
 //!
 //! Used by `syn_cache.rs`. An attack on one listener affects that listener only: its gate opens,
 //! its pause begins, its queue is full; other listeners are not affected (FreeBSD pauses the whole
@@ -64,7 +64,7 @@ impl AcceptSlot {
 }
 
 /// The state of one listener: settings, gate, accept queue and pause.
-pub(crate) struct Listener {
+pub(crate) struct CacheListener {
     pub(crate) settings: ListenSettings,
     pub(crate) stats: ListenerStats,
     /// Connections that wait to be accepted.
@@ -81,7 +81,7 @@ pub(crate) struct Listener {
     lost_since: Instant,
 }
 
-impl Listener {
+impl CacheListener {
     fn new(settings: ListenSettings) -> Self {
         Self {
             settings: ListenSettings {
@@ -154,18 +154,18 @@ impl Listener {
 }
 
 /// A slot: its generation, and its listener if it is in use.
-struct Slot {
+struct ListenerSlot {
     generation: u16,
-    listener: Option<Listener>,
+    listener: Option<CacheListener>,
 }
 
 /// All listeners of a cache.
-pub(crate) struct Listeners {
-    slots: Vec<Slot>,
+pub(crate) struct CacheListeners {
+    slots: Vec<ListenerSlot>,
     max: usize,
 }
 
-impl Listeners {
+impl CacheListeners {
     /// A table with room for `max` listeners, allocated now.
     pub(crate) fn new(max: usize) -> Self {
         let max = max.min(usize::from(u16::MAX));
@@ -175,15 +175,15 @@ impl Listeners {
     pub(crate) fn add(&mut self, settings: ListenSettings) -> Option<ListenerId> {
         let free = self.slots.iter().position(|slot| slot.listener.is_none());
         if free.is_none() && self.slots.len() < self.max {
-            self.slots.push(Slot { generation: 0, listener: None });
+            self.slots.push(ListenerSlot { generation: 0, listener: None });
         }
         let at = free.unwrap_or(self.slots.len().checked_sub(1)?);
         let slot = self.slots.get_mut(at).filter(|slot| slot.listener.is_none())?;
-        slot.listener = Some(Listener::new(settings));
+        slot.listener = Some(CacheListener::new(settings));
         Some(ListenerId { slot: at as u16, generation: slot.generation })
     }
 
-    pub(crate) fn remove(&mut self, id: ListenerId) -> Option<Listener> {
+    pub(crate) fn remove(&mut self, id: ListenerId) -> Option<CacheListener> {
         let slot = self.slots.get_mut(usize::from(id.slot))?;
         if slot.generation != id.generation {
             return None;
@@ -194,13 +194,13 @@ impl Listeners {
     }
 
     #[inline]
-    pub(crate) fn of(&self, id: ListenerId) -> Option<&Listener> {
+    pub(crate) fn of(&self, id: ListenerId) -> Option<&CacheListener> {
         let slot = self.slots.get(usize::from(id.slot))?;
         slot.listener.as_ref().filter(|_| slot.generation == id.generation)
     }
 
     #[inline]
-    pub(crate) fn of_mut(&mut self, id: ListenerId) -> Option<&mut Listener> {
+    pub(crate) fn of_mut(&mut self, id: ListenerId) -> Option<&mut CacheListener> {
         let slot = self.slots.get_mut(usize::from(id.slot))?;
         slot.listener.as_mut().filter(|_| slot.generation == id.generation)
     }
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn an_identity_outlives_its_listener_without_naming_the_next() {
-        let mut all = Listeners::new(1);
+        let mut all = CacheListeners::new(1);
         let first = all.add(ListenSettings::new(1)).unwrap();
         assert!(all.add(ListenSettings::new(1)).is_none(), "no room");
         assert!(all.remove(first).is_some() && all.remove(first).is_none());
@@ -228,8 +228,8 @@ mod tests {
 
     #[test]
     fn pauses_double_while_the_flood_is_renewed_and_begin_anew_after_a_silence() {
-        let mut one = Listener::new(ListenSettings::new(1));
-        let pause = |one: &mut Listener, second: u64| {
+        let mut one = CacheListener::new(ListenSettings::new(1));
+        let pause = |one: &mut CacheListener, second: u64| {
             assert!(!one.is_cookie_only(at(second)));
             assert!(!one.displaced(at(second), 2) && one.displaced(at(second), 2));
             (1..).find(|n| !one.is_cookie_only(at(second + n))).unwrap()
@@ -245,13 +245,13 @@ mod tests {
 
     #[test]
     fn losses_that_are_spread_over_time_begin_no_pause() {
-        let mut one = Listener::new(ListenSettings::new(1));
+        let mut one = CacheListener::new(ListenSettings::new(1));
         assert!((0..100).all(|n| !one.displaced(at(2 * n), 2)));
     }
 
     #[test]
     fn a_gate_opens_for_a_lifetime_and_never_without_cookies() {
-        let mut one = Listener::new(ListenSettings::new(1));
+        let mut one = CacheListener::new(ListenSettings::new(1));
         assert!(!one.gate_is_open(at(5)));
         one.open_gate(at(5));
         assert!(one.gate_is_open(at(34)) && !one.gate_is_open(at(35)));

@@ -12,7 +12,7 @@ use crate::listener::{AcceptSlot, ListenerId};
 
 /// How the client's address was proved.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum By {
+pub enum ProvenBy {
     /// By an entry of the cache: all options of its SYN are known.
     Cache,
     /// By a cookie: the segment size is rounded down, and without timestamps the window scale
@@ -22,7 +22,7 @@ pub enum By {
 
 /// The timestamp state with which a connection starts (RFC 7323 section 3).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Timestamps {
+pub struct ProvenTimestamps {
     /// TS.Recent: the client's latest TSval.
     pub recent: u32,
     /// The latest TSval of ours that the client can have received. The connection's first TSval is
@@ -43,11 +43,11 @@ pub struct Proven {
     pub(crate) peer_window: Option<u16>,
     pub(crate) window_scale: Option<(u8, u8)>,
     pub(crate) sack: bool,
-    pub(crate) timestamps: Option<Timestamps>,
+    pub(crate) timestamps: Option<ProvenTimestamps>,
     pub(crate) ecn: bool,
     pub(crate) retransmitted: u8,
     pub(crate) round_trip: Option<Duration>,
-    pub(crate) by: By,
+    pub(crate) by: ProvenBy,
 }
 
 impl Proven {
@@ -110,7 +110,7 @@ impl Proven {
 
     /// The timestamp state, if both ends use timestamps.
     #[must_use]
-    pub const fn timestamps(&self) -> Option<Timestamps> {
+    pub const fn timestamps(&self) -> Option<ProvenTimestamps> {
         self.timestamps
     }
 
@@ -139,7 +139,7 @@ impl Proven {
 
     /// How the address was proved.
     #[must_use]
-    pub const fn by(&self) -> By {
+    pub const fn by(&self) -> ProvenBy {
         self.by
     }
 }
@@ -156,7 +156,7 @@ pub struct ProvenParts {
     pub mss: Mss,
     pub window_scale: Option<(u8, u8)>,
     pub sack: bool,
-    pub timestamps: Option<Timestamps>,
+    pub timestamps: Option<ProvenTimestamps>,
     pub ecn: bool,
     pub retransmitted: u8,
 }
@@ -182,7 +182,7 @@ impl Proven {
             ecn,
             retransmitted: parts.retransmitted,
             round_trip: None,
-            by: By::Cache,
+            by: ProvenBy::Cache,
         }
     }
 }

@@ -12,7 +12,7 @@ use floodwall_base::{Instant, SecretRandom, limits};
 use siphasher::sip::SipHasher24;
 use thiserror::Error;
 
-use crate::moment::{Epoch, Moment};
+use crate::moment::{CookieEpoch, CookieMoment};
 
 /// The maximum lifetime of a cookie, and how long the gate stays open after an event that opens
 /// it.
@@ -38,7 +38,7 @@ pub enum SecretError {
 
 /// One epoch's key.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Key(u64, u64);
+pub(crate) struct CookieKey(u64, u64);
 
 impl Secret {
     /// Minimum number of bytes of a secret.
@@ -77,14 +77,14 @@ impl Secret {
         Self(random.next_u64(), random.next_u64())
     }
 
-    fn key(&self, epoch: Epoch) -> Key {
+    fn key(&self, epoch: CookieEpoch) -> CookieKey {
         let half = |which: u64| {
             let mut hasher = SipHasher24::new_with_keys(self.0, self.1);
             hasher.write_u64(epoch.0);
             hasher.write_u64(which);
             hasher.finish()
         };
-        Key(half(0), half(1))
+        CookieKey(half(0), half(1))
     }
 }
 
@@ -94,7 +94,7 @@ impl core::fmt::Debug for Secret {
     }
 }
 
-impl Key {
+impl CookieKey {
     /// The keyed hash that cookies are made of: SipHash-2-4.
     #[inline]
     pub(crate) fn mac(&self, words: &[u64]) -> u64 {
@@ -106,56 +106,56 @@ impl Key {
 
 /// The keys of one secret for one epoch.
 #[derive(Clone, Copy)]
-struct Pair {
+struct SecretPair {
     secret: Secret,
-    epoch: Epoch,
-    current: Key,
-    before: Key,
+    epoch: CookieEpoch,
+    current: CookieKey,
+    before: CookieKey,
 }
 
-impl Pair {
-    fn new(secret: Secret, epoch: Epoch) -> Self {
+impl SecretPair {
+    fn new(secret: Secret, epoch: CookieEpoch) -> Self {
         Self { secret, epoch, current: secret.key(epoch), before: secret.key(epoch.before()) }
     }
 
     #[inline]
-    fn turn(&mut self, epoch: Epoch) {
+    fn turn(&mut self, epoch: CookieEpoch) {
         if self.epoch != epoch {
             *self = Self::new(self.secret, epoch);
         }
     }
 
     #[inline]
-    const fn of_parity(&self, odd: bool) -> Key {
+    const fn of_parity(&self, odd: bool) -> CookieKey {
         if (self.epoch.0 & 1 == 1) == odd { self.current } else { self.before }
     }
 }
 
 /// The keys in force.
 pub(crate) struct Keyring {
-    present: Pair,
-    last: Option<(Pair, Instant)>,
+    present: SecretPair,
+    last: Option<(SecretPair, Instant)>,
 }
 
 impl Keyring {
-    pub(crate) fn new(secret: Secret, at: Moment) -> Self {
-        Self { present: Pair::new(secret, at.epoch), last: None }
+    pub(crate) fn new(secret: Secret, at: CookieMoment) -> Self {
+        Self { present: SecretPair::new(secret, at.epoch), last: None }
     }
 
     /// Replaces the secret; cookies of the previous one stay valid for their lifetime. Returns
     /// false, without a change, if it is the same secret.
-    pub(crate) fn reload(&mut self, secret: Secret, at: Moment) -> bool {
+    pub(crate) fn reload(&mut self, secret: Secret, at: CookieMoment) -> bool {
         if secret == self.present.secret {
             return false;
         }
         self.last = Some((self.present, at.now + LIFETIME));
-        self.present = Pair::new(secret, at.epoch);
+        self.present = SecretPair::new(secret, at.epoch);
         true
     }
 
     /// The key that makes cookies now, and whether its epoch is odd.
     #[inline]
-    pub(crate) fn current(&mut self, at: Moment) -> (Key, bool) {
+    pub(crate) fn current(&mut self, at: CookieMoment) -> (CookieKey, bool) {
         self.present.turn(at.epoch);
         (self.present.current, at.epoch.0 & 1 == 1)
     }
@@ -163,7 +163,7 @@ impl Keyring {
     /// The keys of that parity as they were last derived, for callers that must not advance the
     /// epoch.
     #[inline]
-    pub(crate) fn standing(&self, odd: bool) -> (Key, Option<Key>) {
+    pub(crate) fn standing(&self, odd: bool) -> (CookieKey, Option<CookieKey>) {
         let last = self.last.as_ref().map(|(pair, _)| pair.of_parity(odd));
         (self.present.of_parity(odd), last)
     }
@@ -171,7 +171,11 @@ impl Keyring {
     /// The keys that a cookie of that parity may have been made with: of the current secret,
     /// then of the previous one.
     #[inline]
-    pub(crate) fn candidates(&mut self, odd: bool, at: Moment) -> (Key, Option<Key>) {
+    pub(crate) fn candidates(
+        &mut self,
+        odd: bool,
+        at: CookieMoment,
+    ) -> (CookieKey, Option<CookieKey>) {
         self.present.turn(at.epoch);
         if self.last.is_some_and(|(_, until)| until <= at.now) {
             self.last = None;
@@ -188,8 +192,8 @@ impl Keyring {
 mod tests {
     use super::*;
 
-    fn at(seconds: u64) -> Moment {
-        Moment::simulated(Instant::from_nanos(seconds * 1_000_000_000))
+    fn at(seconds: u64) -> CookieMoment {
+        CookieMoment::simulated(Instant::from_nanos(seconds * 1_000_000_000))
     }
 
     #[test]

@@ -42,7 +42,7 @@ impl SegmentKind {
 
 /// The options of a SYN that determine a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Options {
+pub struct SynOptions {
     /// The largest segment that the client accepts; `None` where it sent no MSS option (RFC
     /// 9293 section 3.7.1).
     pub mss: Option<u16>,
@@ -58,7 +58,7 @@ pub struct Options {
 
 /// A SYN.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Syn {
+pub struct SynSegment {
     /// The flow; its local end is the listener's.
     pub flow: FlowKey,
     /// The client's initial sequence number.
@@ -66,10 +66,10 @@ pub struct Syn {
     /// The client's window, never scaled in a SYN.
     pub window: u16,
     /// Its options.
-    pub options: Options,
+    pub options: SynOptions,
 }
 
-impl Syn {
+impl SynSegment {
     /// The client's MSS: the default of the family if it sent none, and never below the floor.
     #[must_use]
     pub fn mss(&self) -> u16 {
@@ -93,7 +93,7 @@ impl Syn {
 
 /// An ACK that matches no connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Ack {
+pub struct HandshakeAck {
     /// The flow; its local end is the listener's.
     pub flow: FlowKey,
     /// SEG.SEQ.

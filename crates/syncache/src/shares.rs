@@ -1,4 +1,4 @@
-//! `Shares`: counts how much of the cache, and of each accept queue, one source prefix uses.
+//! `ListenerShares`: counts how much of the cache, and of each accept queue, one source prefix uses.
 //!
 //! Used by `syn_cache.rs`. Counters under a keyed hash of the prefix (IPv4 /24, IPv6 /56); the
 //! prefixes themselves are not stored. Two prefixes that collide in a counter share one share,
@@ -18,13 +18,13 @@ use crate::prefix::prefix;
 const COUNTERS: usize = 4096;
 
 /// The counters of half-open connections and accept-queue places by source prefix.
-pub(crate) struct Shares {
+pub(crate) struct ListenerShares {
     key: HashKey,
     half_open: Box<[u16; COUNTERS]>,
     accepts: Box<[u16; COUNTERS]>,
 }
 
-impl Shares {
+impl ListenerShares {
     pub(crate) fn new(key: HashKey) -> Self {
         Self { key, half_open: Box::new([0; COUNTERS]), accepts: Box::new([0; COUNTERS]) }
     }

@@ -24,23 +24,24 @@ mod timed;
 use core::time::Duration;
 
 use floodwall_base::{
-    Bucket, FlowKey, FlowWords, HashKey, Instant, Mss, Price, SecretRandom, Seq, Units,
+    FlowKey, FlowWords, HashKey, Instant, Mss, Price, SecretRandom, Seq, TokenBucket, Units,
 };
 
-use crate::budget::Budget;
-use crate::cache::{Cache, Place, Tick};
-use crate::cookie::{self, Kept};
-use crate::entry::{Agreed, Entry, syn_ack};
+use crate::budget::CookieBudget;
+use crate::cache::{Cache, CacheSlot, CacheTick};
+use crate::cookie::{self, CookieOptions};
+use crate::entry::{AgreedOptions, SynEntry, syn_ack};
 use crate::half_open::{
-    Acked, Answered, ChallengeAck, HalfOpen, Refusal, Reset, SynAck, SynRefusal, Unreachable,
+    AckOutcome, AckRefusal, ChallengeAck, HalfOpen, ResetReply, SynAck, SynAnswer, SynRefusal,
+    Unreachable,
 };
-use crate::listener::{AcceptSlot, Listener, ListenerId, Listeners};
-use crate::moment::Moment;
-use crate::proven::{By, Proven, Timestamps};
+use crate::listener::{AcceptSlot, CacheListener, CacheListeners, ListenerId};
+use crate::moment::CookieMoment;
+use crate::proven::{Proven, ProvenBy, ProvenTimestamps};
 use crate::secret::{Keyring, LIFETIME, Secret};
-use crate::segment::{Ack, Syn};
+use crate::segment::{HandshakeAck, SynSegment};
 use crate::settings::{CacheSettings, CookiePolicy, ListenSettings};
-use crate::shares::Shares;
+use crate::shares::ListenerShares;
 use crate::stats::{ListenerStats, Stats};
 use crate::timestamp;
 
@@ -50,11 +51,11 @@ pub struct SynCache {
     /// The key that maps flows to rows.
     index: HashKey,
     cache: Cache,
-    listeners: Listeners,
+    listeners: CacheListeners,
     keys: Keyring,
-    shares: Shares,
-    budget: Budget,
-    resend: (Bucket, Price),
+    shares: ListenerShares,
+    budget: CookieBudget,
+    resend: (TokenBucket, Price),
     /// Until when every gate is open, because keys were loaded.
     loaded_until: Instant,
     /// Entries of one listener that must be evicted within a second to begin a pause.
@@ -69,11 +70,11 @@ pub struct SynCache {
 }
 
 /// The hash of a flow as the tables use it.
-struct Found {
+struct FoundEntry {
     hash: u64,
 }
 
-impl Found {
+impl FoundEntry {
     /// Our timestamp clock for that flow. Its offset is made of hash bits that select neither
     /// row nor tag, nor a slot among connections, so that a client which learns them learns nothing
     /// about its position.
@@ -91,7 +92,7 @@ impl SynCache {
         settings: CacheSettings,
         secret: Secret,
         random: &mut SecretRandom,
-        at: Moment,
+        at: CookieMoment,
     ) -> Self {
         let cache = Cache::new(settings.rows, settings.entries);
         let (rate, burst) = settings.retransmits;
@@ -100,11 +101,11 @@ impl SynCache {
             index: random.hash_key(),
             enough: (settings.entries / 8).max(1),
             cache,
-            listeners: Listeners::new(settings.listeners),
+            listeners: CacheListeners::new(settings.listeners),
             keys: Keyring::new(secret, at),
-            shares: Shares::new(random.hash_key()),
-            budget: Budget::new(settings.verifications, at),
-            resend: (Bucket::default(), Price::new(rate, burst)),
+            shares: ListenerShares::new(random.hash_key()),
+            budget: CookieBudget::new(settings.verifications, at),
+            resend: (TokenBucket::default(), Price::new(rate, burst)),
             loaded_until: at.now + LIFETIME,
             orphans: 0,
             next_sweep: at.now,
@@ -125,7 +126,7 @@ impl SynCache {
     /// Replaces the secret of cookies. Cookies of the previous one stay valid for their
     /// lifetime; gates are open for that time. Returns false, without a change, if it is the same
     /// secret.
-    pub fn reload(&mut self, secret: Secret, at: Moment) -> bool {
+    pub fn reload(&mut self, secret: Secret, at: CookieMoment) -> bool {
         let changed = self.keys.reload(secret, at);
         if changed {
             self.loaded_until = at.now + LIFETIME;
@@ -146,8 +147,8 @@ impl SynCache {
     }
 
     #[inline]
-    fn found(&self, flow: &FlowKey) -> Found {
-        Found { hash: self.index.flow(flow) }
+    fn found(&self, flow: &FlowKey) -> FoundEntry {
+        FoundEntry { hash: self.index.flow(flow) }
     }
 
     #[inline]
@@ -160,11 +161,11 @@ impl SynCache {
     #[inline]
     fn live(
         &mut self,
-        found: &Found,
+        found: &FoundEntry,
         flow: &FlowKey,
         id: ListenerId,
         now: Instant,
-    ) -> Option<Place> {
+    ) -> Option<CacheSlot> {
         let place = self.cache.find(found.hash, |entry| entry.is_of(flow))?;
         let entry = self.cache.entry(place)?;
         let (other, over) = (entry.listener != id, self.is_over(place, entry, now));
@@ -177,7 +178,7 @@ impl SynCache {
     }
 
     /// Removes an entry; the caller counts the reason.
-    fn remove(&mut self, place: Place) {
+    fn remove(&mut self, place: CacheSlot) {
         if let Some(entry) = self.cache.entry(place).copied() {
             self.cache.give_back(place);
             self.forget(&entry);
@@ -185,7 +186,7 @@ impl SynCache {
     }
 
     /// Updates the counts for an entry that has left the cache.
-    fn forget(&mut self, entry: &Entry) {
+    fn forget(&mut self, entry: &SynEntry) {
         self.shares.drop_half_open(entry.share);
         let of = match self.listeners.of_mut(entry.listener) {
             Some(listener) => &mut listener.stats.half_open,
@@ -196,18 +197,18 @@ impl SynCache {
 
     /// The cookie for that SYN at this time.
     #[inline]
-    fn cookie(&mut self, syn: &Syn, agreed: &Agreed, at: Moment) -> Seq {
+    fn cookie(&mut self, syn: &SynSegment, agreed: &AgreedOptions, at: CookieMoment) -> Seq {
         let (key, odd) = self.keys.current(at);
         let words = FlowWords::of(&syn.flow);
-        let kept = Kept::of(&syn.flow, agreed.mss, agreed.window_scale, agreed.sack);
+        let kept = CookieOptions::of(&syn.flow, agreed.mss, agreed.window_scale, agreed.sack);
         cookie::make(&key, odd, &words, syn.seq, kept, agreed.marks())
     }
 
     fn answer(
         &self,
-        found: &Found,
-        syn: &Syn,
-        (iss, agreed): (Seq, &Agreed),
+        found: &FoundEntry,
+        syn: &SynSegment,
+        (iss, agreed): (Seq, &AgreedOptions),
         settings: &ListenSettings,
         now: Instant,
     ) -> SynAck {
@@ -218,21 +219,24 @@ impl SynCache {
     /// Processes a SYN between endpoints that have an entry.
     fn again(
         &mut self,
-        place: Place,
-        found: &Found,
-        syn: &Syn,
+        place: CacheSlot,
+        found: &FoundEntry,
+        syn: &SynSegment,
         id: ListenerId,
-        at: Moment,
-    ) -> Answered {
+        at: CookieMoment,
+    ) -> SynAnswer {
         let Some(settings) = self.listeners.of(id).map(|it| it.settings) else {
-            return Answered::Refused(SynRefusal::NoListener);
+            return SynAnswer::Refused(SynRefusal::NoListener);
         };
         let agreed = agree(syn, &settings);
         let Some(entry) = self.cache.entry_mut(place) else {
-            return Answered::Refused(SynRefusal::Full);
+            return SynAnswer::Refused(SynRefusal::Full);
         };
         let known = entry.agreed();
-        let timeless = |agreed: Agreed| Agreed { timestamp: agreed.timestamp.map(|_| 0), ..agreed };
+        let timeless = |agreed: AgreedOptions| AgreedOptions {
+            timestamp: agreed.timestamp.map(|_| 0),
+            ..agreed
+        };
         let same = entry.irs() == syn.seq;
         if same && timeless(known) == timeless(agreed) || settings.cookies == CookiePolicy::Never {
             if same {
@@ -242,7 +246,7 @@ impl SynCache {
             let entry = *entry;
             self.stats.duplicates += 1;
             let clock = found.clock(at.now);
-            return Answered::Again(entry.syn_ack(&settings, clock));
+            return SynAnswer::Again(entry.syn_ack(&settings, clock));
         }
         // Another client of the same endpoints, or one that has given up its options, or a
         // forged SYN. Each gets its own cookie; the entry stays unchanged, and the first of them to
@@ -257,12 +261,12 @@ impl SynCache {
     /// Answers a SYN without an entry: from now on cookies are expected.
     fn by_cookie_alone(
         &mut self,
-        found: &Found,
-        syn: &Syn,
-        made: (Seq, &Agreed),
+        found: &FoundEntry,
+        syn: &SynSegment,
+        made: (Seq, &AgreedOptions),
         id: ListenerId,
-        at: Moment,
-    ) -> Answered {
+        at: CookieMoment,
+    ) -> SynAnswer {
         if let Some(listener) = self.listeners.of_mut(id) {
             listener.open_gate(at.now);
         }
@@ -272,26 +276,32 @@ impl SynCache {
     /// The SYN-ACK for a SYN of which nothing else is stored.
     fn cookie_of(
         &mut self,
-        found: &Found,
-        syn: &Syn,
-        (iss, agreed): (Seq, &Agreed),
+        found: &FoundEntry,
+        syn: &SynSegment,
+        (iss, agreed): (Seq, &AgreedOptions),
         id: ListenerId,
-        at: Moment,
-    ) -> Answered {
+        at: CookieMoment,
+    ) -> SynAnswer {
         self.budget.expect(found.hash, at.epoch);
         self.stats.cookies_sent += 1;
         let Some(listener) = self.listeners.of_mut(id) else {
-            return Answered::Refused(SynRefusal::NoListener);
+            return SynAnswer::Refused(SynRefusal::NoListener);
         };
         listener.stats.cookies_sent += 1;
         let settings = listener.settings;
-        Answered::Cookie(self.answer(found, syn, (iss, agreed), &settings, at.now))
+        SynAnswer::Cookie(self.answer(found, syn, (iss, agreed), &settings, at.now))
     }
 
     /// Processes a SYN without an entry.
-    fn newcomer(&mut self, found: &Found, syn: &Syn, id: ListenerId, at: Moment) -> Answered {
+    fn newcomer(
+        &mut self,
+        found: &FoundEntry,
+        syn: &SynSegment,
+        id: ListenerId,
+        at: CookieMoment,
+    ) -> SynAnswer {
         let Some(listener) = self.listeners.of(id) else {
-            return Answered::Refused(SynRefusal::NoListener);
+            return SynAnswer::Refused(SynRefusal::NoListener);
         };
         let (settings, agreed) = (listener.settings, agree(syn, &listener.settings));
         let is_cookie_only = listener.is_cookie_only(at.now);
@@ -310,7 +320,7 @@ impl SynCache {
             if settings.cookies == CookiePolicy::Never {
                 self.stats.refused_full += 1;
                 self.count_refused(id);
-                return Answered::Refused(SynRefusal::Full);
+                return SynAnswer::Refused(SynRefusal::Full);
             }
             self.stats.cookies_for_share += 1;
             return self.by_cookie_alone(found, syn, (iss, &agreed), id, at);
@@ -318,7 +328,7 @@ impl SynCache {
         if let Some(evicted) = &claim.evicted {
             self.displaced(evicted, self.cache.due(claim.place), full, id, at.now);
         }
-        let entry = Entry::new(&syn.flow, (syn.seq, iss, syn.window), &agreed, id, share);
+        let entry = SynEntry::new(&syn.flow, (syn.seq, iss, syn.window), &agreed, id, share);
         if let Some(slot) = self.cache.entry_mut(claim.place) {
             *slot = entry.made_at(at.now);
         }
@@ -332,15 +342,22 @@ impl SynCache {
             self.next_sweep = at.now + timed::SWEEP;
         }
         self.stats.added += 1;
-        Answered::Cached(self.answer(found, syn, (iss, &agreed), &settings, at.now))
+        SynAnswer::Cached(self.answer(found, syn, (iss, &agreed), &settings, at.now))
     }
 
     /// Accounts for a SYN of listener `by` that has evicted `evicted`; that cookie stays
     /// valid.
-    fn displaced(&mut self, evicted: &Entry, due: Tick, full: bool, by: ListenerId, now: Instant) {
+    fn displaced(
+        &mut self,
+        evicted: &SynEntry,
+        due: CacheTick,
+        full: bool,
+        by: ListenerId,
+        now: Instant,
+    ) {
         self.forget(evicted);
         *(if full { &mut self.stats.cache_overflow } else { &mut self.stats.row_overflow }) += 1;
-        let young = evicted.retransmits == 0 && Tick::of(now).since(due) < 0;
+        let young = evicted.retransmits == 0 && CacheTick::of(now).since(due) < 0;
         if let Some(victim) = self.listeners.of_mut(evicted.listener) {
             victim.open_gate(now);
             if young {
@@ -363,24 +380,24 @@ impl SynCache {
         }
     }
 
-    fn refuse(&mut self, id: ListenerId, why: Refusal) -> Acked {
+    fn refuse(&mut self, id: ListenerId, why: AckRefusal) -> AckOutcome {
         let stats = &mut self.stats;
         match why {
             // Already counted when its end was detected.
-            Refusal::Unknown => {}
-            Refusal::BadAck => stats.bad_ack += 1,
-            Refusal::BadSeq => stats.bad_seq += 1,
-            Refusal::AcceptFull => stats.accept_full += 1,
-            Refusal::Budget => stats.over_budget += 1,
-            Refusal::NoListener => stats.no_listener += 1,
+            AckRefusal::Unknown => {}
+            AckRefusal::BadAck => stats.bad_ack += 1,
+            AckRefusal::BadSeq => stats.bad_seq += 1,
+            AckRefusal::AcceptFull => stats.accept_full += 1,
+            AckRefusal::Budget => stats.over_budget += 1,
+            AckRefusal::NoListener => stats.no_listener += 1,
         }
         self.count_refused(id);
-        Acked::Refused(why)
+        AckOutcome::Refused(why)
     }
 
     /// Reserves a place in the accept queue for that client.
     fn accept_slot(&mut self, id: ListenerId, flow: &FlowKey) -> Option<AcceptSlot> {
-        let share = Shares::of_queue(self.shares.of(flow.remote), id.slot);
+        let share = ListenerShares::of_queue(self.shares.of(flow.remote), id.slot);
         let taken = self.shares.accepts(share);
         let listener = self.listeners.of_mut(id)?;
         let ListenSettings { backlog, prefix_backlog, .. } = listener.settings;
@@ -395,16 +412,16 @@ impl SynCache {
     /// Processes an ACK between endpoints that have an entry.
     fn confirm(
         &mut self,
-        place: Place,
-        found: &Found,
-        ack: &Ack,
+        place: CacheSlot,
+        found: &FoundEntry,
+        ack: &HandshakeAck,
         id: ListenerId,
-        at: Moment,
-    ) -> Acked {
+        at: CookieMoment,
+    ) -> AckOutcome {
         let Some((entry, settings)) =
             self.cache.entry(place).copied().zip(self.listeners.of(id).map(|it| it.settings))
         else {
-            return self.refuse(id, Refusal::NoListener);
+            return self.refuse(id, AckRefusal::NoListener);
         };
         if ack.ack != entry.iss() + 1 {
             return self.confirm_rival(place, &entry, found, ack, id, at);
@@ -417,10 +434,10 @@ impl SynCache {
             (Some(recent), Some((value, _))) => value.wrapping_sub(recent) as i32 >= 0,
         };
         if !in_window || !in_time {
-            return self.refuse(id, Refusal::BadSeq);
+            return self.refuse(id, AckRefusal::BadSeq);
         }
         let Some(slot) = self.accept_slot(id, &ack.flow) else {
-            return self.refuse(id, Refusal::AcceptFull);
+            return self.refuse(id, AckRefusal::AcceptFull);
         };
         let round_trip = self.round_trip(place, &entry, found, ack, at.now);
         self.remove(place);
@@ -429,7 +446,7 @@ impl SynCache {
             listener.stats.hits += 1;
         }
         let clock = agreed.timestamp.map_or(0, |_| found.clock(at.now));
-        Acked::Proven(Proven {
+        AckOutcome::Proven(Proven {
             flow: ack.flow,
             slot,
             irs: entry.irs(),
@@ -441,11 +458,11 @@ impl SynCache {
             timestamps: ack
                 .timestamp
                 .filter(|_| agreed.timestamp.is_some())
-                .map(|(recent, _)| Timestamps { recent, last_sent: clock }),
+                .map(|(recent, _)| ProvenTimestamps { recent, last_sent: clock }),
             ecn: agreed.ecn,
             retransmitted: entry.retransmits,
             round_trip,
-            by: By::Cache,
+            by: ProvenBy::Cache,
         })
     }
 
@@ -453,10 +470,10 @@ impl SynCache {
     /// where a repeated SYN was answered again, only a timestamp is unambiguous.
     fn round_trip(
         &self,
-        place: Place,
-        entry: &Entry,
-        found: &Found,
-        ack: &Ack,
+        place: CacheSlot,
+        entry: &SynEntry,
+        found: &FoundEntry,
+        ack: &HandshakeAck,
         now: Instant,
     ) -> Option<Duration> {
         if entry.retransmits > 0 {
@@ -474,19 +491,19 @@ impl SynCache {
     /// stays unless a cookie is verified.
     fn confirm_rival(
         &mut self,
-        place: Place,
-        entry: &Entry,
-        found: &Found,
-        ack: &Ack,
+        place: CacheSlot,
+        entry: &SynEntry,
+        found: &FoundEntry,
+        ack: &HandshakeAck,
         id: ListenerId,
-        at: Moment,
-    ) -> Acked {
+        at: CookieMoment,
+    ) -> AckOutcome {
         let gate = |listener| self.may_verify(listener, at.now);
         if !entry.has_rival() && !self.listeners.of(id).is_some_and(gate) {
-            return self.refuse(id, Refusal::BadAck);
+            return self.refuse(id, AckRefusal::BadAck);
         }
         let done = self.by_cookie(found, ack, id, at);
-        if matches!(done, Acked::Proven(_)) {
+        if matches!(done, AckOutcome::Proven(_)) {
             self.remove(place);
             self.stats.unsent += 1;
         }
@@ -496,19 +513,19 @@ impl SynCache {
     /// Whether an ACK without an entry may be a cookie: the gate is open, or keys were loaded
     /// recently, or other instances make cookies too (decision E23).
     #[inline]
-    fn may_verify(&self, listener: &Listener, now: Instant) -> bool {
+    fn may_verify(&self, listener: &CacheListener, now: Instant) -> bool {
         let loaded = now < self.loaded_until || self.settings.shared;
         listener.gate_is_open(now) || loaded && listener.settings.cookies != CookiePolicy::Never
     }
 
     /// Refuses an ACK without an entry, while no cookie is outstanding.
-    fn unasked(&mut self, id: ListenerId) -> Acked {
+    fn unasked(&mut self, id: ListenerId) -> AckOutcome {
         self.stats.unasked += 1;
-        self.refuse(id, Refusal::Unknown)
+        self.refuse(id, AckRefusal::Unknown)
     }
 
     /// Whether the cookie of an ACK is valid under one of the keys last in force.
-    fn would_open(&self, ack: &Ack) -> bool {
+    fn would_open(&self, ack: &HandshakeAck) -> bool {
         let (irs, iss) = (ack.seq - 1, ack.ack - 1);
         let marks = ack.timestamp.map(|(_, echo)| timestamp::marks_of(echo));
         let (key, last) = self.keys.standing(cookie::is_odd(iss));
@@ -518,13 +535,19 @@ impl SynCache {
     }
 
     /// Verifies the cookie of an ACK and, if it is valid, makes the proof.
-    fn by_cookie(&mut self, found: &Found, ack: &Ack, id: ListenerId, at: Moment) -> Acked {
+    fn by_cookie(
+        &mut self,
+        found: &FoundEntry,
+        ack: &HandshakeAck,
+        id: ListenerId,
+        at: CookieMoment,
+    ) -> AckOutcome {
         if !self.budget.take(found.hash, at) {
-            return self.refuse(id, Refusal::Budget);
+            return self.refuse(id, AckRefusal::Budget);
         }
         self.spend(1);
         let Some(settings) = self.listeners.of(id).map(|it| it.settings) else {
-            return self.refuse(id, Refusal::NoListener);
+            return self.refuse(id, AckRefusal::NoListener);
         };
         let (irs, iss) = (ack.seq - 1, ack.ack - 1);
         let timestamp = ack.timestamp.filter(|_| settings.timestamps);
@@ -534,10 +557,10 @@ impl SynCache {
         let open = |key: &_| cookie::open(key, &words, irs, iss, marks);
         let Some(kept) = open(&key).or_else(|| last.as_ref().and_then(open)) else {
             self.stats.cookies_failed += 1;
-            return self.refuse(id, Refusal::Unknown);
+            return self.refuse(id, AckRefusal::Unknown);
         };
         let Some(slot) = self.accept_slot(id, &ack.flow) else {
-            return self.refuse(id, Refusal::AcceptFull);
+            return self.refuse(id, AckRefusal::AcceptFull);
         };
         self.stats.cookies_received += 1;
         if let Some(listener) = self.listeners.of_mut(id) {
@@ -547,7 +570,7 @@ impl SynCache {
             Some(marks) => timestamp::read(marks),
             None => (kept.scale(), kept.sack(), false),
         };
-        Acked::Proven(Proven {
+        AckOutcome::Proven(Proven {
             flow: ack.flow,
             slot,
             irs,
@@ -556,21 +579,23 @@ impl SynCache {
             peer_window: None,
             window_scale: scale.map(|theirs| (theirs, settings.window_scale)),
             sack,
-            timestamps: timestamp
-                .map(|(recent, echo)| Timestamps { recent, last_sent: timestamp::latest(echo) }),
+            timestamps: timestamp.map(|(recent, echo)| ProvenTimestamps {
+                recent,
+                last_sent: timestamp::latest(echo),
+            }),
             ecn,
             retransmitted: 0,
             round_trip: timestamp.and_then(|(_, echo)| timestamp::ago(found.clock(at.now), echo)),
-            by: By::Cookie,
+            by: ProvenBy::Cookie,
         })
     }
 }
 
 /// The options that the client offers and the listener allows.
 #[inline]
-fn agree(syn: &Syn, settings: &ListenSettings) -> Agreed {
+fn agree(syn: &SynSegment, settings: &ListenSettings) -> AgreedOptions {
     let offered = &syn.options;
-    Agreed {
+    AgreedOptions {
         mss: syn.mss(),
         said_mss: offered.mss.is_some(),
         window_scale: offered.window_scale.map(|shift| shift.min(14)),
@@ -610,28 +635,40 @@ impl HalfOpen for SynCache {
         self.cache.expect_row(hash);
     }
 
-    fn syn_hashed(&mut self, listener: ListenerId, syn: &Syn, hash: u64, at: Moment) -> Answered {
+    fn syn_hashed(
+        &mut self,
+        listener: ListenerId,
+        syn: &SynSegment,
+        hash: u64,
+        at: CookieMoment,
+    ) -> SynAnswer {
         self.spend(1);
         if self.listeners.of(listener).is_none() {
             self.stats.no_listener += 1;
-            return Answered::Refused(SynRefusal::NoListener);
+            return SynAnswer::Refused(SynRefusal::NoListener);
         }
         if !syn.is_answerable() {
             self.stats.implausible += 1;
             self.count_refused(listener);
-            return Answered::Refused(SynRefusal::Implausible);
+            return SynAnswer::Refused(SynRefusal::Implausible);
         }
-        let found = Found { hash };
+        let found = FoundEntry { hash };
         match self.live(&found, &syn.flow, listener, at.now) {
             Some(place) => self.again(place, &found, syn, listener, at),
             None => self.newcomer(&found, syn, listener, at),
         }
     }
 
-    fn ack_hashed(&mut self, listener: ListenerId, ack: &Ack, hash: u64, at: Moment) -> Acked {
+    fn ack_hashed(
+        &mut self,
+        listener: ListenerId,
+        ack: &HandshakeAck,
+        hash: u64,
+        at: CookieMoment,
+    ) -> AckOutcome {
         self.spend(1);
         let Some(of) = self.listeners.of(listener) else {
-            return self.refuse(listener, Refusal::NoListener);
+            return self.refuse(listener, AckRefusal::NoListener);
         };
         let (known, gate) = (of.stats.half_open + self.orphans, self.may_verify(of, at.now));
         // Where nothing is half-open and no cookie is outstanding, the ACK is refused without a
@@ -639,7 +676,7 @@ impl HalfOpen for SynCache {
         if known == 0 && !gate {
             return self.unasked(listener);
         }
-        let found = Found { hash };
+        let found = FoundEntry { hash };
         match self.live(&found, &ack.flow, listener, at.now) {
             Some(place) => self.confirm(place, &found, ack, listener, at),
             None if gate => self.by_cookie(&found, ack, listener, at),
@@ -654,12 +691,12 @@ impl HalfOpen for SynCache {
         }
     }
 
-    fn reset(&mut self, flow: &FlowKey, seq: Seq, at: Moment) -> Reset {
+    fn reset(&mut self, flow: &FlowKey, seq: Seq, at: CookieMoment) -> ResetReply {
         self.spend(1);
         let found = self.found(flow);
         let place = self.cache.find(found.hash, |entry| entry.is_of(flow));
         let Some((place, entry)) = place.and_then(|it| Some((it, *self.cache.entry(it)?))) else {
-            return Reset::Ignored;
+            return ResetReply::Ignored;
         };
         let expected = entry.irs() + 1;
         if seq == expected {
@@ -671,14 +708,14 @@ impl HalfOpen for SynCache {
             {
                 listener.open_gate(at.now);
             }
-            return Reset::Removed;
+            return ResetReply::Removed;
         }
         let window = self.listeners.of(entry.listener).map_or(0, |it| it.settings.window);
         if !seq.is_within(expected, u32::from(window)) {
-            return Reset::Ignored;
+            return ResetReply::Ignored;
         }
         self.stats.challenged += 1;
-        Reset::Challenge(ChallengeAck { seq: entry.iss() + 1, ack: expected })
+        ResetReply::Challenge(ChallengeAck { seq: entry.iss() + 1, ack: expected })
     }
 
     fn unreachable(&mut self, flow: &FlowKey, quoted: Seq) -> Unreachable {
@@ -698,7 +735,7 @@ impl HalfOpen for SynCache {
         Unreachable::Removed
     }
 
-    fn unsent(&mut self, flow: &FlowKey, at: Moment) {
+    fn unsent(&mut self, flow: &FlowKey, at: CookieMoment) {
         let found = self.found(flow);
         if let Some(place) = self.cache.find(found.hash, |entry| entry.is_of(flow)) {
             let listener = self.cache.entry(place).map(|entry| entry.listener);
@@ -715,7 +752,7 @@ impl HalfOpen for SynCache {
         self.cache.find(found.hash, |entry| entry.is_of(flow)).is_some()
     }
 
-    fn recognizes(&self, ack: &Ack) -> bool {
+    fn recognizes(&self, ack: &HandshakeAck) -> bool {
         let found = self.found(&ack.flow);
         let place = self.cache.find(found.hash, |entry| entry.is_of(&ack.flow));
         let entry = place.and_then(|place| self.cache.entry(place));
@@ -725,7 +762,7 @@ impl HalfOpen for SynCache {
             || self.budget.is_expected(found.hash) && self.would_open(ack)
     }
 
-    fn work(&mut self, at: Moment, granted: Units, send: &mut impl FnMut(&SynAck)) -> Units {
+    fn work(&mut self, at: CookieMoment, granted: Units, send: &mut impl FnMut(&SynAck)) -> Units {
         self.sweep(at, granted, send)
     }
 

@@ -23,24 +23,24 @@ use floodwall_sync::shim::Arc;
 use floodwall_sync::shim::atomic::AtomicU32;
 use floodwall_sync::spsc::{self, Consumer};
 use floodwall_sync::{AcceptQueue, Call, Doorbell};
-use floodwall_syncache::contract::{Client, at_millis, listening, proven, sent};
+use floodwall_syncache::contract::{HandshakeClient, at_millis, listening, proven, sent};
 use floodwall_syncache::{
-    AcceptSlot, Ack, Acked, CacheSettings, CookiePolicy, HalfOpen, ListenSettings, ListenerId,
-    Moment, Refusal, Reset, Secret, Syn, SynCache,
+    AcceptSlot, AckOutcome, AckRefusal, CacheSettings, CookieMoment, CookiePolicy, HalfOpen,
+    HandshakeAck, ListenSettings, ListenerId, ResetReply, Secret, SynCache, SynSegment,
 };
 use loom::thread;
 
 /// Long after the start: a cookie is accepted only where one was sent.
-const NOW: Moment = at_millis(600_000);
+const NOW: CookieMoment = at_millis(600_000);
 /// When all half-open connections have expired.
-const LATER: Moment = at_millis(630_000);
+const LATER: CookieMoment = at_millis(630_000);
 
 /// A segment that a worker passes to the owner.
 #[derive(Clone, Copy, Debug)]
 enum Segment {
-    Syn(Syn),
-    Ack(Ack),
-    Reset(Client),
+    Syn(SynSegment),
+    Ack(HandshakeAck),
+    Reset(HandshakeClient),
 }
 
 /// State shared by the owner and the listening program.
@@ -158,7 +158,7 @@ impl Owner {
             }
             Segment::Ack(ack) => {
                 self.fates[2] += 1;
-                if let Acked::Proven(proof) = self.cache.ack(listener, &ack, NOW) {
+                if let AckOutcome::Proven(proof) = self.cache.ack(listener, &ack, NOW) {
                     assert_eq!((proof.listener(), proof.flow()), (listener, &ack.flow));
                     (self.connected, self.waits) = (true, Some(proof.slot()));
                     self.children.born += 1;
@@ -168,7 +168,7 @@ impl Owner {
                 self.fates[3] += 1;
                 let before = self.cache.stats().half_open;
                 let done = self.cache.reset(&client.flow, client.irs + 1, NOW);
-                assert_eq!(done == Reset::Removed, before == 1, "{done:?}");
+                assert_eq!(done == ResetReply::Removed, before == 1, "{done:?}");
                 assert_eq!(self.cache.stats().half_open, 0, "an exact reset leaves nothing");
             }
         }
@@ -203,7 +203,7 @@ impl Owner {
 }
 
 /// The client's segments, as the cache's answers determine them.
-fn segments(client: Client, cookies: CookiePolicy) -> (Segment, Segment, Segment) {
+fn segments(client: HandshakeClient, cookies: CookiePolicy) -> (Segment, Segment, Segment) {
     let mut twin = Owner::new(cookies);
     let answer = sent(twin.cache.syn(twin.listener.unwrap(), &client.syn(), NOW));
     (Segment::Syn(client.syn()), Segment::Ack(client.ack(&answer)), Segment::Reset(client))
@@ -216,7 +216,7 @@ fn in_parallel(
     v6: bool,
     cookies: CookiePolicy,
 ) {
-    let client = Client::nth(7, v6);
+    let client = HandshakeClient::nth(7, v6);
     let (syn, ack, reset) = segments(client, cookies);
     let hands = hand(syn, ack, reset);
     let mut builder = loom::model::Builder::new();
@@ -252,7 +252,7 @@ fn in_parallel(
 
 impl Owner {
     /// All threads have finished.
-    fn check(mut self, client: &Client, ack: Segment, cookies: CookiePolicy) {
+    fn check(mut self, client: &HandshakeClient, ack: Segment, cookies: CookiePolicy) {
         assert!(self.listener.is_none(), "the call was processed");
         let Children { born, by_peer, by_end, refused, handed_over } = self.children;
         assert_eq!(born, by_peer + by_end + refused + handed_over, "each ended once");
@@ -270,7 +270,7 @@ impl Owner {
         let next = self.cache.listen(settings(cookies)).unwrap();
         let Segment::Ack(ack) = ack else { return };
         if cookies != CookiePolicy::Always {
-            let refused = Acked::Refused(Refusal::Unknown);
+            let refused = AckOutcome::Refused(AckRefusal::Unknown);
             assert_eq!(
                 self.cache.ack(next, &ack, NOW),
                 refused,

@@ -18,9 +18,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Instant as Clock;
 
 use floodwall_base::{Counters, HashKey, IfIndex, Instant, Randomness};
-use floodwall_checksum::{Sum, pseudo_header_v4, pseudo_header_v6, sum};
+use floodwall_checksum::{InternetSum, pseudo_header_v4, pseudo_header_v6, sum};
 use floodwall_packet::{AccessCounters, PacketBuf, Pool, PoolConfig};
-use floodwall_tcp::{CookiePolicy, Input, Lend, Moment, Settings, Tcp, TcpConfig, Verdict};
+use floodwall_tcp::{
+    ConnectionTable, CookieMoment, CookiePolicy, SegmentInput, SegmentVerdict, TcpConfig,
+    TcpContext, TcpSettings,
+};
 use floodwall_wire::tcp::{HEADER_LEN, HEADER_LEN_MAX, TcpFields, TcpFlags, TcpHeader};
 use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
 
@@ -36,7 +39,7 @@ const fn server(four: bool) -> IpAddr {
 }
 
 /// The sum of the pseudo header between these.
-fn pseudo(from: IpAddr, to: IpAddr, len: usize) -> Sum {
+fn pseudo(from: IpAddr, to: IpAddr, len: usize) -> InternetSum {
     match (from, to) {
         (IpAddr::V4(from), IpAddr::V4(to)) => pseudo_header_v4(from, to, 6, len as u16),
         (IpAddr::V6(from), IpAddr::V6(to)) => pseudo_header_v6(from, to, 6, len as u32),
@@ -155,7 +158,8 @@ fn segments(four: bool, count: u32, flags: TcpFlags) -> Vec<Sent> {
             TcpFields { src_port, dst_port: PORT, seq: n, ack: 7, flags, window: 1000, urgent: 0 };
         let mut out = [0; HEADER_LEN_MAX];
         let len = HEADER_LEN + options.emitted_len();
-        let len = fields.emit(&options, pseudo(from, to, len), Sum::default(), &mut out).unwrap();
+        let len =
+            fields.emit(&options, pseudo(from, to, len), InternetSum::default(), &mut out).unwrap();
         Sent { from: SocketAddr::new(from, src_port), to, bytes: out[..len].to_vec() }
     };
     (0..count).map(one).collect()
@@ -212,7 +216,7 @@ impl Bare<'_> {
         let mut out = [0; HEADER_LEN_MAX];
         let len = HEADER_LEN + options.emitted_len();
         let pseudo = pseudo(sent.to, sent.from.ip(), len);
-        let len = fields.emit(&options, pseudo, Sum::default(), &mut out).unwrap();
+        let len = fields.emit(&options, pseudo, InternetSum::default(), &mut out).unwrap();
         drop(packet);
         black_box(self.pool.packet_from(&out[..len]).unwrap());
     }
@@ -225,7 +229,7 @@ impl Bare<'_> {
 
 struct Ours<'a> {
     pool: &'a Pool,
-    tcp: Tcp,
+    tcp: ConnectionTable,
     random: Randomness,
     counters: Counters,
     access: AccessCounters,
@@ -237,11 +241,11 @@ impl<'a> Ours<'a> {
         let now = Instant::from_nanos(1_000_000_000);
         let mut random = Randomness::from_number(3);
         let config = TcpConfig { connections_max: 1024, ..TcpConfig::default() };
-        let mut tcp = Tcp::new(config, Moment::simulated(now), &mut random);
+        let mut tcp = ConnectionTable::new(config, CookieMoment::simulated(now), &mut random);
         let any: IpAddr =
             if four { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let any = SocketAddr::new(any, PORT);
-        let settings = Settings::default();
+        let settings = TcpSettings::default();
         let listener = tcp.listen(any, IfIndex::default(), 1500, &settings, 1024, 0).unwrap();
         tcp.set_cookies(listener, policy).unwrap();
         // The gate that is open after a start is shut by then.
@@ -254,7 +258,7 @@ impl<'a> Ours<'a> {
     fn input(&mut self, sent: &Sent) -> bool {
         let Self { pool, tcp, random, counters, access, now } = self;
         let packet = pool.packet_from(&sent.bytes).unwrap();
-        let input = Input {
+        let input = SegmentInput {
             src_addr: sent.from.ip(),
             dst_addr: sent.to,
             iface: IfIndex(1),
@@ -264,9 +268,9 @@ impl<'a> Ours<'a> {
             group: false,
             congestion: false,
         };
-        let epoch = Moment::simulated(*now).epoch;
-        let mut lend = Lend { now: *now, epoch, pool, random, counters };
-        matches!(tcp.input(&mut lend, &input, packet, access), Verdict::Answered(_))
+        let epoch = CookieMoment::simulated(*now).epoch;
+        let mut lend = TcpContext { now: *now, epoch, pool, random, counters };
+        matches!(tcp.input(&mut lend, &input, packet, access), SegmentVerdict::Answered(_))
     }
 }
 

@@ -15,11 +15,11 @@ use core::time::Duration;
 use floodwall_base::limits::{TCP_OPEN_PATIENCE, TCP_ORPHAN_STALL_PATIENCE, TCP_STALL_PATIENCE};
 use floodwall_base::{Counter, Family, Instant};
 
-use crate::connection::{Connection, Cx, Due, family};
+use crate::connection::{Connection, ConnectionContext, ConnectionDue, family};
 use crate::error::ConnectionError;
-use crate::recovery::Expired;
-use crate::state::{State, Step};
-use crate::timer::Timer;
+use crate::recovery::TimeoutKind;
+use crate::state::{StateStep, TcpState};
+use crate::timer::TimerKind;
 
 /// Longest interval between two zero-window probes (persist timer).
 const PERSIST_MAX: Duration = Duration::from_secs(60);
@@ -32,16 +32,16 @@ const BLACK_HOLE_MSS: (u16, u16) = (1024, 1220);
 
 impl Connection {
     /// Handles every timer that is due.
-    pub(crate) fn ring(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn ring(&mut self, cx: &mut ConnectionContext<'_>) {
         while let Some(timer) = self.timers.pop_due(cx.now) {
             match timer {
-                Timer::Retransmit => self.on_retransmit(cx),
-                Timer::DelayedAck => self.due.add(Due::ACK),
-                Timer::Persist => self.on_persist(cx),
-                Timer::Keepalive => self.on_keepalive(cx),
-                Timer::Close => self.on_close_timer(),
+                TimerKind::Retransmit => self.on_retransmit(cx),
+                TimerKind::DelayedAck => self.due.add(ConnectionDue::ACK),
+                TimerKind::Persist => self.on_persist(cx),
+                TimerKind::Keepalive => self.on_keepalive(cx),
+                TimerKind::Close => self.on_close_timer(),
                 // The retry happens when output is called; nothing else to do.
-                Timer::Retry => {}
+                TimerKind::Retry => {}
             }
         }
     }
@@ -49,7 +49,7 @@ impl Connection {
     /// How long a connection may make no progress before it is given up.
     fn patience(&self) -> Duration {
         let usual = match self.state() {
-            State::SynSent | State::SynReceived => self.wishes.opening(TCP_OPEN_PATIENCE),
+            TcpState::SynSent | TcpState::SynReceived => self.wishes.opening(TCP_OPEN_PATIENCE),
             _ if self.released => TCP_ORPHAN_STALL_PATIENCE,
             _ => TCP_STALL_PATIENCE,
         };
@@ -57,7 +57,7 @@ impl Connection {
     }
 
     /// Gives the connection up if it has stalled for too long; returns whether it did.
-    fn is_hopeless(&mut self, cx: &Cx<'_>) -> bool {
+    fn is_hopeless(&mut self, cx: &ConnectionContext<'_>) -> bool {
         if cx.now - self.stalled < self.patience() {
             return false;
         }
@@ -66,16 +66,16 @@ impl Connection {
     }
 
     /// The loss timer has expired: recovery decides what to send (RFC 8985, RFC 6298).
-    fn on_retransmit(&mut self, cx: &mut Cx<'_>) {
+    fn on_retransmit(&mut self, cx: &mut ConnectionContext<'_>) {
         if !self.state().is_synchronized() {
             return self.on_syn_timeout(cx);
         }
         let agreement = self.agreement();
         match self.recovery.on_timer(cx.records, &agreement, cx.now) {
-            Expired::Nothing => {}
-            Expired::Lost => self.note_reduction(),
-            Expired::Probe { start, len } => self.probe = Some((start, len)),
-            Expired::Timeout => {
+            TimeoutKind::Nothing => {}
+            TimeoutKind::Lost => self.note_reduction(),
+            TimeoutKind::Probe { start, len } => self.probe = Some((start, len)),
+            TimeoutKind::Timeout => {
                 cx.counters.count(Counter::TcpExtTCPTimeouts);
                 self.probe = None;
                 self.note_reduction();
@@ -104,7 +104,7 @@ impl Connection {
     }
 
     /// Our SYN, or our SYN-ACK, is unanswered.
-    fn on_syn_timeout(&mut self, cx: &mut Cx<'_>) {
+    fn on_syn_timeout(&mut self, cx: &mut ConnectionContext<'_>) {
         let retries = self.recovery.rtt().backoff();
         if self.is_hopeless(cx) {
             return;
@@ -114,8 +114,8 @@ impl Connection {
         }
         cx.counters.count(Counter::TcpExtTCPTimeouts);
         self.recovery.rtt_mut().back_off();
-        self.due.add(Due::SYN);
-        self.timers.set(Timer::Retransmit, self.open_until(cx.now));
+        self.due.add(ConnectionDue::SYN);
+        self.timers.set(TimerKind::Retransmit, self.open_until(cx.now));
     }
 
     /// When a SYN that is sent now is retransmitted or given up.
@@ -130,7 +130,7 @@ impl Connection {
         doubled.min(PERSIST_MAX)
     }
 
-    fn on_persist(&mut self, cx: &mut Cx<'_>) {
+    fn on_persist(&mut self, cx: &mut ConnectionContext<'_>) {
         if self.snd.una != self.snd.nxt || self.is_hopeless(cx) {
             return;
         }
@@ -139,13 +139,17 @@ impl Connection {
         }
         self.probes = self.probes.saturating_add(1);
         // A small window is filled; a zero window is probed.
-        self.due.add(if self.snd.usable() > 0 { Due::FORCE } else { Due::PROBE });
-        self.timers.set(Timer::Persist, cx.now + self.persist_delay());
+        self.due.add(if self.snd.usable() > 0 {
+            ConnectionDue::FORCE
+        } else {
+            ConnectionDue::PROBE
+        });
+        self.timers.set(TimerKind::Persist, cx.now + self.persist_delay());
     }
 
-    fn on_keepalive(&mut self, cx: &mut Cx<'_>) {
+    fn on_keepalive(&mut self, cx: &mut ConnectionContext<'_>) {
         let Some(keepalive) = self.keepalive else { return };
-        if !self.state().is_synchronized() || self.state() == State::TimeWait {
+        if !self.state().is_synchronized() || self.state() == TcpState::TimeWait {
             return;
         }
         let silence = cx.now - self.heard;
@@ -159,14 +163,14 @@ impl Connection {
             if asked >= u128::from(keepalive.count) {
                 return self.abort(ConnectionError::TimedOut);
             }
-            self.due.add(Due::PROBE);
+            self.due.add(ConnectionDue::PROBE);
         }
-        self.timers.set(Timer::Keepalive, cx.now + keepalive.interval());
+        self.timers.set(TimerKind::Keepalive, cx.now + keepalive.interval());
     }
 
     /// TIME-WAIT is over, or an orphaned connection has waited long enough for the peer's FIN.
     fn on_close_timer(&mut self) {
-        if self.state() == State::TimeWait {
+        if self.state() == TcpState::TimeWait {
             self.be_quiet();
         } else {
             self.abort(ConnectionError::TimedOut);
@@ -175,7 +179,7 @@ impl Connection {
 
     /// Ends TIME-WAIT: after its time, or because the peer opens a new connection.
     pub(crate) fn be_quiet(&mut self) {
-        self.step(Step::Quiet);
+        self.step(StateStep::Quiet);
         self.finish();
     }
 }

@@ -1,12 +1,12 @@
-//! `At`: an optional time in the size of an [`Instant`]; a connection has many of them.
+//! `ConnectionIndex`: an optional time in the size of an [`Instant`]; a connection has many of them.
 
 use floodwall_base::Instant;
 
 /// An optional [`Instant`] without extra size: [`Instant::FAR`] encodes `None`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct At(Instant);
+pub(crate) struct ConnectionIndex(Instant);
 
-impl At {
+impl ConnectionIndex {
     pub(crate) const NONE: Self = Self(Instant::FAR);
 
     #[inline]
@@ -20,20 +20,20 @@ impl At {
     }
 }
 
-impl Default for At {
+impl Default for ConnectionIndex {
     fn default() -> Self {
         Self::NONE
     }
 }
 
-impl From<Instant> for At {
+impl From<Instant> for ConnectionIndex {
     #[inline]
     fn from(at: Instant) -> Self {
         Self(at)
     }
 }
 
-impl From<Option<Instant>> for At {
+impl From<Option<Instant>> for ConnectionIndex {
     #[inline]
     fn from(at: Option<Instant>) -> Self {
         at.map_or(Self::NONE, Self)

@@ -17,32 +17,32 @@ use floodwall_syncache::Proven;
 use crate::challenge::ChallengeLimit;
 use crate::congestion::CongestionControl;
 use crate::error::{ConnectionError, RecvError, SendError};
-use crate::events::Events;
-use crate::marks::Marks;
+use crate::events::ConnectionEvents;
+use crate::marks::EcnState;
 use crate::memory::FRAME;
 use crate::mss::default_mss;
-use crate::rcv::{Rcv, first_limit};
-use crate::reassembly::{Reassembly, Runs};
-use crate::records::Records;
+use crate::rcv::{ReceiveState, first_limit};
+use crate::reassembly::{OooRanges, OutOfOrder};
+use crate::records::SentSegments;
 use crate::recovery::{Agreement, Recovery};
 use crate::rtt::RttConfig;
 use crate::segment::Segment;
-use crate::settings::{Acknowledge, Asking, Settings};
-use crate::snd::Snd;
-use crate::state::{State, Step};
-use crate::time_wait::{Arrived, TimeWait, opens_anew};
-use crate::timer::{Timer, Timers};
-use crate::timestamps::{Recent, TimestampClock};
-use crate::wishes::Wishes;
+use crate::settings::{Acknowledge, EcnRequest, TcpSettings};
+use crate::snd::SendState;
+use crate::state::{StateStep, TcpState};
+use crate::time_wait::{TimeWait, TimeWaitArrival, opens_anew};
+use crate::timer::{TimerKind, Timers};
+use crate::timestamps::{RecentTimestamp, TimestampClock};
+use crate::wishes::UserOptions;
 
 /// The environment that a call borrows to a connection.
-pub(crate) struct Cx<'a> {
+pub(crate) struct ConnectionContext<'a> {
     pub(crate) now: Instant,
     pub(crate) pool: &'a Pool,
     pub(crate) random: &'a mut Randomness,
     pub(crate) counters: &'a mut Counters,
-    pub(crate) runs: &'a mut Runs,
-    pub(crate) records: &'a mut Records,
+    pub(crate) runs: &'a mut OooRanges,
+    pub(crate) records: &'a mut SentSegments,
     /// The memory limit of all connections is reached (`memory.rs`).
     pub(crate) full: bool,
     /// Devices complete checksums (checksum offload).
@@ -63,9 +63,9 @@ pub(crate) const fn rto_config() -> RttConfig {
 
 /// Pending output: a set of bits.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Due(u8);
+pub(crate) struct ConnectionDue(u8);
 
-impl Due {
+impl ConnectionDue {
     /// A SYN or a SYN-ACK.
     pub(crate) const SYN: Self = Self(1);
     /// An acknowledgment.
@@ -92,7 +92,7 @@ impl Due {
 
 /// The options agreed on in the handshake, and the path's segment size.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Agreed {
+pub(crate) struct NegotiatedOptions {
     /// The largest payload that the peer accepts.
     pub(crate) peer_mss: u16,
     /// The largest payload that the path carries, without options.
@@ -109,34 +109,34 @@ pub(crate) struct Agreed {
 
 /// The options that our SYN offers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Offers {
+pub(crate) struct OfferedOptions {
     pub(crate) timestamps: bool,
     pub(crate) sack: bool,
     pub(crate) scale: bool,
     pub(crate) ecn: bool,
 }
 
-impl Offers {
-    const fn of(settings: &Settings) -> Self {
-        let Settings { timestamps, sack, window_scale: scale, ecn, .. } = *settings;
+impl OfferedOptions {
+    const fn of(settings: &TcpSettings) -> Self {
+        let TcpSettings { timestamps, sack, window_scale: scale, ecn, .. } = *settings;
         Self { timestamps, sack, scale, ecn }
     }
 }
 
 /// How a connection ended abnormally (RFC 4022, `tcpAttemptFails` and `tcpEstabResets`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Broke {
+pub(crate) enum AbortReason {
     /// Before it was established.
     Attempt,
     /// In ESTABLISHED or CLOSE-WAIT.
     Open,
 }
 
-impl Broke {
-    const fn of(state: State) -> Option<Self> {
+impl AbortReason {
+    const fn of(state: TcpState) -> Option<Self> {
         match state {
-            State::SynSent | State::SynReceived => Some(Self::Attempt),
-            State::Established | State::CloseWait => Some(Self::Open),
+            TcpState::SynSent | TcpState::SynReceived => Some(Self::Attempt),
+            TcpState::Established | TcpState::CloseWait => Some(Self::Open),
             _ => None,
         }
     }
@@ -148,9 +148,9 @@ impl Broke {
 #[repr(C)]
 pub(crate) struct Connection {
     pub(crate) flow: FlowKey,
-    state: State,
-    pub(crate) due: Due,
-    pub(crate) events: Events,
+    state: TcpState,
+    pub(crate) due: ConnectionDue,
+    pub(crate) events: ConnectionEvents,
     /// The application has released the connection (orphan).
     pub(crate) released: bool,
     pub(crate) nodelay: bool,
@@ -160,23 +160,23 @@ pub(crate) struct Connection {
     /// Whether the send buffer is limited below `send_bytes` while the congestion window is small.
     pub(crate) send_tuned: bool,
     /// The ECN state: marks received and to be echoed (`marks.rs`).
-    pub(crate) marks: Marks,
+    pub(crate) marks: EcnState,
     pub(crate) probes: u8,
     pub(crate) hop_limit: Option<NonZeroU8>,
     pub(crate) traffic_class: u8,
     /// The largest payload that we accept: announced in the SYN.
     pub(crate) our_mss: u16,
-    pub(crate) agreed: Agreed,
+    pub(crate) agreed: NegotiatedOptions,
     /// Maximum of true bytes in the send buffer.
     pub(crate) send_bytes: u32,
     /// Our timestamp clock for this peer, with an offset that hides the uptime (RFC 7323 section
     /// 5.4).
     pub(crate) clock: TimestampClock,
-    pub(crate) snd: Snd,
-    pub(crate) rcv: Rcv,
+    pub(crate) snd: SendState,
+    pub(crate) rcv: ReceiveState,
     pub(crate) timers: Timers,
     /// The newest timestamp of the peer (TS.Recent).
-    pub(crate) recent: Recent,
+    pub(crate) recent: RecentTimestamp,
     /// When the last segment of the peer arrived; before that, when our first SYN left.
     pub(crate) heard: Instant,
     /// Since when there was no progress: nothing acknowledged, and the window not opened.
@@ -184,28 +184,28 @@ pub(crate) struct Connection {
     /// A tail loss probe is pending: the range to repeat where there is no new data (RFC 8985).
     pub(crate) probe: Option<(Seq, u32)>,
     /// The reassembly queue: segments that arrived out of order.
-    pub(crate) ahead: Reassembly,
+    pub(crate) ahead: OutOfOrder,
     /// The sequence number of the peer's FIN, if it arrived out of order.
     pub(crate) fin_ahead: Option<Seq>,
-    pub(crate) keepalive: Option<Asking>,
+    pub(crate) keepalive: Option<EcnRequest>,
     pub(crate) recovery: Recovery,
     /// The budget of challenge ACKs.
     pub(crate) challenges: ChallengeLimit,
     pub(crate) error: Option<ConnectionError>,
     /// Set when it ended abnormally: whether it was established.
-    pub(crate) broke: Option<Broke>,
-    pub(crate) offers: Offers,
-    pub(crate) wishes: Wishes,
+    pub(crate) broke: Option<AbortReason>,
+    pub(crate) offers: OfferedOptions,
+    pub(crate) wishes: UserOptions,
 }
 
 /// The initial parameters of a connection.
-pub(crate) struct Start<'a> {
+pub(crate) struct OpenKind<'a> {
     pub(crate) flow: FlowKey,
     pub(crate) iss: Seq,
     pub(crate) clock: TimestampClock,
     /// The largest payload that the path to the peer carries.
     pub(crate) path_mss: u16,
-    pub(crate) settings: &'a Settings,
+    pub(crate) settings: &'a TcpSettings,
     pub(crate) now: Instant,
 }
 
@@ -237,18 +237,18 @@ impl Handshake {
 }
 
 impl Connection {
-    fn new(start: &Start<'_>, state: State) -> Self {
-        let Start { settings, now, .. } = start;
+    fn new(start: &OpenKind<'_>, state: TcpState) -> Self {
+        let OpenKind { settings, now, .. } = start;
         let mss = start.path_mss;
         Self {
             flow: start.flow,
             state,
-            due: Due::default(),
-            events: Events::NONE,
+            due: ConnectionDue::default(),
+            events: ConnectionEvents::NONE,
             released: false,
             nodelay: settings.nodelay,
             acknowledge: settings.acknowledge,
-            agreed: Agreed {
+            agreed: NegotiatedOptions {
                 peer_mss: default_mss(family(&start.flow)).0,
                 path_mss: mss,
                 timestamps: false,
@@ -256,14 +256,14 @@ impl Connection {
                 scaled: false,
                 ecn: false,
             },
-            offers: Offers::of(settings),
-            marks: Marks::default(),
+            offers: OfferedOptions::of(settings),
+            marks: EcnState::default(),
             our_mss: mss,
             hop_limit: settings.hop_limit.and_then(NonZeroU8::new),
             traffic_class: settings.traffic_class,
             error: None,
-            snd: Snd::new(start.iss),
-            rcv: Rcv::new(settings.receive_bytes, settings.receive_tuned, *now),
+            snd: SendState::new(start.iss),
+            rcv: ReceiveState::new(settings.receive_bytes, settings.receive_tuned, *now),
             recovery: Recovery::new(start.iss + 1, u32::from(mss), settings.algorithm, *now),
             probe: None,
             timers: Timers::NONE,
@@ -271,35 +271,35 @@ impl Connection {
             send_tuned: settings.send_tuned,
             crowded: false,
             clock: start.clock,
-            recent: Recent::default(),
-            ahead: Reassembly::new(),
+            recent: RecentTimestamp::default(),
+            ahead: OutOfOrder::new(),
             fin_ahead: None,
             challenges: ChallengeLimit::new(),
             heard: *now,
             broke: None,
             stalled: *now,
             probes: 0,
-            keepalive: settings.keepalive.map(Asking::of),
-            wishes: Wishes::of(settings),
+            keepalive: settings.keepalive.map(EcnRequest::of),
+            wishes: UserOptions::of(settings),
         }
     }
 
     /// An active open: SYN-SENT, with the SYN pending.
-    pub(crate) fn open(start: &Start<'_>) -> Self {
-        let mut connection = Self::new(start, State::Closed);
-        connection.step(Step::Open);
-        connection.due.add(Due::SYN);
+    pub(crate) fn open(start: &OpenKind<'_>) -> Self {
+        let mut connection = Self::new(start, TcpState::Closed);
+        connection.step(StateStep::Open);
+        connection.due.add(ConnectionDue::SYN);
         connection
     }
 
     /// A passive open with a proven handshake: ESTABLISHED.
-    pub(crate) fn proven(start: &Start<'_>, shake: &Handshake) -> Self {
-        let mut connection = Self::new(start, State::Listen);
-        connection.step(Step::SynAcked);
+    pub(crate) fn proven(start: &OpenKind<'_>, shake: &Handshake) -> Self {
+        let mut connection = Self::new(start, TcpState::Listen);
+        connection.step(StateStep::SynAcked);
         connection.snd.una = start.iss + 1;
         connection.snd.nxt = start.iss + 1;
         connection.rcv.start(shake.irs);
-        connection.agreed = Agreed {
+        connection.agreed = NegotiatedOptions {
             peer_mss: clamp_mss(shake.mss),
             sack: shake.sack,
             timestamps: shake.timestamp.is_some(),
@@ -308,7 +308,7 @@ impl Connection {
             ..connection.agreed
         };
         connection.rcv.expect_at_most(connection.agreed.peer_mss);
-        let recent = shake.timestamp.map(|value| Recent::new(value, start.now));
+        let recent = shake.timestamp.map(|value| RecentTimestamp::new(value, start.now));
         connection.recent = recent.unwrap_or_default();
         let (theirs, ours) = shake.window_scale.unwrap_or((0, 0));
         (connection.snd.shift, connection.rcv.shift) = (theirs.min(14), ours.min(14));
@@ -335,12 +335,12 @@ impl Connection {
         self.recovery.expect();
     }
 
-    pub(crate) const fn state(&self) -> State {
+    pub(crate) const fn state(&self) -> TcpState {
         self.state
     }
 
     /// Performs a step of the state table; a step that does not exist is a bug.
-    pub(crate) fn step(&mut self, step: Step) {
+    pub(crate) fn step(&mut self, step: StateStep) {
         match self.state.after(step) {
             Some(next) => self.state = next,
             None => debug_assert!(false, "{} has no step {step:?}", self.state),
@@ -369,7 +369,8 @@ impl Connection {
     /// Whether a SYN may open a new connection of the same endpoints in place of this one in
     /// TIME-WAIT (RFC 9293 section 3.6.1, RFC 6191).
     pub(crate) fn opens_anew(&self, segment: &Segment) -> bool {
-        self.state == State::TimeWait && opens_anew(&self.time_wait(), &Arrived::of(segment))
+        self.state == TcpState::TimeWait
+            && opens_anew(&self.time_wait(), &TimeWaitArrival::of(segment))
     }
 
     /// The parameters of the handshake that the sender needs.
@@ -388,7 +389,7 @@ impl Connection {
             return;
         }
         let at = self.recovery.timer(&self.agreement()).map_or(Instant::FAR, |(_, at)| at);
-        self.timers.set(Timer::Retransmit, at);
+        self.timers.set(TimerKind::Retransmit, at);
     }
 
     /// Payload bytes of a full segment: the minimum of peer and path, less the options of every
@@ -400,7 +401,7 @@ impl Connection {
 
     /// Whether the connection has ended completely: its place may be freed.
     pub(crate) fn is_over(&self) -> bool {
-        self.state == State::Closed && self.released && !self.due.has(Due::RST)
+        self.state == TcpState::Closed && self.released && !self.due.has(ConnectionDue::RST)
     }
 
     /// True bytes that it holds, including those handed out to programs.
@@ -439,7 +440,7 @@ impl Connection {
     pub(crate) fn note_room(&mut self) {
         if self.snd.held() == 0 || self.crowded && !self.is_crowded() {
             self.crowded = false;
-            self.events.add(Events::WRITABLE);
+            self.events.add(ConnectionEvents::WRITABLE);
         }
     }
 
@@ -451,46 +452,47 @@ impl Connection {
     }
 
     /// Whether there may be output.
-    pub(crate) fn wants_output(&self, records: &Records) -> bool {
-        self.due != Due::default() || self.has_news(records)
+    pub(crate) fn wants_output(&self, records: &SentSegments) -> bool {
+        self.due != ConnectionDue::default() || self.has_news(records)
     }
 
     /// Ends at once. Received data can still be read.
     pub(crate) fn fail(&mut self, error: ConnectionError) {
-        if self.state == State::Closed {
+        if self.state == TcpState::Closed {
             return;
         }
-        self.broke = Broke::of(self.state);
-        self.step(Step::Abort);
+        self.broke = AbortReason::of(self.state);
+        self.step(StateStep::Abort);
         self.error = Some(error);
         self.snd.clear();
         self.timers.clear_all();
-        self.due = Due::default();
-        self.events.add(Events::READABLE | Events::WRITABLE | Events::ENDED);
+        self.due = ConnectionDue::default();
+        self.events
+            .add(ConnectionEvents::READABLE | ConnectionEvents::WRITABLE | ConnectionEvents::ENDED);
     }
 
     /// Ends normally.
     pub(crate) fn finish(&mut self) {
         self.snd.clear();
         self.timers.clear_all();
-        self.events.add(Events::ENDED);
+        self.events.add(ConnectionEvents::ENDED);
     }
 
     /// Ends at once, with a reset to the peer if the connection is synchronized (RFC 9293 section
     /// 3.10.5).
     pub(crate) fn abort(&mut self, error: ConnectionError) {
-        let tell = self.state.is_synchronized() && self.state != State::TimeWait
-            || self.state == State::SynReceived;
+        let tell = self.state.is_synchronized() && self.state != TcpState::TimeWait
+            || self.state == TcpState::SynReceived;
         self.fail(error);
         self.rcv.queue.clear();
         if tell {
-            self.due.add(Due::RST);
+            self.due.add(ConnectionDue::RST);
         }
     }
 
     pub(crate) fn arm_keepalive(&mut self) {
         if let Some(keepalive) = self.keepalive {
-            self.timers.set(Timer::Keepalive, self.heard + keepalive.idle());
+            self.timers.set(TimerKind::Keepalive, self.heard + keepalive.idle());
         }
     }
 }
@@ -501,7 +503,7 @@ impl Connection {
     /// write.
     pub(crate) fn send(
         &mut self,
-        cx: &Cx<'_>,
+        cx: &ConnectionContext<'_>,
         bytes: &[u8],
         more: bool,
     ) -> Result<usize, SendError> {
@@ -541,7 +543,7 @@ impl Connection {
         if let Some(error) = self.error.take() {
             return Err(error.into());
         }
-        let ended = self.rcv.fin || self.rcv.shut || self.state == State::Closed;
+        let ended = self.rcv.fin || self.rcv.shut || self.state == TcpState::Closed;
         if ended { Ok(0) } else { Err(RecvError::WouldBlock) }
     }
 
@@ -549,16 +551,16 @@ impl Connection {
     pub(crate) fn note_read(&mut self, now: Instant) {
         self.rcv.note_read(now);
         if self.state.hears()
-            && self.state != State::SynReceived
+            && self.state != TcpState::SynReceived
             && self.rcv.owes_update(self.ahead.held())
         {
-            self.due.add(Due::ACK);
+            self.due.add(ConnectionDue::ACK);
         }
     }
 
     /// Closes the send direction (RFC 9293 section 3.10.4).
     pub(crate) fn shutdown_write(&mut self) {
-        if self.snd.fin || matches!(self.state, State::Closed | State::TimeWait) {
+        if self.snd.fin || matches!(self.state, TcpState::Closed | TcpState::TimeWait) {
             return;
         }
         // The FIN is sent after the data, also where the handshake is not complete: the state
@@ -571,21 +573,21 @@ impl Connection {
     pub(crate) fn release(&mut self, reset: bool, orphan_for: Duration, now: Instant) {
         self.released = true;
         // TIME-WAIT must answer the peer, even if the program aborts.
-        if matches!(self.state, State::Closed | State::TimeWait) {
+        if matches!(self.state, TcpState::Closed | TcpState::TimeWait) {
             return self.rcv.queue.clear();
         }
         if reset || !self.rcv.queue.is_empty() {
             return self.abort(ConnectionError::Aborted);
         }
-        if self.state == State::SynSent {
+        if self.state == TcpState::SynSent {
             // In SYN-SENT the peer has no state to reset (RFC 9293 section 3.10.4).
-            self.step(Step::Close);
+            self.step(StateStep::Close);
             return self.finish();
         }
         self.rcv.shut = true;
         self.shutdown_write();
-        if self.state == State::FinWait2 {
-            self.timers.set(Timer::Close, now + orphan_for);
+        if self.state == TcpState::FinWait2 {
+            self.timers.set(TimerKind::Close, now + orphan_for);
         }
     }
 }

@@ -3,8 +3,8 @@
 //! Used by `tcp.rs`, which hashes flows under a secret key: the same key as for half-open
 //! connections, which are looked up next, so that a segment is hashed once. A hash table with
 //! chains; the links lie beside the hashes, so that the look-up of an unknown flow usually touches
-//! two cache lines. Invariant: a place is in the chain of its hash, once, from [`Demux::enter`] to
-//! [`Demux::leave`].
+//! two cache lines. Invariant: a place is in the chain of its hash, once, from [`ConnectionTableIndex::enter`] to
+//! [`ConnectionTableIndex::leave`].
 //!
 //! # Under flood
 //! Unverified sources cause look-ups only. The table grows with connections, which are proven or
@@ -18,26 +18,26 @@ const NONE: u32 = u32::MAX;
 const OUT: u32 = u32::MAX - 1;
 
 #[derive(Clone, Copy, Debug)]
-struct Link {
+struct DemuxLink {
     hash: u32,
     next: u32,
 }
 
 /// The hash table from flows to places.
 #[derive(Debug)]
-pub(crate) struct Demux {
+pub(crate) struct ConnectionTableIndex {
     heads: Box<[u32]>,
-    links: Box<[Link]>,
+    links: Box<[DemuxLink]>,
     len: usize,
 }
 
-impl Demux {
+impl ConnectionTableIndex {
     /// A table for the places below `places`.
     pub(crate) fn new(places: usize) -> Self {
         let heads = places.max(1).next_power_of_two();
         Self {
             heads: vec![NONE; heads].into(),
-            links: vec![Link { hash: 0, next: OUT }; places].into(),
+            links: vec![DemuxLink { hash: 0, next: OUT }; places].into(),
             len: 0,
         }
     }
@@ -74,7 +74,7 @@ impl Demux {
         if let (Some(link), Some(head)) =
             (self.links.get_mut(place as usize), self.heads.get_mut(at))
         {
-            *link = Link { hash, next };
+            *link = DemuxLink { hash, next };
             *head = place;
             self.len += 1;
         }
@@ -85,7 +85,7 @@ impl Demux {
         let Some(link) = self.links.get_mut(place as usize).filter(|link| link.next != OUT) else {
             return false;
         };
-        let Link { hash, next } = *link;
+        let DemuxLink { hash, next } = *link;
         link.next = OUT;
         self.len -= 1;
         let first = hash as usize & (self.heads.len() - 1);
@@ -135,9 +135,10 @@ mod tests {
 
     #[test]
     fn entered_flows_are_found_until_they_leave() {
-        let (mut demux, key) = (Demux::new(1000), HashKey::new(1, 2));
+        let (mut demux, key) = (ConnectionTableIndex::new(1000), HashKey::new(1, 2));
         (0..1000).for_each(|n| demux.enter(key.flow(&flow(n)), n));
-        let find = |demux: &Demux, n| demux.find(key.flow(&flow(n)), |place| place == n);
+        let find =
+            |demux: &ConnectionTableIndex, n| demux.find(key.flow(&flow(n)), |place| place == n);
         assert!((0..1000).all(|n| find(&demux, n) == Some(n)));
         assert!((0..1000).step_by(3).all(|n| demux.leave(n)));
         assert!((0..1000).step_by(3).all(|n| !demux.leave(n)), "removed already");
@@ -150,7 +151,7 @@ mod tests {
         // Row 15 of the bar: regular tuples, as an attacker would choose without the key.
         let (one, other) = (HashKey::new(3, 4), HashKey::new(3, 5));
         for key in [one, other] {
-            let mut demux = Demux::new(1 << 16);
+            let mut demux = ConnectionTableIndex::new(1 << 16);
             (0..1 << 16).for_each(|n| demux.enter(key.flow(&flow(n)), n));
             assert!(demux.longest_chain() <= 12, "{}", demux.longest_chain());
         }

@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 
 use thiserror::Error;
 
-use crate::id::Gone;
+use crate::id::StaleHandle;
 
 /// Why a connection ended abnormally. Reported to the application once.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
@@ -82,7 +82,7 @@ pub enum ListenError {
 pub enum RecvError {
     /// The connection is gone.
     #[error(transparent)]
-    Gone(#[from] Gone),
+    Gone(#[from] StaleHandle),
     /// It ended abnormally; reported once, after all received data.
     #[error(transparent)]
     Connection(#[from] ConnectionError),
@@ -96,7 +96,7 @@ pub enum RecvError {
 pub enum SendError {
     /// The connection is gone.
     #[error(transparent)]
-    Gone(#[from] Gone),
+    Gone(#[from] StaleHandle),
     /// It ended abnormally; reported once.
     #[error(transparent)]
     Connection(#[from] ConnectionError),

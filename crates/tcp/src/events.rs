@@ -1,15 +1,15 @@
-//! `Events`: readiness of a connection for its application.
+//! `ConnectionEvents`: readiness of a connection for its application.
 //!
-//! Collected by the handlers, returned by [`crate::Tcp::next_event`]. Events are hints: an
+//! Collected by the handlers, returned by [`crate::ConnectionTable::next_event`]. Events are hints: an
 //! operation may still find nothing to do.
 
 use core::ops::BitOr;
 
 /// A set of readiness events.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Events(u8);
+pub struct ConnectionEvents(u8);
 
-impl Events {
+impl ConnectionEvents {
     /// The empty set.
     pub const NONE: Self = Self(0);
     /// Readable: data, end of stream, or an error is available.
@@ -44,7 +44,7 @@ impl Events {
     }
 }
 
-impl BitOr for Events {
+impl BitOr for ConnectionEvents {
     type Output = Self;
 
     fn bitor(self, other: Self) -> Self {

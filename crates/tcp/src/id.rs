@@ -6,16 +6,16 @@ use floodwall_base::place_id;
 use thiserror::Error;
 
 place_id! {
-    /// A handle of one connection of one [`crate::Tcp`]: a place and its generation.
+    /// A handle of one connection of one [`crate::ConnectionTable`]: a place and its generation.
     pub struct ConnectionId: "tcp";
 }
 
 place_id! {
-    /// A handle of one listener of one [`crate::Tcp`]: a place and its generation.
+    /// A handle of one listener of one [`crate::ConnectionTable`]: a place and its generation.
     pub struct ListenerId: "listener";
 }
 
 /// The handle refers to no open connection or listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("the connection is gone")]
-pub struct Gone;
+pub struct StaleHandle;

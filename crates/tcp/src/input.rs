@@ -19,23 +19,23 @@ use floodwall_base::{Counter, DropReason, Instant};
 use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_wire::tcp::TcpFlags;
 
-use crate::connection::{Connection, Cx, Due};
+use crate::connection::{Connection, ConnectionContext, ConnectionDue};
 use crate::error::ConnectionError;
-use crate::events::Events;
-use crate::segment::{Reset, Segment};
-use crate::state::State;
-use crate::timer::Timer;
+use crate::events::ConnectionEvents;
+use crate::segment::{ResetSegment, Segment};
+use crate::state::TcpState;
+use crate::timer::TimerKind;
 
 /// Minimum interval between answers to segments without data outside of the window.
 const ANSWER_EVERY: Duration = Duration::from_millis(500);
 
 /// The outcome of a segment.
 #[derive(Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum InputOutcome {
     /// It was accepted.
     Taken,
     /// It is not acceptable; a reset is due, unless it is one.
-    Reset(Option<Reset>, DropReason),
+    Reset(Option<ResetSegment>, DropReason),
     /// It was not acceptable.
     Dropped(DropReason),
 }
@@ -44,15 +44,16 @@ impl Connection {
     /// Processes one segment. `payload` is exactly its payload.
     pub(crate) fn input(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut ConnectionContext<'_>,
         segment: Segment,
         payload: PacketBuf,
-    ) -> Outcome {
+    ) -> InputOutcome {
         match self.state() {
-            State::Closed | State::Listen => {
-                Outcome::Reset(Reset::answer(self.flow, &segment), DropReason::TcpNoConnection)
-            }
-            State::SynSent => self.input_syn_sent(cx, segment, payload),
+            TcpState::Closed | TcpState::Listen => InputOutcome::Reset(
+                ResetSegment::answer(self.flow, &segment),
+                DropReason::TcpNoConnection,
+            ),
+            TcpState::SynSent => self.input_syn_sent(cx, segment, payload),
             _ => self.input_synchronized(cx, segment, payload),
         }
     }
@@ -60,12 +61,12 @@ impl Connection {
     /// SYN-RECEIVED and all later states (RFC 9293 section 3.10.7.4).
     fn input_synchronized(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut ConnectionContext<'_>,
         mut segment: Segment,
         payload: PacketBuf,
-    ) -> Outcome {
+    ) -> InputOutcome {
         // Simultaneous open: the peer's SYN-ACK repeats the SYN that was already accepted.
-        if self.state() == State::SynReceived
+        if self.state() == TcpState::SynReceived
             && segment.has(TcpFlags::SYN | TcpFlags::ACK)
             && segment.seq == self.rcv.irs
         {
@@ -94,7 +95,7 @@ impl Connection {
         }
         // Fifth: ACK.
         if !segment.has(TcpFlags::ACK) {
-            return Outcome::Dropped(DropReason::TcpNoAck);
+            return InputOutcome::Dropped(DropReason::TcpNoAck);
         }
         if let Some(outcome) = self.on_ack(cx, &segment) {
             return outcome;
@@ -111,12 +112,12 @@ impl Connection {
     /// `segment` has the total length of all `texts`.
     pub(crate) fn input_train(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut ConnectionContext<'_>,
         segment: &Segment,
         texts: PacketList,
-    ) -> Outcome {
+    ) -> InputOutcome {
         if !self.expects(segment) {
-            return Outcome::Dropped(DropReason::TcpOutOfWindow);
+            return InputOutcome::Dropped(DropReason::TcpOutOfWindow);
         }
         if let Some(outcome) = self.refuse_by_timestamp(cx, segment) {
             return outcome;
@@ -134,7 +135,7 @@ impl Connection {
     /// Whether only in-order data is expected, and a program is there to read it.
     #[inline]
     pub(crate) fn hears_only_text(&self) -> bool {
-        matches!(self.state(), State::Established | State::FinWait1 | State::FinWait2)
+        matches!(self.state(), TcpState::Established | TcpState::FinWait1 | TcpState::FinWait2)
             && self.ahead.is_empty()
             && self.fin_ahead.is_none()
             && !self.rcv.shut
@@ -142,18 +143,22 @@ impl Connection {
 
     /// RFC 7323 section 5.3: protection against wrapped sequence numbers (PAWS), and section 3.2:
     /// with timestamps in use, a segment without one is dropped.
-    fn refuse_by_timestamp(&mut self, cx: &mut Cx<'_>, segment: &Segment) -> Option<Outcome> {
+    fn refuse_by_timestamp(
+        &mut self,
+        cx: &mut ConnectionContext<'_>,
+        segment: &Segment,
+    ) -> Option<InputOutcome> {
         if !self.agreed.timestamps || segment.has(TcpFlags::RST) {
             return None;
         }
         let Some(timestamps) = segment.options.timestamps else {
-            return Some(Outcome::Dropped(DropReason::TcpTimestamp));
+            return Some(InputOutcome::Dropped(DropReason::TcpTimestamp));
         };
         if !self.recent.is_old(timestamps.value, cx.now) {
             return None;
         }
         self.answer(cx, segment);
-        Some(Outcome::Dropped(DropReason::TcpTimestamp))
+        Some(InputOutcome::Dropped(DropReason::TcpTimestamp))
     }
 
     /// Updates TS.Recent from a segment that covers the last acknowledgment sent (RFC 7323 section
@@ -174,58 +179,59 @@ impl Connection {
     }
 
     /// Not in the window: answered by an ACK with the expected numbers (first check of the RFC).
-    fn outside(&mut self, cx: &mut Cx<'_>, segment: &Segment) -> Outcome {
+    fn outside(&mut self, cx: &mut ConnectionContext<'_>, segment: &Segment) -> InputOutcome {
         if segment.has(TcpFlags::RST) {
             // Some stacks give it the sequence number of the FIN they sent before.
-            if self.rcv.fin && segment.seq + 1 == self.rcv.nxt && self.state() != State::TimeWait {
+            if self.rcv.fin && segment.seq + 1 == self.rcv.nxt && self.state() != TcpState::TimeWait
+            {
                 return self.be_reset();
             }
-            return Outcome::Dropped(DropReason::TcpOutOfWindow);
+            return InputOutcome::Dropped(DropReason::TcpOutOfWindow);
         }
-        if self.state() == State::TimeWait && segment.has(TcpFlags::FIN) {
+        if self.state() == TcpState::TimeWait && segment.has(TcpFlags::FIN) {
             // The peer's FIN again: our acknowledgment was lost (eighth check).
-            self.timers.set(Timer::Close, cx.now + TCP_TIME_WAIT);
+            self.timers.set(TimerKind::Close, cx.now + TCP_TIME_WAIT);
         }
         self.note_duplicate(segment);
         self.answer(cx, segment);
         self.note_pressure();
-        Outcome::Dropped(DropReason::TcpOutOfWindow)
+        InputOutcome::Dropped(DropReason::TcpOutOfWindow)
     }
 
     /// The peer's data did not fit. A program on another thread may have read data without
     /// reporting it yet: an event makes its worker check.
     fn note_pressure(&mut self) {
         if self.rcv.lent > 0 {
-            self.events.add(Events::READABLE);
+            self.events.add(ConnectionEvents::READABLE);
         }
     }
 
     /// Answers an unacceptable segment by an ACK. One without data is answered at most twice per
     /// second: otherwise two desynchronised ends would answer each other for ever.
-    fn answer(&mut self, cx: &mut Cx<'_>, segment: &Segment) {
+    fn answer(&mut self, cx: &mut ConnectionContext<'_>, segment: &Segment) {
         if segment.len == 0 && !segment.flags.intersects(TcpFlags::SYN | TcpFlags::FIN) {
             if cx.now - self.rcv.answered < ANSWER_EVERY && self.rcv.answered != Instant::ORIGIN {
                 return;
             }
             self.rcv.answered = cx.now;
         }
-        self.due.add(Due::ACK);
+        self.due.add(ConnectionDue::ACK);
     }
 
     /// Sends a challenge ACK (RFC 5961), within the connection's budget (section 7).
-    fn challenge(&mut self, cx: &mut Cx<'_>, reason: DropReason) -> Outcome {
+    fn challenge(&mut self, cx: &mut ConnectionContext<'_>, reason: DropReason) -> InputOutcome {
         if self.challenges.allow(cx.now, &mut cx.random.secret) {
             cx.counters.count(Counter::TcpExtTCPChallengeACK);
-            self.due.add(Due::ACK);
+            self.due.add(ConnectionDue::ACK);
         }
-        Outcome::Dropped(reason)
+        InputOutcome::Dropped(reason)
     }
 
     /// A reset in the window: accepted only with exactly the next sequence number.
-    fn on_reset(&mut self, cx: &mut Cx<'_>, segment: &Segment) -> Outcome {
-        if self.state() == State::TimeWait {
+    fn on_reset(&mut self, cx: &mut ConnectionContext<'_>, segment: &Segment) -> InputOutcome {
+        if self.state() == TcpState::TimeWait {
             // RFC 1337: a reset must not cut TIME-WAIT short.
-            return Outcome::Dropped(DropReason::TcpOutOfWindow);
+            return InputOutcome::Dropped(DropReason::TcpOutOfWindow);
         }
         if segment.seq != self.rcv.nxt {
             return self.challenge(cx, DropReason::TcpOutOfWindow);
@@ -234,16 +240,16 @@ impl Connection {
     }
 
     /// The peer has reset the connection.
-    fn be_reset(&mut self) -> Outcome {
+    fn be_reset(&mut self) -> InputOutcome {
         match self.state() {
-            State::SynReceived => self.fail(ConnectionError::Refused),
+            TcpState::SynReceived => self.fail(ConnectionError::Refused),
             // Both directions are closed: no data is lost.
-            State::Closing | State::LastAck => {
-                self.step(crate::state::Step::Abort);
+            TcpState::Closing | TcpState::LastAck => {
+                self.step(crate::state::StateStep::Abort);
                 self.finish();
             }
             _ => self.fail(ConnectionError::Reset),
         }
-        Outcome::Taken
+        InputOutcome::Taken
     }
 }

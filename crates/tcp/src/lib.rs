@@ -51,18 +51,18 @@ pub mod timestamps;
 
 pub use congestion::Algorithm;
 pub use error::{ConnectionError, ListenError, OpenError, RecvError, SendError};
-pub use events::Events;
+pub use events::ConnectionEvents;
 pub use floodwall_syncache::{
-    By, CookiePolicy, Epoch, ListenerStats as ListenerCounts, Moment, Secret, SecretError,
-    Stats as HalfOpenStats,
+    CookieEpoch, CookieMoment, CookiePolicy, ListenerStats as ListenerCounts, ProvenBy, Secret,
+    SecretError, Stats as HalfOpenStats,
 };
-pub use id::{ConnectionId, Gone, ListenerId};
-pub use recovery::Phase;
-pub use segment::{Reset, Segment};
-pub use set::{Ends, IcmpSays, Info, Input, SynSaid, TrainEnd, Verdict};
-pub use settings::{Acknowledge, Keepalive, Settings, TcpConfig};
-pub use state::{State, Step};
-pub use tcp::{Broken, Lend, OWNERS_MAX, Tcp, Transmit};
+pub use id::{ConnectionId, ListenerId, StaleHandle};
+pub use recovery::RecoveryPhase;
+pub use segment::{ResetSegment, Segment};
+pub use set::{ConnectionAddrs, IcmpSays, Info, SegmentInput, SegmentVerdict, SynSaid, TrainEnd};
+pub use settings::{Acknowledge, Keepalive, TcpConfig, TcpSettings};
+pub use state::{StateStep, TcpState};
+pub use tcp::{AbortCounts, ConnectionTable, OWNERS_MAX, TcpContext, Transmit};
 
 #[cfg(test)]
 mod tests;

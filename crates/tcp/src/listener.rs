@@ -19,8 +19,8 @@ use floodwall_base::{Endpoint, FlowKey, HashKey, IfIndex, IndexLists, PortSet};
 use floodwall_syncache::ListenerId as HalfId;
 
 use crate::error::ListenError;
-use crate::id::{Gone, ListenerId};
-use crate::settings::Settings;
+use crate::id::{ListenerId, StaleHandle};
+use crate::settings::TcpSettings;
 
 /// No listener.
 const NONE: u16 = u16::MAX;
@@ -28,34 +28,34 @@ const NONE: u16 = u16::MAX;
 const EVERY_PORT: u16 = 0;
 
 /// One listener.
-struct Listener {
+struct ListenerEntry {
     local: Endpoint,
     /// Both families, or one address.
-    any: Any,
+    any: WildcardListeners,
     zone: IfIndex,
-    settings: Settings,
+    settings: TcpSettings,
     /// The id of its half-open connections.
     half: HalfId,
     owner: u32,
     next: u16,
 }
 
-impl Listener {
+impl ListenerEntry {
     /// Whether a segment of that flow matches the listener's address.
     #[inline]
     fn hears(&self, flow: &FlowKey, iface: IfIndex) -> bool {
         let zone = self.zone == IfIndex::default() || self.zone == iface;
         zone && match self.any {
-            Any::Both => true,
-            Any::Family => flow.local.ipv4_bits().is_some(),
-            Any::Address => self.local.addr == flow.local.addr,
+            WildcardListeners::Both => true,
+            WildcardListeners::Family => flow.local.ipv4_bits().is_some(),
+            WildcardListeners::Address => self.local.addr == flow.local.addr,
         }
     }
 }
 
 /// The scope of addresses on which a listener accepts connections.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Any {
+enum WildcardListeners {
     Both,
     /// All IPv4 addresses; a listener at IPv6's unspecified address accepts both families.
     Family,
@@ -63,12 +63,12 @@ enum Any {
 }
 
 /// The table of listeners by port, with their accept queues.
-pub(crate) struct Listeners {
+pub(crate) struct ListenerTable {
     /// The first listener of each port.
     ports: Box<[u16]>,
     /// The ports that have a listener.
     heard: PortSet,
-    listeners: Vec<(u32, Option<Listener>)>,
+    listeners: Vec<(u32, Option<ListenerEntry>)>,
     max: usize,
     /// The accept queues: a list for each listener.
     queues: IndexLists,
@@ -76,7 +76,7 @@ pub(crate) struct Listeners {
     key: HashKey,
 }
 
-impl Listeners {
+impl ListenerTable {
     pub(crate) fn new(max: usize, connections: usize, key: HashKey) -> Self {
         let max = max.min(usize::from(NONE));
         Self {
@@ -89,20 +89,20 @@ impl Listeners {
         }
     }
 
-    fn get(&self, index: u16) -> Option<&Listener> {
+    fn get(&self, index: u16) -> Option<&ListenerEntry> {
         self.listeners.get(usize::from(index))?.1.as_ref()
     }
 
-    fn named(&mut self, id: ListenerId) -> Result<&mut Listener, Gone> {
+    fn named(&mut self, id: ListenerId) -> Result<&mut ListenerEntry, StaleHandle> {
         let (_, listener) = self
             .listeners
             .get_mut(id.index as usize)
             .filter(|(generation, _)| *generation == id.generation)
-            .ok_or(Gone)?;
-        listener.as_mut().ok_or(Gone)
+            .ok_or(StaleHandle)?;
+        listener.as_mut().ok_or(StaleHandle)
     }
 
-    fn on_port(&self, port: u16) -> impl Iterator<Item = (u16, &Listener)> {
+    fn on_port(&self, port: u16) -> impl Iterator<Item = (u16, &ListenerEntry)> {
         let mut at = self.ports.get(usize::from(port)).copied().unwrap_or(NONE);
         core::iter::from_fn(move || {
             let listener = self.get(at)?;
@@ -126,14 +126,14 @@ impl Listeners {
         &self,
         local: SocketAddr,
         zone: IfIndex,
-        settings: &Settings,
+        settings: &TcpSettings,
     ) -> Result<(), ListenError> {
         let (local, any) = extent(local);
-        let Settings { share_port: shares, every_port, .. } = *settings;
+        let TcpSettings { share_port: shares, every_port, .. } = *settings;
         if local.ip().is_multicast() || (local.port == 0) != every_port {
             return Err(ListenError::InvalidAddress);
         }
-        let taken = |(_, other): (u16, &Listener)| {
+        let taken = |(_, other): (u16, &ListenerEntry)| {
             let same = other.any == any && other.local == local && other.zone == zone;
             same && !(shares && other.settings.share_port)
         };
@@ -144,7 +144,7 @@ impl Listeners {
         &mut self,
         local: SocketAddr,
         zone: IfIndex,
-        settings: &Settings,
+        settings: &TcpSettings,
         half: HalfId,
         owner: u32,
     ) -> Result<ListenerId, ListenError> {
@@ -163,12 +163,12 @@ impl Listeners {
         self.heard.set(local.port, true);
         let (generation, slot) = self.listeners.get_mut(index).ok_or(ListenError::TooMany)?;
         let settings = settings.clone();
-        *slot = Some(Listener { local, any, zone, settings, half, owner, next });
+        *slot = Some(ListenerEntry { local, any, zone, settings, half, owner, next });
         Ok(ListenerId { index: index as u32, generation: *generation })
     }
 
     /// Removes a listener; its accept queue is empty already.
-    pub(crate) fn close(&mut self, id: ListenerId) -> Result<HalfId, Gone> {
+    pub(crate) fn close(&mut self, id: ListenerId) -> Result<HalfId, StaleHandle> {
         let (port, half) = (self.named(id)?.local.port, self.named(id)?.half);
         let index = id.index as u16;
         let after = self.named(id)?.next;
@@ -201,7 +201,7 @@ impl Listeners {
 
     /// The same among the listeners of one port.
     fn best_on(&self, port: u16, flow: &FlowKey, iface: IfIndex) -> Option<u32> {
-        let (mut best, mut first, mut count) = (Any::Both, NONE, 0);
+        let (mut best, mut first, mut count) = (WildcardListeners::Both, NONE, 0);
         for (index, listener) in self.on_port(port) {
             if !listener.hears(flow, iface) || count > 0 && listener.any < best {
                 continue;
@@ -215,7 +215,7 @@ impl Listeners {
             // As long as no listener is added or removed, all segments of a handshake select the
             // same one.
             let nth = self.hash(flow) as usize % count;
-            let equal = |it: &(u16, &Listener)| it.1.any == best && it.1.hears(flow, iface);
+            let equal = |it: &(u16, &ListenerEntry)| it.1.any == best && it.1.hears(flow, iface);
             first = self.on_port(port).filter(equal).nth(nth)?.0;
         }
         (count > 0).then_some(u32::from(first))
@@ -229,11 +229,12 @@ impl Listeners {
     /// Whether there is a listener at this address and port, or at all addresses.
     pub(crate) fn holds(&self, local: Endpoint, port: u16) -> bool {
         let end = Endpoint { port, ..local };
-        self.on_port(port).any(|(_, other)| other.any != Any::Address || other.local == end)
+        self.on_port(port)
+            .any(|(_, other)| other.any != WildcardListeners::Address || other.local == end)
     }
 
     /// The settings and the owner of a listener's connections.
-    pub(crate) fn of_new(&self, index: u32) -> Option<(&Settings, u32)> {
+    pub(crate) fn of_new(&self, index: u32) -> Option<(&TcpSettings, u32)> {
         let listener = self.get(u16::try_from(index).ok()?)?;
         Some((&listener.settings, listener.owner))
     }
@@ -244,7 +245,7 @@ impl Listeners {
     }
 
     /// The same by the application's handle.
-    pub(crate) fn half_of(&mut self, id: ListenerId) -> Result<HalfId, Gone> {
+    pub(crate) fn half_of(&mut self, id: ListenerId) -> Result<HalfId, StaleHandle> {
         self.named(id).map(|listener| listener.half)
     }
 
@@ -253,8 +254,8 @@ impl Listeners {
         self.listeners.iter().filter_map(|(_, listener)| listener.as_ref()).map(|listener| {
             let Endpoint { port, .. } = listener.local;
             let ip = match listener.any {
-                Any::Both => IpAddr::V6(core::net::Ipv6Addr::UNSPECIFIED),
-                Any::Family | Any::Address => listener.local.ip(),
+                WildcardListeners::Both => IpAddr::V6(core::net::Ipv6Addr::UNSPECIFIED),
+                WildcardListeners::Family | WildcardListeners::Address => listener.local.ip(),
             };
             (SocketAddr::new(ip, port), listener.half)
         })
@@ -264,25 +265,25 @@ impl Listeners {
         self.queues.push_back(index, connection);
     }
 
-    pub(crate) fn has_waiting(&self, id: ListenerId) -> Result<bool, Gone> {
+    pub(crate) fn has_waiting(&self, id: ListenerId) -> Result<bool, StaleHandle> {
         let place = self.listeners.get(id.index as usize);
         let live = place.is_some_and(|(n, it)| *n == id.generation && it.is_some());
-        if live { Ok(!self.queues.is_empty(id.index)) } else { Err(Gone) }
+        if live { Ok(!self.queues.is_empty(id.index)) } else { Err(StaleHandle) }
     }
 
-    pub(crate) fn accept(&mut self, id: ListenerId) -> Result<Option<u32>, Gone> {
+    pub(crate) fn accept(&mut self, id: ListenerId) -> Result<Option<u32>, StaleHandle> {
         self.named(id)?;
         Ok(self.queues.pop_front(id.index))
     }
 }
 
 /// The endpoint listened at, IPv4 mapped, and its scope.
-fn extent(local: SocketAddr) -> (Endpoint, Any) {
+fn extent(local: SocketAddr) -> (Endpoint, WildcardListeners) {
     let addr = local.ip().to_canonical();
     let any = match local.ip() {
-        IpAddr::V6(v6) if v6.is_unspecified() => Any::Both,
-        _ if addr.is_unspecified() => Any::Family,
-        _ => Any::Address,
+        IpAddr::V6(v6) if v6.is_unspecified() => WildcardListeners::Both,
+        _ if addr.is_unspecified() => WildcardListeners::Family,
+        _ => WildcardListeners::Address,
     };
     (Endpoint::new(addr, local.port()), any)
 }

@@ -12,11 +12,11 @@ use floodwall_wire::tcp::TcpFlags;
 
 use crate::connection::Connection;
 use crate::segment::Segment;
-use crate::state::State;
+use crate::state::TcpState;
 
 /// The ECN state of one connection.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Marks {
+pub(crate) struct EcnState {
     /// The peer's segments were marked: ECE is set on every segment until the peer sends CWR.
     echo: bool,
     /// The window was reduced: CWR is set on the next new data.
@@ -78,7 +78,7 @@ impl Connection {
 
     /// The ECN flags of `len` bytes of new data, which routers may mark.
     pub(crate) fn marks_of_news(&mut self, len: u32) -> TcpFlags {
-        if len == 0 || !self.agreed.ecn || self.state() == State::SynReceived {
+        if len == 0 || !self.agreed.ecn || self.state() == TcpState::SynReceived {
             return TcpFlags::NONE;
         }
         self.marks.capable = true;

@@ -1,11 +1,11 @@
-//! `Memory`: the total memory of a shard's connections, the limit for each, and the choice of
+//! `ConnectionMemory`: the total memory of a shard's connections, the limit for each, and the choice of
 //! connections to end when memory is short.
 //!
 //! Updated by `tcp.rs` after every change of a connection, and by the stack with the memory that
 //! other users of the same frames hold. Invariants: `held` is the sum of the true bytes of all
 //! connections, both halves and chunks handed out to programs; every connection that holds memory
 //! is on a list, ordered by the time it last made progress: a peer acknowledged a whole chunk, or a
-//! program read one (LRU). Not here: the configured maximum of one connection (`Settings`).
+//! program read one (LRU). Not here: the configured maximum of one connection (`TcpSettings`).
 //!
 //! Each half of a connection may hold half of the free memory (a dynamic threshold: Choudhury and
 //! Hahne, IEEE/ACM Transactions on Networking 6, 1998), so that some stays free for new
@@ -60,28 +60,28 @@ const SMALL: u32 = 1;
 
 /// The memory of one connection.
 #[derive(Clone, Copy, Default, Debug)]
-struct Holder {
+struct MemoryHolder {
     held: u32,
     /// When it last made progress, or began to hold memory.
     since: Instant,
 }
 
 /// The memory accounting of all connections of a shard.
-pub(crate) struct Memory {
+pub(crate) struct ConnectionMemory {
     /// The current limit: `most`, or what other users leave.
     limit: u64,
     most: u64,
     /// True bytes of the pool's frames, once known.
     frames: Option<u64>,
     held: u64,
-    holders: Box<[Holder]>,
+    holders: Box<[MemoryHolder]>,
     lists: IndexLists,
 }
 
-impl Memory {
+impl ConnectionMemory {
     /// Accounting for so many connections; allocates its tables now.
     pub(crate) fn new(limit: u64, connections: usize) -> Self {
-        let holders = vec![Holder::default(); connections].into();
+        let holders = vec![MemoryHolder::default(); connections].into();
         let lists = IndexLists::new(connections, 2);
         Self { limit, most: limit, frames: None, held: 0, holders, lists }
     }
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn what_each_may_hold_falls_with_what_is_free_and_never_below_the_floor() {
-        let mut memory = Memory::new(MEGABYTE, 1000);
+        let mut memory = ConnectionMemory::new(MEGABYTE, 1000);
         assert_eq!(u64::from(memory.allowance()), MEGABYTE / 4);
         for index in 0..200 {
             let part = memory.allowance();
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn a_few_that_have_grown_never_make_memory_short() {
         for count in [1, 3, 10, 30] {
-            let mut memory = Memory::new(64 * MEGABYTE, count);
+            let mut memory = ConnectionMemory::new(64 * MEGABYTE, count);
             // Each takes its maximum, again and again.
             for turn in 0..50 * count as u32 {
                 let index = turn % count as u32;
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn nobody_goes_while_a_quarter_is_free() {
-        let mut memory = Memory::new(MEGABYTE, 10);
+        let mut memory = ConnectionMemory::new(MEGABYTE, 10);
         memory.note(0, (MEGABYTE * 3 / 4) as u32, at(0));
         assert_eq!(memory.victim(at(100_000)), None);
         memory.note(1, 5000, at(0));
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn who_gave_nothing_back_for_longest_goes_and_patience_shrinks_with_what_is_free() {
-        let mut memory = Memory::new(MEGABYTE, 10);
+        let mut memory = ConnectionMemory::new(MEGABYTE, 10);
         memory.note(3, 500_000, at(0));
         memory.note(4, 400_000, at(10));
         assert_eq!((memory.victim(at(400)), memory.victim(at(700))), (None, Some(3)));
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn small_holders_go_last() {
-        let mut memory = Memory::new(MEGABYTE, 10);
+        let mut memory = ConnectionMemory::new(MEGABYTE, 10);
         memory.note(0, FLOOR, at(0));
         memory.note(1, 900_000, at(5));
         assert_eq!(memory.victim(at(2000)), Some(1));
@@ -300,7 +300,7 @@ mod tests {
     fn others_have_theirs_first_and_a_quarter_is_kept() {
         let pool = Pool::new(&PoolConfig { frames: 720, ..PoolConfig::default() }).unwrap();
         let frames = pool.frames_true_bytes();
-        let mut memory = Memory::new(u64::MAX, 10);
+        let mut memory = ConnectionMemory::new(u64::MAX, 10);
         memory.beside(1);
         assert_eq!(memory.limit, u64::MAX, "the pool is not known");
         memory.fit(&pool);
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn beyond_the_limit_patience_ends() {
-        let mut memory = Memory::new(MEGABYTE, 10);
+        let mut memory = ConnectionMemory::new(MEGABYTE, 10);
         memory.note(1, MEGABYTE as u32, at(0));
         memory.note(2, FLOOR, at(10));
         let least = PATIENCE_MIN.as_millis() as u64;

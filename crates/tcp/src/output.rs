@@ -9,7 +9,7 @@
 mod run;
 
 use floodwall_base::{Counter, Instant, Seq};
-use floodwall_checksum::{Sum, pseudo_header_v4, pseudo_header_v6};
+use floodwall_checksum::{InternetSum, pseudo_header_v4, pseudo_header_v6};
 use floodwall_packet::{ChecksumState, PacketBuf, PacketList, Pool};
 use floodwall_wire::tcp::{HEADER_LEN, TcpFields, TcpFlags};
 use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
@@ -19,11 +19,11 @@ use core::time::Duration;
 
 use floodwall_base::FlowKey;
 
-use crate::connection::{Connection, Cx, Due};
-use crate::records::Records;
-use crate::segment::Reset;
-use crate::state::{State, Step};
-use crate::timer::Timer;
+use crate::connection::{Connection, ConnectionContext, ConnectionDue};
+use crate::records::SentSegments;
+use crate::segment::ResetSegment;
+use crate::state::{StateStep, TcpState};
+use crate::timer::TimerKind;
 
 /// Offset of the checksum in a header (RFC 9293 section 3.1).
 const CHECKSUM: core::ops::Range<usize> = 16..18;
@@ -43,7 +43,7 @@ impl Connection {
     /// first.
     pub(crate) fn output(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut ConnectionContext<'_>,
         most: u32,
         rest: &mut PacketList,
     ) -> Option<PacketBuf> {
@@ -51,7 +51,7 @@ impl Connection {
             Ok(packet) => packet,
             Err(NoBuffer) => {
                 // Nothing is lost: the timer retries.
-                self.timers.set(Timer::Retry, cx.now + RETRY);
+                self.timers.set(TimerKind::Retry, cx.now + RETRY);
                 None
             }
         }
@@ -59,21 +59,21 @@ impl Connection {
 
     fn next_segment(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut ConnectionContext<'_>,
         most: u32,
         rest: &mut PacketList,
     ) -> Result<Option<PacketBuf>, NoBuffer> {
-        if self.due.has(Due::RST) {
+        if self.due.has(ConnectionDue::RST) {
             let reset = self.reset(cx)?;
-            self.due = Due::default();
+            self.due = ConnectionDue::default();
             return Ok(Some(reset));
         }
         match self.state() {
-            State::Closed | State::Listen => {
-                self.due = Due::default();
+            TcpState::Closed | TcpState::Listen => {
+                self.due = ConnectionDue::default();
                 return Ok(None);
             }
-            State::SynSent | State::SynReceived => return self.syn(cx),
+            TcpState::SynSent | TcpState::SynReceived => return self.syn(cx),
             _ => {}
         }
         if let Some(packet) = self.lost(cx)? {
@@ -82,25 +82,25 @@ impl Connection {
         if let Some(packet) = self.news(cx, most, rest)? {
             return Ok(Some(packet));
         }
-        if self.due.has(Due::PROBE) {
+        if self.due.has(ConnectionDue::PROBE) {
             let packet = self.plain(cx, self.snd.una - 1)?;
-            self.due.remove(Due::PROBE);
+            self.due.remove(ConnectionDue::PROBE);
             return Ok(Some(packet));
         }
-        if self.due.has(Due::ACK) {
+        if self.due.has(ConnectionDue::ACK) {
             return self.plain(cx, self.snd.nxt).map(Some);
         }
         Ok(None)
     }
 
     /// A SYN or, in SYN-RECEIVED, the SYN-ACK; with all options that we support.
-    fn syn(&mut self, cx: &mut Cx<'_>) -> Result<Option<PacketBuf>, NoBuffer> {
-        let answers = self.state() == State::SynReceived;
-        if !self.due.has(Due::SYN) {
-            if answers && self.due.has(Due::ACK) {
+    fn syn(&mut self, cx: &mut ConnectionContext<'_>) -> Result<Option<PacketBuf>, NoBuffer> {
+        let answers = self.state() == TcpState::SynReceived;
+        if !self.due.has(ConnectionDue::SYN) {
+            if answers && self.due.has(ConnectionDue::ACK) {
                 return self.plain(cx, self.snd.nxt).map(Some);
             }
-            self.due = Due::default();
+            self.due = ConnectionDue::default();
             return Ok(None);
         }
         let flags = if answers { TcpFlags::SYN | TcpFlags::ACK } else { TcpFlags::SYN };
@@ -120,13 +120,13 @@ impl Connection {
         if answers {
             self.rcv.edge = self.rcv.edge.later(self.rcv.nxt + u32::from(window));
         }
-        self.due.remove(Due::SYN);
-        self.due.remove(Due::ACK);
+        self.due.remove(ConnectionDue::SYN);
+        self.due.remove(ConnectionDue::ACK);
         if self.snd.nxt == self.snd.iss {
             self.snd.nxt = self.snd.iss + 1;
             self.heard = cx.now;
         }
-        self.timers.set(Timer::Retransmit, self.open_until(cx.now));
+        self.timers.set(TimerKind::Retransmit, self.open_until(cx.now));
         Ok(Some(packet))
     }
 
@@ -135,12 +135,12 @@ impl Connection {
         self.rcv.limit.min(u32::from(u16::MAX))
     }
 
-    fn timestamps(&self, cx: &Cx<'_>) -> Timestamps {
+    fn timestamps(&self, cx: &ConnectionContext<'_>) -> Timestamps {
         Timestamps { value: self.clock.value(cx.now), echo: self.recent.echo() }
     }
 
     /// The options of a segment after the handshake.
-    fn options(&mut self, cx: &Cx<'_>) -> TcpOptionSet {
+    fn options(&mut self, cx: &ConnectionContext<'_>) -> TcpOptionSet {
         let timestamps = self.agreed.timestamps.then(|| self.timestamps(cx));
         let mut options = TcpOptionSet { timestamps, ..TcpOptionSet::NONE };
         if self.agreed.sack {
@@ -151,7 +151,7 @@ impl Connection {
     }
 
     /// A retransmission, as far as congestion control permits.
-    fn lost(&mut self, cx: &mut Cx<'_>) -> Result<Option<PacketBuf>, NoBuffer> {
+    fn lost(&mut self, cx: &mut ConnectionContext<'_>) -> Result<Option<PacketBuf>, NoBuffer> {
         if let Some((start, len)) = self.probe {
             return self.tail_probe(cx, start, len);
         }
@@ -165,7 +165,7 @@ impl Connection {
     /// A tail loss probe: new data, or the last segment again (RFC 8985 section 7.3).
     fn tail_probe(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut ConnectionContext<'_>,
         start: Seq,
         len: u32,
     ) -> Result<Option<PacketBuf>, NoBuffer> {
@@ -181,7 +181,12 @@ impl Connection {
     }
 
     /// Retransmits one segment.
-    fn again(&mut self, cx: &mut Cx<'_>, from: Seq, len: u32) -> Result<PacketBuf, NoBuffer> {
+    fn again(
+        &mut self,
+        cx: &mut ConnectionContext<'_>,
+        from: Seq,
+        len: u32,
+    ) -> Result<PacketBuf, NoBuffer> {
         let data_end = self.snd.data_end();
         let data = if from.is_before(data_end) { data_end.since(from) } else { 0 };
         let data = data.min(len).min(self.mss());
@@ -199,10 +204,10 @@ impl Connection {
     }
 
     /// Whether anything other than an acknowledgment may be sent.
-    pub(crate) fn has_news(&self, records: &Records) -> bool {
+    pub(crate) fn has_news(&self, records: &SentSegments) -> bool {
         let again = || self.recovery.next_lost(records).is_some() && self.recovery.allowance() > 0;
         self.state().is_synchronized()
-            && self.state() != State::TimeWait
+            && self.state() != TcpState::TimeWait
             && (self.probe.is_some()
                 || again()
                 || self.may_send(records) > 0
@@ -212,10 +217,10 @@ impl Connection {
     /// How many new bytes may be sent now (RFC 9293 section 3.8.6.2.1; Nagle's algorithm in
     /// Minshall's form, as in Linux and BSD: one segment that is not full at a time, so that the
     /// tail of a write need not wait for its beginning).
-    fn may_send(&self, records: &Records) -> u32 {
+    fn may_send(&self, records: &SentSegments) -> u32 {
         let waits = self.snd.unsent();
         if waits == 0
-            || !matches!(self.state(), State::Established | State::CloseWait)
+            || !matches!(self.state(), TcpState::Established | TcpState::CloseWait)
             || !self.recovery.board().can_record(records)
         {
             return 0;
@@ -228,24 +233,24 @@ impl Connection {
             || fits == waits
                 && (self.snd.fin || (self.nodelay || quiet) && !self.wishes.holds_back())
             || fits == usable && fits > 0 && fits >= self.snd.wnd_max / 2
-            || self.due.has(Due::FORCE);
+            || self.due.has(ConnectionDue::FORCE);
         if worth { fits.min(mss) } else { 0 }
     }
 
     /// Whether the FIN may be sent: after the last byte (RFC 9293 section 3.10.4), and in the
     /// window, of which it takes one number (section 3.4).
-    fn may_finish(&self, records: &Records) -> bool {
+    fn may_finish(&self, records: &SentSegments) -> bool {
         self.snd.fin
             && !self.snd.fin_sent
             && self.snd.unsent() == 0
             && self.snd.usable() > 0
-            && matches!(self.state(), State::Established | State::CloseWait)
+            && matches!(self.state(), TcpState::Established | TcpState::CloseWait)
             && self.recovery.board().can_record(records)
     }
 
     fn news(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut ConnectionContext<'_>,
         most: u32,
         rest: &mut PacketList,
     ) -> Result<Option<PacketBuf>, NoBuffer> {
@@ -255,7 +260,7 @@ impl Connection {
         }
         let len = self.may_send(cx.records);
         if len == 0 && !self.may_finish(cx.records) {
-            self.due.remove(Due::FORCE);
+            self.due.remove(ConnectionDue::FORCE);
             return Ok(None);
         }
         match self.run_length(most) {
@@ -265,7 +270,11 @@ impl Connection {
     }
 
     /// Sends `len` new bytes, or fewer, and the FIN if it is next.
-    fn fresh(&mut self, cx: &mut Cx<'_>, len: u32) -> Result<Option<PacketBuf>, NoBuffer> {
+    fn fresh(
+        &mut self,
+        cx: &mut ConnectionContext<'_>,
+        len: u32,
+    ) -> Result<Option<PacketBuf>, NoBuffer> {
         if self.snd.una == self.snd.nxt {
             self.stalled = cx.now;
         }
@@ -273,7 +282,7 @@ impl Connection {
             0 => None,
             len => Some(self.snd.take(len, cx.pool).ok_or(NoBuffer)?),
         };
-        self.due.remove(Due::FORCE);
+        self.due.remove(ConnectionDue::FORCE);
         self.note_sent();
         let len = payload.as_ref().map_or(0, |payload| payload.len() as u32);
         if len < self.mss() {
@@ -284,7 +293,7 @@ impl Connection {
         if fin {
             self.snd.fin_sent = true;
             self.snd.nxt += 1;
-            self.step(Step::Close);
+            self.step(StateStep::Close);
         }
         // It counts as sent, whether or not a header could be allocated: the timer retransmits it.
         let agreement = self.agreement();
@@ -300,22 +309,22 @@ impl Connection {
         let waits = self.snd.unsent() > 0 || self.snd.fin && !self.snd.fin_sent;
         let stuck = waits
             && self.snd.una == self.snd.nxt
-            && matches!(self.state(), State::Established | State::CloseWait);
+            && matches!(self.state(), TcpState::Established | TcpState::CloseWait);
         if !stuck {
-            self.timers.clear(Timer::Persist);
-        } else if !self.timers.is_set(Timer::Persist) {
+            self.timers.clear(TimerKind::Persist);
+        } else if !self.timers.is_set(TimerKind::Persist) {
             if self.probes == 0 {
                 // From now on, regardless of how long the connection was idle.
                 self.stalled = self.stalled.max(now);
             }
-            self.timers.set(Timer::Persist, now + self.persist_delay());
+            self.timers.set(TimerKind::Persist, now + self.persist_delay());
         }
     }
 
     /// A segment with text or a FIN.
     fn text(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut ConnectionContext<'_>,
         seq: Seq,
         payload: Option<PacketBuf>,
         fin: bool,
@@ -337,7 +346,7 @@ impl Connection {
     }
 
     /// A segment without text.
-    fn plain(&mut self, cx: &mut Cx<'_>, seq: Seq) -> Result<PacketBuf, NoBuffer> {
+    fn plain(&mut self, cx: &mut ConnectionContext<'_>, seq: Seq) -> Result<PacketBuf, NoBuffer> {
         let options = self.options(cx);
         let window = self.rcv.offer(self.agreed.scaled, self.ahead.held());
         let flags = TcpFlags::ACK | self.marks_of_ack();
@@ -348,12 +357,12 @@ impl Connection {
 
     /// Bookkeeping after an acknowledgment of all received data was sent.
     fn acknowledged(&mut self) {
-        self.due.remove(Due::ACK);
-        self.timers.clear(Timer::DelayedAck);
+        self.due.remove(ConnectionDue::ACK);
+        self.timers.clear(TimerKind::DelayedAck);
         self.rcv.acknowledged();
     }
 
-    fn reset(&mut self, cx: &mut Cx<'_>) -> Result<PacketBuf, NoBuffer> {
+    fn reset(&mut self, cx: &mut ConnectionContext<'_>) -> Result<PacketBuf, NoBuffer> {
         let flags = TcpFlags::RST | TcpFlags::ACK;
         let options = self.options(cx);
         cx.counters.count(Counter::TcpOutRsts);
@@ -362,7 +371,7 @@ impl Connection {
 
     fn build(
         &self,
-        cx: &mut Cx<'_>,
+        cx: &mut ConnectionContext<'_>,
         seq: Seq,
         flags: TcpFlags,
         window: u16,
@@ -398,9 +407,9 @@ pub(crate) fn assemble(
 ) -> Option<PacketBuf> {
     let header_len = HEADER_LEN + options.emitted_len();
     let (payload_len, sum) = match &payload {
-        Some(payload) if partial => (payload.len(), Sum::ZERO),
+        Some(payload) if partial => (payload.len(), InternetSum::ZERO),
         Some(payload) => (payload.len(), payload.sum(0, payload.len())),
-        None => (0, Sum::ZERO),
+        None => (0, InternetSum::ZERO),
     };
     let pseudo = pseudo_header(flow, (header_len + payload_len) as u32)?;
     let mut packet = with_front(pool, payload, header_len)?;
@@ -427,7 +436,7 @@ fn with_front(pool: &Pool, payload: Option<PacketBuf>, len: usize) -> Option<Pac
 
 /// Leaves the checksum of a segment to the device (checksum offload).
 #[inline]
-fn leave_partial(packet: &mut PacketBuf, pseudo: Sum) -> Option<()> {
+fn leave_partial(packet: &mut PacketBuf, pseudo: InternetSum) -> Option<()> {
     let field = packet.front_mut(CHECKSUM.end)?.get_mut(CHECKSUM)?;
     field.copy_from_slice(&pseudo.fold().to_be_bytes());
     packet.set_checksum_state(ChecksumState::Partial);
@@ -436,7 +445,7 @@ fn leave_partial(packet: &mut PacketBuf, pseudo: Sum) -> Option<()> {
 
 /// The packet of a reset without a connection (RFC 9293 section 3.10.7.1). `None` where the pool is
 /// empty.
-pub(crate) fn reset_packet(pool: &Pool, reset: &Reset) -> Option<PacketBuf> {
+pub(crate) fn reset_packet(pool: &Pool, reset: &ResetSegment) -> Option<PacketBuf> {
     let flags = match reset.ack {
         Some(_) => TcpFlags::RST | TcpFlags::ACK,
         None => TcpFlags::RST,
@@ -454,7 +463,7 @@ pub(crate) fn reset_packet(pool: &Pool, reset: &Reset) -> Option<PacketBuf> {
 }
 
 /// The sum of the pseudo-header of a segment that we send.
-pub(crate) fn pseudo_header(flow: &FlowKey, len: u32) -> Option<Sum> {
+pub(crate) fn pseudo_header(flow: &FlowKey, len: u32) -> Option<InternetSum> {
     match (flow.local.ip(), flow.remote.ip()) {
         (IpAddr::V4(local), IpAddr::V4(remote)) => {
             Some(pseudo_header_v4(local, remote, PROTOCOL, u16::try_from(len).ok()?))

@@ -6,7 +6,7 @@
 
 /// The PRR state of one recovery; all values in bytes.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Prr {
+pub struct PrrState {
     ssthresh: u32,
     /// In flight when the recovery began (RecoverFS).
     flight: u32,
@@ -16,7 +16,7 @@ pub struct Prr {
     allowance: u32,
 }
 
-impl Prr {
+impl PrrState {
     /// A recovery begins, with `flight` bytes in flight, none of which was reported as delivered
     /// before this ACK (RecoverFS).
     #[must_use]

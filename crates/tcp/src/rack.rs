@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use floodwall_base::{Instant, Seq};
 
-use crate::rtt::Rtt;
+use crate::rtt::RttEstimator;
 use crate::scoreboard::AckSegment;
 use crate::timestamps::tick_of;
 
@@ -20,7 +20,7 @@ const DUP_THRESH: u32 = 3;
 
 /// The RACK state of one connection: its latest delivered segment and the reordering window.
 #[derive(Clone, Debug)]
-pub struct Rack {
+pub struct RackState {
     sent_at: Instant,
     end: Seq,
     /// In nanoseconds, as the next field.
@@ -37,7 +37,7 @@ pub struct Rack {
     min_rtt: u64,
 }
 
-impl Rack {
+impl RackState {
     /// The state before any delivery; the stream is at `una`.
     #[must_use]
     pub const fn new(una: Seq) -> Self {
@@ -134,7 +134,7 @@ impl Rack {
     #[must_use]
     pub fn reordering_window(
         &self,
-        rtt: &Rtt,
+        rtt: &RttEstimator,
         is_recovering: bool,
         sacked_segments: u32,
     ) -> Duration {

@@ -23,7 +23,7 @@ const FRAME_HELD: u32 = 4096;
 
 /// The receive half of a connection: sequence variables, receive queue and window.
 #[derive(Debug)]
-pub(crate) struct Rcv {
+pub(crate) struct ReceiveState {
     /// The initial sequence number of the peer.
     pub(crate) irs: Seq,
     /// RCV.NXT: the next expected sequence number.
@@ -55,7 +55,7 @@ pub(crate) struct Rcv {
     pub(crate) tuning: Tuning,
 }
 
-impl Rcv {
+impl ReceiveState {
     /// A receive half that may grow to `most` true bytes, and starts there if it is not tuned. The
     /// window scale covers them all: it is agreed on once, in the handshake.
     pub(crate) fn new(most: u32, tuned: bool, now: Instant) -> Self {
@@ -207,8 +207,8 @@ pub(crate) const fn shift_for(limit: u32) -> u8 {
 mod tests {
     use super::*;
 
-    fn rcv(limit: u32) -> Rcv {
-        let mut rcv = Rcv::new(limit, false, Instant::ORIGIN);
+    fn rcv(limit: u32) -> ReceiveState {
+        let mut rcv = ReceiveState::new(limit, false, Instant::ORIGIN);
         rcv.start(Seq(u32::MAX - 2));
         rcv
     }
@@ -246,7 +246,8 @@ mod tests {
             (14_000, 12_001, false),
             (14_000, 12_000, true),
         ] {
-            let mut rcv = Rcv { queue: ByteQueue::new(), tuning: rcv.tuning.clone(), ..rcv };
+            let mut rcv =
+                ReceiveState { queue: ByteQueue::new(), tuning: rcv.tuning.clone(), ..rcv };
             rcv.nxt += arrived;
             assert_eq!(rcv.owes_update(held), owed, "{arrived} {held}");
         }

@@ -31,7 +31,7 @@ const FEW: u32 = 2;
 
 /// A contiguous range of received stream bytes.
 #[derive(Debug)]
-struct Run {
+struct OooRange {
     start: Seq,
     end: Seq,
     /// True bytes of its packets.
@@ -45,18 +45,18 @@ struct Run {
 /// The slab of runs of a shard's connections. All memory is allocated at construction: 48 bytes
 /// each.
 #[derive(Debug)]
-pub struct Runs {
-    slab: Box<[Run]>,
+pub struct OooRanges {
+    slab: Box<[OooRange]>,
     free: u32,
     available: usize,
 }
 
-impl Runs {
+impl OooRanges {
     /// A slab of `capacity` runs.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         let capacity = capacity.min(NONE as usize);
-        let empty = |index| Run {
+        let empty = |index| OooRange {
             start: Seq(0),
             end: Seq(0),
             held: 0,
@@ -84,11 +84,11 @@ impl Runs {
         }
     }
 
-    fn run(&self, index: u32) -> Option<&Run> {
+    fn run(&self, index: u32) -> Option<&OooRange> {
         self.slab.get(index as usize)
     }
 
-    fn run_mut(&mut self, index: u32) -> Option<&mut Run> {
+    fn run_mut(&mut self, index: u32) -> Option<&mut OooRange> {
         self.slab.get_mut(index as usize)
     }
 
@@ -131,10 +131,10 @@ pub enum Insertion {
     TooManyRuns,
 }
 
-/// The reassembly queue of one connection: 28 bytes. It owns runs of its shard's [`Runs`]: call
-/// [`Reassembly::clear`] before dropping it.
+/// The reassembly queue of one connection: 28 bytes. It owns runs of its shard's [`OooRanges`]: call
+/// [`OutOfOrder::clear`] before dropping it.
 #[derive(Debug)]
-pub struct Reassembly {
+pub struct OutOfOrder {
     first: u32,
     count: u32,
     held: u32,
@@ -144,13 +144,13 @@ pub struct Reassembly {
     duplicate: Option<SackBlock>,
 }
 
-impl Default for Reassembly {
+impl Default for OutOfOrder {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Reassembly {
+impl OutOfOrder {
     /// An empty queue.
     #[must_use]
     pub const fn new() -> Self {
@@ -177,13 +177,13 @@ impl Reassembly {
 
     /// The first byte in the queue: in-order data ends there.
     #[must_use]
-    pub fn first(&self, runs: &Runs) -> Option<Seq> {
+    pub fn first(&self, runs: &OooRanges) -> Option<Seq> {
         runs.run(self.first).map(|run| run.start)
     }
 
     /// The byte after the last in the queue.
     #[must_use]
-    pub fn end(&self, runs: &Runs) -> Option<Seq> {
+    pub fn end(&self, runs: &OooRanges) -> Option<Seq> {
         let mut at = self.first;
         let mut end = None;
         while let Some(run) = runs.run(at) {
@@ -195,10 +195,10 @@ impl Reassembly {
     /// Stores the new bytes of a segment: `packet` holds exactly the stream's bytes from `seq` on,
     /// and begins at `next` (the next byte in order) or later. `room` is the limit of true bytes;
     /// `pool` provides references where the segment has new bytes on both sides of stored ones.
-    /// Duplicate bytes are reported by the next [`Reassembly::sack_blocks`].
+    /// Duplicate bytes are reported by the next [`OutOfOrder::sack_blocks`].
     pub fn insert(
         &mut self,
-        runs: &mut Runs,
+        runs: &mut OooRanges,
         pool: &Pool,
         seq: Seq,
         mut packet: PacketBuf,
@@ -250,7 +250,7 @@ impl Reassembly {
     /// Removes the data that is in order once the stream has reached `next`: the packets of the run
     /// that begins there or before, trimmed of bytes before `next`; returns them and the new end of
     /// in-order data.
-    pub fn take_ready(&mut self, runs: &mut Runs, mut next: Seq) -> (PacketList, Seq) {
+    pub fn take_ready(&mut self, runs: &mut OooRanges, mut next: Seq) -> (PacketList, Seq) {
         let mut ready = PacketList::new();
         while let Some(run) = runs.run(self.first).filter(|run| run.start.is_at_most(next)) {
             let (start, end, index, after) = (run.start, run.end, self.first, run.next);
@@ -272,7 +272,7 @@ impl Reassembly {
     /// and others by recency (RFC 2018 section 4); at most `most` blocks. Work: the runs.
     pub fn sack_blocks(
         &mut self,
-        runs: &Runs,
+        runs: &OooRanges,
         most: usize,
     ) -> [Option<SackBlock>; SACK_BLOCKS_MAX] {
         if self.first == NONE && self.duplicate.is_none() {
@@ -304,7 +304,7 @@ impl Reassembly {
 
     /// Drops all stored data: before the connection is freed, or when memory is short (RFC 2018
     /// section 8 permits it).
-    pub fn clear(&mut self, runs: &mut Runs) {
+    pub fn clear(&mut self, runs: &mut OooRanges) {
         while self.first != NONE {
             let index = self.first;
             self.first = runs.next(index);
@@ -314,7 +314,7 @@ impl Reassembly {
     }
 
     /// The last run that begins at `seq` or before, and the run after it.
-    fn around(&self, runs: &Runs, seq: Seq) -> (u32, u32) {
+    fn around(&self, runs: &OooRanges, seq: Seq) -> (u32, u32) {
         let (mut before, mut at) = (NONE, self.first);
         while let Some(run) = runs.run(at).filter(|run| run.start.is_at_most(seq)) {
             (before, at) = (at, run.next);
@@ -327,7 +327,7 @@ impl Reassembly {
     /// where none is free.
     fn fill(
         &mut self,
-        runs: &mut Runs,
+        runs: &mut OooRanges,
         (before, at): (u32, u32),
         (start, end): (Seq, Seq),
         packet: PacketBuf,
@@ -370,7 +370,7 @@ impl Reassembly {
     }
 
     /// Removes the run after `before`; the caller accounts for its bytes.
-    fn unlink_after(&mut self, runs: &mut Runs, before: u32, at: u32) -> (PacketList, u32) {
+    fn unlink_after(&mut self, runs: &mut OooRanges, before: u32, at: u32) -> (PacketList, u32) {
         let after = runs.next(at);
         match runs.run_mut(before) {
             Some(run) => run.next = after,
@@ -383,7 +383,7 @@ impl Reassembly {
 
     fn new_run(
         &mut self,
-        runs: &mut Runs,
+        runs: &mut OooRanges,
         (before, at): (u32, u32),
         (start, end): (Seq, Seq),
     ) -> Option<u32> {
@@ -408,7 +408,7 @@ impl Reassembly {
     }
 
     /// Drops the last run of the list.
-    fn drop_latest(&mut self, runs: &mut Runs) -> Option<u32> {
+    fn drop_latest(&mut self, runs: &mut OooRanges) -> Option<u32> {
         let (mut before, mut at) = (NONE, self.first);
         while runs.run(at)?.next != NONE {
             (before, at) = (at, runs.next(at));
@@ -419,7 +419,7 @@ impl Reassembly {
 
     /// Whether `size` more true bytes fit. If not, the latest run is dropped in favour of a segment
     /// before all others.
-    fn has_room(&mut self, runs: &mut Runs, seq: Seq, size: u32, room: u32) -> bool {
+    fn has_room(&mut self, runs: &mut OooRanges, seq: Seq, size: u32, room: u32) -> bool {
         if self.held.saturating_add(size) <= room {
             return true;
         }
@@ -430,7 +430,7 @@ impl Reassembly {
         }
     }
 
-    fn touch(&mut self, runs: &mut Runs, index: u32) {
+    fn touch(&mut self, runs: &mut OooRanges, index: u32) {
         self.touches = self.touches.wrapping_add(1);
         if let Some(run) = runs.run_mut(index) {
             run.touched = self.touches;

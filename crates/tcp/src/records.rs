@@ -13,7 +13,7 @@ pub(crate) const NONE: u32 = u32::MAX;
 
 /// The delivery status of a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fate {
+pub(crate) enum SegmentOutcome {
     /// Unknown: it counts as in flight.
     InFlight,
     /// It is considered lost, and was not retransmitted since.
@@ -24,7 +24,7 @@ pub(crate) enum Fate {
 
 /// A range of the stream: 48 bytes.
 #[derive(Clone, Debug)]
-pub(crate) struct Record {
+pub(crate) struct SentSegment {
     pub(crate) start: Seq,
     pub(crate) len: u32,
     /// When it was last sent.
@@ -41,10 +41,10 @@ pub(crate) struct Record {
     /// For a SACKed range: the number of segments that it was made of.
     pub(crate) segments: u16,
     pub(crate) retransmits: u8,
-    pub(crate) fate: Fate,
+    pub(crate) fate: SegmentOutcome,
 }
 
-impl Record {
+impl SentSegment {
     pub(crate) fn end(&self) -> Seq {
         self.start + self.len
     }
@@ -89,12 +89,12 @@ impl Record {
 
 /// First and last of a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Ends {
+pub(crate) struct SegmentRange {
     pub(crate) first: u32,
     pub(crate) last: u32,
 }
 
-impl Ends {
+impl SegmentRange {
     pub(crate) const EMPTY: Self = Self { first: NONE, last: NONE };
 }
 
@@ -106,19 +106,19 @@ impl Ends {
 /// for connections that have no record, so that a full slab delays only new data of connections
 /// that have some.
 #[derive(Debug)]
-pub struct Records {
-    slab: Box<[Record]>,
+pub struct SentSegments {
+    slab: Box<[SentSegment]>,
     free: u32,
     available: usize,
     reserve: usize,
 }
 
-impl Records {
+impl SentSegments {
     /// A slab of `capacity` records.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         let capacity = capacity.min(NONE as usize);
-        let empty = |index| Record {
+        let empty = |index| SentSegment {
             start: Seq(0),
             len: 0,
             sent_at: Instant::ORIGIN,
@@ -130,7 +130,7 @@ impl Records {
             head: 1,
             segments: 0,
             retransmits: 0,
-            fate: Fate::InFlight,
+            fate: SegmentOutcome::InFlight,
         };
         let free = if capacity == 0 { NONE } else { 0 };
         let slab = (0..capacity).map(empty).collect();
@@ -149,15 +149,15 @@ impl Records {
         self.available > self.reserve
     }
 
-    pub(crate) fn at(&self, index: u32) -> Option<&Record> {
+    pub(crate) fn at(&self, index: u32) -> Option<&SentSegment> {
         self.slab.get(index as usize)
     }
 
-    pub(crate) fn at_mut(&mut self, index: u32) -> Option<&mut Record> {
+    pub(crate) fn at_mut(&mut self, index: u32) -> Option<&mut SentSegment> {
         self.slab.get_mut(index as usize)
     }
 
-    pub(crate) fn take(&mut self, record: Record) -> Option<u32> {
+    pub(crate) fn take(&mut self, record: SentSegment) -> Option<u32> {
         let index = self.free;
         let place = self.slab.get_mut(index as usize)?;
         self.free = place.next;
@@ -175,7 +175,7 @@ impl Records {
     }
 
     /// Inserts `index` after `behind` (first where that is [`NONE`]) in the list by sequence.
-    pub(crate) fn link_by_seq(&mut self, ends: &mut Ends, behind: u32, index: u32) {
+    pub(crate) fn link_by_seq(&mut self, ends: &mut SegmentRange, behind: u32, index: u32) {
         let next = match self.at(behind) {
             Some(record) => record.next,
             None => ends.first,
@@ -193,8 +193,8 @@ impl Records {
         }
     }
 
-    pub(crate) fn unlink_by_seq(&mut self, ends: &mut Ends, index: u32) {
-        let Some(&Record { prev, next, .. }) = self.at(index) else {
+    pub(crate) fn unlink_by_seq(&mut self, ends: &mut SegmentRange, index: u32) {
+        let Some(&SentSegment { prev, next, .. }) = self.at(index) else {
             return;
         };
         match self.at_mut(prev) {
@@ -208,7 +208,7 @@ impl Records {
     }
 
     /// Inserts `index` after `behind` (first where that is [`NONE`]) in a list by time.
-    pub(crate) fn link_by_time(&mut self, ends: &mut Ends, behind: u32, index: u32) {
+    pub(crate) fn link_by_time(&mut self, ends: &mut SegmentRange, behind: u32, index: u32) {
         let newer = match self.at(behind) {
             Some(record) => record.newer,
             None => ends.first,
@@ -227,13 +227,13 @@ impl Records {
     }
 
     /// Appends `index` to a list by time.
-    pub(crate) fn append_by_time(&mut self, ends: &mut Ends, index: u32) {
+    pub(crate) fn append_by_time(&mut self, ends: &mut SegmentRange, index: u32) {
         let last = ends.last;
         self.link_by_time(ends, last, index);
     }
 
-    pub(crate) fn unlink_by_time(&mut self, ends: &mut Ends, index: u32) {
-        let Some(&Record { older, newer, .. }) = self.at(index) else {
+    pub(crate) fn unlink_by_time(&mut self, ends: &mut SegmentRange, index: u32) {
+        let Some(&SentSegment { older, newer, .. }) = self.at(index) else {
             return;
         };
         match self.at_mut(older) {

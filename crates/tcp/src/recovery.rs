@@ -16,16 +16,16 @@ use core::time::Duration;
 use floodwall_base::{Instant, Seq};
 use floodwall_sync::prefetch;
 
-pub use crate::scoreboard::{AckSegment, Change};
+pub use crate::scoreboard::{AckSegment, ScoreboardChange};
 
-use crate::at::At;
+use crate::at::ConnectionIndex;
 use crate::congestion::{Algorithm, Congestion, CongestionControl, Controller, Delivery, Flight};
-use crate::prr::Prr;
-use crate::rack::Rack;
-use crate::records::Records;
-use crate::rtt::{Rtt, RttConfig};
+use crate::prr::PrrState;
+use crate::rack::RackState;
+use crate::records::SentSegments;
+use crate::rtt::{RttConfig, RttEstimator};
 use crate::scoreboard::Scoreboard;
-use undo::Undo;
+use undo::RecoveryUndo;
 
 /// Duplicate ACKs that indicate a loss and trigger a fast retransmit where SACK is not in use (RFC
 /// 5681 section 3.2).
@@ -35,7 +35,7 @@ const DELAYED_ACK_MAX: Duration = Duration::from_millis(200);
 
 /// The phase of the sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Phase {
+pub enum RecoveryPhase {
     /// No loss is known.
     Open,
     /// Losses are repaired while ACKs arrive (fast recovery).
@@ -46,7 +46,7 @@ pub enum Phase {
 
 /// The purpose of the timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Timer {
+pub enum RecoveryTimer {
     /// The reordering timer: segments that may still arrive out of order are lost when it expires
     /// (RFC 8985 section 6.2, step 5).
     Reordering,
@@ -59,7 +59,7 @@ pub enum Timer {
 /// The action after the timer expired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
-pub enum Expired {
+pub enum TimeoutKind {
     /// It was not due, or nothing is outstanding.
     Nothing,
     /// A loss was detected: send [`Recovery::next_lost`].
@@ -79,9 +79,9 @@ pub enum Expired {
 /// The result of an ACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[must_use]
-pub struct Verdict {
+pub struct RecoveryVerdict {
     /// The change of the scoreboard.
-    pub change: Change,
+    pub change: ScoreboardChange,
     /// Bytes newly detected as lost.
     pub lost: u32,
     /// The last reduction was undone: it was spurious.
@@ -104,7 +104,7 @@ pub struct Agreement {
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Recovery {
-    phase: Phase,
+    phase: RecoveryPhase,
     duplicates: u8,
     /// Segments in flight when new data was last sent, saturating.
     burst: u16,
@@ -115,15 +115,15 @@ pub struct Recovery {
     progress: Instant,
     /// When new data was last sent.
     sent_at: Instant,
-    reordering: At,
-    probe_at: At,
+    reordering: ConnectionIndex,
+    probe_at: ConnectionIndex,
     /// The end of the tail loss probe, and whether it was a retransmission.
     probe: Option<(Seq, bool)>,
-    rtt: Rtt,
-    rack: Rack,
+    rtt: RttEstimator,
+    rack: RackState,
     controller: Controller,
-    undo: Undo,
-    prr: Prr,
+    undo: RecoveryUndo,
+    prr: PrrState,
     /// A recovery ends when this is acknowledged; no second reduction before (RFC 6582's recover).
     point: Seq,
     /// Reduced because of an ECN mark, up to here (RFC 3168 section 6.1.2).
@@ -137,12 +137,12 @@ impl Recovery {
         let mss = mss.max(1);
         Self {
             board: Scoreboard::new(una),
-            rack: Rack::new(una),
-            rtt: Rtt::new(),
+            rack: RackState::new(una),
+            rtt: RttEstimator::new(),
             controller: Controller::new(algorithm, mss),
-            prr: Prr::default(),
-            undo: Undo::default(),
-            phase: Phase::Open,
+            prr: PrrState::default(),
+            undo: RecoveryUndo::default(),
+            phase: RecoveryPhase::Open,
             duplicates: 0,
             mss,
             point: una,
@@ -151,8 +151,8 @@ impl Recovery {
             probe: None,
             progress: now,
             sent_at: now,
-            reordering: At::NONE,
-            probe_at: At::NONE,
+            reordering: ConnectionIndex::NONE,
+            probe_at: ConnectionIndex::NONE,
         }
     }
 
@@ -175,12 +175,12 @@ impl Recovery {
 
     /// The round-trip time estimator.
     #[must_use]
-    pub const fn rtt(&self) -> &Rtt {
+    pub const fn rtt(&self) -> &RttEstimator {
         &self.rtt
     }
 
     /// The round-trip time estimator, for the handshake's sample and for SYN timeouts.
-    pub const fn rtt_mut(&mut self) -> &mut Rtt {
+    pub const fn rtt_mut(&mut self) -> &mut RttEstimator {
         &mut self.rtt
     }
 
@@ -192,7 +192,7 @@ impl Recovery {
 
     /// The phase of the sender.
     #[must_use]
-    pub const fn phase(&self) -> Phase {
+    pub const fn phase(&self) -> RecoveryPhase {
         self.phase
     }
 
@@ -207,8 +207,8 @@ impl Recovery {
     #[must_use]
     pub fn allowance(&self) -> u32 {
         match self.phase {
-            Phase::Fast => self.prr.allowance(),
-            Phase::Open | Phase::Timeout => {
+            RecoveryPhase::Fast => self.prr.allowance(),
+            RecoveryPhase::Open | RecoveryPhase::Timeout => {
                 self.controller.window().saturating_sub(self.board.pipe())
             }
         }
@@ -216,7 +216,7 @@ impl Recovery {
 
     /// The range to retransmit before anything new: its first byte, and its length.
     #[must_use]
-    pub fn next_lost(&self, records: &Records) -> Option<(Seq, u32)> {
+    pub fn next_lost(&self, records: &SentSegments) -> Option<(Seq, u32)> {
         self.board.next_lost(records)
     }
 
@@ -242,7 +242,7 @@ impl Recovery {
     #[must_use]
     pub fn on_sent(
         &mut self,
-        records: &mut Records,
+        records: &mut SentSegments,
         len: u32,
         agreement: &Agreement,
         now: Instant,
@@ -255,7 +255,7 @@ impl Recovery {
             self.progress = now;
         }
         self.sent_at = now;
-        if self.phase == Phase::Fast {
+        if self.phase == RecoveryPhase::Fast {
             self.prr.on_sent(len);
         }
         let burst = self.board.outstanding().div_ceil(self.mss);
@@ -265,7 +265,13 @@ impl Recovery {
     }
 
     /// `len` bytes from `start` on were retransmitted.
-    pub fn on_retransmitted(&mut self, records: &mut Records, start: Seq, len: u32, now: Instant) {
+    pub fn on_retransmitted(
+        &mut self,
+        records: &mut SentSegments,
+        start: Seq,
+        len: u32,
+        now: Instant,
+    ) {
         self.board.on_retransmitted(records, start, len, now);
         self.prr.on_sent(len);
         self.undo.on_retransmitted(len, now);
@@ -278,7 +284,7 @@ impl Recovery {
     /// data, or [`Recovery::on_retransmitted`] for a repetition, before.
     pub fn on_probe_sent(&mut self, is_repeat: bool, now: Instant) {
         self.probe = Some((self.board.nxt(), is_repeat));
-        self.probe_at = At::NONE;
+        self.probe_at = ConnectionIndex::NONE;
         self.progress = now;
     }
 
@@ -289,7 +295,7 @@ impl Recovery {
     #[must_use]
     pub fn awaits_nothing(&self) -> bool {
         self.board.outstanding() == 0
-            && self.phase == Phase::Open
+            && self.phase == RecoveryPhase::Open
             && self.probe.is_none()
             && self.reordering.is_none()
             && self.probe_at.is_none()
@@ -298,10 +304,10 @@ impl Recovery {
     /// Processes an acknowledgment completely, except for sending.
     pub fn on_ack(
         &mut self,
-        records: &mut Records,
+        records: &mut SentSegments,
         segment: &AckSegment<'_>,
         agreement: &Agreement,
-    ) -> Verdict {
+    ) -> RecoveryVerdict {
         if self.is_plain(segment) {
             return self.on_plain_ack(records, segment);
         }
@@ -311,15 +317,15 @@ impl Recovery {
     /// The same, in the general case.
     fn on_any_ack(
         &mut self,
-        records: &mut Records,
+        records: &mut SentSegments,
         segment: &AckSegment<'_>,
         agreement: &Agreement,
-    ) -> Verdict {
+    ) -> RecoveryVerdict {
         let (flight, pipe) = (self.board.outstanding(), self.board.pipe());
         let change = self.board.on_ack(records, segment, &mut self.rack);
         self.measure(&change, segment, flight);
         self.rack.on_ack(self.board.una(), self.board.nxt(), change.dsack.is_some());
-        let mut verdict = Verdict { change, ..Verdict::default() };
+        let mut verdict = RecoveryVerdict { change, ..RecoveryVerdict::default() };
         if change.acked > 0 {
             self.progress = segment.now;
             self.duplicates = 0;
@@ -328,7 +334,7 @@ impl Recovery {
         verdict.is_undone = self.judge_undo(records, segment, &change);
         let is_ending = self.end_recovery(&change);
         verdict.lost = self.detect(records, segment, agreement, &change);
-        if verdict.lost > 0 && self.phase == Phase::Open {
+        if verdict.lost > 0 && self.phase == RecoveryPhase::Open {
             self.enter_fast(flight, pipe, segment.now);
             verdict.is_reduced = true;
         }
@@ -344,7 +350,7 @@ impl Recovery {
     /// retransmitted or SACKed.
     #[inline]
     fn is_plain(&self, segment: &AckSegment<'_>) -> bool {
-        self.phase == Phase::Open
+        self.phase == RecoveryPhase::Open
             && self.probe.is_none()
             && self.reordering.is_none()
             && !self.undo.awaits_ack()
@@ -353,23 +359,27 @@ impl Recovery {
     }
 
     /// [`Recovery::on_ack`] for the fast path, without loss detection.
-    fn on_plain_ack(&mut self, records: &mut Records, segment: &AckSegment<'_>) -> Verdict {
+    fn on_plain_ack(
+        &mut self,
+        records: &mut SentSegments,
+        segment: &AckSegment<'_>,
+    ) -> RecoveryVerdict {
         let flight = self.board.outstanding();
         let change = self.board.complete(records, segment, &mut self.rack);
         self.measure(&change, segment, flight);
         self.rack.on_ack(self.board.una(), self.board.nxt(), false);
         self.progress = segment.now;
         self.duplicates = 0;
-        let verdict = Verdict { change, ..Verdict::default() };
+        let verdict = RecoveryVerdict { change, ..RecoveryVerdict::default() };
         self.open_window(segment, &change, &verdict, flight);
-        self.probe_at = At::NONE;
+        self.probe_at = ConnectionIndex::NONE;
         verdict
     }
 
     /// The peer echoes a mark (ECE, RFC 3168 section 6.1.2). True where the window was reduced: the
     /// next new segment carries CWR.
     pub fn on_ecn_echo(&mut self, now: Instant) -> bool {
-        if self.is_reduced_for_a_mark() || self.phase != Phase::Open {
+        if self.is_reduced_for_a_mark() || self.phase != RecoveryPhase::Open {
             return false;
         }
         self.marked = Some(self.board.nxt());
@@ -396,34 +406,34 @@ impl Recovery {
     /// outstanding.
     #[inline]
     #[must_use]
-    pub fn timer(&self, agreement: &Agreement) -> Option<(Timer, Instant)> {
+    pub fn timer(&self, agreement: &Agreement) -> Option<(RecoveryTimer, Instant)> {
         if self.board.outstanding() == 0 {
             return None;
         }
         let rto = self.rtt.rto_nanos(agreement.rtt);
         let rto = Instant::from_nanos(self.progress.as_nanos().saturating_add(rto));
         Some(match (self.reordering.get(), self.probe_at.get()) {
-            (Some(at), _) if at < rto => (Timer::Reordering, at),
+            (Some(at), _) if at < rto => (RecoveryTimer::Reordering, at),
             // A probe replaces a timeout that would expire first (RFC 8985 section 7.2).
-            (None, Some(at)) => (Timer::Probe, at.min(rto)),
-            _ => (Timer::Retransmission, rto),
+            (None, Some(at)) => (RecoveryTimer::Probe, at.min(rto)),
+            _ => (RecoveryTimer::Retransmission, rto),
         })
     }
 
     /// The timer may have expired.
     pub fn on_timer(
         &mut self,
-        records: &mut Records,
+        records: &mut SentSegments,
         agreement: &Agreement,
         now: Instant,
-    ) -> Expired {
+    ) -> TimeoutKind {
         match self.timer(agreement) {
             Some((timer, at)) if now >= at => match timer {
-                Timer::Reordering => self.on_reordering_timer(records, now),
-                Timer::Probe => self.probe_now(records, now),
-                Timer::Retransmission => self.on_timeout(records, now),
+                RecoveryTimer::Reordering => self.on_reordering_timer(records, now),
+                RecoveryTimer::Probe => self.probe_now(records, now),
+                RecoveryTimer::Retransmission => self.on_timeout(records, now),
             },
-            _ => Expired::Nothing,
+            _ => TimeoutKind::Nothing,
         }
     }
 
@@ -438,16 +448,16 @@ impl Recovery {
 
     /// A router reports that a segment was too big: the first segment is lost, without congestion
     /// (RFC 1191 section 3, RFC 5927). The caller has validated the report and set the size.
-    pub fn on_too_big(&mut self, records: &mut Records) {
+    pub fn on_too_big(&mut self, records: &mut SentSegments) {
         self.board.mark_first_lost(records);
     }
 
     /// Frees the records: before the connection is freed.
-    pub fn clear(&mut self, records: &mut Records) {
+    pub fn clear(&mut self, records: &mut SentSegments) {
         self.board.clear(records);
     }
 
-    fn measure(&mut self, change: &Change, segment: &AckSegment<'_>, flight: u32) {
+    fn measure(&mut self, change: &ScoreboardChange, segment: &AckSegment<'_>, flight: u32) {
         let per_round = flight.div_ceil(2 * self.mss);
         // Karn: only data sent once; else by the echo, if `una` advanced (RFC 7323 section 4.1).
         let echoed = || {
@@ -463,10 +473,10 @@ impl Recovery {
     /// Detects losses (by time with RACK where SACK is in use, else by duplicate ACKs).
     fn detect(
         &mut self,
-        records: &mut Records,
+        records: &mut SentSegments,
         segment: &AckSegment<'_>,
         agreement: &Agreement,
-        change: &Change,
+        change: &ScoreboardChange,
     ) -> u32 {
         if !agreement.sack {
             return self.count_duplicates(records, segment, change);
@@ -477,8 +487,8 @@ impl Recovery {
         self.detect_by_time(records, segment.now)
     }
 
-    fn detect_by_time(&mut self, records: &mut Records, now: Instant) -> u32 {
-        let is_recovering = self.phase != Phase::Open;
+    fn detect_by_time(&mut self, records: &mut SentSegments, now: Instant) -> u32 {
+        let is_recovering = self.phase != RecoveryPhase::Open;
         let window =
             self.rack.reordering_window(&self.rtt, is_recovering, self.board.sacked_segments());
         let (lost, again) = self.board.detect_lost(records, &self.rack, window, now);
@@ -489,13 +499,13 @@ impl Recovery {
     /// NewReno without SACK (RFC 6582).
     fn count_duplicates(
         &mut self,
-        records: &mut Records,
+        records: &mut SentSegments,
         segment: &AckSegment<'_>,
-        change: &Change,
+        change: &ScoreboardChange,
     ) -> u32 {
         if change.acked > 0 {
             self.board.end_presumption(change.acked.saturating_sub(self.mss));
-            let is_partial = self.phase == Phase::Fast && self.board.outstanding() > 0;
+            let is_partial = self.phase == RecoveryPhase::Fast && self.board.outstanding() > 0;
             return if is_partial { self.board.mark_first_lost(records) } else { 0 };
         }
         if !segment.is_duplicate || self.board.outstanding() == 0 {
@@ -508,7 +518,7 @@ impl Recovery {
         let segments = self.board.outstanding().div_ceil(self.mss);
         let thresh = u32::from(DUP_THRESH).min(segments.saturating_sub(1)).max(1);
         let is_new = self.point.is_at_most(self.board.una());
-        if self.phase == Phase::Open && is_new && u32::from(self.duplicates) >= thresh {
+        if self.phase == RecoveryPhase::Open && is_new && u32::from(self.duplicates) >= thresh {
             self.board.mark_first_lost(records)
         } else {
             0
@@ -516,26 +526,28 @@ impl Recovery {
     }
 
     fn enter_fast(&mut self, flight: u32, pipe: u32, now: Instant) {
-        self.phase = Phase::Fast;
+        self.phase = RecoveryPhase::Fast;
         self.point = self.board.nxt();
         if !self.is_reduced_for_a_mark() {
             self.undo.arm(self.board.una());
             let size = Flight { size: flight, mss: self.mss, now };
             self.controller.on_congestion(Congestion::Loss, &size);
         }
-        self.prr = Prr::begin(pipe.max(self.mss), self.controller.ssthresh());
-        self.probe_at = At::NONE;
+        self.prr = PrrState::begin(pipe.max(self.mss), self.controller.ssthresh());
+        self.probe_at = ConnectionIndex::NONE;
     }
 
     /// A recovery ends once all data outstanding at its beginning is acknowledged; returns true
     /// where that was a fast recovery.
-    fn end_recovery(&mut self, change: &Change) -> bool {
-        if self.phase == Phase::Open || change.acked == 0 || self.board.una().is_before(self.point)
+    fn end_recovery(&mut self, change: &ScoreboardChange) -> bool {
+        if self.phase == RecoveryPhase::Open
+            || change.acked == 0
+            || self.board.una().is_before(self.point)
         {
             return false;
         }
-        let was_fast = self.phase == Phase::Fast;
-        self.phase = Phase::Open;
+        let was_fast = self.phase == RecoveryPhase::Fast;
+        self.phase = RecoveryPhase::Open;
         self.rack.on_recovered();
         self.board.end_presumption(u32::MAX);
         was_fast
@@ -544,11 +556,11 @@ impl Recovery {
     fn open_window(
         &mut self,
         segment: &AckSegment<'_>,
-        change: &Change,
-        verdict: &Verdict,
+        change: &ScoreboardChange,
+        verdict: &RecoveryVerdict,
         flight: u32,
     ) {
-        if self.phase == Phase::Fast {
+        if self.phase == RecoveryPhase::Fast {
             let delivered = match change.delivered() {
                 // Without SACK each duplicate ACK stands for a segment.
                 0 if segment.is_duplicate => self.mss,
@@ -564,7 +576,7 @@ impl Recovery {
             // as the first.
             let is_tested = u32::from(self.burst).saturating_mul(2 * self.mss) > window
                 || self.burst == u16::MAX;
-            let is_window_limited = self.phase == Phase::Timeout
+            let is_window_limited = self.phase == RecoveryPhase::Timeout
                 || if is_slow_start { is_tested } else { flight + slack >= window };
             self.controller.on_ack(&Delivery {
                 acked: change.acked,
@@ -583,8 +595,8 @@ impl Recovery {
     fn judge_probe(
         &mut self,
         segment: &AckSegment<'_>,
-        change: &Change,
-        verdict: &mut Verdict,
+        change: &ScoreboardChange,
+        verdict: &mut RecoveryVerdict,
         flight: u32,
     ) {
         let Some((end, is_repeat)) = self.probe else {
@@ -600,7 +612,7 @@ impl Recovery {
         } else if end.is_before(segment.ack) {
             // The probe repaired a loss that no other ACK will report.
             self.probe = None;
-            if self.phase == Phase::Open {
+            if self.phase == RecoveryPhase::Open {
                 let size = Flight { size: flight, mss: self.mss, now: segment.now };
                 self.controller.on_congestion(Congestion::Loss, &size);
                 verdict.is_reduced = true;
@@ -614,7 +626,7 @@ impl Recovery {
     /// first, at that time ([`Recovery::timer`]).
     fn schedule_probe(&mut self, agreement: &Agreement, now: Instant) {
         let may = agreement.sack
-            && self.phase == Phase::Open
+            && self.phase == RecoveryPhase::Open
             && self.probe.is_none()
             && self.board.sacked() == 0
             && self.board.lost() == 0
@@ -632,66 +644,67 @@ impl Recovery {
         self.probe_at = at.into();
     }
 
-    fn probe_now(&mut self, records: &Records, now: Instant) -> Expired {
-        self.probe_at = At::NONE;
+    fn probe_now(&mut self, records: &SentSegments, now: Instant) -> TimeoutKind {
+        self.probe_at = ConnectionIndex::NONE;
         let Some((start, len)) = self.board.last_segment(records, self.mss) else {
-            return Expired::Nothing;
+            return TimeoutKind::Nothing;
         };
         self.progress = now;
-        Expired::Probe { start, len }
+        TimeoutKind::Probe { start, len }
     }
 
-    fn on_reordering_timer(&mut self, records: &mut Records, now: Instant) -> Expired {
+    fn on_reordering_timer(&mut self, records: &mut SentSegments, now: Instant) -> TimeoutKind {
         let (flight, pipe) = (self.board.outstanding(), self.board.pipe());
         if self.detect_by_time(records, now) == 0 {
-            return Expired::Nothing;
+            return TimeoutKind::Nothing;
         }
-        if self.phase == Phase::Open {
+        if self.phase == RecoveryPhase::Open {
             self.enter_fast(flight, pipe, now);
         }
-        if self.phase == Phase::Fast {
+        if self.phase == RecoveryPhase::Fast {
             self.prr.on_ack(0, self.board.pipe(), false, self.mss);
         }
-        Expired::Lost
+        TimeoutKind::Lost
     }
 
-    fn on_timeout(&mut self, records: &mut Records, now: Instant) -> Expired {
+    fn on_timeout(&mut self, records: &mut SentSegments, now: Instant) -> TimeoutKind {
         let size = Flight { size: self.board.outstanding(), mss: self.mss, now };
         // A timeout of data that was retransmitted after a timeout belongs to the same episode (RFC
         // 5681 section 3.1, equation 4).
-        let is_new = self.phase != Phase::Timeout;
+        let is_new = self.phase != RecoveryPhase::Timeout;
         self.controller.on_timeout(&size, is_new);
         if is_new {
-            self.undo.arm_for_timeout(self.board.una(), self.phase == Phase::Open);
+            self.undo.arm_for_timeout(self.board.una(), self.phase == RecoveryPhase::Open);
         }
         let window = self.rack.reordering_window(&self.rtt, true, self.board.sacked_segments());
         let old = self.rack.sample().map(|rtt| rtt + window);
         self.board.on_timeout(records, old, now);
         self.rtt.back_off();
-        self.phase = Phase::Timeout;
+        self.phase = RecoveryPhase::Timeout;
         self.point = self.board.nxt();
         self.duplicates = 0;
-        (self.reordering, self.probe, self.probe_at) = (At::NONE, None, At::NONE);
+        (self.reordering, self.probe, self.probe_at) =
+            (ConnectionIndex::NONE, None, ConnectionIndex::NONE);
         self.progress = now;
-        Expired::Timeout
+        TimeoutKind::Timeout
     }
 
     /// RFC 4015: undoes a spurious reduction.
     fn judge_undo(
         &mut self,
-        records: &mut Records,
+        records: &mut SentSegments,
         segment: &AckSegment<'_>,
-        change: &Change,
+        change: &ScoreboardChange,
     ) -> bool {
-        let is_timeout = self.phase == Phase::Timeout;
+        let is_timeout = self.phase == RecoveryPhase::Timeout;
         if !self.undo.judge(segment, change, is_timeout) {
             return false;
         }
         self.controller.undo();
         self.board.forget_losses(records);
         self.rtt.end_back_off();
-        if self.phase != Phase::Open {
-            self.phase = Phase::Open;
+        if self.phase != RecoveryPhase::Open {
+            self.phase = RecoveryPhase::Open;
             self.rack.on_recovered();
         }
         true

@@ -45,7 +45,7 @@ const NONE: u64 = u64::MAX;
 
 /// The RTT estimator of one connection: 56 bytes.
 #[derive(Clone, Debug)]
-pub struct Rtt {
+pub struct RttEstimator {
     /// SRTT in nanoseconds; [`NONE`] before the first sample.
     srtt: u64,
     /// RTTVAR in nanoseconds.
@@ -58,13 +58,13 @@ pub struct Rtt {
     syn_was_late: bool,
 }
 
-impl Default for Rtt {
+impl Default for RttEstimator {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Rtt {
+impl RttEstimator {
     /// An estimator without samples.
     #[must_use]
     pub const fn new() -> Self {
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn the_first_sample_sets_the_mean_and_half_of_it_the_deviation() {
-        let mut rtt = Rtt::new();
+        let mut rtt = RttEstimator::new();
         assert_eq!((rtt.rto(&C), rtt.smoothed(), rtt.min()), (ms(1000), None, None));
         rtt.sample(ms(100), 1, at(0));
         assert_eq!((rtt.smoothed(), rtt.variation()), (Some(ms(100)), ms(50)));
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn each_timeout_doubles_up_to_the_bound_and_a_sample_ends_it() {
-        let mut rtt = Rtt::new();
+        let mut rtt = RttEstimator::new();
         rtt.sample(ms(100), 1, at(0));
         for expected in
             [300_u64, 600, 1200, 2400, 4800, 9600, 19_200, 38_400, 76_800, 120_000, 120_000]
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_late_syn_makes_the_first_data_wait_three_seconds() {
-        let mut rtt = Rtt::new();
+        let mut rtt = RttEstimator::new();
         rtt.back_off();
         rtt.syn_was_retransmitted();
         assert_eq!(rtt.rto(&C), Duration::from_secs(3));
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn many_samples_in_a_round_trip_move_the_mean_as_one_would() {
-        let (mut one, mut many) = (Rtt::new(), Rtt::new());
+        let (mut one, mut many) = (RttEstimator::new(), RttEstimator::new());
         one.sample(ms(100), 1, at(0));
         many.sample(ms(100), 1, at(0));
         one.sample(ms(200), 1, at(1));
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn the_smallest_time_is_forgotten_once_its_window_is_over() {
-        let mut rtt = Rtt::new();
+        let mut rtt = RttEstimator::new();
         rtt.sample(ms(10), 1, at(0));
         rtt.sample(ms(50), 1, at(1000));
         assert_eq!(rtt.min(), Some(ms(10)));
@@ -312,7 +312,7 @@ mod tests {
         fn the_timeout_stays_within_its_bounds_and_above_the_mean(
             samples in prop::collection::vec((0_u64..u64::MAX, 0_u32..100, any::<bool>()), 1..200)
         ) {
-            let mut rtt = Rtt::new();
+            let mut rtt = RttEstimator::new();
             let (mut low, mut high, mut now) = (u64::MAX, 0, 0_u64);
             for (sample, per_round, timeout) in samples {
                 let sample = if sample % 3 == 0 { sample } else { sample % 2_000_000_000 };

@@ -20,8 +20,8 @@ use floodwall_base::limits::TCP_RECORDS_FLOW;
 use floodwall_base::{Instant, Seq};
 use floodwall_wire::tcp_options::SackBlock;
 
-use crate::rack::Rack;
-use crate::records::{Ends, Fate, NONE, Record, Records};
+use crate::rack::RackState;
+use crate::records::{NONE, SegmentOutcome, SegmentRange, SentSegment, SentSegments};
 
 /// The acknowledgment information of one segment of the peer.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +41,7 @@ pub struct AckSegment<'a> {
 
 /// The changes that an ACK has caused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Change {
+pub struct ScoreboardChange {
     /// Bytes newly acknowledged cumulatively.
     pub acked: u32,
     /// Of those, bytes not SACKed before.
@@ -56,7 +56,7 @@ pub struct Change {
     pub is_original: bool,
 }
 
-impl Change {
+impl ScoreboardChange {
     /// Bytes newly delivered: PRR's DeliveredData.
     #[must_use]
     pub const fn delivered(&self) -> u32 {
@@ -67,9 +67,9 @@ impl Change {
 /// The scoreboard of one connection.
 #[derive(Clone, Debug)]
 pub struct Scoreboard {
-    by_seq: Ends,
-    in_flight: Ends,
-    lost_list: Ends,
+    by_seq: SegmentRange,
+    in_flight: SegmentRange,
+    lost_list: SegmentRange,
     una: Seq,
     nxt: Seq,
     sacked: u32,
@@ -87,9 +87,9 @@ impl Scoreboard {
     #[must_use]
     pub const fn new(una: Seq) -> Self {
         Self {
-            by_seq: Ends::EMPTY,
-            in_flight: Ends::EMPTY,
-            lost_list: Ends::EMPTY,
+            by_seq: SegmentRange::EMPTY,
+            in_flight: SegmentRange::EMPTY,
+            lost_list: SegmentRange::EMPTY,
             una,
             nxt: una,
             sacked: 0,
@@ -151,7 +151,7 @@ impl Scoreboard {
 
     /// Whether one more segment can be recorded.
     #[must_use]
-    pub fn can_record(&self, records: &Records) -> bool {
+    pub fn can_record(&self, records: &SentSegments) -> bool {
         (self.count == 0 && records.available() > 0)
             || ((self.count as usize) < TCP_RECORDS_FLOW && records.has_spare())
     }
@@ -159,11 +159,17 @@ impl Scoreboard {
     /// Records new data: `len` sequence numbers from [`Scoreboard::nxt`] on, in segments of `unit`
     /// bytes. Returns false, without an effect, where [`Scoreboard::can_record`] is false and it
     /// cannot extend the last record.
-    pub fn on_sent(&mut self, records: &mut Records, len: u32, unit: u32, now: Instant) -> bool {
+    pub fn on_sent(
+        &mut self,
+        records: &mut SentSegments,
+        len: u32,
+        unit: u32,
+        now: Instant,
+    ) -> bool {
         let unit = u16::try_from(unit.max(1)).unwrap_or(u16::MAX);
         if let Some(last) = records.at_mut(self.by_seq.last)
             && last.sent_at == now
-            && last.fate == Fate::InFlight
+            && last.fate == SegmentOutcome::InFlight
             && last.retransmits == 0
             && last.unit == unit
             && u32::from(last.head) == u32::from(unit)
@@ -178,7 +184,7 @@ impl Scoreboard {
             return false;
         }
         let head = u16::try_from(len).unwrap_or(u16::MAX).min(unit);
-        let record = Record {
+        let record = SentSegment {
             start: self.nxt,
             len,
             sent_at: now,
@@ -190,7 +196,7 @@ impl Scoreboard {
             head,
             segments: 0,
             retransmits: 0,
-            fate: Fate::InFlight,
+            fate: SegmentOutcome::InFlight,
         };
         let Some(index) = records.take(record) else {
             return false;
@@ -205,21 +211,27 @@ impl Scoreboard {
 
     /// The range to retransmit first: its first byte, and the number of lost bytes from there on.
     #[must_use]
-    pub fn next_lost(&self, records: &Records) -> Option<(Seq, u32)> {
+    pub fn next_lost(&self, records: &SentSegments) -> Option<(Seq, u32)> {
         records.at(self.lost_list.first).map(|record| (record.start, record.len))
     }
 
     /// The last segment that was sent and is not known to be delivered: the tail loss probe (RFC
     /// 8985 section 7.3), at most `unit` bytes.
     #[must_use]
-    pub fn last_segment(&self, records: &Records, unit: u32) -> Option<(Seq, u32)> {
-        let record = records.at(self.by_seq.last).filter(|r| r.fate != Fate::Sacked)?;
+    pub fn last_segment(&self, records: &SentSegments, unit: u32) -> Option<(Seq, u32)> {
+        let record = records.at(self.by_seq.last).filter(|r| r.fate != SegmentOutcome::Sacked)?;
         let start = record.cut_before(record.end() - 1).later(record.end() - unit.min(record.len));
         Some((start, record.end().since(start)))
     }
 
     /// `len` bytes from `start` on were retransmitted. They were lost, or are a probe.
-    pub fn on_retransmitted(&mut self, records: &mut Records, start: Seq, len: u32, now: Instant) {
+    pub fn on_retransmitted(
+        &mut self,
+        records: &mut SentSegments,
+        start: Seq,
+        len: u32,
+        now: Instant,
+    ) {
         let Some(mut index) = self.find(records, start) else {
             return;
         };
@@ -229,7 +241,7 @@ impl Scoreboard {
                 None => return,
             }
         }
-        if records.at(index).is_none_or(|record| record.fate == Fate::Sacked) {
+        if records.at(index).is_none_or(|record| record.fate == SegmentOutcome::Sacked) {
             return;
         }
         if records.at(index).is_some_and(|record| len < record.len) {
@@ -243,10 +255,10 @@ impl Scoreboard {
         let Some(record) = records.at_mut(index) else {
             return;
         };
-        if record.fate == Fate::Lost {
+        if record.fate == SegmentOutcome::Lost {
             self.lost -= record.len;
         }
-        record.fate = Fate::InFlight;
+        record.fate = SegmentOutcome::InFlight;
         record.sent_at = now;
         record.retransmits = record.retransmits.saturating_add(1);
         records.append_by_time(&mut self.in_flight, index);
@@ -256,7 +268,7 @@ impl Scoreboard {
     /// the same moment: so a burst of retransmissions is one record.
     fn joins_previous(
         &mut self,
-        records: &mut Records,
+        records: &mut SentSegments,
         index: u32,
         len: u32,
         now: Instant,
@@ -264,7 +276,8 @@ impl Scoreboard {
         let Some(record) = records.at(index) else {
             return false;
         };
-        let (before, unit, is_lost) = (record.prev, record.unit, record.fate == Fate::Lost);
+        let (before, unit, is_lost) =
+            (record.prev, record.unit, record.fate == SegmentOutcome::Lost);
         let at_cut = record.cut_before(record.start + len) == record.start + len;
         let again = record.retransmits.saturating_add(1);
         let Some(previous) = records.at_mut(before) else {
@@ -272,7 +285,7 @@ impl Scoreboard {
         };
         let joins = is_lost
             && at_cut
-            && previous.fate == Fate::InFlight
+            && previous.fate == SegmentOutcome::InFlight
             && previous.sent_at == now
             && previous.retransmits == again
             && previous.unit == unit
@@ -292,11 +305,11 @@ impl Scoreboard {
     /// delivered segment to `rack`.
     pub fn on_ack(
         &mut self,
-        records: &mut Records,
+        records: &mut SentSegments,
         segment: &AckSegment<'_>,
-        rack: &mut Rack,
-    ) -> Change {
-        let mut change = Change::default();
+        rack: &mut RackState,
+    ) -> ScoreboardChange {
+        let mut change = ScoreboardChange::default();
         if self.una.is_before(segment.ack) && segment.ack.is_at_most(self.nxt) {
             self.advance(records, segment, rack, &mut change);
         }
@@ -318,11 +331,11 @@ impl Scoreboard {
     /// Processes an ACK on the fast path.
     pub(crate) fn complete(
         &mut self,
-        records: &mut Records,
+        records: &mut SentSegments,
         segment: &AckSegment<'_>,
-        rack: &mut Rack,
-    ) -> Change {
-        let mut change = Change::default();
+        rack: &mut RackState,
+    ) -> ScoreboardChange {
+        let mut change = ScoreboardChange::default();
         let first = self.by_seq.first;
         match records.at(first) {
             // All data of one send call is one record.
@@ -344,10 +357,10 @@ impl Scoreboard {
 
     fn advance(
         &mut self,
-        records: &mut Records,
+        records: &mut SentSegments,
         segment: &AckSegment<'_>,
-        rack: &mut Rack,
-        change: &mut Change,
+        rack: &mut RackState,
+        change: &mut ScoreboardChange,
     ) {
         change.acked = segment.ack.since(self.una);
         let mut fills_hole = false;
@@ -359,17 +372,17 @@ impl Scoreboard {
             let end = record.start + n;
             let is_whole = n == record.len;
             match record.fate {
-                Fate::Sacked => {
+                SegmentOutcome::Sacked => {
                     self.sacked -= n;
                     if is_whole {
                         self.sacked_segments =
                             self.sacked_segments.saturating_sub(u32::from(record.segments));
                     }
                 }
-                Fate::Lost => self.lost -= n,
-                Fate::InFlight => {}
+                SegmentOutcome::Lost => self.lost -= n,
+                SegmentOutcome::InFlight => {}
             }
-            if record.fate != Fate::Sacked {
+            if record.fate != SegmentOutcome::Sacked {
                 change.acked_new += n;
                 let (sent_at, retransmits) = (record.sent_at, record.retransmits);
                 fills_hole |= retransmits > 0;
@@ -393,8 +406,8 @@ impl Scoreboard {
     /// delivered data. Returns the number of bytes, and when to check again at the latest.
     pub fn detect_lost(
         &mut self,
-        records: &mut Records,
-        rack: &Rack,
+        records: &mut SentSegments,
+        rack: &RackState,
         reordering: Duration,
         now: Instant,
     ) -> (u32, Option<Instant>) {
@@ -419,13 +432,13 @@ impl Scoreboard {
     /// bytes.
     pub fn on_timeout(
         &mut self,
-        records: &mut Records,
+        records: &mut SentSegments,
         rtt: Option<Duration>,
         now: Instant,
     ) -> u32 {
         let before = self.lost;
         self.presumed = 0;
-        if records.at(self.by_seq.first).is_some_and(|first| first.fate == Fate::Sacked) {
+        if records.at(self.by_seq.first).is_some_and(|first| first.fate == SegmentOutcome::Sacked) {
             self.forget_blocks(records);
         }
         while let Some(record) = records.at(self.in_flight.first) {
@@ -441,9 +454,9 @@ impl Scoreboard {
 
     /// Marks the first segment as lost (RFC 6582: the third duplicate ACK, or a partial one).
     /// Returns its bytes, 0 where it was lost already.
-    pub fn mark_first_lost(&mut self, records: &mut Records) -> u32 {
+    pub fn mark_first_lost(&mut self, records: &mut SentSegments) -> u32 {
         let index = self.by_seq.first;
-        let Some(record) = records.at(index).filter(|r| r.fate == Fate::InFlight) else {
+        let Some(record) = records.at(index).filter(|r| r.fate == SegmentOutcome::InFlight) else {
             return 0;
         };
         let cut = record.start + u32::from(record.head);
@@ -468,9 +481,9 @@ impl Scoreboard {
     }
 
     /// Marks lost data as in flight again: the reduction is undone (RFC 4015).
-    pub fn forget_losses(&mut self, records: &mut Records) {
+    pub fn forget_losses(&mut self, records: &mut SentSegments) {
         while let Some(record) = records.at_mut(self.lost_list.first) {
-            record.fate = Fate::InFlight;
+            record.fate = SegmentOutcome::InFlight;
             let (index, sent_at) = (self.lost_list.first, record.sent_at);
             self.lost -= record.len;
             records.unlink_by_time(&mut self.lost_list, index);
@@ -479,7 +492,7 @@ impl Scoreboard {
     }
 
     /// Frees all records: before the connection is freed.
-    pub fn clear(&mut self, records: &mut Records) {
+    pub fn clear(&mut self, records: &mut SentSegments) {
         while self.by_seq.first != NONE {
             self.remove(records, self.by_seq.first);
         }
@@ -487,11 +500,11 @@ impl Scoreboard {
         self.una = self.nxt;
     }
 
-    fn mark_lost(&mut self, records: &mut Records, index: u32) {
+    fn mark_lost(&mut self, records: &mut SentSegments, index: u32) {
         let Some(record) = records.at_mut(index) else {
             return;
         };
-        record.fate = Fate::Lost;
+        record.fate = SegmentOutcome::Lost;
         let (start, len) = (record.start, record.len);
         self.lost += len;
         records.unlink_by_time(&mut self.in_flight, index);
@@ -503,12 +516,12 @@ impl Scoreboard {
 
     /// Sorts the lost records in stream order: after a timeout only the first segment is sent, and
     /// it must be the one that the peer waits for.
-    fn order_lost(&mut self, records: &mut Records) {
-        self.lost_list = Ends::EMPTY;
+    fn order_lost(&mut self, records: &mut SentSegments) {
+        self.lost_list = SegmentRange::EMPTY;
         let mut at = self.by_seq.first;
         while let Some(record) = records.at(at) {
             let next = record.next;
-            if record.fate == Fate::Lost {
+            if record.fate == SegmentOutcome::Lost {
                 records.append_by_time(&mut self.lost_list, at);
             }
             at = next;
@@ -517,7 +530,7 @@ impl Scoreboard {
 
     /// Returns a record to the in-flight list, sorted by its time: searched from the oldest on,
     /// since records considered lost are old.
-    fn link_by_moment(&mut self, records: &mut Records, index: u32, sent_at: Instant) {
+    fn link_by_moment(&mut self, records: &mut SentSegments, index: u32, sent_at: Instant) {
         let (mut behind, mut at) = (NONE, self.in_flight.first);
         while let Some(record) = records.at(at).filter(|record| record.sent_at <= sent_at) {
             (behind, at) = (at, record.newer);
@@ -526,15 +539,15 @@ impl Scoreboard {
     }
 
     /// Removes a record from the list by time that contains it.
-    fn leave_list(&mut self, records: &mut Records, index: u32) {
+    fn leave_list(&mut self, records: &mut SentSegments, index: u32) {
         match records.at(index).map(|record| record.fate) {
-            Some(Fate::InFlight) => records.unlink_by_time(&mut self.in_flight, index),
-            Some(Fate::Lost) => records.unlink_by_time(&mut self.lost_list, index),
-            Some(Fate::Sacked) | None => {}
+            Some(SegmentOutcome::InFlight) => records.unlink_by_time(&mut self.in_flight, index),
+            Some(SegmentOutcome::Lost) => records.unlink_by_time(&mut self.lost_list, index),
+            Some(SegmentOutcome::Sacked) | None => {}
         }
     }
 
-    fn remove(&mut self, records: &mut Records, index: u32) {
+    fn remove(&mut self, records: &mut SentSegments, index: u32) {
         self.leave_list(records, index);
         if self.cursor == index {
             self.cursor = records.at(index).map_or(NONE, |record| record.next);
@@ -545,7 +558,7 @@ impl Scoreboard {
     }
 
     /// Splits a record in two; returns the part from `at` on. `None` where no record is free.
-    fn split(&mut self, records: &mut Records, index: u32, at: Seq) -> Option<u32> {
+    fn split(&mut self, records: &mut SentSegments, index: u32, at: Seq) -> Option<u32> {
         if self.count as usize >= TCP_RECORDS_FLOW {
             return None;
         }
@@ -561,16 +574,16 @@ impl Scoreboard {
         front.head = front.head.min(u16::try_from(n).unwrap_or(u16::MAX));
         records.link_by_seq(&mut self.by_seq, index, behind);
         match fate {
-            Fate::InFlight => records.link_by_time(&mut self.in_flight, index, behind),
-            Fate::Lost => records.link_by_time(&mut self.lost_list, index, behind),
-            Fate::Sacked => {}
+            SegmentOutcome::InFlight => records.link_by_time(&mut self.in_flight, index, behind),
+            SegmentOutcome::Lost => records.link_by_time(&mut self.lost_list, index, behind),
+            SegmentOutcome::Sacked => {}
         }
         self.count += 1;
         Some(behind)
     }
 
     /// The record that contains `seq`: tries the first lost one, the last, and the first.
-    fn find(&self, records: &Records, seq: Seq) -> Option<u32> {
+    fn find(&self, records: &SentSegments, seq: Seq) -> Option<u32> {
         let holds = |index: u32| {
             records.at(index).is_some_and(|record| seq.is_within(record.start, record.len))
         };
@@ -580,8 +593,8 @@ impl Scoreboard {
 
 /// Passes one newly delivered range to RACK.
 fn arrived(
-    rack: &mut Rack,
-    change: &mut Change,
+    rack: &mut RackState,
+    change: &mut ScoreboardChange,
     segment: &AckSegment<'_>,
     (sent_at, end, retransmits): (Instant, Seq, u8),
 ) {

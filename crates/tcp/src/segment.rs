@@ -1,4 +1,4 @@
-//! `Segment`: the content of an arrived segment, as plain values; and `Reset`, the answer to a
+//! `Segment`: the content of an arrived segment, as plain values; and `ResetSegment`, the answer to a
 //! segment without a connection.
 //!
 //! Made by `input.rs` from validated bytes, read by the states' handlers. Invariant: sequence space
@@ -89,7 +89,7 @@ impl Segment {
 
 /// The reset due for a segment that no connection accepts (RFC 9293 section 3.10.7.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Reset {
+pub struct ResetSegment {
     /// The flow of the reset, from us to the sender.
     pub flow: FlowKey,
     /// Its sequence number.
@@ -98,7 +98,7 @@ pub struct Reset {
     pub ack: Option<Seq>,
 }
 
-impl Reset {
+impl ResetSegment {
     /// The fields of a reset, and its destination.
     #[must_use]
     pub fn transmit(&self, packet: PacketBuf) -> Transmit {

@@ -12,9 +12,9 @@ mod silent;
 pub(crate) mod train;
 mod triage;
 
-pub use calls::Ends;
+pub use calls::ConnectionAddrs;
 pub use half_open::SynSaid;
 pub use icmp::IcmpSays;
 pub use info::Info;
-pub use intake::{Input, Verdict};
+pub use intake::{SegmentInput, SegmentVerdict};
 pub use train::TrainEnd;

@@ -13,7 +13,7 @@ use crate::congestion::Algorithm;
 
 /// Settings of one connection; a listener's connections inherit those of the listener.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct TcpSettings {
     /// The maximum receive buffer in true bytes, which bounds the window.
     pub receive_bytes: u32,
     /// Auto-tuning: the window begins small and grows towards `receive_bytes` as the program reads
@@ -74,7 +74,7 @@ pub struct Settings {
     pub window_scale: bool,
 }
 
-impl Settings {
+impl TcpSettings {
     /// The segment size to use, within what the path carries.
     pub(crate) fn wanted_mss(&self, path: u16) -> u16 {
         self.mss.map_or(path, |mss| mss.max(limits::TCP_MSS_FLOOR).min(path))
@@ -107,13 +107,13 @@ pub struct Keepalive {
 
 /// The same as stored in each connection, in whole milliseconds: a quarter of the size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Asking {
+pub(crate) struct EcnRequest {
     idle: NonZeroU32,
     interval: NonZeroU32,
     pub(crate) count: u8,
 }
 
-impl Asking {
+impl EcnRequest {
     pub(crate) fn of(keepalive: Keepalive) -> Self {
         let millis = |time: Duration| {
             let millis = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
@@ -140,7 +140,7 @@ impl Default for Keepalive {
     }
 }
 
-impl Default for Settings {
+impl Default for TcpSettings {
     fn default() -> Self {
         Self {
             receive_bytes: limits::TCP_RECEIVE_BYTES as u32,

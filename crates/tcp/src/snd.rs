@@ -20,7 +20,7 @@ use crate::queue::{BORROWED_MAX, ByteQueue};
 
 /// The send half of a connection: sequence variables, window and send queue.
 #[derive(Debug)]
-pub(crate) struct Snd {
+pub(crate) struct SendState {
     /// The initial sequence number: that of the SYN.
     pub(crate) iss: Seq,
     /// SND.UNA: the oldest unacknowledged number.
@@ -51,7 +51,7 @@ pub(crate) struct Snd {
     unsent: ByteQueue<true>,
 }
 
-impl Snd {
+impl SendState {
     pub(crate) fn new(iss: Seq) -> Self {
         Self {
             iss,
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn a_frame_that_segments_cut_is_counted_once() {
         let pool = Pool::new(&PoolConfig::default()).unwrap();
-        let mut snd = Snd::new(Seq(0));
+        let mut snd = SendState::new(Seq(0));
         (snd.una, snd.nxt) = (Seq(1), Seq(1));
         // Writes that do not end at segment boundaries.
         let frames: Vec<_> = [456, 1448, 1448, 1448]

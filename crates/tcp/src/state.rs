@@ -1,7 +1,7 @@
 //! The states of a connection and the transitions between them: RFC 9293 section 3.3.2, as a table.
 //!
 //! Used by everything that changes a connection's state; nothing else writes one. Invariant: a step
-//! that is not in [`TABLE`] does not happen ([`State::after`] returns `None`). Half-open passive
+//! that is not in [`TABLE`] does not happen ([`TcpState::after`] returns `None`). Half-open passive
 //! connections are entries of `syncache`, not connections: LISTEN is a listener's state, and a
 //! passive connection begins in ESTABLISHED, with a proven handshake. TIME-WAIT may outlive its
 //! connection as a record (`time_wait.rs`).
@@ -11,7 +11,7 @@ use core::fmt;
 /// A state of RFC 9293 section 3.3.2.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[repr(u8)]
-pub enum State {
+pub enum TcpState {
     /// No connection.
     #[default]
     Closed,
@@ -40,7 +40,7 @@ pub enum State {
 /// An event that moves a connection from one state to another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
-pub enum Step {
+pub enum StateStep {
     /// Active open: SYN.
     Open,
     /// Passive open.
@@ -63,7 +63,7 @@ pub enum Step {
     Abort,
 }
 
-impl State {
+impl TcpState {
     /// Every state, in the order of a connection's lifetime.
     pub const ALL: [Self; 11] = [
         Self::Closed,
@@ -81,8 +81,8 @@ impl State {
 
     /// The state after a step, or `None` where the step does not exist.
     #[must_use]
-    pub const fn after(self, step: Step) -> Option<Self> {
-        use Step as E;
+    pub const fn after(self, step: StateStep) -> Option<Self> {
+        use StateStep as E;
         Some(match (self, step) {
             (Self::Closed, E::Open) => Self::SynSent,
             (Self::Closed, E::Listen) => Self::Listen,
@@ -155,7 +155,7 @@ impl State {
     }
 }
 
-impl fmt::Display for State {
+impl fmt::Display for TcpState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
@@ -165,17 +165,17 @@ impl fmt::Display for State {
 mod tests {
     use super::*;
 
-    const STEPS: [Step; 10] = [
-        Step::Open,
-        Step::Listen,
-        Step::Syn,
-        Step::SynAck,
-        Step::SynAcked,
-        Step::Close,
-        Step::Fin,
-        Step::FinAcked,
-        Step::Quiet,
-        Step::Abort,
+    const STEPS: [StateStep; 10] = [
+        StateStep::Open,
+        StateStep::Listen,
+        StateStep::Syn,
+        StateStep::SynAck,
+        StateStep::SynAcked,
+        StateStep::Close,
+        StateStep::Fin,
+        StateStep::FinAcked,
+        StateStep::Quiet,
+        StateStep::Abort,
     ];
 
     /// To be changed only together with the RFC sentence that requires it.
@@ -213,7 +213,7 @@ TIME-WAIT    Abort    CLOSED
     #[test]
     fn the_table_of_steps_is_the_one_that_is_written_down() {
         let mut printed = String::new();
-        for from in State::ALL {
+        for from in TcpState::ALL {
             for step in STEPS {
                 if let Some(to) = from.after(step) {
                     printed += &format!("{from:<12} {:<8} {to}\n", format!("{step:?}"));
@@ -225,8 +225,8 @@ TIME-WAIT    Abort    CLOSED
 
     #[test]
     fn every_state_can_be_reached_and_left() {
-        let steps = || State::ALL.into_iter().flat_map(|s| STEPS.map(|e| (s, s.after(e))));
-        for state in State::ALL {
+        let steps = || TcpState::ALL.into_iter().flat_map(|s| STEPS.map(|e| (s, s.after(e))));
+        for state in TcpState::ALL {
             assert!(steps().any(|(from, to)| from != state && to == Some(state)), "{state}");
             assert!(steps().any(|(from, to)| from == state && to.is_some()), "{state}");
         }

@@ -1,7 +1,7 @@
-//! `Tcp`: all connections and listeners of one shard.
+//! `ConnectionTable`: all connections and listeners of one shard.
 //!
-//! Used by `stack`: segments are received by [`Tcp::input`] (`set/intake.rs`) and sent by
-//! [`Tcp::transmit`], timers expire in [`Tcp::work`]; applications use `set/calls.rs`. Invariants:
+//! Used by `stack`: segments are received by [`ConnectionTable::input`] (`set/intake.rs`) and sent by
+//! [`ConnectionTable::transmit`], timers expire in [`ConnectionTable::work`]; applications use `set/calls.rs`. Invariants:
 //! a place is in the demultiplexer exactly as long as it has a connection that is not CLOSED: what
 //! a program still holds of a closed one blocks no new connection (RFC 9293 section 3.10.7.1);
 //! after every call each connection with pending output is on the list of senders; for every other
@@ -10,7 +10,7 @@
 //! construction except within the capacities that were reserved then.
 //!
 //! # Under flood
-//! Unverified sources reach [`Tcp::input`]: one hash, one chain, one pass over the bytes of a
+//! Unverified sources reach [`ConnectionTable::input`]: one hash, one chain, one pass over the bytes of a
 //! segment that matches a connection. Places are taken by proven handshakes (bounded by the accept
 //! queues) and by our own applications, up to `TCP_CONNECTIONS_MAX`; a full table refuses new
 //! connections.
@@ -24,35 +24,37 @@ use floodwall_base::{
     Steering, TimerWheel, Units, WorkerId,
 };
 use floodwall_packet::{PacketBuf, PacketList, Pool};
-use floodwall_syncache::{AcceptSlot, CacheSettings, Epoch, HalfOpen, Moment, Secret, SynCache};
+use floodwall_syncache::{
+    AcceptSlot, CacheSettings, CookieEpoch, CookieMoment, HalfOpen, Secret, SynCache,
+};
 
-use crate::connection::{Broke, Connection, Cx, Due};
+use crate::connection::{AbortReason, Connection, ConnectionContext, ConnectionDue};
 use crate::delayed::DelayedAcks;
-use crate::demux::Demux;
+use crate::demux::ConnectionTableIndex;
 use crate::error::ConnectionError;
-use crate::events::Events;
-use crate::id::{ConnectionId, Gone};
+use crate::events::ConnectionEvents;
+use crate::id::{ConnectionId, StaleHandle};
 use crate::isn::IsnSecret;
-use crate::listener::Listeners;
-use crate::memory::Memory;
+use crate::listener::ListenerTable;
+use crate::memory::ConnectionMemory;
 use crate::port_counts::PortCounts;
-use crate::reassembly::Runs;
-use crate::records::Records;
-use crate::set::train::Train;
+use crate::reassembly::OooRanges;
+use crate::records::SentSegments;
+use crate::set::train::RxCoalesce;
 use crate::settings::TcpConfig;
-use crate::state::State;
+use crate::state::TcpState;
 use crate::time_wait::TimeWaits;
-use crate::timer::Timer;
+use crate::timer::TimerKind;
 
 /// Maximum number of distinct owners of connections: applications of one shard.
 pub const OWNERS_MAX: usize = 64;
 
 /// The environment that a call borrows.
-pub struct Lend<'a> {
+pub struct TcpContext<'a> {
     /// The round's time.
     pub now: Instant,
     /// The wall clock's period, for cookies.
-    pub epoch: Epoch,
+    pub epoch: CookieEpoch,
     /// The pool for packets.
     pub pool: &'a Pool,
     /// The shard's randomness.
@@ -61,19 +63,19 @@ pub struct Lend<'a> {
     pub counters: &'a mut Counters,
 }
 
-impl Lend<'_> {
-    pub(crate) const fn moment(&self) -> Moment {
-        Moment::new(self.now, self.epoch)
+impl TcpContext<'_> {
+    pub(crate) const fn moment(&self) -> CookieMoment {
+        CookieMoment::new(self.now, self.epoch)
     }
 
     pub(crate) fn cx<'b>(
         &'b mut self,
-        runs: &'b mut Runs,
-        records: &'b mut Records,
+        runs: &'b mut OooRanges,
+        records: &'b mut SentSegments,
         (full, partial): (bool, bool),
-    ) -> Cx<'b> {
+    ) -> ConnectionContext<'b> {
         let Self { now, pool, random, counters, .. } = self;
-        Cx { now: *now, pool, random, counters, runs, records, full, partial }
+        ConnectionContext { now: *now, pool, random, counters, runs, records, full, partial }
     }
 }
 
@@ -108,7 +110,7 @@ impl Transmit {
 
 /// The number of connections that ended abnormally.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Broken {
+pub struct AbortCounts {
     /// Before they were established; half-open ones of listeners are not included.
     pub attempts: u64,
     /// Established ones: by a reset of either side, or given up.
@@ -117,7 +119,7 @@ pub struct Broken {
 
 /// A place for one connection.
 #[repr(C)]
-pub(crate) struct Place {
+pub(crate) struct Slot {
     pub(crate) generation: u32,
     /// The owner that receives its events.
     pub(crate) owner: u32,
@@ -131,11 +133,11 @@ pub(crate) struct Place {
 }
 
 /// All connections and listeners of one shard.
-pub struct Tcp<H = SynCache> {
+pub struct ConnectionTable<H = SynCache> {
     pub(crate) config: TcpConfig,
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Vec<Slot>,
     free: Vec<u32>,
-    pub(crate) demux: Demux,
+    pub(crate) demux: ConnectionTableIndex,
     /// The local ports with connections.
     ports: PortCounts,
     /// The key of flow hashes, shared with the half-open connections.
@@ -150,21 +152,21 @@ pub struct Tcp<H = SynCache> {
     turn: (u32, u32),
     /// Connections with events, by owner.
     ready: IndexLists,
-    pub(crate) listeners: Listeners,
+    pub(crate) listeners: ListenerTable,
     pub(crate) half_open: H,
     pub(crate) time_waits: TimeWaits,
     pub(crate) isn: IsnSecret,
-    runs: Runs,
-    records: Records,
-    memory: Memory,
+    runs: OooRanges,
+    records: SentSegments,
+    memory: ConnectionMemory,
     /// The memory of some connection has grown since the last check.
     grew: bool,
     /// Connections that ended abnormally.
-    broken: Broken,
+    broken: AbortCounts,
     /// Devices complete checksums (checksum offload).
     partial: bool,
     /// The train of the current burst: segments that wait for later ones (GRO).
-    pub(crate) train: Train,
+    pub(crate) train: RxCoalesce,
     pub(crate) clock: HashKey,
     pub(crate) steering: Option<(Steering, WorkerId)>,
 }
@@ -175,18 +177,18 @@ const DIRTY: u32 = 0;
 /// super-frame holds, into which devices combine consecutive ones (GSO).
 const TURN: u32 = 44;
 
-impl Tcp {
+impl ConnectionTable {
     /// An empty set with a SYN cache of its own, with a cookie secret that no other instance
     /// shares.
     #[must_use]
-    pub fn new(config: TcpConfig, at: Moment, random: &mut Randomness) -> Self {
+    pub fn new(config: TcpConfig, at: CookieMoment, random: &mut Randomness) -> Self {
         let secret = Secret::random(&mut random.secret);
         let cache = SynCache::new(CacheSettings::default(), secret, &mut random.secret, at);
         Self::with(config, cache.with_new_secret(), at.now, random)
     }
 }
 
-impl<H: HalfOpen> Tcp<H> {
+impl<H: HalfOpen> ConnectionTable<H> {
     /// An empty set. Allocates the tables now; places are allocated as they are used, within the
     /// reserved capacity.
     #[must_use]
@@ -195,7 +197,7 @@ impl<H: HalfOpen> Tcp<H> {
         Self {
             places: Vec::with_capacity(max),
             free: Vec::with_capacity(max),
-            demux: Demux::new(max),
+            demux: ConnectionTableIndex::new(max),
             ports: PortCounts::default(),
             flow_key: half_open.flow_key(),
             latest: 0,
@@ -204,7 +206,7 @@ impl<H: HalfOpen> Tcp<H> {
             dirty: IndexLists::new(max, 1),
             turn: (0, 0),
             ready: IndexLists::new(max, OWNERS_MAX),
-            listeners: Listeners::new(config.listeners_max, max, random.secret.hash_key()),
+            listeners: ListenerTable::new(config.listeners_max, max, random.secret.hash_key()),
             half_open,
             time_waits: TimeWaits::new(
                 config.time_waits_max,
@@ -212,13 +214,13 @@ impl<H: HalfOpen> Tcp<H> {
                 random.secret.hash_key(),
             ),
             isn: IsnSecret::new(random.secret.hash_key()),
-            runs: Runs::new(TCP_RUNS),
-            records: Records::new(TCP_RECORDS),
-            memory: Memory::new(config.memory_bytes, max),
+            runs: OooRanges::new(TCP_RUNS),
+            records: SentSegments::new(TCP_RECORDS),
+            memory: ConnectionMemory::new(config.memory_bytes, max),
             grew: false,
-            broken: Broken::default(),
+            broken: AbortCounts::default(),
             partial: false,
-            train: Train::default(),
+            train: RxCoalesce::default(),
             clock: random.secret.hash_key(),
             steering: None,
             config,
@@ -250,7 +252,7 @@ impl<H: HalfOpen> Tcp<H> {
         self.listeners.hears_every_port()
     }
 
-    /// A number that changes whenever the result of [`Tcp::ports`] changes.
+    /// A number that changes whenever the result of [`ConnectionTable::ports`] changes.
     #[must_use]
     pub fn ports_changed(&self) -> u64 {
         let sets = [self.ports.set(), self.time_waits.ports(), self.listeners.heard()];
@@ -259,7 +261,7 @@ impl<H: HalfOpen> Tcp<H> {
 
     /// The number of connections that ended abnormally.
     #[must_use]
-    pub const fn broken(&self) -> Broken {
+    pub const fn broken(&self) -> AbortCounts {
         self.broken
     }
 
@@ -278,7 +280,7 @@ impl<H: HalfOpen> Tcp<H> {
     /// Size in bytes of one connection's state, idle, without buffers.
     #[must_use]
     pub const fn connection_bytes() -> usize {
-        size_of::<Place>()
+        size_of::<Slot>()
     }
 
     /// The flow hash used by connections and half-open connections.
@@ -291,7 +293,7 @@ impl<H: HalfOpen> Tcp<H> {
     /// hash, with which its half-open connection is looked up next.
     #[inline]
     pub(crate) fn find_again(&mut self, flow: &FlowKey) -> Result<u32, u64> {
-        let is_it = |c: &Connection| c.flow == *flow && c.state() != State::Closed;
+        let is_it = |c: &Connection| c.flow == *flow && c.state() != TcpState::Closed;
         if self.at(self.latest).is_some_and(is_it) {
             return Ok(self.latest);
         }
@@ -333,22 +335,22 @@ impl<H: HalfOpen> Tcp<H> {
         self.places.get_mut(index as usize)?.connection.as_mut()
     }
 
-    pub(crate) fn named(&self, id: ConnectionId) -> Result<&Connection, Gone> {
+    pub(crate) fn named(&self, id: ConnectionId) -> Result<&Connection, StaleHandle> {
         let place = self.places.get(id.index()).filter(|p| p.generation == id.generation);
-        place.and_then(|place| place.connection.as_ref()).ok_or(Gone)
+        place.and_then(|place| place.connection.as_ref()).ok_or(StaleHandle)
     }
 
-    pub(crate) fn named_mut(&mut self, id: ConnectionId) -> Result<&mut Connection, Gone> {
+    pub(crate) fn named_mut(&mut self, id: ConnectionId) -> Result<&mut Connection, StaleHandle> {
         let place = self.places.get_mut(id.index()).filter(|p| p.generation == id.generation);
-        place.and_then(|place| place.connection.as_mut()).ok_or(Gone)
+        place.and_then(|place| place.connection.as_mut()).ok_or(StaleHandle)
     }
 
     /// A connection and the environment that it borrows.
     pub(crate) fn lent<'b>(
         &'b mut self,
         index: u32,
-        lend: &'b mut Lend<'_>,
-    ) -> Option<(&'b mut Connection, Cx<'b>)> {
+        lend: &'b mut TcpContext<'_>,
+    ) -> Option<(&'b mut Connection, ConnectionContext<'b>)> {
         let connection = self.places.get_mut(index as usize)?.connection.as_mut()?;
         self.memory.fit(lend.pool);
         connection.rcv.allowed = self.memory.allowance();
@@ -357,7 +359,10 @@ impl<H: HalfOpen> Tcp<H> {
     }
 
     /// A connection and its records of sent data.
-    pub(crate) fn with_records(&mut self, index: u32) -> Option<(&mut Connection, &mut Records)> {
+    pub(crate) fn with_records(
+        &mut self,
+        index: u32,
+    ) -> Option<(&mut Connection, &mut SentSegments)> {
         let connection = self.places.get_mut(index as usize)?.connection.as_mut()?;
         Some((connection, &mut self.records))
     }
@@ -383,7 +388,7 @@ impl<H: HalfOpen> Tcp<H> {
         let index = match self.free.pop() {
             Some(index) => index,
             None if self.places.len() < self.config.connections_max => {
-                self.places.push(Place {
+                self.places.push(Slot {
                     generation: 0,
                     owner: 0,
                     slot: None,
@@ -422,9 +427,9 @@ impl<H: HalfOpen> Tcp<H> {
     pub(crate) fn settle_read(&mut self, index: u32, now: Instant) {
         match self.at(index) {
             Some(connection)
-                if connection.due == Due::default()
+                if connection.due == ConnectionDue::default()
                     && connection.state().is_synchronized()
-                    && connection.state() != State::TimeWait =>
+                    && connection.state() != TcpState::TimeWait =>
             {
                 let held = connection.held();
                 self.grew |= self.memory.note(index, held, now) && self.memory.is_short();
@@ -433,21 +438,21 @@ impl<H: HalfOpen> Tcp<H> {
         }
     }
 
-    /// As [`Tcp::settle`], where it is known whether the connection has pending output.
+    /// As [`ConnectionTable::settle`], where it is known whether the connection has pending output.
     fn settle_as(&mut self, index: u32, now: Instant, wants_output: bool) {
         let Some(place) = self.places.get_mut(index as usize) else { return };
         let Some(connection) = &mut place.connection else { return };
         // Of an ended connection only the program's part is left, which the program frees.
-        let held = if connection.state() == State::Closed { 0 } else { connection.held() };
+        let held = if connection.state() == TcpState::Closed { 0 } else { connection.held() };
         self.grew |= self.memory.note(index, held, now) && self.memory.is_short();
-        if connection.state() == State::Closed {
+        if connection.state() == TcpState::Closed {
             connection.ahead.clear(&mut self.runs);
             connection.recovery.clear(&mut self.records);
             if self.demux.leave(index) {
                 self.ports.leave(connection.flow.local.port);
                 match connection.broke {
-                    Some(Broke::Attempt) => self.broken.attempts += 1,
-                    Some(Broke::Open) => self.broken.open += 1,
+                    Some(AbortReason::Attempt) => self.broken.attempts += 1,
+                    Some(AbortReason::Open) => self.broken.open += 1,
                     None => {}
                 }
             }
@@ -455,7 +460,7 @@ impl<H: HalfOpen> Tcp<H> {
         if connection.is_over() {
             return self.vacate(index);
         }
-        if connection.state() == State::TimeWait && connection.released && !wants_output {
+        if connection.state() == TcpState::TimeWait && connection.released && !wants_output {
             return self.shrink(index, now);
         }
         if wants_output {
@@ -469,7 +474,7 @@ impl<H: HalfOpen> Tcp<H> {
         if !wants_output {
             connection.mind_the_window(now);
         }
-        self.delayed.set(index, connection.timers.at(Timer::DelayedAck));
+        self.delayed.set(index, connection.timers.at(TimerKind::DelayedAck));
         let next = connection.timers.next();
         if next < place.armed {
             place.armed = next;
@@ -520,19 +525,23 @@ impl<H: HalfOpen> Tcp<H> {
 
     /// The next segment to be sent, a few of each connection in turn (round-robin); `None` where
     /// there is none. Call it until `None` after every call that may change a connection.
-    pub fn transmit(&mut self, lend: &mut Lend<'_>) -> Option<Transmit> {
+    pub fn transmit(&mut self, lend: &mut TcpContext<'_>) -> Option<Transmit> {
         self.transmit_some(lend, 1, &mut PacketList::new())
     }
 
-    /// As [`Tcp::transmit`]; segments of the same run, with the same peer and IP header except for
+    /// As [`ConnectionTable::transmit`]; segments of the same run, with the same peer and IP header except for
     /// lengths, are appended to `rest`.
-    pub fn transmit_run(&mut self, lend: &mut Lend<'_>, rest: &mut PacketList) -> Option<Transmit> {
+    pub fn transmit_run(
+        &mut self,
+        lend: &mut TcpContext<'_>,
+        rest: &mut PacketList,
+    ) -> Option<Transmit> {
         self.transmit_some(lend, TURN, rest)
     }
 
     fn transmit_some(
         &mut self,
-        lend: &mut Lend<'_>,
+        lend: &mut TcpContext<'_>,
         most: u32,
         rest: &mut PacketList,
     ) -> Option<Transmit> {
@@ -547,7 +556,7 @@ impl<H: HalfOpen> Tcp<H> {
             let left = left.saturating_sub(rest.len() as u32);
             let has_turn = left > 0;
             let has_news = connection.has_news(cx.records);
-            let wants_output = has_news || connection.due != Due::default();
+            let wants_output = has_news || connection.due != ConnectionDue::default();
             let goes_on = has_turn && packet.is_some() && has_news;
             let ecn_capable = connection.take_capable();
             let transmit = packet.map(|packet| Transmit {
@@ -583,7 +592,7 @@ impl<H: HalfOpen> Tcp<H> {
 
     /// Where memory is short and some connection has grown, ends one without progress; where more
     /// is held than allowed, ends as many as necessary.
-    fn relieve(&mut self, lend: &mut Lend<'_>) {
+    fn relieve(&mut self, lend: &mut TcpContext<'_>) {
         if !core::mem::take(&mut self.grew) {
             return;
         }
@@ -626,7 +635,7 @@ impl<H: HalfOpen> Tcp<H> {
         self.ready.unlink(index);
     }
 
-    /// Whether [`Tcp::transmit`] has a segment.
+    /// Whether [`ConnectionTable::transmit`] has a segment.
     #[inline]
     #[must_use]
     pub fn wants_transmit(&self) -> bool {
@@ -635,10 +644,10 @@ impl<H: HalfOpen> Tcp<H> {
 
     /// Handles expired timers, with at most `units` of work; returns the units spent. SYN-ACK
     /// retransmissions are passed to `send`; segments of connections are returned by
-    /// [`Tcp::transmit`] as usual.
+    /// [`ConnectionTable::transmit`] as usual.
     pub fn work(
         &mut self,
-        lend: &mut Lend<'_>,
+        lend: &mut TcpContext<'_>,
         units: Units,
         send: &mut impl FnMut(Transmit),
     ) -> Units {
@@ -664,20 +673,20 @@ impl<H: HalfOpen> Tcp<H> {
     }
 
     /// Handles the expired timers of a connection.
-    fn ring(&mut self, index: u32, lend: &mut Lend<'_>) {
+    fn ring(&mut self, index: u32, lend: &mut TcpContext<'_>) {
         if let Some((connection, mut cx)) = self.lent(index, lend) {
             connection.ring(&mut cx);
         }
         self.settle(index, lend.now);
     }
 
-    /// Whether SYN-ACK retransmissions are due, which [`Tcp::work`] sends.
+    /// Whether SYN-ACK retransmissions are due, which [`ConnectionTable::work`] sends.
     #[must_use]
     pub fn has_to_resend(&self, now: Instant) -> bool {
         self.half_open.deadline() <= now
     }
 
-    /// The latest time at which [`Tcp::work`] is due.
+    /// The latest time at which [`ConnectionTable::work`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let or_far = |at: Option<Instant>| at.unwrap_or(Instant::FAR);
@@ -689,7 +698,7 @@ impl<H: HalfOpen> Tcp<H> {
     }
 
     /// The next connection of this owner with an event.
-    pub fn next_event(&mut self, owner: u32) -> Option<(ConnectionId, Events)> {
+    pub fn next_event(&mut self, owner: u32) -> Option<(ConnectionId, ConnectionEvents)> {
         while let Some(index) = self.ready.pop_front(owner.min(OWNERS_MAX as u32 - 1)) {
             let id = self.id(index);
             if let Some(connection) = self.at_mut(index) {

@@ -22,7 +22,7 @@ use floodwall_wire::tcp::TcpFlags;
 use crate::challenge::ChallengeLimit;
 use crate::port_counts::PortCounts;
 use crate::segment::Segment;
-use crate::timestamps::{Recent, TimestampClock};
+use crate::timestamps::{RecentTimestamp, TimestampClock};
 
 /// The list of all records, oldest first.
 const BY_AGE: u32 = 0;
@@ -39,14 +39,14 @@ pub struct TimeWait {
     /// The window to announce, unscaled as on the wire.
     pub window: u16,
     /// Our clock and the peer's latest timestamp, where timestamps were in use.
-    pub timestamps: Option<(TimestampClock, Recent)>,
+    pub timestamps: Option<(TimestampClock, RecentTimestamp)>,
     /// Remaining answers in the current second.
     pub challenges: ChallengeLimit,
 }
 
 /// The fields of a segment to a flow in TIME-WAIT.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Arrived {
+pub struct TimeWaitArrival {
     /// Its first sequence number.
     pub seq: Seq,
     /// Its length in sequence space: data, SYN and FIN.
@@ -63,7 +63,7 @@ pub struct Arrived {
     pub timestamp: Option<u32>,
 }
 
-impl Arrived {
+impl TimeWaitArrival {
     pub(crate) fn of(segment: &Segment) -> Self {
         Self {
             seq: segment.seq,
@@ -80,7 +80,7 @@ impl Arrived {
 /// The action for a segment.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
-pub enum Verdict {
+pub enum TimeWaitVerdict {
     /// The flow is not in TIME-WAIT.
     Absent,
     /// The segment is dropped.
@@ -93,7 +93,7 @@ pub enum Verdict {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct TimeWaitEntry {
     flow: FlowKey,
     record: TimeWait,
     expires: Instant,
@@ -105,7 +105,7 @@ const NONE: u32 = u32::MAX;
 /// The TIME-WAIT records of one shard. All memory is allocated at construction.
 #[derive(Debug)]
 pub struct TimeWaits {
-    entries: Box<[Option<Entry>]>,
+    entries: Box<[Option<TimeWaitEntry>]>,
     buckets: Box<[u32]>,
     lists: IndexLists,
     key: HashKey,
@@ -157,7 +157,7 @@ impl TimeWaits {
         let index = self.lists.pop_front(FREE)?;
         let bucket = self.bucket_of(flow);
         let head = self.buckets.get_mut(bucket)?;
-        let entry = Entry { flow: *flow, record, expires: now + self.stay, next: *head };
+        let entry = TimeWaitEntry { flow: *flow, record, expires: now + self.stay, next: *head };
         *head = index;
         *self.entries.get_mut(index as usize)? = Some(entry);
         self.lists.push_back(BY_AGE, index);
@@ -189,26 +189,31 @@ impl TimeWaits {
     }
 
     /// Processes a segment to `flow` (RFC 9293 section 3.10.7.4, TIME-WAIT). Constant work.
-    pub fn input(&mut self, flow: &FlowKey, arrived: &Arrived, now: Instant) -> Verdict {
+    pub fn input(
+        &mut self,
+        flow: &FlowKey,
+        arrived: &TimeWaitArrival,
+        now: Instant,
+    ) -> TimeWaitVerdict {
         let Some(index) = self.find(flow) else {
-            return Verdict::Absent;
+            return TimeWaitVerdict::Absent;
         };
         let stay = self.stay;
         let Some(Some(entry)) = self.entries.get_mut(index as usize) else {
-            return Verdict::Absent;
+            return TimeWaitVerdict::Absent;
         };
         // The timer may be late: a record past its time does not count.
         if now >= entry.expires {
             self.remove_at(index);
-            return Verdict::Absent;
+            return TimeWaitVerdict::Absent;
         }
         if arrived.rst {
-            return Verdict::Ignore; // RFC 1337, fix F1.
+            return TimeWaitVerdict::Ignore; // RFC 1337, fix F1.
         }
         if opens_anew(&entry.record, arrived) {
             let record = entry.record;
             self.remove_at(index);
-            return Verdict::Reopen(record);
+            return TimeWaitVerdict::Reopen(record);
         }
         let old = is_old(&entry.record, arrived, now);
         // The peer has not received our last ACK: its FIN is retransmitted, and the wait restarts.
@@ -217,10 +222,14 @@ impl TimeWaits {
             entry.expires = now + stay;
             let record = entry.record;
             self.lists.push_back(BY_AGE, index);
-            return Verdict::Ack(record);
+            return TimeWaitVerdict::Ack(record);
         }
         let in_place = arrived.seq == entry.record.rcv_nxt && arrived.len == 0;
-        if arrived.syn || old || !in_place { Verdict::Ack(entry.record) } else { Verdict::Ignore }
+        if arrived.syn || old || !in_place {
+            TimeWaitVerdict::Ack(entry.record)
+        } else {
+            TimeWaitVerdict::Ignore
+        }
     }
 
     /// Stores the changed field of a record: its limit of answers.
@@ -265,7 +274,7 @@ impl TimeWaits {
         self.key.flow(flow) as usize & (self.buckets.len() - 1)
     }
 
-    fn entry(&self, index: u32) -> Option<&Entry> {
+    fn entry(&self, index: u32) -> Option<&TimeWaitEntry> {
         self.entries.get(index as usize)?.as_ref()
     }
 
@@ -304,7 +313,7 @@ impl TimeWaits {
 }
 
 /// RFC 6191 section 2: whether a SYN may open a new connection of these ends.
-pub(crate) fn opens_anew(record: &TimeWait, arrived: &Arrived) -> bool {
+pub(crate) fn opens_anew(record: &TimeWait, arrived: &TimeWaitArrival) -> bool {
     if !arrived.syn || arrived.ack || arrived.rst {
         return false;
     }
@@ -317,7 +326,7 @@ pub(crate) fn opens_anew(record: &TimeWait, arrived: &Arrived) -> bool {
     }
 }
 
-fn is_old(record: &TimeWait, arrived: &Arrived, now: Instant) -> bool {
+fn is_old(record: &TimeWait, arrived: &TimeWaitArrival, now: Instant) -> bool {
     match (record.timestamps, arrived.timestamp) {
         (Some((_, recent)), Some(value)) => recent.is_old(value, now),
         _ => false,

@@ -10,7 +10,7 @@ use floodwall_base::Instant;
 /// The timers of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
-pub(crate) enum Timer {
+pub(crate) enum TimerKind {
     /// The loss timer: retransmission, reordering or tail loss probe (RFC 6298, RFC 8985).
     Retransmit,
     /// The delayed ACK (RFC 9293 section 3.8.6.3).
@@ -34,34 +34,34 @@ pub(crate) struct Timers([Instant; COUNT]);
 impl Timers {
     pub(crate) const NONE: Self = Self([Instant::FAR; COUNT]);
 
-    const ALL: [Timer; COUNT] = [
-        Timer::Retransmit,
-        Timer::DelayedAck,
-        Timer::Persist,
-        Timer::Keepalive,
-        Timer::Close,
-        Timer::Retry,
+    const ALL: [TimerKind; COUNT] = [
+        TimerKind::Retransmit,
+        TimerKind::DelayedAck,
+        TimerKind::Persist,
+        TimerKind::Keepalive,
+        TimerKind::Close,
+        TimerKind::Retry,
     ];
 
     #[inline]
-    pub(crate) fn set(&mut self, timer: Timer, at: Instant) {
+    pub(crate) fn set(&mut self, timer: TimerKind, at: Instant) {
         if let Some(slot) = self.0.get_mut(timer as usize) {
             *slot = at;
         }
     }
 
     #[inline]
-    pub(crate) fn clear(&mut self, timer: Timer) {
+    pub(crate) fn clear(&mut self, timer: TimerKind) {
         self.set(timer, Instant::FAR);
     }
 
     #[inline]
-    pub(crate) fn at(&self, timer: Timer) -> Instant {
+    pub(crate) fn at(&self, timer: TimerKind) -> Instant {
         self.0.get(timer as usize).copied().unwrap_or(Instant::FAR)
     }
 
     #[inline]
-    pub(crate) fn is_set(&self, timer: Timer) -> bool {
+    pub(crate) fn is_set(&self, timer: TimerKind) -> bool {
         self.at(timer) != Instant::FAR
     }
 
@@ -73,7 +73,7 @@ impl Timers {
     }
 
     /// Clears and returns one that is due.
-    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<Timer> {
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<TimerKind> {
         let due = Self::ALL.into_iter().find(|timer| self.at(*timer) <= now)?;
         self.clear(due);
         Some(due)

@@ -67,12 +67,12 @@ const fn ticks(now: Instant) -> u32 {
 
 /// `TS.Recent` and when it was taken: 16 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Recent {
+pub struct RecentTimestamp {
     value: u32,
     at: Instant,
 }
 
-impl Recent {
+impl RecentTimestamp {
     /// Initialized from the peer's SYN.
     #[must_use]
     pub const fn new(value: u32, now: Instant) -> Self {
@@ -148,20 +148,20 @@ mod tests {
     #[test]
     fn an_old_duplicate_is_known_for_24_days() {
         let start = Instant::ORIGIN;
-        let recent = Recent::new(100, start);
+        let recent = RecentTimestamp::new(100, start);
         assert!(
             recent.is_old(99, start) && !recent.is_old(100, start) && !recent.is_old(101, start)
         );
         assert!(recent.is_old(99, start + 23 * DAY));
         assert!(!recent.is_old(99, start + 24 * DAY), "too old to compare");
-        let wrapped = Recent::new(u32::MAX, start);
+        let wrapped = RecentTimestamp::new(u32::MAX, start);
         assert!(!wrapped.is_old(0, start) && wrapped.is_old(u32::MAX - 1, start));
     }
 
     #[test]
     fn only_a_segment_that_covers_the_last_ack_moves_the_timestamp() {
         let now = Instant::ORIGIN;
-        let mut recent = Recent::new(100, now);
+        let mut recent = RecentTimestamp::new(100, now);
         recent.update(110, Seq(1001), Seq(1000), now);
         assert_eq!(recent.echo(), 100, "it lies beyond a hole: no update");
         recent.update(110, Seq(1000), Seq(1000), now);

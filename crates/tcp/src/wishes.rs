@@ -7,14 +7,14 @@
 
 use core::time::Duration;
 
-use crate::settings::Settings;
+use crate::settings::TcpSettings;
 
 /// As many SYNs as the time limit permits.
 const ANY: u8 = u8::MAX;
 
 /// The optional settings of one connection, in compact form.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wishes {
+pub(crate) struct UserOptions {
     /// Limit of bytes written and not sent.
     unsent_most: u32,
     /// Time limit of the handshake in milliseconds; 0 is the default.
@@ -30,8 +30,8 @@ pub(crate) struct Wishes {
     more: bool,
 }
 
-impl Wishes {
-    pub(crate) fn of(settings: &Settings) -> Self {
+impl UserOptions {
+    pub(crate) fn of(settings: &TcpSettings) -> Self {
         Self {
             unsent_most: settings.unsent_bytes.unwrap_or(u32::MAX),
             opening: millis(settings.open_timeout),

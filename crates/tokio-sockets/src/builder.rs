@@ -9,23 +9,23 @@ use std::net::IpAddr;
 
 use floodwall_base::{IfIndex, IpCidr, MacAddr, Randomness};
 use floodwall_device::{
-    Device, DeviceInfo, DeviceWord, KernelHalf, Medium, OpenConfig, OpenedDevice, stable_secret,
+    Device, DeviceInfo, DeviceSpec, Medium, NapiPolicy, OpenConfig, OpenedDevice, stable_secret,
     station_address,
 };
-use floodwall_dispatch::{Berth, CrewConfig, Port, WorkerConfig, entropy};
+use floodwall_dispatch::{CrewConfig, Port, WorkerConfig, WorkerSlot, entropy};
 use floodwall_packet::PoolConfig;
 use floodwall_stack::remote::RemoteConfig;
 use floodwall_stack::{InterfaceConfig, LinkMedium, StackConfig, StaticRoute};
 
 use crate::addrs::Resolver;
 use crate::error::NetworkError;
-use crate::network::{Network, Plan};
+use crate::network::{Network, NetworkPlan};
 
 /// Super-frames in the pool, where a device carries such.
 const SUPERS: usize = 64;
 
 /// Where an interface's packets come from.
-enum Source {
+enum DeviceSource {
     Word(String),
     Queues(Vec<Box<dyn Device>>),
 }
@@ -34,8 +34,8 @@ enum Source {
 const CONNECTIONS: usize = 4096;
 
 /// The requested configuration of one interface.
-struct Wanted {
-    source: Source,
+struct WantedSetting {
+    source: DeviceSource,
     addresses: Vec<String>,
     gateways: Vec<String>,
     mac: Option<MacAddr>,
@@ -45,8 +45,8 @@ struct Wanted {
     any_destination: bool,
 }
 
-impl Wanted {
-    fn new(source: Source) -> Self {
+impl WantedSetting {
+    fn new(source: DeviceSource) -> Self {
         Self {
             source,
             addresses: Vec::new(),
@@ -90,14 +90,14 @@ type Adjust = Box<dyn FnOnce(&mut StackConfig) + Send>;
 /// are returned by [`NetworkBuilder::start`].
 #[must_use = "nothing happens before `start`"]
 pub struct NetworkBuilder {
-    interfaces: Vec<Wanted>,
+    interfaces: Vec<WantedSetting>,
     routes: Vec<StaticRoute>,
     workers: usize,
     cores: Vec<usize>,
     shares_core: Option<bool>,
     sockets_max: usize,
     connections_max: usize,
-    tcp: floodwall_tcp::Settings,
+    tcp: floodwall_tcp::TcpSettings,
     memory: Option<PoolConfig>,
     sending: Option<RemoteConfig>,
     worker: WorkerConfig,
@@ -116,7 +116,7 @@ impl NetworkBuilder {
             shares_core: None,
             sockets_max: RemoteConfig::default().sockets_max,
             connections_max: CONNECTIONS,
-            tcp: floodwall_tcp::Settings::default(),
+            tcp: floodwall_tcp::TcpSettings::default(),
             memory: None,
             sending: None,
             worker: WorkerConfig::default(),
@@ -129,7 +129,7 @@ impl NetworkBuilder {
     /// A device of the system: `"tap:fw0"`, `"tun:fw0"`, `"packet:eth0"`. It is opened with a queue
     /// for each worker where it can have several.
     pub fn device(mut self, word: &str) -> Self {
-        self.interfaces.push(Wanted::new(Source::Word(word.to_owned())));
+        self.interfaces.push(WantedSetting::new(DeviceSource::Word(word.to_owned())));
         self
     }
 
@@ -141,11 +141,11 @@ impl NetworkBuilder {
 
     /// The queues of one device: one a worker, or one for all.
     pub fn attach_queues(mut self, queues: Vec<Box<dyn Device>>) -> Self {
-        self.interfaces.push(Wanted::new(Source::Queues(queues)));
+        self.interfaces.push(WantedSetting::new(DeviceSource::Queues(queues)));
         self
     }
 
-    fn last(mut self, what: &'static str, say: impl FnOnce(&mut Wanted)) -> Self {
+    fn last(mut self, what: &'static str, say: impl FnOnce(&mut WantedSetting)) -> Self {
         match self.interfaces.last_mut() {
             Some(wanted) => say(wanted),
             None => self.problem = self.problem.or(Some(NetworkError::NoDevice(what))),
@@ -237,7 +237,7 @@ impl NetworkBuilder {
     }
 
     /// What TCP connections and listeners begin with: how many bytes may wait, and more.
-    pub fn tcp(mut self, adjust: impl FnOnce(&mut floodwall_tcp::Settings)) -> Self {
+    pub fn tcp(mut self, adjust: impl FnOnce(&mut floodwall_tcp::TcpSettings)) -> Self {
         adjust(&mut self.tcp);
         self
     }
@@ -282,7 +282,7 @@ impl NetworkBuilder {
         Network::launch(self.plan()?).await
     }
 
-    fn plan(mut self) -> Result<Plan, NetworkError> {
+    fn plan(mut self) -> Result<NetworkPlan, NetworkError> {
         if let Some(problem) =
             self.problem.or(self.interfaces.is_empty().then_some(NetworkError::Empty))
         {
@@ -298,7 +298,7 @@ impl NetworkBuilder {
         };
         let workers = self.workers;
         let mut berths: Vec<_> = (0..workers)
-            .map(|worker| Berth { core: self.cores.get(worker).copied(), ports: Vec::new() })
+            .map(|worker| WorkerSlot { core: self.cores.get(worker).copied(), ports: Vec::new() })
             .collect();
         let mut offload = false;
         for (index, mut wanted) in self.interfaces.into_iter().enumerate() {
@@ -331,7 +331,7 @@ impl NetworkBuilder {
             workers,
             ..self.sending.unwrap_or_default()
         };
-        Ok(Plan {
+        Ok(NetworkPlan {
             stack,
             crew,
             remote,
@@ -373,13 +373,13 @@ type Queues = Vec<Box<dyn Device>>;
 
 /// The device's queues, its properties, and our station's link address behind it.
 fn open(
-    wanted: &mut Wanted,
+    wanted: &mut WantedSetting,
     workers: usize,
     random: &mut Randomness,
 ) -> Result<(Queues, DeviceInfo, MacAddr), NetworkError> {
-    let none = Source::Queues(Vec::new());
+    let none = DeviceSource::Queues(Vec::new());
     match std::mem::replace(&mut wanted.source, none) {
-        Source::Queues(queues) => {
+        DeviceSource::Queues(queues) => {
             let Some(first) = queues.first() else {
                 return Err(NetworkError::Queues { device: String::new(), queues: 0, workers });
             };
@@ -391,8 +391,8 @@ fn open(
             let station = wanted.mac.unwrap_or_else(|| station_address(&info.name, random));
             Ok((queues, info, station))
         }
-        Source::Word(word) => {
-            let word: DeviceWord = word.parse()?;
+        DeviceSource::Word(word) => {
+            let word: DeviceSpec = word.parse()?;
             let station = wanted.mac.unwrap_or_else(|| station_address(&word.name, random));
             let config = OpenConfig {
                 workers,
@@ -400,7 +400,7 @@ fn open(
                 offload: wanted.offload,
                 mtu: wanted.mtu,
                 // A library sets nothing of the system's unasked: see `device`'s placement.
-                kernel_half: KernelHalf::Leave,
+                kernel_half: NapiPolicy::Leave,
                 ..OpenConfig::default()
             };
             let OpenedDevice { queues, .. } = word.open(&config)?;

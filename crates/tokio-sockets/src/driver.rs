@@ -45,20 +45,20 @@ pub(crate) struct Drivers {
     number: u64,
     /// Changes when a driver ends: a thread's cached entry is stale then.
     epoch: AtomicU64,
-    of: Mutex<HashMap<Id, Entry>>,
+    of: Mutex<HashMap<Id, DriverEntry>>,
     /// How each worker is woken.
     bells: Box<[OnceLock<Waker>]>,
     /// Whether drivers wake the workers.
     shares_core: bool,
 }
 
-struct Entry {
-    seat: Arc<Seat>,
+struct DriverEntry {
+    seat: Arc<DriverSeat>,
     task: Option<AbortHandle>,
 }
 
 /// What a driver shares with its runtime's tasks.
-struct Seat {
+struct DriverSeat {
     group: GroupId,
     /// Workers to wake, as bits.
     workers: AtomicU64,
@@ -69,15 +69,15 @@ struct Seat {
 }
 
 /// What a thread found last: most threads belong to one runtime and one network.
-struct Found {
+struct FoundDriver {
     number: u64,
     epoch: u64,
     runtime: Id,
-    seat: Arc<Seat>,
+    seat: Arc<DriverSeat>,
 }
 
 thread_local! {
-    static LAST: RefCell<Option<Found>> = const { RefCell::new(None) };
+    static LAST: RefCell<Option<FoundDriver>> = const { RefCell::new(None) };
 }
 
 impl Drivers {
@@ -101,7 +101,9 @@ impl Drivers {
         let Some(slot) = self.bells.get(index) else { return };
         let _ = slot.set(bell.clone());
         let alarm = match self.shares_core && index < u64::BITS as usize {
-            true => Waker::from(Arc::new(Deferred { drivers: Arc::downgrade(self), index, bell })),
+            true => {
+                Waker::from(Arc::new(DeferredWake { drivers: Arc::downgrade(self), index, bell }))
+            }
             false => bell,
         };
         self.remote.set_alarm(worker, alarm);
@@ -113,7 +115,7 @@ impl Drivers {
         self.seat().map_or(GroupId::DIRECT, |seat| seat.group)
     }
 
-    fn seat(self: &Arc<Self>) -> Option<Arc<Seat>> {
+    fn seat(self: &Arc<Self>) -> Option<Arc<DriverSeat>> {
         let runtime = Handle::try_current().ok()?;
         let key = (self.number, self.epoch.load(Ordering::Acquire), runtime.id());
         let known = LAST.with_borrow(|last| {
@@ -123,14 +125,14 @@ impl Drivers {
         known.or_else(|| {
             let seat = self.find(&runtime)?;
             let (number, epoch, runtime) = key;
-            LAST.set(Some(Found { number, epoch, runtime, seat: Arc::clone(&seat) }));
+            LAST.set(Some(FoundDriver { number, epoch, runtime, seat: Arc::clone(&seat) }));
             Some(seat)
         })
     }
 
     /// Finds the runtime's driver, or spawns it.
     #[cold]
-    fn find(self: &Arc<Self>, runtime: &Handle) -> Option<Arc<Seat>> {
+    fn find(self: &Arc<Self>, runtime: &Handle) -> Option<Arc<DriverSeat>> {
         let id = runtime.id();
         let (group, seat) = {
             let mut of = lock(&self.of);
@@ -141,13 +143,13 @@ impl Drivers {
             if group.id() == GroupId::DIRECT && !self.shares_core {
                 return None;
             }
-            let seat = Arc::new(Seat {
+            let seat = Arc::new(DriverSeat {
                 group: group.id(),
                 workers: AtomicU64::new(0),
                 dead: AtomicBool::new(false),
                 waker: Mutex::new(None),
             });
-            of.insert(id, Entry { seat: Arc::clone(&seat), task: None });
+            of.insert(id, DriverEntry { seat: Arc::clone(&seat), task: None });
             (group, seat)
         };
         let one = runtime.runtime_flavor() == RuntimeFlavor::CurrentThread;
@@ -167,7 +169,7 @@ impl Drivers {
     }
 
     /// Wakes the workers that were requested.
-    fn wake_workers(&self, seat: &Seat) {
+    fn wake_workers(&self, seat: &DriverSeat) {
         let mut left = seat.workers.swap(0, Ordering::SeqCst);
         while left != 0 {
             let index = left.trailing_zeros() as usize;
@@ -182,7 +184,7 @@ impl Drivers {
 impl Drop for Drivers {
     fn drop(&mut self) {
         let of = std::mem::take(self.of.get_mut().unwrap_or_else(PoisonError::into_inner));
-        for Entry { task, .. } in of.into_values() {
+        for DriverEntry { task, .. } in of.into_values() {
             if let Some(task) = task {
                 task.abort();
             }
@@ -191,13 +193,13 @@ impl Drop for Drivers {
 }
 
 /// A worker's alarm where the worker shares its core with tasks.
-struct Deferred {
+struct DeferredWake {
     drivers: Weak<Drivers>,
     index: usize,
     bell: Waker,
 }
 
-impl Wake for Deferred {
+impl Wake for DeferredWake {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -226,7 +228,7 @@ impl Wake for Deferred {
 /// The task.
 struct Driver {
     group: RuntimeGroup,
-    seat: Arc<Seat>,
+    seat: Arc<DriverSeat>,
     drivers: Weak<Drivers>,
     runtime: Id,
     most: usize,

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use floodwall_base::{Counter, DropReason};
 use floodwall_dispatch::{
-    Command, Control, ControlError, Crew, CrewConfig, CrewEnded, CrewError, CrewReader, Desk, Fact,
-    Facts, PortReport, Setting, Shown, Stop, entropy,
+    Command, Control, ControlError, ControlQueue, CrewConfig, CrewEnded, CrewError, CrewReader,
+    PortReport, Setting, Shown, Stop, WorkerCounter, WorkerCounters, WorkerGroup, entropy,
 };
 use floodwall_stack::remote::{GroupId, Remote, RemoteConfig, RemoteShard};
 use floodwall_stack::{Seat, Stack, StackConfig, Stats, seats};
@@ -32,13 +32,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(5);
 
 /// The checked configuration of a network.
-pub(crate) struct Plan {
+pub(crate) struct NetworkPlan {
     pub(crate) stack: StackConfig,
     pub(crate) crew: CrewConfig,
     pub(crate) remote: RemoteConfig,
     pub(crate) shares_core: bool,
     pub(crate) resolver: Option<Box<dyn Resolver>>,
-    pub(crate) tcp: floodwall_tcp::Settings,
+    pub(crate) tcp: floodwall_tcp::TcpSettings,
 }
 
 /// A running host with its workers, as a shared handle.
@@ -69,17 +69,17 @@ pub(crate) struct Plan {
 /// ```
 #[derive(Clone)]
 pub struct Network {
-    inner: Arc<Inner>,
+    inner: Arc<NetworkInner>,
 }
 
-struct Inner {
+struct NetworkInner {
     remote: Remote,
     drivers: Arc<Drivers>,
     controls: Vec<Control<Shown<Stack>>>,
     reader: CrewReader,
     resolver: Option<Box<dyn Resolver>>,
     receive_bytes: u64,
-    tcp: floodwall_tcp::Settings,
+    tcp: floodwall_tcp::TcpSettings,
     stop: Stop,
     ended: watch::Receiver<Option<Ending>>,
 }
@@ -87,7 +87,7 @@ struct Inner {
 /// Its end; the first query gets the report.
 type Ending = Arc<Mutex<Option<Result<CrewEnded, CrewError>>>>;
 
-impl Drop for Inner {
+impl Drop for NetworkInner {
     fn drop(&mut self) {
         // The threads end by themselves: a runtime's thread must not wait for them.
         self.stop.trigger();
@@ -100,8 +100,8 @@ impl Network {
         NetworkBuilder::new()
     }
 
-    pub(crate) async fn launch(plan: Plan) -> Result<Self, NetworkError> {
-        let Plan { stack, crew, remote, shares_core, resolver, tcp } = plan;
+    pub(crate) async fn launch(plan: NetworkPlan) -> Result<Self, NetworkError> {
+        let NetworkPlan { stack, crew, remote, shares_core, resolver, tcp } = plan;
         let system = |source| NetworkError::System { action: "make the stop", source };
         let stop = Stop::new().map_err(system)?;
         let (remote, shards) = Remote::new(&remote)?;
@@ -111,13 +111,22 @@ impl Network {
         let mut random = entropy::randomness()?;
         let seats = seats(&stack, &crew.domain, crew.steering, &mut random.secret);
         let places = seats.into_iter().zip(shards).map(Some).collect();
-        let crew = Crew::start(crew, &stop, maker(stack, places, Arc::clone(&drivers)))?;
+        let crew = WorkerGroup::start(crew, &stop, maker(stack, places, Arc::clone(&drivers)))?;
         let controls = crew.seats().iter().map(|seat| seat.control.clone()).collect::<Vec<_>>();
         let reader = crew.reader();
         let (tell, ended) = watch::channel(None);
         let (ready, is_ready) = oneshot::channel();
-        let inner =
-            Inner { remote, drivers, controls, reader, resolver, receive_bytes, tcp, stop, ended };
+        let inner = NetworkInner {
+            remote,
+            drivers,
+            controls,
+            reader,
+            resolver,
+            receive_bytes,
+            tcp,
+            stop,
+            ended,
+        };
         let network = Self { inner: Arc::new(inner) };
         let (control, stop) = (crew.control(), network.inner.stop.clone());
         let wait = move || {
@@ -147,7 +156,7 @@ impl Network {
     }
 
     /// What connections begin with.
-    pub(crate) fn tcp_settings(&self) -> floodwall_tcp::Settings {
+    pub(crate) fn tcp_settings(&self) -> floodwall_tcp::TcpSettings {
         self.inner.tcp.clone()
     }
 
@@ -182,14 +191,14 @@ impl Network {
     /// Sends a request to every worker.
     async fn ask<R: Send + 'static>(
         &self,
-        what: impl Fn(&mut Desk<'_, Shown<Stack>>) -> R + Clone + Send + 'static,
+        what: impl Fn(&mut ControlQueue<'_, Shown<Stack>>) -> R + Clone + Send + 'static,
     ) -> Result<Vec<R>, NetworkError> {
         let mut answers = Vec::new();
         for control in &self.inner.controls {
             let answered = loop {
                 let (answer, answered) = oneshot::channel();
                 let what = what.clone();
-                let command = Command::new(move |desk: &mut Desk<'_, Shown<Stack>>| {
+                let command = Command::new(move |desk: &mut ControlQueue<'_, Shown<Stack>>| {
                     // The caller may have been dropped.
                     let _ = answer.send(what(desk));
                 });
@@ -317,7 +326,7 @@ pub struct WorkerStats {
     /// Its stack's counters and drops by reason.
     pub stack: Stats,
     /// What its loop has counted, as last published.
-    pub facts: Facts,
+    pub facts: WorkerCounters,
     /// What its devices have carried and lost.
     pub ports: Vec<PortReport>,
 }
@@ -351,7 +360,7 @@ impl NetworkStats {
 
     /// One fact of all workers' loops together.
     #[must_use]
-    pub fn fact(&self, fact: Fact) -> u64 {
+    pub fn fact(&self, fact: WorkerCounter) -> u64 {
         self.workers.iter().map(|worker| worker.facts.of(fact)).sum()
     }
 

@@ -9,7 +9,7 @@ use std::io;
 use std::pin::pin;
 use std::task::{Context, Poll, ready};
 
-use floodwall_stack::remote::Direction;
+use floodwall_stack::remote::WaitDirection;
 use tokio::io::{Interest, Ready};
 use tokio::task::coop;
 
@@ -19,20 +19,20 @@ pub(crate) async fn ready(
     interest: Interest,
     read: impl Future<Output = io::Result<()>>,
     write: impl Future<Output = io::Result<()>>,
-    name: impl Fn(Direction),
+    name: impl Fn(WaitDirection),
 ) -> io::Result<Ready> {
     let (mut read, mut write) = (pin!(read), pin!(write));
     poll_fn(|cx| {
         let progress = ready!(coop::poll_proceed(cx));
         let mut found = Ready::EMPTY;
         if interest.is_readable() {
-            name(Direction::Read);
+            name(WaitDirection::Read);
             if read.as_mut().poll(cx)?.is_ready() {
                 found |= Ready::READABLE;
             }
         }
         if interest.is_writable() {
-            name(Direction::Write);
+            name(WaitDirection::Write);
             if write.as_mut().poll(cx)?.is_ready() {
                 found |= Ready::WRITABLE;
             }

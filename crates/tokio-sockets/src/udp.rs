@@ -20,7 +20,7 @@ use std::net::SocketAddr;
 use std::pin::pin;
 
 use floodwall_base::Family;
-use floodwall_stack::remote::{Direction, UdpHandle};
+use floodwall_stack::remote::{UdpHandle, WaitDirection};
 use floodwall_udp::{Received, SocketSettings};
 use tokio::io::{Interest, Ready};
 
@@ -188,7 +188,7 @@ impl UdpSocket {
     pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
         let of = |direction| self.handle.ready(direction);
         let name = |direction| self.name_group(direction);
-        readiness::ready(interest, of(Direction::Read), of(Direction::Write), name).await
+        readiness::ready(interest, of(WaitDirection::Read), of(WaitDirection::Write), name).await
     }
 
     /// Waits until there is a datagram, or an error, to be read.
@@ -332,7 +332,7 @@ impl UdpSocket {
 
     /// Reads, and waits where nothing is there.
     async fn reading<R>(&self, mut read: impl FnMut(&UdpHandle) -> io::Result<R>) -> io::Result<R> {
-        self.until(Direction::Read, &mut read).await
+        self.until(WaitDirection::Read, &mut read).await
     }
 
     /// Writes, and waits where that cannot be.
@@ -340,12 +340,12 @@ impl UdpSocket {
         &self,
         mut write: impl FnMut(&UdpHandle) -> io::Result<R>,
     ) -> io::Result<R> {
-        self.until(Direction::Write, &mut write).await
+        self.until(WaitDirection::Write, &mut write).await
     }
 
     async fn until<R>(
         &self,
-        direction: Direction,
+        direction: WaitDirection,
         attempt: &mut impl FnMut(&UdpHandle) -> io::Result<R>,
     ) -> io::Result<R> {
         loop {
@@ -363,11 +363,11 @@ impl UdpSocket {
     }
 
     /// Names the runtime that is about to wait.
-    fn name_group(&self, direction: Direction) {
+    fn name_group(&self, direction: WaitDirection) {
         let group = self.network.group();
         match direction {
-            Direction::Read => self.handle.set_read_group(group),
-            Direction::Write => self.handle.set_write_group(group),
+            WaitDirection::Read => self.handle.set_read_group(group),
+            WaitDirection::Write => self.handle.set_write_group(group),
         }
     }
 

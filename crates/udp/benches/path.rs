@@ -12,7 +12,7 @@ use std::time::Instant;
 use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Counters, Family, IfIndex, PublicRandom, Randomness};
 use floodwall_packet::{AccessCounters, PacketBuf, Pool, PoolConfig, Triage};
-use floodwall_udp::{Input, SocketId, SocketSettings, Udp, UdpConfig, Verdict};
+use floodwall_udp::{DatagramInput, DatagramVerdict, SocketId, SocketSettings, Udp, UdpConfig};
 
 const ROUNDS: usize = 9;
 const BURSTS: usize = 2000;
@@ -117,7 +117,7 @@ impl Path {
     fn input(&mut self, at: usize, mut packet: PacketBuf) {
         packet.uncharge();
         let (from, to) = self.ends[at];
-        let input = Input {
+        let input = DatagramInput {
             src_addr: from.ip(),
             dst_addr: to.ip(),
             iface: IfIndex(1),
@@ -128,7 +128,7 @@ impl Path {
         };
         let (counters, access) = (&mut self.counters, &mut self.access);
         match self.udp.input(black_box(&input), packet, &self.pool, counters, access) {
-            Verdict::Delivered { .. } => (),
+            DatagramVerdict::Delivered { .. } => (),
             other => panic!("{other:?}"),
         }
     }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use floodwall_packet::{Account, PacketBuf, Pool, Rooms};
+use floodwall_packet::{Account, CapacityHints, PacketBuf, Pool};
 
 /// Above this limit there is no exception, so that sums cannot wrap (CVE-2025-22059).
 const SANE_MAX: u64 = i32::MAX as u64 / 2;
@@ -27,7 +27,7 @@ impl Allowance {
     pub(crate) fn open_watched(
         pool: &Pool,
         limit: u64,
-        rooms: &Arc<Rooms>,
+        rooms: &Arc<CapacityHints>,
         index: u32,
     ) -> Option<Self> {
         Some(Self { account: pool.open_watched_account(limit, rooms, index)?, limit })

@@ -31,7 +31,7 @@ pub const CHALLENGE_MAX: usize = 512;
 
 /// A datagram of a source that the socket does not know.
 #[derive(Clone, Copy, Debug)]
-pub struct Stranger<'a> {
+pub struct UnverifiedSource<'a> {
     /// The source address.
     pub from: SocketAddr,
     /// Where it was sent to.
@@ -58,7 +58,7 @@ pub enum Challenged {
 pub trait Challenge: Send + Sync {
     /// Decides about one datagram; `answer` has as many bytes as its payload, [`CHALLENGE_MAX`] at
     /// most. Must not wait, lock or allocate.
-    fn judge(&self, stranger: &Stranger<'_>, answer: &mut [u8]) -> Challenged;
+    fn judge(&self, stranger: &UnverifiedSource<'_>, answer: &mut [u8]) -> Challenged;
 }
 
 /// A challenge as socket settings hold it. Two are equal where they are the same value.
@@ -87,27 +87,28 @@ pub(crate) fn judge(
     packet: &PacketBuf,
     payload: core::ops::Range<usize>,
     pool: &Pool,
-) -> Outcome {
+) -> ChallengeOutcome {
     let (mut bytes, mut answer) = ([0; CHALLENGE_MAX], [0; CHALLENGE_MAX]);
     let len = payload.len().min(CHALLENGE_MAX);
     let (Some(bytes), Some(answer)) = (bytes.get_mut(..len), answer.get_mut(..len)) else {
-        return Outcome::Pass;
+        return ChallengeOutcome::Pass;
     };
     let len = packet.copy_out(payload.start, bytes);
-    let stranger = Stranger { from, to, now, payload: bytes.get(..len).unwrap_or_default() };
+    let stranger =
+        UnverifiedSource { from, to, now, payload: bytes.get(..len).unwrap_or_default() };
     match hook.0.judge(&stranger, answer) {
-        Challenged::Pass => Outcome::Pass,
-        Challenged::Proven => Outcome::Proven,
-        Challenged::Answer(0) => Outcome::Refused(None),
+        Challenged::Pass => ChallengeOutcome::Pass,
+        Challenged::Proven => ChallengeOutcome::Proven,
+        Challenged::Answer(0) => ChallengeOutcome::Refused(None),
         Challenged::Answer(len) => {
             let written = answer.get(..len).unwrap_or_default();
-            Outcome::Refused(datagram(pool, to, from, written))
+            ChallengeOutcome::Refused(datagram(pool, to, from, written))
         }
     }
 }
 
 /// The result of [`judge`].
-pub(crate) enum Outcome {
+pub(crate) enum ChallengeOutcome {
     Pass,
     Proven,
     Refused(Option<PacketBuf>),

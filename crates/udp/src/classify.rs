@@ -16,24 +16,26 @@ use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{IfIndex, PortSet};
 use floodwall_packet::{Class, Triage};
 
-use crate::demux::{Kind, NONE, Probe, Seek, Sight, V4, bits, is_group, is_link_scope, zone_of};
+use crate::demux::{
+    BurstSeek, BurstSight, DemuxProbe, KeyKind, NONE, V4, bits, is_group, is_link_scope, zone_of,
+};
 use crate::intake::Intake;
 use crate::sockets::Udp;
 
 /// The look-up key of one datagram: its source, its destination, and its interface.
 #[derive(Clone, Copy, Debug)]
-pub struct Whose(Probe);
+pub struct DatagramKey(DemuxProbe);
 
-impl Whose {
+impl DatagramKey {
     /// An empty query: for arrays.
     pub const NOBODYS: Self =
-        Self(Probe { local: 0, remote: 0, iface: 0, local_port: 0, remote_port: 0 });
+        Self(DemuxProbe { local: 0, remote: 0, iface: 0, local_port: 0, remote_port: 0 });
 
     /// Of the addresses and ports in a datagram's headers.
     #[must_use]
     #[inline(always)]
     pub fn new(from: (IpAddr, u16), to: (IpAddr, u16), iface: IfIndex) -> Self {
-        Self(Probe {
+        Self(DemuxProbe {
             local: bits(to.0),
             remote: bits(from.0),
             iface: zone_of(iface),
@@ -42,7 +44,7 @@ impl Whose {
         })
     }
 
-    pub(crate) const fn of(probe: Probe) -> Self {
+    pub(crate) const fn of(probe: DemuxProbe) -> Self {
         Self(probe)
     }
 
@@ -77,30 +79,30 @@ impl Whose {
 
 /// A look-up with its first step in progress.
 #[derive(Clone, Copy, Debug)]
-pub struct Sought(Seek);
+pub struct PortProbe(BurstSeek);
 
-impl Sought {
+impl PortProbe {
     /// Nothing was sought: for arrays.
-    pub const NOTHING: Self = Self(Seek::NOBODY);
+    pub const NOTHING: Self = Self(BurstSeek::NOBODY);
 }
 
 /// A look-up in progress: its cache lines are on their way.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked {
-    whose: Whose,
-    seek: Seek,
+pub struct LookupSlot {
+    whose: DatagramKey,
+    seek: BurstSeek,
     class: Class,
 }
 
-impl Asked {
+impl LookupSlot {
     /// No look-up: for arrays.
     pub const NOTHING: Self =
-        Self { whose: Whose::NOBODYS, seek: Seek::NOBODY, class: Class::Frame };
+        Self { whose: DatagramKey::NOBODYS, seek: BurstSeek::NOBODY, class: Class::Frame };
 
     /// About which datagram.
     #[must_use]
     #[inline(always)]
-    pub const fn whose(&self) -> &Whose {
+    pub const fn whose(&self) -> &DatagramKey {
         &self.whose
     }
 }
@@ -110,8 +112,8 @@ impl<I: Intake> Udp<I> {
     #[must_use]
     pub fn classify(&self, from: SocketAddr, to: SocketAddr, iface: IfIndex) -> Triage {
         let mut class = [Triage::Refusable];
-        let one = Whose::new((from.ip(), from.port()), (to.ip(), to.port()), iface);
-        let mut asked = Asked::NOTHING;
+        let one = DatagramKey::new((from.ip(), from.port()), (to.ip(), to.port()), iface);
+        let mut asked = LookupSlot::NOTHING;
         self.ask(one, Class::Frame, &mut asked);
         self.answer(&[asked], &mut class);
         class[0]
@@ -120,7 +122,7 @@ impl<I: Intake> Udp<I> {
     /// What [`Udp::answer`] returns, computed directly: one look-up, then the socket's own account
     /// about a packet of so many true bytes. For tests and benches, which compare.
     #[must_use]
-    pub fn classify_slowly(&self, whose: &Whose, true_size: u32) -> Triage {
+    pub fn classify_slowly(&self, whose: &DatagramKey, true_size: u32) -> Triage {
         let Some(index) = self.demux.lookup(&whose.0) else {
             let group = is_group(whose.0.local);
             return if group { Triage::Stranger } else { Triage::Refusable };
@@ -128,7 +130,7 @@ impl<I: Intake> Udp<I> {
         let socket = self.sockets.get(index as usize);
         match socket.and_then(|socket| socket.body.as_ref()) {
             Some(body) if body.intake.admits(true_size) => match self.demux.key(index).kind {
-                Kind::Connected => Triage::Friend,
+                KeyKind::Connected => Triage::Friend,
                 _ => Triage::Stranger,
             },
             _ => Triage::Refusable,
@@ -145,14 +147,14 @@ impl<I: Intake> Udp<I> {
         &self,
         local_port: u16,
         class: Class,
-        whose: impl FnOnce() -> Whose,
-    ) -> Option<Sought> {
+        whose: impl FnOnce() -> DatagramKey,
+    ) -> Option<PortProbe> {
         if !self.demux.is_heard(local_port) {
             return None;
         }
         let seek = self.demux.seek(local_port, || whose().0);
         let full = seek.only().is_some_and(|socket| !self.rooms.of(socket).admits(class));
-        (!full).then_some(Sought(seek))
+        (!full).then_some(PortProbe(seek))
     }
 
     /// The ports that any socket has.
@@ -172,14 +174,14 @@ impl<I: Intake> Udp<I> {
     /// prefetches the bucket.
     #[must_use]
     #[inline(always)]
-    pub fn may_find(&self, sought: Sought) -> bool {
+    pub fn may_find(&self, sought: PortProbe) -> bool {
         self.demux.may_find(sought.0)
     }
 
     /// Starts the look-up of a datagram, in a packet whose first chunk is of `class`, and keeps it
     /// in `asked`. A few ns; waits for no table.
     #[inline(always)]
-    pub fn ask(&self, whose: Whose, class: Class, asked: &mut Asked) {
+    pub fn ask(&self, whose: DatagramKey, class: Class, asked: &mut LookupSlot) {
         asked.seek = self.demux.seek(whose.0.local_port, || whose.0);
         asked.whose = whose;
         asked.class = class;
@@ -191,7 +193,7 @@ impl<I: Intake> Udp<I> {
     /// port, one cache line is enough to refuse; the others cost the line of a key each, fetched
     /// together.
     #[inline]
-    pub fn answer(&self, asked: &[Asked], classes: &mut [Triage]) {
+    pub fn answer(&self, asked: &[LookupSlot], classes: &mut [Triage]) {
         for (asked, class) in asked.iter().zip(&mut *classes) {
             *class = Self::unwanted(asked);
         }
@@ -222,17 +224,17 @@ impl<I: Intake> Udp<I> {
 
     /// What a datagram is that no socket takes: a group may have members on another address.
     #[inline(always)]
-    const fn unwanted(asked: &Asked) -> Triage {
+    const fn unwanted(asked: &LookupSlot) -> Triage {
         if is_group(asked.whose.0.local) { Triage::Stranger } else { Triage::Refusable }
     }
 
     /// Whether some socket may take it, by its bucket and by what fits into the socket there.
     #[inline(always)]
-    fn may_take(&self, asked: &Asked) -> bool {
+    fn may_take(&self, asked: &LookupSlot) -> bool {
         match self.demux.sight(asked.seek) {
-            Sight::Nobody => false,
-            Sight::Unclear => true,
-            Sight::Perhaps(socket) => {
+            BurstSight::Nobody => false,
+            BurstSight::Unclear => true,
+            BurstSight::Perhaps(socket) => {
                 // If this socket is full, no other can take the datagram.
                 let takes = self.rooms.of(socket).admits(asked.class);
                 if takes {
@@ -244,7 +246,7 @@ impl<I: Intake> Udp<I> {
     }
 
     #[inline(always)]
-    fn class_of(&self, asked: &Asked) -> Triage {
+    fn class_of(&self, asked: &LookupSlot) -> Triage {
         let probe = &asked.whose.0;
         let socket = self.demux.settle(probe, asked.seek);
         if socket == NONE {
@@ -254,7 +256,7 @@ impl<I: Intake> Udp<I> {
             return Triage::Refusable;
         }
         match self.demux.kind(socket) {
-            Kind::Connected => Triage::Friend,
+            KeyKind::Connected => Triage::Friend,
             _ => Triage::Stranger,
         }
     }

@@ -36,7 +36,7 @@ use core::time::Duration;
 
 use floodwall_base::{HashKey, Instant};
 
-use crate::sketch::{Places, PrefixSketch};
+use crate::sketch::{PrefixSketch, SketchCells};
 
 /// How fast grants are forgotten.
 const TICK: Duration = Duration::from_millis(50);
@@ -58,7 +58,7 @@ const ANSWERED_PART: u64 = 4;
 
 /// A datagram that is offered to the socket.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask {
+pub struct FairRequest {
     /// The source address.
     pub source: IpAddr,
     /// The socket.
@@ -73,7 +73,7 @@ pub struct Ask {
 
 /// What a socket knows about a source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing {
+pub enum SenderStanding {
     /// Nothing.
     Stranger,
     /// It was answered lately, or has proved its address.
@@ -84,14 +84,14 @@ pub enum Standing {
 
 /// The bytes offered to one socket lately, and the bytes granted; halved with every tick.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Demand {
+pub struct ShareDemand {
     asked: f64,
     granted: f64,
     /// Until when they were halved.
     tick: u64,
 }
 
-impl Demand {
+impl ShareDemand {
     /// Halves it until `tick`.
     #[inline(always)]
     fn settle(&mut self, tick: u64) {
@@ -148,9 +148,9 @@ impl FairShare {
     #[inline(always)]
     pub fn grants(
         &mut self,
-        ask: &Ask,
-        demand: &mut Demand,
-        standing: impl FnOnce() -> Standing,
+        ask: &FairRequest,
+        demand: &mut ShareDemand,
+        standing: impl FnOnce() -> SenderStanding,
     ) -> bool {
         !self.is_on || !self.is_pressed(ask.used, ask.limit) || self.weighs(ask, demand, standing)
     }
@@ -158,9 +158,9 @@ impl FairShare {
     #[inline(never)]
     fn weighs(
         &mut self,
-        ask: &Ask,
-        demand: &mut Demand,
-        standing: impl FnOnce() -> Standing,
+        ask: &FairRequest,
+        demand: &mut ShareDemand,
+        standing: impl FnOnce() -> SenderStanding,
     ) -> bool {
         demand.settle(self.tick);
         demand.asked += f64::from(ask.true_size);
@@ -180,22 +180,22 @@ impl FairShare {
     #[inline(always)]
     fn weighs_as<const N: usize>(
         &mut self,
-        places: Places<N>,
+        places: SketchCells<N>,
         parts: [f64; N],
-        ask: &Ask,
-        demand: &mut Demand,
-        standing: impl FnOnce() -> Standing,
+        ask: &FairRequest,
+        demand: &mut ShareDemand,
+        standing: impl FnOnce() -> SenderStanding,
     ) -> bool {
         let look = self.sketch.look(places, self.tick);
-        let held = Held::of(ask, look.granted, demand.granted);
+        let held = HeldShare::of(ask, look.granted, demand.granted);
         // The standing is looked up only where nothing else decides in favour.
         let is_granted = ask.used <= ask.limit / 2
             || is_alone(ask, demand.asked, look.granted)
             || held.is_light(ask, parts)
             || match standing() {
-                Standing::Connected => return true,
-                Standing::Answered => held.has_reserve(ask),
-                Standing::Stranger => false,
+                SenderStanding::Connected => return true,
+                SenderStanding::Answered => held.has_reserve(ask),
+                SenderStanding::Stranger => false,
             };
         if is_granted {
             demand.granted += f64::from(ask.true_size);
@@ -208,7 +208,7 @@ impl FairShare {
 /// Whether hardly any other traffic came to the socket lately, and enough room stays for the next
 /// source.
 #[inline(always)]
-fn is_alone<const N: usize>(ask: &Ask, asked: f64, granted: [f64; N]) -> bool {
+fn is_alone<const N: usize>(ask: &FairRequest, asked: f64, granted: [f64; N]) -> bool {
     let own = granted.first().map_or(0.0, |host| host + f64::from(ask.true_size));
     asked - own < own / ALONE_PART
         && ask.used.saturating_add(ask.true_size.into()) <= ask.limit - ask.limit / NEXT_PART
@@ -216,12 +216,12 @@ fn is_alone<const N: usize>(ask: &Ask, asked: f64, granted: [f64; N]) -> bool {
 
 /// What waits of a source in a socket, by each of its prefixes: as much of what waits there as it
 /// has of what was granted there lately. Bytes, the longest prefix first.
-struct Held<const N: usize>([f64; N]);
+struct HeldShare<const N: usize>([f64; N]);
 
-impl<const N: usize> Held<N> {
+impl<const N: usize> HeldShare<N> {
     /// `all` is what the socket granted lately. A division.
     #[inline(always)]
-    fn of(ask: &Ask, granted: [f64; N], all: f64) -> Self {
+    fn of(ask: &FairRequest, granted: [f64; N], all: f64) -> Self {
         let each = in_bytes(ask.used) / (if all > 1.0 { all } else { 1.0 });
         Self(granted.map(|own| (if own < all { own } else { all }) * each))
     }
@@ -229,7 +229,7 @@ impl<const N: usize> Held<N> {
     /// Whether each prefix holds little compared with the room that is left, and with what the
     /// wider ones leave of it.
     #[inline(always)]
-    fn is_light(&self, ask: &Ask, parts: [f64; N]) -> bool {
+    fn is_light(&self, ask: &FairRequest, parts: [f64; N]) -> bool {
         let full = ask.limit - ask.limit / RESERVE_PART;
         let room = full.saturating_sub(ask.used);
         let (mut left, asked) = (in_bytes(room), f64::from(ask.true_size));
@@ -247,7 +247,7 @@ impl<const N: usize> Held<N> {
 
     /// Whether an answered peer holds so little that the reserve is for it.
     #[inline(always)]
-    fn has_reserve(&self, ask: &Ask) -> bool {
+    fn has_reserve(&self, ask: &FairRequest) -> bool {
         let asked = u64::from(ask.true_size);
         let room = ask.limit.saturating_sub(ask.used).min(ask.limit / RESERVE_PART);
         let most = in_bytes((room / ANSWERED_PART).max(asked));

@@ -13,7 +13,7 @@ use floodwall_base::limits::{GROUP_SOURCES_MAX, UDP_GROUPS_MAX};
 use crate::demux::{addr, bits, canonical, zone_of};
 use crate::id::SocketId;
 use crate::intake::Intake;
-use crate::sockets::{Body, GroupError, Udp};
+use crate::sockets::{GroupError, SocketBody, Udp};
 
 /// The source filter of one group.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -83,7 +83,7 @@ impl GroupFilter {
 
 /// One group of a socket.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Joined {
+pub(crate) struct GroupSockets {
     group: u128,
     zone: u32,
     filter: GroupFilter,
@@ -111,7 +111,7 @@ impl<I: Intake> Udp<I> {
         if groups.len() == UDP_GROUPS_MAX {
             return Err(GroupError::TooMany);
         }
-        groups.push(Joined { group: group_bits, zone, filter: GroupFilter::everybody() });
+        groups.push(GroupSockets { group: group_bits, zone, filter: GroupFilter::everybody() });
         Ok(())
     }
 
@@ -190,7 +190,7 @@ impl<I: Intake> Udp<I> {
     }
 }
 
-impl<I> Body<I> {
+impl<I> SocketBody<I> {
     /// Whether the socket's families have this group.
     fn hears(&self, group: IpAddr) -> bool {
         self.settings.family == floodwall_base::Family::V6 || group.is_ipv4()

@@ -69,7 +69,7 @@ impl IcmpError {
 
 /// The datagram that an ICMP error quotes, from our side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Quote {
+pub struct QuotedDatagram {
     /// Its source: ours.
     pub local: SocketAddr,
     /// Its destination.

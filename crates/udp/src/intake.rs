@@ -16,13 +16,13 @@ use core::net::IpAddr;
 use std::sync::Arc;
 
 use floodwall_base::Instant;
-use floodwall_packet::{PacketBuf, PacketList, Pool, Rooms};
+use floodwall_packet::{CapacityHints, PacketBuf, PacketList, Pool};
 
 use crate::allowance::Allowance;
 
 /// The metadata of a datagram, in addition to its packet.
 #[derive(Clone, Copy, Debug)]
-pub struct Offer {
+pub struct IntakeOffer {
     /// The source address.
     pub source: IpAddr,
     /// When.
@@ -33,11 +33,11 @@ pub struct Offer {
 pub trait Intake: Sized {
     /// A queue for `limit` true bytes, which publishes in `rooms`, under `index`, how much room is
     /// left; `None` where the pool has no account left.
-    fn open(pool: &Pool, limit: u64, rooms: &Arc<Rooms>, index: u32) -> Option<Self>;
+    fn open(pool: &Pool, limit: u64, rooms: &Arc<CapacityHints>, index: u32) -> Option<Self>;
 
     /// Charges a packet, or refuses it, before anything is spent on its bytes. A packet that is
     /// dropped after that releases its charge by itself.
-    fn reserve(&self, packet: &mut PacketBuf, offer: &Offer) -> bool;
+    fn reserve(&self, packet: &mut PacketBuf, offer: &IntakeOffer) -> bool;
 
     /// Whether a packet of so many true bytes would be taken. Triage reads the rooms instead, which
     /// have the same answer for one chunk.
@@ -84,13 +84,13 @@ pub struct LocalIntake {
 }
 
 impl Intake for LocalIntake {
-    fn open(pool: &Pool, limit: u64, rooms: &Arc<Rooms>, index: u32) -> Option<Self> {
+    fn open(pool: &Pool, limit: u64, rooms: &Arc<CapacityHints>, index: u32) -> Option<Self> {
         let allowance = Allowance::open_watched(pool, limit, rooms, index)?;
         Some(Self { queue: PacketList::new(), allowance })
     }
 
     #[inline(always)]
-    fn reserve(&self, packet: &mut PacketBuf, _offer: &Offer) -> bool {
+    fn reserve(&self, packet: &mut PacketBuf, _offer: &IntakeOffer) -> bool {
         self.allowance.charge(packet)
     }
 

@@ -1,4 +1,4 @@
-//! `Memory`: what the sockets of a shard hold together, and how much more each may take.
+//! `SocketMemory`: what the sockets of a shard hold together, and how much more each may take.
 //!
 //! Checked by `input.rs` before anything is charged, and updated after. Invariants: `held` is the
 //! sum of what each socket's account had charged when it was last looked at, or more: every charge
@@ -27,7 +27,7 @@
 use floodwall_base::limits::UDP_MEMORY_FLOOR;
 use floodwall_packet::Pool;
 
-use crate::ready::Ready;
+use crate::ready::ReadyList;
 
 /// With half beyond the limit a quarter of the frames: the shares of all parts are listed together
 /// in `stack/src/memory.rs`.
@@ -40,7 +40,7 @@ const REVIEW_MAX: usize = 16;
 
 /// What one socket holds.
 #[derive(Clone, Copy, Default, Debug)]
-struct Holder {
+struct BufferHolder {
     held: u64,
     /// It gave something back since it was last refused.
     gave: bool,
@@ -50,25 +50,25 @@ struct Holder {
 
 /// The memory accounting of all UDP sockets of a shard.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct SocketMemory {
     limit: u64,
     held: u64,
-    holders: Vec<Holder>,
+    holders: Vec<BufferHolder>,
     /// The sockets that hold something; the least recently reviewed is first.
-    order: Ready,
+    order: ReadyList,
     cuts: usize,
 }
 
-impl Memory {
+impl SocketMemory {
     /// For at most so many sockets.
     pub(crate) fn new(limit: u64, sockets: usize) -> Self {
         let holders = Vec::with_capacity(sockets);
-        Self { limit, held: 0, holders, order: Ready::new(sockets), cuts: 0 }
+        Self { limit, held: 0, holders, order: ReadyList::new(sockets), cuts: 0 }
     }
 
     /// Makes a place for one more socket.
     pub(crate) fn grow(&mut self) {
-        self.holders.push(Holder::default());
+        self.holders.push(BufferHolder::default());
         self.order.grow();
     }
 
@@ -147,7 +147,7 @@ impl Memory {
     }
 
     /// The sockets to review in this round, one after the other: each is reported to
-    /// [`Memory::reviewed`].
+    /// [`SocketMemory::reviewed`].
     pub(crate) fn take_due(&mut self) -> impl Iterator<Item = u32> + use<> {
         let mut due = [0; REVIEW_MAX];
         let mut count = 0;
@@ -159,7 +159,7 @@ impl Memory {
         due.into_iter().take(count)
     }
 
-    /// A socket of [`Memory::take_due`] holds something still, or nothing.
+    /// A socket of [`SocketMemory::take_due`] holds something still, or nothing.
     pub(crate) fn reviewed(&mut self, index: u32, used: u64) {
         if used > 0 {
             self.order.mark(index);
@@ -172,7 +172,7 @@ impl Memory {
         self.order.remove(index);
         if let Some(holder) = self.holders.get_mut(index as usize) {
             self.held -= holder.held;
-            *holder = Holder::default();
+            *holder = BufferHolder::default();
         }
     }
 }
@@ -190,14 +190,14 @@ mod tests {
     const LIMIT: u64 = 100 * FLOOR;
     const PIECE: u64 = FLOOR / 2;
 
-    fn memory(sockets: u32) -> Memory {
-        let mut memory = Memory::new(LIMIT, sockets as usize);
+    fn memory(sockets: u32) -> SocketMemory {
+        let mut memory = SocketMemory::new(LIMIT, sockets as usize);
         (0..sockets).for_each(|_| memory.grow());
         memory
     }
 
     /// Fills sockets that hold `used` with pieces as long as each may take some.
-    fn fill(memory: &mut Memory, used: &mut [u64], indices: core::ops::Range<usize>) {
+    fn fill(memory: &mut SocketMemory, used: &mut [u64], indices: core::ops::Range<usize>) {
         for index in indices {
             while memory.allowed(index as u32, used[index]) >= used[index] + PIECE {
                 used[index] += PIECE;

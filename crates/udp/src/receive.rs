@@ -16,7 +16,7 @@ use crate::icmp_error::IcmpError;
 use crate::id::{SocketClosed, SocketId};
 use crate::input::HEADER_LEN;
 use crate::intake::Intake;
-use crate::sockets::{Body, Udp};
+use crate::sockets::{SocketBody, Udp};
 
 /// Bytes of the longer fixed network header, IPv6's.
 const FRONT_LEN: usize = 40;
@@ -80,7 +80,7 @@ pub struct ReceiveSlot<'a> {
 }
 
 /// The header fields of a queued packet.
-struct Datagram {
+struct QueuedDatagram {
     from: SocketAddr,
     to: SocketAddr,
     payload: Range<usize>,
@@ -175,7 +175,7 @@ impl<I: Intake> Udp<I> {
     pub fn peek(&mut self, id: SocketId, out: &mut [u8]) -> Result<Received, RecvError> {
         let body = self.readable(id)?;
         let packet = body.intake.first().ok_or(RecvError::WouldBlock)?;
-        let datagram = Datagram::of(packet).ok_or(RecvError::WouldBlock)?;
+        let datagram = QueuedDatagram::of(packet).ok_or(RecvError::WouldBlock)?;
         Ok(datagram.copy_out(packet, out))
     }
 
@@ -188,7 +188,7 @@ impl<I: Intake> Udp<I> {
     }
 
     #[inline(always)]
-    fn readable(&mut self, id: SocketId) -> Result<&mut Body<I>, RecvError> {
+    fn readable(&mut self, id: SocketId) -> Result<&mut SocketBody<I>, RecvError> {
         let body = self.body_mut(id)?;
         match body.error.take() {
             Some(error) => Err(error.into()),
@@ -202,7 +202,7 @@ impl<I: Intake> Udp<I> {
 #[must_use]
 #[inline]
 pub fn copy_datagram(packet: &PacketBuf, out: &mut [u8]) -> Option<Received> {
-    Some(Datagram::of(packet)?.copy_out(packet, out))
+    Some(QueuedDatagram::of(packet)?.copy_out(packet, out))
 }
 
 impl ReceivedPacket {
@@ -210,11 +210,11 @@ impl ReceivedPacket {
     /// packet.
     #[must_use]
     pub fn of(packet: PacketBuf) -> Option<Self> {
-        let datagram = Datagram::of(&packet)?;
+        let datagram = QueuedDatagram::of(&packet)?;
         Some(Self::new(packet, datagram))
     }
 
-    fn new(packet: PacketBuf, Datagram { from, to, payload }: Datagram) -> Self {
+    fn new(packet: PacketBuf, QueuedDatagram { from, to, payload }: QueuedDatagram) -> Self {
         Self { iface: packet.iface(), packet, payload, from, to }
     }
 }
@@ -222,10 +222,10 @@ impl ReceivedPacket {
 /// The oldest packet and its metadata. `input` has checked all this; a packet without valid
 /// metadata is dropped.
 #[inline(always)]
-fn take<I: Intake>(body: &mut Body<I>) -> Option<(PacketBuf, Datagram)> {
+fn take<I: Intake>(body: &mut SocketBody<I>) -> Option<(PacketBuf, QueuedDatagram)> {
     loop {
         let packet = body.intake.take()?;
-        if let Some(datagram) = Datagram::of(&packet) {
+        if let Some(datagram) = QueuedDatagram::of(&packet) {
             return Some((packet, datagram));
         }
         debug_assert!(false, "a queued datagram has no headers");
@@ -234,7 +234,7 @@ fn take<I: Intake>(body: &mut Body<I>) -> Option<(PacketBuf, Datagram)> {
 
 #[inline(always)]
 fn next<I: Intake>(
-    body: &mut Body<I>,
+    body: &mut SocketBody<I>,
     out: &mut [u8],
     counters: &mut Counters,
 ) -> Option<Received> {
@@ -244,14 +244,14 @@ fn next<I: Intake>(
 }
 
 #[inline(always)]
-fn count(datagram: &Datagram, counters: &mut Counters) {
+fn count(datagram: &QueuedDatagram, counters: &mut Counters) {
     counters.count(match datagram.to.ip() {
         IpAddr::V4(_) => Counter::UdpInDatagrams,
         IpAddr::V6(_) => Counter::Udp6InDatagrams,
     });
 }
 
-impl Datagram {
+impl QueuedDatagram {
     #[inline(always)]
     fn of(packet: &PacketBuf) -> Option<Self> {
         let (l3, l4) = (packet.l3(), packet.l4());

@@ -34,7 +34,7 @@ use core::time::Duration;
 
 use floodwall_base::{HashKey, Instant, limits};
 
-use halving::Halving;
+use halving::SketchHalving;
 
 /// Rows of each sketch: the chance of an estimate beyond the bound is e^2 to the minus this.
 const ROWS: usize = 2;
@@ -45,17 +45,17 @@ const LENGTHS: usize = 3;
 /// of two, to 65,536.
 #[derive(Debug)]
 pub(crate) struct PrefixSketch<const WIDTH: usize = { limits::UDP_FAIR_CELLS }> {
-    keys: Keys,
+    keys: SketchKeys,
     /// Nanoseconds.
     tick: u64,
     /// The rows of each length, the longest prefix first.
-    rows: Box<[[Halving; WIDTH]; ROWS * LENGTHS]>,
+    rows: Box<[[SketchHalving; WIDTH]; ROWS * LENGTHS]>,
 }
 
 /// Secrets of the hash: the initial value of a sum in each family, and a factor for each 32-bit
 /// word of the input.
 #[derive(Debug)]
-struct Keys {
+struct SketchKeys {
     begin: [u64; 2],
     scope: u64,
     v4: [u64; 2],
@@ -64,13 +64,13 @@ struct Keys {
 
 /// Where the counters of a source are, towards one scope, the longest prefix first.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Places<const N: usize>([[usize; ROWS]; N]);
+pub(crate) struct SketchCells<const N: usize>([[usize; ROWS]; N]);
 
 /// What one look found of a source.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Look<const N: usize> {
-    places: Places<N>,
-    cells: [[Halving; ROWS]; N],
+pub(crate) struct SketchLook<const N: usize> {
+    places: SketchCells<N>,
+    cells: [[SketchHalving; ROWS]; N],
     /// What each of its prefixes was granted lately, the longest first: never less than it was.
     pub(crate) granted: [f64; N],
 }
@@ -82,7 +82,7 @@ impl<const WIDTH: usize> PrefixSketch<WIDTH> {
         let [b0, b1, scope, v4 @ .., w0, w1, w2, w3, w4] =
             core::array::from_fn::<u64, 10, _>(|n| key.words(&[n as u64]));
         Self {
-            keys: Keys { begin: [b0, b1], scope, v4, v6: [w0, w1, w2, w3, w4] },
+            keys: SketchKeys { begin: [b0, b1], scope, v4, v6: [w0, w1, w2, w3, w4] },
             tick: u64::try_from(tick.as_nanos()).unwrap_or(u64::MAX).max(1),
             rows: empty(),
         }
@@ -98,8 +98,9 @@ impl<const WIDTH: usize> PrefixSketch<WIDTH> {
 
     /// Hashes a source's /32 and /24, towards `scope` (a socket). No load but of the keys.
     #[inline(always)]
-    pub(crate) fn places_v4(&self, source: Ipv4Addr, scope: u32) -> Places<2> {
-        let Keys { begin: [begin, _], scope: by_scope, v4: [by_host, by_network], .. } = self.keys;
+    pub(crate) fn places_v4(&self, source: Ipv4Addr, scope: u32) -> SketchCells<2> {
+        let SketchKeys { begin: [begin, _], scope: by_scope, v4: [by_host, by_network], .. } =
+            self.keys;
         let (addr, begin) = (source.to_bits(), begin.wrapping_add(times(by_scope, scope)));
         Self::places([
             begin.wrapping_add(times(by_host, addr)),
@@ -109,8 +110,9 @@ impl<const WIDTH: usize> PrefixSketch<WIDTH> {
 
     /// Hashes a source's /128, /64 and /48.
     #[inline(always)]
-    pub(crate) fn places_v6(&self, source: Ipv6Addr, scope: u32) -> Places<3> {
-        let Keys { begin: [_, begin], scope: by_scope, v6: [k0, k1, k2, k3, k4], .. } = self.keys;
+    pub(crate) fn places_v6(&self, source: Ipv6Addr, scope: u32) -> SketchCells<3> {
+        let SketchKeys { begin: [_, begin], scope: by_scope, v6: [k0, k1, k2, k3, k4], .. } =
+            self.keys;
         let [w0, w1, w2, w3] = [96, 64, 32, 0].map(|shift| (source.to_bits() >> shift) as u32);
         let begin = begin.wrapping_add(times(by_scope, scope)).wrapping_add(times(k0, w0));
         let network = begin.wrapping_add(times(k1, w1));
@@ -123,8 +125,8 @@ impl<const WIDTH: usize> PrefixSketch<WIDTH> {
 
     /// Out of sums modulo 2^64, of which the upper halves are good, an index for each row.
     #[inline(always)]
-    fn places<const N: usize>(sums: [u64; N]) -> Places<N> {
-        Places(sums.map(|sum| {
+    fn places<const N: usize>(sums: [u64; N]) -> SketchCells<N> {
+        SketchCells(sums.map(|sum| {
             let bits = WIDTH.ilog2();
             let [first, second] = [sum.unbounded_shr(64 - bits), sum >> (64 - 2 * bits)];
             [first as usize % WIDTH, second as usize % WIDTH]
@@ -133,27 +135,27 @@ impl<const WIDTH: usize> PrefixSketch<WIDTH> {
 
     /// Looks what was granted lately, at a tick. Two loads for each length.
     #[inline(always)]
-    pub(crate) fn look<const N: usize>(&self, places: Places<N>, tick: u64) -> Look<N> {
-        let (mut cells, mut granted) = ([[Halving::NOTHING; ROWS]; N], [0.0; N]);
+    pub(crate) fn look<const N: usize>(&self, places: SketchCells<N>, tick: u64) -> SketchLook<N> {
+        let (mut cells, mut granted) = ([[SketchHalving::NOTHING; ROWS]; N], [0.0; N]);
         let lengths = self.rows.as_chunks().0.iter().zip(places.0).zip(&mut cells);
         for (((rows, places), found), granted) in lengths.zip(&mut granted) {
             let rows: &[_; ROWS] = rows;
             for ((row, place), found) in rows.iter().zip(places).zip(&mut *found) {
-                *found = row.get(place).copied().unwrap_or(Halving::NOTHING);
+                *found = row.get(place).copied().unwrap_or(SketchHalving::NOTHING);
             }
             let [a, b] = *found;
             *granted = a.min(b).at(tick);
         }
-        Look { places, cells, granted }
+        SketchLook { places, cells, granted }
     }
 
     /// Grants `weight` where [`PrefixSketch::look`] has just looked, at the same tick.
     #[inline(always)]
-    pub(crate) fn grant<const N: usize>(&mut self, look: &Look<N>, weight: u32, tick: u64) {
+    pub(crate) fn grant<const N: usize>(&mut self, look: &SketchLook<N>, weight: u32, tick: u64) {
         let lengths = self.rows.as_chunks_mut().0.iter_mut().zip(look.places.0).zip(look.cells);
         for (((rows, places), found), granted) in lengths.zip(look.granted) {
             let rows: &mut [_; ROWS] = rows;
-            let least = Halving::of(granted + f64::from(weight), tick);
+            let least = SketchHalving::of(granted + f64::from(weight), tick);
             for ((row, place), found) in rows.iter_mut().zip(places).zip(found) {
                 if let Some(cell) = row.get_mut(place) {
                     *cell = found.max(least);
@@ -164,8 +166,8 @@ impl<const WIDTH: usize> PrefixSketch<WIDTH> {
 }
 
 /// Rows without any weight, one after the other: all of them may not fit on a stack.
-fn empty<const WIDTH: usize, const ROWS: usize>() -> Box<[[Halving; WIDTH]; ROWS]> {
-    let rows: Box<[_]> = (0..ROWS).map(|_| [Halving::NOTHING; WIDTH]).collect();
+fn empty<const WIDTH: usize, const ROWS: usize>() -> Box<[[SketchHalving; WIDTH]; ROWS]> {
+    let rows: Box<[_]> = (0..ROWS).map(|_| [SketchHalving::NOTHING; WIDTH]).collect();
     match rows.try_into() {
         Ok(rows) => rows,
         Err(_) => unreachable!("as many rows as were collected"),

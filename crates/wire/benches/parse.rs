@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use floodwall_base::MacAddr;
-use floodwall_checksum::Sum;
+use floodwall_checksum::InternetSum;
 use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
 use floodwall_wire::*;
 
@@ -127,7 +127,7 @@ fn upper(protocol: IpProtocol, payload: &[u8]) -> Vec<u8> {
         let (flags, window, urgent) = (TcpFlags::ACK, 1000, 0);
         let fields =
             TcpFields { src_port: 4000, dst_port: 80, seq: 1, ack: 2, flags, window, urgent };
-        fields.emit(&options, Sum::ZERO, Sum::ZERO, &mut out).unwrap()
+        fields.emit(&options, InternetSum::ZERO, InternetSum::ZERO, &mut out).unwrap()
     };
     [&out[..len], payload].concat()
 }

@@ -11,7 +11,7 @@ use core::net::Ipv4Addr;
 use floodwall_base::MacAddr;
 use thiserror::Error;
 
-use crate::field::{self, BufferTooShort, Writer};
+use crate::field::{self, BufferTooShort, FieldWriter};
 
 /// The bytes before the options, the cookie included.
 pub const FIXED_LEN: usize = 240;
@@ -323,7 +323,7 @@ impl Dhcpv4Fields {
         field::put::<16, 4, _>(&mut fixed, self.yiaddr.octets());
         field::put::<28, 6, _>(&mut fixed, self.chaddr.0);
         field::put::<236, 4, _>(&mut fixed, COOKIE);
-        let mut writer = Writer::new(out);
+        let mut writer = FieldWriter::new(out);
         writer.put(&fixed);
         for (code, value) in options {
             // Longer ones go in pieces (RFC 3396 section 6).

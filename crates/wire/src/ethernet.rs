@@ -227,7 +227,7 @@ impl EthernetFields {
     /// # Errors
     /// If `out` cannot hold 14 bytes and four for each tag.
     pub fn emit_tagged(&self, tags: &[VlanTag], out: &mut [u8]) -> Result<usize, BufferTooShort> {
-        let mut writer = field::Writer::new(out);
+        let mut writer = field::FieldWriter::new(out);
         writer.put(&self.dst_addr.0);
         writer.put(&self.src_addr.0);
         for tag in tags {

@@ -69,12 +69,12 @@ pub(crate) fn put_long<const AT: usize, const LEN: usize>(header: &mut [u8; LEN]
 /// Bytes written one after another into a buffer that may be too short.
 ///
 /// Counts on even when the buffer is full, so that the error can report the size that was needed.
-pub(crate) struct Writer<'a> {
+pub(crate) struct FieldWriter<'a> {
     out: &'a mut [u8],
     len: usize,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> FieldWriter<'a> {
     pub(crate) const fn new(out: &'a mut [u8]) -> Self {
         Self { out, len: 0 }
     }

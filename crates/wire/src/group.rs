@@ -12,10 +12,10 @@ use core::marker::PhantomData;
 use core::time::Duration;
 
 use floodwall_base::Address;
-use floodwall_checksum::Sum;
+use floodwall_checksum::InternetSum;
 use thiserror::Error;
 
-use crate::field::{BufferTooShort, Writer};
+use crate::field::{BufferTooShort, FieldWriter};
 
 /// Bytes before the records of a report, in both families.
 pub const REPORT_HEADER_LEN: usize = 8;
@@ -35,7 +35,7 @@ pub enum Generation {
 
 /// Sender and destination of a message: MLD's checksum covers both.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Ends<A> {
+pub struct GroupAddrs<A> {
     /// The sender.
     pub src_addr: A,
     /// The destination.
@@ -63,7 +63,7 @@ pub trait GroupProtocol: Address {
     fn parse(bytes: &[u8]) -> Result<GroupMessage<'_, Self>, GroupMessageError>;
 
     /// The pseudo-header's sum for a message of `len` bytes: zero for IGMP, which has none.
-    fn pseudo(ends: Ends<Self>, len: usize) -> Sum;
+    fn pseudo(ends: GroupAddrs<Self>, len: usize) -> InternetSum;
 
     /// Writes a query; returns its length.
     ///
@@ -71,7 +71,7 @@ pub trait GroupProtocol: Address {
     /// If `out` is too short.
     fn emit_query(
         query: &QueryFields<'_, Self>,
-        ends: Ends<Self>,
+        ends: GroupAddrs<Self>,
         out: &mut [u8],
     ) -> Result<usize, BufferTooShort>;
 
@@ -83,7 +83,7 @@ pub trait GroupProtocol: Address {
     fn emit_report(
         generation: Generation,
         group: Self,
-        ends: Ends<Self>,
+        ends: GroupAddrs<Self>,
         out: &mut [u8],
     ) -> Result<usize, BufferTooShort>;
 
@@ -92,7 +92,11 @@ pub trait GroupProtocol: Address {
     ///
     /// # Errors
     /// If `out` is too short.
-    fn emit_leave(group: Self, ends: Ends<Self>, out: &mut [u8]) -> Result<usize, BufferTooShort>;
+    fn emit_leave(
+        group: Self,
+        ends: GroupAddrs<Self>,
+        out: &mut [u8],
+    ) -> Result<usize, BufferTooShort>;
 
     /// The type byte of a report with records.
     const REPORT_KIND: u8;
@@ -117,7 +121,7 @@ pub enum GroupMessageError {
 #[derive(Clone, Copy, Debug)]
 pub enum GroupMessage<'a, A> {
     /// A query for the members of one group, or of any.
-    Query(Query<'a, A>),
+    Query(GroupQuery<'a, A>),
     /// A host is in a group; [`Generation::First`] or [`Generation::Second`].
     Report {
         /// How old the message's form is.
@@ -131,14 +135,14 @@ pub enum GroupMessage<'a, A> {
         group: A,
     },
     /// A host reports many groups at once (third generation).
-    Records(Records<'a, A>),
+    Records(GroupRecords<'a, A>),
     /// Anything else.
     Unknown(u8),
 }
 
 /// A checked query.
 #[derive(Clone, Copy, Debug)]
-pub struct Query<'a, A> {
+pub struct GroupQuery<'a, A> {
     /// Its form.
     pub generation: Generation,
     /// The queried group; unspecified for all.
@@ -232,7 +236,7 @@ impl RecordKind {
 
 /// One record of a report; its auxiliary data is skipped, as the RFCs want.
 #[derive(Clone, Copy, Debug)]
-pub struct Record<'a, A> {
+pub struct GroupRecord<'a, A> {
     /// Its type.
     pub kind: RecordKind,
     /// Of which group.
@@ -244,13 +248,13 @@ pub struct Record<'a, A> {
 /// The records of a report, one after another; ends at the first malformed one. At most as many as
 /// the report announces, and as there are bytes for.
 #[derive(Clone, Copy, Debug)]
-pub struct Records<'a, A> {
+pub struct GroupRecords<'a, A> {
     left: u16,
     rest: &'a [u8],
     family: PhantomData<A>,
 }
 
-impl<'a, A: GroupProtocol> Records<'a, A> {
+impl<'a, A: GroupProtocol> GroupRecords<'a, A> {
     pub(crate) fn of_report(bytes: &'a [u8]) -> Result<Self, GroupMessageError> {
         match bytes {
             [_, _, _, _, _, _, high, low, rest @ ..] => {
@@ -267,18 +271,18 @@ impl<'a, A: GroupProtocol> Records<'a, A> {
         self.left
     }
 
-    fn read(&mut self) -> Option<Record<'a, A>> {
+    fn read(&mut self) -> Option<GroupRecord<'a, A>> {
         let (&[kind, words, high, low], rest) =
             self.rest.split_first_chunk::<RECORD_HEADER_LEN>()?;
         let (group, rest) = rest.split_at_checked(A::WIDTH)?;
         let (sources, rest) = Sources::take(rest, u16::from_be_bytes([high, low]))?;
         self.rest = rest.get(usize::from(words) * 4..)?;
-        Some(Record { kind: RecordKind(kind), group: addr(group), sources })
+        Some(GroupRecord { kind: RecordKind(kind), group: addr(group), sources })
     }
 }
 
-impl<'a, A: GroupProtocol> Iterator for Records<'a, A> {
-    type Item = Result<Record<'a, A>, GroupMessageError>;
+impl<'a, A: GroupProtocol> Iterator for GroupRecords<'a, A> {
+    type Item = Result<GroupRecord<'a, A>, GroupMessageError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
@@ -326,7 +330,7 @@ impl<'a, A: GroupProtocol> QueryFields<'a, A> {
     }
 
     /// Writes what is behind the group address in a query of the third generation.
-    pub(crate) fn put_tail(&self, writer: &mut Writer<'_>) {
+    pub(crate) fn put_tail(&self, writer: &mut FieldWriter<'_>) {
         let flags = u8::from(self.suppress) << 3 | self.robustness.min(7);
         writer.put(&[flags, encode_8(self.interval.as_secs())]);
         writer.put(&(self.sources.len() as u16).to_be_bytes());
@@ -335,14 +339,14 @@ impl<'a, A: GroupProtocol> QueryFields<'a, A> {
 }
 
 /// Writes an address.
-pub(crate) fn put_addr<A: GroupProtocol>(addr: A, writer: &mut Writer<'_>) {
+pub(crate) fn put_addr<A: GroupProtocol>(addr: A, writer: &mut FieldWriter<'_>) {
     let bytes = addr.to_bits_aligned().to_be_bytes();
     writer.put(bytes.get(..A::WIDTH).unwrap_or_default());
 }
 
 /// Writes the checksum into a message of `len` bytes at the front of `out`; it is the third and
 /// fourth byte in both families.
-pub(crate) fn seal<A: GroupProtocol>(ends: Ends<A>, len: usize, out: &mut [u8]) {
+pub(crate) fn seal<A: GroupProtocol>(ends: GroupAddrs<A>, len: usize, out: &mut [u8]) {
     let Some(message) = out.get_mut(..len) else { return };
     let check = floodwall_checksum::sum(message).add(A::pseudo(ends, len)).finish().to_be_bytes();
     if let Some(place) = message.get_mut(2..4) {
@@ -380,7 +384,7 @@ impl<'a, A: GroupProtocol> ReportWriter<'a, A> {
     ) -> bool {
         let Ok(count) = u16::try_from(sources.len()) else { return false };
         let room = self.out.get_mut(self.len..).unwrap_or_default();
-        let mut writer = Writer::new(room);
+        let mut writer = FieldWriter::new(room);
         writer.put(&[kind.0, 0]);
         writer.put(&count.to_be_bytes());
         put_addr(group, &mut writer);
@@ -412,7 +416,7 @@ impl<'a, A: GroupProtocol> ReportWriter<'a, A> {
 
     /// Writes the number of records and the checksum; returns the message's length.
     #[must_use]
-    pub fn finish(self, ends: Ends<A>) -> usize {
+    pub fn finish(self, ends: GroupAddrs<A>) -> usize {
         if let Some(place) = self.out.get_mut(6..8) {
             place.copy_from_slice(&self.records.to_be_bytes());
         }

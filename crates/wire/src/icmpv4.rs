@@ -8,7 +8,7 @@
 
 use core::net::Ipv4Addr;
 
-use floodwall_checksum::Sum;
+use floodwall_checksum::InternetSum;
 use thiserror::Error;
 
 use crate::field;
@@ -179,7 +179,7 @@ impl Icmpv4Message {
 
     /// Writes the header, checksum included, given the sum of the body behind it.
     #[inline]
-    pub fn emit(&self, body: Sum, out: &mut [u8; HEADER_LEN]) {
+    pub fn emit(&self, body: InternetSum, out: &mut [u8; HEADER_LEN]) {
         let (kind, code, rest) = self.parts();
         field::put::<0, 4, _>(out, [kind.0, code, 0, 0]);
         field::put::<4, 4, _>(out, rest);
@@ -243,7 +243,7 @@ impl<'a> Icmpv4Header<'a> {
     /// of the IP payload.
     #[inline]
     #[must_use]
-    pub fn verifies(&self, body: Sum) -> bool {
+    pub fn verifies(&self, body: InternetSum) -> bool {
         floodwall_checksum::sum(self.fixed).add(body).verifies()
     }
 }

@@ -6,7 +6,7 @@
 //! RFC 8883 (codes for limits). Not here: the quoted packet, which is unchecked bytes for the
 //! IP parsers again.
 
-use floodwall_checksum::Sum;
+use floodwall_checksum::InternetSum;
 use thiserror::Error;
 
 use crate::field;
@@ -234,7 +234,7 @@ impl Icmpv6Message {
     /// Writes the header, checksum included, given the sums of the pseudo-header (with the
     /// length of header and body) and of the body behind the header.
     #[inline]
-    pub fn emit(&self, pseudo_header: Sum, body: Sum, out: &mut [u8; HEADER_LEN]) {
+    pub fn emit(&self, pseudo_header: InternetSum, body: InternetSum, out: &mut [u8; HEADER_LEN]) {
         let (kind, code, rest) = self.parts();
         field::put::<0, 4, _>(out, [kind.0, code, 0, 0]);
         field::put::<4, 4, _>(out, rest);
@@ -293,7 +293,7 @@ impl<'a> Icmpv6Header<'a> {
     /// the whole message) and of the bytes behind the header, to the end of the IP payload.
     #[inline]
     #[must_use]
-    pub fn verifies(&self, pseudo_header: Sum, body: Sum) -> bool {
+    pub fn verifies(&self, pseudo_header: InternetSum, body: InternetSum) -> bool {
         pseudo_header.add(floodwall_checksum::sum(self.fixed)).add(body).verifies()
     }
 }

@@ -8,7 +8,7 @@
 
 use core::net::Ipv4Addr;
 
-use floodwall_checksum::{Sum, header20, pseudo_header_v4, sum, update16};
+use floodwall_checksum::{InternetSum, header20, pseudo_header_v4, sum, update16};
 use thiserror::Error;
 
 use crate::field;
@@ -45,7 +45,7 @@ pub fn decrement_ttl(header: &mut [u8; HEADER_LEN]) -> Option<u8> {
 /// Kept apart: almost no packet has options, and the loop would cost all the others registers.
 #[cold]
 #[inline(never)]
-fn sum_options(options: &[u8]) -> Sum {
+fn sum_options(options: &[u8]) -> InternetSum {
     sum(options)
 }
 
@@ -119,7 +119,7 @@ impl<'a> Ipv4Header<'a> {
     }
 
     #[inline]
-    fn sum(&self) -> Sum {
+    fn sum(&self) -> InternetSum {
         let fixed = header20(self.fixed);
         if self.options.is_empty() { fixed } else { fixed.add(sum_options(self.options)) }
     }
@@ -238,7 +238,7 @@ impl<'a> Ipv4Header<'a> {
 
     /// The sum of the pseudo-header for an upper layer of `len` bytes.
     #[inline]
-    pub fn pseudo_header(&self, protocol: IpProtocol, len: u16) -> Sum {
+    pub fn pseudo_header(&self, protocol: IpProtocol, len: u16) -> InternetSum {
         pseudo_header_v4(self.src_addr(), self.dst_addr(), protocol.0, len)
     }
 
@@ -317,7 +317,9 @@ impl Ipv4Fields {
     #[inline]
     pub fn emit(&self, out: &mut [u8; HEADER_LEN]) {
         let [first, second, last] = self.lanes(5);
-        let sum = Sum::of_u64(first).add(Sum::of_u64(second)).add(Sum::of_u64(last));
+        let sum = InternetSum::of_u64(first)
+            .add(InternetSum::of_u64(second))
+            .add(InternetSum::of_u64(last));
         put_lanes([first, second | u64::from(sum.finish()) << 32, last], out);
     }
 

@@ -7,7 +7,7 @@
 
 use core::net::Ipv6Addr;
 
-use floodwall_checksum::{Sum, pseudo_header_v6};
+use floodwall_checksum::{InternetSum, pseudo_header_v6};
 use thiserror::Error;
 
 use crate::field;
@@ -145,7 +145,7 @@ impl<'a> Ipv6Header<'a> {
 
     /// The sum of the pseudo-header for an upper layer of `len` bytes.
     #[inline]
-    pub fn pseudo_header(&self, protocol: IpProtocol, len: u32) -> Sum {
+    pub fn pseudo_header(&self, protocol: IpProtocol, len: u32) -> InternetSum {
         pseudo_header_v6(self.src_addr(), self.dst_addr(), protocol.0, len)
     }
 

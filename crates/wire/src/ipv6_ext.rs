@@ -5,7 +5,7 @@
 //! 4302 section 2 (AH), RFC 5095 (routing type 0). Not here: ESP, which is opaque; mobility, HIP
 //! and Shim6, which are unknown upper layers to this stack.
 
-use crate::field::{self, Writer};
+use crate::field::{self, FieldWriter};
 use crate::ipv6_options::{Ipv6Options, PAD1, PADN};
 use crate::{BufferTooShort, IpProtocol};
 
@@ -240,7 +240,7 @@ pub fn emit_options(
 ) -> Result<usize, BufferTooShort> {
     let len = (2 + options.len()).next_multiple_of(8);
     let units = u8::try_from(len / 8 - 1).map_err(|_| BufferTooShort { needed: len })?;
-    let mut writer = Writer::new(out);
+    let mut writer = FieldWriter::new(out);
     writer.put(&[next_header.0, units]);
     writer.put(options);
     match len - writer.len() {
@@ -268,7 +268,7 @@ pub fn emit_routing(
 ) -> Result<usize, BufferTooShort> {
     let len = (4 + data.len()).next_multiple_of(8);
     let units = u8::try_from(len / 8 - 1).map_err(|_| BufferTooShort { needed: len })?;
-    let mut writer = Writer::new(out);
+    let mut writer = FieldWriter::new(out);
     writer.put(&[next_header.0, units, routing_type, segments_left]);
     writer.put(data);
     writer.pad(8, 0);
@@ -289,7 +289,7 @@ pub fn emit_authentication(
 ) -> Result<usize, BufferTooShort> {
     let len = (12 + check_value.len()).next_multiple_of(8);
     let units = u8::try_from(len / 4 - 2).map_err(|_| BufferTooShort { needed: len })?;
-    let mut writer = Writer::new(out);
+    let mut writer = FieldWriter::new(out);
     writer.put(&[next_header.0, units, 0, 0]);
     writer.put(&security_parameters_index.to_be_bytes());
     writer.put(&sequence.to_be_bytes());

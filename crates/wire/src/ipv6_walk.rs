@@ -200,7 +200,7 @@ pub struct ExtensionError {
 
 /// Whether the IPv6 header's payload length allows a jumbo payload option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Jumbo {
+enum JumboOption {
     Forbidden,
     Required,
 }
@@ -235,7 +235,7 @@ pub struct ExtensionWalk {
     wanted: usize,
     headers: usize,
     fragment: Option<FragmentPlace>,
-    jumbo: Jumbo,
+    jumbo: JumboOption,
     failed: bool,
 }
 
@@ -260,7 +260,7 @@ impl ExtensionWalk {
             wanted: HEADER_LEN_MIN,
             headers: 0,
             fragment: None,
-            jumbo: Jumbo::Forbidden,
+            jumbo: JumboOption::Forbidden,
             failed: false,
         }
     }
@@ -284,7 +284,7 @@ impl ExtensionWalk {
     #[inline]
     #[must_use]
     pub const fn of_jumbogram(self) -> Self {
-        Self { jumbo: Jumbo::Required, ..self }
+        Self { jumbo: JumboOption::Required, ..self }
     }
 
     /// The header that comes next, if the walk goes on.
@@ -446,7 +446,7 @@ impl ExtensionWalk {
         use ExtensionReason as Reason;
         let jumbo = |pointer| self.problem(Reason::JumboPayload, Code::ERRONEOUS_FIELD, pointer);
         self.check_options(options, |walk, offset, option| match option {
-            Ipv6Option::JumboPayload(_) if walk.jumbo == Jumbo::Forbidden => {
+            Ipv6Option::JumboPayload(_) if walk.jumbo == JumboOption::Forbidden => {
                 Err(jumbo(walk.offset + offset))
             }
             Ipv6Option::JumboPayload(len) if len <= 0xffff => Err(jumbo(walk.offset + offset + 2)),
@@ -455,7 +455,7 @@ impl ExtensionWalk {
             _ => Ok(()),
         })?;
         // No option, and yet no length: the pointer is at the payload length field.
-        if self.jumbo == Jumbo::Required { Err(jumbo(4)) } else { Ok(()) }
+        if self.jumbo == JumboOption::Required { Err(jumbo(4)) } else { Ok(()) }
     }
 
     /// Goes through `options` within the limits, showing each that is not padding to `each`.

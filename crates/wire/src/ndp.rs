@@ -14,7 +14,7 @@ use core::time::Duration;
 use floodwall_checksum::{pseudo_header_v6, sum};
 use thiserror::Error;
 
-use crate::field::{self, Writer};
+use crate::field::{self, FieldWriter};
 use crate::icmpv6::Icmpv6Type;
 pub use crate::ndp_options::{
     Lifetime, NdpOption, NdpOptionError, NdpOptions, Preference, PrefixInfo, RouteInfo,
@@ -67,7 +67,7 @@ fn emit_message(
     dst_addr: Ipv6Addr,
     out: &mut [u8],
 ) -> Result<usize, BufferTooShort> {
-    let mut writer = Writer::new(out);
+    let mut writer = FieldWriter::new(out);
     writer.put(&[kind.0, 0, 0, 0]);
     writer.put(body);
     for option in options {

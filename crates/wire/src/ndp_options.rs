@@ -13,7 +13,7 @@ use floodwall_base::limits::NDP_OPTIONS_MAX;
 use thiserror::Error;
 
 use crate::BufferTooShort;
-use crate::field::{self, Writer};
+use crate::field::{self, FieldWriter};
 
 /// How long something advertised is good, in whole seconds; all ones mean for ever.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -302,12 +302,12 @@ impl NdpOption<'_> {
     /// # Errors
     /// If `out` cannot hold it, or no option can (2,040 bytes).
     pub fn emit_into(&self, out: &mut [u8]) -> Result<usize, BufferTooShort> {
-        let mut writer = Writer::new(out);
+        let mut writer = FieldWriter::new(out);
         self.emit(&mut writer)?;
         writer.finish()
     }
 
-    pub(crate) fn emit(&self, writer: &mut Writer<'_>) -> Result<(), BufferTooShort> {
+    pub(crate) fn emit(&self, writer: &mut FieldWriter<'_>) -> Result<(), BufferTooShort> {
         let (kind, len) = self.kind_and_len();
         let units = u8::try_from(len / 8).map_err(|_| BufferTooShort { needed: len })?;
         writer.put(&[kind, units]);
@@ -361,7 +361,7 @@ impl NdpOption<'_> {
     }
 }
 
-fn emit_prefix_info(info: &PrefixInfo, writer: &mut Writer<'_>) {
+fn emit_prefix_info(info: &PrefixInfo, writer: &mut FieldWriter<'_>) {
     let flags = u8::from(info.on_link) << 7 | u8::from(info.autonomous) << 6;
     writer.put(&[info.prefix_len, flags]);
     writer.put(&info.valid_lifetime.0.to_be_bytes());

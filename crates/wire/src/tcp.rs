@@ -7,7 +7,7 @@
 use core::fmt;
 use core::ops::BitOr;
 
-use floodwall_checksum::{Sum, header20, sum};
+use floodwall_checksum::{InternetSum, header20, sum};
 use thiserror::Error;
 
 use crate::BufferTooShort;
@@ -229,13 +229,13 @@ impl<'a> TcpHeader<'a> {
     /// header and payload) and of the payload.
     #[inline]
     #[must_use]
-    pub fn verifies(&self, pseudo_header: Sum, payload: Sum) -> bool {
+    pub fn verifies(&self, pseudo_header: InternetSum, payload: InternetSum) -> bool {
         pseudo_header.add(self.sum()).add(payload).verifies()
     }
 
     /// The sum of the header bytes, options and checksum included.
     #[inline]
-    pub fn sum(&self) -> Sum {
+    pub fn sum(&self) -> InternetSum {
         header20(self.fixed).add(sum(self.options))
     }
 
@@ -283,8 +283,8 @@ impl TcpFields {
     pub fn emit(
         &self,
         options: &TcpOptionSet,
-        pseudo_header: Sum,
-        payload: Sum,
+        pseudo_header: InternetSum,
+        payload: InternetSum,
         out: &mut [u8],
     ) -> Result<usize, BufferTooShort> {
         let options_len = options.emitted_len();
@@ -293,7 +293,9 @@ impl TcpFields {
         let rest = rest.get_mut(..options_len).ok_or(short)?;
         let options = options.emit_summed(rest).map_err(|_| short)?;
         let [first, second, _] = self.lanes((short.needed / 4) as u8);
-        let fields = Sum::of_u64(first).add(Sum::of_u64(second)).add(Sum::of_u16(self.urgent));
+        let fields = InternetSum::of_u64(first)
+            .add(InternetSum::of_u64(second))
+            .add(InternetSum::of_u16(self.urgent));
         let check = pseudo_header.add(fields).add(options).add(payload).finish();
         let last = u64::from(check) << 16 | u64::from(self.urgent);
         put_lanes([first, second, last], fixed);

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use floodwall_checksum::sum;
-use floodwall_wire::group::{Ends, RecordKind, Records, ReportWriter};
+use floodwall_wire::group::{GroupAddrs, GroupRecords, RecordKind, ReportWriter};
 use floodwall_wire::*;
 use proptest::prelude::*;
 
@@ -14,8 +14,8 @@ fn addr<A: GroupProtocol>(n: u128) -> A {
     A::from_bits_aligned(n.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835))
 }
 
-fn nobody<A: GroupProtocol>() -> Ends<A> {
-    Ends { src_addr: A::UNSPECIFIED, dst_addr: A::UNSPECIFIED }
+fn nobody<A: GroupProtocol>() -> GroupAddrs<A> {
+    GroupAddrs { src_addr: A::UNSPECIFIED, dst_addr: A::UNSPECIFIED }
 }
 
 /// Whether the checksum of a message is right.
@@ -224,7 +224,10 @@ fn walk<A: GroupProtocol>(bytes: &[u8]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-fn rewrite<A: GroupProtocol>(records: Records<'_, A>, len: usize) -> Result<(), TestCaseError> {
+fn rewrite<A: GroupProtocol>(
+    records: GroupRecords<'_, A>,
+    len: usize,
+) -> Result<(), TestCaseError> {
     prop_assert!(records.count() <= 1 + len / (4 + A::WIDTH));
     let mut out = vec![0; len];
     let mut writer = ReportWriter::<A>::new(&mut out).unwrap();

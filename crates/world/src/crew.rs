@@ -25,14 +25,14 @@ use crate::node::NodeId;
 pub(crate) const HANDOFFS: usize = 256;
 
 /// The workers of one host, the control shard's first.
-pub(crate) struct Crew {
+pub(crate) struct SimulatedWorkers {
     pub(crate) members: Vec<NodeId>,
     steering: Steering,
     /// Interfaces with all their frames in one worker's queue, regardless of the owner.
     queues: Vec<(IfIndex, NodeId)>,
 }
 
-impl Crew {
+impl SimulatedWorkers {
     pub(crate) const fn new(members: Vec<NodeId>, steering: Steering) -> Self {
         Self { members, steering, queues: Vec::new() }
     }
@@ -58,7 +58,7 @@ impl Crew {
 }
 
 /// What ties a node to the other workers of its host.
-pub(crate) struct Membership {
+pub(crate) struct SimulatedMembership {
     /// Which crew of the world.
     pub(crate) crew: usize,
     reader: Reader,
@@ -74,7 +74,7 @@ pub(crate) struct Membership {
     pub(crate) stuck: bool,
 }
 
-impl Membership {
+impl SimulatedMembership {
     /// `None` where every worker that the domain was made for has its reader.
     pub(crate) fn new(
         crew: usize,
@@ -100,7 +100,7 @@ impl Membership {
         Peers { view: self.reader.view(), handoff: &mut self.handoff }
     }
 
-    /// As [`Membership::peers`], with what it is handed beside it.
+    /// As [`SimulatedMembership::peers`], with what it is handed beside it.
     pub(crate) fn peers_and_handed(&mut self) -> (Peers<'_>, &mut HandoffList) {
         let peers = Peers { view: self.reader.view(), handoff: &mut self.handoff };
         (peers, &mut self.handed)

@@ -49,14 +49,14 @@ impl Ord for InFlight {
 
 /// Frames on the way, ordered by arrival time.
 #[derive(Default)]
-pub(crate) struct Flight {
+pub(crate) struct FrameFlight {
     heap: BinaryHeap<Reverse<InFlight>>,
     order: u64,
     /// Empty buffers, to be used again.
     spare: Vec<Vec<u8>>,
 }
 
-impl Flight {
+impl FrameFlight {
     /// An empty buffer.
     pub(crate) fn buffer(&mut self) -> Vec<u8> {
         self.spare.pop().unwrap_or_default()

@@ -20,9 +20,9 @@ use floodwall_base::{IfIndex, Instant, Randomness, Units};
 use floodwall_packet::{Burst, Engine, PacketBuf, PacketList, Pool, Round};
 use floodwall_schedule::{BalanceConfig, GateConfig, Poll};
 
-use crate::core_share::{Application, CoreShare};
+use crate::core_share::{CoreShare, SimulatedApplication};
 use crate::cost::{CostTable, Spent};
-use crate::crew::Membership;
+use crate::crew::SimulatedMembership;
 use crate::error::WorldError;
 use crate::frame;
 use crate::lane::LaneDrop;
@@ -52,7 +52,7 @@ pub struct NodeConfig {
     /// The order of service under pressure; `None` is in order of arrival.
     pub gate: Option<GateConfig>,
     /// A program that gets the core whenever the worker does not have it.
-    pub application: Option<Application>,
+    pub application: Option<SimulatedApplication>,
 }
 
 impl Default for NodeConfig {
@@ -136,7 +136,7 @@ pub(crate) trait AnyEngine: Engine + Any {}
 impl<E: Engine + Any> AnyEngine for E {}
 
 /// An engine with its core, memory, randomness and device ring.
-pub(crate) struct Node {
+pub(crate) struct WorldNode {
     pub(crate) name: String,
     pub(crate) engine: Box<dyn AnyEngine>,
     pub(crate) random: Randomness,
@@ -150,7 +150,7 @@ pub(crate) struct Node {
     adopted: usize,
     departing: PacketList,
     /// What ties it to the other workers of its host.
-    pub(crate) membership: Option<Membership>,
+    pub(crate) membership: Option<SimulatedMembership>,
     /// How its engine is made again after a panic.
     pub(crate) remake: Option<Remake>,
     busy_until: Instant,
@@ -167,7 +167,7 @@ pub(crate) struct Node {
     pub(crate) pool: Pool,
 }
 
-impl Node {
+impl WorldNode {
     pub(crate) fn new(
         name: &str,
         engine: Box<dyn AnyEngine>,
@@ -231,7 +231,7 @@ impl Node {
         }
     }
 
-    /// Attaches a link to an interface that [`Node::check_port`] has found free.
+    /// Attaches a link to an interface that [`WorldNode::check_port`] has found free.
     pub(crate) fn set_port(&mut self, iface: IfIndex, link: LinkId, side: Side) {
         let at = usize::from(iface.0);
         if self.ports.len() <= at {
@@ -271,7 +271,7 @@ impl Node {
     }
 
     fn has_news(&self) -> bool {
-        self.membership.as_ref().is_some_and(Membership::has_news)
+        self.membership.as_ref().is_some_and(SimulatedMembership::has_news)
     }
 
     fn is_stuck(&self) -> bool {
@@ -318,7 +318,7 @@ impl Node {
         packet
     }
 
-    /// As [`Node::turn`], without a net.
+    /// As [`WorldNode::turn`], without a net.
     pub(crate) fn take_turn(&mut self, now: Instant) {
         let due = self.engine.deadline().is_some_and(|at| at <= now) && self.work_from <= now;
         let waits = self.has_input() && self.poll_from <= now;
@@ -354,7 +354,7 @@ impl Node {
     fn adopt(&mut self, now: Instant, spent: &mut Spent) {
         let Self { engine, pool, random, config, arrived, departing, membership, share, .. } = self;
         let Some(membership) = membership.as_mut() else { return };
-        let Membership { inbox, handed, .. } = membership;
+        let SimulatedMembership { inbox, handed, .. } = membership;
         let (taken, looked_at) = share.take_handed(now, &**engine, inbox, handed);
         self.stats.adopted += taken as u64;
         self.adopted = taken;
@@ -383,7 +383,7 @@ impl Node {
         caller: impl FnOnce(&mut E, &mut Round<'_>) -> R,
     ) -> Option<R> {
         let Self { engine, pool, random, config, arrived, departing, membership, .. } = self;
-        let peers = membership.as_mut().map(Membership::peers);
+        let peers = membership.as_mut().map(SimulatedMembership::peers);
         let engine: &mut dyn Any = &mut **engine;
         let engine: &mut E = engine.downcast_mut()?;
         let (budget, sent_before) = (config.budget, departing.len());
@@ -430,7 +430,7 @@ impl Node {
                 arrived: &mut self.arrived,
                 departing: &mut self.departing,
                 budget: self.config.budget,
-                peers: self.membership.as_mut().map(Membership::peers),
+                peers: self.membership.as_mut().map(SimulatedMembership::peers),
             },
         );
         // What the engine left is dropped here, and its ledger will not balance: its own fault.

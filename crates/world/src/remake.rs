@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use floodwall_base::{Instant, Randomness, Units};
 use floodwall_packet::{Burst, Engine, Pool, Round, Triage};
 
-use crate::node::{AnyEngine, Node};
+use crate::node::{AnyEngine, WorldNode};
 
 /// What an engine is made again with.
 #[derive(Debug)]
@@ -28,9 +28,9 @@ pub struct Remaking<'a> {
 pub(crate) type Remake = Box<dyn FnMut(&mut Remaking<'_>) -> Box<dyn AnyEngine>>;
 
 /// Placeholder while there is no engine.
-struct Nobody;
+struct NoRemake;
 
-impl Engine for Nobody {
+impl Engine for NoRemake {
     fn round(&mut self, _: &mut Round<'_>) -> Units {
         Units(0)
     }
@@ -43,14 +43,14 @@ impl Engine for Nobody {
     fn classify(&self, _: &Burst, _: &mut [Triage]) {}
 }
 
-impl Node {
+impl WorldNode {
     /// One turn, where something waits or is due. A panic in it costs the engine.
     pub(crate) fn turn(&mut self, now: Instant) {
         let Some(mut remake) = self.remake.take() else { return self.take_turn(now) };
         let panicked = catch_unwind(AssertUnwindSafe(|| self.take_turn(now))).is_err();
         if panicked {
             self.stats.panics += 1;
-            let dead = core::mem::replace(&mut self.engine, Box::new(Nobody));
+            let dead = core::mem::replace(&mut self.engine, Box::new(NoRemake));
             drop(dead);
             self.stats.untouched += self.arrived.drain().count() as u64;
             let Self { pool, random, .. } = self;

@@ -14,13 +14,13 @@ use floodwall_packet::{Engine, HandoffList, PacketBuf, Pool, Round};
 use floodwall_sync::qsbr::Domain;
 
 use crate::cost::CostTable;
-use crate::crew::{Crew, Membership};
+use crate::crew::{SimulatedMembership, SimulatedWorkers};
 use crate::error::WorldError;
-use crate::flight::Flight;
+use crate::flight::FrameFlight;
 use crate::frame;
-use crate::lane::{Fate, LaneConfig, LaneDrop};
-use crate::link::{Link, LinkConfig, LinkId, LinkStats, Side};
-use crate::node::{Node, NodeConfig, NodeId, NodeStats};
+use crate::lane::{LaneConfig, LaneDrop, LaneOutcome};
+use crate::link::{LinkConfig, LinkId, LinkStats, Side, SimulatedLink};
+use crate::node::{NodeConfig, NodeId, NodeStats, WorldNode};
 use crate::remake::Remaking;
 use crate::trace::{TraceEvent, TraceKind};
 
@@ -94,14 +94,14 @@ type Hook = Box<dyn FnMut(&TraceEvent<'_>)>;
 pub struct World {
     now: Instant,
     seed: u64,
-    nodes: Vec<Node>,
-    links: Vec<Link>,
-    flight: Flight,
+    nodes: Vec<WorldNode>,
+    links: Vec<SimulatedLink>,
+    flight: FrameFlight,
     /// When each node is to be called: one entry a node at most.
     turns: BTreeSet<(Instant, NodeId)>,
     hook: Option<Hook>,
     /// Hosts with several workers.
-    crews: Vec<Crew>,
+    crews: Vec<SimulatedWorkers>,
 }
 
 impl World {
@@ -113,7 +113,7 @@ impl World {
             seed,
             nodes: Vec::new(),
             links: Vec::new(),
-            flight: Flight::default(),
+            flight: FrameFlight::default(),
             turns: BTreeSet::new(),
             hook: None,
             crews: Vec::new(),
@@ -142,7 +142,7 @@ impl World {
     ) -> NodeId {
         let id = NodeId(self.nodes.len());
         let seed = self.stream(NODE_STREAM, id.0 as u64);
-        self.nodes.push(Node::new(name, Box::new(engine), pool, seed, config));
+        self.nodes.push(WorldNode::new(name, Box::new(engine), pool, seed, config));
         id
     }
 
@@ -168,7 +168,7 @@ impl World {
         }
         for (at, (engine, pool)) in engines.into_iter().enumerate() {
             let own = WorkerId(at as u16);
-            let membership = Membership::new(crew, domain, own, steering);
+            let membership = SimulatedMembership::new(crew, domain, own, steering);
             let membership = membership.ok_or(WorldError::Workers { made: at, wanted })?;
             let id = self.add_node_with(&format!("{name}.{at}"), engine, pool, config);
             if let Some(node) = self.nodes.get_mut(id.0) {
@@ -177,7 +177,7 @@ impl World {
             }
             members.push(id);
         }
-        self.crews.push(Crew::new(members.clone(), steering));
+        self.crews.push(SimulatedWorkers::new(members.clone(), steering));
         Ok(members)
     }
 
@@ -273,7 +273,7 @@ impl World {
         let id = LinkId(self.links.len());
         let lane = id.0 as u64 * 2;
         let seeds = [self.stream(LANE_STREAM, lane), self.stream(LANE_STREAM, lane + 1)];
-        self.links.push(Link::new(a, b, config, seeds)?);
+        self.links.push(SimulatedLink::new(a, b, config, seeds)?);
         for ((node, iface), side) in [(a, Side::A), (b, Side::B)] {
             for worker in self.workers_of(node) {
                 if let Some(node) = self.nodes.get_mut(worker.0) {
@@ -361,7 +361,7 @@ impl World {
     /// What a link carried and lost so far; nothing where it is not of this world.
     #[must_use]
     pub fn stats(&self, id: LinkId) -> LinkStats {
-        self.links.get(id.0).map(Link::stats).unwrap_or_default()
+        self.links.get(id.0).map(SimulatedLink::stats).unwrap_or_default()
     }
 
     /// Calls `hook` for every event of every link from now on. It costs no virtual time.
@@ -415,10 +415,10 @@ impl World {
     /// Whether nothing is on the way, and no node waits for anything.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.flight.is_empty() && self.nodes.iter().all(Node::is_idle)
+        self.flight.is_empty() && self.nodes.iter().all(WorldNode::is_idle)
     }
 
-    fn at(&self, id: NodeId) -> Option<&Node> {
+    fn at(&self, id: NodeId) -> Option<&WorldNode> {
         self.nodes.get(id.0)
     }
 
@@ -474,11 +474,11 @@ impl World {
         };
         self.trace(id, from, TraceKind::Sent, &frame);
         match fate {
-            Fate::Dropped(why) => {
+            LaneOutcome::Dropped(why) => {
                 self.trace(id, from, TraceKind::Dropped(why), &frame);
                 self.flight.recycle(frame);
             }
-            Fate::Carried { at, again, flip } => {
+            LaneOutcome::Carried { at, again, flip } => {
                 if let Some(bit) = flip
                     && let Some(byte) = frame.get_mut((bit / 8) as usize)
                 {

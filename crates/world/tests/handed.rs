@@ -14,8 +14,8 @@ use floodwall_schedule::{BalanceConfig, GateConfig, Share};
 use floodwall_sync::qsbr::Domain;
 use floodwall_testkit::by_byte;
 use floodwall_world::{
-    Application, CostTable, LaneConfig, LinkConfig, NodeConfig, NodeId, NodeStats, Picos, UnitMix,
-    World,
+    CostTable, LaneConfig, LinkConfig, NodeConfig, NodeId, NodeStats, Picos, SimulatedApplication,
+    UnitMix, World,
 };
 
 /// Packets a second that half a core can handle here.
@@ -99,7 +99,7 @@ fn config() -> NodeConfig {
         costs: CostTable { header: Picos::from_nanos(2000), unit, ..CostTable::ASSUMED },
         balance: Some(BalanceConfig { share: Share::HALF, ..BalanceConfig::default() }),
         gate: Some(GateConfig::default()),
-        application: Some(Application::HUNGRY),
+        application: Some(SimulatedApplication::HUNGRY),
         ..NodeConfig::default()
     }
 }

@@ -8,8 +8,8 @@ use core::time::Duration;
 use floodwall_base::{IfIndex, Instant, MacAddr, Units};
 use floodwall_packet::{Burst, Engine, PacketBuf, Pool, PoolConfig, Round, Triage};
 use floodwall_pktgen::{
-    Blast, Honest, HonestConfig, HonestStats, Medium, Pace, Peer, Plan, PlanError, Stamp,
-    StationConfig, Template,
+    Blast, Honest, HonestConfig, HonestStats, Pace, Peer, Plan, PlanError, Stamp, StationConfig,
+    StationMedium, Template,
 };
 use floodwall_world::{
     CostTable, LaneConfig, LinkConfig, LinkId, NodeConfig, NodeId, RunEnd, Side, UnitMix, World,
@@ -263,7 +263,7 @@ fn an_answer_that_nobody_asked_for_is_wrong_whoever_sends_it() {
         ];
         for ((from, src_port, dst_port, stream, seq, at), wrong) in cases {
             let macs = (SERVER, CLIENT);
-            let medium = Medium::Ethernet;
+            let medium = StationMedium::Ethernet;
             let mut answer = Template::udp(medium, macs, (from, ours), 64, 64).unwrap();
             answer.set_src_port(src_port);
             answer.set_dst_port(dst_port);

@@ -11,8 +11,8 @@ use floodwall_packet::{Burst, Engine, Pool, PoolConfig, Round, Triage};
 use floodwall_schedule::{BalanceConfig, GateConfig, Share};
 use floodwall_testkit::by_byte;
 use floodwall_world::{
-    Application, CostTable, LaneConfig, LinkConfig, LinkId, NodeConfig, NodeId, NodeStats, Picos,
-    UnitMix, World,
+    CostTable, LaneConfig, LinkConfig, LinkId, NodeConfig, NodeId, NodeStats, Picos,
+    SimulatedApplication, UnitMix, World,
 };
 
 /// Packets a second that half a core can handle here.
@@ -97,7 +97,7 @@ fn config(share: Share) -> NodeConfig {
         costs: costs(),
         balance: Some(BalanceConfig { share, ..BalanceConfig::default() }),
         gate: Some(GateConfig::default()),
-        application: Some(Application::HUNGRY),
+        application: Some(SimulatedApplication::HUNGRY),
         ..NodeConfig::default()
     }
 }
@@ -211,7 +211,8 @@ fn an_application_that_is_never_scheduled_is_yielded_to() {
 #[test]
 fn the_core_is_used_wholly_by_whoever_wants_it() {
     // The application needs a tenth: the worker has nine tenths, far beyond its half.
-    let tenth = Application { job: Duration::from_micros(100), every: Duration::from_millis(1) };
+    let tenth =
+        SimulatedApplication { job: Duration::from_micros(100), every: Duration::from_millis(1) };
     let idle = NodeConfig { application: Some(tenth), ..config(Share::HALF) };
     let outcome = Scene::new(idle, b'f', 10 * CAPACITY).run();
     assert!(outcome.stats.busy >= RUN * 85 / 100, "{outcome:?}");

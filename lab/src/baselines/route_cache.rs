@@ -15,7 +15,7 @@
 use core::time::Duration;
 
 use floodwall_base::Instant;
-use floodwall_sync::qsbr::{Caps, Domain, Limbo, Policy};
+use floodwall_sync::qsbr::{Domain, Limbo, LimboCaps, Policy};
 
 /// How large a cache is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl<P: Policy> RouteCache<P> {
             sizes,
             chains: vec![Vec::new(); sizes.buckets.max(1)],
             linked: 0,
-            limbo: domain.limbo(Caps { items: sizes.entries_max, bytes }),
+            limbo: domain.limbo(LimboCaps { items: sizes.entries_max, bytes }),
             passes: 0,
             waiting: 0,
             retired: 0,

@@ -183,7 +183,7 @@ impl Hold {
 
 impl Machine<'_> {
     /// One variant with one policy, in one time.
-    fn core<A: lpm::Family, P: Policy, C: Clock>(
+    fn core<A: lpm::LpmFamily, P: Policy, C: Clock>(
         &self,
         (variant, policy, flowlen): (Variant, P, u32),
         traffic: &Traffic,
@@ -226,7 +226,7 @@ impl Machine<'_> {
         }))
     }
 
-    fn policy<A: lpm::Family, C: Clock>(
+    fn policy<A: lpm::LpmFamily, C: Clock>(
         &self,
         variant: Variant,
         flowlen: u32,
@@ -274,7 +274,7 @@ impl Machine<'_> {
 }
 
 /// A table that leads the whole range one way.
-fn table<A: lpm::Family>(range: Prefix<A>) -> Result<Fib<A>, LabError> {
+fn table<A: lpm::LpmFamily>(range: Prefix<A>) -> Result<Fib<A>, LabError> {
     let config = FibConfig::for_routes(64);
     let mut fib = Fib::alone(config, HashKey::new(1, 2), Instant::ORIGIN);
     let route = Route::on_link(range, IfIndex(1));

@@ -19,7 +19,7 @@ use floodwall_base::{Family, Instant, Randomness, Units};
 use floodwall_packet::{Available, Burst, Engine, PacketList, Pool, PoolConfig, Region, Round};
 use floodwall_stack::remote::{ListenHandle, Remote, RemoteConfig, TcpHandle, UdpHandle};
 use floodwall_stack::{Stack, StackConfig, accounts_needed};
-use floodwall_tcp::Settings;
+use floodwall_tcp::TcpSettings;
 use floodwall_udp::SocketSettings;
 
 const THREADS: usize = 3;
@@ -192,7 +192,7 @@ impl Board {
     fn listen(&self, which: u8) {
         let every_port = which & 1 != 0;
         let local = SocketAddr::new(self.at, if every_port { 0 } else { 80 });
-        let settings = Settings { every_port, cork: which & 2 != 0, ..Settings::default() };
+        let settings = TcpSettings { every_port, cork: which & 2 != 0, ..TcpSettings::default() };
         let asked = self.remote.listen_tcp(local, settings, usize::from(which >> 5));
         match asked.wait(PATIENCE) {
             Ok(handle) => *lock(&self.listener) = Some(Arc::new(handle)),
@@ -202,7 +202,7 @@ impl Board {
 
     fn connect(&self, which: u8) {
         let to = SocketAddr::new(self.at, 80 + u16::from(which & 1));
-        let settings = Settings { nodelay: which & 2 != 0, ..Settings::default() };
+        let settings = TcpSettings { nodelay: which & 2 != 0, ..TcpSettings::default() };
         match self.remote.connect_tcp(None, to, settings).wait(PATIENCE) {
             Ok(handle) => keep(&mut lock(&self.ends), Arc::new(End::new(handle))),
             Err(error) => is_refusal(&error),

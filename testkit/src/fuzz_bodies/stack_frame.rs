@@ -148,7 +148,7 @@ fn step(
 /// What leaves can be read by anybody: link and network headers, lengths, checksum.
 fn well_formed(packet: &PacketBuf) {
     let bytes: Vec<u8> = packet.chunks().flatten().copied().collect();
-    let shown = floodwall_wire::show::Frame(&bytes).to_string();
+    let shown = floodwall_wire::show::ShownFrame(&bytes).to_string();
     let (kind, network) = if packet.iface() == IfIndex(1) {
         let header = EthernetHeader::parse(&bytes).expect("it leaves by Ethernet");
         assert_eq!(header.src_addr(), MAC, "{shown}");

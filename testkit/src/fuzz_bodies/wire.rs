@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use floodwall_base::{HashKey, Steering, WorkerId};
-use floodwall_checksum::{Sum, sum};
+use floodwall_checksum::{InternetSum, sum};
 use floodwall_packet::{AccessCounters, PacketBuf, Pool, PoolConfig};
 use floodwall_wire::show;
 use floodwall_wire::steer;
@@ -76,7 +76,7 @@ fn steered(frame: &[u8]) {
 }
 
 fn shown(frame: &[u8]) {
-    for line in [show::Frame(frame).to_string(), show::Packet(frame).to_string()] {
+    for line in [show::ShownFrame(frame).to_string(), show::Packet(frame).to_string()] {
         assert!(line.len() <= SHOWN_BESIDES + SHOWN_PER_BYTE * frame.len(), "{}", line.len());
         assert!(!line.contains('\n'));
     }
@@ -169,7 +169,7 @@ fn feed(mut walk: ExtensionWalk, packet: &PacketBuf) -> Walked {
 fn udp(payload: &[u8]) {
     let Ok(header) = UdpHeader::parse(payload, payload.len()) else { return };
     assert!(header.len() <= payload.len());
-    let (pseudo, body) = (Sum::default(), sum(&payload[8..header.len()]));
+    let (pseudo, body) = (InternetSum::default(), sum(&payload[8..header.len()]));
     let mut again = [0; 8];
     header.fields().emit(pseudo, body, &mut again);
     let reparsed = UdpHeader::parse(&again, payload.len()).expect("just written");
@@ -181,7 +181,7 @@ fn tcp(payload: &[u8]) {
     let Ok(header) = TcpHeader::parse(payload, payload.len()) else { return };
     assert!(header.header_len() <= payload.len());
     let Ok(set) = TcpOptionSet::read(header.options()) else { return };
-    let (pseudo, body) = (Sum::default(), sum(&payload[header.header_len()..]));
+    let (pseudo, body) = (InternetSum::default(), sum(&payload[header.header_len()..]));
     let mut again = [0; 60];
     let written = header.fields().emit(&set, pseudo, body, &mut again);
     let len = written.expect("60 bytes are enough");

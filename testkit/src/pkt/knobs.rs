@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use floodwall_tcp::{Acknowledge, Algorithm, Keepalive, Settings};
+use floodwall_tcp::{Acknowledge, Algorithm, Keepalive, TcpSettings};
 
 use super::memory::algorithm_of;
 use super::profile::Profile;
@@ -136,8 +136,8 @@ impl Knobs {
     }
 
     /// What a new socket begins with.
-    pub(super) fn settings(&self) -> Settings {
-        Settings {
+    pub(super) fn settings(&self) -> TcpSettings {
+        TcpSettings {
             // Where the profile is another's, the maximum gives the scale; what is fixed is set
             // once the connection is there.
             receive_bytes: self.receive_most,
@@ -157,7 +157,7 @@ impl Knobs {
                 Profile::Linux => Acknowledge::AtOnce,
                 Profile::FreeBsd => Acknowledge::EverySecond,
             },
-            ..Settings::default()
+            ..TcpSettings::default()
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use floodwall_checksum::sum;
-use floodwall_stack::tcp_set::{By, CookiePolicy, Settings};
+use floodwall_stack::tcp_set::{CookiePolicy, ProvenBy, TcpSettings};
 use floodwall_tests::craft::{self, FAMILIES};
 use floodwall_tests::tcp::TcpClient;
 use floodwall_wire::IpProtocol;
@@ -34,7 +34,11 @@ fn odd_offers_make_sane_connections_by_cache_and_by_cookie() {
                     let id = accept(&mut rig, listener).unwrap();
                     assert_eq!(read(&mut rig, id), HELLO);
                     let said = rig.sockets(|s| s.tcp_syn_said(id).unwrap()).0.unwrap();
-                    let by = if policy == CookiePolicy::Always { By::Cookie } else { By::Cache };
+                    let by = if policy == CookiePolicy::Always {
+                        ProvenBy::Cookie
+                    } else {
+                        ProvenBy::Cache
+                    };
                     assert_eq!(said.by, by);
                     assert!(said.mss >= 88 && said.mss <= mss.max(88), "{mss} became {}", said.mss);
                     let most = scale.map(|scale| scale.min(14));
@@ -234,7 +238,7 @@ fn a_client_that_starts_again_after_it_was_displaced_gets_in_with_either_number(
             assert_eq!(read(&mut rig, id), HELLO);
             let said = rig.sockets(|s| s.tcp_syn_said(id).unwrap()).0.unwrap();
             assert_eq!((said.window_scale, said.sack), (Some(9), true));
-            by_cookie[n % 4] += u32::from(said.by == By::Cookie);
+            by_cookie[n % 4] += u32::from(said.by == ProvenBy::Cookie);
         }
         assert!(by_cookie.iter().all(|clients| *clients >= 4), "{by_cookie:?} of 8 displaced");
         assert_eq!(accept(&mut rig, listener), None);
@@ -250,7 +254,7 @@ fn syns_that_cross_make_one_connection_and_a_syn_ack_to_a_listener_none() {
         let mut it = client(1, family);
         let (id, departed) = rig.sockets(|s| {
             let owner = s.tcp_owner().unwrap();
-            s.tcp_connect(it.from, &Settings::default(), owner).unwrap()
+            s.tcp_connect(it.from, &TcpSettings::default(), owner).unwrap()
         });
         let heard = it.hears(&departed);
         assert!(heard.len() == 1 && heard[0].flags.contains(TcpFlags::SYN), "{heard:?}");

@@ -17,7 +17,7 @@ mod triage;
 use floodwall_base::Family;
 use floodwall_packet::PacketBuf;
 use floodwall_stack::StackConfig;
-use floodwall_stack::tcp_set::{ConnectionId, ListenerId, Settings};
+use floodwall_stack::tcp_set::{ConnectionId, ListenerId, TcpSettings};
 use floodwall_tests::craft::{self, FAMILIES, HOST, PEER};
 use floodwall_tests::tcp::{Heard, SYN_ACK, TcpClient};
 use floodwall_tests::{Rig, ethernet_config};
@@ -46,7 +46,7 @@ fn rig() -> Rig {
 /// Listens for both families.
 fn listen(rig: &mut Rig, port: u16, backlog: usize) -> ListenerId {
     let any = format!("[::]:{port}").parse().unwrap();
-    let settings = Settings { ecn: true, ..Settings::default() };
+    let settings = TcpSettings { ecn: true, ..TcpSettings::default() };
     rig.sockets(|s| {
         let owner = s.tcp_owner().unwrap();
         s.tcp_listen(any, &settings, backlog, owner).unwrap()

@@ -51,11 +51,11 @@ fn a_listener_that_was_closed_and_opened_again_gives_no_old_handshake_a_wrong_ch
         assert!(heard.len() == 1 && heard[0].flags.contains(TcpFlags::RST), "{heard:?}");
         let again = listen(&mut rig, PORT, 8);
         rig.frame(&old.ack(&answered, HELLO));
-        // By its cookie or not at all; by it, with the options that it offered.
+        // ProvenBy its cookie or not at all; by it, with the options that it offered.
         if let Some(id) = accept(&mut rig, again) {
             let said = rig.sockets(|s| s.tcp_syn_said(id).unwrap()).0.unwrap();
             assert_eq!((said.window_scale, said.sack), (Some(9), true));
-            assert_eq!(said.by, floodwall_stack::tcp_set::By::Cookie);
+            assert_eq!(said.by, floodwall_stack::tcp_set::ProvenBy::Cookie);
             assert_eq!(read(&mut rig, id), HELLO);
         }
         assert!(converses(&mut rig, again, &client(2, family), First::Client));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use floodwall_base::IfIndex;
 use floodwall_packet::Triage::{self, Friend, Refusable, Stranger};
-use floodwall_packet::{Engine as _, Wanted};
+use floodwall_packet::{Engine as _, RxFilter};
 use floodwall_stack::tcp_set::CookiePolicy;
 use floodwall_tests::Rig;
 use floodwall_tests::craft::FAMILIES;
@@ -104,7 +104,7 @@ fn what_tcp_would_refuse_is_refusable_and_is_refused() {
 #[test]
 fn a_port_is_wanted_as_long_as_anything_of_it_is_there() {
     let wants = |rig: &Rig| {
-        let mut wanted = Wanted::default();
+        let mut wanted = RxFilter::default();
         rig.stack.wants(IfIndex(1), &mut wanted);
         (wanted.tcp.has(PORT), wanted.tcp.has(OTHER_PORT), wanted.any_tcp)
     };

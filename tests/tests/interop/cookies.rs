@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use floodwall_base::Units;
 use floodwall_stack::tcp_set::{
-    By, ConnectionId, CookiePolicy, ListenerId, RecvError, Settings, SynSaid,
+    ConnectionId, CookiePolicy, ListenerId, ProvenBy, RecvError, SynSaid, TcpSettings,
 };
 use floodwall_stack::{Application, Sockets, StartError};
 
@@ -42,7 +42,7 @@ impl Application for ByCookie {
     fn start(&mut self, sockets: &mut Sockets<'_>) -> Result<(), StartError> {
         let any: SocketAddr = format!("[::]:{PORT}").parse().unwrap();
         let owner = sockets.tcp_owner()?;
-        let listener = sockets.tcp_listen(any, &Settings::default(), 64, owner)?;
+        let listener = sockets.tcp_listen(any, &TcpSettings::default(), 64, owner)?;
         sockets.tcp_set_cookies(listener, CookiePolicy::Always).unwrap();
         self.listener = Some(listener);
         Ok(())
@@ -89,7 +89,7 @@ fn options_kept(kind: Kind) {
             let mut stream = TcpStream::connect(to).unwrap();
             say(&mut stream);
             let said = told.recv_timeout(PATIENCE).unwrap();
-            assert_eq!((said.by, said.sack, said.timestamps), (By::Cookie, true, true));
+            assert_eq!((said.by, said.sack, said.timestamps), (ProvenBy::Cookie, true, true));
             let Some(shown) = run("ss", &format!("-t -i -o -n -H dst {to}"), b"") else { return };
             let words = shown.text.split_whitespace().collect::<Vec<_>>();
             assert!(words.contains(&"ts") && words.contains(&"sack"), "{}", shown.text);

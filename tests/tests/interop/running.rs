@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use floodwall_device::Device;
 use floodwall_dispatch::{
-    Clock, Control, Desk, Ended, Fact, Facts, Port, PublishedReader, Shown, Stop, Worker,
-    WorkerConfig, WorkerError, entropy,
+    Clock, Control, ControlQueue, Ended, Port, PublishedReader, Shown, Stop, Worker, WorkerConfig,
+    WorkerCounter, WorkerCounters, WorkerError, entropy,
 };
 use floodwall_ip::AddressState;
 use floodwall_packet::{Pool, PoolConfig};
@@ -35,7 +35,7 @@ pub(crate) struct Running {
 pub(crate) struct End {
     pub(crate) outcome: Result<Ended, WorkerError>,
     pub(crate) stats: Stats,
-    pub(crate) facts: Facts,
+    pub(crate) facts: WorkerCounters,
 }
 
 /// Time on a core so far, of the calling thread.
@@ -80,8 +80,10 @@ impl Running {
             drop(worker);
             assert_eq!(region.attach().unwrap().available(), full, "all memory is home");
             assert!(stats.conservation().holds(), "{:?}", stats.conservation());
-            let departed = facts.of(Fact::TxPackets) + facts.of(Fact::Backlog) + facts.lost();
-            assert_eq!(facts.of(Fact::SentPackets), departed, "{facts:?}");
+            let departed = facts.of(WorkerCounter::TxPackets)
+                + facts.of(WorkerCounter::Backlog)
+                + facts.lost();
+            assert_eq!(facts.of(WorkerCounter::SentPackets), departed, "{facts:?}");
             End { outcome, stats, facts }
         });
         let (control, reader) = is_ready.recv().expect("the worker stands");
@@ -105,7 +107,7 @@ impl Running {
     /// Runs a call on the worker's thread.
     pub(crate) fn ask<R: Send + 'static>(
         &self,
-        what: impl FnOnce(&mut Desk<'_, Shown<Host>>) -> R + Send + 'static,
+        what: impl FnOnce(&mut ControlQueue<'_, Shown<Host>>) -> R + Send + 'static,
     ) -> R {
         self.control.ask(PATIENCE, what).expect("the worker answers")
     }
@@ -124,7 +126,7 @@ impl Running {
     }
 
     /// What the loop has counted when it last had nothing to do.
-    pub(crate) fn facts(&self) -> Facts {
+    pub(crate) fn facts(&self) -> WorkerCounters {
         self.reader.read().facts
     }
 

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
 use floodwall_base::{Counter, DropReason, limits};
-use floodwall_stack::remote::{Direction, GroupId, RemoteConfig, UdpHandle};
+use floodwall_stack::remote::{GroupId, RemoteConfig, UdpHandle, WaitDirection};
 
 use crate::worker::{PATIENCE, Worker, pieces};
 
@@ -317,7 +317,7 @@ fn an_icmp_error_is_given_once_to_a_connected_socket() {
         assert_eq!(again.kind(), ErrorKind::WouldBlock);
         // A writer gets the error as well as a reader.
         client.try_send(b"anybody?").unwrap();
-        run(client.ready(Direction::Read)).unwrap();
+        run(client.ready(WaitDirection::Read)).unwrap();
         assert_eq!(client.try_send(b"!").unwrap_err().kind(), ErrorKind::ConnectionRefused);
         run(client.disconnect()).unwrap();
         assert_eq!(client.peer_addr(), None);
@@ -333,7 +333,7 @@ fn what_no_route_leads_to_is_told_by_the_next_call() {
     let worker = Worker::start(&RemoteConfig::default());
     let any = worker.bind(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
     any.try_send_to(b"?", "203.0.113.9:9".parse().unwrap()).unwrap();
-    run(any.ready(Direction::Read)).unwrap();
+    run(any.ready(WaitDirection::Read)).unwrap();
     let error = any.try_recv_from(&mut [0]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NetworkUnreachable);
     assert!(any.take_error().is_none());
@@ -359,7 +359,7 @@ fn the_largest_datagram_arrives_whole_and_by_pieces() {
         let (front, back) = payload.split_at(777);
         let sent = client.try_send_gather(&[front, back], Some(server.local_addr())).unwrap();
         assert_eq!(sent, payload.len());
-        run(server.ready(Direction::Read)).unwrap();
+        run(server.ready(WaitDirection::Read)).unwrap();
         let mut short = [0; 10];
         let peeked = server.try_peek_from(&mut short).unwrap();
         assert!(peeked.truncated && peeked.len == 10);
@@ -383,7 +383,7 @@ fn batches_go_and_come_by_one_call() {
         assert_eq!(client.try_send_batch(&batch).unwrap(), 50);
         let mut got = Vec::new();
         while got.len() < 50 {
-            run(server.ready(Direction::Read)).unwrap();
+            run(server.ready(WaitDirection::Read)).unwrap();
             let each = |d: floodwall_udp::ReceivedPacket| {
                 got.push(d.packet.first()[d.payload.clone()].to_vec());
             };

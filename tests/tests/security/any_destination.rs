@@ -8,7 +8,7 @@ use std::time::Duration;
 use floodwall_base::{DropReason, Family};
 use floodwall_packet::{PacketBuf, Triage};
 use floodwall_stack::{SendError, StackConfig};
-use floodwall_tcp::{RecvError, Settings};
+use floodwall_tcp::{RecvError, TcpSettings};
 use floodwall_tests::craft::{self, FAMILIES, HOST, PEER, addr, from_peer};
 use floodwall_tests::tcp_peer::{TcpPeer, put};
 use floodwall_tests::{Rig, ethernet_config};
@@ -33,7 +33,7 @@ fn elsewhere(family: Family) -> IpAddr {
 
 /// A host with a listener at every port, and a peer that connects elsewhere through it.
 fn peer(family: Family, any_destination: bool) -> TcpPeer {
-    let everything = Settings { every_port: true, ..Settings::default() };
+    let everything = TcpSettings { every_port: true, ..TcpSettings::default() };
     let ends = ((HOST, PEER), (0, 40_000));
     let mut peer = TcpPeer::on(&config(any_destination), family, &everything, ends);
     (peer.ports.0, peer.towards) = (4711, Some(elsewhere(family)));
@@ -61,7 +61,7 @@ fn a_connection_to_anywhere_is_accepted_and_tells_where_it_wanted_to_go() {
 fn a_listener_of_a_port_comes_before_the_one_of_every_port() {
     for family in FAMILIES {
         let mut peer = peer(family, true);
-        let ordinary = Settings::default();
+        let ordinary = TcpSettings::default();
         let web = SocketAddr::from(([0_u16; 8], 80));
         let web = peer.sockets(|s| s.tcp_listen(web, &ordinary, 8, 1)).0.expect("a free port");
         let every = core::mem::replace(&mut peer.listener, web);

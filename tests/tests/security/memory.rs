@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use floodwall_base::{Counter, DropReason, Family};
 use floodwall_stack::{Sockets, StackConfig};
-use floodwall_tcp::Settings;
+use floodwall_tcp::TcpSettings;
 use floodwall_tests::craft::{
     FAMILIES, HOST, PEER, addr, echo, fragment, from_peer, udp, udp_to_port,
 };
@@ -59,8 +59,8 @@ impl Scene {
     fn new(family: Family) -> Self {
         let config =
             StackConfig { udp_sockets_max: usize::from(UNREAD) + 8, ..ethernet_config(HOST) };
-        let (settings, ends) = (Settings::default(), ((HOST, PEER), (80, 40_000)));
-        let settings = Settings { nodelay: true, ..settings };
+        let (settings, ends) = (TcpSettings::default(), ((HOST, PEER), (80, 40_000)));
+        let settings = TcpSettings { nodelay: true, ..settings };
         let mut peer = TcpPeer::on(&config, family, &settings, ends);
         let frames = peer.rig.pool.available().frames;
         let unread = (FIRST..FIRST + UNREAD).map(|port| bind_large(&mut peer, port)).collect();

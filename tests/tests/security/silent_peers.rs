@@ -6,7 +6,7 @@ use std::time::Duration;
 use floodwall_base::{Counter, Family, Units};
 use floodwall_stack::services::ServiceKind;
 use floodwall_stack::{Application, StreamKind, StreamService, TcpService};
-use floodwall_tcp::Settings;
+use floodwall_tcp::TcpSettings;
 use floodwall_tests::craft::FAMILIES;
 use floodwall_tests::tcp_peer::{TcpPeer, put};
 use floodwall_wire::tcp::TcpFlags;
@@ -57,7 +57,7 @@ impl Talk {
 
 fn flood(family: Family, port: u16, service: Box<dyn Application>, begun: &[u8], whole: &[u8]) {
     let what = format!("{family:?} {port}");
-    let mut peer = TcpPeer::new(family, &Settings::default());
+    let mut peer = TcpPeer::new(family, &TcpSettings::default());
     peer.ports.0 = port;
     let mut service = serve(&mut peer, service);
     let mut talker = Talk::open(&mut peer, &mut *service, 5000).expect("a place");

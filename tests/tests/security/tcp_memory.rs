@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use floodwall_base::{Counter, DropReason, Family};
-use floodwall_tcp::{ConnectionId, Settings};
+use floodwall_tcp::{ConnectionId, TcpSettings};
 use floodwall_tests::craft::FAMILIES;
 use floodwall_tests::tcp_peer::{Segment, TcpPeer, put};
 use floodwall_wire::tcp::TcpFlags;
@@ -72,7 +72,7 @@ pub(crate) fn exchange(peer: &mut TcpPeer, port: u16) {
 }
 
 fn flood(family: Family, hog: Hog) {
-    let mut peer = TcpPeer::new(family, &Settings { nodelay: true, ..Settings::default() });
+    let mut peer = TcpPeer::new(family, &TcpSettings { nodelay: true, ..TcpSettings::default() });
     let all = peer.rig.pool.available();
     let mut dropped = 0;
     for n in 0..HOGS {
@@ -114,7 +114,8 @@ fn peers_that_nobody_reads_leave_memory_to_others() {
 #[test]
 fn a_connection_that_moves_on_is_not_ended_for_those_that_stand_still() {
     for family in FAMILIES {
-        let mut peer = TcpPeer::new(family, &Settings { nodelay: true, ..Settings::default() });
+        let mut peer =
+            TcpPeer::new(family, &TcpSettings { nodelay: true, ..TcpSettings::default() });
         let honest = open(&mut peer, 9000);
         let (iss, mut sent, mut got) = (peer.iss, 1, 0);
         for n in 0..HOGS {

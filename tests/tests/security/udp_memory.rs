@@ -7,7 +7,7 @@ use floodwall_base::limits::UDP_MEMORY_FLOOR;
 use floodwall_base::{Counter, DropReason, Family};
 use floodwall_packet::Triage;
 use floodwall_stack::{Sockets, StackConfig};
-use floodwall_tcp::Settings;
+use floodwall_tcp::TcpSettings;
 use floodwall_tests::craft::{FAMILIES, HOST, PEER, addr, echo, from_peer, udp_to_port};
 use floodwall_tests::ethernet_config;
 use floodwall_tests::tcp_peer::{TcpPeer, put};
@@ -54,7 +54,7 @@ impl Scene {
         let config =
             StackConfig { udp_sockets_max: usize::from(hogs) + 8, ..ethernet_config(HOST) };
         let ends = ((HOST, PEER), (80, 40_000));
-        let mut peer = TcpPeer::on(&config, family, &Settings::default(), ends);
+        let mut peer = TcpPeer::on(&config, family, &TcpSettings::default(), ends);
         let hogs = (FIRST..FIRST + hogs).map(|port| bind_large(&mut peer, port)).collect();
         let dns = bind_large(&mut peer, DNS);
         let frames = peer.rig.pool.available().frames;

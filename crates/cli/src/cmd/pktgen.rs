@@ -17,11 +17,11 @@ use std::time::Duration;
 use clap::Args;
 use floodwall_base::{IpCidr, MacAddr, Units};
 use floodwall_device::{
-    Device, DeviceKind, DeviceWord, Medium as DeviceMedium, OpenConfig, station_address,
+    Device, DeviceKind, DeviceSpec, Medium as DeviceMedium, OpenConfig, station_address,
 };
 use floodwall_dispatch::{Clock, entropy};
 use floodwall_packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round};
-use floodwall_pktgen::{Blast, Classic, Medium, Peer, Plan, StationConfig};
+use floodwall_pktgen::{Blast, ClassicScript, Peer, Plan, StationConfig, StationMedium};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -98,9 +98,9 @@ pub(crate) fn pktgen(args: &PktgenArgs) -> Exit {
 }
 
 /// Everything that is judged before a device is touched.
-struct Prepared {
-    device: DeviceWord,
-    classic: Classic,
+struct PreparedRun {
+    device: DeviceSpec,
+    classic: ClassicScript,
     plan: Plan,
 }
 
@@ -113,8 +113,8 @@ fn text_of(path: &PathBuf) -> Result<String, String> {
     read.map_err(|error| format!("{}: {error}", path.display()))
 }
 
-fn prepared(args: &PktgenArgs) -> Result<Prepared, String> {
-    let mut classic = Classic::default();
+fn prepared(args: &PktgenArgs) -> Result<PreparedRun, String> {
+    let mut classic = ClassicScript::default();
     for words in &args.set {
         classic.parameter(words).map_err(|error| format!("--set {words:?}: {error}"))?;
     }
@@ -130,7 +130,7 @@ fn prepared(args: &PktgenArgs) -> Result<Prepared, String> {
         (None, Some(name)) => format!("packet:{name}"),
         (None, None) => return Err("no device: name one with --device, as tap:fw9".to_owned()),
     };
-    let device: DeviceWord = word.parse().map_err(|error| format!("--device: {error}"))?;
+    let device: DeviceSpec = word.parse().map_err(|error| format!("--device: {error}"))?;
     permitted(&device, args.i_own_this_network)?;
     // The address of the destinations' family; the stream reports a wrong one.
     let six = |cidr: &&IpCidr| cidr.addr().is_ipv6() == classic.wants_ipv6();
@@ -150,16 +150,20 @@ fn prepared(args: &PktgenArgs) -> Result<Prepared, String> {
         IpCidr::new(cidr.addr(), bits)
     };
     let station = StationConfig {
-        medium: if device.kind == DeviceKind::Tun { Medium::Ip } else { Medium::Ethernet },
+        medium: if device.kind == DeviceKind::Tun {
+            StationMedium::Ip
+        } else {
+            StationMedium::Ethernet
+        },
         addrs: args.address.iter().filter_map(single).collect(),
         peer,
         ..StationConfig::default()
     };
-    Ok(Prepared { device, classic, plan: Plan { station, streams: vec![stream] } })
+    Ok(PreparedRun { device, classic, plan: Plan { station, streams: vec![stream] } })
 }
 
 /// Whether floods may leave there.
-fn permitted(device: &DeviceWord, owned: bool) -> Result<(), String> {
+fn permitted(device: &DeviceSpec, owned: bool) -> Result<(), String> {
     let real = matches!(device.kind, DeviceKind::Packet | DeviceKind::Xdp);
     if !real || owned || is_apart() {
         return Ok(());
@@ -181,7 +185,7 @@ fn is_apart() -> bool {
     }
 }
 
-impl Prepared {
+impl PreparedRun {
     fn send(self, args: &PktgenArgs) -> Result<(), String> {
         let told = |error: &dyn core::fmt::Display| error.to_string();
         for line in &self.classic.told {
@@ -204,7 +208,8 @@ impl Prepared {
         let mut device = opened.queues.into_iter().next().ok_or("the device has no queue")?;
         let fits = matches!(
             (plan.station.medium, device.info().medium),
-            (Medium::Ip, DeviceMedium::Ip) | (Medium::Ethernet, DeviceMedium::Ethernet)
+            (StationMedium::Ip, DeviceMedium::Ip)
+                | (StationMedium::Ethernet, DeviceMedium::Ethernet)
         );
         if !fits {
             return Err(format!("{} carries no such frames", self.device));
@@ -219,14 +224,14 @@ impl Prepared {
         let length = args.seconds.map(Duration::from_secs);
         let linger = Duration::from_millis(args.linger);
         let mut sending =
-            Sending { device: device.as_mut(), pool: &pool, random, length, linger, stop };
+            SendingRun { device: device.as_mut(), pool: &pool, random, length, linger, stop };
         let ran = sending.run(&mut blast).map_err(|error| told(&error))?;
         report(args.json, &blast, ran)
     }
 }
 
 /// The loop's things.
-struct Sending<'a> {
+struct SendingRun<'a> {
     device: &'a mut dyn Device,
     pool: &'a Pool,
     random: floodwall_base::Randomness,
@@ -235,7 +240,7 @@ struct Sending<'a> {
     stop: Arc<AtomicBool>,
 }
 
-impl Sending<'_> {
+impl SendingRun<'_> {
     /// Sends until all is sent and answers had their time. Returns how long sending took.
     fn run(&mut self, blast: &mut Blast) -> Result<Duration, floodwall_device::DeviceError> {
         let (clock, mut arrived, mut departing) = (Clock::new(), Burst::new(), PacketList::new());

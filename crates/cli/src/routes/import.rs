@@ -14,7 +14,7 @@ use rustix::net::{
 };
 
 use super::names;
-use crate::settings::words::{Wrong, wrong};
+use crate::settings::words::{WrongValue, wrong};
 
 const GET_LINK: u16 = 18;
 const GET_ROUTE: u16 = 26;
@@ -30,7 +30,7 @@ const HEADER: usize = 16;
 const PROTOCOL_KERNEL: u8 = 2;
 
 /// The lines that add what the kernel has, limited by `[table TABLE] [dev IFACE]`.
-pub(crate) fn lines(words: &[&str]) -> Result<String, Wrong> {
+pub(crate) fn lines(words: &[&str]) -> Result<String, WrongValue> {
     let (mut table, mut only) = (TableId::MAIN, None);
     let mut words = words;
     while let [word, rest @ ..] = words {

@@ -2,7 +2,7 @@
 
 use floodwall_fib::{RouteKind, RouteProtocol, TableId};
 
-use crate::settings::words::{Wrong, wrong};
+use crate::settings::words::{WrongValue, wrong};
 
 /// `/etc/iproute2/rt_protos`, as it is delivered.
 const PROTOCOLS: [(u8, &str); 21] = [
@@ -30,7 +30,7 @@ const PROTOCOLS: [(u8, &str); 21] = [
 ];
 
 /// The protocol (origin) of a route, by name or number.
-pub(crate) fn protocol(text: &str) -> Result<RouteProtocol, Wrong> {
+pub(crate) fn protocol(text: &str) -> Result<RouteProtocol, WrongValue> {
     let named = PROTOCOLS.iter().find(|(_, name)| *name == text).map(|(number, _)| *number);
     named.or_else(|| text.parse().ok()).map(RouteProtocol::of_number).ok_or_else(|| {
         let remedy = "write a name, as in static, boot or bgp, or a number from 0 to 255";
@@ -46,7 +46,7 @@ pub(crate) fn of_protocol(protocol: RouteProtocol) -> String {
 }
 
 /// A table, by name or number.
-pub(crate) fn table(text: &str) -> Result<TableId, Wrong> {
+pub(crate) fn table(text: &str) -> Result<TableId, WrongValue> {
     match text {
         "main" => Ok(TableId::MAIN),
         "local" => Ok(TableId::LOCAL),

@@ -5,7 +5,7 @@ use floodwall_fib::{RouteKind, TableId};
 
 use super::names;
 use super::words::{dangling, interface, number, prefix};
-use crate::settings::words::{Wrong, wrong};
+use crate::settings::words::{WrongValue, wrong};
 
 /// What is wanted of rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +31,7 @@ const USE: &str = "use `add [from PREFIX] [to PREFIX] [iif IFACE] [priority N] t
                    `del …` or `show`";
 
 /// Reads what stands behind `rule`.
-pub(super) fn rule(words: &[&str], family: Option<Family>) -> Result<RuleWish, Wrong> {
+pub(super) fn rule(words: &[&str], family: Option<Family>) -> Result<RuleWish, WrongValue> {
     match *words {
         [] | ["show" | "sh" | "s" | "list" | "ls" | "l"] => Ok(RuleWish::Show(family)),
         ["add" | "a", ref rest @ ..] => {
@@ -46,7 +46,7 @@ pub(super) fn rule(words: &[&str], family: Option<Family>) -> Result<RuleWish, W
     }
 }
 
-fn spec(mut words: &[&str], family: Option<Family>) -> Result<RuleWords, Wrong> {
+fn spec(mut words: &[&str], family: Option<Family>) -> Result<RuleWords, WrongValue> {
     let mut rule = RuleWords {
         family: family.unwrap_or(Family::V4),
         priority: None,

@@ -11,19 +11,19 @@ use floodwall_fib::{Put, RouteKind, RouteProtocol, TableId};
 
 use super::names;
 use super::rule_words::{self, RuleWish};
-use crate::settings::words::{Wrong, wrong};
+use crate::settings::words::{WrongValue, wrong};
 
 /// The request of one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum RouteRequest {
     /// A route to be put.
     Put(Put, RouteWords),
     /// A route less.
     Delete(RouteWords),
     /// To see some.
-    Show(Filter),
+    Show(RouteFilter),
     /// Where a packet would go.
-    Get(Question),
+    Get(RouteQuestion),
     /// Of rules.
     Rule(RuleWish),
 }
@@ -56,7 +56,7 @@ pub(crate) struct LegWords {
 
 /// Which routes are to be shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Filter {
+pub(crate) struct RouteFilter {
     pub(crate) family: Option<Family>,
     /// `None` for the main table, `Some(None)` for all.
     pub(crate) table: Option<Option<TableId>>,
@@ -69,7 +69,7 @@ pub(crate) struct Filter {
 
 /// A packet that may be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Question {
+pub(crate) struct RouteQuestion {
     pub(crate) to: IpAddr,
     pub(crate) from: Option<IpAddr>,
     pub(crate) iif: Option<String>,
@@ -80,26 +80,28 @@ const USE: &str = "use `add|replace|append PREFIX [via ADDRESS] [dev IFACE]`, `d
 const PREFIX: &str = "write a prefix, as in 10.0.0.0/8, fd00::/8, 192.0.2.1 or default";
 
 /// Parses one line: `route …` or `rule …`; `family` is that of `-4` or `-6`.
-pub(crate) fn line(words: &[&str], family: Option<Family>) -> Result<Wish, Wrong> {
+pub(crate) fn line(words: &[&str], family: Option<Family>) -> Result<RouteRequest, WrongValue> {
     match *words {
         ["-4", ref rest @ ..] => line(rest, Some(Family::V4)),
         ["-6", ref rest @ ..] => line(rest, Some(Family::V6)),
         ["route" | "r" | "ro", ref rest @ ..] => route(rest, family),
-        ["rule" | "ru", ref rest @ ..] => rule_words::rule(rest, family).map(Wish::Rule),
+        ["rule" | "ru", ref rest @ ..] => rule_words::rule(rest, family).map(RouteRequest::Rule),
         [other, ..] => Err(wrong(format!("{other:?} is no word here"), "begin with route or rule")),
         [] => Err(wrong("the line is empty", "begin with route or rule")),
     }
 }
 
-fn route(words: &[&str], family: Option<Family>) -> Result<Wish, Wrong> {
+fn route(words: &[&str], family: Option<Family>) -> Result<RouteRequest, WrongValue> {
     match *words {
         [] => shown(&[], family),
-        ["add" | "a", ref rest @ ..] => Ok(Wish::Put(Put::Add, spec(rest, family, true)?)),
+        ["add" | "a", ref rest @ ..] => Ok(RouteRequest::Put(Put::Add, spec(rest, family, true)?)),
         ["replace" | "change" | "r", ref rest @ ..] => {
-            Ok(Wish::Put(Put::Replace, spec(rest, family, true)?))
+            Ok(RouteRequest::Put(Put::Replace, spec(rest, family, true)?))
         }
-        ["append", ref rest @ ..] => Ok(Wish::Put(Put::Append, spec(rest, family, true)?)),
-        ["delete" | "del" | "d", ref rest @ ..] => Ok(Wish::Delete(spec(rest, family, false)?)),
+        ["append", ref rest @ ..] => Ok(RouteRequest::Put(Put::Append, spec(rest, family, true)?)),
+        ["delete" | "del" | "d", ref rest @ ..] => {
+            Ok(RouteRequest::Delete(spec(rest, family, false)?))
+        }
         ["show" | "sh" | "s" | "list" | "ls" | "l", ref rest @ ..] => shown(rest, family),
         ["get", ref rest @ ..] => asked(rest),
         [other, ..] => Err(wrong(format!("{other:?} is no word here"), USE)),
@@ -107,7 +109,7 @@ fn route(words: &[&str], family: Option<Family>) -> Result<Wish, Wrong> {
 }
 
 /// A prefix; where the word has no family of its own, `family` is it.
-pub(crate) fn prefix(text: &str, family: Option<Family>) -> Result<IpCidr, Wrong> {
+pub(crate) fn prefix(text: &str, family: Option<Family>) -> Result<IpCidr, WrongValue> {
     let any = |family| match family {
         Some(Family::V6) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         _ => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -149,7 +151,7 @@ fn network(addr: IpAddr, len: u8) -> IpAddr {
     }
 }
 
-pub(super) fn other_family(text: &str) -> Wrong {
+pub(super) fn other_family(text: &str) -> WrongValue {
     wrong(format!("{text} is of the other family"), "leave -4 or -6 out, or write an address of it")
 }
 
@@ -157,30 +159,30 @@ pub(super) fn number<T: std::str::FromStr>(
     word: &str,
     text: &str,
     as_in: &str,
-) -> Result<T, Wrong> {
+) -> Result<T, WrongValue> {
     text.parse().map_err(|_| {
         wrong(format!("{text:?} is not what stands behind {word:?}"), format!("write {as_in}"))
     })
 }
 
-pub(super) fn interface(name: &str) -> Result<String, Wrong> {
+pub(super) fn interface(name: &str) -> Result<String, WrongValue> {
     crate::settings::words::device(&format!("tap:{name}")).map(|device| device.name)
 }
 
-fn gateway(text: &str) -> Result<IpAddr, Wrong> {
+fn gateway(text: &str) -> Result<IpAddr, WrongValue> {
     crate::settings::words::gateway(text)
 }
 
-fn seconds(text: &str) -> Result<u32, Wrong> {
+fn seconds(text: &str) -> Result<u32, WrongValue> {
     number("expires", text.strip_suffix("sec").unwrap_or(text), "seconds, as in 600")
 }
 
-pub(super) fn dangling(word: &str) -> Wrong {
+pub(super) fn dangling(word: &str) -> WrongValue {
     wrong(format!("nothing stands behind {word:?}"), "write its value behind it")
 }
 
 /// What `add`, `replace`, `append` and `del` have behind them.
-fn spec(words: &[&str], family: Option<Family>, whole: bool) -> Result<RouteWords, Wrong> {
+fn spec(words: &[&str], family: Option<Family>, whole: bool) -> Result<RouteWords, WrongValue> {
     let (kind, words) = match words {
         [first, rest @ ..] if names::kind(first).is_some() => (names::kind(first), rest),
         _ => (None, words),
@@ -213,7 +215,7 @@ fn spec(words: &[&str], family: Option<Family>, whole: bool) -> Result<RouteWord
     Ok(spec)
 }
 
-fn behind(spec: &mut RouteWords, mut words: &[&str]) -> Result<(), Wrong> {
+fn behind(spec: &mut RouteWords, mut words: &[&str]) -> Result<(), WrongValue> {
     while let [word, rest @ ..] = words {
         words = match (*word, rest) {
             ("onlink", rest) => {
@@ -265,7 +267,7 @@ fn behind(spec: &mut RouteWords, mut words: &[&str]) -> Result<(), Wrong> {
 }
 
 /// `nexthop via ADDRESS dev IFACE weight N`.
-fn leg<'a, 'b>(mut words: &'a [&'b str]) -> Result<(LegWords, &'a [&'b str]), Wrong> {
+fn leg<'a, 'b>(mut words: &'a [&'b str]) -> Result<(LegWords, &'a [&'b str]), WrongValue> {
     let mut leg = LegWords::default();
     loop {
         words = match *words {
@@ -301,7 +303,7 @@ fn leg<'a, 'b>(mut words: &'a [&'b str]) -> Result<(LegWords, &'a [&'b str]), Wr
 }
 
 /// Whether the parts of a route go together.
-fn judge(spec: &RouteWords, whole: bool) -> Result<(), Wrong> {
+fn judge(spec: &RouteWords, whole: bool) -> Result<(), WrongValue> {
     let family = Family::of(spec.prefix.addr());
     let legs = spec.legs.iter().filter_map(|leg| leg.via);
     for addr in spec.via.into_iter().chain(spec.src).chain(legs) {
@@ -330,8 +332,8 @@ fn judge(spec: &RouteWords, whole: bool) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn shown(mut words: &[&str], family: Option<Family>) -> Result<Wish, Wrong> {
-    let mut filter = Filter { family, ..Filter::default() };
+fn shown(mut words: &[&str], family: Option<Family>) -> Result<RouteRequest, WrongValue> {
+    let mut filter = RouteFilter { family, ..RouteFilter::default() };
     while let [word, rest @ ..] = words {
         words = match (*word, rest) {
             ("table" | "dev" | "via" | "proto" | "protocol" | "type" | "to" | "exact", []) => {
@@ -374,18 +376,18 @@ fn shown(mut words: &[&str], family: Option<Family>) -> Result<Wish, Wrong> {
             _ => return Err(wrong(format!("{word:?} is no word here"), USE)),
         };
     }
-    Ok(Wish::Show(filter))
+    Ok(RouteRequest::Show(filter))
 }
 
-fn asked(words: &[&str]) -> Result<Wish, Wrong> {
+fn asked(words: &[&str]) -> Result<RouteRequest, WrongValue> {
     let (["to", to, rest @ ..] | [to, rest @ ..]) = words else {
         return Err(wrong("the address is missing", "write `get ADDRESS`"));
     };
-    let addr = |text: &str| -> Result<IpAddr, Wrong> {
+    let addr = |text: &str| -> Result<IpAddr, WrongValue> {
         let remedy = "write an address alone, as in 192.0.2.1";
         text.parse().map_err(|_| wrong(format!("{text:?} is not an address"), remedy))
     };
-    let mut question = Question { to: addr(to)?, from: None, iif: None };
+    let mut question = RouteQuestion { to: addr(to)?, from: None, iif: None };
     let mut words = rest;
     while let [word, rest @ ..] = words {
         words = match (*word, rest) {
@@ -407,5 +409,5 @@ fn asked(words: &[&str]) -> Result<Wish, Wrong> {
     if let Some(from) = question.from.filter(|from| Family::of(*from) != Family::of(question.to)) {
         return Err(other_family(&from.to_string()));
     }
-    Ok(Wish::Get(question))
+    Ok(RouteRequest::Get(question))
 }

@@ -11,9 +11,12 @@ use floodwall_stack::AdvertiserConfig;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::transit::{self, Families};
-use super::words::{self, ServiceWord, Wrong, wrong};
-use super::{Given, HostTransit, InterfaceSettings, InterfaceTransit, Place, Problem, Settings};
+use super::transit::{self, TransitFamilies};
+use super::words::{self, ServiceWord, WrongValue, wrong};
+use super::{
+    GivenSettings, HostTransit, InterfaceSettings, InterfaceTransit, RunSettings, SettingPlace,
+    SettingProblem,
+};
 
 /// Keys of the file itself, of an interface, of a service.
 const TOP: &[&str] = &[
@@ -56,17 +59,17 @@ const ADVERTISE: &[&str] = &["dns", "interval", "lifetime", "mtu", "prefix", "ro
 const SERVICE: &[&str] = &["kind", "port", "join"];
 
 /// Reads a file's bytes. Returns all problems at once, in order of their places.
-pub(super) fn parse(name: &str, bytes: &[u8]) -> Result<Settings, Vec<Problem>> {
+pub(super) fn parse(name: &str, bytes: &[u8]) -> Result<RunSettings, Vec<SettingProblem>> {
     let valid = match std::str::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) => std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default(),
     };
-    let mut walk = Walk { name: name.into(), text: valid, problems: Vec::new() };
+    let mut walk = FileWalk { name: name.into(), text: valid, problems: Vec::new() };
     if valid.len() < bytes.len() {
         let problem = wrong("this byte is not UTF-8", "save the file as UTF-8");
         return Err(vec![walk.problem(valid.len(), "", problem)]);
     }
-    let mut settings = Settings::default();
+    let mut settings = RunSettings::default();
     match DeTable::parse(valid) {
         Ok(table) => walk.top(table.get_ref(), &mut settings),
         Err(error) => {
@@ -80,7 +83,7 @@ pub(super) fn parse(name: &str, bytes: &[u8]) -> Result<Settings, Vec<Problem>> 
         return Ok(settings);
     }
     walk.problems.sort_by_key(|problem| match problem.place {
-        Place::File(_, line, column) => (line, column),
+        SettingPlace::File(_, line, column) => (line, column),
         _ => (0, 0),
     });
     Err(walk.problems)
@@ -88,28 +91,28 @@ pub(super) fn parse(name: &str, bytes: &[u8]) -> Result<Settings, Vec<Problem>> 
 
 type Value<'a> = Spanned<DeValue<'a>>;
 
-struct Walk<'a> {
+struct FileWalk<'a> {
     name: Arc<str>,
     text: &'a str,
-    problems: Vec<Problem>,
+    problems: Vec<SettingProblem>,
 }
 
-impl Walk<'_> {
+impl FileWalk<'_> {
     /// Line and column, from 1; columns count characters, as editors do.
-    fn place(&self, at: usize) -> Place {
+    fn place(&self, at: usize) -> SettingPlace {
         let before = self.text.get(..at).unwrap_or(self.text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
         let line = before.matches('\n').count() + 1;
         let column = before.get(line_start..).unwrap_or_default().chars().count() + 1;
-        Place::File(Arc::clone(&self.name), line, column)
+        SettingPlace::File(Arc::clone(&self.name), line, column)
     }
 
-    fn problem(&self, at: usize, key: &str, wrong: Wrong) -> Problem {
-        let Wrong { what, remedy } = wrong;
-        Problem { place: self.place(at), key: key.to_owned(), what, remedy }
+    fn problem(&self, at: usize, key: &str, wrong: WrongValue) -> SettingProblem {
+        let WrongValue { what, remedy } = wrong;
+        SettingProblem { place: self.place(at), key: key.to_owned(), what, remedy }
     }
 
-    fn complain(&mut self, at: usize, key: &str, wrong: Wrong) {
+    fn complain(&mut self, at: usize, key: &str, wrong: WrongValue) {
         let problem = self.problem(at, key, wrong);
         self.problems.push(problem);
     }
@@ -135,9 +138,9 @@ impl Walk<'_> {
         &mut self,
         table: &DeTable<'_>,
         (within, key): (&str, &str),
-        raw: impl Fn(&DeValue<'_>) -> Result<R, Wrong>,
-        word: impl Fn(R) -> Result<T, Wrong>,
-    ) -> Option<Given<T>> {
+        raw: impl Fn(&DeValue<'_>) -> Result<R, WrongValue>,
+        word: impl Fn(R) -> Result<T, WrongValue>,
+    ) -> Option<GivenSettings<T>> {
         let value = table.get(key)?;
         let path = if within.is_empty() { key.to_owned() } else { format!("{within}.{key}") };
         self.read_value(value, &path, raw, word)
@@ -147,12 +150,12 @@ impl Walk<'_> {
         &mut self,
         value: &Value<'_>,
         path: &str,
-        raw: impl Fn(&DeValue<'_>) -> Result<R, Wrong>,
-        word: impl Fn(R) -> Result<T, Wrong>,
-    ) -> Option<Given<T>> {
+        raw: impl Fn(&DeValue<'_>) -> Result<R, WrongValue>,
+        word: impl Fn(R) -> Result<T, WrongValue>,
+    ) -> Option<GivenSettings<T>> {
         let at = value.span().start;
         match raw(value.get_ref()).and_then(word) {
-            Ok(value) => Some(Given { value, place: self.place(at) }),
+            Ok(value) => Some(GivenSettings { value, place: self.place(at) }),
             Err(wrong) => {
                 self.complain(at, path, wrong);
                 None
@@ -166,8 +169,8 @@ impl Walk<'_> {
         table: &DeTable<'_>,
         (within, key): (&str, &str),
         example: &str,
-        word: impl Fn(&str) -> Result<T, Wrong>,
-    ) -> Vec<Given<T>> {
+        word: impl Fn(&str) -> Result<T, WrongValue>,
+    ) -> Vec<GivenSettings<T>> {
         let Some(value) = table.get(key) else { return Vec::new() };
         let path = format!("{within}.{key}");
         let Some(items) = value.get_ref().as_array() else {
@@ -180,7 +183,7 @@ impl Walk<'_> {
         items.iter().filter_map(read).collect()
     }
 
-    fn top(&mut self, table: &DeTable<'_>, settings: &mut Settings) {
+    fn top(&mut self, table: &DeTable<'_>, settings: &mut RunSettings) {
         self.known(table, TOP, "");
         settings.cpu = self.read(table, ("", "cpu"), number, words::cpu);
         settings.workers = self.read(table, ("", "workers"), number, words::workers);
@@ -256,7 +259,7 @@ impl Walk<'_> {
     }
 
     /// The router advertisements that are sent to the hosts of a link.
-    fn advertise(&mut self, value: &Value<'_>) -> Option<Given<AdvertiserConfig>> {
+    fn advertise(&mut self, value: &Value<'_>) -> Option<GivenSettings<AdvertiserConfig>> {
         const HERE: &str = "interface.advertise";
         let at = value.span().start;
         let Some(table) = value.get_ref().as_table() else {
@@ -286,10 +289,10 @@ impl Walk<'_> {
             self.complain(at, HERE, wrong(error.to_string(), remedy));
             return None;
         }
-        Some(Given { value: said, place: self.place(at) })
+        Some(GivenSettings { value: said, place: self.place(at) })
     }
 
-    fn service(&mut self, value: &Value<'_>) -> Option<Given<ServiceWord>> {
+    fn service(&mut self, value: &Value<'_>) -> Option<GivenSettings<ServiceWord>> {
         const HERE: &str = "service";
         let table = value.get_ref().as_table()?;
         self.known(table, SERVICE, HERE);
@@ -307,7 +310,7 @@ impl Walk<'_> {
         let groups = groups.into_iter().map(|group| group.value).collect();
         let (kind, port) = (kind?, port?);
         let value = ServiceWord { kind: kind.value, port: port.value, groups };
-        Some(Given { value, place: port.place })
+        Some(GivenSettings { value, place: port.place })
     }
 }
 
@@ -318,12 +321,12 @@ fn this_is(value: &DeValue<'_>) -> String {
     format!("this is {article} {kind}")
 }
 
-fn text(value: &DeValue<'_>) -> Result<String, Wrong> {
+fn text(value: &DeValue<'_>) -> Result<String, WrongValue> {
     let odd = || wrong(this_is(value), "write a text in quotes");
     value.as_str().map(str::to_owned).ok_or_else(odd)
 }
 
-fn number(value: &DeValue<'_>) -> Result<i64, Wrong> {
+fn number(value: &DeValue<'_>) -> Result<i64, WrongValue> {
     let Some(integer) = value.as_integer() else {
         let remedy = "write a whole number without quotes";
         return Err(wrong(this_is(value), remedy));
@@ -332,22 +335,22 @@ fn number(value: &DeValue<'_>) -> Result<i64, Wrong> {
         .map_err(|_| wrong("the number is far too large", "write a smaller one"))
 }
 
-fn truth(value: &DeValue<'_>) -> Result<bool, Wrong> {
+fn truth(value: &DeValue<'_>) -> Result<bool, WrongValue> {
     let odd = || wrong(this_is(value), "write true or false");
     value.as_bool().ok_or_else(odd)
 }
 
 /// Whether packets for others are passed on: of both families, or of one.
-fn forwarding(value: &DeValue<'_>) -> Result<Families, Wrong> {
+fn forwarding(value: &DeValue<'_>) -> Result<TransitFamilies, WrongValue> {
     match (value.as_bool(), value.as_str()) {
-        (Some(all), _) => Ok(Families { v4: all, v6: all }),
-        (_, Some("ipv4")) => Ok(Families { v4: true, v6: false }),
-        (_, Some("ipv6")) => Ok(Families { v4: false, v6: true }),
+        (Some(all), _) => Ok(TransitFamilies { v4: all, v6: all }),
+        (_, Some("ipv4")) => Ok(TransitFamilies { v4: true, v6: false }),
+        (_, Some("ipv6")) => Ok(TransitFamilies { v4: false, v6: true }),
         _ => Err(wrong(this_is(value), "write true, false, \"ipv4\" or \"ipv6\"")),
     }
 }
 
-fn path_word(text: String) -> Result<PathBuf, Wrong> {
+fn path_word(text: String) -> Result<PathBuf, WrongValue> {
     if text.is_empty() || text.contains('\0') {
         return Err(wrong(format!("{text:?} is not a path"), "write the path of a file"));
     }

@@ -2,13 +2,16 @@
 
 use std::path::PathBuf;
 
-use super::words::{self, Wrong, wrong};
-use super::{DeviceWord, Given, InterfaceSettings, KernelHalf, Place, Problem, Settings};
+use super::words::{self, WrongValue, wrong};
+use super::{
+    DeviceSpec, GivenSettings, InterfaceSettings, NapiPolicy, RunSettings, SettingPlace,
+    SettingProblem,
+};
 use crate::args::RunArgs;
 
 /// Lays the flags over the file. Returns all problems at once, in the order of the flags.
-pub(super) fn lay(settings: &mut Settings, args: &RunArgs) -> Result<(), Vec<Problem>> {
-    let mut read = Read(Vec::new());
+pub(super) fn lay(settings: &mut RunSettings, args: &RunArgs) -> Result<(), Vec<SettingProblem>> {
+    let mut read = FlagReader(Vec::new());
     let device = read.one("--device", args.device.as_deref(), words::device);
     let flags = InterfaceFlags {
         mac: read.one("--mac", args.mac.as_deref(), words::mac),
@@ -62,8 +65,8 @@ pub(super) fn lay(settings: &mut Settings, args: &RunArgs) -> Result<(), Vec<Pro
 /// The interface that flags mean: the named one, which is new where the file has none of the
 /// name, or the only one.
 fn interface(
-    settings: &mut Settings,
-    device: Option<Given<DeviceWord>>,
+    settings: &mut RunSettings,
+    device: Option<GivenSettings<DeviceSpec>>,
 ) -> Option<&mut InterfaceSettings> {
     let interfaces = &mut settings.interfaces;
     match device {
@@ -82,17 +85,17 @@ fn interface(
 
 /// The flags of one interface.
 struct InterfaceFlags {
-    mac: Option<Given<floodwall_base::MacAddr>>,
-    mtu: Option<Given<u32>>,
-    queues: Option<Given<usize>>,
-    offload: Option<Given<bool>>,
-    kernel_half: Option<Given<KernelHalf>>,
-    addresses: Vec<Given<floodwall_base::IpCidr>>,
-    gateways: Vec<Given<std::net::IpAddr>>,
-    routes: Vec<Given<words::RouteWord>>,
-    dhcp: Option<Given<bool>>,
-    accept_ra: Option<Given<bool>>,
-    autoconf: Option<Given<bool>>,
+    mac: Option<GivenSettings<floodwall_base::MacAddr>>,
+    mtu: Option<GivenSettings<u32>>,
+    queues: Option<GivenSettings<usize>>,
+    offload: Option<GivenSettings<bool>>,
+    kernel_half: Option<GivenSettings<NapiPolicy>>,
+    addresses: Vec<GivenSettings<floodwall_base::IpCidr>>,
+    gateways: Vec<GivenSettings<std::net::IpAddr>>,
+    routes: Vec<GivenSettings<words::RouteWord>>,
+    dhcp: Option<GivenSettings<bool>>,
+    accept_ra: Option<GivenSettings<bool>>,
+    autoconf: Option<GivenSettings<bool>>,
 }
 
 impl InterfaceFlags {
@@ -131,29 +134,34 @@ impl InterfaceFlags {
     }
 }
 
-const fn given<T>(flag: &'static str, value: T) -> Given<T> {
-    Given { value, place: Place::Flag(flag) }
+const fn given<T>(flag: &'static str, value: T) -> GivenSettings<T> {
+    GivenSettings { value, place: SettingPlace::Flag(flag) }
 }
 
-fn path(flag: &'static str, path: Option<&PathBuf>) -> Option<Given<PathBuf>> {
+fn path(flag: &'static str, path: Option<&PathBuf>) -> Option<GivenSettings<PathBuf>> {
     path.map(|path| given(flag, path.clone()))
 }
 
 /// Parses flags and collects the problems.
-struct Read(Vec<Problem>);
+struct FlagReader(Vec<SettingProblem>);
 
-impl Read {
-    fn complain(&mut self, flag: &'static str, wrong: Wrong) {
-        let Wrong { what, remedy } = wrong;
-        self.0.push(Problem { place: Place::Flag(flag), key: String::new(), what, remedy });
+impl FlagReader {
+    fn complain(&mut self, flag: &'static str, wrong: WrongValue) {
+        let WrongValue { what, remedy } = wrong;
+        self.0.push(SettingProblem {
+            place: SettingPlace::Flag(flag),
+            key: String::new(),
+            what,
+            remedy,
+        });
     }
 
     fn one<R, T>(
         &mut self,
         flag: &'static str,
         raw: Option<R>,
-        word: impl Fn(R) -> Result<T, Wrong>,
-    ) -> Option<Given<T>> {
+        word: impl Fn(R) -> Result<T, WrongValue>,
+    ) -> Option<GivenSettings<T>> {
         match word(raw?) {
             Ok(value) => Some(given(flag, value)),
             Err(wrong) => {
@@ -167,8 +175,8 @@ impl Read {
         &mut self,
         flag: &'static str,
         raw: &[String],
-        word: impl Fn(&str) -> Result<T, Wrong>,
-    ) -> Vec<Given<T>> {
+        word: impl Fn(&str) -> Result<T, WrongValue>,
+    ) -> Vec<GivenSettings<T>> {
         raw.iter().filter_map(|text| self.one(flag, Some(text.as_str()), &word)).collect()
     }
 }

@@ -10,7 +10,10 @@ use std::net::IpAddr;
 use floodwall_base::limits::{ADDRESSES_MAX, INTERFACES_MAX};
 use floodwall_base::{Family, IpCidr, ipv4_source_is_plausible, ipv6_source_is_plausible};
 
-use super::{DeviceKind, Given, InterfaceSettings, KernelHalf, Place, Problem, Settings};
+use super::{
+    DeviceKind, GivenSettings, InterfaceSettings, NapiPolicy, RunSettings, SettingPlace,
+    SettingProblem,
+};
 
 /// Largest packet behind an Ethernet header of 14 bytes that a TAP takes.
 const MTU_ETHERNET_MAX: u32 = 65_521;
@@ -18,8 +21,8 @@ const MTU_ETHERNET_MAX: u32 = 65_521;
 const MTU_IPV6_MIN: u32 = 1280;
 
 /// All problems at once.
-pub(super) fn judge(settings: &Settings) -> Result<(), Vec<Problem>> {
-    let mut problems = Problems(Vec::new());
+pub(super) fn judge(settings: &RunSettings) -> Result<(), Vec<SettingProblem>> {
+    let mut problems = SettingProblems(Vec::new());
     problems.interfaces(settings);
     problems.addresses_are_unique(settings);
     problems.services(settings);
@@ -27,20 +30,20 @@ pub(super) fn judge(settings: &Settings) -> Result<(), Vec<Problem>> {
     if problems.0.is_empty() { Ok(()) } else { Err(problems.0) }
 }
 
-struct Problems(Vec<Problem>);
+struct SettingProblems(Vec<SettingProblem>);
 
-impl Problems {
-    fn add(&mut self, place: &Place, key: &str, what: impl Display, remedy: impl Display) {
+impl SettingProblems {
+    fn add(&mut self, place: &SettingPlace, key: &str, what: impl Display, remedy: impl Display) {
         let (what, remedy) = (what.to_string(), remedy.to_string());
-        self.0.push(Problem { place: place.clone(), key: key.to_owned(), what, remedy });
+        self.0.push(SettingProblem { place: place.clone(), key: key.to_owned(), what, remedy });
     }
 
-    fn interfaces(&mut self, settings: &Settings) {
+    fn interfaces(&mut self, settings: &RunSettings) {
         let interfaces = &settings.interfaces;
         if interfaces.is_empty() {
             let remedy = "name one with --device, as in --device tap:fw0, or in an [[interface]] \
                           of the file";
-            self.add(&Place::Nowhere, "", "there is no device", remedy);
+            self.add(&SettingPlace::Nowhere, "", "there is no device", remedy);
         }
         // One is the loopback.
         if let Some(first_too_many) = interfaces.get(INTERFACES_MAX - 1) {
@@ -81,7 +84,7 @@ impl Problems {
         }
         if let (DeviceKind::Tun | DeviceKind::Tap, Some(half)) =
             (interface.device.value.kind, &interface.kernel_half)
-            && matches!(half.value, KernelHalf::BusyPoll | KernelHalf::NapiThread)
+            && matches!(half.value, NapiPolicy::BusyPoll | NapiPolicy::NapiThread)
         {
             let what = format!("a TUN or TAP has no kernel's half that {} could be", half.value);
             let remedy = "leave it out; only a packet:INTERFACE or xdp:INTERFACE has one";
@@ -89,7 +92,7 @@ impl Problems {
         }
         self.mtu(interface, is_ethernet);
         for family in [Family::V4, Family::V6] {
-            let of_family = |a: &&Given<IpCidr>| Family::of(a.value.addr()) == family;
+            let of_family = |a: &&GivenSettings<IpCidr>| Family::of(a.value.addr()) == family;
             if let Some(extra) = interface.addresses.iter().filter(of_family).nth(ADDRESSES_MAX) {
                 let what = format!("more than {ADDRESSES_MAX} addresses of one family");
                 let remedy = format!("keep {ADDRESSES_MAX}");
@@ -104,7 +107,7 @@ impl Problems {
         }
         for route in &interface.transit.routes {
             if let Some(via) = route.value.via {
-                let via = Given { value: via, place: route.place.clone() };
+                let via = GivenSettings { value: via, place: route.place.clone() };
                 self.gateway(&via, "interface.route", interface);
             }
         }
@@ -118,12 +121,12 @@ impl Problems {
             ("interface.autoconf", &interface.autoconf),
         ];
         for (key, given) in asked {
-            if let (false, Some(Given { value: true, place })) = (is_ethernet, given) {
+            if let (false, Some(GivenSettings { value: true, place })) = (is_ethernet, given) {
                 let what = "a TUN has no stations that could be asked";
                 self.add(place, key, what, "leave it out and give addresses, or use a TAP");
             }
         }
-        if let (Some(Given { value: true, place }), false) =
+        if let (Some(GivenSettings { value: true, place }), false) =
             (&interface.autoconf, interface.wants_routers())
         {
             let what = "routers that are not accepted advertise no prefixes";
@@ -149,7 +152,7 @@ impl Problems {
         }
     }
 
-    fn address(&mut self, address: &Given<IpCidr>) {
+    fn address(&mut self, address: &GivenSettings<IpCidr>) {
         let (addr, length) = (address.value.addr(), address.value.prefix_len());
         let what = match addr {
             IpAddr::V4(a) if !ipv4_source_is_plausible(a) => {
@@ -172,7 +175,12 @@ impl Problems {
         self.add(&address.place, "interface.address", what, remedy);
     }
 
-    fn gateway(&mut self, gateway: &Given<IpAddr>, key: &str, interface: &InterfaceSettings) {
+    fn gateway(
+        &mut self,
+        gateway: &GivenSettings<IpAddr>,
+        key: &str,
+        interface: &InterfaceSettings,
+    ) {
         let addr = gateway.value;
         if interface.addresses.iter().any(|a| a.value.addr() == addr) {
             let remedy = "name the router's address";
@@ -207,7 +215,7 @@ impl Problems {
         self.add(&gateway.place, key, what, remedy);
     }
 
-    fn addresses_are_unique(&mut self, settings: &Settings) {
+    fn addresses_are_unique(&mut self, settings: &RunSettings) {
         let mut seen = HashMap::new();
         for interface in &settings.interfaces {
             for address in &interface.addresses {
@@ -221,7 +229,7 @@ impl Problems {
         }
     }
 
-    fn services(&mut self, settings: &Settings) {
+    fn services(&mut self, settings: &RunSettings) {
         let mut seen = HashMap::new();
         for service in &settings.services {
             if let Some(before) = seen.insert(service.value.port, &service.value) {
@@ -233,8 +241,8 @@ impl Problems {
 }
 
 /// The checks of the number of workers.
-impl Problems {
-    fn workers(&mut self, settings: &Settings) {
+impl SettingProblems {
+    fn workers(&mut self, settings: &RunSettings) {
         let count = settings.worker_count();
         if let (Some(cores), Some(workers)) = (&settings.cores, &settings.workers)
             && cores.value.len() != workers.value

@@ -6,27 +6,27 @@ use std::fmt;
 use std::net::IpAddr;
 
 use floodwall_base::{IpCidr, MacAddr};
-use floodwall_device::{DeviceWord, KernelHalf, NoDeviceWord, NoKernelHalf};
+use floodwall_device::{DeviceSpec, NapiPolicy, NoDeviceWord, NoKernelHalf};
 use floodwall_dispatch::{OnPanic, WORKERS_MAX};
 
 /// What is wrong, and the remedy.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Wrong {
+pub(crate) struct WrongValue {
     pub(crate) what: String,
     pub(crate) remedy: String,
 }
 
-pub(crate) fn wrong(what: impl Into<String>, remedy: impl Into<String>) -> Wrong {
-    Wrong { what: what.into(), remedy: remedy.into() }
+pub(crate) fn wrong(what: impl Into<String>, remedy: impl Into<String>) -> WrongValue {
+    WrongValue { what: what.into(), remedy: remedy.into() }
 }
 
 /// `tun:NAME`, `tap:NAME`, `packet:INTERFACE`, `xdp:INTERFACE,queues=N,mode=WAY`.
-pub(crate) fn device(text: &str) -> Result<DeviceWord, Wrong> {
+pub(crate) fn device(text: &str) -> Result<DeviceSpec, WrongValue> {
     text.parse().map_err(|NoDeviceWord { what, remedy }| wrong(what, remedy))
 }
 
 /// `auto`, `busy-poll`, `napi-thread`, `leave`.
-pub(crate) fn kernel_half(text: &str) -> Result<KernelHalf, Wrong> {
+pub(crate) fn kernel_half(text: &str) -> Result<NapiPolicy, WrongValue> {
     text.parse().map_err(|NoKernelHalf { text }| {
         let what = format!("{text:?} is no place for the kernel's half");
         wrong(what, NoKernelHalf::REMEDY)
@@ -86,7 +86,7 @@ impl fmt::Display for ServiceWord {
 
 /// `udp-echo`, `udp-discard`, `udp-chargen`, `tcp-echo`, `tcp-discard`, `tcp-chargen`, `http`,
 /// `bulk`.
-pub(crate) fn service_kind(text: &str) -> Result<ServiceKind, Wrong> {
+pub(crate) fn service_kind(text: &str) -> Result<ServiceKind, WrongValue> {
     use ServiceKind::{Bulk, Chargen, Discard, Echo, Http, TcpChargen, TcpDiscard, TcpEcho};
     [Echo, Discard, Chargen, TcpEcho, TcpDiscard, TcpChargen, Http, Bulk]
         .into_iter()
@@ -100,14 +100,14 @@ pub(crate) fn service_kind(text: &str) -> Result<ServiceKind, Wrong> {
 }
 
 /// A port that a service can be reached at.
-pub(crate) fn port(number: i64) -> Result<u16, Wrong> {
+pub(crate) fn port(number: i64) -> Result<u16, WrongValue> {
     u16::try_from(number).ok().filter(|port| *port != 0).ok_or_else(|| {
         wrong(format!("{number} is not a port that can be reached"), "use a port from 1 to 65535")
     })
 }
 
 /// A group that a service joins.
-pub(crate) fn group(text: &str) -> Result<IpAddr, Wrong> {
+pub(crate) fn group(text: &str) -> Result<IpAddr, WrongValue> {
     text.parse().ok().filter(IpAddr::is_multicast).ok_or_else(|| {
         let remedy = "write a multicast address, as in 239.1.2.3 or ff02::1234";
         wrong(format!("{text:?} is not a group"), remedy)
@@ -115,7 +115,7 @@ pub(crate) fn group(text: &str) -> Result<IpAddr, Wrong> {
 }
 
 /// `udp-echo:7001`, `udp-echo:7001@239.1.2.3`.
-pub(crate) fn service(text: &str) -> Result<ServiceWord, Wrong> {
+pub(crate) fn service(text: &str) -> Result<ServiceWord, WrongValue> {
     let Some((kind, number)) = text.split_once(':') else {
         let remedy = "write a service and its port, as in udp-echo:7001";
         return Err(wrong(format!("{text:?} is not a service"), remedy));
@@ -131,7 +131,7 @@ pub(crate) fn service(text: &str) -> Result<ServiceWord, Wrong> {
 }
 
 /// An address of ours, `10.0.0.2/24`.
-pub(crate) fn address(text: &str) -> Result<IpCidr, Wrong> {
+pub(crate) fn address(text: &str) -> Result<IpCidr, WrongValue> {
     if let Some((_, length)) = text.split_once('/') {
         return text.parse().map_err(|_| {
             let what = match text.split_once('/').map(|(addr, _)| addr.parse::<IpAddr>()) {
@@ -149,7 +149,7 @@ pub(crate) fn address(text: &str) -> Result<IpCidr, Wrong> {
 }
 
 /// A router's address.
-pub(crate) fn gateway(text: &str) -> Result<IpAddr, Wrong> {
+pub(crate) fn gateway(text: &str) -> Result<IpAddr, WrongValue> {
     text.parse().map_err(|_| {
         let remedy = "write the router's address alone, as in 10.0.0.1 or fd00::1";
         wrong(format!("{text:?} is not an address"), remedy)
@@ -158,7 +158,7 @@ pub(crate) fn gateway(text: &str) -> Result<IpAddr, Wrong> {
 
 /// A route in the words of ip(8): `192.0.2.0/24 via 10.0.0.1`, `default via fd00::1`, or a prefix
 /// alone where it is on the link.
-pub(crate) fn route(text: &str) -> Result<RouteWord, Wrong> {
+pub(crate) fn route(text: &str) -> Result<RouteWord, WrongValue> {
     let remedy = "write a prefix, and via and a router's address behind it, as in 192.0.2.0/24 via \
                   10.0.0.1; default is a prefix, too";
     let words: Vec<&str> = text.split_ascii_whitespace().collect();
@@ -191,7 +191,7 @@ pub(crate) struct RouteWord {
 }
 
 /// A station's link address.
-pub(crate) fn mac(text: &str) -> Result<MacAddr, Wrong> {
+pub(crate) fn mac(text: &str) -> Result<MacAddr, WrongValue> {
     let mac: MacAddr = text.parse().map_err(|_| {
         let remedy = "write six pairs of hexadecimal digits, as in 02:00:00:00:00:02";
         wrong(format!("{text:?} is not a link address"), remedy)
@@ -207,32 +207,32 @@ pub(crate) fn mac(text: &str) -> Result<MacAddr, Wrong> {
 const MTU: (i64, i64) = (68, 65_535);
 
 /// The largest packet of a link.
-pub(crate) fn mtu(number: i64) -> Result<u32, Wrong> {
+pub(crate) fn mtu(number: i64) -> Result<u32, WrongValue> {
     within(number, MTU, "an MTU").map(|mtu| mtu as u32)
 }
 
 /// Queues of one interface.
-pub(crate) fn queues(number: i64) -> Result<usize, Wrong> {
+pub(crate) fn queues(number: i64) -> Result<usize, WrongValue> {
     within(number, (1, 8), "a number of queues").map(|queues| queues as usize)
 }
 
 /// A core.
-pub(crate) fn cpu(number: i64) -> Result<usize, Wrong> {
+pub(crate) fn cpu(number: i64) -> Result<usize, WrongValue> {
     within(number, (0, 1023), "a core").map(|cpu| cpu as usize)
 }
 
 /// How many workers.
-pub(crate) fn workers(number: i64) -> Result<usize, Wrong> {
+pub(crate) fn workers(number: i64) -> Result<usize, WrongValue> {
     within(number, (1, WORKERS_MAX as i64), "a number of workers").map(|workers| workers as usize)
 }
 
 /// Room for how many routes of each family.
-pub(crate) fn routes(number: i64) -> Result<usize, Wrong> {
+pub(crate) fn routes(number: i64) -> Result<usize, WrongValue> {
     within(number, (16, 4_000_000), "a number of routes").map(|routes| routes as usize)
 }
 
 /// One core a worker, in the words of taskset: `0,2-3`.
-pub(crate) fn cores(text: &str) -> Result<Vec<usize>, Wrong> {
+pub(crate) fn cores(text: &str) -> Result<Vec<usize>, WrongValue> {
     let remedy = "write one core for each worker, as in 0,1 or 0-3";
     let odd = |part: &str| wrong(format!("{part:?} is no core and no range of cores"), remedy);
     let mut cores = Vec::new();
@@ -257,7 +257,7 @@ pub(crate) fn cores(text: &str) -> Result<Vec<usize>, Wrong> {
 }
 
 /// What the panic of one worker does: `end`, `isolate`.
-pub(crate) fn on_panic(text: &str) -> Result<OnPanic, Wrong> {
+pub(crate) fn on_panic(text: &str) -> Result<OnPanic, WrongValue> {
     match text {
         // The process ends in good order after the crew.
         "end" => Ok(OnPanic::EndCrew),
@@ -266,7 +266,7 @@ pub(crate) fn on_panic(text: &str) -> Result<OnPanic, Wrong> {
     }
 }
 
-fn within(number: i64, (least, most): (i64, i64), what: &str) -> Result<i64, Wrong> {
+fn within(number: i64, (least, most): (i64, i64), what: &str) -> Result<i64, WrongValue> {
     if (least..=most).contains(&number) {
         return Ok(number);
     }

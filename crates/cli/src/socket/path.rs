@@ -61,12 +61,12 @@ pub(crate) fn is_alive(path: &Path) -> bool {
 
 /// A listening socket that is removed when the instance ends.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct SocketTaken {
     pub(crate) listener: UnixListener,
     pub(crate) path: PathBuf,
 }
 
-impl Taken {
+impl SocketTaken {
     /// Binds the socket for its owner only, in place of one without a listener.
     pub(crate) fn take(path: &Path) -> Result<Self, TakenError> {
         let fail = |error| TakenError::Io { path: path.to_owned(), error };
@@ -109,7 +109,7 @@ fn remove_dead(path: &Path) -> io::Result<()> {
     }
 }
 
-impl Drop for Taken {
+impl Drop for SocketTaken {
     fn drop(&mut self) {
         // If it has been removed already, nothing is left to do.
         let _ = std::fs::remove_file(&self.path);

@@ -17,7 +17,7 @@ pub(crate) struct Instruction {
 /// A register. `R1` holds the context at the start, `R0` the verdict at the end; calls take `R1`
 /// to `R5` and lose them; `R10` is the end of the stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Reg {
+pub(crate) enum Register {
     R0,
     R1,
     R2,
@@ -30,7 +30,7 @@ pub(crate) enum Reg {
     R10,
 }
 
-impl Reg {
+impl Register {
     const fn number(self) -> u8 {
         match self {
             Self::R0 => 0,
@@ -49,7 +49,7 @@ impl Reg {
 
 /// How many bytes a load or store moves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Size {
+pub(crate) enum AccessSize {
     Byte = 0x10,
     Half = 0x08,
     Word = 0x00,
@@ -58,7 +58,7 @@ pub(crate) enum Size {
 
 /// When a jump is taken: the left register beside the right value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum When {
+pub(crate) enum JumpCondition {
     Equal = 0x10,
     Above = 0x20,
     AtLeast = 0x30,
@@ -70,7 +70,7 @@ pub(crate) enum When {
 
 /// What is done to a register, as 64 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Does {
+pub(crate) enum Operation {
     Add = 0x00,
     Multiply = 0x20,
     Or = 0x40,
@@ -129,59 +129,76 @@ impl Assembler {
     }
 
     /// `to = from`.
-    pub(crate) fn copy(&mut self, to: Reg, from: Reg) -> &mut Self {
+    pub(crate) fn copy(&mut self, to: Register, from: Register) -> &mut Self {
         self.push(0xbf, to.number(), from.number(), 0, 0)
     }
 
     /// `to = value`.
-    pub(crate) fn set(&mut self, to: Reg, value: i32) -> &mut Self {
+    pub(crate) fn set(&mut self, to: Register, value: i32) -> &mut Self {
         self.push(0xb7, to.number(), 0, 0, value)
     }
 
     /// `to += value`.
-    pub(crate) fn add(&mut self, to: Reg, value: i32) -> &mut Self {
-        self.compute(to, Does::Add, value)
+    pub(crate) fn add(&mut self, to: Register, value: i32) -> &mut Self {
+        self.compute(to, Operation::Add, value)
     }
 
     /// `to` by `value`.
-    pub(crate) fn compute(&mut self, to: Reg, does: Does, value: i32) -> &mut Self {
+    pub(crate) fn compute(&mut self, to: Register, does: Operation, value: i32) -> &mut Self {
         self.push(0x07 | does as u8, to.number(), 0, 0, value)
     }
 
     /// `to` by `other`.
-    pub(crate) fn compute_reg(&mut self, to: Reg, does: Does, other: Reg) -> &mut Self {
+    pub(crate) fn compute_reg(
+        &mut self,
+        to: Register,
+        does: Operation,
+        other: Register,
+    ) -> &mut Self {
         self.push(0x0f | does as u8, to.number(), other.number(), 0, 0)
     }
 
     /// Reads the low 16 bits of `to` as a number from the wire; the other bits are gone.
-    pub(crate) fn read_wire(&mut self, to: Reg) -> &mut Self {
+    pub(crate) fn read_wire(&mut self, to: Register) -> &mut Self {
         self.push(0xdc, to.number(), 0, 0, 16)
     }
 
     /// `to = value`, of 64 bits.
-    pub(crate) fn set_wide(&mut self, to: Reg, value: u64) -> &mut Self {
+    pub(crate) fn set_wide(&mut self, to: Register, value: u64) -> &mut Self {
         let (low, high) = (value as u32, (value >> 32) as u32);
         self.push(0x18, to.number(), 0, 0, low.cast_signed());
         self.push(0, 0, 0, 0, high.cast_signed())
     }
 
     /// `memory[to + offset] += from`, of 64 bits, as an atomic operation.
-    pub(crate) fn add_shared(&mut self, to: Reg, offset: i16, from: Reg) -> &mut Self {
+    pub(crate) fn add_shared(&mut self, to: Register, offset: i16, from: Register) -> &mut Self {
         self.push(0xdb, to.number(), from.number(), offset, 0)
     }
 
     /// `to = memory[from + offset]`.
-    pub(crate) fn load(&mut self, size: Size, to: Reg, from: Reg, offset: i16) -> &mut Self {
+    pub(crate) fn load(
+        &mut self,
+        size: AccessSize,
+        to: Register,
+        from: Register,
+        offset: i16,
+    ) -> &mut Self {
         self.push(0x61 | size as u8, to.number(), from.number(), offset, 0)
     }
 
     /// `memory[to + offset] = from`.
-    pub(crate) fn store(&mut self, size: Size, to: Reg, offset: i16, from: Reg) -> &mut Self {
+    pub(crate) fn store(
+        &mut self,
+        size: AccessSize,
+        to: Register,
+        offset: i16,
+        from: Register,
+    ) -> &mut Self {
         self.push(0x63 | size as u8, to.number(), from.number(), offset, 0)
     }
 
     /// `to` becomes the map behind this descriptor.
-    pub(crate) fn map(&mut self, to: Reg, fd: i32) -> &mut Self {
+    pub(crate) fn map(&mut self, to: Register, fd: i32) -> &mut Self {
         const PSEUDO_MAP: u8 = 1;
         self.push(0x18, to.number(), PSEUDO_MAP, 0, fd).push(0, 0, 0, 0, 0)
     }
@@ -200,7 +217,13 @@ impl Assembler {
     }
 
     /// Jumps where a register and a value compare so, as unsigned 64-bit numbers.
-    pub(crate) fn jump_if(&mut self, left: Reg, when: When, value: i32, to: Label) -> &mut Self {
+    pub(crate) fn jump_if(
+        &mut self,
+        left: Register,
+        when: JumpCondition,
+        value: i32,
+        to: Label,
+    ) -> &mut Self {
         self.jumps.push((self.code.len(), to));
         self.push(0x05 | when as u8, left.number(), 0, 0, value)
     }
@@ -208,9 +231,9 @@ impl Assembler {
     /// The same, comparing two registers.
     pub(crate) fn jump_if_reg(
         &mut self,
-        left: Reg,
-        when: When,
-        right: Reg,
+        left: Register,
+        when: JumpCondition,
+        right: Register,
         to: Label,
     ) -> &mut Self {
         self.jumps.push((self.code.len(), to));
@@ -220,8 +243,8 @@ impl Assembler {
     /// As [`Assembler::jump_if`], comparing the low 32 bits only.
     pub(crate) fn jump_if_word(
         &mut self,
-        left: Reg,
-        when: When,
+        left: Register,
+        when: JumpCondition,
         value: u32,
         to: Label,
     ) -> &mut Self {
@@ -250,10 +273,10 @@ mod tests {
         assert_eq!(size_of::<Instruction>(), 8);
         let mut a = Assembler::new();
         let end = a.label();
-        a.load(Size::Word, Reg::R2, Reg::R1, 4);
-        a.jump_if_word(Reg::R2, When::Differs, 0xffff_fffe, end);
-        a.map(Reg::R1, 7);
-        a.set(Reg::R0, 2);
+        a.load(AccessSize::Word, Register::R2, Register::R1, 4);
+        a.jump_if_word(Register::R2, JumpCondition::Differs, 0xffff_fffe, end);
+        a.map(Register::R1, 7);
+        a.set(Register::R0, 2);
         a.place(end);
         a.exit();
         let code = a.finish().unwrap();
@@ -276,13 +299,13 @@ mod tests {
     fn a_jump_to_nowhere_or_backwards_is_no_program() {
         let mut nowhere = Assembler::new();
         let label = nowhere.label();
-        nowhere.jump_if(Reg::R0, When::Equal, 0, label);
+        nowhere.jump_if(Register::R0, JumpCondition::Equal, 0, label);
         assert_eq!(nowhere.finish(), Err(NoProgram));
         let mut back = Assembler::new();
         let label = back.label();
         back.place(label);
         back.exit();
-        back.jump_if(Reg::R0, When::Equal, 0, label);
+        back.jump_if(Register::R0, JumpCondition::Equal, 0, label);
         assert_eq!(back.finish(), Err(NoProgram));
     }
 }

@@ -154,9 +154,9 @@ impl Map {
 
 /// A hash table with keys of `KEY` bytes and one 64-bit word each.
 #[derive(Debug)]
-pub(crate) struct Table<const KEY: usize>(OwnedFd);
+pub(crate) struct BpfMapData<const KEY: usize>(OwnedFd);
 
-impl<const KEY: usize> Table<KEY> {
+impl<const KEY: usize> BpfMapData<KEY> {
     /// A hash table of so many entries, with exact match.
     pub(crate) fn create(entries: u32) -> io::Result<Self> {
         const HASH: u32 = 1;
@@ -210,9 +210,9 @@ fn possible_cores() -> io::Result<usize> {
 
 /// A loaded program.
 #[derive(Debug)]
-pub(crate) struct Program(OwnedFd);
+pub(crate) struct BpfProgram(OwnedFd);
 
-impl Program {
+impl BpfProgram {
     /// Has the kernel verify and load the program. If the verifier rejects it, the error contains
     /// the verifier's message.
     pub(crate) fn load(code: &[Instruction]) -> io::Result<Self> {

@@ -3,7 +3,7 @@
 //! Called by `af_xdp.rs` when it opens. Where a driver does not answer, the interface has one
 //! receive queue and no name of a driver.
 
-use crate::interface::{Control, named};
+use crate::interface::{InterfaceControl, named};
 use std::io;
 
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
@@ -45,7 +45,7 @@ pub(super) struct Card {
 impl Card {
     /// Queries the driver in the calling thread's network namespace.
     pub(super) fn of(name: &str) -> io::Result<Self> {
-        let control = Control::open()?;
+        let control = InterfaceControl::open()?;
         let mut info = DriverInfo { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
         let known = ask(&control, name, &mut info).is_ok();
         let end = info.driver.iter().position(|byte| *byte == 0).unwrap_or(info.driver.len());
@@ -63,11 +63,11 @@ impl Card {
 }
 
 /// Structures that ethtool's commands above read and write.
-trait Answer {}
-impl Answer for DriverInfo {}
-impl Answer for Channels {}
+trait ChannelCount {}
+impl ChannelCount for DriverInfo {}
+impl ChannelCount for Channels {}
 
-fn ask<A: Answer>(control: &Control, name: &str, answer: &mut A) -> io::Result<()> {
+fn ask<A: ChannelCount>(control: &InterfaceControl, name: &str, answer: &mut A) -> io::Result<()> {
     let mut question = named(name)?;
     question.ifr_ifru.ifru_data = core::ptr::from_mut(answer).cast();
     // SAFETY: both structures outlive the call, and the second has the layout that the system reads

@@ -4,11 +4,11 @@
 //! [`AfXdp`](super::AfXdp) but no interface.
 
 use floodwall_base::{Instant, MacAddr};
-use floodwall_packet::Wanted;
+use floodwall_packet::RxFilter;
 
-use super::guard::Turn;
-use super::steering::{Station, Steering};
-use super::wants::Told;
+use super::guard::FilterTurn;
+use super::steering::{LinkStation, QueueSteering};
+use super::wants::FilterUpdate;
 use crate::error::DeviceError;
 use crate::stats::DeviceStats;
 
@@ -17,7 +17,7 @@ const QUEUE: u32 = 0;
 
 /// What the program does with a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Said {
+pub enum FirstLineState {
     /// It stays the host's.
     Passed,
     /// It goes to our socket.
@@ -29,9 +29,9 @@ pub enum Said {
 /// An XDP program that is loaded but not attached: it gives verdicts for test frames.
 #[derive(Debug)]
 pub struct FirstLine {
-    steering: Steering,
-    turn: Turn,
-    told: Option<Told>,
+    steering: QueueSteering,
+    turn: FilterTurn,
+    told: Option<FilterUpdate>,
 }
 
 impl FirstLine {
@@ -40,7 +40,7 @@ impl FirstLine {
     /// # Errors
     /// No privilege, or the kernel does not support such programs; the verifier's message.
     pub fn load(station: MacAddr) -> Result<Self, DeviceError> {
-        Self::of(Station { mac: station, is_shared: false })
+        Self::of(LinkStation { mac: station, is_shared: false })
     }
 
     /// The program for a station at the link address of the host's own interface.
@@ -48,18 +48,18 @@ impl FirstLine {
     /// # Errors
     /// As of [`FirstLine::load`].
     pub fn load_shared(station: MacAddr) -> Result<Self, DeviceError> {
-        Self::of(Station { mac: station, is_shared: true })
+        Self::of(LinkStation { mac: station, is_shared: true })
     }
 
-    fn of(station: Station) -> Result<Self, DeviceError> {
+    fn of(station: LinkStation) -> Result<Self, DeviceError> {
         let mut notes = Vec::new();
         let failed = |error| super::failed("xdp", "load the program that steers frames", error);
-        let steering = Steering::load(station, 1, &mut notes).map_err(failed)?;
+        let steering = QueueSteering::load(station, 1, &mut notes).map_err(failed)?;
         match notes.pop() {
             None => {
                 let told =
                     steering.guard().map(|guard| guard.wants().join(QUEUE, station.is_shared));
-                Ok(Self { steering, turn: Turn::default(), told })
+                Ok(Self { steering, turn: FilterTurn::default(), told })
             }
             Some(note) => Err(failed(std::io::Error::other(note))),
         }
@@ -80,7 +80,7 @@ impl FirstLine {
     }
 
     /// As [`Device::want`](crate::Device::want).
-    pub fn want(&mut self, wanted: &Wanted) {
+    pub fn want(&mut self, wanted: &RxFilter) {
         if let (Some(guard), Some(told)) = (self.steering.guard(), &mut self.told) {
             guard.wants().tell(QUEUE, told, wanted, self.steering.is_shared());
         }
@@ -90,17 +90,17 @@ impl FirstLine {
     ///
     /// # Errors
     /// The kernel runs no program on less than a link header, nor on more than a page.
-    pub fn say(&self, frame: &[u8]) -> Result<Said, DeviceError> {
+    pub fn say(&self, frame: &[u8]) -> Result<FirstLineState, DeviceError> {
         let failed = |error| super::failed("xdp", "run the program on a frame", error);
         let (passed, before) = (self.steering.passed().map_err(failed)?, self.stats());
         self.steering.verdict(frame).map_err(failed)?;
         if self.steering.passed().map_err(failed)? > passed {
-            return Ok(Said::Passed);
+            return Ok(FirstLineState::Passed);
         }
         let counts = before.named().into_iter().zip(self.stats().named());
         let mut moved =
             counts.filter(|((_, before), (_, after))| before != after).map(|(_, now)| now.0);
-        Ok(moved.next_back().map_or(Said::Taken, Said::Refused))
+        Ok(moved.next_back().map_or(FirstLineState::Taken, FirstLineState::Refused))
     }
 
     /// Frames dropped so far, by reason.

@@ -1,10 +1,10 @@
-//! `Guard`: the first line of defence, in the program at the interface.
+//! `XdpFilter`: the first line of defence, in the program at the interface.
 //!
 //! Called by `steering.rs`, and by the devices of an interface, each for its receive queue. Under
 //! overload, when more arrives than a worker handles, the program drops frames before they cost
 //! anything: those that triage would drop anyway, counted by reason, and frames of unverified flows
 //! beyond a credit that the worker renews each turn (a token bucket). Established flows
-//! ([`Friends`]) always pass. Traffic without readable ports (neighbour discovery, ICMP, fragments,
+//! ([`EstablishedFlows`]) always pass. Traffic without readable ports (neighbour discovery, ICMP, fragments,
 //! options, extension headers) has a credit of its own, so that a flood of plain datagrams does not
 //! take it. Without pressure every frame passes at the cost of two more look-ups, except frames
 //! that the access list denies, which are always dropped here.
@@ -26,43 +26,44 @@ use std::io;
 
 use floodwall_base::Instant;
 
-use self::code::Known;
+use self::code::KnownFields;
 pub(super) use self::code::{reach, wire};
-use self::destination::Maps;
-use self::friends::{Friends, KEY_WORDS, SETS, WAYS};
+use self::destination::DestinationMaps;
+use self::friends::{EstablishedFlows, KEY_WORDS, SETS, WAYS};
 use super::assembler::{Assembler, Label};
-use super::wants::Wants;
-use super::words::Words;
+use super::wants::FilterTables;
+use super::words::UmemWords;
 use crate::stats::DeviceStats;
 
 /// Words of a queue's desk (its shared counters): whether there is pressure; for each kind, the
 /// credit granted and used since the start; frames dropped, by reason.
 const DESK_PRESSED: usize = 0;
 const DESK_GRANTED: usize = 1;
-const DESK_USED: usize = DESK_GRANTED + Kind::COUNT;
-const DESK_REFUSED: usize = DESK_USED + Kind::COUNT;
+const DESK_USED: usize = DESK_GRANTED + ProgramKind::COUNT;
+const DESK_REFUSED: usize = DESK_USED + ProgramKind::COUNT;
 const DESK_WORDS: usize = 16;
-const _: () = assert!(DESK_REFUSED + Refusal::COUNT <= DESK_WORDS, "a desk has room for it all");
+const _: () =
+    assert!(DESK_REFUSED + FilterRefusal::COUNT <= DESK_WORDS, "a desk has room for it all");
 /// Maximum number of established flows that a queue adds in a turn; others are added later.
 const NEWCOMERS_MAX: u32 = 16;
 
 /// A class of frames that has its own credit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+enum ProgramKind {
     /// TCP and UDP, seen to their ports.
     Plain = 0,
     /// Everything else.
     Other = 1,
 }
 
-impl Kind {
+impl ProgramKind {
     const ALL: [Self; 2] = [Self::Plain, Self::Other];
     const COUNT: usize = Self::ALL.len();
 }
 
 /// The reason for which a frame was dropped at the interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum FilterRefusal {
     /// Its link source is a group.
     SourceGroup = 0,
     /// It is of a VLAN that is not ours.
@@ -81,7 +82,7 @@ pub(crate) enum Refusal {
     Denied = 7,
 }
 
-impl Refusal {
+impl FilterRefusal {
     pub(crate) const ALL: [Self; 8] = [
         Self::SourceGroup,
         Self::VlanForeign,
@@ -97,38 +98,39 @@ impl Refusal {
 
 /// The state that the XDP program's filter shares with the devices of an interface.
 #[derive(Debug)]
-pub(crate) struct Guard {
-    desks: Words,
-    friends: Friends,
-    wants: Wants,
+pub(crate) struct XdpFilter {
+    desks: UmemWords,
+    friends: EstablishedFlows,
+    wants: FilterTables,
     queues: u32,
 }
 
-impl Guard {
+impl XdpFilter {
     /// For so many receive queues; all frames go through at first.
     ///
     /// # Errors
     /// The kernel maps no such memory, or gives no randomness.
     pub(crate) fn create(queues: u32) -> io::Result<Self> {
-        let desks = Words::create(DESK_WORDS, queues)?;
-        let (friends, wants) = (Friends::create(secret()?)?, Wants::create(queues)?);
+        let desks = UmemWords::create(DESK_WORDS, queues)?;
+        let (friends, wants) =
+            (EstablishedFlows::create(secret()?)?, FilterTables::create(queues)?);
         Ok(Self { desks, friends, wants, queues })
     }
 
     /// Emits its part of the program: continues at `through` with frames that are not dropped.
     pub(crate) fn emit(&self, program: &mut Assembler, through: Label) {
         let (desks, friends) = (self.desks.fd(), self.friends.fd());
-        let known = Known { desks, friends, key: self.friends.key(), maps: self.maps() };
+        let known = KnownFields { desks, friends, key: self.friends.key(), maps: self.maps() };
         code::emit(program, &known, through);
     }
 
     /// The destinations that the stack accepts.
-    pub(crate) const fn wants(&self) -> &Wants {
+    pub(crate) const fn wants(&self) -> &FilterTables {
         &self.wants
     }
 
     /// Where the program reads it.
-    pub(super) fn maps(&self) -> Maps {
+    pub(super) fn maps(&self) -> DestinationMaps {
         self.wants.maps()
     }
 
@@ -141,7 +143,7 @@ impl Guard {
     pub(crate) fn admit(&self, queue: u32, strangers: Option<usize>) {
         let Some(pressed) = self.word(queue, DESK_PRESSED) else { return };
         let Some(strangers) = strangers else { return pressed.store(0, Relaxed) };
-        for kind in Kind::ALL {
+        for kind in ProgramKind::ALL {
             let words = (
                 self.word(queue, DESK_GRANTED + kind as usize),
                 self.word(queue, DESK_USED + kind as usize),
@@ -155,24 +157,24 @@ impl Guard {
 
     /// Frames of unverified flows dropped at `queue`.
     pub(crate) fn strangers(&self, queue: u32) -> u64 {
-        let count = self.word(queue, DESK_REFUSED + Refusal::Stranger as usize);
+        let count = self.word(queue, DESK_REFUSED + FilterRefusal::Stranger as usize);
         count.map_or(0, |count| count.load(Relaxed))
     }
 
     /// Adds the frames dropped at `queue`.
     pub(crate) fn count(&self, queue: u32, stats: &mut DeviceStats) {
-        for why in Refusal::ALL {
+        for why in FilterRefusal::ALL {
             let count = self.word(queue, DESK_REFUSED + why as usize);
             let count = count.map_or(0, |count| count.load(Relaxed));
             *match why {
-                Refusal::SourceGroup => &mut stats.rx_source_group,
-                Refusal::VlanForeign => &mut stats.rx_vlan_foreign,
-                Refusal::KindUnknown => &mut stats.rx_kind_unknown,
-                Refusal::HeaderMalformed => &mut stats.rx_header_malformed,
-                Refusal::Stranger => &mut stats.rx_strangers,
-                Refusal::AddressForeign => &mut stats.rx_address_foreign,
-                Refusal::PortClosed => &mut stats.rx_port_closed,
-                Refusal::Denied => &mut stats.rx_denied,
+                FilterRefusal::SourceGroup => &mut stats.rx_source_group,
+                FilterRefusal::VlanForeign => &mut stats.rx_vlan_foreign,
+                FilterRefusal::KindUnknown => &mut stats.rx_kind_unknown,
+                FilterRefusal::HeaderMalformed => &mut stats.rx_header_malformed,
+                FilterRefusal::Stranger => &mut stats.rx_strangers,
+                FilterRefusal::AddressForeign => &mut stats.rx_address_foreign,
+                FilterRefusal::PortClosed => &mut stats.rx_port_closed,
+                FilterRefusal::Denied => &mut stats.rx_denied,
             } += count;
         }
     }
@@ -180,14 +182,14 @@ impl Guard {
 
 /// One queue's way to the guard: how many newcomers it may still make known.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Turn {
+pub(crate) struct FilterTurn {
     newcomers: u32,
     presses: bool,
     /// Unverified frames that the queue had dropped by the last turn.
     refused: u64,
 }
 
-impl Turn {
+impl FilterTurn {
     /// Whether a credit for unverified flows is in force.
     pub(crate) const fn presses(self) -> bool {
         self.presses
@@ -195,13 +197,19 @@ impl Turn {
 
     /// Whether unverified frames were dropped for lack of credit since the last turn: more arrive
     /// than are admitted, although polls may have room.
-    pub(crate) fn has_refused(&mut self, guard: &Guard, queue: u32) -> bool {
+    pub(crate) fn has_refused(&mut self, guard: &XdpFilter, queue: u32) -> bool {
         let refused = guard.strangers(queue);
         core::mem::replace(&mut self.refused, refused) != refused
     }
 
     /// A turn begins.
-    pub(crate) fn begin(&mut self, guard: &Guard, now: Instant, queue: u32, credit: Option<usize>) {
+    pub(crate) fn begin(
+        &mut self,
+        guard: &XdpFilter,
+        now: Instant,
+        queue: u32,
+        credit: Option<usize>,
+    ) {
         let pressed = credit.is_some();
         if pressed {
             guard.friends.sweep(now);
@@ -214,14 +222,14 @@ impl Turn {
 
     /// Grants credit for the time that the worker sleeps, in which it is not renewed: `room`
     /// frames.
-    pub(crate) fn rest(self, guard: &Guard, queue: u32, room: usize) {
+    pub(crate) fn rest(self, guard: &XdpFilter, queue: u32, room: usize) {
         if self.presses {
             guard.admit(queue, Some(room));
         }
     }
 
     /// Records the flow of this frame, received on the queue, as established.
-    pub(crate) fn befriend(&mut self, guard: &Guard, now: Instant, frame: &[u8]) {
+    pub(crate) fn befriend(&mut self, guard: &XdpFilter, now: Instant, frame: &[u8]) {
         if guard.friends.note(now, frame, self.newcomers > 0) {
             self.newcomers = self.newcomers.saturating_sub(1);
         }

@@ -19,7 +19,7 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 
 /// Where the upper header starts, its protocol, its bytes, and the pseudo header's sum.
-struct Upper {
+struct PartialUpper {
     start: usize,
     protocol: u8,
     sum: Accumulator,
@@ -53,7 +53,7 @@ fn unfinished(frame: &[u8]) -> Option<Offload> {
     })
 }
 
-fn over_v4(frame: &[u8]) -> Option<Upper> {
+fn over_v4(frame: &[u8]) -> Option<PartialUpper> {
     let header: &[u8; 20] = frame.get(LINK..)?.first_chunk()?;
     let len = usize::from(header[0] & 15) * 4;
     let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
@@ -62,16 +62,20 @@ fn over_v4(frame: &[u8]) -> Option<Upper> {
         return None;
     }
     let protocol = header[9];
-    Some(Upper { start: LINK + len, protocol, sum: pseudo(&header[12..20], protocol, total - len) })
+    Some(PartialUpper {
+        start: LINK + len,
+        protocol,
+        sum: pseudo(&header[12..20], protocol, total - len),
+    })
 }
 
-fn over_v6(frame: &[u8]) -> Option<Upper> {
+fn over_v6(frame: &[u8]) -> Option<PartialUpper> {
     let header: &[u8; 40] = frame.get(LINK..)?.first_chunk()?;
     if header[0] >> 4 != 6 {
         return None;
     }
     let (protocol, len) = (header[6], usize::from(u16::from_be_bytes([header[4], header[5]])));
-    Some(Upper { start: LINK + 40, protocol, sum: pseudo(&header[8..40], protocol, len) })
+    Some(PartialUpper { start: LINK + 40, protocol, sum: pseudo(&header[8..40], protocol, len) })
 }
 
 fn pseudo(addresses: &[u8], protocol: u8, len: usize) -> Accumulator {

@@ -1,4 +1,4 @@
-//! `Queue`: the socket of one receive queue, its four rings, and the frames that it has.
+//! `XdpQueue`: the socket of one receive queue, its four rings, and the frames that it has.
 //!
 //! Called by `af_xdp.rs`. The packet pool itself is the socket's memory (UMEM), registered in
 //! place: zero copy in both directions. Each socket registers the pool for itself, so that no
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use floodwall_packet::{Class, PacketBuf, Pool, Region};
 
-use super::ring::Ring;
+use super::ring::XdpRing;
 
 /// Transmit calls in a row for one list: each moves at most 32 packets on devices that copy.
 const KICKS_MAX: u32 = 8;
@@ -40,13 +40,13 @@ pub(crate) fn raise_memory_lock() {
 
 /// The AF_XDP socket of one receive queue with its four rings and outstanding frames.
 #[derive(Debug)]
-pub(crate) struct Queue {
+pub(crate) struct XdpQueue {
     /// Goes first: after that the kernel has no frame any more.
     socket: Option<OwnedFd>,
-    rx: Ring<libc::xdp_desc>,
-    tx: Ring<libc::xdp_desc>,
-    fill: Ring<u64>,
-    completion: Ring<u64>,
+    rx: XdpRing<libc::xdp_desc>,
+    tx: XdpRing<libc::xdp_desc>,
+    fill: XdpRing<u64>,
+    completion: XdpRing<u64>,
     region: Arc<Region>,
     /// One bit a frame of the region: whether the kernel has it.
     out: Vec<u64>,
@@ -57,13 +57,13 @@ pub(crate) struct Queue {
 }
 
 /// What a frame that arrived turned out to be.
-pub(crate) enum Arrived {
+pub(crate) enum QueueArrival {
     Packet(PacketBuf),
     /// The kernel's description of it made no sense; the frame is back.
     Nonsense,
 }
 
-impl Queue {
+impl XdpQueue {
     /// Gives `socket` the memory of `pool` and rings of `size` entries (a power of two), and binds
     /// it to `queue` of the interface with these flags (`XDP_COPY`, `XDP_ZEROCOPY`).
     pub(crate) fn attach(
@@ -99,10 +99,10 @@ impl Queue {
         let fill_page = libc::XDP_UMEM_PGOFF_FILL_RING as libc::off_t;
         let completion_page = libc::XDP_UMEM_PGOFF_COMPLETION_RING as libc::off_t;
         let mut made = Self {
-            rx: Ring::map(fd, at.rx, size, libc::XDP_PGOFF_RX_RING)?,
-            tx: Ring::map(fd, at.tx, size, libc::XDP_PGOFF_TX_RING)?,
-            fill: Ring::map(fd, at.fr, size, fill_page)?,
-            completion: Ring::map(fd, at.cr, size, completion_page)?,
+            rx: XdpRing::map(fd, at.rx, size, libc::XDP_PGOFF_RX_RING)?,
+            tx: XdpRing::map(fd, at.tx, size, libc::XDP_PGOFF_TX_RING)?,
+            fill: XdpRing::map(fd, at.fr, size, fill_page)?,
+            completion: XdpRing::map(fd, at.cr, size, completion_page)?,
             out: vec![0; (bytes / frame_bytes).div_ceil(64)],
             frames: bytes / frame_bytes,
             frame_bytes,
@@ -137,13 +137,13 @@ impl Queue {
     }
 
     /// The oldest frame that has arrived.
-    pub(crate) fn receive(&mut self) -> Option<Arrived> {
+    pub(crate) fn receive(&mut self) -> Option<QueueArrival> {
         let arrived = self.rx.pop()?;
         let packet = self.region.take_back_filled(arrived.addr, arrived.len as usize);
         if packet.is_some() {
             self.mark(arrived.addr, false);
         }
-        Some(packet.map_or(Arrived::Nonsense, Arrived::Packet))
+        Some(packet.map_or(QueueArrival::Nonsense, QueueArrival::Packet))
     }
 
     /// After a batch: the places in the ring are the kernel's again, and it gets empty frames.
@@ -211,7 +211,7 @@ impl Queue {
         kicked
     }
 
-    /// Whether the ring holds packets that need another [`Queue::flush`] to be sent.
+    /// Whether the ring holds packets that need another [`XdpQueue::flush`] to be sent.
     pub(crate) const fn is_owed(&self) -> bool {
         self.is_owed
     }
@@ -290,7 +290,7 @@ impl Queue {
     }
 }
 
-impl Drop for Queue {
+impl Drop for XdpQueue {
     fn drop(&mut self) {
         // From here on the kernel writes into no frame of ours any more.
         drop(self.socket.take());
@@ -314,14 +314,14 @@ fn raise_send_buffer(socket: BorrowedFd<'_>, bytes: libc::c_int) {
 }
 
 /// Plain structures of the kernel, without pointers that it follows later.
-trait Plain {}
-impl Plain for u32 {}
-impl Plain for libc::xdp_umem_reg {}
-impl Plain for libc::xdp_mmap_offsets {}
-impl Plain for libc::xdp_statistics {}
-impl Plain for libc::xdp_options {}
+trait PlainQueue {}
+impl PlainQueue for u32 {}
+impl PlainQueue for libc::xdp_umem_reg {}
+impl PlainQueue for libc::xdp_mmap_offsets {}
+impl PlainQueue for libc::xdp_statistics {}
+impl PlainQueue for libc::xdp_options {}
 
-fn set<T: Plain>(socket: BorrowedFd<'_>, option: libc::c_int, value: &T) -> io::Result<()> {
+fn set<T: PlainQueue>(socket: BorrowedFd<'_>, option: libc::c_int, value: &T) -> io::Result<()> {
     let (len, at) = (size_of::<T>() as libc::socklen_t, core::ptr::from_ref(value).cast());
     // SAFETY: the kernel reads `len` bytes of a plain value that is borrowed for the call. Memory
     // that a registration names is the region's, which the queue keeps for longer than the socket.
@@ -329,7 +329,11 @@ fn set<T: Plain>(socket: BorrowedFd<'_>, option: libc::c_int, value: &T) -> io::
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-fn get<T: Plain>(socket: BorrowedFd<'_>, option: libc::c_int, value: &mut T) -> io::Result<()> {
+fn get<T: PlainQueue>(
+    socket: BorrowedFd<'_>,
+    option: libc::c_int,
+    value: &mut T,
+) -> io::Result<()> {
     let mut len = size_of::<T>() as libc::socklen_t;
     let at = core::ptr::from_mut(value).cast();
     // SAFETY: the kernel writes `len` bytes at most, of a plain value that outlives the call.

@@ -13,13 +13,13 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Entries of rings: plain structures of the kernel, every value of which is valid.
-pub(crate) trait Entry: Copy {}
-impl Entry for u64 {}
-impl Entry for libc::xdp_desc {}
+pub(crate) trait RingEntry: Copy {}
+impl RingEntry for u64 {}
+impl RingEntry for libc::xdp_desc {}
 
 /// One mapped ring of an AF_XDP socket with entries of type `T`, used as producer or consumer.
 #[derive(Debug)]
-pub(crate) struct Ring<T> {
+pub(crate) struct XdpRing<T> {
     memory: NonNull<u8>,
     bytes: usize,
     at: libc::xdp_ring_offset,
@@ -33,9 +33,9 @@ pub(crate) struct Ring<T> {
 
 // SAFETY: the mapping belongs to this object alone, wherever it goes; the kernel's side is guarded
 // by the two numbers.
-unsafe impl<T: Entry> Send for Ring<T> {}
+unsafe impl<T: RingEntry> Send for XdpRing<T> {}
 
-impl<T: Entry> Ring<T> {
+impl<T: RingEntry> XdpRing<T> {
     /// Maps the ring of `size` entries (a power of two) that the socket has at `page_offset`.
     pub(crate) fn map(
         socket: BorrowedFd<'_>,
@@ -97,7 +97,7 @@ impl<T: Entry> Ring<T> {
         self.ours.wrapping_sub(theirs).min(self.size)
     }
 
-    /// Adds an entry, unseen until [`Ring::show`]; false where the ring is full.
+    /// Adds an entry, unseen until [`XdpRing::show`]; false where the ring is full.
     pub(crate) fn push(&mut self, entry: T) -> bool {
         if self.room() == 0 {
             return false;
@@ -124,7 +124,7 @@ impl<T: Entry> Ring<T> {
         theirs.wrapping_sub(self.ours).min(self.size)
     }
 
-    /// Takes the oldest entry. The kernel keeps it until [`Ring::give_back`].
+    /// Takes the oldest entry. The kernel keeps it until [`XdpRing::give_back`].
     pub(crate) fn pop(&mut self) -> Option<T> {
         if self.theirs == self.ours {
             self.theirs = self.word(self.at.producer).load(Ordering::Acquire);
@@ -144,7 +144,7 @@ impl<T: Entry> Ring<T> {
     }
 }
 
-impl<T> Drop for Ring<T> {
+impl<T> Drop for XdpRing<T> {
     fn drop(&mut self) {
         // SAFETY: mapped in `map` with this length, and no borrow of it remains.
         unsafe { libc::munmap(self.memory.as_ptr().cast(), self.bytes) };

@@ -1,6 +1,6 @@
-//! `Wants`: which destinations the stack accepts, in a form that the XDP program can read.
+//! `FilterTables`: which destinations the stack accepts, in a form that the XDP program can read.
 //!
-//! Made by `guard.rs`. Each worker reports through its queue what its shard accepts ([`Wanted`]).
+//! Made by `guard.rs`. Each worker reports through its queue what its shard accepts ([`RxFilter`]).
 //! The program uses the union over all workers. Addresses are keys of a kernel hash table, so a
 //! change costs system calls. Ports are counted in shared memory, one byte a port: the number of
 //! queues that accept it. Invariant: additions are visible before removals, so that in between the
@@ -18,12 +18,12 @@ use std::sync::atomic::AtomicU64;
 
 use floodwall_base::limits::{ACCESS_RULES_MAX, ADDRESSES_MAX};
 use floodwall_base::{IpCidr, PortSet};
-use floodwall_packet::Wanted;
+use floodwall_packet::RxFilter;
 use floodwall_sync::lock::Mutex;
 
-use super::bpf::Table;
-use super::guard::destination::Maps;
-use super::words::Words;
+use super::bpf::BpfMapData;
+use super::guard::destination::DestinationMaps;
+use super::words::UmemWords;
 
 /// Addresses that the table holds: of two families, with their broadcast addresses, twice, because
 /// additions come before removals.
@@ -38,7 +38,7 @@ const QUEUES_MAX: u32 = (1 << LANE_BITS) - 1;
 
 /// What is accepted regardless of address or port, by index of its word on the board.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Any {
+pub(super) enum AnyAddress {
     V4 = 0,
     V6 = 1,
     Udp = 2,
@@ -63,21 +63,21 @@ type Claim = (Ipv6Addr, bool);
 
 /// The accepted destinations of all queues, shared with the XDP program.
 #[derive(Debug)]
-pub(crate) struct Wants {
+pub(crate) struct FilterTables {
     /// How many queues want everything of a kind.
-    board: Words,
+    board: UmemWords,
     /// How many queues want each port: UDP's, then TCP's.
-    ports: Words,
-    addresses: Table<16>,
+    ports: UmemWords,
+    addresses: BpfMapData<16>,
     /// Prefixes from which nothing is wanted.
-    denied: Table<KEY_BYTES>,
+    denied: BpfMapData<KEY_BYTES>,
     /// What each queue has claimed, and what the table holds.
-    ledger: Mutex<Ledger>,
+    ledger: Mutex<FilterLedger>,
     queues: u32,
 }
 
 #[derive(Debug, Default)]
-struct Ledger {
+struct FilterLedger {
     claimed: Vec<Vec<Claim>>,
     shown: Vec<Claim>,
     /// The same of what is denied: what all queues deny that there are.
@@ -87,21 +87,21 @@ struct Ledger {
 
 /// The last report of one queue.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct FilterUpdate {
     any: [bool; ANY],
     ports: [PortSet; 2],
 }
 
-impl Wants {
+impl FilterTables {
     /// Nothing is known of any queue, of which there are so many.
     pub(crate) fn create(queues: u32) -> io::Result<Self> {
         let claimed = (0..queues).map(|_| Vec::with_capacity(ADDRESSES as usize)).collect();
         Ok(Self {
-            board: Words::create(BOARD, 1)?,
-            ports: Words::create(1, 2 * PORT_WORDS as u32)?,
-            addresses: Table::create(ADDRESSES)?,
-            denied: Table::create_of_prefixes(ACCESS_RULES_MAX as u32)?,
-            ledger: Mutex::new(Ledger {
+            board: UmemWords::create(BOARD, 1)?,
+            ports: UmemWords::create(1, 2 * PORT_WORDS as u32)?,
+            addresses: BpfMapData::create(ADDRESSES)?,
+            denied: BpfMapData::create_of_prefixes(ACCESS_RULES_MAX as u32)?,
+            ledger: Mutex::new(FilterLedger {
                 claimed,
                 shown: Vec::with_capacity(ADDRESSES as usize),
                 denied: (0..queues).map(|_| None).collect(),
@@ -112,28 +112,28 @@ impl Wants {
     }
 
     /// The maps that the program reads.
-    pub(super) fn maps(&self) -> Maps {
+    pub(super) fn maps(&self) -> DestinationMaps {
         let (board, ports) = (self.board.fd(), self.ports.fd());
-        Maps { board, ports, addresses: self.addresses.fd(), denied: self.denied.fd() }
+        DestinationMaps { board, ports, addresses: self.addresses.fd(), denied: self.denied.fd() }
     }
 
     /// A queue that has not reported yet. It accepts everything or, where the host has the same
     /// link address, no address.
-    pub(crate) fn join(&self, queue: u32, shares: bool) -> Told {
+    pub(crate) fn join(&self, queue: u32, shares: bool) -> FilterUpdate {
         if let Ok(mut ledger) = self.ledger.lock()
             && let Some(denied) = ledger.denied.get_mut(queue as usize)
         {
             *denied = Some(Vec::with_capacity(ACCESS_RULES_MAX));
         }
-        let mut told = Told { any: [false; ANY], ports: Default::default() };
-        for any in [Any::V4, Any::V6, Any::Udp, Any::Tcp] {
-            let is_address = matches!(any, Any::V4 | Any::V6);
+        let mut told = FilterUpdate { any: [false; ANY], ports: Default::default() };
+        for any in [AnyAddress::V4, AnyAddress::V6, AnyAddress::Udp, AnyAddress::Tcp] {
+            let is_address = matches!(any, AnyAddress::V4 | AnyAddress::V6);
             self.set_any(&mut told, any, !(shares && is_address));
         }
         told
     }
 
-    fn set_any(&self, told: &mut Told, any: Any, wanted: bool) {
+    fn set_any(&self, told: &mut FilterUpdate, any: AnyAddress, wanted: bool) {
         let words = (told.any.get_mut(any as usize), self.board.all().get(any as usize));
         let (Some(told), Some(count)) = words else { return };
         if core::mem::replace(told, wanted) != wanted {
@@ -142,15 +142,21 @@ impl Wants {
     }
 
     /// Sets what `queue` accepts. `shares` is whether the host has the same link address.
-    pub(crate) fn tell(&self, queue: u32, told: &mut Told, wanted: &Wanted, shares: bool) {
+    pub(crate) fn tell(
+        &self,
+        queue: u32,
+        told: &mut FilterUpdate,
+        wanted: &RxFilter,
+        shares: bool,
+    ) {
         let countable = self.queues <= QUEUES_MAX;
         // Where the host has the same link address, replies to an address that is not configured
         // yet arrive through a packet socket: the host may wait for them as well.
         let any = [
-            (Any::V4, wanted.any_v4 || wanted.asks_v4 && !shares),
-            (Any::V6, wanted.any_v6),
-            (Any::Udp, wanted.any_udp || !countable),
-            (Any::Tcp, wanted.any_tcp || !countable),
+            (AnyAddress::V4, wanted.any_v4 || wanted.asks_v4 && !shares),
+            (AnyAddress::V6, wanted.any_v6),
+            (AnyAddress::Udp, wanted.any_udp || !countable),
+            (AnyAddress::Tcp, wanted.any_tcp || !countable),
         ];
         any.into_iter().filter(|(_, on)| *on).for_each(|(any, _)| self.set_any(told, any, true));
         if countable {
@@ -162,13 +168,13 @@ impl Wants {
         // What could not be shown comes to the stack, which denies it.
         let _ = self.deny(queue, wanted.denied());
         for (any, on) in any {
-            let is_address = matches!(any, Any::V4 | Any::V6);
+            let is_address = matches!(any, AnyAddress::V4 | AnyAddress::V6);
             self.set_any(told, any, on || is_address && claimed.is_err());
         }
     }
 
     /// Counts the ports that were added or removed since the queue's last report.
-    fn count_ports(&self, number: usize, told: &mut Told, wanted: &PortSet) {
+    fn count_ports(&self, number: usize, told: &mut FilterUpdate, wanted: &PortSet) {
         let Some(told) = told.ports.get_mut(number) else { return };
         for at in 0..wanted.words().len() {
             let word = |set: &PortSet| set.words().get(at).copied().unwrap_or(0);
@@ -195,7 +201,7 @@ impl Wants {
     /// Shows the prefixes that all queues deny.
     fn deny(&self, queue: u32, wanted: &[IpCidr]) -> io::Result<()> {
         let Ok(mut ledger) = self.ledger.lock() else { return Err(io::ErrorKind::Other.into()) };
-        let Ledger { denied, shown_denied, .. } = &mut *ledger;
+        let FilterLedger { denied, shown_denied, .. } = &mut *ledger;
         let Some(Some(own)) = denied.get_mut(queue as usize) else { return Ok(()) };
         own.clear();
         own.extend(wanted.iter().map(|prefix| key_of(*prefix)));
@@ -216,10 +222,10 @@ impl Wants {
     }
 
     /// Shows the addresses that any queue claims.
-    fn claim(&self, queue: u32, wanted: &Wanted) -> io::Result<()> {
+    fn claim(&self, queue: u32, wanted: &RxFilter) -> io::Result<()> {
         // No code panics while it holds this lock.
         let Ok(mut ledger) = self.ledger.lock() else { return Err(io::ErrorKind::Other.into()) };
-        let Ledger { claimed, shown, .. } = &mut *ledger;
+        let FilterLedger { claimed, shown, .. } = &mut *ledger;
         let Some(own) = claimed.get_mut(queue as usize) else { return Ok(()) };
         if own.iter().copied().eq(wanted.addresses()) {
             return Ok(());
@@ -265,14 +271,14 @@ mod tests {
 
     use super::*;
 
-    fn wants(queues: u32) -> Option<Wants> {
-        Wants::create(queues)
+    fn wants(queues: u32) -> Option<FilterTables> {
+        FilterTables::create(queues)
             .inspect_err(|error| eprintln!("SKIPPED: the kernel gives no maps here: {error}"))
             .ok()
     }
 
-    fn wanted(ports: &[u16], hosts: &[(u8, bool)]) -> Wanted {
-        let mut wanted = Wanted::default();
+    fn wanted(ports: &[u16], hosts: &[(u8, bool)]) -> RxFilter {
+        let mut wanted = RxFilter::default();
         wanted.nothing();
         ports.iter().for_each(|port| wanted.tcp.set(*port, true));
         hosts.iter().for_each(|(host, by)| wanted.add_v4(Ipv4Addr::new(10, 0, 0, *host), *by));
@@ -280,7 +286,7 @@ mod tests {
     }
 
     /// Which of these ports are accepted; and the addresses, by their last byte.
-    fn shown(wants: &Wants, ports: &[u16]) -> (Vec<u16>, Vec<(u8, bool)>) {
+    fn shown(wants: &FilterTables, ports: &[u16]) -> (Vec<u16>, Vec<(u8, bool)>) {
         let counted = |port: &u16| {
             let (word, lane) = wants.count_of(1, *port).unwrap();
             word.load(Relaxed) / lane % 256 != 0
@@ -297,7 +303,8 @@ mod tests {
         let Some(wants) = wants(2) else { return };
         let ports = [0, 7, 8, 80, 81, u16::MAX];
         let (mut one, mut two) = (wants.join(0, false), wants.join(1, false));
-        let any = |wants: &Wants| wants.board.all().iter().map(|n| n.load(Relaxed)).sum::<u64>();
+        let any =
+            |wants: &FilterTables| wants.board.all().iter().map(|n| n.load(Relaxed)).sum::<u64>();
         assert_eq!(any(&wants), 8, "each accepts everything of four kinds");
         wants.tell(0, &mut one, &wanted(&[7, 80, u16::MAX], &[(1, true)]), false);
         assert_eq!(any(&wants), 4, "one has not reported yet");

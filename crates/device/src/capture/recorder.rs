@@ -44,7 +44,7 @@ impl Default for RecorderConfig {
 
 /// The direction flags of a pcapng packet (the lowest two bits).
 #[derive(Clone, Copy)]
-enum Direction {
+enum CaptureDirection {
     Inbound = 1,
     Outbound = 2,
 }
@@ -138,7 +138,7 @@ impl<D: Device, W: Write + Send> Recorder<D, W> {
         (self.missed, self.missed_before_next) = (mark.1, mark.2);
     }
 
-    fn remember(&mut self, packet: &PacketBuf, time: Duration, direction: Direction) {
+    fn remember(&mut self, packet: &PacketBuf, time: Duration, direction: CaptureDirection) {
         let snap = match self.config.snap_len {
             0 => usize::MAX,
             some => some as usize,
@@ -211,7 +211,7 @@ impl<D: Device, W: Write + Send> Device for Recorder<D, W> {
         if taken > 0 {
             let time = (self.clock)();
             for packet in burst.iter().skip(before) {
-                self.remember(packet, time, Direction::Inbound);
+                self.remember(packet, time, CaptureDirection::Inbound);
             }
         }
         Ok(taken)
@@ -225,7 +225,7 @@ impl<D: Device, W: Write + Send> Device for Recorder<D, W> {
             let mut marks = [self.mark(); BURST_MAX + 1];
             for mark in marks.iter_mut().skip(1) {
                 let Some(packet) = packets.pop_front() else { break };
-                self.remember(&packet, time, Direction::Outbound);
+                self.remember(&packet, time, CaptureDirection::Outbound);
                 *mark = self.mark();
                 batch.push_back(packet);
             }

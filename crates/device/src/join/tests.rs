@@ -82,7 +82,7 @@ fn cut(whole: &[u8], v6: bool, link: bool) -> Vec<Vec<u8>> {
     text.chunks(size).enumerate().map(piece).collect()
 }
 
-fn flat(run: &Run, packets: &PacketList) -> Vec<u8> {
+fn flat(run: &JoinRun, packets: &PacketList) -> Vec<u8> {
     run.slices(packets).as_slice().iter().flat_map(|slice| slice.iter().copied()).collect()
 }
 
@@ -99,7 +99,7 @@ fn what_the_system_cuts_apart_is_what_was_joined() {
                 seq = seq.wrapping_add(*text as u32);
             }
             let list = list(&pool, &packets);
-            let run = Run::at_front(&list, medium(link), &RunLimits::NONE).unwrap();
+            let run = JoinRun::at_front(&list, medium(link), &RunLimits::NONE).unwrap();
             assert_eq!(run.count, texts.len());
             let whole = flat(&run, &list);
             assert!(cut(&whole, v6, link) == packets, "v6 {v6}, link {link}");
@@ -138,7 +138,7 @@ fn what_differs_in_anything_else_is_not_joined() {
             (segment(v6, true, 100, ACK, 1000), segment(v6, true, 1100, ACK, 1000));
         let joined = |first: &Vec<u8>, second: &Vec<u8>| {
             let list = list(&pool, &[first.clone(), second.clone()]);
-            Run::at_front(&list, Medium::Ethernet, &RunLimits::NONE).map_or(1, |run| run.count)
+            JoinRun::at_front(&list, Medium::Ethernet, &RunLimits::NONE).map_or(1, |run| run.count)
         };
         assert_eq!(joined(&first, &second), 2);
         let (l4, end) = if v6 { (54, 86) } else { (34, 66) };
@@ -162,7 +162,7 @@ fn what_differs_in_anything_else_is_not_joined() {
         let mut partial = pool.packet_from(&second).unwrap();
         partial.set_checksum_state(ChecksumState::Partial);
         described.push_back(partial);
-        assert!(Run::at_front(&described, Medium::Ethernet, &RunLimits::NONE).is_none());
+        assert!(JoinRun::at_front(&described, Medium::Ethernet, &RunLimits::NONE).is_none());
         // A segment with the checksum offsets that the joined one will have.
         for (start, joined) in [(l4, 2), (l4 - 2, 1)] {
             let mut left = list(&pool, std::slice::from_ref(&first));
@@ -175,14 +175,14 @@ fn what_differs_in_anything_else_is_not_joined() {
                 ..Offload::default()
             });
             left.push_back(partial);
-            let run = Run::at_front(&left, Medium::Ethernet, &RunLimits::NONE);
+            let run = JoinRun::at_front(&left, Medium::Ethernet, &RunLimits::NONE);
             assert_eq!(run.map_or(1, |run| run.count), joined);
         }
         assert!(
-            Run::at_front(&list(&pool, &[first]), Medium::Ethernet, &RunLimits::NONE).is_none()
+            JoinRun::at_front(&list(&pool, &[first]), Medium::Ethernet, &RunLimits::NONE).is_none()
         );
     }
-    assert!(Run::at_front(&PacketList::new(), Medium::Ip, &RunLimits::NONE).is_none());
+    assert!(JoinRun::at_front(&PacketList::new(), Medium::Ip, &RunLimits::NONE).is_none());
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn a_run_ends_with_the_short_one_the_marked_one_and_what_a_packet_holds() {
             }
             let mut all = PacketList::new();
             packets.iter().for_each(|bytes| all.push_back(pool.packet_from(bytes).unwrap()));
-            let run = Run::at_front(&all, Medium::Ip, &RunLimits::NONE).unwrap();
+            let run = JoinRun::at_front(&all, Medium::Ip, &RunLimits::NONE).unwrap();
             assert!(flat(&run, &all).len() <= VNET_BYTES + WHOLE_MAX);
             run.count
         };
@@ -217,7 +217,7 @@ fn a_run_stays_within_what_the_interface_takes() {
         let all = list(&pool, &packets);
         let heads = if v6 { 86 } else { 66 };
         let count = |limits: RunLimits| {
-            let run = Run::at_front(&all, Medium::Ethernet, &limits)?;
+            let run = JoinRun::at_front(&all, Medium::Ethernet, &limits)?;
             assert_eq!(run.piece, heads - 14 + 1000);
             Some(run.count)
         };

@@ -1,4 +1,4 @@
-//! `Pieces`: a frame that its sender left to a card to cut, as the packets that the card would have
+//! `ArrivalPieces`: a frame that its sender left to a card to cut, as the packets that the card would have
 //! made of it.
 //!
 //! Called by `packet_arrival.rs`. Invariant: the frame's fields are used only where they agree with
@@ -9,7 +9,7 @@
 use floodwall_checksum::{Accumulator, sum};
 use floodwall_packet::{Offload, PacketBuf, Pool};
 
-use super::{ADDRESSES, Arrival, LINK, moved, tag_of};
+use super::{ADDRESSES, LINK, PacketArrival, moved, tag_of};
 use crate::copy;
 use crate::packet_ring::RingFrame;
 use crate::vnet;
@@ -27,7 +27,7 @@ const FIN_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
 
 /// A super-frame that is segmented in software, one piece at a time.
-pub(super) struct Pieces {
+pub(super) struct ArrivalPieces {
     protocol: u8,
     is_v4: bool,
     /// Where the upper header starts, and where the text.
@@ -38,7 +38,7 @@ pub(super) struct Pieces {
     size: usize,
 }
 
-impl Pieces {
+impl ArrivalPieces {
     /// Of a frame of this protocol; `None` where it contradicts its description.
     pub(super) fn of(bytes: &[u8], offload: &Offload, protocol: u8) -> Option<Self> {
         let (found_l4, is_v4) = upper(bytes, protocol)?;
@@ -75,7 +75,7 @@ impl Pieces {
     }
 
     /// The piece of this number as a packet.
-    pub(super) fn piece(&self, number: usize, frame: &RingFrame<'_>, pool: &Pool) -> Arrival {
+    pub(super) fn piece(&self, number: usize, frame: &RingFrame<'_>, pool: &Pool) -> PacketArrival {
         let start = self.heads + number * self.size;
         let end = frame.bytes.len().min(start + self.size);
         let text = frame.bytes.get(start..end).unwrap_or_default();
@@ -83,7 +83,7 @@ impl Pieces {
         let heads = heads.get_mut(..self.heads).unwrap_or_default();
         heads.copy_from_slice(frame.bytes.get(..self.heads).unwrap_or_default());
         if self.tell(heads, number, text.len()).is_none() {
-            return Arrival::Malformed;
+            return PacketArrival::Malformed;
         }
         let (tag, tag_len) = tag_of(frame);
         let (addresses, rest) = heads.split_at(ADDRESSES);
@@ -91,17 +91,17 @@ impl Pieces {
         let total = self.heads + tag_len + text.len();
         match copy::assemble(pool, total, parts) {
             Some(packet) => self.describe(packet, tag_len),
-            None => Arrival::NoBuffer,
+            None => PacketArrival::NoBuffer,
         }
     }
 
-    fn describe(&self, mut packet: PacketBuf, tag_len: usize) -> Arrival {
+    fn describe(&self, mut packet: PacketBuf, tag_len: usize) -> PacketArrival {
         let checksum_offset = if self.protocol == TCP { 16 } else { 6 };
         let checksum_start = self.l4 as u16;
         let alone = Offload { flags: 1, checksum_start, checksum_offset, ..Offload::default() };
         match vnet::describe(&mut packet, moved(alone, tag_len)) {
-            true => Arrival::Packet(packet),
-            false => Arrival::Malformed,
+            true => PacketArrival::Packet(packet),
+            false => PacketArrival::Malformed,
         }
     }
 

@@ -100,8 +100,10 @@ fn all_of(frame: &RingFrame<'_>, pool: &Pool, joined: bool) -> (Vec<PacketBuf>, 
     let (mut packets, mut lost, mut piece) = (Vec::new(), 0, 0);
     loop {
         match arrive(frame, pool, joined, &mut piece) {
-            Arrival::Packet(packet) => packets.push(packet),
-            Arrival::NoBuffer | Arrival::Truncated | Arrival::Malformed => lost += 1,
+            PacketArrival::Packet(packet) => packets.push(packet),
+            PacketArrival::NoBuffer | PacketArrival::Truncated | PacketArrival::Malformed => {
+                lost += 1
+            }
         }
         assert!(packets.len() + lost <= PIECES_MAX);
         if piece == 0 {

@@ -13,7 +13,7 @@ const ETHTOOL_SGRO: u32 = 0x2c;
 
 /// `struct ethtool_value`.
 #[repr(C)]
-struct Value {
+struct JoiningValue {
     command: u32,
     value: u32,
 }
@@ -36,7 +36,7 @@ fn ask(name: &str, command: u32, value: u32) -> io::Result<u32> {
     }
     // SAFETY: a new descriptor, which has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    let mut value = Value { command, value };
+    let mut value = JoiningValue { command, value };
     let mut question = named(name)?;
     question.ifr_ifru.ifru_data = (&raw mut value).cast();
     // SAFETY: both structures outlive the call, and have the layout that the system reads and

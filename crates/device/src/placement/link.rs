@@ -1,4 +1,4 @@
-//! `Link`: the kind of an interface, whether it is up, and whether it is a bridge port.
+//! `InterfaceLink`: the kind of an interface, whether it is up, and whether it is a bridge port.
 //!
 //! Called by `linux.rs` and for TUN and TAP, through the routes' family of netlink, which needs no
 //! privilege. Invariant: the interface is looked for in the calling thread's network namespace.
@@ -14,7 +14,7 @@ const IFLA_INFO_SLAVE_KIND: u16 = 4;
 
 /// Properties of one interface, as read by rtnetlink.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Link {
+pub(super) struct InterfaceLink {
     /// The system's number.
     pub(super) index: u32,
     /// Its name.
@@ -29,7 +29,7 @@ pub(super) struct Link {
     pub(super) is_up: bool,
 }
 
-impl Link {
+impl InterfaceLink {
     /// Looks for the interface `name`.
     pub(super) fn of(name: &str) -> io::Result<Self> {
         Self::read(&link_named(name)?)
@@ -68,9 +68,9 @@ mod tests {
 
     #[test]
     fn the_loopback_is_found_and_others_are_not() {
-        let link = Link::of("lo").unwrap();
+        let link = InterfaceLink::of("lo").unwrap();
         assert_eq!((link.index, link.part_of.as_str()), (1, ""));
-        let error = Link::of("no-such-if").unwrap_err();
+        let error = InterfaceLink::of("no-such-if").unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
     }
 }

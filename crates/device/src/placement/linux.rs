@@ -8,24 +8,24 @@ use std::io;
 use std::path::PathBuf;
 
 use super::joining;
-use super::link::Link;
+use super::link::InterfaceLink;
 use super::napi::{Napi, NapiSetting, Netdev};
-use super::poller::{Drive, Poller};
+use super::poller::{PollDrive, Poller};
 use super::system::System;
-use super::thread::{self, Standing};
+use super::thread::{self, ThreadStanding};
 
 /// The real system for one interface.
 #[derive(Debug)]
 pub(super) struct Linux {
     name: String,
-    link: Link,
+    link: InterfaceLink,
     netdev: Netdev,
 }
 
 impl Linux {
     /// The interface `name` of the calling thread's network namespace.
     pub(super) fn of(name: &str) -> io::Result<Self> {
-        let link = Link::of(name)?;
+        let link = InterfaceLink::of(name)?;
         Ok(Self { name: name.to_owned(), link, netdev: Netdev::open()? })
     }
 
@@ -52,8 +52,8 @@ fn is_unknown(error: &io::Error) -> bool {
 }
 
 impl System for Linux {
-    fn link(&self) -> io::Result<Link> {
-        Link::of(&self.name)
+    fn link(&self) -> io::Result<InterfaceLink> {
+        InterfaceLink::of(&self.name)
     }
 
     fn napis(&self) -> io::Result<Vec<Napi>> {
@@ -89,7 +89,7 @@ impl System for Linux {
         joining::set(&self.name, on)
     }
 
-    fn standing(&self, thread: u32) -> io::Result<Standing> {
+    fn standing(&self, thread: u32) -> io::Result<ThreadStanding> {
         thread::standing(thread)
     }
 
@@ -105,7 +105,7 @@ impl System for Linux {
         thread.map_or_else(thread::our_group, thread::group)
     }
 
-    fn driver(&self, ids: &[u32]) -> io::Result<Box<dyn Drive>> {
+    fn driver(&self, ids: &[u32]) -> io::Result<Box<dyn PollDrive>> {
         Ok(Box::new(Poller::open(ids)?))
     }
 

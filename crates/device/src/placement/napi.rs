@@ -7,7 +7,7 @@
 
 use std::io;
 
-use super::netlink::{Netlink, Question, attributes, number};
+use super::netlink::{Netlink, NetlinkRequest, attributes, number};
 
 const CTRL_CMD_GETFAMILY: u8 = 3;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
@@ -56,8 +56,9 @@ impl Netdev {
     /// Looks the family up.
     pub(super) fn open() -> io::Result<Self> {
         let socket = Netlink::open(libc::NETLINK_GENERIC)?;
-        let question = Question::new(libc::GENL_ID_CTRL as u16, 0, &[CTRL_CMD_GETFAMILY, 1, 0, 0])
-            .with(CTRL_ATTR_FAMILY_NAME, b"netdev\0");
+        let question =
+            NetlinkRequest::new(libc::GENL_ID_CTRL as u16, 0, &[CTRL_CMD_GETFAMILY, 1, 0, 0])
+                .with(CTRL_ATTR_FAMILY_NAME, b"netdev\0");
         // An acknowledgement would come after the answer; without one the answer is the end.
         let answers = socket.ask_once(question)?;
         let family = attributes(answers.get(4..).unwrap_or_default())
@@ -71,7 +72,7 @@ impl Netdev {
     /// All instances of an interface that could be driven or have a thread, in order.
     pub(super) fn list(&self, index: u32) -> io::Result<Vec<Napi>> {
         let head = [NETDEV_CMD_NAPI_GET, 1, 0, 0];
-        let question = Question::new(self.family, libc::NLM_F_DUMP, &head)
+        let question = NetlinkRequest::new(self.family, libc::NLM_F_DUMP, &head)
             .with(NETDEV_A_NAPI_IFINDEX, &index.to_ne_bytes());
         let answers = self.socket.ask(question)?;
         let mut all: Vec<_> = answers.iter().filter_map(|answer| read(answer, index)).collect();
@@ -82,7 +83,7 @@ impl Netdev {
     /// Sets an instance.
     pub(super) fn set(&self, id: u32, wish: &NapiSetting) -> io::Result<()> {
         let head = [NETDEV_CMD_NAPI_SET, 1, 0, 0];
-        let mut question = Question::new(self.family, libc::NLM_F_ACK, &head)
+        let mut question = NetlinkRequest::new(self.family, libc::NLM_F_ACK, &head)
             .with(NETDEV_A_NAPI_ID, &id.to_ne_bytes())
             .with(NETDEV_A_NAPI_DEFER_HARD_IRQS, &wish.defer.to_ne_bytes())
             .with(NETDEV_A_NAPI_GRO_FLUSH_TIMEOUT, &wish.flush_nanos.to_ne_bytes());

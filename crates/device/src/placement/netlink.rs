@@ -31,9 +31,9 @@ pub(crate) const LINK_HEAD: usize = 16;
 
 /// A question under construction: a message of `kind` with flags, then its fixed head.
 #[derive(Debug)]
-pub(super) struct Question(Vec<u8>);
+pub(super) struct NetlinkRequest(Vec<u8>);
 
-impl Question {
+impl NetlinkRequest {
     /// A question of this kind, with the bytes that every message of its family begins with.
     pub(super) fn new(kind: u16, flags: libc::c_int, head: &[u8]) -> Self {
         let flags = (flags | libc::NLM_F_REQUEST) as u16;
@@ -82,18 +82,18 @@ impl Netlink {
     }
 
     /// Sends a request with a single reply; returns the reply without its header.
-    pub(super) fn ask_once(&self, question: Question) -> io::Result<Vec<u8>> {
+    pub(super) fn ask_once(&self, question: NetlinkRequest) -> io::Result<Vec<u8>> {
         let mut answers = self.exchange(question, 1)?;
         answers.pop().ok_or_else(|| io::Error::other("the kernel does not answer"))
     }
 
     /// Sends a request for a dump or an acknowledgement; returns each reply without its header. A
     /// netlink error message becomes the error.
-    pub(super) fn ask(&self, question: Question) -> io::Result<Vec<Vec<u8>>> {
+    pub(super) fn ask(&self, question: NetlinkRequest) -> io::Result<Vec<Vec<u8>>> {
         self.exchange(question, usize::MAX)
     }
 
-    fn exchange(&self, question: Question, most: usize) -> io::Result<Vec<Vec<u8>>> {
+    fn exchange(&self, question: NetlinkRequest, most: usize) -> io::Result<Vec<Vec<u8>>> {
         let bytes = question.finish();
         // SAFETY: the system reads `len` bytes of a vector that outlives the call. Without an
         // address the kernel is the destination.
@@ -145,7 +145,8 @@ fn refusal(body: &[u8]) -> io::Result<()> {
 /// ifinfomsg` of [`LINK_HEAD`] bytes, followed by attributes.
 pub(crate) fn link_named(name: &str) -> io::Result<Vec<u8>> {
     let ended = [name.as_bytes(), &[0]].concat();
-    let question = Question::new(libc::RTM_GETLINK, 0, &[0; LINK_HEAD]).with(IFLA_IFNAME, &ended);
+    let question =
+        NetlinkRequest::new(libc::RTM_GETLINK, 0, &[0; LINK_HEAD]).with(IFLA_IFNAME, &ended);
     Netlink::open(libc::NETLINK_ROUTE)?.ask_once(question)
 }
 
@@ -181,7 +182,8 @@ mod tests {
 
     #[test]
     fn a_question_is_as_long_as_it_says_and_reads_back() {
-        let bytes = Question::new(7, 0, &[1, 0, 0, 0]).with(3, b"abc").with(4, &[9; 4]).finish();
+        let bytes =
+            NetlinkRequest::new(7, 0, &[1, 0, 0, 0]).with(3, b"abc").with(4, &[9; 4]).finish();
         let (kind, body, behind) = message(&bytes).unwrap();
         assert_eq!((kind, behind.len()), (7, 0));
         let read: Vec<_> = attributes(&body[4..]).collect();

@@ -1,4 +1,4 @@
-//! `Note`: what the system looked like before we set it, kept in a file while we hold it.
+//! `PlacementNote`: what the system looked like before we set it, kept in a file while we hold it.
 //!
 //! Written by `placement.rs` before the first change. A process that is killed restores nothing;
 //! the next one finds the note, restores, and starts anew, so that our settings are never mistaken
@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::link::Link;
-use super::undo::Undo;
+use super::link::InterfaceLink;
+use super::undo::PlacementUndo;
 
 /// Longest note: an interface with many receive halves has some 100 bytes each.
 const BYTES_MAX: u64 = 1 << 18;
@@ -26,7 +26,7 @@ const TRIES: u32 = 8;
 
 /// The note of one interface, locked by this process.
 #[derive(Debug)]
-pub(super) struct Note {
+pub(super) struct PlacementNote {
     file: File,
     path: PathBuf,
     /// The first line: which start of the system, and which interface.
@@ -35,47 +35,47 @@ pub(super) struct Note {
 
 /// What became of taking a note.
 #[derive(Debug)]
-pub(super) enum Taken {
+pub(super) enum NoteTaken {
     /// It is ours; and what a process that was killed has left to be undone.
-    Ours(Note, Vec<Undo>),
+    Ours(PlacementNote, Vec<PlacementUndo>),
     /// Another running process holds it.
     Theirs,
     /// There is no place for it.
     Nowhere(io::Error),
 }
 
-impl Note {
+impl PlacementNote {
     /// The note about this interface of the calling thread's namespace.
-    pub(super) fn take(link: &Link) -> Taken {
-        let Link { index, name, address, .. } = link;
+    pub(super) fn take(link: &InterfaceLink) -> NoteTaken {
+        let InterfaceLink { index, name, address, .. } = link;
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let head = format!("{} {name} {address}", boot.trim());
         let name = match std::fs::metadata("/proc/thread-self/ns/net") {
             Ok(space) => format!("placement-{}-{index}", space.ino()),
-            Err(error) => return Taken::Nowhere(error),
+            Err(error) => return NoteTaken::Nowhere(error),
         };
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         for folder in folders() {
             match Self::take_in(&folder, &name, &head) {
-                Taken::Nowhere(error) => last = error,
+                NoteTaken::Nowhere(error) => last = error,
                 taken => return taken,
             }
         }
-        Taken::Nowhere(last)
+        NoteTaken::Nowhere(last)
     }
 
-    /// As [`Note::take`], in a folder. A note with another head is stale.
-    pub(super) fn take_in(folder: &Path, name: &str, head: &str) -> Taken {
+    /// As [`PlacementNote::take`], in a folder. A note with another head is stale.
+    pub(super) fn take_in(folder: &Path, name: &str, head: &str) -> NoteTaken {
         let path = folder.join(name);
         for _ in 0..TRIES {
             let file = match open(folder, &path) {
                 Ok(file) => file,
-                Err(error) => return Taken::Nowhere(error),
+                Err(error) => return NoteTaken::Nowhere(error),
             };
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
-                Err(rustix::io::Errno::WOULDBLOCK) => return Taken::Theirs,
-                Err(error) => return Taken::Nowhere(error.into()),
+                Err(rustix::io::Errno::WOULDBLOCK) => return NoteTaken::Theirs,
+                Err(error) => return NoteTaken::Nowhere(error.into()),
             }
             // Its previous owner may have removed it meanwhile: then a lock on it has no effect.
             let is_there = std::fs::metadata(&path).is_ok_and(|there| {
@@ -88,16 +88,16 @@ impl Note {
             let mut text = String::new();
             let _ = (&file).take(BYTES_MAX).read_to_string(&mut text);
             let left = match text.split_once('\n') {
-                Some((line, lines)) if line == head => Undo::read_all(lines),
+                Some((line, lines)) if line == head => PlacementUndo::read_all(lines),
                 _ => Vec::new(),
             };
-            return Taken::Ours(Self { file, path, head: head.to_owned() }, left);
+            return NoteTaken::Ours(Self { file, path, head: head.to_owned() }, left);
         }
-        Taken::Theirs
+        NoteTaken::Theirs
     }
 
     /// Writes what is to be undone, before it is done.
-    pub(super) fn write(&mut self, undo: &[Undo]) -> io::Result<()> {
+    pub(super) fn write(&mut self, undo: &[PlacementUndo]) -> io::Result<()> {
         let mut text = format!("{}\n", self.head);
         undo.iter().for_each(|undo| text.push_str(&format!("{undo}\n")));
         self.file.set_len(0)?;
@@ -138,20 +138,21 @@ mod tests {
     #[test]
     fn a_note_of_a_process_that_was_killed_is_found_and_a_living_ones_is_respected() {
         let folder = folder("killed");
-        let Taken::Ours(mut note, left) = Note::take_in(&folder, "n", "boot eth0") else {
+        let NoteTaken::Ours(mut note, left) = PlacementNote::take_in(&folder, "n", "boot eth0")
+        else {
             panic!("free")
         };
         assert!(left.is_empty());
-        note.write(&[Undo::Joining(false)]).unwrap();
-        assert!(matches!(Note::take_in(&folder, "n", "boot eth0"), Taken::Theirs));
+        note.write(&[PlacementUndo::Joining(false)]).unwrap();
+        assert!(matches!(PlacementNote::take_in(&folder, "n", "boot eth0"), NoteTaken::Theirs));
         // As when it is killed: the lock goes with the descriptor, the file stays.
         drop(note);
-        let Taken::Ours(note, left) = Note::take_in(&folder, "n", "boot eth0") else {
+        let NoteTaken::Ours(note, left) = PlacementNote::take_in(&folder, "n", "boot eth0") else {
             panic!("free again")
         };
-        assert_eq!(left, [Undo::Joining(false)]);
+        assert_eq!(left, [PlacementUndo::Joining(false)]);
         note.remove();
-        let Taken::Ours(note, left) = Note::take_in(&folder, "n", "boot eth0") else {
+        let NoteTaken::Ours(note, left) = PlacementNote::take_in(&folder, "n", "boot eth0") else {
             panic!("and again")
         };
         assert!(left.is_empty());
@@ -165,14 +166,15 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         for text in ["another eth0\njoining 0\n", "boot eth1\njoining 0\n", "\u{0}\u{1}", ""] {
             std::fs::write(folder.join("n"), text).unwrap();
-            let Taken::Ours(note, left) = Note::take_in(&folder, "n", "boot eth0") else {
+            let NoteTaken::Ours(note, left) = PlacementNote::take_in(&folder, "n", "boot eth0")
+            else {
                 panic!("free")
             };
             assert!(left.is_empty(), "{text:?}");
             note.remove();
         }
         std::fs::remove_dir(&folder).unwrap();
-        let nowhere = Note::take_in(Path::new("/proc/no/such"), "n", "");
-        assert!(matches!(nowhere, Taken::Nowhere(_)), "{nowhere:?}");
+        let nowhere = PlacementNote::take_in(Path::new("/proc/no/such"), "n", "");
+        assert!(matches!(nowhere, NoteTaken::Nowhere(_)), "{nowhere:?}");
     }
 }

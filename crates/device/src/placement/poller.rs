@@ -5,9 +5,9 @@
 //! waits. A socket of the kernel's own stack could poll too, but learns a NAPI id only from a
 //! packet received through that instance, which cannot be relied upon on a foreign link.
 //!
-//! Invariants: [`Drive::poll`] returns after [`POLL_MICROS`] or little more, and takes no memory;
+//! Invariants: [`PollDrive::poll`] returns after [`POLL_MICROS`] or little more, and takes no memory;
 //! between two polls the card does not call, for as long as the half was set to look by itself
-//! (`gro_flush_timeout`); [`Drive::release`] has the card call again. Needs Linux 6.13, and an
+//! (`gro_flush_timeout`); [`PollDrive::release`] has the card call again. Needs Linux 6.13, and an
 //! io_uring that is not forbidden. Reading: io_uring_register(2), `IORING_REGISTER_NAPI`.
 
 use std::fmt::Debug;
@@ -29,7 +29,7 @@ const NAPI_ADD_ID: u8 = 1;
 const TRACKING_STATIC: u32 = 1;
 
 /// What runs the kernel's half: a [`Poller`], or the fake of `tests.rs`.
-pub(super) trait Drive: Send + Debug {
+pub(super) trait PollDrive: Send + Debug {
     /// Runs it for a moment.
     fn poll(&mut self);
     /// Runs it once more and gives it back to the card, which calls when something comes.
@@ -40,15 +40,15 @@ pub(super) trait Drive: Send + Debug {
 #[derive(Debug)]
 pub(super) struct Poller {
     /// Polls with preference: the card is silent meanwhile and after.
-    preferring: Ring,
+    preferring: PollRing,
     /// Looks once without, which ends as the card's own look would: its calls are on again.
-    releasing: Ring,
+    releasing: PollRing,
 }
 
 /// An io_uring that busy polls NAPI instances while it waits. Registered ids persist until the
 /// ring's polling mode is changed.
 #[derive(Debug)]
-struct Ring(OwnedFd);
+struct PollRing(OwnedFd);
 
 /// `struct io_uring_napi`.
 #[repr(C)]
@@ -63,7 +63,7 @@ struct RingNapi {
 
 /// `struct io_uring_getevents_arg`.
 #[repr(C)]
-struct Wait {
+struct PollWait {
     mask: u64,
     mask_bytes: u32,
     min_wait_micros: u32,
@@ -72,7 +72,7 @@ struct Wait {
 
 /// `struct __kernel_timespec`.
 #[repr(C)]
-struct Time {
+struct PollTime {
     seconds: i64,
     nanos: i64,
 }
@@ -80,12 +80,12 @@ struct Time {
 impl Poller {
     /// A poller of these receive halves.
     pub(super) fn open(ids: &[u32]) -> io::Result<Self> {
-        let preferring = Ring::open(ids, POLL_MICROS, true)?;
-        Ok(Self { preferring, releasing: Ring::open(ids, LOOK_MICROS, false)? })
+        let preferring = PollRing::open(ids, POLL_MICROS, true)?;
+        Ok(Self { preferring, releasing: PollRing::open(ids, LOOK_MICROS, false)? })
     }
 }
 
-impl Ring {
+impl PollRing {
     fn open(ids: &[u32], micros: u32, prefer: bool) -> io::Result<Self> {
         // `struct io_uring_params`: all zeros is the default.
         let mut parameters = [0_u64; 15];
@@ -120,20 +120,20 @@ impl Ring {
 
     /// Waits so long for an event that never comes, and polls meanwhile.
     fn wait(&self, micros: u32) {
-        let time = Time { seconds: 0, nanos: i64::from(micros) * 1000 };
+        let time = PollTime { seconds: 0, nanos: i64::from(micros) * 1000 };
         let at = (&raw const time) as u64;
-        let wait = Wait { mask: 0, mask_bytes: 0, min_wait_micros: 0, time: at };
+        let wait = PollWait { mask: 0, mask_bytes: 0, min_wait_micros: 0, time: at };
         let (ring, flags) = (self.0.as_raw_fd(), IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG);
         // SAFETY: the system reads both structures, which have its layout and outlive the call. It
         // ends at the timeout or with a signal; neither needs handling.
         let _ = unsafe {
-            let (wait, bytes) = (&raw const wait, size_of::<Wait>());
+            let (wait, bytes) = (&raw const wait, size_of::<PollWait>());
             libc::syscall(libc::SYS_io_uring_enter, ring, 0, 1, flags, wait, bytes)
         };
     }
 }
 
-impl Drive for Poller {
+impl PollDrive for Poller {
     fn poll(&mut self) {
         self.preferring.wait(POLL_MICROS);
     }

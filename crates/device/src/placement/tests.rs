@@ -3,18 +3,18 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use super::note::Taken;
+use super::note::NoteTaken;
 use super::system::System;
-use super::thread::Standing;
+use super::thread::ThreadStanding;
 use super::*;
 
 /// What the fake kernel has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct State {
-    link: Link,
+    link: InterfaceLink,
     joins: bool,
     napis: Vec<Napi>,
-    standing: Standing,
+    standing: ThreadStanding,
     group: String,
 }
 
@@ -30,7 +30,7 @@ struct Fake {
 #[derive(Debug)]
 struct Polled(Arc<Mutex<(u32, u32)>>);
 
-impl Drive for Polled {
+impl PollDrive for Polled {
     fn poll(&mut self) {
         self.0.lock().unwrap().0 += 1;
     }
@@ -45,8 +45,13 @@ const THREAD: u32 = 77;
 impl Fake {
     /// A veth that is up, with one receive half once it joins packets.
     fn veth() -> Self {
-        let link = Link { index: 5, kind: "veth".to_owned(), is_up: true, ..Link::default() };
-        let standing = Standing { cores: vec![0, 1], nice: 0 };
+        let link = InterfaceLink {
+            index: 5,
+            kind: "veth".to_owned(),
+            is_up: true,
+            ..InterfaceLink::default()
+        };
+        let standing = ThreadStanding { cores: vec![0, 1], nice: 0 };
         let napis = vec![Napi::default()];
         let state = State { link, joins: false, napis, standing, group: "/".to_owned() };
         let setting = NapiSetting { threaded: Some(false), ..NapiSetting::default() };
@@ -74,7 +79,7 @@ impl Fake {
 }
 
 impl System for Fake {
-    fn link(&self) -> io::Result<Link> {
+    fn link(&self) -> io::Result<InterfaceLink> {
         self.with("link", |state| state.link.clone())
     }
 
@@ -101,7 +106,7 @@ impl System for Fake {
         self.with("set_joins", |state| state.joins = on)
     }
 
-    fn standing(&self, _: u32) -> io::Result<Standing> {
+    fn standing(&self, _: u32) -> io::Result<ThreadStanding> {
         self.with("standing", |state| state.standing.clone())
     }
 
@@ -118,10 +123,10 @@ impl System for Fake {
         self.with("group", |state| if thread.is_some() { state.group.clone() } else { ours })
     }
 
-    fn driver(&self, ids: &[u32]) -> io::Result<Box<dyn Drive>> {
+    fn driver(&self, ids: &[u32]) -> io::Result<Box<dyn PollDrive>> {
         assert_eq!(ids, [9000]);
         let polled = Polled(Arc::clone(&self.polled));
-        self.with("driver", |_| Box::new(polled) as Box<dyn Drive>)
+        self.with("driver", |_| Box::new(polled) as Box<dyn PollDrive>)
     }
 
     fn move_to(&self, _: u32, group: &str) -> io::Result<()> {
@@ -129,9 +134,9 @@ impl System for Fake {
     }
 }
 
-fn take(fake: &Fake, half: KernelHalf) -> Result<Placement, DeviceError> {
+fn take(fake: &Fake, half: NapiPolicy) -> Result<Placement, DeviceError> {
     let config = PlacementConfig { half, core: Some(1), ..PlacementConfig::default() };
-    let nowhere = Taken::Nowhere(io::ErrorKind::ReadOnlyFilesystem.into());
+    let nowhere = NoteTaken::Nowhere(io::ErrorKind::ReadOnlyFilesystem.into());
     Placement::take_by("v0", &config, Box::new(fake.clone()), nowhere)
 }
 
@@ -139,11 +144,11 @@ fn take(fake: &Fake, half: KernelHalf) -> Result<Placement, DeviceError> {
 fn a_thread_stands_beside_the_worker_and_everything_is_as_before_when_the_device_closes() {
     let fake = Fake::veth();
     let before = fake.state();
-    let placement = take(&fake, KernelHalf::NapiThread).unwrap();
+    let placement = take(&fake, NapiPolicy::NapiThread).unwrap();
     let during = fake.state();
     assert!(during.joins, "a veth has a receive half only then");
     assert_eq!(during.napis[0].setting.threaded, Some(true));
-    assert_eq!(during.standing, Standing { cores: vec![1], nice: NICE_BEHIND });
+    assert_eq!(during.standing, ThreadStanding { cores: vec![1], nice: NICE_BEHIND });
     assert_eq!(during.group, "/ours");
     let report = placement.report();
     assert_eq!(report.place, "napi-thread");
@@ -155,23 +160,25 @@ fn a_thread_stands_beside_the_worker_and_everything_is_as_before_when_the_device
 
 #[test]
 fn a_thread_that_chooses_or_looks_for_a_router_stands_before_the_worker_and_looks_more_often() {
-    let nowhere = || Taken::Nowhere(io::ErrorKind::ReadOnlyFilesystem.into());
+    let nowhere = || NoteTaken::Nowhere(io::ErrorKind::ReadOnlyFilesystem.into());
     let ranked = |fake: &Fake, rank, core| {
-        let config = PlacementConfig { half: KernelHalf::Auto, core, rank };
+        let config = PlacementConfig { half: NapiPolicy::Auto, core, rank };
         Placement::take_by("v0", &config, Box::new(fake.clone()), nowhere()).unwrap()
     };
-    for (rank, nice) in [(HalfRank::Before, NICE_BEFORE), (HalfRank::Choosing, NICE_CHOOSING)] {
+    for (rank, nice) in
+        [(NapiPriority::Before, NICE_BEFORE), (NapiPriority::Choosing, NICE_CHOOSING)]
+    {
         let fake = Fake::veth();
         let placement = ranked(&fake, rank, Some(1));
         let during = fake.state();
-        assert_eq!(during.standing, Standing { cores: vec![1], nice });
+        assert_eq!(during.standing, ThreadStanding { cores: vec![1], nice });
         assert_eq!(during.napis[0].setting.flush_nanos, BEFORE_FLUSH_NANOS);
         assert!(placement.report().words.contains("before the worker"), "{placement:?}");
         assert!(placement.is_beside());
     }
-    let placement = ranked(&Fake::veth(), HalfRank::Choosing, None);
+    let placement = ranked(&Fake::veth(), NapiPriority::Choosing, None);
     assert!(!placement.is_beside(), "it is unknown which core it takes");
-    let take = |fake: &Fake| ranked(fake, HalfRank::Before, Some(1));
+    let take = |fake: &Fake| ranked(fake, NapiPriority::Before, Some(1));
     let fake = Fake::veth().deny("set_nice", libc::EPERM);
     let placement = take(&fake);
     assert!(placement.report().words.contains("equal to the worker"), "{placement:?}");
@@ -190,7 +197,7 @@ fn a_thread_that_was_the_users_gets_its_rank_cores_and_group_back() {
         state.standing.nice = -3;
     }
     let before = fake.state();
-    let placement = take(&fake, KernelHalf::NapiThread).unwrap();
+    let placement = take(&fake, NapiPolicy::NapiThread).unwrap();
     assert_ne!(fake.state(), before);
     drop(placement);
     assert_eq!(fake.state(), before);
@@ -200,7 +207,7 @@ fn a_thread_that_was_the_users_gets_its_rank_cores_and_group_back() {
 fn the_worker_runs_the_kernels_half_itself_and_gives_it_back_before_it_sleeps() {
     let fake = Fake::veth();
     let before = fake.state().napis;
-    let mut placement = take(&fake, KernelHalf::BusyPoll).unwrap();
+    let mut placement = take(&fake, NapiPolicy::BusyPoll).unwrap();
     assert_eq!(placement.report().place, "busy-poll");
     let setting = fake.state().napis[0].setting;
     assert_eq!((setting.defer, setting.flush_nanos), (POLL_DEFER, POLL_FLUSH_NANOS));
@@ -217,7 +224,7 @@ fn the_worker_runs_the_kernels_half_itself_and_gives_it_back_before_it_sleeps() 
     assert_eq!(fake.state().napis, before);
 
     let fake = Fake::veth().deny("driver", libc::EPERM);
-    let error = take(&fake, KernelHalf::BusyPoll).unwrap_err().to_string();
+    let error = take(&fake, NapiPolicy::BusyPoll).unwrap_err().to_string();
     assert!(error.contains("io_uring"), "{error}");
     assert_eq!(fake.state().napis, before);
 }
@@ -226,7 +233,7 @@ fn the_worker_runs_the_kernels_half_itself_and_gives_it_back_before_it_sleeps() 
 fn a_panic_gives_the_place_back_too() {
     let fake = Fake::veth();
     let before = fake.state().napis;
-    let placement = take(&fake, KernelHalf::NapiThread).unwrap();
+    let placement = take(&fake, NapiPolicy::NapiThread).unwrap();
     let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let _held = placement;
         std::panic::resume_unwind(Box::new(()));
@@ -239,14 +246,14 @@ fn a_panic_gives_the_place_back_too() {
 fn without_the_privilege_it_says_which_what_it_costs_and_how_to_get_it() {
     for denied in ["set_joins", "set_napi"] {
         let fake = Fake::veth().deny(denied, libc::EPERM);
-        let placement = take(&fake, KernelHalf::Auto).unwrap();
+        let placement = take(&fake, NapiPolicy::Auto).unwrap();
         assert_eq!(placement.report().place, "left", "{denied}");
         let [lack] = &placement.report().lacks[..] else { panic!("{placement:?}") };
         let text = lack.to_string();
         assert!(text.starts_with("CAP_NET_ADMIN is missing to "), "{text}");
         assert!(text.contains("may leave it nothing of the core"), "{text}");
         assert!(text.contains("setcap") && text.contains("AmbientCapabilities="), "{text}");
-        let error = take(&fake, KernelHalf::NapiThread).unwrap_err().to_string();
+        let error = take(&fake, NapiPolicy::NapiThread).unwrap_err().to_string();
         assert!(error.contains("CAP_NET_ADMIN is missing"), "{error}");
         assert!(!fake.state().napis[0].setting.threaded.unwrap());
     }
@@ -255,7 +262,7 @@ fn without_the_privilege_it_says_which_what_it_costs_and_how_to_get_it() {
 #[test]
 fn without_a_rank_behind_the_worker_the_thread_stays_equal_and_it_is_said() {
     let fake = Fake::veth().deny("set_nice", libc::EPERM).deny("pin", libc::EPERM);
-    let placement = take(&fake, KernelHalf::Auto).unwrap();
+    let placement = take(&fake, NapiPolicy::Auto).unwrap();
     assert_eq!(placement.report().place, "napi-thread");
     assert!(placement.report().words.contains("equal to the worker"), "{placement:?}");
     let lack = placement.report().lacks.last().unwrap().to_string();
@@ -263,7 +270,7 @@ fn without_a_rank_behind_the_worker_the_thread_stays_equal_and_it_is_said() {
 
     // In another group than ours the last rank would be none at all.
     let fake = Fake::veth().deny("move_to", libc::EACCES);
-    let placement = take(&fake, KernelHalf::Auto).unwrap();
+    let placement = take(&fake, NapiPolicy::Auto).unwrap();
     assert_eq!(fake.state().standing.nice, 0);
     let lack = placement.report().lacks.last().unwrap().to_string();
     assert!(lack.contains("control group /ours") && lack.contains("Delegate="), "{lack}");
@@ -273,41 +280,41 @@ fn without_a_rank_behind_the_worker_the_thread_stays_equal_and_it_is_said() {
 fn an_interface_without_a_receive_half_is_left_and_named() {
     let fake = Fake::veth();
     fake.state.lock().unwrap().link.is_up = false;
-    let error = take(&fake, KernelHalf::NapiThread).unwrap_err().to_string();
+    let error = take(&fake, NapiPolicy::NapiThread).unwrap_err().to_string();
     assert!(error.contains("v0: napi-thread") && error.contains("ip link set"), "{error}");
     let fake = Fake::veth();
     fake.state.lock().unwrap().link.kind = "dummy".to_owned();
     fake.state.lock().unwrap().napis.clear();
-    let placement = take(&fake, KernelHalf::Auto).unwrap();
+    let placement = take(&fake, NapiPolicy::Auto).unwrap();
     let lack = placement.report().lacks[0].to_string();
     assert!(lack.contains("(NAPI) is missing"), "{lack}");
     // A kernel that does not support the request.
     let fake = Fake::veth().deny("napis", libc::EOPNOTSUPP);
-    let lack = take(&fake, KernelHalf::Auto).unwrap().report().lacks[0].to_string();
+    let lack = take(&fake, NapiPolicy::Auto).unwrap().report().lacks[0].to_string();
     assert!(lack.contains("Linux 6.8"), "{lack}");
 }
 
 #[test]
 fn an_interface_that_vanished_needs_no_undoing_and_a_number_of_another_process_is_left_alone() {
     let fake = Fake::veth();
-    let placement = take(&fake, KernelHalf::NapiThread).unwrap();
+    let placement = take(&fake, NapiPolicy::NapiThread).unwrap();
     fake.denied.lock().unwrap().extend(["set_napi", "set_joins"].map(|w| (w, libc::ENODEV)));
     assert!(placement.undo.iter().all(|undo| undo.apply(&fake).is_ok()));
     drop(placement);
 
     let fake = Fake::veth();
-    let standing = Standing { cores: vec![0], nice: -20 };
-    Undo::Thread(4321, standing, "/x".to_owned()).apply(&fake).unwrap();
+    let standing = ThreadStanding { cores: vec![0], nice: -20 };
+    PlacementUndo::Thread(4321, standing, "/x".to_owned()).apply(&fake).unwrap();
     assert_eq!((fake.state().standing.nice, fake.state().group.as_str()), (0, "/"));
 }
 
 #[test]
 fn what_a_killed_process_left_is_undone_first() {
     let folder = std::env::temp_dir().join(format!("floodwall-left-{}", std::process::id()));
-    let note = || super::note::Note::take_in(&folder, "n", "boot v0");
+    let note = || super::note::PlacementNote::take_in(&folder, "n", "boot v0");
     let fake = Fake::veth();
     let users = fake.state();
-    let config = PlacementConfig { half: KernelHalf::NapiThread, ..PlacementConfig::default() };
+    let config = PlacementConfig { half: NapiPolicy::NapiThread, ..PlacementConfig::default() };
     let mut killed = Placement::take_by("v0", &config, Box::new(fake.clone()), note()).unwrap();
     // As the system does for a killed process: nothing is set back, the lock is gone.
     killed.system = None;

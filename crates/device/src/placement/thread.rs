@@ -12,7 +12,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// What a thread is set to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(super) struct ThreadStanding {
     /// The cores that it may use.
     pub(super) cores: Vec<usize>,
     /// From -20, before all others, to 19.
@@ -25,11 +25,11 @@ fn pid(thread: u32) -> io::Result<Pid> {
 }
 
 /// Reads the scheduling state of a thread.
-pub(super) fn standing(thread: u32) -> io::Result<Standing> {
+pub(super) fn standing(thread: u32) -> io::Result<ThreadStanding> {
     let pid = pid(thread)?;
     let set = sched_getaffinity(Some(pid))?;
     let cores = (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect();
-    Ok(Standing { cores, nice: getpriority_process(Some(pid))? })
+    Ok(ThreadStanding { cores, nice: getpriority_process(Some(pid))? })
 }
 
 /// Lets it run on these cores only.

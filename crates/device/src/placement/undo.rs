@@ -1,4 +1,4 @@
-//! `Undo`: one setting of the system as it was before us.
+//! `PlacementUndo`: one setting of the system as it was before us.
 //!
 //! Collected by `placement.rs` before each change, written to the note as a line, and applied in
 //! reverse order when the device closes.
@@ -8,23 +8,23 @@ use std::io;
 
 use super::napi::NapiSetting;
 use super::system::System;
-use super::thread::Standing;
+use super::thread::ThreadStanding;
 
 /// Settings that a note may hold: far above any card's receive halves.
 pub(super) const UNDO_MAX: usize = 1024;
 
 /// One previous setting that can be restored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Undo {
+pub(super) enum PlacementUndo {
     /// Whether packets were joined on arrival.
     Joining(bool),
     /// How a receive half was set.
     Napi(u32, NapiSetting),
     /// How a thread that was there before us stood, and in which group.
-    Thread(u32, Standing, String),
+    Thread(u32, ThreadStanding, String),
 }
 
-impl Undo {
+impl PlacementUndo {
     /// Sets it as it was. What has vanished meanwhile needs no undoing.
     ///
     /// # Errors
@@ -41,7 +41,7 @@ impl Undo {
                     _ => system.set_napi(*id, setting),
                 }
             }
-            Self::Thread(thread, Standing { cores, nice }, group) => {
+            Self::Thread(thread, ThreadStanding { cores, nice }, group) => {
                 // Its number may be another process's by now.
                 let is_there =
                     system.napis().map(|all| all.iter().any(|n| n.thread == Some(*thread)));
@@ -88,7 +88,7 @@ impl Undo {
                 let (thread, nice) = (next()?.parse().ok()?, next()?.parse().ok()?);
                 let cores = next()?.split(',').map(str::parse).collect::<Result<_, _>>().ok()?;
                 let group = next().unwrap_or_default().to_owned();
-                Some(Self::Thread(thread, Standing { cores, nice }, group))
+                Some(Self::Thread(thread, ThreadStanding { cores, nice }, group))
             }
             _ => None,
         }
@@ -100,7 +100,7 @@ fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENOENT | libc::ESRCH))
 }
 
-impl fmt::Display for Undo {
+impl fmt::Display for PlacementUndo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Joining(on) => write!(f, "joining {}", u8::from(*on)),
@@ -108,7 +108,7 @@ impl fmt::Display for Undo {
                 let threaded = threaded.map_or("-", |on| if on { "1" } else { "0" });
                 write!(f, "napi {id} {defer} {flush_nanos} {threaded}")
             }
-            Self::Thread(thread, Standing { cores, nice }, group) => {
+            Self::Thread(thread, ThreadStanding { cores, nice }, group) => {
                 let cores: Vec<_> = cores.iter().map(usize::to_string).collect();
                 write!(f, "thread {thread} {nice} {} {group}", cores.join(","))
             }
@@ -123,14 +123,21 @@ mod tests {
     #[test]
     fn what_is_to_be_undone_is_read_back_and_nonsense_is_left_out() {
         let all = [
-            Undo::Joining(true),
-            Undo::Napi(8195, NapiSetting { defer: 2, flush_nanos: 9, threaded: Some(false) }),
-            Undo::Napi(1, NapiSetting { defer: 0, flush_nanos: 0, threaded: None }),
-            Undo::Thread(7, Standing { cores: vec![0, 3], nice: -5 }, "/a b/c".to_owned()),
-            Undo::Thread(7, Standing { cores: vec![1], nice: 0 }, String::new()),
+            PlacementUndo::Joining(true),
+            PlacementUndo::Napi(
+                8195,
+                NapiSetting { defer: 2, flush_nanos: 9, threaded: Some(false) },
+            ),
+            PlacementUndo::Napi(1, NapiSetting { defer: 0, flush_nanos: 0, threaded: None }),
+            PlacementUndo::Thread(
+                7,
+                ThreadStanding { cores: vec![0, 3], nice: -5 },
+                "/a b/c".to_owned(),
+            ),
+            PlacementUndo::Thread(7, ThreadStanding { cores: vec![1], nice: 0 }, String::new()),
         ];
         let text: String = all.iter().map(|undo| format!("{undo}\n")).collect();
-        assert_eq!(Undo::read_all(&text), all);
-        assert_eq!(Undo::read_all("napi x\nthread 1\njoining\n\nnapi 1 2\n\u{ff}"), []);
+        assert_eq!(PlacementUndo::read_all(&text), all);
+        assert_eq!(PlacementUndo::read_all("napi x\nthread 1\njoining\n\nnapi 1 2\n\u{ff}"), []);
     }
 }

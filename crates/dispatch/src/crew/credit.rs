@@ -6,7 +6,7 @@ use std::thread;
 
 use floodwall_base::{IfIndex, Instant, Units};
 use floodwall_device::{Device, DeviceError, DeviceInfo, DeviceStats, Medium};
-use floodwall_packet::{Burst, HandoffList, PacketBuf, PacketList, Pool, Round, Triage, Wanted};
+use floodwall_packet::{Burst, HandoffList, PacketBuf, PacketList, Pool, Round, RxFilter, Triage};
 
 use super::tests::{owned_by, wait_until};
 use super::*;
@@ -16,7 +16,7 @@ const MARK: usize = 27;
 
 /// What a test sees of one queue.
 #[derive(Debug, Default)]
-struct Seen {
+struct CreditSeen {
     /// Established flows reported to the device.
     told: AtomicU64,
     /// Packets of established flows that came to its worker from another one.
@@ -30,15 +30,15 @@ struct Seen {
 }
 
 /// A queue that is never empty, or always: one of ten packets is of an established flow.
-struct Queue {
+struct CreditQueue {
     info: DeviceInfo,
     packets: Option<[[u8; 28]; 2]>,
     given: u64,
     knows: bool,
-    seen: Arc<Seen>,
+    seen: Arc<CreditSeen>,
 }
 
-impl Device for Queue {
+impl Device for CreditQueue {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
@@ -80,7 +80,7 @@ impl Device for Queue {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn want(&mut self, wanted: &Wanted) {
+    fn want(&mut self, wanted: &RxFilter) {
         let count = if wanted.any_v6 { &self.seen.everything } else { &self.seen.something };
         assert!(wanted.any_v6 || wanted.udp.has(7));
         count.fetch_add(1, Ordering::Relaxed);
@@ -101,9 +101,9 @@ impl Device for Queue {
 }
 
 /// Takes everything, and classifies packets by their mark.
-struct Taker(Arc<Seen>);
+struct CreditTaker(Arc<CreditSeen>);
 
-impl Engine for Taker {
+impl Engine for CreditTaker {
     fn round(&mut self, round: &mut Round<'_>) -> Units {
         round.arrived.drain().for_each(|packet| round.departing.push_back(packet));
         Units(1)
@@ -129,7 +129,7 @@ impl Engine for Taker {
         }
     }
 
-    fn wants(&self, iface: IfIndex, wanted: &mut Wanted) {
+    fn wants(&self, iface: IfIndex, wanted: &mut RxFilter) {
         wanted.nothing();
         wanted.udp.set(7, iface == IfIndex(1));
     }
@@ -140,15 +140,18 @@ impl Engine for Taker {
     }
 }
 
-impl Publish for Taker {
+impl Publish for CreditTaker {
     fn words(&self, _: &mut [u64]) {}
 }
 
 /// A crew of two on queues of these interfaces. The first queue is flooded with unverified flows of
 /// its own worker; the established flows belong to the second worker, which is under no pressure.
-fn flooded(ifaces: [u16; 2], knows: bool) -> (Crew<Taker>, Stop, [Arc<Seen>; 2]) {
-    let seen: [Arc<Seen>; 2] = Default::default();
-    let mut config = CrewConfig::new((0..2).map(|_| Berth::default()).collect()).unwrap();
+fn flooded(
+    ifaces: [u16; 2],
+    knows: bool,
+) -> (WorkerGroup<CreditTaker>, Stop, [Arc<CreditSeen>; 2]) {
+    let seen: [Arc<CreditSeen>; 2] = Default::default();
+    let mut config = CrewConfig::new((0..2).map(|_| WorkerSlot::default()).collect()).unwrap();
     for (at, iface) in ifaces.into_iter().enumerate() {
         let packets = [(1, b'f'), (0, b's')].map(|(owner, mark)| {
             let mut bytes = owned_by(&config.steering, owner, 7);
@@ -163,14 +166,15 @@ fn flooded(ifaces: [u16; 2], knows: bool) -> (Crew<Taker>, Stop, [Arc<Seen>; 2])
             offload: false,
         };
         let packets = (at == 0).then_some(packets);
-        let queue = Queue { info, packets, given: 0, knows, seen: Arc::clone(&seen[at]) };
+        let queue = CreditQueue { info, packets, given: 0, knows, seen: Arc::clone(&seen[at]) };
         config.berths[at].ports.push(Port::new(IfIndex(iface), Box::new(queue)));
     }
     let stop = Stop::new().unwrap();
     let all = seen.clone();
-    let make =
-        move |setting: &mut Setting<'_>| Ok(Taker(Arc::clone(&all[usize::from(setting.worker.0)])));
-    let crew = Crew::start(config, &stop, make).unwrap();
+    let make = move |setting: &mut Setting<'_>| {
+        Ok(CreditTaker(Arc::clone(&all[usize::from(setting.worker.0)])))
+    };
+    let crew = WorkerGroup::start(config, &stop, make).unwrap();
     (crew, stop, seen)
 }
 
@@ -182,7 +186,7 @@ fn the_owner_of_a_flow_tells_the_interface_of_it_whichever_queue_it_came_by() {
     assert!(told > 10_000, "{told}: nearly each, though the second worker has no pressure");
     assert!(first.cut.load(Ordering::Relaxed) > 0, "unverified flows have a credit");
     assert_eq!(first.told.load(Ordering::Relaxed), 0, "its worker knows none of them");
-    let wants = |seen: &Seen| {
+    let wants = |seen: &CreditSeen| {
         [&seen.everything, &seen.something].map(|count| count.load(Ordering::Relaxed))
     };
     assert_eq!(wants(&first), [0, 1], "at the start");

@@ -105,15 +105,16 @@ fn crew<E: Engine + Publish + 'static>(
     workers: usize,
     on_panic: OnPanic,
     make: impl Fn(&mut Setting<'_>) -> Result<E, String> + Send + Sync + 'static,
-) -> (Crew<E>, Stop, Steering, Vec<MemoryWire>) {
+) -> (WorkerGroup<E>, Stop, Steering, Vec<MemoryWire>) {
     let (near, far): (Vec<_>, Vec<_>) = (0..workers).map(|_| wire()).unzip();
-    let berth = |near| Berth { core: None, ports: vec![Port::new(IfIndex(1), Box::new(near))] };
+    let berth =
+        |near| WorkerSlot { core: None, ports: vec![Port::new(IfIndex(1), Box::new(near))] };
     let config = CrewConfig::new(near.into_iter().map(berth).collect()).unwrap();
     // Priority under pressure is covered by the gate's own tests.
     let worker = WorkerConfig { gate: None, ..config.worker };
     let config = CrewConfig { on_panic, worker, ..config };
     let (stop, steering) = (Stop::new().unwrap(), config.steering);
-    let crew = Crew::start(config, &stop, make).unwrap();
+    let crew = WorkerGroup::start(config, &stop, make).unwrap();
     (crew, stop, steering, far)
 }
 
@@ -148,7 +149,7 @@ struct Outside {
 }
 
 impl Outside {
-    fn of<E>(crew: &Crew<E>, wires: Vec<MemoryWire>) -> Self
+    fn of<E>(crew: &WorkerGroup<E>, wires: Vec<MemoryWire>) -> Self
     where
         E: Engine + Publish + 'static,
     {
@@ -192,23 +193,24 @@ fn a_frame_that_arrives_elsewhere_is_handed_to_its_owner_and_answered_by_it() {
     stop.trigger();
     let ended = crew.join().unwrap();
     assert!(ended.is_conserved() && ended.in_rings == 0, "{ended:?}");
-    assert_eq!(ended.sum(Fact::RxForeign), (owned[0] + owned[2]) as u64);
-    assert_eq!(ended.sum(Fact::Adopted), (owned[0] + owned[2]) as u64);
+    assert_eq!(ended.sum(WorkerCounter::RxForeign), (owned[0] + owned[2]) as u64);
+    assert_eq!(ended.sum(WorkerCounter::Adopted), (owned[0] + owned[2]) as u64);
 }
 
 #[test]
 fn an_idle_crew_sleeps_and_nothing_wakes_it() {
     let (mut near, _far): (Vec<_>, Vec<_>) = (0..4).map(|_| wire()).unzip();
-    let berth = |near| Berth { core: None, ports: vec![Port::new(IfIndex(1), Box::new(near))] };
+    let berth =
+        |near| WorkerSlot { core: None, ports: vec![Port::new(IfIndex(1), Box::new(near))] };
     let mut config = CrewConfig::new(near.drain(..).map(berth).collect()).unwrap();
     config.worker.look_every = Duration::from_secs(3600);
     let stop = Stop::new().unwrap();
-    let crew = Crew::start(config, &stop, echo).unwrap();
+    let crew = WorkerGroup::start(config, &stop, echo).unwrap();
     let reader = crew.reader();
     let all = |fact| reader.read().iter().map(|p| p.facts.of(fact)).collect::<Vec<_>>();
-    wait_until(|| all(Fact::Sleeps) == [1; 4]);
+    wait_until(|| all(WorkerCounter::Sleeps) == [1; 4]);
     thread::sleep(Duration::from_millis(200));
-    assert_eq!((all(Fact::Sleeps), all(Fact::Rounds)), (vec![1; 4], vec![1; 4]));
+    assert_eq!((all(WorkerCounter::Sleeps), all(WorkerCounter::Rounds)), (vec![1; 4], vec![1; 4]));
     assert_eq!(reader.domain().stats(Clock::new().now()).online, 0, "asleep is offline");
     stop.trigger();
     crew.join().unwrap();
@@ -231,14 +233,16 @@ fn under_a_flood_every_snapshot_is_conserved_and_at_rest_the_whole_crew_is() {
         for seen in reader.read() {
             let facts = &seen.facts;
             assert!(facts.are_conserved(), "{facts:?}");
-            let own = facts.of(Fact::RxPackets) - facts.of(Fact::RxForeign);
-            assert_eq!((seen.words[0], seen.words[1]), (own, facts.of(Fact::Adopted)));
+            let own = facts.of(WorkerCounter::RxPackets) - facts.of(WorkerCounter::RxForeign);
+            assert_eq!((seen.words[0], seen.words[1]), (own, facts.of(WorkerCounter::Adopted)));
         }
     }
     let sum = |fact| reader.read().iter().map(|p| p.facts.of(fact)).sum::<u64>();
     wait_until(|| {
         (0..4).for_each(|worker| back += outside.receive(worker) as u64);
-        sum(Fact::RxPackets) == sent && sum(Fact::TxPackets) == back && sum(Fact::Backlog) == 0
+        sum(WorkerCounter::RxPackets) == sent
+            && sum(WorkerCounter::TxPackets) == back
+            && sum(WorkerCounter::Backlog) == 0
     });
     stop.trigger();
     let ended = crew.join().unwrap();
@@ -254,10 +258,17 @@ fn under_a_flood_every_snapshot_is_conserved_and_at_rest_the_whole_crew_is() {
     assert_eq!(sent, back + lost + ended.in_rings);
     // How many of them a busy machine lets through the rings is its affair; where they belong is
     // not.
-    assert!(ended.sum(Fact::RxForeign) > sent / 2, "three of four packets arrive elsewhere");
+    assert!(
+        ended.sum(WorkerCounter::RxForeign) > sent / 2,
+        "three of four packets arrive elsewhere"
+    );
     let lost: u64 = ended.workers.iter().map(|e| e.facts.lost_in_handoff()).sum();
-    let adopted = ended.sum(Fact::Adopted);
-    assert_eq!(adopted + lost + ended.in_rings, ended.sum(Fact::RxForeign), "to the packet");
+    let adopted = ended.sum(WorkerCounter::Adopted);
+    assert_eq!(
+        adopted + lost + ended.in_rings,
+        ended.sum(WorkerCounter::RxForeign),
+        "to the packet"
+    );
     assert!(adopted > 0, "and some are taken over");
 }
 
@@ -266,12 +277,14 @@ fn a_packet_leaves_by_the_worker_that_has_its_device() {
     let (other, mut other_far) = wire();
     let (near, far): (Vec<_>, Vec<_>) = (0..2).map(|_| wire()).unzip();
     let port = |iface, near| Port::new(IfIndex(iface), Box::new(near) as Box<dyn Device>);
-    let mut berths: Vec<_> =
-        near.into_iter().map(|near| Berth { core: None, ports: vec![port(1, near)] }).collect();
+    let mut berths: Vec<_> = near
+        .into_iter()
+        .map(|near| WorkerSlot { core: None, ports: vec![port(1, near)] })
+        .collect();
     berths[0].ports.push(port(2, other));
     let config = CrewConfig::new(berths).unwrap();
     let (stop, steering) = (Stop::new().unwrap(), config.steering);
-    let crew = Crew::start(config, &stop, echo).unwrap();
+    let crew = WorkerGroup::start(config, &stop, echo).unwrap();
     let mut outside = Outside::of(&crew, far);
     let of_one = |packet: &[u8; 28]| floodwall_wire::steer::packet(&steering, packet).0 == 1;
     let packets: Vec<_> =
@@ -286,9 +299,9 @@ fn a_packet_leaves_by_the_worker_that_has_its_device() {
     stop.trigger();
     let ended = crew.join().unwrap();
     assert!(ended.is_conserved(), "{ended:?}");
-    assert_eq!(ended.workers[1].facts.of(Fact::HandedDepartures), 100);
-    assert_eq!(ended.workers[0].facts.of(Fact::AdoptedDepartures), 100);
-    assert_eq!(ended.workers[0].facts.of(Fact::SentPackets), 0, "it only carries them");
+    assert_eq!(ended.workers[1].facts.of(WorkerCounter::HandedDepartures), 100);
+    assert_eq!(ended.workers[0].facts.of(WorkerCounter::AdoptedDepartures), 100);
+    assert_eq!(ended.workers[0].facts.of(WorkerCounter::SentPackets), 0, "it only carries them");
 }
 
 /// A packet to `to` that belongs to `worker`.
@@ -329,8 +342,8 @@ fn a_shard_that_panics_is_made_again_alone_and_its_packets_are_home() {
     stop.trigger();
     let ended = crew.join().unwrap();
     let of = |worker: usize, fact| ended.workers[worker].facts.of(fact);
-    assert_eq!((of(0, Fact::Panics), of(1, Fact::Panics)), (0, 2));
-    assert_eq!((of(0, Fact::Restarts), of(1, Fact::Restarts)), (0, 2));
+    assert_eq!((of(0, WorkerCounter::Panics), of(1, WorkerCounter::Panics)), (0, 2));
+    assert_eq!((of(0, WorkerCounter::Restarts), of(1, WorkerCounter::Restarts)), (0, 2));
     assert!(ended.workers.iter().all(|ended| ended.facts.are_conserved()));
 }
 
@@ -344,16 +357,16 @@ fn a_packet_that_panics_again_and_again_does_not_spin_its_shard() {
     // One at a time: each makes the engine panic once, until it stays down.
     for n in 1..=panics::RESTARTS_MAX as u64 + 1 {
         outside.send(1, [bad.as_slice()].into_iter());
-        wait_until(|| of(Fact::Panics) == n);
+        wait_until(|| of(WorkerCounter::Panics) == n);
     }
     for n in 1..=20 {
         // By the other worker's device, too: packets handed to a shard that is down are dropped
         // there.
         outside.send(n % 2, [bad.as_slice()].into_iter());
-        wait_until(|| of(Fact::DropsShardDown) == n as u64);
+        wait_until(|| of(WorkerCounter::DropsShardDown) == n as u64);
     }
-    assert_eq!(of(Fact::Restarts), panics::RESTARTS_MAX as u64);
-    assert_eq!(of(Fact::Panics), panics::RESTARTS_MAX as u64 + 1);
+    assert_eq!(of(WorkerCounter::Restarts), panics::RESTARTS_MAX as u64);
+    assert_eq!(of(WorkerCounter::Panics), panics::RESTARTS_MAX as u64 + 1);
     let asked = crew.seats()[1].control.ask(PATIENCE, |_| ());
     assert_eq!(asked, Err(crate::ControlError::Ended), "no engine is left to answer");
     assert!(crew.seats()[0].control.ask(PATIENCE, |_| ()).is_ok(), "the other one goes on");
@@ -409,7 +422,7 @@ fn by_default_a_panic_ends_the_process_and_says_what_to_report() {
 
 #[test]
 fn what_sleeps_does_not_hold_up_reclamation_and_what_is_published_is_seen_by_all() {
-    use floodwall_sync::qsbr::{Caps, Limbo};
+    use floodwall_sync::qsbr::{Limbo, LimboCaps};
     use floodwall_sync::{RcuCell, Retired};
 
     /// The control shard publishes what arrives, the others answer with what they see.
@@ -453,14 +466,15 @@ fn what_sleeps_does_not_hold_up_reclamation_and_what_is_published_is_seen_by_all
     }
 
     let (near, far): (Vec<_>, Vec<_>) = (0..2).map(|_| wire()).unzip();
-    let berth = |near| Berth { core: None, ports: vec![Port::new(IfIndex(1), Box::new(near))] };
+    let berth =
+        |near| WorkerSlot { core: None, ports: vec![Port::new(IfIndex(1), Box::new(near))] };
     let mut config = CrewConfig::new(near.into_iter().map(berth).collect()).unwrap();
     config.worker.look_every = Duration::from_secs(3600);
     config.on_panic = OnPanic::EndCrew;
     let (stop, steering) = (Stop::new().unwrap(), config.steering);
     let cell = Arc::new(RcuCell::new(&config.domain, Box::new(0)));
-    let crew = Crew::start(config, &stop, move |setting| {
-        let caps = Caps { items: 8, bytes: 8 };
+    let crew = WorkerGroup::start(config, &stop, move |setting| {
+        let caps = LimboCaps { items: 8, bytes: 8 };
         let limbo = (setting.worker == WorkerId::CONTROL).then(|| setting.domain.limbo(caps));
         Ok(Shared { id: setting.worker, cell: Arc::clone(&cell), limbo })
     })
@@ -486,10 +500,10 @@ fn what_sleeps_does_not_hold_up_reclamation_and_what_is_published_is_seen_by_all
 #[test]
 fn cores_that_are_not_there_or_given_twice_are_refused_in_words() {
     let start = |cores: &[usize]| {
-        let berths = cores.iter().map(|core| Berth { core: Some(*core), ports: Vec::new() });
+        let berths = cores.iter().map(|core| WorkerSlot { core: Some(*core), ports: Vec::new() });
         let config = CrewConfig::new(berths.collect()).unwrap();
         let stop = Stop::new().unwrap();
-        Crew::start(config, &stop, echo).map(drop).unwrap_err().to_string()
+        WorkerGroup::start(config, &stop, echo).map(drop).unwrap_err().to_string()
     };
     assert!(start(&[]).contains("one at least"));
     assert!(start(&[0; WORKERS_MAX + 1]).contains("64 at most"));
@@ -502,9 +516,9 @@ fn cores_that_are_not_there_or_given_twice_are_refused_in_words() {
 #[test]
 fn a_shard_that_cannot_be_made_ends_the_start_and_the_others() {
     let made = Arc::new(AtomicUsize::new(0));
-    let config = CrewConfig::new((0..3).map(|_| Berth::default()).collect()).unwrap();
+    let config = CrewConfig::new((0..3).map(|_| WorkerSlot::default()).collect()).unwrap();
     let (stop, counted) = (Stop::new().unwrap(), Arc::clone(&made));
-    let started = Crew::start(config, &stop, move |setting| {
+    let started = WorkerGroup::start(config, &stop, move |setting| {
         counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         if setting.worker.0 == 1 { Err("no second one".to_owned()) } else { echo(setting) }
     });

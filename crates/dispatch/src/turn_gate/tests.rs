@@ -144,15 +144,18 @@ fn under_pressure_friends_are_served_and_every_other_packet_has_a_fate() {
     let fact = |fact| ended.facts.of(fact);
     assert_eq!(refusable, 0);
     // One in ten of what was looked at, and all of them.
-    assert_eq!(friends, fact(Fact::TriageFriends));
-    assert!(friends >= fact(Fact::TriageLooks) / 10 - 1);
+    assert_eq!(friends, fact(WorkerCounter::TriageFriends));
+    assert!(friends >= fact(WorkerCounter::TriageLooks) / 10 - 1);
     assert!(strangers < 2000 * 30, "{strangers}: looking ahead comes first");
     assert!(strangers > friends, "{strangers}: and all that it leaves goes to unverified flows");
     let dropped =
         fact(fact_of(DropReason::TriageStranger)) + fact(fact_of(DropReason::TriageRefusable));
-    assert!(fact(Fact::DropsTriageStranger) > 0 && fact(Fact::DropsTriageRefusable) > 0);
-    let known = friends + strangers + dropped + fact(Fact::TriageWaiting);
-    assert_eq!(fact(Fact::RxPackets), known, "{:?}", ended.facts);
+    assert!(
+        fact(WorkerCounter::DropsTriageStranger) > 0
+            && fact(WorkerCounter::DropsTriageRefusable) > 0
+    );
+    let known = friends + strangers + dropped + fact(WorkerCounter::TriageWaiting);
+    assert_eq!(fact(WorkerCounter::RxPackets), known, "{:?}", ended.facts);
 }
 
 #[test]
@@ -196,8 +199,8 @@ fn without_pressure_or_without_a_gate_everything_is_handled() {
     for gate in [Some(never), None] {
         let config = WorkerConfig { gate, ..WorkerConfig::default() };
         let (ended, seen) = run(u64::MAX, 100, config);
-        assert_eq!(seen.iter().sum::<u64>(), ended.facts.of(Fact::RxPackets));
-        assert_eq!(ended.facts.of(Fact::TriageLooks), 0);
+        assert_eq!(seen.iter().sum::<u64>(), ended.facts.of(WorkerCounter::RxPackets));
+        assert_eq!(ended.facts.of(WorkerCounter::TriageLooks), 0);
     }
 }
 
@@ -211,7 +214,7 @@ fn a_worker_that_shares_its_core_leaves_the_promised_part_whatever_comes() {
         // The last run has not been paid back when it ends; turns that the system cut short count
         // as no more than the limit.
         assert!(left + 50 >= u64::from(share), "{left} of {share}: {:?}", ended.facts);
-        assert!(ended.facts.of(Fact::TimeSqueeze) > 0);
+        assert!(ended.facts.of(WorkerCounter::TimeSqueeze) > 0);
     }
     let (ended, _) = run(u64::MAX, 2000, WorkerConfig::default());
     assert_eq!(ended.facts.application_share(), None);
@@ -235,8 +238,8 @@ fn what_the_system_charges_a_worker_is_in_what_it_says_it_used() {
     })
     .join()
     .unwrap();
-    assert!(said.of(Fact::TimeSqueeze) > 0, "it rested");
-    let ran = Duration::from_nanos(said.of(Fact::BalanceRanNanos));
+    assert!(said.of(WorkerCounter::TimeSqueeze) > 0, "it rested");
+    let ran = Duration::from_nanos(said.of(WorkerCounter::BalanceRanNanos));
     // Falling asleep and waking are a hundredth or two of it.
     assert!(ran + charged / 500 >= charged, "it used {charged:?} and reports {ran:?}");
 }
@@ -247,22 +250,22 @@ fn with_a_share_of_nothing_the_core_is_never_left_under_flood() {
     let config = WorkerConfig { balance: Some(balance), ..WorkerConfig::default() };
     let (ended, _) = run(u64::MAX, 5000, config);
     assert_eq!(ended.facts.application_share(), Some(0), "the floor fails");
-    assert_eq!(ended.facts.of(Fact::TimeSqueeze), 0);
+    assert_eq!(ended.facts.of(WorkerCounter::TimeSqueeze), 0);
 }
 
 #[test]
 fn programs_that_say_they_are_idle_are_not_waited_for() {
-    let applications = Applications::new();
+    let applications = ApplicationShare::new();
     let config = WorkerConfig {
         balance: Some(BalanceConfig::default()),
         applications: Some(applications.clone()),
         ..WorkerConfig::default()
     };
     let (ended, _) = run(u64::MAX, 5000, config.clone());
-    assert_eq!(ended.facts.of(Fact::TimeSqueeze), 0);
+    assert_eq!(ended.facts.of(WorkerCounter::TimeSqueeze), 0);
     let at_work = applications.at_work();
     let (ended, _) = run(u64::MAX, 5000, config);
-    assert!(ended.facts.of(Fact::TimeSqueeze) > 0);
+    assert!(ended.facts.of(WorkerCounter::TimeSqueeze) > 0);
     drop(at_work);
     assert!(applications.are_idle());
 }
@@ -276,7 +279,7 @@ fn a_worker_says_what_it_lacks_for_sharing_and_goes_on() {
         ..WorkerConfig::default()
     };
     let (ended, _) = run(u64::MAX, 100, config);
-    assert!(ended.facts.of(Fact::BusyRounds) >= 100);
+    assert!(ended.facts.of(WorkerCounter::BusyRounds) >= 100);
     match told.try_recv() {
         Ok(Event::SharesPoorly { words }) => assert!(words.contains("CAP_SYS_NICE"), "{words}"),
         Ok(event) => panic!("{event:?}"),

@@ -1,6 +1,6 @@
 //! What each unit of work costs on this machine, by the code that does it in the product.
 //!
-//! Called by `cost.rs`. One [`Piece`] a price: it does the work so often and returns how long that
+//! Called by `cost.rs`. One [`PriceItem`] a price: it does the work so often and returns how long that
 //! took. What must be done around it (a hash beside a probe, a packet beside a copy) is measured
 //! the same way and taken off. Invariant: no result is unused, no input is known at compile time,
 //! so that no compiler leaves work out.
@@ -30,7 +30,7 @@ const COPIES: [usize; 2] = [64, 1514];
 const HEADERS: usize = 3;
 
 /// One measurement's worth of work of each kind.
-pub(crate) struct Pieces {
+pub(crate) struct PriceItems {
     clock: Clock,
     random: PublicRandom,
     pool: Pool,
@@ -46,7 +46,7 @@ pub(crate) struct Pieces {
 
 /// A kind of work that is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Piece {
+pub(crate) enum PriceItem {
     /// A packet given to a device ring and taken out of it.
     Cross,
     /// A header checked: link, network and transport by turns.
@@ -65,7 +65,7 @@ pub(crate) enum Piece {
     Entry,
 }
 
-impl Piece {
+impl PriceItem {
     /// All, in the order in which they are measured by turns.
     pub(crate) const ALL: [Self; 8] = [
         Self::Cross,
@@ -79,7 +79,7 @@ impl Piece {
     ];
 }
 
-impl Pieces {
+impl PriceItems {
     /// Everything that is measured, the full table of sockets included.
     pub(crate) fn new(seed: u64, clock: Clock) -> Result<Self, DrillError> {
         let mut random = PublicRandom::new(seed);
@@ -97,11 +97,11 @@ impl Pieces {
     }
 
     /// Nanoseconds of one piece of work.
-    pub(crate) fn measure(&mut self, piece: Piece) -> Result<f64, DrillError> {
+    pub(crate) fn measure(&mut self, piece: PriceItem) -> Result<f64, DrillError> {
         match piece {
-            Piece::Cross => self.cross(),
-            Piece::Header => Ok(self.headers()),
-            Piece::Hash => {
+            PriceItem::Cross => self.cross(),
+            PriceItem::Header => Ok(self.headers()),
+            PriceItem::Hash => {
                 let (key, flows) = (self.key, &self.flows);
                 let hash = |n: usize| {
                     let (addr, word) = flows.get(n).copied().unwrap_or_default();
@@ -109,11 +109,11 @@ impl Pieces {
                 };
                 Ok(timed(self.clock, hash))
             }
-            Piece::Hit => Ok(self.probe(1)),
-            Piece::Miss => Ok(self.probe(self.ports.len())),
-            Piece::CopyShort => Ok(self.copy(COPIES[0])),
-            Piece::CopyLong => Ok(self.copy(COPIES[1])),
-            Piece::Entry => Ok(timed(self.clock, |_| self.pool.alloc(Class::Small).is_some())),
+            PriceItem::Hit => Ok(self.probe(1)),
+            PriceItem::Miss => Ok(self.probe(self.ports.len())),
+            PriceItem::CopyShort => Ok(self.copy(COPIES[0])),
+            PriceItem::CopyLong => Ok(self.copy(COPIES[1])),
+            PriceItem::Entry => Ok(timed(self.clock, |_| self.pool.alloc(Class::Small).is_some())),
         }
     }
 

@@ -9,8 +9,8 @@ use std::process::Command;
 
 use floodwall_base::MacAddr;
 use floodwall_device::{
-    DeviceKind, DeviceWord, FirstLine, HalfRank, KernelHalf, LinkState, OpenConfig, OpenedDevice,
-    Placement, PlacementConfig, Said,
+    DeviceKind, DeviceSpec, FirstLine, FirstLineState, LinkState, NapiPolicy, NapiPriority,
+    OpenConfig, OpenedDevice, Placement, PlacementConfig,
 };
 use floodwall_packet::{Burst, Pool, PoolConfig};
 use serde_json::Value;
@@ -24,7 +24,7 @@ const STATION: MacAddr = MacAddr([2, 0x5e, 0x1f, 0x7e, 0x57, 1]);
 const SUPERS: usize = 16;
 
 /// Looks at the interface; what it finds.
-pub(super) fn look(word: &DeviceWord, findings: &mut Findings) {
+pub(super) fn look(word: &DeviceSpec, findings: &mut Findings) {
     findings.about(word);
     let before = settings(&word.name);
     if word.kind == DeviceKind::Xdp && !program(findings) {
@@ -75,9 +75,9 @@ fn program(findings: &mut Findings) -> bool {
     };
     let [ours, others, all] =
         [STATION, MacAddr([2, 0, 0, 0, 0, 9]), MacAddr([0xff; 6])].map(|to| line.say(&frame(to)));
-    let is_right = matches!(ours, Ok(Said::Taken))
-        && matches!(others, Ok(Said::Passed))
-        && matches!(all, Ok(Said::Passed));
+    let is_right = matches!(ours, Ok(FirstLineState::Taken))
+        && matches!(others, Ok(FirstLineState::Passed))
+        && matches!(all, Ok(FirstLineState::Passed));
     let words = match is_right {
         true => "verified; it takes what is for our station and leaves all else to the host",
         false => "it steers frames wrongly",
@@ -113,9 +113,9 @@ fn memory(mut opened: OpenedDevice, findings: &mut Findings) {
 /// Which places of the kernel's half can be had, by taking each and giving it back.
 fn places(name: &str, findings: &mut Findings) {
     for (half, check) in
-        [(KernelHalf::NapiThread, "NAPI thread"), (KernelHalf::BusyPoll, "busy polling")]
+        [(NapiPolicy::NapiThread, "NAPI thread"), (NapiPolicy::BusyPoll, "busy polling")]
     {
-        let config = PlacementConfig { half, core: None, rank: HalfRank::default() };
+        let config = PlacementConfig { half, core: None, rank: NapiPriority::default() };
         match Placement::take(name, &config) {
             Ok(placement) => {
                 findings.works(check, format!("can be had: {}", placement.report().words));

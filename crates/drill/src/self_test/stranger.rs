@@ -1,4 +1,4 @@
-//! `Stranger`: floods a bench's cable, from the kernel's end, as fast as one thread can.
+//! `UnknownPeer`: floods a bench's cable, from the kernel's end, as fast as one thread can.
 //!
 //! Called by `capacity.rs`. Its packets are the smallest datagrams of both families for a port
 //! without a listener, from addresses to which no answer finds a way; where nothing but the
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use floodwall_base::{Family, MacAddr, Prefix, Randomness, Units};
 use floodwall_device::{
-    Device, DeviceError, DeviceKind, DeviceWord, KernelHalf, OpenConfig, XdpMode,
+    Device, DeviceError, DeviceKind, DeviceSpec, NapiPolicy, OpenConfig, XdpMode,
 };
 use floodwall_dispatch::Clock;
 use floodwall_packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round};
@@ -32,21 +32,21 @@ const TURN: u32 = 64;
 const PAYLOAD: [u8; 18] = [0; 18];
 
 /// The sender of a capacity measurement, by kind of device.
-pub(super) enum Stranger {
+pub(super) enum UnknownPeer {
     /// By a device of our own at the kernel's end.
     Device(Box<dyn Device>),
     /// By the kernel's sockets.
     Sockets,
 }
 
-impl Stranger {
+impl UnknownPeer {
     /// By AF_XDP at the end of a veth, which is the fastest, else by a packet socket; a TUN has
     /// room for neither.
-    pub(super) fn open(word: &DeviceWord, kernels: &str) -> Result<Self, DrillError> {
+    pub(super) fn open(word: &DeviceSpec, kernels: &str) -> Result<Self, DrillError> {
         let open = |kind, mode| {
             let queues = (kind == DeviceKind::Xdp).then_some(1);
-            let word = DeviceWord { kind, name: kernels.to_owned(), queues, mode };
-            let kernel_half = KernelHalf::Leave;
+            let word = DeviceSpec { kind, name: kernels.to_owned(), queues, mode };
+            let kernel_half = NapiPolicy::Leave;
             word.open(&OpenConfig { station: Some(STRANGER), kernel_half, ..OpenConfig::default() })
         };
         let opened = match word.kind {

@@ -12,7 +12,7 @@ use floodwall_packet::{Burst, ChecksumState, PacketBuf, PacketList, Pool};
 
 /// What came so far, through all queues.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct WitnessSeen {
     /// Packets with a checksum that the sender had left to the receiver's side.
     pub(super) unfinished: AtomicU64,
     /// Packets that a link would have carried as several.
@@ -22,11 +22,11 @@ pub(super) struct Seen {
 /// A device that forwards to another and counts.
 pub(super) struct Witness {
     device: Box<dyn Device>,
-    seen: Arc<Seen>,
+    seen: Arc<WitnessSeen>,
 }
 
 impl Witness {
-    pub(super) fn of(device: Box<dyn Device>, seen: &Arc<Seen>) -> Box<dyn Device> {
+    pub(super) fn of(device: Box<dyn Device>, seen: &Arc<WitnessSeen>) -> Box<dyn Device> {
         Box::new(Self { device, seen: Arc::clone(seen) })
     }
 }

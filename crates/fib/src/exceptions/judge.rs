@@ -1,4 +1,4 @@
-//! `Judge`: which messages that quote a live flow of ours are accepted.
+//! `PathUpdateFilter`: which messages that quote a live flow of ours are accepted.
 //!
 //! Called by `stack`, by each of its shards for its own flows, before anything is stored. The order
 //! is that of the work: bounds, then whether it lowers anything, then the rate. Invariant: a
@@ -8,7 +8,7 @@
 //! section 3, RFC 8201 section 4, RFC 5927 section 7.
 
 use floodwall_base::limits::{EXCEPTION_BURST, EXCEPTION_RATE};
-use floodwall_base::{Bucket, Family, Instant, Price, SecretRandom};
+use floodwall_base::{Family, Instant, Price, SecretRandom, TokenBucket};
 
 /// The minimum path MTU that is accepted. RFC 8201 section 4 lets IPv6 discard what is below 1280;
 /// 552 is Linux's `min_pmtu`: a smaller one gains an attacker packets, and no link.
@@ -22,7 +22,7 @@ pub const fn path_mtu_floor(family: Family) -> u32 {
 
 /// Why a message is not accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refusal {
+pub enum PathUpdateRefusal {
     /// Its MTU is below the family's least.
     BelowFloor,
     /// The path is known to carry no more, or the quoted packet would have passed.
@@ -46,18 +46,18 @@ pub struct TooBig {
 
 /// One shard's judge: bounds and a token bucket for path MTUs and redirects.
 #[derive(Clone, Debug)]
-pub struct Judge {
-    credit: Bucket,
+pub struct PathUpdateFilter {
+    credit: TokenBucket,
     price: Price,
 }
 
-impl Judge {
+impl PathUpdateFilter {
     /// With this shard's part of its host's rate.
     #[must_use]
     pub fn new(workers: u16) -> Self {
         let part = |all: u32| all.div_ceil(u32::from(workers.max(1)));
         let price = Price::new(part(EXCEPTION_RATE), part(EXCEPTION_BURST));
-        Self { credit: Bucket::default(), price }
+        Self { credit: TokenBucket::default(), price }
     }
 
     /// Whether a path MTU is accepted.
@@ -69,12 +69,12 @@ impl Judge {
         said: &TooBig,
         now: Instant,
         random: &mut SecretRandom,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), PathUpdateRefusal> {
         if said.mtu < path_mtu_floor(said.family) {
-            return Err(Refusal::BelowFloor);
+            return Err(PathUpdateRefusal::BelowFloor);
         }
         if said.mtu >= said.current || said.mtu >= said.quoted {
-            return Err(Refusal::NotLower);
+            return Err(PathUpdateRefusal::NotLower);
         }
         self.afford(now, random)
     }
@@ -82,10 +82,14 @@ impl Judge {
     /// Whether one more message can be accepted at all.
     ///
     /// # Errors
-    /// [`Refusal::Limited`].
-    pub fn afford(&mut self, now: Instant, random: &mut SecretRandom) -> Result<(), Refusal> {
+    /// [`PathUpdateRefusal::Limited`].
+    pub fn afford(
+        &mut self,
+        now: Instant,
+        random: &mut SecretRandom,
+    ) -> Result<(), PathUpdateRefusal> {
         if !self.credit.has(self.price, now) {
-            return Err(Refusal::Limited);
+            return Err(PathUpdateRefusal::Limited);
         }
         self.credit.spend_by_chance(self.price, now, random.next_u32());
         Ok(())
@@ -108,17 +112,21 @@ mod tests {
 
     #[test]
     fn only_what_lowers_a_path_and_not_below_the_floor_is_believed() {
-        let (mut judge, mut random) = (Judge::new(1), Randomness::from_number(1).secret);
+        let (mut judge, mut random) = (PathUpdateFilter::new(1), Randomness::from_number(1).secret);
         for (family, floor) in [(Family::V4, 552), (Family::V6, 1280)] {
             let mut ask = |said| judge.path_mtu(&said, NOW, &mut random);
             for mtu in [0, 1, 68, floor - 1] {
-                assert_eq!(ask(said(family, mtu)), Err(Refusal::BelowFloor));
+                assert_eq!(ask(said(family, mtu)), Err(PathUpdateRefusal::BelowFloor));
             }
             for mtu in [1500, 1501, 9000, u32::MAX] {
-                assert_eq!(ask(said(family, mtu)), Err(Refusal::NotLower));
+                assert_eq!(ask(said(family, mtu)), Err(PathUpdateRefusal::NotLower));
             }
             let fitted = TooBig { quoted: floor, ..said(family, floor) };
-            assert_eq!(ask(fitted), Err(Refusal::NotLower), "the packet would have passed");
+            assert_eq!(
+                ask(fitted),
+                Err(PathUpdateRefusal::NotLower),
+                "the packet would have passed"
+            );
             for mtu in [floor, 1499] {
                 assert_eq!(ask(said(family, mtu)), Ok(()));
             }
@@ -128,7 +136,8 @@ mod tests {
     #[test]
     fn belief_has_a_rate_which_refusals_do_not_spend() {
         for workers in [1, 4] {
-            let (mut judge, mut random) = (Judge::new(workers), Randomness::from_number(1).secret);
+            let (mut judge, mut random) =
+                (PathUpdateFilter::new(workers), Randomness::from_number(1).secret);
             for _ in 0..100_000 {
                 let _ = judge.path_mtu(&said(Family::V6, 1500), NOW, &mut random);
             }
@@ -149,7 +158,7 @@ mod tests {
         // After the same number of beliefs, the next is refused or not as chance has it.
         let mut random = Randomness::from_number(2).secret;
         let left = |random: &mut SecretRandom| {
-            let mut judge = Judge::new(1);
+            let mut judge = PathUpdateFilter::new(1);
             (0..1000).take_while(|_| judge.afford(NOW, random).is_ok()).count()
         };
         let all: Vec<usize> = (0..64).map(|_| left(&mut random)).collect();

@@ -10,7 +10,7 @@ pub(super) const STRIDE: u8 = 8;
 /// The prefixes of one stride with their values. The set is one cache line.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub(super) struct Heap {
+pub(super) struct SlotHeap {
     set: [u64; 8],
     /// How many bits are set before each word; of the last three words, since [`UPPER`].
     before: [u8; 8],
@@ -26,7 +26,7 @@ pub(super) const fn index(depth: u8, bits: u8) -> usize {
     (1 << depth) | (bits >> (STRIDE - depth)) as usize
 }
 
-impl Heap {
+impl SlotHeap {
     pub(super) fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
@@ -164,7 +164,7 @@ mod tests {
             seed
         };
         for round in 0..200 {
-            let (mut heap, mut list) = (Heap::default(), Vec::new());
+            let (mut heap, mut list) = (SlotHeap::default(), Vec::new());
             for n in 1..next() % if round % 9 == 0 { 900 } else { 60 } {
                 let depth = (next() % 8 + 1) as u8;
                 let bits = (next() as u8) & (0xff_u16 << (8 - depth)) as u8;

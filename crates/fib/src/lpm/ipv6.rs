@@ -10,7 +10,7 @@ use floodwall_sync::shim::atomic::Ordering::Relaxed;
 
 use super::ENTRY;
 use super::slots::Wide;
-use super::table::{Family, Table, halves, or};
+use super::table::{LpmFamily, Table, halves, or};
 
 /// Keys in flight at a time.
 const LANES: usize = 32;
@@ -19,7 +19,7 @@ const LANES: usize = 32;
 /// a walk through line 0. All but a few prefixes of the Internet end by bit 48.
 const LEVELS: u32 = 3;
 
-impl Family for Ipv6Addr {
+impl LpmFamily for Ipv6Addr {
     type Slots = Wide;
     const LINES_FROM: u8 = 24;
     const INHERITS: bool = true;

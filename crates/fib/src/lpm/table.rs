@@ -12,7 +12,7 @@ use floodwall_sync::shim::atomic::{
 use floodwall_sync::{BitInstructions, Zero as _, prefetch, zeroed};
 
 use super::slots::Slots;
-use super::word::{Line, LineWords as _, Word};
+use super::word::{Line, LineWords as _, SlotWord};
 
 /// Entries of a direct block: one for each value of its byte.
 pub(super) const DIRECT: usize = 256;
@@ -23,7 +23,7 @@ pub(super) const TOP: u32 = 1;
 pub(super) type Direct = [AtomicU64; DIRECT];
 
 /// A family that has a table.
-pub trait Family: Address {
+pub trait LpmFamily: Address {
     /// Its slots.
     type Slots: Slots;
     /// The first bit that lines serve: direct blocks serve those before.
@@ -37,7 +37,7 @@ pub trait Family: Address {
 }
 
 /// The longest-prefix-match table as readers see it.
-pub struct Table<A: Family> {
+pub struct Table<A: LpmFamily> {
     /// Direct block [`TOP`]: the only one that every table has.
     pub(super) top: Box<Direct>,
     /// The other direct blocks; 0 and [`TOP`] stay empty.
@@ -51,7 +51,7 @@ pub struct Table<A: Family> {
     bits: Option<BitInstructions>,
 }
 
-impl<A: Family> Table<A> {
+impl<A: LpmFamily> Table<A> {
     pub(super) fn new(lines: usize, slots: usize, directs: usize) -> Self {
         Self {
             top: Box::new(Direct::zero()),
@@ -111,9 +111,9 @@ impl<A: Family> Table<A> {
     }
 
     #[inline(always)]
-    pub(super) fn word_at(&self, line: u32, position: u32) -> Word {
+    pub(super) fn word_at(&self, line: u32, position: u32) -> SlotWord {
         let q = (position >> 5) as usize & 7;
-        self.lines.get(line as usize).map_or(Word::EMPTY, |line| line.word(q))
+        self.lines.get(line as usize).map_or(SlotWord::EMPTY, |line| line.word(q))
     }
 
     /// The number of the longest match, or its entry where something may have ended at `now`.

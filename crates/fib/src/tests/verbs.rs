@@ -18,11 +18,11 @@ both! {
     at_the_cap_a_route_is_refused_and_nothing_changes => caps;
 }
 
-fn iface<A: Family>(fib: &Fib<A>, to: &str, now: Instant) -> Option<u16> {
+fn iface<A: LpmFamily>(fib: &Fib<A>, to: &str, now: Instant) -> Option<u16> {
     fib.lookup(addr(to), now).map(|found| found.iface.0)
 }
 
-fn longest<A: Family>() {
+fn longest<A: LpmFamily>() {
     let mut fib = fib::<A>();
     fib.add(route("10.0.0.0/8", 1), START).unwrap();
     fib.add(route("10.1.0.0/16", 2), START).unwrap();
@@ -37,7 +37,7 @@ fn longest<A: Family>() {
     assert_eq!(metrics, [4, 7, 9]);
 }
 
-fn uncovers<A: Family>() {
+fn uncovers<A: LpmFamily>() {
     for prefixes in [0, 2 * limits::ROUTES_LISTED_MAX as u16] {
         let mut fib = fib::<A>();
         for n in 0..prefixes {
@@ -62,7 +62,7 @@ fn uncovers<A: Family>() {
     }
 }
 
-fn refused<A: Family>() {
+fn refused<A: LpmFamily>() {
     let mut fib = fib::<A>();
     let one = route("10.0.0.0/8", 1);
     let ending = Route { expires: Some(after(9)), ..one };
@@ -90,7 +90,7 @@ fn hop<A: Address>(iface: u16, via: &str) -> NextHop<A> {
     NextHop { kind: RouteKind::Unicast, iface: IfIndex(iface), gateway, src_addr: None }
 }
 
-fn shared<A: Family>() {
+fn shared<A: LpmFamily>() {
     let mut fib = fib::<A>();
     let id = NextHopId(7);
     let through = |n: u16| Route::through(prefix(&format!("10.{n}.0.0/16")), id);
@@ -116,12 +116,12 @@ fn shared<A: Family>() {
     assert_eq!(fib.next_hops().count(), 0);
 }
 
-fn spread<A: Family>(fib: &Fib<A>) -> Vec<u16> {
+fn spread<A: LpmFamily>(fib: &Fib<A>) -> Vec<u16> {
     let flow = |n: u64| Query { flow: Some(n), ..Query::to(addr("10.1.1.1")) };
     (0..128).map(|n| fib.lookup_query(&flow(n), START).unwrap().iface.0).collect()
 }
 
-fn groups<A: Family>() {
+fn groups<A: LpmFamily>() {
     let mut fib = fib::<A>();
     for n in 1..=3 {
         fib.add_next_hop(NextHopId(n), hop(n as u16, "9.9.9.9")).unwrap();
@@ -158,7 +158,7 @@ fn groups<A: Family>() {
     assert_eq!(fib.next_hops().count(), objects - 3);
 }
 
-fn rules<A: Family>() {
+fn rules<A: LpmFamily>() {
     let mut fib = fib::<A>();
     let (main, other) =
         (route::<A>("0.0.0.0/0", 1), Route { table: TableId(7), ..route("10.0.0.0/8", 2) });
@@ -194,7 +194,7 @@ fn rules<A: Family>() {
     assert_eq!(of(&fib, Some("50.0.0.1"), Some(5)), unicast(2));
 }
 
-fn dead<A: Family>() {
+fn dead<A: LpmFamily>() {
     for prefixes in [0, 2 * limits::ROUTES_LISTED_MAX as u16] {
         let mut fib = fib::<A>();
         for n in 0..prefixes {
@@ -216,7 +216,7 @@ fn dead<A: Family>() {
     }
 }
 
-fn caps<A: Family>() {
+fn caps<A: LpmFamily>() {
     let config = FibConfig { routes_max: 3, ..FibConfig::default() };
     let mut fib = Fib::<A>::alone(config, HashKey::new(1, 2), START);
     let nth = |n: u16| route::<A>(&format!("10.{n}.0.0/16"), 1);

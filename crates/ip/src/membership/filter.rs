@@ -102,14 +102,14 @@ impl<A: fmt::Debug> fmt::Debug for SourceSet<A> {
 
 /// Which sources of a group are accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Filter<A> {
+pub enum SourceFilter<A> {
     /// Only these; none: the group is not joined.
     Include(SourceSet<A>),
     /// All but these.
     Exclude(SourceSet<A>),
 }
 
-impl<A: Address> Filter<A> {
+impl<A: Address> SourceFilter<A> {
     /// No source is accepted: not a member.
     pub const NOBODY: Self = Self::Include(SourceSet::EMPTY);
     /// All sources are accepted: an ordinary membership.

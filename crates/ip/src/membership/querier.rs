@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use floodwall_base::{Family, Instant};
 use floodwall_wire::Generation;
-use floodwall_wire::group::{GroupProtocol, Query};
+use floodwall_wire::group::{GroupProtocol, GroupQuery};
 
 /// The robustness variable until a query states another.
 const ROBUSTNESS: u8 = 2;
@@ -57,7 +57,7 @@ impl Querier {
     }
 
     /// Updates the state from a valid query.
-    pub(super) fn hear<A: GroupProtocol>(&mut self, query: &Query<'_, A>, now: Instant) {
+    pub(super) fn hear<A: GroupProtocol>(&mut self, query: &GroupQuery<'_, A>, now: Instant) {
         // The older version querier present timeout.
         let response = query.max_response.min(RESPONSE_MAX);
         let until = now + self.interval * u32::from(self.robustness) + response;

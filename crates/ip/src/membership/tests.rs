@@ -57,7 +57,7 @@ const OLD_LEAVE: RecordKind = RecordKind(100);
 
 /// An engine with its clock.
 struct Bench<A> {
-    engine: Membership<A>,
+    engine: GroupProtocolState<A>,
     random: PublicRandom,
     now: Instant,
     /// When each message left.
@@ -68,19 +68,19 @@ impl<A: Nth> Bench<A> {
     fn new() -> Self {
         let now = Instant::from_nanos(5_000_000_000);
         let random = PublicRandom::new(3);
-        Self { engine: Membership::new(), random, now, times: Vec::new() }
+        Self { engine: GroupProtocolState::new(), random, now, times: Vec::new() }
     }
 
-    fn set(&mut self, n: u32, filter: Filter<A>) {
+    fn set(&mut self, n: u32, filter: SourceFilter<A>) {
         self.engine.set(A::group(n), filter, self.now, Duration::ZERO).unwrap();
     }
 
     fn join(&mut self, n: u32) {
-        self.set(n, Filter::EVERYBODY);
+        self.set(n, SourceFilter::EVERYBODY);
     }
 
     fn leave(&mut self, n: u32) {
-        self.set(n, Filter::NOBODY);
+        self.set(n, SourceFilter::NOBODY);
     }
 
     /// A bench with groups 1 to `count`, reported long ago.
@@ -132,7 +132,7 @@ impl<A: Nth> Bench<A> {
         fields: &QueryFields<'_, A>,
     ) -> Result<(), DropReason> {
         let mut out = [0; 2000];
-        let ends = Ends { src_addr: heading.src_addr, dst_addr: heading.dst_addr };
+        let ends = GroupAddrs { src_addr: heading.src_addr, dst_addr: heading.dst_addr };
         let len = A::emit_query(fields, ends, &mut out).unwrap();
         let message = A::parse(&out[..len]).unwrap();
         self.engine.input(heading, &message, self.now, &mut self.random)
@@ -147,7 +147,7 @@ fn about<'a, A: Nth>(n: u32, sources: &'a [A]) -> QueryFields<'a, A> {
     QueryFields { group: A::group(n), sources, ..QueryFields::general() }
 }
 
-fn read<A: Nth>(report: &Report<A>, message: &[u8]) -> Vec<Told<A>> {
+fn read<A: Nth>(report: &MembershipReport<A>, message: &[u8]) -> Vec<Told<A>> {
     match A::parse(message).unwrap() {
         GroupMessage::Records(records) => {
             assert_eq!(report.ends.dst_addr, A::ALL_REPORT_ROUTERS);
@@ -238,8 +238,8 @@ fn never_told<A: Nth>() {
     let others = [node_local, reserved].map(|a| A::from_ip(a.into()));
     let all = others.into_iter().flatten().chain([A::ALL_SYSTEMS, A::station(1), A::UNSPECIFIED]);
     for group in all {
-        bench.engine.set(group, Filter::EVERYBODY, bench.now, Duration::ZERO).unwrap();
-        assert!(!Membership::<A>::is_told(group));
+        bench.engine.set(group, SourceFilter::EVERYBODY, bench.now, Duration::ZERO).unwrap();
+        assert!(!GroupProtocolState::<A>::is_told(group));
     }
     assert_eq!((bench.run(60 * SECOND).len(), bench.engine.groups.len()), (0, 0));
     bench.ask(&QueryFields::general()).unwrap();
@@ -323,7 +323,7 @@ fn sources_asked<A: Nth>() {
     let all = (RecordKind::IS_INCLUDE, A::group(1), sources.to_vec());
     assert_eq!(bench.told(60 * SECOND), [all]);
     // EXCLUDE one: the other.
-    bench.set(1, Filter::Exclude(SourceSet::of([sources[0]]).unwrap()));
+    bench.set(1, SourceFilter::Exclude(SourceSet::of([sources[0]]).unwrap()));
     bench.run(60 * SECOND);
     bench.ask(&about(1, &sources)).unwrap();
     let one = (RecordKind::IS_INCLUDE, A::group(1), vec![sources[1]]);
@@ -331,7 +331,7 @@ fn sources_asked<A: Nth>() {
     bench.ask(&about(1, &sources[..1])).unwrap();
     assert!(bench.told(60 * SECOND).is_empty(), "an empty record is not sent");
     // INCLUDE: those that are in both.
-    bench.set(1, Filter::Include(SourceSet::of([sources[0], A::station(7)]).unwrap()));
+    bench.set(1, SourceFilter::Include(SourceSet::of([sources[0], A::station(7)]).unwrap()));
     bench.run(60 * SECOND);
     bench.ask(&about(1, &sources)).unwrap();
     let one = (RecordKind::IS_INCLUDE, A::group(1), vec![sources[0]]);
@@ -402,7 +402,7 @@ fn invalid<A: Nth>() {
 fn for_routers<A: Nth>() {
     let mut bench = Bench::<A>::joined(1);
     let mut out = [0; 200];
-    let ends = Ends { src_addr: A::station(9), dst_addr: A::ALL_REPORT_ROUTERS };
+    let ends = GroupAddrs { src_addr: A::station(9), dst_addr: A::ALL_REPORT_ROUTERS };
     let mut writer = ReportWriter::new(&mut out).unwrap();
     writer.record(RecordKind::TO_INCLUDE, A::group(1), [].into_iter());
     let len = writer.finish(ends);
@@ -455,7 +455,7 @@ fn split<A: Nth>() {
 
 fn full<A: Nth>() {
     let mut bench = Bench::<A>::joined(GROUPS_MAX as u32);
-    let (everybody, now) = (Filter::EVERYBODY, bench.now);
+    let (everybody, now) = (SourceFilter::EVERYBODY, bench.now);
     let one_more =
         |bench: &mut Bench<A>| bench.engine.set(A::group(1000), everybody, now, Duration::ZERO);
     assert_eq!(one_more(&mut bench), Err(GroupsFull));

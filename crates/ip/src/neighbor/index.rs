@@ -19,11 +19,11 @@ struct Cell {
 
 /// An open-addressing hash index into an array of entries.
 #[derive(Clone, Debug)]
-pub(crate) struct Index {
+pub(crate) struct NeighborIndex {
     cells: Box<[Cell]>,
 }
 
-impl Index {
+impl NeighborIndex {
     /// An index for up to `entries` entries. Takes 32 to 64 bytes an entry.
     pub(crate) fn new(entries: usize) -> Self {
         let cells = entries.saturating_mul(4).next_power_of_two().max(PROBES_MAX * 2);
@@ -117,7 +117,7 @@ mod tests {
             // Few hashes, so that runs and wrap-around are common.
             steps in prop::collection::vec((any::<bool>(), 0_u32..24, 0_u32..16), 1..300),
         ) {
-            let mut index = Index::new(24);
+            let mut index = NeighborIndex::new(24);
             let mut oracle: BTreeMap<u32, u32> = BTreeMap::new();
             for (insert, entry, hash) in steps {
                 let hash = hash.wrapping_sub(4);
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_run_that_is_too_long_refuses_and_stays_sound() {
-        let mut index = Index::new(1000);
+        let mut index = NeighborIndex::new(1000);
         for entry in 0..PROBES_MAX as u32 {
             assert!(index.insert(7, entry));
         }

@@ -75,7 +75,7 @@ pub(crate) enum Supplied {
 
 /// What is to be done with the entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Change {
+pub(crate) struct NeighborChange {
     /// Its state from now on.
     pub(crate) state: NeighborState,
     /// Whether the supplied link address replaces the known one.
@@ -90,7 +90,7 @@ pub(crate) fn on_advertisement(
     state: NeighborState,
     supplied: Supplied,
     flags: AdvertisementFlags,
-) -> Option<Change> {
+) -> Option<NeighborChange> {
     use NeighborState::{Failed, Incomplete, Permanent, Reachable, Stale};
     let answered = |otherwise| if flags.solicited { Reachable } else { otherwise };
     match state {
@@ -99,18 +99,18 @@ pub(crate) fn on_advertisement(
         // the receiving node SHOULD silently discard."
         Incomplete if supplied == Supplied::Nothing => None,
         Incomplete => {
-            Some(Change { state: answered(Stale), take_link_addr: true, take_router: true })
+            Some(NeighborChange { state: answered(Stale), take_link_addr: true, take_router: true })
         }
         // Case I: another address, and the override flag is clear.
         Reachable if supplied == Supplied::Different && !flags.overriding => {
-            Some(Change { state: Stale, take_link_addr: false, take_router: false })
+            Some(NeighborChange { state: Stale, take_link_addr: false, take_router: false })
         }
         _ if supplied == Supplied::Different && !flags.overriding => None,
         // Case II: the override flag is set, or the address is unchanged.
         _ => {
             let take_link_addr = supplied == Supplied::Different;
             let otherwise = if take_link_addr { Stale } else { state };
-            Some(Change { state: answered(otherwise), take_link_addr, take_router: true })
+            Some(NeighborChange { state: answered(otherwise), take_link_addr, take_router: true })
         }
     }
 }

@@ -10,11 +10,11 @@ use floodwall_packet::PacketList;
 
 use super::NeighborConfig;
 use super::changes::Changes;
-use super::index::Index;
+use super::index::NeighborIndex;
 use super::state::{NeighborState, Supplied};
 
 /// One neighbour.
-pub(super) struct Entry<A> {
+pub(super) struct NeighborEntry<A> {
     pub(super) addr: A,
     pub(super) iface: IfIndex,
     /// `None`: the entry is free.
@@ -31,7 +31,7 @@ pub(super) struct Entry<A> {
     pub(super) pending: PacketList,
 }
 
-impl<A: Address> Entry<A> {
+impl<A: Address> NeighborEntry<A> {
     const fn free() -> Self {
         Self {
             addr: A::UNSPECIFIED,
@@ -56,24 +56,24 @@ impl<A: Address> Entry<A> {
         }
     }
 
-    const fn standing(&self) -> Standing {
+    const fn standing(&self) -> NeighborStanding {
         let share = match self.state {
-            Some(NeighborState::Failed) => Some(Share::Failed),
+            Some(NeighborState::Failed) => Some(NeighborShare::Failed),
             Some(NeighborState::Stale | NeighborState::Delay | NeighborState::Probe)
                 if !self.proven =>
             {
-                Some(Share::Strangers)
+                Some(NeighborShare::Strangers)
             }
-            Some(NeighborState::Stale | NeighborState::Unreachable) => Some(Share::Stale),
+            Some(NeighborState::Stale | NeighborState::Unreachable) => Some(NeighborShare::Stale),
             _ => None,
         };
-        Standing { state: self.state, share }
+        NeighborStanding { state: self.state, share }
     }
 }
 
 /// Entries that may be evicted, in lists per interface: longest there first.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Share {
+enum NeighborShare {
     /// Did not answer.
     Failed = 0,
     /// Verified, and unused or unresponsive.
@@ -87,47 +87,47 @@ const SHARES: u32 = 3;
 
 /// What an entry counts as.
 #[derive(Clone, Copy)]
-struct Standing {
+struct NeighborStanding {
     state: Option<NeighborState>,
-    share: Option<Share>,
+    share: Option<NeighborShare>,
 }
 
 /// How many entries of each sort an interface has.
 #[derive(Clone, Copy, Default)]
-struct Counts {
+struct NeighborCounts {
     unresolved: usize,
     resolved: usize,
     strangers: usize,
 }
 
-impl Counts {
-    const fn add(&mut self, standing: Standing, n: usize) {
+impl NeighborCounts {
+    const fn add(&mut self, standing: NeighborStanding, n: usize) {
         match standing.state {
             Some(state) if state.is_resolved() => self.resolved = self.resolved.wrapping_add(n),
             Some(_) => self.unresolved = self.unresolved.wrapping_add(n),
             None => {}
         }
-        if matches!(standing.share, Some(Share::Strangers)) {
+        if matches!(standing.share, Some(NeighborShare::Strangers)) {
             self.strangers = self.strangers.wrapping_add(n);
         }
     }
 }
 
 /// The entries, their lists and their timers.
-pub(super) struct Table<A> {
+pub(super) struct NeighborTable<A> {
     pub(super) config: NeighborConfig,
-    entries: Box<[Entry<A>]>,
-    index: Index,
+    entries: Box<[NeighborEntry<A>]>,
+    index: NeighborIndex,
     /// [`SHARES`] lists of each interface, then the list of free entries.
     lists: IndexLists,
-    counts: Box<[Counts]>,
+    counts: Box<[NeighborCounts]>,
     pub(super) wheel: TimerWheel,
     key: HashKey,
     /// Of the owner of a copy.
     pub(super) changes: Option<Changes>,
 }
 
-impl<A: Address> Table<A> {
+impl<A: Address> NeighborTable<A> {
     pub(super) fn new(config: NeighborConfig, key: HashKey, now: Instant) -> Self {
         let config = config.balanced();
         let capacity = config.interfaces.saturating_mul(config.entries);
@@ -136,10 +136,10 @@ impl<A: Address> Table<A> {
         (0..lists.items()).for_each(|at| lists.push_back(free, at));
         Self {
             config,
-            entries: (0..capacity).map(|_| Entry::free()).collect(),
-            index: Index::new(capacity),
+            entries: (0..capacity).map(|_| NeighborEntry::free()).collect(),
+            index: NeighborIndex::new(capacity),
             lists,
-            counts: vec![Counts::default(); config.interfaces].into(),
+            counts: vec![NeighborCounts::default(); config.interfaces].into(),
             wheel: TimerWheel::new(capacity, now),
             key,
             changes: None,
@@ -159,12 +159,12 @@ impl<A: Address> Table<A> {
     }
 
     #[inline]
-    pub(super) fn entry(&self, at: u32) -> Option<&Entry<A>> {
+    pub(super) fn entry(&self, at: u32) -> Option<&NeighborEntry<A>> {
         self.entries.get(at as usize)
     }
 
     #[inline]
-    pub(super) fn entry_mut(&mut self, at: u32) -> Option<&mut Entry<A>> {
+    pub(super) fn entry_mut(&mut self, at: u32) -> Option<&mut NeighborEntry<A>> {
         if let Some(changes) = &mut self.changes {
             changes.note(at);
         }
@@ -172,7 +172,7 @@ impl<A: Address> Table<A> {
     }
 
     /// Every entry in use, with its place.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry<A>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &NeighborEntry<A>> {
         self.entries.iter().filter(|e| e.state.is_some())
     }
 
@@ -186,7 +186,7 @@ impl<A: Address> Table<A> {
         self.lists.items()
     }
 
-    /// A place for a neighbour that is not known. It has no state yet: [`Table::set_state`] must
+    /// A place for a neighbour that is not known. It has no state yet: [`NeighborTable::set_state`] must
     /// follow. Room must have been made.
     pub(super) fn create(&mut self, iface: IfIndex, addr: A) -> Option<u32> {
         let hash = self.hash(iface, addr);
@@ -196,7 +196,7 @@ impl<A: Address> Table<A> {
         }
         self.lists.unlink(at);
         let entry = self.entry_mut(at)?;
-        *entry = Entry { addr, iface, hash, ..Entry::free() };
+        *entry = NeighborEntry { addr, iface, hash, ..NeighborEntry::free() };
         Some(at)
     }
 
@@ -249,7 +249,7 @@ impl<A: Address> Table<A> {
         let Some(counts) = self.counts.get(usize::from(iface.0)) else {
             return false;
         };
-        counts.unresolved < self.config.unresolved || self.evict(iface, Share::Failed)
+        counts.unresolved < self.config.unresolved || self.evict(iface, NeighborShare::Failed)
     }
 
     /// Makes room for another resolved neighbour: an unverified one is evicted, else the least
@@ -259,8 +259,8 @@ impl<A: Address> Table<A> {
             return false;
         };
         counts.resolved < self.config.resolved()
-            || self.evict(iface, Share::Strangers)
-            || self.evict(iface, Share::Stale)
+            || self.evict(iface, NeighborShare::Strangers)
+            || self.evict(iface, NeighborShare::Stale)
     }
 
     /// Makes room for another unverified neighbour: at the limit, one of them is evicted.
@@ -268,13 +268,14 @@ impl<A: Address> Table<A> {
         let Some(counts) = self.counts.get(usize::from(iface.0)) else {
             return false;
         };
-        if counts.strangers >= self.config.strangers && !self.evict(iface, Share::Strangers) {
+        if counts.strangers >= self.config.strangers && !self.evict(iface, NeighborShare::Strangers)
+        {
             return false;
         }
         self.room_for_resolved(iface)
     }
 
-    fn evict(&mut self, iface: IfIndex, share: Share) -> bool {
+    fn evict(&mut self, iface: IfIndex, share: NeighborShare) -> bool {
         let first = self.lists.first(list_of(iface, share));
         if let Some(at) = first {
             self.discard(at);
@@ -282,7 +283,7 @@ impl<A: Address> Table<A> {
         first.is_some()
     }
 
-    fn count(&mut self, iface: IfIndex, standing: Standing, n: usize) {
+    fn count(&mut self, iface: IfIndex, standing: NeighborStanding, n: usize) {
         if let Some(counts) = self.counts.get_mut(usize::from(iface.0)) {
             counts.add(standing, n);
         }
@@ -294,7 +295,7 @@ impl<A: Address> Table<A> {
 }
 
 #[cfg(test)]
-impl<A: Address> Table<A> {
+impl<A: Address> NeighborTable<A> {
     /// Asserts the invariants of this module.
     pub(super) fn assert_sound(&self) {
         let config = &self.config;
@@ -306,7 +307,7 @@ impl<A: Address> Table<A> {
             used += mine().count();
             assert_eq!((counts.resolved, counts.unresolved), (resolved, mine().count() - resolved));
             assert!(resolved <= config.resolved() && counts.unresolved <= config.unresolved);
-            for share in [Share::Failed, Share::Stale, Share::Strangers] {
+            for share in [NeighborShare::Failed, NeighborShare::Stale, NeighborShare::Strangers] {
                 let listed: Vec<u32> = self.lists.iter(list_of(iface, share)).collect();
                 let standing = mine().filter(|e| e.standing().share == Some(share)).count();
                 assert_eq!(listed.len(), standing);
@@ -316,7 +317,7 @@ impl<A: Address> Table<A> {
                     assert!(entry.pending.is_empty());
                 }
             }
-            let strangers = mine().filter(|e| e.standing().share == Some(Share::Strangers));
+            let strangers = mine().filter(|e| e.standing().share == Some(NeighborShare::Strangers));
             assert_eq!(counts.strangers, strangers.count());
             assert!(counts.strangers <= config.strangers);
         }
@@ -332,6 +333,6 @@ impl<A: Address> Table<A> {
     }
 }
 
-const fn list_of(iface: IfIndex, share: Share) -> u32 {
+const fn list_of(iface: IfIndex, share: NeighborShare) -> u32 {
     iface.0 as u32 * SHARES + share as u32
 }

@@ -9,8 +9,8 @@ use floodwall_base::{Address, DropReason, Family, limits};
 use floodwall_packet::{AccessCounters, Class, HEADROOM, PacketBuf, PacketList, Pool};
 use floodwall_wire::{IpProtocol, ipv4, ipv6, ipv6_ext};
 
-use super::piece::{LENGTH_MAX, Piece};
-use crate::input::Heading;
+use super::piece::{FragmentPiece, LENGTH_MAX};
+use crate::input::ArrivedHeading;
 
 /// Spare chunks for the code that answers the datagram.
 const CHUNKS_SPARE: usize = 4;
@@ -121,13 +121,13 @@ pub(super) fn ecn_of(seen: u8, first: u8) -> Result<u8, DropReason> {
 pub(super) fn head<A: Address>(
     pool: &Pool,
     packet: &mut PacketBuf,
-    first: &Piece<A>,
+    first: &FragmentPiece<A>,
     total: usize,
     ecn: u8,
     access: &mut AccessCounters,
-) -> Result<Heading<A>, DropReason> {
+) -> Result<ArrivedHeading<A>, DropReason> {
     let total_len = first.repeated + total;
-    let mut heading = Heading { total_len, is_fragment: false, ..first.heading };
+    let mut heading = ArrivedHeading { total_len, is_fragment: false, ..first.heading };
     if A::FAMILY == Family::V4 {
         let bytes = packet
             .pulldown(pool, first.l3, first.repeated, access)

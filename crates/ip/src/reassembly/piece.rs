@@ -13,8 +13,8 @@ use floodwall_packet::{AccessCounters, PacketBuf};
 use floodwall_wire::ipv6_walk::FragmentPlace;
 use floodwall_wire::{IpProtocol, Ipv4Header, icmpv4, icmpv6, ipv4, ipv6_ext, tcp, udp};
 
-use crate::action::{IcmpError, Refusal};
-use crate::input::{self, Heading, Upper};
+use crate::action::{IcmpError, RefusedAction};
+use crate::input::{self, ArrivedHeading, ArrivedUpper};
 
 /// The maximum of either family's length field in bytes.
 pub(super) const LENGTH_MAX: usize = 65_535;
@@ -25,9 +25,9 @@ const PAYLOAD_LENGTH_AT: u32 = 4;
 
 /// One fragment: its datagram's key, its place in it, and its headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Piece<A> {
+pub struct FragmentPiece<A> {
     /// This fragment's fixed header.
-    pub heading: Heading<A>,
+    pub heading: ArrivedHeading<A>,
     /// Where it arrived.
     pub iface: IfIndex,
     /// Whether it went to a group or broadcast address.
@@ -54,7 +54,7 @@ pub struct Piece<A> {
     pub ecn: u8,
 }
 
-impl<A: Address> Piece<A> {
+impl<A: Address> FragmentPiece<A> {
     /// Where its bytes end in the datagram.
     #[must_use]
     pub const fn end(&self) -> usize {
@@ -72,7 +72,7 @@ impl<A: Address> Piece<A> {
     }
 }
 
-impl Piece<Ipv4Addr> {
+impl FragmentPiece<Ipv4Addr> {
     /// An IPv4 fragment, after its fixed header was checked.
     ///
     /// # Errors
@@ -81,9 +81,9 @@ impl Piece<Ipv4Addr> {
     pub fn of_ipv4(
         packet: &PacketBuf,
         place: (IfIndex, usize, bool),
-        heading: Heading<Ipv4Addr>,
+        heading: ArrivedHeading<Ipv4Addr>,
         access: &mut AccessCounters,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, RefusedAction> {
         let (iface, l3, to_group) = place;
         let mut scratch = [0; ipv4::HEADER_LEN_MAX];
         let bytes = packet
@@ -122,7 +122,7 @@ impl Piece<Ipv4Addr> {
     }
 }
 
-impl Piece<Ipv6Addr> {
+impl FragmentPiece<Ipv6Addr> {
     /// An IPv6 fragment after its header chain was walked up to `found`, and, in the first one, to
     /// the upper layer.
     ///
@@ -132,10 +132,10 @@ impl Piece<Ipv6Addr> {
     pub fn of_ipv6(
         packet: &PacketBuf,
         place: (IfIndex, usize, bool),
-        heading: Heading<Ipv6Addr>,
-        (found, upper): (FragmentPlace, Option<Upper>),
+        heading: ArrivedHeading<Ipv6Addr>,
+        (found, upper): (FragmentPlace, Option<ArrivedUpper>),
         access: &mut AccessCounters,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, RefusedAction> {
         let (iface, l3, to_group) = place;
         let mut scratch = [0; 2];
         let first: &[u8; 2] =
@@ -175,12 +175,12 @@ impl Piece<Ipv6Addr> {
 
     /// A refusal with a parameter problem, unless the fragment may be of an ICMPv6 error for all
     /// that can be seen (RFC 4443 section 2.4(e)).
-    fn problem(&self, reason: DropReason, code: u8, pointer: u32) -> Refusal {
+    fn problem(&self, reason: DropReason, code: u8, pointer: u32) -> RefusedAction {
         let unseen = self.protocol == IpProtocol::ICMPV6 || self.protocol.is_extension();
         if self.offset > 0 && unseen {
             return reason.into();
         }
-        Refusal::owing(reason, IcmpError::ParameterProblem { code, pointer, to_group: false })
+        RefusedAction::owing(reason, IcmpError::ParameterProblem { code, pointer, to_group: false })
     }
 }
 

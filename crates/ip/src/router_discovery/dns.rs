@@ -108,14 +108,14 @@ fn take_name(bytes: &[u8]) -> Option<Option<(DomainName, &[u8])>> {
 
 /// One entry, and until when.
 #[derive(Clone, Copy, Debug)]
-struct Timed<T> {
+struct TimedServer<T> {
     value: T,
     until: Instant,
 }
 
 /// A few values, each with its end.
 #[derive(Debug)]
-pub(super) struct TimedSet<T>(Box<[Option<Timed<T>>]>);
+pub(super) struct TimedSet<T>(Box<[Option<TimedServer<T>>]>);
 
 impl<T: Copy + PartialEq> TimedSet<T> {
     fn new(max: usize) -> Self {
@@ -124,16 +124,16 @@ impl<T: Copy + PartialEq> TimedSet<T> {
 
     /// Sets when `value` ends, at once for a past moment; true where what is there has changed.
     fn set(&mut self, value: T, until: Instant, now: Instant) -> bool {
-        let live = |e: &Option<Timed<T>>| e.filter(|t| t.until > now);
+        let live = |e: &Option<TimedServer<T>>| e.filter(|t| t.until > now);
         if let Some(slot) = self.0.iter_mut().find(|e| live(e).is_some_and(|t| t.value == value)) {
             let goes = until <= now;
-            *slot = (!goes).then_some(Timed { value, until });
+            *slot = (!goes).then_some(TimedServer { value, until });
             return goes;
         }
         let free = self.0.iter_mut().find(|e| live(e).is_none()).filter(|_| until > now);
         let added = free.is_some();
         if let Some(slot) = free {
-            *slot = Some(Timed { value, until });
+            *slot = Some(TimedServer { value, until });
         }
         added
     }

@@ -1,4 +1,4 @@
-//! `Routers`: the default routers of one link, their preference, and which of them answer.
+//! `RouterList`: the default routers of one link, their preference, and which of them answer.
 //!
 //! Called by `router_discovery.rs` with advertisements and results of the neighbour cache. A
 //! router's rank is a route metric: of the routers that answer the preferred one wins, a router
@@ -22,7 +22,7 @@ use floodwall_base::limits::{
     ROUTER_ADVERTISEMENT_BURST, ROUTER_ADVERTISEMENT_RATE, ROUTER_NEWCOMER_BURST,
     ROUTER_NEWCOMER_RATE, ROUTERS_MAX,
 };
-use floodwall_base::{Bucket, Instant, Price};
+use floodwall_base::{Instant, Price, TokenBucket};
 use floodwall_wire::ndp::Preference;
 
 /// The metric of a router of medium preference: Linux's for learned routes.
@@ -50,7 +50,7 @@ const NEWCOMERS: Price = Price::new(ROUTER_NEWCOMER_RATE, ROUTER_NEWCOMER_BURST)
 
 /// One router.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Router {
+pub(super) struct KnownRouter {
     pub(super) addr: Ipv6Addr,
     pub(super) preference: Preference,
     /// Until when it is a default router.
@@ -62,10 +62,10 @@ pub(super) struct Router {
     /// The default route that was last requested: its metric and its end.
     pub(super) told: Option<(u32, Instant)>,
     /// What is left of its share of our attention.
-    attention: Bucket,
+    attention: TokenBucket,
 }
 
-impl Router {
+impl KnownRouter {
     pub(super) fn is_default(&self, now: Instant) -> bool {
         self.default_until > now
     }
@@ -86,27 +86,31 @@ pub(super) enum Admission {
 
 /// The list of default routers of one interface.
 #[derive(Debug)]
-pub(super) struct Routers {
-    slots: Box<[Option<Router>]>,
+pub(super) struct RouterList {
+    slots: Box<[Option<KnownRouter>]>,
     failures: u64,
     /// The token bucket of all that are not in the list.
-    attention: Bucket,
+    attention: TokenBucket,
 }
 
-impl Routers {
+impl RouterList {
     pub(super) fn new() -> Self {
-        Self { slots: vec![None; ROUTERS_MAX].into(), failures: 0, attention: Bucket::default() }
+        Self {
+            slots: vec![None; ROUTERS_MAX].into(),
+            failures: 0,
+            attention: TokenBucket::default(),
+        }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Router> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &KnownRouter> {
         self.slots.iter().flatten()
     }
 
-    pub(super) fn at(&self, at: usize) -> Option<&Router> {
+    pub(super) fn at(&self, at: usize) -> Option<&KnownRouter> {
         self.slots.get(at)?.as_ref()
     }
 
-    pub(super) fn at_mut(&mut self, at: usize) -> Option<&mut Router> {
+    pub(super) fn at_mut(&mut self, at: usize) -> Option<&mut KnownRouter> {
         self.slots.get_mut(at)?.as_mut()
     }
 
@@ -130,7 +134,7 @@ impl Routers {
 
     /// A place for the router; `None` where all are taken by others that may answer.
     pub(super) fn admit(&mut self, addr: Ipv6Addr) -> Option<Admission> {
-        let free = |slots: &[Option<Router>]| slots.iter().position(Option::is_none);
+        let free = |slots: &[Option<KnownRouter>]| slots.iter().position(Option::is_none);
         if let Some(at) = self.find(addr) {
             return Some(Admission::At(at));
         }
@@ -138,7 +142,7 @@ impl Routers {
             self.put(at, addr);
             return Some(Admission::At(at));
         }
-        let failed = |s: &Option<Router>| s.and_then(|r| r.failed);
+        let failed = |s: &Option<KnownRouter>| s.and_then(|r| r.failed);
         let silent = self.slots.iter().enumerate().filter(|(_, s)| failed(s).is_some());
         let (at, old) = silent.min_by_key(|(_, s)| failed(s)).map(|(at, s)| (at, *s))?;
         self.put(at, addr);
@@ -147,19 +151,19 @@ impl Routers {
 
     fn put(&mut self, at: usize, addr: Ipv6Addr) {
         if let Some(slot) = self.slots.get_mut(at) {
-            *slot = Some(Router {
+            *slot = Some(KnownRouter {
                 addr,
                 preference: Preference::Medium,
                 default_until: Instant::ORIGIN,
                 failed: None,
                 next_probe: Instant::ORIGIN,
                 told: None,
-                attention: Bucket::default(),
+                attention: TokenBucket::default(),
             });
         }
     }
 
-    pub(super) fn remove(&mut self, at: usize) -> Option<Router> {
+    pub(super) fn remove(&mut self, at: usize) -> Option<KnownRouter> {
         self.slots.get_mut(at)?.take()
     }
 
@@ -222,8 +226,8 @@ mod tests {
         Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, n)
     }
 
-    fn full() -> Routers {
-        let mut routers = Routers::new();
+    fn full() -> RouterList {
+        let mut routers = RouterList::new();
         for n in 0..16 {
             let at = routers.admit(addr(n));
             assert_eq!(at, Some(Admission::At(usize::from(n))));
@@ -249,8 +253,8 @@ mod tests {
 
     #[test]
     fn invented_routers_take_no_attention_from_a_known_one() {
-        let mut routers = Routers::new();
-        let read = |routers: &mut Routers, n, times, now| {
+        let mut routers = RouterList::new();
+        let read = |routers: &mut RouterList, n, times, now| {
             (0..times).filter(|_| routers.attend(addr(n), now)).count()
         };
         assert_eq!(read(&mut routers, 0, 1, NOW), 1, "known only once it is admitted");
@@ -273,7 +277,7 @@ mod tests {
         for (at, preference) in preferences.into_iter().enumerate() {
             routers.at_mut(at).unwrap().preference = preference;
         }
-        let metric = |r: &Routers, at| r.metric(at, NOW).unwrap();
+        let metric = |r: &RouterList, at| r.metric(at, NOW).unwrap();
         assert_eq!([0, 1, 2].map(|at| metric(&routers, at)), [512, 2048, 1024]);
         for at in [0, 2, 1] {
             routers.failed(at, NOW);

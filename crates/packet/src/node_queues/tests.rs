@@ -211,7 +211,7 @@ mod model {
                 })
             });
             // The reader reads once, marks itself as gone, and the thread that frees the slot
-            // later, when no producer is left, takes the rest: `Slot::clear`.
+            // later, when no producer is left, takes the rest: `AccountSlot::clear`.
             queues.set(Bits::GONE);
             let mut seen = numbers(queues.take(Bits::NONE).0);
             producers.into_iter().for_each(|producer| producer.join().unwrap());

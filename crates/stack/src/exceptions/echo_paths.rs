@@ -22,7 +22,7 @@ use floodwall_fib::exceptions::LIFETIME;
 
 /// One destination, its path MTU, and the entry's expiry.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct EchoPathUpdate {
     dst_addr: IpAddr,
     mtu: u32,
     until: Instant,
@@ -31,7 +31,7 @@ struct Told {
 /// Direct-mapped table of path MTUs for echo replies, by destination.
 #[derive(Debug)]
 pub(crate) struct EchoPaths {
-    places: Box<[Option<Told>]>,
+    places: Box<[Option<EchoPathUpdate>]>,
     key: HashKey,
 }
 
@@ -51,7 +51,7 @@ impl EchoPaths {
     pub(crate) fn learn(&mut self, dst_addr: IpAddr, mtu: u32, now: Instant) {
         let place = self.place_of(dst_addr);
         if let Some(place) = self.places.get_mut(place) {
-            *place = Some(Told { dst_addr, mtu, until: now + LIFETIME });
+            *place = Some(EchoPathUpdate { dst_addr, mtu, until: now + LIFETIME });
         }
     }
 

@@ -9,7 +9,7 @@
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Family, MacAddr};
-use floodwall_fib::exceptions::Lesson;
+use floodwall_fib::exceptions::PathUpdate;
 use floodwall_ip::ping::PingQuote;
 use floodwall_packet::{AccessCounters, PacketBuf};
 use floodwall_wire::icmpv4::{Icmpv4Type, UnreachableCode};
@@ -20,9 +20,9 @@ use floodwall_wire::{
     icmpv6, ipv6, ipv6_ext,
 };
 
-use crate::errors::Quoted;
+use crate::errors::QuotedPacket;
 use crate::neighbors::NDP_MESSAGE_MAX;
-use crate::tables::Tables;
+use crate::tables::IpFamily;
 
 /// Required bytes of a quoted upper header.
 const FRONT: usize = 8;
@@ -39,10 +39,11 @@ pub(crate) struct QuotedFlow<A> {
     pub(crate) front: [u8; FRONT],
 }
 
-impl<A: Tables> QuotedFlow<A> {
+impl<A: IpFamily> QuotedFlow<A> {
     /// Parses the quote at `at` of a packet.
     pub(crate) fn of(packet: &PacketBuf, at: usize, access: &mut AccessCounters) -> Option<Self> {
-        let Quoted { src_addr, dst_addr, protocol, l4, len } = Quoted::of(packet, at, access)?;
+        let QuotedPacket { src_addr, dst_addr, protocol, l4, len } =
+            QuotedPacket::of(packet, at, access)?;
         let mut scratch = [0; FRONT];
         let front = *packet.header_array(l4, &mut scratch, access)?;
         Some(Self { src_addr, dst_addr, protocol, len, front })
@@ -94,21 +95,21 @@ impl QuotedFlow<Ipv6Addr> {
 
 /// The content of a message: the path lesson and the quoted flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Statement<A> {
-    pub(crate) lesson: Lesson<A>,
+pub(crate) struct PathUpdateQuote<A> {
+    pub(crate) lesson: PathUpdate<A>,
     pub(crate) flow: QuotedFlow<A>,
     /// Link address of the better first hop.
     pub(crate) link_addr: Option<MacAddr>,
 }
 
 /// What differs between the families.
-pub(crate) trait States: Tables {
+pub(crate) trait PathUpdateFamily: IpFamily {
     /// Parses the message that begins at `at`; `None` where it is another, or quotes no flow.
     fn statement(
         packet: &PacketBuf,
         at: usize,
         access: &mut AccessCounters,
-    ) -> Option<Statement<Self>>;
+    ) -> Option<PathUpdateQuote<Self>>;
 }
 
 /// The family of an ICMP message that another shard handed over: the two families' ICMP types are
@@ -118,33 +119,33 @@ pub(super) fn is_v4(packet: &PacketBuf) -> bool {
     matches!(kind, Some(Icmpv4Type::DESTINATION_UNREACHABLE | Icmpv4Type::REDIRECT))
 }
 
-impl States for Ipv4Addr {
+impl PathUpdateFamily for Ipv4Addr {
     fn statement(
         packet: &PacketBuf,
         at: usize,
         access: &mut AccessCounters,
-    ) -> Option<Statement<Self>> {
+    ) -> Option<PathUpdateQuote<Self>> {
         let mut scratch = [0; icmpv4::HEADER_LEN];
         let header = packet.header(at, icmpv4::HEADER_LEN, &mut scratch, access)?;
         let lesson = match Icmpv4Header::parse(header).ok()?.message() {
             Icmpv4Message::DestinationUnreachable {
                 code: UnreachableCode::FRAGMENTATION_NEEDED,
                 next_hop_mtu,
-            } => Lesson::PathMtu(next_hop_mtu.into()),
-            Icmpv4Message::Redirect { gateway, .. } => Lesson::Redirect(gateway),
+            } => PathUpdate::PathMtu(next_hop_mtu.into()),
+            Icmpv4Message::Redirect { gateway, .. } => PathUpdate::Redirect(gateway),
             _ => return None,
         };
         let flow = QuotedFlow::of(packet, at + icmpv4::HEADER_LEN, access)?;
-        Some(Statement { lesson, flow, link_addr: None })
+        Some(PathUpdateQuote { lesson, flow, link_addr: None })
     }
 }
 
-impl States for Ipv6Addr {
+impl PathUpdateFamily for Ipv6Addr {
     fn statement(
         packet: &PacketBuf,
         at: usize,
         access: &mut AccessCounters,
-    ) -> Option<Statement<Self>> {
+    ) -> Option<PathUpdateQuote<Self>> {
         let mut scratch = [0; icmpv6::HEADER_LEN];
         let header = packet.header(at, icmpv6::HEADER_LEN, &mut scratch, access)?;
         let header = Icmpv6Header::parse(header).ok()?;
@@ -153,7 +154,7 @@ impl States for Ipv6Addr {
         }
         let Icmpv6Message::PacketTooBig { mtu } = header.message() else { return None };
         let flow = QuotedFlow::of(packet, at + icmpv6::HEADER_LEN, access)?;
-        Some(Statement { lesson: Lesson::PathMtu(mtu), flow, link_addr: None })
+        Some(PathUpdateQuote { lesson: PathUpdate::PathMtu(mtu), flow, link_addr: None })
     }
 }
 
@@ -162,7 +163,7 @@ fn redirect(
     packet: &PacketBuf,
     at: usize,
     access: &mut AccessCounters,
-) -> Option<Statement<Ipv6Addr>> {
+) -> Option<PathUpdateQuote<Ipv6Addr>> {
     let len = packet.len().saturating_sub(at);
     let mut scratch = [0; NDP_MESSAGE_MAX];
     if len > NDP_MESSAGE_MAX {
@@ -176,6 +177,6 @@ fn redirect(
         _ => None,
     })?;
     let right = flow.dst_addr == fields.dst_addr;
-    let lesson = Lesson::Redirect(fields.target_addr);
-    right.then_some(Statement { lesson, flow, link_addr })
+    let lesson = PathUpdate::Redirect(fields.target_addr);
+    right.then_some(PathUpdateQuote { lesson, flow, link_addr })
 }

@@ -1,4 +1,4 @@
-//! `Dialogues`: pairs of hosts that lately exchanged packets through this router in both
+//! `ForwardedFlows`: pairs of hosts that lately exchanged packets through this router in both
 //! directions, for triage. Their packets are established traffic; all others are unverified, for
 //! any destination.
 //!
@@ -46,14 +46,14 @@ const NEVER: u16 = 0;
 
 /// The position of a pair's entry, if it has one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct DialogueSlot {
     set: u32,
     print: u32,
     /// Direction: whether the packet goes from the greater address to the lesser.
     falls: bool,
 }
 
-impl Place {
+impl DialogueSlot {
     /// Matches no pair: for initializing arrays.
     pub(crate) const NOBODYS: Self = Self { set: 0, print: 0, falls: false };
 }
@@ -61,20 +61,20 @@ impl Place {
 /// One cache-associative set, in one cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
-struct Set {
+struct DialogueSet {
     /// Fingerprints; 0 marks a free entry.
     prints: [u32; WAYS],
     /// Tick of the last forwarded packet, for each direction.
     heard: [[u16; WAYS]; 2],
 }
 
-const EMPTY: Set = Set { prints: [0; WAYS], heard: [[NEVER; WAYS]; 2] };
-const _: () = assert!(size_of::<Set>() == 64, "one cache line");
+const EMPTY: DialogueSet = DialogueSet { prints: [0; WAYS], heard: [[NEVER; WAYS]; 2] };
+const _: () = assert!(size_of::<DialogueSet>() == 64, "one cache line");
 const _: () = assert!(DIALOGUES.is_power_of_two() && SWEPT > 0, "a mask and a sweep");
 
 /// Set-associative table of the pairs of hosts that exchange packets through this router.
-pub(crate) struct Dialogues {
-    sets: Box<[Set]>,
+pub(crate) struct ForwardedFlows {
+    sets: Box<[DialogueSet]>,
     /// Key of a multilinear hash as in `answered.rs`; its values are never exposed to a peer.
     key: [u64; 18],
     /// The absolute time step of the last round, and the tick stored for it.
@@ -86,7 +86,7 @@ pub(crate) struct Dialogues {
     phase: usize,
 }
 
-impl Dialogues {
+impl ForwardedFlows {
     /// An empty table; `random` gives its key.
     pub(crate) fn new(random: &mut SecretRandom) -> Self {
         Self {
@@ -127,7 +127,7 @@ impl Dialogues {
 
     /// Position of the entry of a packet's two ends. No load from the table.
     #[inline(always)]
-    pub(crate) fn place<A: Address>(&self, src_addr: A, dst_addr: A) -> Place {
+    pub(crate) fn place<A: Address>(&self, src_addr: A, dst_addr: A) -> DialogueSlot {
         let [a0, a1, a2, a3, a4, a5, a6, a7, a8, b0, b1, b2, b3, b4, b5, b6, b7, b8] = self.key;
         let (from, to) = (src_addr.to_bits_aligned(), dst_addr.to_bits_aligned());
         let (low, high) = if from > to { (to, from) } else { (from, to) };
@@ -145,12 +145,12 @@ impl Dialogues {
                 .wrapping_add(pair(b7, word(low, 0), b8, word(high, 0)));
         }
         let print = ((one >> 32) as u32).max(1);
-        Place { set: (scattered(other) >> 32) as u32, print, falls: from > to }
+        DialogueSlot { set: (scattered(other) >> 32) as u32, print, falls: from > to }
     }
 
     /// Prefetches an entry.
     #[inline(always)]
-    pub(crate) fn expect(&self, place: Place) {
+    pub(crate) fn expect(&self, place: DialogueSlot) {
         if let Some(set) = self.sets.get(place.set as usize & (self.sets.len() - 1)) {
             prefetch(set);
         }
@@ -158,7 +158,7 @@ impl Dialogues {
 
     /// Whether a packet of the opposite direction was lately forwarded.
     #[inline(always)]
-    pub(crate) fn is_friend(&self, place: Place) -> bool {
+    pub(crate) fn is_friend(&self, place: DialogueSlot) -> bool {
         let set = self.sets.get(place.set as usize & (self.sets.len() - 1));
         set.is_some_and(|set| {
             let way = set.prints.iter().position(|print| *print == place.print);
@@ -170,12 +170,12 @@ impl Dialogues {
 
     /// Records a forwarded packet.
     #[inline]
-    pub(crate) fn note(&mut self, place: Place) {
+    pub(crate) fn note(&mut self, place: DialogueSlot) {
         let (tick, mask) = (self.tick, self.sets.len() - 1);
         let Some(set) = self.sets.get_mut(place.set as usize & mask) else { return };
         let known = set.prints.iter().position(|print| *print == place.print);
         let Some(way) = known.or_else(|| set.room(tick, place.print)) else { return };
-        let Set { prints, heard: [rising, falling] } = set;
+        let DialogueSet { prints, heard: [rising, falling] } = set;
         let places = (prints.get_mut(way), rising.get_mut(way), falling.get_mut(way));
         let (Some(print), Some(rising), Some(falling)) = places else { return };
         if known.is_none() {
@@ -185,10 +185,10 @@ impl Dialogues {
     }
 
     /// Selects the packets of the next burst to record, given each packet's input interface.
-    pub(crate) fn sample(&mut self, ifaces: impl Iterator<Item = IfIndex>) -> Sample {
-        let mut counts = [0_usize; Sample::LANES];
+    pub(crate) fn sample(&mut self, ifaces: impl Iterator<Item = IfIndex>) -> DialogueSample {
+        let mut counts = [0_usize; DialogueSample::LANES];
         ifaces.for_each(|iface| {
-            if let Some(count) = counts.get_mut(usize::from(iface.0) % Sample::LANES) {
+            if let Some(count) = counts.get_mut(usize::from(iface.0) % DialogueSample::LANES) {
                 *count += 1;
             }
         });
@@ -198,13 +198,14 @@ impl Dialogues {
             let step = count.div_ceil(NOTES).max(1);
             (phase % step, step)
         };
-        Sample { lanes: counts.map(lane) }
+        DialogueSample { lanes: counts.map(lane) }
     }
 
     /// Pairs, and how many of them were seen in both directions: for tests.
     #[cfg(test)]
     fn count(&self) -> (usize, usize) {
-        let fresh = |set: &Set, lane: usize, way: usize| is_fresh(set.heard[lane][way], self.tick);
+        let fresh =
+            |set: &DialogueSet, lane: usize, way: usize| is_fresh(set.heard[lane][way], self.tick);
         let all = self.sets.iter().flat_map(|set| (0..WAYS).map(move |way| (set, way)));
         all.fold((0, 0), |(some, both), (set, way)| {
             let (rising, falling) = (fresh(set, 0, way), fresh(set, 1, way));
@@ -213,13 +214,13 @@ impl Dialogues {
     }
 }
 
-/// The sampling pattern of one burst: see [`Dialogues::sample`].
-pub(crate) struct Sample {
+/// The sampling pattern of one burst: see [`ForwardedFlows::sample`].
+pub(crate) struct DialogueSample {
     /// For each lane: packets until the next sampled one, and the sampling interval.
     lanes: [(usize, usize); Self::LANES],
 }
 
-impl Sample {
+impl DialogueSample {
     /// Interfaces that are sampled separately.
     const LANES: usize = 4;
 
@@ -235,7 +236,7 @@ impl Sample {
     }
 }
 
-impl Set {
+impl DialogueSet {
     /// Finds an entry for a newcomer: a free or idle one, else that of the oldest pair seen in one
     /// direction only; among equally old ones the newcomer's fingerprint decides.
     fn room(&self, tick: u16, print: u32) -> Option<usize> {
@@ -259,7 +260,7 @@ const fn is_fresh(heard: u16, tick: u16) -> bool {
     heard != NEVER && tick.wrapping_sub(heard) <= SILENCE_TICKS
 }
 
-impl core::fmt::Debug for Dialogues {
+impl core::fmt::Debug for ForwardedFlows {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "Dialogues({} sets)", self.sets.len())
     }

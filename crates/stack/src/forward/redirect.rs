@@ -11,28 +11,28 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Address, Counter, IfIndex};
-use floodwall_ip::{Allow, IcmpError, Interface, LinkMedium, icmp, ndp};
+use floodwall_ip::{IcmpAllowance, IcmpError, Interface, LinkMedium, icmp, ndp};
 use floodwall_packet::PacketBuf;
 use floodwall_wire::ndp::RedirectFields;
 
-use super::way::Way;
-use super::{Crosses, Stack};
-use crate::cx::Cx;
-use crate::rx::Ascent;
-use crate::tables::{Ends, Tables};
-use crate::tx::Outgoing;
+use super::way::ForwardPath;
+use super::{CrossingPacket, Stack};
+use crate::cx::RoundContext;
+use crate::rx::RxMeta;
+use crate::tables::{AddrPair, IpFamily};
+use crate::tx::OutgoingPacket;
 
 /// Hop limit of a message that no router has forwarded (RFC 4861 section 8.1).
 const UNTOUCHED: u8 = 255;
 
 impl Stack {
     /// Sends a redirect to the packet's sender, if it is on the link and the limits allow.
-    pub(super) fn redirect_sender<A: Crosses>(
+    pub(super) fn redirect_sender<A: CrossingPacket>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: &PacketBuf,
-        ascent: &Ascent<A>,
-        way: &Way<A>,
+        ascent: &RxMeta<A>,
+        way: &ForwardPath<A>,
     ) {
         let Some(next_hop) = way.next_hop() else { return };
         let (from, iface) = (ascent.heading.src_addr, ascent.iface);
@@ -53,14 +53,14 @@ impl Stack {
         }
         let counters = &mut self.stats.counters;
         match self.icmp_limit.allow_error(from.to_ip(), cx.now, &mut cx.random.secret) {
-            Allow::Yes => {}
-            Allow::PeerLimited => return counters.count(A::OUT_LIMITED_PEER),
-            Allow::GlobalLimited => return counters.count(A::OUT_LIMITED_ALL),
+            IcmpAllowance::Yes => {}
+            IcmpAllowance::PeerLimited => return counters.count(A::OUT_LIMITED_PEER),
+            IcmpAllowance::GlobalLimited => return counters.count(A::OUT_LIMITED_ALL),
         }
         match (own, from.to_ip(), next_hop.to_ip(), ascent.heading.dst_addr.to_ip()) {
             (IpAddr::V4(own), IpAddr::V4(to), IpAddr::V4(gateway), _) => {
                 let message = icmp::redirect_v4(cx.pool, gateway, packet, ascent.l3);
-                let ends = Ends { src_addr: own, dst_addr: to };
+                let ends = AddrPair { src_addr: own, dst_addr: to };
                 let hop_limit = self.hop_limit_of::<Ipv4Addr>(iface);
                 self.send_redirect(
                     cx,
@@ -75,7 +75,7 @@ impl Stack {
                 let target = known.and_then(|neighbor| neighbor.link_addr);
                 let fields = RedirectFields { target_addr, dst_addr };
                 let message = ndp::redirect(cx.pool, (own, to), fields, target, packet, ascent.l3);
-                let ends = Ends { src_addr: own, dst_addr: to };
+                let ends = AddrPair { src_addr: own, dst_addr: to };
                 let at = (UNTOUCHED, iface);
                 self.send_redirect::<Ipv6Addr>(cx, message, ends, at, Counter::Icmp6OutRedirects);
             }
@@ -83,11 +83,11 @@ impl Stack {
         }
     }
 
-    fn send_redirect<A: Tables>(
+    fn send_redirect<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         message: Option<PacketBuf>,
-        ends: Ends<A>,
+        ends: AddrPair<A>,
         (hop_limit, iface): (u8, IfIndex),
         counter: Counter,
     ) {
@@ -97,7 +97,14 @@ impl Stack {
         let zone = Some(iface);
         self.output(
             cx,
-            Outgoing { packet, ends, protocol: A::ICMP, hop_limit, class: A::ERROR_CLASS, zone },
+            OutgoingPacket {
+                packet,
+                ends,
+                protocol: A::ICMP,
+                hop_limit,
+                class: A::ERROR_CLASS,
+                zone,
+            },
         );
     }
 }

@@ -6,15 +6,15 @@
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Counter, DropReason, limits};
-use floodwall_ip::{GroupHeading, GroupMessageKind, Upper};
+use floodwall_ip::{ArrivedUpper, GroupHeading, GroupMessageKind};
 use floodwall_packet::{AccessCounters, ChecksumState, PacketBuf};
 use floodwall_wire::ipv4_options::{Ipv4Option, Ipv4Options};
 use floodwall_wire::ipv6_options::{Ipv6Option, Ipv6Options};
 use floodwall_wire::{IpProtocol, ipv4, ipv6};
 
-use super::{Engines, MESSAGE_MAX};
-use crate::cx::Cx;
-use crate::rx::Ascent;
+use super::{GroupEngines, MESSAGE_MAX};
+use crate::cx::RoundContext;
+use crate::rx::RxMeta;
 use crate::shard::Stack;
 
 impl Stack {
@@ -22,10 +22,10 @@ impl Stack {
     #[cold]
     pub(crate) fn igmp(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<Ipv4Addr>,
-        upper: Upper,
+        ascent: RxMeta<Ipv4Addr>,
+        upper: ArrivedUpper,
     ) {
         if self.is_follower() {
             return self.hand_in(cx, packet, upper.fragmented.then_some(ascent.l3));
@@ -52,10 +52,10 @@ impl Stack {
     #[cold]
     pub(crate) fn mld(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<Ipv6Addr>,
-        upper: Upper,
+        ascent: RxMeta<Ipv6Addr>,
+        upper: ArrivedUpper,
     ) {
         // Our own message, looped back, or a forged one.
         if self.is_forged(ascent) {
@@ -75,12 +75,12 @@ impl Stack {
         self.group_message_done(packet, result, Counter::Icmp6InErrors);
     }
 
-    fn group_message<A: Engines>(
+    fn group_message<A: GroupEngines>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: &PacketBuf,
-        ascent: Ascent<A>,
-        upper: Upper,
+        ascent: RxMeta<A>,
+        upper: ArrivedUpper,
         router_alert: bool,
         count: impl FnOnce(&mut Self, GroupMessageKind),
     ) -> Result<(), DropReason> {
@@ -127,7 +127,7 @@ impl Stack {
 /// Whether an IPv4 packet carries the router alert option (RFC 2113).
 fn router_alert_v4(
     packet: &PacketBuf,
-    ascent: &Ascent<Ipv4Addr>,
+    ascent: &RxMeta<Ipv4Addr>,
     access: &mut AccessCounters,
 ) -> bool {
     let mut scratch = [0; ipv4::HEADER_LEN_MAX];
@@ -144,7 +144,7 @@ fn router_alert_v4(
 /// (RFC 2711).
 fn router_alert_v6(
     packet: &PacketBuf,
-    ascent: &Ascent<Ipv6Addr>,
+    ascent: &RxMeta<Ipv6Addr>,
     access: &mut AccessCounters,
 ) -> bool {
     if ascent.heading.protocol != IpProtocol::HOP_BY_HOP {

@@ -9,19 +9,20 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Address, Counter, DropReason, Family, IfIndex};
-use floodwall_ip::{Filter, SourceSet};
+use floodwall_ip::{SourceFilter, SourceSet};
 use floodwall_packet::ChecksumState;
 use floodwall_udp::{
-    GroupError, GroupFilter, Input, SocketClosed, SocketId, SocketSettings, Udp, Verdict,
+    DatagramInput, DatagramVerdict, GroupError, GroupFilter, SocketClosed, SocketId,
+    SocketSettings, Udp,
 };
 use floodwall_wire::IpProtocol;
 use floodwall_wire::group::GroupProtocol;
 
-use crate::cx::Cx;
+use crate::cx::RoundContext;
 use crate::shard::Stack;
 use crate::sockets::Sockets;
-use crate::tables::Tables;
-use crate::tx::{Outgoing, Path};
+use crate::tables::IpFamily;
+use crate::tx::{OutgoingPacket, OutputPath};
 
 /// How a program specifies the interface on which it joins a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -303,10 +304,10 @@ const fn by_number(number: u32) -> GroupInterface {
 pub(super) fn merge_filters<A: GroupProtocol>(
     udp: &Udp,
     iface: IfIndex,
-    groups: &mut [Option<(A, Filter<A>)>],
+    groups: &mut [Option<(A, SourceFilter<A>)>],
 ) {
     for (group, filter) in groups.iter_mut().flatten() {
-        let mut merged = Filter::NOBODY;
+        let mut merged = SourceFilter::NOBODY;
         udp.filters_of(group.to_ip(), iface, |wanted| merged = merged.merge(&converted(wanted)));
         *filter = merged;
     }
@@ -314,17 +315,17 @@ pub(super) fn merge_filters<A: GroupProtocol>(
 
 /// Converts a socket's filter to the network layer's. With more sources than that supports: any
 /// source.
-fn converted<A: Address>(filter: &GroupFilter) -> Filter<A> {
+fn converted<A: Address>(filter: &GroupFilter) -> SourceFilter<A> {
     match SourceSet::of(filter.sources().iter().filter_map(|s| A::from_ip(*s))) {
-        Ok(sources) if filter.exclude => Filter::Exclude(sources),
-        Ok(sources) => Filter::Include(sources),
-        Err(_) => Filter::EVERYBODY,
+        Ok(sources) if filter.exclude => SourceFilter::Exclude(sources),
+        Ok(sources) => SourceFilter::Include(sources),
+        Err(_) => SourceFilter::EVERYBODY,
     }
 }
 
 impl Stack {
     /// Leaves every group of a socket that is about to be closed.
-    pub(crate) fn leave_groups(&mut self, cx: &mut Cx<'_>, id: SocketId) {
+    pub(crate) fn leave_groups(&mut self, cx: &mut RoundContext<'_>, id: SocketId) {
         loop {
             let Ok(mut joined) = self.udp.groups(id) else { return };
             let Some((group, iface)) = joined.next() else { return };
@@ -352,14 +353,14 @@ impl Stack {
     /// Sends a datagram to a group: to the link, and to our own members unless the socket disabled
     /// loopback. With hop limit 0 it does not leave this host (RFC 1112 section 6.1).
     #[cold]
-    pub(crate) fn output_to_group<A: Tables>(
+    pub(crate) fn output_to_group<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         id: SocketId,
-        outgoing: Outgoing<A>,
-        path: Path<A>,
+        outgoing: OutgoingPacket<A>,
+        path: OutputPath<A>,
     ) {
-        if let Path::Via { iface, .. } = path {
+        if let OutputPath::Via { iface, .. } = path {
             if self.udp.settings(id).is_ok_and(|settings| settings.group_loop) {
                 self.loop_to_members(cx, &outgoing, iface);
             }
@@ -374,10 +375,10 @@ impl Stack {
 
     /// Delivers a copy of a datagram that we send to a group to our own members. The packet begins
     /// with its UDP header.
-    fn loop_to_members<A: Tables>(
+    fn loop_to_members<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
-        &Outgoing { ref packet, ends, class, .. }: &Outgoing<A>,
+        cx: &mut RoundContext<'_>,
+        &OutgoingPacket { ref packet, ends, class, .. }: &OutgoingPacket<A>,
         iface: IfIndex,
     ) {
         let (src_addr, dst_addr) = (ends.src_addr.to_ip(), ends.dst_addr.to_ip());
@@ -400,15 +401,17 @@ impl Stack {
         self.stats.counters.count(delivers);
         copy.set_checksum_state(ChecksumState::Verified);
         let (l4, len) = (A::HEADER_LEN, packet.len());
-        let input = Input { src_addr, dst_addr, iface, l3: 0, l4, len, group: true };
+        let input = DatagramInput { src_addr, dst_addr, iface, l3: 0, l4, len, group: true };
         let stats = &mut self.stats;
         match self.udp.input(&input, copy, cx.pool, &mut stats.counters, &mut stats.access) {
-            Verdict::Delivered { .. } | Verdict::DeliveredToGroup { .. } => {
+            DatagramVerdict::Delivered { .. } | DatagramVerdict::DeliveredToGroup { .. } => {
                 stats.fates.delivered += 1;
             }
-            Verdict::Dropped(copy, reason) => self.die(copy, reason),
-            Verdict::PortUnreachable(copy) => self.die(copy, DropReason::UdpNoPort),
-            Verdict::Challenged { packet, .. } => self.die(packet, DropReason::UdpChallenged),
+            DatagramVerdict::Dropped(copy, reason) => self.die(copy, reason),
+            DatagramVerdict::PortUnreachable(copy) => self.die(copy, DropReason::UdpNoPort),
+            DatagramVerdict::Challenged { packet, .. } => {
+                self.die(packet, DropReason::UdpChallenged)
+            }
         }
     }
 }

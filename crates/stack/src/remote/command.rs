@@ -19,11 +19,11 @@ use super::slot::SlotId;
 
 /// One change of one socket.
 #[derive(Clone)]
-pub struct Command {
+pub struct SocketCommand {
     /// Which socket, the same on every shard.
     pub socket: SocketId,
     /// What changes.
-    pub change: Change,
+    pub change: SocketChange,
     pub(super) slot: SlotId,
     /// Dropped with the last clone: that is the answer.
     pub(super) done: Option<Arc<dyn Any + Send + Sync>>,
@@ -32,7 +32,7 @@ pub struct Command {
 /// What changes.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum Change {
+pub enum SocketChange {
     /// It is opened and bound, as decided: the port is 0 only of a socket at every port.
     Open {
         /// Its settings. Where there are more shards, each allows its part of `receive_bytes`.
@@ -76,7 +76,7 @@ pub enum Change {
     Close,
 }
 
-impl core::fmt::Debug for Command {
+impl core::fmt::Debug for SocketCommand {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Command")
             .field("socket", &self.socket)

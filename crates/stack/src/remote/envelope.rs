@@ -6,7 +6,7 @@
 use core::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use floodwall_base::IfIndex;
-use floodwall_checksum::Sum;
+use floodwall_checksum::InternetSum;
 
 /// Bytes of it. Less than the headroom of the smallest frame.
 pub(super) const LEN: usize = 56;
@@ -50,8 +50,8 @@ fn narrow(octets: [u8; 16], v4: bool) -> IpAddr {
 
 impl Envelope {
     /// The payload's sum as the checksum crate wants it.
-    pub(super) const fn payload_sum(&self) -> Sum {
-        Sum::of_u16(self.sum)
+    pub(super) const fn payload_sum(&self) -> InternetSum {
+        InternetSum::of_u16(self.sum)
     }
 
     pub(super) fn write(&self, out: &mut [u8; LEN]) {

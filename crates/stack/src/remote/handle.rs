@@ -21,19 +21,19 @@ use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_sync::WakerCell;
 use floodwall_sync::lock::{Mutex, MutexGuard, PoisonError};
 use floodwall_sync::mailbox::Bits;
-use floodwall_udp::{GroupFilter, Received, ReceivedPacket, Refused, SocketSettings};
+use floodwall_udp::{GroupFilter, Received, ReceivedPacket, RefusedDatagram, SocketSettings};
 
 use super::errno::Errno;
-use super::request::{Ask, Asked, Ends, Request, question};
-use super::shared::Shared;
-use super::slot::{ERROR, STOPPED, Slot, SlotId};
-use super::waiters::{Direction, Parker, Ready, Waited, Waiters};
+use super::request::{PendingRequest, RequestAddrs, RequestKind, SocketRequest, question};
+use super::shared::RemoteShared;
+use super::slot::{ERROR, RemoteSlot, STOPPED, SlotId};
+use super::waiters::{Parker, Readiness, WaitDirection, Waited, Waiters};
 use super::wake::GroupId;
 use crate::multicast::GroupInterface;
 
 /// A UDP socket of a program. Dropping it closes the socket.
 pub struct UdpHandle {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<RemoteShared>,
     pub(super) id: SlotId,
     /// The worker that sends for it.
     pub(super) home: usize,
@@ -45,7 +45,7 @@ pub struct UdpHandle {
     pub(super) send_bytes: AtomicU32,
     /// True bytes that were read and are not yet released (`PacketList::bury`).
     pub(super) deferred: AtomicU32,
-    pub(super) facts: Mutex<Facts>,
+    pub(super) facts: Mutex<HandleFacts>,
     /// Received datagrams carry the number of refused ones.
     drop_count: AtomicBool,
     reading: Waiters,
@@ -54,13 +54,13 @@ pub struct UdpHandle {
 
 /// What the program's side stores about its socket.
 #[derive(Clone, Debug)]
-pub(super) struct Facts {
-    pub(super) ends: Ends,
+pub(super) struct HandleFacts {
+    pub(super) ends: RequestAddrs,
     pub(super) settings: SocketSettings,
 }
 
 /// What the read half finds.
-enum News {
+enum HandleNews {
     Datagram,
     Error,
     Stopped,
@@ -73,9 +73,9 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl UdpHandle {
     pub(super) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<RemoteShared>,
         id: SlotId,
-        ends: Ends,
+        ends: RequestAddrs,
         settings: SocketSettings,
     ) -> Self {
         let send_bytes = u32::try_from(settings.send_bytes).unwrap_or(u32::MAX);
@@ -89,14 +89,14 @@ impl UdpHandle {
             send_bytes: AtomicU32::new(send_bytes),
             deferred,
             drop_count: AtomicBool::new(settings.drop_count),
-            facts: Mutex::new(Facts { ends, settings }),
+            facts: Mutex::new(HandleFacts { ends, settings }),
             reading: Waiters::default(),
             writing: Waiters::default(),
         }
     }
 
     #[inline]
-    pub(super) fn slot(&self) -> Option<&Slot> {
+    pub(super) fn slot(&self) -> Option<&RemoteSlot> {
         self.shared.slots.get(self.id.index as usize)
     }
 
@@ -138,13 +138,13 @@ impl UdpHandle {
 
     /// What there is for a reader. Does not take a pending error.
     #[inline]
-    fn news(&self, slot: &Slot, list: &mut PacketList) -> Option<News> {
+    fn news(&self, slot: &RemoteSlot, list: &mut PacketList) -> Option<HandleNews> {
         loop {
             if slot.error.load(Ordering::Acquire) != 0 {
-                return Some(News::Error);
+                return Some(HandleNews::Error);
             }
             if !list.is_empty() {
-                return Some(News::Datagram);
+                return Some(HandleNews::Datagram);
             }
             let (taken, bits) = slot.rx.take(ERROR);
             *list = taken;
@@ -153,8 +153,8 @@ impl UdpHandle {
                 continue;
             }
             return match (list.is_empty(), bits.has(STOPPED)) {
-                (false, _) => Some(News::Datagram),
-                (true, true) => Some(News::Stopped),
+                (false, _) => Some(HandleNews::Datagram),
+                (true, true) => Some(HandleNews::Stopped),
                 (true, false) => None,
             };
         }
@@ -176,9 +176,9 @@ impl UdpHandle {
         let mut list = lock(&self.read);
         loop {
             match self.news(slot, &mut list)? {
-                News::Datagram => return read(&mut list).map(Ok),
-                News::Stopped => return Some(Err(Errno::STOPPED.into_io())),
-                News::Error => {
+                HandleNews::Datagram => return read(&mut list).map(Ok),
+                HandleNews::Stopped => return Some(Err(Errno::STOPPED.into_io())),
+                HandleNews::Error => {
                     // Another thread, sending, may have taken it meanwhile.
                     if let Some(errno) = self.pending_error() {
                         return Some(Err(errno.into_io()));
@@ -210,7 +210,7 @@ impl UdpHandle {
             if let Some(done) = self.read(&mut read) {
                 return Poll::Ready(done);
             }
-            let (waiters, cell) = self.waiting(Direction::Read);
+            let (waiters, cell) = self.waiting(WaitDirection::Read);
             waiters.poll(cell, cx.waker());
             if self.park_reader() {
                 return Poll::Pending;
@@ -335,8 +335,8 @@ impl UdpHandle {
     /// What the workers refused for this socket since it was bound, and why: their counters, each
     /// worker's own, summed. A round behind at most.
     #[must_use]
-    pub fn refused(&self) -> Refused {
-        let mut all = Refused::default();
+    pub fn refused(&self) -> RefusedDatagram {
+        let mut all = RefusedDatagram::default();
         self.shared.refused.iter().for_each(|drops| all += drops.of(self.id.index as usize));
         all
     }
@@ -370,24 +370,28 @@ impl UdpHandle {
 
     /// Waits until the handle may be read from or written to. Any number may wait.
     #[must_use]
-    pub const fn ready(&self, direction: Direction) -> Ready<'_> {
-        Ready::new(self, direction)
+    pub const fn ready(&self, direction: WaitDirection) -> Readiness<'_> {
+        Readiness::new(self, direction)
     }
 
     /// As [`UdpHandle::ready`] for one task that polls.
-    pub fn poll_ready(&self, cx: &mut Context<'_>, direction: Direction) -> Poll<io::Result<()>> {
+    pub fn poll_ready(
+        &self,
+        cx: &mut Context<'_>,
+        direction: WaitDirection,
+    ) -> Poll<io::Result<()>> {
         let (waiters, cell) = self.waiting(direction);
         self.poll_ready_by(direction, &mut || waiters.poll(cell, cx.waker()))
     }
 
     /// Sends a request to the control shard; stores the resulting ends.
-    fn ask(&self, what: Ask) -> Asked<Ends> {
+    fn ask(&self, what: RequestKind) -> PendingRequest<RequestAddrs> {
         let (reply, asked) = question();
-        self.shared.request(Request::Ask { slot: self.id, what, reply });
+        self.shared.request(SocketRequest::Ask { slot: self.id, what, reply });
         asked
     }
 
-    fn note(&self, ends: Ends) {
+    fn note(&self, ends: RequestAddrs) {
         lock(&self.facts).ends = ends;
     }
 
@@ -398,7 +402,7 @@ impl UdpHandle {
     /// No route or address leads there, or it is of another family; `WouldBlock` where too many
     /// requests wait.
     pub async fn connect(&self, peer: SocketAddr) -> io::Result<()> {
-        let ends = self.ask(Ask::Connect(peer)).await?;
+        let ends = self.ask(RequestKind::Connect(peer)).await?;
         self.note(ends);
         Ok(())
     }
@@ -408,7 +412,7 @@ impl UdpHandle {
     /// # Errors
     /// As there, and `TimedOut`.
     pub fn connect_blocking(&self, peer: SocketAddr, patience: Duration) -> io::Result<()> {
-        let ends = self.ask(Ask::Connect(peer)).wait(patience)?;
+        let ends = self.ask(RequestKind::Connect(peer)).wait(patience)?;
         self.note(ends);
         Ok(())
     }
@@ -418,7 +422,7 @@ impl UdpHandle {
     /// # Errors
     /// As [`UdpHandle::connect`].
     pub async fn disconnect(&self) -> io::Result<()> {
-        let ends = self.ask(Ask::Disconnect).await?;
+        let ends = self.ask(RequestKind::Disconnect).await?;
         self.note(ends);
         Ok(())
     }
@@ -429,12 +433,12 @@ impl UdpHandle {
     /// # Errors
     /// `WouldBlock` where too many requests wait; `BrokenPipe` where the stack has stopped.
     pub async fn set_settings(&self, settings: SocketSettings) -> io::Result<()> {
-        let ends = self.ask(Ask::Configure(Box::new(settings.clone()))).await?;
+        let ends = self.ask(RequestKind::Configure(Box::new(settings.clone()))).await?;
         self.noted(settings, ends);
         Ok(())
     }
 
-    fn noted(&self, settings: SocketSettings, ends: Ends) {
+    fn noted(&self, settings: SocketSettings, ends: RequestAddrs) {
         self.drop_count.store(settings.drop_count, Ordering::Relaxed);
         self.deferred.store(deferred_of(&self.shared, &settings), Ordering::Relaxed);
         self.set_send_bytes(u32::try_from(settings.send_bytes).unwrap_or(u32::MAX));
@@ -459,7 +463,7 @@ impl UdpHandle {
         iface: GroupInterface,
         filter: GroupFilter,
     ) -> io::Result<()> {
-        self.ask(Ask::Join(group, iface, Box::new(filter))).await.map(|_| ())
+        self.ask(RequestKind::Join(group, iface, Box::new(filter))).await.map(|_| ())
     }
 
     /// Leaves a group.
@@ -467,7 +471,7 @@ impl UdpHandle {
     /// # Errors
     /// No member there.
     pub async fn leave(&self, group: IpAddr, iface: GroupInterface) -> io::Result<()> {
-        self.ask(Ask::Leave(group, iface)).await.map(|_| ())
+        self.ask(RequestKind::Leave(group, iface)).await.map(|_| ())
     }
 }
 
@@ -477,7 +481,7 @@ pub(super) fn would_block<R>() -> io::Result<R> {
 }
 
 /// An eighth of what a worker allows: a reader writes the worker's account once for so much.
-fn deferred_of(shared: &Shared, settings: &SocketSettings) -> u32 {
+fn deferred_of(shared: &RemoteShared, settings: &SocketSettings) -> u32 {
     let part = settings.receive_bytes / shared.refused.len().max(1) as u64;
     u32::try_from(part / 8).unwrap_or(u32::MAX)
 }
@@ -495,22 +499,22 @@ fn take_first(list: &mut PacketList) -> Option<ReceivedPacket> {
 impl Waited for UdpHandle {
     fn poll_ready_by(
         &self,
-        direction: Direction,
+        direction: WaitDirection,
         register: &mut dyn FnMut(),
     ) -> Poll<io::Result<()>> {
         let Some(slot) = self.slot() else { return Poll::Ready(Ok(())) };
         loop {
             let ready = match direction {
-                Direction::Read => self.news(slot, &mut lock(&self.read)).is_some(),
-                Direction::Write => self.is_writable(slot),
+                WaitDirection::Read => self.news(slot, &mut lock(&self.read)).is_some(),
+                WaitDirection::Write => self.is_writable(slot),
             };
             if ready {
                 return Poll::Ready(Ok(()));
             }
             register();
             let parked = match direction {
-                Direction::Read => self.park_reader(),
-                Direction::Write => self.park_writer(slot),
+                WaitDirection::Read => self.park_reader(),
+                WaitDirection::Write => self.park_writer(slot),
             };
             if parked {
                 return Poll::Pending;
@@ -518,12 +522,12 @@ impl Waited for UdpHandle {
         }
     }
 
-    fn waiting(&self, direction: Direction) -> (&Waiters, &WakerCell) {
+    fn waiting(&self, direction: WaitDirection) -> (&Waiters, &WakerCell) {
         static NOBODY: std::sync::LazyLock<WakerCell> = std::sync::LazyLock::new(WakerCell::new);
         let slot = self.slot();
         match direction {
-            Direction::Read => (&self.reading, slot.map_or(&*NOBODY, |slot| &slot.reader)),
-            Direction::Write => (&self.writing, slot.map_or(&*NOBODY, |slot| &slot.writer)),
+            WaitDirection::Read => (&self.reading, slot.map_or(&*NOBODY, |slot| &slot.reader)),
+            WaitDirection::Write => (&self.writing, slot.map_or(&*NOBODY, |slot| &slot.writer)),
         }
     }
 }

@@ -9,49 +9,49 @@ use core::mem;
 
 use floodwall_udp::SocketId;
 
-use super::command::{Change, Command};
+use super::command::{SocketChange, SocketCommand};
 
 /// What was decided about one socket and still holds.
 #[derive(Default)]
-pub(super) struct History {
+pub(super) struct SegmentHistory {
     /// Which socket.
     pub(super) socket: Option<SocketId>,
     /// The how-manieth of all that were opened here.
     pub(super) opened: u64,
-    changes: Vec<Change>,
+    changes: Vec<SocketChange>,
 }
 
-impl History {
+impl SegmentHistory {
     /// Notes a change, in place of what it puts an end to.
-    pub(super) fn note(&mut self, command: &Command, opened: u64) {
-        let Command { socket, change, .. } = command;
+    pub(super) fn note(&mut self, command: &SocketCommand, opened: u64) {
+        let SocketCommand { socket, change, .. } = command;
         match change {
-            Change::Open { .. } => {
+            SocketChange::Open { .. } => {
                 (self.socket, self.opened) = (Some(*socket), opened);
                 self.changes.clear();
             }
-            Change::Close => return *self = Self::default(),
-            Change::Connect { .. } | Change::Disconnect => self
-                .changes
-                .retain(|old| !matches!(old, Change::Connect { .. } | Change::Disconnect)),
-            Change::Configure { .. } => {
-                self.changes.retain(|old| !matches!(old, Change::Configure { .. }));
+            SocketChange::Close => return *self = Self::default(),
+            SocketChange::Connect { .. } | SocketChange::Disconnect => self.changes.retain(|old| {
+                !matches!(old, SocketChange::Connect { .. } | SocketChange::Disconnect)
+            }),
+            SocketChange::Configure { .. } => {
+                self.changes.retain(|old| !matches!(old, SocketChange::Configure { .. }));
             }
-            Change::Join { group, iface, .. } | Change::Leave { group, iface } => {
-                let same = |old: &Change| match old {
-                    Change::Join { group: g, iface: i, .. } => (g, i) == (group, iface),
+            SocketChange::Join { group, iface, .. } | SocketChange::Leave { group, iface } => {
+                let same = |old: &SocketChange| match old {
+                    SocketChange::Join { group: g, iface: i, .. } => (g, i) == (group, iface),
                     _ => false,
                 };
                 self.changes.retain(|old| !same(old));
             }
         }
-        if !matches!(change, Change::Leave { .. } | Change::Disconnect) {
+        if !matches!(change, SocketChange::Leave { .. } | SocketChange::Disconnect) {
             self.changes.push(change.clone());
         }
     }
 
     /// What is to be repeated, and so noted again.
-    pub(super) fn take(&mut self) -> Option<(SocketId, Vec<Change>)> {
+    pub(super) fn take(&mut self) -> Option<(SocketId, Vec<SocketChange>)> {
         Some((self.socket?, mem::take(&mut self.changes)))
     }
 }
@@ -66,43 +66,46 @@ mod tests {
     use super::super::slot::SlotId;
     use super::*;
 
-    fn names(history: &History) -> String {
-        let name = |change: &Change| match change {
-            Change::Open { .. } => 'o',
-            Change::Connect { .. } => 'c',
-            Change::Configure { .. } => 's',
-            Change::Join { .. } => 'j',
-            Change::Disconnect | Change::Leave { .. } | Change::Close => '?',
+    fn names(history: &SegmentHistory) -> String {
+        let name = |change: &SocketChange| match change {
+            SocketChange::Open { .. } => 'o',
+            SocketChange::Connect { .. } => 'c',
+            SocketChange::Configure { .. } => 's',
+            SocketChange::Join { .. } => 'j',
+            SocketChange::Disconnect | SocketChange::Leave { .. } | SocketChange::Close => '?',
         };
         history.changes.iter().map(name).collect()
     }
 
     #[test]
     fn only_what_still_holds_is_repeated() {
-        let mut history = History::default();
+        let mut history = SegmentHistory::default();
         let (id, slot) = (SocketId::from_u64(3), SlotId { index: 0, generation: 1 });
         let settings = || Box::new(SocketSettings::new(Family::V4));
         let (any, iface) = ((Ipv4Addr::UNSPECIFIED, 7).into(), IfIndex(1));
         let group = |n| IpAddr::from([224, 0, 1, n]);
-        let join =
-            |n| Change::Join { group: group(n), iface, filter: Box::new(GroupFilter::everybody()) };
-        let connect = Change::Connect { remote: any, src_addr: any.ip(), zone: None };
-        let open = Change::Open { settings: settings(), local: any };
+        let join = |n| SocketChange::Join {
+            group: group(n),
+            iface,
+            filter: Box::new(GroupFilter::everybody()),
+        };
+        let connect = SocketChange::Connect { remote: any, src_addr: any.ip(), zone: None };
+        let open = SocketChange::Open { settings: settings(), local: any };
         for (change, expected) in [
             (open.clone(), "o"),
             (connect.clone(), "oc"),
-            (Change::Configure { settings: settings() }, "ocs"),
+            (SocketChange::Configure { settings: settings() }, "ocs"),
             (connect, "osc"),
             (join(1), "oscj"),
             (join(2), "oscjj"),
             (join(1), "oscjj"),
-            (Change::Leave { group: group(1), iface }, "oscj"),
-            (Change::Disconnect, "osj"),
-            (Change::Configure { settings: settings() }, "ojs"),
-            (Change::Close, ""),
+            (SocketChange::Leave { group: group(1), iface }, "oscj"),
+            (SocketChange::Disconnect, "osj"),
+            (SocketChange::Configure { settings: settings() }, "ojs"),
+            (SocketChange::Close, ""),
             (open, "o"),
         ] {
-            let command = Command { socket: id, change, slot, done: None };
+            let command = SocketCommand { socket: id, change, slot, done: None };
             history.note(&command, 3);
             assert_eq!(names(&history), expected, "{command:?}");
         }

@@ -25,7 +25,7 @@ use super::waiters::Parker;
 use crate::multicast::GroupInterface;
 
 /// A request of a program to the control shard about a UDP socket.
-pub(super) enum Request {
+pub(super) enum SocketRequest {
     Bind {
         local: SocketAddr,
         settings: Box<SocketSettings>,
@@ -33,8 +33,8 @@ pub(super) enum Request {
     },
     Ask {
         slot: SlotId,
-        what: Ask,
-        reply: Reply<Ends>,
+        what: RequestKind,
+        reply: Reply<RequestAddrs>,
     },
     /// A program has dropped a socket, and all that it sent has left.
     Close {
@@ -42,7 +42,7 @@ pub(super) enum Request {
     },
 }
 
-impl Request {
+impl SocketRequest {
     /// Answers that it will not be carried out.
     pub(super) fn refuse(self, errno: Errno) {
         match self {
@@ -54,7 +54,7 @@ impl Request {
 }
 
 /// An operation on an open socket.
-pub(super) enum Ask {
+pub(super) enum RequestKind {
     Connect(SocketAddr),
     Disconnect,
     Configure(Box<SocketSettings>),
@@ -64,7 +64,7 @@ pub(super) enum Ask {
 
 /// A socket's ends after a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Ends {
+pub(super) struct RequestAddrs {
     pub(super) local: SocketAddr,
     pub(super) peer: Option<SocketAddr>,
 }
@@ -96,23 +96,23 @@ impl<T> Drop for Reply<T> {
     }
 }
 
-/// A pending reply: a future, or wait for it ([`Asked::wait`]).
+/// A pending reply: a future, or wait for it ([`PendingRequest::wait`]).
 #[must_use = "the answer comes here"]
 #[derive(Debug)]
-pub struct Asked<T> {
+pub struct PendingRequest<T> {
     answer: Receiver<io::Result<T>>,
     waker: Arc<WakerCell>,
 }
 
 /// Both ends of one answer.
-pub(super) fn question<T>() -> (Reply<T>, Asked<T>) {
+pub(super) fn question<T>() -> (Reply<T>, PendingRequest<T>) {
     let (sender, answer) = sync_channel(1);
     let waker = Arc::new(WakerCell::new());
     let reply = Reply { answer: sender, waker: Arc::clone(&waker), value: Mutex::new(None) };
-    (reply, Asked { answer, waker })
+    (reply, PendingRequest { answer, waker })
 }
 
-impl<T> Asked<T> {
+impl<T> PendingRequest<T> {
     /// The answer, where it has come.
     fn look(&self) -> Option<io::Result<T>> {
         match self.answer.try_recv() {
@@ -146,7 +146,7 @@ impl<T> Asked<T> {
     }
 }
 
-impl<T> Future for Asked<T> {
+impl<T> Future for PendingRequest<T> {
     type Output = io::Result<T>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

@@ -17,8 +17,8 @@ use floodwall_udp::{Received, ReceivedPacket, copy_datagram};
 
 use super::errno::Errno;
 use super::handle::{UdpHandle, would_block};
-use super::sender::Blocked;
-use super::waiters::{Direction, Waited};
+use super::sender::SendBlocked;
+use super::waiters::{WaitDirection, Waited};
 
 /// Datagrams of one sender that were copied one behind the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,7 +44,7 @@ impl UdpHandle {
     ) -> io::Result<usize> {
         match self.segments(payload, size, to) {
             Ok(bytes) => Ok(bytes),
-            Err(Blocked::Failed(errno)) => Err(errno.into_io()),
+            Err(SendBlocked::Failed(errno)) => Err(errno.into_io()),
             Err(_) => would_block(),
         }
     }
@@ -57,7 +57,7 @@ impl UdpHandle {
         size: usize,
         to: Option<SocketAddr>,
     ) -> Poll<io::Result<usize>> {
-        let (waiters, cell) = self.waiting(Direction::Write);
+        let (waiters, cell) = self.waiting(WaitDirection::Write);
         self.poll_write(
             size.min(payload.len()),
             || waiters.poll(cell, cx.waker()),
@@ -156,7 +156,7 @@ impl UdpHandle {
         patience: Duration,
         mut attempt: impl FnMut(&Self) -> io::Result<R>,
     ) -> io::Result<R> {
-        let mut ready = self.ready(Direction::Read);
+        let mut ready = self.ready(WaitDirection::Read);
         self.block(patience, |handle, cx| {
             loop {
                 match attempt(handle) {
@@ -176,11 +176,11 @@ impl UdpHandle {
         all: usize,
         patience: Duration,
         len: usize,
-        some: impl Fn(usize) -> Result<usize, Blocked>,
+        some: impl Fn(usize) -> Result<usize, SendBlocked>,
     ) -> io::Result<usize> {
         let mut done = 0;
         while done < all {
-            let mut ready = self.ready(Direction::Write);
+            let mut ready = self.ready(WaitDirection::Write);
             let more = self.block(patience, |handle, cx| {
                 handle.poll_write(len, || ready.register(cx.waker()), || some(done))
             });
@@ -199,9 +199,9 @@ impl UdpHandle {
         payload: &[u8],
         size: usize,
         to: Option<SocketAddr>,
-    ) -> Result<usize, Blocked> {
+    ) -> Result<usize, SendBlocked> {
         if size == 0 {
-            return Err(Blocked::Failed(Errno::INVALID));
+            return Err(SendBlocked::Failed(Errno::INVALID));
         }
         if payload.is_empty() {
             return self.send_many(core::iter::once((payload, to))).map(|_| 0);

@@ -19,17 +19,17 @@ use std::sync::mpsc::Receiver;
 use floodwall_base::{Counters, Instant, NumaNode, limits};
 use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_sync::mailbox::Bits;
-use floodwall_udp::{Refused, SocketId};
+use floodwall_udp::{RefusedDatagram, SocketId};
 
-use super::command::{Change, Command};
+use super::command::{SocketChange, SocketCommand};
 use super::errno::Errno;
-use super::history::History;
-use super::request::Request;
-use super::shared::Shared;
+use super::history::SegmentHistory;
+use super::request::SocketRequest;
+use super::shared::RemoteShared;
 use super::slot::{ERROR, SlotId};
 use super::tcp::{TcpPart, TcpRequest};
 use super::wake::Wakes;
-use crate::shards::Place;
+use crate::shards::ShardPlace;
 
 /// No slot.
 pub(super) const NONE: u32 = u32::MAX;
@@ -38,7 +38,7 @@ const DRY_RETRY: Duration = Duration::from_millis(1);
 
 /// State of a slot that is private to the worker.
 #[derive(Default)]
-pub(super) struct Local {
+pub(super) struct LocalRemote {
     /// Its socket on this shard.
     pub(super) socket: Option<SocketId>,
     /// What its program sent and has not left.
@@ -57,18 +57,18 @@ pub(super) struct Local {
     /// The control shard has a request to close it.
     pub(super) closing: bool,
     /// A follower's: how its socket came to be what it is.
-    pub(super) history: History,
+    pub(super) history: SegmentHistory,
 }
 
 /// One worker's side of programs' sockets: serves their slots and hands received datagrams over.
 pub struct RemoteShard {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<RemoteShared>,
     pub(super) worker: usize,
     /// The NUMA node of the worker, which selects the queues to push to.
     node: NumaNode,
     /// The control shard's.
-    pub(super) requests: Option<Receiver<Request>>,
-    pub(super) locals: Box<[Local]>,
+    pub(super) requests: Option<Receiver<SocketRequest>>,
+    pub(super) locals: Box<[LocalRemote]>,
     /// The slot of each socket; [`NONE`] for the stack's own.
     slot_of: Vec<u32>,
     first: Option<u32>,
@@ -83,17 +83,17 @@ pub struct RemoteShard {
     /// Requests wait.
     pub(super) asked: bool,
     /// Requests that wait for a port, and until when.
-    put_off: Vec<(Request, Instant)>,
+    put_off: Vec<(SocketRequest, Instant)>,
     /// When waiters for memory retry.
     dry_at: Option<Instant>,
     dry_due: bool,
     /// What was decided, for the other shards.
-    pub(crate) decided: Vec<Command>,
+    pub(crate) decided: Vec<SocketCommand>,
     /// Slots never used, and slots free again.
     fresh: u32,
     free: Vec<u32>,
     /// Where it waits for the next stack, if the one that it serves is dropped.
-    pub(crate) home: Option<Arc<Place>>,
+    pub(crate) home: Option<Arc<ShardPlace>>,
     /// Sockets that were opened here so far.
     pub(super) opened: u64,
     /// The stack is a new one: it has none of the sockets yet.
@@ -102,9 +102,9 @@ pub struct RemoteShard {
 
 impl RemoteShard {
     pub(super) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<RemoteShared>,
         (worker, node): (usize, NumaNode),
-        requests: Option<Receiver<Request>>,
+        requests: Option<Receiver<SocketRequest>>,
         desk: Receiver<TcpRequest>,
     ) -> Self {
         let slots = shared.slots.len();
@@ -114,7 +114,7 @@ impl RemoteShard {
             worker,
             node,
             requests,
-            locals: (0..slots).map(|_| Local::default()).collect(),
+            locals: (0..slots).map(|_| LocalRemote::default()).collect(),
             slot_of: Vec::new(),
             first: None,
             last: None,
@@ -198,21 +198,21 @@ impl RemoteShard {
         if let Some(local) = self.locals.get_mut(slot.index as usize) {
             (local.socket, local.limit) = (Some(socket), limit);
         }
-        self.tell_refused(slot.index, Refused::default());
+        self.tell_refused(slot.index, RefusedDatagram::default());
         if let Some(place) = self.slot_of.get_mut(socket.index()) {
             *place = slot.index;
         }
     }
 
     /// Shows programs what this worker has refused for a slot.
-    fn tell_refused(&self, index: u32, refused: Refused) {
+    fn tell_refused(&self, index: u32, refused: RefusedDatagram) {
         if let Some(drops) = self.shared.refused.get(self.worker) {
             drops.set(index, refused);
         }
     }
 
     /// The same, of a socket; nothing where it is the stack's own.
-    pub(super) fn refused(&self, socket: SocketId, refused: Refused) {
+    pub(super) fn refused(&self, socket: SocketId, refused: RefusedDatagram) {
         if let Some(index) = self.slot_of.get(socket.index()).filter(|index| **index != NONE) {
             self.tell_refused(*index, refused);
         }
@@ -224,8 +224,8 @@ impl RemoteShard {
             *place = NONE;
         }
         if let Some(local) = self.locals.get_mut(slot.index as usize) {
-            let Local { next, queued, .. } = *local;
-            *local = Local { next, queued, ..Local::default() };
+            let LocalRemote { next, queued, .. } = *local;
+            *local = LocalRemote { next, queued, ..LocalRemote::default() };
         }
     }
 
@@ -254,7 +254,7 @@ impl RemoteShard {
     }
 
     /// What the next stack repeats, in the order in which the sockets were opened. Once.
-    pub(super) fn take_histories(&mut self) -> Vec<Command> {
+    pub(super) fn take_histories(&mut self) -> Vec<SocketCommand> {
         self.begins_again = false;
         let mut slots: Vec<u32> = (0..self.locals.len() as u32).collect();
         slots.sort_by_key(|index| self.locals.get(*index as usize).map(|l| l.history.opened));
@@ -263,15 +263,15 @@ impl RemoteShard {
             let slot = self.slot_id(index);
             let history = self.locals.get_mut(index as usize).and_then(|l| l.history.take());
             let Some((socket, changes)) = history else { continue };
-            let command = |change| Command { socket, change, slot, done: None };
+            let command = |change| SocketCommand { socket, change, slot, done: None };
             all.extend(changes.into_iter().map(command));
         }
         all
     }
 
     /// Notes a command that is carried out here, for a stack that begins again.
-    pub(super) fn note(&mut self, command: &Command) {
-        let opens = matches!(command.change, Change::Open { .. });
+    pub(super) fn note(&mut self, command: &SocketCommand) {
+        let opens = matches!(command.change, SocketChange::Open { .. });
         self.opened += u64::from(opens);
         let opened = self.opened;
         if let Some(local) = self.locals.get_mut(command.slot.index as usize) {
@@ -363,7 +363,7 @@ impl RemoteShard {
         Some(index)
     }
 
-    pub(super) fn local(&mut self, index: u32) -> Option<&mut Local> {
+    pub(super) fn local(&mut self, index: u32) -> Option<&mut LocalRemote> {
         self.locals.get_mut(index as usize)
     }
 
@@ -381,7 +381,7 @@ impl RemoteShard {
     pub(super) fn deliver(
         &mut self,
         socket: SocketId,
-        news: News,
+        news: ShardNews,
         counters: &mut Counters,
     ) -> bool {
         let index = self.slot_of.get(socket.index()).copied().unwrap_or(NONE);
@@ -463,7 +463,7 @@ impl RemoteShard {
     }
 
     /// Requests that wait, a few a round: those that were put off, and until when, first.
-    pub(super) fn take_requests(&mut self) -> Vec<(Request, Option<Instant>)> {
+    pub(super) fn take_requests(&mut self) -> Vec<(SocketRequest, Option<Instant>)> {
         let Some(requests) = &self.requests else { return Vec::new() };
         let mut some: Vec<_> =
             self.put_off.drain(..).map(|(request, until)| (request, Some(until))).collect();
@@ -486,14 +486,14 @@ impl RemoteShard {
     }
 
     /// Keeps a request for the next rounds.
-    pub(super) fn put_off(&mut self, request: Request, until: Instant) {
+    pub(super) fn put_off(&mut self, request: SocketRequest, until: Instant) {
         self.put_off.push((request, until));
     }
 }
 
 /// What a socket has for its program.
 #[derive(Default)]
-pub(super) struct News {
+pub(super) struct ShardNews {
     pub(super) packets: PacketList,
     /// How many of them are IPv4's.
     pub(super) v4: u64,

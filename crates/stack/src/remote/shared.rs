@@ -13,31 +13,31 @@ use std::sync::{Arc, OnceLock};
 use floodwall_base::{WorkerId, limits};
 use floodwall_packet::{Lane, Pool, PoolConfig, PoolError, Region};
 use floodwall_sync::{CachePadded, Call, Doorbell, Ring, WakerCell};
-use floodwall_tcp::Settings;
-use floodwall_udp::{Drops, SocketSettings};
+use floodwall_tcp::TcpSettings;
+use floodwall_udp::{SocketSettings, UdpDrops};
 
 use super::config::RemoteConfig;
 use super::errno::Errno;
 use super::handle::UdpHandle;
-use super::request::{Asked, Request, question};
+use super::request::{PendingRequest, SocketRequest, question};
 use super::shard::RemoteShard;
-use super::slot::{STOPPED, Slot};
+use super::slot::{RemoteSlot, STOPPED};
 use super::tcp::{AskedListen, Listen, Listening, TcpHandle, TcpRequest, TcpShared, TcpSlot};
-use super::wake::{Groups, RuntimeGroup};
+use super::wake::{RuntimeGroup, WakeGroups};
 
 /// A worker's doorbell, and how it is woken where it sleeps.
-pub(super) struct Bell {
+pub(super) struct SharedBell {
     pub(super) bell: Doorbell,
     alarm: OnceLock<Waker>,
 }
 
 /// What programs and workers share.
-pub(super) struct Shared {
-    pub(super) slots: Box<[Slot]>,
-    pub(super) bells: Box<[CachePadded<Bell>]>,
-    pub(super) groups: Groups,
+pub(super) struct RemoteShared {
+    pub(super) slots: Box<[RemoteSlot]>,
+    pub(super) bells: Box<[CachePadded<SharedBell>]>,
+    pub(super) groups: WakeGroups,
     /// Of each worker, what it refused for each slot.
-    pub(super) refused: Box<[CachePadded<Drops>]>,
+    pub(super) refused: Box<[CachePadded<UdpDrops>]>,
     /// Slots with writers that wait for memory, in FIFO order.
     pub(super) dry: CachePadded<Doorbell>,
     /// Slots that every shard has released.
@@ -45,14 +45,14 @@ pub(super) struct Shared {
     lanes: Box<[CachePadded<Lane>]>,
     /// True bytes of the lanes' frames, for each worker.
     pub(super) share: u64,
-    requests: SyncSender<Request>,
+    requests: SyncSender<SocketRequest>,
     /// To the control shard: requests wait.
     pub(super) asked: Call,
     /// The connections'.
     pub(super) tcp: TcpShared,
 }
 
-impl Shared {
+impl RemoteShared {
     /// The link of a slot in its worker's doorbell; the place behind the last slot is the
     /// requests', and behind it are TCP's.
     #[inline]
@@ -101,7 +101,7 @@ impl Shared {
 
     /// Hands a request to the control shard; `false` where too many wait, and then it has answered
     /// so. One that is dropped without being looked at answers that the stack has stopped.
-    pub(super) fn request(&self, request: Request) -> bool {
+    pub(super) fn request(&self, request: SocketRequest) -> bool {
         if let Err(TrySendError::Full(request)) = self.requests.try_send(request) {
             request.refuse(Errno::AGAIN);
             return false;
@@ -127,14 +127,14 @@ impl Shared {
     }
 
     /// What stands for a slot, by its number in the doorbell, among those that wait for memory.
-    fn thirst(&self, index: u32) -> Option<Thirst<'_>> {
+    fn thirst(&self, index: u32) -> Option<WakeupWant<'_>> {
         if let Some(slot) = self.slots.get(index as usize) {
-            let Slot { dry_link, dry, writer, write_group, .. } = slot;
-            return Some(Thirst { link: dry_link, dry, writer, group: write_group });
+            let RemoteSlot { dry_link, dry, writer, write_group, .. } = slot;
+            return Some(WakeupWant { link: dry_link, dry, writer, group: write_group });
         }
         let TcpSlot { dry_link, dry, writer, write_group, .. } =
             self.tcp.slot(index.checked_sub(self.tcp_bell(0))?)?;
-        Some(Thirst { link: dry_link, dry, writer, group: write_group })
+        Some(WakeupWant { link: dry_link, dry, writer, group: write_group })
     }
 
     /// Puts a slot, by its number in the doorbell, among those that wait for memory.
@@ -179,7 +179,7 @@ impl Shared {
 }
 
 /// A slot of either kind, of a writer that waits for memory.
-struct Thirst<'a> {
+struct WakeupWant<'a> {
     link: &'a AtomicU32,
     dry: &'a AtomicU8,
     writer: &'a WakerCell,
@@ -190,7 +190,7 @@ struct Thirst<'a> {
 /// to clone.
 #[derive(Clone)]
 pub struct Remote {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<RemoteShared>,
 }
 
 impl Remote {
@@ -215,12 +215,13 @@ impl Remote {
         let (requests, asked) = sync_channel(limits::REMOTE_REQUESTS_MAX);
         let sockets_max = config.sockets_max.clamp(1, limits::UDP_SOCKETS_MAX);
         let (tcp, mut desks) = TcpShared::new(workers, config.connections_max);
-        let bell = || CachePadded::new(Bell { bell: Doorbell::new(), alarm: OnceLock::new() });
-        let shared = Arc::new(Shared {
-            slots: (0..sockets_max).map(|_| Slot::new(config.nodes.max(1))).collect(),
-            refused: (0..workers).map(|_| CachePadded::new(Drops::new(sockets_max))).collect(),
+        let bell =
+            || CachePadded::new(SharedBell { bell: Doorbell::new(), alarm: OnceLock::new() });
+        let shared = Arc::new(RemoteShared {
+            slots: (0..sockets_max).map(|_| RemoteSlot::new(config.nodes.max(1))).collect(),
+            refused: (0..workers).map(|_| CachePadded::new(UdpDrops::new(sockets_max))).collect(),
             bells: (0..workers).map(|_| bell()).collect(),
-            groups: Groups::new(workers, sockets_max + config.connections_max),
+            groups: WakeGroups::new(workers, sockets_max + config.connections_max),
             dry: CachePadded::new(Doorbell::new()),
             freed: CachePadded::new(Doorbell::new()),
             lanes: lanes?.into_iter().map(CachePadded::new).collect(),
@@ -254,10 +255,14 @@ impl Remote {
     /// # Errors
     /// In the answer: `AddrInUse`, `AddrNotAvailable`; `WouldBlock` where too many requests wait;
     /// `BrokenPipe` where the stack has stopped; too many sockets (`ENFILE`).
-    pub fn bind_udp(&self, local: SocketAddr, settings: SocketSettings) -> Asked<UdpHandle> {
+    pub fn bind_udp(
+        &self,
+        local: SocketAddr,
+        settings: SocketSettings,
+    ) -> PendingRequest<UdpHandle> {
         let (reply, asked) = question();
         let settings = Box::new(settings);
-        self.shared.request(Request::Bind { local, settings, reply });
+        self.shared.request(SocketRequest::Bind { local, settings, reply });
         asked
     }
 
@@ -268,7 +273,12 @@ impl Remote {
     /// # Errors
     /// In the answer: `AddrInUse`, `AddrNotAvailable`; `WouldBlock` where too many requests wait;
     /// `BrokenPipe` where the stack has stopped.
-    pub fn listen_tcp(&self, local: SocketAddr, settings: Settings, backlog: usize) -> AskedListen {
+    pub fn listen_tcp(
+        &self,
+        local: SocketAddr,
+        settings: TcpSettings,
+        backlog: usize,
+    ) -> AskedListen {
         let (reply, asked) = question();
         let listening = Arc::new(Listening::new());
         self.shared.tcp.note(Arc::downgrade(&listening));
@@ -297,8 +307,8 @@ impl Remote {
         &self,
         local: Option<SocketAddr>,
         peer: SocketAddr,
-        settings: Settings,
-    ) -> Asked<TcpHandle> {
+        settings: TcpSettings,
+    ) -> PendingRequest<TcpHandle> {
         let (reply, asked) = question();
         let request = TcpRequest::Connect {
             local,

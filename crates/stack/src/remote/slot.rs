@@ -27,7 +27,7 @@ pub(super) struct SlotId {
 
 /// The shared state of one socket: mailboxes, credit and wakers of its program and the workers.
 #[repr(C, align(128))]
-pub(super) struct Slot {
+pub(super) struct RemoteSlot {
     // Line A.
     /// What the program sends.
     pub(super) tx: PacketMailbox,
@@ -54,9 +54,10 @@ pub(super) struct Slot {
     pub(super) read_group: AtomicU8,
 }
 
-const _: () = assert!(size_of::<Slot>() == 128 && core::mem::offset_of!(Slot, rx) == 64);
+const _: () =
+    assert!(size_of::<RemoteSlot>() == 128 && core::mem::offset_of!(RemoteSlot, rx) == 64);
 
-impl Slot {
+impl RemoteSlot {
     pub(super) fn new(nodes: usize) -> Self {
         Self {
             tx: PacketMailbox::new(),

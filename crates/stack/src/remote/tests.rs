@@ -12,21 +12,21 @@ use floodwall_sync::mailbox::Bits;
 use floodwall_udp::SocketSettings;
 
 use super::handle::{UdpHandle, lock};
-use super::request::Ends;
-use super::shared::Shared;
+use super::request::RequestAddrs;
+use super::shared::RemoteShared;
 use super::slot::SlotId;
 use super::tcp::Listening;
-use super::waiters::{Direction, Waited};
+use super::waiters::{WaitDirection, Waited};
 use super::{ListenHandle, Remote, RemoteConfig, RemoteShard, TcpHandle};
 
 /// What programs share, and the shards, which do no work: without them it would have stopped.
-fn shared() -> (Vec<RemoteShard>, Arc<Shared>) {
+fn shared() -> (Vec<RemoteShard>, Arc<RemoteShared>) {
     let config = RemoteConfig { sockets_max: 4, connections_max: 4, ..RemoteConfig::default() };
     let (remote, shards) = Remote::new(&config).unwrap();
     (shards, Arc::clone(&remote.shared))
 }
 
-fn two_packets(shared: &Shared) -> PacketList {
+fn two_packets(shared: &RemoteShared) -> PacketList {
     let mut list = PacketList::new();
     for _ in 0..2 {
         list.push_back(shared.with_lane(0, |pool| pool.alloc(Class::Small)).flatten().unwrap());
@@ -44,7 +44,7 @@ fn stays_awake(handle: &dyn Waited, mut meanwhile: impl FnMut()) -> bool {
             meanwhile();
         }
     };
-    handle.poll_ready_by(Direction::Read, &mut once).is_ready()
+    handle.poll_ready_by(WaitDirection::Read, &mut once).is_ready()
 }
 
 #[test]
@@ -94,8 +94,8 @@ fn what_is_read_gives_its_room_back_together_within_an_eighth_of_the_limit() {
 }
 
 /// The socket of the first slot.
-fn udp(shared: &Arc<Shared>) -> UdpHandle {
-    let ends = Ends { local: ([127, 0, 0, 1], 7).into(), peer: None };
+fn udp(shared: &Arc<RemoteShared>) -> UdpHandle {
+    let ends = RequestAddrs { local: ([127, 0, 0, 1], 7).into(), peer: None };
     let id = SlotId { index: 0, generation: 1 };
     UdpHandle::new(Arc::clone(shared), id, ends, SocketSettings::new(Family::V4))
 }
@@ -164,7 +164,7 @@ fn who_tries_to_accept_and_finds_nothing_leaves_the_sleeper_its_wake() {
     drop(handle.try_accept().unwrap());
 }
 
-fn listener(shared: &Arc<Shared>) -> (Arc<Listening>, ListenHandle) {
+fn listener(shared: &Arc<RemoteShared>) -> (Arc<Listening>, ListenHandle) {
     let listening = Arc::new(Listening::new());
     let local = ([127, 0, 0, 1], 80).into();
     let handle = ListenHandle::new(Arc::clone(shared), Arc::clone(&listening), local);

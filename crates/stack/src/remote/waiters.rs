@@ -21,7 +21,7 @@ use floodwall_sync::lock::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The event that a task waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Direction {
+pub enum WaitDirection {
     /// A datagram or an error.
     Read,
     /// Credit to send at least a small datagram, or an error.
@@ -37,10 +37,10 @@ pub(super) struct Waiters {
 }
 
 #[derive(Default)]
-struct FanOut(Mutex<List>);
+struct FanOut(Mutex<WaiterList>);
 
 #[derive(Default)]
-struct List {
+struct WaiterList {
     /// The task that polls: the last one counts, as is usual for `poll` functions.
     polling: Option<Waker>,
     futures: Vec<(u64, Waker)>,
@@ -48,7 +48,7 @@ struct List {
 }
 
 impl FanOut {
-    fn lock(&self) -> MutexGuard<'_, List> {
+    fn lock(&self) -> MutexGuard<'_, WaiterList> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -121,27 +121,27 @@ impl Waiters {
 /// What can be waited for: a handle of any kind.
 pub(super) trait Waited: Send + Sync {
     /// The waiters of a direction, and the cell that the worker wakes.
-    fn waiting(&self, direction: Direction) -> (&Waiters, &WakerCell);
+    fn waiting(&self, direction: WaitDirection) -> (&Waiters, &WakerCell);
 
     /// Whether it is ready, or `register` and sleep. An error is news of either direction, and is
     /// left for the call that follows.
     fn poll_ready_by(
         &self,
-        direction: Direction,
+        direction: WaitDirection,
         register: &mut dyn FnMut(),
     ) -> Poll<io::Result<()>>;
 }
 
 /// A handle that will be ready: to be read from or written to. Any number of tasks may wait on one
 /// handle; all are woken, and wait again if they find nothing. May be dropped at any time.
-pub struct Ready<'a> {
+pub struct Readiness<'a> {
     handle: &'a dyn Waited,
-    direction: Direction,
+    direction: WaitDirection,
     key: Option<u64>,
 }
 
-impl<'a> Ready<'a> {
-    pub(super) const fn new(handle: &'a dyn Waited, direction: Direction) -> Self {
+impl<'a> Readiness<'a> {
+    pub(super) const fn new(handle: &'a dyn Waited, direction: WaitDirection) -> Self {
         Self { handle, direction, key: None }
     }
 
@@ -152,7 +152,7 @@ impl<'a> Ready<'a> {
     }
 }
 
-impl Future for Ready<'_> {
+impl Future for Readiness<'_> {
     type Output = io::Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -161,13 +161,13 @@ impl Future for Ready<'_> {
     }
 }
 
-impl core::fmt::Debug for Ready<'_> {
+impl core::fmt::Debug for Readiness<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Ready").field("direction", &self.direction).finish_non_exhaustive()
     }
 }
 
-impl Drop for Ready<'_> {
+impl Drop for Readiness<'_> {
     fn drop(&mut self) {
         if let Some(key) = self.key {
             self.handle.waiting(self.direction).0.leave(key);
@@ -177,15 +177,15 @@ impl Drop for Ready<'_> {
 
 /// A thread that blocks until its waker is woken.
 #[derive(Default)]
-pub(super) struct Parker(Arc<Bell>);
+pub(super) struct Parker(Arc<WaiterBell>);
 
 #[derive(Default)]
-struct Bell {
+struct WaiterBell {
     rung: Mutex<bool>,
     told: Condvar,
 }
 
-impl Wake for Bell {
+impl Wake for WaiterBell {
     fn wake(self: Arc<Self>) {
         *self.rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.told.notify_one();
@@ -240,9 +240,9 @@ mod tests {
 
     /// Counts how often it was woken.
     #[derive(Default)]
-    struct Count(AtomicU64);
+    struct WaiterCount(AtomicU64);
 
-    impl Wake for Count {
+    impl Wake for WaiterCount {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
@@ -266,7 +266,7 @@ mod tests {
                 let joining: Vec<_> = (0..2)
                     .map(|_| {
                         scope.spawn(|| {
-                            let waker = Waker::from(Arc::new(Count::default()));
+                            let waker = Waker::from(Arc::new(WaiterCount::default()));
                             let mut key = None;
                             (0..TURNS).for_each(|_| waiters.join(&cell, &mut key, &waker));
                             waiters.leave(key.unwrap());
@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn who_polls_is_woken_too_where_another_takes_the_cell_over() {
         let (waiters, cell) = (Waiters::default(), WakerCell::new());
-        let counts = [Arc::new(Count::default()), Arc::new(Count::default())];
+        let counts = [Arc::new(WaiterCount::default()), Arc::new(WaiterCount::default())];
         let wakers = counts.clone().map(Waker::from);
         let mut key = None;
         for round in 1..=2 {

@@ -13,16 +13,20 @@ use floodwall_ip::input;
 use floodwall_packet::{Handoff, HandoffKind, HandoffList, PacketBuf};
 
 use super::follower::family_of;
-use crate::cx::Cx;
-use crate::reassemble::Reassembles;
-use crate::rx::Ascent;
+use crate::cx::RoundContext;
+use crate::reassemble::ReassembleFamily;
+use crate::rx::RxMeta;
 use crate::shard::Stack;
-use crate::tables::Tables;
-use crate::tx::Path;
+use crate::tables::IpFamily;
+use crate::tx::OutputPath;
 
 impl Stack {
     /// Takes all that was handed over: a unit each.
-    pub(crate) fn adopt_all(&mut self, cx: &mut Cx<'_>, handed: &mut HandoffList) -> Units {
+    pub(crate) fn adopt_all(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        handed: &mut HandoffList,
+    ) -> Units {
         // A worker without a receive queue of its own gets the time only here.
         self.begin(cx.now);
         let spent = handed.len();
@@ -47,13 +51,13 @@ impl Stack {
         Units(u32::try_from(spent).unwrap_or(u32::MAX))
     }
 
-    fn adopt_whole(&mut self, cx: &mut Cx<'_>, packet: PacketBuf) {
+    fn adopt_whole(&mut self, cx: &mut RoundContext<'_>, packet: PacketBuf) {
         let iface = packet.iface();
         match family_of(&packet) {
             Some(Family::V4) => match input::ipv4(&packet, 0, &mut self.stats.access) {
                 Ok(heading) => match self.is_ours_v4(iface, &heading) {
                     Ok(to_group) => {
-                        let ascent = Ascent { iface, l3: 0, heading, to_group };
+                        let ascent = RxMeta { iface, l3: 0, heading, to_group };
                         Ipv4Addr::deliver_whole(self, cx, packet, ascent);
                     }
                     Err(reason) => self.die_ip::<Ipv4Addr>(packet, reason),
@@ -63,7 +67,7 @@ impl Stack {
             Some(Family::V6) => match input::ipv6(&packet, 0, &mut self.stats.access) {
                 Ok(heading) => match self.is_ours_v6(iface, &heading) {
                     Ok(to_group) => {
-                        let ascent = Ascent { iface, l3: 0, heading, to_group };
+                        let ascent = RxMeta { iface, l3: 0, heading, to_group };
                         Ipv6Addr::deliver_whole(self, cx, packet, ascent);
                     }
                     Err(reason) => self.die_ip::<Ipv6Addr>(packet, reason),
@@ -74,7 +78,7 @@ impl Stack {
         }
     }
 
-    fn adopt_outgoing(&mut self, cx: &mut Cx<'_>, packet: PacketBuf) {
+    fn adopt_outgoing(&mut self, cx: &mut RoundContext<'_>, packet: PacketBuf) {
         match family_of(&packet) {
             Some(Family::V4) => match input::ipv4(&packet, 0, &mut self.stats.access) {
                 Ok(heading) => self.send_for_another(cx, packet, heading.dst_addr),
@@ -89,11 +93,16 @@ impl Stack {
         }
     }
 
-    fn send_for_another<A: Tables>(&mut self, cx: &mut Cx<'_>, packet: PacketBuf, dst_addr: A) {
+    fn send_for_another<A: IpFamily>(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        packet: PacketBuf,
+        dst_addr: A,
+    ) {
         let zone = Some(packet.iface()).filter(|iface| *iface != IfIndex::LOOPBACK);
         match self.path(cx, dst_addr, zone) {
-            Ok(Path::Local) => self.loop_back::<A>(packet),
-            Ok(Path::Via { iface, next_hop, mtu }) => {
+            Ok(OutputPath::Local) => self.loop_back::<A>(packet),
+            Ok(OutputPath::Via { iface, next_hop, mtu }) => {
                 self.transmit_within(cx, packet, iface, next_hop, mtu);
             }
             Err(reason) => self.die_out::<A>(packet, reason),
@@ -103,7 +112,7 @@ impl Stack {
 
 const _: fn() = || {
     // Both families have what the above needs.
-    fn has<A: Address + Reassembles + Tables>() {}
+    fn has<A: Address + ReassembleFamily + IpFamily>() {}
     has::<Ipv4Addr>();
     has::<Ipv6Addr>();
 };

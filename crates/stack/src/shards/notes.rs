@@ -1,4 +1,4 @@
-//! `Notes`: peers that one shard has established, passed to the shard that receives their next
+//! `PeerNotes`: peers that one shard has established, passed to the shard that receives their next
 //! packet.
 //!
 //! A program's socket has one worker that sends for it, and receives through all of them. So the
@@ -23,18 +23,18 @@ use floodwall_base::{Instant, WorkerId};
 use floodwall_sync::spsc::{Consumer, Producer, ring};
 
 use super::Role;
-use crate::answered::Peer;
+use crate::answered::RecentPeer;
 use crate::shard::Stack;
 
 /// One shard's ends.
-pub(crate) struct Notes {
+pub(crate) struct PeerNotes {
     own: WorkerId,
     /// Of the others, in their order.
-    tell: Vec<Producer<Peer>>,
-    hear: Vec<Consumer<Peer>>,
+    tell: Vec<Producer<RecentPeer>>,
+    hear: Vec<Consumer<RecentPeer>>,
 }
 
-impl Notes {
+impl PeerNotes {
     /// Those of all shards of a host, in their order.
     pub(super) fn among(workers: u16) -> Vec<Self> {
         let ends = |own| Self { own: WorkerId(own), tell: Vec::new(), hear: Vec::new() };
@@ -55,19 +55,19 @@ impl Notes {
     }
 
     /// Sends a note about an established peer to another shard; false where the ring is full.
-    fn tell(&mut self, to: WorkerId, peer: Peer) -> bool {
+    fn tell(&mut self, to: WorkerId, peer: RecentPeer) -> bool {
         let place = usize::from(if to > self.own { to.0 - 1 } else { to.0 });
         self.tell.get_mut(place).is_some_and(|ring| ring.push(peer).is_ok())
     }
 
     /// The notes of the other shards, of each a burst at most.
-    fn heard(&mut self) -> impl Iterator<Item = Peer> {
+    fn heard(&mut self) -> impl Iterator<Item = RecentPeer> {
         self.hear.iter_mut().flat_map(|ring| ring.pop_batch(BURST_MAX))
     }
 }
 
 impl Role {
-    fn notes(&mut self) -> Option<&mut Notes> {
+    fn notes(&mut self) -> Option<&mut PeerNotes> {
         match self {
             Self::Alone => None,
             Self::Control(control) => Some(&mut control.notes),
@@ -90,7 +90,7 @@ impl Stack {
 
     /// Sends a note about an established peer to the owner of its flow.
     #[cold]
-    pub(crate) fn tell_friend(&mut self, owner: WorkerId, peer: &Peer, now: Instant) {
+    pub(crate) fn tell_friend(&mut self, owner: WorkerId, peer: &RecentPeer, now: Instant) {
         let Some(notes) = self.role.notes() else { return };
         if notes.tell(owner, *peer) {
             self.answered.told(peer, now);
@@ -102,13 +102,13 @@ impl Stack {
 mod tests {
     use super::*;
 
-    const fn peer(port: u16) -> Peer {
-        Peer { addr: 7, port, local_port: 53, zone: 0 }
+    const fn peer(port: u16) -> RecentPeer {
+        RecentPeer { addr: 7, port, local_port: 53, zone: 0 }
     }
 
     #[test]
     fn each_shard_hears_what_each_other_tells_it_in_order() {
-        let mut all = Notes::among(4);
+        let mut all = PeerNotes::among(4);
         for (from, to) in (0..4_u16).flat_map(|from| (0..4).map(move |to| (from, to))) {
             if from != to {
                 for n in 0..2 {
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_shard_that_does_not_listen_is_told_a_bounded_number() {
-        let mut all = Notes::among(2);
+        let mut all = PeerNotes::among(2);
         let told = (0..10_000).filter(|n| all[0].tell(WorkerId(1), peer(*n))).count();
         assert_eq!(told, BURST_MAX);
         assert_eq!(all[1].heard().count(), told);

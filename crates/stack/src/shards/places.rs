@@ -44,7 +44,7 @@ pub enum NoSeat {
 
 /// What the last stack of a place has left.
 #[derive(Default)]
-struct Left {
+struct LeftState {
     /// Before the first stack: its seat.
     first: Option<Seat>,
     follower: Option<Box<Follower>>,
@@ -53,15 +53,15 @@ struct Left {
 }
 
 /// One shard's place.
-pub(crate) struct Place {
+pub(crate) struct ShardPlace {
     worker: WorkerId,
     steering: Steering,
     /// Touched when a stack is made, and when one is dropped.
-    left: Mutex<Left>,
+    left: Mutex<LeftState>,
 }
 
-impl Place {
-    fn left(&self) -> MutexGuard<'_, Left> {
+impl ShardPlace {
+    fn left(&self) -> MutexGuard<'_, LeftState> {
         // What is kept is whole after each step.
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -75,7 +75,7 @@ impl Place {
 /// The places of all shards of one host. Clones are the same.
 #[derive(Clone)]
 pub struct Seats {
-    places: Arc<[Arc<Place>]>,
+    places: Arc<[Arc<ShardPlace>]>,
 }
 
 impl Seats {
@@ -91,8 +91,8 @@ impl Seats {
     ) -> Self {
         let place = |seat: Seat| {
             let (worker, steering) = (seat.worker, seat.steering);
-            let left = Left { first: Some(seat), ..Left::default() };
-            Arc::new(Place { worker, steering, left: Mutex::new(left) })
+            let left = LeftState { first: Some(seat), ..LeftState::default() };
+            Arc::new(ShardPlace { worker, steering, left: Mutex::new(left) })
         };
         let seats = first_seats(config, domain, steering, random);
         Self { places: seats.into_iter().map(place).collect() }
@@ -121,8 +121,8 @@ impl core::fmt::Debug for Seats {
     }
 }
 
-impl Place {
-    fn again(&self, left: &mut Left) -> Result<Seat, NoSeat> {
+impl ShardPlace {
+    fn again(&self, left: &mut LeftState) -> Result<Seat, NoSeat> {
         let (worker, steering) = (self.worker, self.steering);
         let taken = NoSeat::Taken(worker);
         let role = match (steering.workers(), worker) {

@@ -1,4 +1,4 @@
-//! `Snapshot`: the interfaces and exceptions that the control shard publishes, and how followers
+//! `TableSnapshot`: the interfaces and exceptions that the control shard publishes, and how followers
 //! copy them.
 //!
 //! Filled by `control.rs`, copied by `follower.rs`. Each part carries a revision, so that both copy
@@ -16,7 +16,7 @@ use floodwall_ip::Interface;
 use crate::shard::Stack;
 
 /// One published state of interfaces, path exceptions and DHCP clients.
-pub(crate) struct Snapshot {
+pub(crate) struct TableSnapshot {
     /// Grows with each snapshot; 0 is the empty one that is there before the first.
     pub(super) generation: u64,
     pub(super) interfaces_revision: u64,
@@ -27,7 +27,7 @@ pub(crate) struct Snapshot {
     pub(super) dhcp_asks: bool,
 }
 
-impl Snapshot {
+impl TableSnapshot {
     /// One with memory for all that it may ever hold.
     pub(super) fn empty() -> Self {
         let key = HashKey::new(0, 0);

@@ -1,4 +1,4 @@
-//! `Heads`: the headers that the network layer put before the first segment of a run (segmentation
+//! `BurstHeads`: the headers that the network layer put before the first segment of a run (segmentation
 //! in software, as GSO does it), for those behind it that are as long.
 //!
 //! Called by `tcp.rs` for a run (`floodwall-tcp`'s `run.rs`), once its first segment has departed.
@@ -11,24 +11,24 @@ use floodwall_base::IfIndex;
 use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_wire::ethernet;
 
-use crate::cx::Cx;
+use crate::cx::RoundContext;
 use crate::shard::Stack;
-use crate::tables::Tables;
+use crate::tables::IpFamily;
 
 /// A link header and an IPv6 header.
 const HEADS_MAX: usize = ethernet::HEADER_LEN + 40;
 
 /// Link and IP header of a departed segment, copied to the others of its run.
-pub(super) struct Heads {
+pub(super) struct BurstHeads {
     bytes: [u8; HEADS_MAX],
     len: usize,
     iface: IfIndex,
 }
 
-impl Heads {
+impl BurstHeads {
     /// Those before a segment of `len` bytes, if that is what departed last: no packet of the
     /// neighbour protocols is as long as a full segment in these headers.
-    pub(super) fn of<A: Tables>(packet: &PacketBuf, len: usize) -> Option<Self> {
+    pub(super) fn of<A: IpFamily>(packet: &PacketBuf, len: usize) -> Option<Self> {
         let heads = packet.len().checked_sub(len)?;
         if heads != A::HEADER_LEN && heads != A::HEADER_LEN + ethernet::HEADER_LEN {
             return None;
@@ -49,10 +49,10 @@ impl Heads {
 
 impl Stack {
     /// Lets depart what is at the front of `rest` and as long as the first was: `len` bytes.
-    pub(super) fn depart_alike<A: Tables>(
+    pub(super) fn depart_alike<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
-        heads: &Heads,
+        cx: &mut RoundContext<'_>,
+        heads: &BurstHeads,
         len: usize,
         rest: &mut PacketList,
     ) {

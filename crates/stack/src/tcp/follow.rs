@@ -1,4 +1,4 @@
-//! `Follow`: the headers of the segment before, by which one that follows it is known at a glance.
+//! `GroFlow`: the headers of the segment before, by which one that follows it is known at a glance.
 //!
 //! Called by `rx.rs` for each packet while a train of segments waits for more (coalescing as GRO
 //! does it, `floodwall-tcp`'s `train.rs`). The headers of the segment before, from its link header
@@ -11,12 +11,12 @@
 use core::net::IpAddr;
 
 use floodwall_base::{Address, Counter, Family, IfIndex, Seq};
-use floodwall_checksum::{Sum, header20, pseudo_header_v4, pseudo_header_v6};
+use floodwall_checksum::{InternetSum, header20, pseudo_header_v4, pseudo_header_v6};
 use floodwall_packet::{ChecksumState, PacketBuf};
 use floodwall_wire::IpProtocol;
 
 use crate::shard::Stack;
-use crate::tables::Tables;
+use crate::tables::IpFamily;
 
 /// Link header, IPv6's, and TCP's with all options, in words of eight bytes.
 const WORDS: usize = (14 + 40 + 60_usize).div_ceil(8);
@@ -26,7 +26,7 @@ const PSH: u8 = 0x08;
 /// The headers of the last segment of a flow: a compare with them replaces parsing for the next
 /// one.
 #[derive(Default)]
-pub(crate) struct Follow {
+pub(crate) struct GroFlow {
     /// Bytes of all headers; 0 while no flow is followed.
     len: usize,
     l3: usize,
@@ -38,10 +38,10 @@ pub(crate) struct Follow {
     mask: [u64; WORDS],
     last: [u64; 2],
     /// Of the pseudo-header without the length.
-    pseudo: Sum,
+    pseudo: InternetSum,
 }
 
-impl Follow {
+impl GroFlow {
     /// Whether a flow is followed.
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
@@ -115,7 +115,8 @@ impl Follow {
         }
         if packet.checksum_state() == ChecksumState::Unverified {
             let len = end - self.l4;
-            let sum = self.pseudo.add(Sum::of_u32(len as u32)).add(packet.sum(self.l4, len));
+            let sum =
+                self.pseudo.add(InternetSum::of_u32(len as u32)).add(packet.sum(self.l4, len));
             sum.verifies().then_some(())?;
         }
         Some(end)
@@ -130,7 +131,7 @@ fn last_word(bytes: &[u8]) -> u64 {
 
 impl Stack {
     /// Begins to follow the segment that is taken in, as soon as it waits in a train.
-    pub(super) fn tcp_follow<A: Tables>(
+    pub(super) fn tcp_follow<A: IpFamily>(
         &mut self,
         packet: &PacketBuf,
         ends: (A, A),

@@ -13,11 +13,11 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use floodwall_base::{IfIndex, MacAddr};
 use floodwall_ip::{Interface, LinkMedium};
 use floodwall_packet::{Class, PacketBuf, Triage};
-use floodwall_udp::{Sought, Whose};
+use floodwall_udp::{DatagramKey, PortProbe};
 use floodwall_wire::{EtherType, IpProtocol, ethernet, ipv4, ipv6, udp};
 
-use super::Unwanted;
-use crate::forward::dialogues::{Dialogues, Place};
+use super::UnwantedPacket;
+use crate::forward::dialogues::{DialogueSlot, ForwardedFlows};
 use crate::rx::takes_any;
 use crate::shard::Stack;
 
@@ -39,21 +39,21 @@ const FIRST_GROUP_V4: u8 = 224;
 
 /// Result of the short walk.
 #[derive(Clone, Copy)]
-pub(super) enum Plainly {
+pub(super) enum PlainVerdict {
     /// A datagram for us.
     Datagram {
         /// The look-up of the socket that may receive it; `None` where no socket has the port.
-        sought: Option<Sought>,
+        sought: Option<PortProbe>,
         /// Its class if no socket receives it.
         unwanted: Triage,
     },
     /// It is for others; where the dialogue of its ends would be.
-    Transit(Place),
+    Transit(DialogueSlot),
 }
 
 /// What is known of a packet beside its bytes.
 #[derive(Clone, Copy)]
-struct Arrived {
+struct PlainArrival {
     iface: IfIndex,
     /// Bytes from the network header on.
     room: usize,
@@ -61,22 +61,22 @@ struct Arrived {
 }
 
 /// What the packets of a burst have in common so far.
-pub(super) struct Plain<'a> {
+pub(super) struct PlainPacket<'a> {
     stack: &'a Stack,
-    unwanted: Unwanted,
+    unwanted: UnwantedPacket,
     /// The link of the last packet, if it is up.
     interface: Option<&'a Interface>,
     station: Option<u64>,
     /// Dialogues between hosts, where packets of the family are forwarded from this interface.
-    passes_v4: Option<&'a Dialogues>,
-    passes_v6: Option<&'a Dialogues>,
+    passes_v4: Option<&'a ForwardedFlows>,
+    passes_v6: Option<&'a ForwardedFlows>,
     /// Addresses of ours that the last ones went to.
     v4: Option<Ipv4Addr>,
     v6: Option<Ipv6Addr>,
 }
 
-impl<'a> Plain<'a> {
-    pub(super) const fn new(stack: &'a Stack, unwanted: Unwanted) -> Self {
+impl<'a> PlainPacket<'a> {
+    pub(super) const fn new(stack: &'a Stack, unwanted: UnwantedPacket) -> Self {
         Self {
             stack,
             unwanted,
@@ -91,7 +91,7 @@ impl<'a> Plain<'a> {
 
     /// The look-up that a plain packet needs.
     #[inline(always)]
-    pub(super) fn look(&mut self, packet: &PacketBuf) -> Option<Plainly> {
+    pub(super) fn look(&mut self, packet: &PacketBuf) -> Option<PlainVerdict> {
         let interface = match self.interface {
             Some(interface) if interface.index == packet.iface() => interface,
             _ => self.turn_to(packet.iface())?,
@@ -99,7 +99,7 @@ impl<'a> Plain<'a> {
         let bytes = packet.first();
         let (is_v4, ip) = self.network(bytes)?;
         let room = packet.len() - (bytes.len() - ip.len());
-        let at = Arrived { iface: interface.index, room, class: packet.class() };
+        let at = PlainArrival { iface: interface.index, room, class: packet.class() };
         if is_v4 { self.v4(interface, ip, at) } else { self.v6(interface, ip, at) }
     }
 
@@ -142,9 +142,9 @@ impl<'a> Plain<'a> {
     }
 
     #[inline(always)]
-    fn v4(&mut self, interface: &Interface, ip: &[u8], at: Arrived) -> Option<Plainly> {
+    fn v4(&mut self, interface: &Interface, ip: &[u8], at: PlainArrival) -> Option<PlainVerdict> {
         if let Some(place) = self.transit_v4(interface, ip, at.room) {
-            return Some(Plainly::Transit(place));
+            return Some(PlainVerdict::Transit(place));
         }
         let header: &[u8; V4_LEN] = ip.first_chunk()?;
         let (start, behind) = header.split_first_chunk::<8>()?;
@@ -162,12 +162,12 @@ impl<'a> Plain<'a> {
         }
         let ends = || (Ipv4Addr::from(*from).into(), dst_addr.into());
         let sought = self.seek(udp.first_chunk()?, ends, at)?;
-        Some(Plainly::Datagram { sought, unwanted: self.unwanted.v4 })
+        Some(PlainVerdict::Datagram { sought, unwanted: self.unwanted.v4 })
     }
 
     /// Where the dialogue of an IPv4 packet is that is surely for others.
     #[inline(always)]
-    fn transit_v4(&self, interface: &Interface, ip: &[u8], room: usize) -> Option<Place> {
+    fn transit_v4(&self, interface: &Interface, ip: &[u8], room: usize) -> Option<DialogueSlot> {
         let dialogues = self.passes_v4?;
         let [first, _, n0, n1, .., s0, s1, s2, s3, d0, d1, d2, d3] =
             *ip.first_chunk::<{ ipv4::HEADER_LEN }>()?;
@@ -181,9 +181,9 @@ impl<'a> Plain<'a> {
     }
 
     #[inline(always)]
-    fn v6(&mut self, interface: &Interface, ip: &[u8], at: Arrived) -> Option<Plainly> {
+    fn v6(&mut self, interface: &Interface, ip: &[u8], at: PlainArrival) -> Option<PlainVerdict> {
         if let Some(place) = self.transit_v6(interface, ip, at.room) {
-            return Some(Plainly::Transit(place));
+            return Some(PlainVerdict::Transit(place));
         }
         let header: &[u8; V6_LEN] = ip.first_chunk()?;
         let (start, behind) = header.split_first_chunk::<8>()?;
@@ -199,13 +199,13 @@ impl<'a> Plain<'a> {
         }
         let ends = || (Ipv6Addr::from(*from).into(), dst_addr.into());
         let sought = self.seek(udp.first_chunk()?, ends, at)?;
-        Some(Plainly::Datagram { sought, unwanted: self.unwanted.v6 })
+        Some(PlainVerdict::Datagram { sought, unwanted: self.unwanted.v6 })
     }
 
     /// Where the dialogue of an IPv6 packet is that is surely for others. Neighbours' messages are
     /// looked at by the other walk.
     #[inline(always)]
-    fn transit_v6(&self, interface: &Interface, ip: &[u8], room: usize) -> Option<Place> {
+    fn transit_v6(&self, interface: &Interface, ip: &[u8], room: usize) -> Option<DialogueSlot> {
         let dialogues = self.passes_v6?;
         let fixed: &[u8; ipv6::HEADER_LEN] = ip.first_chunk()?;
         let [version, _, _, _, n0, n1, next, _, ends @ ..] = fixed;
@@ -227,8 +227,8 @@ impl<'a> Plain<'a> {
         &self,
         header: &[u8; udp::HEADER_LEN],
         ends: impl FnOnce() -> (IpAddr, IpAddr),
-        at: Arrived,
-    ) -> Option<Option<Sought>> {
+        at: PlainArrival,
+    ) -> Option<Option<PortProbe>> {
         let [s0, s1, d0, d1, n0, n1, ..] = *header;
         if usize::from(u16::from_be_bytes([n0, n1])) < udp::HEADER_LEN {
             return None;
@@ -236,7 +236,7 @@ impl<'a> Plain<'a> {
         let (src_port, dst_port) = (u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1]));
         let whose = || {
             let (src_addr, dst_addr) = ends();
-            Whose::new((src_addr, src_port), (dst_addr, dst_port), at.iface)
+            DatagramKey::new((src_addr, src_port), (dst_addr, dst_port), at.iface)
         };
         Some(self.stack.udp.seek(dst_port, at.class, whose))
     }

@@ -31,7 +31,7 @@ mod alone {
         queue.hand_over(0, &links[0]).unwrap();
         assert!(!queue.is_gone() && !queue.is_stopped());
         queue.close();
-        assert_eq!(queue.hand_over(1, &links[1]), Err(Stopped));
+        assert_eq!(queue.hand_over(1, &links[1]), Err(DoorbellStopped));
         assert!(queue.is_gone() && queue.is_stopped());
         assert_eq!(queue.take(|n| links.get(n as usize)).collect::<Vec<_>>(), [0]);
     }
@@ -74,7 +74,7 @@ mod model {
             match self.queue.hand_over(index, &self.links[index as usize]) {
                 Ok(Ring::Wake) => self.program.notify(),
                 Ok(Ring::Heard) => {}
-                Err(Stopped) => return true,
+                Err(DoorbellStopped) => return true,
             }
             false
         }

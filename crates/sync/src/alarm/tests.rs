@@ -204,13 +204,13 @@ mod model {
     #[test]
     fn every_weakened_ordering_is_noticed_by_each_of_its_models() {
         let one: fn() = || one_neighbour(true);
-        let mutants: [(Point, fn()); 6] = [
-            (Point::NudgeFence, one),
-            (Point::NudgeFence, both_ways),
-            (Point::DozeFence, one),
-            (Point::DozeFence, both_ways),
-            (Point::RingRelease, hearing),
-            (Point::HeardAcquire, hearing),
+        let mutants: [(WeakenPoint, fn()); 6] = [
+            (WeakenPoint::NudgeFence, one),
+            (WeakenPoint::NudgeFence, both_ways),
+            (WeakenPoint::DozeFence, one),
+            (WeakenPoint::DozeFence, both_ways),
+            (WeakenPoint::RingRelease, hearing),
+            (WeakenPoint::HeardAcquire, hearing),
         ];
         let missed = mutants.into_iter().enumerate();
         let missed =

@@ -44,9 +44,9 @@ mod threads {
         let (bell, links) = (Doorbell::new(), links(2));
         bell.ring(1, &links[1]).unwrap();
         bell.stop();
-        assert_eq!(bell.ring(0, &links[0]), Err(Stopped));
+        assert_eq!(bell.ring(0, &links[0]), Err(DoorbellStopped));
         assert_eq!(taken(&bell, &links), [1]);
-        assert_eq!(bell.ring(1, &links[1]), Err(Stopped), "taking does not start it again");
+        assert_eq!(bell.ring(1, &links[1]), Err(DoorbellStopped), "taking does not start it again");
         assert!(bell.is_stopped());
     }
 
@@ -140,7 +140,7 @@ mod model {
     }
 
     impl Shared {
-        fn ring(&self, index: u32) -> Result<(), Stopped> {
+        fn ring(&self, index: u32) -> Result<(), DoorbellStopped> {
             let slot = &self.slots[index as usize];
             assert!(!slot.queued.swap(true, AcqRel));
             // SAFETY: not queued until now, so the worker does not look.

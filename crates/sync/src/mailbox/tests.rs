@@ -2,18 +2,18 @@
 
 use super::*;
 use crate::shim::UnsafeCell;
-use crate::take_all::Link;
+use crate::take_all::TakeAllLink;
 
 /// A node with a payload that loom watches.
 #[repr(align(64))]
 struct Letter {
-    link: Link<Self>,
+    link: TakeAllLink<Self>,
     text: UnsafeCell<u32>,
 }
 
 // SAFETY: `link` is a field, reached without touching the node.
 unsafe impl Node for Letter {
-    unsafe fn link(node: NonNull<Self>) -> NonNull<Link<Self>> {
+    unsafe fn link(node: NonNull<Self>) -> NonNull<TakeAllLink<Self>> {
         // SAFETY: the caller's node is live, so its field is in bounds and not null.
         unsafe { NonNull::new_unchecked(&raw mut (*node.as_ptr()).link) }
     }
@@ -23,7 +23,7 @@ unsafe impl Node for Letter {
 unsafe impl Send for Letter {}
 
 fn push(mailbox: &Mailbox<Letter>, text: u32, bits: Bits) -> Bits {
-    let letter = Box::new(Letter { link: Link::new(), text: UnsafeCell::new(0) });
+    let letter = Box::new(Letter { link: TakeAllLink::new(), text: UnsafeCell::new(0) });
     // SAFETY: the letter is not shared yet.
     letter.text.with_mut(|slot| unsafe { *slot = text });
     // SAFETY: the letter is fresh, and given up.

@@ -4,7 +4,7 @@ use super::*;
 use crate::shim::UnsafeCell;
 use crate::{RcuCell, Retired};
 
-const CAPS: Caps = Caps { items: 64, bytes: 64 };
+const CAPS: LimboCaps = LimboCaps { items: 64, bytes: 64 };
 
 /// A value that loom watches: freeing writes to it, so a reader that still looks fails the model.
 struct Watched {

@@ -10,12 +10,12 @@ use core::time::Duration;
 
 use floodwall_base::Instant;
 
-use super::hystart::{CSS_GROWTH_DIVISOR, Hystart, Pace};
+use super::hystart::{CSS_GROWTH_DIVISOR, Hystart, HystartPace};
 use super::{
     Congestion, CongestionControl, Delivery, Flight, UNLIMITED, WINDOW_MAX, decayed,
     initial_window, rescaled, slow_start,
 };
-use crate::at::At;
+use crate::at::ConnectionIndex;
 
 /// C = 0.4 segments per second cubed, in 1/65536 (RFC 9438 section 5.1).
 const C_Q16: u64 = 26_214;
@@ -67,7 +67,7 @@ pub struct Cubic {
     /// Remainders of the window's and of the estimate's growth: bytes times window.
     carry: (u64, u64),
     /// Since when the window has not limited the flow.
-    unlimited_since: At,
+    unlimited_since: ConnectionIndex,
     /// In the first slow start.
     hystart: Option<Hystart>,
     before: Option<Before>,
@@ -84,7 +84,7 @@ impl Cubic {
             prior: 0,
             curve: None,
             carry: (0, 0),
-            unlimited_since: At::NONE,
+            unlimited_since: ConnectionIndex::NONE,
             hystart: Some(Hystart::new()),
             before: None,
         }
@@ -122,7 +122,7 @@ impl Cubic {
         self.curve = None;
         self.carry = (0, 0);
         self.hystart = None;
-        self.unlimited_since = At::NONE;
+        self.unlimited_since = ConnectionIndex::NONE;
     }
 
     fn grow_in_slow_start(&mut self, delivery: &Delivery) -> u32 {
@@ -133,10 +133,10 @@ impl Cubic {
         };
         let pace = hystart.on_ack(delivery);
         let slower = Delivery { acked: delivery.acked / CSS_GROWTH_DIVISOR, ..*delivery };
-        let counted = if pace == Pace::Slow { &slower } else { delivery };
+        let counted = if pace == HystartPace::Slow { &slower } else { delivery };
         let (window, left) = slow_start(self.window, self.ssthresh, counted, LIMIT.0);
         self.window = window;
-        if pace == Pace::End {
+        if pace == HystartPace::End {
             self.ssthresh = self.window;
             self.hystart = None;
             return 0;

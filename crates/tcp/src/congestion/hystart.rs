@@ -23,7 +23,7 @@ const NONE: u32 = u32::MAX;
 
 /// The phase of slow start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Pace {
+pub(super) enum HystartPace {
     /// Standard slow start.
     Full,
     /// Conservative slow start.
@@ -49,10 +49,10 @@ impl Hystart {
     }
 
     /// Processes one ACK in slow start.
-    pub(super) fn on_ack(&mut self, delivery: &Delivery) -> Pace {
+    pub(super) fn on_ack(&mut self, delivery: &Delivery) -> HystartPace {
         let in_round = self.round_end.is_some_and(|end| delivery.ack.is_before(end));
         if !in_round && self.next_round(delivery.next) {
-            return Pace::End;
+            return HystartPace::End;
         }
         if let Some(rtt) = delivery.rtt {
             self.current_min = self.current_min.min(micros(rtt));
@@ -61,7 +61,7 @@ impl Hystart {
         if self.samples >= N_RTT_SAMPLE && self.current_min != NONE {
             self.judge();
         }
-        if self.css.is_some() { Pace::Slow } else { Pace::Full }
+        if self.css.is_some() { HystartPace::Slow } else { HystartPace::Full }
     }
 
     /// Begins a round; returns true where the conservative rounds are used up.

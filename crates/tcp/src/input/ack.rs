@@ -5,25 +5,29 @@ use floodwall_base::DropReason;
 use floodwall_base::limits::TCP_TIME_WAIT;
 use floodwall_wire::tcp::TcpFlags;
 
-use super::Outcome;
-use crate::connection::{Connection, Cx};
-use crate::events::Events;
+use super::InputOutcome;
+use crate::connection::{Connection, ConnectionContext};
+use crate::events::ConnectionEvents;
 use crate::recovery::AckSegment;
-use crate::segment::{Reset, Segment};
-use crate::state::{State, Step};
-use crate::timer::Timer;
+use crate::segment::{ResetSegment, Segment};
+use crate::state::{StateStep, TcpState};
+use crate::timer::TimerKind;
 
 impl Connection {
     /// Processes the acknowledgment; returns an outcome where processing of the segment ends.
-    pub(super) fn on_ack(&mut self, cx: &mut Cx<'_>, segment: &Segment) -> Option<Outcome> {
-        if self.state() == State::SynReceived {
+    pub(super) fn on_ack(
+        &mut self,
+        cx: &mut ConnectionContext<'_>,
+        segment: &Segment,
+    ) -> Option<InputOutcome> {
+        if self.state() == TcpState::SynReceived {
             if !self.snd.una.is_before(segment.ack) || !segment.ack.is_at_most(self.snd.nxt) {
-                return Some(Outcome::Reset(
-                    Reset::answer(self.flow, segment),
+                return Some(InputOutcome::Reset(
+                    ResetSegment::answer(self.flow, segment),
                     DropReason::TcpAckInvalid,
                 ));
             }
-            self.step(Step::SynAcked);
+            self.step(StateStep::SynAcked);
             self.snd.acknowledge(segment.ack);
             self.take_window(segment);
             self.opened(cx);
@@ -66,12 +70,12 @@ impl Connection {
         if self.snd.wnd > 0 && (grew || self.probes > 0) {
             self.probes = 0;
             self.stalled = self.heard.max(self.stalled);
-            self.timers.clear(Timer::Persist);
+            self.timers.clear(TimerKind::Persist);
         }
     }
 
     /// Passes the acknowledgment and its SACK blocks to the sender.
-    fn tell_recovery(&mut self, cx: &mut Cx<'_>, segment: &Segment) {
+    fn tell_recovery(&mut self, cx: &mut ConnectionContext<'_>, segment: &Segment) {
         let says_nothing = segment.ack == self.snd.una && segment.options.sack[0].is_none();
         if says_nothing && self.recovery.awaits_nothing() {
             return;
@@ -93,7 +97,7 @@ impl Connection {
     }
 
     /// Advances `una`.
-    fn on_new_ack(&mut self, cx: &mut Cx<'_>, segment: &Segment) {
+    fn on_new_ack(&mut self, cx: &mut ConnectionContext<'_>, segment: &Segment) {
         let bytes = self.snd.acknowledge(segment.ack);
         self.probe = None;
         self.stalled = cx.now;
@@ -104,38 +108,38 @@ impl Connection {
     }
 
     /// State changes on the acknowledgment of our FIN.
-    fn after_ack(&mut self, cx: &mut Cx<'_>) -> Option<Outcome> {
+    fn after_ack(&mut self, cx: &mut ConnectionContext<'_>) -> Option<InputOutcome> {
         if !self.snd.fin_acked() {
             return None;
         }
         match self.state() {
-            State::FinWait1 => {
-                self.step(Step::FinAcked);
+            TcpState::FinWait1 => {
+                self.step(StateStep::FinAcked);
                 if self.released {
-                    self.timers.set(Timer::Close, cx.now + TCP_TIME_WAIT);
+                    self.timers.set(TimerKind::Close, cx.now + TCP_TIME_WAIT);
                 }
                 None
             }
-            State::Closing => {
-                self.step(Step::FinAcked);
+            TcpState::Closing => {
+                self.step(StateStep::FinAcked);
                 self.wait_for_stragglers(cx);
-                Some(Outcome::Taken)
+                Some(InputOutcome::Taken)
             }
-            State::LastAck => {
-                self.step(Step::FinAcked);
+            TcpState::LastAck => {
+                self.step(StateStep::FinAcked);
                 self.finish();
-                Some(Outcome::Taken)
+                Some(InputOutcome::Taken)
             }
             _ => None,
         }
     }
 
     /// TIME-WAIT begins, or begins anew.
-    pub(super) fn wait_for_stragglers(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn wait_for_stragglers(&mut self, cx: &mut ConnectionContext<'_>) {
         self.snd.clear();
         self.timers.clear_all();
-        self.timers.set(Timer::Close, cx.now + TCP_TIME_WAIT);
-        self.events.add(Events::ENDED);
+        self.timers.set(TimerKind::Close, cx.now + TCP_TIME_WAIT);
+        self.events.add(ConnectionEvents::ENDED);
     }
 
     /// Data that was received before is reported by D-SACK (RFC 2883 section 4).

@@ -6,15 +6,15 @@ use floodwall_base::{DropReason, Instant};
 use floodwall_packet::{PacketBuf, PacketList, Pool};
 use floodwall_wire::tcp::TcpFlags;
 
-use super::Outcome;
-use crate::connection::{Connection, Cx, Due};
+use super::InputOutcome;
+use crate::connection::{Connection, ConnectionContext, ConnectionDue};
 use crate::error::ConnectionError;
-use crate::events::Events;
+use crate::events::ConnectionEvents;
 use crate::reassembly::Insertion;
 use crate::segment::Segment;
 use crate::settings::Acknowledge;
-use crate::state::{State, Step};
-use crate::timer::Timer;
+use crate::state::{StateStep, TcpState};
+use crate::timer::TimerKind;
 
 /// The delay of a delayed ACK: the wait for another segment or for data to send (RFC 9293 section
 /// 3.8.6.3: less than half a second).
@@ -23,38 +23,38 @@ const DELAY: Duration = Duration::from_millis(40);
 impl Connection {
     pub(super) fn on_text(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut ConnectionContext<'_>,
         mut segment: Segment,
         mut payload: PacketBuf,
-    ) -> Outcome {
+    ) -> InputOutcome {
         if segment.sequence_len() == 0 {
-            if self.state() == State::TimeWait && segment.seq != self.rcv.nxt {
+            if self.state() == TcpState::TimeWait && segment.seq != self.rcv.nxt {
                 // The counts disagree; the TIME-WAIT record (`time_wait.rs`) answers in the same
                 // way.
                 self.answer(cx, &segment);
             }
-            return Outcome::Taken;
+            return InputOutcome::Taken;
         }
         if !self.state().hears() {
             // The peer has sent its FIN; repeated segments are acknowledged again.
-            self.due.add(Due::ACK);
-            if self.state() == State::TimeWait && segment.has(TcpFlags::FIN) {
+            self.due.add(ConnectionDue::ACK);
+            if self.state() == TcpState::TimeWait && segment.has(TcpFlags::FIN) {
                 self.wait_for_stragglers(cx);
             }
-            return Outcome::Taken;
+            return InputOutcome::Taken;
         }
         self.trim(&mut segment, &mut payload);
         if segment.len > 0 && self.rcv.shut && self.released {
             // Data for an application that has released the connection (RFC 9293 section 3.6.1,
             // MUST-17).
             self.abort(ConnectionError::Reset);
-            return Outcome::Taken;
+            return InputOutcome::Taken;
         }
         if segment.len > 0 && self.rcv.is_refused(self.ahead.held(), cx.full) {
             // It is retransmitted by the peer; the window announced meanwhile is the actual one.
-            self.due.add(Due::ACK);
+            self.due.add(ConnectionDue::ACK);
             self.note_pressure();
-            return Outcome::Dropped(DropReason::TcpReceiveFull);
+            return InputOutcome::Dropped(DropReason::TcpReceiveFull);
         }
         if segment.seq != self.rcv.nxt {
             return self.out_of_order(cx, segment, payload);
@@ -67,7 +67,7 @@ impl Connection {
             } else {
                 // A hole is filled: acknowledged at once (RFC 5681 section 4.2). Of bytes received
                 // twice the first copy is kept.
-                self.due.add(Due::ACK);
+                self.due.add(ConnectionDue::ACK);
                 let _ = self.ahead.insert(cx.runs, cx.pool, segment.seq, payload, u32::MAX);
                 self.take_ready(cx);
             }
@@ -78,25 +78,30 @@ impl Connection {
         if fin {
             self.on_fin(cx);
         }
-        Outcome::Taken
+        InputOutcome::Taken
     }
 
     /// As [`Connection::on_text`] for consecutive expected segments: `len` bytes of text in total.
-    pub(super) fn on_texts(&mut self, cx: &mut Cx<'_>, len: u32, mut texts: PacketList) -> Outcome {
+    pub(super) fn on_texts(
+        &mut self,
+        cx: &mut ConnectionContext<'_>,
+        len: u32,
+        mut texts: PacketList,
+    ) -> InputOutcome {
         if self.rcv.is_refused(self.ahead.held(), cx.full) {
-            self.due.add(Due::ACK);
+            self.due.add(ConnectionDue::ACK);
             self.note_pressure();
-            return Outcome::Dropped(DropReason::TcpReceiveFull);
+            return InputOutcome::Dropped(DropReason::TcpReceiveFull);
         }
         let is_train = texts.len() > 1;
         while let Some(text) = texts.pop_front() {
             self.take_in_order(cx.pool, text, cx.now);
         }
         if is_train && self.acknowledge == Acknowledge::EverySecond {
-            self.due.add(Due::ACK);
+            self.due.add(ConnectionDue::ACK);
         }
         self.owe_ack(cx, len, false);
-        Outcome::Taken
+        InputOutcome::Taken
     }
 
     /// Trims a segment to the window.
@@ -109,7 +114,7 @@ impl Connection {
             payload.trim_front(old as usize);
             segment.len -= old;
             segment.seq += old;
-            self.due.add(Due::ACK);
+            self.due.add(ConnectionDue::ACK);
         }
         let mut room =
             if segment.seq.is_before(self.rcv.edge) { self.rcv.edge.since(segment.seq) } else { 0 };
@@ -122,7 +127,7 @@ impl Connection {
             segment.len = room;
             // The FIN lies behind the trimmed part.
             segment.flags = TcpFlags(segment.flags.0 & !TcpFlags::FIN.0);
-            self.due.add(Due::ACK);
+            self.due.add(ConnectionDue::ACK);
         }
     }
 
@@ -141,46 +146,51 @@ impl Connection {
         } else {
             self.rcv.queue.push_compact(payload);
         }
-        self.events.add(Events::READABLE);
+        self.events.add(ConnectionEvents::READABLE);
     }
 
     /// Delayed ACK: every second full segment is acknowledged at once, or as the settings specify;
     /// otherwise within [`DELAY`] (RFC 9293 section 3.8.6.3).
-    fn owe_ack(&mut self, cx: &mut Cx<'_>, len: u32, fin: bool) {
+    fn owe_ack(&mut self, cx: &mut ConnectionContext<'_>, len: u32, fin: bool) {
         self.rcv.unacked = self.rcv.unacked.saturating_add(len);
         let is_enough = match self.acknowledge {
             Acknowledge::SecondFull => self.rcv.unacked >= 2 * u32::from(self.rcv.mss),
-            Acknowledge::EverySecond => len > 0 && self.timers.is_set(Timer::DelayedAck),
+            Acknowledge::EverySecond => len > 0 && self.timers.is_set(TimerKind::DelayedAck),
             Acknowledge::AtOnce => len > 0,
         };
         if fin || is_enough {
-            self.due.add(Due::ACK);
-        } else if len > 0 && !self.timers.is_set(Timer::DelayedAck) {
-            self.timers.set(Timer::DelayedAck, cx.now + DELAY);
+            self.due.add(ConnectionDue::ACK);
+        } else if len > 0 && !self.timers.is_set(TimerKind::DelayedAck) {
+            self.timers.set(TimerKind::DelayedAck, cx.now + DELAY);
         }
     }
 
     /// Out of order: acknowledged at once (RFC 5681 section 4.2), which drives the peer's fast
     /// retransmit.
-    fn out_of_order(&mut self, cx: &mut Cx<'_>, segment: Segment, payload: PacketBuf) -> Outcome {
-        self.due.add(Due::ACK);
+    fn out_of_order(
+        &mut self,
+        cx: &mut ConnectionContext<'_>,
+        segment: Segment,
+        payload: PacketBuf,
+    ) -> InputOutcome {
+        self.due.add(ConnectionDue::ACK);
         if segment.has(TcpFlags::FIN) {
             self.fin_ahead = Some(segment.seq + segment.len);
         }
         if segment.len == 0 {
-            return Outcome::Taken;
+            return InputOutcome::Taken;
         }
         let room = self.rcv.room_ahead();
         match self.ahead.insert(cx.runs, cx.pool, segment.seq, payload, room) {
-            Insertion::Kept | Insertion::Duplicate => Outcome::Taken,
+            Insertion::Kept | Insertion::Duplicate => InputOutcome::Taken,
             Insertion::NoRoom | Insertion::TooManyRuns => {
-                Outcome::Dropped(DropReason::TcpReceiveFull)
+                InputOutcome::Dropped(DropReason::TcpReceiveFull)
             }
         }
     }
 
     /// Delivers queued segments that are now in order.
-    fn take_ready(&mut self, cx: &mut Cx<'_>) {
+    fn take_ready(&mut self, cx: &mut ConnectionContext<'_>) {
         let (mut ready, next) = self.ahead.take_ready(cx.runs, self.rcv.nxt);
         while let Some(packet) = ready.pop_front() {
             self.take_in_order(cx.pool, packet, cx.now);
@@ -189,15 +199,15 @@ impl Connection {
     }
 
     /// Processes the peer's FIN.
-    fn on_fin(&mut self, cx: &mut Cx<'_>) {
+    fn on_fin(&mut self, cx: &mut ConnectionContext<'_>) {
         self.rcv.nxt += 1;
         self.rcv.fin = true;
         // Data after the peer's FIN is dropped.
         self.ahead.clear(cx.runs);
-        self.events.add(Events::READABLE);
-        self.due.add(Due::ACK);
-        let is_wait = self.state() == State::FinWait2;
-        self.step(Step::Fin);
+        self.events.add(ConnectionEvents::READABLE);
+        self.due.add(ConnectionDue::ACK);
+        let is_wait = self.state() == TcpState::FinWait2;
+        self.step(StateStep::Fin);
         if is_wait {
             self.wait_for_stragglers(cx);
         }

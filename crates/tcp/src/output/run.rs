@@ -8,31 +8,31 @@
 //! than a full segment are sent the ordinary way.
 
 use floodwall_base::{Counter, FlowKey, Seq};
-use floodwall_checksum::{Sum, sum};
+use floodwall_checksum::{InternetSum, sum};
 use floodwall_packet::{PacketBuf, PacketList, Pool};
 use floodwall_wire::tcp::{HEADER_LEN, HEADER_LEN_MAX, TcpFields, TcpFlags};
 use floodwall_wire::tcp_options::TcpOptionSet;
 
 use super::{CHECKSUM, NoBuffer, leave_partial, pseudo_header, with_front};
-use crate::connection::{Connection, Cx};
+use crate::connection::{Connection, ConnectionContext};
 
 /// Offsets of sequence number and flags in a header (RFC 9293 section 3.1).
 const SEQ: core::ops::Range<usize> = 4..8;
 const FLAGS: usize = 13;
 
 /// The header that the segments of a run have in common.
-struct Heading {
+struct SegmentHeading {
     bytes: [u8; HEADER_LEN_MAX],
     len: usize,
     /// The sum of the pseudo-header, without the payload.
-    pseudo: Sum,
+    pseudo: InternetSum,
     /// The sum of these header bytes, without the sequence number.
-    sum: Sum,
+    sum: InternetSum,
     /// The device completes the checksum.
     partial: bool,
 }
 
-impl Heading {
+impl SegmentHeading {
     /// Builds the template; `fields` have no sequence number.
     fn new(
         flow: &FlowKey,
@@ -55,7 +55,7 @@ impl Heading {
     #[inline]
     fn segment(&self, pool: &Pool, seq: Seq, push: bool, payload: PacketBuf) -> Option<PacketBuf> {
         let payload_len = payload.len();
-        let sum = if self.partial { Sum::ZERO } else { payload.sum(0, payload_len) };
+        let sum = if self.partial { InternetSum::ZERO } else { payload.sum(0, payload_len) };
         let mut packet = with_front(pool, Some(payload), self.len)?;
         let out = packet.front_mut(self.len)?;
         out.copy_from_slice(self.bytes.get(..self.len)?);
@@ -63,12 +63,16 @@ impl Heading {
         if push {
             *out.get_mut(FLAGS)? |= TcpFlags::PSH.0;
         }
-        let len = Sum::of_u32(payload_len as u32);
+        let len = InternetSum::of_u32(payload_len as u32);
         if self.partial {
             leave_partial(&mut packet, self.pseudo.add(len))?;
         } else {
-            let pushed = if push { Sum::of_u16(u16::from(TcpFlags::PSH.0)) } else { Sum::ZERO };
-            let heads = self.sum.add(Sum::of_u32(seq.0)).add(len).add(pushed);
+            let pushed = if push {
+                InternetSum::of_u16(u16::from(TcpFlags::PSH.0))
+            } else {
+                InternetSum::ZERO
+            };
+            let heads = self.sum.add(InternetSum::of_u32(seq.0)).add(len).add(pushed);
             let check = heads.add(sum).finish();
             out.get_mut(CHECKSUM)?.copy_from_slice(&check.to_be_bytes());
         }
@@ -94,7 +98,7 @@ impl Connection {
     /// Sends `count` full segments: the first is returned, the others are appended to `rest`.
     pub(super) fn run(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut ConnectionContext<'_>,
         count: u32,
         rest: &mut PacketList,
     ) -> Result<Option<PacketBuf>, NoBuffer> {
@@ -136,7 +140,7 @@ impl Connection {
         Ok(first)
     }
 
-    fn heading(&mut self, cx: &Cx<'_>, marks: TcpFlags) -> Option<Heading> {
+    fn heading(&mut self, cx: &ConnectionContext<'_>, marks: TcpFlags) -> Option<SegmentHeading> {
         let options = self.options(cx);
         let fields = TcpFields {
             src_port: self.flow.local.port,
@@ -147,6 +151,6 @@ impl Connection {
             window: self.rcv.offer(self.agreed.scaled, self.ahead.held()),
             urgent: 0,
         };
-        Heading::new(&self.flow, &fields, &options, cx.partial)
+        SegmentHeading::new(&self.flow, &fields, &options, cx.partial)
     }
 }

@@ -19,14 +19,14 @@ fn bytes_of(list: &PacketList) -> Vec<u8> {
 }
 
 struct Queue {
-    runs: Runs,
-    queue: Reassembly,
+    runs: OooRanges,
+    queue: OutOfOrder,
     pool: Pool,
 }
 
 impl Queue {
     fn new() -> Self {
-        Self { runs: Runs::new(256), queue: Reassembly::new(), pool: pool() }
+        Self { runs: OooRanges::new(256), queue: OutOfOrder::new(), pool: pool() }
     }
 
     fn insert(&mut self, seq: Seq, bytes: &[u8], room: u32) -> Insertion {
@@ -188,14 +188,14 @@ fn gaps_of_one_fill_the_bound_and_then_only_what_comes_earlier_is_kept() {
 #[test]
 fn connections_with_many_holes_leave_runs_to_those_with_few() {
     let mut q = Queue::new();
-    let mut greedy: Vec<Reassembly> = (0..10).map(|_| Reassembly::new()).collect();
+    let mut greedy: Vec<OutOfOrder> = (0..10).map(|_| OutOfOrder::new()).collect();
     for queue in &mut greedy {
         for i in 1..200 {
             let packet = q.pool.packet_from(&[0]).unwrap();
             let _ = queue.insert(&mut q.runs, &q.pool, Seq(1000 + 2 * i), packet, ROOM);
         }
     }
-    let counts: Vec<u32> = greedy.iter().map(Reassembly::runs).collect();
+    let counts: Vec<u32> = greedy.iter().map(OutOfOrder::runs).collect();
     assert_eq!(counts, [64, 64, 64, 32, FEW, FEW, FEW, FEW, FEW, FEW]);
     // A connection with one hole is served, and the others' first holes are filled as before.
     assert_eq!(q.insert(Seq(50), &[0], ROOM), Insertion::Kept);
@@ -228,9 +228,9 @@ fn room_is_counted_in_true_bytes_and_made_for_the_earliest() {
 
 #[test]
 fn a_shard_without_runs_refuses_and_a_flow_without_any_waits() {
-    let mut runs = Runs::new(1);
+    let mut runs = OooRanges::new(1);
     let pool = pool();
-    let (mut a, mut b) = (Reassembly::new(), Reassembly::new());
+    let (mut a, mut b) = (OutOfOrder::new(), OutOfOrder::new());
     let packet = || pool.packet_from(&[7; 10]).unwrap();
     assert_eq!(a.insert(&mut runs, &pool, Seq(10), packet(), ROOM), Insertion::Kept);
     assert_eq!(b.insert(&mut runs, &pool, Seq(10), packet(), ROOM), Insertion::TooManyRuns);

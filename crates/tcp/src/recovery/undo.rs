@@ -7,19 +7,19 @@
 
 use floodwall_base::{Instant, Seq};
 
-use super::{AckSegment, Change};
-use crate::at::At;
+use super::{AckSegment, ScoreboardChange};
+use crate::at::ConnectionIndex;
 use crate::timestamps::tick_of;
 
 /// The evidence that the current reduction was spurious.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Undo {
+pub(super) struct RecoveryUndo {
     /// A recovery episode that may be undone.
     is_armed: bool,
     /// Its timeout was the first of the episode: F-RTO applies.
     is_frto: bool,
     /// When data was first retransmitted in it.
-    first_at: At,
+    first_at: ConnectionIndex,
     /// Bytes retransmitted in it, and those of them reported as duplicates.
     repeated: u32,
     reported: u32,
@@ -27,7 +27,7 @@ pub(super) struct Undo {
     from: Seq,
 }
 
-impl Undo {
+impl RecoveryUndo {
     /// Starts an episode with a fast recovery.
     pub(super) fn arm(&mut self, una: Seq) {
         *self = Self { is_armed: true, from: una, ..Self::default() };
@@ -64,7 +64,7 @@ impl Undo {
     pub(super) fn judge(
         &mut self,
         segment: &AckSegment<'_>,
-        change: &Change,
+        change: &ScoreboardChange,
         is_timeout: bool,
     ) -> bool {
         if !self.is_armed {
@@ -86,7 +86,7 @@ impl Undo {
         if change.acked > 0 {
             self.is_frto = false;
             if !self.first_at.is_none() && segment.echoed_at.is_some() && !is_early {
-                self.first_at = At::NONE;
+                self.first_at = ConnectionIndex::NONE;
             }
         }
         let is_spurious = is_all_reported || is_early || is_original;

@@ -10,20 +10,20 @@ use floodwall_base::{Counter, Endpoint, Family, FlowKey, IfIndex, Instant, Seq};
 use floodwall_packet::PacketBuf;
 use floodwall_syncache::{HalfOpen, ListenSettings};
 
-use crate::connection::{Connection, Due, Start};
+use crate::connection::{Connection, ConnectionDue, OpenKind};
 use crate::error::{ConnectionError, ListenError, OpenError, RecvError, SendError};
-use crate::id::{ConnectionId, Gone, ListenerId};
+use crate::id::{ConnectionId, ListenerId, StaleHandle};
 use crate::mss::{announced_mss, floored_mtu};
 use crate::output::PROTOCOL;
 use crate::port;
 use crate::rcv::{first_limit, shift_for};
-use crate::settings::Settings;
-use crate::state::State;
-use crate::tcp::{Lend, Tcp};
+use crate::settings::TcpSettings;
+use crate::state::TcpState;
+use crate::tcp::{ConnectionTable, TcpContext};
 
 /// The endpoints and the path of a connection to be opened.
 #[derive(Clone, Copy, Debug)]
-pub struct Ends {
+pub struct ConnectionAddrs {
     /// Our address, and a port or 0 for any.
     pub local: SocketAddr,
     /// The peer's endpoint.
@@ -34,7 +34,7 @@ pub struct Ends {
     pub mtu: u32,
 }
 
-impl<H: HalfOpen> Tcp<H> {
+impl<H: HalfOpen> ConnectionTable<H> {
     /// Opens a connection: its SYN is ready to be sent. Port 0 selects an ephemeral port for which
     /// RSS delivers the answers to this worker.
     ///
@@ -42,9 +42,9 @@ impl<H: HalfOpen> Tcp<H> {
     /// See [`OpenError`].
     pub fn connect(
         &mut self,
-        lend: &mut Lend<'_>,
-        ends: &Ends,
-        settings: &Settings,
+        lend: &mut TcpContext<'_>,
+        ends: &ConnectionAddrs,
+        settings: &TcpSettings,
         owner: u32,
     ) -> Result<ConnectionId, OpenError> {
         let (local, remote) = (ends.local.ip().to_canonical(), ends.remote.ip().to_canonical());
@@ -78,7 +78,7 @@ impl<H: HalfOpen> Tcp<H> {
     }
 
     /// The requested port, if its four-tuple is free, or a free ephemeral port.
-    fn local_port(&self, lend: &mut Lend<'_>, flow: FlowKey) -> Result<u16, OpenError> {
+    fn local_port(&self, lend: &mut TcpContext<'_>, flow: FlowKey) -> Result<u16, OpenError> {
         let with = |port| FlowKey { local: Endpoint { port, ..flow.local }, ..flow };
         if flow.local.port != 0 {
             let free = self.find(&flow).is_none() && self.time_waits.lookup(&flow).is_none();
@@ -104,13 +104,13 @@ impl<H: HalfOpen> Tcp<H> {
 
     pub(crate) fn start<'a>(
         &self,
-        lend: &Lend<'_>,
+        lend: &TcpContext<'_>,
         flow: FlowKey,
         mtu: u32,
-        settings: &'a Settings,
-    ) -> Start<'a> {
+        settings: &'a TcpSettings,
+    ) -> OpenKind<'a> {
         let family = crate::connection::family(&flow);
-        Start {
+        OpenKind {
             flow,
             iss: self.isn.isn(&flow, lend.now),
             clock: crate::timestamps::TimestampClock::of(&self.clock, &flow),
@@ -121,7 +121,7 @@ impl<H: HalfOpen> Tcp<H> {
     }
 
     /// Listens at an address and port: the unspecified address of IPv4 means all its addresses,
-    /// that of IPv6 both families. At port 0 only with [`Settings::every_port`]. At most `backlog`
+    /// that of IPv6 both families. At port 0 only with [`TcpSettings::every_port`]. At most `backlog`
     /// connections wait to be accepted.
     ///
     /// # Errors
@@ -131,7 +131,7 @@ impl<H: HalfOpen> Tcp<H> {
         local: SocketAddr,
         zone: IfIndex,
         mtu: u32,
-        settings: &Settings,
+        settings: &TcpSettings,
         backlog: usize,
         owner: u32,
     ) -> Result<ListenerId, ListenError> {
@@ -165,7 +165,7 @@ impl<H: HalfOpen> Tcp<H> {
         &mut self,
         listener: ListenerId,
         now: Instant,
-    ) -> Result<Option<ConnectionId>, Gone> {
+    ) -> Result<Option<ConnectionId>, StaleHandle> {
         let Some(index) = self.listeners.accept(listener)? else { return Ok(None) };
         let slot = self.places.get_mut(index as usize).and_then(|place| place.slot.take());
         if let Some((_, slot)) = slot {
@@ -179,7 +179,11 @@ impl<H: HalfOpen> Tcp<H> {
     ///
     /// # Errors
     /// It is gone already.
-    pub fn unlisten(&mut self, lend: &Lend<'_>, listener: ListenerId) -> Result<(), Gone> {
+    pub fn unlisten(
+        &mut self,
+        lend: &TcpContext<'_>,
+        listener: ListenerId,
+    ) -> Result<(), StaleHandle> {
         while let Some(index) = self.listeners.accept(listener)? {
             if let Some(connection) = self.at_mut(index) {
                 connection.release(true, TCP_ORPHAN_PATIENCE, lend.now);
@@ -197,21 +201,21 @@ impl<H: HalfOpen> Tcp<H> {
     /// See [`SendError`].
     pub fn send(
         &mut self,
-        lend: &mut Lend<'_>,
+        lend: &mut TcpContext<'_>,
         id: ConnectionId,
         bytes: &[u8],
     ) -> Result<usize, SendError> {
         self.write(lend, id, bytes, false)
     }
 
-    /// As [`Tcp::send`], with more data to follow at once: a partial segment waits for it
+    /// As [`ConnectionTable::send`], with more data to follow at once: a partial segment waits for it
     /// (`MSG_MORE`).
     ///
     /// # Errors
     /// See [`SendError`].
     pub fn send_more(
         &mut self,
-        lend: &mut Lend<'_>,
+        lend: &mut TcpContext<'_>,
         id: ConnectionId,
         bytes: &[u8],
     ) -> Result<usize, SendError> {
@@ -220,14 +224,14 @@ impl<H: HalfOpen> Tcp<H> {
 
     fn write(
         &mut self,
-        lend: &mut Lend<'_>,
+        lend: &mut TcpContext<'_>,
         id: ConnectionId,
         bytes: &[u8],
         more: bool,
     ) -> Result<usize, SendError> {
         self.expect(id.index);
         self.named(id)?;
-        let (connection, cx) = self.lent(id.index, lend).ok_or(Gone)?;
+        let (connection, cx) = self.lent(id.index, lend).ok_or(StaleHandle)?;
         let sent = connection.send(&cx, bytes, more);
         self.settle(id.index, lend.now);
         sent
@@ -292,7 +296,7 @@ impl<H: HalfOpen> Tcp<H> {
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn readable(&self, id: ConnectionId) -> Result<usize, Gone> {
+    pub fn readable(&self, id: ConnectionId) -> Result<usize, StaleHandle> {
         Ok(self.named(id)?.rcv.queue.len() as usize)
     }
 
@@ -300,7 +304,7 @@ impl<H: HalfOpen> Tcp<H> {
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn unacknowledged(&self, id: ConnectionId) -> Result<usize, Gone> {
+    pub fn unacknowledged(&self, id: ConnectionId) -> Result<usize, StaleHandle> {
         let snd = &self.named(id)?.snd;
         Ok((snd.outstanding() + snd.unsent()) as usize)
     }
@@ -309,7 +313,7 @@ impl<H: HalfOpen> Tcp<H> {
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn shutdown_write(&mut self, id: ConnectionId, now: Instant) -> Result<(), Gone> {
+    pub fn shutdown_write(&mut self, id: ConnectionId, now: Instant) -> Result<(), StaleHandle> {
         self.named_mut(id)?.shutdown_write();
         self.settle(id.index, now);
         Ok(())
@@ -320,7 +324,7 @@ impl<H: HalfOpen> Tcp<H> {
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn close(&mut self, lend: &Lend<'_>, id: ConnectionId) -> Result<(), Gone> {
+    pub fn close(&mut self, lend: &TcpContext<'_>, id: ConnectionId) -> Result<(), StaleHandle> {
         self.named_mut(id)?.release(false, TCP_ORPHAN_PATIENCE, lend.now);
         self.forget(id, lend.now)
     }
@@ -329,13 +333,13 @@ impl<H: HalfOpen> Tcp<H> {
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn abort(&mut self, lend: &Lend<'_>, id: ConnectionId) -> Result<(), Gone> {
+    pub fn abort(&mut self, lend: &TcpContext<'_>, id: ConnectionId) -> Result<(), StaleHandle> {
         self.named_mut(id)?.release(true, TCP_ORPHAN_PATIENCE, lend.now);
         self.forget(id, lend.now)
     }
 
     /// Invalidates the application's id of a connection.
-    fn forget(&mut self, id: ConnectionId, now: Instant) -> Result<(), Gone> {
+    fn forget(&mut self, id: ConnectionId, now: Instant) -> Result<(), StaleHandle> {
         if let Some(place) = self.places.get_mut(id.index()) {
             place.generation = place.generation.wrapping_add(1);
         }
@@ -348,7 +352,7 @@ impl<H: HalfOpen> Tcp<H> {
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn state(&self, id: ConnectionId) -> Result<State, Gone> {
+    pub fn state(&self, id: ConnectionId) -> Result<TcpState, StaleHandle> {
         Ok(self.named(id)?.state())
     }
 
@@ -356,7 +360,7 @@ impl<H: HalfOpen> Tcp<H> {
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn ends(&self, id: ConnectionId) -> Result<(SocketAddr, SocketAddr), Gone> {
+    pub fn ends(&self, id: ConnectionId) -> Result<(SocketAddr, SocketAddr), StaleHandle> {
         let flow = &self.named(id)?.flow;
         let end = |end: Endpoint| SocketAddr::new(end.ip(), end.port);
         Ok((end(flow.local), end(flow.remote)))
@@ -366,7 +370,7 @@ impl<H: HalfOpen> Tcp<H> {
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn take_error(&mut self, id: ConnectionId) -> Result<Option<ConnectionError>, Gone> {
+    pub fn take_error(&mut self, id: ConnectionId) -> Result<Option<ConnectionError>, StaleHandle> {
         Ok(self.named_mut(id)?.error.take())
     }
 
@@ -379,23 +383,28 @@ impl<H: HalfOpen> Tcp<H> {
         id: ConnectionId,
         nodelay: bool,
         now: Instant,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), StaleHandle> {
         let connection = self.named_mut(id)?;
         let before = core::mem::replace(&mut connection.nodelay, nodelay);
         if nodelay && !before && connection.snd.unsent() > 0 {
             // Data held back by a cork is sent too.
-            connection.due.add(Due::FORCE);
+            connection.due.add(ConnectionDue::FORCE);
         }
         self.settle(id.index, now);
         Ok(())
     }
 
-    /// Sets whether a partial segment waits for more data ([`Settings::cork`]). When the cork is
+    /// Sets whether a partial segment waits for more data ([`TcpSettings::cork`]). When the cork is
     /// removed, waiting data is sent as far as Nagle's algorithm permits.
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn set_cork(&mut self, id: ConnectionId, on: bool, now: Instant) -> Result<(), Gone> {
+    pub fn set_cork(
+        &mut self,
+        id: ConnectionId,
+        on: bool,
+        now: Instant,
+    ) -> Result<(), StaleHandle> {
         let connection = self.named_mut(id)?;
         connection.wishes.set_cork(on);
         connection.wishes.writes(false);
@@ -407,7 +416,7 @@ impl<H: HalfOpen> Tcp<H> {
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn sequence(&self, id: ConnectionId) -> Result<(Seq, Seq), Gone> {
+    pub fn sequence(&self, id: ConnectionId) -> Result<(Seq, Seq), StaleHandle> {
         let connection = self.named(id)?;
         Ok((connection.snd.nxt, connection.rcv.nxt))
     }

@@ -7,19 +7,19 @@ use core::net::SocketAddr;
 
 use floodwall_base::FlowKey;
 use floodwall_syncache::{
-    By, CookiePolicy, HalfOpen, ListenerStats, Moment, Proven, Secret, Stats, SynCache,
+    CookieMoment, CookiePolicy, HalfOpen, ListenerStats, Proven, ProvenBy, Secret, Stats, SynCache,
 };
 use floodwall_wire::tcp::{TcpFlags, TcpHeader};
 
-use crate::id::{ConnectionId, Gone, ListenerId};
+use crate::id::{ConnectionId, ListenerId, StaleHandle};
 use crate::set::intake::flow_between;
-use crate::tcp::{Tcp, Transmit};
+use crate::tcp::{ConnectionTable, Transmit};
 
 /// The options of a client's SYN, as far as its handshake preserved them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SynSaid {
     /// Whether an entry of the cache stored them, or a cookie, which rounds the segment size down.
-    pub by: By,
+    pub by: ProvenBy,
     /// The client's MSS, at least the floor.
     pub mss: u16,
     /// The window of the SYN; unknown for a cookie.
@@ -51,16 +51,16 @@ impl SynSaid {
     }
 }
 
-impl Tcp<SynCache> {
+impl ConnectionTable<SynCache> {
     /// Sets the cookie secret, which other instances share. Returns whether it differs from the
     /// previous one.
-    pub fn share_cookies(&mut self, secret: Secret, at: Moment) -> bool {
+    pub fn share_cookies(&mut self, secret: Secret, at: CookieMoment) -> bool {
         self.half_open.set_shared(true);
         self.half_open.reload(secret, at)
     }
 }
 
-impl<H: HalfOpen> Tcp<H> {
+impl<H: HalfOpen> ConnectionTable<H> {
     /// The counters of half-open connections.
     #[must_use]
     pub fn half_open_stats(&self) -> Stats {
@@ -79,7 +79,11 @@ impl<H: HalfOpen> Tcp<H> {
     ///
     /// # Errors
     /// The listener is gone.
-    pub fn set_cookies(&mut self, listener: ListenerId, policy: CookiePolicy) -> Result<(), Gone> {
+    pub fn set_cookies(
+        &mut self,
+        listener: ListenerId,
+        policy: CookiePolicy,
+    ) -> Result<(), StaleHandle> {
         let half = self.listeners.half_of(listener)?;
         self.half_open.set_cookies(half, policy);
         Ok(())
@@ -89,14 +93,14 @@ impl<H: HalfOpen> Tcp<H> {
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn syn_said(&self, id: ConnectionId) -> Result<Option<SynSaid>, Gone> {
+    pub fn syn_said(&self, id: ConnectionId) -> Result<Option<SynSaid>, StaleHandle> {
         self.named(id)?;
         Ok(self.places.get(id.index()).and_then(|place| place.said))
     }
 
     /// A packet of ours could not be sent and never will be: there is no route. If it is a SYN-ACK,
     /// it is not retransmitted; its sequence number stays a valid cookie.
-    pub fn unsent(&mut self, transmit: &Transmit, at: Moment) {
+    pub fn unsent(&mut self, transmit: &Transmit, at: CookieMoment) {
         let bytes = transmit.packet.first();
         let Ok(header) = TcpHeader::parse(bytes, transmit.packet.len()) else { return };
         if !header.flags().contains(TcpFlags::SYN | TcpFlags::ACK) {

@@ -7,18 +7,19 @@
 use floodwall_base::{Counter, DropReason, FlowKey, IfIndex, Seq};
 use floodwall_packet::PacketBuf;
 use floodwall_syncache::{
-    Ack, Acked, HalfOpen, Options, Proven, SegmentKind, Syn, SynAck, SynRefusal,
+    AckOutcome, HalfOpen, HandshakeAck, Proven, SegmentKind, SynAck, SynOptions, SynRefusal,
+    SynSegment,
 };
 use floodwall_wire::tcp::{TcpFields, TcpFlags};
 use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
 
-use super::Verdict;
-use crate::connection::{Connection, Handshake, Start, rto_config};
+use super::SegmentVerdict;
+use crate::connection::{Connection, Handshake, OpenKind, rto_config};
 use crate::output::assemble;
-use crate::segment::{Reset, Segment};
-use crate::settings::Settings;
-use crate::tcp::{Lend, Tcp, Transmit};
-use crate::time_wait::{Arrived, TimeWait, Verdict as Waited};
+use crate::segment::{ResetSegment, Segment};
+use crate::settings::TcpSettings;
+use crate::tcp::{ConnectionTable, TcpContext, Transmit};
+use crate::time_wait::{TimeWait, TimeWaitArrival, TimeWaitVerdict as Waited};
 use crate::timestamps::TimestampClock;
 
 /// The answer to an ACK that proves no handshake, as one value, so that the verdict is built in one
@@ -28,15 +29,15 @@ enum Unproven {
     Silence,
 }
 
-impl<H: HalfOpen> Tcp<H> {
+impl<H: HalfOpen> ConnectionTable<H> {
     pub(super) fn unclaimed(
         &mut self,
-        lend: &mut Lend<'_>,
+        lend: &mut TcpContext<'_>,
         (flow, hash): (&FlowKey, u64),
         (iface, mtu): (IfIndex, u32),
         segment: &Segment,
         packet: (PacketBuf, usize),
-    ) -> Verdict {
+    ) -> SegmentVerdict {
         if !self.time_waits.is_empty()
             && let Some(verdict) = self.in_time_wait(lend, flow, segment)
         {
@@ -50,33 +51,33 @@ impl<H: HalfOpen> Tcp<H> {
             SegmentKind::Ack => match self.on_proof(lend, listener, (flow, hash), mtu, segment) {
                 Ok(()) => self.segment(lend, flow, (iface, mtu), segment, packet),
                 Err(Unproven::Reset) => refused(flow, segment),
-                Err(Unproven::Silence) => Verdict::Dropped(DropReason::TcpHandshakeRefused),
+                Err(Unproven::Silence) => SegmentVerdict::Dropped(DropReason::TcpHandshakeRefused),
             },
             SegmentKind::Reset => {
                 // A challenge ACK would need a rate limit shared by all unverified peers, which is
                 // a side channel (CVE-2016-5696); an inexact reset is ignored instead.
                 let _ = self.half_open.reset(flow, segment.seq, lend.moment());
-                Verdict::Dropped(DropReason::TcpNoConnection)
+                SegmentVerdict::Dropped(DropReason::TcpNoConnection)
             }
             SegmentKind::SynAck => refused(flow, segment),
-            SegmentKind::Odd => Verdict::Dropped(DropReason::TcpNoConnection),
+            SegmentKind::Odd => SegmentVerdict::Dropped(DropReason::TcpNoConnection),
         }
     }
 
     fn on_syn(
         &mut self,
-        lend: &mut Lend<'_>,
+        lend: &mut TcpContext<'_>,
         listener: u32,
         (flow, hash): (&FlowKey, u64),
         segment: &Segment,
-    ) -> Verdict {
+    ) -> SegmentVerdict {
         let Some(half) = self.listeners.half(listener) else { return refused(flow, segment) };
         let options = &segment.options;
-        let syn = Syn {
+        let syn = SynSegment {
             flow: *flow,
             seq: segment.seq,
             window: segment.window,
-            options: Options {
+            options: SynOptions {
                 mss: options.mss,
                 window_scale: options.window_scale,
                 sack: options.sack_permitted,
@@ -87,25 +88,25 @@ impl<H: HalfOpen> Tcp<H> {
         let answered = self.half_open.syn_hashed(half, &syn, hash, lend.moment());
         match (answered.syn_ack(), answered) {
             (Some(answer), _) => match syn_ack_packet(lend, answer, self.header_of(listener)) {
-                Some(transmit) => Verdict::Answered(transmit),
-                None => Verdict::Dropped(DropReason::NoBuffer),
+                Some(transmit) => SegmentVerdict::Answered(transmit),
+                None => SegmentVerdict::Dropped(DropReason::NoBuffer),
             },
-            (None, floodwall_syncache::Answered::Refused(SynRefusal::NoListener)) => {
+            (None, floodwall_syncache::SynAnswer::Refused(SynRefusal::NoListener)) => {
                 refused(flow, segment)
             }
-            _ => Verdict::Dropped(DropReason::TcpHandshakeRefused),
+            _ => SegmentVerdict::Dropped(DropReason::TcpHandshakeRefused),
         }
     }
 
     /// The fields of the IP header that a listener's connections set.
-    fn header_of(&self, listener: u32) -> Option<Header> {
-        self.listeners.of_new(listener).map(|(settings, _)| Header::of(settings))
+    fn header_of(&self, listener: u32) -> Option<HandshakeHeader> {
+        self.listeners.of_new(listener).map(|(settings, _)| HandshakeHeader::of(settings))
     }
 
     /// Processes a segment that may prove a handshake; if it does, its connection is created.
     fn on_proof(
         &mut self,
-        lend: &mut Lend<'_>,
+        lend: &mut TcpContext<'_>,
         listener: u32,
         (flow, hash): (&FlowKey, u64),
         mtu: u32,
@@ -115,24 +116,24 @@ impl<H: HalfOpen> Tcp<H> {
         if !self.has_place() {
             return Err(Unproven::Silence);
         }
-        let ack = Ack {
+        let ack = HandshakeAck {
             flow: *flow,
             seq: segment.seq,
             ack: segment.ack,
             timestamp: segment.options.timestamps.map(|t| (t.value, t.echo)),
         };
         match self.half_open.ack_hashed(half, &ack, hash, lend.moment()) {
-            Acked::Proven(proven) => {
+            AckOutcome::Proven(proven) => {
                 self.establish(lend, listener, mtu, &proven);
                 Ok(())
             }
-            Acked::Refused(refusal) if refusal.wants_reset() => Err(Unproven::Reset),
-            Acked::Refused(_) => Err(Unproven::Silence),
+            AckOutcome::Refused(refusal) if refusal.wants_reset() => Err(Unproven::Reset),
+            AckOutcome::Refused(_) => Err(Unproven::Silence),
         }
     }
 
     /// Creates a connection from a proven handshake and queues it for accept.
-    fn establish(&mut self, lend: &mut Lend<'_>, listener: u32, mtu: u32, proven: &Proven) {
+    fn establish(&mut self, lend: &mut TcpContext<'_>, listener: u32, mtu: u32, proven: &Proven) {
         let Some((settings, owner)) = self.listeners.of_new(listener) else {
             return self.half_open.accepted(proven.slot());
         };
@@ -142,7 +143,7 @@ impl<H: HalfOpen> Tcp<H> {
         let clock = proven
             .timestamps()
             .map_or(start.clock, |t| TimestampClock::that_showed(t.last_sent, lend.now));
-        let start = Start { iss: proven.iss(), clock, ..start };
+        let start = OpenKind { iss: proven.iss(), clock, ..start };
         let mut connection = Connection::proven(&start, &shake);
         if proven.retransmitted() > 0 {
             connection.recovery.rtt_mut().syn_was_retransmitted();
@@ -168,20 +169,20 @@ impl<H: HalfOpen> Tcp<H> {
     /// Processes a segment of a flow in TIME-WAIT.
     fn in_time_wait(
         &mut self,
-        lend: &mut Lend<'_>,
+        lend: &mut TcpContext<'_>,
         flow: &FlowKey,
         segment: &Segment,
-    ) -> Option<Verdict> {
-        match self.time_waits.input(flow, &Arrived::of(segment), lend.now) {
+    ) -> Option<SegmentVerdict> {
+        match self.time_waits.input(flow, &TimeWaitArrival::of(segment), lend.now) {
             Waited::Absent | Waited::Reopen(_) => None,
-            Waited::Ignore => Some(Verdict::Dropped(DropReason::TcpOutOfWindow)),
+            Waited::Ignore => Some(SegmentVerdict::Dropped(DropReason::TcpOutOfWindow)),
             Waited::Ack(mut record) => {
                 let may = record.challenges.allow(lend.now, &mut lend.random.secret);
                 self.time_waits.update(flow, record);
                 let answer = may.then(|| time_wait_ack(lend, flow, &record)).flatten();
                 Some(match answer {
-                    Some(transmit) => Verdict::Answered(transmit),
-                    None => Verdict::Dropped(DropReason::TcpOutOfWindow),
+                    Some(transmit) => SegmentVerdict::Answered(transmit),
+                    None => SegmentVerdict::Dropped(DropReason::TcpOutOfWindow),
                 })
             }
         }
@@ -190,7 +191,7 @@ impl<H: HalfOpen> Tcp<H> {
     /// Sends the SYN-ACKs that are due for retransmission.
     pub(crate) fn resend(
         &mut self,
-        lend: &mut Lend<'_>,
+        lend: &mut TcpContext<'_>,
         units: floodwall_base::Units,
         send: &mut impl FnMut(Transmit),
     ) -> floodwall_base::Units {
@@ -198,7 +199,7 @@ impl<H: HalfOpen> Tcp<H> {
         self.half_open.work(at, units, &mut |answer| {
             let listener = listeners.lookup(&answer.flow, answer.flow.zone);
             let settings = listener.and_then(|listener| listeners.of_new(listener));
-            let header = settings.map(|(settings, _)| Header::of(settings));
+            let header = settings.map(|(settings, _)| HandshakeHeader::of(settings));
             if let Some(transmit) = syn_ack_packet(lend, answer, header) {
                 send(transmit);
             }
@@ -206,29 +207,29 @@ impl<H: HalfOpen> Tcp<H> {
     }
 }
 
-fn refused(flow: &FlowKey, segment: &Segment) -> Verdict {
+fn refused(flow: &FlowKey, segment: &Segment) -> SegmentVerdict {
     let reason = DropReason::TcpNoConnection;
-    match Reset::answer(*flow, segment) {
-        Some(reset) => Verdict::Refused(reset, reason),
-        None => Verdict::Dropped(reason),
+    match ResetSegment::answer(*flow, segment) {
+        Some(reset) => SegmentVerdict::Refused(reset, reason),
+        None => SegmentVerdict::Dropped(reason),
     }
 }
 
 /// The IP header fields to set: a hop limit, and a traffic class.
 #[derive(Clone, Copy)]
-struct Header(Option<u8>, u8);
+struct HandshakeHeader(Option<u8>, u8);
 
-impl Header {
-    const fn of(settings: &Settings) -> Self {
+impl HandshakeHeader {
+    const fn of(settings: &TcpSettings) -> Self {
         Self(settings.hop_limit, settings.traffic_class)
     }
 }
 
 /// The packet of a SYN-ACK, with its listener's header fields.
 fn syn_ack_packet(
-    lend: &mut Lend<'_>,
+    lend: &mut TcpContext<'_>,
     answer: &SynAck,
-    header: Option<Header>,
+    header: Option<HandshakeHeader>,
 ) -> Option<Transmit> {
     let options = TcpOptionSet {
         mss: answer.mss,
@@ -241,11 +242,11 @@ fn syn_ack_packet(
     let flags = TcpFlags::SYN | TcpFlags::ACK | ecn;
     let flow = &answer.flow;
     let transmit = plain(lend, flow, (answer.seq, answer.ack), flags, answer.window, &options)?;
-    let Header(hop_limit, traffic_class) = header.unwrap_or(Header(None, 0));
+    let HandshakeHeader(hop_limit, traffic_class) = header.unwrap_or(HandshakeHeader(None, 0));
     Some(Transmit { hop_limit, traffic_class, ..transmit })
 }
 
-fn time_wait_ack(lend: &mut Lend<'_>, flow: &FlowKey, record: &TimeWait) -> Option<Transmit> {
+fn time_wait_ack(lend: &mut TcpContext<'_>, flow: &FlowKey, record: &TimeWait) -> Option<Transmit> {
     let timestamps = record
         .timestamps
         .map(|(clock, recent)| Timestamps { value: clock.value(lend.now), echo: recent.echo() });
@@ -256,7 +257,7 @@ fn time_wait_ack(lend: &mut Lend<'_>, flow: &FlowKey, record: &TimeWait) -> Opti
 
 /// A segment without text that belongs to no connection.
 fn plain(
-    lend: &mut Lend<'_>,
+    lend: &mut TcpContext<'_>,
     flow: &FlowKey,
     (seq, ack): (Seq, Seq),
     flags: TcpFlags,

@@ -12,8 +12,8 @@ use floodwall_syncache::HalfOpen;
 use crate::connection::family;
 use crate::error::ConnectionError;
 use crate::mss::{announced_mss, floored_mtu};
-use crate::state::State;
-use crate::tcp::Tcp;
+use crate::state::TcpState;
+use crate::tcp::ConnectionTable;
 
 /// An ICMP error of either family.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,7 +26,7 @@ pub enum IcmpSays {
     TooBig(u32),
 }
 
-impl<H: HalfOpen> Tcp<H> {
+impl<H: HalfOpen> ConnectionTable<H> {
     /// Processes an ICMP error about a flow of ours that quotes this sequence number. Returns
     /// whether it was accepted.
     pub fn icmp_error(&mut self, flow: &FlowKey, seq: Seq, says: IcmpSays, now: Instant) -> bool {
@@ -42,7 +42,7 @@ impl<H: HalfOpen> Tcp<H> {
         if !seq.is_within(connection.snd.una, in_flight.max(1)) || in_flight == 0 {
             return false;
         }
-        let opening = matches!(connection.state(), State::SynSent | State::SynReceived);
+        let opening = matches!(connection.state(), TcpState::SynSent | TcpState::SynReceived);
         match says {
             IcmpSays::Refused if opening => connection.fail(ConnectionError::Refused),
             IcmpSays::Unreachable if opening => connection.fail(ConnectionError::Unreachable),

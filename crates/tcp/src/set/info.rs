@@ -10,21 +10,21 @@ use floodwall_base::Instant;
 use floodwall_syncache::HalfOpen;
 
 use crate::congestion::{CongestionControl, UNLIMITED};
-use crate::id::{ConnectionId, Gone, ListenerId};
-use crate::recovery::Phase;
-use crate::settings::{Asking, Settings};
-use crate::state::State;
-use crate::tcp::Tcp;
-use crate::timer::Timer;
-use crate::wishes::Wishes;
+use crate::id::{ConnectionId, ListenerId, StaleHandle};
+use crate::recovery::RecoveryPhase;
+use crate::settings::{EcnRequest, TcpSettings};
+use crate::state::TcpState;
+use crate::tcp::ConnectionTable;
+use crate::timer::TimerKind;
+use crate::wishes::UserOptions;
 
 /// A snapshot of a connection: Linux's `TCP_INFO`, in bytes.
 #[derive(Clone, Debug)]
 pub struct Info {
     /// The connection state.
-    pub state: State,
+    pub state: TcpState,
     /// The phase of the sender.
-    pub phase: Phase,
+    pub phase: RecoveryPhase,
     /// Timestamps are in use.
     pub timestamps: bool,
     /// Selective acknowledgments are in use.
@@ -71,12 +71,12 @@ pub struct Info {
     pub send_limit: u32,
 }
 
-impl<H: HalfOpen> Tcp<H> {
+impl<H: HalfOpen> ConnectionTable<H> {
     /// A snapshot of a connection.
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn info(&self, id: ConnectionId, now: Instant) -> Result<Info, Gone> {
+    pub fn info(&self, id: ConnectionId, now: Instant) -> Result<Info, StaleHandle> {
         let it = self.named(id)?;
         let (board, rtt) = (it.recovery.board(), it.recovery.rtt());
         let threshold = it.recovery.controller().ssthresh();
@@ -119,19 +119,19 @@ impl<H: HalfOpen> Tcp<H> {
     pub fn configure(
         &mut self,
         id: ConnectionId,
-        settings: &Settings,
+        settings: &TcpSettings,
         now: Instant,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), StaleHandle> {
         let connection = self.named_mut(id)?;
         (connection.send_bytes, connection.send_tuned) = (settings.send_bytes, settings.send_tuned);
         connection.rcv.resize(settings.receive_bytes, settings.receive_tuned);
         connection.nodelay = settings.nodelay;
         connection.acknowledge = settings.acknowledge;
-        connection.wishes = Wishes::of(settings);
+        connection.wishes = UserOptions::of(settings);
         connection.hop_limit = settings.hop_limit.and_then(NonZeroU8::new);
         connection.traffic_class = settings.traffic_class;
-        connection.keepalive = settings.keepalive.map(Asking::of);
-        connection.timers.clear(Timer::Keepalive);
+        connection.keepalive = settings.keepalive.map(EcnRequest::of);
+        connection.timers.clear(TimerKind::Keepalive);
         connection.arm_keepalive();
         self.settle(id.index, now);
         Ok(())
@@ -141,7 +141,7 @@ impl<H: HalfOpen> Tcp<H> {
     ///
     /// # Errors
     /// The listener is gone.
-    pub fn has_waiting(&self, listener: ListenerId) -> Result<bool, Gone> {
+    pub fn has_waiting(&self, listener: ListenerId) -> Result<bool, StaleHandle> {
         self.listeners.has_waiting(listener)
     }
 }

@@ -13,15 +13,15 @@ use floodwall_packet::{AccessCounters, ChecksumState, PacketBuf};
 use floodwall_syncache::HalfOpen;
 use floodwall_wire::tcp::{HEADER_LEN, HEADER_LEN_MAX, TcpFlags, TcpHeader, header_len};
 
-use crate::input::Outcome;
+use crate::input::InputOutcome;
 use crate::output::{PROTOCOL, reset_packet};
-use crate::segment::{Reset, Segment};
+use crate::segment::{ResetSegment, Segment};
 use crate::set::train::TrainEnd;
-use crate::tcp::{Lend, Tcp, Transmit};
+use crate::tcp::{ConnectionTable, TcpContext, Transmit};
 
 /// The network layer's information about an arrived segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Input {
+pub struct SegmentInput {
     /// The source address.
     pub src_addr: IpAddr,
     /// The final destination, of the same family: an address of ours, or a group.
@@ -42,7 +42,7 @@ pub struct Input {
 
 /// The outcome of a segment.
 #[derive(Debug)]
-pub enum Verdict {
+pub enum SegmentVerdict {
     /// A connection accepted it.
     Taken,
     /// This answer is to be sent.
@@ -50,44 +50,44 @@ pub enum Verdict {
     /// It was dropped, for a reason that the caller counts.
     Dropped(DropReason),
     /// It matches nothing: the caller counts the reason, and may answer with the reset, within its
-    /// rate limit ([`Tcp::reset`]).
-    Refused(Reset, DropReason),
+    /// rate limit ([`ConnectionTable::reset`]).
+    Refused(ResetSegment, DropReason),
 }
 
-impl<H: HalfOpen> Tcp<H> {
+impl<H: HalfOpen> ConnectionTable<H> {
     /// Processes one segment.
     pub fn input(
         &mut self,
-        lend: &mut Lend<'_>,
-        input: &Input,
+        lend: &mut TcpContext<'_>,
+        input: &SegmentInput,
         packet: PacketBuf,
         access: &mut AccessCounters,
-    ) -> Verdict {
+    ) -> SegmentVerdict {
         let mut segment = Segment::NONE;
         match read(lend, input, &packet, access, &mut segment) {
             Ok((flow, text)) => {
                 self.segment(lend, &flow, (input.iface, input.mtu), &segment, (packet, text))
             }
-            Err(reason) => Verdict::Dropped(reason),
+            Err(reason) => SegmentVerdict::Dropped(reason),
         }
     }
 
     /// Processes one segment of a burst with more to follow: expected segments of a connection are
     /// coalesced into a train (as in GRO) and processed once, at its end. `None` where it waits for
-    /// later ones: [`Tcp::end_train`] gives its outcome. `ended` is the outcome of the previous
+    /// later ones: [`ConnectionTable::end_train`] gives its outcome. `ended` is the outcome of the previous
     /// train, if it ends here.
     pub fn input_of_burst(
         &mut self,
-        lend: &mut Lend<'_>,
-        input: &Input,
+        lend: &mut TcpContext<'_>,
+        input: &SegmentInput,
         packet: PacketBuf,
         access: &mut AccessCounters,
         ended: &mut Option<TrainEnd>,
-    ) -> Option<Verdict> {
+    ) -> Option<SegmentVerdict> {
         let mut segment = Segment::NONE;
         let (flow, text) = match read(lend, input, &packet, access, &mut segment) {
             Ok(found) => found,
-            Err(reason) => return Some(Verdict::Dropped(reason)),
+            Err(reason) => return Some(SegmentVerdict::Dropped(reason)),
         };
         let mut packet = packet;
         // If it does not belong to the current train, it may begin one.
@@ -107,12 +107,12 @@ impl<H: HalfOpen> Tcp<H> {
     /// Dispatches a segment to its connection. Its text begins at the given byte of the packet.
     pub(super) fn segment(
         &mut self,
-        lend: &mut Lend<'_>,
+        lend: &mut TcpContext<'_>,
         flow: &FlowKey,
         link: (IfIndex, u32),
         segment: &Segment,
         (packet, text): (PacketBuf, usize),
-    ) -> Verdict {
+    ) -> SegmentVerdict {
         let index = match self.find_again(flow) {
             Ok(index) => index,
             Err(hash) => {
@@ -120,7 +120,7 @@ impl<H: HalfOpen> Tcp<H> {
             }
         };
         let Some((connection, mut cx)) = self.lent(index, lend) else {
-            return Verdict::Dropped(DropReason::TcpNoConnection);
+            return SegmentVerdict::Dropped(DropReason::TcpNoConnection);
         };
         if segment.has(TcpFlags::SYN) && connection.opens_anew(segment) {
             connection.be_quiet();
@@ -133,15 +133,17 @@ impl<H: HalfOpen> Tcp<H> {
         let outcome = connection.input(&mut cx, *segment, packet);
         self.settle(index, lend.now);
         match outcome {
-            Outcome::Taken => Verdict::Taken,
-            Outcome::Dropped(reason) | Outcome::Reset(None, reason) => Verdict::Dropped(reason),
-            Outcome::Reset(Some(reset), reason) => Verdict::Refused(reset, reason),
+            InputOutcome::Taken => SegmentVerdict::Taken,
+            InputOutcome::Dropped(reason) | InputOutcome::Reset(None, reason) => {
+                SegmentVerdict::Dropped(reason)
+            }
+            InputOutcome::Reset(Some(reset), reason) => SegmentVerdict::Refused(reset, reason),
         }
     }
 
-    /// The packet of a reset that [`Verdict::Refused`] requires. `None` where the pool is empty.
+    /// The packet of a reset that [`SegmentVerdict::Refused`] requires. `None` where the pool is empty.
     #[must_use]
-    pub fn reset(&self, lend: &mut Lend<'_>, reset: &Reset) -> Option<PacketBuf> {
+    pub fn reset(&self, lend: &mut TcpContext<'_>, reset: &ResetSegment) -> Option<PacketBuf> {
         let packet = reset_packet(lend.pool, reset)?;
         lend.counters.count(Counter::TcpOutSegs);
         lend.counters.count(Counter::TcpOutRsts);
@@ -152,8 +154,8 @@ impl<H: HalfOpen> Tcp<H> {
 /// Validates and parses a segment: its flow, and where in the packet its text begins.
 #[inline]
 fn read(
-    lend: &mut Lend<'_>,
-    input: &Input,
+    lend: &mut TcpContext<'_>,
+    input: &SegmentInput,
     packet: &PacketBuf,
     access: &mut AccessCounters,
     segment: &mut Segment,
@@ -187,14 +189,14 @@ fn read(
 
 /// A malformed segment.
 #[cold]
-fn broken(lend: &mut Lend<'_>, reason: DropReason) -> DropReason {
+fn broken(lend: &mut TcpContext<'_>, reason: DropReason) -> DropReason {
     lend.counters.count(Counter::TcpInErrs);
     reason
 }
 
 /// The header, if its lengths are valid.
 fn read_header<'a>(
-    input: &Input,
+    input: &SegmentInput,
     packet: &'a PacketBuf,
     scratch: &'a mut [u8; HEADER_LEN_MAX],
     access: &mut AccessCounters,
@@ -219,7 +221,7 @@ fn read_header<'a>(
 
 /// The flow from our point of view. The interface is part of it for link-local endpoints only.
 #[inline]
-pub(crate) fn flow_of(input: &Input, src_port: u16, dst_port: u16) -> FlowKey {
+pub(crate) fn flow_of(input: &SegmentInput, src_port: u16, dst_port: u16) -> FlowKey {
     let zone = zone_of((input.src_addr, input.dst_addr), input.iface);
     FlowKey { zone, ..flow_between((input.src_addr, src_port), (input.dst_addr, dst_port)) }
 }
@@ -246,7 +248,7 @@ pub(super) fn zone_of(ends: (IpAddr, IpAddr), iface: IfIndex) -> IfIndex {
 }
 
 /// Whether the checksum is valid; computed only if it was not verified before.
-fn verifies(input: &Input, packet: &PacketBuf) -> bool {
+fn verifies(input: &SegmentInput, packet: &PacketBuf) -> bool {
     if packet.checksum_state() != ChecksumState::Unverified {
         return true;
     }

@@ -13,14 +13,14 @@ use floodwall_packet::PacketList;
 use floodwall_syncache::HalfOpen;
 
 use crate::error::{ConnectionError, RecvError, SendError};
-use crate::id::{ConnectionId, Gone};
+use crate::id::{ConnectionId, StaleHandle};
 use crate::port;
-use crate::settings::{Asking, Keepalive, Settings};
-use crate::tcp::Tcp;
+use crate::settings::{EcnRequest, Keepalive, TcpSettings};
+use crate::tcp::ConnectionTable;
 
-impl<H: HalfOpen> Tcp<H> {
+impl<H: HalfOpen> ConnectionTable<H> {
     /// Takes all chunks that a program has written; the caller enforces the send buffer limit. They
-    /// are segmented as they are; chunks of [`Tcp::chunk_len`] are sent whole.
+    /// are segmented as they are; chunks of [`ConnectionTable::chunk_len`] are sent whole.
     ///
     /// # Errors
     /// See [`SendError`]; never `WouldBlock`. The chunks are dropped then.
@@ -80,7 +80,12 @@ impl<H: HalfOpen> Tcp<H> {
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn consumed(&mut self, id: ConnectionId, bytes: u32, now: Instant) -> Result<(), Gone> {
+    pub fn consumed(
+        &mut self,
+        id: ConnectionId,
+        bytes: u32,
+        now: Instant,
+    ) -> Result<(), StaleHandle> {
         let connection = self.named_mut(id)?;
         connection.rcv.lent = connection.rcv.lent.saturating_sub(bytes);
         connection.note_read(now);
@@ -92,7 +97,7 @@ impl<H: HalfOpen> Tcp<H> {
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn held(&self, id: ConnectionId) -> Result<u32, Gone> {
+    pub fn held(&self, id: ConnectionId) -> Result<u32, StaleHandle> {
         Ok(self.named(id)?.snd.held())
     }
 
@@ -101,7 +106,7 @@ impl<H: HalfOpen> Tcp<H> {
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn send_limit(&self, id: ConnectionId) -> Result<u32, Gone> {
+    pub fn send_limit(&self, id: ConnectionId) -> Result<u32, StaleHandle> {
         Ok(self.named(id)?.send_limit())
     }
 
@@ -110,7 +115,7 @@ impl<H: HalfOpen> Tcp<H> {
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn read_step(&self, id: ConnectionId) -> Result<u32, Gone> {
+    pub fn read_step(&self, id: ConnectionId) -> Result<u32, StaleHandle> {
         Ok(self.named(id)?.rcv.bound() / 4)
     }
 
@@ -118,7 +123,7 @@ impl<H: HalfOpen> Tcp<H> {
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn chunk_len(&self, id: ConnectionId) -> Result<usize, Gone> {
+    pub fn chunk_len(&self, id: ConnectionId) -> Result<usize, StaleHandle> {
         Ok((self.named(id)?.mss() as usize).max(128))
     }
 
@@ -126,7 +131,7 @@ impl<H: HalfOpen> Tcp<H> {
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn error(&self, id: ConnectionId) -> Result<Option<ConnectionError>, Gone> {
+    pub fn error(&self, id: ConnectionId) -> Result<Option<ConnectionError>, StaleHandle> {
         Ok(self.named(id)?.error)
     }
 
@@ -134,7 +139,7 @@ impl<H: HalfOpen> Tcp<H> {
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn has_ended(&self, id: ConnectionId) -> Result<bool, Gone> {
+    pub fn has_ended(&self, id: ConnectionId) -> Result<bool, StaleHandle> {
         Ok(self.named(id)?.rcv.fin)
     }
 
@@ -142,7 +147,11 @@ impl<H: HalfOpen> Tcp<H> {
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn set_hop_limit(&mut self, id: ConnectionId, hop_limit: Option<u8>) -> Result<(), Gone> {
+    pub fn set_hop_limit(
+        &mut self,
+        id: ConnectionId,
+        hop_limit: Option<u8>,
+    ) -> Result<(), StaleHandle> {
         self.named_mut(id)?.hop_limit = hop_limit.and_then(NonZeroU8::new);
         Ok(())
     }
@@ -151,7 +160,7 @@ impl<H: HalfOpen> Tcp<H> {
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn set_traffic_class(&mut self, id: ConnectionId, class: u8) -> Result<(), Gone> {
+    pub fn set_traffic_class(&mut self, id: ConnectionId, class: u8) -> Result<(), StaleHandle> {
         self.named_mut(id)?.traffic_class = class;
         Ok(())
     }
@@ -165,12 +174,12 @@ impl<H: HalfOpen> Tcp<H> {
         id: ConnectionId,
         keepalive: Option<Keepalive>,
         now: Instant,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), StaleHandle> {
         let connection = self.named_mut(id)?;
-        connection.keepalive = keepalive.map(Asking::of);
+        connection.keepalive = keepalive.map(EcnRequest::of);
         match keepalive {
             Some(_) => connection.arm_keepalive(),
-            None => connection.timers.clear(crate::timer::Timer::Keepalive),
+            None => connection.timers.clear(crate::timer::TimerKind::Keepalive),
         }
         self.settle(id.index, now);
         Ok(())
@@ -180,7 +189,7 @@ impl<H: HalfOpen> Tcp<H> {
     #[must_use]
     pub fn free_port(&self, local: IpAddr, random: &mut SecretRandom) -> Option<u16> {
         let end = Endpoint::new(local.to_canonical(), 0);
-        let ordinary = Settings::default();
+        let ordinary = TcpSettings::default();
         let suits = |port| {
             let here = SocketAddr::new(local, port);
             !self.listeners.holds(end, port)

@@ -7,9 +7,9 @@
 use floodwall_syncache::HalfOpen;
 
 use crate::id::ConnectionId;
-use crate::tcp::Tcp;
+use crate::tcp::ConnectionTable;
 
-impl<H: HalfOpen> Tcp<H> {
+impl<H: HalfOpen> ConnectionTable<H> {
     /// Whether at most an eighth of the places is free.
     #[must_use]
     pub fn has_few_places(&self) -> bool {

@@ -1,8 +1,8 @@
-//! `Train`: consecutive segments of one connection, coalesced and processed as one (generic receive
+//! `RxCoalesce`: consecutive segments of one connection, coalesced and processed as one (generic receive
 //! offload, GRO).
 //!
 //! Used by the stack for all segments of a burst; the train is ended after the last one
-//! ([`Tcp::end_train`]). Each segment is validated as usual, checksum included; the common work is
+//! ([`ConnectionTable::end_train`]). Each segment is validated as usual, checksum included; the common work is
 //! done once: the acknowledgment, the window, the timestamps, timers and events. One acknowledgment
 //! answers all of them. Unlike GRO in Linux, no packet longer than the link's MTU is built.
 //! Invariants: a train is the data that the connection expects next, in order and in its window,
@@ -20,13 +20,13 @@ use floodwall_syncache::HalfOpen;
 use floodwall_wire::tcp::TcpFlags;
 
 use crate::connection::Connection;
-use crate::input::Outcome;
+use crate::input::InputOutcome;
 use crate::segment::Segment;
-use crate::tcp::{Lend, Tcp};
+use crate::tcp::{ConnectionTable, TcpContext};
 
 /// The current train of coalesced segments, if any.
 #[derive(Default)]
-pub(crate) struct Train {
+pub(crate) struct RxCoalesce {
     /// The header of the first segment, with the total text length; `None` where there is no train.
     first: Option<(FlowKey, Segment)>,
     texts: PacketList,
@@ -43,7 +43,7 @@ pub struct TrainEnd {
     pub dropped: Option<DropReason>,
 }
 
-impl Train {
+impl RxCoalesce {
     pub(crate) fn is_empty(&self) -> bool {
         self.first.is_none()
     }
@@ -95,7 +95,7 @@ impl Connection {
     }
 }
 
-impl<H: HalfOpen> Tcp<H> {
+impl<H: HalfOpen> ConnectionTable<H> {
     /// Appends a segment, with text from the given byte of the packet, to the train, or begins one;
     /// returns the packet where neither is possible.
     #[inline]
@@ -139,14 +139,14 @@ impl<H: HalfOpen> Tcp<H> {
         self.train.goes_on_at(seq, len)
     }
 
-    /// Appends the text of a segment that [`Tcp::follows`] to the train.
+    /// Appends the text of a segment that [`ConnectionTable::follows`] to the train.
     #[inline]
     pub fn follow(&mut self, text: PacketBuf) {
         self.train.add(text);
     }
 
     /// Ends the train: its connection processes it. `None` where there is none.
-    pub fn end_train(&mut self, lend: &mut Lend<'_>) -> Option<TrainEnd> {
+    pub fn end_train(&mut self, lend: &mut TcpContext<'_>) -> Option<TrainEnd> {
         let (flow, segment) = self.train.first.take()?;
         let texts = self.train.texts.take();
         let count = texts.len() as u32;
@@ -160,8 +160,8 @@ impl<H: HalfOpen> Tcp<H> {
         let outcome = connection.input_train(&mut cx, &segment, texts);
         self.settle(index, lend.now);
         let dropped = match outcome {
-            Outcome::Taken => None,
-            Outcome::Dropped(reason) | Outcome::Reset(_, reason) => Some(reason),
+            InputOutcome::Taken => None,
+            InputOutcome::Dropped(reason) | InputOutcome::Reset(_, reason) => Some(reason),
         };
         Some(TrainEnd { count, dropped })
     }

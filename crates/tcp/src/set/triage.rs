@@ -12,20 +12,20 @@ use core::net::IpAddr;
 
 use floodwall_base::{FlowKey, IfIndex, Seq};
 use floodwall_packet::Triage;
-use floodwall_syncache::{Ack, HalfOpen, SegmentKind};
+use floodwall_syncache::{HalfOpen, HandshakeAck, SegmentKind};
 use floodwall_wire::tcp::{HEADER_LEN, TcpFlags, TcpHeader, header_len};
 
 use crate::connection::Connection;
 use crate::segment::Segment;
 use crate::set::intake::{flow_between, zone_of};
-use crate::state::State;
-use crate::tcp::Tcp;
+use crate::state::TcpState;
+use crate::tcp::ConnectionTable;
 
 /// How far below the expected sequence number a retransmitted segment may lie: a generous estimate
 /// of a large window.
 const OLD: u32 = 1 << 20;
 
-impl<H: HalfOpen> Tcp<H> {
+impl<H: HalfOpen> ConnectionTable<H> {
     /// Classifies a segment of `len` bytes that begins with `bytes`, the contiguous part of it.
     /// `None` where they are too few or malformed.
     #[must_use]
@@ -66,7 +66,8 @@ impl<H: HalfOpen> Tcp<H> {
             SegmentKind::Ack => {
                 let Ok(segment) = Segment::of(header, 0) else { return Triage::Refusable };
                 let timestamp = segment.options.timestamps.map(|t| (t.value, t.echo));
-                let ack = Ack { flow: *flow, seq: segment.seq, ack: segment.ack, timestamp };
+                let ack =
+                    HandshakeAck { flow: *flow, seq: segment.seq, ack: segment.ack, timestamp };
                 let comes_back = self.half_open.recognizes(&ack);
                 if comes_back { Triage::Friend } else { Triage::Stranger }
             }
@@ -80,7 +81,7 @@ impl<H: HalfOpen> Tcp<H> {
 fn is_expected(connection: &Connection, header: &TcpHeader<'_>, text: u32) -> bool {
     let (snd, rcv) = (&connection.snd, &connection.rcv);
     let (seq, ack, flags) = (Seq(header.seq()), Seq(header.ack()), header.flags());
-    if connection.state() == State::SynSent {
+    if connection.state() == TcpState::SynSent {
         return flags.contains(TcpFlags::ACK) && ack == snd.nxt;
     }
     let under_way = snd.nxt.since(snd.una);

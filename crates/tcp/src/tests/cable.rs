@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 
 use floodwall_base::{Counters, IfIndex, Instant, PublicRandom, Randomness, Units};
 use floodwall_packet::{AccessCounters, PacketList, Pool, PoolConfig, Region};
-use floodwall_syncache::Moment;
+use floodwall_syncache::CookieMoment;
 
 use crate::{
-    ConnectionId, Ends, Input, Lend, ListenerId, RecvError, Settings, Tcp, TcpConfig, Transmit,
-    Verdict,
+    ConnectionAddrs, ConnectionId, ConnectionTable, ListenerId, RecvError, SegmentInput,
+    SegmentVerdict, TcpConfig, TcpContext, TcpSettings, Transmit,
 };
 
 /// Frames of a host's pool: half of them may be held by its connections.
@@ -31,7 +31,7 @@ pub(super) struct Weather {
 
 /// One host.
 pub(super) struct Host {
-    pub(super) tcp: Tcp,
+    pub(super) tcp: ConnectionTable,
     pub(super) pool: Pool,
     pub(super) random: Randomness,
     pub(super) counters: Counters,
@@ -75,7 +75,7 @@ impl Host {
     ) -> Self {
         let pool = PoolConfig { frames, small: 4096, references: frames, ..Default::default() };
         let mut random = Randomness::from_number(seed);
-        let tcp = Tcp::new(config, Moment::simulated(now), &mut random);
+        let tcp = ConnectionTable::new(config, CookieMoment::simulated(now), &mut random);
         let v6 = format!("fd00::{number}").parse().unwrap();
         Self {
             tcp,
@@ -92,10 +92,10 @@ impl Host {
         Self { pool: Region::new(&pool).unwrap().attach().unwrap(), ..self }
     }
 
-    pub(super) fn lend(&mut self, now: Instant) -> (&mut Tcp, Lend<'_>) {
+    pub(super) fn lend(&mut self, now: Instant) -> (&mut ConnectionTable, TcpContext<'_>) {
         let Self { tcp, pool, random, counters, .. } = self;
-        let epoch = Moment::simulated(now).epoch;
-        (tcp, Lend { now, epoch, pool, random, counters })
+        let epoch = CookieMoment::simulated(now).epoch;
+        (tcp, TcpContext { now, epoch, pool, random, counters })
     }
 }
 
@@ -127,15 +127,15 @@ impl Cable {
         }
     }
 
-    pub(super) fn listen(&mut self, host: usize, port: u16, settings: &Settings) -> ListenerId {
+    pub(super) fn listen(&mut self, host: usize, port: u16, settings: &TcpSettings) -> ListenerId {
         let any = SocketAddr::new("::".parse().unwrap(), port);
         self.hosts[host].tcp.listen(any, IfIndex::default(), 1500, settings, 16, 0).unwrap()
     }
 
     /// Opens a connection from host 0 to host 1.
-    pub(super) fn connect(&mut self, v6: bool, port: u16, settings: &Settings) -> ConnectionId {
+    pub(super) fn connect(&mut self, v6: bool, port: u16, settings: &TcpSettings) -> ConnectionId {
         let [from, to] = [0, 1].map(|host| self.hosts[host].addrs[usize::from(v6)]);
-        let ends = Ends {
+        let ends = ConnectionAddrs {
             local: SocketAddr::new(from, 0),
             remote: SocketAddr::new(to, port),
             zone: IfIndex::default(),
@@ -238,7 +238,7 @@ impl Cable {
         let now = self.now;
         let (tcp, mut lend) = self.hosts[flying.to].lend(now);
         let Some(packet) = lend.pool.packet_from(&flying.bytes) else { return };
-        let input = Input {
+        let input = SegmentInput {
             src_addr: flying.src_addr,
             dst_addr: flying.dst_addr,
             iface: IfIndex(1),
@@ -250,15 +250,15 @@ impl Cable {
         };
         let access = &mut AccessCounters::default();
         let verdict = tcp.input_of_burst(&mut lend, &input, packet, access, &mut None);
-        match verdict.unwrap_or(Verdict::Taken) {
-            Verdict::Answered(out) => self.launch(flying.to, out),
-            Verdict::Refused(reset, _) => {
+        match verdict.unwrap_or(SegmentVerdict::Taken) {
+            SegmentVerdict::Answered(out) => self.launch(flying.to, out),
+            SegmentVerdict::Refused(reset, _) => {
                 let packet = tcp.reset(&mut lend, &reset).unwrap();
                 let bytes = packet.chunks().flatten().copied().collect();
                 let (src_addr, dst_addr) = (flying.dst_addr, flying.src_addr);
                 self.fly(Flying { to: 1 - flying.to, src_addr, dst_addr, bytes });
             }
-            Verdict::Taken | Verdict::Dropped(_) => {}
+            SegmentVerdict::Taken | SegmentVerdict::Dropped(_) => {}
         }
     }
 

@@ -11,7 +11,7 @@ use core::time::Duration;
 use floodwall_base::{Instant, limits};
 
 use super::cable::{Cable, FRAMES, Weather};
-use crate::{Algorithm, ConnectionId, Settings};
+use crate::{Algorithm, ConnectionId, TcpSettings};
 
 const TRIP: Duration = Duration::from_millis(50);
 const FIRST: u32 = limits::TCP_BUFFER_BYTES_FIRST as u32;
@@ -22,12 +22,12 @@ struct Link {
     rate: u64,
     v6: bool,
     frames: usize,
-    settings: Settings,
+    settings: TcpSettings,
 }
 
 impl Default for Link {
     fn default() -> Self {
-        Self { rate: 100_000_000, v6: false, frames: FRAMES, settings: Settings::default() }
+        Self { rate: 100_000_000, v6: false, frames: FRAMES, settings: TcpSettings::default() }
     }
 }
 
@@ -100,12 +100,16 @@ fn windows_grow_until_one_flow_fills_the_link() {
     // The default sizes suffice with the default pool; ten times the rate needs larger sizes and a
     // larger pool: 6 MB in frames that are two thirds full, of which one flow may have a twelfth.
     // CUBIC needs twenty seconds for that by design, which is not tested here.
-    let larger = Settings { receive_bytes: 16 << 20, send_bytes: 16 << 20, ..Settings::default() };
-    let larger = Settings { algorithm: Algorithm::Reno, ..larger };
+    let larger =
+        TcpSettings { receive_bytes: 16 << 20, send_bytes: 16 << 20, ..TcpSettings::default() };
+    let larger = TcpSettings { algorithm: Algorithm::Reno, ..larger };
     let links = [
         Link::default(),
         Link { v6: true, ..Link::default() },
-        Link { settings: Settings { timestamps: false, ..Settings::default() }, ..Link::default() },
+        Link {
+            settings: TcpSettings { timestamps: false, ..TcpSettings::default() },
+            ..Link::default()
+        },
         Link { rate: 1_000_000_000, frames: 65_536, settings: larger, ..Link::default() },
     ];
     for link in links {
@@ -134,8 +138,8 @@ fn a_slow_reader_s_window_stays_as_it_began() {
 #[test]
 fn sizes_that_a_program_chose_stay() {
     let (receive_bytes, send_bytes) = (1 << 20, 400_000);
-    let chosen = Settings { receive_bytes, send_bytes, ..Settings::default() };
-    let settings = Settings { receive_tuned: false, send_tuned: false, ..chosen };
+    let chosen = TcpSettings { receive_bytes, send_bytes, ..TcpSettings::default() };
+    let settings = TcpSettings { receive_tuned: false, send_tuned: false, ..chosen };
     let mut flows = Flows::open(&Link { settings, ..Link::default() }, 1);
     assert_eq!((flows.receive_limit(), flows.send_limit()), (receive_bytes, send_bytes));
     flows.goodput(Duration::from_secs(2));

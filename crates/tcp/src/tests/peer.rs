@@ -11,7 +11,8 @@ use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
 use super::cable::{Host, small};
 use crate::output::pseudo_header;
 use crate::{
-    ConnectionId, Ends, Input, ListenerId, RecvError, SendError, Settings, State, Tcp, Verdict,
+    ConnectionAddrs, ConnectionId, ConnectionTable, ListenerId, RecvError, SegmentInput,
+    SegmentVerdict, SendError, TcpSettings, TcpState,
 };
 
 pub(super) const S: TcpFlags = TcpFlags::SYN;
@@ -102,7 +103,7 @@ impl Peer {
         }
     }
 
-    pub(super) fn listen(&mut self, settings: &Settings, backlog: usize) -> ListenerId {
+    pub(super) fn listen(&mut self, settings: &TcpSettings, backlog: usize) -> ListenerId {
         let any = core::net::SocketAddr::new("::".parse().unwrap(), PORT);
         let tcp = &mut self.host.tcp;
         tcp.listen(any, IfIndex::default(), 1500, settings, backlog, 0).unwrap()
@@ -111,7 +112,7 @@ impl Peer {
     /// A connection that the peer opened, with these options.
     pub(super) fn accepted(
         v6: bool,
-        settings: &Settings,
+        settings: &TcpSettings,
         options: TcpOptionSet,
     ) -> (Self, ConnectionId) {
         let mut peer = Self::new(v6);
@@ -140,7 +141,7 @@ impl Peer {
     /// A connection that our host opened; the peer's SYN-ACK has these options.
     pub(super) fn connected(
         v6: bool,
-        settings: &Settings,
+        settings: &TcpSettings,
         options: TcpOptionSet,
     ) -> (Self, ConnectionId) {
         let mut peer = Self::new(v6);
@@ -151,14 +152,14 @@ impl Peer {
     }
 
     /// Our host's SYN.
-    pub(super) fn connect(&mut self, settings: &Settings) -> ConnectionId {
+    pub(super) fn connect(&mut self, settings: &TcpSettings) -> ConnectionId {
         self.connect_saying(settings).0
     }
 
     /// The same, and the parsed SYN.
-    pub(super) fn connect_saying(&mut self, settings: &Settings) -> (ConnectionId, Out) {
+    pub(super) fn connect_saying(&mut self, settings: &TcpSettings) -> (ConnectionId, Out) {
         let (ours, theirs) = self.addrs();
-        let ends = Ends {
+        let ends = ConnectionAddrs {
             local: (ours, 0).into(),
             remote: (theirs, PEER_PORT).into(),
             zone: IfIndex::default(),
@@ -213,7 +214,7 @@ impl Peer {
         let now = self.now;
         let (tcp, mut lend) = self.host.lend(now);
         let packet = lend.pool.packet_from(bytes).unwrap();
-        let input = Input {
+        let input = SegmentInput {
             src_addr,
             dst_addr,
             iface: IfIndex(1),
@@ -226,13 +227,13 @@ impl Peer {
         let verdict = tcp.input(&mut lend, &input, packet, &mut AccessCounters::default());
         self.dropped = None;
         let packet = match verdict {
-            Verdict::Taken => None,
-            Verdict::Answered(transmit) => Some(transmit.packet),
-            Verdict::Dropped(reason) => {
+            SegmentVerdict::Taken => None,
+            SegmentVerdict::Answered(transmit) => Some(transmit.packet),
+            SegmentVerdict::Dropped(reason) => {
                 self.dropped = Some(reason);
                 None
             }
-            Verdict::Refused(reset, reason) => {
+            SegmentVerdict::Refused(reset, reason) => {
                 self.dropped = Some(reason);
                 tcp.reset(&mut lend, &reset)
             }
@@ -321,7 +322,10 @@ impl Peer {
     }
 
     /// The segments sent after an operation on the set.
-    pub(super) fn with<R>(&mut self, act: impl FnOnce(&mut Tcp, Instant) -> R) -> Vec<Out> {
+    pub(super) fn with<R>(
+        &mut self,
+        act: impl FnOnce(&mut ConnectionTable, Instant) -> R,
+    ) -> Vec<Out> {
         act(&mut self.host.tcp, self.now);
         self.flush();
         core::mem::take(&mut self.out)
@@ -355,8 +359,8 @@ impl Peer {
         core::mem::take(&mut self.out)
     }
 
-    pub(super) fn state(&self, id: ConnectionId) -> State {
-        self.host.tcp.state(id).unwrap_or(State::Closed)
+    pub(super) fn state(&self, id: ConnectionId) -> TcpState {
+        self.host.tcp.state(id).unwrap_or(TcpState::Closed)
     }
 
     /// A sequence number of the peer's stream.

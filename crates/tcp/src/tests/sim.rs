@@ -9,7 +9,7 @@ use core::time::Duration;
 use floodwall_base::PublicRandom;
 
 use super::cable::{Cable, FRAMES, Host, Weather, small};
-use crate::{ConnectionId, Keepalive, ListenerId, RecvError, SendError, Settings};
+use crate::{ConnectionId, Keepalive, ListenerId, RecvError, SendError, TcpSettings};
 
 /// Time limit in virtual time: beyond it, a connection has stalled.
 const PATIENCE: Duration = Duration::from_secs(3600);
@@ -83,12 +83,12 @@ fn weather(chance: &mut PublicRandom) -> Weather {
     }
 }
 
-fn settings(chance: &mut PublicRandom) -> Settings {
+fn settings(chance: &mut PublicRandom) -> TcpSettings {
     let receive_bytes = [1000, 5000, 70_000, 1 << 20][chance.below(4) as usize];
     let send_bytes = [3000, 20_000, 200_000][chance.below(3) as usize];
     let nodelay = chance.chance(0.5);
     let keepalive = Some(KEEPALIVE);
-    Settings { receive_bytes, send_bytes, nodelay, keepalive, ..Settings::default() }
+    TcpSettings { receive_bytes, send_bytes, nodelay, keepalive, ..TcpSettings::default() }
 }
 
 /// A cable, a listener, and a connection after the other.
@@ -282,7 +282,7 @@ fn a_world_replays_exactly() {
 fn a_side_that_starts_anew_resets_what_it_does_not_know() {
     for seed in 0..20 {
         let mut cable = Cable::new(seed);
-        let settings = Settings::default();
+        let settings = TcpSettings::default();
         let listener = cable.listen(1, 80, &settings);
         let client = cable.connect(seed & 1 == 1, 80, &settings);
         cable.run(Duration::from_millis(100));

@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::task::{Context, Poll};
 
 use floodwall_stack::remote::{ListenHandle, TcpHandle};
-use floodwall_tcp::Settings;
+use floodwall_tcp::TcpSettings;
 
 use super::stream::TcpStream;
 use crate::addrs::{self, ToSocketAddrs};
@@ -58,14 +58,14 @@ impl TcpListener {
     /// As [`TcpListener::bind`].
     pub async fn bind_every(network: &Network) -> io::Result<Self> {
         let all = SocketAddr::from(([0_u16; 8], 0));
-        let settings = Settings { every_port: true, ..network.tcp_settings() };
+        let settings = TcpSettings { every_port: true, ..network.tcp_settings() };
         Self::open(network, all, settings, BACKLOG).await
     }
 
     pub(super) async fn open(
         network: &Network,
         addr: SocketAddr,
-        settings: Settings,
+        settings: TcpSettings,
         backlog: usize,
     ) -> io::Result<Self> {
         let handle = loop {

@@ -9,7 +9,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use floodwall_tcp::{Keepalive, Settings};
+use floodwall_tcp::{Keepalive, TcpSettings};
 
 use super::listener::TcpListener;
 use super::stream::TcpStream;
@@ -19,12 +19,12 @@ use crate::network::Network;
 pub struct TcpSocket {
     network: Network,
     v6: bool,
-    state: RefCell<State>,
+    state: RefCell<SocketState>,
 }
 
-struct State {
+struct SocketState {
     local: Option<SocketAddr>,
-    settings: Settings,
+    settings: TcpSettings,
     linger: Option<Duration>,
     reuse_address: bool,
     reuse_port: bool,
@@ -32,7 +32,7 @@ struct State {
 
 impl TcpSocket {
     fn new(network: &Network, v6: bool) -> Self {
-        let state = State {
+        let state = SocketState {
             local: None,
             settings: network.tcp_settings(),
             linger: None,
@@ -91,7 +91,7 @@ impl TcpSocket {
         if addr.is_ipv6() != self.v6 {
             return Err(io::Error::from_raw_os_error(97));
         }
-        let State { local, settings, linger, .. } = self.state.into_inner();
+        let SocketState { local, settings, linger, .. } = self.state.into_inner();
         let stream = TcpStream::open(&self.network, local, addr, settings).await?;
         stream.set_linger(linger)?;
         Ok(stream)
@@ -104,18 +104,18 @@ impl TcpSocket {
     /// As [`TcpListener::bind`].
     pub async fn listen(self, backlog: u32) -> io::Result<TcpListener> {
         let local = self.local_addr()?;
-        let State { settings, .. } = self.state.into_inner();
+        let SocketState { settings, .. } = self.state.into_inner();
         let backlog = usize::try_from(backlog).unwrap_or(usize::MAX);
         TcpListener::open(&self.network, local, settings, backlog).await
     }
 
     /// Changes what no other call here names: how long and how often a connection is tried, its
     /// segments' size, how it goes on after a pause, its congestion controller.
-    pub fn adjust(&self, change: impl FnOnce(&mut Settings)) {
+    pub fn adjust(&self, change: impl FnOnce(&mut TcpSettings)) {
         change(&mut self.state.borrow_mut().settings);
     }
 
-    fn with<R>(&self, act: impl FnOnce(&mut State) -> R) -> io::Result<R> {
+    fn with<R>(&self, act: impl FnOnce(&mut SocketState) -> R) -> io::Result<R> {
         Ok(act(&mut self.state.borrow_mut()))
     }
 
@@ -209,7 +209,7 @@ impl TcpSocket {
     /// Never.
     pub fn set_recv_buffer_size(&self, bytes: u32) -> io::Result<()> {
         self.with(|state| {
-            let Settings { receive_bytes, receive_tuned, .. } = &mut state.settings;
+            let TcpSettings { receive_bytes, receive_tuned, .. } = &mut state.settings;
             (*receive_bytes, *receive_tuned) = (bytes.max(4096), false);
         })
     }

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use floodwall_stack::remote::{Direction, TcpHandle};
-use floodwall_tcp::Settings;
+use floodwall_stack::remote::{TcpHandle, WaitDirection};
+use floodwall_tcp::TcpSettings;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 
 use super::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf, split, split_owned};
@@ -95,7 +95,7 @@ impl TcpStream {
         network: &Network,
         local: Option<SocketAddr>,
         peer: SocketAddr,
-        settings: Settings,
+        settings: TcpSettings,
     ) -> io::Result<Self> {
         let handle = loop {
             match network.remote().connect_tcp(local, peer, settings.clone()).await {
@@ -110,7 +110,7 @@ impl TcpStream {
         let mapped = matches!(peer, SocketAddr::V6(v6) if v6.ip().to_ipv4_mapped().is_some());
         let stream = Self::new(handle, network.clone(), mapped);
         poll_fn(|cx| {
-            stream.name_group(Direction::Write);
+            stream.name_group(WaitDirection::Write);
             stream.handle.poll_opened(cx)
         })
         .await?;
@@ -155,11 +155,11 @@ impl TcpStream {
     }
 
     /// Names the runtime that is about to wait.
-    fn name_group(&self, direction: Direction) {
+    fn name_group(&self, direction: WaitDirection) {
         let group = self.network.group();
         match direction {
-            Direction::Read => self.handle.set_read_group(group),
-            Direction::Write => self.handle.set_write_group(group),
+            WaitDirection::Read => self.handle.set_read_group(group),
+            WaitDirection::Write => self.handle.set_write_group(group),
         }
     }
 
@@ -172,7 +172,7 @@ impl TcpStream {
     pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
         let of = |direction| self.handle.ready(direction);
         let name = |direction| self.name_group(direction);
-        readiness::ready(interest, of(Direction::Read), of(Direction::Write), name).await
+        readiness::ready(interest, of(WaitDirection::Read), of(WaitDirection::Write), name).await
     }
 
     /// Waits until there is something to be read: bytes, the peer's end, or an error.
@@ -193,12 +193,14 @@ impl TcpStream {
 
     /// Polls [`TcpStream::readable`].
     pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll(cx, Direction::Read, |handle, cx| handle.poll_ready(cx, Direction::Read))
+        self.poll(cx, WaitDirection::Read, |handle, cx| handle.poll_ready(cx, WaitDirection::Read))
     }
 
     /// Polls [`TcpStream::writable`].
     pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll(cx, Direction::Write, |handle, cx| handle.poll_ready(cx, Direction::Write))
+        self.poll(cx, WaitDirection::Write, |handle, cx| {
+            handle.poll_ready(cx, WaitDirection::Write)
+        })
     }
 
     /// Reads what is there; 0 where the peer has no more, or `buf` is empty.
@@ -289,7 +291,7 @@ impl TcpStream {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<usize>> {
         let room = buf.initialize_unfilled();
-        let n = ready!(self.poll(cx, Direction::Read, |h, cx| h.poll_peek(cx, room)))?;
+        let n = ready!(self.poll(cx, WaitDirection::Read, |h, cx| h.poll_peek(cx, room)))?;
         buf.advance(n);
         Poll::Ready(Ok(n))
     }
@@ -298,7 +300,7 @@ impl TcpStream {
     fn poll<R>(
         &self,
         cx: &mut Context<'_>,
-        direction: Direction,
+        direction: WaitDirection,
         poll: impl FnOnce(&TcpHandle, &mut Context<'_>) -> Poll<io::Result<R>>,
     ) -> Poll<io::Result<R>> {
         readiness::paid(cx, |cx| {
@@ -313,7 +315,7 @@ impl TcpStream {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let room = buf.initialize_unfilled();
-        let n = ready!(self.poll(cx, Direction::Read, |h, cx| h.poll_read(cx, room)))?;
+        let n = ready!(self.poll(cx, WaitDirection::Read, |h, cx| h.poll_read(cx, room)))?;
         buf.advance(n);
         Poll::Ready(Ok(()))
     }
@@ -323,7 +325,7 @@ impl TcpStream {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll(cx, Direction::Write, |handle, cx| handle.poll_write(cx, bufs))
+        self.poll(cx, WaitDirection::Write, |handle, cx| handle.poll_write(cx, bufs))
     }
 
     /// Closes our side, as [`AsyncWrite::poll_shutdown`] does.

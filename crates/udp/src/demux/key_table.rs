@@ -13,7 +13,7 @@
 //! [`PROBES_MAX`]. At half load the chance that an insertion finds no room within them is below
 //! 10^-12, and then the bind fails: nothing is evicted.
 
-use floodwall_sync::{Broad, prefetch};
+use floodwall_sync::{HugeArray, prefetch};
 
 /// Buckets that one key may be looked for in.
 const PROBES_MAX: usize = 16;
@@ -21,27 +21,27 @@ const SLOTS: usize = 8;
 
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-struct Bucket {
+struct KeyBucket {
     /// 0 is a free slot.
     tags: [u16; SLOTS],
     sockets: [u32; SLOTS],
     passed: u32,
 }
 
-const _: () = assert!(size_of::<Bucket>() == 64);
-const EMPTY: Bucket = Bucket { tags: [0; SLOTS], sockets: [0; SLOTS], passed: 0 };
+const _: () = assert!(size_of::<KeyBucket>() == 64);
+const EMPTY: KeyBucket = KeyBucket { tags: [0; SLOTS], sockets: [0; SLOTS], passed: 0 };
 
 /// The hash table of a port with several sockets: from keyed hash to socket.
 pub(crate) struct KeyTable {
-    buckets: Broad<Bucket>,
+    buckets: HugeArray<KeyBucket>,
     /// Of each bucket: two bits for each tag in it, and for those that went past.
-    marks: Broad<u64>,
+    marks: HugeArray<u64>,
     mask: usize,
 }
 
 /// What a look at the first bucket of a key shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Peek {
+pub(crate) struct BucketPeek {
     /// A socket that the key may be of; `u32::MAX` for none.
     pub(crate) socket: u32,
     /// Whether it can be of no other.
@@ -56,8 +56,8 @@ impl KeyTable {
     /// A table for `entries_max` entries at half load.
     pub(crate) fn new(entries_max: usize) -> Self {
         let buckets = (entries_max * 2).div_ceil(SLOTS).next_power_of_two();
-        let (marks, mask) = (Broad::filled(0, buckets), buckets - 1);
-        Self { buckets: Broad::filled(EMPTY, buckets), marks, mask }
+        let (marks, mask) = (HugeArray::filled(0, buckets), buckets - 1);
+        Self { buckets: HugeArray::filled(EMPTY, buckets), marks, mask }
     }
 
     /// The bits of a tag, out of those that do not choose the bucket.
@@ -148,9 +148,9 @@ impl KeyTable {
 
     /// One look at one bucket, and at no key: the part of [`KeyTable::find`] that waits for memory.
     #[inline(always)]
-    pub(crate) fn peek(&self, hash: u32) -> Peek {
+    pub(crate) fn peek(&self, hash: u32) -> BucketPeek {
         let Some(bucket) = self.buckets.get(hash as usize & self.mask) else {
-            return Peek { socket: u32::MAX, sure: true };
+            return BucketPeek { socket: u32::MAX, sure: true };
         };
         let tag = Self::tag(hash);
         let mut hits = 0_u32;
@@ -159,7 +159,7 @@ impl KeyTable {
         }
         let first = bucket.sockets.get(hits.trailing_zeros() as usize).copied();
         let sure = bucket.passed == 0 && hits.count_ones() <= 1;
-        Peek { socket: first.unwrap_or(u32::MAX), sure }
+        BucketPeek { socket: first.unwrap_or(u32::MAX), sure }
     }
 
     /// Adds an entry. The caller has made sure that its key is new.
@@ -206,7 +206,7 @@ impl KeyTable {
     pub(crate) fn remove(&mut self, hash: u32, old: u32) {
         let tag = Self::tag(hash);
         let is = |(theirs, socket): (&u16, &u32)| *theirs == tag && *socket == old;
-        let holds = |b: &Bucket| b.tags.iter().zip(&b.sockets).position(is);
+        let holds = |b: &KeyBucket| b.tags.iter().zip(&b.sockets).position(is);
         let home =
             self.places(hash).find(|at| self.buckets.get(*at).is_some_and(|b| holds(b).is_some()));
         debug_assert!(home.is_some(), "an entry to remove was not there");

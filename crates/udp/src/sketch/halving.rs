@@ -1,4 +1,4 @@
-//! `Halving`: a weight that halves with every tick, as one ordered number.
+//! `SketchHalving`: a weight that halves with every tick, as one ordered number.
 //!
 //! The counters of `sketch.rs`. What weighed w at tick t is kept as w times 2^t, in floating point:
 //! halving is then the passing of time, nothing has to be written for it, and of two that were set
@@ -22,9 +22,9 @@ const LEAST: u64 = (1_f64.to_bits() >> DROPPED) - (FORGOTTEN << FRACTION);
 
 /// A weight with exponential decay, scaled so that stored values compare directly.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Halving(u64);
+pub(super) struct SketchHalving(u64);
 
-impl Halving {
+impl SketchHalving {
     /// No weight at any tick.
     pub(super) const NOTHING: Self = Self(0);
 
@@ -58,7 +58,7 @@ mod tests {
             weight in 1..u32::MAX, tick in 0..1_u64 << 36, ticks in 0..3000_u64
         ) {
             let exact = f64::from(weight) * 0.5_f64.powi(ticks as i32);
-            let found = Halving::of(weight.into(), tick).at(tick + ticks);
+            let found = SketchHalving::of(weight.into(), tick).at(tick + ticks);
             let least = 0.5_f64.powi(FORGOTTEN as i32);
             if exact >= least {
                 let bound = exact * (1.0 + 0.5_f64.powi(FRACTION as i32));
@@ -72,7 +72,7 @@ mod tests {
         fn the_larger_number_is_the_heavier_at_every_tick(
             a in (1..u32::MAX, 0..40_u64), b in (1..u32::MAX, 0..40_u64)
         ) {
-            let [one, two] = [a, b].map(|(weight, tick)| Halving::of(weight.into(), 100 + tick));
+            let [one, two] = [a, b].map(|(weight, tick)| SketchHalving::of(weight.into(), 100 + tick));
             for tick in 140..180 {
                 prop_assert_eq!(one.max(two).at(tick), one.at(tick).max(two.at(tick)));
                 prop_assert_eq!(one.min(two).at(tick), one.at(tick).min(two.at(tick)));
@@ -83,11 +83,11 @@ mod tests {
     #[test]
     fn weights_that_fit_into_the_fraction_are_exact() {
         for weight in [1, 2, 3, 383, 384, 1 << 20, (1 << 28) - 1, 1 << 31] {
-            assert_eq!(Halving::of(weight.into(), 7).at(7), f64::from(weight));
+            assert_eq!(SketchHalving::of(weight.into(), 7).at(7), f64::from(weight));
         }
-        assert_eq!(Halving::of(0.0, 7).at(7), 0.0);
-        assert_eq!(Halving::of(1.0, 7).at(7 + 32), 0.5_f64.powi(32));
-        assert_eq!(Halving::of(1.0, 7).at(7 + 33), 0.0);
-        assert_eq!(Halving::NOTHING.at(0), 0.0);
+        assert_eq!(SketchHalving::of(0.0, 7).at(7), 0.0);
+        assert_eq!(SketchHalving::of(1.0, 7).at(7 + 32), 0.5_f64.powi(32));
+        assert_eq!(SketchHalving::of(1.0, 7).at(7 + 33), 0.0);
+        assert_eq!(SketchHalving::NOTHING.at(0), 0.0);
     }
 }

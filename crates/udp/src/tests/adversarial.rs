@@ -7,9 +7,9 @@ use floodwall_packet::{Class, Triage};
 
 use super::*;
 
-fn reason(verdict: &Verdict) -> Option<DropReason> {
+fn reason(verdict: &DatagramVerdict) -> Option<DropReason> {
     match verdict {
-        Verdict::Dropped(_, reason) => Some(*reason),
+        DatagramVerdict::Dropped(_, reason) => Some(*reason),
         _ => None,
     }
 }
@@ -142,9 +142,10 @@ fn memory_that_ends_within_a_batch_is_counted_and_nothing_is_lost() {
     for class in [Class::Small, Class::Frame, Class::Super] {
         hoard.extend(core::iter::from_fn(|| bench.pool.alloc(class)));
     }
-    let input = Input { group: true, ..input_of(end("10.0.0.2", 9), end(group, 53), bytes.len()) };
+    let input =
+        DatagramInput { group: true, ..input_of(end("10.0.0.2", 9), end(group, 53), bytes.len()) };
     let verdict = bench.input(&input, packet);
-    assert!(matches!(verdict, Verdict::DeliveredToGroup { sockets: 1 }), "{verdict:?}");
+    assert!(matches!(verdict, DatagramVerdict::DeliveredToGroup { sockets: 1 }), "{verdict:?}");
     assert_eq!(bench.counters.of(Counter::UdpRcvbufErrors), 3);
     drop(hoard);
     let waiting: usize = ids.iter().map(|id| bench.udp.queue(*id).unwrap().0).sum();
@@ -245,7 +246,8 @@ fn flows_are_spread_over_sockets_that_are_bound_alike_and_each_keeps_its_own() {
             for round in 0..2 {
                 for port in 1000..1200 {
                     let from = SocketAddr::new(ip(peer), port);
-                    let Verdict::Delivered { socket, .. } = bench.arrive(from, to, b"x") else {
+                    let DatagramVerdict::Delivered { socket, .. } = bench.arrive(from, to, b"x")
+                    else {
                         panic!("not delivered");
                     };
                     if round == 0 {
@@ -274,7 +276,7 @@ fn flows_are_spread_over_sockets_that_are_bound_alike_and_each_keeps_its_own() {
             bench.udp.close(full).unwrap();
             assert!(matches!(
                 bench.arrive(SocketAddr::new(ip(peer), 1000), to, b"x"),
-                Verdict::Delivered { .. }
+                DatagramVerdict::Delivered { .. }
             ));
         }
     }

@@ -12,7 +12,7 @@ fn a_datagram_is_read_as_it_was_sent() {
         assert_eq!(bench.recv(id).unwrap_err(), RecvError::WouldBlock);
         for payload in [&b""[..], b"x", b"hello", &[7; 1500], &[9; 40_000]] {
             let verdict = bench.arrive(end(peer, 9), end(ours, 53), payload);
-            assert!(matches!(verdict, Verdict::Delivered { was_empty: true, .. }));
+            assert!(matches!(verdict, DatagramVerdict::Delivered { was_empty: true, .. }));
             let mut out = [0; 3];
             let peeked = bench.udp.peek(id, &mut out).unwrap();
             assert_eq!((peeked.len, peeked.truncated), (payload.len().min(3), payload.len() > 3));
@@ -67,7 +67,7 @@ fn a_dual_stack_socket_names_ipv4_senders_as_ipv4() {
     let only = bench.open_with(Family::V6, |s| s.v6_only = true);
     bench.bind(only, "::", 54).unwrap();
     let v4 = bench.arrive(end("10.0.0.2", 9), end("10.0.0.1", 54), b"x");
-    assert!(matches!(v4, Verdict::PortUnreachable(_)));
+    assert!(matches!(v4, DatagramVerdict::PortUnreachable(_)));
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn icmp_errors_reach_the_socket_that_sent_and_only_once() {
         let open = bench.listen(family, 54);
         let asking = bench.open_with(family, |s| s.recv_errors = true);
         bench.bind(asking, ours, 55).unwrap();
-        let quote = |local, remote| Quote { local, remote, iface: IfIndex(1) };
+        let quote = |local, remote| QuotedDatagram { local, remote, iface: IfIndex(1) };
         let hard = IcmpError::PortUnreachable;
         let cases = [
             (end(ours, 53), end(peer, 9), hard, IcmpVerdict::Delivered(connected)),

@@ -39,7 +39,10 @@ fn what_is_sent_is_what_arrives_at_every_length() {
             assert_eq!(flat(&packet)[at..at + 4], [0, 53, 0, 9]);
             let mut reader = Bench::new();
             let other = reader.listen(family, 9);
-            assert!(matches!(reader.input(&input, packet), Verdict::Delivered { .. }), "{len}");
+            assert!(
+                matches!(reader.input(&input, packet), DatagramVerdict::Delivered { .. }),
+                "{len}"
+            );
             assert_eq!(reader.recv(other).unwrap().0, bytes[..len]);
         }
         let refused = bench.send(id, end(peer, 9), ours, &bytes[..most + 1]);

@@ -97,9 +97,9 @@ impl Churn {
     fn classify(&self, burst: &[(SocketAddr, SocketAddr)], true_size: u32) -> Vec<Triage> {
         let udp = &self.bench.udp;
         let whose = |(from, to): &(SocketAddr, SocketAddr)| {
-            Whose::new((from.ip(), from.port()), (to.ip(), to.port()), IfIndex(1))
+            DatagramKey::new((from.ip(), from.port()), (to.ip(), to.port()), IfIndex(1))
         };
-        let mut asked = [Asked::NOTHING; BURST_MAX];
+        let mut asked = [LookupSlot::NOTHING; BURST_MAX];
         for (datagram, slot) in burst.iter().zip(&mut asked) {
             udp.ask(whose(datagram), Class::Small, slot);
         }
@@ -131,7 +131,8 @@ fn any_sockets_are_triaged_as_one_look_up_after_another_says_and_as_they_then_ta
             // One by one, for each may fill a socket.
             for datagram @ (from, to) in burst {
                 let class = churn.classify(&[datagram], true_size)[0];
-                let taken = matches!(churn.bench.arrive(from, to, b"x"), Verdict::Delivered { .. });
+                let taken =
+                    matches!(churn.bench.arrive(from, to, b"x"), DatagramVerdict::Delivered { .. });
                 assert_eq!(taken, class != Triage::Refusable, "{from} {to}");
                 seen[class as usize] += 1;
             }

@@ -13,7 +13,7 @@ use core::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use floodwall_sync::qsbr::{Caps, Paced};
+use floodwall_sync::qsbr::{LimboCaps, Paced};
 use serde::Deserialize;
 
 use super::yard::{Ticket, Yard};
@@ -100,7 +100,7 @@ impl Scheme {
 
     /// Both halves over a yard. `caps` is ours alone; `historic` is the route cache's bound; the
     /// crates have none.
-    pub(super) fn halves(self, yard: &Arc<Yard>, caps: Caps, historic: Caps) -> Halves {
+    pub(super) fn halves(self, yard: &Arc<Yard>, caps: LimboCaps, historic: LimboCaps) -> Halves {
         match self {
             Self::Floodwall => floodwall::halves(yard, Paced, caps),
             Self::QuiescentWhenIdle => floodwall::halves(yard, LazyQuiescence::UNBOUNDED, historic),

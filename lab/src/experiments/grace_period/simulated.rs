@@ -12,7 +12,7 @@
 //! packet; while objects wait, worker 0 wakes now and then to free them.
 
 use floodwall_base::{Instant, PublicRandom};
-use floodwall_sync::qsbr::{Caps, Domain, Limbo, Moment, Policy, Reader};
+use floodwall_sync::qsbr::{Domain, Limbo, LimboCaps, Moment, Policy, Reader};
 use serde::Deserialize;
 
 use super::graces::Graces;
@@ -125,7 +125,7 @@ struct Run<'a, P: Policy> {
 pub fn simulate<P: Policy>(policy: P, costs: &Costs, traffic: &Traffic, seed: u64) -> Seen {
     let domain = Domain::with_policy(2, policy);
     let bytes = costs.cap_items.saturating_mul(costs.object_bytes);
-    let limbo = domain.limbo(Caps { items: costs.cap_items, bytes });
+    let limbo = domain.limbo(LimboCaps { items: costs.cap_items, bytes });
     let random = PublicRandom::new(seed);
     let seen = Seen::default();
     let mut run = Run { costs, traffic, domain, limbo, random, flow: 0, seen };

@@ -11,7 +11,7 @@ use std::hint::{black_box, spin_loop};
 use std::sync::Arc;
 use std::time::Duration;
 
-use floodwall_sync::qsbr::Caps;
+use floodwall_sync::qsbr::LimboCaps;
 use serde::Deserialize;
 
 use super::graces::Graces;
@@ -45,8 +45,8 @@ pub struct Work {
 }
 
 impl Work {
-    fn caps(&self, items: usize) -> Caps {
-        Caps { items, bytes: items * self.object_bytes }
+    fn caps(&self, items: usize) -> LimboCaps {
+        LimboCaps { items, bytes: items * self.object_bytes }
     }
 }
 

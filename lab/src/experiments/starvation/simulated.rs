@@ -23,7 +23,8 @@ use floodwall_stack::{
     Application as Service, Host, InterfaceConfig, LinkMedium, StackConfig, accounts_needed,
 };
 use floodwall_world::{
-    Application, CostTable, LaneConfig, LinkConfig, LinkId, NodeConfig, NodeId, Spent, World,
+    CostTable, LaneConfig, LinkConfig, LinkId, NodeConfig, NodeId, SimulatedApplication, Spent,
+    World,
 };
 
 use super::Variant;
@@ -280,7 +281,7 @@ impl Scene {
     fn core(&self, variant: Option<Variant>) -> NodeConfig {
         let mut config = NodeConfig { ring: self.ring, ..NodeConfig::default() };
         let Some(variant) = variant else { return config };
-        config.application = Some(Application::HUNGRY);
+        config.application = Some(SimulatedApplication::HUNGRY);
         if variant.balances() {
             config.balance = Some(BalanceConfig { share: self.share, ..BalanceConfig::default() });
         }

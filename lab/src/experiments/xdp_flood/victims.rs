@@ -13,8 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use floodwall_base::{IfIndex, Randomness};
-use floodwall_device::{Device, DeviceError, DeviceWord, HalfRank, KernelHalf, OpenConfig};
-use floodwall_dispatch::{Clock, Fact, Port, Shown, Stop, Worker, WorkerConfig, pin_to_core};
+use floodwall_device::{Device, DeviceError, DeviceSpec, NapiPolicy, NapiPriority, OpenConfig};
+use floodwall_dispatch::{
+    Clock, Port, Shown, Stop, Worker, WorkerConfig, WorkerCounter, pin_to_core,
+};
 use floodwall_packet::{Pool, PoolConfig};
 use floodwall_schedule::BalanceConfig;
 use floodwall_stack::services::{ServiceKind, UdpService};
@@ -62,16 +64,16 @@ impl Victim {
         }
     }
 
-    const fn half(self) -> KernelHalf {
+    const fn half(self) -> NapiPolicy {
         match self {
-            Self::XdpBusyPoll => KernelHalf::BusyPoll,
-            _ => KernelHalf::Auto,
+            Self::XdpBusyPoll => NapiPolicy::BusyPoll,
+            _ => NapiPolicy::Auto,
         }
     }
 
-    const fn rank(self) -> Option<HalfRank> {
+    const fn rank(self) -> Option<NapiPriority> {
         match self {
-            Self::XdpBehind | Self::BareLoop => Some(HalfRank::Behind),
+            Self::XdpBehind | Self::BareLoop => Some(NapiPriority::Behind),
             _ => None,
         }
     }
@@ -148,7 +150,7 @@ impl Run {
     /// The device, and where the kernel's half is.
     fn open(self) -> Result<(Box<dyn Device>, &'static str), LabError> {
         let word = if self.victim == Victim::Packet { "packet" } else { "xdp" };
-        let word: DeviceWord = format!("{word}:{VETH_FAR}").parse().map_err(wrong)?;
+        let word: DeviceSpec = format!("{word}:{VETH_FAR}").parse().map_err(wrong)?;
         let config = OpenConfig {
             station: Some(OURS),
             kernel_half: self.victim.half(),
@@ -209,7 +211,8 @@ impl Run {
         Self::is_ready(shared);
         let ended = worker.run(&shared.stop).map_err(wrong)?;
         let facts = &ended.facts;
-        let gate = facts.of(Fact::DropsTriageStranger) + facts.of(Fact::DropsTriageRefusable);
+        let gate = facts.of(WorkerCounter::DropsTriageStranger)
+            + facts.of(WorkerCounter::DropsTriageRefusable);
         let stats = ended.ports.first().map(|port| port.stats).unwrap_or_default();
         let ring_full = stats.rx_ring_full + stats.rx_no_buffer;
         Ok(Ended { place, strangers: stats.rx_strangers, ring_full, gate })

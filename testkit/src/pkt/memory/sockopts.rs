@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use floodwall_tcp::{Acknowledge, Algorithm, State};
+use floodwall_tcp::{Acknowledge, Algorithm, TcpState};
 
 use super::super::calls::number_of;
 use super::super::profile::Profile;
@@ -123,7 +123,7 @@ impl Memory {
             }
             ("TCP_MAXSEG", Socket::Connection(_)) => {
                 let info = self.info(name)?;
-                let is_early = info.state == State::SynSent;
+                let is_early = info.state == TcpState::SynSent;
                 Ok(if is_early { UNSAID_MSS } else { info.snd_mss.into() })
             }
             ("TCP_MAXSEG", _) => Ok(UNSAID_MSS),
@@ -143,7 +143,7 @@ impl Memory {
         let buffer = entry.buffer.unwrap_or(entry.settings.receive_bytes);
         let is_early = match entry.socket {
             Socket::Connection(id) => {
-                self.with(|sockets| sockets.tcp_state(id)) == Ok(State::SynSent)
+                self.with(|sockets| sockets.tcp_state(id)) == Ok(TcpState::SynSent)
             }
             Socket::Fresh | Socket::Listener(_) => true,
         };

@@ -1,4 +1,4 @@
-//! `Friends`: the table of established flows that the XDP program always passes.
+//! `EstablishedFlows`: the table of established flows that the XDP program always passes.
 //!
 //! Filled by the device with flows that the stack's triage has verified, and with no others. A flow
 //! is the addresses, the protocol and the ports of a packet. The table stores a keyed hash of it
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize};
 use floodwall_base::Instant;
 use floodwall_base::limits::XDP_FRIENDS;
 
-use crate::af_xdp::words::Words;
+use crate::af_xdp::words::UmemWords;
 
 /// Entries of one set.
 pub(super) const WAYS: usize = 4;
@@ -41,19 +41,19 @@ const TICK_BITS: u32 = 20;
 
 /// A set-associative table of flow hashes, shared with the XDP program.
 #[derive(Debug)]
-pub(super) struct Friends {
-    prints: Words,
+pub(super) struct EstablishedFlows {
+    prints: UmemWords,
     seen: Box<[AtomicU32]>,
     /// The set to check next for silent flows.
     swept: AtomicUsize,
     key: [u64; KEY_WORDS],
 }
 
-impl Friends {
+impl EstablishedFlows {
     /// An empty table; `key` is secret.
     pub(super) fn create(key: [u64; KEY_WORDS]) -> io::Result<Self> {
         let seen = (0..SETS * WAYS).map(|_| AtomicU32::new(0)).collect();
-        let prints = Words::create(WAYS, SETS as u32)?;
+        let prints = UmemWords::create(WAYS, SETS as u32)?;
         Ok(Self { prints, seen, swept: AtomicUsize::new(0), key })
     }
 

@@ -83,7 +83,7 @@ fn report_as<A: Nth>(
     n: u32,
 ) -> Result<(), DropReason> {
     let mut out = [0; 64];
-    let ends = Ends { src_addr: heading.src_addr, dst_addr: heading.dst_addr };
+    let ends = GroupAddrs { src_addr: heading.src_addr, dst_addr: heading.dst_addr };
     let len = A::emit_report(Generation::Second, A::group(n), ends, &mut out).unwrap();
     let message = A::parse(&out[..len]).unwrap();
     bench.engine.input(heading, &message, bench.now, &mut bench.random)

@@ -6,8 +6,8 @@ use floodwall_base::{PublicRandom, Randomness};
 
 use super::*;
 
-fn table() -> Dialogues {
-    Dialogues::new(&mut Randomness::from_number(5).secret)
+fn table() -> ForwardedFlows {
+    ForwardedFlows::new(&mut Randomness::from_number(5).secret)
 }
 
 const fn at(ms: u64) -> Instant {
@@ -32,12 +32,12 @@ impl Named for Ipv6Addr {
     }
 }
 
-fn note<A: Named>(table: &mut Dialogues, from: u64, to: u64) {
+fn note<A: Named>(table: &mut ForwardedFlows, from: u64, to: u64) {
     let place = table.place(A::named(from), A::named(to));
     table.note(place);
 }
 
-fn is_friend<A: Named>(table: &Dialogues, from: u64, to: u64) -> bool {
+fn is_friend<A: Named>(table: &ForwardedFlows, from: u64, to: u64) -> bool {
     table.is_friend(table.place(A::named(from), A::named(to)))
 }
 
@@ -76,7 +76,7 @@ fn random_destinations_displace_no_dialogue<A: Named>() {
         note::<A>(&mut table, 1_000_000 + host, 7);
         note::<A>(&mut table, 7, 1_000_000 + host);
     }
-    let friends = |table: &Dialogues| {
+    let friends = |table: &ForwardedFlows| {
         let pairs = (0..10_000).map(|host| 1_000_000 + host);
         pairs
             .filter(|host| is_friend::<A>(table, *host, 7) && is_friend::<A>(table, 7, *host))

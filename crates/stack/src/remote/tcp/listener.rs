@@ -22,9 +22,9 @@ use floodwall_sync::{AcceptQueue, Ring, WakerCell};
 use super::stream::TcpHandle;
 use crate::remote::errno::Errno;
 use crate::remote::handle::{lock, would_block};
-use crate::remote::request::{Asked, question};
-use crate::remote::shared::Shared;
-use crate::remote::waiters::{Direction, Parker, Ready, Waited, Waiters};
+use crate::remote::request::{PendingRequest, question};
+use crate::remote::shared::RemoteShared;
+use crate::remote::waiters::{Parker, Readiness, WaitDirection, Waited, Waiters};
 use crate::remote::wake::GroupId;
 
 /// What a listener's program and all workers share.
@@ -68,8 +68,8 @@ impl Listening {
 /// An answer that will come: a future, or wait for it ([`AskedListen::wait`]).
 #[must_use = "the answer comes here"]
 pub struct AskedListen {
-    pub(in crate::remote) asked: Asked<SocketAddr>,
-    pub(in crate::remote) made: Option<(Arc<Shared>, Arc<Listening>)>,
+    pub(in crate::remote) asked: PendingRequest<SocketAddr>,
+    pub(in crate::remote) made: Option<(Arc<RemoteShared>, Arc<Listening>)>,
 }
 
 impl AskedListen {
@@ -118,7 +118,7 @@ impl core::fmt::Debug for AskedListen {
 /// A TCP listener of a program, one for all shards. Dropping it closes the listener on each of
 /// them.
 pub struct ListenHandle {
-    shared: Arc<Shared>,
+    shared: Arc<RemoteShared>,
     listening: Arc<Listening>,
     local: SocketAddr,
     taken: Mutex<VecDeque<u32>>,
@@ -127,7 +127,7 @@ pub struct ListenHandle {
 
 impl ListenHandle {
     pub(in crate::remote) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<RemoteShared>,
         listening: Arc<Listening>,
         local: SocketAddr,
     ) -> Self {
@@ -206,8 +206,8 @@ impl ListenHandle {
 
     /// Waits until a connection may be accepted. Any number may wait.
     #[must_use]
-    pub const fn ready(&self) -> Ready<'_> {
-        Ready::new(self, Direction::Read)
+    pub const fn ready(&self) -> Readiness<'_> {
+        Readiness::new(self, WaitDirection::Read)
     }
 
     /// Blocks the thread until a connection is there, `patience` at most.
@@ -220,13 +220,13 @@ impl ListenHandle {
 }
 
 impl Waited for ListenHandle {
-    fn waiting(&self, _direction: Direction) -> (&Waiters, &WakerCell) {
+    fn waiting(&self, _direction: WaitDirection) -> (&Waiters, &WakerCell) {
         (&self.waiting, &self.listening.waker)
     }
 
     fn poll_ready_by(
         &self,
-        _direction: Direction,
+        _direction: WaitDirection,
         register: &mut dyn FnMut(),
     ) -> Poll<io::Result<()>> {
         loop {

@@ -12,12 +12,12 @@ use floodwall_base::limits;
 use floodwall_sync::mailbox::Bits;
 use floodwall_tcp::{ConnectionId, ListenerId};
 
-use super::options::Options;
+use super::options::StreamOptions;
 use super::request::{Listen, TcpRequest};
 use super::slot::{ENDED, TcpSlot};
 use crate::remote::errno::Errno;
 use crate::remote::shard::NONE;
-use crate::remote::shared::Shared;
+use crate::remote::shared::RemoteShared;
 use crate::remote::wake::Wakes;
 
 /// State of a slot that is private to the worker.
@@ -29,7 +29,7 @@ pub(in crate::remote) struct TcpLocal {
     pub(in crate::remote) charged: u32,
     /// Those, what it may still write, and what is on its way from it.
     pub(in crate::remote) granted: u32,
-    pub(in crate::remote) options: Options,
+    pub(in crate::remote) options: StreamOptions,
     pub(in crate::remote) opened: bool,
     /// Its program was notified of the peer's end of data, or of an error.
     pub(in crate::remote) told: bool,
@@ -39,13 +39,13 @@ pub(in crate::remote) struct TcpLocal {
 }
 
 /// A listener of this shard.
-pub(in crate::remote) struct Open {
+pub(in crate::remote) struct OpenStreams {
     pub(in crate::remote) id: ListenerId,
     pub(in crate::remote) listen: Listen,
 }
 
 /// What programs have for a worker.
-pub(in crate::remote) struct Asked {
+pub(in crate::remote) struct PendingOpen {
     pub(in crate::remote) requests: Vec<TcpRequest>,
     /// Listeners that their programs dropped before they made any of these requests.
     pub(in crate::remote) gone: Vec<ListenerId>,
@@ -63,7 +63,7 @@ pub(in crate::remote) struct TcpPart {
     queue: VecDeque<u32>,
     /// The number of these programs as an application of the engine.
     pub(in crate::remote) owner: Option<u32>,
-    pub(in crate::remote) listeners: Vec<Open>,
+    pub(in crate::remote) listeners: Vec<OpenStreams>,
     /// Requests wait, or a listener has gone, or has room again.
     pub(in crate::remote) asked: bool,
     /// Listeners of this shard that are not yet forwarded to all other shards.
@@ -189,19 +189,23 @@ impl TcpPart {
 
     /// Requests of programs for this worker, if notified: a few a round, and then the listeners
     /// that are gone, so that a program that drops a port and requests it again gets it.
-    pub(in crate::remote) fn take_asked(&mut self, shared: &Shared) -> Option<Asked> {
+    pub(in crate::remote) fn take_asked(&mut self, shared: &RemoteShared) -> Option<PendingOpen> {
         let call = &shared.tcp.desks.get(self.worker).filter(|_| self.asked)?.call;
         Some(call.answer(|| {
             let most = limits::REMOTE_CONNECTS_ROUND;
             let requests: Vec<_> = self.requests.try_iter().take(most).collect();
             self.asked = requests.len() == most;
             self.seen = u64::MAX;
-            Asked { requests, gone: self.gone() }
+            PendingOpen { requests, gone: self.gone() }
         }))
     }
 
     /// The stack that had the connections is gone: their programs see a reset.
-    pub(in crate::remote) fn forget_connections(&mut self, shared: &Shared, wakes: &mut Wakes) {
+    pub(in crate::remote) fn forget_connections(
+        &mut self,
+        shared: &RemoteShared,
+        wakes: &mut Wakes,
+    ) {
         let first = self.worker * self.locals.len();
         for (number, local) in self.locals.iter_mut().enumerate() {
             let Some(slot) = shared.tcp.slots.get(first + number) else { continue };
@@ -218,7 +222,7 @@ impl TcpPart {
 
     /// Listeners that their programs have dropped.
     fn gone(&mut self) -> Vec<ListenerId> {
-        let is_gone = |open: &mut Open| open.listen.listening.finished.is_gone();
+        let is_gone = |open: &mut OpenStreams| open.listen.listening.finished.is_gone();
         self.listeners.extract_if(.., is_gone).map(|open| open.id).collect()
     }
 

@@ -7,7 +7,7 @@
 use core::net::SocketAddr;
 use std::sync::Arc;
 
-use floodwall_tcp::Settings;
+use floodwall_tcp::TcpSettings;
 
 use super::listener::Listening;
 use super::stream::TcpHandle;
@@ -21,7 +21,7 @@ pub(in crate::remote) enum TcpRequest {
         /// Our end, or a part of it, where the program wants a certain one.
         local: Option<SocketAddr>,
         peer: SocketAddr,
-        settings: Box<Settings>,
+        settings: Box<TcpSettings>,
         reply: Box<Reply<TcpHandle>>,
     },
 }
@@ -31,7 +31,7 @@ pub(in crate::remote) enum TcpRequest {
 pub(in crate::remote) struct Listen {
     pub(in crate::remote) listening: Arc<Listening>,
     pub(in crate::remote) local: SocketAddr,
-    pub(in crate::remote) settings: Box<Settings>,
+    pub(in crate::remote) settings: Box<TcpSettings>,
     pub(in crate::remote) backlog: usize,
     /// Answers when the last shard has dropped it.
     pub(in crate::remote) reply: Option<Arc<Reply<SocketAddr>>>,

@@ -13,16 +13,16 @@ use std::sync::atomic::Ordering;
 use floodwall_base::{Counter, Instant, limits};
 use floodwall_packet::PacketList;
 use floodwall_sync::mailbox::Bits;
-use floodwall_tcp::{ConnectionId, Keepalive, RecvError, Settings};
+use floodwall_tcp::{ConnectionId, Keepalive, RecvError, TcpSettings};
 use floodwall_wire::IpProtocol;
 
-use super::options::Options;
-use super::part::{Asked, Open, TcpLocal};
+use super::options::StreamOptions;
+use super::part::{OpenStreams, PendingOpen, TcpLocal};
 use super::request::{Listen, TcpRequest};
-use super::slot::{ENDED, Facts, OPENED, TcpSlot};
+use super::slot::{ENDED, OPENED, TcpSlot, TcpSlotFacts};
 use super::stream::TcpHandle;
 use super::write::CHUNK_TRUE_BYTES;
-use crate::cx::Cx;
+use crate::cx::RoundContext;
 use crate::remote::errno::Errno;
 use crate::remote::request::Reply;
 use crate::remote::shard::RemoteShard;
@@ -33,7 +33,7 @@ impl Stack {
     /// Takes what programs wrote to connections, and their requests; bounded. Part of timed work.
     pub(in crate::remote) fn serve_connections(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         remote: &mut RemoteShard,
     ) -> u32 {
         let mut spent = 0;
@@ -45,7 +45,7 @@ impl Stack {
             }
         }
         let shared = Arc::clone(&remote.shared);
-        if let Some(Asked { requests, gone }) = remote.tcp.take_asked(&shared) {
+        if let Some(PendingOpen { requests, gone }) = remote.tcp.take_asked(&shared) {
             for id in gone {
                 let _ = Sockets::new(self, cx.again()).tcp_unlisten(id);
             }
@@ -69,7 +69,12 @@ impl Stack {
     }
 
     /// What one program has for its connection.
-    fn serve_connection(&mut self, cx: &mut Cx<'_>, remote: &mut RemoteShard, index: u32) {
+    fn serve_connection(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        remote: &mut RemoteShard,
+        index: u32,
+    ) {
         let shared = Arc::clone(&remote.shared);
         let (Some(slot), Some(local)) = (shared.tcp.slot(index), remote.tcp.local(index)) else {
             return;
@@ -101,7 +106,7 @@ impl Stack {
     /// A program has dropped its handle.
     fn let_go(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         remote: &mut RemoteShard,
         index: u32,
         slot: &TcpSlot,
@@ -119,7 +124,7 @@ impl Stack {
     /// Hands programs what has become possible for their connections: at the end of a round.
     pub(in crate::remote) fn deliver_connections(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         remote: &mut RemoteShard,
     ) {
         let Some(owner) = remote.tcp.owner else { return };
@@ -187,7 +192,7 @@ impl Stack {
     }
 
     /// Hands finished connections to the programs that listen.
-    fn accept_for(&mut self, cx: &mut Cx<'_>, remote: &mut RemoteShard) {
+    fn accept_for(&mut self, cx: &mut RoundContext<'_>, remote: &mut RemoteShard) {
         let opens = self.stats.counters.of(Counter::TcpPassiveOpens);
         if remote.tcp.listeners.is_empty() || remote.tcp.seen == opens {
             return;
@@ -216,7 +221,12 @@ impl Stack {
     }
 
     /// Resets a connection that will not be accepted.
-    fn leave_unaccepted(&mut self, cx: &mut Cx<'_>, remote: &mut RemoteShard, index: u32) {
+    fn leave_unaccepted(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        remote: &mut RemoteShard,
+        index: u32,
+    ) {
         let shared = Arc::clone(&remote.shared);
         let Some(slot) = shared.tcp.slot(index) else { return };
         if let Some(id) = remote.tcp.free(index, slot) {
@@ -229,11 +239,11 @@ impl Stack {
         &mut self,
         remote: &mut RemoteShard,
         id: ConnectionId,
-        settings: &Settings,
+        settings: &TcpSettings,
     ) -> Option<u32> {
         let tcp = self.tcp.as_ref()?;
         let (local, peer) = tcp.set.ends(id).ok()?;
-        let options = Options::of(settings);
+        let options = StreamOptions::of(settings);
         let here = TcpLocal { options, ..TcpLocal::default() };
         let index = remote.tcp.take_slot(id, here)?;
         let options = options.word();
@@ -243,12 +253,17 @@ impl Stack {
         // No other thread has the slot: the lock is not contended.
         let facts = remote.shared.tcp.facts.get(index as usize);
         if let Some(mut facts) = facts.and_then(|facts| facts.try_lock().ok()) {
-            *facts = Facts { local, peer, options };
+            *facts = TcpSlotFacts { local, peer, options };
         }
         Some(index)
     }
 
-    fn decide_tcp(&mut self, cx: &mut Cx<'_>, remote: &mut RemoteShard, request: TcpRequest) {
+    fn decide_tcp(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        remote: &mut RemoteShard,
+        request: TcpRequest,
+    ) {
         if remote.tcp.owner.is_none() {
             return request.refuse(Errno::NO_PROTOCOL);
         }
@@ -263,7 +278,7 @@ impl Stack {
     /// Opens a listener; the control shard also forwards the request to the others.
     pub(in crate::remote) fn listen_for(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         remote: &mut RemoteShard,
         mut listen: Listen,
     ) {
@@ -292,7 +307,7 @@ impl Stack {
                         |worker| (worker, Listen { reply: reply.clone(), ..listen.clone() });
                     remote.tcp.deferred.extend(others.map(clone));
                 }
-                remote.tcp.listeners.push(Open { id, listen });
+                remote.tcp.listeners.push(OpenStreams { id, listen });
             }
             Err(error) => {
                 // Where a follower cannot, the others listen all the same.
@@ -305,10 +320,10 @@ impl Stack {
 
     fn connect_for(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         remote: &mut RemoteShard,
         (local, peer): (Option<SocketAddr>, SocketAddr),
-        settings: Box<Settings>,
+        settings: Box<TcpSettings>,
         reply: Box<Reply<TcpHandle>>,
     ) {
         let owner = remote.tcp.owner.unwrap_or(0);
@@ -347,7 +362,11 @@ impl Stack {
 
     /// After a panic: listeners are opened again as they were.
     #[cold]
-    pub(in crate::remote) fn listen_again(&mut self, cx: &mut Cx<'_>, remote: &mut RemoteShard) {
+    pub(in crate::remote) fn listen_again(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        remote: &mut RemoteShard,
+    ) {
         for listen in remote.tcp.take_listeners() {
             self.listen_for(cx, remote, listen);
         }
@@ -355,7 +374,12 @@ impl Stack {
 }
 
 /// What the program has read since is not held any more: the window may open.
-fn take_back(tcp: &mut floodwall_tcp::Tcp, id: ConnectionId, slot: &TcpSlot, now: Instant) {
+fn take_back(
+    tcp: &mut floodwall_tcp::ConnectionTable,
+    id: ConnectionId,
+    slot: &TcpSlot,
+    now: Instant,
+) {
     let consumed = slot.consumed.swap(0, Ordering::AcqRel);
     if consumed > 0 {
         let _ = tcp.consumed(id, consumed, now);
@@ -366,7 +390,7 @@ fn take_back(tcp: &mut floodwall_tcp::Tcp, id: ConnectionId, slot: &TcpSlot, now
 /// where the limit has shrunk. Returns whether chunks were freed, and whether the writer is to be
 /// woken.
 fn grant(
-    tcp: &floodwall_tcp::Tcp,
+    tcp: &floodwall_tcp::ConnectionTable,
     id: ConnectionId,
     local: &mut TcpLocal,
     slot: &TcpSlot,
@@ -382,13 +406,13 @@ fn grant(
 }
 
 fn apply_options(
-    tcp: &mut floodwall_tcp::Tcp,
+    tcp: &mut floodwall_tcp::ConnectionTable,
     id: ConnectionId,
     local: &mut TcpLocal,
     slot: &TcpSlot,
     now: Instant,
 ) {
-    let wanted = Options::from_word(slot.options.load(Ordering::Acquire));
+    let wanted = StreamOptions::from_word(slot.options.load(Ordering::Acquire));
     let before = core::mem::replace(&mut local.options, wanted);
     if wanted == before {
         return;

@@ -13,10 +13,10 @@ use super::listener::Listening;
 use super::request::TcpRequest;
 use super::slot::{FactsCell, STOPPED, TcpSlot};
 use crate::remote::errno::Errno;
-use crate::remote::shared::Shared;
+use crate::remote::shared::RemoteShared;
 
 /// Where requests of one worker wait.
-pub(in crate::remote) struct Desk {
+pub(in crate::remote) struct TcpRequestQueue {
     requests: SyncSender<TcpRequest>,
     /// To the worker: something waits here, or a listener has gone, or has room again.
     pub(in crate::remote) call: Call,
@@ -29,7 +29,7 @@ pub(in crate::remote) struct TcpShared {
     pub(in crate::remote) facts: Box<[FactsCell]>,
     /// Slots of one worker.
     pub(in crate::remote) each: usize,
-    pub(in crate::remote) desks: Box<[CachePadded<Desk>]>,
+    pub(in crate::remote) desks: Box<[CachePadded<TcpRequestQueue>]>,
     /// The listeners to wake at the end.
     listeners: Mutex<Vec<Weak<Listening>>>,
     /// The worker that gets the next connection request (round robin).
@@ -42,7 +42,7 @@ impl TcpShared {
         let desk = |receivers: &mut Vec<_>| {
             let (requests, receiver) = sync_channel(limits::REMOTE_CONNECTS_MAX);
             receivers.push(receiver);
-            CachePadded::new(Desk { requests, call: Call::new() })
+            CachePadded::new(TcpRequestQueue { requests, call: Call::new() })
         };
         let all = workers * each;
         let shared = Self {
@@ -97,7 +97,7 @@ impl TcpShared {
     }
 }
 
-impl Shared {
+impl RemoteShared {
     /// The number of a worker's desk in its doorbell.
     pub(in crate::remote) fn desk_bell(&self, worker: usize) -> u32 {
         (self.slots.len() + 1 + worker) as u32

@@ -108,17 +108,17 @@ impl TcpSlot {
 
 /// Addresses and properties of a slot's connection: written before the slot is handed to the
 /// program, read by it then. This lock is never contended.
-pub(in crate::remote) type FactsCell = Mutex<Facts>;
+pub(in crate::remote) type FactsCell = Mutex<TcpSlotFacts>;
 
 /// See [`FactsCell`].
 #[derive(Clone, Copy, Debug)]
-pub(in crate::remote) struct Facts {
+pub(in crate::remote) struct TcpSlotFacts {
     pub(in crate::remote) local: SocketAddr,
     pub(in crate::remote) peer: SocketAddr,
     pub(in crate::remote) options: u32,
 }
 
-impl Default for Facts {
+impl Default for TcpSlotFacts {
     fn default() -> Self {
         let nobody = SocketAddr::from(([0; 4], 0));
         Self { local: nobody, peer: nobody, options: 0 }

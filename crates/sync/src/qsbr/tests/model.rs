@@ -4,7 +4,7 @@
 use loom::thread;
 
 use super::*;
-use crate::weaken::{Point, is_noticed};
+use crate::weaken::{WeakenPoint, is_noticed};
 
 /// Checks a model with so many preemptions in one execution at most, or as many as
 /// the number in `LOOM_MAX_PREEMPTIONS`.
@@ -244,15 +244,15 @@ fn two_writers_with_a_limbo_each_free_what_each_replaced() {
 }
 
 /// Each ordering and the models that fail without it.
-const MUTANTS: &[(Point, &[(&str, fn())])] = &[
-    (Point::RetireFence, &[("sleeping", sleeping), ("one_pauses", one_pauses_one_sleeps)]),
-    (Point::OnlineFence, &[("sleeping", sleeping), ("one_pauses", one_pauses_one_sleeps)]),
-    (Point::QuiescentFence, &[("looking", looking_after_a_pause)]),
-    (Point::QuiescentRelease, &[("pausing", pausing), ("two_readers", two_readers)]),
-    (Point::OfflineRelease, &[("falling_asleep", falling_asleep)]),
-    (Point::HorizonAcquire, &[("pausing", pausing), ("falling_asleep", falling_asleep)]),
-    (Point::SwapRelease, &[("pausing", pausing), ("two_writers", two_writers)]),
-    (Point::Strictly, &[("pausing", pausing), ("two_writers", two_writers)]),
+const MUTANTS: &[(WeakenPoint, &[(&str, fn())])] = &[
+    (WeakenPoint::RetireFence, &[("sleeping", sleeping), ("one_pauses", one_pauses_one_sleeps)]),
+    (WeakenPoint::OnlineFence, &[("sleeping", sleeping), ("one_pauses", one_pauses_one_sleeps)]),
+    (WeakenPoint::QuiescentFence, &[("looking", looking_after_a_pause)]),
+    (WeakenPoint::QuiescentRelease, &[("pausing", pausing), ("two_readers", two_readers)]),
+    (WeakenPoint::OfflineRelease, &[("falling_asleep", falling_asleep)]),
+    (WeakenPoint::HorizonAcquire, &[("pausing", pausing), ("falling_asleep", falling_asleep)]),
+    (WeakenPoint::SwapRelease, &[("pausing", pausing), ("two_writers", two_writers)]),
+    (WeakenPoint::Strictly, &[("pausing", pausing), ("two_writers", two_writers)]),
 ];
 
 #[test]

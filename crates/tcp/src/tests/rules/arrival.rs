@@ -8,7 +8,7 @@ use floodwall_wire::tcp_options::{SackBlock, TcpOptionSet, Timestamps};
 
 use crate::tests::cable::FRAMES;
 use crate::tests::peer::{A, F, Peer, R, S, put};
-use crate::{ConnectionError, RecvError, Settings, State};
+use crate::{ConnectionError, RecvError, TcpSettings, TcpState};
 
 fn with_timestamps() -> TcpOptionSet {
     let timestamps = Some(Timestamps { value: 1000, echo: 0 });
@@ -16,7 +16,7 @@ fn with_timestamps() -> TcpOptionSet {
 }
 
 fn open() -> (Peer, crate::ConnectionId) {
-    Peer::accepted(false, &Settings::default(), TcpOptionSet::NONE)
+    Peer::accepted(false, &TcpSettings::default(), TcpOptionSet::NONE)
 }
 
 #[test]
@@ -35,10 +35,10 @@ fn a_reset_ends_a_connection_only_at_the_next_sequence_number() {
     let answers: usize = (0..1000).map(|_| peer.give(put(R, 2, 0)).len()).sum();
     assert!(answers <= 5, "{answers}");
     assert_eq!(peer.host.pool.available(), free);
-    assert_eq!(peer.state(id), State::Established);
+    assert_eq!(peer.state(id), TcpState::Established);
     assert!(peer.give(put(R, 1, 0)).is_empty());
     assert_eq!(peer.read(id, 9).0, Err(RecvError::Connection(ConnectionError::Reset)));
-    assert_eq!(peer.state(id), State::Closed);
+    assert_eq!(peer.state(id), TcpState::Closed);
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn a_syn_in_the_window_is_challenged_and_changes_nothing() {
     assert!(peer.is_ack(&answer, 1));
     assert_eq!(
         (peer.state(id), peer.dropped),
-        (State::Established, Some(DropReason::TcpOutOfWindow))
+        (TcpState::Established, Some(DropReason::TcpOutOfWindow))
     );
     // A repeated SYN of the handshake lies before the window: the answer is an ACK with the current
     // numbers.
@@ -92,7 +92,7 @@ fn a_segment_without_ack_is_dropped() {
 #[test]
 fn an_old_timestamp_is_answered_and_its_segment_dropped() {
     // RFC 7323 section 5.3 (R1); section 3.2 for the missing one.
-    let (mut peer, id) = Peer::accepted(true, &Settings::default(), with_timestamps());
+    let (mut peer, id) = Peer::accepted(true, &TcpSettings::default(), with_timestamps());
     peer.give(put(A, 1, 1).time(2000, 0).data(b"new"));
     let answer = peer.give(put(A, 4, 1).time(1999, 0).data(b"old"));
     assert_eq!(peer.dropped, Some(DropReason::TcpTimestamp));
@@ -102,13 +102,13 @@ fn an_old_timestamp_is_answered_and_its_segment_dropped() {
     assert_eq!(peer.read(id, 9).0, Ok(b"new".to_vec()));
     // A reset needs none (section 3.2).
     peer.give(put(R, 4, 0));
-    assert_eq!(peer.state(id), State::Closed);
+    assert_eq!(peer.state(id), TcpState::Closed);
 }
 
 #[test]
 fn a_segment_that_fails_a_test_never_changes_the_recent_timestamp() {
     // Row 28: CVE-2005-0356.
-    let (mut peer, id) = Peer::accepted(false, &Settings::default(), with_timestamps());
+    let (mut peer, id) = Peer::accepted(false, &TcpSettings::default(), with_timestamps());
     let poison = 0x7000_0000;
     peer.give(put(A, 1 << 20, 1).time(poison, 0).data(b"outside"));
     peer.give(put(A, 1, 99).time(poison, 0).data(b"acknowledges too much"));
@@ -122,7 +122,7 @@ fn a_segment_that_fails_a_test_never_changes_the_recent_timestamp() {
 
 #[test]
 fn what_lies_outside_of_the_window_is_cut_off() {
-    let settings = Settings { receive_bytes: 1000, ..Settings::default() };
+    let settings = TcpSettings { receive_bytes: 1000, ..TcpSettings::default() };
     let (mut peer, id) = Peer::accepted(false, &settings, TcpOptionSet::NONE);
     let data: Vec<u8> = (0..1400_u32).map(|n| n as u8).collect();
     let answer = peer.give(put(A | F, 1, 1).data(&data));
@@ -179,7 +179,7 @@ fn bytes_that_came_first_are_kept_whatever_comes_later_for_their_place() {
 #[test]
 fn what_comes_ahead_is_reported_in_blocks_and_duplicates_first() {
     // RFC 2018 section 4, RFC 2883 section 4.
-    let (mut peer, id) = Peer::accepted(false, &Settings::default(), with_timestamps());
+    let (mut peer, id) = Peer::accepted(false, &TcpSettings::default(), with_timestamps());
     let answer = peer.give(put(A, 11, 1).time(1001, 0).data(&[1; 10]));
     assert_eq!(answer[0].ack, peer.theirs(1));
     let block = SackBlock { left: peer.theirs(11), right: peer.theirs(21) };
@@ -199,10 +199,10 @@ fn what_comes_ahead_is_reported_in_blocks_and_duplicates_first() {
 fn a_fin_that_comes_ahead_waits_for_what_lies_before_it() {
     let (mut peer, id) = open();
     peer.give(put(A | F, 4, 1).data(b"def"));
-    assert_eq!(peer.state(id), State::Established);
+    assert_eq!(peer.state(id), TcpState::Established);
     let answer = peer.give(put(A, 1, 1).data(b"abc"));
     assert!(peer.is_ack(&answer, 8));
-    assert_eq!(peer.state(id), State::CloseWait);
+    assert_eq!(peer.state(id), TcpState::CloseWait);
     assert_eq!(peer.read(id, 99).0, Ok(b"abcdef".to_vec()));
     assert_eq!(peer.read(id, 99).0, Ok(vec![]));
 }
@@ -249,7 +249,7 @@ fn a_wrong_checksum_or_an_impossible_header_is_dropped_and_counted() {
             peer.give_bytes(&bytes);
         }
     }
-    assert_eq!(peer.state(id), State::Established);
+    assert_eq!(peer.state(id), TcpState::Established);
     assert_eq!(peer.read(id, 9).0, Err(RecvError::WouldBlock));
 }
 
@@ -283,7 +283,7 @@ fn every_second_full_segment_is_acknowledged_at_once_and_one_alone_soon() {
 /// bytes, then these too.
 fn fill(size: usize, hole: u32) {
     const WINDOW: u32 = 65_535;
-    let settings = Settings { receive_bytes: WINDOW, ..Settings::default() };
+    let settings = TcpSettings { receive_bytes: WINDOW, ..TcpSettings::default() };
     let (mut peer, id) = Peer::accepted(false, &settings, TcpOptionSet::NONE);
     for (mut next, end) in [(hole, WINDOW), (0, hole)] {
         while next < end {

@@ -6,7 +6,7 @@ use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
 
 use crate::settings::Keepalive;
 use crate::tests::peer::{A, Peer, R, put};
-use crate::{ConnectionError, RecvError, SendError, Settings, State};
+use crate::{ConnectionError, RecvError, SendError, TcpSettings, TcpState};
 
 const MSS: TcpOptionSet = TcpOptionSet { mss: Some(1000), ..TcpOptionSet::NONE };
 
@@ -14,7 +14,7 @@ const MSS: TcpOptionSet = TcpOptionSet { mss: Some(1000), ..TcpOptionSet::NONE }
 fn small_segments_wait_for_acknowledgments_unless_told_not_to() {
     // RFC 9293 section 3.7.4 (Nagle).
     for nodelay in [false, true] {
-        let settings = Settings { nodelay, ..Settings::default() };
+        let settings = TcpSettings { nodelay, ..TcpSettings::default() };
         let (mut peer, id) = Peer::accepted(false, &settings, MSS);
         assert_eq!(peer.write(id, b"a").len(), 1, "nothing is in flight");
         assert_eq!(peer.write(id, b"b").len(), usize::from(nodelay));
@@ -34,7 +34,7 @@ fn a_cork_holds_short_segments_back_until_it_is_drawn_or_time_is_up() {
     // Linux's TCP_CORK: takes precedence over Nagle's algorithm and TCP_NODELAY, but not over the
     // FIN.
     for nodelay in [false, true] {
-        let settings = Settings { nodelay, cork: true, ..Settings::default() };
+        let settings = TcpSettings { nodelay, cork: true, ..TcpSettings::default() };
         let (mut peer, id) = Peer::accepted(nodelay, &settings, MSS);
         assert!(peer.write(id, b"head").is_empty(), "nothing is in flight, and yet");
         let out = peer.write(id, &[7; 1500]);
@@ -63,7 +63,7 @@ fn a_cork_holds_short_segments_back_until_it_is_drawn_or_time_is_up() {
 #[test]
 fn a_write_may_say_that_more_comes() {
     // Linux's MSG_MORE: header and body are one segment, however small.
-    let (mut peer, id) = Peer::accepted(false, &Settings::default(), MSS);
+    let (mut peer, id) = Peer::accepted(false, &TcpSettings::default(), MSS);
     assert!(peer.write_more(id, b"head").is_empty());
     assert_eq!(peer.write(id, b"body")[0].data, b"headbody");
     peer.give(put(A, 1, 9));
@@ -76,21 +76,21 @@ fn a_pause_of_hours_before_a_short_or_held_write_ends_nothing() {
     // The last progress was an hour ago; nothing was tried since.
     let hour = Duration::from_secs(3600);
     for (cork, window) in [(true, 50_000), (false, 0)] {
-        let settings = Settings { cork, ..Settings::default() };
+        let settings = TcpSettings { cork, ..TcpSettings::default() };
         let (mut peer, id) = Peer::accepted(true, &settings, MSS);
         peer.give(put(A, 1, 1).window(window));
         assert!(peer.wait(hour).is_empty());
         assert!(peer.write(id, b"late").is_empty());
         // The handshake took no time: the first timeout is the minimum, and the next twice that.
         assert_eq!(peer.wait(Duration::from_millis(300)).len(), 1, "cork {cork}");
-        assert_eq!(peer.state(id), State::Established, "cork {cork}");
+        assert_eq!(peer.state(id), TcpState::Established, "cork {cork}");
     }
 }
 
 #[test]
 fn what_was_written_and_not_sent_may_be_bounded() {
     // Linux's TCP_NOTSENT_LOWAT.
-    let settings = Settings { unsent_bytes: Some(3000), ..Settings::default() };
+    let settings = TcpSettings { unsent_bytes: Some(3000), ..TcpSettings::default() };
     let (mut peer, id) = Peer::accepted(false, &settings, MSS);
     // The initial window is sent; only the unsent rest counts.
     peer.write(id, &[1; 3000]);
@@ -104,13 +104,13 @@ fn what_was_written_and_not_sent_may_be_bounded() {
     peer.with(|tcp, _| core::iter::from_fn(|| tcp.next_event(0)).count());
     // Once segments are sent there is space, and the writer is notified.
     peer.give(put(A, 1, 3001));
-    let mut events = crate::Events::NONE;
+    let mut events = crate::ConnectionEvents::NONE;
     peer.with(|tcp, _| {
         while let Some((_, news)) = tcp.next_event(0) {
             events.add(news);
         }
     });
-    assert!(events.contains(crate::Events::WRITABLE) && peer.unsent(id).1);
+    assert!(events.contains(crate::ConnectionEvents::WRITABLE) && peer.unsent(id).1);
     assert!(peer.try_write(id, b"x").is_ok());
 }
 
@@ -118,7 +118,7 @@ fn what_was_written_and_not_sent_may_be_bounded() {
 fn a_window_may_be_kept_over_a_pause() {
     // Linux's tcp_slow_start_after_idle; RFC 5681 section 4.1 requires the reduction.
     for shrinks in [true, false] {
-        let settings = Settings { slow_start_after_idle: shrinks, ..Settings::default() };
+        let settings = TcpSettings { slow_start_after_idle: shrinks, ..TcpSettings::default() };
         let (mut peer, id) = Peer::accepted(false, &settings, MSS);
         let mut acked = 1;
         for _ in 0..4 {
@@ -139,7 +139,7 @@ fn a_window_may_be_kept_over_a_pause() {
 #[test]
 fn a_sender_avoids_silly_windows() {
     // RFC 9293 section 3.8.6.2.1.
-    let (mut peer, id) = Peer::accepted(false, &Settings::default(), MSS);
+    let (mut peer, id) = Peer::accepted(false, &TcpSettings::default(), MSS);
     peer.give(put(A, 1, 1).window(3000));
     assert_eq!(peer.write(id, &[0; 9000]).len(), 3);
     // The window opens by a little: not enough for a segment.
@@ -151,7 +151,7 @@ fn a_sender_avoids_silly_windows() {
 #[test]
 fn a_shut_window_is_asked_about_ever_more_rarely_and_then_filled() {
     // RFC 9293 section 3.8.6.1.
-    let (mut peer, id) = Peer::accepted(true, &Settings::default(), MSS);
+    let (mut peer, id) = Peer::accepted(true, &TcpSettings::default(), MSS);
     peer.give(put(A, 1, 1).window(0));
     assert!(peer.write(id, b"waiting").is_empty());
     let probes = peer.wait(Duration::from_secs(60));
@@ -164,7 +164,7 @@ fn a_shut_window_is_asked_about_ever_more_rarely_and_then_filled() {
 #[test]
 fn a_window_that_stays_shut_ends_the_connection_in_the_end() {
     // RFC 6429; row 14: Nkiller2. The peer answers every probe.
-    let (mut peer, id) = Peer::accepted(false, &Settings::default(), MSS);
+    let (mut peer, id) = Peer::accepted(false, &TcpSettings::default(), MSS);
     peer.give(put(A, 1, 1).window(0));
     peer.write(id, b"waiting");
     let mut probes = 0;
@@ -183,7 +183,7 @@ fn a_window_that_stays_shut_ends_the_connection_in_the_end() {
 #[test]
 fn a_window_that_shrinks_is_survived() {
     // RFC 9293 section 3.8.6: MUST-34; row 32.
-    let (mut peer, id) = Peer::accepted(false, &Settings::default(), MSS);
+    let (mut peer, id) = Peer::accepted(false, &TcpSettings::default(), MSS);
     peer.give(put(A, 1, 1).window(5000));
     assert_eq!(peer.write(id, &[1; 8000]).len(), 5);
     assert!(peer.give(put(A, 1, 1001).window(100)).is_empty());
@@ -197,7 +197,7 @@ fn a_silent_peer_is_asked_and_given_up_when_it_does_not_answer() {
     // RFC 9293 section 3.8.4.
     let second = Duration::from_secs(1);
     let keepalive = Some(Keepalive { idle: 10 * second, interval: second, count: 3 });
-    let settings = Settings { keepalive, ..Settings::default() };
+    let settings = TcpSettings { keepalive, ..TcpSettings::default() };
     let (mut peer, id) = Peer::accepted(false, &settings, MSS);
     assert!(peer.wait(9 * second).is_empty());
     let probes = peer.wait(2 * second);
@@ -209,18 +209,19 @@ fn a_silent_peer_is_asked_and_given_up_when_it_does_not_answer() {
     assert_eq!((end.len(), end.last().unwrap().flags), (4, R | A));
     assert_eq!(peer.read(id, 9).0, Err(RecvError::Connection(ConnectionError::TimedOut)));
     // Off by default (MUST-25).
-    let (mut peer, _) = Peer::accepted(false, &Settings::default(), MSS);
+    let (mut peer, _) = Peer::accepted(false, &TcpSettings::default(), MSS);
     assert!(peer.wait(Duration::from_secs(20_000)).is_empty());
 }
 
 #[test]
 fn unacknowledged_data_ends_the_connection_after_the_user_timeout() {
     // RFC 5482.
-    let settings = Settings { user_timeout: Some(Duration::from_secs(5)), ..Settings::default() };
+    let settings =
+        TcpSettings { user_timeout: Some(Duration::from_secs(5)), ..TcpSettings::default() };
     let (mut peer, id) = Peer::accepted(false, &settings, MSS);
     peer.write(id, b"x");
     peer.wait(Duration::from_secs(4));
-    assert_eq!(peer.state(id), State::Established);
+    assert_eq!(peer.state(id), TcpState::Established);
     let out = peer.wait(Duration::from_secs(10));
     assert_eq!(out.last().unwrap().flags, R | A);
     let now = peer.now;
@@ -233,7 +234,7 @@ fn unacknowledged_data_ends_the_connection_after_the_user_timeout() {
 #[test]
 fn a_receiver_offers_no_silly_windows_and_tells_when_it_has_room() {
     // RFC 9293 section 3.8.6.2.2.
-    let settings = Settings { receive_bytes: 10_000, ..Settings::default() };
+    let settings = TcpSettings { receive_bytes: 10_000, ..TcpSettings::default() };
     let (mut peer, id) = Peer::accepted(false, &settings, MSS);
     for n in 0..8 {
         peer.give(put(A, 1 + 1000 * n, 1).data(&[n as u8; 1000]));
@@ -251,8 +252,8 @@ fn a_receiver_offers_no_silly_windows_and_tells_when_it_has_room() {
 #[test]
 fn a_peer_that_acknowledges_in_pieces_gains_nothing() {
     // Row 27: Savage 1999; RFC 3465.
-    let (mut one, a) = Peer::accepted(false, &Settings::default(), MSS);
-    let (mut many, b) = Peer::accepted(false, &Settings::default(), MSS);
+    let (mut one, a) = Peer::accepted(false, &TcpSettings::default(), MSS);
+    let (mut many, b) = Peer::accepted(false, &TcpSettings::default(), MSS);
     let data = [0; 60_000];
     let first: usize = one.write(a, &data).len();
     assert_eq!(many.write(b, &data).len(), first);
@@ -266,7 +267,7 @@ fn full_segments_that_vanish_again_and_again_become_smaller() {
     // RFC 4821 section 7.7: a router that drops large packets without an ICMP error.
     for (v6, smaller) in [(false, 1024), (true, 1220)] {
         let large = TcpOptionSet { mss: Some(1440), ..TcpOptionSet::NONE };
-        let (mut peer, id) = Peer::accepted(v6, &Settings::default(), large);
+        let (mut peer, id) = Peer::accepted(v6, &TcpSettings::default(), large);
         assert_eq!(peer.write(id, &[7; 4000])[0].data.len(), 1440);
         let out = peer.wait(Duration::from_secs(30));
         let sizes: Vec<usize> = out.iter().map(|segment| segment.data.len()).collect();
@@ -303,7 +304,7 @@ fn a_segment_lies_in_the_chunk_that_was_written_and_is_repeated_while_it_travels
         for (len, header) in [(1000, 20), (64, 32)] {
             let stamps = (header == 32).then_some(Timestamps { value: 7, echo: 0 });
             let options = TcpOptionSet { timestamps: stamps, ..MSS };
-            let (mut peer, id) = Peer::accepted(v6, &Settings::default(), options);
+            let (mut peer, id) = Peer::accepted(v6, &TcpSettings::default(), options);
             let text: Vec<u8> = (0..len).map(|i| i as u8).collect();
             let now = peer.now;
             let (tcp, mut lend) = peer.host.lend(now);
