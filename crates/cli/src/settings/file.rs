@@ -23,6 +23,7 @@ const TOP: &[&str] = &[
     "cores",
     "cpu",
     "dns_file",
+    "drain",
     "cookie_secret",
     "forwarding",
     "interface",
@@ -190,6 +191,7 @@ impl FileWalk<'_> {
         settings.routes = self.read(table, ("", "routes"), number, words::routes);
         settings.cores = self.read(table, ("", "cores"), text, |t| words::cores(&t));
         settings.on_panic = self.read(table, ("", "panic"), text, |t| words::on_panic(&t));
+        settings.drain = self.read(table, ("", "drain"), number, words::drain);
         settings.record = self.read(table, ("", "record"), text, path_word);
         settings.socket = self.read(table, ("", "socket"), text, path_word);
         settings.dns_file = self.read(table, ("", "dns_file"), text, path_word);
