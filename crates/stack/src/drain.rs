@@ -15,7 +15,7 @@ use core::time::Duration;
 
 use floodwall_base::Instant;
 
-use crate::cx::RoundContext;
+use crate::round_context::RoundContext;
 use crate::shard::Stack;
 use crate::sockets::Sockets;
 use crate::tcp::lend;

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use floodwall_sync::mailbox::Bits;
 
 use super::slot::{ENDED, STOPPED};
-use crate::cx::RoundContext;
 use crate::remote::shard::RemoteShard;
+use crate::round_context::RoundContext;
 use crate::shard::Stack;
 use crate::sockets::Sockets;
 
