@@ -19,7 +19,6 @@ mod client;
 mod command;
 mod configured;
 mod cookies;
-mod draining;
 mod echo;
 mod endurance;
 mod flooded_router;
