@@ -393,10 +393,26 @@ impl Connection {
     }
 
     /// Payload bytes of a full segment: the minimum of peer and path, less the options of every
-    /// segment (RFC 6691).
+    /// segment (RFC 6691). The unit of congestion control; see [`Connection::segment_room`].
     pub(crate) fn mss(&self) -> u32 {
         let options = if self.agreed.timestamps { 12 } else { 0 };
         u32::from(self.agreed.peer_mss.min(self.agreed.path_mss)).saturating_sub(options).max(1)
+    }
+
+    /// Payload bytes of a full segment that is sent now: as [`Connection::mss`], less the SACK
+    /// blocks that it will carry (RFC 9293 section 3.7.1: all options count).
+    pub(crate) fn segment_room(&self) -> u32 {
+        let blocks = if self.agreed.sack { self.ahead.block_count() } else { 0 };
+        let sack = match blocks.min(self.sack_blocks_max() as u32) {
+            0 => 0,
+            blocks => 4 + 8 * blocks,
+        };
+        self.mss().saturating_sub(sack).max(1)
+    }
+
+    /// How many SACK blocks fit beside the other options.
+    pub(crate) const fn sack_blocks_max(&self) -> usize {
+        if self.agreed.timestamps { 3 } else { 4 }
     }
 
     /// Whether the connection has ended completely: its place may be freed.

@@ -144,8 +144,7 @@ impl Connection {
         let timestamps = self.agreed.timestamps.then(|| self.timestamps(cx));
         let mut options = TcpOptionSet { timestamps, ..TcpOptionSet::NONE };
         if self.agreed.sack {
-            let most = if timestamps.is_some() { 3 } else { 4 };
-            options.sack = self.ahead.sack_blocks(cx.runs, most);
+            options.sack = self.ahead.sack_blocks(cx.runs, self.sack_blocks_max());
         }
         options
     }
@@ -169,7 +168,7 @@ impl Connection {
         start: Seq,
         len: u32,
     ) -> Result<Option<PacketBuf>, NoBuffer> {
-        let fits = self.snd.unsent().min(self.snd.usable()).min(self.mss());
+        let fits = self.snd.unsent().min(self.snd.usable()).min(self.segment_room());
         let is_new = fits > 0 && self.recovery.board().can_record(cx.records);
         let packet = match is_new {
             true => self.fresh(cx, fits)?,
@@ -189,7 +188,7 @@ impl Connection {
     ) -> Result<PacketBuf, NoBuffer> {
         let data_end = self.snd.data_end();
         let data = if from.is_before(data_end) { data_end.since(from) } else { 0 };
-        let data = data.min(len).min(self.mss());
+        let data = data.min(len).min(self.segment_room());
         let payload = match data {
             0 => None,
             data => Some(self.snd.again(from, data, cx.pool).ok_or(NoBuffer)?),
@@ -227,7 +226,7 @@ impl Connection {
         }
         let usable = self.snd.usable();
         let fits = waits.min(usable).min(self.recovery.allowance());
-        let mss = self.mss();
+        let mss = self.segment_room();
         let quiet = self.snd.una == self.snd.nxt || !self.snd.has_short_outstanding();
         let worth = fits >= mss
             || fits == waits
@@ -285,7 +284,8 @@ impl Connection {
         self.due.remove(ConnectionDue::FORCE);
         self.note_sent();
         let len = payload.as_ref().map_or(0, |payload| payload.len() as u32);
-        if len < self.mss() {
+        let unit = self.segment_room();
+        if len < unit {
             self.snd.short = self.snd.nxt;
         }
         let seq = self.snd.nxt - len;
@@ -297,7 +297,8 @@ impl Connection {
         }
         // It counts as sent, whether or not a header could be allocated: the timer retransmits it.
         let agreement = self.agreement();
-        let sent = self.recovery.on_sent(cx.records, len + u32::from(fin), &agreement, cx.now);
+        let sent = (len + u32::from(fin), unit);
+        let sent = self.recovery.on_sent(cx.records, sent, &agreement, cx.now);
         debug_assert!(sent, "there was room for a record");
         let marks = self.marks_of_news(len);
         self.text(cx, seq, payload, fin, marks).map(Some)

@@ -236,19 +236,19 @@ impl Recovery {
         }
     }
 
-    /// New data was sent: `len` sequence numbers (SYN and FIN count). False where it could not be
-    /// recorded: then it must not be sent. Check [`Scoreboard::can_record`] before a segment is
-    /// built.
+    /// New data was sent: `len` sequence numbers (SYN and FIN count), in segments of `unit` bytes.
+    /// False where it could not be recorded: then it must not be sent. Check
+    /// [`Scoreboard::can_record`] before a segment is built.
     #[must_use]
     pub fn on_sent(
         &mut self,
         records: &mut SentSegments,
-        len: u32,
+        (len, unit): (u32, u32),
         agreement: &Agreement,
         now: Instant,
     ) -> bool {
         let was_idle = self.board.outstanding() == 0;
-        if !self.board.on_sent(records, len, self.mss, now) {
+        if !self.board.on_sent(records, len, unit, now) {
             return false;
         }
         if was_idle {

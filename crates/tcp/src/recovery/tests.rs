@@ -37,7 +37,7 @@ impl Sender {
 
     fn send(&mut self, segments: u32, now: Instant) {
         for _ in 0..segments {
-            assert!(self.recovery.on_sent(&mut self.records, MSS, &ALL, now));
+            assert!(self.recovery.on_sent(&mut self.records, (MSS, MSS), &ALL, now));
         }
     }
 
@@ -475,7 +475,7 @@ fn transfer(seed: u64, loss: f64, jitter: u64, kind: (bool, bool, Algorithm)) ->
             {
                 r.before_sending(&agreement, now);
                 let start = r.board().nxt().0;
-                assert!(r.on_sent(&mut records, MSS, &agreement, now));
+                assert!(r.on_sent(&mut records, (MSS, MSS), &agreement, now));
                 path.offer(start, MSS, now);
                 sent += u64::from(MSS);
             } else {

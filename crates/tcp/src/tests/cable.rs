@@ -180,6 +180,8 @@ impl Cable {
 
     /// Puts a segment on the cable, with impairments applied.
     pub(super) fn fly(&mut self, flying: Flying) {
+        let len = flying.bytes.len() + if flying.dst_addr.is_ipv4() { 20 } else { 40 };
+        assert!(len <= 1500, "a segment of {len} bytes would be fragmented");
         self.sent[1 - flying.to] += 1;
         let Weather { delay, jitter, loss, twice, spoil, rate } = self.weather;
         let mut delay = delay;

@@ -78,6 +78,8 @@ pub(super) struct Peer {
     pub(super) peer_port: u16,
     pub(super) out: Vec<Out>,
     pub(super) dropped: Option<DropReason>,
+    /// The MTU of the path, which no segment exceeds.
+    pub(super) mtu: u32,
 }
 
 impl Peer {
@@ -85,7 +87,7 @@ impl Peer {
         let now = Instant::from_nanos(5_000_000_000);
         let host = Host::new(77, 1, small(), now);
         let (port, peer_port) = (PORT, PEER_PORT);
-        Self { host, now, v6, iss: 0, port, peer_port, out: vec![], dropped: None }
+        Self { host, now, v6, iss: 0, port, peer_port, out: vec![], dropped: None, mtu: 1500 }
     }
 
     fn addrs(&self) -> (IpAddr, IpAddr) {
@@ -163,7 +165,7 @@ impl Peer {
             local: (ours, 0).into(),
             remote: (theirs, PEER_PORT).into(),
             zone: IfIndex::default(),
-            mtu: 1500,
+            mtu: self.mtu,
         };
         let now = self.now;
         let (tcp, mut lend) = self.host.lend(now);
@@ -220,7 +222,7 @@ impl Peer {
             iface: IfIndex(1),
             l4: 0,
             len: bytes.len(),
-            mtu: 1500,
+            mtu: self.mtu,
             group: false,
             congestion: false,
         };
@@ -246,6 +248,8 @@ impl Peer {
     }
 
     fn note(&mut self, bytes: &[u8]) {
+        let len = bytes.len() + if self.v6 { 40 } else { 20 };
+        assert!(len <= self.mtu as usize, "a segment of {len} bytes would be fragmented");
         let header = TcpHeader::parse(bytes, bytes.len()).unwrap();
         let flow = self.flow();
         let pseudo = pseudo_header(&flow, bytes.len() as u32).unwrap();

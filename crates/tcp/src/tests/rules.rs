@@ -3,4 +3,5 @@
 mod arrival;
 mod closing;
 mod opening;
+mod segment_size;
 mod sending;
