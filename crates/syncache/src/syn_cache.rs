@@ -455,10 +455,12 @@ impl SynCache {
             peer_window: Some(entry.window()),
             window_scale: agreed.window_scale.map(|theirs| (theirs, settings.window_scale)),
             sack: agreed.sack,
-            timestamps: ack
-                .timestamp
-                .filter(|_| agreed.timestamp.is_some())
-                .map(|(recent, _)| ProvenTimestamps { recent, last_sent: clock }),
+            timestamps: ack.timestamp.zip(agreed.timestamp).map(|((value, _), of_syn)| {
+                // Where later data proves the handshake, what lies before it is older (RFC 7323
+                // section 4.3: only a segment that begins where the window does is recorded).
+                let recent = if ack.seq == entry.irs() + 1 { value } else { of_syn };
+                ProvenTimestamps { recent, last_sent: clock }
+            }),
             ecn: agreed.ecn,
             retransmitted: entry.retransmits,
             round_trip,
