@@ -21,6 +21,7 @@ use crate::events::ConnectionEvents;
 use crate::marks::EcnState;
 use crate::memory::FRAME;
 use crate::mss::default_mss;
+use crate::path::PathSize;
 use crate::rcv::{ReceiveState, first_limit};
 use crate::reassembly::{OooRanges, OutOfOrder};
 use crate::records::SentSegments;
@@ -32,7 +33,7 @@ use crate::snd::SendState;
 use crate::state::{StateStep, TcpState};
 use crate::time_wait::{TimeWait, TimeWaitArrival, opens_anew};
 use crate::timer::{TimerKind, Timers};
-use crate::timestamps::{RecentTimestamp, TimestampClock};
+use crate::timestamps::{OPTION_LEN, RecentTimestamp, TimestampClock};
 use crate::wishes::UserOptions;
 
 /// The environment that a call borrows to a connection.
@@ -95,7 +96,7 @@ impl ConnectionDue {
 pub(crate) struct NegotiatedOptions {
     /// The largest payload that the peer accepts.
     pub(crate) peer_mss: u16,
-    /// The largest payload that the path carries, without options.
+    /// The largest payload that the path carries, without options ([`PathSize::mss`]).
     pub(crate) path_mss: u16,
     /// Timestamps are in use (RFC 7323 section 3).
     pub(crate) timestamps: bool,
@@ -196,6 +197,7 @@ pub(crate) struct Connection {
     pub(crate) broke: Option<AbortReason>,
     pub(crate) offers: OfferedOptions,
     pub(crate) wishes: UserOptions,
+    pub(crate) path: PathSize,
 }
 
 /// The initial parameters of a connection.
@@ -203,8 +205,9 @@ pub(crate) struct OpenKind<'a> {
     pub(crate) flow: FlowKey,
     pub(crate) iss: Seq,
     pub(crate) clock: TimestampClock,
-    /// The largest payload that the path to the peer carries.
-    pub(crate) path_mss: u16,
+    /// The largest payload that we accept.
+    pub(crate) our_mss: u16,
+    pub(crate) path: PathSize,
     pub(crate) settings: &'a TcpSettings,
     pub(crate) now: Instant,
 }
@@ -239,7 +242,7 @@ impl Handshake {
 impl Connection {
     fn new(start: &OpenKind<'_>, state: TcpState) -> Self {
         let OpenKind { settings, now, .. } = start;
-        let mss = start.path_mss;
+        let mss = start.path.mss(family(&start.flow));
         Self {
             flow: start.flow,
             state,
@@ -258,7 +261,7 @@ impl Connection {
             },
             offers: OfferedOptions::of(settings),
             marks: EcnState::default(),
-            our_mss: mss,
+            our_mss: start.our_mss,
             hop_limit: settings.hop_limit.and_then(NonZeroU8::new),
             traffic_class: settings.traffic_class,
             error: None,
@@ -281,6 +284,7 @@ impl Connection {
             probes: 0,
             keepalive: settings.keepalive.map(EcnRequest::of),
             wishes: UserOptions::of(settings),
+            path: start.path.clone(),
         }
     }
 
@@ -395,7 +399,7 @@ impl Connection {
     /// Payload bytes of a full segment: the minimum of peer and path, less the options of every
     /// segment (RFC 6691). The unit of congestion control; see [`Connection::segment_room`].
     pub(crate) fn mss(&self) -> u32 {
-        let options = if self.agreed.timestamps { 12 } else { 0 };
+        let options = if self.agreed.timestamps { OPTION_LEN } else { 0 };
         u32::from(self.agreed.peer_mss.min(self.agreed.path_mss)).saturating_sub(options).max(1)
     }
 

@@ -21,6 +21,7 @@ mod listener;
 mod marks;
 mod memory;
 mod output;
+mod path;
 mod port;
 mod queue;
 mod rcv;
@@ -54,7 +55,7 @@ pub use error::{ConnectionError, ListenError, OpenError, RecvError, SendError};
 pub use events::ConnectionEvents;
 pub use floodwall_syncache::{
     CookieEpoch, CookieMoment, CookiePolicy, ListenerStats as ListenerCounts, ProvenBy, Secret,
-    SecretError, Stats as HalfOpenStats,
+    SecretError, Stats as HalfOpenStats, SynAck,
 };
 pub use id::{ConnectionId, ListenerId, StaleHandle};
 pub use recovery::RecoveryPhase;

@@ -262,6 +262,12 @@ impl Connection {
             self.due.remove(ConnectionDue::FORCE);
             return Ok(None);
         }
+        if let Some(larger) = self.size_probe(cx.now) {
+            let seq = self.snd.nxt;
+            let packet = self.fresh(cx, larger);
+            self.size_probe_sent(seq, self.snd.nxt.since(seq), larger);
+            return packet;
+        }
         match self.run_length(most) {
             0 => self.fresh(cx, len),
             count => self.run(cx, count, rest),
@@ -284,7 +290,8 @@ impl Connection {
         self.due.remove(ConnectionDue::FORCE);
         self.note_sent();
         let len = payload.as_ref().map_or(0, |payload| payload.len() as u32);
-        let unit = self.segment_room();
+        // Larger only where that is a probe.
+        let unit = self.segment_room().max(len);
         if len < unit {
             self.snd.short = self.snd.nxt;
         }

@@ -137,6 +137,7 @@ impl Connection {
             return Err(NoBuffer);
         }
         cx.counters.add(Counter::TcpOutSegs, segments);
+        self.note_sent();
         self.acknowledged();
         Ok(first)
     }

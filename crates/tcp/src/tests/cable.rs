@@ -289,7 +289,9 @@ impl Cable {
             let now = self.now;
             let (tcp, mut lend) = self.hosts[host].lend(now);
             let mut again = vec![];
-            tcp.work(&mut lend, Units(64), &mut |out| again.push(out));
+            tcp.work(&mut lend, Units(64), &mut |answer| again.push(*answer));
+            let again: Vec<_> =
+                again.iter().filter_map(|answer| tcp.syn_ack(&mut lend, answer, 1500)).collect();
             again.into_iter().for_each(|out| self.launch(host, out));
         }
         self.flush();

@@ -4,7 +4,7 @@ use core::net::IpAddr;
 use core::time::Duration;
 
 use floodwall_base::{DropReason, Endpoint, FlowKey, IfIndex, Instant, Seq, Units};
-use floodwall_packet::AccessCounters;
+use floodwall_packet::{AccessCounters, PacketList};
 use floodwall_wire::tcp::{TcpFields, TcpFlags, TcpHeader};
 use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
 
@@ -33,6 +33,8 @@ pub(super) struct Out {
     pub(super) window: u16,
     pub(super) options: TcpOptionSet,
     pub(super) data: Vec<u8>,
+    /// DF is clear in its IP header.
+    pub(super) fragmentable: bool,
 }
 
 /// The scripted peer.
@@ -261,6 +263,7 @@ impl Peer {
             window: header.window(),
             options: TcpOptionSet::read(header.options()).unwrap(),
             data: bytes[header.header_len()..].to_vec(),
+            fragmentable: false,
         });
     }
 
@@ -268,8 +271,15 @@ impl Peer {
         loop {
             let now = self.now;
             let (tcp, mut lend) = self.host.lend(now);
-            let Some(out) = tcp.transmit(&mut lend) else { break };
-            self.note(&out.packet.chunks().flatten().copied().collect::<Vec<_>>());
+            if tcp.next_to_send(&mut lend).is_none() {
+                break;
+            }
+            let (mtu, mut rest) = (Some(self.mtu), PacketList::new());
+            let Some(out) = tcp.transmit_on(&mut lend, mtu, &mut rest) else { continue };
+            for packet in [out.packet].into_iter().chain(core::iter::from_fn(|| rest.pop_front())) {
+                self.note(&packet.chunks().flatten().copied().collect::<Vec<_>>());
+                self.out.last_mut().unwrap().fragmentable = out.fragmentable;
+            }
         }
     }
 
@@ -281,8 +291,10 @@ impl Peer {
             let now = self.now;
             let (tcp, mut lend) = self.host.lend(now);
             let mut again = vec![];
-            tcp.work(&mut lend, Units(64), &mut |out| again.push(out));
-            for out in again {
+            tcp.work(&mut lend, Units(64), &mut |answer| again.push(*answer));
+            let mtu = self.mtu;
+            let again = again.iter().filter_map(|answer| tcp.syn_ack(&mut lend, answer, mtu));
+            for out in again.collect::<Vec<_>>() {
                 self.note(&out.packet.chunks().flatten().copied().collect::<Vec<_>>());
             }
             self.flush();
