@@ -14,6 +14,7 @@ use floodwall_packet::Pool;
 use floodwall_sync::prefetch;
 use floodwall_syncache::Proven;
 
+use crate::alarm::OrphanPatience;
 use crate::challenge::ChallengeLimit;
 use crate::congestion::CongestionControl;
 use crate::error::{ConnectionError, RecvError, SendError};
@@ -47,6 +48,8 @@ pub(crate) struct ConnectionContext<'a> {
     pub(crate) full: bool,
     /// Devices complete checksums (checksum offload).
     pub(crate) partial: bool,
+    /// How long connections without an owner may currently wait.
+    pub(crate) orphans: OrphanPatience,
 }
 
 /// Bounds of the retransmission timeout.

@@ -21,6 +21,7 @@ mod listener;
 mod marks;
 mod memory;
 mod output;
+mod places;
 mod port;
 mod queue;
 mod rcv;

@@ -8,7 +8,7 @@ mod icmp;
 mod info;
 mod intake;
 mod programs;
-mod silent;
+mod room;
 pub(crate) mod train;
 mod triage;
 
