@@ -5,8 +5,8 @@
 //!
 //! # Under flood
 //! A peer may connect and send nothing, or hardly anything, without end. Where places for
-//! connections run out, those of the source prefix that holds most are reset (`tcp/src/table/room.rs`); a
-//! service releases them as it does all that have ended.
+//! connections run out, those of the source prefix that holds most are reset
+//! (`tcp/src/table/room.rs`); a service releases them as it does all that have ended.
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
