@@ -17,7 +17,7 @@ use floodwall_sync::shim::atomic::Ordering::Release;
 use super::blocks::{self, Blocks};
 use super::capacity::{LpmCapacity, LpmMemory, UpdateError};
 use super::node::{NodeArena, TrieNodeId, heap_index};
-use super::push::OwedPush;
+use super::push::OwedSubtree;
 use super::shared::SharedSlots;
 use super::slots::{EXPIRES, Slots, shown};
 use super::table::{DYNAMIC_FROM, Direct, LpmFamily, TOP, Table, second};
@@ -77,7 +77,7 @@ pub struct LpmWriter<A: LpmFamily, P: Policy = Paced> {
     /// The value while an entry is valid, by entry.
     pub(super) living: Vec<u32>,
     pub(super) limbo: Limbo<RemovedRoute, P>,
-    pub(super) owed: Option<OwedPush<A>>,
+    pub(super) owed: Option<OwedSubtree<A>>,
     prefixes: usize,
     /// Whether words are left unpainted until all prefixes are there.
     pub(super) loading: bool,
