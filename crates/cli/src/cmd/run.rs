@@ -39,7 +39,7 @@ use crate::record::{self, Recording};
 use crate::reload::{Reloader, ShardConfig, SharedShardConfig};
 use crate::report::{self, RunReport, StartTime};
 use crate::routes;
-use crate::settings::words::ServiceKind;
+use crate::settings::parse::ServiceKind;
 use crate::settings::{self, HostTransit, InterfaceSettings, RunSettings};
 use crate::show;
 use crate::signals;
@@ -538,8 +538,8 @@ fn summary(state: &str, birth: &StartTime, reader: &CrewReader) -> String {
     let stats = hosted::read(&hosted::sum(&published));
     let facts = WorkerCounters::of_all(published.iter().map(|published| &published.facts));
     let at = published.iter().map(|published| published.at).max().unwrap_or(birth.started);
-    let triaged = facts.of(WorkerCounter::DropsTriageRefusable)
-        + facts.of(WorkerCounter::DropsTriageStranger);
+    let triaged = facts.of(WorkerCounter::DropsTriageRejectable)
+        + facts.of(WorkerCounter::DropsTriageUnknown);
     let lost =
         facts.lost() + facts.lost_in_handoff() + facts.of(WorkerCounter::DropsShardDown) + triaged;
     let uptime = (at - birth.started).as_nanos();
