@@ -26,10 +26,10 @@ use floodwall_wire::dhcpv4::{CLIENT_PORT, SERVER_PORT};
 use floodwall_wire::{IpProtocol, UdpFields, UdpHeader, udp};
 
 use crate::addresses::AddAddress;
-use crate::cx::RoundContext;
+use crate::ip_family::AddrPair;
+use crate::round_context::RoundContext;
 use crate::rx::RxMeta;
 use crate::shard::Stack;
-use crate::tables::AddrPair;
 use crate::tx::{BEST_EFFORT, HOP_LIMIT, OutgoingPacket};
 
 /// Metric of routes from a lease; the operator's routes take precedence.
@@ -264,7 +264,7 @@ impl Stack {
 
     fn refuse_dhcp(&mut self, packet: PacketBuf) {
         self.stats.counters.count(Counter::FloodwallDhcpRefused);
-        self.die(packet, DropReason::DhcpRefused);
+        self.drop_packet(packet, DropReason::DhcpRefused);
     }
 
     /// Processes due client events, up to `budget` of them.
@@ -349,7 +349,7 @@ impl Stack {
         if let Some(interface) = self.interfaces.get_mut(usize::from(iface.0)) {
             interface.set_leased_mtu(lease.mtu.map(u32::from));
         }
-        self.paths.forget();
+        self.path_cache.forget();
     }
 
     fn end_lease(&mut self, cx: &mut RoundContext<'_>, iface: IfIndex, addr: Ipv4Addr) {
@@ -362,7 +362,7 @@ impl Stack {
         if let Some(interface) = self.interfaces.get_mut(usize::from(iface.0)) {
             interface.set_leased_mtu(None);
         }
-        self.paths.forget();
+        self.path_cache.forget();
     }
 
     fn forget_lease_routes(&mut self, iface: IfIndex, now: Instant) {

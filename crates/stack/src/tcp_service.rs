@@ -6,8 +6,8 @@
 use floodwall_base::{Instant, Units};
 use floodwall_tcp::{ConnectionId, RecvError, SendError, TcpSettings};
 
-use crate::door::ServiceListener;
 use crate::host::Application;
+use crate::service_listener::ServiceListener;
 use crate::services::ServiceKind;
 use crate::sockets::{Sockets, StartError};
 
@@ -91,5 +91,10 @@ impl Application for TcpService {
 
     fn deadline(&self) -> Option<Instant> {
         self.door.deadline()
+    }
+
+    fn stop(&mut self, sockets: &mut Sockets<'_>) -> bool {
+        self.door.shut(sockets);
+        true
     }
 }

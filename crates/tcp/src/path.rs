@@ -13,11 +13,11 @@ use core::time::Duration;
 
 use floodwall_base::{Family, Instant};
 
-use crate::at::ConnectionIndex;
 use crate::congestion::CongestionControl;
 use crate::connection::{Connection, family};
+use crate::connection_index::ConnectionIndex;
 use crate::mss::{announced_mss, floored_mtu};
-use crate::records::SentSegments;
+use crate::sent_segments::SentSegments;
 use crate::timestamps::OPTION_LEN;
 
 /// How long a report counts, and after which time larger segments are tried again (RFC 1191 section

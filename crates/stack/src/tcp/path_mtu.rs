@@ -13,10 +13,10 @@ use floodwall_ip::output::HeaderError;
 use floodwall_packet::PacketBuf;
 use floodwall_wire::ipv4;
 
-use crate::cx::RoundContext;
+use crate::ip_family::IpFamily;
+use crate::round_context::RoundContext;
 use crate::rx::RxMeta;
 use crate::shard::Stack;
-use crate::tables::IpFamily;
 use crate::tx::{OutgoingPacket, OutputPath};
 
 /// Where a TCP header has its flags, and the bit of SYN (RFC 9293 section 3.1).

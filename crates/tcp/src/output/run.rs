@@ -88,7 +88,7 @@ impl Connection {
         let (waits, mss) = (self.snd.unsent(), self.segment_room());
         let fits = waits.min(self.snd.usable()).min(self.recovery.allowance());
         // A mark and a reported duplicate are in one segment only.
-        if most < 2 || fits < 2 * mss || self.owes_mark() || self.ahead.has_duplicate() {
+        if most < 2 || fits < 2 * mss || self.owes_mark() || self.out_of_order.has_duplicate() {
             return 0;
         }
         // The last segment may carry the FIN.
@@ -150,7 +150,7 @@ impl Connection {
             seq: 0,
             ack: self.rcv.nxt.0,
             flags: TcpFlags::ACK | self.marks_of_ack() | marks,
-            window: self.rcv.offer(self.agreed.scaled, self.ahead.held()),
+            window: self.rcv.offer(self.agreed.scaled, self.out_of_order.held()),
             urgent: 0,
         };
         SegmentHeading::new(&self.flow, &fields, &options, cx.partial)

@@ -92,7 +92,7 @@ fn a_duplicate_is_reported_by_one_segment_of_a_run() {
         let _ = peer.read(id, 100);
         let again = [1, 101].map(|n| floodwall_base::Seq(peer.theirs(n)));
         let connection = peer.host.tcp.named_mut(id).unwrap();
-        connection.ahead.note_duplicate(again[0], again[1]);
+        connection.out_of_order.note_duplicate(again[0], again[1]);
         let (now, bytes) = (peer.now, peer.bytes(&put(A, 101, 10 * 1400)));
         let (tcp, mut lend) = peer.host.lend(now);
         let packet = lend.pool.packet_from(&bytes).unwrap();
