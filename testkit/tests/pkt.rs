@@ -248,6 +248,8 @@ fn scripts_of_others_systems_find_their_habits() {
      msg_control=[{{cmsg_level=SOL_TCP, cmsg_type=TCP_CM_INQ, cmsg_data=6}}]}}, 0) = 4
 +0 sendmsg(3, {{msg_name(...)=..., msg_iov(2)=[{{..., 0}}, {{..., 5}}], msg_flags=0}}, 0) = 5
 +0 > P. 1:6(5) ack 11
++0 < P. 11:21(10) ack 6 win 1000
++0 > . 6:6(0) ack 21
 +0 write(3, NULL, 5) = -1 EFAULT (Bad address)
 "
             ),
@@ -299,6 +301,7 @@ fn calls_options_and_segments_of_all_kinds_are_understood() {
     for events in [
         // Reading is shut down: what came before is read, then the end.
         "+0 < P. 1:11(10) ack 1 win 257
++0 > . 1:1(0) ack 11
 +0 shutdown(4, SHUT_RD) = 0
 +0 poll([{fd=4, events=POLLIN|POLLOUT|POLLRDHUP, revents=POLLIN|POLLOUT|POLLRDHUP}], 1, 0) = 1
 +0 read(4, ..., 100) = 10

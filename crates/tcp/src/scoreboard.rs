@@ -52,8 +52,8 @@ pub struct ScoreboardChange {
     pub rtt: Option<Duration>,
     /// A duplicate range that the peer reports (D-SACK, RFC 2883), within the sent range.
     pub dsack: Option<SackBlock>,
-    /// A segment that was sent once was newly delivered.
-    pub is_original: bool,
+    /// The end of the first segment, in stream order, that was sent once and was newly delivered.
+    pub original: Option<Seq>,
 }
 
 impl ScoreboardChange {
@@ -602,7 +602,7 @@ fn arrived(
     if retransmits == 0 {
         let rtt = segment.now.saturating_since(sent_at);
         change.rtt = Some(change.rtt.map_or(rtt, |other| other.min(rtt)));
-        change.is_original = true;
+        change.original.get_or_insert(end);
     }
 }
 
