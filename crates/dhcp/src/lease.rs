@@ -16,7 +16,7 @@ use floodwall_wire::Dhcpv4Message;
 use floodwall_wire::dhcpv4::option;
 use thiserror::Error;
 
-use crate::few::ArrayVec;
+use crate::array_vec::ArrayVec;
 use crate::names::Names;
 
 /// The shortest lease that is accepted: a shorter one would cause constant renewals.

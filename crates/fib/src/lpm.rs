@@ -55,8 +55,8 @@
 //! What the writer replaces is used again only after a grace period, so a walk that has begun
 //! finds what it was sent to. Every look-up sees each change wholly or not at all; one that is held
 //! up while several happen may see a later and miss an earlier one, and then answers with a prefix
-//! that fits, though not at one moment the longest. Memory is taken at construction ([`LpmCapacity`]);
-//! a change that does not fit is refused and changes nothing.
+//! that fits, though not at one moment the longest. Memory is taken at construction
+//! ([`LpmCapacity`]); a change that does not fit is refused and changes nothing.
 //!
 //! # Under flood
 //!

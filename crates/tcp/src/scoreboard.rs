@@ -21,7 +21,7 @@ use floodwall_base::{Instant, Seq};
 use floodwall_wire::tcp_options::SackBlock;
 
 use crate::rack::RackState;
-use crate::records::{NONE, SegmentOutcome, SegmentRange, SentSegment, SentSegments};
+use crate::sent_segments::{NONE, SegmentOutcome, SegmentRange, SentSegment, SentSegments};
 
 /// The acknowledgment information of one segment of the peer.
 #[derive(Clone, Copy, Debug)]
@@ -135,6 +135,19 @@ impl Scoreboard {
     #[must_use]
     pub const fn lost(&self) -> u32 {
         self.lost
+    }
+
+    /// Bytes sent again and not known to be delivered. A walk over all records.
+    #[must_use]
+    pub fn repeated(&self, records: &SentSegments) -> u32 {
+        let (mut bytes, mut at) = (0, self.by_seq.first);
+        while let Some(record) = records.at(at) {
+            if record.fate == SegmentOutcome::InFlight && record.retransmits > 0 {
+                bytes += record.len;
+            }
+            at = record.next;
+        }
+        bytes
     }
 
     /// Segments that the peer has SACKed.

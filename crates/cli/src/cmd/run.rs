@@ -37,7 +37,7 @@ use crate::network;
 use crate::record::{self, Recording};
 use crate::report::{self, RunReport, StartTime};
 use crate::routes;
-use crate::settings::words::ServiceKind;
+use crate::settings::parse::ServiceKind;
 use crate::settings::{self, HostTransit, InterfaceSettings, RunSettings};
 use crate::show;
 use crate::socket::path::{self, SocketTaken, TakenError};
@@ -460,8 +460,8 @@ fn summary(birth: &StartTime, reader: &CrewReader) -> String {
     let stats = hosted::read(&hosted::sum(&published));
     let facts = WorkerCounters::of_all(published.iter().map(|published| &published.facts));
     let at = published.iter().map(|published| published.at).max().unwrap_or(birth.started);
-    let triaged = facts.of(WorkerCounter::DropsTriageRefusable)
-        + facts.of(WorkerCounter::DropsTriageStranger);
+    let triaged = facts.of(WorkerCounter::DropsTriageRejectable)
+        + facts.of(WorkerCounter::DropsTriageUnknown);
     let lost =
         facts.lost() + facts.lost_in_handoff() + facts.of(WorkerCounter::DropsShardDown) + triaged;
     let uptime = (at - birth.started).as_nanos();

@@ -30,7 +30,7 @@ port = 7001
 
 fn file(text: &str) -> Result<RunSettings, Vec<String>> {
     let judged = file::parse("fw.toml", text.as_bytes())
-        .and_then(|settings| judge::judge(&settings).map(|()| settings));
+        .and_then(|settings| validate::validate(&settings).map(|()| settings));
     judged.map_err(|problems| problems.iter().map(SettingProblem::to_string).collect())
 }
 
@@ -39,7 +39,7 @@ fn both(text: &str, flags: &[&str]) -> Result<RunSettings, Vec<String>> {
     let Command::Run(args) = cli.command else { panic!("not a run") };
     let judged = file::parse("fw.toml", text.as_bytes()).and_then(|mut settings| {
         flags::lay(&mut settings, &args)?;
-        judge::judge(&settings)?;
+        validate::validate(&settings)?;
         Ok(settings)
     });
     judged.map_err(|problems| problems.iter().map(SettingProblem::to_string).collect())
@@ -61,7 +61,7 @@ fn a_good_file_is_read_whole_with_places() {
     assert_eq!(first.gateways.len(), 2);
     assert_eq!(settings.services[0].value.to_string(), "udp-echo:7001");
     let joined = "udp-echo:7@239.1.2.3,ff02::1234";
-    assert_eq!(words::service(joined).unwrap().to_string(), joined);
+    assert_eq!(parse::service(joined).unwrap().to_string(), joined);
     assert_eq!(settings.cpu.unwrap().value, 2);
     assert_eq!(settings.record.unwrap().value, Path::new("all.pcapng"));
 }
@@ -452,7 +452,7 @@ fn almost() -> impl Strategy<Value = String> {
 proptest! {
     #[test]
     fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-        let _ = file::parse("x", &bytes).and_then(|settings| judge::judge(&settings));
+        let _ = file::parse("x", &bytes).and_then(|settings| validate::validate(&settings));
     }
 
     #[test]
@@ -468,10 +468,10 @@ proptest! {
 
     #[test]
     fn no_word_makes_it_panic(text in "\\PC{0,40}", number in any::<i64>()) {
-        let _ = (words::device(&text), words::service(&text), words::address(&text));
-        let _ = (words::gateway(&text), words::mac(&text), words::service_kind(&text));
-        let _ = (words::port(number), words::mtu(number), words::queues(number));
-        let _ = (words::cpu(number), words::kernel_half(&text));
+        let _ = (parse::device(&text), parse::service(&text), parse::address(&text));
+        let _ = (parse::gateway(&text), parse::mac(&text), parse::service_kind(&text));
+        let _ = (parse::port(number), parse::mtu(number), parse::queues(number));
+        let _ = (parse::cpu(number), parse::kernel_half(&text));
     }
 }
 

@@ -216,7 +216,7 @@ impl Engine for Echo {
         Some(due)
     }
 
-    fn appetite(&self, _: Instant) -> usize {
+    fn rx_capacity(&self, _: Instant) -> usize {
         BURST_MAX.saturating_sub(self.unwanted)
     }
 

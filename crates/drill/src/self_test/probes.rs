@@ -16,7 +16,7 @@ use super::bench::{ECHO, PATIENCE, SelfTestBench, ends};
 use super::finding::Findings;
 use crate::error::DrillError;
 use crate::namespace::ip;
-use crate::scene::FAMILIES;
+use crate::topology::FAMILIES;
 
 /// Pings of a family.
 const PINGS: usize = 20;
