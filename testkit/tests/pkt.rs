@@ -432,19 +432,19 @@ assert tcpi_rcv_mss == 536 and SK_MEMINFO_RCVBUF > 0 and SK_MEMINFO_WMEM_QUEUED 
 +0 > . 8001:9001(1000) ack 1
 +0 %{{ assert SK_MEMINFO_WMEM_QUEUED == 20000 and SK_MEMINFO_WMEM_ALLOC == 9000 }}%
 // The window of 9000 bytes is full.
-+.05 < . 1:1(0) ack 9001 win 9000
-+0 %{{ assert 45000 <= tcpi_busy_time <= 55000
-assert 45000 <= tcpi_rwnd_limited <= tcpi_busy_time and tcpi_sndbuf_limited == 0 }}%
++.015 < . 1:1(0) ack 9001 win 9000
++0 %{{ assert 14000 <= tcpi_busy_time <= 16000
+assert 14000 <= tcpi_rwnd_limited <= tcpi_busy_time and tcpi_sndbuf_limited == 0 }}%
 +0 > . 9001:18001(9000) ack 1
-+.05 < . 1:1(0) ack 9001 win 9000 <sack 10001:14001,nop,nop>
++.015 < . 1:1(0) ack 9001 win 9000 <sack 10001:14001,nop,nop>
 +0 > . 9001:10001(1000) ack 1
 +0 %{{ assert tcpi_lost == 1 and tcpi_retrans == 1 and tcpi_reord_seen == 0 }}%
-+.05 < . 1:1(0) ack 18001 win 9000
++.015 < . 1:1(0) ack 18001 win 9000
 +0 > P. 18001:20001(2000) ack 1
 +0 %{{ assert tcpi_lost == 0 and tcpi_retrans == 0 }}%
-+.05 < . 1:1(0) ack 20001 win 9000
++.015 < . 1:1(0) ack 20001 win 9000
 +0 %{{ busy = tcpi_busy_time }}%
-+1 %{{ assert tcpi_busy_time == busy and 190000 <= busy <= 210000 }}%
++1 %{{ assert tcpi_busy_time == busy and 58000 <= busy <= 62000 }}%
 "
     );
     for is_ipv6 in [false, true] {
@@ -494,7 +494,6 @@ fn what_is_wrong_or_not_supported_is_refused_with_line_and_word() {
         ("+0 < . ...(1) ack 1 win 1", 1, "(1)", "first sequence number"),
         ("+0 poll([{fd=3], 1, 0) = 0", 1, "]", "`}` is missing"),
         ("#ifdef A\n+0 close(3) = 0", 1, "#ifdef", "#endif"),
-        ("+0 close(3) = -1", 1, "end", "state its errno"),
         ("* close(3) = 0", 1, "end", "time of this event"),
         ("2 close(3) = 0\n1 close(3) = 0", 2, "end", "goes back"),
         ("+ close(3) = 0", 1, "close(3)", "a time is missing"),
