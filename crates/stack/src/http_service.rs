@@ -400,6 +400,11 @@ impl Application for StreamService {
     fn deadline(&self) -> Option<Instant> {
         self.door.deadline()
     }
+
+    fn stop(&mut self, sockets: &mut Sockets<'_>) -> bool {
+        self.door.shut(sockets);
+        true
+    }
 }
 
 #[cfg(test)]

@@ -93,4 +93,9 @@ impl Application for TcpService {
     fn deadline(&self) -> Option<Instant> {
         self.door.deadline()
     }
+
+    fn stop(&mut self, sockets: &mut Sockets<'_>) -> bool {
+        self.door.shut(sockets);
+        true
+    }
 }
