@@ -249,8 +249,9 @@ impl Recovery {
         if self.undo.is_waiting() { None } else { self.board.next_lost(records) }
     }
 
-    /// Call before an ACK is processed after a timeout: whether a full segment of new data waits and
-    /// fits the peer's window, which F-RTO may send in place of a repetition (RFC 5682 section 2.1).
+    /// Call before an ACK is processed after a timeout: whether a full segment of new data waits
+    /// and fits the peer's window, which F-RTO may send in place of a repetition (RFC 5682 section
+    /// 2.1).
     pub const fn note_unsent(&mut self, is_full: bool) {
         self.undo.note_unsent(is_full);
     }

@@ -169,12 +169,12 @@ impl Connection {
         }
     }
 
-    /// Quick acknowledgments: while a connection is young, or after a delay in vain, a segment alone
-    /// is acknowledged at once, since its sender may have no more than one in flight. They end when
-    /// the program answers, so that acknowledgments ride on its data, and for full segments after
-    /// [`QUICK_ACKS`]: what follows in a row is acknowledged by pairs anyway. A short segment, or one
-    /// with PSH, ends a write of the peer, whose next one may wait for this acknowledgment (Nagle's
-    /// algorithm).
+    /// Quick acknowledgments: while a connection is young, or after a delay in vain, a segment
+    /// alone is acknowledged at once, since its sender may have no more than one in flight. They
+    /// end when the program answers, so that acknowledgments ride on its data, and for full
+    /// segments after `QUICK_ACKS`: what follows in a row is acknowledged by pairs anyway. A short
+    /// segment, or one with PSH, ends a write of the peer: the next one may wait for this
+    /// acknowledgment (Nagle's algorithm).
     fn is_quick(&mut self, len: u32, pushed: bool) -> bool {
         let is_quick = len > 0 && self.rcv.quick > 0;
         if is_quick && !pushed && len >= u32::from(self.rcv.mss) {

@@ -3,9 +3,9 @@
 //! Part of the sender ([`super::Recovery`]). Three kinds of evidence: the first ACK after a
 //! retransmission echoes a timestamp from before it (Eifel, RFC 3522); all retransmitted data is
 //! reported as duplicate (RFC 3708); after a timeout, data that was never retransmitted is
-//! acknowledged or reported by SACK (F-RTO, RFC 5682 sections 2 and 3). Where the first ACK after the
-//! timeout covers no more than what was sent again, new data is sent in place of repetitions, and
-//! the next ACK decides. Invariant: one reduction is undone at most once.
+//! acknowledged or reported by SACK (F-RTO, RFC 5682 sections 2 and 3). Where the first ACK after
+//! the timeout covers no more than what was sent again, new data is sent in place of repetitions,
+//! and the next ACK decides. Invariant: one reduction is undone at most once.
 
 use floodwall_base::{Instant, Seq};
 
@@ -112,8 +112,8 @@ impl RecoveryUndo {
         }
     }
 
-    /// Whether this ACK proves that nothing was lost; then the episode ends. `timeout_at` is what was
-    /// sent next when the timer expired, where it did.
+    /// Whether this ACK proves that nothing was lost; then the episode ends. `timeout_at` is the
+    /// next number to be sent when the timer expired, where it did.
     pub(super) fn judge(
         &mut self,
         segment: &AckSegment<'_>,
