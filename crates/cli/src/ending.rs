@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use floodwall_dispatch::{Command, Control, ControlQueue, Shown, Stop, WorkerSeat};
+use floodwall_dispatch::{Control, ControlQueue, Shown, Stop, WorkerCommand, WorkerSeat};
 use floodwall_stack::{Drained, HeldConnections, Host};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
@@ -85,7 +85,7 @@ impl Ending {
                 stack.drain(queue.now, patience, HeldConnections::Close, done);
             };
             // One that is down has no connections.
-            let _ = worker.post(Command::new(begin));
+            let _ = worker.post(WorkerCommand::new(begin));
         }
         drop(answer);
         let mut all = Drained::default();

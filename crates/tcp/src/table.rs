@@ -6,10 +6,10 @@ mod drain;
 mod half_open;
 mod handshake;
 mod icmp;
-mod idle_reclaim;
 mod info;
 mod intake;
 mod remote_io;
+mod room;
 pub(crate) mod rx_coalesce;
 mod triage;
 

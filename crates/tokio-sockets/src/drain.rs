@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use floodwall_dispatch::{Command, ControlQueue, Shown, Stop};
+use floodwall_dispatch::{ControlQueue, Shown, Stop, WorkerCommand};
 use floodwall_stack::{Drained, HeldConnections, Stack};
 use tokio::sync::oneshot;
 
@@ -54,7 +54,7 @@ impl NetworkInner {
                 stack.drain(queue.now, patience, HeldConnections::Close, move |_| drop(last));
             };
             // One that cannot be told has nothing to wait for.
-            let _ = control.post(Command::new(begin));
+            let _ = control.post(WorkerCommand::new(begin));
         }
     }
 }
