@@ -225,6 +225,8 @@ pub const DHCP_MESSAGE_BYTES_MAX: usize = 1472;
 pub const DHCP_ROUTES_MAX: usize = 16;
 /// Name servers that a DHCP server may give.
 pub const DHCP_DNS_MAX: usize = 4;
+/// Left-out options of a DHCP lease that are kept in detail, for the log.
+pub const DHCP_LEFT_OUT_MAX: usize = 4;
 /// Bytes of the domains that a DHCP server may give.
 pub const DHCP_NAMES_BYTES: usize = 256;
 /// Sockets that programs on other threads may have open, by default.

@@ -111,6 +111,9 @@ pub(crate) struct LeasedConfig {
     pub(crate) valid_life_time: u32,
     /// Invalid values in the server's messages.
     pub(crate) left_out: u32,
+    /// What the first of them were, and why they are left out.
+    #[serde(default)]
+    pub(crate) left_out_why: Vec<String>,
 }
 
 /// Name servers and domains, of all links and families.
@@ -354,7 +357,8 @@ fn lease(stack: &Stack, interface: &Interface, now: Instant) -> Option<LeaseInfo
         renew_in: left(lease.expires.map(|_| lease.renew_at), now),
         rebind_in: left(lease.expires.map(|_| lease.rebind_at), now),
         valid_life_time: left(lease.expires, now),
-        left_out: lease.left_out,
+        left_out: lease.left_out.count(),
+        left_out_why: lease.left_out.iter().map(|what| what.to_string()).collect(),
     });
     Some(LeaseInfo {
         dev: interface.name.clone(),

@@ -171,6 +171,8 @@ fn facts(network: &NetworkConfig) -> Vec<String> {
         let Some(lease) = &info.lease else { continue };
         let (name, server) = (&info.dev, lease.server);
         facts.push(format!("{name}: lease of {} from {server}", lease.local));
+        let left_out = lease.left_out_why.iter();
+        facts.extend(left_out.map(|what| format!("{name}: left out of the lease: {what}")));
         let gateways = lease.gateways.iter();
         facts.extend(gateways.map(|g| format!("{name}: gateway {g} from DHCP server {server}")));
     }
