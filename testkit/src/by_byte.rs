@@ -19,9 +19,9 @@ pub struct ByByte {
 pub fn classify(burst: &Burst, classes: &mut [Triage]) {
     for (packet, class) in burst.iter().zip(classes) {
         *class = match packet.first().last() {
-            Some(b'f') => Triage::Friend,
-            Some(b's') => Triage::Stranger,
-            _ => Triage::Refusable,
+            Some(b'f') => Triage::Established,
+            Some(b's') => Triage::Unknown,
+            _ => Triage::Rejectable,
         };
     }
 }

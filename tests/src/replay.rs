@@ -173,7 +173,7 @@ impl Replay {
     #[must_use]
     pub fn wants(&self) -> RxFilter {
         let mut wanted = RxFilter::default();
-        self.rig.stack.wants(IfIndex(1), &mut wanted);
+        self.rig.stack.rx_filter(IfIndex(1), &mut wanted);
         wanted
     }
 
@@ -204,7 +204,7 @@ impl Replay {
         assert!(after.conservation().holds(), "{:?}", after.conservation());
         let verdict = verdict(&before, &after, departed, received);
         // What triage calls refusable must not be missed by anybody.
-        assert!(class != Triage::Refusable || !verdict.died.0.is_empty(), "{verdict:?}");
+        assert!(class != Triage::Rejectable || !verdict.died.0.is_empty(), "{verdict:?}");
         if after.held > 0 {
             // A fragment waits for others: the next packet must not meet it.
             self.rig.run_for(FRAGMENTS_OVER);

@@ -135,7 +135,7 @@ impl Rig {
             let _ = self.classify_one(&packet);
             burst.push(packet).expect("at most a burst");
         }
-        let mut classes = vec![Triage::Stranger; frames.len()];
+        let mut classes = vec![Triage::Unknown; frames.len()];
         self.stack.classify(&burst, &mut classes);
         classes
     }
@@ -154,7 +154,7 @@ impl Rig {
         let (slowly, whole) = (self.stack.classify_slowly(&copy), copy.is_contiguous());
         let mut burst = Burst::new();
         burst.push(copy).expect("room for one");
-        let mut class = [Triage::Stranger];
+        let mut class = [Triage::Unknown];
         self.stack.classify(&burst, &mut class);
         assert!(class[0] == slowly || !whole, "{class:?} {slowly:?}");
         if whole {

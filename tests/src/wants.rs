@@ -21,10 +21,10 @@ impl WantsWatch {
         let changed = stack.wants_changed();
         let (before, wanted) = last.get_or_insert_with(|| (changed, RxFilter::default()));
         let mut now = RxFilter::default();
-        stack.wants(IfIndex(1), &mut now);
+        stack.rx_filter(IfIndex(1), &mut now);
         let is_first = *wanted == RxFilter::default();
         assert!(is_first || changed != *before || now == *wanted, "a change was not reported");
-        if class != Triage::Refusable {
+        if class != Triage::Rejectable {
             assert!(is_wanted(&now, packet, l3), "{class:?} but not wanted: {packet:x?}");
         }
         (*before, *wanted) = (changed, now);

@@ -50,7 +50,7 @@ fn compare(line: &FirstLine, replay: &Replay, frame: &[u8], tally: &mut Tally) {
         FirstLineState::Taken | FirstLineState::Passed => "",
     };
     assert!(
-        refused.is_empty() || class == Triage::Refusable,
+        refused.is_empty() || class == Triage::Rejectable,
         "{refused} at the interface, {class:?} to triage: {:x?}",
         &frame[..frame.len().min(80)]
     );
@@ -93,7 +93,7 @@ fn nothing_dies_at_the_interface_that_triage_would_not_refuse() {
         }
     }
     eprintln!("{tally:#?}");
-    let refused = |name| tally.get(&("Refusable".to_owned(), name)).copied().unwrap_or(0);
+    let refused = |name| tally.get(&("Rejectable".to_owned(), name)).copied().unwrap_or(0);
     let names = [
         "rx_source_group",
         "rx_vlan_foreign",
@@ -105,6 +105,6 @@ fn nothing_dies_at_the_interface_that_triage_would_not_refuse() {
     for name in names {
         assert!(refused(name) > 20, "{name} is hardly ever tried: {tally:#?}");
     }
-    let taken = tally.get(&("Stranger".to_owned(), "")).copied().unwrap_or(0);
+    let taken = tally.get(&("Unknown".to_owned(), "")).copied().unwrap_or(0);
     assert!(taken > 1000, "{tally:#?}");
 }

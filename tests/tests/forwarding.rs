@@ -719,10 +719,10 @@ fn what_is_not_for_us_is_no_longer_refusable_where_it_is_passed_on() {
     use floodwall_packet::Triage;
     for family in FAMILIES {
         let frame = from_left(&hello(family, far(family, 7)));
-        assert_eq!(router().rig.classify(std::slice::from_ref(&frame)), [Triage::Stranger]);
+        assert_eq!(router().rig.classify(std::slice::from_ref(&frame)), [Triage::Unknown]);
         let host =
             StackConfig { ipv4_forwarding: false, ipv6_forwarding: false, ..router_config() };
-        assert_eq!(Transit::new(&host).rig.classify(&[frame]), [Triage::Refusable]);
+        assert_eq!(Transit::new(&host).rig.classify(&[frame]), [Triage::Rejectable]);
     }
 }
 

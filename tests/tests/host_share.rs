@@ -127,21 +127,21 @@ fn without_packets_the_application_has_whole_slices() {
 fn input_stops_while_its_consumer_is_full_and_resumes_when_it_has_caught_up_or_time_is_up() {
     for family in FAMILIES {
         let mut scene = Scene::new(family);
-        assert_eq!(scene.host.appetite(scene.now), 64);
+        assert_eq!(scene.host.rx_capacity(scene.now), 64);
         scene.turn(64);
-        assert_eq!(scene.host.appetite(scene.now), 0, "{family:?}: its socket is full");
+        assert_eq!(scene.host.rx_capacity(scene.now), 0, "{family:?}: its socket is full");
         // It never reads: after a while input goes on, for others' sake, and stops again.
         scene.now += Duration::from_micros(501);
-        assert_eq!(scene.host.appetite(scene.now), 64);
+        assert_eq!(scene.host.rx_capacity(scene.now), 64);
         scene.turn(64);
-        assert_eq!(scene.host.appetite(scene.now), 64);
+        assert_eq!(scene.host.rx_capacity(scene.now), 64);
         scene.now += Duration::from_micros(501);
         scene.turn(64);
-        assert_eq!(scene.host.appetite(scene.now), 0);
+        assert_eq!(scene.host.rx_capacity(scene.now), 0);
         // It reads, and has caught up.
         scene.reads.store(1, Ordering::Relaxed);
         scene.turn(0);
         scene.turn(0);
-        assert_eq!(scene.host.appetite(scene.now), 64);
+        assert_eq!(scene.host.rx_capacity(scene.now), 64);
     }
 }

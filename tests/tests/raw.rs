@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use floodwall_base::limits::{ICMP_SOCKETS_PART, RAW_SOCKETS_MAX};
+use floodwall_base::limits::{ICMP_SOCKETS_DIVISOR, RAW_SOCKETS_MAX};
 use floodwall_base::{DropReason, Family, IfIndex};
 use floodwall_stack::{
     Icmpv6Filter, RawId, RawOpenError, RawRecvError, RawSendError, RawSettings, StackConfig,
@@ -112,7 +112,7 @@ fn many_sleeping_readers_have_one_part_of_the_memory() {
             }
         }
         let free = rig.pool.available();
-        let part = (rig.pool.frames_true_bytes() / ICMP_SOCKETS_PART) as usize / 2176;
+        let part = (rig.pool.frames_true_bytes() / ICMP_SOCKETS_DIVISOR) as usize / 2176;
         assert!(all.frames - free.frames <= part + RAW_SOCKETS_MAX, "{free:?} of {all:?}");
         assert!(free.references >= all.references / 4, "{free:?} of {all:?}");
         assert!(ids.into_iter().all(|id| heard(&mut rig, id).is_some()));

@@ -438,7 +438,7 @@ fn whom_one_worker_answers_is_a_friend_of_the_worker_that_hears_it() {
             shards.act(hears, |host, round, _| {
                 let mut packet = round.pool.packet_from(&frame).expect("room");
                 packet.set_iface(IfIndex(1));
-                let (mut burst, mut classes) = (Burst::new(), [Triage::Refusable]);
+                let (mut burst, mut classes) = (Burst::new(), [Triage::Rejectable]);
                 burst.push(packet).expect("an empty burst");
                 // It receives at the beginning of each call.
                 host.work(round);
@@ -455,20 +455,20 @@ fn whom_one_worker_answers_is_a_friend_of_the_worker_that_hears_it() {
             sent.expect("a way to the peer");
         };
         answers(&mut shards);
-        assert_eq!(class(&mut shards, peer), Triage::Stranger, "anyone can be answered once");
+        assert_eq!(class(&mut shards, peer), Triage::Unknown, "anyone can be answered once");
         answers(&mut shards);
-        assert_eq!(class(&mut shards, peer), Triage::Friend);
-        assert_eq!(class(&mut shards, other), Triage::Stranger);
+        assert_eq!(class(&mut shards, peer), Triage::Established);
+        assert_eq!(class(&mut shards, other), Triage::Unknown);
         // As long as it is answered, however long that is.
         for _ in 0..200 {
             answers(&mut shards);
             shards.now += Duration::from_millis(300);
             shards.turn(hears, &[]);
         }
-        assert_eq!(class(&mut shards, peer), Triage::Friend, "after 100 s");
+        assert_eq!(class(&mut shards, peer), Triage::Established, "after 100 s");
         shards.now += Duration::from_secs(31);
         shards.run_for(Duration::from_millis(100), Duration::from_millis(50));
-        assert_eq!(class(&mut shards, peer), Triage::Stranger, "it was not answered for long");
+        assert_eq!(class(&mut shards, peer), Triage::Unknown, "it was not answered for long");
         shards.assert_conserved();
     }
 }

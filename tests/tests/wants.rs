@@ -19,7 +19,7 @@ const ETH0: IfIndex = IfIndex(1);
 
 fn wants(rig: &Rig) -> RxFilter {
     let mut wanted = RxFilter::default();
-    rig.stack.wants(ETH0, &mut wanted);
+    rig.stack.rx_filter(ETH0, &mut wanted);
     wanted
 }
 
@@ -103,7 +103,7 @@ fn a_socket_at_every_port_wants_them_all_while_it_is_there() {
         assert!(wants(&rig).any_udp && !wants(&rig).any_tcp, "{family:?}");
         let end = SocketAddr::new(addr(family, HOST), 4444);
         let frame = craft::udp(SocketAddr::new(addr(family, PEER), 9), end, b"hello");
-        assert_ne!(rig.classify(&[craft::from_peer(&frame)])[0], Triage::Refusable);
+        assert_ne!(rig.classify(&[craft::from_peer(&frame)])[0], Triage::Rejectable);
         changes(&mut rig, |rig| rig.sockets(|s| s.udp_close(id.expect("room"))).0);
         assert!(!wants(&rig).any_udp);
     }

@@ -25,7 +25,7 @@ const PROGRAMS: u8 = 6;
 const OUTSIDE: u8 = 7;
 
 /// The workspace, shelf by shelf. Change it together with the picture in ARCHITECTURE.md.
-const HOUSE: &[Rule] = &[
+const CRATES: &[Rule] = &[
     rule("base", 0, &[]),
     rule("checksum", 1, &[]),
     rule("sync", 1, &["base"]),
@@ -144,7 +144,7 @@ fn violations(packages: &[Package]) -> Vec<String> {
         let Some(own) = rule_of(&package.name) else {
             found.push(format!(
                 "{} ({}): not in the table, so its shelf is unknown. Remedy: give it a row in \
-                 HOUSE of xtask/src/layers.rs, with the reason in the commit.",
+                 CRATES of xtask/src/layers.rs, with the reason in the commit.",
                 package.name, package.manifest
             ));
             continue;
@@ -169,7 +169,7 @@ fn violations(packages: &[Package]) -> Vec<String> {
 /// The row of a package, whether it is called by its folder's name or with the project's prefix.
 fn rule_of(package: &str) -> Option<&'static Rule> {
     let short = package.strip_prefix("floodwall-").unwrap_or(package);
-    HOUSE.iter().find(|rule| rule.name == short)
+    CRATES.iter().find(|rule| rule.name == short)
 }
 
 /// Why `own` must not import `other`, if it must not.
@@ -324,7 +324,7 @@ mod tests {
             "tokio-sockets -> dispatch",
             "cli -> drill",
         ];
-        for own in HOUSE {
+        for own in CRATES {
             for name in own.may.iter().filter(|&&name| name != SHELVES_0_TO_5) {
                 let other = rule_of(name).unwrap();
                 let edge = format!("{} -> {name}", own.name);

@@ -35,8 +35,8 @@ macro_rules! drop_reasons {
 
 drop_reasons! {
     NoBuffer = "The packet pool was empty.",
-    TriageRefusable = "Under load: the packet would have been dropped anyway.",
-    TriageStranger = "Under load: too many packets of unverified sources waited.",
+    TriageRejectable = "Under load: the packet would have been dropped anyway.",
+    TriageUnknown = "Under load: too many packets of unverified sources waited.",
     TooManyChunks = "The packet came in more pieces than a packet may have.",
     InterfaceUnknown = "The packet named an interface that does not exist.",
     FrameTruncated = "The frame ends within its link header.",

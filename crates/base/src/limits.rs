@@ -48,7 +48,7 @@ pub const NEXT_HOP_MEMBERS_MAX: usize = 32;
 /// 20 of the largest datagrams, an eighth of the default pool.
 pub const REASSEMBLY_BYTES: usize = 2 << 20;
 /// Which part of a shard's frames that may be at most.
-pub const REASSEMBLY_PART: u64 = 8;
+pub const REASSEMBLY_DIVISOR: u64 = 8;
 /// Incomplete datagrams of one family. The least recently extended one is evicted for a new one
 /// (LRU).
 pub const REASSEMBLY_DATAGRAMS: usize = 1024;
@@ -128,7 +128,7 @@ pub const ECHO_PATHS_MAX: usize = 256;
 /// its neighbour is resolved; the sender retransmits, and by then the neighbour is known.
 pub const NEIGHBOR_PENDING_MAX: usize = 3;
 /// Which part of a shard's frames the packets of one family that wait for neighbours may hold.
-pub const NEIGHBOR_PENDING_PART: u64 = 32;
+pub const NEIGHBOR_PENDING_DIVISOR: u64 = 32;
 /// Packets of others that one follower hands over in a round because their neighbour is not known:
 /// a fraction of a burst, so that neighbour discovery itself still gets through.
 pub const FORWARD_HANDED_MAX: usize = 16;
@@ -170,7 +170,7 @@ pub const RAW_SOCKETS_MAX: usize = 16;
 /// Bytes that wait in one raw socket, counted with the frames that they keep from being used.
 pub const RAW_RECEIVE_BYTES: usize = 212_992;
 /// Which part of a shard's frames all ping sockets may hold together, and all raw ones as many.
-pub const ICMP_SOCKETS_PART: u64 = 32;
+pub const ICMP_SOCKETS_DIVISOR: u64 = 32;
 /// Chunks that wait in one raw or ping socket: raw ones take a reference of the pool each.
 pub const RAW_CHUNKS_MAX: usize = 256;
 /// ICMP errors that wait in one ping or raw socket until they are read.
@@ -272,7 +272,7 @@ pub const TCP_RUNS_FLOW: usize = 64;
 /// Runs of received bytes that wait behind a hole, of all connections of a shard.
 pub const TCP_RUNS: usize = 4096;
 /// Which part of the runs is kept for connections that have hardly any.
-pub const TCP_RUNS_RESERVE_PART: usize = 8;
+pub const TCP_RUNS_RESERVE_DIVISOR: usize = 8;
 /// Rows of the SYN cache, a power of two: Lemon's and FreeBSD's `hashsize`.
 pub const SYN_CACHE_ROWS: usize = 512;
 /// Half-open connections of one row: FreeBSD's `bucketlimit`. With its place in the row each takes
@@ -307,7 +307,7 @@ pub const TCP_RECORDS: usize = 65_536;
 /// Records of one TCP connection: a loss in every second segment of 5 MiB in flight.
 pub const TCP_RECORDS_FLOW: usize = 4096;
 /// Which part of the records is kept for cuts, and for connections that have none.
-pub const TCP_RECORDS_RESERVE_PART: usize = 8;
+pub const TCP_RECORDS_RESERVE_DIVISOR: usize = 8;
 /// Records that the SACK blocks of one ACK may visit.
 pub const TCP_SACK_STEPS: u32 = 256;
 /// TCP connections of one shard, TIME-WAIT apart.
@@ -325,17 +325,17 @@ pub const TCP_SEND_BYTES: usize = 4 << 20;
 pub const TCP_BUFFER_BYTES_FIRST: usize = 262_144;
 /// Which part of a shard's frames its TCP connections may hold together, so that packets still
 /// arrive when peers leave data unread.
-pub const TCP_MEMORY_PART: u64 = 2;
+pub const TCP_MEMORY_DIVISOR: u64 = 2;
 /// Which part of a shard's frames its TCP connections may hold regardless of what sockets,
 /// fragments and unresolved neighbours use. Of these, sockets hold a quarter at most, the fragments
 /// of each family an eighth, and packets for unresolved neighbours of each family a 32nd.
 pub const TCP_MEMORY_PART_LEAST: u64 = 4;
 /// Which part of a shard's frames is kept for packets that arrive and leave: TCP's connections have
 /// what it, sockets, fragments and unresolved neighbours leave.
-pub const PACKETS_KEPT_PART: u64 = 8;
+pub const PACKETS_KEPT_DIVISOR: u64 = 8;
 /// By which part connections may exceed what they may hold together, while one that stands still
 /// has time to move on.
-pub const TCP_MEMORY_EXCESS_PART: u64 = 8;
+pub const TCP_MEMORY_EXCESS_DIVISOR: u64 = 8;
 /// Connections that are ended at a time for memory.
 pub const TCP_MEMORY_ENDED_MAX: usize = 64;
 /// How long TIME-WAIT lasts: Linux's `TCP_TIMEWAIT_LEN`.

@@ -1,10 +1,10 @@
 //! The Internet checksum of RFC 1071: whole, chunk by chunk, copy-and-sum, incremental.
 //!
 //! Called by `wire` (headers), `packet` and `ip` (payloads), `udp`, `tcp` and the forwarder's
-//! patching. A [`InternetSum`] is a partial one's complement sum that remembers nothing but its value;
-//! an [`Accumulator`] also remembers whether the next byte is at an odd offset, so the pieces
-//! of a packet may be of any length. Nothing here panics, allocates or looks at more than the
-//! bytes given.
+//! patching. A [`InternetSum`] is a partial one's complement sum that remembers nothing but its
+//! value; an [`Accumulator`] also remembers whether the next byte is at an odd offset, so the
+//! pieces of a packet may be of any length. Nothing here panics, allocates or looks at more than
+//! the bytes given.
 //!
 //! Invariant: every kernel gives the same folded value as adding 16-bit big-endian words one
 //! at a time with end-around carry, for every length and alignment (the tests hold them to it).

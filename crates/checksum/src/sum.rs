@@ -2,8 +2,8 @@
 //!
 //! Called to check or to make a checksum. Invariant: the value is congruent to the little-endian
 //! 16-bit words summed, modulo 65,535, and zero only if every byte was zero; one's complement sums
-//! do not care about byte order (RFC 1071 section 2(B)), so the swap waits for [`InternetSum::fold`]. Not
-//! here: the kernels (`scalar.rs`, `simd.rs`).
+//! do not care about byte order (RFC 1071 section 2(B)), so the swap waits for
+//! [`InternetSum::fold`]. Not here: the kernels (`scalar.rs`, `simd.rs`).
 
 use crate::scalar::{add_carry, fold128, sum_scalar};
 
@@ -51,7 +51,8 @@ impl InternetSum {
         Self(add_carry(self.0, other.0))
     }
 
-    /// Like [`InternetSum::add`], but `other` may be the sum of a chunk that begins at an odd offset.
+    /// Like [`InternetSum::add`], but `other` may be the sum of a chunk that begins at an odd
+    /// offset.
     ///
     /// A chunk summed on its own has its bytes in the other halves of the words than in the
     /// packet; a rotation by eight bits puts them right (RFC 1071 section 2(B)).

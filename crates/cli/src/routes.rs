@@ -10,9 +10,9 @@ pub(crate) mod apply;
 pub(crate) mod document;
 pub(crate) mod import;
 pub(crate) mod names;
+pub(crate) mod parse;
 pub(crate) mod rule_words;
 pub(crate) mod session;
-pub(crate) mod words;
 
 #[cfg(test)]
 mod tests;

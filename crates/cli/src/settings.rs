@@ -7,11 +7,11 @@
 
 mod file;
 mod flags;
-mod judge;
+pub(crate) mod parse;
 #[cfg(test)]
 mod tests;
 mod transit;
-pub(crate) mod words;
+mod validate;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -21,8 +21,8 @@ use std::sync::Arc;
 use floodwall_base::{IpCidr, MacAddr};
 use floodwall_dispatch::OnPanic;
 
+pub(crate) use self::parse::ServiceWord;
 pub(crate) use self::transit::{HostTransit, InterfaceTransit};
-pub(crate) use self::words::ServiceWord;
 use crate::args::RunArgs;
 pub(crate) use floodwall_device::{DeviceKind, DeviceSpec, NapiPolicy};
 
@@ -173,7 +173,7 @@ pub(crate) fn load(
         settings = file::parse(&path.display().to_string(), &text)?;
     }
     flags::lay(&mut settings, flags)?;
-    judge::judge(&settings)?;
+    validate::validate(&settings)?;
     Ok(settings)
 }
 

@@ -4,7 +4,7 @@
 //! from the host: the host's own stack sees every frame too. Frames arrive in a ring that the
 //! kernel fills (TPACKET_V3) and are copied once into the pool (`packet_arrival.rs`). They are sent
 //! in batches by sendmmsg(2), which gathers a packet's chunks without a copy. With offload,
-//! consecutive segments of a TCP flow leave as one super-frame (GSO, `join.rs`) within the
+//! consecutive segments of a TCP flow leave as one super-frame (GSO, `gso_join.rs`) within the
 //! interface's limits and MTU; the kernel segments it where the interface cannot (TSO). What a
 //! local sender or the kernel (GRO) has joined arrives as one super-frame, and is segmented on
 //! arrival without offload.
@@ -27,11 +27,11 @@ use floodwall_packet::{Burst, PacketBuf, PacketList, Pool};
 use crate::device::{Device, DeviceInfo, Medium};
 use crate::error::DeviceError;
 use crate::gather::Slices;
+use crate::gso_join::{self, JoinRun};
 use crate::interface::KernelInterface;
-use crate::join::{self, JoinRun};
+use crate::napi::Placement;
 use crate::packet_arrival::{PacketArrival, arrive};
 use crate::packet_ring::PacketRing;
-use crate::placement::Placement;
 use crate::socket::{self, BATCH_MAX, Messages};
 use crate::stats::DeviceStats;
 use crate::super_limits::SuperLimits;
@@ -273,7 +273,7 @@ impl AfPacket {
     fn send_batch(&mut self, packets: &mut PacketList) -> Result<usize, DeviceError> {
         let mut headers = [[0; VNET_BYTES]; BATCH_MAX];
         let alone = match self.joins {
-            true => join::alone(packets, self.info.medium, BATCH_MAX),
+            true => gso_join::alone(packets, self.info.medium, BATCH_MAX),
             false => BATCH_MAX,
         };
         let mut ready = 0;

@@ -22,6 +22,7 @@
 mod assembler;
 mod bpf;
 mod card;
+mod filter_tables;
 mod first_line;
 mod guard;
 mod own_half;
@@ -30,7 +31,6 @@ mod queue;
 mod ring;
 mod shared;
 mod steering;
-mod wants;
 mod words;
 
 use std::io;
@@ -44,17 +44,17 @@ use rustix::event::epoll;
 
 use self::bpf::Attach;
 use self::card::Card;
+use self::filter_tables::FilterUpdate;
 pub use self::first_line::{FirstLine, FirstLineState};
 use self::guard::FilterTurn;
 use self::own_half::OwnHalf;
 use self::queue::{QueueArrival, XdpQueue};
 use self::steering::{LinkStation, QueueSteering};
-use self::wants::FilterUpdate;
 use crate::af_packet::{Accept, AfPacket, AfPacketConfig};
 use crate::device::{Device, DeviceInfo, Medium};
 use crate::error::DeviceError;
 use crate::interface::InterfaceControl;
-use crate::placement::Placement;
+use crate::napi::Placement;
 use crate::stats::DeviceStats;
 use crate::vnet::{self, Completion};
 use crate::xdp_mode::XdpMode;

@@ -21,21 +21,22 @@ mod fault;
 #[cfg(target_os = "linux")]
 mod gather;
 #[cfg(target_os = "linux")]
-mod interface;
+mod gso_join;
 #[cfg(target_os = "linux")]
-mod join;
-mod kernel_half;
+mod interface;
 mod link_state;
 mod memory_wire;
+#[cfg(target_os = "linux")]
+mod napi;
+mod napi_policy;
+mod napi_report;
 #[cfg(target_os = "linux")]
 mod packet_arrival;
 #[cfg(target_os = "linux")]
 mod packet_ring;
 #[cfg(target_os = "linux")]
-mod placement;
-mod placement_report;
-#[cfg(target_os = "linux")]
 mod socket;
+mod spec;
 mod stats;
 #[cfg(target_os = "linux")]
 mod super_limits;
@@ -43,7 +44,6 @@ mod switch;
 #[cfg(target_os = "linux")]
 mod tun;
 mod vnet;
-mod word;
 mod xdp_mode;
 
 #[cfg(target_os = "linux")]
@@ -57,17 +57,17 @@ pub use capture::{
 pub use device::{Device, DeviceInfo, Medium};
 pub use error::DeviceError;
 pub use fault::{Fault, FaultConfig, FaultCounts, FaultRates};
-pub use kernel_half::{NapiPolicy, NapiPriority, NoKernelHalf};
 pub use link_state::LinkState;
 pub use memory_wire::{MemoryWire, WireConfig, pair, pair_of};
 #[cfg(target_os = "linux")]
-pub use placement::{Placement, PlacementConfig};
-pub use placement_report::{MissingCapability, PlacementReport};
+pub use napi::{Placement, PlacementConfig};
+pub use napi_policy::{NapiPolicy, NapiPriority, NoKernelHalf};
+pub use napi_report::{MissingCapability, PlacementReport};
+pub use spec::{
+    DeviceKind, DeviceSpec, NoDeviceWord, OpenConfig, OpenedDevice, stable_secret, station_address,
+};
 pub use stats::DeviceStats;
 pub use switch::{Switch, SwitchConfig, SwitchCounts};
 #[cfg(target_os = "linux")]
 pub use tun::{Tun, TunConfig, TunKind};
-pub use word::{
-    DeviceKind, DeviceSpec, NoDeviceWord, OpenConfig, OpenedDevice, stable_secret, station_address,
-};
 pub use xdp_mode::XdpMode;

@@ -8,8 +8,8 @@
 
 use std::io;
 
-use crate::join::RunLimits;
-use crate::placement::netlink::{LINK_HEAD, attributes, link_named, number};
+use crate::gso_join::RunLimits;
+use crate::napi::netlink::{LINK_HEAD, attributes, link_named, number};
 
 const IFLA_GSO_MAX_SEGS: u16 = 40;
 const IFLA_GSO_MAX_SIZE: u16 = 41;

@@ -5,7 +5,7 @@
 //! partial checksums cross unsplit, which gives a factor of eight in throughput.
 //!
 //! Invariant: never blocks; one system call a packet, or with the virtio header one for segments of
-//! a TCP flow that leave in a row (`join.rs`); a packet that arrives while the pool is
+//! a TCP flow that leave in a row (`gso_join.rs`); a packet that arrives while the pool is
 //! empty is lost and counted, so that what waits in the system does not grow old.
 //!
 //! # Under flood
@@ -27,8 +27,8 @@ use rustix::io::Errno;
 use crate::device::{Device, DeviceInfo, Medium};
 use crate::error::DeviceError;
 use crate::gather::{GatherBuffer, GatheredFrame, SLICES_MAX, Slices};
+use crate::gso_join::{JoinRun, RunLimits};
 use crate::interface::{self, InterfaceControl};
-use crate::join::{JoinRun, RunLimits};
 use crate::stats::DeviceStats;
 use crate::vnet::{self, Completion, Patch, VNET_BYTES};
 

@@ -16,7 +16,7 @@ use floodwall_base::{Instant, MacAddr, Randomness};
 use floodwall_wire::dhcpv4::{self, option};
 use floodwall_wire::{Dhcpv4Fields, Dhcpv4Message, Dhcpv4Type};
 
-use crate::few::ArrayVec;
+use crate::array_vec::ArrayVec;
 use crate::lease::{Lease, LeaseRefused, server};
 
 /// The longest time between two tries where servers keep refusing or lying.

@@ -17,7 +17,7 @@ use floodwall_wire::Dhcpv4Message;
 use floodwall_wire::dhcpv4::option;
 use thiserror::Error;
 
-use crate::few::ArrayVec;
+use crate::array_vec::ArrayVec;
 use crate::left_out::{LeftOut, LeftOutList, RouteFault};
 use crate::names::Names;
 

@@ -8,7 +8,7 @@ use core::net::Ipv4Addr;
 
 use floodwall_base::limits::DHCP_LEFT_OUT_MAX;
 
-use crate::few::ArrayVec;
+use crate::array_vec::ArrayVec;
 use crate::lease::LeaseRoute;
 
 /// Why a route is not taken.

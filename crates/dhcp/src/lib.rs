@@ -17,14 +17,14 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
+mod array_vec;
 mod client;
-mod few;
 mod lease;
 mod left_out;
 mod names;
 
+pub use array_vec::ArrayVec;
 pub use client::{BACK_OFF_MAX, DhcpClient, DhcpEvent, DhcpState, LeaseEnd, Transmission};
-pub use few::ArrayVec;
 pub use lease::{Lease, LeaseRefused, LeaseRoute};
 pub use left_out::{LeftOut, LeftOutList, RouteFault};
 pub use names::Names;

@@ -26,7 +26,7 @@ use floodwall_sync::CachePadded;
 use floodwall_sync::spsc::{self, Consumer, Producer};
 
 use crate::bell::Bell;
-use crate::facts::{WorkerCounter, WorkerCounters};
+use crate::worker_counters::{WorkerCounter, WorkerCounters};
 
 /// Minimum credit of devices for unverified flows in a turn even though a ring is full: a neighbour
 /// that has stopped must not starve the unverified flows of others.

@@ -4,8 +4,8 @@
 //! pass it to the engine, transmit, do a slice of timed work; then continue, or sleep until a
 //! device, the engine's deadline or the bell wakes it. Other threads reach it in three ways only: a
 //! [`Stop`], a bounded [`Control`] mailbox, and the snapshot that it publishes
-//! ([`PublishedReader`]). A [`WorkerGroup`] is several workers of one host, each on a core of its own;
-//! they hand packets to the owners of their flows, and share what one of them publishes.
+//! ([`PublishedReader`]). A [`WorkerGroup`] is several workers of one host, each on a core of its
+//! own; they hand packets to the owners of their flows, and share what one of them publishes.
 //!
 //! Invariants: this is the only place where real time is read ([`Clock`]) and where real
 //! randomness enters ([`entropy`]); a worker takes no lock that another thread may hold and
@@ -15,10 +15,8 @@
 mod bell;
 mod clock;
 mod control;
-mod crew;
 pub mod entropy;
 mod exchange;
-mod facts;
 mod membership;
 mod panics;
 pub mod pin;
@@ -31,14 +29,12 @@ mod stop;
 mod turn;
 mod turn_gate;
 mod worker;
+mod worker_counters;
+mod worker_group;
 
 pub use bell::Bell;
 pub use clock::Clock;
-pub use control::{Command, Control, ControlError, ControlQueue};
-pub use crew::{
-    CrewConfig, CrewEnded, CrewError, CrewReader, WORKERS_MAX, WorkerGroup, WorkerSeat, WorkerSlot,
-};
-pub use facts::{WorkerCounter, WorkerCounters};
+pub use control::{Control, ControlError, ControlQueue, WorkerCommand};
 pub use floodwall_schedule::{BalanceConfig, GateConfig, Share};
 pub use membership::Setting;
 pub use panics::{OnPanic, PanicReport};
@@ -48,3 +44,7 @@ pub use publish::{Publish, Published, PublishedReader, Shown, WORDS_MAX};
 pub use stop::Stop;
 pub use turn_gate::{ApplicationShare, AtWork};
 pub use worker::{Ended, Event, Worker, WorkerConfig, WorkerError};
+pub use worker_counters::{WorkerCounter, WorkerCounters};
+pub use worker_group::{
+    CrewConfig, CrewEnded, CrewError, CrewReader, WORKERS_MAX, WorkerGroup, WorkerSeat, WorkerSlot,
+};

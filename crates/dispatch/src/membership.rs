@@ -1,8 +1,8 @@
 //! `GroupCommands`: what makes a worker one of a crew.
 //!
-//! Made by `crew.rs` on the worker's thread, called by the worker's turn. It holds the worker's
-//! reader of what the control shard publishes (`qsbr`), the steering that selects its own packets,
-//! its ends of the hand-off rings, and the function that makes its engine again.
+//! Made by `worker_group.rs` on the worker's thread, called by the worker's turn. It holds the
+//! worker's reader of what the control shard publishes (`qsbr`), the steering that selects its own
+//! packets, its ends of the hand-off rings, and the function that makes its engine again.
 //!
 //! Invariant: a worker looks only within a call of its engine, and is offline while it sleeps.
 
@@ -18,8 +18,8 @@ use floodwall_wire::steer;
 
 use crate::bell::Bell;
 use crate::exchange::Exchange;
-use crate::facts::WorkerCounters;
 use crate::shared_pressure::SharedPressure;
+use crate::worker_counters::WorkerCounters;
 
 /// What the engine of one worker is made with.
 #[derive(Debug)]

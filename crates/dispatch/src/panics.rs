@@ -1,6 +1,6 @@
 //! What happens when a worker panics (decision D19).
 //!
-//! Called by `crew.rs`. By default the process ends, with a message for a bug report. With
+//! Called by `worker_group.rs`. By default the process ends, with a message for a bug report. With
 //! [`OnPanic::Isolate`] the worker's engine is dropped and made again, while the other workers
 //! continue. A bare [`Worker`](crate::Worker) unwinds into the thread that runs it.
 //!
@@ -35,8 +35,8 @@ pub enum OnPanic {
     /// The process ends at once, after a message on standard error.
     #[default]
     EndProcess,
-    /// All workers end, and [`WorkerGroup::join`](crate::Crew::join) returns the report: for programs
-    /// that end by themselves then, in good order.
+    /// All workers end, and [`WorkerGroup::join`](crate::Crew::join) returns the report: for
+    /// programs that end by themselves then, in good order.
     EndCrew,
     /// The worker's flows are closed and its engine is made again; the others go on.
     Isolate,

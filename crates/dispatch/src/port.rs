@@ -17,7 +17,7 @@ use floodwall_base::{DropReason, IfIndex, Instant};
 use floodwall_device::{Device, DeviceError, DeviceInfo, DeviceStats, Medium};
 use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, RxFilter};
 
-use crate::facts::{WorkerCounter, WorkerCounters};
+use crate::worker_counters::{WorkerCounter, WorkerCounters};
 
 /// Packets that wait for one device.
 pub(crate) const BACKLOG_MAX: usize = 256;
@@ -294,8 +294,8 @@ pub(crate) const fn fact_of(reason: DropReason) -> WorkerCounter {
     match reason {
         DropReason::DeviceFull => WorkerCounter::DropsDeviceFull,
         DropReason::DeviceGone => WorkerCounter::DropsDeviceGone,
-        DropReason::TriageRefusable => WorkerCounter::DropsTriageRefusable,
-        DropReason::TriageStranger => WorkerCounter::DropsTriageStranger,
+        DropReason::TriageRejectable => WorkerCounter::DropsTriageRejectable,
+        DropReason::TriageUnknown => WorkerCounter::DropsTriageUnknown,
         _ => WorkerCounter::DropsInterfaceUnknown,
     }
 }

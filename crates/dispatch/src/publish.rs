@@ -8,7 +8,7 @@ use floodwall_base::{IfIndex, Instant, Units};
 use floodwall_packet::{Burst, Engine, HandoffList, Round, RxFilter, Triage};
 use floodwall_sync::snapshot::{self, SnapshotReader, SnapshotWriter};
 
-use crate::facts::{WorkerCounter, WorkerCounters};
+use crate::worker_counters::{WorkerCounter, WorkerCounters};
 
 /// Words that an engine may publish.
 pub const WORDS_MAX: usize = 480;
@@ -71,8 +71,8 @@ impl<E: Engine> Engine for Shown<E> {
         self.engine.adopt(round, handed)
     }
 
-    fn appetite(&self, now: Instant) -> usize {
-        self.engine.appetite(now)
+    fn rx_capacity(&self, now: Instant) -> usize {
+        self.engine.rx_capacity(now)
     }
 
     fn departed(&mut self) {
@@ -91,8 +91,8 @@ impl<E: Engine> Engine for Shown<E> {
         self.engine.classify(burst, classes);
     }
 
-    fn wants(&self, iface: IfIndex, wanted: &mut RxFilter) {
-        self.engine.wants(iface, wanted);
+    fn rx_filter(&self, iface: IfIndex, wanted: &mut RxFilter) {
+        self.engine.rx_filter(iface, wanted);
     }
 
     fn wants_changed(&self) -> u64 {

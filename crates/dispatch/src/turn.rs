@@ -16,11 +16,11 @@ use floodwall_packet::{Engine, HandoffList, PacketBuf, Round};
 use floodwall_sync::qsbr::Moment;
 
 use crate::control::{COMMANDS_MAX, ControlQueue};
-use crate::facts::WorkerCounter;
 use crate::membership::GroupCommands;
 use crate::port::Port;
 use crate::publish::Publish;
 use crate::worker::Worker;
+use crate::worker_counters::WorkerCounter;
 
 /// Units that an engine is granted for one burst of its own, and for one of its neighbours'.
 const ROUND_UNITS: Units = Units(8 * BURST_MAX as u32);
@@ -68,7 +68,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         moment: Moment,
         call: impl FnOnce(&mut E, &mut Round<'_>) -> Units,
     ) {
-        let Some(engine) = &mut self.engine else { return self.bury() };
+        let Some(engine) = &mut self.engine else { return self.drop_burst() };
         self.sent_before = self.departing.len();
         let mut round = Round {
             now,
@@ -92,14 +92,14 @@ impl<E: Engine + Publish + 'static> Worker<E> {
 
     /// Drops the packets for an engine that is down, counted with that reason.
     #[cold]
-    fn bury(&mut self) {
+    fn drop_burst(&mut self) {
         let dead = self.burst.drain().count();
         self.facts.add(WorkerCounter::DropsShardDown, dead as u64);
     }
 
     /// What neighbours handed over: the engine's to the engine, departures to the devices.
     fn adopt(&mut self, now: Instant) -> usize {
-        let appetite = self.appetite(now);
+        let appetite = self.rx_capacity(now);
         let asked = self.gate.ask_handed(appetite);
         let Some(crew) = &mut self.crew else { return 0 };
         let taken = crew.exchange.collect(asked, &mut self.departing, &mut self.facts);
@@ -137,7 +137,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     fn receive(&mut self, now: Instant) -> usize {
         // What an engine left is not its neighbours' burden.
         self.burst.drain().for_each(drop);
-        let appetite = self.appetite(now);
+        let appetite = self.rx_capacity(now);
         let asked = self.gate.ask(appetite);
         let mut room = asked;
         let credit = self.credit();
@@ -215,7 +215,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             let is_common =
                 self.crew.as_ref().is_none_or(|crew| crew.is_common(usize::from(iface.0)));
             match &self.engine {
-                Some(engine) if is_common => engine.wants(iface, &mut self.wanted),
+                Some(engine) if is_common => engine.rx_filter(iface, &mut self.wanted),
                 _ => self.wanted.everything(),
             }
             port.want(&self.wanted);

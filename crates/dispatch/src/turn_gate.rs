@@ -13,8 +13,8 @@ use floodwall_base::{Instant, WorkerId};
 use floodwall_packet::{Burst, Engine, HandoffList, PacketBuf};
 use floodwall_schedule::{Balance, Gate, GateConfig, GateStats, HandedGate, NextTurn, Poll};
 
-use crate::facts::{WorkerCounter, WorkerCounters};
 use crate::worker::WorkerConfig;
+use crate::worker_counters::{WorkerCounter, WorkerCounters};
 
 /// How the programs on a worker's core report whether they have work. Clones are of the same core.
 ///
@@ -281,10 +281,10 @@ impl TurnGate {
         };
         let sum = |what: fn(&GateStats) -> u64| gates().map(what).sum();
         facts.set(WorkerCounter::TriageLooks, sum(GateStats::looked_at));
-        facts.set(WorkerCounter::TriageFriends, sum(|stats| stats.friends));
+        facts.set(WorkerCounter::TriageEstablished, sum(|stats| stats.friends));
         facts.set(WorkerCounter::TriageWaiting, self.waiting() as u64);
-        facts.set(WorkerCounter::DropsTriageRefusable, sum(|stats| stats.refused));
-        facts.set(WorkerCounter::DropsTriageStranger, sum(|stats| stats.crowded_out));
+        facts.set(WorkerCounter::DropsTriageRejectable, sum(|stats| stats.refused));
+        facts.set(WorkerCounter::DropsTriageUnknown, sum(|stats| stats.crowded_out));
         if let Some(balance) = &self.balance {
             let stats = balance.stats();
             let nanos =

@@ -1,9 +1,9 @@
 //! `Worker`: the loop that runs one engine on its devices.
 //!
 //! Called by a program on the thread that shall be the worker, alone or as one of a crew
-//! (`crew.rs`). What one turn does is in `turn.rs`; here is what goes on between turns. While
-//! packets come it polls; when none come it sleeps, offline for the reclamation that the workers of
-//! a crew share, and costs nothing.
+//! (`worker_group.rs`). What one turn does is in `turn.rs`; here is what goes on between turns.
+//! While packets come it polls; when none come it sleeps, offline for the reclamation that the
+//! workers of a crew share, and costs nothing.
 //!
 //! Invariants: the engine's deadline, its devices, the bell and its neighbours' hand-offs end a
 //! sleep, and nothing that came before it is missed; nothing is allocated and no lock is taken
@@ -24,8 +24,7 @@ use thiserror::Error;
 
 use crate::bell::Bell;
 use crate::clock::Clock;
-use crate::control::{Command, Control, mailbox};
-use crate::facts::{WorkerCounter, WorkerCounters};
+use crate::control::{Control, WorkerCommand, mailbox};
 use crate::membership::{GroupCommands, Setting};
 use crate::panics::{PanicReport, Restarts};
 use crate::port::{Port, PortReport};
@@ -34,6 +33,7 @@ use crate::sleep::{PORTS_MAX, WakeReason, sleep, stay_away};
 use crate::standing;
 use crate::stop::Stop;
 use crate::turn_gate::{ApplicationShare, TurnGate};
+use crate::worker_counters::{WorkerCounter, WorkerCounters};
 
 /// A burst of so many packets means load: the next ones are worth polling for.
 const LOAD: usize = 8;
@@ -154,7 +154,7 @@ pub struct Worker<E: 'static> {
     published: Instant,
     pub(crate) bell: Bell,
     control: Control<E>,
-    pub(crate) mailbox: Receiver<Command<E>>,
+    pub(crate) mailbox: Receiver<WorkerCommand<E>>,
     config: WorkerConfig,
     /// The order of service under pressure, and the worker's share of its core.
     pub(crate) gate: TurnGate,
@@ -510,13 +510,13 @@ impl<E: Engine + Publish + 'static> Worker<E> {
 
     /// The number of packets it takes now. Without an engine there is no limit: they are dropped
     /// and counted.
-    pub(crate) fn appetite(&self, now: Instant) -> usize {
-        self.engine.as_ref().map_or(BURST_MAX, |engine| engine.appetite(now))
+    pub(crate) fn rx_capacity(&self, now: Instant) -> usize {
+        self.engine.as_ref().map_or(BURST_MAX, |engine| engine.rx_capacity(now))
     }
 
     /// Whether packets are requested from devices.
     fn is_hungry(&self, now: Instant) -> bool {
-        self.gate.asks(self.appetite(now)) > 0
+        self.gate.asks(self.rx_capacity(now)) > 0
     }
 
     fn has_mail(&mut self) -> bool {

@@ -1,17 +1,18 @@
 //! `DrillBench`: where a drill takes place. The memory wire and the simulated world are two.
 //!
 //! Called by `run.rs`, which has the phases; a bench controls how time passes and how packets get
-//! from the crowd to the host. Invariant: every [`BenchLook`] is one consistent snapshot of the host.
+//! from the crowd to the host. Invariant: every [`BenchLook`] is one consistent snapshot of the
+//! host.
 
 use core::time::Duration;
 
 use floodwall_base::Instant;
 
-use crate::crowd::{TrafficSeen, TrafficStretch};
 use crate::error::DrillError;
 use crate::report::GraceReport;
 use crate::server::{FreeFrames, ServerView};
 use crate::shards::ShardReport;
+use crate::traffic::{TrafficSeen, TrafficStretch};
 use crate::transit::CrossedPackets;
 
 /// What the worker's loop counts: its own ledger.

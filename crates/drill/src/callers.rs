@@ -2,7 +2,7 @@
 //! connections of their own ([`CallPurpose`]).
 //!
 //! A stack of its own, as any client's would be, at the crowd's end of the cable: one connection
-//! for each call, on a schedule; what it sends, the answer, and the end. Made by `crowd.rs`,
+//! for each call, on a schedule; what it sends, the answer, and the end. Made by `traffic.rs`,
 //! configured anew for each stretch. Invariant: latency counts from the moment at which a call was
 //! meant to begin until the answer is read, whole handshake included, and a stretch is over when
 //! each call is answered or lost.
@@ -17,7 +17,7 @@ use floodwall_stack::{InterfaceConfig, LinkMedium, Sockets, Stack, StackConfig};
 
 use crate::error::DrillError;
 use crate::honest::{SentQuestion, TIMEOUT};
-use crate::scene;
+use crate::topology;
 
 /// The request of a client of the echo service.
 const LINE: &[u8] = b"hello from client\n";
@@ -51,10 +51,10 @@ impl CallPurpose {
     /// The port of the service for the `n`th call, and the request.
     fn of(self, n: u64) -> (u16, &'static [u8]) {
         match self {
-            Self::Asks if n % 2 == 1 => (scene::WEB_PORT, REQUEST),
-            Self::Asks | Self::Drops => (scene::SERVICE_PORT, LINE),
-            Self::Holds => (scene::SLOW_PORT, LINE),
-            Self::Stalls => (scene::WEB_PORT, GREEDY),
+            Self::Asks if n % 2 == 1 => (topology::WEB_PORT, REQUEST),
+            Self::Asks | Self::Drops => (topology::SERVICE_PORT, LINE),
+            Self::Holds => (topology::SLOW_PORT, LINE),
+            Self::Stalls => (topology::WEB_PORT, GREEDY),
         }
     }
 
@@ -199,7 +199,7 @@ impl Callers {
                     if let Some(heard) = self.heard.get_mut(family) {
                         heard.asked += 1;
                     }
-                    let to = scene::FAMILIES.get(family).map(|f| scene::server_addr(*f));
+                    let to = topology::FAMILIES.get(family).map(|f| topology::server_addr(*f));
                     let (Some(ip), (port, says)) = (to, it.errand.of(*begun)) else { continue };
                     let (to, settings) = (SocketAddr::new(ip, port), it.errand.settings());
                     if let Ok(id) = sockets.tcp_connect(to, &settings, self.owner) {

@@ -1,6 +1,6 @@
 //! The floods: what the attackers send, and the gate that holds them to a rate.
 //!
-//! Made by `crowd.rs` for each stretch. What is sent is a plan of `pktgen` with packets that are
+//! Made by `traffic.rs` for each stretch. What is sent is a plan of `pktgen` with packets that are
 //! due at once; how fast is the gate's business: so much a second, and never more than a short
 //! while's worth at a time, so that a drill with a thread that was held up does not make up for it
 //! with a rate above the configured one. Invariant: the same seed gives the same packets in the
@@ -13,7 +13,7 @@ use floodwall_packet::{Engine, Round};
 use floodwall_pktgen::{Blast, Peer, Plan, StationConfig};
 
 use crate::error::DrillError;
-use crate::{scene, streams};
+use crate::{streams, topology};
 
 /// The most that the gate lets through at once.
 const AT_ONCE: u64 = 64;
@@ -110,8 +110,8 @@ pub(crate) struct Flood {
 impl Flood {
     fn plan(&self) -> Plan {
         let station = StationConfig {
-            mac: scene::FLOOD_MAC,
-            peer: Peer::Link(scene::SERVER_MAC),
+            mac: topology::FLOOD_MAC,
+            peer: Peer::Link(topology::SERVER_MAC),
             ..StationConfig::default()
         };
         Plan { station, streams: streams::of(self.kind, self.seed) }

@@ -1,7 +1,7 @@
 //! The honest clients, which query the echo service on a schedule of their own: on the link, with
 //! datagrams that come in fragments, and behind the router; of each one for each family.
 //!
-//! Made by `crowd.rs` for each stretch of a drill. Invariant: latency counts from the moment at
+//! Made by `traffic.rs` for each stretch of a drill. Invariant: latency counts from the moment at
 //! which a question was meant to leave (`floodwall_pktgen::Honest`), and a stretch is over when
 //! each of its questions is answered or lost, so that every question belongs to one phase.
 
@@ -14,7 +14,7 @@ use floodwall_pktgen::{
 
 use crate::callers::{CallPurpose, Calling};
 use crate::error::DrillError;
-use crate::scene::{self, TopologyHost};
+use crate::topology::{self, TopologyHost};
 
 /// How long an answer is waited for: as long as a client's first retransmission would take.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(1);
@@ -85,13 +85,13 @@ impl QuestionSource {
     /// The client of a party and family.
     pub(crate) fn client(&self, party: TopologyHost, family: Family) -> Result<Honest, DrillError> {
         let peer = if self.discover && party != TopologyHost::Far {
-            Peer::Addr(scene::server_addr(family))
+            Peer::Addr(topology::server_addr(family))
         } else {
-            Peer::Link(scene::SERVER_MAC)
+            Peer::Link(topology::SERVER_MAC)
         };
         let station = StationConfig {
-            mac: scene::client_mac(party, family),
-            addrs: scene::client_addrs(party, family),
+            mac: topology::client_mac(party, family),
+            addrs: topology::client_addrs(party, family),
             peer,
             ..StationConfig::default()
         };
@@ -110,7 +110,7 @@ impl QuestionSource {
             src_ports: if self.friends { PortRange::one(FRIEND_PORT) } else { defaults.src_ports },
             payload: if large { LARGE } else { defaults.payload },
             fragment_bytes: large.then_some(PIECE),
-            servers: vec![scene::service(family)],
+            servers: vec![topology::service(family)],
             pace: Pace::per_second(self.rate_of(party)),
             count: Some(self.count(party)),
             timeout: TIMEOUT,

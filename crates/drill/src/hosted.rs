@@ -140,8 +140,8 @@ impl HostedWorkers {
             received: facts.of(WorkerCounter::RxPackets),
             adopted: facts.of(WorkerCounter::Adopted),
             sent: facts.of(WorkerCounter::SentPackets),
-            triaged: facts.of(WorkerCounter::DropsTriageRefusable)
-                + facts.of(WorkerCounter::DropsTriageStranger),
+            triaged: facts.of(WorkerCounter::DropsTriageRejectable)
+                + facts.of(WorkerCounter::DropsTriageUnknown),
             longest_nanos: facts.of(WorkerCounter::LongestRoundNanos),
             application_share: None,
         };

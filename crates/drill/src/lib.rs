@@ -5,25 +5,23 @@
 //! forged errors, false path MTUs and redirects, fragments, chains of headers, false neighbours and
 //! routers, group queries. It
 //! ends with a [`Report`], which has a verdict for each [`Criterion`]. Called by the program
-//! `floodwall`. Where it takes place is a choice ([`DrillPlace`]): over a memory wire in real time; on a
-//! TAP with the Linux kernel as the honest client; or in a simulated world, where the same seed
-//! gives the same report byte for byte.
+//! `floodwall`. Where it takes place is a choice ([`DrillPlace`]): over a memory wire in real time;
+//! on a TAP with the Linux kernel as the honest client; or in a simulated world, where the same
+//! seed gives the same report byte for byte.
 //!
 //! [`self_test`] proves a device instead: see `self_test.rs`.
 //!
 //! Invariants: no packet leaves the process, or its own network namespace; the same seed gives the
-//! same packets in the same order. Start reading at `run.rs`; `floors.rs` has the guarantees.
+//! same packets in the same order. Start reading at `run.rs`; `criteria.rs` has the guarantees.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 mod bench;
 mod callers;
 mod cost;
-mod crowd;
+mod criteria;
 mod error;
-mod fan;
 mod flood;
-mod floors;
 mod honest;
 mod hosted;
 mod hostile;
@@ -33,30 +31,32 @@ mod pinned;
 mod progress;
 mod report;
 mod router;
+mod rss;
 mod run;
-mod scene;
 mod self_test;
 mod server;
 mod shards;
 mod sim;
-mod sluggard;
+mod slow_acceptor;
 mod stamping;
 mod streams;
 mod syns;
 mod tap;
 mod throttle;
+mod topology;
+mod traffic;
 mod transit;
 mod wire;
 
 use core::time::Duration;
 
 pub use cost::{BurstReport, COST_RATIO_MAX, COST_ROUNDS, CostReport, PriceReport, measure_costs};
-pub use error::DrillError;
-pub use floodwall_world::{CostTable, ParseCostError};
-pub use floors::{
-    ANSWERED_MIN, Criterion, CriterionVerdict, Evidence, FRAGMENTED_MIN, FRIENDS_MIN, HELD_MAX,
+pub use criteria::{
+    ANSWERED_MIN, Criterion, CriterionVerdict, ESTABLISHED_MIN, Evidence, FRAGMENTED_MIN, HELD_MAX,
     OFFERED_MAX, OFFERED_MIN, RECOVERY_MAX, RUN_MAX, SHARE_MIN, SHARE_SLACK, WAITED_EXCUSE, judge,
 };
+pub use error::DrillError;
+pub use floodwall_world::{CostTable, ParseCostError};
 pub use progress::{DrillProgress, SilentProgress, to_stderr};
 pub use report::{
     ConservationReport, DropTotals, GraceReport, HonestReport, MemoryReport, PhaseReport, Report,

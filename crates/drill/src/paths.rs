@@ -18,7 +18,7 @@ use floodwall_wire::{
 };
 
 use crate::hostile::link_header;
-use crate::scene::{self, TopologyHost};
+use crate::topology::{self, TopologyHost};
 
 /// Unverified sources of each family: as many as a host remembers of those that it has answered.
 const STRANGERS: u32 = 1024;
@@ -51,7 +51,7 @@ enum ForgedMessage {
 pub(crate) fn too_big(random: &mut PublicRandom) -> Vec<Vec<u8>> {
     let mut frames = Vec::with_capacity(8 * STRANGERS as usize);
     for n in 0..STRANGERS {
-        for family in scene::FAMILIES {
+        for family in topology::FAMILIES {
             let floor = if family == Family::V4 { 552 } else { 1280 };
             let likely = floor + random.below(1500 - u64::from(floor)) as u32;
             let silly = [0, 68, floor - 1, 1500, 9000, 65_535];
@@ -73,7 +73,7 @@ pub(crate) fn too_big(random: &mut PublicRandom) -> Vec<Vec<u8>> {
 pub(crate) fn redirects(random: &mut PublicRandom) -> Vec<Vec<u8>> {
     let mut frames = Vec::with_capacity(4 * STRANGERS as usize);
     for n in 0..STRANGERS {
-        for family in scene::FAMILIES {
+        for family in topology::FAMILIES {
             let client = client(&[TopologyHost::Far], family, random);
             let other_port = ForgedRouter { port: 1, ..stranger(family, n) };
             frames.extend(lie(client, ForgedMessage::Redirect, random));
@@ -102,11 +102,11 @@ fn stranger(family: Family, n: u32) -> ForgedRouter {
 fn client(parties: &[TopologyHost], family: Family, random: &mut PublicRandom) -> ForgedRouter {
     let addrs: Vec<IpAddr> = parties
         .iter()
-        .flat_map(|party| scene::client_addrs(*party, family))
+        .flat_map(|party| topology::client_addrs(*party, family))
         .map(|cidr| cidr.addr())
         .collect();
     let at = random.below(addrs.len().max(1) as u64) as usize;
-    let addr = addrs.get(at).copied().unwrap_or(scene::server_addr(family));
+    let addr = addrs.get(at).copied().unwrap_or(topology::server_addr(family));
     let (first, count) = CLIENT_PORTS;
     ForgedRouter { addr, port: first + random.below(count) as u16 }
 }
@@ -115,15 +115,20 @@ fn client(parties: &[TopologyHost], family: Family, random: &mut PublicRandom) -
 fn question(from: ForgedRouter) -> Vec<u8> {
     const LEN: usize = udp::HEADER_LEN + 18;
     let mut datagram = [0; LEN];
-    let fields = UdpFields { src_port: from.port, dst_port: scene::SERVICE_PORT, len: LEN as u16 };
+    let fields =
+        UdpFields { src_port: from.port, dst_port: topology::SERVICE_PORT, len: LEN as u16 };
     let pseudo = match from.addr {
-        IpAddr::V4(addr) => pseudo_header_v4(addr, scene::SERVER_V4, IpProtocol::UDP.0, LEN as u16),
-        IpAddr::V6(addr) => pseudo_header_v6(addr, scene::SERVER_V6, IpProtocol::UDP.0, LEN as u32),
+        IpAddr::V4(addr) => {
+            pseudo_header_v4(addr, topology::SERVER_V4, IpProtocol::UDP.0, LEN as u16)
+        }
+        IpAddr::V6(addr) => {
+            pseudo_header_v6(addr, topology::SERVER_V6, IpProtocol::UDP.0, LEN as u32)
+        }
     };
     if let Some(header) = datagram.first_chunk_mut() {
         fields.emit(pseudo, sum(&[0; 18]), header);
     }
-    packet(from.addr, scene::server_addr(Family::of(from.addr)), IpProtocol::UDP, &datagram)
+    packet(from.addr, topology::server_addr(Family::of(from.addr)), IpProtocol::UDP, &datagram)
 }
 
 /// A frame with an IP packet of 60 hops, or of 255 where it is ICMPv6.
@@ -149,17 +154,18 @@ fn packet(from: IpAddr, to: IpAddr, protocol: IpProtocol, payload: &[u8]) -> Vec
 fn quote(to: ForgedRouter) -> Vec<u8> {
     let mut datagram = [0; udp::HEADER_LEN];
     let len = QUOTED_LEN - ipv6::HEADER_LEN as u16;
-    UdpFields { src_port: scene::SERVICE_PORT, dst_port: to.port, len }
+    UdpFields { src_port: topology::SERVICE_PORT, dst_port: to.port, len }
         .emit_without_checksum(&mut datagram);
     match to.addr {
         IpAddr::V4(to) => {
             let mut head = [0; ipv4::HEADER_LEN];
-            Ipv4Fields::new(scene::SERVER_V4, to, IpProtocol::UDP, 60, QUOTED_LEN).emit(&mut head);
+            Ipv4Fields::new(topology::SERVER_V4, to, IpProtocol::UDP, 60, QUOTED_LEN)
+                .emit(&mut head);
             [&head[..], &datagram].concat()
         }
         IpAddr::V6(to) => {
             let mut head = [0; ipv6::HEADER_LEN];
-            Ipv6Fields::new(scene::SERVER_V6, to, IpProtocol::UDP, 60, len).emit(&mut head);
+            Ipv6Fields::new(topology::SERVER_V6, to, IpProtocol::UDP, 60, len).emit(&mut head);
             [&head[..], &datagram].concat()
         }
     }
@@ -184,12 +190,12 @@ fn lie_v4(quote: &[u8], lie: ForgedMessage, random: &mut PublicRandom) -> Vec<u8
         }
         ForgedMessage::Redirect => {
             let gateway = Ipv4Addr::from_bits(Ipv4Addr::new(198, 18, 64, 0).to_bits() | any);
-            (scene::ROUTER_V4, Icmpv4Message::Redirect { code: 1, gateway })
+            (topology::ROUTER_V4, Icmpv4Message::Redirect { code: 1, gateway })
         }
     };
     let mut icmp = [0; icmpv4::HEADER_LEN];
     message.emit(sum(quote), &mut icmp);
-    packet(from.into(), scene::SERVER_V4.into(), IpProtocol::ICMPV4, &[&icmp, quote].concat())
+    packet(from.into(), topology::SERVER_V4.into(), IpProtocol::ICMPV4, &[&icmp, quote].concat())
 }
 
 fn lie_v6(
@@ -205,10 +211,10 @@ fn lie_v6(
             let from = Ipv6Addr::from_bits(net | any);
             let mut icmp = [0; icmpv6::HEADER_LEN];
             let len = (icmp.len() + quote.len()) as u32;
-            let pseudo = pseudo_header_v6(from, scene::SERVER_V6, protocol.0, len);
+            let pseudo = pseudo_header_v6(from, topology::SERVER_V6, protocol.0, len);
             Icmpv6Message::PacketTooBig { mtu }.emit(pseudo, sum(quote), &mut icmp);
             let message = [&icmp, quote].concat();
-            Some(packet(from.into(), scene::SERVER_V6.into(), protocol, &message))
+            Some(packet(from.into(), topology::SERVER_V6.into(), protocol, &message))
         }
         ForgedMessage::Redirect => {
             let target_addr =
@@ -216,9 +222,9 @@ fn lie_v6(
             let mut out = [0; 128];
             let options = [NdpOption::RedirectedHeader(quote)];
             let (from, fields) =
-                (scene::ROUTER_LINK_LOCAL, RedirectFields { target_addr, dst_addr: to });
-            let len = fields.emit_into(&options, from, scene::SERVER_V6, &mut out).ok()?;
-            Some(packet(from.into(), scene::SERVER_V6.into(), protocol, out.get(..len)?))
+                (topology::ROUTER_LINK_LOCAL, RedirectFields { target_addr, dst_addr: to });
+            let len = fields.emit_into(&options, from, topology::SERVER_V6, &mut out).ok()?;
+            Some(packet(from.into(), topology::SERVER_V6.into(), protocol, out.get(..len)?))
         }
     }
 }
@@ -237,7 +243,7 @@ mod tests {
             let bytes = &frame[14..];
             let (from, protocol, verifies) = if bytes[0] >> 4 == 4 {
                 let header = Ipv4Header::parse(bytes, bytes.len()).unwrap();
-                assert_eq!(header.dst_addr(), scene::SERVER_V4);
+                assert_eq!(header.dst_addr(), topology::SERVER_V4);
                 let len = bytes.len() as u16 - 20;
                 let pseudo = header.pseudo_header(IpProtocol::UDP, len);
                 let behind = sum(&bytes[20..]);
@@ -246,7 +252,7 @@ mod tests {
                 (IpAddr::from(header.src_addr()), header.protocol(), all.verifies())
             } else {
                 let header = Ipv6Header::parse(bytes, bytes.len()).unwrap();
-                assert_eq!(header.dst_addr(), scene::SERVER_V6);
+                assert_eq!(header.dst_addr(), topology::SERVER_V6);
                 let protocol = header.next_header();
                 let pseudo = header.pseudo_header(protocol, (bytes.len() - 40) as u32);
                 let redirect = protocol == IpProtocol::ICMPV6
@@ -256,13 +262,13 @@ mod tests {
             };
             assert!(verifies, "{frame:02x?}");
             assert!(
-                TopologyHost::ALL.into_iter().all(|party| !scene::is_client(party, from)),
+                TopologyHost::ALL.into_iter().all(|party| !topology::is_client(party, from)),
                 "{from}"
             );
             let column = match protocol {
                 IpProtocol::UDP => 0,
-                _ if from == IpAddr::V4(scene::ROUTER_V4) => 1,
-                _ if from == IpAddr::V6(scene::ROUTER_LINK_LOCAL) => 1,
+                _ if from == IpAddr::V4(topology::ROUTER_V4) => 1,
+                _ if from == IpAddr::V6(topology::ROUTER_LINK_LOCAL) => 1,
                 _ => 2,
             };
             seen[usize::from(from.is_ipv6())][column] += 1;

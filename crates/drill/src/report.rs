@@ -10,12 +10,12 @@ use floodwall_base::{DropCounts, Family, Instant};
 use floodwall_sync::qsbr::Domain;
 use serde::Serialize;
 
+use crate::criteria::CriterionVerdict;
 use crate::error::DrillError;
-use crate::floors::CriterionVerdict;
 use crate::honest::SentQuestion;
-use crate::scene;
 use crate::server::FreeFrames;
 use crate::shards::ShardReport;
+use crate::topology;
 
 /// One family's honest clients in one phase.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
@@ -38,7 +38,7 @@ impl HonestReport {
     pub(crate) fn new(family: Family, asked: &SentQuestion) -> Self {
         let nanos = |time: Option<Duration>| time.map_or(0, |time| time.as_nanos() as u64);
         Self {
-            family: scene::family_name(family),
+            family: topology::family_name(family),
             asked: asked.asked,
             answered: asked.answered,
             p50_ns: nanos(asked.latency.quantile(0.5)),

@@ -12,23 +12,23 @@ use floodwall_world::CostTable;
 
 use crate::bench::{BenchLook, BenchWatch, DrillBench, rate};
 use crate::callers::CallPurpose;
-use crate::crowd::{AskedBy, TrafficStretch};
+use crate::criteria::{Evidence, judge};
 use crate::error::DrillError;
 use crate::flood::{Flood, FloodKind};
-use crate::floors::{Evidence, judge};
 use crate::honest::{CallPlan, QuestionSource, SentQuestion};
 use crate::hostile;
 use crate::progress::DrillProgress;
 use crate::report::{
     ConservationReport, DropTotals, HonestReport, MemoryReport, PhaseReport, Report, WorkerReport,
 };
-use crate::scene;
 use crate::server::{FreeFrames, ServerPaths};
+use crate::topology;
+use crate::traffic::{AskedBy, TrafficStretch};
 use crate::transit::CrossedPackets;
 
 /// The part of the measured capacity that floods offer.
 const LOAD: f64 = 0.6;
-const _: () = assert!(LOAD < crate::floors::OFFERED_MAX, "floors are guaranteed below that");
+const _: () = assert!(LOAD < crate::criteria::OFFERED_MAX, "floors are guaranteed below that");
 /// How long the first looks may take.
 const SETTLE: Duration = Duration::from_secs(8);
 /// No packet may wait for longer: a fragment for 60 s (RFC 8200 section 4.5), and the error that
@@ -316,7 +316,7 @@ impl DrillRun<'_> {
         let alone = TrafficStretch { asking, ..TrafficStretch::default() };
         let [alone, ..] = self.bench.run(&alone, &mut self.log)?.seen.asked;
         let (capacity, looked, more_offered) = self.probe(kind, true)?;
-        let rate = ((looked as f64 * crate::floors::OFFERED_MAX) as u64).max(1);
+        let rate = ((looked as f64 * crate::criteria::OFFERED_MAX) as u64).max(1);
         let flood = Some(Flood { kind, rate, length, seed: self.seed });
         let asking = Some(QuestionSource { friends: true, ..self.asking(length) });
         let stretch = TrafficStretch { asking, flood, probes: false };
@@ -426,7 +426,7 @@ impl DrillRun<'_> {
 fn is_as_before<'a>(before: &SentQuestion, steps: impl Iterator<Item = &'a SentQuestion>) -> bool {
     let (mut all, mut answered) = (SentQuestion::default(), true);
     for step in steps {
-        answered &= step.share() >= crate::floors::ANSWERED_MIN;
+        answered &= step.share() >= crate::criteria::ANSWERED_MIN;
         all.merge(step);
     }
     let as_fast = |part| {
@@ -450,7 +450,7 @@ fn kept(before: &SentQuestion, now: &SentQuestion) -> f64 {
 
 /// What became of the questions, by family.
 fn rows(asked: &[SentQuestion; 2]) -> Vec<HonestReport> {
-    let families: [Family; 2] = scene::FAMILIES;
+    let families: [Family; 2] = topology::FAMILIES;
     let row = |(family, asked): (&Family, _)| HonestReport::new(*family, asked);
     families.iter().zip(asked).map(row).collect()
 }
@@ -550,7 +550,7 @@ impl DrillRun<'_> {
         let mut drops = DropTotals::of("in", &stats.drops_in);
         drops.extend(DropTotals::of("out", &stats.drops_out));
         let mut triaged = DropCounts::default();
-        let reasons = [DropReason::TriageRefusable, DropReason::TriageStranger];
+        let reasons = [DropReason::TriageRejectable, DropReason::TriageUnknown];
         reasons.into_iter().zip(end.worker.triaged).for_each(|(reason, n)| triaged.add(reason, n));
         drops.extend(DropTotals::of("in", &triaged));
         Report {
@@ -638,7 +638,7 @@ fn notes(phases: &[PhaseReport]) -> Vec<String> {
         notes.push("> marks where the generator, not the host, set that limit".to_owned());
     }
     if let Some(most) = phases.iter().filter_map(|phase| phase.waited_percent).max()
-        && most >= crate::floors::WAITED_EXCUSE
+        && most >= crate::criteria::WAITED_EXCUSE
     {
         notes.push(format!(
             "other work on this machine kept a thread of the drill off its core for up to {most} % \

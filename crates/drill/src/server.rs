@@ -18,8 +18,8 @@ use floodwall_stack::{
 };
 use serde::Serialize;
 
-use crate::scene;
-use crate::sluggard::SlowAcceptor;
+use crate::slow_acceptor::SlowAcceptor;
+use crate::topology;
 
 /// TCP connections of the host.
 const TCP_CONNECTIONS: usize = 4096;
@@ -73,18 +73,18 @@ impl ServerConfig {
     /// The stack that it makes.
     pub(crate) fn stack(&self) -> StackConfig {
         let on_link = |addr, len| IpCidr::new(addr, len);
-        let [v4, v6] = scene::FAMILIES.map(scene::server_addr);
+        let [v4, v6] = topology::FAMILIES.map(topology::server_addr);
         let mut reassembly = StackConfig::default().reassembly;
         (reassembly.bytes, reassembly.datagrams) =
             (self.reassembly_bytes, self.reassembly_datagrams);
         StackConfig {
             interfaces: vec![InterfaceConfig {
                 name: "drill0".to_owned(),
-                medium: LinkMedium::Ethernet(scene::SERVER_MAC),
+                medium: LinkMedium::Ethernet(topology::SERVER_MAC),
                 mtu: 1500,
                 addresses: [on_link(v4, 16), on_link(v6, 64)].into_iter().flatten().collect(),
                 // The other family's advertises itself.
-                gateways: vec![scene::ROUTER_V4.into()],
+                gateways: vec![topology::ROUTER_V4.into()],
                 accept_ra: self.accept_ra,
                 autoconf: self.accept_ra,
                 ..InterfaceConfig::default()
@@ -231,9 +231,9 @@ impl ServedCounts {
     ) -> Result<Self, HostError> {
         let mut applications: Vec<Box<dyn Application>> = Vec::new();
         if config.service {
-            applications.push(Box::new(UdpService::new(ServiceKind::Echo, scene::SERVICE_PORT)));
-            applications.push(Box::new(TcpService::new(ServiceKind::Echo, scene::SERVICE_PORT)));
-            applications.push(Box::new(StreamService::new(StreamKind::Http, scene::WEB_PORT)));
+            applications.push(Box::new(UdpService::new(ServiceKind::Echo, topology::SERVICE_PORT)));
+            applications.push(Box::new(TcpService::new(ServiceKind::Echo, topology::SERVICE_PORT)));
+            applications.push(Box::new(StreamService::new(StreamKind::Http, topology::WEB_PORT)));
             applications.push(Box::new(SlowAcceptor::default()));
         }
         let host = Host::with_stack(stack, applications, pool, random, now)?;
@@ -283,8 +283,8 @@ impl Engine for ServedCounts {
         self.call(round, Host::work)
     }
 
-    fn appetite(&self, now: Instant) -> usize {
-        self.host.appetite(now)
+    fn rx_capacity(&self, now: Instant) -> usize {
+        self.host.rx_capacity(now)
     }
 
     fn adopt(&mut self, round: &mut Round<'_>, handed: &mut HandoffList) -> Units {

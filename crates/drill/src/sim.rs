@@ -14,11 +14,11 @@ use floodwall_world::{
 };
 
 use crate::bench::{BenchLook, BenchLoop, BenchOutcome, BenchWatch, DrillBench};
-use crate::crowd::{TrafficSource, TrafficStretch};
 use crate::error::DrillError;
 use crate::report::GraceReport;
 use crate::server::{FreeFrames, ServedCounts, ServerConfig};
 use crate::shards::{self, ShardReport, ShardsMade};
+use crate::traffic::{TrafficSource, TrafficStretch};
 use crate::transit::{self, CrossedPackets};
 
 /// How often a snapshot is looked at.

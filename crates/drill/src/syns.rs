@@ -12,7 +12,7 @@ use floodwall_wire::tcp::{HEADER_LEN_MAX, TcpFields, TcpFlags};
 use floodwall_wire::tcp_options::TcpOptionSet;
 use floodwall_wire::{EtherType, IpProtocol, Ipv4Fields, Ipv6Fields, ipv4, ipv6};
 
-use crate::{hostile, scene};
+use crate::{hostile, topology};
 
 /// SYNs of each family.
 const SYNS: u16 = 1024;
@@ -21,7 +21,7 @@ const WORD: u16 = 0x4a17;
 
 /// Both families by turns.
 pub(crate) fn one_row() -> Vec<Vec<u8>> {
-    (0..SYNS).flat_map(|n| scene::FAMILIES.map(|family| syn(family, n))).flatten().collect()
+    (0..SYNS).flat_map(|n| topology::FAMILIES.map(|family| syn(family, n))).flatten().collect()
 }
 
 fn syn(family: Family, n: u16) -> Option<Vec<u8>> {
@@ -30,7 +30,7 @@ fn syn(family: Family, n: u16) -> Option<Vec<u8>> {
         Family::V4 => [198, 19, a & 0x7f, b].into(),
         Family::V6 => [0x2001, 2, 0, 0x13, 0, 0, 0, n].into(),
     };
-    let to = SocketAddr::new(scene::server_addr(family), scene::SERVICE_PORT);
+    let to = SocketAddr::new(topology::server_addr(family), topology::SERVICE_PORT);
     segment(SocketAddr::new(from, WORD ^ n), to, u32::from(n) << 8)
 }
 

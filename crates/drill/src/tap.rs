@@ -24,8 +24,8 @@ use crate::namespace::{self, ip};
 use crate::progress::DrillProgress;
 use crate::report::Report;
 use crate::run::{self, Schedule};
-use crate::scene;
 use crate::server::ServerConfig;
+use crate::topology;
 use crate::wire::{OutsideHosts, WireBench};
 
 /// The TAP's name in its namespace.
@@ -78,7 +78,7 @@ fn set_up() -> Result<[Box<dyn Device>; 2], DrillError> {
     })?;
     ip(&["link", "set", "lo", "up"])?;
     ip(&["link", "set", TAP, "txqueuelen", QUEUE, "up"])?;
-    for family in scene::FAMILIES {
+    for family in topology::FAMILIES {
         let (len, flags): (u8, &[&str]) =
             if family == Family::V4 { (16, &[]) } else { (64, &["nodad"]) };
         let addr = client_addr(family, 0);
@@ -91,22 +91,23 @@ fn set_up() -> Result<[Box<dyn Device>; 2], DrillError> {
 
 /// The kernel's address of a family.
 fn client_addr(family: Family, port: u16) -> SocketAddr {
-    let addr =
-        scene::client_addrs(scene::TopologyHost::Near, family).first().map(|cidr| cidr.addr());
-    SocketAddr::new(addr.unwrap_or(scene::server_addr(family)), port)
+    let addr = topology::client_addrs(topology::TopologyHost::Near, family)
+        .first()
+        .map(|cidr| cidr.addr());
+    SocketAddr::new(addr.unwrap_or(topology::server_addr(family)), port)
 }
 
 /// The output of the kernel's ping after the drill, one line a family; nothing without a `ping`.
 fn ping() -> Vec<String> {
     let one = |family| {
-        let addr = scene::server_addr(family).to_string();
+        let addr = topology::server_addr(family).to_string();
         let words = ["-n", "-q", "-c", "5", "-i", "0.2", "-W", "1", &addr];
         let output = Command::new("ping").args(words).output().ok()?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let line = said.lines().find(|line| line.contains("transmitted"))?;
-        Some(format!("the kernel's ping, {}: {line}", scene::family_name(family)))
+        Some(format!("the kernel's ping, {}: {line}", topology::family_name(family)))
     };
-    scene::FAMILIES.into_iter().filter_map(one).collect()
+    topology::FAMILIES.into_iter().filter_map(one).collect()
 }
 
 /// The kernel's sockets as honest clients: one thread a family and stretch.
@@ -121,7 +122,7 @@ impl OutsideHosts for Kernel {
     fn begin(&mut self, asking: &QuestionSource) -> Result<(), DrillError> {
         self.asked.store(0, Ordering::Relaxed);
         self.answered.store(0, Ordering::Relaxed);
-        for family in scene::FAMILIES {
+        for family in topology::FAMILIES {
             let client = TapClient {
                 family,
                 asking: *asking,
@@ -180,8 +181,8 @@ impl TapClient {
     /// leave.
     fn run(&self) -> Result<SentQuestion, io::Error> {
         let socket = UdpSocket::bind(client_addr(self.family, 0))?;
-        socket.connect(scene::service(self.family))?;
-        let (clock, count) = (Clock::new(), self.asking.count(scene::TopologyHost::Near));
+        socket.connect(topology::service(self.family))?;
+        let (clock, count) = (Clock::new(), self.asking.count(topology::TopologyHost::Near));
         let gap = Duration::from_nanos(1_000_000_000 / self.asking.rate.max(1));
         let started = clock.now();
         let intended = |seq: u64| started + gap * u32::try_from(seq).unwrap_or(u32::MAX);

@@ -11,15 +11,15 @@
 //! before them. Without the first, two of five runs missed a floor where five of five with it, in
 //! turns, met all. Two floors see to it that this hides no host that is slower than it should be:
 //! how much of a flood must be offered, and for how long one may be held back
-//! ([`HELD_MAX`](crate::floors::HELD_MAX)).
+//! ([`HELD_MAX`](crate::criteria::HELD_MAX)).
 
 use core::time::Duration;
 
 use floodwall_base::Instant;
 
 use crate::bench::BenchLook;
-use crate::crowd::TrafficStretch;
-use crate::floors::OFFERED_MAX;
+use crate::criteria::OFFERED_MAX;
+use crate::traffic::TrafficStretch;
 use crate::wire::RING;
 
 /// Packets in the ring from which on a flood is held back: the host's thread is off its core.

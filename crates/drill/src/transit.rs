@@ -31,8 +31,8 @@ use crate::bench::rate;
 use crate::error::DrillError;
 use crate::honest::SentQuestion;
 use crate::report::{HonestReport, PhaseReport};
-use crate::scene::{self, FAMILIES};
 use crate::server::{FreeFrames, ServerConfig};
+use crate::topology::{self, FAMILIES};
 
 /// Honest questions a second, of each family.
 const ASKED: u64 = 5_000;
@@ -194,7 +194,7 @@ impl TransitScene<'_> {
         })?;
         let mut services: Vec<Box<dyn Service>> = Vec::new();
         if self.server.service {
-            services.push(Box::new(UdpService::new(ServiceKind::Echo, scene::SERVICE_PORT)));
+            services.push(Box::new(UdpService::new(ServiceKind::Echo, topology::SERVICE_PORT)));
         }
         let mut random = Randomness::from_number(self.seed);
         let host = Host::new(&config, services, &pool, &mut random, Instant::ORIGIN)?;
@@ -212,7 +212,7 @@ impl TransitScene<'_> {
                 peer: Peer::Addr(addr(link, family, 1)),
                 ..StationConfig::default()
             },
-            servers: vec![SocketAddr::new(addr(2, family, 2), scene::SERVICE_PORT)],
+            servers: vec![SocketAddr::new(addr(2, family, 2), topology::SERVICE_PORT)],
             pace: Pace::per_second(ASKED),
             start_after: if family == Family::V6 { WARM_UP + half } else { WARM_UP },
             stop_after: Some(WARM_UP + length),

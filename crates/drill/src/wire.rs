@@ -1,6 +1,6 @@
 //! The bench in real time: a memory wire, the host's worker on a thread of its own at one end, the
 //! crowd in the calling thread at the other; of a host of several workers a wire for each, and one
-//! end for the crowd (`fan.rs`).
+//! end for the crowd (`rss.rs`).
 //!
 //! The wire stands for a network card's receive ring: what finds it full is dropped there, honest
 //! or not, and is counted (decision F27). A flood is held back where it exceeds what floors are
@@ -24,17 +24,17 @@ use floodwall_packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round};
 use rustix::thread::{Pid, gettid};
 
 use crate::bench::{BenchLook, BenchLoop, BenchOutcome, BenchWatch, DrillBench};
-use crate::crowd::{TrafficSeen, TrafficSource, TrafficStretch, sort_losses};
 use crate::error::DrillError;
-use crate::fan::RssSpread;
 use crate::honest::{QuestionSource, SentQuestion};
 use crate::hosted::{self, HostedReport, HostedWorkers, Thread};
 use crate::pinned::Pinned;
 use crate::report::GraceReport;
+use crate::rss::RssSpread;
 use crate::server::{FreeFrames, ServerConfig};
 use crate::shards::ShardReport;
 use crate::stamping::{StampSource, Stamping};
 use crate::throttle::Throttle;
+use crate::traffic::{TrafficSeen, TrafficSource, TrafficStretch, sort_losses};
 
 /// Packets of the ring, each way; of several rings together.
 pub(crate) const RING: usize = 65_536;
@@ -435,7 +435,7 @@ fn look(
         view,
         worker: BenchLoop {
             received: facts.of(WorkerCounter::RxPackets),
-            triaged: [WorkerCounter::DropsTriageRefusable, WorkerCounter::DropsTriageStranger]
+            triaged: [WorkerCounter::DropsTriageRejectable, WorkerCounter::DropsTriageUnknown]
                 .map(|fact| facts.of(fact)),
             waiting: facts.of(WorkerCounter::TriageWaiting),
             application_ran: None,

@@ -96,7 +96,7 @@ fn without_its_service_the_host_fails() {
         Criterion::Connected,
         Criterion::Paths,
         Criterion::Recovery,
-        Criterion::Friends,
+        Criterion::EstablishedKept,
     ];
     assert_eq!(failed(&report), all, "{report}");
     let rows = report.phases.iter().flat_map(|phase| phase.honest.iter().chain(&phase.friends));

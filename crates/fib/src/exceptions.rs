@@ -14,18 +14,18 @@
 //!
 //! # Under flood
 //! Reachable by a host that can quote a live flow of ours, which an off-path attacker must guess.
-//! Bounds: [`EXCEPTIONS_MAX`], [`EXCEPTIONS_HOP_MAX`], and [`PathUpdateFilter`]'s rate (a token bucket) for
-//! all accepted messages. Work of a refused message: none here. Work of an accepted one: a keyed
-//! hash and one bucket; where the table holds more than one next hop may have, one pass over it,
-//! which a message pays for at the rate of acceptance only. Evicted: an expired entry; else a
-//! random entry of the newcomer's bucket above a depth drawn from [`EXCEPTION_DEPTH_MIN`] to
-//! [`EXCEPTION_DEPTH_MAX`]; else a random one of the same next hop. Neither place nor victim can be
-//! observed from outside (CVE-2021-20322). Honest traffic loses at most what an entry saves: one
-//! packet, until its path MTU is learnt again. A look-up costs a keyed hash and one bucket, and a
-//! comparison where nothing is known. Counters: `FloodwallExceptionsLearnt`, and one for each
-//! refusal, by the caller.
+//! Bounds: [`EXCEPTIONS_MAX`], [`EXCEPTIONS_HOP_MAX`], and [`PathUpdateFilter`]'s rate (a token
+//! bucket) for all accepted messages. Work of a refused message: none here. Work of an accepted
+//! one: a keyed hash and one bucket; where the table holds more than one next hop may have, one
+//! pass over it, which a message pays for at the rate of acceptance only. Evicted: an expired
+//! entry; else a random entry of the newcomer's bucket above a depth drawn from
+//! [`EXCEPTION_DEPTH_MIN`] to [`EXCEPTION_DEPTH_MAX`]; else a random one of the same next hop.
+//! Neither place nor victim can be observed from outside (CVE-2021-20322). Honest traffic loses at
+//! most what an entry saves: one packet, until its path MTU is learnt again. A look-up costs a
+//! keyed hash and one bucket, and a comparison where nothing is known. Counters:
+//! `FloodwallExceptionsLearnt`, and one for each refusal, by the caller.
 
-mod judge;
+mod path_update_filter;
 
 use core::time::Duration;
 
@@ -34,7 +34,7 @@ use floodwall_base::limits::{
 };
 use floodwall_base::{Address, HashKey, IfIndex, Instant, SecretRandom};
 
-pub use self::judge::{PathUpdateFilter, PathUpdateRefusal, TooBig, path_mtu_floor};
+pub use self::path_update_filter::{PathUpdateFilter, PathUpdateRefusal, TooBig, path_mtu_floor};
 
 /// How long an entry counts: RFC 1191 section 6.3 and RFC 8201 section 4 advise ten minutes before
 /// a path is tried anew; Linux remembers as long.

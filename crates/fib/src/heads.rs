@@ -5,7 +5,8 @@
 //! milliseconds in one call. So a large table has many small maps, each for the prefixes of some
 //! parts of the space: one of them moves at a time, about a thousand prefixes. Those that stand
 //! together in the space stand together here, so that a sorted list is loaded within the cache.
-//! Invariant: which map a prefix is in depends on its first bits alone, until [`TableHeads::spread`].
+//! Invariant: which map a prefix is in depends on its first bits alone, until
+//! [`TableHeads::spread`].
 //!
 //! # Under flood
 //! Filled by the operator and routers of the link, within the bounds of [`crate::Fib`]. Each map is

@@ -5,8 +5,8 @@
 //! of more than [`limits::ROUTES_LISTED_MAX`] prefixes is the trie of [`crate::lpm`], which takes
 //! its memory when it is first needed, and is changed in place. Of a prefix with a best route that
 //! can end it has the next hop, until that end: while none has ended, look-ups do not read
-//! lifetimes at all (see [`RouteTarget`]). Invariant: no end of what is in the trie is earlier than the
-//! earliest end that the trie was given.
+//! lifetimes at all (see [`RouteTarget`]). Invariant: no end of what is in the trie is earlier than
+//! the earliest end that the trie was given.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! `FibReader`: routes as any worker looks them up, without a lock, under a view.
 //!
-//! Called by the followers of a host's control shard, and by any other holder of a [`DomainView`] of the
-//! host's domain. Invariants: the result of a look-up was the answer at some moment of it, or,
-//! where several changes happen while one look-up is held up, a route that fits and was there; it
-//! is the reader's clock that decides whether a route has expired. Nothing that is found is a
+//! Called by the followers of a host's control shard, and by any other holder of a [`DomainView`]
+//! of the host's domain. Invariants: the result of a look-up was the answer at some moment of it,
+//! or, where several changes happen while one look-up is held up, a route that fits and was there;
+//! it is the reader's clock that decides whether a route has expired. Nothing that is found is a
 //! reference: it may be kept.
 
 use std::sync::Arc;

@@ -8,8 +8,8 @@
 //! prefix that has one.
 //!
 //! What a change leaves below its prefix, lines of the trie and open prefixes, is *owed*: it is
-//! done by [`RouteTable::go_on`] in steps. Until then each address has the answer before the change or
-//! the one behind it, and what the prefix led to must stay good; no other change may begin.
+//! done by [`RouteTable::go_on`] in steps. Until then each address has the answer before the change
+//! or the one behind it, and what the prefix led to must stay good; no other change may begin.
 //!
 //! # Under flood
 //! Reachable by routers of the link through the caps of [`crate::Fib`]. Worst work of a change: the
@@ -248,7 +248,8 @@ impl<A: LpmFamily> RouteTable<A> {
         self.lead_to(prefix, old, new, records);
     }
 
-    /// Takes a route out of its list; its own link stays, so that [`RouteTable::relink`] can undo it.
+    /// Takes a route out of its list; its own link stays, so that [`RouteTable::relink`] can undo
+    /// it.
     pub(crate) fn unlink(&mut self, at: u32, records: &mut RouteRecords<A>) {
         let Some(record) = records.at(at) else { return };
         let (prefix, next) = (record.prefix, record.next);

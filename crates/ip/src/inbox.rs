@@ -9,9 +9,9 @@
 //! # Under flood
 //! Reachable by any sender from which a socket receives. Bound: the socket's limit in true bytes,
 //! [`RAW_CHUNKS_MAX`] chunks where they are shared, [`ICMP_REPORTS_MAX`] errors; and as much as all
-//! sockets of its kind leave of their part of the pool (`ICMP_SOCKETS_PART`; a dynamic threshold:
-//! Choudhury and Hahne, IEEE/ACM Transactions on Networking 6, 1998). Worst work per refused
-//! packet: a compare and a sum over the sockets. When full the new packet is refused:
+//! sockets of its kind leave of their part of the pool (`ICMP_SOCKETS_DIVISOR`; a dynamic
+//! threshold: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6, 1998). Worst work per
+//! refused packet: a compare and a sum over the sockets. When full the new packet is refused:
 //! `IcmpSocketFull` where the packet is dropped for it, and the socket's own count of drops.
 
 use floodwall_base::limits::{ICMP_REPORTS_MAX, RAW_CHUNKS_MAX};

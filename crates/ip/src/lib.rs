@@ -2,8 +2,8 @@
 //! originate gets its header, neighbours are resolved, errors are made and limited.
 //!
 //! Called by `stack`, which owns the order of things. Invariants: nothing here looks outside or
-//! allocates per packet; the outcome of a packet is a value ([`RefusedAction`], [`IcmpError`]). Start
-//! reading at `input.rs`.
+//! allocates per packet; the outcome of a packet is a value ([`RefusedAction`], [`IcmpError`]).
+//! Start reading at `input.rs`.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 

@@ -2,12 +2,12 @@
 //! share one engine.
 //!
 //! Called by `stack`, which passes in every change and every message that arrived, and sends what
-//! [`GroupProtocolState::work`] writes. Invariants: 224.0.0.1, ff02::1 and groups of node scope are never
-//! reported; a change is reported as often as the robustness variable states; a query is answered
-//! once, after a random delay; the protocol version is the oldest that a querier used recently.
-//! Read first: RFC 9776 sections 5 and 7.2 (IGMPv3), RFC 9777 sections 6 and 8 (MLDv2), RFC 2236
-//! section 3, RFC 2710 section 4. Not here: routers' and proxies' parts; which sockets joined
-//! (`iface.rs`, sockets).
+//! [`GroupProtocolState::work`] writes. Invariants: 224.0.0.1, ff02::1 and groups of node scope are
+//! never reported; a change is reported as often as the robustness variable states; a query is
+//! answered once, after a random delay; the protocol version is the oldest that a querier used
+//! recently. Read first: RFC 9776 sections 5 and 7.2 (IGMPv3), RFC 9777 sections 6 and 8 (MLDv2),
+//! RFC 2236 section 3, RFC 2710 section 4. Not here: routers' and proxies' parts; which sockets
+//! joined (`iface.rs`, sockets).
 //!
 //! # Under flood
 //! Reachable by stations on the link: hop limit 1, router alert and, in MLD, a link-local source

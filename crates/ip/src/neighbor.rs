@@ -28,10 +28,11 @@
 //!   where none is stale, the new neighbour's waiting packets leave and it is not kept.
 //!
 //! At most [`NeighborConfig::pending`] packets wait for one neighbour; the oldest is dropped as
-//! `NeighborPendingFull`. All together hold a part of the pool's frames (`NEIGHBOR_PENDING_PART`);
-//! when they do, a neighbour is solicited as always, and of the packets for it the oldest is
-//! dropped, or the new one where none waits: honest traffic loses the packet that caused the
-//! solicitation. Worst work per packet: one keyed hash, at most 64 cells, one eviction.
+//! `NeighborPendingFull`. All together hold a part of the pool's frames
+//! (`NEIGHBOR_PENDING_DIVISOR`); when they do, a neighbour is solicited as always, and of the
+//! packets for it the oldest is dropped, or the new one where none waits: honest traffic loses the
+//! packet that caused the solicitation. Worst work per packet: one keyed hash, at most 64 cells,
+//! one eviction.
 
 mod changes;
 mod index;
@@ -42,8 +43,8 @@ mod table;
 use core::time::Duration;
 
 use floodwall_base::limits::{
-    NEIGHBOR_PENDING_MAX, NEIGHBOR_PENDING_PART, NEIGHBOR_STRANGERS_MAX, NEIGHBORS_INCOMPLETE_MAX,
-    NEIGHBORS_MAX,
+    NEIGHBOR_PENDING_DIVISOR, NEIGHBOR_PENDING_MAX, NEIGHBOR_STRANGERS_MAX,
+    NEIGHBORS_INCOMPLETE_MAX, NEIGHBORS_MAX,
 };
 use floodwall_base::{
     Address, DropReason, HashKey, IfIndex, Instant, MacAddr, PublicRandom, Units,
@@ -219,7 +220,7 @@ impl<A: Address> NeighborCache<A> {
     /// Lets no more packets wait than the part of the frames of `pool` that is for those of one
     /// family.
     pub fn fit(&mut self, pool: &Pool) {
-        self.waiting_max = pool.frames_true_bytes() / NEIGHBOR_PENDING_PART;
+        self.waiting_max = pool.frames_true_bytes() / NEIGHBOR_PENDING_DIVISOR;
     }
 
     /// True bytes of the packets that wait.

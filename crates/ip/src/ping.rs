@@ -17,7 +17,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use floodwall_base::limits::{ICMP_SOCKETS_PART, PING_PEERS_MAX, PING_RECEIVE_BYTES};
+use floodwall_base::limits::{ICMP_SOCKETS_DIVISOR, PING_PEERS_MAX, PING_RECEIVE_BYTES};
 use floodwall_base::{DropReason, Family, IfIndex, SecretRandom};
 use floodwall_checksum::{pseudo_header_v6, sum};
 use floodwall_packet::{PacketBuf, Pool};
@@ -204,7 +204,7 @@ impl PingSockets {
 
     /// Lets all sockets together hold no more than their part of the frames of `pool`.
     pub fn fit(&mut self, pool: &Pool) {
-        self.bytes_max = pool.frames_true_bytes() / ICMP_SOCKETS_PART;
+        self.bytes_max = pool.frames_true_bytes() / ICMP_SOCKETS_DIVISOR;
     }
 
     /// What all sockets leave of that.

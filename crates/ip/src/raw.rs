@@ -17,7 +17,7 @@
 
 use core::net::IpAddr;
 
-use floodwall_base::limits::{ICMP_SOCKETS_PART, RAW_RECEIVE_BYTES, RAW_SOCKETS_MAX};
+use floodwall_base::limits::{ICMP_SOCKETS_DIVISOR, RAW_RECEIVE_BYTES, RAW_SOCKETS_MAX};
 use floodwall_base::{Family, IfIndex};
 use floodwall_checksum::{InternetSum, pseudo_header_v6};
 use floodwall_packet::{AccessCounters, Class, PacketBuf, Pool};
@@ -237,7 +237,7 @@ impl RawSockets {
 
     /// Lets all sockets together hold no more than their part of the frames of `pool`.
     pub fn fit(&mut self, pool: &Pool) {
-        self.bytes_max = pool.frames_true_bytes() / ICMP_SOCKETS_PART;
+        self.bytes_max = pool.frames_true_bytes() / ICMP_SOCKETS_DIVISOR;
     }
 
     /// What all sockets leave of that.

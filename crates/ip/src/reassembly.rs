@@ -1,7 +1,7 @@
 //! Fragments wait for one another, bounded: one store a family, one design for both.
 //!
-//! Called by `stack` with each fragment after its headers were checked ([`FragmentPiece`]), and for timed
-//! work. What comes back is a whole packet as its sender made it, or a drop with its reason.
+//! Called by `stack` with each fragment after its headers were checked ([`FragmentPiece`]), and for
+//! timed work. What comes back is a whole packet as its sender made it, or a drop with its reason.
 //! Invariants: every byte of a datagram is the first one that arrived for its place; any overlap
 //! ends an IPv6 datagram, exact duplicates apart (RFC 5722, RFC 8200 section 4.5); an answer never
 //! depends on a timer having run; every fragment is held, part of a whole, or counted as dropped.
@@ -128,7 +128,7 @@ impl<A: Address> FragmentStore<A> {
     /// regardless of its configured size, but never less than one source's share. To be called
     /// before it holds any.
     pub fn fit(&mut self, pool: &Pool) {
-        let part = pool.frames_true_bytes() / limits::REASSEMBLY_PART;
+        let part = pool.frames_true_bytes() / limits::REASSEMBLY_DIVISOR;
         self.store.limit_bytes(part.max(limits::REASSEMBLY_SOURCE_BYTES as u64));
     }
 
@@ -357,7 +357,7 @@ impl<A: Address> FragmentStore<A> {
             let Some(oldest) = crowd.oldest else { return Err((packet, crowd.reason)) };
             self.work.evicted += 1;
             let packets = self.store.remove(oldest);
-            self.bury(packets, crowd.reason, tally);
+            self.drop_burst(packets, crowd.reason, tally);
         }
         match self.store.crowd(src_addr, bytes, found, apart) {
             None => Ok(packet),
@@ -435,11 +435,11 @@ impl<A: Address> FragmentStore<A> {
         if let Some(datagram) = self.store.at(at) {
             datagram.dead = Some(reason);
         }
-        self.bury(packets, reason, tally);
+        self.drop_burst(packets, reason, tally);
     }
 
     /// Counts dropped fragments: `fragments` of them, in perhaps fewer packets.
-    fn bury(
+    fn drop_burst(
         &mut self,
         (packets, fragments): Emptied,
         reason: DropReason,
@@ -468,7 +468,7 @@ impl<A: Address> FragmentStore<A> {
             packet.truncate(head.len);
             Some((packet, head.piece))
         });
-        self.bury((packets, fragments), DropReason::FragmentTimeout, tally);
+        self.drop_burst((packets, fragments), DropReason::FragmentTimeout, tally);
         tally.counters.count(pick::<A>(Counter::IpReasmTimeout, Counter::Ip6ReasmTimeout));
         Some(ReassemblyExpired { first })
     }

@@ -10,12 +10,12 @@
 //! of both words is exact for the worker; to others it may look as if what is being released just
 //! now still were charged, never the other way round.
 //!
-//! An account may be watched ([`CapacityHints`](crate::Rooms)): then it reports, on changes, what still
-//! fits. [`TOLD`] is in the word that other threads release in. The worker writes that the account
-//! is full, then sets the bit, and the value that it meets shows whether there was a release
-//! meanwhile. A release elsewhere that meets the bit takes both back first, while its own charge
-//! still keeps all of this allocated, and releases only in a word without the bit. So no release
-//! stays behind a word with "full".
+//! An account may be watched ([`CapacityHints`](crate::Rooms)): then it reports, on changes, what
+//! still fits. [`TOLD`] is in the word that other threads release in. The worker writes that the
+//! account is full, then sets the bit, and the value that it meets shows whether there was a
+//! release meanwhile. A release elsewhere that meets the bit takes both back first, while its own
+//! charge still keeps all of this allocated, and releases only in a word without the bit. So no
+//! release stays behind a word with "full".
 //!
 //! # Under flood
 //! Reachable by every peer that can make a socket keep packets. Bound: the account's limit. Worst
@@ -27,10 +27,10 @@ use std::sync::Arc;
 
 use floodwall_sync::shim::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::capacity_hints::{CapacityHint, CapacityHints};
 use crate::descriptor::Descriptor;
 use crate::home::{self, FrameHome, HOMES_MAX};
 use crate::pool::Region;
-use crate::rooms::{CapacityHint, CapacityHints};
 
 /// Bits of an account's number for its place in its home: four million, two for each of two million
 /// sockets. The others select the home.

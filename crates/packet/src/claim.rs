@@ -7,9 +7,9 @@
 //!
 //! * Claiming **acquires** and giving up **releases**: the next holder sees the stacks as the last
 //!   one left them. Claiming needs no release: it hands nothing over.
-//! * [`FrameClaim::is`] is **relaxed**: a thread that holds the claim wrote its number itself, and one
-//!   that gave it up wrote what replaced it, so neither can see an older value of the word. What
-//!   other threads see is some other number than theirs, whichever it is.
+//! * [`FrameClaim::is`] is **relaxed**: a thread that holds the claim wrote its number itself, and
+//!   one that gave it up wrote what replaced it, so neither can see an older value of the word.
+//!   What other threads see is some other number than theirs, whichever it is.
 
 use floodwall_sync::shim::atomic::{
     AtomicU64,

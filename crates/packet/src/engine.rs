@@ -12,7 +12,7 @@ use crate::burst::Burst;
 use crate::handoff::HandoffList;
 use crate::list::PacketList;
 use crate::pool::Pool;
-use crate::wanted::RxFilter;
+use crate::rx_filter::RxFilter;
 
 /// What an engine gets for one call.
 pub struct Round<'a> {
@@ -66,11 +66,11 @@ impl Peers<'_> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Triage {
     /// It belongs to something that we take part in: a known flow, an answered peer.
-    Friend,
+    Established,
     /// It may begin something new.
-    Stranger,
+    Unknown,
     /// It would be dropped anyway.
-    Refusable,
+    Rejectable,
 }
 
 /// A packet engine: it takes bursts in rounds, with time, randomness and memory as arguments.
@@ -94,7 +94,7 @@ pub trait Engine {
     /// put into it (queue-state feedback: backpressure). Where the triage separates packets of
     /// established peers from those of unverified sources, it is the number of the latter:
     /// established peers have other consumers.
-    fn appetite(&self, now: Instant) -> usize {
+    fn rx_capacity(&self, now: Instant) -> usize {
         let _ = now;
         BURST_MAX
     }
@@ -121,7 +121,7 @@ pub trait Engine {
 
     /// Reports what is wanted of what arrives at an interface, for devices that can lose the rest
     /// before it costs anything: nothing that is not wanted would get anywhere.
-    fn wants(&self, iface: IfIndex, wanted: &mut RxFilter) {
+    fn rx_filter(&self, iface: IfIndex, wanted: &mut RxFilter) {
         let _ = iface;
         wanted.everything();
     }

@@ -27,6 +27,7 @@ mod access;
 mod account;
 mod buf;
 mod burst;
+mod capacity_hints;
 mod chunks;
 mod claim;
 mod descriptor;
@@ -42,14 +43,14 @@ mod node_queues;
 mod pool;
 mod pulldown;
 mod refcount;
-mod rooms;
+mod rx_filter;
 mod sum;
-mod wanted;
 
 pub use access::AccessCounters;
 pub use account::{Account, AccountFull};
 pub use buf::{ChainFull, PacketBuf};
 pub use burst::Burst;
+pub use capacity_hints::{CapacityHint, CapacityHints};
 pub use chunks::Chunks;
 pub use descriptor::Class;
 pub use engine::{Engine, Peers, Round, Triage};
@@ -64,5 +65,4 @@ pub use pool::{
     SUPER_BYTES,
 };
 pub use pulldown::PulldownError;
-pub use rooms::{CapacityHint, CapacityHints};
-pub use wanted::RxFilter;
+pub use rx_filter::RxFilter;

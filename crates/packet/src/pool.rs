@@ -20,10 +20,10 @@ use thiserror::Error;
 
 use crate::account::Account;
 use crate::buf::PacketBuf;
+use crate::capacity_hints::CapacityHints;
 use crate::descriptor::{Class, Descriptor, LARGE};
 use crate::home::{self, FrameHome};
 use crate::lane::Lane;
-use crate::rooms::CapacityHints;
 
 /// Bytes before the first byte of a packet in a fresh [`Class::Frame`] or [`Class::Super`].
 pub const HEADROOM: usize = 256;

@@ -314,7 +314,7 @@ impl Engine for Blast {
     }
 
     fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
-        classes.iter_mut().take(burst.len()).for_each(|class| *class = Triage::Friend);
+        classes.iter_mut().take(burst.len()).for_each(|class| *class = Triage::Established);
     }
 }
 

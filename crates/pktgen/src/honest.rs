@@ -459,7 +459,7 @@ impl Engine for Honest {
     }
 
     fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
-        classes.iter_mut().take(burst.len()).for_each(|class| *class = Triage::Friend);
+        classes.iter_mut().take(burst.len()).for_each(|class| *class = Triage::Established);
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Called by programs before anything is sent. [`ClassicScript::read`] takes a script line by line:
 //! remarks, `NAME="words"`, `pgset "$NAME"`, `echo`, and the shell functions that such scripts
-//! carry along, which are passed over (`script/shell.rs`). [`ClassicScript::stream`] makes a stream of
-//! `pktgen` of it. Invariant: a word that is not understood is an error with its line, never
+//! carry along, which are passed over (`script/shell.rs`). [`ClassicScript::stream`] makes a stream
+//! of `pktgen` of it. Invariant: a word that is not understood is an error with its line, never
 //! ignored; a script that was read makes a stream that [`Stream`]'s own check accepts, or returns
 //! an error that states what is missing. Beyond the classic parameters there are `proto`,
 //! `headers`, `fragments` and `hop_limit`. Reading: Linux, Documentation/networking/pktgen.rst. Not

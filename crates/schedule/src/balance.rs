@@ -204,8 +204,8 @@ impl Balance {
         NextTurn::Rest { until }
     }
 
-    /// Reports that the worker was away from the core from `from` to `to`: by [`NextTurn::Rest`], or
-    /// asleep because it had no work. `spent` is the core time used to fall asleep and to wake,
+    /// Reports that the worker was away from the core from `from` to `to`: by [`NextTurn::Rest`],
+    /// or asleep because it had no work. `spent` is the core time used to fall asleep and to wake,
     /// which applications did not have. A rest that ended early is due again by the next
     /// [`Balance::ran`].
     pub fn rested(&mut self, from: Instant, to: Instant, spent: Duration) {

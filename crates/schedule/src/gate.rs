@@ -28,7 +28,7 @@
 //! # Under flood
 //! Any sender fills the queues. Bound: `STRANGERS_WAITING_MAX` packets a family; work per packet:
 //! one move beside the classification. When a queue is full the new packet is dropped,
-//! `TriageStranger`; refusable packets are dropped as `TriageRefusable`. Legitimate but unverified
+//! `TriageUnknown`; refusable packets are dropped as `TriageRejectable`. Legitimate but unverified
 //! flows lose as the flood does, by family; established flows lose nothing as long as the core can
 //! classify everything that arrives.
 
@@ -127,13 +127,13 @@ pub struct GateStats {
     pub strangers: u64,
     /// Of these, how many went on.
     pub admitted: u64,
-    /// Of these, dropped because too many waited ([`TriageStranger`]).
+    /// Of these, dropped because too many waited ([`TriageUnknown`]).
     ///
-    /// [`TriageStranger`]: floodwall_base::DropReason::TriageStranger
+    /// [`TriageUnknown`]: floodwall_base::DropReason::TriageUnknown
     pub crowded_out: u64,
-    /// Refusable packets: all of them were dropped here ([`TriageRefusable`]).
+    /// Refusable packets: all of them were dropped here ([`TriageRejectable`]).
     ///
-    /// [`TriageRefusable`]: floodwall_base::DropReason::TriageRefusable
+    /// [`TriageRejectable`]: floodwall_base::DropReason::TriageRejectable
     pub refused: u64,
     /// Peak number of waiting packets of unverified flows, of one family.
     pub waiting_peak: usize,
@@ -313,14 +313,14 @@ impl Gate {
     /// Moves packets of established flows to the front; nothing is dropped by classification here.
     #[cold]
     fn acquaint<E: Engine + ?Sized>(&mut self, engine: &E, burst: &mut Burst) {
-        let mut classes = [Triage::Stranger; BURST_MAX];
+        let mut classes = [Triage::Unknown; BURST_MAX];
         engine.classify(burst, &mut classes);
         core::mem::swap(burst, &mut self.sorting);
         let mut others = PacketList::new();
         for (packet, class) in self.sorting.drain().zip(classes) {
             match class {
-                Triage::Friend => drop(burst.push(packet)),
-                Triage::Refusable | Triage::Stranger => others.push_back(packet),
+                Triage::Established => drop(burst.push(packet)),
+                Triage::Rejectable | Triage::Unknown => others.push_back(packet),
             }
         }
         self.friends = burst.len();
@@ -383,7 +383,7 @@ impl Gate {
     ) {
         let GateStats { crowded_out, refused, .. } = self.stats;
         if !burst.is_empty() {
-            let mut classes = [Triage::Stranger; BURST_MAX];
+            let mut classes = [Triage::Unknown; BURST_MAX];
             engine.classify(burst, &mut classes);
             self.stats.bursts += 1;
             self.friends_for = self.friends_for.saturating_sub(1);
@@ -435,14 +435,14 @@ impl Gate {
 
     fn place(&mut self, burst: &mut Burst, packet: PacketBuf, class: Triage) {
         match class {
-            Triage::Friend => {
+            Triage::Established => {
                 self.stats.friends += 1;
                 self.friends_for = FRIENDS_FOR;
                 // There is room: no more packets than arrived.
                 let _ = burst.push(packet);
             }
-            Triage::Refusable => self.stats.refused += 1,
-            Triage::Stranger => {
+            Triage::Rejectable => self.stats.refused += 1,
+            Triage::Unknown => {
                 self.stats.strangers += 1;
                 let [v4, v6] = &mut self.lines;
                 let line = if is_ipv6(&packet) { v6 } else { v4 };

@@ -250,15 +250,15 @@ impl Row {
         bursts.iter_mut().for_each(|burst| bench.fill(self.kind, self.v6, burst));
         let packets = BURSTS * BURST_MAX;
         let expected = match self.kind {
-            Kind::Friend => Triage::Friend,
-            _ => Triage::Refusable,
+            Kind::Friend => Triage::Established,
+            _ => Triage::Rejectable,
         };
         // The packets' own memory is warm for each: what differs is the tables.
         black_box(bursts.iter().map(parse).sum::<u64>());
         let from = Instant::now();
         black_box(bursts.iter().map(parse).sum::<u64>());
         self.parse.push(nanos(from, packets));
-        let mut classes = vec![[Triage::Stranger; BURST_MAX]; BURSTS];
+        let mut classes = vec![[Triage::Unknown; BURST_MAX]; BURSTS];
         let from = Instant::now();
         for (burst, classes) in bursts.iter().zip(&mut classes) {
             bench.stack.classify(burst, classes);
@@ -283,7 +283,7 @@ impl Row {
         black_box(ones.iter().map(parse).sum::<u64>());
         let from = Instant::now();
         for one in &ones {
-            let mut class = [Triage::Stranger];
+            let mut class = [Triage::Unknown];
             bench.stack.classify(one, &mut class);
             assert_eq!(class[0], expected);
         }

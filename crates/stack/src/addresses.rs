@@ -25,7 +25,7 @@ use floodwall_ip::{
 use thiserror::Error;
 
 use crate::build;
-use crate::cx::RoundContext;
+use crate::round_context::RoundContext;
 use crate::shard::Stack;
 
 /// Maximum number of addresses that one pass of timed work expires.
@@ -125,7 +125,7 @@ impl Stack {
         now: Instant,
         random: &mut Randomness,
     ) -> Result<(), AddressError> {
-        let cidr = self.judge(iface, &new, now)?;
+        let cidr = self.validate_address(iface, &new, now)?;
         let interface = self.interfaces.get_mut(usize::from(iface.0));
         let interface = interface.ok_or(AddressError::NoInterface(iface))?;
         let address = InterfaceAddress {
@@ -212,14 +212,14 @@ impl Stack {
         now: Instant,
         random: &mut Randomness,
     ) {
-        self.paths.forget();
+        self.path_cache.forget();
         self.stats.counters.count(Counter::FloodwallChanges);
         self.dhcp_address(iface, addr, now, random);
         self.groups_changed(iface, now, random);
     }
 
     /// Validates an address to be added.
-    fn judge(
+    fn validate_address(
         &self,
         iface: IfIndex,
         new: &AddAddress,
@@ -308,7 +308,7 @@ impl Stack {
             // It has the address, or the detection would have been cancelled.
             let _ = interface.set_address_state(addr, state);
         }
-        self.paths.forget();
+        self.path_cache.forget();
     }
 
     fn disown(&mut self, iface: IfIndex, addr: IpAddr) {

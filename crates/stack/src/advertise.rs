@@ -16,7 +16,7 @@ use floodwall_ip::{LinkMedium, ndp};
 use floodwall_wire::ndp::NdpOption;
 
 use crate::config::StackConfig;
-use crate::cx::RoundContext;
+use crate::round_context::RoundContext;
 use crate::shard::Stack;
 
 /// The advertising interfaces, each with its advertiser.

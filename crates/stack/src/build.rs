@@ -21,14 +21,14 @@ use floodwall_tcp::{ConnectionTable, CookieMoment, TcpConfig};
 use floodwall_udp::{Udp, UdpConfig};
 
 use crate::advertise::Advertisers;
-use crate::answered::RecentPeers;
 use crate::config::{ConfigError, InterfaceConfig, StackConfig};
 use crate::dhcp::Dhcp;
 use crate::echo::EchoRefusals;
 use crate::exceptions::{EchoPaths, RawSent};
 use crate::forward::Forwarding;
 use crate::multicast::MulticastGroups;
-use crate::paths::PathCache;
+use crate::path_cache::PathCache;
+use crate::recent_peers::RecentPeers;
 use crate::router::InterfaceRouters;
 use crate::routes::FibPair;
 use crate::shard::Stack;
@@ -181,12 +181,12 @@ pub(crate) fn stack(
         ping: PingSockets::new(config.ping_sockets_max),
         raw: RawSockets::new(config.raw_sockets_max),
         groups: MulticastGroups::new(config.interfaces.len() + 1),
-        paths: PathCache::new(udp.sockets_max + udp.shared_max),
+        path_cache: PathCache::new(udp.sockets_max + udp.shared_max),
         loopback: PacketList::new(),
         stats: inherited,
         exceptions_v4: Exceptions::new(random.secret.hash_key()),
         exceptions_v6: Exceptions::new(random.secret.hash_key()),
-        judge: PathUpdateFilter::new(workers),
+        path_update_filter: PathUpdateFilter::new(workers),
         echo_paths: EchoPaths::new(random.secret.hash_key()),
         raw_sent: RawSent::new(config.raw_sockets_max),
         follows_redirects: config.accept_redirects,
@@ -202,12 +202,12 @@ pub(crate) fn stack(
         memory_fitted: false,
         memory_moved: true,
         more_arrives: false,
-        follow: crate::tcp::follow::GroFlow::default(),
+        follow: crate::tcp::gro::GroFlow::default(),
         role,
         place: None,
         worker,
         steering,
-        answered: RecentPeers::new(&mut random.secret),
+        recent_peers: RecentPeers::new(&mut random.secret),
         desk: Some(Box::default()).into(),
     };
     if !follows {

@@ -10,10 +10,10 @@ use floodwall_base::{IfIndex, MacAddr};
 use floodwall_ip::fragment;
 use floodwall_packet::{ChecksumState, PacketBuf, PacketList};
 
-use crate::cx::RoundContext;
+use crate::ip_family::IpFamily;
 use crate::partial;
+use crate::round_context::RoundContext;
 use crate::shard::Stack;
-use crate::tables::IpFamily;
 
 /// The MTU that applies to a packet, over a link that carries `link` bytes.
 #[inline]

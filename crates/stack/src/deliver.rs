@@ -15,10 +15,10 @@ use floodwall_wire::icmpv4::{self, Icmpv4Message, Icmpv4Type};
 use floodwall_wire::icmpv6::{self, Icmpv6Message};
 use floodwall_wire::{Icmpv4Header, Icmpv6Header, IpProtocol};
 
-use crate::cx::RoundContext;
+use crate::ip_family::{AddrPair, IpFamily};
+use crate::round_context::RoundContext;
 use crate::rx::RxMeta;
 use crate::shard::Stack;
-use crate::tables::{AddrPair, IpFamily};
 use crate::triage::peer_of;
 use crate::tx::{BEST_EFFORT, OutgoingPacket};
 
@@ -137,7 +137,7 @@ impl Stack {
             len: packet.len() - l4,
             group: ascent.to_group,
         };
-        let (stats, answered) = (&mut self.stats, &self.answered);
+        let (stats, answered) = (&mut self.stats, &self.recent_peers);
         let (counters, access) = (&mut stats.counters, &mut stats.access);
         let is_answered = |whose: &DatagramKey| answered.knows(&peer_of(whose, ascent.iface));
         let udp = &mut self.udp;
@@ -145,7 +145,7 @@ impl Stack {
             DatagramVerdict::Delivered { .. } | DatagramVerdict::DeliveredToGroup { .. } => {
                 (stats.fates.delivered, self.memory_moved) = (stats.fates.delivered + 1, true);
             }
-            DatagramVerdict::Dropped(packet, reason) => self.die(packet, reason),
+            DatagramVerdict::Dropped(packet, reason) => self.drop_packet(packet, reason),
             DatagramVerdict::Challenged { packet, answer } => {
                 self.challenged(cx, packet, answer, ascent);
             }
@@ -163,7 +163,7 @@ impl Stack {
         answer: Option<PacketBuf>,
         ascent: RxMeta<A>,
     ) {
-        self.die(packet, DropReason::UdpChallenged);
+        self.drop_packet(packet, DropReason::UdpChallenged);
         let Some(packet) = answer else { return };
         self.stats.counters.count(match A::FAMILY {
             Family::V4 => Counter::UdpOutDatagrams,
@@ -188,7 +188,7 @@ impl Stack {
         upper: ArrivedUpper,
     ) {
         self.answer_error(cx, &packet, ascent, Some(upper), IcmpError::PortUnreachable);
-        self.die(packet, DropReason::UdpNoPort);
+        self.drop_packet(packet, DropReason::UdpNoPort);
     }
 
     #[inline(never)]
@@ -205,13 +205,13 @@ impl Stack {
         let header = packet.header(l4, icmpv4::HEADER_LEN, &mut scratch, &mut self.stats.access);
         let Some(header) = header.and_then(|bytes| Icmpv4Header::parse(bytes).ok()) else {
             self.stats.counters.count(Counter::IcmpInErrors);
-            return self.die(packet, DropReason::IcmpMalformed);
+            return self.drop_packet(packet, DropReason::IcmpMalformed);
         };
         let body = packet.sum(l4 + icmpv4::HEADER_LEN, packet.len());
         if packet.checksum_state() == ChecksumState::Unverified && !header.verifies(body) {
             self.stats.counters.count(Counter::IcmpInErrors);
             self.stats.counters.count(Counter::IcmpInCsumErrors);
-            return self.die(packet, DropReason::IcmpChecksum);
+            return self.drop_packet(packet, DropReason::IcmpChecksum);
         }
         let message = header.message();
         self.overhear(cx, &packet, &ascent, upper);
@@ -231,9 +231,9 @@ impl Stack {
             }
             Icmpv4Message::Unknown { kind: Icmpv4Type::SOURCE_QUENCH, .. } => {
                 self.stats.counters.count(Counter::IcmpInSrcQuenchs);
-                self.die(packet, DropReason::IcmpTypeUnknown);
+                self.drop_packet(packet, DropReason::IcmpTypeUnknown);
             }
-            _ => self.die(packet, DropReason::IcmpTypeUnknown),
+            _ => self.drop_packet(packet, DropReason::IcmpTypeUnknown),
         }
     }
 
@@ -251,7 +251,7 @@ impl Stack {
         let header = packet.header(l4, icmpv6::HEADER_LEN, &mut scratch, &mut self.stats.access);
         let Some(header) = header.and_then(|bytes| Icmpv6Header::parse(bytes).ok()) else {
             self.stats.counters.count(Counter::Icmp6InErrors);
-            return self.die(packet, DropReason::IcmpMalformed);
+            return self.drop_packet(packet, DropReason::IcmpMalformed);
         };
         let len = packet.len() - l4;
         let body = packet.sum(l4 + icmpv6::HEADER_LEN, len);
@@ -265,7 +265,7 @@ impl Stack {
         if unverified && !header.verifies(pseudo, body) {
             self.stats.counters.count(Counter::Icmp6InErrors);
             self.stats.counters.count(Counter::Icmp6InCsumErrors);
-            return self.die(packet, DropReason::IcmpChecksum);
+            return self.drop_packet(packet, DropReason::IcmpChecksum);
         }
         let (kind, message) = (header.kind(), header.message());
         self.overhear(cx, &packet, &ascent, upper);
@@ -284,7 +284,7 @@ impl Stack {
             }
             _ if kind.is_group_membership() => self.mld(cx, packet, ascent, upper),
             _ if kind.is_neighbor_discovery() => self.ndp(cx, packet, ascent, upper, kind),
-            _ => self.die(packet, DropReason::IcmpTypeUnknown),
+            _ => self.drop_packet(packet, DropReason::IcmpTypeUnknown),
         }
     }
 

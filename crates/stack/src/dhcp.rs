@@ -27,10 +27,10 @@ use floodwall_wire::{IpProtocol, UdpFields, UdpHeader, udp};
 
 use crate::addresses::AddAddress;
 use crate::build::MTU_MIN_V6;
-use crate::cx::RoundContext;
+use crate::ip_family::AddrPair;
+use crate::round_context::RoundContext;
 use crate::rx::RxMeta;
 use crate::shard::Stack;
-use crate::tables::AddrPair;
 use crate::tx::{BEST_EFFORT, HOP_LIMIT, OutgoingPacket};
 
 /// Metric of routes from a lease; the operator's routes take precedence.
@@ -269,7 +269,7 @@ impl Stack {
 
     fn refuse_dhcp(&mut self, packet: PacketBuf) {
         self.stats.counters.count(Counter::FloodwallDhcpRefused);
-        self.die(packet, DropReason::DhcpRefused);
+        self.drop_packet(packet, DropReason::DhcpRefused);
     }
 
     /// Processes due client events, up to `budget` of them.
@@ -346,7 +346,7 @@ impl Stack {
         {
             interface.mtu = mtu;
         }
-        self.paths.forget();
+        self.path_cache.forget();
     }
 
     /// Adds the lease's routes and removes those that it no longer has. A route that stays is only
@@ -385,7 +385,7 @@ impl Stack {
         }
         self.forget_lease_routes(iface, cx.now);
         self.restore_mtu(iface);
-        self.paths.forget();
+        self.path_cache.forget();
     }
 
     fn forget_lease_routes(&mut self, iface: IfIndex, now: Instant) {

@@ -16,10 +16,10 @@ use floodwall_wire::icmpv4::Icmpv4Type;
 use floodwall_wire::icmpv6::Icmpv6Type;
 use floodwall_wire::{Dscp, Ecn};
 
-use crate::cx::RoundContext;
+use crate::ip_family::{AddrPair, IpFamily};
+use crate::round_context::RoundContext;
 use crate::rx::RxMeta;
 use crate::shard::Stack;
-use crate::tables::{AddrPair, IpFamily};
 use crate::tx::{BEST_EFFORT, OutgoingPacket, traffic_class};
 
 /// Which group and broadcast echo requests are ignored, named after Linux's sysctls.
@@ -41,7 +41,7 @@ impl Stack {
     ) {
         self.stats.counters.count(Counter::IcmpInEchos);
         if is_refused(&packet, ascent, self.echo_refusals.broadcasts) {
-            return self.die(packet, DropReason::IcmpEchoRefused);
+            return self.drop_packet(packet, DropReason::IcmpEchoRefused);
         }
         let kinds = (Icmpv4Type::ECHO_REQUEST.0, Icmpv4Type::ECHO_REPLY.0);
         let class = self.class_asked::<Ipv4Addr>(&packet, ascent.l3);
@@ -63,10 +63,10 @@ impl Stack {
         // it.
         let forged = ascent.to_group && self.is_forged(ascent);
         if forged || ascent.heading.src_addr.is_unspecified() {
-            return self.die(packet, DropReason::IpSourceInvalid);
+            return self.drop_packet(packet, DropReason::IpSourceInvalid);
         }
         if is_refused(&packet, ascent, self.echo_refusals.multicast_v6) {
-            return self.die(packet, DropReason::IcmpEchoRefused);
+            return self.drop_packet(packet, DropReason::IcmpEchoRefused);
         }
         let kinds = (Icmpv6Type::ECHO_REQUEST.0, Icmpv6Type::ECHO_REPLY.0);
         let class = self.class_asked::<Ipv6Addr>(&packet, ascent.l3);
@@ -87,7 +87,7 @@ impl Stack {
         kinds: (u8, u8),
     ) -> Option<(PacketBuf, A)> {
         let Some(from) = self.echo_source(cx, ascent) else {
-            self.die(packet, DropReason::IcmpEchoRefused);
+            self.drop_packet(packet, DropReason::IcmpEchoRefused);
             return None;
         };
         let (peer, secret) = (ascent.heading.src_addr.to_ip(), &mut cx.random.secret);
@@ -102,7 +102,7 @@ impl Stack {
         };
         if let Some(counter) = over {
             self.stats.counters.count(counter);
-            self.die(packet, DropReason::IcmpRateLimited);
+            self.drop_packet(packet, DropReason::IcmpRateLimited);
             return None;
         }
         // The pseudo header's sum is unchanged where source and destination are swapped.
@@ -118,7 +118,7 @@ impl Stack {
                 // Two more at most: the bytes to be written, and what is left of their chunk.
                 let full = packet.chunk_count() + 2 > limits::CHUNKS_MAX;
                 let reason = if full { DropReason::TooManyChunks } else { DropReason::NoBuffer };
-                self.die(packet, reason);
+                self.drop_packet(packet, reason);
                 None
             }
         }

@@ -16,11 +16,11 @@ use floodwall_wire::{
     IcmpReport, Icmpv4Message, Icmpv6Message, IpProtocol, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext,
 };
 
-use crate::cx::RoundContext;
 use crate::exceptions::PathUpdateFamily;
+use crate::ip_family::IpFamily;
+use crate::round_context::RoundContext;
 use crate::rx::RxMeta;
 use crate::shard::Stack;
-use crate::tables::IpFamily;
 
 /// What an ICMPv4 error means to a socket (RFC 1122 section 4.2.3.9 lists the hard and soft ones).
 pub(crate) fn of_icmpv4(message: Icmpv4Message) -> IcmpError {
@@ -140,7 +140,7 @@ impl Stack {
         } else if told {
             self.stats.fates.delivered += 1;
         } else {
-            self.die(packet, DropReason::IcmpNoFlow);
+            self.drop_packet(packet, DropReason::IcmpNoFlow);
         }
     }
 

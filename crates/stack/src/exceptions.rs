@@ -21,14 +21,14 @@
 //! # Under flood
 //! Reachable by any source. A message that quotes no live flow costs the parse of its quote and one
 //! look-up of a socket, as any ICMP error; it changes nothing. For an unconnected socket, the flows
-//! to the peers in `answered.rs` are live: bounded there, and an evicted peer is added again with
-//! the next datagram to it. Messages that quote a live flow are rate-limited by `Judge`, then
+//! to the peers in `recent_peers.rs` are live: bounded there, and an evicted peer is added again
+//! with the next datagram to it. Messages that quote a live flow are rate-limited by `Judge`, then
 //! bounded by [`floodwall_fib::exceptions`]. Of a host with several workers each has its own part
 //! of the rate, so that a flood of one worker's flow takes nothing from the others.
 
 mod echo_paths;
+mod quote;
 mod raw_sent;
-mod statement;
 
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -41,11 +41,11 @@ use floodwall_udp::{DatagramKey, QuotedDatagram};
 use floodwall_wire::IpProtocol;
 
 pub(crate) use self::echo_paths::EchoPaths;
+pub(crate) use self::quote::{PathUpdateFamily, PathUpdateQuote, QuotedFlow};
 pub(crate) use self::raw_sent::RawSent;
-pub(crate) use self::statement::{PathUpdateFamily, PathUpdateQuote, QuotedFlow};
-use crate::cx::RoundContext;
+use crate::ip_family::IpFamily;
+use crate::round_context::RoundContext;
 use crate::shard::Stack;
-use crate::tables::IpFamily;
 use crate::triage::peer_of;
 use crate::tx::OutputPath;
 
@@ -95,7 +95,7 @@ impl Stack {
     /// Handles another shard's query whether a message quotes a live flow of this one.
     #[cold]
     pub(crate) fn adopt_quoting(&mut self, cx: &mut RoundContext<'_>, packet: PacketBuf) {
-        match statement::is_v4(&packet) {
+        match quote::is_v4(&packet) {
             true => self.heard::<Ipv4Addr>(cx, packet, 0, false, true),
             false => self.heard::<Ipv6Addr>(cx, packet, 0, false, true),
         }
@@ -104,7 +104,7 @@ impl Stack {
     /// Stores a message that the flow's shard has accepted.
     #[cold]
     pub(crate) fn adopt_believed(&mut self, cx: &mut RoundContext<'_>, packet: PacketBuf) {
-        match statement::is_v4(&packet) {
+        match quote::is_v4(&packet) {
             true => self.write_down::<Ipv4Addr>(cx, packet),
             false => self.write_down::<Ipv6Addr>(cx, packet),
         }
@@ -113,7 +113,7 @@ impl Stack {
     fn write_down<A: PathUpdateFamily>(&mut self, cx: &mut RoundContext<'_>, packet: PacketBuf) {
         // State may have changed since: another shard may have been faster, or the route is gone.
         let said = A::statement(&packet, 0, &mut self.stats.access);
-        let Some(said) = said else { return self.die(packet, DropReason::IcmpMalformed) };
+        let Some(said) = said else { return self.drop_packet(packet, DropReason::IcmpMalformed) };
         let news = match said.lesson {
             PathUpdate::PathMtu(mtu) => {
                 self.mtu_to(cx, said.flow.dst_addr).is_some_and(|now| mtu < now)
@@ -143,7 +143,7 @@ impl Stack {
             self.stats.counters.count(Counter::FloodwallExceptionsNoFlow);
             return match told {
                 true => self.stats.fates.delivered += 1,
-                false => self.die(packet, DropReason::IcmpNoFlow),
+                false => self.drop_packet(packet, DropReason::IcmpNoFlow),
             };
         };
         match self.standing(&said.flow, &packet, asked, cx) {
@@ -218,7 +218,7 @@ impl Stack {
         let whose =
             DatagramKey::new((remote.ip(), remote.port()), (local.ip(), local.port()), iface);
         let peer = peer_of(&whose, iface);
-        if connected || self.answered.has_sent(&peer, cx.now) {
+        if connected || self.recent_peers.has_sent(&peer, cx.now) {
             return PathStanding::Live;
         }
         // A program's socket: one shard sends for it, whichever shard the flow belongs to.
@@ -240,9 +240,9 @@ impl Stack {
                 let current =
                     self.mtu_to(cx, said.flow.dst_addr).ok_or(PathUpdateReason::NoRoute)?;
                 let said = TooBig { family: A::FAMILY, mtu, current, quoted: said.flow.len };
-                self.judge.path_mtu(&said, now, &mut cx.random.secret)
+                self.path_update_filter.path_mtu(&said, now, &mut cx.random.secret)
             }
-            PathUpdate::Redirect(_) => self.judge.afford(now, &mut cx.random.secret),
+            PathUpdate::Redirect(_) => self.path_update_filter.afford(now, &mut cx.random.secret),
         };
         verdict.map_err(PathUpdateReason::Judged)
     }
@@ -293,7 +293,7 @@ impl Stack {
         };
         let secret = &mut cx.random.secret;
         A::exceptions_mut(self).learn(dst_addr, hop, said.lesson, cx.now, secret);
-        self.paths.forget();
+        self.path_cache.forget();
         self.stats.counters.count(Counter::FloodwallExceptionsLearnt);
         self.stats.fates.delivered += 1;
         let (PathUpdate::Redirect(target_addr), Some(link_addr)) = (said.lesson, said.link_addr)
@@ -341,7 +341,7 @@ impl Stack {
         self.stats.counters.count(counter);
         match told {
             true => self.stats.fates.delivered += 1,
-            false => self.die(packet, reason),
+            false => self.drop_packet(packet, reason),
         }
     }
 }

@@ -8,13 +8,13 @@
 //! never apply to forwarded packets; packets of one flow stay in order. A follower forwards what
 //! its own queue received; a packet to an unresolved neighbour goes to the control shard as it
 //! arrived. Reading: RFC 1812 chapter 5, RFC 8200 sections 3 to 5, RFC 2992 (choice among several
-//! next hops, ECMP). Not here: ICMP errors to senders (`fate.rs`), redirects
-//! (`forward/redirect.rs`), priority under pressure (`forward/dialogues.rs`).
+//! next hops, ECMP). Not here: ICMP errors to senders (`accounting.rs`), redirects
+//! (`forward/redirect.rs`), priority under pressure (`forward/flows.rs`).
 //!
 //! # Under flood
 //! Reachable from any source, with any addresses. Bound: one burst of packets
 //! ([`BURST_MAX`](floodwall_base::limits::BURST_MAX)); the only state kept longer is the table of
-//! active pairs, of a fixed size (`forward/dialogues.rs`); neighbours that do not answer are
+//! active pairs, of a fixed size (`forward/flows.rs`); neighbours that do not answer are
 //! bounded by `floodwall_ip::neighbor`, and what a follower hands over for them by
 //! [`FORWARD_HANDED_MAX`](floodwall_base::limits::FORWARD_HANDED_MAX) a round. Worst work per
 //! packet: two look-ups, one neighbour, one answer within the limits of `ip/icmp_limit.rs`. Under
@@ -23,7 +23,7 @@
 //! `NeighborPendingFull`). Counters: `IpForwDatagrams`, `Ip6OutForwDatagrams`, and the drops named
 //! here.
 
-pub(crate) mod dialogues;
+pub(crate) mod flows;
 mod redirect;
 mod way;
 
@@ -40,14 +40,14 @@ use floodwall_ip::{ArrivedHeading, IcmpError, RefusedAction, input};
 use floodwall_packet::PacketBuf;
 use floodwall_wire::{IpProtocol, ethernet};
 
-use self::dialogues::{DialogueSlot, ForwardedFlows};
+use self::flows::{DialogueSlot, ForwardedFlows};
 use self::way::{ForwardPath, ForwardPaths, LinkPeers};
 use crate::config::StackConfig;
-use crate::cx::RoundContext;
+use crate::ip_family::IpFamily;
+use crate::round_context::RoundContext;
 use crate::rx::RxMeta;
 use crate::shard::Stack;
 use crate::shards::Role;
-use crate::tables::IpFamily;
 
 /// Forwarding settings of one interface.
 #[derive(Clone, Copy, Default, Debug)]
@@ -180,7 +180,7 @@ impl CrossingPacket for Ipv4Addr {
         packet: PacketBuf,
         ascent: RxMeta<Self>,
     ) {
-        stack.up_v4(cx, packet, ascent);
+        stack.local_input_v4(cx, packet, ascent);
     }
     fn reread(stack: &mut Stack, packet: &PacketBuf) -> Option<RxMeta<Self>> {
         let heading = input::ipv4(packet, 0, &mut stack.stats.access).ok()?;
@@ -203,7 +203,7 @@ impl CrossingPacket for Ipv6Addr {
         packet: PacketBuf,
         ascent: RxMeta<Self>,
     ) {
-        stack.up_v6(cx, packet, ascent);
+        stack.local_input_v6(cx, packet, ascent);
     }
     fn reread(stack: &mut Stack, packet: &PacketBuf) -> Option<RxMeta<Self>> {
         let heading = input::ipv6(packet, 0, &mut stack.stats.access).ok()?;
@@ -339,8 +339,7 @@ impl Stack {
         ascents: &[RxMeta<A>],
         now: Instant,
     ) -> NotedPacket {
-        let mut noted =
-            NotedPacket { places: [DialogueSlot::NOBODYS; BURST_MAX], chosen: 0, at: 0 };
+        let mut noted = NotedPacket { places: [DialogueSlot::UNUSED; BURST_MAX], chosen: 0, at: 0 };
         let Some(Forwarding { dialogues, .. }) = self.forwarding.as_deref_mut() else {
             return noted;
         };
@@ -350,7 +349,7 @@ impl Stack {
             if sample.takes(ascent.iface) {
                 let heading = &ascent.heading;
                 *slot = dialogues.place(heading.src_addr, heading.dst_addr);
-                dialogues.expect(*slot);
+                dialogues.prefetch(*slot);
                 noted.chosen |= 1 << at;
             }
         }
@@ -690,7 +689,7 @@ impl Stack {
     #[cold]
     fn hand_transit<A: CrossingPacket>(&mut self, cx: &mut RoundContext<'_>, packet: PacketBuf) {
         let Some(forwarding) = &mut self.forwarding else {
-            return self.die(packet, DropReason::HandoffFull);
+            return self.drop_packet(packet, DropReason::HandoffFull);
         };
         forwarding.handed += 1;
         if forwarding.handed > FORWARD_HANDED_MAX {

@@ -11,7 +11,7 @@ use floodwall_packet::{Burst, Engine, HandoffList, Pool, Round, RxFilter, Triage
 use thiserror::Error;
 
 use crate::config::{ConfigError, StackConfig};
-use crate::cx::RoundContext;
+use crate::round_context::RoundContext;
 use crate::shard::Stack;
 use crate::sockets::{Sockets, StartError};
 
@@ -255,9 +255,9 @@ impl Engine for Host {
         spent.plus(self.run_applications(round, slice))
     }
 
-    fn appetite(&self, now: Instant) -> usize {
+    fn rx_capacity(&self, now: Instant) -> usize {
         let held_up = self.held_up.is_some_and(|since| now - since < HOLD_UP_MAX);
-        if held_up { 0 } else { self.stack.appetite(now) }
+        if held_up { 0 } else { self.stack.rx_capacity(now) }
     }
 
     fn departed(&mut self) {
@@ -280,8 +280,8 @@ impl Engine for Host {
         self.stack.classify(burst, classes);
     }
 
-    fn wants(&self, iface: IfIndex, wanted: &mut RxFilter) {
-        self.stack.wants(iface, wanted);
+    fn rx_filter(&self, iface: IfIndex, wanted: &mut RxFilter) {
+        self.stack.rx_filter(iface, wanted);
     }
 
     fn wants_changed(&self) -> u64 {

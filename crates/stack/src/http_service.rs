@@ -10,17 +10,18 @@
 //! here; what cannot be sent yet is a position in an answer; nothing is allocated for a request.
 //!
 //! # Under flood
-//! Reachable by any peer. Bound: a connection keeps `HttpConversation`, 40 bytes, within `tcp_connections_max`;
-//! a head beyond `HEAD_MAX` bytes is refused and its connection closed; a slice serves connections
-//! within its budget. From a peer that does not read, nothing is read either (backpressure).
+//! Reachable by any peer. Bound: a connection keeps `HttpConversation`, 40 bytes, within
+//! `tcp_connections_max`; a head beyond `HEAD_MAX` bytes is refused and its connection closed; a
+//! slice serves connections within its budget. From a peer that does not read, nothing is read
+//! either (backpressure).
 
 use std::io::Write as _;
 
 use floodwall_base::{Instant, Units};
 use floodwall_tcp::{ConnectionId, RecvError, SendError, TcpSettings, TcpState};
 
-use crate::door::ServiceListener;
 use crate::host::Application;
+use crate::service_listener::ServiceListener;
 use crate::sockets::{Sockets, StartError};
 
 /// Maximum length of a request's head in bytes.

@@ -8,50 +8,50 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
+mod accounting;
 mod addresses;
 mod advertise;
-mod answered;
 mod build;
 mod config;
 mod cut;
-mod cx;
 mod deliver;
 mod dhcp;
-mod door;
 mod echo;
-mod effort;
 mod errors;
 mod exceptions;
-mod fate;
 mod forward;
 mod host;
 mod http_service;
+mod ip_family;
 mod link;
 mod memory;
 mod multicast;
 mod neighbors;
 mod partial;
-mod paths;
+mod path_cache;
 mod ping;
 mod raw;
 mod reassemble;
+mod recent_peers;
 mod redirect;
 pub mod remote;
+mod round_context;
 mod router;
 mod routes;
 mod rx;
+mod rx_filter;
+mod service_listener;
 pub mod services;
 mod shard;
 pub mod shards;
 mod sockets;
 mod stats;
 mod syn;
-mod tables;
 mod tcp;
 mod tcp_service;
 mod triage;
 mod tx;
-mod wants;
+mod work_units;
 
 pub use addresses::{AddAddress, AddressError};
 pub use build::check;

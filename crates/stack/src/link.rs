@@ -48,7 +48,7 @@ impl Stack {
         let Some(up) = self.interfaces.get(usize::from(iface.0)).map(|i| i.up) else { return };
         self.routes_v4.set_usable(iface, up, now);
         self.routes_v6.set_usable(iface, up, now);
-        self.paths.forget();
+        self.path_cache.forget();
         self.routers_link_changed(iface, up, now, random);
         self.advertisers_link_changed(iface, up, now, &mut random.public);
         self.forget_exceptions_on(iface);

@@ -25,9 +25,9 @@ use floodwall_ip::{
 };
 use floodwall_wire::group::GroupProtocol;
 
-use crate::cx::RoundContext;
+use crate::ip_family::IpFamily;
+use crate::round_context::RoundContext;
 use crate::shard::Stack;
-use crate::tables::IpFamily;
 
 pub use sockets::GroupInterface;
 

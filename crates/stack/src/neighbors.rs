@@ -15,11 +15,11 @@ use floodwall_ip::{
 use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_wire::{Icmpv6Type, ethernet};
 
-use crate::cx::RoundContext;
 use crate::forward::CrossingPacket;
+use crate::ip_family::IpFamily;
+use crate::round_context::RoundContext;
 use crate::rx::RxMeta;
 use crate::shard::Stack;
-use crate::tables::IpFamily;
 
 /// The longest neighbour discovery message: a minimum MTU's worth and some.
 pub(crate) const NDP_MESSAGE_MAX: usize = 1500;
@@ -62,10 +62,10 @@ impl Stack {
         let (mut scratch, mut released) = ([0; LEN], PacketList::new());
         let Self { interfaces, neighbors_v4, stats, .. } = self;
         let Some(interface) = interfaces.get(usize::from(packet.iface().0)) else {
-            return self.die(packet, DropReason::InterfaceUnknown);
+            return self.drop_packet(packet, DropReason::InterfaceUnknown);
         };
         let Some(bytes) = packet.header(l3, LEN, &mut scratch, &mut stats.access) else {
-            return self.die(packet, DropReason::ArpMalformed);
+            return self.drop_packet(packet, DropReason::ArpMalformed);
         };
         let counters = &mut stats.counters;
         let verdict = arp::input(bytes, interface, neighbors_v4, cx.now, &mut released, counters);
@@ -87,7 +87,7 @@ impl Stack {
                 self.stats.fates.delivered += 1;
                 self.conflict(cx, iface, addr.into(), None);
             }
-            ArpVerdict::Drop(reason) => self.die(packet, reason),
+            ArpVerdict::Drop(reason) => self.drop_packet(packet, reason),
         }
     }
 
@@ -111,22 +111,22 @@ impl Stack {
             link_src_addr: self.link_source(&packet),
         };
         if !self.attends(ascent.iface, kind, &heading, cx.now) {
-            return self.die(packet, DropReason::RouterTalkative);
+            return self.drop_packet(packet, DropReason::RouterTalkative);
         }
         let mut released = PacketList::new();
         let Self { interfaces, neighbors_v6, stats, .. } = self;
         let Some(interface) = interfaces.get(usize::from(ascent.iface.0)) else {
-            return self.die(packet, DropReason::InterfaceUnknown);
+            return self.drop_packet(packet, DropReason::InterfaceUnknown);
         };
         // Where stations have no addresses there is nothing to discover.
         if interface.link_addr().is_none() {
-            return self.die(packet, DropReason::NdpNotForUs);
+            return self.drop_packet(packet, DropReason::NdpNotForUs);
         }
         let fits = len <= NDP_MESSAGE_MAX;
         let message =
             fits.then(|| packet.header(l4, len, &mut scratch, &mut stats.access)).flatten();
         let Some(message) = message else {
-            return self.die(packet, DropReason::NdpMalformed);
+            return self.drop_packet(packet, DropReason::NdpMalformed);
         };
         let (now, counters) = (cx.now, &mut stats.counters);
         let verdict =
@@ -157,18 +157,18 @@ impl Stack {
             }
             NdpVerdict::Router(said) => match self.router_input(cx, ascent.iface, &said) {
                 Ok(()) => self.stats.fates.delivered += 1,
-                Err(reason) => self.die(packet, reason),
+                Err(reason) => self.drop_packet(packet, reason),
             },
             NdpVerdict::Asked => match self.router_asked(cx, ascent.iface) {
                 Ok(()) => self.stats.fates.delivered += 1,
-                Err(reason) => self.die(packet, reason),
+                Err(reason) => self.drop_packet(packet, reason),
             },
             NdpVerdict::Redirect(_) => self.redirect_v6(cx, packet, ascent, l4),
             NdpVerdict::Drop(reason) => {
                 if kind != Icmpv6Type::REDIRECT && reason == DropReason::NdpMalformed {
                     self.stats.counters.count(Counter::Icmp6InErrors);
                 }
-                self.die(packet, reason);
+                self.drop_packet(packet, reason);
             }
         }
     }
@@ -190,7 +190,7 @@ impl Stack {
         released: PacketList,
         neighbor: MacAddr,
     ) {
-        self.paths.forget();
+        self.path_cache.forget();
         self.release::<A>(cx, released, neighbor);
     }
 
@@ -352,7 +352,7 @@ impl Stack {
                         self.tell_sender_unreachable::<A>(cx, &packet);
                         self.die_out::<A>(packet, DropReason::NeighborUnreachable);
                     }
-                    self.paths.forget();
+                    self.path_cache.forget();
                 }
             }
         }

@@ -11,10 +11,10 @@ use floodwall_ip::{PingId, PingOpenError, PingRecvError, PingReply, PingSettings
 use floodwall_packet::PacketBuf;
 use thiserror::Error;
 
+use crate::ip_family::{AddrPair, IpFamily};
 use crate::rx::RxMeta;
 use crate::shard::Stack;
 use crate::sockets::Sockets;
-use crate::tables::{AddrPair, IpFamily};
 use crate::tx::{BEST_EFFORT, OutgoingPacket};
 
 /// Hop limit of datagrams to a group, unless a socket sets another (RFC 1112 section 6.1).
@@ -130,12 +130,12 @@ impl Stack {
         identifier: u16,
     ) {
         if ascent.to_group || packet.is_link_group() {
-            return self.die(packet, DropReason::IcmpNoFlow);
+            return self.drop_packet(packet, DropReason::IcmpNoFlow);
         }
         packet.set_layers(ascent.l3, l4, l4);
         match self.ping.reply(ascent.heading.src_addr.to_ip(), identifier, packet) {
             Ok(()) => self.stats.fates.delivered += 1,
-            Err((packet, reason)) => self.die(packet, reason),
+            Err((packet, reason)) => self.drop_packet(packet, reason),
         }
     }
 

@@ -13,12 +13,12 @@ use floodwall_ip::{ArrivedUpper, RawId, RawOpenError, RawReceived, RawRecvError,
 use floodwall_packet::PacketBuf;
 use thiserror::Error;
 
-use crate::cx::RoundContext;
+use crate::ip_family::{AddrPair, IpFamily};
 use crate::ping::GROUP_HOP_LIMIT;
+use crate::round_context::RoundContext;
 use crate::rx::RxMeta;
 use crate::shard::Stack;
 use crate::sockets::Sockets;
-use crate::tables::{AddrPair, IpFamily};
 use crate::tx::{BEST_EFFORT, OutgoingPacket};
 
 /// Why a packet was not sent.

@@ -18,11 +18,11 @@ use floodwall_ip::{
 use floodwall_packet::{HandoffKind, PacketBuf};
 use floodwall_wire::ipv6_walk::FragmentPlace;
 
-use crate::cx::RoundContext;
+use crate::ip_family::IpFamily;
+use crate::round_context::RoundContext;
 use crate::rx::RxMeta;
 use crate::shard::Stack;
 use crate::stats::Stats;
-use crate::tables::IpFamily;
 
 /// Datagrams given up in one go, before any of them is answered.
 const EXPIRED_MAX: usize = 16;

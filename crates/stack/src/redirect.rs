@@ -15,11 +15,11 @@ use floodwall_base::{Counter, DropReason, IfIndex};
 use floodwall_fib::exceptions::PathUpdate;
 use floodwall_packet::PacketBuf;
 
-use crate::cx::RoundContext;
 use crate::exceptions::{PathUpdateFamily, PathUpdateQuote};
+use crate::ip_family::IpFamily;
+use crate::round_context::RoundContext;
 use crate::rx::RxMeta;
 use crate::shard::Stack;
-use crate::tables::IpFamily;
 use crate::tx::OutputPath;
 
 impl Stack {
@@ -60,15 +60,15 @@ impl Stack {
         on: IfIndex,
     ) {
         if !self.follows_redirects {
-            return self.die(packet, DropReason::RedirectIgnored);
+            return self.drop_packet(packet, DropReason::RedirectIgnored);
         }
         let said = A::statement(&packet, l4, &mut self.stats.access);
         let Some(said) = said.filter(|said| self.owns(said.flow.src_addr)) else {
-            return self.die(packet, DropReason::RedirectNotQuoted);
+            return self.drop_packet(packet, DropReason::RedirectNotQuoted);
         };
         match self.may_redirect(cx, &said, from, on) {
             Ok(()) => self.exception_message::<A>(cx, packet, l4, false),
-            Err(reason) => self.die(packet, reason),
+            Err(reason) => self.drop_packet(packet, reason),
         }
     }
 
@@ -120,7 +120,7 @@ impl Stack {
             entry.hop.iface == on && target == target_addr && (router || !as_router)
         });
         if gone {
-            self.paths.forget();
+            self.path_cache.forget();
         }
     }
 

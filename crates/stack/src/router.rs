@@ -30,7 +30,7 @@ use floodwall_wire::Icmpv6Type;
 
 use crate::addresses::AddAddress;
 use crate::config::StackConfig;
-use crate::cx::RoundContext;
+use crate::round_context::RoundContext;
 use crate::shard::Stack;
 
 /// What router discovery has learnt, for each interface that accepts router advertisements.
@@ -315,7 +315,7 @@ impl Stack {
                 self.routes_v6.remove_to(TableId::MAIN, prefix, now, |r| {
                     (r.protocol, r.iface, r.gateway) == (learnt, iface, gateway)
                 });
-                self.paths.forget();
+                self.path_cache.forget();
             }
             RouterAction::SetAddress { addr, prefix_len, preferred_until, valid_until } => {
                 let ends = (preferred_until, valid_until);
@@ -354,7 +354,7 @@ impl Stack {
         // A full table is the operator's; the next advertisement tries again.
         let _ = self.routes_v6.set(route, now);
         if self.routes_v6.generation() != before {
-            self.paths.forget();
+            self.path_cache.forget();
         }
     }
 
@@ -401,7 +401,7 @@ impl Stack {
         interface.hop_limit = link.hop_limit.unwrap_or(floodwall_ip::iface::HOP_LIMIT);
         interface.mtu_v6 = link.mtu.unwrap_or(interface.mtu).min(interface.mtu);
         self.neighbors_v6.set_timers(iface, link.reachable_time, link.retrans_timer);
-        self.paths.forget();
+        self.path_cache.forget();
     }
 }
 

@@ -18,10 +18,10 @@ use floodwall_fib::{Fib, FibConfig, FibReader, Found};
 use floodwall_sync::qsbr::Domain;
 
 use crate::config::StackConfig;
-use crate::cx::RoundContext;
+use crate::ip_family::IpFamily;
+use crate::round_context::RoundContext;
 use crate::shard::Stack;
 use crate::shards::Role;
-use crate::tables::IpFamily;
 
 /// The tables of both families.
 pub(crate) struct FibPair {
@@ -131,7 +131,7 @@ impl Stack {
         let mut visited = fib.sweep(cx.now, budget.0 as usize);
         visited += fib.collect(cx.now, (budget.0 as usize).saturating_sub(visited));
         if fib.generation() != before {
-            self.paths.forget();
+            self.path_cache.forget();
         }
         Units(visited as u32)
     }
@@ -156,6 +156,6 @@ impl Stack {
 
     /// Routes were changed from outside: invalidates the cached paths of sockets.
     pub fn routes_changed(&mut self) {
-        self.paths.forget();
+        self.path_cache.forget();
     }
 }

@@ -12,7 +12,7 @@ use floodwall_ip::{ArrivedHeading, Interface, input};
 use floodwall_packet::PacketBuf;
 use floodwall_wire::{EtherType, EthernetHeader, ethernet};
 
-use crate::cx::RoundContext;
+use crate::round_context::RoundContext;
 use crate::shard::Stack;
 
 /// Bytes of a link header with the two tags that are read.
@@ -48,10 +48,10 @@ impl Stack {
             };
         }
         let Some(interface) = self.interfaces.get(usize::from(packet.iface().0)) else {
-            return self.die(packet, DropReason::InterfaceUnknown);
+            return self.drop_packet(packet, DropReason::InterfaceUnknown);
         };
         if !interface.up {
-            return self.die(packet, DropReason::InterfaceDown);
+            return self.drop_packet(packet, DropReason::InterfaceDown);
         }
         match interface.medium {
             floodwall_ip::LinkMedium::Ethernet(mac) => self.ethernet(cx, packet, mac),
@@ -64,13 +64,13 @@ impl Stack {
         // 14 bytes are a header, unless they announce a tag.
         let fixed = packet.first_array::<{ ethernet::HEADER_LEN }>(0);
         let Some(Ok(header)) = fixed.map(|bytes| EthernetHeader::parse(bytes)) else {
-            return self.unusual(cx, packet, mac);
+            return self.ethernet_slow_path(cx, packet, mac);
         };
         self.stats.access.borrow();
         let (dst_addr, src_addr) = (header.dst_addr(), header.src_addr());
         let ether_type = header.ether_type();
         if let Err(reason) = station(&mut packet, dst_addr, src_addr, mac) {
-            return self.die(packet, reason);
+            return self.drop_packet(packet, reason);
         }
         self.payload(cx, packet, ether_type, ethernet::HEADER_LEN);
     }
@@ -78,7 +78,12 @@ impl Stack {
     /// A header in pieces, or one with VLAN tags: VLAN 0 is a priority tag (IEEE 802.1Q clause
     /// 6.9), others are not ours.
     #[cold]
-    fn unusual(&mut self, cx: &mut RoundContext<'_>, mut packet: PacketBuf, mac: MacAddr) {
+    fn ethernet_slow_path(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        mut packet: PacketBuf,
+        mac: MacAddr,
+    ) {
         let access = &mut self.stats.access;
         // Without tags first, so that no more than the header is copied.
         let mut read = |len: usize| {
@@ -90,13 +95,13 @@ impl Stack {
         };
         let found = read(ethernet::HEADER_LEN).or_else(|| read(packet.len().min(LINK_HEADER_MAX)));
         let Some((dst_addr, src_addr, ether_type, len, priority)) = found else {
-            return self.die(packet, DropReason::FrameTruncated);
+            return self.drop_packet(packet, DropReason::FrameTruncated);
         };
         if let Err(reason) = station(&mut packet, dst_addr, src_addr, mac) {
-            return self.die(packet, reason);
+            return self.drop_packet(packet, reason);
         }
         if !priority {
-            return self.die(packet, DropReason::FrameVlan);
+            return self.drop_packet(packet, DropReason::FrameVlan);
         }
         self.payload(cx, packet, ether_type, len);
     }
@@ -113,7 +118,7 @@ impl Stack {
             EtherType::IPV4 => self.ipv4(cx, packet, l3),
             EtherType::IPV6 => self.ipv6(cx, packet, l3),
             EtherType::ARP => self.arp(cx, packet, l3),
-            _ => self.die(packet, DropReason::EtherTypeUnknown),
+            _ => self.drop_packet(packet, DropReason::EtherTypeUnknown),
         }
     }
 
@@ -121,10 +126,10 @@ impl Stack {
     fn bare_ip(&mut self, cx: &mut RoundContext<'_>, packet: PacketBuf) {
         let mut scratch = [0; 1];
         match packet.header_array(0, &mut scratch, &mut self.stats.access).map(|b| b[0] >> 4) {
-            None => self.die(packet, DropReason::IpTruncated),
+            None => self.drop_packet(packet, DropReason::IpTruncated),
             Some(4) => self.ipv4(cx, packet, 0),
             Some(6) => self.ipv6(cx, packet, 0),
-            Some(_) => self.die(packet, DropReason::IpVersion),
+            Some(_) => self.drop_packet(packet, DropReason::IpVersion),
         }
     }
 
@@ -153,7 +158,7 @@ impl Stack {
             Err(reason) => return self.die_ip::<Ipv4Addr>(packet, reason),
         };
         let ascent = RxMeta { iface: packet.iface(), l3, heading, to_group };
-        self.up_v4(cx, packet, ascent);
+        self.local_input_v4(cx, packet, ascent);
     }
 
     /// Whether the access list of its interface lets a packet in.
@@ -175,7 +180,7 @@ impl Stack {
 
     /// An IPv4 packet that is for us.
     #[inline]
-    pub(crate) fn up_v4(
+    pub(crate) fn local_input_v4(
         &mut self,
         cx: &mut RoundContext<'_>,
         packet: PacketBuf,
@@ -214,12 +219,12 @@ impl Stack {
             Err(reason) => return self.die_ip::<Ipv6Addr>(packet, reason),
         };
         let ascent = RxMeta { iface: packet.iface(), l3, heading, to_group };
-        self.up_v6(cx, packet, ascent);
+        self.local_input_v6(cx, packet, ascent);
     }
 
     /// An IPv6 packet that is for us.
     #[inline]
-    pub(crate) fn up_v6(
+    pub(crate) fn local_input_v6(
         &mut self,
         cx: &mut RoundContext<'_>,
         packet: PacketBuf,

@@ -9,8 +9,8 @@ use core::cell::Cell;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use crate::answered::RecentPeers;
-use crate::paths::PathCache;
+use crate::path_cache::PathCache;
+use crate::recent_peers::RecentPeers;
 use crate::triage::TriageScratch;
 use floodwall_base::{
     Counter, DropReason, IfIndex, Instant, MacAddr, Randomness, Steering, Units, WorkerId, limits,
@@ -26,10 +26,10 @@ use floodwall_udp::Udp;
 use floodwall_wire::ExtensionLimits;
 
 use crate::config::{ConfigError, StackConfig};
-use crate::cx::RoundContext;
 use crate::echo::EchoRefusals;
 use crate::exceptions::{EchoPaths, RawSent};
 use crate::multicast::MulticastGroups;
+use crate::round_context::RoundContext;
 use crate::router::InterfaceRouters;
 use crate::shards::{Role, Seat, ShardPlace};
 use crate::sockets::Sockets;
@@ -48,7 +48,7 @@ pub struct Stack {
     pub(crate) exceptions_v4: Exceptions<Ipv4Addr>,
     pub(crate) exceptions_v6: Exceptions<Ipv6Addr>,
     /// Decides which of these reports are accepted, for flows of this shard.
-    pub(crate) judge: PathUpdateFilter,
+    pub(crate) path_update_filter: PathUpdateFilter,
     /// MTU of the paths of our echo replies.
     pub(crate) echo_paths: EchoPaths,
     /// Destinations to which raw sockets have lately sent.
@@ -73,7 +73,7 @@ pub struct Stack {
     /// The wall clock, which selects the keys of SYN cookies.
     pub(crate) wall: crate::syn::WallClock,
     /// Peers to which sockets that are not connected have lately sent.
-    pub(crate) answered: RecentPeers,
+    pub(crate) recent_peers: RecentPeers,
     /// What triage notes of a burst.
     pub(crate) desk: Cell<Option<Box<TriageScratch>>>,
     pub(crate) ping: PingSockets,
@@ -81,7 +81,7 @@ pub struct Stack {
     /// Multicast groups that we are members of, and reports that we sent.
     pub(crate) groups: MulticastGroups,
     /// What each socket's last datagram took.
-    pub(crate) paths: PathCache,
+    pub(crate) path_cache: PathCache,
     /// What we sent to ourselves and have not yet received.
     pub(crate) loopback: PacketList,
     pub(crate) stats: Stats,
@@ -110,7 +110,7 @@ pub struct Stack {
     /// Behind the packet that is taken in, others of its burst follow.
     pub(crate) more_arrives: bool,
     /// The segment before, where others may follow it.
-    pub(crate) follow: crate::tcp::follow::GroFlow,
+    pub(crate) follow: crate::tcp::gro::GroFlow,
 }
 
 impl Stack {
@@ -238,7 +238,7 @@ impl Stack {
     /// Sets the time at which the following packets are received.
     #[inline]
     pub(crate) fn begin(&mut self, now: Instant) {
-        self.answered.begin(now);
+        self.recent_peers.begin(now);
         if let Some(forwarding) = &mut self.forwarding {
             forwarding.dialogues.begin(now);
         }
@@ -353,7 +353,7 @@ impl Stack {
 
     /// Invalidates cached paths after neighbours were removed; these packets waited for them.
     fn neighbors_gone(&mut self, waited: &PacketList) {
-        self.paths.forget();
+        self.path_cache.forget();
         self.stats.pending -= waited.len() as u64;
         self.stats.drops_out.add(DropReason::NeighborUnreachable, waited.len() as u64);
     }
@@ -435,12 +435,12 @@ impl Engine for Stack {
         crate::triage::classify(self, burst, classes);
     }
 
-    fn wants(&self, iface: IfIndex, wanted: &mut RxFilter) {
-        crate::wants::fill(self, iface, wanted);
+    fn rx_filter(&self, iface: IfIndex, wanted: &mut RxFilter) {
+        crate::rx_filter::fill(self, iface, wanted);
     }
 
     fn wants_changed(&self) -> u64 {
-        crate::wants::changed(self)
+        crate::rx_filter::changed(self)
     }
 }
 

@@ -16,13 +16,13 @@
 //! ```
 //!
 //! Made by [`Seats`], a place for each shard, before the workers' threads start; a follower that
-//! panics is followed by another stack in the same place (`places.rs`). Invariants: a follower
-//! decides nothing by tables older than the last round in which its status word changed; what the
-//! control shard cannot publish for lack of memory it withholds, and then followers hand it the
-//! packets that they would have decided on themselves; every packet handed over is counted on both
-//! ends ([`crate::Stats::conservation`]). Reading: decisions D14 to D17; `floodwall_sync::qsbr`.
-//! Not here: moving packets between workers (`dispatch`, `world`), the choice of a frame's worker
-//! (`wire::steer`).
+//! panics is followed by another stack in the same place (`shard_places.rs`). Invariants: a
+//! follower decides nothing by tables older than the last round in which its status word changed;
+//! what the control shard cannot publish for lack of memory it withholds, and then followers hand
+//! it the packets that they would have decided on themselves; every packet handed over is counted
+//! on both ends ([`crate::Stats::conservation`]). Reading: decisions D14 to D17;
+//! `floodwall_sync::qsbr`. Not here: moving packets between workers (`dispatch`, `world`), the
+//! choice of a frame's worker (`wire::steer`).
 //!
 //! # Under flood
 //! Reachable from any host on a link: the control shard publishes a neighbour for each host that
@@ -41,7 +41,7 @@ mod follower;
 mod handover;
 mod neighbor_sets;
 mod notes;
-mod places;
+mod shard_places;
 mod snapshot;
 
 use std::sync::Arc;
@@ -57,8 +57,8 @@ pub(crate) use self::control::ControlShard;
 pub(crate) use self::follower::{Follower, FollowerView};
 use self::neighbor_sets::NeighborSets;
 use self::notes::PeerNotes;
-pub(crate) use self::places::ShardPlace;
-pub use self::places::{NoSeat, Seats};
+pub(crate) use self::shard_places::ShardPlace;
+pub use self::shard_places::{NoSeat, Seats};
 use self::snapshot::TableSnapshot;
 use crate::config::StackConfig;
 use crate::remote::RemoteShard;

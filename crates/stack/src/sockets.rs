@@ -16,10 +16,10 @@ use floodwall_udp::{
 use floodwall_wire::{IcmpReport, IpProtocol};
 use thiserror::Error;
 
-use crate::cx::RoundContext;
-use crate::paths::{PathQuery, SendingPath};
+use crate::ip_family::{AddrPair, IpFamily};
+use crate::path_cache::{PathQuery, SendingPath};
+use crate::round_context::RoundContext;
 use crate::shard::Stack;
-use crate::tables::{AddrPair, IpFamily};
 use crate::tx::{BEST_EFFORT, OutgoingPacket, OutputPath};
 
 /// Why an application's socket was not made.
@@ -323,7 +323,7 @@ impl<'a> Sockets<'a> {
         settings: SocketSettings,
     ) -> Result<(), SocketClosed> {
         self.stack.udp.set_settings(id, settings)?;
-        self.stack.paths.forget();
+        self.stack.path_cache.forget();
         Ok(())
     }
 
@@ -409,7 +409,7 @@ impl<'a> Sockets<'a> {
         payload: &[u8],
     ) -> Result<(), SendError> {
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
-        let Some(path) = stack.paths.find(id, &to, &from, zone, cx.now) else {
+        let Some(path) = stack.path_cache.find(id, &to, &from, zone, cx.now) else {
             return self.send_by_tables(PathQuery { id, to, from, zone }, Payload::Bytes(payload));
         };
         let total = path.ip_len() + floodwall_wire::udp::HEADER_LEN + payload.len();
@@ -460,7 +460,7 @@ impl<'a> Sockets<'a> {
         };
         let zone = iface.or_else(|| scope_of(to));
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
-        let path = stack.paths.find(id, &to, &from, zone, cx.now).filter(|path| {
+        let path = stack.path_cache.find(id, &to, &from, zone, cx.now).filter(|path| {
             let total = path.ip_len() + floodwall_wire::udp::HEADER_LEN + packet.len();
             total <= path.mtu as usize
         });

@@ -24,11 +24,11 @@ use floodwall_tcp::{
 use floodwall_wire::{Dscp, Ecn, IpProtocol};
 use thiserror::Error;
 
-use crate::cx::RoundContext;
+use crate::ip_family::{AddrPair, IpFamily};
+use crate::round_context::RoundContext;
 use crate::rx::RxMeta;
 use crate::shard::Stack;
 use crate::sockets::{Sockets, scope_of};
-use crate::tables::{AddrPair, IpFamily};
 use crate::tx::{OutgoingPacket, OutputPath};
 
 /// The TCP of one shard.
@@ -113,7 +113,9 @@ impl Stack {
             let ArrivedHeading { src_addr, dst_addr, .. } = ascent.heading;
             self.tcp_follow::<A>(&packet, (src_addr, dst_addr), [ascent.l3, l4]);
         }
-        let Some(tcp) = &mut self.tcp else { return self.die(packet, DropReason::TcpNoConnection) };
+        let Some(tcp) = &mut self.tcp else {
+            return self.drop_packet(packet, DropReason::TcpNoConnection);
+        };
         let mut lend = lend!(self, cx);
         let access = &mut self.stats.access;
         let (mut ended, mut answer) = (None, None);
@@ -257,11 +259,11 @@ impl Stack {
         dst_addr: A,
         zone: Option<IfIndex>,
     ) -> Result<OutputPath<A>, DropReason> {
-        if let Some(path) = self.paths.last(dst_addr, zone, cx.now) {
+        if let Some(path) = self.path_cache.last(dst_addr, zone, cx.now) {
             return Ok(path);
         }
         let path = self.path(cx, dst_addr, zone)?;
-        self.paths.note_last((dst_addr, zone), path, cx.now);
+        self.path_cache.note_last((dst_addr, zone), path, cx.now);
         Ok(path)
     }
 
@@ -343,7 +345,7 @@ impl Stack {
 
 pub(crate) use lend;
 
-use self::alike::BurstHeads;
+use self::burst_heads::BurstHeads;
 
 /// TCP, for applications on the same core.
 impl Sockets<'_> {
@@ -582,9 +584,9 @@ impl Sockets<'_> {
     }
 }
 
-mod alike;
+mod burst_heads;
 mod direct;
-pub(crate) mod follow;
+pub(crate) mod gro;
 
 #[cfg(test)]
 mod tests;

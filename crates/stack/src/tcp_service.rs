@@ -6,8 +6,8 @@
 use floodwall_base::{Instant, Units};
 use floodwall_tcp::{ConnectionId, RecvError, SendError, TcpSettings};
 
-use crate::door::ServiceListener;
 use crate::host::Application;
+use crate::service_listener::ServiceListener;
 use crate::services::ServiceKind;
 use crate::sockets::{Sockets, StartError};
 

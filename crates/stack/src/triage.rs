@@ -3,11 +3,11 @@
 //!
 //! Called by the dispatcher's gate for a burst, under pressure only; read-only, no counter moves.
 //! Established is what connected sockets wait for, what peers that a socket has answered send
-//! (`answered.rs`), segments that TCP connections expect and handshakes that complete
-//! (`tcp/src/set/triage.rs`), replies of neighbours that we solicited, requests of those that have
-//! answered us once, ICMP errors that quote such flows, and, on a router, packets between pairs of
-//! hosts that have exchanged traffic in both directions (`forward/dialogues.rs`). Refusable is what
-//! would be dropped anyway: frames and packets for others, malformed lengths, ports without a
+//! (`recent_peers.rs`), segments that TCP connections expect and handshakes that complete
+//! (`tcp/src/table/triage.rs`), replies of neighbours that we solicited, requests of those that
+//! have answered us once, ICMP errors that quote such flows, and, on a router, packets between
+//! pairs of hosts that have exchanged traffic in both directions (`forward/flows.rs`). Refusable is
+//! what would be dropped anyway: frames and packets for others, malformed lengths, ports without a
 //! listener, sockets that are full, unknown protocols. Everything else is unverified, and so is
 //! what the first chunk does not show: fragments, chains of extension headers, headers in pieces.
 //!
@@ -27,8 +27,8 @@ use floodwall_wire::{
     ArpOperation, ArpPacket, EtherType, Icmpv6Type, IpProtocol, ethernet, icmpv4, ipv4, ipv6,
 };
 
-use crate::answered::{PeerSlot, QUOTA, RecentPeer};
-use crate::forward::{CrossingPacket, dialogues};
+use crate::forward::{CrossingPacket, flows};
+use crate::recent_peers::{PeerSlot, QUOTA, RecentPeer};
 use crate::rx::takes_any;
 use crate::shard::Stack;
 use crate::triage::plain::{PlainPacket, PlainVerdict};
@@ -55,7 +55,7 @@ enum TriageLook {
     /// An error about this datagram of ours, turned round as if its answer had come.
     Error(DatagramKey),
     /// The class of the dialogue between these ends: the packet is for others.
-    Transit(dialogues::DialogueSlot),
+    Transit(flows::DialogueSlot),
 }
 
 /// Other properties of a packet that was queued for a table look-up.
@@ -77,7 +77,7 @@ pub(crate) struct TriageScratch {
     questions: [TriageQuery; BURST_MAX],
     asked: [LookupSlot; BURST_MAX],
     /// Dialogues of others that packets may be of, and their numbers in the burst.
-    transits: [(dialogues::DialogueSlot, u8); BURST_MAX],
+    transits: [(flows::DialogueSlot, u8); BURST_MAX],
 }
 
 impl Default for TriageScratch {
@@ -88,7 +88,7 @@ impl Default for TriageScratch {
             left: [0; BURST_MAX],
             questions: [nothing; BURST_MAX],
             asked: [LookupSlot::NOTHING; BURST_MAX],
-            transits: [(dialogues::DialogueSlot::NOBODYS, 0); BURST_MAX],
+            transits: [(flows::DialogueSlot::UNUSED, 0); BURST_MAX],
         }
     }
 }
@@ -96,16 +96,16 @@ impl Default for TriageScratch {
 impl TriageScratch {
     /// A packet for others: its dialogue's entry will be looked at.
     #[inline(always)]
-    fn expect(
+    fn note_transit(
         &mut self,
         stack: &Stack,
-        place: dialogues::DialogueSlot,
+        place: flows::DialogueSlot,
         at: u8,
         passing: &mut usize,
     ) {
         if let (Some(slot), Some(forwarding)) = (self.transits.get_mut(*passing), &stack.forwarding)
         {
-            forwarding.dialogues.expect(place);
+            forwarding.dialogues.prefetch(place);
             *slot = (place, at);
             *passing += 1;
         }
@@ -159,7 +159,7 @@ fn sort_out(
                     count += 1;
                 }
             }
-            Some(PlainVerdict::Transit(place)) => desk.expect(stack, place, at, &mut passing),
+            Some(PlainVerdict::Transit(place)) => desk.note_transit(stack, place, at, &mut passing),
             None => note(&mut desk.left, &mut left, at),
         }
     }
@@ -202,11 +202,11 @@ fn look_again(
             }
             TriageLook::Knock => {
                 knocks += 1;
-                *class = if knocks <= KNOCKS_MAX { Triage::Friend } else { Triage::Stranger };
+                *class = if knocks <= KNOCKS_MAX { Triage::Established } else { Triage::Unknown };
                 continue;
             }
             TriageLook::Transit(place) => {
-                desk.expect(stack, place, number, &mut passing);
+                desk.note_transit(stack, place, number, &mut passing);
                 continue;
             }
             TriageLook::Datagram(whose) => (whose, false),
@@ -225,15 +225,15 @@ fn look_again(
     else {
         return;
     };
-    let mut answers = [Triage::Refusable; BURST_MAX];
+    let mut answers = [Triage::Rejectable; BURST_MAX];
     stack.udp.answer(asked, &mut answers);
     prefer_answered(stack, questions, asked, &mut answers);
     for (question, (answer, asked)) in questions.iter().zip(answers.into_iter().zip(asked)) {
         if let Some(class) = classes.get_mut(question.at) {
             *class = match answer {
                 // An error is delivered although the socket is full.
-                Triage::Refusable if question.is_error => Triage::Stranger,
-                Triage::Refusable => unwanted.of(asked.whose().is_v4()),
+                Triage::Rejectable if question.is_error => Triage::Unknown,
+                Triage::Rejectable => unwanted.of(asked.whose().is_v4()),
                 other => other,
             };
         }
@@ -248,19 +248,23 @@ impl Stack {
     pub fn classify_slowly(&self, packet: &PacketBuf) -> Triage {
         let (whose, is_error) = match look(self, packet) {
             TriageLook::Is(known) => return known,
-            TriageLook::Knock => return Triage::Friend,
+            TriageLook::Knock => return Triage::Established,
             TriageLook::Transit(place) => return of_dialogue(self, place),
             TriageLook::Datagram(whose) => (whose, false),
             TriageLook::Error(whose) => (whose, true),
         };
         match self.udp.classify_slowly(&whose, packet.true_size()) {
-            Triage::Refusable if is_error => Triage::Stranger,
-            Triage::Refusable => UnwantedPacket::now(self).of(whose.is_v4()),
-            Triage::Stranger => {
-                let place = self.answered.place(&peer_of(&whose, packet.iface()));
-                if self.answered.is_friend(place) { Triage::Friend } else { Triage::Stranger }
+            Triage::Rejectable if is_error => Triage::Unknown,
+            Triage::Rejectable => UnwantedPacket::now(self).of(whose.is_v4()),
+            Triage::Unknown => {
+                let place = self.recent_peers.place(&peer_of(&whose, packet.iface()));
+                if self.recent_peers.is_friend(place) {
+                    Triage::Established
+                } else {
+                    Triage::Unknown
+                }
             }
-            Triage::Friend => Triage::Friend,
+            Triage::Established => Triage::Established,
         }
     }
 }
@@ -274,7 +278,7 @@ struct UnwantedPacket {
 
 impl UnwantedPacket {
     fn now(stack: &Stack) -> Self {
-        let unless = |wanted| if wanted { Triage::Stranger } else { Triage::Refusable };
+        let unless = |wanted| if wanted { Triage::Unknown } else { Triage::Rejectable };
         // Checks whether any raw socket has the protocol, not which. A DHCP reply to us may be for
         // an address that we do not have yet.
         let hears = |family| stack.raw.hears(family, IpProtocol::UDP);
@@ -297,26 +301,26 @@ fn prefer_answered(
 ) {
     // Only unverified packets are looked up; their places first, so that their cache misses
     // overlap.
-    let mut places = [(0_usize, PeerSlot::NOBODYS); BURST_MAX];
+    let mut places = [(0_usize, PeerSlot::UNUSED); BURST_MAX];
     let mut count = 0;
     for (at, (answer, (asked, question))) in
         answers.iter().zip(asked.iter().zip(questions)).enumerate()
     {
-        if *answer == Triage::Stranger
+        if *answer == Triage::Unknown
             && let Some(place) = places.get_mut(count)
         {
-            *place = (at, stack.answered.place(&peer_of(asked.whose(), question.iface)));
-            stack.answered.expect(place.1);
+            *place = (at, stack.recent_peers.place(&peer_of(asked.whose(), question.iface)));
+            stack.recent_peers.prefetch(place.1);
             count += 1;
         }
     }
     let mut left = if stack.udp.has_connected() { QUOTA } else { BURST_MAX };
     for (at, place) in places.into_iter().take(count) {
         if left > 0
-            && stack.answered.is_friend(place)
+            && stack.recent_peers.is_friend(place)
             && let Some(answer) = answers.get_mut(at)
         {
-            *answer = Triage::Friend;
+            *answer = Triage::Established;
             left -= 1;
         }
     }
@@ -324,20 +328,24 @@ fn prefer_answered(
 
 /// The class of a packet for others, given the `place` of its dialogue's entry.
 #[inline]
-fn of_dialogue(stack: &Stack, place: dialogues::DialogueSlot) -> Triage {
+fn of_dialogue(stack: &Stack, place: flows::DialogueSlot) -> Triage {
     let knows = |forwarding: &crate::forward::Forwarding| forwarding.dialogues.is_friend(place);
-    if stack.forwarding.as_deref().is_some_and(knows) { Triage::Friend } else { Triage::Stranger }
+    if stack.forwarding.as_deref().is_some_and(knows) {
+        Triage::Established
+    } else {
+        Triage::Unknown
+    }
 }
 
 /// A packet that is not for this host on a link from which it passes packets on.
 fn transit<A: CrossingPacket>(stack: &Stack, src_addr: A, dst_addr: A) -> TriageLook {
     match &stack.forwarding {
         Some(forwarding) => TriageLook::Transit(forwarding.dialogues.place(src_addr, dst_addr)),
-        None => TriageLook::Is(Triage::Stranger),
+        None => TriageLook::Is(Triage::Unknown),
     }
 }
 
-/// The sender of a datagram, in the form in which `answered.rs` stores peers.
+/// The sender of a datagram, in the form in which `recent_peers.rs` stores peers.
 pub(crate) fn peer_of(whose: &DatagramKey, iface: IfIndex) -> RecentPeer {
     let (addr, port) = whose.remote();
     let zone = if whose.is_link_scope() { iface.0 + 1 } else { 0 };
@@ -347,7 +355,7 @@ pub(crate) fn peer_of(whose: &DatagramKey, iface: IfIndex) -> RecentPeer {
 fn look(stack: &Stack, packet: &PacketBuf) -> TriageLook {
     let is_whole = packet.first().len() == packet.len();
     // `None` is refusable, where all of the packet has been seen.
-    let unseen = || TriageLook::Is(if is_whole { Triage::Refusable } else { Triage::Stranger });
+    let unseen = || TriageLook::Is(if is_whole { Triage::Rejectable } else { Triage::Unknown });
     frame(stack, packet).unwrap_or_else(unseen)
 }
 
@@ -380,7 +388,7 @@ fn frame(stack: &Stack, packet: &PacketBuf) -> Option<TriageLook> {
         EtherType::IPV4 => v4(stack, interface, packet, l3),
         EtherType::IPV6 => v6(stack, interface, packet, l3),
         EtherType::ARP => arp(stack, interface, bytes.get(l3..)?, source(bytes)?),
-        kind if kind.is_tag() => Some(TriageLook::Is(Triage::Stranger)),
+        kind if kind.is_tag() => Some(TriageLook::Is(Triage::Unknown)),
         _ => None,
     }
 }
@@ -398,13 +406,13 @@ fn arp(stack: &Stack, interface: &Interface, bytes: &[u8], from: MacAddr) -> Opt
     if arp.operation == ArpOperation::REPLY {
         let neighbor = neighbors.neighbor(iface, arp.sender_addr);
         let asked = neighbor.is_some_and(|neighbor| is_asked(neighbor.state));
-        return Some(TriageLook::Is(if asked { Triage::Friend } else { Triage::Stranger }));
+        return Some(TriageLook::Is(if asked { Triage::Established } else { Triage::Unknown }));
     }
     let knocks = arp.operation == ArpOperation::REQUEST
         && arp.sender_link_addr == from
         && interface.owns_v4(arp.target_addr).is_some_and(|state| state.is_assigned())
         && neighbors.is_proven(iface, arp.sender_addr, from);
-    Some(if knocks { TriageLook::Knock } else { TriageLook::Is(Triage::Stranger) })
+    Some(if knocks { TriageLook::Knock } else { TriageLook::Is(Triage::Unknown) })
 }
 
 /// Whether an answer of such a neighbour is waited for.
@@ -438,17 +446,17 @@ fn v4(stack: &Stack, interface: &Interface, packet: &PacketBuf, l3: usize) -> Op
         // A DHCP reply may be sent to an address that is not ours yet.
         let open = many || stack.dhcp_asks() || interface.medium == LinkMedium::Loopback;
         if !taken || open {
-            return open.then_some(TriageLook::Is(Triage::Stranger));
+            return open.then_some(TriageLook::Is(Triage::Unknown));
         }
     }
     if u16::from_be_bytes([frag0, frag1]) & 0x3fff != 0 {
-        return Some(TriageLook::Is(Triage::Stranger));
+        return Some(TriageLook::Is(Triage::Unknown));
     }
     let body = bytes.get(header_len..)?;
     match IpProtocol(protocol) {
         IpProtocol::UDP => datagram(interface, src_addr.into(), dst_addr.into(), body),
         IpProtocol::ICMPV4 => Some(error_v4(interface, body)),
-        IpProtocol::IGMP => Some(TriageLook::Is(Triage::Stranger)),
+        IpProtocol::IGMP => Some(TriageLook::Is(Triage::Unknown)),
         IpProtocol::TCP if stack.tcp.is_some() => {
             let ends = (src_addr.into(), dst_addr.into());
             segment(stack, interface, ends, body, total_len - header_len)
@@ -485,7 +493,7 @@ fn v6(stack: &Stack, interface: &Interface, packet: &PacketBuf, l3: usize) -> Op
         }
         let open = many || interface.medium == LinkMedium::Loopback;
         if !taken || open {
-            return open.then_some(TriageLook::Is(Triage::Stranger));
+            return open.then_some(TriageLook::Is(Triage::Unknown));
         }
     }
     match next {
@@ -494,7 +502,7 @@ fn v6(stack: &Stack, interface: &Interface, packet: &PacketBuf, l3: usize) -> Op
         IpProtocol::TCP if stack.tcp.is_some() => {
             segment(stack, interface, (src_addr.into(), dst_addr.into()), body, payload_len)
         }
-        next if next.is_extension() => Some(TriageLook::Is(Triage::Stranger)),
+        next if next.is_extension() => Some(TriageLook::Is(Triage::Unknown)),
         other => overheard(stack, Family::V6, other),
     }
 }
@@ -506,7 +514,7 @@ fn advertised(stack: &Stack, interface: &Interface, message: &[u8]) -> Option<Tr
     }
     let target = Ipv6Addr::from(*message.get(8..)?.first_chunk::<16>()?);
     let neighbor = stack.neighbors_v6.neighbor(interface.index, target)?;
-    is_asked(neighbor.state).then_some(Triage::Friend)
+    is_asked(neighbor.state).then_some(Triage::Established)
 }
 
 /// Whether a neighbour that has answered us solicits an address of ours.
@@ -529,7 +537,7 @@ fn knocks(
 
 /// A protocol that only raw sockets here may want.
 fn overheard(stack: &Stack, family: Family, protocol: IpProtocol) -> Option<TriageLook> {
-    stack.raw.hears(family, protocol).then_some(TriageLook::Is(Triage::Stranger))
+    stack.raw.hears(family, protocol).then_some(TriageLook::Is(Triage::Unknown))
 }
 
 /// The class of a TCP segment of `len` bytes, of which `body` is in the first chunk.
@@ -543,8 +551,8 @@ fn segment(
     let family = if ends.0.is_ipv4() { Family::V4 } else { Family::V6 };
     let set = &stack.tcp.as_ref()?.set;
     match set.triage(ends, interface.index, body.get(..len).unwrap_or(body), len) {
-        None | Some(Triage::Refusable) if stack.raw.hears(family, IpProtocol::TCP) => {
-            Some(TriageLook::Is(Triage::Stranger))
+        None | Some(Triage::Rejectable) if stack.raw.hears(family, IpProtocol::TCP) => {
+            Some(TriageLook::Is(Triage::Unknown))
         }
         class => class.map(TriageLook::Is),
     }
@@ -584,7 +592,7 @@ fn error_v4(interface: &Interface, message: &[u8]) -> TriageLook {
         let theirs = Ipv4Addr::new(d0, d1, d2, d3).into();
         if later { None } else { turned(interface, protocol, ours, theirs, ports) }
     };
-    quoted().unwrap_or(TriageLook::Is(Triage::Stranger))
+    quoted().unwrap_or(TriageLook::Is(Triage::Unknown))
 }
 
 /// As [`error_v4`].
@@ -600,7 +608,7 @@ fn error_v6(interface: &Interface, message: &[u8]) -> TriageLook {
         let theirs = Ipv6Addr::from(*theirs.first_chunk::<16>()?).into();
         turned(interface, *protocol, ours, theirs, ports)
     };
-    quoted().unwrap_or(TriageLook::Is(Triage::Stranger))
+    quoted().unwrap_or(TriageLook::Is(Triage::Unknown))
 }
 
 /// The datagram that would answer the one that an ICMP error quotes.

@@ -14,11 +14,11 @@ use floodwall_packet::{ChecksumState, PacketBuf, PacketList};
 use floodwall_wire::{EtherType, EthernetFields, IpProtocol};
 
 use crate::cut;
-use crate::cx::RoundContext;
+use crate::ip_family::{AddrPair, IpFamily};
 use crate::partial;
-use crate::paths::{LearnedPath, PathQuery, SendingPath};
+use crate::path_cache::{LearnedPath, PathQuery, SendingPath};
+use crate::round_context::RoundContext;
 use crate::shard::Stack;
-use crate::tables::{AddrPair, IpFamily};
 
 /// Hop limit of what we originate (IANA's recommended default).
 pub(crate) const HOP_LIMIT: u8 = 64;
@@ -309,7 +309,7 @@ impl Stack {
                 return self.depart_cut::<A>(cx, packet, mtu, None);
             }
             if let Some((query, path)) = learn {
-                self.paths.learn(query, cx.now, path, packet.first(), 0);
+                self.path_cache.learn(query, cx.now, path, packet.first(), 0);
             }
             return self.depart(cx, packet);
         };
@@ -393,7 +393,7 @@ impl Stack {
             EthernetFields { dst_addr, src_addr, ether_type }.emit(out);
         }
         if let Some((query, path)) = learn {
-            self.paths.learn(query, cx.now, path, packet.first(), LEN);
+            self.path_cache.learn(query, cx.now, path, packet.first(), LEN);
         }
         self.depart(cx, packet);
     }

@@ -25,8 +25,8 @@
 //!
 //! # Invariant
 //!
-//! A [`DomainView`] borrows its reader, and announcing needs the reader exclusively: so a program in
-//! which a reference is held across a quiescent state does not compile:
+//! A [`DomainView`] borrows its reader, and announcing needs the reader exclusively: so a program
+//! in which a reference is held across a quiescent state does not compile:
 //!
 //! ```compile_fail,E0502
 //! use floodwall_base::Instant;
@@ -78,12 +78,12 @@
 //! # Under flood
 //!
 //! Peers retire nothing by themselves; tables that change because of packets bound that themselves.
-//! Bound: the [`LimboCaps`] of each limbo, in items and bytes, allocated at construction. Worst work: a
-//! pass of [`Policy::batch`] objects and [`Policy::pass_max`] of time, never within a packet's
-//! walk. When full: the change is refused with its value given back ([`LimboFull`]), and counted
-//! ([`LimboStats::refused`]). Nothing is evicted, because a reader may still look. Honest traffic
-//! loses that change, and goes on with the table as it was. A worker that is stuck is requested to
-//! pause ([`Reader::is_chased`]) and named ([`Domain::stalled`]).
+//! Bound: the [`LimboCaps`] of each limbo, in items and bytes, allocated at construction. Worst
+//! work: a pass of [`Policy::batch`] objects and [`Policy::pass_max`] of time, never within a
+//! packet's walk. When full: the change is refused with its value given back ([`LimboFull`]), and
+//! counted ([`LimboStats::refused`]). Nothing is evicted, because a reader may still look. Honest
+//! traffic loses that change, and goes on with the table as it was. A worker that is stuck is
+//! requested to pause ([`Reader::is_chased`]) and named ([`Domain::stalled`]).
 
 mod gauge;
 mod limbo;

@@ -1,8 +1,8 @@
 //! One pointer that many read and one replaces: read-copy update of a whole value.
 //!
 //! Called by tables for what changes seldom and is read for every packet: a configuration, a
-//! root, an array of next hops. Readers hold a [`DomainView`]; the writer swaps in a new value and lets
-//! the old one wait in a [`Limbo`](crate::qsbr::Limbo) of the same domain. Invariant: what a
+//! root, an array of next hops. Readers hold a [`DomainView`]; the writer swaps in a new value and
+//! lets the old one wait in a [`Limbo`](crate::qsbr::Limbo) of the same domain. Invariant: what a
 //! reference from [`RcuCell::load`] points to stays allocated at least as long as the view. The
 //! proof is in `qsbr.rs`. Reading: McKenney and Slingwine, *Read-Copy Update*, PDCS 1998.
 //!

@@ -67,8 +67,8 @@ use crate::shim::{
 ///
 /// # Safety
 ///
-/// For every `node` that fulfils its contract, `link` must return a pointer to a [`TakeAllLink`] that
-/// is inside that node, the same at each call, valid as long as the node. It must reach it by
+/// For every `node` that fulfils its contract, `link` must return a pointer to a [`TakeAllLink`]
+/// that is inside that node, the same at each call, valid as long as the node. It must reach it by
 /// pointer arithmetic only (`&raw mut (*node.as_ptr()).link`): neither make a reference to the
 /// whole node nor read or write any of it.
 pub unsafe trait Node: Sized {

@@ -4,8 +4,8 @@
 //! Called by `qsbr.rs`, `rcu_cell.rs` and `alarm.rs` wherever a fence or an ordering carries the
 //! argument.
 //! Without `cfg(loom)` every function here is its argument or a fence, and is gone after inlining.
-//! Under loom the tests weaken one [`WeakenPoint`] at a time and demand that a model fails: a model that
-//! cannot fail proves nothing. Invariant: nothing but a test under loom ever weakens anything.
+//! Under loom the tests weaken one [`WeakenPoint`] at a time and demand that a model fails: a model
+//! that cannot fail proves nothing. Invariant: nothing but a test under loom ever weakens anything.
 
 #[cfg(loom)]
 use core::cell::Cell;

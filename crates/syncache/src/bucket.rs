@@ -1,5 +1,5 @@
-//! `CacheBucket`: the header of one row: which of its fixed slots are in use, their hash tags, and their
-//! age order.
+//! `CacheBucket`: the header of one row: which of its fixed slots are in use, their hash tags, and
+//! their age order.
 //!
 //! Used by `cache.rs`. It is one cache line, separate from the entries, so that a look-up touches
 //! only entries with a matching tag. `order` is always a permutation of the slots: the `len` slots

@@ -1,5 +1,5 @@
-//! `CookieBudget`: limits how many unknown ACKs may cost a hash computation, and which are verified first
-//! (decision E23).
+//! `CookieBudget`: limits how many unknown ACKs may cost a hash computation, and which are verified
+//! first (decision E23).
 //!
 //! Used by `syn_cache.rs`. Two token buckets, each of half the rate: one for flows to which a
 //! cookie was sent recently (expected flows), one for all others. Expected flows may draw on both.
@@ -46,7 +46,7 @@ impl CookieBudget {
 
     /// Records that a cookie was sent to the flow of that hash.
     #[inline]
-    pub(crate) fn expect(&mut self, hash: u64, epoch: CookieEpoch) {
+    pub(crate) fn prefetch(&mut self, hash: u64, epoch: CookieEpoch) {
         self.turn(epoch);
         let (word, bit) = place(hash);
         let [newer, _] = &mut self.filter;
@@ -116,7 +116,7 @@ mod tests {
         let taken = |budget: &mut CookieBudget, hash: u64| {
             (0..100).filter(|_| budget.take(hash, at(0))).count()
         };
-        budget.expect(1 << 32, at(0).epoch);
+        budget.prefetch(1 << 32, at(0).epoch);
         assert_eq!(taken(&mut budget, 2 << 32), 10, "an unexpected flow");
         assert_eq!(taken(&mut budget, 1 << 32), 10, "the reserved half");
         assert!(!budget.take(1 << 32, at(0)) && budget.take(2 << 32, at(2)));
@@ -127,7 +127,7 @@ mod tests {
     fn who_was_expected_is_forgotten_after_two_periods_and_not_before() {
         for (millis, known) in [(14_000, true), (29_000, true), (30_000, false), (900_000, false)] {
             let mut budget = CookieBudget::new((0, 0), at(0));
-            budget.expect(5, at(0).epoch);
+            budget.prefetch(5, at(0).epoch);
             if (15_000..60_000).contains(&millis) {
                 budget.turn(at(15_000).epoch);
             }
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn a_budget_of_nothing_verifies_nothing() {
         let mut budget = CookieBudget::new((0, 0), at(0));
-        budget.expect(5, at(0).epoch);
+        budget.prefetch(5, at(0).epoch);
         assert!(!budget.take(5, at(1000)));
     }
 }

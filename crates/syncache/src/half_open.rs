@@ -167,7 +167,7 @@ pub trait HalfOpen {
 
     /// Hint that a segment of a flow that hashes to `hash` follows soon: prefetches
     /// memory.
-    fn expect(&self, _hash: u64) {}
+    fn prefetch(&self, _hash: u64) {}
 
     /// A SYN for that listener; its flow hashes to `hash` under [`HalfOpen::flow_key`].
     fn syn_hashed(
@@ -179,8 +179,8 @@ pub trait HalfOpen {
     ) -> SynAnswer;
 
     /// An ACK for that listener that matches no connection; its flow hashes to `hash` under
-    /// [`HalfOpen::flow_key`]. [`AckOutcome::Proven`] has reserved a place in the accept queue, which
-    /// [`HalfOpen::accepted`] releases.
+    /// [`HalfOpen::flow_key`]. [`AckOutcome::Proven`] has reserved a place in the accept queue,
+    /// which [`HalfOpen::accepted`] releases.
     fn ack_hashed(
         &mut self,
         listener: ListenerId,

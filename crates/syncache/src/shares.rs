@@ -1,4 +1,5 @@
-//! `ListenerShares`: counts how much of the cache, and of each accept queue, one source prefix uses.
+//! `ListenerShares`: counts how much of the cache, and of each accept queue, one source prefix
+//! uses.
 //!
 //! Used by `syn_cache.rs`. Counters under a keyed hash of the prefix (IPv4 /24, IPv6 /56); the
 //! prefixes themselves are not stored. Two prefixes that collide in a counter share one share,

@@ -282,7 +282,7 @@ impl SynCache {
         id: ListenerId,
         at: CookieMoment,
     ) -> SynAnswer {
-        self.budget.expect(found.hash, at.epoch);
+        self.budget.prefetch(found.hash, at.epoch);
         self.stats.cookies_sent += 1;
         let Some(listener) = self.listeners.of_mut(id) else {
             return SynAnswer::Refused(SynRefusal::NoListener);
@@ -334,7 +334,7 @@ impl SynCache {
         }
         self.cache.set_due(claim.place, timed::first_due(at.now));
         self.shares.add_half_open(share);
-        self.budget.expect(found.hash, at.epoch);
+        self.budget.prefetch(found.hash, at.epoch);
         if let Some(listener) = self.listeners.of_mut(id) {
             listener.stats.half_open += 1;
         }
@@ -631,7 +631,7 @@ impl HalfOpen for SynCache {
     }
 
     #[inline]
-    fn expect(&self, hash: u64) {
+    fn prefetch(&self, hash: u64) {
         self.cache.expect_row(hash);
     }
 

@@ -1,10 +1,11 @@
 //! `Connection`, the TCB: the state of one connection, its two halves, its timers, and the
 //! operations of its application.
 //!
-//! Used by `tcp.rs` for one place of its table. Arriving segments are handled in `input.rs`,
-//! outgoing ones are built in `output.rs`, timers are handled in `alarm.rs`. Invariants: only
-//! [`Connection::step`] changes the state; pending output is noted in `due` and built when the
-//! caller asks for it; nothing is allocated. Reading: RFC 9293 sections 3.3 and 3.10.
+//! Used by `connection_table.rs` for one place of its table. Arriving segments are handled in
+//! `input.rs`, outgoing ones are built in `output.rs`, timers are handled in `timeouts.rs`.
+//! Invariants: only [`Connection::step`] changes the state; pending output is noted in `due` and
+//! built when the caller asks for it; nothing is allocated. Reading: RFC 9293 sections 3.3 and
+//! 3.10.
 
 use core::num::NonZeroU8;
 use core::time::Duration;
@@ -16,24 +17,24 @@ use floodwall_syncache::Proven;
 
 use crate::challenge::ChallengeLimit;
 use crate::congestion::CongestionControl;
+use crate::ecn::EcnState;
 use crate::error::{ConnectionError, RecvError, SendError};
 use crate::events::ConnectionEvents;
-use crate::marks::EcnState;
 use crate::memory::FRAME;
 use crate::mss::default_mss;
-use crate::rcv::{ReceiveState, first_limit};
-use crate::reassembly::{OooRanges, OutOfOrder};
-use crate::records::SentSegments;
+use crate::out_of_order::{OooRanges, OutOfOrder};
+use crate::receive_state::{ReceiveState, first_limit};
 use crate::recovery::{Agreement, Recovery};
 use crate::rtt::RttConfig;
 use crate::segment::Segment;
+use crate::send_state::SendState;
+use crate::sent_segments::SentSegments;
 use crate::settings::{Acknowledge, EcnRequest, TcpSettings};
-use crate::snd::SendState;
 use crate::state::{StateStep, TcpState};
 use crate::time_wait::{TimeWait, TimeWaitArrival, opens_anew};
 use crate::timer::{TimerKind, Timers};
 use crate::timestamps::{RecentTimestamp, TimestampClock};
-use crate::wishes::UserOptions;
+use crate::user_options::UserOptions;
 
 /// The environment that a call borrows to a connection.
 pub(crate) struct ConnectionContext<'a> {
@@ -159,7 +160,7 @@ pub(crate) struct Connection {
     pub(crate) crowded: bool,
     /// Whether the send buffer is limited below `send_bytes` while the congestion window is small.
     pub(crate) send_tuned: bool,
-    /// The ECN state: marks received and to be echoed (`marks.rs`).
+    /// The ECN state: marks received and to be echoed (`ecn.rs`).
     pub(crate) marks: EcnState,
     pub(crate) probes: u8,
     pub(crate) hop_limit: Option<NonZeroU8>,
@@ -184,7 +185,7 @@ pub(crate) struct Connection {
     /// A tail loss probe is pending: the range to repeat where there is no new data (RFC 8985).
     pub(crate) probe: Option<(Seq, u32)>,
     /// The reassembly queue: segments that arrived out of order.
-    pub(crate) ahead: OutOfOrder,
+    pub(crate) out_of_order: OutOfOrder,
     /// The sequence number of the peer's FIN, if it arrived out of order.
     pub(crate) fin_ahead: Option<Seq>,
     pub(crate) keepalive: Option<EcnRequest>,
@@ -272,7 +273,7 @@ impl Connection {
             crowded: false,
             clock: start.clock,
             recent: RecentTimestamp::default(),
-            ahead: OutOfOrder::new(),
+            out_of_order: OutOfOrder::new(),
             fin_ahead: None,
             challenges: ChallengeLimit::new(),
             heard: *now,
@@ -323,16 +324,16 @@ impl Connection {
 
     /// Prefetches the lines that a segment or a write will touch: all at once, so that the misses
     /// overlap.
-    pub(crate) fn expect(&self) {
+    pub(crate) fn prefetch(&self) {
         prefetch(&self.flow);
         prefetch(&self.send_bytes);
-        self.snd.expect();
+        self.snd.prefetch();
         prefetch(&self.rcv);
         prefetch(&self.rcv.queue);
         prefetch(&self.timers);
         prefetch(&self.heard);
-        prefetch(&self.ahead);
-        self.recovery.expect();
+        prefetch(&self.out_of_order);
+        self.recovery.prefetch();
     }
 
     pub(crate) const fn state(&self) -> TcpState {
@@ -406,7 +407,7 @@ impl Connection {
 
     /// True bytes that it holds, including those handed out to programs.
     pub(crate) const fn held(&self) -> u32 {
-        self.rcv.held().saturating_add(self.ahead.held()).saturating_add(self.snd.held())
+        self.rcv.held().saturating_add(self.out_of_order.held()).saturating_add(self.snd.held())
     }
 
     /// The current limit of the send buffer in true bytes: two congestion windows of full segments,
@@ -552,7 +553,7 @@ impl Connection {
         self.rcv.note_read(now);
         if self.state.hears()
             && self.state != TcpState::SynReceived
-            && self.rcv.owes_update(self.ahead.held())
+            && self.rcv.owes_update(self.out_of_order.held())
         {
             self.due.add(ConnectionDue::ACK);
         }

@@ -1,10 +1,10 @@
 //! The demultiplexer: maps a segment's four-tuple and zone to a connection's place.
 //!
-//! Used by `tcp.rs`, which hashes flows under a secret key: the same key as for half-open
-//! connections, which are looked up next, so that a segment is hashed once. A hash table with
-//! chains; the links lie beside the hashes, so that the look-up of an unknown flow usually touches
-//! two cache lines. Invariant: a place is in the chain of its hash, once, from [`ConnectionTableIndex::enter`] to
-//! [`ConnectionTableIndex::leave`].
+//! Used by `connection_table.rs`, which hashes flows under a secret key: the same key as for
+//! half-open connections, which are looked up next, so that a segment is hashed once. A hash table
+//! with chains; the links lie beside the hashes, so that the look-up of an unknown flow usually
+//! touches two cache lines. Invariant: a place is in the chain of its hash, once, from
+//! [`ConnectionTableIndex::enter`] to [`ConnectionTableIndex::leave`].
 //!
 //! # Under flood
 //! Unverified sources cause look-ups only. The table grows with connections, which are proven or

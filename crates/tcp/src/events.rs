@@ -1,7 +1,7 @@
 //! `ConnectionEvents`: readiness of a connection for its application.
 //!
-//! Collected by the handlers, returned by [`crate::ConnectionTable::next_event`]. Events are hints: an
-//! operation may still find nothing to do.
+//! Collected by the handlers, returned by [`crate::ConnectionTable::next_event`]. Events are hints:
+//! an operation may still find nothing to do.
 
 use core::ops::BitOr;
 

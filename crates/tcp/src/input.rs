@@ -1,12 +1,12 @@
 //! Segment arrival: RFC 9293 section 3.10.7, clause by clause, with RFC 5961's checks.
 //!
-//! Called by `tcp.rs` with a segment that has a valid checksum and belongs to this connection. The
-//! handlers change the connection, note pending output, and return; they send nothing. Invariants:
-//! a segment that fails the sequence or the acknowledgment test changes no state, window or
-//! timestamp; no segment outside of the window changes the peer's stream. SYN-SENT has a handler of
-//! its own (`input/syn_sent.rs`), the acknowledgment too (`input/ack.rs`), and text and FIN
-//! (`input/text.rs`). Urgent data is ordinary data here: the pointer is ignored (RFC 6093 section 6
-//! permits in-line delivery).
+//! Called by `connection_table.rs` with a segment that has a valid checksum and belongs to this
+//! connection. The handlers change the connection, note pending output, and return; they send
+//! nothing. Invariants: a segment that fails the sequence or the acknowledgment test changes no
+//! state, window or timestamp; no segment outside of the window changes the peer's stream. SYN-SENT
+//! has a handler of its own (`input/syn_sent.rs`), the acknowledgment too (`input/ack.rs`), and
+//! text and FIN (`input/text.rs`). Urgent data is ordinary data here: the pointer is ignored (RFC
+//! 6093 section 6 permits in-line delivery).
 
 mod ack;
 mod syn_sent;
@@ -136,7 +136,7 @@ impl Connection {
     #[inline]
     pub(crate) fn hears_only_text(&self) -> bool {
         matches!(self.state(), TcpState::Established | TcpState::FinWait1 | TcpState::FinWait2)
-            && self.ahead.is_empty()
+            && self.out_of_order.is_empty()
             && self.fin_ahead.is_none()
             && !self.rcv.shut
     }

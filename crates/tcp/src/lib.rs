@@ -8,48 +8,49 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
-mod alarm;
-mod at;
 mod connection;
-mod delayed;
+mod connection_index;
+mod connection_table;
+mod delayed_ack;
 mod demux;
+mod ecn;
 mod error;
 mod events;
 mod id;
 mod input;
 mod listener;
-mod marks;
 mod memory;
 mod output;
 mod port;
 mod queue;
-mod rcv;
+mod receive_state;
 mod segment;
-mod set;
+mod send_state;
 mod settings;
-mod snd;
 mod state;
-mod tcp;
+mod table;
+mod timeouts;
 mod timer;
 mod tuning;
-mod wishes;
+mod user_options;
 
 pub mod challenge;
 pub mod congestion;
 pub mod isn;
 pub mod mss;
+pub mod out_of_order;
 mod port_counts;
 pub mod prr;
 pub mod rack;
-pub mod reassembly;
-pub mod records;
 pub mod recovery;
 pub mod rtt;
 pub mod scoreboard;
+pub mod sent_segments;
 pub mod time_wait;
 pub mod timestamps;
 
 pub use congestion::Algorithm;
+pub use connection_table::{AbortCounts, ConnectionTable, OWNERS_MAX, TcpContext, Transmit};
 pub use error::{ConnectionError, ListenError, OpenError, RecvError, SendError};
 pub use events::ConnectionEvents;
 pub use floodwall_syncache::{
@@ -59,10 +60,9 @@ pub use floodwall_syncache::{
 pub use id::{ConnectionId, ListenerId, StaleHandle};
 pub use recovery::RecoveryPhase;
 pub use segment::{ResetSegment, Segment};
-pub use set::{ConnectionAddrs, IcmpSays, Info, SegmentInput, SegmentVerdict, SynSaid, TrainEnd};
 pub use settings::{Acknowledge, Keepalive, TcpConfig, TcpSettings};
 pub use state::{StateStep, TcpState};
-pub use tcp::{AbortCounts, ConnectionTable, OWNERS_MAX, TcpContext, Transmit};
+pub use table::{ConnectionAddrs, IcmpSays, Info, SegmentInput, SegmentVerdict, SynSaid, TrainEnd};
 
 #[cfg(test)]
 mod tests;

@@ -1,12 +1,12 @@
 //! Listeners: the table of listening endpoints, and the accept queues.
 //!
-//! Used by `tcp.rs`. A segment without a connection is processed by `set/handshake.rs`, which looks
-//! up its listener here. Invariants: of several matching listeners, the one bound to the address
-//! has priority over the one bound to all of its family, and that over the one of both families;
-//! among several equal ones that share a port (`SO_REUSEPORT`) a keyed hash of the connection's
-//! endpoints selects one; a listener at every port is kept under port 0, which no valid segment
-//! has, and gets what no other listener matches; a connection is in one accept queue at most; the
-//! backlog is enforced by `syncache`.
+//! Used by `connection_table.rs`. A segment without a connection is processed by
+//! `set/handshake.rs`, which looks up its listener here. Invariants: of several matching listeners,
+//! the one bound to the address has priority over the one bound to all of its family, and that over
+//! the one of both families; among several equal ones that share a port (`SO_REUSEPORT`) a keyed
+//! hash of the connection's endpoints selects one; a listener at every port is kept under port 0,
+//! which no valid segment has, and gets what no other listener matches; a connection is in one
+//! accept queue at most; the backlog is enforced by `syncache`.
 //!
 //! # Under flood
 //! Accept queues fill with proven connections only, up to each listener's backlog

@@ -1,22 +1,23 @@
-//! `ConnectionMemory`: the total memory of a shard's connections, the limit for each, and the choice of
-//! connections to end when memory is short.
+//! `ConnectionMemory`: the total memory of a shard's connections, the limit for each, and the
+//! choice of connections to end when memory is short.
 //!
-//! Updated by `tcp.rs` after every change of a connection, and by the stack with the memory that
-//! other users of the same frames hold. Invariants: `held` is the sum of the true bytes of all
-//! connections, both halves and chunks handed out to programs; every connection that holds memory
-//! is on a list, ordered by the time it last made progress: a peer acknowledged a whole chunk, or a
-//! program read one (LRU). Not here: the configured maximum of one connection (`TcpSettings`).
+//! Updated by `connection_table.rs` after every change of a connection, and by the stack with the
+//! memory that other users of the same frames hold. Invariants: `held` is the sum of the true bytes
+//! of all connections, both halves and chunks handed out to programs; every connection that holds
+//! memory is on a list, ordered by the time it last made progress: a peer acknowledged a whole
+//! chunk, or a program read one (LRU). Not here: the configured maximum of one connection
+//! (`TcpSettings`).
 //!
 //! Each half of a connection may hold half of the free memory (a dynamic threshold: Choudhury and
 //! Hahne, IEEE/ACM Transactions on Networking 6, 1998), so that some stays free for new
 //! connections, and always [`FLOOR`]. Beyond [`FIRST`], where windows and buffers have grown, it
-//! may hold half of the free memory above [`KEPT_PART`]: so a few connections that have grown never
-//! make memory short, which would end others that only paused. Windows promised before may exceed
-//! the limit; data beyond it is refused, and retransmitted by the peer.
+//! may hold half of the free memory above [`KEPT_DIVISOR`]: so a few connections that have grown
+//! never make memory short, which would end others that only paused. Windows promised before may
+//! exceed the limit; data beyond it is refused, and retransmitted by the peer.
 //!
 //! # Under flood
 //! Reachable by any peer with a proven handshake, by data that is not read or by not acknowledging
-//! data. Bound: a half of the pool's frames (`TCP_MEMORY_PART`), or what sockets, fragments and
+//! data. Bound: a half of the pool's frames (`TCP_MEMORY_DIVISOR`), or what sockets, fragments and
 //! neighbours leave where that is less, and a quarter in any case (`TCP_MEMORY_PART_LEAST`); an
 //! eighth of that more, and the data of one round, for floors. Worst work: two list operations per
 //! segment, and one connection ended for each that grows; `TCP_MEMORY_ENDED_MAX` per round while
@@ -30,7 +31,7 @@
 use core::time::Duration;
 
 use floodwall_base::limits::{
-    PACKETS_KEPT_PART, TCP_BUFFER_BYTES_FIRST, TCP_MEMORY_EXCESS_PART, TCP_MEMORY_PART,
+    PACKETS_KEPT_DIVISOR, TCP_BUFFER_BYTES_FIRST, TCP_MEMORY_DIVISOR, TCP_MEMORY_EXCESS_DIVISOR,
     TCP_MEMORY_PART_LEAST,
 };
 use floodwall_base::{IndexLists, Instant};
@@ -46,9 +47,9 @@ const PART: u64 = 2;
 /// The limit of a half of a connection before it grows.
 pub(crate) const FIRST: u32 = TCP_BUFFER_BYTES_FIRST as u32;
 /// The part of all memory that is reserved against halves that hold more than [`FIRST`].
-const KEPT_PART: u64 = 2;
+const KEPT_DIVISOR: u64 = 2;
 /// Memory is short when less than this part of it is free.
-const SHORT_PART: u64 = 4;
+const SHORT_DIVISOR: u64 = 4;
 /// How long a connection may make no progress when memory begins to be short: the first
 /// retransmission timeout (RFC 6298 section 2.1).
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -98,7 +99,7 @@ impl ConnectionMemory {
         if self.frames.is_none() {
             let frames = pool.frames_true_bytes();
             self.frames = Some(frames);
-            self.limit(frames / TCP_MEMORY_PART);
+            self.limit(frames / TCP_MEMORY_DIVISOR);
         }
     }
 
@@ -107,8 +108,8 @@ impl ConnectionMemory {
     pub(crate) fn beside(&mut self, others: u64) {
         let Some(frames) = self.frames else { return };
         // Connections may exceed their limit by some, which is not reserved twice.
-        let left = frames.saturating_sub(frames / PACKETS_KEPT_PART + others);
-        let left = left - left.div_ceil(TCP_MEMORY_EXCESS_PART + 1);
+        let left = frames.saturating_sub(frames / PACKETS_KEPT_DIVISOR + others);
+        let left = left - left.div_ceil(TCP_MEMORY_EXCESS_DIVISOR + 1);
         self.limit = left.max(frames / TCP_MEMORY_PART_LEAST).min(self.most);
     }
 
@@ -124,7 +125,7 @@ impl ConnectionMemory {
 
     /// Prefetches the accounting of the connection at `index`.
     #[inline]
-    pub(crate) fn expect(&self, index: u32) {
+    pub(crate) fn prefetch(&self, index: u32) {
         if let Some(holder) = self.holders.get(index as usize) {
             prefetch(holder);
         }
@@ -154,14 +155,14 @@ impl ConnectionMemory {
     pub(crate) fn allowance(&self) -> u32 {
         let free = self.limit.saturating_sub(self.held);
         let usual = (free / PART).min(u64::from(FIRST));
-        let grown = free.saturating_sub(self.limit / KEPT_PART) / PART;
+        let grown = free.saturating_sub(self.limit / KEPT_DIVISOR) / PART;
         u32::try_from(usual.max(grown)).unwrap_or(u32::MAX).max(FLOOR)
     }
 
     /// Whether memory is short, so that a connection may have to be ended.
     #[inline]
     pub(crate) const fn is_short(&self) -> bool {
-        self.limit.saturating_sub(self.held) < self.limit / SHORT_PART
+        self.limit.saturating_sub(self.held) < self.limit / SHORT_DIVISOR
     }
 
     /// Whether nothing is free.
@@ -171,7 +172,7 @@ impl ConnectionMemory {
 
     /// By how much the limit may be exceeded.
     const fn excess(&self) -> u64 {
-        self.limit / TCP_MEMORY_EXCESS_PART
+        self.limit / TCP_MEMORY_EXCESS_DIVISOR
     }
 
     /// Whether more is held than allowed: a connection must be ended, regardless of which one grew.
@@ -182,7 +183,7 @@ impl ConnectionMemory {
 
     /// The connection to end, if any.
     pub(crate) fn victim(&self, now: Instant) -> Option<u32> {
-        let (free, short) = (self.limit.saturating_sub(self.held), self.limit / SHORT_PART);
+        let (free, short) = (self.limit.saturating_sub(self.held), self.limit / SHORT_DIVISOR);
         if free >= short {
             return None;
         }

@@ -1,7 +1,7 @@
 //! Output: what may be sent now, one segment at a time.
 //!
-//! Called by `tcp.rs` while a connection has output; each call returns one segment or none. The
-//! order: a reset, a SYN, retransmissions, new data, the FIN, a probe, an acknowledgment.
+//! Called by `connection_table.rs` while a connection has output; each call returns one segment or
+//! none. The order: a reset, a SYN, retransmissions, new data, the FIN, a probe, an acknowledgment.
 //! Invariants: every segment but the first SYN acknowledges all received data; payload is borrowed
 //! from the send half, never copied; the checksum is complete. Reading: RFC 9293 sections 3.7
 //! (segmentation) and 3.8.6.2.1 (when to send), RFC 5681.
@@ -20,8 +20,8 @@ use core::time::Duration;
 use floodwall_base::FlowKey;
 
 use crate::connection::{Connection, ConnectionContext, ConnectionDue};
-use crate::records::SentSegments;
 use crate::segment::ResetSegment;
+use crate::sent_segments::SentSegments;
 use crate::state::{StateStep, TcpState};
 use crate::timer::TimerKind;
 
@@ -145,7 +145,7 @@ impl Connection {
         let mut options = TcpOptionSet { timestamps, ..TcpOptionSet::NONE };
         if self.agreed.sack {
             let most = if timestamps.is_some() { 3 } else { 4 };
-            options.sack = self.ahead.sack_blocks(cx.runs, most);
+            options.sack = self.out_of_order.sack_blocks(cx.runs, most);
         }
         options
     }
@@ -339,7 +339,7 @@ impl Connection {
             flags = flags | TcpFlags::PSH;
         }
         let options = self.options(cx);
-        let window = self.rcv.offer(self.agreed.scaled, self.ahead.held());
+        let window = self.rcv.offer(self.agreed.scaled, self.out_of_order.held());
         let packet = self.build(cx, seq, flags, window, &options, payload)?;
         self.acknowledged();
         Ok(packet)
@@ -348,7 +348,7 @@ impl Connection {
     /// A segment without text.
     fn plain(&mut self, cx: &mut ConnectionContext<'_>, seq: Seq) -> Result<PacketBuf, NoBuffer> {
         let options = self.options(cx);
-        let window = self.rcv.offer(self.agreed.scaled, self.ahead.held());
+        let window = self.rcv.offer(self.agreed.scaled, self.out_of_order.held());
         let flags = TcpFlags::ACK | self.marks_of_ack();
         let packet = self.build(cx, seq, flags, window, &options, None)?;
         self.acknowledged();

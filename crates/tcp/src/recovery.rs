@@ -18,13 +18,13 @@ use floodwall_sync::prefetch;
 
 pub use crate::scoreboard::{AckSegment, ScoreboardChange};
 
-use crate::at::ConnectionIndex;
 use crate::congestion::{Algorithm, Congestion, CongestionControl, Controller, Delivery, Flight};
+use crate::connection_index::ConnectionIndex;
 use crate::prr::PrrState;
 use crate::rack::RackState;
-use crate::records::SentSegments;
 use crate::rtt::{RttConfig, RttEstimator};
 use crate::scoreboard::Scoreboard;
+use crate::sent_segments::SentSegments;
 use undo::RecoveryUndo;
 
 /// Duplicate ACKs that indicate a loss and trigger a fast retransmit where SACK is not in use (RFC
@@ -158,7 +158,7 @@ impl Recovery {
 
     /// Prefetches the lines that an acknowledgment and new data will touch.
     #[inline]
-    pub(crate) fn expect(&self) {
+    pub(crate) fn prefetch(&self) {
         prefetch(&self.phase);
         prefetch(&self.progress);
         prefetch(&self.rtt);

@@ -21,7 +21,7 @@ use floodwall_base::{Instant, Seq};
 use floodwall_wire::tcp_options::SackBlock;
 
 use crate::rack::RackState;
-use crate::records::{NONE, SegmentOutcome, SegmentRange, SentSegment, SentSegments};
+use crate::sent_segments::{NONE, SegmentOutcome, SegmentRange, SentSegment, SentSegments};
 
 /// The acknowledgment information of one segment of the peer.
 #[derive(Clone, Copy, Debug)]

@@ -1,5 +1,5 @@
-//! `Segment`: the content of an arrived segment, as plain values; and `ResetSegment`, the answer to a
-//! segment without a connection.
+//! `Segment`: the content of an arrived segment, as plain values; and `ResetSegment`, the answer to
+//! a segment without a connection.
 //!
 //! Made by `input.rs` from validated bytes, read by the states' handlers. Invariant: sequence space
 //! counts SYN and FIN as one each (RFC 9293 section 3.4). Not here: its payload's bytes.
@@ -9,7 +9,7 @@ use floodwall_packet::PacketBuf;
 use floodwall_wire::tcp::{TcpFlags, TcpHeader};
 use floodwall_wire::tcp_options::{TcpOptionError, TcpOptionSet};
 
-use crate::tcp::Transmit;
+use crate::connection_table::Transmit;
 
 /// One segment without its payload.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 //! The timers of a connection, with one common deadline.
 //!
 //! Used by the connection's handlers; the set's timer wheel has only the earliest, and delayed ACKs
-//! have a list of their own (`delayed.rs`). Invariant: a timer that is not set is at
+//! have a list of their own (`delayed_ack.rs`). Invariant: a timer that is not set is at
 //! [`Instant::FAR`]. Timers reclaim memory and repair losses; the validity of a segment never
 //! depends on one.
 

@@ -158,7 +158,7 @@ fn round(path: &mut Path, order: &[usize], triage: bool) -> [f64; 5] {
         let start = Instant::now();
         for at in burst.iter().filter(|_| triage) {
             let (from, to) = path.ends[*at];
-            assert_ne!(path.udp.classify(from, to, IfIndex(1)), Triage::Refusable);
+            assert_ne!(path.udp.classify(from, to, IfIndex(1)), Triage::Rejectable);
         }
         classify += per_datagram(start, order.len());
         let start = Instant::now();

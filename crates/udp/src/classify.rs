@@ -28,7 +28,7 @@ pub struct DatagramKey(DemuxProbe);
 
 impl DatagramKey {
     /// An empty query: for arrays.
-    pub const NOBODYS: Self =
+    pub const UNUSED: Self =
         Self(DemuxProbe { local: 0, remote: 0, iface: 0, local_port: 0, remote_port: 0 });
 
     /// Of the addresses and ports in a datagram's headers.
@@ -97,7 +97,7 @@ pub struct LookupSlot {
 impl LookupSlot {
     /// No look-up: for arrays.
     pub const NOTHING: Self =
-        Self { whose: DatagramKey::NOBODYS, seek: BurstSeek::NOBODY, class: Class::Frame };
+        Self { whose: DatagramKey::UNUSED, seek: BurstSeek::NOBODY, class: Class::Frame };
 
     /// About which datagram.
     #[must_use]
@@ -111,7 +111,7 @@ impl<I: Intake> Udp<I> {
     /// As [`Udp::answer`] for one datagram, which came in a frame.
     #[must_use]
     pub fn classify(&self, from: SocketAddr, to: SocketAddr, iface: IfIndex) -> Triage {
-        let mut class = [Triage::Refusable];
+        let mut class = [Triage::Rejectable];
         let one = DatagramKey::new((from.ip(), from.port()), (to.ip(), to.port()), iface);
         let mut asked = LookupSlot::NOTHING;
         self.ask(one, Class::Frame, &mut asked);
@@ -125,15 +125,15 @@ impl<I: Intake> Udp<I> {
     pub fn classify_slowly(&self, whose: &DatagramKey, true_size: u32) -> Triage {
         let Some(index) = self.demux.lookup(&whose.0) else {
             let group = is_group(whose.0.local);
-            return if group { Triage::Stranger } else { Triage::Refusable };
+            return if group { Triage::Unknown } else { Triage::Rejectable };
         };
         let socket = self.sockets.get(index as usize);
         match socket.and_then(|socket| socket.body.as_ref()) {
             Some(body) if body.intake.admits(true_size) => match self.demux.key(index).kind {
-                KeyKind::Connected => Triage::Friend,
-                _ => Triage::Stranger,
+                KeyKind::Connected => Triage::Established,
+                _ => Triage::Unknown,
             },
-            _ => Triage::Refusable,
+            _ => Triage::Rejectable,
         }
     }
 
@@ -225,7 +225,7 @@ impl<I: Intake> Udp<I> {
     /// What a datagram is that no socket takes: a group may have members on another address.
     #[inline(always)]
     const fn unwanted(asked: &LookupSlot) -> Triage {
-        if is_group(asked.whose.0.local) { Triage::Stranger } else { Triage::Refusable }
+        if is_group(asked.whose.0.local) { Triage::Unknown } else { Triage::Rejectable }
     }
 
     /// Whether some socket may take it, by its bucket and by what fits into the socket there.
@@ -238,7 +238,7 @@ impl<I: Intake> Udp<I> {
                 // If this socket is full, no other can take the datagram.
                 let takes = self.rooms.of(socket).admits(asked.class);
                 if takes {
-                    self.demux.expect(socket);
+                    self.demux.prefetch(socket);
                 }
                 takes
             }
@@ -253,11 +253,11 @@ impl<I: Intake> Udp<I> {
             return Self::unwanted(asked);
         }
         if !self.rooms.of(socket).admits(asked.class) {
-            return Triage::Refusable;
+            return Triage::Rejectable;
         }
         match self.demux.kind(socket) {
-            KeyKind::Connected => Triage::Friend,
-            _ => Triage::Stranger,
+            KeyKind::Connected => Triage::Established,
+            _ => Triage::Unknown,
         }
     }
 

@@ -41,20 +41,20 @@ use crate::sketch::{PrefixSketch, SketchCells};
 /// How fast grants are forgotten.
 const TICK: Duration = Duration::from_millis(50);
 /// Part of a socket's bytes below which no source is counted.
-const CALM_PART: u64 = 8;
+const CALM_DIVISOR: u64 = 8;
 /// Part of a socket's bytes for answered peers alone.
-const RESERVE_PART: u64 = 8;
+const RESERVE_DIVISOR: u64 = 8;
 /// Part of a socket's bytes that one sender alone leaves to the next.
-const NEXT_PART: u64 = 4;
+const NEXT_DIVISOR: u64 = 4;
 /// A sender counts as alone while other traffic is less than this part of its own.
-const ALONE_PART: f64 = 8.0;
+const ALONE_DIVISOR: f64 = 8.0;
 /// How much of the room that is left each length of prefix may hold, of what the wider one leaves,
 /// the widest first. Alone in all of them a host has two fifths of the room, which leaves a socket
 /// three quarters full with ten of them; alone a network has twice the room.
 const OF_NETWORKS: [f64; 2] = [2.0, 0.25];
 const OF_SITES: [f64; 3] = [2.5, 4.0, 0.05];
 /// Part of what is left of the reserve that one answered peer may hold.
-const ANSWERED_PART: u64 = 4;
+const ANSWERED_DIVISOR: u64 = 4;
 
 /// A datagram that is offered to the socket.
 #[derive(Clone, Copy, Debug)]
@@ -139,7 +139,7 @@ impl FairShare {
     #[must_use]
     #[inline(always)]
     pub const fn is_pressed(&self, used: u64, limit: u64) -> bool {
-        used > limit / CALM_PART
+        used > limit / CALM_DIVISOR
     }
 
     /// Whether the datagram has a share in its socket; if so that is noted. In a socket that is
@@ -210,8 +210,8 @@ impl FairShare {
 #[inline(always)]
 fn is_alone<const N: usize>(ask: &FairRequest, asked: f64, granted: [f64; N]) -> bool {
     let own = granted.first().map_or(0.0, |host| host + f64::from(ask.true_size));
-    asked - own < own / ALONE_PART
-        && ask.used.saturating_add(ask.true_size.into()) <= ask.limit - ask.limit / NEXT_PART
+    asked - own < own / ALONE_DIVISOR
+        && ask.used.saturating_add(ask.true_size.into()) <= ask.limit - ask.limit / NEXT_DIVISOR
 }
 
 /// What waits of a source in a socket, by each of its prefixes: as much of what waits there as it
@@ -230,7 +230,7 @@ impl<const N: usize> HeldShare<N> {
     /// wider ones leave of it.
     #[inline(always)]
     fn is_light(&self, ask: &FairRequest, parts: [f64; N]) -> bool {
-        let full = ask.limit - ask.limit / RESERVE_PART;
+        let full = ask.limit - ask.limit / RESERVE_DIVISOR;
         let room = full.saturating_sub(ask.used);
         let (mut left, asked) = (in_bytes(room), f64::from(ask.true_size));
         let mut is_light = room >= u64::from(ask.true_size);
@@ -249,8 +249,8 @@ impl<const N: usize> HeldShare<N> {
     #[inline(always)]
     fn has_reserve(&self, ask: &FairRequest) -> bool {
         let asked = u64::from(ask.true_size);
-        let room = ask.limit.saturating_sub(ask.used).min(ask.limit / RESERVE_PART);
-        let most = in_bytes((room / ANSWERED_PART).max(asked));
+        let room = ask.limit.saturating_sub(ask.used).min(ask.limit / RESERVE_DIVISOR);
+        let most = in_bytes((room / ANSWERED_DIVISOR).max(asked));
         let host = self.0.first().copied().unwrap_or(0.0);
         room >= asked && host + f64::from(ask.true_size) <= most
     }

@@ -31,7 +31,7 @@ use crate::ready::ReadyList;
 
 /// With half beyond the limit a quarter of the frames: the shares of all parts are listed together
 /// in `stack/src/memory.rs`.
-const POOL_PART: u64 = 6;
+const POOL_DIVISOR: u64 = 6;
 /// Of a pool with hardly any frames: some floors, or one socket would not have its own.
 const LIMIT_MIN: u64 = 16 * FLOOR;
 const FLOOR: u64 = UDP_MEMORY_FLOOR as u64;
@@ -75,7 +75,7 @@ impl SocketMemory {
     /// Leaves most of the pool to others. Called whenever a socket is opened, so before any holds
     /// something.
     pub(crate) fn fit(&mut self, pool: &Pool) {
-        self.limit = self.limit.min((pool.frames_true_bytes() / POOL_PART).max(LIMIT_MIN));
+        self.limit = self.limit.min((pool.frames_true_bytes() / POOL_DIVISOR).max(LIMIT_MIN));
     }
 
     /// True bytes that all hold, or more.

@@ -283,7 +283,8 @@ proptest! {
         for (read, written) in read.sack.iter().zip(options.sack) {
             prop_assert!(read.is_none() || *read == written);
         }
-        prop_assert!(fields.emit(&options, pseudo, InternetSum::ZERO, &mut out[..header_len - 1]).is_err());
+        let short = &mut out[..header_len - 1];
+        prop_assert!(fields.emit(&options, pseudo, InternetSum::ZERO, short).is_err());
     }
 
     #[test]

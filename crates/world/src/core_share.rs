@@ -165,7 +165,7 @@ impl CoreShare {
         inbox: &mut HandoffList,
         handed: &mut HandoffList,
     ) -> (usize, u64) {
-        let appetite = engine.appetite(now).min(BURST_MAX);
+        let appetite = engine.rx_capacity(now).min(BURST_MAX);
         let asked = self.handed_gate.as_ref().map_or(appetite, |gate| gate.ask(appetite));
         for handoff in inbox.drain_first(asked) {
             let _ = handed.push(handoff);
@@ -195,7 +195,7 @@ impl CoreShare {
 
     /// The engine's appetite, and the number of packets to request from the ring.
     pub(crate) fn ask<E: Engine + ?Sized>(&self, now: Instant, engine: &E) -> (usize, usize) {
-        let appetite = engine.appetite(now).min(BURST_MAX);
+        let appetite = engine.rx_capacity(now).min(BURST_MAX);
         (appetite, self.gate.as_ref().map_or(appetite, |gate| gate.ask(appetite)))
     }
 

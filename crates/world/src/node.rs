@@ -114,9 +114,9 @@ pub struct NodeStats {
     pub handed_held: u64,
     /// Packets that the gate looked at.
     pub looked_at: u64,
-    /// Of these, refusable packets, dropped (`TriageRefusable`).
+    /// Of these, refusable packets, dropped (`TriageRejectable`).
     pub refused: u64,
-    /// Packets of unverified flows dropped because too many waited (`TriageStranger`).
+    /// Packets of unverified flows dropped because too many waited (`TriageUnknown`).
     pub crowded_out: u64,
     /// Packets of unverified flows that wait now.
     pub waiting: usize,

@@ -74,7 +74,7 @@ impl Engine for Server {
         Units(0)
     }
 
-    fn appetite(&self, now: Instant) -> usize {
+    fn rx_capacity(&self, now: Instant) -> usize {
         if self.stuck.is_some_and(|until| now < until) { 0 } else { 64 }
     }
 

@@ -8,11 +8,11 @@
 //! makes numbers, tables and pictures of both.
 
 mod graces;
+mod objects;
 mod schemes;
 mod simulated;
 mod tables;
 mod threads;
-mod yard;
 
 pub use graces::{BUCKET_NANOS, Bucket, Graces};
 pub use schemes::Scheme;

@@ -11,8 +11,8 @@
 //! own.
 
 mod outside;
-mod scene;
 mod tables;
+mod topology;
 mod trials;
 mod victims;
 

@@ -320,7 +320,7 @@ impl<'a> Machine<'a> {
 
     /// What has arrived is taken, and timed work that is due is done.
     fn round(&mut self) {
-        let mut classes = [Triage::Stranger; 64];
+        let mut classes = [Triage::Unknown; 64];
         self.host.classify(&self.burst, &mut classes);
         self.with_round(|host, round| {
             let spent = host.round(round);

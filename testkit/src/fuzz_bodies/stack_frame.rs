@@ -129,7 +129,7 @@ fn step(
     burst: &mut Burst,
 ) -> Instant {
     let mut departing = PacketList::new();
-    let mut classes = [Triage::Stranger; 64];
+    let mut classes = [Triage::Unknown; 64];
     host.classify(burst, &mut classes);
     let budget = Units(64);
     let mut round =

@@ -109,7 +109,7 @@ fn what_cannot_be_routed_to_anybody_is_nobodys() {
 #[test]
 fn triage_does_not_refuse_what_is_taken() {
     for family in FAMILIES {
-        for (taken, class) in [(true, Triage::Stranger), (false, Triage::Refusable)] {
+        for (taken, class) in [(true, Triage::Unknown), (false, Triage::Rejectable)] {
             let peer = peer(family, taken);
             let bytes = peer.bytes(&put(TcpFlags::SYN, 0, 0));
             let (to, from) = (elsewhere(family), addr(family, PEER));
@@ -236,7 +236,7 @@ fn under_flood_a_socket_at_every_port_is_bounded_and_whom_it_answers_come_first(
             datagram((addr(family, 77), n).into(), to)
         };
         let classes = rig.classify(&[datagram(friend, to), stranger(1)]);
-        assert_eq!(classes, [Triage::Friend, Triage::Stranger], "{family:?}");
+        assert_eq!(classes, [Triage::Established, Triage::Unknown], "{family:?}");
         (0..2000).for_each(|n| _ = rig.frame(&stranger(n)));
         let (_, held, refused) = rig.sockets(|s| s.udp_queue(id)).0.expect("it is open");
         assert!(held <= 40_000 && refused > 1500, "{held} bytes, {refused} refused");
@@ -251,6 +251,6 @@ fn under_flood_a_socket_at_every_port_is_bounded_and_whom_it_answers_come_first(
         settings.receive_bytes = 1;
         rig.sockets(|s| s.udp_set_settings(id, settings)).0.expect("open");
         rig.frame(&stranger(1));
-        assert_eq!(rig.classify(&[stranger(2)]), [Triage::Refusable]);
+        assert_eq!(rig.classify(&[stranger(2)]), [Triage::Rejectable]);
     }
 }

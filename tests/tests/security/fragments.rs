@@ -105,7 +105,7 @@ fn a_store_without_bounds_leaves_memory_to_others() {
     let reassembly = ReassemblyConfig { bytes: u64::MAX, datagrams: 1 << 14 };
     let mut rig = Rig::with_neighbor(&StackConfig { reassembly, ..ethernet_config(HOST) }, PEER);
     let mut random = Seeded::new(48);
-    let part = rig.pool.frames_true_bytes() / limits::REASSEMBLY_PART;
+    let part = rig.pool.frames_true_bytes() / limits::REASSEMBLY_DIVISOR;
     for _ in 0..4000 {
         for family in FAMILIES {
             let from = stranger(family, &mut random, true);

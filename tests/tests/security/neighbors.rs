@@ -345,23 +345,23 @@ fn questions_of_proven_neighbours_go_first_and_a_flood_of_them_gains_nothing() {
         let class = |rig: &Rig, frame: &[u8]| rig.classify(&[frame.to_vec()])[0];
         let question = asks(family, (addr(family, PEER), mac(PEER)));
         rig.frame(&question);
-        assert_eq!(class(&rig, &question), Triage::Stranger, "{family:?}: it is known, no more");
+        assert_eq!(class(&rig, &question), Triage::Unknown, "{family:?}: it is known, no more");
         rig.frame(&from_peer(&echo(addr(family, PEER), addr(family, HOST), b"?")));
         rig.run_for(Duration::from_millis(1));
         rig.frame(&neighbor_answer(family, PEER));
-        assert_eq!(class(&rig, &question), Triage::Friend, "{family:?}: it has answered");
+        assert_eq!(class(&rig, &question), Triage::Established, "{family:?}: it has answered");
         rig.run_for(Duration::from_secs(60));
-        assert_eq!(class(&rig, &question), Triage::Friend, "{family:?}: in silence, too");
+        assert_eq!(class(&rig, &question), Triage::Established, "{family:?}: in silence, too");
         // From another station, or for an address that is not ours.
         let target = if family == Family::V4 { 14 + 27 } else { 14 + 40 + 23 };
         for at in [11, target] {
             let mut forged = question.clone();
             forged[at] ^= 0x40;
-            assert_eq!(class(&rig, &forged), Triage::Stranger, "{family:?} {at}");
+            assert_eq!(class(&rig, &forged), Triage::Unknown, "{family:?} {at}");
         }
         // As it is, as often as anybody likes.
         let friends = |classes: Vec<Triage>| {
-            classes.into_iter().filter(|class| *class == Triage::Friend).count()
+            classes.into_iter().filter(|class| *class == Triage::Established).count()
         };
         assert_eq!(friends(rig.classify(&vec![question.clone(); 64])), 2, "{family:?}");
         // And of many that have solicited, and did not answer our solicitation.

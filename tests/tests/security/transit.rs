@@ -98,36 +98,36 @@ fn who_is_answered_through_a_router_goes_before_random_destinations() {
         let (client, server) = (addr(family, PEER), far(family, 7));
         let question = from_left(&hello(client, server));
         let class = |router: &Transit| router.rig.classify(std::slice::from_ref(&question))[0];
-        assert_eq!(class(&router), Triage::Stranger);
+        assert_eq!(class(&router), Triage::Unknown);
         assert_eq!(router.arrive(LEFT, std::slice::from_ref(&question)).len(), 1);
-        assert_eq!(class(&router), Triage::Stranger, "anyone can send");
+        assert_eq!(class(&router), Triage::Unknown, "anyone can send");
         assert_eq!(router.arrive(RIGHT, &[from_right(&answer(client, server))]).len(), 1);
-        assert_eq!(class(&router), Triage::Friend, "{family:?}: it was answered");
+        assert_eq!(class(&router), Triage::Established, "{family:?}: it was answered");
         let long = udp(SocketAddr::new(client, 4000), SocketAddr::new(server, 9), &[7; 64]);
         let fragment = from_left(&fragments(&long, 7, 40)[1]);
-        assert_eq!(router.rig.classify(&[fragment]), [Triage::Friend], "as a fragment, too");
+        assert_eq!(router.rig.classify(&[fragment]), [Triage::Established], "as a fragment, too");
         // The same sender to others, and others to the same receiver.
         let mut frames = vec![from_left(&hello(addr(family, 9), server))];
         frames.extend(
             (0..60).map(|_| from_left(&hello(client, anywhere(family, false, &mut random)))),
         );
         let strangers = router.rig.classify(&frames);
-        assert!(strangers.iter().all(|class| *class == Triage::Stranger), "{strangers:?}");
+        assert!(strangers.iter().all(|class| *class == Triage::Unknown), "{strangers:?}");
         // A long flood of them changes nothing.
         for _ in 0..200 {
             let flood = |_| from_left(&hello(client, anywhere(family, false, &mut random)));
             let frames: Vec<_> = (0..64).map(flood).collect();
             assert_eq!(router.arrive(LEFT, &frames).len(), 64);
         }
-        assert_eq!(class(&router), Triage::Friend, "{family:?}");
+        assert_eq!(class(&router), Triage::Established, "{family:?}");
         // A destination that does not answer makes no flow established: no packet of it came.
         let nobody = from_left(&hello(client, right(family, 66)));
         router.arrive(LEFT, std::slice::from_ref(&nobody));
-        assert_eq!(router.rig.classify(&[nobody]), [Triage::Stranger]);
+        assert_eq!(router.rig.classify(&[nobody]), [Triage::Unknown]);
         // After a silence it is as it was in the beginning.
         router.rig.run_for(Duration::from_secs(31));
         router.arrive(LEFT, std::slice::from_ref(&question));
-        assert_eq!(class(&router), Triage::Stranger, "{family:?}");
+        assert_eq!(class(&router), Triage::Unknown, "{family:?}");
     }
 }
 

@@ -233,7 +233,7 @@ fn triage_refuses_what_memory_refuses() {
         let full = scene.to_hog(0);
         let dns = from_peer(&udp_to_port(family, DNS, b"question"));
         let classes = scene.peer.rig.classify(&[full.clone(), dns.clone()]);
-        assert_eq!(classes, [Triage::Refusable, Triage::Stranger], "{family:?}");
+        assert_eq!(classes, [Triage::Rejectable, Triage::Unknown], "{family:?}");
         let id = scene.hogs[0];
         // The others give back, and rounds go by.
         for id in scene.hogs.split_off(1) {
@@ -242,7 +242,7 @@ fn triage_refuses_what_memory_refuses() {
         for _ in 0..2 {
             scene.peer.rig.frame(&dns);
         }
-        assert_eq!(scene.peer.rig.classify(std::slice::from_ref(&full)), [Triage::Stranger]);
+        assert_eq!(scene.peer.rig.classify(std::slice::from_ref(&full)), [Triage::Unknown]);
         let before = scene.peer.sockets(|s| s.udp_queue(id)).0.expect("it is open").0;
         (0..20).for_each(|_| _ = scene.peer.rig.frame(&full));
         let after = scene.peer.sockets(|s| s.udp_queue(id)).0.expect("it is open").0;

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use crate::args::{AddressArgs, AskArgs, LinkArgs};
 use crate::exit::Exit;
 use crate::network::{AddrInfo, FOR_EVER, LinkSettings, NetworkConfig};
-use crate::settings::words::{self, WrongValue, wrong};
+use crate::settings::parse::{self, WrongValue, wrong};
 use crate::socket::request::ControlRequest;
 use crate::socket::{client, path};
 
@@ -182,7 +182,7 @@ fn shown(words: &[&str], remedy: &str) -> Result<AddressRequest, WrongValue> {
 
 /// A name that an interface can have, and that fits a request.
 fn interface(name: &str) -> Result<String, WrongValue> {
-    words::device(&format!("tap:{name}")).map(|device| device.name)
+    parse::device(&format!("tap:{name}")).map(|device| device.name)
 }
 
 /// What stands behind an address: `dev NAME` and times.
@@ -242,7 +242,7 @@ fn added(words: &[&str]) -> Result<AddressRequest, WrongValue> {
     let [address, rest @ ..] = words else {
         return Err(wrong("the address is missing", ADDRESS_USE));
     };
-    let address = words::address(address)?;
+    let address = parse::address(address)?;
     let behind = AddressTail::read(rest, true)?;
     let valid = behind.valid.flatten();
     let preferred = behind.preferred.unwrap_or(valid);
@@ -263,7 +263,7 @@ fn deleted(words: &[&str]) -> Result<AddressRequest, WrongValue> {
         return Err(wrong("the address is missing", ADDRESS_USE));
     };
     let (addr, prefix_len): (IpAddr, _) = match address.contains('/') {
-        true => words::address(address).map(|a| (a.addr(), Some(a.prefix_len())))?,
+        true => parse::address(address).map(|a| (a.addr(), Some(a.prefix_len())))?,
         false => {
             let remedy = "write it as `floodwall address show` does";
             let odd = || wrong(format!("{address:?} is not an address"), remedy);

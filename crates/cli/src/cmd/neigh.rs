@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::args::NeighArgs;
 use crate::exit::Exit;
 use crate::neighbors::{NeighborRequest, NeighbourPut};
-use crate::settings::words::{self, WrongValue, wrong};
+use crate::settings::parse::{self, WrongValue, wrong};
 use crate::socket::request::ControlRequest;
 use crate::socket::{client, path};
 
@@ -120,7 +120,7 @@ impl NeighTail {
             words = match *words {
                 [] => return Ok(behind),
                 ["dev", dev, ref rest @ ..] => {
-                    let name = words::device(&format!("tap:{dev}"))?.name;
+                    let name = parse::device(&format!("tap:{dev}"))?.name;
                     behind.dev = Some(name);
                     rest
                 }

@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use crate::args::RouteArgs;
 use crate::exit::Exit;
-use crate::routes::{document, import, session, words};
-use crate::settings::words::{WrongValue, wrong};
+use crate::routes::{document, import, parse, session};
+use crate::settings::parse::{WrongValue, wrong};
 use crate::socket::{client, path};
 
 /// The options before the verb.
@@ -115,7 +115,7 @@ fn lines(object: &str, options: &RouteOptions, words: &[&str]) -> Result<String,
         _ => {
             let line = format!("{family}{object} {}", words.join(" "));
             let all: Vec<&str> = line.split_ascii_whitespace().collect();
-            words::line(&all, None).map(|_| line)
+            parse::line(&all, None).map(|_| line)
         }
     }
 }
@@ -172,7 +172,7 @@ fn load(text: &str, words: &[&str]) -> Result<String, WrongValue> {
             let line = format!("route add {prefix} {behind}");
             let all: Vec<&str> = line.split_ascii_whitespace().collect();
             if first || prefix.contains(char::is_whitespace) {
-                words::line(&all, None).map_err(|WrongValue { what, remedy }| {
+                parse::line(&all, None).map_err(|WrongValue { what, remedy }| {
                     wrong(format!("line {}: {what}", at + 1), remedy)
                 })?;
                 first = false;

@@ -38,7 +38,7 @@ use crate::network;
 use crate::record::{self, Recording};
 use crate::report::{self, RunReport, StartTime};
 use crate::routes;
-use crate::settings::words::ServiceKind;
+use crate::settings::parse::ServiceKind;
 use crate::settings::{self, HostTransit, InterfaceSettings, RunSettings};
 use crate::show;
 use crate::socket::path::{self, SocketTaken, TakenError};
@@ -519,7 +519,7 @@ mod tests {
         let named = "(drops_handoff_departure 2016, drops_handoff_frame 722, UdpNoPort 13)";
         assert_eq!(said(&stats, &facts), (2751, format!(" {named}")));
         facts.extend(
-            [WorkerCounter::DropsShardDown, WorkerCounter::DropsTriageStranger].map(|f| (f, 1)),
+            [WorkerCounter::DropsShardDown, WorkerCounter::DropsTriageUnknown].map(|f| (f, 1)),
         );
         stats.drops_out.add(DropReason::LoopbackFull, 5);
         let named = named.replace(')', ", other reasons 7)");

@@ -11,8 +11,8 @@ use floodwall_fib::{Fib, Leg, NextHop, Put, Route, RouteProtocol, Rule, RuleActi
 use floodwall_fib::{RouteKind, TableId};
 use floodwall_ip::Interface;
 
+use super::parse::{LegWords, RouteWords};
 use super::rule_words::RuleWords;
-use super::words::{LegWords, RouteWords};
 
 /// iproute2's metric of IPv6 routes without one.
 const METRIC_V6: u32 = 1024;

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::apply::{RouteScene, legs_of};
 use super::names;
-use super::words::RouteFilter;
+use super::parse::RouteFilter;
 
 /// Maximum of routes in one answer; a larger table needs a filter.
 pub(crate) const SHOWN_MAX: usize = 50_000;

@@ -14,7 +14,7 @@ use rustix::net::{
 };
 
 use super::names;
-use crate::settings::words::{WrongValue, wrong};
+use crate::settings::parse::{WrongValue, wrong};
 
 const GET_LINK: u16 = 18;
 const GET_ROUTE: u16 = 26;

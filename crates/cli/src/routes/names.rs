@@ -2,7 +2,7 @@
 
 use floodwall_fib::{RouteKind, RouteProtocol, TableId};
 
-use crate::settings::words::{WrongValue, wrong};
+use crate::settings::parse::{WrongValue, wrong};
 
 /// `/etc/iproute2/rt_protos`, as it is delivered.
 const PROTOCOLS: [(u8, &str); 21] = [

@@ -4,8 +4,8 @@ use floodwall_base::{Family, IpCidr};
 use floodwall_fib::{RouteKind, TableId};
 
 use super::names;
-use super::words::{dangling, interface, number, prefix};
-use crate::settings::words::{WrongValue, wrong};
+use super::parse::{dangling, interface, number, prefix};
+use crate::settings::parse::{WrongValue, wrong};
 
 /// What is wanted of rules.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 
 use super::apply::{self, RouteScene, RouteUndo};
 use super::document;
+use super::parse::{self, RouteFilter, RouteQuestion, RouteRequest};
 use super::rule_words::RuleWish;
-use super::words::{self, RouteFilter, RouteQuestion, RouteRequest};
 
 /// Lines that are carried out before packets are looked at again.
 const SLICE: usize = 256;
@@ -83,7 +83,7 @@ pub(crate) fn read(text: &str) -> (Vec<Numbered>, Vec<(usize, String)>) {
         if words.is_empty() {
             continue;
         }
-        match words::line(&words, None) {
+        match parse::line(&words, None) {
             Ok(wish) => wishes.push((at + 1, wish)),
             Err(wrong) => faults.push((at + 1, format!("{}; {}", wrong.what, wrong.remedy))),
         }

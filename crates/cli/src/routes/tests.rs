@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::apply::{self, RouteScene, RouteUndo};
 use super::document;
+use super::parse::{self, RouteFilter, RouteRequest};
 use super::rule_words::RuleWish;
-use super::words::{self, RouteFilter, RouteRequest};
 
 const NOW: Instant = Instant::from_nanos(5_000_000_000);
 
@@ -21,7 +21,7 @@ fn table<A: LpmFamily>() -> Fib<A> {
 
 fn wish(text: &str) -> Result<RouteRequest, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
-    words::line(&words, None).map_err(|wrong| format!("{}; {}", wrong.what, wrong.remedy))
+    parse::line(&words, None).map_err(|wrong| format!("{}; {}", wrong.what, wrong.remedy))
 }
 
 fn loopback() -> Interface {

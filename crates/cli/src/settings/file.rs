@@ -11,8 +11,8 @@ use floodwall_stack::AdvertiserConfig;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::parse::{self, ServiceWord, WrongValue, wrong};
 use super::transit::{self, TransitFamilies};
-use super::words::{self, ServiceWord, WrongValue, wrong};
 use super::{
     GivenSettings, HostTransit, InterfaceSettings, InterfaceTransit, RunSettings, SettingPlace,
     SettingProblem,
@@ -57,6 +57,12 @@ const INTERFACE: &[&str] = &[
 const ROUTE: &str = "192.0.2.0/24 via 10.0.0.1";
 const ADVERTISE: &[&str] = &["dns", "interval", "lifetime", "mtu", "prefix", "route"];
 const SERVICE: &[&str] = &["kind", "port", "join"];
+
+/// Every key that a file may have.
+#[cfg(test)]
+pub(super) fn keys() -> impl Iterator<Item = &'static str> {
+    [TOP, INTERFACE, ADVERTISE, SERVICE].concat().into_iter()
+}
 
 /// Reads a file's bytes. Returns all problems at once, in order of their places.
 pub(super) fn parse(name: &str, bytes: &[u8]) -> Result<RunSettings, Vec<SettingProblem>> {
@@ -185,11 +191,11 @@ impl FileWalk<'_> {
 
     fn top(&mut self, table: &DeTable<'_>, settings: &mut RunSettings) {
         self.known(table, TOP, "");
-        settings.cpu = self.read(table, ("", "cpu"), number, words::cpu);
-        settings.workers = self.read(table, ("", "workers"), number, words::workers);
-        settings.routes = self.read(table, ("", "routes"), number, words::routes);
-        settings.cores = self.read(table, ("", "cores"), text, |t| words::cores(&t));
-        settings.on_panic = self.read(table, ("", "panic"), text, |t| words::on_panic(&t));
+        settings.cpu = self.read(table, ("", "cpu"), number, parse::cpu);
+        settings.workers = self.read(table, ("", "workers"), number, parse::workers);
+        settings.routes = self.read(table, ("", "routes"), number, parse::routes);
+        settings.cores = self.read(table, ("", "cores"), text, |t| parse::cores(&t));
+        settings.on_panic = self.read(table, ("", "panic"), text, |t| parse::on_panic(&t));
         settings.record = self.read(table, ("", "record"), text, path_word);
         settings.socket = self.read(table, ("", "socket"), text, path_word);
         settings.dns_file = self.read(table, ("", "dns_file"), text, path_word);
@@ -232,18 +238,18 @@ impl FileWalk<'_> {
                           \"xdp:INTERFACE\"";
             self.complain(value.span().start, "interface.device", wrong("missing", remedy));
         }
-        let device = self.read(table, (HERE, "device"), text, |t| words::device(&t));
-        let mac = self.read(table, (HERE, "mac"), text, |t| words::mac(&t));
-        let mtu = self.read(table, (HERE, "mtu"), number, words::mtu);
-        let queues = self.read(table, (HERE, "queues"), number, words::queues);
+        let device = self.read(table, (HERE, "device"), text, |t| parse::device(&t));
+        let mac = self.read(table, (HERE, "mac"), text, |t| parse::mac(&t));
+        let mtu = self.read(table, (HERE, "mtu"), number, parse::mtu);
+        let queues = self.read(table, (HERE, "queues"), number, parse::queues);
         let offload = self.read(table, (HERE, "offload"), truth, Ok);
-        let kernel_half = self.read(table, (HERE, "kernel_half"), text, |t| words::kernel_half(&t));
+        let kernel_half = self.read(table, (HERE, "kernel_half"), text, |t| parse::kernel_half(&t));
         let dhcp = self.read(table, (HERE, "dhcp"), truth, Ok);
         let accept_ra = self.read(table, (HERE, "accept_ra"), truth, Ok);
         let autoconf = self.read(table, (HERE, "autoconf"), truth, Ok);
         let address = (HERE, "address");
-        let addresses = self.read_list(table, address, "10.0.0.2/24", words::address);
-        let gateways = self.read_list(table, (HERE, "gateway"), "10.0.0.1", words::gateway);
+        let addresses = self.read_list(table, address, "10.0.0.2/24", parse::address);
+        let gateways = self.read_list(table, (HERE, "gateway"), "10.0.0.1", parse::gateway);
         let plain = InterfaceSettings::new(device?);
         let offload = offload.unwrap_or_else(|| plain.offload.clone());
         let transit = InterfaceTransit {
@@ -251,7 +257,7 @@ impl FileWalk<'_> {
             rp_filter: self.read(table, (HERE, "rp_filter"), text, |t| transit::rp_filter(&t)),
             send_redirects: self.read(table, (HERE, "send_redirects"), truth, Ok),
             access: self.read_list(table, (HERE, "access"), "deny udp dport 53", transit::access),
-            routes: self.read_list(table, (HERE, "route"), ROUTE, words::route),
+            routes: self.read_list(table, (HERE, "route"), ROUTE, parse::route),
             advertise: table.get("advertise").and_then(|value| self.advertise(value)),
         };
         let plain = InterfaceSettings { kernel_half, dhcp, accept_ra, autoconf, transit, ..plain };
@@ -274,7 +280,7 @@ impl FileWalk<'_> {
         let dns = self.read_list(table, (HERE, "dns"), "fd00::53", transit::dns);
         let interval = self.read(table, (HERE, "interval"), number, transit::seconds);
         let lifetime = self.read(table, (HERE, "lifetime"), number, transit::seconds);
-        let mtu = self.read(table, (HERE, "mtu"), number, words::mtu);
+        let mtu = self.read(table, (HERE, "mtu"), number, parse::mtu);
         let said = AdvertiserConfig {
             prefixes: prefixes.into_iter().map(|given| given.value).collect(),
             routes: routes.into_iter().map(|given| given.value).collect(),
@@ -304,9 +310,9 @@ impl FileWalk<'_> {
                 self.complain(value.span().start, &path, wrong("missing", remedy));
             }
         }
-        let kind = self.read(table, (HERE, "kind"), text, |t| words::service_kind(&t));
-        let port = self.read(table, (HERE, "port"), number, words::port);
-        let groups = self.read_list(table, (HERE, "join"), "239.1.2.3", words::group);
+        let kind = self.read(table, (HERE, "kind"), text, |t| parse::service_kind(&t));
+        let port = self.read(table, (HERE, "port"), number, parse::port);
+        let groups = self.read_list(table, (HERE, "join"), "239.1.2.3", parse::group);
         let groups = groups.into_iter().map(|group| group.value).collect();
         let (kind, port) = (kind?, port?);
         let value = ServiceWord { kind: kind.value, port: port.value, groups };

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::words::{self, WrongValue, wrong};
+use super::parse::{self, WrongValue, wrong};
 use super::{
     DeviceSpec, GivenSettings, InterfaceSettings, NapiPolicy, RunSettings, SettingPlace,
     SettingProblem,
@@ -12,32 +12,32 @@ use crate::args::RunArgs;
 /// Lays the flags over the file. Returns all problems at once, in the order of the flags.
 pub(super) fn lay(settings: &mut RunSettings, args: &RunArgs) -> Result<(), Vec<SettingProblem>> {
     let mut read = FlagReader(Vec::new());
-    let device = read.one("--device", args.device.as_deref(), words::device);
+    let device = read.one("--device", args.device.as_deref(), parse::device);
     let flags = InterfaceFlags {
-        mac: read.one("--mac", args.mac.as_deref(), words::mac),
-        mtu: read.one("--mtu", args.mtu, words::mtu),
-        queues: read.one("--queues", args.queues, words::queues),
-        kernel_half: read.one("--kernel-half", args.kernel_half.as_deref(), words::kernel_half),
+        mac: read.one("--mac", args.mac.as_deref(), parse::mac),
+        mtu: read.one("--mtu", args.mtu, parse::mtu),
+        queues: read.one("--queues", args.queues, parse::queues),
+        kernel_half: read.one("--kernel-half", args.kernel_half.as_deref(), parse::kernel_half),
         offload: args.no_offload.then(|| given("--no-offload", false)),
-        addresses: read.many("--address", &args.address, words::address),
-        gateways: read.many("--gateway", &args.gateway, words::gateway),
-        routes: read.many("--route", &args.route, words::route),
+        addresses: read.many("--address", &args.address, parse::address),
+        gateways: read.many("--gateway", &args.gateway, parse::gateway),
+        routes: read.many("--route", &args.route, parse::route),
         dhcp: args.dhcp.map(|value| given("--dhcp", value)),
         accept_ra: args.accept_ra.map(|value| given("--accept-ra", value)),
         autoconf: args.autoconf.map(|value| given("--autoconf", value)),
     };
     let first = flags.first_flag(args);
-    let cpu = read.one("--cpu", args.cpu, words::cpu);
+    let cpu = read.one("--cpu", args.cpu, parse::cpu);
     settings.cpu = cpu.or(settings.cpu.take());
-    let workers = read.one("--workers", args.workers, words::workers);
+    let workers = read.one("--workers", args.workers, parse::workers);
     settings.workers = workers.or(settings.workers.take());
-    let routes = read.one("--routes", args.routes, words::routes);
+    let routes = read.one("--routes", args.routes, parse::routes);
     settings.routes = routes.or(settings.routes.take());
-    let cores = read.one("--cores", args.cores.as_deref(), words::cores);
+    let cores = read.one("--cores", args.cores.as_deref(), parse::cores);
     settings.cores = cores.or(settings.cores.take());
-    let on_panic = read.one("--panic", args.panic.as_deref(), words::on_panic);
+    let on_panic = read.one("--panic", args.panic.as_deref(), parse::on_panic);
     settings.on_panic = on_panic.or(settings.on_panic.take());
-    settings.services.extend(read.many("--service", &args.service, words::service));
+    settings.services.extend(read.many("--service", &args.service, parse::service));
     settings.record = path("--record", args.record.as_ref()).or(settings.record.take());
     settings.socket = path("--socket", args.socket.as_ref()).or(settings.socket.take());
     settings.dns_file = path("--dns-file", args.dns_file.as_ref()).or(settings.dns_file.take());
@@ -92,7 +92,7 @@ struct InterfaceFlags {
     kernel_half: Option<GivenSettings<NapiPolicy>>,
     addresses: Vec<GivenSettings<floodwall_base::IpCidr>>,
     gateways: Vec<GivenSettings<std::net::IpAddr>>,
-    routes: Vec<GivenSettings<words::RouteWord>>,
+    routes: Vec<GivenSettings<parse::RouteWord>>,
     dhcp: Option<GivenSettings<bool>>,
     accept_ra: Option<GivenSettings<bool>>,
     autoconf: Option<GivenSettings<bool>>,

@@ -1,5 +1,7 @@
 //! Settings from files and flags: what is read, and every kind of problem with its place.
 
+use std::collections::BTreeSet;
+
 use clap::Parser;
 use proptest::prelude::*;
 
@@ -30,7 +32,7 @@ port = 7001
 
 fn file(text: &str) -> Result<RunSettings, Vec<String>> {
     let judged = file::parse("fw.toml", text.as_bytes())
-        .and_then(|settings| judge::judge(&settings).map(|()| settings));
+        .and_then(|settings| validate::validate(&settings).map(|()| settings));
     judged.map_err(|problems| problems.iter().map(SettingProblem::to_string).collect())
 }
 
@@ -39,7 +41,7 @@ fn both(text: &str, flags: &[&str]) -> Result<RunSettings, Vec<String>> {
     let Command::Run(args) = cli.command else { panic!("not a run") };
     let judged = file::parse("fw.toml", text.as_bytes()).and_then(|mut settings| {
         flags::lay(&mut settings, &args)?;
-        judge::judge(&settings)?;
+        validate::validate(&settings)?;
         Ok(settings)
     });
     judged.map_err(|problems| problems.iter().map(SettingProblem::to_string).collect())
@@ -61,7 +63,7 @@ fn a_good_file_is_read_whole_with_places() {
     assert_eq!(first.gateways.len(), 2);
     assert_eq!(settings.services[0].value.to_string(), "udp-echo:7001");
     let joined = "udp-echo:7@239.1.2.3,ff02::1234";
-    assert_eq!(words::service(joined).unwrap().to_string(), joined);
+    assert_eq!(parse::service(joined).unwrap().to_string(), joined);
     assert_eq!(settings.cpu.unwrap().value, 2);
     assert_eq!(settings.record.unwrap().value, Path::new("all.pcapng"));
 }
@@ -452,7 +454,7 @@ fn almost() -> impl Strategy<Value = String> {
 proptest! {
     #[test]
     fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-        let _ = file::parse("x", &bytes).and_then(|settings| judge::judge(&settings));
+        let _ = file::parse("x", &bytes).and_then(|settings| validate::validate(&settings));
     }
 
     #[test]
@@ -468,10 +470,10 @@ proptest! {
 
     #[test]
     fn no_word_makes_it_panic(text in "\\PC{0,40}", number in any::<i64>()) {
-        let _ = (words::device(&text), words::service(&text), words::address(&text));
-        let _ = (words::gateway(&text), words::mac(&text), words::service_kind(&text));
-        let _ = (words::port(number), words::mtu(number), words::queues(number));
-        let _ = (words::cpu(number), words::kernel_half(&text));
+        let _ = (parse::device(&text), parse::service(&text), parse::address(&text));
+        let _ = (parse::gateway(&text), parse::mac(&text), parse::service_kind(&text));
+        let _ = (parse::port(number), parse::mtu(number), parse::queues(number));
+        let _ = (parse::cpu(number), parse::kernel_half(&text));
     }
 }
 
@@ -483,4 +485,16 @@ fn the_cookie_secret_is_named_by_the_file_and_by_the_flag_that_lies_on_top() {
     let flags = ["--device", "tap:fw0", "--cookie-secret", "other.secret"];
     assert_eq!(named(both(&text, &flags).unwrap()), Some(PathBuf::from("other.secret")));
     assert_eq!(named(file(GOOD).unwrap()), None);
+}
+
+/// The keys of the first column of a page's tables.
+fn documented(page: &str) -> BTreeSet<&str> {
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+    rows.filter_map(|row| row.split('`').next()).collect()
+}
+
+#[test]
+fn the_reference_of_the_configuration_has_every_key_and_no_other() {
+    let page = include_str!("../../../../docs/configuration.md");
+    assert_eq!(documented(page), file::keys().collect());
 }

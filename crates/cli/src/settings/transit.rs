@@ -14,7 +14,7 @@ use core::time::Duration;
 use floodwall_base::Prefix;
 use floodwall_wire::ndp::{Lifetime, Preference, PrefixInfo, RouteInfo};
 
-use super::words::{RouteWord, WrongValue, wrong};
+use super::parse::{RouteWord, WrongValue, wrong};
 use super::{GivenSettings, InterfaceSettings};
 
 /// The senders that packets are forwarded for.

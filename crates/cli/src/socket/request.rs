@@ -1,7 +1,7 @@
 //! The requests on the control socket, one line each.
 //!
-//! Written by the commands, read by the instance. Invariant: what [`ControlRequest`] writes of itself it
-//! reads again, and nothing else; every line fits [`super::REQUEST_MAX`].
+//! Written by the commands, read by the instance. Invariant: what [`ControlRequest`] writes of
+//! itself it reads again, and nothing else; every line fits [`super::REQUEST_MAX`].
 
 use std::fmt;
 use std::net::IpAddr;

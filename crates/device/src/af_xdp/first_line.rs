@@ -6,9 +6,9 @@
 use floodwall_base::{Instant, MacAddr};
 use floodwall_packet::RxFilter;
 
+use super::filter_tables::FilterUpdate;
 use super::guard::FilterTurn;
 use super::steering::{LinkStation, QueueSteering};
-use super::wants::FilterUpdate;
 use crate::error::DeviceError;
 use crate::stats::DeviceStats;
 

@@ -4,10 +4,10 @@
 //! overload, when more arrives than a worker handles, the program drops frames before they cost
 //! anything: those that triage would drop anyway, counted by reason, and frames of unverified flows
 //! beyond a credit that the worker renews each turn (a token bucket). Established flows
-//! ([`EstablishedFlows`]) always pass. Traffic without readable ports (neighbour discovery, ICMP, fragments,
-//! options, extension headers) has a credit of its own, so that a flood of plain datagrams does not
-//! take it. Without pressure every frame passes at the cost of two more look-ups, except frames
-//! that the access list denies, which are always dropped here.
+//! ([`EstablishedFlows`]) always pass. Traffic without readable ports (neighbour discovery, ICMP,
+//! fragments, options, extension headers) has a credit of its own, so that a flood of plain
+//! datagrams does not take it. Without pressure every frame passes at the cost of two more
+//! look-ups, except frames that the access list denies, which are always dropped here.
 //!
 //! Invariants: program and device share memory, and neither writes what the other counts; each
 //! frame for our station goes to the socket or is counted here. The code: `guard/code.rs`.
@@ -31,7 +31,7 @@ pub(super) use self::code::{reach, wire};
 use self::destination::DestinationMaps;
 use self::friends::{EstablishedFlows, KEY_WORDS, SETS, WAYS};
 use super::assembler::{Assembler, Label};
-use super::wants::FilterTables;
+use super::filter_tables::FilterTables;
 use super::words::UmemWords;
 use crate::stats::DeviceStats;
 

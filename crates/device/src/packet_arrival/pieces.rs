@@ -1,5 +1,5 @@
-//! `ArrivalPieces`: a frame that its sender left to a card to cut, as the packets that the card would have
-//! made of it.
+//! `ArrivalPieces`: a frame that its sender left to a card to cut, as the packets that the card
+//! would have made of it.
 //!
 //! Called by `packet_arrival.rs`. Invariant: the frame's fields are used only where they agree with
 //! its length and its description. Each piece is made from the frame, so that no piece has to be

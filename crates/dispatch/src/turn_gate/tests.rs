@@ -144,15 +144,15 @@ fn under_pressure_friends_are_served_and_every_other_packet_has_a_fate() {
     let fact = |fact| ended.facts.of(fact);
     assert_eq!(refusable, 0);
     // One in ten of what was looked at, and all of them.
-    assert_eq!(friends, fact(WorkerCounter::TriageFriends));
+    assert_eq!(friends, fact(WorkerCounter::TriageEstablished));
     assert!(friends >= fact(WorkerCounter::TriageLooks) / 10 - 1);
     assert!(strangers < 2000 * 30, "{strangers}: looking ahead comes first");
     assert!(strangers > friends, "{strangers}: and all that it leaves goes to unverified flows");
     let dropped =
-        fact(fact_of(DropReason::TriageStranger)) + fact(fact_of(DropReason::TriageRefusable));
+        fact(fact_of(DropReason::TriageUnknown)) + fact(fact_of(DropReason::TriageRejectable));
     assert!(
-        fact(WorkerCounter::DropsTriageStranger) > 0
-            && fact(WorkerCounter::DropsTriageRefusable) > 0
+        fact(WorkerCounter::DropsTriageUnknown) > 0
+            && fact(WorkerCounter::DropsTriageRejectable) > 0
     );
     let known = friends + strangers + dropped + fact(WorkerCounter::TriageWaiting);
     assert_eq!(fact(WorkerCounter::RxPackets), known, "{:?}", ended.facts);

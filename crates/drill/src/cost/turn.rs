@@ -16,10 +16,10 @@ use floodwall_dispatch::{Clock, Port, Worker, WorkerConfig, WorkerCounter};
 use floodwall_packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round, Triage};
 use floodwall_world::{CostTable, Spent};
 
-use crate::crowd::{TrafficSource, TrafficStretch};
 use crate::error::DrillError;
 use crate::flood::{Flood, FloodKind};
 use crate::server::{ServedCounts, ServerConfig};
+use crate::traffic::{TrafficSource, TrafficStretch};
 
 /// Packets of the wire, each way.
 const RING: usize = 1024;
@@ -147,7 +147,7 @@ impl TurnCosts {
                 break;
             }
         }
-        let mut classes = [Triage::Stranger; BURST_MAX];
+        let mut classes = [Triage::Unknown; BURST_MAX];
         let started = self.clock.now();
         if let Some(host) = self.worker.engine() {
             host.classify(black_box(&burst), &mut classes);

@@ -192,7 +192,7 @@ pub(super) fn lay(way: &DeviceSpec) -> Result<String, DrillError> {
 pub(super) fn address(kernels: &str) -> Result<(), DrillError> {
     let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{kernels}/keep_addr_on_down"), "1");
     ip(&["link", "set", kernels, "up"])?;
-    for family in crate::scene::FAMILIES {
+    for family in crate::topology::FAMILIES {
         let [kernel, _] = ends(family);
         let addr = format!("{kernel}/{}", length(family));
         let words = ["addr", "add", &addr, "dev", kernels];
@@ -250,7 +250,7 @@ fn start(
         name: info.name.clone(),
         medium,
         mtu: info.mtu,
-        addresses: crate::scene::FAMILIES.into_iter().filter_map(cidr).collect(),
+        addresses: crate::topology::FAMILIES.into_iter().filter_map(cidr).collect(),
         ..InterfaceConfig::default()
     };
     let config = StackConfig {

@@ -22,8 +22,8 @@ use super::bench::{self, SelfTestBench};
 use super::finding::Findings;
 use super::probes;
 use super::stranger::UnknownPeer;
+use crate::criteria::OFFERED_MAX;
 use crate::error::DrillError;
-use crate::floors::OFFERED_MAX;
 use crate::report::grouped;
 
 /// What the flood has before anything counts.

@@ -20,7 +20,7 @@ use floodwall_pktgen::{
 
 use super::bench::{self, STATION};
 use crate::error::DrillError;
-use crate::scene::FAMILIES;
+use crate::topology::FAMILIES;
 
 /// Its link address.
 const STRANGER: MacAddr = MacAddr([2, 0, 0, 0, 0x5e, 3]);

@@ -1,8 +1,8 @@
 //! Membership messages of ours, with their IP header: hop limit 1 and router alert.
 //!
-//! Called by `stack` with what [`super::GroupProtocolState::work`] wrote. Invariant: one chunk, one packet;
-//! the checksum is the writer's. Read first: RFC 9776 section 4, RFC 9777 section 5, RFC 2113, RFC
-//! 2711.
+//! Called by `stack` with what [`super::GroupProtocolState::work`] wrote. Invariant: one chunk, one
+//! packet; the checksum is the writer's. Read first: RFC 9776 section 4, RFC 9777 section 5, RFC
+//! 2113, RFC 2711.
 
 use core::net::IpAddr;
 

@@ -62,7 +62,7 @@ impl<A: Address> NeighborEntry<A> {
             Some(NeighborState::Stale | NeighborState::Delay | NeighborState::Probe)
                 if !self.proven =>
             {
-                Some(NeighborShare::Strangers)
+                Some(NeighborShare::Unverified)
             }
             Some(NeighborState::Stale | NeighborState::Unreachable) => Some(NeighborShare::Stale),
             _ => None,
@@ -79,7 +79,7 @@ enum NeighborShare {
     /// Verified, and unused or unresponsive.
     Stale = 1,
     /// Never answered us.
-    Strangers = 2,
+    Unverified = 2,
 }
 
 /// Lists of one interface.
@@ -107,7 +107,7 @@ impl NeighborCounts {
             Some(_) => self.unresolved = self.unresolved.wrapping_add(n),
             None => {}
         }
-        if matches!(standing.share, Some(NeighborShare::Strangers)) {
+        if matches!(standing.share, Some(NeighborShare::Unverified)) {
             self.strangers = self.strangers.wrapping_add(n);
         }
     }
@@ -186,8 +186,8 @@ impl<A: Address> NeighborTable<A> {
         self.lists.items()
     }
 
-    /// A place for a neighbour that is not known. It has no state yet: [`NeighborTable::set_state`] must
-    /// follow. Room must have been made.
+    /// A place for a neighbour that is not known. It has no state yet: [`NeighborTable::set_state`]
+    /// must follow. Room must have been made.
     pub(super) fn create(&mut self, iface: IfIndex, addr: A) -> Option<u32> {
         let hash = self.hash(iface, addr);
         let at = self.lists.first(self.free_list())?;
@@ -259,7 +259,7 @@ impl<A: Address> NeighborTable<A> {
             return false;
         };
         counts.resolved < self.config.resolved()
-            || self.evict(iface, NeighborShare::Strangers)
+            || self.evict(iface, NeighborShare::Unverified)
             || self.evict(iface, NeighborShare::Stale)
     }
 
@@ -268,7 +268,8 @@ impl<A: Address> NeighborTable<A> {
         let Some(counts) = self.counts.get(usize::from(iface.0)) else {
             return false;
         };
-        if counts.strangers >= self.config.strangers && !self.evict(iface, NeighborShare::Strangers)
+        if counts.strangers >= self.config.strangers
+            && !self.evict(iface, NeighborShare::Unverified)
         {
             return false;
         }
@@ -307,7 +308,7 @@ impl<A: Address> NeighborTable<A> {
             used += mine().count();
             assert_eq!((counts.resolved, counts.unresolved), (resolved, mine().count() - resolved));
             assert!(resolved <= config.resolved() && counts.unresolved <= config.unresolved);
-            for share in [NeighborShare::Failed, NeighborShare::Stale, NeighborShare::Strangers] {
+            for share in [NeighborShare::Failed, NeighborShare::Stale, NeighborShare::Unverified] {
                 let listed: Vec<u32> = self.lists.iter(list_of(iface, share)).collect();
                 let standing = mine().filter(|e| e.standing().share == Some(share)).count();
                 assert_eq!(listed.len(), standing);
@@ -317,7 +318,8 @@ impl<A: Address> NeighborTable<A> {
                     assert!(entry.pending.is_empty());
                 }
             }
-            let strangers = mine().filter(|e| e.standing().share == Some(NeighborShare::Strangers));
+            let strangers =
+                mine().filter(|e| e.standing().share == Some(NeighborShare::Unverified));
             assert_eq!(counts.strangers, strangers.count());
             assert!(counts.strangers <= config.strangers);
         }

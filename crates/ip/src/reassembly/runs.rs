@@ -274,7 +274,8 @@ impl FragmentRuns {
 }
 
 impl FragmentRun {
-    /// Appends a packet for which [`FragmentRuns::next_of`] returned a run, and which ends at `end`.
+    /// Appends a packet for which [`FragmentRuns::next_of`] returned a run, and which ends at
+    /// `end`.
     #[inline]
     pub(super) fn follow(&mut self, end: u32, packet: PacketBuf) {
         self.end = end;

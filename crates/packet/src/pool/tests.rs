@@ -137,7 +137,7 @@ fn a_configuration_beyond_all_memory_is_refused() {
 
 #[test]
 fn a_watched_account_says_what_still_fits_here_and_elsewhere() {
-    use crate::rooms::{CapacityHint, CapacityHints};
+    use crate::capacity_hints::{CapacityHint, CapacityHints};
     let pool = small_pool();
     let rooms = CapacityHints::new(40);
     // A frame and a small one, and a reference behind them.

@@ -17,9 +17,9 @@ use floodwall_wire::ndp::RedirectFields;
 
 use super::way::ForwardPath;
 use super::{CrossingPacket, Stack};
-use crate::cx::RoundContext;
+use crate::ip_family::{AddrPair, IpFamily};
+use crate::round_context::RoundContext;
 use crate::rx::RxMeta;
-use crate::tables::{AddrPair, IpFamily};
 use crate::tx::OutgoingPacket;
 
 /// Hop limit of a message that no router has forwarded (RFC 4861 section 8.1).

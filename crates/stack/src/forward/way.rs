@@ -1,5 +1,5 @@
-//! `ForwardPath`: how packets leave to one next hop, resolved once for all packets of a burst; `ForwardPaths`, a
-//! burst's cache of them.
+//! `ForwardPath`: how packets leave to one next hop, resolved once for all packets of a burst;
+//! `ForwardPaths`, a burst's cache of them.
 //!
 //! Called by `forward.rs`. Invariant: a way is discarded at the end of its burst, so it is never
 //! stale. Not here: fragmentation, and errors to senders.
@@ -10,8 +10,8 @@ use floodwall_packet::{PacketBuf, Pool};
 use floodwall_wire::{EthernetFields, ethernet};
 
 use super::{CrossingPacket, Stack};
-use crate::cx::RoundContext;
-use crate::tables::IpFamily;
+use crate::ip_family::IpFamily;
+use crate::round_context::RoundContext;
 
 /// Bytes of both station addresses in a frame's header.
 const STATIONS: usize = 12;

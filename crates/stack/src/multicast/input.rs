@@ -13,7 +13,7 @@ use floodwall_wire::ipv6_options::{Ipv6Option, Ipv6Options};
 use floodwall_wire::{IpProtocol, ipv4, ipv6};
 
 use super::{GroupEngines, MESSAGE_MAX};
-use crate::cx::RoundContext;
+use crate::round_context::RoundContext;
 use crate::rx::RxMeta;
 use crate::shard::Stack;
 
@@ -35,7 +35,7 @@ impl Stack {
         if unverified && !packet.sum(l4, packet.len().saturating_sub(l4)).verifies() {
             self.stats.counters.count(Counter::FloodwallIgmpInCsumErrors);
             self.stats.counters.count(Counter::FloodwallIgmpInErrors);
-            return self.die(packet, DropReason::IgmpChecksum);
+            return self.drop_packet(packet, DropReason::IgmpChecksum);
         }
         let alert = router_alert_v4(&packet, &ascent, &mut self.stats.access);
         let result = self.group_message(cx, &packet, ascent, upper, alert, |stack, kind| {
@@ -118,7 +118,7 @@ impl Stack {
                 if reason != DropReason::GroupMessageNotForUs {
                     self.stats.counters.count(errors);
                 }
-                self.die(packet, reason);
+                self.drop_packet(packet, reason);
             }
         }
     }

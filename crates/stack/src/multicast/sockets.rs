@@ -18,10 +18,10 @@ use floodwall_udp::{
 use floodwall_wire::IpProtocol;
 use floodwall_wire::group::GroupProtocol;
 
-use crate::cx::RoundContext;
+use crate::ip_family::IpFamily;
+use crate::round_context::RoundContext;
 use crate::shard::Stack;
 use crate::sockets::Sockets;
-use crate::tables::IpFamily;
 use crate::tx::{OutgoingPacket, OutputPath};
 
 /// How a program specifies the interface on which it joins a group.
@@ -251,7 +251,7 @@ impl Sockets<'_> {
         let mut settings = self.stack.udp.settings(id)?.clone();
         change(&mut settings);
         self.stack.udp.set_settings(id, settings)?;
-        self.stack.paths.forget();
+        self.stack.path_cache.forget();
         Ok(())
     }
 
@@ -407,10 +407,10 @@ impl Stack {
             DatagramVerdict::Delivered { .. } | DatagramVerdict::DeliveredToGroup { .. } => {
                 stats.fates.delivered += 1;
             }
-            DatagramVerdict::Dropped(copy, reason) => self.die(copy, reason),
-            DatagramVerdict::PortUnreachable(copy) => self.die(copy, DropReason::UdpNoPort),
+            DatagramVerdict::Dropped(copy, reason) => self.drop_packet(copy, reason),
+            DatagramVerdict::PortUnreachable(copy) => self.drop_packet(copy, DropReason::UdpNoPort),
             DatagramVerdict::Challenged { packet, .. } => {
-                self.die(packet, DropReason::UdpChallenged)
+                self.drop_packet(packet, DropReason::UdpChallenged)
             }
         }
     }

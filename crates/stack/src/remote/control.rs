@@ -22,7 +22,7 @@ use super::request::{RequestAddrs, RequestKind, SocketRequest};
 use super::shard::{RemoteShard, ShardNews, envelope_of};
 use super::shared::RemoteShared;
 use super::slot::SlotId;
-use crate::cx::RoundContext;
+use crate::round_context::RoundContext;
 use crate::shard::Stack;
 use crate::sockets::Sockets;
 
@@ -44,7 +44,7 @@ impl Drop for FreedSockets {
 impl Stack {
     /// Serves programs on other threads: this stack is the worker that the shard was made for.
     pub fn serve(&mut self, mut shard: RemoteShard) {
-        shard.prepare(self.paths.len());
+        shard.prepare(self.path_cache.len());
         if let Some(tcp) = &mut self.tcp {
             // Connections with unacknowledged data must leave send memory for the others.
             tcp.set.limit_memory(shard.send_share());
@@ -365,7 +365,7 @@ fn configure(
 ) {
     // Known a moment ago.
     let _ = sockets.stack.udp.set_settings(socket, share(sockets.stack, settings));
-    sockets.stack.paths.forget();
+    sockets.stack.path_cache.forget();
     remote.limit(slot.index, u32::try_from(settings.send_bytes).unwrap_or(u32::MAX));
 }
 

@@ -231,14 +231,14 @@ impl UdpHandle {
     pub(super) fn copy_first(&self, list: &mut PacketList, buffer: &mut [u8]) -> Option<Received> {
         let packet = list.pop_front()?;
         let received = floodwall_udp::copy_datagram(&packet, buffer);
-        self.bury(list, packet);
+        self.drop_burst(list, packet);
         received
     }
 
     /// What was taken from this list has been read.
     #[inline]
-    pub(super) fn bury(&self, list: &mut PacketList, packet: PacketBuf) {
-        list.bury(packet, self.deferred.load(Ordering::Relaxed));
+    pub(super) fn drop_burst(&self, list: &mut PacketList, packet: PacketBuf) {
+        list.drop_burst(packet, self.deferred.load(Ordering::Relaxed));
     }
 
     /// Adds the number of refused datagrams, if the socket has that option.

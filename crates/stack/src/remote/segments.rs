@@ -221,7 +221,7 @@ impl UdpHandle {
             let next = list.iter().next().and_then(|packet| copy_datagram(packet, room));
             let Some(next) = next.filter(|next| is_like(next, &received)) else { break };
             if let Some(packet) = list.pop_front() {
-                self.bury(list, packet);
+                self.drop_burst(list, packet);
             }
             received.len += next.len;
             if next.len < size {

@@ -23,8 +23,8 @@ use floodwall_udp::{RefusedDatagram, SocketId};
 
 use super::command::{SocketChange, SocketCommand};
 use super::errno::Errno;
-use super::history::SegmentHistory;
 use super::request::SocketRequest;
+use super::segment_history::SegmentHistory;
 use super::shared::RemoteShared;
 use super::slot::{ERROR, SlotId};
 use super::tcp::{TcpPart, TcpRequest};

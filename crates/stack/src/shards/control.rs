@@ -1,8 +1,8 @@
 //! The control shard's side: it detects changes, and publishes them.
 //!
 //! Called by `shard.rs` at the end of every call, and before a host's state is read from outside. A
-//! handful of words that change with every change ([`PublishedMarks`]) is compared first; tables are
-//! compared and copied only where one of these differs, and not more often than
+//! handful of words that change with every change ([`PublishedMarks`]) is compared first; tables
+//! are compared and copied only where one of these differs, and not more often than
 //! [`limits::SNAPSHOT_EVERY`]. Invariant: what could not be published yet is announced as withheld
 //! in the same call.
 
@@ -26,8 +26,8 @@ use super::{
     GENERATION, NEIGHBORS, NEIGHBORS_WITHHELD, PublishedTables, ROUTES, Role, SNAPSHOT_WITHHELD,
     STATUS_WORDS, WITHHELD,
 };
-use crate::cx::RoundContext;
 use crate::remote::SocketCommand;
+use crate::round_context::RoundContext;
 use crate::shard::Stack;
 
 /// Neighbours of each family published in one call.
@@ -47,7 +47,7 @@ struct PublishedMarks {
 impl PublishedMarks {
     fn of(stack: &Stack) -> Self {
         Self {
-            paths: stack.paths.generation(),
+            paths: stack.path_cache.generation(),
             exceptions: (stack.exceptions_v4.revision(), stack.exceptions_v6.revision()),
             changes: stack.stats.counters.of(Counter::FloodwallChanges),
             dhcp_asks: stack.dhcp.asks(),

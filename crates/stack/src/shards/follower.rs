@@ -31,11 +31,11 @@ use super::{
     GENERATION, NEIGHBORS_WITHHELD, PublishedTables, Role, SNAPSHOT_WITHHELD, STATUS_WORDS,
     WITHHELD,
 };
-use crate::cx::RoundContext;
+use crate::ip_family::IpFamily;
 use crate::remote::SocketCommand;
+use crate::round_context::RoundContext;
 use crate::routes::FibReaders;
 use crate::shard::Stack;
-use crate::tables::IpFamily;
 
 /// How often the control shard is shown that a neighbour is used: once per delay before its first
 /// probe.
@@ -172,7 +172,7 @@ impl Stack {
             snapshot.give_to(self, has);
             self.stats.counters.count(Counter::FloodwallSnapshotsTaken);
         }
-        self.paths.forget();
+        self.path_cache.forget();
     }
 
     /// Whether another shard learns for this one.
@@ -257,7 +257,7 @@ impl Stack {
     ) {
         match hand(cx, Handoff { to, kind, packet }) {
             Ok(()) => self.stats.fates.handed_in += 1,
-            Err(packet) => self.die(packet, DropReason::HandoffFull),
+            Err(packet) => self.drop_packet(packet, DropReason::HandoffFull),
         }
     }
 

@@ -13,11 +13,11 @@ use floodwall_ip::input;
 use floodwall_packet::{Handoff, HandoffKind, HandoffList, PacketBuf};
 
 use super::follower::family_of;
-use crate::cx::RoundContext;
+use crate::ip_family::IpFamily;
 use crate::reassemble::ReassembleFamily;
+use crate::round_context::RoundContext;
 use crate::rx::RxMeta;
 use crate::shard::Stack;
-use crate::tables::IpFamily;
 use crate::tx::OutputPath;
 
 impl Stack {
@@ -74,7 +74,7 @@ impl Stack {
                 },
                 Err(reason) => self.die_ip::<Ipv6Addr>(packet, reason),
             },
-            None => self.die(packet, DropReason::IpVersion),
+            None => self.drop_packet(packet, DropReason::IpVersion),
         }
     }
 

@@ -2,9 +2,9 @@
 //! packet.
 //!
 //! A program's socket has one worker that sends for it, and receives through all of them. So the
-//! peers that it answers are known where the answer left (`answered.rs`), and the next request
+//! peers that it answers are known where the answer left (`recent_peers.rs`), and the next request
 //! arrives at the owner of the flow: there the peer is to be established too, for triage and for
-//! the reserve of a socket that fills up. Called by `answered.rs` when a socket sends to an
+//! the reserve of a socket that fills up. Called by `recent_peers.rs` when a socket sends to an
 //! established peer with a flow of another shard, and by `shard.rs` at the start of each call,
 //! before it processes a packet. Invariants: a note is sent only for a peer that was answered
 //! again, once in a step of some seconds while it is sent to; so neither an answer to an
@@ -23,7 +23,7 @@ use floodwall_base::{Instant, WorkerId};
 use floodwall_sync::spsc::{Consumer, Producer, ring};
 
 use super::Role;
-use crate::answered::RecentPeer;
+use crate::recent_peers::RecentPeer;
 use crate::shard::Stack;
 
 /// One shard's ends.
@@ -82,9 +82,9 @@ impl Stack {
     pub(crate) fn hear_notes(&mut self, now: Instant) {
         let Some(notes) = self.role.notes() else { return };
         // A shard may receive notes for long without a packet, so the clock is advanced here.
-        self.answered.begin(now);
+        self.recent_peers.begin(now);
         for peer in notes.heard() {
-            self.answered.hear(&peer, now);
+            self.recent_peers.hear(&peer, now);
         }
     }
 
@@ -93,7 +93,7 @@ impl Stack {
     pub(crate) fn tell_friend(&mut self, owner: WorkerId, peer: &RecentPeer, now: Instant) {
         let Some(notes) = self.role.notes() else { return };
         if notes.tell(owner, *peer) {
-            self.answered.told(peer, now);
+            self.recent_peers.told(peer, now);
         }
     }
 }

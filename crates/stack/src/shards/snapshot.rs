@@ -1,5 +1,5 @@
-//! `TableSnapshot`: the interfaces and exceptions that the control shard publishes, and how followers
-//! copy them.
+//! `TableSnapshot`: the interfaces and exceptions that the control shard publishes, and how
+//! followers copy them.
 //!
 //! Filled by `control.rs`, copied by `follower.rs`. Each part carries a revision, so that both copy
 //! only what has changed; memory is reused, so that neither allocates. Followers copy instead of

@@ -7,8 +7,8 @@ use floodwall_packet::{AccessCounters, PacketBuf};
 use floodwall_tcp::{ConnectionTable, CookieMoment, StaleHandle, TcpContext};
 use floodwall_wire::Ecn;
 
+use crate::ip_family::IpFamily;
 use crate::sockets::Sockets;
-use crate::tables::IpFamily;
 use crate::tx::traffic_class;
 
 /// Whether a router marked the packet: congestion experienced.

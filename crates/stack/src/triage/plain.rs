@@ -17,7 +17,7 @@ use floodwall_udp::{DatagramKey, PortProbe};
 use floodwall_wire::{EtherType, IpProtocol, ethernet, ipv4, ipv6, udp};
 
 use super::UnwantedPacket;
-use crate::forward::dialogues::{DialogueSlot, ForwardedFlows};
+use crate::forward::flows::{DialogueSlot, ForwardedFlows};
 use crate::rx::takes_any;
 use crate::shard::Stack;
 

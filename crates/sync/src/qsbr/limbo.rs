@@ -1,8 +1,8 @@
 //! Where unlinked objects wait for their grace period: bounded, in order, freed in small steps.
 //!
-//! Called by the one writer of a table. Invariants: at most [`LimboCaps`] objects and bytes wait, and
-//! room is reserved *before* anything is unlinked, so that a refusal changes nothing; objects leave
-//! in the order in which they came, none before every worker has paused. See `qsbr.rs`.
+//! Called by the one writer of a table. Invariants: at most [`LimboCaps`] objects and bytes wait,
+//! and room is reserved *before* anything is unlinked, so that a refusal changes nothing; objects
+//! leave in the order in which they came, none before every worker has paused. See `qsbr.rs`.
 //!
 //! # Pace
 //!

@@ -15,7 +15,7 @@ use super::{
     Congestion, CongestionControl, Delivery, Flight, UNLIMITED, WINDOW_MAX, decayed,
     initial_window, rescaled, slow_start,
 };
-use crate::at::ConnectionIndex;
+use crate::connection_index::ConnectionIndex;
 
 /// C = 0.4 segments per second cubed, in 1/65536 (RFC 9438 section 5.1).
 const C_Q16: u64 = 26_214;

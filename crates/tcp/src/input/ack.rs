@@ -146,7 +146,7 @@ impl Connection {
     pub(super) fn note_duplicate(&mut self, segment: &Segment) {
         let end = segment.seq + segment.len;
         if self.agreed.sack && segment.len > 0 && end.is_at_most(self.rcv.nxt) {
-            self.ahead.note_duplicate(segment.seq, end);
+            self.out_of_order.note_duplicate(segment.seq, end);
         }
     }
 }

@@ -10,7 +10,7 @@ use super::InputOutcome;
 use crate::connection::{Connection, ConnectionContext, ConnectionDue};
 use crate::error::ConnectionError;
 use crate::events::ConnectionEvents;
-use crate::reassembly::Insertion;
+use crate::out_of_order::Insertion;
 use crate::segment::Segment;
 use crate::settings::Acknowledge;
 use crate::state::{StateStep, TcpState};
@@ -50,7 +50,7 @@ impl Connection {
             self.abort(ConnectionError::Reset);
             return InputOutcome::Taken;
         }
-        if segment.len > 0 && self.rcv.is_refused(self.ahead.held(), cx.full) {
+        if segment.len > 0 && self.rcv.is_refused(self.out_of_order.held(), cx.full) {
             // It is retransmitted by the peer; the window announced meanwhile is the actual one.
             self.due.add(ConnectionDue::ACK);
             self.note_pressure();
@@ -62,13 +62,13 @@ impl Connection {
         if segment.len > 0 {
             // Data within the promised window is never refused because of this connection's own
             // limit.
-            if self.ahead.is_empty() {
+            if self.out_of_order.is_empty() {
                 self.take_in_order(cx.pool, payload, cx.now);
             } else {
                 // A hole is filled: acknowledged at once (RFC 5681 section 4.2). Of bytes received
                 // twice the first copy is kept.
                 self.due.add(ConnectionDue::ACK);
-                let _ = self.ahead.insert(cx.runs, cx.pool, segment.seq, payload, u32::MAX);
+                let _ = self.out_of_order.insert(cx.runs, cx.pool, segment.seq, payload, u32::MAX);
                 self.take_ready(cx);
             }
         }
@@ -88,7 +88,7 @@ impl Connection {
         len: u32,
         mut texts: PacketList,
     ) -> InputOutcome {
-        if self.rcv.is_refused(self.ahead.held(), cx.full) {
+        if self.rcv.is_refused(self.out_of_order.held(), cx.full) {
             self.due.add(ConnectionDue::ACK);
             self.note_pressure();
             return InputOutcome::Dropped(DropReason::TcpReceiveFull);
@@ -109,7 +109,7 @@ impl Connection {
         if segment.seq.is_before(self.rcv.nxt) {
             let old = self.rcv.nxt.since(segment.seq).min(segment.len);
             if old > 0 {
-                self.ahead.note_duplicate(segment.seq, segment.seq + old);
+                self.out_of_order.note_duplicate(segment.seq, segment.seq + old);
             }
             payload.trim_front(old as usize);
             segment.len -= old;
@@ -141,7 +141,7 @@ impl Connection {
         if self.rcv.shut {
             return;
         }
-        if self.rcv.is_crowded(self.ahead.held()) {
+        if self.rcv.is_crowded(self.out_of_order.held()) {
             self.rcv.queue.push_tight(payload, pool);
         } else {
             self.rcv.queue.push_compact(payload);
@@ -181,7 +181,7 @@ impl Connection {
             return InputOutcome::Taken;
         }
         let room = self.rcv.room_ahead();
-        match self.ahead.insert(cx.runs, cx.pool, segment.seq, payload, room) {
+        match self.out_of_order.insert(cx.runs, cx.pool, segment.seq, payload, room) {
             Insertion::Kept | Insertion::Duplicate => InputOutcome::Taken,
             Insertion::NoRoom | Insertion::TooManyRuns => {
                 InputOutcome::Dropped(DropReason::TcpReceiveFull)
@@ -191,7 +191,7 @@ impl Connection {
 
     /// Delivers queued segments that are now in order.
     fn take_ready(&mut self, cx: &mut ConnectionContext<'_>) {
-        let (mut ready, next) = self.ahead.take_ready(cx.runs, self.rcv.nxt);
+        let (mut ready, next) = self.out_of_order.take_ready(cx.runs, self.rcv.nxt);
         while let Some(packet) = ready.pop_front() {
             self.take_in_order(cx.pool, packet, cx.now);
         }
@@ -203,7 +203,7 @@ impl Connection {
         self.rcv.nxt += 1;
         self.rcv.fin = true;
         // Data after the peer's FIN is dropped.
-        self.ahead.clear(cx.runs);
+        self.out_of_order.clear(cx.runs);
         self.events.add(ConnectionEvents::READABLE);
         self.due.add(ConnectionDue::ACK);
         let is_wait = self.state() == TcpState::FinWait2;

@@ -148,7 +148,7 @@ impl Connection {
             seq: 0,
             ack: self.rcv.nxt.0,
             flags: TcpFlags::ACK | self.marks_of_ack() | marks,
-            window: self.rcv.offer(self.agreed.scaled, self.ahead.held()),
+            window: self.rcv.offer(self.agreed.scaled, self.out_of_order.held()),
             urgent: 0,
         };
         SegmentHeading::new(&self.flow, &fields, &options, cx.partial)

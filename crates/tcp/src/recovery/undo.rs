@@ -8,7 +8,7 @@
 use floodwall_base::{Instant, Seq};
 
 use super::{AckSegment, ScoreboardChange};
-use crate::at::ConnectionIndex;
+use crate::connection_index::ConnectionIndex;
 use crate::timestamps::tick_of;
 
 /// The evidence that the current reduction was spurious.

@@ -8,7 +8,7 @@ use floodwall_wire::tcp_options::{SACK_BLOCKS_MAX, SackBlock};
 
 use super::{AckSegment, Scoreboard, ScoreboardChange, arrived};
 use crate::rack::RackState;
-use crate::records::{NONE, SegmentOutcome, SentSegments};
+use crate::sent_segments::{NONE, SegmentOutcome, SentSegments};
 
 /// Maximum distance of a reported duplicate below the cumulative acknowledgment.
 const DSACK_REACH: u32 = 1 << 30;

@@ -68,9 +68,10 @@ fn a_reset_does_not_end_time_wait() {
 fn a_fin_that_comes_again_is_acknowledged_and_the_wait_begins_anew() {
     let mut table = with(None);
     let fin = TimeWaitArrival { seq: Seq(999), len: 1, fin: true, ..ACK };
-    assert!(
-        matches!(table.input(&flow(1), &fin, at(50)), TimeWaitVerdict::Ack(r) if r.rcv_nxt == Seq(1000))
-    );
+    assert!(matches!(
+        table.input(&flow(1), &fin, at(50)),
+        TimeWaitVerdict::Ack(r) if r.rcv_nxt == Seq(1000)
+    ));
     assert_eq!(table.deadline(), Some(at(110)));
     assert!(!matches!(table.input(&flow(1), &ACK, at(109)), TimeWaitVerdict::Absent));
     assert!(

@@ -1,12 +1,12 @@
 //! The look-ups of a burst side by side, so that their cache misses overlap.
 //!
-//! Called by `classify.rs` in loops over the burst. [`SocketDemux::seek`] prefetches the one line that
-//! most likely decides about a datagram: the marks of a bucket, or the key of a port's only socket.
-//! [`SocketDemux::may_find`] looks at the marks: most unverified sources go no further. [`SocketDemux::sight`]
-//! looks at the bucket: where no tag fits, no socket is connected to the sender. [`SocketDemux::settle`]
-//! compares keys, for the remaining candidates. With tables far larger than the caches a burst
-//! waits for memory once a loop, for lines that the previous loop has prefetched. Invariant: finds
-//! what [`SocketDemux::lookup`] finds.
+//! Called by `classify.rs` in loops over the burst. [`SocketDemux::seek`] prefetches the one line
+//! that most likely decides about a datagram: the marks of a bucket, or the key of a port's only
+//! socket. [`SocketDemux::may_find`] looks at the marks: most unverified sources go no further.
+//! [`SocketDemux::sight`] looks at the bucket: where no tag fits, no socket is connected to the
+//! sender. [`SocketDemux::settle`] compares keys, for the remaining candidates. With tables far
+//! larger than the caches a burst waits for memory once a loop, for lines that the previous loop
+//! has prefetched. Invariant: finds what [`SocketDemux::lookup`] finds.
 
 use floodwall_sync::prefetch;
 
@@ -179,7 +179,7 @@ impl SocketDemux {
 
     /// Prefetches what [`SocketDemux::settle`] will compare.
     #[inline(always)]
-    pub(crate) fn expect(&self, socket: u32) {
+    pub(crate) fn prefetch(&self, socket: u32) {
         if let Some(key) = self.keys.get(socket as usize) {
             prefetch(key);
         }

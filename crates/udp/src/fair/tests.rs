@@ -179,7 +179,7 @@ fn share() -> (FairShare, ShareDemand) {
 #[test]
 fn the_reserve_is_for_answered_peers_alone() {
     let (mut fair, mut demand) = share();
-    let full = LIMIT - LIMIT / RESERVE_PART;
+    let full = LIMIT - LIMIT / RESERVE_DIVISOR;
     assert!(!fair.grants(&ask(full), &mut demand, || SenderStanding::Stranger));
     let count =
         (0..100).filter(|_| fair.grants(&ask(full), &mut demand, || SenderStanding::Answered));

@@ -72,7 +72,8 @@ mod tests {
         fn the_larger_number_is_the_heavier_at_every_tick(
             a in (1..u32::MAX, 0..40_u64), b in (1..u32::MAX, 0..40_u64)
         ) {
-            let [one, two] = [a, b].map(|(weight, tick)| SketchHalving::of(weight.into(), 100 + tick));
+            let halving = |(weight, tick): (u32, u64)| SketchHalving::of(weight.into(), 100 + tick);
+            let [one, two] = [a, b].map(halving);
             for tick in 140..180 {
                 prop_assert_eq!(one.max(two).at(tick), one.at(tick).max(two.at(tick)));
                 prop_assert_eq!(one.min(two).at(tick), one.at(tick).min(two.at(tick)));

@@ -270,7 +270,7 @@ fn flows_are_spread_over_sockets_that_are_bound_alike_and_each_keeps_its_own() {
             drop(bench.arrive(SocketAddr::new(ip(peer), 1000), to, b"x"));
             for port in 1000..1200 {
                 let from = SocketAddr::new(ip(peer), port);
-                let refusable = bench.udp.classify(from, to, IfIndex(1)) == Triage::Refusable;
+                let refusable = bench.udp.classify(from, to, IfIndex(1)) == Triage::Rejectable;
                 assert_eq!(refusable, of_flow[usize::from(port) - 1000] == full, "{port}");
             }
             bench.udp.close(full).unwrap();

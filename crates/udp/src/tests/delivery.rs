@@ -122,20 +122,20 @@ fn triage_tells_friends_from_strangers_and_changes_nothing() {
         bench.connect(friend, end(peer, 9), ours).unwrap();
         let group = if family == Family::V4 { "224.0.0.9" } else { "ff02::9" };
         for (from, to, expected) in [
-            (end(peer, 9), end(ours, 54), Triage::Friend),
-            (end(other, 9), end(ours, 54), Triage::Refusable),
-            (end(other, 9), end(ours, 53), Triage::Stranger),
-            (end(other, 9), end(ours, 55), Triage::Refusable),
-            (end(other, 9), end(group, 55), Triage::Stranger),
+            (end(peer, 9), end(ours, 54), Triage::Established),
+            (end(other, 9), end(ours, 54), Triage::Rejectable),
+            (end(other, 9), end(ours, 53), Triage::Unknown),
+            (end(other, 9), end(ours, 55), Triage::Rejectable),
+            (end(other, 9), end(group, 55), Triage::Unknown),
         ] {
             assert_eq!(bench.udp.classify(from, to, IfIndex(1)), expected, "{from} {to}");
         }
         let full = bench.open_with(family, |s| s.receive_bytes = 1);
         bench.bind(full, ours, 56).unwrap();
         let triage = |bench: &Bench| bench.udp.classify(end(peer, 9), end(ours, 56), IfIndex(1));
-        assert_eq!(triage(&bench), Triage::Stranger);
+        assert_eq!(triage(&bench), Triage::Unknown);
         let _ = bench.arrive(end(peer, 9), end(ours, 56), b"x");
-        assert_eq!(triage(&bench), Triage::Refusable);
+        assert_eq!(triage(&bench), Triage::Rejectable);
         assert_eq!(bench.udp.next_ready(), Some(full));
         assert_eq!((bench.counters, bench.udp.has_ready()), (Counters::default(), false));
     }

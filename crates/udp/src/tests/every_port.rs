@@ -42,7 +42,7 @@ fn it_takes_what_no_other_socket_takes_and_tells_where_that_wanted_to_go() {
         ];
         for (to, socket) in whose {
             let class = bench.udp.classify(end(peer, 9), to, IfIndex(1));
-            assert_eq!(class, Triage::Stranger, "{to}");
+            assert_eq!(class, Triage::Unknown, "{to}");
             assert_eq!(taken_by(&mut bench, end(peer, 9), to), Some(socket), "{to}");
             let (bytes, received) = bench.recv(socket).unwrap();
             assert_eq!((&bytes[..], received.from, received.to), (&b"x"[..], end(peer, 9), to));
@@ -67,7 +67,7 @@ fn full_it_is_refused_before_any_work_and_groups_are_not_its() {
         assert_eq!(taken_by(&mut bench, end(peer, 9), end(ours, 1)), Some(every));
         for port in [1, 2, 60_000] {
             let class = bench.udp.classify(end(peer, 9), end(ours, port), IfIndex(1));
-            assert_eq!(class, Triage::Refusable, "{port}");
+            assert_eq!(class, Triage::Rejectable, "{port}");
             let refused = bench.arrive(end(peer, 9), end(ours, port), b"x");
             let full = floodwall_base::DropReason::UdpSocketFull;
             assert!(matches!(refused, DatagramVerdict::Dropped(_, reason) if reason == full));

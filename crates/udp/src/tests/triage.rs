@@ -103,7 +103,7 @@ impl Churn {
         for (datagram, slot) in burst.iter().zip(&mut asked) {
             udp.ask(whose(datagram), Class::Small, slot);
         }
-        let mut classes = vec![Triage::Stranger; burst.len()];
+        let mut classes = vec![Triage::Unknown; burst.len()];
         udp.answer(&asked[..burst.len()], &mut classes);
         for (datagram, class) in burst.iter().zip(&classes) {
             let slowly = udp.classify_slowly(&whose(datagram), true_size);
@@ -111,7 +111,7 @@ impl Churn {
             let port = datagram.1.port();
             let sought = udp.seek(port, Class::Small, || whose(datagram));
             let sorted_out = sought.is_none_or(|sought| !udp.may_find(sought));
-            assert!(!sorted_out || slowly == Triage::Refusable, "{datagram:?}");
+            assert!(!sorted_out || slowly == Triage::Rejectable, "{datagram:?}");
         }
         classes
     }
@@ -133,7 +133,7 @@ fn any_sockets_are_triaged_as_one_look_up_after_another_says_and_as_they_then_ta
                 let class = churn.classify(&[datagram], true_size)[0];
                 let taken =
                     matches!(churn.bench.arrive(from, to, b"x"), DatagramVerdict::Delivered { .. });
-                assert_eq!(taken, class != Triage::Refusable, "{from} {to}");
+                assert_eq!(taken, class != Triage::Rejectable, "{from} {to}");
                 seen[class as usize] += 1;
             }
         }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use floodwall_sync::qsbr::{LimboCaps, Paced};
 use serde::Deserialize;
 
-use super::yard::{Ticket, Yard};
+use super::objects::{Ticket, Yard};
 use crate::baselines::lazy_quiescence::LazyQuiescence;
 
 /// The reader's half.

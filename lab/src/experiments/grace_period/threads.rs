@@ -15,8 +15,8 @@ use floodwall_sync::qsbr::LimboCaps;
 use serde::Deserialize;
 
 use super::graces::Graces;
+use super::objects::{Presence, Yard};
 use super::schemes::{ReadSide, Scheme, WriteSide};
-use super::yard::{Presence, Yard};
 
 /// What the reader and the writer do.
 #[derive(Clone, Copy, Debug, Deserialize)]

@@ -461,7 +461,7 @@ fn read(
             while start.elapsed() < Duration::from_nanos(work.read_nanos) {
                 spin_loop();
             }
-            all.bury(packet, deferred);
+            all.drop_burst(packet, deferred);
         }
         if !stop.load(Ordering::Relaxed) {
             seen.busy += processor_time().saturating_sub(before);

@@ -13,7 +13,7 @@ use floodwall_packet::{Burst, Engine, PacketBuf, PacketList, Pool, PoolConfig, R
 use floodwall_pktgen::{Blast, Honest};
 
 use super::Hold;
-use super::scene::{self, CLIENT, FAMILIES, Server};
+use super::topology::{self, CLIENT, FAMILIES, Server};
 use crate::error::LabError;
 use crate::experiments::namespace::{self, VETH_NEAR};
 
@@ -96,8 +96,8 @@ impl Outside {
         length: Duration,
         is_over: impl Fn(&Seen) -> bool,
     ) -> Result<Seen, LabError> {
-        let [v4, v6] = FAMILIES.map(|family| scene::honest(hold, server, family));
-        let flood = scene::strangers(rate, server)?;
+        let [v4, v6] = FAMILIES.map(|family| topology::honest(hold, server, family));
+        let flood = topology::strangers(rate, server)?;
         let mut senders = Senders { honest: [v4?, v6?], flood };
         let clock = Clock::new();
         let start = clock.now();

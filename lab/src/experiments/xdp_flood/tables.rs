@@ -10,7 +10,7 @@ use floodwall_packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round};
 use floodwall_wire::{EtherType, EthernetHeader, Ipv4Header, Ipv6Header, UdpHeader};
 
 use super::Scene;
-use super::scene::{self, PORT, Server};
+use super::topology::{self, PORT, Server};
 use super::trials::{Results, Trial};
 use super::victims::Victim;
 use crate::baselines::xdp_loop::turn_round;
@@ -242,7 +242,7 @@ impl Results {
 pub(super) fn loop_turns_round() -> Result<f64, LabError> {
     const PACKETS: usize = 128;
     let pool = Pool::new(&PoolConfig { frames: 2 * PACKETS, ..PoolConfig::default() })?;
-    let mut flood = scene::strangers(1_000_000, Server::ours())?;
+    let mut flood = topology::strangers(1_000_000, Server::ours())?;
     let mut random = Randomness::from_number(1);
     let (mut nothing, mut frames) = (Burst::new(), PacketList::new());
     for now in [Instant::ORIGIN, Instant::from_nanos(1_000_000)] {

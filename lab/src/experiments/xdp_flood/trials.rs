@@ -17,7 +17,7 @@ use floodwall_dispatch::{Clock, Stop, pin_to_core};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::outside::{Outside, Seen};
-use super::scene::{self, Server};
+use super::topology::{self, Server};
 use super::victims::{Ended, Run, Shared, Victim};
 use super::{Hold, Scene, Work};
 use crate::baselines::xdp_loop::Does;
@@ -109,10 +109,10 @@ struct Bench {
 impl Bench {
     /// Lays the cable.
     fn lay(cores: Cores) -> Result<Self, LabError> {
-        let mac = namespace::lay_veth(&scene::kernel_addrs(), cores.flooded).map_err(wrong)?;
+        let mac = namespace::lay_veth(&topology::kernel_addrs(), cores.flooded).map_err(wrong)?;
         // What comes back is the outside's work, or the victim's core would do it.
         namespace::steer(namespace::VETH_NEAR, cores.outside).map_err(wrong)?;
-        for words in scene::kernel_ways(namespace::VETH_FAR) {
+        for words in topology::kernel_ways(namespace::VETH_FAR) {
             namespace::ip(&words).map_err(wrong)?;
         }
         Ok(Self { cores, kernel: MacAddr(mac), outside: Outside::open(1)? })

@@ -23,7 +23,7 @@ use floodwall_stack::services::{ServiceKind, UdpService};
 use floodwall_stack::{Application, Host, accounts_needed};
 use serde::Deserialize;
 
-use super::scene::{self, OURS, PORT};
+use super::topology::{self, OURS, PORT};
 use crate::baselines::xdp_loop::{self, Does};
 use crate::error::LabError;
 use crate::experiments::namespace::VETH_FAR;
@@ -190,7 +190,7 @@ impl Run {
     fn ours(self, shared: &Shared) -> Result<Ended, LabError> {
         let (device, place) = self.open()?;
         let clock = Clock::new();
-        let config = scene::stack();
+        let config = topology::stack();
         let sizes = PoolConfig { accounts: accounts_needed(&config), ..PoolConfig::default() };
         let pool = Pool::new(&sizes)?;
         let mut random = Randomness::from_number(self.seed);
@@ -200,7 +200,7 @@ impl Run {
         };
         let now = clock.now();
         let mut host = Host::new(&config, vec![service], &pool, &mut random, now).map_err(wrong)?;
-        for (addr, mac) in scene::neighbours() {
+        for (addr, mac) in topology::neighbours() {
             host.stack_mut().add_neighbor(IfIndex(1), addr, mac, now).map_err(wrong)?;
         }
         let balance = self.shares.then(BalanceConfig::default);
@@ -211,8 +211,8 @@ impl Run {
         Self::is_ready(shared);
         let ended = worker.run(&shared.stop).map_err(wrong)?;
         let facts = &ended.facts;
-        let gate = facts.of(WorkerCounter::DropsTriageStranger)
-            + facts.of(WorkerCounter::DropsTriageRefusable);
+        let gate = facts.of(WorkerCounter::DropsTriageUnknown)
+            + facts.of(WorkerCounter::DropsTriageRejectable);
         let stats = ended.ports.first().map(|port| port.stats).unwrap_or_default();
         let ring_full = stats.rx_ring_full + stats.rx_no_buffer;
         Ok(Ended { place, strangers: stats.rx_strangers, ring_full, gate })

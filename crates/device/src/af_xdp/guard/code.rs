@@ -10,8 +10,8 @@ use super::{DESK_GRANTED, DESK_REFUSED, DESK_USED, FilterRefusal, ProgramKind, S
 use crate::af_xdp::assembler::{
     AccessSize, Assembler, Function, JumpCondition, Label, Operation, Register,
 };
+use crate::af_xdp::filter_tables::AnyAddress;
 use crate::af_xdp::steering::{DATA, DATA_END, DROP, RX_QUEUE};
-use crate::af_xdp::wants::AnyAddress;
 
 /// Stack slots of a key of four bytes and of the frame's length.
 const KEY: i16 = -4;
@@ -291,8 +291,8 @@ fn flow(
     a.jump(ways.spend(ProgramKind::Plain));
 }
 
-/// The hash (print) of a flow, as computed by `EstablishedFlows::print`, in `R8`. The protocol is the last
-/// of the words.
+/// The hash (print) of a flow, as computed by `EstablishedFlows::print`, in `R8`. The protocol is
+/// the last of the words.
 fn print(a: &mut Assembler, known: &KnownFields<'_>, words: &[(AccessSize, i16)]) {
     let (start, factors) = known.key.split_first().unwrap_or((&0, &[]));
     a.set_wide(Register::R8, *start);

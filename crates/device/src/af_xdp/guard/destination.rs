@@ -1,14 +1,14 @@
 //! BPF code that filters by source and destination: denied sources, addresses and ports.
 //!
 //! Called by `steering.rs` and `code.rs` while they assemble. Invariant: packets that go to
-//! `foreign`, `closed` or `denied` are accepted by no shard (`wants.rs`). `R6` to `R9` are
+//! `foreign`, `closed` or `denied` are accepted by no shard (`filter_tables.rs`). `R6` to `R9` are
 //! preserved; the frame begins at `R7`.
 
 use super::code::{L3, look_up, reach, wire, word};
 use crate::af_xdp::assembler::{
     AccessSize, Assembler, Function, JumpCondition, Label, Operation, Register,
 };
-use crate::af_xdp::wants::{AnyAddress, BY_PORT, DENIES, PORT_WORDS, WHATEVER};
+use crate::af_xdp::filter_tables::{AnyAddress, BY_PORT, DENIES, PORT_WORDS, WHATEVER};
 
 /// Stack slots of an address of 16 bytes, and of the flag that its ports are checked.
 const ADDRESS: i16 = -32;

@@ -218,7 +218,7 @@ fn crowded_queue<A: Nth>() {
     world.pool = Pool::new(&frames).unwrap();
     let each = u64::from(world.pool.packet_from(&[1]).unwrap().true_size());
     world.cache.fit(&world.pool);
-    let most = world.pool.frames_true_bytes() / NEIGHBOR_PENDING_PART;
+    let most = world.pool.frames_true_bytes() / NEIGHBOR_PENDING_DIVISOR;
     let room = (most / each) as u32;
     assert!((4..NEIGHBORS_INCOMPLETE_MAX as u32 / 2).contains(&room));
     for n in 0..2 * room {

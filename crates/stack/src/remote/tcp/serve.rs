@@ -22,10 +22,10 @@ use super::request::{Listen, TcpRequest};
 use super::slot::{ENDED, OPENED, TcpSlot, TcpSlotFacts};
 use super::stream::TcpHandle;
 use super::write::CHUNK_TRUE_BYTES;
-use crate::cx::RoundContext;
 use crate::remote::errno::Errno;
 use crate::remote::request::Reply;
 use crate::remote::shard::RemoteShard;
+use crate::round_context::RoundContext;
 use crate::shard::Stack;
 use crate::sockets::Sockets;
 
