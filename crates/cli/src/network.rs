@@ -73,6 +73,9 @@ pub(crate) struct RouterConfig {
     /// As a default router; 0 where it is none.
     pub(crate) life_time: u32,
     pub(crate) reachable: bool,
+    /// It says that addresses are to be had by DHCPv6.
+    #[serde(default)]
+    pub(crate) managed: bool,
 }
 
 /// A prefix that routers advertise.
@@ -245,6 +248,7 @@ impl NetworkConfig {
                 pref: format!("{:?}", router.preference).to_lowercase(),
                 life_time: left(Some(router.default_until), now),
                 reachable: router.reachable,
+                managed: router.managed,
             }));
             network.prefixes.extend(engine.prefixes().map(|prefix| OnLink {
                 prefix: prefix.prefix.to_string(),

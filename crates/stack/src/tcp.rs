@@ -400,7 +400,12 @@ impl Sockets<'_> {
         remote: SocketAddr,
     ) -> Result<TcpEnds, TcpError> {
         let zone = scope_of(remote);
-        let found = match remote.ip().to_canonical() {
+        let ip = remote.ip().to_canonical();
+        // RFC 1122 section 4.2.3.10: no connection leads to more than one host.
+        if ip.is_multicast() || self.is_broadcast(ip) {
+            return Err(TcpError::NoRoute(remote.ip()));
+        }
+        let found = match ip {
             IpAddr::V4(a) => self.way_to(a, zone),
             IpAddr::V6(a) => self.way_to(a, zone),
         };
@@ -442,6 +447,12 @@ impl Sockets<'_> {
     }
 
     /// Our address towards a destination, and the MTU of the way.
+    /// Whether an address is a broadcast address of any of our links.
+    pub(crate) fn is_broadcast(&self, ip: IpAddr) -> bool {
+        let IpAddr::V4(ip) = ip else { return false };
+        self.stack.interfaces.iter().any(|interface| interface.is_broadcast_v4(ip))
+    }
+
     fn way_to<A: IpFamily>(&self, dst_addr: A, zone: Option<IfIndex>) -> Option<(IpAddr, u32)> {
         let src_addr = self.stack.source_for(&self.cx, dst_addr, zone)?;
         let mtu = match self.stack.path(&self.cx, dst_addr, zone).ok()? {

@@ -328,6 +328,10 @@ fn change(
 ) -> Result<SocketCommand, Errno> {
     let change = match what {
         RequestKind::Connect(peer) => {
+            let allowed = sockets.stack.udp.settings(socket).is_ok_and(|s| s.broadcast);
+            if !allowed && sockets.is_broadcast(peer.ip().to_canonical()) {
+                return Err(Errno::ACCESS);
+            }
             let (src_addr, zone) = sockets.udp_connect_from(socket, peer)?;
             SocketChange::Connect { remote: peer, src_addr, zone }
         }
