@@ -32,6 +32,7 @@ use crate::sent_segments::SentSegments;
 use crate::settings::{Acknowledge, EcnRequest, TcpSettings};
 use crate::state::{StateStep, TcpState};
 use crate::time_wait::{TimeWait, TimeWaitArrival, opens_anew};
+use crate::timeouts::OrphanPatience;
 use crate::timer::{TimerKind, Timers};
 use crate::timestamps::{RecentTimestamp, TimestampClock};
 use crate::user_options::UserOptions;
@@ -48,6 +49,8 @@ pub(crate) struct ConnectionContext<'a> {
     pub(crate) full: bool,
     /// Devices complete checksums (checksum offload).
     pub(crate) partial: bool,
+    /// How long connections without an owner may currently wait.
+    pub(crate) orphans: OrphanPatience,
 }
 
 /// Bounds of the retransmission timeout.

@@ -5,10 +5,10 @@ mod calls;
 mod half_open;
 mod handshake;
 mod icmp;
-mod idle_reclaim;
 mod info;
 mod intake;
 mod remote_io;
+mod room;
 pub(crate) mod rx_coalesce;
 mod triage;
 

@@ -7,12 +7,16 @@
 //!
 //! # Under flood
 //! A peer that vanishes or keeps a zero window holds a connection and its buffers for
-//! `TCP_STALL_PATIENCE`, without an owner for `TCP_ORPHAN_STALL_PATIENCE`; then it is reset (RFC
+//! `TCP_STALL_PATIENCE`, without an owner for `TCP_ORPHAN_STALL_PATIENCE`, and for less as places
+//! run out (`TCP_ORPHAN_PATIENCE_MIN`); then it is reset (RFC
 //! 6429 permits a host to do so; probes that are answered for ever must not keep it open).
 
 use core::time::Duration;
 
-use floodwall_base::limits::{TCP_OPEN_PATIENCE, TCP_ORPHAN_STALL_PATIENCE, TCP_STALL_PATIENCE};
+use floodwall_base::limits::{
+    TCP_OPEN_PATIENCE, TCP_ORPHAN_PATIENCE, TCP_ORPHAN_PATIENCE_MIN, TCP_ORPHAN_STALL_PATIENCE,
+    TCP_PLACES_KEPT_PART, TCP_STALL_PATIENCE,
+};
 use floodwall_base::{Counter, Family, Instant};
 
 use crate::connection::{Connection, ConnectionContext, ConnectionDue, family};
@@ -29,6 +33,38 @@ const BLACK_HOLE_TRIES: u8 = 3;
 /// The MSS that is tried then, over IPv4 (Linux's `tcp_base_mss`) and over IPv6 (which every link
 /// carries).
 const BLACK_HOLE_MSS: (u16, u16) = (1024, 1220);
+
+/// How long connections that no program owns any more may wait: less as places run out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct OrphanPatience {
+    /// For the peer's FIN, in FIN-WAIT-2.
+    pub(crate) fin: Duration,
+    /// Without progress.
+    pub(crate) stall: Duration,
+}
+
+impl OrphanPatience {
+    /// While there are places.
+    pub(crate) const FULL: Self =
+        Self { fin: TCP_ORPHAN_PATIENCE, stall: TCP_ORPHAN_STALL_PATIENCE };
+
+    /// Where so many of all places are used: the full time up to a half, then less and less.
+    #[inline]
+    pub(crate) fn at(used: usize, places: usize) -> Self {
+        let half = places / 2;
+        if used <= half {
+            return Self::FULL;
+        }
+        // The last sixteenth is kept free (`table/room.rs`): there the least is reached.
+        let room = (half - places / TCP_PLACES_KEPT_PART).max(1) as u32;
+        let left = room.saturating_sub((used - half) as u32);
+        let part = |full: Duration| {
+            let more = full.saturating_sub(TCP_ORPHAN_PATIENCE_MIN);
+            TCP_ORPHAN_PATIENCE_MIN + more * left / room
+        };
+        Self { fin: part(TCP_ORPHAN_PATIENCE), stall: part(TCP_ORPHAN_STALL_PATIENCE) }
+    }
+}
 
 impl Connection {
     /// Handles every timer that is due.
@@ -47,10 +83,10 @@ impl Connection {
     }
 
     /// How long a connection may make no progress before it is given up.
-    fn patience(&self) -> Duration {
+    fn patience(&self, orphans: OrphanPatience) -> Duration {
         let usual = match self.state() {
             TcpState::SynSent | TcpState::SynReceived => self.wishes.opening(TCP_OPEN_PATIENCE),
-            _ if self.released => TCP_ORPHAN_STALL_PATIENCE,
+            _ if self.released => orphans.stall,
             _ => TCP_STALL_PATIENCE,
         };
         self.wishes.stalling(usual)
@@ -58,7 +94,7 @@ impl Connection {
 
     /// Gives the connection up if it has stalled for too long; returns whether it did.
     fn is_hopeless(&mut self, cx: &ConnectionContext<'_>) -> bool {
-        if cx.now - self.stalled < self.patience() {
+        if cx.now - self.stalled < self.patience(cx.orphans) {
             return false;
         }
         self.abort(ConnectionError::TimedOut);
@@ -120,7 +156,7 @@ impl Connection {
 
     /// When a SYN that is sent now is retransmitted or given up.
     pub(crate) fn open_until(&self, now: Instant) -> Instant {
-        (now + self.rto()).min(self.stalled + self.patience())
+        (now + self.rto()).min(self.stalled + self.patience(OrphanPatience::FULL))
     }
 
     /// The interval of the persist timer: after how long the peer's window is probed (RFC 9293

@@ -116,7 +116,7 @@ impl Connection {
             TcpState::FinWait1 => {
                 self.step(StateStep::FinAcked);
                 if self.released {
-                    self.timers.set(TimerKind::Close, cx.now + TCP_TIME_WAIT);
+                    self.timers.set(TimerKind::Close, cx.now + cx.orphans.fin);
                 }
                 None
             }

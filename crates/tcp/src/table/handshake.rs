@@ -113,17 +113,18 @@ impl<H: HalfOpen> ConnectionTable<H> {
         segment: &Segment,
     ) -> Result<(), Unproven> {
         let half = self.listeners.half(listener).ok_or(Unproven::Reset)?;
-        if !self.has_place() {
-            return Err(Unproven::Silence);
-        }
         let ack = HandshakeAck {
             flow: *flow,
             seq: segment.seq,
             ack: segment.ack,
             timestamp: segment.options.timestamps.map(|t| (t.value, t.echo)),
         };
+        if !self.admits(lend, listener, &ack) {
+            return Err(Unproven::Silence);
+        }
         match self.half_open.ack_hashed(half, &ack, hash, lend.moment()) {
             AckOutcome::Proven(proven) => {
+                self.make_room(lend, Some(flow.remote.ip()));
                 self.establish(lend, listener, mtu, &proven);
                 Ok(())
             }
@@ -156,6 +157,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         debug_assert!(connection.rto() <= rto_config().max);
         match self.place(connection, owner, Some((listener, proven.slot())), lend.now) {
             Ok(index) => {
+                self.enter_ledgers(index, listener, &settings, lend.now);
                 if let Some(place) = self.places.get_mut(index as usize) {
                     place.said = Some(super::SynSaid::of(proven));
                 }
