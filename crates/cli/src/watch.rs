@@ -272,7 +272,8 @@ mod tests {
     #[test]
     fn what_is_left_out_of_a_lease_is_told_with_the_reason() {
         let all = facts(&network(false, "fe80::9"));
-        let said = "eth0: left out of the lease: the router 10.9.9.9: it is on no prefix of the lease";
+        let said =
+            "eth0: left out of the lease: the router 10.9.9.9: it is on no prefix of the lease";
         assert!(all.iter().any(|fact| fact == said), "{all:?}");
     }
 }

@@ -152,7 +152,12 @@ impl HostTransit {
             let routers = routers.chain(configured.clone().filter_map(|given| given.value.via));
             let mut seen = Vec::new();
             let near = routers.filter(|via| settings.is_onlink(*via) && !settings.covers(*via));
-            let near = near.filter(|via| !seen.contains(via) && { seen.push(*via); true });
+            let near = near.filter(|via| {
+                !seen.contains(via) && {
+                    seen.push(*via);
+                    true
+                }
+            });
             let near = near.filter(|via| !is_link_local(*via)).filter_map(|via| {
                 let prefix = IpCidr::new(via, if via.is_ipv4() { 32 } else { 128 })?;
                 Some(StaticRoute { prefix, via: None, iface })

@@ -245,12 +245,7 @@ impl UdpSocket {
         block_on(self.handle.join(group, iface, GroupFilter::everybody()))
     }
 
-    fn join_by(
-        &self,
-        group: IpAddr,
-        iface: GroupInterface,
-        sources: &[IpAddr],
-    ) -> io::Result<()> {
+    fn join_by(&self, group: IpAddr, iface: GroupInterface, sources: &[IpAddr]) -> io::Result<()> {
         let mut filter = GroupFilter::nobody();
         for source in sources {
             let fits = source.to_canonical().is_ipv4() == group.to_canonical().is_ipv4();
