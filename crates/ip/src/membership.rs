@@ -470,7 +470,8 @@ fn check_query<A: GroupProtocol>(
     let near = if first { heading.hop_limit == 1 } else { is_near(heading) };
     let to = heading.dst_addr;
     let general = query.group == A::UNSPECIFIED;
-    let place = !to.is_group() || to == A::ALL_SYSTEMS || is_joined;
+    let about = !general && to == query.group;
+    let place = !to.is_group() || to == A::ALL_SYSTEMS || is_joined || about;
     // Sources without a group, a group that is none.
     let sense = if general { query.sources.is_empty() } else { query.group.is_group() };
     if near && place && sense { Ok(()) } else { Err(DropReason::GroupMessageInvalid) }

@@ -178,8 +178,8 @@ impl Stack {
         address.is_some_and(|a| a.origin == AddressOrigin::Dhcp)
     }
 
-    /// Whether a UDP datagram is a reply to a local client, by the port that it comes to. Servers
-    /// and relays behind address translators may send from other ports than 67.
+    /// Whether a UDP datagram to us is a reply to a local client, by the port that it comes to.
+    /// Servers and relays behind address translators may send from other ports than 67.
     pub(crate) fn is_for_dhcp(
         &mut self,
         packet: &PacketBuf,
@@ -187,14 +187,25 @@ impl Stack {
         upper: ArrivedUpper,
         l3: usize,
     ) -> bool {
+        self.dhcp_reply_from(packet, iface, upper, l3).is_some()
+    }
+
+    /// The port that a reply to a local client comes from; `None` for any other datagram.
+    fn dhcp_reply_from(
+        &mut self,
+        packet: &PacketBuf,
+        iface: IfIndex,
+        upper: ArrivedUpper,
+        l3: usize,
+    ) -> Option<u16> {
         let mut ports = [0; 4];
         let answers = self.is_follower() && self.dhcp_asks()
             || self.dhcp.client(iface).is_some_and(DhcpClient::awaits);
         let at = l3 + upper.offset;
-        answers
-            && packet
-                .header(at, 4, &mut ports, &mut self.stats.access)
-                .is_some_and(|ports| ports.ends_with(&CLIENT_PORT.to_be_bytes()))
+        let ports: Option<&[u8; 4]> =
+            answers.then(|| packet.header_array(at, &mut ports, &mut self.stats.access)).flatten();
+        let [a, b, c, d] = *ports?;
+        (u16::from_be_bytes([c, d]) == CLIENT_PORT).then_some(u16::from_be_bytes([a, b]))
     }
 
     /// Handles a datagram to an address that is not ours: a reply to a client that has no address
@@ -214,7 +225,8 @@ impl Stack {
             && !packet.is_link_group()
             && let Ok(upper) = input::ipv4_upper(&packet, l3, heading, &mut self.stats.access)
             && upper.protocol == IpProtocol::UDP
-            && self.is_for_dhcp(&packet, iface, upper, l3)
+            // To an address that is not ours, from the server's own port only.
+            && self.dhcp_reply_from(&packet, iface, upper, l3) == Some(SERVER_PORT)
         {
             let ascent = RxMeta { iface, l3, heading: *heading, to_group: false };
             return self.dhcp_input(cx, packet, ascent, upper);
