@@ -274,6 +274,15 @@ impl Exchange {
         facts.set(WorkerCounter::HandoffDeparturesWaiting, departures_waiting);
     }
 
+    /// The worker ends: what still waits for room is lost, and counted.
+    pub(crate) fn close(&mut self, facts: &mut WorkerCounters) {
+        for parcel in self.neighbours.iter_mut().flat_map(|neighbour| neighbour.outbox.drain(..)) {
+            facts.add(lost(parcel.errand), 1);
+        }
+        facts.set(WorkerCounter::HandoffWaiting, 0);
+        facts.set(WorkerCounter::HandoffDeparturesWaiting, 0);
+    }
+
     /// Packets that this worker should take in at most, so that what it makes of them for others
     /// finds room: no limit unless a ring fills up.
     pub(crate) const fn capacity(&self) -> usize {

@@ -306,6 +306,9 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         self.ports.iter_mut().for_each(Port::begin_turn);
         self.transmit();
         self.give_out(now);
+        if let Some(crew) = &mut self.crew {
+            crew.exchange.close(&mut self.facts);
+        }
         self.publish(now);
         let ports = self.ports.iter().map(Port::report).collect();
         Ok(Ended { facts: self.facts.clone(), ports })
