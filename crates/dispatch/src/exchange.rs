@@ -415,7 +415,7 @@ mod tests {
     fn a_neighbour_that_stands_still_holds_nothing_up() {
         let (pool, _, mut all) = three();
         let mut facts = WorkerCounters::default();
-        let mut offer = |all: &mut Vec<Exchange>, now: Instant, facts: &mut WorkerCounters| {
+        let offer = |all: &mut Vec<Exchange>, now: Instant, facts: &mut WorkerCounters| {
             for _ in 0..HANDOFF_RING {
                 all[0].frame(WorkerId(1), pool.packet_from(&[1]).unwrap(), facts);
             }

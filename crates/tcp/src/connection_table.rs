@@ -174,7 +174,7 @@ pub struct ConnectionTable<H = SynCache> {
     pub(crate) time_waits: TimeWaits,
     pub(crate) isn: IsnSecret,
     runs: OooRanges,
-    records: SentSegments,
+    pub(crate) records: SentSegments,
     memory: ConnectionMemory,
     /// The connections that may be evicted, by source prefix.
     pub(crate) ledgers: PlaceLedgers,

@@ -10,7 +10,7 @@ use floodwall_base::{Counter, Endpoint, Family, FlowKey, IfIndex, Instant, Seq};
 use floodwall_packet::PacketBuf;
 use floodwall_syncache::{HalfOpen, ListenSettings};
 
-use crate::connection::{Connection, ConnectionDue, OpenKind};
+use crate::connection::{Connection, OpenKind};
 use crate::connection_table::{ConnectionTable, TcpContext};
 use crate::error::{ConnectionError, ListenError, OpenError, RecvError, SendError};
 use crate::id::{ConnectionId, ListenerId, StaleHandle};
@@ -390,12 +390,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         nodelay: bool,
         now: Instant,
     ) -> Result<(), StaleHandle> {
-        let connection = self.named_mut(id)?;
-        let before = core::mem::replace(&mut connection.nodelay, nodelay);
-        if nodelay && !before && connection.snd.unsent() > 0 {
-            // Data held back by a cork is sent too.
-            connection.due.add(ConnectionDue::FORCE);
-        }
+        self.named_mut(id)?.set_nodelay(nodelay);
         self.settle(id.index, now);
         Ok(())
     }

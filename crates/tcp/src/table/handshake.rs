@@ -39,7 +39,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         packet: (PacketBuf, usize),
     ) -> SegmentVerdict {
         if !self.time_waits.is_empty()
-            && let Some(verdict) = self.in_time_wait(lend, flow, segment)
+            && let Some(verdict) = self.in_time_wait(lend, flow, iface, segment)
         {
             return verdict;
         }
@@ -128,6 +128,16 @@ impl<H: HalfOpen> ConnectionTable<H> {
                 self.establish(lend, listener, mtu, &proven);
                 Ok(())
             }
+            // A cookie is proved by the first byte of the stream alone. Where that was lost, and
+            // what comes first is a later segment of the first flight, a reset would end an honest
+            // client's connection, while its timeout sends what proves it.
+            AckOutcome::Refused(refusal)
+                if refusal.wants_reset()
+                    && (segment.len > 0 || segment.has(TcpFlags::FIN))
+                    && self.half_open.awaits_cookies(half, lend.now) =>
+            {
+                Err(Unproven::Silence)
+            }
             AckOutcome::Refused(refusal) if refusal.wants_reset() => Err(Unproven::Reset),
             AckOutcome::Refused(_) => Err(Unproven::Silence),
         }
@@ -173,13 +183,21 @@ impl<H: HalfOpen> ConnectionTable<H> {
         &mut self,
         lend: &mut TcpContext<'_>,
         flow: &FlowKey,
+        iface: IfIndex,
         segment: &Segment,
     ) -> Option<SegmentVerdict> {
-        match self.time_waits.input(flow, &TimeWaitArrival::of(segment), lend.now) {
+        let mut arrived = TimeWaitArrival::of(segment);
+        if arrived.syn && arrived.timestamp.is_some() {
+            let listener = self.listeners.lookup(flow, iface);
+            let settings = listener.and_then(|listener| self.listeners.of_new(listener));
+            arrived = arrived.of_listener(settings.is_some_and(|(it, _)| it.timestamps));
+        }
+        match self.time_waits.input(flow, &arrived, lend.now) {
             Waited::Absent | Waited::Reopen(_) => None,
             Waited::Ignore => Some(SegmentVerdict::Dropped(DropReason::TcpOutOfWindow)),
             Waited::Ack(mut record) => {
                 let may = record.challenges.allow(lend.now, &mut lend.random.secret);
+                record.syn_answered |= may && arrived.syn;
                 self.time_waits.update(flow, record);
                 let answer = may.then(|| time_wait_ack(lend, flow, &record)).flatten();
                 Some(match answer {
