@@ -276,7 +276,7 @@ mod tests {
                 shown.iter().map(|(prefix, via)| (prefix.as_str(), via.as_deref())).collect();
             assert_eq!(shown, expected, "{more}");
         }
-        let refused = file::parse("r.toml", text("gateway = \"172.31.1.1\"").as_bytes()).unwrap();
+        let refused = file::parse("r.toml", text("gateway = [\"172.31.1.1\"]").as_bytes()).unwrap();
         let problems = crate::settings::validate::validate(&refused).unwrap_err();
         assert!(problems[0].remedy.contains("onlink = true"), "{}", problems[0]);
     }
