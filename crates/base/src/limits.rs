@@ -281,8 +281,9 @@ pub const SYN_CACHE_ENTRIES: usize = 15_359;
 /// Half-open connections of one IPv4 /24 or IPv6 /56: a quarter. Beyond, its SYNs are answered by
 /// cookies, which costs a client the retransmission of our SYN-ACK and nothing else.
 pub const SYN_CACHE_PREFIX_MAX: usize = SYN_CACHE_ENTRIES / 4;
-/// How often an unacknowledged SYN-ACK is retransmitted: after 1, 3 and 7 seconds.
-pub const SYN_ACK_RETRANSMITS: u8 = 3;
+/// How often an unacknowledged SYN-ACK is retransmitted: after 1, 3, 7, 15 and 31 seconds, as by
+/// Linux, so that a half-open connection lasts 63 seconds.
+pub const SYN_ACK_RETRANSMITS: u8 = 5;
 /// SYN-ACKs that one cache sends again in a second: half a megabit of them.
 pub const SYN_ACK_RETRANSMIT_RATE: u32 = 1000;
 /// SYN-ACKs that are sent again at once.

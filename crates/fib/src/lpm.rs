@@ -23,9 +23,9 @@
 //! within the first byte stands in the entries of all blocks below it: up to 256 entries for a /8,
 //! and for a shorter one as many blocks as it covers, one a step.
 //!
-//! Matches of direct blocks are not pushed down further: a walk remembers the last. Between lines of IPv6
-//! they are, into the positions that have nothing of their own, so that the last slot of a walk is
-//! the answer (`push.rs`).
+//! Matches of direct blocks are not pushed down further: a walk remembers the last. Between lines
+//! of IPv6 they are, into the positions that have nothing of their own, so that the last slot of a
+//! walk is the answer (`push.rs`).
 //!
 //! # Callers
 //!
@@ -48,7 +48,8 @@
 //!
 //! [`insert`](LpmWriter::insert), [`remove`](LpmWriter::remove) and
 //! [`replace`](LpmWriter::replace) are complete when they return. A prefix below 8 bits stands in
-//! several blocks, and a short IPv6 prefix may have many lines below it: [`begin`](LpmWriter::begin) shows the change where that is constant work, and
+//! several blocks, and a short IPv6 prefix may have many lines below it:
+//! [`begin`](LpmWriter::begin) shows the change where that is constant work, and
 //! [`step`](LpmWriter::step) goes on for as many units as it is given; each look-up meanwhile
 //! finds, for its address, the old answer or the new.
 //!

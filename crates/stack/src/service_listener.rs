@@ -5,8 +5,8 @@
 //!
 //! # Under flood
 //! A peer may connect and send nothing, or hardly anything, without end. Where places for
-//! connections run out, those of the source prefix that holds most are reset (`tcp/src/table/room.rs`); a
-//! service releases them as it does all that have ended.
+//! connections run out, those of the source prefix that holds most are reset
+//! (`tcp/src/table/room.rs`); a service releases them as it does all that have ended.
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -35,10 +35,22 @@ impl ServiceListener {
         settings: &TcpSettings,
     ) -> Result<(), StartError> {
         let any = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port);
-        let owner = sockets.tcp_owner()?;
+        // One that was shut is opened again with the number of its connections.
+        let owner = match self.open {
+            Some((_, owner)) => owner,
+            None => sockets.tcp_owner()?,
+        };
         let listener = sockets.tcp_listen(any, settings, limits::TCP_BACKLOG_MAX, owner)?;
         self.open = Some((listener, owner));
         Ok(())
+    }
+
+    /// Listens no more; connections that were accepted go on.
+    pub(crate) fn shut(&mut self, sockets: &mut Sockets<'_>) {
+        if let Some((listener, _)) = self.open {
+            // An error means that it was shut before.
+            let _ = sockets.tcp_unlisten(listener);
+        }
     }
 
     /// The next connection that can be served; `None` where there is none.

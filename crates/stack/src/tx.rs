@@ -20,8 +20,7 @@ use crate::path_cache::{LearnedPath, PathQuery, SendingPath};
 use crate::round_context::RoundContext;
 use crate::shard::Stack;
 
-/// Hop limit of what we originate (IANA's recommended default).
-pub(crate) const HOP_LIMIT: u8 = 64;
+pub(crate) use floodwall_ip::iface::HOP_LIMIT;
 
 /// The default traffic class: best effort.
 pub(crate) const BEST_EFFORT: u8 = 0;
@@ -144,7 +143,7 @@ impl Stack {
         if !interface.up {
             return Err(DropReason::InterfaceDown);
         }
-        let mtu = if A::FAMILY == Family::V4 { interface.mtu } else { interface.mtu_v6 };
+        let mtu = interface.mtu_of(A::FAMILY == Family::V4);
         Ok(OutputPath::Via { iface, next_hop, mtu })
     }
 
@@ -304,7 +303,7 @@ impl Stack {
             return self.die_out::<A>(packet, DropReason::InterfaceUnknown);
         };
         let LinkMedium::Ethernet(mac) = interface.medium else {
-            let mtu = cut::mtu(&packet, interface.mtu);
+            let mtu = cut::mtu(&packet, interface.mtu_of(A::FAMILY == Family::V4));
             if packet.len() > mtu as usize {
                 return self.depart_cut::<A>(cx, packet, mtu, None);
             }
@@ -379,7 +378,8 @@ impl Stack {
         learn: Option<(PathQuery, LearnedPath)>,
     ) {
         const LEN: usize = floodwall_wire::ethernet::HEADER_LEN;
-        let mtu = self.interfaces.get(usize::from(packet.iface().0)).map_or(0, |i| i.mtu);
+        let interface = self.interfaces.get(usize::from(packet.iface().0));
+        let mtu = interface.map_or(0, |i| i.mtu_of(A::FAMILY == Family::V4));
         let mtu = cut::mtu(&packet, mtu);
         if packet.len() > mtu as usize {
             return self.depart_cut::<A>(cx, packet, mtu, Some((src_addr, dst_addr)));

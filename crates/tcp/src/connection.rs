@@ -23,6 +23,7 @@ use crate::events::ConnectionEvents;
 use crate::memory::FRAME;
 use crate::mss::default_mss;
 use crate::out_of_order::{OooRanges, OutOfOrder};
+use crate::path::PathSize;
 use crate::receive_state::{ReceiveState, first_limit};
 use crate::recovery::{Agreement, Recovery};
 use crate::rtt::RttConfig;
@@ -34,7 +35,7 @@ use crate::state::{StateStep, TcpState};
 use crate::time_wait::{TimeWait, TimeWaitArrival, opens_anew};
 use crate::timeouts::OrphanPatience;
 use crate::timer::{TimerKind, Timers};
-use crate::timestamps::{RecentTimestamp, TimestampClock};
+use crate::timestamps::{OPTION_LEN, RecentTimestamp, TimestampClock};
 use crate::user_options::UserOptions;
 
 /// The environment that a call borrows to a connection.
@@ -99,7 +100,7 @@ impl ConnectionDue {
 pub(crate) struct NegotiatedOptions {
     /// The largest payload that the peer accepts.
     pub(crate) peer_mss: u16,
-    /// The largest payload that the path carries, without options.
+    /// The largest payload that the path carries, without options ([`PathSize::mss`]).
     pub(crate) path_mss: u16,
     /// Timestamps are in use (RFC 7323 section 3).
     pub(crate) timestamps: bool,
@@ -199,7 +200,11 @@ pub(crate) struct Connection {
     /// Set when it ended abnormally: whether it was established.
     pub(crate) broke: Option<AbortReason>,
     pub(crate) offers: OfferedOptions,
+    /// In SYN-SENT: the SYN was repeated because an earlier connection answered it. In TIME-WAIT: a
+    /// SYN was answered by an ACK, so that an exact reset may come from a peer in SYN-SENT.
+    pub(crate) syn_answered: bool,
     pub(crate) wishes: UserOptions,
+    pub(crate) path: PathSize,
 }
 
 /// The initial parameters of a connection.
@@ -207,8 +212,9 @@ pub(crate) struct OpenKind<'a> {
     pub(crate) flow: FlowKey,
     pub(crate) iss: Seq,
     pub(crate) clock: TimestampClock,
-    /// The largest payload that the path to the peer carries.
-    pub(crate) path_mss: u16,
+    /// The largest payload that we accept.
+    pub(crate) our_mss: u16,
+    pub(crate) path: PathSize,
     pub(crate) settings: &'a TcpSettings,
     pub(crate) now: Instant,
 }
@@ -243,7 +249,7 @@ impl Handshake {
 impl Connection {
     fn new(start: &OpenKind<'_>, state: TcpState) -> Self {
         let OpenKind { settings, now, .. } = start;
-        let mss = start.path_mss;
+        let mss = start.path.mss(family(&start.flow));
         Self {
             flow: start.flow,
             state,
@@ -262,7 +268,7 @@ impl Connection {
             },
             offers: OfferedOptions::of(settings),
             marks: EcnState::default(),
-            our_mss: mss,
+            our_mss: start.our_mss,
             hop_limit: settings.hop_limit.and_then(NonZeroU8::new),
             traffic_class: settings.traffic_class,
             error: None,
@@ -281,10 +287,12 @@ impl Connection {
             challenges: ChallengeLimit::new(),
             heard: *now,
             broke: None,
+            syn_answered: false,
             stalled: *now,
             probes: 0,
             keepalive: settings.keepalive.map(EcnRequest::of),
             wishes: UserOptions::of(settings),
+            path: start.path.clone(),
         }
     }
 
@@ -367,14 +375,15 @@ impl Connection {
             window: u16::try_from(self.rcv.window() >> self.rcv.shift).unwrap_or(u16::MAX),
             timestamps: self.agreed.timestamps.then_some((self.clock, self.recent)),
             challenges: self.challenges,
+            syn_answered: self.syn_answered,
         }
     }
 
     /// Whether a SYN may open a new connection of the same endpoints in place of this one in
     /// TIME-WAIT (RFC 9293 section 3.6.1, RFC 6191).
     pub(crate) fn opens_anew(&self, segment: &Segment) -> bool {
-        self.state == TcpState::TimeWait
-            && opens_anew(&self.time_wait(), &TimeWaitArrival::of(segment))
+        let arrived = TimeWaitArrival::of(segment).of_listener(self.offers.timestamps);
+        self.state == TcpState::TimeWait && opens_anew(&self.time_wait(), &arrived)
     }
 
     /// The parameters of the handshake that the sender needs.
@@ -392,15 +401,34 @@ impl Connection {
         if !self.state.is_synchronized() {
             return;
         }
-        let at = self.recovery.timer(&self.agreement()).map_or(Instant::FAR, |(_, at)| at);
+        let at = self.recovery.timer(&self.agreement()).map_or(Instant::FAR, |(_, at)| {
+            // Not later than the connection is given up (RFC 5482).
+            at.min(self.given_up_at())
+        });
         self.timers.set(TimerKind::Retransmit, at);
     }
 
     /// Payload bytes of a full segment: the minimum of peer and path, less the options of every
-    /// segment (RFC 6691).
+    /// segment (RFC 6691). The unit of congestion control; see [`Connection::segment_room`].
     pub(crate) fn mss(&self) -> u32 {
-        let options = if self.agreed.timestamps { 12 } else { 0 };
+        let options = if self.agreed.timestamps { OPTION_LEN } else { 0 };
         u32::from(self.agreed.peer_mss.min(self.agreed.path_mss)).saturating_sub(options).max(1)
+    }
+
+    /// Payload bytes of a full segment that is sent now: as [`Connection::mss`], less the SACK
+    /// blocks that it will carry (RFC 9293 section 3.7.1: all options count).
+    pub(crate) fn segment_room(&self) -> u32 {
+        let blocks = if self.agreed.sack { self.out_of_order.block_count() } else { 0 };
+        let sack = match blocks.min(self.sack_blocks_max() as u32) {
+            0 => 0,
+            blocks => 4 + 8 * blocks,
+        };
+        self.mss().saturating_sub(sack).max(1)
+    }
+
+    /// How many SACK blocks fit beside the other options.
+    pub(crate) const fn sack_blocks_max(&self) -> usize {
+        if self.agreed.timestamps { 3 } else { 4 }
     }
 
     /// Whether the connection has ended completely: its place may be freed.
@@ -491,6 +519,15 @@ impl Connection {
         self.rcv.queue.clear();
         if tell {
             self.due.add(ConnectionDue::RST);
+        }
+    }
+
+    /// Switches Nagle's algorithm off, or on again. When it is switched off, what it holds back is
+    /// sent, and what a cork holds back, too.
+    pub(crate) fn set_nodelay(&mut self, nodelay: bool) {
+        let before = core::mem::replace(&mut self.nodelay, nodelay);
+        if nodelay && !before && self.snd.unsent() > 0 {
+            self.due.add(ConnectionDue::FORCE);
         }
     }
 

@@ -1,10 +1,10 @@
 //! `PlaceLedger`: which source prefix holds how many connection places, and which connection gives
 //! its place up when they run out.
 //!
-//! Used by `table/room.rs`, once for all connections of a shard and once for listeners with limits of
-//! their own. Invariants: exactly the connections that may be evicted are in the ledger; each is in
-//! one of two lists of its share: without an owner, or in use. The lists are ordered by the time at
-//! which the peer was last known to be active, which is noted only when a victim is looked for
+//! Used by `table/room.rs`, once for all connections of a shard and once for listeners with limits
+//! of their own. Invariants: exactly the connections that may be evicted are in the ledger; each is
+//! in one of two lists of its share: without an owner, or in use. The lists are ordered by the time
+//! at which the peer was last known to be active, which is noted only when a victim is looked for
 //! (second chance, CLOCK): a segment costs nothing here.
 //!
 //! # Under flood

@@ -52,8 +52,8 @@ pub struct ScoreboardChange {
     pub rtt: Option<Duration>,
     /// A duplicate range that the peer reports (D-SACK, RFC 2883), within the sent range.
     pub dsack: Option<SackBlock>,
-    /// A segment that was sent once was newly delivered.
-    pub is_original: bool,
+    /// The end of the first segment, in stream order, that was sent once and was newly delivered.
+    pub original: Option<Seq>,
 }
 
 impl ScoreboardChange {
@@ -135,6 +135,19 @@ impl Scoreboard {
     #[must_use]
     pub const fn lost(&self) -> u32 {
         self.lost
+    }
+
+    /// Bytes sent again and not known to be delivered. A walk over all records.
+    #[must_use]
+    pub fn repeated(&self, records: &SentSegments) -> u32 {
+        let (mut bytes, mut at) = (0, self.by_seq.first);
+        while let Some(record) = records.at(at) {
+            if record.fate == SegmentOutcome::InFlight && record.retransmits > 0 {
+                bytes += record.len;
+            }
+            at = record.next;
+        }
+        bytes
     }
 
     /// Segments that the peer has SACKed.
@@ -413,7 +426,7 @@ impl Scoreboard {
     ) -> (u32, Option<Instant>) {
         let before = self.lost;
         while let Some(record) = records.at(self.in_flight.first) {
-            if !rack.was_sent_before(record.sent_at, record.end()) {
+            if !rack.was_sent_before(record.sent_at, record.end(), record.retransmits > 0) {
                 break;
             }
             let due = record.sent_at + rack.rtt() + reordering;
@@ -467,6 +480,33 @@ impl Scoreboard {
         self.mark_lost(records, index);
         self.presumed = self.presumed.min(self.outstanding() - self.sacked - self.lost);
         len
+    }
+
+    /// Marks as lost what is in flight in segments of more than `size` bytes (path MTU); a shorter
+    /// last segment of a record has arrived or will. Returns the number of bytes. Visits all
+    /// records.
+    pub fn mark_larger_lost(&mut self, records: &mut SentSegments, size: u32) -> u32 {
+        let (before, mut at) = (self.lost, self.by_seq.first);
+        while let Some(record) = records.at(at) {
+            let (index, is_single) = (at, u32::from(record.head) >= record.len);
+            let largest =
+                if is_single { record.len } else { u32::from(record.head.max(record.unit)) };
+            if record.fate != SegmentOutcome::InFlight || largest <= size {
+                at = record.next;
+                continue;
+            }
+            let (last, end) = (record.cut_before(record.end() - 1), record.end());
+            if !is_single && end.since(last) <= size {
+                self.split(records, index, last);
+            }
+            at = records.at(index).map_or(NONE, |record| record.next);
+            self.mark_lost(records, index);
+        }
+        if self.lost != before {
+            self.order_lost(records);
+            self.presumed = self.presumed.min(self.outstanding() - self.sacked - self.lost);
+        }
+        self.lost - before
     }
 
     /// A duplicate ACK without SACK: a segment of `unit` bytes has left the network.
@@ -602,7 +642,7 @@ fn arrived(
     if retransmits == 0 {
         let rtt = segment.now.saturating_since(sent_at);
         change.rtt = Some(change.rtt.map_or(rtt, |other| other.min(rtt)));
-        change.is_original = true;
+        change.original.get_or_insert(end);
     }
 }
 

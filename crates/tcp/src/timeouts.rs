@@ -17,22 +17,18 @@ use floodwall_base::limits::{
     TCP_OPEN_PATIENCE, TCP_ORPHAN_PATIENCE, TCP_ORPHAN_PATIENCE_MIN, TCP_ORPHAN_STALL_PATIENCE,
     TCP_PLACES_KEPT_DIVISOR, TCP_STALL_PATIENCE,
 };
-use floodwall_base::{Counter, Family, Instant};
+use floodwall_base::{Counter, Instant};
 
-use crate::connection::{Connection, ConnectionContext, ConnectionDue, family};
+use crate::connection::{Connection, ConnectionContext, ConnectionDue};
 use crate::error::ConnectionError;
+use crate::receive_state::QUICK_ACKS;
 use crate::recovery::TimeoutKind;
+use crate::settings::EcnRequest;
 use crate::state::{StateStep, TcpState};
 use crate::timer::TimerKind;
 
 /// Longest interval between two zero-window probes (persist timer).
 const PERSIST_MAX: Duration = Duration::from_secs(60);
-
-/// Consecutive timeouts after which the path MTU is suspected: Linux's `tcp_retries1`.
-const BLACK_HOLE_TRIES: u8 = 3;
-/// The MSS that is tried then, over IPv4 (Linux's `tcp_base_mss`) and over IPv6 (which every link
-/// carries).
-const BLACK_HOLE_MSS: (u16, u16) = (1024, 1220);
 
 /// How long connections that no program owns any more may wait: less as places run out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,7 +68,11 @@ impl Connection {
         while let Some(timer) = self.timers.pop_due(cx.now) {
             match timer {
                 TimerKind::Retransmit => self.on_retransmit(cx),
-                TimerKind::DelayedAck => self.due.add(ConnectionDue::ACK),
+                TimerKind::DelayedAck => {
+                    // Neither an answer nor another segment came meanwhile.
+                    self.rcv.quick = QUICK_ACKS;
+                    self.due.add(ConnectionDue::ACK);
+                }
                 TimerKind::Persist => self.on_persist(cx),
                 TimerKind::Keepalive => self.on_keepalive(cx),
                 TimerKind::Close => self.on_close_timer(),
@@ -92,6 +92,12 @@ impl Connection {
         self.wishes.stalling(usual)
     }
 
+    /// When the connection is given up unless there is progress. No timer that looks after data or
+    /// a window is later, so that a user timeout is kept to (RFC 5482).
+    pub(crate) fn given_up_at(&self) -> Instant {
+        self.stalled + self.patience(OrphanPatience::FULL)
+    }
+
     /// Gives the connection up if it has stalled for too long; returns whether it did.
     fn is_hopeless(&mut self, cx: &ConnectionContext<'_>) -> bool {
         if cx.now - self.stalled < self.patience(cx.orphans) {
@@ -106,6 +112,9 @@ impl Connection {
         if !self.state().is_synchronized() {
             return self.on_syn_timeout(cx);
         }
+        if self.is_hopeless(cx) {
+            return;
+        }
         let agreement = self.agreement();
         match self.recovery.on_timer(cx.records, &agreement, cx.now) {
             TimeoutKind::Nothing => {}
@@ -115,28 +124,10 @@ impl Connection {
                 cx.counters.count(Counter::TcpExtTCPTimeouts);
                 self.probe = None;
                 self.note_reduction();
-                if !self.is_hopeless(cx) {
-                    self.suspect_black_hole();
-                }
+                self.suspect_black_hole(cx.now);
             }
         }
-    }
-
-    /// Black-hole detection: full segments that are lost repeatedly may exceed the MTU of a router
-    /// which sends no errors, or sends errors that are lost; smaller ones are tried (RFC 4821
-    /// section 7.7, RFC 5927 section 7.2). On a path that is only slow this costs some efficiency.
-    fn suspect_black_hole(&mut self) {
-        let smaller = match family(&self.flow) {
-            Family::V4 => BLACK_HOLE_MSS.0,
-            Family::V6 => BLACK_HOLE_MSS.1,
-        };
-        let is_full = self.recovery.board().outstanding() >= self.mss();
-        let tries = self.recovery.rtt().backoff();
-        if tries >= BLACK_HOLE_TRIES && is_full && self.agreed.path_mss > smaller {
-            self.agreed.path_mss = smaller;
-            let mss = self.mss();
-            self.recovery.set_mss(mss);
-        }
+        self.judge_size_probe(cx.now);
     }
 
     /// Our SYN, or our SYN-ACK, is unanswered.
@@ -156,12 +147,12 @@ impl Connection {
 
     /// When a SYN that is sent now is retransmitted or given up.
     pub(crate) fn open_until(&self, now: Instant) -> Instant {
-        (now + self.rto()).min(self.stalled + self.patience(OrphanPatience::FULL))
+        (now + self.rto()).min(self.given_up_at())
     }
 
     /// The interval of the persist timer: after how long the peer's window is probed (RFC 9293
     /// section 3.8.6.1).
-    pub(crate) fn persist_delay(&self) -> Duration {
+    fn persist_delay(&self) -> Duration {
         let doubled = self.rto().saturating_mul(1 << self.probes.min(10));
         doubled.min(PERSIST_MAX)
     }
@@ -180,7 +171,12 @@ impl Connection {
         } else {
             ConnectionDue::PROBE
         });
-        self.timers.set(TimerKind::Persist, cx.now + self.persist_delay());
+        self.timers.set(TimerKind::Persist, self.persist_at(cx.now));
+    }
+
+    /// When the peer's window is probed next, or the connection given up.
+    pub(crate) fn persist_at(&self, now: Instant) -> Instant {
+        (now + self.persist_delay()).min(self.given_up_at())
     }
 
     fn on_keepalive(&mut self, cx: &mut ConnectionContext<'_>) {
@@ -196,12 +192,24 @@ impl Connection {
         if self.snd.una == self.snd.nxt {
             let asked = silence.saturating_sub(keepalive.idle()).as_nanos()
                 / keepalive.interval().as_nanos();
-            if asked >= u128::from(keepalive.count) {
+            // A user timeout replaces the count, once a probe was not answered (as on Linux).
+            let is_over = match self.wishes.user_timeout() {
+                Some(timeout) => silence >= timeout && (asked > 0 || timeout > keepalive.idle()),
+                None => asked >= u128::from(keepalive.count),
+            };
+            if is_over {
                 return self.abort(ConnectionError::TimedOut);
             }
             self.due.add(ConnectionDue::PROBE);
         }
-        self.timers.set(TimerKind::Keepalive, cx.now + keepalive.interval());
+        self.timers.set(TimerKind::Keepalive, self.keepalive_at(keepalive, cx.now));
+    }
+
+    /// When a silent peer is probed again, or the connection given up by its user timeout.
+    fn keepalive_at(&self, keepalive: EcnRequest, now: Instant) -> Instant {
+        let next = now + keepalive.interval();
+        let over = self.wishes.user_timeout().map(|timeout| self.heard + timeout);
+        over.filter(|over| now < *over).map_or(next, |over| next.min(over))
     }
 
     /// TIME-WAIT is over, or an orphaned connection has waited long enough for the peer's FIN.

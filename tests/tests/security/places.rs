@@ -316,7 +316,8 @@ fn a_program_s_listener_takes_part_and_is_told() {
     }
 }
 
-/// Without the mechanism the attack works: connections that must not be evicted shut the others out.
+/// Without the mechanism the attack works: connections that must not be evicted shut the others
+/// out.
 #[test]
 fn a_listener_that_permits_no_eviction_keeps_all_places() {
     for family in FAMILIES {

@@ -1,10 +1,10 @@
 //! What nodes inherit from those above, in steps of bounded work.
 //!
-//! Part of [`LpmWriter`]: called by `writer.rs`. What ends within the first byte stands in the blocks
-//! of the second, 256 entries each, that it covers. A change of a prefix that has lines below it
-//! reaches every line that has nothing of its own in between. That may be many: so the way through
-//! them is kept, and goes on when called. At each moment a look-up finds, for its address, what was
-//! there before or what will be there after.
+//! Part of [`LpmWriter`]: called by `writer.rs`. What ends within the first byte stands in the
+//! blocks of the second, 256 entries each, that it covers. A change of a prefix that has lines
+//! below it reaches every line that has nothing of its own in between. That may be many: so the way
+//! through them is kept, and goes on when called. At each moment a look-up finds, for its address,
+//! what was there before or what will be there after.
 //!
 //! The prefix's own words are shown after all lines below; only where the new value can expire
 //! they are shown first, as its entry stands there.
@@ -34,7 +34,7 @@ pub enum PushProgress {
 /// A change that is not complete.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a table has one, and a change allocates nothing")]
-pub(super) enum Owed<A: LpmFamily> {
+pub(super) enum OwedSubtree<A: LpmFamily> {
     /// Of the first byte: the blocks of the second from this first byte to that.
     Blocks(u8, u8),
     /// Of lines.
@@ -70,13 +70,13 @@ impl<A: LpmFamily, P: Policy> LpmWriter<A, P> {
                 if first == last {
                     return self.paint_all(TrieNodeId::Direct(second(first)), now);
                 }
-                self.owed = Some(Owed::Blocks(first, last));
+                self.owed = Some(OwedSubtree::Blocks(first, last));
                 return Ok(());
             }
             TrieNodeId::Line(line) if A::INHERITS => {
                 let below = self.begin_push(line, prefix, all);
                 let to_show = below.as_ref().is_some_and(|owed| owed.to_show);
-                self.owed = below.map(Owed::Lines);
+                self.owed = below.map(OwedSubtree::Lines);
                 if to_show {
                     return Ok(());
                 }
@@ -115,8 +115,8 @@ impl<A: LpmFamily, P: Policy> LpmWriter<A, P> {
         let units = units.max(1);
         match self.owed.take() {
             None => 0,
-            Some(Owed::Blocks(next, last)) => self.step_blocks(next, last, units, now),
-            Some(Owed::Lines(owed)) => self.step_lines(owed, units, now),
+            Some(OwedSubtree::Blocks(next, last)) => self.step_blocks(next, last, units, now),
+            Some(OwedSubtree::Lines(owed)) => self.step_lines(owed, units, now),
         }
     }
 
@@ -132,7 +132,7 @@ impl<A: LpmFamily, P: Policy> LpmWriter<A, P> {
             }
             next += 1;
             if left == 0 {
-                self.owed = Some(Owed::Blocks(next, last));
+                self.owed = Some(OwedSubtree::Blocks(next, last));
                 return units;
             }
         }
@@ -142,7 +142,7 @@ impl<A: LpmFamily, P: Policy> LpmWriter<A, P> {
         let mut left = units;
         while owed.depth > 0 {
             if left == 0 {
-                self.owed = Some(Owed::Lines(owed));
+                self.owed = Some(OwedSubtree::Lines(owed));
                 return units;
             }
             left = left.saturating_sub(self.push_one(&mut owed, now));

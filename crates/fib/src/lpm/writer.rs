@@ -4,8 +4,9 @@
 //! change: room is made sure of; what is new is written; one store shows it; what it replaces
 //! waits for its grace period. The work is in `links.rs` (which node leads to which), `paint.rs`
 //! (what readers see of a node) and `push.rs` (what nodes inherit). Bounds: a change stores at most
-//! 256 entries of a direct block (a prefix below 8 bits of several, one a step) or repaints at most eight words of a line, links or unlinks one
-//! chain of at most fifteen nodes, and in IPv6 goes through the lines below it, in steps.
+//! 256 entries of a direct block (a prefix below 8 bits of several, one a step) or repaints at most
+//! eight words of a line, links or unlinks one chain of at most fifteen nodes, and in IPv6 goes
+//! through the lines below it, in steps.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use floodwall_sync::shim::atomic::Ordering::Release;
 use super::blocks::{self, Blocks};
 use super::capacity::{LpmCapacity, LpmMemory, UpdateError};
 use super::node::{NodeArena, TrieNodeId, heap_index};
-use super::push::Owed;
+use super::push::OwedSubtree;
 use super::shared::SharedSlots;
 use super::slots::{EXPIRES, Slots, shown};
 use super::table::{DYNAMIC_FROM, Direct, LpmFamily, TOP, Table, second};
@@ -76,7 +77,7 @@ pub struct LpmWriter<A: LpmFamily, P: Policy = Paced> {
     /// The value while an entry is valid, by entry.
     pub(super) living: Vec<u32>,
     pub(super) limbo: Limbo<RemovedRoute, P>,
-    pub(super) owed: Option<Owed<A>>,
+    pub(super) owed: Option<OwedSubtree<A>>,
     prefixes: usize,
     /// Whether words are left unpainted until all prefixes are there.
     pub(super) loading: bool,

@@ -8,7 +8,7 @@ use floodwall_wire::tcp::TcpFlags;
 use super::InputOutcome;
 use crate::connection::{Connection, ConnectionContext};
 use crate::events::ConnectionEvents;
-use crate::recovery::AckSegment;
+use crate::recovery::{AckSegment, RecoveryPhase};
 use crate::segment::{ResetSegment, Segment};
 use crate::state::{StateStep, TcpState};
 use crate::timer::TimerKind;
@@ -90,10 +90,16 @@ impl Connection {
             is_duplicate,
             now: cx.now,
         };
+        if self.recovery.phase() == RecoveryPhase::Timeout {
+            let edge = segment.ack + self.scaled(segment);
+            let fits = self.snd.nxt.is_before(edge) && edge.since(self.snd.nxt) >= self.mss();
+            self.recovery.note_unsent(fits && self.snd.unsent() >= self.mss());
+        }
         let agreement = self.agreement();
         if self.recovery.on_ack(cx.records, &told, &agreement).is_reduced {
             self.note_reduction();
         }
+        self.judge_size_probe(cx.now);
     }
 
     /// Advances `una`.
@@ -102,6 +108,7 @@ impl Connection {
         self.probe = None;
         self.stalled = cx.now;
         self.probes = 0;
+        self.note_alive(cx.now);
         if bytes > 0 {
             self.note_room();
         }

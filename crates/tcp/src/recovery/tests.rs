@@ -37,7 +37,7 @@ impl Sender {
 
     fn send(&mut self, segments: u32, now: Instant) {
         for _ in 0..segments {
-            assert!(self.recovery.on_sent(&mut self.records, MSS, &ALL, now));
+            assert!(self.recovery.on_sent(&mut self.records, (MSS, MSS), &ALL, now));
         }
     }
 
@@ -88,7 +88,7 @@ impl Sender {
 
 #[test]
 fn a_connections_sender_stays_within_its_share_of_memory() {
-    assert!(size_of::<Recovery>() <= 416, "{}", size_of::<Recovery>());
+    assert!(size_of::<Recovery>() <= 432, "{}", size_of::<Recovery>());
 }
 
 #[test]
@@ -309,6 +309,72 @@ fn a_timeout_that_answered_a_delay_is_undone_by_the_echo() {
     assert!(s.recovery.controller().window() >= window);
 }
 
+/// A timeout at 300 ms of ten segments, the first of which was sent again.
+fn after_a_timeout() -> Sender {
+    let mut s = Sender::new(Algorithm::Cubic);
+    s.send(10, ms(0));
+    s.recovery.probe_at = ConnectionIndex::NONE;
+    assert_eq!(s.expire(ms(300)), TimeoutKind::Timeout);
+    assert_eq!(s.repair(ms(300)), [0]);
+    s
+}
+
+#[test]
+fn a_timeout_that_answered_a_delay_is_undone_without_timestamps_and_nothing_is_sent_again() {
+    // RFC 5682 section 2.1. All acknowledgments come 350 ms late; the first covers two segments.
+    let mut s = after_a_timeout();
+    let window = 10 * MSS;
+    assert!(s.ack(2, &[], ms(350)).is_undone);
+    for n in 3..=10 {
+        let verdict = s.ack(n, &[], ms(350 + u64::from(n)));
+        assert_eq!((verdict.lost, s.recovery.board.lost()), (0, 0), "{n}");
+        assert!(s.repair(ms(360)).is_empty());
+    }
+    assert_eq!(s.recovery.phase(), RecoveryPhase::Open);
+    assert!(s.recovery.controller().window() >= window);
+    // The same where blocks report what comes late (section 3).
+    let mut s = after_a_timeout();
+    assert!(s.ack(0, &[(3, 5)], ms(350)).is_undone);
+    assert!(s.ack(5, &[], ms(351)).lost == 0 && s.repair(ms(351)).is_empty());
+}
+
+#[test]
+fn an_acknowledgment_of_what_was_sent_again_alone_waits_for_the_next() {
+    // RFC 5682 section 2.1, steps 2b and 3b: two new segments, and then the decision.
+    let mut s = after_a_timeout();
+    s.recovery.note_unsent(true);
+    assert!(!s.ack(1, &[], ms(350)).is_undone);
+    assert!(s.repair(ms(350)).is_empty(), "no repetition");
+    assert_eq!(s.recovery.allowance(), 2 * MSS);
+    s.send(2, ms(350));
+    s.recovery.note_unsent(true);
+    assert!(s.ack(2, &[], ms(351)).is_undone, "an original");
+    assert!(s.repair(ms(351)).is_empty() && s.recovery.board.lost() == 0);
+
+    // Only the new ones arrive: all else was lost.
+    let mut s = after_a_timeout();
+    s.recovery.note_unsent(true);
+    s.hear(1, &[], ms(350));
+    s.send(2, ms(350));
+    assert!(!s.ack(1, &[(10, 11)], ms(450)).is_undone);
+    assert_eq!(s.repair(ms(450))[0], 1, "repaired as ever");
+
+    // Nothing new to send, or the window is shut: repaired at once.
+    let mut s = after_a_timeout();
+    s.recovery.note_unsent(false);
+    s.hear(1, &[], ms(350));
+    assert_eq!(s.repair(ms(350)), [1, 2]);
+
+    // The new ones are lost, too: the next timeout repairs.
+    let mut s = after_a_timeout();
+    s.recovery.note_unsent(true);
+    s.hear(1, &[], ms(350));
+    s.send(2, ms(350));
+    let (_, at) = s.timer().unwrap();
+    assert_eq!(s.expire(at), TimeoutKind::Timeout);
+    assert_eq!(s.repair(at), [1]);
+}
+
 #[test]
 fn all_that_was_sent_again_and_reported_as_duplicate_undoes_the_reduction() {
     let mut s = Sender::new(Algorithm::Reno);
@@ -333,6 +399,136 @@ fn a_mark_reduces_once_in_a_window() {
     s.hear(10, &[], ms(150));
     s.send(5, ms(160));
     assert!(s.recovery.on_ecn_echo(ms(260)));
+}
+
+/// Sends and acknowledges so many bytes, without a loss.
+fn pass(s: &mut Sender, bytes: u64, agreement: &Agreement, now: Instant) {
+    const BURST: u32 = 1_000_000;
+    for _ in 0..bytes.div_ceil(u64::from(BURST)) {
+        assert!(s.recovery.on_sent(&mut s.records, (BURST, MSS), agreement, now));
+        let nxt = s.recovery.board.nxt();
+        let _ = acknowledge(s, nxt, agreement, now);
+    }
+}
+
+fn acknowledge(s: &mut Sender, ack: Seq, agreement: &Agreement, now: Instant) -> RecoveryVerdict {
+    let is_duplicate = ack == s.recovery.board.una();
+    let segment = AckSegment { ack, sack: &[], echoed_at: None, is_duplicate, now };
+    s.recovery.on_ack(&mut s.records, &segment, agreement)
+}
+
+/// Past half of the circle of sequence numbers, and past all of it.
+const FAR: [u64; 4] =
+    [(1 << 31) - 5_000_000, (1 << 31) + 5_000_000, 3 << 30, (1 << 32) + 5_000_000];
+
+#[test]
+fn a_mark_is_heeded_however_much_was_sent_since_the_last_one() {
+    for far in FAR {
+        let mut s = Sender::new(Algorithm::Cubic);
+        s.send(10, ms(0));
+        assert!(s.recovery.on_ecn_echo(ms(10)));
+        assert!(!s.recovery.on_ecn_echo(ms(11)), "once in a window");
+        let _ = acknowledge(&mut s, Seq(10 * MSS), &ALL, ms(20));
+        pass(&mut s, far, &ALL, ms(30));
+        assert!(s.recovery.on_sent(&mut s.records, (MSS, MSS), &ALL, ms(40)));
+        assert!(s.recovery.on_ecn_echo(ms(41)), "{far}");
+    }
+}
+
+#[test]
+fn a_loss_is_found_however_much_was_sent_since_the_last_one() {
+    for sack in [false, true] {
+        let agreement = Agreement { sack, ..ALL };
+        for far in FAR {
+            let mut s = Sender::new(Algorithm::Reno);
+            for round in 0..2_u64 {
+                let una = s.recovery.board.una();
+                assert!(s.recovery.on_sent(
+                    &mut s.records,
+                    (10 * MSS, MSS),
+                    &agreement,
+                    ms(1000 * round)
+                ));
+                let mut lost = 0;
+                for n in 2..=6 {
+                    let block = SackBlock { left: (una + MSS).0, right: (una + n * MSS).0 };
+                    let blocks = [Some(block)];
+                    let segment = AckSegment {
+                        ack: una,
+                        sack: if sack { &blocks } else { &[] },
+                        echoed_at: None,
+                        is_duplicate: true,
+                        now: ms(1000 * round + 100),
+                    };
+                    lost += s.recovery.on_ack(&mut s.records, &segment, &agreement).lost;
+                }
+                assert_eq!(lost, MSS, "{sack} {far} {round}");
+                let (start, len) = s.recovery.next_lost(&s.records).unwrap();
+                assert!(s.recovery.allowance() >= MSS);
+                s.recovery.on_retransmitted(
+                    &mut s.records,
+                    start,
+                    len.min(MSS),
+                    ms(1000 * round + 100),
+                );
+                let nxt = s.recovery.board.nxt();
+                let _ = acknowledge(&mut s, nxt, &agreement, ms(1000 * round + 200));
+                assert_eq!(s.recovery.phase(), RecoveryPhase::Open);
+                pass(&mut s, far, &agreement, ms(1000 * round + 300));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_duplicate_long_after_a_recovery_does_not_undo_it() {
+    let mut s = Sender::new(Algorithm::Reno);
+    s.send(10, ms(0));
+    let _ = s.ack(0, &[(1, 4)], ms(100));
+    assert_eq!(s.repair(ms(100)), [0]);
+    let _ = s.ack(10, &[], ms(200));
+    let reduced = s.recovery.controller().window();
+    // The network duplicates a segment, two flights later.
+    for round in 1..=2 {
+        s.send(5, ms(200 + 100 * round));
+        let _ = s.ack(10 + 5 * round as u32, &[], ms(250 + 100 * round));
+    }
+    let verdict = s.ack(20, &[(19, 20)], ms(500));
+    assert!(verdict.change.dsack.is_some() && !verdict.is_undone);
+    assert!(s.recovery.controller().window() < 2 * reduced);
+}
+
+#[test]
+fn the_ack_that_ends_one_recovery_and_begins_the_next_sends_at_once() {
+    // RFC 9937: the first retransmission of a recovery always leaves.
+    let mut s = Sender::new(Algorithm::Reno);
+    s.send(10, ms(0));
+    let _ = s.ack(0, &[(1, 4)], ms(100));
+    assert_eq!(s.repair(ms(100)), [0]);
+    s.send(10, ms(150));
+    // The first recovery's data is acknowledged, and the first of the next flight is missing.
+    let verdict = s.ack(10, &[(11, 15)], ms(250));
+    assert_eq!(verdict.lost, MSS);
+    assert_eq!(s.recovery.phase(), RecoveryPhase::Fast);
+    assert_eq!(s.repair(ms(250)), [10]);
+}
+
+#[test]
+fn a_segment_without_news_does_not_put_the_probe_off() {
+    // RFC 8985 section 7.2: the peer's own data arrives all the time.
+    let mut s = Sender::new(Algorithm::Reno);
+    s.send(2, ms(0));
+    let _ = s.ack(2, &[], ms(100));
+    s.send(3, ms(100));
+    let (timer, at) = s.timer().unwrap();
+    assert_eq!(timer, RecoveryTimer::Probe);
+    for n in 1..10 {
+        let _ = s.ack(2, &[], ms(100 + 10 * n));
+        assert_eq!(s.timer(), Some((timer, at)), "{n}");
+    }
+    // What is acknowledged does.
+    let _ = s.ack(3, &[], ms(200));
+    assert!(s.timer().unwrap().1 > at);
 }
 
 #[test]
@@ -475,7 +671,7 @@ fn transfer(seed: u64, loss: f64, jitter: u64, kind: (bool, bool, Algorithm)) ->
             {
                 r.before_sending(&agreement, now);
                 let start = r.board().nxt().0;
-                assert!(r.on_sent(&mut records, MSS, &agreement, now));
+                assert!(r.on_sent(&mut records, (MSS, MSS), &agreement, now));
                 path.offer(start, MSS, now);
                 sent += u64::from(MSS);
             } else {

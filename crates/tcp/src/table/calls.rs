@@ -10,12 +10,13 @@ use floodwall_base::{Counter, Endpoint, Family, FlowKey, IfIndex, Instant, Seq};
 use floodwall_packet::PacketBuf;
 use floodwall_syncache::{HalfOpen, ListenSettings};
 
-use crate::connection::{Connection, ConnectionDue, OpenKind};
+use crate::connection::{Connection, OpenKind};
 use crate::connection_table::{ConnectionTable, TcpContext};
 use crate::error::{ConnectionError, ListenError, OpenError, RecvError, SendError};
 use crate::id::{ConnectionId, ListenerId, StaleHandle};
 use crate::mss::{announced_mss, floored_mtu};
 use crate::output::PROTOCOL;
+use crate::path::PathSize;
 use crate::port;
 use crate::receive_state::{first_limit, shift_for};
 use crate::settings::TcpSettings;
@@ -112,19 +113,22 @@ impl<H: HalfOpen> ConnectionTable<H> {
         settings: &'a TcpSettings,
     ) -> OpenKind<'a> {
         let family = crate::connection::family(&flow);
+        let of_link = if mtu == 0 { floored_mtu(family, 1500) } else { floored_mtu(family, mtu) };
         OpenKind {
             flow,
             iss: self.isn.isn(&flow, lend.now),
             clock: crate::timestamps::TimestampClock::of(&self.clock, &flow),
-            path_mss: settings.wanted_mss(announced_mss(family, floored_mtu(family, mtu)).0),
+            our_mss: settings.wanted_mss(announced_mss(family, of_link).0),
+            path: PathSize::new(mtu, settings.wanted_mss(u16::MAX)),
             settings,
             now: lend.now,
         }
     }
 
-    /// Listens at an address and port: the unspecified address of IPv4 means all its addresses,
-    /// that of IPv6 both families. At port 0 only with [`TcpSettings::every_port`]. At most
-    /// `backlog` connections wait to be accepted.
+    /// Listens at an address and port, with the MSS of `mtu` where that of the way back to a SYN's
+    /// sender is not known ([`SegmentInput::mtu`](crate::SegmentInput)): the unspecified address of IPv4 means all its addresses,
+    /// that of IPv6 both families. At port 0 only with [`TcpSettings::every_port`]. At most `backlog`
+    /// connections wait to be accepted.
     ///
     /// # Errors
     /// See [`ListenError`].
@@ -390,12 +394,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         nodelay: bool,
         now: Instant,
     ) -> Result<(), StaleHandle> {
-        let connection = self.named_mut(id)?;
-        let before = core::mem::replace(&mut connection.nodelay, nodelay);
-        if nodelay && !before && connection.snd.unsent() > 0 {
-            // Data held back by a cork is sent too.
-            connection.due.add(ConnectionDue::FORCE);
-        }
+        self.named_mut(id)?.set_nodelay(nodelay);
         self.settle(id.index, now);
         Ok(())
     }

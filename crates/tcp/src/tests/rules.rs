@@ -3,4 +3,6 @@
 mod arrival;
 mod closing;
 mod opening;
+mod peers;
+mod segment_size;
 mod sending;
