@@ -15,7 +15,7 @@ use core::time::Duration;
 
 use floodwall_base::limits::{
     TCP_OPEN_PATIENCE, TCP_ORPHAN_PATIENCE, TCP_ORPHAN_PATIENCE_MIN, TCP_ORPHAN_STALL_PATIENCE,
-    TCP_PLACES_KEPT_PART, TCP_STALL_PATIENCE,
+    TCP_PLACES_KEPT_DIVISOR, TCP_STALL_PATIENCE,
 };
 use floodwall_base::{Counter, Instant};
 
@@ -53,7 +53,7 @@ impl OrphanPatience {
             return Self::FULL;
         }
         // The last sixteenth is kept free (`table/room.rs`): there the least is reached.
-        let room = (half - places / TCP_PLACES_KEPT_PART).max(1) as u32;
+        let room = (half - places / TCP_PLACES_KEPT_DIVISOR).max(1) as u32;
         let left = room.saturating_sub((used - half) as u32);
         let part = |full: Duration| {
             let more = full.saturating_sub(TCP_ORPHAN_PATIENCE_MIN);
