@@ -149,7 +149,10 @@ pub(crate) fn carry_out(
     let done = serde_json::json!({ "done": true });
     match request {
         // A reload is not a worker's to carry out.
-        ControlRequest::Stat | ControlRequest::Reload | ControlRequest::Network => {
+        ControlRequest::Stat
+        | ControlRequest::Reload
+        | ControlRequest::Sockets
+        | ControlRequest::Network => {
             serde_json::to_value(NetworkConfig::of(stack, now)).map_err(|error| error.to_string())
         }
         ControlRequest::AddAddress { dev, address, valid, preferred } => {

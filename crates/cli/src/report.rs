@@ -21,7 +21,7 @@ use crate::listeners::Handshakes;
 use crate::network::{AddrInfo, NetworkConfig};
 
 /// The whole document.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RunReport {
     pub(crate) version: String,
     pub(crate) pid: u32,
@@ -49,6 +49,12 @@ pub(crate) struct RunReport {
     /// The SYN cache's own counts, under FreeBSD's names.
     #[serde(default)]
     pub(crate) syncache: BTreeMap<String, u64>,
+    /// The UDP sockets, as far as they are few.
+    #[serde(default)]
+    pub(crate) udp_sockets: Vec<crate::listeners::UdpReport>,
+    /// TCP connections and their places.
+    #[serde(default)]
+    pub(crate) connections: crate::listeners::ConnectionUse,
     /// Memory that was unlinked and waits until every worker has paused.
     #[serde(default)]
     pub(crate) reclamation: Reclamation,
@@ -93,7 +99,7 @@ pub(crate) struct DropReport {
 }
 
 /// Both ledgers: every packet is accounted for exactly once.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ConservationLaw {
     pub(crate) holds: bool,
     pub(crate) arrived: u64,
@@ -110,7 +116,7 @@ pub(crate) struct ConservationLaw {
 }
 
 /// One queue of a device.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DeviceReport {
     pub(crate) ifname: String,
     pub(crate) ifindex: u16,
@@ -249,6 +255,8 @@ impl RunReport {
             workers: workers(birth, &published, reader, now),
             listeners: asked.handshakes.listeners,
             syncache: asked.handshakes.syncache,
+            udp_sockets: asked.handshakes.udp_sockets,
+            connections: asked.handshakes.connections,
             reclamation: Reclamation::new(reader, now),
         }
     }

@@ -83,6 +83,52 @@ pub(crate) fn report(report: &RunReport, shown: ShownValue, style: Style) -> Str
     out
 }
 
+/// What changed between two looks: a line for each counter that moved, per second and in total.
+pub(crate) fn differences(
+    between: &crate::rates::ReportDifference<'_>,
+    all: bool,
+    style: Style,
+) -> String {
+    use crate::rates::short;
+    let Style { bold, plain, .. } = style;
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _ = writeln!(out, "{bold}per second, over {:.1} s{plain}", between.seconds);
+    for name in between.interfaces() {
+        let of = |stat| short(between.device(Some(name), stat));
+        let _ = writeln!(
+            out,
+            "{}: in {} packets {} bytes, out {} packets {} bytes",
+            crate::output::shown(&name),
+            of("rx_packets"),
+            of("rx_bytes"),
+            of("tx_packets"),
+            of("tx_bytes")
+        );
+    }
+    let mut heading = false;
+    for counter in Counter::ALL {
+        let rate = between.counter(counter.name());
+        if rate == 0.0 && !all {
+            continue;
+        }
+        if !std::mem::replace(&mut heading, true) {
+            let _ = writeln!(out, "\n{bold}Counters{plain}");
+        }
+        let (name, total) = (counter.name(), between.after.counters.get(counter.name()));
+        let total = total.copied().unwrap_or(0);
+        let _ = writeln!(out, "{name:<32}{:>10}{total:>16}  {}", short(rate), counter.sentence());
+    }
+    let drops = between.drops();
+    if !drops.is_empty() {
+        let _ = writeln!(out, "\n{bold}Drops{plain}");
+    }
+    for (direction, reason, rate) in drops {
+        let _ = writeln!(out, "{direction:<4}{reason:<28}{:>10}", short(rate));
+    }
+    out
+}
+
 /// Where it runs, in words.
 fn on_cores(report: &RunReport) -> String {
     let cores: Vec<_> =

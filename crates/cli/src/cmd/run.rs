@@ -33,6 +33,7 @@ use crate::devices::{self, OpenedDevices};
 use crate::exit::Exit;
 use crate::hosted;
 use crate::listeners::Handshakes;
+use crate::metrics;
 use crate::network;
 use crate::notify::ServiceManager;
 use crate::record::{self, Recording};
@@ -46,6 +47,7 @@ use crate::signals;
 use crate::socket::path::{self, SocketTaken, TakenError};
 use crate::socket::request::ControlRequest;
 use crate::socket::server;
+use crate::sockets;
 use crate::watch::{self, StatWatch, WatchedLink};
 
 /// How long a worker may take to answer the control socket.
@@ -123,6 +125,9 @@ fn serve(settings: &RunSettings, args: &RunArgs) -> Result<(), Failure> {
     let manager = ServiceManager::of_environment();
     let hangups = catch_hangups(&reloader, &birth, &seats, &manager)?;
     watch_dog(&manager, &seats, &stop)?;
+    if let Some(address) = &args.metrics {
+        serve_metrics(address, &birth, &seats)?;
+    }
     manager.ready(&format!("serving on {} workers", seats.each.len()));
     let served = server::serve(&taken.listener, &stop, |request| {
         answer(request, &birth, &seats, (&reloader, &manager))
@@ -451,6 +456,24 @@ fn reload(reloader: &Reloader, manager: &ServiceManager) -> Result<serde_json::V
     outcome.map(|outcome| outcome.to_json()).map_err(|problems| problems.join("\n"))
 }
 
+/// Serves the metrics on the host's own kernel, in a thread that ends with the process.
+fn serve_metrics(address: &str, birth: &StartTime, seats: &RunningWorkers) -> Result<(), Failure> {
+    let listener = std::net::TcpListener::bind(address).map_err(|error| {
+        format!("--metrics {address}: {error}; write ADDRESS:PORT of this host")
+    })?;
+    let at = listener.local_addr().map_err(words)?;
+    let (birth, each, reader) = (birth.clone(), seats.each.clone(), seats.reader.clone());
+    let seats = RunningWorkers { each, reader };
+    let _ = named("metrics", move || {
+        metrics::serve(&listener, |format| {
+            let asked = ask_all(&seats).ok()?;
+            Some(metrics::text(&RunReport::new(&birth, &seats.reader, asked), format))
+        });
+    })?;
+    eprintln!("floodwall: metrics at http://{at}/metrics");
+    Ok(())
+}
+
 /// Tells the service manager that this process is alive, as long as every worker answers.
 #[expect(clippy::disallowed_methods, reason = "a thread that has nothing else to do")]
 fn watch_dog(manager: &ServiceManager, seats: &RunningWorkers, stop: &Stop) -> Result<(), Failure> {
@@ -518,6 +541,9 @@ fn answer(
             serde_json::to_value(&report).map_err(words)
         }),
         ControlRequest::Reload => Ok(reload(reloader, manager)),
+        ControlRequest::Sockets => {
+            sockets::ask(seats.each.iter().map(|seat| &seat.control)).map(Ok)
+        }
         request => control.ask(PATIENCE, |desk| {
             // The worker's own randomness is in use; these are delays, which need not be
             // unpredictable.
