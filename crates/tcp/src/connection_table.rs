@@ -250,7 +250,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             isn: IsnSecret::new(random.secret.hash_key()),
             runs: OooRanges::new(TCP_RUNS),
             records: SentSegments::new(TCP_RECORDS),
-            memory: ConnectionMemory::new(config.memory_bytes, max),
+            memory: ConnectionMemory::new(config.memory_bytes, max, random.secret.hash_key()),
             ledgers: PlaceLedgers::new(max, random.secret.hash_key()),
             leaving: 0,
             grew: false,
@@ -389,8 +389,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
     ) -> Option<(&'b mut Connection, ConnectionContext<'b>)> {
         let connection = self.places.get_mut(index as usize)?.connection.as_mut()?;
         self.memory.fit(lend.pool);
-        connection.rcv.allowed = self.memory.allowance();
-        let full = self.memory.is_full();
+        connection.rcv.allowed = self.memory.allowance(index);
+        let full = self.memory.is_full(index);
         let orphans = OrphanPatience::at(self.demux.len(), self.config.connections_max);
         let flags = (full, self.partial);
         Some((connection, lend.cx(&mut self.runs, &mut self.records, flags, orphans)))
@@ -446,6 +446,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         };
         self.demux.enter(self.flow_key.flow(&connection.flow), index);
         self.ports.enter(connection.flow.local.port);
+        self.memory.join(index, connection.flow.remote.ip());
         if let Some(place) = self.places.get_mut(index as usize) {
             place.owner = owner.min(OWNERS_MAX as u32 - 1);
             place.slot = slot;
@@ -553,8 +554,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         self.delayed.set(index, Instant::FAR);
         self.dirty.unlink(index);
         self.ready.unlink(index);
-        // The time is not read where no memory is held any more.
-        self.memory.note(index, 0, Instant::ORIGIN);
+        self.memory.quit(index);
         if let Some(place) = self.places.get_mut(index as usize) {
             if let Some(mut connection) = place.connection.take() {
                 if was_found {
@@ -698,6 +698,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
                 connection.abort(ConnectionError::Aborted);
                 lend.counters.count(Counter::TcpExtTCPAbortOnMemory);
             }
+            // Its memory is free already, whenever its reset is sent: it is not found again.
+            self.memory.note(index, 0, lend.now);
             self.settle(index, lend.now);
             if !self.memory.is_exceeded() {
                 return;

@@ -15,11 +15,12 @@ use core::time::Duration;
 
 use floodwall_base::limits::{
     TCP_OPEN_PATIENCE, TCP_ORPHAN_PATIENCE, TCP_ORPHAN_PATIENCE_MIN, TCP_ORPHAN_STALL_PATIENCE,
-    TCP_PLACES_KEPT_PART, TCP_STALL_PATIENCE,
+    TCP_PLACES_KEPT_DIVISOR, TCP_STALL_PATIENCE,
 };
 use floodwall_base::{Counter, Instant};
 
 use crate::connection::{Connection, ConnectionContext, ConnectionDue};
+use crate::delayed_ack::AT_ONCE;
 use crate::error::ConnectionError;
 use crate::receive_state::QUICK_ACKS;
 use crate::recovery::TimeoutKind;
@@ -52,7 +53,7 @@ impl OrphanPatience {
             return Self::FULL;
         }
         // The last sixteenth is kept free (`table/room.rs`): there the least is reached.
-        let room = (half - places / TCP_PLACES_KEPT_PART).max(1) as u32;
+        let room = (half - places / TCP_PLACES_KEPT_DIVISOR).max(1) as u32;
         let left = room.saturating_sub((used - half) as u32);
         let part = |full: Duration| {
             let more = full.saturating_sub(TCP_ORPHAN_PATIENCE_MIN);
@@ -65,12 +66,15 @@ impl OrphanPatience {
 impl Connection {
     /// Handles every timer that is due.
     pub(crate) fn ring(&mut self, cx: &mut ConnectionContext<'_>) {
+        let was_delayed = self.timers.at(TimerKind::DelayedAck) != AT_ONCE;
         while let Some(timer) = self.timers.pop_due(cx.now) {
             match timer {
                 TimerKind::Retransmit => self.on_retransmit(cx),
                 TimerKind::DelayedAck => {
-                    // Neither an answer nor another segment came meanwhile.
-                    self.rcv.quick = QUICK_ACKS;
+                    if was_delayed {
+                        // Neither an answer nor another segment came meanwhile.
+                        self.rcv.quick = QUICK_ACKS;
+                    }
                     self.due.add(ConnectionDue::ACK);
                 }
                 TimerKind::Persist => self.on_persist(cx),
