@@ -148,11 +148,12 @@ pub(crate) struct RunArgs {
     /// An address of ours with its prefix length; repeat for more
     #[arg(long, value_name = "ADDRESS/LENGTH")]
     pub(crate) address: Vec<String>,
-    /// A router on the link, for a default route; repeat for the other family
-    #[arg(long, value_name = "ADDRESS")]
+    /// A router on the link, for a default route; repeat for the other family. With `onlink` it
+    /// may be outside of every prefix
+    #[arg(long, value_name = "ADDRESS [onlink]", num_args = 1..=2)]
     pub(crate) gateway: Vec<String>,
     /// Destinations behind this link: PREFIX via ROUTER, or a prefix alone; repeat for more
-    #[arg(long, value_name = "PREFIX [via ADDRESS]")]
+    #[arg(long, value_name = "PREFIX [via ADDRESS [onlink]]")]
     pub(crate) route: Vec<String>,
     /// Query DHCP servers for an IPv4 address, routes and DNS; by default where no address is given
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
