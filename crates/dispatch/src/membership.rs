@@ -130,6 +130,11 @@ impl<E> GroupCommands<E> {
         self.live.load(Ordering::Acquire) == 0
     }
 
+    /// Whether packets wait for room in a ring to another worker.
+    pub(crate) fn owes(&self) -> bool {
+        self.exchange.owes()
+    }
+
     pub(crate) fn has_mail(&mut self) -> bool {
         self.exchange.has_mail()
     }

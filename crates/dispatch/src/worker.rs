@@ -305,7 +305,10 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         }
         self.ports.iter_mut().for_each(Port::begin_turn);
         self.transmit();
-        self.give_out();
+        self.give_out(now);
+        if let Some(crew) = &mut self.crew {
+            crew.exchange.close(&mut self.facts);
+        }
         self.publish(now);
         let ports = self.ports.iter().map(Port::report).collect();
         Ok(Ended { facts: self.facts.clone(), ports })
@@ -365,6 +368,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             || self.deadline().is_some_and(|deadline| deadline <= now)
             || is_hungry && self.ports.iter().any(Port::has_pending)
             || is_hungry && self.has_mail()
+            || self.owes()
         {
             return true;
         }
@@ -517,6 +521,11 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     /// Whether packets are requested from devices.
     fn is_hungry(&self, now: Instant) -> bool {
         self.gate.asks(self.rx_capacity(now)) > 0
+    }
+
+    /// Whether packets wait for room in a ring to another worker.
+    fn owes(&self) -> bool {
+        self.crew.as_ref().is_some_and(GroupCommands::owes)
     }
 
     fn has_mail(&mut self) -> bool {
