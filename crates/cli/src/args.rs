@@ -199,6 +199,10 @@ pub(crate) struct RunArgs {
     /// again, the others go on; of several the first cannot begin again, and its panic ends all)
     #[arg(long, value_name = "POLICY")]
     pub(crate) panic: Option<String>,
+    /// At SIGTERM or SIGINT, let connections end within so many seconds, and reset what is left
+    /// then; by default 5. A second signal ends at once
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    pub(crate) drain: Option<i64>,
     /// Record every packet to a pcapng file; several devices or queues get one each, named after
     /// them
     #[arg(long, value_name = "FILE")]

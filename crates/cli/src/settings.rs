@@ -17,6 +17,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use floodwall_base::{IpCidr, MacAddr};
 use floodwall_dispatch::OnPanic;
@@ -118,6 +119,8 @@ pub(crate) struct RunSettings {
     pub(crate) cores: Option<GivenSettings<Vec<usize>>>,
     /// What the panic of one worker does.
     pub(crate) on_panic: Option<GivenSettings<OnPanic>>,
+    /// How long connections may take to end.
+    pub(crate) drain: Option<GivenSettings<Duration>>,
     pub(crate) record: Option<GivenSettings<PathBuf>>,
     pub(crate) socket: Option<GivenSettings<PathBuf>>,
     /// Where DNS servers and search list are written.

@@ -98,7 +98,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     }
 
     /// What neighbours handed over: the engine's to the engine, departures to the devices.
-    fn adopt(&mut self, now: Instant) -> usize {
+    pub(crate) fn adopt(&mut self, now: Instant) -> usize {
         let appetite = self.rx_capacity(now);
         let asked = self.gate.ask_handed(appetite);
         let Some(crew) = &mut self.crew else { return 0 };

@@ -198,6 +198,7 @@ pub(crate) fn stack(
         address_deadline: None,
         dhcp: Dhcp::new(config.interfaces.len() + 1),
         remote: None,
+        drain: None,
         restless: false,
         memory_fitted: false,
         memory_moved: true,

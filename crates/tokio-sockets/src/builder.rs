@@ -6,6 +6,7 @@
 //! [`StackConfig`](floodwall_stack::StackConfig).
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use floodwall_base::{IfIndex, IpCidr, MacAddr, Randomness};
 use floodwall_device::{
@@ -32,6 +33,8 @@ enum DeviceSource {
 
 /// TCP connections of each worker.
 const CONNECTIONS: usize = 4096;
+/// How long connections may take to end.
+const DRAIN: Duration = Duration::from_secs(5);
 
 /// The requested configuration of one interface.
 struct WantedSetting {
@@ -102,6 +105,7 @@ pub struct NetworkBuilder {
     sending: Option<RemoteConfig>,
     worker: WorkerConfig,
     resolver: Option<Box<dyn Resolver>>,
+    drain: Duration,
     adjust: Vec<Adjust>,
     problem: Option<NetworkError>,
 }
@@ -121,6 +125,7 @@ impl NetworkBuilder {
             sending: None,
             worker: WorkerConfig::default(),
             resolver: None,
+            drain: DRAIN,
             adjust: Vec::new(),
             problem: None,
         }
@@ -260,6 +265,13 @@ impl NetworkBuilder {
         self
     }
 
+    /// How long [`Network::shutdown`], and the drop of the last handle, wait for connections to
+    /// end before they reset them. The default is 5 seconds; with zero all are reset at once.
+    pub fn drain(mut self, patience: Duration) -> Self {
+        self.drain = patience;
+        self
+    }
+
     /// The name resolver: see [`crate::SystemResolver`].
     pub fn resolver(mut self, resolver: impl Resolver) -> Self {
         self.resolver = Some(Box::new(resolver));
@@ -338,6 +350,7 @@ impl NetworkBuilder {
             shares_core: self.shares_core.unwrap_or_else(has_one_core),
             resolver: self.resolver,
             tcp: self.tcp,
+            drain: self.drain,
         })
     }
 }

@@ -1,13 +1,13 @@
 //! `floodwall run`: opens the devices, starts the workers, and ends in good order.
 //!
 //! Each worker has a thread of its own (`crew.rs` in dispatch); this thread serves the control
-//! socket. SIGINT and SIGTERM, a worker's end and its panic all trigger the same stop, after which
-//! devices are closed, the socket is removed and one line reports what happened.
+//! socket. A worker's end and its panic trigger a stop; so do SIGINT and SIGTERM, once connections
+//! are drained (`ending.rs`). After it devices are closed, the socket is removed and one line
+//! reports what happened.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -24,12 +24,11 @@ use floodwall_stack::{
     Application, Host, InterfaceConfig, LinkMedium, Seats, Stack, StackConfig, StreamKind,
     StreamService, TcpService,
 };
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use crate::args::RunArgs;
 use crate::cookie_keys::CookieKeys;
 use crate::devices::{self, OpenedDevices};
+use crate::ending::{DRAIN, Ending};
 use crate::exit::Exit;
 use crate::hosted;
 use crate::listeners::Handshakes;
@@ -84,8 +83,8 @@ fn serve(settings: &RunSettings, args: &RunArgs) -> Result<(), Failure> {
     }
     let keys = CookieKeys::open(settings.cookie_secret.as_ref().map(|file| file.value.as_path()))?;
     let stop = Stop::new().map_err(words)?;
-    let farewell = Farewell::default();
-    let signals = catch_signals(&stop, &farewell)?;
+    let ending = Ending::new(&stop, settings.drain.as_ref().map_or(DRAIN, |drain| drain.value));
+    let signals = ending.catch_signals()?;
     let cores = cores(settings)?;
     if args.capacity {
         tell_capacity(settings, &cores, &stop);
@@ -103,8 +102,7 @@ fn serve(settings: &RunSettings, args: &RunArgs) -> Result<(), Failure> {
     let shards: SharedShardConfig = Arc::new(Mutex::new(ShardConfig { stack: config, services }));
     let crew = start_crew(settings, &shards, opened, &cores, (&stop, &keys))?;
     let seats = RunningWorkers { each: crew.seats().to_vec(), reader: crew.reader() };
-    // This is the only place that sets it.
-    let _ = farewell.set(crew.control());
+    ending.set_workers(crew.seats());
     let watch = StatWatch {
         control: crew.control(),
         reader: seats.reader.clone(),
@@ -180,30 +178,8 @@ fn socket_path(settings: &RunSettings) -> PathBuf {
     settings.socket.as_ref().map_or_else(|| path::of_device(first), |socket| socket.value.clone())
 }
 
-/// SIGINT and SIGTERM end the run in good order; a second one ends it at once.
-fn catch_signals(
-    stop: &Stop,
-    farewell: &Farewell,
-) -> Result<signal_hook::iterator::Handle, Failure> {
-    let mut signals = Signals::new([SIGINT, SIGTERM])
-        .map_err(|error| format!("cannot catch signals: {error}"))?;
-    let (handle, stop, farewell) = (signals.handle(), stop.clone(), Arc::clone(farewell));
-    let asked = AtomicBool::new(false);
-    named("signals", move || {
-        for signal in signals.forever() {
-            if asked.swap(true, Ordering::Relaxed) {
-                std::process::exit(128 + signal);
-            }
-            if let Some(control) = farewell.get() {
-                watch::say_farewell(control);
-            }
-            stop.trigger();
-        }
-    })?;
-    Ok(handle)
-}
-
-fn named<T: Send + 'static>(
+/// A thread with a name.
+pub(crate) fn named<T: Send + 'static>(
     name: &str,
     what: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, Failure> {
@@ -297,9 +273,6 @@ fn stack_config(settings: &RunSettings, opened: &[OpenedDevices]) -> StackConfig
     let routes = HostTransit::routes(&settings.interfaces);
     StackConfig { interfaces, routes, stable_secret, routes_max, tcp_connections_max, ..plain }
 }
-
-/// How leases are given back before the end, once the workers stand.
-type Farewell = Arc<OnceLock<Control<Shown<Host>>>>;
 
 /// What other threads need of the workers.
 struct RunningWorkers {

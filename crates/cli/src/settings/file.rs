@@ -23,6 +23,7 @@ const TOP: &[&str] = &[
     "cores",
     "cpu",
     "dns_file",
+    "drain",
     "cookie_secret",
     "forwarding",
     "interface",
@@ -196,6 +197,7 @@ impl FileWalk<'_> {
         settings.routes = self.read(table, ("", "routes"), number, parse::routes);
         settings.cores = self.read(table, ("", "cores"), text, |t| parse::cores(&t));
         settings.on_panic = self.read(table, ("", "panic"), text, |t| parse::on_panic(&t));
+        settings.drain = self.read(table, ("", "drain"), number, parse::drain);
         settings.record = self.read(table, ("", "record"), text, path_word);
         settings.socket = self.read(table, ("", "socket"), text, path_word);
         settings.dns_file = self.read(table, ("", "dns_file"), text, path_word);

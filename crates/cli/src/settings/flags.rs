@@ -37,6 +37,8 @@ pub(super) fn lay(settings: &mut RunSettings, args: &RunArgs) -> Result<(), Vec<
     settings.cores = cores.or(settings.cores.take());
     let on_panic = read.one("--panic", args.panic.as_deref(), parse::on_panic);
     settings.on_panic = on_panic.or(settings.on_panic.take());
+    let drain = read.one("--drain", args.drain, parse::drain);
+    settings.drain = drain.or(settings.drain.take());
     settings.services.extend(read.many("--service", &args.service, parse::service));
     settings.record = path("--record", args.record.as_ref()).or(settings.record.take());
     settings.socket = path("--socket", args.socket.as_ref()).or(settings.socket.take());

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use floodwall_base::{IpCidr, MacAddr};
 use floodwall_device::{DeviceSpec, NapiPolicy, NoDeviceWord, NoKernelHalf};
@@ -254,6 +255,12 @@ pub(crate) fn cores(text: &str) -> Result<Vec<usize>, WrongValue> {
         true => Err(wrong(format!("{} cores are too many", cores.len()), "use 64 at most")),
         false => Ok(cores),
     }
+}
+
+/// How many seconds connections may take to end.
+pub(crate) fn drain(number: i64) -> Result<Duration, WrongValue> {
+    let seconds = within(number, (0, 86_400), "a number of seconds")?;
+    Ok(Duration::from_secs(seconds.unsigned_abs()))
 }
 
 /// What the panic of one worker does: `end`, `isolate`.

@@ -444,10 +444,15 @@ impl RemoteShard {
         }
     }
 
+    /// Whether programs have rung, or a slot or a request waits; connections apart.
+    pub(super) fn has_work(&self) -> bool {
+        let rung = self.shared.bells.get(self.worker).is_some_and(|bell| bell.bell.has_rung());
+        rung || self.asked || self.first.is_some()
+    }
+
     /// When the worker must come by.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let rung = self.shared.bells.get(self.worker).is_some_and(|bell| bell.bell.has_rung());
-        if rung || self.asked || self.first.is_some() || self.tcp.is_busy() {
+        if self.has_work() || self.tcp.is_busy() {
             return Some(Instant::ORIGIN);
         }
         let dry = self.shared.dry.has_rung() && self.controls();

@@ -267,6 +267,9 @@ impl Stack {
         if remote.tcp.owner.is_none() {
             return request.refuse(Errno::NO_PROTOCOL);
         }
+        if self.is_draining() {
+            return request.refuse(Errno::STOPPED);
+        }
         match request {
             TcpRequest::Listen(listen) => self.listen_for(cx, remote, listen),
             TcpRequest::Connect { local, peer, settings, reply } => {
