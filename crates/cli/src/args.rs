@@ -49,6 +49,13 @@ pub(crate) enum Command {
     Neigh(NeighArgs),
     /// Send the traffic of a classic packet generator's script, and count what comes back
     Pktgen(PktgenArgs),
+    /// Show what a running instance does, live: rates, services, refusals, cores, and a verdict
+    Top(TopArgs),
+    /// Say what is wrong with a running instance: an attack, a slow application, a bound, the path
+    Explain(ExplainArgs),
+    /// Show sockets of a running instance, in the columns of ss(8)
+    #[command(visible_aliases = ["ss"])]
+    Socket(SocketArgs),
     /// Have a running instance read its configuration file again: all of it, or nothing
     Reload(AskArgs),
     /// Repair what an instance that was killed has left behind: sockets, settings of interfaces
@@ -141,11 +148,12 @@ pub(crate) struct RunArgs {
     /// An address of ours with its prefix length; repeat for more
     #[arg(long, value_name = "ADDRESS/LENGTH")]
     pub(crate) address: Vec<String>,
-    /// A router on the link, for a default route; repeat for the other family
-    #[arg(long, value_name = "ADDRESS")]
+    /// A router on the link, for a default route; repeat for the other family. With `onlink` it
+    /// may be outside of every prefix
+    #[arg(long, value_name = "ADDRESS [onlink]", num_args = 1..=2)]
     pub(crate) gateway: Vec<String>,
     /// Destinations behind this link: PREFIX via ROUTER, or a prefix alone; repeat for more
-    #[arg(long, value_name = "PREFIX [via ADDRESS]")]
+    #[arg(long, value_name = "PREFIX [via ADDRESS [onlink]]")]
     pub(crate) route: Vec<String>,
     /// Query DHCP servers for an IPv4 address, routes and DNS; by default where no address is given
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
@@ -214,6 +222,10 @@ pub(crate) struct RunArgs {
     /// is watched; instances that have the same take over each other's handshakes
     #[arg(long, value_name = "FILE")]
     pub(crate) cookie_secret: Option<PathBuf>,
+    /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics, on the host's own kernel; give
+    /// an address that only the collector reaches
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) metrics: Option<String>,
     /// Control socket, for `floodwall stat`; by default $XDG_RUNTIME_DIR/floodwall/DEVICE.sock, or
     /// /run/floodwall/DEVICE.sock
     #[arg(long, value_name = "PATH")]
@@ -343,13 +355,83 @@ pub(crate) struct StatArgs {
     /// PROC_NET_NETSTAT name these files
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["json", "all", "workers"])]
     pub(crate) proc_net: Option<PathBuf>,
-    /// Again and again, until interrupted
+    /// Everything as metrics in Prometheus' text format
+    #[arg(long, conflicts_with_all = ["json", "all", "workers", "proc_net", "watch"])]
+    pub(crate) prometheus: bool,
+    /// Again and again, until interrupted: what changed, per second; with --json whole documents
     #[arg(long)]
     pub(crate) watch: bool,
     /// Seconds between two looks
     #[arg(long, value_name = "SECONDS", default_value_t = 1, requires = "watch")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) interval: u64,
+}
+
+/// `floodwall top`
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
+    /// Seconds between two looks
+    #[arg(long, value_name = "SECONDS", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) interval: u64,
+    /// End after so many looks; by default when interrupted
+    #[arg(long, short = 'n', value_name = "N")]
+    pub(crate) count: Option<u64>,
+}
+
+/// `floodwall explain`
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
+    /// Seconds between the two looks that are compared
+    #[arg(long, value_name = "SECONDS", default_value_t = 2)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) seconds: u64,
+}
+
+const SOCKET_EXAMPLE: &str = "\
+Examples:
+  floodwall socket show -tan
+  floodwall socket show -ti state established dport 443
+  floodwall socket show -ul
+  floodwall socket show -t src 192.0.2.0/24 --json";
+
+/// `floodwall socket`
+#[derive(Debug, Args)]
+#[command(after_help = SOCKET_EXAMPLE)]
+pub(crate) struct SocketArgs {
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
+    /// TCP only
+    #[arg(short = 't', long)]
+    pub(crate) tcp: bool,
+    /// UDP only
+    #[arg(short = 'u', long)]
+    pub(crate) udp: bool,
+    /// Listening sockets, too
+    #[arg(short = 'a', long)]
+    pub(crate) all: bool,
+    /// Listening sockets only
+    #[arg(short = 'l', long)]
+    pub(crate) listening: bool,
+    /// Numbers instead of names: always so
+    #[arg(short = 'n', long)]
+    pub(crate) numeric: bool,
+    /// Details of TCP connections
+    #[arg(short = 'i', long)]
+    pub(crate) info: bool,
+    /// IPv4 only
+    #[arg(short = '4', conflicts_with = "v6")]
+    pub(crate) v4: bool,
+    /// IPv6 only
+    #[arg(short = '6')]
+    pub(crate) v6: bool,
+    /// show [state STATE] [sport PORT] [dport PORT] [src PREFIX] [dst PREFIX]
+    #[arg(value_name = "WORDS")]
+    pub(crate) words: Vec<String>,
 }
 
 /// `floodwall cleanup`

@@ -6,6 +6,7 @@ pub(crate) mod cleanup;
 #[cfg(feature = "lab")]
 pub(crate) mod cost;
 pub(crate) mod drill;
+pub(crate) mod explain;
 #[cfg(feature = "lab")]
 pub(crate) mod lab;
 pub(crate) mod neigh;
@@ -15,4 +16,6 @@ pub(crate) mod reload;
 pub(crate) mod route;
 pub(crate) mod run;
 pub(crate) mod self_test;
+pub(crate) mod socket;
 pub(crate) mod stat;
+pub(crate) mod top;

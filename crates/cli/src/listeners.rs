@@ -29,9 +29,47 @@ pub(crate) struct ListenerSettings {
     pub(crate) cookie_only: u64,
 }
 
-/// The handshakes of one worker, or of several.
+/// One UDP socket, over all workers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct UdpReport {
+    pub(crate) local: SocketAddr,
+    /// Datagrams that wait to be read, and their true bytes.
+    pub(crate) waiting: u64,
+    pub(crate) charged: u64,
+    /// Datagrams refused: by a full socket, over the source's share, to prove the source's address
+    /// first, for the memory of all sockets.
+    pub(crate) full: u64,
+    pub(crate) over_share: u64,
+    pub(crate) challenged: u64,
+    pub(crate) memory: u64,
+}
+
+#[cfg(test)]
+impl UdpReport {
+    /// One on which nothing has happened.
+    pub(crate) const fn quiet(local: SocketAddr) -> Self {
+        let (waiting, charged, full, over_share) = (0, 0, 0, 0);
+        Self { local, waiting, charged, full, over_share, challenged: 0, memory: 0 }
+    }
+}
+
+/// TCP connections, of all workers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ConnectionUse {
+    /// Now, TIME-WAIT included.
+    pub(crate) open: usize,
+    /// That there is room for.
+    pub(crate) max: usize,
+}
+
+/// UDP sockets that one worker's report looks at.
+const UDP_SOCKETS_MAX: usize = 256;
+
+/// The handshakes of one worker, or of several, and the queues of its sockets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Handshakes {
+    pub(crate) udp_sockets: Vec<UdpReport>,
+    pub(crate) connections: ConnectionUse,
     pub(crate) listeners: Vec<ListenerSettings>,
     pub(crate) syncache: BTreeMap<String, u64>,
 }
@@ -52,7 +90,22 @@ impl Handshakes {
         });
         let named = stack.half_open_stats().map(|stats| stats.named());
         let syncache = named.into_iter().flatten().map(|(name, n, _)| (name.to_owned(), n));
-        let mut it = Self { listeners: listeners.collect(), syncache: syncache.collect() };
+        let (open, max) = stack.tcp_use();
+        let udp = stack.udp_sockets(0, UDP_SOCKETS_MAX).0.into_iter().map(|it| UdpReport {
+            local: it.local,
+            waiting: it.waiting as u64,
+            charged: it.charged,
+            full: it.refused.full,
+            over_share: it.refused.over_share,
+            challenged: it.refused.challenged,
+            memory: it.refused.memory,
+        });
+        let mut it = Self {
+            listeners: listeners.collect(),
+            syncache: syncache.collect(),
+            udp_sockets: udp.collect(),
+            connections: ConnectionUse { open, max },
+        };
         it.listeners.sort_by_key(|listener| listener.local);
         it
     }
@@ -74,6 +127,21 @@ impl Handshakes {
                 }
             }
         }
+        for theirs in other.udp_sockets {
+            match self.udp_sockets.iter_mut().find(|ours| ours.local == theirs.local) {
+                None => self.udp_sockets.push(theirs),
+                Some(ours) => {
+                    ours.waiting += theirs.waiting;
+                    ours.charged += theirs.charged;
+                    ours.full += theirs.full;
+                    ours.over_share += theirs.over_share;
+                    ours.challenged += theirs.challenged;
+                    ours.memory += theirs.memory;
+                }
+            }
+        }
+        self.connections.open += other.connections.open;
+        self.connections.max += other.connections.max;
         for (name, n) in other.syncache {
             *self.syncache.entry(name).or_default() += n;
         }
@@ -132,11 +200,14 @@ mod tests {
         let with = |listeners: Vec<ListenerSettings>, n: u64| Handshakes {
             listeners,
             syncache: [("SyncacheAdded".to_owned(), n)].into(),
+            connections: ConnectionUse { open: 1, max: 4 },
+            ..Handshakes::default()
         };
         let mut all = with(vec![listener(80, 1)], 5);
         all.add(with(vec![listener(22, 7), listener(80, 2)], 6));
         assert_eq!(all.listeners, [listener(22, 7), listener(80, 3)]);
         assert_eq!(all.syncache["SyncacheAdded"], 11);
+        assert_eq!(all.connections, ConnectionUse { open: 2, max: 8 });
         let mut out = String::new();
         show(&mut out, &all.listeners, ("", ""));
         assert_eq!(out.lines().count(), 4);

@@ -11,13 +11,16 @@ mod cookie_keys;
 mod devices;
 mod ending;
 mod exit;
+mod explain;
 mod hosted;
 mod listeners;
+mod metrics;
 mod neighbors;
 mod network;
 mod notify;
 mod output;
 mod proc_net;
+mod rates;
 mod record;
 mod reload;
 mod report;
@@ -26,6 +29,8 @@ mod settings;
 mod show;
 mod signals;
 mod socket;
+mod sockets;
+mod top;
 mod watch;
 
 use std::process::ExitCode;
@@ -62,6 +67,9 @@ fn main() -> ExitCode {
         Command::Rule(args) => cmd::route::rule(&args),
         Command::Neigh(args) => cmd::neigh::neigh(&args),
         Command::Pktgen(args) => cmd::pktgen::pktgen(&args),
+        Command::Top(args) => cmd::top::top(&args),
+        Command::Explain(args) => cmd::explain::explain(&args),
+        Command::Socket(args) => cmd::socket::socket(&args),
         Command::Reload(args) => cmd::reload::reload(&args),
         Command::Cleanup(args) => cmd::cleanup::cleanup(&args),
         Command::Check(args) => cmd::check::check(&args),

@@ -21,7 +21,7 @@ use crate::listeners::Handshakes;
 use crate::network::{AddrInfo, NetworkConfig};
 
 /// The whole document.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RunReport {
     pub(crate) version: String,
     pub(crate) pid: u32,
@@ -49,6 +49,12 @@ pub(crate) struct RunReport {
     /// The SYN cache's own counts, under FreeBSD's names.
     #[serde(default)]
     pub(crate) syncache: BTreeMap<String, u64>,
+    /// The UDP sockets, as far as they are few.
+    #[serde(default)]
+    pub(crate) udp_sockets: Vec<crate::listeners::UdpReport>,
+    /// TCP connections and their places.
+    #[serde(default)]
+    pub(crate) connections: crate::listeners::ConnectionUse,
     /// Memory that was unlinked and waits until every worker has paused.
     #[serde(default)]
     pub(crate) reclamation: Reclamation,
@@ -92,8 +98,9 @@ pub(crate) struct DropReport {
     pub(crate) sentence: String,
 }
 
-/// Both ledgers: every packet is accounted for exactly once.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Both ledgers: every packet is accounted for exactly once. Of the whole host: what workers handed
+/// over to each other is in neither side twice.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ConservationLaw {
     pub(crate) holds: bool,
     pub(crate) arrived: u64,
@@ -110,7 +117,7 @@ pub(crate) struct ConservationLaw {
 }
 
 /// One queue of a device.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DeviceReport {
     pub(crate) ifname: String,
     pub(crate) ifindex: u16,
@@ -249,6 +256,8 @@ impl RunReport {
             workers: workers(birth, &published, reader, now),
             listeners: asked.handshakes.listeners,
             syncache: asked.handshakes.syncache,
+            udp_sockets: asked.handshakes.udp_sockets,
+            connections: asked.handshakes.connections,
             reclamation: Reclamation::new(reader, now),
         }
     }
@@ -307,18 +316,21 @@ fn drops(stats: &Stats) -> Vec<DropReport> {
 }
 
 impl ConservationLaw {
-    fn new(stats: &Stats) -> Self {
+    /// Of the sum over all workers. A packet that one hands over and another takes over has arrived
+    /// (or was made) once; on its way between them it is in neither's figures.
+    pub(crate) fn new(stats: &Stats) -> Self {
         let fates = &stats.fates;
+        let net = |own: u64, adopted: u64, handed: u64| (own + adopted).saturating_sub(handed);
         Self {
             holds: stats.conservation().holds(),
-            arrived: fates.received,
+            arrived: net(fates.received, fates.adopted_in, fates.handed_in),
             delivered: fates.delivered,
             forwarded: fates.forwarded,
             answered: fates.answered,
             merged: fates.merged,
             held: stats.held,
             dropped_in: stats.drops_in.total(),
-            originated: fates.originated,
+            originated: net(fates.originated, fates.adopted_out, fates.handed_out),
             transmitted: fates.transmitted,
             pending: stats.pending,
             dropped_out: stats.drops_out.total(),

@@ -141,6 +141,11 @@ impl<E> GroupCommands<E> {
         self.ended.load(Ordering::Acquire) >= usize::from(self.workers)
     }
 
+    /// Whether packets wait for room in a ring to another worker.
+    pub(crate) fn owes(&self) -> bool {
+        self.exchange.owes()
+    }
+
     pub(crate) fn has_mail(&mut self) -> bool {
         self.exchange.has_mail()
     }

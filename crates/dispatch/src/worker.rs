@@ -306,6 +306,9 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             };
         }
         let now = self.send_the_rest(clock);
+        if let Some(crew) = &mut self.crew {
+            crew.exchange.close(&mut self.facts);
+        }
         self.publish(now);
         let ports = self.ports.iter().map(Port::report).collect();
         Ok(Ended { facts: self.facts.clone(), ports })
@@ -324,7 +327,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             self.ports.iter_mut().for_each(Port::begin_turn);
             let adopted = self.adopt(now);
             self.transmit();
-            self.give_out();
+            self.give_out(now);
             let crew = self.crew.as_mut().filter(|crew| crew.workers > 1);
             let are_others_done = crew.is_none_or(|crew| crew.have_all_ended(&mut has_told));
             let is_done = are_others_done && adopted == 0 && !self.has_mail();
@@ -391,6 +394,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             || self.deadline().is_some_and(|deadline| deadline <= now)
             || is_hungry && self.ports.iter().any(Port::has_pending)
             || is_hungry && self.has_mail()
+            || self.owes()
         {
             return true;
         }
@@ -543,6 +547,11 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     /// Whether packets are requested from devices.
     fn is_hungry(&self, now: Instant) -> bool {
         self.gate.asks(self.rx_capacity(now)) > 0
+    }
+
+    /// Whether packets wait for room in a ring to another worker.
+    fn owes(&self) -> bool {
+        self.crew.as_ref().is_some_and(GroupCommands::owes)
     }
 
     fn has_mail(&mut self) -> bool {

@@ -20,6 +20,7 @@ use floodwall_base::limits::{
 use floodwall_base::{Counter, Instant};
 
 use crate::connection::{Connection, ConnectionContext, ConnectionDue};
+use crate::delayed_ack::AT_ONCE;
 use crate::error::ConnectionError;
 use crate::receive_state::QUICK_ACKS;
 use crate::recovery::TimeoutKind;
@@ -65,12 +66,15 @@ impl OrphanPatience {
 impl Connection {
     /// Handles every timer that is due.
     pub(crate) fn ring(&mut self, cx: &mut ConnectionContext<'_>) {
+        let was_delayed = self.timers.at(TimerKind::DelayedAck) != AT_ONCE;
         while let Some(timer) = self.timers.pop_due(cx.now) {
             match timer {
                 TimerKind::Retransmit => self.on_retransmit(cx),
                 TimerKind::DelayedAck => {
-                    // Neither an answer nor another segment came meanwhile.
-                    self.rcv.quick = QUICK_ACKS;
+                    if was_delayed {
+                        // Neither an answer nor another segment came meanwhile.
+                        self.rcv.quick = QUICK_ACKS;
+                    }
                     self.due.add(ConnectionDue::ACK);
                 }
                 TimerKind::Persist => self.on_persist(cx),

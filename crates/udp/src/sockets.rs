@@ -562,6 +562,20 @@ impl<I: Intake> Udp<I> {
         bodies.map(|body| body.intake.len() as u64).sum()
     }
 
+    /// The open sockets at `looks` places from `from` on; and where to go on, `None` at the end.
+    /// Costs a visit for each place.
+    #[must_use]
+    pub fn sockets_from(&self, from: usize, looks: usize) -> (Vec<SocketId>, Option<usize>) {
+        let all = self.sockets.iter().enumerate().skip(from).take(looks);
+        let open = all.filter(|(_, socket)| socket.body.is_some());
+        let ids = open.map(|(index, socket)| {
+            let generation = socket.generation;
+            SocketId { index: index as u32, generation }
+        });
+        let next = from.saturating_add(looks);
+        (ids.collect(), (next < self.sockets.len()).then_some(next))
+    }
+
     /// Datagrams that wait, true bytes charged to the receive limit, and datagrams dropped for
     /// want of room since the socket was opened.
     ///

@@ -15,13 +15,14 @@ use floodwall_base::WorkerId;
 use floodwall_device::{DeviceKind, NapiPriority};
 use floodwall_dispatch::{
     Clock, Control, ControlError, CrewConfig, CrewError, CrewReader, Event, OnPanic, Port, Setting,
-    Shown, Stop, WorkerConfig, WorkerError, WorkerGroup, WorkerSeat, WorkerSlot, entropy, pin,
+    Shown, Stop, WorkerConfig, WorkerCounter, WorkerCounters, WorkerError, WorkerGroup, WorkerSeat,
+    WorkerSlot, entropy, pin,
 };
 use floodwall_drill::measure_capacity;
 use floodwall_packet::PoolConfig;
 use floodwall_stack::services::{ServiceKind as StackService, UdpService};
 use floodwall_stack::{
-    Application, Host, InterfaceConfig, LinkMedium, Seats, Stack, StackConfig, StreamKind,
+    Application, Host, InterfaceConfig, LinkMedium, Seats, Stack, StackConfig, Stats, StreamKind,
     StreamService, TcpService,
 };
 
@@ -32,6 +33,7 @@ use crate::ending::{DRAIN, Ending};
 use crate::exit::Exit;
 use crate::hosted;
 use crate::listeners::Handshakes;
+use crate::metrics;
 use crate::network;
 use crate::notify::ServiceManager;
 use crate::record::{self, Recording};
@@ -45,6 +47,7 @@ use crate::signals;
 use crate::socket::path::{self, SocketTaken, TakenError};
 use crate::socket::request::ControlRequest;
 use crate::socket::server;
+use crate::sockets;
 use crate::watch::{self, StatWatch, WatchedLink};
 
 /// How long a worker may take to answer the control socket.
@@ -121,6 +124,9 @@ fn serve(settings: &RunSettings, args: &RunArgs) -> Result<(), Failure> {
     let manager = ServiceManager::of_environment();
     let hangups = catch_hangups(&reloader, &birth, &seats, &manager)?;
     watch_dog(&manager, &seats, &stop)?;
+    if let Some(address) = &args.metrics {
+        serve_metrics(address, &birth, &seats)?;
+    }
     manager.ready(&format!("serving on {} workers", seats.each.len()));
     let served = server::serve(&taken.listener, &stop, |request| {
         answer(request, &birth, &seats, (&reloader, &manager))
@@ -424,6 +430,24 @@ fn reload(reloader: &Reloader, manager: &ServiceManager) -> Result<serde_json::V
     outcome.map(|outcome| outcome.to_json()).map_err(|problems| problems.join("\n"))
 }
 
+/// Serves the metrics on the host's own kernel, in a thread that ends with the process.
+fn serve_metrics(address: &str, birth: &StartTime, seats: &RunningWorkers) -> Result<(), Failure> {
+    let listener = std::net::TcpListener::bind(address).map_err(|error| {
+        format!("--metrics {address}: {error}; write ADDRESS:PORT of this host")
+    })?;
+    let at = listener.local_addr().map_err(words)?;
+    let (birth, each, reader) = (birth.clone(), seats.each.clone(), seats.reader.clone());
+    let seats = RunningWorkers { each, reader };
+    let _ = named("metrics", move || {
+        metrics::serve(&listener, |format| {
+            let asked = ask_all(&seats).ok()?;
+            Some(metrics::text(&RunReport::new(&birth, &seats.reader, asked), format))
+        });
+    })?;
+    eprintln!("floodwall: metrics at http://{at}/metrics");
+    Ok(())
+}
+
 /// Tells the service manager that this process is alive, as long as every worker answers.
 #[expect(clippy::disallowed_methods, reason = "a thread that has nothing else to do")]
 fn watch_dog(manager: &ServiceManager, seats: &RunningWorkers, stop: &Stop) -> Result<(), Failure> {
@@ -491,6 +515,9 @@ fn answer(
             serde_json::to_value(&report).map_err(words)
         }),
         ControlRequest::Reload => Ok(reload(reloader, manager)),
+        ControlRequest::Sockets => {
+            sockets::ask(seats.each.iter().map(|seat| &seat.control)).map(Ok)
+        }
         request => control.ask(PATIENCE, |desk| {
             // The worker's own randomness is in use; these are delays, which need not be
             // unpredictable.
@@ -520,35 +547,75 @@ fn ask_all(seats: &RunningWorkers) -> Result<report::ReportRequest, ControlError
     Ok(asked)
 }
 
-/// The last line: packets received, sent and dropped.
-fn summary(state: &str, birth: &StartTime, reader: &CrewReader) -> String {
-    use floodwall_dispatch::{WorkerCounter, WorkerCounters};
-    let published = reader.read();
-    let stats = hosted::read(&hosted::sum(&published));
-    let facts = WorkerCounters::of_all(published.iter().map(|published| &published.facts));
-    let at = published.iter().map(|published| published.at).max().unwrap_or(birth.started);
-    let triaged = facts.of(WorkerCounter::DropsTriageRejectable)
-        + facts.of(WorkerCounter::DropsTriageUnknown);
-    let lost =
-        facts.lost() + facts.lost_in_handoff() + facts.of(WorkerCounter::DropsShardDown) + triaged;
-    let uptime = (at - birth.started).as_nanos();
-    let mut worst: Vec<_> = stats.drops_in.nonzero().chain(stats.drops_out.nonzero()).collect();
+/// Reasons that the last line names.
+const REASONS_MAX: usize = 3;
+
+/// How many packets were dropped, and the commonest reasons: the stack's, and the loops' own, under
+/// the names that `stat` shows. What is not named is summed, so that the numbers add up.
+fn drops(stats: &Stats, facts: impl Iterator<Item = (&'static str, u64)>) -> (u64, String) {
+    let of_stack = stats.drops_in.nonzero().chain(stats.drops_out.nonzero());
+    let of_loops = facts.filter(|(name, n)| name.starts_with("drops_") && *n > 0);
+    let mut worst: Vec<_> =
+        of_stack.map(|(reason, n)| (reason.name(), n)).chain(of_loops).collect();
     worst.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+    let total = worst.iter().map(|(_, n)| n).sum();
+    let named = worst.iter().take(REASONS_MAX).map(|(name, n)| format!("{name} {n}"));
+    let others: u64 = worst.iter().skip(REASONS_MAX).map(|(_, n)| n).sum();
     let reasons: Vec<_> =
-        worst.iter().take(3).map(|(reason, n)| format!("{} {n}", reason.name())).collect();
+        named.chain((others > 0).then(|| format!("other reasons {others}"))).collect();
     let reasons = match reasons.is_empty() {
         true => String::new(),
         false => format!(" ({})", reasons.join(", ")),
     };
+    (total, reasons)
+}
+
+/// The last line: packets received, sent and dropped.
+fn summary(state: &str, birth: &StartTime, reader: &CrewReader) -> String {
+    let published = reader.read();
+    let stats = hosted::read(&hosted::sum(&published));
+    let facts = WorkerCounters::of_all(published.iter().map(|published| &published.facts));
+    let at = published.iter().map(|published| published.at).max().unwrap_or(birth.started);
+    let uptime = (at - birth.started).as_nanos();
+    let (dropped, reasons) = drops(&stats, facts.named());
     format!(
-        "{state} {}: {} packets in, {} out, {} dropped{reasons}; {}",
+        "{state} {}: {} packets in, {} out, {dropped} dropped{reasons}; {}",
         show::seconds(u64::try_from(uptime).unwrap_or(u64::MAX)),
         facts.of(WorkerCounter::RxPackets),
         facts.of(WorkerCounter::TxPackets),
-        stats.drops_in.total() + stats.drops_out.total() + lost,
         match stats.conservation().holds() {
             true => "every packet is accounted for exactly once",
             false => "conservation is BROKEN, please report this",
         }
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use floodwall_base::DropReason;
+
+    use super::*;
+
+    #[test]
+    fn the_last_line_names_the_loops_drops_and_its_numbers_add_up() {
+        let mut stats = Stats::default();
+        let said = |stats: &Stats, facts: &[(WorkerCounter, u64)]| {
+            drops(stats, facts.iter().map(|(fact, n)| (fact.name(), *n)))
+        };
+        assert_eq!(said(&stats, &[(WorkerCounter::RxPackets, 9)]), (0, String::new()));
+        stats.drops_in.add(DropReason::UdpNoPort, 13);
+        let mut facts = vec![
+            (WorkerCounter::DropsHandoffFrame, 722),
+            (WorkerCounter::RxPackets, 9000),
+            (WorkerCounter::DropsHandoffDeparture, 2016),
+        ];
+        let named = "(drops_handoff_departure 2016, drops_handoff_frame 722, UdpNoPort 13)";
+        assert_eq!(said(&stats, &facts), (2751, format!(" {named}")));
+        facts.extend(
+            [WorkerCounter::DropsShardDown, WorkerCounter::DropsTriageUnknown].map(|f| (f, 1)),
+        );
+        stats.drops_out.add(DropReason::LoopbackFull, 5);
+        let named = named.replace(')', ", other reasons 7)");
+        assert_eq!(said(&stats, &facts), (2758, format!(" {named}")));
+    }
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use crate::args::StatArgs;
 use crate::exit::Exit;
+use crate::metrics;
 use crate::proc_net;
+use crate::rates::ReportDifference;
 use crate::report::RunReport;
 use crate::show::{self, ShownValue, Style};
 use crate::socket::request::ControlRequest;
@@ -17,6 +19,9 @@ pub(crate) fn stat(args: &StatArgs) -> Exit {
         Ok(socket) => socket,
         Err(exit) => return exit,
     };
+    if args.watch && !args.json {
+        return watch(args, &socket);
+    }
     loop {
         let exit = look(args, &socket);
         if exit != Exit::Done || !args.watch {
@@ -26,8 +31,35 @@ pub(crate) fn stat(args: &StatArgs) -> Exit {
     }
 }
 
+/// Shows what changed between two looks, per second, until interrupted.
+fn watch(args: &StatArgs, socket: &std::path::Path) -> Exit {
+    let mut before: Option<RunReport> = None;
+    loop {
+        let after = match client::report(socket) {
+            Ok(report) => report,
+            Err(error) => {
+                eprintln!("floodwall: {error}");
+                return error.exit();
+            }
+        };
+        let text = match before.as_ref().and_then(|b| ReportDifference::new(b, &after)) {
+            Some(between) => {
+                let style = Style::of(&io::stdout());
+                format!("{}{}", clear_screen(), show::differences(&between, args.all, style))
+            }
+            None => "floodwall: the first look; differences follow\n".to_owned(),
+        };
+        let exit = crate::output::print(&text);
+        if exit != Exit::Done {
+            return exit;
+        }
+        before = Some(after);
+        wait(args.interval);
+    }
+}
+
 #[expect(clippy::disallowed_methods, reason = "a command between two looks has nothing to do")]
-fn wait(seconds: u64) {
+pub(crate) fn wait(seconds: u64) {
     std::thread::sleep(Duration::from_secs(seconds));
 }
 
@@ -44,12 +76,15 @@ fn look(args: &StatArgs, socket: &std::path::Path) -> Exit {
     } else {
         match serde_json::from_value::<RunReport>(answer) {
             Ok(report) => {
+                if args.prometheus {
+                    let format = metrics::MetricsFormat::Prometheus;
+                    return crate::output::print(&metrics::text(&report, format));
+                }
                 if let Some(folder) = &args.proc_net {
                     return for_nstat(folder, &report);
                 }
                 let shown = ShownValue { all: args.all, workers: args.workers };
-                let clear = if args.watch { clear_screen() } else { "" };
-                format!("{clear}{}", show::report(&report, shown, Style::of(&io::stdout())))
+                show::report(&report, shown, Style::of(&io::stdout()))
             }
             Err(error) => {
                 eprintln!(
@@ -83,7 +118,7 @@ fn for_nstat(folder: &std::path::Path, report: &RunReport) -> Exit {
     }
 }
 
-fn clear_screen() -> &'static str {
+pub(crate) fn clear_screen() -> &'static str {
     use std::io::IsTerminal;
     if io::stdout().is_terminal() { "\x1b[H\x1b[2J" } else { "" }
 }

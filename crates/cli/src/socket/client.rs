@@ -66,6 +66,15 @@ pub(crate) fn ask(path: &Path, request: &str) -> Result<serde_json::Value, AskEr
     ask_for(path, request, PATIENCE, |_| {})
 }
 
+/// The report of an instance.
+pub(crate) fn report(path: &Path) -> Result<crate::report::RunReport, AskError> {
+    let answer = ask(path, &super::request::ControlRequest::Stat.to_string())?;
+    serde_json::from_value(answer).map_err(|error| AskError::Refused {
+        path: path.to_owned(),
+        why: format!("it is of another version ({error}); ask it with its own binary"),
+    })
+}
+
 /// As [`ask`], for a request that may keep the instance for longer.
 pub(crate) fn ask_slowly(path: &Path, request: &str) -> Result<serde_json::Value, AskError> {
     ask_for(path, request, LONG_PATIENCE, |_| {})

@@ -15,6 +15,8 @@ use crate::neighbors::NeighborRequest;
 pub(crate) enum ControlRequest {
     /// Everything that is counted.
     Stat,
+    /// Sockets of all workers.
+    Sockets,
     /// The configuration file read again.
     Reload,
     /// Everything that is known of links.
@@ -34,6 +36,7 @@ impl fmt::Display for ControlRequest {
         let time = |time: &Option<u32>| time.map_or("forever".to_owned(), |t| t.to_string());
         match self {
             Self::Stat => f.write_str("stat"),
+            Self::Sockets => f.write_str("sockets"),
             Self::Reload => f.write_str("reload"),
             Self::Network => f.write_str("network"),
             Self::AddAddress { dev, address, valid, preferred } => {
@@ -63,6 +66,7 @@ impl ControlRequest {
         };
         Some(match *words {
             ["stat"] => Self::Stat,
+            ["sockets"] => Self::Sockets,
             ["reload"] => Self::Reload,
             ["network"] => Self::Network,
             ["address", "add", dev, address, valid, preferred] => Self::AddAddress {
@@ -101,6 +105,7 @@ mod tests {
             ControlRequest::Stat,
             ControlRequest::Network,
             ControlRequest::Reload,
+            ControlRequest::Sockets,
             ControlRequest::AddAddress { dev: dev.clone(), address, valid, preferred: valid },
             ControlRequest::AddAddress { dev: dev.clone(), address, valid: None, preferred: None },
             ControlRequest::DelAddress { dev: dev.clone(), addr, prefix_len: Some(128) },

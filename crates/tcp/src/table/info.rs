@@ -130,6 +130,21 @@ impl<H: HalfOpen> ConnectionTable<H> {
         })
     }
 
+    /// The connections at `looks` places from `from` on, TIME-WAIT apart; and where to go on,
+    /// `None` at the end. Costs a visit for each place.
+    #[must_use]
+    pub fn connections_from(
+        &self,
+        from: usize,
+        looks: usize,
+    ) -> (Vec<ConnectionId>, Option<usize>) {
+        let all = self.places.iter().enumerate().skip(from).take(looks);
+        let open = all.filter(|(_, place)| place.connection.is_some());
+        let ids = open.map(|(index, _)| self.id(index as u32)).collect();
+        let next = from.saturating_add(looks);
+        (ids, (next < self.places.len()).then_some(next))
+    }
+
     /// Changes the settings of an open connection: buffer sizes, Nagle and cork, delayed ACKs,
     /// keepalive, timeouts, hop limit and traffic class. Options negotiated in the handshake stay.
     ///

@@ -1,0 +1,59 @@
+//! `floodwall explain`: two looks at a running instance, and what is wrong between them.
+
+use std::fmt::Write as _;
+
+use crate::args::ExplainArgs;
+use crate::cmd::stat::wait;
+use crate::exit::Exit;
+use crate::explain::{self, Finding};
+use crate::output;
+use crate::rates::ReportDifference;
+use crate::socket::{client, path};
+
+/// Looks twice, and explains.
+pub(crate) fn explain(args: &ExplainArgs) -> Exit {
+    let socket = match path::find(args.ask.socket.as_deref()) {
+        Ok(socket) => socket,
+        Err(exit) => return exit,
+    };
+    let look = || client::report(&socket);
+    let looks = look().and_then(|before| {
+        wait(args.seconds);
+        look().map(|after| (before, after))
+    });
+    let (before, after) = match looks {
+        Ok(looks) => looks,
+        Err(error) => {
+            eprintln!("floodwall: {error}");
+            return error.exit();
+        }
+    };
+    let Some(between) = ReportDifference::new(&before, &after) else {
+        eprintln!("floodwall: the instance was restarted between the two looks; ask again");
+        return Exit::Refused;
+    };
+    let findings = explain::findings(&between);
+    let verdict = explain::verdict(&findings);
+    if args.ask.json {
+        let document = serde_json::json!({ "verdict": verdict, "findings": findings });
+        return output::print(&format!("{document}\n"));
+    }
+    output::print(&text(&verdict, &findings))
+}
+
+fn text(verdict: &str, findings: &[Finding]) -> String {
+    let mut out = format!("{verdict}\n");
+    for finding in findings {
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "\n{}: {}", finding.kind.words(), finding.name);
+        if !finding.place.is_empty() {
+            let _ = writeln!(out, "  where     {}", finding.place);
+        }
+        let _ = writeln!(out, "  what      {}", finding.sentence);
+        let _ = writeln!(out, "  evidence  {}", finding.evidence.join(", "));
+        if !finding.remedy.is_empty() {
+            let _ = writeln!(out, "  remedy    {}", finding.remedy);
+        }
+    }
+    out
+}

@@ -1,0 +1,184 @@
+//! The kinds of floods, and the counters that tell them.
+
+use super::{Finding, TroubleKind};
+use crate::rates::{ReportDifference, short};
+use floodwall_dispatch::WorkerCounter;
+
+/// Below this many refusals a second nothing is called a flood.
+const FLOOR: f64 = 200.0;
+
+/// A kind of flood that drop reasons alone tell.
+pub(super) struct FloodKind {
+    name: &'static str,
+    /// What is refused.
+    what: &'static str,
+    pub(super) reasons: &'static [&'static str],
+}
+
+/// Floods that have reasons of their own.
+pub(super) const KINDS: [FloodKind; 6] = [
+    FloodKind {
+        name: "fragment flood",
+        what: "fragments of datagrams that do not become whole are dropped",
+        reasons: &[
+            "FragmentSourceFull",
+            "FragmentStoreFull",
+            "FragmentTimeout",
+            "FragmentOverlap",
+            "FragmentTooMany",
+            "FragmentTiny",
+            "FragmentDuplicate",
+        ],
+    },
+    FloodKind {
+        name: "ICMP flood",
+        what: "echo requests beyond the senders' share are not answered",
+        reasons: &["IcmpRateLimited", "IcmpNoFlow", "IcmpEchoRefused"],
+    },
+    FloodKind {
+        name: "flood of malformed packets",
+        what: "packets that no honest sender makes are dropped",
+        reasons: &[
+            "IpTruncated",
+            "IpVersion",
+            "IpHeaderLength",
+            "IpLength",
+            "IpHeaderChecksum",
+            "IpSourceInvalid",
+            "IpSourceRoute",
+            "IpOptionMalformed",
+            "FragmentMalformed",
+            "ExtensionMalformed",
+            "ExtensionLimit",
+            "ExtensionOrder",
+            "TcpMalformed",
+            "TcpChecksum",
+            "UdpMalformed",
+            "UdpChecksum",
+            "IcmpMalformed",
+            "IcmpChecksum",
+        ],
+    },
+    FloodKind {
+        name: "flood of TCP segments without a connection",
+        what: "segments that belong to no connection are dropped",
+        reasons: &["TcpNoConnection", "TcpOutOfWindow", "TcpAckInvalid"],
+    },
+    FloodKind {
+        name: "flood of closed ports",
+        what: "datagrams for ports without a service are dropped",
+        reasons: &["UdpNoPort"],
+    },
+    FloodKind {
+        name: "neighbour table flood",
+        what: "addresses of the link that do not exist are asked for",
+        reasons: &["NeighborPendingFull", "NeighborTableFull"],
+    },
+];
+
+/// Every flood that is under way.
+pub(super) fn attacks(between: &ReportDifference<'_>) -> Vec<Finding> {
+    let mut all: Vec<_> = KINDS.iter().filter_map(|kind| by_reasons(between, kind)).collect();
+    all.extend(syn_flood(between));
+    all.extend(udp_floods(between));
+    if all.is_empty() {
+        all.extend(shed(between));
+    }
+    all
+}
+
+fn by_reasons(between: &ReportDifference<'_>, kind: &FloodKind) -> Option<Finding> {
+    let mut rate: f64 = kind.reasons.iter().map(|reason| between.dropped(reason)).sum();
+    let mut at_interface = 0.0;
+    if kind.name == "flood of closed ports" {
+        at_interface = between.device(None, "rx_port_closed");
+        rate += at_interface;
+    }
+    if rate < FLOOR {
+        return None;
+    }
+    let says = format!("{}, {} a second", kind.what, short(rate));
+    let mut finding = Finding::new(TroubleKind::Attack, kind.name, "", rate).says(says);
+    for reason in kind.reasons {
+        finding = finding.shows(reason, between.dropped(reason));
+    }
+    Some(finding.shows("rx_port_closed", at_interface))
+}
+
+/// SYNs that are not completed: cookies sent, entries displaced, far more than connections opened.
+fn syn_flood(between: &ReportDifference<'_>) -> Option<Finding> {
+    let cookies = between.counter("TcpExtSyncookiesSent");
+    let drops = between.counter("TcpExtListenDrops");
+    let overflow = between.counter("TcpExtListenOverflows");
+    let refused = between.dropped("TcpHandshakeRefused");
+    let opens = between.counter("TcpPassiveOpens");
+    // A full accept queue refuses handshakes, too: that is the application's.
+    let rate = cookies + (drops.max(refused) - overflow).max(0.0);
+    if rate < FLOOR || rate < 4.0 * opens {
+        return None;
+    }
+    let sent = |l: &crate::listeners::ListenerSettings| {
+        between.listener(l.local, |l| l.cookies_sent + l.refused)
+    };
+    let worst = between.after.listeners.iter().max_by(|a, b| sent(a).total_cmp(&sent(b)));
+    let place = worst.map(|l| l.local.to_string()).unwrap_or_default();
+    let says = format!(
+        "{} SYNs a second are answered by cookies or refused, {} connections a second open all \
+         the same",
+        short(rate),
+        short(opens)
+    );
+    let finding = Finding::new(TroubleKind::Attack, "SYN flood", place, rate).says(says);
+    Some(
+        finding
+            .shows("TcpExtSyncookiesSent", cookies)
+            .shows("TcpExtListenDrops", drops)
+            .shows("TcpHandshakeRefused", refused)
+            .shows("TcpPassiveOpens", opens),
+    )
+}
+
+/// Sockets whose heavy senders are refused.
+fn udp_floods(between: &ReportDifference<'_>) -> Vec<Finding> {
+    let mut all = Vec::new();
+    for socket in &between.after.udp_sockets {
+        let over = between.udp(socket.local, |u| u.over_share);
+        let challenged = between.udp(socket.local, |u| u.challenged);
+        let rate = over + challenged;
+        if rate < FLOOR {
+            continue;
+        }
+        let says = format!(
+            "{} datagrams a second of senders over their share are refused, light senders are \
+             preferred",
+            short(rate)
+        );
+        let place = socket.local.to_string();
+        let finding = Finding::new(TroubleKind::Attack, "UDP flood", place, rate).says(says);
+        let finding = finding.shows("over_share", over).shows("challenged", challenged);
+        all.push(finding.shows("full", between.udp(socket.local, |u| u.full)));
+    }
+    all
+}
+
+/// Overload that no service and no reason explains: packets of unverified flows are shed.
+fn shed(between: &ReportDifference<'_>) -> Option<Finding> {
+    let strangers = between.worker(WorkerCounter::DropsTriageUnknown);
+    let refusable = between.worker(WorkerCounter::DropsTriageRejectable);
+    let at_interface = between.device(None, "rx_strangers");
+    let rate = strangers + refusable + at_interface;
+    if rate < FLOOR {
+        return None;
+    }
+    let says = format!(
+        "{} packets a second of unverified flows are shed, established flows go first",
+        short(rate)
+    );
+    let finding = Finding::new(TroubleKind::Attack, "packet flood", "", rate).says(says);
+    Some(
+        finding
+            .shows("drops_triage_unknown", strangers)
+            .shows("drops_triage_rejectable", refusable)
+            .shows("rx_strangers", at_interface),
+    )
+}

@@ -1,0 +1,195 @@
+//! Staged incidents: counters as they move in each, and what is to be said.
+
+use std::net::SocketAddr;
+
+use super::*;
+use crate::listeners::{ListenerSettings, UdpReport};
+use crate::report::{DeviceReport, DropReport, RunReport};
+
+const SECOND: u64 = 1_000_000_000;
+
+fn at(port: u16) -> SocketAddr {
+    SocketAddr::new("::".parse().unwrap(), port)
+}
+
+/// An instance with an HTTP listener and a UDP service that does a little honest work.
+fn base() -> RunReport {
+    let listener = ListenerSettings {
+        local: at(80),
+        backlog: 100,
+        half_open: 0,
+        waiting: 1,
+        cache_hits: 10,
+        cookies_sent: 0,
+        cookies_valid: 0,
+        refused: 0,
+        cookie_only: 0,
+    };
+    let device = DeviceReport { ifname: "fw0".to_owned(), ..DeviceReport::default() };
+    RunReport {
+        uptime_ns: SECOND,
+        listeners: vec![listener],
+        udp_sockets: vec![UdpReport::quiet(at(7001))],
+        devices: vec![device],
+        ..RunReport::default()
+    }
+}
+
+/// Two seconds later, with some honest traffic.
+fn later() -> RunReport {
+    let mut after = RunReport { uptime_ns: 3 * SECOND, ..base() };
+    add(&mut after, &[("IpInReceives", 4000), ("TcpPassiveOpens", 100), ("TcpOutSegs", 4000)]);
+    after
+}
+
+fn add(report: &mut RunReport, counters: &[(&str, u64)]) {
+    for (name, n) in counters {
+        report.counters.insert((*name).to_owned(), *n);
+    }
+}
+
+fn drops(report: &mut RunReport, reason: &str, count: u64) {
+    let known = floodwall_base::DropReason::ALL.iter().any(|known| known.name() == reason);
+    assert!(known, "{reason} is no drop reason");
+    let (direction, reason) = ("in".to_owned(), reason.to_owned());
+    report.drops.push(DropReport { direction, reason, count, sentence: String::new() });
+}
+
+fn explained(after: &RunReport) -> Vec<Finding> {
+    findings(&ReportDifference::new(&base(), after).unwrap())
+}
+
+/// What the first finding is, and that it has evidence.
+fn first(after: &RunReport) -> (TroubleKind, String, String) {
+    let all = explained(after);
+    assert!(all.iter().all(|f| !f.evidence.is_empty() && !f.sentence.is_empty()), "{all:?}");
+    let first = all.into_iter().next().expect("a finding");
+    (first.kind, first.name, first.place)
+}
+
+fn is(after: &RunReport, kind: TroubleKind, name: &str, place: &str) {
+    assert_eq!(first(after), (kind, name.to_owned(), place.to_owned()));
+}
+
+#[test]
+fn at_rest_and_under_honest_load_nothing_is_claimed() {
+    let still = RunReport { uptime_ns: 3 * SECOND, ..base() };
+    assert_eq!(explained(&still), []);
+    assert_eq!(explained(&later()), []);
+    assert_eq!(verdict(&[]), "fine: nothing is wrong");
+    // A few mistakes of honest peers are no attack.
+    let mut after = later();
+    drops(&mut after, "UdpNoPort", 20);
+    drops(&mut after, "TcpNoConnection", 20);
+    drops(&mut after, "IpHeaderChecksum", 3);
+    add(&mut after, &[("TcpRetransSegs", 4), ("TcpExtSyncookiesSent", 10)]);
+    assert_eq!(explained(&after), []);
+    // As many connections opened as cookies sent: a busy service behind a full cache.
+    let mut after = later();
+    add(&mut after, &[("TcpExtSyncookiesSent", 4000), ("TcpPassiveOpens", 4000)]);
+    assert_eq!(explained(&after), []);
+}
+
+#[test]
+fn the_rules_name_reasons_and_counts_that_exist() {
+    use floodwall_base::DropReason;
+    let reasons: Vec<_> = DropReason::ALL.iter().map(|reason| reason.name()).collect();
+    for kind in &attack::KINDS {
+        for reason in kind.reasons {
+            assert!(reasons.contains(reason), "{reason}");
+        }
+    }
+    let counts = floodwall_device::DeviceStats::default().named();
+    for name in ["rx_port_closed", "rx_strangers", "rx_ring_full", "rx_no_buffer"] {
+        assert!(counts.iter().any(|(known, _)| *known == name), "{name}");
+    }
+}
+
+#[test]
+fn what_was_counted_before_proves_nothing() {
+    let (mut before, mut after) = (base(), later());
+    drops(&mut before, "UdpNoPort", 1_000_000);
+    drops(&mut after, "UdpNoPort", 1_000_000);
+    assert_eq!(findings(&ReportDifference::new(&before, &after).unwrap()), []);
+}
+
+#[test]
+fn a_syn_flood_is_told_with_its_service() {
+    let mut after = later();
+    add(&mut after, &[("TcpExtSyncookiesSent", 400_000)]);
+    after.listeners[0].cookies_sent = 400_000;
+    is(&after, TroubleKind::Attack, "SYN flood", "[::]:80");
+    let said = verdict(&explained(&after));
+    assert!(said.starts_with("attack: SYN flood at [::]:80: 200k SYNs a second"), "{said}");
+}
+
+#[test]
+fn a_udp_flood_is_told_with_its_service() {
+    let mut after = later();
+    after.udp_sockets[0].over_share = 90_000;
+    after.udp_sockets[0].full = 500;
+    is(&after, TroubleKind::Attack, "UDP flood", "[::]:7001");
+    assert_eq!(explained(&after).len(), 1, "its reader is not blamed");
+}
+
+#[test]
+fn a_flood_of_closed_ports_is_told_also_where_the_interface_drops_it() {
+    let mut after = later();
+    drops(&mut after, "UdpNoPort", 50_000);
+    is(&after, TroubleKind::Attack, "flood of closed ports", "");
+    let mut after = later();
+    after.devices[0].stats.insert("rx_port_closed".to_owned(), 50_000);
+    is(&after, TroubleKind::Attack, "flood of closed ports", "");
+}
+
+#[test]
+fn a_fragment_flood_an_icmp_flood_and_malformed_packets_are_told() {
+    for (reason, name) in [
+        ("FragmentStoreFull", "fragment flood"),
+        ("IcmpRateLimited", "ICMP flood"),
+        ("IpHeaderChecksum", "flood of malformed packets"),
+        ("TcpNoConnection", "flood of TCP segments without a connection"),
+    ] {
+        let mut after = later();
+        drops(&mut after, reason, 50_000);
+        is(&after, TroubleKind::Attack, name, "");
+    }
+}
+
+#[test]
+fn a_slow_reader_is_told_with_its_queue() {
+    let mut after = later();
+    after.udp_sockets[0].full = 900;
+    after.udp_sockets[0].waiting = 64;
+    is(&after, TroubleKind::SlowApplication, "UDP receive queue", "[::]:7001");
+}
+
+#[test]
+fn an_application_that_accepts_slowly_is_told() {
+    let mut after = later();
+    after.listeners[0].waiting = 100;
+    add(&mut after, &[("TcpExtListenOverflows", 800), ("TcpExtListenDrops", 800)]);
+    is(&after, TroubleKind::SlowApplication, "accept queue", "[::]:80");
+}
+
+#[test]
+fn a_bound_that_is_reached_is_told_with_its_key() {
+    let mut after = later();
+    after.devices[0].stats.insert("rx_ring_full".to_owned(), 4000);
+    is(&after, TroubleKind::TooSmall, "device ring", "the device's receive ring");
+    assert!(explained(&after)[0].remedy.contains("key `workers`"));
+    let mut after = later();
+    after.connections.max = 16;
+    after.connections.open = 16;
+    is(&after, TroubleKind::TooSmall, "TCP connections", "TCP_CONNECTIONS");
+}
+
+#[test]
+fn losses_and_silent_neighbours_are_the_paths() {
+    let mut after = later();
+    add(&mut after, &[("TcpRetransSegs", 400)]);
+    is(&after, TroubleKind::Path, "losses", "");
+    let mut after = later();
+    drops(&mut after, "NeighborUnreachable", 40);
+    is(&after, TroubleKind::Path, "neighbours", "");
+}

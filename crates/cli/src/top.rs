@@ -1,0 +1,263 @@
+//! What `floodwall top` shows: one value, for a terminal and as JSON.
+
+use std::fmt::Write as _;
+
+use floodwall_dispatch::WorkerCounter;
+use serde::Serialize;
+
+use crate::explain::{self, Finding};
+use crate::output::shown;
+use crate::rates::{ReportDifference, short};
+
+/// Refusals that are shown.
+const REFUSALS_MAX: usize = 8;
+
+/// One look.
+#[derive(Debug, Serialize)]
+pub(crate) struct TopView {
+    pub(crate) verdict: String,
+    pub(crate) uptime_seconds: f64,
+    pub(crate) seconds: f64,
+    pub(crate) interfaces: Vec<TopInterface>,
+    pub(crate) services: Vec<TopService>,
+    pub(crate) refusals: Vec<TopRefusal>,
+    pub(crate) workers: Vec<TopWorker>,
+    /// Packets a second dropped at the interfaces, before the workers, by reason.
+    pub(crate) first_line: Vec<TopRefusal>,
+    pub(crate) connections: usize,
+    pub(crate) connections_limit: usize,
+    pub(crate) grace_period_p99_seconds: f64,
+    pub(crate) findings: Vec<Finding>,
+}
+
+/// Rates of one interface.
+#[derive(Debug, Serialize)]
+pub(crate) struct TopInterface {
+    name: String,
+    in_packets: f64,
+    in_bytes: f64,
+    out_packets: f64,
+    out_bytes: f64,
+}
+
+/// Rates of one service.
+#[derive(Debug, Serialize)]
+pub(crate) struct TopService {
+    /// `tcp` or `udp`.
+    kind: &'static str,
+    local: String,
+    /// Connections a second; of UDP `None`: a socket counts what it refuses only.
+    opened: Option<f64>,
+    refused: f64,
+    /// Of TCP, SYNs answered by a cookie.
+    cookies: Option<f64>,
+    queue: u64,
+    /// `None` where the queue's limit is in bytes.
+    queue_limit: Option<u64>,
+}
+
+/// Packets refused for one reason.
+#[derive(Debug, Serialize)]
+pub(crate) struct TopRefusal {
+    reason: String,
+    per_second: f64,
+}
+
+/// One worker.
+#[derive(Debug, Serialize)]
+pub(crate) struct TopWorker {
+    core: Option<usize>,
+    /// Thousandths of the core used for packets and services, where the worker shares its core.
+    busy: Option<f64>,
+    packets: f64,
+    backlog: u64,
+    waiting: u64,
+    snapshot_age_seconds: f64,
+}
+
+impl TopView {
+    /// What happened between two reports.
+    pub(crate) fn of(between: &ReportDifference<'_>) -> Self {
+        let findings = explain::findings(between);
+        let after = between.after;
+        let interfaces = between.interfaces().into_iter().map(|name| {
+            let of = |stat| between.device(Some(name), stat);
+            TopInterface {
+                name: shown(&name),
+                in_packets: of("rx_packets"),
+                in_bytes: of("rx_bytes"),
+                out_packets: of("tx_packets"),
+                out_bytes: of("tx_bytes"),
+            }
+        });
+        let refusals = between.drops().into_iter().take(REFUSALS_MAX);
+        let refusals = refusals.map(|(_, reason, per_second)| TopRefusal { reason, per_second });
+        let mut first_line: Vec<_> = [
+            "rx_source_group",
+            "rx_vlan_foreign",
+            "rx_kind_unknown",
+            "rx_header_malformed",
+            "rx_address_foreign",
+            "rx_port_closed",
+            "rx_denied",
+            "rx_strangers",
+            "rx_ring_full",
+        ]
+        .into_iter()
+        .map(|stat| TopRefusal { reason: stat.to_owned(), per_second: between.device(None, stat) })
+        .collect();
+        first_line.retain(|refusal| refusal.per_second > 0.0);
+        Self {
+            verdict: explain::verdict(&findings),
+            uptime_seconds: after.uptime_ns as f64 / 1e9,
+            seconds: between.seconds,
+            interfaces: interfaces.collect(),
+            services: services(between),
+            refusals: refusals.collect(),
+            workers: workers(between),
+            first_line,
+            connections: after.connections.open,
+            connections_limit: after.connections.max,
+            grace_period_p99_seconds: after.reclamation.grace_p99_ns as f64 / 1e9,
+            findings,
+        }
+    }
+
+    /// For a terminal of so many lines.
+    pub(crate) fn text(&self, lines: usize) -> String {
+        let mut out = String::new();
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "floodwall top, up {:.0} s: {}", self.uptime_seconds, self.verdict);
+        let _ = writeln!(out);
+        let _ = writeln!(
+            out,
+            "{:<16}{:>10}{:>10}{:>10}{:>10}",
+            "INTERFACE", "IN pkt/s", "IN B/s", "OUT pkt/s", "OUT B/s"
+        );
+        for i in &self.interfaces {
+            let rates = [i.in_packets, i.in_bytes, i.out_packets, i.out_bytes].map(short);
+            let [a, b, c, d] = rates;
+            let _ = writeln!(out, "{:<16}{a:>10}{b:>10}{c:>10}{d:>10}", i.name);
+        }
+        let _ = writeln!(
+            out,
+            "\n{:<28}{:>10}{:>10}{:>10}  QUEUE",
+            "SERVICE", "OPEN/s", "REFUSED/s", "COOKIES/s"
+        );
+        for s in &self.services {
+            let rate = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), short);
+            let limit = s.queue_limit.map(|limit| format!(" of {limit}")).unwrap_or_default();
+            let _ = writeln!(
+                out,
+                "{:<28}{:>10}{:>10}{:>10}  {}{limit}",
+                format!("{} {}", s.kind, s.local),
+                rate(s.opened),
+                short(s.refused),
+                rate(s.cookies),
+                s.queue
+            );
+        }
+        let _ = writeln!(
+            out,
+            "\n{:<8}{:>6}{:>8}{:>10}{:>10}{:>10}",
+            "WORKER", "CORE", "BUSY", "pkt/s", "BACKLOG", "WAITING"
+        );
+        for (n, w) in self.workers.iter().enumerate() {
+            let core = w.core.map_or_else(|| "any".to_owned(), |core| core.to_string());
+            let busy = w.busy.map_or_else(|| "-".to_owned(), |b| format!("{:.1} %", b / 10.0));
+            let packets = short(w.packets);
+            let _ = writeln!(
+                out,
+                "{n:<8}{core:>6}{busy:>8}{packets:>10}{:>10}{:>10}",
+                w.backlog, w.waiting
+            );
+        }
+        let _ = writeln!(
+            out,
+            "\nconnections {} of {}; grace period p99 {:.3} ms",
+            self.connections,
+            self.connections_limit,
+            self.grace_period_p99_seconds * 1e3
+        );
+        for (title, all) in [("REFUSED", &self.refusals), ("AT THE INTERFACE", &self.first_line)] {
+            if all.is_empty() {
+                continue;
+            }
+            let _ = writeln!(out, "\n{title:<28}{:>10}", "pkt/s");
+            for refusal in all {
+                let _ = writeln!(out, "{:<28}{:>10}", refusal.reason, short(refusal.per_second));
+            }
+        }
+        // The verdict stays in sight where the terminal is small.
+        let kept: Vec<_> = out.lines().take(lines.max(4)).collect();
+        kept.join("\n") + "\n"
+    }
+}
+
+fn services(between: &ReportDifference<'_>) -> Vec<TopService> {
+    let tcp = between.after.listeners.iter().map(|l| TopService {
+        kind: "tcp",
+        local: l.local.to_string(),
+        opened: Some(between.listener(l.local, |l| l.cache_hits + l.cookies_valid)),
+        refused: between.listener(l.local, |l| l.refused),
+        cookies: Some(between.listener(l.local, |l| l.cookies_sent)),
+        queue: l.waiting,
+        queue_limit: Some(l.backlog as u64),
+    });
+    let udp = between.after.udp_sockets.iter().map(|u| TopService {
+        kind: "udp",
+        local: u.local.to_string(),
+        opened: None,
+        refused: between.udp(u.local, |u| u.full + u.over_share + u.challenged + u.memory),
+        cookies: None,
+        queue: u.waiting,
+        queue_limit: None,
+    });
+    tcp.chain(udp).collect()
+}
+
+fn workers(between: &ReportDifference<'_>) -> Vec<TopWorker> {
+    let one = |(n, worker): (usize, &crate::report::WorkerReport)| {
+        let of = |fact: WorkerCounter| worker.facts.get(fact.name()).copied().unwrap_or(0);
+        let before = between.before.workers.get(n);
+        let before = before.and_then(|w| w.facts.get(WorkerCounter::RxPackets.name())).copied();
+        let more = of(WorkerCounter::RxPackets).saturating_sub(before.unwrap_or(0));
+        TopWorker {
+            core: worker.core,
+            busy: between.share(n),
+            packets: more as f64 / between.seconds,
+            backlog: of(WorkerCounter::Backlog),
+            waiting: of(WorkerCounter::TriageWaiting),
+            snapshot_age_seconds: worker.snapshot_age_ns as f64 / 1e9,
+        }
+    };
+    between.after.workers.iter().enumerate().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{DeviceReport, RunReport};
+
+    #[test]
+    fn the_verdict_is_first_and_names_never_control_the_terminal() {
+        let device = |n| DeviceReport {
+            ifname: "fw\x1b[2J0".to_owned(),
+            stats: [("rx_packets".to_owned(), n)].into(),
+            ..DeviceReport::default()
+        };
+        let report = |seconds: u64, n| RunReport {
+            uptime_ns: seconds * 1_000_000_000,
+            devices: vec![device(n)],
+            ..RunReport::default()
+        };
+        let (before, after) = (report(1, 0), report(3, 5000));
+        let view = TopView::of(&ReportDifference::new(&before, &after).unwrap());
+        let text = view.text(50);
+        assert!(text.starts_with("floodwall top, up 3 s: fine"), "{text}");
+        assert!(text.contains("2.50k") && !text.contains('\x1b'), "{text}");
+        assert_eq!(view.text(1).lines().count(), 4, "a small terminal");
+        let json = serde_json::to_value(&view).unwrap();
+        assert_eq!(json["interfaces"][0]["in_packets"], 2500.0);
+    }
+}
