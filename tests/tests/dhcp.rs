@@ -161,6 +161,60 @@ fn a_host_without_an_address_gets_one_and_uses_it_once_nobody_else_has_it() {
     }
 }
 
+/// Relays behind address translators answer from other ports than 67.
+#[test]
+fn an_answer_from_another_port_is_one() {
+    let mut link = Link::new(false);
+    let discover = link.question();
+    let mut question = discover;
+    for kind in [Dhcpv4Type::OFFER, Dhcpv4Type::ACK] {
+        let message = link.answer(&question, kind);
+        let packet = udp((link.server, 1067).into(), (Ipv4Addr::BROADCAST, 68).into(), &message);
+        let sent = link
+            .rig
+            .lives("an answer", &frame(MacAddr::BROADCAST, mac(PEER), EtherType::IPV4, &packet));
+        question = sent.first().and_then(dhcp_of).unwrap_or_default();
+    }
+    assert_eq!(link.state(), DhcpState::Bound);
+}
+
+/// A renewal prolongs the routes of the lease where they are: none of them is ever missing, and
+/// what the new lease does not have goes.
+#[test]
+fn a_renewal_replaces_no_route_that_stays() {
+    let mut link = Link { lease: 120, ..Link::new(false) };
+    link.lease();
+    link.rig.stack.add_neighbor(ETH0, v4(PEER).into(), mac(PEER), link.rig.now).unwrap();
+    let shown = |link: &Link| -> Vec<_> {
+        let all = link.rig.stack.routes_v4().dump();
+        all.map(|route| (route.prefix, route.gateway, route.metric)).collect()
+    };
+    let end = |link: &Link| {
+        let all = link.rig.stack.routes_v4().dump();
+        all.filter(|route| route.prefix.len() == 0).find_map(|route| route.expires)
+    };
+    let (before, until) = (shown(&link), end(&link));
+    let changes = link.rig.stack.routes_v4().generation();
+    link.rig.run_for(Duration::from_secs(45));
+    let renewal = link.question();
+    link.reply(&renewal, Dhcpv4Type::ACK);
+    assert!(end(&link) > until, "prolonged");
+    assert_eq!(shown(&link), before);
+    let now = link.rig.stack.routes_v4().generation();
+    assert_eq!(now, changes, "no answer of the table has changed");
+    // Another router in the next lease: the old one goes.
+    link.rig.run_for(Duration::from_secs(45));
+    let renewal = link.question();
+    let mut message = link.answer(&renewal, Dhcpv4Type::ACK);
+    let routers = [option::ROUTERS, 4, 10, 0, 0, PEER];
+    let at = message.windows(6).position(|bytes| bytes == routers).unwrap();
+    message[at + 5] = 9;
+    let frame = link.frame(&message);
+    link.rig.lives("an answer", &frame);
+    let routes = shown(&link);
+    assert_eq!((routes.len(), routes[1].1), (2, Some(v4(9))));
+}
+
 #[test]
 fn a_lease_is_renewed_from_the_address_itself_and_everything_goes_when_nobody_answers() {
     let mut link = Link { lease: 120, ..Link::new(false) };

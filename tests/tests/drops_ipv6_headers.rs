@@ -45,10 +45,8 @@ fn routing(segments_left: u8) -> [u8; 24] {
 
 #[test]
 fn headers_within_the_limits_lead_to_the_upper_layer() {
-    let authentication = [0, 4, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    let chains: [&[(IpProtocol, &[u8])]; 6] = [
+    let chains: [&[(IpProtocol, &[u8])]; 5] = [
         &[(HOP, &PADDING), (OPTIONS, &PADDING), (ROUTING, &routing(0)), (OPTIONS, &PADDING)],
-        &[(AUTHENTICATION, &authentication)],
         &[(FRAGMENT, &fragment_header(0, false))],
         &[(ROUTING, &routing(0))],
         &[(OPTIONS, &PADDING[..]); 8],
@@ -62,10 +60,39 @@ fn headers_within_the_limits_lead_to_the_upper_layer() {
     }
 }
 
+/// RFC 8200 section 4: what is behind a header that cannot be verified is not for us, be it an
+/// echo, a datagram or a segment, alone or in fragments.
+#[test]
+fn an_authentication_header_is_an_unrecognized_next_header() {
+    let authentication = [0, 4, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let reason = DropReason::ProtocolUnknown;
+    let echo = echo(addr(Family::V6, PEER), addr(Family::V6, HOST), b"authentic")[40..].to_vec();
+    for (upper, payload) in [(UDP, datagram()), (IpProtocol::ICMPV6, echo)] {
+        for (before, pointer) in [(&[][..], 6), (&[(OPTIONS, &PADDING[..])], 40)] {
+            let headers = [before, &[(AUTHENTICATION, &authentication[..])]].concat();
+            let packet = ipv6_chain(&headers, upper, &payload);
+            let owed = Some(Owed::problem_v6(1, pointer));
+            rig().packet_dies(&format!("{headers:?}"), &packet, reason, owed);
+        }
+    }
+    for headers in [
+        &[(AUTHENTICATION, &authentication[..]), (OPTIONS, &PADDING)][..],
+        &[(AUTHENTICATION, &authentication[..]), (AUTHENTICATION, &authentication)],
+        &[(AUTHENTICATION, &[0, 0, 0, 0, 0, 0, 0, 1])],
+    ] {
+        let owed = Some(Owed::problem_v6(1, 6));
+        rig().packet_dies(&format!("{headers:?}"), &chain(headers), reason, owed);
+    }
+    let atomic =
+        chain(&[(FRAGMENT, &fragment_header(0, false)), (AUTHENTICATION, &authentication)]);
+    let owed = Some(Owed::problem_v6(1, 40));
+    rig().packet_dies("an atomic fragment", &atomic, reason, owed);
+}
+
 #[test]
 fn a_truncated_extension_header_dies() {
     let reason = DropReason::ExtensionMalformed;
-    for kind in [HOP, OPTIONS, ROUTING, AUTHENTICATION, FRAGMENT] {
+    for kind in [HOP, OPTIONS, ROUTING, FRAGMENT] {
         for len in 0..8 {
             let packet = ip(v6(PEER).into(), v6(HOST).into(), kind, &PADDING[..len]);
             // Without a payload, a hop-by-hop header must announce a jumbogram (RFC 2675).
@@ -75,7 +102,7 @@ fn a_truncated_extension_header_dies() {
             rig().packet_dies(&format!("{kind:?} {len}"), &packet, reason, None);
         }
     }
-    for kind in [HOP, OPTIONS, ROUTING, AUTHENTICATION] {
+    for kind in [HOP, OPTIONS, ROUTING] {
         for units in [4, 40, 255] {
             let packet = chain(&[(kind, &[0, units, 0, 0, 0, 0, 0, 0])]);
             rig().packet_dies(&format!("{kind:?} {units}"), &packet, reason, None);

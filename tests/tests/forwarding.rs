@@ -557,6 +557,51 @@ fn flows_spread_over_several_next_hops_and_each_keeps_its_own() {
     }
 }
 
+/// RFC 6438: the 20 bits of the flow label select, and the traffic class beside them does not.
+#[test]
+fn a_changed_traffic_class_moves_no_flow_to_another_next_hop() {
+    let mut router = router();
+    router.knows(RIGHT, right(Family::V6, 3), right_mac(3));
+    let hops = [PEER, 3].map(|n| hop(right(Family::V6, n)));
+    let prefix = Prefix::new("fd16::".parse().unwrap(), 64).unwrap();
+    let now = router.rig.now;
+    add_multipath(router.rig.stack.routes_v6_mut(), prefix, hops, now);
+    let IpAddr::V6(to) = far(Family::V6, 7) else { unreachable!() };
+    let datagram = hello(Family::V6, to.into())[40..].to_vec();
+    let options = options_header(&[1, 4, 0, 0, 0, 0]);
+    let fragment = floodwall_tests::craft::fragment_header(0, true);
+    let packets = [
+        ip(addr(Family::V6, PEER), to.into(), IpProtocol(4), b"in a tunnel"),
+        ip(addr(Family::V6, PEER), to.into(), IpProtocol::ESP, &[9; 32]),
+        ipv6_chain_to(
+            to,
+            &[(IpProtocol::DESTINATION_OPTIONS, &options)],
+            IpProtocol::UDP,
+            &datagram,
+        ),
+        ipv6_chain_to(to, &[(IpProtocol::FRAGMENT, &fragment)], IpProtocol::UDP, &datagram),
+        hello(Family::V6, to.into()),
+    ];
+    for packet in packets {
+        let mut station = |class: u8, label: u32| {
+            let mut packet = packet.clone();
+            let word = 6 << 28 | u32::from(class) << 20 | label;
+            packet[..4].copy_from_slice(&word.to_be_bytes());
+            let departed = router.arrive(LEFT, &[from_left(&packet)]);
+            bytes_of(&departed[0])[5]
+        };
+        let by_label: Vec<_> = (0..64).map(|label| station(0, label * 4099)).collect();
+        for class in [1, 2, 3, 0x10, 0xb8, 0xff] {
+            let again: Vec<_> = (0..64).map(|label| station(class, label * 4099)).collect();
+            assert_eq!(again, by_label, "class {class:#x} of {packet:?}");
+        }
+        let plain = packet[6] == IpProtocol::UDP.0;
+        let third = by_label.iter().filter(|station| **station == 3).count();
+        let spread = if plain { third == 0 || third == 64 } else { (12..52).contains(&third) };
+        assert!(spread, "{third} of 64 labels of {packet:?}");
+    }
+}
+
 fn hop<A: floodwall_base::Address>(via: IpAddr) -> NextHop<A> {
     let gateway = A::from_ip(via);
     NextHop { kind: RouteKind::Unicast, iface: RIGHT, gateway, src_addr: None }
@@ -694,6 +739,45 @@ fn a_packet_in_pieces_is_passed_on_as_a_whole_one() {
             let departed = router.rig.round(vec![buf], floodwall_packet::Engine::round).1;
             assert_eq!(bytes_of(&departed[0])[14..], one_hop_later(&packet), "{family:?} {cut}");
         }
+    }
+}
+
+/// RFC 7112 section 5: what hides its upper header is not passed on while a rule asks for it.
+#[test]
+fn a_list_is_not_passed_by_hiding_the_upper_header() {
+    let mut config = router_config();
+    config.interfaces[0].access = ["deny udp dport 9"].map(|r| r.parse().unwrap()).into();
+    let IpAddr::V6(to) = far(Family::V6, 7) else { unreachable!() };
+    let datagram = hello(Family::V6, to.into())[40..].to_vec();
+    let options = options_header(&[1, 4, 0, 0, 0, 0]);
+    let options = (IpProtocol::DESTINATION_OPTIONS, &options[..]);
+    let first = floodwall_tests::craft::fragment_header(0, true);
+    let first = (IpProtocol::FRAGMENT, &first[..]);
+    let authentication = [0, 4, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    for headers in [
+        vec![options; 16],
+        vec![options; 17],
+        vec![options; 100],
+        vec![(IpProtocol::AUTHENTICATION, &authentication[..])],
+        vec![first, options],
+    ] {
+        let whole = ipv6_chain_to(to, &headers, IpProtocol::UDP, &datagram);
+        let cut = ipv6_chain_to(to, &headers, IpProtocol::UDP, &datagram[..2]);
+        let mut router = Transit::new(&config);
+        for packet in [whole, cut] {
+            let silent = router.dies("hidden", &packet, DropReason::AccessDenied);
+            assert!(silent.is_empty());
+        }
+        let none = ipv6_chain_to(to, &headers, IpProtocol::UDP, b"");
+        assert!(router.dies("hidden", &none, DropReason::AccessDenied).is_empty());
+    }
+    // Legitimate fragments of what no rule denies pass.
+    let mut router = Transit::new(&config);
+    for (offset, more) in [(0, true), (8, false)] {
+        let header = floodwall_tests::craft::fragment_header(offset, more);
+        let headers = [options, (IpProtocol::FRAGMENT, &header[..])];
+        let packet = ipv6_chain_to(to, &headers, IpProtocol::TCP, &[0; 24]);
+        assert_eq!(router.arrive(LEFT, &[from_left(&packet)]).len(), 1, "{offset}");
     }
 }
 

@@ -194,6 +194,7 @@ counters! {
     FloodwallDhcpRefused = "DHCP messages that were rejected.",
     FloodwallDhcpOut = "DHCP messages sent.",
     FloodwallDhcpLeases = "Leases taken or prolonged.",
+    FloodwallDhcpRoutesFailed = "Routes of a lease that the routing table did not take.",
     FloodwallDhcpDeclines = "Leased addresses declined because another host uses them.",
     FloodwallChanges = "Changes of addresses, links, routes, leases and name servers.",
     FloodwallSnapshots = "Snapshots of interfaces and routes shown to the other workers.",

@@ -14,6 +14,9 @@ pub const HANDOFF_RING: usize = 512;
 /// Of these, packets to be sent to neighbours that only the control shard may resolve: traffic to
 /// addresses without a host leaves half of the ring to received packets.
 pub const HANDOFF_OUTGOING_MAX: usize = HANDOFF_RING / 2;
+/// How long a packet waits for room in a ring between two workers that was full, before packets for
+/// that worker are dropped at once: longer than a worker loses its core to another thread.
+pub const HANDOFF_WAIT: Duration = Duration::from_millis(10);
 /// Packets that an engine may hand over in one call: a burst, of which each makes four.
 pub const HANDOFF_MAX: usize = 4 * BURST_MAX;
 /// Chunks that one packet may have: 64 KiB in 1,792-byte pieces are 37; headers and splits on top.
@@ -225,6 +228,8 @@ pub const DHCP_MESSAGE_BYTES_MAX: usize = 1472;
 pub const DHCP_ROUTES_MAX: usize = 16;
 /// Name servers that a DHCP server may give.
 pub const DHCP_DNS_MAX: usize = 4;
+/// Left-out options of a DHCP lease that are kept in detail, for the log.
+pub const DHCP_LEFT_OUT_MAX: usize = 4;
 /// Bytes of the domains that a DHCP server may give.
 pub const DHCP_NAMES_BYTES: usize = 256;
 /// Sockets that programs on other threads may have open, by default.

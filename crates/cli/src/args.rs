@@ -148,11 +148,12 @@ pub(crate) struct RunArgs {
     /// An address of ours with its prefix length; repeat for more
     #[arg(long, value_name = "ADDRESS/LENGTH")]
     pub(crate) address: Vec<String>,
-    /// A router on the link, for a default route; repeat for the other family
-    #[arg(long, value_name = "ADDRESS")]
+    /// A router on the link, for a default route; repeat for the other family. With `onlink` it
+    /// may be outside of every prefix
+    #[arg(long, value_name = "ADDRESS [onlink]", num_args = 1..=2)]
     pub(crate) gateway: Vec<String>,
     /// Destinations behind this link: PREFIX via ROUTER, or a prefix alone; repeat for more
-    #[arg(long, value_name = "PREFIX [via ADDRESS]")]
+    #[arg(long, value_name = "PREFIX [via ADDRESS [onlink]]")]
     pub(crate) route: Vec<String>,
     /// Query DHCP servers for an IPv4 address, routes and DNS; by default where no address is given
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
@@ -206,6 +207,10 @@ pub(crate) struct RunArgs {
     /// again, the others go on; of several the first cannot begin again, and its panic ends all)
     #[arg(long, value_name = "POLICY")]
     pub(crate) panic: Option<String>,
+    /// At SIGTERM or SIGINT, let connections end within so many seconds, and reset what is left
+    /// then; by default 5. A second signal ends at once
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    pub(crate) drain: Option<i64>,
     /// Record every packet to a pcapng file; several devices or queues get one each, named after
     /// them
     #[arg(long, value_name = "FILE")]

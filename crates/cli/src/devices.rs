@@ -67,13 +67,14 @@ pub(crate) fn open(
 
 /// What it costs that some workers have no queue of their own.
 fn few_queues(queues: usize, workers: usize) -> String {
-    let who = match queues {
-        1 => "worker 0 alone is".to_owned(),
-        n => format!("workers 0 to {} are", n - 1),
+    let (served, passes) = match queues {
+        1 => ("worker 0 alone is".to_owned(), "passes"),
+        2 => ("workers 0 and 1 are".to_owned(), "pass"),
+        n => (format!("workers 0 to {} are", n - 1), "pass"),
     };
     format!(
-        "{queues} of {workers} workers can have a queue: {who} called by the device, and pass on \
-         what the others receive and send (a TAP or TUN has up to 8 queues)"
+        "{queues} of {workers} workers can have a queue: {served} called by the device, and \
+         {passes} on what the others receive and send (a TAP or TUN has up to 8 queues)"
     )
 }
 
@@ -110,5 +111,37 @@ impl OpenedDevices {
         let lacks = self.placement.lacks.iter();
         lines.extend(lacks.map(|lack| format!("{device}: warning: {lack}")));
         lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_note_about_few_queues_is_a_sentence() {
+        for (queues, workers, said) in [
+            (
+                1,
+                2,
+                "1 of 2 workers can have a queue: worker 0 alone is called by the device, and passes on",
+            ),
+            (
+                2,
+                4,
+                "2 of 4 workers can have a queue: workers 0 and 1 are called by the device, and pass on",
+            ),
+            (
+                3,
+                4,
+                "3 of 4 workers can have a queue: workers 0 to 2 are called by the device, and pass on",
+            ),
+        ] {
+            assert!(
+                few_queues(queues, workers).starts_with(said),
+                "{}",
+                few_queues(queues, workers)
+            );
+        }
     }
 }

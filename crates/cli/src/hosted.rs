@@ -28,6 +28,14 @@ fn write(stats: &Stats, out: &mut [u64]) {
     out.iter_mut().zip(words).for_each(|(slot, word)| *slot = word);
 }
 
+/// The words of these counts.
+#[cfg(test)]
+pub(crate) fn words(stats: &Stats) -> Vec<u64> {
+    let mut words = vec![0; WORDS];
+    write(stats, &mut words);
+    words
+}
+
 /// The words of all workers together: all of them are counts.
 pub(crate) fn sum(all: &[Published]) -> Vec<u64> {
     let mut sum = vec![0; WORDS];

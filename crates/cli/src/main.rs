@@ -9,6 +9,7 @@ mod args;
 mod cmd;
 mod cookie_keys;
 mod devices;
+mod ending;
 mod exit;
 mod explain;
 mod hosted;

@@ -73,6 +73,9 @@ pub(crate) struct RouterConfig {
     /// As a default router; 0 where it is none.
     pub(crate) life_time: u32,
     pub(crate) reachable: bool,
+    /// It says that addresses are to be had by DHCPv6.
+    #[serde(default)]
+    pub(crate) managed: bool,
 }
 
 /// A prefix that routers advertise.
@@ -111,6 +114,9 @@ pub(crate) struct LeasedConfig {
     pub(crate) valid_life_time: u32,
     /// Invalid values in the server's messages.
     pub(crate) left_out: u32,
+    /// What the first of them were, and why they are left out.
+    #[serde(default)]
+    pub(crate) left_out_why: Vec<String>,
 }
 
 /// Name servers and domains, of all links and families.
@@ -246,6 +252,7 @@ impl NetworkConfig {
                 pref: format!("{:?}", router.preference).to_lowercase(),
                 life_time: left(Some(router.default_until), now),
                 reachable: router.reachable,
+                managed: router.managed,
             }));
             network.prefixes.extend(engine.prefixes().map(|prefix| OnLink {
                 prefix: prefix.prefix.to_string(),
@@ -358,7 +365,8 @@ fn lease(stack: &Stack, interface: &Interface, now: Instant) -> Option<LeaseInfo
         renew_in: left(lease.expires.map(|_| lease.renew_at), now),
         rebind_in: left(lease.expires.map(|_| lease.rebind_at), now),
         valid_life_time: left(lease.expires, now),
-        left_out: lease.left_out,
+        left_out: lease.left_out.count(),
+        left_out_why: lease.left_out.iter().map(|what| what.to_string()).collect(),
     });
     Some(LeaseInfo {
         dev: interface.name.clone(),

@@ -98,7 +98,8 @@ pub(crate) struct DropReport {
     pub(crate) sentence: String,
 }
 
-/// Both ledgers: every packet is accounted for exactly once.
+/// Both ledgers: every packet is accounted for exactly once. Of the whole host: what workers handed
+/// over to each other is in neither side twice.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ConservationLaw {
     pub(crate) holds: bool,
@@ -315,18 +316,21 @@ fn drops(stats: &Stats) -> Vec<DropReport> {
 }
 
 impl ConservationLaw {
-    fn new(stats: &Stats) -> Self {
+    /// Of the sum over all workers. A packet that one hands over and another takes over has arrived
+    /// (or was made) once; on its way between them it is in neither's figures.
+    pub(crate) fn new(stats: &Stats) -> Self {
         let fates = &stats.fates;
+        let net = |own: u64, adopted: u64, handed: u64| (own + adopted).saturating_sub(handed);
         Self {
             holds: stats.conservation().holds(),
-            arrived: fates.received,
+            arrived: net(fates.received, fates.adopted_in, fates.handed_in),
             delivered: fates.delivered,
             forwarded: fates.forwarded,
             answered: fates.answered,
             merged: fates.merged,
             held: stats.held,
             dropped_in: stats.drops_in.total(),
-            originated: fates.originated,
+            originated: net(fates.originated, fates.adopted_out, fates.handed_out),
             transmitted: fates.transmitted,
             pending: stats.pending,
             dropped_out: stats.drops_out.total(),

@@ -17,6 +17,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use floodwall_base::{IpCidr, MacAddr};
 use floodwall_dispatch::OnPanic;
@@ -56,6 +57,10 @@ pub(crate) struct InterfaceSettings {
     pub(crate) kernel_half: Option<GivenSettings<NapiPolicy>>,
     pub(crate) addresses: Vec<GivenSettings<IpCidr>>,
     pub(crate) gateways: Vec<GivenSettings<IpAddr>>,
+    /// Routers that are on the link although no prefix covers them.
+    pub(crate) onlink_routers: Vec<IpAddr>,
+    /// All routers of the interface are.
+    pub(crate) onlink: Option<GivenSettings<bool>>,
     pub(crate) dhcp: Option<GivenSettings<bool>>,
     pub(crate) accept_ra: Option<GivenSettings<bool>>,
     pub(crate) autoconf: Option<GivenSettings<bool>>,
@@ -74,11 +79,43 @@ impl InterfaceSettings {
             kernel_half: None,
             addresses: Vec::new(),
             gateways: Vec::new(),
+            onlink_routers: Vec::new(),
+            onlink: None,
             dhcp: None,
             accept_ra: None,
             autoconf: None,
             transit: InterfaceTransit::default(),
         }
+    }
+
+    /// Adds routers, with those among them that are said to be on the link.
+    fn add_routers(&mut self, routers: Vec<GivenSettings<parse::RouterWord>>) {
+        let onlink = routers.iter().filter(|given| given.value.onlink);
+        self.onlink_routers.extend(onlink.map(|given| given.value.addr));
+        let addr = |given: GivenSettings<parse::RouterWord>| GivenSettings {
+            value: given.value.addr,
+            place: given.place,
+        };
+        self.gateways.extend(routers.into_iter().map(addr));
+    }
+
+    /// Whether a router is said to be on the link, although no address's prefix covers it.
+    pub(crate) fn is_onlink(&self, router: IpAddr) -> bool {
+        let of_route = |given: &GivenSettings<parse::RouteWord>| {
+            given.value.onlink && given.value.via == Some(router)
+        };
+        self.onlink.as_ref().is_some_and(|given| given.value)
+            || self.onlink_routers.contains(&router)
+            || self.transit.routes.iter().any(of_route)
+    }
+
+    /// Whether an address's prefix covers a router, or a configured route on the link does.
+    pub(crate) fn covers(&self, router: IpAddr) -> bool {
+        let on_link = |given: &GivenSettings<parse::RouteWord>| {
+            given.value.via.is_none() && given.value.prefix.contains(router)
+        };
+        self.addresses.iter().any(|given| given.value.contains(router))
+            || self.transit.routes.iter().any(on_link)
     }
 
     /// Whether the link's addresses are configured by DHCP and routers, because none was given.
@@ -118,6 +155,8 @@ pub(crate) struct RunSettings {
     pub(crate) cores: Option<GivenSettings<Vec<usize>>>,
     /// What the panic of one worker does.
     pub(crate) on_panic: Option<GivenSettings<OnPanic>>,
+    /// How long connections may take to end.
+    pub(crate) drain: Option<GivenSettings<Duration>>,
     pub(crate) record: Option<GivenSettings<PathBuf>>,
     pub(crate) socket: Option<GivenSettings<PathBuf>>,
     /// Where DNS servers and search list are written.

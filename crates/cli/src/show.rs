@@ -11,7 +11,7 @@ use floodwall_base::Counter;
 use floodwall_dispatch::WorkerCounter;
 
 use crate::network::{LeaseInfo, NetworkConfig};
-use crate::report::{DeviceReport, RunReport, WorkerReport};
+use crate::report::{ConservationLaw, DeviceReport, RunReport, WorkerReport};
 
 /// How headings stand out.
 #[derive(Clone, Copy)]
@@ -77,7 +77,7 @@ pub(crate) fn report(report: &RunReport, shown: ShownValue, style: Style) -> Str
     crate::listeners::show(&mut out, &report.listeners, (bold, plain));
     counters(&mut out, report, all, style);
     drops(&mut out, report, style);
-    conservation(&mut out, report, style);
+    conservation(&mut out, &report.conservation, style);
     reclamation(&mut out, report, style);
     workers(&mut out, report, shown, style);
     out
@@ -321,7 +321,10 @@ fn lease(out: &mut String, info: &LeaseInfo) {
             let _ = write!(out, ", {route}");
         }
         if l.left_out > 0 {
-            let _ = write!(out, ", {} things left out that make no sense", l.left_out);
+            let _ = write!(out, ", {} things left out", l.left_out);
+            for (n, what) in l.left_out_why.iter().enumerate() {
+                let _ = write!(out, "{}{what}", if n == 0 { ": " } else { "; " });
+            }
         }
     }
     if let Some(last) = last_refusal {
@@ -355,9 +358,8 @@ fn drops(out: &mut String, report: &RunReport, style: Style) {
     }
 }
 
-fn conservation(out: &mut String, report: &RunReport, style: Style) {
+fn conservation(out: &mut String, law: &ConservationLaw, style: Style) {
     let Style { bold, alarm, plain } = style;
-    let law = &report.conservation;
     let verdict = match law.holds {
         true => "every packet is accounted for exactly once".to_owned(),
         false => format!("{alarm}BROKEN: the ledgers differ; please report this{plain}"),
@@ -414,7 +416,51 @@ fn short(nanos: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use floodwall_base::DropReason;
+    use floodwall_stack::Stats;
+
     use super::*;
+
+    /// Both sides of each printed line, recomputed from its numbers.
+    fn sides(printed: &str) -> Vec<(u64, u64)> {
+        let (mut sides, mut rest) = (Vec::new(), printed.lines().skip(2).peekable());
+        while let Some(line) = rest.next() {
+            let more = rest.next_if(|line| line.trim().starts_with('+')).unwrap_or_default();
+            let (left, right) = line.split_once('=').unwrap();
+            let sum = |text: &str| -> u64 {
+                text.split_whitespace().filter_map(|word| word.parse::<u64>().ok()).sum()
+            };
+            sides.push((sum(left), sum(right) + sum(more)));
+        }
+        sides
+    }
+
+    #[test]
+    fn the_printed_line_of_conservation_adds_up_with_several_workers() {
+        // Two workers: one hands 60 of its 100 frames over, the other takes 57 of them over so far,
+        // and 40 that were steered to it before a shard saw them.
+        let (mut first, mut second) = (Stats::default(), Stats::default());
+        (first.fates.received, first.fates.handed_in, first.fates.delivered) = (100, 60, 30);
+        (first.fates.merged, first.held) = (3, 2);
+        first.drops_in.add(DropReason::UdpNoPort, 5);
+        (second.fates.received, second.fates.adopted_in) = (9, 97);
+        (second.fates.answered, second.fates.forwarded) = (56, 50);
+        (second.fates.originated, second.fates.handed_out, second.fates.transmitted) = (20, 12, 8);
+        (first.fates.originated, first.fates.adopted_out, first.fates.transmitted) = (4, 11, 13);
+        first.pending = 1;
+        first.drops_out.add(DropReason::LoopbackFull, 1);
+        assert!(first.conservation().holds() && second.conservation().holds());
+        let [first, second] = [first, second].map(|stats| crate::hosted::words(&stats));
+        let sum = first.iter().zip(&second).map(|(a, b)| a + b).collect::<Vec<_>>();
+        for (words, arrived, made) in [(&first, 40, 15), (&second, 106, 8), (&sum, 146, 23)] {
+            let law = ConservationLaw::new(&crate::hosted::read(words));
+            let mut printed = String::new();
+            conservation(&mut printed, &law, Style::plain());
+            assert!(printed.contains("exactly once"), "{printed}");
+            let sides = sides(&printed);
+            assert_eq!(sides, [(arrived, arrived), (made, made)], "{printed}");
+        }
+    }
 
     #[test]
     fn short_times_keep_at_least_two_digits() {

@@ -10,6 +10,7 @@
 
 use std::fs;
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::cookie_keys::KeyWatch;
 use crate::hosted;
-use crate::network::{DnsInfo, FOR_EVER, NetworkConfig};
+use crate::network::{DnsInfo, FOR_EVER, NetworkConfig, RouterConfig};
 
 /// How often it looks.
 const EVERY: Duration = Duration::from_millis(250);
@@ -197,15 +198,37 @@ fn facts(network: &NetworkConfig) -> Vec<String> {
         let Some(lease) = &info.lease else { continue };
         let (name, server) = (&info.dev, lease.server);
         facts.push(format!("{name}: lease of {} from {server}", lease.local));
+        let left_out = lease.left_out_why.iter();
+        facts.extend(left_out.map(|what| format!("{name}: left out of the lease: {what}")));
         let gateways = lease.gateways.iter();
         facts.extend(gateways.map(|g| format!("{name}: gateway {g} from DHCP server {server}")));
     }
     for router in network.routers.iter().filter(|router| router.life_time > 0) {
         facts.push(format!("{}: gateway {} advertises itself", router.dev, router.gateway));
     }
+    facts.extend(network.routers.iter().filter_map(|router| needs_dhcpv6(network, router)));
     facts.extend(network.dns.servers.iter().map(|server| format!("DNS server {server}")));
     facts.extend(network.dns.search.iter().map(|domain| format!("search domain {domain}")));
     facts
+}
+
+/// What lacks where a router says that addresses are to be had by DHCPv6 alone (the M flag, and no
+/// prefix to make an address of): there is no client for it here.
+fn needs_dhcpv6(network: &NetworkConfig, router: &RouterConfig) -> Option<String> {
+    let dev = &router.dev;
+    let link = network.links.iter().find(|link| link.ifname == *dev)?;
+    let is_global = |local: IpAddr| match local {
+        IpAddr::V6(addr) => !addr.is_unicast_link_local(),
+        IpAddr::V4(_) => false,
+    };
+    let has_address = link.addr_info.iter().any(|addr| is_global(addr.local));
+    (router.managed && router.life_time > 0 && !has_address).then(|| {
+        format!(
+            "{dev}: the router {} gives addresses by DHCPv6 only (M flag, no usable prefix), which \
+             this program lacks; give the address yourself: --address ADDRESS/128",
+            router.gateway
+        )
+    })
 }
 
 /// Gives leases back before the end, and waits a moment for that to leave.
@@ -231,5 +254,51 @@ pub(crate) fn say_farewell(control: &Control<Shown<Host>>) {
         if left.unwrap_or(0) == 0 {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn network(managed: bool, local: &str) -> NetworkConfig {
+        let addr = json!({"family": "inet6", "local": local, "prefixlen": 64, "scope": "global",
+            "origin": "autoconf", "valid_life_time": 60, "preferred_life_time": 60});
+        let lease = json!({"local": "10.0.0.9", "prefixlen": 24, "server": "10.0.0.1",
+            "routes": [], "gateways": [], "dns": [], "search": [], "mtu": null, "renew_in": 1,
+            "rebind_in": 1, "valid_life_time": 1, "left_out": 1,
+            "left_out_why": ["the router 10.9.9.9: it is on no prefix of the lease"]});
+        let text = json!({
+            "links": [{"ifindex": 1, "ifname": "eth0", "flags": [], "mtu": 1500,
+                "operstate": "UP", "link_type": "ether", "addr_info": [addr]}],
+            "routers": [{"gateway": "fe80::1", "dev": "eth0", "pref": "medium",
+                "life_time": 1800, "reachable": true, "managed": managed}],
+            "prefixes": [],
+            "leases": [{"dev": "eth0", "state": "BOUND", "refused": 0, "last_refusal": null,
+                "lease": lease}],
+            "dns": {"servers": [], "search": []}, "groups": [], "reassembly": [],
+        });
+        serde_json::from_value(text).unwrap()
+    }
+
+    #[test]
+    fn a_router_that_gives_addresses_by_dhcpv6_only_is_told_with_the_remedy() {
+        let tells = |managed, local| {
+            facts(&network(managed, local)).iter().any(|fact| fact.contains("DHCPv6 only"))
+        };
+        assert!(tells(true, "fe80::9"));
+        assert!(!tells(true, "2001:db8::9") && !tells(false, "fe80::9"));
+        let all = facts(&network(true, "fe80::9")).join("\n");
+        assert!(all.contains("--address ADDRESS/128"), "{all}");
+    }
+
+    #[test]
+    fn what_is_left_out_of_a_lease_is_told_with_the_reason() {
+        let all = facts(&network(false, "fe80::9"));
+        let said =
+            "eth0: left out of the lease: the router 10.9.9.9: it is on no prefix of the lease";
+        assert!(all.iter().any(|fact| fact == said), "{all:?}");
     }
 }

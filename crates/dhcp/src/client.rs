@@ -17,7 +17,7 @@ use floodwall_wire::dhcpv4::{self, option};
 use floodwall_wire::{Dhcpv4Fields, Dhcpv4Message, Dhcpv4Type};
 
 use crate::array_vec::ArrayVec;
-use crate::lease::{Lease, LeaseRefused};
+use crate::lease::{Lease, LeaseRefused, server};
 
 /// The longest time between two tries where servers keep refusing or lying.
 pub const BACK_OFF_MAX: Duration = Duration::from_secs(64);
@@ -43,9 +43,10 @@ const RELEASE_WAIT: Duration = Duration::from_millis(300);
 /// Bytes of a message of ours.
 const MESSAGE_ROOM: usize = 320;
 /// The parameter request list; classless routes before routers (RFC 3442).
-const PARAMETERS: [u8; 10] = [
+const PARAMETERS: [u8; 11] = [
     option::MASK,
     option::ROUTES,
+    option::ROUTES_MICROSOFT,
     option::ROUTERS,
     option::DNS,
     option::DOMAIN,
@@ -288,19 +289,20 @@ impl DhcpClient {
         }
     }
 
-    /// Takes a message that came to port 68. `is_ours` reports which addresses other local
-    /// interfaces use.
+    /// Takes a message that came to port 68 from the address `from`. `is_ours` reports which
+    /// addresses other local interfaces use.
     ///
     /// # Errors
     /// See [`LeaseRefused`]; nothing has changed then but the count.
     pub fn input(
         &mut self,
         bytes: &[u8],
+        from: Ipv4Addr,
         now: Instant,
         random: &mut Randomness,
         is_ours: impl Fn(Ipv4Addr) -> bool,
     ) -> Result<(), LeaseRefused> {
-        self.answer(bytes, now, random, is_ours).inspect_err(|refused| {
+        self.answer((bytes, from), now, random, is_ours).inspect_err(|refused| {
             self.refused += 1;
             self.last_refusal = Some(*refused);
         })
@@ -308,7 +310,7 @@ impl DhcpClient {
 
     fn answer(
         &mut self,
-        bytes: &[u8],
+        (bytes, from): (&[u8], Ipv4Addr),
         now: Instant,
         random: &mut Randomness,
         is_ours: impl Fn(Ipv4Addr) -> bool,
@@ -329,7 +331,7 @@ impl DhcpClient {
         let kind = message.kind().ok_or(LeaseRefused::Kind)?;
         match (self.state, kind) {
             (DhcpState::Selecting, Dhcpv4Type::OFFER) => {
-                self.lease = Some(Lease::judge(&message, self.asked_at, is_ours)?);
+                self.lease = Some(Lease::judge(&message, from, self.asked_at, is_ours)?);
                 self.enter(DhcpState::Requesting, random);
                 self.ask(now, random);
                 Ok(())
@@ -337,17 +339,17 @@ impl DhcpClient {
             (_, Dhcpv4Type::OFFER) => Err(LeaseRefused::Late),
             (DhcpState::Selecting, _) => Err(LeaseRefused::Kind),
             (_, Dhcpv4Type::ACK) => {
-                let wanted = self.wanted(&message)?;
+                let wanted = self.wanted(&message, from)?;
                 if message.yiaddr() != wanted.addr {
                     return Err(LeaseRefused::AddressChanged(message.yiaddr()));
                 }
                 let is_others = |addr| !self.is_bound() && is_ours(addr);
-                self.lease = Some(Lease::judge(&message, self.asked_at, is_others)?);
+                self.lease = Some(Lease::judge(&message, from, self.asked_at, is_others)?);
                 self.acknowledged(now);
                 Ok(())
             }
             (_, Dhcpv4Type::NAK) => {
-                let wanted = self.wanted(&message)?;
+                let wanted = self.wanted(&message, from)?;
                 if self.is_bound() {
                     self.due.push(NextStep::Ended(wanted.addr, LeaseEnd::TakenBack));
                 }
@@ -360,11 +362,14 @@ impl DhcpClient {
     }
 
     /// The request that this message answers, if it comes from the requested server.
-    fn wanted(&self, message: &Dhcpv4Message<'_>) -> Result<Lease, LeaseRefused> {
+    fn wanted(&self, message: &Dhcpv4Message<'_>, from: Ipv4Addr) -> Result<Lease, LeaseRefused> {
         let lease = self.lease.ok_or(LeaseRefused::Unasked)?;
         let any = matches!(self.state, DhcpState::Rebooting | DhcpState::Rebinding);
-        let from = message.addr(option::SERVER_ID);
-        if any || from == Some(lease.server) { Ok(lease) } else { Err(LeaseRefused::Server) }
+        if any || server(message, from) == Some(lease.server) {
+            Ok(lease)
+        } else {
+            Err(LeaseRefused::Server)
+        }
     }
 
     fn acknowledged(&mut self, now: Instant) {

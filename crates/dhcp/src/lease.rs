@@ -2,10 +2,11 @@
 //!
 //! Called by `client.rs` for each offer and acknowledgement that answers our request. Invariants:
 //! the address is one that a host may have in its prefix, and none of ours elsewhere; a route's
-//! gateway is a neighbour of that prefix, or one that the lease itself puts on the link; the three
-//! times are in order. What is wrong with the address, the mask, the server or the time rejects the
-//! message; other invalid options are left out and counted. Read first: RFC 2131 sections 4.3 and
-//! 4.4.5, RFC 2132, RFC 3442.
+//! gateway is a neighbour of that prefix, or one that the lease itself puts on the link: by a route,
+//! or because its prefix is a single address (/32), which leaves no neighbour else; the three times
+//! are in order. What is wrong with the address, the mask, the server or the time rejects the
+//! message; other invalid options are left out, with the reason (`left_out.rs`). Read first: RFC
+//! 2131 sections 4.3 and 4.4.5, RFC 2132, RFC 3442.
 
 use core::net::Ipv4Addr;
 use core::time::Duration;
@@ -17,6 +18,7 @@ use floodwall_wire::dhcpv4::option;
 use thiserror::Error;
 
 use crate::array_vec::ArrayVec;
+use crate::left_out::{LeftOut, LeftOutList, RouteFault};
 use crate::names::Names;
 
 /// The shortest lease that is accepted: a shorter one would cause constant renewals.
@@ -64,8 +66,8 @@ pub struct Lease {
     pub rebind_at: Instant,
     /// When it ends; `None` for ever.
     pub expires: Option<Instant>,
-    /// Options of the server that were left out.
-    pub left_out: u32,
+    /// Options of the server that were left out, and why.
+    pub left_out: LeftOutList,
 }
 
 /// Why a message was rejected.
@@ -111,21 +113,22 @@ pub enum LeaseRefused {
 }
 
 impl Lease {
-    /// Validates an offer or an acknowledgement of a request sent at `asked_at`. `is_ours` reports
-    /// which addresses other local interfaces use.
+    /// Validates an offer or an acknowledgement, which came from the address `from`, of a request
+    /// sent at `asked_at`. `is_ours` reports which addresses other local interfaces use.
     pub(crate) fn judge(
         message: &Dhcpv4Message<'_>,
+        from: Ipv4Addr,
         asked_at: Instant,
         is_ours: impl Fn(Ipv4Addr) -> bool,
     ) -> Result<Self, LeaseRefused> {
         let addr = message.yiaddr();
-        if !ipv4_source_is_plausible(addr) || addr.is_link_local() {
+        if !ipv4_source_is_plausible(addr) {
             return Err(LeaseRefused::Address(addr));
         }
         if is_ours(addr) {
             return Err(LeaseRefused::AddressOurs(addr));
         }
-        let server = message.addr(option::SERVER_ID).filter(|s| ipv4_source_is_plausible(*s));
+        let server = server(message, from).filter(|s| ipv4_source_is_plausible(*s));
         let server = server.filter(|server| *server != addr).ok_or(LeaseRefused::Server)?;
         let prefix_len = prefix_len(message, addr)?;
         let seconds = message.number(option::LEASE_TIME).unwrap_or(0);
@@ -146,12 +149,12 @@ impl Lease {
             renew_at: asked_at + renew,
             rebind_at: asked_at + rebind,
             expires: (seconds != FOR_EVER).then(|| asked_at + length),
-            left_out: 0,
+            left_out: LeftOutList::default(),
         };
         lease.take_routes(message);
         lease.take_names(message);
         match message.array::<2>(option::MTU).map(u16::from_be_bytes) {
-            Some(mtu) if mtu < MTU_MIN => lease.left_out += 1,
+            Some(mtu) if mtu < MTU_MIN => lease.left_out.push(LeftOut::Mtu(mtu)),
             mtu => lease.mtu = mtu,
         }
         Ok(lease)
@@ -161,21 +164,29 @@ impl Lease {
         Prefix::new(self.addr, self.prefix_len)
     }
 
-    /// Classless routes where there are any, else the routers (RFC 3442).
+    /// Classless routes where there are any, else the routers (RFC 3442). An empty list is none.
     fn take_routes(&mut self, message: &Dhcpv4Message<'_>) {
         let mut room = [0; JOINED_MAX];
-        if let Some(list) = message.join(option::ROUTES, &mut room) {
-            if ClasslessRoutes(list).all(|route| route.is_some()) {
-                // What is on the link first: others may lead through it.
-                for on_link in [true, false] {
-                    let of_kind = |r: &LeaseRoute| r.gateway.is_none() == on_link;
-                    for route in ClasslessRoutes(list).flatten().filter(of_kind) {
-                        self.take_route(route);
-                    }
-                }
-                return;
+        for code in [option::ROUTES, option::ROUTES_MICROSOFT] {
+            let list = message.join(code, &mut room).filter(|list| !list.is_empty());
+            let Some(list) = list else { continue };
+            if !ClasslessRoutes(list).all(|route| route.is_some()) {
+                self.left_out.push(LeftOut::Routes(code));
+                continue;
             }
-            self.left_out += 1;
+            // What is on the link first: others may lead through it.
+            for on_link in [true, false] {
+                let of_kind = |r: &LeaseRoute| r.gateway.is_none() == on_link;
+                for route in ClasslessRoutes(list).flatten().filter(of_kind) {
+                    self.take_route(route);
+                }
+            }
+            let is_default = |route: LeaseRoute| route.prefix.len() == 0;
+            let leads_out = ClasslessRoutes(list).flatten().any(is_default);
+            if !leads_out && message.find(option::ROUTERS).is_some() {
+                self.left_out.push(LeftOut::Routers(code));
+            }
+            return;
         }
         let routers = message.join(option::ROUTERS, &mut room).unwrap_or_default();
         for router in routers.as_chunks::<4>().0 {
@@ -185,20 +196,36 @@ impl Lease {
     }
 
     fn take_route(&mut self, route: LeaseRoute) {
-        if !(self.may_route(&route) && self.routes.push(route)) {
-            self.left_out += 1;
+        let taken = self.may_route(&route).and_then(|by_itself| {
+            let near = route.gateway.filter(|_| by_itself).and_then(|gateway| {
+                Some(LeaseRoute { prefix: Prefix::new(gateway, 32)?, gateway: None })
+            });
+            let room = near.is_none_or(|near| self.routes.push(near)) && self.routes.push(route);
+            room.then_some(()).ok_or(RouteFault::TooMany)
+        });
+        if let Err(fault) = taken {
+            self.left_out.push(LeftOut::Route(route, fault));
         }
     }
 
-    fn may_route(&self, route: &LeaseRoute) -> bool {
+    /// Whether a route can be used; true where its gateway is put on the link for it.
+    fn may_route(&self, route: &LeaseRoute) -> Result<bool, RouteFault> {
         let (first, len) = (route.prefix.addr(), route.prefix.len());
         let target = len == 0 || (len >= PREFIX_LEN_MIN && ipv4_source_is_plausible(first));
         let Some(gateway) = route.gateway else {
-            return target && len >= PREFIX_LEN_MIN;
+            let near = target && len >= PREFIX_LEN_MIN;
+            return near.then_some(false).ok_or(RouteFault::Destination);
         };
+        if !target {
+            return Err(RouteFault::Destination);
+        }
+        if !ipv4_source_is_plausible(gateway) || gateway == self.addr {
+            return Err(RouteFault::Gateway);
+        }
         let near = self.prefix().is_some_and(|prefix| prefix.contains(gateway))
             || self.routes.iter().any(|r| r.gateway.is_none() && r.prefix.contains(gateway));
-        target && near && ipv4_source_is_plausible(gateway) && gateway != self.addr
+        let alone = self.prefix_len == 32;
+        (near || alone).then_some(!near).ok_or(RouteFault::OffLink)
     }
 
     fn take_names(&mut self, message: &Dhcpv4Message<'_>) {
@@ -206,15 +233,29 @@ impl Lease {
         for server in message.join(option::DNS, &mut room).unwrap_or_default().as_chunks::<4>().0 {
             let server = Ipv4Addr::from(*server);
             if !(ipv4_source_is_plausible(server) && self.dns.push(server)) {
-                self.left_out += 1;
+                self.left_out.push(LeftOut::Dns(server));
             }
         }
         if let Some(list) = message.join(option::SEARCH, &mut room) {
-            self.left_out += self.search.push_list(list);
+            let domains = self.search.push_list(list);
+            if domains > 0 {
+                self.left_out.push_many(LeftOut::Domains(domains), domains);
+            }
         }
         if let Some(domain) = message.find(option::DOMAIN).filter(|_| self.search.is_empty()) {
-            self.left_out += u32::from(!self.search.push_text(domain));
+            if !self.search.push_text(domain) {
+                self.left_out.push(LeftOut::Domains(1));
+            }
         }
+    }
+}
+
+/// The server: the one that the message names, or where it names none, its sender (as servers of
+/// some clouds leave it out, although RFC 2131 table 3 requires it).
+pub(crate) fn server(message: &Dhcpv4Message<'_>, from: Ipv4Addr) -> Option<Ipv4Addr> {
+    match message.find(option::SERVER_ID) {
+        Some(_) => message.addr(option::SERVER_ID),
+        None => Some(from),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The DHCPv4 client (RFC 2131) as values: bytes, time and randomness in, events out.
 //!
 //! Called by `stack`, once for each interface that uses DHCP. `client.rs` is the state machine,
-//! `lease.rs` validates what a server sends, `names.rs` reads its domains. Invariants: nothing is
+//! `lease.rs` validates what a server sends, `left_out.rs` says what it leaves out, `names.rs` reads its domains. Invariants: nothing is
 //! allocated; what is kept of a server's message has a fixed size; a message that does not answer
 //! our own request is recognised by its first bytes. The codec is `floodwall_wire::dhcpv4`.
 //!
@@ -20,9 +20,11 @@
 mod array_vec;
 mod client;
 mod lease;
+mod left_out;
 mod names;
 
 pub use array_vec::ArrayVec;
 pub use client::{BACK_OFF_MAX, DhcpClient, DhcpEvent, DhcpState, LeaseEnd, Transmission};
 pub use lease::{Lease, LeaseRefused, LeaseRoute};
+pub use left_out::{LeftOut, LeftOutList, RouteFault};
 pub use names::Names;

@@ -6,21 +6,27 @@
 //! reader, no lock, order kept.
 //!
 //! Invariants: a turn adopts at most [`BURST_MAX`] packets, beginning with another neighbour each
-//! time; each packet for a neighbour is in its ring after the turn, or dropped by the name of its
-//! kind; a neighbour that sleeps over a ring that is not empty is woken (`sync::Alarm`, where the
+//! time; each packet for a neighbour is in its ring after the turn, waits here for the next, or is
+//! dropped by the name of its kind; a neighbour that sleeps over a ring that is not empty is woken (`sync::Alarm`, where the
 //! loom models are).
 //!
 //! # Under flood
 //! Any peer with packets that arrive at another worker than their flow's owner fills the rings.
-//! Bound: [`HANDOFF_RING`] packets a pair; work per packet: two moves. When full the new packet is
-//! dropped, with separate counters for frames and for the engine's own packets. Packets to be sent
+//! Bound: [`HANDOFF_RING`] packets a pair, and as many that wait for room here; work per packet: two
+//! moves. When full, a worker takes in less itself, and what has no room waits, for
+//! [`HANDOFF_WAIT`] at most: so a bulk transfer that is faster than its owner for a moment loses
+//! nothing, and the devices hold what is not taken in. From then on, until the ring has been half
+//! empty, the new packet is dropped at once: a neighbour that is flooded, or stands still, must not
+//! hold up others' flows. There are separate counters for frames and for the engine's own packets. Packets to be sent
 //! may use [`HANDOFF_OUTGOING_MAX`] of it at most: a flood that makes every worker resolve
 //! neighbours that do not exist still leaves room for frames to the control shard. Legitimate
 //! traffic that arrives at its owner loses nothing; traffic that must cross to an overloaded worker
 //! loses as the flood does.
 
-use floodwall_base::WorkerId;
-use floodwall_base::limits::{BURST_MAX, HANDOFF_MAX, HANDOFF_OUTGOING_MAX, HANDOFF_RING};
+use floodwall_base::limits::{
+    BURST_MAX, HANDOFF_MAX, HANDOFF_OUTGOING_MAX, HANDOFF_RING, HANDOFF_WAIT,
+};
+use floodwall_base::{Instant, WorkerId};
 use floodwall_packet::{Handoff, HandoffKind, HandoffList, PacketBuf, PacketList};
 use floodwall_sync::CachePadded;
 use floodwall_sync::spsc::{self, Consumer, Producer};
@@ -54,8 +60,18 @@ struct PeerWorker {
     bell: Bell,
     to: Producer<HandoffParcel>,
     from: Consumer<HandoffParcel>,
-    /// What goes out at the end of the turn; never more than the ring holds.
+    /// What goes out at the end of the turn, behind what had no room in the last; never more than
+    /// the ring holds.
     outbox: Vec<HandoffParcel>,
+    /// Since when its ring is too full; `None` once it has been half empty.
+    full_since: Option<Instant>,
+}
+
+impl PeerWorker {
+    /// Whether what has no room waits for it.
+    fn is_waited_for(&self, now: Instant) -> bool {
+        self.full_since.is_none_or(|since| now.saturating_since(since) < HANDOFF_WAIT)
+    }
 }
 
 /// One worker's ends of the hand-off rings to and from all others.
@@ -67,6 +83,8 @@ pub(crate) struct Exchange {
     first: usize,
     /// Room in the fullest ring that the last turn gave something to.
     room: usize,
+    /// The same of the rings that are waited for: what this worker takes in meanwhile.
+    capacity: usize,
     /// What the engine has for others, in the call that runs.
     pub(crate) offered: HandoffList,
     /// What the engine is given of others.
@@ -95,6 +113,7 @@ impl Exchange {
             neighbours: Vec::new(),
             first: 0,
             room: HANDOFF_RING,
+            capacity: usize::MAX,
             offered: HandoffList::new(HANDOFF_MAX),
             handed: HandoffList::new(BURST_MAX),
         }
@@ -108,7 +127,8 @@ impl Exchange {
         from: Consumer<HandoffParcel>,
     ) {
         let outbox = Vec::with_capacity(HANDOFF_RING);
-        let neighbour = PeerWorker { id: WorkerId(id), bell: bell.clone(), to, from, outbox };
+        let (id, bell) = (WorkerId(id), bell.clone());
+        let neighbour = PeerWorker { id, bell, to, from, outbox, full_since: None };
         self.neighbours.push(CachePadded::new(neighbour));
     }
 
@@ -210,28 +230,70 @@ impl Exchange {
     }
 
     /// At the end of the turn: a batch to each neighbour that has mail, and a nudge.
-    pub(crate) fn give_out(&mut self, facts: &mut WorkerCounters) {
-        self.room = HANDOFF_RING;
+    pub(crate) fn give_out(&mut self, now: Instant, facts: &mut WorkerCounters) {
+        (self.room, self.capacity) = (HANDOFF_RING, usize::MAX);
+        let (mut waiting, mut departures_waiting) = (0, 0);
         for neighbour in &mut self.neighbours {
             let neighbour = &mut **neighbour;
-            if neighbour.outbox.is_empty() {
+            if neighbour.outbox.is_empty() && neighbour.full_since.is_none() {
                 continue;
             }
             let mut room = neighbour.to.room();
-            let mut departures = 0;
+            if room >= HANDOFF_RING / 2 {
+                neighbour.full_since = None;
+            }
+            let waits = neighbour.is_waited_for(now);
+            let (mut departures, mut goes) = (0, 0);
             neighbour.outbox.retain(|HandoffParcel { errand, .. }| {
                 let fits = room > kept_free(*errand);
                 room -= usize::from(fits);
+                goes += usize::from(fits);
                 departures += u64::from(fits && *errand == HandoffItem::Departure);
-                facts.add(lost(*errand), u64::from(!fits));
-                fits
+                // Behind the first that stays, none fits any more: what goes is the front.
+                let stays = !fits && waits && kept_free(*errand) == 0;
+                waiting += u64::from(stays);
+                departures_waiting += u64::from(stays && *errand == HandoffItem::Departure);
+                facts.add(lost(*errand), u64::from(!fits && !stays));
+                fits || stays
             });
-            self.room = self.room.min(room);
-            facts.add(WorkerCounter::HandedOver, neighbour.outbox.len() as u64);
+            if goes > 0 {
+                self.room = self.room.min(room);
+            }
+            if room < HANDOFF_RING / 2 {
+                neighbour.full_since.get_or_insert(now);
+                // Half of what is left: the engine may make more of what is taken in.
+                let capacity = (room / 2).max(CREDIT_LEAST);
+                self.capacity = if waits { self.capacity.min(capacity) } else { self.capacity };
+            }
+            facts.add(WorkerCounter::HandedOver, goes as u64);
             facts.add(WorkerCounter::HandedDepartures, departures);
-            neighbour.to.push_batch(neighbour.outbox.drain(..));
+            neighbour.to.push_batch(neighbour.outbox.drain(..goes));
             neighbour.bell.nudge();
         }
+        facts.set(WorkerCounter::HandoffWaiting, waiting);
+        facts.set(WorkerCounter::HandoffDeparturesWaiting, departures_waiting);
+    }
+
+    /// The worker ends: what still waits for room is lost, and counted.
+    pub(crate) fn close(&mut self, facts: &mut WorkerCounters) {
+        for parcel in self.neighbours.iter_mut().flat_map(|neighbour| neighbour.outbox.drain(..)) {
+            facts.add(lost(parcel.errand), 1);
+        }
+        facts.set(WorkerCounter::HandoffWaiting, 0);
+        facts.set(WorkerCounter::HandoffDeparturesWaiting, 0);
+    }
+
+    /// Packets that this worker should take in at most, so that what it makes of them for others
+    /// finds room: no limit unless a ring fills up.
+    pub(crate) const fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Whether packets wait for room in a ring, here or in the devices: the next turn follows at
+    /// once. Never for longer than [`HANDOFF_WAIT`].
+    pub(crate) fn owes(&self) -> bool {
+        self.capacity < BURST_MAX
+            || self.neighbours.iter().any(|neighbour| !neighbour.outbox.is_empty())
     }
 
     /// Maximum packets of unverified flows that devices may deliver, of which some may belong to
@@ -315,6 +377,67 @@ mod tests {
         exchange.handed.drain().map(|h| (h.kind, h.packet.first()[0])).collect()
     }
 
+    const LATER: Instant = Instant::from_nanos(1);
+
+    /// A burst that is larger than a ring: what has no room waits, in order, and less is taken in.
+    #[test]
+    fn what_has_no_room_waits_and_nothing_of_a_burst_is_lost() {
+        let (pool, _, mut all) = three();
+        let mut facts = WorkerCounters::default();
+        let mut next = 0_u32;
+        let mut offer = |all: &mut Vec<Exchange>, count: usize, facts: &mut WorkerCounters| {
+            for _ in 0..count {
+                let packet = pool.packet_from(&next.to_be_bytes()).unwrap();
+                facts.add(WorkerCounter::SentPackets, 1);
+                all[0].departure(WorkerId(1), packet, facts);
+                next += 1;
+            }
+            all[0].give_out(LATER, facts);
+        };
+        offer(&mut all, HANDOFF_RING - 8, &mut facts);
+        assert_eq!((all[0].capacity(), facts.of(WorkerCounter::HandoffWaiting)), (4, 0));
+        offer(&mut all, 100, &mut facts);
+        assert_eq!((all[0].capacity(), facts.of(WorkerCounter::HandoffWaiting)), (4, 92));
+        assert!(all[0].owes() && facts.are_conserved(), "{facts:?}");
+        let (mut departing, mut adopted) = (PacketList::new(), WorkerCounters::default());
+        while all[1].collect(BURST_MAX, &mut departing, &mut adopted) > 0 {
+            all[0].give_out(LATER, &mut facts);
+            assert!(facts.are_conserved(), "{facts:?}");
+        }
+        let read = |packet: &PacketBuf| u32::from_be_bytes(packet.first()[..4].try_into().unwrap());
+        assert!(departing.iter().map(read).eq(0..next), "all, in order");
+        assert_eq!((all[0].capacity(), all[0].owes()), (usize::MAX, false));
+        assert_eq!(facts.lost_in_handoff(), 0);
+    }
+
+    /// A neighbour that takes nothing is waited for once.
+    #[test]
+    fn a_neighbour_that_stands_still_holds_nothing_up() {
+        let (pool, _, mut all) = three();
+        let mut facts = WorkerCounters::default();
+        let offer = |all: &mut Vec<Exchange>, now: Instant, facts: &mut WorkerCounters| {
+            for _ in 0..HANDOFF_RING {
+                all[0].frame(WorkerId(1), pool.packet_from(&[1]).unwrap(), facts);
+            }
+            all[0].give_out(now, facts);
+            (all[0].capacity(), facts.of(WorkerCounter::DropsHandoffFrame))
+        };
+        let ring = HANDOFF_RING as u64;
+        assert_eq!(offer(&mut all, LATER, &mut facts), (CREDIT_LEAST, 0));
+        assert_eq!(offer(&mut all, LATER, &mut facts), (CREDIT_LEAST, 0));
+        let after = LATER + HANDOFF_WAIT;
+        assert_eq!(offer(&mut all, after, &mut facts), (usize::MAX, 2 * ring));
+        assert!(!all[0].owes() && facts.are_conserved(), "{facts:?}");
+        assert_eq!(offer(&mut all, after + HANDOFF_WAIT, &mut facts).0, usize::MAX);
+        // It runs again, and is waited for again.
+        let mut departing = PacketList::new();
+        while all[1].collect(BURST_MAX, &mut departing, &mut WorkerCounters::default()) > 0 {
+            all[1].handed.drain().for_each(drop);
+        }
+        assert_eq!(offer(&mut all, after + HANDOFF_WAIT * 2, &mut facts).0, CREDIT_LEAST);
+        assert_eq!(facts.of(WorkerCounter::HandoffWaiting), 0);
+    }
+
     #[test]
     fn what_a_full_ring_does_not_take_dies_by_the_name_of_what_it_was_for() {
         let (pool, _, mut all) = three();
@@ -323,7 +446,7 @@ mod tests {
         for _ in 0..HANDOFF_RING + 3 {
             all[0].frame(WorkerId(2), packet(), &mut facts);
         }
-        all[0].give_out(&mut facts);
+        all[0].give_out(LATER, &mut facts);
         assert_eq!(facts.of(WorkerCounter::HandedOver), HANDOFF_RING as u64);
         assert_eq!(facts.of(WorkerCounter::DropsHandoffFrame), 3);
         for (kind, count) in [(HandoffKind::Outgoing, 2), (HandoffKind::Reassembled, 1)] {
@@ -337,7 +460,7 @@ mod tests {
         all[0].frame(WorkerId(3), packet(), &mut facts);
         all[0].frame(WorkerId(0), packet(), &mut facts);
         all[0].frame(WorkerId(1), packet(), &mut facts);
-        all[0].give_out(&mut facts);
+        all[0].give_out(LATER + HANDOFF_WAIT, &mut facts);
         let lost = [
             WorkerCounter::DropsHandoffFrame,
             WorkerCounter::DropsHandoffOutgoing,
@@ -359,7 +482,7 @@ mod tests {
             for _ in 0..count {
                 all[0].frame(WorkerId(1), pool.packet_from(&[1]).unwrap(), &mut facts);
             }
-            all[0].give_out(&mut facts);
+            all[0].give_out(LATER, &mut facts);
             [None, Some(32), Some(usize::MAX)].map(|own| all[0].credit(own))
         };
         let half = HANDOFF_RING / 2;
@@ -384,7 +507,7 @@ mod tests {
                 }
                 all[2].take_offered(&mut facts);
             }
-            all[2].give_out(&mut facts);
+            all[2].give_out(LATER, &mut facts);
         }
         assert_eq!(facts.of(WorkerCounter::HandedOver), HANDOFF_OUTGOING_MAX as u64);
         let refused = 2 * HANDOFF_RING - HANDOFF_OUTGOING_MAX;
@@ -393,7 +516,7 @@ mod tests {
         all[2].offered.push(Handoff { to: WorkerId::CONTROL, kind, packet: packet() }).unwrap();
         all[2].take_offered(&mut facts);
         all[2].frame(WorkerId::CONTROL, packet(), &mut facts);
-        all[2].give_out(&mut facts);
+        all[2].give_out(LATER, &mut facts);
         assert_eq!(facts.of(WorkerCounter::HandedOver), HANDOFF_OUTGOING_MAX as u64 + 2);
     }
 
@@ -406,7 +529,7 @@ mod tests {
                 let packet = pool.packet_from(&[from as u8]).unwrap();
                 all[from].frame(WorkerId(0), packet, &mut facts);
             }
-            all[from].give_out(&mut facts);
+            all[from].give_out(LATER, &mut facts);
         }
         let mut adopted = WorkerCounters::default();
         let mut turns = Vec::new();
@@ -434,7 +557,7 @@ mod tests {
         }
         all[2].take_offered(&mut facts);
         all[2].departure(WorkerId(1), pool.packet_from(&[4]).unwrap(), &mut facts);
-        all[2].give_out(&mut facts);
+        all[2].give_out(LATER, &mut facts);
         let mut departing = PacketList::new();
         assert_eq!(all[1].collect(BURST_MAX, &mut departing, &mut facts), 4);
         let handed: Vec<_> =
@@ -452,7 +575,7 @@ mod tests {
         let mut facts = WorkerCounters::default();
         let mut hand_over = |all: &mut Vec<Exchange>| {
             all[0].frame(WorkerId(1), pool.packet_from(&[1]).unwrap(), &mut facts);
-            all[0].give_out(&mut facts);
+            all[0].give_out(LATER, &mut facts);
         };
         hand_over(&mut all);
         assert!(!bells[1].heard(), "awake, it checks anyway");

@@ -70,6 +70,8 @@ pub(crate) struct GroupCommands<E> {
     pub(crate) pressure: SharedPressure,
     /// Devices of the whole crew that are in service.
     pub(crate) live: Arc<AtomicUsize>,
+    /// Workers that have had their last turn.
+    pub(crate) ended: Arc<AtomicUsize>,
     pub(crate) bells: Arc<[Bell]>,
     pub(crate) domain: Domain,
     pub(crate) make: Arc<Make<E>>,
@@ -128,6 +130,20 @@ impl<E> GroupCommands<E> {
     /// Whether no worker has a device left.
     pub(crate) fn has_no_device(&self) -> bool {
         self.live.load(Ordering::Acquire) == 0
+    }
+
+    /// Whether every worker has had its last turn, after this one; `has_told`: it is counted.
+    #[cold]
+    pub(crate) fn have_all_ended(&self, has_told: &mut bool) -> bool {
+        if !std::mem::replace(has_told, true) {
+            self.ended.fetch_add(1, Ordering::AcqRel);
+        }
+        self.ended.load(Ordering::Acquire) >= usize::from(self.workers)
+    }
+
+    /// Whether packets wait for room in a ring to another worker.
+    pub(crate) fn owes(&self) -> bool {
+        self.exchange.owes()
     }
 
     pub(crate) fn has_mail(&mut self) -> bool {

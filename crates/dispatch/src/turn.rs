@@ -48,7 +48,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             self.call(now, Units(WORK_UNITS), Moment::SliceEnd, E::work);
             self.transmit();
         }
-        self.give_out();
+        self.give_out(now);
         if let Some(engine) = &mut self.engine {
             engine.departed();
         }
@@ -98,8 +98,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     }
 
     /// What neighbours handed over: the engine's to the engine, departures to the devices.
-    fn adopt(&mut self, now: Instant) -> usize {
-        let appetite = self.rx_capacity(now);
+    pub(crate) fn adopt(&mut self, now: Instant) -> usize {
+        let appetite = self.rx_capacity(now).min(self.handoff_capacity());
         let asked = self.gate.ask_handed(appetite);
         let Some(crew) = &mut self.crew else { return 0 };
         let taken = crew.exchange.collect(asked, &mut self.departing, &mut self.facts);
@@ -137,7 +137,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     fn receive(&mut self, now: Instant) -> usize {
         // What an engine left is not its neighbours' burden.
         self.burst.drain().for_each(drop);
-        let appetite = self.rx_capacity(now);
+        let appetite = self.rx_capacity(now).min(self.handoff_capacity());
         let asked = self.gate.ask(appetite);
         let mut room = asked;
         let credit = self.credit();
@@ -252,10 +252,15 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     }
 
     /// What neighbours shall have leaves for their rings.
-    pub(crate) fn give_out(&mut self) {
+    pub(crate) fn give_out(&mut self, now: Instant) {
         if let Some(crew) = &mut self.crew {
-            crew.exchange.give_out(&mut self.facts);
+            crew.exchange.give_out(now, &mut self.facts);
         }
+    }
+
+    /// What the rings to neighbours leave room for.
+    fn handoff_capacity(&self) -> usize {
+        self.crew.as_ref().map_or(usize::MAX, |crew| crew.exchange.capacity())
     }
 
     /// Carries out a few of the waiting requests; the bell is rung again where more may wait.

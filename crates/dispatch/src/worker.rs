@@ -41,6 +41,8 @@ const LOAD: usize = 8;
 const SPIN: (u32, Duration) = (16, Duration::from_micros(50));
 /// Interval after which devices are polled again when the engine had no appetite (backpressure).
 const FEEDBACK_LOOK: Duration = Duration::from_millis(1);
+/// How long a worker that ends waits for room in its devices, and for its neighbours.
+const LAST_SENDS: Duration = Duration::from_millis(50);
 /// While busy, a snapshot is published so often at most.
 const PUBLISH_EVERY: Duration = Duration::from_millis(1);
 
@@ -303,12 +305,39 @@ impl<E: Engine + Publish + 'static> Worker<E> {
                 None => self.rest(stop, clock, now)?,
             };
         }
-        self.ports.iter_mut().for_each(Port::begin_turn);
-        self.transmit();
-        self.give_out();
+        let now = self.send_the_rest(clock);
+        if let Some(crew) = &mut self.crew {
+            crew.exchange.close(&mut self.facts);
+        }
         self.publish(now);
         let ports = self.ports.iter().map(Port::report).collect();
         Ok(Ended { facts: self.facts.clone(), ports })
+    }
+
+    /// After the last turn: what is to leave leaves, also what neighbours still hand over; for
+    /// [`LAST_SENDS`] at most, where a device has no room or a neighbour does not come to its end.
+    /// Returns the time then.
+    #[cold]
+    #[expect(clippy::disallowed_methods, reason = "a worker that ends has nothing else to do")]
+    fn send_the_rest(&mut self, clock: Clock) -> Instant {
+        let mut now = clock.now();
+        let until = now + LAST_SENDS;
+        let mut has_told = false;
+        loop {
+            self.ports.iter_mut().for_each(Port::begin_turn);
+            let adopted = self.adopt(now);
+            self.transmit();
+            self.give_out(now);
+            let crew = self.crew.as_mut().filter(|crew| crew.workers > 1);
+            let are_others_done = crew.is_none_or(|crew| crew.have_all_ended(&mut has_told));
+            let is_done = are_others_done && adopted == 0 && !self.has_mail();
+            let backlog = self.ports.iter().any(|port| port.is_live() && port.backlog() > 0);
+            if is_done && !backlog || now >= until {
+                return now;
+            }
+            std::thread::sleep(LAST_SENDS / 500);
+            now = clock.now();
+        }
     }
 
     /// Its first turn is over, or it will have none.
@@ -365,6 +394,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             || self.deadline().is_some_and(|deadline| deadline <= now)
             || is_hungry && self.ports.iter().any(Port::has_pending)
             || is_hungry && self.has_mail()
+            || self.owes()
         {
             return true;
         }
@@ -517,6 +547,11 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     /// Whether packets are requested from devices.
     fn is_hungry(&self, now: Instant) -> bool {
         self.gate.asks(self.rx_capacity(now)) > 0
+    }
+
+    /// Whether packets wait for room in a ring to another worker.
+    fn owes(&self) -> bool {
+        self.crew.as_ref().is_some_and(GroupCommands::owes)
     }
 
     fn has_mail(&mut self) -> bool {

@@ -70,6 +70,9 @@ facts! {
         "Datagrams reassembled here and dropped: the ring to their owner was full.",
     DropsHandoffDeparture = "drops_handoff_departure",
         "Packets for another worker's device dropped: the ring to it was full.",
+    HandoffWaiting = "handoff_waiting", "Packets that wait for room in a ring now.",
+    HandoffDeparturesWaiting = "handoff_departures_waiting",
+        "Of these, packets for another worker's device.",
     SentPackets = "sent_packets", "Packets that the engine sent.",
     TxPackets = "tx_packets", "Packets that devices took.",
     Backlog = "backlog", "Packets that wait for a device now.",
@@ -171,7 +174,8 @@ impl WorkerCounters {
     #[must_use]
     pub const fn are_conserved(&self) -> bool {
         let departed = self.of(WorkerCounter::HandedDepartures)
-            + self.of(WorkerCounter::DropsHandoffDeparture);
+            + self.of(WorkerCounter::DropsHandoffDeparture)
+            + self.of(WorkerCounter::HandoffDeparturesWaiting);
         let to_leave =
             self.of(WorkerCounter::SentPackets) + self.of(WorkerCounter::AdoptedDepartures);
         let left = self.of(WorkerCounter::TxPackets)
@@ -180,7 +184,9 @@ impl WorkerCounters {
             + departed;
         let for_others =
             self.of(WorkerCounter::RxForeign) + self.of(WorkerCounter::EngineHandoffs) + departed;
-        let handed = self.of(WorkerCounter::HandedOver) + self.lost_in_handoff();
+        let handed = self.of(WorkerCounter::HandedOver)
+            + self.lost_in_handoff()
+            + self.of(WorkerCounter::HandoffWaiting);
         to_leave == left && for_others == handed
     }
 

@@ -209,7 +209,7 @@ impl Level {
     }
 
     /// The children of a parent that hold something, the heaviest rank first.
-    pub(crate) fn from_heaviest(&self, parent: u32) -> impl Iterator<Item = u32> {
+    pub(crate) fn heaviest_first(&self, parent: u32) -> impl Iterator<Item = u32> {
         let first = self.heaviest(parent);
         core::iter::successors(first, |id| {
             let node = self.node(*id)?;

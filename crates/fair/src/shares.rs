@@ -172,9 +172,9 @@ impl Shares {
 
     /// The prefixes of a group that hold something, each by its part that holds most; from the
     /// heaviest on, in the order of ranks an eighth wide.
-    pub fn from_heaviest(&self, group: usize) -> impl Iterator<Item = ShareId> {
+    pub fn heaviest_first(&self, group: usize) -> impl Iterator<Item = ShareId> {
         let group = u32::try_from(group).unwrap_or(u32::MAX);
-        let prefixes = self.prefixes.from_heaviest(group);
+        let prefixes = self.prefixes.heaviest_first(group);
         prefixes.filter_map(|prefix| self.parts.heaviest(prefix).map(ShareId))
     }
 

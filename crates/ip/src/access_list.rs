@@ -10,7 +10,14 @@
 //! # Fragments
 //! A later fragment has no ports. A rule that permits by port lets those through that match in
 //! everything else, a rule that denies by port does not match them: without its first fragment no
-//! datagram becomes whole, and a first fragment that hides its ports matches neither.
+//! datagram becomes whole.
+//!
+//! # What cannot be read
+//! A packet may hide its upper header: behind more extension headers than are looked at, in a first
+//! fragment that ends before it, or before its ports, or in a header cut short. Such a packet is
+//! denied by the first rule that matches its addresses and asks for what is hidden, whether that
+//! rule permits or denies (RFC 7112 section 5): it could be what the rule denies, and no receiver
+//! needs it. Bytes behind the packet's own length (a link's padding) are never read as part of it.
 //!
 //! # Under flood
 //! Reachable by any sender, fixed in size: [`ACCESS_RULES_MAX`] rules of one interface. Worst work
@@ -131,25 +138,42 @@ impl AccessRule {
         }
     }
 
-    fn matches(&self, ends: (IpAddr, IpAddr), upper: &FilteredUpper) -> bool {
+    /// What the rule decides about a packet; `None` where it does not match.
+    fn decision(&self, ends: (IpAddr, IpAddr), upper: &FilteredUpper) -> Option<Verdict> {
         let within = |prefix: Option<IpCidr>, addr| prefix.is_none_or(|p| p.contains(addr));
         if !within(self.from, ends.0) || !within(self.to, ends.1) {
-            return false;
+            return None;
         }
-        if self.protocol.is_some_and(|protocol| upper.protocol != Some(protocol)) {
-            return false;
+        let decided = if self.permits { Verdict::Permits } else { Verdict::Denies };
+        match (self.protocol, upper.protocol) {
+            (None, _) => return Some(decided),
+            (Some(_), None) => return Some(Verdict::Unreadable),
+            (Some(asked), Some(found)) if asked != found => return None,
+            (Some(_), Some(_)) => {}
         }
         if self.src_ports.is_none() && self.dst_ports.is_none() {
-            return true;
+            return Some(decided);
         }
         let within = |range: &Option<RangeInclusive<u16>>, port| {
             range.as_ref().is_none_or(|range| range.contains(&port))
         };
         match upper.ports {
-            Some((from, to)) => within(&self.src_ports, from) && within(&self.dst_ports, to),
-            None => self.permits && upper.is_later_fragment,
+            Some((from, to)) => {
+                (within(&self.src_ports, from) && within(&self.dst_ports, to)).then_some(decided)
+            }
+            None if upper.is_later_fragment => self.permits.then_some(decided),
+            None => Some(Verdict::Unreadable),
         }
     }
+}
+
+/// What a rule decides about a packet that it matches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Verdict {
+    Permits,
+    Denies,
+    /// The rule asks for what the packet hides: denied.
+    Unreadable,
 }
 
 impl fmt::Display for AccessRule {
@@ -249,11 +273,17 @@ impl AccessList {
             false => FilteredUpper { protocol: None, ports: None, is_later_fragment: false },
         };
         let ends = (heading.src_addr.to_ip(), heading.dst_addr.to_ip());
-        let decides = self.rules.iter_mut().find(|(rule, _)| rule.matches(ends, &upper));
-        decides.is_none_or(|(rule, count)| {
-            count.packets += 1;
-            count.bytes += heading.total_len as u64;
-            rule.permits
+        let decides = self.rules.iter_mut().find_map(|(rule, count)| {
+            let verdict = rule.decision(ends, &upper)?;
+            Some((verdict, rule.permits, count))
+        });
+        decides.is_none_or(|(verdict, permits, count)| {
+            // A rule that permits has not decided what is denied since it cannot be read.
+            if verdict != Verdict::Unreadable || !permits {
+                count.packets += 1;
+                count.bytes += heading.total_len as u64;
+            }
+            verdict == Verdict::Permits
         })
     }
 }
@@ -261,6 +291,19 @@ impl AccessList {
 /// Whether a rule may match what comes from a prefix.
 fn may_come_from(rule: &AccessRule, prefix: &IpCidr) -> bool {
     rule.from.is_none_or(|from| from.contains(prefix.addr()) || prefix.contains(from.addr()))
+}
+
+/// Reads `N` bytes at `offset` from the network header, within the packet's own length.
+fn read<'a, A: Address, const N: usize>(
+    packet: &'a PacketBuf,
+    l3: usize,
+    heading: &ArrivedHeading<A>,
+    offset: usize,
+    scratch: &'a mut [u8; N],
+    access: &mut AccessCounters,
+) -> Option<&'a [u8; N]> {
+    let whole = offset + N <= heading.total_len;
+    whole.then(|| packet.header_array(l3 + offset, scratch, access)).flatten()
 }
 
 fn upper_of<A: Address>(
@@ -272,13 +315,13 @@ fn upper_of<A: Address>(
     let (mut protocol, mut offset, mut later) = (heading.protocol, heading.header_len, false);
     if A::FAMILY == Family::V4 {
         let mut scratch = [0; 2];
-        let place: Option<&[u8; 2]> = packet.header_array(l3 + 6, &mut scratch, access);
+        let place = read(packet, l3, heading, 6, &mut scratch, access);
         later = place.is_some_and(|place| u16::from_be_bytes(*place) & 0x1fff != 0);
     }
     let mut steps = 0;
     while A::FAMILY == Family::V6 && protocol.is_extension() && !later {
         let mut scratch = [0; ipv6_ext::HEADER_LEN_MIN];
-        let first: Option<&[u8; 8]> = packet.header_array(l3 + offset, &mut scratch, access);
+        let first = read(packet, l3, heading, offset, &mut scratch, access);
         let next = first.and_then(|first| Some((first, ipv6_ext::header_len(protocol, first)?)));
         let Some((first, len)) = next.filter(|_| steps < 2 * EXTENSION_HEADERS_MAX) else {
             return FilteredUpper { protocol: None, ports: None, is_later_fragment: false };
@@ -289,8 +332,8 @@ fn upper_of<A: Address>(
     }
     let has_ports = matches!(protocol, IpProtocol::UDP | IpProtocol::TCP) && !later;
     let mut scratch = [0; 4];
-    let ports: Option<&[u8; 4]> =
-        has_ports.then(|| packet.header_array(l3 + offset, &mut scratch, access)).flatten();
+    let ports = has_ports.then(|| read(packet, l3, heading, offset, &mut scratch, access));
+    let ports = ports.flatten();
     let ports = ports.map(|p| (u16::from_be_bytes([p[0], p[1]]), u16::from_be_bytes([p[2], p[3]])));
     FilteredUpper { protocol: Some(protocol), ports, is_later_fragment: later }
 }
@@ -399,7 +442,83 @@ mod tests {
         assert!(!v6(&mut list, &[first, udp].concat(), IpProtocol::FRAGMENT));
         assert!(v6(&mut list, &[later, udp].concat(), IpProtocol::FRAGMENT));
         assert!(!v6(&mut list, &udp, IpProtocol(200)));
-        assert!(v6(&mut list, &options[..4], IpProtocol(60)), "cut short: nothing is known");
+        assert!(!v6(&mut list, &options[..4], IpProtocol(60)), "cut short: may be anything");
+    }
+
+    #[test]
+    fn what_hides_its_upper_header_is_denied_where_a_rule_asks_for_it() {
+        let udp = [4, 0, 0, 53, 0, 8, 0, 0];
+        let options = IpProtocol::DESTINATION_OPTIONS;
+        let chain = |count: usize| {
+            let more = [60, 0, 1, 4, 0, 0, 0, 0].repeat(count - 1);
+            [&more[..], &[17, 0, 1, 4, 0, 0, 0, 0], &udp].concat()
+        };
+        // The first fragment ends behind an options header; with a link's padding behind, too.
+        let first = [60, 0, 0, 1, 0, 0, 0, 9, 17, 0, 1, 4, 0, 0, 0, 0];
+        // It ends within the ports.
+        let tiny = [17, 0, 0, 1, 0, 0, 0, 9, 4, 0];
+        let fragment = IpProtocol::FRAGMENT;
+        let hidden: [(&[u8], IpProtocol); 4] = [
+            (&chain(17), options),
+            (&chain(40), options),
+            (&first[..12], fragment),
+            (&tiny, fragment),
+        ];
+        for rules in [
+            &["deny udp dport 53"][..],
+            &["permit udp dport 54", "deny udp"],
+            &["permit tcp", "permit udp dport 54", "permit icmpv6", "deny udp"],
+            &["deny udp from fd00::/16 dport 53"],
+        ] {
+            let mut list = list(rules);
+            assert!(!v6(&mut list, &chain(1), options), "{rules:?}");
+            assert!(!v6(&mut list, &chain(16), options), "{rules:?}");
+            for (chain, protocol) in hidden {
+                assert!(!v6(&mut list, chain, protocol), "{rules:?}: {chain:?}");
+            }
+        }
+        // Rules of addresses alone decide as they do of every packet.
+        for (rules, passes) in [
+            (&["permit from fd00::/16", "deny udp"][..], true),
+            (&["deny udp from fd01::/16", "deny tcp from 10.0.0.0/8"], true),
+            (&["permit from fd01::/16"], true),
+            (&["deny from fd00::/16"], false),
+        ] {
+            for (chain, protocol) in hidden {
+                assert_eq!(v6(&mut list(rules), chain, protocol), passes, "{rules:?}");
+            }
+        }
+        // Ports matter only to a rule that asks for those of this protocol.
+        assert!(v6(&mut list(&["deny tcp dport 53"]), &tiny, fragment));
+        let mut list = list(&["permit udp dport 54", "deny udp"]);
+        assert!(!v6(&mut list, &chain(17), options));
+        let counts: Vec<_> = list.rules().map(|(_, count)| count.packets).collect();
+        assert_eq!(counts, [0, 0], "what permits has permitted nothing");
+    }
+
+    #[test]
+    fn bytes_behind_the_packet_are_not_its_ports() {
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        let mut access = AccessCounters::default();
+        let ports = [4, 0, 0, 54, 0, 8, 0, 0];
+        // IPv4: a first fragment of two bytes. IPv6: one that ends behind its options.
+        let to = Ipv4Addr::new(10, 9, 0, 1);
+        let mut fields = Ipv4Fields::new(to, to, IpProtocol::UDP, 64, 22);
+        fields.more_fragments = true;
+        let mut header = [0; ipv4::HEADER_LEN];
+        fields.emit(&mut header);
+        let mut denies = list(&["permit udp dport 54", "deny udp"]);
+        let packet = pool.packet_from_chunks([&header[..], &ports[..]]).unwrap();
+        let heading = input::ipv4(&packet, 0, &mut access).unwrap();
+        assert!(!denies.permits(&packet, 0, &heading, &mut access));
+        let (from, to): (Ipv6Addr, Ipv6Addr) =
+            ("fd00::2".parse().unwrap(), "fd09::1".parse().unwrap());
+        let chain = [60, 0, 0, 1, 0, 0, 0, 9, 17, 0, 1, 4, 0, 0, 0, 0];
+        let mut header = [0; ipv6::HEADER_LEN];
+        Ipv6Fields::new(from, to, IpProtocol::FRAGMENT, 64, 16).emit(&mut header);
+        let packet = pool.packet_from_chunks([&header[..], &chain[..], &ports[..]]).unwrap();
+        let heading = input::ipv6(&packet, 0, &mut access).unwrap();
+        assert!(!denies.permits(&packet, 0, &heading, &mut access));
     }
 
     #[test]

@@ -265,7 +265,9 @@ impl<A: GroupProtocol> GroupProtocolState<A> {
         now: Instant,
         random: &mut PublicRandom,
     ) -> Result<(), DropReason> {
-        check_query(heading, query)?;
+        let to = heading.dst_addr;
+        let is_joined = self.groups.iter().any(|g| g.addr == to && g.is_member());
+        check_query(heading, query, is_joined)?;
         self.querier.hear(query, now);
         self.settle(now);
         let delay = |random: &mut PublicRandom| {
@@ -456,17 +458,20 @@ impl<A: GroupProtocol> GroupProtocolState<A> {
 }
 
 /// The validity rules of RFC 9776 section 9.1, RFC 9777 section 6.2 and RFC 2236 section 9 for a
-/// query: it must come from this link, and be sent to an address for queries.
+/// query: it must come from this link, and be sent to an address of this interface, unicast or
+/// joined group, and may be about any (RFC 9776 section 4.1.12, RFC 9777 section 5.1.15).
 fn check_query<A: GroupProtocol>(
     heading: &GroupHeading<A>,
     query: &GroupQuery<'_, A>,
+    is_joined: bool,
 ) -> Result<(), DropReason> {
     // The first version has no router alert.
     let first = query.generation == Generation::First;
     let near = if first { heading.hop_limit == 1 } else { is_near(heading) };
     let to = heading.dst_addr;
     let general = query.group == A::UNSPECIFIED;
-    let place = !to.is_group() || to == A::ALL_SYSTEMS || (!general && to == query.group);
+    let about = !general && to == query.group;
+    let place = !to.is_group() || to == A::ALL_SYSTEMS || is_joined || about;
     // Sources without a group, a group that is none.
     let sense = if general { query.sources.is_empty() } else { query.group.is_group() };
     if near && place && sense { Ok(()) } else { Err(DropReason::GroupMessageInvalid) }

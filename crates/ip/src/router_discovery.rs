@@ -90,6 +90,8 @@ pub struct ShownRouter {
     pub preference: Preference,
     /// Until when it is a default router; [`Instant::FAR`] for ever, a past moment for not.
     pub default_until: Instant,
+    /// Whether it says that addresses are to be had by DHCPv6 (M).
+    pub managed: bool,
     /// Whether it answers, as far as is known.
     pub reachable: bool,
 }
@@ -237,6 +239,7 @@ impl RouterDiscovery {
     fn header_input(&mut self, at: usize, fields: &RouterAdvertisementFields, now: Instant) {
         if let Some(router) = self.routers.at_mut(at) {
             router.preference = fields.preference;
+            router.managed = fields.managed;
             router.default_until = now + fields.router_lifetime;
         }
     }
@@ -531,6 +534,7 @@ impl RouterDiscovery {
             addr: router.addr,
             preference: router.preference,
             default_until: router.default_until,
+            managed: router.managed,
             reachable: router.is_reachable(),
         })
     }

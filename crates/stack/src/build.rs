@@ -8,7 +8,7 @@ use floodwall_base::{
 };
 use floodwall_fib::exceptions::{Exceptions, PathUpdateFilter};
 use floodwall_fib::lpm::LpmFamily as Routed;
-use floodwall_fib::{Fib, Route, RouteProtocol};
+use floodwall_fib::{Fib, Route, RouteError, RouteProtocol};
 use floodwall_ip::access_list::AccessList;
 use floodwall_ip::advertiser::AdvertiserConfig;
 use floodwall_ip::{
@@ -21,7 +21,7 @@ use floodwall_tcp::{ConnectionTable, CookieMoment, TcpConfig};
 use floodwall_udp::{Udp, UdpConfig};
 
 use crate::advertise::Advertisers;
-use crate::config::{ConfigError, InterfaceConfig, StackConfig};
+use crate::config::{ConfigError, InterfaceConfig, StackConfig, StaticRoute};
 use crate::dhcp::Dhcp;
 use crate::echo::EchoRefusals;
 use crate::exceptions::{EchoPaths, RawSent};
@@ -62,8 +62,9 @@ pub fn check(config: &StackConfig) -> Result<(), ConfigError> {
         return Err(ConfigError::ExtensionBytes { bytes });
     }
     let mut seen: Vec<IpAddr> = Vec::new();
-    for interface in &config.interfaces {
+    for (index, interface) in config.interfaces.iter().enumerate() {
         check_interface(interface, &mut seen)?;
+        check_gateways(config, index, interface)?;
     }
     for route in &config.routes {
         let prefix = route.prefix;
@@ -108,11 +109,24 @@ fn check_interface(config: &InterfaceConfig, seen: &mut Vec<IpAddr>) -> Result<(
         }
         seen.push(address.addr());
     }
-    for &gateway in &config.gateways {
+    Ok(())
+}
+
+/// A gateway is on a prefix of its interface's addresses, or on a static route of it that leads to
+/// the link.
+fn check_gateways(
+    config: &StackConfig,
+    index: usize,
+    interface: &InterfaceConfig,
+) -> Result<(), ConfigError> {
+    for &gateway in &interface.gateways {
         let link_local = matches!(gateway, IpAddr::V6(a) if a.is_unicast_link_local());
-        let covered = config.addresses.iter().any(|a| a.contains(gateway));
-        if !covered && !link_local {
-            return Err(ConfigError::Gateway { name: name(), gateway });
+        let covered = interface.addresses.iter().any(|a| a.contains(gateway));
+        let on_link = |route: &StaticRoute| {
+            route.via.is_none() && route.iface == index && route.prefix.contains(gateway)
+        };
+        if !covered && !link_local && !config.routes.iter().any(on_link) {
+            return Err(ConfigError::Gateway { name: interface.name.clone(), gateway });
         }
     }
     Ok(())
@@ -198,6 +212,7 @@ pub(crate) fn stack(
         address_deadline: None,
         dhcp: Dhcp::new(config.interfaces.len() + 1),
         remote: None,
+        drain: None,
         restless: false,
         memory_fitted: false,
         memory_moved: true,
@@ -389,7 +404,12 @@ fn routes(stack: &mut Stack, config: &StackConfig, now: Instant) -> Result<(), C
     }
     for route in &config.routes {
         let iface = IfIndex(route.iface as u16 + 1);
-        add_route(stack, route.prefix, (route.via, iface, RouteProtocol::Static), now)?;
+        match add_route(stack, route.prefix, (route.via, iface, RouteProtocol::Static), now) {
+            // The prefix of an address leads there already.
+            Err(ConfigError::Route { error: RouteError::Exists { .. }, .. })
+                if route.via.is_none() => {}
+            added => added?,
+        }
     }
     Ok(())
 }

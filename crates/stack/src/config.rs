@@ -232,7 +232,7 @@ pub enum ConfigError {
     /// A gateway that no prefix of the interface covers.
     #[error(
         "{name}: the gateway {gateway} is on no prefix of this interface: \
-        add an address with a prefix that covers it"
+        add an address with a prefix that covers it, or a route to it on the link"
     )]
     Gateway {
         /// The interface.

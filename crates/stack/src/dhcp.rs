@@ -16,7 +16,7 @@ use core::net::{IpAddr, Ipv4Addr};
 use floodwall_base::limits::DHCP_MESSAGE_BYTES_MAX;
 use floodwall_base::{Counter, DropReason, IfIndex, Instant, Randomness, Units};
 use floodwall_checksum::{InternetSum, pseudo_header_v4, sum};
-use floodwall_dhcp::{DhcpClient, DhcpEvent, Lease, Transmission};
+use floodwall_dhcp::{DhcpClient, DhcpEvent, Lease, LeaseRoute, Transmission};
 use floodwall_fib::{Route, RouteProtocol};
 use floodwall_ip::{
     AddressOrigin, AddressState, ArrivedHeading, ArrivedUpper, Detection, LinkMedium, input,
@@ -173,7 +173,8 @@ impl Stack {
         address.is_some_and(|a| a.origin == AddressOrigin::Dhcp)
     }
 
-    /// Whether a UDP datagram is a reply to a local client, by its ports.
+    /// Whether a UDP datagram to us is a reply to a local client, by the port that it comes to.
+    /// Servers and relays behind address translators may send from other ports than 67.
     pub(crate) fn is_for_dhcp(
         &mut self,
         packet: &PacketBuf,
@@ -181,15 +182,25 @@ impl Stack {
         upper: ArrivedUpper,
         l3: usize,
     ) -> bool {
+        self.dhcp_reply_from(packet, iface, upper, l3).is_some()
+    }
+
+    /// The port that a reply to a local client comes from; `None` for any other datagram.
+    fn dhcp_reply_from(
+        &mut self,
+        packet: &PacketBuf,
+        iface: IfIndex,
+        upper: ArrivedUpper,
+        l3: usize,
+    ) -> Option<u16> {
         let mut ports = [0; 4];
         let answers = self.is_follower() && self.dhcp_asks()
             || self.dhcp.client(iface).is_some_and(DhcpClient::awaits);
         let at = l3 + upper.offset;
-        answers
-            && packet.header(at, 4, &mut ports, &mut self.stats.access).is_some_and(|ports| {
-                let [from, to] = [SERVER_PORT.to_be_bytes(), CLIENT_PORT.to_be_bytes()];
-                ports == [from, to].as_flattened()
-            })
+        let ports: Option<&[u8; 4]> =
+            answers.then(|| packet.header_array(at, &mut ports, &mut self.stats.access)).flatten();
+        let [a, b, c, d] = *ports?;
+        (u16::from_be_bytes([c, d]) == CLIENT_PORT).then_some(u16::from_be_bytes([a, b]))
     }
 
     /// Handles a datagram to an address that is not ours: a reply to a client that has no address
@@ -209,7 +220,8 @@ impl Stack {
             && !packet.is_link_group()
             && let Ok(upper) = input::ipv4_upper(&packet, l3, heading, &mut self.stats.access)
             && upper.protocol == IpProtocol::UDP
-            && self.is_for_dhcp(&packet, iface, upper, l3)
+            // To an address that is not ours, from the server's own port only.
+            && self.dhcp_reply_from(&packet, iface, upper, l3) == Some(SERVER_PORT)
         {
             let ascent = RxMeta { iface, l3, heading: *heading, to_group: false };
             return self.dhcp_input(cx, packet, ascent, upper);
@@ -252,7 +264,7 @@ impl Stack {
             found.is_some_and(|(at, by)| at != ascent.iface || by != AddressOrigin::Dhcp)
         };
         let Some(client) = dhcp.client_mut(ascent.iface) else { return self.refuse_dhcp(packet) };
-        match client.input(payload, cx.now, cx.random, is_others) {
+        match client.input(payload, ascent.heading.src_addr, cx.now, cx.random, is_others) {
             Ok(()) => {
                 self.stats.fates.delivered += 1;
                 drop(packet);
@@ -333,23 +345,39 @@ impl Stack {
             // A failure is visible in `address show`; the next renewal retries.
             let _ = self.add_address(iface, again, cx.now, cx.random);
         }
-        self.forget_lease_routes(iface, cx.now);
-        for (rank, route) in (0..).zip(lease.routes.iter()) {
-            let of_lease = Route {
-                gateway: route.gateway,
-                protocol: RouteProtocol::Dhcp,
-                metric: METRIC + rank,
-                expires: lease.expires,
-                src_addr: Some(lease.addr),
-                ..Route::on_link(route.prefix, iface)
-            };
-            // The table is full, or the operator has the same route.
-            let _ = self.routes_v4.append(of_lease, cx.now);
-        }
+        self.apply_lease_routes(iface, lease, cx.now);
         if let Some(interface) = self.interfaces.get_mut(usize::from(iface.0)) {
             interface.set_leased_mtu(lease.mtu.map(u32::from));
         }
         self.path_cache.forget();
+    }
+
+    /// Adds the lease's routes and removes those that it no longer has. A route that stays is only
+    /// prolonged: readers never find it missing.
+    fn apply_lease_routes(&mut self, iface: IfIndex, lease: &Lease, now: Instant) {
+        let of_lease = |(rank, route): (u32, LeaseRoute)| Route {
+            gateway: route.gateway,
+            protocol: RouteProtocol::Dhcp,
+            metric: METRIC + rank,
+            expires: lease.expires,
+            src_addr: Some(lease.addr),
+            ..Route::on_link(route.prefix, iface)
+        };
+        let wanted = || (0..).zip(lease.routes.iter()).map(of_lease);
+        let full = wanted().any(|route| self.routes_v4.set(route, now).is_err());
+        self.routes_v4.remove_told(now, |r| {
+            let kept = |w: Route<_>| (w.prefix, w.gateway) == (r.prefix, r.gateway);
+            r.iface == iface && r.protocol == RouteProtocol::Dhcp && !wanted().any(kept)
+        });
+        if !full {
+            return;
+        }
+        // There may be room now.
+        for route in wanted() {
+            if self.routes_v4.set(route, now).is_err() {
+                self.stats.counters.count(Counter::FloodwallDhcpRoutesFailed);
+            }
+        }
     }
 
     fn end_lease(&mut self, cx: &mut RoundContext<'_>, iface: IfIndex, addr: Ipv4Addr) {

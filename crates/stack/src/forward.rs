@@ -416,8 +416,9 @@ impl Stack {
         }
     }
 
-    /// Keyed hash of a packet's flow: addresses and protocol, and the ports unless it is a
-    /// fragment; for IPv6 behind extension headers the flow label (RFC 6438).
+    /// Keyed hash of a packet's flow: addresses and protocol, and the ports of TCP and UDP unless
+    /// it is a fragment; for all else over IPv6 the 20 bits of the flow label (RFC 6438), without
+    /// the traffic class beside it: a router on the way may change that (ECN, DSCP).
     fn flow_of<A: CrossingPacket>(&mut self, packet: &PacketBuf, ascent: &RxMeta<A>) -> u64 {
         let (heading, mut bytes) = (&ascent.heading, [0; 40]);
         let (ends, rest) = bytes.split_at_mut(32);
@@ -426,7 +427,8 @@ impl Stack {
             out.copy_from_slice(&bits.to_be_bytes());
         }
         let has_ports = matches!(heading.protocol, IpProtocol::UDP | IpProtocol::TCP);
-        let at = match (has_ports && !heading.is_fragment, A::FAMILY) {
+        let by_ports = has_ports && !heading.is_fragment;
+        let at = match (by_ports, A::FAMILY) {
             (true, _) => Some(ascent.l3 + heading.header_len),
             (false, Family::V6) => Some(ascent.l3),
             (false, Family::V4) => None,
@@ -436,8 +438,9 @@ impl Stack {
             at.and_then(|at| packet.header_array(at, &mut scratch, &mut self.stats.access));
         let (protocol, word_out) = rest.split_at_mut(4);
         protocol.fill(heading.protocol.0);
-        if let Some(word) = word {
-            word_out.copy_from_slice(word);
+        if let Some(&[a, b, c, d]) = word {
+            let word = if by_ports { [a, b, c, d] } else { [0, b & 0x0f, c, d] };
+            word_out.copy_from_slice(&word);
         }
         self.forwarding.as_ref().map_or(0, |forwarding| forwarding.key.bytes(&bytes))
     }

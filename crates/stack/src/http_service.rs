@@ -133,6 +133,10 @@ impl StreamService {
                 break next;
             }
         };
+        let outcome = match outcome {
+            HttpStep::Wait if sockets.is_draining() && self.is_idle(&talk) => HttpStep::Close,
+            other => other,
+        };
         match outcome {
             HttpStep::Close => _ = sockets.tcp_close(id),
             HttpStep::Abort => _ = sockets.tcp_abort(id),
@@ -141,6 +145,16 @@ impl StreamService {
         let over = matches!(outcome, HttpStep::Close | HttpStep::Abort);
         if let Some(place) = self.talks.get_mut(id.index()) {
             *place = if over { HttpConversation::default() } else { talk };
+        }
+    }
+
+    /// Whether a connection has nothing that must be finished before the host stops.
+    fn is_idle(&self, talk: &HttpConversation) -> bool {
+        match self.kind {
+            StreamKind::Http => talk.answer.is_none(),
+            // It has no end.
+            StreamKind::Chargen => true,
+            StreamKind::Bulk => talk.answer.is_none() && talk.taken == 0,
         }
     }
 

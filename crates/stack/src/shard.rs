@@ -93,6 +93,8 @@ pub struct Stack {
     pub(crate) dhcp: crate::dhcp::Dhcp,
     /// The sockets of programs on other threads, where there are any.
     pub(crate) remote: Option<Box<crate::remote::RemoteShard>>,
+    /// Its connections are being ended, or have been.
+    pub(crate) drain: Option<Box<crate::drain::Drain>>,
     /// What this stack is among the shards of its host.
     pub(crate) role: Role,
     /// Where the next one finds what it needs, if this one is dropped.
@@ -314,6 +316,7 @@ impl Stack {
         or(self.routes_v4.deadline());
         or(self.routes_v6.deadline());
         or(self.remote.as_ref().and_then(|remote| remote.deadline()));
+        or(self.drain_deadline());
         if let Role::Control(control) = &self.role {
             or(control.deadline(self));
         }
@@ -432,6 +435,7 @@ impl Engine for Stack {
         self.deliver_to_programs(&mut cx);
         let spent = spent.plus(self.timers(&mut cx, budget.minus(spent)));
         self.deliver_streams(&mut cx);
+        self.drain_on(&mut cx);
         self.publish(&mut cx);
         spent
     }

@@ -455,7 +455,12 @@ impl Sockets<'_> {
         remote: SocketAddr,
     ) -> Result<TcpEnds, TcpError> {
         let zone = scope_of(remote);
-        let found = match remote.ip().to_canonical() {
+        let ip = remote.ip().to_canonical();
+        // RFC 1122 section 4.2.3.10: no connection leads to more than one host.
+        if ip.is_multicast() || self.is_broadcast(ip) {
+            return Err(TcpError::NoRoute(remote.ip()));
+        }
+        let found = match ip {
             IpAddr::V4(a) => self.way_to(a, zone),
             IpAddr::V6(a) => self.way_to(a, zone),
         };
@@ -494,6 +499,12 @@ impl Sockets<'_> {
         let id = tcp.set.connect(&mut lend!(stack, cx), ends, settings, owner)?;
         self.tcp_leave();
         Ok(id)
+    }
+
+    /// Whether an address is a broadcast address of any of our links.
+    pub(crate) fn is_broadcast(&self, ip: IpAddr) -> bool {
+        let IpAddr::V4(ip) = ip else { return false };
+        self.stack.interfaces.iter().any(|interface| interface.is_broadcast_v4(ip))
     }
 
     /// Our address towards a destination, and the MTU of the link to it: the one that our SYN

@@ -59,7 +59,13 @@ impl TcpService {
                     let Some(out) = self.buffer.get_mut(..taken) else { return };
                     let _ = sockets.tcp_recv(id, out);
                 }
-                Err(RecvError::WouldBlock) => return,
+                Err(RecvError::WouldBlock) => {
+                    // Everything was answered.
+                    if sockets.is_draining() {
+                        let _ = sockets.tcp_close(id);
+                    }
+                    return;
+                }
                 Err(_) => {
                     let _ = sockets.tcp_close(id);
                     return;

@@ -135,6 +135,8 @@ pub(crate) enum AbortReason {
     Attempt,
     /// In ESTABLISHED or CLOSE-WAIT.
     Open,
+    /// After our FIN, before all was acknowledged and the peer had closed; no counter of the RFC.
+    Closing,
 }
 
 impl AbortReason {
@@ -142,6 +144,9 @@ impl AbortReason {
         match state {
             TcpState::SynSent | TcpState::SynReceived => Some(Self::Attempt),
             TcpState::Established | TcpState::CloseWait => Some(Self::Open),
+            TcpState::FinWait1 | TcpState::FinWait2 | TcpState::Closing | TcpState::LastAck => {
+                Some(Self::Closing)
+            }
             _ => None,
         }
     }

@@ -141,6 +141,8 @@ pub struct AbortCounts {
     pub attempts: u64,
     /// Established ones: by a reset of either side, or given up.
     pub open: u64,
+    /// After our FIN, in the same ways.
+    pub closing: u64,
 }
 
 /// A place for one connection.
@@ -498,6 +500,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
                 match connection.broke {
                     Some(AbortReason::Attempt) => self.broken.attempts += 1,
                     Some(AbortReason::Open) => self.broken.open += 1,
+                    Some(AbortReason::Closing) => self.broken.closing += 1,
                     None => {}
                 }
                 self.ledgers.leave(index);

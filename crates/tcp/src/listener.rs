@@ -261,6 +261,13 @@ impl ListenerTable {
         })
     }
 
+    /// The handle of any listener; `None` where there is none.
+    pub(crate) fn first(&self) -> Option<ListenerId> {
+        let index = self.listeners.iter().position(|(_, listener)| listener.is_some())?;
+        let generation = self.listeners.get(index)?.0;
+        Some(ListenerId { index: index as u32, generation })
+    }
+
     pub(crate) fn enqueue(&mut self, index: u32, connection: u32) {
         self.queues.push_back(index, connection);
     }

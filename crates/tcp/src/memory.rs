@@ -13,8 +13,8 @@
 //! Each half of a connection may hold half of the free memory (a dynamic threshold: Choudhury and
 //! Hahne, IEEE/ACM Transactions on Networking 6, 1998), so that some stays free for new
 //! connections, and always [`FLOOR`]. Beyond [`FIRST`], where windows and buffers have grown, it
-//! may hold half of the free memory above [`KEPT_DIVISOR`]: so a few connections that have grown never
-//! make memory short, which would end others that only paused. Where several source prefixes hold
+//! may hold half of the free memory above [`KEPT_DIVISOR`]: so a few connections that have grown
+//! never make memory short, which would end others that only paused. Where several source prefixes hold
 //! memory, a half of a connection may also hold what is missing to its prefix's fair share, however
 //! little is free: others give way. Windows promised before may exceed the limit; data
 //! beyond it is refused, and retransmitted by the peer.
@@ -252,7 +252,7 @@ impl ConnectionMemory {
         let stood = |index: &u32| now.saturating_since(self.since(*index));
         let average = self.held / (self.shares.prefixes(ALL) as u64).max(1);
         let mut beyond = None;
-        for share in self.shares.from_heaviest(ALL).take(PREFIXES_LOOKED_AT) {
+        for share in self.shares.heaviest_first(ALL).take(PREFIXES_LOOKED_AT) {
             let is_heavy = self.shares.prefix_weight(share) >= average;
             let firsts = [true, false].map(|large| self.lists.first(list_of(share, large)));
             let mut firsts = firsts.into_iter().flatten();

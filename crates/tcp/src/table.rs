@@ -2,6 +2,7 @@
 //! on the same core and on others.
 
 mod calls;
+mod drain;
 mod half_open;
 mod handshake;
 mod icmp;

@@ -43,6 +43,28 @@ mod sealed {
     pub trait Sealed {}
 }
 
+/// Where a call to this address leads from a socket bound to `own`: the unspecified address means
+/// the own one, and where that is unspecified, too, the loopback's, as on Linux. So a program
+/// reaches its own listener by the listener's `local_addr()`.
+pub(crate) fn towards(to: SocketAddr, own: IpAddr) -> SocketAddr {
+    if !to.ip().to_canonical().is_unspecified() {
+        return to;
+    }
+    let ip = match (to.ip(), own.to_canonical()) {
+        (IpAddr::V4(_), IpAddr::V4(own)) if !own.is_unspecified() => own.into(),
+        (IpAddr::V4(_), _) => Ipv4Addr::LOCALHOST.into(),
+        (IpAddr::V6(any), IpAddr::V4(own)) if any.is_unspecified() && !own.is_unspecified() => {
+            own.to_ipv6_mapped().into()
+        }
+        (IpAddr::V6(any), IpAddr::V6(own)) if any.is_unspecified() && !own.is_unspecified() => {
+            own.into()
+        }
+        (IpAddr::V6(any), _) if any.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        (IpAddr::V6(_), _) => Ipv4Addr::LOCALHOST.to_ipv6_mapped().into(),
+    };
+    SocketAddr::new(ip, to.port())
+}
+
 macro_rules! addrs {
     ($($of:ty => |$value:ident| $what:expr;)*) => { $(
         impl sealed::Sealed for $of {}

@@ -6,13 +6,14 @@
 //! [`StackConfig`](floodwall_stack::StackConfig).
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use floodwall_base::{IfIndex, IpCidr, MacAddr, Randomness};
 use floodwall_device::{
     Device, DeviceInfo, DeviceSpec, Medium, NapiPolicy, OpenConfig, OpenedDevice, stable_secret,
     station_address,
 };
-use floodwall_dispatch::{CrewConfig, Port, WorkerConfig, WorkerSlot, entropy};
+use floodwall_dispatch::{CrewConfig, Port, WORKERS_MAX, WorkerConfig, WorkerSlot, entropy};
 use floodwall_packet::PoolConfig;
 use floodwall_stack::remote::RemoteConfig;
 use floodwall_stack::{InterfaceConfig, LinkMedium, StackConfig, StaticRoute};
@@ -30,8 +31,14 @@ enum DeviceSource {
     Queues(Vec<Box<dyn Device>>),
 }
 
+/// The least MTU of any IP link (RFC 791), and the most that a packet can have.
+const MTU_MIN: u32 = 68;
+const MTU_MAX: u32 = 65_535;
+
 /// TCP connections of each worker.
 const CONNECTIONS: usize = 4096;
+/// How long connections may take to end.
+const DRAIN: Duration = Duration::from_secs(5);
 
 /// The requested configuration of one interface.
 struct WantedSetting {
@@ -92,7 +99,7 @@ type Adjust = Box<dyn FnOnce(&mut StackConfig) + Send>;
 pub struct NetworkBuilder {
     interfaces: Vec<WantedSetting>,
     routes: Vec<StaticRoute>,
-    workers: usize,
+    workers: Option<usize>,
     cores: Vec<usize>,
     shares_core: Option<bool>,
     sockets_max: usize,
@@ -102,6 +109,7 @@ pub struct NetworkBuilder {
     sending: Option<RemoteConfig>,
     worker: WorkerConfig,
     resolver: Option<Box<dyn Resolver>>,
+    drain: Duration,
     adjust: Vec<Adjust>,
     problem: Option<NetworkError>,
 }
@@ -111,7 +119,7 @@ impl NetworkBuilder {
         Self {
             interfaces: Vec::new(),
             routes: Vec::new(),
-            workers: 1,
+            workers: None,
             cores: Vec::new(),
             shares_core: None,
             sockets_max: RemoteConfig::default().sockets_max,
@@ -121,6 +129,7 @@ impl NetworkBuilder {
             sending: None,
             worker: WorkerConfig::default(),
             resolver: None,
+            drain: DRAIN,
             adjust: Vec::new(),
             problem: None,
         }
@@ -202,14 +211,15 @@ impl NetworkBuilder {
         self
     }
 
-    /// Threads that process packets; the default is 1. Flows are spread over them; a socket
+    /// Threads that process packets; the default is one for each core that is named, or 1. Flows are spread over them; a socket
     /// receives from all of them.
     pub fn workers(mut self, workers: usize) -> Self {
-        self.workers = workers;
+        self.workers = Some(workers);
         self
     }
 
-    /// The cores that the workers are pinned to, one each, in order; as many as there are workers.
+    /// The cores that the workers are pinned to, one each, in order. There are as many workers
+    /// unless another number is given.
     pub fn cores(mut self, cores: impl IntoIterator<Item = usize>) -> Self {
         self.cores = cores.into_iter().collect();
         self
@@ -260,6 +270,13 @@ impl NetworkBuilder {
         self
     }
 
+    /// How long [`Network::shutdown`], and the drop of the last handle, wait for connections to
+    /// end before they reset them. The default is 5 seconds; with zero all are reset at once.
+    pub fn drain(mut self, patience: Duration) -> Self {
+        self.drain = patience;
+        self
+    }
+
     /// The name resolver: see [`crate::SystemResolver`].
     pub fn resolver(mut self, resolver: impl Resolver) -> Self {
         self.resolver = Some(Box::new(resolver));
@@ -296,7 +313,14 @@ impl NetworkBuilder {
             tcp_connections_max: self.connections_max,
             ..StackConfig::default()
         };
-        let workers = self.workers;
+        let workers = self.workers.unwrap_or(self.cores.len().max(1));
+        if !(1..=WORKERS_MAX).contains(&workers) {
+            return Err(NetworkError::WorkerCount(workers));
+        }
+        let wrong_mtu = |mtu: &u32| !(MTU_MIN..=MTU_MAX).contains(mtu);
+        if let Some(mtu) = self.interfaces.iter().filter_map(|wanted| wanted.mtu).find(wrong_mtu) {
+            return Err(NetworkError::Mtu(mtu));
+        }
         let mut berths: Vec<_> = (0..workers)
             .map(|worker| WorkerSlot { core: self.cores.get(worker).copied(), ports: Vec::new() })
             .collect();
@@ -338,6 +362,7 @@ impl NetworkBuilder {
             shares_core: self.shares_core.unwrap_or_else(has_one_core),
             resolver: self.resolver,
             tcp: self.tcp,
+            drain: self.drain,
         })
     }
 }
@@ -360,7 +385,10 @@ fn has_one_core() -> bool {
 }
 
 fn addresses(texts: &[String]) -> Result<Vec<IpCidr>, NetworkError> {
-    let read = |text: &String| text.parse().map_err(|_| NetworkError::Address(text.clone()));
+    let read = |text: &String| {
+        let whole = text.contains('/').then(|| text.parse().ok()).flatten();
+        whole.ok_or_else(|| NetworkError::Address(text.clone()))
+    };
     texts.iter().map(read).collect()
 }
 
@@ -419,5 +447,23 @@ impl std::fmt::Debug for NetworkBuilder {
             .field("interfaces", &self.interfaces.len())
             .field("workers", &self.workers)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_a_worker_for_each_core_that_is_named_unless_a_number_is_given() {
+        let plan = |adjust: fn(NetworkBuilder) -> NetworkBuilder| {
+            let (wire, _other) = floodwall_device::pair(4);
+            let builder = NetworkBuilder::new().attach(wire).address("192.0.2.1/24");
+            adjust(builder).plan().unwrap().remote.workers
+        };
+        assert_eq!(plan(|builder| builder), 1);
+        assert_eq!(plan(|builder| builder.cores([0, 1])), 2);
+        assert_eq!(plan(|builder| builder.cores([0]).workers(2)), 2);
+        assert_eq!(plan(|builder| builder.workers(3)), 3);
     }
 }

@@ -32,6 +32,12 @@ pub enum NetworkError {
     /// The network has no device.
     #[error("a network needs a device: give one, as in .device(\"tap:fw0\")")]
     Empty,
+    /// So many workers cannot be.
+    #[error("there cannot be {0} workers: use 1 to {max}", max = floodwall_dispatch::WORKERS_MAX)]
+    WorkerCount(usize),
+    /// No link has such an MTU.
+    #[error("{0} cannot be an MTU: use 68 to 65535")]
+    Mtu(u32),
     /// A device value cannot be shared among workers.
     #[error("{device} has {queues} queues, and there are {workers} workers: give one queue each")]
     Queues {
@@ -81,6 +87,8 @@ impl From<NetworkError> for io::Error {
             | NetworkError::Gateway(_)
             | NetworkError::NoDevice(_)
             | NetworkError::Empty
+            | NetworkError::WorkerCount(_)
+            | NetworkError::Mtu(_)
             | NetworkError::Queues { .. }
             | NetworkError::Config(_) => io::ErrorKind::InvalidInput,
             NetworkError::Device(DeviceError::NoPrivilege { .. }) => {

@@ -30,6 +30,7 @@
 mod addrs;
 mod block;
 mod builder;
+mod drain;
 mod driver;
 mod error;
 mod network;
@@ -47,6 +48,8 @@ pub use tcp::{
 };
 pub use udp::{Datagram, UdpSocket};
 
+/// How connections ended.
+pub use floodwall_stack::Drained;
 /// Options of a socket, and metadata of a received datagram.
 pub use floodwall_stack::remote::Segments;
 /// Keepalive probes of an idle connection.

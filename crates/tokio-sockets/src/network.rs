@@ -2,7 +2,8 @@
 //!
 //! Started by [`NetworkBuilder`]; shared by cloning. Its workers are threads of their own, on which
 //! no task ever runs; another thread waits for their end. It runs until [`Network::shutdown`],
-//! until its last clone *and* its last socket are dropped, or until its last device vanishes.
+//! until its last clone *and* its last socket are dropped, or until its last device vanishes. In
+//! the first two cases its connections are drained first (`drain.rs`).
 //! Invariants: a program never waits for a worker with a lock held, and no worker ever waits for a
 //! program; however it ends, every task that waits on a socket gets `BrokenPipe`.
 
@@ -17,7 +18,7 @@ use floodwall_dispatch::{
     Setting, Shown, Stop, WorkerCommand, WorkerCounter, WorkerCounters, WorkerGroup, entropy,
 };
 use floodwall_stack::remote::{GroupId, Remote, RemoteConfig, RemoteShard};
-use floodwall_stack::{Seat, Stack, StackConfig, Stats, seats};
+use floodwall_stack::{HeldConnections, Seat, Stack, StackConfig, Stats, seats};
 use floodwall_sync::lock::{Mutex, PoisonError};
 use tokio::sync::{oneshot, watch};
 
@@ -39,6 +40,7 @@ pub(crate) struct NetworkPlan {
     pub(crate) shares_core: bool,
     pub(crate) resolver: Option<Box<dyn Resolver>>,
     pub(crate) tcp: floodwall_tcp::TcpSettings,
+    pub(crate) drain: Duration,
 }
 
 /// A running host with its workers, as a shared handle.
@@ -69,18 +71,20 @@ pub(crate) struct NetworkPlan {
 /// ```
 #[derive(Clone)]
 pub struct Network {
-    inner: Arc<NetworkInner>,
+    pub(crate) inner: Arc<NetworkInner>,
 }
 
-struct NetworkInner {
+pub(crate) struct NetworkInner {
     remote: Remote,
     drivers: Arc<Drivers>,
-    controls: Vec<Control<Shown<Stack>>>,
+    pub(crate) controls: Vec<Control<Shown<Stack>>>,
     reader: CrewReader,
     resolver: Option<Box<dyn Resolver>>,
     receive_bytes: u64,
     tcp: floodwall_tcp::TcpSettings,
-    stop: Stop,
+    /// How long connections may take to end.
+    pub(crate) drain: Duration,
+    pub(crate) stop: Stop,
     ended: watch::Receiver<Option<Ending>>,
 }
 
@@ -90,7 +94,7 @@ type Ending = Arc<Mutex<Option<Result<CrewEnded, CrewError>>>>;
 impl Drop for NetworkInner {
     fn drop(&mut self) {
         // The threads end by themselves: a runtime's thread must not wait for them.
-        self.stop.trigger();
+        self.drain_and_stop();
     }
 }
 
@@ -101,7 +105,7 @@ impl Network {
     }
 
     pub(crate) async fn launch(plan: NetworkPlan) -> Result<Self, NetworkError> {
-        let NetworkPlan { stack, crew, remote, shares_core, resolver, tcp } = plan;
+        let NetworkPlan { stack, crew, remote, shares_core, resolver, tcp, drain } = plan;
         let system = |source| NetworkError::System { action: "make the stop", source };
         let stop = Stop::new().map_err(system)?;
         let (remote, shards) = Remote::new(&remote)?;
@@ -124,6 +128,7 @@ impl Network {
             resolver,
             receive_bytes,
             tcp,
+            drain,
             stop,
             ended,
         };
@@ -189,7 +194,7 @@ impl Network {
     }
 
     /// Sends a request to every worker.
-    async fn ask<R: Send + 'static>(
+    pub(crate) async fn ask<R: Send + 'static>(
         &self,
         what: impl Fn(&mut ControlQueue<'_, Shown<Stack>>) -> R + Clone + Send + 'static,
     ) -> Result<Vec<R>, NetworkError> {
@@ -219,13 +224,18 @@ impl Network {
         Ok(all)
     }
 
-    /// Ends the network in good order: data that was accepted is still sent, sockets get
-    /// `BrokenPipe`, the workers' threads end. Waits for that, a few milliseconds. May be called
-    /// again.
+    /// Ends the network in good order, as a kernel ends what a process leaves behind: listeners
+    /// close; connections are closed behind all that was written, also those that the program still
+    /// holds; this waits until the peers have acknowledged all and closed their side, at most for
+    /// the time set by [`NetworkBuilder::drain`]; what is left then is reset. Sockets get
+    /// `BrokenPipe`, and the workers' threads end. Without connections it takes a few milliseconds.
+    /// May be called again. See [`Network::drain`] for programs that shall go on with connections
+    /// meanwhile, and for how connections ended.
     ///
     /// # Errors
     /// How it had ended before, where that was not by a call of this.
     pub async fn shutdown(&self) -> Result<(), NetworkError> {
+        self.drain_by(self.inner.drain, HeldConnections::Close).await;
         self.inner.stop.trigger();
         self.closed().await
     }

@@ -16,10 +16,10 @@ mod poll;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 
-use floodwall_base::Family;
+use floodwall_base::{Family, IfIndex};
 use floodwall_stack::remote::{UdpHandle, WaitDirection};
 use floodwall_udp::{Received, SocketSettings};
 use tokio::io::{Interest, Ready};
@@ -167,11 +167,12 @@ impl UdpSocket {
     ///
     /// # Errors
     /// `NetworkUnreachable` where no route or address of ours leads there, `InvalidInput`, an
-    /// address of another family, `BrokenPipe` (the network has ended).
+    /// address of another family, `BrokenPipe` (the network has ended). The unspecified address
+    /// means this host, as on Linux.
     pub async fn connect<A: ToSocketAddrs>(&self, addr: A) -> io::Result<()> {
         let mut last = io::Error::from(io::ErrorKind::InvalidInput);
         for addr in addrs::resolve(&addr, self.network.resolver()).await? {
-            match self.handle.connect(addr).await {
+            match self.handle.connect(addrs::towards(addr, self.own_ip())).await {
                 Ok(()) => return Ok(()),
                 Err(error) => last = error,
             }
@@ -227,6 +228,7 @@ impl UdpSocket {
     /// `InvalidInput` (no address), an address of another family (`EAFNOSUPPORT`).
     pub async fn send_to<A: ToSocketAddrs>(&self, buf: &[u8], addr: A) -> io::Result<usize> {
         let to = addrs::resolve_first(&addr, self.network.resolver()).await?;
+        let to = addrs::towards(to, self.own_ip());
         self.writing(|handle| handle.try_send_to(buf, to)).await
     }
 
@@ -273,16 +275,23 @@ impl UdpSocket {
     /// As there.
     pub async fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         let received = self.receive(buf).await?;
-        Ok((received.len, self.sender(&received)))
+        Ok((received.len, received.from))
     }
 
     /// As [`UdpSocket::recv`], with all that is known: sender, our address and port that it was
-    /// sent to, the interface, and whether it was cut.
+    /// sent to, the interface, and whether it was cut. The sender is written as
+    /// [`UdpSocket::recv_from`] writes it.
     ///
     /// # Errors
     /// As there.
     pub async fn receive(&self, buf: &mut [u8]) -> io::Result<Received> {
-        self.reading(|handle| handle.try_recv_from(buf)).await
+        let received = self.reading(|handle| handle.try_recv_from(buf)).await?;
+        Ok(self.with_sender_written(received))
+    }
+
+    /// The same, with the sender as this socket writes it.
+    fn with_sender_written(&self, received: Received) -> Received {
+        Received { from: self.sender(&received), ..received }
     }
 
     /// Copies the oldest datagram and leaves it where it is.
@@ -371,8 +380,13 @@ impl UdpSocket {
         }
     }
 
+    /// The address that it is bound to.
+    fn own_ip(&self) -> IpAddr {
+        self.handle.local_addr().ip()
+    }
+
     fn sender(&self, received: &Received) -> SocketAddr {
-        self.as_written(with_scope(received))
+        self.as_written(with_scope(received.from, received.iface))
     }
 
     /// An address as the socket's family writes it: an IPv6 socket calls an IPv4 peer by its mapped
@@ -417,11 +431,11 @@ async fn open(
     }
 }
 
-/// The sender, a link-local one with the interface on which it is known.
-fn with_scope(received: &Received) -> SocketAddr {
-    match received.from {
+/// A sender, a link-local one with the interface on which it is known.
+fn with_scope(from: SocketAddr, iface: IfIndex) -> SocketAddr {
+    match from {
         SocketAddr::V6(mut from) if from.ip().is_unicast_link_local() => {
-            from.set_scope_id(u32::from(received.iface.0));
+            from.set_scope_id(u32::from(iface.0));
             from.into()
         }
         from => from,

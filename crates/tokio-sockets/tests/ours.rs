@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use floodwall_device::{MemoryWire, pair};
 use floodwall_packet::PoolConfig;
-use floodwall_tokio_sockets::{Network, NetworkError, Resolver, Resolving, UdpSocket};
+use floodwall_tokio_sockets::{
+    Network, NetworkError, Resolver, Resolving, TcpListener, TcpSocket, TcpStream, UdpSocket,
+};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
@@ -251,7 +253,12 @@ fn what_is_wrong_with_a_network_is_told_before_it_runs() {
         start(Network::builder().device("fw0")),
         start(Network::builder().attach(wire()).address("192.0.2.1/99")),
         start(Network::builder().attach(wire()).address("192.0.2.1/24").gateway("next door")),
+        start(Network::builder().attach(wire()).address("192.0.2.1")),
+        start(Network::builder().attach(wire()).address("2001:db8::1")),
         start(Network::builder().attach(wire()).address("192.0.2.1/24").workers(0)),
+        start(Network::builder().attach(wire()).address("192.0.2.1/24").workers(1000)),
+        start(Network::builder().attach(wire()).address("192.0.2.1/24").mtu(100_000)),
+        start(Network::builder().attach(wire()).address("192.0.2.1/24").mtu(0)),
         start(Network::builder().attach(wire()).address("192.0.2.1/24").cores([100_000])),
         start(Network::builder().attach(wire()).address("224.0.0.1/24")),
     ];
@@ -261,11 +268,120 @@ fn what_is_wrong_with_a_network_is_told_before_it_runs() {
         "as in tap:fw0",
         "write one as in 192.0.2.1/24",
         "write one as in 192.0.2.254",
-        "worker",
+        "\"192.0.2.1\" is no address with its prefix length",
+        "\"2001:db8::1\" is no address with its prefix length",
+        "there cannot be 0 workers: use 1 to 64",
+        "there cannot be 1000 workers: use 1 to 64",
+        "100000 cannot be an MTU: use 68 to 65535",
+        "0 cannot be an MTU: use 68 to 65535",
         "choose one of these",
         "use a unicast address",
     ];
     for (said, remedy) in said.iter().zip(remedies) {
         assert!(said.contains(remedy), "{said:?} does not contain {remedy:?}");
     }
+}
+
+/// RFC 1122 section 4.2.3.10, with Linux's error: no connection leads to more than one host. (Not
+/// tried at the kernel: nothing may leave this machine.)
+#[test]
+fn a_connection_to_a_group_or_broadcast_address_is_refused_at_once() {
+    let (here, _other) = pair(64);
+    current_thread().block_on(async {
+        let builder = Network::builder().attach(here).address("198.18.0.1/24");
+        let network = builder.address("2001:db8::1/64").gateway("198.18.0.254").start().await;
+        let network = network.unwrap();
+        for to in
+            ["224.0.0.5:9", "239.1.2.3:9", "255.255.255.255:9", "198.18.0.255:9", "[ff02::1]:9"]
+        {
+            let refused = soon(TcpStream::connect(&network, to)).await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::NetworkUnreachable, "{to}");
+        }
+        let socket = UdpSocket::bind(&network, "0.0.0.0:0").await.unwrap();
+        for to in ["255.255.255.255:9", "198.18.0.255:9"] {
+            let refused = socket.connect(to).await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::PermissionDenied, "{to}");
+        }
+        socket.set_broadcast(true).unwrap();
+        socket.connect("198.18.0.255:9").await.unwrap();
+        socket.connect("239.1.2.3:9").await.unwrap();
+    });
+}
+
+/// Where an IPv6 socket takes IPv4, every call writes its sender in the same way (QUIC libraries
+/// compare them), and answers go there.
+#[test]
+fn every_call_writes_the_sender_alike() {
+    let host = host(false);
+    current_thread().block_on(async {
+        let server = UdpSocket::bind(&host.network, "[::]:0").await.unwrap();
+        let port = server.local_addr().unwrap().port();
+        let client = bind(&host.network).await;
+        client.connect(("127.0.0.1", port)).await.unwrap();
+        let from = client.local_addr().unwrap().port();
+        let mapped: SocketAddr = format!("[::ffff:127.0.0.1]:{from}").parse().unwrap();
+        let mut room = [0; 64];
+        for way in 0..6 {
+            client.send(b"hello").await.unwrap();
+            soon(server.readable()).await.unwrap();
+            let sender = match way {
+                0 => soon(server.receive(&mut room)).await.unwrap().from,
+                1 => server.try_receive(&mut room).unwrap().from,
+                2 => soon(server.recv_segments(&mut room)).await.unwrap().received.from,
+                3 => server.try_recv_segments(&mut room).unwrap().received.from,
+                4 => server.try_recv_packet().unwrap().from(),
+                _ => soon(server.recv_from(&mut room)).await.unwrap().1,
+            };
+            assert_eq!(sender, mapped, "way {way}");
+        }
+        client.send(b"hello").await.unwrap();
+        let received = soon(server.receive(&mut room)).await.unwrap();
+        server.reply(b"there", &received).await.unwrap();
+        assert_eq!(soon(client.recv(&mut room)).await.unwrap(), 5);
+        server.send_to(b"again", received.from).await.unwrap();
+        assert_eq!(soon(client.recv(&mut room)).await.unwrap(), 5);
+    });
+}
+
+#[test]
+fn an_accepted_stream_has_keepalive_and_linger() {
+    let host = host(false);
+    current_thread().block_on(async {
+        let listener = TcpListener::bind(&host.network, "127.0.0.1:0").await.unwrap();
+        let to = listener.local_addr().unwrap();
+        let socket = TcpSocket::new_v4(&host.network).unwrap();
+        socket.set_keepalive(true).unwrap();
+        let here = soon(socket.connect(to)).await.unwrap();
+        let (there, _) = soon(listener.accept()).await.unwrap();
+        assert!(here.keepalive().unwrap() && !there.keepalive().unwrap());
+        there.set_keepalive(true).unwrap();
+        there.set_zero_linger().unwrap();
+        assert!(there.keepalive().unwrap());
+        assert_eq!(there.linger().unwrap(), Some(Duration::ZERO));
+    });
+}
+
+#[test]
+fn a_group_is_joined_for_named_senders() {
+    let host = host(false);
+    current_thread().block_on(async {
+        let group: std::net::Ipv4Addr = "232.1.2.3".parse().unwrap();
+        let socket = UdpSocket::bind(&host.network, "0.0.0.0:0").await.unwrap();
+        let (ours, other) = ("198.18.0.1".parse().unwrap(), "198.18.0.9".parse().unwrap());
+        let any = std::net::Ipv4Addr::UNSPECIFIED;
+        let none = socket.join_sources(group.into(), 0, &[]).unwrap_err();
+        assert_eq!(none.kind(), ErrorKind::InvalidInput);
+        let six = socket.join_sources(group.into(), 0, &["fd00::1".parse().unwrap()]);
+        assert_eq!(six.unwrap_err().kind(), ErrorKind::InvalidInput);
+        let port = socket.local_addr().unwrap().port();
+        let sender = UdpSocket::bind(&host.network, "198.18.0.1:0").await.unwrap();
+        let mut room = [0; 8];
+        // From another sender only: ours is not heard, then it is.
+        socket.join_ssm_v4(&other, &group, &any).unwrap();
+        sender.send_to(b"one", (group, port)).await.unwrap();
+        socket.leave_ssm_v4(&other, &group, &any).unwrap();
+        socket.join_ssm_v4(&ours, &group, &any).unwrap();
+        sender.send_to(b"three", (group, port)).await.unwrap();
+        assert_eq!(soon(socket.recv(&mut room)).await.unwrap(), 5);
+    });
 }

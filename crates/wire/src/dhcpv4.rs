@@ -68,6 +68,8 @@ pub mod option {
     pub const SEARCH: u8 = 119;
     /// Classless static routes.
     pub const ROUTES: u8 = 121;
+    /// The same under the number that Microsoft's servers use.
+    pub const ROUTES_MICROSOFT: u8 = 249;
 }
 
 /// What a message is for (RFC 2132 section 9.6).

@@ -37,7 +37,7 @@ pub enum ExtensionHeader<'a> {
     Fragment(FragmentFields),
     /// For the destination (RFC 8200 section 4.6).
     DestinationOptions(OptionsHeader<'a>),
-    /// Integrity (RFC 4302); skipped unverified without a key.
+    /// Integrity (RFC 4302). Hosts refuse it without a key; filters and quotes skip it.
     Authentication(AuthenticationHeader<'a>),
 }
 

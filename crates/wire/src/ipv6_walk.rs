@@ -84,7 +84,8 @@ pub enum Step<'a> {
 /// How a walk ended well.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum WalkEnd {
-    /// The upper layer begins; ESP and unknown protocols count as such.
+    /// The upper layer begins; ESP, AH and unknown protocols count as such. There is no key
+    /// to verify AH with, so what is behind it is not looked at (RFC 8200 section 4: unrecognized).
     UpperLayer {
         /// Which protocol.
         protocol: IpProtocol,
@@ -314,7 +315,7 @@ impl ExtensionWalk {
             None
         } else if self.fragment.is_some_and(|place| !place.fields.is_first()) {
             Some(WalkEnd::LaterFragment { offset })
-        } else if self.next.is_extension() {
+        } else if self.next.is_extension() && self.next != IpProtocol::AUTHENTICATION {
             None
         } else if self.next == IpProtocol::NO_NEXT_HEADER {
             Some(WalkEnd::NoNextHeader { offset })
@@ -401,9 +402,7 @@ impl ExtensionWalk {
             return Err(self.problem(Reason::TooManyHeaders, code, self.offset));
         }
         let len = ipv6_ext::header_len(self.next, first).unwrap_or(HEADER_LEN_MIN);
-        // RFC 4302 section 2: the fixed part of an authentication header alone is 12 bytes.
-        let too_small = self.next == IpProtocol::AUTHENTICATION && len < 12;
-        if too_small || len > self.packet_len.saturating_sub(self.offset) {
+        if len > self.packet_len.saturating_sub(self.offset) {
             return Err(self.truncated());
         }
         if self.offset - self.start + len > self.limits.chain_bytes_max {

@@ -12,7 +12,7 @@ use crate::namespace::{skip, until};
 /// No command may take longer.
 const LIMIT: Duration = Duration::from_secs(60);
 /// How long a command may take to end after a signal, before it is killed.
-const GRACE: Duration = Duration::from_secs(5);
+const GRACE: Duration = Duration::from_secs(10);
 
 /// What a command said.
 pub(crate) struct Said {

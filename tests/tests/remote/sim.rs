@@ -302,6 +302,88 @@ fn bursts_end_where_credit_does_and_go_on_behind_it() {
     }
 }
 
+/// A future, polled once and dropped.
+fn ask_and_forget(future: impl Future<Output = std::io::Result<()>>) {
+    let mut future = std::pin::pin!(future);
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(future.as_mut().poll(&mut cx).is_pending());
+}
+
+#[derive(Default)]
+struct Woken(std::sync::atomic::AtomicUsize);
+
+impl std::task::Wake for Woken {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// A writer sleeps for credit while its socket's `send_bytes` changes, by any factor, and the
+/// future of the change is dropped: it is woken, and then as much may be under way as was asked.
+#[test]
+fn a_writer_that_sleeps_is_woken_when_its_limit_changes_and_the_change_is_forgotten() {
+    for family in [Family::V4, Family::V6] {
+        for (before, after) in [(4000, 400_000), (4000, 5000), (40_000, 4000), (400_000, 400)] {
+            let mut host = Host::new(1, 2, family);
+            let with = |send_bytes| SocketSettings { send_bytes, ..SocketSettings::new(family) };
+            let socket = host.bind_with(PORT, with(before));
+            let to = SocketAddr::new(craft::addr(family, 2), 9);
+            let woken = std::sync::Arc::new(Woken::default());
+            let waker = std::task::Waker::from(std::sync::Arc::clone(&woken));
+            let mut cx = std::task::Context::from_waker(&waker);
+            let count = || woken.0.load(std::sync::atomic::Ordering::Relaxed);
+            while socket.try_send_to(&[1; 1000], to).is_ok() {}
+            // Everything leaves, and comes back, before a writer with more to send than that sleeps:
+            // only the change itself can wake it then. Where the limit shrinks, it is all in use.
+            if after > before {
+                host.turn();
+                while socket.try_send_to(&[1; 1000], to).is_ok() {}
+            }
+            assert!(socket.poll_send_to(&mut cx, &[1; 1000], Some(to)).is_pending());
+            ask_and_forget(socket.set_settings(with(after)));
+            host.turn();
+            assert_eq!(count(), 1, "{before} to {after}");
+            // In one burst no more than asked, and at least one datagram, as often as it is asked.
+            for _ in 0..3 {
+                let mut taken = 0;
+                while socket.poll_send_to(&mut cx, &[1; 1000], Some(to)).is_ready() {
+                    taken += 1;
+                }
+                let (least, most) = ((after / 2200).max(1), (after / 1100).max(1) + 1);
+                assert!((least..=most).contains(&taken), "{taken} for {before} to {after}");
+                let awake = count();
+                host.turn();
+                assert_eq!(count(), awake + 1, "{before} to {after}");
+            }
+        }
+    }
+}
+
+/// Limits up and down while datagrams are under way: in the end exactly the last one is there.
+#[test]
+fn limits_that_change_under_way_leave_no_credit_over_and_lose_none() {
+    for family in [Family::V4, Family::V6] {
+        let mut host = Host::new(1, 2, family);
+        let with = |send_bytes| SocketSettings { send_bytes, ..SocketSettings::new(family) };
+        let socket = host.bind_with(PORT, with(40_000));
+        let to = SocketAddr::new(craft::addr(family, 2), 9);
+        let burst = |socket: &UdpHandle| {
+            (0..).take_while(|_| socket.try_send_to(&[1; 1000], to).is_ok()).count()
+        };
+        let first = burst(&socket);
+        host.turn();
+        for limit in [4000, 80_000, 9000, 9000, 400_000, 1, 40_000] {
+            burst(&socket);
+            ask_and_forget(socket.set_settings(with(limit)));
+            host.turn();
+        }
+        host.turn();
+        assert_eq!(burst(&socket), first);
+        host.turn();
+        assert_eq!(burst(&socket), first);
+    }
+}
+
 /// Handles of programs that read nothing hold no more of the workers' memory together than all may.
 #[test]
 fn programs_that_read_nothing_leave_memory_to_others() {

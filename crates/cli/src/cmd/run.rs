@@ -1,13 +1,13 @@
 //! `floodwall run`: opens the devices, starts the workers, and ends in good order.
 //!
 //! Each worker has a thread of its own (`crew.rs` in dispatch); this thread serves the control
-//! socket. SIGINT and SIGTERM, a worker's end and its panic all trigger the same stop, after which
-//! devices are closed, the socket is removed and one line reports what happened.
+//! socket. A worker's end and its panic trigger a stop; so do SIGINT and SIGTERM, once connections
+//! are drained (`ending.rs`). After it devices are closed, the socket is removed and one line
+//! reports what happened.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -15,21 +15,21 @@ use floodwall_base::WorkerId;
 use floodwall_device::{DeviceKind, NapiPriority};
 use floodwall_dispatch::{
     Clock, Control, ControlError, CrewConfig, CrewError, CrewReader, Event, OnPanic, Port, Setting,
-    Shown, Stop, WorkerConfig, WorkerError, WorkerGroup, WorkerSeat, WorkerSlot, entropy, pin,
+    Shown, Stop, WorkerConfig, WorkerCounter, WorkerCounters, WorkerError, WorkerGroup, WorkerSeat,
+    WorkerSlot, entropy, pin,
 };
 use floodwall_drill::measure_capacity;
 use floodwall_packet::PoolConfig;
 use floodwall_stack::services::{ServiceKind as StackService, UdpService};
 use floodwall_stack::{
-    Application, Host, InterfaceConfig, LinkMedium, Seats, Stack, StackConfig, StreamKind,
+    Application, Host, InterfaceConfig, LinkMedium, Seats, Stack, StackConfig, Stats, StreamKind,
     StreamService, TcpService,
 };
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use crate::args::RunArgs;
 use crate::cookie_keys::CookieKeys;
 use crate::devices::{self, OpenedDevices};
+use crate::ending::{DRAIN, Ending};
 use crate::exit::Exit;
 use crate::hosted;
 use crate::listeners::Handshakes;
@@ -86,8 +86,8 @@ fn serve(settings: &RunSettings, args: &RunArgs) -> Result<(), Failure> {
     }
     let keys = CookieKeys::open(settings.cookie_secret.as_ref().map(|file| file.value.as_path()))?;
     let stop = Stop::new().map_err(words)?;
-    let farewell = Farewell::default();
-    let signals = catch_signals(&stop, &farewell)?;
+    let ending = Ending::new(&stop, settings.drain.as_ref().map_or(DRAIN, |drain| drain.value));
+    let signals = ending.catch_signals()?;
     let cores = cores(settings)?;
     if args.capacity {
         tell_capacity(settings, &cores, &stop);
@@ -105,8 +105,7 @@ fn serve(settings: &RunSettings, args: &RunArgs) -> Result<(), Failure> {
     let shards: SharedShardConfig = Arc::new(Mutex::new(ShardConfig { stack: config, services }));
     let crew = start_crew(settings, &shards, opened, &cores, (&stop, &keys))?;
     let seats = RunningWorkers { each: crew.seats().to_vec(), reader: crew.reader() };
-    // This is the only place that sets it.
-    let _ = farewell.set(crew.control());
+    ending.set_workers(crew.seats());
     let watch = StatWatch {
         control: crew.control(),
         reader: seats.reader.clone(),
@@ -185,30 +184,8 @@ fn socket_path(settings: &RunSettings) -> PathBuf {
     settings.socket.as_ref().map_or_else(|| path::of_device(first), |socket| socket.value.clone())
 }
 
-/// SIGINT and SIGTERM end the run in good order; a second one ends it at once.
-fn catch_signals(
-    stop: &Stop,
-    farewell: &Farewell,
-) -> Result<signal_hook::iterator::Handle, Failure> {
-    let mut signals = Signals::new([SIGINT, SIGTERM])
-        .map_err(|error| format!("cannot catch signals: {error}"))?;
-    let (handle, stop, farewell) = (signals.handle(), stop.clone(), Arc::clone(farewell));
-    let asked = AtomicBool::new(false);
-    named("signals", move || {
-        for signal in signals.forever() {
-            if asked.swap(true, Ordering::Relaxed) {
-                std::process::exit(128 + signal);
-            }
-            if let Some(control) = farewell.get() {
-                watch::say_farewell(control);
-            }
-            stop.trigger();
-        }
-    })?;
-    Ok(handle)
-}
-
-fn named<T: Send + 'static>(
+/// A thread with a name.
+pub(crate) fn named<T: Send + 'static>(
     name: &str,
     what: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, Failure> {
@@ -318,9 +295,6 @@ fn stack_config(settings: &RunSettings, opened: &[OpenedDevices]) -> StackConfig
     let routes = HostTransit::routes(&settings.interfaces);
     StackConfig { interfaces, routes, stable_secret, routes_max, tcp_connections_max, ..plain }
 }
-
-/// How leases are given back before the end, once the workers stand.
-type Farewell = Arc<OnceLock<Control<Shown<Host>>>>;
 
 /// What other threads need of the workers.
 struct RunningWorkers {
@@ -573,35 +547,75 @@ fn ask_all(seats: &RunningWorkers) -> Result<report::ReportRequest, ControlError
     Ok(asked)
 }
 
-/// The last line: packets received, sent and dropped.
-fn summary(state: &str, birth: &StartTime, reader: &CrewReader) -> String {
-    use floodwall_dispatch::{WorkerCounter, WorkerCounters};
-    let published = reader.read();
-    let stats = hosted::read(&hosted::sum(&published));
-    let facts = WorkerCounters::of_all(published.iter().map(|published| &published.facts));
-    let at = published.iter().map(|published| published.at).max().unwrap_or(birth.started);
-    let triaged = facts.of(WorkerCounter::DropsTriageRejectable)
-        + facts.of(WorkerCounter::DropsTriageUnknown);
-    let lost =
-        facts.lost() + facts.lost_in_handoff() + facts.of(WorkerCounter::DropsShardDown) + triaged;
-    let uptime = (at - birth.started).as_nanos();
-    let mut worst: Vec<_> = stats.drops_in.nonzero().chain(stats.drops_out.nonzero()).collect();
+/// Reasons that the last line names.
+const REASONS_MAX: usize = 3;
+
+/// How many packets were dropped, and the commonest reasons: the stack's, and the loops' own, under
+/// the names that `stat` shows. What is not named is summed, so that the numbers add up.
+fn drops(stats: &Stats, facts: impl Iterator<Item = (&'static str, u64)>) -> (u64, String) {
+    let of_stack = stats.drops_in.nonzero().chain(stats.drops_out.nonzero());
+    let of_loops = facts.filter(|(name, n)| name.starts_with("drops_") && *n > 0);
+    let mut worst: Vec<_> =
+        of_stack.map(|(reason, n)| (reason.name(), n)).chain(of_loops).collect();
     worst.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+    let total = worst.iter().map(|(_, n)| n).sum();
+    let named = worst.iter().take(REASONS_MAX).map(|(name, n)| format!("{name} {n}"));
+    let others: u64 = worst.iter().skip(REASONS_MAX).map(|(_, n)| n).sum();
     let reasons: Vec<_> =
-        worst.iter().take(3).map(|(reason, n)| format!("{} {n}", reason.name())).collect();
+        named.chain((others > 0).then(|| format!("other reasons {others}"))).collect();
     let reasons = match reasons.is_empty() {
         true => String::new(),
         false => format!(" ({})", reasons.join(", ")),
     };
+    (total, reasons)
+}
+
+/// The last line: packets received, sent and dropped.
+fn summary(state: &str, birth: &StartTime, reader: &CrewReader) -> String {
+    let published = reader.read();
+    let stats = hosted::read(&hosted::sum(&published));
+    let facts = WorkerCounters::of_all(published.iter().map(|published| &published.facts));
+    let at = published.iter().map(|published| published.at).max().unwrap_or(birth.started);
+    let uptime = (at - birth.started).as_nanos();
+    let (dropped, reasons) = drops(&stats, facts.named());
     format!(
-        "{state} {}: {} packets in, {} out, {} dropped{reasons}; {}",
+        "{state} {}: {} packets in, {} out, {dropped} dropped{reasons}; {}",
         show::seconds(u64::try_from(uptime).unwrap_or(u64::MAX)),
         facts.of(WorkerCounter::RxPackets),
         facts.of(WorkerCounter::TxPackets),
-        stats.drops_in.total() + stats.drops_out.total() + lost,
         match stats.conservation().holds() {
             true => "every packet is accounted for exactly once",
             false => "conservation is BROKEN, please report this",
         }
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use floodwall_base::DropReason;
+
+    use super::*;
+
+    #[test]
+    fn the_last_line_names_the_loops_drops_and_its_numbers_add_up() {
+        let mut stats = Stats::default();
+        let said = |stats: &Stats, facts: &[(WorkerCounter, u64)]| {
+            drops(stats, facts.iter().map(|(fact, n)| (fact.name(), *n)))
+        };
+        assert_eq!(said(&stats, &[(WorkerCounter::RxPackets, 9)]), (0, String::new()));
+        stats.drops_in.add(DropReason::UdpNoPort, 13);
+        let mut facts = vec![
+            (WorkerCounter::DropsHandoffFrame, 722),
+            (WorkerCounter::RxPackets, 9000),
+            (WorkerCounter::DropsHandoffDeparture, 2016),
+        ];
+        let named = "(drops_handoff_departure 2016, drops_handoff_frame 722, UdpNoPort 13)";
+        assert_eq!(said(&stats, &facts), (2751, format!(" {named}")));
+        facts.extend(
+            [WorkerCounter::DropsShardDown, WorkerCounter::DropsTriageUnknown].map(|f| (f, 1)),
+        );
+        stats.drops_out.add(DropReason::LoopbackFull, 5);
+        let named = named.replace(')', ", other reasons 7)");
+        assert_eq!(said(&stats, &facts), (2758, format!(" {named}")));
+    }
 }

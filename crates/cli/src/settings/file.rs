@@ -23,6 +23,7 @@ const TOP: &[&str] = &[
     "cores",
     "cpu",
     "dns_file",
+    "drain",
     "cookie_secret",
     "forwarding",
     "interface",
@@ -49,6 +50,7 @@ const INTERFACE: &[&str] = &[
     "mac",
     "mtu",
     "offload",
+    "onlink",
     "queues",
     "route",
     "rp_filter",
@@ -196,6 +198,7 @@ impl FileWalk<'_> {
         settings.routes = self.read(table, ("", "routes"), number, parse::routes);
         settings.cores = self.read(table, ("", "cores"), text, |t| parse::cores(&t));
         settings.on_panic = self.read(table, ("", "panic"), text, |t| parse::on_panic(&t));
+        settings.drain = self.read(table, ("", "drain"), number, parse::drain);
         settings.record = self.read(table, ("", "record"), text, path_word);
         settings.socket = self.read(table, ("", "socket"), text, path_word);
         settings.dns_file = self.read(table, ("", "dns_file"), text, path_word);
@@ -249,8 +252,10 @@ impl FileWalk<'_> {
         let autoconf = self.read(table, (HERE, "autoconf"), truth, Ok);
         let address = (HERE, "address");
         let addresses = self.read_list(table, address, "10.0.0.2/24", parse::address);
-        let gateways = self.read_list(table, (HERE, "gateway"), "10.0.0.1", parse::gateway);
-        let plain = InterfaceSettings::new(device?);
+        let gateways = self.read_list(table, (HERE, "gateway"), "10.0.0.1", parse::router);
+        let onlink = self.read(table, (HERE, "onlink"), truth, Ok);
+        let mut plain = InterfaceSettings::new(device?);
+        plain.add_routers(gateways);
         let offload = offload.unwrap_or_else(|| plain.offload.clone());
         let transit = InterfaceTransit {
             forwarding: self.read(table, (HERE, "forwarding"), truth, Ok),
@@ -261,7 +266,7 @@ impl FileWalk<'_> {
             advertise: table.get("advertise").and_then(|value| self.advertise(value)),
         };
         let plain = InterfaceSettings { kernel_half, dhcp, accept_ra, autoconf, transit, ..plain };
-        Some(InterfaceSettings { mac, mtu, queues, offload, addresses, gateways, ..plain })
+        Some(InterfaceSettings { mac, mtu, queues, offload, addresses, onlink, ..plain })
     }
 
     /// The router advertisements that are sent to the hosts of a link.

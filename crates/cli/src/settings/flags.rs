@@ -20,7 +20,7 @@ pub(super) fn lay(settings: &mut RunSettings, args: &RunArgs) -> Result<(), Vec<
         kernel_half: read.one("--kernel-half", args.kernel_half.as_deref(), parse::kernel_half),
         offload: args.no_offload.then(|| given("--no-offload", false)),
         addresses: read.many("--address", &args.address, parse::address),
-        gateways: read.many("--gateway", &args.gateway, parse::gateway),
+        gateways: read.many("--gateway", &joined(&args.gateway), parse::router),
         routes: read.many("--route", &args.route, parse::route),
         dhcp: args.dhcp.map(|value| given("--dhcp", value)),
         accept_ra: args.accept_ra.map(|value| given("--accept-ra", value)),
@@ -37,6 +37,8 @@ pub(super) fn lay(settings: &mut RunSettings, args: &RunArgs) -> Result<(), Vec<
     settings.cores = cores.or(settings.cores.take());
     let on_panic = read.one("--panic", args.panic.as_deref(), parse::on_panic);
     settings.on_panic = on_panic.or(settings.on_panic.take());
+    let drain = read.one("--drain", args.drain, parse::drain);
+    settings.drain = drain.or(settings.drain.take());
     settings.services.extend(read.many("--service", &args.service, parse::service));
     settings.record = path("--record", args.record.as_ref()).or(settings.record.take());
     settings.socket = path("--socket", args.socket.as_ref()).or(settings.socket.take());
@@ -91,7 +93,7 @@ struct InterfaceFlags {
     offload: Option<GivenSettings<bool>>,
     kernel_half: Option<GivenSettings<NapiPolicy>>,
     addresses: Vec<GivenSettings<floodwall_base::IpCidr>>,
-    gateways: Vec<GivenSettings<std::net::IpAddr>>,
+    gateways: Vec<GivenSettings<parse::RouterWord>>,
     routes: Vec<GivenSettings<parse::RouteWord>>,
     dhcp: Option<GivenSettings<bool>>,
     accept_ra: Option<GivenSettings<bool>>,
@@ -126,12 +128,24 @@ impl InterfaceFlags {
             interface.offload = offload;
         }
         interface.addresses.extend(self.addresses);
-        interface.gateways.extend(self.gateways);
+        interface.add_routers(self.gateways);
         interface.transit.routes.extend(self.routes);
         interface.dhcp = self.dhcp.or(interface.dhcp.take());
         interface.accept_ra = self.accept_ra.or(interface.accept_ra.take());
         interface.autoconf = self.autoconf.or(interface.autoconf.take());
     }
+}
+
+/// `onlink` is a value of its own where it is not quoted together with its router.
+fn joined(values: &[String]) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for value in values {
+        match all.last_mut() {
+            Some(router) if value == "onlink" => *router += " onlink",
+            _ => all.push(value.clone()),
+        }
+    }
+    all
 }
 
 const fn given<T>(flag: &'static str, value: T) -> GivenSettings<T> {

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use floodwall_base::{IpCidr, MacAddr};
 use floodwall_device::{DeviceSpec, NapiPolicy, NoDeviceWord, NoKernelHalf};
@@ -156,15 +157,32 @@ pub(crate) fn gateway(text: &str) -> Result<IpAddr, WrongValue> {
     })
 }
 
+/// A router, and whether it is on the link although no prefix covers it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RouterWord {
+    pub(crate) addr: IpAddr,
+    pub(crate) onlink: bool,
+}
+
+/// A router's address, and perhaps `onlink` behind it, as ip(8) has it.
+pub(crate) fn router(text: &str) -> Result<RouterWord, WrongValue> {
+    let words: Vec<&str> = text.split_ascii_whitespace().collect();
+    match *words {
+        [addr, "onlink"] => Ok(RouterWord { addr: gateway(addr)?, onlink: true }),
+        _ => Ok(RouterWord { addr: gateway(text)?, onlink: false }),
+    }
+}
+
 /// A route in the words of ip(8): `192.0.2.0/24 via 10.0.0.1`, `default via fd00::1`, or a prefix
 /// alone where it is on the link.
 pub(crate) fn route(text: &str) -> Result<RouteWord, WrongValue> {
     let remedy = "write a prefix, and via and a router's address behind it, as in 192.0.2.0/24 via \
                   10.0.0.1; default is a prefix, too";
     let words: Vec<&str> = text.split_ascii_whitespace().collect();
-    let (prefix, via) = match *words {
-        [prefix] => (prefix, None),
-        [prefix, "via", via] => (prefix, Some(gateway(via)?)),
+    let (prefix, via, onlink) = match *words {
+        [prefix] => (prefix, None, false),
+        [prefix, "via", via] => (prefix, Some(gateway(via)?), false),
+        [prefix, "via", via, "onlink"] => (prefix, Some(gateway(via)?), true),
         _ => return Err(wrong(format!("{text:?} is not a route"), remedy)),
     };
     let six = via.is_some_and(|via| via.is_ipv6());
@@ -180,7 +198,7 @@ pub(crate) fn route(text: &str) -> Result<RouteWord, WrongValue> {
     if via.is_some_and(|via| via.is_ipv4() != prefix.addr().is_ipv4()) {
         return Err(wrong(format!("{text:?} is of two families"), "name a router of the prefix's"));
     }
-    Ok(RouteWord { prefix, via })
+    Ok(RouteWord { prefix, via, onlink })
 }
 
 /// A static route of an interface.
@@ -188,6 +206,8 @@ pub(crate) fn route(text: &str) -> Result<RouteWord, WrongValue> {
 pub(crate) struct RouteWord {
     pub(crate) prefix: IpCidr,
     pub(crate) via: Option<IpAddr>,
+    /// The router is on the link although no prefix covers it.
+    pub(crate) onlink: bool,
 }
 
 /// A station's link address.
@@ -254,6 +274,12 @@ pub(crate) fn cores(text: &str) -> Result<Vec<usize>, WrongValue> {
         true => Err(wrong(format!("{} cores are too many", cores.len()), "use 64 at most")),
         false => Ok(cores),
     }
+}
+
+/// How many seconds connections may take to end.
+pub(crate) fn drain(number: i64) -> Result<Duration, WrongValue> {
+    let seconds = within(number, (0, 86_400), "a number of seconds")?;
+    Ok(Duration::from_secs(seconds.unsigned_abs()))
 }
 
 /// What the panic of one worker does: `end`, `isolate`.

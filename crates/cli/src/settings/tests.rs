@@ -120,6 +120,17 @@ fn room_for_routes_is_read_from_either() {
 }
 
 #[test]
+fn the_time_for_connections_to_end_is_read_from_either() {
+    let interface = "[[interface]]\ndevice = \"tap:a\"\n";
+    let of = |text: &str, flags: &[&str]| both(&format!("{text}\n{interface}"), flags);
+    let drain = |settings: RunSettings| settings.drain.map(|drain| drain.value.as_secs());
+    assert_eq!(drain(of("", &[]).unwrap()), None);
+    assert_eq!(drain(of("drain = 30", &[]).unwrap()), Some(30));
+    assert_eq!(drain(of("drain = 30", &["--drain=0"]).unwrap()), Some(0));
+    assert!(of("drain = -1", &[]).is_err() && of("", &["--drain=86401"]).is_err());
+}
+
+#[test]
 fn workers_and_their_cores_are_read_from_either() {
     let interface = "[[interface]]\ndevice = \"tap:fw0\"\n";
     let of = |text: &str| file(&format!("{text}\n{interface}")).unwrap();

@@ -8,10 +8,10 @@ use floodwall_stack::{
     AccessRule, AdvertiserConfig, InterfaceConfig, Martians, ReversePath, StackConfig, StaticRoute,
 };
 
-use core::net::Ipv6Addr;
+use core::net::{IpAddr, Ipv6Addr};
 use core::time::Duration;
 
-use floodwall_base::Prefix;
+use floodwall_base::{IpCidr, Prefix};
 use floodwall_wire::ndp::{Lifetime, Preference, PrefixInfo, RouteInfo};
 
 use super::parse::{RouteWord, WrongValue, wrong};
@@ -42,6 +42,10 @@ pub(crate) struct InterfaceTransit {
     pub(crate) access: Vec<GivenSettings<AccessRule>>,
     /// Destinations behind it, besides its own prefixes and gateways.
     pub(crate) routes: Vec<GivenSettings<RouteWord>>,
+}
+
+fn is_link_local(router: IpAddr) -> bool {
+    matches!(router, IpAddr::V6(addr) if addr.is_unicast_link_local())
 }
 
 /// `strict`, `loose`, `off`.
@@ -139,10 +143,26 @@ impl HostTransit {
     pub(crate) fn routes(interfaces: &[InterfaceSettings]) -> Vec<StaticRoute> {
         let of = |(iface, settings): (usize, &InterfaceSettings)| {
             let route = move |given: &GivenSettings<RouteWord>| {
-                let RouteWord { prefix, via } = given.value;
+                let RouteWord { prefix, via, .. } = given.value;
                 StaticRoute { prefix, via, iface }
             };
-            settings.transit.routes.iter().map(route).collect::<Vec<_>>()
+            let configured = settings.transit.routes.iter();
+            // Routers that are on the link without a prefix get a route of their own there.
+            let routers = settings.gateways.iter().map(|given| given.value);
+            let routers = routers.chain(configured.clone().filter_map(|given| given.value.via));
+            let mut seen = Vec::new();
+            let near = routers.filter(|via| settings.is_onlink(*via) && !settings.covers(*via));
+            let near = near.filter(|via| {
+                !seen.contains(via) && {
+                    seen.push(*via);
+                    true
+                }
+            });
+            let near = near.filter(|via| !is_link_local(*via)).filter_map(|via| {
+                let prefix = IpCidr::new(via, if via.is_ipv4() { 32 } else { 128 })?;
+                Some(StaticRoute { prefix, via: None, iface })
+            });
+            near.collect::<Vec<_>>().into_iter().chain(configured.map(route)).collect::<Vec<_>>()
         };
         interfaces.iter().enumerate().flat_map(of).collect()
     }
@@ -218,6 +238,47 @@ mod tests {
         assert_eq!(shown[1], ("::/0".to_owned(), via("fe80::2")));
         assert_eq!(shown[2], ("198.51.100.0/24".to_owned(), None));
         assert!(routes.iter().all(|route| route.iface == 1));
+    }
+
+    /// A host address of /32 with a gateway that no prefix covers, as some hosters give it.
+    #[test]
+    fn a_router_outside_of_every_prefix_is_on_the_link_where_that_is_said() {
+        let text = |more: &str| {
+            format!(
+                "[[interface]]\ndevice = \"tap:a\"\naddress = [\"10.9.1.5/32\", \"fd19::5/128\"]\n{more}"
+            )
+        };
+        let near = [("172.31.1.1/32", None)];
+        let both = [("172.31.1.1/32", None), ("fd19:9::1/128", None)];
+        let ways: [(&str, &[(&str, Option<&str>)]); 6] = [
+            ("gateway = [\"172.31.1.1 onlink\", \"fe80::1\"]", &near),
+            ("gateway = [\"172.31.1.1\", \"fd19:9::1\", \"fe80::1\"]\nonlink = true", &both),
+            ("gateway = [\"172.31.1.1\"]\nroute = [\"172.31.1.1/32\"]", &near),
+            ("gateway = [\"172.31.1.1\"]\nroute = [\"172.31.1.1/32\"]\nonlink = true", &near),
+            (
+                "route = [\"172.31.1.1/32\", \"default via 172.31.1.1\"]",
+                &[near[0], ("0.0.0.0/0", Some("172.31.1.1"))],
+            ),
+            (
+                "route = [\"default via 172.31.1.1 onlink\"]",
+                &[near[0], ("0.0.0.0/0", Some("172.31.1.1"))],
+            ),
+        ];
+        for (more, expected) in ways {
+            let settings = file::parse("r.toml", text(more).as_bytes()).unwrap();
+            crate::settings::validate::validate(&settings).expect(more);
+            let routes = HostTransit::routes(&settings.interfaces);
+            let shown: Vec<_> = routes
+                .iter()
+                .map(|r| (r.prefix.to_string(), r.via.map(|via| via.to_string())))
+                .collect();
+            let shown: Vec<_> =
+                shown.iter().map(|(prefix, via)| (prefix.as_str(), via.as_deref())).collect();
+            assert_eq!(shown, expected, "{more}");
+        }
+        let refused = file::parse("r.toml", text("gateway = [\"172.31.1.1\"]").as_bytes()).unwrap();
+        let problems = crate::settings::validate::validate(&refused).unwrap_err();
+        assert!(problems[0].remedy.contains("onlink = true"), "{}", problems[0]);
     }
 
     #[test]

@@ -199,14 +199,14 @@ impl SettingProblems {
         let mut of_family =
             interface.addresses.iter().filter(|a| a.value.addr().is_ipv4() == addr.is_ipv4());
         let link_local = matches!(addr, IpAddr::V6(a) if a.is_unicast_link_local());
-        if link_local || of_family.clone().any(|a| a.value.contains(addr)) {
+        if link_local || interface.covers(addr) || interface.is_onlink(addr) {
             return;
         }
         let family = if addr.is_ipv4() { "IPv4" } else { "IPv6" };
         let remedy = match of_family.next() {
             Some(address) => format!(
-                "use a router inside {}, or add an address with a prefix that \
-                                      covers it",
+                "use a router inside {}, or add an address with a prefix that covers it; if it is on \
+                 this link all the same, write `onlink` behind it, or onlink = true in the file",
                 prefix_of(address.value)
             ),
             None => format!("add an {family} address with a prefix that covers it"),

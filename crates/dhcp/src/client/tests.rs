@@ -134,7 +134,7 @@ impl Bench {
 
     fn input(&mut self, bytes: &[u8]) -> Result<(), LeaseRefused> {
         let taken = |addr| addr == Ipv4Addr::new(10, 0, 0, 99);
-        self.client.input(bytes, self.now, &mut self.random, taken)
+        self.client.input(bytes, SERVER, self.now, &mut self.random, taken)
     }
 
     fn reply(
@@ -180,7 +180,7 @@ fn an_honest_server_gives_a_lease_with_all_that_belongs_to_it() {
     assert_eq!(lease.expires, Some(lease.asked_at + Duration::from_secs(3600)));
     assert_eq!(lease.renew_at, lease.asked_at + Duration::from_secs(1800));
     assert_eq!(lease.rebind_at, lease.asked_at + Duration::from_secs(3150));
-    assert_eq!((lease.left_out, bench.client.refused().0), (0, 0));
+    assert_eq!((lease.left_out.count(), bench.client.refused().0), (0, 0));
 }
 
 #[test]
@@ -342,7 +342,6 @@ fn an_offer_that_no_host_could_use_is_refused() {
         [224, 0, 0, 5],
         [255; 4],
         [240, 0, 0, 1],
-        [169, 254, 1, 1],
         [10, 0, 0, 0],
         [10, 0, 0, 255],
     ] {
@@ -368,16 +367,126 @@ fn what_else_is_nonsense_is_left_out_of_the_lease() {
     let lease = |code, value: &[u8]| Bench::offered(&but(code, value)).unwrap();
     for router in [[10, 0, 1, 1], [224, 0, 0, 1], [0; 4], OURS.octets()] {
         let lease = lease(option::ROUTERS, &router);
-        assert_eq!((lease.routes.len(), lease.left_out), (0, 1), "{router:?}");
+        assert_eq!((lease.routes.len(), lease.left_out.count()), (0, 1), "{router:?}");
     }
     let dns = lease(option::DNS, &[127, 0, 0, 1, 8, 8, 8, 8, 255, 255, 255, 255, 9]);
     assert_eq!(dns.dns.iter().collect::<Vec<_>>(), [Ipv4Addr::new(8, 8, 8, 8)]);
-    assert_eq!(dns.left_out, 2);
+    assert_eq!(dns.left_out.count(), 2);
     let many: Vec<u8> = (1..=40).flat_map(|n| [10, 0, 0, n]).collect();
     assert_eq!(lease(option::DNS, &many).dns.len(), 4);
     assert_eq!(lease(option::MTU, &[0, 200]).mtu, None);
     assert_eq!(lease(option::MTU, &[5, 120]).mtu, Some(1400));
     assert!(lease(option::DOMAIN, b"x\nnameserver 6.6.6.6").search.is_empty());
+}
+
+/// A host address without neighbours, as clouds give it: its router is put on the link, by the
+/// routers' option and by classless routes, before the route through it.
+#[test]
+fn a_lease_of_one_address_puts_its_router_on_the_link() {
+    let outside = [172, 31, 1, 1];
+    let near = "172.31.1.1/32 None";
+    let default = "0.0.0.0/0 Some(172.31.1.1)";
+    let on_link = [&[0][..], &outside, &[32], &outside, &[0; 4]].concat();
+    let cases: [(u8, Vec<u8>, &[&str]); 5] = [
+        (option::ROUTERS, outside.into(), &[near, default]),
+        (option::ROUTES, [&[0][..], &outside].concat(), &[near, default]),
+        (option::ROUTES_MICROSOFT, [&[0][..], &outside].concat(), &[near, default]),
+        (option::ROUTES, on_link.clone(), &[near, default]),
+        (option::ROUTES_MICROSOFT, on_link, &[near, default]),
+    ];
+    for (code, value, expected) in cases {
+        let mut options = but(option::MASK, &[255; 4]);
+        options.retain(|(code, _)| *code != option::ROUTERS);
+        options.push((code, value));
+        let lease = Bench::offered(&options).unwrap();
+        assert_eq!(routes(&lease), expected, "option {code}");
+        assert_eq!((lease.prefix_len, lease.left_out.count()), (32, 0));
+    }
+    // Where the lease has neighbours, a router is one of them.
+    let lease = Bench::offered(&but(option::ROUTERS, &outside)).unwrap();
+    assert_eq!(routes(&lease), [""; 0]);
+}
+
+fn routes(lease: &Lease) -> Vec<String> {
+    lease.routes.iter().map(|r| format!("{} {:?}", r.prefix, r.gateway)).collect()
+}
+
+#[test]
+fn microsofts_routes_serve_where_the_others_are_missing_empty_or_broken() {
+    let through = |n| vec![0, 10, 0, 0, n];
+    for (routes_121, used) in [
+        (None, "Some(10.0.0.9)"),
+        (Some(vec![]), "Some(10.0.0.9)"),
+        (Some(vec![33, 1]), "Some(10.0.0.9)"),
+        (Some(through(8)), "Some(10.0.0.8)"),
+    ] {
+        let mut options = but(option::ROUTES_MICROSOFT, &through(9));
+        options.extend(routes_121.clone().map(|list| (option::ROUTES, list)));
+        let lease = Bench::offered(&options).unwrap();
+        assert_eq!(routes(&lease), [format!("0.0.0.0/0 {used}")], "{routes_121:?}");
+    }
+    // An empty list is none: the routers serve.
+    let lease = Bench::offered(&but(option::ROUTES, &[])).unwrap();
+    assert_eq!(routes(&lease), ["0.0.0.0/0 Some(10.0.0.1)"]);
+}
+
+#[test]
+fn a_server_that_does_not_name_itself_is_the_sender() {
+    let mut nameless = honest();
+    nameless.retain(|(code, _)| *code != option::SERVER_ID);
+    let mut bench = Bench::new();
+    bench.next();
+    bench.reply(Dhcpv4Type::OFFER, OURS, &nameless).unwrap();
+    assert_eq!(bench.client.lease.unwrap().server, SERVER);
+    assert_eq!(bench.drain(), [to_all(Dhcpv4Type::REQUEST)]);
+    // From another sender it answers no request; named by its server, or from there, it does.
+    let other = Ipv4Addr::new(10, 0, 0, 3);
+    let ack = bench.message(Dhcpv4Type::ACK, OURS, &nameless);
+    let mut client = |from| bench.client.input(&ack, from, bench.now, &mut bench.random, |_| false);
+    assert_eq!(client(other), Err(LeaseRefused::Server));
+    assert_eq!(client(Ipv4Addr::UNSPECIFIED), Err(LeaseRefused::Server));
+    assert_eq!(client(SERVER), Ok(()));
+    // A sender without an address is no server.
+    let mut bench = Bench::new();
+    bench.next();
+    let offer = bench.message(Dhcpv4Type::OFFER, OURS, &nameless);
+    for from in [Ipv4Addr::UNSPECIFIED, OURS, Ipv4Addr::BROADCAST] {
+        let said = bench.client.input(&offer, from, bench.now, &mut bench.random, |_| false);
+        assert_eq!(said, Err(LeaseRefused::Server));
+    }
+}
+
+#[test]
+fn an_address_of_the_link_local_prefix_is_taken_where_a_server_gives_it() {
+    let mut bench = Bench::new();
+    bench.next();
+    let options = but(option::MASK, &[255, 255, 0, 0]);
+    bench.reply(Dhcpv4Type::OFFER, Ipv4Addr::new(169, 254, 1, 2), &options).unwrap();
+    assert_eq!(bench.client.lease.unwrap().prefix_len, 16);
+}
+
+#[test]
+fn what_is_left_out_is_said_in_words() {
+    let words = |code, value: &[u8]| {
+        let lease = Bench::offered(&but(code, value)).unwrap();
+        lease.left_out.iter().map(|what| what.to_string()).collect::<Vec<_>>().join("; ")
+    };
+    let off_link = "the router 10.0.1.1: it is on no prefix of the lease";
+    assert_eq!(words(option::ROUTERS, &[10, 0, 1, 1]), off_link);
+    let gateway = "the router 224.0.0.1: no router can have that address";
+    assert_eq!(words(option::ROUTERS, &[224, 0, 0, 1]), gateway);
+    let world = "the route to 0.0.0.0/0 on the link: no such destination can be there";
+    assert_eq!(words(option::ROUTES, &[0, 0, 0, 0, 0, 0, 10, 0, 0, 1]), world);
+    assert_eq!(
+        words(option::ROUTES, &[24, 10, 9, 9, 203, 0, 113, 1]),
+        "the route to 10.9.9.0/24 via 203.0.113.1: it is on no prefix of the lease; option 3, the \
+         routers: option 121 replaces it (RFC 3442) and has no default route"
+    );
+    let unread = "option 121: the list of routes cannot be read";
+    assert_eq!(words(option::ROUTES, &[33, 1]), unread);
+    assert_eq!(words(option::MTU, &[0, 68]), "the MTU 68: IPv4 needs more");
+    let dns = "the name server 127.0.0.1: unusable, or one too many";
+    assert_eq!(words(option::DNS, &[127, 0, 0, 1]), dns);
 }
 
 #[test]
@@ -418,15 +527,16 @@ fn classless_routes_replace_the_router_and_lead_through_neighbours_only() {
             "172.16.0.0/16 Some(192.0.2.1)",
         ]
     );
-    assert_eq!(lease.left_out, 4);
+    assert_eq!(lease.left_out.count(), 4);
     // A width of 33, or a route cut short: the option is left out, the router serves.
     for bad in [&[33, 1, 2, 3, 4, 5, 10, 0, 0, 1][..], &[24, 10, 9], &[0, 10, 0, 0, 1, 200]] {
         let lease = Bench::offered(&but(option::ROUTES, bad)).unwrap();
-        assert_eq!((lease.routes.len(), lease.left_out), (1, 1), "{bad:?}");
+        assert_eq!((lease.routes.len(), lease.left_out.count()), (1, 1), "{bad:?}");
     }
     let many: Vec<u8> = (0..40).flat_map(|n| [24, 172, 16, n, 10, 0, 0, 1]).collect();
     let lease = Bench::offered(&but(option::ROUTES, &many)).unwrap();
-    assert_eq!((lease.routes.len(), lease.left_out), (16, 24));
+    // One more: the router, which they replace.
+    assert_eq!((lease.routes.len(), lease.left_out.count()), (16, 25));
 }
 
 #[test]

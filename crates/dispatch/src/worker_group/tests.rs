@@ -386,7 +386,7 @@ fn without_isolation_a_panic_ends_the_crew_with_what_to_report() {
         panic!("{error}");
     };
     assert!(stop.is_triggered(), "the others were notified");
-    assert!(report.place.contains("crew/tests.rs:"), "{report}");
+    assert!(report.place.contains("worker_group/tests.rs:"), "{report}");
     assert!(report.engine.ends_with("Echo"), "{report}");
     let text = error.to_string();
     for part in ["worker 2", "an unexpected frame", env!("CARGO_PKG_VERSION"), "report"] {
@@ -409,7 +409,7 @@ fn a_panic_that_ends_the_process() {
 #[test]
 fn by_default_a_panic_ends_the_process_and_says_what_to_report() {
     assert_eq!(OnPanic::default(), OnPanic::EndProcess);
-    let name = "crew::tests::a_panic_that_ends_the_process";
+    let name = "worker_group::tests::a_panic_that_ends_the_process";
     let output = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", name, "--nocapture"])
         .output()

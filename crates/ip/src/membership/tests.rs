@@ -183,6 +183,7 @@ both! {
     a_query_about_a_group_that_is_not_joined_is_for_others => not_joined;
     queries_from_afar_or_to_the_wrong_place_change_nothing => invalid;
     messages_of_other_hosts_are_for_routers => for_routers;
+    queries_to_a_joined_group_are_answered => to_a_joined_group;
     the_querier_says_how_often_a_change_is_told => robustness;
     more_groups_than_fit_one_message_are_told_in_several => split;
     a_full_table_refuses_and_what_was_left_gives_way => full;
@@ -377,8 +378,8 @@ fn invalid<A: Nth>() {
     }
     for bad in [
         GroupHeading { router_alert: false, ..good },
-        // A general query to another group.
-        GroupHeading { dst_addr: A::group(1), ..good },
+        // To a group that we are not in.
+        GroupHeading { dst_addr: A::group(9), ..good },
         GroupHeading { dst_addr: A::ALL_ROUTERS, ..good },
     ] {
         assert_eq!(bench.ask_as(&bad, &general), refused, "{bad:?}");
@@ -386,8 +387,8 @@ fn invalid<A: Nth>() {
     if let Some(src_addr) = A::from_ip(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1).into()) {
         assert_eq!(bench.ask_as(&GroupHeading { src_addr, ..good }, &general), refused);
     }
-    // About one group, to another; about none; about a group that is none.
-    let to_other = GroupHeading { dst_addr: A::group(2), ..good };
+    // About one group, to one that we are not in; about none; about a group that is none.
+    let to_other = GroupHeading { dst_addr: A::group(9), ..good };
     assert_eq!(bench.ask_as(&to_other, &about(1, &[])), refused);
     let sources = [A::station(5)];
     assert_eq!(bench.ask_as(&good, &QueryFields { sources: &sources, ..general }), refused);
@@ -397,6 +398,21 @@ fn invalid<A: Nth>() {
     // To an address of ours is allowed (RFC 9776 section 4.1.13).
     bench.ask_as(&GroupHeading { dst_addr: A::station(1), ..good }, &general).unwrap();
     assert_eq!(bench.told(60 * SECOND).len(), 2);
+}
+
+/// RFC 9776 section 4.1.12, RFC 9777 section 5.1.15: to any address of the interface, unicast or
+/// joined group.
+fn to_a_joined_group<A: Nth>() {
+    let mut bench = Bench::<A>::joined(2);
+    let general = QueryFields::general();
+    let to = |n| GroupHeading { dst_addr: A::group(n), ..heading(A::ALL_SYSTEMS) };
+    bench.ask_as(&to(1), &general).unwrap();
+    assert_eq!(bench.told(60 * SECOND).len(), 2);
+    bench.ask_as(&to(2), &about(1, &[])).unwrap();
+    assert_eq!(bench.told(60 * SECOND).len(), 1);
+    bench.leave(1);
+    bench.told(60 * SECOND);
+    assert_eq!(bench.ask_as(&to(1), &general), Err(DropReason::GroupMessageInvalid));
 }
 
 fn for_routers<A: Nth>() {

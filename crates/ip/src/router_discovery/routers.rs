@@ -55,6 +55,8 @@ pub(super) struct KnownRouter {
     pub(super) preference: Preference,
     /// Until when it is a default router.
     pub(super) default_until: Instant,
+    /// It says that addresses are to be had by DHCPv6 (M).
+    pub(super) managed: bool,
     /// In which order it failed to answer; `None`: it answers, or was never probed.
     failed: Option<u64>,
     /// When it may be probed again.
@@ -155,6 +157,7 @@ impl RouterList {
                 addr,
                 preference: Preference::Medium,
                 default_until: Instant::ORIGIN,
+                managed: false,
                 failed: None,
                 next_probe: Instant::ORIGIN,
                 told: None,

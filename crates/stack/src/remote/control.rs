@@ -306,6 +306,7 @@ fn open(
     remote.tie(slot, socket, limit);
     if let Some(slot) = remote.shared.slots.get(slot.index as usize) {
         // No writer waits there yet.
+        slot.send_bytes.store(limit, std::sync::atomic::Ordering::Release);
         let _ = slot.credit.give(limit, 0);
     }
     let mut bound = ends.local;
@@ -327,6 +328,10 @@ fn change(
 ) -> Result<SocketCommand, Errno> {
     let change = match what {
         RequestKind::Connect(peer) => {
+            let allowed = sockets.stack.udp.settings(socket).is_ok_and(|s| s.broadcast);
+            if !allowed && sockets.is_broadcast(peer.ip().to_canonical()) {
+                return Err(Errno::ACCESS);
+            }
             let (src_addr, zone) = sockets.udp_connect_from(socket, peer)?;
             SocketChange::Connect { remote: peer, src_addr, zone }
         }
@@ -365,9 +370,7 @@ fn configure(
     // Known a moment ago.
     let _ = sockets.stack.udp.set_settings(socket, share(sockets.stack, settings));
     sockets.stack.path_cache.forget();
-    if let Some(local) = remote.local(slot.index) {
-        local.limit = u32::try_from(settings.send_bytes).unwrap_or(u32::MAX);
-    }
+    remote.limit(slot.index, u32::try_from(settings.send_bytes).unwrap_or(u32::MAX));
 }
 
 /// A follower repeats what the control shard did, with nothing left to decide. It cannot fail where

@@ -41,8 +41,6 @@ pub struct UdpHandle {
     read: Mutex<PacketList>,
     /// Held by the one writer that takes credit and pushes.
     pub(super) write: Mutex<()>,
-    /// True bytes that may be on their way out.
-    pub(super) send_bytes: AtomicU32,
     /// True bytes that were read and are not yet released (`PacketList::bury`).
     pub(super) deferred: AtomicU32,
     pub(super) facts: Mutex<HandleFacts>,
@@ -78,7 +76,6 @@ impl UdpHandle {
         ends: RequestAddrs,
         settings: SocketSettings,
     ) -> Self {
-        let send_bytes = u32::try_from(settings.send_bytes).unwrap_or(u32::MAX);
         let deferred = AtomicU32::new(deferred_of(&shared, &settings));
         Self {
             home: shared.home(id.index),
@@ -86,7 +83,6 @@ impl UdpHandle {
             id,
             read: Mutex::new(PacketList::new()),
             write: Mutex::new(()),
-            send_bytes: AtomicU32::new(send_bytes),
             deferred,
             drop_count: AtomicBool::new(settings.drop_count),
             facts: Mutex::new(HandleFacts { ends, settings }),
@@ -428,7 +424,8 @@ impl UdpHandle {
     }
 
     /// Gives the socket other settings. `family` never changes, and `v6_only` and `reuse_address`
-    /// do not after the bind.
+    /// do not after the bind. If the future is dropped, they may or may not be in force; waiting
+    /// readers and writers are served by those that are.
     ///
     /// # Errors
     /// `WouldBlock` where too many requests wait; `BrokenPipe` where the stack has stopped.
@@ -441,7 +438,6 @@ impl UdpHandle {
     fn noted(&self, settings: SocketSettings, ends: RequestAddrs) {
         self.drop_count.store(settings.drop_count, Ordering::Relaxed);
         self.deferred.store(deferred_of(&self.shared, &settings), Ordering::Relaxed);
-        self.set_send_bytes(u32::try_from(settings.send_bytes).unwrap_or(u32::MAX));
         let mut facts = lock(&self.facts);
         let old = &facts.settings;
         let fixed = (old.family, old.v6_only, old.reuse_address);

@@ -64,6 +64,11 @@ fn true_bytes(len: usize) -> u32 {
     }
 }
 
+/// Credit that a payload needs: all there is is enough for any.
+fn needed(slot: &RemoteSlot, len: usize) -> u32 {
+    true_bytes(len).min(slot.send_bytes.load(Ordering::Acquire))
+}
+
 impl UdpHandle {
     /// Sends one datagram: takes it all, or none.
     ///
@@ -261,7 +266,7 @@ impl UdpHandle {
         if self.shared.is_stopped(self.home) {
             return Err(SendBlocked::Failed(Errno::STOPPED));
         }
-        if slot.credit.left() < u64::from(self.needed(len)) {
+        if slot.credit.left() < u64::from(needed(slot, len)) {
             return Err(SendBlocked::Credit);
         }
         let lane = self.id.index as usize;
@@ -276,11 +281,6 @@ impl UdpHandle {
         }
         list.push_back(packet);
         Ok(())
-    }
-
-    /// Credit that a payload needs: all there is is enough for any.
-    fn needed(&self, len: usize) -> u32 {
-        true_bytes(len).min(self.send_bytes.load(Ordering::Relaxed))
     }
 
     /// Gives the worker a batch; whether to ring.
@@ -299,12 +299,21 @@ impl UdpHandle {
     pub(super) fn is_writable(&self, slot: &RemoteSlot) -> bool {
         slot.error.load(Ordering::Acquire) != 0
             || self.shared.is_stopped(self.home)
-            || slot.credit.left() >= u64::from(self.needed(1))
+            || slot.credit.left() >= u64::from(needed(slot, 1))
     }
 
     /// Sleeps for credit, of which a small datagram has enough; `false`: look again.
     pub(super) fn park_writer(&self, slot: &RemoteSlot) -> bool {
-        slot.credit.park(self.needed(1)) && !self.has_news(slot)
+        self.park_for_credit(slot, 1)
+    }
+
+    /// Sleeps for the credit that a payload needs; `false`: look again. The limit may have changed
+    /// between the look and the sleep: the worker changes it before the credit, so it is read again
+    /// behind.
+    fn park_for_credit(&self, slot: &RemoteSlot, len: usize) -> bool {
+        slot.credit.park(needed(slot, len))
+            && !self.has_news(slot)
+            && slot.credit.left() < u64::from(needed(slot, len))
     }
 
     /// An error or the end may have come between the look and the sleep: neither is in the word.
@@ -316,7 +325,7 @@ impl UdpHandle {
         let Some(slot) = self.slot() else { return false };
         match blocked {
             SendBlocked::Failed(_) => false,
-            SendBlocked::Credit => slot.credit.park(self.needed(len)) && !self.has_news(slot),
+            SendBlocked::Credit => self.park_for_credit(slot, len),
             SendBlocked::Memory => {
                 self.shared.wait_for_memory(self.id.index);
                 // Its worker comes by, awake or not.
@@ -325,23 +334,6 @@ impl UdpHandle {
                 !self.has_news(slot)
             }
         }
-    }
-
-    /// Changes how many true bytes may be on their way out.
-    pub(super) fn set_send_bytes(&self, bytes: u32) {
-        let Some(slot) = self.slot() else { return };
-        let _guard = lock(&self.write);
-        let old = self.send_bytes.load(Ordering::Relaxed);
-        let new = match bytes.checked_sub(old) {
-            Some(more) => {
-                // Writers that wait are served when the worker runs.
-                let _ = slot.credit.give(more, u32::MAX);
-                bytes
-            }
-            // What is on its way out cannot be taken back.
-            None => old - slot.credit.take(old - bytes),
-        };
-        self.send_bytes.store(new, Ordering::Relaxed);
     }
 }
 

@@ -50,8 +50,10 @@ pub(super) struct LocalRemote {
     rung: bool,
     /// Credit to give back when the packets have left.
     owed: u32,
-    /// Credit with which it began, a part of which wakes its writer.
-    pub(super) limit: u32,
+    /// All the credit that it may have, a part of which wakes its writer.
+    limit: u32,
+    /// Credit beyond a lowered limit, which was in use then: kept when it comes back.
+    debt: u32,
     /// Its program has dropped it.
     pub(super) dropped: bool,
     /// The control shard has a request to close it.
@@ -201,6 +203,27 @@ impl RemoteShard {
         self.tell_refused(slot.index, RefusedDatagram::default());
         if let Some(place) = self.slot_of.get_mut(socket.index()) {
             *place = slot.index;
+        }
+    }
+
+    /// Sets how many true bytes a program may have on their way out. The worker that sends for it
+    /// changes limit and credit together, and wakes a writer that waits for what the former limit
+    /// left; nothing depends on whether the program still waits for the change.
+    pub(super) fn limit(&mut self, index: u32, limit: u32) {
+        let Some(local) = self.locals.get_mut(index as usize) else { return };
+        local.limit = limit;
+        let is_home = self.shared.home(index) == self.worker;
+        let Some(slot) = self.shared.slots.get(index as usize).filter(|_| is_home) else { return };
+        let before = slot.send_bytes.swap(limit, Ordering::AcqRel);
+        // What is in use cannot be taken back now.
+        let less = before.saturating_sub(limit);
+        local.debt = local.debt.saturating_add(less - slot.credit.take(less));
+        let more = limit.saturating_sub(before);
+        let kept = more.min(local.debt);
+        local.debt -= kept;
+        // A writer that needs more than there is looks, and sleeps again.
+        if slot.credit.give(more - kept, 0) {
+            self.wakes.gather(slot.write_group.load(Ordering::Relaxed), slot.writer.take());
         }
     }
 
@@ -421,7 +444,9 @@ impl RemoteShard {
             let Some(slot) = self.shared.slots.get(index as usize).filter(|_| owed > 0) else {
                 continue;
             };
-            if slot.credit.give(owed, local.limit / 3) {
+            let kept = owed.min(local.debt);
+            local.debt -= kept;
+            if slot.credit.give(owed - kept, local.limit / 3) {
                 self.wakes.gather(slot.write_group.load(Ordering::Relaxed), slot.writer.take());
             }
         }
@@ -444,10 +469,15 @@ impl RemoteShard {
         }
     }
 
+    /// Whether programs have rung, or a slot or a request waits; connections apart.
+    pub(super) fn has_work(&self) -> bool {
+        let rung = self.shared.bells.get(self.worker).is_some_and(|bell| bell.bell.has_rung());
+        rung || self.asked || self.first.is_some()
+    }
+
     /// When the worker must come by.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let rung = self.shared.bells.get(self.worker).is_some_and(|bell| bell.bell.has_rung());
-        if rung || self.asked || self.first.is_some() || self.tcp.is_busy() {
+        if self.has_work() || self.tcp.is_busy() {
             return Some(Instant::ORIGIN);
         }
         let dry = self.shared.dry.has_rung() && self.controls();

@@ -43,7 +43,10 @@ pub(super) struct RemoteSlot {
     /// The writer's runtime.
     pub(super) write_group: AtomicU8,
     pub(super) writer: WakerCell,
-    _rest_of_line_a: [u8; 8],
+    /// True bytes that may be on their way out: the worker that sends for it changes this together
+    /// with the credit.
+    pub(super) send_bytes: AtomicU32,
+    _rest_of_line_a: [u8; 4],
     // Line B.
     /// What arrived, on workers of any NUMA node.
     pub(super) rx: NodeQueues,
@@ -68,7 +71,8 @@ impl RemoteSlot {
             dry: AtomicU8::new(0),
             write_group: AtomicU8::new(0),
             writer: WakerCell::new(),
-            _rest_of_line_a: [0; 8],
+            send_bytes: AtomicU32::new(0),
+            _rest_of_line_a: [0; 4],
             rx: NodeQueues::new(nodes),
             reader: WakerCell::new(),
             error: AtomicU32::new(0),
@@ -83,6 +87,7 @@ impl RemoteSlot {
         drop(self.writer.take());
         drop(self.reader.take());
         while self.credit.take(u32::MAX) > 0 {}
+        self.send_bytes.store(0, Ordering::Relaxed);
         self.error.swap(0, Ordering::AcqRel);
         self.write_group.store(0, Ordering::Relaxed);
         self.read_group.store(0, Ordering::Relaxed);

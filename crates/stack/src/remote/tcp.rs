@@ -14,6 +14,7 @@
 //! where none is free it waits in the engine's queue. Received data is bounded by each connection's
 //! receive limit.
 
+mod drain;
 mod listener;
 mod options;
 mod part;

@@ -4,9 +4,9 @@
 //! Used by `handshake.rs` once a handshake is proven, so that nothing forged evicts anything, and
 //! by `calls.rs` for connections that programs open. A sixteenth of the places is kept free
 //! (`TCP_PLACES_KEPT_DIVISOR`), because an evicted connection keeps its place until its reset is
-//! sent and its program has released it; the last half of that is for prefixes with less than their fair
-//! share. Connections that programs opened themselves, and those of listeners that do not permit
-//! it, are never evicted.
+//! sent and its program has released it; the last half of that is for prefixes with less than their
+//! fair share. Connections that programs opened themselves, and those of listeners that do not
+//! permit it, are never evicted.
 
 use core::net::IpAddr;
 use core::time::Duration;

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
@@ -97,6 +97,8 @@ impl TcpStream {
         peer: SocketAddr,
         settings: TcpSettings,
     ) -> io::Result<Self> {
+        let own = local.map_or(Ipv4Addr::UNSPECIFIED.into(), |local| local.ip());
+        let peer = addrs::towards(peer, own);
         let handle = loop {
             match network.remote().connect_tcp(local, peer, settings.clone()).await {
                 // Many requests at once: a worker takes some each round.
@@ -164,7 +166,8 @@ impl TcpStream {
     }
 
     /// Waits until the stream is ready for one of the directions in `interest`; returns the
-    /// directions. The peer's end (FIN) and errors make it readable, errors also writable. The
+    /// directions, with `READ_CLOSED` and `WRITE_CLOSED` as tokio has them. The peer's end (FIN) and
+    /// errors make it readable, errors also writable. The
     /// result is exact, where tokio's is a hint: but another task may be quicker.
     ///
     /// # Errors
@@ -172,7 +175,23 @@ impl TcpStream {
     pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
         let of = |direction| self.handle.ready(direction);
         let name = |direction| self.name_group(direction);
-        readiness::ready(interest, of(WaitDirection::Read), of(WaitDirection::Write), name).await
+        let ready =
+            readiness::ready(interest, of(WaitDirection::Read), of(WaitDirection::Write), name);
+        Ok(ready.await? | self.closed(interest))
+    }
+
+    /// The directions of interest in which nothing more will come or be taken, as epoll reports
+    /// them: the peer's end closes reading; writing closes with both ends, or with an error.
+    fn closed(&self, interest: Interest) -> Ready {
+        let (read, write) = self.handle.closed();
+        let mut closed = Ready::EMPTY;
+        if interest.is_readable() && read {
+            closed |= Ready::READ_CLOSED;
+        }
+        if interest.is_writable() && write {
+            closed |= Ready::WRITE_CLOSED;
+        }
+        closed
     }
 
     /// Waits until there is something to be read: bytes, the peer's end, or an error.
@@ -415,6 +434,24 @@ impl TcpStream {
     /// Never.
     pub fn set_zero_linger(&self) -> io::Result<()> {
         self.set_linger(Some(Duration::ZERO))
+    }
+
+    /// Whether keepalive probes are sent to a silent peer (socket2's name).
+    ///
+    /// # Errors
+    /// Never: the signature is socket2's.
+    pub fn keepalive(&self) -> io::Result<bool> {
+        Ok(self.handle.keepalive())
+    }
+
+    /// Sends keepalive probes to a silent peer, or not: at the times that the connection, or its
+    /// listener, was given, else at those of [`Keepalive::default`](floodwall_tcp::Keepalive).
+    ///
+    /// # Errors
+    /// Never: the signature is socket2's.
+    pub fn set_keepalive(&self, on: bool) -> io::Result<()> {
+        self.handle.set_keepalive(on);
+        Ok(())
     }
 
     /// Two halves that borrow the stream.

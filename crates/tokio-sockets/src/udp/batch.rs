@@ -201,7 +201,8 @@ impl UdpSocket {
     /// # Errors
     /// As [`UdpSocket::recv`].
     pub async fn recv_segments(&self, buf: &mut [u8]) -> io::Result<Segments> {
-        self.reading(|handle| handle.try_recv_segments(buf)).await
+        let segments = self.reading(|handle| handle.try_recv_segments(buf)).await?;
+        Ok(self.segments_written(segments))
     }
 
     /// As [`UdpSocket::recv_segments`], without waiting.
@@ -209,7 +210,11 @@ impl UdpSocket {
     /// # Errors
     /// As there, and `WouldBlock` where nothing is there.
     pub fn try_recv_segments(&self, buf: &mut [u8]) -> io::Result<Segments> {
-        self.handle.try_recv_segments(buf)
+        self.handle.try_recv_segments(buf).map(|segments| self.segments_written(segments))
+    }
+
+    fn segments_written(&self, segments: Segments) -> Segments {
+        Segments { received: self.with_sender_written(segments.received), ..segments }
     }
 
     /// Sends a buffer as datagrams of `size` bytes, the last perhaps shorter: as Linux does with
@@ -251,7 +256,8 @@ impl UdpSocket {
     }
 
     fn datagram(&self, inner: ReceivedPacket) -> Datagram {
-        Datagram { from: self.as_written(inner.from), inner }
+        let from = super::with_scope(inner.from, inner.iface);
+        Datagram { from: self.as_written(from), inner }
     }
 }
 

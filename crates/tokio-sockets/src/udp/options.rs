@@ -173,6 +173,50 @@ impl UdpSocket {
         self.join((*multiaddr).into(), by_number(interface))
     }
 
+    /// Joins an IPv4 group on the interface that has this address (`0.0.0.0`: the first that is
+    /// up), for datagrams of one sender (RFC 4607; socket2's name). A group is joined once by a
+    /// socket: for several senders see [`UdpSocket::join_sources`].
+    ///
+    /// # Errors
+    /// As [`UdpSocket::join_multicast_v4`]; `InvalidInput` where the source is no sender's address.
+    pub fn join_ssm_v4(
+        &self,
+        source: &Ipv4Addr,
+        group: &Ipv4Addr,
+        interface: &Ipv4Addr,
+    ) -> io::Result<()> {
+        self.join_by((*group).into(), by_address(*interface), &[(*source).into()])
+    }
+
+    /// Leaves a group that was joined by [`UdpSocket::join_ssm_v4`].
+    ///
+    /// # Errors
+    /// `AddrNotAvailable`: no member there.
+    pub fn leave_ssm_v4(
+        &self,
+        _source: &Ipv4Addr,
+        group: &Ipv4Addr,
+        interface: &Ipv4Addr,
+    ) -> io::Result<()> {
+        self.leave_multicast_v4(*group, *interface)
+    }
+
+    /// Joins a group of either family on the interface of this number (0: the first that is up),
+    /// for datagrams of these senders (RFC 4607). The membership is reported with them (IGMPv3,
+    /// MLDv2).
+    ///
+    /// # Errors
+    /// As [`UdpSocket::join_multicast_v4`]; `InvalidInput` where there is no source, where one is
+    /// no sender's address, or of too many.
+    pub fn join_sources(
+        &self,
+        group: IpAddr,
+        interface: u32,
+        sources: &[IpAddr],
+    ) -> io::Result<()> {
+        self.join_by(group, by_number(interface), sources)
+    }
+
     /// Leaves an IPv4 group.
     ///
     /// # Errors
@@ -199,6 +243,19 @@ impl UdpSocket {
 
     fn join(&self, group: IpAddr, iface: GroupInterface) -> io::Result<()> {
         block_on(self.handle.join(group, iface, GroupFilter::everybody()))
+    }
+
+    fn join_by(&self, group: IpAddr, iface: GroupInterface, sources: &[IpAddr]) -> io::Result<()> {
+        let mut filter = GroupFilter::nobody();
+        for source in sources {
+            let fits = source.to_canonical().is_ipv4() == group.to_canonical().is_ipv4();
+            let added = fits.then(|| filter.add(*source).ok()).flatten();
+            added.ok_or(io::ErrorKind::InvalidInput)?;
+        }
+        if filter.sources().is_empty() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        block_on(self.handle.join(group, iface, filter))
     }
 
     fn leave(&self, group: IpAddr, iface: GroupInterface) -> io::Result<()> {

@@ -12,7 +12,7 @@ use floodwall_udp::Received;
 use tokio::io::{Interest, ReadBuf};
 
 use super::UdpSocket;
-use crate::readiness;
+use crate::{addrs, readiness};
 
 impl UdpSocket {
     /// Sends one datagram to the connected peer, now or not at all.
@@ -49,7 +49,7 @@ impl UdpSocket {
     /// # Errors
     /// As [`UdpSocket::try_recv`].
     pub fn try_receive(&self, buf: &mut [u8]) -> io::Result<Received> {
-        self.handle.try_recv_from(buf)
+        self.handle.try_recv_from(buf).map(|received| self.with_sender_written(received))
     }
 
     /// Receives one datagram that is there.
@@ -127,7 +127,8 @@ impl UdpSocket {
         buf: &[u8],
         target: SocketAddr,
     ) -> Poll<io::Result<usize>> {
-        self.poll(cx, WaitDirection::Write, |handle, cx| handle.poll_send_to(cx, buf, Some(target)))
+        let to = addrs::towards(target, self.own_ip());
+        self.poll(cx, WaitDirection::Write, |handle, cx| handle.poll_send_to(cx, buf, Some(to)))
     }
 
     /// Polls [`UdpSocket::recv`]; appends to what `buf` holds already.

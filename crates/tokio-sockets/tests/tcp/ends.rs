@@ -161,3 +161,22 @@ pub(crate) async fn shutting_down_twice_is_allowed<P: Place>(place: Arc<P>) {
     assert_eq!(soon(here.read(&mut [0; 4])).await.unwrap(), 0);
     here.shutdown().await.unwrap();
 }
+
+/// The unspecified address means this host.
+pub(crate) async fn a_listener_on_every_address_is_reached_by_its_own_address<P: Place>(
+    place: Arc<P>,
+) {
+    if place.here() != place.there() {
+        return;
+    }
+    let any: SocketAddr = if place.is_v6() { "[::]:0" } else { "0.0.0.0:0" }.parse().unwrap();
+    let listener = soon(place.bind(any)).await.unwrap();
+    let to = listener.local_addr();
+    assert!(to.ip().is_unspecified());
+    let mut here = soon(place.connect(to)).await.unwrap();
+    let (mut there, from) = soon(listener.accept()).await.unwrap();
+    assert!(here.peer_addr().ip().is_loopback() && from.ip().is_loopback());
+    assert_eq!((here.peer_addr().port(), here.local_addr()), (to.port(), from));
+    here.write_all(b"x").await.unwrap();
+    soon(there.read_exact(&mut [0])).await.unwrap();
+}

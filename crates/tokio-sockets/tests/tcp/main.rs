@@ -57,6 +57,7 @@ bodies! {
         an_address_of_somebody_else_is_refused,
         who_nobody_accepts_is_reset_with_the_listener,
         shutting_down_twice_is_allowed,
+        a_listener_on_every_address_is_reached_by_its_own_address,
     }
     readiness {
         trying_an_empty_stream_would_block,
@@ -65,6 +66,8 @@ bodies! {
         a_fresh_stream_is_writable_and_not_readable,
         a_ready_stream_lets_other_tasks_run,
         try_io_that_would_block_waits_for_the_next,
+        the_peers_end_closes_reading_and_both_ends_close_writing,
+        a_reset_closes_both,
     }
     options {
         options_are_read_back,

@@ -110,3 +110,41 @@ pub(crate) async fn try_io_that_would_block_waits_for_the_next<P: Place>(place: 
     soon(there.ready(Interest::READABLE)).await;
     assert_eq!(there.try_io(|| Ok(3)).unwrap(), 3);
 }
+
+/// Waits until the readiness of a stream shows what is wanted of it.
+async fn shows<S: Stream>(stream: &S, interest: Interest, wanted: fn(tokio::io::Ready) -> bool) {
+    soon(async {
+        while !wanted(stream.ready(interest).await) {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+}
+
+pub(crate) async fn the_peers_end_closes_reading_and_both_ends_close_writing<P: Place>(
+    place: Arc<P>,
+) {
+    let (mut here, mut there) = place.connected().await;
+    let both = Interest::READABLE | Interest::WRITABLE;
+    here.write_all(b"x").await.unwrap();
+    shows(&there, Interest::READABLE, |ready| ready.is_readable()).await;
+    let ready = soon(there.ready(both)).await;
+    assert!(!ready.is_read_closed() && !ready.is_write_closed(), "{ready:?}");
+    here.shutdown().await.unwrap();
+    // With what was not read yet; and only where that is of interest.
+    shows(&there, Interest::READABLE, |ready| ready.is_read_closed()).await;
+    let ready = soon(there.ready(Interest::WRITABLE)).await;
+    assert!(!ready.is_read_closed() && !ready.is_write_closed(), "{ready:?}");
+    there.shutdown().await.unwrap();
+    for stream in [&here, &there] {
+        shows(stream, both, |ready| ready.is_read_closed() && ready.is_write_closed()).await;
+    }
+}
+
+pub(crate) async fn a_reset_closes_both<P: Place>(place: Arc<P>) {
+    let (here, there) = place.connected().await;
+    here.set_zero_linger();
+    drop(here);
+    let both = Interest::READABLE | Interest::WRITABLE;
+    shows(&there, both, |ready| ready.is_read_closed() && ready.is_write_closed()).await;
+}

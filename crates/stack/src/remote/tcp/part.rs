@@ -168,6 +168,19 @@ impl TcpPart {
         Some(index)
     }
 
+    /// The first slot of this worker, and how many it has.
+    pub(in crate::remote) fn slots(&self) -> (u32, u32) {
+        ((self.worker * self.locals.len()) as u32, self.locals.len() as u32)
+    }
+
+    /// The connection of a slot goes on without its program, which still has the handle.
+    pub(in crate::remote) fn part_from(&mut self, index: u32) {
+        let id = self.local(index).and_then(|local| local.id.take());
+        if let Some(place) = id.and_then(|id| self.slot_of.get_mut(id.index())) {
+            *place = NONE;
+        }
+    }
+
     pub(in crate::remote) fn has_slot(&self) -> bool {
         !self.free.is_empty()
     }

@@ -267,6 +267,9 @@ impl Stack {
         if remote.tcp.owner.is_none() {
             return request.refuse(Errno::NO_PROTOCOL);
         }
+        if self.is_draining() {
+            return request.refuse(Errno::STOPPED);
+        }
         match request {
             TcpRequest::Listen(listen) => self.listen_for(cx, remote, listen),
             TcpRequest::Connect { local, peer, settings, reply } => {
@@ -401,7 +404,8 @@ fn grant(
     let limit = tcp.send_limit(id).unwrap_or(0).max(2 * CHUNK_TRUE_BYTES);
     let more = limit.saturating_sub(local.granted);
     local.granted += more;
-    let wakes = more > 0 && slot.credit.give(more, limit / 3);
+    // Also where a smaller limit leaves nothing to give: what there is may be enough by it.
+    let wakes = (more > 0 || freed > 0) && slot.credit.give(more, limit / 3);
     (freed > 0, wakes)
 }
 

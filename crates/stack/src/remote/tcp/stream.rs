@@ -359,6 +359,19 @@ impl TcpHandle {
         self.pending_error().map(Errno::into_io)
     }
 
+    /// Whether no more comes from the peer, and whether nothing more can be sent: as epoll reports
+    /// the ends of a connection. The peer's end closes reading at once, with data that was not read
+    /// yet; writing closes with both ends, or with an error.
+    #[must_use]
+    pub fn closed(&self) -> (bool, bool) {
+        let Some(slot) = self.slot() else { return (true, true) };
+        let bits = slot.rx.bits();
+        let failed = bits.has(Bits::RESET) || bits.has(STOPPED);
+        let ended = slot.tx.bits().has(Bits::FIN) || *lock(&self.write);
+        let peer_ended = bits.has(Bits::FIN);
+        (peer_ended || failed, failed || peer_ended && ended)
+    }
+
     fn options(&self) -> StreamOptions {
         StreamOptions::from_word(self.options.load(Ordering::Relaxed))
     }
