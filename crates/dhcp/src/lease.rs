@@ -2,11 +2,11 @@
 //!
 //! Called by `client.rs` for each offer and acknowledgement that answers our request. Invariants:
 //! the address is one that a host may have in its prefix, and none of ours elsewhere; a route's
-//! gateway is a neighbour of that prefix, or one that the lease itself puts on the link: by a route,
-//! or because its prefix is a single address (/32), which leaves no neighbour else; the three times
-//! are in order. What is wrong with the address, the mask, the server or the time rejects the
-//! message; other invalid options are left out, with the reason (`left_out.rs`). Read first: RFC
-//! 2131 sections 4.3 and 4.4.5, RFC 2132, RFC 3442.
+//! gateway is a neighbour of that prefix, or one that the lease itself puts on the link: by a
+//! route, or because its prefix is a single address (/32), which leaves no neighbour else; the
+//! three times are in order. What is wrong with the address, the mask, the server or the time
+//! rejects the message; other invalid options are left out, with the reason (`left_out.rs`). Read
+//! first: RFC 2131 sections 4.3 and 4.4.5, RFC 2132, RFC 3442.
 
 use core::net::Ipv4Addr;
 use core::time::Duration;

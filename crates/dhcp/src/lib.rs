@@ -1,9 +1,10 @@
 //! The DHCPv4 client (RFC 2131) as values: bytes, time and randomness in, events out.
 //!
 //! Called by `stack`, once for each interface that uses DHCP. `client.rs` is the state machine,
-//! `lease.rs` validates what a server sends, `left_out.rs` says what it leaves out, `names.rs` reads its domains. Invariants: nothing is
-//! allocated; what is kept of a server's message has a fixed size; a message that does not answer
-//! our own request is recognised by its first bytes. The codec is `floodwall_wire::dhcpv4`.
+//! `lease.rs` validates what a server sends, `left_out.rs` says what it leaves out, `names.rs`
+//! reads its domains. Invariants: nothing is allocated; what is kept of a server's message has a
+//! fixed size; a message that does not answer our own request is recognised by its first bytes. The
+//! codec is `floodwall_wire::dhcpv4`.
 //!
 //! # Under flood
 //! Reachable by any station on the link that sees our broadcast requests, which carry the

@@ -7,21 +7,21 @@
 //!
 //! Invariants: a turn adopts at most [`BURST_MAX`] packets, beginning with another neighbour each
 //! time; each packet for a neighbour is in its ring after the turn, waits here for the next, or is
-//! dropped by the name of its kind; a neighbour that sleeps over a ring that is not empty is woken (`sync::Alarm`, where the
-//! loom models are).
+//! dropped by the name of its kind; a neighbour that sleeps over a ring that is not empty is woken
+//! (`sync::Alarm`, where the loom models are).
 //!
 //! # Under flood
 //! Any peer with packets that arrive at another worker than their flow's owner fills the rings.
-//! Bound: [`HANDOFF_RING`] packets a pair, and as many that wait for room here; work per packet: two
-//! moves. When full, a worker takes in less itself, and what has no room waits, for
+//! Bound: [`HANDOFF_RING`] packets a pair, and as many that wait for room here; work per packet:
+//! two moves. When full, a worker takes in less itself, and what has no room waits, for
 //! [`HANDOFF_WAIT`] at most: so a bulk transfer that is faster than its owner for a moment loses
 //! nothing, and the devices hold what is not taken in. From then on, until the ring has been half
 //! empty, the new packet is dropped at once: a neighbour that is flooded, or stands still, must not
-//! hold up others' flows. There are separate counters for frames and for the engine's own packets. Packets to be sent
-//! may use [`HANDOFF_OUTGOING_MAX`] of it at most: a flood that makes every worker resolve
-//! neighbours that do not exist still leaves room for frames to the control shard. Legitimate
-//! traffic that arrives at its owner loses nothing; traffic that must cross to an overloaded worker
-//! loses as the flood does.
+//! hold up others' flows. There are separate counters for frames and for the engine's own packets.
+//! Packets to be sent may use [`HANDOFF_OUTGOING_MAX`] of it at most: a flood that makes every
+//! worker resolve neighbours that do not exist still leaves room for frames to the control shard.
+//! Legitimate traffic that arrives at its owner loses nothing; traffic that must cross to an
+//! overloaded worker loses as the flood does.
 
 use floodwall_base::limits::{
     BURST_MAX, HANDOFF_MAX, HANDOFF_OUTGOING_MAX, HANDOFF_RING, HANDOFF_WAIT,

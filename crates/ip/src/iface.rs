@@ -233,7 +233,8 @@ impl Interface {
         self.fit_mtu();
     }
 
-    /// The MTU that a router advertises (RFC 4861 section 6.3.4), or that of none. It counts for IPv6.
+    /// The MTU that a router advertises (RFC 4861 section 6.3.4), or that of none. It counts for
+    /// IPv6.
     pub fn set_advertised_mtu(&mut self, mtu: Option<u32>) {
         self.told_mtu.1 = mtu;
         self.fit_mtu();

@@ -4,7 +4,8 @@
 //! datagram that waits for a neighbour takes one place in that queue, however many fragments it
 //! will be. A path MTU below the link's is carried with the packet. Invariants: each fragment
 //! counts as an originated packet in the ledger; identifications come from the secret random
-//! source, one draw a packet; a TCP segment is never cut (RFC 9293 section 3.7.5). Not here: the cutting itself (`floodwall_ip::fragment`).
+//! source, one draw a packet; a TCP segment is never cut (RFC 9293 section 3.7.5). Not here: the
+//! cutting itself (`floodwall_ip::fragment`).
 
 use floodwall_base::{DropReason, IfIndex, MacAddr};
 use floodwall_ip::fragment;

@@ -605,8 +605,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
     }
 
     /// The peer to which the next segments go, and its interface where that is significant: the
-    /// caller looks its path up, and calls [`ConnectionTable::transmit_on`]. `None` where nothing is to be
-    /// sent.
+    /// caller looks its path up, and calls [`ConnectionTable::transmit_on`]. `None` where nothing
+    /// is to be sent.
     pub fn next_to_send(&mut self, lend: &mut TcpContext<'_>) -> Option<(IpAddr, IfIndex)> {
         self.relieve(lend);
         loop {
@@ -618,9 +618,9 @@ impl<H: HalfOpen> ConnectionTable<H> {
         }
     }
 
-    /// As [`ConnectionTable::transmit_run`], for the connection of [`ConnectionTable::next_to_send`] alone: its
-    /// segments are those of a path of `mtu` bytes, where that is known. `None` where it has
-    /// nothing to send.
+    /// As [`ConnectionTable::transmit_run`], for the connection of
+    /// [`ConnectionTable::next_to_send`] alone: its segments are those of a path of `mtu` bytes,
+    /// where that is known. `None` where it has nothing to send.
     pub fn transmit_on(
         &mut self,
         lend: &mut TcpContext<'_>,
@@ -728,8 +728,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
         self.memory.held()
     }
 
-    /// Has [`ConnectionTable::transmit_on`] called for a new connection, so that it knows its path before its
-    /// program writes.
+    /// Has [`ConnectionTable::transmit_on`] called for a new connection, so that it knows its path
+    /// before its program writes.
     pub(crate) fn look_path_up(&mut self, index: u32) {
         if !self.dirty.is_linked(index) {
             self.dirty.push_back(DIRTY, index);
@@ -748,9 +748,9 @@ impl<H: HalfOpen> ConnectionTable<H> {
         self.grew || !self.dirty.is_empty(DIRTY)
     }
 
-    /// Handles expired timers, with at most `units` of work; returns the units spent. SYN-ACKs to be
-    /// sent again are passed to `send` ([`ConnectionTable::syn_ack`] makes their packets); segments of
-    /// connections are returned by [`ConnectionTable::transmit`] as usual.
+    /// Handles expired timers, with at most `units` of work; returns the units spent. SYN-ACKs to
+    /// be sent again are passed to `send` ([`ConnectionTable::syn_ack`] makes their packets);
+    /// segments of connections are returned by [`ConnectionTable::transmit`] as usual.
     pub fn work(
         &mut self,
         lend: &mut TcpContext<'_>,

@@ -14,9 +14,9 @@
 //! Hahne, IEEE/ACM Transactions on Networking 6, 1998), so that some stays free for new
 //! connections, and always [`FLOOR`]. Beyond [`FIRST`], where windows and buffers have grown, it
 //! may hold half of the free memory above [`KEPT_DIVISOR`]: so a few connections that have grown
-//! never make memory short, which would end others that only paused. Where several source prefixes hold
-//! memory, a half of a connection may also hold what is missing to its prefix's fair share, however
-//! little is free: others give way. Windows promised before may exceed the limit; data
+//! never make memory short, which would end others that only paused. Where several source prefixes
+//! hold memory, a half of a connection may also hold what is missing to its prefix's fair share,
+//! however little is free: others give way. Windows promised before may exceed the limit; data
 //! beyond it is refused, and retransmitted by the peer.
 //!
 //! # Under flood

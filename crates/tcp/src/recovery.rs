@@ -552,8 +552,8 @@ impl Recovery {
             && self.board.sacked() == 0
     }
 
-    /// The segment of `len` bytes from `start` on, just sent, is larger than the others: its loss is
-    /// not congestion (RFC 4821 section 7.6.1).
+    /// The segment of `len` bytes from `start` on, just sent, is larger than the others: its loss
+    /// is not congestion (RFC 4821 section 7.6.1).
     pub fn on_size_probe(&mut self, start: Seq, len: u32) {
         self.size_probe = SizeProbe::Flying(start, u16::try_from(len).unwrap_or(u16::MAX));
     }

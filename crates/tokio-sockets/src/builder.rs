@@ -211,8 +211,8 @@ impl NetworkBuilder {
         self
     }
 
-    /// Threads that process packets; the default is one for each core that is named, or 1. Flows are spread over them; a socket
-    /// receives from all of them.
+    /// Threads that process packets; the default is one for each core that is named, or 1. Flows
+    /// are spread over them; a socket receives from all of them.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers);
         self

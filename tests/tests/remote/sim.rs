@@ -333,8 +333,9 @@ fn a_writer_that_sleeps_is_woken_when_its_limit_changes_and_the_change_is_forgot
             let mut cx = std::task::Context::from_waker(&waker);
             let count = || woken.0.load(std::sync::atomic::Ordering::Relaxed);
             while socket.try_send_to(&[1; 1000], to).is_ok() {}
-            // Everything leaves, and comes back, before a writer with more to send than that sleeps:
-            // only the change itself can wake it then. Where the limit shrinks, it is all in use.
+            // Everything leaves, and comes back, before a writer with more to send than that
+            // sleeps: only the change itself can wake it then. Where the limit shrinks, it is all
+            // in use.
             if after > before {
                 host.turn();
                 while socket.try_send_to(&[1; 1000], to).is_ok() {}

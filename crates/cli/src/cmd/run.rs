@@ -252,8 +252,8 @@ fn record_devices(
     Ok(recordings)
 }
 
-/// The links to be watched. An `xdp:` interface's MTU is not followed beyond what it was opened with:
-/// its frames have that size.
+/// The links to be watched. An `xdp:` interface's MTU is not followed beyond what it was opened
+/// with: its frames have that size.
 fn watched_links(settings: &RunSettings, opened: &[OpenedDevices]) -> Vec<WatchedLink> {
     let link = |(wanted, opened): (&InterfaceSettings, &OpenedDevices)| {
         let configured = wanted.mtu.as_ref().map(|mtu| mtu.value);

@@ -34,8 +34,8 @@ impl Stack {
         }
     }
 
-    /// The MTU of the link by which a path begins: what we announce is what we can receive, not what
-    /// the path carries (RFC 9293 section 3.7.1).
+    /// The MTU of the link by which a path begins: what we announce is what we can receive, not
+    /// what the path carries (RFC 9293 section 3.7.1).
     pub(super) fn link_mtu_on<A: IpFamily>(&self, path: OutputPath<A>) -> u32 {
         let iface = match path {
             OutputPath::Via { iface, .. } => iface,

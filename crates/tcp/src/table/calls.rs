@@ -126,9 +126,9 @@ impl<H: HalfOpen> ConnectionTable<H> {
     }
 
     /// Listens at an address and port, with the MSS of `mtu` where that of the way back to a SYN's
-    /// sender is not known ([`SegmentInput::mtu`](crate::SegmentInput)): the unspecified address of IPv4 means all its addresses,
-    /// that of IPv6 both families. At port 0 only with [`TcpSettings::every_port`]. At most `backlog`
-    /// connections wait to be accepted.
+    /// sender is not known ([`SegmentInput::mtu`](crate::SegmentInput)): the unspecified address of
+    /// IPv4 means all its addresses, that of IPv6 both families. At port 0 only with
+    /// [`TcpSettings::every_port`]. At most `backlog` connections wait to be accepted.
     ///
     /// # Errors
     /// See [`ListenError`].

@@ -100,8 +100,9 @@ impl<H: HalfOpen> ConnectionTable<H> {
         }
     }
 
-    /// The packet of a SYN-ACK that [`ConnectionTable::work`] has asked for. Its MSS is that of `mtu`, the MTU
-    /// of the link by which it leaves; 0 where that is not known. `None` where the pool is empty.
+    /// The packet of a SYN-ACK that [`ConnectionTable::work`] has asked for. Its MSS is that of
+    /// `mtu`, the MTU of the link by which it leaves; 0 where that is not known. `None` where the
+    /// pool is empty.
     #[must_use]
     pub fn syn_ack(
         &mut self,

@@ -166,9 +166,9 @@ impl TcpStream {
     }
 
     /// Waits until the stream is ready for one of the directions in `interest`; returns the
-    /// directions, with `READ_CLOSED` and `WRITE_CLOSED` as tokio has them. The peer's end (FIN) and
-    /// errors make it readable, errors also writable. The
-    /// result is exact, where tokio's is a hint: but another task may be quicker.
+    /// directions, with `READ_CLOSED` and `WRITE_CLOSED` as tokio has them. The peer's end (FIN)
+    /// and errors make it readable, errors also writable. The result is exact, where tokio's is a
+    /// hint: but another task may be quicker.
     ///
     /// # Errors
     /// Never: errors are returned by the next operation.

@@ -309,8 +309,8 @@ fn a_listener_at_every_port_gets_what_no_other_wants() {
 
 #[test]
 fn a_handshake_that_later_data_proves_drops_no_earlier_data() {
-    // RFC 7323 section 4.3: only a segment at the left edge of the window sets TS.Recent. The ACK of
-    // the handshake was lost, and its first two segments of data come out of order.
+    // RFC 7323 section 4.3: only a segment at the left edge of the window sets TS.Recent. The ACK
+    // of the handshake was lost, and its first two segments of data come out of order.
     for v6 in [false, true] {
         let mut peer = Peer::new(v6);
         let listener = peer.listen(&TcpSettings::default(), 4);

@@ -212,7 +212,8 @@ fn all_that_is_larger_than_a_reported_path_leaves_again_at_once_and_without_cong
         assert_eq!(sizes(&again), vec![size; segments as usize], "as many segments as before");
         assert!(again.windows(2).all(|two| two[1].seq == two[0].seq.wrapping_add(size as u32)));
         assert_eq!(window(&peer), segments * size as u32);
-        // The routers on the path report each packet of the flight: known, and of ours all the same.
+        // The routers on the path report each packet of the flight: known, and of ours all the
+        // same.
         for _ in 0..3 {
             assert!(too_big(&mut peer, 1, 1300).0);
         }
