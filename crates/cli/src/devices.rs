@@ -124,17 +124,20 @@ mod tests {
             (
                 1,
                 2,
-                "1 of 2 workers can have a queue: worker 0 alone is called by the device, and passes on",
+                "1 of 2 workers can have a queue: worker 0 alone is called by the device, \
+                 and passes on",
             ),
             (
                 2,
                 4,
-                "2 of 4 workers can have a queue: workers 0 and 1 are called by the device, and pass on",
+                "2 of 4 workers can have a queue: workers 0 and 1 are called by the device, \
+                 and pass on",
             ),
             (
                 3,
                 4,
-                "3 of 4 workers can have a queue: workers 0 to 2 are called by the device, and pass on",
+                "3 of 4 workers can have a queue: workers 0 to 2 are called by the device, \
+                 and pass on",
             ),
         ] {
             assert!(

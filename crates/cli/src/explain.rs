@@ -38,7 +38,7 @@ impl TroubleKind {
 
 /// One finding.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub(crate) struct Finding {
+pub(crate) struct Explanation {
     pub(crate) kind: TroubleKind,
     /// A short name: `SYN flood`.
     pub(crate) name: String,
@@ -54,7 +54,7 @@ pub(crate) struct Finding {
     pub(crate) rate: f64,
 }
 
-impl Finding {
+impl Explanation {
     fn new(kind: TroubleKind, name: &str, place: impl Into<String>, rate: f64) -> Self {
         let (name, place) = (name.to_owned(), place.into());
         let (sentence, remedy, evidence) = (String::new(), String::new(), Vec::new());
@@ -85,7 +85,7 @@ impl Finding {
 }
 
 /// Everything that is wrong: attacks first, each kind by its rate.
-pub(crate) fn findings(between: &ReportDifference<'_>) -> Vec<Finding> {
+pub(crate) fn findings(between: &ReportDifference<'_>) -> Vec<Explanation> {
     let mut all = attack::attacks(between);
     all.extend(bounds::slow_applications(between));
     all.extend(bounds::too_small(between));
@@ -95,7 +95,7 @@ pub(crate) fn findings(between: &ReportDifference<'_>) -> Vec<Finding> {
 }
 
 /// One sentence about the whole.
-pub(crate) fn verdict(findings: &[Finding]) -> String {
+pub(crate) fn verdict(findings: &[Explanation]) -> String {
     let Some(first) = findings.first() else { return "fine: nothing is wrong".to_owned() };
     let more = match findings.len() - 1 {
         0 => String::new(),

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use floodwall_dispatch::WorkerCounter;
 use serde::Serialize;
 
-use crate::explain::{self, Finding};
+use crate::explain::{self, Explanation};
 use crate::output::shown;
 use crate::rates::{ReportDifference, short};
 
@@ -27,7 +27,7 @@ pub(crate) struct TopView {
     pub(crate) connections: usize,
     pub(crate) connections_limit: usize,
     pub(crate) grace_period_p99_seconds: f64,
-    pub(crate) findings: Vec<Finding>,
+    pub(crate) findings: Vec<Explanation>,
 }
 
 /// Rates of one interface.

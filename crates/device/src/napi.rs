@@ -21,7 +21,6 @@
 mod joining;
 mod link;
 mod linux;
-mod napi;
 pub(crate) mod netlink;
 mod note;
 mod poller;
@@ -29,16 +28,17 @@ mod system;
 #[cfg(test)]
 mod tests;
 mod thread;
+mod threaded;
 mod undo;
 
 use std::io;
 
 use self::link::InterfaceLink;
 use self::linux::Linux;
-use self::napi::{Napi, NapiSetting};
 use self::note::{NoteTaken, PlacementNote};
 use self::poller::PollDrive;
 use self::system::System;
+use self::threaded::{Napi, NapiSetting};
 use self::undo::{PlacementUndo, UNDO_MAX};
 use crate::error::{DeviceError, named};
 use crate::napi_policy::{NapiPolicy, NapiPriority};

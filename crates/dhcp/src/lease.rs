@@ -242,10 +242,10 @@ impl Lease {
                 self.left_out.push_many(LeftOut::Domains(domains), domains);
             }
         }
-        if let Some(domain) = message.find(option::DOMAIN).filter(|_| self.search.is_empty()) {
-            if !self.search.push_text(domain) {
-                self.left_out.push(LeftOut::Domains(1));
-            }
+        if let Some(domain) = message.find(option::DOMAIN).filter(|_| self.search.is_empty())
+            && !self.search.push_text(domain)
+        {
+            self.left_out.push(LeftOut::Domains(1));
         }
     }
 }

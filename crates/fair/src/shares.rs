@@ -2,7 +2,7 @@
 //!
 //! Used by `tcp` for connection places and for connection memory. A user joins with the address of
 //! its peer, adds and subtracts what it holds, and quits. Invariants: the weight of a prefix is the
-//! sum of what its users hold; every operation is a bounded number of steps, whatever the number of
+//! sum of what its users hold; every operation is a bounded number of steps, independent of the number of
 //! users and prefixes.
 //!
 //! # Under flood

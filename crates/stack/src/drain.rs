@@ -69,7 +69,7 @@ enum DrainStep {
 }
 
 /// The state of a stack that ends its connections.
-pub(crate) struct Drain {
+pub(crate) struct DrainProgress {
     step: DrainStep,
     closes_held: bool,
     until: Instant,
@@ -94,7 +94,7 @@ impl Stack {
     ) {
         let until = now + patience;
         let drain = self.drain.get_or_insert_with(|| {
-            Box::new(Drain {
+            Box::new(DrainProgress {
                 step: DrainStep::Begin,
                 closes_held: false,
                 until,
@@ -189,7 +189,7 @@ impl Stack {
     fn drain_step(
         &mut self,
         cx: &mut RoundContext<'_>,
-        drain: &mut Drain,
+        drain: &mut DrainProgress,
         step: DrainStep,
     ) -> Option<DrainStep> {
         match step {

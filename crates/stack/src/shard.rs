@@ -94,7 +94,7 @@ pub struct Stack {
     /// The sockets of programs on other threads, where there are any.
     pub(crate) remote: Option<Box<crate::remote::RemoteShard>>,
     /// Its connections are being ended, or have been.
-    pub(crate) drain: Option<Box<crate::drain::Drain>>,
+    pub(crate) drain: Option<Box<crate::drain::DrainProgress>>,
     /// What this stack is among the shards of its host.
     pub(crate) role: Role,
     /// Where the next one finds what it needs, if this one is dropped.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::args::ExplainArgs;
 use crate::cmd::stat::wait;
 use crate::exit::Exit;
-use crate::explain::{self, Finding};
+use crate::explain::{self, Explanation};
 use crate::output;
 use crate::rates::ReportDifference;
 use crate::socket::{client, path};
@@ -41,7 +41,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> Exit {
     output::print(&text(&verdict, &findings))
 }
 
-fn text(verdict: &str, findings: &[Finding]) -> String {
+fn text(verdict: &str, findings: &[Explanation]) -> String {
     let mut out = format!("{verdict}\n");
     for finding in findings {
         // Writing to a string cannot fail.

@@ -22,7 +22,7 @@ struct SocketFilter {
     sport: Option<u16>,
     dport: Option<u16>,
     src: Option<IpCidr>,
-    dst: Option<IpCidr>,
+    dst_addr: Option<IpCidr>,
 }
 
 /// Shows them.
@@ -125,7 +125,7 @@ impl SocketFilter {
                     rest
                 }
                 ["dst", text, rest @ ..] => {
-                    filter.dst = prefix(text)?;
+                    filter.dst_addr = prefix(text)?;
                     rest
                 }
                 [other, ..] => {
@@ -141,7 +141,7 @@ impl SocketFilter {
             && self.sport.is_none_or(|port| port == entry.local.port())
             && self.dport.is_none_or(|port| entry.peer.is_some_and(|peer| peer.port() == port))
             && self.src.as_ref().is_none_or(|prefix| within(prefix, entry.local))
-            && self.dst.as_ref().is_none_or(|p| entry.peer.is_some_and(|peer| within(p, peer)))
+            && self.dst_addr.as_ref().is_none_or(|p| entry.peer.is_some_and(|peer| within(p, peer)))
     }
 }
 

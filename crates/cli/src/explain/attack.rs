@@ -1,6 +1,6 @@
 //! The kinds of floods, and the counters that tell them.
 
-use super::{Finding, TroubleKind};
+use super::{Explanation, TroubleKind};
 use crate::rates::{ReportDifference, short};
 use floodwall_dispatch::WorkerCounter;
 
@@ -77,7 +77,7 @@ pub(super) const KINDS: [FloodKind; 6] = [
 ];
 
 /// Every flood that is under way.
-pub(super) fn attacks(between: &ReportDifference<'_>) -> Vec<Finding> {
+pub(super) fn attacks(between: &ReportDifference<'_>) -> Vec<Explanation> {
     let mut all: Vec<_> = KINDS.iter().filter_map(|kind| by_reasons(between, kind)).collect();
     all.extend(syn_flood(between));
     all.extend(udp_floods(between));
@@ -87,7 +87,7 @@ pub(super) fn attacks(between: &ReportDifference<'_>) -> Vec<Finding> {
     all
 }
 
-fn by_reasons(between: &ReportDifference<'_>, kind: &FloodKind) -> Option<Finding> {
+fn by_reasons(between: &ReportDifference<'_>, kind: &FloodKind) -> Option<Explanation> {
     let mut rate: f64 = kind.reasons.iter().map(|reason| between.dropped(reason)).sum();
     let mut at_interface = 0.0;
     if kind.name == "flood of closed ports" {
@@ -98,7 +98,7 @@ fn by_reasons(between: &ReportDifference<'_>, kind: &FloodKind) -> Option<Findin
         return None;
     }
     let says = format!("{}, {} a second", kind.what, short(rate));
-    let mut finding = Finding::new(TroubleKind::Attack, kind.name, "", rate).says(says);
+    let mut finding = Explanation::new(TroubleKind::Attack, kind.name, "", rate).says(says);
     for reason in kind.reasons {
         finding = finding.shows(reason, between.dropped(reason));
     }
@@ -106,7 +106,7 @@ fn by_reasons(between: &ReportDifference<'_>, kind: &FloodKind) -> Option<Findin
 }
 
 /// SYNs that are not completed: cookies sent, entries displaced, far more than connections opened.
-fn syn_flood(between: &ReportDifference<'_>) -> Option<Finding> {
+fn syn_flood(between: &ReportDifference<'_>) -> Option<Explanation> {
     let cookies = between.counter("TcpExtSyncookiesSent");
     let drops = between.counter("TcpExtListenDrops");
     let overflow = between.counter("TcpExtListenOverflows");
@@ -128,7 +128,7 @@ fn syn_flood(between: &ReportDifference<'_>) -> Option<Finding> {
         short(rate),
         short(opens)
     );
-    let finding = Finding::new(TroubleKind::Attack, "SYN flood", place, rate).says(says);
+    let finding = Explanation::new(TroubleKind::Attack, "SYN flood", place, rate).says(says);
     Some(
         finding
             .shows("TcpExtSyncookiesSent", cookies)
@@ -139,7 +139,7 @@ fn syn_flood(between: &ReportDifference<'_>) -> Option<Finding> {
 }
 
 /// Sockets whose heavy senders are refused.
-fn udp_floods(between: &ReportDifference<'_>) -> Vec<Finding> {
+fn udp_floods(between: &ReportDifference<'_>) -> Vec<Explanation> {
     let mut all = Vec::new();
     for socket in &between.after.udp_sockets {
         let over = between.udp(socket.local, |u| u.over_share);
@@ -154,7 +154,7 @@ fn udp_floods(between: &ReportDifference<'_>) -> Vec<Finding> {
             short(rate)
         );
         let place = socket.local.to_string();
-        let finding = Finding::new(TroubleKind::Attack, "UDP flood", place, rate).says(says);
+        let finding = Explanation::new(TroubleKind::Attack, "UDP flood", place, rate).says(says);
         let finding = finding.shows("over_share", over).shows("challenged", challenged);
         all.push(finding.shows("full", between.udp(socket.local, |u| u.full)));
     }
@@ -162,7 +162,7 @@ fn udp_floods(between: &ReportDifference<'_>) -> Vec<Finding> {
 }
 
 /// Overload that no service and no reason explains: packets of unverified flows are shed.
-fn shed(between: &ReportDifference<'_>) -> Option<Finding> {
+fn shed(between: &ReportDifference<'_>) -> Option<Explanation> {
     let strangers = between.worker(WorkerCounter::DropsTriageUnknown);
     let refusable = between.worker(WorkerCounter::DropsTriageRejectable);
     let at_interface = between.device(None, "rx_strangers");
@@ -174,7 +174,7 @@ fn shed(between: &ReportDifference<'_>) -> Option<Finding> {
         "{} packets a second of unverified flows are shed, established flows go first",
         short(rate)
     );
-    let finding = Finding::new(TroubleKind::Attack, "packet flood", "", rate).says(says);
+    let finding = Explanation::new(TroubleKind::Attack, "packet flood", "", rate).says(says);
     Some(
         finding
             .shows("drops_triage_unknown", strangers)

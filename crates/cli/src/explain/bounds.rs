@@ -1,6 +1,6 @@
 //! What is not an attack: applications that do not keep up, bounds, the path.
 
-use super::{Finding, TroubleKind};
+use super::{Explanation, TroubleKind};
 use crate::rates::{ReportDifference, short};
 use floodwall_dispatch::WorkerCounter;
 
@@ -10,7 +10,7 @@ const FEW: f64 = 5.0;
 const LOSS: f64 = 0.02;
 
 /// Queues that fill because their reader does not keep up.
-pub(super) fn slow_applications(between: &ReportDifference<'_>) -> Vec<Finding> {
+pub(super) fn slow_applications(between: &ReportDifference<'_>) -> Vec<Explanation> {
     let mut all = Vec::new();
     for socket in &between.after.udp_sockets {
         let full = between.udp(socket.local, |u| u.full);
@@ -26,7 +26,8 @@ pub(super) fn slow_applications(between: &ReportDifference<'_>) -> Vec<Finding> 
         );
         let place = socket.local.to_string();
         let finding =
-            Finding::new(TroubleKind::SlowApplication, "UDP receive queue", place, full).says(says);
+            Explanation::new(TroubleKind::SlowApplication, "UDP receive queue", place, full)
+                .says(says);
         let waiting = format!("{} datagrams of {} bytes wait", socket.waiting, socket.charged);
         all.push(finding.shows("full", full).fact(waiting));
     }
@@ -39,7 +40,8 @@ pub(super) fn slow_applications(between: &ReportDifference<'_>) -> Vec<Finding> 
         let says = "the accept queue is full: the application accepts too slowly";
         let place = listener.local.to_string();
         let finding =
-            Finding::new(TroubleKind::SlowApplication, "accept queue", place, overflow).says(says);
+            Explanation::new(TroubleKind::SlowApplication, "accept queue", place, overflow)
+                .says(says);
         let waiting = format!("{} of {} wait", listener.waiting, listener.backlog);
         all.push(finding.shows("TcpExtListenOverflows", overflow).fact(waiting));
     }
@@ -47,7 +49,7 @@ pub(super) fn slow_applications(between: &ReportDifference<'_>) -> Vec<Finding> 
     if stuck >= FEW {
         let says = "connections' receive queues are full: their application does not read";
         let name = "TCP receive queue";
-        let finding = Finding::new(TroubleKind::SlowApplication, name, "", stuck).says(says);
+        let finding = Explanation::new(TroubleKind::SlowApplication, name, "", stuck).says(says);
         all.push(finding.shows("TcpReceiveFull", stuck));
     }
     all
@@ -124,7 +126,7 @@ const BOUNDS: [Bound; 7] = [
 ];
 
 /// Bounds that are reached.
-pub(super) fn too_small(between: &ReportDifference<'_>) -> Vec<Finding> {
+pub(super) fn too_small(between: &ReportDifference<'_>) -> Vec<Explanation> {
     let mut all = Vec::new();
     for bound in &BOUNDS {
         let rate = (bound.rate)(between);
@@ -132,14 +134,15 @@ pub(super) fn too_small(between: &ReportDifference<'_>) -> Vec<Finding> {
             continue;
         }
         let says = format!("the bound is reached {} times a second", short(rate));
-        let finding = Finding::new(TroubleKind::TooSmall, bound.name, bound.place, rate);
+        let finding = Explanation::new(TroubleKind::TooSmall, bound.name, bound.place, rate);
         all.push(finding.says(says).remedy(bound.remedy).shows(bound.counter, rate));
     }
     let (open, max) = (between.after.connections.open, between.after.connections.max);
     if max > 0 && open >= max {
         let place = "TCP_CONNECTIONS";
         let says = format!("all {max} places for connections are taken");
-        let finding = Finding::new(TroubleKind::TooSmall, "TCP connections", place, open as f64);
+        let finding =
+            Explanation::new(TroubleKind::TooSmall, "TCP connections", place, open as f64);
         let remedy = "use more workers (key `workers`): each has as many places";
         all.push(finding.says(says).remedy(remedy).fact(format!("{open} of {max} are open")));
     }
@@ -147,13 +150,13 @@ pub(super) fn too_small(between: &ReportDifference<'_>) -> Vec<Finding> {
 }
 
 /// Losses, MTU, neighbours, routes, links.
-pub(super) fn path(between: &ReportDifference<'_>) -> Vec<Finding> {
+pub(super) fn path(between: &ReportDifference<'_>) -> Vec<Explanation> {
     let mut all = Vec::new();
     let (again, sent) = (between.counter("TcpRetransSegs"), between.counter("TcpOutSegs"));
     if again >= FEW && again >= LOSS * sent {
         let percent = 100.0 * again / sent.max(again);
         let says = format!("{percent:.1} % of TCP's segments are sent again: the path loses");
-        let finding = Finding::new(TroubleKind::Path, "losses", "", again).says(says);
+        let finding = Explanation::new(TroubleKind::Path, "losses", "", again).says(says);
         all.push(finding.shows("TcpRetransSegs", again).shows("TcpOutSegs", sent));
     }
     let rules: [(&str, &[&str], &str); 4] = [
@@ -171,7 +174,7 @@ pub(super) fn path(between: &ReportDifference<'_>) -> Vec<Finding> {
         if rate < FEW {
             continue;
         }
-        let mut finding = Finding::new(TroubleKind::Path, name, "", rate).says(says);
+        let mut finding = Explanation::new(TroubleKind::Path, name, "", rate).says(says);
         for reason in reasons {
             finding = finding.shows(reason, between.dropped(reason));
         }
@@ -180,7 +183,7 @@ pub(super) fn path(between: &ReportDifference<'_>) -> Vec<Finding> {
     let broken = between.after.devices.iter().filter_map(|d| Some((d, d.error.as_ref()?)));
     for (device, error) in broken {
         let place = crate::output::shown(&device.ifname);
-        let finding = Finding::new(TroubleKind::Path, "device out of service", place, 0.0);
+        let finding = Explanation::new(TroubleKind::Path, "device out of service", place, 0.0);
         all.push(finding.says(crate::output::shown(error)).fact("its device failed".to_owned()));
     }
     all

@@ -55,7 +55,7 @@ fn drops(report: &mut RunReport, reason: &str, count: u64) {
     report.drops.push(DropReport { direction, reason, count, sentence: String::new() });
 }
 
-fn explained(after: &RunReport) -> Vec<Finding> {
+fn explained(after: &RunReport) -> Vec<Explanation> {
     findings(&ReportDifference::new(&base(), after).unwrap())
 }
 

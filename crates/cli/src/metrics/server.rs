@@ -77,7 +77,8 @@ fn answer(
         _ => ("405 Method Not Allowed", plain, String::new()),
     };
     let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\
+         Connection: close\r\n\r\n",
         body.len()
     );
     write_all(stream, clock, until, head.as_bytes())?;

@@ -245,7 +245,8 @@ mod tests {
     fn a_router_outside_of_every_prefix_is_on_the_link_where_that_is_said() {
         let text = |more: &str| {
             format!(
-                "[[interface]]\ndevice = \"tap:a\"\naddress = [\"10.9.1.5/32\", \"fd19::5/128\"]\n{more}"
+                "[[interface]]\ndevice = \"tap:a\"\n\
+                 address = [\"10.9.1.5/32\", \"fd19::5/128\"]\n{more}"
             )
         };
         let near = [("172.31.1.1/32", None)];

@@ -205,8 +205,8 @@ impl SettingProblems {
         let family = if addr.is_ipv4() { "IPv4" } else { "IPv6" };
         let remedy = match of_family.next() {
             Some(address) => format!(
-                "use a router inside {}, or add an address with a prefix that covers it; if it is on \
-                 this link all the same, write `onlink` behind it, or onlink = true in the file",
+                "use a router inside {}, or add an address with a prefix that covers it; if it is \
+                 on this link all the same, write `onlink` behind it, or onlink = true in the file",
                 prefix_of(address.value)
             ),
             None => format!("add an {family} address with a prefix that covers it"),

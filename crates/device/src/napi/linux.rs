@@ -9,10 +9,10 @@ use std::path::PathBuf;
 
 use super::joining;
 use super::link::InterfaceLink;
-use super::napi::{Napi, NapiSetting, Netdev};
 use super::poller::{PollDrive, Poller};
 use super::system::System;
 use super::thread::{self, ThreadStanding};
+use super::threaded::{Napi, NapiSetting, Netdev};
 
 /// The real system for one interface.
 #[derive(Debug)]

@@ -6,9 +6,9 @@ use std::fmt::Debug;
 use std::io;
 
 use super::link::InterfaceLink;
-use super::napi::{Napi, NapiSetting};
 use super::poller::PollDrive;
 use super::thread::ThreadStanding;
+use super::threaded::{Napi, NapiSetting};
 
 /// Queries and settings of one interface; every error is the system's own.
 pub(super) trait System: Send + Debug {

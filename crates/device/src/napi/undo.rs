@@ -6,9 +6,9 @@
 use std::fmt;
 use std::io;
 
-use super::napi::NapiSetting;
 use super::system::System;
 use super::thread::ThreadStanding;
+use super::threaded::NapiSetting;
 
 /// Settings that a note may hold: far above any card's receive halves.
 pub(super) const UNDO_MAX: usize = 1024;

@@ -1,3 +1,5 @@
+//! Shares against a model that counts every user.
+
 use std::collections::HashMap;
 
 use proptest::prelude::*;
@@ -112,7 +114,9 @@ proptest! {
                 }
             }
             let mut sums: HashMap<u8, u64> = HashMap::new();
-            users.iter().for_each(|((prefix, _), (_, held))| *sums.entry(*prefix).or_default() += held);
+            for ((prefix, _), (_, held)) in &users {
+                *sums.entry(*prefix).or_default() += held;
+            }
             let most = sums.values().copied().max().unwrap_or(0);
             prop_assert_eq!(shares.total(0), sums.values().sum::<u64>());
             prop_assert_eq!(shares.prefixes(0), sums.values().filter(|sum| **sum > 0).count());

@@ -1,3 +1,5 @@
+//! Places: classes, prefixes, and what makes room.
+
 use super::*;
 
 const KEY: HashKey = HashKey::new(5, 6);
