@@ -19,7 +19,6 @@
 //! (`af_xdp/guard.rs`). Work per frame: two ring entries, no copy of ours. Groups have
 //! a ring of their own, so that neither crowds out the other.
 
-mod assembler;
 mod bpf;
 mod card;
 mod first_line;

@@ -8,7 +8,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use super::assembler::Instruction;
+use floodwall_bpf::Instruction;
 
 const MAP_CREATE: libc::c_int = 0;
 const MAP_LOOKUP: libc::c_int = 1;

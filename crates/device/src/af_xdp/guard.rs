@@ -25,12 +25,12 @@ use core::sync::atomic::Ordering::Relaxed;
 use std::io;
 
 use floodwall_base::Instant;
+use floodwall_bpf::{Assembler, Label};
 
 use self::code::Known;
 pub(super) use self::code::{reach, wire};
 use self::destination::Maps;
 use self::friends::{Friends, KEY_WORDS, SETS, WAYS};
-use super::assembler::{Assembler, Label};
 use super::wants::Wants;
 use super::words::Words;
 use crate::stats::DeviceStats;

@@ -15,8 +15,8 @@
 use std::io;
 
 use floodwall_base::MacAddr;
+use floodwall_bpf::{Assembler, Function, Instruction, Label, NoProgram, Reg, Size, When};
 
-use super::assembler::{Assembler, Function, Instruction, Label, NoProgram, Reg, Size, When};
 use super::bpf::{Attach, Attachment, Map, MapKind, Program};
 use super::guard::Guard;
 use super::guard::destination::{Elsewhere, Maps, look};

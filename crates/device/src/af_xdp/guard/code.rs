@@ -5,9 +5,10 @@
 //! cannot be read to its ports is no friend's and no plain stranger's: it has a credit of its own.
 //! Layouts: IEEE 802.3, RFC 791, RFC 8200, RFC 768, RFC 9293.
 
+use floodwall_bpf::{Assembler, Does, Function, Label, Reg, Size, When};
+
 use super::destination::{Elsewhere, Maps, look, port, source, whatever};
 use super::{DESK_GRANTED, DESK_REFUSED, DESK_USED, Kind, Refusal, SETS, WAYS};
-use crate::af_xdp::assembler::{Assembler, Does, Function, Label, Reg, Size, When};
 use crate::af_xdp::steering::{DATA, DATA_END, DROP, RX_QUEUE};
 use crate::af_xdp::wants::Any;
 

@@ -4,8 +4,9 @@
 //! `closed` or `denied` is wanted by no shard (`wants.rs`). `R6` to `R9` stay; the frame begins at
 //! `R7`.
 
+use floodwall_bpf::{Assembler, Does, Function, Label, Reg, Size, When};
+
 use super::code::{L3, look_up, reach, wire, word};
-use crate::af_xdp::assembler::{Assembler, Does, Function, Label, Reg, Size, When};
 use crate::af_xdp::wants::{Any, BY_PORT, DENIES, PORT_WORDS, WHATEVER};
 
 /// Where an address of 16 bytes lies on the stack, and whether ports say what is wanted there.
