@@ -17,6 +17,7 @@ mod cache;
 mod cookie;
 mod entry;
 mod half_open;
+mod interface;
 mod listener;
 mod moment;
 mod prefix;
@@ -35,6 +36,7 @@ pub mod contract;
 pub use half_open::{
     Acked, Answered, ChallengeAck, HalfOpen, Refusal, Reset, SynAck, SynRefusal, Unreachable,
 };
+pub use interface::InterfaceKeys;
 pub use listener::{AcceptSlot, ListenerId};
 pub use moment::{Epoch, Moment};
 #[cfg(any(test, feature = "testing"))]

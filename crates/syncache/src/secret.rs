@@ -159,6 +159,12 @@ impl Keyring {
         (self.present.current, at.epoch.0 & 1 == 1)
     }
 
+    /// The key of any epoch under the present secret.
+    pub(crate) fn key_of(&self, epoch: Epoch) -> (u64, u64) {
+        let Key(a, b) = self.present.secret.key(epoch);
+        (a, b)
+    }
+
     /// The keys of that parity as they were when last asked for, by whoever may not turn them.
     #[inline]
     pub(crate) fn standing(&self, odd: bool) -> (Key, Option<Key>) {

@@ -34,7 +34,7 @@ use crate::half_open::{
     Acked, Answered, ChallengeAck, HalfOpen, Refusal, Reset, SynAck, SynRefusal, Unreachable,
 };
 use crate::listener::{AcceptSlot, Listener, ListenerId, Listeners};
-use crate::moment::Moment;
+use crate::moment::{Epoch, Moment};
 use crate::proven::{By, Proven, Timestamps};
 use crate::secret::{Keyring, LIFETIME, Secret};
 use crate::segment::{Ack, Syn};
@@ -134,6 +134,16 @@ impl SynCache {
     /// Whether other instances make cookies with the same secret: see [`CacheSettings::shared`].
     pub fn set_shared(&mut self, shared: bool) {
         self.settings.shared = shared;
+    }
+
+    /// The key of an epoch, for a program that makes the same cookies.
+    pub(crate) fn key_of(&self, epoch: Epoch) -> (u64, u64) {
+        self.keys.key_of(epoch)
+    }
+
+    /// The key of the hash that shifts our timestamps for each flow.
+    pub(crate) const fn clock_key(&self) -> (u64, u64) {
+        self.index.to_words()
     }
 
     /// Bytes of memory, all taken at construction.

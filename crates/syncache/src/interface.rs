@@ -1,0 +1,45 @@
+//! What a program at the interface needs to make and open the same cookies.
+//!
+//! Asked by the stack on behalf of a device whose program answers SYNs before they cost a turn of
+//! the worker (crate `bpf`). Invariant: the keys leave this process only for the kernel that runs
+//! that program, which root alone can read.
+
+use floodwall_base::Instant;
+
+use crate::moment::{Epoch, Moment};
+use crate::syn_cache::SynCache;
+
+/// The keys of the last, the present and the next two epochs, and that of the hash by which our
+/// timestamps are shifted for each flow.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct InterfaceKeys {
+    /// The present epoch.
+    pub epoch: Epoch,
+    /// When the next epoch begins, by the monotonic clock.
+    pub until: Instant,
+    /// Keys of SipHash-2-4: of the last epoch, the present, the next, and the one after.
+    pub keys: [(u64, u64); 4],
+    /// The key of SipHash-1-3.
+    pub clock: (u64, u64),
+}
+
+impl core::fmt::Debug for InterfaceKeys {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("InterfaceKeys").field("epoch", &self.epoch).finish_non_exhaustive()
+    }
+}
+
+impl SynCache {
+    /// The keys in force at `at`, whose epoch ends at `until`. To be asked again when the epoch has
+    /// turned and after [`SynCache::reload`]. Costs eight hashes.
+    #[must_use]
+    pub fn interface_keys(&self, at: Moment, until: Instant) -> InterfaceKeys {
+        let key = |ahead: u64| self.key_of(Epoch(at.epoch.before().0.wrapping_add(ahead)));
+        InterfaceKeys {
+            epoch: at.epoch,
+            until,
+            keys: [key(0), key(1), key(2), key(3)],
+            clock: self.clock_key(),
+        }
+    }
+}
