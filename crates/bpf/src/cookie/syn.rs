@@ -1,0 +1,236 @@
+//! The program that answers SYNs.
+//!
+//! Called by tail call with frames that [`super::find_syn`] found. While it is asleep every SYN
+//! goes on to the stack, whose cache keeps what the client offered and sends its SYN-ACK again; it
+//! wakes where more SYNs come in a window than the cache serves well, or where the worker says that
+//! it is behind, and stays awake for ten seconds from then on. Waking loses no handshake: every
+//! sequence number of the cache is a cookie too.
+
+use super::seal::{SPOKEN, say, seal, timestamp};
+use super::segment::{Family, families, header_sum, read, source};
+use super::tables::{Desk, KeyTable, Offer};
+use super::{
+    Maps, answer, at, begin, count, find_epoch, find_listener, options, read_clock, stack,
+};
+use crate::{Assembler, Does, Function, Label, Reg, Size, When, Width};
+
+/// What was agreed on, as bits.
+pub(super) const AGREED_MSS: i32 = 1;
+pub(super) const AGREED_SACK: i32 = 2;
+pub(super) const AGREED_TIMESTAMPS: i32 = 4;
+pub(super) const AGREED_ECN: i32 = 8;
+pub(super) const AGREED_SCALE: i32 = 16;
+
+/// Nanoseconds of a window in which SYNs are counted, as a power of two: 134 ms.
+const WINDOW: i32 = 27;
+/// SYNs in a window that wake the program: 10,000 a second.
+pub(super) const WAKES: i32 = 1_342;
+/// How long it stays awake.
+pub(super) const AWAKE_NANOS: u64 = 10_000_000_000;
+
+/// Segment sizes that a cookie can say, above the least; and which number a window scale has, four
+/// bits for each from the lowest, 15 being none. As in `cookie.rs` of `syncache`.
+const MSS_V4: [i32; 7] = [536, 1220, 1360, 1400, 1440, 1460, 8960];
+const MSS_V6: [i32; 7] = [1220, 1280, 1360, 1380, 1420, 1440, 8940];
+const SCALES: u64 = 0x0777_7766_5433_2211;
+
+/// Where a SYN leaves the program. `R6` is the context, `R7` to `R9` as [`super`] says.
+#[derive(Clone, Copy, Debug)]
+pub struct SynWays {
+    /// The frame is the answer now: to be sent back by the interface.
+    pub answered: Label,
+    /// The program is asleep: the SYN is the stack's.
+    pub asleep: Label,
+    /// It is none that can be answered here: the SYN is the stack's if there is credit.
+    pub left: Label,
+    /// The frame was changed, but the answer could not be finished: it is lost.
+    pub broken: Label,
+}
+
+/// Writes the program. `R1` is the context; every way out is one of the labels, which the caller
+/// places behind this.
+pub fn answer_syn(a: &mut Assembler, maps: &Maps, ways: &SynWays) {
+    let (left, ready) = (a.label(), a.label());
+    begin(a, maps, ways.left);
+    read_clock(a);
+    awake(a, ways.asleep);
+    a.copy(Reg::R1, Reg::R6).call(Function::FrameBytes).store(
+        Size::Word,
+        Reg::R9,
+        at::FRAME,
+        Reg::R0,
+    );
+    find_epoch(a, maps, left);
+    for (family, label) in Family::BOTH.into_iter().zip(families(a, left)) {
+        a.place(label);
+        read(a, family, left, |a| {
+            a.load(Size::Double, Reg::R3, Reg::R10, stack::HEADER).load(
+                Size::Double,
+                Reg::R3,
+                Reg::R3,
+                KeyTable::ZONE_OFFSET,
+            );
+        });
+        if family == Family::V4 {
+            header_sum(a, left);
+        }
+        source(a, family, maps.addresses, left);
+        flags(a, family, left);
+        a.jump(ready);
+    }
+    a.place(ready);
+    find_listener(a, maps, left);
+    options::walk(a, left);
+    agree(a);
+    let v6 = a.label();
+    a.load(Size::Word, Reg::R1, Reg::R9, at::FAMILY).jump_if(Reg::R1, When::Equal, 6, v6);
+    for family in Family::BOTH {
+        if family == Family::V6 {
+            a.place(v6);
+        }
+        make(a, maps, family, left);
+        answer::write(a, family, ways, left);
+    }
+    a.place(left);
+    count(a, Desk::Left);
+    a.jump(ways.left);
+}
+
+/// Counts the SYN; goes to `asleep` where none is answered now. The clock is in `R0`.
+fn awake(a: &mut Assembler, asleep: Label) {
+    let (same, wakes, awake) = (a.label(), a.label(), a.label());
+    let word = |word: Desk| word.offset();
+    a.load(Size::Double, Reg::R1, Reg::R10, stack::DESK)
+        .copy(Reg::R4, Reg::R0)
+        .compute(Reg::R4, Does::ShiftRight, WINDOW)
+        .load(Size::Double, Reg::R5, Reg::R1, word(Desk::Window))
+        .jump_if_reg(Reg::R4, When::Equal, Reg::R5, same)
+        .store(Size::Double, Reg::R1, word(Desk::Window), Reg::R4)
+        .store_value(Size::Double, Reg::R1, word(Desk::Syns), 0);
+    a.place(same);
+    a.load(Size::Double, Reg::R5, Reg::R1, word(Desk::Syns))
+        .add(Reg::R5, 1)
+        .store(Size::Double, Reg::R1, word(Desk::Syns), Reg::R5)
+        .load(Size::Double, Reg::R3, Reg::R1, word(Desk::AwakeUntil))
+        .load(Size::Double, Reg::R2, Reg::R1, word(Desk::Pressed))
+        .jump_if(Reg::R2, When::Differs, 0, wakes)
+        .jump_if(Reg::R5, When::AtLeast, WAKES, wakes)
+        .jump_if_reg(Reg::R3, When::Above, Reg::R0, awake)
+        .jump(asleep);
+    a.place(wakes);
+    let renewed = a.label();
+    a.jump_if_reg(Reg::R3, When::Above, Reg::R0, renewed)
+        .load(Size::Double, Reg::R2, Reg::R1, word(Desk::Woken))
+        .add(Reg::R2, 1)
+        .store(Size::Double, Reg::R1, word(Desk::Woken), Reg::R2);
+    a.place(renewed);
+    a.set_wide(Reg::R2, AWAKE_NANOS).compute_reg(Reg::R2, Does::Add, Reg::R0).store(
+        Size::Double,
+        Reg::R1,
+        word(Desk::AwakeUntil),
+        Reg::R2,
+    );
+    a.place(awake);
+}
+
+/// The flags' byte, until it is agreed, and the client's sequence number into the scratch value;
+/// goes to `odd` with what is no plain SYN.
+fn flags(a: &mut Assembler, family: Family, odd: Label) {
+    a.load(Size::Byte, Reg::R1, Reg::R7, family.l4() + 13)
+        .store(Size::Word, Reg::R9, at::AGREED, Reg::R1)
+        .compute(Reg::R1, Does::And, 0x17)
+        .jump_if(Reg::R1, When::Differs, 2, odd);
+    a.load(Size::Word, Reg::R1, Reg::R7, family.l4() + 4).wire(Reg::R1, Width::Word).store(
+        Size::Word,
+        Reg::R9,
+        at::CLIENT,
+        Reg::R1,
+    );
+}
+
+/// What the client offers and the listener allows, without a branch: `agree` of `syncache`.
+fn agree(a: &mut Assembler) {
+    // The listener's flags, from the lowest: SACK, timestamps, ECN. The client's the same.
+    a.load(Size::Double, Reg::R1, Reg::R9, at::OFFER)
+        .compute(Reg::R1, Does::ShiftRight, Offer::FLAGS_SHIFT)
+        .load(Size::Word, Reg::R2, Reg::R9, at::AGREED)
+        .copy(Reg::R3, Reg::R2)
+        .compute(Reg::R3, Does::ShiftRight, 7)
+        .compute(Reg::R2, Does::ShiftRight, 6)
+        .compute_reg(Reg::R2, Does::And, Reg::R3)
+        .compute(Reg::R2, Does::And, 1)
+        .compute(Reg::R2, Does::ShiftLeft, 2)
+        .load(Size::Word, Reg::R3, Reg::R9, at::SEEN)
+        .copy(Reg::R4, Reg::R3)
+        .compute(Reg::R4, Does::ShiftRight, 1)
+        .compute_reg(Reg::R2, Does::Or, Reg::R4)
+        .compute_reg(Reg::R2, Does::And, Reg::R1)
+        .compute(Reg::R2, Does::And, 7)
+        .compute(Reg::R2, Does::ShiftLeft, 1)
+        .compute(Reg::R3, Does::And, AGREED_MSS)
+        .compute_reg(Reg::R2, Does::Or, Reg::R3);
+    // A scale below 15 is one.
+    a.load(Size::Word, Reg::R3, Reg::R9, at::SCALE)
+        .add(Reg::R3, -options::NO_SCALE)
+        .compute(Reg::R3, Does::ShiftRight, 63)
+        .compute(Reg::R3, Does::ShiftLeft, 4)
+        .compute_reg(Reg::R2, Does::Or, Reg::R3)
+        .store(Size::Word, Reg::R9, at::AGREED, Reg::R2);
+}
+
+/// Our timestamp and the cookie, into the scratch value; goes to `none` without a key.
+fn make(a: &mut Assembler, maps: &Maps, family: Family, none: Label) {
+    let sealed = a.label();
+    a.store_value(Size::Word, Reg::R9, at::MARKS, 0)
+        .load(Size::Word, Reg::R2, Reg::R9, at::AGREED)
+        .copy(Reg::R1, Reg::R2)
+        .compute(Reg::R1, Does::And, AGREED_TIMESTAMPS)
+        .jump_if(Reg::R1, When::Equal, 0, sealed)
+        // The option bits: scale, SACK, ECN.
+        .load(Size::Word, Reg::R1, Reg::R9, at::SCALE)
+        .copy(Reg::R3, Reg::R2)
+        .compute(Reg::R3, Does::And, AGREED_SACK)
+        .compute(Reg::R3, Does::ShiftLeft, 3)
+        .compute_reg(Reg::R1, Does::Or, Reg::R3)
+        .compute(Reg::R2, Does::And, AGREED_ECN)
+        .compute(Reg::R2, Does::ShiftLeft, 2)
+        .compute_reg(Reg::R1, Does::Or, Reg::R2)
+        .copy(Reg::R2, Reg::R1)
+        .compute(Reg::R2, Does::Or, SPOKEN)
+        .store(Size::Word, Reg::R9, at::MARKS, Reg::R2);
+    timestamp(a, family);
+    a.place(sealed);
+    kept(a, family);
+    a.load(Size::Word, Reg::R1, Reg::R9, at::CLIENT).load(Size::Word, Reg::R3, Reg::R9, at::MARKS);
+    say(a, family);
+    a.load(Size::Word, Reg::R1, Reg::R9, at::SLOT);
+    seal(a, maps, family, none);
+    a.store(Size::Word, Reg::R9, at::COOKIE, Reg::R1);
+}
+
+/// The flags' byte of the cookie in `R2`: scale, segment size, SACK, whether the epoch is odd.
+fn kept(a: &mut Assembler, family: Family) {
+    let sizes = if family == Family::V4 { MSS_V4 } else { MSS_V6 };
+    a.load(Size::Word, Reg::R1, Reg::R9, at::SCALE)
+        .compute(Reg::R1, Does::And, 0xf)
+        .compute(Reg::R1, Does::ShiftLeft, 2)
+        .set_wide(Reg::R2, SCALES)
+        .compute_reg(Reg::R2, Does::ShiftRight, Reg::R1)
+        .compute(Reg::R2, Does::And, 7)
+        .compute(Reg::R2, Does::ShiftLeft, 3)
+        .load(Size::Word, Reg::R1, Reg::R9, at::MSS);
+    // How many sizes fit, without a branch: size - 1 - mss is negative where one does.
+    for size in sizes {
+        a.set(Reg::R3, size - 1)
+            .compute_reg(Reg::R3, Does::Subtract, Reg::R1)
+            .compute(Reg::R3, Does::ShiftRight, 63)
+            .compute_reg(Reg::R2, Does::Add, Reg::R3);
+    }
+    a.compute(Reg::R2, Does::ShiftLeft, 2)
+        .load(Size::Word, Reg::R1, Reg::R9, at::AGREED)
+        .compute(Reg::R1, Does::And, AGREED_SACK)
+        .compute_reg(Reg::R2, Does::Or, Reg::R1)
+        .load(Size::Word, Reg::R1, Reg::R9, at::SLOT)
+        .compute(Reg::R1, Does::And, 1)
+        .compute_reg(Reg::R2, Does::Or, Reg::R1);
+}
