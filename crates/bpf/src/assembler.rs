@@ -84,6 +84,13 @@ impl Assembler {
         }
     }
 
+    /// Whether anything jumps to the label so far: code that nothing leads to is refused by the
+    /// kernel.
+    #[must_use]
+    pub fn is_used(&self, label: Label) -> bool {
+        self.open.iter().any(|(_, Open::Jump(other) | Open::Call(other))| *other == label)
+    }
+
     fn push(&mut self, code: u8, to: u8, from: u8, offset: i16, immediate: i32) -> &mut Self {
         self.code.push(Instruction { code, registers: to | from << 4, offset, immediate });
         self

@@ -21,6 +21,7 @@
 
 mod bpf;
 mod card;
+mod cookies;
 mod first_line;
 mod guard;
 mod own_half;
@@ -169,7 +170,7 @@ impl AfXdp {
         let queues = chosen(name, config.queues, card.queues)?;
         queue::raise_memory_lock();
         let mut notes = Vec::new();
-        let mut steering = Steering::load(station, card.queues, &mut notes)
+        let mut steering = Steering::load(station, card.queues, None, &mut notes)
             .map_err(|error| shared::not_loaded(name, station.is_shared, error))?;
         if station.is_shared {
             notes.push(shared::NOTE.to_owned());

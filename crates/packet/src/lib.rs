@@ -44,6 +44,7 @@ mod pulldown;
 mod refcount;
 mod rooms;
 mod sum;
+mod syn_offers;
 mod wanted;
 
 pub use access::AccessCounters;
@@ -65,4 +66,5 @@ pub use pool::{
 };
 pub use pulldown::PulldownError;
 pub use rooms::{Room, Rooms};
+pub use syn_offers::{CookieKeys, SynOffer, SynOffers};
 pub use wanted::Wanted;

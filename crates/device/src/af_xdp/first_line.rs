@@ -4,10 +4,11 @@
 //! [`AfXdp`](super::AfXdp) but no interface.
 
 use floodwall_base::{Instant, MacAddr};
-use floodwall_packet::Wanted;
+use floodwall_packet::{SynOffers, Wanted};
 
+use super::cookies::Back;
 use super::guard::Turn;
-use super::steering::{Station, Steering};
+use super::steering::{Station, Steering, TRANSMIT};
 use super::wants::Told;
 use crate::error::DeviceError;
 use crate::stats::DeviceStats;
@@ -24,6 +25,8 @@ pub enum Said {
     Taken,
     /// It dies; the name is that of the count in [`DeviceStats`].
     Refused(&'static str),
+    /// It was a SYN, and is sent back as its answer.
+    Answered,
 }
 
 /// See the file's head.
@@ -40,7 +43,16 @@ impl FirstLine {
     /// # Errors
     /// No privilege, or the kernel knows no such programs; what it says of the program.
     pub fn load(station: MacAddr) -> Result<Self, DeviceError> {
-        Self::of(Station { mac: station, is_shared: false })
+        Self::of(Station { mac: station, is_shared: false }, None)
+    }
+
+    /// The same with the programs that answer SYNs and believe ACKs, in force at once.
+    ///
+    /// # Errors
+    /// As of [`FirstLine::load`].
+    pub fn load_answering(station: MacAddr) -> Result<Self, DeviceError> {
+        let station = Station { mac: station, is_shared: false };
+        Self::of(station, Some(Back::Transmitted))
     }
 
     /// The program for a station at the link address of the host's own interface.
@@ -48,13 +60,16 @@ impl FirstLine {
     /// # Errors
     /// As of [`FirstLine::load`].
     pub fn load_shared(station: MacAddr) -> Result<Self, DeviceError> {
-        Self::of(Station { mac: station, is_shared: true })
+        Self::of(Station { mac: station, is_shared: true }, None)
     }
 
-    fn of(station: Station) -> Result<Self, DeviceError> {
+    fn of(station: Station, answers: Option<Back>) -> Result<Self, DeviceError> {
         let mut notes = Vec::new();
         let failed = |error| super::failed("xdp", "load the program that steers frames", error);
-        let steering = Steering::load(station, 1, &mut notes).map_err(failed)?;
+        let steering = Steering::load(station, 1, answers, &mut notes).map_err(failed)?;
+        if let Some(cookies) = steering.cookies() {
+            cookies.start().map_err(failed)?;
+        }
         match notes.pop() {
             None => {
                 let told =
@@ -70,6 +85,18 @@ impl FirstLine {
         if let Some(guard) = self.steering.guard() {
             self.turn.begin(guard, now, QUEUE, credit);
         }
+        if let Some(cookies) = self.steering.cookies() {
+            cookies.press(QUEUE, credit.is_some());
+        }
+    }
+
+    /// As [`Device::answer_syns`](crate::Device::answer_syns).
+    ///
+    /// # Errors
+    /// The system's, where a listener cannot be shown to the program.
+    pub fn answer_syns(&mut self, offers: &SynOffers) -> Result<(), DeviceError> {
+        let failed = |error| super::failed("xdp", "tell the program of listeners", error);
+        self.steering.cookies().map_or(Ok(()), |cookies| cookies.offer(offers)).map_err(failed)
     }
 
     /// As [`Device::befriend`](crate::Device::befriend).
@@ -91,16 +118,37 @@ impl FirstLine {
     /// # Errors
     /// The kernel runs no program on less than a link header, nor on more than a page.
     pub fn say(&self, frame: &[u8]) -> Result<Said, DeviceError> {
+        self.run(&mut frame.to_vec(), 1).map(|(said, _)| said)
+    }
+
+    /// Shows it a frame so many times, each as the last time has left it, and leaves what the last
+    /// one made of it. Also says how many nanoseconds one time took.
+    ///
+    /// # Errors
+    /// As of [`FirstLine::say`].
+    pub fn run(&self, frame: &mut Vec<u8>, times: u32) -> Result<(Said, u32), DeviceError> {
         let failed = |error| super::failed("xdp", "run the program on a frame", error);
         let (passed, before) = (self.steering.passed().map_err(failed)?, self.stats());
-        self.steering.verdict(frame).map_err(failed)?;
+        let (verdict, nanos) = self.steering.run(frame, times).map_err(failed)?;
+        if verdict == TRANSMIT {
+            return Ok((Said::Answered, nanos));
+        }
         if self.steering.passed().map_err(failed)? > passed {
-            return Ok(Said::Passed);
+            return Ok((Said::Passed, nanos));
         }
         let counts = before.named().into_iter().zip(self.stats().named());
-        let mut moved =
-            counts.filter(|((_, before), (_, after))| before != after).map(|(_, now)| now.0);
-        Ok(moved.next_back().map_or(Said::Taken, Said::Refused))
+        let is_loss = |name: &str| !name.starts_with("rx_cookies") && name != "rx_syns_answered";
+        let mut moved = counts
+            .filter(|((_, before), (_, after))| before != after)
+            .map(|(_, now)| now.0)
+            .filter(|name| is_loss(name));
+        Ok((moved.next_back().map_or(Said::Taken, Said::Refused), nanos))
+    }
+
+    /// The program's descriptor.
+    #[cfg(test)]
+    pub(super) fn program(&self) -> i32 {
+        self.steering.program()
     }
 
     /// What has died so far.
@@ -109,6 +157,9 @@ impl FirstLine {
         let mut stats = DeviceStats::default();
         if let Some(guard) = self.steering.guard() {
             guard.count(QUEUE, &mut stats);
+        }
+        if let Some(cookies) = self.steering.cookies() {
+            cookies.count(QUEUE, &mut stats);
         }
         stats
     }

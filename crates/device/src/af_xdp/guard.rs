@@ -17,6 +17,7 @@
 //! look-ups and a hash of ten words; no memory grows. Strangers lose what the worker could not have
 //! handled, plus what the last turn of a burst leaves unused.
 
+mod behind;
 mod code;
 pub(super) mod destination;
 mod friends;
@@ -28,7 +29,7 @@ use floodwall_base::Instant;
 use floodwall_bpf::{Assembler, Label};
 
 use self::code::Known;
-pub(super) use self::code::{reach, wire};
+pub(super) use self::code::{SEGMENTS, SYNS, reach, wire};
 use self::destination::Maps;
 use self::friends::{Friends, KEY_WORDS, SETS, WAYS};
 use super::wants::Wants;
@@ -43,6 +44,9 @@ const DESK_USED: usize = DESK_GRANTED + Kind::COUNT;
 const DESK_REFUSED: usize = DESK_USED + Kind::COUNT;
 const DESK_WORDS: usize = 16;
 const _: () = assert!(DESK_REFUSED + Refusal::COUNT <= DESK_WORDS, "a desk has room for it all");
+/// What segments of no known connection have of the credit of strangers, and at least.
+const SEGMENTS_PART: usize = 8;
+const SEGMENTS_MIN: usize = 4;
 /// Friends that a queue makes known in a turn at most: they are there again in the next one.
 const NEWCOMERS_MAX: u32 = 16;
 
@@ -53,10 +57,13 @@ enum Kind {
     Plain = 0,
     /// Everything else.
     Other = 1,
+    /// TCP segments that are no SYN, of no known connection, with no cookie of ours: only where
+    /// the programs for SYNs and ACKs are loaded (`cookies.rs`), else they are plain.
+    Segment = 2,
 }
 
 impl Kind {
-    const ALL: [Self; 2] = [Self::Plain, Self::Other];
+    const ALL: [Self; 3] = [Self::Plain, Self::Other, Self::Segment];
     const COUNT: usize = Self::ALL.len();
 }
 
@@ -79,10 +86,12 @@ pub(crate) enum Refusal {
     PortClosed = 6,
     /// It is from where the access list lets nothing in.
     Denied = 7,
+    /// A segment of no known connection and with no cookie of ours, beyond the credit.
+    Segment = 8,
 }
 
 impl Refusal {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::SourceGroup,
         Self::VlanForeign,
         Self::KindUnknown,
@@ -91,6 +100,7 @@ impl Refusal {
         Self::AddressForeign,
         Self::PortClosed,
         Self::Denied,
+        Self::Segment,
     ];
     const COUNT: usize = Self::ALL.len();
 }
@@ -115,11 +125,26 @@ impl Guard {
         Ok(Self { desks, friends, wants, queues })
     }
 
-    /// Its part of the program: goes on at `through` with what does not die.
-    pub(crate) fn emit(&self, program: &mut Assembler, through: Label) {
+    /// Its part of the program: goes on at `through` with what does not die. `programs` has the
+    /// programs for SYNs and for other segments of no known connection, where there are any.
+    pub(crate) fn emit(&self, program: &mut Assembler, through: Label, programs: Option<i32>) {
+        code::emit(program, &Known { programs, ..self.known() }, through);
+    }
+
+    /// What becomes of a frame of TCP that those programs have left alone: as
+    /// [`Guard::emit`], for segments or for SYNs.
+    pub(crate) fn emit_behind(&self, program: &mut Assembler, through: Label, is_syn: bool) {
+        behind::emit(program, &self.known(), through, is_syn);
+    }
+
+    /// Makes the flow of a frame known, as a friend's.
+    pub(crate) fn emit_befriend(&self, program: &mut Assembler, through: Label) {
+        behind::befriend(program, &self.known(), through);
+    }
+
+    fn known(&self) -> Known<'_> {
         let (desks, friends) = (self.desks.fd(), self.friends.fd());
-        let known = Known { desks, friends, key: self.friends.key(), maps: self.maps() };
-        code::emit(program, &known, through);
+        Known { desks, friends, key: self.friends.key(), maps: self.maps(), programs: None }
     }
 
     /// What the stack wants.
@@ -143,21 +168,28 @@ impl Guard {
         let Some(pressed) = self.word(queue, DESK_PRESSED) else { return };
         let Some(strangers) = strangers else { return pressed.store(0, Relaxed) };
         for kind in Kind::ALL {
+            let credit = match kind {
+                Kind::Segment => (strangers / SEGMENTS_PART).max(SEGMENTS_MIN),
+                Kind::Plain | Kind::Other => strangers,
+            };
             let words = (
                 self.word(queue, DESK_GRANTED + kind as usize),
                 self.word(queue, DESK_USED + kind as usize),
             );
             if let (Some(granted), Some(used)) = words {
-                granted.store(used.load(Relaxed).saturating_add(strangers as u64), Relaxed);
+                granted.store(used.load(Relaxed).saturating_add(credit as u64), Relaxed);
             }
         }
         pressed.store(1, Relaxed);
     }
 
-    /// How many strangers have died at `queue`.
+    /// How many frames have died at `queue` for want of credit.
     pub(crate) fn strangers(&self, queue: u32) -> u64 {
-        let count = self.word(queue, DESK_REFUSED + Refusal::Stranger as usize);
-        count.map_or(0, |count| count.load(Relaxed))
+        let count = |why: Refusal| {
+            let count = self.word(queue, DESK_REFUSED + why as usize);
+            count.map_or(0, |count| count.load(Relaxed))
+        };
+        count(Refusal::Stranger) + count(Refusal::Segment)
     }
 
     /// Adds what died at `queue`.
@@ -174,6 +206,7 @@ impl Guard {
                 Refusal::AddressForeign => &mut stats.rx_address_foreign,
                 Refusal::PortClosed => &mut stats.rx_port_closed,
                 Refusal::Denied => &mut stats.rx_denied,
+                Refusal::Segment => &mut stats.rx_segments,
             } += count;
         }
     }

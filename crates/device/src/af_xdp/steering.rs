@@ -18,6 +18,7 @@ use floodwall_base::MacAddr;
 use floodwall_bpf::{Assembler, Function, Instruction, Label, NoProgram, Reg, Size, When};
 
 use super::bpf::{Attach, Attachment, Map, MapKind, Program};
+use super::cookies::{Back, Cookies};
 use super::guard::Guard;
 use super::guard::destination::{Elsewhere, Maps, look};
 use super::guard::{reach, wire};
@@ -25,6 +26,7 @@ use super::guard::{reach, wire};
 /// Verdicts of XDP programs.
 pub(super) const DROP: i32 = 1;
 const PASS: i32 = 2;
+pub(super) const TRANSMIT: i32 = 3;
 /// Where the context has the frame's first byte, its end, and the queue.
 pub(super) const DATA: i16 = 0;
 pub(super) const DATA_END: i16 = 4;
@@ -49,6 +51,7 @@ pub(crate) struct Steering {
     sockets: Map,
     counts: Map,
     guard: Option<Guard>,
+    cookies: Option<Cookies>,
     program: Program,
     attached: Option<Attachment>,
     is_shared: bool,
@@ -65,14 +68,20 @@ pub(crate) struct Station {
 impl Steering {
     /// Loads the program for the station at `mac`, on an interface of `queues` receive queues; with
     /// a guard where the kernel lets us have one, else `notes` says why not.
-    pub(crate) fn load(station: Station, queues: u32, notes: &mut Vec<String>) -> io::Result<Self> {
+    /// `answers` says how the program's own answers to SYNs would leave; `None` has no such programs.
+    pub(crate) fn load(
+        station: Station,
+        queues: u32,
+        answers: Option<Back>,
+        notes: &mut Vec<String>,
+    ) -> io::Result<Self> {
         let guarded = Guard::create(queues.max(1))
-            .and_then(|guard| Self::load_with(station, queues, Some(guard)));
+            .and_then(|guard| Self::load_with(station, queues, (Some(guard), answers), notes));
         guarded.or_else(|error| {
             if station.is_shared {
                 return Err(error);
             }
-            let plain = Self::load_with(station, queues, None)?;
+            let plain = Self::load_with(station, queues, (None, None), notes)?;
             notes.push(format!(
                 "strangers are not held back at the interface, so a flood can crowd out friends in \
                  the ring: the system says {error}; Linux 5.18 or later should do"
@@ -81,14 +90,49 @@ impl Steering {
         })
     }
 
-    fn load_with(station: Station, queues: u32, guard: Option<Guard>) -> io::Result<Self> {
+    fn load_with(
+        station: Station,
+        queues: u32,
+        (guard, answers): (Option<Guard>, Option<Back>),
+        notes: &mut Vec<String>,
+    ) -> io::Result<Self> {
         let sockets = Map::create(MapKind::Sockets, 4, queues.max(1))?;
         let counts = Map::create(MapKind::PerCpuArray, 8, COUNTS)?;
-        let code = code(station, sockets.fd(), counts.fd(), guard.as_ref())
+        let cookies = match &guard {
+            Some(guard) => Self::load_cookies(guard, sockets.fd(), queues, answers, notes),
+            None => None,
+        };
+        let programs = cookies.as_ref().map(Cookies::programs);
+        let code = code(station, sockets.fd(), counts.fd(), guard.as_ref(), programs)
             .map_err(|NoProgram| io::Error::other("the program has a jump to nowhere"))?;
         let program = Program::load(&code)?;
         let is_shared = station.is_shared;
-        Ok(Self { sockets, counts, guard, program, attached: None, is_shared })
+        Ok(Self { sockets, counts, guard, cookies, program, attached: None, is_shared })
+    }
+
+    /// The programs for SYNs and ACKs, where the kernel takes them; else `notes` says why not.
+    fn load_cookies(
+        guard: &Guard,
+        sockets: i32,
+        queues: u32,
+        answers: Option<Back>,
+        notes: &mut Vec<String>,
+    ) -> Option<Cookies> {
+        match Cookies::load(guard, sockets, queues.max(1), answers?) {
+            Ok(cookies) => Some(cookies),
+            Err(error) => {
+                notes.push(format!(
+                    "SYNs are not answered at the interface: the system says {error}; Linux 5.18 or \
+                     later should do"
+                ));
+                None
+            }
+        }
+    }
+
+    /// The programs for SYNs and ACKs, where there are any.
+    pub(crate) const fn cookies(&self) -> Option<&Cookies> {
+        self.cookies.as_ref()
     }
 
     /// Whether the host has our link address as well.
@@ -122,6 +166,17 @@ impl Steering {
         self.counts.sum(Count::Passed as u32)
     }
 
+    /// The program's descriptor.
+    #[cfg(test)]
+    pub(crate) fn program(&self) -> i32 {
+        self.program.fd()
+    }
+
+    /// Runs it on a frame that no device has seen: see [`Program::run`].
+    pub(crate) fn run(&self, frame: &mut Vec<u8>, times: u32) -> io::Result<(i32, u32)> {
+        self.program.run(frame, times).map(|(verdict, nanos)| (verdict.cast_signed(), nanos))
+    }
+
     /// What it says of a frame that no device has seen.
     pub(crate) fn verdict(&self, frame: &[u8]) -> io::Result<i32> {
         self.program.verdict(frame).map(u32::cast_signed)
@@ -134,6 +189,7 @@ fn code(
     sockets: i32,
     counts: i32,
     guard: Option<&Guard>,
+    cookies: Option<i32>,
 ) -> Result<Vec<Instruction>, NoProgram> {
     let [a, b, c, d, e, f] = station.mac.0;
     let mut program = Assembler::new();
@@ -154,7 +210,7 @@ fn code(
     }
     count(&mut program, counts, Count::Ours);
     if let Some(guard) = guard {
-        guard.emit(&mut program, through);
+        guard.emit(&mut program, through, cookies);
     }
     program.place(through);
     program
@@ -240,7 +296,7 @@ mod tests {
 
     fn loaded() -> Option<Steering> {
         let station = Station { mac: STATION, is_shared: false };
-        match Steering::load(station, 4, &mut Vec::new()) {
+        match Steering::load(station, 4, None, &mut Vec::new()) {
             Ok(steering) => Some(steering),
             Err(error) => {
                 eprintln!("SKIPPED: the kernel loads no program here: {error}");

@@ -5,6 +5,7 @@
 //! cannot be read to its ports is no friend's and no plain stranger's: it has a credit of its own.
 //! Layouts: IEEE 802.3, RFC 791, RFC 8200, RFC 768, RFC 9293.
 
+use floodwall_bpf::cookie::find_syn;
 use floodwall_bpf::{Assembler, Does, Function, Label, Reg, Size, When};
 
 use super::destination::{Elsewhere, Maps, look, port, source, whatever};
@@ -17,12 +18,12 @@ const KEY: i16 = -4;
 const LENGTH: i16 = -16;
 /// Where headers and fields are in a frame without tag.
 pub(super) const L3: i16 = 14;
-const V4_PORTS: i16 = L3 + 20;
-const V6_PORTS: i16 = L3 + 40;
+pub(super) const V4_PORTS: i16 = L3 + 20;
+pub(super) const V6_PORTS: i16 = L3 + 40;
 /// Words of plain IPv4 and IPv6 headers that make a flow, with the sizes of their loads.
-const V4_WORDS: [(Size, i16); 4] =
+pub(super) const V4_WORDS: [(Size, i16); 4] =
     [(Size::Word, L3 + 12), (Size::Word, L3 + 16), (Size::Word, V4_PORTS), (Size::Byte, L3 + 9)];
-const V6_WORDS: [(Size, i16); 10] = [
+pub(super) const V6_WORDS: [(Size, i16); 10] = [
     (Size::Word, L3 + 8),
     (Size::Word, L3 + 12),
     (Size::Word, L3 + 16),
@@ -45,15 +46,22 @@ pub(super) struct Known<'a> {
     pub(super) friends: i32,
     pub(super) key: &'a [u64],
     pub(super) maps: Maps,
+    /// The programs for SYNs and other segments of no known connection, by index [`SYNS`] and
+    /// [`SEGMENTS`].
+    pub(super) programs: Option<i32>,
 }
+
+/// Which of the programs is for what.
+pub(in crate::af_xdp) const SYNS: i32 = 0;
+pub(in crate::af_xdp) const SEGMENTS: i32 = 1;
 
 /// Where a frame goes from its place in the code.
 #[derive(Clone, Copy)]
-struct Ways {
+pub(super) struct Ways {
     /// To the socket.
-    through: Label,
+    pub(super) through: Label,
     /// It cannot be read to its ports, and not to its destination either.
-    other: Label,
+    pub(super) other: Label,
     /// It goes to the socket, at the cost of its kind's credit; by the number of the kind.
     spends: [Label; Kind::COUNT],
     /// It dies; by the number of the reason.
@@ -61,42 +69,57 @@ struct Ways {
 }
 
 impl Ways {
-    fn refuse(&self, why: Refusal) -> Label {
+    pub(super) fn new(a: &mut Assembler, through: Label) -> Self {
+        Self {
+            through,
+            other: a.label(),
+            spends: core::array::from_fn(|_| a.label()),
+            refused: core::array::from_fn(|_| a.label()),
+        }
+    }
+
+    pub(super) fn refuse(&self, why: Refusal) -> Label {
         self.refused[why as usize]
     }
 
-    fn spend(&self, kind: Kind) -> Label {
+    pub(super) fn spend(&self, kind: Kind) -> Label {
         self.spends[kind as usize]
     }
 }
 
 /// Frames that die end here; all others go on at `through`. `R6` is the context, and stays.
 pub(super) fn emit(a: &mut Assembler, known: &Known<'_>, through: Label) {
-    let ways = Ways {
-        through,
-        other: a.label(),
-        spends: core::array::from_fn(|_| a.label()),
-        refused: core::array::from_fn(|_| a.label()),
-    };
+    let ways = Ways::new(a, through);
     desk(a, known, &ways);
     let (v4, v6) = link(a, &ways);
     a.place(v4);
     ipv4(a, known, &ways);
     a.place(v6);
     ipv6(a, known, &ways);
+    end(a, &ways);
+}
+
+/// Where the ways lead that are taken: what cannot be read has a credit, what is refused dies.
+pub(super) fn end(a: &mut Assembler, ways: &Ways) {
     a.place(ways.other);
-    credit(a, Kind::Other, &ways);
-    for kind in Kind::ALL.into_iter().rev() {
-        a.place(ways.spend(kind));
-        a.set(Reg::R1, 1);
-        a.add_shared(Reg::R9, word(DESK_USED + kind as usize), Reg::R1);
-        a.jump(through);
+    credit(a, Kind::Other, ways);
+    a.jump(ways.spend(Kind::Other));
+    for kind in Kind::ALL {
+        let label = ways.spend(kind);
+        if a.is_used(label) {
+            a.place(label);
+            a.set(Reg::R1, 1);
+            a.add_shared(Reg::R9, word(DESK_USED + kind as usize), Reg::R1);
+            a.jump(ways.through);
+        }
     }
     for (number, label) in (0..).zip(ways.refused) {
-        a.place(label);
-        a.set(Reg::R1, 1);
-        a.add_shared(Reg::R9, word(DESK_REFUSED + number), Reg::R1);
-        a.set(Reg::R0, DROP).exit();
+        if a.is_used(label) {
+            a.place(label);
+            a.set(Reg::R1, 1);
+            a.add_shared(Reg::R9, word(DESK_REFUSED + number), Reg::R1);
+            a.set(Reg::R0, DROP).exit();
+        }
     }
 }
 
@@ -127,11 +150,27 @@ fn desk(a: &mut Assembler, known: &Known<'_>, ways: &Ways) {
         DATA_END,
     );
     source(a, &known.maps, ways.refuse(Refusal::Denied));
-    a.load(Size::Double, Reg::R1, Reg::R9, 0)
-        .jump_if(Reg::R1, When::Equal, 0, ways.through)
-        .copy(Reg::R1, Reg::R6)
-        .call(Function::FrameBytes)
-        .store(Size::Double, Reg::R10, LENGTH, Reg::R0);
+    let pressed = a.label();
+    a.load(Size::Double, Reg::R1, Reg::R9, 0);
+    match known.programs {
+        None => drop(a.jump_if(Reg::R1, When::Equal, 0, ways.through)),
+        Some(programs) => {
+            let syn = a.label();
+            a.jump_if(Reg::R1, When::Differs, 0, pressed);
+            // Without pressure SYNs alone are looked at: they are counted, and answered if there
+            // are many.
+            find_syn(a, syn, ways.through);
+            a.place(syn);
+            a.tail_call(Reg::R6, programs, SYNS).jump(ways.through);
+        }
+    }
+    a.place(pressed);
+    a.copy(Reg::R1, Reg::R6).call(Function::FrameBytes).store(
+        Size::Double,
+        Reg::R10,
+        LENGTH,
+        Reg::R0,
+    );
 }
 
 /// Goes to `short` where the frame has not so many bytes.
@@ -231,7 +270,7 @@ fn no_flow(a: &mut Assembler, known: &Known<'_>, is_v6: bool, ways: &Ways) {
 
 /// What is for nobody here dies. What is for a group is looked at no closer: it has no ports that
 /// are closed.
-fn destination(a: &mut Assembler, known: &Known<'_>, is_v6: bool, ways: &Ways) {
+pub(super) fn destination(a: &mut Assembler, known: &Known<'_>, is_v6: bool, ways: &Ways) {
     let (group, on) = (a.label(), a.label());
     let foreign = ways.refuse(Refusal::AddressForeign);
     look(a, &known.maps, (is_v6, L3), Elsewhere { foreign, group });
@@ -261,6 +300,9 @@ fn flow(
     a.place(flow);
     print(a, known, words);
     friend(a, known, ways);
+    if let Some(programs) = known.programs {
+        unknown_segment(a, programs, (ports, protocol));
+    }
     credit(a, Kind::Plain, ways);
     destination(a, known, is_v6, ways);
     a.load(Size::Byte, Reg::R1, Reg::R7, protocol).jump_if(Reg::R1, When::Equal, UDP, udp);
@@ -271,8 +313,26 @@ fn flow(
     a.jump(ways.spend(Kind::Plain));
 }
 
+/// A segment of no known connection goes on in the program for its kind, where there is one.
+fn unknown_segment(a: &mut Assembler, programs: i32, (ports, protocol): (i16, i16)) {
+    const FLAGS: i16 = 13;
+    let (on, syn) = (a.label(), a.label());
+    a.load(Size::Byte, Reg::R1, Reg::R7, protocol).jump_if(Reg::R1, When::Differs, TCP, on);
+    // The print was there.
+    a.load(Size::Word, Reg::R8, Reg::R6, DATA_END);
+    reach(a, ports + FLAGS + 1, on);
+    a.load(Size::Byte, Reg::R1, Reg::R7, ports + FLAGS)
+        .compute(Reg::R1, Does::And, 0x17)
+        .jump_if(Reg::R1, When::Equal, 2, syn)
+        .tail_call(Reg::R6, programs, SEGMENTS)
+        .jump(on);
+    a.place(syn);
+    a.tail_call(Reg::R6, programs, SYNS);
+    a.place(on);
+}
+
 /// The print of a flow, as `Friends::print` has it, in `R8`. The last of the words is the protocol.
-fn print(a: &mut Assembler, known: &Known<'_>, words: &[(Size, i16)]) {
+pub(super) fn print(a: &mut Assembler, known: &Known<'_>, words: &[(Size, i16)]) {
     let (start, factors) = known.key.split_first().unwrap_or((&0, &[]));
     a.set_wide(Reg::R8, *start);
     for ((size, at), factor) in words.iter().zip(factors) {
@@ -303,9 +363,10 @@ fn friend(a: &mut Assembler, known: &Known<'_>, ways: &Ways) {
 }
 
 /// Dies where the credit of its kind is used up.
-fn credit(a: &mut Assembler, kind: Kind, ways: &Ways) {
+pub(super) fn credit(a: &mut Assembler, kind: Kind, ways: &Ways) {
     let (granted, used) = (word(DESK_GRANTED + kind as usize), word(DESK_USED + kind as usize));
+    let why = if kind == Kind::Segment { Refusal::Segment } else { Refusal::Stranger };
     a.load(Size::Double, Reg::R1, Reg::R9, granted)
         .load(Size::Double, Reg::R2, Reg::R9, used)
-        .jump_if_reg(Reg::R2, When::AtLeast, Reg::R1, ways.refuse(Refusal::Stranger));
+        .jump_if_reg(Reg::R2, When::AtLeast, Reg::R1, ways.refuse(why));
 }

@@ -1,0 +1,270 @@
+//! `Cookies`: SYNs answered and ACKs believed by the program at the interface.
+//!
+//! Made by `steering.rs`, told by the device of queue 0 what to answer with ([`SynOffers`]). The
+//! programs are composed in the crate `bpf`; here are their maps, and what becomes of the frames
+//! that they leave alone. They stand in a map of programs, behind the guard's code: while there is
+//! none in it everything is as without them. Invariants: keys of four epochs are written before the
+//! word that puts them in force; a listener is in the table before SYNs for it are answered and out
+//! of it before its word is forgotten.
+//!
+//! # Under flood
+//! See `floodwall_bpf::cookie`. Bound: `XDP_LISTENERS` listeners, each at one address; SYNs for
+//! more are the stack's. The lock is taken where listeners change, and by nobody who handles
+//! packets.
+
+use core::sync::atomic::Ordering::{Relaxed, Release};
+use std::io;
+
+use floodwall_base::limits::XDP_LISTENERS;
+use floodwall_bpf::cookie::{
+    AckWays, Desk, EPOCH_NANOS, KEY_ENTRIES, KEY_WORDS, KeyTable, LISTENER_KEY_BYTES, Maps, Offer,
+    SCRATCH_BYTES, SynWays, answer_syn, check_ack, listener_key,
+};
+use floodwall_bpf::{Assembler, Function, Instruction, Label, NoProgram, Reg, Size};
+use floodwall_packet::SynOffers;
+use floodwall_sync::lock::Mutex;
+
+use super::bpf::{Map, MapKind, Program, Table};
+use super::guard::{Guard, SEGMENTS, SYNS};
+use super::steering::{DROP, RX_QUEUE, TRANSMIT};
+use super::words::Words;
+use crate::stats::DeviceStats;
+
+/// How an answer leaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Back {
+    /// By the way that drivers keep for it (`XDP_TX`).
+    Transmitted,
+    /// As a frame that is redirected to the interface of that number: where the peer of a veth has
+    /// no program of its own, the other way leads nowhere.
+    Redirected(u32),
+}
+
+type Listener = ([u8; LISTENER_KEY_BYTES], u64);
+
+/// See the file's head.
+#[derive(Debug)]
+pub(crate) struct Cookies {
+    desks: Words,
+    keys: Words,
+    listeners: Table<LISTENER_KEY_BYTES>,
+    programs: Map,
+    loaded: [Program; 2],
+    shown: Mutex<Vec<Listener>>,
+    queues: u32,
+    /// The programs' own; kept for as long as they may run.
+    _scratch: Map,
+}
+
+impl Cookies {
+    /// Has the kernel load the programs, for so many queues, and for frames that go to `sockets`.
+    /// Nothing is answered before [`Cookies::start`].
+    pub(crate) fn load(guard: &Guard, sockets: i32, queues: u32, back: Back) -> io::Result<Self> {
+        let (desks, keys) =
+            (Words::create(Desk::WORDS, queues)?, Words::create(KEY_WORDS, KEY_ENTRIES as u32)?);
+        let scratch = Map::create(MapKind::PerCpuArray, SCRATCH_BYTES, 1)?;
+        let listeners = Table::create(XDP_LISTENERS as u32)?;
+        let maps = Maps {
+            desks: desks.fd(),
+            scratch: scratch.fd(),
+            keys: keys.fd(),
+            listeners: listeners.fd(),
+            addresses: Some(guard.maps().addresses),
+        };
+        let nowhere = |NoProgram| io::Error::other("the program has a jump to nowhere");
+        let syns = Program::load(&syns(guard, &maps, sockets, back).map_err(nowhere)?)?;
+        let segments = Program::load(&segments(guard, &maps, sockets).map_err(nowhere)?)?;
+        Ok(Self {
+            desks,
+            keys,
+            listeners,
+            programs: Map::create(MapKind::Programs, 4, 2)?,
+            loaded: [syns, segments],
+            shown: Mutex::new(Vec::with_capacity(XDP_LISTENERS)),
+            queues,
+            _scratch: scratch,
+        })
+    }
+
+    /// The map of programs that the guard's code goes on with.
+    pub(crate) fn programs(&self) -> i32 {
+        self.programs.fd()
+    }
+
+    /// The programs are in force from now on.
+    pub(crate) fn start(&self) -> io::Result<()> {
+        for (index, program) in [SYNS, SEGMENTS].into_iter().zip(&self.loaded) {
+            self.programs.set(index.cast_unsigned(), program.fd().cast_unsigned())?;
+        }
+        Ok(())
+    }
+
+    /// They are no longer in force: SYNs and ACKs are the stack's again.
+    pub(crate) fn stop(&self) -> io::Result<()> {
+        [SYNS, SEGMENTS].into_iter().try_for_each(|index| {
+            match self.programs.clear(index.cast_unsigned()) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                other => other,
+            }
+        })
+    }
+
+    /// From now on SYNs are answered with this.
+    pub(crate) fn offer(&self, offers: &SynOffers) -> io::Result<()> {
+        match &offers.keys {
+            None => self.put_header(0, 0),
+            Some(keys) => {
+                for (key, epoch) in keys.keys.into_iter().zip(keys.epoch.wrapping_sub(1)..) {
+                    self.put(KeyTable::entry_of(epoch), 0, &KeyTable::key(key));
+                }
+                let until = KeyTable::until(keys.epoch, keys.until.as_nanos());
+                let header = KeyTable::header(until, keys.clock, offers.zone.0);
+                self.put(0, 1, &header);
+                self.put_header(0, until);
+            }
+        }
+        self.list(offers)
+    }
+
+    /// Writes words of a value of the keys from the one numbered `first` on.
+    fn put(&self, entry: usize, first: usize, words: &[u64; KEY_WORDS]) {
+        let places = self.keys.all().iter().skip(entry * KEY_WORDS);
+        for (place, word) in places.zip(words).skip(first) {
+            if place.load(Relaxed) != *word {
+                place.store(*word, Relaxed);
+            }
+        }
+    }
+
+    fn put_header(&self, word: usize, value: u64) {
+        if let Some(place) = self.keys.all().get(word) {
+            place.store(value, Release);
+        }
+    }
+
+    /// Shows the listeners.
+    fn list(&self, offers: &SynOffers) -> io::Result<()> {
+        // Nobody panics while he holds it.
+        let Ok(mut shown) = self.shown.lock() else { return Err(io::ErrorKind::Other.into()) };
+        let wanted = |offer: &floodwall_packet::SynOffer| {
+            let word = Offer {
+                window: offer.window,
+                mss: offer.mss,
+                window_scale: offer.window_scale,
+                sack: offer.sack,
+                timestamps: offer.timestamps,
+                ecn: offer.ecn,
+                hop_limit: offer.hop_limit,
+                traffic_class: offer.traffic_class,
+            };
+            (listener_key(offer.addr, offer.port), word.word())
+        };
+        let all = || offers.listeners().iter().take(XDP_LISTENERS).map(wanted);
+        for (key, _) in shown.extract_if(.., |(key, _)| !all().any(|(other, _)| other == *key)) {
+            self.listeners.remove(&key)?;
+        }
+        for (key, word) in all() {
+            match shown.iter_mut().find(|(other, _)| *other == key) {
+                Some((_, before)) if *before == word => {}
+                Some((_, before)) => {
+                    self.listeners.set(&key, word)?;
+                    *before = word;
+                }
+                None => {
+                    self.listeners.set(&key, word)?;
+                    shown.push((key, word));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn word(&self, queue: u32, word: Desk) -> u64 {
+        let desk = (queue < self.queues).then_some(queue as usize * Desk::WORDS);
+        let place = desk.and_then(|desk| self.desks.all().get(desk + word as usize));
+        place.map_or(0, |place| place.load(Relaxed))
+    }
+
+    /// Whether the worker of `queue` is behind, which wakes the program.
+    pub(crate) fn press(&self, queue: u32, pressed: bool) {
+        let desk = (queue < self.queues).then_some(queue as usize * Desk::WORDS);
+        let place = desk.and_then(|desk| self.desks.all().get(desk + Desk::Pressed as usize));
+        if let Some(place) = place {
+            place.store(u64::from(pressed), Relaxed);
+        }
+    }
+
+    /// Adds what was counted at `queue`.
+    pub(crate) fn count(&self, queue: u32, stats: &mut DeviceStats) {
+        stats.rx_syns_answered += self.word(queue, Desk::Answered);
+        stats.rx_cookies_proven += self.word(queue, Desk::Proven);
+        stats.rx_cookies_forged += self.word(queue, Desk::Forged);
+    }
+
+    /// Until when SYNs at `queue` are answered, by the clock that counts suspension; and how often
+    /// it came to that.
+    pub(crate) fn awake(&self, queue: u32) -> (u64, u64) {
+        (self.word(queue, Desk::AwakeUntil), self.word(queue, Desk::Woken))
+    }
+}
+
+const _: () = assert!(
+    EPOCH_NANOS == floodwall_base::limits::SYN_COOKIE_PERIOD.as_nanos() as u64,
+    "the programs' epochs are those of the stack"
+);
+
+/// The program for SYNs.
+fn syns(
+    guard: &Guard,
+    maps: &Maps,
+    sockets: i32,
+    back: Back,
+) -> Result<Vec<Instruction>, NoProgram> {
+    let mut a = Assembler::new();
+    let ways =
+        SynWays { answered: a.label(), asleep: a.label(), left: a.label(), broken: a.label() };
+    answer_syn(&mut a, maps, &ways);
+    a.place(ways.left);
+    guard.emit_behind(&mut a, ways.asleep, true);
+    a.place(ways.asleep);
+    to_socket(&mut a, sockets);
+    a.place(ways.answered);
+    match back {
+        Back::Transmitted => drop(a.set(Reg::R0, TRANSMIT)),
+        Back::Redirected(index) => {
+            a.set(Reg::R1, index.cast_signed()).set(Reg::R2, 0).call(Function::Redirect);
+        }
+    }
+    a.exit();
+    a.place(ways.broken);
+    a.set(Reg::R0, DROP).exit();
+    a.finish()
+}
+
+/// The program for other segments of no known connection.
+fn segments(guard: &Guard, maps: &Maps, sockets: i32) -> Result<Vec<Instruction>, NoProgram> {
+    let mut a = Assembler::new();
+    let ways = AckWays { proven: a.label(), forged: a.label(), stray: a.label() };
+    let through: Label = a.label();
+    check_ack(&mut a, maps, &ways);
+    a.place(ways.forged);
+    a.place(ways.stray);
+    guard.emit_behind(&mut a, through, false);
+    a.place(ways.proven);
+    guard.emit_befriend(&mut a, through);
+    a.place(through);
+    to_socket(&mut a, sockets);
+    a.finish()
+}
+
+/// Gives the frame to the socket of its queue.
+fn to_socket(a: &mut Assembler, sockets: i32) {
+    a.map(Reg::R1, sockets)
+        .load(Size::Word, Reg::R2, Reg::R6, RX_QUEUE)
+        .set(Reg::R3, DROP)
+        .call(Function::RedirectMap)
+        .exit();
+}
+
+#[cfg(test)]
+mod tests;
