@@ -7,7 +7,7 @@
 use std::os::fd::BorrowedFd;
 
 use floodwall_base::{Instant, MacAddr};
-use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, Wanted};
+use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, SynOffers, Wanted};
 
 use crate::error::DeviceError;
 use crate::stats::DeviceStats;
@@ -107,6 +107,13 @@ pub trait Device: Send {
         let _ = wanted;
     }
 
+    /// What the program at the interface may answer SYNs with, from now on; told again when the keys
+    /// turn. Whether SYNs are answered there, when many come, as far as the device knows.
+    fn answer_syns(&mut self, offers: &SynOffers) -> bool {
+        let _ = offers;
+        false
+    }
+
     /// Whether there was no room for all that came since the last call, where a device that knows
     /// friends can tell at a glance.
     fn has_overflowed(&mut self) -> bool {
@@ -169,6 +176,10 @@ impl<D: Device + ?Sized> Device for Box<D> {
 
     fn want(&mut self, wanted: &Wanted) {
         (**self).want(wanted);
+    }
+
+    fn answer_syns(&mut self, offers: &SynOffers) -> bool {
+        (**self).answer_syns(offers)
     }
 
     fn has_overflowed(&mut self) -> bool {

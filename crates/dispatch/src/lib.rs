@@ -20,6 +20,7 @@ pub mod entropy;
 mod exchange;
 mod facts;
 mod membership;
+mod offers;
 mod panics;
 pub mod pin;
 mod port;

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use floodwall_base::{DropReason, IfIndex, Instant};
 use floodwall_device::{Device, DeviceError, DeviceInfo, DeviceStats, Medium};
-use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, Wanted};
+use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, SynOffers, Wanted};
 
 use crate::facts::{Fact, Facts};
 
@@ -134,6 +134,11 @@ impl Port {
     #[inline]
     pub(crate) fn knows_friends(&self) -> bool {
         self.device.as_ref().is_some_and(|device| device.knows_friends())
+    }
+
+    /// Tells its device what SYNs are answered with; whether it answers them.
+    pub(crate) fn answer_syns(&mut self, offers: &SynOffers) -> bool {
+        self.device.as_mut().is_some_and(|device| device.answer_syns(offers))
     }
 
     /// What is wanted of what arrives there.

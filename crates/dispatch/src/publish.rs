@@ -5,7 +5,7 @@
 //! snapshot: the facts of the loop and the words of the engine in it belong together.
 
 use floodwall_base::{IfIndex, Instant, Units};
-use floodwall_packet::{Burst, Engine, HandoffList, Round, Triage, Wanted};
+use floodwall_packet::{Burst, Engine, HandoffList, Round, SynOffers, Triage, Wanted};
 use floodwall_sync::snapshot::{self, SnapshotReader, SnapshotWriter};
 
 use crate::facts::{Fact, Facts};
@@ -93,6 +93,18 @@ impl<E: Engine> Engine for Shown<E> {
 
     fn wants(&self, iface: IfIndex, wanted: &mut Wanted) {
         self.engine.wants(iface, wanted);
+    }
+
+    fn syn_offers(&self, now: Instant, iface: IfIndex, offers: &mut SynOffers) {
+        self.engine.syn_offers(now, iface, offers);
+    }
+
+    fn syn_offers_changed(&self, now: Instant) -> u64 {
+        self.engine.syn_offers_changed(now)
+    }
+
+    fn syns_are_answered(&mut self, answered: bool) {
+        self.engine.syns_are_answered(answered);
     }
 
     fn wants_changed(&self) -> u64 {

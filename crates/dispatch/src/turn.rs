@@ -41,6 +41,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         if found + adopted > 0 {
             self.facts.add(Fact::BusyRounds, 1);
         }
+        self.tell_offers(now);
         self.transmit();
         let due = self.deadline().is_some_and(|deadline| deadline <= now);
         if due && !self.gate.looks_ahead() {

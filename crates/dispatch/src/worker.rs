@@ -27,6 +27,7 @@ use crate::clock::Clock;
 use crate::control::{Command, Control, mailbox};
 use crate::facts::{Fact, Facts};
 use crate::membership::{Membership, Setting};
+use crate::offers::Offers;
 use crate::panics::{PanicReport, Restarts};
 use crate::port::{Port, PortReport};
 use crate::publish::{Publish, PublishedReader, Publisher};
@@ -141,6 +142,8 @@ pub struct Worker<E: 'static> {
     /// What the engine wants, as it was told last, and the word that it has not changed since.
     pub(crate) wanted: Wanted,
     pub(crate) wants_told: Option<(u64, u64)>,
+    /// The same of what SYNs are answered with.
+    pub(crate) offers: Offers,
     /// Whether any device cares.
     pub(crate) tells_wants: bool,
     /// How many of them there were before the call of the engine that runs.
@@ -214,6 +217,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             departing: PacketList::new(),
             wanted: Wanted::default(),
             wants_told: None,
+            offers: Offers::default(),
             sent_before: 0,
             random,
             first: 0,

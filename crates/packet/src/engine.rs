@@ -12,6 +12,7 @@ use crate::burst::Burst;
 use crate::handoff::HandoffList;
 use crate::list::PacketList;
 use crate::pool::Pool;
+use crate::syn_offers::SynOffers;
 use crate::wanted::Wanted;
 
 /// What an engine gets for one call.
@@ -123,6 +124,26 @@ pub trait Engine {
     fn wants(&self, iface: IfIndex, wanted: &mut Wanted) {
         let _ = iface;
         wanted.everything();
+    }
+
+    /// Says what SYNs that arrive at an interface at `now` are answered with, for devices that can
+    /// answer them before they cost anything. `offers` is empty before; so it stays where the
+    /// engine alone can answer.
+    fn syn_offers(&self, now: Instant, iface: IfIndex, offers: &mut SynOffers) {
+        let _ = (now, iface, offers);
+    }
+
+    /// Another number whenever [`Engine::syn_offers`] may have something else to say. Asked once a
+    /// turn; must cost a few loads.
+    fn syn_offers_changed(&self, now: Instant) -> u64 {
+        let _ = now;
+        0
+    }
+
+    /// Whether a device answers SYNs with what was offered: then the engine believes the ACKs that
+    /// come of it.
+    fn syns_are_answered(&mut self, answered: bool) {
+        let _ = answered;
     }
 
     /// Another number whenever [`Engine::wants`] may have something else to say. Asked at least

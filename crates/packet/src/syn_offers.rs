@@ -26,6 +26,14 @@ pub struct CookieKeys {
     pub clock: (u64, u64),
 }
 
+impl CookieKeys {
+    /// Each key with the number of its epoch.
+    pub fn by_epoch(&self) -> impl Iterator<Item = (u64, (u64, u64))> {
+        let epochs = (0..).map(|ahead: u64| self.epoch.wrapping_sub(1).wrapping_add(ahead));
+        epochs.zip(self.keys)
+    }
+}
+
 impl core::fmt::Debug for CookieKeys {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("CookieKeys").field("epoch", &self.epoch).finish_non_exhaustive()
@@ -124,6 +132,9 @@ mod tests {
             CookieKeys { epoch: 7, until: Instant::ORIGIN, keys: [(77_777, 1); 4], clock: (2, 3) };
         offers.keys = Some(keys);
         assert!(!format!("{offers:?}").contains("77777"));
+        let first = CookieKeys { epoch: 0, ..keys };
+        let epochs: Vec<_> = first.by_epoch().map(|(epoch, _)| epoch).collect();
+        assert_eq!(epochs, [u64::MAX, 0, 1, 2], "the epoch before the first has a number too");
         offers.clear();
         assert!(offers.keys.is_none() && offers.listeners().is_empty());
     }

@@ -46,6 +46,7 @@ pub mod shards;
 mod sockets;
 mod stats;
 mod syn;
+mod syn_offers;
 mod tables;
 mod tcp;
 mod tcp_service;

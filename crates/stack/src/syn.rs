@@ -16,23 +16,38 @@ use floodwall_tcp::{
 use crate::shard::Stack;
 use crate::sockets::Sockets;
 
-/// The wall clock, by the monotonic one.
+/// The wall clock, by the monotonic one, and what else was told of cookies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct WallClock {
     /// When somebody read both.
     at: Instant,
     /// What the wall clock said then, in nanoseconds: until the year 2554.
     since_1970: u64,
+    /// How often a secret for cookies was given that other shards and instances have as well, and
+    /// how often a listener's policy for cookies was set.
+    pub(crate) secrets: u32,
+    pub(crate) policies: u32,
 }
 
 impl WallClock {
     /// Which keys are in force. Never told, the wall clock began with the monotonic one.
     #[inline]
     pub(crate) fn epoch(&self, now: Instant) -> Epoch {
+        Epoch::of(Duration::from_nanos(self.nanos_since_1970(now)))
+    }
+
+    /// What it says.
+    #[inline]
+    pub(crate) fn nanos_since_1970(&self, now: Instant) -> u64 {
         let (now, at) = (now.as_nanos(), self.at.as_nanos());
         let (ahead, behind) = (now.saturating_sub(at), at.saturating_sub(now));
-        let nanos = self.since_1970.saturating_add(ahead).saturating_sub(behind);
-        Epoch::of(Duration::from_nanos(nanos))
+        self.since_1970.saturating_add(ahead).saturating_sub(behind)
+    }
+
+    /// Another number when it was set, or a secret or a policy.
+    pub(crate) fn number(&self) -> u64 {
+        let others = u64::from(self.secrets) << 32 | u64::from(self.policies);
+        self.since_1970.wrapping_sub(self.at.as_nanos()).wrapping_add(others)
     }
 }
 
@@ -52,7 +67,7 @@ impl Stack {
     /// when it was set; between, it runs with the monotonic clock.
     pub fn set_wall_clock(&mut self, now: Instant, since_1970: Duration) {
         let since_1970 = u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX);
-        self.wall = WallClock { at: now, since_1970 };
+        self.wall = WallClock { at: now, since_1970, ..self.wall };
     }
 
     /// Takes a secret for cookies that other instances have as well, so that each believes what the
@@ -61,6 +76,7 @@ impl Stack {
     /// before. Nothing happens on a stack without TCP.
     pub fn set_cookie_secret(&mut self, secret: Secret, now: Instant) -> bool {
         let at = Moment::new(now, self.wall.epoch(now));
+        self.wall.secrets += 1;
         self.tcp.as_mut().is_some_and(|tcp| tcp.set.share_cookies(secret, at))
     }
 
@@ -123,6 +139,7 @@ impl Sockets<'_> {
         listener: ListenerId,
         policy: CookiePolicy,
     ) -> Result<(), floodwall_tcp::Gone> {
+        self.stack.wall.policies += 1;
         self.tcp()?.set_cookies(listener, policy)
     }
 
@@ -148,7 +165,7 @@ mod tests {
         let second = |n: u64| Instant::from_nanos(n * 1_000_000_000);
         let mut wall = WallClock::default();
         assert_eq!(wall.epoch(second(31)), Epoch(2), "never told");
-        wall = WallClock { at: second(100), since_1970: 1_500_000_000_000 };
+        wall = WallClock { at: second(100), since_1970: 1_500_000_000_000, ..wall };
         assert_eq!(wall.epoch(second(100)), Epoch(100));
         assert_eq!((wall.epoch(second(114)), wall.epoch(second(115))), (Epoch(100), Epoch(101)));
         assert_eq!(wall.epoch(second(99)), Epoch(99), "a moment before it was told");

@@ -6,7 +6,9 @@
 
 use floodwall_base::Instant;
 
+use crate::listener::ListenerId;
 use crate::moment::{Epoch, Moment};
+use crate::settings::{CookiePolicy, ListenSettings};
 use crate::syn_cache::SynCache;
 
 /// The keys of the last, the present and the next two epochs, and that of the hash by which our
@@ -30,6 +32,19 @@ impl core::fmt::Debug for InterfaceKeys {
 }
 
 impl SynCache {
+    /// Whether a program at the interface answers SYNs with cookies of ours and lets through ACKs
+    /// that carry one. While it does, gates are open, as an ACK that reaches us has been opened
+    /// there; and such an ACK is recognized as a friend's without a note of its SYN.
+    pub const fn set_interface_answers(&mut self, answers: bool) {
+        self.interface_answers = answers;
+    }
+
+    /// What a listener answers SYNs with; `None` where it is gone, or never answers by cookie.
+    #[must_use]
+    pub fn offer_of(&self, listener: ListenerId) -> Option<ListenSettings> {
+        self.settings_of(listener).filter(|settings| settings.cookies != CookiePolicy::Never)
+    }
+
     /// The keys in force at `at`, whose epoch ends at `until`. To be asked again when the epoch has
     /// turned and after [`SynCache::reload`]. Costs eight hashes.
     #[must_use]

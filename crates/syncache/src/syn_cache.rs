@@ -58,6 +58,8 @@ pub struct SynCache {
     loaded_until: Instant,
     /// Entries that one listener displaces in a second before it pauses.
     enough: usize,
+    /// A program at the interface makes and opens cookies of ours (`interface.rs`).
+    pub(crate) interface_answers: bool,
     /// Entries whose listener is gone, until somebody comes across them.
     orphans: u64,
     next_sweep: Instant,
@@ -105,6 +107,7 @@ impl SynCache {
             budget: Budget::new(settings.verifications, at),
             resend: (Bucket::default(), Price::new(rate, burst)),
             loaded_until: at.now + LIFETIME,
+            interface_answers: false,
             orphans: 0,
             next_sweep: at.now,
             hand: None,
@@ -134,6 +137,11 @@ impl SynCache {
     /// Whether other instances make cookies with the same secret: see [`CacheSettings::shared`].
     pub fn set_shared(&mut self, shared: bool) {
         self.settings.shared = shared;
+    }
+
+    /// What a listener was told.
+    pub(crate) fn settings_of(&self, listener: ListenerId) -> Option<ListenSettings> {
+        self.listeners.of(listener).map(|it| it.settings)
     }
 
     /// The key of an epoch, for a program that makes the same cookies.
@@ -501,7 +509,7 @@ impl SynCache {
     /// lately, or other instances make cookies too (decision E23).
     #[inline]
     fn may_verify(&self, listener: &Listener, now: Instant) -> bool {
-        let loaded = now < self.loaded_until || self.settings.shared;
+        let loaded = now < self.loaded_until || self.settings.shared || self.interface_answers;
         listener.gate_is_open(now) || loaded && listener.settings.cookies != CookiePolicy::Never
     }
 
@@ -725,7 +733,8 @@ impl HalfOpen for SynCache {
         // A stranger's flow is in no row, and in the filter by chance at most: then it costs a hash
         // more, and no write.
         entry.is_some_and(|entry| ack.ack == entry.iss() + 1)
-            || self.budget.is_expected(found.hash) && self.would_open(ack)
+            || (self.interface_answers || self.budget.is_expected(found.hash))
+                && self.would_open(ack)
     }
 
     fn work(&mut self, at: Moment, granted: Units, send: &mut impl FnMut(&SynAck)) -> Units {

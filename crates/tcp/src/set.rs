@@ -7,6 +7,7 @@ mod handshake;
 mod icmp;
 mod info;
 mod intake;
+mod offers;
 mod programs;
 mod silent;
 pub(crate) mod train;
