@@ -22,6 +22,7 @@
 mod bpf;
 mod card;
 mod cookies;
+mod features;
 mod first_line;
 mod guard;
 mod own_half;
@@ -39,11 +40,12 @@ use std::sync::Arc;
 
 use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Instant, MacAddr};
-use floodwall_packet::{Burst, Class, PacketBuf, PacketList, Pool, PoolConfig, Wanted};
+use floodwall_packet::{Burst, Class, PacketBuf, PacketList, Pool, PoolConfig, SynOffers, Wanted};
 use rustix::event::epoll;
 
 use self::bpf::Attach;
 use self::card::Card;
+use self::cookies::Plan;
 pub use self::first_line::{FirstLine, Said};
 use self::guard::Turn;
 use self::own_half::OwnHalf;
@@ -53,6 +55,7 @@ use self::wants::Told;
 use crate::af_packet::{Accept, AfPacket, AfPacketConfig};
 use crate::device::{Device, DeviceInfo, Medium};
 use crate::error::DeviceError;
+use crate::first_line_mode::FirstLineMode;
 use crate::interface::Control;
 use crate::placement::Placement;
 use crate::stats::DeviceStats;
@@ -88,13 +91,22 @@ pub struct AfXdpConfig {
     pub ring: u32,
     /// Bytes of a frame of the pool: 2048 or 4096.
     pub frame_bytes: usize,
+    /// What the program at the interface does besides steering.
+    pub first_line: FirstLineMode,
 }
 
 impl AfXdpConfig {
     /// All queues of the interface, by the best way that there is.
     #[must_use]
     pub const fn new(station: MacAddr) -> Self {
-        Self { station, queues: None, mode: XdpMode::Auto, ring: 1024, frame_bytes: 2048 }
+        Self {
+            station,
+            queues: None,
+            mode: XdpMode::Auto,
+            ring: 1024,
+            frame_bytes: 2048,
+            first_line: FirstLineMode::Auto,
+        }
     }
 }
 
@@ -170,12 +182,17 @@ impl AfXdp {
         let queues = chosen(name, config.queues, card.queues)?;
         queue::raise_memory_lock();
         let mut notes = Vec::new();
-        let mut steering = Steering::load(station, card.queues, None, &mut notes)
+        let plan = Plan::of(config, &station, card.is_local(), index.cast_unsigned());
+        let mut steering = Steering::load(station, card.queues, &plan, &mut notes)
             .map_err(|error| shared::not_loaded(name, station.is_shared, error))?;
+        plan.judge(name, &steering)?;
         if station.is_shared {
             notes.push(shared::NOTE.to_owned());
         }
         attach(name, &mut steering, index.cast_unsigned(), config.mode, &mut notes)?;
+        let is_generic =
+            notes.iter().any(|note| note.starts_with("generic")) || config.mode == XdpMode::Generic;
+        steering.reach_peer(&plan, is_generic, &mut notes);
         let bind = trial(name, index.cast_unsigned(), config, &mut notes)?;
         let info = DeviceInfo {
             name: name.to_owned(),
@@ -506,6 +523,9 @@ impl Device for AfXdp {
             }
         });
         self.turn.begin(guard, now, self.number, credit);
+        if let Some(cookies) = self.shared.steering.cookies() {
+            cookies.press(self.number, credit.is_some());
+        }
         self.overflowed |= self.turn.has_refused(guard, self.number) && !self.own_half.saw_all();
     }
 
@@ -514,6 +534,12 @@ impl Device for AfXdp {
         if let (Some(guard), Some(told)) = (steering.guard(), &mut self.told) {
             guard.wants().tell(self.number, told, wanted, steering.is_shared());
         }
+    }
+
+    fn answer_syns(&mut self, offers: &SynOffers) -> bool {
+        let Some(cookies) = self.shared.steering.cookies() else { return false };
+        // All queues go by the same listeners and keys.
+        self.number != 0 && cookies.is_started() || self.number == 0 && cookies.renew(offers)
     }
 
     fn knows_friends(&self) -> bool {
@@ -550,6 +576,9 @@ impl Device for AfXdp {
         }
         if let Some(guard) = self.shared.steering.guard() {
             guard.count(self.number, &mut all);
+        }
+        if let Some(cookies) = self.shared.steering.cookies() {
+            cookies.count(self.number, &mut all);
         }
         all.merge(&self.groups.stats());
         all

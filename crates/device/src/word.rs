@@ -14,6 +14,7 @@ use thiserror::Error;
 
 use crate::device::Device;
 use crate::error::DeviceError;
+use crate::first_line_mode::FirstLineMode;
 use crate::kernel_half::{HalfRank, KernelHalf};
 use crate::placement_report::PlacementReport;
 use crate::xdp_mode::XdpMode;
@@ -183,6 +184,8 @@ pub struct OpenConfig {
     /// Which of the two goes first there. With `None` it is the kernel's half where the device
     /// tells friends from strangers, for whom it does not see it cannot tell, else the worker.
     pub rank: Option<HalfRank>,
+    /// What the program at an XDP interface does besides steering.
+    pub first_line: FirstLineMode,
 }
 
 impl Default for OpenConfig {
@@ -196,6 +199,7 @@ impl Default for OpenConfig {
             kernel_half: KernelHalf::default(),
             core: None,
             rank: None,
+            first_line: FirstLineMode::default(),
         }
     }
 }
@@ -291,7 +295,8 @@ fn open_xdp(word: &DeviceWord, config: &OpenConfig) -> Result<OpenedDevice, Devi
         });
     };
     let queues = word.queues.or(config.queues);
-    let wanted = AfXdpConfig { queues, mode: word.mode, ..AfXdpConfig::new(station) };
+    let first_line = config.first_line;
+    let wanted = AfXdpConfig { queues, mode: word.mode, first_line, ..AfXdpConfig::new(station) };
     let OpenedXdp { mut queues, notes } = AfXdp::open(name, &wanted)?;
     let wanted = placement_of(config, queues.first().is_some_and(Device::knows_friends));
     let placement = Placement::take(name, &wanted)?;

@@ -285,6 +285,7 @@ impl Program {
     }
 
     /// What it says of `frame`, which no device has seen.
+    #[cfg(test)]
     pub(crate) fn verdict(&self, frame: &[u8]) -> io::Result<u32> {
         let mut attr = Attr::new()
             .u32(0, self.0.as_raw_fd() as u32)

@@ -12,6 +12,7 @@
 //! more are the stack's. The lock is taken where listeners change, and by nobody who handles
 //! packets.
 
+use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use std::io;
 
@@ -26,8 +27,11 @@ use floodwall_sync::lock::Mutex;
 
 use super::bpf::{Map, MapKind, Program, Table};
 use super::guard::{Guard, SEGMENTS, SYNS};
-use super::steering::{DROP, RX_QUEUE, TRANSMIT};
+use super::steering::{DROP, RX_QUEUE, Station, Steering, TRANSMIT};
 use super::words::Words;
+use super::{AfXdpConfig, features};
+use crate::error::DeviceError;
+use crate::first_line_mode::FirstLineMode;
 use crate::stats::DeviceStats;
 
 /// How an answer leaves.
@@ -38,6 +42,53 @@ pub(crate) enum Back {
     /// As a frame that is redirected to the interface of that number: where the peer of a veth has
     /// no program of its own, the other way leads nowhere.
     Redirected(u32),
+}
+
+/// What the program at an interface is to do besides steering.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Plan {
+    /// Frames are dropped under pressure.
+    pub(crate) filters: bool,
+    /// SYNs are answered, and the answers leave so.
+    pub(crate) answers: Option<Back>,
+    /// It is an error if they cannot be.
+    pub(crate) must_answer: bool,
+    /// The peer of a veth takes answers only under conditions: the number of the interface.
+    pub(crate) veth: Option<u32>,
+}
+
+impl Default for Plan {
+    /// To drop, and not to answer.
+    fn default() -> Self {
+        Self { filters: true, answers: None, must_answer: false, veth: None }
+    }
+}
+
+impl Plan {
+    /// What is asked for. `is_veth` is whether the other side is this machine's.
+    pub(crate) fn of(config: &AfXdpConfig, station: &Station, is_veth: bool, index: u32) -> Self {
+        let veth = is_veth.then_some(index);
+        let back = veth.map_or(Back::Transmitted, |_| Back::Redirected(index));
+        let wants = matches!(config.first_line, FirstLineMode::Auto | FirstLineMode::Cookies);
+        Self {
+            filters: config.first_line != FirstLineMode::Off || station.is_shared,
+            answers: wants.then_some(back),
+            must_answer: config.first_line == FirstLineMode::Cookies,
+            veth,
+        }
+    }
+
+    /// Whether what must be is there.
+    pub(crate) fn judge(&self, name: &str, steering: &Steering) -> Result<(), DeviceError> {
+        if !self.must_answer || steering.cookies().is_some() {
+            return Ok(());
+        }
+        Err(DeviceError::Unsupported {
+            device: name.to_owned(),
+            missing: "SYN cookies at the interface",
+            remedy: "they need Linux 5.18 and CAP_BPF; or ask for `--first-line filter`",
+        })
+    }
 }
 
 type Listener = ([u8; LISTENER_KEY_BYTES], u64);
@@ -51,6 +102,10 @@ pub(crate) struct Cookies {
     programs: Map,
     loaded: [Program; 2],
     shown: Mutex<Vec<Listener>>,
+    /// A bit for each program that is in force.
+    started: AtomicU32,
+    /// Of a veth whose peer takes answers only under conditions.
+    veth: Option<u32>,
     queues: u32,
     /// The programs' own; kept for as long as they may run.
     _scratch: Map,
@@ -81,6 +136,11 @@ impl Cookies {
             programs: Map::create(MapKind::Programs, 4, 2)?,
             loaded: [syns, segments],
             shown: Mutex::new(Vec::with_capacity(XDP_LISTENERS)),
+            started: AtomicU32::new(0),
+            veth: match back {
+                Back::Redirected(index) => Some(index),
+                Back::Transmitted => None,
+            },
             queues,
             _scratch: scratch,
         })
@@ -91,22 +151,59 @@ impl Cookies {
         self.programs.fd()
     }
 
-    /// The programs are in force from now on.
+    /// The programs are in force from now on, without asking whether answers arrive.
     pub(crate) fn start(&self) -> io::Result<()> {
-        for (index, program) in [SYNS, SEGMENTS].into_iter().zip(&self.loaded) {
-            self.programs.set(index.cast_unsigned(), program.fd().cast_unsigned())?;
-        }
-        Ok(())
+        [SYNS, SEGMENTS].into_iter().try_for_each(|which| self.set(which, true))
     }
 
-    /// They are no longer in force: SYNs and ACKs are the stack's again.
-    pub(crate) fn stop(&self) -> io::Result<()> {
-        [SYNS, SEGMENTS].into_iter().try_for_each(|index| {
-            match self.programs.clear(index.cast_unsigned()) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                other => other,
+    /// From now on one of the programs is in force, or frames of its kind are as without it.
+    fn set(&self, which: i32, on: bool) -> io::Result<()> {
+        let (bit, index) = (1 << which, which.cast_unsigned());
+        let started = self.started.load(Relaxed);
+        let changed = match self.loaded.get(index as usize) {
+            Some(program) if on && started & bit == 0 => {
+                self.programs.set(index, program.fd().cast_unsigned())
             }
-        })
+            _ if !on && started & bit != 0 => self.programs.clear(index),
+            _ => return Ok(()),
+        };
+        if changed.is_ok() {
+            self.started.store(if on { started | bit } else { started & !bit }, Relaxed);
+        }
+        changed
+    }
+
+    /// Whether ACKs are checked.
+    pub(crate) fn is_started(&self) -> bool {
+        self.started.load(Relaxed) & 1 << SEGMENTS != 0
+    }
+
+    /// Says how answers leave, where that is not certain.
+    pub(crate) fn reach_peer(&mut self, plan: &Plan, is_generic: bool, notes: &mut Vec<String>) {
+        // In front of the system's stack a redirected frame leaves as any other does.
+        self.veth = plan.veth.filter(|_| !is_generic);
+        if self.veth.is_some() && !self.has_way_back() {
+            notes.push(
+                "SYNs are not answered at the interface, and ACKs are checked there: the peer takes \
+                 no frames from a program (it has none itself, and no GRO); `ethtool -K PEER gro \
+                 on` helps, within 15 s"
+                    .to_owned(),
+            );
+        }
+    }
+
+    /// Whether answers arrive.
+    fn has_way_back(&self) -> bool {
+        self.veth.is_none_or(|index| features::transmits(index).unwrap_or(false))
+    }
+
+    /// What SYNs are answered with, told anew. Whether ACKs are checked, and so those that come up
+    /// under pressure are proven; SYNs are answered too where answers arrive.
+    pub(crate) fn renew(&self, offers: &SynOffers) -> bool {
+        let checks = offers.keys.is_some() && self.offer(offers).is_ok();
+        let answers = checks && self.has_way_back();
+        let changed = self.set(SEGMENTS, checks).and_then(|()| self.set(SYNS, answers));
+        changed.is_ok() && checks
     }
 
     /// From now on SYNs are answered with this.
@@ -114,7 +211,7 @@ impl Cookies {
         match &offers.keys {
             None => self.put_header(0, 0),
             Some(keys) => {
-                for (key, epoch) in keys.keys.into_iter().zip(keys.epoch.wrapping_sub(1)..) {
+                for (epoch, key) in keys.by_epoch() {
                     self.put(KeyTable::entry_of(epoch), 0, &KeyTable::key(key));
                 }
                 let until = KeyTable::until(keys.epoch, keys.until.as_nanos());
@@ -199,12 +296,6 @@ impl Cookies {
         stats.rx_syns_answered += self.word(queue, Desk::Answered);
         stats.rx_cookies_proven += self.word(queue, Desk::Proven);
         stats.rx_cookies_forged += self.word(queue, Desk::Forged);
-    }
-
-    /// Until when SYNs at `queue` are answered, by the clock that counts suspension; and how often
-    /// it came to that.
-    pub(crate) fn awake(&self, queue: u32) -> (u64, u64) {
-        (self.word(queue, Desk::AwakeUntil), self.word(queue, Desk::Woken))
     }
 }
 

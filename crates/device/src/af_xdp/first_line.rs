@@ -6,7 +6,7 @@
 use floodwall_base::{Instant, MacAddr};
 use floodwall_packet::{SynOffers, Wanted};
 
-use super::cookies::Back;
+use super::cookies::{Back, Plan};
 use super::guard::Turn;
 use super::steering::{Station, Steering, TRANSMIT};
 use super::wants::Told;
@@ -43,7 +43,7 @@ impl FirstLine {
     /// # Errors
     /// No privilege, or the kernel knows no such programs; what it says of the program.
     pub fn load(station: MacAddr) -> Result<Self, DeviceError> {
-        Self::of(Station { mac: station, is_shared: false }, None)
+        Self::of(Station { mac: station, is_shared: false }, &Plan::default())
     }
 
     /// The same with the programs that answer SYNs and believe ACKs, in force at once.
@@ -52,7 +52,10 @@ impl FirstLine {
     /// As of [`FirstLine::load`].
     pub fn load_answering(station: MacAddr) -> Result<Self, DeviceError> {
         let station = Station { mac: station, is_shared: false };
-        Self::of(station, Some(Back::Transmitted))
+        Self::of(
+            station,
+            &Plan { filters: true, answers: Some(Back::Transmitted), ..Plan::default() },
+        )
     }
 
     /// The program for a station at the link address of the host's own interface.
@@ -60,13 +63,13 @@ impl FirstLine {
     /// # Errors
     /// As of [`FirstLine::load`].
     pub fn load_shared(station: MacAddr) -> Result<Self, DeviceError> {
-        Self::of(Station { mac: station, is_shared: true }, None)
+        Self::of(Station { mac: station, is_shared: true }, &Plan::default())
     }
 
-    fn of(station: Station, answers: Option<Back>) -> Result<Self, DeviceError> {
+    fn of(station: Station, plan: &Plan) -> Result<Self, DeviceError> {
         let mut notes = Vec::new();
         let failed = |error| super::failed("xdp", "load the program that steers frames", error);
-        let steering = Steering::load(station, 1, answers, &mut notes).map_err(failed)?;
+        let steering = Steering::load(station, 1, plan, &mut notes).map_err(failed)?;
         if let Some(cookies) = steering.cookies() {
             cookies.start().map_err(failed)?;
         }

@@ -18,7 +18,7 @@ use floodwall_base::MacAddr;
 use floodwall_bpf::{Assembler, Function, Instruction, Label, NoProgram, Reg, Size, When};
 
 use super::bpf::{Attach, Attachment, Map, MapKind, Program};
-use super::cookies::{Back, Cookies};
+use super::cookies::{Back, Cookies, Plan};
 use super::guard::Guard;
 use super::guard::destination::{Elsewhere, Maps, look};
 use super::guard::{reach, wire};
@@ -68,15 +68,18 @@ pub(crate) struct Station {
 impl Steering {
     /// Loads the program for the station at `mac`, on an interface of `queues` receive queues; with
     /// a guard where the kernel lets us have one, else `notes` says why not.
-    /// `answers` says how the program's own answers to SYNs would leave; `None` has no such programs.
+    /// `plan` says what else it is to do.
     pub(crate) fn load(
         station: Station,
         queues: u32,
-        answers: Option<Back>,
+        plan: &Plan,
         notes: &mut Vec<String>,
     ) -> io::Result<Self> {
+        if !plan.filters {
+            return Self::load_with(station, queues, (None, None), notes);
+        }
         let guarded = Guard::create(queues.max(1))
-            .and_then(|guard| Self::load_with(station, queues, (Some(guard), answers), notes));
+            .and_then(|guard| Self::load_with(station, queues, (Some(guard), plan.answers), notes));
         guarded.or_else(|error| {
             if station.is_shared {
                 return Err(error);
@@ -130,6 +133,13 @@ impl Steering {
         }
     }
 
+    /// Answers are to leave by an interface that runs its program so.
+    pub(crate) fn reach_peer(&mut self, plan: &Plan, is_generic: bool, notes: &mut Vec<String>) {
+        if let Some(cookies) = &mut self.cookies {
+            cookies.reach_peer(plan, is_generic, notes);
+        }
+    }
+
     /// The programs for SYNs and ACKs, where there are any.
     pub(crate) const fn cookies(&self) -> Option<&Cookies> {
         self.cookies.as_ref()
@@ -178,6 +188,7 @@ impl Steering {
     }
 
     /// What it says of a frame that no device has seen.
+    #[cfg(test)]
     pub(crate) fn verdict(&self, frame: &[u8]) -> io::Result<i32> {
         self.program.verdict(frame).map(u32::cast_signed)
     }
@@ -296,7 +307,7 @@ mod tests {
 
     fn loaded() -> Option<Steering> {
         let station = Station { mac: STATION, is_shared: false };
-        match Steering::load(station, 4, None, &mut Vec::new()) {
+        match Steering::load(station, 4, &Plan::default(), &mut Vec::new()) {
             Ok(steering) => Some(steering),
             Err(error) => {
                 eprintln!("SKIPPED: the kernel loads no program here: {error}");
