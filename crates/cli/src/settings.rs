@@ -24,7 +24,7 @@ use floodwall_dispatch::OnPanic;
 pub(crate) use self::transit::{HostTransit, InterfaceTransit};
 pub(crate) use self::words::ServiceWord;
 use crate::args::RunArgs;
-pub(crate) use floodwall_device::{DeviceKind, DeviceWord, KernelHalf};
+pub(crate) use floodwall_device::{DeviceKind, DeviceWord, FirstLineMode, KernelHalf};
 
 /// Where a value was given.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -54,6 +54,8 @@ pub(crate) struct InterfaceSettings {
     pub(crate) offload: Given<bool>,
     /// Where the kernel's half of the device runs.
     pub(crate) kernel_half: Option<Given<KernelHalf>>,
+    /// What the program at an XDP interface does.
+    pub(crate) first_line: Option<Given<FirstLineMode>>,
     pub(crate) addresses: Vec<Given<IpCidr>>,
     pub(crate) gateways: Vec<Given<IpAddr>>,
     pub(crate) dhcp: Option<Given<bool>>,
@@ -72,6 +74,7 @@ impl InterfaceSettings {
             queues: None,
             offload: Given { value: true, place: Place::Nowhere },
             kernel_half: None,
+            first_line: None,
             addresses: Vec::new(),
             gateways: Vec::new(),
             dhcp: None,

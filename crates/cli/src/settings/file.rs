@@ -40,6 +40,7 @@ const INTERFACE: &[&str] = &[
     "autoconf",
     "device",
     "dhcp",
+    "first_line",
     "forwarding",
     "gateway",
     "kernel_half",
@@ -235,6 +236,7 @@ impl Walk<'_> {
         let queues = self.read(table, (HERE, "queues"), number, words::queues);
         let offload = self.read(table, (HERE, "offload"), truth, Ok);
         let kernel_half = self.read(table, (HERE, "kernel_half"), text, |t| words::kernel_half(&t));
+        let first_line = self.read(table, (HERE, "first_line"), text, |t| words::first_line(&t));
         let dhcp = self.read(table, (HERE, "dhcp"), truth, Ok);
         let accept_ra = self.read(table, (HERE, "accept_ra"), truth, Ok);
         let autoconf = self.read(table, (HERE, "autoconf"), truth, Ok);
@@ -251,7 +253,8 @@ impl Walk<'_> {
             routes: self.read_list(table, (HERE, "route"), ROUTE, words::route),
             advertise: table.get("advertise").and_then(|value| self.advertise(value)),
         };
-        let plain = InterfaceSettings { kernel_half, dhcp, accept_ra, autoconf, transit, ..plain };
+        let plain = InterfaceSettings { kernel_half, first_line, dhcp, accept_ra, ..plain };
+        let plain = InterfaceSettings { autoconf, transit, ..plain };
         Some(InterfaceSettings { mac, mtu, queues, offload, addresses, gateways, ..plain })
     }
 

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use super::words::{self, Wrong, wrong};
-use super::{DeviceWord, Given, InterfaceSettings, KernelHalf, Place, Problem, Settings};
+use super::{
+    DeviceWord, FirstLineMode, Given, InterfaceSettings, KernelHalf, Place, Problem, Settings,
+};
 use crate::args::RunArgs;
 
 /// Lays the flags on what the file said. All complaints at once, in the order of the flags.
@@ -15,6 +17,7 @@ pub(super) fn lay(settings: &mut Settings, args: &RunArgs) -> Result<(), Vec<Pro
         mtu: read.one("--mtu", args.mtu, words::mtu),
         queues: read.one("--queues", args.queues, words::queues),
         kernel_half: read.one("--kernel-half", args.kernel_half.as_deref(), words::kernel_half),
+        first_line: read.one("--first-line", args.first_line.as_deref(), words::first_line),
         offload: args.no_offload.then(|| given("--no-offload", false)),
         addresses: read.many("--address", &args.address, words::address),
         gateways: read.many("--gateway", &args.gateway, words::gateway),
@@ -87,6 +90,7 @@ struct InterfaceFlags {
     queues: Option<Given<usize>>,
     offload: Option<Given<bool>>,
     kernel_half: Option<Given<KernelHalf>>,
+    first_line: Option<Given<FirstLineMode>>,
     addresses: Vec<Given<floodwall_base::IpCidr>>,
     gateways: Vec<Given<std::net::IpAddr>>,
     routes: Vec<Given<words::RouteWord>>,
@@ -104,6 +108,7 @@ impl InterfaceFlags {
             ("--queues", args.queues.is_some()),
             ("--no-offload", args.no_offload),
             ("--kernel-half", args.kernel_half.is_some()),
+            ("--first-line", args.first_line.is_some()),
             ("--address", !args.address.is_empty()),
             ("--gateway", !args.gateway.is_empty()),
             ("--route", !args.route.is_empty()),
@@ -119,6 +124,7 @@ impl InterfaceFlags {
         interface.mtu = self.mtu.or(interface.mtu.take());
         interface.queues = self.queues.or(interface.queues.take());
         interface.kernel_half = self.kernel_half.or(interface.kernel_half.take());
+        interface.first_line = self.first_line.or(interface.first_line.take());
         if let Some(offload) = self.offload {
             interface.offload = offload;
         }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use floodwall_base::{IpCidr, MacAddr};
-use floodwall_device::{DeviceWord, KernelHalf, NoDeviceWord, NoKernelHalf};
+use floodwall_device::{DeviceWord, FirstLineMode, KernelHalf, NoDeviceWord, NoKernelHalf};
 use floodwall_dispatch::{OnPanic, WORKERS_MAX};
 
 /// What is wrong, and the remedy.
@@ -23,6 +23,12 @@ pub(crate) fn wrong(what: impl Into<String>, remedy: impl Into<String>) -> Wrong
 /// `tun:NAME`, `tap:NAME`, `packet:INTERFACE`, `xdp:INTERFACE,queues=N,mode=WAY`.
 pub(crate) fn device(text: &str) -> Result<DeviceWord, Wrong> {
     text.parse().map_err(|NoDeviceWord { what, remedy }| wrong(what, remedy))
+}
+
+/// `off`, `filter`, `cookies`, `auto`.
+pub(crate) fn first_line(text: &str) -> Result<FirstLineMode, Wrong> {
+    let what = || format!("{text:?} is nothing that the first line could be");
+    text.parse().map_err(|()| wrong(what(), FirstLineMode::REMEDY))
 }
 
 /// `auto`, `busy-poll`, `napi-thread`, `leave`.
