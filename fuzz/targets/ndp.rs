@@ -1,4 +1,5 @@
-//! Any sequence of neighbour and router messages and clock steps into a host that believes them.
+//! Any sequence of neighbour and router messages and clock steps into a host that accepts router
+//! advertisements.
 //!
 //! The body is `floodwall_testkit::fuzz_bodies::ndp`. Run it with
 //! `cargo fuzz run -s none ndp -- -max_total_time=60`.

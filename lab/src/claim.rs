@@ -2,8 +2,8 @@
 //!
 //! Read from a plan (`plan.rs`), evaluated by the frame (`run.rs`) on what was measured. Invariant:
 //! a claim holds only if something was measured and every run of every seed keeps its bounds; so a
-//! row that is renamed or left out breaks its claims instead of passing them. What a machine may be
-//! unable to measure says so by a number of its own (`given`), and the report says so too.
+//! row that is renamed or left out breaks its claims instead of passing them. A measurement that a
+//! machine may be unable to make has a number that reports this (`given`), and the report shows it.
 
 use std::collections::BTreeMap;
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// See the file's head.
+/// Why an experiment could not be run, or its results not kept.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LabError {
@@ -13,12 +13,12 @@ pub enum LabError {
         "no plan is called {0}: `floodwall lab list` names them; a path to a .toml file works too"
     )]
     NoPlan(String),
-    /// A plan names an experiment that nobody has written.
+    /// A plan names an experiment that does not exist.
     #[error("plan {plan}: no experiment is called {experiment}")]
     NoExperiment {
         /// Which plan.
         plan: String,
-        /// What it asks for.
+        /// The requested experiment.
         experiment: String,
     },
     /// A file cannot be read or written.
@@ -48,7 +48,7 @@ pub enum LabError {
     /// The packet memory could not be made.
     #[error("the packet memory cannot be made: {0}")]
     Pool(#[from] floodwall_packet::PoolError),
-    /// The packet memory is used up: the plan asks for packets that do not fit it.
+    /// The packet memory is used up: the plan requests packets that do not fit it.
     #[error("the packet memory is too small for a packet of {0} bytes")]
     NoBuffer(usize),
     /// A scene that the plan describes cannot be made.

@@ -29,7 +29,7 @@ pub trait Experiment {
     /// same numbers, except where an experiment measures time.
     ///
     /// # Errors
-    /// It cannot be measured: the plan asks for what is not there, or memory is missing.
+    /// It cannot be measured: the plan requests what does not exist, or memory is exhausted.
     fn run(
         &self,
         plan: &Plan,

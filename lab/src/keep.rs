@@ -2,7 +2,7 @@
 //!
 //! Called by the program after a run. Where they go: the folder that the user names; else, inside a
 //! checkout of the repository, `lab/results/<plan>/<date>-<commit>/` for whole runs; else nowhere.
-//! An installed program writes nothing that nobody asked for.
+//! An installed program writes nothing unless requested.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,8 +21,8 @@ pub struct Kept {
     pub files: Vec<String>,
 }
 
-/// Where a run's results belong without being told: see the file's head. A day's second run of the
-/// same commit replaces the first.
+/// The folder of a run's results where the user names none. A day's second run of the same commit
+/// replaces the first.
 #[must_use]
 pub fn results_folder(report: &Report) -> Option<PathBuf> {
     if report.size == Size::Quick {

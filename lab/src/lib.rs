@@ -1,6 +1,6 @@
 //! The laboratory: experiments that put the product beside historic designs, and judge claims.
 //!
-//! A [`Plan`] (TOML) says what varies, what is held and what is claimed; an [`Experiment`]
+//! A [`Plan`] (TOML) states what varies, what is held and what is claimed; an [`Experiment`]
 //! measures; the frame ([`run()`]) repeats it for every seed, evaluates the claims, and makes a
 //! [`Report`] that prints as tables, as JSON, and as a folder of raw results ([`keep()`]). Called
 //! by the program `floodwall` (feature `lab`) and by this crate's tests, which run every plan's

@@ -1,6 +1,6 @@
 //! Where and of what a run was made: machine, commit, date. Kept with every result.
 //!
-//! The one file of the lab that looks outside: it reads the clock, `/proc`, and asks git.
+//! The one file of the lab that looks outside: it reads the clock and `/proc`, and runs git.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-/// See the file's head.
+/// The machine, commit and date of a run.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Machine {
     /// The processor's name, as it calls itself.

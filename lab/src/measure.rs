@@ -1,7 +1,7 @@
 //! What an experiment hands to the frame: numbers by name, tables, pictures.
 //!
 //! Made by experiments, merged over the seeds by `run.rs`. Names of numbers are paths
-//! (`row/accessor/what`), so that a claim can speak of all rows with a star.
+//! (`row/accessor/what`), so that a claim can name all rows with a star.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ impl Metrics {
 /// What one run with one seed measured.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Measured {
-    /// Numbers: all that a claim can speak of.
+    /// Numbers: all that a claim can name.
     pub metrics: Metrics,
     /// For humans.
     pub tables: Vec<Table>,

@@ -2,8 +2,8 @@
 //!
 //! Read from TOML, either one that the program carries ([`listed`]) or a file. The frame reads
 //! everything except `vary` and `hold`, which belong to the experiment ([`Plan::read`]). Invariant:
-//! a plan that was read has a title, seeds, claims with a direction each, and tables whose rows are
-//! as wide as their columns.
+//! a plan that was read has a title, seeds, claims with a direction each, and tables with rows as
+//! wide as their columns.
 
 use std::fs;
 use std::path::Path;
@@ -47,7 +47,7 @@ pub struct Amount {
     pub settings: toml::Table,
 }
 
-/// Figures that somebody else has published, with their source.
+/// Figures published by others, with their source.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Published {
@@ -55,7 +55,7 @@ pub struct Published {
     pub beside: String,
     /// What it shows.
     pub title: String,
-    /// Who published it, where.
+    /// Author and place of publication.
     pub source: String,
     /// The columns' names.
     pub columns: Vec<String>,
@@ -100,7 +100,7 @@ impl Published {
     }
 }
 
-/// See the file's head.
+/// An experiment's plan as read from TOML.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
@@ -108,7 +108,7 @@ pub struct Plan {
     pub name: String,
     /// Which experiment runs it.
     pub experiment: String,
-    /// One line: what is asked.
+    /// One line: the question.
     pub question: String,
     /// What varies: the experiment's words.
     pub vary: toml::Table,
@@ -134,7 +134,7 @@ pub struct Plan {
 pub struct Listed {
     /// Its name.
     pub name: String,
-    /// What it asks.
+    /// The question that it answers.
     pub question: String,
     /// How many claims it has.
     pub claims: usize,

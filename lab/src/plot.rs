@@ -1,4 +1,5 @@
-//! Pictures: lines over an axis, as SVG that needs nothing else. No colour is told by colour alone.
+//! Pictures: lines over an axis, as SVG that needs nothing else. No line is distinguished by colour
+//! alone.
 //!
 //! Called by experiments. One function; the text of the picture is escaped, the numbers are clamped
 //! to the axes, and no series is too short to be drawn.
@@ -34,7 +35,7 @@ pub struct Axes<'a> {
 /// Width and height of the picture, and of the frame within it.
 const SIZE: (f64, f64) = (860.0, 460.0);
 const FRAME: (f64, f64, f64, f64) = (64.0, 40.0, 560.0, 360.0);
-/// Dark enough on white, and told apart by their dashes as well.
+/// Dark enough on white, and distinguished by their dashes as well.
 const COLOURS: &[&str] =
     &["#1f5fa8", "#b3460e", "#2c7a3f", "#7a3f98", "#8a6d00", "#a3264b", "#3d3d3d", "#007a87"];
 const DASHES: &[&str] = &["none", "7 3", "2 3", "9 3 2 3"];

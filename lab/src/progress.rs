@@ -6,7 +6,7 @@ use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Who is told how a run goes on.
+/// The receiver of a run's progress.
 pub trait Progress {
     /// A run begins: which of how many.
     fn begin(&mut self, run: u64, of: u64, seed: u64);
@@ -18,7 +18,7 @@ pub trait Progress {
     fn end(&mut self);
 }
 
-/// Says nothing.
+/// Reports nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 

@@ -12,12 +12,12 @@ use crate::measure::Spread;
 use crate::plan::{Published, Size};
 use crate::table::Table;
 
-/// See the file's head.
+/// The result of a run: claims judged, numbers, tables and plots.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Report {
     /// Which plan.
     pub plan: String,
-    /// What it asks.
+    /// The plan's question.
     pub question: String,
     /// How much of it was run.
     pub size: Size,

@@ -1,6 +1,7 @@
 //! The frame: repeats an experiment for every seed, judges the claims, makes the report.
 //!
-//! Called by the program and by tests. Invariant: nothing here knows what an experiment is about.
+//! Called by the program and by tests. Invariant: nothing here depends on what an experiment
+//! measures.
 
 use crate::error::LabError;
 use crate::experiments::{self, Experiment};

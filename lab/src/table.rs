@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// See the file's head.
+/// A table of text cells with a title, column names and a note.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Table {
     /// What it shows.

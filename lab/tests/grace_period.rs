@@ -21,7 +21,7 @@ fn measure(plan: &Plan) -> Report {
     run(plan, Size::Quick, &mut Silent).unwrap()
 }
 
-/// Whether a claim speaks of grace periods that the machine must have left undisturbed.
+/// Whether a claim is about grace periods that the machine must have left undisturbed.
 fn wants_quiet(measure: &str) -> bool {
     measure.contains("undisturbed")
 }
@@ -39,7 +39,7 @@ fn the_plan_holds_in_its_quick_form() {
     assert!(report.plots.iter().all(|(_, svg)| svg.contains("<polyline")), "three pictures");
 }
 
-/// One short turn each: enough for everything that no percentile is asked of.
+/// One short turn each: enough for everything without a percentile.
 fn hasty(from: &str, to: &str) -> Plan {
     let text = plan().text;
     assert!(text.contains(from), "the plan has no `{from}`");

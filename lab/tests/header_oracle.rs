@@ -1,5 +1,5 @@
 //! The accessors against the flat packet: every corpus packet, every split, the same headers; and
-//! memory that somebody else sees is bit-identical afterwards.
+//! memory shared with another owner is bit-identical afterwards.
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without ends the test")]
 
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ const CAPTURES: &[&str] = &[
     "tcpdump/mptcp-v1.pcap",
 ];
 
-/// What a walk asks of a packet, in order.
+/// What a walk requests of a packet, in order.
 #[derive(Default)]
 struct Script<'a> {
     flat: &'a [u8],
@@ -38,7 +38,7 @@ impl HeaderAccess for Script<'_> {
     }
 }
 
-/// One packet of every shape in the corpus: a shape is what a walk asks for.
+/// One packet of every shape in the corpus: a shape is the sequence of a walk's requests.
 fn corpus() -> Vec<Vec<u8>> {
     let (mut shapes, mut packets) = (BTreeSet::new(), Vec::new());
     for name in CAPTURES {
@@ -152,7 +152,7 @@ fn pulled(cut: &Cut, asks: &[(usize, usize)], accessor: Accessor) -> (Chain, Cos
     }
     match own {
         Own::Chain { chain, costs, .. } => (chain, costs),
-        Own::Scratch { .. } => unreachable!("not asked for"),
+        Own::Scratch { .. } => unreachable!("not requested"),
     }
 }
 
@@ -193,7 +193,7 @@ fn the_fifth_packet_is_input_five_times_and_asked_eighteen_times() {
     // One more check is made in the reply's own copy.
     assert_eq!(script.asks.len(), 17);
     assert_eq!(script.asks.iter().filter(|ask| **ask == (40, 72)).count(), 5);
-    // A hop that is somebody else's ends it: this host is no router.
+    // A hop with another host's address ends it: this host is no router.
     let mut other = flat.clone();
     other[48] ^= 1;
     let seen = walk(&mut Flat(&other), 6, other.len());

@@ -10,7 +10,7 @@ use std::{env, fs, io};
 
 use floodwall_testkit::{Seeded, captures};
 
-/// Bytes of a seed: what is behind says nothing new.
+/// Bytes of a seed: the bytes behind add nothing new.
 const SEED_BYTES_MAX: usize = 300;
 /// Packets of one capture that become seeds.
 const PACKETS_MAX: usize = 2;
@@ -46,7 +46,7 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// Frames in a row for the whole stack: whatever a capture has, addressed to the fuzzed host.
+/// Frames in a row for the whole stack: all frames of a capture, addressed to the fuzzed host.
 fn sequences(folder: &Path) -> io::Result<()> {
     let words = ["icmp", "arp", "dns", "ndp", "ra", "frag", "udp", "ipv6", "echo", "mld"];
     for path in captures::vendored() {
@@ -96,8 +96,8 @@ fn made(choice: u8, cut: Option<[u8; 3]>, protocol: u8, ends: u8, payload: &[u8]
     step
 }
 
-/// Programs of the kinds that the sequence body knows, each family: pieces in and out of order,
-/// with one missing; neighbours, routers, queries; sending; links and addresses that change.
+/// Programs of the kinds that the sequence body has, each family: pieces in and out of order, with
+/// one missing; neighbours, routers, queries; sending; links and addresses that change.
 fn programs(folder: &Path) -> io::Result<()> {
     let datagram = |len: usize| {
         let mut bytes = vec![0x13, 0x88, 0, 7, 0, 0, 0, 0];

@@ -19,12 +19,12 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// What a thread asked of the allocator.
+/// What a thread requested of the allocator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AllocationCount {
-    /// How often it asked for memory, for more of it, or for less.
+    /// How often it allocated memory, grew it, or shrank it.
     pub allocations: u64,
-    /// How many bytes it asked for.
+    /// How many bytes it requested.
     pub bytes: u64,
     /// How often it gave memory back.
     pub frees: u64,
@@ -35,12 +35,12 @@ thread_local! {
         const { Cell::new(AllocationCount { allocations: 0, bytes: 0, frees: 0 }) };
 }
 
-/// The system's allocator, counted. See the file's head.
+/// The system's allocator, with a count of each thread's allocations.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CountingAllocator;
 
 fn count(change: impl FnOnce(&mut AllocationCount)) {
-    // A thread that is ending has no count any more: nobody asks for it then.
+    // A thread that is ending has no count any more: it is not read then.
     let _ = COUNT.try_with(|cell| {
         let mut count = cell.get();
         change(&mut count);
@@ -84,7 +84,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
     }
 }
 
-/// What this thread asked for while `run` ran, and what `run` returned. Zeros where the binary has
+/// What this thread requested while `run` ran, and what `run` returned. Zeros where the binary has
 /// another allocator: check once that something is counted.
 pub fn counted<R>(run: impl FnOnce() -> R) -> (AllocationCount, R) {
     let before = COUNT.get();

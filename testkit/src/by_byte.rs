@@ -1,28 +1,27 @@
-//! `ByByte`: the engine that tells classes of packets by their last byte, for tests of the gates.
+//! `ByByte`: an engine that classifies packets by their last byte, for tests of the gates.
 //!
-//! Called by the tests of `schedule`, `world` and `dispatch`. Invariant: `f` is a friend, `s` a
-//! stranger, everything else is refusable. Its rounds do nothing: what a test does with packets is
-//! the test's.
+//! Called by the tests of `schedule`, `world` and `dispatch`. Invariant: `f` is established, `s`
+//! unverified, everything else refusable. Its rounds do nothing: packets are left to the test.
 
 use std::cell::Cell;
 
 use floodwall_base::{Instant, Units};
 use floodwall_packet::{Burst, Engine, Round, Triage};
 
-/// See the file's head.
+/// An engine that classifies packets by their last byte.
 #[derive(Debug, Default)]
 pub struct ByByte {
-    /// How often it was asked for the classes of a burst.
+    /// How often it classified a burst.
     pub asked: Cell<u64>,
 }
 
-/// Writes each packet's class, as [`ByByte`] tells them.
+/// Writes each packet's class, as [`ByByte`] classifies it.
 pub fn classify(burst: &Burst, classes: &mut [Triage]) {
     for (packet, class) in burst.iter().zip(classes) {
         *class = match packet.first().last() {
-            Some(b'f') => Triage::Friend,
-            Some(b's') => Triage::Stranger,
-            _ => Triage::Refusable,
+            Some(b'f') => Triage::Established,
+            Some(b's') => Triage::Unknown,
+            _ => Triage::Rejectable,
         };
     }
 }

@@ -1,7 +1,7 @@
 //! The vendored captures, and a reader for their two formats.
 //!
-//! Many of them are broken on purpose: the reader gives what can be read and stops where a record
-//! lies about its length. Reading: the IETF drafts on the PCAP and PCAPNG capture file formats.
+//! Many of them are broken on purpose: the reader gives what can be read and stops where a record's
+//! length is wrong. Reading: the IETF drafts on the PCAP and PCAPNG capture file formats.
 
 use std::env;
 use std::fs;
@@ -52,7 +52,7 @@ pub fn vendored() -> Vec<PathBuf> {
 }
 
 /// More captures, for optional deep tests: those of the folder that `FLOODWALL_CAPTURES` names, or
-/// of one beside the checkout. Says on one line when there are none, naming `test`.
+/// of one beside the checkout. Prints one line when there are none, naming `test`.
 #[must_use]
 pub fn optional(test: &str) -> Vec<PathBuf> {
     let beside = root().join("../shared/data/pcaps");
@@ -202,7 +202,7 @@ fn packet_block(kind: u32, body: &[u8], order: Order, links: &[u32]) -> Option<C
 mod tests {
     use super::*;
 
-    /// What the manifest says: a capture and its number of packets.
+    /// An entry of the manifest: a capture and its number of packets.
     fn manifest() -> Vec<(String, usize)> {
         let text = fs::read_to_string(root().join("data/pcaps/MANIFEST.tsv")).unwrap();
         let lines = text.lines().filter(|line| !line.starts_with('#'));

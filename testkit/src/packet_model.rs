@@ -33,7 +33,7 @@ struct Queue {
     models: VecDeque<(Vec<u8>, Charge)>,
 }
 
-/// Packets, accounts and the pool they are of. See the file's head.
+/// Packets and accounts of one pool, each beside its flat model.
 pub struct PacketModel {
     pool: Pool,
     accounts: Vec<Account>,
@@ -309,7 +309,10 @@ impl PacketModel {
         }
     }
 
-    #[expect(clippy::disallowed_methods, reason = "packets that die elsewhere need an elsewhere")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "packets dropped on another thread need another thread"
+    )]
     fn drop_elsewhere(&mut self) {
         let packets = std::mem::take(&mut self.elsewhere);
         if packets.is_empty() {
@@ -445,13 +448,13 @@ fn range(op: Op, len: usize) -> (usize, usize) {
     (off, op.b() % (len.saturating_sub(off) + 2))
 }
 
-/// Fails unless a packet is what its model says.
+/// Fails unless a packet equals its model.
 fn check(pair: &Pair) {
     let Pair { packet, flat, .. } = pair;
     assert!(same(packet, flat), "{packet:?} is not {flat:?}");
 }
 
-/// Whether a packet has these bytes, and says so in all its ways.
+/// Whether a packet has these bytes, by each of its read methods.
 fn same(packet: &PacketBuf, flat: &[u8]) -> bool {
     let mut rest = flat;
     for chunk in packet.chunks() {

@@ -2,14 +2,14 @@
 //!
 //! Called by `cargo xtask pkt` and by the conformance tests. A script is a list of timed events:
 //! segments that are given to the TCP (`<`), segments that it must send (`>`), and calls of its
-//! sockets with the results that they must have. Invariants: a script that says what is not
-//! supported is refused with its line and word before anything is played; equal back ends get equal
-//! events. Built: the base of the dialect (sockets, segments, the usual options, aggregation,
-//! blocking calls, timed commands) and its first two stages as far as Floodwall has what they are
-//! about: code blocks, ICMP errors, ECN, `poll`, `epoll`, messages, options of the command line,
-//! and profiles of Linux and FreeBSD (`profile.rs`). Options and flags of fast open, MD5 and
-//! accurate ECN can be written, and Floodwall answers them as what it does not know. Not here, and
-//! refused: calls about fast open, keys of MD5, zero copy and error queues, UDP, encapsulation.
+//! sockets with the results that they must have. Invariants: a script with an unsupported statement
+//! is refused with its line and word before anything is played; equal back ends get equal events.
+//! Built: the base of the dialect (sockets, segments, the usual options, aggregation, blocking
+//! calls, timed commands) and its first two stages as far as Floodwall has what they are about:
+//! code blocks, ICMP errors, ECN, `poll`, `epoll`, messages, options of the command line, and
+//! profiles of Linux and FreeBSD (`profile.rs`). Options and flags of fast open, MD5 and accurate
+//! ECN can be written, and Floodwall answers them as what it does not know. Not here, and refused:
+//! calls about fast open, keys of MD5, zero copy and error queues, UDP, encapsulation.
 
 mod addresses;
 mod calls;

@@ -1,6 +1,6 @@
 //! A seeded stream of numbers for tests: SplitMix64 (Steele, Lea and Flood 2014).
 
-/// See the file's head.
+/// A seeded stream of numbers: SplitMix64.
 #[derive(Clone, Debug)]
 pub struct Seeded(u64);
 

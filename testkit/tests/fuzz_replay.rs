@@ -82,7 +82,7 @@ fn random_programs_complete_handshakes_by_entry_and_by_cookie_and_keep_the_model
     assert!(cache > 500 && cookie > 500, "{cache} by entry, {cookie} by cookie");
 }
 
-/// Threads that share sockets and streams, over and over: who comes first differs each time.
+/// Threads that share sockets and streams, over and over: the order differs each time.
 #[test]
 fn random_calls_from_several_threads_lose_no_byte_and_no_memory() {
     let mut random = Seeded::new(3);

@@ -1,6 +1,6 @@
-//! The runner of scripts: what it refuses, and what Floodwall and the kernel say of our own ones.
+//! The runner of scripts: what it refuses, and how Floodwall and the kernel play our own ones.
 //!
-//! In memory every script passes. Where the kernel differs, `KERNEL_DIFFERS` says why.
+//! In memory every script passes. Where the kernel differs, `KERNEL_DIFFERS` gives the reason.
 
 #![expect(clippy::unwrap_used, reason = "a failing test may panic")]
 #![expect(clippy::disallowed_methods, reason = "a namespace belongs to a thread")]
@@ -118,7 +118,7 @@ fn the_kernel_passes_our_scripts_over_both_families_but_for_the_differences() {
             }
         }
     }
-    // Who failed among others is played again alone.
+    // A script that failed beside others is played again alone.
     let mut failures = Vec::new();
     for (name, is_ipv6, script) in late {
         if let Err(error) = passes_on_kernel(&script) {
@@ -196,7 +196,7 @@ fn a_traced_play_says_every_packet_and_call_and_what_nobody_asked_for() {
     ] {
         assert!(lines.iter().any(|line| line.starts_with(part)), "{part}: {lines:#?}");
     }
-    let unasked = lines.iter().filter(|line| line.ends_with("(not asked for)")).count();
+    let unasked = lines.iter().filter(|line| line.ends_with("(unexpected)")).count();
     assert!(unasked >= 3, "text, its repetition, FIN: {lines:#?}");
 }
 
@@ -257,7 +257,7 @@ fn scripts_of_others_systems_find_their_habits() {
         let script = parse_with(&text, &words).unwrap();
         assert_eq!(script.profile(), profile);
         in_memory(&script).unwrap_or_else(|failure| panic!("{profile:?}: {failure}"));
-        // The same words asked of Floodwall without the profile's habits: each shows.
+        // The same scripts against Floodwall without the profile: each difference shows.
         let lines = text.lines().filter(|line| !line.contains(['`', '#']));
         let own = lines.filter(|line| !line.contains("SO_RCVBUF")).collect::<Vec<_>>().join("\n");
         let theirs = "nop,wscale 6,sackOK,TS val 100 ecr 0";
@@ -297,7 +297,7 @@ fn a_script_that_sets_nothing_up_is_known_by_its_syn() {
 #[test]
 fn calls_options_and_segments_of_all_kinds_are_understood() {
     for events in [
-        // Nobody reads any more: what came before is read, then the end.
+        // Reading is shut down: what came before is read, then the end.
         "+0 < P. 1:11(10) ack 1 win 257
 +0 shutdown(4, SHUT_RD) = 0
 +0 poll([{fd=4, events=POLLIN|POLLOUT|POLLRDHUP, revents=POLLIN|POLLOUT|POLLRDHUP}], 1, 0) = 1
@@ -352,7 +352,7 @@ fn an_echo_may_be_of_options_that_were_left_open() {
     let opened = "0 socket(..., SOCK_STREAM|SOCK_NONBLOCK, IPPROTO_TCP) = 3
 +0 bind(3, ..., ...) = 0
 +0 listen(3, 1) = 0
-+0 accept(3, ..., ...) = -1 EAGAIN (nobody)
++0 accept(3, ..., ...) = -1 EAGAIN (none)
 +0 < S 0:0(0) win 9000 <mss 1000,nop,nop,TS val 5 ecr 0>
 +0 > S. 0:0(0) ack 1 OPTIONS
 +0 < . 1:1(0) ack 1 win 9000 <nop,nop,TS val 6 ecr 77>
@@ -370,7 +370,7 @@ fn what_is_wrong_or_not_supported_is_refused_with_line_and_word() {
     for (text, line, near, what) in [
         ("+0 nonsense(3) = 0", 1, "nonsense(3)", "call is not supported"),
         ("\n\n+0 < S 0:1(0) win 1", 3, ")", "the end is not"),
-        ("+0 < S 0:0(0)", 1, "end", "says its window"),
+        ("+0 < S 0:0(0)", 1, "end", "state its window"),
         ("+0 < X 0:0(0) win 1", 1, "X", "a flag is none"),
         ("+0 > S 0:0(0) <mss 1460,sackOK>", 1, "end", "fill no whole words"),
         ("+0 > S 0:0(0) <foo>", 1, "foo>", "option is not supported"),
@@ -383,10 +383,10 @@ fn what_is_wrong_or_not_supported_is_refused_with_line_and_word() {
         ("--udp_encapsulation=tcp\n", 1, "udp_encapsulation", "option or its value"),
         ("--mtu=67\n", 1, "mtu=67", "from 68"),
         ("+0 < ...(1) . 1", 1, "(1)", "a number is missing"),
-        ("+0 < . ...(1) ack 1 win 1", 1, "(1)", "where it begins"),
+        ("+0 < . ...(1) ack 1 win 1", 1, "(1)", "first sequence number"),
         ("+0 poll([{fd=3], 1, 0) = 0", 1, "]", "`}` is missing"),
         ("#ifdef A\n+0 close(3) = 0", 1, "#ifdef", "#endif"),
-        ("+0 close(3) = -1", 1, "end", "says its errno"),
+        ("+0 close(3) = -1", 1, "end", "state its errno"),
         ("* close(3) = 0", 1, "end", "time of this event"),
         ("2 close(3) = 0\n1 close(3) = 0", 2, "end", "goes back"),
         ("+ close(3) = 0", 1, "close(3)", "a time is missing"),

@@ -3,10 +3,10 @@
 //!
 //! Run: `cargo bench -p floodwall-tests --bench forwarding`. The prefixes are those of `data/bgp`,
 //! each through one of sixteen neighbours; destinations are random addresses within random
-//! prefixes. *Router*: the stack's round, from a burst of 64 frames that lie in the pool to the
-//! list that departs. *Bare*: for the same frames a burst's look-up, the neighbour by its number,
-//! the link header and the hop limit, nothing else: no validation, no accounting, no addresses of
-//! ours. Making the frames is in neither. Rounds are interleaved; what is told is the median of the
+//! prefixes. *Router*: the stack's round, from a burst of 64 frames in the pool to the departing
+//! list. *Bare*: for the same frames a burst's look-up, the neighbour by its number, the link
+//! header and the hop limit, nothing else: no validation, no accounting, no addresses of ours.
+//! Making the frames is in neither. Rounds are interleaved; what is reported is the median of the
 //! time of the thread's processor. As a test (`cargo test`) it runs a small share of everything
 //! once.
 #![expect(clippy::unwrap_used, reason = "a bench stops at the first surprise")]
@@ -81,7 +81,7 @@ impl Bench {
     }
 
     /// Look-up and rewrite alone.
-    fn bare<A: lpm::Family>(
+    fn bare<A: lpm::LpmFamily>(
         &mut self,
         fib: &Fib<A>,
         stations: &[[u8; 12]],
@@ -117,7 +117,7 @@ fn median(mut all: Vec<f64>) -> f64 {
     all[all.len() / 2]
 }
 
-fn compare<A: lpm::Family>(
+fn compare<A: lpm::LpmFamily>(
     bench: &mut Bench,
     prefixes: &[Prefix<A>],
     bursts: usize,

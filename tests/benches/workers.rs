@@ -1,17 +1,17 @@
 //! What a packet costs on two workers compared with one: a UDP echo service, and a router with the
 //! whole Internet's table; whole host, memory wires; CPU time of the workers' own threads.
 //!
-//! Run: `cargo bench -p floodwall-tests --bench workers`. A batch of requests of both families lies
-//! ready in each worker's wire before its bell is rung, so that nobody waits for this thread; what
-//! counts is the thread CPU time that the workers spend until the last answer, the one wake-up of
-//! each included. Every answer is counted and looked at. The router passes frames of 64 bytes on to
-//! random addresses within random prefixes, from the wire of one interface to that of another.
-//! *Keyed*: each request lies in the wire of its flow's owner, as a card keyed by us would do.
-//! *Half handed over*: every other one lies in the wrong wire; these batches are small, so that the
+//! Run: `cargo bench -p floodwall-tests --bench workers`. A batch of requests of both families is
+//! ready in each worker's wire before its bell is rung, so that no worker waits for this thread;
+//! what counts is the thread CPU time that the workers spend until the last answer, the one wake-up
+//! of each included. Every answer is counted and looked at. The router passes frames of 64 bytes on
+//! to random addresses within random prefixes, from the wire of one interface to that of another.
+//! *Keyed*: each request is in the wire of its flow's owner, as a card with our RSS key would do.
+//! *Half handed over*: every other one is in the wrong wire; these batches are small, so that the
 //! rings between the workers never overflow, and are compared with as small batches on one worker.
 //! *Two hosts* of one worker each, which share nothing but the machine, work at the same time: what
 //! they cost more than one alone is the machine's (its cores' common memory, caches, power), and
-//! the floor for two workers of one host. Rounds are interleaved, medians told.
+//! the floor for two workers of one host. Rounds are interleaved, medians reported.
 #![expect(clippy::unwrap_used, reason = "a bench stops at the first surprise")]
 #![expect(clippy::disallowed_methods, reason = "a bench waits for the workers' threads")]
 
@@ -22,7 +22,8 @@ use std::time::Duration;
 use floodwall_base::{IfIndex, PublicRandom, Steering, WorkerId};
 use floodwall_device::{Device, Medium, MemoryWire, WireConfig, pair_of};
 use floodwall_dispatch::{
-    Berth, Crew, CrewConfig, CrewEnded, OnPanic, Port, Seat, Shown, Stop, entropy, pin,
+    CrewConfig, CrewEnded, OnPanic, Port, Shown, Stop, WorkerGroup, WorkerSeat, WorkerSlot,
+    entropy, pin,
 };
 use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, PoolConfig};
 use floodwall_stack::services::{ServiceKind, UdpService};
@@ -76,7 +77,7 @@ impl Duty {
         }
     }
 
-    /// What the control shard is told.
+    /// The configuration of the control shard.
     fn tell(self, stack: &mut Stack, now: floodwall_base::Instant) {
         if self == Self::Echo {
             return;
@@ -91,7 +92,7 @@ impl Duty {
         stack.routes_changed();
     }
 
-    /// What is asked, of both families in turn.
+    /// The requests, of both families in turn.
     fn requests(self) -> Vec<Vec<u8>> {
         if self == Self::Echo {
             return (0..1024_u16).map(question).collect();
@@ -110,7 +111,7 @@ impl Duty {
         usize::from(owner.0)
     }
 
-    /// Whether it is one; what else a router says is not looked at.
+    /// Whether it is an answer; other packets of a router are ignored.
     fn is_answer(self, packet: &PacketBuf) -> bool {
         let bytes = packet.first();
         if self == Self::Echo {
@@ -127,7 +128,7 @@ impl Duty {
 /// Workers side by side, each with a wire: of one crew, or each a host of its own.
 struct Bench {
     duty: Duty,
-    crews: Vec<(Crew<Shown<Host>>, Stop)>,
+    crews: Vec<(WorkerGroup<Shown<Host>>, Stop)>,
     /// Where requests come from, for each worker.
     far: Vec<MemoryWire>,
     /// Where a router's go to.
@@ -211,7 +212,7 @@ fn crew(
     duty: Duty,
     workers: usize,
     cores: Option<Vec<usize>>,
-) -> (Crew<Shown<Host>>, Stop, Vec<Vec<MemoryWire>>, Steering) {
+) -> (WorkerGroup<Shown<Host>>, Stop, Vec<Vec<MemoryWire>>, Steering) {
     let stack = duty.config();
     let ports = stack.interfaces.len();
     let wire = |_| {
@@ -221,7 +222,7 @@ fn crew(
     let wires = |_| (0..ports).map(wire).unzip();
     let (near, far): (Vec<Vec<_>>, Vec<Vec<_>>) = (0..workers).map(wires).unzip();
     let port = |(at, near): (usize, MemoryWire)| Port::new(IfIndex(at as u16 + 1), Box::new(near));
-    let berth = |(number, near): (usize, Vec<MemoryWire>)| Berth {
+    let berth = |(number, near): (usize, Vec<MemoryWire>)| WorkerSlot {
         core: cores.as_ref().map(|cores| cores[number]),
         ports: near.into_iter().enumerate().map(port).collect(),
     };
@@ -237,14 +238,14 @@ fn crew(
         ..crew
     };
     crew.worker.look_every = Duration::from_secs(3600);
-    // A batch that lies ready is pressure: who is served first is another question.
+    // A batch that is ready is pressure: the order of service is not measured here.
     crew.worker.gate = None;
     let mut random = entropy::randomness().unwrap();
     let steering = crew.steering;
     let seats = floodwall_stack::seats(&stack, &crew.domain, steering, &mut random.secret);
     let seats: Vec<_> = seats.into_iter().map(|seat| Mutex::new(Some(seat))).collect();
     let stop = Stop::new().unwrap();
-    let crew = Crew::start(crew, &stop, move |setting| {
+    let crew = WorkerGroup::start(crew, &stop, move |setting| {
         let seat = seats[usize::from(setting.worker.0)].lock().unwrap().take().unwrap();
         let mut stack = Stack::seated(&stack, seat, setting.random, setting.now).unwrap();
         if setting.worker == WorkerId::CONTROL {
@@ -263,7 +264,7 @@ impl Bench {
         self.seats().map(|s| s.control.ask(patience, |_| cpu_time()).unwrap()).sum()
     }
 
-    /// A batch for each worker, of which one in `wrong_every` lies in another's wire. Returns the
+    /// A batch for each worker, of which one in `wrong_every` is in another's wire. Returns the
     /// nanoseconds of a packet.
     fn batch(&mut self, size: usize, wrong_every: Option<usize>) -> f64 {
         let workers = self.far.len();
@@ -303,7 +304,7 @@ impl Bench {
 
     /// What each worker dropped, by its names.
     fn losses(&self) -> String {
-        let of = |seat: &Seat<Shown<Host>>| {
+        let of = |seat: &WorkerSeat<Shown<Host>>| {
             let facts = seat.reader.read().facts;
             let lost: Vec<_> =
                 facts.named().filter(|(name, n)| *n > 0 && name.starts_with("drops_")).collect();
@@ -317,12 +318,12 @@ impl Bench {
         self.seats().map(of).collect::<Vec<_>>().join("; ")
     }
 
-    fn seats(&self) -> impl Iterator<Item = &Seat<Shown<Host>>> {
+    fn seats(&self) -> impl Iterator<Item = &WorkerSeat<Shown<Host>>> {
         self.crews.iter().flat_map(|(crew, _)| crew.seats())
     }
 
     fn end(self) -> Vec<CrewEnded> {
-        let end = |(crew, stop): (Crew<Shown<Host>>, Stop)| {
+        let end = |(crew, stop): (WorkerGroup<Shown<Host>>, Stop)| {
             stop.trigger();
             crew.join().unwrap()
         };

@@ -40,7 +40,7 @@ fn args() -> Result<Args, String> {
             "--json" => args.json = true,
             "--seed" => args.seed = number(words.next())?,
             "--rounds" => args.rounds = number(words.next())? as u32,
-            // What cargo says.
+            // The arguments that cargo passes.
             "--bench" => {}
             other => return Err(format!("what is `{other}`? --json, --seed N, --rounds N")),
         }
@@ -154,7 +154,7 @@ fn tell(args: &Args, count: usize, costs: &[Cost], passed: bool) {
         let first = cost.input.frames.first().map_or(&[][..], Vec::as_slice);
         let more = cost.input.frames.len() - 1;
         let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
-        format!("{}{more}", show::Frame(first))
+        format!("{}{more}", show::ShownFrame(first))
     };
     if args.json {
         let items: Vec<_> = costs

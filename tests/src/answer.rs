@@ -140,7 +140,7 @@ impl Owed {
         Self { kind: if matches!(family, Family::V4) { 3 } else { 1 }, code, word: 0 }
     }
 
-    /// ICMPv4's "parameter problem", whose pointer is one byte.
+    /// ICMPv4's "parameter problem", with a pointer of one byte.
     #[must_use]
     pub const fn problem_v4(code: u8, pointer: u8) -> Self {
         Self { kind: 12, code, word: (pointer as u32) << 24 }

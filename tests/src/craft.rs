@@ -1,13 +1,13 @@
 //! Packets as a peer would make them, byte by byte: the tests break them afterwards.
 //!
 //! Called by the scenario tests. Invariant: what comes out is valid, checksums included, unless its
-//! caller says otherwise; IPv4 and IPv6 are made by the same calls. The host under test is number
-//! [`HOST`], its peer [`PEER`] (see `ethernet_config`).
+//! caller requests otherwise; IPv4 and IPv6 are made by the same calls. The host under test is
+//! number [`HOST`], its peer [`PEER`] (see `ethernet_config`).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use floodwall_base::{Family, MacAddr};
-use floodwall_checksum::{Sum, pseudo_header_v4, pseudo_header_v6, sum};
+use floodwall_checksum::{InternetSum, pseudo_header_v4, pseudo_header_v6, sum};
 use floodwall_wire::ipv6_ext::FragmentFields;
 use floodwall_wire::ndp::NeighborAdvertisementFields;
 use floodwall_wire::{
@@ -83,7 +83,7 @@ pub fn from_peer(packet: &[u8]) -> Vec<u8> {
     frame(to, mac(PEER), ether_type, packet)
 }
 
-/// The destination of an IP packet, as far as its first bytes tell.
+/// The destination of an IP packet, as far as its first bytes show it.
 #[must_use]
 pub fn destination(packet: &[u8]) -> Option<IpAddr> {
     match packet.first()? >> 4 {
@@ -140,7 +140,7 @@ pub const fn ipv4_fields(protocol: IpProtocol) -> Ipv4Fields {
 ///
 /// # Panics
 /// The families differ.
-pub fn pseudo(from: IpAddr, to: IpAddr, protocol: IpProtocol, len: usize) -> Sum {
+pub fn pseudo(from: IpAddr, to: IpAddr, protocol: IpProtocol, len: usize) -> InternetSum {
     match (from, to) {
         (IpAddr::V4(a), IpAddr::V4(b)) => pseudo_header_v4(a, b, protocol.0, len as u16),
         (IpAddr::V6(a), IpAddr::V6(b)) => pseudo_header_v6(a, b, protocol.0, len as u32),
@@ -251,8 +251,8 @@ pub fn port_unreachable(family: Family, quoted: &[u8]) -> Vec<u8> {
     }
 }
 
-/// An IPv6 packet from the peer to the host with extension headers: each is its protocol number
-/// and its bytes, whose first is set to the number of what follows.
+/// An IPv6 packet from the peer to the host with extension headers: each is its protocol number and
+/// its bytes, the first of which is set to the number of what follows.
 #[must_use]
 pub fn ipv6_chain(headers: &[(IpProtocol, &[u8])], last: IpProtocol, payload: &[u8]) -> Vec<u8> {
     ipv6_chain_to(v6(HOST), headers, last, payload)

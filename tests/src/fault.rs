@@ -1,7 +1,7 @@
-//! `Fault`: a program that panics when it is told to, by a datagram from the link.
+//! `Fault`: a program that panics on request, by a datagram from the link.
 //!
 //! Used by the tests of what a worker's panic costs the others. It runs before a shard's other
-//! programs, whose sockets then hold what they had not been asked for yet.
+//! programs, so that their sockets then hold what was not yet read.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use floodwall_base::{Family, Units};
 use floodwall_stack::{Application, Sockets, StartError};
 use floodwall_udp::{SocketId, SocketSettings};
 
-/// See the file's head.
+/// A program that panics when a datagram arrives.
 pub struct Fault {
     port: u16,
     socket: Option<SocketId>,
@@ -36,7 +36,7 @@ impl Application for Fault {
 
     fn run(&mut self, sockets: &mut Sockets<'_>, _: Units) -> Units {
         let told = self.socket.is_some_and(|socket| sockets.udp_recv(socket, &mut [0; 64]).is_ok());
-        assert!(!told, "a datagram that nobody foresaw");
+        assert!(!told, "a datagram that panics the worker");
         Units(0)
     }
 }

@@ -47,7 +47,7 @@ pub fn prefixes<A: Address>(at_most: usize) -> Vec<Prefix<A>> {
 ///
 /// # Panics
 /// Never: neighbours are of the family.
-pub fn fill<A: lpm::Family>(fib: &mut Fib<A>, prefixes: &[Prefix<A>], now: Instant) {
+pub fn fill<A: lpm::LpmFamily>(fib: &mut Fib<A>, prefixes: &[Prefix<A>], now: Instant) {
     for (n, prefix) in prefixes.iter().enumerate() {
         let via = right(A::FAMILY, FIRST + (n % usize::from(NEIGHBORS)) as u8);
         let gateway = A::from_ip(via).expect("of this family");

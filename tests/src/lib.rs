@@ -1,5 +1,5 @@
-//! Scenarios across crates: the tests lie in the folder `tests` beside this one; here is the bench
-//! on which they put a stack, and what they make packets with.
+//! Scenarios across crates: the tests are in the folder `tests` beside this one; here is the bench
+//! that drives a stack, and the means to make packets.
 #![forbid(unsafe_code)]
 
 mod answer;

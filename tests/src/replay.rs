@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use floodwall_base::{Counter, Family, IfIndex, IpCidr, MacAddr};
-use floodwall_packet::{Available, Engine as _, PacketBuf, PoolConfig, Triage, Wanted};
+use floodwall_packet::{Available, Engine as _, PacketBuf, PoolConfig, RxFilter, Triage};
 use floodwall_stack::{InterfaceConfig, LinkMedium, StackConfig, StaticRoute, Stats};
 use floodwall_testkit::captures::Captured;
 use floodwall_testkit::cuts::Cut;
@@ -30,7 +30,7 @@ const PORTS_MAX: usize = 8;
 /// All that came of one packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Verdict {
-    /// Which deaths.
+    /// The drops, by reason.
     pub died: Deaths,
     /// Delivered, answered, originated, transmitted, waiting.
     pub fates: [u64; 5],
@@ -47,7 +47,7 @@ pub struct Verdict {
 pub struct Aim {
     /// The station; `None` where the packet has no link header that we know.
     pub station: Option<MacAddr>,
-    /// The address asked for, or the destination.
+    /// The solicited address, or the destination.
     pub addr: Option<IpAddr>,
 }
 
@@ -76,7 +76,7 @@ impl Arrival {
         self.bytes.get(if self.framed { 14 } else { 0 }..).unwrap_or_default()
     }
 
-    /// Where it is meant to go, as far as its first bytes tell.
+    /// Where it is meant to go, as far as its first bytes show it.
     #[must_use]
     pub fn aim(&self) -> Aim {
         let station = self.framed.then(|| self.bytes.first_chunk().copied().map(MacAddr));
@@ -91,7 +91,7 @@ impl Arrival {
         }
         match self.ip().first()? >> 4 {
             4 => v4(16),
-            // Of a neighbour solicitation, whom it asks for.
+            // The target of a neighbour solicitation.
             6 if self.ip().get(6) == Some(&58) && self.ip().get(40) == Some(&135) => v6(48),
             6 => v6(24),
             _ => None,
@@ -161,8 +161,8 @@ impl Replay {
         Self { rig, sockets, free, buffer: vec![0; 65_536] }
     }
 
-    /// What triage says of these bytes, with which nothing is done; `None` where they are more than
-    /// a packet can have.
+    /// The triage class of these bytes, which are not processed; `None` where they are more than a
+    /// packet can have.
     #[must_use]
     pub fn class(&self, bytes: &[u8]) -> Option<Triage> {
         let packet = self.rig.pool.packet_from(bytes)?;
@@ -171,9 +171,9 @@ impl Replay {
 
     /// What the stack wants at its interface.
     #[must_use]
-    pub fn wants(&self) -> Wanted {
-        let mut wanted = Wanted::default();
-        self.rig.stack.wants(IfIndex(1), &mut wanted);
+    pub fn wants(&self) -> RxFilter {
+        let mut wanted = RxFilter::default();
+        self.rig.stack.rx_filter(IfIndex(1), &mut wanted);
         wanted
     }
 
@@ -204,7 +204,7 @@ impl Replay {
         assert!(after.conservation().holds(), "{:?}", after.conservation());
         let verdict = verdict(&before, &after, departed, received);
         // What triage calls refusable must not be missed by anybody.
-        assert!(class != Triage::Refusable || !verdict.died.0.is_empty(), "{verdict:?}");
+        assert!(class != Triage::Rejectable || !verdict.died.0.is_empty(), "{verdict:?}");
         if after.held > 0 {
             // A fragment waits for others: the next packet must not meet it.
             self.rig.run_for(FRAGMENTS_OVER);
@@ -296,7 +296,7 @@ fn config(aim: Aim, framed: bool) -> StackConfig {
     if floodwall_stack::check(&all).is_ok() {
         return all;
     }
-    // Nobody can have that address.
+    // No host can have that address.
     addresses.truncate(2);
     with(addresses)
 }

@@ -34,7 +34,7 @@ pub fn ethernet_config(host: u8) -> StackConfig {
     }
 }
 
-/// See the file's head.
+/// One stack with its pool, clock and randomness, driven by hand.
 pub struct Rig {
     /// The stack.
     pub stack: Stack,
@@ -44,7 +44,7 @@ pub struct Rig {
     pub random: Randomness,
     /// Its clock.
     pub now: Instant,
-    /// That it says what it wants.
+    /// The check that it reports what it wants.
     wants: WantsWatch,
 }
 
@@ -72,7 +72,7 @@ impl Rig {
         Self { stack, pool, random, now, wants: WantsWatch::default() }
     }
 
-    /// A stack whose neighbour `10.0.0.other` and `fd00::other` is known for good.
+    /// A stack with the neighbour `10.0.0.other` and `fd00::other` known permanently.
     ///
     /// # Panics
     /// As [`Rig::new`].
@@ -122,7 +122,7 @@ impl Rig {
         departed
     }
 
-    /// What triage says of frames on the first interface, before anything is done with them.
+    /// The triage classes of frames on the first interface, before anything is done with them.
     ///
     /// # Panics
     /// Where the pool has no room for them, or they are more than a burst.
@@ -135,16 +135,16 @@ impl Rig {
             let _ = self.classify_one(&packet);
             burst.push(packet).expect("at most a burst");
         }
-        let mut classes = vec![Triage::Stranger; frames.len()];
+        let mut classes = vec![Triage::Unknown; frames.len()];
         self.stack.classify(&burst, &mut classes);
         classes
     }
 
-    /// What triage says of a packet as it is, in however many chunks, on the first interface.
+    /// The triage class of a packet as it is, in any number of chunks, on the first interface.
     ///
     /// # Panics
-    /// Where the pool has no room for a copy, or the quick way to say it and the straightforward
-    /// one differ.
+    /// Where the pool has no room for a copy, or the quick classifier and the straightforward one
+    /// differ.
     #[must_use]
     pub fn classify_one(&self, packet: &PacketBuf) -> Triage {
         let chunks: Vec<Vec<u8>> = packet.chunks().map(<[u8]>::to_vec).collect();
@@ -154,7 +154,7 @@ impl Rig {
         let (slowly, whole) = (self.stack.classify_slowly(&copy), copy.is_contiguous());
         let mut burst = Burst::new();
         burst.push(copy).expect("room for one");
-        let mut class = [Triage::Stranger];
+        let mut class = [Triage::Unknown];
         self.stack.classify(&burst, &mut class);
         assert!(class[0] == slowly || !whole, "{class:?} {slowly:?}");
         if whole {
@@ -195,8 +195,8 @@ impl Rig {
         self.round(Vec::new(), |stack, round| act(&mut stack.sockets(round)))
     }
 
-    /// Lets one frame arrive that must die: of this reason and no other, counted once, with both
-    /// ledgers balanced and all memory back, and with the answer that is owed or with none.
+    /// Lets one frame arrive that must be dropped: for this reason and no other, counted once, with
+    /// both ledgers balanced and all memory back, and with the answer that is owed or with none.
     ///
     /// # Panics
     /// Anything of that is not so.
@@ -228,10 +228,10 @@ impl Rig {
         self.dies(what, &craft::from_peer(packet), reason, owed);
     }
 
-    /// Lets one frame arrive that must not die; returns what departs.
+    /// Lets one frame arrive that must not be dropped; returns what departs.
     ///
     /// # Panics
-    /// Something died.
+    /// Something was dropped.
     pub fn lives(&mut self, what: &str, frame: &[u8]) -> Vec<PacketBuf> {
         let before = self.stats();
         let departed = self.frame(frame);
@@ -253,10 +253,10 @@ impl Rig {
     }
 }
 
-/// How many died, arrived and our own.
+/// How many were dropped, arrived and our own.
 pub type Deaths = (Vec<(DropReason, u64)>, Vec<(DropReason, u64)>);
 
-/// What died between two looks.
+/// What was dropped between two snapshots.
 #[must_use]
 pub fn deaths(before: &Stats, after: &Stats) -> Deaths {
     let of = |before: &floodwall_base::DropCounts, after: &floodwall_base::DropCounts| {

@@ -22,7 +22,7 @@ pub const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 /// Bytes of the longest advertisement made here.
 const MESSAGE_MAX: usize = 1500;
 
-/// A host that believes routers and makes itself addresses; its IPv4 is configured.
+/// A host that accepts router advertisements and forms addresses by SLAAC; its IPv4 is configured.
 #[must_use]
 pub fn believing_config() -> StackConfig {
     let base = ethernet_config(HOST);
@@ -49,7 +49,7 @@ pub const fn router_mac(n: u32) -> MacAddr {
     MacAddr([2, 0xaa, a, b, c, d])
 }
 
-/// What a router says that is one for `secs` seconds, and has no opinion of anything else.
+/// The header of a router advertisement with a lifetime of `secs` seconds, all else unspecified.
 #[must_use]
 pub const fn header(secs: u64) -> RouterAdvertisementFields {
     RouterAdvertisementFields {
@@ -76,7 +76,7 @@ pub fn prefix(text: &str, prefix_len: u8, valid: u32, preferred: u32) -> PrefixI
     }
 }
 
-/// A route through the router that says it.
+/// A route through the advertising router.
 #[must_use]
 pub fn route(text: &str, prefix_len: u8, preference: Preference, secs: u32) -> RouteInfo {
     let lifetime = Lifetime::from_secs(secs);
@@ -91,7 +91,7 @@ pub fn dns_names(names: &[&str]) -> Vec<u8> {
     names.iter().flat_map(name).collect()
 }
 
-/// An ICMPv6 message in its frame, from a station to whoever the address means.
+/// An ICMPv6 message in its frame, from a station to the destination's link address.
 #[must_use]
 pub fn message_frame(from: MacAddr, src_addr: Ipv6Addr, to: Ipv6Addr, message: &[u8]) -> Vec<u8> {
     let packet = ip(src_addr.into(), to.into(), IpProtocol::ICMPV6, message);
@@ -99,7 +99,7 @@ pub fn message_frame(from: MacAddr, src_addr: Ipv6Addr, to: Ipv6Addr, message: &
     frame(link, from, EtherType::IPV6, &packet)
 }
 
-/// What router `n` says to all.
+/// A router advertisement of router `n` to all nodes.
 ///
 /// # Panics
 /// The options are too long.

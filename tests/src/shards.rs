@@ -33,13 +33,13 @@ pub struct Worker {
     pub inbox: HandoffList,
 }
 
-/// See the file's head.
+/// The shards of one host with several workers, driven by hand on one thread.
 pub struct Shards {
     /// The workers, the control shard first.
     pub workers: Vec<Worker>,
     /// What ties them together.
     pub domain: Domain,
-    /// Whose a flow is.
+    /// The owner of a flow.
     pub steering: Steering,
     /// Their clock.
     pub now: Instant,
@@ -112,7 +112,7 @@ impl Shards {
         self.workers[usize::from(worker)].host.stack()
     }
 
-    /// Tells the control shard of a neighbour for good.
+    /// Adds a permanent neighbour to the control shard.
     ///
     /// # Panics
     /// There is no room for it.
@@ -158,7 +158,7 @@ impl Shards {
         let handed: Vec<Handoff> = me.handoff.drain().collect();
         for handoff in handed {
             let to = usize::from(handoff.to.0);
-            assert_ne!(to, usize::from(worker), "nobody hands over to himself");
+            assert_ne!(to, usize::from(worker), "no shard hands over to itself");
             let arrived = handoff.kind != floodwall_packet::HandoffKind::Outgoing;
             if self.workers[to].inbox.push(handoff).is_err() {
                 self.lost += 1;

@@ -1,7 +1,8 @@
 //! A TCP client of a test: what it sends, byte by byte, and what it reads of the answers.
 //!
-//! Called by the handshake tests. It keeps no state but what it chose: the test says which segment
-//! comes next. Invariant: checksums are right, and IPv4 and IPv6 are made by the same calls.
+//! Called by the handshake tests. It keeps no state but what it chose: the test selects which
+//! segment comes next. Invariant: checksums are right, and IPv4 and IPv6 are made by the same
+//! calls.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -26,14 +27,14 @@ pub struct TcpClient {
     pub isn: u32,
     /// What its SYN offers.
     pub options: TcpOptionSet,
-    /// Its clock, where it speaks timestamps.
+    /// Its clock, where it sends timestamps.
     pub clock: u32,
 }
 
-/// What a segment of ours says.
+/// The fields of a segment of ours.
 #[derive(Clone, Debug)]
 pub struct Heard {
-    /// To whom.
+    /// Its destination.
     pub to: SocketAddr,
     /// SEG.SEQ.
     pub seq: u32,
@@ -158,7 +159,7 @@ impl TcpClient {
     }
 }
 
-/// What a frame of ours says, if it is a TCP segment.
+/// The fields of a frame of ours, if it is a TCP segment.
 #[must_use]
 pub fn heard(packet: &PacketBuf) -> Option<Heard> {
     heard_in(&bytes_of(packet))

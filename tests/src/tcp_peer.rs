@@ -9,7 +9,7 @@ use std::time::Duration;
 use floodwall_base::Family;
 use floodwall_packet::PacketBuf;
 use floodwall_stack::{Sockets, StackConfig};
-use floodwall_tcp::{ConnectionId, Info, ListenerId, Settings, State, Tcp};
+use floodwall_tcp::{ConnectionId, ConnectionTable, Info, ListenerId, TcpSettings, TcpState};
 use floodwall_wire::IpProtocol;
 use floodwall_wire::tcp::{TcpFields, TcpFlags, TcpHeader};
 use floodwall_wire::tcp_options::TcpOptionSet;
@@ -89,7 +89,7 @@ impl Put {
 /// The peer's first sequence number.
 pub const IRS: u32 = 0xffff_ff00;
 
-/// See the file's head.
+/// A host with TCP, and a peer of it that is played by hand.
 pub struct TcpPeer {
     /// The host.
     pub rig: Rig,
@@ -101,7 +101,7 @@ pub struct TcpPeer {
     pub ports: (u16, u16),
     /// The host's first sequence number of the flow that is played now.
     pub iss: u32,
-    /// Who listens.
+    /// The listener.
     pub listener: ListenerId,
     /// The host's address, where that is not the one of its number.
     pub towards: Option<IpAddr>,
@@ -113,7 +113,7 @@ impl TcpPeer {
     /// # Panics
     /// The configuration is wrong.
     #[must_use]
-    pub fn new(family: Family, settings: &Settings) -> Self {
+    pub fn new(family: Family, settings: &TcpSettings) -> Self {
         Self::between(family, settings, (HOST, PEER), (80, 40_000))
     }
 
@@ -124,7 +124,7 @@ impl TcpPeer {
     #[must_use]
     pub fn between(
         family: Family,
-        settings: &Settings,
+        settings: &TcpSettings,
         hosts: (u8, u8),
         ports: (u16, u16),
     ) -> Self {
@@ -139,7 +139,7 @@ impl TcpPeer {
     pub fn on(
         config: &StackConfig,
         family: Family,
-        settings: &Settings,
+        settings: &TcpSettings,
         (hosts, ports): ((u8, u8), (u16, u16)),
     ) -> Self {
         let config = StackConfig { tcp_connections_max: 4096, ..config.clone() };
@@ -263,7 +263,7 @@ impl TcpPeer {
     ///
     /// # Panics
     /// It has none.
-    pub fn set<R>(&mut self, act: impl FnOnce(&mut Tcp) -> R) -> R {
+    pub fn set<R>(&mut self, act: impl FnOnce(&mut ConnectionTable) -> R) -> R {
         self.sockets(|s| s.tcp_with(|tcp, _| act(tcp)).expect("TCP")).0
     }
 
@@ -297,8 +297,8 @@ impl TcpPeer {
     }
 
     /// The state; closed where it is gone.
-    pub fn state(&mut self, id: ConnectionId) -> State {
-        self.set(|tcp| tcp.state(id)).unwrap_or(State::Closed)
+    pub fn state(&mut self, id: ConnectionId) -> TcpState {
+        self.set(|tcp| tcp.state(id)).unwrap_or(TcpState::Closed)
     }
 
     /// Reads all that waits.

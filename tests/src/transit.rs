@@ -72,14 +72,14 @@ pub fn router_config() -> StackConfig {
     }
 }
 
-/// See the file's head.
+/// A router of two networks, driven by hand.
 pub struct Transit {
     /// The stack.
     pub rig: Rig,
 }
 
 impl Transit {
-    /// A router whose neighbours, number two on both sides, are known.
+    /// A router with its neighbours, number two on both sides, known.
     ///
     /// # Panics
     /// The configuration makes no stack.
@@ -94,7 +94,7 @@ impl Transit {
         transit
     }
 
-    /// Tells the router of a neighbour for good.
+    /// Adds a permanent neighbour to the router.
     ///
     /// # Panics
     /// There is no room.
@@ -130,8 +130,8 @@ impl Transit {
         (spent, departed)
     }
 
-    /// Lets one frame arrive on the left that must die there, of this reason and no other, as
-    /// [`Rig::dies`] does; returns what departs.
+    /// Lets one frame arrive on the left that must be dropped there, for this reason and no other,
+    /// as [`Rig::dies`] does; returns what departs.
     ///
     /// # Panics
     /// Anything is otherwise.
@@ -144,7 +144,7 @@ impl Transit {
         departed
     }
 
-    /// What died while `act` ran; the ledgers balance.
+    /// What was dropped while `act` ran; the accounting balances.
     ///
     /// # Panics
     /// They do not.

@@ -1,30 +1,30 @@
-//! `WantsWatch`: that a stack says of all that it wants, and of each change of it.
+//! `WantsWatch`: the check that a stack reports all that it wants, and each change of it.
 //!
-//! Asked by `Rig` for each packet that triage is asked of. The rules of the program at an interface
-//! (`device/src/af_xdp/guard`) in a form that needs no kernel.
+//! Called by `Rig` for each packet that is classified by triage. The rules of the program at an
+//! interface (`device/src/af_xdp/guard`) in a form that needs no kernel.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::IfIndex;
-use floodwall_packet::{Engine as _, Triage, Wanted};
+use floodwall_packet::{Engine as _, RxFilter, Triage};
 use floodwall_stack::Stack;
 
-/// See the file's head.
+/// Compares each triage class with what the stack reports to devices.
 #[derive(Default)]
-pub(crate) struct WantsWatch(RefCell<Option<(u64, Wanted)>>);
+pub(crate) struct WantsWatch(RefCell<Option<(u64, RxFilter)>>);
 
 impl WantsWatch {
-    /// Triage has called `packet`, whose network header is at `l3`, `class`.
+    /// Checks `class`, the triage class of `packet`, with its network header at `l3`.
     pub(crate) fn look(&self, stack: &Stack, (packet, l3): (&[u8], usize), class: Triage) {
         let mut last = self.0.borrow_mut();
         let changed = stack.wants_changed();
-        let (before, wanted) = last.get_or_insert_with(|| (changed, Wanted::default()));
-        let mut now = Wanted::default();
-        stack.wants(IfIndex(1), &mut now);
-        let is_first = *wanted == Wanted::default();
-        assert!(is_first || changed != *before || now == *wanted, "a change was not told");
-        if class != Triage::Refusable {
+        let (before, wanted) = last.get_or_insert_with(|| (changed, RxFilter::default()));
+        let mut now = RxFilter::default();
+        stack.rx_filter(IfIndex(1), &mut now);
+        let is_first = *wanted == RxFilter::default();
+        assert!(is_first || changed != *before || now == *wanted, "a change was not reported");
+        if class != Triage::Rejectable {
             assert!(is_wanted(&now, packet, l3), "{class:?} but not wanted: {packet:x?}");
         }
         (*before, *wanted) = (changed, now);
@@ -32,7 +32,7 @@ impl WantsWatch {
 }
 
 /// Whether a packet may be wanted.
-fn is_wanted(wanted: &Wanted, packet: &[u8], l3: usize) -> bool {
+fn is_wanted(wanted: &RxFilter, packet: &[u8], l3: usize) -> bool {
     let kind = (l3 > 0).then(|| packet.get(12..14)).flatten();
     let ip = packet.get(l3..).unwrap_or_default();
     let v4 = kind.is_none_or(|kind| kind == [8, 0]) && ip.first().is_some_and(|b| b >> 4 == 4);
@@ -53,7 +53,7 @@ fn is_wanted(wanted: &Wanted, packet: &[u8], l3: usize) -> bool {
     true
 }
 
-fn at(wanted: &Wanted, to: IpAddr, any: bool, ports: Option<(u8, &[u8])>) -> bool {
+fn at(wanted: &RxFilter, to: IpAddr, any: bool, ports: Option<(u8, &[u8])>) -> bool {
     let to = match to {
         IpAddr::V4(addr) => addr.to_ipv6_mapped(),
         IpAddr::V6(addr) => addr,

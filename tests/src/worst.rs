@@ -101,7 +101,7 @@ impl Work {
     }
 }
 
-/// A host with two services, whose peer and router is known.
+/// A host with two services, and a known peer and router.
 pub struct Machine {
     host: Host,
     pool: Pool,
@@ -380,7 +380,7 @@ fn corpora() -> Vec<Input> {
             let name = format!("corpus {name}");
             match name.as_str() {
                 "corpus stack_frame" => frames_of(&bytes, &name, &mut all),
-                // One byte says how; whatever is no frame is aimed as if it were one.
+                // One byte selects how; bytes that are no frame are aimed as if they were one.
                 _ => push(&mut all, &name, bytes.get(1..).unwrap_or_default().to_vec()),
             }
         }

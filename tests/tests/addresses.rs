@@ -23,7 +23,7 @@ fn rig() -> Rig {
     rig
 }
 
-/// A rig whose new addresses are probed.
+/// A rig that probes its new addresses.
 fn careful() -> Rig {
     let config = StackConfig { duplicate_address_detection: true, ..ethernet_config(HOST) };
     let mut rig = Rig::with_neighbor(&config, PEER);
@@ -64,7 +64,7 @@ fn ping(family: Family, to: IpAddr) -> Vec<u8> {
     from_peer(&echo(addr(family, PEER), to, b"?"))
 }
 
-/// The packet is for somebody else.
+/// The packet is for another host.
 fn foreign(rig: &mut Rig, question: &[u8]) {
     rig.dies("foreign", question, DropReason::IpNotForUs, None);
 }
@@ -107,7 +107,7 @@ fn a_new_address_is_probed_first_and_announced_or_used_then() {
         let sent = rig.run_for(Duration::from_secs(12));
         assert_eq!(state(&rig, new.addr()), Some(AddressState::Preferred));
         // Three probes and two announcements of IPv4; one probe of IPv6, and two reports of the
-        // group in which it is asked for.
+        // group in which it is solicited.
         assert_eq!(sent.len(), if family == Family::V4 { 5 } else { 3 }, "{family:?}");
         assert_eq!(rig.lives("now", &ping(family, new.addr())).len(), 1);
     }

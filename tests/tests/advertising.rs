@@ -1,4 +1,4 @@
-//! A router advertises itself: what hosts hear, when, and how often whoever asks.
+//! A router advertises itself: what hosts receive, when, and how often on solicitation.
 //!
 //! Reading: RFC 4861 section 6.2, RFC 4191, RFC 8106.
 

@@ -1,9 +1,10 @@
 //! Every vendored capture through the whole stack, and every packet of them cut in pieces.
 //!
-//! Many of these packets crashed somebody's stack or dissector. None may panic here, leak, or end
-//! without exactly one fate; and where a packet's chunks end must not matter (CVE-2019-5608,
-//! CVE-2019-5611, CVE-2007-1365 are what happens where it does). Each packet arrives twice: as a
-//! frame and as a bare IP packet, and both times at a host that has its destination address.
+//! Many of these packets crashed other stacks or dissectors. None may panic here, leak, or end
+//! without being accounted for exactly once; and where a packet's chunks end must not matter
+//! (CVE-2019-5608, CVE-2019-5611, CVE-2007-1365 are what happens where it does). Each packet
+//! arrives twice: as a frame and as a bare IP packet, and both times at a host that has its
+//! destination address.
 //!
 //! `FLOODWALL_DEEP=1` cuts every packet, instead of a sample; captures beside the checkout are
 //! replayed too where they exist (see `floodwall_testkit::captures::optional`).

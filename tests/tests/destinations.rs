@@ -38,7 +38,7 @@ fn destination(family: Family, n: u64) -> IpAddr {
 
 /// A more specific route through the same neighbour comes and goes.
 fn change(shards: &mut Shards, family: Family, n: usize) {
-    fn either<A: floodwall_fib::lpm::Family>(
+    fn either<A: floodwall_fib::lpm::LpmFamily>(
         fib: &mut Fib<A>,
         to: Prefix<A>,
         via: A,
@@ -66,7 +66,7 @@ fn change(shards: &mut Shards, family: Family, n: usize) {
     stack.routes_changed();
 }
 
-/// What the control shard knows of single destinations: what it learnt of paths, and neighbours.
+/// The control shard's entries for single destinations: path exceptions, and neighbours.
 fn known(shards: &Shards) -> [usize; 2] {
     let stack = shards.stack(0);
     let paths = stack.exceptions_v4().len() + stack.exceptions_v6().len();
@@ -100,7 +100,7 @@ fn flood(family: Family, flow_packets: usize, flows: Option<u64>) {
         shards.now += ROUND;
         change(&mut shards, family, round);
         shards.turn((round % 2) as u16, &frames);
-        // The control shard's round shows the change; a round later nobody looks at the old one.
+        // The control shard's round shows the change; a round later no shard reads the old one.
         shards.turn(0, &[]);
         shards.turn(1, &[]);
         assert_eq!(shards.departed().len(), BURST_MAX, "{family:?}, round {round}");

@@ -1,7 +1,7 @@
 //! A host without an address and a DHCP server, packet by packet: honest, hostile, gone.
 //!
-//! What the client believes is tested in `floodwall-dhcp`; here, that packets reach it and leave
-//! it, and that a lease becomes addresses and routes and ceases to be them. Reading: RFC 2131.
+//! What the client accepts is tested in `floodwall-dhcp`; here, that packets reach it and leave it,
+//! and that a lease becomes addresses and routes and ceases to be them. Reading: RFC 2131.
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without ends the test")]
 
 use std::net::Ipv4Addr;
@@ -45,7 +45,7 @@ impl Link {
         Self { rig, server: v4(PEER), unicast: false, lease: 3600 }
     }
 
-    /// Runs until the host has asked a server something; gives the question.
+    /// Runs until the host has sent a server a request; returns the request.
     fn question(&mut self) -> Vec<u8> {
         for _ in 0..40 {
             let at = self.rig.now + Duration::from_millis(500);
@@ -55,7 +55,7 @@ impl Link {
                 }
             }
         }
-        panic!("it asked nothing");
+        panic!("it sent no request");
     }
 
     fn answer(&self, question: &[u8], kind: Dhcpv4Type) -> Vec<u8> {
@@ -91,7 +91,7 @@ impl Link {
         frame(station, mac(PEER), EtherType::IPV4, &packet)
     }
 
-    /// Answers a question; gives what the host says to that at once.
+    /// Answers a question; returns what the host sends at once.
     fn reply(&mut self, question: &[u8], kind: Dhcpv4Type) -> Vec<PacketBuf> {
         let frame = self.frame(&self.answer(question, kind));
         self.rig.lives("an answer", &frame)
@@ -213,7 +213,7 @@ fn an_address_that_somebody_has_is_declined() {
     link.assert_bare();
     let before = link.rig.now;
     link.question();
-    assert!(link.rig.now - before >= Duration::from_secs(8), "not asked again soon");
+    assert!(link.rig.now - before >= Duration::from_secs(8), "no second request soon");
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn what_is_no_answer_to_our_question_dies_and_is_counted() {
     link.rig.dies("checksum", &broken, DropReason::DhcpRefused, None);
     let counted = link.rig.stats().counters.of(Counter::FloodwallDhcpRefused);
     assert!(counted >= 7);
-    // Datagrams to others stay others', though somebody waits for answers.
+    // Datagrams to others stay theirs, though a client waits for answers.
     let stray = udp((v4(PEER), 53).into(), (OURS, 68).into(), &good);
     link.rig.dies("port", &craft::from_peer(&stray), DropReason::IpNotForUs, None);
     let ping = craft::echo(v4(PEER).into(), OURS.into(), b"?");

@@ -1,5 +1,5 @@
-//! Deaths of fragments: each is provoked, counted once under its name, and told to the sender
-//! exactly where an RFC says so.
+//! Drops of fragments: each is provoked, counted once by its reason, and reported to the sender
+//! exactly where an RFC requires it.
 //!
 //! Reading: RFC 791, RFC 8200 section 4.5, RFC 5722, RFC 7112, RFC 1858, RFC 3128, RFC 6980.
 

@@ -1,7 +1,7 @@
-//! Deaths in the fixed IP header and by address, in both families: each is provoked by a packet
-//! and counted once under its name.
+//! Drops by the fixed IP header and by address, in both families: each is provoked by a packet and
+//! counted once by its reason.
 //!
-//! What each call of `packet_dies` checks stands at `Rig::dies`. Reading: RFC 791, RFC 1122
+//! What each call of `packet_dies` checks is documented at `Rig::dies`. Reading: RFC 791, RFC 1122
 //! sections 3.2.1 and 3.2.2, RFC 6890, RFC 8200 section 3, RFC 4291.
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -122,7 +122,7 @@ fn a_source_that_no_sender_can_have_dies() {
             rig().packet_dies(source, &ip(from, to, IpProtocol(200), b"?"), reason, None);
         }
     }
-    // Nobody is asked for an echo by nobody.
+    // An echo request without source and destination.
     let from: IpAddr = "::".parse().expect("an address");
     let packet = echo(from, addr(Family::V6, HOST), b"?");
     rig().packet_dies("::", &packet, DropReason::IpSourceInvalid, None);
@@ -159,11 +159,11 @@ fn a_packet_for_another_host_dies() {
         let packet = echo(addr(family, PEER), addr(family, 9), b"?");
         rig().packet_dies("another", &packet, DropReason::IpNotForUs, None);
     }
-    // The class E range is nobody's, and the zero address of our prefix is nobody's either.
+    // The class E range is unassigned, and so is the zero address of our prefix.
     for to in ["240.0.0.1", "10.0.0.0", "169.254.0.1"] {
         let to = to.parse().expect("an address");
         let packet = echo(addr(Family::V4, PEER), to, b"?");
-        rig().packet_dies("nobody", &packet, DropReason::IpNotForUs, None);
+        rig().packet_dies("unassigned", &packet, DropReason::IpNotForUs, None);
     }
 }
 

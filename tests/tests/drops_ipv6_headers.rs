@@ -1,5 +1,6 @@
-//! Deaths on the walk over IPv6 extension headers: each is provoked by a packet, counted once under
-//! its name, and told to the sender exactly where an RFC says so, with the pointer that it says.
+//! Drops on the walk over IPv6 extension headers: each is provoked by a packet, counted once by its
+//! reason, and reported to the sender exactly where an RFC requires it, with the pointer that it
+//! requires.
 //!
 //! Reading: RFC 8200 section 4, RFC 8504 section 5.3, RFC 8883, RFC 7112, RFC 6946, RFC 5095.
 
@@ -80,7 +81,7 @@ fn a_truncated_extension_header_dies() {
             rig().packet_dies(&format!("{kind:?} {units}"), &packet, reason, None);
         }
     }
-    // RFC 7112 section 5: the first fragment must hold all headers, and its sender is told.
+    // RFC 7112 section 5: the first fragment must hold all headers, and its sender gets an error.
     let packet = ip(
         v6(PEER).into(),
         v6(HOST).into(),
@@ -229,7 +230,7 @@ fn a_jumbogram_dies_and_a_contradictory_one_is_told() {
     let mut fragment = chain(&headers);
     fragment[4..6].copy_from_slice(&[0, 0]);
     rig().packet_dies("a fragment", &fragment, reason, None);
-    // In the destination options the option is unknown, and asks to be told of.
+    // In the destination options the option is unknown, and requires an error report.
     let packet = chain(&[(OPTIONS, &jumbo(70_000))]);
     let owed = Some(Owed::problem_v6(2, 42));
     rig().packet_dies("elsewhere", &packet, DropReason::ExtensionOptionUnknown, owed);
@@ -276,7 +277,7 @@ fn an_unknown_protocol_behind_headers_is_told_where_it_was_announced() {
     let packet = ipv6_chain(&headers, IpProtocol(200), b"?");
     let owed = Some(Owed::problem_v6(1, 48));
     rig().packet_dies("48", &packet, DropReason::ProtocolUnknown, owed);
-    // ESP is an upper layer to who has no keys.
+    // ESP is an upper layer to a host without keys.
     let packet = ipv6_chain(&[(ROUTING, &routing(0))], IpProtocol(50), &[0; 32]);
     let owed = Some(Owed::problem_v6(1, 40));
     rig().packet_dies("ESP", &packet, DropReason::ProtocolUnknown, owed);

@@ -1,6 +1,7 @@
-//! Deaths below IP: each is provoked by a frame and counted once under its name, unanswered.
+//! Drops below IP: each is provoked by a frame and counted once by its reason, unanswered.
 //!
-//! What each call of `dies` checks stands at `Rig::dies`. Reading: RFC 894, IEEE 802.1Q, RFC 826.
+//! What each call of `dies` checks is documented at `Rig::dies`. Reading: RFC 894, IEEE 802.1Q, RFC
+//! 826.
 
 use std::net::Ipv4Addr;
 
@@ -128,12 +129,12 @@ fn a_malformed_arp_packet_dies() {
 fn arp_about_others_dies() {
     let mut rig = rig();
     let other = ArpPacket { target_addr: v4(9), ..request() };
-    rig.dies("who has .9", &arp_frame(&other), DropReason::ArpNotForUs, None);
-    // An announcement of a neighbour that nobody here knows or asked for makes no entry.
+    rig.dies("request for .9", &arp_frame(&other), DropReason::ArpNotForUs, None);
+    // An unsolicited announcement of an unknown neighbour makes no entry.
     let stranger = ArpPacket { sender_addr: v4(8), target_addr: v4(8), ..request() };
     rig.dies("announcement", &arp_frame(&stranger), DropReason::ArpNotForUs, None);
     let reply = ArpPacket { operation: ArpOperation::REPLY, sender_addr: v4(8), ..request() };
-    rig.dies("a reply that nobody asked for", &arp_frame(&reply), DropReason::ArpNotForUs, None);
+    rig.dies("an unsolicited reply", &arp_frame(&reply), DropReason::ArpNotForUs, None);
     assert_eq!(rig.stack.neighbors_v4().iter().count(), 1, "the peer alone");
 }
 

@@ -1,5 +1,5 @@
-//! Deaths of what we made ourselves, and for want of memory, in both families: each is provoked and
-//! counted once under its name in the ledger of what we made.
+//! Drops of what we made ourselves, and for want of memory, in both families: each is provoked and
+//! counted once by its reason in the accounting of what we made.
 //!
 //! Reading: RFC 1122 sections 2.3.2.2 and 3.3.1, RFC 4861 section 7.2.2, RFC 6583.
 
@@ -34,7 +34,7 @@ fn open(rig: &mut Rig) -> SocketId {
     rig.sockets(|s| s.udp_bind(any, SocketSettings::new(Family::V6))).0.unwrap()
 }
 
-/// What died while `act` ran; the ledgers balance and no memory is gone.
+/// What was dropped while `act` ran; the accounting balances and no memory is gone.
 fn died(rig: &mut Rig, act: impl FnOnce(&mut Rig)) -> Deaths {
     let (before, free) = (rig.stats(), rig.pool.available());
     act(rig);
@@ -79,7 +79,7 @@ fn what_waits_too_long_in_line_for_a_neighbour_dies_oldest_first() {
         let stats = rig.stats();
         let one = vec![(DropReason::NeighborPendingFull, 1)];
         assert_eq!((deaths(&before, &stats), stats.pending as usize), ((vec![], one), max));
-        // The neighbour is told of: what waited leaves, without the oldest.
+        // The neighbour is added: what waited leaves, without the oldest.
         let mac = floodwall_base::MacAddr([2, 0, 0, 0, 0, 9]);
         let answer = match family {
             Family::V4 => arp_reply(9),
@@ -186,7 +186,7 @@ fn what_is_for_an_interface_that_is_down_dies_on_both_ways() {
     }
 }
 
-/// A question that came in by one interface, and whose answer leaves by another.
+/// A question that came in by one interface, with an answer that leaves by another.
 #[test]
 fn an_answer_whose_interface_is_down_dies() {
     let second = InterfaceConfig {
@@ -248,7 +248,7 @@ fn an_answer_for_which_there_is_no_memory_dies() {
     }
 }
 
-/// An echo request whose bytes somebody else still sees cannot be rewritten in place.
+/// An echo request with shared bytes cannot be rewritten in place.
 #[test]
 fn a_question_that_cannot_be_rewritten_for_want_of_memory_dies() {
     for family in FAMILIES {
@@ -267,7 +267,7 @@ fn a_question_that_cannot_be_rewritten_for_want_of_memory_dies() {
     }
 }
 
-/// An error that cannot be made for want of memory costs nobody anything but the error.
+/// An error that cannot be made for want of memory costs nothing but the error.
 #[test]
 fn without_memory_no_error_is_made() {
     for family in FAMILIES {
@@ -304,11 +304,11 @@ fn a_question_in_as_many_pieces_as_it_may_have_dies_where_one_more_is_needed() {
         let died = deaths(&before, &rig.stats());
         assert!(rig.conservation().holds());
         assert_eq!(died.0, vec![(DropReason::TooManyChunks, 1)]);
-        assert_eq!(rig.arrive(vec![packet]).len(), 1, "nobody else sees it: written in place");
+        assert_eq!(rig.arrive(vec![packet]).len(), 1, "it is not shared: written in place");
     }
 }
 
-/// The smallest pool that there is: everything dies or lives, nothing stalls or leaks.
+/// The smallest pool that there is: everything is dropped or served, nothing stalls or leaks.
 #[test]
 fn a_pool_of_one_frame_serves_one_packet_at_a_time() {
     let pool = PoolConfig { small: 0, frames: 1, references: 0, ..PoolConfig::default() };

@@ -1,8 +1,8 @@
-//! Deaths in ICMP, neighbour discovery and UDP, in both families: each is provoked by a packet and
-//! counted once under its name.
+//! Drops in ICMP, neighbour discovery and UDP, in both families: each is provoked by a packet and
+//! counted once by its reason.
 //!
-//! What each call of `packet_dies` checks stands at `Rig::dies`. Reading: RFC 792, RFC 4443, RFC
-//! 4861 sections 6.1, 7.1 and 8.1, RFC 6980, RFC 768, RFC 1122 section 4.1.3.
+//! What each call of `packet_dies` checks is documented at `Rig::dies`. Reading: RFC 792, RFC 4443,
+//! RFC 4861 sections 6.1, 7.1 and 8.1, RFC 6980, RFC 768, RFC 1122 section 4.1.3.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
 
@@ -155,12 +155,13 @@ fn answers_to_a_groups_echo_requests_are_rationed_like_errors() {
         let answered: usize = (0..3000).map(|_| rig.frame(&bytes).len()).sum();
         let limited = rig.stats().drops_in.of(DropReason::IcmpRateLimited);
         assert_eq!(answered as u64 + limited, 3000);
-        // The burst of 50, whose price is random.
+        // The burst of 50, with a random price.
         assert!((25..110).contains(&answered), "{answered}");
     }
 }
 
-/// RFC 4443 section 2.4 (a): an error of an unknown type is told to the socket that it is about.
+/// RFC 4443 section 2.4 (a): an error of an unknown type is reported to the socket that it is
+/// about.
 #[test]
 fn an_unknown_icmpv6_error_is_for_the_socket_whose_packet_it_quotes() {
     let mut rig = rig();
@@ -229,7 +230,7 @@ fn echo_requests_beyond_a_peers_share_die() {
         let stats = rig.stats();
         let limited = stats.drops_in.of(DropReason::IcmpRateLimited);
         assert_eq!((stats.drops_in.total(), answered as u64 + limited), (limited, 3000));
-        // The burst of 1,000, whose price is random, and nothing more while no time passes.
+        // The burst of 1,000, with a random price, and nothing more while no time passes.
         assert!((850..1150).contains(&answered), "{answered}");
         assert!(rig.conservation().holds());
         let counter = match family {
@@ -304,13 +305,13 @@ fn malformed_neighbour_discovery_dies() {
     rig().packet_dies("a probe with a link address", &packet, reason, None);
     let packet = solicitation(v6(HOST), nobody, v6(HOST), false);
     rig().packet_dies("a probe to one", &packet, reason, None);
-    // Section 7.1.2: what answers somebody does not go to all.
+    // Section 7.1.2: a solicited answer does not go to all.
     let all = "ff02::1".parse().unwrap();
     let packet = advertisement(v6(9), all, true, mac(9));
     rig().packet_dies("solicited, to all", &packet, reason, None);
     let packet = advertisement(v6(9), v6(HOST), true, MacAddr::BROADCAST);
     rig().packet_dies("the broadcast address", &packet, reason, None);
-    // Section 6.1.2 and 8.1: routers speak from link-local addresses.
+    // Section 6.1.2 and 8.1: routers send from link-local addresses.
     for (kind, len) in [(134, 16), (137, 40)] {
         let mut message = vec![0; len];
         message[0] = kind;
@@ -325,7 +326,7 @@ fn neighbour_discovery_about_others_dies() {
     // Its last three bytes are ours, so that it reaches the group; the address is not.
     let other: Ipv6Addr = "fd00::9:0:1".parse().unwrap();
     let packet = solicitation(other, v6(PEER), group, true);
-    rig.packet_dies("who has another", &packet, DropReason::NdpNotForUs, None);
+    rig.packet_dies("for another", &packet, DropReason::NdpNotForUs, None);
     // CVE-2008-2476: from elsewhere it would fill the cache with what is not on the link.
     let far: Ipv6Addr = "2001:db8::1".parse().unwrap();
     let packet = solicitation(v6(HOST), far, group, true);

@@ -1,19 +1,19 @@
-//! What the program of an XDP interface refuses, beside what the stack's own triage says.
+//! What the program of an XDP interface refuses, beside the class of the stack's own triage.
 //!
 //! Every frame of every vendored capture, as it is, cut short, and with each of its first bytes
 //! changed, goes through the program (`BPF_PROG_TEST_RUN`) and through `Engine::classify`. Nothing
-//! may die at the interface that triage would not call refusable. Needs the privileges of XDP;
-//! without them it says so, and claims nothing.
+//! may be dropped at the interface that triage would not call refusable. Needs the privileges of
+//! XDP; without them it reports a skip.
 
 use std::collections::BTreeMap;
 
 use floodwall_base::{Instant, MacAddr};
-use floodwall_device::{DeviceError, FirstLine, Said};
+use floodwall_device::{DeviceError, FirstLine, FirstLineState};
 use floodwall_packet::Triage;
 use floodwall_testkit::captures::{read, vendored};
 use floodwall_tests::{Aim, Arrival, Replay, arrivals};
 
-/// As long as a frame that such an interface gives us can be: it lies in one piece.
+/// The maximum length of a frame from such an interface: it is in one piece.
 const FRAME_MAX: usize = 1700;
 const FRAME_MIN: usize = 14;
 /// Bytes of a frame that are changed: headers of link and network, with ports.
@@ -46,11 +46,11 @@ fn compare(line: &FirstLine, replay: &Replay, frame: &[u8], tally: &mut Tally) {
     let Some(class) = replay.class(frame) else { return };
     let said = line.say(frame).expect("a program that runs");
     let refused = match said {
-        Said::Refused(name) => name,
-        Said::Taken | Said::Passed | Said::Answered => "",
+        FirstLineState::Refused(name) => name,
+        FirstLineState::Taken | FirstLineState::Passed | FirstLineState::Answered => "",
     };
     assert!(
-        refused.is_empty() || class == Triage::Refusable,
+        refused.is_empty() || class == Triage::Rejectable,
         "{refused} at the interface, {class:?} to triage: {:x?}",
         &frame[..frame.len().min(80)]
     );
@@ -93,7 +93,7 @@ fn nothing_dies_at_the_interface_that_triage_would_not_refuse() {
         }
     }
     eprintln!("{tally:#?}");
-    let refused = |name| tally.get(&("Refusable".to_owned(), name)).copied().unwrap_or(0);
+    let refused = |name| tally.get(&("Rejectable".to_owned(), name)).copied().unwrap_or(0);
     let names = [
         "rx_source_group",
         "rx_vlan_foreign",
@@ -105,6 +105,6 @@ fn nothing_dies_at_the_interface_that_triage_would_not_refuse() {
     for name in names {
         assert!(refused(name) > 20, "{name} is hardly ever tried: {tally:#?}");
     }
-    let taken = tally.get(&("Stranger".to_owned(), "")).copied().unwrap_or(0);
+    let taken = tally.get(&("Unknown".to_owned(), "")).copied().unwrap_or(0);
     assert!(taken > 1000, "{tally:#?}");
 }

@@ -1,7 +1,8 @@
-//! A router passes packets on: what it changes, what it refuses, whom it tells, in both families.
+//! A router passes packets on: what it changes, what it refuses, and which senders receive an
+//! error, in both families.
 //!
-//! Each refusal is counted once under its name with both ledgers balanced. Reading: RFC 1812
-//! chapters 4 and 5, RFC 8200, RFC 4443, RFC 4861 section 8, RFC 3704, RFC 6890.
+//! Each refusal is counted once by its reason with balanced accounting. Reading: RFC 1812 chapters
+//! 4 and 5, RFC 8200, RFC 4443, RFC 4861 section 8, RFC 3704, RFC 6890.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
 
@@ -178,7 +179,7 @@ fn a_route_into_a_dead_link_is_told_as_unreachable() {
     }
 }
 
-/// A router whose right side carries no more than this.
+/// A router with this MTU on its right side.
 fn narrow(mtu: u32) -> Transit {
     let mut config = router_config();
     config.interfaces[1].mtu = mtu;
@@ -286,7 +287,7 @@ fn addresses_that_belong_to_a_link_or_to_nobody_are_not_passed_on() {
     for (from, to, reason) in v4.into_iter().chain(v6) {
         let packet = ip(from.parse().unwrap(), to.parse().unwrap(), IpProtocol::UDP, &[0; 16]);
         let departed = router().dies(&format!("{from} {to}"), &packet, reason);
-        assert!(departed.is_empty(), "{from} {to}: nobody is told");
+        assert!(departed.is_empty(), "{from} {to}: no error is sent");
     }
 }
 
@@ -377,7 +378,7 @@ fn the_hop_by_hop_header_is_looked_at_and_nothing_behind_it() {
     let chain =
         |headers: &[(IpProtocol, &[u8])]| ipv6_chain_to(to, headers, IpProtocol::UDP, &[0; 16]);
     let hop = IpProtocol::HOP_BY_HOP;
-    // An unknown option that asks to be discarded and told of, and one that asks to be skipped.
+    // An unknown option that requires discard and an error, and one that is to be skipped.
     let refused = chain(&[(hop, &options_header(&[0x9e, 2, 0, 0, 1, 0]))]);
     let skipped = chain(&[(hop, &options_header(&[0x1e, 2, 0, 0, 1, 0]))]);
     // For the destination alone: a router has no opinion.
@@ -423,7 +424,7 @@ fn an_unknown_neighbour_is_asked_for_and_its_packets_leave_when_it_answers() {
         let died = router.died(|r| assert!(r.arrive(LEFT, &more).is_empty()));
         assert_eq!(died.1, [(DropReason::NeighborPendingFull, 3)]);
         let mac = right_mac(66);
-        // The neighbour's own question for us tells its address.
+        // The neighbour's own question for us carries its address.
         router.rig.stack.flush_neighbors(RIGHT);
         router.knows(RIGHT, to, mac);
         let departed = router.arrive(LEFT, &[from_left(&packet)]);
@@ -498,7 +499,8 @@ fn random_destinations_on_a_network_take_no_known_neighbours_place() {
             questions += router.rig.run_for(Duration::from_millis(10)).len();
             assert!(router.rig.conservation().holds());
         }
-        // 19,200 packets in three seconds: the table bounds who is asked for, and how often.
+        // 19,200 packets in three seconds: the table bounds which neighbours are resolved, and how
+        // often.
         let most = limits::NEIGHBORS_INCOMPLETE_MAX * 4;
         assert!(questions > 200 && questions <= most, "{questions} questions");
         let known = |router: &Transit| match family {
@@ -508,7 +510,7 @@ fn random_destinations_on_a_network_take_no_known_neighbours_place() {
         assert!(known(&router) <= 502 + limits::NEIGHBORS_INCOMPLETE_MAX + 2);
         let stats = router.rig.stats();
         assert!(stats.drops_out.of(DropReason::NeighborTableFull) > 10_000);
-        // Everybody who was known still is.
+        // Every known neighbour still is known.
         for n in [1_u16, 250, 499] {
             let [high, low] = n.to_be_bytes();
             let to: IpAddr = match family {
@@ -560,7 +562,7 @@ fn hop<A: floodwall_base::Address>(via: IpAddr) -> NextHop<A> {
     NextHop { kind: RouteKind::Unicast, iface: RIGHT, gateway, src_addr: None }
 }
 
-fn add_multipath<A: floodwall_fib::lpm::Family>(
+fn add_multipath<A: floodwall_fib::lpm::LpmFamily>(
     fib: &mut floodwall_fib::Fib<A>,
     prefix: Prefix<A>,
     hops: [NextHop<A>; 2],
@@ -661,7 +663,7 @@ fn nothing_learnt_of_a_path_counts_for_others_packets() {
         assert_eq!(
             bytes_of(&back[0])[14..],
             one_hop_later(&error),
-            "errors pass to whom they are for"
+            "errors pass to their destination"
         );
         assert_eq!(router.arrive(LEFT, &[from_left(&packet)]).len(), 1);
     }
@@ -672,10 +674,10 @@ fn what_is_not_for_us_is_no_longer_refusable_where_it_is_passed_on() {
     use floodwall_packet::Triage;
     for family in FAMILIES {
         let frame = from_left(&hello(family, far(family, 7)));
-        assert_eq!(router().rig.classify(std::slice::from_ref(&frame)), [Triage::Stranger]);
+        assert_eq!(router().rig.classify(std::slice::from_ref(&frame)), [Triage::Unknown]);
         let host =
             StackConfig { ipv4_forwarding: false, ipv6_forwarding: false, ..router_config() };
-        assert_eq!(Transit::new(&host).rig.classify(&[frame]), [Triage::Refusable]);
+        assert_eq!(Transit::new(&host).rig.classify(&[frame]), [Triage::Rejectable]);
     }
 }
 
@@ -720,7 +722,7 @@ fn what_a_rule_denies_dies_before_anything_else_is_done() {
         assert_eq!(counts, [1, 2, 1]);
         assert_eq!(router.rig.stats().counters.of(Counter::FloodwallAccessDenied), 3);
         assert!(router.rig.stack.access_list(RIGHT).is_none());
-        // From the other side nothing is asked.
+        // From the other side nothing is solicited.
         assert_eq!(
             router
                 .arrive(RIGHT, &[from_right(&ip(to, addr(family, PEER), IpProtocol(200), b"?"))])
@@ -748,7 +750,8 @@ fn a_follower_passes_on_what_its_own_queue_brings() {
         assert_eq!(shards.departed(), [after]);
         let fates = shards.stats(1).fates;
         assert_eq!((fates.forwarded, fates.handed_in), (before.forwarded + 1, before.handed_in));
-        // Whose neighbour is not known goes to the control shard as it came, a bounded number.
+        // A packet to an unknown neighbour goes to the control shard unchanged, a bounded number of
+        // them.
         let unknown: Vec<_> =
             (0..64).map(|_| from_left(&hello(family, right(family, 66)))).collect();
         shards.turn(1, &unknown);

@@ -1,7 +1,7 @@
 //! Datagrams larger than their link: put together when they arrive, cut when they leave.
 //!
 //! Reading: RFC 791, RFC 8200 section 4.5, RFC 6864, RFC 7739, RFC 3168 section 5.3. How fragments
-//! die is in `drops_fragments.rs`, what attackers do with them in `security/fragments.rs`.
+//! are dropped is in `drops_fragments.rs`, what attackers do with them in `security/fragments.rs`.
 #![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
 
 use std::net::SocketAddr;
@@ -41,7 +41,7 @@ fn roomy() -> SocketSettings {
     SocketSettings { receive_bytes: 1 << 20, ..SocketSettings::new(Family::V6) }
 }
 
-/// One fragment that left: whose, where its bytes belong, whether more follow, and its bytes.
+/// One fragment that left: its identification, offset, whether more follow, and its bytes.
 struct Part {
     id: u32,
     offset: usize,

@@ -1,4 +1,5 @@
-//! Applications in slices of the worker: their share by units, and no input for those who are full.
+//! Applications in slices of the worker: their share by units, and no input for those that are
+//! full.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use floodwall_tests::craft::{self, FAMILIES, HOST, PEER, addr, from_peer};
 use floodwall_tests::ethernet_config;
 use floodwall_udp::{SocketId, SocketSettings};
 
-/// Computes for ever, and reads nothing until it is told to.
+/// Computes for ever, and reads nothing until it is triggered.
 struct Greedy {
     family: Family,
     socket: Option<SocketId>,
@@ -126,21 +127,21 @@ fn without_packets_the_application_has_whole_slices() {
 fn input_stops_while_its_consumer_is_full_and_resumes_when_it_has_caught_up_or_time_is_up() {
     for family in FAMILIES {
         let mut scene = Scene::new(family);
-        assert_eq!(scene.host.appetite(scene.now), 64);
+        assert_eq!(scene.host.rx_capacity(scene.now), 64);
         scene.turn(64);
-        assert_eq!(scene.host.appetite(scene.now), 0, "{family:?}: its socket is full");
+        assert_eq!(scene.host.rx_capacity(scene.now), 0, "{family:?}: its socket is full");
         // It never reads: after a while input goes on, for others' sake, and stops again.
         scene.now += Duration::from_micros(501);
-        assert_eq!(scene.host.appetite(scene.now), 64);
+        assert_eq!(scene.host.rx_capacity(scene.now), 64);
         scene.turn(64);
-        assert_eq!(scene.host.appetite(scene.now), 64);
+        assert_eq!(scene.host.rx_capacity(scene.now), 64);
         scene.now += Duration::from_micros(501);
         scene.turn(64);
-        assert_eq!(scene.host.appetite(scene.now), 0);
+        assert_eq!(scene.host.rx_capacity(scene.now), 0);
         // It reads, and has caught up.
         scene.reads.store(1, Ordering::Relaxed);
         scene.turn(0);
         scene.turn(0);
-        assert_eq!(scene.host.appetite(scene.now), 64);
+        assert_eq!(scene.host.rx_capacity(scene.now), 64);
     }
 }

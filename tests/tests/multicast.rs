@@ -1,5 +1,5 @@
 //! Groups end to end in one stack: what leaves when addresses and sockets come and go, what is
-//! answered, and what programs hear of groups.
+//! answered, and what programs receive of groups.
 //!
 //! Reading: RFC 9776, RFC 9777, RFC 3590, RFC 1112 section 6.1, RFC 3678.
 
@@ -14,7 +14,7 @@ use floodwall_stack::{GroupInterface, StackConfig};
 use floodwall_tests::craft::{FAMILIES, HOST, PEER, addr, from_peer, udp};
 use floodwall_tests::{Rig, bytes_of, ethernet_config};
 use floodwall_udp::{GroupError, RecvError, SocketId, SocketSettings};
-use floodwall_wire::group::{Ends, QueryFields, RecordKind};
+use floodwall_wire::group::{GroupAddrs, QueryFields, RecordKind};
 use floodwall_wire::{GroupMessage, GroupProtocol};
 
 const ETH: IfIndex = IfIndex(1);
@@ -27,7 +27,7 @@ fn group(family: Family, n: u8) -> IpAddr {
     }
 }
 
-/// A rig that has told everything of its start.
+/// A rig that has sent all reports of its start.
 fn rig() -> Rig {
     let mut rig = Rig::with_neighbor(&ethernet_config(HOST), PEER);
     rig.run_for(LONG);
@@ -88,7 +88,7 @@ fn once(kind: RecordKind, group: IpAddr) -> Vec<(u8, IpAddr, Vec<IpAddr>)> {
 /// A query in its packet, as a router of the link sends it.
 pub fn query<A: GroupProtocol>(fields: &QueryFields<'_, A>, from: A, to: A) -> Vec<u8> {
     let mut out = [0; 1400];
-    let ends = Ends { src_addr: from, dst_addr: to };
+    let ends = GroupAddrs { src_addr: from, dst_addr: to };
     let len = A::emit_query(fields, ends, &mut out).unwrap();
     floodwall_tests::craft::group_packet(from.to_ip(), to.to_ip(), &out[..len])
 }
@@ -113,7 +113,7 @@ fn solicited_node_groups_are_told_at_the_start_and_again_once_there_is_an_addres
     let mut rig = Rig::new(&config);
     let all = told(&rig.run_for(LONG));
     let groups: std::collections::BTreeSet<IpAddr> = all.iter().map(|(_, g, _)| *g).collect();
-    // fe80::ff:fe00:1 and fd00::1 share their last 24 bits with nobody but each other.
+    // fe80::ff:fe00:1 and fd00::1 share their last 24 bits with no other address.
     let solicited: IpAddr = "ff02::1:ff00:1".parse().unwrap();
     assert_eq!(groups.into_iter().collect::<Vec<_>>(), [solicited]);
     assert!((3..=4).contains(&all.len()), "{all:?}");
@@ -213,11 +213,12 @@ fn a_socket_hears_the_senders_that_it_chose_and_routers_are_told_of_them() {
         let all = told(&rig.run_for(LONG));
         let allow = (RecordKind::ALLOW_NEW.0, group, vec![friend]);
         assert_eq!(all, vec![allow; 2]);
-        rig.frame(&from(family, 7, group, b"friend"));
+        rig.frame(&from(family, 7, group, b"wanted"));
         rig.frame(&from(family, 8, group, b"other"));
-        assert_eq!(recv(&mut rig, id).unwrap(), b"friend");
+        assert_eq!(recv(&mut rig, id).unwrap(), b"wanted");
         assert_eq!(recv(&mut rig, id), Err(RecvError::WouldBlock));
-        // A second socket hears everybody: the interface does too, the first still chooses.
+        // A second socket receives from any source: the interface does too, the first still
+        // chooses.
         let all_ears = open(&mut rig, family, 5);
         rig.sockets(|s| s.udp_join(all_ears, group, ETH)).0.unwrap();
         assert_eq!(told(&rig.run_for(LONG))[0], once(RecordKind::TO_EXCLUDE, group)[0]);
@@ -248,7 +249,7 @@ fn what_is_sent_to_a_group_leaves_with_hop_limit_1_and_is_heard_here_unless_unwa
             departed
         };
         assert_eq!(send(&mut rig).len(), 1);
-        assert_eq!(recv(&mut rig, id), Err(RecvError::WouldBlock), "nobody joined");
+        assert_eq!(recv(&mut rig, id), Err(RecvError::WouldBlock), "no socket joined");
         rig.sockets(|s| s.udp_join(id, group, ETH)).0.unwrap();
         rig.run_for(LONG);
         let departed = send(&mut rig);
@@ -294,7 +295,7 @@ fn programs_name_the_interface_as_the_standard_library_does() {
     assert_eq!(no_group, Err(GroupError::NotGroup));
 }
 
-/// What a loopback hears goes no further, and nobody is told of it.
+/// What a loopback receives goes no further, and no report is sent of it.
 #[test]
 fn a_group_of_the_loopback_is_heard_there_and_told_nowhere() {
     for family in FAMILIES {

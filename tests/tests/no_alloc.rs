@@ -2,7 +2,7 @@
 //! not copied.
 //!
 //! Everything that the stack does per packet is done once to warm up, then counted: sockets, echo,
-//! errors, neighbours found and lost, deaths of many kinds, timers; in both families.
+//! errors, neighbours found and lost, drops of many kinds, timers; in both families.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
 
@@ -200,7 +200,7 @@ fn answers_of_the_stack_itself_allocate_nothing() {
             ("a closed port", from_peer(&udp_to_port(family, 9, &[1; 999]))),
             ("an unknown protocol", from_peer(&ip(from, to, IpProtocol(200), &[1; 99]))),
             (
-                "whose link address is it",
+                "an ARP or neighbour question",
                 match family {
                     Family::V4 => arp_request(),
                     Family::V6 => solicitation(),
@@ -214,7 +214,7 @@ fn answers_of_the_stack_itself_allocate_nothing() {
             allocates_nothing(what, || answered += bare.round(Some(&question)));
             let after = bare.rig.stats().access;
             assert_eq!(answered, 3, "{what}");
-            // An echo is written into, where it lies; nothing else is touched.
+            // An echo is rewritten in place; nothing else is touched.
             assert_eq!(after.copied_bytes, before.copied_bytes, "{what}: {after:?}");
             assert_eq!(after.allocations, before.allocations, "{what}: {after:?}");
         }
@@ -229,7 +229,7 @@ fn a_neighbour_that_is_found_or_lost_allocates_nothing() {
         let settings = SocketSettings::new(Family::V6);
         let id = bare.rig.sockets(|s| s.udp_bind(any, settings)).0.unwrap();
         let to = SocketAddr::new(addr(family, 9), 9);
-        // Five sent, three wait, nobody answers; then the failure is forgotten.
+        // Five sent, three wait, no answer arrives; then the failure is forgotten.
         allocates_nothing("lost", || {
             bare.run(None, |stack, round| {
                 let mut sockets = stack.sockets(round);
@@ -241,7 +241,7 @@ fn a_neighbour_that_is_found_or_lost_allocates_nothing() {
             }
         });
         assert_eq!(bare.rig.stats().pending, 0);
-        // Somebody asks for us, is answered, and is known; then not heard of again.
+        // A peer solicits us, is answered, and has an entry; then it is silent.
         let to = SocketAddr::new(addr(family, 7), 9);
         let asks = match family {
             Family::V4 => arp_request(),
@@ -282,7 +282,7 @@ fn deaths_of_every_kind_allocate_nothing() {
     frames.push(from_peer(&ipv6_chain(&headers, IpProtocol::UDP, b"")));
     let mut bare = Bare::new(&ethernet_config(HOST));
     let free = bare.rig.pool.available();
-    allocates_nothing("deaths", || {
+    allocates_nothing("drops", || {
         for frame in &frames {
             bare.round(Some(frame));
         }

@@ -12,7 +12,8 @@ use std::time::Duration;
 use floodwall_base::{Counters, IfIndex, Instant, Randomness, Units};
 use floodwall_packet::{AccessCounters, PacketBuf, PacketList, Pool, PoolConfig, Region};
 use floodwall_tcp::{
-    ConnectionId, Ends, Input, Lend, ListenerId, Moment, Settings, Tcp, TcpConfig, Transmit,
+    ConnectionAddrs, ConnectionId, ConnectionTable, CookieMoment, ListenerId, SegmentInput,
+    TcpConfig, TcpContext, TcpSettings, Transmit,
 };
 use floodwall_testkit::alloc::{CountingAllocator, counted};
 
@@ -20,7 +21,7 @@ use floodwall_testkit::alloc::{CountingAllocator, counted};
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 struct Host {
-    tcp: Tcp,
+    tcp: ConnectionTable,
     random: Randomness,
     counters: Counters,
     arrived: PacketList,
@@ -36,7 +37,7 @@ struct Pair {
     loses: Option<u64>,
     segments: u64,
     access: AccessCounters,
-    /// Where the payloads lie that were sent, and how long they are, while somebody wants to know.
+    /// Places and lengths of the payloads that were sent, while they are recorded.
     seen: Option<Vec<Piece>>,
 }
 
@@ -51,7 +52,7 @@ fn pieces(packet: &PacketBuf) -> impl Iterator<Item = Piece> + '_ {
         .map(|piece| (piece.as_ptr().addr(), piece.len()))
 }
 
-/// Those of a segment's text: its header lies before it, in the same chunk or another.
+/// Those of a segment's text: its header is in front of it, in the same chunk or another.
 fn text(segment: &PacketBuf) -> impl Iterator<Item = Piece> + '_ {
     let mut header = segment.payload();
     pieces(segment).filter_map(move |(at, len)| {
@@ -70,7 +71,7 @@ impl Pair {
         let host = |n: u8| {
             let mut random = Randomness::from_number(n.into());
             let config = TcpConfig { connections_max: 64, ..TcpConfig::default() };
-            let tcp = Tcp::new(config, Moment::simulated(now), &mut random);
+            let tcp = ConnectionTable::new(config, CookieMoment::simulated(now), &mut random);
             let v6_addr = format!("fd00::{n}").parse().unwrap();
             let addr = if v6 { v6_addr } else { IpAddr::from([10, 0, 0, n]) };
             let (counters, arrived) = (Counters::default(), PacketList::new());
@@ -78,17 +79,21 @@ impl Pair {
         };
         let mut hosts = [host(1), host(2)];
         let any = SocketAddr::new("::".parse().unwrap(), 80);
-        let settings = Settings::default();
+        let settings = TcpSettings::default();
         let tcp = &mut hosts[1].tcp;
         let listener = tcp.listen(any, IfIndex::default(), 1500, &settings, 64, 0).unwrap();
         let access = AccessCounters::default();
         Self { pool, now, hosts, listener, loses: None, segments: 0, access, seen: None }
     }
 
-    fn with<R>(&mut self, host: usize, act: impl FnOnce(&mut Tcp, &mut Lend<'_>) -> R) -> R {
+    fn with<R>(
+        &mut self,
+        host: usize,
+        act: impl FnOnce(&mut ConnectionTable, &mut TcpContext<'_>) -> R,
+    ) -> R {
         let Host { tcp, random, counters, .. } = &mut self.hosts[host];
-        let epoch = Moment::simulated(self.now).epoch;
-        let mut lend = Lend { now: self.now, epoch, pool: &self.pool, random, counters };
+        let epoch = CookieMoment::simulated(self.now).epoch;
+        let mut lend = TcpContext { now: self.now, epoch, pool: &self.pool, random, counters };
         act(tcp, &mut lend)
     }
 
@@ -113,7 +118,7 @@ impl Pair {
             let before = self.segments;
             for host in [0, 1] {
                 while let Some(packet) = self.hosts[host].arrived.pop_front() {
-                    let input = Input {
+                    let input = SegmentInput {
                         src_addr: self.hosts[1 - host].addr,
                         dst_addr: self.hosts[host].addr,
                         iface: IfIndex(1),
@@ -127,7 +132,7 @@ impl Pair {
                     let verdict =
                         self.with(host, |tcp, lend| tcp.input(lend, &input, packet, &mut access));
                     self.access = access;
-                    if let floodwall_tcp::Verdict::Answered(out) = verdict {
+                    if let floodwall_tcp::SegmentVerdict::Answered(out) = verdict {
                         self.launch(host, out);
                     }
                 }
@@ -146,13 +151,13 @@ impl Pair {
 
     fn open(&mut self) -> [ConnectionId; 2] {
         let [from, to] = [0, 1].map(|host: usize| self.hosts[host].addr);
-        let ends = Ends {
+        let ends = ConnectionAddrs {
             local: SocketAddr::new(from, 0),
             remote: SocketAddr::new(to, 80),
             zone: IfIndex::default(),
             mtu: 1500,
         };
-        let settings = Settings::default();
+        let settings = TcpSettings::default();
         let client = self.with(0, |tcp, lend| tcp.connect(lend, &ends, &settings, 0)).unwrap();
         let listener = self.listener;
         for _ in 0..4000 {
@@ -221,7 +226,7 @@ fn opening_and_closing_allocates_nothing() {
 }
 
 /// The writer's copy is the one that is sent, sent again, received and handed out, in place: so a
-/// reader who copies makes the second copy of a byte and the last.
+/// copying reader makes the second copy of a byte and the last.
 #[test]
 fn bytes_are_copied_by_their_writer_and_by_their_reader_and_by_nobody_else() {
     for v6 in [false, true] {

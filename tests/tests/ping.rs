@@ -1,5 +1,5 @@
-//! Ping sockets between two hosts, in both families: requests out, replies and errors back to
-//! whoever asked.
+//! Ping sockets between two hosts, in both families: requests out, replies and errors back to the
+//! socket of the request.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
 
@@ -92,7 +92,7 @@ fn a_host_pings_itself_and_the_group_of_all() {
         let frames = send(&mut a, id, all.parse().unwrap(), 2, b"all?");
         exchange(&mut a, &mut b, frames);
         let reply = a.sockets(|s| s.ping_recv(id, &mut [0; 9])).0.unwrap();
-        // A group of the link is asked, and answers, from addresses of the link.
+        // A group of the link is pinged, and answers, from addresses of the link.
         let from = if family == Family::V4 { addr(family, 2) } else { link_local(mac(2)).into() };
         assert_eq!((reply.from, reply.sequence), (from, 2));
         assert!(a.conservation().holds() && b.conservation().holds());
@@ -107,7 +107,7 @@ fn an_error_about_a_request_is_told_to_the_socket_that_sent_it() {
         let settings = PingSettings { hop_limit: Some(3), ..PingSettings::new(family) };
         let (id, other) =
             rig.sockets(|s| (s.ping_open(settings).unwrap(), s.ping_open(settings).unwrap())).0;
-        let frames = send(&mut rig, id, addr(family, PEER), 7, b"who is there?");
+        let frames = send(&mut rig, id, addr(family, PEER), 7, b"are you there");
         let sent = bytes_of(&frames[0])[14..].to_vec();
         assert_eq!(sent[if family == Family::V4 { 8 } else { 7 }], 3, "the hop limit");
         for error in [time_exceeded(family, &sent), port_unreachable(family, &sent)] {
@@ -153,7 +153,7 @@ fn what_belongs_to_no_request_of_ours_reaches_nobody() {
         let reason = DropReason::IcmpNoFlow;
         rig.packet_dies("another peer", &reply(9, identifier), reason, None);
         rig.packet_dies("another socket", &reply(PEER, identifier ^ 1), reason, None);
-        rig.lives("the asked one", &from_peer(&reply(PEER, identifier)));
+        rig.lives("the peer that was sent a request", &from_peer(&reply(PEER, identifier)));
     }
 }
 
@@ -197,7 +197,7 @@ fn what_cannot_be_sent_says_why() {
     rig.sockets(|s| s.ping_close(id));
     let closed = rig.sockets(|s| s.ping_send(id, addr(Family::V4, PEER), None, 1, b"")).0;
     assert!(matches!(closed, Err(PingSendError::Socket(_))));
-    // A neighbour that does not answer is told as if a router had.
+    // A neighbour that does not answer is reported like a router's error.
     for family in FAMILIES {
         let mut rig = Rig::new(&ethernet_config(HOST));
         let id = open(&mut rig, family);

@@ -1,10 +1,11 @@
-//! Raw sockets of a whole stack: who may have one, what it hears beside the others, what it sends.
+//! Raw sockets of a whole stack: which programs may have one, what it receives beside the others,
+//! what it sends.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
 
 use std::net::IpAddr;
 
-use floodwall_base::limits::{ICMP_SOCKETS_PART, RAW_SOCKETS_MAX};
+use floodwall_base::limits::{ICMP_SOCKETS_DIVISOR, RAW_SOCKETS_MAX};
 use floodwall_base::{DropReason, Family, IfIndex};
 use floodwall_stack::{
     Icmpv6Filter, RawId, RawOpenError, RawRecvError, RawSendError, RawSettings, StackConfig,
@@ -51,7 +52,7 @@ fn a_protocol_that_only_a_raw_socket_speaks_is_heard_and_not_answered() {
             Family::V4 => Owed::unreachable(family, 2),
             Family::V6 => Owed::problem_v6(1, 6),
         };
-        rig.packet_dies("nobody", &packet, DropReason::ProtocolUnknown, Some(owed));
+        rig.packet_dies("no socket", &packet, DropReason::ProtocolUnknown, Some(owed));
         let id = open(&mut rig, RawSettings::new(family, protocol));
         assert!(rig.lives("heard", &from_peer(&packet)).is_empty());
         assert_eq!(heard(&mut rig, id).as_deref(), Some(&b"hello"[..]));
@@ -60,7 +61,7 @@ fn a_protocol_that_only_a_raw_socket_speaks_is_heard_and_not_answered() {
     }
 }
 
-/// What a raw socket hears is answered and delivered as if it were not there, and its reader may
+/// What a raw socket receives is answered and delivered as if it were not there, and its reader may
 /// sleep for ever: the others lose nothing, the pool no more than the limit.
 #[test]
 fn a_sleeping_reader_takes_nothing_from_whom_the_packets_are_for() {
@@ -89,7 +90,7 @@ fn a_sleeping_reader_takes_nothing_from_whom_the_packets_are_for() {
 }
 
 /// As many sleeping readers as there may be pin no more than their part of the pool together, and
-/// leave references; each has heard something.
+/// leave references; each has received something.
 #[test]
 fn many_sleeping_readers_have_one_part_of_the_memory() {
     for family in FAMILIES {
@@ -111,7 +112,7 @@ fn many_sleeping_readers_have_one_part_of_the_memory() {
             }
         }
         let free = rig.pool.available();
-        let part = (rig.pool.frames_true_bytes() / ICMP_SOCKETS_PART) as usize / 2176;
+        let part = (rig.pool.frames_true_bytes() / ICMP_SOCKETS_DIVISOR) as usize / 2176;
         assert!(all.frames - free.frames <= part + RAW_SOCKETS_MAX, "{free:?} of {all:?}");
         assert!(free.references >= all.references / 4, "{free:?} of {all:?}");
         assert!(ids.into_iter().all(|id| heard(&mut rig, id).is_some()));

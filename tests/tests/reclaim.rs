@@ -9,16 +9,16 @@ use std::thread;
 use std::time::Duration;
 
 use floodwall_base::{Instant, Prefix};
-use floodwall_fib::lpm::{Capacity, Family, LpmWriter, UpdateError};
+use floodwall_fib::lpm::{LpmCapacity, LpmFamily, LpmWriter, UpdateError};
 use floodwall_packet::{PacketBuf, PoolConfig, Region};
 use floodwall_sync::RcuCell;
-use floodwall_sync::qsbr::{Caps, Domain, Limbo, Moment, Paced};
+use floodwall_sync::qsbr::{Domain, Limbo, LimboCaps, Moment, Paced};
 
 const fn at(nanos: u64) -> Instant {
     Instant::from_nanos(nanos)
 }
 
-/// Tells a thread to end, also where the test fails before it would.
+/// Signals a thread to end, also where the test fails before it would.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -30,10 +30,10 @@ impl Drop for Ends<'_> {
 /// A more specific route comes and goes, thousands of times, while two workers look it up in
 /// round after round and a third sleeps: each look-up finds the one or the other, and nothing of
 /// what was unlinked waits longer than its cap.
-fn churn<A: Family>(outer: Prefix<A>, inner: Prefix<A>, inside: A, beside: A) {
+fn churn<A: LpmFamily>(outer: Prefix<A>, inner: Prefix<A>, inside: A, beside: A) {
     const CHANGES: u64 = 5_000;
     let domain = Domain::new(3);
-    let capacity = Capacity { retired: 256, ..Capacity::for_prefixes(1000) };
+    let capacity = LpmCapacity { retired: 256, ..LpmCapacity::for_prefixes(1000) };
     let mut writer = LpmWriter::<A>::new(&domain, capacity);
     writer.insert(outer, 1, at(0)).unwrap();
     let (done, looks) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -131,7 +131,7 @@ fn packets_freed_by_another_worker_than_took_them_all_come_home() {
         // The limbo is that of a worker with a pool of its own: frames must not end up there.
         let pool = shared.attach().unwrap();
         let own = pool.available();
-        let caps = Caps { items: 128, bytes: 128 * 2048 };
+        let caps = LimboCaps { items: 128, bytes: 128 * 2048 };
         let mut limbo: Limbo<PacketBuf> = domain.limbo_of("packets", caps);
         let mut freed = 0_usize;
         let mut free = |packet: PacketBuf| {
@@ -149,7 +149,7 @@ fn packets_freed_by_another_worker_than_took_them_all_come_home() {
         }
         assert!(limbo.drain(at(0), &mut free), "the taker is gone");
         assert_eq!(freed, PACKETS);
-        assert_eq!(limbo.stats().refused, 0, "room was asked for before");
+        assert_eq!(limbo.stats().refused, 0, "room was requested before");
         assert_eq!(pool.available(), own, "no frame of the other's stays here");
         takes.join().unwrap()
     });
@@ -157,7 +157,7 @@ fn packets_freed_by_another_worker_than_took_them_all_come_home() {
     assert_eq!(after, before, "every frame came home");
 }
 
-/// Somebody shows a table of neighbours page by page while it changes: between pages it pauses, so
+/// A reader lists a table of neighbours page by page while it changes: between pages it pauses, so
 /// no old table is kept for it, and each page is whole.
 #[test]
 fn a_dump_that_takes_its_time_keeps_no_old_table_alive() {
@@ -190,7 +190,7 @@ fn a_dump_that_takes_its_time_keeps_no_old_table_alive() {
             dumps
         });
         let bytes = size_of::<[u64; ENTRIES]>();
-        let mut limbo = domain.limbo_of("neighbours", Caps { items: 64, bytes: 64 * bytes });
+        let mut limbo = domain.limbo_of("neighbours", LimboCaps { items: 64, bytes: 64 * bytes });
         let mut generation = 0;
         while !dumps.is_finished() {
             generation += 1;
@@ -213,7 +213,7 @@ fn a_dump_that_takes_its_time_keeps_no_old_table_alive() {
 #[test]
 fn a_worker_that_hangs_is_named_and_costs_only_changes() {
     let domain = Domain::new(2);
-    let capacity = Capacity { retired: 128, ..Capacity::for_prefixes(1000) };
+    let capacity = LpmCapacity { retired: 128, ..LpmCapacity::for_prefixes(1000) };
     let mut writer = LpmWriter::<Ipv6Addr>::new(&domain, capacity);
     let (mut works, mut hangs) = (domain.reader().unwrap(), domain.reader().unwrap());
     let lpm = writer.reader();

@@ -30,7 +30,7 @@ fn host(workers: u16) -> Shards {
     shards
 }
 
-/// The same, and nobody is known.
+/// The same, with no known neighbours.
 fn stranger(workers: u16) -> Shards {
     let mut shards = Shards::new(&ethernet_config(HOST), workers, services);
     // What the start has to say.
@@ -45,7 +45,7 @@ fn question(family: Family, port: u16) -> Vec<u8> {
     from_peer(&craft::udp((addr(family, PEER), port).into(), to, &port.to_be_bytes()))
 }
 
-/// A port of the peer whose flow to the echo service a worker owns.
+/// A port of the peer with a flow to the echo service that a worker owns.
 fn port_of(shards: &Shards, family: Family, worker: u16) -> u16 {
     let mut ports = 2000..u16::MAX;
     let port = ports.find(|port| shards.owner(&question(family, *port)) == WorkerId(worker));
@@ -96,9 +96,9 @@ fn an_unknown_neighbour_is_resolved_by_the_control_shard_which_sends_for_the_fol
         assert_eq!(shards.stats(0).fates.adopted_out, 1);
         assert_eq!(shards.stats(0).pending, 1, "it waits for the link address");
         let asked = shards.departed();
-        assert_eq!((asked.len(), answers(&asked).len()), (1, 0), "the link is asked");
+        assert_eq!((asked.len(), answers(&asked).len()), (1, 0), "the neighbour is solicited");
         shards.assert_conserved();
-        // The answer comes, and the follower knows from then on.
+        // The answer comes, and the follower has the neighbour from then on.
         shards.arrive(&[craft::neighbor_answer(family, PEER)]);
         assert_eq!(answers(&shards.departed()), [(addr(family, PEER), port)]);
         shards.arrive(&[question(family, port), question(family, port)]);
@@ -114,7 +114,7 @@ fn what_finds_no_room_to_be_handed_over_dies_by_name() {
         let mut shards = stranger(2);
         let port = port_of(&shards, family, 1);
         let frames = vec![question(family, port); 60];
-        // More rounds than the list has room, and nobody takes what it holds.
+        // More rounds than the list has room, and its entries are not taken.
         shards.workers[1].handoff = HandoffList::new(100);
         for _ in 0..2 {
             shards.act(1, |host, round, _| {
@@ -412,7 +412,7 @@ fn a_host_ends_with_packets_between_its_workers_and_another_starts_on_the_same_m
     again.assert_conserved();
 }
 
-/// What a program's socket does: it sends by one worker and hears by all.
+/// What a program's socket does: it sends by one worker and receives by all.
 #[test]
 fn whom_one_worker_answers_is_a_friend_of_the_worker_that_hears_it() {
     const PORT: u16 = 53;
@@ -438,9 +438,9 @@ fn whom_one_worker_answers_is_a_friend_of_the_worker_that_hears_it() {
             shards.act(hears, |host, round, _| {
                 let mut packet = round.pool.packet_from(&frame).expect("room");
                 packet.set_iface(IfIndex(1));
-                let (mut burst, mut classes) = (Burst::new(), [Triage::Refusable]);
+                let (mut burst, mut classes) = (Burst::new(), [Triage::Rejectable]);
                 burst.push(packet).expect("an empty burst");
-                // It hears at the beginning of each call.
+                // It receives at the beginning of each call.
                 host.work(round);
                 host.classify(&burst, &mut classes);
                 drop(burst.drain());
@@ -455,20 +455,20 @@ fn whom_one_worker_answers_is_a_friend_of_the_worker_that_hears_it() {
             sent.expect("a way to the peer");
         };
         answers(&mut shards);
-        assert_eq!(class(&mut shards, peer), Triage::Stranger, "anyone can be answered once");
+        assert_eq!(class(&mut shards, peer), Triage::Unknown, "anyone can be answered once");
         answers(&mut shards);
-        assert_eq!(class(&mut shards, peer), Triage::Friend);
-        assert_eq!(class(&mut shards, other), Triage::Stranger);
+        assert_eq!(class(&mut shards, peer), Triage::Established);
+        assert_eq!(class(&mut shards, other), Triage::Unknown);
         // As long as it is answered, however long that is.
         for _ in 0..200 {
             answers(&mut shards);
             shards.now += Duration::from_millis(300);
             shards.turn(hears, &[]);
         }
-        assert_eq!(class(&mut shards, peer), Triage::Friend, "after 100 s");
+        assert_eq!(class(&mut shards, peer), Triage::Established, "after 100 s");
         shards.now += Duration::from_secs(31);
         shards.run_for(Duration::from_millis(100), Duration::from_millis(50));
-        assert_eq!(class(&mut shards, peer), Triage::Stranger, "nobody has answered it for long");
+        assert_eq!(class(&mut shards, peer), Triage::Unknown, "it was not answered for long");
         shards.assert_conserved();
     }
 }

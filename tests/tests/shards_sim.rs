@@ -47,7 +47,7 @@ const STATIONS: std::ops::Range<u8> = 10..60;
 const EVERY: Duration = Duration::from_micros(15);
 /// How long the link sends.
 const LENGTH: Duration = Duration::from_millis(150);
-/// By then every worker must have heard of a change: on the way there and back, in rings, one
+/// By then every worker must have received a change: on the way there and back, in rings, one
 /// snapshot's pace, a few rounds.
 const GRACE: Duration = Duration::from_millis(4);
 
@@ -81,7 +81,7 @@ impl Link {
         link_addr(station, self.versions.get(&station).map_or(0, |v| v.0))
     }
 
-    /// What a station says of its link address: as an answer, or unasked.
+    /// A station's announcement of its link address: as an answer, or unsolicited.
     fn says(&self, family: Family, station: u8, asked: bool) -> Vec<u8> {
         let link_addr = self.link_addr(station);
         if family == Family::V4 {
@@ -140,7 +140,7 @@ impl Link {
                 vec![wrap(&craft::echo(from, to, b"alive?"))]
             }
             75..85 => {
-                // From elsewhere, to a port that nobody has.
+                // From elsewhere, to a closed port.
                 let far = match family {
                     Family::V4 => SocketAddr::from(([203, 0, 113, public.below(250) as u8], port)),
                     Family::V6 => SocketAddr::from(([0x2001, 0xdb8, 0, 0, 0, 0, 0, port], port)),
@@ -485,7 +485,7 @@ fn four_shards_under_floods_and_churn_lose_nothing_and_send_nothing_astray() {
     let end = run(7);
     assert_eq!(end.wrong, 0, "no wrong next hop after the grace period");
     assert!(end.asked > 5000 && end.pinged > 700, "{} {}", end.asked, end.pinged);
-    // Until a station is known three packets wait for it, and the others die.
+    // Until a station is known three packets wait for it, and the others are dropped.
     let astray = end.stats.iter().map(|s| s.drops_out.total()).sum::<u64>();
     assert!(end.answered >= end.asked * 97 / 100, "{} of {}", end.answered, end.asked);
     assert!(end.ponged >= end.pinged * 97 / 100, "{} of {}", end.ponged, end.pinged);
@@ -502,7 +502,7 @@ fn four_shards_under_floods_and_churn_lose_nothing_and_send_nothing_astray() {
         let handed = if worker == 0 { f.adopted_in + f.adopted_out } else { f.handed_out };
         assert!(handed > 20, "worker {worker}: {f:?}");
     }
-    // Wholes are handed to the owners of their flows, by whoever put them together.
+    // Reassembled datagrams are handed to the owners of their flows, by the reassembling worker.
     assert!(end.stats.iter().map(|s| s.fates.handed_in).sum::<u64>() > 200);
 }
 
@@ -524,7 +524,8 @@ fn a_shard_that_panics_again_and_again_costs_its_own_flows_only() {
     // What a dead shard held, and what its fresh tables do not know yet.
     assert!(end.answered >= calm.answered * 95 / 100, "{} of {}", end.answered, calm.answered);
     assert!(end.ponged >= calm.ponged * 97 / 100, "{} of {}", end.ponged, calm.ponged);
-    // Programs' sockets come and go all the while, and the one that was open hears all workers.
+    // Programs' sockets come and go all the while, and the one that was open receives from all
+    // workers.
     assert!(end.bound >= calm.bound * 9 / 10, "{} of {}", end.bound, calm.bound);
     assert_eq!((calm.told, end.told), (8, 8), "both families of each worker");
     let of = |worker: usize, counter| end.stats[worker].counters.of(counter);

@@ -12,8 +12,8 @@ use std::time::Duration;
 use floodwall_base::{DropReason, Family, IfIndex, MacAddr, Steering, WorkerId};
 use floodwall_device::{Device, Medium, MemoryWire, WireConfig, pair_of};
 use floodwall_dispatch::{
-    Berth, Clock, Crew, CrewConfig, CrewError, Fact, OnPanic, Port, Setting, Shown, Stop,
-    WorkerError,
+    Clock, CrewConfig, CrewError, OnPanic, Port, Setting, Shown, Stop, WorkerCounter, WorkerError,
+    WorkerGroup, WorkerSlot,
 };
 use floodwall_packet::{Burst, PacketList, Pool, PoolConfig};
 use floodwall_stack::services::{ServiceKind, UdpService};
@@ -45,7 +45,7 @@ fn maker(
 
 /// A crew of that many workers, each with a wire; the far ends are the peer's.
 struct Bench {
-    crew: Crew<Shown<Host>>,
+    crew: WorkerGroup<Shown<Host>>,
     stop: Stop,
     far: Vec<MemoryWire>,
     pool: Pool,
@@ -57,7 +57,8 @@ impl Bench {
     fn new(workers: usize) -> Self {
         let wire = WireConfig { capacity: 1024, medium: Medium::Ethernet, ..WireConfig::default() };
         let (near, far): (Vec<_>, Vec<_>) = (0..workers).map(|_| pair_of(wire.clone())).unzip();
-        let berth = |near| Berth { core: None, ports: vec![Port::new(IfIndex(1), Box::new(near))] };
+        let berth =
+            |near| WorkerSlot { core: None, ports: vec![Port::new(IfIndex(1), Box::new(near))] };
         let crew = CrewConfig::new(near.into_iter().map(berth).collect()).expect("randomness");
         let config = ethernet_config(HOST);
         let accounts = accounts_needed(&config);
@@ -67,7 +68,7 @@ impl Bench {
         let seats = Seats::new(&config, &crew.domain, crew.steering, &mut random.secret);
         let steering = crew.steering;
         let stop = Stop::new().expect("a descriptor");
-        let crew = Crew::start(crew, &stop, maker(config, seats)).expect("a crew");
+        let crew = WorkerGroup::start(crew, &stop, maker(config, seats)).expect("a crew");
         let pool = Pool::new(&PoolConfig::default()).expect("memory");
         Self { crew, stop, far, pool, burst: Burst::new(), steering }
     }
@@ -128,14 +129,17 @@ impl Bench {
         let ended = self.crew.join().expect("they end as asked");
         assert!(ended.is_conserved() && ended.in_rings == 0, "{ended:?}");
         // Workers hand over frames that came by another's device before any shard sees them.
-        assert_eq!(adopted, ended.sum(Fact::Adopted));
-        assert_eq!(handed + ended.sum(Fact::RxForeign), ended.sum(Fact::HandedOver));
-        let foreign = ended.sum(Fact::RxForeign);
+        assert_eq!(adopted, ended.sum(WorkerCounter::Adopted));
+        assert_eq!(
+            handed + ended.sum(WorkerCounter::RxForeign),
+            ended.sum(WorkerCounter::HandedOver)
+        );
+        let foreign = ended.sum(WorkerCounter::RxForeign);
         assert!(handed > 0 && foreign > 100, "{handed} handed over by shards, {foreign} before");
     }
 }
 
-/// Whether a frame asks for the peer's link address.
+/// Whether a frame solicits the peer's link address.
 fn asks(frame: &[u8], family: Family) -> bool {
     match family {
         Family::V4 => frame[12..14] == [8, 6] && frame[38..42] == [10, 0, 0, PEER],
@@ -168,13 +172,13 @@ fn echoes(workers: usize) {
     bench.end();
 }
 
-/// A follower's first answer: nobody knows the peer's link address yet, so that the control shard
-/// must send for it. What comes after may find the address published.
+/// A follower's first answer: the peer's link address is not known yet, so that the control shard
+/// must resolve it. What comes after may find the address published.
 fn first(bench: &mut Bench, follower: u16) {
     let clock = Clock::new();
     let end = clock.now() + PATIENCE;
     for family in FAMILIES {
-        // Once: no worker takes anything in before it has heard whose addresses are the host's.
+        // Once: no worker takes anything in before it has received the host's addresses.
         let question = bench.told(follower, family, ECHO);
         bench.send(usize::from(follower), &question);
         let is_answer = |frame: &Vec<u8>| answer(frame).is_some_and(|port| port >= 2000);
@@ -191,8 +195,8 @@ fn ask(bench: &mut Bench, workers: usize) {
     for family in FAMILIES {
         let mut missing: BTreeSet<u16> = (3000..3400).chain([0]).collect();
         let end = clock.now() + PATIENCE;
-        // What waits for a link address may be pushed out: who got no answer asks again, as a
-        // client would, by another device.
+        // What waits for a link address may be pushed out: a request without an answer is sent
+        // again, as by a client, by another device.
         for device in (0..workers).cycle() {
             for port in missing.clone() {
                 let packet = match port {
@@ -250,7 +254,7 @@ fn a_follower_that_panics_begins_again_in_its_place_and_the_others_go_on() {
         // By the devices of others, too.
         let fault = bench.told(2, family, FAULT);
         bench.send(round % WORKERS, &fault);
-        let panics = || reader.read()[2].facts.of(Fact::Panics);
+        let panics = || reader.read()[2].facts.of(WorkerCounter::Panics);
         for _ in 0..10_000 {
             if panics() > round as u64 {
                 break;
@@ -269,7 +273,10 @@ fn a_follower_that_panics_begins_again_in_its_place_and_the_others_go_on() {
     }
     let facts: Vec<_> = reader.read().into_iter().map(|published| published.facts).collect();
     let of = |fact| facts.iter().map(|facts| facts.of(fact)).collect::<Vec<_>>();
-    assert_eq!((of(Fact::Panics), of(Fact::Restarts)), (vec![0, 0, 4], vec![0, 0, 4]));
+    assert_eq!(
+        (of(WorkerCounter::Panics), of(WorkerCounter::Restarts)),
+        (vec![0, 0, 4], vec![0, 0, 4])
+    );
     let stats = bench.stats();
     assert!(stats.iter().all(|stats| stats.drops_in.of(DropReason::ShardPanicked) == 0));
     bench.end();

@@ -1,8 +1,8 @@
-//! Two hosts in a simulated world: a client that asks and a service that answers, over a link that
-//! loses, doubles, reorders and damages frames by seed.
+//! Two hosts in a simulated world: a client that sends requests and a service that answers, over a
+//! link that loses, doubles, reorders and damages frames by seed.
 //!
-//! Every datagram is accounted for, from ledger to ledger: what the client missed was lost by a
-//! lane or died under a name, and nothing damaged was ever read.
+//! Every datagram is accounted for at both ends: what the client missed was lost by a lane or
+//! dropped with a reason, and nothing damaged was ever read.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -21,12 +21,12 @@ use floodwall_tests::ethernet_config;
 use floodwall_udp::{SocketId, SocketSettings};
 use floodwall_world::{LaneConfig, LinkConfig, LinkStats, World};
 
-/// Questions that a client asks.
+/// Requests that a client sends.
 const QUESTIONS: u32 = 5000;
 /// Between two of them.
 const EVERY: Duration = Duration::from_micros(500);
 
-/// What a client sent and heard: each question's number, and how often it was answered.
+/// What a client sent and received: each request's number, and how often it was answered.
 #[derive(Default, Debug)]
 struct Tally {
     sent: u32,
@@ -62,7 +62,7 @@ impl Application for Client {
     }
 
     fn run(&mut self, sockets: &mut Sockets<'_>, _: Units) -> Units {
-        let mut tally = self.tally.lock().expect("nobody panicked");
+        let mut tally = self.tally.lock().expect("no thread panicked");
         let (mut buffer, mut spent) = ([0; 5000], 0);
         let Some(socket) = self.socket else { return Units(0) };
         while let Ok(received) = sockets.udp_recv(socket, &mut buffer) {
@@ -85,7 +85,7 @@ impl Application for Client {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let sent = self.tally.lock().expect("nobody panicked").sent;
+        let sent = self.tally.lock().expect("no thread panicked").sent;
         (sent < QUESTIONS).then_some(self.next)
     }
 }
@@ -131,7 +131,7 @@ fn run_with(family: Family, seed: u64, lane: LaneConfig, known: bool, len: usize
     let service = UdpService::new(ServiceKind::Echo, 7000);
     let (mut b, b_pool) = host(PEER, Box::new(service), seed + 1);
     if known {
-        // Frames of ARP have no checksum: a damaged one would be believed.
+        // Frames of ARP have no checksum: a damaged one would be accepted.
         for (host, other) in [(&mut a, PEER), (&mut b, HOST)] {
             let (stack, at) = (host.stack_mut(), addr(family, other));
             stack.add_neighbor(IfIndex(1), at, mac(other), Instant::ORIGIN).expect("room");
@@ -162,7 +162,7 @@ fn run_with(family: Family, seed: u64, lane: LaneConfig, known: bool, len: usize
     let link = world.stats(link);
     drop(world);
     let tally = Arc::into_inner(tally).expect("the world is gone").into_inner();
-    End { tally: tally.expect("nobody panicked"), client, server, link, trace: hash, events }
+    End { tally: tally.expect("no thread panicked"), client, server, link, trace: hash, events }
 }
 
 fn bad_link() -> LaneConfig {
@@ -191,7 +191,7 @@ fn accounted(end: &End) {
     for stats in [&end.client, &end.server] {
         assert!(stats.conservation().holds(), "{:?}", stats.conservation());
         assert_eq!(stats.pending, 0);
-        // What arrived was read, or died by damage; nothing else can befall it here.
+        // What arrived was read, or dropped as damaged; nothing else can befall it here.
         let fates = &stats.fates;
         assert_eq!(fates.received, fates.delivered + fates.answered + stats.drops_in.total());
     }
@@ -201,8 +201,8 @@ fn accounted(end: &End) {
         assert!(lane.is_balanced() && lane.in_flight == 0);
         assert_eq!(lane.sent, from.fates.transmitted);
         assert_eq!(lane.delivered, to.fates.received);
-        // The announcements of addresses are nothing to who has not asked, nor are the reports of
-        // groups to who is no router.
+        // Unsolicited announcements of addresses are ignored, and so are group reports by a host
+        // that is no router.
         let announced =
             [DropReason::ArpNotForUs, DropReason::IpGroupNotJoined, DropReason::NdpUnsolicited];
         let announced: u64 = announced.map(|reason| to.drops_in.of(reason)).iter().sum();
@@ -244,8 +244,8 @@ fn datagrams_in_fragments_cross_a_bad_link_whole_or_not_at_all_and_replay() {
     }
 }
 
-/// Of 5,000 questions over the bad link: how many are answered at all, by seed. Whoever changes
-/// what is sent, or how a lane uses its randomness, changes these numbers; nothing else does.
+/// Of 5,000 questions over the bad link: how many are answered at all, by seed. A change of what is
+/// sent, or of a lane's use of randomness, changes these numbers; nothing else does.
 const ANSWERED: [(Family, u64, usize); 4] =
     [(Family::V4, 1, 4783), (Family::V4, 2, 4797), (Family::V6, 1, 4786), (Family::V6, 2, 4807)];
 
@@ -292,8 +292,8 @@ fn hosts_find_each_other_over_a_link_that_loses_one_frame_in_five() {
             let lane = LaneConfig { loss: 0.2, ..LaneConfig::with_delay(Duration::from_millis(1)) };
             let end = run(family, seed, lane, false);
             accounted(&end);
-            // Until the neighbour is known at most three wait and the others die; then four of
-            // five get there, and four of five back.
+            // Until the neighbour is known at most three wait and the others are dropped; then four
+            // of five get there, and four of five back.
             let never = end.client.drops_out.total();
             let [there, back] = [end.link.from_a.lost, end.link.from_b.lost];
             let answered = end.tally.answers.len() as u64;

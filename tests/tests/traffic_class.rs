@@ -1,4 +1,4 @@
-//! The traffic class (IPv4: TOS) of what leaves: what a socket asks for, what a request had, what
+//! The traffic class (IPv4: TOS) of what leaves: what a socket requests, what a request had, what
 //! errors have (RFC 1812 section 4.3.2.5).
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
@@ -70,7 +70,7 @@ fn an_error_about_ipv4_has_precedence_six() {
     for family in FAMILIES {
         let mut rig = Rig::with_neighbor(&ethernet_config(HOST), PEER);
         let end = |host| SocketAddr::new(addr(family, host), 9);
-        let packet = with_class(&craft::udp(end(PEER), end(HOST), b"nobody"), 0xb8);
+        let packet = with_class(&craft::udp(end(PEER), end(HOST), b"closed"), 0xb8);
         let departed = rig.arrive(vec![rig.pool.packet_from(&from_peer(&packet)).unwrap()]);
         let class = if family == Family::V4 { 0xc0 } else { 0 };
         assert_eq!(Sent::of(&departed[0]).class, class);

@@ -1,15 +1,16 @@
 //! A burst of segments and the same segments one by one: one outcome, and fewer answers.
 //!
 //! What a connection's segments in a row have in common is looked at once (`floodwall-tcp`'s
-//! `train.rs`, `stack`'s `follow.rs`). Nobody may notice but by the number of acknowledgments.
-#![expect(clippy::unwrap_used, reason = "a test says so")]
+//! `train.rs`, `stack`'s `follow.rs`). The only visible difference may be the number of
+//! acknowledgments.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![expect(clippy::indexing_slicing, reason = "twins and frames of known size")]
 
 use std::collections::BTreeMap;
 
 use floodwall_base::{DropReason, Family, PublicRandom};
 use floodwall_packet::{ChecksumState, PacketBuf};
-use floodwall_tcp::Settings;
+use floodwall_tcp::TcpSettings;
 use floodwall_tests::craft::{self, HOST, PEER, addr, from_peer};
 use floodwall_tests::tcp_peer::{Put, TcpPeer, put};
 use floodwall_tests::{Deaths, deaths, ethernet_config};
@@ -68,7 +69,7 @@ fn segments(chance: &mut PublicRandom, text: &[u8]) -> Vec<Put> {
             puts.swap(at - 1, at);
         }
     }
-    // Nothing new, a reset that misses, and what lies beyond the window.
+    // Nothing new, a reset that misses, and what is beyond the window.
     for odd in [put(ACK, 1, 1), put(TcpFlags::RST, 7, 1), put(ACK, 1 << 24, 1).data(b"far")] {
         if chance.chance(0.3) {
             puts.insert(chance.below(puts.len() as u64) as usize, odd.options(stamped(clock)));
@@ -106,7 +107,7 @@ fn packets(peer: &TcpPeer, frames: &[Vec<u8>], cut: Option<usize>) -> Vec<Packet
     frames.iter().map(packet).collect()
 }
 
-/// Who died why. Which timestamp is the newest depends on when the last acknowledgment left (RFC
+/// Drops by reason. Which timestamp is the newest depends on when the last acknowledgment left (RFC
 /// 7323 section 4.3), so what is old may be refused for its time or for its place.
 fn dead(deaths: &Deaths) -> BTreeMap<&'static str, u64> {
     let mut all = BTreeMap::new();
@@ -126,7 +127,7 @@ fn a_burst_and_its_segments_one_by_one_have_the_same_outcome() {
     for seed in 0..600 {
         let mut chance = PublicRandom::new(seed);
         let family = if seed % 2 == 0 { Family::V4 } else { Family::V6 };
-        let mut twins = [(); 2].map(|()| TcpPeer::new(family, &Settings::default()));
+        let mut twins = [(); 2].map(|()| TcpPeer::new(family, &TcpSettings::default()));
         let ids = twins.each_mut().map(|twin| twin.open(options(99)));
         let text: Vec<u8> = (0..TEXT).map(|i| (i % 251) as u8).collect();
         let text = &text[..1 + chance.below(TEXT as u64) as usize];
@@ -164,7 +165,7 @@ fn a_burst_and_its_segments_one_by_one_have_the_same_outcome() {
 #[test]
 fn one_acknowledgment_answers_a_train() {
     for family in [Family::V4, Family::V6] {
-        let mut peer = TcpPeer::new(family, &Settings::default());
+        let mut peer = TcpPeer::new(family, &TcpSettings::default());
         let id = peer.open(options(99));
         let puts = (0..20).map(|n| put(ACK, 1 + n * 1388, 1).options(stamped(100)));
         let frames: Vec<_> = puts.map(|put| frame(&peer, &put.data(&[7; 1388]))).collect();
@@ -182,7 +183,7 @@ fn one_acknowledgment_answers_a_train() {
 fn full_segments_leave_as_they_would_one_by_one() {
     for family in [Family::V4, Family::V6] {
         // Without Nagle's algorithm the rest leaves too.
-        let settings = Settings { nodelay: true, ..Settings::default() };
+        let settings = TcpSettings { nodelay: true, ..TcpSettings::default() };
         let mut peer = TcpPeer::new(family, &settings);
         let id = peer.open(options(99));
         let (taken, left) = peer.sockets(|s| s.tcp_send(id, &[7; 10_000]).unwrap());
@@ -202,7 +203,7 @@ fn a_device_that_finishes_checksums_is_left_them() {
     for family in [Family::V4, Family::V6] {
         let mut config = ethernet_config(HOST);
         config.interfaces[0].checksum_offload = true;
-        let settings = Settings { nodelay: true, ..Settings::default() };
+        let settings = TcpSettings { nodelay: true, ..TcpSettings::default() };
         let mut peer = TcpPeer::on(&config, family, &settings, ((HOST, PEER), (80, 40_000)));
         let id = peer.open(options(99));
         let (taken, departed) = peer.rig.sockets(|s| s.tcp_send(id, &[7; 4000]).unwrap());

@@ -1,4 +1,4 @@
-//! Whose a packet is, through the whole stack: a friend's, a stranger's, or to be dropped anyway.
+//! Classes of packets, through the whole stack: established, unverified, or to be dropped anyway.
 //!
 //! That nothing is called refusable which the stack would take is asserted for every packet of
 //! every capture, whole and cut, in `captures.rs` (by `Replay`).
@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use floodwall_base::{Family, MacAddr};
-use floodwall_packet::Triage::{self, Friend, Refusable, Stranger};
+use floodwall_packet::Triage::{self, Established, Rejectable, Unknown};
 use floodwall_tests::craft::{self, FAMILIES, HOST, PEER, addr, from_peer};
 use floodwall_tests::{Rig, ethernet_config};
 use floodwall_udp::{SocketId, SocketSettings};
@@ -51,7 +51,7 @@ fn peers_of_connected_sockets_are_friends_and_others_to_them_refusable() {
             udp(family, (PEER, 9), 54),
             udp(family, (PEER, 9), 55),
         ];
-        let expected = [Friend, Refusable, Refusable, Stranger, Refusable];
+        let expected = [Established, Rejectable, Rejectable, Unknown, Rejectable];
         assert_eq!(rig.classify(&frames), expected, "{family:?}");
         assert_eq!(rig.stats().fates.received, 0, "nothing is changed");
     }
@@ -63,9 +63,9 @@ fn a_full_socket_makes_its_datagrams_refusable() {
         let mut rig = rig();
         let settings = SocketSettings { receive_bytes: 1, ..SocketSettings::new(family) };
         rig.sockets(|s| s.udp_bind(end(family, HOST, 53), settings)).0.expect("a port");
-        assert_eq!(class(&rig, udp(family, (PEER, 9), 53)), Stranger);
+        assert_eq!(class(&rig, udp(family, (PEER, 9), 53)), Unknown);
         rig.frame(&udp(family, (PEER, 9), 53));
-        assert_eq!(class(&rig, udp(family, (PEER, 9), 53)), Refusable);
+        assert_eq!(class(&rig, udp(family, (PEER, 9), 53)), Rejectable);
     }
 }
 
@@ -81,13 +81,13 @@ fn who_is_answered_again_is_a_friend_and_who_is_answered_once_is_not() {
             rig.frame(&udp(family, (OTHER, 1), 54));
         };
         answer(&mut rig, end(family, PEER, 9));
-        assert_eq!(class(&rig, udp(family, (PEER, 9), 53)), Stranger);
+        assert_eq!(class(&rig, udp(family, (PEER, 9), 53)), Unknown);
         answer(&mut rig, end(family, PEER, 9));
-        assert_eq!(class(&rig, udp(family, (PEER, 9), 53)), Friend);
-        assert_eq!(class(&rig, udp(family, (PEER, 10), 53)), Stranger, "another port");
+        assert_eq!(class(&rig, udp(family, (PEER, 9), 53)), Established);
+        assert_eq!(class(&rig, udp(family, (PEER, 10), 53)), Unknown, "another port");
         rig.now += Duration::from_secs(31);
         rig.frame(&udp(family, (OTHER, 1), 54));
-        assert_eq!(class(&rig, udp(family, (PEER, 9), 53)), Stranger, "after a silence");
+        assert_eq!(class(&rig, udp(family, (PEER, 9), 53)), Unknown, "after a silence");
     }
 }
 
@@ -102,14 +102,19 @@ fn answered_peers_get_a_quarter_of_the_burst_where_there_are_connected_sockets()
         }
         rig.frame(&udp(family, (OTHER, 1), 54));
         let flood = vec![udp(family, (PEER, 9), 53); 64];
-        let friends = |rig: &Rig| rig.classify(&flood).iter().filter(|c| **c == Friend).count();
+        let friends =
+            |rig: &Rig| rig.classify(&flood).iter().filter(|c| **c == Established).count();
         assert_eq!(friends(&rig), 64);
         let connected = bind(&mut rig, family, 54);
         rig.sockets(|s| s.udp_connect(connected, end(family, PEER, 9))).0.expect("a way");
         assert_eq!(friends(&rig), 16);
         let mut mixed = flood.clone();
         mixed[63] = udp(family, (PEER, 9), 54);
-        assert_eq!(rig.classify(&mixed)[63], Friend, "the connected socket's is one for all that");
+        assert_eq!(
+            rig.classify(&mixed)[63],
+            Established,
+            "the connected socket's is one for all that"
+        );
         rig.sockets(|s| s.udp_close(connected));
         assert_eq!(friends(&rig), 64);
     }
@@ -120,13 +125,13 @@ fn answers_of_neighbours_that_we_asked_are_friends_and_unasked_ones_are_not() {
     for family in FAMILIES {
         let mut rig = Rig::new(&ethernet_config(HOST));
         let reply = || craft::neighbor_answer(family, PEER);
-        assert_eq!(class(&rig, reply()), Stranger);
+        assert_eq!(class(&rig, reply()), Unknown);
         let id = bind(&mut rig, family, 53);
         rig.sockets(|s| s.udp_send(id, Some(end(family, PEER, 9)), b"?")).0.expect("it waits");
-        assert_eq!(class(&rig, reply()), Friend, "{family:?}");
-        assert_eq!(class(&rig, craft::neighbor_answer(family, OTHER)), Stranger);
+        assert_eq!(class(&rig, reply()), Established, "{family:?}");
+        assert_eq!(class(&rig, craft::neighbor_answer(family, OTHER)), Unknown);
         rig.frame(&reply());
-        assert_eq!(class(&rig, reply()), Stranger, "it has answered");
+        assert_eq!(class(&rig, reply()), Unknown, "it has answered");
     }
 }
 
@@ -138,10 +143,10 @@ fn errors_about_what_friends_were_sent_are_friends() {
         rig.sockets(|s| s.udp_connect(id, end(family, PEER, 9))).0.expect("a way");
         let quoted = |port| craft::udp(end(family, HOST, port), end(family, PEER, 9), b"hello");
         let error = |port| from_peer(&craft::port_unreachable(family, &quoted(port)));
-        assert_eq!(class(&rig, error(53)), Friend, "{family:?}");
-        assert_eq!(class(&rig, error(54)), Stranger, "about nothing that we sent");
+        assert_eq!(class(&rig, error(53)), Established, "{family:?}");
+        assert_eq!(class(&rig, error(54)), Unknown, "about nothing that we sent");
         let echo = craft::echo(addr(family, PEER), addr(family, HOST), b"x");
-        assert_eq!(class(&rig, from_peer(&echo)), Stranger);
+        assert_eq!(class(&rig, from_peer(&echo)), Unknown);
     }
 }
 
@@ -152,7 +157,7 @@ fn what_would_be_dropped_anyway_is_refusable() {
         bind(&mut rig, family, 53);
         let (peer, host) = (addr(family, PEER), addr(family, HOST));
         let good = udp(family, (PEER, 9), 53);
-        assert_eq!(class(&rig, good.clone()), Stranger);
+        assert_eq!(class(&rig, good.clone()), Unknown);
         let broken = |at: usize, value: u8| {
             let mut frame = good.clone();
             frame[at] = value;
@@ -162,14 +167,14 @@ fn what_would_be_dropped_anyway_is_refusable() {
         let cases = [
             ("for another station", broken(5, 77)),
             ("from a group", broken(6, 1)),
-            ("a protocol that nobody knows", broken(12, 0x88)),
+            ("an unknown protocol", broken(12, 0x88)),
             ("another version", broken(14, 0x35)),
             ("a length beyond the frame", broken(length, 0x7f)),
             ("cut within its header", good[..30].to_vec()),
             ("nothing at all", Vec::new()),
             ("no port", udp(family, (PEER, 9), 7)),
             (
-                "TCP, which nobody speaks",
+                "TCP, which is not enabled",
                 from_peer(&craft::ip(peer, host, IpProtocol::TCP, &[0; 20])),
             ),
             (
@@ -178,7 +183,7 @@ fn what_would_be_dropped_anyway_is_refusable() {
             ),
         ];
         for (what, frame) in cases {
-            assert_eq!(class(&rig, frame.clone()), Refusable, "{family:?}: {what}");
+            assert_eq!(class(&rig, frame.clone()), Rejectable, "{family:?}: {what}");
             let before = rig.stats();
             if !frame.is_empty() {
                 rig.frame(&frame);
@@ -197,12 +202,12 @@ fn what_the_first_look_cannot_tell_is_a_strangers() {
         let packet = craft::udp(end(family, PEER, 9), end(family, HOST, 7), &[7; 64]);
         let first = craft::fragment(&packet, 5, 0, 32, true);
         let last = craft::fragment(&packet, 5, 32, 72, false);
-        assert_eq!(rig.classify(&[from_peer(&first), from_peer(&last)]), [Stranger; 2]);
+        assert_eq!(rig.classify(&[from_peer(&first), from_peer(&last)]), [Unknown; 2]);
     }
     let options = craft::options_header(&[1, 4, 0, 0, 0, 0]);
     let chain = [(IpProtocol::DESTINATION_OPTIONS, options.as_slice())];
     let chained = craft::ipv6_chain(&chain, IpProtocol::UDP, &[0; 8]);
-    assert_eq!(class(&rig, from_peer(&chained)), Stranger);
+    assert_eq!(class(&rig, from_peer(&chained)), Unknown);
 }
 
 #[test]
@@ -216,11 +221,11 @@ fn priority_tags_are_seen_through_and_other_vlans_are_refusable() {
             frame.splice(12..12, [0x81, 0, 0xe0, id]);
             frame
         };
-        assert_eq!(rig.classify(&[tagged(0), tagged(7)]), [Friend, Refusable], "{family:?}");
+        assert_eq!(rig.classify(&[tagged(0), tagged(7)]), [Established, Rejectable], "{family:?}");
     }
     let unknown = craft::frame(craft::mac(HOST), craft::mac(PEER), EtherType(0x9999), &[0; 46]);
     let group = craft::frame(MacAddr::BROADCAST, craft::mac(PEER), EtherType::ARP, &[0; 46]);
-    assert_eq!(rig.classify(&[unknown, group]), [Refusable, Refusable]);
+    assert_eq!(rig.classify(&[unknown, group]), [Rejectable, Rejectable]);
 }
 
 #[test]
@@ -239,7 +244,7 @@ fn a_burst_is_classified_as_its_packets_are_one_by_one() {
     }
     let one_by_one: Vec<_> = frames.iter().map(|frame| class(&rig, frame.clone())).collect();
     assert_eq!(rig.classify(&frames), one_by_one);
-    for class in [Friend, Stranger, Refusable] {
+    for class in [Established, Unknown, Rejectable] {
         assert!(one_by_one.contains(&class));
     }
 }

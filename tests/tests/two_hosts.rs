@@ -97,7 +97,7 @@ fn a_neighbour_that_never_answers_is_told_and_nothing_is_kept() {
         assert_eq!(a.stats().pending, 3, "{host}: at most three wait");
         a.run_for(Duration::from_secs(10));
         let stats = a.stats();
-        assert_eq!(stats.counters.of(counter) - asked, 2, "{host}: asked three times in all");
+        assert_eq!(stats.counters.of(counter) - asked, 2, "{host}: three requests in total");
         assert_eq!((stats.pending, stats.drops_out.total()), (0, 5));
         assert!(a.conservation().holds());
         a.sockets(|s| s.udp_close(id));

@@ -1,5 +1,6 @@
-//! One UDP socket under floods, through a whole stack: who is served, who is not, and that nobody
-//! else notices. Virtual time: a reader takes so much a millisecond, and ten times that comes.
+//! One UDP socket under floods, through a whole stack: which senders are served, which are not, and
+//! that other sockets lose nothing. Virtual time: a reader takes so much a millisecond, and ten
+//! times that comes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -7,7 +8,9 @@ use std::time::Duration;
 use floodwall_base::{Counter, DropReason, Family, PublicRandom};
 use floodwall_stack::{Sockets, StackConfig};
 use floodwall_tests::{Rig, craft, deaths, ethernet_config};
-use floodwall_udp::{Challenge, ChallengeHook, Challenged, SocketId, SocketSettings, Stranger};
+use floodwall_udp::{
+    Challenge, ChallengeHook, Challenged, SocketId, SocketSettings, UnverifiedSource,
+};
 use std::sync::Arc;
 
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
@@ -20,7 +23,7 @@ const FLOOD: u32 = 50;
 /// Honest senders; each sends every so many milliseconds.
 const HONEST: u32 = 10;
 
-/// Who floods.
+/// The sources of the flood.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Flood {
     Nobody,
@@ -197,7 +200,7 @@ fn whoever_was_answered_is_served_beside_sources_forged_out_of_a_million_prefixe
 struct Turned;
 
 impl Challenge for Turned {
-    fn judge(&self, stranger: &Stranger<'_>, answer: &mut [u8]) -> Challenged {
+    fn judge(&self, stranger: &UnverifiedSource<'_>, answer: &mut [u8]) -> Challenged {
         let mut token: Vec<u8> = match stranger.from.ip() {
             IpAddr::V4(addr) => addr.octets().to_vec(),
             IpAddr::V6(addr) => addr.octets().to_vec(),
@@ -221,7 +224,7 @@ fn a_stranger_is_challenged_and_taken_once_it_is_proven() {
             ..SocketSettings::new(Family::V6)
         };
         let id = open(&mut scene.rig, 55, settings);
-        // A socket with room challenges nobody: it fills up to its half.
+        // A socket with room challenges no sender: it fills up to its half.
         let (mut taken, before) = (0, scene.rig.stats());
         let token = loop {
             let frame = scene.datagram(100 + taken, 55, 9);

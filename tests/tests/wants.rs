@@ -1,14 +1,14 @@
-//! What a stack tells devices that it wants: addresses and ports as they come and go.
+//! What a stack reports to devices as wanted: addresses and ports as they come and go.
 //!
-//! That nothing is unwanted which triage would take, and that each change is told, is asserted
-//! wherever a test asks triage (`Rig`, by `WantsWatch`); what TCP wants is in `handshakes`.
+//! That nothing is unwanted which triage would take, and that each change is reported, is asserted
+//! wherever a test calls triage (`Rig`, by `WantsWatch`); what TCP wants is in `handshakes`.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use floodwall_base::{Counter, Family, IfIndex, IpCidr};
 use floodwall_ip::RawSettings;
-use floodwall_packet::{Engine as _, Triage, Wanted};
+use floodwall_packet::{Engine as _, RxFilter, Triage};
 use floodwall_stack::{AddAddress, StackConfig};
 use floodwall_tests::craft::{self, FAMILIES, HOST, PEER, addr};
 use floodwall_tests::{Rig, ethernet_config};
@@ -17,9 +17,9 @@ use floodwall_wire::IpProtocol;
 
 const ETH0: IfIndex = IfIndex(1);
 
-fn wants(rig: &Rig) -> Wanted {
-    let mut wanted = Wanted::default();
-    rig.stack.wants(ETH0, &mut wanted);
+fn wants(rig: &Rig) -> RxFilter {
+    let mut wanted = RxFilter::default();
+    rig.stack.rx_filter(ETH0, &mut wanted);
     wanted
 }
 
@@ -32,11 +32,11 @@ fn said(rig: &Rig, addr: IpAddr) -> Option<bool> {
     wants(rig).addresses().find(|(other, _)| *other == addr).map(|(_, by_port)| by_port)
 }
 
-/// Does something, which must be told as a change.
+/// Does something, which must be reported as a change.
 fn changes<R>(rig: &mut Rig, act: impl FnOnce(&mut Rig) -> R) -> R {
     let before = rig.stack.wants_changed();
     let result = act(rig);
-    assert_ne!(rig.stack.wants_changed(), before, "nobody was told");
+    assert_ne!(rig.stack.wants_changed(), before, "no change was reported");
     result
 }
 
@@ -80,7 +80,7 @@ fn a_port_is_wanted_while_a_socket_has_it() {
         let id = changes(&mut rig, |rig| rig.sockets(|s| s.udp_bind(end, settings)).0);
         let id = id.expect("a port");
         assert!(wants(&rig).udp.has(53) && !wants(&rig).udp.has(54) && !wants(&rig).any_udp);
-        // Who asks from a port of his own wants the answer there.
+        // A client with a bound port wants the answer there.
         let any = SocketAddr::new(addr(family, HOST), 0);
         let asks = SocketSettings::new(family);
         let asking = changes(&mut rig, |rig| rig.sockets(|s| s.udp_bind(any, asks)).0);
@@ -103,7 +103,7 @@ fn a_socket_at_every_port_wants_them_all_while_it_is_there() {
         assert!(wants(&rig).any_udp && !wants(&rig).any_tcp, "{family:?}");
         let end = SocketAddr::new(addr(family, HOST), 4444);
         let frame = craft::udp(SocketAddr::new(addr(family, PEER), 9), end, b"hello");
-        assert_ne!(rig.classify(&[craft::from_peer(&frame)])[0], Triage::Refusable);
+        assert_ne!(rig.classify(&[craft::from_peer(&frame)])[0], Triage::Rejectable);
         changes(&mut rig, |rig| rig.sockets(|s| s.udp_close(id.expect("room"))).0);
         assert!(!wants(&rig).any_udp);
     }

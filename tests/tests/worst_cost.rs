@@ -1,7 +1,7 @@
 //! No packet makes the stack do more than a few plain ones of its size: by counts of work, over the
 //! corpora, the captures, the floods, and what a seeded climb finds beside them.
 //!
-//! The bench `worst_cost` says the same of time.
+//! The bench `worst_cost` shows the same for time.
 
 use std::collections::HashMap;
 
@@ -61,7 +61,7 @@ fn no_packet_costs_more_work_than_four_plain_ones() {
     }
     for (ratio, input, work) in dearest.iter().take(10) {
         let first = input.frames.first().map_or(&[][..], Vec::as_slice);
-        println!("{ratio:.2} {work:?} {}: {}", input.from, floodwall_wire::show::Frame(first));
+        println!("{ratio:.2} {work:?} {}: {}", input.from, floodwall_wire::show::ShownFrame(first));
     }
     let (worst, input, work) = &dearest[0];
     assert!(*worst <= RATIO_MAX, "{worst:.2}: {work:?}, {}: {:02x?}", input.from, input.frames);

@@ -1,7 +1,7 @@
 //! Everything that must hold before a change is taken, in order, with the time of each step.
 //!
 //! Called by `.ci/run` as `cargo run -p xtask -- ci`, and by hand with the names of single steps. A
-//! failed step does not stop the next ones: one run tells the whole story, the exit code its end.
+//! failed step does not stop the next ones: one run reports every step, the exit code the result.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ enum Place {
 enum Run {
     /// A cargo command with its environment.
     Cargo(&'static [&'static str], &'static [(&'static str, &'static str)]),
-    /// Cargo commands whose target folder must not be shared, because their flags differ.
+    /// Cargo commands with a target folder that must not be shared, because their flags differ.
     Apart(
         &'static str,
         &'static [&'static [&'static str]],
@@ -82,7 +82,7 @@ const STEPS: &[Step] = &[
         ),
         place: Place::After,
     },
-    // Their target folder is not the tests': whoever builds in that one keeps others waiting.
+    // Their target folder is not the tests': a build in that one keeps others waiting.
     Step {
         name: "loom",
         what: "RUSTFLAGS=\"--cfg loom\" LOOM_MAX_PREEMPTIONS=2 cargo test --release --lib \
@@ -169,7 +169,7 @@ impl Ended<'_> {
 }
 
 impl Step {
-    /// Runs it and says what it says.
+    /// Runs it and passes on its output.
     fn take(&self, root: &Path) -> Ended<'_> {
         println!("\n==> {}: {}", self.name, self.what);
         let start = now();
@@ -222,7 +222,8 @@ fn cargo(root: &Path, arguments: &[&str], vars: &[(&str, &str)]) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(root);
     for (name, value) in vars {
-        // Whoever sets a variable means it; flags are the exception, they make the step what it is.
+        // A variable set by the caller is kept; flags are the exception, they make the step what it
+        // is.
         if name.ends_with("FLAGS") || env::var_os(name).is_none() {
             command.env(name, value);
         }

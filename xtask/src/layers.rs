@@ -1,7 +1,7 @@
-//! The table of who may import whom, and the check that the manifests keep it.
+//! The table of allowed imports between crates, and the check that the manifests keep it.
 //!
 //! Called by `cargo run -p xtask -- layers`, by `ci`, and by a test of this crate. The invariant:
-//! imports go down the shelves, siblings of one shelf never meet except where the table says so,
+//! imports go down the shelves, siblings of one shelf never meet except where the table allows it,
 //! and heavy or platform dependencies stand behind the one wall that was built for them.
 
 use std::env;
@@ -10,7 +10,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// What one crate of the house may import.
+/// What one crate of the workspace may import.
 struct Rule {
     name: &'static str,
     shelf: u8,
@@ -24,8 +24,8 @@ const PROGRAMS: u8 = 6;
 /// The shelf of what is outside the product: nothing may import it, it may import anything.
 const OUTSIDE: u8 = 7;
 
-/// The house, shelf by shelf. Change it together with the picture in ARCHITECTURE.md.
-const HOUSE: &[Rule] = &[
+/// The workspace, shelf by shelf. Change it together with the picture in ARCHITECTURE.md.
+const CRATES: &[Rule] = &[
     rule("base", 0, &[]),
     rule("checksum", 1, &[]),
     rule("sync", 1, &["base"]),
@@ -103,7 +103,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>, String> {
     Ok(violations(&packages(root)?))
 }
 
-/// Asks cargo for the members of the workspace and what each of them names.
+/// Reads the members of the workspace and their dependencies from cargo.
 fn packages(root: &Path) -> Result<Vec<Package>, String> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
@@ -144,8 +144,8 @@ fn violations(packages: &[Package]) -> Vec<String> {
     for package in packages {
         let Some(own) = rule_of(&package.name) else {
             found.push(format!(
-                "{} ({}): not in the table, so nobody knows its shelf. Remedy: give it a row in \
-                 HOUSE of xtask/src/layers.rs, with the reason in the commit.",
+                "{} ({}): not in the table, so its shelf is unknown. Remedy: give it a row in \
+                 CRATES of xtask/src/layers.rs, with the reason in the commit.",
                 package.name, package.manifest
             ));
             continue;
@@ -170,7 +170,7 @@ fn violations(packages: &[Package]) -> Vec<String> {
 /// The row of a package, whether it is called by its folder's name or with the project's prefix.
 fn rule_of(package: &str) -> Option<&'static Rule> {
     let short = package.strip_prefix("floodwall-").unwrap_or(package);
-    HOUSE.iter().find(|rule| rule.name == short)
+    CRATES.iter().find(|rule| rule.name == short)
 }
 
 /// Why `own` must not import `other`, if it must not.
@@ -325,7 +325,7 @@ mod tests {
             "tokio-sockets -> dispatch",
             "cli -> drill",
         ];
-        for own in HOUSE {
+        for own in CRATES {
             for name in own.may.iter().filter(|&&name| name != SHELVES_0_TO_5) {
                 let other = rule_of(name).unwrap();
                 let edge = format!("{} -> {name}", own.name);

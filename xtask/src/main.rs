@@ -1,6 +1,6 @@
-//! House keeping: `layers` (who imports whom), `tidy` (what no compiler checks), `ci` (everything),
-//! `sanitize` (the tests under a sanitizer), `pkt` (scripts of segments),
-//! `rfc` (what standards ask for).
+//! Project checks: `layers` (imports between crates), `tidy` (what no compiler checks), `ci`
+//! (everything), `sanitize` (the tests under a sanitizer), `pkt` (scripts of segments), `rfc` (what
+//! standards require).
 //!
 //! Run as `cargo run -p xtask -- <command>`. Exit code 0: it holds; 1: it does not, one line per
 //! complaint; 2: the command itself could not be run.

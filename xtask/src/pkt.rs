@@ -15,7 +15,7 @@ use std::thread;
 
 use floodwall_testkit::pkt::{Backend, Kernel, Memory, Script, Traced, parse_with, play};
 
-/// What `--help` says.
+/// The text of `--help`.
 const HELP: &str = "\
 Plays scripts in packetdrill's dialect.
 
@@ -62,7 +62,7 @@ pub(crate) fn run(root: &Path, words: &[String]) -> Result<bool, String> {
         }
     }
     if files.is_empty() {
-        return Err("pkt: name a script; `cargo xtask pkt --help` says how".to_owned());
+        return Err("pkt: name a script; see `cargo xtask pkt --help`".to_owned());
     }
     let mut passed = true;
     for file in files {

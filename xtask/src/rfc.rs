@@ -1,7 +1,7 @@
-//! `rfc`: what the standards ask for, clause by clause, and what shows that it is met.
+//! `rfc`: what the standards require, clause by clause, and what shows that it is met.
 //!
 //! Reads `docs/rfc/*.txt`. Invariant: true only if every test that is named exists, every clause
-//! that is met names one, and every clause that is refused says why.
+//! that is met names one, and every clause that is refused has a reason.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -78,7 +78,7 @@ fn tests(root: &Path) -> Result<BTreeSet<String>, String> {
     Ok(names)
 }
 
-/// All files below a folder whose name ends so, sorted; nothing where there is no folder.
+/// All files below a folder with this ending, sorted; nothing where there is no folder.
 fn files(folder: &Path, ending: &str) -> Result<Vec<PathBuf>, String> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];

@@ -1,10 +1,10 @@
 //! `sanitize thread|address [crate ...]`: the tests under ThreadSanitizer or AddressSanitizer.
 //!
-//! Called by hand and by whoever judges a release; not a step of `ci`, because it builds the house
-//! once more with other flags. Invariant: the stable toolchain that builds the house is the one
-//! that is used here, without parts that have to be installed: where it brings no runtime of the
-//! sanitizer, the command says so and runs nothing.
-//! Not here: loom, which is a step of `ci`, and the fuzz targets (`fuzz/`).
+//! Called by hand before a release; not a step of `ci`, because it builds the workspace once more
+//! with other flags. Invariant: the stable toolchain that builds the workspace is the one that is
+//! used here, without parts that have to be installed: where it brings no runtime of the sanitizer,
+//! the command reports this and runs nothing. Not here: loom, which is a step of `ci`, and the fuzz
+//! targets (`fuzz/`).
 //!
 //! # What it can see
 //!
@@ -60,7 +60,7 @@ const LIB_AND_TESTS: &[&str] = &["--lib", "--tests"];
 /// the product has nothing to say about it.
 const BUT_PACE: &[&str] = &["--lib", "--", "--skip", "leaves_the_promised_part"];
 
-/// Sockets of programs on tokio, whose own locks are compiled here as well.
+/// Sockets of programs on tokio; tokio's own locks are compiled here as well.
 const SOCKETS: Job =
     Job("floodwall-tokio-sockets", &["--lib", "--tests", "--features=visible-locks"]);
 
@@ -74,7 +74,7 @@ const SCENES: Job = Job(
 #[derive(Clone, Copy, Debug)]
 struct Job(&'static str, &'static [&'static str]);
 
-/// Where the faults on purpose stand, and what a report of each says.
+/// Where the deliberate faults are, and the text of each one's report.
 const FAULTS: (&str, &str) = ("floodwall-sync", "--test=sanitizers");
 
 /// One of the two.
@@ -123,7 +123,7 @@ impl Sanitizer {
         }
     }
 
-    /// What it must report before its silence is believed: a test's name, and words of the report.
+    /// What it must report before its silence counts: a test's name, and words of the report.
     const fn faults(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Thread => &[("race", "WARNING: ThreadSanitizer: data race")],
@@ -327,7 +327,7 @@ impl Bench<'_> {
         drop(command);
         for line in BufReader::new(lines).split(b'\n') {
             see(&String::from_utf8_lossy(&line.map_err(failed)?));
-            // Whoever watches wants to see it now.
+            // Flushed at once, for interactive use.
             io::stdout().flush().map_err(failed)?;
         }
         Ok(child.wait().map_err(failed)?.success())

@@ -1,8 +1,8 @@
 //! A Rust source file as the checks see it: code apart from comments and strings.
 //!
-//! Called by `tidy`. The lexer knows just enough Rust to tell code from comments and literals; what
-//! is blanked keeps its length and its lines, so a line number found here is the file's own.
-//! Macros are not expanded and nothing is parsed beyond braces.
+//! Called by `tidy`. The lexer handles just enough Rust to separate code from comments and
+//! literals; what is blanked keeps its length and its lines, so a line number found here is the
+//! file's own. Macros are not expanded and nothing is parsed beyond braces.
 
 use std::fs;
 use std::io;
@@ -66,7 +66,7 @@ pub(crate) fn first_word(text: &str) -> &str {
     text.get(..end).unwrap_or_default()
 }
 
-/// All files under `root` whose name ends in `.rs`, sorted, without build folders and data.
+/// All files under `root` with names that end in `.rs`, sorted, without build folders and data.
 pub(crate) fn rust_files(root: &Path) -> io::Result<Vec<Source>> {
     let mut paths = Vec::new();
     walk(root, &mut paths)?;

@@ -30,7 +30,7 @@ const SAFETY_LINES: usize = 5;
 const COLUMNS_MAX: usize = 100;
 const FILE_LINES_MAX: usize = 900;
 
-/// What may speak to a terminal.
+/// What may write to a terminal.
 const MAY_PRINT: &[&str] = &["crates/cli/", "crates/drill/", "lab/", "xtask/"];
 /// Macros that must not be left behind elsewhere.
 const PRINTING: &[&str] = &["dbg", "eprint", "eprintln", "print", "println"];
@@ -43,8 +43,8 @@ const EMPTY_NAMES: &[&str] = &["common", "helper", "helpers", "manager", "misc",
 /// Identifiers that do not belong into the product.
 const FORBIDDEN_CODE: &[(&str, &str)] = &[
     ("dst", "write dst_addr or dst_port, or name the thing (`into`, `to`)"),
-    ("todo", "finish it, or return an error that says so"),
-    ("unimplemented", "finish it, or return an error that says so"),
+    ("todo", "finish it, or return an error"),
+    ("unimplemented", "finish it, or return an error"),
 ];
 
 /// Historic designs, one file each.
@@ -59,7 +59,7 @@ const PROVENANCE: &[(&str, &str)] = &[
 const DROP_REASONS: &str = "crates/base/src/drop_reason.rs";
 const LIMITS: &str = "crates/base/src/limits.rs";
 const THREATS: &str = "docs/threats.md";
-/// Pages whose tables say which test shows a case: in the column that is headed `test`.
+/// Pages with tables that name the test of a case: in the column that is headed `test`.
 const TABLES_OF_TESTS: &[&str] = &["docs/threats.md", "docs/design"];
 
 /// What a run found: complaints fail it, notes do not.
@@ -93,7 +93,7 @@ fn shape(source: &Source, out: &mut Vec<String>) {
     let path = &source.path;
     if !source.text.starts_with("//!") {
         out.push(format!(
-            "{path}:1: does not open with `//!`. Say what the file is, who calls it."
+            "{path}:1: does not open with `//!`. State what the file is and what calls it."
         ));
     }
     for (number, line) in source.text.lines().enumerate() {
@@ -216,19 +216,21 @@ fn words(source: &Source, out: &mut Vec<String>) {
     }
     for part in path.split('/') {
         if EMPTY_NAMES.contains(&part.strip_suffix(".rs").unwrap_or(part)) {
-            out.push(format!("{path}: `{part}` says nothing. Name the file after its noun."));
+            out.push(format!("{path}: `{part}` has no meaning. Name the file after its noun."));
         }
     }
     for (offset, _) in source.code.match_indices("mod ") {
         let name = source::first_word(source.code[offset + 4..].trim_start());
         if EMPTY_NAMES.contains(&name) {
             let line = source::line_of(&source.code, offset) + 1;
-            out.push(format!("{path}:{line}: `mod {name}` says nothing. Name it after its noun."));
+            out.push(format!(
+                "{path}:{line}: `mod {name}` has no meaning. Name it after its noun."
+            ));
         }
     }
 }
 
-/// Every historic design says where it comes from.
+/// Every historic design names its origin.
 fn provenance(source: &Source, out: &mut Vec<String>) {
     let path = &source.path;
     if !path.starts_with(BASELINES) {
@@ -243,12 +245,12 @@ fn provenance(source: &Source, out: &mut Vec<String>) {
     }
 }
 
-/// Every way to die is explained by a test somewhere that names it.
+/// Every drop reason is explained by a test somewhere that names it.
 fn reasons_have_tests(sources: &[Source], allowed: &[&str], report: &mut Report) {
     let Some(source) = sources.iter().find(|source| source.path == DROP_REASONS) else {
         report
             .complaints
-            .push(format!("{DROP_REASONS}: missing, so no packet can die with a name."));
+            .push(format!("{DROP_REASONS}: missing, so no packet can be dropped with a reason."));
         return;
     };
     let reasons = variants(&source.code);
@@ -276,7 +278,7 @@ fn reasons_have_tests(sources: &[Source], allowed: &[&str], report: &mut Report)
     if !missing.is_empty() {
         report.complaints.push(format!(
             "{DROP_REASONS}: of {} reasons {} are named by no test: {}. For each write the test \
-             that shows a packet dying of it, counted once.",
+             that shows a packet dropped for it, counted once.",
             reasons.len(),
             missing.len(),
             missing.join(", ")
@@ -296,8 +298,8 @@ fn limits_are_threats(sources: &[Source], threats: &str, allowed: &[&str], repor
     for limit in &limits {
         if !named.contains(limit) && !allowed.contains(limit) {
             report.complaints.push(format!(
-                "{THREATS}: does not name {limit} of limits.rs. Say who can reach the bound, what \
-                 it costs, and which test shows it."
+                "{THREATS}: does not name {limit} of limits.rs. State what can reach the bound, \
+                 what it costs, and which test shows it."
             ));
         }
     }
@@ -323,7 +325,7 @@ fn pages(root: &Path) -> io::Result<Vec<(String, String)>> {
     Ok(pages)
 }
 
-/// A case that a table says a test shows is shown: the test is there.
+/// Every test named by a table exists.
 fn named_tests_exist(sources: &[Source], pages: &[(String, String)], out: &mut Vec<String>) {
     let mut known = BTreeSet::new();
     for source in sources {

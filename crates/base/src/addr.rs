@@ -1,4 +1,5 @@
-//! Addresses of both families as one trait, prefixes, and the classes that decide a packet's fate.
+//! Addresses of both families as one trait, prefixes, and the classes that decide how a packet is
+//! handled.
 //!
 //! Tables are generic over [`Address`] and instantiated for both families (decision E20). Reading:
 //! RFC 4291 (IPv6 addressing), RFC 6890 (special-purpose registries), RFC 1122 section 3.2.1.3.
@@ -28,7 +29,7 @@ impl Family {
     }
 }
 
-/// What the tables ask of an address, whichever its family.
+/// What the tables require of an address of either family.
 pub trait Address:
     Copy + Eq + Ord + Hash + fmt::Debug + fmt::Display + FromStr + Send + Sync + Unpin + 'static
 {
@@ -164,7 +165,7 @@ impl<A: Address> Prefix<A> {
         self.len
     }
 
-    /// Whether `addr` lies inside.
+    /// Whether `addr` is inside the prefix.
     #[must_use]
     #[inline]
     pub fn contains(self, addr: A) -> bool {
@@ -172,7 +173,7 @@ impl<A: Address> Prefix<A> {
     }
 }
 
-/// A number whose `len` leading bits are ones.
+/// A number with the `len` leading bits set.
 #[inline]
 const fn mask(len: u8) -> u128 {
     if len == 0 { 0 } else { u128::MAX << (128 - len as u32) }
@@ -289,9 +290,9 @@ impl FromStr for IpCidr {
     }
 }
 
-/// Whether `addr` may stand as the source of a packet that came over a wire: not a group, not the
-/// broadcast address, not loopback, not in 0/8 or 240/4 (RFC 1122 section 3.2.1.3, RFC 6890).
-/// The unspecified address is told apart by the caller: DHCP uses it.
+/// Whether `addr` may stand as the source of a packet that arrived on a link: not a group, not the
+/// broadcast address, not loopback, not in 0/8 or 240/4 (RFC 1122 section 3.2.1.3, RFC 6890). The
+/// caller checks the unspecified address: DHCP uses it.
 #[must_use]
 #[inline]
 pub const fn ipv4_source_is_plausible(addr: Ipv4Addr) -> bool {
@@ -299,9 +300,9 @@ pub const fn ipv4_source_is_plausible(addr: Ipv4Addr) -> bool {
     first != 0 && first != 127 && first < 224
 }
 
-/// Whether `addr` may stand as the source of a packet that came over a wire: not a group, not ::1,
-/// not an IPv4-mapped or IPv4-compatible address (RFC 4291 section 2, RFC 6890). The unspecified
-/// address is told apart by the caller: duplicate address detection uses it.
+/// Whether `addr` may stand as the source of a packet that arrived on a link: not a group, not ::1,
+/// not an IPv4-mapped or IPv4-compatible address (RFC 4291 section 2, RFC 6890). The caller checks
+/// the unspecified address: duplicate address detection uses it.
 #[must_use]
 #[inline]
 pub const fn ipv6_source_is_plausible(addr: Ipv6Addr) -> bool {

@@ -1,11 +1,10 @@
-//! `Bucket`: credit that refills with time, kept as one moment.
+//! `TokenBucket`: credit that refills with time, kept as one moment.
 //!
-//! Called by `ip` (ICMP answers that leave, advertisements that are read) and by `fib` (path MTUs
-//! and redirects that are believed). It is the virtual scheduling form of the leaky bucket (ITU-T
-//! I.371): the moment at which the credit will be complete says how much of it is left, so that
-//! nothing has to be refilled and no timer rings. Invariant: never more credit than the price
-//! allows at once, however long the silence. Not here: whose bucket it is, and what happens to who
-//! finds it empty.
+//! Called by `ip` (ICMP answers that leave, advertisements that are read) and by `fib` (accepted
+//! path MTUs and redirects). This is a token bucket in virtual-scheduling form (GCRA, ITU-T I.371):
+//! the time at which the bucket is full again encodes the remaining tokens, so there is no refill
+//! and no timer. Invariant: a burst never exceeds the configured depth, however long the idle time.
+//! Not here: which peer a bucket belongs to, and what happens to a packet that finds it empty.
 
 use crate::Instant;
 
@@ -34,11 +33,11 @@ impl Price {
 
 /// Credit, as the moment at which it will be complete. Full at first.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Bucket {
+pub struct TokenBucket {
     full_at: u64,
 }
 
-impl Bucket {
+impl TokenBucket {
     /// Whether one average price is covered.
     #[must_use]
     pub fn has(self, price: Price, now: Instant) -> bool {
@@ -73,13 +72,13 @@ mod tests {
     const NOW: Instant = Instant::from_nanos(5_000_000_000);
 
     /// How many are covered at a moment.
-    fn taken(bucket: &mut Bucket, price: Price, now: Instant) -> usize {
+    fn taken(bucket: &mut TokenBucket, price: Price, now: Instant) -> usize {
         (0..1000).filter(|_| bucket.take(price, now)).count()
     }
 
     #[test]
     fn a_burst_is_covered_then_the_rate_and_never_more_than_a_burst_after_a_silence() {
-        let (price, mut bucket) = (Price::new(2, 4), Bucket::default());
+        let (price, mut bucket) = (Price::new(2, 4), TokenBucket::default());
         assert_eq!(taken(&mut bucket, price, NOW), 4);
         assert_eq!(taken(&mut bucket, price, NOW + Duration::from_millis(499)), 0);
         assert_eq!(taken(&mut bucket, price, NOW + Duration::from_millis(500)), 1);
@@ -88,11 +87,11 @@ mod tests {
 
     #[test]
     fn what_was_refused_costs_nothing_and_none_a_second_are_none_ever() {
-        let (price, mut bucket) = (Price::new(1, 1), Bucket::default());
+        let (price, mut bucket) = (Price::new(1, 1), TokenBucket::default());
         assert_eq!(taken(&mut bucket, price, NOW), 1);
         assert_eq!(taken(&mut bucket, price, NOW + Duration::from_secs(1)), 1);
         for never in [Price::new(0, 9), Price::new(9, 0)] {
-            assert!(!Bucket::default().has(never, NOW));
+            assert!(!TokenBucket::default().has(never, NOW));
         }
     }
 }

@@ -1,12 +1,12 @@
-//! Every way in which a packet can die: one variant, one sentence each.
+//! The drop reasons: every way in which a packet can be dropped, one variant and sentence each.
 //!
-//! A death is decided in one place and counted there once. Packets that arrived and packets that
-//! we made ourselves have a ledger each ([`DropCounts`] twice in `stack`), so that both balance.
+//! Each drop is decided in one place and counted once, there. Received packets and locally
+//! generated packets have separate accounting ([`DropCounts`] twice in `stack`), and both balance.
 
 /// Writes the enum, its names and its sentences from one table.
 macro_rules! drop_reasons {
     ($($variant:ident = $sentence:literal,)*) => {
-        /// Why a packet died.
+        /// Why a packet was dropped.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[non_exhaustive]
         #[repr(u8)]
@@ -35,8 +35,8 @@ macro_rules! drop_reasons {
 
 drop_reasons! {
     NoBuffer = "The packet pool was empty.",
-    TriageRefusable = "Under load: the packet would have been dropped anyway.",
-    TriageStranger = "Under load: too many packets of strangers waited.",
+    TriageRejectable = "Under load: the packet would have been dropped anyway.",
+    TriageUnknown = "Under load: too many packets of unverified sources waited.",
     TooManyChunks = "The packet came in more pieces than a packet may have.",
     InterfaceUnknown = "The packet named an interface that does not exist.",
     FrameTruncated = "The frame ends within its link header.",
@@ -45,7 +45,7 @@ drop_reasons! {
     FrameVlan = "The frame belongs to a VLAN that is not configured.",
     EtherTypeUnknown = "The frame carries a protocol that is neither IP nor ARP.",
     ArpMalformed = "The ARP packet is truncated or not about IPv4 over Ethernet.",
-    ArpNotForUs = "The ARP packet asks for, or tells of, somebody else.",
+    ArpNotForUs = "The ARP packet is about addresses that are not ours.",
     ArpSenderInvalid = "The ARP packet's sender address cannot be a station's.",
     IpTruncated = "The packet ends within its IP header.",
     IpVersion = "The version field does not fit the protocol that the link announced.",
@@ -55,7 +55,7 @@ drop_reasons! {
     IpSourceInvalid = "The source address cannot be a sender's (martian).",
     IpDestinationInvalid = "The destination address cannot be a receiver's.",
     IpNotForUs = "The packet is for another host, and this one does not forward.",
-    IpGroupNotJoined = "The packet is for a group that nobody here has joined.",
+    IpGroupNotJoined = "The packet is for a group that no local socket has joined.",
     IpOptionMalformed = "An IPv4 option has an impossible length.",
     IpSourceRoute = "The packet carries an IPv4 source route.",
     FragmentMalformed = "The fragment's offset or length is impossible.",
@@ -66,14 +66,14 @@ drop_reasons! {
     FragmentTimeout = "The rest of the fragment's datagram did not arrive in time.",
     FragmentSourceFull = "The source holds more incomplete datagrams than its share.",
     FragmentStoreFull = "The reassembly store had no room.",
-    ExtensionMalformed = "An IPv6 extension header is truncated or lies about its length.",
+    ExtensionMalformed = "An IPv6 extension header is truncated or has an invalid length.",
     ExtensionLimit = "The extension headers exceed the configured limits.",
     ExtensionOrder = "Hop-by-hop options stand elsewhere than first.",
-    ExtensionOptionUnknown = "An unknown IPv6 option asks that the packet be discarded.",
+    ExtensionOptionUnknown = "An unknown IPv6 option requires that the packet be discarded.",
     ExtensionRouting = "The routing header is of a kind that this host does not process.",
     ExtensionJumbo = "The packet is a jumbogram, which no interface here supports.",
-    NoNextHeader = "The packet says that nothing follows its headers.",
-    ProtocolUnknown = "Nothing here speaks the packet's upper protocol.",
+    NoNextHeader = "The packet ends with No Next Header.",
+    ProtocolUnknown = "The packet's upper protocol is not supported.",
     IcmpMalformed = "The ICMP message is truncated or has an impossible field.",
     IcmpChecksum = "The ICMP checksum is wrong.",
     IcmpTypeUnknown = "The ICMP message is of a type that this host does not act upon.",
@@ -83,20 +83,20 @@ drop_reasons! {
     IcmpRateLimited = "The sender is over its share of ICMP answers.",
     NdpMalformed = "The neighbour discovery message breaks a rule of RFC 4861.",
     NdpHopLimit = "The neighbour discovery message crossed a router.",
-    NdpNotForUs = "The neighbour discovery message asks for, or tells of, somebody else.",
-    NdpUnsolicited = "The advertisement tells of a neighbour that nobody here asked for.",
+    NdpNotForUs = "The neighbour discovery message is about addresses that are not ours.",
+    NdpUnsolicited = "The advertisement is for a neighbour that was not solicited.",
     RedirectIgnored = "Redirects are not followed here.",
     RedirectNotQuoted = "The redirect quotes no packet of ours to its destination.",
     RedirectTarget = "The redirect leads to what is no neighbour.",
     RedirectNotFirstHop = "The redirect is not from the router that leads to its destination.",
-    PathMtuBelowFloor = "The path MTU that the message tells is below the family's least.",
-    PathMtuNotLower = "The path MTU that the message tells is no news, or its packet had fit.",
-    ExceptionLimited = "More path MTUs or redirects came than are believed in a second.",
+    PathMtuBelowFloor = "The reported path MTU is below the family's minimum.",
+    PathMtuNotLower = "The reported path MTU is not lower, or the quoted packet fits it.",
+    ExceptionLimited = "Path MTUs or redirects exceed the accepted rate per second.",
     RouterTalkative = "The advertisement is one of too many: of its router, or of unknown ones.",
     RouterListFull = "The list of routers is full of routers that may answer.",
     IgmpChecksum = "The IGMP checksum is wrong.",
     GroupMessageMalformed = "The IGMP or MLD message is truncated or of an unknown type.",
-    GroupMessageInvalid = "The IGMP or MLD message is from afar, or to the wrong address.",
+    GroupMessageInvalid = "The IGMP or MLD message is from off-link, or to the wrong address.",
     GroupMessageNotForUs = "The IGMP or MLD message is for routers, or about a group not joined.",
     UdpMalformed = "The UDP length is below eight bytes or beyond the packet.",
     UdpChecksum = "The UDP checksum is wrong, or zero over IPv6.",
@@ -104,19 +104,19 @@ drop_reasons! {
     TcpChecksum = "The TCP checksum is wrong.",
     TcpNoConnection = "The TCP segment belongs to no connection and no listener.",
     TcpHandshakeRefused = "There is no room for the TCP handshake, or no time for its proof.",
-    TcpOutOfWindow = "The TCP segment lies outside of the window, or asks for what it may not.",
+    TcpOutOfWindow = "The TCP segment is outside the window, or its SYN or RST is not acceptable.",
     TcpTimestamp = "The TCP segment's timestamp is old, or missing though agreed on.",
     TcpNoAck = "The TCP segment acknowledges nothing, where every segment must.",
     TcpAckInvalid = "The TCP segment acknowledges what was never sent, or is far too old.",
     TcpReceiveFull = "There is no room for what the TCP segment carries.",
     UdpNoPort = "No socket is bound to the datagram's destination.",
-    DhcpRefused = "The DHCP message answers no question of ours, or offers what no host can use.",
+    DhcpRefused = "The DHCP message answers no request of ours, or offers an unusable lease.",
     UdpOverShare = "The datagram's source is over its share of a socket that fills up.",
-    UdpChallenged = "The datagram's sender is to prove its address first, and was told so.",
+    UdpChallenged = "The datagram's source was challenged to prove its address first.",
     UdpSocketFull = "The socket's receive buffer is full.",
     UdpMemoryFull = "All UDP sockets together hold too much for this one to take more.",
     NoRoute = "No route leads to the destination.",
-    RouteUnreachable = "The route to the destination says that it is unreachable.",
+    RouteUnreachable = "The route to the destination is marked unreachable.",
     RouteProhibited = "The route to the destination forbids its packets.",
     RouteBlackhole = "The route to the destination swallows its packets.",
     HopLimitExceeded = "The packet's hop limit ran out at this router.",
@@ -148,13 +148,13 @@ impl Default for DropCounts {
 }
 
 impl DropCounts {
-    /// Counts one death.
+    /// Counts one drop.
     #[inline]
     pub fn count(&mut self, reason: DropReason) {
         self.add(reason, 1);
     }
 
-    /// Counts `n` deaths.
+    /// Counts `n` drops.
     #[inline]
     pub fn add(&mut self, reason: DropReason, n: u64) {
         if let Some(slot) = self.0.get_mut(reason as usize) {
@@ -162,13 +162,13 @@ impl DropCounts {
         }
     }
 
-    /// How many died for `reason`.
+    /// The number of packets dropped for `reason`.
     #[must_use]
     pub fn of(&self, reason: DropReason) -> u64 {
         self.0.get(reason as usize).copied().unwrap_or(0)
     }
 
-    /// How many died in all.
+    /// The total number of dropped packets.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.iter().fold(0, |sum, n| sum.wrapping_add(*n))

@@ -1,13 +1,13 @@
-//! `FlowWords`: a flow as words for the keyed hashes.
+//! `FlowWords`: a flow as 64-bit words for the keyed hashes.
 //!
-//! Called by whoever looks flows up in a table of strangers: connections, half-open ones, what is
-//! left of closed ones, and by cookies. Invariant: two different flows are different words,
-//! families included: IPv4 makes two words, IPv6 five, and the hashes count length. Not here: keys;
-//! the protocol, as each such table is of one.
+//! Called by the code that looks flows up in tables that remote peers fill: connections, half-open
+//! connections and TIME-WAIT, and by SYN cookies. Invariant: two different flows give different
+//! words, families included: IPv4 makes two words, IPv6 five, and the hashes cover the length. Not
+//! here: keys; the protocol, as each such table holds one protocol.
 
 use crate::FlowKey;
 
-/// Words of a flow, and room for one more behind them.
+/// The words of a flow, and room for one more after them.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowWords {
     words: [u64; 6],
@@ -35,7 +35,7 @@ impl FlowWords {
         }
     }
 
-    /// The same with one word more; as it is where it has one already.
+    /// The same with one more word; unchanged where it has one already.
     #[must_use]
     #[inline]
     pub fn with(mut self, word: u64) -> Self {

@@ -1,6 +1,6 @@
 //! The keyed hash, for anything that an attacker can choose.
 //!
-//! SipHash-1-3 with a secret key per start: whoever does not know the key cannot aim at a bucket
+//! SipHash-1-3 with a secret key per start: without the key, a sender cannot aim at a bucket
 //! (Aumasson and Bernstein 2012). One key per table; keys come from [`crate::SecretRandom`].
 
 use core::hash::Hasher;
@@ -15,7 +15,7 @@ use crate::{FlowKey, FlowWords};
 pub struct HashKey(u64, u64);
 
 impl HashKey {
-    /// A key out of two random words.
+    /// A key from two random 64-bit words.
     #[must_use]
     pub const fn new(a: u64, b: u64) -> Self {
         Self(a, b)
@@ -36,7 +36,7 @@ impl HashKey {
         hasher.finish()
     }
 
-    /// The hash of whole words. About 2 ns a word and 10 ns more.
+    /// The hash of 64-bit words. About 2 ns a word plus 10 ns.
     #[must_use]
     #[inline]
     pub fn words(&self, words: &[u64]) -> u64 {
@@ -49,7 +49,7 @@ impl HashKey {
     #[must_use]
     #[inline]
     pub fn flow(&self, flow: &FlowKey) -> u64 {
-        // Lengths that the compiler knows: no loop.
+        // Lengths that are known at compile time: no loop.
         match FlowWords::of(flow).as_slice() {
             &[a, b] => self.words(&[a, b]),
             &[a, b, c, d, e] => self.words(&[a, b, c, d, e]),

@@ -1,21 +1,23 @@
-//! First-in-first-out lists over indices: the links live here, the items in somebody's array.
+//! First-in-first-out lists over indices: the links are stored here, the items in the owner's
+//! array.
 //!
-//! Called by [`crate::TimerWheel`] and by every table that must know who waited longest. An index
-//! is in one list at most. Each list is a ring through a sentinel, so that linking and unlinking
-//! have no special case; all memory is taken at construction. Invariant: following `next` from any
-//! node and `prev` from there leads back to it; an unlinked item points to itself.
+//! Called by [`crate::TimerWheel`] and by every table that needs its oldest entry, such as an LRU.
+//! An index is in one list at most. Each list is a ring through a sentinel, so that linking and
+//! unlinking have no special case; all memory is taken at construction. Invariant: following `next`
+//! from any node and `prev` from there leads back to it; an unlinked item points to itself.
 
 /// Two links of one item, or of one list's sentinel.
 #[derive(Clone, Copy, Debug)]
-struct Node {
+struct ListNode {
     prev: u32,
     next: u32,
 }
 
-/// See the file's head. Every operation is a handful of loads and stores.
+/// First-in-first-out lists over the indices of an array. Every operation is a handful of loads and
+/// stores.
 #[derive(Clone, Debug)]
 pub struct IndexLists {
-    nodes: Box<[Node]>,
+    nodes: Box<[ListNode]>,
     items: u32,
 }
 
@@ -25,7 +27,7 @@ impl IndexLists {
     #[must_use]
     pub fn new(items: usize, lists: usize) -> Self {
         let count = u32::try_from(items.saturating_add(lists)).unwrap_or(u32::MAX);
-        let nodes = (0..count).map(|i| Node { prev: i, next: i }).collect();
+        let nodes = (0..count).map(|i| ListNode { prev: i, next: i }).collect();
         Self { nodes, items: u32::try_from(items).unwrap_or(u32::MAX).min(count) }
     }
 
@@ -61,7 +63,7 @@ impl IndexLists {
     /// Takes an item out of its list; nothing where it is in none.
     #[inline]
     pub fn unlink(&mut self, item: u32) {
-        if let Some(&Node { prev, next }) = self.nodes.get(item as usize) {
+        if let Some(&ListNode { prev, next }) = self.nodes.get(item as usize) {
             self.join(prev, next);
             self.join(item, item);
         }
@@ -101,7 +103,7 @@ impl IndexLists {
     #[inline]
     pub fn append(&mut self, from: u32, to: u32) {
         let (from, to) = (self.sentinel(from), self.sentinel(to));
-        let Some(&Node { prev: last, next: first }) = self.nodes.get(from as usize) else {
+        let Some(&ListNode { prev: last, next: first }) = self.nodes.get(from as usize) else {
             return;
         };
         let Some(end) = self.nodes.get(to as usize).map(|n| n.prev) else {

@@ -1,7 +1,8 @@
-//! The vocabulary of the Floodwall stack: words that everyone uses, and no behaviour.
+//! The vocabulary of the Floodwall stack: types that every crate uses, without behaviour.
 //!
 //! Addresses and prefixes, time, randomness, the keyed hash, drop reasons, counters, limits. Every
-//! crate may import this one; it imports nobody. Start reading at [`DropReason`] and [`limits`].
+//! crate may import this one; it imports none of them. Start reading at [`DropReason`] and
+//! [`limits`].
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
@@ -28,7 +29,7 @@ pub use addr::{
     Address, Family, IpCidr, ParsePrefixError, Prefix, ipv4_source_is_plausible,
     ipv6_source_is_plausible, solicited_node,
 };
-pub use bucket::{Bucket, Price};
+pub use bucket::{Price, TokenBucket};
 pub use counter::{Counter, Counters};
 pub use drop_reason::{DropCounts, DropReason};
 pub use flow::{Endpoint, FlowKey, ResolvedRoute};

@@ -1,7 +1,7 @@
 //! Every bound of the stack in one file, with its unit and its reason.
 //!
 //! These are defaults: the configuration holds the values in force (decision B9). What an attacker
-//! can reach, and what honest traffic loses at the bound, stands in `docs/threats.md`.
+//! can reach, and what honest traffic loses at the bound, is listed in `docs/threats.md`.
 
 use core::time::Duration;
 
@@ -11,8 +11,8 @@ pub const BURST_MAX: usize = 64;
 /// Packets on their way from one worker to one other: eight bursts, which the other takes in eight
 /// of its turns.
 pub const HANDOFF_RING: usize = 512;
-/// Of these, packets to be sent to neighbours that only the control shard may look for: whoever
-/// makes workers answer addresses that nobody has leaves half of the ring to what has arrived.
+/// Of these, packets to be sent to neighbours that only the control shard may resolve: traffic to
+/// addresses without a host leaves half of the ring to received packets.
 pub const HANDOFF_OUTGOING_MAX: usize = HANDOFF_RING / 2;
 /// Packets that an engine may hand over in one call: a burst, of which each makes four.
 pub const HANDOFF_MAX: usize = 4 * BURST_MAX;
@@ -27,9 +27,9 @@ pub const ROUTES_MAX: usize = 1024;
 /// Prefixes that a routing table keeps in a list, compared one after the other; one more makes it a
 /// trie. About what a cache line holds for the price of the trie's first access.
 pub const ROUTES_LISTED_MAX: usize = 64;
-/// Routes that routers may tell on one interface, default and prefix routes included.
+/// Routes that routers may advertise on one interface, default and prefix routes included.
 pub const ROUTES_LEARNT_INTERFACE_MAX: usize = ROUTERS_MAX + ADVERTISED_ROUTES_MAX + PREFIXES_MAX;
-/// Routes that one router may tell: all that an interface may have beside the default one.
+/// Routes that one router may advertise: all that an interface may have besides the default one.
 pub const ROUTES_LEARNT_ROUTER_MAX: usize = ADVERTISED_ROUTES_MAX + 1;
 /// Routes of one prefix in one table: every router of every interface as the default one.
 pub const ROUTES_PREFIX_MAX: usize = ROUTERS_MAX * INTERFACES_MAX;
@@ -48,8 +48,9 @@ pub const NEXT_HOP_MEMBERS_MAX: usize = 32;
 /// 20 of the largest datagrams, an eighth of the default pool.
 pub const REASSEMBLY_BYTES: usize = 2 << 20;
 /// Which part of a shard's frames that may be at most.
-pub const REASSEMBLY_PART: u64 = 8;
-/// Incomplete datagrams of one family. The least recently extended one goes for a newcomer.
+pub const REASSEMBLY_DIVISOR: u64 = 8;
+/// Incomplete datagrams of one family. The least recently extended one is evicted for a new one
+/// (LRU).
 pub const REASSEMBLY_DATAGRAMS: usize = 1024;
 /// True bytes that one source (an IPv4 address, an IPv6 /64) may hold however full the store is:
 /// the largest datagram in the most chunks. It may hold more as long as as much again is free.
@@ -60,7 +61,7 @@ pub const REASSEMBLY_SOURCE_DATAGRAMS: usize = 8;
 pub const REASSEMBLY_FRAGMENTS_MAX: usize = 128;
 /// Pieces with gaps between them of one datagram: every other one of its fragments.
 pub const REASSEMBLY_RUNS_MAX: usize = REASSEMBLY_FRAGMENTS_MAX / 2;
-/// Datagrams that one fragment may push out at most; else it goes itself.
+/// Datagrams that one fragment may evict at most; beyond that the fragment itself is dropped.
 pub const REASSEMBLY_EVICTIONS_MAX: usize = 8;
 /// How long the rest of an IPv4 datagram is waited for (RFC 1122 section 3.3.2 has 60 to 120 s;
 /// this is Linux's `ipfrag_time`).
@@ -72,62 +73,64 @@ pub const NEIGHBORS_MAX: usize = 1024;
 /// Of these, how many may be unresolved at a time: unresolved ones never displace the others
 /// (RFC 6583 section 7.1).
 pub const NEIGHBORS_INCOMPLETE_MAX: usize = 256;
-/// Of the resolved ones, how many may be strangers: neighbours that asked for us and never answered
-/// us. Whoever asks costs us an entry; only these few can be had that way.
+/// Of the resolved ones, how many may be unverified neighbours: those that solicited us and never
+/// answered a solicitation of ours. Any solicitation costs us an entry; only this many can be taken
+/// that way.
 pub const NEIGHBOR_STRANGERS_MAX: usize = 64;
 /// Routers of one interface that advertise themselves: more than any link has; Linux keeps no count
 /// and had 31,469 routes of a flood in two seconds.
 pub const ROUTERS_MAX: usize = 16;
 /// Prefixes of one interface that routers advertise.
 pub const PREFIXES_MAX: usize = 32;
-/// Routes of one interface that routers advertise beside the default one (RFC 4191).
+/// Routes of one interface that routers advertise besides the default one (RFC 4191).
 pub const ADVERTISED_ROUTES_MAX: usize = 64;
 /// Addresses of one interface made out of advertised prefixes: Linux's `max_addresses`.
 pub const AUTOCONF_ADDRESSES_MAX: usize = 16;
-/// DNS servers of one interface that routers advertise (RFC 8106 asks for three).
+/// DNS servers of one interface that routers advertise (RFC 8106 requires three).
 pub const DNS_SERVERS_MAX: usize = 8;
 /// Domains of one interface's search list that routers advertise.
 pub const DNS_SEARCH_MAX: usize = 8;
 /// Advertisements a second that are read of one known router. It may send one in three seconds (RFC
-/// 4861, `MIN_DELAY_BETWEEN_RAS`), and answers us, who ask once in four at most.
+/// 4861, `MIN_DELAY_BETWEEN_RAS`), and answers our solicitations, at most one in four seconds.
 pub const ROUTER_ADVERTISEMENT_RATE: u32 = 2;
-/// Advertisements at once of one known router: an answer beside an announcement, each in two parts
+/// Burst of advertisements of one known router: an answer and an announcement, each in two parts
 /// (RFC 4861 section 6.2.3).
 pub const ROUTER_ADVERTISEMENT_BURST: u32 = 4;
-/// Advertisements a second that are read of all who are not known as routers, together.
+/// Advertisements a second that are read of all sources that are not known routers, together.
 pub const ROUTER_NEWCOMER_RATE: u32 = 4;
-/// Advertisements at once of all who are not known as routers: as many routers answer a host that
-/// starts as links have, and some.
+/// Burst of advertisements from sources that are not known routers: as many routers answer a host
+/// that starts as links have, and some more.
 pub const ROUTER_NEWCOMER_BURST: u32 = 8;
-/// Destinations of each family of which a path MTU or a redirect is remembered, in all: 256 buckets
+/// Destinations of each family of which a path MTU or a redirect is remembered, total: 256 buckets
 /// of [`EXCEPTION_DEPTH_MAX`]; Linux has 2048 buckets (IPv4) or 1024 (IPv6) of as many, for each
 /// next hop.
 pub const EXCEPTIONS_MAX: usize = 256 * EXCEPTION_DEPTH_MAX;
-/// Of these, how many may be of one next hop: no router takes what others have learnt.
+/// Of these, how many may be of one next hop: no router displaces the entries of others.
 pub const EXCEPTIONS_HOP_MAX: usize = 1024;
-/// Entries of one bucket: a newcomer finds at least 5 and at most 9 places, drawn anew each time,
-/// so that nobody learns by filling a bucket where a stranger's destination lies (CVE-2021-20322).
+/// Entries of one bucket: a new entry finds at least 5 and at most 9 places, drawn anew each time,
+/// so that filling a bucket does not reveal where another host's destination hashes to
+/// (CVE-2021-20322).
 pub const EXCEPTION_DEPTH_MAX: usize = 9;
-/// The least that a newcomer's bucket may hold.
+/// The minimum depth of a bucket for a new entry.
 pub const EXCEPTION_DEPTH_MIN: usize = 5;
-/// Path MTUs and redirects a second that one host believes, all its workers together: a busy
+/// Path MTUs and redirects a second that one host accepts, all its workers together: a busy
 /// server's flows behind one new tunnel are known within seconds.
 pub const EXCEPTION_RATE: u32 = 256;
-/// As many at once, after a silence.
+/// The same as a burst, after an idle time.
 pub const EXCEPTION_BURST: u32 = 256;
-/// Destinations that raw sockets sent to lately, of which an ICMP message is believed.
+/// Recent destinations of raw sockets, about which an ICMP message is accepted.
 pub const RAW_SENT_MAX: usize = 64;
-/// Destinations of whose path a message about an echo reply is remembered, for replies alone.
+/// Destinations for which an ICMP message about an echo reply is remembered, for replies alone.
 pub const ECHO_PATHS_MAX: usize = 256;
-/// Packets that wait for one neighbour's link address. RFC 1122 section 2.3.2.2 asks for one; Linux
-/// kept three, since 3.3 it keeps 212,992 bytes, which strangers can make it hold for each address
-/// that nobody has. Of a datagram in more pieces than this the first ones are lost while its
-/// neighbour is asked for; who asked asks again, and then the neighbour is known.
+/// Packets that wait for one neighbour's link address. RFC 1122 section 2.3.2.2 requires at least
+/// one; Linux kept three, and since 3.3 keeps 212,992 bytes, which remote senders can make it hold
+/// for each unused address. Of a datagram in more fragments than this the first ones are lost while
+/// its neighbour is resolved; the sender retransmits, and by then the neighbour is known.
 pub const NEIGHBOR_PENDING_MAX: usize = 3;
 /// Which part of a shard's frames the packets of one family that wait for neighbours may hold.
-pub const NEIGHBOR_PENDING_PART: u64 = 32;
+pub const NEIGHBOR_PENDING_DIVISOR: u64 = 32;
 /// Packets of others that one follower hands over in a round because their neighbour is not known:
-/// a fraction of a burst, so that neighbour discovery itself gets through beside them.
+/// a fraction of a burst, so that neighbour discovery itself still gets through.
 pub const FORWARD_HANDED_MAX: usize = 16;
 /// Rules of one interface's access list: each packet may be compared with all of them.
 pub const ACCESS_RULES_MAX: usize = 256;
@@ -147,16 +150,17 @@ pub const ICMP_PEER_BURST: u32 = 50;
 pub const ICMP_ERROR_RATE: u32 = 1000;
 /// ICMP errors at once for all peers together.
 pub const ICMP_ERROR_BURST: u32 = 50;
-/// Echo replies a second that one peer may cause: high enough for any monitoring, and for a person
-/// who floods on purpose.
+/// Echo replies a second that one peer may cause: high enough for any monitoring, and for `ping
+/// -f`.
 pub const ICMP_ECHO_PEER_RATE: u32 = 10_000;
 /// Echo replies that one peer may cause at once.
 pub const ICMP_ECHO_PEER_BURST: u32 = 1000;
-/// Peers whose ICMP share is remembered; more share slots by keyed hash.
+/// Peers with an ICMP share of their own; more share slots by keyed hash.
 pub const ICMP_PEERS: usize = 1024;
 /// Ping sockets of one stack: as many programs as may ping at a time.
 pub const PING_SOCKETS_MAX: usize = 64;
-/// Peers that a ping socket remembers having asked; one that asked more hears anybody.
+/// Peers that a ping socket remembers having sent to; beyond this it accepts replies from any
+/// address.
 pub const PING_PEERS_MAX: usize = 8;
 /// Bytes that wait in one ping socket, counted in true bytes: Linux's `rmem_default`.
 pub const PING_RECEIVE_BYTES: usize = 212_992;
@@ -166,10 +170,10 @@ pub const RAW_SOCKETS_MAX: usize = 16;
 /// Bytes that wait in one raw socket, counted with the frames that they keep from being used.
 pub const RAW_RECEIVE_BYTES: usize = 212_992;
 /// Which part of a shard's frames all ping sockets may hold together, and all raw ones as many.
-pub const ICMP_SOCKETS_PART: u64 = 32;
+pub const ICMP_SOCKETS_DIVISOR: u64 = 32;
 /// Chunks that wait in one raw or ping socket: raw ones take a reference of the pool each.
 pub const RAW_CHUNKS_MAX: usize = 256;
-/// ICMP errors that wait in one ping or raw socket until they are asked for.
+/// ICMP errors that wait in one ping or raw socket until they are read.
 pub const ICMP_REPORTS_MAX: usize = 8;
 /// UDP sockets of one stack.
 pub const UDP_SOCKETS_MAX: usize = 65_536;
@@ -179,8 +183,8 @@ pub const UDP_GROUP_SOCKETS_MAX: usize = 64;
 pub const UDP_GROUPS_MAX: usize = 20;
 /// Groups that the programs on one interface may have joined together.
 pub const INTERFACE_GROUPS_MAX: usize = 64;
-/// Sources that one filter of a group names: Linux's `igmp_max_msf` is 10. Whoever needs more hears
-/// everybody.
+/// Sources that one filter of a group names: Linux's `igmp_max_msf` is 10. A filter that needs more
+/// accepts all sources.
 pub const GROUP_SOURCES_MAX: usize = 16;
 /// Options of one neighbour discovery message.
 pub const NDP_OPTIONS_MAX: usize = 64;
@@ -191,7 +195,8 @@ pub const UDP_RECEIVE_BYTES: usize = 212_992;
 pub const UDP_MEMORY: usize = 3 * 1024 * 1024;
 /// True bytes that a UDP socket may hold also where all hold a little more than that: two frames.
 pub const UDP_MEMORY_FLOOR: usize = 2 * (2048 + 128);
-/// Counters in a row of the sketch that tells light senders of a flooded UDP socket from others.
+/// Counters in a row of the count-min sketch that distinguishes light senders of a flooded UDP
+/// socket from heavy ones.
 pub const UDP_FAIR_CELLS: usize = 16_384;
 /// Bytes of one UDP socket on their way out, counted in true bytes.
 pub const UDP_SEND_BYTES: usize = 212_992;
@@ -199,19 +204,20 @@ pub const UDP_SEND_BYTES: usize = 212_992;
 pub const LOOPBACK_QUEUE_MAX: usize = 1000;
 /// How long a worker may run without a break (decision D18).
 pub const ROUND_MAX: Duration = Duration::from_millis(1);
-/// Packets of strangers of one family that wait while packets come faster than they are handled:
-/// half of a usual device ring, handled within a fraction of a millisecond once there is time.
+/// Packets of unverified sources of one family that wait while packets arrive faster than they are
+/// handled: half of a usual device ring, handled within a fraction of a millisecond once there is
+/// time.
 pub const STRANGERS_WAITING_MAX: usize = 512;
 /// Peers that sockets which are not connected have lately answered, and that triage prefers.
 pub const ANSWERED_PEERS: usize = 4096;
 /// Listeners, each at one address, for which the program at an XDP interface answers SYNs.
 pub const XDP_LISTENERS: usize = 1024;
-/// Flows of friends that the program at an XDP interface knows: 128 KiB.
+/// Established flows that the program at an XDP interface knows: 128 KiB.
 pub const XDP_FRIENDS: usize = 16_384;
 /// Of these, how many may be of one IPv4 /24 or IPv6 /64: a multiple of eight.
 pub const ANSWERED_PREFIX_MAX: usize = 32;
-/// Pairs of hosts that a router has lately heard talk with each other, and that triage prefers: a
-/// power of two. One takes eight bytes.
+/// Pairs of hosts between which a router has recently forwarded in both directions, and that triage
+/// prefers: a power of two. One takes eight bytes.
 pub const DIALOGUES: usize = 65_536;
 /// Units of timed work in one slice.
 pub const WORK_UNITS: u32 = 64;
@@ -231,7 +237,7 @@ pub const REMOTE_LANES: usize = 4;
 pub const REMOTE_REQUESTS_MAX: usize = 64;
 /// Requests of programs that are carried out in one round.
 pub const REMOTE_REQUESTS_ROUND: usize = 4;
-/// Sockets of programs whose sends are served in one round; the others are first in the next.
+/// Program sockets that may send in one round; the others are first in the next.
 pub const REMOTE_SLOTS_ROUND: usize = 64;
 /// Bytes that one such socket sends in one round, and one datagram more.
 pub const REMOTE_SLOT_BYTES: usize = 65_536;
@@ -241,14 +247,15 @@ pub const REMOTE_CONNECTS_MAX: usize = 1024;
 pub const REMOTE_CONNECTS_ROUND: usize = 64;
 /// Finished connections that wait at a program's listener, beyond the backlogs of its shards.
 pub const REMOTE_ACCEPT_MAX: u32 = 128;
-/// Runtimes whose tasks are woken through a driver of their own; further ones are woken directly.
+/// Runtimes with tasks that are woken through a driver of their own; further ones are woken
+/// directly.
 pub const REMOTE_GROUPS_MAX: usize = 63;
 /// Wakers that wait for one runtime's driver; further ones are woken directly.
 pub const REMOTE_GROUP_WAKERS: usize = 4096;
 /// How often the control shard of a host shows its interfaces, routes and redirects to the others
-/// at most: a copy of full tables is 0.2 MB, so that nobody's churn costs more than some percent.
+/// at most: a copy of full tables is 0.2 MB, so that churn never costs more than a few percent.
 pub const SNAPSHOT_EVERY: Duration = Duration::from_millis(1);
-/// Snapshots that wait for readers, beside the one that is out.
+/// Snapshots that wait for readers, besides the published one.
 pub const SNAPSHOTS_WAITING: usize = 4;
 /// Sets of published neighbours of each family that wait for readers.
 pub const NEIGHBOR_SETS_WAITING: usize = 1024;
@@ -265,7 +272,7 @@ pub const TCP_RUNS_FLOW: usize = 64;
 /// Runs of received bytes that wait behind a hole, of all connections of a shard.
 pub const TCP_RUNS: usize = 4096;
 /// Which part of the runs is kept for connections that have hardly any.
-pub const TCP_RUNS_RESERVE_PART: usize = 8;
+pub const TCP_RUNS_RESERVE_DIVISOR: usize = 8;
 /// Rows of the SYN cache, a power of two: Lemon's and FreeBSD's `hashsize`.
 pub const SYN_CACHE_ROWS: usize = 512;
 /// Half-open connections of one row: FreeBSD's `bucketlimit`. With its place in the row each takes
@@ -276,7 +283,7 @@ pub const SYN_CACHE_ENTRIES: usize = 15_359;
 /// Half-open connections of one IPv4 /24 or IPv6 /56: a quarter. Beyond, its SYNs are answered by
 /// cookies, which costs a client the retransmission of our SYN-ACK and nothing else.
 pub const SYN_CACHE_PREFIX_MAX: usize = SYN_CACHE_ENTRIES / 4;
-/// How often a SYN-ACK that nobody acknowledges is sent again: after 1, 3 and 7 seconds.
+/// How often an unacknowledged SYN-ACK is retransmitted: after 1, 3 and 7 seconds.
 pub const SYN_ACK_RETRANSMITS: u8 = 3;
 /// SYN-ACKs that one cache sends again in a second: half a megabit of them.
 pub const SYN_ACK_RETRANSMIT_RATE: u32 = 1000;
@@ -284,9 +291,10 @@ pub const SYN_ACK_RETRANSMIT_RATE: u32 = 1000;
 pub const SYN_ACK_RETRANSMIT_BURST: u32 = 100;
 /// How long one key makes SYN cookies: FreeBSD's 15 s. A cookie is good for one to two of these.
 pub const SYN_COOKIE_PERIOD: Duration = Duration::from_secs(15);
-/// Unknown ACKs whose cookie is computed in a second: at 50 ns each a twentieth of a core.
+/// SYN cookies validated in a second, of ACKs without a connection: at 50 ns each a twentieth of a
+/// core.
 pub const SYN_COOKIE_VERIFY_RATE: u32 = 1_000_000;
-/// Unknown ACKs whose cookie is computed at once, after a silence.
+/// SYN cookies validated at once, after an idle time.
 pub const SYN_COOKIE_VERIFY_BURST: u32 = 10_000;
 /// How long a listener answers by cookies alone once its entries are lost before they serve.
 pub const SYN_COOKIE_ONLY_MIN: Duration = Duration::from_secs(15);
@@ -299,12 +307,12 @@ pub const TCP_RECORDS: usize = 65_536;
 /// Records of one TCP connection: a loss in every second segment of 5 MiB in flight.
 pub const TCP_RECORDS_FLOW: usize = 4096;
 /// Which part of the records is kept for cuts, and for connections that have none.
-pub const TCP_RECORDS_RESERVE_PART: usize = 8;
+pub const TCP_RECORDS_RESERVE_DIVISOR: usize = 8;
 /// Records that the SACK blocks of one ACK may visit.
 pub const TCP_SACK_STEPS: u32 = 256;
 /// TCP connections of one shard, TIME-WAIT apart.
 pub const TCP_CONNECTIONS_MAX: usize = 65_536;
-/// Connections that may wait to be accepted of one listener, whatever it asks for: Linux's
+/// Connections that may wait to be accepted of one listener, the limit of any backlog: Linux's
 /// `somaxconn`.
 pub const TCP_BACKLOG_MAX: usize = 4096;
 /// True bytes that may wait to be read of one TCP connection, at most: Linux's `tcp_rmem[2]`.
@@ -315,19 +323,19 @@ pub const TCP_SEND_BYTES: usize = 4 << 20;
 /// Where both begin: what a window without congestion needs within 20 ms at 100 Mbit/s. They grow
 /// as the program reads, and as the congestion window does.
 pub const TCP_BUFFER_BYTES_FIRST: usize = 262_144;
-/// Which part of a shard's frames its TCP connections may hold together, so that packets go on
-/// arriving whatever peers leave unread.
-pub const TCP_MEMORY_PART: u64 = 2;
-/// Which part of a shard's frames its TCP connections may hold whatever sockets, fragments and
-/// unresolved neighbours hold. Of these, sockets hold a quarter at most, the fragments of each
-/// family an eighth, and packets for unresolved neighbours of each family a 32nd.
+/// Which part of a shard's frames its TCP connections may hold together, so that packets still
+/// arrive when peers leave data unread.
+pub const TCP_MEMORY_DIVISOR: u64 = 2;
+/// Which part of a shard's frames its TCP connections may hold regardless of what sockets,
+/// fragments and unresolved neighbours use. Of these, sockets hold a quarter at most, the fragments
+/// of each family an eighth, and packets for unresolved neighbours of each family a 32nd.
 pub const TCP_MEMORY_PART_LEAST: u64 = 4;
 /// Which part of a shard's frames is kept for packets that arrive and leave: TCP's connections have
 /// what it, sockets, fragments and unresolved neighbours leave.
-pub const PACKETS_KEPT_PART: u64 = 8;
+pub const PACKETS_KEPT_DIVISOR: u64 = 8;
 /// By which part connections may exceed what they may hold together, while one that stands still
 /// has time to move on.
-pub const TCP_MEMORY_EXCESS_PART: u64 = 8;
+pub const TCP_MEMORY_EXCESS_DIVISOR: u64 = 8;
 /// Connections that are ended at a time for memory.
 pub const TCP_MEMORY_ENDED_MAX: usize = 64;
 /// How long TIME-WAIT lasts: Linux's `TCP_TIMEWAIT_LEN`.

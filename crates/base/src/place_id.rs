@@ -1,10 +1,10 @@
-//! `place_id!`: names for what stands in a slab, a place and which of its owners.
+//! `place_id!`: ids for the items of a slab: an index and a generation.
 //!
-//! Called by `udp` and `tcp` for the ids that programs hold. Invariant: an id whose owner has gone
-//! names nobody, never the place's next owner, because each place counts its owners and whoever is
-//! given an id compares that count. Not here: the slab.
+//! Called by `udp` and `tcp` for the ids that programs hold. Invariant: an id of a closed owner
+//! matches no later owner of its place: each place has a generation count that every look-up by id
+//! compares. Not here: the slab.
 
-/// Declares an id: a place, and which of its owners. Its fields are the declaring crate's.
+/// Declares an id: a place, and its generation. Its fields are the declaring crate's.
 ///
 /// ```
 /// floodwall_base::place_id! {
@@ -27,7 +27,7 @@ macro_rules! place_id {
         }
 
         impl $name {
-            /// The place, below the most that there can be: for side tables of the caller.
+            /// The place, below the number of places: for side tables of the caller.
             #[must_use]
             pub const fn index(self) -> usize {
                 self.index as usize
@@ -39,8 +39,8 @@ macro_rules! place_id {
                 (self.generation as u64) << 32 | self.index as u64
             }
 
-            /// The id of a number that [`Self::to_u64`] gave. A made-up number names an owner or
-            /// nobody; it harms nothing.
+            /// The id of a number that [`Self::to_u64`] gave. A made-up number matches an owner or
+            /// none; it is harmless.
             #[must_use]
             pub const fn from_u64(id: u64) -> Self {
                 Self { index: id as u32, generation: (id >> 32) as u32 }

@@ -1,15 +1,15 @@
-//! `PortSet`: a bit for each port that somebody has.
+//! `PortSet`: a bit for each port that is in use.
 //!
-//! 8 KiB, which stay in the first cache where tables by port (256 KiB) do not: a flood at all ports
-//! is refused out of these. Kept by UDP's and TCP's look-ups, told to devices that refuse packets
-//! before they cost anything.
+//! 8 KiB, which stay in the L1 cache where tables by port (256 KiB) do not: a flood at all ports is
+//! refused from this set. Kept by UDP's and TCP's look-ups, passed to devices that refuse packets
+//! early.
 
-/// Bits of a word.
+/// Bits of a 64-bit word.
 const BITS: usize = u64::BITS as usize;
-/// Words of a set.
+/// The number of words in a set.
 const WORDS: usize = (1 << 16) / BITS;
 
-/// See the file's head.
+/// A set of ports as a bitmap of 65,536 bits.
 #[derive(Clone, Debug)]
 pub struct PortSet {
     words: Box<[u64; WORDS]>,
@@ -50,7 +50,8 @@ impl PortSet {
         }
     }
 
-    /// How often a port came or went: whoever keeps a copy looks again when this is another.
+    /// How often a port was added or removed: the owner of a copy refreshes it when this has
+    /// changed.
     #[must_use]
     pub const fn changes(&self) -> u64 {
         self.changes

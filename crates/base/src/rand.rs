@@ -1,7 +1,7 @@
-//! Two sources of randomness, told apart by type: what strangers may see, and what they must not.
+//! Two sources of randomness, separated by type: output that remote peers may see, and secrets.
 //!
-//! Both are seeded once at start (from the system by `dispatch`, from the seed by `world`,
-//! decision C12) and never ask the outside again.
+//! Both are seeded once at start (from the system by `dispatch`, from the seed by `world`, decision
+//! C12) and never read outside entropy again.
 
 use core::hash::Hasher;
 
@@ -15,10 +15,11 @@ use crate::HashKey;
 #[derive(Debug, Clone)]
 pub struct PublicRandom(u64);
 
-/// For everything that a stranger must not guess: ports, identifications, keys, sequence numbers.
+/// For everything that a remote peer must not guess: ports, identifications, keys, sequence
+/// numbers.
 ///
-/// SipHash-2-4 of a counter under a 128-bit key: a pseudo-random function in counter mode, so
-/// that output tells nothing of other output. About 15 ns a number.
+/// SipHash-2-4 of a counter under a 128-bit key: a pseudo-random function in counter mode, so that
+/// no output reveals another. About 15 ns a number.
 #[derive(Clone)]
 pub struct SecretRandom {
     key: (u64, u64),
@@ -28,9 +29,9 @@ pub struct SecretRandom {
 /// The randomness of one shard.
 #[derive(Debug, Clone)]
 pub struct Randomness {
-    /// What strangers may see.
+    /// The generator of values that remote peers may see.
     pub public: PublicRandom,
-    /// What strangers must not guess.
+    /// The generator of secrets.
     pub secret: SecretRandom,
 }
 

@@ -1,16 +1,17 @@
 //! Steering: which worker owns a flow (decision D16).
 //!
-//! One symmetric keyed function, asked by whoever receives (of a frame's bytes) and by the stack
-//! (of its own flows, so that active opens choose ports that come home). Symmetric: both directions
-//! of a flow have the same owner. Keyed: nobody can aim all flows at one worker. Invariant: the
-//! answer depends on nothing but key, number of workers and flow.
+//! Receive-side scaling (RSS): one symmetric keyed function, evaluated by the receiving worker
+//! (over a frame's bytes) and by the stack (over its own flows, so that active opens choose ports
+//! that hash to the opening worker). Symmetric: both directions of a flow have the same owner.
+//! Keyed: a remote peer cannot aim all flows at one worker. Invariant: the result depends only on
+//! key, number of workers and flow.
 
 use core::net::{IpAddr, SocketAddr};
 
 use crate::hash::HashKey;
 use crate::ids::WorkerId;
 
-/// See the file's head.
+/// The keyed hash that maps flows to workers (RSS), and the number of workers.
 #[derive(Clone, Copy, Debug)]
 pub struct Steering {
     key: HashKey,
@@ -30,7 +31,7 @@ impl Steering {
         self.workers
     }
 
-    /// Who owns the flow between two ends, whichever way a packet goes.
+    /// The worker that owns the flow between two ends, in either direction.
     #[must_use]
     #[inline]
     pub fn flow(&self, one: SocketAddr, other: SocketAddr, protocol: u8) -> WorkerId {
@@ -41,8 +42,8 @@ impl Steering {
         self.of(end(one), end(other), u32::from(protocol))
     }
 
-    /// Who owns what goes between two addresses without ports: echo requests, and (with their
-    /// identification as `word`) fragments.
+    /// The worker that owns traffic between two addresses without ports: echo requests, and (with
+    /// their identification as `word`) fragments.
     #[must_use]
     #[inline]
     pub fn pair(&self, one: IpAddr, other: IpAddr, word: u32) -> WorkerId {
@@ -60,7 +61,7 @@ impl Steering {
         bytes[..16].copy_from_slice(&parts[0]);
         bytes[16..32].copy_from_slice(&parts[1]);
         bytes[32..].copy_from_slice(&ports.to_ne_bytes());
-        // The high half scaled to the number of workers: no division, no bias worth naming.
+        // The high half scaled to the number of workers: no division, only negligible bias.
         let high_half = self.key.bytes(&bytes) >> 32;
         WorkerId(((high_half * u64::from(self.workers)) >> 32) as u16)
     }

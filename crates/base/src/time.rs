@@ -1,13 +1,13 @@
-//! Time as the engines know it: nanoseconds of a monotonic clock that somebody else reads.
+//! Time as the engines see it: nanoseconds of a monotonic clock, passed in by the caller.
 //!
 //! `dispatch` reads a clock that counts suspension, once a round; `world` invents one (decision
-//! C11). Nothing here can ask what time it is.
+//! C11). Nothing here reads a clock.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
 use core::time::Duration;
 
-/// A moment: nanoseconds since an origin that only the clock's owner knows. 584 years fit.
+/// A moment: nanoseconds since an unspecified origin. 584 years fit.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Instant(u64);
 
@@ -29,7 +29,7 @@ impl Instant {
         self.0
     }
 
-    /// How long ago `earlier` was; zero where it lies ahead.
+    /// The time since `earlier`; zero where that is in the future.
     #[must_use]
     pub const fn saturating_since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

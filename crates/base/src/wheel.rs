@@ -6,15 +6,15 @@
 //! Entries are indices of the owner's array; all memory is taken at construction.
 //!
 //! Invariants: an entry of level L differs from the wheel's present time in digit L (base 64) and
-//! in no higher one; an entry is never given out before its deadline, nor later than one
-//! [`TimerWheel::GRANULARITY`] after it, if the owner asks. Read first: Varghese and Lauck, "Hashed
-//! and Hierarchical Timing Wheels" (SOSP 1987), scheme 7.
+//! in no higher one; an entry never expires before its deadline, nor later than one
+//! [`TimerWheel::GRANULARITY`] after it, if the owner polls. Read first: Varghese and Lauck,
+//! "Hashed and Hierarchical Timing Wheels" (SOSP 1987), scheme 7.
 //!
 //! # Under flood
-//! Reachable by whoever can make the owner set timers. Bound: the owner's number of entries. Worst
-//! work: each call does as many units as it is granted, and an entry costs at most eight of them
-//! over its whole life (one to leave each level). When a call's units run out the rest stays due
-//! and [`TimerWheel::deadline`] says so: a flood delays timers, it loses none.
+//! Reachable by any peer that can make the owner set timers. Bound: the owner's number of entries.
+//! Worst work: each call does as many units as it is granted, and an entry costs at most eight of
+//! them over its whole life (one to leave each level). When a call's units run out the rest stays
+//! due and [`TimerWheel::deadline`] reports it: a flood delays timers and loses none.
 
 use core::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::{IndexLists, Instant, Units};
 
 /// Nanoseconds of a tick, as a power of two.
 const TICK_SHIFT: u32 = 20;
-/// Bits of time that one level tells apart.
+/// Bits of time that one level resolves.
 const LEVEL_BITS: u32 = 6;
 /// Lists of one level.
 const SLOTS: u32 = 1 << LEVEL_BITS;
@@ -32,7 +32,8 @@ const LEVELS: usize = 8;
 const TICK_MAX: u64 = u64::MAX >> TICK_SHIFT;
 /// The list of entries that wait to be given out.
 const DUE: u32 = LEVELS as u32 * SLOTS;
-/// The list of entries whose slot of a coarse level was reached, and that go to a finer one.
+/// The list of entries that cascade: their slot of a coarse level was reached, and they go to a
+/// finer one.
 const CASCADE: u32 = DUE + 1;
 /// What an entry that is not set has for a list.
 const NOWHERE: u32 = u32::MAX;
@@ -41,15 +42,15 @@ const _: () = assert!(LEVELS as u32 * LEVEL_BITS + TICK_SHIFT >= u64::BITS);
 
 /// Where and when one entry is.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct WheelEntry {
     tick: u64,
     list: u32,
 }
 
-/// See the file's head.
+/// A hierarchical timing wheel: deadlines of entries that are known by index.
 #[derive(Clone, Debug)]
 pub struct TimerWheel {
-    entries: Box<[Entry]>,
+    entries: Box<[WheelEntry]>,
     lists: IndexLists,
     /// One bit for each list of each level that is not empty.
     occupied: [u64; LEVELS],
@@ -57,7 +58,7 @@ pub struct TimerWheel {
     elapsed: u64,
     /// How many entries are set.
     len: usize,
-    /// What [`TimerWheel::deadline`] says: it is asked much more often than it changes.
+    /// Cached result of [`TimerWheel::deadline`], which is read much more often than it changes.
     next: Option<Instant>,
 }
 
@@ -70,7 +71,7 @@ impl TimerWheel {
     #[must_use]
     pub fn new(capacity: usize, now: Instant) -> Self {
         Self {
-            entries: vec![Entry { tick: 0, list: NOWHERE }; capacity].into(),
+            entries: vec![WheelEntry { tick: 0, list: NOWHERE }; capacity].into(),
             lists: IndexLists::new(capacity, CASCADE as usize + 1),
             occupied: [0; LEVELS],
             elapsed: now.as_nanos() >> TICK_SHIFT,
@@ -142,10 +143,9 @@ impl TimerWheel {
         }
     }
 
-    /// Takes out one entry whose deadline has passed, in order of deadline but for those within
-    /// one granule. Each entry that is given out, or moved to a finer level, costs one unit; `None`
-    /// means that nothing more is due, or that `units` are used up. The owner may set the entry
-    /// again at once.
+    /// Takes out one expired entry, in order of deadline but for those within one granule. Each
+    /// entry that is given out, or moved to a finer level, costs one unit; `None` means that
+    /// nothing more is due, or that `units` are used up. The owner may set the entry again at once.
     #[inline]
     pub fn pop_due(&mut self, now: Instant, units: &mut Units) -> Option<u32> {
         let popped = self.pop(now, units);
@@ -157,7 +157,7 @@ impl TimerWheel {
     fn pop(&mut self, now: Instant, units: &mut Units) -> Option<u32> {
         let now = now.as_nanos() >> TICK_SHIFT;
         while !units.is_zero() {
-            // First what moves on, so that an entry that is set to "now" for ever delays nobody.
+            // First what moves on, so that an entry that is always set to "now" delays no other.
             if let Some(index) = self.lists.pop_front(CASCADE) {
                 *units = units.minus(Units(1));
                 self.place(index);

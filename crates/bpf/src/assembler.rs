@@ -4,7 +4,9 @@
 //! jump goes forward to a label that was placed, else there is no program, so that every program
 //! ends; only calls of functions of the program itself may go either way. Reading: RFC 9669.
 
-use crate::instruction::{Does, Function, Instruction, Reg, Size, When, Width};
+use crate::instruction::{
+    AccessSize, Function, Instruction, JumpCondition, Operation, Register, Width,
+};
 
 /// A place to jump to, or a function to call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,112 +99,135 @@ impl Assembler {
     }
 
     /// `to = from`.
-    pub fn copy(&mut self, to: Reg, from: Reg) -> &mut Self {
+    pub fn copy(&mut self, to: Register, from: Register) -> &mut Self {
         self.push(ALU64 | BY_REGISTER | MOVE, to.number(), from.number(), 0, 0)
     }
 
     /// `to` is the low 32 bits of `from`.
-    pub fn copy_word(&mut self, to: Reg, from: Reg) -> &mut Self {
+    pub fn copy_word(&mut self, to: Register, from: Register) -> &mut Self {
         self.push(ALU32 | BY_REGISTER | MOVE, to.number(), from.number(), 0, 0)
     }
 
     /// `to = value`, with its sign.
-    pub fn set(&mut self, to: Reg, value: i32) -> &mut Self {
+    pub fn set(&mut self, to: Register, value: i32) -> &mut Self {
         self.push(ALU64 | MOVE, to.number(), 0, 0, value)
     }
 
     /// `to = value`, of 32 bits without a sign.
-    pub fn set_word(&mut self, to: Reg, value: u32) -> &mut Self {
+    pub fn set_word(&mut self, to: Register, value: u32) -> &mut Self {
         self.push(ALU32 | MOVE, to.number(), 0, 0, value.cast_signed())
     }
 
     /// `to = value`, of 64 bits.
-    pub fn set_wide(&mut self, to: Reg, value: u64) -> &mut Self {
+    pub fn set_wide(&mut self, to: Register, value: u64) -> &mut Self {
         let (low, high) = (value as u32, (value >> 32) as u32);
         self.push(0x18, to.number(), 0, 0, low.cast_signed());
         self.push(0, 0, 0, 0, high.cast_signed())
     }
 
     /// `to += value`.
-    pub fn add(&mut self, to: Reg, value: i32) -> &mut Self {
-        self.compute(to, Does::Add, value)
+    pub fn add(&mut self, to: Register, value: i32) -> &mut Self {
+        self.compute(to, Operation::Add, value)
     }
 
     /// `to` by `value`, of 64 bits.
-    pub fn compute(&mut self, to: Reg, does: Does, value: i32) -> &mut Self {
+    pub fn compute(&mut self, to: Register, does: Operation, value: i32) -> &mut Self {
         self.push(ALU64 | does as u8, to.number(), 0, 0, value)
     }
 
     /// `to` by `other`, of 64 bits.
-    pub fn compute_reg(&mut self, to: Reg, does: Does, other: Reg) -> &mut Self {
+    pub fn compute_reg(&mut self, to: Register, does: Operation, other: Register) -> &mut Self {
         self.push(ALU64 | BY_REGISTER | does as u8, to.number(), other.number(), 0, 0)
     }
 
     /// `to` by `value`, of 32 bits; the upper ones are zero then.
-    pub fn compute_word(&mut self, to: Reg, does: Does, value: i32) -> &mut Self {
+    pub fn compute_word(&mut self, to: Register, does: Operation, value: i32) -> &mut Self {
         self.push(ALU32 | does as u8, to.number(), 0, 0, value)
     }
 
     /// `to` by `other`, of 32 bits; the upper ones are zero then.
-    pub fn compute_word_reg(&mut self, to: Reg, does: Does, other: Reg) -> &mut Self {
+    pub fn compute_word_reg(
+        &mut self,
+        to: Register,
+        does: Operation,
+        other: Register,
+    ) -> &mut Self {
         self.push(ALU32 | BY_REGISTER | does as u8, to.number(), other.number(), 0, 0)
     }
 
     /// `to = -to`.
-    pub fn negate(&mut self, to: Reg) -> &mut Self {
+    pub fn negate(&mut self, to: Register) -> &mut Self {
         self.push(ALU64 | 0x80, to.number(), 0, 0, 0)
     }
 
     /// Reads the low 16 bits of `to` as a number from the wire; the other bits are gone.
-    pub fn read_wire(&mut self, to: Reg) -> &mut Self {
+    pub fn read_wire(&mut self, to: Register) -> &mut Self {
         self.wire(to, Width::Half)
     }
 
     /// Turns the low bits of `to` from the wire's order into the machine's, or back; the others
     /// are gone.
-    pub fn wire(&mut self, to: Reg, width: Width) -> &mut Self {
+    pub fn wire(&mut self, to: Register, width: Width) -> &mut Self {
         self.push(0xdc, to.number(), 0, 0, width as i32)
     }
 
     /// Turns the low bits of `to` into little-endian order; the others are gone. Nothing on most
     /// machines.
-    pub fn little_endian(&mut self, to: Reg, width: Width) -> &mut Self {
+    pub fn little_endian(&mut self, to: Register, width: Width) -> &mut Self {
         self.push(0xd4, to.number(), 0, 0, width as i32)
     }
 
     /// Reverses the bytes of the low bits of `to` whatever the machine; the others are gone. Since
     /// Linux 6.6.
-    pub fn swap(&mut self, to: Reg, width: Width) -> &mut Self {
+    pub fn swap(&mut self, to: Register, width: Width) -> &mut Self {
         self.push(0xd7, to.number(), 0, 0, width as i32)
     }
 
     /// `memory[to + offset] += from`, of 64 bits, whoever else does so at the same time.
-    pub fn add_shared(&mut self, to: Reg, offset: i16, from: Reg) -> &mut Self {
+    pub fn add_shared(&mut self, to: Register, offset: i16, from: Register) -> &mut Self {
         self.push(0xdb, to.number(), from.number(), offset, 0)
     }
 
     /// As [`Assembler::add_shared`], of 32 bits.
-    pub fn add_shared_word(&mut self, to: Reg, offset: i16, from: Reg) -> &mut Self {
+    pub fn add_shared_word(&mut self, to: Register, offset: i16, from: Register) -> &mut Self {
         self.push(0xc3, to.number(), from.number(), offset, 0)
     }
 
     /// `to = memory[from + offset]`.
-    pub fn load(&mut self, size: Size, to: Reg, from: Reg, offset: i16) -> &mut Self {
+    pub fn load(
+        &mut self,
+        size: AccessSize,
+        to: Register,
+        from: Register,
+        offset: i16,
+    ) -> &mut Self {
         self.push(0x61 | size as u8, to.number(), from.number(), offset, 0)
     }
 
     /// `memory[to + offset] = from`.
-    pub fn store(&mut self, size: Size, to: Reg, offset: i16, from: Reg) -> &mut Self {
+    pub fn store(
+        &mut self,
+        size: AccessSize,
+        to: Register,
+        offset: i16,
+        from: Register,
+    ) -> &mut Self {
         self.push(0x63 | size as u8, to.number(), from.number(), offset, 0)
     }
 
     /// `memory[to + offset] = value`.
-    pub fn store_value(&mut self, size: Size, to: Reg, offset: i16, value: i32) -> &mut Self {
+    pub fn store_value(
+        &mut self,
+        size: AccessSize,
+        to: Register,
+        offset: i16,
+        value: i32,
+    ) -> &mut Self {
         self.push(0x62 | size as u8, to.number(), 0, offset, value)
     }
 
     /// `to` becomes the map behind this descriptor.
-    pub fn map(&mut self, to: Reg, fd: i32) -> &mut Self {
+    pub fn map(&mut self, to: Register, fd: i32) -> &mut Self {
         self.push(0x18, to.number(), PSEUDO_MAP, 0, fd).push(0, 0, 0, 0, 0)
     }
 
@@ -225,11 +250,11 @@ impl Assembler {
     /// Goes on with program `index` of a map of programs, with the same frame and a new stack.
     /// Falls through where there is none. Loses `R0` to `R5`; `context` must not be one of `R2` and
     /// `R3`.
-    pub fn tail_call(&mut self, context: Reg, programs: i32, index: i32) -> &mut Self {
-        if context != Reg::R1 {
-            self.copy(Reg::R1, context);
+    pub fn tail_call(&mut self, context: Register, programs: i32, index: i32) -> &mut Self {
+        if context != Register::R1 {
+            self.copy(Register::R1, context);
         }
-        self.map(Reg::R2, programs).set(Reg::R3, index).call(Function::TailCall)
+        self.map(Register::R2, programs).set(Register::R3, index).call(Function::TailCall)
     }
 
     /// Ends the program, or the function, with `R0`.
@@ -248,25 +273,49 @@ impl Assembler {
     }
 
     /// Jumps where a register and a value compare so, as 64-bit numbers.
-    pub fn jump_if(&mut self, left: Reg, when: When, value: i32, to: Label) -> &mut Self {
+    pub fn jump_if(
+        &mut self,
+        left: Register,
+        when: JumpCondition,
+        value: i32,
+        to: Label,
+    ) -> &mut Self {
         self.open_jump(to);
         self.push(JUMP | when as u8, left.number(), 0, 0, value)
     }
 
     /// The same, comparing two registers.
-    pub fn jump_if_reg(&mut self, left: Reg, when: When, right: Reg, to: Label) -> &mut Self {
+    pub fn jump_if_reg(
+        &mut self,
+        left: Register,
+        when: JumpCondition,
+        right: Register,
+        to: Label,
+    ) -> &mut Self {
         self.open_jump(to);
         self.push(JUMP | BY_REGISTER | when as u8, left.number(), right.number(), 0, 0)
     }
 
     /// As [`Assembler::jump_if`], comparing the low 32 bits only.
-    pub fn jump_if_word(&mut self, left: Reg, when: When, value: u32, to: Label) -> &mut Self {
+    pub fn jump_if_word(
+        &mut self,
+        left: Register,
+        when: JumpCondition,
+        value: u32,
+        to: Label,
+    ) -> &mut Self {
         self.open_jump(to);
         self.push(JUMP32 | when as u8, left.number(), 0, 0, value.cast_signed())
     }
 
     /// As [`Assembler::jump_if_reg`], comparing the low 32 bits only.
-    pub fn jump_if_word_reg(&mut self, left: Reg, when: When, right: Reg, to: Label) -> &mut Self {
+    pub fn jump_if_word_reg(
+        &mut self,
+        left: Register,
+        when: JumpCondition,
+        right: Register,
+        to: Label,
+    ) -> &mut Self {
         self.open_jump(to);
         self.push(JUMP32 | BY_REGISTER | when as u8, left.number(), right.number(), 0, 0)
     }
@@ -305,16 +354,18 @@ mod tests {
         assert_eq!(size_of::<Instruction>(), 8);
         let mut a = Assembler::new();
         let (end, own) = (a.label(), a.label());
-        a.load(Size::Word, Reg::R2, Reg::R1, 4);
-        a.jump_if_word(Reg::R2, When::Differs, 0xffff_fffe, end);
-        a.map(Reg::R1, 7);
-        a.set(Reg::R0, 2);
+        a.load(AccessSize::Word, Register::R2, Register::R1, 4);
+        a.jump_if_word(Register::R2, JumpCondition::Differs, 0xffff_fffe, end);
+        a.map(Register::R1, 7);
+        a.set(Register::R0, 2);
         a.call_own(own);
         a.call_kernel(77);
         a.place(end);
         a.exit();
         a.place(own);
-        a.compute_word_reg(Reg::R5, Does::Xor, Reg::R9).wire(Reg::R5, Width::Double).exit();
+        a.compute_word_reg(Register::R5, Operation::Xor, Register::R9)
+            .wire(Register::R5, Width::Double)
+            .exit();
         let code = a.finish().unwrap();
         let all: Vec<_> =
             code.iter().map(|i| (i.code, i.registers, i.offset, i.immediate)).collect();
@@ -340,13 +391,13 @@ mod tests {
     fn a_jump_to_nowhere_or_backwards_is_no_program() {
         let mut nowhere = Assembler::new();
         let label = nowhere.label();
-        nowhere.jump_if(Reg::R0, When::Equal, 0, label);
+        nowhere.jump_if(Register::R0, JumpCondition::Equal, 0, label);
         assert_eq!(nowhere.finish(), Err(NoProgram));
         let mut back = Assembler::new();
         let label = back.label();
         back.place(label);
         back.exit();
-        back.jump_if(Reg::R0, When::Equal, 0, label);
+        back.jump_if(Register::R0, JumpCondition::Equal, 0, label);
         assert_eq!(back.finish(), Err(NoProgram));
         let mut behind = Assembler::new();
         let label = behind.label();

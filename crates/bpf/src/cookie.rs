@@ -33,7 +33,7 @@ pub use self::syn::{SynWays, answer_syn};
 pub use self::tables::{
     Desk, EPOCH_NANOS, KEY_ENTRIES, KEY_WORDS, KeyTable, LISTENER_KEY_BYTES, Offer, listener_key,
 };
-use crate::{Assembler, Does, Function, Label, Reg, Size, When};
+use crate::{AccessSize, Assembler, Function, JumpCondition, Label, Operation, Register};
 
 /// The maps of both programs, by descriptor.
 #[derive(Clone, Copy, Debug)]
@@ -117,73 +117,78 @@ const RX_QUEUE: i16 = 16;
 
 /// Looks up what lies under a key in `R1`, in `R0`; goes to `missing` where there is nothing.
 fn look_up(a: &mut Assembler, map: i32, missing: Label) {
-    a.store(Size::Word, Reg::R10, stack::KEY, Reg::R1)
-        .map(Reg::R1, map)
-        .copy(Reg::R2, Reg::R10)
-        .add(Reg::R2, i32::from(stack::KEY))
+    a.store(AccessSize::Word, Register::R10, stack::KEY, Register::R1)
+        .map(Register::R1, map)
+        .copy(Register::R2, Register::R10)
+        .add(Register::R2, i32::from(stack::KEY))
         .call(Function::MapLookup)
-        .jump_if(Reg::R0, When::Equal, 0, missing);
+        .jump_if(Register::R0, JumpCondition::Equal, 0, missing);
 }
 
 /// Adds one to a word of the queue's desk, which only this queue's frames count.
 fn count(a: &mut Assembler, word: Desk) {
-    a.load(Size::Double, Reg::R1, Reg::R10, stack::DESK)
-        .load(Size::Double, Reg::R2, Reg::R1, word.offset())
-        .add(Reg::R2, 1)
-        .store(Size::Double, Reg::R1, word.offset(), Reg::R2);
+    a.load(AccessSize::Double, Register::R1, Register::R10, stack::DESK)
+        .load(AccessSize::Double, Register::R2, Register::R1, word.offset())
+        .add(Register::R2, 1)
+        .store(AccessSize::Double, Register::R1, word.offset(), Register::R2);
 }
 
 /// What both programs begin with: registers, scratch value, desk. Goes to `missing` where a map has
 /// no such value.
 fn begin(a: &mut Assembler, maps: &Maps, missing: Label) {
-    a.copy(Reg::R6, Reg::R1)
-        .load(Size::Word, Reg::R7, Reg::R6, DATA)
-        .load(Size::Word, Reg::R8, Reg::R6, DATA_END)
-        .set(Reg::R1, 0);
+    a.copy(Register::R6, Register::R1)
+        .load(AccessSize::Word, Register::R7, Register::R6, DATA)
+        .load(AccessSize::Word, Register::R8, Register::R6, DATA_END)
+        .set(Register::R1, 0);
     look_up(a, maps.scratch, missing);
-    a.copy(Reg::R9, Reg::R0).load(Size::Word, Reg::R1, Reg::R6, RX_QUEUE);
+    a.copy(Register::R9, Register::R0).load(AccessSize::Word, Register::R1, Register::R6, RX_QUEUE);
     look_up(a, maps.desks, missing);
-    a.store(Size::Double, Reg::R10, stack::DESK, Reg::R0);
+    a.store(AccessSize::Double, Register::R10, stack::DESK, Register::R0);
 }
 
 /// The clock into the scratch value, and into `R0`.
 fn read_clock(a: &mut Assembler) {
-    a.call(Function::BootNanos).store(Size::Double, Reg::R9, at::NOW, Reg::R0);
+    a.call(Function::BootNanos).store(AccessSize::Double, Register::R9, at::NOW, Register::R0);
 }
 
 /// The number of the key in force into the scratch value; goes to `none` where the keys are of
 /// another time, or there are none.
 fn find_epoch(a: &mut Assembler, maps: &Maps, none: Label) {
     let (found, late) = (a.label(), a.label());
-    a.set(Reg::R1, 0);
+    a.set(Register::R1, 0);
     look_up(a, maps.keys, none);
-    a.store(Size::Double, Reg::R10, stack::HEADER, Reg::R0)
-        .load(Size::Double, Reg::R2, Reg::R0, KeyTable::UNTIL_OFFSET)
-        .jump_if(Reg::R2, When::Equal, 0, none)
-        .load(Size::Double, Reg::R3, Reg::R9, at::NOW)
-        .copy(Reg::R1, Reg::R2)
-        .jump_if_reg(Reg::R3, When::AtLeast, Reg::R2, late)
+    a.store(AccessSize::Double, Register::R10, stack::HEADER, Register::R0)
+        .load(AccessSize::Double, Register::R2, Register::R0, KeyTable::UNTIL_OFFSET)
+        .jump_if(Register::R2, JumpCondition::Equal, 0, none)
+        .load(AccessSize::Double, Register::R3, Register::R9, at::NOW)
+        .copy(Register::R1, Register::R2)
+        .jump_if_reg(Register::R3, JumpCondition::AtLeast, Register::R2, late)
         .jump(found);
     // The keys of the next epoch are there already.
     a.place(late);
-    a.set_wide(Reg::R4, EPOCH_NANOS)
-        .compute_reg(Reg::R4, Does::Add, Reg::R2)
-        .jump_if_reg(Reg::R3, When::AtLeast, Reg::R4, none)
-        .add(Reg::R1, 1);
+    a.set_wide(Register::R4, EPOCH_NANOS)
+        .compute_reg(Register::R4, Operation::Add, Register::R2)
+        .jump_if_reg(Register::R3, JumpCondition::AtLeast, Register::R4, none)
+        .add(Register::R1, 1);
     a.place(found);
-    a.compute(Reg::R1, Does::And, 3).store(Size::Word, Reg::R9, at::SLOT, Reg::R1);
+    a.compute(Register::R1, Operation::And, 3).store(
+        AccessSize::Word,
+        Register::R9,
+        at::SLOT,
+        Register::R1,
+    );
 }
 
 /// The listener under the key on the stack, its word into the scratch value; goes to `none` where
 /// there is none.
 fn find_listener(a: &mut Assembler, maps: &Maps, none: Label) {
-    a.map(Reg::R1, maps.listeners)
-        .copy(Reg::R2, Reg::R10)
-        .add(Reg::R2, i32::from(stack::LISTENER))
+    a.map(Register::R1, maps.listeners)
+        .copy(Register::R2, Register::R10)
+        .add(Register::R2, i32::from(stack::LISTENER))
         .call(Function::MapLookup)
-        .jump_if(Reg::R0, When::Equal, 0, none)
-        .load(Size::Double, Reg::R1, Reg::R0, 0)
-        .store(Size::Double, Reg::R9, at::OFFER, Reg::R1);
+        .jump_if(Register::R0, JumpCondition::Equal, 0, none)
+        .load(AccessSize::Double, Register::R1, Register::R0, 0)
+        .store(AccessSize::Double, Register::R9, at::OFFER, Register::R1);
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ impl Instruction {
 /// to `R5` and lose them; `R10` is the end of the stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "they are numbered")]
-pub enum Reg {
+pub enum Register {
     R0 = 0,
     R1 = 1,
     R2 = 2,
@@ -49,7 +49,7 @@ pub enum Reg {
     R10 = 10,
 }
 
-impl Reg {
+impl Register {
     pub(crate) const fn number(self) -> u8 {
         self as u8
     }
@@ -57,7 +57,7 @@ impl Reg {
 
 /// How many bytes a load or store moves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Size {
+pub enum AccessSize {
     /// One.
     Byte = 0x10,
     /// Two.
@@ -68,7 +68,7 @@ pub enum Size {
     Double = 0x18,
 }
 
-impl Size {
+impl AccessSize {
     /// The number of bytes.
     #[must_use]
     pub const fn bytes(self) -> usize {
@@ -83,7 +83,7 @@ impl Size {
 
 /// When a jump is taken: the left register beside the right value. Without a sign unless said.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum When {
+pub enum JumpCondition {
     /// They are the same.
     Equal = 0x10,
     /// The left is greater.
@@ -110,7 +110,7 @@ pub enum When {
 
 /// What is done to a register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Does {
+pub enum Operation {
     /// `+=`, wrapping.
     Add = 0x00,
     /// `-=`, wrapping.

@@ -16,4 +16,6 @@ pub mod interpreter;
 pub mod siphash;
 
 pub use assembler::{Assembler, Label, NoProgram};
-pub use instruction::{Does, Function, Instruction, Reg, Size, When, Width};
+pub use instruction::{
+    AccessSize, Function, Instruction, JumpCondition, Operation, Register, Width,
+};

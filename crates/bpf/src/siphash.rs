@@ -5,7 +5,7 @@
 //! rounds are unrolled: 32 instructions each, straight on. Reading: Aumasson and Bernstein,
 //! "SipHash: a fast short-input PRF" (2012).
 
-use crate::{Assembler, Does, Reg, Size};
+use crate::{AccessSize, Assembler, Operation, Register};
 
 /// Rounds for each word, and at the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,16 +17,16 @@ pub const CAREFUL: Rounds = Rounds(2, 4);
 pub const FAST: Rounds = Rounds(1, 3);
 
 /// Where the key's state or a word lies.
-pub type Place = (Reg, i16);
+pub type Place = (Register, i16);
 
-const V0: Reg = Reg::R0;
-const V1: Reg = Reg::R2;
-const V2: Reg = Reg::R3;
-const V3: Reg = Reg::R4;
+const V0: Register = Register::R0;
+const V1: Register = Register::R2;
+const V2: Register = Register::R3;
+const V3: Register = Register::R4;
 /// What is absorbed.
-const M: Reg = Reg::R1;
+const M: Register = Register::R1;
 /// For rotations.
-const T: Reg = Reg::R5;
+const T: Register = Register::R5;
 
 /// The four words of state that a key starts with.
 #[must_use]
@@ -43,24 +43,28 @@ pub const fn start(key: (u64, u64)) -> [u64; 4] {
 /// `key`. Equal to hashing the words one after the other in this machine's order.
 pub fn emit(a: &mut Assembler, rounds: Rounds, key: Place, words: &[Place]) {
     for (reg, at) in [V0, V1, V2, V3].into_iter().zip((key.1..).step_by(8)) {
-        a.load(Size::Double, reg, key.0, at);
+        a.load(AccessSize::Double, reg, key.0, at);
     }
     for (reg, at) in words {
-        a.load(Size::Double, M, *reg, *at);
+        a.load(AccessSize::Double, M, *reg, *at);
         absorb(a, rounds.0);
     }
     // The last block has the number of bytes on top.
-    a.set(M, (8 * words.len() as i32) & 0xff).compute(M, Does::ShiftLeft, 56);
+    a.set(M, (8 * words.len() as i32) & 0xff).compute(M, Operation::ShiftLeft, 56);
     absorb(a, rounds.0);
-    a.compute(V2, Does::Xor, 0xff);
+    a.compute(V2, Operation::Xor, 0xff);
     (0..rounds.1).for_each(|_| round(a));
-    a.compute_reg(V0, Does::Xor, V1).compute_reg(V2, Does::Xor, V3).compute_reg(V0, Does::Xor, V2);
+    a.compute_reg(V0, Operation::Xor, V1).compute_reg(V2, Operation::Xor, V3).compute_reg(
+        V0,
+        Operation::Xor,
+        V2,
+    );
 }
 
 fn absorb(a: &mut Assembler, rounds: u8) {
-    a.compute_reg(V3, Does::Xor, M);
+    a.compute_reg(V3, Operation::Xor, M);
     (0..rounds).for_each(|_| round(a));
-    a.compute_reg(V0, Does::Xor, M);
+    a.compute_reg(V0, Operation::Xor, M);
 }
 
 fn round(a: &mut Assembler) {
@@ -73,17 +77,17 @@ fn round(a: &mut Assembler) {
 }
 
 /// One adds the other, which is rotated and then takes the sum.
-fn mix(a: &mut Assembler, (one, other): (Reg, Reg), bits: i32) {
-    a.compute_reg(one, Does::Add, other);
+fn mix(a: &mut Assembler, (one, other): (Register, Register), bits: i32) {
+    a.compute_reg(one, Operation::Add, other);
     rotate(a, other, bits);
-    a.compute_reg(other, Does::Xor, one);
+    a.compute_reg(other, Operation::Xor, one);
 }
 
-fn rotate(a: &mut Assembler, reg: Reg, bits: i32) {
+fn rotate(a: &mut Assembler, reg: Register, bits: i32) {
     a.copy(T, reg)
-        .compute(T, Does::ShiftRight, 64 - bits)
-        .compute(reg, Does::ShiftLeft, bits)
-        .compute_reg(reg, Does::Or, T);
+        .compute(T, Operation::ShiftRight, 64 - bits)
+        .compute(reg, Operation::ShiftLeft, bits)
+        .compute_reg(reg, Operation::Or, T);
 }
 
 #[cfg(test)]
@@ -99,11 +103,16 @@ mod tests {
     fn hashed(rounds: Rounds, key: (u64, u64), words: &[u64]) -> u64 {
         let mut a = Assembler::new();
         for (word, at) in start(key).iter().chain(words).zip((-512_i16..).step_by(8)) {
-            a.set_wide(Reg::R1, *word).store(Size::Double, Reg::R10, at, Reg::R1);
+            a.set_wide(Register::R1, *word).store(
+                AccessSize::Double,
+                Register::R10,
+                at,
+                Register::R1,
+            );
         }
         let places: Vec<_> =
-            words.iter().zip((-480..).step_by(8)).map(|(_, at)| (Reg::R10, at)).collect();
-        emit(&mut a, rounds, (Reg::R10, -512), &places);
+            words.iter().zip((-480..).step_by(8)).map(|(_, at)| (Register::R10, at)).collect();
+        emit(&mut a, rounds, (Register::R10, -512), &places);
         a.exit();
         Machine::new().run(&a.finish().unwrap(), &mut Vec::new()).unwrap().verdict
     }

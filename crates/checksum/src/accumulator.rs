@@ -1,9 +1,9 @@
 //! A checksum over chunks of any length, in packet order.
 //!
-//! Called by whoever sums a packet that lies in several chunks. Invariant: the result does not
-//! depend on where the packet was cut. Read first: RFC 1071 section 2(B).
+//! Called to sum a packet that consists of several chunks. Invariant: the result does not depend on
+//! where the packet was cut. Read first: RFC 1071 section 2(B).
 
-use crate::{Sum, sum};
+use crate::{InternetSum, sum};
 
 /// Sums bytes chunk by chunk; remembers whether the next chunk begins at an odd offset.
 ///
@@ -15,7 +15,7 @@ use crate::{Sum, sum};
 #[derive(Clone, Copy, Default, Debug)]
 #[must_use]
 pub struct Accumulator {
-    sum: Sum,
+    sum: InternetSum,
     at_odd: bool,
 }
 
@@ -23,12 +23,12 @@ impl Accumulator {
     /// Nothing summed yet.
     #[inline]
     pub const fn new() -> Self {
-        Self { sum: Sum::ZERO, at_odd: false }
+        Self { sum: InternetSum::ZERO, at_odd: false }
     }
 
     /// Begins with a sum of an even number of bytes, such as a pseudo-header.
     #[inline]
-    pub const fn with(sum: Sum) -> Self {
+    pub const fn with(sum: InternetSum) -> Self {
         Self { sum, at_odd: false }
     }
 
@@ -38,9 +38,9 @@ impl Accumulator {
         self.append(sum(bytes), bytes.len())
     }
 
-    /// Takes the next chunk's sum from someone who has it already; `len` is the chunk's bytes.
+    /// Adds the next chunk's sum, computed elsewhere; `len` is the chunk's bytes.
     #[inline]
-    pub const fn append(&mut self, other: Sum, len: usize) -> &mut Self {
+    pub const fn append(&mut self, other: InternetSum, len: usize) -> &mut Self {
         self.sum = self.sum.append(self.at_odd, other);
         self.at_odd ^= len & 1 == 1;
         self
@@ -48,7 +48,7 @@ impl Accumulator {
 
     /// The sum so far.
     #[inline]
-    pub const fn sum(&self) -> Sum {
+    pub const fn sum(&self) -> InternetSum {
         self.sum
     }
 

@@ -1,9 +1,8 @@
 //! Patching a checksum when a field changes, without summing the packet again.
 //!
-//! Called by the forwarder (time to live) and by whoever rewrites ports or addresses. Invariant:
-//! a correct checksum stays correct, and a wrong one stays wrong. Uses equation 3 of RFC 1624,
-//! `HC' = ~(~HC + ~m + m')`: the older equation 2 of RFC 1141 could make a zero where there must
-//! be none.
+//! Called by the forwarder (time to live) and to rewrite ports or addresses. Invariant: a correct
+//! checksum stays correct, and a wrong one stays wrong. Uses equation 3 of RFC 1624, `HC' = ~(~HC +
+//! ~m + m')`: the older equation 2 of RFC 1141 could make a zero where there must be none.
 
 /// The checksum after a 16-bit field at an even offset went from `old` to `new`.
 #[inline]

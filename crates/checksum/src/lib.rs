@@ -1,10 +1,10 @@
 //! The Internet checksum of RFC 1071: whole, chunk by chunk, copy-and-sum, incremental.
 //!
 //! Called by `wire` (headers), `packet` and `ip` (payloads), `udp`, `tcp` and the forwarder's
-//! patching. A [`Sum`] is a partial one's complement sum that remembers nothing but its value;
-//! an [`Accumulator`] also remembers whether the next byte is at an odd offset, so the pieces
-//! of a packet may be of any length. Nothing here panics, allocates or looks at more than the
-//! bytes given.
+//! patching. A [`InternetSum`] is a partial one's complement sum that remembers nothing but its
+//! value; an [`Accumulator`] also remembers whether the next byte is at an odd offset, so the
+//! pieces of a packet may be of any length. Nothing here panics, allocates or looks at more than
+//! the bytes given.
 //!
 //! Invariant: every kernel gives the same folded value as adding 16-bit big-endian words one
 //! at a time with end-around carry, for every length and alignment (the tests hold them to it).
@@ -26,7 +26,7 @@ mod sum;
 pub use accumulator::Accumulator;
 pub use incremental::{update16, update32};
 pub use pseudo::{pseudo_header_v4, pseudo_header_v6};
-pub use sum::{Sum, copy_sum, header20, header40, sum};
+pub use sum::{InternetSum, copy_sum, header20, header40, sum};
 
 /// The kernels one by one, for the benches and tests only; not part of the contract.
 #[doc(hidden)]

@@ -27,7 +27,7 @@ const BLOCK: usize = 65_536;
 /// What flipping the top bit took from each word.
 const BIAS: i64 = 32_768;
 
-/// Sums any number of bytes with AVX2, or says that this machine has none.
+/// Sums any number of bytes with AVX2, or returns that this machine has none.
 #[inline]
 #[must_use]
 pub fn sum_avx2(bytes: &[u8]) -> Option<u64> {
@@ -36,7 +36,7 @@ pub fn sum_avx2(bytes: &[u8]) -> Option<u64> {
     }
     let mut total = 0;
     for block in bytes.chunks(BLOCK) {
-        // SAFETY: the machine has AVX2: it was asked for just above.
+        // SAFETY: the machine has AVX2: it was checked just above.
         total = add_carry(total, unsafe { block_avx2(block) });
     }
     Some(total)
@@ -78,7 +78,7 @@ fn block_avx2(bytes: &[u8]) -> u64 {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn pairs_avx2(bytes: &[u8; 32]) -> __m256i {
-    // SAFETY: `bytes` is 32 readable bytes, and the load asks for no alignment.
+    // SAFETY: `bytes` is 32 readable bytes, and the load needs no alignment.
     let words = unsafe { _mm256_loadu_si256(bytes.as_ptr().cast::<__m256i>()) };
     _mm256_madd_epi16(_mm256_xor_si256(words, _mm256_set1_epi16(i16::MIN)), _mm256_set1_epi16(1))
 }
@@ -106,7 +106,7 @@ fn block_sse2(bytes: &[u8]) -> u64 {
 #[inline]
 #[target_feature(enable = "sse2")]
 fn pairs_sse2(bytes: &[u8; 16]) -> __m128i {
-    // SAFETY: `bytes` is 16 readable bytes, and the load asks for no alignment.
+    // SAFETY: `bytes` is 16 readable bytes, and the load needs no alignment.
     let words = unsafe { _mm_loadu_si128(bytes.as_ptr().cast::<__m128i>()) };
     _mm_madd_epi16(_mm_xor_si128(words, _mm_set1_epi16(i16::MIN)), _mm_set1_epi16(1))
 }

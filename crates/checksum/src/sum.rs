@@ -1,9 +1,9 @@
 //! A partial one's complement sum, and the entry points that make one from bytes.
 //!
-//! Called by everyone who checks or makes a checksum. Invariant: the value is congruent to the
-//! little-endian 16-bit words summed, modulo 65,535, and zero only if every byte was zero; one's
-//! complement sums do not care about byte order (RFC 1071 section 2(B)), so the swap waits for
-//! [`Sum::fold`]. Not here: the kernels (`scalar.rs`, `simd.rs`).
+//! Called to check or to make a checksum. Invariant: the value is congruent to the little-endian
+//! 16-bit words summed, modulo 65,535, and zero only if every byte was zero; one's complement sums
+//! do not care about byte order (RFC 1071 section 2(B)), so the swap waits for
+//! [`InternetSum::fold`]. Not here: the kernels (`scalar.rs`, `simd.rs`).
 
 use crate::scalar::{add_carry, fold128, sum_scalar};
 
@@ -16,12 +16,12 @@ const COPY_BLOCK: usize = 8192;
 
 /// A partial one's complement sum of bytes that began at an even offset (RFC 1071).
 ///
-/// `Sum::default()` is the sum of nothing. Combining costs one addition with carry.
+/// `InternetSum::default()` is the sum of nothing. Combining costs one addition with carry.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 #[must_use]
-pub struct Sum(pub(crate) u64);
+pub struct InternetSum(pub(crate) u64);
 
-impl Sum {
+impl InternetSum {
     /// The sum of no bytes.
     pub const ZERO: Self = Self(0);
 
@@ -51,7 +51,8 @@ impl Sum {
         Self(add_carry(self.0, other.0))
     }
 
-    /// Like [`Sum::add`], but `other` may be the sum of a chunk that begins at an odd offset.
+    /// Like [`InternetSum::add`], but `other` may be the sum of a chunk that begins at an odd
+    /// offset.
     ///
     /// A chunk summed on its own has its bytes in the other halves of the words than in the
     /// packet; a rotation by eight bits puts them right (RFC 1071 section 2(B)).
@@ -80,7 +81,7 @@ impl Sum {
         (value.wrapping_add(value.rotate_left(16)) >> 16) as u16
     }
 
-    /// The checksum to put into a header: the complement of [`Sum::fold`].
+    /// The checksum to put into a header: the complement of [`InternetSum::fold`].
     #[inline]
     #[must_use]
     pub const fn finish(self) -> u16 {
@@ -99,42 +100,42 @@ impl Sum {
 ///
 /// Cost: about 4 ns for 64 bytes, 13 to 18 ns for 1,460 with AVX2 or SSE2, on a core of its own.
 #[inline]
-pub fn sum(bytes: &[u8]) -> Sum {
-    if bytes.len() < WIDE_MIN { Sum(sum_scalar(bytes)) } else { sum_wide(bytes) }
+pub fn sum(bytes: &[u8]) -> InternetSum {
+    if bytes.len() < WIDE_MIN { InternetSum(sum_scalar(bytes)) } else { sum_wide(bytes) }
 }
 
 #[cfg(target_arch = "x86_64")]
-fn sum_wide(bytes: &[u8]) -> Sum {
+fn sum_wide(bytes: &[u8]) -> InternetSum {
     if let Some(value) = crate::simd::sum_avx2(bytes) {
-        Sum(value)
+        InternetSum(value)
     } else {
-        Sum(crate::simd::sum_sse2(bytes))
+        InternetSum(crate::simd::sum_sse2(bytes))
     }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn sum_wide(bytes: &[u8]) -> Sum {
-    Sum(sum_scalar(bytes))
+fn sum_wide(bytes: &[u8]) -> InternetSum {
+    InternetSum(sum_scalar(bytes))
 }
 
 /// Sums a header of exactly 20 bytes (an IPv4 or TCP header without options); no loop.
 #[inline]
-pub fn header20(header: &[u8; 20]) -> Sum {
+pub fn header20(header: &[u8; 20]) -> InternetSum {
     let (a, rest) = split8(header);
     let (b, rest) = split8(rest);
     let c = rest.first_chunk::<4>().map_or(0, |c| u32::from_le_bytes(*c));
-    Sum(fold128(a + b + u128::from(c)))
+    InternetSum(fold128(a + b + u128::from(c)))
 }
 
 /// Sums a header of exactly 40 bytes (an IPv6 header); no loop.
 #[inline]
-pub fn header40(header: &[u8; 40]) -> Sum {
+pub fn header40(header: &[u8; 40]) -> InternetSum {
     let (a, rest) = split8(header);
     let (b, rest) = split8(rest);
     let (c, rest) = split8(rest);
     let (d, rest) = split8(rest);
     let (e, _) = split8(rest);
-    Sum(fold128(a + b + c + d + e))
+    InternetSum(fold128(a + b + c + d + e))
 }
 
 /// The first eight bytes as a little-endian word and the rest; the length is known to callers.
@@ -149,24 +150,24 @@ fn split8(bytes: &[u8]) -> (u128, &[u8]) {
 /// Copies as many bytes as the shorter of the two holds. Cost: the copy, plus a sum from the
 /// first-level cache.
 #[inline]
-pub fn copy_sum(into: &mut [u8], from: &[u8]) -> Sum {
+pub fn copy_sum(into: &mut [u8], from: &[u8]) -> InternetSum {
     if from.len() <= COPY_BLOCK { copy_block(into, from) } else { copy_blocks(into, from) }
 }
 
-fn copy_blocks(into: &mut [u8], from: &[u8]) -> Sum {
+fn copy_blocks(into: &mut [u8], from: &[u8]) -> InternetSum {
     let blocks = into.chunks_mut(COPY_BLOCK).zip(from.chunks(COPY_BLOCK));
-    blocks.fold(Sum::ZERO, |total, (to, from)| total.add(copy_block(to, from)))
+    blocks.fold(InternetSum::ZERO, |total, (to, from)| total.add(copy_block(to, from)))
 }
 
 /// Sums the source and not the copy: loads need not wait for stores just made.
 #[inline]
-fn copy_block(into: &mut [u8], from: &[u8]) -> Sum {
+fn copy_block(into: &mut [u8], from: &[u8]) -> InternetSum {
     let len = into.len().min(from.len());
     match (into.get_mut(..len), from.get(..len)) {
         (Some(to), Some(from)) => {
             to.copy_from_slice(from);
             sum(from)
         }
-        _ => Sum::ZERO,
+        _ => InternetSum::ZERO,
     }
 }

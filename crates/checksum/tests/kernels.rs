@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use floodwall_checksum::{
-    Accumulator, Sum, copy_sum, header20, header40, kernels, pseudo_header_v4, pseudo_header_v6,
-    sum, update16, update32,
+    Accumulator, InternetSum, copy_sum, header20, header40, kernels, pseudo_header_v4,
+    pseudo_header_v6, sum, update16, update32,
 };
 use proptest::prelude::*;
 
@@ -19,7 +19,7 @@ fn oracle(bytes: &[u8]) -> u16 {
     total as u16
 }
 
-/// The folded value of a kernel's raw sum, whatever its width.
+/// The folded value of a kernel's raw sum, of any width.
 fn folded(raw: u64) -> u16 {
     let mut value = raw;
     while value > 0xffff {
@@ -131,7 +131,7 @@ proptest! {
     ) {
         let whole = chunks.concat();
         let mut all = Accumulator::new();
-        let mut by_sums = Sum::ZERO;
+        let mut by_sums = InternetSum::ZERO;
         let mut offset = 0;
         for chunk in &chunks {
             all.add(chunk);

@@ -1,4 +1,4 @@
-//! What the command line may say.
+//! The command-line grammar.
 //!
 //! Called by `main`. Words of the network (devices, addresses) stay text here: `settings` reads
 //! them, so that flags and file are judged by the same code in the same words.
@@ -47,13 +47,13 @@ pub(crate) enum Command {
     /// Show neighbours of a running instance, keep, forget or flush them, in the words of ip(8)
     #[command(visible_aliases = ["neighbor", "neighbour", "n"])]
     Neigh(NeighArgs),
-    /// Send what the classic packet generator's script says, and count what comes back
+    /// Send the traffic of a classic packet generator's script, and count what comes back
     Pktgen(PktgenArgs),
     /// Validate a configuration file, without starting anything
     Check(CheckArgs),
-    /// Prove a device end to end, and say what works
+    /// Test a device end to end, and report what works
     SelfTest(SelfTestArgs),
-    /// Flood a host of its own, and judge what it promises: no root, no device
+    /// Flood a host of its own, and judge whether its guarantees hold: no root, no device
     Drill(DrillArgs),
     /// Run an experiment beside historic designs, and judge what is claimed: no root, no device
     #[cfg(feature = "lab")]
@@ -140,14 +140,14 @@ pub(crate) struct RunArgs {
     /// A router on the link, for a default route; repeat for the other family
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) gateway: Vec<String>,
-    /// What lies behind this link: PREFIX via ROUTER, or a prefix alone; repeat for more
+    /// Destinations behind this link: PREFIX via ROUTER, or a prefix alone; repeat for more
     #[arg(long, value_name = "PREFIX [via ADDRESS]")]
     pub(crate) route: Vec<String>,
-    /// Ask DHCP servers for an IPv4 address, routes and DNS; by default where no address is given
+    /// Query DHCP servers for an IPv4 address, routes and DNS; by default where no address is given
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "true")]
     pub(crate) dhcp: Option<bool>,
-    /// Ask IPv6 routers for routes and DNS, and believe them; by default where no address is given
+    /// Query IPv6 routers for routes and DNS, and accept them; by default where no address is given
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "true")]
     pub(crate) accept_ra: Option<bool>,
@@ -184,7 +184,7 @@ pub(crate) struct RunArgs {
     /// for the multicast groups that it joins on every interface; repeat for more
     #[arg(long, value_name = "KIND:PORT[@GROUP]")]
     pub(crate) service: Vec<String>,
-    /// Core to run on, with one worker; by default wherever the system likes
+    /// Core to run on, with one worker; by default the system's choice
     #[arg(long, value_name = "CORE", value_parser = clap::value_parser!(i64))]
     pub(crate) cpu: Option<i64>,
     /// Workers, each pinned to a core of its own
@@ -207,8 +207,8 @@ pub(crate) struct RunArgs {
     /// Keep DNS servers and search list, as they are learnt, in a file of resolv.conf's form
     #[arg(long, value_name = "FILE")]
     pub(crate) dns_file: Option<PathBuf>,
-    /// Secret of SYN cookies: a file of 32 or more random bytes, readable by nobody else, which is
-    /// watched; instances that have the same take over each other's handshakes
+    /// Secret of SYN cookies: a file of 32 or more random bytes, readable by its owner only, which
+    /// is watched; instances that have the same take over each other's handshakes
     #[arg(long, value_name = "FILE")]
     pub(crate) cookie_secret: Option<PathBuf>,
     /// Control socket, for `floodwall stat`; by default $XDG_RUNTIME_DIR/floodwall/DEVICE.sock, or

@@ -1,10 +1,10 @@
-//! The file with the secret of SYN cookies, and the wall clock that says which keys are in force.
+//! The file with the secret of SYN cookies, and the wall clock that selects the keys in force.
 //!
 //! `run` reads the file before anything is opened, and refuses to start without it; the watch
 //! thread looks at it again [four times a second](crate::watch) and gives what it finds to every
-//! worker. A file that is missing, short or open to others is complained of once, in words, and the
-//! keys in force stay. Invariant: a secret is read from the very file whose owner and mode were
-//! looked at (one descriptor), and appears in no message.
+//! worker. A file that is missing, short or open to others is reported once, and the keys in force
+//! stay. Invariant: the owner and mode are checked on the descriptor from which the secret is read,
+//! and the secret appears in no message.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -14,14 +14,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use floodwall_base::Instant;
-use floodwall_dispatch::{Clock, Command, Control, Desk, Shown};
+use floodwall_dispatch::{Clock, Command, Control, ControlQueue, Shown};
 use floodwall_stack::tcp_set::{Secret, SecretError};
 use floodwall_stack::{Host, Stack};
 use thiserror::Error;
 
-/// The most that is read: far more than anybody draws.
+/// The maximum that is read: far more than any secret needs.
 const BYTES_MAX: u64 = 4096;
-/// By how much the wall clock must have been set for the workers to be told.
+/// The change of the wall clock from which on the workers are notified.
 const SET_BY: Duration = Duration::from_millis(200);
 
 /// Why a file gives no secret.
@@ -35,7 +35,7 @@ pub(crate) enum KeyFileError {
     NotAFile,
     /// Others may read or write it.
     #[error(
-        "is open to everybody (mode {0:04o}), so its secret is none; chmod it to 0640 or less, \
+        "is open to all users (mode {0:04o}), so its secret is none; chmod it to 0640 or less, \
              and write a new one"
     )]
     Open(u32),
@@ -47,16 +47,16 @@ pub(crate) enum KeyFileError {
     Secret(#[from] SecretError),
 }
 
-/// What tells one state of a file from another.
+/// What distinguishes one state of a file from another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Stamp {
+struct KeyFileStamp {
     inode: (u64, u64),
     changed: (i64, i64),
     len: u64,
     mode: u32,
 }
 
-impl Stamp {
+impl KeyFileStamp {
     fn of(path: &Path) -> Option<Self> {
         let it = std::fs::metadata(path).ok()?;
         Some(Self {
@@ -107,7 +107,7 @@ impl CookieKeys {
         *self.secret.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells a stack that has just been made.
+    /// Configures a new stack.
     pub(crate) fn tell(&self, stack: &mut Stack, now: Instant) {
         stack.set_wall_clock(now, Clock::new().unix_time());
         if let Some(secret) = self.secret() {
@@ -115,16 +115,16 @@ impl CookieKeys {
         }
     }
 
-    /// Who looks at the file, and at the wall clock, from now on.
+    /// Starts the watch of the file and of the wall clock.
     pub(crate) fn watched(&self, workers: Vec<Control<Shown<Host>>>) -> KeyWatch {
-        let stamp = self.path.as_deref().and_then(Stamp::of);
+        let stamp = self.path.as_deref().and_then(KeyFileStamp::of);
         KeyWatch { keys: self.clone(), workers, stamp, offset: None }
     }
 
-    /// Looks at the file. What is to be said, and whether there is another secret.
-    fn look(&self, stamp: &mut Option<Stamp>) -> Option<Result<Secret, String>> {
+    /// Checks the file. Returns the message to print, or another secret; `None` without a change.
+    fn look(&self, stamp: &mut Option<KeyFileStamp>) -> Option<Result<Secret, String>> {
         let path = self.path.as_deref()?;
-        let now = Stamp::of(path);
+        let now = KeyFileStamp::of(path);
         if core::mem::replace(stamp, now) == now {
             return None;
         }
@@ -145,8 +145,8 @@ impl CookieKeys {
 pub(crate) struct KeyWatch {
     keys: CookieKeys,
     workers: Vec<Control<Shown<Host>>>,
-    stamp: Option<Stamp>,
-    /// What the workers were told of the wall clock: how far it is ahead of the monotonic one.
+    stamp: Option<KeyFileStamp>,
+    /// The wall clock that the workers have: how far it is ahead of the monotonic one.
     offset: Option<Duration>,
 }
 
@@ -172,16 +172,16 @@ impl KeyWatch {
         }
     }
 
-    /// Whether all workers were told. One that is down is told when it starts again.
+    /// Whether all workers were notified. One that is down is configured when it starts again.
     fn tell(&self, what: impl Fn(&mut Stack, Instant) + Clone + Send + 'static) -> bool {
         let told = self.workers.iter().map(|worker| {
             let what = what.clone();
-            worker.post(Command::new(move |desk: &mut Desk<'_, Shown<Host>>| {
+            worker.post(Command::new(move |desk: &mut ControlQueue<'_, Shown<Host>>| {
                 let now = desk.now;
                 what(desk.engine.engine.stack_mut(), now);
             }))
         });
-        // All of them, whatever the first says.
+        // All of them, even if the first fails.
         told.filter(Result::is_err).count() == 0
     }
 }
@@ -247,7 +247,7 @@ mod tests {
         let path = folder.write(&bytes(1), 0o600);
         let keys = CookieKeys::open(Some(&path)).unwrap();
         let first = keys.secret();
-        let mut stamp = Stamp::of(&path);
+        let mut stamp = KeyFileStamp::of(&path);
         assert!(keys.look(&mut stamp).is_none(), "nothing has changed");
         fs::remove_file(&path).unwrap();
         let complaint = keys.look(&mut stamp).unwrap().unwrap_err();

@@ -4,34 +4,34 @@
 
 use floodwall_base::{IfIndex, MacAddr, Randomness};
 use floodwall_device::{
-    Device, DeviceError, DeviceInfo, DeviceKind, HalfRank, Medium, OpenConfig, OpenedDevice,
+    Device, DeviceError, DeviceInfo, DeviceKind, Medium, NapiPriority, OpenConfig, OpenedDevice,
     PlacementReport, station_address,
 };
 
 use crate::settings::InterfaceSettings;
 
 /// One interface's devices, one a queue.
-pub(crate) struct Opened {
+pub(crate) struct OpenedDevices {
     pub(crate) iface: IfIndex,
     pub(crate) info: DeviceInfo,
     /// Our station's address, where the medium has such.
     pub(crate) mac: Option<MacAddr>,
     pub(crate) queues: Vec<Box<dyn Device>>,
-    /// What the operator should know besides.
+    /// Notes for the operator.
     pub(crate) notes: Vec<String>,
     /// Where the kernel's half runs.
     pub(crate) placement: PlacementReport,
 }
 
-/// Opens an interface's device as wanted, for the workers on these cores, before whom or behind
-/// whom the kernel's half stands if that is not the device's to say, with the most that it and our
-/// privilege allow.
+/// Opens an interface's device as configured, for the workers on these cores. The kernel half is
+/// placed before or behind other programs where the device leaves that open, with as many features
+/// as the device and our privileges allow.
 pub(crate) fn open(
     index: usize,
     wanted: &InterfaceSettings,
-    (cores, rank): (&[Option<usize>], Option<HalfRank>),
+    (cores, rank): (&[Option<usize>], Option<NapiPriority>),
     random: &mut Randomness,
-) -> Result<Opened, DeviceError> {
+) -> Result<OpenedDevices, DeviceError> {
     let name = &wanted.device.value.name;
     let workers = cores.len();
     let station = match (&wanted.mac, wanted.device.value.kind) {
@@ -63,7 +63,7 @@ pub(crate) fn open(
     }
     let mac = station.filter(|_| info.medium == Medium::Ethernet);
     let iface = IfIndex(u16::try_from(index + 1).unwrap_or(u16::MAX));
-    Ok(Opened { iface, info, mac, queues, notes, placement })
+    Ok(OpenedDevices { iface, info, mac, queues, notes, placement })
 }
 
 /// What it costs that some workers have no queue of their own.
@@ -78,7 +78,7 @@ fn few_queues(queues: usize, workers: usize) -> String {
     )
 }
 
-impl Opened {
+impl OpenedDevices {
     /// One line about what was got, and notes about what was not.
     pub(crate) fn lines(&self, wanted: &InterfaceSettings) -> Vec<String> {
         let info = &self.info;
@@ -100,7 +100,7 @@ impl Opened {
             let asked: Vec<_> =
                 asked.iter().filter(|(asks, _)| *asks).map(|(_, who)| *who).collect();
             let asks = match asked.is_empty() {
-                true => "no address of ours yet, and nobody is asked for one".to_owned(),
+                true => "no address of ours yet, and address configuration is off".to_owned(),
                 false => format!("no address given: asking {}", asked.join(" and ")),
             };
             lines.push(format!("{}: note: {asks}", wanted.device.value));

@@ -1,4 +1,4 @@
-//! How the command ends, in a number that scripts can tell apart.
+//! The exit codes of the command, distinct for scripts.
 //!
 //! Every command returns one of these; `main` is the only place that hands it to the system.
 
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 /// How the command ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Exit {
-    /// It did what was asked.
+    /// The command succeeded.
     Done = 0,
     /// Usage, configuration, or something that the machine lacks.
     Usage = 1,

@@ -1,5 +1,5 @@
-//! The words by which the host that `run` runs publishes its counters: laid out and read here only,
-//! because the stack must not know who publishes it.
+//! The layout in which `run` publishes the host's counters. It is defined and read here only,
+//! because the stack must not depend on its publisher.
 
 use floodwall_base::{Counter, Counters, DropCounts, DropReason};
 use floodwall_dispatch::{Published, Shown, WORDS_MAX};

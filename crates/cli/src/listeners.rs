@@ -1,8 +1,8 @@
-//! What `stat` says of those who listen for TCP connections, and of the SYN cache behind them.
+//! The section of `stat` about TCP listeners and the SYN cache behind them.
 //!
-//! Asked at each worker's desk: every worker has its own listeners of the same ports, whose counts
-//! are added up here. Invariant: nothing is left out where workers differ; who listens on one
-//! worker only is a line all the same.
+//! Queried at each worker: every worker has its own listeners of the same ports, and their counts
+//! are added up here. Invariant: nothing is left out where workers differ; a listener on one worker
+//! only has a line all the same.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 /// One listener, over all workers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Listener {
+pub(crate) struct ListenerSettings {
     pub(crate) local: SocketAddr,
     /// Connections that may wait to be accepted, of all workers together.
     pub(crate) backlog: usize,
@@ -32,14 +32,14 @@ pub(crate) struct Listener {
 /// The handshakes of one worker, or of several.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Handshakes {
-    pub(crate) listeners: Vec<Listener>,
+    pub(crate) listeners: Vec<ListenerSettings>,
     pub(crate) syncache: BTreeMap<String, u64>,
 }
 
 impl Handshakes {
-    /// What one worker says. Costs a walk over its listeners.
+    /// The listeners and SYN cache of one worker. Costs a walk over its listeners.
     pub(crate) fn of(stack: &Stack) -> Self {
-        let listeners = stack.tcp_listeners().map(|it| Listener {
+        let listeners = stack.tcp_listeners().map(|it| ListenerSettings {
             local: it.local,
             backlog: it.backlog,
             half_open: it.counts.half_open,
@@ -81,8 +81,8 @@ impl Handshakes {
     }
 }
 
-/// A line a listener; nothing where nobody listens.
-pub(crate) fn show(out: &mut String, listeners: &[Listener], (bold, plain): (&str, &str)) {
+/// One line per listener; nothing without listeners.
+pub(crate) fn show(out: &mut String, listeners: &[ListenerSettings], (bold, plain): (&str, &str)) {
     if listeners.is_empty() {
         return;
     }
@@ -113,8 +113,8 @@ pub(crate) fn show(out: &mut String, listeners: &[Listener], (bold, plain): (&st
 mod tests {
     use super::*;
 
-    fn listener(port: u16, n: u64) -> Listener {
-        Listener {
+    fn listener(port: u16, n: u64) -> ListenerSettings {
+        ListenerSettings {
             local: SocketAddr::new("::".parse().unwrap(), port),
             backlog: n as usize,
             half_open: n,
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn workers_are_added_up_by_listener_and_shown_a_line_each() {
-        let with = |listeners: Vec<Listener>, n: u64| Handshakes {
+        let with = |listeners: Vec<ListenerSettings>, n: u64| Handshakes {
             listeners,
             syncache: [("SyncacheAdded".to_owned(), n)].into(),
         };

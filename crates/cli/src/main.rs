@@ -2,7 +2,7 @@
 //!
 //! The only crate that parses arguments and formats for humans. Invariant: clap's usage errors
 //! exit with 1, as every other refusal before anything has started (`exit.rs`); but `drill` and
-//! `self-test`, whose 1 is something that does not hold, say 2.
+//! `self-test`, where 1 means that a check failed, exit with 2.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Where the terminal is gone, nobody reads what cannot be written.
+            // Where the terminal is gone, there is no reader for the error.
             let _ = error.print();
             let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
             if !asked

@@ -1,4 +1,4 @@
-//! A running instance's neighbours: what may be asked about them, how it is answered.
+//! A running instance's neighbours: the requests about them, and the answers.
 //!
 //! Requests are written by `cmd/neigh.rs`, carried on the control socket (`socket/request.rs`) and
 //! carried out at the worker's desk. Keys and words are those of `ip -j neigh`.
@@ -16,7 +16,7 @@ use crate::network::named;
 
 /// How a neighbour is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Put {
+pub(crate) enum NeighbourPut {
     /// It must not be there.
     Add,
     /// It may be there.
@@ -25,7 +25,7 @@ pub(crate) enum Put {
     Change,
 }
 
-impl Put {
+impl NeighbourPut {
     const ALL: [(Self, &'static str); 3] =
         [(Self::Add, "add"), (Self::Replace, "replace"), (Self::Change, "change")];
 
@@ -35,13 +35,13 @@ impl Put {
     }
 }
 
-/// What is asked.
+/// A request about neighbours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NeighborRequest {
     /// All of them.
     Show,
     /// A neighbour that is kept for ever.
-    Keep { put: Put, dev: String, addr: IpAddr, mac: MacAddr },
+    Keep { put: NeighbourPut, dev: String, addr: IpAddr, mac: MacAddr },
     /// One less.
     Delete { dev: String, addr: IpAddr },
     /// All of an interface less; `all`: permanent ones, too.
@@ -53,7 +53,10 @@ impl fmt::Display for NeighborRequest {
         match self {
             Self::Show => f.write_str("show"),
             Self::Keep { put, dev, addr, mac } => {
-                let verb = Put::ALL.iter().find(|(one, _)| one == put).map_or("", |(_, name)| name);
+                let verb = NeighbourPut::ALL
+                    .iter()
+                    .find(|(one, _)| one == put)
+                    .map_or("", |(_, name)| name);
                 write!(f, "{verb} {dev} {addr} {mac}")
             }
             Self::Delete { dev, addr } => write!(f, "del {dev} {addr}"),
@@ -72,7 +75,7 @@ impl NeighborRequest {
             ["flush", dev] => Self::Flush { dev: dev.to_owned(), all: false },
             ["flush", dev, "all"] => Self::Flush { dev: dev.to_owned(), all: true },
             [verb, dev, addr, mac] => Self::Keep {
-                put: Put::of(verb)?,
+                put: NeighbourPut::of(verb)?,
                 dev: dev.to_owned(),
                 addr: addr.parse().ok()?,
                 mac: mac.parse().ok()?,
@@ -82,7 +85,7 @@ impl NeighborRequest {
     }
 }
 
-/// Carries out what was asked. The refusal is one sentence with its remedy.
+/// Carries out a request. The refusal is one sentence with its remedy.
 pub(crate) fn carry_out(
     request: NeighborRequest,
     stack: &mut Stack,
@@ -105,8 +108,12 @@ pub(crate) fn carry_out(
                 return Err(format!("{addr} is an address of this host, and no neighbour"));
             }
             match (put, known(stack, iface, addr)) {
-                (Put::Add, true) => Err(format!("{addr} is known on {dev} already; say replace")),
-                (Put::Change, false) => Err(format!("{addr} is not known on {dev}; say add")),
+                (NeighbourPut::Add, true) => {
+                    Err(format!("{addr} is known on {dev} already; use replace"))
+                }
+                (NeighbourPut::Change, false) => {
+                    Err(format!("{addr} is not known on {dev}; use add"))
+                }
                 _ => {
                     let kept = stack.add_neighbor(iface, addr, mac, now);
                     kept.map(|()| done).map_err(|error| format!("{dev}: {error}"))
@@ -138,7 +145,7 @@ fn on_ethernet(stack: &Stack, dev: &str) -> Result<IfIndex, String> {
     let link = stack.interfaces().get(usize::from(iface.0));
     match link.map(|link| link.medium) {
         Some(LinkMedium::Ethernet(_)) => Ok(iface),
-        _ => Err(format!("{dev} has no link addresses, so nobody on it has one")),
+        _ => Err(format!("{dev} has no link addresses, so it has no neighbour entries")),
     }
 }
 
@@ -162,7 +169,7 @@ fn shown<A: Address>(stack: &Stack, neighbor: Neighbor<A>) -> Value {
     Value::Object(all)
 }
 
-/// iproute2 knows no word for a neighbour that is asked for while packets still go where it was.
+/// iproute2 has no state for a neighbour that is probed while packets still go to its old address.
 const fn state(state: NeighborState) -> &'static str {
     match state {
         NeighborState::Unreachable => "PROBE",

@@ -1,8 +1,8 @@
-//! What an instance knows of its links: addresses, routers, leases, DNS, groups, fragments.
+//! The state of an instance's links: addresses, routers, leases, DNS, groups, fragments.
 //!
 //! Read at the worker's desk, for `address show`, `link show` and `stat`, and for the thread that
-//! tells the operator of changes. Keys and words are those of `ip -j` where it has them; times are
-//! seconds that are left, 4294967295 for ever.
+//! reports changes to the operator. Keys and words are those of `ip -j` where it has them; times
+//! are remaining seconds, 4294967295 for ever.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -12,26 +12,26 @@ use floodwall_ip::{AddressState, Interface, InterfaceAddress};
 use floodwall_stack::{AddAddress, AddressError, AddressOrigin, LinkMedium, Stack};
 use serde::{Deserialize, Serialize};
 
-use crate::socket::request::Request;
+use crate::socket::request::ControlRequest;
 
 /// A time without end, as iproute2 writes it.
 pub(crate) const FOR_EVER: u32 = u32::MAX;
 
 /// The whole.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Network {
-    pub(crate) links: Vec<Link>,
-    pub(crate) routers: Vec<Router>,
+pub(crate) struct NetworkConfig {
+    pub(crate) links: Vec<LinkSettings>,
+    pub(crate) routers: Vec<RouterConfig>,
     pub(crate) prefixes: Vec<OnLink>,
     pub(crate) leases: Vec<LeaseInfo>,
     pub(crate) dns: DnsInfo,
-    pub(crate) groups: Vec<Group>,
-    pub(crate) reassembly: Vec<Fragments>,
+    pub(crate) groups: Vec<GroupConfig>,
+    pub(crate) reassembly: Vec<FragmentSettings>,
 }
 
 /// One interface, as `ip -j address` shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Link {
+pub(crate) struct LinkSettings {
     pub(crate) ifindex: u16,
     pub(crate) ifname: String,
     pub(crate) flags: Vec<String>,
@@ -58,7 +58,7 @@ pub(crate) struct AddrInfo {
     pub(crate) deprecated: bool,
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) dadfailed: bool,
-    /// Who gave it: manual, interface, autoconf, dhcp.
+    /// Its source: manual, interface, autoconf, dhcp.
     pub(crate) origin: String,
     pub(crate) valid_life_time: u32,
     pub(crate) preferred_life_time: u32,
@@ -66,7 +66,7 @@ pub(crate) struct AddrInfo {
 
 /// A router that advertises itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Router {
+pub(crate) struct RouterConfig {
     pub(crate) gateway: IpAddr,
     pub(crate) dev: String,
     pub(crate) pref: String,
@@ -88,15 +88,15 @@ pub(crate) struct OnLink {
 pub(crate) struct LeaseInfo {
     pub(crate) dev: String,
     pub(crate) state: String,
-    /// Messages that were not believed, and why the last was not.
+    /// Messages that were not accepted, and why the last was not.
     pub(crate) refused: u64,
     pub(crate) last_refusal: Option<String>,
-    pub(crate) lease: Option<Leased>,
+    pub(crate) lease: Option<LeasedConfig>,
 }
 
 /// A lease in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Leased {
+pub(crate) struct LeasedConfig {
     pub(crate) local: IpAddr,
     pub(crate) prefixlen: u8,
     pub(crate) server: IpAddr,
@@ -109,7 +109,7 @@ pub(crate) struct Leased {
     pub(crate) renew_in: u32,
     pub(crate) rebind_in: u32,
     pub(crate) valid_life_time: u32,
-    /// Things that the server said and that make no sense.
+    /// Invalid values in the server's messages.
     pub(crate) left_out: u32,
 }
 
@@ -121,37 +121,37 @@ pub(crate) struct DnsInfo {
     pub(crate) search: Vec<String>,
 }
 
-/// A group that somebody here is in.
+/// A multicast group with a member on this host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Group {
+pub(crate) struct GroupConfig {
     pub(crate) dev: String,
     pub(crate) address: IpAddr,
 }
 
 /// What waits to become whole.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Fragments {
+pub(crate) struct FragmentSettings {
     pub(crate) family: String,
     pub(crate) datagrams: usize,
     pub(crate) fragments: u64,
     pub(crate) bytes: u64,
 }
 
-/// Carries out what was asked of the stack. The answer is one JSON document, the refusal one
-/// sentence with its remedy.
+/// Carries out a request on the stack. The answer is one JSON document, the refusal one sentence
+/// with its remedy.
 pub(crate) fn carry_out(
-    request: Request,
+    request: ControlRequest,
     stack: &mut Stack,
     now: Instant,
 ) -> Result<serde_json::Value, String> {
-    // For delays that nobody need guess; what needs a secret has one already.
+    // For delays that need not be unpredictable; what needs a secret has one already.
     let mut random = Randomness::from_number(now.as_nanos());
     let done = serde_json::json!({ "done": true });
     match request {
-        Request::Stat | Request::Network => {
-            serde_json::to_value(Network::of(stack, now)).map_err(|error| error.to_string())
+        ControlRequest::Stat | ControlRequest::Network => {
+            serde_json::to_value(NetworkConfig::of(stack, now)).map_err(|error| error.to_string())
         }
-        Request::AddAddress { dev, address, valid, preferred } => {
+        ControlRequest::AddAddress { dev, address, valid, preferred } => {
             let iface = named(stack, &dev)?;
             let end = |seconds: Option<u32>| {
                 seconds.map(|seconds| now + Duration::from_secs(u64::from(seconds)))
@@ -164,7 +164,7 @@ pub(crate) fn carry_out(
             let added = stack.add_address(iface, new, now, &mut random);
             added.map(|()| done).map_err(|error| in_words(error, stack, &dev))
         }
-        Request::DelAddress { dev, addr, prefix_len } => {
+        ControlRequest::DelAddress { dev, addr, prefix_len } => {
             let iface = named(stack, &dev)?;
             let found = stack.interfaces().get(usize::from(iface.0)).and_then(|i| i.address(addr));
             if let (Some(found), Some(len)) = (
@@ -179,8 +179,8 @@ pub(crate) fn carry_out(
             let removed = stack.remove_address(iface, addr, now, &mut random);
             removed.map(|()| done).map_err(|error| in_words(error, stack, &dev))
         }
-        Request::Neighbor(words) => crate::neighbors::carry_out(words, stack, now),
-        Request::SetLink { dev, up } => {
+        ControlRequest::Neighbor(words) => crate::neighbors::carry_out(words, stack, now),
+        ControlRequest::SetLink { dev, up } => {
             let iface = named(stack, &dev)?;
             stack.set_up(iface, up, now, &mut random);
             Ok(done)
@@ -224,7 +224,7 @@ fn left(until: Option<Instant>, now: Instant) -> u32 {
     }
 }
 
-impl Network {
+impl NetworkConfig {
     /// Looks around. Visits every address, router and group.
     pub(crate) fn of(stack: &Stack, now: Instant) -> Self {
         let name = |iface: IfIndex| {
@@ -236,7 +236,7 @@ impl Network {
             ..Self::default()
         };
         for (iface, engine) in stack.routers() {
-            network.routers.extend(engine.routers().map(|router| Router {
+            network.routers.extend(engine.routers().map(|router| RouterConfig {
                 gateway: router.addr.into(),
                 dev: name(iface),
                 pref: format!("{:?}", router.preference).to_lowercase(),
@@ -252,12 +252,12 @@ impl Network {
         for interface in stack.interfaces() {
             network.leases.extend(lease(stack, interface, now));
             let dev = &interface.name;
-            let group = |address| Group { dev: dev.clone(), address };
+            let group = |address| GroupConfig { dev: dev.clone(), address };
             network.groups.extend(interface.groups().map(group));
         }
         network.dns = dns(stack, &network.leases, &name, now);
         let (v4, v6) = (stack.reassembly_v4(), stack.reassembly_v6());
-        let fragments = |family: &str, datagrams, fragments, bytes| Fragments {
+        let fragments = |family: &str, datagrams, fragments, bytes| FragmentSettings {
             family: family.to_owned(),
             datagrams,
             fragments,
@@ -271,7 +271,7 @@ impl Network {
     }
 }
 
-fn link(interface: &Interface, now: Instant) -> Link {
+fn link(interface: &Interface, now: Instant) -> LinkSettings {
     let (link_type, address) = match interface.medium {
         LinkMedium::Ethernet(mac) => ("ether", Some(mac.to_string())),
         LinkMedium::Loopback => ("loopback", None),
@@ -286,7 +286,7 @@ fn link(interface: &Interface, now: Instant) -> Link {
         ("UP", interface.admin_up),
         ("LOWER_UP", interface.carrier),
     ];
-    Link {
+    LinkSettings {
         ifindex: interface.index.0,
         ifname: interface.name.clone(),
         flags: flags.iter().filter(|(_, is)| *is).map(|(name, _)| (*name).to_owned()).collect(),
@@ -330,7 +330,7 @@ const fn family(family: Family) -> &'static str {
 fn lease(stack: &Stack, interface: &Interface, now: Instant) -> Option<LeaseInfo> {
     let client = stack.dhcp(interface.index)?;
     let (refused, last) = client.refused();
-    let lease = client.lease().map(|lease| Leased {
+    let lease = client.lease().map(|lease| LeasedConfig {
         local: lease.addr.into(),
         prefixlen: lease.prefix_len,
         server: lease.server.into(),
@@ -365,7 +365,7 @@ fn lease(stack: &Stack, interface: &Interface, now: Instant) -> Option<LeaseInfo
     })
 }
 
-/// What routers and servers say of name resolution, each once, the routers' first.
+/// Name resolution as configured by routers and servers, each entry once, the routers' first.
 fn dns(
     stack: &Stack,
     leases: &[LeaseInfo],
@@ -396,7 +396,7 @@ fn dns(
 impl DnsInfo {
     /// In resolv.conf's form (resolv.conf(5)).
     pub(crate) fn resolv_conf(&self) -> String {
-        let mut text = "# Written by floodwall: what routers and DHCP servers said.\n".to_owned();
+        let mut text = "# Written by floodwall: learnt from routers and DHCP servers.\n".to_owned();
         for server in &self.servers {
             text.push_str(&format!("nameserver {server}\n"));
         }
@@ -408,7 +408,7 @@ impl DnsInfo {
 }
 
 impl AddrInfo {
-    /// Whether somebody on the link gave it.
+    /// Whether it was learnt from the link.
     pub(crate) fn is_given(&self) -> bool {
         [AddressOrigin::Autoconf, AddressOrigin::Dhcp].iter().any(|o| o.name() == self.origin)
     }

@@ -11,19 +11,19 @@ use std::io;
 use std::path::Path;
 
 /// Tables of `netstat`, then those of `snmp`; of two that fit a name the longer stands first.
-const TABLES: [(&str, File); 6] = [
-    ("TcpExt", File::Netstat),
-    ("Floodwall", File::Netstat),
-    ("Icmp", File::Snmp),
-    ("Ip", File::Snmp),
-    ("Tcp", File::Snmp),
-    ("Udp", File::Snmp),
+const TABLES: [(&str, ProcFile); 6] = [
+    ("TcpExt", ProcFile::Netstat),
+    ("Floodwall", ProcFile::Netstat),
+    ("Icmp", ProcFile::Snmp),
+    ("Ip", ProcFile::Snmp),
+    ("Tcp", ProcFile::Snmp),
+    ("Udp", ProcFile::Snmp),
 ];
 /// What counters of IPv6 begin with: they stand in a file without tables.
 const V6: [&str; 3] = ["Icmp6", "Ip6", "Udp6"];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum File {
+enum ProcFile {
     Snmp,
     Netstat,
 }
@@ -31,13 +31,13 @@ enum File {
 /// Writes the three files into a folder, which is made where it is missing.
 ///
 /// # Errors
-/// As the system says.
+/// The error of the system.
 pub(crate) fn write(folder: &Path, counters: &BTreeMap<String, u64>) -> io::Result<()> {
     std::fs::create_dir_all(folder)?;
     let files = [
-        ("snmp", tables(counters, File::Snmp)),
+        ("snmp", tables(counters, ProcFile::Snmp)),
         ("snmp6", lines(counters)),
-        ("netstat", tables(counters, File::Netstat)),
+        ("netstat", tables(counters, ProcFile::Netstat)),
     ];
     for (name, text) in files {
         let unfinished = folder.join(format!(".{name}"));
@@ -56,7 +56,7 @@ fn place(name: &str) -> Option<(&'static str, &str)> {
 }
 
 /// Two lines a table: names, then values.
-fn tables(counters: &BTreeMap<String, u64>, file: File) -> String {
+fn tables(counters: &BTreeMap<String, u64>, file: ProcFile) -> String {
     let mut text = String::new();
     for (table, _) in TABLES.iter().filter(|(_, of)| *of == file) {
         let (mut names, mut values) = (format!("{table}:"), format!("{table}:"));
@@ -88,7 +88,7 @@ mod tests {
 
     use super::*;
 
-    /// As nstat reads them: whatever stands in the two kinds of files, under its whole name.
+    /// As nstat reads them: all counters of the two kinds of files, under their full names.
     fn read(texts: [&str; 3]) -> BTreeMap<String, u64> {
         let [snmp, snmp6, netstat] = texts;
         let mut all = BTreeMap::new();
@@ -118,7 +118,8 @@ mod tests {
     fn every_counter_stands_in_one_of_the_files_under_its_name() {
         let counters: BTreeMap<String, u64> =
             (Counter::ALL.iter().zip(1..)).map(|(c, n)| (c.name().to_owned(), n)).collect();
-        let [snmp, netstat] = [File::Snmp, File::Netstat].map(|file| tables(&counters, file));
+        let [snmp, netstat] =
+            [ProcFile::Snmp, ProcFile::Netstat].map(|file| tables(&counters, file));
         assert_eq!(read([&snmp, &lines(&counters), &netstat]), counters);
         assert!(snmp.contains("\nUdp: ") && netstat.starts_with("TcpExt: "), "{snmp}{netstat}");
     }

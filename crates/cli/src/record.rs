@@ -2,7 +2,7 @@
 //!
 //! Called by `run` when it opens devices. The worker only copies; a thread of its own writes, so a
 //! slow disk never holds up packets. What it does not keep up with is missing in the file, and the
-//! last line says how many bytes.
+//! last line reports how many bytes.
 //!
 //! Invariant: the file holds whole blocks only, in order. A packet is on its way to the file by the
 //! device's next call at the latest; all are there when the run has ended.
@@ -27,21 +27,21 @@ const PIECES_MAX: usize = 256;
 const PIECE_MAX: usize = 8 << 20;
 
 /// A device that is recorded.
-struct Recorded {
-    recorder: Recorder<Box<dyn Device>, Piece>,
+struct RecordedPacket {
+    recorder: Recorder<Box<dyn Device>, RecordPiece>,
     /// Bytes wait in the recorder.
     owes: bool,
 }
 
 /// The recorder's writer: collects whole blocks, and hands them to the thread that writes.
-struct Piece {
+struct RecordPiece {
     bytes: Vec<u8>,
     disk: SyncSender<Vec<u8>>,
     /// Bytes that are not in the file.
     lost: Arc<AtomicU64>,
 }
 
-impl Write for Piece {
+impl Write for RecordPiece {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.bytes.extend_from_slice(bytes);
         Ok(bytes.len())
@@ -63,7 +63,7 @@ impl Write for Piece {
     }
 }
 
-impl Recorded {
+impl RecordedPacket {
     fn hand_over(&mut self) {
         if std::mem::take(&mut self.owes) {
             // What is lost here was counted where it was lost.
@@ -72,7 +72,7 @@ impl Recorded {
     }
 }
 
-impl Device for Recorded {
+impl Device for RecordedPacket {
     fn info(&self) -> &DeviceInfo {
         self.recorder.info()
     }
@@ -112,7 +112,7 @@ impl Device for Recorded {
     }
 }
 
-impl Drop for Recorded {
+impl Drop for RecordedPacket {
     fn drop(&mut self) {
         self.owes = true;
         self.hand_over();
@@ -136,17 +136,17 @@ pub(crate) fn record(
     let file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
     let (disk, pieces) = mpsc::sync_channel(PIECES_MAX);
     let lost = Arc::new(AtomicU64::new(0));
-    let piece = Piece { bytes: Vec::new(), disk, lost: Arc::clone(&lost) };
+    let piece = RecordPiece { bytes: Vec::new(), disk, lost: Arc::clone(&lost) };
     let clock = Clock::new();
     let recorder =
         Recorder::new(device, piece, RecorderConfig::default(), move || clock.unix_time())?;
     let builder = thread::Builder::new().name("record".to_owned());
     let thread = builder.spawn(move || write(file, &pieces))?;
-    let recorded = Recorded { recorder, owes: true };
+    let recorded = RecordedPacket { recorder, owes: true };
     Ok((Box::new(recorded), Recording { path: path.to_owned(), thread, lost }))
 }
 
-/// Writes until the device is gone; says how many bytes.
+/// Writes until the device is gone; returns the number of bytes.
 fn write(mut file: File, pieces: &Receiver<Vec<u8>>) -> io::Result<u64> {
     let mut written = 0;
     for piece in pieces {
@@ -220,7 +220,7 @@ mod tests {
     fn a_disk_that_lags_behind_loses_whole_pieces_and_holds_nobody_up() {
         let (disk, pieces) = mpsc::sync_channel(1);
         let lost = Arc::new(AtomicU64::new(0));
-        let mut piece = Piece { bytes: Vec::new(), disk, lost: Arc::clone(&lost) };
+        let mut piece = RecordPiece { bytes: Vec::new(), disk, lost: Arc::clone(&lost) };
         let mut put = |n: usize| {
             piece.write_all(&vec![7; n]).unwrap();
             piece.flush()

@@ -1,4 +1,4 @@
-//! What a running instance says of itself: one document, the same for humans and programs.
+//! The report of a running instance: one document, the same for humans and programs.
 //!
 //! Made by the instance ([`crate::cmd::run`]) on request, sent as JSON, and read back by `stat`.
 //! Keys are stable, units are whole numbers; names of counters are nstat's where the meaning is
@@ -10,17 +10,19 @@ use std::time::Duration;
 
 use floodwall_base::{Counter, DropCounts, IfIndex, Instant};
 use floodwall_device::PlacementReport;
-use floodwall_dispatch::{Clock, CrewReader, Desk, Facts, PortReport, Published, Shown};
+use floodwall_dispatch::{
+    Clock, ControlQueue, CrewReader, PortReport, Published, Shown, WorkerCounters,
+};
 use floodwall_stack::{Host, Stats};
 use serde::{Deserialize, Serialize};
 
 use crate::hosted;
 use crate::listeners::Handshakes;
-use crate::network::{AddrInfo, Network};
+use crate::network::{AddrInfo, NetworkConfig};
 
 /// The whole document.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Report {
+pub(crate) struct RunReport {
     pub(crate) version: String,
     pub(crate) pid: u32,
     /// Since the workers were started.
@@ -30,20 +32,20 @@ pub(crate) struct Report {
     /// Every counter, zero or not.
     pub(crate) counters: BTreeMap<String, u64>,
     /// Those reasons that have a count.
-    pub(crate) drops: Vec<Drops>,
-    pub(crate) conservation: Law,
+    pub(crate) drops: Vec<DropReport>,
+    pub(crate) conservation: ConservationLaw,
     pub(crate) devices: Vec<DeviceReport>,
-    pub(crate) neighbours: Vec<Neighbour>,
+    pub(crate) neighbours: Vec<NeighbourReport>,
     /// Routers, prefixes, leases, name servers, groups, fragments; links with their addresses.
-    pub(crate) network: Network,
+    pub(crate) network: NetworkConfig,
     /// What the loops count of themselves: sums, and the longest of what is longest.
     pub(crate) worker: BTreeMap<String, u64>,
     /// Each of them apart, in order.
     #[serde(default)]
     pub(crate) workers: Vec<WorkerReport>,
-    /// Who listens for TCP connections, and what became of their handshakes.
+    /// The TCP listeners, and the outcome of their handshakes.
     #[serde(default)]
-    pub(crate) listeners: Vec<crate::listeners::Listener>,
+    pub(crate) listeners: Vec<crate::listeners::ListenerSettings>,
     /// The SYN cache's own counts, under FreeBSD's names.
     #[serde(default)]
     pub(crate) syncache: BTreeMap<String, u64>,
@@ -80,9 +82,9 @@ pub(crate) struct Reclamation {
     pub(crate) refused: u64,
 }
 
-/// Packets that died for one reason.
+/// Packets that were dropped for one reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Drops {
+pub(crate) struct DropReport {
     /// `in`: it had arrived. `out`: we had made it.
     pub(crate) direction: String,
     pub(crate) reason: String,
@@ -90,9 +92,9 @@ pub(crate) struct Drops {
     pub(crate) sentence: String,
 }
 
-/// Both ledgers: every packet has exactly one fate.
+/// Both ledgers: every packet is accounted for exactly once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Law {
+pub(crate) struct ConservationLaw {
     pub(crate) holds: bool,
     pub(crate) arrived: u64,
     pub(crate) delivered: u64,
@@ -140,7 +142,7 @@ pub(crate) struct KernelHalfReport {
 
 /// One neighbour, in the words of `ip -j neigh`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Neighbour {
+pub(crate) struct NeighbourReport {
     #[serde(rename = "dst")]
     pub(crate) addr: IpAddr,
     pub(crate) dev: String,
@@ -151,11 +153,11 @@ pub(crate) struct Neighbour {
     pub(crate) state: Vec<String>,
 }
 
-/// What only the worker can say: asked at its desk.
-pub(crate) struct Asked {
+/// What only the worker can report: read on the worker's thread.
+pub(crate) struct ReportRequest {
     ports: Vec<PortReport>,
-    neighbours: Vec<Neighbour>,
-    network: Network,
+    neighbours: Vec<NeighbourReport>,
+    network: NetworkConfig,
     pub(crate) handshakes: Handshakes,
 }
 
@@ -163,7 +165,7 @@ pub(crate) struct Asked {
 const NEIGHBOURS_MAX: usize = 4096;
 
 /// Looks around at the worker's desk. Costs a system call a device and a walk over the neighbours.
-pub(crate) fn ask(desk: &mut Desk<'_, Shown<Host>>) -> Asked {
+pub(crate) fn ask(desk: &mut ControlQueue<'_, Shown<Host>>) -> ReportRequest {
     let ports = desk.ports();
     let stack = desk.engine.engine.stack();
     let name_of = |iface| {
@@ -181,7 +183,7 @@ pub(crate) fn ask(desk: &mut Desk<'_, Shown<Host>>) -> Asked {
     let neighbours = v4
         .chain(v6)
         .take(NEIGHBOURS_MAX)
-        .map(|(addr, dev, lladdr, router, state)| Neighbour {
+        .map(|(addr, dev, lladdr, router, state)| NeighbourReport {
             addr,
             dev,
             lladdr: lladdr.map(|mac| mac.to_string()),
@@ -189,14 +191,14 @@ pub(crate) fn ask(desk: &mut Desk<'_, Shown<Host>>) -> Asked {
             state: vec![state.name().to_owned()],
         })
         .collect();
-    let network = Network::of(stack, desk.now);
+    let network = NetworkConfig::of(stack, desk.now);
     let handshakes = Handshakes::of(stack);
-    Asked { ports, neighbours, network, handshakes }
+    ReportRequest { ports, neighbours, network, handshakes }
 }
 
 /// What does not change while the instance runs.
 #[derive(Debug, Clone)]
-pub(crate) struct Birth {
+pub(crate) struct StartTime {
     pub(crate) started: Instant,
     /// Each worker's core.
     pub(crate) cores: Vec<Option<usize>>,
@@ -204,7 +206,7 @@ pub(crate) struct Birth {
     pub(crate) placements: Vec<(IfIndex, PlacementReport)>,
 }
 
-impl Asked {
+impl ReportRequest {
     /// The devices of another worker.
     pub(crate) fn add_ports(&mut self, ports: Vec<PortReport>) {
         self.ports.extend(ports);
@@ -212,13 +214,13 @@ impl Asked {
     }
 }
 
-impl Report {
-    /// The document, out of the workers' snapshots and what was asked at their desks.
-    pub(crate) fn new(birth: &Birth, reader: &CrewReader, asked: Asked) -> Self {
+impl RunReport {
+    /// The document, out of the workers' snapshots and what they reported.
+    pub(crate) fn new(birth: &StartTime, reader: &CrewReader, asked: ReportRequest) -> Self {
         let published = reader.read();
         let now = Clock::new().now();
         let stats = hosted::read(&hosted::sum(&published));
-        let facts = Facts::of_all(published.iter().map(|published| &published.facts));
+        let facts = WorkerCounters::of_all(published.iter().map(|published| &published.facts));
         let named = |(name, n): (&str, u64)| (name.to_owned(), n);
         let mut neighbours = asked.neighbours;
         neighbours.sort_by_key(|n| (n.dev.clone(), n.addr));
@@ -235,7 +237,7 @@ impl Report {
                 .map(|counter| (counter.name().to_owned(), stats.counters.of(*counter)))
                 .collect(),
             drops: drops(&stats),
-            conservation: Law::new(&stats),
+            conservation: ConservationLaw::new(&stats),
             devices: asked
                 .ports
                 .into_iter()
@@ -257,7 +259,7 @@ fn nanos(length: Duration) -> u64 {
 }
 
 fn workers(
-    birth: &Birth,
+    birth: &StartTime,
     published: &[Published],
     reader: &CrewReader,
     now: Instant,
@@ -289,9 +291,9 @@ impl Reclamation {
     }
 }
 
-fn drops(stats: &Stats) -> Vec<Drops> {
+fn drops(stats: &Stats) -> Vec<DropReport> {
     let side = |direction: &'static str, counts: &DropCounts| {
-        let drop = |(reason, count): (floodwall_base::DropReason, u64)| Drops {
+        let drop = |(reason, count): (floodwall_base::DropReason, u64)| DropReport {
             direction: direction.to_owned(),
             reason: reason.name().to_owned(),
             count,
@@ -304,7 +306,7 @@ fn drops(stats: &Stats) -> Vec<Drops> {
     all
 }
 
-impl Law {
+impl ConservationLaw {
     fn new(stats: &Stats) -> Self {
         let fates = &stats.fates;
         Self {
@@ -325,7 +327,7 @@ impl Law {
 }
 
 fn device(
-    network: &Network,
+    network: &NetworkConfig,
     placements: &[(IfIndex, PlacementReport)],
     port: PortReport,
 ) -> DeviceReport {

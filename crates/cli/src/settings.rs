@@ -1,17 +1,17 @@
 //! What an operator wants, out of a file and flags, judged before anything is opened.
 //!
-//! Called by `run` and `check`. The file is read first, flags lie on top. Invariant: every value
-//! remembers where it was given, and every complaint names that place, the key, what is wrong and
-//! the remedy; all complaints are collected, so one look at them is enough. No text of any kind
-//! makes this panic.
+//! Called by `run` and `check`. The file is read first, flags override it. Invariant: every value
+//! remembers where it was given, and every problem names that place, the key, what is wrong and the
+//! remedy; all problems are collected, so that one run shows them all. No text of any kind makes
+//! this panic.
 
 mod file;
 mod flags;
-mod judge;
+pub(crate) mod parse;
 #[cfg(test)]
 mod tests;
 mod transit;
-pub(crate) mod words;
+mod validate;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -21,14 +21,14 @@ use std::sync::Arc;
 use floodwall_base::{IpCidr, MacAddr};
 use floodwall_dispatch::OnPanic;
 
+pub(crate) use self::parse::ServiceWord;
 pub(crate) use self::transit::{HostTransit, InterfaceTransit};
-pub(crate) use self::words::ServiceWord;
 use crate::args::RunArgs;
-pub(crate) use floodwall_device::{DeviceKind, DeviceWord, FirstLineMode, KernelHalf};
+pub(crate) use floodwall_device::{DeviceKind, DeviceSpec, FirstLineMode, NapiPolicy};
 
 /// Where a value was given.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum SettingPlace {
     /// In a file: its name, line and column, both from 1.
     File(Arc<str>, usize, usize),
     /// By a flag.
@@ -39,40 +39,40 @@ pub(crate) enum Place {
 
 /// A value and where it was given.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Given<T> {
+pub(crate) struct GivenSettings<T> {
     pub(crate) value: T,
-    pub(crate) place: Place,
+    pub(crate) place: SettingPlace,
 }
 
 /// One interface as wanted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct InterfaceSettings {
-    pub(crate) device: Given<DeviceWord>,
-    pub(crate) mac: Option<Given<MacAddr>>,
-    pub(crate) mtu: Option<Given<u32>>,
-    pub(crate) queues: Option<Given<usize>>,
-    pub(crate) offload: Given<bool>,
+    pub(crate) device: GivenSettings<DeviceSpec>,
+    pub(crate) mac: Option<GivenSettings<MacAddr>>,
+    pub(crate) mtu: Option<GivenSettings<u32>>,
+    pub(crate) queues: Option<GivenSettings<usize>>,
+    pub(crate) offload: GivenSettings<bool>,
     /// Where the kernel's half of the device runs.
-    pub(crate) kernel_half: Option<Given<KernelHalf>>,
+    pub(crate) kernel_half: Option<GivenSettings<NapiPolicy>>,
     /// What the program at an XDP interface does.
-    pub(crate) first_line: Option<Given<FirstLineMode>>,
-    pub(crate) addresses: Vec<Given<IpCidr>>,
-    pub(crate) gateways: Vec<Given<IpAddr>>,
-    pub(crate) dhcp: Option<Given<bool>>,
-    pub(crate) accept_ra: Option<Given<bool>>,
-    pub(crate) autoconf: Option<Given<bool>>,
+    pub(crate) first_line: Option<GivenSettings<FirstLineMode>>,
+    pub(crate) addresses: Vec<GivenSettings<IpCidr>>,
+    pub(crate) gateways: Vec<GivenSettings<IpAddr>>,
+    pub(crate) dhcp: Option<GivenSettings<bool>>,
+    pub(crate) accept_ra: Option<GivenSettings<bool>>,
+    pub(crate) autoconf: Option<GivenSettings<bool>>,
     /// What it does with packets for others.
     pub(crate) transit: InterfaceTransit,
 }
 
 impl InterfaceSettings {
-    fn new(device: Given<DeviceWord>) -> Self {
+    fn new(device: GivenSettings<DeviceSpec>) -> Self {
         Self {
             device,
             mac: None,
             mtu: None,
             queues: None,
-            offload: Given { value: true, place: Place::Nowhere },
+            offload: GivenSettings { value: true, place: SettingPlace::Nowhere },
             kernel_half: None,
             first_line: None,
             addresses: Vec::new(),
@@ -84,17 +84,17 @@ impl InterfaceSettings {
         }
     }
 
-    /// Whether the link is asked for everything, because nobody gave an address.
+    /// Whether the link's addresses are configured by DHCP and routers, because none was given.
     fn asks_by_default(&self) -> bool {
         self.addresses.is_empty() && self.device.value.kind != DeviceKind::Tun
     }
 
-    /// Whether DHCP servers are asked.
+    /// Whether DHCP servers are queried.
     pub(crate) fn wants_dhcp(&self) -> bool {
         self.dhcp.as_ref().map_or_else(|| self.asks_by_default(), |dhcp| dhcp.value)
     }
 
-    /// Whether routers are believed.
+    /// Whether router advertisements are accepted.
     pub(crate) fn wants_routers(&self) -> bool {
         let default = || self.asks_by_default() || self.autoconf.as_ref().is_some_and(|a| a.value);
         self.accept_ra.as_ref().map_or_else(default, |accept| accept.value)
@@ -109,31 +109,31 @@ impl InterfaceSettings {
 
 /// Everything that is wanted.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Settings {
+pub(crate) struct RunSettings {
     pub(crate) interfaces: Vec<InterfaceSettings>,
-    pub(crate) services: Vec<Given<ServiceWord>>,
+    pub(crate) services: Vec<GivenSettings<ServiceWord>>,
     /// The core of the only worker.
-    pub(crate) cpu: Option<Given<usize>>,
-    pub(crate) workers: Option<Given<usize>>,
+    pub(crate) cpu: Option<GivenSettings<usize>>,
+    pub(crate) workers: Option<GivenSettings<usize>>,
     /// Room for so many of each family.
-    pub(crate) routes: Option<Given<usize>>,
+    pub(crate) routes: Option<GivenSettings<usize>>,
     /// One a worker.
-    pub(crate) cores: Option<Given<Vec<usize>>>,
+    pub(crate) cores: Option<GivenSettings<Vec<usize>>>,
     /// What the panic of one worker does.
-    pub(crate) on_panic: Option<Given<OnPanic>>,
-    pub(crate) record: Option<Given<PathBuf>>,
-    pub(crate) socket: Option<Given<PathBuf>>,
+    pub(crate) on_panic: Option<GivenSettings<OnPanic>>,
+    pub(crate) record: Option<GivenSettings<PathBuf>>,
+    pub(crate) socket: Option<GivenSettings<PathBuf>>,
     /// Where DNS servers and search list are written.
-    pub(crate) dns_file: Option<Given<PathBuf>>,
+    pub(crate) dns_file: Option<GivenSettings<PathBuf>>,
     /// Whether UDP sockets that fill up prefer light senders to heavy ones.
-    pub(crate) udp_fair_drop: Option<Given<bool>>,
+    pub(crate) udp_fair_drop: Option<GivenSettings<bool>>,
     /// Where the secret of SYN cookies is.
-    pub(crate) cookie_secret: Option<Given<PathBuf>>,
+    pub(crate) cookie_secret: Option<GivenSettings<PathBuf>>,
     /// What is done with packets for others.
     pub(crate) transit: HostTransit,
 }
 
-impl Settings {
+impl RunSettings {
     /// How many workers there shall be.
     pub(crate) fn worker_count(&self) -> usize {
         let of_cores = || self.cores.as_ref().map(|cores| cores.value.len());
@@ -141,24 +141,24 @@ impl Settings {
     }
 }
 
-/// One complaint: `PLACE: KEY: what is wrong; remedy`.
+/// One problem: `PLACE: KEY: what is wrong; remedy`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Problem {
-    pub(crate) place: Place,
+pub(crate) struct SettingProblem {
+    pub(crate) place: SettingPlace,
     /// Empty where the place is a flag, which is its own key.
     pub(crate) key: String,
     pub(crate) what: String,
     pub(crate) remedy: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for SettingProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
-            Place::File(file, line, column) => write!(f, "{file}:{line}:{column}: ")?,
-            Place::Flag(flag) => write!(f, "{flag}: ")?,
-            Place::Nowhere => {}
+            SettingPlace::File(file, line, column) => write!(f, "{file}:{line}:{column}: ")?,
+            SettingPlace::Flag(flag) => write!(f, "{flag}: ")?,
+            SettingPlace::Nowhere => {}
         }
-        if !self.key.is_empty() && !matches!(self.place, Place::Flag(_)) {
+        if !self.key.is_empty() && !matches!(self.place, SettingPlace::Flag(_)) {
             write!(f, "{}: ", self.key)?;
         }
         write!(f, "{}; {}", self.what, self.remedy)
@@ -166,24 +166,27 @@ impl fmt::Display for Problem {
 }
 
 /// Reads the file, lays the flags on top, and judges the whole.
-pub(crate) fn load(file: Option<&Path>, flags: &RunArgs) -> Result<Settings, Vec<Problem>> {
-    let mut settings = Settings::default();
+pub(crate) fn load(
+    file: Option<&Path>,
+    flags: &RunArgs,
+) -> Result<RunSettings, Vec<SettingProblem>> {
+    let mut settings = RunSettings::default();
     if let Some(path) = file {
         let text = read(path).map_err(|problem| vec![problem])?;
         settings = file::parse(&path.display().to_string(), &text)?;
     }
     flags::lay(&mut settings, flags)?;
-    judge::judge(&settings)?;
+    validate::validate(&settings)?;
     Ok(settings)
 }
 
 /// Largest configuration file: far above need, far below harm.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-fn read(path: &Path) -> Result<Vec<u8>, Problem> {
+fn read(path: &Path) -> Result<Vec<u8>, SettingProblem> {
     use std::io::Read;
-    let problem = |what: String, remedy: &str| Problem {
-        place: Place::Nowhere,
+    let problem = |what: String, remedy: &str| SettingProblem {
+        place: SettingPlace::Nowhere,
         key: path.display().to_string(),
         what,
         remedy: remedy.to_owned(),

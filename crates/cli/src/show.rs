@@ -8,10 +8,10 @@ use std::fmt::Write as _;
 use std::io::IsTerminal;
 
 use floodwall_base::Counter;
-use floodwall_dispatch::Fact;
+use floodwall_dispatch::WorkerCounter;
 
-use crate::network::{LeaseInfo, Network};
-use crate::report::{DeviceReport, Report, WorkerReport};
+use crate::network::{LeaseInfo, NetworkConfig};
+use crate::report::{DeviceReport, RunReport, WorkerReport};
 
 /// How headings stand out.
 #[derive(Clone, Copy)]
@@ -22,7 +22,7 @@ pub(crate) struct Style {
 }
 
 impl Style {
-    /// Colour where `stream` is a terminal and nobody minds.
+    /// Colour where `stream` is a terminal and it is not switched off.
     pub(crate) fn of(stream: &impl IsTerminal) -> Self {
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -41,7 +41,7 @@ impl Style {
 
 /// What of a report is shown.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Shown {
+pub(crate) struct ShownValue {
     /// Counters at zero, too.
     pub(crate) all: bool,
     /// A column a worker.
@@ -49,7 +49,7 @@ pub(crate) struct Shown {
 }
 
 /// The whole report.
-pub(crate) fn report(report: &Report, shown: Shown, style: Style) -> String {
+pub(crate) fn report(report: &RunReport, shown: ShownValue, style: Style) -> String {
     let all = shown.all;
     let mut out = String::new();
     let Style { bold, plain, .. } = style;
@@ -84,7 +84,7 @@ pub(crate) fn report(report: &Report, shown: Shown, style: Style) -> String {
 }
 
 /// Where it runs, in words.
-fn on_cores(report: &Report) -> String {
+fn on_cores(report: &RunReport) -> String {
     let cores: Vec<_> =
         report.workers.iter().filter_map(|worker| worker.core).map(|n| n.to_string()).collect();
     match (report.workers.len(), report.cpu, cores.is_empty()) {
@@ -96,7 +96,7 @@ fn on_cores(report: &Report) -> String {
 }
 
 /// Grace periods, and what waits for them; nothing where nothing ever waited.
-fn reclamation(out: &mut String, report: &Report, style: Style) {
+fn reclamation(out: &mut String, report: &RunReport, style: Style) {
     let Style { bold, alarm, plain } = style;
     let r = &report.reclamation;
     if r.freed + r.unreclaimed_items + r.refused == 0 {
@@ -122,12 +122,13 @@ fn reclamation(out: &mut String, report: &Report, style: Style) {
 }
 
 /// What the loops count of themselves: totals, or a column a worker.
-fn workers(out: &mut String, report: &Report, shown: Shown, style: Style) {
+fn workers(out: &mut String, report: &RunReport, shown: ShownValue, style: Style) {
     let Style { bold, plain, .. } = style;
     let title = if report.workers.len() == 1 { "Worker" } else { "Workers" };
     let _ = writeln!(out, "\n{bold}{title}{plain}");
-    let of =
-        |facts: &BTreeMap<String, u64>, fact: &Fact| facts.get(fact.name()).copied().unwrap_or(0);
+    let of = |facts: &BTreeMap<String, u64>, fact: &WorkerCounter| {
+        facts.get(fact.name()).copied().unwrap_or(0)
+    };
     let columns: &[WorkerReport] = if shown.workers { &report.workers } else { &[] };
     for (what, value) in ABOUT {
         let cells: String = columns.iter().map(|one| format!("{:>16}", value(one))).collect();
@@ -139,7 +140,7 @@ fn workers(out: &mut String, report: &Report, shown: Shown, style: Style) {
         let what = "Left of the workers' cores to applications.";
         let _ = writeln!(out, "{:<32}{:>16}  {what}", "application share", percent(share));
     }
-    for fact in Fact::ALL {
+    for fact in WorkerCounter::ALL {
         let total = of(&report.worker, fact);
         if total == 0 && !shown.all {
             continue;
@@ -156,7 +157,7 @@ fn workers(out: &mut String, report: &Report, shown: Shown, style: Style) {
 /// A word for one column of a worker.
 type Word = fn(&WorkerReport) -> String;
 
-/// What is told of a worker beside its counts.
+/// The facts that are shown of a worker beside its counts.
 const ABOUT: [(&str, Word); 4] = [
     ("core", |one| one.core.map_or_else(|| "any".to_owned(), |core| core.to_string())),
     ("paused ago", |one| one.quiescent_age_ns.map_or_else(|| "asleep".to_owned(), short)),
@@ -212,8 +213,8 @@ fn show_device(out: &mut String, device: &DeviceReport, style: Style) {
     }
 }
 
-/// What the links have told us.
-fn network(out: &mut String, network: &Network, style: Style) {
+/// What was learnt from the links.
+fn network(out: &mut String, network: &NetworkConfig, style: Style) {
     let Style { bold, plain, .. } = style;
     let time = crate::cmd::address::time;
     let told = !(network.routers.is_empty() && network.leases.is_empty());
@@ -278,12 +279,12 @@ fn lease(out: &mut String, info: &LeaseInfo) {
         }
     }
     if let Some(last) = last_refusal {
-        let _ = write!(out, ", {refused} messages not believed, the last because {last}");
+        let _ = write!(out, ", {refused} messages not accepted, the last because {last}");
     }
     out.push('\n');
 }
 
-fn counters(out: &mut String, report: &Report, all: bool, style: Style) {
+fn counters(out: &mut String, report: &RunReport, all: bool, style: Style) {
     let _ = writeln!(out, "\n{}Counters{}", style.bold, style.plain);
     for counter in Counter::ALL {
         let n = report.counters.get(counter.name()).copied().unwrap_or(0);
@@ -293,7 +294,7 @@ fn counters(out: &mut String, report: &Report, all: bool, style: Style) {
     }
 }
 
-fn drops(out: &mut String, report: &Report, style: Style) {
+fn drops(out: &mut String, report: &RunReport, style: Style) {
     let Style { bold, plain, .. } = style;
     for (direction, title) in
         [("in", "Dropped of what arrived"), ("out", "Dropped of what we made")]
@@ -308,12 +309,12 @@ fn drops(out: &mut String, report: &Report, style: Style) {
     }
 }
 
-fn conservation(out: &mut String, report: &Report, style: Style) {
+fn conservation(out: &mut String, report: &RunReport, style: Style) {
     let Style { bold, alarm, plain } = style;
     let law = &report.conservation;
     let verdict = match law.holds {
-        true => "every packet has one fate".to_owned(),
-        false => format!("{alarm}BROKEN: some packet has none or two; please report this{plain}"),
+        true => "every packet is accounted for exactly once".to_owned(),
+        false => format!("{alarm}BROKEN: the ledgers differ; please report this{plain}"),
     };
     let _ = writeln!(out, "\n{bold}Conservation{plain}: {verdict}");
     let _ = writeln!(
@@ -344,8 +345,8 @@ pub(crate) fn seconds(nanos: u64) -> String {
 /// What a worker that shares its core has left to others, in thousandths; `None` where it does not
 /// share.
 fn share(facts: &BTreeMap<String, u64>) -> Option<u64> {
-    let of = |fact: Fact| facts.get(fact.name()).copied().unwrap_or(0);
-    let (ran, rested) = (of(Fact::BalanceRanNanos), of(Fact::BalanceRestedNanos));
+    let of = |fact: WorkerCounter| facts.get(fact.name()).copied().unwrap_or(0);
+    let (ran, rested) = (of(WorkerCounter::BalanceRanNanos), of(WorkerCounter::BalanceRestedNanos));
     (u128::from(rested) * 1000)
         .checked_div(u128::from(ran) + u128::from(rested))
         .map(|share| share as u64)

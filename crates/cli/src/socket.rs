@@ -1,8 +1,8 @@
-//! The control socket: where it lies, who serves it, who asks.
+//! The control socket: its path, its server, its client.
 //!
 //! One line of request, one line of JSON as answer, and the connection ends. A batch of routes
-//! follows its line, which says how many bytes that are. The socket is for
-//! its owner only (mode 0600).
+//! follows its line, which announces their length in bytes. The socket is for its owner only (mode
+//! 0600).
 
 pub(crate) mod client;
 pub(crate) mod path;

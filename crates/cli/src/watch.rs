@@ -1,11 +1,11 @@
-//! What `run` does beside the packets: looks whether links carry, and tells of what the network
-//! gave.
+//! Background tasks of `run` beside the packets: watches the state of links, and reports what was
+//! learnt from the network.
 //!
 //! A thread of its own that wakes [`EVERY`] so often. It disturbs the worker only where something
 //! is another: a link's state, or the counter of changes in the published snapshot.
 //!
 //! # Under flood
-//! A router or server that changes its mind all the time makes this thread look four times a
+//! A router or server that changes its values all the time makes this thread look four times a
 //! second, and write what is there then: bounded lists, one line for each thing that came or went.
 
 use std::fs;
@@ -15,13 +15,13 @@ use std::time::Duration;
 
 use floodwall_base::{Counter, IfIndex, Randomness};
 use floodwall_device::LinkState;
-use floodwall_dispatch::{Command, Control, CrewReader, Desk, Shown, Stop};
+use floodwall_dispatch::{Command, Control, ControlQueue, CrewReader, Shown, Stop};
 use floodwall_stack::Host;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::cookie_keys::KeyWatch;
 use crate::hosted;
-use crate::network::{DnsInfo, FOR_EVER, Network};
+use crate::network::{DnsInfo, FOR_EVER, NetworkConfig};
 
 /// How often it looks.
 const EVERY: Duration = Duration::from_millis(250);
@@ -30,34 +30,34 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How long leases may take to be given back.
 const FAREWELL: Duration = Duration::from_millis(10);
 
-/// What is said of a link that does not carry.
+/// The message for a link without carrier.
 const DOWN: &str = "the link is down";
 
 /// A link that is looked at.
-pub(crate) struct Watched {
+pub(crate) struct WatchedCounters {
     iface: IfIndex,
     state: LinkState,
     carries: bool,
 }
 
-/// See the file's head.
-pub(crate) struct Watch {
+/// The state of the watch thread: links, DNS file, cookie keys, control handles.
+pub(crate) struct StatWatch {
     pub(crate) control: Control<Shown<Host>>,
     pub(crate) reader: CrewReader,
-    pub(crate) links: Vec<Watched>,
+    pub(crate) links: Vec<WatchedCounters>,
     pub(crate) dns_file: Option<PathBuf>,
     pub(crate) keys: KeyWatch,
 }
 
-/// The links of these devices, as far as the system says anything about them.
-pub(crate) fn links(names: Vec<(IfIndex, String)>) -> Vec<Watched> {
+/// The links of these devices, as far as the system reports their state.
+pub(crate) fn links(names: Vec<(IfIndex, String)>) -> Vec<WatchedCounters> {
     let watched = |(iface, name): (IfIndex, String)| {
-        Some(Watched { iface, state: LinkState::new(&name).ok()?, carries: true })
+        Some(WatchedCounters { iface, state: LinkState::new(&name).ok()?, carries: true })
     };
     names.into_iter().filter_map(watched).collect()
 }
 
-impl Watch {
+impl StatWatch {
     /// Looks until `stop` is triggered.
     pub(crate) fn run(mut self, stop: &Stop) {
         let (mut seen, mut known, mut dns) = (None, Vec::new(), None);
@@ -69,7 +69,7 @@ impl Watch {
             if seen != Some(changes)
                 && let Ok(network) = self
                     .control
-                    .ask(PATIENCE, |desk| Network::of(desk.engine.engine.stack(), desk.now))
+                    .ask(PATIENCE, |desk| NetworkConfig::of(desk.engine.engine.stack(), desk.now))
             {
                 seen = Some(changes);
                 known = tell(known, &network);
@@ -78,7 +78,7 @@ impl Watch {
             wait(stop);
         }
         if let (Some(file), Some(_)) = (&self.dns_file, dns) {
-            // Whoever removed it before has done it for us.
+            // An error means that it has been removed already.
             let _ = fs::remove_file(file);
         }
     }
@@ -89,10 +89,16 @@ impl Watch {
             if carries == link.carries {
                 continue;
             }
-            let told = self.control.post(Command::new(move |desk: &mut Desk<'_, Shown<Host>>| {
-                let mut random = Randomness::from_number(desk.now.as_nanos());
-                desk.engine.engine.stack_mut().set_carrier(iface, carries, desk.now, &mut random);
-            }));
+            let told =
+                self.control.post(Command::new(move |desk: &mut ControlQueue<'_, Shown<Host>>| {
+                    let mut random = Randomness::from_number(desk.now.as_nanos());
+                    desk.engine.engine.stack_mut().set_carrier(
+                        iface,
+                        carries,
+                        desk.now,
+                        &mut random,
+                    );
+                }));
             // Else the next look tries again.
             if told.is_ok() {
                 link.carries = carries;
@@ -112,7 +118,7 @@ impl Watch {
     }
 }
 
-/// Writes a file anew, so that whoever reads it sees the old one or the new one.
+/// Replaces a file atomically, so that a reader sees the old content or the new one.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
     let mut name = file.as_os_str().to_owned();
     name.push(".new");
@@ -128,8 +134,8 @@ fn wait(stop: &Stop) {
     let _ = poll(&mut waited, Some(&timeout));
 }
 
-/// Tells of what came and went since `known`; returns what is known now.
-fn tell(known: Vec<String>, network: &Network) -> Vec<String> {
+/// Reports what came and went since `known`; returns what is known now.
+fn tell(known: Vec<String>, network: &NetworkConfig) -> Vec<String> {
     let now = facts(network);
     for came in now.iter().filter(|fact| !known.contains(fact)) {
         eprintln!("floodwall: {came}");
@@ -143,8 +149,8 @@ fn tell(known: Vec<String>, network: &Network) -> Vec<String> {
     now
 }
 
-/// What an operator wants to hear of, one sentence each, without times that run.
-fn facts(network: &Network) -> Vec<String> {
+/// The facts that are reported to an operator, one sentence each, without running times.
+fn facts(network: &NetworkConfig) -> Vec<String> {
     let mut facts = Vec::new();
     for link in &network.links {
         let name = &link.ifname;

@@ -1,8 +1,8 @@
 //! `floodwall address`, `link` and `neigh` against a running instance on a TAP of its own, and
 //! `floodwall pktgen`.
 //!
-//! Needs root, for a network namespace and the TAP; says that it was skipped elsewhere. What wrong
-//! words are told needs nobody.
+//! Needs root, for a network namespace and the TAP; reports that it was skipped elsewhere. The
+//! tests of syntax errors need neither.
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without ends the test")]
 #![expect(clippy::disallowed_methods, reason = "the test waits for another process")]
 
@@ -57,7 +57,7 @@ impl Running {
         Command::new(BIN).args(words.split(' ')).args(socket).output().unwrap()
     }
 
-    /// What is refused: its exit code and what was said.
+    /// A refused command: its exit code and its message.
     fn refused(&self, words: &str) -> (i32, String) {
         let output = self.ask(words);
         assert!(output.stdout.is_empty(), "{words}: {output:?}");
@@ -83,7 +83,7 @@ impl Running {
         let output = self.child.wait_with_output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(0), "{said}");
-        assert!(said.ends_with("every packet has one fate\n"), "{said}");
+        assert!(said.ends_with("every packet is accounted for exactly once\n"), "{said}");
         said
     }
 }
@@ -245,7 +245,7 @@ fn without_an_address_the_link_is_asked_and_with_one_nobody_is() {
     for (flags, asked) in [
         (&[][..], "asking DHCP servers and IPv6 routers"),
         (&["--dhcp=false"], "asking IPv6 routers"),
-        (&["--dhcp=false", "--accept-ra=false"], "nobody is asked for one"),
+        (&["--dhcp=false", "--accept-ra=false"], "address configuration is off"),
     ] {
         let running = Running::start("asks", flags);
         let report: Value = serde_json::from_str(&running.done("stat --json")).unwrap();
@@ -262,7 +262,7 @@ fn without_an_address_the_link_is_asked_and_with_one_nobody_is() {
 #[test]
 fn wrong_words_are_named_before_anybody_is_asked() {
     for (words, part) in [
-        ("address dance", "address: \"dance\" is no word here; say `add ADDRESS/LENGTH dev IFACE`"),
+        ("address dance", "address: \"dance\" is no word here; use `add ADDRESS/LENGTH dev IFACE`"),
         ("address add 10.0.0.9/24", "the interface is missing"),
         ("address add 10.0.0.9 dev fw0", "10.0.0.9 lacks its prefix length"),
         ("link set fw0 sideways", "link: \"sideways\" is neither up nor down"),

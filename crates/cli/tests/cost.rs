@@ -15,7 +15,7 @@ fn a_table_is_measured_told_and_written_with_the_machine_and_the_day() {
     let output = floodwall(&["cost", "--json", "--rounds", "1", "--write", path.to_str().unwrap()]);
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
-    // Whether one round of this machine was a quiet one is nobody's promise.
+    // Whether one round of this machine was a quiet one is not guaranteed.
     assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["costs"]["bursts"].as_array().unwrap().len(), 17);

@@ -1,6 +1,6 @@
 //! The built command on a TAP of its own, from its start to its end.
 //!
-//! Needs root, for a network namespace and the TAP; says that it was skipped elsewhere.
+//! Needs root, for a network namespace and the TAP; reports that it was skipped elsewhere.
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without ends the test")]
 #![expect(clippy::disallowed_methods, reason = "the test waits for another process")]
 
@@ -69,7 +69,7 @@ impl Running {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// Sends a signal, and gives the exit code and what was said.
+    /// Sends a signal, and returns the exit code and the messages.
     fn end(self, signal: Signal) -> (Option<i32>, String, PathBuf) {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
         kill_process(pid, signal).unwrap();
@@ -84,7 +84,7 @@ fn assert_ended_well((code, said, socket): &(Option<i32>, String, PathBuf)) {
     assert!(said.contains("tap:fw0: interface 1, Ethernet, our address"), "{said}");
     let last = said.lines().last().unwrap();
     assert!(last.starts_with("floodwall: ended after "), "{said}");
-    assert!(last.ends_with("every packet has one fate"), "{said}");
+    assert!(last.ends_with("every packet is accounted for exactly once"), "{said}");
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn the_kernels_half_has_a_place_that_is_said_and_an_idle_worker_sleeps_whichever
         assert!(said.contains(&format!("packet:ours: the kernel's half: {words}")), "{said}");
         match half {
             "leave" => assert_eq!(told["place"], "left"),
-            // Where the kernel cannot, it says what lacks.
+            // Where the kernel cannot, it reports what is missing.
             _ => assert!(told["place"] != "left" || told["lacks"][0].is_string(), "{told}"),
         }
     }
@@ -279,7 +279,7 @@ fn more_workers_than_cores_and_cores_that_are_not_there_are_told_in_words() {
     let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
     if cores < 64 {
         let expected = format!("--workers: 64 workers are more than the {cores} cores that");
-        assert!(said.contains(&expected) && said.contains("ask for"), "{said}");
+        assert!(said.contains(&expected) && said.contains("at most"), "{said}");
     }
     let said = refused(&["--cores=1022,1023"]);
     assert!(said.contains("--cores: core 1022 is not among those that this process may"), "{said}");

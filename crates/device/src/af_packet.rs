@@ -1,20 +1,21 @@
 //! `AfPacket`: an existing Ethernet interface of the host, through a packet socket.
 //!
-//! Called by whoever puts a stack onto a real card or a veth without taking the card away from the
-//! host: the host's own stack sees every frame too. Frames arrive in a ring that the kernel fills
-//! (TPACKET_V3) and are copied once into the pool (`packet_arrival.rs`); they leave by batches of
-//! sendmmsg(2), which takes a packet's chunks where they lie. With offload, segments of a TCP flow
-//! that leave in a row are one super-frame (`join.rs`) within the interface's limits and MTU, which
-//! the kernel cuts where the interface does not; what a sender on the same machine or the kernel
-//! itself has joined arrives as one, and is cut there without offload.
+//! Called by programs that attach a stack to a real card or a veth without taking the card away
+//! from the host: the host's own stack sees every frame too. Frames arrive in a ring that the
+//! kernel fills (TPACKET_V3) and are copied once into the pool (`packet_arrival.rs`). They are sent
+//! in batches by sendmmsg(2), which gathers a packet's chunks without a copy. With offload,
+//! consecutive segments of a TCP flow leave as one super-frame (GSO, `gso_join.rs`) within the
+//! interface's limits and MTU; the kernel segments it where the interface cannot (TSO). What a
+//! local sender or the kernel (GRO) has joined arrives as one super-frame, and is segmented on
+//! arrival without offload.
 //!
-//! Invariant: never blocks; our own frames do not come back; a frame that arrives while the pool
-//! is empty is lost and counted; what the kernel dropped before is read from it and counted.
-//! Nobody is kept from opening the same interface twice: both then see every frame.
+//! Invariant: never blocks; our own frames do not come back; a frame that arrives while the pool is
+//! empty is lost and counted; the kernel's own drop counter is read and added. The same interface
+//! may be opened twice: both then see every frame.
 //!
 //! # Under flood
-//! Anyone on the link fills the ring. Bound: the configured blocks. Work per frame: one copy. When
-//! full the kernel drops blindly, friend and foe, which is `rx_ring_full`. A batch waits in the
+//! Any sender on the link can fill the ring. Bound: the configured blocks. Work per frame: one
+//! copy. When full the kernel drops every frame, counted as `rx_ring_full`. A batch waits in the
 //! kernel until its block is full or for 1 ms.
 
 use std::cell::Cell;
@@ -26,11 +27,11 @@ use floodwall_packet::{Burst, PacketBuf, PacketList, Pool};
 use crate::device::{Device, DeviceInfo, Medium};
 use crate::error::DeviceError;
 use crate::gather::Slices;
-use crate::interface::Interface;
-use crate::join::{self, Run};
-use crate::packet_arrival::{Arrival, arrive};
+use crate::gso_join::{self, JoinRun};
+use crate::interface::KernelInterface;
+use crate::napi::Placement;
+use crate::packet_arrival::{PacketArrival, arrive};
 use crate::packet_ring::PacketRing;
-use crate::placement::Placement;
 use crate::socket::{self, BATCH_MAX, Messages};
 use crate::stats::DeviceStats;
 use crate::super_limits::SuperLimits;
@@ -42,7 +43,7 @@ const SMALL_FRAME: usize = 256;
 const BLOCK_MILLIS: u32 = 1;
 /// Bytes of a block into which the largest super-frame fits.
 const SUPER_BLOCK: usize = 128 << 10;
-/// Bytes below which a joined frame stays, unless somebody has raised that.
+/// Bytes below which a joined frame stays, unless the administrator raised that limit.
 const SUPER_MAX: usize = 64 << 10;
 /// Bytes that may wait in the kernel on their way out.
 const SEND_BYTES: libc::c_int = 4 << 20;
@@ -64,7 +65,7 @@ pub enum Accept {
     /// Those that the host and a station at its own link address both need: for groups and
     /// broadcasts, of either layer, address resolution, and answers to DHCP clients.
     Common,
-    /// None: it only tells whether the interface is there.
+    /// None: the socket only reports whether the interface is there.
     Nothing,
 }
 
@@ -99,7 +100,7 @@ impl Default for AfPacketConfig {
     }
 }
 
-/// See the file's head.
+/// A device on a packet socket (AF_PACKET) of an existing Ethernet interface.
 #[derive(Debug)]
 pub struct AfPacket {
     info: DeviceInfo,
@@ -109,17 +110,17 @@ pub struct AfPacket {
     piece: usize,
     /// How long what leaves as one may be.
     limits: SuperLimits,
-    /// Whether segments are joined: until the kernel refuses some.
+    /// Whether segments are joined: until the kernel rejects some.
     joins: bool,
     /// Whether the MTU was looked at in this call.
     knows_mtu: bool,
     /// How often in a row the kernel had no room for the packet at the front.
     stuck: u32,
-    /// The interface has been down: it may have come back, or be deleted. Never forgotten: frames
-    /// that the kernel shows late say nothing about it, and of a deletion there is no other sign.
+    /// The interface has been down: it may have come back, or be deleted. Never reset: frames that
+    /// the kernel delivers late do not prove that it exists, and a deletion has no other sign.
     down: bool,
     stats: DeviceStats,
-    /// What the kernel says that it dropped, summed up.
+    /// Sum of the drops that the kernel has reported.
     ring_full: Cell<u64>,
     /// Where the kernel's half runs; given back when this is dropped.
     placement: Option<Placement>,
@@ -132,7 +133,7 @@ impl AfPacket {
     /// No privilege, no such interface, another kind of interface, or no memory for the ring.
     pub fn open(name: &str, config: &AfPacketConfig) -> Result<Self, DeviceError> {
         let socket = socket::open().map_err(fail(name, "open a packet socket"))?;
-        let interface = Interface { socket: &socket, name };
+        let interface = KernelInterface { socket: &socket, name };
         let index = interface.index().map_err(|e| not_found(name, e))?;
         let mac = interface.mac().map_err(fail(name, "read the link address"))?;
         if mac.is_none() {
@@ -183,7 +184,7 @@ impl AfPacket {
         })
     }
 
-    /// What the operator should know of the interface.
+    /// Notes for the operator on the interface.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         let (name, joined) = (&self.info.name, self.limits.joined);
@@ -212,7 +213,7 @@ impl AfPacket {
         match rustix::net::sockopt::socket_error(&self.socket) {
             Ok(Ok(())) => {}
             Ok(Err(_)) => self.down = true,
-            Err(error) => return Err(self.broken("ask for errors", error.into())),
+            Err(error) => return Err(self.broken("read the socket's error", error.into())),
         }
         if self.down && self.is_deleted() { Err(self.gone()) } else { Ok(()) }
     }
@@ -229,12 +230,12 @@ impl AfPacket {
         fail(&self.info.name, action)(error)
     }
 
-    /// Bytes of the largest IP packet that the interface carries now. Asked once a call, and only
-    /// for what leaves as one: at all else the kernel looks itself.
+    /// Bytes of the largest IP packet that the interface carries now. Read once a call, and only
+    /// for super-frames: for all others the kernel checks the MTU.
     fn mtu(&mut self) -> usize {
         if !self.knows_mtu {
             self.knows_mtu = true;
-            let interface = Interface { socket: &self.socket, name: &self.info.name };
+            let interface = KernelInterface { socket: &self.socket, name: &self.info.name };
             self.info.mtu = interface.mtu().unwrap_or(self.info.mtu);
         }
         self.info.mtu as usize
@@ -245,7 +246,7 @@ impl AfPacket {
         if !self.joins || packets.len() < 2 {
             return Ok(None);
         }
-        let Some(run) = Run::at_front(packets, self.info.medium, &self.limits.run) else {
+        let Some(run) = JoinRun::at_front(packets, self.info.medium, &self.limits.run) else {
             return Ok(None);
         };
         if run.piece > self.mtu() {
@@ -272,7 +273,7 @@ impl AfPacket {
     fn send_batch(&mut self, packets: &mut PacketList) -> Result<usize, DeviceError> {
         let mut headers = [[0; VNET_BYTES]; BATCH_MAX];
         let alone = match self.joins {
-            true => join::alone(packets, self.info.medium, BATCH_MAX),
+            true => gso_join::alone(packets, self.info.medium, BATCH_MAX),
             false => BATCH_MAX,
         };
         let mut ready = 0;
@@ -305,7 +306,7 @@ impl AfPacket {
         }
     }
 
-    /// What the kernel is to be told of a packet; `None` where it cannot be sent.
+    /// The virtio header for a packet; `None` where it cannot be sent.
     fn header_of(&mut self, packet: &PacketBuf) -> Option<[u8; VNET_BYTES]> {
         if let Some(cut) = packet.offload().filter(|offload| offload.gso_type != 0) {
             let is_tagged = packet.first().get(LINK - 2..LINK) == Some(&[0x81, 0x00]);
@@ -357,7 +358,7 @@ impl AfPacket {
     }
 }
 
-/// Everything but the ring, in the order in which the kernel wants it: before the socket is bound.
+/// Sets everything but the ring, in the order that the kernel requires: before the bind.
 fn set_options(fd: BorrowedFd<'_>, info: &DeviceInfo) -> Result<(), DeviceError> {
     let name = info.name.as_str();
     let bypass = libc::c_int::from(!info.offload);
@@ -434,14 +435,14 @@ impl Device for AfPacket {
             let Some(arrival) = arrival else { break };
             looked += 1;
             match arrival {
-                Arrival::Packet(packet) => {
+                PacketArrival::Packet(packet) => {
                     self.stats.count_rx(packet.len());
                     let _ = burst.push(packet);
                     taken += 1;
                 }
-                Arrival::NoBuffer => self.stats.rx_no_buffer += 1,
-                Arrival::Truncated => self.stats.rx_truncated += 1,
-                Arrival::Malformed => self.stats.rx_malformed += 1,
+                PacketArrival::NoBuffer => self.stats.rx_no_buffer += 1,
+                PacketArrival::Truncated => self.stats.rx_truncated += 1,
+                PacketArrival::Malformed => self.stats.rx_malformed += 1,
             }
         }
         if looked == 0 && burst.room() > 0 {

@@ -1,10 +1,10 @@
 //! `AfXdp`: an existing Ethernet interface of the host, by sockets that share our memory with it.
 //!
-//! Called by whoever puts a stack onto a real card or a veth at full rate without taking the card
-//! away from the host. A program at the interface (`af_xdp/steering.rs`) gives the frames for our
-//! station's link address to the socket of their receive queue, straight into the packet pool; all
-//! else goes to the host's own stack, as before. Groups and broadcasts belong to both: the host
-//! gets them, and the device of the first queue takes a copy through a packet socket.
+//! Called by programs that attach a stack to a real card or a veth at full rate without taking the
+//! card away from the host. An XDP program (`af_xdp/steering.rs`) redirects frames for our
+//! station's link address to the socket of their receive queue, straight into the packet pool. All
+//! other frames go to the host's own stack. Groups and broadcasts belong to both: the host gets
+//! them, and the device of the first queue takes a copy through a packet socket.
 //!
 //! Invariants: never blocks; a frame is in the pool, at the kernel, or counted as lost; nothing is
 //! left behind when the devices are dropped or the process ends, however it ends. Memory is shared
@@ -13,16 +13,17 @@
 //! frame of the pool.
 //!
 //! # Under flood
-//! Anyone on the link fills the receive ring. Bound: [`AfXdpConfig::ring`] frames a queue; when
-//! full the kernel drops blindly, friend and foe, which is `rx_ring_full`; before it comes to that,
-//! the program lets friends through and strangers as far as the worker keeps up
-//! (`af_xdp/guard.rs`). Work per frame: two ring entries, no copy of ours. Groups have
-//! a ring of their own, so that neither crowds out the other.
+//! Any sender on the link can fill the receive ring. Bound: [`AfXdpConfig::ring`] frames a queue.
+//! When it is full the kernel drops every frame, counted as `rx_ring_full`. Before that point the
+//! program passes established flows and limits unverified ones to what the worker can handle
+//! (`af_xdp/guard.rs`). Work per frame: two ring entries, no copy of ours. Groups have a ring of
+//! their own, so that neither crowds out the other.
 
 mod bpf;
 mod card;
 mod cookies;
 mod features;
+mod filter_tables;
 mod first_line;
 mod guard;
 mod own_half;
@@ -31,7 +32,6 @@ mod queue;
 mod ring;
 mod shared;
 mod steering;
-mod wants;
 mod words;
 
 use std::io;
@@ -40,24 +40,26 @@ use std::sync::Arc;
 
 use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Instant, MacAddr};
-use floodwall_packet::{Burst, Class, PacketBuf, PacketList, Pool, PoolConfig, SynOffers, Wanted};
+use floodwall_packet::{
+    Burst, Class, PacketBuf, PacketList, Pool, PoolConfig, RxFilter, SynOffers,
+};
 use rustix::event::epoll;
 
 use self::bpf::Attach;
 use self::card::Card;
 use self::cookies::Plan;
-pub use self::first_line::{FirstLine, Said};
-use self::guard::Turn;
+use self::filter_tables::FilterUpdate;
+pub use self::first_line::{FirstLine, FirstLineState};
+use self::guard::FilterTurn;
 use self::own_half::OwnHalf;
-use self::queue::{Arrived, Queue};
-use self::steering::{Station, Steering};
-use self::wants::Told;
+use self::queue::{QueueArrival, XdpQueue};
+use self::steering::{LinkStation, QueueSteering};
 use crate::af_packet::{Accept, AfPacket, AfPacketConfig};
 use crate::device::{Device, DeviceInfo, Medium};
 use crate::error::DeviceError;
 use crate::first_line_mode::FirstLineMode;
-use crate::interface::Control;
-use crate::placement::Placement;
+use crate::interface::InterfaceControl;
+use crate::napi::Placement;
 use crate::stats::DeviceStats;
 use crate::vnet::{self, Completion};
 use crate::xdp_mode::XdpMode;
@@ -65,7 +67,7 @@ use crate::xdp_mode::XdpMode;
 /// What the kernel keeps free in front of a frame that arrives, and what the link header needs.
 const FRONT: usize = 256;
 const LINK_BYTES: usize = 18;
-/// Frames kept for copies of packets that do not lie in one frame.
+/// Frames kept for copies of packets that span several frames.
 const SPARES: usize = 256;
 /// Tries to get a queue that its last owner has just left.
 const TRIES_MAX: u32 = 20_000;
@@ -77,12 +79,13 @@ const TRIAL: u32 = 64;
 /// How an interface is opened.
 #[derive(Clone, Debug)]
 pub struct AfXdpConfig {
-    /// The link address of the stack behind the device. Where it is the interface's own, which the
-    /// host keeps, what is for an address that the stack wants ([`Device::want`]) comes here, and
-    /// the rest is the host's.
+    /// The link address of the stack behind the device. It may be the interface's own, which the
+    /// host keeps: then packets for an address that the stack accepts ([`Device::want`]) come here,
+    /// and the rest goes to the host.
     pub station: MacAddr,
-    /// How many of the interface's receive queues; `None` is all. A frame for us that the card
-    /// puts into another queue is lost, so fewer only make sense where the card is told so.
+    /// How many of the interface's receive queues; `None` is all. Frames for us on another queue
+    /// are lost: fewer queues only make sense where the card's RSS or flow rules are set
+    /// accordingly.
     pub queues: Option<usize>,
     /// By which way.
     pub mode: XdpMode,
@@ -112,8 +115,8 @@ impl AfXdpConfig {
 
 /// What all queues of an interface share.
 #[derive(Debug)]
-struct Shared {
-    steering: Steering,
+struct SharedUmem {
+    steering: QueueSteering,
     index: u32,
     /// Whether senders on the other side leave their checksums to us.
     local: bool,
@@ -122,27 +125,27 @@ struct Shared {
     bind: u16,
 }
 
-/// See the file's head. One receive queue of an interface.
+/// An AF_XDP device: one receive queue of an interface.
 #[derive(Debug)]
 pub struct AfXdp {
     info: DeviceInfo,
-    shared: Arc<Shared>,
+    shared: Arc<SharedUmem>,
     number: u32,
-    /// Without memory yet: until the first call brings the pool.
+    /// The socket before its memory is registered, until the first call brings the pool.
     unattached: Option<OwnedFd>,
     tries: u32,
-    queue: Option<Queue>,
+    queue: Option<XdpQueue>,
     /// Groups, and whether the interface is still there.
     groups: AfPacket,
     /// Readable when either has something.
     either: OwnedFd,
-    /// Frames for copies of packets that do not lie in one frame.
+    /// Frames for copies of packets that span several frames.
     spares: PacketList,
     placement: Option<Placement>,
-    turn: Turn,
-    /// What the program has been told that is wanted.
-    told: Option<Told>,
-    /// What our own runs of the kernel's half have told.
+    turn: FilterTurn,
+    /// The last report to the program of what the stack accepts.
+    told: Option<FilterUpdate>,
+    /// State of our own NAPI polls (busy polling).
     own_half: OwnHalf,
     /// The kernel had no empty frame left.
     overflowed: bool,
@@ -168,22 +171,22 @@ impl AfXdp {
     /// queue, another program on it, an MTU that fits no frame, too little memory may be locked.
     pub fn open(name: &str, config: &AfXdpConfig) -> Result<OpenedXdp, DeviceError> {
         let io = |action| move |error| failed(name, action, error);
-        let control = Control::open().map_err(io("open a socket"))?;
+        let control = InterfaceControl::open().map_err(io("open a socket"))?;
         let interface = control.interface(name);
         let index = interface.index().map_err(|error| crate::af_packet::not_found(name, error))?;
         let mtu = interface.mtu().map_err(io("read the MTU"))?;
         fits(name, mtu, config.frame_bytes)?;
         let mac = interface.mac().map_err(io("read the link address"))?;
-        let station = Station { mac: config.station, is_shared: mac == Some(config.station) };
+        let station = LinkStation { mac: config.station, is_shared: mac == Some(config.station) };
         if station.is_shared {
             shared::check(name, station.mac)?;
         }
-        let card = Card::of(name).map_err(io("ask for the driver"))?;
+        let card = Card::of(name).map_err(io("query the driver"))?;
         let queues = chosen(name, config.queues, card.queues)?;
         queue::raise_memory_lock();
         let mut notes = Vec::new();
         let plan = Plan::of(config, &station, card.is_local(), index.cast_unsigned());
-        let mut steering = Steering::load(station, card.queues, &plan, &mut notes)
+        let mut steering = QueueSteering::load(station, card.queues, &plan, &mut notes)
             .map_err(|error| shared::not_loaded(name, station.is_shared, error))?;
         plan.judge(name, &steering)?;
         if station.is_shared {
@@ -191,7 +194,7 @@ impl AfXdp {
         }
         attach(name, &mut steering, index.cast_unsigned(), config.mode, &mut notes)?;
         let is_generic =
-            notes.iter().any(|note| note.starts_with("generic")) || config.mode == XdpMode::Generic;
+            config.mode == XdpMode::Generic || notes.iter().any(|note| note.starts_with("generic"));
         steering.reach_peer(&plan, is_generic, &mut notes);
         let bind = trial(name, index.cast_unsigned(), config, &mut notes)?;
         let info = DeviceInfo {
@@ -201,7 +204,7 @@ impl AfXdp {
             mac,
             offload: false,
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedUmem {
             steering,
             index: index.cast_unsigned(),
             local: card.is_local(),
@@ -212,7 +215,11 @@ impl AfXdp {
         Ok(OpenedXdp { queues: queues.collect::<Result<_, _>>()?, notes })
     }
 
-    fn queue(info: &DeviceInfo, shared: &Arc<Shared>, number: u32) -> Result<Self, DeviceError> {
+    fn queue(
+        info: &DeviceInfo,
+        shared: &Arc<SharedUmem>,
+        number: u32,
+    ) -> Result<Self, DeviceError> {
         let io = |action| move |error| failed(&info.name, action, error);
         let wanted = AfPacketConfig {
             accept: match number {
@@ -243,7 +250,7 @@ impl AfXdp {
             either,
             spares: PacketList::new(),
             placement: None,
-            turn: Turn::default(),
+            turn: FilterTurn::default(),
             told: guard.map(|guard| guard.wants().join(number, shared.steering.is_shared())),
             own_half: OwnHalf::default(),
             overflowed: false,
@@ -269,15 +276,15 @@ impl AfXdp {
     /// [`Device::receive`].
     #[must_use]
     pub fn is_zero_copy(&self) -> bool {
-        self.queue.as_ref().is_some_and(Queue::is_zero_copy)
+        self.queue.as_ref().is_some_and(XdpQueue::is_zero_copy)
     }
 
     /// Shares the pool with the kernel. `Ok(false)` where the queue's last owner has not quite
     /// left it.
     fn attach(&mut self, pool: &Pool) -> Result<bool, DeviceError> {
         let Some(socket) = self.unattached.take() else { return Ok(self.queue.is_some()) };
-        let Shared { index, ring, bind, .. } = *self.shared;
-        match Queue::attach(socket, pool, index, self.number, ring, bind) {
+        let SharedUmem { index, ring, bind, .. } = *self.shared;
+        match XdpQueue::attach(socket, pool, index, self.number, ring, bind) {
             Ok(queue) => {
                 self.connect(&queue)
                     .map_err(|error| failed(&self.info.name, "give frames to the socket", error))?;
@@ -302,15 +309,15 @@ impl AfXdp {
     }
 
     /// From now on frames come.
-    fn connect(&self, queue: &Queue) -> io::Result<()> {
+    fn connect(&self, queue: &XdpQueue) -> io::Result<()> {
         let Some(fd) = queue.fd() else { return Ok(()) };
         watch(&self.either, fd)?;
         self.shared.steering.take(self.number, fd.as_raw_fd())
     }
 
-    /// Runs the kernel's half, where that is ours to do, until so many frames wait or it has no
-    /// more. What dies for want of credit counts as well: behind it there may be friends. Frames
-    /// that are there already, and are all, do not wait for it.
+    /// Polls the card (NAPI busy polling), where that is left to us, until so many frames wait or
+    /// the card has no more. Frames dropped for lack of credit count as well: established flows may
+    /// be queued after them. If all frames have arrived already, no poll is made.
     fn run_kernel_half(&mut self, wanted: usize) {
         let Some(queue) = &self.queue else { return };
         let guard = self.shared.steering.guard();
@@ -340,9 +347,10 @@ impl AfXdp {
         self.own_half.takes(wanted, there);
     }
 
-    /// How many frames of strangers may wait. Half of the ring is the friends', however long the
-    /// worker is away. Where nothing comes without the worker's core it needs no more than a burst:
-    /// what it does for strangers at a stretch must be over before the card's ring is full.
+    /// The maximum number of frames of unverified flows that may wait. Half of the ring is reserved
+    /// for established flows, however long the worker is away. Where NAPI runs only on the worker's
+    /// core a burst is enough: the time that it spends on them at a stretch must end before the
+    /// card's ring is full.
     fn stranger_places(&self) -> usize {
         let needs_us = |placement: &Placement| placement.is_ours() || placement.is_beside();
         match self.placement.as_ref().is_some_and(needs_us) {
@@ -358,8 +366,8 @@ impl AfXdp {
         for _ in 0..burst.room() {
             match queue.receive() {
                 None => break,
-                Some(Arrived::Nonsense) => self.stats.rx_malformed += 1,
-                Some(Arrived::Packet(mut packet)) => {
+                Some(QueueArrival::Nonsense) => self.stats.rx_malformed += 1,
+                Some(QueueArrival::Packet(mut packet)) => {
                     if self.shared.local {
                         partial::describe(&mut packet);
                     }
@@ -372,8 +380,8 @@ impl AfXdp {
         taken
     }
 
-    /// The packet as it can leave: whole, in one frame that the kernel knows. Gives it back where
-    /// no frame is free now; `None` where it can never leave.
+    /// Prepares a packet for transmission: complete, in one frame of registered memory. Returns it
+    /// where no frame is free now; `None` where it can never be sent.
     fn sendable(&mut self, mut packet: PacketBuf) -> Option<Result<PacketBuf, PacketBuf>> {
         let patch = match vnet::complete(&packet) {
             Completion::Whole => None,
@@ -403,7 +411,7 @@ impl AfXdp {
     /// Puts packets from the front into the ring; how many left the list.
     fn load(&mut self, packets: &mut PacketList) -> usize {
         let mut left = 0;
-        while self.queue.as_mut().is_some_and(Queue::has_room) {
+        while self.queue.as_mut().is_some_and(XdpQueue::has_room) {
             let Some(packet) = packets.pop_front() else { break };
             let bytes = packet.len();
             match self.sendable(packet) {
@@ -465,12 +473,12 @@ impl Device for AfXdp {
             queue.complete();
             queue.refill(pool);
         }
-        if self.queue.as_ref().is_some_and(Queue::is_owed) {
+        if self.queue.as_ref().is_some_and(XdpQueue::is_owed) {
             self.flush()?;
         }
         self.restock(pool);
         if taken == 0 || self.groups.pending() {
-            // Says besides whether the interface is gone.
+            // This also detects that the interface is gone.
             taken += self.groups.receive(pool, burst)?;
         }
         Ok(taken)
@@ -496,7 +504,7 @@ impl Device for AfXdp {
     }
 
     fn pending(&self) -> bool {
-        let has_work = |queue: &Queue| queue.is_ready() || queue.is_owed();
+        let has_work = |queue: &XdpQueue| queue.is_ready() || queue.is_owed();
         self.own_half.has_left_some()
             || self.queue.as_ref().is_none_or(has_work)
             || self.groups.pending()
@@ -518,7 +526,7 @@ impl Device for AfXdp {
         let credit = credit.map(|credit| match credit {
             usize::MAX => credit,
             _ => {
-                let waiting = self.queue.as_ref().map_or(0, Queue::waiting);
+                let waiting = self.queue.as_ref().map_or(0, XdpQueue::waiting);
                 credit.min(self.stranger_places().saturating_sub(waiting))
             }
         });
@@ -529,7 +537,7 @@ impl Device for AfXdp {
         self.overflowed |= self.turn.has_refused(guard, self.number) && !self.own_half.saw_all();
     }
 
-    fn want(&mut self, wanted: &Wanted) {
+    fn want(&mut self, wanted: &RxFilter) {
         let steering = &self.shared.steering;
         if let (Some(guard), Some(told)) = (steering.guard(), &mut self.told) {
             guard.wants().tell(self.number, told, wanted, steering.is_shared());
@@ -538,7 +546,7 @@ impl Device for AfXdp {
 
     fn answer_syns(&mut self, offers: &SynOffers) -> bool {
         let Some(cookies) = self.shared.steering.cookies() else { return false };
-        // All queues go by the same listeners and keys.
+        // All queues share the listeners and keys.
         self.number != 0 && cookies.is_started() || self.number == 0 && cookies.renew(offers)
     }
 
@@ -566,7 +574,7 @@ impl Device for AfXdp {
 
     fn stats(&self) -> DeviceStats {
         let mut all = self.stats;
-        if let Some(Ok(kernel)) = self.queue.as_ref().map(Queue::statistics) {
+        if let Some(Ok(kernel)) = self.queue.as_ref().map(XdpQueue::statistics) {
             let empty = kernel.rx_fill_ring_empty_descs.min(kernel.rx_dropped);
             all.rx_ring_full += kernel.rx_ring_full;
             all.rx_no_buffer += empty;
@@ -588,7 +596,7 @@ impl Device for AfXdp {
 /// Attaches the program by the best way that is wanted and that there is.
 fn attach(
     name: &str,
-    steering: &mut Steering,
+    steering: &mut QueueSteering,
     index: u32,
     mode: XdpMode,
     notes: &mut Vec<String>,
@@ -597,12 +605,12 @@ fn attach(
         Some(libc::EBUSY | libc::EEXIST) => unsupported(
             name,
             "a second XDP program on the interface",
-            "stop who has attached the other one (`bpftool net`, `ip link` show it)",
+            "detach the other program first (`bpftool net`, `ip link` show it)",
         ),
         _ => failed(name, "attach the program to the interface", error),
     };
     if mode == XdpMode::Generic {
-        notes.push("generic XDP, as wished".to_owned());
+        notes.push("generic XDP, as configured".to_owned());
         return steering.attach(index, Attach::Generic).map_err(refused);
     }
     match steering.attach(index, Attach::Native) {
@@ -611,14 +619,14 @@ fn attach(
             Ok(())
         }
         Err(error) if mode == XdpMode::Auto && is_unfit(&error) => {
-            notes.push(format!("generic XDP: the driver refuses native ({error})"));
+            notes.push(format!("generic XDP: the driver does not support native ({error})"));
             steering.attach(index, Attach::Generic).map_err(refused)
         }
         Err(error) => Err(refused(error)),
     }
 }
 
-/// What a driver says that cannot run programs, or not with this MTU or these settings.
+/// Whether the error means that the driver cannot run programs, or not with these settings.
 fn is_unfit(error: &io::Error) -> bool {
     !matches!(
         error.raw_os_error(),
@@ -648,7 +656,7 @@ fn trial(
     })?;
     let try_with = |flags| {
         let socket = queue::open().map_err(io("open an AF_XDP socket"))?;
-        Ok::<_, DeviceError>(Queue::attach(socket, &pool, index, 0, TRIAL, flags))
+        Ok::<_, DeviceError>(XdpQueue::attach(socket, &pool, index, 0, TRIAL, flags))
     };
     let generic = notes.iter().any(|note| note.starts_with("generic"));
     if !generic {
@@ -658,7 +666,7 @@ fn trial(
                 return Ok(libc::XDP_ZEROCOPY);
             }
             Err(error) if is_busy(&error) => return Err(DeviceError::Busy { device: name.into() }),
-            Err(error) => notes.push(format!("frames are copied: the driver says {error}")),
+            Err(error) => notes.push(format!("frames are copied: the driver reports {error}")),
         }
     }
     match try_with(libc::XDP_COPY)? {
@@ -680,7 +688,7 @@ fn chosen(name: &str, wanted: Option<usize>, there: u32) -> Result<u32, DeviceEr
         Some(_) => Err(unsupported(
             name,
             "that many receive queues",
-            "`ethtool -l` says how many the interface has; ask for one at least",
+            "`ethtool -l` shows how many the interface has; request at least one",
         )),
     }
 }

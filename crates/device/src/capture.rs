@@ -2,8 +2,8 @@
 //!
 //! Called by [`Replay`](crate::Replay), by the programs, and by tests and fuzzers that feed the
 //! stack. Both formats, pcap and pcapng, in both byte orders. Invariant: no file, however broken,
-//! makes this panic or take more memory than a few times its size; what stands before the damage is
-//! given, with a note where the damage is. Reading: draft-ietf-opsawg-pcap and
+//! causes a panic or takes more memory than a few times its size. The packets before the damage are
+//! returned, with a note of its position. Reading: draft-ietf-opsawg-pcap and
 //! draft-ietf-opsawg-pcapng.
 
 use core::time::Duration;
@@ -20,7 +20,7 @@ mod replay;
 pub use recorder::{Recorder, RecorderConfig};
 pub use replay::Replay;
 
-/// What stands before a packet in a capture.
+/// The link header of packets in a capture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum LinkType {
@@ -39,7 +39,7 @@ pub enum LinkType {
 }
 
 impl LinkType {
-    /// The kind of a number of the registry at tcpdump.org.
+    /// The link type for a number of the registry at tcpdump.org.
     #[must_use]
     pub const fn of_number(number: u32) -> Self {
         match number {
@@ -56,7 +56,7 @@ impl LinkType {
 /// One packet of a capture.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CapturedPacket {
-    /// When it was captured, since 1970-01-01 00:00 UTC; zero where the file does not say.
+    /// Time of capture, since 1970-01-01 00:00 UTC; zero where the file has none.
     pub time: Duration,
     /// What its bytes begin with.
     pub link: LinkType,
@@ -67,7 +67,7 @@ pub struct CapturedPacket {
 }
 
 impl CapturedPacket {
-    /// The IP packet within, with whatever padding stands behind it; `None` where there is none.
+    /// The IP packet within, including trailing padding; `None` where there is none.
     #[must_use]
     pub fn ip(&self) -> Option<&[u8]> {
         let bytes = self.bytes.as_slice();
@@ -137,7 +137,7 @@ pub enum CaptureError {
     Io {
         /// Which file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// It is no capture.

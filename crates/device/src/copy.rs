@@ -1,4 +1,4 @@
-//! Copies of packets into the pool: for devices that cannot hand their memory over.
+//! Copies of packets into the pool, for devices that cannot share their memory.
 //!
 //! Called by the packet socket, the switch (a flooded frame is one copy per port), the replay and
 //! the disturber. Invariant: a copy is in a frame, in a super-frame, or in a chain of full frames,
@@ -6,7 +6,7 @@
 
 use floodwall_packet::{Class, PacketBuf, Pool};
 
-/// A packet with the bytes of `pieces`, `total` in all; `None` where the pool has not that much.
+/// A packet with the bytes of `pieces`, `total` together; `None` where the pool lacks memory.
 pub(crate) fn assemble<'a>(
     pool: &Pool,
     total: usize,

@@ -7,7 +7,7 @@
 use std::os::fd::BorrowedFd;
 
 use floodwall_base::{Instant, MacAddr};
-use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, SynOffers, Wanted};
+use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, RxFilter, SynOffers};
 
 use crate::error::DeviceError;
 use crate::stats::DeviceStats;
@@ -50,26 +50,26 @@ pub struct DeviceInfo {
     pub offload: bool,
 }
 
-/// See the file's head.
+/// A network device: receives packets into a pool and transmits packets, in bursts.
 ///
-/// A packet in the state `Partial` is transmitted by its `offload()`, which says where the sum
-/// starts and where it is stored; one without is refused and counted. Transmitting releases what
-/// the packet was charged to an account.
+/// A packet in the state `Partial` is transmitted by its `offload()`, with the offsets of the sum;
+/// one without is refused and counted. Transmitting releases what the packet was charged to an
+/// account.
 pub trait Device: Send {
     /// What the device is.
     fn info(&self) -> &DeviceInfo;
 
-    /// Appends up to `burst.room()` packets that have arrived, and says how many; 0 where nothing
-    /// waits. Never blocks. Their memory comes from `pool`, except on memory devices.
+    /// Appends up to `burst.room()` packets that have arrived, and returns how many; 0 where
+    /// nothing waits. Never blocks. Their memory comes from `pool`, except on memory devices.
     ///
     /// # Errors
     /// The device is gone or broken. An empty pool is not an error: packets are dropped and
     /// counted.
     fn receive(&mut self, pool: &Pool, burst: &mut Burst) -> Result<usize, DeviceError>;
 
-    /// Sends from the front of `packets`, and says how many left the list; what the device has no
-    /// room for stays in it. Never blocks. What the device refuses for good leaves the list, is
-    /// dropped and counted.
+    /// Sends from the front of `packets`, and returns how many left the list. Packets that the
+    /// device has no room for stay in it (backpressure). Never blocks. Packets that can never be
+    /// sent leave the list, are dropped and counted.
     ///
     /// # Errors
     /// The device is gone or broken; what was not sent stays in the list.
@@ -79,59 +79,59 @@ pub trait Device: Send {
     /// devices without a descriptor.
     fn readiness(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Whether something waits, for devices without a descriptor. Where there is one: whether
-    /// something has been taken from the system and waits here, so that poll(2) must not be asked.
+    /// Whether something waits, for devices without a descriptor. With one: whether packets were
+    /// taken from the system and wait here, so that poll(2) must not be called.
     fn pending(&self) -> bool;
 
-    /// The worker is about to sleep on [`Device::readiness`]. A device whose kernel half runs
-    /// within our calls only gives that half back to its card, which calls when something comes.
+    /// The worker is about to sleep on [`Device::readiness`]. A device that polls the kernel's half
+    /// (NAPI) within our calls re-enables the card's interrupts here.
     fn rest(&mut self) {}
 
-    /// The worker's turn begins. Where more comes than it handles, `credit` says how many packets
-    /// of strangers it is ready for until the next one: a device that can tell friends before a
-    /// packet costs anything loses what is beyond, and what anybody would refuse, and counts it.
-    /// With `None` it takes whatever comes.
+    /// Starts a turn of the worker. Under overload `credit` is how many packets of unverified flows
+    /// it can handle until the next turn. A device that can distinguish established flows at no
+    /// cost to the worker drops the excess, and packets that the stack would refuse, and counts
+    /// them. With `None` there is no limit.
     fn admit(&mut self, now: Instant, credit: Option<usize>) {
         let _ = (now, credit);
     }
 
-    /// Whether it can lose packets before they cost anything, by what [`Device::befriend`] and
-    /// [`Device::want`] have told it.
+    /// Whether the device can drop packets before they cost anything, by the flows of
+    /// [`Device::befriend`] and the destinations of [`Device::want`].
     fn knows_friends(&self) -> bool {
         false
     }
 
-    /// What the stack wants of what arrives here, from now on; told before anything is sent that
-    /// could be answered. Until it is told for the first time, that is everything.
-    fn want(&mut self, wanted: &Wanted) {
+    /// Sets the destinations that the stack accepts from now on; called before a packet is sent
+    /// that could be answered. Until the first call everything is accepted.
+    fn want(&mut self, wanted: &RxFilter) {
         let _ = wanted;
     }
 
     /// What the program at the interface may answer SYNs with, from now on; told again when the keys
-    /// turn. Whether SYNs are answered there, when many come, as far as the device knows.
+    /// turn. Whether ACKs are checked there under pressure, and SYNs answered when many come.
     fn answer_syns(&mut self, offers: &SynOffers) -> bool {
         let _ = offers;
         false
     }
 
-    /// Whether there was no room for all that came since the last call, where a device that knows
-    /// friends can tell at a glance.
+    /// Whether packets were lost since the last call for lack of room, where a device that knows
+    /// the established flows can tell at low cost.
     fn has_overflowed(&mut self) -> bool {
         false
     }
 
-    /// A packet that arrived here was a friend's: later ones of its flow are more than strangers'.
+    /// Records the flow of a received packet as established: the device's limits exempt it.
     fn befriend(&mut self, now: Instant, friend: &PacketBuf) {
         let _ = (now, friend);
     }
 
-    /// Whether what arrives is brought by a thread of the system that waits for the worker's core:
-    /// who looks again at once keeps it from its work, and finds nothing.
+    /// Whether packets are delivered by a system thread that waits for the worker's core: a worker
+    /// that polls again at once delays it, and finds nothing.
     fn waits_for_core(&self) -> bool {
         false
     }
 
-    /// How many packets wait to be received, about, before some are lost for want of room; 0 where
+    /// The approximate number of packets that can wait to be received before some are lost; 0 where
     /// that is not known.
     fn ring(&self) -> usize {
         0
@@ -174,7 +174,7 @@ impl<D: Device + ?Sized> Device for Box<D> {
         (**self).knows_friends()
     }
 
-    fn want(&mut self, wanted: &Wanted) {
+    fn want(&mut self, wanted: &RxFilter) {
         (**self).want(wanted);
     }
 

@@ -7,7 +7,7 @@ use std::io;
 
 use thiserror::Error;
 
-/// See the file's head.
+/// An error of opening or using a device. The message names the device and a remedy.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DeviceError {
@@ -32,10 +32,10 @@ pub enum DeviceError {
         device: String,
         /// What does not exist.
         missing: &'static str,
-        /// What to do; `INTERFACE` in it stands for the device's name.
+        /// The remedy; `INTERFACE` in it stands for the device's name.
         remedy: &'static str,
     },
-    /// Somebody else has the device.
+    /// The device is in use by another process or instance.
     #[error(
         "{device}: busy: another process, or another instance here, holds it; stop that one (`lsof \
          /dev/net/tun` may show it), or choose another name"
@@ -50,14 +50,14 @@ pub enum DeviceError {
         /// Which device.
         device: String,
     },
-    /// The system or the device cannot do what was asked.
+    /// The system or the device does not support the request.
     #[error("{device}: {missing} is not supported here; {}", named(remedy, device))]
     Unsupported {
         /// Which device.
         device: String,
         /// What cannot be done.
         missing: &'static str,
-        /// What to do; `INTERFACE` in it stands for the device's name.
+        /// The remedy; `INTERFACE` in it stands for the device's name.
         remedy: &'static str,
     },
     /// The system refused for another reason.
@@ -67,7 +67,7 @@ pub enum DeviceError {
         device: String,
         /// What was tried.
         action: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -81,7 +81,7 @@ fn capabilities(missing: &str) -> &'static str {
     }
 }
 
-/// A remedy that can be copied to a shell. What stands behind the name's colon is no part of it.
+/// A remedy that can be copied to a shell, with the device's name without its suffix after a colon.
 pub(crate) fn named(remedy: &str, device: &str) -> String {
     remedy.replace("INTERFACE", device.split(':').next().unwrap_or(device))
 }

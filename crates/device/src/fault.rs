@@ -1,9 +1,9 @@
 //! `Fault`: a device that loses, repeats, swaps, damages and cuts packets, on purpose and by seed.
 //!
-//! Called by tests and by the programs that show how a stack bears a bad link. Wraps any device;
-//! each direction has its own rates and its own draw of random numbers, so the same seed over the
-//! same packets does the same. Invariant: whatever is done to a packet is counted in
-//! [`FaultCounts`]; what could not be done for want of memory is counted too.
+//! Called by tests and by the programs that show how a stack handles a bad link. Wraps any device;
+//! each direction has its own rates and its own random numbers, so the same seed over the same
+//! packets gives the same result. Invariant: every action on a packet is counted in
+//! [`FaultCounts`]; an action that lacks memory is counted too.
 
 use std::os::fd::BorrowedFd;
 
@@ -19,7 +19,7 @@ use crate::vnet::{self, Completion};
 
 /// Packets that are held back at a time, per direction.
 const HELD_MAX: usize = 16;
-/// Frames kept for copies on departure, where no pool is at hand.
+/// Frames kept for copies on departure, where no pool is available.
 const SPARES: usize = 32;
 
 /// How often what happens to a packet in one direction: 0.0 never, 1.0 always.
@@ -33,7 +33,7 @@ pub struct FaultRates {
     pub reordering: f64,
     /// By how many others; at least 1.
     pub distance: u32,
-    /// One of its bits flips, behind whatever had computed a checksum.
+    /// One of its bits is flipped after all checksums were computed.
     pub corruption: f64,
     /// Its end is missing.
     pub truncation: f64,
@@ -55,8 +55,8 @@ pub struct FaultCounts {
     pub corrupted: u64,
     /// Lost their end.
     pub truncated: u64,
-    /// Were to be duplicated, held back or damaged, but there was no memory for it, or the packet
-    /// is a super-frame, whose checksums do not exist yet.
+    /// Not duplicated, held back or damaged for lack of memory, or because the packet is a
+    /// super-frame, which has no final checksums yet.
     pub spared: u64,
 }
 
@@ -71,12 +71,12 @@ pub struct FaultConfig {
     pub tx: FaultRates,
 }
 
-/// See the file's head.
+/// A device wrapper that injects faults.
 #[derive(Debug)]
 pub struct Fault<D> {
     inner: D,
-    rx: Direction,
-    tx: Direction,
+    rx: FaultDirection,
+    tx: FaultDirection,
     /// Frames for copies on departure.
     spares: Vec<PacketBuf>,
     /// Nothing was sent since the last look, so that what is held back need not wait.
@@ -86,7 +86,7 @@ pub struct Fault<D> {
 }
 
 #[derive(Debug)]
-struct Direction {
+struct FaultDirection {
     rates: FaultRates,
     random: PublicRandom,
     counts: FaultCounts,
@@ -97,7 +97,7 @@ struct Direction {
 }
 
 /// Where memory for copies comes from.
-enum Memory<'a> {
+enum FaultMemory<'a> {
     Pool(&'a Pool),
     Spares(&'a mut Vec<PacketBuf>),
 }
@@ -107,7 +107,7 @@ impl<D: Device> Fault<D> {
     #[must_use]
     pub fn new(inner: D, config: &FaultConfig) -> Self {
         let mut seeds = PublicRandom::new(config.seed);
-        let mut direction = |rates| Direction {
+        let mut direction = |rates| FaultDirection {
             rates,
             random: PublicRandom::new(seeds.next_u64()),
             counts: FaultCounts::default(),
@@ -160,9 +160,9 @@ impl<D: Device> Fault<D> {
     }
 }
 
-impl Direction {
-    /// Does what chance wants to one packet.
-    fn input(&mut self, mut packet: PacketBuf, memory: &mut Memory<'_>) {
+impl FaultDirection {
+    /// Applies the randomly chosen faults to one packet.
+    fn input(&mut self, mut packet: PacketBuf, memory: &mut FaultMemory<'_>) {
         self.counts.seen += 1;
         self.let_pass();
         if self.random.chance(self.rates.loss) {
@@ -199,7 +199,7 @@ impl Direction {
         }
     }
 
-    /// One more packet overtakes those that are held back; who has waited enough is ready.
+    /// Counts one packet that overtakes those held back; a packet held long enough is ready.
     fn let_pass(&mut self) {
         let mut at = 0;
         while let Some((_, left)) = self.held.get_mut(at) {
@@ -229,8 +229,8 @@ impl Direction {
         self.counts.truncated += 1;
     }
 
-    /// Flips one bit in a copy, whose checksum is finished first: links damage what was sent.
-    fn corrupt(&mut self, packet: PacketBuf, memory: &mut Memory<'_>) -> PacketBuf {
+    /// Flips one bit in a copy, after its checksum was completed: links damage what was sent.
+    fn corrupt(&mut self, packet: PacketBuf, memory: &mut FaultMemory<'_>) -> PacketBuf {
         let completion = vnet::complete(&packet);
         let copy = match completion {
             Completion::Impossible => None,
@@ -259,7 +259,7 @@ impl Direction {
     }
 }
 
-impl Memory<'_> {
+impl FaultMemory<'_> {
     fn copy(&mut self, packet: &PacketBuf) -> Option<PacketBuf> {
         match self {
             Self::Pool(pool) => copy::copy_packet(pool, packet),
@@ -298,7 +298,7 @@ impl<D: Device> Device for Fault<D> {
             self.rx.release_held();
         }
         for packet in arrived.drain() {
-            self.rx.input(packet, &mut Memory::Pool(pool));
+            self.rx.input(packet, &mut FaultMemory::Pool(pool));
         }
         let given = given + self.deliver(burst);
         if given > 0 { Ok(given) } else { result.map(|_| 0) }
@@ -312,7 +312,7 @@ impl<D: Device> Device for Fault<D> {
                 && let Some(mut packet) = packets.pop_front()
             {
                 packet.uncharge();
-                self.tx.input(packet, &mut Memory::Spares(&mut self.spares));
+                self.tx.input(packet, &mut FaultMemory::Spares(&mut self.spares));
                 self.tx_idle = false;
                 left += 1;
             }
@@ -337,7 +337,7 @@ impl<D: Device> Device for Fault<D> {
     }
 
     fn pending(&self) -> bool {
-        let waits = |d: &Direction| !d.ready.is_empty() || !d.held.is_empty();
+        let waits = |d: &FaultDirection| !d.ready.is_empty() || !d.held.is_empty();
         waits(&self.rx) || waits(&self.tx) || self.inner.pending()
     }
 

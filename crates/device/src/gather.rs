@@ -81,21 +81,21 @@ impl<'a> Slices<'a> {
     }
 }
 
-/// Memory in which one packet of unknown length arrives: a frame, and behind it a super-frame or
-/// more frames where the device may hand over more than a frame holds. What a packet did not use
-/// stays for the next, so a small packet costs one frame and no copy.
+/// Buffers for one arriving packet of unknown length: a frame, followed by a super-frame or more
+/// frames where the device may deliver more than a frame holds. Unused buffers stay for the next
+/// packet, so a small packet costs one frame and no copy.
 #[derive(Debug)]
-pub(crate) struct Landing {
+pub(crate) struct GatherBuffer {
     head: Option<PacketBuf>,
     tail: Vec<PacketBuf>,
     /// Bytes that must fit; a packet never has that many.
     wanted: usize,
-    /// Whether the pool has super-frames: asked once.
+    /// Whether the pool has super-frames; read once.
     supers: Option<bool>,
 }
 
 /// What became of a packet that arrived.
-pub(crate) enum Landed {
+pub(crate) enum GatheredFrame {
     /// Here it is.
     Whole(PacketBuf),
     /// There was no memory for it, or for the next one: it is lost.
@@ -104,7 +104,7 @@ pub(crate) enum Landed {
     Truncated,
 }
 
-impl Landing {
+impl GatherBuffer {
     /// For packets below `wanted` bytes.
     pub(crate) fn new(wanted: usize) -> Self {
         Self { head: None, tail: Vec::with_capacity(CHUNKS_MAX), wanted, supers: None }
@@ -157,13 +157,17 @@ impl Landing {
 
     /// Makes a packet of the first `len` bytes. Memory for the next packet is found first: without
     /// it this one is given up, so that the device never runs dry.
-    pub(crate) fn take(&mut self, pool: &Pool, len: usize) -> Landed {
+    pub(crate) fn take(&mut self, pool: &Pool, len: usize) -> GatheredFrame {
         let capacity = self.capacity();
         if len >= capacity {
-            return if capacity < self.wanted { Landed::NoBuffer } else { Landed::Truncated };
+            return if capacity < self.wanted {
+                GatheredFrame::NoBuffer
+            } else {
+                GatheredFrame::Truncated
+            };
         }
-        let Some(next) = whole(pool, Class::Frame) else { return Landed::NoBuffer };
-        let Some(mut packet) = self.head.replace(next) else { return Landed::NoBuffer };
+        let Some(next) = whole(pool, Class::Frame) else { return GatheredFrame::NoBuffer };
+        let Some(mut packet) = self.head.replace(next) else { return GatheredFrame::NoBuffer };
         let mut left = len.saturating_sub(packet.len());
         packet.truncate(len);
         let mut used = 0;
@@ -178,14 +182,14 @@ impl Landing {
         }
         for chunk in self.tail.drain(..used) {
             if packet.append(chunk).is_err() {
-                return Landed::Truncated;
+                return GatheredFrame::Truncated;
             }
         }
-        Landed::Whole(packet)
+        GatheredFrame::Whole(packet)
     }
 }
 
-/// A chunk whose bytes are all there to be written.
+/// A chunk of full length, to be written.
 fn whole(pool: &Pool, class: Class) -> Option<PacketBuf> {
     let mut chunk = pool.alloc(class)?;
     chunk.extend(chunk.tailroom())?;
@@ -198,7 +202,7 @@ mod tests {
 
     use super::*;
 
-    fn fill(landing: &mut Landing, bytes: &[u8]) {
+    fn fill(landing: &mut GatherBuffer, bytes: &[u8]) {
         let mut left = bytes;
         for room in landing.chunks_mut() {
             let here = left.len().min(room.len());
@@ -230,12 +234,12 @@ mod tests {
     fn a_large_packet_lands_in_a_frame_and_a_super_frame_and_a_small_one_in_a_frame() {
         let config = PoolConfig { supers: 2, ..PoolConfig::default() };
         let pool = Pool::new(&config).unwrap();
-        let mut landing = Landing::new(65_536);
+        let mut landing = GatherBuffer::new(65_536);
         let bytes: Vec<u8> = (0..65_535_u32).map(|i| (i % 251) as u8).collect();
         for (len, chunks) in [(60, 1), (1792, 1), (1793, 2), (65_535, 2), (9000, 2)] {
             assert!(landing.refill(&pool));
             fill(&mut landing, &bytes[..len]);
-            let Landed::Whole(packet) = landing.take(&pool, len) else { panic!("{len}") };
+            let GatheredFrame::Whole(packet) = landing.take(&pool, len) else { panic!("{len}") };
             let mut flat = vec![0; packet.len()];
             packet.copy_out(0, &mut flat);
             assert!(flat == bytes[..len], "{len}");
@@ -246,11 +250,11 @@ mod tests {
     #[test]
     fn without_super_frames_a_large_packet_lands_in_a_chain() {
         let pool = Pool::new(&PoolConfig::default()).unwrap();
-        let mut landing = Landing::new(65_536);
+        let mut landing = GatherBuffer::new(65_536);
         let bytes = vec![9; 65_535];
         assert!(landing.refill(&pool));
         fill(&mut landing, &bytes);
-        let Landed::Whole(packet) = landing.take(&pool, 65_535) else { panic!() };
+        let GatheredFrame::Whole(packet) = landing.take(&pool, 65_535) else { panic!() };
         assert_eq!((packet.len(), packet.chunk_count()), (65_535, 37));
         drop((packet, landing));
         assert_eq!(pool.available().frames, 8192);
@@ -259,13 +263,13 @@ mod tests {
     #[test]
     fn an_empty_pool_loses_the_packet_and_keeps_the_memory_for_the_next() {
         let pool = Pool::new(&PoolConfig { frames: 2, ..PoolConfig::default() }).unwrap();
-        let mut landing = Landing::new(1519);
+        let mut landing = GatherBuffer::new(1519);
         assert!(landing.refill(&pool));
-        let Landed::Whole(packet) = landing.take(&pool, 60) else { panic!() };
-        assert!(matches!(landing.take(&pool, 60), Landed::NoBuffer));
+        let GatheredFrame::Whole(packet) = landing.take(&pool, 60) else { panic!() };
+        assert!(matches!(landing.take(&pool, 60), GatheredFrame::NoBuffer));
         assert!(landing.refill(&pool));
         drop(packet);
-        assert!(matches!(landing.take(&pool, 60), Landed::Whole(_)));
-        assert!(matches!(landing.take(&pool, 1792), Landed::Truncated));
+        assert!(matches!(landing.take(&pool, 60), GatheredFrame::Whole(_)));
+        assert!(matches!(landing.take(&pool, 1792), GatheredFrame::Truncated));
     }
 }

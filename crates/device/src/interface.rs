@@ -1,4 +1,4 @@
-//! `Interface`: what the system knows of a network interface, asked by name through ioctl(2).
+//! `KernelInterface`: properties of a network interface, read by name through ioctl(2).
 //!
 //! Called by `tun.rs` and `af_packet.rs` when they open, and when a device seems to be gone.
 //! Invariant: every question goes to the network namespace in which the socket was made.
@@ -20,9 +20,9 @@ const SIOCSIFTXQLEN: libc::Ioctl = 0x8943;
 
 /// A socket that answers questions about interfaces.
 #[derive(Debug)]
-pub(crate) struct Control(OwnedFd);
+pub(crate) struct InterfaceControl(OwnedFd);
 
-impl Control {
+impl InterfaceControl {
     /// Opens a socket in the calling thread's network namespace.
     pub(crate) fn open() -> io::Result<Self> {
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
@@ -31,31 +31,31 @@ impl Control {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a descriptor that was just made, and that nobody else has.
+        // SAFETY: a new descriptor, which has no other owner.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// For questions that are asked elsewhere.
+    /// The descriptor, for other ioctl(2) requests.
     pub(crate) fn fd(&self) -> std::os::fd::RawFd {
         self.0.as_raw_fd()
     }
 
     /// The interface `name`.
-    pub(crate) fn interface<'a>(&'a self, name: &'a str) -> Interface<'a, OwnedFd> {
-        Interface { socket: &self.0, name }
+    pub(crate) fn interface<'a>(&'a self, name: &'a str) -> KernelInterface<'a, OwnedFd> {
+        KernelInterface { socket: &self.0, name }
     }
 }
 
 /// One interface, by any socket of its namespace.
 #[derive(Debug)]
-pub(crate) struct Interface<'a, F: AsFd> {
-    /// The socket that is asked.
+pub(crate) struct KernelInterface<'a, F: AsFd> {
+    /// The control socket for the requests.
     pub(crate) socket: &'a F,
     /// Its name.
     pub(crate) name: &'a str,
 }
 
-impl<F: AsFd> Interface<'_, F> {
+impl<F: AsFd> KernelInterface<'_, F> {
     /// The system's number for it.
     pub(crate) fn index(&self) -> io::Result<i32> {
         let answer = self.ask(libc::SIOCGIFINDEX as libc::Ioctl, named(self.name)?)?;
@@ -80,8 +80,8 @@ impl<F: AsFd> Interface<'_, F> {
     /// Packets that may wait in the system to leave by it.
     pub(crate) fn queue_len(&self) -> io::Result<i32> {
         let answer = self.ask(SIOCGIFTXQLEN, named(self.name)?)?;
-        // SAFETY: the system has filled this field for this question; it lays the number where
-        // the metric lies, as it does every number of this structure.
+        // SAFETY: the system has filled this field for this request; it stores the number in the
+        // place of the metric, as it does every number of this structure.
         Ok(unsafe { answer.ifr_ifru.ifru_metric })
     }
 
@@ -92,7 +92,7 @@ impl<F: AsFd> Interface<'_, F> {
         self.ask(SIOCSIFTXQLEN, question).map(drop)
     }
 
-    /// The link address, where it is Ethernet's kind; also for the loopback, whose is all zeros.
+    /// The link address, where the type is Ethernet; also of the loopback, which is all zeros.
     pub(crate) fn mac(&self) -> io::Result<Option<MacAddr>> {
         let answer = self.ask(libc::SIOCGIFHWADDR as libc::Ioctl, named(self.name)?)?;
         // SAFETY: the system has filled this field for this question.
@@ -102,7 +102,7 @@ impl<F: AsFd> Interface<'_, F> {
         Ok(bytes.filter(|_| ethernet).map(MacAddr))
     }
 
-    /// Brings it up.
+    /// Brings the interface up.
     pub(crate) fn bring_up(&self) -> io::Result<()> {
         let mut question = self.ask(libc::SIOCGIFFLAGS as libc::Ioctl, named(self.name)?)?;
         // SAFETY: the system has filled this field for the question above.
@@ -122,7 +122,7 @@ impl<F: AsFd> Interface<'_, F> {
 
     fn ask(&self, what: libc::Ioctl, mut question: libc::ifreq) -> io::Result<libc::ifreq> {
         let fd = self.socket.as_fd().as_raw_fd();
-        // SAFETY: every question above takes one `ifreq`, which lives until the call returns.
+        // SAFETY: every request above takes one `ifreq`, which outlives the call.
         let result = unsafe { libc::ioctl(fd, what, &raw mut question) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(question) }
     }
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn the_loopback_is_known_and_impossible_names_are_not_found() {
-        let control = Control::open().unwrap();
+        let control = InterfaceControl::open().unwrap();
         let lo = control.interface("lo");
         assert_eq!(lo.index().unwrap(), 1);
         assert!(lo.mtu().unwrap() >= 1280);

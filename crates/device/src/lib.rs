@@ -1,8 +1,8 @@
-//! The outside: everything that brings packets in and takes packets away.
+//! Packet devices: everything that receives and transmits packets.
 //!
-//! One trait, [`Device`], and who implements it: [`MemoryWire`] (in one process, or several at a
-//! [`Switch`]), `Tun`, `AfPacket` and `AfXdp` (Linux), [`Replay`] (a capture file); and who wraps
-//! one: [`Recorder`] and [`Fault`]. `dispatch` and the programs call it; no engine ever sees one.
+//! One trait, [`Device`]. Devices: [`MemoryWire`] (in one process, or several at a [`Switch`]),
+//! `Tun`, `AfPacket` and `AfXdp` (Linux), [`Replay`] (a capture file). Wrappers: [`Recorder`] and
+//! [`Fault`]. `dispatch` and the programs call it; engines do not use devices.
 //!
 //! Invariants: no call ever blocks; a packet that a device loses is counted under a name in
 //! [`DeviceStats`]; what a device has no room for stays with the caller. Every [`DeviceError`]
@@ -22,21 +22,22 @@ mod first_line_mode;
 #[cfg(target_os = "linux")]
 mod gather;
 #[cfg(target_os = "linux")]
-mod interface;
+mod gso_join;
 #[cfg(target_os = "linux")]
-mod join;
-mod kernel_half;
+mod interface;
 mod link_state;
 mod memory_wire;
+#[cfg(target_os = "linux")]
+mod napi;
+mod napi_policy;
+mod napi_report;
 #[cfg(target_os = "linux")]
 mod packet_arrival;
 #[cfg(target_os = "linux")]
 mod packet_ring;
 #[cfg(target_os = "linux")]
-mod placement;
-mod placement_report;
-#[cfg(target_os = "linux")]
 mod socket;
+mod spec;
 mod stats;
 #[cfg(target_os = "linux")]
 mod super_limits;
@@ -44,13 +45,12 @@ mod switch;
 #[cfg(target_os = "linux")]
 mod tun;
 mod vnet;
-mod word;
 mod xdp_mode;
 
 #[cfg(target_os = "linux")]
 pub use af_packet::{Accept, AfPacket, AfPacketConfig};
 #[cfg(target_os = "linux")]
-pub use af_xdp::{AfXdp, AfXdpConfig, FirstLine, OpenedXdp, Said};
+pub use af_xdp::{AfXdp, AfXdpConfig, FirstLine, FirstLineState, OpenedXdp};
 pub use capture::{
     Capture, CaptureError, CapturedPacket, LinkType, Recorder, RecorderConfig, Replay, Truncation,
     parse_capture, read_capture,
@@ -59,17 +59,17 @@ pub use device::{Device, DeviceInfo, Medium};
 pub use error::DeviceError;
 pub use fault::{Fault, FaultConfig, FaultCounts, FaultRates};
 pub use first_line_mode::FirstLineMode;
-pub use kernel_half::{HalfRank, KernelHalf, NoKernelHalf};
 pub use link_state::LinkState;
 pub use memory_wire::{MemoryWire, WireConfig, pair, pair_of};
 #[cfg(target_os = "linux")]
-pub use placement::{Placement, PlacementConfig};
-pub use placement_report::{Lack, PlacementReport};
+pub use napi::{Placement, PlacementConfig};
+pub use napi_policy::{NapiPolicy, NapiPriority, NoKernelHalf};
+pub use napi_report::{MissingCapability, PlacementReport};
+pub use spec::{
+    DeviceKind, DeviceSpec, NoDeviceWord, OpenConfig, OpenedDevice, stable_secret, station_address,
+};
 pub use stats::DeviceStats;
 pub use switch::{Switch, SwitchConfig, SwitchCounts};
 #[cfg(target_os = "linux")]
 pub use tun::{Tun, TunConfig, TunKind};
-pub use word::{
-    DeviceKind, DeviceWord, NoDeviceWord, OpenConfig, OpenedDevice, stable_secret, station_address,
-};
 pub use xdp_mode::XdpMode;

@@ -1,18 +1,18 @@
 //! `LinkState`: whether the system's interface behind a device carries packets.
 //!
-//! Called a few times a second by a thread that is not the worker: asking costs a system call. An
-//! interface carries while it is up and its link is there (for a TAP: somebody has it open; for a
-//! veth: its other end is up, too). Invariant: it asks in the network namespace in which it was
-//! made.
+//! Called a few times a second by a thread that is not the worker, because a query costs a system
+//! call. An interface has carrier while it is up and its link is there (for a TAP: it is open in a
+//! process; for a veth: its other end is up, too). Invariant: it queries the network namespace in
+//! which it was made.
 
 use std::io;
 
-use crate::interface::Control;
+use crate::interface::InterfaceControl;
 
-/// See the file's head.
+/// A handle to read an interface's carrier state.
 #[derive(Debug)]
 pub struct LinkState {
-    control: Control,
+    control: InterfaceControl,
     name: String,
 }
 
@@ -22,7 +22,7 @@ impl LinkState {
     /// # Errors
     /// No descriptor is left.
     pub fn new(name: &str) -> io::Result<Self> {
-        Ok(Self { control: Control::open()?, name: name.to_owned() })
+        Ok(Self { control: InterfaceControl::open()?, name: name.to_owned() })
     }
 
     /// Whether the interface is up and its link is there; false where it does not exist.

@@ -1,14 +1,15 @@
 //! `MemoryWire`: a cable between two ends in one process.
 //!
-//! Each end is a [`Device`]; the ends may live on two threads. Packets change hands, not memory:
-//! the receiver gets the sender's frames, which go home when it drops them. Called by tests, by
-//! `world` and by programs that join two stacks. Invariant: packets arrive in the order in which
-//! they were sent, each once; a full cable leaves them with the sender.
+//! Each end is a [`Device`]; the ends may be used on two threads. Packets are passed without a
+//! copy: the receiver gets the sender's frames, which return to the sender's pool when it drops
+//! them. Called by tests, by `world` and by programs that join two stacks. Invariant: packets
+//! arrive in the order in which they were sent, each once; when the wire is full they stay with the
+//! sender.
 //!
 //! # Under flood
-//! Who sends at the other end fills it. Bound: the capacity given at the start, in packets, per
-//! direction. Work per packet: one move through a ring. When full the sender keeps its packets;
-//! nothing is lost here.
+//! The sender at the other end fills it. Bound: the capacity given at the start, in packets, per
+//! direction. Work per packet: one move through a ring. When it is full the sender keeps its
+//! packets (backpressure); nothing is dropped here.
 
 use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
@@ -22,14 +23,14 @@ use crate::device::{Device, DeviceInfo, Medium};
 use crate::error::DeviceError;
 use crate::stats::DeviceStats;
 
-/// What both ends of a wire say of themselves.
+/// Properties that both ends of a wire share.
 #[derive(Clone, Debug)]
 pub struct WireConfig {
     /// Packets in flight per direction, rounded up to a power of two.
     pub capacity: usize,
     /// Frames or packets.
     pub medium: Medium,
-    /// Bytes of the largest IP packet. Told to the stacks, not enforced.
+    /// Bytes of the largest IP packet. Reported to the stacks, not enforced.
     pub mtu: u32,
     /// Whether super-frames and partial checksums may cross, as between two ends of a veth pair.
     pub offload: bool,
@@ -52,13 +53,13 @@ impl Default for WireConfig {
     }
 }
 
-/// One end: see the file's head.
+/// One end of a memory wire.
 pub struct MemoryWire {
     info: DeviceInfo,
     outgoing: Producer<PacketBuf>,
     /// In a cell because [`Device::pending`] looks at the producer's index through `&self`.
     incoming: RefCell<Consumer<PacketBuf>>,
-    /// Held by both ends: alone, this one knows that the other is gone.
+    /// Held by both ends: the other end is gone when this is the only reference.
     cable: Arc<()>,
     /// Packets that wait for one end.
     capacity: usize,
@@ -100,7 +101,7 @@ impl MemoryWire {
         DeviceError::Gone { device: self.info.name.clone() }
     }
 
-    /// Hands over one packet, or gives it back where the wire is full.
+    /// Sends one packet, or returns it where the wire is full.
     ///
     /// # Errors
     /// The packet itself.
@@ -135,7 +136,7 @@ impl Device for MemoryWire {
     }
 
     fn receive(&mut self, _pool: &Pool, burst: &mut Burst) -> Result<usize, DeviceError> {
-        // Asked before the ring: what was sent before the cut has then been seen.
+        // Read before the ring: what was sent before the cut has then been seen.
         let cut = self.is_cut();
         let mut taken = 0;
         for packet in self.incoming.get_mut().pop_batch(burst.room()) {

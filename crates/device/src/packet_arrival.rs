@@ -1,11 +1,11 @@
-//! Frames of the ring as packets: copied into the pool, described, and where a frame is what its
-//! sender left to a card to cut, and nobody above carries it whole, cut (`pieces.rs`).
+//! Frames of the ring as packets: copied into the pool, described, and segmented (`pieces.rs`)
+//! where a frame is a super-frame (GSO) and the layers above have no offload.
 //!
-//! Called by `af_packet.rs`. TCP segments that were joined go up as one where the device has
-//! offload, with the virtio header that tells of it. Datagrams never do: nobody above knows where
-//! one ends, and the length in the header of such a frame is that of all together. Invariant: what
-//! the kernel says of a frame is checked against the frame before it is believed; whatever stands
-//! there, nothing panics and no frame becomes more than `PIECES_MAX` packets.
+//! Called by `af_packet.rs`. Joined TCP segments (GRO) go up as one where the device has offload,
+//! with their virtio header. UDP super-frames are always split: datagram boundaries are not visible
+//! above, and the length field of such a frame covers all of them. Invariant: the kernel's
+//! description of a frame is checked against the frame before use; no content causes a panic, and
+//! no frame becomes more than `PIECES_MAX` packets.
 //!
 //! # Under flood
 //! A sender on the same machine makes up to `PIECES_MAX` packets of one frame: a frame stays in the
@@ -15,13 +15,13 @@
 
 use floodwall_packet::{ChecksumState, Offload, PacketBuf, Pool};
 
-use pieces::{Pieces, TCP, UDP, upper};
+use pieces::{ArrivalPieces, TCP, UDP, upper};
 
 use crate::copy;
 use crate::packet_ring::RingFrame;
 use crate::vnet;
 
-/// Bytes of both link addresses: a tag stands behind them.
+/// Bytes of both link addresses; a tag follows them.
 const ADDRESSES: usize = 12;
 /// Bytes of the link header, without the tag that the kernel has taken out.
 const LINK: usize = 14;
@@ -33,61 +33,62 @@ const DATAGRAMS: u8 = 5;
 const ECN: u8 = 0x80;
 
 /// What became of one frame of the ring, or of one piece of it.
-pub(crate) enum Arrival {
+pub(crate) enum PacketArrival {
     Packet(PacketBuf),
     NoBuffer,
     Truncated,
     Malformed,
 }
 
-/// Copies one frame into the pool, its tag put back. Of one that is cut, the piece of this number,
-/// which then becomes the next one's, or 0 behind the last. `joined`: segments may go up as one.
+/// Copies one frame into the pool, its tag put back. Of one that is segmented, copies the piece of
+/// this number, which then becomes the next one's, or 0 after the last. `joined`: segments may go
+/// up as one.
 pub(crate) fn arrive(
     frame: &RingFrame<'_>,
     pool: &Pool,
     joined: bool,
     piece: &mut usize,
-) -> Arrival {
+) -> PacketArrival {
     let number = core::mem::take(piece);
     if frame.bytes.len() < frame.wire_len {
-        return Arrival::Truncated;
+        return PacketArrival::Truncated;
     }
     let offload = vnet::decode(frame.vnet);
     let protocol = match offload.gso_type & !ECN {
         0 if offload.gso_type == 0 => return whole(frame, pool, offload),
         TCP_V4 | TCP_V6 if is_tcp(frame.bytes, &offload) => TCP,
         DATAGRAMS => UDP,
-        _ => return Arrival::Malformed,
+        _ => return PacketArrival::Malformed,
     };
-    // What came from a wire is not cut: its checksum says nothing of its pieces.
+    // A frame from a wire is not segmented: its checksum does not cover single pieces.
     let is_finished = offload.flags & 1 == 0;
     if protocol == TCP && (joined || is_finished) {
         return whole(frame, pool, offload);
     }
-    let Some(pieces) = Pieces::of(frame.bytes, &offload, protocol) else {
-        return Arrival::Malformed;
+    let Some(pieces) = ArrivalPieces::of(frame.bytes, &offload, protocol) else {
+        return PacketArrival::Malformed;
     };
     *piece = if number + 1 < pieces.count() { number + 1 } else { 0 };
     pieces.piece(number, frame, pool)
 }
 
 /// The frame as it is.
-fn whole(frame: &RingFrame<'_>, pool: &Pool, offload: Offload) -> Arrival {
+fn whole(frame: &RingFrame<'_>, pool: &Pool, offload: Offload) -> PacketArrival {
     let (tag, tag_len) = tag_of(frame);
     let (addresses, rest) = frame.bytes.split_at(ADDRESSES.min(frame.bytes.len()));
     let pieces = [addresses, tag.get(..tag_len).unwrap_or_default(), rest];
     let Some(mut packet) = copy::assemble(pool, frame.bytes.len() + tag_len, pieces) else {
-        return Arrival::NoBuffer;
+        return PacketArrival::NoBuffer;
     };
     if !vnet::describe(&mut packet, moved(offload, tag_len)) {
-        return Arrival::Malformed;
+        return PacketArrival::Malformed;
     }
     if frame.status & libc::TP_STATUS_CSUM_VALID != 0
         && packet.checksum_state() == ChecksumState::Unverified
     {
         packet.set_checksum_state(ChecksumState::Verified);
     }
-    Arrival::Packet(packet)
+    PacketArrival::Packet(packet)
 }
 
 /// The tag that the kernel took out, and its length: 0 where there was none.
@@ -109,8 +110,8 @@ fn moved(mut offload: Offload, tag_len: usize) -> Offload {
     offload
 }
 
-/// Whether the frame is what its description says, TCP of that family: it would also be TCP inside
-/// of a tunnel, whose outer headers nobody would cut.
+/// Whether the frame matches its description, TCP of that family. TCP inside a tunnel does not
+/// match: its outer headers would not be segmented.
 fn is_tcp(bytes: &[u8], offload: &Offload) -> bool {
     let is_v4 = offload.gso_type & !ECN == TCP_V4;
     let partial = offload.flags & 1 != 0;

@@ -1,9 +1,9 @@
 //! `PacketRing`: memory that the kernel fills with frames (TPACKET_V3), walked block by block.
 //!
-//! Called by `af_packet.rs`. Invariant: a block is read only while it is ours (its status word,
-//! loaded with acquire, says so), and given back with release once its last frame was read; every
-//! offset that stands in it is checked against the block before it is followed.
-//! Reading: the kernel's `Documentation/networking/packet_mmap.rst`.
+//! Called by `af_packet.rs`. Invariant: a block is read only while user space owns it (its status
+//! word, loaded with acquire), and returned with release once its last frame was read. Every offset
+//! in a block is checked against the block's length before use. Reading: the kernel's
+//! `Documentation/networking/packet_mmap.rst`.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::vnet::VNET_BYTES;
 
-/// Where the status word lies in a block.
+/// Offset of the status word in a block.
 const STATUS: usize = core::mem::offset_of!(libc::tpacket_block_desc, hdr)
     + core::mem::offset_of!(libc::tpacket_hdr_v1, block_status);
 
-/// See the file's head.
+/// The mapped receive ring of a packet socket (TPACKET_V3).
 #[derive(Debug)]
 pub(crate) struct PacketRing {
     memory: NonNull<u8>,
@@ -28,8 +28,8 @@ pub(crate) struct PacketRing {
     cursor: Option<(usize, u32)>,
 }
 
-// SAFETY: the mapping belongs to this object alone, wherever it goes; the kernel's side is guarded
-// by the status words.
+// SAFETY: the mapping has one owner, which may move between threads; the status words synchronize
+// with the kernel.
 unsafe impl Send for PacketRing {}
 
 /// One frame in the ring.
@@ -40,7 +40,7 @@ pub(crate) struct RingFrame<'a> {
     pub(crate) wire_len: usize,
     /// The virtio header in front of it.
     pub(crate) vnet: [u8; VNET_BYTES],
-    /// What the kernel says of it: `TP_STATUS_*`.
+    /// The frame's status as set by the kernel: `TP_STATUS_*`.
     pub(crate) status: u32,
     /// The VLAN tag that was taken out: protocol and tag.
     pub(crate) vlan: Option<(u16, u16)>,
@@ -52,8 +52,8 @@ impl PacketRing {
         self.block_bytes * self.blocks
     }
 
-    /// Asks for a ring of `blocks` blocks that are handed over after `timeout_millis` at the
-    /// latest, and maps it. The socket's version and virtio header are set before.
+    /// Requests a ring of `blocks` blocks that are handed over after at most `timeout_millis`, and
+    /// maps it. The socket's version and virtio header are set before.
     pub(crate) fn map(
         socket: BorrowedFd<'_>,
         block_bytes: usize,
@@ -96,7 +96,7 @@ impl PacketRing {
         self.cursor.is_some() || self.is_ours()
     }
 
-    /// Shows the oldest frame to `read`, which says whether it is done with it; then moves on.
+    /// Passes the oldest frame to `read`, which returns whether it is done with it; then advances.
     /// `None` where no frame waits.
     pub(crate) fn with_next<R>(
         &mut self,
@@ -104,7 +104,7 @@ impl PacketRing {
     ) -> Option<R> {
         let (offset, left) = self.cursor.or_else(|| self.enter_block())?;
         let Some((frame, next)) = self.frame_at(offset) else {
-            // The kernel never writes such a block; whoever did, we read no further in it.
+            // The kernel never writes such a block: skip the rest of it.
             self.leave_block();
             return None;
         };
@@ -147,7 +147,7 @@ impl PacketRing {
         self.block = (self.block + 1) % self.blocks;
     }
 
-    /// The frame whose header stands at `offset` of the current block, and how far the next is.
+    /// The frame with its header at `offset` of the current block, and the offset to the next.
     fn frame_at(&self, offset: usize) -> Option<(RingFrame<'_>, usize)> {
         let end = offset.checked_add(size_of::<libc::tpacket3_hdr>())?;
         if end > self.block_bytes || !offset.is_multiple_of(align_of::<libc::tpacket3_hdr>()) {
@@ -183,7 +183,7 @@ impl PacketRing {
     }
 
     fn status(&self) -> &AtomicU32 {
-        // SAFETY: the word lies within the block, is aligned to four bytes (blocks are pages), and
+        // SAFETY: the word is within the block, is aligned to four bytes (blocks are pages), and
         // both sides access it atomically only.
         unsafe { &*self.block_start().add(STATUS).cast::<AtomicU32>() }
     }
@@ -191,7 +191,7 @@ impl PacketRing {
 
 impl Drop for PacketRing {
     fn drop(&mut self) {
-        // SAFETY: mapped in `map` with this length, and nobody borrows from it any more.
+        // SAFETY: mapped in `map` with this length, and no borrow of it remains.
         unsafe { libc::munmap(self.memory.as_ptr().cast(), self.block_bytes * self.blocks) };
     }
 }

@@ -1,7 +1,7 @@
 //! System calls on packet sockets that no safe crate wraps, wrapped here.
 //!
 //! Called by `af_packet.rs` and `packet_ring.rs`. Invariant: what goes to the system is a plain
-//! structure of libc's, of its true size, alive until the call returns.
+//! structure of libc's, of its true size, valid until the call returns.
 
 use std::io::{self, IoSlice};
 use std::marker::PhantomData;
@@ -13,11 +13,11 @@ use crate::af_packet::Accept;
 pub(crate) const BATCH_MAX: usize = 16;
 
 /// Plain structures of the system, without pointers and without invalid values.
-pub(crate) trait Plain: Copy {}
-impl Plain for libc::c_int {}
-impl Plain for libc::tpacket_req3 {}
-impl Plain for libc::packet_mreq {}
-impl Plain for libc::tpacket_stats_v3 {}
+pub(crate) trait PlainAddress: Copy {}
+impl PlainAddress for libc::c_int {}
+impl PlainAddress for libc::tpacket_req3 {}
+impl PlainAddress for libc::packet_mreq {}
+impl PlainAddress for libc::tpacket_stats_v3 {}
 
 /// A packet socket that sees nothing yet, because it is bound to no protocol.
 pub(crate) fn open() -> io::Result<OwnedFd> {
@@ -27,12 +27,12 @@ pub(crate) fn open() -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a descriptor that was just made, and that nobody else has.
+    // SAFETY: a new descriptor, which has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Sets an option.
-pub(crate) fn set_option<T: Plain>(
+pub(crate) fn set_option<T: PlainAddress>(
     socket: BorrowedFd<'_>,
     level: libc::c_int,
     option: libc::c_int,
@@ -69,12 +69,12 @@ pub(crate) fn filter(socket: BorrowedFd<'_>, accept: Accept) -> io::Result<()> {
     let program = libc::sock_fprog { len: lines.len() as u16, filter: lines.as_ptr().cast_mut() };
     let (len, at) = (size_of::<libc::sock_fprog>() as libc::socklen_t, (&raw const program).cast());
     let (level, option) = (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER);
-    // SAFETY: the kernel copies the lines, which live until the call returns, and keeps no address.
+    // SAFETY: the kernel copies the filter, which outlives the call, and keeps no address.
     let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, at, len) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The lines of [`Accept::Common`]. Each jump says how many lines it leaves out if so, and if not.
+/// The classic BPF filter of [`Accept::Common`]. Jump offsets are relative: if true, if false.
 fn common(
     line: impl Fn(u32, u8, u8, u32) -> libc::sock_filter,
     (all, none): (libc::sock_filter, libc::sock_filter),
@@ -84,7 +84,7 @@ fn common(
     const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
     const AT_LEAST: u32 = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
     const MEETS: u32 = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
-    // The length of the IPv4 header at 14, and what lies behind it.
+    // The length of the IPv4 header at 14, and what follows it.
     const LENGTH: u32 = libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH;
     const BEHIND: u32 = libc::BPF_LD | libc::BPF_H | libc::BPF_IND;
     [
@@ -98,7 +98,7 @@ fn common(
         line(EQUAL, 12, 0, 0xff),
         line(libc::BPF_JMP | libc::BPF_JA, 0, 0, 10),
         line(EQUAL, 0, 9, 0x0800),
-        // IPv4, to a group or everybody.
+        // IPv4, to a group or the broadcast address.
         line(BYTE, 0, 0, 30),
         line(AT_LEAST, 8, 0, 224),
         // A whole datagram, or the first part of one, to a DHCP client.
@@ -119,7 +119,7 @@ pub(crate) fn take_drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
     let mut stats = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
     let mut len = size_of::<libc::tpacket_stats_v3>() as libc::socklen_t;
     let at = (&raw mut stats).cast();
-    // SAFETY: the system writes `len` bytes at most, of a plain value that lives for the call.
+    // SAFETY: the system writes `len` bytes at most, of a plain value that outlives the call.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -140,7 +140,7 @@ pub(crate) fn bind(socket: BorrowedFd<'_>, index: i32) -> io::Result<()> {
     address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
     address.sll_ifindex = index;
     let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-    // SAFETY: the system reads `len` bytes of a structure that lives for the call.
+    // SAFETY: the system reads `len` bytes of a structure that outlives the call.
     let result = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -151,7 +151,7 @@ pub(crate) fn bound_index(socket: BorrowedFd<'_>) -> io::Result<i32> {
     let mut address: libc::sockaddr_ll = unsafe { core::mem::zeroed() };
     let mut len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
     let at = (&raw mut address).cast();
-    // SAFETY: the system writes `len` bytes at most, of a structure that lives for the call.
+    // SAFETY: the system writes `len` bytes at most, of a structure that outlives the call.
     let result = unsafe { libc::getsockname(socket.as_raw_fd(), at, &raw mut len) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(address.sll_ifindex) }
 }

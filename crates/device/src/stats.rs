@@ -36,13 +36,13 @@ pub struct DeviceStats {
     pub rx_kind_unknown: u64,
     /// The same: an IP header of another version, or one that claims more than arrived.
     pub rx_header_malformed: u64,
-    /// The same: for an address that is none of ours.
+    /// Dropped at the interface, under pressure: the destination is not an address of this host.
     pub rx_address_foreign: u64,
-    /// The same: for a port at which nobody waits for it.
+    /// Dropped at the interface, under pressure: the destination port has no socket.
     pub rx_port_closed: u64,
     /// Lost at the interface, under pressure or not: from where the access list lets nothing in.
     pub rx_denied: u64,
-    /// Strangers' that died at the interface: the worker granted them no more.
+    /// Packets of unverified flows dropped at the interface, beyond the worker's credit.
     pub rx_strangers: u64,
     /// Segments of no known connection and without a cookie of ours that died at the interface under
     /// pressure: the worker granted no more.

@@ -1,15 +1,15 @@
 //! `SuperLimits`: how long a frame may be that an interface cuts into packets of the link's size,
 //! or has joined of such.
 //!
-//! Asked by `af_packet.rs` when it opens, through the routes' family of netlink, which needs no
-//! privilege. What is longer than an interface's own limit the kernel cuts before it gets there, so
-//! a limit that is changed later costs speed and loses nothing. Invariant: an interface of which
-//! the kernel does not say them has the limits that all had before they could be set.
+//! Called by `af_packet.rs` when it opens. Read by rtnetlink, which needs no privilege. The kernel
+//! segments super-frames beyond an interface's own limit before they reach it, so a limit that is
+//! changed later costs speed and loses nothing. Invariant: an interface without reported limits
+//! gets the limits that all had before they could be set.
 
 use std::io;
 
-use crate::join::RunLimits;
-use crate::placement::netlink::{LINK_HEAD, attributes, link_named, number};
+use crate::gso_join::RunLimits;
+use crate::napi::netlink::{LINK_HEAD, attributes, link_named, number};
 
 const IFLA_GSO_MAX_SEGS: u16 = 40;
 const IFLA_GSO_MAX_SIZE: u16 = 41;
@@ -19,7 +19,7 @@ const IFLA_GRO_IPV4_MAX_SIZE: u16 = 64;
 /// Bytes below which a frame of any interface stays (`GSO_LEGACY_MAX_SIZE`).
 const USUAL: usize = 65_536;
 
-/// See the file's head.
+/// Limits of an interface for super-frames: GSO on departure, GRO on arrival.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SuperLimits {
     /// Of what leaves.

@@ -1,17 +1,17 @@
-//! `Switch`: an Ethernet switch in memory that learns who is behind which port.
+//! `Switch`: a learning Ethernet switch in memory.
 //!
 //! Called by tests and by programs that put several stacks onto one link. Each port is one end of a
-//! [`MemoryWire`]; whoever has the other end may live on another thread, while the switch itself
-//! moves only when [`Switch::step`] is called. Invariant: a frame never leaves by the port that it
-//! came from, and frames from one port to another keep their order.
+//! [`MemoryWire`]; the other end may be used on another thread, while the switch itself moves only
+//! when [`Switch::step`] is called. Invariant: a frame never leaves by the port that it came from,
+//! and frames from one port to another keep their order.
 //! Reading: IEEE 802.1D-2004, 7.7 to 7.9 (no spanning tree here: do not make loops).
 //!
 //! # Under flood
-//! Anyone behind a port fills the table of addresses with invented senders. Bound: the configured
-//! entries, in buckets of four chosen by a keyed hash. Work per frame: two buckets, and where the
-//! receiver is unknown one copy per port. When a bucket is full the entry heard of longest ago
-//! goes, so that honest traffic to it is flooded until it speaks again: `evicted`, `flooded`. A
-//! port whose wire is full loses what is for it, `port_full`, and nothing else suffers.
+//! Any sender behind a port can fill the address table with forged source addresses. Bound: the
+//! configured entries, in buckets of four chosen by a keyed hash. Work per frame: two buckets, and
+//! for an unknown destination one copy per port. When a bucket is full the least recently used
+//! entry is evicted; traffic to it is flooded until it sends again: `evicted`, `flooded`. A port
+//! with a full wire loses the frames for it, `port_full`; no other port is affected.
 
 use core::time::Duration;
 
@@ -34,13 +34,13 @@ pub struct SwitchConfig {
     pub ports: usize,
     /// Frames that wait in each direction of a port's wire.
     pub capacity: usize,
-    /// Bytes of the largest IP packet, told to the stacks.
+    /// Bytes of the largest IP packet, reported to the stacks.
     pub mtu: u32,
     /// Whether super-frames and partial checksums may cross.
     pub offload: bool,
-    /// Addresses that are remembered, rounded up.
+    /// Entries of the address table, rounded up.
     pub addresses: usize,
-    /// How long an address is believed to be behind its port without a word from it.
+    /// The time after which an address without traffic is removed (ageing time).
     pub ageing: Duration,
 }
 
@@ -81,18 +81,18 @@ pub struct SwitchCounts {
     pub evicted: u64,
 }
 
-/// See the file's head.
+/// A learning Ethernet switch with one [`MemoryWire`] end per port.
 #[derive(Debug)]
 pub struct Switch {
     ports: Vec<MemoryWire>,
-    table: Vec<[Option<Entry>; WAYS]>,
+    table: Vec<[Option<SwitchEntry>; WAYS]>,
     key: HashKey,
     ageing: Duration,
     counts: SwitchCounts,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct SwitchEntry {
     addr: MacAddr,
     port: usize,
     heard: Instant,
@@ -117,7 +117,7 @@ impl Switch {
         (Self { ports, table, key, ageing: config.ageing, counts }, ends)
     }
 
-    /// Moves up to a burst from every port to where it belongs, and says how many frames it took.
+    /// Forwards up to a burst from every port; returns how many frames it took.
     pub fn step(&mut self, now: Instant, pool: &Pool) -> usize {
         let mut taken = 0;
         for port in 0..self.ports.len() {
@@ -185,7 +185,7 @@ impl Switch {
         self.counts.port_full += u64::from(!sent);
     }
 
-    fn bucket(&mut self, addr: MacAddr) -> Option<&mut [Option<Entry>; WAYS]> {
+    fn bucket(&mut self, addr: MacAddr) -> Option<&mut [Option<SwitchEntry>; WAYS]> {
         let mask = self.table.len() as u64 - 1;
         let at = (self.key.bytes(&addr.0) & mask) as usize;
         self.table.get_mut(at)
@@ -202,7 +202,7 @@ impl Switch {
 
     fn learn(&mut self, now: Instant, addr: MacAddr, port: usize) {
         let Some(bucket) = self.bucket(addr) else { return };
-        let entry = Entry { addr, port, heard: now };
+        let entry = SwitchEntry { addr, port, heard: now };
         if let Some(known) = bucket.iter_mut().flatten().find(|e| e.addr == addr) {
             *known = entry;
             return;

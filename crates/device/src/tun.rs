@@ -1,21 +1,20 @@
 //! `Tun`: a Linux TUN (IP packets) or TAP (Ethernet frames) interface, one object a queue.
 //!
-//! Called by whoever opens the host's side door for a stack: the host routes or bridges into the
-//! interface, and we are behind it. With the virtio header, super-frames and partial checksums
-//! cross whole, which is worth a factor of eight in throughput.
+//! Called by programs that attach a stack to the host's network: the host routes or bridges into
+//! the interface, and the stack is behind it. With the virtio header, super-frames (GSO/GRO) and
+//! partial checksums cross unsplit, which gives a factor of eight in throughput.
 //!
 //! Invariant: never blocks; one system call a packet, or with the virtio header one for segments of
-//! a TCP flow that leave in a row (`join.rs`); a packet that arrives while the pool is
+//! a TCP flow that leave in a row (`gso_join.rs`); a packet that arrives while the pool is
 //! empty is lost and counted, so that what waits in the system does not grow old.
 //!
 //! # Under flood
-//! Anyone whom the host routes to us fills the system's queue, which it bounds itself
-//! (`txqueuelen` of the interface; it counts what it drops there as the interface's tx drops).
-//! As the system makes it, that queue is full after 2.5 or 5 ms of 200,000 packets a second: less
-//! than the scheduler's pauses on a busy machine, after which friend and foe are lost alike. So an
-//! interface that still has the system's own length is given [`QUEUE_PACKETS`]; a length that
-//! somebody chose is left.
-//! Work per packet: one read into pool memory. At most a burst is taken per call.
+//! Any sender that the host routes to us fills the system's queue, which has its own bound
+//! (`txqueuelen` of the interface; its drops are the interface's tx drops). With the system's
+//! default, that queue is full after 2.5 or 5 ms of 200,000 packets a second: less than the
+//! scheduler's pauses on a busy machine, after which all packets are lost regardless of their flow.
+//! So an interface that still has the default length is given [`QUEUE_PACKETS`]; a configured
+//! length is kept. Work per packet: one read into pool memory. At most a burst is taken per call.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSliceMut};
@@ -27,16 +26,16 @@ use rustix::io::Errno;
 
 use crate::device::{Device, DeviceInfo, Medium};
 use crate::error::DeviceError;
-use crate::gather::{Landed, Landing, SLICES_MAX, Slices};
-use crate::interface::{self, Control};
-use crate::join::{Run, RunLimits};
+use crate::gather::{GatherBuffer, GatheredFrame, SLICES_MAX, Slices};
+use crate::gso_join::{JoinRun, RunLimits};
+use crate::interface::{self, InterfaceControl};
 use crate::stats::DeviceStats;
 use crate::vnet::{self, Completion, Patch, VNET_BYTES};
 
 const NODE: &str = "/dev/net/tun";
 /// Packets that wait in the system for us: 20 ms of 200,000 a second.
 const QUEUE_PACKETS: i32 = 4096;
-/// What the system gives a TUN and a TAP that nobody has said anything of.
+/// The system's default queue lengths of a TUN and a TAP.
 const SYSTEM_QUEUES: [i32; 2] = [500, 1000];
 /// Room beyond the MTU: link header, two tags, and one byte to notice a longer packet by.
 const BEYOND_MTU: usize = 14 + 8 + 1;
@@ -65,7 +64,7 @@ pub struct TunConfig {
     pub queues: usize,
     /// Whether super-frames and partial checksums cross whole (virtio header).
     pub vnet_header: bool,
-    /// Whether to bring the interface up. Else somebody else does.
+    /// Whether to bring the interface up; otherwise the administrator does so.
     pub up: bool,
     /// The MTU to set; else the interface keeps its own.
     pub mtu: Option<u32>,
@@ -77,17 +76,17 @@ impl Default for TunConfig {
     }
 }
 
-/// One queue: see the file's head.
+/// A device on one queue of a TUN or TAP interface.
 #[derive(Debug)]
 pub struct Tun {
     info: DeviceInfo,
     queue: File,
-    control: Control,
-    landing: Landing,
+    control: InterfaceControl,
+    landing: GatherBuffer,
     /// Where a packet in pieces is put together to leave.
     flat: Box<[u8]>,
     vnet_header: bool,
-    /// Whether segments are joined: until the system refuses some.
+    /// Whether segments are joined: until the system rejects some.
     joins: bool,
     /// Packets that wait in the system.
     ring: usize,
@@ -95,12 +94,12 @@ pub struct Tun {
 }
 
 impl Tun {
-    /// Opens the interface `name`, which is created unless it exists; `%d` in the name stands for
-    /// the first free number. It vanishes with its last queue, unless made persistent before.
+    /// Opens the interface `name`, which is created unless it exists; `%d` in the name is replaced
+    /// by the first free number. It is removed with its last queue, unless made persistent before.
     ///
     /// # Errors
-    /// No privilege, no such kind of device in this system, somebody else has it, or it exists
-    /// with another kind or number of queues.
+    /// No privilege, the system lacks this kind of device, the device is in use, or it exists with
+    /// another kind or number of queues.
     pub fn open(name: &str, config: &TunConfig) -> Result<Vec<Self>, DeviceError> {
         let count = config.queues.max(1);
         let mut name = name.to_owned();
@@ -114,7 +113,7 @@ impl Tun {
         let wanted = if config.vnet_header { SUPER_MAX } else { info.mtu as usize + BEYOND_MTU };
         let open_one = |queue| {
             let control = control(&info.name)?;
-            let (info, landing) = (info.clone(), Landing::new(wanted));
+            let (info, landing) = (info.clone(), GatherBuffer::new(wanted));
             let (vnet_header, stats) = (config.vnet_header, DeviceStats::default());
             let flat = vec![0; FLAT_MAX].into();
             let joins = vnet_header;
@@ -126,7 +125,7 @@ impl Tun {
     }
 
     /// Reads one packet. `None` where nothing waits.
-    fn receive_one(&mut self, pool: &Pool) -> Result<Option<Arrival>, DeviceError> {
+    fn receive_one(&mut self, pool: &Pool) -> Result<Option<TunArrival>, DeviceError> {
         if !self.landing.refill(pool) {
             return Ok(None);
         }
@@ -145,7 +144,7 @@ impl Tun {
         };
         let Some(len) = read.checked_sub(header_bytes) else {
             self.stats.rx_malformed += 1;
-            return Ok(Some(Arrival::Lost));
+            return Ok(Some(TunArrival::Lost));
         };
         Ok(Some(self.land(pool, len, header)))
     }
@@ -168,24 +167,24 @@ impl Tun {
         rustix::io::readv(&self.queue, slices.get_mut(..used).unwrap_or_default())
     }
 
-    fn land(&mut self, pool: &Pool, len: usize, header: [u8; VNET_BYTES]) -> Arrival {
+    fn land(&mut self, pool: &Pool, len: usize, header: [u8; VNET_BYTES]) -> TunArrival {
         match self.landing.take(pool, len) {
-            Landed::Whole(mut packet) => {
+            GatheredFrame::Whole(mut packet) => {
                 if !self.vnet_header || vnet::describe(&mut packet, vnet::decode(header)) {
-                    return Arrival::Packet(packet);
+                    return TunArrival::Packet(packet);
                 }
                 self.stats.rx_malformed += 1;
             }
-            Landed::NoBuffer => self.stats.rx_no_buffer += 1,
-            Landed::Truncated => {
+            GatheredFrame::NoBuffer => self.stats.rx_no_buffer += 1,
+            GatheredFrame::Truncated => {
                 self.stats.rx_truncated += 1;
                 self.look_at_mtu();
             }
         }
-        Arrival::Lost
+        TunArrival::Lost
     }
 
-    /// Somebody has raised the interface's MTU: be ready for the next one.
+    /// Adapts the buffers to an MTU that was raised on the interface.
     fn look_at_mtu(&mut self) {
         if let Ok(mtu) = self.control.interface(&self.info.name).mtu() {
             self.info.mtu = mtu;
@@ -193,11 +192,11 @@ impl Tun {
         }
     }
 
-    fn send_one(&mut self, packet: &PacketBuf) -> Result<Sent, DeviceError> {
+    fn send_one(&mut self, packet: &PacketBuf) -> Result<TunSent, DeviceError> {
         let (header, completion) = if self.vnet_header {
             match vnet::header_of(packet) {
                 Some(header) => (header, Completion::Whole),
-                None => return Ok(Sent::Refused),
+                None => return Ok(TunSent::Refused),
             }
         } else {
             ([0; VNET_BYTES], vnet::complete(packet))
@@ -205,7 +204,7 @@ impl Tun {
         let patch = match &completion {
             Completion::Whole => None,
             Completion::Patch(patch) => Some(patch),
-            Completion::Impossible => return Ok(Sent::Refused),
+            Completion::Impossible => return Ok(TunSent::Refused),
         };
         let header = if self.vnet_header { &header[..] } else { &[] };
         let written = self.write(header, packet, patch);
@@ -213,16 +212,16 @@ impl Tun {
     }
 
     /// Sends the front of the list as one super-frame, where it is one; how many packets that was.
-    fn send_run(&mut self, packets: &PacketList) -> Result<Option<(usize, Sent)>, DeviceError> {
+    fn send_run(&mut self, packets: &PacketList) -> Result<Option<(usize, TunSent)>, DeviceError> {
         if !self.joins || packets.len() < 2 {
             return Ok(None);
         }
-        let run = Run::at_front(packets, self.info.medium, &RunLimits::NONE);
+        let run = JoinRun::at_front(packets, self.info.medium, &RunLimits::NONE);
         let Some(run) = run else { return Ok(None) };
         let written = rustix::io::writev(&self.queue, run.slices(packets).as_slice());
         match self.sent(written)? {
             // Nothing is lost: they leave one by one, as all do from now on.
-            Sent::Refused => {
+            TunSent::Refused => {
                 self.joins = false;
                 Ok(None)
             }
@@ -231,15 +230,15 @@ impl Tun {
     }
 
     /// What the system's answer means.
-    fn sent(&self, written: Result<usize, Errno>) -> Result<Sent, DeviceError> {
+    fn sent(&self, written: Result<usize, Errno>) -> Result<TunSent, DeviceError> {
         match written {
-            Ok(_) => Ok(Sent::Yes),
-            Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM) => Ok(Sent::NoRoom),
-            Err(Errno::IO) => Ok(Sent::Down),
+            Ok(_) => Ok(TunSent::Yes),
+            Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM) => Ok(TunSent::NoRoom),
+            Err(Errno::IO) => Ok(TunSent::Down),
             Err(Errno::BADFD | Errno::NODEV | Errno::NXIO) => {
                 Err(DeviceError::Gone { device: self.info.name.clone() })
             }
-            Err(_) => Ok(Sent::Refused),
+            Err(_) => Ok(TunSent::Refused),
         }
     }
 
@@ -269,13 +268,13 @@ impl Tun {
 }
 
 /// What one read gave.
-enum Arrival {
+enum TunArrival {
     Packet(PacketBuf),
     Lost,
 }
 
 /// What became of one packet on its way out.
-enum Sent {
+enum TunSent {
     Yes,
     NoRoom,
     Refused,
@@ -303,7 +302,7 @@ fn open_node(device: &str) -> Result<File, DeviceError> {
     })
 }
 
-/// Makes `queue` a queue of the interface, and says what the interface is called.
+/// Makes `queue` a queue of the interface, and returns the interface's name.
 fn attach(
     queue: &File,
     name: &str,
@@ -322,7 +321,7 @@ fn attach(
     let header = if config.vnet_header { libc::IFF_VNET_HDR } else { 0 };
     let queues = if multi { libc::IFF_MULTI_QUEUE } else { 0 };
     request.ifr_ifru.ifru_flags = (kind | libc::IFF_NO_PI | header | queues) as libc::c_short;
-    // SAFETY: TUNSETIFF takes an `ifreq`, which lives until the call returns.
+    // SAFETY: TUNSETIFF takes an `ifreq`, which outlives the call.
     let result = unsafe { libc::ioctl(queue.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
     if result < 0 {
         let error = io::Error::last_os_error();
@@ -331,7 +330,7 @@ fn attach(
                 "an interface of this name with another kind or number of queues",
                 "delete that one (`ip link del <name>`), or choose another name",
             ),
-            Some(libc::E2BIG) => unsupported("that many queues", "ask for fewer queues"),
+            Some(libc::E2BIG) => unsupported("that many queues", "use fewer queues"),
             _ => DeviceError::from_system(name, "create or attach to the interface", error),
         });
     }
@@ -341,11 +340,11 @@ fn attach(
     Ok(interface::name_in(&request))
 }
 
-/// Asks for the header of 10 bytes, and for checksums and TCP super-frames as they are.
+/// Enables the virtio header of 10 bytes, partial checksums and TCP super-frames.
 fn set_offload(queue: &File, name: &str) -> Result<(), DeviceError> {
     let fail = |action| DeviceError::from_system(name, action, io::Error::last_os_error());
     let bytes = VNET_BYTES as libc::c_int;
-    // SAFETY: TUNSETVNETHDRSZ takes a pointer to an `int`, which lives until the call returns.
+    // SAFETY: TUNSETVNETHDRSZ takes a pointer to an `int`, which outlives the call.
     let result = unsafe { libc::ioctl(queue.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const bytes) };
     if result < 0 {
         return Err(fail("set the virtio header's size"));
@@ -358,11 +357,11 @@ fn set_offload(queue: &File, name: &str) -> Result<(), DeviceError> {
     if result < 0 { Err(fail("switch offload on")) } else { Ok(()) }
 }
 
-fn control(name: &str) -> Result<Control, DeviceError> {
-    Control::open().map_err(|e| DeviceError::from_system(name, "open a control socket", e))
+fn control(name: &str) -> Result<InterfaceControl, DeviceError> {
+    InterfaceControl::open().map_err(|e| DeviceError::from_system(name, "open a control socket", e))
 }
 
-/// Sets what was asked for, and reads what the interface is.
+/// Applies the configuration, and reads the interface's properties.
 fn set_up(name: &str, config: &TunConfig) -> Result<DeviceInfo, DeviceError> {
     let control = control(name)?;
     let interface = control.interface(name);
@@ -399,15 +398,15 @@ impl Device for Tun {
         // Lost packets count against the room too, so that a call ends.
         for _ in 0..burst.room() {
             match self.receive_one(pool) {
-                Ok(Some(Arrival::Packet(packet))) => {
+                Ok(Some(TunArrival::Packet(packet))) => {
                     self.stats.count_rx(packet.len());
                     let _ = burst.push(packet);
                     taken += 1;
                 }
-                Ok(Some(Arrival::Lost)) => {}
+                Ok(Some(TunArrival::Lost)) => {}
                 Ok(None) => break,
                 Err(error) if taken == 0 => return Err(error),
-                // The next call says it again.
+                // The next call reports the error again.
                 Err(_) => break,
             }
         }
@@ -424,14 +423,14 @@ impl Device for Tun {
                     None => break,
                 },
             };
-            if matches!(sent, Sent::NoRoom) {
+            if matches!(sent, TunSent::NoRoom) {
                 break;
             }
             for packet in core::iter::from_fn(|| packets.pop_front()).take(count) {
                 match sent {
-                    Sent::Yes => self.stats.count_tx(packet.len()),
-                    Sent::Down => self.stats.tx_down += 1,
-                    Sent::Refused | Sent::NoRoom => self.stats.tx_refused += 1,
+                    TunSent::Yes => self.stats.count_tx(packet.len()),
+                    TunSent::Down => self.stats.tx_down += 1,
+                    TunSent::Refused | TunSent::NoRoom => self.stats.tx_refused += 1,
                 }
             }
             left += count;

@@ -1,8 +1,9 @@
 //! The virtio network header: how the system describes super-frames and unfinished checksums.
 //!
-//! Called by `tun.rs` and `af_packet.rs`, which carry it in front of every packet. Invariant: what
-//! a header claims of a packet is checked against the packet's length before anybody believes it.
-//! Reading: OASIS virtio 1.2, 5.1.6. The legacy layout of 10 bytes in the machine's byte order.
+//! Called by `tun.rs` and `af_packet.rs`, which put it in front of every packet. Invariant: a
+//! header's claims about a packet (GSO type, checksum offsets) are checked against the packet's
+//! length before use. Reading: OASIS virtio 1.2, 5.1.6. The legacy layout of 10 bytes in the
+//! machine's byte order.
 
 use floodwall_checksum::Accumulator;
 use floodwall_packet::{ChecksumState, Offload, PacketBuf};
@@ -13,11 +14,11 @@ pub(crate) const VNET_BYTES: usize = 10;
 const NEEDS_CHECKSUM: u8 = 1;
 /// The device has verified the checksum.
 const DATA_VALID: u8 = 2;
-/// Where in a TCP header its length stands, and the checksum.
+/// Offsets of the header length and of the checksum in a TCP header.
 const TCP_LEN: usize = 12;
 const TCP_SUM: u16 = 16;
 
-/// The header's words.
+/// Decodes the header's fields.
 pub(crate) fn decode(bytes: [u8; VNET_BYTES]) -> Offload {
     let [flags, gso_type, a, b, c, d, e, f, g, h] = bytes;
     Offload {
@@ -30,7 +31,7 @@ pub(crate) fn decode(bytes: [u8; VNET_BYTES]) -> Offload {
     }
 }
 
-/// The header of these words.
+/// Encodes these fields as a header.
 pub(crate) fn encode(o: &Offload) -> [u8; VNET_BYTES] {
     let [a, b] = o.header_len.to_ne_bytes();
     let [c, d] = o.gso_size.to_ne_bytes();
@@ -39,7 +40,7 @@ pub(crate) fn encode(o: &Offload) -> [u8; VNET_BYTES] {
     [o.flags, o.gso_type, a, b, c, d, e, f, g, h]
 }
 
-/// Stores in `packet` what the header says of it; false where that makes no sense.
+/// Stores the header's metadata in `packet`; false where it is inconsistent.
 pub(crate) fn describe(packet: &mut PacketBuf, mut offload: Offload) -> bool {
     let partial = offload.flags & NEEDS_CHECKSUM != 0;
     let segments = offload.gso_type != 0;
@@ -49,7 +50,7 @@ pub(crate) fn describe(packet: &mut PacketBuf, mut offload: Offload) -> bool {
     if segments && offload.gso_size == 0 {
         return false;
     }
-    // The system says how many bytes lie together, which may be more than the headers.
+    // The system reports the contiguous bytes as `hdr_len`, which may be more than the headers.
     if segments && partial && offload.checksum_offset == TCP_SUM {
         let Some(len) = tcp_heads(packet, usize::from(offload.checksum_start)) else {
             return false;
@@ -67,7 +68,7 @@ pub(crate) fn describe(packet: &mut PacketBuf, mut offload: Offload) -> bool {
     true
 }
 
-/// Bytes of all headers of a segment whose TCP header starts at `l4` and which has text.
+/// Bytes of all headers of a segment with payload and its TCP header at `l4`.
 fn tcp_heads(packet: &PacketBuf, l4: usize) -> Option<u16> {
     let header = packet.first().get(l4..)?;
     let len = usize::from(header.get(TCP_LEN)? >> 4) * 4;
@@ -75,8 +76,8 @@ fn tcp_heads(packet: &PacketBuf, l4: usize) -> Option<u16> {
     is_so.then(|| u16::try_from(l4 + len).ok()).flatten()
 }
 
-/// The header that tells the system of `packet`; `None` where the packet is in a state that cannot
-/// be told (a partial checksum without the place to put it).
+/// The header that describes `packet` to the system; `None` where it cannot be described (a partial
+/// checksum without checksum offsets).
 pub(crate) fn header_of(packet: &PacketBuf) -> Option<[u8; VNET_BYTES]> {
     let partial = packet.checksum_state() == ChecksumState::Partial;
     let Some(mut offload) = packet.offload() else {
@@ -171,7 +172,7 @@ mod tests {
         let mut bytes = [0; 100];
         bytes[54 + TCP_LEN] = 0x50;
         let (_pool, mut packet) = packet(&bytes);
-        // What the system says of the headers is how many bytes lie together there.
+        // The system's `hdr_len` is the number of contiguous bytes.
         for header_len in [0, 54, 74, 99, u16::MAX] {
             assert!(describe(&mut packet, Offload { header_len, ..offload }));
             assert_eq!(packet.checksum_state(), ChecksumState::Partial);
@@ -222,13 +223,13 @@ mod tests {
         assert_eq!(packet.checksum_state(), ChecksumState::Verified);
         assert_eq!(header_of(&packet), Some([0; VNET_BYTES]));
         packet.set_checksum_state(ChecksumState::Partial);
-        assert_eq!(header_of(&packet), None, "partial, but nobody says where");
+        assert_eq!(header_of(&packet), None, "partial, but without checksum offsets");
         assert_eq!(complete(&packet), Completion::Impossible);
     }
 
     #[test]
     fn a_partial_checksum_is_completed_over_chunks_of_any_length() {
-        // A field with the pseudo header's sum at 20 + 6, data behind it.
+        // A field with the pseudo header's sum at 20 + 6, followed by data.
         let mut bytes: Vec<u8> = (0..61).collect();
         bytes[26..28].copy_from_slice(&[0x12, 0x34]);
         let expected = floodwall_checksum::sum(&bytes[20..]).finish().to_be_bytes();

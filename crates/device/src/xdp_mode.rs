@@ -1,11 +1,11 @@
 //! `XdpMode`: by which way an interface's frames come to a program of ours.
 //!
-//! Read from settings and device words, on every system; obeyed by `af_xdp.rs`.
+//! Read from settings and device specifications, on every system; applied by `af_xdp.rs`.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// See the file's head.
+/// The mode in which an XDP program is attached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum XdpMode {
     /// The driver's own where it has one, else the system's.
@@ -18,7 +18,7 @@ pub enum XdpMode {
 }
 
 impl XdpMode {
-    /// Its word.
+    /// Its keyword in a specification.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {

@@ -74,7 +74,7 @@ fn datagrams_cross_in_both_directions_and_families_with_partial_checksums() {
         for v6 in [false, true] {
             let (kernel, peer) = ends(v6);
             let socket = UdpSocket::bind((kernel, 0)).unwrap();
-            // The kernel may take a moment to know its new address: then again.
+            // The kernel may need a moment to activate its new address: then again.
             let arrived = (0..50).find_map(|_| {
                 socket.send_to(b"out of the kernel", (peer, 9)).ok()?;
                 wait_millis(device.readiness()?, 50);

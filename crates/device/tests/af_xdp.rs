@@ -111,7 +111,7 @@ fn collect(devices: &mut [AfXdp], pool: &Pool, count: usize) -> Vec<PacketBuf> {
     all
 }
 
-/// Asks all queues in turn until one has what is wanted, for a while.
+/// Polls all queues in turn until one has a matching packet, for a while.
 fn arrive(
     devices: &mut [AfXdp],
     pool: &Pool,
@@ -170,7 +170,7 @@ fn datagrams_cross_in_both_directions_families_and_modes_with_unfinished_checksu
                 let (bytes, offload) =
                     packets::partial_datagram(peer, kernel, [9, to.port()], b"in");
                 let frame = packets::frame(KERNELS, OURS, &bytes);
-                // Once where it lies, once in pieces.
+                // Once in one chunk, once in pieces.
                 for piece in [frame.len(), 31] {
                     let mut packet = pool.packet_from_chunks(frame.chunks(piece)).unwrap();
                     packet.set_checksum_state(ChecksumState::Partial);
@@ -284,7 +284,7 @@ fn a_flood_beyond_the_ring_is_counted_and_the_device_goes_on() {
         assert!((64..500).contains(&came), "{came}");
         assert_eq!(ours - before, 500, "the program has seen all of them");
         assert_eq!(came + stats.rx_lost() - lost_before, 500, "{stats:?}");
-        assert!(queues[0].has_overflowed() && !queues[0].has_overflowed(), "it is told once");
+        assert!(queues[0].has_overflowed() && !queues[0].has_overflowed(), "it is reported once");
         socket.send_to(b"after", (peer, 9)).unwrap();
         assert_eq!(collect(&mut queues, &pool, 1).len(), 1);
     });
@@ -316,7 +316,7 @@ fn strangers_have_half_of_the_ring_at_most_whatever_their_credit_and_it_is_told_
         let came = collect(&mut queues, &pool, 200).len();
         assert!((16..=32).contains(&came), "{came}");
         queues[0].admit(now, Some(1000));
-        assert!(queues[0].has_overflowed(), "some have died for want of credit");
+        assert!(queues[0].has_overflowed(), "some were dropped for lack of credit");
         queues[0].admit(now, Some(1000));
         assert!(!queues[0].has_overflowed(), "and none since");
     });
@@ -331,7 +331,7 @@ fn under_pressure_friends_arrive_strangers_up_to_their_credit_and_each_frame_has
                 return;
             }
             let Some(OpenedXdp { mut queues, notes }) = open(&config(MODES[mode])) else { return };
-            assert!(!notes.iter().any(|note| note.contains("held back")), "{notes:?}");
+            assert!(!notes.iter().any(|note| note.contains("not limited")), "{notes:?}");
             attach(&mut queues, &pool);
             let (kernel, peer) = ends(v6);
             let [friend, stranger] = [0, 1].map(|_| UdpSocket::bind((kernel, 0)).unwrap());
@@ -360,7 +360,7 @@ fn under_pressure_friends_arrive_strangers_up_to_their_credit_and_each_frame_has
             let seen = queues[0].steered().unwrap().0 - ours;
             assert_eq!(seen, 100, "the program has seen all of them");
             assert_eq!(came.len() as u64 + total(&queues).rx_lost() - lost, seen);
-            // Before a sleep there is credit for half a ring; then for everybody.
+            // Before a sleep there is credit for half a ring; then no limit.
             queues[0].rest();
             send(&stranger, 60);
             assert_eq!(collect(&mut queues, &pool, 60).len(), 60, "{mode} {v6}");
@@ -393,18 +393,18 @@ fn a_user_without_root_needs_three_capabilities_for_all_of_it_and_each_of_them()
                 return;
             }
             let OpenedXdp { mut queues, notes } = opened.unwrap();
-            assert!(!notes.iter().any(|note| note.contains("held back")), "{notes:?}");
+            assert!(!notes.iter().any(|note| note.contains("not limited")), "{notes:?}");
             // Less than a user may lock by default: 8 MiB.
             let small = PoolConfig { small: 64, frames: 1024, supers: 0, ..PoolConfig::default() };
             let pool = Pool::new(&small).unwrap();
-            // The bound is the user's, whatever process of his has locked the rest of it.
+            // The limit is per user: other processes may have locked the rest of it.
             if let Err(error) = queues[0].receive(&pool, &mut Burst::new()) {
                 assert!(error.to_string().contains("LimitMEMLOCK=infinity"), "{error}");
                 return skip(&error.to_string());
             }
             attach(&mut queues, &pool);
             let arrived = (0..50).find_map(|_| {
-                socket.send_to(b"to nobody", (peer, 9)).ok()?;
+                socket.send_to(b"to a closed port", (peer, 9)).ok()?;
                 arrive(&mut queues, &pool, is_ours)
             });
             assert!(arrived.is_some());

@@ -1,5 +1,5 @@
-//! What `AfXdp::open` says on systems that lack something: played to one thread by a filter of its
-//! system calls, or by a lower bound. A process of its own, for its bounds are the process's.
+//! Messages of `AfXdp::open` on systems that lack something, simulated for one thread by a seccomp
+//! filter, or by a lower limit. A process of its own, because limits are per process.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
 
@@ -29,7 +29,7 @@ fn fail(call: libc::c_long, first: Option<u32>, errno: libc::c_int) -> bool {
     const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
     const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
     const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
-    // Where the call's number and the low half of its first argument lie.
+    // Offsets of the call's number and of the low half of its first argument.
     let (number_at, first_at) = (0, if cfg!(target_endian = "little") { 16 } else { 20 });
     let line = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let anything = u8::from(first.is_some());
@@ -44,14 +44,14 @@ fn fail(call: libc::c_long, first: Option<u32>, errno: libc::c_int) -> bool {
     let program = libc::sock_fprog { len: lines.len() as u16, filter: lines.as_mut_ptr() };
     // SAFETY: takes no pointer; changes this thread alone.
     let pledged = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } == 0;
-    // SAFETY: the kernel copies the lines, which live until the call returns.
+    // SAFETY: the kernel copies the filter, which outlives the call.
     let set = unsafe {
         libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
     };
     pledged && set
 }
 
-/// What opening says where these calls fail so.
+/// The error of opening where these calls fail.
 fn refused(call: libc::c_long, first: Option<u32>, errno: libc::c_int) -> Option<DeviceError> {
     let (tell, told) = std::sync::mpsc::channel();
     inside(move || {

@@ -1,5 +1,5 @@
-//! Super-frames through AF_PACKET on real veth pairs: joined on their way out, whole on their way
-//! in, cut where nobody carries them; both families, each segment counted.
+//! Super-frames through AF_PACKET on real veth pairs: joined on departure, unsplit on arrival,
+//! segmented without offload; both families, each segment counted.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
 
@@ -13,7 +13,7 @@ use std::os::fd::AsRawFd;
 use std::process::Command;
 
 use floodwall_checksum::sum;
-use floodwall_device::{AfPacket, AfPacketConfig, Device, DeviceWord, OpenConfig};
+use floodwall_device::{AfPacket, AfPacketConfig, Device, DeviceSpec, OpenConfig};
 use floodwall_packet::{Burst, ChecksumState, PacketBuf, PacketList, Pool, PoolConfig};
 use namespace::{available, flat, inside, ip, receive_where, send, skip, wait_millis};
 
@@ -81,7 +81,7 @@ fn is_tcp(packet: &PacketBuf) -> bool {
     }
 }
 
-/// Sends full segments and a short one behind each other, in pieces as a send buffer lends them.
+/// Sends full segments followed by a short one, in pieces as a send buffer shares them.
 fn send_segments(device: &mut AfPacket, pool: &Pool, v6: bool, count: usize, full: usize) {
     let (peer, ours) = ends(v6);
     let mut list = PacketList::new();
@@ -186,7 +186,7 @@ fn runs_of_several_flows_and_what_is_between_them_all_leave_in_order() {
             let bytes = packets::segment(ours, peer, seq, ACK, len);
             list.push_back(pool.packet_from(&packets::frame(PEERS, OURS, &bytes)).unwrap());
         };
-        // Alone, a run of 3, alone, alone, a run of 2, and one whose text has a gap before it.
+        // Alone, a run of 3, alone, alone, a run of 2, and one with a gap before its payload.
         let all = [
             (false, 7, 0),
             (true, 0, FULL),
@@ -267,7 +267,7 @@ fn an_mtu_that_shrinks_while_running_is_kept_and_what_it_refuses_is_counted() {
             assert!(ip("link set ours mtu 1300"));
             let before = ours.stats();
             send_segments(&mut ours, pool, v6, 10, FULL);
-            // A super-frame that somebody else joined of such pieces.
+            // A super-frame of such pieces that another sender joined.
             let (to, from) = ends(v6);
             let (bytes, offload) = packets::super_segment(from, to, 20_000);
             let mut packet = pool.packet_from(&packets::frame(PEERS, OURS, &bytes)).unwrap();
@@ -311,8 +311,8 @@ fn the_longest_frame_arrives_whole_or_is_counted() {
     });
 }
 
-/// A card, here a veth that is asked to, joins whole segments as they arrive. Of such a frame more
-/// than its headers lies together.
+/// A card, here a veth with GRO enabled, joins whole segments as they arrive. More than the headers
+/// of such a frame is contiguous.
 #[test]
 fn what_was_joined_on_arrival_comes_as_one_with_its_headers_told() {
     on_a_cable(|pool| {
@@ -320,7 +320,7 @@ fn what_was_joined_on_arrival_comes_as_one_with_its_headers_told() {
         if !ethtool("-K peer tso off") {
             return skip("no `ethtool`, or it may not");
         }
-        let word: DeviceWord = "packet:ours".parse().unwrap();
+        let word: DeviceSpec = "packet:ours".parse().unwrap();
         let config = OpenConfig { offload: true, ..OpenConfig::default() };
         let (Some(opened), Some(mut peer)) = (available(word.open(&config)), open("peer", false))
         else {
@@ -363,7 +363,7 @@ fn what_was_joined_on_arrival_comes_as_one_with_its_headers_told() {
 fn cut_late(socket: &UdpSocket, size: libc::c_int) -> io::Result<()> {
     let len = size_of::<libc::c_int>() as libc::socklen_t;
     let at = (&raw const size).cast();
-    // SAFETY: the system reads `len` bytes of a number that lives for the call.
+    // SAFETY: the system reads `len` bytes of a number that outlives the call.
     let result =
         unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, at, len) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

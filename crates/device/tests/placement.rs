@@ -9,7 +9,7 @@ use std::process::Command;
 
 use floodwall_base::MacAddr;
 use floodwall_device::{
-    AfPacket, AfPacketConfig, AfXdp, AfXdpConfig, Device, DeviceWord, KernelHalf, OpenConfig,
+    AfPacket, AfPacketConfig, AfXdp, AfXdpConfig, Device, DeviceSpec, NapiPolicy, OpenConfig,
     Placement, PlacementConfig,
 };
 use floodwall_packet::{Burst, PacketList, Pool, PoolConfig};
@@ -17,8 +17,8 @@ use namespace::{available, drop_capabilities, inside, ip, skip, wait, wait_milli
 
 /// A veth pair that is up: `ours` and `theirs`.
 fn veth() -> bool {
-    // The kernel gives numbers of namespaces again: what bears this one's is of one that is gone,
-    // where a process was killed.
+    // The kernel reuses namespace numbers: notes for this one belong to one that is gone, where a
+    // process was killed.
     note_paths().iter().for_each(|path| std::fs::remove_file(path).unwrap());
     let made = ip("link add ours type veth peer name theirs")
         && ip("link set ours up")
@@ -29,7 +29,7 @@ fn veth() -> bool {
     made
 }
 
-/// Whether `ours` joins packets, by another's words; `None` where nobody says.
+/// Whether `ours` joins packets (GRO), as ethtool reports it; `None` where it does not.
 fn joins() -> Option<bool> {
     let output = Command::new("ethtool").args(["-k", "ours"]).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
@@ -37,7 +37,7 @@ fn joins() -> Option<bool> {
     Some(line.ends_with("on"))
 }
 
-fn take(half: KernelHalf) -> Option<Placement> {
+fn take(half: NapiPolicy) -> Option<Placement> {
     let config = PlacementConfig { half, core: Some(0), ..PlacementConfig::default() };
     available(Placement::take("ours", &config))
 }
@@ -76,13 +76,13 @@ fn the_thread_stands_behind_the_worker_and_is_gone_with_the_device() {
         }
         let before = joins();
         for _ in 0..2 {
-            let Some(placement) = take(KernelHalf::NapiThread) else { return };
+            let Some(placement) = take(NapiPolicy::NapiThread) else { return };
             let report = placement.report().clone();
             assert_eq!(report.place, "napi-thread", "{report:?}");
             assert_eq!(thread_of(&report.words), (19, "0".to_owned()));
             assert!(joins().is_none_or(|joins| joins));
-            // A second one leaves it as it stands.
-            let other = take(KernelHalf::NapiThread).unwrap();
+            // A second placement changes nothing.
+            let other = take(NapiPolicy::NapiThread).unwrap();
             assert_eq!(other.report().place, "left");
             drop(other);
             assert_eq!(thread_of(&report.words), (19, "0".to_owned()));
@@ -98,13 +98,13 @@ fn an_interface_that_vanishes_takes_its_place_with_it() {
         if !veth() {
             return;
         }
-        let Some(placement) = take(KernelHalf::NapiThread) else { return };
+        let Some(placement) = take(NapiPolicy::NapiThread) else { return };
         assert!(ip("link del ours"));
         drop(placement);
         assert_eq!(notes(), 0);
         // The next one of the name is another interface, and starts anew.
         assert!(veth());
-        let placement = take(KernelHalf::NapiThread).unwrap();
+        let placement = take(NapiPolicy::NapiThread).unwrap();
         assert_eq!(placement.report().place, "napi-thread", "{:?}", placement.report());
     });
 }
@@ -115,9 +115,9 @@ fn without_privileges_it_is_left_and_said() {
         if !veth() {
             return;
         }
-        let word: DeviceWord = "packet:ours".parse().unwrap();
+        let word: DeviceSpec = "packet:ours".parse().unwrap();
         let Some(opened) = available(
-            word.open(&OpenConfig { kernel_half: KernelHalf::Leave, ..OpenConfig::default() }),
+            word.open(&OpenConfig { kernel_half: NapiPolicy::Leave, ..OpenConfig::default() }),
         ) else {
             return;
         };
@@ -125,7 +125,7 @@ fn without_privileges_it_is_left_and_said() {
         if !drop_capabilities() {
             return skip("cannot drop capabilities");
         }
-        let placement = take(KernelHalf::Auto).unwrap();
+        let placement = take(NapiPolicy::Auto).unwrap();
         assert_eq!(placement.report().place, "left");
         let said: Vec<_> = placement.report().lacks.iter().map(ToString::to_string).collect();
         assert!(said.iter().any(|lack| lack.contains("CAP_NET_ADMIN")), "{said:?}");
@@ -133,8 +133,8 @@ fn without_privileges_it_is_left_and_said() {
     });
 }
 
-/// A device on `ours` whose kernel half is placed so, and its peer's socket.
-fn open(half: KernelHalf) -> Option<AfPacket> {
+/// A device on `ours` with its kernel half in that place.
+fn open(half: NapiPolicy) -> Option<AfPacket> {
     let mut device = available(AfPacket::open("ours", &AfPacketConfig::default()))?;
     device.place(take(half)?);
     Some(device)
@@ -176,7 +176,7 @@ fn whatever_the_place_no_frame_is_lost_and_a_worker_that_sleeps_is_woken() {
         if !veth() {
             return;
         }
-        for half in KernelHalf::ALL {
+        for half in NapiPolicy::ALL {
             let Some(mut device) = open(half) else { return };
             // More than the ring of a veth holds, in portions that fit it; asleep in between.
             for _ in 0..4 {
@@ -188,7 +188,7 @@ fn whatever_the_place_no_frame_is_lost_and_a_worker_that_sleeps_is_woken() {
     });
 }
 
-/// Who finds the ring empty looks behind it, once. The system's own frames may lie in it before.
+/// Checks that an empty ring causes one poll. Frames of the system may be in it before.
 fn looks_behind_an_empty_ring(device: &mut AfPacket, pool: &Pool) {
     let polls = |device: &AfPacket| device.placement().unwrap().polls();
     for _ in 0..1000 {
@@ -209,7 +209,7 @@ fn while_packets_come_the_worker_runs_the_kernels_half_and_at_rest_nobody_does()
         }
         let Ok(placement) = Placement::take(
             "ours",
-            &PlacementConfig { half: KernelHalf::BusyPoll, ..PlacementConfig::default() },
+            &PlacementConfig { half: NapiPolicy::BusyPoll, ..PlacementConfig::default() },
         ) else {
             return skip("no privilege, or no io_uring that polls");
         };
@@ -231,14 +231,14 @@ fn while_packets_come_the_worker_runs_the_kernels_half_and_at_rest_nobody_does()
     });
 }
 
-/// After a run of the kernel's half with packets, and after our own polls, the card would not call
-/// for 20 ms; who rests has it call at once. A veth's calls come within the sender's own.
+/// After a NAPI run with packets, and after our own polls, the card's interrupt would be off for 20
+/// ms; `rest` re-enables it at once. A veth's interrupts are raised within the sender's calls.
 #[test]
 fn behind_each_rest_the_card_calls_at_once_whoever_ran_its_half_before() {
     const ROUNDS: usize = 60;
     inside(|| {
         let pool = Pool::new(&PoolConfig::default()).unwrap();
-        // Nobody else sends.
+        // No other sender.
         std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap();
         if !veth() {
             return;
@@ -248,7 +248,7 @@ fn behind_each_rest_the_card_calls_at_once_whoever_ran_its_half_before() {
             Ok(opened) => opened,
             Err(error) => return skip(&error.to_string()),
         };
-        let config = PlacementConfig { half: KernelHalf::BusyPoll, ..PlacementConfig::default() };
+        let config = PlacementConfig { half: NapiPolicy::BusyPoll, ..PlacementConfig::default() };
         let Ok(placement) = Placement::take("ours", &config) else {
             return skip("no privilege, or no io_uring that polls");
         };
@@ -283,7 +283,7 @@ fn after_a_rest_the_worker_runs_the_kernels_half_as_before() {
         if !veth() {
             return;
         }
-        let Some(placement) = take(KernelHalf::BusyPoll) else { return };
+        let Some(placement) = take(NapiPolicy::BusyPoll) else { return };
         let mut device = AfPacket::open("ours", &AfPacketConfig::default()).unwrap();
         device.place(placement);
         looks_behind_an_empty_ring(&mut device, &pool);
@@ -298,7 +298,7 @@ fn after_a_rest_the_worker_runs_the_kernels_half_as_before() {
             while came < 20 && device.placement().unwrap().polls() - before < 500 {
                 came += device.receive(&pool, &mut Burst::new()).unwrap();
             }
-            assert!(came >= 20, "{came}: nobody has looked");
+            assert!(came >= 20, "{came}: no poll has run");
         }
     });
 }

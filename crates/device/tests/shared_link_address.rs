@@ -12,7 +12,7 @@ use floodwall_base::MacAddr;
 use floodwall_device::{
     Accept, AfPacket, AfPacketConfig, AfXdp, AfXdpConfig, Device, DeviceError, OpenedXdp, XdpMode,
 };
-use floodwall_packet::{Burst, Pool, PoolConfig, Wanted};
+use floodwall_packet::{Burst, Pool, PoolConfig, RxFilter};
 use namespace::{available, flat, inside, ip, receive_where, send, skip, wait_millis};
 
 /// The interface's, the host's and ours.
@@ -23,7 +23,7 @@ fn addr(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// Ours, the host's, and that of somebody else on the link.
+/// Addresses of ours, of the host, and of another station on the link.
 fn addresses(v6: bool) -> [IpAddr; 3] {
     let texts = if v6 {
         ["fd98:2::2", "fd98:2::3", "fd98:2::77"]
@@ -67,7 +67,7 @@ fn open(mode: XdpMode) -> Option<OpenedXdp> {
     }
 }
 
-/// A datagram of somebody else's, whole, to `to`.
+/// A whole datagram to `to` from another station.
 fn frame(v6: bool, to: IpAddr, port: u16, station: [u8; 6]) -> Vec<u8> {
     let [.., from] = addresses(v6);
     let (mut bytes, offload) = packets::partial_datagram(from, to, [9, port], b"hello");
@@ -78,8 +78,8 @@ fn frame(v6: bool, to: IpAddr, port: u16, station: [u8; 6]) -> Vec<u8> {
     packets::frame(station, PEERS, &bytes)
 }
 
-/// What the device brings, of frames that satisfy `is_it`: it has seconds for those that are
-/// expected, on a machine that does other things, and a while for more.
+/// The frames from the device that satisfy `is_it`: it waits seconds for the expected number, on a
+/// busy machine, and a while for more.
 fn brought(
     device: &mut AfXdp,
     pool: &Pool,
@@ -99,8 +99,8 @@ fn brought(
     count
 }
 
-fn ours() -> Wanted {
-    let mut wanted = Wanted::default();
+fn ours() -> RxFilter {
+    let mut wanted = RxFilter::default();
     wanted.nothing();
     wanted.add_v4("10.98.2.2".parse().unwrap(), true);
     wanted.add_v6("fd98:2::2".parse().unwrap(), true);
@@ -108,7 +108,7 @@ fn ours() -> Wanted {
     wanted
 }
 
-/// The frames that the other end sends, and how many of each the device must bring.
+/// The frames that the other end sends, and how many of each the device must deliver.
 fn cases() -> Vec<(Vec<u8>, usize)> {
     let mut cases = Vec::new();
     for v6 in [false, true] {
@@ -122,7 +122,7 @@ fn cases() -> Vec<(Vec<u8>, usize)> {
         let station = if v6 { [0x33, 0x33, 0, 0, 0, 1] } else { [1, 0, 0x5e, 0, 0, 1] };
         cases.push((frame(v6, group, 9, station), 1));
     }
-    // An answer to a DHCP client whose address is not there yet, and what only looks like one.
+    // A reply to a DHCP client without an address yet, and a frame that only looks like one.
     cases.push((frame(false, addr("10.98.2.50"), 68, MAC), 1));
     cases.push((frame(true, addr("fd98:2::50"), 68, MAC), 0));
     let mut piece = frame(false, addr("10.98.2.50"), 68, MAC);
@@ -149,7 +149,7 @@ fn what_is_for_our_addresses_is_ours_and_the_host_keeps_the_rest() {
             let all = AfPacketConfig { accept: Accept::All, ..AfPacketConfig::default() };
             let Some(mut peer) = available(AfPacket::open("peers", &all)) else { return };
             let packet = |bytes: &[u8]| pool.packet_from(bytes).unwrap();
-            // Until it is told what is wanted, everything is the host's.
+            // Until the first report of accepted destinations, everything goes to the host.
             let _ = brought(device, &pool, 0, |_| true);
             send(&mut peer, packet(&frame(false, addresses(false)[0], 9, MAC)));
             assert_eq!(brought(device, &pool, 0, |bytes| bytes[..6] == MAC), 0, "{mode:?}");
@@ -172,7 +172,7 @@ fn what_is_for_our_addresses_is_ours_and_the_host_keeps_the_rest() {
                 assert!(seen.is_some(), "the host's answer is lost: {v6}");
             }
             // An address that goes is the host's at once.
-            let mut wanted = Wanted::default();
+            let mut wanted = RxFilter::default();
             wanted.nothing();
             device.want(&wanted);
             for v6 in [false, true] {

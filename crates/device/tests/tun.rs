@@ -83,8 +83,8 @@ fn datagrams_cross_in_both_directions_and_families_with_partial_checksums() {
                 let port = socket.local_addr().unwrap().port();
                 let (bytes, offload) =
                     packets::partial_datagram(peer, kernel, [9, port], b"into the kernel");
-                // In odd pieces, so that the sum and the patch cross them. The kernel may take a
-                // moment to know its new address: then again.
+                // In odd pieces, so that the sum and the patch cross them. The kernel may need a
+                // moment to activate its new address: then again.
                 let came = (0..50).any(|_| {
                     let mut packet = pool.packet_from_chunks(bytes.chunks(27)).unwrap();
                     packet.set_checksum_state(ChecksumState::Partial);
@@ -210,8 +210,8 @@ fn every_queue_of_a_tap_carries_frames() {
             assert!(wait(socket.as_fd()));
             assert_eq!(socket.recv(&mut [0; 16]).unwrap(), 5);
         }
-        // The kernel asks for the peer by ARP on one of the queues.
-        socket.send_to(b"who are you", "10.99.3.2:9").unwrap();
+        // The kernel resolves the peer by ARP on one of the queues.
+        socket.send_to(b"a datagram", "10.99.3.2:9").unwrap();
         let is_arp = |p: &PacketBuf| p.first()[12..14] == [8, 6];
         let [mut one, mut two]: [Tun; 2] = queues.try_into().unwrap();
         let found = receive_where(&mut one, &pool, is_arp)
@@ -301,7 +301,7 @@ fn packets_that_find_the_pool_empty_are_counted_and_the_device_goes_on() {
     inside(|| {
         let pool = Pool::new(&PoolConfig { frames: 3, ..PoolConfig::default() }).unwrap();
         let Some(mut tun) = addressed("fwdry", 6, false) else { return };
-        // Drain what the kernel says by itself when the interface comes up.
+        // Drain what the kernel sends by itself when the interface comes up.
         while receive_where(&mut tun, &pool, |_| false).is_some() {}
         let (kernel, peer) = ends(6, false);
         let socket = UdpSocket::bind((kernel, 0)).unwrap();

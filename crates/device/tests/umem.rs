@@ -1,5 +1,5 @@
-//! Decision B6's first spike: the packet pool's frames are registered as the memory of an AF_XDP
-//! socket (a UMEM), as they lie. The device itself comes later.
+//! Decision B6's first spike: the packet pool's frames are registered in place as the memory of an
+//! AF_XDP socket (a UMEM). The device itself comes later.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
 
@@ -25,7 +25,7 @@ fn socket() -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a descriptor that was just made, and that nobody else has.
+    // SAFETY: a new descriptor, which has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -1,12 +1,12 @@
 //! `DhcpClient`: the states of a client (RFC 2131 figure 5) and what leads from one to the next.
 //!
 //! Called by `stack`: [`DhcpClient::input`] with what arrived on port 68, [`DhcpClient::poll`] for
-//! timed work, until it has no more events. Invariants: a question is asked at growing intervals,
-//! never more than once a second; a lease is used only after the caller has found its address to be
-//! nobody else's (RFC 5227); a lease that ended was told to end. Read first: RFC 2131 sections 3
-//! and 4.4. Departures: the first question waits for less than a second, not up to ten, as all
-//! clients do; renewing a short lease repeats sooner than after a minute, for one lost packet would
-//! end it.
+//! timed work, until it has no more events. Invariants: requests are retransmitted at growing
+//! intervals, never more than once a second; a lease is used only after the caller has found its
+//! address to be unused (RFC 5227); the end of a lease is always reported. Read first: RFC 2131
+//! sections 3 and 4.4. Departures: the first request is delayed by less than a second, not up to
+//! ten, as all clients do; renewing a short lease retransmits sooner than after a minute, since one
+//! lost packet would end it.
 
 use core::net::Ipv4Addr;
 use core::time::Duration;
@@ -16,18 +16,18 @@ use floodwall_base::{Instant, MacAddr, Randomness};
 use floodwall_wire::dhcpv4::{self, option};
 use floodwall_wire::{Dhcpv4Fields, Dhcpv4Message, Dhcpv4Type};
 
-use crate::few::Few;
-use crate::lease::{Lease, Refused};
+use crate::array_vec::ArrayVec;
+use crate::lease::{Lease, LeaseRefused};
 
 /// The longest time between two tries where servers keep refusing or lying.
 pub const BACK_OFF_MAX: Duration = Duration::from_secs(64);
-/// How long the first question waits at most, so that hosts that start together do not ask so.
+/// Maximum delay of the first request, so that hosts that start together do not send together.
 const START_WAIT: Duration = Duration::from_millis(500);
 /// How long the first answer is waited for; doubled each time (RFC 2131 section 4.1).
 const ANSWER_WAIT: Duration = Duration::from_secs(4);
 /// Doublings of it: 64 seconds.
 const DOUBLINGS_MAX: u32 = 4;
-/// Requests for an address without an answer, until everything begins anew.
+/// Unanswered requests for an address before the client restarts.
 const REQUESTS_MAX: u32 = 4;
 /// Requests for the address of before, until it is given up.
 const REBOOTS_MAX: u32 = 2;
@@ -37,11 +37,12 @@ const DECLINE_WAIT: Duration = Duration::from_secs(10);
 const VERIFY_MAX: Duration = Duration::from_secs(30);
 /// The least time between two renewals of a long lease (RFC 2131 section 4.4.5).
 const RENEW_WAIT: Duration = Duration::from_secs(60);
-/// How long an address stays after it was given back, for its server to be found and told.
+/// How long an address stays configured after its release, so that its server can be resolved and
+/// the release sent.
 const RELEASE_WAIT: Duration = Duration::from_millis(300);
 /// Bytes of a message of ours.
 const MESSAGE_ROOM: usize = 320;
-/// What we want to know; classless routes before routers (RFC 3442).
+/// The parameter request list; classless routes before routers (RFC 3442).
 const PARAMETERS: [u8; 10] = [
     option::MASK,
     option::ROUTES,
@@ -58,28 +59,28 @@ const PARAMETERS: [u8; 10] = [
 /// Where the client stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DhcpState {
-    /// It asks nothing: the link is down.
+    /// Idle: the link is down.
     Stopped,
-    /// It is about to ask.
+    /// About to send the first request.
     Init,
     /// It waits for offers.
     Selecting,
-    /// It has chosen one, and waits for the server's word.
+    /// It has chosen an offer, and waits for the server's acknowledgement.
     Requesting,
-    /// It asks for the address that it had before.
+    /// It requests the address that it had before.
     Rebooting,
-    /// It finds out whether somebody else has the address.
+    /// It checks whether another host uses the address.
     Verifying,
     /// It has a lease.
     Bound,
-    /// It asks its server for more time.
+    /// It asks its server to extend the lease.
     Renewing,
-    /// It asks any server for more time.
+    /// It asks any server to extend the lease.
     Rebinding,
 }
 
 impl DhcpState {
-    /// RFC 2131's word.
+    /// RFC 2131's name of the state.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -101,7 +102,7 @@ impl DhcpState {
 pub struct Transmission {
     /// From where: 0.0.0.0 while there is no address.
     pub src_addr: Ipv4Addr,
-    /// To whom: everybody, or our server.
+    /// The destination: broadcast, or our server.
     pub dst_addr: Ipv4Addr,
     bytes: [u8; MESSAGE_ROOM],
     len: usize,
@@ -117,19 +118,19 @@ impl Transmission {
 
 /// Why a lease ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
+pub enum LeaseEnd {
     /// Its time was over.
     Expired,
     /// A server took it back.
     TakenBack,
-    /// Somebody else has the address, or it could not be used.
+    /// Another host uses the address, or it could not be used.
     Unusable,
     /// We gave it back.
     Released,
 }
 
-impl End {
-    /// What happened, in words.
+impl LeaseEnd {
+    /// What happened, as an event for the caller.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -143,28 +144,28 @@ impl End {
 
 /// What the caller is to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Event {
+pub enum DhcpEvent {
     /// Send this.
     Send(Transmission),
-    /// Find out whether somebody else has the lease's address, and say [`DhcpClient::verified`] or
+    /// Check whether another host uses the lease's address, and report [`DhcpClient::verified`] or
     /// [`DhcpClient::unusable`].
     Verify(Lease),
     /// The lease is in force: it is new, or its times and what came with it are.
     Bound(Lease),
-    /// The lease of this address is over: forget everything that came with it.
-    Ended(Ipv4Addr, End),
+    /// The lease of this address is over: remove everything that came with it.
+    Ended(Ipv4Addr, LeaseEnd),
 }
 
 /// An event that waits, without the values that are at hand when it is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Due {
+enum NextStep {
     Send(Dhcpv4Type),
     Verify,
     Bound,
-    Ended(Ipv4Addr, End),
+    Ended(Ipv4Addr, LeaseEnd),
 }
 
-/// See the file's head.
+/// A DHCPv4 client for one interface.
 #[derive(Clone, Debug)]
 pub struct DhcpClient {
     mac: MacAddr,
@@ -172,18 +173,18 @@ pub struct DhcpClient {
     xid: u32,
     /// When this attempt began.
     began: Instant,
-    /// When the question that is answered now was first asked.
+    /// When the request that is answered now was first sent.
     asked_at: Instant,
-    /// Questions of this state without an answer.
+    /// Requests of this state without an answer.
     tries: u32,
     wake: Option<Instant>,
     /// Attempts that failed one after another.
     failures: u32,
     /// The lease, or the offer that is to become one.
     lease: Option<Lease>,
-    due: Few<Due, 4>,
+    due: ArrayVec<NextStep, 4>,
     refused: u64,
-    last_refusal: Option<Refused>,
+    last_refusal: Option<LeaseRefused>,
 }
 
 impl DhcpClient {
@@ -200,7 +201,7 @@ impl DhcpClient {
             wake: None,
             failures: 0,
             lease: None,
-            due: Few::default(),
+            due: ArrayVec::default(),
             refused: 0,
             last_refusal: None,
         }
@@ -218,9 +219,9 @@ impl DhcpClient {
         self.lease.as_ref().filter(|_| self.is_bound())
     }
 
-    /// Messages that were not believed, and why the last one was not.
+    /// Messages that were rejected, and why the last one was.
     #[must_use]
-    pub const fn refused(&self) -> (u64, Option<Refused>) {
+    pub const fn refused(&self) -> (u64, Option<LeaseRefused>) {
         (self.refused, self.last_refusal)
     }
 
@@ -241,7 +242,7 @@ impl DhcpClient {
             || matches!(self.state, DhcpState::Renewing | DhcpState::Rebinding)
     }
 
-    /// The link is up: asks for the address of before where that lease lasts, else for any.
+    /// The link is up: requests the previous address where that lease has not expired, else any.
     pub fn start(&mut self, now: Instant, random: &mut Randomness) {
         let lasts = self.lease.is_some_and(|lease| !lease.is_over(now));
         self.due.clear();
@@ -250,55 +251,55 @@ impl DhcpClient {
         self.wake = Some(now + below(START_WAIT, random));
     }
 
-    /// The link is down: nothing is asked or believed. The lease is remembered for
-    /// [`DhcpClient::start`]; whoever used it has let go of it.
+    /// The link is down: nothing is sent or accepted. The lease is remembered for
+    /// [`DhcpClient::start`]; the caller has stopped using it.
     pub fn stop(&mut self) {
         self.due.clear();
         (self.state, self.wake) = (DhcpState::Stopped, None);
     }
 
-    /// Gives the lease back, as the last thing that is asked: an event to send, and, when that has
-    /// had time to leave from its address, one to forget.
+    /// Releases the lease: an event to send the release, and, after it has had time to leave from
+    /// its address, an event to remove the lease.
     pub fn release(&mut self, now: Instant) {
         self.due.clear();
         let bound = self.is_bound() && self.lease.is_some();
         if bound {
-            self.due.push(Due::Send(Dhcpv4Type::RELEASE));
+            self.due.push(NextStep::Send(Dhcpv4Type::RELEASE));
         }
         (self.state, self.wake) = (DhcpState::Stopped, bound.then(|| now + RELEASE_WAIT));
     }
 
-    /// Nobody else has the address.
+    /// No other host uses the address.
     pub fn verified(&mut self, now: Instant) {
         if self.state == DhcpState::Verifying {
             self.bind(now);
         }
     }
 
-    /// Somebody else has the address, or it cannot be used: the server is told, and everything
-    /// begins anew after a while.
+    /// Another host uses the address, or it cannot be used: the server gets a DHCPDECLINE, and the
+    /// client restarts after a delay.
     pub fn unusable(&mut self, now: Instant, random: &mut Randomness) {
         if let Some(lease) = self.lease
             && (self.state == DhcpState::Verifying || self.is_bound())
         {
-            self.due.push(Due::Send(Dhcpv4Type::DECLINE));
-            self.due.push(Due::Ended(lease.addr, End::Unusable));
+            self.due.push(NextStep::Send(Dhcpv4Type::DECLINE));
+            self.due.push(NextStep::Ended(lease.addr, LeaseEnd::Unusable));
             self.back_off(now, DECLINE_WAIT, random);
         }
     }
 
-    /// Takes a message that came to port 68. `is_ours` says which addresses are taken by others of
-    /// our interfaces.
+    /// Takes a message that came to port 68. `is_ours` reports which addresses other local
+    /// interfaces use.
     ///
     /// # Errors
-    /// See [`Refused`]; nothing has changed then but the count.
+    /// See [`LeaseRefused`]; nothing has changed then but the count.
     pub fn input(
         &mut self,
         bytes: &[u8],
         now: Instant,
         random: &mut Randomness,
         is_ours: impl Fn(Ipv4Addr) -> bool,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), LeaseRefused> {
         self.answer(bytes, now, random, is_ours).inspect_err(|refused| {
             self.refused += 1;
             self.last_refusal = Some(*refused);
@@ -311,21 +312,21 @@ impl DhcpClient {
         now: Instant,
         random: &mut Randomness,
         is_ours: impl Fn(Ipv4Addr) -> bool,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), LeaseRefused> {
         if !self.awaits() {
-            return Err(Refused::Unasked);
+            return Err(LeaseRefused::Unasked);
         }
-        // Before anything is parsed: what answers somebody else is told by its first bytes.
+        // Before anything is parsed: an answer to another client is recognised by its first bytes.
         let ours = bytes.get(4..8) == Some(&self.xid.to_be_bytes()[..])
             && bytes.get(28..34) == Some(&self.mac.0[..]);
         if !ours || bytes.first() != Some(&2) {
-            return Err(Refused::NotOurs);
+            return Err(LeaseRefused::NotOurs);
         }
         if bytes.len() > DHCP_MESSAGE_BYTES_MAX {
-            return Err(Refused::TooLong);
+            return Err(LeaseRefused::TooLong);
         }
         let message = Dhcpv4Message::parse(bytes)?;
-        let kind = message.kind().ok_or(Refused::Kind)?;
+        let kind = message.kind().ok_or(LeaseRefused::Kind)?;
         match (self.state, kind) {
             (DhcpState::Selecting, Dhcpv4Type::OFFER) => {
                 self.lease = Some(Lease::judge(&message, self.asked_at, is_ours)?);
@@ -333,12 +334,12 @@ impl DhcpClient {
                 self.ask(now, random);
                 Ok(())
             }
-            (_, Dhcpv4Type::OFFER) => Err(Refused::Late),
-            (DhcpState::Selecting, _) => Err(Refused::Kind),
+            (_, Dhcpv4Type::OFFER) => Err(LeaseRefused::Late),
+            (DhcpState::Selecting, _) => Err(LeaseRefused::Kind),
             (_, Dhcpv4Type::ACK) => {
                 let wanted = self.wanted(&message)?;
                 if message.yiaddr() != wanted.addr {
-                    return Err(Refused::AddressChanged(message.yiaddr()));
+                    return Err(LeaseRefused::AddressChanged(message.yiaddr()));
                 }
                 let is_others = |addr| !self.is_bound() && is_ours(addr);
                 self.lease = Some(Lease::judge(&message, self.asked_at, is_others)?);
@@ -348,22 +349,22 @@ impl DhcpClient {
             (_, Dhcpv4Type::NAK) => {
                 let wanted = self.wanted(&message)?;
                 if self.is_bound() {
-                    self.due.push(Due::Ended(wanted.addr, End::TakenBack));
+                    self.due.push(NextStep::Ended(wanted.addr, LeaseEnd::TakenBack));
                 }
                 self.lease = None;
                 self.back_off(now, Duration::ZERO, random);
                 Ok(())
             }
-            _ => Err(Refused::Kind),
+            _ => Err(LeaseRefused::Kind),
         }
     }
 
-    /// What was asked for, if the message is from whom it was asked of.
-    fn wanted(&self, message: &Dhcpv4Message<'_>) -> Result<Lease, Refused> {
-        let lease = self.lease.ok_or(Refused::Unasked)?;
+    /// The request that this message answers, if it comes from the requested server.
+    fn wanted(&self, message: &Dhcpv4Message<'_>) -> Result<Lease, LeaseRefused> {
+        let lease = self.lease.ok_or(LeaseRefused::Unasked)?;
         let any = matches!(self.state, DhcpState::Rebooting | DhcpState::Rebinding);
         let from = message.addr(option::SERVER_ID);
-        if any || from == Some(lease.server) { Ok(lease) } else { Err(Refused::Server) }
+        if any || from == Some(lease.server) { Ok(lease) } else { Err(LeaseRefused::Server) }
     }
 
     fn acknowledged(&mut self, now: Instant) {
@@ -372,19 +373,19 @@ impl DhcpClient {
         }
         (self.state, self.tries) = (DhcpState::Verifying, 0);
         self.wake = Some(now + VERIFY_MAX);
-        self.due.push(Due::Verify);
+        self.due.push(NextStep::Verify);
     }
 
     fn bind(&mut self, now: Instant) {
         (self.state, self.tries, self.failures) = (DhcpState::Bound, 0, 0);
         self.wake = self.lease.and_then(|lease| lease.expires.map(|_| lease.renew_at.max(now)));
-        self.due.push(Due::Bound);
+        self.due.push(NextStep::Bound);
     }
 
     /// The next thing to do, if there is one at `now`. To be called until there is none: after
     /// [`DhcpClient::input`], after what the caller has found out, and when
     /// [`DhcpClient::deadline`] has come.
-    pub fn poll(&mut self, now: Instant, random: &mut Randomness) -> Option<Event> {
+    pub fn poll(&mut self, now: Instant, random: &mut Randomness) -> Option<DhcpEvent> {
         // A timer makes two events at most, and a state lasts at least half a second.
         for _ in 0..3 {
             if let Some(due) = self.due.pop_front() {
@@ -404,15 +405,15 @@ impl DhcpClient {
         if self.due.is_empty() { self.wake } else { Some(Instant::ORIGIN) }
     }
 
-    fn event(&mut self, due: Due, now: Instant) -> Option<Event> {
+    fn event(&mut self, due: NextStep, now: Instant) -> Option<DhcpEvent> {
         let lease = self.lease;
         Some(match due {
-            Due::Send(kind) => Event::Send(self.write(kind, now)),
-            Due::Verify => Event::Verify(lease?),
-            Due::Bound => Event::Bound(lease?),
-            Due::Ended(addr, why) => {
+            NextStep::Send(kind) => DhcpEvent::Send(self.write(kind, now)),
+            NextStep::Verify => DhcpEvent::Verify(lease?),
+            NextStep::Bound => DhcpEvent::Bound(lease?),
+            NextStep::Ended(addr, why) => {
                 self.lease = None;
-                Event::Ended(addr, why)
+                DhcpEvent::Ended(addr, why)
             }
         })
     }
@@ -423,7 +424,7 @@ impl DhcpClient {
         match self.state {
             DhcpState::Stopped => {
                 if let Some(lease) = self.lease {
-                    self.due.push(Due::Ended(lease.addr, End::Released));
+                    self.due.push(NextStep::Ended(lease.addr, LeaseEnd::Released));
                 }
             }
             DhcpState::Init => {
@@ -447,11 +448,11 @@ impl DhcpClient {
         }
     }
 
-    /// Asks for more time, or ends the lease.
+    /// Asks to extend the lease, or ends it.
     fn prolong(&mut self, now: Instant, random: &mut Randomness) {
         let Some(lease) = self.lease else { return };
         if lease.is_over(now) {
-            self.due.push(Due::Ended(lease.addr, End::Expired));
+            self.due.push(NextStep::Ended(lease.addr, LeaseEnd::Expired));
             self.lease = None;
             return self.back_off(now, Duration::ZERO, random);
         }
@@ -460,7 +461,7 @@ impl DhcpClient {
         if next != self.state {
             self.enter(next, random);
         }
-        self.due.push(Due::Send(Dhcpv4Type::REQUEST));
+        self.due.push(NextStep::Send(Dhcpv4Type::REQUEST));
         // A server that answers late answers one of these: the lease counts from the first.
         if self.tries == 0 {
             self.asked_at = now;
@@ -472,11 +473,11 @@ impl DhcpClient {
         self.wake = Some((now + (left / 2).max(least)).min(end));
     }
 
-    /// Asks the question of this state, once more, and says when to ask again.
+    /// Sends this state's request once more, and returns when to retransmit.
     fn ask(&mut self, now: Instant, random: &mut Randomness) {
         let selecting = self.state == DhcpState::Selecting;
         let kind = if selecting { Dhcpv4Type::DISCOVER } else { Dhcpv4Type::REQUEST };
-        self.due.push(Due::Send(kind));
+        self.due.push(NextStep::Send(kind));
         if self.tries == 0 || selecting {
             self.asked_at = now;
         }
@@ -486,7 +487,8 @@ impl DhcpClient {
         self.wake = Some(now + wait + below(Duration::from_secs(2), random));
     }
 
-    /// Begins another state; each question but the one that follows an offer gets a new number.
+    /// Enters another state; each request but the one that follows an offer gets a new transaction
+    /// id.
     fn enter(&mut self, state: DhcpState, random: &mut Randomness) {
         (self.state, self.tries) = (state, 0);
         if state != DhcpState::Requesting {
@@ -494,7 +496,7 @@ impl DhcpClient {
         }
     }
 
-    /// Begins anew, the later the oftener it failed, `least` at least.
+    /// Restarts with exponential backoff, `least` at least.
     fn back_off(&mut self, now: Instant, least: Duration, random: &mut Randomness) {
         let wait = Duration::from_secs(1 << self.failures.min(6)).min(BACK_OFF_MAX).max(least);
         self.failures = self.failures.saturating_add(1);

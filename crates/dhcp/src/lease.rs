@@ -1,11 +1,11 @@
-//! `Lease`: what a server gives, judged before anybody believes it.
+//! `Lease`: a server's offer or acknowledgement, validated before use.
 //!
-//! Called by `client.rs` for each offer and acknowledgement that answers our question. Invariants:
-//! the address is one that a host may have in its prefix, and none of ours elsewhere; a route leads
-//! through a neighbour of that prefix, or through one that the lease itself puts on the link; the
-//! three times are in order. What is wrong with the address, the mask, the server or the time
-//! refuses the whole; what else is wrong is left out and counted. Read first: RFC 2131 sections 4.3
-//! and 4.4.5, RFC 2132, RFC 3442.
+//! Called by `client.rs` for each offer and acknowledgement that answers our request. Invariants:
+//! the address is one that a host may have in its prefix, and none of ours elsewhere; a route's
+//! gateway is a neighbour of that prefix, or one that the lease itself puts on the link; the three
+//! times are in order. What is wrong with the address, the mask, the server or the time rejects the
+//! message; other invalid options are left out and counted. Read first: RFC 2131 sections 4.3 and
+//! 4.4.5, RFC 2132, RFC 3442.
 
 use core::net::Ipv4Addr;
 use core::time::Duration;
@@ -16,12 +16,12 @@ use floodwall_wire::Dhcpv4Message;
 use floodwall_wire::dhcpv4::option;
 use thiserror::Error;
 
-use crate::few::Few;
+use crate::array_vec::ArrayVec;
 use crate::names::Names;
 
-/// The shortest lease that is taken: a shorter one would have us ask all the time.
+/// The shortest lease that is accepted: a shorter one would cause constant renewals.
 pub(crate) const LEASE_MIN: Duration = Duration::from_secs(10);
-/// The widest prefix that is believed to be on the link.
+/// The widest prefix that is accepted as on-link.
 const PREFIX_LEN_MIN: u8 = 8;
 /// The least MTU that every IPv4 host takes (RFC 791).
 const MTU_MIN: u16 = 576;
@@ -39,59 +39,59 @@ pub struct LeaseRoute {
     pub gateway: Option<Ipv4Addr>,
 }
 
-/// See the file's head.
+/// A validated lease: address, prefix, routes, servers and times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lease {
     /// Our address.
     pub addr: Ipv4Addr,
     /// How many leading bits the link's other addresses share.
     pub prefix_len: u8,
-    /// Who gave it.
+    /// The server that granted it.
     pub server: Ipv4Addr,
     /// Where to send what is not for the link.
-    pub routes: Few<LeaseRoute, DHCP_ROUTES_MAX>,
+    pub routes: ArrayVec<LeaseRoute, DHCP_ROUTES_MAX>,
     /// Domain name servers, best first.
-    pub dns: Few<Ipv4Addr, DHCP_DNS_MAX>,
+    pub dns: ArrayVec<Ipv4Addr, DHCP_DNS_MAX>,
     /// Domains to search, best first; the domain name where there is no list.
     pub search: Names,
-    /// The largest packet of the link, where the server says.
+    /// The MTU of the link, where the server sends one.
     pub mtu: Option<u16>,
-    /// When we asked for it: all times count from there.
+    /// When we requested it: all times count from there.
     pub asked_at: Instant,
-    /// When to ask its server for more time.
+    /// When to ask its server to extend it (T1).
     pub renew_at: Instant,
-    /// When to ask any server.
+    /// When to ask any server (T2).
     pub rebind_at: Instant,
     /// When it ends; `None` for ever.
     pub expires: Option<Instant>,
-    /// Things that the server said and that were left out.
+    /// Options of the server that were left out.
     pub left_out: u32,
 }
 
-/// Why a message was not believed.
+/// Why a message was rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
-pub enum Refused {
-    /// We asked nothing.
-    #[error("nothing was asked")]
+pub enum LeaseRefused {
+    /// No request is pending.
+    #[error("no request is pending")]
     Unasked,
     /// Another transaction, or another station.
-    #[error("it answers no question of ours")]
+    #[error("it answers no request of ours")]
     NotOurs,
-    /// It is longer than any honest one.
+    /// It is longer than any valid one.
     #[error("it is too long")]
     TooLong,
     /// It is no DHCP message.
     #[error(transparent)]
     Malformed(#[from] floodwall_wire::Dhcpv4Error),
-    /// Not what may be said now.
+    /// Not a message type that is valid in this state.
     #[error("it is of a kind that has no place here")]
     Kind,
     /// Another offer was taken.
     #[error("another offer was taken")]
     Late,
-    /// It comes from another server than was asked, or from none.
-    #[error("it is not from the server that was asked")]
+    /// It comes from another server than the one requested, or from none.
+    #[error("it is not from the requested server")]
     Server,
     /// No host can have the address.
     #[error("no host can have the address {0}")]
@@ -99,8 +99,8 @@ pub enum Refused {
     /// One of our other interfaces has the address.
     #[error("the address {0} is ours already")]
     AddressOurs(Ipv4Addr),
-    /// Not the address that was asked for.
-    #[error("the address {0} is not the one that was asked for")]
+    /// Not the address that was requested.
+    #[error("the address {0} is not the requested one")]
     AddressChanged(Ipv4Addr),
     /// The mask is none, or would put the world on the link.
     #[error("the mask {0} cannot be the link's")]
@@ -111,35 +111,35 @@ pub enum Refused {
 }
 
 impl Lease {
-    /// Judges an offer or an acknowledgement that answers a question asked at `asked_at`.
-    /// `is_ours` says which addresses are taken by others of our interfaces.
+    /// Validates an offer or an acknowledgement of a request sent at `asked_at`. `is_ours` reports
+    /// which addresses other local interfaces use.
     pub(crate) fn judge(
         message: &Dhcpv4Message<'_>,
         asked_at: Instant,
         is_ours: impl Fn(Ipv4Addr) -> bool,
-    ) -> Result<Self, Refused> {
+    ) -> Result<Self, LeaseRefused> {
         let addr = message.yiaddr();
         if !ipv4_source_is_plausible(addr) || addr.is_link_local() {
-            return Err(Refused::Address(addr));
+            return Err(LeaseRefused::Address(addr));
         }
         if is_ours(addr) {
-            return Err(Refused::AddressOurs(addr));
+            return Err(LeaseRefused::AddressOurs(addr));
         }
         let server = message.addr(option::SERVER_ID).filter(|s| ipv4_source_is_plausible(*s));
-        let server = server.filter(|server| *server != addr).ok_or(Refused::Server)?;
+        let server = server.filter(|server| *server != addr).ok_or(LeaseRefused::Server)?;
         let prefix_len = prefix_len(message, addr)?;
         let seconds = message.number(option::LEASE_TIME).unwrap_or(0);
         let length = Duration::from_secs(u64::from(seconds));
         if length < LEASE_MIN {
-            return Err(Refused::LeaseTime(seconds));
+            return Err(LeaseRefused::LeaseTime(seconds));
         }
         let (renew, rebind) = times(message, seconds);
         let mut lease = Self {
             addr,
             prefix_len,
             server,
-            routes: Few::default(),
-            dns: Few::default(),
+            routes: ArrayVec::default(),
+            dns: ArrayVec::default(),
             search: Names::default(),
             mtu: None,
             asked_at,
@@ -220,12 +220,12 @@ impl Lease {
 
 /// The length of the link's prefix: the mask's, or that of the address's class where there is none
 /// (RFC 2131 section 4.4.1 leaves it to us).
-fn prefix_len(message: &Dhcpv4Message<'_>, addr: Ipv4Addr) -> Result<u8, Refused> {
+fn prefix_len(message: &Dhcpv4Message<'_>, addr: Ipv4Addr) -> Result<u8, LeaseRefused> {
     let len = match message.addr(option::MASK) {
         Some(mask) => {
             let len = mask.to_bits().leading_ones() as u8;
             if mask.to_bits().count_ones() != u32::from(len) || len < PREFIX_LEN_MIN {
-                return Err(Refused::Mask(mask));
+                return Err(LeaseRefused::Mask(mask));
             }
             len
         }
@@ -237,7 +237,7 @@ fn prefix_len(message: &Dhcpv4Message<'_>, addr: Ipv4Addr) -> Result<u8, Refused
     };
     let host = u32::MAX.checked_shr(u32::from(len)).unwrap_or(0);
     let edge = host > 1 && (addr.to_bits() & host == 0 || addr.to_bits() & host == host);
-    if edge { Err(Refused::Address(addr)) } else { Ok(len) }
+    if edge { Err(LeaseRefused::Address(addr)) } else { Ok(len) }
 }
 
 /// When to renew and to rebind: the server's times where they are in order, else the usual halves

@@ -1,4 +1,4 @@
-//! `Names`: a few domain names that somebody on the link gave us, made safe to write down.
+//! `Names`: a few domain names that a server or router sent, sanitised for output.
 //!
 //! Called by `lease.rs` for the domain name (option 15) and the search list (option 119). What is
 //! kept are letters, digits, hyphens, underscores and dots: these names end in files that other
@@ -11,7 +11,7 @@ use floodwall_base::limits::DHCP_NAMES_BYTES;
 /// Bytes of a name (RFC 1035 section 2.3.4).
 const NAME_MAX: usize = 253;
 
-/// See the file's head.
+/// A search list of domain names in a fixed buffer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Names {
     bytes: [u8; DHCP_NAMES_BYTES],
@@ -54,8 +54,8 @@ impl Names {
         self.end(start, fits)
     }
 
-    /// Appends the names of a search list, whose pointers count from its start; returns how many
-    /// were left out.
+    /// Appends the names of a search list, in which compression pointers count from its start;
+    /// returns how many were left out.
     pub(crate) fn push_list(&mut self, list: &[u8]) -> u32 {
         let (mut at, mut lost) = (0, 0);
         while at < list.len() {
@@ -63,7 +63,7 @@ impl Names {
             let after = self.push_compressed(list, at);
             let whole = after.is_some() && self.len > start && self.len - start <= NAME_MAX;
             lost += u32::from(!self.end(start, whole));
-            // Behind a name that cannot be read, nobody knows where the next one begins.
+            // Behind a name that cannot be read, the start of the next one is unknown.
             let Some(after) = after else { return lost };
             at = after;
         }

@@ -1,11 +1,11 @@
 //! `Bell`: how another thread wakes a sleeping worker, or makes a busy one look up.
 //!
-//! Rung by [`Control`](crate::Control), by devices in memory whose other end sends, by the other
-//! workers of a crew, and (as a [`Waker`]) by programs that use sockets from threads of their own.
-//! The worker looks at a flag once a turn and sleeps on the descriptor.
+//! Rung by [`Control`](crate::Control), by devices in memory when their other end sends, by the
+//! other workers of a crew, and (as a [`Waker`]) by programs that use sockets from their own
+//! threads. The worker checks a flag once a turn and sleeps on the descriptor.
 //!
-//! Invariant: whatever was posted before [`Bell::ring`] is seen by the worker; the descriptor is
-//! written only where the worker sleeps, once a sleep. The argument, and its loom models, are in
+//! Invariant: everything posted before [`Bell::ring`] is seen by the worker; the descriptor is
+//! written only while the worker sleeps, once a sleep. The proof and its loom models are in
 //! `sync::Alarm`.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,16 +16,16 @@ use std::{fmt, io};
 use floodwall_sync::Alarm;
 use rustix::event::{EventfdFlags, eventfd};
 
-/// See the file's head. Clones ring for the same worker.
+/// A doorbell that wakes one worker. Clones ring for the same worker.
 #[derive(Clone)]
-pub struct Bell(Arc<Inner>);
+pub struct Bell(Arc<BellInner>);
 
-struct Inner {
+struct BellInner {
     alarm: Alarm,
     descriptor: OwnedFd,
 }
 
-impl Inner {
+impl BellInner {
     #[cold]
     fn call(&self) {
         // Fails only where the counter is full, and then it is readable anyway.
@@ -33,7 +33,7 @@ impl Inner {
     }
 }
 
-impl Wake for Inner {
+impl Wake for BellInner {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -46,11 +46,11 @@ impl Wake for Inner {
 impl Bell {
     pub(crate) fn new() -> io::Result<Self> {
         let descriptor = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self(Arc::new(Inner { alarm: Alarm::new(), descriptor })))
+        Ok(Self(Arc::new(BellInner { alarm: Alarm::new(), descriptor })))
     }
 
-    /// Asks for the worker's attention. One atomic operation, and one system call if it sleeps and
-    /// nobody rang before.
+    /// Wakes the worker. One atomic operation, and one system call if it sleeps and was not woken
+    /// before.
     #[inline]
     pub fn ring(&self) {
         if self.0.alarm.ring() {
@@ -58,8 +58,8 @@ impl Bell {
         }
     }
 
-    /// As [`Bell::ring`], for what an awake worker looks at anyway, published before: a fence and
-    /// a load while it is awake.
+    /// As [`Bell::ring`], for state that an awake worker checks anyway, published before: a fence
+    /// and a load while it is awake.
     #[inline]
     pub(crate) fn nudge(&self) {
         if self.0.alarm.nudge() {
@@ -67,7 +67,7 @@ impl Bell {
         }
     }
 
-    /// The same as a waker, for engines, which know no dispatch. Allocates nothing.
+    /// The same as a [`Waker`], for engines, which do not depend on dispatch. Allocates nothing.
     #[must_use]
     pub fn waker(&self) -> Waker {
         Waker::from(Arc::clone(&self.0))

@@ -1,12 +1,12 @@
-//! `Control`: how another thread asks something of a running engine.
+//! `Control`: requests of other threads to a running engine.
 //!
 //! Called by the control socket's thread and by tests. A request is a closure; it waits in a
-//! bounded mailbox and is carried out by the worker between two bursts, off the packets' path. So
-//! nobody but the worker ever touches the engine, and no lock is shared with it.
+//! bounded mailbox and is carried out by the worker between two bursts, off the packet path. So
+//! only the worker ever accesses the engine, without a lock.
 //!
 //! # Under flood
 //! Reachable by threads of this process only. Bound: [`MAILBOX`] waiting requests, of which
-//! [`COMMANDS_MAX`] are carried out a turn. When full, the asker is told so at once.
+//! [`COMMANDS_MAX`] are carried out a turn. When full, the request fails at once.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(crate) const COMMANDS_MAX: usize = 4;
 
 /// What a request sees of the worker.
 #[derive(Debug)]
-pub struct Desk<'a, E> {
+pub struct ControlQueue<'a, E> {
     /// The time of this turn.
     pub now: Instant,
     /// The engine, between two bursts.
@@ -32,7 +32,7 @@ pub struct Desk<'a, E> {
     pub(crate) ports: &'a [Port],
 }
 
-impl<E> Desk<'_, E> {
+impl<E> ControlQueue<'_, E> {
     /// What the devices have carried and lost. May cost a system call for each.
     #[must_use]
     pub fn ports(&self) -> Vec<PortReport> {
@@ -42,15 +42,15 @@ impl<E> Desk<'_, E> {
 
 /// One request. It must be short: packets wait while it is carried out.
 #[expect(clippy::type_complexity, reason = "one closure; a second name would hide it")]
-pub struct Command<E>(Box<dyn FnOnce(&mut Desk<'_, E>) + Send>);
+pub struct Command<E>(Box<dyn FnOnce(&mut ControlQueue<'_, E>) + Send>);
 
 impl<E> Command<E> {
     /// A request out of a closure.
-    pub fn new(what: impl FnOnce(&mut Desk<'_, E>) + Send + 'static) -> Self {
+    pub fn new(what: impl FnOnce(&mut ControlQueue<'_, E>) + Send + 'static) -> Self {
         Self(Box::new(what))
     }
 
-    pub(crate) fn carry_out(self, desk: &mut Desk<'_, E>) {
+    pub(crate) fn carry_out(self, desk: &mut ControlQueue<'_, E>) {
         (self.0)(desk);
     }
 }
@@ -65,7 +65,7 @@ impl<E> std::fmt::Debug for Command<E> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ControlError {
     /// Too many requests wait already.
-    #[error("the worker has too many requests waiting; ask again later")]
+    #[error("the worker has too many requests waiting; try again later")]
     Full,
     /// The worker has ended, or its engine is gone and not made again yet.
     #[error("the worker has ended, or its shard is being made again")]
@@ -75,7 +75,7 @@ pub enum ControlError {
     Late,
 }
 
-/// See the file's head. Clones ask the same worker.
+/// A handle to send requests to one worker. Clones refer to the same worker.
 #[derive(Debug)]
 pub struct Control<E> {
     sender: SyncSender<Command<E>>,
@@ -105,16 +105,16 @@ impl<E: 'static> Control<E> {
     /// Posts a request and waits for its answer, `patience` at most.
     ///
     /// # Errors
-    /// As [`Control::post`]; or no answer came in time, and then nobody knows whether the request
-    /// was or will be carried out.
+    /// As [`Control::post`]; or no answer came in time: then it is unknown whether the request was
+    /// or will be carried out.
     pub fn ask<R: Send + 'static>(
         &self,
         patience: Duration,
-        what: impl FnOnce(&mut Desk<'_, E>) -> R + Send + 'static,
+        what: impl FnOnce(&mut ControlQueue<'_, E>) -> R + Send + 'static,
     ) -> Result<R, ControlError> {
         let (answer, answered) = mpsc::sync_channel(1);
         self.post(Command::new(move |desk| {
-            // Who asked may have lost patience; the answer is dropped then.
+            // The requester may have timed out; the answer is dropped then.
             let _ = answer.try_send(what(desk));
         }))?;
         answered.recv_timeout(patience).map_err(|missing| match missing {

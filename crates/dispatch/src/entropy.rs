@@ -1,6 +1,6 @@
 //! Where real randomness enters: once, at the start (decision C12).
 //!
-//! Called by programs before they make an engine. Nothing asks the system again.
+//! Called by programs before they make an engine. The system is queried here only.
 
 use floodwall_base::Randomness;
 use thiserror::Error;
@@ -13,7 +13,7 @@ pub struct NoEntropy(getrandom::Error);
 /// Both generators of one shard, seeded with 32 bytes from the system.
 ///
 /// # Errors
-/// The system refuses, as a sandbox may.
+/// The system call fails, as in a sandbox.
 pub fn randomness() -> Result<Randomness, NoEntropy> {
     let mut seed = [0; 32];
     getrandom::fill(&mut seed).map_err(NoEntropy)?;

@@ -11,13 +11,13 @@
 //! loom models are).
 //!
 //! # Under flood
-//! Anyone whose packets arrive at another worker than their owner's fills the rings. Bound:
-//! [`HANDOFF_RING`] packets a pair; work per packet: two moves. When full the newcomer goes, by the
-//! name of what it was for: frames, and the engine's own, apart. Packets to be sent have
-//! [`HANDOFF_OUTGOING_MAX`] of it at most: a flood that makes every worker answer neighbours that
-//! do not exist leaves the control shard what has arrived for it. Honest traffic that arrives where
-//! it belongs loses nothing; what has to cross to a worker that is overloaded loses as the flood
-//! does.
+//! Any peer with packets that arrive at another worker than their flow's owner fills the rings.
+//! Bound: [`HANDOFF_RING`] packets a pair; work per packet: two moves. When full the new packet is
+//! dropped, with separate counters for frames and for the engine's own packets. Packets to be sent
+//! may use [`HANDOFF_OUTGOING_MAX`] of it at most: a flood that makes every worker resolve
+//! neighbours that do not exist still leaves room for frames to the control shard. Legitimate
+//! traffic that arrives at its owner loses nothing; traffic that must cross to an overloaded worker
+//! loses as the flood does.
 
 use floodwall_base::WorkerId;
 use floodwall_base::limits::{BURST_MAX, HANDOFF_MAX, HANDOFF_OUTGOING_MAX, HANDOFF_RING};
@@ -26,15 +26,15 @@ use floodwall_sync::CachePadded;
 use floodwall_sync::spsc::{self, Consumer, Producer};
 
 use crate::bell::Bell;
-use crate::facts::{Fact, Facts};
+use crate::worker_counters::{WorkerCounter, WorkerCounters};
 
-/// Packets of strangers that devices may bring in a turn though a ring is full: of a neighbour that
-/// has stopped, others' strangers shall not starve.
+/// Minimum credit of devices for unverified flows in a turn even though a ring is full: a neighbour
+/// that has stopped must not starve the unverified flows of others.
 const CREDIT_LEAST: usize = 4;
 
 /// What a packet in a ring is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Errand {
+enum HandoffItem {
     /// The other engine's: see [`HandoffKind`].
     Engine(HandoffKind),
     /// To be transmitted by the other worker, which has a queue of its device.
@@ -43,27 +43,27 @@ enum Errand {
 
 /// A packet in a ring.
 #[derive(Debug)]
-struct Parcel {
-    errand: Errand,
+struct HandoffParcel {
+    errand: HandoffItem,
     packet: PacketBuf,
 }
 
 /// All there is between this worker and one other.
-struct Neighbour {
+struct PeerWorker {
     id: WorkerId,
     bell: Bell,
-    to: Producer<Parcel>,
-    from: Consumer<Parcel>,
+    to: Producer<HandoffParcel>,
+    from: Consumer<HandoffParcel>,
     /// What goes out at the end of the turn; never more than the ring holds.
-    outbox: Vec<Parcel>,
+    outbox: Vec<HandoffParcel>,
 }
 
-/// See the file's head.
+/// One worker's ends of the hand-off rings to and from all others.
 pub(crate) struct Exchange {
     own: WorkerId,
     /// Each on lines of its own: its indices are written with each packet.
-    neighbours: Vec<CachePadded<Neighbour>>,
-    /// The neighbour that gets the first word in the next turn.
+    neighbours: Vec<CachePadded<PeerWorker>>,
+    /// The neighbour that is served first in the next turn.
     first: usize,
     /// Room in the fullest ring that the last turn gave something to.
     room: usize,
@@ -100,9 +100,15 @@ impl Exchange {
         }
     }
 
-    fn join(&mut self, id: u16, bell: &Bell, to: Producer<Parcel>, from: Consumer<Parcel>) {
+    fn join(
+        &mut self,
+        id: u16,
+        bell: &Bell,
+        to: Producer<HandoffParcel>,
+        from: Consumer<HandoffParcel>,
+    ) {
         let outbox = Vec::with_capacity(HANDOFF_RING);
-        let neighbour = Neighbour { id: WorkerId(id), bell: bell.clone(), to, from, outbox };
+        let neighbour = PeerWorker { id: WorkerId(id), bell: bell.clone(), to, from, outbox };
         self.neighbours.push(CachePadded::new(neighbour));
     }
 
@@ -125,7 +131,7 @@ impl Exchange {
         &mut self,
         most: usize,
         departing: &mut PacketList,
-        facts: &mut Facts,
+        facts: &mut WorkerCounters,
     ) -> usize {
         let count = self.neighbours.len();
         let mut room = most.min(BURST_MAX);
@@ -134,14 +140,14 @@ impl Exchange {
         for step in 0..count {
             let index = (self.first + step) % count;
             let Some(neighbour) = self.neighbours.get_mut(index) else { break };
-            for Parcel { errand, packet } in neighbour.from.pop_batch(room) {
+            for HandoffParcel { errand, packet } in neighbour.from.pop_batch(room) {
                 room -= 1;
                 match errand {
                     // There is room: it is as large as the number of packets taken.
-                    Errand::Engine(kind) => {
+                    HandoffItem::Engine(kind) => {
                         let _ = self.handed.push(Handoff { to: self.own, kind, packet });
                     }
-                    Errand::Departure => {
+                    HandoffItem::Departure => {
                         departing.push_back(packet);
                         departures += 1;
                     }
@@ -150,39 +156,48 @@ impl Exchange {
         }
         self.first = (self.first + 1) % count.max(1);
         let taken = asked - room;
-        facts.add(Fact::Adopted, taken as u64);
-        facts.add(Fact::AdoptedDepartures, departures);
+        facts.add(WorkerCounter::Adopted, taken as u64);
+        facts.add(WorkerCounter::AdoptedDepartures, departures);
         taken
     }
 
     /// A frame that arrived here and belongs to `to`.
     #[inline]
-    pub(crate) fn frame(&mut self, to: WorkerId, packet: PacketBuf, facts: &mut Facts) {
-        facts.add(Fact::RxForeign, 1);
-        self.stage(to, Parcel { errand: Errand::Engine(HandoffKind::Frame), packet }, facts);
+    pub(crate) fn frame(&mut self, to: WorkerId, packet: PacketBuf, facts: &mut WorkerCounters) {
+        facts.add(WorkerCounter::RxForeign, 1);
+        self.stage(
+            to,
+            HandoffParcel { errand: HandoffItem::Engine(HandoffKind::Frame), packet },
+            facts,
+        );
     }
 
     /// A packet that leaves through a device of which only `to` has a queue.
-    pub(crate) fn departure(&mut self, to: WorkerId, packet: PacketBuf, facts: &mut Facts) {
-        self.stage(to, Parcel { errand: Errand::Departure, packet }, facts);
+    pub(crate) fn departure(
+        &mut self,
+        to: WorkerId,
+        packet: PacketBuf,
+        facts: &mut WorkerCounters,
+    ) {
+        self.stage(to, HandoffParcel { errand: HandoffItem::Departure, packet }, facts);
     }
 
     /// After each call of the engine: what it had for others goes to their outboxes.
     #[inline]
-    pub(crate) fn take_offered(&mut self, facts: &mut Facts) {
+    pub(crate) fn take_offered(&mut self, facts: &mut WorkerCounters) {
         if self.offered.is_empty() {
             return;
         }
         let mut offered = std::mem::replace(&mut self.offered, HandoffList::new(0));
         for Handoff { to, kind, packet } in offered.drain() {
-            facts.add(Fact::EngineHandoffs, 1);
-            self.stage(to, Parcel { errand: Errand::Engine(kind), packet }, facts);
+            facts.add(WorkerCounter::EngineHandoffs, 1);
+            self.stage(to, HandoffParcel { errand: HandoffItem::Engine(kind), packet }, facts);
         }
         self.offered = offered;
     }
 
     #[inline]
-    fn stage(&mut self, to: WorkerId, parcel: Parcel, facts: &mut Facts) {
+    fn stage(&mut self, to: WorkerId, parcel: HandoffParcel, facts: &mut WorkerCounters) {
         // Neighbours are in order, and we are not among them.
         let index = usize::from(to.0) - usize::from(to > self.own);
         match self.neighbours.get_mut(index) {
@@ -195,7 +210,7 @@ impl Exchange {
     }
 
     /// At the end of the turn: a batch to each neighbour that has mail, and a nudge.
-    pub(crate) fn give_out(&mut self, facts: &mut Facts) {
+    pub(crate) fn give_out(&mut self, facts: &mut WorkerCounters) {
         self.room = HANDOFF_RING;
         for neighbour in &mut self.neighbours {
             let neighbour = &mut **neighbour;
@@ -204,23 +219,24 @@ impl Exchange {
             }
             let mut room = neighbour.to.room();
             let mut departures = 0;
-            neighbour.outbox.retain(|Parcel { errand, .. }| {
+            neighbour.outbox.retain(|HandoffParcel { errand, .. }| {
                 let fits = room > kept_free(*errand);
                 room -= usize::from(fits);
-                departures += u64::from(fits && *errand == Errand::Departure);
+                departures += u64::from(fits && *errand == HandoffItem::Departure);
                 facts.add(lost(*errand), u64::from(!fits));
                 fits
             });
             self.room = self.room.min(room);
-            facts.add(Fact::HandedOver, neighbour.outbox.len() as u64);
-            facts.add(Fact::HandedDepartures, departures);
+            facts.add(WorkerCounter::HandedOver, neighbour.outbox.len() as u64);
+            facts.add(WorkerCounter::HandedDepartures, departures);
             neighbour.to.push_batch(neighbour.outbox.drain(..));
             neighbour.bell.nudge();
         }
     }
 
-    /// How many packets of strangers devices may bring, of which some may belong to others: where
-    /// a ring is half full, half of what it still takes, so that friends find room in it.
+    /// Maximum packets of unverified flows that devices may deliver, of which some may belong to
+    /// other workers. Where a ring is half full it is half of the remaining room, so that
+    /// established flows find room in it.
     pub(crate) fn credit(&self, own: Option<usize>) -> Option<usize> {
         if self.room >= HANDOFF_RING / 2 {
             return own;
@@ -240,7 +256,7 @@ impl Exchange {
     }
 
     /// After a panic in a call of the engine: its lists are there again, and empty.
-    pub(crate) fn restore(&mut self, facts: &mut Facts) {
+    pub(crate) fn restore(&mut self, facts: &mut WorkerCounters) {
         self.take_offered(facts);
         self.offered = HandoffList::new(HANDOFF_MAX);
         self.handed = HandoffList::new(BURST_MAX);
@@ -248,22 +264,22 @@ impl Exchange {
 }
 
 /// How much of a ring such a packet leaves to others.
-const fn kept_free(errand: Errand) -> usize {
+const fn kept_free(errand: HandoffItem) -> usize {
     match errand {
-        Errand::Engine(HandoffKind::Outgoing) => HANDOFF_RING - HANDOFF_OUTGOING_MAX,
+        HandoffItem::Engine(HandoffKind::Outgoing) => HANDOFF_RING - HANDOFF_OUTGOING_MAX,
         _ => 0,
     }
 }
 
 /// Under which fact the loss of such a packet is counted.
-const fn lost(errand: Errand) -> Fact {
+const fn lost(errand: HandoffItem) -> WorkerCounter {
     match errand {
-        Errand::Engine(HandoffKind::Frame | HandoffKind::Quoting | HandoffKind::Believed) => {
-            Fact::DropsHandoffFrame
+        HandoffItem::Engine(HandoffKind::Frame | HandoffKind::Quoting | HandoffKind::Believed) => {
+            WorkerCounter::DropsHandoffFrame
         }
-        Errand::Engine(HandoffKind::Outgoing) => Fact::DropsHandoffOutgoing,
-        Errand::Engine(HandoffKind::Reassembled) => Fact::DropsHandoffReassembled,
-        Errand::Departure => Fact::DropsHandoffDeparture,
+        HandoffItem::Engine(HandoffKind::Outgoing) => WorkerCounter::DropsHandoffOutgoing,
+        HandoffItem::Engine(HandoffKind::Reassembled) => WorkerCounter::DropsHandoffReassembled,
+        HandoffItem::Departure => WorkerCounter::DropsHandoffDeparture,
     }
 }
 
@@ -283,7 +299,7 @@ mod tests {
         for neighbour in all.iter().flat_map(hot) {
             assert_eq!(neighbour % 128, 0, "it begins a pair of lines");
         }
-        assert_eq!(size_of::<CachePadded<Neighbour>>() % 128, 0, "and ends one");
+        assert_eq!(size_of::<CachePadded<PeerWorker>>() % 128, 0, "and ends one");
     }
 
     fn three() -> (Pool, Vec<Bell>, Vec<Exchange>) {
@@ -293,7 +309,7 @@ mod tests {
         (pool, bells, exchanges)
     }
 
-    fn marks(exchange: &mut Exchange, facts: &mut Facts) -> Vec<(HandoffKind, u8)> {
+    fn marks(exchange: &mut Exchange, facts: &mut WorkerCounters) -> Vec<(HandoffKind, u8)> {
         let mut departing = PacketList::new();
         exchange.collect(BURST_MAX, &mut departing, facts);
         exchange.handed.drain().map(|h| (h.kind, h.packet.first()[0])).collect()
@@ -302,14 +318,14 @@ mod tests {
     #[test]
     fn what_a_full_ring_does_not_take_dies_by_the_name_of_what_it_was_for() {
         let (pool, _, mut all) = three();
-        let mut facts = Facts::default();
+        let mut facts = WorkerCounters::default();
         let packet = || pool.packet_from(&[1]).unwrap();
         for _ in 0..HANDOFF_RING + 3 {
             all[0].frame(WorkerId(2), packet(), &mut facts);
         }
         all[0].give_out(&mut facts);
-        assert_eq!(facts.of(Fact::HandedOver), HANDOFF_RING as u64);
-        assert_eq!(facts.of(Fact::DropsHandoffFrame), 3);
+        assert_eq!(facts.of(WorkerCounter::HandedOver), HANDOFF_RING as u64);
+        assert_eq!(facts.of(WorkerCounter::DropsHandoffFrame), 3);
         for (kind, count) in [(HandoffKind::Outgoing, 2), (HandoffKind::Reassembled, 1)] {
             for _ in 0..count {
                 all[0].offered.push(Handoff { to: WorkerId(2), kind, packet: packet() }).unwrap();
@@ -317,19 +333,19 @@ mod tests {
         }
         all[0].take_offered(&mut facts);
         all[0].departure(WorkerId(2), packet(), &mut facts);
-        // Nobody of that number, and nobody hands over to itself.
+        // There is no worker of that number, and no worker hands over to itself.
         all[0].frame(WorkerId(3), packet(), &mut facts);
         all[0].frame(WorkerId(0), packet(), &mut facts);
         all[0].frame(WorkerId(1), packet(), &mut facts);
         all[0].give_out(&mut facts);
         let lost = [
-            Fact::DropsHandoffFrame,
-            Fact::DropsHandoffOutgoing,
-            Fact::DropsHandoffReassembled,
-            Fact::DropsHandoffDeparture,
+            WorkerCounter::DropsHandoffFrame,
+            WorkerCounter::DropsHandoffOutgoing,
+            WorkerCounter::DropsHandoffReassembled,
+            WorkerCounter::DropsHandoffDeparture,
         ];
         assert_eq!(lost.map(|fact| facts.of(fact)), [5, 2, 1, 1]);
-        facts.add(Fact::SentPackets, 1);
+        facts.add(WorkerCounter::SentPackets, 1);
         assert!(facts.are_conserved() && all[1].waiting() == 1, "{facts:?}");
         drop(all);
         assert_eq!(pool.available(), Pool::new(&PoolConfig::default()).unwrap().available());
@@ -338,7 +354,7 @@ mod tests {
     #[test]
     fn a_ring_that_fills_leaves_room_to_friends_and_one_that_nobody_empties_starves_none() {
         let (pool, _, mut all) = three();
-        let mut facts = Facts::default();
+        let mut facts = WorkerCounters::default();
         let mut give = |all: &mut Vec<Exchange>, count: usize| {
             for _ in 0..count {
                 all[0].frame(WorkerId(1), pool.packet_from(&[1]).unwrap(), &mut facts);
@@ -356,7 +372,7 @@ mod tests {
     #[test]
     fn what_is_to_be_sent_leaves_half_of_a_ring_to_what_has_arrived() {
         let (pool, _, mut all) = three();
-        let mut facts = Facts::default();
+        let mut facts = WorkerCounters::default();
         let packet = || pool.packet_from(&[1]).unwrap();
         // In one turn or in many.
         for _ in 0..2 {
@@ -370,21 +386,21 @@ mod tests {
             }
             all[2].give_out(&mut facts);
         }
-        assert_eq!(facts.of(Fact::HandedOver), HANDOFF_OUTGOING_MAX as u64);
+        assert_eq!(facts.of(WorkerCounter::HandedOver), HANDOFF_OUTGOING_MAX as u64);
         let refused = 2 * HANDOFF_RING - HANDOFF_OUTGOING_MAX;
-        assert_eq!(facts.of(Fact::DropsHandoffOutgoing), refused as u64);
+        assert_eq!(facts.of(WorkerCounter::DropsHandoffOutgoing), refused as u64);
         let kind = HandoffKind::Reassembled;
         all[2].offered.push(Handoff { to: WorkerId::CONTROL, kind, packet: packet() }).unwrap();
         all[2].take_offered(&mut facts);
         all[2].frame(WorkerId::CONTROL, packet(), &mut facts);
         all[2].give_out(&mut facts);
-        assert_eq!(facts.of(Fact::HandedOver), HANDOFF_OUTGOING_MAX as u64 + 2);
+        assert_eq!(facts.of(WorkerCounter::HandedOver), HANDOFF_OUTGOING_MAX as u64 + 2);
     }
 
     #[test]
     fn a_turn_adopts_one_burst_in_order_and_begins_with_another_neighbour_each_time() {
         let (pool, _, mut all) = three();
-        let mut facts = Facts::default();
+        let mut facts = WorkerCounters::default();
         for from in [1, 2] {
             for _ in 0..2 * BURST_MAX {
                 let packet = pool.packet_from(&[from as u8]).unwrap();
@@ -392,7 +408,7 @@ mod tests {
             }
             all[from].give_out(&mut facts);
         }
-        let mut adopted = Facts::default();
+        let mut adopted = WorkerCounters::default();
         let mut turns = Vec::new();
         while all[0].has_mail() {
             let turn = marks(&mut all[0], &mut adopted);
@@ -401,13 +417,16 @@ mod tests {
             );
             turns.push(turn[0].1);
         }
-        assert_eq!((turns, adopted.of(Fact::Adopted)), (vec![1, 2, 1, 2], 4 * BURST_MAX as u64));
+        assert_eq!(
+            (turns, adopted.of(WorkerCounter::Adopted)),
+            (vec![1, 2, 1, 2], 4 * BURST_MAX as u64)
+        );
     }
 
     #[test]
     fn each_kind_arrives_as_what_it_is_and_departures_go_to_the_devices() {
         let (pool, _, mut all) = three();
-        let mut facts = Facts::default();
+        let mut facts = WorkerCounters::default();
         let kinds = [HandoffKind::Frame, HandoffKind::Outgoing, HandoffKind::Reassembled];
         for (kind, mark) in kinds.into_iter().zip(1..) {
             let packet = pool.packet_from(&[mark]).unwrap();
@@ -424,19 +443,19 @@ mod tests {
             kinds.into_iter().zip(1..).map(|(k, m)| (WorkerId(1), k, m)).collect();
         assert_eq!(handed, expected);
         assert_eq!(departing.iter().map(|p| p.first()[0]).collect::<Vec<_>>(), [4]);
-        assert_eq!(facts.of(Fact::AdoptedDepartures), 1);
+        assert_eq!(facts.of(WorkerCounter::AdoptedDepartures), 1);
     }
 
     #[test]
     fn a_bell_rings_only_where_its_worker_sleeps() {
         let (pool, bells, mut all) = three();
-        let mut facts = Facts::default();
+        let mut facts = WorkerCounters::default();
         let mut hand_over = |all: &mut Vec<Exchange>| {
             all[0].frame(WorkerId(1), pool.packet_from(&[1]).unwrap(), &mut facts);
             all[0].give_out(&mut facts);
         };
         hand_over(&mut all);
-        assert!(!bells[1].heard(), "awake, it looks anyway");
+        assert!(!bells[1].heard(), "awake, it checks anyway");
         assert!(bells[1].doze());
         hand_over(&mut all);
         assert!(!bells[2].heard());

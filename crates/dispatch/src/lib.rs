@@ -1,11 +1,11 @@
 //! The worker loop that runs engines on devices.
 //!
 //! A [`Worker`] owns an engine, its packet memory and its [`Port`]s. One turn: receive a burst,
-//! let the engine have it, transmit, do a slice of timed work; then on, or asleep until a device,
-//! the engine's deadline or the bell calls. Other threads reach it in three ways only: a [`Stop`],
-//! a bounded [`Control`] mailbox, and the snapshot that it publishes ([`PublishedReader`]). A
-//! [`Crew`] is several workers of one host, each on a core of its own; they hand packets to the
-//! owners of their flows, and share what one of them publishes.
+//! pass it to the engine, transmit, do a slice of timed work; then continue, or sleep until a
+//! device, the engine's deadline or the bell wakes it. Other threads reach it in three ways only: a
+//! [`Stop`], a bounded [`Control`] mailbox, and the snapshot that it publishes
+//! ([`PublishedReader`]). A [`WorkerGroup`] is several workers of one host, each on a core of its
+//! own; they hand packets to the owners of their flows, and share what one of them publishes.
 //!
 //! Invariants: this is the only place where real time is read ([`Clock`]) and where real
 //! randomness enters ([`entropy`]); a worker takes no lock that another thread may hold and
@@ -15,10 +15,8 @@
 mod bell;
 mod clock;
 mod control;
-mod crew;
 pub mod entropy;
 mod exchange;
-mod facts;
 mod membership;
 mod offers;
 mod panics;
@@ -32,12 +30,12 @@ mod stop;
 mod turn;
 mod turn_gate;
 mod worker;
+mod worker_counters;
+mod worker_group;
 
 pub use bell::Bell;
 pub use clock::Clock;
-pub use control::{Command, Control, ControlError, Desk};
-pub use crew::{Berth, Crew, CrewConfig, CrewEnded, CrewError, CrewReader, Seat, WORKERS_MAX};
-pub use facts::{Fact, Facts};
+pub use control::{Command, Control, ControlError, ControlQueue};
 pub use floodwall_schedule::{BalanceConfig, GateConfig, Share};
 pub use membership::Setting;
 pub use panics::{OnPanic, PanicReport};
@@ -45,5 +43,9 @@ pub use pin::{PinError, pin_to_core};
 pub use port::{Port, PortReport};
 pub use publish::{Publish, Published, PublishedReader, Shown, WORDS_MAX};
 pub use stop::Stop;
-pub use turn_gate::{Applications, AtWork};
+pub use turn_gate::{ApplicationShare, AtWork};
 pub use worker::{Ended, Event, Worker, WorkerConfig, WorkerError};
+pub use worker_counters::{WorkerCounter, WorkerCounters};
+pub use worker_group::{
+    CrewConfig, CrewEnded, CrewError, CrewReader, WORKERS_MAX, WorkerGroup, WorkerSeat, WorkerSlot,
+};

@@ -1,8 +1,8 @@
-//! `Membership`: what makes a worker one of a crew.
+//! `GroupCommands`: what makes a worker one of a crew.
 //!
-//! Made by `crew.rs` on the worker's thread, called by the worker's turn. It has the worker's right
-//! to look at what the control shard publishes (`qsbr`), the steering that tells which packets are
-//! its own, its ends of the hand-off rings, and the way to make its engine again.
+//! Made by `worker_group.rs` on the worker's thread, called by the worker's turn. It holds the
+//! worker's reader of what the control shard publishes (`qsbr`), the steering that selects its own
+//! packets, its ends of the hand-off rings, and the function that makes its engine again.
 //!
 //! Invariant: a worker looks only within a call of its engine, and is offline while it sleeps.
 
@@ -18,8 +18,8 @@ use floodwall_wire::steer;
 
 use crate::bell::Bell;
 use crate::exchange::Exchange;
-use crate::facts::Facts;
 use crate::shared_pressure::SharedPressure;
+use crate::worker_counters::WorkerCounters;
 
 /// What the engine of one worker is made with.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub struct Setting<'a> {
     pub random: &'a mut Randomness,
     /// The time.
     pub now: Instant,
-    /// Who owns which flow.
+    /// The mapping of flows to workers.
     pub steering: Steering,
     /// What all workers read together is published under it.
     pub domain: &'a Domain,
@@ -55,18 +55,18 @@ impl Setting<'_> {
 /// How an engine is made, at the start and again after a panic.
 pub(crate) type Make<E> = dyn Fn(&mut Setting<'_>) -> Result<E, String> + Send + Sync;
 
-/// See the file's head.
-pub(crate) struct Membership<E> {
+/// A worker's membership of a crew.
+pub(crate) struct GroupCommands<E> {
     pub(crate) id: WorkerId,
     pub(crate) workers: u16,
     pub(crate) reader: Reader,
     pub(crate) steering: Steering,
     pub(crate) exchange: Exchange,
-    /// Who transmits for an interface.
+    /// The worker that transmits for each interface.
     pub(crate) carriers: Arc<[Option<WorkerId>]>,
     /// Of which interfaces every worker has a queue.
     pub(crate) common: Arc<[bool]>,
-    /// Whether anybody's devices choose among strangers.
+    /// Whether any worker's devices drop unverified flows.
     pub(crate) pressure: SharedPressure,
     /// Devices of the whole crew that are in service.
     pub(crate) live: Arc<AtomicUsize>,
@@ -75,7 +75,7 @@ pub(crate) struct Membership<E> {
     pub(crate) make: Arc<Make<E>>,
 }
 
-impl<E> Membership<E> {
+impl<E> GroupCommands<E> {
     /// What the engine needs of the other workers; nothing where there are none.
     #[inline]
     pub(crate) fn peers(&mut self) -> Option<Peers<'_>> {
@@ -90,7 +90,7 @@ impl<E> Membership<E> {
         medium: Medium,
         from: usize,
         burst: &mut Burst,
-        facts: &mut Facts,
+        facts: &mut WorkerCounters,
     ) {
         if self.workers == 1 {
             return;
@@ -114,7 +114,7 @@ impl<E> Membership<E> {
         self.carriers.get(iface).copied().flatten().filter(|carrier| *carrier != self.id)
     }
 
-    /// Whether every worker has a queue of an interface, and so can tell its device of friends.
+    /// Whether every worker has a queue of an interface, and so can report flows to its device.
     #[inline]
     pub(crate) fn is_common(&self, iface: usize) -> bool {
         self.workers == 1 || self.common.get(iface).copied().unwrap_or(false)
@@ -134,8 +134,8 @@ impl<E> Membership<E> {
         self.exchange.has_mail()
     }
 
-    /// Calls `sleep` offline: nobody's reclamation waits for a worker that sleeps. It returns what
-    /// it likes, and the time of its end.
+    /// Calls `sleep` offline, so that reclamation does not wait for a sleeping worker. `sleep`
+    /// returns any result, and the time of its end.
     pub(crate) fn offline<R>(&mut self, sleep: impl FnOnce() -> (R, Instant)) -> (R, Instant) {
         let parked = self.reader.park();
         let (slept, now) = sleep();

@@ -1,18 +1,18 @@
 //! What happens when a worker panics (decision D19).
 //!
-//! Called by `crew.rs`. By default the process ends, with a message that says what to report. With
-//! [`OnPanic::Isolate`] the worker's engine is dropped and made again, the other workers go on. A
-//! bare [`Worker`](crate::Worker) unwinds into the thread that runs it.
+//! Called by `worker_group.rs`. By default the process ends, with a message for a bug report. With
+//! [`OnPanic::Isolate`] the worker's engine is dropped and made again, while the other workers
+//! continue. A bare [`Worker`](crate::Worker) unwinds into the thread that runs it.
 //!
 //! Invariant: a packet that makes the engine panic costs at most [`RESTARTS_MAX`] restarts in
 //! [`RESTART_WINDOW`]; beyond that the shard stays down until the window has passed, its packets
-//! die by name, and the core is not spent on it.
+//! are dropped and counted, and no more core time is spent on it.
 //!
 //! # Under flood
-//! Anyone who knows of such a packet, were there one. Bound: as above. Honest traffic of that shard
-//! loses its flows, and all service while it is down; that of the other shards nothing. Where an
-//! engine cannot be made again (the control shard of a host), the crew ends with the words that say
-//! why.
+//! Reachable by any sender of such a packet, if one exists. Bound: as above. Legitimate traffic of
+//! that shard loses its flows, and all service while it is down; other shards lose nothing. Where
+//! an engine cannot be made again (the control shard of a host), the crew ends with an error that
+//! gives the reason.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -35,8 +35,8 @@ pub enum OnPanic {
     /// The process ends at once, after a message on standard error.
     #[default]
     EndProcess,
-    /// All workers end, and [`Crew::join`](crate::Crew::join) returns the report: for programs
-    /// that end by themselves then, in good order.
+    /// All workers end, and [`WorkerGroup::join`](crate::Crew::join) returns the report: for
+    /// programs that end by themselves then, in good order.
     EndCrew,
     /// The worker's flows are closed and its engine is made again; the others go on.
     Isolate,
@@ -53,7 +53,7 @@ pub struct PanicReport {
     pub version: &'static str,
     /// File, line and column.
     pub place: String,
-    /// What the panic said.
+    /// The panic message.
     pub message: String,
 }
 

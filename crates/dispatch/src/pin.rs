@@ -15,7 +15,7 @@ pub enum PinError {
              these, or widen the set (taskset, cpuset of the container)"
     )]
     NotAllowed {
-        /// The core that was asked for.
+        /// The requested core.
         core: usize,
         /// The cores that the process may use.
         allowed: String,
@@ -23,25 +23,25 @@ pub enum PinError {
     /// Fewer cores than workers.
     #[error(
         "{workers} workers are more than the {cores} cores that this process may use ({allowed}): \
-         ask for {cores} at most, or widen the set (taskset, cpuset of the container)"
+         use {cores} at most, or widen the set (taskset, cpuset of the container)"
     )]
     TooFew {
-        /// How many were asked for.
+        /// The requested number.
         workers: usize,
         /// How many cores there are.
         cores: usize,
         /// The cores that the process may use.
         allowed: String,
     },
-    /// The system does not say which cores there are.
+    /// The system does not report the available cores.
     #[error("cannot find out which cores this process may use: {0}")]
     Unknown(String),
     /// The system refused for another reason.
     #[error("cannot pin the worker to core {core}: {reason}")]
     System {
-        /// The core that was asked for.
+        /// The requested core.
         core: usize,
-        /// What the system said.
+        /// The system's error.
         reason: String,
     },
 }
@@ -49,7 +49,7 @@ pub enum PinError {
 /// One core for each of so many workers: the first that this process may use.
 ///
 /// # Errors
-/// There are fewer, or the system does not say.
+/// There are fewer, or the system does not report them.
 pub fn cores_for(workers: usize) -> Result<Vec<usize>, PinError> {
     let allowed = sched_getaffinity(None).map_err(|e| PinError::Unknown(e.to_string()))?;
     choose(workers, &allowed)
@@ -78,7 +78,7 @@ pub fn check_core(core: usize) -> Result<(), PinError> {
 /// Pins the calling thread to `core`, as the system numbers them from 0.
 ///
 /// # Errors
-/// The core does not exist, the process may not use it, or the system refuses.
+/// The core does not exist, the process may not use it, or the system call fails.
 pub fn pin_to_core(core: usize) -> Result<(), PinError> {
     let system = |error: rustix::io::Errno| PinError::System { core, reason: error.to_string() };
     check_core(core)?;
@@ -87,7 +87,7 @@ pub fn pin_to_core(core: usize) -> Result<(), PinError> {
     sched_setaffinity(None, &one).map_err(system)
 }
 
-/// The set in words: `0-3,8`.
+/// The set as text: `0-3,8`.
 fn ranges(set: &CpuSet) -> String {
     let mut parts: Vec<(usize, usize)> = Vec::new();
     for core in (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)) {
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(choose(2, &set), Ok(vec![1, 4]));
         let text = choose(4, &set).unwrap_err().to_string();
         assert!(text.starts_with("4 workers are more than the 3 cores"), "{text}");
-        assert!(text.contains("(1,4-5): ask for 3 at most"), "{text}");
+        assert!(text.contains("(1,4-5): use 3 at most"), "{text}");
     }
 
     #[test]

@@ -1,13 +1,13 @@
-//! `Port`: one device in the hands of a worker, with what waits to leave through it.
+//! `Port`: one device of a worker, and the packets that wait to be sent through it.
 //!
 //! Called by the worker's turn. It names the interface of what arrives, keeps in order what the
 //! device has no room for, and ends in good order when the device vanishes.
 //!
 //! # Under flood
-//! Who makes us answer faster than the device sends fills the backlog. Bound: [`BACKLOG_MAX`]
-//! packets; work per packet: one move. When full the newcomer goes, counted as `DeviceFull`, after
-//! one more try to transmit a turn. Honest traffic through the same device loses as the flood
-//! does; other devices lose nothing.
+//! Peers that make us answer faster than the device sends fill the backlog. Bound: [`BACKLOG_MAX`]
+//! packets; work per packet: one move. When full the new packet is dropped, counted as
+//! `DeviceFull`, after one more try to transmit a turn. Legitimate traffic through the same device
+//! loses as the flood does; other devices lose nothing.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -15,29 +15,29 @@ use std::time::Duration;
 
 use floodwall_base::{DropReason, IfIndex, Instant};
 use floodwall_device::{Device, DeviceError, DeviceInfo, DeviceStats, Medium};
-use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, SynOffers, Wanted};
+use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, RxFilter, SynOffers};
 
-use crate::facts::{Fact, Facts};
+use crate::worker_counters::{WorkerCounter, WorkerCounters};
 
 /// Packets that wait for one device.
 pub(crate) const BACKLOG_MAX: usize = 256;
 /// How soon a refused backlog is tried again, at first and at the latest.
 const RETRY: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(50));
-/// Calls in a row for nothing, after which a descriptor is not believed for a while.
+/// Consecutive empty wake-ups after which a descriptor is ignored for a while.
 const EMPTY_CALLS_MAX: u32 = 8;
 /// That while.
 const MUTED: Duration = Duration::from_millis(20);
 
-/// See the file's head.
+/// One device with its transmit backlog.
 pub struct Port {
     iface: IfIndex,
     device: Option<Box<dyn Device>>,
     info: DeviceInfo,
     backlog: PacketList,
-    /// The device refused something in this turn: it is not asked again before the next.
+    /// The device was full in this turn (backpressure): it is not tried again before the next.
     refused: bool,
     retry: Duration,
-    /// Poll said that something is there, and nothing was, so often in a row.
+    /// Consecutive polls that reported readiness without a packet.
     empty_calls: u32,
     muted_until: Instant,
     /// What the device had carried when it vanished, and why it did.
@@ -104,7 +104,7 @@ impl Port {
         self.device.is_some()
     }
 
-    /// Whether what arrives there is brought by a thread that waits for this core.
+    /// Whether packets are delivered there by a thread that waits for this core.
     pub(crate) fn waits_for_core(&self) -> bool {
         self.device.as_ref().is_some_and(|device| device.waits_for_core())
     }
@@ -122,7 +122,7 @@ impl Port {
         self.refused = false;
     }
 
-    /// The turn's credit for strangers.
+    /// Sets the turn's credit for unverified flows.
     #[inline]
     pub(crate) fn admit(&mut self, now: Instant, credit: Option<usize>) {
         if let Some(device) = &mut self.device {
@@ -130,7 +130,7 @@ impl Port {
         }
     }
 
-    /// Whether its device loses strangers rather than friends.
+    /// Whether its device drops unverified flows before established ones.
     #[inline]
     pub(crate) fn knows_friends(&self) -> bool {
         self.device.as_ref().is_some_and(|device| device.knows_friends())
@@ -142,7 +142,7 @@ impl Port {
     }
 
     /// What is wanted of what arrives there.
-    pub(crate) fn want(&mut self, wanted: &Wanted) {
+    pub(crate) fn want(&mut self, wanted: &RxFilter) {
         if let Some(device) = &mut self.device {
             device.want(wanted);
         }
@@ -154,7 +154,7 @@ impl Port {
         self.device.as_mut().is_some_and(|device| device.has_overflowed())
     }
 
-    /// A packet of the interface that was a friend's.
+    /// Reports a packet of an established flow to the device.
     #[inline]
     pub(crate) fn befriend(&mut self, now: Instant, friend: &PacketBuf) {
         if let Some(device) = &mut self.device {
@@ -163,7 +163,12 @@ impl Port {
     }
 
     /// Appends what has arrived, its interface named. True where the device vanished over it.
-    pub(crate) fn receive(&mut self, pool: &Pool, burst: &mut Burst, facts: &mut Facts) -> bool {
+    pub(crate) fn receive(
+        &mut self,
+        pool: &Pool,
+        burst: &mut Burst,
+        facts: &mut WorkerCounters,
+    ) -> bool {
         let before = burst.len();
         let outcome = match &mut self.device {
             Some(device) if burst.room() > 0 => device.receive(pool, burst),
@@ -182,7 +187,7 @@ impl Port {
     }
 
     /// Takes one packet that is to leave. True where the device vanished over it.
-    pub(crate) fn send(&mut self, packet: PacketBuf, facts: &mut Facts) -> bool {
+    pub(crate) fn send(&mut self, packet: PacketBuf, facts: &mut WorkerCounters) -> bool {
         let mut vanished = false;
         if self.backlog.len() >= BACKLOG_MAX {
             vanished = self.flush(facts);
@@ -201,7 +206,7 @@ impl Port {
 
     /// Transmits what waits, once a turn after the device has refused. True where the device
     /// vanished over it.
-    pub(crate) fn flush(&mut self, facts: &mut Facts) -> bool {
+    pub(crate) fn flush(&mut self, facts: &mut WorkerCounters) -> bool {
         let Some(device) = &mut self.device else { return false };
         if self.backlog.is_empty() || self.refused {
             return false;
@@ -209,7 +214,7 @@ impl Port {
         let before = self.backlog.len();
         let outcome = device.transmit(&mut self.backlog);
         let left = before.saturating_sub(self.backlog.len());
-        facts.add(Fact::TxPackets, left as u64);
+        facts.add(WorkerCounter::TxPackets, left as u64);
         if left > 0 {
             self.retry = RETRY.0;
         }
@@ -220,9 +225,9 @@ impl Port {
         }
     }
 
-    /// The device vanished: what waits dies by name, the descriptor is closed.
+    /// The device vanished: waiting packets are dropped and counted, the descriptor is closed.
     #[cold]
-    fn close(&mut self, error: DeviceError, facts: &mut Facts) -> bool {
+    fn close(&mut self, error: DeviceError, facts: &mut WorkerCounters) -> bool {
         let stats = self.device.take().map(|device| device.stats()).unwrap_or_default();
         facts.add(fact_of(DropReason::DeviceGone), self.backlog.take().len() as u64);
         self.ended = Some((stats, error));
@@ -239,7 +244,7 @@ impl Port {
         self.ended.take().map(|(_, error)| error)
     }
 
-    /// Whether something waits that poll(2) would not tell of.
+    /// Whether something waits that poll(2) would not report.
     pub(crate) fn has_pending(&self) -> bool {
         self.device.as_ref().is_some_and(|device| device.pending())
     }
@@ -264,7 +269,7 @@ impl Port {
         self.device.as_ref()?.readiness()
     }
 
-    /// When the port wants to be looked at without being called, where that is so.
+    /// When the port must be polled without a wake-up, where that is needed.
     pub(crate) fn deadline(&self, now: Instant) -> Option<Instant> {
         let retry = (!self.backlog.is_empty() && self.is_live()).then(|| now + self.retry);
         let muted = (self.muted_until > now).then_some(self.muted_until);
@@ -278,9 +283,9 @@ impl Port {
         }
     }
 
-    /// Poll said that something is there; the next [`Port::receive`] that finds something takes
-    /// this back. After too many calls for nothing, as of a broken descriptor that is always
-    /// ready, the descriptor is left out for a while: the core is not spent on it.
+    /// Poll reported readiness; the next [`Port::receive`] that finds a packet resets the count.
+    /// After too many empty wake-ups, as of a broken descriptor that is always ready, the
+    /// descriptor is left out for a while: the core is not spent on it.
     pub(crate) fn called(&mut self, now: Instant) {
         self.empty_calls = self.empty_calls.saturating_add(1);
         if self.empty_calls > EMPTY_CALLS_MAX {
@@ -290,13 +295,13 @@ impl Port {
 }
 
 /// Under which fact a loss is counted.
-pub(crate) const fn fact_of(reason: DropReason) -> Fact {
+pub(crate) const fn fact_of(reason: DropReason) -> WorkerCounter {
     match reason {
-        DropReason::DeviceFull => Fact::DropsDeviceFull,
-        DropReason::DeviceGone => Fact::DropsDeviceGone,
-        DropReason::TriageRefusable => Fact::DropsTriageRefusable,
-        DropReason::TriageStranger => Fact::DropsTriageStranger,
-        _ => Fact::DropsInterfaceUnknown,
+        DropReason::DeviceFull => WorkerCounter::DropsDeviceFull,
+        DropReason::DeviceGone => WorkerCounter::DropsDeviceGone,
+        DropReason::TriageRejectable => WorkerCounter::DropsTriageRejectable,
+        DropReason::TriageUnknown => WorkerCounter::DropsTriageUnknown,
+        _ => WorkerCounter::DropsInterfaceUnknown,
     }
 }
 

@@ -2,18 +2,18 @@
 //!
 //! The worker publishes once a round at most, and before it sleeps; programs read it from any
 //! thread without disturbing it (decision D19). Sums that must be conserved are checked on one
-//! snapshot: the facts of the loop and the words of the engine in it belong together.
+//! snapshot: the loop's facts and the engine's words in it are consistent.
 
 use floodwall_base::{IfIndex, Instant, Units};
-use floodwall_packet::{Burst, Engine, HandoffList, Round, SynOffers, Triage, Wanted};
+use floodwall_packet::{Burst, Engine, HandoffList, Round, RxFilter, SynOffers, Triage};
 use floodwall_sync::snapshot::{self, SnapshotReader, SnapshotWriter};
 
-use crate::facts::{Fact, Facts};
+use crate::worker_counters::{WorkerCounter, WorkerCounters};
 
 /// Words that an engine may publish.
 pub const WORDS_MAX: usize = 480;
 /// Words of a snapshot: the time, the facts, the engine's.
-const ALL: usize = 1 + Fact::ALL.len() + WORDS_MAX;
+const ALL: usize = 1 + WorkerCounter::ALL.len() + WORDS_MAX;
 
 /// An engine that can show its counters.
 pub trait Publish {
@@ -21,13 +21,13 @@ pub trait Publish {
     /// those of the last time. Called once a round at most; must cost no more than the copy.
     fn words(&self, out: &mut [u64]);
 
-    /// How many words at the front it ever writes: the others cost nothing.
+    /// Maximum number of words that it ever writes: unused words cost nothing.
     fn words_max(&self) -> usize {
         WORDS_MAX
     }
 }
 
-/// An engine that knows nothing of publishing, with somebody who does it for it.
+/// An engine without counters of its own, together with a function that publishes for it.
 #[derive(Debug)]
 pub struct Shown<E> {
     /// The engine.
@@ -42,7 +42,7 @@ impl<E> Shown<E> {
         Self { engine, words, words_max: WORDS_MAX }
     }
 
-    /// Publishes nothing: its counters are asked for.
+    /// Publishes nothing: its counters are read by requests.
     pub const fn silent(engine: E) -> Self {
         Self { engine, words: |_, _| (), words_max: 0 }
     }
@@ -71,8 +71,8 @@ impl<E: Engine> Engine for Shown<E> {
         self.engine.adopt(round, handed)
     }
 
-    fn appetite(&self, now: Instant) -> usize {
-        self.engine.appetite(now)
+    fn rx_capacity(&self, now: Instant) -> usize {
+        self.engine.rx_capacity(now)
     }
 
     fn departed(&mut self) {
@@ -91,8 +91,8 @@ impl<E: Engine> Engine for Shown<E> {
         self.engine.classify(burst, classes);
     }
 
-    fn wants(&self, iface: IfIndex, wanted: &mut Wanted) {
-        self.engine.wants(iface, wanted);
+    fn rx_filter(&self, iface: IfIndex, wanted: &mut RxFilter) {
+        self.engine.rx_filter(iface, wanted);
     }
 
     fn syn_offers(&self, now: Instant, iface: IfIndex, offers: &mut SynOffers) {
@@ -118,7 +118,7 @@ pub struct Published {
     /// When it was taken.
     pub at: Instant,
     /// What the loop has counted.
-    pub facts: Facts,
+    pub facts: WorkerCounters,
     /// What the engine wrote.
     pub words: Vec<u64>,
 }
@@ -132,10 +132,10 @@ impl PublishedReader {
     #[must_use]
     pub fn read(&self) -> Published {
         let [at, words @ ..] = self.0.read().words;
-        let (facts, words) = words.split_at(Fact::ALL.len());
+        let (facts, words) = words.split_at(WorkerCounter::ALL.len());
         Published {
             at: Instant::from_nanos(at),
-            facts: Facts::from_words(facts),
+            facts: WorkerCounters::from_words(facts),
             words: words.to_vec(),
         }
     }
@@ -155,18 +155,23 @@ impl Publisher {
         (Self { writer, words: [0; ALL], used: 0 }, PublishedReader(reader))
     }
 
-    /// Without an engine its words stay those of the last time.
-    pub(crate) fn publish(&mut self, now: Instant, facts: &Facts, engine: Option<&impl Publish>) {
+    /// Publishes a snapshot. Without an engine its words stay those of the last time.
+    pub(crate) fn publish(
+        &mut self,
+        now: Instant,
+        facts: &WorkerCounters,
+        engine: Option<&impl Publish>,
+    ) {
         let [at, words @ ..] = &mut self.words;
         *at = now.as_nanos();
-        let (loop_words, engine_words) = words.split_at_mut(Fact::ALL.len());
+        let (loop_words, engine_words) = words.split_at_mut(WorkerCounter::ALL.len());
         loop_words.copy_from_slice(facts.as_words());
         if let Some(engine) = engine {
             engine.words(engine_words);
             self.used = self.used.max(engine.words_max().min(WORDS_MAX));
         }
         // A worker that sleeps between any two packets does this for each of them.
-        let front = 1 + Fact::ALL.len() + self.used;
+        let front = 1 + WorkerCounter::ALL.len() + self.used;
         self.writer.publish_front(self.words.get(..front).unwrap_or(&self.words));
     }
 }

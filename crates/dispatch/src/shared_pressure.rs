@@ -1,15 +1,15 @@
-//! `SharedPressure`: whether the devices of any worker of a crew lose strangers just now.
+//! `SharedPressure`: whether any worker's devices currently drop unverified flows.
 //!
-//! Asked by the worker's turn. Where a device lets friends through and strangers by credit, who
-//! receives a flow need not be who knows whose it is: so, while one worker's devices choose, all
-//! workers look at what is handed to them, and tell the interface of the friends that they find.
-//! Invariant: the one word that all share is written where a worker begins or ends to choose, and
-//! read once a turn.
+//! Read by the worker's turn. Where a device passes established flows and limits unverified ones by
+//! credit, the worker that receives a flow need not be the one that can classify it. So, while one
+//! worker's devices drop packets, all workers classify the packets handed to them, and report the
+//! established flows to the interface. Invariant: the shared word is written where a worker begins
+//! or ends to drop, and read once a turn.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// See the file's head. A worker's end of it.
+/// One worker's handle to the crew's shared pressure flag.
 #[derive(Debug, Default)]
 pub(crate) struct SharedPressure {
     /// How many workers' devices choose.

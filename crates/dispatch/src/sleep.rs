@@ -23,7 +23,7 @@ const STOP_LOOK: Duration = Duration::from_millis(20);
 pub(crate) const PORTS_MAX: usize = 64;
 
 /// What ended a sleep.
-pub(crate) struct Woken {
+pub(crate) struct WakeReason {
     /// The bell.
     pub(crate) rung: bool,
     /// The stop, or a signal on this thread.
@@ -41,7 +41,7 @@ pub(crate) fn sleep(
     is_hungry: bool,
     now: Instant,
     until: Option<Instant>,
-) -> Result<Woken, Errno> {
+) -> Result<WakeReason, Errno> {
     let quiet = PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN);
     let mut waited = [const { None }; PORTS_MAX + 2].map(|_: Option<()>| quiet.clone());
     let mut whose = [0_u8; PORTS_MAX + 2];
@@ -58,20 +58,20 @@ pub(crate) fn sleep(
     match poll(&mut waited[..count], timeout.as_ref()) {
         Ok(_) => {}
         // A signal on this thread: look around and come back.
-        Err(Errno::INTR) => return Ok(Woken { rung: false, stopped: true, ports: 0 }),
+        Err(Errno::INTR) => return Ok(WakeReason { rung: false, stopped: true, ports: 0 }),
         Err(error) => return Err(error),
     }
     let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-    let mut woken = Woken { rung: is_ready(&waited[1]), stopped: is_ready(&waited[0]), ports: 0 };
+    let mut woken =
+        WakeReason { rung: is_ready(&waited[1]), stopped: is_ready(&waited[0]), ports: 0 };
     for (fd, index) in waited[2..count].iter().zip(&whose[2..count]) {
         woken.ports |= u64::from(is_ready(fd)) << index;
     }
     Ok(woken)
 }
 
-/// Leaves the core to others until `until`, whatever comes meanwhile; looks up for the stop now
-/// and then. By an absolute time, so that what happens between reading the clock and sleeping is
-/// not slept longer for.
+/// Leaves the core to others until `until`, regardless of arrivals; checks for the stop now and
+/// then. Sleeps by absolute time, so that time between reading the clock and sleeping is not added.
 pub(crate) fn stay_away(stop: &Stop, now: Instant, until: Instant) {
     let mut at = now;
     while at < until && !stop.is_triggered() {

@@ -1,10 +1,9 @@
-//! `standing`: what a worker that shares its core asks of the system, and what lacks without it.
+//! `standing`: system settings of a worker that shares its core, and the cost without them.
 //!
-//! Called once by the worker, on its own thread, before its first turn. A sleep must end when it
-//! is meant to (timer slack), and the worker must not be put aside for a whole tick while it has
-//! something to do (nice): then its share is decided by its own sleeps, to a fraction of a
-//! millisecond. The real-time class did no better in the measurements and can take a machine away
-//! from its operator, so it is not asked for.
+//! Called once by the worker, on its own thread, before its first turn. A sleep must end in time
+//! (timer slack), and the worker must not be preempted for a whole tick while it has work (nice):
+//! then its share is decided by its own sleeps, to a fraction of a millisecond. The real-time class
+//! did no better in the measurements and can lock up the machine, so it is not used.
 
 use core::num::NonZeroU64;
 
@@ -14,10 +13,10 @@ use rustix::thread::set_current_timer_slack;
 /// How far before others the worker is scheduled.
 const NICE: i32 = -20;
 
-/// Asks for what is needed.
+/// Applies the settings.
 ///
 /// # Errors
-/// What is missing, what that costs, and how to get it, in words.
+/// What is missing, what that costs, and how to get it, as text.
 pub(crate) fn take() -> Result<(), String> {
     let slack = NonZeroU64::MIN;
     set_current_timer_slack(Some(slack)).map_err(|error| {
@@ -26,7 +25,7 @@ pub(crate) fn take() -> Result<(), String> {
              be 50 us longer"
         )
     })?;
-    // An operator who has chosen a nice value below the usual one has decided already.
+    // A nice value below the default is the operator's choice and is kept.
     if getpriority_process(None).is_ok_and(|nice| nice < 0) {
         return Ok(());
     }

@@ -1,8 +1,8 @@
-//! `Stop`: one word to every worker and thread that the program ends.
+//! `Stop`: the shutdown signal to all workers and threads.
 //!
-//! Called by whoever decides it: a signal's thread, a test, another worker's end. Workers look at
-//! the flag once a turn and sleep on the descriptor, which stays readable once triggered, so that
-//! everybody who waits wakes.
+//! Triggered by a signal handler's thread, a test, or another worker's end. Workers check the flag
+//! once a turn and sleep on the descriptor, which stays readable once triggered, so that every
+//! waiting thread wakes.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -11,26 +11,26 @@ use std::{fmt, io};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// See the file's head. Clones mean the same stop.
+/// A shutdown flag with a pollable descriptor. Clones refer to the same stop.
 #[derive(Clone)]
-pub struct Stop(Arc<Inner>);
+pub struct Stop(Arc<StopInner>);
 
-struct Inner {
+struct StopInner {
     triggered: AtomicBool,
     descriptor: OwnedFd,
 }
 
 impl Stop {
-    /// One that nobody has triggered.
+    /// A stop that is not triggered.
     ///
     /// # Errors
     /// The process has no descriptor left.
     pub fn new() -> io::Result<Self> {
         let descriptor = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self(Arc::new(Inner { triggered: AtomicBool::new(false), descriptor })))
+        Ok(Self(Arc::new(StopInner { triggered: AtomicBool::new(false), descriptor })))
     }
 
-    /// Asks everybody to end. Again is allowed, and does nothing.
+    /// Requests the end of all threads. Repeated calls have no effect.
     pub fn trigger(&self) {
         if !self.0.triggered.swap(true, Ordering::AcqRel) {
             // The counter is far from full, so this can only fail if the descriptor is broken;
@@ -39,7 +39,7 @@ impl Stop {
         }
     }
 
-    /// Whether somebody has asked. One load.
+    /// Whether the stop was triggered. One load.
     #[must_use]
     #[inline]
     pub fn is_triggered(&self) -> bool {

@@ -1,26 +1,26 @@
 //! One turn of a worker: what others handed over, a burst, transmitting, a slice of timed work.
 //!
 //! Called by [`Worker::run`], and by programs that run a worker inside another loop. A turn reads
-//! no clock; it takes at most one burst (each device gets the first word in turn) after at most one
-//! burst of its neighbours', which somebody has put work into already.
+//! no clock. It takes at most one burst from devices (round robin) after at most one burst from its
+//! neighbours, which is first because work has been spent on it already.
 //!
 //! Invariants: work in a turn is bounded (two bursts, [`WORK_UNITS`] of timed work, a few
-//! requests); timed work gets its slice in every turn that does more than look ahead for friends
-//! (a quarter of the time at least), so a flood slows it but never stops it; the engine is called
-//! by [`Worker::call`] only, which ends each call with a quiescent state, so that no loop can be
-//! written that holds up the others' reclamation.
+//! requests). Timed work gets its slice in every turn that does more than look ahead for
+//! established flows (a quarter of the time at least), so a flood slows it but never stops it. The
+//! engine is called by [`Worker::call`] only, which ends each call with a quiescent state, so that
+//! no loop can hold up the others' reclamation.
 
 use floodwall_base::limits::{BURST_MAX, WORK_UNITS};
 use floodwall_base::{Instant, Units};
 use floodwall_packet::{Engine, HandoffList, PacketBuf, Round};
 use floodwall_sync::qsbr::Moment;
 
-use crate::control::{COMMANDS_MAX, Desk};
-use crate::facts::Fact;
-use crate::membership::Membership;
+use crate::control::{COMMANDS_MAX, ControlQueue};
+use crate::membership::GroupCommands;
 use crate::port::Port;
 use crate::publish::Publish;
 use crate::worker::Worker;
+use crate::worker_counters::WorkerCounter;
 
 /// Units that an engine is granted for one burst of its own, and for one of its neighbours'.
 const ROUND_UNITS: Units = Units(8 * BURST_MAX as u32);
@@ -29,7 +29,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     /// One turn of the loop at `now`; returns how many packets were found. For programs that run
     /// a worker inside another loop; [`Worker::run`] is made of it.
     pub fn turn(&mut self, now: Instant) -> usize {
-        self.facts.add(Fact::Rounds, 1);
+        self.facts.add(WorkerCounter::Rounds, 1);
         if self.bell.heard() {
             self.carry_out_commands(now);
         }
@@ -39,13 +39,13 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             self.call(now, ROUND_UNITS, Moment::RoundEnd, E::round);
         }
         if found + adopted > 0 {
-            self.facts.add(Fact::BusyRounds, 1);
+            self.facts.add(WorkerCounter::BusyRounds, 1);
         }
         self.tell_offers(now);
         self.transmit();
         let due = self.deadline().is_some_and(|deadline| deadline <= now);
         if due && !self.gate.looks_ahead() {
-            self.facts.add(Fact::WorkSlices, 1);
+            self.facts.add(WorkerCounter::WorkSlices, 1);
             self.call(now, Units(WORK_UNITS), Moment::SliceEnd, E::work);
             self.transmit();
         }
@@ -69,7 +69,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         moment: Moment,
         call: impl FnOnce(&mut E, &mut Round<'_>) -> Units,
     ) {
-        let Some(engine) = &mut self.engine else { return self.bury() };
+        let Some(engine) = &mut self.engine else { return self.drop_burst() };
         self.sent_before = self.departing.len();
         let mut round = Round {
             now,
@@ -78,29 +78,29 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             arrived: &mut self.burst,
             departing: &mut self.departing,
             budget,
-            peers: self.crew.as_mut().and_then(Membership::peers),
+            peers: self.crew.as_mut().and_then(GroupCommands::peers),
         };
         let spent = call(engine, &mut round);
-        self.facts.add(Fact::Units, u64::from(spent.0));
+        self.facts.add(WorkerCounter::Units, u64::from(spent.0));
         let sent = self.departing.len().saturating_sub(self.sent_before);
         self.sent_before = self.departing.len();
-        self.facts.add(Fact::SentPackets, sent as u64);
+        self.facts.add(WorkerCounter::SentPackets, sent as u64);
         if let Some(crew) = &mut self.crew {
             crew.exchange.take_offered(&mut self.facts);
             crew.reader.pass(moment, now);
         }
     }
 
-    /// What was for an engine that is not there dies by name.
+    /// Drops the packets for an engine that is down, counted with that reason.
     #[cold]
-    fn bury(&mut self) {
+    fn drop_burst(&mut self) {
         let dead = self.burst.drain().count();
-        self.facts.add(Fact::DropsShardDown, dead as u64);
+        self.facts.add(WorkerCounter::DropsShardDown, dead as u64);
     }
 
     /// What neighbours handed over: the engine's to the engine, departures to the devices.
     fn adopt(&mut self, now: Instant) -> usize {
-        let appetite = self.appetite(now);
+        let appetite = self.rx_capacity(now);
         let asked = self.gate.ask_handed(appetite);
         let Some(crew) = &mut self.crew else { return 0 };
         let taken = crew.exchange.collect(asked, &mut self.departing, &mut self.facts);
@@ -124,7 +124,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         });
         let left = handed.drain().count();
         if self.engine.is_none() {
-            self.facts.add(Fact::DropsShardDown, left as u64);
+            self.facts.add(WorkerCounter::DropsShardDown, left as u64);
         }
         if let Some(crew) = &mut self.crew {
             crew.exchange.handed = handed;
@@ -138,7 +138,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     fn receive(&mut self, now: Instant) -> usize {
         // What an engine left is not its neighbours' burden.
         self.burst.drain().for_each(drop);
-        let appetite = self.appetite(now);
+        let appetite = self.rx_capacity(now);
         let asked = self.gate.ask(appetite);
         let mut room = asked;
         let credit = self.credit();
@@ -157,7 +157,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
                 self.gate.overflowed(now);
             }
             let taken = self.burst.len() - before;
-            self.facts.add(Fact::RxPackets, taken as u64);
+            self.facts.add(WorkerCounter::RxPackets, taken as u64);
             room -= taken.min(room);
             if let Some(crew) = &mut self.crew {
                 crew.sort(port.medium(), before, &mut self.burst, &mut self.facts);
@@ -173,10 +173,11 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         found
     }
 
-    /// How many strangers devices may bring. Where workers pass packets on to each other, who
-    /// receives a flow need not be who knows whether it is a friend's: so while one worker's
-    /// devices lose strangers, the others look at what they are handed. Of an interface that some
-    /// worker has no queue of, devices lose only what anybody would refuse.
+    /// The devices' credit for unverified flows. Where workers pass packets on to each other, the
+    /// worker that receives a flow need not be the one that can classify it. So while one worker's
+    /// devices drop unverified flows, the others classify the packets that they are handed. On an
+    /// interface without a queue of every worker, devices drop only packets that any worker would
+    /// refuse.
     fn credit(&mut self) -> Option<usize> {
         let own = self.gate.credit();
         let Some(crew) = self.crew.as_mut().filter(|crew| crew.workers > 1) else { return own };
@@ -188,15 +189,15 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         credit
     }
 
-    /// Tells devices whose packets triage has just found to be friends'.
+    /// Reports the flows that triage has just verified to their devices.
     fn befriend(&mut self, now: Instant) {
         for friend in self.burst.iter().take(self.gate.friends()) {
             befriend(&mut self.ports, &self.port_of, now, friend);
         }
     }
 
-    /// Tells devices what the engine wants, where that has changed: before anything leaves that
-    /// could be answered.
+    /// Reports to devices what the engine accepts, where that has changed: before a packet is sent
+    /// that could be answered.
     #[inline]
     fn tell_wants(&mut self) {
         let engine = self.engine.as_ref().filter(|_| self.tells_wants);
@@ -207,7 +208,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         }
     }
 
-    /// Of an interface that some worker has no queue of, nobody could tell what that one wants.
+    /// An interface without a queue of every worker cannot know what all workers accept.
     #[cold]
     fn tell_wants_anew(&mut self) {
         for port in self.ports.iter_mut().filter(|port| port.knows_friends()) {
@@ -215,7 +216,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             let is_common =
                 self.crew.as_ref().is_none_or(|crew| crew.is_common(usize::from(iface.0)));
             match &self.engine {
-                Some(engine) if is_common => engine.wants(iface, &mut self.wanted),
+                Some(engine) if is_common => engine.rx_filter(iface, &mut self.wanted),
                 _ => self.wanted.everything(),
             }
             port.want(&self.wanted);
@@ -238,7 +239,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
                 (Some(crew), Some(to)) => {
                     crew.exchange.departure(to, packet, &mut self.facts);
                 }
-                _ => self.facts.add(Fact::DropsInterfaceUnknown, 1),
+                _ => self.facts.add(WorkerCounter::DropsInterfaceUnknown, 1),
             }
         }
         let mut backlog = 0;
@@ -248,7 +249,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             }
             backlog += self.ports[index].backlog();
         }
-        self.facts.set(Fact::Backlog, backlog as u64);
+        self.facts.set(WorkerCounter::Backlog, backlog as u64);
     }
 
     /// What neighbours shall have leaves for their rings.
@@ -258,22 +259,22 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         }
     }
 
-    /// A few of the waiting requests; the bell is rung again where more may wait. Requests to an
-    /// engine that is not there are let go: who asked is told.
+    /// Carries out a few of the waiting requests; the bell is rung again where more may wait.
+    /// Requests to an engine that is down are dropped, and the requester gets an error.
     #[cold]
     fn carry_out_commands(&mut self, now: Instant) {
         for _ in 0..COMMANDS_MAX {
             let Ok(command) = self.mailbox.try_recv() else { return };
-            self.facts.add(Fact::Commands, 1);
+            self.facts.add(WorkerCounter::Commands, 1);
             if let Some(engine) = &mut self.engine {
-                command.carry_out(&mut Desk { now, engine, ports: &self.ports });
+                command.carry_out(&mut ControlQueue { now, engine, ports: &self.ports });
             }
         }
         self.bell.ring();
     }
 }
 
-/// Tells the device of a friend's packet, by whichever queue it came.
+/// Reports a packet of an established flow to its interface's device, on any of its queues.
 fn befriend(ports: &mut [Port], port_of: &[Option<usize>], now: Instant, friend: &PacketBuf) {
     let port = port_of.get(usize::from(friend.iface().0)).copied().flatten();
     if let Some(port) = port.and_then(|port| ports.get_mut(port)) {

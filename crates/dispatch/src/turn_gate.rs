@@ -1,8 +1,8 @@
 //! `TurnGate`: the worker's side of balance and triage, with the rules of `floodwall-schedule`.
 //!
 //! Called by `turn.rs` before and after each poll, and by `worker.rs` after each turn and each
-//! sleep. Invariant: what a packet meets here is the worker's alone; the one value that other
-//! threads write ([`Applications`]) is read once a turn, whatever the number of packets.
+//! sleep. Invariant: the state used per packet belongs to the worker alone; the one value that
+//! other threads write ([`ApplicationShare`]) is read once a turn, for any number of packets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,33 +11,32 @@ use std::time::Duration;
 use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Instant, WorkerId};
 use floodwall_packet::{Burst, Engine, HandoffList, PacketBuf};
-use floodwall_schedule::{Balance, Gate, GateConfig, GateStats, HandedGate, Next, Poll};
+use floodwall_schedule::{Balance, Gate, GateConfig, GateStats, HandedGate, NextTurn, Poll};
 
-use crate::facts::{Fact, Facts};
 use crate::worker::WorkerConfig;
+use crate::worker_counters::{WorkerCounter, WorkerCounters};
 
-/// How the programs on a worker's core tell it whether they have something to do. Clones are of the
-/// same core.
+/// How the programs on a worker's core report whether they have work. Clones are of the same core.
 ///
-/// Without it a worker that shares its core keeps what it has promised even while nobody wants it:
-/// that is safe, and costs packet work up to the promised share. With it, and nobody at work, the
-/// worker takes the whole core.
+/// Without it a worker that shares its core keeps the promised share free even while it is unused:
+/// that is safe, and costs packet work up to the promised share. With it, and with no program at
+/// work, the worker takes the whole core.
 #[derive(Clone, Debug, Default)]
-pub struct Applications(Arc<AtomicUsize>);
+pub struct ApplicationShare(Arc<AtomicUsize>);
 
-/// While it lives, somebody is at work.
+/// A program is at work while this value exists.
 #[derive(Debug)]
 pub struct AtWork(Arc<AtomicUsize>);
 
-impl Applications {
-    /// Nobody is at work yet.
+impl ApplicationShare {
+    /// No program is at work yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Says that a program has something to do, until the answer is dropped. Two atomic operations
-    /// in all, on a line that the worker reads once a turn.
+    /// Reports that a program has work, until the returned value is dropped. Two atomic operations
+    /// in total, on a line that the worker reads once a turn.
     #[must_use]
     pub fn at_work(&self) -> AtWork {
         self.0.fetch_add(1, Ordering::Relaxed);
@@ -55,19 +54,19 @@ impl Drop for AtWork {
     }
 }
 
-/// See the file's head.
+/// The gates of one worker, for devices and for handed-over packets, and its core share.
 pub(crate) struct TurnGate {
     gate: Option<Gate>,
-    /// The same for what neighbours hand over.
+    /// The same for packets that neighbours hand over.
     handed_gate: Option<HandedGate>,
     balance: Option<Balance>,
-    applications: Option<Applications>,
-    /// How many packets the devices were asked for in this turn, and have given.
+    applications: Option<ApplicationShare>,
+    /// Packets requested from devices in this turn, and received.
     asked: usize,
     taken: usize,
     /// How many the engine was willing to take.
     appetite: usize,
-    /// How many packets neighbours were asked for in this turn, and have given.
+    /// Packets requested from neighbours in this turn, and received.
     asked_handed: usize,
     taken_handed: usize,
     /// Until when the worker means to be away.
@@ -75,8 +74,8 @@ pub(crate) struct TurnGate {
 }
 
 impl TurnGate {
-    /// A gate before devices of which the smallest ring holds `ring` packets, as far as is known;
-    /// `acquaints` where one of them is told of friends.
+    /// A gate before devices of which the smallest ring holds `ring` packets, if known; `acquaints`
+    /// where one of them keeps a table of established flows.
     pub(crate) fn new(config: &WorkerConfig, ring: usize, acquaints: bool) -> Self {
         let gate = |gate: GateConfig| GateConfig {
             burst: gate.burst.max(ring / 2),
@@ -98,7 +97,7 @@ impl TurnGate {
         }
     }
 
-    /// The worker is `own` of a crew: neighbours will hand over packets.
+    /// Sets the worker's number in a crew: neighbours will hand over packets.
     pub(crate) fn join(&mut self, own: WorkerId) {
         let handed = |gate: &Gate| GateConfig { burst: 0, acquaints: false, ..*gate.config() };
         self.handed_gate = self.gate.as_ref().map(|gate| HandedGate::new(own, handed(gate)));
@@ -129,8 +128,8 @@ impl TurnGate {
         }
     }
 
-    /// Another worker's devices choose among strangers: what that worker hands over is looked at,
-    /// so that they learn who is a friend.
+    /// Another worker's devices drop unverified flows: packets that this worker gets from it are
+    /// classified, so that those devices learn the established flows.
     #[inline]
     pub(crate) const fn others_choose(&mut self, now: Instant) {
         if let Some(gate) = &mut self.handed_gate {
@@ -138,7 +137,7 @@ impl TurnGate {
         }
     }
 
-    /// The friends' packets among `handed`, as it was admitted.
+    /// The packets of established flows among `handed`, as it was admitted.
     pub(crate) fn handed_friends<'a>(
         &self,
         handed: &'a HandoffList,
@@ -147,38 +146,39 @@ impl TurnGate {
         gate.map(|gate| gate.friends(handed)).into_iter().flatten()
     }
 
-    /// Whether anybody chooses here at all.
+    /// Whether there is a gate at all.
     pub(crate) const fn chooses(&self) -> bool {
         self.gate.is_some()
     }
 
-    /// Strangers that wait at both gates.
+    /// Packets of unverified flows that wait at both gates.
     fn waiting(&self) -> usize {
         self.gate.as_ref().map_or(0, Gate::waiting)
             + self.handed_gate.as_ref().map_or(0, HandedGate::waiting)
     }
 
-    /// How many packets of strangers devices may bring in this turn, where they can tell them.
+    /// Maximum packets of unverified flows that devices may deliver in this turn, where they can
+    /// distinguish them.
     #[inline]
     pub(crate) fn credit(&self) -> Option<usize> {
         self.gate.as_ref().and_then(Gate::credit)
     }
 
-    /// A device has lost packets for want of room.
+    /// Records that a device has lost packets for lack of room.
     pub(crate) const fn overflowed(&mut self, now: Instant) {
         if let Some(gate) = &mut self.gate {
             gate.overflowed(now);
         }
     }
 
-    /// How many friends' packets the burst begins with that was admitted last.
+    /// Number of packets of established flows at the front of the last admitted burst.
     #[inline]
     pub(crate) fn friends(&self) -> usize {
         self.gate.as_ref().map_or(0, Gate::friends)
     }
 
-    /// How many packets devices are asked for in this turn. With a gate, the engine's appetite
-    /// bounds what strangers bring, and not what is looked at.
+    /// Number of packets to request from devices in this turn. With a gate, the engine's appetite
+    /// limits unverified flows, but not the number of packets that are classified.
     #[inline]
     pub(crate) fn ask(&mut self, appetite: usize) -> usize {
         self.appetite = appetite.min(BURST_MAX);
@@ -186,20 +186,21 @@ impl TurnGate {
         self.asked
     }
 
-    /// How many packets devices would be asked for.
+    /// Number of packets that would be requested from devices.
     pub(crate) fn asks(&self, appetite: usize) -> usize {
         let appetite = appetite.min(BURST_MAX);
         self.gate.as_ref().map_or(appetite, |gate| gate.ask(appetite))
     }
 
-    /// Whether this turn only looks ahead for friends, and timed work waits.
+    /// Whether this turn only looks ahead for established flows, and timed work waits.
     #[inline]
     pub(crate) fn looks_ahead(&self) -> bool {
         self.gate.as_ref().is_some_and(Gate::looks_ahead)
     }
 
-    /// The devices have given `taken`; what is this worker's is in `burst`, of which is left what
-    /// the engine shall have now. Without an engine all is left: it dies by another name.
+    /// Admits a poll: the devices have given `taken` packets, and those of this worker are in
+    /// `burst`. Leaves in it what the engine gets now. Without an engine all is left, to be dropped
+    /// with another reason.
     #[inline]
     pub(crate) fn admit<E: Engine>(
         &mut self,
@@ -232,7 +233,7 @@ impl TurnGate {
         self.balance.is_some()
     }
 
-    /// A turn ran from `from` to `to`: until when the core is now somebody else's.
+    /// Records a turn from `from` to `to`; returns until when the core is left to others.
     #[inline]
     pub(crate) fn ran(&mut self, from: Instant, to: Instant) -> Option<Instant> {
         let more = self.has_more();
@@ -247,8 +248,8 @@ impl TurnGate {
             balance.set_applications_idle(from, applications.are_idle());
         }
         self.away_until = match balance.ran(from, to, self.taken + self.taken_handed, more) {
-            Next::Go => None,
-            Next::Rest { until } => Some(until),
+            NextTurn::Go => None,
+            NextTurn::Rest { until } => Some(until),
         };
         self.away_until
     }
@@ -273,25 +274,25 @@ impl TurnGate {
     }
 
     /// Writes what has happened here to the facts.
-    pub(crate) fn report(&self, facts: &mut Facts) {
+    pub(crate) fn report(&self, facts: &mut WorkerCounters) {
         let gates = || {
             let gate = self.gate.as_ref().map(Gate::stats);
             gate.into_iter().chain(self.handed_gate.as_ref().map(HandedGate::stats))
         };
         let sum = |what: fn(&GateStats) -> u64| gates().map(what).sum();
-        facts.set(Fact::TriageLooks, sum(GateStats::looked_at));
-        facts.set(Fact::TriageFriends, sum(|stats| stats.friends));
-        facts.set(Fact::TriageWaiting, self.waiting() as u64);
-        facts.set(Fact::DropsTriageRefusable, sum(|stats| stats.refused));
-        facts.set(Fact::DropsTriageStranger, sum(|stats| stats.crowded_out));
+        facts.set(WorkerCounter::TriageLooks, sum(GateStats::looked_at));
+        facts.set(WorkerCounter::TriageEstablished, sum(|stats| stats.friends));
+        facts.set(WorkerCounter::TriageWaiting, self.waiting() as u64);
+        facts.set(WorkerCounter::DropsTriageRejectable, sum(|stats| stats.refused));
+        facts.set(WorkerCounter::DropsTriageUnknown, sum(|stats| stats.crowded_out));
         if let Some(balance) = &self.balance {
             let stats = balance.stats();
             let nanos =
                 |length: core::time::Duration| u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
-            facts.set(Fact::TimeSqueeze, stats.time_squeeze);
-            facts.set(Fact::BalanceRanNanos, nanos(stats.ran));
-            facts.set(Fact::BalanceRestedNanos, nanos(stats.rested));
-            facts.set(Fact::LongestRunNanos, nanos(stats.longest_run));
+            facts.set(WorkerCounter::TimeSqueeze, stats.time_squeeze);
+            facts.set(WorkerCounter::BalanceRanNanos, nanos(stats.ran));
+            facts.set(WorkerCounter::BalanceRestedNanos, nanos(stats.rested));
+            facts.set(WorkerCounter::LongestRunNanos, nanos(stats.longest_run));
         }
     }
 }

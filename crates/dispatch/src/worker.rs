@@ -1,9 +1,9 @@
 //! `Worker`: the loop that runs one engine on its devices.
 //!
 //! Called by a program on the thread that shall be the worker, alone or as one of a crew
-//! (`crew.rs`). What one turn does is in `turn.rs`; here is what goes on between turns. While
-//! packets come it polls; when none come it sleeps, offline for the reclamation that the workers of
-//! a crew share, and costs nothing.
+//! (`worker_group.rs`). What one turn does is in `turn.rs`; here is what goes on between turns.
+//! While packets come it polls; when none come it sleeps, offline for the reclamation that the
+//! workers of a crew share, and costs nothing.
 //!
 //! Invariants: the engine's deadline, its devices, the bell and its neighbours' hand-offs end a
 //! sleep, and nothing that came before it is missed; nothing is allocated and no lock is taken
@@ -18,29 +18,29 @@ use std::time::Duration;
 use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Instant, Randomness};
 use floodwall_device::DeviceError;
-use floodwall_packet::{Burst, Engine, PacketList, Pool, Wanted};
+use floodwall_packet::{Burst, Engine, PacketList, Pool, RxFilter};
 use floodwall_schedule::{BalanceConfig, GateConfig};
 use thiserror::Error;
 
 use crate::bell::Bell;
 use crate::clock::Clock;
 use crate::control::{Command, Control, mailbox};
-use crate::facts::{Fact, Facts};
-use crate::membership::{Membership, Setting};
+use crate::membership::{GroupCommands, Setting};
 use crate::offers::Offers;
 use crate::panics::{PanicReport, Restarts};
 use crate::port::{Port, PortReport};
 use crate::publish::{Publish, PublishedReader, Publisher};
-use crate::sleep::{PORTS_MAX, Woken, sleep, stay_away};
+use crate::sleep::{PORTS_MAX, WakeReason, sleep, stay_away};
 use crate::standing;
 use crate::stop::Stop;
-use crate::turn_gate::{Applications, TurnGate};
+use crate::turn_gate::{ApplicationShare, TurnGate};
+use crate::worker_counters::{WorkerCounter, WorkerCounters};
 
 /// A burst of so many packets means load: the next ones are worth polling for.
 const LOAD: usize = 8;
 /// How often, and for how long at most, an empty turn is repeated under load before sleeping.
 const SPIN: (u32, Duration) = (16, Duration::from_micros(50));
-/// How soon devices are looked at again whose packets the engine was not willing to take.
+/// Interval after which devices are polled again when the engine had no appetite (backpressure).
 const FEEDBACK_LOOK: Duration = Duration::from_millis(1);
 /// While busy, a snapshot is published so often at most.
 const PUBLISH_EVERY: Duration = Duration::from_millis(1);
@@ -51,19 +51,19 @@ pub struct WorkerConfig {
     /// How often a device without a descriptor is looked at when idle. Its other end may ring the
     /// [`Bell`] instead, and then this may be long.
     pub look_every: Duration,
-    /// Who is told of what happens to devices. Never waited for.
+    /// The receiver of device events. The worker never waits for it.
     pub events: Option<SyncSender<Event>>,
-    /// Whom it serves first while packets come faster than it handles them; without, whoever comes
-    /// first. Costs nothing while they do not.
+    /// The order of service (priority of established flows) while packets come faster than the
+    /// worker handles them; `None` is in order of arrival. Costs nothing without such pressure.
     pub gate: Option<GateConfig>,
     /// How it shares its core with threads of the application; without, it takes all it can use.
     pub balance: Option<BalanceConfig>,
-    /// How those threads say that they have nothing to do; without, they are taken to be at work.
-    pub applications: Option<Applications>,
+    /// How those threads report that they have no work; without it, they count as busy.
+    pub applications: Option<ApplicationShare>,
 }
 
 impl Default for WorkerConfig {
-    /// A core of its own, friends first.
+    /// A core of its own, established flows first.
     fn default() -> Self {
         Self {
             look_every: Duration::from_millis(1),
@@ -75,7 +75,7 @@ impl Default for WorkerConfig {
     }
 }
 
-/// What a program may want to tell its operator at once.
+/// An event that a program may want to report to its operator at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -83,19 +83,19 @@ pub enum Event {
     DeviceLost {
         /// The device's name.
         device: String,
-        /// What happened and what to do, in words.
+        /// What happened and what to do, as text.
         error: String,
     },
     /// The worker shares its core and lacks a privilege for it; it goes on as well as it can.
     SharesPoorly {
-        /// What is missing, what that costs and how to get it, in words.
+        /// What is missing, what that costs and how to get it, as text.
         words: String,
     },
     /// A shard panicked and was left behind; the others go on, and it is made again.
     Panicked(PanicReport),
 }
 
-/// Why a worker could not start, or ended without being asked to.
+/// The reason that a worker could not start, or ended without a stop request.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum WorkerError {
@@ -108,7 +108,7 @@ pub enum WorkerError {
     /// The engine could not be made.
     #[error("{0}")]
     NotMade(String),
-    /// The worker panicked, and the policy says that this is the end.
+    /// The worker panicked, and the policy is to end.
     #[error("{0}")]
     Panicked(PanicReport),
     /// The system refused something that a worker needs.
@@ -116,21 +116,21 @@ pub enum WorkerError {
     System {
         /// What was tried.
         action: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// How a worker ended that was asked to.
+/// The state of a worker that ended on request.
 #[derive(Debug)]
 pub struct Ended {
     /// What the loop has counted.
-    pub facts: Facts,
+    pub facts: WorkerCounters,
     /// What each device has carried and lost.
     pub ports: Vec<PortReport>,
 }
 
-/// See the file's head.
+/// A worker: one thread's loop over an engine, its packet memory and its ports.
 pub struct Worker<E: 'static> {
     /// `None` after a panic, until it is made again.
     pub(crate) engine: Option<E>,
@@ -139,8 +139,8 @@ pub struct Worker<E: 'static> {
     pub(crate) port_of: Vec<Option<usize>>,
     pub(crate) burst: Burst,
     pub(crate) departing: PacketList,
-    /// What the engine wants, as it was told last, and the word that it has not changed since.
-    pub(crate) wanted: Wanted,
+    /// What the engine accepts, as last reported to devices, and the versions of that report.
+    pub(crate) wanted: RxFilter,
     pub(crate) wants_told: Option<(u64, u64)>,
     /// The same of what SYNs are answered with.
     pub(crate) offers: Offers,
@@ -149,9 +149,9 @@ pub struct Worker<E: 'static> {
     /// How many of them there were before the call of the engine that runs.
     pub(crate) sent_before: usize,
     pub(crate) random: Randomness,
-    /// The port that gets the first word in the next turn.
+    /// The port that is polled first in the next turn.
     pub(crate) first: usize,
-    pub(crate) facts: Facts,
+    pub(crate) facts: WorkerCounters,
     publisher: Publisher,
     reader: PublishedReader,
     published: Instant,
@@ -159,14 +159,14 @@ pub struct Worker<E: 'static> {
     control: Control<E>,
     pub(crate) mailbox: Receiver<Command<E>>,
     config: WorkerConfig,
-    /// Whom it serves first, and how it shares its core.
+    /// The order of service under pressure, and the worker's share of its core.
     pub(crate) gate: TurnGate,
     /// Empty turns left before sleeping, and until when.
     spin: (u32, Instant),
     /// What ties it to the other workers of its crew, where it has such.
-    pub(crate) crew: Option<Membership<E>>,
+    pub(crate) crew: Option<GroupCommands<E>>,
     pub(crate) restarts: Restarts,
-    /// Whom to tell once its first turn is over.
+    /// Called once its first turn is over.
     pub(crate) begun: Option<Box<dyn FnOnce() + Send>>,
     /// Last, so that every packet above is home before its memory goes.
     pub(crate) pool: Pool,
@@ -191,7 +191,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         Ok(worker)
     }
 
-    /// A worker whose engine is still to be put in.
+    /// A worker without an engine yet.
     pub(crate) fn empty(
         bell: Bell,
         pool: Pool,
@@ -204,8 +204,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         }
         let (control, mailbox) = mailbox(&bell);
         let (publisher, reader) = Publisher::new();
-        let mut facts = Facts::default();
-        facts.set(Fact::DevicesLive, ports.len() as u64);
+        let mut facts = WorkerCounters::default();
+        facts.set(WorkerCounter::DevicesLive, ports.len() as u64);
         let ring = ports.iter().map(Port::ring).min().unwrap_or(0);
         let acquaints = ports.iter().any(Port::knows_friends);
         Ok(Self {
@@ -215,7 +215,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             ports,
             burst: Burst::new(),
             departing: PacketList::new(),
-            wanted: Wanted::default(),
+            wanted: RxFilter::default(),
             wants_told: None,
             offers: Offers::default(),
             sent_before: 0,
@@ -238,7 +238,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         })
     }
 
-    /// How other threads ask something of the engine.
+    /// Handle to send requests to the engine.
     #[must_use]
     pub fn control(&self) -> Control<E> {
         self.control.clone()
@@ -258,7 +258,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
 
     /// What the loop has counted so far.
     #[must_use]
-    pub const fn facts(&self) -> &Facts {
+    pub const fn facts(&self) -> &WorkerCounters {
         &self.facts
     }
 
@@ -287,7 +287,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             self.tell_begun();
             now = clock.now();
             let took = u64::try_from((now - began).as_nanos()).unwrap_or(u64::MAX);
-            self.facts.raise(Fact::LongestRoundNanos, took);
+            self.facts.raise(WorkerCounter::LongestRoundNanos, took);
             if self.has_no_device() {
                 self.publish(now);
                 return Err(self.last_device());
@@ -323,8 +323,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         }
     }
 
-    /// Asks the system for what sharing a core needs. Whether it may spin for a moment when nothing
-    /// comes: not where it would stand in the applications' way.
+    /// Requests from the system what sharing a core needs. Returns whether the worker may spin for
+    /// a moment when nothing arrives: not where that would delay the applications.
     #[cold]
     fn take_standing(&self) -> bool {
         if !self.gate.shares() {
@@ -387,13 +387,13 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         if !may || !self.bell.doze() {
             return Ok(now);
         }
-        // What neighbours hand over is looked at once more: see `sync::Alarm`.
+        // Hand-offs of neighbours are checked once more: see `sync::Alarm`.
         let is_hungry = self.is_hungry(now);
         if is_hungry && self.has_mail() {
             self.bell.rise(false);
             return Ok(now);
         }
-        self.facts.add(Fact::Sleeps, 1);
+        self.facts.add(WorkerCounter::Sleeps, 1);
         self.publish(now);
         let slept_from = now;
         let until = self.wake_at(now, is_hungry);
@@ -425,17 +425,17 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             true => silent.then(|| now + self.config.look_every),
             false => Some(now + FEEDBACK_LOOK),
         };
-        // Strangers that wait for the engine's appetite.
+        // Unverified packets that wait for the engine's appetite.
         let look = look.or_else(|| self.gate.holds_back().then(|| now + FEEDBACK_LOOK));
         let ports = self.ports.iter().map(|port| port.deadline(now));
         [self.deadline(), look].into_iter().chain(ports).flatten().min()
     }
 
-    fn note_wake(&mut self, woken: &Woken, now: Instant) {
+    fn note_wake(&mut self, woken: &WakeReason, now: Instant) {
         let fact = match (woken.rung || woken.stopped, woken.ports) {
-            (true, _) => Fact::WakesBell,
-            (false, 0) => Fact::WakesTimer,
-            (false, _) => Fact::WakesDevice,
+            (true, _) => WorkerCounter::WakesBell,
+            (false, 0) => WorkerCounter::WakesTimer,
+            (false, _) => WorkerCounter::WakesDevice,
         };
         self.facts.add(fact, 1);
         for (index, port) in self.ports.iter_mut().enumerate() {
@@ -447,7 +447,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
 
     /// Whether every device is gone, those of the whole crew where it is of one.
     fn has_no_device(&self) -> bool {
-        let is_alone = || self.crew.as_ref().is_none_or(Membership::has_no_device);
+        let is_alone = || self.crew.as_ref().is_none_or(GroupCommands::has_no_device);
         !self.ports.is_empty() && !self.ports.iter().any(Port::is_live) && is_alone()
     }
 
@@ -456,7 +456,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     pub(crate) fn make_engine(&mut self, now: Instant) -> Result<(), WorkerError> {
         let Some(crew) = &mut self.crew else { return Ok(()) };
         let restarts = self.restarts.count;
-        self.facts.set(Fact::Restarts, restarts);
+        self.facts.set(WorkerCounter::Restarts, restarts);
         let mut setting = Setting {
             worker: crew.id,
             workers: crew.workers,
@@ -468,7 +468,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             restarts,
             bells: &crew.bells,
         };
-        // Nobody's reclamation waits while a shard is made, which takes its time.
+        // Reclamation must not wait while a shard is made, which takes time.
         let parked = crew.reader.park();
         let made = (crew.make)(&mut setting).map_err(WorkerError::NotMade);
         parked.wake(now);
@@ -481,11 +481,11 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     /// all that is done the worker is no reader of what the others share.
     #[cold]
     pub(crate) fn leave_behind(&mut self, report: PanicReport) {
-        self.facts.add(Fact::Panics, 1);
+        self.facts.add(WorkerCounter::Panics, 1);
         // The call did not come to its end, but what it sent is to leave.
         let sent = self.departing.len().saturating_sub(self.sent_before);
         self.sent_before = self.departing.len();
-        self.facts.add(Fact::SentPackets, sent as u64);
+        self.facts.add(WorkerCounter::SentPackets, sent as u64);
         let engine = self.engine.take();
         // What is left of it may be in no state to be dropped; then the rest of it stays for ever.
         let dropped = || catch_unwind(AssertUnwindSafe(|| drop(engine)));
@@ -497,7 +497,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             None => dropped(),
         };
         let untouched = self.burst.drain().count();
-        self.facts.add(Fact::DropsShardDown, untouched as u64);
+        self.facts.add(WorkerCounter::DropsShardDown, untouched as u64);
         if let Some(crew) = &mut self.crew {
             crew.exchange.restore(&mut self.facts);
         }
@@ -512,18 +512,19 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         }
     }
 
-    /// How many packets it takes now. Without an engine any number: they die by name.
-    pub(crate) fn appetite(&self, now: Instant) -> usize {
-        self.engine.as_ref().map_or(BURST_MAX, |engine| engine.appetite(now))
+    /// The number of packets it takes now. Without an engine there is no limit: they are dropped
+    /// and counted.
+    pub(crate) fn rx_capacity(&self, now: Instant) -> usize {
+        self.engine.as_ref().map_or(BURST_MAX, |engine| engine.rx_capacity(now))
     }
 
-    /// Whether devices are asked for packets.
+    /// Whether packets are requested from devices.
     fn is_hungry(&self, now: Instant) -> bool {
-        self.gate.asks(self.appetite(now)) > 0
+        self.gate.asks(self.rx_capacity(now)) > 0
     }
 
     fn has_mail(&mut self) -> bool {
-        self.crew.as_mut().is_some_and(Membership::has_mail)
+        self.crew.as_mut().is_some_and(GroupCommands::has_mail)
     }
 
     fn publish(&mut self, now: Instant) {
@@ -532,7 +533,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         self.publisher.publish(now, &self.facts, self.engine.as_ref());
     }
 
-    /// Tells who listens. Nobody may hold up the worker by not listening.
+    /// Sends an event, if there is a receiver. A receiver that is full or gone must not block the
+    /// worker.
     #[cold]
     pub(crate) fn tell(&self, event: Event) {
         if let Some(events) = &self.config.events {
@@ -546,7 +548,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             crew.lost_device();
         }
         let live = self.ports.iter().filter(|port| port.is_live()).count();
-        self.facts.set(Fact::DevicesLive, live as u64);
+        self.facts.set(WorkerCounter::DevicesLive, live as u64);
         let Some(error) = self.ports[index].end() else { return };
         let device = error.device().to_owned();
         self.tell(Event::DeviceLost { device, error: error.to_string() });

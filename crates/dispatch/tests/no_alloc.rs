@@ -3,7 +3,7 @@
 use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{IfIndex, Instant, Randomness, Units};
 use floodwall_device::{Device, pair};
-use floodwall_dispatch::{Fact, Port, Publish, Worker, WorkerConfig};
+use floodwall_dispatch::{Port, Publish, Worker, WorkerConfig, WorkerCounter};
 use floodwall_packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round, Triage};
 use floodwall_testkit::alloc::{CountingAllocator, counted};
 
@@ -61,6 +61,6 @@ fn a_turn_allocates_nothing_whether_packets_come_or_not() {
     turns();
     let (count, ()) = counted(|| (0..100).for_each(|_| turns()));
     assert_eq!(count.allocations, 0);
-    let carried = worker.facts().of(Fact::TxPackets);
+    let carried = worker.facts().of(WorkerCounter::TxPackets);
     assert_eq!(carried, 101 * 4 * BURST_MAX as u64, "and every packet went round");
 }

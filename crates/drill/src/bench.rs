@@ -1,22 +1,23 @@
-//! `Bench`: where a drill takes place. The memory wire and the simulated world are two.
+//! `DrillBench`: where a drill takes place. The memory wire and the simulated world are two.
 //!
-//! Called by `run.rs`, which knows the phases; a bench knows how time passes and how packets get
-//! from the crowd to the host. Invariant: every [`Look`] is one consistent snapshot of the host.
+//! Called by `run.rs`, which has the phases; a bench controls how time passes and how packets get
+//! from the crowd to the host. Invariant: every [`BenchLook`] is one consistent snapshot of the
+//! host.
 
 use core::time::Duration;
 
 use floodwall_base::Instant;
 
-use crate::crowd::{Seen, Stretch};
 use crate::error::DrillError;
 use crate::report::GraceReport;
-use crate::server::{Free, View};
+use crate::server::{FreeFrames, ServerView};
 use crate::shards::ShardReport;
-use crate::transit::Crossed;
+use crate::traffic::{TrafficSeen, TrafficStretch};
+use crate::transit::CrossedPackets;
 
 /// What the worker's loop counts: its own ledger.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Loop {
+pub(crate) struct BenchLoop {
     /// Packets handed to the host.
     pub(crate) received: u64,
     /// Packets that the host sent.
@@ -25,9 +26,10 @@ pub(crate) struct Loop {
     pub(crate) transmitted: u64,
     /// How many wait for it.
     pub(crate) backlog: u64,
-    /// How many died on the way, each under a name.
+    /// Dropped on the way, each with a counted reason.
     pub(crate) lost: u64,
-    /// Of those received, how many the triage let die by name: refusable, and strangers too many.
+    /// Of those received, dropped by the triage with a reason: refusable, and excess packets of
+    /// unverified sources.
     pub(crate) triaged: [u64; 2],
     /// Of those received, how many wait at the triage.
     pub(crate) waiting: u64,
@@ -35,34 +37,34 @@ pub(crate) struct Loop {
     pub(crate) application_ran: Option<Duration>,
     /// The longest that it has waited for the core.
     pub(crate) application_gap: Duration,
-    /// How long the workers have been busy in all; zero where they do not say.
+    /// How long the workers have been busy, total; zero where they do not report it.
     pub(crate) ran: Duration,
-    /// The longest turn, whatever else ran on the core meanwhile.
+    /// The longest turn, other work on the core included.
     pub(crate) longest: Duration,
 }
 
 /// One snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Look {
+pub(crate) struct BenchLook {
     pub(crate) at: Instant,
-    /// What the host says of itself.
-    pub(crate) view: View,
-    /// What the loop round it says.
-    pub(crate) worker: Loop,
+    /// The host's own statistics.
+    pub(crate) view: ServerView,
+    /// The statistics of its worker's loop.
+    pub(crate) worker: BenchLoop,
     /// Free memory of the crowd's own pool: packets in flight are missing in it.
-    pub(crate) crowd_free: Free,
+    pub(crate) crowd_free: FreeFrames,
     /// Packets that the crowd gave to the wire.
     pub(crate) given: u64,
 }
 
 /// How a stretch went.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Outcome {
-    pub(crate) seen: Seen,
-    /// Packets that found the host's receive ring full, and died there: honest, flood.
+pub(crate) struct BenchOutcome {
+    pub(crate) seen: TrafficSeen,
+    /// Packets dropped because the host's receive ring was full: honest, flood.
     pub(crate) ring_full: (u64, u64),
-    /// Packets a second that the host took while the flood lasted, strangers apart of whom there
-    /// were too many.
+    /// Packets a second that the host took while the flood lasted, without the excess of unverified
+    /// sources.
     pub(crate) taken_rate: u64,
     /// Packets a second that it took in order to look at them, at least.
     pub(crate) looked_rate: u64,
@@ -74,26 +76,30 @@ pub(crate) struct Outcome {
     pub(crate) held_percent: Option<u64>,
 }
 
-/// Who watches a stretch.
-pub(crate) trait Watch {
+/// The observer of a stretch.
+pub(crate) trait BenchWatch {
     /// A snapshot, every few milliseconds.
-    fn look(&mut self, look: &Look);
+    fn look(&mut self, look: &BenchLook);
 
-    /// How far it is: asked, answered, flood packets so far.
+    /// Its progress: questions, answers, flood packets so far.
     fn tick(&mut self, elapsed: Duration, tally: (u64, u64, u64));
 }
 
-/// See the file's head.
-pub(crate) trait Bench {
+/// The place of a drill: a host, its wire and its clock.
+pub(crate) trait DrillBench {
     /// Carries out a stretch, until every question is answered or lost.
-    fn run(&mut self, stretch: &Stretch, watch: &mut dyn Watch) -> Result<Outcome, DrillError>;
+    fn run(
+        &mut self,
+        stretch: &TrafficStretch,
+        watch: &mut dyn BenchWatch,
+    ) -> Result<BenchOutcome, DrillError>;
 
-    /// Whether [`Bench::run_beside_application`] is anything else than [`Bench::run`].
+    /// Whether [`DrillBench::run_beside_application`] is anything else than [`DrillBench::run`].
     fn has_application_apart(&self) -> bool {
         false
     }
 
-    /// Whether the host's own triage decides who is let in.
+    /// Whether the host's own triage separates established peers from unverified sources.
     fn finds_friends(&self) -> bool {
         true
     }
@@ -103,9 +109,9 @@ pub(crate) trait Bench {
     /// it has waited comes with it.
     fn run_beside_application(
         &mut self,
-        stretch: &Stretch,
-        watch: &mut dyn Watch,
-    ) -> Result<(Outcome, Duration), DrillError> {
+        stretch: &TrafficStretch,
+        watch: &mut dyn BenchWatch,
+    ) -> Result<(BenchOutcome, Duration), DrillError> {
         Ok((self.run(stretch, watch)?, Duration::ZERO))
     }
 
@@ -116,18 +122,17 @@ pub(crate) trait Bench {
         _length: Duration,
         _load: f64,
         _seed: u64,
-    ) -> Result<Vec<Crossed>, DrillError> {
+    ) -> Result<Vec<CrossedPackets>, DrillError> {
         Ok(Vec::new())
     }
 
-    /// Lets time pass without anybody sending, until `done` or for `at_most`; returns the last
-    /// snapshot.
+    /// Lets time pass without any sender, until `done` or for `at_most`; returns the last snapshot.
     fn settle(
         &mut self,
         at_most: Duration,
-        watch: &mut dyn Watch,
-        done: &dyn Fn(&Look) -> bool,
-    ) -> Result<Look, DrillError>;
+        watch: &mut dyn BenchWatch,
+        done: &dyn Fn(&BenchLook) -> bool,
+    ) -> Result<BenchLook, DrillError>;
 
     /// What each worker did so far, where there are several.
     fn shards(&self) -> Vec<ShardReport> {
@@ -145,22 +150,22 @@ pub(crate) trait Bench {
     /// How long the host is left in peace at the end, at most, for its memory to come back.
     fn patience(&self) -> Duration;
 
-    /// In which words the report speaks of it.
+    /// A description for the report.
     fn describe(&self) -> &'static str;
 }
 
-impl Loop {
-    /// Packets that were handled: all that were received but those who died only because others
-    /// were too many, or still wait.
+impl BenchLoop {
+    /// Packets that were handled: all that were received except those that were dropped only
+    /// because of the excess of others, or still wait.
     pub(crate) fn handled(&self) -> u64 {
         let [_, strangers] = self.triaged;
         self.received.saturating_sub(strangers + self.waiting)
     }
 }
 
-impl Outcome {
+impl BenchOutcome {
     /// Notes what was taken, and what the application got, from `first` until `now`.
-    pub(crate) fn note(&mut self, first: &Look, now: &Look) {
+    pub(crate) fn note(&mut self, first: &BenchLook, now: &BenchLook) {
         let (time, before, after) = (now.at - first.at, &first.worker, &now.worker);
         self.taken_rate = rate(after.handled().saturating_sub(before.handled()), time);
         self.looked_rate = rate(after.received.saturating_sub(before.received), time);

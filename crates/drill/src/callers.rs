@@ -1,68 +1,68 @@
-//! Who opens TCP connections: honest clients of the echo service and of the web server, and those
-//! who mean harm ([`Errand`]).
+//! TCP clients: honest clients of the echo service and of the web server, and attackers with
+//! connections of their own ([`CallPurpose`]).
 //!
-//! A stack of its own, as any client's would be, that lives at the crowd's end of the cable: one
-//! connection for each call, on a schedule; what it says, what it is answered, and the end. Made by
-//! `crowd.rs`, told anew for each stretch. Invariant: latency counts from the moment at which a
-//! call was meant to begin until the answer is read, whole handshake included, and a stretch is
-//! over when each call is answered or lost.
+//! A stack of its own, as any client's would be, at the crowd's end of the cable: one connection
+//! for each call, on a schedule; what it sends, the answer, and the end. Made by `traffic.rs`,
+//! configured anew for each stretch. Invariant: latency counts from the moment at which a call was
+//! meant to begin until the answer is read, whole handshake included, and a stretch is over when
+//! each call is answered or lost.
 
 use core::net::SocketAddr;
 use core::time::Duration;
 
 use floodwall_base::{IfIndex, Instant, IpCidr, MacAddr, Units};
 use floodwall_packet::{Burst, Engine, Round};
-use floodwall_stack::tcp_set::{ConnectionId, RecvError, SendError, Settings};
+use floodwall_stack::tcp_set::{ConnectionId, RecvError, SendError, TcpSettings};
 use floodwall_stack::{InterfaceConfig, LinkMedium, Sockets, Stack, StackConfig};
 
 use crate::error::DrillError;
-use crate::honest::{Asked, TIMEOUT};
-use crate::scene;
+use crate::honest::{SentQuestion, TIMEOUT};
+use crate::topology;
 
-/// What a client of the echo service says, and is answered.
-const LINE: &[u8] = b"is anybody there?\n";
-/// What a web client asks for: more than a segment.
+/// The request of a client of the echo service.
+const LINE: &[u8] = b"hello from client\n";
+/// The request of a web client: more than a segment in return.
 const REQUEST: &[u8] = b"GET /bytes/2000 HTTP/1.1\r\nHost: drill\r\nConnection: close\r\n\r\n";
 /// Bytes of that page.
 const PAGE: usize = 2000;
-/// What is asked for by those who then read nothing of it.
+/// The request of clients that then read nothing of the answer.
 const GREEDY: &[u8] = b"GET /bytes/1000000 HTTP/1.1\r\nHost: drill\r\n\r\n";
 /// True bytes that may wait for those: a segment's.
 const NARROW: u32 = 2048;
 /// Calls that may be under way.
 const CALLS_MAX: usize = 4096;
-/// The longest answer that anybody reads, head included.
+/// The longest answer that is read, head included.
 const ANSWER_MAX: usize = 4096;
 
-/// What somebody opens connections for.
+/// What a client opens connections for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Errand {
-    /// Honest: a line and its echo, and a page of the web server, by turns.
+pub(crate) enum CallPurpose {
+    /// Honest: a line and its echo, and a page of the web server, in turn.
     Asks,
     /// Fills the queue of a service that accepts slowly.
     Holds,
-    /// Asks the web server for much and reads nothing.
+    /// Requests much of the web server and reads nothing.
     Stalls,
     /// Is gone as soon as the connection is there, with a reset.
     Drops,
 }
 
-impl Errand {
-    /// Where the service listens that the `n`th call is for, and what is said to it.
+impl CallPurpose {
+    /// The port of the service for the `n`th call, and the request.
     fn of(self, n: u64) -> (u16, &'static [u8]) {
         match self {
-            Self::Asks if n % 2 == 1 => (scene::WEB_PORT, REQUEST),
-            Self::Asks | Self::Drops => (scene::SERVICE_PORT, LINE),
-            Self::Holds => (scene::SLOW_PORT, LINE),
-            Self::Stalls => (scene::WEB_PORT, GREEDY),
+            Self::Asks if n % 2 == 1 => (topology::WEB_PORT, REQUEST),
+            Self::Asks | Self::Drops => (topology::SERVICE_PORT, LINE),
+            Self::Holds => (topology::SLOW_PORT, LINE),
+            Self::Stalls => (topology::WEB_PORT, GREEDY),
         }
     }
 
     /// What its connections are like.
-    fn settings(self) -> Settings {
-        let defaults = Settings::default();
+    fn settings(self) -> TcpSettings {
+        let defaults = TcpSettings::default();
         match self {
-            Self::Stalls => Settings { receive_bytes: NARROW, receive_tuned: false, ..defaults },
+            Self::Stalls => TcpSettings { receive_bytes: NARROW, receive_tuned: false, ..defaults },
             _ => defaults,
         }
     }
@@ -71,7 +71,7 @@ impl Errand {
 /// What callers of one stretch do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Calling {
-    pub(crate) errand: Errand,
+    pub(crate) errand: CallPurpose,
     /// Calls a second, each family.
     pub(crate) rate: u64,
     /// For how long.
@@ -93,24 +93,24 @@ impl Calling {
 }
 
 /// One call.
-struct Call {
+struct TcpCall {
     id: ConnectionId,
-    errand: Errand,
+    errand: CallPurpose,
     says: &'static [u8],
     family: usize,
     due: Instant,
     said: bool,
 }
 
-/// See the file's head.
+/// The TCP clients of one family, on a stack of their own.
 pub(crate) struct Callers {
     stack: Stack,
     owner: u32,
     pub(crate) inbox: Burst,
     calling: Option<(Calling, Instant)>,
     begun: [u64; 2],
-    calls: Vec<Call>,
-    heard: [Asked; 2],
+    calls: Vec<TcpCall>,
+    heard: [SentQuestion; 2],
 }
 
 impl Callers {
@@ -144,18 +144,18 @@ impl Callers {
             calling: None,
             begun: [0; 2],
             calls: Vec::with_capacity(CALLS_MAX),
-            heard: <[Asked; 2]>::default(),
+            heard: <[SentQuestion; 2]>::default(),
         })
     }
 
     /// Begins another stretch. Of the last one nothing is under way.
     pub(crate) fn begin(&mut self, calling: Option<(Calling, Instant)>) {
         (self.calling, self.begun) = (calling, [0; 2]);
-        self.heard = <[Asked; 2]>::default();
+        self.heard = <[SentQuestion; 2]>::default();
     }
 
     /// What became of the calls, by family.
-    pub(crate) const fn heard(&self) -> &[Asked; 2] {
+    pub(crate) const fn heard(&self) -> &[SentQuestion; 2] {
         &self.heard
     }
 
@@ -199,12 +199,12 @@ impl Callers {
                     if let Some(heard) = self.heard.get_mut(family) {
                         heard.asked += 1;
                     }
-                    let to = scene::FAMILIES.get(family).map(|f| scene::server_addr(*f));
+                    let to = topology::FAMILIES.get(family).map(|f| topology::server_addr(*f));
                     let (Some(ip), (port, says)) = (to, it.errand.of(*begun)) else { continue };
                     let (to, settings) = (SocketAddr::new(ip, port), it.errand.settings());
                     if let Ok(id) = sockets.tcp_connect(to, &settings, self.owner) {
                         let errand = it.errand;
-                        self.calls.push(Call { id, errand, says, family, due, said: false });
+                        self.calls.push(TcpCall { id, errand, says, family, due, said: false });
                     }
                 }
             }
@@ -213,7 +213,7 @@ impl Callers {
             let Some(at) = self.calls.iter().position(|call| call.id == id) else { continue };
             let Some(call) = self.calls.get_mut(at) else { continue };
             if let Some(answered) = talk(&mut sockets, call) {
-                let Call { family, due, .. } = self.calls.swap_remove(at);
+                let TcpCall { family, due, .. } = self.calls.swap_remove(at);
                 if let Some(heard) = self.heard.get_mut(family).filter(|_| answered) {
                     heard.answered += 1;
                     heard.latency.record(now.saturating_since(due));
@@ -233,7 +233,7 @@ impl Callers {
 }
 
 /// Takes a call as far as it goes now: `None` if it goes on, else whether it came off.
-fn talk(sockets: &mut Sockets<'_>, call: &mut Call) -> Option<bool> {
+fn talk(sockets: &mut Sockets<'_>, call: &mut TcpCall) -> Option<bool> {
     if !call.said {
         match sockets.tcp_send(call.id, call.says) {
             Ok(n) if n == call.says.len() => call.said = true,
@@ -242,9 +242,9 @@ fn talk(sockets: &mut Sockets<'_>, call: &mut Call) -> Option<bool> {
         }
     }
     match call.errand {
-        Errand::Asks => {}
-        Errand::Holds | Errand::Stalls => return None,
-        Errand::Drops => return end(sockets, call.id, false),
+        CallPurpose::Asks => {}
+        CallPurpose::Holds | CallPurpose::Stalls => return None,
+        CallPurpose::Drops => return end(sockets, call.id, false),
     }
     let mut room = [0; ANSWER_MAX];
     match sockets.tcp_peek(call.id, &mut room) {
@@ -259,14 +259,14 @@ fn talk(sockets: &mut Sockets<'_>, call: &mut Call) -> Option<bool> {
     }
 }
 
-/// Whether this is what was said; `None` while it may become that.
+/// Whether the answer is the echo; `None` while it may become that.
 fn is_echo(answer: &[u8]) -> Option<bool> {
     let right = LINE.starts_with(answer);
     (!right || answer.len() == LINE.len()).then_some(right)
 }
 
-/// Whether this is the page that was asked for, whole, each byte what it should be; `None` while it
-/// may become that.
+/// Whether this is the requested page, whole, each byte what it should be; `None` while it may
+/// become that.
 fn is_page(answer: &[u8]) -> Option<bool> {
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n")?;
     let (head, body) = answer.split_at_checked(end + 4)?;
@@ -275,7 +275,7 @@ fn is_page(answer: &[u8]) -> Option<bool> {
     (!right || body.len() >= PAGE).then_some(right && body.len() == PAGE)
 }
 
-/// Ends a call: what came is read, so that nobody takes the end for a reset (RFC 2525 2.17).
+/// Ends a call: what came is read, so that the end is not taken for a reset (RFC 2525 2.17).
 fn end(sockets: &mut Sockets<'_>, id: ConnectionId, answered: bool) -> Option<bool> {
     if answered {
         let _ = sockets.tcp_recv(id, &mut [0; ANSWER_MAX]);

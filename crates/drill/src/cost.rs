@@ -1,10 +1,10 @@
-//! The cost table measured on this machine, and whether it tells the truth (decision C13).
+//! The cost table measured on this machine, and whether it is accurate (decision C13).
 //!
 //! Called by the program `floodwall` (`floodwall cost`) through [`measure_costs`]. Prices come from
 //! the product's own code (`cost/price.rs`); then a whole worker takes every flood of the drill
-//! turn by turn (`cost/turn.rs`), and what a turn took is set beside what the table says of its
+//! turn by turn (`cost/turn.rs`), and what a turn took is compared with the table's price of its
 //! packets, bytes and units. Of what the parts do not explain a unit's [`rest`](CostTable::rest) is
-//! made, one number for all floods: so a flood whose units are too few or too many still shows as a
+//! made, one number for all floods: so a flood with too few or too many units still shows as a
 //! ratio far from 1. Invariants: medians of rounds that take turns, so that a slow moment hits all
 //! alike; nothing of it reaches a test, which would judge the machine.
 
@@ -19,17 +19,18 @@ use serde::Serialize;
 
 use crate::error::DrillError;
 use crate::run::FLOODS;
-use price::{Piece, Pieces};
-use turn::{Took, Turns};
+use price::{PriceItem, PriceItems};
+use turn::{TurnCost, TurnCosts};
 
-/// Rounds unless the caller says otherwise: 3 s, most of it for the floods.
+/// Rounds by default: 3 s, most of it for the floods.
 pub const COST_ROUNDS: usize = 31;
 /// Turns of a worker in one round of one flood.
 const TURNS: usize = 16;
 /// By how much a table may be wrong about a flood, either way.
 pub const COST_RATIO_MAX: f64 = 1.5;
-/// What a unit is said to consist of: a packet's headers, one keyed look into a table that is warm.
-/// Tables that are not warm are a stranger's doing, and the drill's host has none so large.
+/// What a unit consists of in the table: a packet's headers, one keyed look into a table that is
+/// warm. Tables that are not warm come from many unverified sources, and the drill's host has none
+/// so large.
 const MIX: UnitMix = UnitMix { headers: 3, hashes: 1, probe_hits: 1, probe_misses: 0, entries: 0 };
 
 /// One price of the table.
@@ -43,7 +44,7 @@ pub struct PriceReport {
     pub how: &'static str,
 }
 
-/// One flood: what it takes, and what the table says.
+/// One flood: its measured cost, and the table's.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct BurstReport {
     /// The flood's name, as the drill's.
@@ -78,7 +79,7 @@ pub struct CostReport {
     pub table: CostTable,
 }
 
-/// Measures this machine. `step` is told what is measured, and how far that is of 100. Takes some
+/// Measures this machine. `step` gets what is measured, and how far that is of 100. Takes some
 /// seconds, 100 MiB, one thread.
 ///
 /// # Errors
@@ -93,9 +94,9 @@ pub fn measure_costs(
     let mut floods = Vec::with_capacity(FLOODS.len());
     for (at, (_, _, kind)) in FLOODS.into_iter().enumerate() {
         step("floods: warming up", at * 100 / FLOODS.len());
-        floods.push(Turns::new(Some(kind), seed, clock)?);
+        floods.push(TurnCosts::new(Some(kind), seed, clock)?);
     }
-    let mut idle = Turns::new(None, seed, clock)?;
+    let mut idle = TurnCosts::new(None, seed, clock)?;
     let mut took = vec![Vec::with_capacity(rounds); FLOODS.len()];
     let (mut wake_ups, mut looks) = (Vec::new(), Vec::new());
     for round in 0..rounds {
@@ -104,19 +105,19 @@ pub fn measure_costs(
             took.push(flood.some(TURNS)?);
         }
         wake_ups.push(idle.some(TURNS)?.nanos as f64 / TURNS as f64);
-        looks.extend(floods.iter_mut().map(Turns::look));
+        looks.extend(floods.iter_mut().map(TurnCosts::look));
     }
     table.wake_up = picos(median(&mut wake_ups));
     table.triage = picos(median(&mut looks));
-    let medians: Vec<Took> = took.iter_mut().filter_map(|took| middle(took)).collect();
+    let medians: Vec<TurnCost> = took.iter_mut().filter_map(|took| middle(took)).collect();
     table.rest = rest(&table, &medians);
     Ok(report(table, &medians, rounds))
 }
 
 /// What a unit takes beyond its parts, all floods alike: the middle of them, as ratios have one.
-fn rest(table: &CostTable, medians: &[Took]) -> Picos {
+fn rest(table: &CostTable, medians: &[TurnCost]) -> Picos {
     let parts = table.per_unit().0 as f64 / 1000.0;
-    let unit = |took: &Took| {
+    let unit = |took: &TurnCost| {
         let units = f64::from(took.spent.units.0).max(1.0);
         let all = took.nanos as f64 - took.priced(table) * took.arrived as f64;
         (all / units + parts).max(1.0).ln()
@@ -125,8 +126,8 @@ fn rest(table: &CostTable, medians: &[Took]) -> Picos {
     picos(mean.exp() - parts)
 }
 
-fn report(table: CostTable, medians: &[Took], rounds: usize) -> CostReport {
-    let burst = |((name, what, _), took): (&(&'static str, &'static str, _), &Took)| {
+fn report(table: CostTable, medians: &[TurnCost], rounds: usize) -> CostReport {
+    let burst = |((name, what, _), took): (&(&'static str, &'static str, _), &TurnCost)| {
         let (nanos, priced_nanos) = (took.each(), took.priced(&table));
         let arrived = took.arrived.max(1) as f64;
         BurstReport {
@@ -146,7 +147,7 @@ fn report(table: CostTable, medians: &[Took], rounds: usize) -> CostReport {
     CostReport { rounds, prices: named(&table), bursts, passed, table }
 }
 
-/// The prices of single pieces; the rest of the table is for whole turns to say.
+/// The prices of single pieces; the rest of the table is measured with whole turns.
 fn prices(
     rounds: usize,
     seed: u64,
@@ -154,11 +155,11 @@ fn prices(
     step: &mut dyn FnMut(&str, usize),
 ) -> Result<CostTable, DrillError> {
     step("prices", 0);
-    let mut pieces = Pieces::new(seed, clock)?;
-    let mut all = Piece::ALL.map(|_| Vec::with_capacity(rounds));
+    let mut pieces = PriceItems::new(seed, clock)?;
+    let mut all = PriceItem::ALL.map(|_| Vec::with_capacity(rounds));
     for round in 0..rounds {
         step("prices", round * 100 / rounds);
-        for (piece, nanos) in Piece::ALL.into_iter().zip(&mut all) {
+        for (piece, nanos) in PriceItem::ALL.into_iter().zip(&mut all) {
             nanos.push(pieces.measure(piece)?);
         }
     }
@@ -204,7 +205,7 @@ fn median(values: &mut [f64]) -> f64 {
 }
 
 /// The round of the middle.
-fn middle(rounds: &mut [Took]) -> Option<Took> {
+fn middle(rounds: &mut [TurnCost]) -> Option<TurnCost> {
     rounds.sort_by(|a, b| a.each().total_cmp(&b.each()));
     rounds.get(rounds.len() / 2).copied()
 }
@@ -253,9 +254,9 @@ mod tests {
 
     use super::*;
 
-    fn took(units: u32, nanos: u64) -> Took {
+    fn took(units: u32, nanos: u64) -> TurnCost {
         let spent = Spent { wake_ups: 1, packets: 64, units: Units(units), ..Spent::default() };
-        Took { spent, arrived: 64, nanos }
+        TurnCost { spent, arrived: 64, nanos }
     }
 
     #[test]

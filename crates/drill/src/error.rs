@@ -8,7 +8,7 @@ use floodwall_stack::HostError;
 use floodwall_world::WorldError;
 use thiserror::Error;
 
-/// See the file's head.
+/// Why a drill or self-test could not be carried out.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DrillError {
@@ -38,7 +38,7 @@ pub enum DrillError {
     System {
         /// What was tried.
         action: &'static str,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// The worker ended before the drill did.
@@ -52,7 +52,7 @@ pub enum DrillError {
         /// What to do.
         remedy: &'static str,
     },
-    /// Somebody asked for the end.
+    /// The user interrupted it.
     #[error("interrupted")]
     Interrupted,
     /// A report could not be written.

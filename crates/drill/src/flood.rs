@@ -1,10 +1,10 @@
 //! The floods: what the attackers send, and the gate that holds them to a rate.
 //!
-//! Made by `crowd.rs` for each stretch. What is sent is a plan of `pktgen` whose packets are due
-//! at once; how fast is the gate's business: so much a second, and never more than a short while's
-//! worth at a time, so that a drill whose own thread was held up does not make up for it with a
-//! rate that it promised not to offer. Invariant: the same seed gives the same packets in the same
-//! order; how many of them depends on the rate and the time.
+//! Made by `traffic.rs` for each stretch. What is sent is a plan of `pktgen` with packets that are
+//! due at once; how fast is the gate's business: so much a second, and never more than a short
+//! while's worth at a time, so that a drill with a thread that was held up does not make up for it
+//! with a rate above the configured one. Invariant: the same seed gives the same packets in the
+//! same order; how many of them depends on the rate and the time.
 
 use core::time::Duration;
 
@@ -13,7 +13,7 @@ use floodwall_packet::{Engine, Round};
 use floodwall_pktgen::{Blast, Peer, Plan, StationConfig};
 
 use crate::error::DrillError;
-use crate::{scene, streams};
+use crate::{streams, topology};
 
 /// The most that the gate lets through at once.
 const AT_ONCE: u64 = 64;
@@ -32,16 +32,16 @@ pub(crate) enum FloodKind {
     /// Datagrams to the very service that honest clients use, from random sources; each is
     /// answered.
     UdpOpen,
-    /// The same from sources that claim to be on the link: each answer needs a neighbour who does
+    /// The same from sources that claim to be on the link: each answer needs a neighbour that does
     /// not exist.
     Neighbors,
     /// SYNs to the TCP service from random sources, some with text.
     Syn,
-    /// SYNs whose exclusive or of all words is one and the same.
+    /// SYNs with one and the same exclusive or of all words.
     SynOneRow,
     /// SYNs, ACKs and resets of the same sources, with guessed numbers.
     SynAndAck,
-    /// ACKs and resets that belong to nothing, and the same in the names of honest callers.
+    /// ACKs and resets that belong to nothing, and the same with the addresses of honest callers.
     AckAndReset,
     /// Echo requests from random sources.
     IcmpEcho,
@@ -51,13 +51,14 @@ pub(crate) enum FloodKind {
     Fragments,
     /// IPv6 extension headers and IPv4 options: long chains, many options, padding, routes.
     Headers,
-    /// Neighbours who ask for everybody, and claim every address that is not an honest client's.
+    /// Neighbours that query all addresses, and claim every address that is not an honest client's.
     Sweeps,
-    /// Routers that nobody has asked for, and redirects.
+    /// Unsolicited router advertisements, and redirects.
     Routers,
     /// Queries of every version of IGMP and MLD.
     Queries,
-    /// "Packet too big" about answers to strangers who have just asked, and to honest clients.
+    /// "Packet too big" about answers to sources that have just sent a request, and to honest
+    /// clients.
     TooBig,
     /// Redirects in the router's name about the same answers.
     Redirects,
@@ -109,8 +110,8 @@ pub(crate) struct Flood {
 impl Flood {
     fn plan(&self) -> Plan {
         let station = StationConfig {
-            mac: scene::FLOOD_MAC,
-            peer: Peer::Link(scene::SERVER_MAC),
+            mac: topology::FLOOD_MAC,
+            peer: Peer::Link(topology::SERVER_MAC),
             ..StationConfig::default()
         };
         Plan { station, streams: streams::of(self.kind, self.seed) }
@@ -120,14 +121,14 @@ impl Flood {
 /// A flood under way.
 pub(crate) struct Flooding {
     blast: Blast,
-    gate: Gate,
+    gate: FloodGate,
     held: bool,
 }
 
 impl Flooding {
     /// Prepares a flood that begins with its first call.
     pub(crate) fn new(flood: &Flood) -> Result<Self, DrillError> {
-        let (blast, gate) = (Blast::new(flood.plan())?, Gate::new(flood.rate, flood.length));
+        let (blast, gate) = (Blast::new(flood.plan())?, FloodGate::new(flood.rate, flood.length));
         Ok(Self { blast, gate, held: false })
     }
 
@@ -182,7 +183,7 @@ impl Flooding {
 }
 
 /// Lets so many packets through a second, for a while.
-struct Gate {
+struct FloodGate {
     /// Nanoseconds between two packets, in 1/65536: exact enough for any rate.
     gap: u64,
     length: Duration,
@@ -191,7 +192,7 @@ struct Gate {
     paid: Instant,
 }
 
-impl Gate {
+impl FloodGate {
     fn new(rate: u64, length: Duration) -> Self {
         let gap = (1_000_000_000 << 16) / rate.max(1);
         Self { gap: gap.max(1), length, end: None, paid: Instant::ORIGIN }
@@ -244,7 +245,7 @@ mod tests {
     fn a_gate_whose_gap_is_no_whole_number_lets_packets_through_at_their_time() {
         for rate in [3, 7, 240, 999, 123_457] {
             let length = Duration::from_millis(1000);
-            let mut gate = Gate::new(rate, length);
+            let mut gate = FloodGate::new(rate, length);
             let (start, mut now, mut passed, mut looks) = (at(0), at(0), 0, 0);
             while now < start + length {
                 passed += gate.pass(now, AT_ONCE);
@@ -260,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_gate_keeps_its_rate_and_does_not_make_up_for_lost_time() {
-        let mut gate = Gate::new(1_000_000, Duration::from_millis(100));
+        let mut gate = FloodGate::new(1_000_000, Duration::from_millis(100));
         assert_eq!(gate.pass(at(0), 64), 0);
         let passed: u64 = (1..=1000).map(|i| gate.pass(at(i * 10), 64)).sum();
         assert!((9_990..=10_000).contains(&passed), "{passed}");
@@ -270,7 +271,7 @@ mod tests {
         let _: u64 = (0..1000).map(|_| gate.pass(at(200_000), 64)).sum();
         assert_eq!(gate.pass(at(400_000), 64), 0, "it is over");
         assert_eq!(gate.deadline(), None);
-        let mut gate = Gate::new(1_000_000, Duration::from_millis(100));
+        let mut gate = FloodGate::new(1_000_000, Duration::from_millis(100));
         gate.pass(at(0), 64);
         assert_eq!(gate.pass(at(10), 64), 10);
         gate.charge(20);

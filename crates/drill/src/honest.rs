@@ -1,7 +1,7 @@
-//! The honest clients, who ask the echo service on a schedule of their own: on the link, with
+//! The honest clients, which query the echo service on a schedule of their own: on the link, with
 //! datagrams that come in fragments, and behind the router; of each one for each family.
 //!
-//! Made by `crowd.rs` for each stretch of a drill. Invariant: latency counts from the moment at
+//! Made by `traffic.rs` for each stretch of a drill. Invariant: latency counts from the moment at
 //! which a question was meant to leave (`floodwall_pktgen::Honest`), and a stretch is over when
 //! each of its questions is answered or lost, so that every question belongs to one phase.
 
@@ -12,9 +12,9 @@ use floodwall_pktgen::{
     Honest, HonestConfig, HonestStats, Latency, Pace, Peer, PortRange, StationConfig,
 };
 
-use crate::callers::{Calling, Errand};
+use crate::callers::{CallPurpose, Calling};
 use crate::error::DrillError;
-use crate::scene::{self, Party};
+use crate::topology::{self, TopologyHost};
 
 /// How long an answer is waited for: as long as a client's first retransmission would take.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(1);
@@ -23,82 +23,84 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(1);
 const LARGE: usize = 4000;
 /// Bytes of IP payload in each of them.
 const PIECE: usize = 1440;
-/// From where friends ask.
+/// The source port of established clients.
 const FRIEND_PORT: u16 = 39_999;
-/// How much less often than the others the large and the far ask.
+/// How much less often than the others the large and the far clients send.
 const SELDOM: u64 = 5;
 
 /// What honest clients of one stretch do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Asking {
+pub(crate) struct QuestionSource {
     /// Questions a second, each family, of those on the link.
     pub(crate) rate: u64,
     /// For how long.
     pub(crate) length: Duration,
     /// Whether they have to find the host's link address first.
     pub(crate) discover: bool,
-    /// Whether those on the link ask from the same port again and again, so that the host knows
+    /// Whether those on the link send from the same port again and again, so that the host knows
     /// them once it has answered twice.
     pub(crate) friends: bool,
     /// Whether others open TCP connections meanwhile.
-    pub(crate) calls: Calls,
-    /// Tells this stretch's answers from the last one's.
+    pub(crate) calls: CallPlan,
+    /// Distinguishes this stretch's answers from the last one's.
     pub(crate) id: u32,
 }
 
-/// Who opens TCP connections.
+/// Which TCP clients there are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Calls {
-    /// Nobody.
+pub(crate) enum CallPlan {
+    /// None.
     #[default]
     None,
     /// Honest clients.
     Honest,
-    /// Honest clients, while others come with this errand, as often as questions are asked.
-    Beside(Errand),
+    /// Honest clients, while attackers come with this errand, as often as questions are sent.
+    Beside(CallPurpose),
 }
 
-impl Asking {
+impl QuestionSource {
     /// Questions a second of a party's client.
-    fn rate_of(&self, party: Party) -> u64 {
-        if party == Party::Near { self.rate } else { (self.rate / SELDOM).max(1) }
+    fn rate_of(&self, party: TopologyHost) -> u64 {
+        if party == TopologyHost::Near { self.rate } else { (self.rate / SELDOM).max(1) }
     }
 
-    /// What the callers of a number do: the honest ones, and those who mean harm.
+    /// The calls of a number: the honest ones, and the attackers'.
     pub(crate) fn calling(&self, number: usize) -> Option<Calling> {
         let length = self.length;
-        let honest = Calling { errand: Errand::Asks, rate: (self.rate / SELDOM).max(1), length };
+        let honest =
+            Calling { errand: CallPurpose::Asks, rate: (self.rate / SELDOM).max(1), length };
         match (self.calls, number) {
-            (Calls::None, _) | (Calls::Honest, 1..) => None,
+            (CallPlan::None, _) | (CallPlan::Honest, 1..) => None,
             (_, 0) => Some(honest),
-            (Calls::Beside(errand), _) => Some(Calling { errand, rate: self.rate, length }),
+            (CallPlan::Beside(errand), _) => Some(Calling { errand, rate: self.rate, length }),
         }
     }
 
-    /// How many questions each family's client asks.
-    pub(crate) fn count(&self, party: Party) -> u64 {
+    /// The number of questions of each family's client.
+    pub(crate) fn count(&self, party: TopologyHost) -> u64 {
         let count = self.length.as_nanos() * u128::from(self.rate_of(party)) / 1_000_000_000;
         u64::try_from(count).unwrap_or(u64::MAX).max(1)
     }
 
     /// The client of a party and family.
-    pub(crate) fn client(&self, party: Party, family: Family) -> Result<Honest, DrillError> {
-        let peer = if self.discover && party != Party::Far {
-            Peer::Addr(scene::server_addr(family))
+    pub(crate) fn client(&self, party: TopologyHost, family: Family) -> Result<Honest, DrillError> {
+        let peer = if self.discover && party != TopologyHost::Far {
+            Peer::Addr(topology::server_addr(family))
         } else {
-            Peer::Link(scene::SERVER_MAC)
+            Peer::Link(topology::SERVER_MAC)
         };
         let station = StationConfig {
-            mac: scene::client_mac(party, family),
-            addrs: scene::client_addrs(party, family),
+            mac: topology::client_mac(party, family),
+            addrs: topology::client_addrs(party, family),
             peer,
             ..StationConfig::default()
         };
         // The families take turns, so that what one sees is not what the other sees.
         let half_gap = Duration::from_nanos(500_000_000 / self.rate_of(party).max(1));
         let start_after = if family == Family::V6 { half_gap } else { Duration::ZERO };
-        let large = party == Party::Large;
-        // What begins lies lowest: numbers that follow each other are of one station.
+        let large = party == TopologyHost::Large;
+        // The sequence number has the lowest bits: numbers that follow each other are of one
+        // station.
         let id = (party as u32) << 29 | u32::from(family == Family::V6) << 28 | self.id;
         let defaults = HonestConfig::default();
         Ok(Honest::new(HonestConfig {
@@ -108,7 +110,7 @@ impl Asking {
             src_ports: if self.friends { PortRange::one(FRIEND_PORT) } else { defaults.src_ports },
             payload: if large { LARGE } else { defaults.payload },
             fragment_bytes: large.then_some(PIECE),
-            servers: vec![scene::service(family)],
+            servers: vec![topology::service(family)],
             pace: Pace::per_second(self.rate_of(party)),
             count: Some(self.count(party)),
             timeout: TIMEOUT,
@@ -119,8 +121,8 @@ impl Asking {
 
 /// What became of one family's questions.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Asked {
-    /// How many were meant to be asked.
+pub(crate) struct SentQuestion {
+    /// How many questions were scheduled.
     pub(crate) asked: u64,
     /// Answered in time.
     pub(crate) answered: u64,
@@ -128,13 +130,13 @@ pub(crate) struct Asked {
     pub(crate) latency: Latency,
 }
 
-impl Asked {
+impl SentQuestion {
     /// What a client has counted.
     pub(crate) fn of(stats: HonestStats, latency: &Latency) -> Self {
         Self { asked: stats.intended, answered: stats.answered, latency: latency.clone() }
     }
 
-    /// The answered part of what was asked; none where nothing was.
+    /// The answered part of the questions; none where there were none.
     pub(crate) fn share(&self) -> f64 {
         if self.asked == 0 { 0.0 } else { self.answered as f64 / self.asked as f64 }
     }

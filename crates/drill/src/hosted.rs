@@ -1,4 +1,4 @@
-//! `Hosted`: the host under test on threads of its own, one for each worker, in real time.
+//! `HostedWorkers`: the host under test on threads of its own, one for each worker, in real time.
 //!
 //! Started by `wire.rs` on the devices' queues, one for each worker. What the workers publish is
 //! read as what they are together (`shards.rs`), each snapshot of one moment, those of several
@@ -12,8 +12,8 @@ use std::sync::mpsc::{self, Receiver};
 use floodwall_base::{HashKey, IfIndex, Instant, Randomness, Steering};
 use floodwall_device::Device;
 use floodwall_dispatch::{
-    Applications, Bell, Berth, Clock, Crew, CrewConfig, CrewError, Fact, Facts, Port, Setting,
-    Stop, WorkerConfig, pin_to_core,
+    ApplicationShare, Bell, Clock, CrewConfig, CrewError, Port, Setting, Stop, WorkerConfig,
+    WorkerCounter, WorkerCounters, WorkerGroup, WorkerSlot, pin_to_core,
 };
 use floodwall_packet::PoolConfig;
 use floodwall_stack::{Seats, Stack};
@@ -21,7 +21,7 @@ use rustix::thread::{Pid, gettid};
 
 use crate::error::DrillError;
 use crate::report::GraceReport;
-use crate::server::{Served, ServerConfig, View};
+use crate::server::{ServedCounts, ServerConfig, ServerView};
 use crate::shards::{self, ShardReport};
 
 /// Thousandths of the core that falling asleep and waking take: the system does that in the
@@ -36,42 +36,42 @@ pub(crate) struct Thread {
     pub(crate) core: Option<usize>,
 }
 
-/// What all workers say at about one moment.
-pub(crate) struct Said {
+/// The reports of all workers at about one moment.
+pub(crate) struct HostedReport {
     pub(crate) at: Instant,
-    pub(crate) facts: Facts,
-    pub(crate) view: View,
+    pub(crate) facts: WorkerCounters,
+    pub(crate) view: ServerView,
 }
 
-/// See the file's head. Dropping it ends it.
-pub(crate) struct Hosted {
-    crew: Option<Crew<Served>>,
+/// The host of a drill on threads of its own. Dropping it ends it.
+pub(crate) struct HostedWorkers {
+    crew: Option<WorkerGroup<ServedCounts>>,
     bells: Vec<Bell>,
     /// In the workers' order.
     threads: Vec<Thread>,
     stop: Stop,
 }
 
-/// Whose flows are whose in the drill of a seed.
+/// The assignment of flows to workers in the drill of a seed.
 pub(crate) fn steering(config: &ServerConfig, seed: u64) -> Steering {
     let mut random = Randomness::from_number(seed ^ 0x7374_6565_7269_6e67);
     let key = HashKey::new(random.secret.next_u64(), random.secret.next_u64());
     Steering::new(key, config.workers.max(1))
 }
 
-impl Hosted {
+impl HostedWorkers {
     /// Starts a worker for each queue.
     pub(crate) fn start(
         config: &ServerConfig,
         seed: u64,
         queues: Vec<Box<dyn Device>>,
-        applications: &Applications,
+        applications: &ApplicationShare,
     ) -> Result<Self, DrillError> {
         let stop = Stop::new()
             .map_err(|source| DrillError::System { action: "make a stop signal", source })?;
         let one = config.pool();
         let workers = queues.len();
-        let port = |queue| Berth { core: None, ports: vec![Port::new(IfIndex(1), queue)] };
+        let port = |queue| WorkerSlot { core: None, ports: vec![Port::new(IfIndex(1), queue)] };
         let crew = CrewConfig::new(queues.into_iter().map(port).collect());
         let crew = crew.map_err(CrewError::from)?;
         let crew = CrewConfig {
@@ -94,34 +94,34 @@ impl Hosted {
         let mut random = Randomness::from_number(seed ^ 0x686f_7374);
         let seats = Seats::new(&stack, &crew.domain, crew.steering, &mut random.secret);
         let make = move |setting: &mut Setting<'_>| {
-            // Nobody waits for it any more where the drill has ended.
+            // The receiver is gone where the drill has ended.
             let _ = tell.send(Thread { id: gettid(), core: take_core(setting.worker.0) });
             let seat = seats.take(setting.worker).map_err(|error| error.to_string())?;
             let random = &mut Randomness::from_number(seed ^ u64::from(!setting.worker.0));
             let stack = Stack::seated(&stack, seat, random, setting.now);
             let stack = stack.map_err(|error| error.to_string())?;
             let clock = Some(Clock::new());
-            Served::on(stack, &config, setting.pool, random, setting.now, clock)
+            ServedCounts::on(stack, &config, setting.pool, random, setting.now, clock)
                 .map_err(|error| error.to_string())
         };
-        let crew = Crew::start(crew, &stop, make)?;
+        let crew = WorkerGroup::start(crew, &stop, make)?;
         let bells = crew.seats().iter().map(|seat| seat.bell.clone()).collect();
         let threads = threads(&told, workers);
         Ok(Self { crew: Some(crew), bells, threads, stop })
     }
 
-    /// Wakes all workers: something lies in a queue without a descriptor.
+    /// Wakes all workers: there is work in a queue without a descriptor.
     pub(crate) fn ring(&self) {
         self.bells.iter().for_each(Bell::ring);
     }
 
     /// What the workers have published last.
-    pub(crate) fn said(&self) -> Said {
+    pub(crate) fn said(&self) -> HostedReport {
         let all = self.crew.as_ref().map(|crew| crew.reader().read()).unwrap_or_default();
-        Said {
+        HostedReport {
             at: all.iter().map(|one| one.at).max().unwrap_or(Instant::ORIGIN),
-            facts: Facts::of_all(all.iter().map(|one| &one.facts)),
-            view: shards::together(all.iter().map(|one| View::read(&one.words))),
+            facts: WorkerCounters::of_all(all.iter().map(|one| &one.facts)),
+            view: shards::together(all.iter().map(|one| ServerView::read(&one.words))),
         }
     }
 
@@ -135,13 +135,14 @@ impl Hosted {
         if all.len() < 2 {
             return Vec::new();
         }
-        let report = |(worker, facts): (usize, &Facts)| ShardReport {
+        let report = |(worker, facts): (usize, &WorkerCounters)| ShardReport {
             worker,
-            received: facts.of(Fact::RxPackets),
-            adopted: facts.of(Fact::Adopted),
-            sent: facts.of(Fact::SentPackets),
-            triaged: facts.of(Fact::DropsTriageRefusable) + facts.of(Fact::DropsTriageStranger),
-            longest_nanos: facts.of(Fact::LongestRoundNanos),
+            received: facts.of(WorkerCounter::RxPackets),
+            adopted: facts.of(WorkerCounter::Adopted),
+            sent: facts.of(WorkerCounter::SentPackets),
+            triaged: facts.of(WorkerCounter::DropsTriageRejectable)
+                + facts.of(WorkerCounter::DropsTriageUnknown),
+            longest_nanos: facts.of(WorkerCounter::LongestRoundNanos),
             application_share: None,
         };
         all.iter().map(|one| &one.facts).enumerate().map(report).collect()
@@ -158,7 +159,7 @@ impl Hosted {
         if !self.stop.is_triggered() {
             return Ok(());
         }
-        Err(match self.crew.take().map(Crew::join) {
+        Err(match self.crew.take().map(WorkerGroup::join) {
             Some(Err(error)) => error.into(),
             _ => DrillError::WorkerEnded("it gave no reason".to_owned()),
         })
@@ -168,12 +169,12 @@ impl Hosted {
 /// Takes a core for a worker where there are two: the last for the first, and so on.
 fn take_core(worker: u16) -> Option<usize> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    // Where it may not be pinned, it runs where the system likes.
+    // Where it may not be pinned, the system schedules it.
     let core = cores.checked_sub(1 + usize::from(worker)).filter(|_| cores > 1);
     core.filter(|core| pin_to_core(*core).is_ok())
 }
 
-/// What the workers have told of themselves while they were made, one after the other.
+/// The workers' reports while they were made, one after the other.
 fn threads(told: &Receiver<Thread>, workers: usize) -> Vec<Thread> {
     told.try_iter().take(workers).collect()
 }

@@ -1,21 +1,21 @@
 //! What attackers recorded and made: frames out of captures, and forged ICMP errors.
 //!
 //! Read by `flood.rs` when a stretch is prepared; costs a parse of 240 KB. Each captured packet is
-//! used twice: as it is, which mostly dies as not for us, and with its addresses exchanged for ours
-//! and a source chosen such that every checksum stays as right or wrong as it was (the sum of both
-//! addresses does not change, RFC 6296 section 2.6), so that it reaches the deeper parsers.
+//! used twice: as it is, which is mostly dropped as not for us, and with its addresses exchanged
+//! for ours and a source chosen such that every checksum stays as right or wrong as it was (the sum
+//! of both addresses does not change, RFC 6296 section 2.6), so that it reaches the deeper parsers.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Family, PublicRandom};
-use floodwall_checksum::{Sum, pseudo_header_v6, sum};
+use floodwall_checksum::{InternetSum, pseudo_header_v6, sum};
 use floodwall_device::{CapturedPacket, LinkType, parse_capture};
 use floodwall_wire::{
     EtherType, EthernetFields, Icmpv4Message, Icmpv6Message, IpProtocol, Ipv4Fields, Ipv6Fields,
     UdpFields, ethernet, icmpv4, icmpv6, ipv4, ipv6, udp,
 };
 
-use crate::scene;
+use crate::topology;
 
 mod embedded;
 
@@ -33,7 +33,7 @@ pub(crate) const fn captures() -> usize {
 pub(crate) fn frames() -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     for (_, bytes) in embedded::CAPTURES {
-        // What is no capture at all has no packets: a test says that there is none such.
+        // Bytes without a valid capture have no packets: a test checks that there is none such.
         let packets = parse_capture(bytes).map(|capture| capture.packets).unwrap_or_default();
         for packet in packets {
             let Some(frame) = frame_of(&packet) else { continue };
@@ -62,10 +62,10 @@ fn frame_of(packet: &CapturedPacket) -> Option<Vec<u8>> {
     Some(frame)
 }
 
-/// A link header whose addresses the generator fills in.
+/// A link header with addresses that the generator fills in.
 pub(crate) fn link_header(ether_type: EtherType) -> Vec<u8> {
     let mut header = [0; ethernet::HEADER_LEN];
-    let (dst_addr, src_addr) = (scene::SERVER_MAC, scene::FLOOD_MAC);
+    let (dst_addr, src_addr) = (topology::SERVER_MAC, topology::FLOOD_MAC);
     EthernetFields { dst_addr, src_addr, ether_type }.emit(&mut header);
     header.to_vec()
 }
@@ -78,11 +78,12 @@ fn aim(frame: &mut [u8]) -> bool {
         Some(EtherType::IPV4) => {
             let net = Ipv4Addr::new(198, 19, 0, 0).octets();
             ip.get_mut(12..20)
-                .is_some_and(|addrs| exchange(addrs, &net, &scene::SERVER_V4.octets()))
+                .is_some_and(|addrs| exchange(addrs, &net, &topology::SERVER_V4.octets()))
         }
         Some(EtherType::IPV6) => {
             let net = Ipv6Addr::new(0x2001, 2, 0, 0x13, 0, 0, 0, 0).octets();
-            ip.get_mut(8..40).is_some_and(|addrs| exchange(addrs, &net, &scene::SERVER_V6.octets()))
+            ip.get_mut(8..40)
+                .is_some_and(|addrs| exchange(addrs, &net, &topology::SERVER_V6.octets()))
         }
         _ => false,
     }
@@ -94,8 +95,9 @@ fn exchange<const N: usize>(addrs: &mut [u8], src_addr: &[u8; N], dst_addr: &[u8
     let (front, back) = addrs.split_at_mut(N);
     front.copy_from_slice(src_addr);
     back.copy_from_slice(dst_addr);
-    let after = Sum::of_u16(sum(src_addr).fold()).add(Sum::of_u16(sum(dst_addr).fold()));
-    let missing = Sum::of_u16(before).add(Sum::of_u16(!after.fold())).fold();
+    let after =
+        InternetSum::of_u16(sum(src_addr).fold()).add(InternetSum::of_u16(sum(dst_addr).fold()));
+    let missing = InternetSum::of_u16(before).add(InternetSum::of_u16(!after.fold())).fold();
     if let Some(last) = front.last_chunk_mut() {
         *last = missing.to_be_bytes();
     }
@@ -121,23 +123,27 @@ fn pick<T: Copy + Default>(of: &[T], random: &mut PublicRandom) -> T {
 
 /// An address of an honest client, by chance.
 fn client(family: Family, random: &mut PublicRandom) -> core::net::IpAddr {
-    let addrs: Vec<_> =
-        scene::client_addrs(scene::Party::Near, family).into_iter().map(Some).collect();
-    pick(&addrs, random).map_or(scene::server_addr(family), |cidr| cidr.addr())
+    let addrs: Vec<_> = topology::client_addrs(topology::TopologyHost::Near, family)
+        .into_iter()
+        .map(Some)
+        .collect();
+    pick(&addrs, random).map_or(topology::server_addr(family), |cidr| cidr.addr())
 }
 
 /// The service's datagram to a client's port: what the errors quote.
 fn quoted_datagram(random: &mut PublicRandom) -> [u8; udp::HEADER_LEN] {
     let mut out = [0; udp::HEADER_LEN];
     let dst_port = 40_000 + random.below(10_000) as u16;
-    UdpFields { src_port: scene::SERVICE_PORT, dst_port, len: 72 }.emit_without_checksum(&mut out);
+    UdpFields { src_port: topology::SERVICE_PORT, dst_port, len: 72 }
+        .emit_without_checksum(&mut out);
     out
 }
 
 fn error_v4(random: &mut PublicRandom) -> Option<Vec<u8>> {
     let core::net::IpAddr::V4(to) = client(Family::V4, random) else { return None };
     let mut quote = vec![0; ipv4::HEADER_LEN];
-    Ipv4Fields::new(scene::SERVER_V4, to, IpProtocol::UDP, 60, 92).emit(quote.first_chunk_mut()?);
+    Ipv4Fields::new(topology::SERVER_V4, to, IpProtocol::UDP, 60, 92)
+        .emit(quote.first_chunk_mut()?);
     quote.extend_from_slice(&quoted_datagram(random));
     let mtu = pick(&[0, 68, 552, 576, 1280, 1499, 9000], random);
     let message = match random.below(4) {
@@ -157,7 +163,7 @@ fn error_v4(random: &mut PublicRandom) -> Option<Vec<u8>> {
         Ipv4Addr::from_bits(Ipv4Addr::new(198, 19, 0, 0).to_bits() | random.below(65_536) as u32);
     let mut frame = link_header(EtherType::IPV4);
     let mut head = [0; ipv4::HEADER_LEN];
-    Ipv4Fields::new(from, scene::SERVER_V4, IpProtocol::ICMPV4, 60, len as u16).emit(&mut head);
+    Ipv4Fields::new(from, topology::SERVER_V4, IpProtocol::ICMPV4, 60, len as u16).emit(&mut head);
     let mut icmp = [0; icmpv4::HEADER_LEN];
     message.emit(sum(&quote), &mut icmp);
     frame.extend([&head[..], &icmp, &quote].concat());
@@ -167,7 +173,8 @@ fn error_v4(random: &mut PublicRandom) -> Option<Vec<u8>> {
 fn error_v6(random: &mut PublicRandom) -> Option<Vec<u8>> {
     let core::net::IpAddr::V6(to) = client(Family::V6, random) else { return None };
     let mut quote = vec![0; ipv6::HEADER_LEN];
-    Ipv6Fields::new(scene::SERVER_V6, to, IpProtocol::UDP, 60, 72).emit(quote.first_chunk_mut()?);
+    Ipv6Fields::new(topology::SERVER_V6, to, IpProtocol::UDP, 60, 72)
+        .emit(quote.first_chunk_mut()?);
     quote.extend_from_slice(&quoted_datagram(random));
     let mtu = pick(&[0, 68, 576, 1279, 1280, 1499, 9000, u32::MAX], random);
     let message = match random.below(4) {
@@ -187,9 +194,9 @@ fn error_v6(random: &mut PublicRandom) -> Option<Vec<u8>> {
     let mut frame = link_header(EtherType::IPV6);
     let mut head = [0; ipv6::HEADER_LEN];
     let protocol = IpProtocol::ICMPV6;
-    Ipv6Fields::new(from, scene::SERVER_V6, protocol, 60, len as u16).emit(&mut head);
+    Ipv6Fields::new(from, topology::SERVER_V6, protocol, 60, len as u16).emit(&mut head);
     let mut icmp = [0; icmpv6::HEADER_LEN];
-    let pseudo = pseudo_header_v6(from, scene::SERVER_V6, protocol.0, len as u32);
+    let pseudo = pseudo_header_v6(from, topology::SERVER_V6, protocol.0, len as u32);
     message.emit(pseudo, sum(&quote), &mut icmp);
     frame.extend([&head[..], &icmp, &quote].concat());
     Some(frame)
@@ -215,12 +222,12 @@ mod tests {
         let ip = &frame[14..];
         if ip[0] >> 4 == 4 {
             let header = Ipv4Header::parse(ip, ip.len()).unwrap();
-            assert_eq!(header.dst_addr(), scene::SERVER_V4);
+            assert_eq!(header.dst_addr(), topology::SERVER_V4);
             assert_eq!(header.src_addr().octets()[..2], [198, 19]);
             assert!(sum(&ip[header.header_len()..]).verifies());
         } else {
             let header = Ipv6Header::parse(ip, ip.len()).unwrap();
-            assert_eq!(header.dst_addr(), scene::SERVER_V6);
+            assert_eq!(header.dst_addr(), topology::SERVER_V6);
             let pseudo = header.pseudo_header(IpProtocol::ICMPV6, (ip.len() - 40) as u32);
             let icmp = Icmpv6Header::parse(&ip[40..]).unwrap();
             assert!(icmp.verifies(pseudo, sum(&ip[48..])));

@@ -1,29 +1,27 @@
 //! The flood contract as a command: floods, honest clients, floors, verdicts.
 //!
-//! [`drill`] starts a host with an echo service, lets honest clients of both families use it, and
+//! [`drill`] starts a host with an echo service, has honest clients of both families use it, and
 //! floods it meanwhile: with captured attacks and mutations of them, datagrams, echo requests,
 //! forged errors, false path MTUs and redirects, fragments, chains of headers, false neighbours and
 //! routers, group queries. It
-//! ends with a [`Report`], which has a verdict for each [`Floor`]. Called by the program
-//! `floodwall`. Where it takes place is a choice ([`Place`]): over a memory wire in real time; on a
-//! TAP with the Linux kernel as the honest client; or in a simulated world, where the same seed
-//! gives the same report byte for byte.
+//! ends with a [`Report`], which has a verdict for each [`Criterion`]. Called by the program
+//! `floodwall`. Where it takes place is a choice ([`DrillPlace`]): over a memory wire in real time;
+//! on a TAP with the Linux kernel as the honest client; or in a simulated world, where the same
+//! seed gives the same report byte for byte.
 //!
 //! [`self_test`] proves a device instead: see `self_test.rs`.
 //!
 //! Invariants: no packet leaves the process, or its own network namespace; the same seed gives the
-//! same packets in the same order. Start reading at `run.rs`; `floors.rs` says what is promised.
+//! same packets in the same order. Start reading at `run.rs`; `criteria.rs` has the guarantees.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 mod bench;
 mod callers;
 mod cost;
-mod crowd;
+mod criteria;
 mod error;
-mod fan;
 mod flood;
-mod floors;
 mod honest;
 mod hosted;
 mod hostile;
@@ -33,48 +31,51 @@ mod pinned;
 mod progress;
 mod report;
 mod router;
+mod rss;
 mod run;
-mod scene;
 mod self_test;
 mod server;
 mod shards;
 mod sim;
-mod sluggard;
+mod slow_acceptor;
 mod stamping;
 mod streams;
 mod syns;
 mod tap;
 mod throttle;
+mod topology;
+mod traffic;
 mod transit;
 mod wire;
 
 use core::time::Duration;
 
 pub use cost::{BurstReport, COST_RATIO_MAX, COST_ROUNDS, CostReport, PriceReport, measure_costs};
+pub use criteria::{
+    ANSWERED_MIN, Criterion, CriterionVerdict, ESTABLISHED_MIN, Evidence, FRAGMENTED_MIN, HELD_MAX,
+    OFFERED_MAX, OFFERED_MIN, RECOVERY_MAX, RUN_MAX, SHARE_MIN, SHARE_SLACK, WAITED_EXCUSE, judge,
+};
 pub use error::DrillError;
 pub use floodwall_world::{CostTable, ParseCostError};
-pub use floors::{
-    ANSWERED_MIN, Evidence, FRAGMENTED_MIN, FRIENDS_MIN, Floor, HELD_MAX, OFFERED_MAX, OFFERED_MIN,
-    RECOVERY_MAX, RUN_MAX, SHARE_MIN, SHARE_SLACK, Verdict, WAITED_EXCUSE, judge,
-};
-pub use progress::{Progress, Silent, to_stderr};
+pub use progress::{DrillProgress, SilentProgress, to_stderr};
 pub use report::{
-    Conservation, Drops, GraceReport, HonestReport, Memory, PhaseReport, Report, WorkerReport,
+    ConservationReport, DropTotals, GraceReport, HonestReport, MemoryReport, PhaseReport, Report,
+    WorkerReport,
 };
 pub use run::Schedule;
 pub use self_test::{
-    Capacity, Finding, Outcome, SelfTest, SelfTestOptions, measure_capacity, self_test,
+    DeviceCapacity, Finding, FindingOutcome, SelfTest, SelfTestOptions, measure_capacity, self_test,
 };
-pub use server::{Effort, Free, ServerConfig};
+pub use server::{FreeFrames, ServerConfig, ServerEffort};
 pub use shards::ShardReport;
 
 /// Where a drill takes place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Place {
+pub enum DrillPlace {
     /// Over a memory wire, in real time, the host on a thread of its own.
     #[default]
     Wire,
-    /// In a simulated world whose work costs what the table says.
+    /// In a simulated world with work that is priced by the table.
     World(CostTable),
     /// On a TAP in a network namespace that it makes, with the Linux kernel as the honest client.
     /// Needs root.
@@ -83,24 +84,24 @@ pub enum Place {
 
 /// What to drill, and how.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Options {
+pub struct DrillOptions {
     /// Decides every packet.
     pub seed: u64,
     /// Where.
-    pub place: Place,
+    pub place: DrillPlace,
     /// How long, how fast.
     pub schedule: Schedule,
     /// The host under test.
     pub server: ServerConfig,
 }
 
-impl Options {
+impl DrillOptions {
     /// A whole drill over the memory wire: about 60 s.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
             seed,
-            place: Place::Wire,
+            place: DrillPlace::Wire,
             schedule: Schedule {
                 phase: Duration::from_millis(1750),
                 probe: Duration::from_millis(200),
@@ -123,7 +124,7 @@ impl Options {
             honest_rate: 500,
             ..whole.schedule
         };
-        Self { place: Place::Tap, schedule, ..whole }
+        Self { place: DrillPlace::Tap, schedule, ..whole }
     }
 
     /// A whole drill in a simulated world: four tenths of a second of virtual time a phase.
@@ -137,7 +138,7 @@ impl Options {
             flood_rate_max: u64::MAX,
             ..whole.schedule
         };
-        Self { place: Place::World(CostTable::default()), schedule, ..whole }
+        Self { place: DrillPlace::World(CostTable::default()), schedule, ..whole }
     }
 }
 
@@ -145,15 +146,18 @@ impl Options {
 ///
 /// # Errors
 /// It could not be run. A floor that does not hold is no error: see [`Report::passed`].
-pub fn drill(options: &Options, progress: &mut dyn Progress) -> Result<Report, DrillError> {
-    let Options { seed, place, schedule, server } = options;
+pub fn drill(
+    options: &DrillOptions,
+    progress: &mut dyn DrillProgress,
+) -> Result<Report, DrillError> {
+    let DrillOptions { seed, place, schedule, server } = options;
     match *place {
-        Place::Wire => {
+        DrillPlace::Wire => {
             let mut bench = wire::WireBench::start(server, *seed)?;
             run::run(&mut bench, *schedule, *seed, progress)
         }
-        Place::Tap => tap::drill(server, *schedule, *seed, progress),
-        Place::World(costs) => {
+        DrillPlace::Tap => tap::drill(server, *schedule, *seed, progress),
+        DrillPlace::World(costs) => {
             let tables = [costs, schedule.planned_for.unwrap_or(costs)];
             let mut bench = sim::SimBench::start(server, *seed, tables)?;
             run::run(&mut bench, *schedule, *seed, progress)

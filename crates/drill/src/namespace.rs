@@ -51,5 +51,5 @@ pub(crate) fn ip(words: &[&str]) -> Result<(), DrillError> {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    Err(system(io::Error::other(format!("`ip {}` said: {}", words.join(" "), said.trim()))))
+    Err(system(io::Error::other(format!("`ip {}` failed: {}", words.join(" "), said.trim()))))
 }

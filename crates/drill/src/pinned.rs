@@ -1,12 +1,12 @@
-//! `Pinned`: a thread that stays on one core while this lives, and may go where it could before
+//! `Pinned`: a thread that stays on one core while this exists, and may run where it could before
 //! when it is dropped.
 //!
-//! Made by `wire.rs` for the crowd, whose thread is its caller's.
+//! Made by `wire.rs` for the crowd, which runs in its caller's thread.
 
 use floodwall_dispatch::pin_to_core;
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 
-/// See the file's head.
+/// A pinned thread, and its former set of cores.
 pub(crate) struct Pinned {
     thread: Pid,
     before: CpuSet,

@@ -10,23 +10,23 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::report::PhaseReport;
 
-/// Who is told how a drill goes on: on whatever thread the drill runs.
-pub trait Progress: Send {
+/// Receives the progress of a drill: on the thread that the drill runs on.
+pub trait DrillProgress: Send {
     /// A phase begins, and is meant to last so long.
     fn begin(&mut self, name: &'static str, what: &'static str, length: Duration);
 
-    /// It goes on: questions asked and answered, flood packets so far.
+    /// It goes on: questions, answers and flood packets so far.
     fn tick(&mut self, elapsed: Duration, asked: u64, answered: u64, flood: u64);
 
     /// It is over.
     fn end(&mut self, phase: &PhaseReport);
 }
 
-/// Says nothing.
+/// Prints nothing.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Silent;
+pub struct SilentProgress;
 
-impl Progress for Silent {
+impl DrillProgress for SilentProgress {
     fn begin(&mut self, _name: &'static str, _what: &'static str, _length: Duration) {}
     fn tick(&mut self, _elapsed: Duration, _asked: u64, _answered: u64, _flood: u64) {}
     fn end(&mut self, _phase: &PhaseReport) {}
@@ -34,12 +34,16 @@ impl Progress for Silent {
 
 /// What suits standard error.
 #[must_use]
-pub fn to_stderr() -> Box<dyn Progress> {
-    if std::io::stderr().is_terminal() { Box::new(Moving::default()) } else { Box::new(Lines) }
+pub fn to_stderr() -> Box<dyn DrillProgress> {
+    if std::io::stderr().is_terminal() {
+        Box::new(MovingProgress::default())
+    } else {
+        Box::new(LineProgress)
+    }
 }
 
 /// One line when a phase begins, one when it is over.
-struct Lines;
+struct LineProgress;
 
 /// A terminal that is gone is no reason to stop.
 fn say(line: &str) {
@@ -57,7 +61,7 @@ fn summary(phase: &PhaseReport) -> String {
     format!("{:<15} {flood}, {answered} of {asked} honest questions answered", phase.name)
 }
 
-impl Progress for Lines {
+impl DrillProgress for LineProgress {
     fn begin(&mut self, name: &'static str, what: &'static str, length: Duration) {
         say(&format!("{name:<15} {what} ({:.1} s)", length.as_secs_f64()));
     }
@@ -71,7 +75,7 @@ impl Progress for Lines {
 
 /// A bar that moves.
 #[derive(Default)]
-struct Moving {
+struct MovingProgress {
     bar: Option<ProgressBar>,
     drawn: Duration,
 }
@@ -79,7 +83,7 @@ struct Moving {
 /// How often the bar is drawn.
 const DRAW_EVERY: Duration = Duration::from_millis(100);
 
-impl Progress for Moving {
+impl DrillProgress for MovingProgress {
     fn begin(&mut self, name: &'static str, _what: &'static str, length: Duration) {
         let bar = ProgressBar::new(length.as_millis() as u64);
         if let Ok(style) = ProgressStyle::with_template("{prefix:<15} {bar:24} {msg}") {

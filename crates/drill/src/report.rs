@@ -10,19 +10,19 @@ use floodwall_base::{DropCounts, Family, Instant};
 use floodwall_sync::qsbr::Domain;
 use serde::Serialize;
 
+use crate::criteria::CriterionVerdict;
 use crate::error::DrillError;
-use crate::floors::Verdict;
-use crate::honest::Asked;
-use crate::scene;
-use crate::server::Free;
+use crate::honest::SentQuestion;
+use crate::server::FreeFrames;
 use crate::shards::ShardReport;
+use crate::topology;
 
 /// One family's honest clients in one phase.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct HonestReport {
     /// `IPv4` or `IPv6`.
     pub family: &'static str,
-    /// Questions that were meant to be asked.
+    /// Questions that were scheduled.
     pub asked: u64,
     /// Answered in time.
     pub answered: u64,
@@ -35,10 +35,10 @@ pub struct HonestReport {
 }
 
 impl HonestReport {
-    pub(crate) fn new(family: Family, asked: &Asked) -> Self {
+    pub(crate) fn new(family: Family, asked: &SentQuestion) -> Self {
         let nanos = |time: Option<Duration>| time.map_or(0, |time| time.as_nanos() as u64);
         Self {
-            family: scene::family_name(family),
+            family: topology::family_name(family),
             asked: asked.asked,
             answered: asked.answered,
             p50_ns: nanos(asked.latency.quantile(0.5)),
@@ -47,7 +47,7 @@ impl HonestReport {
         }
     }
 
-    /// The answered part; 0 where nothing was asked.
+    /// The answered part; 0 without questions.
     #[must_use]
     pub fn share(&self) -> f64 {
         if self.asked == 0 { 0.0 } else { self.answered as f64 / self.asked as f64 }
@@ -78,11 +78,11 @@ pub struct PhaseReport {
     /// Flood packets a second that were offered.
     pub offered_pps: u64,
     /// The part of the time, in percent, for which the host's thread or the clients' was ready but
-    /// the system gave its core to others; `None` where the system does not say, and in virtual
-    /// time.
+    /// the system gave its core to others; `None` where the system does not report it, and in
+    /// virtual time.
     pub waited_percent: Option<u64>,
     /// The part of the phase for which the flood was held back, because the host was loaded beyond
-    /// what floors are promised for, in percent; `None` where that is not done.
+    /// what floors are guaranteed for, in percent; `None` where that is not done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_percent: Option<u64>,
     /// Flood packets that were offered.
@@ -95,7 +95,7 @@ pub struct PhaseReport {
     pub ring_full_flood: u64,
     /// Clients on the link, by family.
     pub honest: Vec<HonestReport>,
-    /// Clients whose questions come, and are answered, in fragments, by family.
+    /// Clients with questions, and answers, in fragments, by family.
     pub fragmented: Vec<HonestReport>,
     /// Clients behind the router, by family: their answers leave by the router that is right.
     pub far: Vec<HonestReport>,
@@ -113,9 +113,9 @@ pub struct PhaseReport {
     pub paths_known: u64,
 }
 
-/// Packets that died for one reason.
+/// Packets that were dropped for one reason.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Drops {
+pub struct DropTotals {
     /// `in`: it had arrived. `out`: the host had made it.
     pub direction: &'static str,
     /// The reason's name.
@@ -126,7 +126,7 @@ pub struct Drops {
     pub sentence: &'static str,
 }
 
-impl Drops {
+impl DropTotals {
     pub(crate) fn of(direction: &'static str, counts: &DropCounts) -> Vec<Self> {
         let drop = |(reason, count): (floodwall_base::DropReason, u64)| Self {
             direction,
@@ -140,7 +140,7 @@ impl Drops {
 
 /// Both ledgers at the end, and how often they were checked.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Conservation {
+pub struct ConservationReport {
     /// Snapshots that were checked.
     pub snapshots: u64,
     /// Of these, how many did not balance.
@@ -155,11 +155,11 @@ pub struct Conservation {
     pub forwarded: u64,
     /// Of these: answered.
     pub answered: u64,
-    /// Of these: fragments that became part of a packet that has its own fate.
+    /// Of these: fragments that became part of a packet that is accounted for itself.
     pub merged: u64,
     /// Of these: fragments that still wait for others.
     pub held: u64,
-    /// Of these: died, by name.
+    /// Of these: dropped, by reason.
     pub dropped_in: u64,
     /// Packets that the host made.
     pub originated: u64,
@@ -167,13 +167,13 @@ pub struct Conservation {
     pub transmitted: u64,
     /// Of these: still wait for a link address.
     pub pending: u64,
-    /// Of these: died, by name.
+    /// Of these: dropped, by reason.
     pub dropped_out: u64,
-    /// Packets that the triage let die before any work, by name.
+    /// Packets that the triage dropped before any work, by reason.
     pub dropped_triage: u64,
-    /// Packets that died in the worker's loop, by name.
+    /// Packets that were dropped in the worker's loop, by reason.
     pub dropped_loop: u64,
-    /// Deaths with a name, the receive ring's included.
+    /// Drops with a reason, the receive ring's included.
     pub named: u64,
     /// Packets that are nowhere, or too many.
     pub unnamed: u64,
@@ -181,11 +181,11 @@ pub struct Conservation {
 
 /// Free packet memory before and after.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Memory {
+pub struct MemoryReport {
     /// The host's, when it had started.
-    pub host_before: Free,
+    pub host_before: FreeFrames,
     /// The host's, when it was left in peace again.
-    pub host_after: Free,
+    pub host_after: FreeFrames,
     /// Packets that waited at the host then: fragments for others (30 s for IPv4, 60 s for IPv6),
     /// and what is for a neighbour that does not answer (three questions, up to 10 s apart).
     pub host_waiting: u64,
@@ -194,14 +194,14 @@ pub struct Memory {
     /// The most packets of the host's that were seen in use.
     pub host_in_use_max: u64,
     /// The clients', before.
-    pub crowd_before: Free,
+    pub crowd_before: FreeFrames,
     /// The clients', after: what is missing is kept by the host.
-    pub crowd_after: Free,
+    pub crowd_after: FreeFrames,
     /// How long the host was left in peace until all was back.
     pub settled_ms: u64,
 }
 
-impl Memory {
+impl MemoryReport {
     /// How many packets are missing: the host's, and the clients'; those apart that may still wait
     /// (a memory wire hands packets over, so what waits may be of either's memory).
     #[must_use]
@@ -225,7 +225,7 @@ pub struct WorkerReport {
     pub unit_nanos: u64,
     /// What is judged: the dearest round's units at that price; in virtual time, the longest turn.
     pub run_nanos: u64,
-    /// The longest turn by the clock, with whatever else ran on the core meanwhile: not judged.
+    /// The longest turn by the clock, with other work on the core included: not judged.
     pub longest_gap_nanos: u64,
     /// How `run_nanos` was found.
     pub how: &'static str,
@@ -280,12 +280,12 @@ pub struct Report {
     pub passed: bool,
     /// The phases in order.
     pub phases: Vec<PhaseReport>,
-    /// Deaths by reason.
-    pub drops: Vec<Drops>,
+    /// Drops by reason.
+    pub drops: Vec<DropTotals>,
     /// Both ledgers.
-    pub conservation: Conservation,
+    pub conservation: ConservationReport,
     /// Before and after.
-    pub memory: Memory,
+    pub memory: MemoryReport,
     /// The worker's runs.
     pub worker: WorkerReport,
     /// Grace periods, where several workers read one writer's tables; an only worker frees at once.
@@ -297,8 +297,8 @@ pub struct Report {
     /// How long after the last flood service was as before.
     pub recovery_ms: Option<u64>,
     /// What came out.
-    pub verdicts: Vec<Verdict>,
-    /// What a reader of the figures should know.
+    pub verdicts: Vec<CriterionVerdict>,
+    /// Notes for readers of the figures.
     pub notes: Vec<String>,
 }
 
@@ -460,7 +460,7 @@ impl Report {
                 time(gap.unwrap_or(0))
             )?;
         }
-        let free = |free: &Free| format!("{} small, {} frames", free.small, free.frames);
+        let free = |free: &FreeFrames| format!("{} small, {} frames", free.small, free.frames);
         writeln!(
             f,
             "memory   {} free before, {} after ({} ms later); {} packets in use at most",
@@ -497,7 +497,7 @@ impl Report {
             let word = if verdict.passed { "PASS" } else { "FAIL" };
             writeln!(
                 f,
-                "{word}  {:<16} {}; promised: {}",
+                "{word}  {:<16} {}; required: {}",
                 verdict.floor, verdict.measured, verdict.promised
             )?;
         }

@@ -1,8 +1,8 @@
-//! The link's honest router: it says every half second that it is there, and answers who asks.
+//! The link's honest router: it advertises itself every half second, and answers solicitations.
 //!
-//! Made by `crowd.rs`, once for a whole drill. It forwards nothing: who is behind it is part of the
-//! crowd. Invariant: it never stops, so that a host which loses it has lost it by itself. Reading:
-//! RFC 4861 section 6.2, RFC 4191 section 2.2.
+//! Made by `traffic.rs`, once for a whole drill. It forwards nothing: the hosts behind it are part
+//! of the crowd. Invariant: it never stops, so that a host which loses it has lost it by itself.
+//! Reading: RFC 4861 section 6.2, RFC 4191 section 2.2.
 
 use core::net::Ipv6Addr;
 use core::time::Duration;
@@ -13,11 +13,11 @@ use floodwall_wire::ndp::{Lifetime, NdpOption, Preference, PrefixInfo, RouterAdv
 use floodwall_wire::{EtherType, EthernetFields, IpProtocol, Ipv6Fields, ethernet, ipv6};
 
 use crate::error::DrillError;
-use crate::scene;
+use crate::topology;
 
 /// Between two advertisements: a solicited one would come as soon.
 const EVERY: Duration = Duration::from_millis(500);
-/// How long it says that it will be there.
+/// The lifetime in its advertisements.
 const LIFETIME: Duration = Duration::from_secs(1800);
 /// Every host of the link.
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
@@ -25,11 +25,11 @@ const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 /// The router, which answers for both of its addresses.
 pub(crate) fn router() -> Result<Blast, DrillError> {
     let addrs = [
-        IpCidr::new(scene::ROUTER_V4.into(), 32),
-        IpCidr::new(scene::ROUTER_LINK_LOCAL.into(), 128),
+        IpCidr::new(topology::ROUTER_V4.into(), 32),
+        IpCidr::new(topology::ROUTER_LINK_LOCAL.into(), 128),
     ];
     let station = StationConfig {
-        mac: scene::ROUTER_MAC,
+        mac: topology::ROUTER_MAC,
         addrs: addrs.into_iter().flatten().collect(),
         peer: Peer::Link(MacAddr::of_ipv6_multicast(ALL_NODES)),
         is_router: true,
@@ -40,7 +40,7 @@ pub(crate) fn router() -> Result<Blast, DrillError> {
     Ok(Blast::new(Plan { station, streams: vec![stream] })?)
 }
 
-/// What it says: that it leads out, liked as much as a router can be, which prefix is here, and the
+/// Its advertisement: a default router of the highest preference, the prefix of the link, and the
 /// usual times, lest a false router's last.
 fn advertisement() -> Vec<u8> {
     let fields = RouterAdvertisementFields {
@@ -53,9 +53,9 @@ fn advertisement() -> Vec<u8> {
         retrans_timer: Duration::from_secs(1),
     };
     let lifetime = Lifetime::from_secs(LIFETIME.as_secs() as u32);
-    let [a, b, c, d, ..] = scene::SERVER_V6.segments();
+    let [a, b, c, d, ..] = topology::SERVER_V6.segments();
     let options = [
-        NdpOption::SourceLinkAddr(scene::ROUTER_MAC),
+        NdpOption::SourceLinkAddr(topology::ROUTER_MAC),
         NdpOption::PrefixInfo(PrefixInfo {
             prefix: Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0),
             prefix_len: 64,
@@ -65,12 +65,12 @@ fn advertisement() -> Vec<u8> {
             preferred_lifetime: lifetime,
         }),
     ];
-    let (from, mut body) = (scene::ROUTER_LINK_LOCAL, [0; 128]);
+    let (from, mut body) = (topology::ROUTER_LINK_LOCAL, [0; 128]);
     // Sixteen bytes, eight and thirty-two.
     let len = fields.emit_into(&options, from, ALL_NODES, &mut body).unwrap_or(0);
     let mut link = [0; ethernet::HEADER_LEN];
     let dst_addr = MacAddr::of_ipv6_multicast(ALL_NODES);
-    EthernetFields { dst_addr, src_addr: scene::ROUTER_MAC, ether_type: EtherType::IPV6 }
+    EthernetFields { dst_addr, src_addr: topology::ROUTER_MAC, ether_type: EtherType::IPV6 }
         .emit(&mut link);
     let mut network = [0; ipv6::HEADER_LEN];
     Ipv6Fields::new(from, ALL_NODES, IpProtocol::ICMPV6, 255, len as u16).emit(&mut network);

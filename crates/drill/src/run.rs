@@ -2,7 +2,7 @@
 //!
 //! Called by programs through [`drill`](crate::drill). Each flood is first offered without bound
 //! for a moment, to learn what the host takes of it; then, with honest clients, at [`LOAD`] of
-//! that, below the 0.8 under which floors are promised (decision F27).
+//! that, below the 0.8 under which floors are guaranteed (decision F27).
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -10,27 +10,29 @@ use std::collections::VecDeque;
 use floodwall_base::{DropCounts, DropReason, Family, Instant, limits};
 use floodwall_world::CostTable;
 
-use crate::bench::{Bench, Look, Watch, rate};
-use crate::callers::Errand;
-use crate::crowd::{AskedBy, Stretch};
+use crate::bench::{BenchLook, BenchWatch, DrillBench, rate};
+use crate::callers::CallPurpose;
+use crate::criteria::{Evidence, judge};
 use crate::error::DrillError;
 use crate::flood::{Flood, FloodKind};
-use crate::floors::{Evidence, judge};
-use crate::honest::{Asked, Asking, Calls};
+use crate::honest::{CallPlan, QuestionSource, SentQuestion};
 use crate::hostile;
-use crate::progress::Progress;
-use crate::report::{Conservation, Drops, HonestReport, Memory, PhaseReport, Report, WorkerReport};
-use crate::scene;
-use crate::server::{Free, Paths};
-use crate::transit::Crossed;
+use crate::progress::DrillProgress;
+use crate::report::{
+    ConservationReport, DropTotals, HonestReport, MemoryReport, PhaseReport, Report, WorkerReport,
+};
+use crate::server::{FreeFrames, ServerPaths};
+use crate::topology;
+use crate::traffic::{AskedBy, TrafficStretch};
+use crate::transit::CrossedPackets;
 
 /// The part of the measured capacity that floods offer.
 const LOAD: f64 = 0.6;
-const _: () = assert!(LOAD < crate::floors::OFFERED_MAX, "floors are promised below that");
+const _: () = assert!(LOAD < crate::criteria::OFFERED_MAX, "floors are guaranteed below that");
 /// How long the first looks may take.
 const SETTLE: Duration = Duration::from_secs(8);
-/// No packet may wait for longer: a fragment for 60 s (RFC 8200 section 4.5), and what is then said
-/// to its sender for a neighbour who does not answer.
+/// No packet may wait for longer: a fragment for 60 s (RFC 8200 section 4.5), and the error that
+/// then goes to its sender for a neighbour that does not answer.
 const WAIT_MAX: Duration = Duration::from_secs(100);
 /// How long service is measured at a time after the last flood.
 const RECOVERY_STEP: Duration = Duration::from_millis(100);
@@ -49,7 +51,7 @@ pub struct Schedule {
     pub probe: Duration,
     /// Packets a second offered then.
     pub probe_rate: u64,
-    /// The fastest that a flood may be while honest clients ask, whatever the host could take.
+    /// The maximum rate of a flood while honest clients send, even if the host could take more.
     pub flood_rate_max: u64,
     /// Honest questions a second, each family.
     pub honest_rate: u64,
@@ -67,14 +69,14 @@ pub(crate) const FLOODS: [(&str, &str, FloodKind); 17] = [
     ("udp open", "datagrams to the service itself from random sources", FloodKind::UdpOpen),
     ("sweeps", "neighbours that ask for all and claim to be all", FloodKind::Sweeps),
     ("neighbours", "the same from sources on the link that do not exist", FloodKind::Neighbors),
-    ("routers", "routers and redirects that nobody asked for", FloodKind::Routers),
+    ("routers", "unsolicited router advertisements and redirects", FloodKind::Routers),
     ("queries", "queries of groups, of every version", FloodKind::Queries),
     ("syn", "SYNs from random sources, some with a request", FloodKind::Syn),
     ("syn one row", "SYNs that would meet in one row of a keyless hash", FloodKind::SynOneRow),
     ("syn and ack", "SYNs, ACKs and resets of the same sources", FloodKind::SynAndAck),
     (
         "ack and reset",
-        "ACKs and resets of strangers, and in clients' names",
+        "ACKs and resets of unknown flows, and with clients' addresses",
         FloodKind::AckAndReset,
     ),
     ("icmp echo", "echo requests from random sources", FloodKind::IcmpEcho),
@@ -83,40 +85,40 @@ pub(crate) const FLOODS: [(&str, &str, FloodKind); 17] = [
     ("redirects", "redirects about what was just answered", FloodKind::Redirects),
 ];
 
-/// Those who harm with connections of their own, in order: name, sentence, errand.
-const ERRANDS: [(&str, &str, Errand); 3] = [
-    ("slow accept", "handshakes completed faster than they are accepted", Errand::Holds),
-    ("slow read", "web clients that ask for much and read nothing", Errand::Stalls),
-    ("churn", "connections that are reset as soon as they are there", Errand::Drops),
+/// Attacks with connections of their own, in order: name, sentence, errand.
+const ERRANDS: [(&str, &str, CallPurpose); 3] = [
+    ("slow accept", "handshakes completed faster than they are accepted", CallPurpose::Holds),
+    ("slow read", "web clients that ask for much and read nothing", CallPurpose::Stalls),
+    ("churn", "connections that are reset as soon as they are there", CallPurpose::Drops),
 ];
 
 /// What is remembered of a drill.
 struct Log<'a> {
-    progress: &'a mut dyn Progress,
+    progress: &'a mut dyn DrillProgress,
     looks: u64,
     violations: u64,
     first_violation: Option<String>,
-    host_before: Option<Free>,
+    host_before: Option<FreeFrames>,
     in_use_max: u64,
     quiet: bool,
     /// The longest that the application has waited so far.
     gap: Duration,
     /// What the host has learnt of paths so far.
-    paths: Paths,
+    paths: ServerPaths,
 }
 
 /// What is wrong with a snapshot, where something is.
-fn violation(look: &Look) -> Option<String> {
+fn violation(look: &BenchLook) -> Option<String> {
     let (law, worker) = (look.view.stats.conservation(), &look.worker);
     let gone = worker.transmitted + worker.backlog + worker.lost;
     if law.arrived != law.arrived_fates {
-        return Some(format!("{} arrived, {} have a fate", law.arrived, law.arrived_fates));
+        return Some(format!("{} arrived, {} accounted for", law.arrived, law.arrived_fates));
     }
     if law.originated != law.originated_fates {
-        return Some(format!("{} made, {} have a fate", law.originated, law.originated_fates));
+        return Some(format!("{} made, {} accounted for", law.originated, law.originated_fates));
     }
     if worker.sent != gone {
-        return Some(format!("{} sent, {gone} left, wait or died in the loop", worker.sent));
+        return Some(format!("{} sent, {gone} left, wait or dropped in loop", worker.sent));
     }
     let [refused, strangers] = worker.triaged;
     let arrived = law.arrived + refused + strangers + worker.waiting;
@@ -127,8 +129,8 @@ fn violation(look: &Look) -> Option<String> {
     None
 }
 
-impl Watch for Log<'_> {
-    fn look(&mut self, look: &Look) {
+impl BenchWatch for Log<'_> {
+    fn look(&mut self, look: &BenchLook) {
         self.looks += 1;
         self.gap = self.gap.max(look.worker.application_gap);
         self.paths = look.view.paths;
@@ -149,12 +151,12 @@ impl Watch for Log<'_> {
 }
 
 /// A drill under way.
-struct Run<'a> {
-    bench: &'a mut dyn Bench,
+struct DrillRun<'a> {
+    bench: &'a mut dyn DrillBench,
     log: Log<'a>,
     schedule: Schedule,
     seed: u64,
-    /// Tells stretches apart.
+    /// Distinguishes stretches.
     stretches: u32,
     phases: Vec<PhaseReport>,
     /// Packets that found the ring full, those of measurements included.
@@ -163,29 +165,36 @@ struct Run<'a> {
     closed: (Instant, u64),
 }
 
-impl Run<'_> {
-    fn asking(&mut self, length: Duration) -> Asking {
+impl DrillRun<'_> {
+    fn asking(&mut self, length: Duration) -> QuestionSource {
         self.stretches += 1;
         let (rate, id) = (self.schedule.honest_rate, self.stretches);
-        Asking { rate, length, discover: id == 1, friends: false, calls: Calls::None, id }
+        QuestionSource {
+            rate,
+            length,
+            discover: id == 1,
+            friends: false,
+            calls: CallPlan::None,
+            id,
+        }
     }
 
     /// Honest clients alone.
     fn baseline(&mut self) -> Result<AskedBy, DrillError> {
-        self.calm("baseline", "honest clients alone", Calls::Honest)
+        self.calm("baseline", "honest clients alone", CallPlan::Honest)
     }
 
-    /// Honest clients without a flood, alone or beside others who open connections.
+    /// Honest clients without a flood, alone or beside attackers that open connections.
     fn calm(
         &mut self,
         name: &'static str,
         what: &'static str,
-        calls: Calls,
+        calls: CallPlan,
     ) -> Result<AskedBy, DrillError> {
         let length = self.schedule.phase;
         self.log.progress.begin(name, what, length);
-        let asking = Asking { calls, ..self.asking(length) };
-        let stretch = Stretch { asking: Some(asking), ..Stretch::default() };
+        let asking = QuestionSource { calls, ..self.asking(length) };
+        let stretch = TrafficStretch { asking: Some(asking), ..TrafficStretch::default() };
         let outcome = self.bench.run(&stretch, &mut self.log)?;
         let mut phase = PhaseReport { name, what, ..PhaseReport::default() };
         phase.take(&outcome.seen.asked);
@@ -198,7 +207,7 @@ impl Run<'_> {
 
     fn close(&mut self, mut phase: PhaseReport) {
         phase.application_gap_nanos = self.log.gap.as_nanos() as u64;
-        let (now, Paths { learnt, known }) = (self.bench.now(), self.log.paths);
+        let (now, ServerPaths { learnt, known }) = (self.bench.now(), self.log.paths);
         let (before, learnt_before) = core::mem::replace(&mut self.closed, (now, learnt));
         (phase.paths_learnt, phase.paths_known) = (learnt.saturating_sub(learnt_before), known);
         phase.paths_allowed = paths_allowed(now - before);
@@ -207,13 +216,13 @@ impl Run<'_> {
     }
 
     /// What the host takes of a flood when more is offered, how much it looks at, and whether more
-    /// was offered; with or without friends about, for whom it looks ahead.
+    /// was offered; with or without established clients, for which it looks ahead.
     fn probe(&mut self, kind: FloodKind, friends: bool) -> Result<(u64, u64, bool), DrillError> {
         let Schedule { probe: length, probe_rate: rate, .. } = self.schedule;
         let flood = Flood { kind, rate, length, seed: self.seed };
         self.log.quiet = true;
-        let asking = friends.then(|| Asking { friends, ..self.asking(length) });
-        let stretch = Stretch { asking, flood: Some(flood), probes: true };
+        let asking = friends.then(|| QuestionSource { friends, ..self.asking(length) });
+        let stretch = TrafficStretch { asking, flood: Some(flood), probes: true };
         let outcome = self.bench.run(&stretch, &mut self.log)?;
         self.log.quiet = false;
         self.ring_full += outcome.ring_full.1;
@@ -231,9 +240,9 @@ impl Run<'_> {
         let (capacity, looked, more_offered) = self.probe(kind, false)?;
         let offer = ((capacity as f64 * LOAD) as u64).min(self.schedule.flood_rate_max);
         let flood = Flood { kind, rate: offer.max(1), length, seed: self.seed };
-        let calls = if kind.is_tcp() { Calls::Honest } else { Calls::None };
-        let asking = Asking { calls, ..self.asking(length) };
-        let stretch = Stretch { asking: Some(asking), flood: Some(flood), probes: false };
+        let calls = if kind.is_tcp() { CallPlan::Honest } else { CallPlan::None };
+        let asking = QuestionSource { calls, ..self.asking(length) };
+        let stretch = TrafficStretch { asking: Some(asking), flood: Some(flood), probes: false };
         let outcome = self.bench.run(&stretch, &mut self.log)?;
         let (ring_full_honest, ring_full_flood) = outcome.ring_full;
         self.ring_full += ring_full_flood;
@@ -273,7 +282,7 @@ impl Run<'_> {
         let Schedule { phase: length, probe_rate: rate, .. } = self.schedule;
         self.log.progress.begin(name, what, length);
         let flood = Flood { kind: FloodKind::UdpOpen, rate, length, seed: self.seed };
-        let stretch = Stretch { flood: Some(flood), ..Stretch::default() };
+        let stretch = TrafficStretch { flood: Some(flood), ..TrafficStretch::default() };
         let (outcome, gap) = self.bench.run_beside_application(&stretch, &mut self.log)?;
         self.log.gap = self.log.gap.max(gap);
         self.ring_full += outcome.ring_full.1;
@@ -293,23 +302,24 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Clients whom the host has answered before, alone, and then while strangers offer as much as
-    /// floors are promised up to: 0.8 of what the triage can look at with friends about.
+    /// Clients that the host has answered before, alone, and then while unverified sources offer as
+    /// much as floors are guaranteed up to: 0.8 of what the triage can look at with established
+    /// clients present.
     fn friends(&mut self) -> Result<(), DrillError> {
         if !self.bench.finds_friends() {
             return Ok(());
         }
-        let (name, what) = ("friends", "known clients, while strangers offer 0.8 of all looks");
+        let (name, what) = ("established", "known clients, while others offer 0.8 of all looks");
         let (length, kind) = (self.schedule.phase, FloodKind::UdpOpen);
         self.log.progress.begin(name, what, length);
-        let asking = Some(Asking { friends: true, ..self.asking(length) });
-        let alone = Stretch { asking, ..Stretch::default() };
+        let asking = Some(QuestionSource { friends: true, ..self.asking(length) });
+        let alone = TrafficStretch { asking, ..TrafficStretch::default() };
         let [alone, ..] = self.bench.run(&alone, &mut self.log)?.seen.asked;
         let (capacity, looked, more_offered) = self.probe(kind, true)?;
-        let rate = ((looked as f64 * crate::floors::OFFERED_MAX) as u64).max(1);
+        let rate = ((looked as f64 * crate::criteria::OFFERED_MAX) as u64).max(1);
         let flood = Some(Flood { kind, rate, length, seed: self.seed });
-        let asking = Some(Asking { friends: true, ..self.asking(length) });
-        let stretch = Stretch { asking, flood, probes: false };
+        let asking = Some(QuestionSource { friends: true, ..self.asking(length) });
+        let stretch = TrafficStretch { asking, flood, probes: false };
         let outcome = self.bench.run(&stretch, &mut self.log)?;
         self.ring_full += outcome.ring_full.1;
         let [flooded, ..] = &outcome.seen.asked;
@@ -341,7 +351,9 @@ impl Run<'_> {
     fn transit(&mut self) -> Result<(), DrillError> {
         let length = self.schedule.phase / 5;
         self.log.progress.begin("transit", "a router under floods", length);
-        for Crossed { mut phase, violation } in self.bench.transit(length, LOAD, self.seed)? {
+        for CrossedPackets { mut phase, violation } in
+            self.bench.transit(length, LOAD, self.seed)?
+        {
             self.log.looks += 1;
             if let Some(text) = violation {
                 self.log.violations += 1;
@@ -366,8 +378,10 @@ impl Run<'_> {
         let (mut ring_full_honest, mut share) = (0, None);
         let mut latest = VecDeque::with_capacity(RECOVERY_STEPS);
         loop {
-            let stretch =
-                Stretch { asking: Some(self.asking(RECOVERY_STEP)), ..Stretch::default() };
+            let stretch = TrafficStretch {
+                asking: Some(self.asking(RECOVERY_STEP)),
+                ..TrafficStretch::default()
+            };
             let outcome = self.bench.run(&stretch, &mut self.log)?;
             ring_full_honest += outcome.ring_full.0;
             share = [share, outcome.share].into_iter().flatten().min_by(f64::total_cmp);
@@ -387,7 +401,7 @@ impl Run<'_> {
             }
             let sums = all.iter_mut().flatten().zip(asked.iter().flatten());
             sums.for_each(|(sum, step)| sum.merge(step));
-            // However short phases are: fewer steps tell nothing.
+            // With short phases, too: fewer steps are no evidence.
             if elapsed >= length && latest.len() == RECOVERY_STEPS {
                 break;
             }
@@ -403,16 +417,16 @@ impl Run<'_> {
 /// Whether service is as good as it was: in each of these steps the questions are answered, and in
 /// all of them together the answers are as fast.
 ///
-/// What a flood has left behind, a queue, delays everybody, so it shows in the fast tenth and in
-/// the median alike, and either of them being as before tells that there is none. Both are needed:
-/// other work on the machine delays those whom it hits, and they may be more than half; and where
-/// answers wait for a scheduler's tick (4 ms, over a TAP on a busy machine), the fast tenth is
-/// whatever the ticks' phase against the questions makes of it, three times as much in one run as
-/// in the next, while the median is not.
-fn is_as_before<'a>(before: &Asked, steps: impl Iterator<Item = &'a Asked>) -> bool {
-    let (mut all, mut answered) = (Asked::default(), true);
+/// A queue that a flood has left behind delays all, so it shows in the fast tenth and in the median
+/// alike, and either of them being as before means that there is none. Both are needed: other work
+/// on the machine delays the requests that it hits, and they may be more than half; and where
+/// answers wait for a scheduler's tick (4 ms, over a TAP on a busy machine), the fast tenth depends
+/// on the ticks' phase against the questions, three times as much in one run as in the next, while
+/// the median does not.
+fn is_as_before<'a>(before: &SentQuestion, steps: impl Iterator<Item = &'a SentQuestion>) -> bool {
+    let (mut all, mut answered) = (SentQuestion::default(), true);
     for step in steps {
-        answered &= step.share() >= crate::floors::ANSWERED_MIN;
+        answered &= step.share() >= crate::criteria::ANSWERED_MIN;
         all.merge(step);
     }
     let as_fast = |part| {
@@ -422,7 +436,7 @@ fn is_as_before<'a>(before: &Asked, steps: impl Iterator<Item = &'a Asked>) -> b
     answered && (as_fast(0.1) || as_fast(0.5))
 }
 
-/// How many path MTUs and redirects a host may believe within a time: what one costs is random, an
+/// How many path MTUs and redirects a host may accept within a time: what one costs is random, an
 /// average of one.
 fn paths_allowed(time: Duration) -> u64 {
     let rate = f64::from(limits::EXCEPTION_RATE) * time.as_secs_f64();
@@ -430,19 +444,19 @@ fn paths_allowed(time: Duration) -> u64 {
 }
 
 /// What is left of a family's goodput, of what it was before; nothing where it was nothing.
-fn kept(before: &Asked, now: &Asked) -> f64 {
+fn kept(before: &SentQuestion, now: &SentQuestion) -> f64 {
     if before.answered == 0 { 0.0 } else { now.share() / before.share() }
 }
 
 /// What became of the questions, by family.
-fn rows(asked: &[Asked; 2]) -> Vec<HonestReport> {
-    let families: [Family; 2] = scene::FAMILIES;
+fn rows(asked: &[SentQuestion; 2]) -> Vec<HonestReport> {
+    let families: [Family; 2] = topology::FAMILIES;
     let row = |(family, asked): (&Family, _)| HonestReport::new(*family, asked);
     families.iter().zip(asked).map(row).collect()
 }
 
 impl PhaseReport {
-    /// Takes over what became of everybody's questions.
+    /// Adds the outcome of all clients' questions.
     fn take(&mut self, asked: &AskedBy) {
         let [near, large, far] = asked;
         (self.honest, self.fragmented, self.far) = (rows(near), rows(large), rows(far));
@@ -451,10 +465,10 @@ impl PhaseReport {
 
 /// Runs all phases on a bench.
 pub(crate) fn run(
-    bench: &mut dyn Bench,
+    bench: &mut dyn DrillBench,
     schedule: Schedule,
     seed: u64,
-    progress: &mut dyn Progress,
+    progress: &mut dyn DrillProgress,
 ) -> Result<Report, DrillError> {
     let log = Log {
         progress,
@@ -465,12 +479,12 @@ pub(crate) fn run(
         in_use_max: 0,
         quiet: false,
         gap: Duration::ZERO,
-        paths: Paths::default(),
+        paths: ServerPaths::default(),
     };
     let started = bench.now();
     let (stretches, phases, ring_full, closed) = (0, Vec::new(), 0, (started, 0));
-    let mut run = Run { bench, log, schedule, seed, stretches, phases, ring_full, closed };
-    // The first looks at the host's memory, before anybody has sent anything.
+    let mut run = DrillRun { bench, log, schedule, seed, stretches, phases, ring_full, closed };
+    // The first looks at the host's memory, before anything is sent.
     let start = run.bench.settle(SETTLE, &mut run.log, &|look| look.view.looks > 1)?;
     run.log.host_before = Some(start.view.free);
     let before = run.baseline()?;
@@ -478,14 +492,14 @@ pub(crate) fn run(
         run.flood(name, what, kind)?;
     }
     for (name, what, errand) in ERRANDS {
-        run.calm(name, what, Calls::Beside(errand))?;
+        run.calm(name, what, CallPlan::Beside(errand))?;
     }
     run.application()?;
     run.friends()?;
     run.transit()?;
     let recovery = run.recovery(&before)?;
     let (peace, looks) = (run.bench.now(), run.bench_looks()?);
-    let is_back = |look: &Look| {
+    let is_back = |look: &BenchLook| {
         look.view.looks > looks
             && look.worker.received == look.given
             && look.view.free.in_use_since(&start.view.free) == 0
@@ -495,7 +509,7 @@ pub(crate) fn run(
     let end = run.bench.settle(patience, &mut run.log, &is_back)?;
     let settled = run.bench.now() - peace;
     let took = run.bench.now() - started;
-    let memory = Memory {
+    let memory = MemoryReport {
         host_before: start.view.free,
         host_after: end.view.free,
         host_waiting: end.view.stats.held + end.view.stats.pending,
@@ -508,7 +522,7 @@ pub(crate) fn run(
     Ok(run.report(&end, memory, recovery, took))
 }
 
-impl Run<'_> {
+impl DrillRun<'_> {
     /// How often the host has looked at its memory so far.
     fn bench_looks(&mut self) -> Result<u64, DrillError> {
         let look = self.bench.settle(Duration::ZERO, &mut self.log, &|_| true)?;
@@ -517,8 +531,8 @@ impl Run<'_> {
 
     fn report(
         self,
-        end: &Look,
-        memory: Memory,
+        end: &BenchLook,
+        memory: MemoryReport,
         recovery: Option<Duration>,
         took: Duration,
     ) -> Report {
@@ -533,12 +547,12 @@ impl Run<'_> {
         };
         let verdicts = judge(&evidence);
         let stats = &end.view.stats;
-        let mut drops = Drops::of("in", &stats.drops_in);
-        drops.extend(Drops::of("out", &stats.drops_out));
+        let mut drops = DropTotals::of("in", &stats.drops_in);
+        drops.extend(DropTotals::of("out", &stats.drops_out));
         let mut triaged = DropCounts::default();
-        let reasons = [DropReason::TriageRefusable, DropReason::TriageStranger];
+        let reasons = [DropReason::TriageRejectable, DropReason::TriageUnknown];
         reasons.into_iter().zip(end.worker.triaged).for_each(|(reason, n)| triaged.add(reason, n));
-        drops.extend(Drops::of("in", &triaged));
+        drops.extend(DropTotals::of("in", &triaged));
         Report {
             version: env!("CARGO_PKG_VERSION"),
             bench: self.bench.describe(),
@@ -558,7 +572,7 @@ impl Run<'_> {
         }
     }
 
-    fn conservation(&self, end: &Look) -> Conservation {
+    fn conservation(&self, end: &BenchLook) -> ConservationReport {
         let (stats, worker) = (&end.view.stats, &end.worker);
         let (law, fates) = (stats.conservation(), &stats.fates);
         let dropped_triage: u64 = worker.triaged.iter().sum();
@@ -570,7 +584,7 @@ impl Run<'_> {
             + end.given.saturating_sub(worker.received)
             + worker.received.saturating_sub(law.arrived + dropped_triage + worker.waiting);
         let (dropped_in, dropped_out) = (stats.drops_in.total(), stats.drops_out.total());
-        Conservation {
+        ConservationReport {
             snapshots: self.log.looks,
             violations: self.log.violations,
             first_violation: self.log.first_violation.clone(),
@@ -593,7 +607,7 @@ impl Run<'_> {
     }
 }
 
-fn worker(end: &Look) -> WorkerReport {
+fn worker(end: &BenchLook) -> WorkerReport {
     let (effort, longest) = (&end.view.effort, end.worker.longest.as_nanos() as u64);
     let mut report = WorkerReport {
         packets_max: effort.packets_max,
@@ -611,7 +625,7 @@ fn worker(end: &Look) -> WorkerReport {
     report
 }
 
-/// What a reader of the figures should know.
+/// Notes for readers of the figures.
 fn notes(phases: &[PhaseReport]) -> Vec<String> {
     let captures = hostile::captures();
     let mut notes = vec![format!("hostile packets come from {captures} captures in the program")];
@@ -624,7 +638,7 @@ fn notes(phases: &[PhaseReport]) -> Vec<String> {
         notes.push("> marks where the generator, not the host, set that limit".to_owned());
     }
     if let Some(most) = phases.iter().filter_map(|phase| phase.waited_percent).max()
-        && most >= crate::floors::WAITED_EXCUSE
+        && most >= crate::criteria::WAITED_EXCUSE
     {
         notes.push(format!(
             "other work on this machine kept a thread of the drill off its core for up to {most} % \
@@ -649,7 +663,7 @@ fn held_back(phases: &[PhaseReport]) -> Option<String> {
     let (percent, name) = held.max().filter(|(percent, _)| *percent > 0)?;
     Some(format!(
         "floods were held back for up to {percent} % of a phase ({name}): the host was busier than \
-         floors are promised for (or packets piled up), so it took less then than when the flood \
+         floors are guaranteed for (or packets piled up), so it took less then than when the flood \
          was planned; flood/s is what was offered"
     ))
 }
@@ -668,10 +682,10 @@ mod tests {
 
     #[test]
     fn a_doctored_snapshot_is_seen() {
-        let mut look = Look::default();
+        let mut look = BenchLook::default();
         assert_eq!(violation(&look), None);
         look.view.stats.fates.received = 1;
-        assert_eq!(violation(&look), Some("1 arrived, 0 have a fate".to_owned()));
+        assert_eq!(violation(&look), Some("1 arrived, 0 accounted for".to_owned()));
         look.view.stats.fates.delivered = 1;
         assert_eq!(violation(&look), None);
         look.view.stats.fates.originated = 1;
@@ -686,22 +700,22 @@ mod tests {
     }
 
     /// A step of a hundred questions, of which so many are answered, each after so many us.
-    fn step(answered: u64, micros: impl Fn(u64) -> u64) -> Asked {
-        let mut asked = Asked { asked: 100, answered, ..Asked::default() };
+    fn step(answered: u64, micros: impl Fn(u64) -> u64) -> SentQuestion {
+        let mut asked = SentQuestion { asked: 100, answered, ..SentQuestion::default() };
         (0..answered).for_each(|n| asked.latency.record(Duration::from_micros(micros(n))));
         asked
     }
 
     #[test]
     fn service_is_as_before_only_with_share_and_latency() {
-        let as_before = |steps: &[Asked]| is_as_before(&step(100, |_| 50), steps.iter());
-        let with = |one: Asked| [step(100, |_| 50), one, step(100, |_| 50)];
+        let as_before = |steps: &[SentQuestion]| is_as_before(&step(100, |_| 50), steps.iter());
+        let with = |one: SentQuestion| [step(100, |_| 50), one, step(100, |_| 50)];
         assert!(as_before(&with(step(99, |_| 500))));
         assert!(!as_before(&with(step(98, |_| 50))), "each step is answered, not all together");
         assert!(!as_before(&[step(100, |_| 700), step(100, |_| 700)]));
         assert!(!as_before(&[step(0, |_| 0)]));
         assert!(!as_before(&[]));
-        // Other work on the machine hits six of ten; a queue hits everybody.
+        // Other work on the machine hits six of ten; a queue hits all.
         assert!(as_before(&[step(100, |n| if n % 10 < 6 { 9000 } else { 60 })]));
         assert!(!as_before(&[step(100, |n| if n % 10 < 6 { 9000 } else { 660 })]));
     }
@@ -713,7 +727,7 @@ mod tests {
             step(100, move |n| more + phase + (n * 2000 % 8000) + n * 7 % 100)
         };
         let before = ticks(400, 0);
-        let judge = |steps: [Asked; 3]| is_as_before(&before, steps.iter());
+        let judge = |steps: [SentQuestion; 3]| is_as_before(&before, steps.iter());
         // The phase makes three times as much of the fast tenth, and nothing else has changed.
         assert!(judge([ticks(1340, 0), ticks(1870, 0), ticks(1540, 0)]));
         // A queue that is left behind, or a host three times as slow, is seen all the same.

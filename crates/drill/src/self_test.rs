@@ -7,7 +7,7 @@
 //! it was.
 //!
 //! Invariants: no packet leaves the namespaces that it makes; what it made goes with the process,
-//! however that ends; each [`Finding`] that is not `works` says why and what to do.
+//! however that ends; each [`Finding`] that is not `works` gives a reason and a remedy.
 
 mod bench;
 mod capacity;
@@ -19,18 +19,18 @@ mod witness;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use floodwall_device::{DeviceKind, DeviceWord, XdpMode};
+use floodwall_device::{DeviceKind, DeviceSpec, XdpMode};
 
-pub use self::capacity::{Capacity, measure_capacity};
+pub use self::capacity::{DeviceCapacity, measure_capacity};
 use self::finding::Findings;
-pub use self::finding::{Finding, Outcome, SelfTest};
+pub use self::finding::{Finding, FindingOutcome, SelfTest};
 use crate::error::DrillError;
 
 /// What to prove, and where.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SelfTestOptions {
     /// The device.
-    pub device: DeviceWord,
+    pub device: DeviceSpec,
     /// On a cable of its own in a namespace, also where the word names an interface. A TUN or TAP
     /// always is.
     pub in_namespaces: bool,
@@ -48,8 +48,8 @@ impl SelfTestOptions {
 /// Stops soon after `stop` is set.
 ///
 /// # Errors
-/// It could not be run: a privilege or a command is missing, or somebody asked for the end. What
-/// does not work is no error, but a finding.
+/// It could not be run: a privilege or a command is missing, or it was interrupted. What does not
+/// work is no error, but a finding.
 pub fn self_test(options: &SelfTestOptions, stop: &AtomicBool) -> Result<SelfTest, DrillError> {
     let mut findings = Findings::default();
     if options.is_alone() {
@@ -69,9 +69,9 @@ pub fn self_test(options: &SelfTestOptions, stop: &AtomicBool) -> Result<SelfTes
     Ok(SelfTest::new(options.device.to_string(), options.is_alone(), findings))
 }
 
-/// Each way in which the word lets the device be opened: with one queue and four, natively and
-/// generically, where it does not say.
-fn ways(word: &DeviceWord) -> Vec<DeviceWord> {
+/// Each way in which the word allows the device to be opened: with one queue and four, natively and
+/// generically, where it leaves that open.
+fn ways(word: &DeviceSpec) -> Vec<DeviceSpec> {
     let modes = match (word.kind, word.mode) {
         (DeviceKind::Xdp, XdpMode::Auto) => vec![XdpMode::Native, XdpMode::Generic],
         (_, mode) => vec![mode],
@@ -82,18 +82,18 @@ fn ways(word: &DeviceWord) -> Vec<DeviceWord> {
         (_, None) => vec![Some(1), Some(4)],
     };
     let with = |mode| {
-        queues.iter().map(move |queues| DeviceWord { queues: *queues, mode, ..word.clone() })
+        queues.iter().map(move |queues| DeviceSpec { queues: *queues, mode, ..word.clone() })
     };
     modes.into_iter().flat_map(with).collect()
 }
 
-/// The ways whose capacity is told: by one queue where the word does not say, as one sender fills
-/// no more.
-fn measured_ways(word: &DeviceWord) -> Vec<DeviceWord> {
-    ways(&DeviceWord { queues: word.queues.or(Some(1)), ..word.clone() })
+/// The ways with a reported capacity: by one queue where the word leaves it open, as one sender
+/// fills no more.
+fn measured_ways(word: &DeviceSpec) -> Vec<DeviceSpec> {
+    ways(&DeviceSpec { queues: word.queues.or(Some(1)), ..word.clone() })
 }
 
-/// An error where somebody asked for the end.
+/// An error where it was interrupted.
 fn go_on(stop: &AtomicBool) -> Result<(), DrillError> {
     if stop.load(Ordering::Relaxed) { Err(DrillError::Interrupted) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! `Served`: the host under test, as an engine that shows what the floors judge.
+//! `ServedCounts`: the host under test, as an engine that shows what the floors judge.
 //!
 //! Run by a worker on the memory wire or on a TAP, and in virtual time by a world. A wrapper: the
 //! stack and its echo service are what `floodwall run` runs. It looks at the free packet memory
@@ -18,8 +18,8 @@ use floodwall_stack::{
 };
 use serde::Serialize;
 
-use crate::scene;
-use crate::sluggard::Sluggard;
+use crate::slow_acceptor::SlowAcceptor;
+use crate::topology;
 
 /// TCP connections of the host.
 const TCP_CONNECTIONS: usize = 4096;
@@ -37,7 +37,7 @@ pub struct ServerConfig {
     pub small: usize,
     /// True bytes that may wait in a socket.
     pub udp_receive_bytes: usize,
-    /// Whether routers that advertise themselves are believed.
+    /// Whether router advertisements are accepted.
     pub accept_ra: bool,
     /// Whether redirects are followed.
     pub accept_redirects: bool,
@@ -46,7 +46,7 @@ pub struct ServerConfig {
     /// Incomplete datagrams of each family.
     pub reassembly_datagrams: usize,
     /// Thousandths of the worker's core that applications are given; at 0 the worker takes all that
-    /// it can use. What is promised does not depend on it.
+    /// it can use. The guarantees do not depend on it.
     pub application_share: u16,
     /// Workers of the host; on a TAP there is one.
     pub workers: u16,
@@ -73,18 +73,18 @@ impl ServerConfig {
     /// The stack that it makes.
     pub(crate) fn stack(&self) -> StackConfig {
         let on_link = |addr, len| IpCidr::new(addr, len);
-        let [v4, v6] = scene::FAMILIES.map(scene::server_addr);
+        let [v4, v6] = topology::FAMILIES.map(topology::server_addr);
         let mut reassembly = StackConfig::default().reassembly;
         (reassembly.bytes, reassembly.datagrams) =
             (self.reassembly_bytes, self.reassembly_datagrams);
         StackConfig {
             interfaces: vec![InterfaceConfig {
                 name: "drill0".to_owned(),
-                medium: LinkMedium::Ethernet(scene::SERVER_MAC),
+                medium: LinkMedium::Ethernet(topology::SERVER_MAC),
                 mtu: 1500,
                 addresses: [on_link(v4, 16), on_link(v6, 64)].into_iter().flatten().collect(),
                 // The other family's advertises itself.
-                gateways: vec![scene::ROUTER_V4.into()],
+                gateways: vec![topology::ROUTER_V4.into()],
                 accept_ra: self.accept_ra,
                 autoconf: self.accept_ra,
                 ..InterfaceConfig::default()
@@ -104,14 +104,14 @@ impl ServerConfig {
         self.balance_with(0)
     }
 
-    /// The same where so many thousandths more of the core are nobody's.
+    /// The same with so many thousandths more of the core unassigned.
     pub(crate) fn balance_with(&self, lost: u16) -> Option<BalanceConfig> {
         let share = Share::per_mille(self.application_share.saturating_add(lost));
         let shares = self.application_share > 0;
         shares.then(|| BalanceConfig { share, ..BalanceConfig::default() })
     }
 
-    /// The memory that it asks for.
+    /// The memory that it needs.
     pub(crate) fn pool(&self) -> PoolConfig {
         PoolConfig {
             small: self.small,
@@ -124,7 +124,7 @@ impl ServerConfig {
 
 /// Free packets of each class, in one pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Free {
+pub struct FreeFrames {
     /// Of 256 bytes.
     pub small: u64,
     /// Of 2 KiB.
@@ -133,7 +133,7 @@ pub struct Free {
     pub references: u64,
 }
 
-impl Free {
+impl FreeFrames {
     /// What is free in `pool` now.
     pub(crate) fn of(pool: &Pool) -> Self {
         let free = pool.available();
@@ -153,7 +153,7 @@ impl Free {
 
 /// What the engine's calls were like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Effort {
+pub struct ServerEffort {
     /// Calls that found packets.
     pub bursts: u64,
     /// Packets in the largest of them.
@@ -164,11 +164,11 @@ pub struct Effort {
     pub units: u64,
     /// Nanoseconds of all calls, by the clock; zero in virtual time.
     pub busy_nanos: u64,
-    /// Nanoseconds of the longest call, by the clock, whatever else ran on the core meanwhile.
+    /// Nanoseconds of the longest call, by the clock, other work on the core included.
     pub longest_nanos: u64,
 }
 
-impl Effort {
+impl ServerEffort {
     fn note(&mut self, packets: usize, units: Units, nanos: u64) {
         self.bursts += u64::from(packets > 0);
         self.packets_max = self.packets_max.max(packets as u64);
@@ -179,16 +179,16 @@ impl Effort {
     }
 }
 
-/// What the host knows of single destinations.
+/// The host's memory of single destinations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Paths {
+pub(crate) struct ServerPaths {
     /// Path MTUs and redirects that it has learnt so far.
     pub(crate) learnt: u64,
-    /// Destinations that it knows something of, both families.
+    /// Destinations in it, both families.
     pub(crate) known: u64,
 }
 
-impl Paths {
+impl ServerPaths {
     fn of(stack: &Stack) -> Self {
         let learnt = stack.stats().counters.of(Counter::FloodwallExceptionsLearnt);
         let known = stack.exceptions_v4().len() + stack.exceptions_v6().len();
@@ -196,17 +196,17 @@ impl Paths {
     }
 }
 
-/// See the file's head.
-pub(crate) struct Served {
+/// A host with an echo service and a web server, and its application.
+pub(crate) struct ServedCounts {
     host: Host,
     clock: Option<Clock>,
-    free: Free,
+    free: FreeFrames,
     look_at: Instant,
     looks: u64,
-    effort: Effort,
+    effort: ServerEffort,
 }
 
-impl Served {
+impl ServedCounts {
     /// A host as configured. With a clock its calls are timed; without, the caller's time is
     /// virtual.
     pub(crate) fn new(
@@ -231,26 +231,26 @@ impl Served {
     ) -> Result<Self, HostError> {
         let mut applications: Vec<Box<dyn Application>> = Vec::new();
         if config.service {
-            applications.push(Box::new(UdpService::new(ServiceKind::Echo, scene::SERVICE_PORT)));
-            applications.push(Box::new(TcpService::new(ServiceKind::Echo, scene::SERVICE_PORT)));
-            applications.push(Box::new(StreamService::new(StreamKind::Http, scene::WEB_PORT)));
-            applications.push(Box::new(Sluggard::default()));
+            applications.push(Box::new(UdpService::new(ServiceKind::Echo, topology::SERVICE_PORT)));
+            applications.push(Box::new(TcpService::new(ServiceKind::Echo, topology::SERVICE_PORT)));
+            applications.push(Box::new(StreamService::new(StreamKind::Http, topology::WEB_PORT)));
+            applications.push(Box::new(SlowAcceptor::default()));
         }
         let host = Host::with_stack(stack, applications, pool, random, now)?;
-        let (free, effort) = (Free::of(pool), Effort::default());
+        let (free, effort) = (FreeFrames::of(pool), ServerEffort::default());
         Ok(Self { host, clock, free, look_at: now, looks: 0, effort })
     }
 
     /// What a worker would publish, made directly.
-    pub(crate) fn view(&self) -> View {
+    pub(crate) fn view(&self) -> ServerView {
         let (free, looks, effort) = (self.free, self.looks, self.effort);
         let stack = self.host.stack();
-        View { stats: stack.stats(), free, looks, effort, paths: Paths::of(stack) }
+        ServerView { stats: stack.stats(), free, looks, effort, paths: ServerPaths::of(stack) }
     }
 
     fn look(&mut self, round: &Round<'_>) {
         if round.now >= self.look_at {
-            self.free = Free::of(round.pool);
+            self.free = FreeFrames::of(round.pool);
             self.looks += 1;
             self.look_at = round.now + LOOK_EVERY;
         }
@@ -274,7 +274,7 @@ impl Served {
     }
 }
 
-impl Engine for Served {
+impl Engine for ServedCounts {
     fn round(&mut self, round: &mut Round<'_>) -> Units {
         self.call(round, Host::round)
     }
@@ -283,8 +283,8 @@ impl Engine for Served {
         self.call(round, Host::work)
     }
 
-    fn appetite(&self, now: Instant) -> usize {
-        self.host.appetite(now)
+    fn rx_capacity(&self, now: Instant) -> usize {
+        self.host.rx_capacity(now)
     }
 
     fn adopt(&mut self, round: &mut Round<'_>, handed: &mut HandoffList) -> Units {
@@ -308,31 +308,31 @@ impl Engine for Served {
     }
 }
 
-/// What a snapshot says of the host.
+/// The host in a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct View {
+pub(crate) struct ServerView {
     /// Both ledgers; counters by name are not published.
     pub(crate) stats: Stats,
     /// Free memory at the last look.
-    pub(crate) free: Free,
+    pub(crate) free: FreeFrames,
     /// How often the memory was looked at.
     pub(crate) looks: u64,
     /// What calls were like.
-    pub(crate) effort: Effort,
-    /// What it knows of paths.
-    pub(crate) paths: Paths,
+    pub(crate) effort: ServerEffort,
+    /// Its state of paths.
+    pub(crate) paths: ServerPaths,
 }
 
 const WORDS: usize = 2 * DropReason::ALL.len() + 13 + 4 + 6 + 2;
 const _: () = assert!(WORDS <= WORDS_MAX, "a snapshot has no room for the drill's words");
 
-impl Publish for Served {
+impl Publish for ServedCounts {
     fn words(&self, out: &mut [u64]) {
         self.view().write(out);
     }
 }
 
-impl View {
+impl ServerView {
     fn write(&self, out: &mut [u64]) {
         let Self { stats, free, looks, effort: e, paths } = self;
         let f = &stats.fates;
@@ -379,9 +379,9 @@ impl View {
             adopted_out,
         };
         let stats = Stats { drops_in, drops_out, fates, held, pending: next(), ..Stats::default() };
-        let free = Free { small: next(), frames: next(), references: next() };
+        let free = FreeFrames { small: next(), frames: next(), references: next() };
         let looks = next();
-        let effort = Effort {
+        let effort = ServerEffort {
             bursts: next(),
             packets_max: next(),
             units_max: next(),
@@ -389,7 +389,7 @@ impl View {
             busy_nanos: next(),
             longest_nanos: next(),
         };
-        let paths = Paths { learnt: next(), known: next() };
+        let paths = ServerPaths { learnt: next(), known: next() };
         Self { stats, free, looks, effort, paths }
     }
 }
@@ -400,7 +400,7 @@ mod tests {
 
     #[test]
     fn a_view_survives_its_words() {
-        let mut view = View::default();
+        let mut view = ServerView::default();
         view.stats.drops_in.add(DropReason::UdpNoPort, 3);
         view.stats.drops_out.add(DropReason::LoopbackFull, 4);
         view.stats.fates.received = 5;
@@ -410,10 +410,10 @@ mod tests {
         (f.handed_in, f.adopted_in, f.handed_out, f.adopted_out) = (13, 14, 15, 16);
         view.free.references = 7;
         view.effort.longest_nanos = 11;
-        view.paths = Paths { learnt: 12, known: 8 };
+        view.paths = ServerPaths { learnt: 12, known: 8 };
         let mut words = [0; WORDS_MAX];
         view.write(&mut words);
-        assert_eq!(View::read(&words), view);
+        assert_eq!(ServerView::read(&words), view);
         assert_eq!(words[WORDS - 1], 8);
     }
 }

@@ -13,7 +13,7 @@ use floodwall_sync::qsbr::Domain;
 use serde::Serialize;
 
 use crate::error::DrillError;
-use crate::server::{Free, Served, ServerConfig, View};
+use crate::server::{FreeFrames, ServedCounts, ServerConfig, ServerView};
 
 /// What one worker did in the whole drill.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
@@ -26,7 +26,7 @@ pub struct ShardReport {
     pub adopted: u64,
     /// Packets that it sent.
     pub sent: u64,
-    /// Strangers and refusable packets that its gates let die.
+    /// Packets of unverified sources and refusable packets that its gates dropped.
     pub triaged: u64,
     /// Nanoseconds of its longest run.
     pub longest_nanos: u64,
@@ -51,14 +51,17 @@ impl fmt::Display for ShardReport {
 }
 
 /// The shards of one host, and what ties them together.
-pub(crate) struct Made {
-    pub(crate) engines: Vec<(Served, Pool)>,
+pub(crate) struct ShardsMade {
+    pub(crate) engines: Vec<(ServedCounts, Pool)>,
     pub(crate) domain: Domain,
     pub(crate) steering: Steering,
 }
 
-/// A host of as many workers as `config` says, each with as much memory as an only one.
-pub(crate) fn make(config: &ServerConfig, random: &mut Randomness) -> Result<Made, DrillError> {
+/// A host of as many workers as `config` sets, each with as much memory as an only one.
+pub(crate) fn make(
+    config: &ServerConfig,
+    random: &mut Randomness,
+) -> Result<ShardsMade, DrillError> {
     let workers = config.workers.max(1);
     let (domain, count) = (Domain::new(workers), usize::from(workers));
     let key = HashKey::new(random.secret.next_u64(), random.secret.next_u64());
@@ -80,15 +83,15 @@ pub(crate) fn make(config: &ServerConfig, random: &mut Randomness) -> Result<Mad
             seats.take(WorkerId(worker)).map_err(|e| DrillError::WorkerEnded(e.to_string()))?;
         let stack = Stack::seated(&stack, seat, random, now)
             .map_err(|e| DrillError::WorkerEnded(e.to_string()))?;
-        engines.push((Served::on(stack, config, &pool, random, now, None)?, pool));
+        engines.push((ServedCounts::on(stack, config, &pool, random, now, None)?, pool));
     }
-    Ok(Made { engines, domain, steering })
+    Ok(ShardsMade { engines, domain, steering })
 }
 
-/// What all shards together say of the host.
-pub(crate) fn together(views: impl IntoIterator<Item = View>) -> View {
-    let mut all = View { looks: u64::MAX, ..View::default() };
-    for View { stats, free, looks, effort, paths } in views {
+/// The sum over all shards of the host.
+pub(crate) fn together(views: impl IntoIterator<Item = ServerView>) -> ServerView {
+    let mut all = ServerView { looks: u64::MAX, ..ServerView::default() };
+    for ServerView { stats, free, looks, effort, paths } in views {
         all.stats.drops_in.merge(&stats.drops_in);
         all.stats.drops_out.merge(&stats.drops_out);
         let (f, of) = (&mut all.stats.fates, &stats.fates);
@@ -105,7 +108,7 @@ pub(crate) fn together(views: impl IntoIterator<Item = View>) -> View {
         f.adopted_out += of.adopted_out;
         all.stats.held += stats.held;
         all.stats.pending += stats.pending;
-        all.free = Free {
+        all.free = FreeFrames {
             small: all.free.small + free.small,
             frames: all.free.frames + free.frames,
             references: all.free.references + free.references,

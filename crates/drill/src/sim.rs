@@ -10,29 +10,29 @@ use floodwall_packet::{Pool, PoolConfig};
 use floodwall_schedule::GateConfig;
 use floodwall_sync::qsbr::Domain;
 use floodwall_world::{
-    Application, CostTable, LaneConfig, LinkConfig, LinkId, NodeConfig, NodeId, World,
+    CostTable, LaneConfig, LinkConfig, LinkId, NodeConfig, NodeId, SimulatedApplication, World,
 };
 
-use crate::bench::{Bench, Look, Loop, Outcome, Watch};
-use crate::crowd::{Crowd, Stretch};
+use crate::bench::{BenchLook, BenchLoop, BenchOutcome, BenchWatch, DrillBench};
 use crate::error::DrillError;
 use crate::report::GraceReport;
-use crate::server::{Free, Served, ServerConfig};
-use crate::shards::{self, Made, ShardReport};
-use crate::transit::{self, Crossed};
+use crate::server::{FreeFrames, ServedCounts, ServerConfig};
+use crate::shards::{self, ShardReport, ShardsMade};
+use crate::traffic::{TrafficSource, TrafficStretch};
+use crate::transit::{self, CrossedPackets};
 
 /// How often a snapshot is looked at.
 const STEP: Duration = Duration::from_millis(1);
 /// One way between the crowd and the host.
 const DELAY: Duration = Duration::from_micros(20);
 /// How long memory has to come back: longer than fragments may wait (60 s, RFC 8200 section 4.5),
-/// and what is then said to their senders for neighbours that are not there (three questions, up to
-/// 10 s apart where a router says so).
+/// and the errors that then go to their senders for neighbours that do not exist (three questions,
+/// up to 10 s apart where a router requires that).
 const PATIENCE: Duration = Duration::from_secs(110);
 /// Packets of the host's receive ring.
 const RING: usize = 4096;
 
-/// See the file's head.
+/// The drill in a simulated world.
 pub(crate) struct SimBench {
     world: World,
     crowd: NodeId,
@@ -47,7 +47,7 @@ pub(crate) struct SimBench {
 }
 
 impl SimBench {
-    /// Makes the world. Floods are measured on a host whose work costs what `planned` says.
+    /// Makes the world. Floods are measured on a host with work that costs as `planned`.
     pub(crate) fn start(
         config: &ServerConfig,
         seed: u64,
@@ -60,24 +60,24 @@ impl SimBench {
             ring: RING,
             balance: config.balance(),
             gate: Some(GateConfig::default()),
-            application: Some(Application::HUNGRY),
+            application: Some(SimulatedApplication::HUNGRY),
             ..NodeConfig::default()
         };
         let mut shared = None;
         let hosts = if config.workers > 1 {
-            let Made { engines, domain, steering } = shards::make(config, &mut random)?;
+            let ShardsMade { engines, domain, steering } = shards::make(config, &mut random)?;
             let hosts = world.add_workers("host", engines, &domain, steering, node)?;
             shared = Some(domain);
             hosts
         } else {
             let pool = Pool::new(&config.pool())?;
-            let host = Served::new(config, &pool, &mut random, Instant::ORIGIN, None)?;
+            let host = ServedCounts::new(config, &pool, &mut random, Instant::ORIGIN, None)?;
             vec![world.add_node_with("host", host, pool, node)]
         };
         let pool =
             Pool::new(&PoolConfig { small: 8 * RING, frames: 4 * RING, ..PoolConfig::default() })?;
         let node = NodeConfig { ring: 4 * RING, ..NodeConfig::free() };
-        let crowd = world.add_node_with("crowd", Crowd::default(), pool, node);
+        let crowd = world.add_node_with("crowd", TrafficSource::default(), pool, node);
         let way = LinkConfig::both(LaneConfig::with_delay(DELAY));
         // A host has its links by its first worker.
         let first = hosts.first().copied().unwrap_or(crowd);
@@ -86,9 +86,9 @@ impl SimBench {
         Ok(Self { world, crowd, hosts, domain: shared, link, costs, server })
     }
 
-    fn look(&self) -> Look {
+    fn look(&self) -> BenchLook {
         let link = self.world.stats(self.link);
-        let mut worker = Loop::default();
+        let mut worker = BenchLoop::default();
         for node in self.hosts.iter().map(|id| self.world.node_stats(*id)) {
             // What the world's card still holds has not reached the host; what a gate holds of
             // other workers' has reached it once.
@@ -105,12 +105,12 @@ impl SimBench {
             worker.lost += node.unlinked;
             worker.longest = worker.longest.max(node.turn_max).max(node.run_max);
         }
-        let views = self.hosts.iter().filter_map(|id| self.world.node_ref::<Served>(*id));
-        Look {
+        let views = self.hosts.iter().filter_map(|id| self.world.node_ref::<ServedCounts>(*id));
+        BenchLook {
             at: self.world.now(),
             worker,
-            view: shards::together(views.map(Served::view)),
-            crowd_free: self.world.pool(self.crowd).map(Free::of).unwrap_or_default(),
+            view: shards::together(views.map(ServedCounts::view)),
+            crowd_free: self.world.pool(self.crowd).map(FreeFrames::of).unwrap_or_default(),
             given: link.from_a.delivered,
         }
     }
@@ -119,13 +119,19 @@ impl SimBench {
         self.hosts.iter().for_each(|id| self.world.set_costs(*id, costs));
     }
 
-    fn begin(&mut self, stretch: &Stretch) -> Result<(), DrillError> {
-        self.world.node::<Crowd>(self.crowd).map_or(Ok(()), |crowd| crowd.begin(stretch, true))
+    fn begin(&mut self, stretch: &TrafficStretch) -> Result<(), DrillError> {
+        self.world
+            .node::<TrafficSource>(self.crowd)
+            .map_or(Ok(()), |crowd| crowd.begin(stretch, true))
     }
 }
 
-impl Bench for SimBench {
-    fn run(&mut self, stretch: &Stretch, watch: &mut dyn Watch) -> Result<Outcome, DrillError> {
+impl DrillBench for SimBench {
+    fn run(
+        &mut self,
+        stretch: &TrafficStretch,
+        watch: &mut dyn BenchWatch,
+    ) -> Result<BenchOutcome, DrillError> {
         // A measurement is of the machine that floods are planned for.
         let [costs, planned] = self.costs;
         self.set_costs(if stretch.probes { planned } else { costs });
@@ -133,7 +139,7 @@ impl Bench for SimBench {
         let lost = self.world.stats(self.link).from_a.dropped();
         self.begin(stretch)?;
         let end = first.at + stretch.length();
-        let mut outcome = Outcome::default();
+        let mut outcome = BenchOutcome::default();
         loop {
             self.world.run_for(STEP);
             let look = self.look();
@@ -141,14 +147,14 @@ impl Bench for SimBench {
                 outcome.note(&first, &look);
             }
             watch.look(&look);
-            let Some(crowd) = self.world.node_ref::<Crowd>(self.crowd) else { break };
+            let Some(crowd) = self.world.node_ref::<TrafficSource>(self.crowd) else { break };
             watch.tick(look.at - first.at, crowd.tally());
             if look.at >= end && crowd.is_finished() {
                 outcome.seen = crowd.seen();
                 break;
             }
         }
-        // A world's ring does not tell whose packets found it full.
+        // A world's ring does not report which packets found it full.
         outcome.ring_full.1 = self.world.stats(self.link).from_a.dropped() - lost;
         // What the stretch sent is no burden of the next one's.
         self.settle(crate::honest::TIMEOUT, watch, &|look| look.worker.received >= look.given)?;
@@ -159,10 +165,10 @@ impl Bench for SimBench {
     fn settle(
         &mut self,
         at_most: Duration,
-        watch: &mut dyn Watch,
-        done: &dyn Fn(&Look) -> bool,
-    ) -> Result<Look, DrillError> {
-        self.begin(&Stretch::default())?;
+        watch: &mut dyn BenchWatch,
+        done: &dyn Fn(&BenchLook) -> bool,
+    ) -> Result<BenchLook, DrillError> {
+        self.begin(&TrafficStretch::default())?;
         let (start, end) = (self.world.now(), self.world.now() + at_most);
         loop {
             // What has not come back at once comes back by timers of seconds.
@@ -181,7 +187,7 @@ impl Bench for SimBench {
         length: Duration,
         load: f64,
         seed: u64,
-    ) -> Result<Vec<Crossed>, DrillError> {
+    ) -> Result<Vec<CrossedPackets>, DrillError> {
         let [costs, _] = self.costs;
         transit::phases(&self.server, costs, (length, load), seed)
     }

@@ -2,8 +2,8 @@
 //!
 //! Read by `flood.rs` when a stretch is prepared. Every packet is due at once: how fast they go is
 //! the gate's business. Invariant: no honest client's address is a source of anything here that
-//! could be believed, since who answers for an address on a link is who says so, and no host can
-//! tell (RFC 826, RFC 4861 section 11).
+//! could be accepted, because an address on a link belongs to the station that claims it, and no
+//! host can verify that (RFC 826, RFC 4861 section 11).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
@@ -16,7 +16,7 @@ use floodwall_pktgen::{
 use floodwall_wire::tcp::TcpFlags;
 
 use crate::flood::FloodKind;
-use crate::{hostile, paths, scene, syns};
+use crate::{hostile, paths, syns, topology};
 
 /// Headers in the longest chains: what fits a frame.
 const CHAIN: usize = 100;
@@ -38,14 +38,14 @@ pub(crate) fn of(kind: FloodKind, seed: u64) -> Vec<Stream> {
             let frames = hostile::frames();
             vec![replay(frames.clone(), false), replay(frames.clone(), true), replay(frames, true)]
         }
-        FloodKind::UdpClosed => both(&scene::STRANGERS, &Content::Udp, closed()),
-        FloodKind::UdpOpen => both(&scene::STRANGERS, &Content::Udp, service()),
-        FloodKind::Neighbors => both(&scene::NEIGHBORS, &Content::Udp, service()),
+        FloodKind::UdpClosed => both(&topology::STRANGERS, &Content::Udp, closed()),
+        FloodKind::UdpOpen => both(&topology::STRANGERS, &Content::Udp, service()),
+        FloodKind::Neighbors => both(&topology::NEIGHBORS, &Content::Udp, service()),
         FloodKind::Syn => syn(),
         FloodKind::SynOneRow => vec![replay(syns::one_row(), false)],
         FloodKind::SynAndAck => syns_and_acks(),
         FloodKind::AckAndReset => acks_and_resets(),
-        FloodKind::IcmpEcho => both(&scene::STRANGERS, &Content::IcmpEcho, PortRange::one(9)),
+        FloodKind::IcmpEcho => both(&topology::STRANGERS, &Content::IcmpEcho, PortRange::one(9)),
         FloodKind::IcmpErrors => {
             vec![replay(hostile::icmp_errors(&mut PublicRandom::new(seed)), false)]
         }
@@ -65,12 +65,12 @@ const fn at_once() -> Pace {
 }
 
 fn closed() -> PortRange {
-    let (first, last) = scene::CLOSED_PORTS;
+    let (first, last) = topology::CLOSED_PORTS;
     PortRange { first, last }
 }
 
 const fn service() -> PortRange {
-    PortRange::one(scene::SERVICE_PORT)
+    PortRange::one(topology::SERVICE_PORT)
 }
 
 fn replay(frames: Vec<Vec<u8>>, mutate: bool) -> Stream {
@@ -80,7 +80,7 @@ fn replay(frames: Vec<Vec<u8>>, mutate: bool) -> Stream {
 
 /// The same content in both families, by turns.
 fn both(sources: &[&str; 2], content: &Content, dst_ports: PortRange) -> Vec<Stream> {
-    let to = scene::FAMILIES.map(scene::server_addr);
+    let to = topology::FAMILIES.map(topology::server_addr);
     let streams = towards(sources, to.map(AddrRange::from), content);
     let with = |stream| Stream { dst_ports, payload: SizeRange::one(18), ..stream };
     streams.into_iter().map(with).collect()
@@ -95,12 +95,12 @@ fn towards(sources: &[&str; 2], to: [AddrRange; 2], content: &Content) -> Vec<St
     sources.iter().zip(to).filter_map(one).collect()
 }
 
-/// SYNs, every other with a request in it (whose text must not be kept).
+/// SYNs, every other one with a request in it (its text must not be kept).
 fn syn() -> Vec<Stream> {
     let syn = &Content::Tcp(TcpFlags::SYN);
     let sized = |bytes: usize| {
         let with = move |stream| Stream { payload: SizeRange::one(bytes), ..stream };
-        both(&scene::STRANGERS, syn, service()).into_iter().map(with)
+        both(&topology::STRANGERS, syn, service()).into_iter().map(with)
     };
     sized(0).chain(sized(120)).collect()
 }
@@ -115,10 +115,10 @@ fn syns_and_acks() -> Vec<Stream> {
         .collect()
 }
 
-/// What nobody asked for: of strangers, to the service; and from every port of the honest callers,
-/// to both services that they use, with guessed numbers (RFC 5961).
+/// Unsolicited segments: of unknown flows, to the service; and from every port of the honest
+/// callers, to both services that they use, with guessed numbers (RFC 5961).
 fn acks_and_resets() -> Vec<Stream> {
-    let callers = scene::caller_addrs(0).into_iter().map(|cidr| cidr.addr().to_string());
+    let callers = topology::caller_addrs(0).into_iter().map(|cidr| cidr.addr().to_string());
     let callers: Vec<String> = callers.collect();
     let [v4, v6] = callers.as_slice() else { return Vec::new() };
     let callers = [v4.as_str(), v6.as_str()];
@@ -127,9 +127,9 @@ fn acks_and_resets() -> Vec<Stream> {
         .into_iter()
         .flat_map(|flags| {
             let content = &Content::Tcp(flags);
-            let mut all = both(&scene::STRANGERS, content, service());
+            let mut all = both(&topology::STRANGERS, content, service());
             all.extend(both(&callers, content, service()));
-            all.extend(both(&callers, content, PortRange::one(scene::WEB_PORT)));
+            all.extend(both(&callers, content, PortRange::one(topology::WEB_PORT)));
             all
         })
         .map(|stream| Stream { payload: SizeRange::one(0), ..stream })
@@ -139,7 +139,7 @@ fn acks_and_resets() -> Vec<Stream> {
 /// Each of [`CUTS`], to the service.
 fn fragments() -> Vec<Stream> {
     let cut = |(cut, payload)| {
-        let streams = both(&scene::STRANGERS, &Content::Udp, service());
+        let streams = both(&topology::STRANGERS, &Content::Udp, service());
         let with = move |stream| Stream {
             fragments: Some(cut),
             payload: SizeRange::one(payload),
@@ -161,25 +161,25 @@ fn headers() -> Vec<Stream> {
         (Content::Udp, Headers::Chain(SizeRange::one(12)), Some(cut)),
     ];
     let put = |(content, headers, fragments)| {
-        let streams = both(&scene::STRANGERS, &content, service());
+        let streams = both(&topology::STRANGERS, &content, service());
         let with = move |stream| Stream { headers: Some(headers), fragments, ..stream };
         streams.into_iter().map(with)
     };
     plans.into_iter().flat_map(put).collect()
 }
 
-/// Requests for the host, which make it learn who asks; requests for everybody; claims.
+/// Requests for the host, which make it learn the sender; requests for all addresses; claims.
 fn sweeps() -> Vec<Stream> {
-    let host = scene::FAMILIES.map(|family| AddrRange::from(scene::server_addr(family)));
-    let link = scene::NEIGHBORS.map(|prefix| prefix.parse().unwrap_or(host[0]));
-    let forged = |forgery, to| towards(&scene::CLAIMANTS, to, &Content::Forged(forgery));
+    let host = topology::FAMILIES.map(|family| AddrRange::from(topology::server_addr(family)));
+    let link = topology::NEIGHBORS.map(|prefix| prefix.parse().unwrap_or(host[0]));
+    let forged = |forgery, to| towards(&topology::CLAIMANTS, to, &Content::Forged(forgery));
     let mut all = forged(Forgery::NeighborRequests, host);
     all.extend(forged(Forgery::NeighborRequests, link));
     all.extend(forged(Forgery::NeighborClaims, host));
     all
 }
 
-/// Who is asked about routers and groups: every host of the link.
+/// The destinations of queries about routers and groups: every host of the link.
 fn all_hosts() -> [AddrRange; 2] {
     let v4 = IpAddr::V4(Ipv4Addr::new(224, 0, 0, 1));
     let v6 = IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1));
@@ -188,12 +188,12 @@ fn all_hosts() -> [AddrRange; 2] {
 
 /// Advertisements to all, and redirects to the host, those of the router itself among them.
 fn routers() -> Vec<Stream> {
-    let host = scene::FAMILIES.map(|family| AddrRange::from(scene::server_addr(family)));
+    let host = topology::FAMILIES.map(|family| AddrRange::from(topology::server_addr(family)));
     let redirects = Content::Forged(Forgery::Redirects);
     let advertisements = Content::Forged(Forgery::RouterAdvertisements);
-    let mut all = towards(&scene::FALSE_ROUTERS, all_hosts(), &advertisements);
-    all.extend(towards(&scene::FALSE_ROUTERS, host, &redirects));
-    let own = [IpAddr::V4(scene::ROUTER_V4), IpAddr::V6(scene::ROUTER_LINK_LOCAL)];
+    let mut all = towards(&topology::FALSE_ROUTERS, all_hosts(), &advertisements);
+    all.extend(towards(&topology::FALSE_ROUTERS, host, &redirects));
+    let own = [IpAddr::V4(topology::ROUTER_V4), IpAddr::V6(topology::ROUTER_LINK_LOCAL)];
     all.extend(own.into_iter().zip(host).map(|(router, host)| {
         Stream::new(redirects.clone(), AddrRange::from(router), host, at_once())
     }));
@@ -201,7 +201,7 @@ fn routers() -> Vec<Stream> {
 }
 
 fn queries() -> Vec<Stream> {
-    towards(&scene::FALSE_ROUTERS, all_hosts(), &Content::Forged(Forgery::GroupQueries))
+    towards(&topology::FALSE_ROUTERS, all_hosts(), &Content::Forged(Forgery::GroupQueries))
 }
 
 #[cfg(test)]
@@ -217,7 +217,7 @@ mod tests {
             let replays = |stream: &Stream| matches!(stream.content, Content::Replay { .. });
             let has = |family: Family| streams.iter().any(|stream| stream.family() == family);
             assert!(
-                streams.iter().all(replays) || scene::FAMILIES.into_iter().all(has),
+                streams.iter().all(replays) || topology::FAMILIES.into_iter().all(has),
                 "{kind:?}"
             );
             assert!(!streams.is_empty(), "{kind:?}");
@@ -226,16 +226,18 @@ mod tests {
 
     #[test]
     fn nobody_claims_to_be_an_honest_client_or_the_router() {
-        let parties = scene::Party::ALL.into_iter();
+        let parties = topology::TopologyHost::ALL.into_iter();
         let honest = parties.flat_map(|party| {
-            scene::FAMILIES.into_iter().flat_map(move |family| scene::client_addrs(party, family))
+            topology::FAMILIES
+                .into_iter()
+                .flat_map(move |family| topology::client_addrs(party, family))
         });
         let known: Vec<IpAddr> = honest
             .map(|cidr| cidr.addr())
-            .chain([scene::ROUTER_V4.into(), scene::ROUTER_LINK_LOCAL.into()])
+            .chain([topology::ROUTER_V4.into(), topology::ROUTER_LINK_LOCAL.into()])
             .collect();
         let claims = Content::Forged(Forgery::NeighborClaims);
-        for prefix in [scene::CLAIMANTS, scene::FALSE_ROUTERS, scene::STRANGERS].concat() {
+        for prefix in [topology::CLAIMANTS, topology::FALSE_ROUTERS, topology::STRANGERS].concat() {
             let prefix: floodwall_base::IpCidr = prefix.parse().unwrap();
             assert!(known.iter().all(|addr| !prefix.contains(*addr)), "{prefix}");
         }

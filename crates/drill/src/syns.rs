@@ -1,18 +1,18 @@
 //! SYNs that are made beforehand: those that would meet in one row of a cache without a key.
 //!
 //! Read by `streams.rs`. The source's cache of 2001 added its secret to addresses and ports by
-//! exclusive or, so that whoever keeps the sum of all words the same meets his own SYNs, and any
-//! client he likes, in one row, whatever the secret. With a keyed hash they are as any others.
+//! exclusive or, so that a sender that keeps the sum of all words the same puts its own SYNs, and
+//! those of any client, into one row, with any secret. With a keyed hash they are as any others.
 
 use core::net::{IpAddr, SocketAddr};
 
 use floodwall_base::Family;
-use floodwall_checksum::{Sum, pseudo_header_v4, pseudo_header_v6};
+use floodwall_checksum::{InternetSum, pseudo_header_v4, pseudo_header_v6};
 use floodwall_wire::tcp::{HEADER_LEN_MAX, TcpFields, TcpFlags};
 use floodwall_wire::tcp_options::TcpOptionSet;
 use floodwall_wire::{EtherType, IpProtocol, Ipv4Fields, Ipv6Fields, ipv4, ipv6};
 
-use crate::{hostile, scene};
+use crate::{hostile, topology};
 
 /// SYNs of each family.
 const SYNS: u16 = 1024;
@@ -21,7 +21,7 @@ const WORD: u16 = 0x4a17;
 
 /// Both families by turns.
 pub(crate) fn one_row() -> Vec<Vec<u8>> {
-    (0..SYNS).flat_map(|n| scene::FAMILIES.map(|family| syn(family, n))).flatten().collect()
+    (0..SYNS).flat_map(|n| topology::FAMILIES.map(|family| syn(family, n))).flatten().collect()
 }
 
 fn syn(family: Family, n: u16) -> Option<Vec<u8>> {
@@ -30,7 +30,7 @@ fn syn(family: Family, n: u16) -> Option<Vec<u8>> {
         Family::V4 => [198, 19, a & 0x7f, b].into(),
         Family::V6 => [0x2001, 2, 0, 0x13, 0, 0, 0, n].into(),
     };
-    let to = SocketAddr::new(scene::server_addr(family), scene::SERVICE_PORT);
+    let to = SocketAddr::new(topology::server_addr(family), topology::SERVICE_PORT);
     segment(SocketAddr::new(from, WORD ^ n), to, u32::from(n) << 8)
 }
 
@@ -53,7 +53,7 @@ fn segment(from: SocketAddr, to: SocketAddr, seq: u32) -> Option<Vec<u8>> {
             let whole = (ipv4::HEADER_LEN + len) as u16;
             Ipv4Fields::new(src_addr, dst_addr, IpProtocol::TCP, 60, whole).emit(&mut head);
             let pseudo = pseudo_header_v4(src_addr, dst_addr, IpProtocol::TCP.0, len as u16);
-            fields.emit(&options, pseudo, Sum::default(), &mut tcp).ok()?;
+            fields.emit(&options, pseudo, InternetSum::default(), &mut tcp).ok()?;
             out.extend(hostile::link_header(EtherType::IPV4));
             out.extend(head);
         }
@@ -61,7 +61,7 @@ fn segment(from: SocketAddr, to: SocketAddr, seq: u32) -> Option<Vec<u8>> {
             let mut head = [0; ipv6::HEADER_LEN];
             Ipv6Fields::new(src_addr, dst_addr, IpProtocol::TCP, 60, len as u16).emit(&mut head);
             let pseudo = pseudo_header_v6(src_addr, dst_addr, IpProtocol::TCP.0, len as u32);
-            fields.emit(&options, pseudo, Sum::default(), &mut tcp).ok()?;
+            fields.emit(&options, pseudo, InternetSum::default(), &mut tcp).ok()?;
             out.extend(hostile::link_header(EtherType::IPV6));
             out.extend(head);
         }

@@ -19,14 +19,14 @@ use floodwall_device::{AfPacket, AfPacketConfig, Device, Tun, TunConfig, TunKind
 use floodwall_dispatch::Clock;
 
 use crate::error::DrillError;
-use crate::honest::{Asked, Asking, TIMEOUT};
+use crate::honest::{QuestionSource, SentQuestion, TIMEOUT};
 use crate::namespace::{self, ip};
-use crate::progress::Progress;
+use crate::progress::DrillProgress;
 use crate::report::Report;
 use crate::run::{self, Schedule};
-use crate::scene;
 use crate::server::ServerConfig;
-use crate::wire::{Outsiders, WireBench};
+use crate::topology;
+use crate::wire::{OutsideHosts, WireBench};
 
 /// The TAP's name in its namespace.
 const TAP: &str = "fwdrill0";
@@ -42,7 +42,7 @@ pub(crate) fn drill(
     server: &ServerConfig,
     schedule: Schedule,
     seed: u64,
-    progress: &mut dyn Progress,
+    progress: &mut dyn DrillProgress,
 ) -> Result<Report, DrillError> {
     namespace::check(true, "run it as root (sudo), or without --tap, which needs nothing")?;
     // The kernel's half has one queue here.
@@ -52,7 +52,7 @@ pub(crate) fn drill(
         let run = move || {
             namespace::enter()?;
             let [tap, flood] = set_up()?;
-            let clients: Box<dyn Outsiders> = Box::new(Kernel::default());
+            let clients: Box<dyn OutsideHosts> = Box::new(Kernel::default());
             let mut bench = WireBench::between(server, seed, flood, vec![tap], Some(clients))?;
             let mut report = run::run(&mut bench, schedule, seed, progress)?;
             report.notes.extend(ping());
@@ -78,7 +78,7 @@ fn set_up() -> Result<[Box<dyn Device>; 2], DrillError> {
     })?;
     ip(&["link", "set", "lo", "up"])?;
     ip(&["link", "set", TAP, "txqueuelen", QUEUE, "up"])?;
-    for family in scene::FAMILIES {
+    for family in topology::FAMILIES {
         let (len, flags): (u8, &[&str]) =
             if family == Family::V4 { (16, &[]) } else { (64, &["nodad"]) };
         let addr = client_addr(family, 0);
@@ -91,37 +91,39 @@ fn set_up() -> Result<[Box<dyn Device>; 2], DrillError> {
 
 /// The kernel's address of a family.
 fn client_addr(family: Family, port: u16) -> SocketAddr {
-    let addr = scene::client_addrs(scene::Party::Near, family).first().map(|cidr| cidr.addr());
-    SocketAddr::new(addr.unwrap_or(scene::server_addr(family)), port)
+    let addr = topology::client_addrs(topology::TopologyHost::Near, family)
+        .first()
+        .map(|cidr| cidr.addr());
+    SocketAddr::new(addr.unwrap_or(topology::server_addr(family)), port)
 }
 
-/// What the kernel's ping says after the drill, one line a family; nothing without a `ping`.
+/// The output of the kernel's ping after the drill, one line a family; nothing without a `ping`.
 fn ping() -> Vec<String> {
     let one = |family| {
-        let addr = scene::server_addr(family).to_string();
+        let addr = topology::server_addr(family).to_string();
         let words = ["-n", "-q", "-c", "5", "-i", "0.2", "-W", "1", &addr];
         let output = Command::new("ping").args(words).output().ok()?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let line = said.lines().find(|line| line.contains("transmitted"))?;
-        Some(format!("the kernel's ping, {}: {line}", scene::family_name(family)))
+        Some(format!("the kernel's ping, {}: {line}", topology::family_name(family)))
     };
-    scene::FAMILIES.into_iter().filter_map(one).collect()
+    topology::FAMILIES.into_iter().filter_map(one).collect()
 }
 
 /// The kernel's sockets as honest clients: one thread a family and stretch.
 #[derive(Default)]
 struct Kernel {
-    threads: Vec<JoinHandle<Result<Asked, io::Error>>>,
+    threads: Vec<JoinHandle<Result<SentQuestion, io::Error>>>,
     asked: Arc<AtomicU64>,
     answered: Arc<AtomicU64>,
 }
 
-impl Outsiders for Kernel {
-    fn begin(&mut self, asking: &Asking) -> Result<(), DrillError> {
+impl OutsideHosts for Kernel {
+    fn begin(&mut self, asking: &QuestionSource) -> Result<(), DrillError> {
         self.asked.store(0, Ordering::Relaxed);
         self.answered.store(0, Ordering::Relaxed);
-        for family in scene::FAMILIES {
-            let client = Client {
+        for family in topology::FAMILIES {
+            let client = TapClient {
                 family,
                 asking: *asking,
                 asked: Arc::clone(&self.asked),
@@ -144,8 +146,8 @@ impl Outsiders for Kernel {
         self.threads.iter().all(JoinHandle::is_finished)
     }
 
-    fn end(&mut self) -> Result<[Asked; 2], DrillError> {
-        let mut all = <[Asked; 2]>::default();
+    fn end(&mut self) -> Result<[SentQuestion; 2], DrillError> {
+        let mut all = <[SentQuestion; 2]>::default();
         for (slot, thread) in all.iter_mut().zip(self.threads.drain(..)) {
             let outcome = thread.join().unwrap_or_else(|_| Err(io::Error::other("it panicked")));
             *slot = outcome.map_err(|source| DrillError::System {
@@ -167,25 +169,25 @@ impl Outsiders for Kernel {
 }
 
 /// One family's client, through a socket of the kernel.
-struct Client {
+struct TapClient {
     family: Family,
-    asking: Asking,
+    asking: QuestionSource,
     asked: Arc<AtomicU64>,
     answered: Arc<AtomicU64>,
 }
 
-impl Client {
-    /// Asks on schedule; every answer counts from the moment at which its question was meant to
+impl TapClient {
+    /// Sends on schedule; every answer counts from the moment at which its question was meant to
     /// leave.
-    fn run(&self) -> Result<Asked, io::Error> {
+    fn run(&self) -> Result<SentQuestion, io::Error> {
         let socket = UdpSocket::bind(client_addr(self.family, 0))?;
-        socket.connect(scene::service(self.family))?;
-        let (clock, count) = (Clock::new(), self.asking.count(scene::Party::Near));
+        socket.connect(topology::service(self.family))?;
+        let (clock, count) = (Clock::new(), self.asking.count(topology::TopologyHost::Near));
         let gap = Duration::from_nanos(1_000_000_000 / self.asking.rate.max(1));
         let started = clock.now();
         let intended = |seq: u64| started + gap * u32::try_from(seq).unwrap_or(u32::MAX);
         let mut open = vec![true; usize::try_from(count).unwrap_or(0)];
-        let mut all = Asked::default();
+        let mut all = SentQuestion::default();
         let end = intended(count) + TIMEOUT;
         loop {
             let now = clock.now();

@@ -1,25 +1,25 @@
 //! `Throttle`: when a flood is held back, so that it stays below the load under which floors are
-//! promised (decision F27).
+//! guaranteed (decision F27).
 //!
-//! Asked by `wire.rs` at each look. What a host takes of a flood is measured before the flood's
+//! Called by `wire.rs` at each look. What a host takes of a flood is measured before the flood's
 //! phase, and on a machine that others share that need not last: the same worker was seen to take
 //! 0.5 to 0.8 million packets a second of a flood of which it had taken 1.35 just before, every
 //! function slower in proportion. Why was not found out (the time that a line takes from one core
 //! to the other and back changes between 54 and 330 ns there, but that the two go together was not
-//! shown). So while honest clients ask, a flood is held back for as long as the workers have been
+//! shown). So while honest clients send, a flood is held back for as long as the workers have been
 //! busy for more than [`OFFERED_MAX`] of the last looks, by their own account, or packets pile up
 //! before them. Without the first, two of five runs missed a floor where five of five with it, in
 //! turns, met all. Two floors see to it that this hides no host that is slower than it should be:
 //! how much of a flood must be offered, and for how long one may be held back
-//! ([`HELD_MAX`](crate::floors::HELD_MAX)).
+//! ([`HELD_MAX`](crate::criteria::HELD_MAX)).
 
 use core::time::Duration;
 
 use floodwall_base::Instant;
 
-use crate::bench::Look;
-use crate::crowd::Stretch;
-use crate::floors::OFFERED_MAX;
+use crate::bench::BenchLook;
+use crate::criteria::OFFERED_MAX;
+use crate::traffic::TrafficStretch;
 use crate::wire::RING;
 
 /// Packets in the ring from which on a flood is held back: the host's thread is off its core.
@@ -27,11 +27,12 @@ const PILE: u64 = RING as u64 / 8;
 /// Looks that are judged together: a burst of a few milliseconds is none of them alone.
 const LOOKS: usize = 5;
 
-/// See the file's head.
+/// The throttle of one stretch: decides at each look whether the flood is held back.
 pub(crate) struct Throttle {
     /// Whether packets that pile up hold the flood back: a measurement wants the ring full.
     by_pile: bool,
-    /// Whether load does: friends are promised their goodput beyond what the host can handle.
+    /// Whether load does: established clients are guaranteed their goodput beyond what the host can
+    /// handle.
     by_load: bool,
     load: Load,
     looks: u64,
@@ -39,9 +40,9 @@ pub(crate) struct Throttle {
 }
 
 impl Throttle {
-    /// For a stretch; it holds nothing back but on a wire: what lies in a TAP's queue is not told,
-    /// and its worker's time is the kernel's too.
-    pub(crate) fn new(stretch: &Stretch, on_a_wire: bool) -> Self {
+    /// For a stretch; it holds nothing back but on a wire: a TAP's queue length is not known, and
+    /// its worker's time is the kernel's too.
+    pub(crate) fn new(stretch: &TrafficStretch, on_a_wire: bool) -> Self {
         let holds = on_a_wire && !stretch.probes && stretch.flood.is_some();
         let asking = stretch.asking.filter(|_| holds);
         Self {
@@ -54,7 +55,7 @@ impl Throttle {
     }
 
     /// Whether to hold the flood back until the next look, of a host with so many workers.
-    pub(crate) fn look(&mut self, look: &Look, workers: usize) -> bool {
+    pub(crate) fn look(&mut self, look: &BenchLook, workers: usize) -> bool {
         let piled_up = look.given.saturating_sub(look.worker.received) > PILE;
         let loaded = self.load.now(look.at, look.worker.ran, workers) > OFFERED_MAX;
         let held = self.by_pile && piled_up || self.by_load && loaded;
@@ -94,19 +95,25 @@ impl Load {
 mod tests {
     use super::*;
     use crate::flood::{Flood, FloodKind};
-    use crate::honest::{Asking, Calls};
+    use crate::honest::{CallPlan, QuestionSource};
 
-    fn stretch(friends: bool, probes: bool) -> Stretch {
+    fn stretch(friends: bool, probes: bool) -> TrafficStretch {
         let length = Duration::from_secs(1);
-        let asking =
-            Asking { rate: 1, length, discover: false, friends, calls: Calls::None, id: 1 };
+        let asking = QuestionSource {
+            rate: 1,
+            length,
+            discover: false,
+            friends,
+            calls: CallPlan::None,
+            id: 1,
+        };
         let flood = Flood { kind: FloodKind::UdpOpen, rate: 1, length, seed: 1 };
-        Stretch { asking: Some(asking), flood: Some(flood), probes }
+        TrafficStretch { asking: Some(asking), flood: Some(flood), probes }
     }
 
     /// Looks 2 ms apart of workers that are busy for so many us of each: whether it holds back.
     fn looks(throttle: &mut Throttle, busy: &[u64], workers: usize) -> Vec<bool> {
-        let mut look = Look::default();
+        let mut look = BenchLook::default();
         let mut step = |micros: &u64| {
             look.at += Duration::from_millis(2);
             look.worker.ran += Duration::from_micros(*micros);
@@ -121,7 +128,7 @@ mod tests {
             looks(&mut Throttle::new(&stretch(false, false), true), busy, workers)
         };
         let never = |held: Vec<bool>| held.iter().all(|held| !held);
-        assert!(never(looks(&[1600; 20], 1)), "0.8 is promised");
+        assert!(never(looks(&[1600; 20], 1)), "0.8 is guaranteed");
         let held = looks(&[1700; 20], 1);
         assert!(never(held[..LOOKS].to_vec()), "nothing to compare with");
         assert!(held[LOOKS..].iter().all(|held| *held));
@@ -130,7 +137,7 @@ mod tests {
         assert!(never(looks(&once, 1)), "a burst");
         assert!(never(looks(&[3200; 20], 2)), "two of them");
         assert!(looks(&[3400; 20], 2)[LOOKS]);
-        assert!(never(looks(&[0; 20], 1)), "it says nothing");
+        assert!(never(looks(&[0; 20], 1)), "it reports nothing");
     }
 
     #[test]
@@ -140,7 +147,7 @@ mod tests {
             (stretch(true, false), true, Some(0)),
             (stretch(false, true), true, None),
             (stretch(false, false), false, None),
-            (Stretch { flood: None, ..stretch(false, false) }, true, None),
+            (TrafficStretch { flood: None, ..stretch(false, false) }, true, None),
             (stretch(false, false), true, Some(75)),
         ] {
             let mut throttle = Throttle::new(&stretch, on_a_wire);
@@ -152,7 +159,7 @@ mod tests {
     #[test]
     fn what_piles_up_holds_a_flood_back_at_once() {
         let mut throttle = Throttle::new(&stretch(true, false), true);
-        let look = |given| Look { given, ..Look::default() };
+        let look = |given| BenchLook { given, ..BenchLook::default() };
         assert!(!throttle.look(&look(PILE), 1));
         assert!(throttle.look(&look(PILE + 1), 1));
         assert!(!throttle.look(&look(0), 1));

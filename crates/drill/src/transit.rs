@@ -1,5 +1,6 @@
-//! A router under floods, in virtual time: honest flows through it while strangers send to random
-//! destinations behind it, to random ones on its own link, or with a hop limit that ends there.
+//! A router under floods, in virtual time: honest flows through it while unverified sources send to
+//! random destinations behind it, to random ones on its own link, or with a hop limit that ends
+//! there.
 //!
 //! Called by `run.rs` through the simulated bench, for four phases of the drill. A world of its own
 //! for each: honest clients, attackers and an echo service on the links of one router, which is
@@ -22,14 +23,16 @@ use floodwall_stack::{
     Application as Service, Host, HostError, InterfaceConfig, LinkMedium, Stack, StackConfig,
     StaticRoute, accounts_needed,
 };
-use floodwall_world::{Application, CostTable, LaneConfig, LinkConfig, NodeConfig, NodeId, World};
+use floodwall_world::{
+    CostTable, LaneConfig, LinkConfig, NodeConfig, NodeId, SimulatedApplication, World,
+};
 
 use crate::bench::rate;
 use crate::error::DrillError;
-use crate::honest::Asked;
+use crate::honest::SentQuestion;
 use crate::report::{HonestReport, PhaseReport};
-use crate::scene::{self, FAMILIES};
-use crate::server::{Free, ServerConfig};
+use crate::server::{FreeFrames, ServerConfig};
+use crate::topology::{self, FAMILIES};
 
 /// Honest questions a second, of each family.
 const ASKED: u64 = 5_000;
@@ -43,7 +46,7 @@ const PROBE_RATE: u64 = 5_000_000;
 const DELAY: Duration = Duration::from_micros(20);
 /// How long an answer is waited for.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// How long a neighbour is asked for who does not answer, and a little more.
+/// How long a neighbour that does not answer is probed, and a little more.
 const GIVEN_UP: Duration = Duration::from_secs(5);
 /// Packets of the router's receive ring.
 const RING: usize = 4096;
@@ -52,7 +55,7 @@ const LINKS: [u8; 4] = [0, 1, 2, 3];
 
 /// Where attackers send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+enum TransitKind {
     /// To random destinations behind the service's link, so many packets each.
     Routed(u32),
     /// To random destinations of that link itself: a /16 and a /64.
@@ -61,15 +64,15 @@ enum Kind {
     LastHop,
 }
 
-const PHASES: [(&str, &str, Kind); 4] = [
-    ("routed, 1 each", "a router: random destinations behind it", Kind::Routed(1)),
-    ("routed, 10 each", "the same, ten packets to each", Kind::Routed(10)),
-    ("on its link", "a router: random destinations on a /16 and a /64", Kind::OnLink),
-    ("last hop", "a router: packets whose hop limit ends there", Kind::LastHop),
+const PHASES: [(&str, &str, TransitKind); 4] = [
+    ("routed, 1 each", "a router: random destinations behind it", TransitKind::Routed(1)),
+    ("routed, 10 each", "the same, ten packets to each", TransitKind::Routed(10)),
+    ("on its link", "a router: random destinations on a /16 and a /64", TransitKind::OnLink),
+    ("last hop", "a router: packets with a hop limit that ends there", TransitKind::LastHop),
 ];
 
 /// What a phase has shown.
-pub(crate) struct Crossed {
+pub(crate) struct CrossedPackets {
     pub(crate) phase: PhaseReport,
     /// What was wrong with the router's ledgers or memory at its end.
     pub(crate) violation: Option<String>,
@@ -81,27 +84,27 @@ pub(crate) fn phases(
     costs: CostTable,
     (length, load): (Duration, f64),
     seed: u64,
-) -> Result<Vec<Crossed>, DrillError> {
+) -> Result<Vec<CrossedPackets>, DrillError> {
     let one = |(name, what, kind)| {
-        let scene = Scene { server, costs, kind, seed };
+        let scene = TransitScene { server, costs, kind, seed };
         let taken = scene.capacity()?.max(1);
         let planned = ((taken as f64 * load) as u64).max(1);
         scene.phase(length, planned).map(|crossed| {
             let phase = PhaseReport { name, what, capacity_pps: Some(taken), ..crossed.phase };
-            Crossed { phase, ..crossed }
+            CrossedPackets { phase, ..crossed }
         })
     };
     PHASES.into_iter().map(one).collect()
 }
 
-struct Scene<'a> {
+struct TransitScene<'a> {
     server: &'a ServerConfig,
     costs: CostTable,
-    kind: Kind,
+    kind: TransitKind,
     seed: u64,
 }
 
-struct Built {
+struct BuiltTransit {
     world: World,
     router: NodeId,
     attackers: NodeId,
@@ -113,7 +116,7 @@ const fn mac(link: u8, host: u8) -> MacAddr {
     MacAddr([2, 0xf2, 0, 0, link, host])
 }
 
-/// A host of a link; number 1 is the router. All of it lies in the ranges for benchmarks.
+/// A host of a link; number 1 is the router. All of it is in the ranges for benchmarks.
 fn addr(link: u8, family: Family, host: u8) -> IpAddr {
     match family {
         // The third is a /16 with the router and the service in its first /24.
@@ -134,7 +137,7 @@ fn prefix(link: u8, family: Family, host: u8) -> Option<IpCidr> {
     IpCidr::new(addr(link, family, host), len)
 }
 
-/// What lies behind the service's link.
+/// Destinations behind the service's link.
 const BEHIND: [&str; 2] = ["198.18.128.0/17", "2001:2:0:8000::/49"];
 
 /// The link of the honest client of a family.
@@ -156,7 +159,7 @@ fn interface(link: u8, host: u8) -> InterfaceConfig {
     }
 }
 
-impl Scene<'_> {
+impl TransitScene<'_> {
     fn router() -> StackConfig {
         let route = |(text, family): (&&str, Family)| {
             Some(StaticRoute {
@@ -175,7 +178,7 @@ impl Scene<'_> {
         }
     }
 
-    /// The echo service, whose default routes lead back.
+    /// The echo service, with default routes that lead back.
     fn service(&self) -> Result<(Host, Pool), DrillError> {
         let own = interface(2, 2);
         let gateways = FAMILIES.map(|family| addr(2, family, 1)).to_vec();
@@ -191,7 +194,7 @@ impl Scene<'_> {
         })?;
         let mut services: Vec<Box<dyn Service>> = Vec::new();
         if self.server.service {
-            services.push(Box::new(UdpService::new(ServiceKind::Echo, scene::SERVICE_PORT)));
+            services.push(Box::new(UdpService::new(ServiceKind::Echo, topology::SERVICE_PORT)));
         }
         let mut random = Randomness::from_number(self.seed);
         let host = Host::new(&config, services, &pool, &mut random, Instant::ORIGIN)?;
@@ -209,7 +212,7 @@ impl Scene<'_> {
                 peer: Peer::Addr(addr(link, family, 1)),
                 ..StationConfig::default()
             },
-            servers: vec![SocketAddr::new(addr(2, family, 2), scene::SERVICE_PORT)],
+            servers: vec![SocketAddr::new(addr(2, family, 2), topology::SERVICE_PORT)],
             pace: Pace::per_second(ASKED),
             start_after: if family == Family::V6 { WARM_UP + half } else { WARM_UP },
             stop_after: Some(WARM_UP + length),
@@ -218,11 +221,11 @@ impl Scene<'_> {
         })?)
     }
 
-    /// Attackers who send so many packets a second, half of each family.
+    /// Attackers that send so many packets a second, half of each family.
     fn attackers(&self, rate: u64, length: Duration) -> Result<Blast, DrillError> {
         let stream = |(at, family): (usize, Family)| {
             let to: AddrRange = match self.kind {
-                Kind::OnLink => prefix(2, family, 1).map(AddrRange::from)?,
+                TransitKind::OnLink => prefix(2, family, 1).map(AddrRange::from)?,
                 _ => BEHIND.get(at)?.parse().ok()?,
             };
             let from = AddrRange::from(prefix(1, family, 2)?);
@@ -231,12 +234,12 @@ impl Scene<'_> {
             let start_after = 2 * WARM_UP;
             let stop_after = Some(start_after + length);
             Some(match self.kind {
-                Kind::Routed(flow_packets) => {
+                TransitKind::Routed(flow_packets) => {
                     let flows = Some(Flows { count: 1024, in_sequence: false });
                     Stream { flow_packets, flows, start_after, stop_after, ..plain }
                 }
-                Kind::OnLink => Stream { start_after, stop_after, ..plain },
-                Kind::LastHop => Stream { hop_limit: 1, start_after, stop_after, ..plain },
+                TransitKind::OnLink => Stream { start_after, stop_after, ..plain },
+                TransitKind::LastHop => Stream { hop_limit: 1, start_after, stop_after, ..plain },
             })
         };
         let streams = FAMILIES.into_iter().enumerate().filter_map(stream).collect();
@@ -249,7 +252,7 @@ impl Scene<'_> {
         Ok(Blast::new(Plan { station, streams })?)
     }
 
-    fn build(&self, rate: u64, length: Duration) -> Result<Built, DrillError> {
+    fn build(&self, rate: u64, length: Duration) -> Result<BuiltTransit, DrillError> {
         let mut world = World::new(self.seed);
         let (config, mut random) = (Self::router(), Randomness::from_number(self.seed));
         let pool = Pool::new(&PoolConfig {
@@ -263,7 +266,7 @@ impl Scene<'_> {
             ring: RING,
             balance: self.server.balance(),
             gate: Some(GateConfig::default()),
-            application: Some(Application::HUNGRY),
+            application: Some(SimulatedApplication::HUNGRY),
             ..NodeConfig::default()
         };
         let router = world.add_node_with("router", stack, pool, core);
@@ -286,14 +289,14 @@ impl Scene<'_> {
         for (node, link) in joined {
             world.connect((node, IfIndex(1)), (router, port(link)), way)?;
         }
-        Ok(Built { world, router, attackers, clients })
+        Ok(BuiltTransit { world, router, attackers, clients })
     }
 
     /// The flood for `length` at this rate, with honest clients about.
-    fn phase(&self, length: Duration, planned: u64) -> Result<Crossed, DrillError> {
+    fn phase(&self, length: Duration, planned: u64) -> Result<CrossedPackets, DrillError> {
         let mut built = self.build(planned, length)?;
         let world = &mut built.world;
-        let free = |world: &World| world.pool(built.router).map(Free::of).unwrap_or_default();
+        let free = |world: &World| world.pool(built.router).map(FreeFrames::of).unwrap_or_default();
         let before = free(world);
         let lead = 2 * WARM_UP;
         world.run_for(lead);
@@ -301,12 +304,12 @@ impl Scene<'_> {
         world.run_for(length);
         let node = world.node_stats(built.router);
         let share = (node.application_ran - ran).as_secs_f64() / length.as_secs_f64().max(1e-9);
-        // Answers have their time, and neighbours who are not there are given up.
+        // Answers have their time, and neighbours that do not exist are given up.
         world.run_for(PATIENCE + GIVEN_UP);
         let families = FAMILIES.into_iter().zip(built.clients);
         let row = |(family, client): (Family, NodeId)| {
             let honest = world.node_ref::<Honest>(client)?;
-            Some(HonestReport::new(family, &Asked::of(honest.stats(), honest.latency())))
+            Some(HonestReport::new(family, &SentQuestion::of(honest.stats(), honest.latency())))
         };
         let honest: Vec<HonestReport> = families.filter_map(row).collect();
         let blast = world.node_ref::<Blast>(built.attackers);
@@ -329,7 +332,7 @@ impl Scene<'_> {
             honest,
             ..PhaseReport::default()
         };
-        Ok(Crossed { phase, violation })
+        Ok(CrossedPackets { phase, violation })
     }
 
     /// Packets a second that the router takes where more are offered.

@@ -1,39 +1,40 @@
 //! The bench in real time: a memory wire, the host's worker on a thread of its own at one end, the
 //! crowd in the calling thread at the other; of a host of several workers a wire for each, and one
-//! end for the crowd (`fan.rs`).
+//! end for the crowd (`rss.rs`).
 //!
-//! The wire stands for a network card's receive ring: what finds it full dies there, honest or
-//! not, and is counted (decision F27). A flood is held back where it exceeds what floors are
-//! promised for (`throttle.rs`). The wire is longer than a card's, because a machine that is
+//! The wire stands for a network card's receive ring: what finds it full is dropped there, honest
+//! or not, and is counted (decision F27). A flood is held back where it exceeds what floors are
+//! guaranteed for (`throttle.rs`). The wire is longer than a card's, because a machine that is
 //! shared with others takes the core away from the host's thread for longer than a core of its own
 //! would ever be gone. An application runs on the worker's core in one phase only (`stamping.rs`),
-//! for there the system's scheduler has its say in everything; where several workers leave no core
-//! to the crowd, it shares the last one's, and there is no application on that. The bell stands for
-//! the card's interrupt, [`MODERATION`] included. On a TAP (`tap.rs`) the same loop sends the
-//! flood, and honest clients are the kernel's. Threads and clock: a shell, as `dispatch` is.
+//! because there the system's scheduler affects all measurements; where several workers leave no
+//! core to the crowd, it shares the last one's, and there is no application on that. The bell
+//! stands for the card's interrupt, [`MODERATION`] included. On a TAP (`tap.rs`) the same loop
+//! sends the flood, and honest clients are the kernel's. Threads and clock: a shell, as `dispatch`
+//! is.
 
 use core::cell::Cell;
 use core::time::Duration;
 
 use floodwall_base::{Instant, Randomness, Units};
 use floodwall_device::{Device, WireConfig, pair_of};
-use floodwall_dispatch::{Applications, Clock, Fact};
+use floodwall_dispatch::{ApplicationShare, Clock, WorkerCounter};
 use floodwall_packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round};
 
 use rustix::thread::{Pid, gettid};
 
-use crate::bench::{Bench, Look, Loop, Outcome, Watch};
-use crate::crowd::{Crowd, Seen, Stretch, sort_losses};
+use crate::bench::{BenchLook, BenchLoop, BenchOutcome, BenchWatch, DrillBench};
 use crate::error::DrillError;
-use crate::fan::Fan;
-use crate::honest::{Asked, Asking};
-use crate::hosted::{self, Hosted, Said, Thread};
+use crate::honest::{QuestionSource, SentQuestion};
+use crate::hosted::{self, HostedReport, HostedWorkers, Thread};
 use crate::pinned::Pinned;
 use crate::report::GraceReport;
-use crate::server::{Free, ServerConfig};
+use crate::rss::RssSpread;
+use crate::server::{FreeFrames, ServerConfig};
 use crate::shards::ShardReport;
-use crate::stamping::{Stamping, Stamps};
+use crate::stamping::{StampSource, Stamping};
 use crate::throttle::Throttle;
+use crate::traffic::{TrafficSeen, TrafficSource, TrafficStretch, sort_losses};
 
 /// Packets of the ring, each way; of several rings together.
 pub(crate) const RING: usize = 65_536;
@@ -43,8 +44,8 @@ const CROWD_PACKETS: (usize, usize) = (RING + RING / 2, RING / 4);
 pub(crate) const RATE_MAX: u64 = RING as u64 * 20;
 /// The least time between two rings of the bell.
 const MODERATION: Duration = Duration::from_micros(20);
-/// How long memory has to come back: the timers of neighbours who do not answer, and then some.
-/// Fragments may wait for longer than anybody likes to wait for a drill.
+/// How long memory has to come back: the timers of neighbours that do not answer, and some more.
+/// Fragments may wait for longer than is acceptable for a drill.
 const PATIENCE: Duration = Duration::from_secs(8);
 /// A TAP from which nothing has come for so long is empty.
 const QUIET: Duration = Duration::from_millis(50);
@@ -57,38 +58,38 @@ const TURN_UNITS: Units = Units(64);
 /// Bursts that the crowd takes in a turn.
 const TURN_BURSTS: usize = 4;
 
-/// Honest clients who are not part of the crowd.
-pub(crate) trait Outsiders {
-    /// Begins asking.
-    fn begin(&mut self, asking: &Asking) -> Result<(), DrillError>;
+/// Honest clients that are not part of the crowd.
+pub(crate) trait OutsideHosts {
+    /// Begins sending.
+    fn begin(&mut self, asking: &QuestionSource) -> Result<(), DrillError>;
 
-    /// Asked and answered so far.
+    /// Questions and answers so far.
     fn tally(&self) -> (u64, u64);
 
     /// Whether every question is answered or lost.
     fn is_finished(&self) -> bool;
 
     /// What became of the questions, by family.
-    fn end(&mut self) -> Result<[Asked; 2], DrillError>;
+    fn end(&mut self) -> Result<[SentQuestion; 2], DrillError>;
 
     /// Packets that found the host's receive ring full so far, as far as it is known.
     fn ring_full(&self) -> u64;
 }
 
-/// See the file's head.
+/// The drill over a memory wire or a TAP, in real time.
 pub(crate) struct WireBench {
-    crowd: Crowd,
-    outsiders: Option<Box<dyn Outsiders>>,
+    crowd: TrafficSource,
+    outsiders: Option<Box<dyn OutsideHosts>>,
     device: Box<dyn Device>,
     clock: Clock,
     random: Randomness,
-    host: Hosted,
+    host: HostedWorkers,
     /// This one's, the crowd's.
     thread: Pid,
     _pinned: Option<Pinned>,
     rung: Instant,
-    /// How programs on the workers' cores tell them of themselves.
-    applications: Applications,
+    /// How programs on the workers' cores register with them.
+    applications: ApplicationShare,
     burst: Burst,
     departing: PacketList,
     /// Last, so that every packet above is home before its memory goes.
@@ -102,11 +103,11 @@ impl WireBench {
         let capacity = RING / workers;
         let wires = (0..workers).map(|_| pair_of(WireConfig { capacity, ..WireConfig::default() }));
         let (ours, theirs): (Vec<_>, Vec<_>) = wires.unzip();
-        let ours = Fan::new(ours, hosted::steering(config, seed));
+        let ours = RssSpread::new(ours, hosted::steering(config, seed));
         let ours = ours.ok_or(DrillError::WorkerEnded("there is none".to_owned()))?;
         let theirs = theirs.into_iter().map(|end| Box::new(end) as Box<dyn Device>).collect();
         let bench = Self::between(config, seed, Box::new(ours), theirs, None)?;
-        // Where it may not be pinned, it runs where the system likes.
+        // Where it may not be pinned, the system schedules it.
         let pinned = bench.shared_core().and_then(Pinned::to);
         Ok(Self { _pinned: pinned, ..bench })
     }
@@ -117,14 +118,14 @@ impl WireBench {
         seed: u64,
         ours: Box<dyn Device>,
         theirs: Vec<Box<dyn Device>>,
-        outsiders: Option<Box<dyn Outsiders>>,
+        outsiders: Option<Box<dyn OutsideHosts>>,
     ) -> Result<Self, DrillError> {
         let (small, frames) = CROWD_PACKETS;
         let pool = Pool::new(&PoolConfig { small, frames, ..PoolConfig::default() })?;
-        let applications = Applications::new();
-        let host = Hosted::start(config, seed, theirs, &applications)?;
+        let applications = ApplicationShare::new();
+        let host = HostedWorkers::start(config, seed, theirs, &applications)?;
         Ok(Self {
-            crowd: Crowd::default(),
+            crowd: TrafficSource::default(),
             outsiders,
             device: ours,
             clock: Clock::new(),
@@ -147,7 +148,7 @@ impl WireBench {
         last.core.filter(|_| self.host.threads().len() >= cores)
     }
 
-    /// The workers on whose cores an application may run beside nobody else.
+    /// The workers with an application and nothing else beside them on their cores.
     fn apart(&self) -> &[Thread] {
         match self.host.threads() {
             [others @ .., _] if self.shared_core().is_some() => others,
@@ -155,18 +156,18 @@ impl WireBench {
         }
     }
 
-    fn look(&self) -> Look {
+    fn look(&self) -> BenchLook {
         let said = self.host.said();
         // What outsiders give is not known before it arrives.
         let given = match self.outsiders {
-            Some(_) => said.facts.of(Fact::RxPackets),
+            Some(_) => said.facts.of(WorkerCounter::RxPackets),
             None => self.device.stats().tx_packets,
         };
-        look(said, Free::of(&self.pool), given)
+        look(said, FreeFrames::of(&self.pool), given)
     }
 
     /// Prepares a stretch, its honest part with the outsiders where there are some.
-    fn begin(&mut self, stretch: &Stretch) -> Result<(), DrillError> {
+    fn begin(&mut self, stretch: &TrafficStretch) -> Result<(), DrillError> {
         if let Some((outsiders, asking)) = self.outsiders.as_mut().zip(stretch.asking.as_ref()) {
             outsiders.begin(asking)?;
         }
@@ -187,7 +188,7 @@ impl WireBench {
         self.outsiders.as_ref().map_or(0, |outsiders| outsiders.ring_full())
     }
 
-    fn seen(&mut self, stretch: &Stretch) -> Result<Seen, DrillError> {
+    fn seen(&mut self, stretch: &TrafficStretch) -> Result<TrafficSeen, DrillError> {
         let mut seen = self.crowd.seen();
         if let Some(outsiders) = self.outsiders.as_mut().filter(|_| stretch.asking.is_some()) {
             let [near, ..] = &mut seen.asked;
@@ -220,10 +221,10 @@ impl WireBench {
             if self.device.receive(&self.pool, &mut self.burst)? == 0 {
                 break;
             }
-            self.call(now, Crowd::round);
+            self.call(now, TrafficSource::round);
         }
         if self.crowd.deadline().is_some_and(|deadline| deadline <= now) {
-            self.call(now, Crowd::work);
+            self.call(now, TrafficSource::work);
         }
         if self.departing.is_empty() {
             return Ok((0, 0));
@@ -237,7 +238,11 @@ impl WireBench {
         Ok(lost)
     }
 
-    fn call(&mut self, now: Instant, call: impl FnOnce(&mut Crowd, &mut Round<'_>) -> Units) {
+    fn call(
+        &mut self,
+        now: Instant,
+        call: impl FnOnce(&mut TrafficSource, &mut Round<'_>) -> Units,
+    ) {
         call(
             &mut self.crowd,
             &mut Round {
@@ -262,10 +267,14 @@ impl WireBench {
 }
 
 impl WireBench {
-    /// A stretch, until nobody sends any more.
-    fn drive(&mut self, stretch: &Stretch, watch: &mut dyn Watch) -> Result<Outcome, DrillError> {
+    /// A stretch, until all senders have finished.
+    fn drive(
+        &mut self,
+        stretch: &TrafficStretch,
+        watch: &mut dyn BenchWatch,
+    ) -> Result<BenchOutcome, DrillError> {
         self.begin(stretch)?;
-        let mut outcome = Outcome::default();
+        let mut outcome = BenchOutcome::default();
         let (first, lost_outside) = (self.look(), self.lost_outside());
         let (waited, mut throttle) =
             (self.waited(), Throttle::new(stretch, self.outsiders.is_none()));
@@ -296,14 +305,18 @@ impl WireBench {
         outcome.waited_percent =
             waited_percent(&waited, &self.waited(), self.clock.now() - started);
         outcome.seen = self.seen(stretch)?;
-        // The system does not tell whose packets found its ring full.
+        // The system does not report which packets found its ring full.
         outcome.ring_full.1 += self.lost_outside() - lost_outside;
         Ok(outcome)
     }
 
     /// What the stretch sent is no burden of the next one's.
-    fn drain(&mut self, stretch: &Stretch, watch: &mut dyn Watch) -> Result<Look, DrillError> {
-        // What lies in a TAP's queue is not told: it is empty when nothing has come for a while.
+    fn drain(
+        &mut self,
+        stretch: &TrafficStretch,
+        watch: &mut dyn BenchWatch,
+    ) -> Result<BenchLook, DrillError> {
+        // A TAP's queue length is not known: it is empty when nothing has come for a while.
         let asks = self.outsiders.is_some() && stretch.flood.is_some();
         let (quiet, clock) = (if asks { QUIET } else { Duration::ZERO }, self.clock);
         let last = Cell::new((0, clock.now()));
@@ -317,8 +330,12 @@ impl WireBench {
     }
 }
 
-impl Bench for WireBench {
-    fn run(&mut self, stretch: &Stretch, watch: &mut dyn Watch) -> Result<Outcome, DrillError> {
+impl DrillBench for WireBench {
+    fn run(
+        &mut self,
+        stretch: &TrafficStretch,
+        watch: &mut dyn BenchWatch,
+    ) -> Result<BenchOutcome, DrillError> {
         let outcome = self.drive(stretch, watch)?;
         self.drain(stretch, watch)?;
         Ok(outcome)
@@ -332,14 +349,14 @@ impl Bench for WireBench {
 
     fn run_beside_application(
         &mut self,
-        stretch: &Stretch,
-        watch: &mut dyn Watch,
-    ) -> Result<(Outcome, Duration), DrillError> {
+        stretch: &TrafficStretch,
+        watch: &mut dyn BenchWatch,
+    ) -> Result<(BenchOutcome, Duration), DrillError> {
         let before = self.workers_ran();
         let stamping = self.start_stamping()?;
         let mut outcome = self.drive(stretch, watch)?;
         let after = self.workers_ran();
-        let stamps: Vec<Option<Stamps>> = stamping.into_iter().map(Stamping::end).collect();
+        let stamps: Vec<Option<StampSource>> = stamping.into_iter().map(Stamping::end).collect();
         self.drain(stretch, watch)?;
         // What counts is the worker that left the least.
         let shares = stamps.iter().zip(before.into_iter().zip(after));
@@ -355,10 +372,10 @@ impl Bench for WireBench {
     fn settle(
         &mut self,
         at_most: Duration,
-        watch: &mut dyn Watch,
-        done: &dyn Fn(&Look) -> bool,
-    ) -> Result<Look, DrillError> {
-        self.crowd.begin(&Stretch::default(), true)?;
+        watch: &mut dyn BenchWatch,
+        done: &dyn Fn(&BenchLook) -> bool,
+    ) -> Result<BenchLook, DrillError> {
+        self.crowd.begin(&TrafficStretch::default(), true)?;
         let end = self.clock.now() + at_most;
         let mut look_at = Instant::ORIGIN;
         loop {
@@ -378,7 +395,7 @@ impl Bench for WireBench {
         }
     }
 
-    /// Over a TAP the kernel's half of the device is the bottleneck, and knows no friends.
+    /// Over a TAP the kernel's half of the device is the bottleneck, and has no triage.
     fn finds_friends(&self) -> bool {
         self.outsiders.is_none()
     }
@@ -408,23 +425,27 @@ impl Bench for WireBench {
     }
 }
 
-fn look(Said { at, facts, view }: Said, crowd_free: Free, given: u64) -> Look {
-    Look {
+fn look(
+    HostedReport { at, facts, view }: HostedReport,
+    crowd_free: FreeFrames,
+    given: u64,
+) -> BenchLook {
+    BenchLook {
         at,
         view,
-        worker: Loop {
-            received: facts.of(Fact::RxPackets),
-            triaged: [Fact::DropsTriageRefusable, Fact::DropsTriageStranger]
+        worker: BenchLoop {
+            received: facts.of(WorkerCounter::RxPackets),
+            triaged: [WorkerCounter::DropsTriageRejectable, WorkerCounter::DropsTriageUnknown]
                 .map(|fact| facts.of(fact)),
-            waiting: facts.of(Fact::TriageWaiting),
+            waiting: facts.of(WorkerCounter::TriageWaiting),
             application_ran: None,
             application_gap: Duration::ZERO,
-            ran: Duration::from_nanos(facts.of(Fact::BalanceRanNanos)),
-            sent: facts.of(Fact::SentPackets),
-            transmitted: facts.of(Fact::TxPackets),
-            backlog: facts.of(Fact::Backlog),
+            ran: Duration::from_nanos(facts.of(WorkerCounter::BalanceRanNanos)),
+            sent: facts.of(WorkerCounter::SentPackets),
+            transmitted: facts.of(WorkerCounter::TxPackets),
+            backlog: facts.of(WorkerCounter::Backlog),
             lost: facts.lost(),
-            longest: Duration::from_nanos(facts.of(Fact::LongestRoundNanos)),
+            longest: Duration::from_nanos(facts.of(WorkerCounter::LongestRoundNanos)),
         },
         crowd_free,
         given,

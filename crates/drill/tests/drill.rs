@@ -5,38 +5,39 @@
 use std::time::Duration;
 
 use floodwall_drill::{
-    CostTable, Floor, Options, Place, Report, Schedule, ServerConfig, Silent, drill,
+    CostTable, Criterion, DrillOptions, DrillPlace, Report, Schedule, ServerConfig, SilentProgress,
+    drill,
 };
 
 /// A drill of a tenth of a second a phase.
-fn short(options: Options) -> Options {
+fn short(options: DrillOptions) -> DrillOptions {
     let phase = Duration::from_millis(100);
     let probe = Duration::from_millis(5);
-    Options { schedule: Schedule { phase, probe, ..options.schedule }, ..options }
+    DrillOptions { schedule: Schedule { phase, probe, ..options.schedule }, ..options }
 }
 
-fn run(options: &Options) -> Report {
-    drill(options, &mut Silent).unwrap()
+fn run(options: &DrillOptions) -> Report {
+    drill(options, &mut SilentProgress).unwrap()
 }
 
-fn failed(report: &Report) -> Vec<Floor> {
+fn failed(report: &Report) -> Vec<Criterion> {
     report.verdicts.iter().filter(|verdict| !verdict.passed).map(|verdict| verdict.floor).collect()
 }
 
 #[test]
 fn a_simulated_drill_passes() {
-    let report = run(&short(Options::simulated(7)));
+    let report = run(&short(DrillOptions::simulated(7)));
     assert_eq!(failed(&report), [], "{report}");
     assert!(report.passed);
-    // Of what is said of paths some was true, and believed; of redirects none.
+    // Of the statements about paths some were true, and accepted; of redirects none.
     let learnt = |name: &str| {
         let phase = report.phases.iter().find(|phase| phase.name == name).unwrap();
         assert!(phase.paths_known <= 4608 && phase.paths_allowed < 1000, "{report}");
         phase.paths_learnt
     };
     assert!(learnt("too big") > 150 && learnt("redirects") == 0, "{report}");
-    // Strangers were too many to be served, and friends were.
-    let friends = report.phases.iter().find(|phase| phase.name == "friends").unwrap();
+    // Unverified sources were too many to be served, and established clients were.
+    let friends = report.phases.iter().find(|phase| phase.name == "established").unwrap();
     let (offered, looked) = (friends.offered_pps, friends.triage_pps.unwrap());
     assert!(offered * 100 > looked * 78 && offered * 100 < looked * 82, "{offered} of {looked}");
     assert!(friends.capacity_pps.unwrap() * 2 < offered, "{report}");
@@ -45,11 +46,11 @@ fn a_simulated_drill_passes() {
 
 #[test]
 fn a_simulated_drill_repeats_itself_byte_for_byte() {
-    let options = short(Options::simulated(7));
+    let options = short(DrillOptions::simulated(7));
     let (first, again) = (run(&options), run(&options));
     assert_eq!(first.to_json().unwrap(), again.to_json().unwrap());
     assert_eq!(first.to_string(), again.to_string());
-    let other = run(&short(Options::simulated(8)));
+    let other = run(&short(DrillOptions::simulated(8)));
     assert_ne!(first.drops, other.drops, "another seed sends other packets");
     let floors = |report: &Report| report.verdicts.iter().map(|v| v.floor).collect::<Vec<_>>();
     assert_eq!(floors(&first), floors(&other));
@@ -59,17 +60,22 @@ fn a_simulated_drill_repeats_itself_byte_for_byte() {
 fn a_drill_in_real_time_gives_the_same_verdicts_with_one_worker_and_with_two() {
     // What other work on this machine can spoil is not asserted here: whether every question was
     // answered in time.
-    let options = short(Options::new(7));
-    let options = Options {
+    let options = short(DrillOptions::new(7));
+    let options = DrillOptions {
         schedule: Schedule { flood_rate_max: 20_000, honest_rate: 200, ..options.schedule },
         ..options
     };
     for workers in [1, 2] {
         let server = ServerConfig { workers, ..options.server.clone() };
-        let report = run(&Options { server, ..options.clone() });
+        let report = run(&DrillOptions { server, ..options.clone() });
         assert_eq!(report.shards.len(), if workers == 1 { 0 } else { 2 }, "{report}");
         assert!(report.shards.iter().all(|shard| shard.received > 100), "{report}");
-        let held = [Floor::Conservation, Floor::Memory, Floor::NamedDrops, Floor::WorkerRun];
+        let held = [
+            Criterion::Conservation,
+            Criterion::Memory,
+            Criterion::NamedDrops,
+            Criterion::WorkerRun,
+        ];
         assert!(failed(&report).iter().all(|floor| !held.contains(floor)), "{report}");
         // And one for the application, where the worker has a core for itself.
         assert_eq!(report.phases.iter().filter(|phase| phase.name != "application").count(), 23);
@@ -82,15 +88,15 @@ fn a_drill_in_real_time_gives_the_same_verdicts_with_one_worker_and_with_two() {
 #[test]
 fn without_its_service_the_host_fails() {
     let server = ServerConfig { service: false, ..ServerConfig::default() };
-    let report = run(&Options { server, ..short(Options::simulated(1)) });
+    let report = run(&DrillOptions { server, ..short(DrillOptions::simulated(1)) });
     let all = [
-        Floor::Answered,
-        Floor::Fragmented,
-        Floor::Far,
-        Floor::Connected,
-        Floor::Paths,
-        Floor::Recovery,
-        Floor::Friends,
+        Criterion::Answered,
+        Criterion::Fragmented,
+        Criterion::Far,
+        Criterion::Connected,
+        Criterion::Paths,
+        Criterion::Recovery,
+        Criterion::EstablishedKept,
     ];
     assert_eq!(failed(&report), all, "{report}");
     let rows = report.phases.iter().flat_map(|phase| phase.honest.iter().chain(&phase.friends));
@@ -101,10 +107,10 @@ fn without_its_service_the_host_fails() {
 #[test]
 fn with_a_handful_of_packets_honest_clients_lose_their_share() {
     let server = ServerConfig { small: 4, frames: 4, ..ServerConfig::default() };
-    let report = run(&Options { server, ..short(Options::simulated(1)) });
-    assert!(failed(&report).contains(&Floor::Answered), "{report}");
-    assert!(!failed(&report).contains(&Floor::Conservation), "what is lost is still counted");
-    assert!(!failed(&report).contains(&Floor::NamedDrops));
+    let report = run(&DrillOptions { server, ..short(DrillOptions::simulated(1)) });
+    assert!(failed(&report).contains(&Criterion::Answered), "{report}");
+    assert!(!failed(&report).contains(&Criterion::Conservation), "what is lost is still counted");
+    assert!(!failed(&report).contains(&Criterion::NamedDrops));
 }
 
 #[test]
@@ -117,12 +123,12 @@ fn without_a_reassembly_store_large_questions_are_not_answered() {
         let small = frames;
         let server =
             ServerConfig { reassembly_bytes, reassembly_datagrams, frames, small, ..defaults };
-        run(&Options { server, ..short(Options::simulated(1)) })
+        run(&DrillOptions { server, ..short(DrillOptions::simulated(1)) })
     };
     // Each step of the recovery waits for answers that do not come.
     let without = run_with(small, 4096);
-    assert_eq!(failed(&without), [Floor::Fragmented, Floor::Recovery], "{without}");
-    // It is given its part of the memory, whatever it was promised.
+    assert_eq!(failed(&without), [Criterion::Fragmented, Criterion::Recovery], "{without}");
+    // It is given its part of the memory, independent of its configured share.
     let boundless = run_with(large, 4096);
     assert_eq!(failed(&boundless), [], "{boundless}");
 }
@@ -130,22 +136,22 @@ fn without_a_reassembly_store_large_questions_are_not_answered() {
 #[test]
 fn who_believes_no_router_cannot_answer_those_behind_it() {
     let server = ServerConfig { accept_ra: false, ..ServerConfig::default() };
-    let report = run(&Options { server, ..short(Options::simulated(1)) });
+    let report = run(&DrillOptions { server, ..short(DrillOptions::simulated(1)) });
     // Each step of the recovery waits for answers that do not come.
-    assert_eq!(failed(&report), [Floor::Far, Floor::Recovery], "{report}");
+    assert_eq!(failed(&report), [Criterion::Far, Criterion::Recovery], "{report}");
     let far = |family: usize| {
         report.phases.iter().filter_map(move |phase| Some(phase.far.get(family)?.answered))
     };
     assert!(far(0).all(|n| n > 0) && far(1).all(|n| n == 0), "IPv4's router was configured");
 }
 
-/// By default nobody follows redirects; those who do can be led astray by a neighbour.
+/// By default redirects are ignored; hosts that accept them can be misled by a neighbour.
 #[test]
 fn who_follows_redirects_cannot_answer_those_behind_the_router() {
     let server = ServerConfig { accept_redirects: true, ..ServerConfig::default() };
-    let report = run(&Options { server, ..short(Options::simulated(1)) });
-    assert!(failed(&report).contains(&Floor::Far), "{report}");
-    assert!(!failed(&report).contains(&Floor::Paths), "{report}");
+    let report = run(&DrillOptions { server, ..short(DrillOptions::simulated(1)) });
+    assert!(failed(&report).contains(&Criterion::Far), "{report}");
+    assert!(!failed(&report).contains(&Criterion::Paths), "{report}");
     let far = |name: &str| {
         let phase = report.phases.iter().find(|phase| phase.name == name).unwrap();
         phase.far.iter().map(|row| row.share()).collect::<Vec<_>>()
@@ -156,18 +162,19 @@ fn who_follows_redirects_cannot_answer_those_behind_the_router() {
 
 #[test]
 fn on_a_machine_a_hundred_times_slower_a_round_is_too_long() {
-    let run_on =
-        |costs| run(&Options { place: Place::World(costs), ..short(Options::simulated(1)) });
+    let run_on = |costs| {
+        run(&DrillOptions { place: DrillPlace::World(costs), ..short(DrillOptions::simulated(1)) })
+    };
     let (usual, slow) = (CostTable::default(), CostTable::default().times(100));
-    assert!(!failed(&run_on(usual)).contains(&Floor::WorkerRun));
-    assert!(failed(&run_on(slow)).contains(&Floor::WorkerRun));
+    assert!(!failed(&run_on(usual)).contains(&Criterion::WorkerRun));
+    assert!(failed(&run_on(slow)).contains(&Criterion::WorkerRun));
 }
 
 #[test]
 fn a_worker_that_shares_nothing_starves_the_application() {
     let server = ServerConfig { application_share: 0, ..ServerConfig::default() };
-    let report = run(&Options { server, ..short(Options::simulated(1)) });
-    assert!(failed(&report).contains(&Floor::Share), "{report}");
+    let report = run(&DrillOptions { server, ..short(DrillOptions::simulated(1)) });
+    assert!(failed(&report).contains(&Criterion::Share), "{report}");
     let share = |name: &str| {
         let phase = report.phases.iter().find(|phase| phase.name == name).unwrap();
         phase.application_share.unwrap()
@@ -179,10 +186,11 @@ fn a_worker_that_shares_nothing_starves_the_application() {
 fn on_a_machine_half_as_fast_the_same_floods_are_too_much() {
     // Planned for the machine of the table, where `a_simulated_drill_passes`.
     let usual = CostTable::default();
-    let options = short(Options::simulated(7));
+    let options = short(DrillOptions::simulated(7));
     let schedule = Schedule { planned_for: Some(usual), ..options.schedule };
-    let report = run(&Options { place: Place::World(usual.times(2)), schedule, ..options });
+    let report =
+        run(&DrillOptions { place: DrillPlace::World(usual.times(2)), schedule, ..options });
     assert!(!report.passed, "{report}");
-    let unharmed = [Floor::Conservation, Floor::NamedDrops, Floor::Share];
+    let unharmed = [Criterion::Conservation, Criterion::NamedDrops, Criterion::Share];
     assert!(failed(&report).iter().all(|floor| !unharmed.contains(floor)), "{report}");
 }

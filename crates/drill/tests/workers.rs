@@ -4,22 +4,24 @@
 
 use std::time::Duration;
 
-use floodwall_drill::{Floor, Options, Report, Schedule, ServerConfig, Silent, drill};
+use floodwall_drill::{
+    Criterion, DrillOptions, Report, Schedule, ServerConfig, SilentProgress, drill,
+};
 
 fn run(workers: u16) -> Report {
-    let options = Options::simulated(7);
+    let options = DrillOptions::simulated(7);
     let phase = Duration::from_millis(100);
     let probe = Duration::from_millis(5);
     let schedule = Schedule { phase, probe, ..options.schedule };
     let server = ServerConfig { workers, ..options.server };
-    drill(&Options { schedule, server, ..options }, &mut Silent).unwrap()
+    drill(&DrillOptions { schedule, server, ..options }, &mut SilentProgress).unwrap()
 }
 
 fn passes(workers: u16) -> Report {
     let report = run(workers);
     let failed = report.verdicts.iter().find(|v| !v.passed);
     assert!(failed.is_none(), "{failed:?} {report}");
-    assert!(report.verdicts.iter().any(|v| v.floor == Floor::Friends), "{report}");
+    assert!(report.verdicts.iter().any(|v| v.floor == Criterion::EstablishedKept), "{report}");
     assert_eq!(report.shards.len(), usize::from(workers));
     let text = report.to_string();
     for shard in &report.shards {

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use floodwall_base::{Address, HashKey, IfIndex, Prefix};
 use floodwall_fib::expiry::Expiry;
-use floodwall_fib::lpm::Family;
+use floodwall_fib::lpm::LpmFamily;
 use floodwall_fib::{Fib, FibConfig, FibReader, Found, Route, Selector};
 use floodwall_sync::qsbr::{Domain, Moment, Reader};
 use ip_network_table_deps_treebitmap::IpLookupTable;
@@ -44,7 +44,7 @@ struct Size {
 const FULL: Size = Size { every: 1, addrs: 1 << 20, rounds: 7, changes: 50_000, ending: 100_000 };
 const SMOKE: Size = Size { every: 64, addrs: 1 << 12, rounds: 1, changes: 500, ending: 1000 };
 
-trait Rival: Family {
+trait Rival: LpmFamily {
     type Of: RivalAddress + Copy;
     fn of(self) -> Self::Of;
 }
@@ -72,7 +72,7 @@ fn routes<A: Address>(every: usize) -> Vec<Route<A>> {
     internet::prefixes(every).into_iter().map(route).collect()
 }
 
-struct Table<A: Family> {
+struct Table<A: LpmFamily> {
     reader: Reader,
     fib: Fib<A>,
     seen: FibReader<A>,
@@ -110,7 +110,7 @@ impl<A: Rival> Table<A> {
         [one.1, burst.1].map(|time| addrs.len() as f64 / time.as_secs_f64() / 1e6)
     }
 
-    /// Every answer is that of the other crate's table of what lives at `now`.
+    /// Every answer is that of the other crate's table of the routes that are valid at `now`.
     fn agrees(&self, routes: &[Route<A>], addrs: &[A], now: floodwall_base::Instant) {
         let (mut rival, mut ways) = (IpLookupTable::new(), HashMap::new());
         for route in routes.iter().filter(|route| route.expires.is_none_or(|end| end > now)) {
@@ -126,7 +126,7 @@ impl<A: Rival> Table<A> {
             assert_eq!(found.map(|found| (found.iface, found.gateway)), want, "{addr}");
             assert_eq!(self.seen.lookup(view, *addr, now), found, "{addr}");
         }
-        assert!(ways.len() > 20, "the table has ways to tell apart");
+        assert!(ways.len() > 20, "the table has distinct next hops");
     }
 }
 

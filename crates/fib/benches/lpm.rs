@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use floodwall_base::{Address, Prefix};
-use floodwall_fib::lpm::{Capacity, ENTRY, Family, Lpm, LpmWriter, Target};
+use floodwall_fib::lpm::{ENTRY, Lpm, LpmCapacity, LpmFamily, LpmWriter, RouteTarget};
 use floodwall_sync::qsbr::{Domain, Moment, Reader};
 use ip_network_table_deps_treebitmap::IpLookupTable;
 use prefix_trie::PrefixMap;
@@ -46,7 +46,7 @@ const FULL: Size =
 const SMOKE: Size = Size { addrs: 1 << 12, checked: 4096, rounds: 1, changes: 1000, ending: 1000 };
 
 /// What the rivals need of a family.
-trait Rivals: Family {
+trait Rivals: LpmFamily {
     type Net: prefix_trie::Prefix + Copy;
     type Rival: ip_network_table_deps_treebitmap::address::Address + Copy;
     fn net(prefix: Prefix<Self>) -> Self::Net;
@@ -115,7 +115,7 @@ struct Tables<A: Rivals> {
 impl<A: Rivals> Tables<A> {
     fn new(prefixes: &[(Prefix<A>, u32)]) -> Self {
         let domain = Domain::new(1);
-        let mut ours = LpmWriter::new(&domain, Capacity::for_prefixes(prefixes.len() + 100_000));
+        let mut ours = LpmWriter::new(&domain, LpmCapacity::for_prefixes(prefixes.len() + 100_000));
         let ((), first) = worked(|| ours.load(prefixes.iter().copied(), NOW).unwrap());
         let (trie, second) =
             worked(|| prefixes.iter().map(|(p, v)| (A::net(*p), *v)).collect::<PrefixMap<_, _>>());
@@ -220,7 +220,8 @@ fn resolve(lifetimes: &[Lifetime], now: u64, found: &mut [u32]) {
 fn ending<A: Rivals>(tables: &Tables<A>, prefixes: &[(Prefix<A>, u32)], addrs: &[A], size: &Size) {
     let end = |n: usize| floodwall_base::Instant::from_nanos(1_000_000 + n as u64);
     let domain = Domain::new(1);
-    let mut writer = LpmWriter::<A>::new(&domain, Capacity::for_prefixes(prefixes.len() + 400_000));
+    let mut writer =
+        LpmWriter::<A>::new(&domain, LpmCapacity::for_prefixes(prefixes.len() + 400_000));
     let mut lifetimes = Vec::new();
     writer.load(prefixes.iter().copied(), NOW).unwrap();
     // As many as that, spread by a hash.
@@ -228,7 +229,7 @@ fn ending<A: Rivals>(tables: &Tables<A>, prefixes: &[(Prefix<A>, u32)], addrs: &
     for (_, (prefix, hop)) in prefixes.iter().enumerate().filter(|(n, _)| is_chosen(*n)) {
         let until = end(lifetimes.len());
         let (entry, target) =
-            (lifetimes.len() as u32, Target::until(*hop, lifetimes.len() as u32, until));
+            (lifetimes.len() as u32, RouteTarget::until(*hop, lifetimes.len() as u32, until));
         // For the cost of a step it does not matter what it covers.
         lifetimes.push(Lifetime { until: until.as_nanos(), hop: *hop, cover: 1 });
         writer.replace(*prefix, Some(target), NOW).unwrap();
@@ -315,7 +316,8 @@ impl Bursts {
 /// then too is the machine's, for its clock runs on while its host or an interrupt has it.
 fn churn<A: Rivals>(prefixes: &[(Prefix<A>, u32)], addrs: &[A], size: &Size) {
     let domain = Domain::new(3);
-    let mut writer = LpmWriter::<A>::new(&domain, Capacity::for_prefixes(prefixes.len() + 100_000));
+    let mut writer =
+        LpmWriter::<A>::new(&domain, LpmCapacity::for_prefixes(prefixes.len() + 100_000));
     writer.load(prefixes.iter().copied(), NOW).unwrap();
     let mut times = Vec::new();
     let (mut beside, mut alone) = (Bursts::default(), Bursts::default());
@@ -333,7 +335,9 @@ fn churn<A: Rivals>(prefixes: &[(Prefix<A>, u32)], addrs: &[A], size: &Size) {
                     std::thread::sleep(Duration::from_micros(50));
                 }
                 let (prefix, value) = prefixes[random.next() as usize % prefixes.len()];
-                for target in [None, Some(Target::forever(value))].into_iter().filter(|_| changes) {
+                for target in
+                    [None, Some(RouteTarget::forever(value))].into_iter().filter(|_| changes)
+                {
                     while {
                         let (changed, time) = worked(|| writer.replace(prefix, target, NOW));
                         times.push(time);

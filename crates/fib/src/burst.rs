@@ -1,35 +1,35 @@
 //! Bursts of look-ups: many destinations through rules and tables at once.
 //!
-//! Called by [`crate::FibReader`] and [`crate::Fib`]. Each table is asked once for all destinations
-//! that have no answer yet, so that their accesses of memory are under way together; in the usual
-//! plan, one table for everything, nothing is gathered. Invariant: each answer is that of a look-up
-//! alone. Not here: what a rule means (`rule.rs`), the walk (`lpm`).
+//! Called by [`crate::FibReader`] and [`crate::Fib`]. Each table is looked up once for all
+//! destinations that have no answer yet, so that their accesses of memory are under way together;
+//! in the usual plan, one table for everything, nothing is gathered. Invariant: each answer is that
+//! of a look-up alone. Not here: what a rule means (`rule.rs`), the walk (`lpm`).
 
 use floodwall_base::Instant;
 
 use crate::lifetimes::ENTRY;
-use crate::lpm::Family;
+use crate::lpm::LpmFamily;
 use crate::next_hop::Found;
 use crate::query::Query;
-use crate::reader::{Plan, Shared, verdict};
+use crate::reader::{LookupPlan, SharedTables, verdict};
 use crate::rule::RuleAction;
 
 /// Destinations that one pass looks up.
 const LANES: usize = 64;
 
-/// The tables, as the one who looks up has them.
-pub(crate) trait Ask<A: Family> {
+/// The tables, as seen by the thread that looks up.
+pub(crate) trait BurstLookup<A: LpmFamily> {
     /// The values of a burst in the trie of a table; false where that one is a list.
     fn trie(&self, table: u16, addrs: &[A], now: Instant, values: &mut [u32]) -> bool;
     /// The answer of a table that is a list.
     fn list(&self, table: u16, addr: A, now: Instant) -> Option<Found<A>>;
 }
 
-/// See the file's head: `found` is filled up to the shorter of both.
-pub(crate) fn burst<A: Family>(
-    shared: &Shared<A>,
-    plan: &Plan<A>,
-    ask: &impl Ask<A>,
+/// Looks up a burst of addresses: `found` is filled up to the shorter of both.
+pub(crate) fn burst<A: LpmFamily>(
+    shared: &SharedTables<A>,
+    plan: &LookupPlan<A>,
+    ask: &impl BurstLookup<A>,
     addrs: &[A],
     now: Instant,
     found: &mut [Option<Found<A>>],
@@ -50,7 +50,7 @@ pub(crate) fn burst<A: Family>(
 }
 
 /// The lifetimes of all that may have ended, on their way together.
-fn ask_for_lifetimes<A: Family>(shared: &Shared<A>, values: &[u32]) {
+fn ask_for_lifetimes<A: LpmFamily>(shared: &SharedTables<A>, values: &[u32]) {
     for value in values.iter().filter(|value| **value & ENTRY != 0) {
         shared.lifetimes.ask_for(value & !ENTRY);
     }
@@ -65,10 +65,10 @@ fn lanes(mut left: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-fn by_steps<A: Family>(
-    shared: &Shared<A>,
-    plan: &Plan<A>,
-    ask: &impl Ask<A>,
+fn by_steps<A: LpmFamily>(
+    shared: &SharedTables<A>,
+    plan: &LookupPlan<A>,
+    ask: &impl BurstLookup<A>,
     addrs: &[A],
     now: Instant,
     found: &mut [Option<Found<A>>],

@@ -1,8 +1,8 @@
 //! How routes come and go: the verbs of [`Fib`].
 //!
-//! Called by `stack` for addresses, gateways, leases and what routers say, and for the operator's
-//! commands. Order of every change: all that can be refused is checked or taken first; then the
-//! list is changed and shown; where showing it fails, the list is as it was.
+//! Called by `stack` for addresses, gateways, leases and router advertisements, and for the
+//! operator's commands. Order of every change: all that can be refused is checked or taken first;
+//! then the list is changed and shown; where showing it fails, the list is as it was.
 
 use floodwall_base::limits;
 use floodwall_base::{Address, IfIndex, Instant, Prefix};
@@ -10,9 +10,9 @@ use floodwall_base::{Address, IfIndex, Instant, Prefix};
 use crate::error::{Named, RouteError};
 use crate::fib::{Fib, Old};
 use crate::hop_writer::Object;
-use crate::lpm::Family;
+use crate::lpm::LpmFamily;
 use crate::next_hop::{Leg, Member, NextHop, NextHopId};
-use crate::records::{NONE, Record};
+use crate::records::{NONE, RouteRecord};
 use crate::route::{Route, RouteKind, RouteProtocol, TableId};
 
 /// Which route is meant: what is `None` may be anything.
@@ -32,7 +32,7 @@ pub struct Selector<A: Address> {
     pub next_hop: Option<NextHopId>,
     /// Of which metric.
     pub metric: Option<u32>,
-    /// Made by whom.
+    /// Its protocol (origin).
     pub protocol: Option<RouteProtocol>,
 }
 
@@ -79,13 +79,13 @@ pub enum Put {
     Append,
 }
 
-/// Whether a route goes with the link that it was told on.
+/// Whether a route is removed with the link that it was learnt on.
 const fn is_told(protocol: RouteProtocol) -> bool {
     matches!(protocol, RouteProtocol::RouterAdvertisement | RouteProtocol::Dhcp)
 }
 
-impl<A: Family> Fib<A> {
-    /// Adds a route whose prefix has none of its metric.
+impl<A: LpmFamily> Fib<A> {
+    /// Adds a route; its prefix has none of the same metric.
     ///
     /// # Errors
     /// See [`RouteError`]; [`RouteError::Exists`] also where the one that exists would only be
@@ -105,7 +105,7 @@ impl<A: Family> Fib<A> {
     /// Adds a route behind those of its prefix and metric.
     ///
     /// # Errors
-    /// See [`RouteError`]; the very same way may not be there.
+    /// See [`RouteError`]; an identical route may not be there.
     pub fn append(&mut self, route: Route<A>, now: Instant) -> Result<(), RouteError> {
         self.put(route, Put::Append, now)
     }
@@ -120,8 +120,8 @@ impl<A: Family> Fib<A> {
         self.put_through(route, hop, how, now)
     }
 
-    /// Adds a route whose flows are spread over several ways (RFC 2992). Its own gateway and
-    /// interface are of no meaning.
+    /// Adds an ECMP route: its flows are spread over several next hops (RFC 2992). Its own gateway
+    /// and interface are of no meaning.
     ///
     /// # Errors
     /// See [`RouteError`].
@@ -148,8 +148,8 @@ impl<A: Family> Fib<A> {
     }
 
     /// Adds a route, or puts it in the place of the one that the same protocol has for the same
-    /// prefix, gateway and interface: how what a router said is prolonged, or liked more or less.
-    /// One whose end has come is removed instead (I7). Prolonging alone is no change of an answer.
+    /// prefix, gateway and interface: how an advertised route is prolonged, or preferred more or
+    /// less. An expired one is removed instead (I7). Prolonging alone is no change of an answer.
     ///
     /// # Errors
     /// See [`RouteError`]; the former route is then as it was.
@@ -375,7 +375,8 @@ impl<A: Family> Fib<A> {
             }
         };
         let next = NONE;
-        let record = Record { prefix, metric, hop, lifetime, next, table, preference, protocol };
+        let record =
+            RouteRecord { prefix, metric, hop, lifetime, next, table, preference, protocol };
         let at = self.records.insert(record);
         if let Some(of) = self.lifetime_of.get_mut(lifetime as usize) {
             *of = at;
@@ -404,7 +405,7 @@ impl<A: Family> Fib<A> {
     pub(crate) fn remove_at(&mut self, at: u32, now: Instant) -> Result<(), RouteError> {
         let Some(record) = self.records.at(at).copied() else { return Ok(()) };
         let Some(route) = self.route_at(at) else { return Ok(()) };
-        let Record { table, prefix, hop, .. } = record;
+        let RouteRecord { table, prefix, hop, .. } = record;
         self.ready(now)?;
         self.with_table(table, now, |table, parts| {
             table.unlink(at, parts.records);

@@ -1,8 +1,8 @@
 //! What happens by itself: lifetimes end, links go and come.
 //!
 //! Called by `stack` for timed work. Both are done in steps of a number that the caller gives, and
-//! resumed; neither decides an answer: readers judge lifetimes by their own clock, and pass over a
-//! next hop whose link is down.
+//! resumed; neither decides an answer: readers check lifetimes by their own clock, and pass over a
+//! next hop with a link that is down.
 
 use core::time::Duration;
 
@@ -10,25 +10,25 @@ use floodwall_base::{IfIndex, Instant};
 use floodwall_sync::shim::atomic::Ordering::Release;
 
 use crate::fib::Fib;
-use crate::lpm::Family;
+use crate::lpm::LpmFamily;
 use crate::records::NONE;
 
-/// How long after a removal that failed nothing is said about ends: it is tried again before that.
+/// How long after a failed removal no deadline is reported: it is tried again before that.
 const STUCK: Duration = Duration::from_millis(4);
 
-/// What one visit of [`Fib::sweep`] is worth of what lies below a route, in the trie's units.
+/// The cost of one visit of [`Fib::sweep`] below a route, in the trie's units.
 const UNITS: usize = 16;
 
-/// Routes that are looked at in the very call that says that a link went or came.
+/// Routes that are looked at in the very call that reports a link as down or up.
 pub(crate) const SWEPT_AT_ONCE: usize = 1024;
 
-impl<A: Family> Fib<A> {
+impl<A: LpmFamily> Fib<A> {
     /// Removes routes that are over, `most` of them at most; returns how many it visited, each of
     /// which was due. The rest is for the next call: see [`Fib::deadline`].
     pub fn collect(&mut self, now: Instant, most: usize) -> usize {
         let before = self.units;
         for visited in 0..most {
-            // What lies below those that have gone is work, too.
+            // The work below removed routes counts, too.
             let is_enough = self.units - before > self.step as u64;
             if is_enough || self.ready(now).is_err() {
                 return visited;
@@ -49,10 +49,10 @@ impl<A: Family> Fib<A> {
         most
     }
 
-    /// Tells the large tables before when none of their routes ends, so that look-ups until then
-    /// need not ask for lifetimes. Not while something that is over waits to be removed.
+    /// Gives the large tables the time before which none of their routes ends, so that look-ups
+    /// until then need not check lifetimes. Not while an expired route waits to be removed.
     pub(crate) fn tell_ends(&mut self, now: Instant) {
-        // What owes something may still show a route that has ended and is gone.
+        // A table with pending work may still show a route that has ended and is gone.
         if now >= self.ends_known_from && self.owing.is_none() {
             let from = self.expiry.ends_from();
             self.tables.iter_mut().for_each(|table| table.index.none_ends_before(from));
@@ -69,7 +69,7 @@ impl<A: Family> Fib<A> {
         }
     }
 
-    /// Says whether an interface carries packets. While it does not, look-ups pass its routes over;
+    /// Sets whether an interface carries packets. While it does not, look-ups pass its routes over;
     /// they come back with it. Of a large table some are looked at now, the others by
     /// [`Fib::sweep`]: until then packets find those, and no way out.
     pub fn set_usable(&mut self, iface: IfIndex, usable: bool, now: Instant) {
@@ -93,7 +93,7 @@ impl<A: Family> Fib<A> {
     }
 
     /// Goes on with what a change left to be done: of a route, the part of the trie and the routes
-    /// with an end that lie below it; of many that go, the next ones; of a link, its routes. Visits
+    /// with an end that are below it; of many that go, the next ones; of a link, its routes. Visits
     /// `most` of them at most; returns how many it visited.
     pub fn sweep(&mut self, now: Instant, most: usize) -> usize {
         let units = most.saturating_mul(UNITS);

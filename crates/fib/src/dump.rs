@@ -1,12 +1,12 @@
 //! `Dump`: all routes in an order that stands while they change.
 //!
-//! The order is that of the records' numbers. Whatever is there from the first call to the last is
-//! shown exactly once; what comes or goes meanwhile is shown once or not at all.
+//! The order is that of the records' numbers. A route that exists from the first call to the last
+//! is shown exactly once; what comes or goes meanwhile is shown once or not at all.
 
 use floodwall_base::{Instant, Prefix};
 
 use crate::fib::Fib;
-use crate::lpm::Family;
+use crate::lpm::LpmFamily;
 use crate::route::{Route, TableId};
 
 /// Where a dump has got to; it may be kept across changes.
@@ -14,9 +14,9 @@ use crate::route::{Route, TableId};
 pub struct Dump(pub(crate) u32);
 
 impl Dump {
-    /// The next route, expired ones that nobody has collected included. Free records are passed
+    /// The next route, including expired ones that are not collected yet. Free records are passed
     /// over: a call may look at as many as there ever were routes.
-    pub fn next<A: Family>(&mut self, fib: &Fib<A>) -> Option<Route<A>> {
+    pub fn next<A: LpmFamily>(&mut self, fib: &Fib<A>) -> Option<Route<A>> {
         while self.0 < fib.records.end() {
             let at = self.0;
             self.0 += 1;
@@ -28,8 +28,8 @@ impl Dump {
     }
 }
 
-impl<A: Family> Fib<A> {
-    /// All routes of all tables, expired ones that nobody has collected included. To go on while
+impl<A: LpmFamily> Fib<A> {
+    /// All routes of all tables, including expired ones that are not collected yet. To go on while
     /// routes change, keep a [`Dump`] instead.
     pub fn dump(&self) -> impl Iterator<Item = Route<A>> + '_ {
         let mut dump = Dump::default();

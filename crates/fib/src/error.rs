@@ -63,7 +63,7 @@ pub enum RouteError {
         max: usize,
     },
     /// A router's learnt routes are as many as there may be.
-    #[error("a router has told {0} routes, as many as one may: the newcomer is ignored")]
+    #[error("a router has advertised {0} routes, the maximum: the new one is ignored")]
     RouterFull(usize),
     /// The routes that can expire are as many as there may be.
     #[error(

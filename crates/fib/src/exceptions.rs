@@ -1,30 +1,31 @@
-//! `Exceptions`: what the network told us of single destinations, both families: that a path
-//! carries less than its first link, and that there is a better first hop.
+//! `Exceptions`: what was learnt of single destinations, both families: that a path carries less
+//! than its first link, and that there is a better first hop.
 //!
 //! Called by `stack`: at every look-up of a host's own path, and with what it has judged. One
 //! design for path MTUs and redirects: one entry a destination, which has the one, the other, or
-//! both. An entry counts only for the next hop that it was learnt over: whoever takes another route
-//! leaves it behind at once, without a walk. Invariants: at most [`EXCEPTIONS_MAX`] entries and
-//! [`EXCEPTIONS_HOP_MAX`] of one next hop, in memory taken at construction; each part counts for
-//! [`LIFETIME`] by the reader's own clock, so nothing has to be collected, and no route has a list
-//! of its own; forwarding never asks here (a forged message must not make a router emit others).
-//! Followers of the one writer copy the buckets that changed. Read first: RFC 1191 section 6.3, RFC
-//! 8201 sections 4 and 5.2, RFC 4861 section 8.3. Not here: whether a message quotes a flow of ours
-//! (the stack, which has the sockets); what [`Judge`] says comes after that.
+//! both. An entry counts only for the next hop that it was learnt over: a flow that takes another
+//! route leaves it behind at once, without a walk. Invariants: at most [`EXCEPTIONS_MAX`] entries
+//! and [`EXCEPTIONS_HOP_MAX`] of one next hop, in memory taken at construction; each part counts
+//! for [`LIFETIME`] by the reader's own clock, so nothing has to be collected, and no route has a
+//! list of its own; forwarding never reads this (a forged message must not make a router emit
+//! others). Followers of the one writer copy the buckets that changed. Read first: RFC 1191 section
+//! 6.3, RFC 8201 sections 4 and 5.2, RFC 4861 section 8.3. Not here: whether a message quotes a
+//! flow of ours (the stack, which has the sockets); [`PathUpdateFilter`] comes after that.
 //!
 //! # Under flood
-//! Reachable by whoever can quote a live flow of ours, which strangers must guess. Bounds:
-//! [`EXCEPTIONS_MAX`], [`EXCEPTIONS_HOP_MAX`], and [`Judge`]'s rate for all that is believed. Work
-//! of a refused message: none here. Work of a believed one: a keyed hash and one bucket; where the
-//! table holds more than one next hop may have, one pass over it, which a message pays for at the
-//! rate of belief only. Who goes: what has expired; else a random entry of the newcomer's bucket
-//! above a depth drawn from [`EXCEPTION_DEPTH_MIN`] to [`EXCEPTION_DEPTH_MAX`]; else a random one
-//! of the same next hop. Neither place nor victim can be told from outside (CVE-2021-20322). Honest
-//! traffic loses at most what an entry saves: one packet, until its path MTU is told again. A
-//! look-up costs a keyed hash and one bucket, and a comparison where nothing is known. Counters:
+//! Reachable by a host that can quote a live flow of ours, which an off-path attacker must guess.
+//! Bounds: [`EXCEPTIONS_MAX`], [`EXCEPTIONS_HOP_MAX`], and [`PathUpdateFilter`]'s rate (a token
+//! bucket) for all accepted messages. Work of a refused message: none here. Work of an accepted
+//! one: a keyed hash and one bucket; where the table holds more than one next hop may have, one
+//! pass over it, which a message pays for at the rate of acceptance only. Evicted: an expired
+//! entry; else a random entry of the newcomer's bucket above a depth drawn from
+//! [`EXCEPTION_DEPTH_MIN`] to [`EXCEPTION_DEPTH_MAX`]; else a random one of the same next hop.
+//! Neither place nor victim can be observed from outside (CVE-2021-20322). Honest traffic loses at
+//! most what an entry saves: one packet, until its path MTU is learnt again. A look-up costs a
+//! keyed hash and one bucket, and a comparison where nothing is known. Counters:
 //! `FloodwallExceptionsLearnt`, and one for each refusal, by the caller.
 
-mod judge;
+mod path_update_filter;
 
 use core::time::Duration;
 
@@ -33,10 +34,10 @@ use floodwall_base::limits::{
 };
 use floodwall_base::{Address, HashKey, IfIndex, Instant, SecretRandom};
 
-pub use self::judge::{Judge, Refusal, TooBig, path_mtu_floor};
+pub use self::path_update_filter::{PathUpdateFilter, PathUpdateRefusal, TooBig, path_mtu_floor};
 
-/// How long what was told counts: RFC 1191 section 6.3 and RFC 8201 section 4 advise ten minutes
-/// before a path is tried anew; Linux remembers as long.
+/// How long an entry counts: RFC 1191 section 6.3 and RFC 8201 section 4 advise ten minutes before
+/// a path is tried anew; Linux remembers as long.
 pub const LIFETIME: Duration = Duration::from_secs(600);
 
 const BUCKETS: usize = EXCEPTIONS_MAX / EXCEPTION_DEPTH_MAX;
@@ -54,7 +55,7 @@ pub struct FirstHop<A> {
 /// What is known of one destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Exception<A> {
-    /// For packets to whom.
+    /// The destination that it is about.
     pub dst_addr: A,
     /// Over which route's next hop: for others it does not count.
     pub hop: FirstHop<A>,
@@ -75,20 +76,20 @@ impl<A: Address> Exception<A> {
 
 /// What counts now for one destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Known<A> {
+pub struct KnownException<A> {
     /// The most bytes of an IP packet that the path carries.
     pub mtu: Option<u32>,
     /// The better first hop.
     pub target_addr: Option<A>,
 }
 
-impl<A> Known<A> {
+impl<A> KnownException<A> {
     const NOTHING: Self = Self { mtu: None, target_addr: None };
 }
 
 /// What one message teaches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Lesson<A> {
+pub enum PathUpdate<A> {
     /// The path carries so many bytes.
     PathMtu(u32),
     /// That one is a better first hop.
@@ -96,18 +97,18 @@ pub enum Lesson<A> {
 }
 
 #[derive(Clone, Debug)]
-struct Bucket<A> {
+struct ExceptionBucket<A> {
     entries: [Option<Exception<A>>; EXCEPTION_DEPTH_MAX],
     /// That of the table when this was changed last.
     revision: u32,
 }
 
-/// See the file's head.
+/// Path MTUs and redirects of single destinations, in bounded memory.
 #[derive(Debug)]
 pub struct Exceptions<A> {
-    buckets: Box<[Bucket<A>]>,
+    buckets: Box<[ExceptionBucket<A>]>,
     key: HashKey,
-    /// Entries, expired ones that nobody has displaced yet included.
+    /// Entries, including expired ones that are not evicted yet.
     len: usize,
     /// After this, nothing counts.
     until: Instant,
@@ -118,7 +119,7 @@ impl<A: Address> Exceptions<A> {
     /// Nothing is known. Takes about 110 KiB for IPv4 and 260 KiB for IPv6.
     #[must_use]
     pub fn new(key: HashKey) -> Self {
-        let empty = Bucket { entries: [None; EXCEPTION_DEPTH_MAX], revision: 0 };
+        let empty = ExceptionBucket { entries: [None; EXCEPTION_DEPTH_MAX], revision: 0 };
         Self {
             buckets: vec![empty; BUCKETS].into(),
             key,
@@ -128,13 +129,13 @@ impl<A: Address> Exceptions<A> {
         }
     }
 
-    /// Changes whenever anything here was changed: for whoever keeps a copy.
+    /// Changes with every change here: for holders of a copy.
     #[must_use]
     pub const fn revision(&self) -> u32 {
         self.revision
     }
 
-    /// Entries, expired ones that nobody has displaced yet included. At most [`EXCEPTIONS_MAX`].
+    /// Entries, including expired ones that are not evicted yet. At most [`EXCEPTIONS_MAX`].
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
@@ -149,7 +150,7 @@ impl<A: Address> Exceptions<A> {
     /// Bytes that a table of this family takes.
     #[must_use]
     pub const fn bytes() -> usize {
-        BUCKETS * size_of::<Bucket<A>>()
+        BUCKETS * size_of::<ExceptionBucket<A>>()
     }
 
     /// Becomes a copy of another table, its revision included. Copies the buckets that differ and
@@ -164,32 +165,33 @@ impl<A: Address> Exceptions<A> {
         (self.until, self.revision) = (other.until, other.revision);
     }
 
-    /// What counts for packets to `dst_addr` whose route leads over `hop`.
+    /// The valid exception for packets to `dst_addr` with a route over `hop`.
     #[must_use]
     #[inline]
-    pub fn lookup(&self, dst_addr: A, hop: FirstHop<A>, now: Instant) -> Known<A> {
+    pub fn lookup(&self, dst_addr: A, hop: FirstHop<A>, now: Instant) -> KnownException<A> {
         if now >= self.until {
-            return Known::NOTHING;
+            return KnownException::NOTHING;
         }
         self.find(dst_addr, hop, now)
     }
 
     #[inline(never)]
-    fn find(&self, dst_addr: A, hop: FirstHop<A>, now: Instant) -> Known<A> {
+    fn find(&self, dst_addr: A, hop: FirstHop<A>, now: Instant) -> KnownException<A> {
         let entries = self.buckets.get(self.place(dst_addr)).map_or(&[][..], |b| &b.entries);
         let same = |e: &&Exception<A>| e.dst_addr == dst_addr && e.hop == hop;
-        entries.iter().flatten().find(same).map_or(Known::NOTHING, |e| Known {
+        entries.iter().flatten().find(same).map_or(KnownException::NOTHING, |e| KnownException {
             mtu: e.mtu.filter(|(_, until)| *until > now).map(|(mtu, _)| mtu),
             target_addr: e.target_addr.filter(|(_, until)| *until > now).map(|(addr, _)| addr),
         })
     }
 
-    /// Remembers what was judged good, for [`LIFETIME`]; see the file's head for who makes room.
+    /// Stores what was accepted, for [`LIFETIME`]; the eviction is described at the head of the
+    /// file.
     pub fn learn(
         &mut self,
         dst_addr: A,
         hop: FirstHop<A>,
-        lesson: Lesson<A>,
+        lesson: PathUpdate<A>,
         now: Instant,
         random: &mut SecretRandom,
     ) {
@@ -213,8 +215,8 @@ impl<A: Address> Exceptions<A> {
         self.len += usize::from(slot.is_none());
         let entry = slot.get_or_insert(fresh);
         match lesson {
-            Lesson::PathMtu(mtu) => entry.mtu = Some((mtu, until)),
-            Lesson::Redirect(addr) => entry.target_addr = Some((addr, until)),
+            PathUpdate::PathMtu(mtu) => entry.mtu = Some((mtu, until)),
+            PathUpdate::Redirect(addr) => entry.target_addr = Some((addr, until)),
         }
         bucket.revision = revision;
         self.until = self.until.max(until);

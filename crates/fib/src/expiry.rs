@@ -1,20 +1,20 @@
-//! `Expiry`: who is to be collected, and when.
+//! `Expiry`: which entries are to be collected, and when.
 //!
 //! Called by [`crate::Fib`] with the numbers of lifetimes; public for its bench. A timing wheel of
 //! fourteen levels, each eight times as coarse as the one below (Varghese and Lauck, SOSP 1987;
 //! that nothing moves from a coarse level to a finer one is Thomas Gleixner's idea in Linux 4.8). A
-//! collection here only frees memory: readers judge by their own clock. So it may be late, and an
-//! entry lies in the coarsest list that delays it by an eighth of what it had left at most, and
-//! never moves. That makes the work of a collection exactly what is due, and a look at fourteen
-//! words.
+//! collection here only frees memory: readers check lifetimes by their own clock. So it may be
+//! late, and an entry is in the coarsest list that delays it by an eighth of what it had left at
+//! most, and never moves. That makes the work of a collection exactly what is due, and a look at
+//! fourteen words.
 //!
 //! Invariant: an entry is in one list or in none; it is given out after its deadline, never before.
 //!
 //! # Under flood
-//! Whoever may set a lifetime adds an entry; bound: the lifetimes' (`expiring_max`). Worst work:
-//! to set and to clear is constant, to collect one entry too; the caller says how many at a time.
-//! When full, the table refuses the route. A clock that jumps makes everything due at once; it is
-//! given out as slowly as before.
+//! A source of lifetimes adds an entry; bound: the lifetimes' (`expiring_max`). Worst work: to set
+//! and to clear is constant, to collect one entry too; the caller limits the number at a time. When
+//! full, the table refuses the route. A clock that jumps makes everything due at once; it is given
+//! out as slowly as before.
 
 use floodwall_base::{IndexLists, Instant};
 
@@ -25,17 +25,17 @@ const STEP_SHIFT: u32 = 3;
 const SLOTS: u64 = 64;
 /// Enough for the 44 bits that an instant has beyond a tick.
 const LEVELS: usize = 14;
-/// Slots ahead that an entry may lie, so that its list is not that of the present slot.
+/// Maximum distance of an entry in slots, so that its list is not that of the present slot.
 const REACH: u64 = SLOTS - 2;
 
-/// See the file's head.
+/// A timing wheel of entries with deadlines, for collection only.
 #[derive(Debug)]
 pub struct Expiry {
     lists: IndexLists,
     /// The list that each entry is in.
     list_of: Box<[u16]>,
     occupied: [u64; LEVELS],
-    /// Every list whose tick is not beyond this one is empty.
+    /// Every list up to this tick is empty.
     done: u64,
     len: usize,
 }
@@ -79,7 +79,7 @@ impl Expiry {
         self.advance(now.as_nanos() >> TICK_SHIFT);
         let tick = (until.as_nanos() >> TICK_SHIFT) + 1;
         let left = tick.saturating_sub(self.done).max(1);
-        // The finest level whose lists reach that far.
+        // The finest level with lists that reach that far.
         let level = (left / REACH).checked_ilog2().map_or(0, |n| n / STEP_SHIFT + 1);
         let level = (level as usize).min(LEVELS - 1);
         let shift = level as u32 * STEP_SHIFT;
@@ -145,7 +145,7 @@ impl Expiry {
         let now = now.as_nanos() >> TICK_SHIFT;
         match self.next() {
             Some((tick, list)) if tick <= now => {
-                // Whatever lies before it is empty.
+                // All ticks before it are empty.
                 self.done = self.done.max(tick - 1);
                 let at = self.lists.pop_front(u32::from(list))?;
                 if let Some(of) = self.list_of.get_mut(at as usize) {

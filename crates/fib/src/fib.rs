@@ -12,46 +12,46 @@
 //! # Invariants
 //!
 //! I1. A route is in the collector's wheel exactly while it is in a table and has an end. I2. Only
-//! the writer changes ends and membership, both in one call. I3, I4. Whatever leaves a table leaves
-//! the wheel in the same call, and its memory is used again only after a grace period. I5.
+//! the writer changes ends and membership, both in one call. I3, I4. A route that leaves a table
+//! leaves the wheel in the same call, and its memory is used again only after a grace period. I5.
 //! Replacing a permanent route by one that ends, or the other way, takes an explicit replace. I6.
 //! Readers treat an expired route as absent by their own clock. I7. An endless lifetime is none,
 //! one that is over adds nothing. A change that is refused changes nothing.
 //!
 //! # Under flood
-//! Who can fill it: the operator up to [`FibConfig::routes_max`]; routers of a link up to
+//! Filled by: the operator up to [`FibConfig::routes_max`]; routers of a link up to
 //! `ROUTES_LEARNT_INTERFACE_MAX` for each interface and `ROUTES_LEARNT_ROUTER_MAX` for each of
 //! them, which are counted apart, so neither takes the other's room. Worst work per packet: no
 //! change happens for a packet other than an advertisement; a look-up walks at most the expired
-//! routes that nobody has collected yet and that cover its destination. When full the newcomer is
-//! refused with a [`RouteError`]: nobody is evicted.
+//! routes that are not collected yet and that cover its destination. When full the newcomer is
+//! refused with a [`RouteError`]: nothing is evicted.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use floodwall_base::{HashKey, IfIndex, Instant, Prefix, limits};
-use floodwall_sync::qsbr::{Caps, Domain, Limbo};
+use floodwall_sync::qsbr::{Domain, Limbo, LimboCaps};
 use floodwall_sync::shim::atomic::AtomicU64;
 use floodwall_sync::{RcuCell, Retired};
 
-use crate::burst::{Ask, burst};
+use crate::burst::{BurstLookup, burst};
 use crate::config::FibConfig;
 use crate::error::RouteError;
 use crate::expiry::Expiry;
 use crate::hop_writer::{HopWriter, OldHop};
 use crate::hops::Hops;
-use crate::index::{Index, leads_into_dead};
+use crate::index::{SmallIndex, leads_into_dead};
 use crate::keyed::Keyed;
 use crate::lifetimes::Lifetimes;
-use crate::lpm::Family;
-use crate::marks::Marks;
+use crate::lpm::LpmFamily;
+use crate::marks::BitMarks;
 use crate::next_hop::Found;
 use crate::query::Query;
-use crate::reader::{FibReader, Plan, Shared, Shown, Step};
-use crate::records::Records;
+use crate::reader::{FibReader, LookupPlan, LookupStep, SharedTables, ShownTables};
+use crate::records::RouteRecords;
 use crate::route::TableId;
 use crate::rule::{PRIORITIES, Rule, RuleAction};
-use crate::table::{Parts, Table};
+use crate::table::{RouteTable, TableParts};
 
 /// Memory that readers may still look at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,18 +63,19 @@ pub(crate) enum Old {
 /// Versions of what is shown as a whole that may wait for readers.
 const SHOWN_WAITING: usize = 64;
 
-/// See the file's head.
-pub struct Fib<A: Family> {
+/// The forwarding information base of one host and family: tables, rules, next hops and lifetimes,
+/// on the writer's side.
+pub struct Fib<A: LpmFamily> {
     pub(crate) domain: Domain,
-    /// Nobody else reads: nothing is to be shown.
+    /// There are no other readers: nothing is to be published.
     is_alone: bool,
-    pub(crate) shared: Arc<Shared<A>>,
+    pub(crate) shared: Arc<SharedTables<A>>,
     pub(crate) config: FibConfig,
     pub(crate) keyed: Keyed,
-    pub(crate) records: Records<A>,
-    pub(crate) tables: Vec<Table<A>>,
+    pub(crate) records: RouteRecords<A>,
+    pub(crate) tables: Vec<RouteTable<A>>,
     pub(crate) rules: Vec<Rule<A>>,
-    pub(crate) plan: Plan<A>,
+    pub(crate) plan: LookupPlan<A>,
     pub(crate) hops: HopWriter<A>,
     pub(crate) expiry: Expiry,
     /// The record of each lifetime.
@@ -84,10 +85,10 @@ pub struct Fib<A: Family> {
     pub(crate) by_iface: HashMap<IfIndex, usize, Keyed>,
     pub(crate) by_router: HashMap<(IfIndex, A), usize, Keyed>,
     pub(crate) learnt: usize,
-    /// Records of what somebody on a link told.
-    pub(crate) told: Marks,
+    /// Records of routes that were learnt from a link.
+    pub(crate) told: BitMarks,
     /// Records of routes on their way out: see `leave.rs`.
-    pub(crate) leaving: Marks,
+    pub(crate) leaving: BitMarks,
     /// The record that was taken last.
     pub(crate) newest: u32,
     /// From when on it is known what ends when: see [`Fib::collect`].
@@ -97,13 +98,13 @@ pub struct Fib<A: Family> {
     /// Of the object that is being released.
     pub(crate) old_hops: Vec<OldHop>,
     limbo: Limbo<Old>,
-    shown: Limbo<Retired<Shown<A>>>,
+    shown: Limbo<Retired<ShownTables<A>>>,
     /// Whether something is to be shown.
     pub(crate) dirty: bool,
     pub(crate) down: u64,
     /// Records that are still to be looked at since a link went or came.
     pub(crate) sweep: Option<u32>,
-    /// The table that owes what its last change left; until it is done no other may begin.
+    /// The table with pending work of its last change; until it is done no other may begin.
     pub(crate) owing: Option<u16>,
     /// How much of that one call does.
     pub(crate) step: usize,
@@ -113,7 +114,7 @@ pub struct Fib<A: Family> {
     pub(crate) revision: u32,
 }
 
-impl<A: Family> Fib<A> {
+impl<A: LpmFamily> Fib<A> {
     /// Empty tables for the readers of `domain`. Takes about 120 bytes a next hop and 26 a lifetime
     /// now; what the routes themselves take grows with them.
     #[must_use]
@@ -121,8 +122,8 @@ impl<A: Family> Fib<A> {
         let keyed = Keyed(HashKey::new(key.bytes(b"routes"), key.bytes(b"maps of routes")));
         let hops = Arc::new(Hops::new(config.next_hops_max, config.groups_max));
         let lifetimes = Arc::new(Lifetimes::new(config.expiring_max));
-        let shown = Shown { plan: Plan::new(Vec::new()), tables: Vec::new() };
-        let shared = Arc::new(Shared {
+        let shown = ShownTables { plan: LookupPlan::new(Vec::new()), tables: Vec::new() };
+        let shared = Arc::new(SharedTables {
             shown: RcuCell::new(domain, Box::new(shown)),
             lifetimes,
             hops: Arc::clone(&hops),
@@ -135,10 +136,10 @@ impl<A: Family> Fib<A> {
             is_alone: false,
             shared,
             keyed,
-            records: Records::new(config.routes_max + config.learnt_max),
+            records: RouteRecords::new(config.routes_max + config.learnt_max),
             tables: Vec::new(),
             rules: PRIORITIES.map(|(priority, table)| Rule::all(priority, table)).to_vec(),
-            plan: Plan::new(Vec::new()),
+            plan: LookupPlan::new(Vec::new()),
             hops: HopWriter::new(hops, config.next_hops_max, config.groups_max, keyed),
             expiry: Expiry::new(config.expiring_max, now),
             lifetime_of: vec![0; config.expiring_max].into(),
@@ -146,14 +147,15 @@ impl<A: Family> Fib<A> {
             by_iface: HashMap::with_hasher(keyed),
             by_router: HashMap::with_hasher(keyed),
             learnt: 0,
-            told: Marks::new(config.routes_max + config.learnt_max),
-            leaving: Marks::new(config.routes_max + config.learnt_max),
+            told: BitMarks::new(config.routes_max + config.learnt_max),
+            leaving: BitMarks::new(config.routes_max + config.learnt_max),
             newest: 0,
             ends_known_from: Instant::ORIGIN,
             unlinked: Vec::with_capacity(limits::ROUTES_LISTED_MAX),
             old_hops: Vec::with_capacity(4),
-            limbo: domain.limbo_of("routes", Caps { items: old, bytes: old }),
-            shown: domain.limbo_of("route tables", Caps { items: SHOWN_WAITING, bytes: 1 << 22 }),
+            limbo: domain.limbo_of("routes", LimboCaps { items: old, bytes: old }),
+            shown: domain
+                .limbo_of("route tables", LimboCaps { items: SHOWN_WAITING, bytes: 1 << 22 }),
             dirty: false,
             down: 0,
             sweep: None,
@@ -166,7 +168,7 @@ impl<A: Family> Fib<A> {
         }
     }
 
-    /// Tables that nobody but their owner reads.
+    /// Tables that only their owner reads.
     #[must_use]
     pub fn alone(config: FibConfig, key: HashKey, now: Instant) -> Self {
         Self { is_alone: true, ..Self::new(&Domain::new(0), config, key, now) }
@@ -178,7 +180,7 @@ impl<A: Family> Fib<A> {
         FibReader { shared: Arc::clone(&self.shared) }
     }
 
-    /// The domain whose readers may look up here.
+    /// The domain of the readers that may look up here.
     #[must_use]
     pub const fn domain(&self) -> &Domain {
         &self.domain
@@ -196,7 +198,7 @@ impl<A: Family> Fib<A> {
         self.revision
     }
 
-    /// How many routes there are, expired ones that nobody has collected included.
+    /// The number of routes, including expired ones that are not collected yet.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.records.len() - self.leaving.len()
@@ -227,7 +229,7 @@ impl<A: Family> Fib<A> {
         self.lookup_query(&Query::to(addr), now)
     }
 
-    /// As [`Fib::lookup`], with all that rules and groups ask for.
+    /// As [`Fib::lookup`], with all inputs of rules and ECMP groups.
     #[must_use]
     #[inline]
     pub fn lookup_query(&self, query: &Query<A>, now: Instant) -> Option<Found<A>> {
@@ -248,8 +250,8 @@ impl<A: Family> Fib<A> {
     pub fn leads_into_a_dead_link(&self, addr: A) -> bool {
         self.down != 0
             && self.tables.iter().any(|table| match &table.index {
-                Index::Listed(list) => leads_into_dead(list, addr),
-                Index::Large(_) => true,
+                SmallIndex::Listed(list) => leads_into_dead(list, addr),
+                SmallIndex::Large(_) => true,
             })
     }
 
@@ -265,7 +267,7 @@ impl<A: Family> Fib<A> {
         self.reclaim(now);
         if self.dirty && !self.is_alone {
             let tables = self.tables.iter().map(|table| table.index.shown()).collect();
-            let next = Box::new(Shown { plan: self.plan.clone(), tables });
+            let next = Box::new(ShownTables { plan: self.plan.clone(), tables });
             let listed = limits::ROUTES_LISTED_MAX * 48 * self.tables.len() + 512;
             if self.shared.shown.replace(next, listed, &mut self.shown, now).is_err() {
                 return false;
@@ -315,7 +317,7 @@ impl<A: Family> Fib<A> {
         if self.tables.len() >= limits::ROUTE_TABLES_MAX {
             return Err(RouteError::TablesFull(limits::ROUTE_TABLES_MAX));
         }
-        self.tables.push(Table::new(id, self.keyed));
+        self.tables.push(RouteTable::new(id, self.keyed));
         self.compile();
         Ok(self.tables.len() as u16 - 1)
     }
@@ -331,9 +333,9 @@ impl<A: Family> Fib<A> {
                 RuleAction::Table(id) => self.table_of(id)?,
                 RuleAction::Decide(_) => 0,
             };
-            Some(Step { rule: *rule, table })
+            Some(LookupStep { rule: *rule, table })
         });
-        self.plan = Plan::new(steps.collect());
+        self.plan = LookupPlan::new(steps.collect());
         self.changed();
         self.dirty = true;
     }
@@ -368,7 +370,7 @@ impl<A: Family> Fib<A> {
         &mut self,
         table: u16,
         now: Instant,
-    ) -> Result<Option<Index<A>>, RouteError> {
+    ) -> Result<Option<SmallIndex<A>>, RouteError> {
         let prefixes = self.config.routes_max + self.config.learnt_max;
         let domain = self.domain.clone();
         let list = self.with_table(table, now, |table, parts| match table.index.is_large() {
@@ -388,8 +390,8 @@ impl<A: Family> Fib<A> {
         if self.owing.is_some() { Err(RouteError::Pending) } else { Ok(()) }
     }
 
-    /// Completes what the last changes left below their prefixes, however much that is: for whoever
-    /// has the time, as the operator's batches have. Else [`Fib::sweep`] does it in steps.
+    /// Completes what the last changes left below their prefixes, without a limit: for callers that
+    /// have the time, as the operator's batches. Else [`Fib::sweep`] does it in steps.
     pub fn complete(&mut self, now: Instant) {
         self.go_on(usize::MAX, now);
         self.leave(usize::MAX, now);
@@ -413,11 +415,12 @@ impl<A: Family> Fib<A> {
         &mut self,
         at: u16,
         now: Instant,
-        act: impl FnOnce(&mut Table<A>, &mut Parts<'_, A>) -> Result<T, RouteError>,
+        act: impl FnOnce(&mut RouteTable<A>, &mut TableParts<'_, A>) -> Result<T, RouteError>,
     ) -> Result<T, RouteError> {
         let Self { tables, records, shared, hops, down, dirty, owing, step, units, .. } = self;
         let Some(table) = tables.get_mut(usize::from(at)) else { return Ok(T::default()) };
-        let mut parts = Parts { records, lifetimes: &shared.lifetimes, hops, down: *down, now };
+        let mut parts =
+            TableParts { records, lifetimes: &shared.lifetimes, hops, down: *down, now };
         let done = act(table, &mut parts);
         *dirty |= !table.index.is_large();
         if owing.is_none() && table.owes() {
@@ -435,7 +438,7 @@ impl<A: Family> Fib<A> {
         let (mut lookup, mut writer) = (0, self.records.bytes());
         for table in &self.tables {
             writer += table.bytes();
-            if let Index::Large(lpm) = &table.index {
+            if let SmallIndex::Large(lpm) = &table.index {
                 let memory = lpm.memory();
                 lookup += memory.lookup;
                 writer += memory.writer;
@@ -445,10 +448,10 @@ impl<A: Family> Fib<A> {
     }
 }
 
-impl<A: Family> Ask<A> for Fib<A> {
+impl<A: LpmFamily> BurstLookup<A> for Fib<A> {
     fn trie(&self, table: u16, addrs: &[A], now: Instant, values: &mut [u32]) -> bool {
         let index = self.tables.get(usize::from(table)).map(|table| &table.index);
-        let Some(Index::Large(lpm)) = index else { return false };
+        let Some(SmallIndex::Large(lpm)) = index else { return false };
         lpm.lookup_burst(addrs, now, values);
         true
     }
@@ -459,7 +462,7 @@ impl<A: Family> Ask<A> for Fib<A> {
     }
 }
 
-impl<A: Family> core::fmt::Debug for Fib<A> {
+impl<A: LpmFamily> core::fmt::Debug for Fib<A> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Fib").field("routes", &self.records.len()).finish_non_exhaustive()
     }

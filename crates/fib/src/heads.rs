@@ -1,16 +1,17 @@
-//! `Heads`: the prefixes of one table, each with what the table keeps of it.
+//! `TableHeads`: the prefixes of one table, each with what the table keeps of it.
 //!
 //! Called by `table.rs`. A map that grows moves all that it has, and one that many keys have gone
 //! through cleans itself up by moving them: of a million prefixes that would be tens of
 //! milliseconds in one call. So a large table has many small maps, each for the prefixes of some
 //! parts of the space: one of them moves at a time, about a thousand prefixes. Those that stand
 //! together in the space stand together here, so that a sorted list is loaded within the cache.
-//! Invariant: which map a prefix is in depends on its first bits alone, until [`Heads::spread`].
+//! Invariant: which map a prefix is in depends on its first bits alone, until
+//! [`TableHeads::spread`].
 //!
 //! # Under flood
-//! Who can fill it: the operator and routers of the link, within the bounds of [`crate::Fib`]. Each
-//! map is keyed: nobody can aim at its places. Which of the maps is no secret: whoever may set many
-//! routes can fill one more than the others, and makes that one's moves longer.
+//! Filled by the operator and routers of the link, within the bounds of [`crate::Fib`]. Each map is
+//! keyed: its places cannot be aimed at. Which of the maps is no secret: a source of many routes
+//! can fill one more than the others, and makes that one's moves longer.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -18,19 +19,19 @@ use std::collections::hash_map::Entry;
 use floodwall_base::{Prefix, limits};
 
 use crate::keyed::Keyed;
-use crate::lpm::Family;
-use crate::table::Head;
+use crate::lpm::LpmFamily;
+use crate::table::TableHead;
 
 /// Prefixes of one map, where all are spread evenly.
 const PREFIXES: usize = 1024;
 
-/// See the file's head.
-pub(crate) struct Heads<A: Family> {
-    maps: Vec<HashMap<Prefix<A>, Head, Keyed>>,
+/// The writer's maps from a prefix to the head of its list of routes.
+pub(crate) struct TableHeads<A: LpmFamily> {
+    maps: Vec<HashMap<Prefix<A>, TableHead, Keyed>>,
     keyed: Keyed,
 }
 
-impl<A: Family> Heads<A> {
+impl<A: LpmFamily> TableHeads<A> {
     /// For a small table.
     pub(crate) fn new(keyed: Keyed) -> Self {
         let map = HashMap::with_capacity_and_hasher(limits::ROUTES_LISTED_MAX, keyed);
@@ -58,19 +59,19 @@ impl<A: Family> Heads<A> {
     }
 
     #[inline]
-    pub(crate) fn get(&self, prefix: &Prefix<A>) -> Option<&Head> {
+    pub(crate) fn get(&self, prefix: &Prefix<A>) -> Option<&TableHead> {
         self.maps.get(self.map(*prefix))?.get(prefix)
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, prefix: &Prefix<A>) -> Option<&mut Head> {
+    pub(crate) fn get_mut(&mut self, prefix: &Prefix<A>) -> Option<&mut TableHead> {
         let map = self.map(*prefix);
         self.maps.get_mut(map)?.get_mut(prefix)
     }
 
     #[expect(clippy::indexing_slicing, reason = "there is a map for each number of `map`")]
     #[inline]
-    pub(crate) fn entry(&mut self, prefix: Prefix<A>) -> Entry<'_, Prefix<A>, Head> {
+    pub(crate) fn entry(&mut self, prefix: Prefix<A>) -> Entry<'_, Prefix<A>, TableHead> {
         let map = self.map(prefix);
         self.maps[map].entry(prefix)
     }
@@ -89,7 +90,7 @@ impl<A: Family> Heads<A> {
     /// About what they take, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let places: usize = self.maps.iter().map(HashMap::capacity).sum();
-        places * (size_of::<(Prefix<A>, Head)>() + 1) + size_of_val(self.maps.as_slice())
+        places * (size_of::<(Prefix<A>, TableHead)>() + 1) + size_of_val(self.maps.as_slice())
     }
 
     /// Prefixes of the fullest map.

@@ -1,11 +1,11 @@
-//! `HopWriter`: who goes through which next-hop object, and how the objects change.
+//! `HopWriter`: which routes use which next-hop object, and how the objects change.
 //!
-//! Called by [`crate::Fib`] alone. Routes that go the same way share an object without asking for
-//! it; one with a number of its own can be replaced under all its routes by one store. Invariants:
-//! an object lives while a route or a group counts on it, or its number was given by somebody; a
-//! group's members are no groups; what is replaced goes to the caller, who lets it wait for a grace
-//! period before [`HopWriter::free`]. Groups are resilient: when members or weights change, only
-//! those parts of the flows move that must (RFC 2992 explains why others should not).
+//! Called by [`crate::Fib`] alone. Routes with the same next hop share an object without request;
+//! one with a number of its own can be replaced under all its routes by one store. Invariants: an
+//! object exists while a route or a group counts on it, or its number was given explicitly; a
+//! group's members are no groups; what is replaced goes to the caller, which keeps it for a grace
+//! period before [`HopWriter::free`]. ECMP groups are resilient: when members or weights change,
+//! only those parts of the flows move that must (RFC 2992 explains why others should not).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,11 +25,11 @@ pub(crate) enum Object<A: Address> {
 }
 
 #[derive(Debug)]
-struct Entry<A: Address> {
+struct HopEntry<A: Address> {
     object: Object<A>,
     /// Routes and groups that go through it.
     users: u32,
-    /// Whether somebody gave it its number.
+    /// Whether its number was given explicitly.
     named: bool,
     place: u32,
     /// Of a group, where its members stand.
@@ -44,10 +44,10 @@ pub(crate) enum OldHop {
     Block(u32),
 }
 
-/// See the file's head.
+/// The writer's side of the next-hop objects: reference counts, numbers, ECMP groups.
 pub(crate) struct HopWriter<A: Address> {
     shared: Arc<Hops>,
-    entries: Vec<Option<Entry<A>>>,
+    entries: Vec<Option<HopEntry<A>>>,
     by_way: HashMap<NextHop<A>, u32, Keyed>,
     free_ids: Vec<u32>,
     free_places: Vec<u32>,
@@ -73,7 +73,7 @@ impl<A: Address> HopWriter<A> {
         }
     }
 
-    fn entry(&self, id: u32) -> Option<&Entry<A>> {
+    fn entry(&self, id: u32) -> Option<&HopEntry<A>> {
         self.entries.get(id as usize)?.as_ref()
     }
 
@@ -86,7 +86,7 @@ impl<A: Address> HopWriter<A> {
         self.entry(id).map_or(0, |entry| entry.users)
     }
 
-    /// Whether somebody gave it its number.
+    /// Whether its number was given explicitly.
     pub(crate) fn is_named(&self, id: u32) -> bool {
         self.entry(id).is_some_and(|entry| entry.named)
     }
@@ -119,13 +119,16 @@ impl<A: Address> HopWriter<A> {
         let id = self.free_id(None)?;
         let place = self.free_places.pop().ok_or(RouteError::Pending)?;
         self.shared.write(place, &hop);
-        self.put(id, Entry { object: Object::Hop(hop), users: 1, named: false, place, block: 0 });
+        self.put(
+            id,
+            HopEntry { object: Object::Hop(hop), users: 1, named: false, place, block: 0 },
+        );
         self.by_way.insert(hop, id);
         Ok(id)
     }
 
-    /// A number that is free: `wanted`, or any; the largest for those that nobody names, so that
-    /// names find their numbers free.
+    /// A number that is free: `wanted`, or any; the largest for unnamed objects, so that names find
+    /// their numbers free.
     fn free_id(&mut self, wanted: Option<u32>) -> Result<u32, RouteError> {
         let at = match wanted {
             None => return self.free_ids.pop().ok_or(RouteError::NextHopsFull(self.max)),
@@ -140,7 +143,7 @@ impl<A: Address> HopWriter<A> {
         }
     }
 
-    fn put(&mut self, id: u32, entry: Entry<A>) {
+    fn put(&mut self, id: u32, entry: HopEntry<A>) {
         self.shared.show(id, entry.place);
         self.groups += usize::from(matches!(entry.object, Object::Group(_)));
         if let Some(slot) = self.entries.get_mut(id as usize) {
@@ -155,7 +158,7 @@ impl<A: Address> HopWriter<A> {
         }
     }
 
-    /// Counts once less on an object; what nobody counts on goes to `old`.
+    /// Counts once less on an object; one without references goes to `old`.
     pub(crate) fn release(&mut self, id: u32, old: &mut Vec<OldHop>) {
         let Some(Some(entry)) = self.entries.get_mut(id as usize) else { return };
         entry.users = entry.users.saturating_sub(1);
@@ -166,7 +169,7 @@ impl<A: Address> HopWriter<A> {
 
     fn discard(&mut self, id: u32, old: &mut Vec<OldHop>) {
         let Some(entry) = self.entries.get_mut(id as usize).and_then(Option::take) else { return };
-        // It stays where it is: who has just found its number may still follow it.
+        // It stays where it is: a reader that has just found its number may still follow it.
         old.extend([OldHop::Id(id), OldHop::Place(entry.place)]);
         match entry.object {
             Object::Hop(hop) if !entry.named => _ = self.by_way.remove(&hop),
@@ -204,7 +207,7 @@ impl<A: Address> HopWriter<A> {
         Ok(())
     }
 
-    /// A group that nobody names, counted on once.
+    /// An unnamed ECMP group, counted on once.
     pub(crate) fn group(&mut self, members: Box<[Member]>) -> Result<u32, RouteError> {
         let object = Object::Group(members);
         self.check(&object)?;
@@ -236,7 +239,7 @@ impl<A: Address> HopWriter<A> {
                 self.shared.write_group(place, block);
             }
         }
-        self.put(id, Entry { object, users, named, place, block });
+        self.put(id, HopEntry { object, users, named, place, block });
     }
 
     fn check(&self, object: &Object<A>) -> Result<(), RouteError> {
@@ -295,7 +298,7 @@ impl<A: Address> HopWriter<A> {
         Ok(())
     }
 
-    /// Takes an object's number away; it goes where nobody counts on it.
+    /// Takes an object's number away; without references it is removed.
     pub(crate) fn unname(
         &mut self,
         id: NextHopId,
@@ -312,7 +315,7 @@ impl<A: Address> HopWriter<A> {
     }
 
     /// Gives each member its share of the parts in `block`. Where members stand there already
-    /// (`from`), each keeps what it may keep: only what is too much for one, or belongs to nobody,
+    /// (`from`), each keeps what it may keep: only what is too much for one, or has no owner,
     /// moves.
     fn spread(&self, block: u32, from: Option<u32>, members: &[Member]) {
         let mut owed = shares(members);

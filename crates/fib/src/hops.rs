@@ -24,7 +24,7 @@ const IS_GROUP: u64 = 1 << 10;
 const IFACE_SHIFT: u32 = 16;
 const BLOCK_SHIFT: u32 = 32;
 
-/// See the file's head.
+/// The next-hop objects as readers see them.
 pub(crate) struct Hops {
     /// The place of each number; 0 for none.
     places: Box<[AtomicU32]>,
@@ -89,9 +89,9 @@ impl Hops {
         }
     }
 
-    /// What a number leads to, where its interface carries packets (a bit of `down` for each that
-    /// does not). A group gives the member of the flow; one whose interface is down is left out,
-    /// and the flows of the others stay where they are.
+    /// The next hop of a number, where its interface carries packets (a bit of `down` for each that
+    /// does not). An ECMP group gives the member of the flow; one with an interface that is down is
+    /// left out, and the flows of the others stay where they are.
     #[inline(always)]
     pub(crate) fn found<A: Address>(
         &self,

@@ -1,12 +1,12 @@
-//! `Index`: from an address to the value of the longest prefix, in one of two sizes.
+//! `SmallIndex`: from an address to the value of the longest prefix, in one of two sizes.
 //!
 //! Called by `table.rs`. A host has a handful of prefixes: they are a list, longest first, which
 //! costs a few comparisons and no memory worth naming, and is shown to readers as a whole. A table
 //! of more than [`limits::ROUTES_LISTED_MAX`] prefixes is the trie of [`crate::lpm`], which takes
-//! its memory when it is first needed, and is changed in place. Of a prefix whose best route can
-//! end it has the next hop, until that end: while none has ended, look-ups do not read lifetimes at
-//! all (see [`Target`]). Invariant: no end of what is in the trie is earlier than what the trie was
-//! told of ends.
+//! its memory when it is first needed, and is changed in place. Of a prefix with a best route that
+//! can end it has the next hop, until that end: while none has ended, look-ups do not read
+//! lifetimes at all (see [`RouteTarget`]). Invariant: no end of what is in the trie is earlier than
+//! the earliest end that the trie was given.
 
 use std::sync::Arc;
 
@@ -14,31 +14,31 @@ use floodwall_base::{Instant, Prefix, limits};
 use floodwall_sync::qsbr::Domain;
 
 use crate::lifetimes::{ENTRY, Lifetimes};
-use crate::lpm::{Capacity, Family, Lpm, LpmWriter, Target, UpdateError};
+use crate::lpm::{Lpm, LpmCapacity, LpmFamily, LpmWriter, RouteTarget, UpdateError};
 
 /// One prefix of the list.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Listed<A: Family> {
+pub(crate) struct Listed<A: LpmFamily> {
     pub(crate) prefix: Prefix<A>,
-    /// 0 where all that it has leads into dead links.
+    /// 0 where all its routes lead into links that are down.
     pub(crate) value: u32,
-    /// Whether some route of it leads into a dead link.
+    /// Whether some route of it leads into a link that is down.
     pub(crate) dead: bool,
 }
 
-/// See the file's head.
-pub(crate) enum Index<A: Family> {
+/// The index of one table: a list of few prefixes, or a trie.
+pub(crate) enum SmallIndex<A: LpmFamily> {
     Listed(Vec<Listed<A>>),
     Large(Box<LpmWriter<A>>),
 }
 
 /// What readers have of it.
-pub(crate) enum ShownIndex<A: Family> {
+pub(crate) enum ShownIndex<A: LpmFamily> {
     Listed(Arc<[Listed<A>]>),
     Large(Lpm<A>),
 }
 
-impl<A: Family> Index<A> {
+impl<A: LpmFamily> SmallIndex<A> {
     pub(crate) const fn is_large(&self) -> bool {
         matches!(self, Self::Large(_))
     }
@@ -59,7 +59,7 @@ impl<A: Family> Index<A> {
     pub(crate) fn grown(
         &self,
         domain: &Domain,
-        capacity: Capacity,
+        capacity: LpmCapacity,
         lifetimes: &Lifetimes,
         now: Instant,
     ) -> Result<Self, UpdateError> {
@@ -72,8 +72,8 @@ impl<A: Family> Index<A> {
         Ok(Self::Large(Box::new(lpm)))
     }
 
-    /// Lets a prefix have a value; 0 for none. Of a trie, what lies below may have the former one
-    /// until [`Index::go_on`] has nothing left to do.
+    /// Lets a prefix have a value; 0 for none. In a trie, positions below may have the former one
+    /// until [`SmallIndex::go_on`] has nothing left to do.
     pub(crate) fn set(
         &mut self,
         prefix: Prefix<A>,
@@ -144,22 +144,23 @@ impl<A: Family> Index<A> {
     }
 }
 
-/// What the trie is told of a prefix's value; `None` for 0.
-fn target(value: u32, lifetimes: &Lifetimes) -> Option<Target> {
+/// What the trie stores of a prefix's value; `None` for 0.
+fn target(value: u32, lifetimes: &Lifetimes) -> Option<RouteTarget> {
     if value & ENTRY == 0 {
-        return (value != 0).then(|| Target::forever(value));
+        return (value != 0).then(|| RouteTarget::forever(value));
     }
     let entry = value & !ENTRY;
-    Some(Target::until(lifetimes.hop(entry), entry, lifetimes.until(entry)))
+    Some(RouteTarget::until(lifetimes.hop(entry), entry, lifetimes.until(entry)))
 }
 
-/// Whether an address is of a prefix with a route into a dead link; of a trie it is not known.
-pub(crate) fn leads_into_dead<A: Family>(list: &[Listed<A>], addr: A) -> bool {
+/// Whether an address is of a prefix with a route into a link that is down; of a trie it is not
+/// known.
+pub(crate) fn leads_into_dead<A: LpmFamily>(list: &[Listed<A>], addr: A) -> bool {
     list.iter().any(|listed| listed.dead && listed.prefix.contains(addr))
 }
 
 #[inline]
-pub(crate) fn find_listed<A: Family, T>(
+pub(crate) fn find_listed<A: LpmFamily, T>(
     list: &[Listed<A>],
     addr: A,
     mut answer: impl FnMut(u32) -> Option<T>,

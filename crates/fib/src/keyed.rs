@@ -1,4 +1,4 @@
-//! `Keyed`: how the writer's maps hash what somebody else may have chosen.
+//! `Keyed`: how the writer's maps hash keys that a peer may have chosen.
 //!
 //! Used by every map of this crate. Keys are addresses, lengths and numbers: each goes as a whole
 //! word into SipHash, which is a third of what hashing their bytes one by one takes.
@@ -14,22 +14,22 @@ pub(crate) struct Keyed(pub(crate) HashKey);
 /// Words that wait to be hashed; more than these are hashed in between.
 const WORDS: usize = 8;
 
-/// What has been said of a key so far.
-pub(crate) struct Words {
+/// The hash state of a key so far.
+pub(crate) struct KeyedWords {
     key: HashKey,
     words: [u64; WORDS],
     len: usize,
 }
 
 impl BuildHasher for Keyed {
-    type Hasher = Words;
+    type Hasher = KeyedWords;
     #[inline]
-    fn build_hasher(&self) -> Words {
-        Words { key: self.0, words: [0; WORDS], len: 0 }
+    fn build_hasher(&self) -> KeyedWords {
+        KeyedWords { key: self.0, words: [0; WORDS], len: 0 }
     }
 }
 
-impl Words {
+impl KeyedWords {
     #[inline]
     fn push(&mut self, word: u64) {
         if self.len >= WORDS {
@@ -44,7 +44,7 @@ impl Words {
     }
 }
 
-impl Hasher for Words {
+impl Hasher for KeyedWords {
     #[inline]
     fn finish(&self) -> u64 {
         self.key.words(self.words.get(..self.len).unwrap_or_default())

@@ -4,21 +4,21 @@
 //! verb finds it, no dump shows it. Taken out of the tables it is in steps, for each removal may
 //! leave work below its prefix: the call does about `ROUTE_STEP_UNITS` of it, [`Fib::sweep`] the
 //! rest, which is due at once. Until then packets may still go that way, as they did a moment
-//! before; of a link that went they do not, whose routes look-ups pass over. Invariant: what is on
-//! its way out is in a table and counts against its bounds until it is taken out.
+//! before; of a link that went they do not, because look-ups pass its routes over. Invariant: what
+//! is on its way out is in a table and counts against its bounds until it is taken out.
 
 use floodwall_base::{Instant, Prefix};
 
 use crate::dump::Dump;
 use crate::fib::Fib;
-use crate::lpm::Family;
-use crate::marks::Marks;
+use crate::lpm::LpmFamily;
+use crate::marks::BitMarks;
 use crate::route::{Route, TableId};
 
-/// What taking out one route costs, in the trie's units, beside what lies below its prefix.
+/// The cost of taking out one route, in the trie's units, beside the work below its prefix.
 const REMOVAL: usize = 64;
 
-impl<A: Family> Fib<A> {
+impl<A: LpmFamily> Fib<A> {
     /// Looks at the next `most` records from `dump` on and removes the routes that `which` names;
     /// returns how many those are, or `None` where there was nothing left to look at.
     pub fn remove_some(
@@ -44,12 +44,13 @@ impl<A: Family> Fib<A> {
         Some(gone)
     }
 
-    /// Removes those that `which` names of the routes that somebody on a link told: advertised ones
-    /// and those of leases; returns how many. Looks at these alone, however many others there are:
-    /// at most `ROUTES_LEARNT_INTERFACE_MAX` and the routes of a lease for each interface.
+    /// Removes those that `which` selects of the routes that were learnt from a link: advertised
+    /// ones and those of leases; returns how many. Looks at these alone, independent of the number
+    /// of others: at most `ROUTES_LEARNT_INTERFACE_MAX` and the routes of a lease for each
+    /// interface.
     pub fn remove_told(&mut self, now: Instant, mut which: impl FnMut(&Route<A>) -> bool) -> usize {
         // Servers of leases reach this: nothing is collected on the way.
-        let mut leaving = core::mem::replace(&mut self.leaving, Marks::new(0));
+        let mut leaving = core::mem::replace(&mut self.leaving, BitMarks::new(0));
         let mut removed = 0;
         for at in self.told.iter() {
             if !leaving.contains(at) && self.route_at(at).is_some_and(|route| which(&route)) {

@@ -11,8 +11,8 @@ use thiserror::Error;
 
 use crate::error::RouteError;
 use crate::fib::Fib;
-use crate::index::Index;
-use crate::lpm::Family;
+use crate::index::SmallIndex;
+use crate::lpm::LpmFamily;
 use crate::next_hop::NextHop;
 use crate::records::NONE;
 use crate::route::Route;
@@ -32,9 +32,9 @@ pub struct LoadError {
 
 /// Ways of routes before, with their objects: the next route often has one of them. Each way has
 /// one place, where the last of those that share it stands.
-struct Recent<A: Family>(Vec<Option<(NextHop<A>, u32)>>);
+struct RecentLoad<A: LpmFamily>(Vec<Option<(NextHop<A>, u32)>>);
 
-impl<A: Family> Recent<A> {
+impl<A: LpmFamily> RecentLoad<A> {
     const PLACES: usize = 1024;
 
     fn new() -> Self {
@@ -49,13 +49,13 @@ impl<A: Family> Recent<A> {
     }
 }
 
-impl<A: Family> Fib<A> {
+impl<A: LpmFamily> Fib<A> {
     /// Adds all of `routes` as [`Fib::add`] does, or none of them. About 0.3 us a route of a full
-    /// Internet table, in one call: for the start, and for whoever gives himself the time.
+    /// Internet table, in one call: for the start, and for callers without a time limit.
     ///
     /// # Errors
     /// The first route that cannot be added; the tables are then as they were, unless
-    /// [`LoadError::left`] says otherwise.
+    /// [`LoadError::left`] is set.
     pub fn load(&mut self, routes: &[Route<A>], now: Instant) -> Result<(), LoadError> {
         let Some(first) = routes.first() else { return Ok(()) };
         self.complete(now);
@@ -63,7 +63,7 @@ impl<A: Family> Fib<A> {
         let refused = |at| move |error| LoadError { at, error, left: 0 };
         let table = self.table_at(first.table).map_err(refused(0))?;
         let list = self.begin_load(table, routes, now).map_err(refused(0))?;
-        let (mut done, mut recent) = (Vec::with_capacity(routes.len()), Recent::new());
+        let (mut done, mut recent) = (Vec::with_capacity(routes.len()), RecentLoad::new());
         let mut loaded = routes.iter().enumerate().try_for_each(|(at, route)| {
             done.push(self.load_any(route, &mut recent, now).map_err(refused(at))?);
             Ok(())
@@ -83,12 +83,12 @@ impl<A: Family> Fib<A> {
     fn undo_load(
         &mut self,
         table: u16,
-        list: Option<Index<A>>,
+        list: Option<SmallIndex<A>>,
         done: Vec<u32>,
         now: Instant,
     ) -> usize {
         if let Some(list) = list {
-            // Of a list all can be taken out; and nobody has seen the trie.
+            // Of a list all can be taken out; and the trie has no reader yet.
             let _ = self.with_table(table, now, |table, parts| table.shrink(list, parts));
         } else {
             let _ = self.end_load(now);
@@ -105,7 +105,7 @@ impl<A: Family> Fib<A> {
         left
     }
 
-    /// All that can be said without taking anything.
+    /// All checks that take nothing.
     fn check_all(&self, routes: &[Route<A>], now: Instant) -> Result<(), LoadError> {
         let (max, has) = (self.config.routes_max, self.records.len() - self.learnt);
         let room = max.saturating_sub(has);
@@ -132,7 +132,7 @@ impl<A: Family> Fib<A> {
         at: u16,
         routes: &[Route<A>],
         now: Instant,
-    ) -> Result<Option<Index<A>>, RouteError> {
+    ) -> Result<Option<SmallIndex<A>>, RouteError> {
         let table = routes.first().map(|route| route.table);
         let alike = routes.iter().filter(|route| Some(route.table) == table).count();
         let mut list = None;
@@ -140,7 +140,7 @@ impl<A: Family> Fib<A> {
             list = self.outgrow(at, now)?;
         }
         if let Some(table) = self.tables.get_mut(usize::from(at))
-            && let Index::Large(lpm) = &mut table.index
+            && let SmallIndex::Large(lpm) = &mut table.index
         {
             lpm.begin_load(list.is_some());
         }
@@ -150,7 +150,7 @@ impl<A: Family> Fib<A> {
     fn end_load(&mut self, now: Instant) -> Result<(), RouteError> {
         let mut ended = Ok(());
         for table in &mut self.tables {
-            if let Index::Large(lpm) = &mut table.index {
+            if let SmallIndex::Large(lpm) = &mut table.index {
                 ended = ended.and(lpm.end_load(now).map_err(RouteError::from));
             }
         }
@@ -161,7 +161,7 @@ impl<A: Family> Fib<A> {
     fn load_any(
         &mut self,
         route: &Route<A>,
-        recent: &mut Recent<A>,
+        recent: &mut RecentLoad<A>,
         now: Instant,
     ) -> Result<u32, RouteError> {
         match self.load_one(route, recent, now)? {
@@ -178,7 +178,7 @@ impl<A: Family> Fib<A> {
     fn load_one(
         &mut self,
         route: &Route<A>,
-        recent: &mut Recent<A>,
+        recent: &mut RecentLoad<A>,
         now: Instant,
     ) -> Result<Option<u32>, RouteError> {
         let Some(at) = self.table_of(route.table) else { return Ok(None) };
@@ -203,7 +203,11 @@ impl<A: Family> Fib<A> {
     }
 
     /// The object that a route goes through, counted on.
-    fn hop_again(&mut self, route: &Route<A>, recent: &mut Recent<A>) -> Result<u32, RouteError> {
+    fn hop_again(
+        &mut self,
+        route: &Route<A>,
+        recent: &mut RecentLoad<A>,
+    ) -> Result<u32, RouteError> {
         if route.next_hop.is_some() {
             return self.hop_of(route);
         }

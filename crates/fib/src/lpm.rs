@@ -3,7 +3,7 @@
 //! # What it is
 //!
 //! A trie of 8-bit strides. The nodes of the first levels are **direct blocks** of 256 entries of
-//! 64 bits: what lies below, and the longest match so far. The others are **lines**: one cache line
+//! 64 bits: what is below, and the longest match so far. The others are **lines**: one cache line
 //! of eight words; a word serves 32 of the node's 256 positions by a bitmap of runs and the index
 //! of the first run's slot (`word.rs`), so a level costs two memory accesses and one popcount, and
 //! no branch. The idea of runs and popcounts is that of Degermark, Brodnik, Carlsson and Pink
@@ -25,22 +25,22 @@
 //! they are, into the positions that have nothing of their own, so that the last slot of a walk is
 //! the answer (`push.rs`).
 //!
-//! # Who calls it
+//! # Callers
 //!
 //! [`LpmWriter`]: one writer, the control shard. [`Lpm`]: any worker, under a
-//! [`View`], a burst at a time. The numbers are indices of next hops; 0
+//! [`DomainView`], a burst at a time. The numbers are indices of next hops; 0
 //! stands for "no route", and nothing below [`VALUE_MAX`] has another meaning here.
 //!
 //! # Routes that expire
 //!
-//! A prefix leads to a [`Target`]: a value, or a value until a moment and the number of the
-//! caller's record, its *entry*. While nothing in the table has ended, which one comparison of the
-//! burst's clock says, look-ups find the value and know nothing of lifetimes. From the earliest end
-//! on, until the writer has collected and said [`none_ends_before`](LpmWriter::none_ends_before),
-//! they find `ENTRY | entry` wherever the longest match can expire, and the caller's record says,
-//! by the same clock, whether that lives and what it covers. Of prefixes that end in direct blocks,
-//! and of IPv4 values that need an escape, they may find it at any time. So the reader's clock
-//! decides, and the writer's diligence only how fast.
+//! A prefix leads to a [`RouteTarget`]: a value, or a value until a moment and the number of the
+//! caller's record, its *entry*. While nothing in the table has ended, which is one comparison with
+//! the burst's clock, look-ups find the value and read no lifetimes. From the earliest end on,
+//! until the writer has collected and called [`none_ends_before`](LpmWriter::none_ends_before),
+//! they find `ENTRY | entry` wherever the longest match can expire, and the caller's record
+//! decides, by the same clock, whether that is valid and what it covers. Of prefixes that end in
+//! direct blocks, and of IPv4 values that need an escape, they may find it at any time. So the
+//! reader's clock decides, and the writer's diligence only how fast.
 //!
 //! # Changes in steps
 //!
@@ -55,14 +55,14 @@
 //! What the writer replaces is used again only after a grace period, so a walk that has begun
 //! finds what it was sent to. Every look-up sees each change wholly or not at all; one that is held
 //! up while several happen may see a later and miss an earlier one, and then answers with a prefix
-//! that fits, though not at one moment the longest. Memory is taken at construction ([`Capacity`]);
-//! a change that does not fit is refused and changes nothing.
+//! that fits, though not at one moment the longest. Memory is taken at construction
+//! ([`LpmCapacity`]); a change that does not fit is refused and changes nothing.
 //!
 //! # Under flood
 //!
-//! Nothing that a stranger sends changes the table: router advertisements and redirects pass their
-//! own caps first. Worst work of a look-up: two accesses of memory a level, as many levels as the
-//! longest matching prefixes need (IPv4 2, IPv6 4 for all of today's Internet, 13 at most).
+//! No packet changes the table directly: router advertisements and redirects pass their own caps
+//! first. Worst work of a look-up: two accesses of memory a level, as many levels as the longest
+//! matching prefixes need (IPv4 2, IPv6 4 for all of today's Internet, 13 at most).
 
 mod blocks;
 mod capacity;
@@ -83,50 +83,56 @@ mod writer;
 use std::sync::Arc;
 
 use floodwall_base::Instant;
-use floodwall_sync::qsbr::View;
+use floodwall_sync::qsbr::DomainView;
 
 use self::table::Table;
 pub use self::{
-    capacity::{Capacity, Memory, UpdateError},
-    push::Progress,
-    table::Family,
-    writer::{LpmWriter, Target},
+    capacity::{LpmCapacity, LpmMemory, UpdateError},
+    push::PushProgress,
+    table::LpmFamily,
+    writer::{LpmWriter, RouteTarget},
 };
 
 /// The largest number that a prefix can lead to.
 pub const VALUE_MAX: u32 = (1 << 30) - 1;
 
-/// Bit of what is found: the rest is the number of an entry, not a value. See [`Target`].
+/// Bit of what is found: the rest is the number of an entry, not a value. See [`RouteTarget`].
 pub const ENTRY: u32 = 1 << 29;
 
 /// The readers' end of a table. Clones read the same one.
-pub struct Lpm<A: Family> {
+pub struct Lpm<A: LpmFamily> {
     table: Arc<Table<A>>,
 }
 
-impl<A: Family> Lpm<A> {
+impl<A: LpmFamily> Lpm<A> {
     /// The number of the longest prefix that holds `addr`, or its entry; 0 for none.
     #[must_use]
     #[inline]
-    pub fn lookup(&self, _view: View<'_>, addr: A, now: Instant) -> u32 {
+    pub fn lookup(&self, _view: DomainView<'_>, addr: A, now: Instant) -> u32 {
         self.table.lookup(addr, now)
     }
 
     /// The numbers for a burst of addresses at `now`: `found` is filled up to the shorter of both.
     /// Several times faster than one after the other where the table exceeds the cache.
     #[inline]
-    pub fn lookup_burst(&self, _view: View<'_>, addrs: &[A], now: Instant, found: &mut [u32]) {
+    pub fn lookup_burst(
+        &self,
+        _view: DomainView<'_>,
+        addrs: &[A],
+        now: Instant,
+        found: &mut [u32],
+    ) {
         self.table.lookup_burst(addrs, now, found);
     }
 }
 
-impl<A: Family> Clone for Lpm<A> {
+impl<A: LpmFamily> Clone for Lpm<A> {
     fn clone(&self) -> Self {
         Self { table: Arc::clone(&self.table) }
     }
 }
 
-impl<A: Family> core::fmt::Debug for Lpm<A> {
+impl<A: LpmFamily> core::fmt::Debug for Lpm<A> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Lpm").finish_non_exhaustive()
     }

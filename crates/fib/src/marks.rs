@@ -1,23 +1,23 @@
-//! `Marks`: a set of records, as one bit each.
+//! `BitMarks`: a set of records, as one bit each.
 //!
-//! Called by `change.rs` and `leave.rs`: which records somebody on a link has told, and which are
-//! on their way out. Invariants: all memory is taken at construction, for these records come and
-//! go with strangers' packets; a block of 4,096 records of which none is marked costs one look.
-//! Cost: a bit and its summary.
+//! Called by `change.rs` and `leave.rs`: which records were learnt from a link, and which are on
+//! their way out. Invariants: all memory is taken at construction, for these records come and go
+//! with packets of peers; a block of 4,096 records of which none is marked costs one look. Cost: a
+//! bit and its summary.
 
 /// Records in a word, and words under a word of the summary.
 const WORD: usize = 64;
 
-/// See the file's head.
+/// A bitmap of records with a summary level.
 #[derive(Debug)]
-pub(crate) struct Marks {
+pub(crate) struct BitMarks {
     marks: Box<[u64]>,
     /// One bit for each word above that is not zero.
     summary: Box<[u64]>,
     len: usize,
 }
 
-impl Marks {
+impl BitMarks {
     /// None of `records` is marked.
     pub(crate) fn new(records: usize) -> Self {
         let words = records.div_ceil(WORD);
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn what_was_marked_is_found_in_order_and_nothing_else() {
-        let mut marks = Marks::new(20_000);
+        let mut marks = BitMarks::new(20_000);
         for record in [0, 63, 64, 4095, 4096, 19_999] {
             marks.insert(record);
             marks.insert(record);

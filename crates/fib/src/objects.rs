@@ -1,6 +1,6 @@
 //! Next-hop objects with numbers of their own, and rules: what the operator sets beside routes.
 //!
-//! Called by the operator's commands. See [`crate::hop_writer`] for who shares what.
+//! Called by the operator's commands. See [`crate::hop_writer`] for what is shared.
 
 use floodwall_base::{Instant, limits};
 
@@ -8,13 +8,13 @@ use crate::collect::SWEPT_AT_ONCE;
 use crate::error::RouteError;
 use crate::fib::{Fib, Old};
 use crate::hop_writer::Object;
-use crate::lpm::Family;
+use crate::lpm::LpmFamily;
 use crate::next_hop::{Member, NextHop, NextHopId};
 use crate::rule::{Rule, RuleAction, RuleError};
 
 /// A next-hop object, for showing.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ShownHop<A: Family> {
+pub struct ShownHop<A: LpmFamily> {
     /// Its number.
     pub id: NextHopId,
     /// The way, unless it is a group.
@@ -23,11 +23,11 @@ pub struct ShownHop<A: Family> {
     pub members: Vec<Member>,
     /// Routes and groups that go through it.
     pub users: u32,
-    /// Whether somebody gave it its number; the others come and go with their routes.
+    /// Whether its number was given explicitly; the others come and go with their routes.
     pub is_named: bool,
 }
 
-impl<A: Family> Fib<A> {
+impl<A: LpmFamily> Fib<A> {
     /// Gives a way a number of its own.
     ///
     /// # Errors
@@ -48,9 +48,9 @@ impl<A: Family> Fib<A> {
         Ok(())
     }
 
-    /// Lets an object lead elsewhere, and all its routes with it: one store. Where it leads into a
-    /// dead link now, or out of one, some routes of a large table are looked at now, the others by
-    /// [`Fib::sweep`], as after [`Fib::set_usable`].
+    /// Lets an object lead elsewhere, and all its routes with it: one store. Where it now leads
+    /// into a link that is down, or out of one, some routes of a large table are looked at now, the
+    /// others by [`Fib::sweep`], as after [`Fib::set_usable`].
     ///
     /// # Errors
     /// See [`RouteError`]; a group stays a group.
@@ -89,7 +89,7 @@ impl<A: Family> Fib<A> {
         done?;
         self.changed();
         if usable != self.hops.is_usable(id.0, self.down) {
-            // It leads into a dead link now, or out of one: its routes are to be looked at.
+            // It now leads into a link that is down, or out of one: its routes are to be looked at.
             self.sweep = Some(0);
             self.sweep(now, SWEPT_AT_ONCE);
         }
@@ -165,7 +165,7 @@ impl<A: Family> Fib<A> {
         Ok(rule)
     }
 
-    /// The rules, in the order in which they are asked.
+    /// The rules, in the order in which they are evaluated.
     #[must_use]
     pub fn rules(&self) -> &[Rule<A>] {
         &self.rules

@@ -1,4 +1,4 @@
-//! `Query`: what is asked of a routing table.
+//! `Query`: the inputs of a route look-up.
 
 use floodwall_base::{Address, IfIndex};
 

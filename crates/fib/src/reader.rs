@@ -1,31 +1,31 @@
 //! `FibReader`: routes as any worker looks them up, without a lock, under a view.
 //!
-//! Called by the followers of a host's control shard, and by whoever else has a
-//! [`View`] of the host's domain. Invariants: whatever a look-up
-//! finds was the answer at some moment of it, or, where several changes happen while one look-up is
-//! held up, a route that fits and was there; it is the reader's clock that decides whether a route
-//! has expired. Nothing that is found is a reference: it may be kept.
+//! Called by the followers of a host's control shard, and by any other holder of a [`DomainView`]
+//! of the host's domain. Invariants: the result of a look-up was the answer at some moment of it,
+//! or, where several changes happen while one look-up is held up, a route that fits and was there;
+//! it is the reader's clock that decides whether a route has expired. Nothing that is found is a
+//! reference: it may be kept.
 
 use std::sync::Arc;
 
 use floodwall_base::{HashKey, IfIndex, Instant};
 use floodwall_sync::RcuCell;
-use floodwall_sync::qsbr::View;
+use floodwall_sync::qsbr::DomainView;
 use floodwall_sync::shim::atomic::{AtomicU64, Ordering::Acquire};
 
-use crate::burst::{Ask, burst};
+use crate::burst::{BurstLookup, burst};
 use crate::hops::Hops;
 use crate::index::{ShownIndex, find_listed, leads_into_dead};
 use crate::lifetimes::{ENTRY, Lifetimes};
-use crate::lpm::Family;
+use crate::lpm::LpmFamily;
 use crate::next_hop::{Found, NextHopId};
 use crate::query::Query;
 use crate::route::RouteKind;
 use crate::rule::{Rule, RuleAction};
 
 /// What readers see in place.
-pub(crate) struct Shared<A: Family> {
-    pub(crate) shown: RcuCell<Shown<A>>,
+pub(crate) struct SharedTables<A: LpmFamily> {
+    pub(crate) shown: RcuCell<ShownTables<A>>,
     pub(crate) lifetimes: Arc<Lifetimes>,
     pub(crate) hops: Arc<Hops>,
     /// One bit for each interface that carries nothing now.
@@ -34,28 +34,28 @@ pub(crate) struct Shared<A: Family> {
 }
 
 /// What is shown as a whole.
-pub(crate) struct Shown<A: Family> {
-    pub(crate) plan: Plan<A>,
+pub(crate) struct ShownTables<A: LpmFamily> {
+    pub(crate) plan: LookupPlan<A>,
     pub(crate) tables: Vec<ShownIndex<A>>,
 }
 
-/// The rules, compiled: those whose table has nothing are left out.
+/// The rules, compiled: those with an empty table are left out.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan<A: Family> {
-    pub(crate) steps: Vec<Step<A>>,
+pub(crate) struct LookupPlan<A: LpmFamily> {
+    pub(crate) steps: Vec<LookupStep<A>>,
     /// The table of the only step, where that one is for everything.
     pub(crate) only: Option<u16>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Step<A: Family> {
+pub(crate) struct LookupStep<A: LpmFamily> {
     pub(crate) rule: Rule<A>,
     /// The place of its table.
     pub(crate) table: u16,
 }
 
-impl<A: Family> Plan<A> {
-    pub(crate) fn new(steps: Vec<Step<A>>) -> Self {
+impl<A: LpmFamily> LookupPlan<A> {
+    pub(crate) fn new(steps: Vec<LookupStep<A>>) -> Self {
         let only = match steps.as_slice() {
             [one] if one.rule.is_for_all() => match one.rule.action {
                 RuleAction::Table(_) => Some(one.table),
@@ -66,7 +66,7 @@ impl<A: Family> Plan<A> {
         Self { steps, only }
     }
 
-    /// Asks the tables in turn until one has an answer.
+    /// Looks up the tables in turn until one has an answer.
     #[inline]
     pub(crate) fn decide(
         &self,
@@ -91,12 +91,12 @@ impl<A: Family> Plan<A> {
     }
 }
 
-pub(crate) const fn verdict<A: Family>(kind: RouteKind) -> Found<A> {
+pub(crate) const fn verdict<A: LpmFamily>(kind: RouteKind) -> Found<A> {
     let (iface, next_hop) = (IfIndex::LOOPBACK, NextHopId(0));
     Found { kind, iface, gateway: None, src_addr: None, next_hop, is_choice: false }
 }
 
-impl<A: Family> Shared<A> {
+impl<A: LpmFamily> SharedTables<A> {
     /// What a prefix's value leads to at `now`.
     #[inline(always)]
     pub(crate) fn resolve(&self, value: u32, query: &Query<A>, now: Instant) -> Option<Found<A>> {
@@ -142,13 +142,13 @@ impl<A: Family> Shared<A> {
 }
 
 /// The tables under a view.
-struct Seen<'a, A: Family> {
-    shared: &'a Shared<A>,
-    shown: &'a Shown<A>,
-    view: View<'a>,
+struct ReaderView<'a, A: LpmFamily> {
+    shared: &'a SharedTables<A>,
+    shown: &'a ShownTables<A>,
+    view: DomainView<'a>,
 }
 
-impl<A: Family> Ask<A> for Seen<'_, A> {
+impl<A: LpmFamily> BurstLookup<A> for ReaderView<'_, A> {
     fn trie(&self, table: u16, addrs: &[A], now: Instant, values: &mut [u32]) -> bool {
         let Some(ShownIndex::Large(lpm)) = self.shown.tables.get(usize::from(table)) else {
             return false;
@@ -165,23 +165,28 @@ impl<A: Family> Ask<A> for Seen<'_, A> {
     }
 }
 
-/// See the file's head. Clones read the same tables.
-pub struct FibReader<A: Family> {
-    pub(crate) shared: Arc<Shared<A>>,
+/// The reader's side of a [`Fib`](crate::Fib). Clones read the same tables.
+pub struct FibReader<A: LpmFamily> {
+    pub(crate) shared: Arc<SharedTables<A>>,
 }
 
-impl<A: Family> FibReader<A> {
+impl<A: LpmFamily> FibReader<A> {
     /// Where a packet of this host to `addr` goes at `now`; `None` where no route leads there.
     #[must_use]
     #[inline]
-    pub fn lookup(&self, view: View<'_>, addr: A, now: Instant) -> Option<Found<A>> {
+    pub fn lookup(&self, view: DomainView<'_>, addr: A, now: Instant) -> Option<Found<A>> {
         self.lookup_query(view, &Query::to(addr), now)
     }
 
-    /// As [`FibReader::lookup`], with all that rules and groups ask for.
+    /// As [`FibReader::lookup`], with all inputs of rules and ECMP groups.
     #[must_use]
     #[inline]
-    pub fn lookup_query(&self, view: View<'_>, query: &Query<A>, now: Instant) -> Option<Found<A>> {
+    pub fn lookup_query(
+        &self,
+        view: DomainView<'_>,
+        query: &Query<A>,
+        now: Instant,
+    ) -> Option<Found<A>> {
         let (shared, shown) = (&*self.shared, self.shared.shown.load(view));
         shown.plan.decide(query, |table| match shown.tables.get(usize::from(table))? {
             ShownIndex::Listed(list) => {
@@ -198,19 +203,19 @@ impl<A: Family> FibReader<A> {
     /// both. In a large table several times faster than one after the other.
     pub fn lookup_burst(
         &self,
-        view: View<'_>,
+        view: DomainView<'_>,
         addrs: &[A],
         now: Instant,
         found: &mut [Option<Found<A>>],
     ) {
         let (shared, shown) = (&*self.shared, self.shared.shown.load(view));
-        burst(shared, &shown.plan, &Seen { shared, shown, view }, addrs, now, found);
+        burst(shared, &shown.plan, &ReaderView { shared, shown, view }, addrs, now, found);
     }
 
     /// Whether some route that does not count now, because its interface is down, leads there: to
-    /// say why a look-up found none. Of a large table: whether any does, to anywhere.
+    /// report why a look-up found none. Of a large table: whether any does, to anywhere.
     #[must_use]
-    pub fn leads_into_a_dead_link(&self, view: View<'_>, addr: A) -> bool {
+    pub fn leads_into_a_dead_link(&self, view: DomainView<'_>, addr: A) -> bool {
         if self.shared.down.load(Acquire) == 0 {
             return false;
         }
@@ -221,13 +226,13 @@ impl<A: Family> FibReader<A> {
     }
 }
 
-impl<A: Family> Clone for FibReader<A> {
+impl<A: LpmFamily> Clone for FibReader<A> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared) }
     }
 }
 
-impl<A: Family> core::fmt::Debug for FibReader<A> {
+impl<A: LpmFamily> core::fmt::Debug for FibReader<A> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("FibReader").finish_non_exhaustive()
     }

@@ -1,9 +1,9 @@
-//! `Records`: the routes themselves, in the writer's memory.
+//! `RouteRecords`: the routes themselves, in the writer's memory.
 //!
 //! Called by [`crate::Fib`] and `table.rs`. Readers never look here: what they need stands in the
 //! index, in `lifetimes.rs` and in `hops.rs`. Invariant: a record is in the list of its table and
 //! prefix, or free. Its number is its place in every dump, so that a dump that goes on while routes
-//! change shows whatever is there all the time exactly once.
+//! change shows what is there all the time exactly once.
 
 use floodwall_base::{Address, Prefix};
 
@@ -14,7 +14,7 @@ pub(crate) const NONE: u32 = u32::MAX;
 
 /// One route.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Record<A: Address> {
+pub(crate) struct RouteRecord<A: Address> {
     pub(crate) prefix: Prefix<A>,
     pub(crate) metric: u32,
     pub(crate) hop: u32,
@@ -28,21 +28,21 @@ pub(crate) struct Record<A: Address> {
     pub(crate) protocol: RouteProtocol,
 }
 
-impl<A: Address> Record<A> {
+impl<A: Address> RouteRecord<A> {
     /// The lower, the better.
     pub(crate) const fn rank(&self) -> (u32, u8) {
         (self.metric, self.preference as u8)
     }
 }
 
-/// See the file's head.
-pub(crate) struct Records<A: Address> {
-    all: Vec<Option<Record<A>>>,
+/// The writer's records of all routes, by number.
+pub(crate) struct RouteRecords<A: Address> {
+    all: Vec<Option<RouteRecord<A>>>,
     free: Vec<u32>,
     len: usize,
 }
 
-impl<A: Address> Records<A> {
+impl<A: Address> RouteRecords<A> {
     pub(crate) fn new(capacity: usize) -> Self {
         Self { all: Vec::with_capacity(capacity), free: Vec::new(), len: 0 }
     }
@@ -56,15 +56,15 @@ impl<A: Address> Records<A> {
         self.all.len() as u32
     }
 
-    pub(crate) fn at(&self, at: u32) -> Option<&Record<A>> {
+    pub(crate) fn at(&self, at: u32) -> Option<&RouteRecord<A>> {
         self.all.get(at as usize)?.as_ref()
     }
 
-    pub(crate) fn at_mut(&mut self, at: u32) -> Option<&mut Record<A>> {
+    pub(crate) fn at_mut(&mut self, at: u32) -> Option<&mut RouteRecord<A>> {
         self.all.get_mut(at as usize)?.as_mut()
     }
 
-    pub(crate) fn insert(&mut self, record: Record<A>) -> u32 {
+    pub(crate) fn insert(&mut self, record: RouteRecord<A>) -> u32 {
         self.len += 1;
         if let Some(at) = self.free.pop()
             && let Some(slot) = self.all.get_mut(at as usize)
@@ -76,7 +76,7 @@ impl<A: Address> Records<A> {
         self.all.len() as u32 - 1
     }
 
-    pub(crate) fn remove(&mut self, at: u32) -> Option<Record<A>> {
+    pub(crate) fn remove(&mut self, at: u32) -> Option<RouteRecord<A>> {
         let record = self.all.get_mut(at as usize)?.take()?;
         self.free.push(at);
         self.len -= 1;
@@ -85,6 +85,6 @@ impl<A: Address> Records<A> {
 
     /// What the writer takes for routes, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.all.capacity() * size_of::<Option<Record<A>>>() + self.free.capacity() * 4
+        self.all.capacity() * size_of::<Option<RouteRecord<A>>>() + self.free.capacity() * 4
     }
 }

@@ -20,9 +20,9 @@ pub enum RouteKind {
     Local,
     /// Drops it silently.
     Blackhole,
-    /// Drops it and says so.
+    /// Drops it and reports it as unreachable.
     Unreachable,
-    /// Drops it and says that it is forbidden.
+    /// Drops it and reports it as prohibited.
     Prohibit,
 }
 
@@ -46,12 +46,12 @@ impl RouteKind {
     }
 }
 
-/// Who made a route, in iproute2's words.
+/// The protocol (origin) of a route, in iproute2's words.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum RouteProtocol {
     /// The stack, for a prefix of an interface's own address.
     Kernel,
-    /// Whoever set the host up, as `ip route add` says without the word `proto`.
+    /// Set up at boot: `ip route add` without the word `proto`.
     Boot,
     /// A router advertisement.
     RouterAdvertisement,
@@ -65,8 +65,8 @@ pub enum RouteProtocol {
 }
 
 impl RouteProtocol {
-    /// Whether somebody on the link told it, without being asked to by the operator: such routes
-    /// have caps of their own.
+    /// Whether it was learnt from the link, without a request of the operator: such routes have
+    /// caps of their own.
     #[must_use]
     pub const fn is_learnt(self) -> bool {
         matches!(self, Self::RouterAdvertisement)
@@ -99,12 +99,12 @@ impl RouteProtocol {
     }
 }
 
-/// How much a router wants its route to be liked among those of one metric (RFC 4191 section 2.1).
+/// The preference of an advertised route among those of one metric (RFC 4191 section 2.1).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum RoutePreference {
     /// Before all others.
     High,
-    /// As anybody.
+    /// The default.
     #[default]
     Medium,
     /// Behind all others.
@@ -116,11 +116,11 @@ pub enum RoutePreference {
 pub struct TableId(pub u32);
 
 impl TableId {
-    /// The table that is asked last.
+    /// The table that is looked up last.
     pub const DEFAULT: Self = Self(253);
-    /// The table of whoever names none.
+    /// The table of routes and rules that name none.
     pub const MAIN: Self = Self(254);
-    /// The table that is asked first.
+    /// The table that is looked up first.
     pub const LOCAL: Self = Self(255);
 }
 
@@ -161,7 +161,7 @@ pub struct Route<A: Address> {
     pub preference: RoutePreference,
     /// What it does.
     pub kind: RouteKind,
-    /// Who made it.
+    /// Its protocol (origin).
     pub protocol: RouteProtocol,
     /// The source address that it prefers.
     pub src_addr: Option<A>,

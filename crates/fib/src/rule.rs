@@ -1,7 +1,7 @@
-//! `Rule`: which table is asked for which packets, in iproute2's words.
+//! `Rule`: which table is looked up for which packets, in iproute2's words.
 //!
-//! Kept by [`crate::Fib`] in order of priority; the first rule that fits and whose table has an
-//! answer decides. Without any change there are Linux's three: local, main, default.
+//! Kept by [`crate::Fib`] in order of priority; the first rule that fits and has an answer in its
+//! table decides. Without any change there are Linux's three: local, main, default.
 
 use floodwall_base::{Address, IfIndex, Prefix};
 use thiserror::Error;
@@ -12,7 +12,7 @@ use crate::route::{RouteKind, TableId};
 /// What a rule does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RuleAction {
-    /// Asks a table.
+    /// Looks up a table.
     Table(TableId),
     /// Decides by itself: blackhole, unreachable or prohibit.
     Decide(RouteKind),
@@ -38,7 +38,7 @@ pub(crate) const PRIORITIES: [(u32, TableId); 3] =
     [(0, TableId::LOCAL), (32_766, TableId::MAIN), (32_767, TableId::DEFAULT)];
 
 impl<A: Address> Rule<A> {
-    /// A rule that asks `table` for every packet.
+    /// A rule that looks up `table` for every packet.
     #[must_use]
     pub const fn all(priority: u32, table: TableId) -> Self {
         Self { priority, from: None, to: None, iif: None, action: RuleAction::Table(table) }
@@ -51,7 +51,7 @@ impl<A: Address> Rule<A> {
         all(self.from) && all(self.to) && self.iif.is_none()
     }
 
-    /// Whether a packet is meant. One whose source is not chosen yet is of no prefix.
+    /// Whether a packet matches. One without a source address yet is of no prefix.
     #[must_use]
     #[inline]
     pub fn means(&self, query: &Query<A>) -> bool {
@@ -80,6 +80,6 @@ pub enum RuleError {
     #[error("there are {0} rules, as many as may be: delete some")]
     Full(usize),
     /// A kind that does not decide.
-    #[error("a rule decides blackhole, unreachable or prohibit, or it asks a table")]
+    #[error("a rule decides blackhole, unreachable or prohibit, or it looks up a table")]
     Action,
 }

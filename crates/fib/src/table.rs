@@ -1,19 +1,19 @@
-//! `Table`: the prefixes of one table, each with the list of its routes.
+//! `RouteTable`: the prefixes of one table, each with the list of its routes.
 //!
 //! Called by [`crate::Fib`], the one writer. Of each prefix's list readers see one value: the next
 //! hop of the best route, where that one is there for ever; else the lifetime of the best, behind
 //! which stand the others and at last what covers the prefix (`lifetimes.rs`). Invariants: after
 //! each call the index has exactly the prefixes with a usable route, each with the value of its
-//! list; whatever ends with a lifetime is *open* and knows its cover: the value of the longest
-//! shorter prefix that has one.
+//! list; a value with a lifetime is *open* and has its cover: the value of the longest shorter
+//! prefix that has one.
 //!
 //! What a change leaves below its prefix, lines of the trie and open prefixes, is *owed*: it is
-//! done by [`Table::go_on`] in steps. Until then each address has the answer before the change or
-//! the one behind it, and what the prefix led to must stay good; no other change may begin.
+//! done by [`RouteTable::go_on`] in steps. Until then each address has the answer before the change
+//! or the one behind it, and what the prefix led to must stay good; no other change may begin.
 //!
 //! # Under flood
 //! Reachable by routers of the link through the caps of [`crate::Fib`]. Worst work of a change: the
-//! routes of one prefix; of what lies below as much as the caller gives.
+//! routes of one prefix; of the work below as much as the caller gives.
 
 use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
@@ -22,13 +22,13 @@ use floodwall_base::{Instant, Prefix, limits};
 use floodwall_sync::qsbr::Domain;
 
 use crate::error::RouteError;
-use crate::heads::Heads;
+use crate::heads::TableHeads;
 use crate::hop_writer::HopWriter;
-use crate::index::Index;
+use crate::index::SmallIndex;
 use crate::keyed::Keyed;
 use crate::lifetimes::{ENTRY, Lifetimes};
-use crate::lpm::{Capacity, Family};
-use crate::records::{NONE, Records};
+use crate::lpm::{LpmCapacity, LpmFamily};
+use crate::records::{NONE, RouteRecords};
 use crate::route::TableId;
 
 /// Lengths that a prefix may have.
@@ -38,7 +38,7 @@ const UNCOVERED: u8 = u8::MAX;
 
 /// One prefix.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Head {
+pub(crate) struct TableHead {
     /// The best route.
     pub(crate) first: u32,
     pub(crate) len: u32,
@@ -50,32 +50,32 @@ pub(crate) struct Head {
     dead: bool,
 }
 
-/// What the writer's other parts lend.
-pub(crate) struct Parts<'a, A: Family> {
-    pub(crate) records: &'a mut Records<A>,
+/// The writer's other parts, borrowed.
+pub(crate) struct TableParts<'a, A: LpmFamily> {
+    pub(crate) records: &'a mut RouteRecords<A>,
     pub(crate) lifetimes: &'a Lifetimes,
     pub(crate) hops: &'a HopWriter<A>,
     pub(crate) down: u64,
     pub(crate) now: Instant,
 }
 
-/// See the file's head.
-pub(crate) struct Table<A: Family> {
+/// One routing table on the writer's side: the lists of routes by prefix, and the index.
+pub(crate) struct RouteTable<A: LpmFamily> {
     pub(crate) id: TableId,
-    pub(crate) index: Index<A>,
-    heads: Heads<A>,
+    pub(crate) index: SmallIndex<A>,
+    heads: TableHeads<A>,
     /// Prefixes of each length.
     lengths: Box<[u32; LENGTHS]>,
     open: BTreeSet<Prefix<A>>,
     /// Those below a prefix that still have the cover that they had before it changed.
-    uncovering: Option<Uncovering<A>>,
+    uncovering: Option<UncoveredPrefixes<A>>,
     /// Lifetimes of the list that is being looked at.
     entries: Vec<u32>,
 }
 
-/// A prefix whose value has changed, and the next open one that may be below it.
+/// A prefix with a value that has changed, and the next open one that may be below it.
 #[derive(Clone, Copy, Debug)]
-struct Uncovering<A: Family> {
+struct UncoveredPrefixes<A: LpmFamily> {
     prefix: Prefix<A>,
     value: u32,
     next: Prefix<A>,
@@ -84,12 +84,12 @@ struct Uncovering<A: Family> {
 /// What an open prefix that learns its cover costs, in the trie's units.
 const UNCOVER: usize = 16;
 
-impl<A: Family> Table<A> {
+impl<A: LpmFamily> RouteTable<A> {
     pub(crate) fn new(id: TableId, keyed: Keyed) -> Self {
         Self {
             id,
-            index: Index::Listed(Vec::with_capacity(limits::ROUTES_LISTED_MAX)),
-            heads: Heads::new(keyed),
+            index: SmallIndex::Listed(Vec::with_capacity(limits::ROUTES_LISTED_MAX)),
+            heads: TableHeads::new(keyed),
             lengths: Box::new([0; LENGTHS]),
             open: BTreeSet::new(),
             uncovering: None,
@@ -97,7 +97,7 @@ impl<A: Family> Table<A> {
         }
     }
 
-    pub(crate) fn head(&self, prefix: Prefix<A>) -> Option<Head> {
+    pub(crate) fn head(&self, prefix: Prefix<A>) -> Option<TableHead> {
         self.heads.get(&prefix).copied()
     }
 
@@ -105,7 +105,7 @@ impl<A: Family> Table<A> {
     pub(crate) fn routes<'a>(
         &self,
         prefix: Prefix<A>,
-        records: &'a Records<A>,
+        records: &'a RouteRecords<A>,
     ) -> impl Iterator<Item = u32> + use<'a, A> {
         let mut at = self.heads.get(&prefix).map_or(NONE, |head| head.first);
         core::iter::from_fn(move || {
@@ -120,7 +120,7 @@ impl<A: Family> Table<A> {
         &mut self,
         domain: &Domain,
         prefixes: usize,
-        parts: &mut Parts<'_, A>,
+        parts: &mut TableParts<'_, A>,
     ) -> Result<bool, RouteError> {
         if !self.index.is_outgrown() {
             return Ok(false);
@@ -129,14 +129,14 @@ impl<A: Family> Table<A> {
         Ok(true)
     }
 
-    /// Becomes a trie, whatever it has; returns the list that it was.
+    /// Becomes a trie, of any content; returns the list that it was.
     pub(crate) fn grow(
         &mut self,
         domain: &Domain,
         prefixes: usize,
-        parts: &mut Parts<'_, A>,
-    ) -> Result<Index<A>, RouteError> {
-        let capacity = Capacity::for_prefixes(prefixes);
+        parts: &mut TableParts<'_, A>,
+    ) -> Result<SmallIndex<A>, RouteError> {
+        let capacity = LpmCapacity::for_prefixes(prefixes);
         let grown = self.index.grown(domain, capacity, parts.lifetimes, parts.now)?;
         let list = core::mem::replace(&mut self.index, grown);
         self.heads.spread(prefixes);
@@ -148,14 +148,14 @@ impl<A: Family> Table<A> {
     /// Becomes the list again that it was.
     pub(crate) fn shrink(
         &mut self,
-        list: Index<A>,
-        parts: &mut Parts<'_, A>,
+        list: SmallIndex<A>,
+        parts: &mut TableParts<'_, A>,
     ) -> Result<(), RouteError> {
         self.index = list;
         self.refresh_all(parts)
     }
 
-    fn refresh_all(&mut self, parts: &mut Parts<'_, A>) -> Result<(), RouteError> {
+    fn refresh_all(&mut self, parts: &mut TableParts<'_, A>) -> Result<(), RouteError> {
         let all: Vec<_> = self.heads.prefixes().collect();
         all.into_iter().try_for_each(|prefix| {
             self.refresh(prefix, parts)?;
@@ -171,7 +171,7 @@ impl<A: Family> Table<A> {
 
     /// Goes on with what the last change left: at most so many units, of about 20 ns each. Returns
     /// how many it took.
-    pub(crate) fn go_on(&mut self, units: usize, parts: &Parts<'_, A>) -> usize {
+    pub(crate) fn go_on(&mut self, units: usize, parts: &TableParts<'_, A>) -> usize {
         let mut took = self.index.go_on(units, parts.now);
         while took < units && self.uncover_one(parts.lifetimes) {
             took += UNCOVER;
@@ -189,12 +189,19 @@ impl<A: Family> Table<A> {
         at: u32,
         prefix: Prefix<A>,
         hop: u32,
-        parts: &mut Parts<'_, A>,
+        parts: &mut TableParts<'_, A>,
     ) -> Result<bool, RouteError> {
         let Entry::Vacant(vacant) = self.heads.entry(prefix) else { return Ok(false) };
         self.index.set(prefix, hop, false, parts.lifetimes, parts.now)?;
         let cover_len = UNCOVERED;
-        vacant.insert(Head { first: at, len: 1, value: hop, last: NONE, cover_len, dead: false });
+        vacant.insert(TableHead {
+            first: at,
+            len: 1,
+            value: hop,
+            last: NONE,
+            cover_len,
+            dead: false,
+        });
         if let Some(n) = self.lengths.get_mut(usize::from(prefix.len())) {
             *n += 1;
         }
@@ -204,10 +211,11 @@ impl<A: Family> Table<A> {
     }
 
     /// Links a route behind those of its prefix that are as good.
-    pub(crate) fn link(&mut self, at: u32, records: &mut Records<A>) {
+    pub(crate) fn link(&mut self, at: u32, records: &mut RouteRecords<A>) {
         let Some(record) = records.at(at) else { return };
         let (prefix, rank) = (record.prefix, record.rank());
-        let new = Head { first: NONE, len: 0, value: 0, last: NONE, cover_len: 0, dead: false };
+        let new =
+            TableHead { first: NONE, len: 0, value: 0, last: NONE, cover_len: 0, dead: false };
         let head = self.heads.entry(prefix).or_insert(new);
         if head.len == 0
             && let Some(n) = self.lengths.get_mut(usize::from(prefix.len()))
@@ -229,7 +237,7 @@ impl<A: Family> Table<A> {
     }
 
     /// Puts a route in the place of another of its prefix.
-    pub(crate) fn exchange(&mut self, old: u32, new: u32, records: &mut Records<A>) {
+    pub(crate) fn exchange(&mut self, old: u32, new: u32, records: &mut RouteRecords<A>) {
         let Some((prefix, next)) = records.at(old).map(|record| (record.prefix, record.next))
         else {
             return;
@@ -240,8 +248,9 @@ impl<A: Family> Table<A> {
         self.lead_to(prefix, old, new, records);
     }
 
-    /// Takes a route out of its list; its own link stays, so that [`Table::relink`] can undo it.
-    pub(crate) fn unlink(&mut self, at: u32, records: &mut Records<A>) {
+    /// Takes a route out of its list; its own link stays, so that [`RouteTable::relink`] can undo
+    /// it.
+    pub(crate) fn unlink(&mut self, at: u32, records: &mut RouteRecords<A>) {
         let Some(record) = records.at(at) else { return };
         let (prefix, next) = (record.prefix, record.next);
         self.lead_to(prefix, at, next, records);
@@ -250,8 +259,8 @@ impl<A: Family> Table<A> {
         }
     }
 
-    /// Undoes [`Table::unlink`].
-    pub(crate) fn relink(&mut self, at: u32, records: &mut Records<A>) {
+    /// Undoes [`RouteTable::unlink`].
+    pub(crate) fn relink(&mut self, at: u32, records: &mut RouteRecords<A>) {
         let Some(record) = records.at(at) else { return };
         let (prefix, next) = (record.prefix, record.next);
         self.lead_to(prefix, next, at, records);
@@ -260,8 +269,8 @@ impl<A: Family> Table<A> {
         }
     }
 
-    /// Lets whatever leads to `from` in a prefix's list lead to `to`.
-    fn lead_to(&mut self, prefix: Prefix<A>, from: u32, to: u32, records: &mut Records<A>) {
+    /// Redirects every reference to `from` in a prefix's list to `to`.
+    fn lead_to(&mut self, prefix: Prefix<A>, from: u32, to: u32, records: &mut RouteRecords<A>) {
         let Some(head) = self.heads.get_mut(&prefix) else { return };
         if head.first == from {
             head.first = to;
@@ -277,15 +286,15 @@ impl<A: Family> Table<A> {
         }
     }
 
-    /// Shows readers what a prefix's list says now, and forgets a prefix without routes. What is
-    /// owed from before is completed; what this leaves is owed.
+    /// Publishes the present list of a prefix, and forgets a prefix without routes. What is owed
+    /// from before is completed; what this leaves is owed.
     ///
     /// # Errors
     /// The index has no room: readers see what they saw.
     pub(crate) fn refresh(
         &mut self,
         prefix: Prefix<A>,
-        parts: &mut Parts<'_, A>,
+        parts: &mut TableParts<'_, A>,
     ) -> Result<(), RouteError> {
         self.go_on(usize::MAX, parts);
         let Some(head) = self.head(prefix) else { return Ok(()) };
@@ -316,7 +325,7 @@ impl<A: Family> Table<A> {
                 *n -= 1;
             }
         } else if let Some(head) = self.heads.get_mut(&prefix) {
-            *head = Head { value, last, cover_len, dead, ..*head };
+            *head = TableHead { value, last, cover_len, dead, ..*head };
         }
         if value != head.value && self.index.is_large() {
             self.uncover(prefix, value);
@@ -324,9 +333,9 @@ impl<A: Family> Table<A> {
         Ok(())
     }
 
-    /// Collects the lifetimes of a list up to the first route that is there for ever, whose next
-    /// hop is returned; and whether one was passed over for its dead link.
-    fn gather(&mut self, first: u32, parts: &Parts<'_, A>) -> (u32, bool) {
+    /// Collects the lifetimes of a list up to the first route that is there for ever, and returns
+    /// its next hop; and whether one was passed over because its link is down.
+    fn gather(&mut self, first: u32, parts: &TableParts<'_, A>) -> (u32, bool) {
         self.entries.clear();
         let (mut at, mut dead) = (first, false);
         while let Some(record) = parts.records.at(at) {
@@ -349,20 +358,21 @@ impl<A: Family> Table<A> {
     fn uncover(&mut self, prefix: Prefix<A>, value: u32) {
         let below = |open: &Prefix<A>| *open != prefix && prefix.contains(open.addr());
         if self.open.range(prefix..).take(2).any(below) {
-            self.uncovering = Some(Uncovering { prefix, value, next: prefix });
+            self.uncovering = Some(UncoveredPrefixes { prefix, value, next: prefix });
         }
     }
 
     /// The next of them; false where there is none.
     fn uncover_one(&mut self, lifetimes: &Lifetimes) -> bool {
-        let Some(Uncovering { prefix, value, next }) = self.uncovering else { return false };
+        let Some(UncoveredPrefixes { prefix, value, next }) = self.uncovering else { return false };
         let mut behind = self.open.range(next..);
         let below = behind.next().copied().filter(|open| prefix.contains(open.addr()));
         let Some(open) = below else {
             self.uncovering = None;
             return false;
         };
-        self.uncovering = behind.next().map(|next| Uncovering { prefix, value, next: *next });
+        self.uncovering =
+            behind.next().map(|next| UncoveredPrefixes { prefix, value, next: *next });
         let Some(head) = self.heads.get(&open).copied().filter(|_| open != prefix) else {
             return true;
         };
@@ -392,7 +402,11 @@ impl<A: Family> Table<A> {
     }
 }
 
-fn cover_of<A: Family>(heads: &Heads<A>, lengths: &[u32; LENGTHS], prefix: Prefix<A>) -> (u32, u8) {
+fn cover_of<A: LpmFamily>(
+    heads: &TableHeads<A>,
+    lengths: &[u32; LENGTHS],
+    prefix: Prefix<A>,
+) -> (u32, u8) {
     let shorter = (0..prefix.len()).rev();
     let used = shorter.filter(|len| lengths.get(usize::from(*len)).is_some_and(|n| *n > 0));
     let mut found = used.filter_map(|len| {

@@ -11,7 +11,7 @@ use core::time::Duration;
 
 use floodwall_base::{Address, HashKey, IfIndex, Instant, Prefix};
 
-use crate::lpm::Family;
+use crate::lpm::LpmFamily;
 use crate::{Dump, Fib, FibConfig, Route};
 
 /// The moment at which tests begin.
@@ -32,17 +32,17 @@ pub(crate) fn addr<A: Address>(text: &str) -> A {
     A::from_bits_aligned(u128::from(v4.to_bits()) << 96)
 }
 
-/// An on-link route, which tests tell by its interface.
+/// An on-link route, which tests recognize by its interface.
 pub(crate) fn route<A: Address>(text: &str, iface: u16) -> Route<A> {
     Route::on_link(prefix(text), IfIndex(iface))
 }
 
-pub(crate) fn fib<A: Family>() -> Fib<A> {
+pub(crate) fn fib<A: LpmFamily>() -> Fib<A> {
     Fib::alone(FibConfig::default(), HashKey::new(1, 2), START)
 }
 
 /// Removes every route, in steps; returns how many went.
-pub(crate) fn remove_all<A: Family>(fib: &mut Fib<A>, now: Instant) -> usize {
+pub(crate) fn remove_all<A: LpmFamily>(fib: &mut Fib<A>, now: Instant) -> usize {
     let (mut dump, mut gone) = (Dump::default(), 0);
     while let Some(some) = fib.remove_some(&mut dump, 100, now, |_| true) {
         gone += some;
@@ -66,7 +66,7 @@ macro_rules! both {
 pub(crate) use both;
 
 const _: fn() = || {
-    fn family<A: Family>() {}
+    fn family<A: LpmFamily>() {}
     family::<Ipv4Addr>();
     family::<Ipv6Addr>();
 };

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{self, Duration};
 
 use floodwall_base::{HashKey, Instant, PublicRandom};
-use floodwall_fib::lpm::Family;
+use floodwall_fib::lpm::LpmFamily;
 use floodwall_fib::{Fib, FibConfig, FibReader, Found, Route, Selector};
 use floodwall_sync::qsbr::{Domain, Moment, Reader};
 use ip_network_table_deps_treebitmap::IpLookupTable;
@@ -75,7 +75,7 @@ struct Asked<A> {
     ways: Vec<Option<A>>,
 }
 
-fn asked<A: Family + RivalAddress>(routes: &[Route<A>], count: usize) -> Vec<Asked<A>> {
+fn asked<A: LpmFamily + RivalAddress>(routes: &[Route<A>], count: usize) -> Vec<Asked<A>> {
     let mut rival = IpLookupTable::new();
     for (at, route) in routes.iter().enumerate() {
         rival.insert(route.prefix.addr(), u32::from(route.prefix.len()), at);
@@ -125,14 +125,14 @@ impl Bursts {
     }
 }
 
-struct Tables<A: Family> {
+struct Tables<A: LpmFamily> {
     domain: Domain,
     fib: Fib<A>,
     still: FibReader<A>,
     _kept: Fib<A>,
 }
 
-impl<A: Family> Tables<A> {
+impl<A: LpmFamily> Tables<A> {
     fn new(routes: &[Route<A>]) -> Self {
         let domain = Domain::new(3);
         let table = || {
@@ -147,8 +147,8 @@ impl<A: Family> Tables<A> {
     }
 }
 
-/// Looks up in both tables by turns until it is told to stop; whatever is found fits.
-fn look<A: Family>(
+/// Looks up in both tables by turns until it is stopped; every result fits.
+fn look<A: LpmFamily>(
     mut reader: Reader,
     tables: [(FibReader<A>, &Bursts); 2],
     asked: &[Asked<A>],
@@ -176,7 +176,7 @@ fn look<A: Family>(
 }
 
 /// Takes routes out and puts them back, ten thousand changes a second: what each call took.
-fn change<A: Family>(fib: &mut Fib<A>, routes: &[Route<A>], changes: usize) -> Vec<Duration> {
+fn change<A: LpmFamily>(fib: &mut Fib<A>, routes: &[Route<A>], changes: usize) -> Vec<Duration> {
     let (mut random, mut times) = (PublicRandom::new(5), Vec::with_capacity(changes));
     let (start, mut refused) = (time::Instant::now(), 0);
     for n in 0..changes / 2 {
@@ -212,7 +212,7 @@ fn change<A: Family>(fib: &mut Fib<A>, routes: &[Route<A>], changes: usize) -> V
     times
 }
 
-fn churn<A: Family + RivalAddress>(name: &str) {
+fn churn<A: LpmFamily + RivalAddress>(name: &str) {
     let size = size();
     let routes = routes::<A>(size.every);
     let asked = asked(&routes, size.addrs);
@@ -257,7 +257,7 @@ fn churn<A: Family + RivalAddress>(name: &str) {
         moving.show(),
         still.show()
     );
-    assert!(worst <= LONG, "a change takes {worst:?}, whatever the machine does");
+    assert!(worst <= LONG, "a change takes {worst:?}, on any machine");
     // Of two counts with one mean, the difference is beyond four times the root of their sum once
     // in thirty thousand.
     let (more, sum) = (moving.long() - still.long(), moving.long() + still.long());

@@ -1,7 +1,7 @@
 //! The Internet's tables of both families, beside an independent crate that does the same.
 //!
 //! A sixteenth of the prefixes and some thousand random addresses; with `FLOODWALL_DEEP=1` all of
-//! them and ten million addresses a family. Half of the addresses lie within random prefixes, half
+//! them and ten million addresses a family. Half of the addresses are within random prefixes, half
 //! anywhere. Then a third of the routes goes, and the answers are compared again.
 
 #![cfg(not(loom))]
@@ -13,7 +13,7 @@ mod table;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{HashKey, Instant, PublicRandom};
-use floodwall_fib::lpm::Family;
+use floodwall_fib::lpm::LpmFamily;
 use floodwall_fib::{Dump, Fib, FibConfig, Route, RouteError, Selector};
 use floodwall_sync::qsbr::Domain;
 use ip_network_table_deps_treebitmap::IpLookupTable;
@@ -23,8 +23,8 @@ use table::{is_deep, routes};
 
 const NOW: Instant = Instant::ORIGIN;
 
-/// Through the reader in bursts and through the writer one by one: what the other crate says.
-fn agrees<A: Family + RivalAddress>(
+/// Through the reader in bursts and through the writer one by one: the answers of the other crate.
+fn agrees<A: LpmFamily + RivalAddress>(
     fib: &mut Fib<A>,
     domain: &Domain,
     routes: &[Route<A>],
@@ -57,7 +57,7 @@ fn agrees<A: Family + RivalAddress>(
     }
 }
 
-fn internet<A: Family + RivalAddress>(routes_of_all: usize) {
+fn internet<A: LpmFamily + RivalAddress>(routes_of_all: usize) {
     let (every, count) = if is_deep() { (1, 10_000_000) } else { (16, 20_000) };
     let mut routes = routes::<A>(every);
     assert!(routes.len() >= routes_of_all / every, "{}", routes.len());

@@ -3,7 +3,7 @@
 //! Run by the step `loom` of `cargo xtask ci`; without `cfg(loom)` this file is empty. The models
 //! use the public tables, tiny, in both families: a look-up finds what was there before a change
 //! or what is there after it, never half of it, never what memory was used for later, and never
-//! the older of two answers after the newer one. Reading: `sync::qsbr` for what a view promises.
+//! the older of two answers after the newer one. Reading: `sync::qsbr` for what a view guarantees.
 //!
 //! What was broken by hand, and noticed: the release of `Line::publish` (a prefix that leads
 //! elsewhere), that of `Hops::show` (an object that changes), the end that is to be known before
@@ -18,7 +18,7 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
 
 use floodwall_base::{Address, HashKey, IfIndex, Instant, Prefix};
-use floodwall_fib::lpm::{Capacity, ENTRY, Family, Lpm, LpmWriter, Target};
+use floodwall_fib::lpm::{ENTRY, Lpm, LpmCapacity, LpmFamily, LpmWriter, RouteTarget};
 use floodwall_fib::{Fib, FibConfig, FibReader, NextHop, NextHopId, Route, RouteKind, TableId};
 use floodwall_sync::qsbr::{Domain, Reader};
 use loom::thread;
@@ -66,7 +66,7 @@ both! {
 }
 
 /// Checks a model with two preemptions in one execution at most, or as many as
-/// `LOOM_MAX_PREEMPTIONS` says.
+/// the number in `LOOM_MAX_PREEMPTIONS`.
 fn check(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound.get_or_insert(2);
@@ -85,17 +85,17 @@ fn prefix<A: Address>(text: &str) -> Prefix<A> {
 }
 
 /// The least that a change is sure of.
-fn table<A: Family>(domain: &Domain) -> LpmWriter<A> {
-    let capacity = Capacity { lines: 24, slots: 4096, directs: 6, retired: 128 };
+fn table<A: LpmFamily>(domain: &Domain) -> LpmWriter<A> {
+    let capacity = LpmCapacity { lines: 24, slots: 4096, directs: 6, retired: 128 };
     LpmWriter::new(domain, capacity)
 }
 
-fn look<A: Family>(lpm: &Lpm<A>, reader: &Reader, text: &str, now: Instant) -> u32 {
+fn look<A: LpmFamily>(lpm: &Lpm<A>, reader: &Reader, text: &str, now: Instant) -> u32 {
     lpm.lookup(reader.view(), addr(text), now)
 }
 
 /// A prefix comes below another one: it is found or not, and once found it stays.
-fn a_prefix_comes<A: Family>() {
+fn a_prefix_comes<A: LpmFamily>() {
     check(|| {
         let domain = Domain::new(1);
         let mut writer = table::<A>(&domain);
@@ -111,7 +111,7 @@ fn a_prefix_comes<A: Family>() {
 }
 
 /// A prefix leads elsewhere, beside another one of the same node: it is never missed meanwhile.
-fn a_value_changes<A: Family>() {
+fn a_value_changes<A: LpmFamily>() {
     check(|| {
         let domain = Domain::new(1);
         let mut writer = table::<A>(&domain);
@@ -128,9 +128,9 @@ fn a_value_changes<A: Family>() {
     });
 }
 
-/// A prefix goes, and what it took is used for another part of the space: nobody who was on the
-/// way there meets that.
-fn memory_is_used_again<A: Family>() {
+/// A prefix goes, and what it took is used for another part of the space: no reader on the way
+/// there meets that.
+fn memory_is_used_again<A: LpmFamily>() {
     check(|| {
         let domain = Domain::new(1);
         let mut writer = table::<A>(&domain);
@@ -150,8 +150,8 @@ fn memory_is_used_again<A: Family>() {
     });
 }
 
-/// A route that expires comes: whoever's clock is past its end never takes its value.
-fn an_ended_route_comes<A: Family>() {
+/// A route that expires comes: a reader with a clock past its end never takes its value.
+fn an_ended_route_comes<A: LpmFamily>() {
     check(|| {
         let domain = Domain::new(1);
         let mut writer = table::<A>(&domain);
@@ -161,13 +161,13 @@ fn an_ended_route_comes<A: Family>() {
             let found = look(&lpm, &reader, "10.1.2.3", END);
             assert!(found == 1 || found == ENTRY | 3, "{found}");
         });
-        let target = Target::until(5, 3, END);
+        let target = RouteTarget::until(5, 3, END);
         writer.replace(prefix("10.1.2.0/28"), Some(target), START).unwrap();
         looks.join().unwrap();
     });
 }
 
-fn fib<A: Family>(domain: &Domain) -> Fib<A> {
+fn fib<A: LpmFamily>(domain: &Domain) -> Fib<A> {
     let config = FibConfig {
         routes_max: 4,
         learnt_max: 0,
@@ -178,15 +178,15 @@ fn fib<A: Family>(domain: &Domain) -> Fib<A> {
     Fib::new(domain, config, HashKey::new(1, 2), START)
 }
 
-/// A way whose parts all say the same number.
+/// A next hop with the same number in all parts.
 fn way<A: Address>(n: u16) -> NextHop<A> {
     let addr = addr(&format!("10.{n}.{n}.{n}"));
     let src_addr = Some(addr);
     NextHop { kind: RouteKind::Unicast, iface: IfIndex(n), gateway: Some(addr), src_addr }
 }
 
-/// The number that all parts of what was found say.
-fn number<A: Family>(fib: &FibReader<A>, reader: &Reader, text: &str, now: Instant) -> u16 {
+/// The number in all parts of what was found.
+fn number<A: LpmFamily>(fib: &FibReader<A>, reader: &Reader, text: &str, now: Instant) -> u16 {
     let found = fib.lookup(reader.view(), addr(text), now).expect("there is always a route");
     let n = found.iface.0;
     let way = way::<A>(n);
@@ -197,7 +197,7 @@ fn number<A: Family>(fib: &FibReader<A>, reader: &Reader, text: &str, now: Insta
 }
 
 /// A next hop is replaced twice under its route, so that its first place may be used again.
-fn a_next_hop_changes<A: Family>() {
+fn a_next_hop_changes<A: LpmFamily>() {
     check(|| {
         let domain = Domain::new(1);
         let mut fib = fib::<A>(&domain);
@@ -224,7 +224,7 @@ fn a_next_hop_changes<A: Family>() {
 }
 
 /// An object with a name leads elsewhere, by one store.
-fn a_named_hop_changes<A: Family>() {
+fn a_named_hop_changes<A: LpmFamily>() {
     check(|| {
         let domain = Domain::new(1);
         let mut fib = fib::<A>(&domain);
@@ -242,9 +242,9 @@ fn a_named_hop_changes<A: Family>() {
     });
 }
 
-/// A route ends, is collected, and its lifetime is given to another route: the reader, whose clock
+/// A route ends, is collected, and its lifetime is given to another route: the reader, with a clock
 /// is past the end, finds the shorter one all the while.
-fn a_lifetime_is_used_again<A: Family>() {
+fn a_lifetime_is_used_again<A: LpmFamily>() {
     check(|| {
         let domain = Domain::new(1);
         let mut fib = fib::<A>(&domain);

@@ -1,12 +1,12 @@
 //! A small DNS server on a flooded port: `dns_responder serve packet:eth0 192.0.2.1/24,fd00::1/64`.
 //!
-//! It answers every question for an address with one, and works on each answer for as long as it is
-//! told, so that it can be flooded. With `fair` (the default) its socket prefers light senders to
-//! heavy ones while it fills up, with `plain` it takes what comes first; with `cookies` strangers
-//! are sent a DNS cookie (RFC 7873, made as RFC 9018 says, but for the hash) before anything of
-//! theirs is queued. `dns_responder kernel [::]:53` is the same server on the kernel's socket,
-//! and `dns_responder flood 192.0.2.1:53 20000 5 SOURCE...` a flood of so many questions a second,
-//! for so many seconds, out of those addresses of this machine.
+//! It answers every query for an address with one, and works on each answer for a configured time,
+//! so that it can be flooded. With `fair` (the default) its socket prefers light senders to heavy
+//! ones while it fills up (fair drop), with `plain` it is first come, first served; with `cookies`
+//! unverified clients are sent a DNS cookie (RFC 7873, made as in RFC 9018, but for the hash)
+//! before a query of theirs is queued. `dns_responder kernel [::]:53` is the same server on the
+//! kernel's socket, and `dns_responder flood 192.0.2.1:53 20000 5 SOURCE...` a flood of so many
+//! queries a second, for so many seconds, out of those addresses of this machine.
 #![expect(clippy::disallowed_methods, reason = "a program reads clocks and waits")]
 
 use std::net::{IpAddr, SocketAddr};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use floodwall::net::{Network, UdpSocket};
-use floodwall::{Challenge, ChallengeHook, Challenged, HashKey, Stranger};
+use floodwall::{Challenge, ChallengeHook, Challenged, HashKey, UnverifiedSource};
 
 /// Bytes of a DNS header.
 const HEADER: usize = 12;
@@ -65,7 +65,7 @@ fn answer(query: &[u8], out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Cookies for strangers: a keyed hash of the client's cookie, its address and the time.
+/// Cookies for unverified clients: a keyed hash of client cookie, client address and time.
 struct Cookies {
     key: HashKey,
 }
@@ -98,7 +98,7 @@ impl Cookies {
 }
 
 impl Challenge for Cookies {
-    fn judge(&self, stranger: &Stranger<'_>, out: &mut [u8]) -> Challenged {
+    fn judge(&self, stranger: &UnverifiedSource<'_>, out: &mut [u8]) -> Challenged {
         let Some((_, cookie)) = Self::option(stranger.payload) else { return Challenged::Pass };
         let seconds = (stranger.now.as_nanos() / 1_000_000_000) as u32;
         let (client, server) = cookie.split_at(8);
@@ -109,8 +109,8 @@ impl Challenge for Cookies {
                 return Challenged::Proven;
             }
         }
-        // Answers are no longer than questions: a client that leaves no room (RFC 7830) may pass as
-        // a stranger.
+        // Answers are no longer than queries: a client that leaves no room (RFC 7830) may pass as
+        // an unverified one.
         let Some(end) = question_end(stranger.payload) else { return Challenged::Answer(0) };
         let len = end + 15 + 24;
         let Some(out) = out.get_mut(..len) else { return Challenged::Pass };
@@ -162,7 +162,7 @@ async fn serve(device: &str, addresses: &str, words: &[String]) -> std::io::Resu
     }
 }
 
-/// A number among the words.
+/// Parses a number among the arguments.
 fn micros(words: &[String]) -> u64 {
     words.iter().find_map(|word| word.parse().ok()).unwrap_or(0)
 }

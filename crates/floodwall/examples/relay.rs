@@ -1,8 +1,8 @@
-//! A relay as VPN clients have it: whatever goes anywhere through a TUN, connections and datagrams,
-//! goes to a SOCKS5 proxy, which is told where it wanted to go. Addresses of both families may be
-//! given, with a comma: `relay tun:fw0 192.0.2.1/24 127.0.0.1:1080`, then `ip addr add 192.0.2.2/24
-//! dev fw0` and `ip route add 198.51.100.0/24 dev fw0`: what is sent to those addresses arrives at
-//! the proxy, and what comes back says that it is from there.
+//! A relay as in VPN clients: connections and datagrams to any destination through a TUN go to a
+//! SOCKS5 proxy, with their destination. Addresses of both families may be given, with a comma:
+//! `relay tun:fw0 192.0.2.1/24 127.0.0.1:1080`, then `ip addr add 192.0.2.2/24 dev fw0` and `ip
+//! route add 198.51.100.0/24 dev fw0`: packets to those addresses arrive at the proxy, and replies
+//! have those addresses as their source.
 
 use std::collections::HashMap;
 use std::io::{Error, Result};
@@ -16,11 +16,11 @@ use tokio::net::{TcpStream as Outside, UdpSocket as OutsideUdp};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::sleep;
 
-/// Senders of datagrams that are relayed at a time; who comes when there are as many is not.
+/// Maximum senders of datagrams that are relayed at a time; beyond it new senders are not.
 const SENDERS: usize = 1024;
 /// Datagrams of one of them that may wait; the next ones are lost.
 const WAITING: usize = 64;
-/// How long one is remembered that sends nothing and is sent nothing.
+/// Time after which a sender without traffic in either direction is removed.
 const SILENCE: Duration = Duration::from_secs(60);
 /// Proxy requests (RFC 1928 section 4).
 const CONNECT: u8 = 1;
@@ -127,7 +127,7 @@ async fn associate(
     }
 }
 
-/// Asks a SOCKS5 proxy for something (RFC 1928), without authentication; the address it says.
+/// Sends a request to a SOCKS5 proxy (RFC 1928), without authentication; returns its address.
 async fn ask(proxy: &mut Outside, what: u8, to: SocketAddr) -> Result<SocketAddr> {
     let mut request = vec![5, what, 0];
     write_end(&mut request, to);
@@ -135,7 +135,7 @@ async fn ask(proxy: &mut Outside, what: u8, to: SocketAddr) -> Result<SocketAddr
     let mut method = [0; 2];
     proxy.read_exact(&mut method).await?;
     if method != [5, 0] {
-        return Err(Error::other("the proxy wants to know who we are"));
+        return Err(Error::other("the proxy requires authentication"));
     }
     proxy.write_all(&request).await?;
     let mut answer = [0; 4];
@@ -145,10 +145,10 @@ async fn ask(proxy: &mut Outside, what: u8, to: SocketAddr) -> Result<SocketAddr
     }
     let mut bound = vec![answer[3]; if answer[3] == 4 { 19 } else { 7 }];
     proxy.read_exact(&mut bound[1..]).await?;
-    read_end(&bound).map(|(end, _)| end).ok_or_else(|| Error::other("the proxy says no address"))
+    read_end(&bound).map(|(end, _)| end).ok_or_else(|| Error::other("the proxy gave no address"))
 }
 
-/// An address and port as SOCKS5 writes them. IPv4 comes mapped where both families are heard.
+/// Writes an address and port as SOCKS5 does. IPv4 comes mapped on a dual-stack socket.
 fn write_end(out: &mut Vec<u8>, end: SocketAddr) {
     match end.ip().to_canonical() {
         IpAddr::V4(ip) => out.extend([&[1][..], &ip.octets()].concat()),

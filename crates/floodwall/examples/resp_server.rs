@@ -1,6 +1,6 @@
-//! A small server that speaks Redis's protocol: `resp_server tap:fw0 192.0.2.1/24`, then
-//! `redis-benchmark -h 192.0.2.1 -t ping,set,get`. It knows PING, SET, GET and what clients ask
-//! first; keys live in one map.
+//! A small server for the Redis protocol: `resp_server tap:fw0 192.0.2.1/24`, then `redis-benchmark
+//! -h 192.0.2.1 -t ping,set,get`. It supports PING, SET, GET and the clients' initial queries; keys
+//! are in one map.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,5 +1,5 @@
-//! A UDP echo service that a client in the same process asks, over a wire in memory: no root, no
-//! device, no network.
+//! A UDP echo service and a client in the same process, over a memory wire: no root, no device, no
+//! network.
 //!
 //! The service runs as an application of a host, under a worker on a thread of its own; the
 //! client's stack is driven by hand at the other end. On a real device only the last argument of
@@ -52,7 +52,7 @@ fn serve(wire: device::MemoryWire, stop: &Stop) -> Outcome<()> {
     Ok(())
 }
 
-/// Asks the service at `server`, and returns what it says.
+/// Sends a query to the service at `server`, and returns its reply.
 fn ask(wire: &mut device::MemoryWire, server: &str, question: &[u8]) -> Outcome<String> {
     let (config, mut random, clock) = (config(2)?, entropy::randomness()?, Clock::new());
     let pool = pool(&config)?;
@@ -100,7 +100,7 @@ fn main() -> Outcome<()> {
         for server in ["198.18.0.1:7001", "[2001:2::1]:7001"] {
             let answer = ask(&mut ours, server, b"hello, Floodwall");
             match answer {
-                Ok(answer) => println!("{server} says: {answer}"),
+                Ok(answer) => println!("{server} replied: {answer}"),
                 Err(error) => println!("{server}: {error}"),
             }
         }

@@ -1,8 +1,7 @@
-//! An IPv4/IPv6 network stack in user space that keeps its promises while it is being flooded.
+//! An IPv4/IPv6 network stack in user space with guaranteed service under packet floods.
 //!
-//! This crate is the front door: it re-exports what a program needs, under one name. Behind it
-//! stand small crates, each with one subject; what is rarely needed is found in the modules named
-//! after them.
+//! This crate is the facade: it re-exports what a program needs, under one name. The workspace has
+//! small crates, each with one subject; rarely needed items are in the modules named after them.
 //!
 //! # First example
 //!
@@ -23,8 +22,8 @@
 //! }
 //! ```
 //!
-//! [`net::UdpSocket`] is tokio's, name for name; what differs is the network that it is bound on.
-//! That is feature `tokio`, which is on unless `default-features = false` is said.
+//! [`net::UdpSocket`] is tokio's, name for name; the difference is the network that it is bound on.
+//! It needs feature `tokio`, which is on by default.
 //!
 //! # The pieces
 //!
@@ -39,16 +38,16 @@
 //! | [`dispatch::Worker`] | the loop that runs an engine on devices, in real time |
 //! | [`World`] | the same engines in virtual time, from one seed: for tests of your own |
 //!
-//! A [`Stack`] never looks outside. Time and randomness are arguments, memory is a
-//! [`packet::Pool`] taken at the start, and every packet has exactly one fate, which
-//! [`Stats::conservation`] adds up. So the very same code runs on a device, in a test, and in a
+//! A [`Stack`] does no I/O and reads no clock (sans-I/O). Time and randomness are arguments, memory
+//! is a [`packet::Pool`] taken at the start, and every packet is accounted for exactly once, which
+//! [`Stats::conservation`] adds up. So the same code runs on a device, in a test, and in a
 //! simulated flood.
 //!
 //! # A UDP echo in a simulated world
 //!
-//! An application opens its sockets once and then runs in slices between bursts. Here one asks,
-//! and the echo service of [`services`] answers, over a link of five milliseconds each way. It
-//! needs no root and no device, and takes no time:
+//! An application opens its sockets once and then runs in slices between bursts. Here one sends a
+//! query, and the echo service of [`services`] answers, over a link of five milliseconds each way.
+//! It needs no root and no device, and takes no real time:
 //!
 //! ```
 //! use std::time::Duration;
@@ -86,7 +85,7 @@
 //! let way = LinkConfig::both(LaneConfig::with_delay(Duration::from_millis(5)));
 //! world.connect((server, IfIndex(1)), (client, IfIndex(1)), way)?;
 //!
-//! // Ask. Neighbour discovery happens by itself.
+//! // Send a query. Neighbour discovery happens by itself.
 //! let asked = world.visit(client, |stack: &mut Stack, round| -> Result<_, StartError> {
 //!     let mut sockets = stack.sockets(round);
 //!     let any = "[::]:0".parse().expect("an address");
@@ -98,7 +97,7 @@
 //! let socket = asked.expect("the client is there")?;
 //! world.run_for(Duration::from_millis(50));
 //!
-//! // Listen.
+//! // Receive the reply.
 //! let mut answer = [0; 100];
 //! let heard = world.visit(client, |stack: &mut Stack, round| {
 //!     stack.sockets(round).udp_recv(socket, &mut answer)
@@ -106,7 +105,7 @@
 //! let received = heard.expect("the client is there")?;
 //! assert_eq!(&answer[..received.len], b"hello");
 //!
-//! // Every packet on both sides has exactly one fate.
+//! // Every packet of the client is accounted for exactly once.
 //! let stack = world.node_ref::<Stack>(client).expect("the client is there");
 //! assert!(stack.stats().conservation().holds());
 //! # Ok(())
@@ -134,8 +133,8 @@ pub use floodwall_stack::{
 };
 pub use floodwall_udp::{
     BindError, Challenge, ChallengeHook, Challenged, ConnectError, GroupError, Received,
-    ReceivedPacket, RecvError, Refused, SendError as UdpSendError, SocketId, SocketSettings,
-    Stranger,
+    ReceivedPacket, RecvError, RefusedDatagram, SendError as UdpSendError, SocketId,
+    SocketSettings, UnverifiedSource,
 };
 pub use floodwall_world::World;
 

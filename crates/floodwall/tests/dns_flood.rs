@@ -1,10 +1,11 @@
-//! A DNS server on a flooded port, asked by `dnsperf` (Debian has it) from one network namespace
+//! A DNS server on a flooded port, queried by `dnsperf` (Debian has it) from one network namespace
 //! while ten addresses of each family in another flood it with ten times what it can answer: our
-//! socket with fair drop, without, and the kernel's socket, in one run. Printed beside each other;
-//! judged is only that fair drop serves honest clients of both families better than none.
+//! socket with fair drop, without, and the kernel's socket, in one run. All results are printed;
+//! the only assertion is that fair drop serves legitimate clients of both families better than
+//! none.
 //!
-//! Root and `dnsperf` are needed; `FLOODWALL_DEEP=1` asks for longer. Everything stays in four
-//! namespaces that it makes and removes; every process it starts it ends by its number.
+//! Root and `dnsperf` are needed; `FLOODWALL_DEEP=1` runs for longer. Everything stays in four
+//! namespaces that it makes and removes; it ends every process that it starts by its pid.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
 #![expect(clippy::disallowed_methods, reason = "the kernel's sockets are what is compared with")]
@@ -58,7 +59,7 @@ impl Net {
         for (ours, start) in OURS {
             let (_, length) = ours.split_once('/').unwrap();
             let add = |end: &str, n: u32| {
-                // The kernel probes addresses of its own; nobody else is here.
+                // The kernel probes addresses of its own; there is no other host.
                 let nodad = if start.contains(':') { "nodad" } else { "" };
                 run(&format!("ip -n {end} addr add {start}{n}/{length} dev eth0 {nodad}"))
             };
@@ -102,7 +103,7 @@ fn example() -> PathBuf {
 /// Share answered in hundredths, and average latency in milliseconds.
 type Seen = (f64, f64);
 
-/// What `dnsperf` saw of each family, asking both at once.
+/// The results of `dnsperf` for each family, run for both at once.
 fn ask(net: &Net, server: &mut Command) -> [Seen; 2] {
     let mut server = Process(server.stdout(Stdio::piped()).spawn().expect("the server starts"));
     let mut line = String::new();
@@ -159,7 +160,7 @@ fn honest_questions_are_answered_while_ten_addresses_flood_the_port() {
     let addresses = OURS.map(|(ours, _)| ours).join(",");
     let mut seen = Vec::new();
     for word in ["fair", "plain", "kernel"] {
-        // A network of its own for each: nobody remembers who was asked before.
+        // A network of its own for each: no state of an earlier run.
         let Some(net) = Net::new() else { return eprintln!("SKIPPED: no network namespaces") };
         let mut server = net.command(1, program);
         if word == "kernel" {

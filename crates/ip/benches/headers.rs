@@ -1,5 +1,5 @@
-//! What it costs that headers may lie anywhere: `ip::input` on a contiguous packet against the same
-//! parse of a flat slice; prints medians and ratios.
+//! The cost of headers at any position: `ip::input` on a contiguous packet against the same parse
+//! of a flat slice; prints medians and ratios.
 //!
 //! Run: `cargo bench -p floodwall-ip`. Both sides find the same addresses, the same upper layer and
 //! the same offset in the same bytes (checked before the clock starts). Rounds are interleaved, so
@@ -122,7 +122,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 fn compare(what: &str, mut flat: impl FnMut(), mut ours: impl FnMut()) -> bool {
     let (mut of_flat, mut of_ours, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for n in 0..ROUNDS {
-        // Who goes first alternates.
+        // The two variants alternate in order.
         let (a, b) = if n % 2 == 0 {
             let a = time(&mut flat);
             (a, time(&mut ours))

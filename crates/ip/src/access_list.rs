@@ -1,11 +1,11 @@
 //! `AccessList`: which packets an interface lets in, by prefix, protocol and port.
 //!
-//! Kept by `stack` for each interface that has rules, and asked for every packet behind its header
-//! check, before anything else is done for it. Invariants: the first rule that matches decides,
-//! what none matches passes; each rule counts what it decided; rules are checked when they are
-//! given and never change. Words are those of an operator: `deny udp from 10.0.0.0/8 to any dport
-//! 53`. Reading: RFC 1812 section 5.3.9, RFC 1858 and RFC 3128 (filters and fragments). Not here:
-//! state, answers to those who are denied.
+//! Kept by `stack` for each interface that has rules, and evaluated for every packet after its
+//! header check, before any other processing. Invariants: the first rule that matches decides, what
+//! none matches passes; each rule counts what it decided; rules are checked when they are given and
+//! never change. The syntax is an operator's: `deny udp from 10.0.0.0/8 to any dport 53`. Reading:
+//! RFC 1812 section 5.3.9, RFC 1858 and RFC 3128 (filters and fragments). Not here: state, replies
+//! to denied packets.
 //!
 //! # Fragments
 //! A later fragment has no ports. A rule that permits by port lets those through that match in
@@ -13,9 +13,9 @@
 //! datagram becomes whole, and a first fragment that hides its ports matches neither.
 //!
 //! # Under flood
-//! Reachable by anyone, fixed in size: [`ACCESS_RULES_MAX`] rules of one interface. Worst work per
-//! packet: a look at each rule and at most sixteen extension headers, those only where a rule names
-//! a protocol. Counter: `FloodwallAccessDenied`, and those of the rules.
+//! Reachable by any sender, fixed in size: [`ACCESS_RULES_MAX`] rules of one interface. Worst work
+//! per packet: a look at each rule and at most sixteen extension headers, those only where a rule
+//! names a protocol. Counter: `FloodwallAccessDenied`, and those of the rules.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -28,9 +28,9 @@ use floodwall_packet::{AccessCounters, PacketBuf};
 use floodwall_wire::{IpProtocol, ipv6_ext};
 use thiserror::Error;
 
-use crate::input::Heading;
+use crate::input::ArrivedHeading;
 
-/// One rule. What it does not name it does not ask for.
+/// One rule. A field that is not given matches any packet.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AccessRule {
     /// Whether what matches passes.
@@ -51,7 +51,7 @@ pub struct AccessRule {
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("{what}: {word:?}")]
 pub struct AccessRuleError {
-    /// The word at fault; empty where one is missing.
+    /// The token at fault; empty where one is missing.
     pub word: String,
     /// What is wrong with it.
     pub what: &'static str,
@@ -86,7 +86,7 @@ impl FromStr for AccessRule {
                     continue;
                 }
                 _ => {
-                    let known = protocol(word).ok_or_else(|| bad(word, "unknown word"))?;
+                    let known = protocol(word).ok_or_else(|| bad(word, "unknown keyword"))?;
                     rule.protocol = Some(known);
                     continue;
                 }
@@ -131,7 +131,7 @@ impl AccessRule {
         }
     }
 
-    fn matches(&self, ends: (IpAddr, IpAddr), upper: &Upper) -> bool {
+    fn matches(&self, ends: (IpAddr, IpAddr), upper: &FilteredUpper) -> bool {
         let within = |prefix: Option<IpCidr>, addr| prefix.is_none_or(|p| p.contains(addr));
         if !within(self.from, ends.0) || !within(self.to, ends.1) {
             return false;
@@ -182,7 +182,7 @@ impl fmt::Display for AccessRule {
 }
 
 /// What is known of a packet behind its network header.
-struct Upper {
+struct FilteredUpper {
     protocol: Option<IpProtocol>,
     ports: Option<(u16, u16)>,
     is_later_fragment: bool,
@@ -197,16 +197,17 @@ pub struct RuleCount {
     pub bytes: u64,
 }
 
-/// See the file's head.
+/// An ordered list of rules with hit counters.
 #[derive(Clone, Debug)]
 pub struct AccessList {
     rules: Box<[(AccessRule, RuleCount)]>,
-    /// Whether any rule asks for more than addresses.
+    /// Whether any rule matches on more than addresses.
     looks_further: bool,
 }
 
 impl AccessList {
-    /// The rules in their order; those beyond [`ACCESS_RULES_MAX`] are refused by who configures.
+    /// The rules in their order; those beyond [`ACCESS_RULES_MAX`] are refused by the
+    /// configuration.
     #[must_use]
     pub fn new(rules: &[AccessRule]) -> Self {
         let rules = rules.iter().take(ACCESS_RULES_MAX);
@@ -214,9 +215,8 @@ impl AccessList {
         Self { looks_further: rules.iter().any(|(rule, _)| rule.protocol.is_some()), rules }
     }
 
-    /// Prefixes from which nothing comes in, whatever it is: for devices that lose it before it
-    /// costs anything. They are of rules that deny without asking for more, and before which no
-    /// rule lets anything in from there.
+    /// Prefixes from which every packet is denied: for devices that drop early. They come from
+    /// rules that deny by source prefix alone and that no overlapping permit rule precedes.
     pub fn denied_sources(&self) -> impl Iterator<Item = IpCidr> + '_ {
         let rules = || self.rules.iter().map(|(rule, _)| rule);
         rules().enumerate().flat_map(move |(at, rule)| {
@@ -236,17 +236,17 @@ impl AccessList {
         self.rules.iter().map(|(rule, count)| (rule, *count))
     }
 
-    /// Whether a packet whose header has been checked may come in; the rule that decides counts it.
+    /// Whether a packet may enter, after its header was checked; the matching rule counts it.
     pub fn permits<A: Address>(
         &mut self,
         packet: &PacketBuf,
         l3: usize,
-        heading: &Heading<A>,
+        heading: &ArrivedHeading<A>,
         access: &mut AccessCounters,
     ) -> bool {
         let upper = match self.looks_further {
             true => upper_of(packet, l3, heading, access),
-            false => Upper { protocol: None, ports: None, is_later_fragment: false },
+            false => FilteredUpper { protocol: None, ports: None, is_later_fragment: false },
         };
         let ends = (heading.src_addr.to_ip(), heading.dst_addr.to_ip());
         let decides = self.rules.iter_mut().find(|(rule, _)| rule.matches(ends, &upper));
@@ -266,9 +266,9 @@ fn may_come_from(rule: &AccessRule, prefix: &IpCidr) -> bool {
 fn upper_of<A: Address>(
     packet: &PacketBuf,
     l3: usize,
-    heading: &Heading<A>,
+    heading: &ArrivedHeading<A>,
     access: &mut AccessCounters,
-) -> Upper {
+) -> FilteredUpper {
     let (mut protocol, mut offset, mut later) = (heading.protocol, heading.header_len, false);
     if A::FAMILY == Family::V4 {
         let mut scratch = [0; 2];
@@ -281,7 +281,7 @@ fn upper_of<A: Address>(
         let first: Option<&[u8; 8]> = packet.header_array(l3 + offset, &mut scratch, access);
         let next = first.and_then(|first| Some((first, ipv6_ext::header_len(protocol, first)?)));
         let Some((first, len)) = next.filter(|_| steps < 2 * EXTENSION_HEADERS_MAX) else {
-            return Upper { protocol: None, ports: None, is_later_fragment: false };
+            return FilteredUpper { protocol: None, ports: None, is_later_fragment: false };
         };
         let is_fragment = protocol == IpProtocol::FRAGMENT;
         later = is_fragment && u16::from_be_bytes([first[2], first[3]]) >> 3 != 0;
@@ -292,7 +292,7 @@ fn upper_of<A: Address>(
     let ports: Option<&[u8; 4]> =
         has_ports.then(|| packet.header_array(l3 + offset, &mut scratch, access)).flatten();
     let ports = ports.map(|p| (u16::from_be_bytes([p[0], p[1]]), u16::from_be_bytes([p[2], p[3]])));
-    Upper { protocol: Some(protocol), ports, is_later_fragment: later }
+    FilteredUpper { protocol: Some(protocol), ports, is_later_fragment: later }
 }
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
-//! A packet's fate as a value: decided first, acted upon in one place.
+//! The outcome of a packet as a value: decided first, acted upon in one place.
 
 use floodwall_base::DropReason;
 use floodwall_wire::Owed;
 
-/// What the sender of a refused packet is owed, whichever the family.
+/// The ICMP error to send to the source of a refused packet, for either family.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IcmpError {
-    /// Nobody listens on the port.
+    /// No socket is bound to the port.
     PortUnreachable,
-    /// Nobody speaks the protocol, which the byte at `pointer` of the packet announced.
+    /// The upper protocol is not supported; the byte at `pointer` of the packet announced it.
     ProtocolUnreachable {
         /// From the first byte of the IP header.
         pointer: u32,
@@ -17,7 +17,7 @@ pub enum IcmpError {
     HostUnreachable,
     /// No route leads there.
     NoRoute,
-    /// Somebody decided that it must not get there.
+    /// Administratively prohibited.
     Prohibited,
     /// Its source's address means nothing where its destination is (IPv6 only).
     BeyondScope,
@@ -36,37 +36,37 @@ pub enum IcmpError {
         code: u8,
         /// From the first byte of the IP header.
         pointer: u32,
-        /// Owed even where the packet went to a group (RFC 8200 section 4.2, action 10).
+        /// Sent even where the packet went to a group (RFC 8200 section 4.2, action 10).
         to_group: bool,
     },
 }
 
 impl IcmpError {
-    /// Whether it is owed even where the packet went to a group (RFC 4443 section 2.4 (e.3)); of
-    /// IPv4 none is.
+    /// Whether it is sent even where the packet went to a group (RFC 4443 section 2.4 (e.3)); no
+    /// IPv4 error is.
     #[must_use]
     pub const fn is_owed_to_groups(self) -> bool {
         matches!(self, Self::PacketTooBig { .. } | Self::ParameterProblem { to_group: true, .. })
     }
 }
 
-/// Why a packet goes no further, and what its sender is owed.
+/// Why a packet is dropped, and which error its source gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Refusal {
+pub struct RefusedAction {
     /// Under which name it is counted.
     pub reason: DropReason,
     /// What to answer, if addresses and rates allow.
     pub owed: Option<IcmpError>,
 }
 
-impl From<DropReason> for Refusal {
+impl From<DropReason> for RefusedAction {
     fn from(reason: DropReason) -> Self {
         Self { reason, owed: None }
     }
 }
 
-impl Refusal {
-    /// A refusal for which something is owed.
+impl RefusedAction {
+    /// A refusal with an ICMP error.
     #[must_use]
     pub const fn owing(reason: DropReason, error: IcmpError) -> Self {
         Self { reason, owed: Some(error) }

@@ -1,16 +1,16 @@
-//! `Advertiser`: when a router speaks on one link, and what it says.
+//! `Advertiser`: when a router sends advertisements on one link, and their contents.
 //!
-//! Kept by the stack, one for each interface that is configured to; the message is made there with
-//! `ndp::router_advertisement`. Invariants: answers go to all nodes and never sooner than
-//! three seconds after the last one, so whoever asks, however often, gets no more than everybody
-//! would be told anyway; a router that ceases says so with a lifetime of zero. Reading: RFC 4861
+//! Kept by the stack, one for each interface that is configured as a router; the message is built
+//! there with `ndp::router_advertisement`. Invariants: answers go to all nodes and never sooner
+//! than three seconds after the last one, so a flood of solicitations causes no more than the usual
+//! multicast advertisements; a router that ceases sends a lifetime of zero. Reading: RFC 4861
 //! section 6.2 (variables, intervals, answers, ceasing), RFC 4191 (preference, routes), RFC 8106
 //! (DNS), RFC 8319 (lifetimes). Not here: what others' advertisements mean (`router_discovery.rs`).
 //!
 //! # Under flood
-//! Reachable by anyone on the link with router solicitations. It keeps one moment, whoever asks and
-//! how often. Worst work per packet: one comparison and one random number. Honest hosts lose
-//! nothing: the answer to one is the answer to all. Counter: `Icmp6InRouterSolicits`.
+//! Reachable by any station on the link with router solicitations. It keeps one timestamp, however
+//! many solicitations arrive. Worst work per packet: one comparison and one random number. Honest
+//! hosts lose nothing: the answer to one is the answer to all. Counter: `Icmp6InRouterSolicits`.
 
 use core::net::Ipv6Addr;
 use core::time::Duration;
@@ -21,7 +21,7 @@ use floodwall_wire::ndp::{
 };
 use thiserror::Error;
 
-/// How often a router that begins speaks at least (MAX_INITIAL_RTR_ADVERTISEMENTS).
+/// Initial advertisements of a router that starts (MAX_INITIAL_RTR_ADVERTISEMENTS).
 const INITIAL_COUNT: u8 = 3;
 /// How far apart those are at most (MAX_INITIAL_RTR_ADVERT_INTERVAL).
 const INITIAL_INTERVAL_MAX: Duration = Duration::from_secs(16);
@@ -35,10 +35,10 @@ const INTERVAL_LONGEST: Duration = Duration::from_secs(1800);
 const INTERVAL_SHORTEST: Duration = Duration::from_secs(4);
 /// The longest lifetime as a default router (RFC 8319 section 4).
 const LIFETIME_LONGEST: Duration = Duration::from_secs(65_535);
-/// The most prefixes, routes and DNS servers together: with all of them the message fits IPv6's
-/// least MTU.
+/// Maximum number of prefixes, routes and DNS servers together: with all of them the message fits
+/// IPv6's minimum MTU.
 pub const ADVERTISED_MAX: usize = 32;
-/// The most DNS servers.
+/// Maximum number of DNS servers.
 const DNS_MAX: usize = 8;
 /// Bytes of the longest message: fixed part, link address, MTU, and options of 32 bytes.
 pub const MESSAGE_MAX: usize = 16 + 8 + 8 + ADVERTISED_MAX * 32 + 8 + DNS_MAX * 16;
@@ -50,19 +50,19 @@ pub struct AdvertiserConfig {
     pub interval: Duration,
     /// How long hosts may use us as their default router; zero where we are none.
     pub lifetime: Duration,
-    /// How much we want to be liked among routers.
+    /// The router's preference.
     pub preference: Preference,
     /// The hop limit that hosts shall use; 0 for no opinion.
     pub hop_limit: u8,
     /// The link's MTU, where hosts shall use another than their own.
     pub mtu: Option<u32>,
-    /// Hosts are to ask DHCPv6 for addresses.
+    /// The M flag: hosts use DHCPv6 for addresses.
     pub managed: bool,
-    /// Hosts are to ask DHCPv6 for everything else.
+    /// The O flag: hosts use DHCPv6 for other configuration.
     pub other: bool,
     /// Prefixes of the link.
     pub prefixes: Vec<PrefixInfo>,
-    /// What we lead to beside everything.
+    /// Advertised routes besides the default one.
     pub routes: Vec<RouteInfo>,
     /// Recursive DNS servers, which hosts may use for three intervals.
     pub dns: Vec<Ipv6Addr>,
@@ -85,13 +85,13 @@ impl Default for AdvertiserConfig {
     }
 }
 
-/// Why nothing of the kind may be advertised.
+/// Why the values cannot be advertised.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum AdvertiserError {
     /// The interval is none that RFC 4861 section 6.2.1 allows.
     #[error("the interval must be between 4 and 1800 seconds")]
     Interval,
-    /// A default router must outlive its own silence.
+    /// A default router's lifetime must exceed its advertisement interval.
     #[error("the lifetime must be 0, or between the interval and 65535 seconds")]
     Lifetime,
     /// The message would not fit.
@@ -108,7 +108,7 @@ pub enum AdvertiserError {
 }
 
 impl AdvertiserConfig {
-    /// Whether it may be said.
+    /// Whether the values are valid to advertise.
     ///
     /// # Errors
     /// The first thing that is wrong.
@@ -140,7 +140,7 @@ impl AdvertiserConfig {
     }
 }
 
-/// See the file's head.
+/// The advertisement timer of one interface, and what it advertises.
 #[derive(Clone, Debug)]
 pub struct Advertiser {
     config: AdvertiserConfig,
@@ -151,12 +151,12 @@ pub struct Advertiser {
     not_before: Instant,
     /// Of the first ones, how many are left.
     initial: u8,
-    /// We are a router no more: it is to be said once.
+    /// No longer a router: a final advertisement is due.
     ceases: bool,
 }
 
 impl Advertiser {
-    /// One that begins to speak at `now`. Allocates all that it ever needs.
+    /// An advertiser that starts at `now`. Allocates all that it ever needs.
     #[must_use]
     pub fn new(config: AdvertiserConfig, now: Instant, random: &mut PublicRandom) -> Self {
         let dns = config.dns.iter().map(Ipv6Addr::octets).collect();
@@ -166,35 +166,36 @@ impl Advertiser {
         this
     }
 
-    /// What it says.
+    /// The advertised configuration.
     #[must_use]
     pub const fn config(&self) -> &AdvertiserConfig {
         &self.config
     }
 
-    /// The link came up: whoever is on it is told soon, and some times more.
+    /// The link came up: initial advertisements follow at short intervals.
     pub fn start(&mut self, now: Instant, random: &mut PublicRandom) {
         self.initial = INITIAL_COUNT;
         self.next = Some((now + below(ANSWER_DELAY_MAX, random)).max(self.not_before));
     }
 
-    /// The link went down: nobody would hear it.
+    /// The link went down: nothing is sent.
     pub const fn stop(&mut self) {
         self.next = None;
     }
 
-    /// We are a router no more: that is said at once, and nothing after it.
+    /// No longer a router: a final advertisement is due now, and nothing after it.
     pub const fn cease(&mut self, now: Instant) {
         (self.ceases, self.next) = (true, Some(now));
     }
 
-    /// Somebody asks: all are told, within half a second, or as soon as they may be told again.
+    /// A solicitation arrived: an advertisement to all nodes follows within half a second, or as
+    /// soon as the rate limit allows.
     pub fn asked(&mut self, now: Instant, random: &mut PublicRandom) {
         let answer = (now + below(ANSWER_DELAY_MAX, random)).max(self.not_before);
         self.next = self.next.map(|next| next.min(answer));
     }
 
-    /// Whether to speak now.
+    /// Whether to send an advertisement now.
     pub fn work(&mut self, now: Instant, random: &mut PublicRandom) -> bool {
         if self.next.is_none_or(|next| now < next) {
             return false;
@@ -274,7 +275,7 @@ mod tests {
         Advertiser::new(AdvertiserConfig::default(), Instant::ORIGIN, random)
     }
 
-    /// Speaks for so long; when it did.
+    /// Sends advertisements for so long; returns when each was sent.
     fn speaks(
         advertiser: &mut Advertiser,
         until: Instant,
@@ -325,7 +326,7 @@ mod tests {
                 (spoken, last) = (spoken + 1, now);
             }
         }
-        assert!((8..=10).contains(&spoken), "{spoken} in thirty seconds of questions");
+        assert!((8..=10).contains(&spoken), "{spoken} in thirty seconds of solicitations");
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! ARP: what neighbours say of IPv4 addresses, and our own questions and answers as frames.
+//! ARP: what neighbours report of IPv4 addresses, and our own requests and replies as frames.
 //!
 //! Called by `stack` with the payload of ARP frames, and when [`NeighborEvent::Solicit`],
-//! [`Resolution::Waiting`] or `dad.rs` want something sent. Invariants: an entry is made only of a
+//! [`Resolution::Waiting`] or `dad.rs` need something sent. Invariants: an entry is made only of a
 //! request for one of our addresses by a station of the link; a reply changes something only where
-//! the neighbour is known or was asked for; nothing is believed about our own addresses. Read
+//! the neighbour is known or was solicited; nothing is accepted about our own addresses. Read
 //! first: RFC 826 ("Packet Reception"), RFC 5227 (conflicts and probes), RFC 5494. Not here: the
 //! states (`neighbor.rs`), what is done about a conflict (`dad.rs`).
 //!
@@ -11,10 +11,10 @@
 //! does not: such a request proves nothing that we need, and costs a forger nothing.
 //!
 //! # Under flood
-//! Reachable by anyone on the link. It keeps nothing itself; what it makes the neighbour cache keep
-//! is bounded there, as strangers. Worst work per packet: 32 compares of addresses, one table
-//! probe. Moves `FloodwallArpInRequests`, `FloodwallArpInReplies`, and the drops `ArpMalformed`,
-//! `ArpNotForUs`, `ArpSenderInvalid`.
+//! Reachable by any station on the link. It keeps nothing itself; what it makes the neighbour cache
+//! keep is bounded there, as unverified neighbours. Worst work per packet: 32 compares of
+//! addresses, one table probe. Moves `FloodwallArpInRequests`, `FloodwallArpInReplies`, and the
+//! drops `ArpMalformed`, `ArpNotForUs`, `ArpSenderInvalid`.
 //!
 //! [`NeighborEvent::Solicit`]: crate::NeighborEvent::Solicit
 //! [`Resolution::Waiting`]: crate::Resolution::Waiting
@@ -32,23 +32,23 @@ use crate::neighbor::{AdvertisementFlags, NeighborCache};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum ArpVerdict {
-    /// It asks for one of our addresses: [`frame`] makes `packet` a frame for `link_addr`, to which
-    /// also whatever was released leaves.
+    /// A request for one of our addresses: [`frame`] makes `packet` a reply for `link_addr`;
+    /// packets that were released leave to it as well.
     Reply {
-        /// Who asks.
+        /// The requester.
         link_addr: MacAddr,
         /// The answer.
         packet: ArpPacket,
     },
-    /// It told us of a neighbour that we know or asked for: what was released leaves to
+    /// It resolved or confirmed a known or solicited neighbour: what was released leaves to
     /// `link_addr`.
     Learnt {
         /// The neighbour's link address.
         link_addr: MacAddr,
     },
-    /// Another station uses, or probes for, this address of ours: `dad.rs` knows what to do.
+    /// Another station uses, or probes for, this address of ours: handled by `dad.rs`.
     Conflict(Ipv4Addr),
-    /// It dies, for this reason.
+    /// It is dropped, for this reason.
     Drop(DropReason),
 }
 
@@ -111,13 +111,13 @@ fn request_input(
     match target {
         Some(AddressState::Preferred | AddressState::Deprecated) => {
             counters.count(Counter::FloodwallArpInRequests);
-            // A probe names no sender; a stranger from elsewhere gets its answer and no entry.
+            // A probe has no sender address; a source outside the prefix gets a reply and no entry.
             if !sender_addr.is_unspecified() && iface.is_on_link(IpAddr::V4(sender_addr)) {
                 cache.solicited_by(iface.index, sender_addr, link_addr, now, released);
             }
             ArpVerdict::Reply { link_addr, packet: answer(packet, our_link_addr) }
         }
-        // RFC 5227 section 2.1.1: somebody else probes for what we probe for.
+        // RFC 5227 section 2.1.1: another host probes for the address that we probe for.
         Some(AddressState::Tentative) if sender_addr.is_unspecified() => {
             ArpVerdict::Conflict(packet.target_addr)
         }
@@ -138,12 +138,12 @@ fn reply_input(
     if packet.sender_addr.is_unspecified() || (target.is_none() && !announces) {
         return ArpVerdict::Drop(DropReason::ArpNotForUs);
     }
-    // ARP has no solicited flag: an answer is one if we asked.
+    // ARP has no solicited flag: a reply counts as one if we sent a request.
     let asked = target.is_some() && cache.is_asked(iface.index, packet.sender_addr);
     tell(packet, asked, iface, cache, now, released)
 }
 
-/// Tells the cache of the sender, which makes no entry.
+/// Passes the sender to the cache, which makes no entry.
 fn tell(
     packet: &ArpPacket,
     solicited: bool,
@@ -195,7 +195,7 @@ pub fn frame(
     Some(frame)
 }
 
-/// Asks who has `target_addr`: everybody, or the neighbour at `unicast` whether it still has it
+/// A request for `target_addr`: broadcast, or to the neighbour at `unicast` to verify reachability
 /// (RFC 1122 section 2.3.2.1). `src_addr` is one of our addresses.
 #[must_use]
 pub fn request(
@@ -215,13 +215,13 @@ pub fn request(
     frame(pool, iface, unicast.unwrap_or(MacAddr::BROADCAST), &packet)
 }
 
-/// Asks whether anybody has `addr`, without saying that we want it (RFC 5227 section 2.1.1).
+/// A probe for `addr`, without announcing that we use it (RFC 5227 section 2.1.1).
 #[must_use]
 pub fn probe(pool: &Pool, iface: &Interface, addr: Ipv4Addr) -> Option<PacketBuf> {
     request(pool, iface, Ipv4Addr::UNSPECIFIED, addr, None)
 }
 
-/// Tells everybody that we have `addr` (RFC 5227 section 2.3).
+/// An announcement that we use `addr` (RFC 5227 section 2.3).
 #[must_use]
 pub fn announce(pool: &Pool, iface: &Interface, addr: Ipv4Addr) -> Option<PacketBuf> {
     request(pool, iface, addr, addr, None)

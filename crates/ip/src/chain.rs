@@ -1,21 +1,21 @@
 //! The walk over an IPv6 packet's extension headers, wherever its chunks end.
 //!
-//! Called by `input.rs`. `wire` decides what a header means and what the limits are; here its
-//! questions are answered from the packet: from the first chunk where that has the header, as it
-//! nearly always has, else header by header. Invariants: iterative, one header a step; a header
-//! that straddles chunks is copied once, and no other byte is. Reading: RFC 8200 section 4; Hagino,
+//! Called by `input.rs`. `wire` decides what a header means and what the limits are; here the
+//! headers are read from the packet: from the first chunk where that has the header, as it nearly
+//! always has, else header by header. Invariants: iterative, one header a step; a header that
+//! straddles chunks is copied once, and no other byte is. Reading: RFC 8200 section 4; Hagino,
 //! "Mbuf issues in 4.4BSD IPv6/IPsec support" (FREENIX 2000), sections 4 and 5.
 //!
 //! # Under flood
-//! As in `wire/ipv6_walk.rs`, whose limits hold here. Worst work per packet: one look at each
-//! header, and where the packet is in pieces one copy of each and a look at its length.
+//! The limits of `wire/ipv6_walk.rs` hold here. Worst work per packet: one look at each header, and
+//! where the packet is in pieces one copy of each and a look at its length.
 
 use floodwall_base::{DropReason, limits};
 use floodwall_packet::{AccessCounters, PacketBuf};
 use floodwall_wire::ipv6_ext::{self, HEADER_LEN_MIN};
 use floodwall_wire::{ExtensionError, ExtensionLimits, ExtensionWalk, IpProtocol, Step, ipv6};
 
-use crate::action::Refusal;
+use crate::action::RefusedAction;
 use crate::input::extension_reason;
 
 /// Bytes of scratch that the longest extension header allowed may need.
@@ -25,14 +25,14 @@ const SCRATCH: usize = limits::EXTENSION_BYTES_MAX;
 /// first and the length of the packet from `l3`.
 ///
 /// # Errors
-/// A refusal, with what is owed for it.
+/// A refusal, with its ICMP error.
 pub(crate) fn walk(
     packet: &PacketBuf,
     l3: usize,
     start: (IpProtocol, usize),
     limits: &ExtensionLimits,
     access: &mut AccessCounters,
-) -> Result<ExtensionWalk, Refusal> {
+) -> Result<ExtensionWalk, RefusedAction> {
     walk_until(packet, l3, start, limits, access, false)
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn hop_by_hop(
     len: usize,
     limits: &ExtensionLimits,
     access: &mut AccessCounters,
-) -> Result<(), Refusal> {
+) -> Result<(), RefusedAction> {
     walk_until(packet, l3, (IpProtocol::HOP_BY_HOP, len), limits, access, true).map(|_| ())
 }
 
@@ -60,7 +60,7 @@ fn walk_until(
     limits: &ExtensionLimits,
     access: &mut AccessCounters,
     first_only: bool,
-) -> Result<ExtensionWalk, Refusal> {
+) -> Result<ExtensionWalk, RefusedAction> {
     let (first, len) = start;
     let mut walk = ExtensionWalk::new(first, ipv6::HEADER_LEN, len, *limits);
     if first == IpProtocol::HOP_BY_HOP && has_no_length(packet, l3, access) {
@@ -92,7 +92,7 @@ fn walk_in_pieces(
     mut walk: ExtensionWalk,
     access: &mut AccessCounters,
     first_only: bool,
-) -> Result<ExtensionWalk, Refusal> {
+) -> Result<ExtensionWalk, RefusedAction> {
     let mut scratch = [0; SCRATCH];
     while let Some(want) = walk.wants() {
         let at = l3 + want.offset;
@@ -109,7 +109,7 @@ fn walk_in_pieces(
     Ok(walk)
 }
 
-/// How long the header at `at` says it is, 0 where it does not get that far.
+/// The length that the header at `at` states, 0 where it does not get that far.
 fn whole_len(
     packet: &PacketBuf,
     at: usize,
@@ -134,6 +134,6 @@ fn has_no_length(packet: &PacketBuf, l3: usize, access: &mut AccessCounters) -> 
 }
 
 #[cold]
-fn refusal(error: ExtensionError) -> Refusal {
-    Refusal::of_extension(extension_reason(error.reason), error.owed)
+fn refusal(error: ExtensionError) -> RefusedAction {
+    RefusedAction::of_extension(extension_reason(error.reason), error.owed)
 }

@@ -1,25 +1,25 @@
-//! Duplicate address detection: whether an address of ours is ours alone, both families.
+//! Duplicate address detection: whether an address of ours is unique on the link, both families.
 //!
 //! Called by `stack` when an address is configured, when `arp.rs` or `ndp.rs` report a conflict,
-//! and for timed work. It never sends: its events say what to send, and when an address may be
+//! and for timed work. It never sends: its events report what to send, and when an address may be
 //! used.
 //!
 //! IPv6 addresses are probed before use (RFC 4862 section 5.4: one probe, one second). IPv4
 //! addresses are by default used at once and announced ([`Detection::Announce`]), as hosts with
 //! configured addresses have always done; a conflict is then reported, and the address defended
-//! with one announcement in ten seconds (RFC 5227 section 2.4 (c)): a server that lets go of its
-//! address because somebody forges one packet serves the forger. [`Detection::Probe`] does RFC 5227
-//! in full.
+//! with one announcement in ten seconds (RFC 5227 section 2.4 (c)): a server that gave up its
+//! address because of one forged packet would be open to denial of service. [`Detection::Probe`]
+//! does RFC 5227 in full.
 //!
 //! Invariants: an address is confirmed only after all its probes went unanswered; a conflict ends
 //! in another try at most [`RETRIES_MAX`] times, at growing intervals, then in giving up; a probe
 //! of our own that a loop brings back is no conflict (RFC 7527), and makes us probe longer once.
 //!
 //! # Under flood
-//! Reachable by anyone on the link, for our own addresses alone. Bound: as many entries as we have
-//! addresses, allocated at the start. Worst work per packet: one table probe. An attacker who
+//! Reachable by any station on the link, for our own addresses alone. Bound: as many entries as we
+//! have addresses, allocated at the start. Worst work per packet: one table probe. An attacker that
 //! answers every probe denies an address before it is used, which no host can prevent (RFC 3756
-//! section 4.1.3); it costs us four rounds of probes, and the operator is told
+//! section 4.1.3); it costs us four rounds of probes, and is reported to the operator
 //! (`FloodwallDadConflicts`). An address in use is never given up.
 
 use core::net::IpAddr;
@@ -29,7 +29,7 @@ use floodwall_base::{HashKey, IfIndex, IndexLists, Instant, Randomness, TimerWhe
 use thiserror::Error;
 
 use crate::ndp::Nonce;
-use crate::neighbor::Index;
+use crate::neighbor::NeighborIndex;
 
 /// How often an address that met a conflict is tried again.
 pub const RETRIES_MAX: u8 = 3;
@@ -63,24 +63,24 @@ pub enum Detection {
     Probe,
 }
 
-/// What timed work asks of its caller.
+/// What timed work requires of its caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DadEvent {
-    /// Tell everybody that we have the address.
+    /// Announce that we use the address.
     Announce(IfIndex, IpAddr),
     /// The address is ours: it may be used from now on.
     Confirmed(IfIndex, IpAddr),
-    /// Ask whether anybody has the address; the nonce is for IPv6.
+    /// Probe for the address; the nonce is for IPv6.
     Probe(IfIndex, IpAddr, Nonce),
 }
 
 /// What is to be done about a conflict.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
-pub enum Response {
+pub enum DadResponse {
     /// Announce the address once more: it is in use, and stays so. Report the conflict.
     Defend,
-    /// The address is somebody else's: mark it as duplicate, and tell the operator.
+    /// Another host uses the address: mark it as duplicate, and report it to the operator.
     GiveUp,
     /// Nothing: a probe of our own came back, the conflict is answered already, or the address is
     /// not ours.
@@ -96,7 +96,7 @@ pub struct DadFull;
 
 /// What an address is waiting for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
+enum DadPhase {
     /// The next of so many probes, or, after the last, the end of its wait.
     Probing { left: u8 },
     /// The next of so many announcements.
@@ -106,11 +106,11 @@ enum Phase {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct DadEntry {
     iface: IfIndex,
     addr: IpAddr,
     hash: u32,
-    phase: Phase,
+    phase: DadPhase,
     conflicts: u8,
     /// It met a conflict, and has not probed again since.
     resting: bool,
@@ -120,12 +120,12 @@ struct Entry {
     defended: Option<Instant>,
 }
 
-/// See the file's head.
+/// Duplicate address detection for the addresses of one family.
 #[derive(Debug)]
 pub struct Dad {
     /// `None`: free.
-    entries: Box<[Option<Entry>]>,
-    index: Index,
+    entries: Box<[Option<DadEntry>]>,
+    index: NeighborIndex,
     /// One list: the free entries.
     free: IndexLists,
     wheel: TimerWheel,
@@ -134,16 +134,16 @@ pub struct Dad {
 }
 
 impl Dad {
-    /// A watch over up to `capacity` addresses. The first probe of an address waits for a random
-    /// time below `delay_max` (RFC 4862 section 5.4.2 and RFC 5227 want a second), so that hosts
-    /// that start together do not ask together.
+    /// A table for up to `capacity` addresses. The first probe of an address is delayed by a random
+    /// time below `delay_max` (RFC 4862 section 5.4.2 and RFC 5227 specify a second), so that hosts
+    /// that start together do not probe together.
     #[must_use]
     pub fn new(capacity: usize, delay_max: Duration, key: HashKey, now: Instant) -> Self {
         let mut free = IndexLists::new(capacity, 1);
         (0..free.items()).for_each(|at| free.push_back(0, at));
         Self {
             entries: vec![None; capacity].into(),
-            index: Index::new(capacity),
+            index: NeighborIndex::new(capacity),
             free,
             wheel: TimerWheel::new(capacity, now),
             key,
@@ -173,10 +173,10 @@ impl Dad {
         let (phase, wait) = match detection {
             Detection::Announce => (announcing(addr, detection), Duration::ZERO),
             Detection::Probe => {
-                (Phase::Probing { left: probes(addr) }, below(self.delay_max, random))
+                (DadPhase::Probing { left: probes(addr) }, below(self.delay_max, random))
             }
         };
-        let entry = Entry {
+        let entry = DadEntry {
             iface,
             addr,
             hash,
@@ -194,14 +194,14 @@ impl Dad {
         Ok(())
     }
 
-    /// Forgets an address: it was taken from the interface.
+    /// Removes an address: it was taken from the interface.
     pub fn stop(&mut self, iface: IfIndex, addr: IpAddr) {
         if let Some(at) = self.find(iface, addr) {
             self.discard(at);
         }
     }
 
-    /// Another station wants or has the address, by what `arp.rs` or `ndp.rs` has checked; `nonce`
+    /// Another station probes for or uses the address, as `arp.rs` or `ndp.rs` has checked; `nonce`
     /// is the message's.
     pub fn conflict(
         &mut self,
@@ -210,40 +210,40 @@ impl Dad {
         nonce: Option<Nonce>,
         now: Instant,
         random: &mut Randomness,
-    ) -> Response {
+    ) -> DadResponse {
         let Some(at) = self.find(iface, addr) else {
-            return Response::Ignore;
+            return DadResponse::Ignore;
         };
         let Some(entry) = self.entries.get_mut(at as usize).and_then(Option::as_mut) else {
-            return Response::Ignore;
+            return DadResponse::Ignore;
         };
         if nonce.is_some() && nonce == entry.nonce {
-            if let (Phase::Probing { left }, false) = (&mut entry.phase, entry.looped) {
+            if let (DadPhase::Probing { left }, false) = (&mut entry.phase, entry.looped) {
                 *left = left.saturating_add(PROBES_LOOPED);
                 entry.looped = true;
             }
-            return Response::Ignore;
+            return DadResponse::Ignore;
         }
-        if !matches!(entry.phase, Phase::Probing { .. }) {
+        if !matches!(entry.phase, DadPhase::Probing { .. }) {
             let lately = entry.defended.is_some_and(|then| now < then + DEFEND_INTERVAL);
             if !lately {
                 entry.defended = Some(now);
             }
-            return if lately { Response::Ignore } else { Response::Defend };
+            return if lately { DadResponse::Ignore } else { DadResponse::Defend };
         }
         if entry.resting {
-            return Response::Ignore;
+            return DadResponse::Ignore;
         }
         if entry.conflicts >= RETRIES_MAX {
             self.discard(at);
-            return Response::GiveUp;
+            return DadResponse::GiveUp;
         }
         let wait = RETRY_WAIT * (1 << entry.conflicts) + below(self.delay_max, random);
         entry.conflicts += 1;
         entry.resting = true;
-        entry.phase = Phase::Probing { left: probes(addr) };
+        entry.phase = DadPhase::Probing { left: probes(addr) };
         self.wheel.insert(at, now + wait);
-        Response::Retry
+        DadResponse::Retry
     }
 
     /// Does timed work, while units last; returns what was spent.
@@ -296,16 +296,16 @@ impl Dad {
     }
 }
 
-/// An address's timer rang: what to say, and how long to wait for the next ring.
-fn ring(entry: &mut Entry, random: &mut Randomness) -> (Option<DadEvent>, Option<Duration>) {
+/// An address's timer expired: what to send, and when the next timer expires.
+fn ring(entry: &mut DadEntry, random: &mut Randomness) -> (Option<DadEvent>, Option<Duration>) {
     let (iface, addr) = (entry.iface, entry.addr);
     match &mut entry.phase {
-        Phase::Probing { left: 0 } => {
+        DadPhase::Probing { left: 0 } => {
             entry.phase = announcing(addr, Detection::Probe);
-            let more = entry.phase != Phase::Settled;
+            let more = entry.phase != DadPhase::Settled;
             (Some(DadEvent::Confirmed(iface, addr)), more.then_some(Duration::ZERO))
         }
-        Phase::Probing { left } => {
+        DadPhase::Probing { left } => {
             *left -= 1;
             let wait = match addr {
                 IpAddr::V6(_) => PROBE_WAIT_V6,
@@ -317,15 +317,15 @@ fn ring(entry: &mut Entry, random: &mut Randomness) -> (Option<DadEvent>, Option
             entry.nonce = Some(Nonce(nonce));
             (Some(DadEvent::Probe(iface, addr, Nonce(nonce))), Some(wait))
         }
-        Phase::Announcing { left } => {
+        DadPhase::Announcing { left } => {
             *left = left.saturating_sub(1);
             if *left == 0 {
-                entry.phase = Phase::Settled;
+                entry.phase = DadPhase::Settled;
             }
-            let more = entry.phase != Phase::Settled;
+            let more = entry.phase != DadPhase::Settled;
             (Some(DadEvent::Announce(iface, addr)), more.then_some(ANNOUNCE_WAIT))
         }
-        Phase::Settled => (None, None),
+        DadPhase::Settled => (None, None),
     }
 }
 
@@ -334,11 +334,11 @@ const fn probes(addr: IpAddr) -> u8 {
 }
 
 /// What follows once an address may be used.
-const fn announcing(addr: IpAddr, detection: Detection) -> Phase {
+const fn announcing(addr: IpAddr, detection: Detection) -> DadPhase {
     match (addr, detection) {
-        (IpAddr::V4(_), _) => Phase::Announcing { left: ANNOUNCEMENTS_V4 },
-        (IpAddr::V6(_), Detection::Announce) => Phase::Announcing { left: ANNOUNCEMENTS_V6 },
-        (IpAddr::V6(_), Detection::Probe) => Phase::Settled,
+        (IpAddr::V4(_), _) => DadPhase::Announcing { left: ANNOUNCEMENTS_V4 },
+        (IpAddr::V6(_), Detection::Announce) => DadPhase::Announcing { left: ANNOUNCEMENTS_V6 },
+        (IpAddr::V6(_), Detection::Probe) => DadPhase::Settled,
     }
 }
 

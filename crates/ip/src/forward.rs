@@ -1,12 +1,12 @@
-//! What a router may do with a packet that is for somebody else: decided by its header alone.
+//! What a router may do with a packet for another host, decided by its header alone.
 //!
-//! Called by `stack/forward.rs`, which asks the tables and acts. Invariants: nothing here looks at
-//! a table or changes anything but the hop limit; what a refused packet's sender is owed comes out
-//! as data. A router looks at the fixed header, at IPv4 options and at the hop-by-hop header, and
-//! at nothing behind. Reading: RFC 1812 sections 4.2.2.9, 5.2.4, 5.3, RFC 6890 (which addresses no
-//! router passes on), RFC 1624 (the checksum patched), RFC 8200 sections 4 and 4.3, RFC 4443
-//! sections 3.1 to 3.3, RFC 4007 section 9, RFC 3704 (the way back). Not here: routes, neighbours,
-//! cutting (`fragment.rs`).
+//! Called by `stack/forward.rs`, which looks up routes and acts. Invariants: nothing here looks at
+//! a table or changes anything but the hop limit; the ICMP error for a refused packet's source is
+//! returned as data. A router looks at the fixed header, at IPv4 options and at the hop-by-hop
+//! header, and at nothing behind. Reading: RFC 1812 sections 4.2.2.9, 5.2.4, 5.3, RFC 6890 (which
+//! addresses no router passes on), RFC 1624 (the checksum patched), RFC 8200 sections 4 and 4.3,
+//! RFC 4443 sections 3.1 to 3.3, RFC 4007 section 9, RFC 3704 (reverse path filtering). Not here:
+//! routes, neighbours, cutting (`fragment.rs`).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -16,9 +16,9 @@ use floodwall_fib::RouteKind;
 use floodwall_packet::{AccessCounters, PacketBuf};
 use floodwall_wire::{ExtensionLimits, IpProtocol, ipv4};
 
-use crate::action::{IcmpError, Refusal};
+use crate::action::{IcmpError, RefusedAction};
 use crate::chain;
-use crate::input::{self, Heading};
+use crate::input::{self, ArrivedHeading};
 
 /// Whether the way back to a source is looked at before its packets are passed on (RFC 3704), in
 /// the numbers of Linux's `rp_filter`.
@@ -34,8 +34,8 @@ pub enum ReversePath {
     Loose,
 }
 
-/// Which source and destination addresses are not passed on, beside those that can be no sender's
-/// or receiver's on any link.
+/// Source and destination addresses that are not forwarded, besides those that are invalid on any
+/// link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Martians {
     /// None: a laboratory uses the addresses of documentation.
@@ -46,8 +46,8 @@ pub enum Martians {
     Registry,
 }
 
-/// Blocks of IPv4 that are not forwardable by the registry (RFC 6890 section 2.2.2), beside those
-/// that no packet may have at all.
+/// Blocks of IPv4 that are not forwardable by the registry (RFC 6890 section 2.2.2), besides those
+/// that are invalid in any packet.
 const REGISTRY_V4: [(Ipv4Addr, u8); 4] = [
     (Ipv4Addr::new(192, 0, 0, 0), 24),
     (Ipv4Addr::new(192, 0, 2, 0), 24),
@@ -69,7 +69,7 @@ const REGISTRY_V6: [(Ipv6Addr, u8); 3] = [
     (Ipv6Addr::new(0x2001, 0x10, 0, 0, 0, 0, 0, 0), 28),
 ];
 
-/// Whether the registry says that no router passes packets with this address on.
+/// Whether the special-purpose registry forbids routers to forward packets with this address.
 #[must_use]
 pub fn is_registered_martian(addr: IpAddr) -> bool {
     match addr {
@@ -87,13 +87,18 @@ pub fn is_registered_martian(addr: IpAddr) -> bool {
     }
 }
 
-/// Whether a packet's addresses let it cross a router. The caller has asked
-/// [`input::ipv4_addresses`] or its like, and knows that the destination is no group and not ours.
+/// Whether a packet's addresses let it cross a router. The caller has checked with
+/// [`input::ipv4_addresses`] or its IPv6 counterpart that the destination is no group and not ours.
 ///
 /// # Errors
-/// Why it stays. An IPv6 source of its own link alone is told so (RFC 4443 section 3.1, code 2).
+/// Why it is not forwarded. A source of link-local IPv6 scope gets an error (RFC 4443 section 3.1,
+/// code 2).
 #[inline]
-pub fn may_cross<A: Address>(src_addr: A, dst_addr: A, martians: Martians) -> Result<(), Refusal> {
+pub fn may_cross<A: Address>(
+    src_addr: A,
+    dst_addr: A,
+    martians: Martians,
+) -> Result<(), RefusedAction> {
     if src_addr.is_link_scope() || dst_addr.is_link_scope() {
         return Err(out_of_scope(dst_addr));
     }
@@ -109,11 +114,12 @@ pub fn may_cross<A: Address>(src_addr: A, dst_addr: A, martians: Martians) -> Re
 }
 
 #[cold]
-fn out_of_scope<A: Address>(dst_addr: A) -> Refusal {
+fn out_of_scope<A: Address>(dst_addr: A) -> RefusedAction {
     let reason = DropReason::ForwardLinkScope;
-    // Nobody is told that a link-local destination does not answer from here: it may be anybody's.
+    // No error about a link-local destination that cannot be reached from here: the address is
+    // ambiguous between links.
     match A::FAMILY == Family::V6 && !dst_addr.is_link_scope() {
-        true => Refusal::owing(reason, IcmpError::BeyondScope),
+        true => RefusedAction::owing(reason, IcmpError::BeyondScope),
         false => reason.into(),
     }
 }
@@ -128,18 +134,18 @@ fn is_either_registered<A: Address>(src_addr: A, dst_addr: A) -> bool {
 /// of IPv6 the hop-by-hop header.
 ///
 /// # Errors
-/// Why it stays, and what is owed.
+/// Why it is dropped, and its ICMP error.
 #[inline]
 pub fn may_go_on<A: Address>(
     packet: &PacketBuf,
     l3: usize,
-    heading: &Heading<A>,
+    heading: &ArrivedHeading<A>,
     limits: &ExtensionLimits,
     access: &mut AccessCounters,
-) -> Result<(), Refusal> {
+) -> Result<(), RefusedAction> {
     if heading.hop_limit <= 1 {
         let reason = DropReason::HopLimitExceeded;
-        return Err(Refusal::owing(reason, IcmpError::HopLimitExceeded));
+        return Err(RefusedAction::owing(reason, IcmpError::HopLimitExceeded));
     }
     if A::FAMILY == Family::V4 {
         if heading.header_len > ipv4::HEADER_LEN {
@@ -154,18 +160,20 @@ pub fn may_go_on<A: Address>(
     Ok(())
 }
 
-/// What a route that leads nowhere does with a packet, in both families' words.
+/// What an unreachable, prohibit or blackhole route does with a packet, in both families' codes.
 #[must_use]
 #[cold]
-pub const fn nowhere<A: Address>(kind: RouteKind) -> Refusal {
+pub const fn nowhere<A: Address>(kind: RouteKind) -> RefusedAction {
     let v4 = matches!(A::FAMILY, Family::V4);
     let unreachable = if v4 { IcmpError::HostUnreachable } else { IcmpError::NoRoute };
     match kind {
-        RouteKind::Blackhole => Refusal { reason: DropReason::RouteBlackhole, owed: None },
-        RouteKind::Prohibit => Refusal::owing(DropReason::RouteProhibited, IcmpError::Prohibited),
-        RouteKind::Unreachable => Refusal::owing(DropReason::RouteUnreachable, unreachable),
+        RouteKind::Blackhole => RefusedAction { reason: DropReason::RouteBlackhole, owed: None },
+        RouteKind::Prohibit => {
+            RefusedAction::owing(DropReason::RouteProhibited, IcmpError::Prohibited)
+        }
+        RouteKind::Unreachable => RefusedAction::owing(DropReason::RouteUnreachable, unreachable),
         RouteKind::Unicast | RouteKind::Local => {
-            Refusal::owing(DropReason::NoRoute, IcmpError::NoRoute)
+            RefusedAction::owing(DropReason::NoRoute, IcmpError::NoRoute)
         }
     }
 }
@@ -181,7 +189,7 @@ pub enum Fit {
     TooBig,
 }
 
-/// How a packet larger than `mtu` gets through. `dont_fragment` is asked for an IPv4 packet only.
+/// How a packet larger than `mtu` is forwarded. `dont_fragment` is read for an IPv4 packet only.
 #[inline]
 #[must_use]
 pub fn fit<A: Address>(len: usize, mtu: u32, dont_fragment: impl FnOnce() -> bool) -> Fit {
@@ -192,8 +200,8 @@ pub fn fit<A: Address>(len: usize, mtu: u32, dont_fragment: impl FnOnce() -> boo
     }
 }
 
-/// Takes one from the hop limit in the first twelve bytes of an IP header, and patches IPv4's
-/// checksum (RFC 1624 equation 3). The caller knows that it is above one.
+/// Decrements the hop limit in the first twelve bytes of an IP header, and patches IPv4's checksum
+/// (RFC 1624 equation 3). The caller has checked that it is above one.
 #[inline]
 pub const fn lower_hop_limit<A: Address>(header: &mut [u8; 12]) {
     if matches!(A::FAMILY, Family::V6) {

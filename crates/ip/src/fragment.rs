@@ -1,10 +1,10 @@
-//! Cutting a packet of ours that is larger than its link's MTU.
+//! Fragmenting a locally generated packet that is larger than its link's MTU.
 //!
-//! Called by `stack` for a packet whose IP header is complete, at the last moment before its link
+//! Called by `stack` for a packet with a complete IP header, at the last moment before its link
 //! header: what waits for a neighbour waits whole. Invariants: the payload is shared, never copied;
 //! all fragments are made or none; every one but the last carries a multiple of eight bytes; no two
 //! overlap. The caller gives the identification, from a secret source for each packet anew (RFC
-//! 6864, RFC 7739 section 5.2): nobody outside can guess the next one, and there is no state to
+//! 6864, RFC 7739 section 5.2): a remote peer cannot guess the next one, and there is no state to
 //! exhaust. Reading: RFC 791 section 3.2, RFC 8200 section 4.5. Not here: packets with options or
 //! extension headers, which we make short only; forwarding.
 
@@ -30,7 +30,7 @@ pub fn cut<A: Address>(
     mtu: usize,
     id: u32,
 ) -> Result<PacketList, (PacketBuf, DropReason)> {
-    let Some(header) = Header::of::<A>(&packet, id) else {
+    let Some(header) = FragmentSource::of::<A>(&packet, id) else {
         return Err((packet, DropReason::PacketTooBig));
     };
     let room = mtu.saturating_sub(header.len()) & !(UNIT - 1);
@@ -57,12 +57,12 @@ pub fn cut<A: Address>(
 }
 
 /// What all fragments of a packet begin with.
-enum Header {
+enum FragmentSource {
     V4(floodwall_wire::Ipv4Fields),
     V6([u8; ipv6::HEADER_LEN], FragmentFields),
 }
 
-impl Header {
+impl FragmentSource {
     /// Of a packet that can be cut.
     fn of<A: Address>(packet: &PacketBuf, id: u32) -> Option<Self> {
         let mut bytes = [0; ipv6::HEADER_LEN];

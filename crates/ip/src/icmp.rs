@@ -8,39 +8,38 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use floodwall_base::{
     Address, IfIndex, ipv4_source_is_plausible, ipv6_source_is_plausible, limits,
 };
-use floodwall_checksum::{Sum, pseudo_header_v6, sum, update16};
+use floodwall_checksum::{InternetSum, pseudo_header_v6, sum, update16};
 use floodwall_packet::{AccessCounters, PacketBuf, Pool};
 use floodwall_wire::icmpv4::{self, Icmpv4Message, Icmpv4Type};
 use floodwall_wire::icmpv6::{self, Icmpv6Message, Icmpv6Type, ParameterProblemCode};
 use floodwall_wire::{IpProtocol, ipv4, ipv6, ipv6_ext};
 
 use crate::action::IcmpError;
-use crate::input::Upper;
+use crate::input::ArrivedUpper;
 
-/// The most bytes of an ICMPv4 error, IP header included (RFC 1812 section 4.3.2.3).
+/// Maximum bytes of an ICMPv4 error, IP header included (RFC 1812 section 4.3.2.3).
 const ERROR_MAX_V4: usize = 576;
-/// The most bytes of an ICMPv6 error, IP header included (RFC 4443 section 2.4(c)).
+/// Maximum bytes of an ICMPv6 error, IP header included (RFC 4443 section 2.4(c)).
 const ERROR_MAX_V6: usize = 1280;
 
-/// The most extension headers that are stepped over to see what a broken packet carries.
+/// Maximum number of extension headers that are stepped over to see what a broken packet carries.
 const STEPS_MAX: usize = 2 * limits::EXTENSION_HEADERS_MAX;
 
-/// Whether an error about a packet may be sent at all, as far as the packet itself tells
-/// (RFC 1122 section 3.2.2, RFC 4443 section 2.4(e)): not about errors, not about what went to a
-/// group, not about later fragments, not to a source that is no single host. `upper` is `None`
-/// where the walk did not get that far; what the packet carries is looked for again then.
+/// Whether an error about a packet may be sent at all, as far as the packet itself shows (RFC 1122
+/// section 3.2.2, RFC 4443 section 2.4(e)): not about errors, not about what went to a group, not
+/// about later fragments, not to a source that is no single host. `upper` is `None` where the walk
+/// did not get that far; what the packet carries is looked for again then.
 #[must_use]
 pub fn may_answer<A: Address>(
     packet: &PacketBuf,
     l3: usize,
     addresses: (A, A),
-    upper: Option<Upper>,
+    upper: Option<ArrivedUpper>,
     error: IcmpError,
     access: &mut AccessCounters,
 ) -> bool {
     let (src_addr, dst_addr) = addresses;
-    // A loopback address comes from nobody but ourselves: input refuses it on every other
-    // interface.
+    // A loopback source is always our own: input refuses it on every other interface.
     let source_is_host = match src_addr.to_ip() {
         IpAddr::V4(a) => a.is_loopback() || ipv4_source_is_plausible(a),
         IpAddr::V6(a) => a.is_loopback() || ipv6_source_is_plausible(a),
@@ -60,9 +59,9 @@ pub fn may_answer<A: Address>(
     let carried = match upper {
         Some(upper) => Some((upper.protocol, upper.offset)),
         None if icmp == IpProtocol::ICMPV4 => match carried_v4(packet, l3, access) {
-            Carried::LaterFragment => return false,
-            Carried::Upper(protocol, offset) => Some((protocol, offset)),
-            Carried::Unknown => None,
+            CarriedQuote::LaterFragment => return false,
+            CarriedQuote::Upper(protocol, offset) => Some((protocol, offset)),
+            CarriedQuote::Unknown => None,
         },
         None => carried_v6(packet, l3, access),
     };
@@ -82,30 +81,30 @@ pub fn may_answer<A: Address>(
 }
 
 /// What a refused IPv4 packet carries.
-enum Carried {
-    /// Nobody can tell from this packet, and no error may be sent about it.
+enum CarriedQuote {
+    /// This packet does not show it, and no error may be sent about it.
     LaterFragment,
     /// A protocol, and where it starts from the first byte of the IP header.
     Upper(IpProtocol, usize),
-    /// The header does not tell.
+    /// The header does not show it.
     Unknown,
 }
 
 #[cold]
-fn carried_v4(packet: &PacketBuf, l3: usize, access: &mut AccessCounters) -> Carried {
+fn carried_v4(packet: &PacketBuf, l3: usize, access: &mut AccessCounters) -> CarriedQuote {
     let mut scratch = [0; ipv4::HEADER_LEN];
     let fixed: Option<&[u8; ipv4::HEADER_LEN]> = packet.header_array(l3, &mut scratch, access);
     let Some((fixed, len)) = fixed.and_then(|f| Some((f, ipv4::header_len(f)?))) else {
-        return Carried::Unknown;
+        return CarriedQuote::Unknown;
     };
     match u16::from_be_bytes([fixed[6], fixed[7]]) & 0x1fff {
-        0 => Carried::Upper(IpProtocol(fixed[9]), len),
-        _ => Carried::LaterFragment,
+        0 => CarriedQuote::Upper(IpProtocol(fixed[9]), len),
+        _ => CarriedQuote::LaterFragment,
     }
 }
 
-/// What a refused IPv6 packet carries behind its extension headers, whatever they hold: their
-/// lengths alone are read. `None` where that does not lead to an upper layer.
+/// What a refused IPv6 packet carries behind its extension headers; of these only the lengths are
+/// read. `None` where that does not lead to an upper layer.
 #[cold]
 fn carried_v6(
     packet: &PacketBuf,
@@ -222,7 +221,12 @@ pub fn error_v6(
 }
 
 /// As much of `packet` from `l3` on as fits `room`, with its sum.
-fn quote(pool: &Pool, packet: &PacketBuf, l3: usize, room: usize) -> Option<(PacketBuf, Sum)> {
+fn quote(
+    pool: &Pool,
+    packet: &PacketBuf,
+    l3: usize,
+    room: usize,
+) -> Option<(PacketBuf, InternetSum)> {
     let len = packet.len().saturating_sub(l3).min(room);
     let mut quote = pool.alloc_for(len)?;
     let bytes = quote.extend(len)?;
@@ -231,10 +235,11 @@ fn quote(pool: &Pool, packet: &PacketBuf, l3: usize, room: usize) -> Option<(Pac
     Some((quote, body))
 }
 
-/// Turns an echo request into its reply: `packet` starts with the ICMP header, whose checksum the
-/// caller has verified. The bytes stay where they are; type and checksum are patched (RFC 1624).
+/// Turns an echo request into its reply: `packet` starts with the ICMP header; the caller has
+/// verified its checksum. The bytes stay where they are; type and checksum are patched (RFC 1624).
 /// The addresses change places, so the sum of the pseudo header stays; where they do not, and the
-/// family sums them, `replaced` has the address that was summed and the one that comes instead.
+/// family's checksum covers them, `replaced` has the address that was summed and the one that
+/// replaces it.
 ///
 /// # Errors
 /// Gives the packet back where it is shared and the pool is empty.

@@ -3,10 +3,9 @@
 //! Called by `stack` (configuration, and for every packet whether it is ours), by `arp.rs`,
 //! `ndp.rs` and `source_address.rs`. Invariants: at most [`ADDRESSES_MAX`] addresses of each family
 //! and [`INTERFACE_GROUPS_MAX`] joined groups, memory taken at construction; no address twice; an
-//! Ethernet
-//! interface with IPv6 has a link-local address from the start. Nothing here is changed by a
-//! stranger's packet, so nothing here can be flooded. Read first: RFC 4291 section 2.8 (what a host
-//! must recognise), RFC 1122 section 3.2.1.3, RFC 4862 section 5.3. Not here: timers of addresses
+//! Ethernet interface with IPv6 has a link-local address from the start. No received packet changes
+//! this state, so it cannot be flooded. Read first: RFC 4291 section 2.8 (what a host must
+//! recognise), RFC 1122 section 3.2.1.3, RFC 4862 section 5.3. Not here: timers of addresses
 //! (`dad.rs`).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -57,15 +56,15 @@ pub enum InterfaceError {
     GroupsFull,
 }
 
-/// A set that answers "surely not" or "perhaps": one bit of 256 an address. So many, because of a
-/// router's destinations those that "perhaps" are ours cost a branch that nobody foresaw.
+/// A Bloom filter: one bit of 256 an address. So many, because each of a router's destinations that
+/// is a false positive costs a mispredicted branch.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-struct Sieve([u64; 4]);
+struct MulticastSieve([u64; 4]);
 
-impl Sieve {
-    /// The word and the bit. Spreads by the golden ratio (Knuth, volume 3, section 6.4): neighbours
-    /// get bits of their own. A stranger who picks addresses that share a bit with ours makes us
-    /// look properly.
+impl MulticastSieve {
+    /// The 64-bit word and the bit. Spreads by the golden ratio (Knuth, volume 3, section 6.4):
+    /// adjacent addresses get different bits. A peer that picks addresses that share a bit with
+    /// ours only causes the exact look-up.
     #[inline]
     const fn bit(key: u64) -> (usize, u64) {
         let spread = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -107,7 +106,7 @@ const fn host_bits(prefix_len: u8) -> u32 {
     }
 }
 
-/// See the file's head.
+/// One interface: link, MTU, addresses and groups.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Interface {
     /// Its number.
@@ -124,20 +123,21 @@ pub struct Interface {
     pub admin_up: bool,
     /// Whether the link carries.
     pub carrier: bool,
-    /// Largest IPv6 packet in bytes: what routers say, at most [`Interface::mtu`].
+    /// Largest IPv6 packet in bytes: as routers advertise, at most [`Interface::mtu`].
     pub mtu_v6: u32,
     /// The hop limit of the IPv6 packets that we send here.
     pub hop_limit: u8,
-    /// Whether IPv6 packets that arrive here are passed on: neighbours are told so.
+    /// Whether IPv6 packets that arrive here are forwarded: neighbours see it in the router flag.
     pub is_router: bool,
-    /// Whether what arrives here for one host is for us, whatever its destination.
+    /// Promiscuous: whether every unicast packet that arrives here is for us, regardless of
+    /// destination.
     pub any_destination: bool,
     v4: Vec<Assigned<Ipv4Addr>>,
     v6: Vec<Assigned<Ipv6Addr>>,
     /// Of the IPv4 addresses and their prefixes' broadcast addresses, and of the IPv6 addresses and
     /// their prefixes' subnet-router anycast addresses.
-    sieves: (Sieve, Sieve),
-    /// Groups that somebody joined, and how many did.
+    sieves: (MulticastSieve, MulticastSieve),
+    /// The joined groups, and how many times each is joined.
     groups: Vec<(IpAddr, u32)>,
 }
 
@@ -202,8 +202,8 @@ impl Interface {
         self.groups.clone_from(&other.groups);
     }
 
-    /// Says whether the operator lets packets pass, and whether the link carries; true where
-    /// [`Interface::up`] is another thereby.
+    /// Sets whether the interface is administratively up, and whether the link has a carrier; true
+    /// where [`Interface::up`] changes thereby.
     pub const fn set_link(&mut self, admin_up: bool, carrier: bool) -> bool {
         let before = self.up;
         (self.admin_up, self.carrier) = (admin_up, carrier);
@@ -211,17 +211,17 @@ impl Interface {
         before != self.up
     }
 
-    /// Whether this IPv4 address can neither be ours here, in whatever state, nor a broadcast
-    /// address here: what nearly all sources are, found in three instructions. False says nothing.
-    /// For addresses that came over a wire: 127/8 is not looked for.
+    /// Whether this IPv4 address can neither be ours here, in any state, nor a broadcast address
+    /// here: true for nearly all sources, found in three instructions. False decides nothing. For
+    /// addresses that arrived on a link: 127/8 is not looked for.
     #[must_use]
     #[inline]
     pub fn is_surely_foreign_v4(&self, addr: Ipv4Addr) -> bool {
         !self.sieves.0.may_hold(u64::from(addr.to_bits()))
     }
 
-    /// Whether this IPv6 address cannot be ours here, in whatever state, nor the subnet-router
-    /// anycast address of a prefix of ours. False says nothing.
+    /// Whether this IPv6 address cannot be ours here, in any state, nor the subnet-router anycast
+    /// address of a prefix of ours. False decides nothing.
     #[must_use]
     #[inline]
     pub fn is_surely_foreign_v6(&self, addr: Ipv6Addr) -> bool {
@@ -283,9 +283,9 @@ impl Interface {
         }
     }
 
-    /// Whether this address means everybody on the link: 255.255.255.255, or all ones behind one
-    /// of our prefixes (RFC 1122 section 3.2.1.3 (d)); prefixes of 31 and 32 bits have no such
-    /// address (RFC 3021).
+    /// Whether this is a broadcast address of the link: 255.255.255.255, or all ones behind one of
+    /// our prefixes (RFC 1122 section 3.2.1.3 (d)); prefixes of 31 and 32 bits have no such address
+    /// (RFC 3021).
     #[must_use]
     #[inline]
     pub fn is_broadcast_v4(&self, addr: Ipv4Addr) -> bool {
@@ -350,8 +350,8 @@ impl Interface {
         always || self.groups.iter().any(|(joined, _)| *joined == group)
     }
 
-    /// Whether the address lies in the prefix of one of our addresses, or is link-local: such a
-    /// neighbour is reached without a router.
+    /// Whether the address is on-link: in the prefix of one of our addresses, or is link-local:
+    /// such a neighbour is reached without a router.
     #[must_use]
     pub fn is_on_link(&self, addr: IpAddr) -> bool {
         match addr {
@@ -372,7 +372,7 @@ impl Interface {
         assigned.find(|a| a.addr.is_link_scope()).map(|a| a.addr)
     }
 
-    /// The address from which to ask for `target`, a neighbour here: one of the prefix that holds
+    /// The source address for soliciting `target`, a neighbour here: one of the prefix that holds
     /// it, else our IPv6 link-local one, else any that is assigned (RFC 4861 section 7.2.2).
     #[must_use]
     pub fn solicit_source(&self, target: IpAddr) -> Option<IpAddr> {
@@ -436,7 +436,7 @@ impl Interface {
         self.addresses().find(|a| a.addr == addr)
     }
 
-    /// Says until when an address may be used; `None` for ever. Its state is left as it is.
+    /// Sets until when an address may be used; `None` for ever. Its state is left as it is.
     ///
     /// # Errors
     /// It is not there.
@@ -456,7 +456,7 @@ impl Interface {
         Ok(())
     }
 
-    /// Says how far an address may be used from now on.
+    /// Sets how far an address may be used from now on.
     ///
     /// # Errors
     /// It is not there.
@@ -473,7 +473,7 @@ impl Interface {
         Ok(())
     }
 
-    /// Joins a group once more; true where nobody was in it before.
+    /// Joins a group once more; true where it was not joined before.
     ///
     /// # Errors
     /// It is no group, or [`INTERFACE_GROUPS_MAX`] others are joined.
@@ -492,7 +492,7 @@ impl Interface {
         Ok(true)
     }
 
-    /// Leaves a group once; true where nobody is in it any more.
+    /// Leaves a group once; true where it is not joined any more.
     pub fn leave(&mut self, group: IpAddr) -> bool {
         let Some(at) = self.groups.iter().position(|(joined, _)| *joined == group) else {
             return false;
@@ -507,14 +507,14 @@ impl Interface {
         last
     }
 
-    /// The groups that somebody joined.
+    /// The joined groups.
     pub fn groups(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.groups.iter().map(|(group, _)| *group)
     }
 }
 
-/// Of the assigned addresses, one whose prefix holds `target`, else a link-local one, else the
-/// first.
+/// Of the assigned addresses, one with a prefix that holds `target`, else a link-local one, else
+/// the first.
 fn nearest<A: Address>(addrs: &[Assigned<A>], target: A) -> Option<IpAddr> {
     let assigned = || addrs.iter().filter(|a| a.state.is_assigned());
     let found = assigned()

@@ -1,26 +1,26 @@
-//! What waits in a ping or raw socket: packets to be read, and errors to be told.
+//! The receive queue of a ping or raw socket: packets to be read, and errors to be reported.
 //!
 //! Used by `ping.rs` and `raw.rs`. Programs get bytes copied out, so what waits is all that a
 //! socket holds, and plain sums kept with the queue are exact: no account of the pool is needed.
 //! Invariants: what waits counts with all the memory that it keeps alive; an empty queue takes one
-//! packet whatever its size, or a low limit would make the socket deaf; what waits stays, the
-//! newcomer goes. Not here: who may be heard.
+//! packet of any size, or a low limit would block the socket; what waits stays, the new packet is
+//! dropped. Not here: which packets a socket accepts.
 //!
 //! # Under flood
-//! Reachable by anyone whose packets a socket hears. Bound: the socket's limit in true bytes,
+//! Reachable by any sender from which a socket receives. Bound: the socket's limit in true bytes,
 //! [`RAW_CHUNKS_MAX`] chunks where they are shared, [`ICMP_REPORTS_MAX`] errors; and as much as all
-//! sockets of its kind leave of their part of the pool (`ICMP_SOCKETS_PART`; a dynamic threshold:
-//! Choudhury and Hahne, IEEE/ACM Transactions on Networking 6, 1998). Worst work per refused
-//! packet: a compare and a sum over the sockets. When full the newcomer is refused:
-//! `IcmpSocketFull` where it dies of it, and the socket's own count of drops.
+//! sockets of its kind leave of their part of the pool (`ICMP_SOCKETS_DIVISOR`; a dynamic
+//! threshold: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6, 1998). Worst work per
+//! refused packet: a compare and a sum over the sockets. When full the new packet is refused:
+//! `IcmpSocketFull` where the packet is dropped for it, and the socket's own count of drops.
 
 use floodwall_base::limits::{ICMP_REPORTS_MAX, RAW_CHUNKS_MAX};
 use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_wire::icmp_report::IcmpReport;
 
-/// See the file's head.
+/// A bounded queue of packets and errors for one socket.
 #[derive(Debug)]
-pub(crate) struct Inbox {
+pub(crate) struct ReceiveQueue {
     queue: PacketList,
     /// True bytes that live as long as what waits.
     held: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Inbox {
     pub(crate) drops: u64,
 }
 
-impl Inbox {
+impl ReceiveQueue {
     /// For `limit` true bytes.
     pub(crate) fn new(limit: u64) -> Self {
         let (queue, reports) = (PacketList::new(), [None; ICMP_REPORTS_MAX]);
@@ -44,7 +44,7 @@ impl Inbox {
         self.held
     }
 
-    /// Whether nothing more is taken: asked before anything is spent on a copy. Counts the refusal.
+    /// Whether the queue is full: checked before any copy is made. Counts the refusal.
     pub(crate) fn refuses(&mut self) -> bool {
         let full =
             !self.queue.is_empty() && (self.held >= self.limit || self.chunks >= RAW_CHUNKS_MAX);
@@ -74,7 +74,7 @@ impl Inbox {
         Some(packet)
     }
 
-    /// Keeps an error to be told, unless as many wait as may.
+    /// Queues an error, unless the maximum waits already.
     pub(crate) fn report(&mut self, report: IcmpReport) {
         if let Some(place) = self.reports.iter_mut().find(|r| r.is_none()) {
             *place = Some(report);
@@ -119,7 +119,7 @@ mod tests {
         let pool = pool();
         let one = u64::from(pool.packet_from(b"x").unwrap().true_size());
         for limit in [0, 1, one - 1, one, one * 3, one * 4 - 1] {
-            let mut inbox = Inbox::new(limit);
+            let mut inbox = ReceiveQueue::new(limit);
             let taken =
                 (0..9).filter(|_| inbox.push(pool.packet_from(b"x").unwrap(), MOST).is_ok());
             let most = (limit / one).max(1) as usize;
@@ -134,11 +134,11 @@ mod tests {
         let pool = pool();
         let packet = pool.packet_from(&[7; 1400]).unwrap();
         let frame = u64::from(packet.true_size());
-        let mut inbox = Inbox::new(frame * 3);
+        let mut inbox = ReceiveQueue::new(frame * 3);
         let shared = || packet.share(&pool, 0, 1400).unwrap();
         assert!(inbox.push(shared(), MOST).is_ok() && inbox.push(shared(), MOST).is_ok());
         assert!(inbox.push(shared(), MOST).is_err(), "each pins a frame, and has a descriptor");
-        let mut inbox = Inbox::new(u64::MAX);
+        let mut inbox = ReceiveQueue::new(u64::MAX);
         let taken = (0..600).take_while(|_| !inbox.refuses() && inbox.push(shared(), MOST).is_ok());
         assert_eq!(taken.count(), RAW_CHUNKS_MAX);
     }
@@ -147,9 +147,9 @@ mod tests {
     fn what_others_hold_lowers_the_limit_and_an_empty_one_takes_any() {
         let pool = pool();
         let one = u64::from(pool.packet_from(b"x").unwrap().true_size());
-        let (mut first, mut second) = (Inbox::new(MOST), Inbox::new(MOST));
+        let (mut first, mut second) = (ReceiveQueue::new(MOST), ReceiveQueue::new(MOST));
         let all = 10 * one;
-        let fill = |inbox: &mut Inbox, others: u64| {
+        let fill = |inbox: &mut ReceiveQueue, others: u64| {
             (0..20).for_each(|_| {
                 let left = all.saturating_sub(others + inbox.held());
                 let _ = inbox.push(pool.packet_from(b"x").unwrap(), left);
@@ -158,13 +158,13 @@ mod tests {
         };
         assert_eq!(fill(&mut first, 0), 5, "half of all");
         assert_eq!(fill(&mut second, first.held()), 3, "and half of the rest, and one");
-        let mut third = Inbox::new(MOST);
+        let mut third = ReceiveQueue::new(MOST);
         assert_eq!(fill(&mut third, 100 * one), 1);
     }
 
     #[test]
     fn errors_are_told_once_in_order_and_never_more_than_may_wait() {
-        let mut inbox = Inbox::new(0);
+        let mut inbox = ReceiveQueue::new(0);
         let addr = Ipv4Addr::LOCALHOST.into();
         for info in 0..20 {
             let (offender, dst_addr, iface) = (addr, addr, IfIndex(1));

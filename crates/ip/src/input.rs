@@ -1,9 +1,9 @@
 //! Validates what arrived: the fixed header, the addresses, the options or extension headers.
 //!
 //! Called by `stack` once it has read the link header. What comes out is a plain value with
-//! offsets; from here on nobody checks these bytes again. Headers are read where they lie, however
-//! the packet is cut into chunks. Reading: RFC 791, RFC 1122 section 3.2.1, RFC 8200 section 4.
-//! Not here: whether an address is ours (`stack`), reassembly.
+//! offsets; these bytes are not checked again after this. Headers are read where they lie, however
+//! the packet is cut into chunks. Reading: RFC 791, RFC 1122 section 3.2.1, RFC 8200 section 4. Not
+//! here: whether an address is ours (`stack`), reassembly.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -16,16 +16,16 @@ use floodwall_wire::{
     ipv4, ipv6, ipv6_ext,
 };
 
-use crate::action::{IcmpError, Refusal};
+use crate::action::{IcmpError, RefusedAction};
 use crate::chain;
 
 /// The fixed header of a packet that arrived, checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 // In this order because a `Result` puts its error's byte over the first field. Were that an IPv6
-// address, compilers would cut it into 1 byte and 15, and copy the 15 as two overlapping words,
+// address, compilers would split it into 1 byte and 15, and copy the 15 as two overlapping stores,
 // for which a processor waits until its stores are done: twice the cost of the whole header.
 #[repr(C)]
-pub struct Heading<A> {
+pub struct ArrivedHeading<A> {
     /// Bytes from the first of the IP header to the last of the packet.
     pub total_len: usize,
     /// Bytes of the fixed header with its IPv4 options.
@@ -36,15 +36,15 @@ pub struct Heading<A> {
     pub protocol: IpProtocol,
     /// Whether it is an IPv4 fragment.
     pub is_fragment: bool,
-    /// Who sent it.
+    /// The source address.
     pub src_addr: A,
-    /// Whom it is for.
+    /// The destination address.
     pub dst_addr: A,
 }
 
-/// Where the upper layer lies.
+/// The offset of the upper layer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Upper {
+pub struct ArrivedUpper {
     /// Which protocol.
     pub protocol: IpProtocol,
     /// From the first byte of the IP header.
@@ -59,26 +59,26 @@ pub struct Upper {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Layers {
     /// The upper layer.
-    Upper(Upper),
+    Upper(ArrivedUpper),
     /// The packet is a fragment, and no atomic one.
     Fragment {
         /// Its header.
         place: FragmentPlace,
-        /// Where the upper layer lies: in a first fragment only.
-        upper: Option<Upper>,
+        /// The offset of the upper layer: in a first fragment only.
+        upper: Option<ArrivedUpper>,
     },
 }
 
 /// Checks the IPv4 header at `l3`. Cost: about 4 ns, one borrow.
 ///
 /// # Errors
-/// Why it is dropped; nothing is owed for a broken header (RFC 1122 section 3.2.1).
+/// Why it is dropped; a broken header gets no ICMP error (RFC 1122 section 3.2.1).
 #[inline]
 pub fn ipv4(
     packet: &PacketBuf,
     l3: usize,
     access: &mut AccessCounters,
-) -> Result<Heading<Ipv4Addr>, DropReason> {
+) -> Result<ArrivedHeading<Ipv4Addr>, DropReason> {
     let available = packet.len().saturating_sub(l3);
     match packet.first_array::<{ ipv4::HEADER_LEN }>(l3) {
         Some(fixed) if fixed[0] == 0x45 => {
@@ -100,7 +100,7 @@ fn ipv4_unusual(
     packet: &PacketBuf,
     l3: usize,
     access: &mut AccessCounters,
-) -> Result<Heading<Ipv4Addr>, DropReason> {
+) -> Result<ArrivedHeading<Ipv4Addr>, DropReason> {
     let available = packet.len().saturating_sub(l3);
     if available < ipv4::HEADER_LEN {
         return Err(DropReason::IpTruncated);
@@ -131,8 +131,8 @@ const fn ipv4_reason(error: Ipv4Error) -> DropReason {
 }
 
 #[inline]
-fn heading_v4(header: &Ipv4Header<'_>) -> Heading<Ipv4Addr> {
-    Heading {
+fn heading_v4(header: &Ipv4Header<'_>) -> ArrivedHeading<Ipv4Addr> {
+    ArrivedHeading {
         src_addr: header.src_addr(),
         dst_addr: header.dst_addr(),
         total_len: header.total_len(),
@@ -151,7 +151,7 @@ pub(crate) fn ipv4_options(
     l3: usize,
     len: usize,
     access: &mut AccessCounters,
-) -> Result<(), Refusal> {
+) -> Result<(), RefusedAction> {
     let mut scratch = [0; ipv4::HEADER_LEN_MAX];
     let at = l3 + ipv4::HEADER_LEN;
     let bytes = packet.header(at, len, &mut scratch, access).ok_or(DropReason::IpHeaderLength)?;
@@ -164,7 +164,7 @@ pub(crate) fn ipv4_options(
             Err(error) => {
                 let pointer = u32::try_from(error.offset).unwrap_or(0);
                 let owed = IcmpError::ParameterProblem { code: 0, pointer, to_group: false };
-                return Err(Refusal::owing(DropReason::IpOptionMalformed, owed));
+                return Err(RefusedAction::owing(DropReason::IpOptionMalformed, owed));
             }
         }
     }
@@ -174,13 +174,13 @@ pub(crate) fn ipv4_options(
 /// Checks the IPv6 header at `l3`. Cost: about 4 ns, one borrow.
 ///
 /// # Errors
-/// Why it is dropped; nothing is owed.
+/// Why it is dropped; there is no ICMP error.
 #[inline]
 pub fn ipv6(
     packet: &PacketBuf,
     l3: usize,
     access: &mut AccessCounters,
-) -> Result<Heading<Ipv6Addr>, DropReason> {
+) -> Result<ArrivedHeading<Ipv6Addr>, DropReason> {
     let copied;
     // Both ways lead to one reference, so that what is read behind it is read once, in registers.
     let fixed: &[u8; ipv6::HEADER_LEN] = match packet.first_array(l3) {
@@ -197,7 +197,7 @@ pub fn ipv6(
     let header = Ipv6Header::parse(fixed, available).map_err(ipv6_reason)?;
     // Both are zeros (RFC 2675 section 2), seen at once.
     let jumbo = header.payload_len() | usize::from(header.next_header().0) == 0;
-    Ok(Heading {
+    Ok(ArrivedHeading {
         src_addr: header.src_addr(),
         dst_addr: header.dst_addr(),
         total_len: if jumbo { available } else { header.total_len() },
@@ -220,11 +220,11 @@ const fn ipv6_reason(error: Ipv6Error) -> DropReason {
 ///
 /// # Errors
 /// `IpSourceInvalid` or `IpDestinationInvalid`. The unspecified source passes for IPv6 (address
-/// detection uses it, and nobody else gets anything for it) and is refused for IPv4.
+/// detection uses it, and no other use gets an answer) and is refused for IPv4.
 #[inline]
-pub fn ipv4_addresses(heading: &Heading<Ipv4Addr>) -> Result<(), DropReason> {
-    // Switches ask for groups without having an address, hosts without one answer (RFC 9776
-    // section 4.2.14, RFC 4541).
+pub fn ipv4_addresses(heading: &ArrivedHeading<Ipv4Addr>) -> Result<(), DropReason> {
+    // Switches send group queries without having an address, hosts without one send reports (RFC
+    // 9776 section 4.2.14, RFC 4541).
     let nameless = heading.src_addr.is_unspecified()
         && heading.protocol == IpProtocol::IGMP
         && heading.dst_addr.is_multicast();
@@ -243,7 +243,7 @@ pub fn ipv4_addresses(heading: &Heading<Ipv4Addr>) -> Result<(), DropReason> {
 /// # Errors
 /// As there.
 #[inline]
-pub fn ipv6_addresses(heading: &Heading<Ipv6Addr>) -> Result<(), DropReason> {
+pub fn ipv6_addresses(heading: &ArrivedHeading<Ipv6Addr>) -> Result<(), DropReason> {
     if !ipv6_source_is_plausible(heading.src_addr) && !heading.src_addr.is_unspecified() {
         return Err(DropReason::IpSourceInvalid);
     }
@@ -259,7 +259,7 @@ pub fn ipv6_addresses(heading: &Heading<Ipv6Addr>) -> Result<(), DropReason> {
     Ok(())
 }
 
-/// Where the upper layer of an IPv4 packet lies, once its options have been looked at.
+/// Where the upper layer of an IPv4 packet begins, once its options have been checked.
 ///
 /// # Errors
 /// Source routes, broken options (which are answered).
@@ -267,14 +267,14 @@ pub fn ipv6_addresses(heading: &Heading<Ipv6Addr>) -> Result<(), DropReason> {
 pub fn ipv4_upper(
     packet: &PacketBuf,
     l3: usize,
-    heading: &Heading<Ipv4Addr>,
+    heading: &ArrivedHeading<Ipv4Addr>,
     access: &mut AccessCounters,
-) -> Result<Upper, Refusal> {
+) -> Result<ArrivedUpper, RefusedAction> {
     debug_assert!(!heading.is_fragment, "fragments go to reassembly");
     if heading.header_len > ipv4::HEADER_LEN {
         ipv4_options(packet, l3, heading.header_len - ipv4::HEADER_LEN, access)?;
     }
-    Ok(Upper {
+    Ok(ArrivedUpper {
         protocol: heading.protocol,
         offset: heading.header_len,
         announced_at: 9,
@@ -285,25 +285,25 @@ pub fn ipv4_upper(
 /// Walks an IPv6 packet's extension headers to the upper layer, or to where reassembly begins.
 ///
 /// # Errors
-/// A refusal, with what RFC 8200 and RFC 8883 say is owed for it.
+/// A refusal, with its ICMP error by RFC 8200 and RFC 8883.
 #[inline]
 pub fn ipv6_upper(
     packet: &PacketBuf,
     l3: usize,
-    heading: &Heading<Ipv6Addr>,
+    heading: &ArrivedHeading<Ipv6Addr>,
     limits: &ExtensionLimits,
     access: &mut AccessCounters,
-) -> Result<Layers, Refusal> {
+) -> Result<Layers, RefusedAction> {
     if !heading.protocol.is_extension() && heading.protocol != IpProtocol::NO_NEXT_HEADER {
         let (protocol, offset) = (heading.protocol, ipv6::HEADER_LEN);
-        let upper = Upper { protocol, offset, announced_at: 6, fragmented: false };
+        let upper = ArrivedUpper { protocol, offset, announced_at: 6, fragmented: false };
         return Ok(Layers::Upper(upper));
     }
     walk(packet, l3, (heading.protocol, heading.total_len), limits, access)
 }
 
 /// What a walk would find in a fragment other than the first that has no further header, as nearly
-/// all fragments are; `None` where a walk must say.
+/// all fragments are; `None` where a walk is needed.
 #[inline]
 fn later_fragment(
     packet: &PacketBuf,
@@ -317,8 +317,8 @@ fn later_fragment(
     FragmentPlace::of_later(header).filter(|_| whole && allowed)
 }
 
-/// Takes the first header and the packet's length by value: who has no headers keeps the heading in
-/// registers then.
+/// Takes the first header and the packet's length by value: callers without extension headers keep
+/// the heading in registers then.
 #[inline(never)]
 fn walk(
     packet: &PacketBuf,
@@ -326,7 +326,7 @@ fn walk(
     start: (IpProtocol, usize),
     limits: &ExtensionLimits,
     access: &mut AccessCounters,
-) -> Result<Layers, Refusal> {
+) -> Result<Layers, RefusedAction> {
     if start.0 == IpProtocol::FRAGMENT
         && let Some(place) = later_fragment(packet, l3, start.1, limits)
     {
@@ -339,7 +339,7 @@ fn walk(
     match (end, cut) {
         (Some(WalkEnd::UpperLayer { protocol, offset, announced_at }), cut) => {
             let fragmented = fragment.is_some();
-            let upper = Upper { protocol, offset, announced_at, fragmented };
+            let upper = ArrivedUpper { protocol, offset, announced_at, fragmented };
             Ok(match cut {
                 None => Layers::Upper(upper),
                 Some(place) => Layers::Fragment { place, upper: Some(upper) },

@@ -1,27 +1,27 @@
-//! A host's memberships on one interface: what routers and switches are told of the groups that are
-//! heard here. IGMP and MLD are one engine.
+//! A host's group memberships on one interface, as reported to routers and switches. IGMP and MLD
+//! share one engine.
 //!
-//! Called by `stack`, which tells it of every change and of every message that arrived, and sends
-//! what [`Membership::work`] writes. Invariants: 224.0.0.1, ff02::1 and groups that never leave the
-//! node are never told of; what changed is told as often as the robustness variable says; what was
-//! asked is answered once, after a random delay; the version spoken is the oldest that a router
-//! spoke lately. Read first: RFC 9776 sections 5 and 7.2 (IGMPv3), RFC 9777 sections 6 and 8
-//! (MLDv2), RFC 2236 section 3, RFC 2710 section 4. Not here: routers' and proxies' parts; who
+//! Called by `stack`, which passes in every change and every message that arrived, and sends what
+//! [`GroupProtocolState::work`] writes. Invariants: 224.0.0.1, ff02::1 and groups of node scope are
+//! never reported; a change is reported as often as the robustness variable states; a query is
+//! answered once, after a random delay; the protocol version is the oldest that a querier used
+//! recently. Read first: RFC 9776 sections 5 and 7.2 (IGMPv3), RFC 9777 sections 6 and 8 (MLDv2),
+//! RFC 2236 section 3, RFC 2710 section 4. Not here: routers' and proxies' parts; which sockets
 //! joined (`iface.rs`, sockets).
 //!
 //! # Under flood
-//! Reachable by stations, for what comes from afar is refused: hop limit 1, router alert and, in
-//! MLD, a link-local source are asked for before anything (a report of the first MLD version too).
-//! Bounds: [`GROUPS_MAX`] groups an interface, allocated at the start, of `INTERFACE_GROUPS_MAX`
-//! joined ones and one for each of `ADDRESSES_MAX` addresses; `GROUP_SOURCES_MAX` sources a group.
-//! Strangers add none. Worst work per packet: one pass over the groups, and over one query's
-//! sources until they are too many to remember. A flood of queries makes at most one answer wait
-//! for each group, and one for all; no answer is earlier than [`RESPONSE_DELAY_MIN`], even where
-//! the query says at once, no two of our messages are closer than [`REPORT_GAP`]: what is due stays
-//! in place. Nobody is evicted. Honest routers lose nothing: a later question is answered by the
-//! pending answer. A station that speaks an old version silences the sources of our reports, and by
-//! reports of its own even those, which is why nothing here is to be relied on for more than
-//! delivery. Counters: `Icmp6InGroupMembQueries`, `FloodwallIgmpInQueries` and their like.
+//! Reachable by stations on the link: hop limit 1, router alert and, in MLD, a link-local source
+//! are required first (a report of the first MLD version too). Bounds: [`GROUPS_MAX`] groups an
+//! interface, allocated at the start, of `INTERFACE_GROUPS_MAX` joined ones and one for each of
+//! `ADDRESSES_MAX` addresses; `GROUP_SOURCES_MAX` sources a group. Remote peers add none. Worst
+//! work per packet: one pass over the groups, and over one query's sources until they are too many
+//! to remember. A flood of queries makes at most one answer wait for each group, and one for all;
+//! no answer is earlier than [`RESPONSE_DELAY_MIN`], even where the query requests an immediate
+//! one, no two of our messages are closer than [`REPORT_GAP`]: what is due stays in place. Nothing
+//! is evicted. Honest routers lose nothing: a later query is answered by the pending report. A
+//! station that uses an old version suppresses the sources of our reports, and by reports of its
+//! own even those, which is why nothing here is to be relied on for more than delivery. Counters:
+//! `Icmp6InGroupMembQueries`, `FloodwallIgmpInQueries` and their like.
 
 mod filter;
 mod group;
@@ -32,25 +32,25 @@ use core::time::Duration;
 
 use floodwall_base::limits::{ADDRESSES_MAX, INTERFACE_GROUPS_MAX};
 use floodwall_base::{DropReason, Family, Instant, PublicRandom};
-use floodwall_wire::group::{Ends, GroupMessage, GroupProtocol, Query, ReportWriter};
+use floodwall_wire::group::{GroupAddrs, GroupMessage, GroupProtocol, GroupQuery, ReportWriter};
 use floodwall_wire::{BufferTooShort, Generation};
 use thiserror::Error;
 
-pub use filter::{Filter, SourceSet, SourcesFull};
+pub use filter::{SourceFilter, SourceSet, SourcesFull};
 pub use output::{HEADERS_MAX, packet};
 
-use group::{Asked, Group};
+use group::{GroupMembership, GroupQueryTarget};
 use querier::Querier;
 
 /// Groups that one interface may have: what programs join, and what its addresses need.
 pub const GROUPS_MAX: usize = INTERFACE_GROUPS_MAX + ADDRESSES_MAX;
-/// No answer comes earlier, whatever the query says.
+/// Minimum delay of an answer, regardless of the query.
 pub const RESPONSE_DELAY_MIN: Duration = Duration::from_millis(10);
 /// Between two messages of one interface and family.
 pub const REPORT_GAP: Duration = Duration::from_millis(10);
 /// Bytes that the largest single record needs, and more.
 pub const MESSAGE_MIN: usize = 512;
-/// What changed is told again within so long (RFC 9776 section 8.11, RFC 9777 section 9.11).
+/// Maximum interval between repeats of a change (RFC 9776 section 8.11, RFC 9777 section 9.11).
 const UNSOLICITED_INTERVAL: Duration = Duration::from_secs(1);
 /// The same in old versions (RFC 2236 section 8.10, RFC 2710 section 7.10).
 const UNSOLICITED_INTERVAL_OLD: Duration = Duration::from_secs(10);
@@ -60,12 +60,12 @@ const UNSOLICITED_INTERVAL_OLD: Duration = Duration::from_secs(10);
 #[error("an interface has {GROUPS_MAX} groups at most")]
 pub struct GroupsFull;
 
-/// What the network layer knows of a message that arrived.
+/// The network layer's description of a received message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GroupHeading<A> {
-    /// Who sent it.
+    /// The source address.
     pub src_addr: A,
-    /// Whom it was for.
+    /// The destination address.
     pub dst_addr: A,
     /// Time to live, or hop limit.
     pub hop_limit: u8,
@@ -104,39 +104,39 @@ impl GroupMessageKind {
 
 /// A message that has been written, to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Report<A> {
-    /// From whom to whom: its checksum is made for these.
-    pub ends: Ends<A>,
+pub struct MembershipReport<A> {
+    /// Source and destination: the checksum covers them.
+    pub ends: GroupAddrs<A>,
     /// How many bytes.
     pub len: usize,
     /// What it is.
     pub kind: GroupMessageKind,
 }
 
-/// See the file's head.
+/// The membership state of one interface for one family.
 #[derive(Debug)]
-pub struct Membership<A> {
-    groups: Vec<Group<A>>,
+pub struct GroupProtocolState<A> {
+    groups: Vec<GroupMembership<A>>,
     querier: Querier,
     /// The version in which the pending things are meant.
     generation: Generation,
-    /// When changes are told next.
+    /// When changes are reported next.
     change_at: Option<Instant>,
     /// When a general query is to be answered.
     general_at: Option<Instant>,
     /// Nothing is sent before.
     quiet_until: Instant,
-    /// What [`Membership::deadline`] says.
+    /// Cached result of [`GroupProtocolState::deadline`].
     next: Option<Instant>,
 }
 
-impl<A: GroupProtocol> Default for Membership<A> {
+impl<A: GroupProtocol> Default for GroupProtocolState<A> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<A: GroupProtocol> Membership<A> {
+impl<A: GroupProtocol> GroupProtocolState<A> {
     /// No groups yet, and memory for all.
     #[must_use]
     pub fn new() -> Self {
@@ -151,7 +151,7 @@ impl<A: GroupProtocol> Membership<A> {
         }
     }
 
-    /// Whether others on the link are told of this group at all.
+    /// Whether this group is reported on the link at all.
     #[must_use]
     pub fn is_told(group: A) -> bool {
         let scope = (group.to_bits_aligned() >> 112) as u8 & 0x0f;
@@ -159,15 +159,15 @@ impl<A: GroupProtocol> Membership<A> {
         group.is_group() && group != A::ALL_SYSTEMS && !stays
     }
 
-    /// From now on `filter` says who is heard in `group`; what changes is told `wait` from now.
-    /// Constant time but for a pass over the groups.
+    /// From now on `filter` selects the accepted sources in `group`; changes are reported `wait`
+    /// from now. Constant time but for a pass over the groups.
     ///
     /// # Errors
-    /// There are [`GROUPS_MAX`] others. Groups that nobody is told of are no error, and ignored.
+    /// There are [`GROUPS_MAX`] others. Groups that are never reported are no error, and ignored.
     pub fn set(
         &mut self,
         group: A,
-        filter: Filter<A>,
+        filter: SourceFilter<A>,
         now: Instant,
         wait: Duration,
     ) -> Result<(), GroupsFull> {
@@ -187,28 +187,32 @@ impl<A: GroupProtocol> Membership<A> {
     }
 
     /// The group's slot: made where it is joined, `None` where it is not there and not to be.
-    fn slot(&mut self, group: A, filter: &Filter<A>) -> Result<Option<&mut Group<A>>, GroupsFull> {
+    fn slot(
+        &mut self,
+        group: A,
+        filter: &SourceFilter<A>,
+    ) -> Result<Option<&mut GroupMembership<A>>, GroupsFull> {
         let mut at = self.groups.iter().position(|g| g.addr == group);
         if at.is_none() && filter.is_nobody() {
             return Ok(None);
         }
         if at.is_none() {
             if self.groups.len() == GROUPS_MAX {
-                // What was left and is still being told of gives way.
+                // A group that was left and is still being reported gives way.
                 let left = self.groups.iter().position(|g| !g.is_member()).ok_or(GroupsFull)?;
                 self.groups.swap_remove(left);
             }
-            self.groups.push(Group::new(group));
+            self.groups.push(GroupMembership::new(group));
             at = Some(self.groups.len() - 1);
         }
         Ok(at.and_then(|at| self.groups.get_mut(at)))
     }
 
-    /// Who is heard in a group, as others were told or are about to be.
+    /// The filter of a group, as it was or is about to be reported.
     #[must_use]
-    pub fn filter(&self, group: A) -> Filter<A> {
+    pub fn filter(&self, group: A) -> SourceFilter<A> {
         let found = self.groups.iter().find(|g| g.addr == group);
-        found.map_or(Filter::NOBODY, |g| g.filter)
+        found.map_or(SourceFilter::NOBODY, |g| g.filter)
     }
 
     /// The groups that are joined.
@@ -216,16 +220,16 @@ impl<A: GroupProtocol> Membership<A> {
         self.groups.iter().filter(|g| g.is_member()).map(|g| g.addr)
     }
 
-    /// Tells everything again, as a change: the link, or our address on it, is new.
+    /// Reports everything again, as a change: the link, or our address on it, is new.
     pub fn announce(&mut self, now: Instant, wait: Duration) {
         let times = self.querier.robustness();
-        self.groups.retain(Group::is_member);
+        self.groups.retain(GroupMembership::is_member);
         self.groups.iter_mut().for_each(|group| group.tell_all(times));
         self.change_at = (!self.groups.is_empty()).then_some(now + wait);
         self.plan();
     }
 
-    /// Forgets everything: the link is down.
+    /// Clears all state: the link is down.
     pub fn clear(&mut self) {
         self.groups.clear();
         (self.querier, self.generation) = (Querier::new(), Generation::Third);
@@ -233,7 +237,7 @@ impl<A: GroupProtocol> Membership<A> {
         self.plan();
     }
 
-    /// Takes a message whose checksum is right.
+    /// Takes a message after its checksum was verified.
     ///
     /// # Errors
     /// Why it is of no use: it broke a rule, or is not for hosts. Nothing has happened then.
@@ -257,7 +261,7 @@ impl<A: GroupProtocol> Membership<A> {
     fn query(
         &mut self,
         heading: &GroupHeading<A>,
-        query: &Query<'_, A>,
+        query: &GroupQuery<'_, A>,
         now: Instant,
         random: &mut PublicRandom,
     ) -> Result<(), DropReason> {
@@ -272,7 +276,7 @@ impl<A: GroupProtocol> Membership<A> {
             let asked = self.groups.iter_mut().find(|g| g.addr == query.group && g.is_member());
             let asked = asked.ok_or(DropReason::GroupMessageNotForUs)?;
             let at = delay(random);
-            // Rule 1: everything will be told before.
+            // Rule 1: everything will be reported before.
             if self.general_at.is_none_or(|general| general > at) {
                 asked.ask(query.sources, at);
             }
@@ -290,7 +294,8 @@ impl<A: GroupProtocol> Membership<A> {
         Ok(())
     }
 
-    /// Another host told of a group: in an old version we need not (RFC 2236 section 3).
+    /// Another host reported a group: in an old version our report is suppressed (RFC 2236 section
+    /// 3).
     fn report(
         &mut self,
         heading: &GroupHeading<A>,
@@ -317,8 +322,8 @@ impl<A: GroupProtocol> Membership<A> {
         }
         self.generation = generation;
         self.general_at = None;
-        self.groups.retain(Group::is_member);
-        self.groups.iter_mut().for_each(Group::version_changed);
+        self.groups.retain(GroupMembership::is_member);
+        self.groups.iter_mut().for_each(GroupMembership::version_changed);
     }
 
     /// Writes the next message that is due to `out`, to be sent from `src_addr`: one at most, of
@@ -330,7 +335,7 @@ impl<A: GroupProtocol> Membership<A> {
         out: &mut [u8],
         now: Instant,
         random: &mut PublicRandom,
-    ) -> Option<Report<A>> {
+    ) -> Option<MembershipReport<A>> {
         if self.next.is_none_or(|next| next > now) {
             return None;
         }
@@ -364,13 +369,13 @@ impl<A: GroupProtocol> Membership<A> {
             self.general_at = None;
             for group in self.groups.iter_mut().filter(|g| g.is_member()) {
                 group.forget_question();
-                group.answer = Asked::Whole;
+                group.answer = GroupQueryTarget::Whole;
             }
         }
         for group in self.groups.iter_mut().filter(|g| come(g.answer_at)) {
             group.answer_now();
         }
-        // What will have to be told once more.
+        // What will have to be reported once more.
         let due = self.groups.iter().any(|g| g.change_due);
         if due && self.change_at.is_none() {
             let interval = match self.generation {
@@ -386,7 +391,7 @@ impl<A: GroupProtocol> Membership<A> {
         &mut self,
         src_addr: A,
         out: &mut [u8],
-    ) -> Result<Option<Report<A>>, BufferTooShort> {
+    ) -> Result<Option<MembershipReport<A>>, BufferTooShort> {
         let mut writer = ReportWriter::new(out)?;
         for group in self.groups.iter_mut().filter(|g| g.change_due) {
             if !group.write_change(&mut writer) {
@@ -403,9 +408,9 @@ impl<A: GroupProtocol> Membership<A> {
         if writer.records() == 0 {
             return Ok(None);
         }
-        let ends = Ends { src_addr, dst_addr: A::ALL_REPORT_ROUTERS };
+        let ends = GroupAddrs { src_addr, dst_addr: A::ALL_REPORT_ROUTERS };
         let len = writer.finish(ends);
-        Ok(Some(Report { ends, len, kind: GroupMessageKind::Records }))
+        Ok(Some(MembershipReport { ends, len, kind: GroupMessageKind::Records }))
     }
 
     /// One message of one group.
@@ -413,23 +418,24 @@ impl<A: GroupProtocol> Membership<A> {
         &mut self,
         src_addr: A,
         out: &mut [u8],
-    ) -> Result<Option<Report<A>>, BufferTooShort> {
-        let due = |g: &&mut Group<A>| g.change_due || g.answer != Asked::Nothing;
+    ) -> Result<Option<MembershipReport<A>>, BufferTooShort> {
+        let due =
+            |g: &&mut GroupMembership<A>| g.change_due || g.answer != GroupQueryTarget::Nothing;
         let Some(group) = self.groups.iter_mut().find(due) else { return Ok(None) };
         let report = if group.is_member() {
-            let ends = Ends { src_addr, dst_addr: group.addr };
+            let ends = GroupAddrs { src_addr, dst_addr: group.addr };
             let len = A::emit_report(self.generation, group.addr, ends, out)?;
-            Report { ends, len, kind: GroupMessageKind::Report }
+            MembershipReport { ends, len, kind: GroupMessageKind::Report }
         } else {
-            let ends = Ends { src_addr, dst_addr: A::ALL_ROUTERS };
+            let ends = GroupAddrs { src_addr, dst_addr: A::ALL_ROUTERS };
             let len = A::emit_leave(group.addr, ends, out)?;
-            Report { ends, len, kind: GroupMessageKind::Leave }
+            MembershipReport { ends, len, kind: GroupMessageKind::Leave }
         };
         group.told_old();
         Ok(Some(report))
     }
 
-    /// When [`Membership::work`] must be called at the latest.
+    /// When [`GroupProtocolState::work`] must be called at the latest.
     #[must_use]
     #[inline]
     pub const fn deadline(&self) -> Option<Instant> {
@@ -438,8 +444,9 @@ impl<A: GroupProtocol> Membership<A> {
 
     /// Finds out when there is work next.
     fn plan(&mut self) {
-        let waiting = self.groups.iter().any(|g| g.change_due || g.answer != Asked::Nothing);
-        if !self.groups.iter().any(Group::is_changing) {
+        let waiting =
+            self.groups.iter().any(|g| g.change_due || g.answer != GroupQueryTarget::Nothing);
+        if !self.groups.iter().any(GroupMembership::is_changing) {
             self.change_at = None;
         }
         let timers = self.groups.iter().filter_map(|g| g.answer_at);
@@ -448,13 +455,13 @@ impl<A: GroupProtocol> Membership<A> {
     }
 }
 
-/// What RFC 9776 section 9.1, RFC 9777 section 6.2 and RFC 2236 section 9 ask of a query: it must
-/// come from this link, and go where queries go.
+/// The validity rules of RFC 9776 section 9.1, RFC 9777 section 6.2 and RFC 2236 section 9 for a
+/// query: it must come from this link, and be sent to an address for queries.
 fn check_query<A: GroupProtocol>(
     heading: &GroupHeading<A>,
-    query: &Query<'_, A>,
+    query: &GroupQuery<'_, A>,
 ) -> Result<(), DropReason> {
-    // The first version knows no router alert.
+    // The first version has no router alert.
     let first = query.generation == Generation::First;
     let near = if first { heading.hop_limit == 1 } else { is_near(heading) };
     let to = heading.dst_addr;

@@ -1,20 +1,21 @@
-//! Neighbour discovery for IPv6: what neighbours and routers say, and our own messages as frames.
+//! Neighbour discovery (NDP) for IPv6: what neighbours and routers send, and our own messages as
+//! frames.
 //!
-//! Called by `stack` with ICMPv6 messages of types 133 to 137 whose checksum it has verified, and
-//! when [`NeighborEvent::Solicit`], [`Resolution::Waiting`] or `dad.rs` want something sent.
-//! Invariants: nothing is done about a message that crossed a router or was a fragment; an entry is
-//! made only of a solicitation for one of our addresses by a neighbour of the link; an
-//! advertisement changes something only where the neighbour is known; nothing is believed about our
-//! own addresses. Read first: RFC 4861 sections 6.1, 7.1, 7.2 and 8.1, RFC 4862 section 5.4, RFC
-//! 6980, RFC 7527. Not here: the states (`neighbor.rs`), what is done about a duplicate (`dad.rs`),
-//! what routers say of routes and prefixes (`router_discovery.rs`) and of better ways
-//! (`floodwall_fib::exceptions`): checked messages of theirs are handed to the caller as they are.
+//! Called by `stack` with ICMPv6 messages of types 133 to 137, after it has verified their
+//! checksum, and when [`NeighborEvent::Solicit`], [`Resolution::Waiting`] or `dad.rs` need
+//! something sent. Invariants: nothing is done about a message that crossed a router or was a
+//! fragment; an entry is made only of a solicitation for one of our addresses by a neighbour of the
+//! link; an advertisement changes something only where the neighbour is known; nothing is accepted
+//! about our own addresses. Read first: RFC 4861 sections 6.1, 7.1, 7.2 and 8.1, RFC 4862 section
+//! 5.4, RFC 6980, RFC 7527. Not here: the states (`neighbor.rs`), what is done about a duplicate
+//! (`dad.rs`), what routers advertise of routes and prefixes (`router_discovery.rs`) and redirects
+//! (`floodwall_fib::exceptions`): their checked messages are handed to the caller unchanged.
 //!
 //! # Under flood
-//! Reachable by anyone on the link; what comes from further is dropped by its hop limit. It keeps
-//! nothing itself; what it makes the neighbour cache keep is bounded there, as strangers. Worst
-//! work per packet: 64 options, 32 compares of addresses, one table probe. Moves the drops
-//! `NdpMalformed`, `NdpHopLimit`, `NdpNotForUs`, `NdpUnsolicited`, and the counters
+//! Reachable by any station on the link; off-link packets are dropped by their hop limit. It keeps
+//! nothing itself; what it makes the neighbour cache keep is bounded there, as unverified
+//! neighbours. Worst work per packet: 64 options, 32 compares of addresses, one table probe. Moves
+//! the drops `NdpMalformed`, `NdpHopLimit`, `NdpNotForUs`, `NdpUnsolicited`, and the counters
 //! `Icmp6InNeighborSolicits`, `Icmp6InNeighborAdvertisements`, `Icmp6InRouterAdvertisements`.
 //!
 //! [`NeighborEvent::Solicit`]: crate::NeighborEvent::Solicit
@@ -39,12 +40,13 @@ pub use self::output::{
 };
 
 use crate::iface::{AddressState, Interface};
-use crate::neighbor::{AdvertisementFlags, Heard, NeighborCache};
+use crate::neighbor::{AdvertisementFlags, NeighborCache, NeighborEvidence};
 
 /// The hop limit of every message: no router has lowered it.
 const HOP_LIMIT: u8 = 255;
 
-/// What tells our own probes from another's (RFC 7527 section 4): the nonce option's six bytes.
+/// What distinguishes our own probes from another host's (RFC 7527 section 4): the nonce option's
+/// six bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Nonce(pub [u8; 6]);
 
@@ -63,34 +65,34 @@ pub struct NdpHeading {
     pub link_src_addr: Option<MacAddr>,
 }
 
-/// An answer that we owe: [`advertisement`] makes it a frame.
+/// An answer to send: [`advertisement`] makes it a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Advertisement {
-    /// The address of ours that was asked for.
+    /// The address of ours that was solicited.
     pub target_addr: Ipv6Addr,
-    /// Who asked; all nodes where the question had no source.
+    /// The solicitor; all nodes where the solicitation had no source.
     pub dst_addr: Ipv6Addr,
-    /// To which station the frame goes.
+    /// The link destination of the frame.
     pub link_dst_addr: MacAddr,
-    /// Whether the question had a source.
+    /// Whether the solicitation had a source.
     pub solicited: bool,
 }
 
-/// A router's advertisement, checked (RFC 4861 section 6.1.2), nothing of it believed yet.
+/// A router's advertisement, checked (RFC 4861 section 6.1.2), nothing of it applied yet.
 #[derive(Clone, Copy, Debug)]
 pub struct RouterSummary<'a> {
     /// The router's link-local address.
     pub router_addr: Ipv6Addr,
-    /// The router's link address, where it says it.
+    /// The router's link address, where the option is present.
     pub link_addr: Option<MacAddr>,
-    /// What it says: lifetime, hop limit, timers.
+    /// Its header fields: lifetime, hop limit, timers.
     pub fields: RouterAdvertisementFields,
-    /// Everything else that it says.
+    /// Its remaining options.
     pub options: NdpOptions<'a>,
 }
 
 impl<'a> RouterSummary<'a> {
-    /// The prefixes that it tells of, impossible lengths left out.
+    /// Its prefixes, impossible lengths left out.
     pub fn prefixes(&self) -> impl Iterator<Item = PrefixInfo> + use<'a> {
         self.options.filter_map(|option| match option {
             NdpOption::PrefixInfo(info) if info.prefix_len <= 128 => Some(info),
@@ -99,18 +101,18 @@ impl<'a> RouterSummary<'a> {
     }
 }
 
-/// A redirect, checked (RFC 4861 section 8.1) as far as the message and its addresses tell.
+/// A redirect, checked (RFC 4861 section 8.1) as far as the message and its addresses allow.
 #[derive(Clone, Copy, Debug)]
 pub struct RedirectSummary<'a> {
-    /// Who says so: a link-local address.
+    /// The sender: a link-local address.
     pub from: Ipv6Addr,
     /// The better first hop: a link-local address, or the destination.
     pub target_addr: Ipv6Addr,
-    /// For packets to whom.
+    /// The destination that is redirected.
     pub dst_addr: Ipv6Addr,
-    /// The target's link address, where it is told.
+    /// The target's link address, where the option is present.
     pub link_addr: Option<MacAddr>,
-    /// The beginning of the packet that caused it, where it is told: unchecked bytes.
+    /// The beginning of the packet that caused it, where it is quoted: unchecked bytes.
     pub quote: Option<&'a [u8]>,
 }
 
@@ -118,33 +120,34 @@ pub struct RedirectSummary<'a> {
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub enum NdpVerdict<'a> {
-    /// It asks for one of our addresses. Whatever was released leaves to `link_dst_addr`.
+    /// It solicits one of our addresses. Packets that were released leave to `link_dst_addr`.
     Advertise(Advertisement),
-    /// It told us of a neighbour that we know: what was released leaves to `link_addr`.
+    /// It resolved or confirmed a known neighbour: what was released leaves to `link_addr`.
     Learnt {
         /// The neighbour.
         addr: Ipv6Addr,
         /// The neighbour's link address.
         link_addr: MacAddr,
-        /// Whether it is a router, where it was believed in that.
+        /// Whether it is a router, where the advertisement was accepted for that.
         router: Option<bool>,
         /// Whether it answered us.
         reachable: bool,
     },
-    /// Another node wants or has an address of ours, or our own probe came back: `dad.rs` knows.
+    /// Another node probes for or uses an address of ours, or our own probe came back: `dad.rs`
+    /// decides.
     DadConflict {
         /// The address.
         addr: Ipv6Addr,
-        /// What the message carried to tell whose it is.
+        /// The nonce that the message carried.
         nonce: Option<Nonce>,
     },
-    /// A router speaks.
+    /// A router advertisement.
     Router(RouterSummary<'a>),
-    /// A host asks for routers, and we may be one.
+    /// A router solicitation, and we may be a router.
     Asked,
-    /// Somebody says that there is a better way.
+    /// A redirect.
     Redirect(RedirectSummary<'a>),
-    /// It dies, for this reason.
+    /// It is dropped, for this reason.
     Drop(DropReason),
 }
 
@@ -206,7 +209,7 @@ fn solicitation_input(
     }
     match iface.owns_v6(target_addr) {
         Some(state) if state.is_assigned() => {}
-        // RFC 4862 section 5.4.3: a probe is a conflict; a question is for later.
+        // RFC 4862 section 5.4.3: a probe is a conflict; other solicitations are not answered yet.
         Some(AddressState::Tentative) if probes => {
             let nonce = options.nonce().and_then(|n| n.try_into().ok()).map(Nonce);
             return Ok(NdpVerdict::DadConflict { addr: target_addr, nonce });
@@ -230,7 +233,7 @@ fn solicitation_input(
     if let Some(link_addr) = link_addr {
         cache.solicited_by(iface.index, src_addr, link_addr, now, released);
     }
-    // Without the option the frame itself says whom to answer; nothing is kept of that.
+    // Without the option the frame's own source is the destination of the answer; it is not stored.
     let link_dst_addr = link_addr.or_else(|| heading.link_src_addr.filter(|l| l.is_unicast()));
     let link_dst_addr = link_dst_addr.ok_or(DropReason::NdpMalformed)?;
     let dst_addr = src_addr;
@@ -282,7 +285,7 @@ fn advertisement_input(
     let flags = AdvertisementFlags { router, solicited, overriding: override_entry };
     cache
         .advertised(iface.index, target_addr, link_addr, flags, now, released)
-        .map(|Heard { link_addr, router, reachable }| {
+        .map(|NeighborEvidence { link_addr, router, reachable }| {
             let addr = target_addr;
             NdpVerdict::Learnt { addr, link_addr, router, reachable }
         })
@@ -314,8 +317,8 @@ fn router_input<'a>(
     }))
 }
 
-/// RFC 4861 section 6.1.1. Hosts do not answer; a router remembers who asks, and that it is a host
-/// (section 6.2.6).
+/// RFC 4861 section 6.1.1. Hosts do not answer; a router remembers the solicitor, and that it is a
+/// host (section 6.2.6).
 fn router_solicitation_input(
     message: &[u8],
     heading: &NdpHeading,
@@ -343,7 +346,7 @@ fn router_solicitation_input(
     Ok(NdpVerdict::Asked)
 }
 
-/// RFC 4861 section 8.1, as far as the message tells.
+/// RFC 4861 section 8.1, as far as the message allows.
 fn redirect_input<'a>(
     message: &'a [u8],
     heading: &NdpHeading,

@@ -1,36 +1,38 @@
 //! The neighbour cache: from a neighbour's IP address to its link address, RFC 4861's states.
 //!
-//! Called by `stack` before it writes a link header, by `arp.rs` and `ndp.rs` with what neighbours
-//! say, and by transports that know that a peer hears us. One cache serves all interfaces of one
-//! family; both families run the same code. It never sends: [`Resolution::Waiting`] and
-//! [`NeighborEvent::Solicit`] say when somebody must ask.
+//! Called by `stack` before it writes a link header, by `arp.rs` and `ndp.rs` with received
+//! messages, and by transports that have confirmed that a peer is reachable. One cache serves all
+//! interfaces of one family; both families run the same code. It never sends:
+//! [`Resolution::Waiting`] and [`NeighborEvent::Solicit`] report when a solicitation is due.
 //!
 //! Invariants: all memory is taken at construction; a packet given to the cache comes back exactly
 //! once (released, dropped with a reason, or in an event); nothing evicted ever holds a packet;
 //! resolved neighbours never give way to unresolved ones. Read first: RFC 4861 sections 7.2, 7.3
-//! and 10, RFC 6583 section 7. Not here: the tables of states (`neighbor/state.rs`), who may be
-//! believed (`arp.rs`, `ndp.rs`).
+//! and 10, RFC 6583 section 7. Not here: the tables of states (`neighbor/state.rs`), validation of
+//! messages (`arp.rs`, `ndp.rs`).
 //!
 //! # Under flood
-//! Each interface has three shares that cannot take from each other's worth:
+//! Each interface has three shares that cannot take from each other:
 //!
-//! - *Unresolved* neighbours ([`NeighborConfig::unresolved`]), reachable by whoever makes us send
-//!   to addresses that nobody has: a scan through us, spoofed sources. When full, the neighbour
-//!   that failed longest ago goes; where all are still being asked for, the newcomer's packet dies
+//! - *Unresolved* neighbours ([`NeighborConfig::unresolved`]), reachable by any sender that makes
+//!   us send to unused addresses: a scan through us, spoofed sources. When full, the neighbour that
+//!   failed longest ago is evicted; where all are still being resolved, the new packet is dropped
 //!   as `NeighborTableFull`. Honest traffic loses first contact with new neighbours, for at most
 //!   three seconds a slot; those that are resolved lose nothing.
-//! - *Strangers* ([`NeighborConfig::strangers`]), reachable by anyone on the link: neighbours that
-//!   asked for us and have never answered us. When full, the longest known stranger goes. An
-//!   evicted honest one costs one more question of ours. Who is sent to is asked at once, not after
-//!   the five seconds of RFC 4861 section 7.3.3, and so is a stranger for one round trip only.
-//! - *Proven* neighbours, the rest: when full, the stale one that is unused for longest goes; where
-//!   none is stale, the newcomer's waiting packets leave and the newcomer is not kept.
+//! - *Unverified* neighbours ([`NeighborConfig::strangers`]), reachable by any station on the link:
+//!   neighbours that solicited us and have never answered us. When full, the oldest unverified one
+//!   is evicted. Evicting a legitimate one costs one more solicitation. A neighbour with outgoing
+//!   traffic is probed at once, not after the five seconds of RFC 4861 section 7.3.3, and so is
+//!   unverified for one round trip only.
+//! - *Verified* neighbours, the rest: when full, the least recently used stale one is evicted;
+//!   where none is stale, the new neighbour's waiting packets leave and it is not kept.
 //!
-//! At most [`NeighborConfig::pending`] packets wait for one neighbour; the oldest dies as
-//! `NeighborPendingFull`. All together hold a part of the pool's frames (`NEIGHBOR_PENDING_PART`);
-//! when they do, a neighbour is asked for as always, and of the packets for it the oldest goes, or
-//! the newcomer where none waits: honest traffic loses the packet that made us ask. Worst work per
-//! packet: one keyed hash, at most 64 cells, one eviction.
+//! At most [`NeighborConfig::pending`] packets wait for one neighbour; the oldest is dropped as
+//! `NeighborPendingFull`. All together hold a part of the pool's frames
+//! (`NEIGHBOR_PENDING_DIVISOR`); when they do, a neighbour is solicited as always, and of the
+//! packets for it the oldest is dropped, or the new one where none waits: honest traffic loses the
+//! packet that caused the solicitation. Worst work per packet: one keyed hash, at most 64 cells,
+//! one eviction.
 
 mod changes;
 mod index;
@@ -41,8 +43,8 @@ mod table;
 use core::time::Duration;
 
 use floodwall_base::limits::{
-    NEIGHBOR_PENDING_MAX, NEIGHBOR_PENDING_PART, NEIGHBOR_STRANGERS_MAX, NEIGHBORS_INCOMPLETE_MAX,
-    NEIGHBORS_MAX,
+    NEIGHBOR_PENDING_DIVISOR, NEIGHBOR_PENDING_MAX, NEIGHBOR_STRANGERS_MAX,
+    NEIGHBORS_INCOMPLETE_MAX, NEIGHBORS_MAX,
 };
 use floodwall_base::{
     Address, DropReason, HashKey, IfIndex, Instant, MacAddr, PublicRandom, Units,
@@ -51,30 +53,30 @@ use floodwall_packet::{PacketBuf, PacketList, Pool};
 use thiserror::Error;
 
 pub use self::changes::Usable;
-pub(crate) use self::index::Index;
+pub(crate) use self::index::NeighborIndex;
 use self::routers::LinkTimers;
 pub use self::state::{AdvertisementFlags, NeighborState};
 use self::state::{on_advertisement, on_solicitation};
-use self::table::{Entry, Table};
+use self::table::{NeighborEntry, NeighborTable};
 
-/// How often the link is asked for an address (RFC 4861 section 10, MAX_MULTICAST_SOLICIT).
+/// Solicitations to the link for an address (RFC 4861 section 10, MAX_MULTICAST_SOLICIT).
 pub const MULTICAST_SOLICIT_MAX: u8 = 3;
-/// How often a neighbour is asked whether it hears us (RFC 4861 section 10, MAX_UNICAST_SOLICIT).
+/// Unicast probes of a neighbour's reachability (RFC 4861 section 10, MAX_UNICAST_SOLICIT).
 pub const UNICAST_SOLICIT_MAX: u8 = 3;
-/// Between two questions (RFC 4861 section 10, RETRANS_TIMER).
+/// The interval between two solicitations (RFC 4861 section 10, RETRANS_TIMER).
 pub const RETRANS_TIMER: Duration = Duration::from_secs(1);
 /// How long a sign of life counts, before it is randomised (RFC 4861 section 10, REACHABLE_TIME).
 pub const REACHABLE_TIME: Duration = Duration::from_secs(30);
-/// How long somebody else may tell us that a neighbour hears us, before we ask (RFC 4861 section
-/// 10, DELAY_FIRST_PROBE_TIME).
+/// How long an upper protocol may confirm reachability before we probe (RFC 4861 section 10,
+/// DELAY_FIRST_PROBE_TIME).
 pub const DELAY_FIRST_PROBE_TIME: Duration = Duration::from_secs(5);
-/// How often the link is asked for a neighbour that was reachable once, when it no longer answers
-/// itself (RFC 7048 section 3): after one, three, nine times the interval, and once more of that
-/// passes before it is given up. Packets go on to its last link address meanwhile.
+/// How often a neighbour that was reachable once is solicited by multicast, when it no longer
+/// answers itself (RFC 7048 section 3): after one, three, nine times the interval, and once more of
+/// that passes before it is given up. Packets go on to its last link address meanwhile.
 pub const UNREACHABLE_SOLICIT_MAX: u8 = 3;
 /// How much longer each of these waits (RFC 7048 section 3, BACKOFF_MULTIPLE).
 const BACKOFF_MULTIPLE: u32 = 3;
-/// How long a neighbour that did not answer is not asked again.
+/// How long a neighbour that did not answer is not solicited again.
 pub const FAILED_HOLD: Duration = Duration::from_secs(1);
 /// How long such a neighbour is shown.
 pub const FAILED_KEEP: Duration = Duration::from_secs(60);
@@ -82,11 +84,11 @@ pub const FAILED_KEEP: Duration = Duration::from_secs(60);
 /// How large a cache is. Every number but the first is per interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeighborConfig {
-    /// Interfaces: those whose index is below this.
+    /// The number of interfaces: valid indices are below this.
     pub interfaces: usize,
-    /// Neighbours in all.
+    /// Maximum number of neighbours.
     pub entries: usize,
-    /// Of these, unresolved ones: being asked for, or failed. Half of all at most.
+    /// Of these, unresolved ones: being resolved, or failed. At most half of the total.
     pub unresolved: usize,
     /// Of the resolved ones, those that have never answered us.
     pub strangers: usize,
@@ -107,8 +109,8 @@ impl NeighborConfig {
         }
     }
 
-    /// The same with unresolved neighbours taking half of the entries at most, whatever was asked
-    /// for: a small table must hold resolved ones too.
+    /// The same with unresolved neighbours taking half of the entries at most, regardless of the
+    /// configured value: a small table must hold resolved ones too.
     fn balanced(self) -> Self {
         Self { unresolved: self.unresolved.min(self.entries / 2), ..self }
     }
@@ -126,46 +128,48 @@ pub enum Resolution {
     Known(PacketBuf, MacAddr),
     /// It waits.
     Waiting {
-        /// Whether the link must be asked now, by a multicast solicitation or a broadcast request.
+        /// Whether a solicitation is due now: a multicast solicitation or a broadcast request.
         solicit: bool,
-        /// The packet that had to make room: it dies as [`DropReason::NeighborPendingFull`].
+        /// The packet that was evicted from the queue: drop it as
+        /// [`DropReason::NeighborPendingFull`].
         dropped: Option<PacketBuf>,
     },
-    /// It dies, for this reason.
+    /// It is dropped, for this reason.
     Refused(PacketBuf, DropReason),
 }
 
-/// What timed work asks of its caller.
+/// What timed work requires of its caller.
 #[derive(Debug)]
 pub enum NeighborEvent<A> {
-    /// Ask for a neighbour's link address.
+    /// Solicit a neighbour's link address.
     Solicit {
         /// On this interface.
         iface: IfIndex,
         /// For this address.
         addr: A,
-        /// The neighbour itself, where it is being asked whether it still hears us; else all.
+        /// The neighbour itself, for a unicast probe; else multicast or broadcast.
         unicast: Option<MacAddr>,
     },
-    /// A neighbour did not answer: another one should be used, where there is one. One that was
-    /// reachable once is told of twice: when it falls silent, and when it is given up.
+    /// A neighbour did not answer: another next hop should be used, where there is one. For a
+    /// neighbour that was reachable once the event comes twice: when it stops answering, and when
+    /// it is given up.
     Unreachable {
         /// On this interface.
         iface: IfIndex,
         /// This neighbour.
         addr: A,
-        /// What waited for it, oldest first: each dies as [`DropReason::NeighborUnreachable`], and
-        /// its sender may be told (RFC 4861 section 7.2.2).
+        /// What waited for it, oldest first: drop each as [`DropReason::NeighborUnreachable`]; its
+        /// source may get an ICMP error (RFC 4861 section 7.2.2).
         packets: PacketList,
     },
 }
 
 /// What an advertisement changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Heard {
+pub struct NeighborEvidence {
     /// The neighbour's link address: what waited for it leaves there.
     pub link_addr: MacAddr,
-    /// Whether it is a router, where the advertisement was believed in that.
+    /// Whether it is a router, where the advertisement was accepted for that.
     pub router: Option<bool>,
     /// Whether it answered us.
     pub reachable: bool,
@@ -182,20 +186,20 @@ pub struct Neighbor<A> {
     pub link_addr: Option<MacAddr>,
     /// What is known of it.
     pub state: NeighborState,
-    /// Whether it says that it is a router.
+    /// Whether the router flag is set.
     pub is_router: bool,
     /// Packets that wait for it.
     pub pending: usize,
 }
 
-/// The cache has no room for a neighbour that the operator wants kept.
+/// The cache has no room for another static neighbour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("the interface's neighbours fill its table and none is stale: raise the bound")]
 pub struct NeighborTableFull;
 
-/// See the file's head.
+/// The neighbour cache of one family, for all interfaces.
 pub struct NeighborCache<A> {
-    table: Table<A>,
+    table: NeighborTable<A>,
     /// True bytes of the packets that wait, and as many as may.
     waiting: u64,
     waiting_max: u64,
@@ -209,14 +213,14 @@ impl<A: Address> NeighborCache<A> {
     #[must_use]
     pub fn new(config: NeighborConfig, key: HashKey, random: PublicRandom, now: Instant) -> Self {
         let timers = vec![LinkTimers::default(); config.interfaces].into();
-        let table = Table::new(config, key, now);
+        let table = NeighborTable::new(config, key, now);
         Self { table, waiting: 0, waiting_max: u64::MAX, timers, random }
     }
 
     /// Lets no more packets wait than the part of the frames of `pool` that is for those of one
     /// family.
     pub fn fit(&mut self, pool: &Pool) {
-        self.waiting_max = pool.frames_true_bytes() / NEIGHBOR_PENDING_PART;
+        self.waiting_max = pool.frames_true_bytes() / NEIGHBOR_PENDING_DIVISOR;
     }
 
     /// True bytes of the packets that wait.
@@ -253,7 +257,7 @@ impl<A: Address> NeighborCache<A> {
         }
     }
 
-    /// Whether the neighbour was asked and has not answered: an answer is expected.
+    /// Whether a solicitation is outstanding: an answer is expected.
     #[must_use]
     pub fn is_asked(&self, iface: IfIndex, addr: A) -> bool {
         let state = self.table.find(iface, addr).and_then(|at| self.table.entry(at)?.state);
@@ -262,8 +266,8 @@ impl<A: Address> NeighborCache<A> {
     }
 
     /// An advertisement about `addr` arrived, checked (RFC 4861 section 7.2.5). It creates nothing.
-    /// Packets that waited go to `released`; `None` where the cache knows nothing of the neighbour,
-    /// or the advertisement changed nothing.
+    /// Packets that waited go to `released`; `None` where the neighbour has no entry, or the
+    /// advertisement changed nothing.
     pub fn advertised(
         &mut self,
         iface: IfIndex,
@@ -272,17 +276,21 @@ impl<A: Address> NeighborCache<A> {
         flags: AdvertisementFlags,
         now: Instant,
         released: &mut PacketList,
-    ) -> Option<Heard> {
+    ) -> Option<NeighborEvidence> {
         let at = self.table.find(iface, addr)?;
         let entry = self.table.entry(at)?;
         let change = on_advertisement(entry.state?, entry.supplied(link_addr), flags)?;
-        // An answer that we did not ask for proves nothing.
+        // An unsolicited answer proves nothing.
         let proves = change.state == NeighborState::Reachable;
         let router = change.take_router.then_some(flags.router);
         self.take_pending(at, released);
         if !self.make_room_to_become(at, proves) {
             self.table.discard(at);
-            return link_addr.map(|link_addr| Heard { link_addr, router, reachable: proves });
+            return link_addr.map(|link_addr| NeighborEvidence {
+                link_addr,
+                router,
+                reachable: proves,
+            });
         }
         let entry = self.table.entry_mut(at)?;
         if let (true, Some(link_addr)) = (change.take_link_addr, link_addr) {
@@ -296,7 +304,7 @@ impl<A: Address> NeighborCache<A> {
         if entry.state != Some(change.state) || proves {
             self.enter(at, change.state, now);
         }
-        Some(Heard { link_addr: known, router, reachable: proves })
+        Some(NeighborEvidence { link_addr: known, router, reachable: proves })
     }
 
     /// A checked solicitation for one of our own addresses arrived from an on-link `addr` with its
@@ -340,8 +348,8 @@ impl<A: Address> NeighborCache<A> {
         }
     }
 
-    /// An upper protocol knows that the neighbour hears us: something new that we sent was
-    /// acknowledged (RFC 4861 section 7.3.1). Costs a keyed hash; call once a round and flow.
+    /// Reachability confirmation by an upper protocol: new data that we sent was acknowledged (RFC
+    /// 4861 section 7.3.1). Costs a keyed hash; call once a round and flow.
     pub fn confirm(&mut self, iface: IfIndex, addr: A, now: Instant) {
         let Some(at) = self.table.find(iface, addr) else {
             return;
@@ -413,8 +421,8 @@ impl<A: Address> NeighborCache<A> {
         Ok(())
     }
 
-    /// Forgets a neighbour, whatever its state; what waited goes to `pending`. False where it was
-    /// not known.
+    /// Removes a neighbour in any state; what waited goes to `pending`. False where it was not
+    /// known.
     pub fn remove(&mut self, iface: IfIndex, addr: A, pending: &mut PacketList) -> bool {
         let Some(at) = self.table.find(iface, addr) else {
             return false;
@@ -424,13 +432,13 @@ impl<A: Address> NeighborCache<A> {
         true
     }
 
-    /// Forgets all neighbours of an interface, permanent ones too; what waited goes to `pending`.
+    /// Removes all neighbours of an interface, permanent ones too; what waited goes to `pending`.
     /// Visits every entry: for the operator, and for links that go down.
     pub fn flush(&mut self, iface: IfIndex, pending: &mut PacketList) {
         self.flush_where(iface, |_| true, pending);
     }
 
-    /// As [`NeighborCache::flush`], but keeps the permanent ones: for a link that went down, whose
+    /// As [`NeighborCache::flush`], but keeps the permanent ones: for a link that went down: its
     /// stations may be others when it comes back.
     pub fn flush_learnt(&mut self, iface: IfIndex, pending: &mut PacketList) {
         self.flush_where(iface, |state| state != NeighborState::Permanent, pending);
@@ -457,8 +465,8 @@ impl<A: Address> NeighborCache<A> {
         shown(self.table.entry(self.table.find(iface, addr)?)?)
     }
 
-    /// Whether this station has answered a question of ours for this address, and still counts for
-    /// it. Cost: one look-up.
+    /// Whether this station has answered a solicitation of ours for this address, and that still
+    /// counts for it. Cost: one look-up.
     #[must_use]
     pub fn is_proven(&self, iface: IfIndex, addr: A, link_addr: MacAddr) -> bool {
         let entry = self.table.find(iface, addr).and_then(|at| self.table.entry(at));
@@ -480,7 +488,7 @@ impl<A: Address> NeighborCache<A> {
         let link_addr = entry.link_addr;
         match entry.state? {
             NeighborState::Incomplete | NeighborState::Failed => None,
-            // Reachable only until a moment that has passed, before the timer could say so.
+            // Reachable only until a moment that has passed, before the timer expired.
             NeighborState::Stale | NeighborState::Reachable => {
                 self.enter(at, NeighborState::Delay, now);
                 Some(link_addr)
@@ -516,7 +524,7 @@ impl<A: Address> NeighborCache<A> {
         }
     }
 
-    /// Starts to ask for a neighbour, with the first packet that waits for it.
+    /// Starts to resolve a neighbour, with the first packet that waits for it.
     fn ask(&mut self, at: u32, now: Instant, packet: PacketBuf) -> Resolution {
         if let Some(entry) = self.table.entry_mut(at) {
             entry.solicits = 1;
@@ -609,7 +617,7 @@ impl<A: Address> NeighborCache<A> {
         }
     }
 
-    /// A neighbour that nobody here asked for, and that asked for us.
+    /// An unsolicited neighbour that solicited us.
     fn remember_stranger(
         &mut self,
         iface: IfIndex,
@@ -672,8 +680,8 @@ impl<A: Address> NeighborCache<A> {
             NeighborState::Unreachable => {
                 Some(now + retrans * BACKOFF_MULTIPLE.pow(u32::from(entry.solicits)))
             }
-            // A stranger that is sent to is asked with the next timed work: while it is one, others
-            // can push it out (specs/exceptions/rfc4861-7.3.3.md).
+            // An unverified neighbour with outgoing traffic is probed with the next timed work:
+            // while unverified, others can evict it (specs/exceptions/rfc4861-7.3.3.md).
             NeighborState::Delay if !proven => Some(now),
             NeighborState::Delay => Some(now + DELAY_FIRST_PROBE_TIME),
             NeighborState::Failed => {
@@ -700,8 +708,8 @@ impl<A: Address> NeighborCache<A> {
         self.timers.get(usize::from(iface.0)).copied().unwrap_or_default()
     }
 
-    /// Between half and one and a half of the link's, [`REACHABLE_TIME`] where nobody says
-    /// otherwise, uniformly (RFC 4861 section 6.3.2).
+    /// Between half and one and a half of the link's, [`REACHABLE_TIME`] by default, uniformly (RFC
+    /// 4861 section 6.3.2).
     fn reachable_time(&mut self, iface: IfIndex) -> Duration {
         let nanos = self.timers_of(iface).reachable.as_nanos() as u64;
         Duration::from_nanos(nanos / 2 + self.random.below(nanos))
@@ -709,7 +717,7 @@ impl<A: Address> NeighborCache<A> {
 }
 
 /// An entry as others see it.
-fn shown<A: Address>(entry: &Entry<A>) -> Option<Neighbor<A>> {
+fn shown<A: Address>(entry: &NeighborEntry<A>) -> Option<Neighbor<A>> {
     let state = entry.state?;
     Some(Neighbor {
         addr: entry.addr,

@@ -14,7 +14,7 @@ use floodwall_wire::{Dscp, Ecn, IpProtocol, Ipv4Fields, Ipv6Fields, ipv4, ipv6};
 pub enum HeaderError {
     /// No chunk was free for the header.
     NoBuffer(PacketBuf),
-    /// The packet exceeds what a header can say.
+    /// The packet exceeds the header's length field.
     TooLong(PacketBuf),
 }
 

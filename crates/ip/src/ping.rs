@@ -1,22 +1,23 @@
-//! Ping sockets: echo requests sent, replies and errors sorted to whoever asked.
+//! Ping sockets: echo requests sent, replies and errors delivered to the socket that sent them.
 //!
 //! Called by `stack` for its applications, and with each echo reply and each error that quotes an
 //! echo request. A socket is one family and one identifier, as Linux's datagram sockets of
-//! `IPPROTO_ICMP` are: nobody needs a privilege for it, since it can neither forge nor overhear.
-//! Invariants: an identifier belongs to one socket of a family; a reply is heard only from where
-//! something was asked, as far as the last [`PING_PEERS_MAX`] tell. Reading: RFC 792, RFC 4443
-//! section 4. Not here: routes and IP headers (`stack`), raw sockets (`raw.rs`).
+//! `IPPROTO_ICMP` are: it needs no privilege, since it can neither forge packets nor receive those
+//! of others. Invariants: an identifier belongs to one socket of a family; a reply is accepted only
+//! from an address that a request was sent to, of which the last [`PING_PEERS_MAX`] are remembered.
+//! Reading: RFC 792, RFC 4443 section 4. Not here: routes and IP headers (`stack`), raw sockets
+//! (`raw.rs`).
 //!
 //! # Under flood
-//! Reachable by anyone who sends echo replies. Bound: `sockets_max` sockets, which only
-//! applications take, and what each may hold (`inbox.rs`). Worst work per packet: a binary search
-//! among the identifiers in use, and a walk over eight addresses. A forger must guess the
-//! identifier, which is random where the program did not choose it. When full the newcomer goes:
+//! Reachable by any sender of echo replies. Bound: `sockets_max` sockets, which only applications
+//! take, and what each may hold (`inbox.rs`). Worst work per packet: a binary search among the
+//! identifiers in use, and a walk over eight addresses. A forger must guess the identifier, which
+//! is random where the program did not choose it. When full the new packet is dropped:
 //! `IcmpSocketFull`.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use floodwall_base::limits::{ICMP_SOCKETS_PART, PING_PEERS_MAX, PING_RECEIVE_BYTES};
+use floodwall_base::limits::{ICMP_SOCKETS_DIVISOR, PING_PEERS_MAX, PING_RECEIVE_BYTES};
 use floodwall_base::{DropReason, Family, IfIndex, SecretRandom};
 use floodwall_checksum::{pseudo_header_v6, sum};
 use floodwall_packet::{PacketBuf, Pool};
@@ -24,11 +25,11 @@ use floodwall_wire::icmp_report::IcmpReport;
 use floodwall_wire::{Icmpv4Message, Icmpv6Message, IpProtocol, icmpv4};
 use thiserror::Error;
 
-use crate::inbox::Inbox;
+use crate::inbox::ReceiveQueue;
 
 /// Bytes of an echo header.
 const HEADER_LEN: usize = icmpv4::HEADER_LEN;
-/// The most bytes behind it: an IPv4 packet of 65,535.
+/// Maximum bytes after it: an IPv4 packet of 65,535.
 const PAYLOAD_MAX: usize = 65_535 - 20 - HEADER_LEN;
 
 /// One ping socket: a place and which of its owners.
@@ -41,9 +42,9 @@ pub struct PingId {
 /// What a ping socket is to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PingSettings {
-    /// Which family it speaks.
+    /// Its family.
     pub family: Family,
-    /// The identifier in its messages; `None` for a random one that nobody uses.
+    /// The identifier in its messages; `None` for a random one that is unused.
     pub identifier: Option<u16>,
     /// The hop limit of its requests; `None` for the host's own, and 1 to groups.
     pub hop_limit: Option<u8>,
@@ -99,7 +100,7 @@ pub enum PingRecvError {
     /// The socket is closed.
     #[error(transparent)]
     Closed(#[from] PingClosed),
-    /// A request of ours came to nothing. Each such message is told once, before any reply.
+    /// An error about a request of ours. Each such message is reported once, before any reply.
     #[error("{} answered with ICMP type {}, code {}", .0.offender, .0.kind, .0.code)]
     Icmp(IcmpReport),
     /// Nothing waits.
@@ -112,7 +113,7 @@ pub enum PingRecvError {
 pub struct PingReply {
     /// Bytes copied of what was echoed.
     pub len: usize,
-    /// Who answered. A link-local one is to be understood on `iface`.
+    /// The source of the reply. A link-local one is to be understood on `iface`.
     pub from: IpAddr,
     /// Which of our addresses was answered to.
     pub to: IpAddr,
@@ -137,23 +138,23 @@ pub struct PingQuote {
 
 /// An open socket.
 #[derive(Debug)]
-struct Socket {
+struct PingSocket {
     settings: PingSettings,
     identifier: u16,
-    inbox: Inbox,
-    asked: Asked,
+    inbox: ReceiveQueue,
+    asked: PingRequest,
 }
 
-/// Whom a socket asked lately.
+/// The recent destinations of a socket.
 #[derive(Debug, Default)]
-struct Asked {
+struct PingRequest {
     peers: [Option<IpAddr>; PING_PEERS_MAX],
-    /// A group or a broadcast address was asked, or more peers than are remembered: anybody may
-    /// answer.
+    /// A request was sent to a group or a broadcast address, or to more peers than are remembered:
+    /// any source may answer.
     anybody: bool,
 }
 
-impl Asked {
+impl PingRequest {
     fn note(&mut self, peer: IpAddr) {
         if self.anybody || self.knows(peer) {
             return;
@@ -169,10 +170,10 @@ impl Asked {
     }
 }
 
-/// All ping sockets of one stack. See the file's head.
+/// All ping sockets of one stack, found by family and identifier.
 #[derive(Debug)]
 pub struct PingSockets {
-    places: Vec<(u32, Option<Socket>)>,
+    places: Vec<(u32, Option<PingSocket>)>,
     /// Family and identifier of each open socket with its place, in order.
     by_identifier: Vec<(u32, u32)>,
     sockets_max: usize,
@@ -203,7 +204,7 @@ impl PingSockets {
 
     /// Lets all sockets together hold no more than their part of the frames of `pool`.
     pub fn fit(&mut self, pool: &Pool) {
-        self.bytes_max = pool.frames_true_bytes() / ICMP_SOCKETS_PART;
+        self.bytes_max = pool.frames_true_bytes() / ICMP_SOCKETS_DIVISOR;
     }
 
     /// What all sockets leave of that.
@@ -240,13 +241,13 @@ impl PingSockets {
         let entry = (key(settings.family, identifier), index as u32);
         let at = self.by_identifier.partition_point(|other| *other < entry);
         self.by_identifier.insert(at, entry);
-        let (inbox, asked) = (Inbox::new(settings.receive_bytes), Asked::default());
+        let (inbox, asked) = (ReceiveQueue::new(settings.receive_bytes), PingRequest::default());
         let place = self.places.get_mut(index).ok_or(full)?;
-        place.1 = Some(Socket { settings, identifier, inbox, asked });
+        place.1 = Some(PingSocket { settings, identifier, inbox, asked });
         Ok(PingId { index: index as u32, generation: place.0 })
     }
 
-    /// Closes a socket; what waits in it dies. Nothing happens where it is closed already.
+    /// Closes a socket; what waits in it is dropped. Nothing happens where it is closed already.
     pub fn close(&mut self, id: PingId) {
         if self.socket(id).is_ok()
             && let Some((generation, socket)) = self.places.get_mut(id.index as usize)
@@ -333,18 +334,18 @@ impl PingSockets {
         Ok(packet)
     }
 
-    /// Anybody may answer from now on: a broadcast address was asked, which only who knows the
-    /// interfaces can tell.
+    /// Any source may answer from now on: a request was sent to a broadcast address, which only the
+    /// owner of the interfaces can recognise.
     pub fn expect_anybody(&mut self, id: PingId) {
         if let Ok(socket) = self.socket_mut(id) {
             socket.asked.anybody = true;
         }
     }
 
-    /// Takes an echo reply from `from`, whose checksum was right: its layers are set.
+    /// Takes an echo reply from `from`, after its checksum was verified: its layers are set.
     ///
     /// # Errors
-    /// Gives the packet back where nobody here asked, or where the socket is full.
+    /// Gives the packet back where no socket sent the request, or where the socket is full.
     pub fn reply(
         &mut self,
         from: IpAddr,
@@ -361,7 +362,7 @@ impl PingSockets {
         }
     }
 
-    /// Takes an error that quotes an echo request of ours; false where nobody here sent it.
+    /// Takes an error that quotes an echo request of ours; false where no socket sent it.
     pub fn error(&mut self, quote: &PingQuote, report: IcmpReport) -> bool {
         match self.by_key(quote.family, quote.identifier) {
             Some(socket) if socket.asked.knows(report.dst_addr) => {
@@ -372,8 +373,8 @@ impl PingSockets {
         }
     }
 
-    /// Whether somebody here asks under this identifier and remembers having asked `peer`. A socket
-    /// that asked more peers than it remembers does not.
+    /// Whether a socket uses this identifier and remembers a request to `peer`. A socket that sent
+    /// to more peers than it remembers does not.
     #[must_use]
     pub fn has_asked(&self, quote: &PingQuote, peer: IpAddr) -> bool {
         let place = self.find(quote.family, quote.identifier).and_then(|at| self.places.get(at));
@@ -391,13 +392,13 @@ impl PingSockets {
             return Err(PingRecvError::Icmp(report));
         }
         let packet = inbox.take().ok_or(PingRecvError::WouldBlock)?;
-        let front = Front::of(&packet).ok_or(PingRecvError::WouldBlock)?;
+        let front = PingHeader::of(&packet).ok_or(PingRecvError::WouldBlock)?;
         let at = packet.l4() + HEADER_LEN;
         let mut word = [0; 2];
         packet.copy_out(packet.l4() + 6, &mut word);
         let len = packet.copy_out(at, out);
         let truncated = packet.len().saturating_sub(at) > len;
-        let Front { from, to, hop_limit } = front;
+        let PingHeader { from, to, hop_limit } = front;
         let (iface, sequence) = (packet.iface(), u16::from_be_bytes(word));
         Ok(PingReply { len, from, to, iface, sequence, hop_limit, truncated })
     }
@@ -408,19 +409,19 @@ impl PingSockets {
         self.by_identifier.get(at).map(|(_, index)| *index as usize)
     }
 
-    fn by_key(&mut self, family: Family, identifier: u16) -> Option<&mut Socket> {
+    fn by_key(&mut self, family: Family, identifier: u16) -> Option<&mut PingSocket> {
         let index = self.find(family, identifier)?;
         self.places.get_mut(index)?.1.as_mut()
     }
 
-    fn socket(&self, id: PingId) -> Result<&Socket, PingClosed> {
+    fn socket(&self, id: PingId) -> Result<&PingSocket, PingClosed> {
         match self.places.get(id.index as usize) {
             Some((generation, Some(socket))) if *generation == id.generation => Ok(socket),
             _ => Err(PingClosed),
         }
     }
 
-    fn socket_mut(&mut self, id: PingId) -> Result<&mut Socket, PingClosed> {
+    fn socket_mut(&mut self, id: PingId) -> Result<&mut PingSocket, PingClosed> {
         match self.places.get_mut(id.index as usize) {
             Some((generation, Some(socket))) if *generation == id.generation => Ok(socket),
             _ => Err(PingClosed),
@@ -428,15 +429,15 @@ impl PingSockets {
     }
 }
 
-/// What the IP header of a queued packet says.
+/// The IP header fields of a queued packet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Front {
+pub(crate) struct PingHeader {
     pub(crate) from: IpAddr,
     pub(crate) to: IpAddr,
     pub(crate) hop_limit: u8,
 }
 
-impl Front {
+impl PingHeader {
     /// Of the header at the packet's network layer. `None` where there is none.
     pub(crate) fn of(packet: &PacketBuf) -> Option<Self> {
         let mut bytes = [0; 40];

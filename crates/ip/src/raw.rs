@@ -1,32 +1,32 @@
 //! Raw sockets: every packet of one upper protocol, and packets of any.
 //!
 //! Called by `stack` with each packet that has reached its upper layer, and for applications. What
-//! a raw socket hears is a view of the packet's own memory, no copy; the protocol's own handling
-//! goes on beside it. Whether a program may have one is the embedding program's decision: a table
-//! for no sockets refuses all. Both families are told the upper layer's bytes, and of the IP header
-//! what it says: who, to whom, how many hops are left. Invariants: a socket that does not read
-//! costs no more than its own limit; a protocol that nobody listens to costs one load. Reading:
-//! RFC 3542 sections 3.1 and 3.2 (checksums, the filter). Not here: sending with a header of one's
-//! own, which could forge sources.
+//! a raw socket receives is a view of the packet's own memory, no copy; the protocol's own handling
+//! continues as usual. Whether a program may have one is the embedding program's decision: a table
+//! for no sockets refuses all. Both families receive the upper layer's bytes, and of the IP header
+//! its source, destination and hop limit. Invariants: a socket that does not read costs no more
+//! than its own limit; a protocol without a socket costs one load. Reading: RFC 3542 sections 3.1
+//! and 3.2 (checksums, the filter). Not here: sending with a header of one's own, which could forge
+//! sources.
 //!
 //! # Under flood
-//! Reachable by anyone, once a program listens. Bound: [`RAW_SOCKETS_MAX`] sockets, and for each
-//! what `inbox.rs` says. Worst work per packet: a look at each raw socket, a view for each that
-//! hears it. A full socket refuses the newcomer before the view is made, and counts; other
-//! sockets and protocols lose nothing.
+//! Reachable by any sender, once a program has opened a socket. Bound: [`RAW_SOCKETS_MAX`] sockets,
+//! and for each the bounds of `inbox.rs`. Worst work per packet: a look at each raw socket, a view
+//! for each that accepts it. A full socket refuses the new packet before the view is made, and
+//! counts; other sockets and protocols lose nothing.
 
 use core::net::IpAddr;
 
-use floodwall_base::limits::{ICMP_SOCKETS_PART, RAW_RECEIVE_BYTES, RAW_SOCKETS_MAX};
+use floodwall_base::limits::{ICMP_SOCKETS_DIVISOR, RAW_RECEIVE_BYTES, RAW_SOCKETS_MAX};
 use floodwall_base::{Family, IfIndex};
-use floodwall_checksum::{Sum, pseudo_header_v6};
+use floodwall_checksum::{InternetSum, pseudo_header_v6};
 use floodwall_packet::{AccessCounters, Class, PacketBuf, Pool};
 use floodwall_wire::IpProtocol;
 use floodwall_wire::icmp_report::IcmpReport;
 use thiserror::Error;
 
-use crate::inbox::Inbox;
-use crate::ping::Front;
+use crate::inbox::ReceiveQueue;
+use crate::ping::PingHeader;
 
 /// One raw socket: a place and which of its owners.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -35,17 +35,17 @@ pub struct RawId {
     generation: u32,
 }
 
-/// Which ICMPv6 types a raw socket hears: RFC 3542 section 3.2. One bit a type.
+/// Which ICMPv6 types a raw socket accepts: RFC 3542 section 3.2. One bit a type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Icmpv6Filter([u64; 4]);
 
 impl Icmpv6Filter {
-    /// Hears every type.
+    /// Accepts every type.
     pub const PASS_ALL: Self = Self([u64::MAX; 4]);
-    /// Hears none.
+    /// Accepts none.
     pub const BLOCK_ALL: Self = Self([0; 4]);
 
-    /// The same, but hears `kind`.
+    /// The same, but also accepts `kind`.
     #[must_use]
     pub const fn passing(self, kind: u8) -> Self {
         let [mut a, mut b, mut c, mut d] = self.0;
@@ -59,7 +59,7 @@ impl Icmpv6Filter {
         Self([a, b, c, d])
     }
 
-    /// Whether it hears `kind`.
+    /// Whether it accepts `kind`.
     #[must_use]
     pub fn passes(&self, kind: u8) -> bool {
         let word = self.0.get(usize::from(kind / 64)).copied().unwrap_or(0);
@@ -70,20 +70,20 @@ impl Icmpv6Filter {
 /// What a raw socket is to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RawSettings {
-    /// Which family it speaks.
+    /// Its family.
     pub family: Family,
-    /// Which protocol it hears and sends.
+    /// The protocol that it receives and sends.
     pub protocol: IpProtocol,
-    /// Hears only what came to this address.
+    /// Receives only packets to this address.
     pub local: Option<IpAddr>,
-    /// Hears only what came from this address.
+    /// Receives only packets from this address.
     pub peer: Option<IpAddr>,
-    /// Hears only what came in here.
+    /// Receives only packets of this interface.
     pub iface: Option<IfIndex>,
     /// Where in what it sends over IPv6 a checksum with pseudo header is put (`IPV6_CHECKSUM`);
     /// even. ICMPv6 always has one, at 2.
     pub checksum_offset: Option<u16>,
-    /// Which ICMPv6 types it hears, where that is its protocol.
+    /// Which ICMPv6 types it accepts, where that is its protocol.
     pub filter: Icmpv6Filter,
     /// The hop limit of what it sends; `None` for the host's own, and 1 to groups.
     pub hop_limit: Option<u8>,
@@ -140,7 +140,7 @@ pub enum RawPacketError {
     /// More bytes than a packet can have.
     #[error("a packet has at most {max} bytes behind its header")]
     MessageTooLong {
-        /// The most of this family.
+        /// The maximum of this family.
         max: usize,
     },
     /// The packet pool is empty.
@@ -154,7 +154,7 @@ pub enum RawRecvError {
     /// The socket is closed.
     #[error(transparent)]
     Closed(#[from] RawClosed),
-    /// A packet of this protocol came to nothing. Each such message is told once.
+    /// An error about a packet of this protocol. Each such message is reported once.
     #[error("{} answered with ICMP type {}, code {}", .0.offender, .0.kind, .0.code)]
     Icmp(IcmpReport),
     /// Nothing waits.
@@ -182,9 +182,9 @@ pub struct RawReceived {
 /// A packet that reached its upper layer.
 #[derive(Clone, Copy, Debug)]
 pub struct RawInput {
-    /// Who sent it.
+    /// The source address.
     pub src_addr: IpAddr,
-    /// Whom it was for.
+    /// The destination address.
     pub dst_addr: IpAddr,
     /// Where it arrived.
     pub iface: IfIndex,
@@ -198,12 +198,12 @@ pub struct RawInput {
 
 /// An open socket.
 #[derive(Debug)]
-struct Socket {
+struct RawSocket {
     settings: RawSettings,
-    inbox: Inbox,
+    inbox: ReceiveQueue,
 }
 
-impl Socket {
+impl RawSocket {
     fn hears(&self, input: &RawInput, kind: u8) -> bool {
         let s = &self.settings;
         s.protocol == input.protocol
@@ -215,11 +215,11 @@ impl Socket {
     }
 }
 
-/// All raw sockets of one stack. See the file's head.
+/// All raw sockets of one stack.
 #[derive(Debug)]
 pub struct RawSockets {
-    places: Vec<(u32, Option<Socket>)>,
-    /// Of IPv4 and of IPv6: a bit for each protocol that somebody listens to.
+    places: Vec<(u32, Option<RawSocket>)>,
+    /// Of IPv4 and of IPv6: a bit for each protocol that has a socket.
     heard: [[u64; 4]; 2],
     sockets_max: usize,
     /// True bytes that all may hold together.
@@ -237,7 +237,7 @@ impl RawSockets {
 
     /// Lets all sockets together hold no more than their part of the frames of `pool`.
     pub fn fit(&mut self, pool: &Pool) {
-        self.bytes_max = pool.frames_true_bytes() / ICMP_SOCKETS_PART;
+        self.bytes_max = pool.frames_true_bytes() / ICMP_SOCKETS_DIVISOR;
     }
 
     /// What all sockets leave of that.
@@ -267,13 +267,13 @@ impl RawSockets {
         let full = RawOpenError::TooMany(self.sockets_max);
         let index = self.places.iter().position(|(_, s)| s.is_none()).ok_or(full)?;
         let (generation, place) = self.places.get_mut(index).ok_or(full)?;
-        *place = Some(Socket { settings, inbox: Inbox::new(settings.receive_bytes) });
+        *place = Some(RawSocket { settings, inbox: ReceiveQueue::new(settings.receive_bytes) });
         let id = RawId { index: index as u32, generation: *generation };
         self.note_heard();
         Ok(id)
     }
 
-    /// Closes a socket; what waits in it dies. Nothing happens where it is closed already.
+    /// Closes a socket; what waits in it is dropped. Nothing happens where it is closed already.
     pub fn close(&mut self, id: RawId) {
         if let Some((generation, socket)) = self.places.get_mut(id.index as usize)
             && *generation == id.generation
@@ -301,8 +301,8 @@ impl RawSockets {
         Ok(self.socket_mut(id)?.inbox.drops)
     }
 
-    /// Shows a packet to every socket that hears its protocol; each keeps a view of it. Returns
-    /// whether any socket listens to it, if only to refuse it for want of room.
+    /// Offers a packet to every socket that accepts its protocol; each keeps a view of it. Returns
+    /// whether any socket listens to it, if only to refuse it for lack of room.
     pub fn input(
         &mut self,
         input: &RawInput,
@@ -366,14 +366,15 @@ impl RawSockets {
             return Err(RawRecvError::Icmp(report));
         }
         let packet = inbox.take().ok_or(RawRecvError::WouldBlock)?;
-        let Front { from, to, hop_limit } = Front::of(&packet).ok_or(RawRecvError::WouldBlock)?;
+        let PingHeader { from, to, hop_limit } =
+            PingHeader::of(&packet).ok_or(RawRecvError::WouldBlock)?;
         let len = packet.copy_out(packet.l4(), out);
         let truncated = packet.len().saturating_sub(packet.l4()) > len;
         Ok(RawReceived { len, from, to, iface: packet.iface(), hop_limit, truncated })
     }
 
     /// Makes a packet of `payload`, without IP header: over IPv6 with the checksum that the
-    /// protocol or the settings want.
+    /// protocol or the settings require.
     ///
     /// # Errors
     /// See [`RawPacketError`].
@@ -404,7 +405,7 @@ impl RawSockets {
         let field = packet.pulldown(pool, at, 2, access).map_err(|_| RawPacketError::NoBuffer)?;
         field.fill(0);
         let len = payload.len() as u32;
-        let pseudo: Sum = pseudo_header_v6(src_addr, dst_addr, protocol.0, len);
+        let pseudo: InternetSum = pseudo_header_v6(src_addr, dst_addr, protocol.0, len);
         let check = pseudo.add(packet.sum(0, payload.len())).finish();
         let check = if check == 0 && protocol == IpProtocol::UDP { 0xffff } else { check };
         let field = packet.pulldown(pool, at, 2, access).map_err(|_| RawPacketError::NoBuffer)?;
@@ -415,7 +416,7 @@ impl RawSockets {
     fn note_heard(&mut self) {
         self.heard = [[0; 4]; 2];
         for (_, socket) in &self.places {
-            let Some(Socket { settings, .. }) = socket else { continue };
+            let Some(RawSocket { settings, .. }) = socket else { continue };
             let [v4, v6] = &mut self.heard;
             let words = if settings.family == Family::V4 { v4 } else { v6 };
             if let Some(word) = words.get_mut(usize::from(settings.protocol.0 >> 6)) {
@@ -424,7 +425,7 @@ impl RawSockets {
         }
     }
 
-    fn socket_mut(&mut self, id: RawId) -> Result<&mut Socket, RawClosed> {
+    fn socket_mut(&mut self, id: RawId) -> Result<&mut RawSocket, RawClosed> {
         match self.places.get_mut(id.index as usize) {
             Some((generation, Some(socket))) if *generation == id.generation => Ok(socket),
             _ => Err(RawClosed),

@@ -1,21 +1,21 @@
 //! Fragments wait for one another, bounded: one store a family, one design for both.
 //!
-//! Called by `stack` with each fragment whose headers are checked ([`Piece`]), and for timed work.
-//! What comes back is a whole packet as its sender made it, or a death with its name. Invariants:
-//! every byte of a datagram is the first one that arrived for its place; any overlap ends an IPv6
-//! datagram, exact duplicates apart (RFC 5722, RFC 8200 section 4.5); an answer never depends on a
-//! timer having run; every fragment is held, part of a whole, or counted as dropped. Reading:
-//! RFC 791, RFC 815, RFC 8200 section 4.5, RFC 6946 (atomic fragments never come here). Not here:
-//! what a fragment says by itself (`piece.rs`), its bytes' place (`runs.rs`), the last header
-//! (`gather.rs`).
+//! Called by `stack` with each fragment after its headers were checked ([`FragmentPiece`]), and for
+//! timed work. What comes back is a whole packet as its sender made it, or a drop with its reason.
+//! Invariants: every byte of a datagram is the first one that arrived for its place; any overlap
+//! ends an IPv6 datagram, exact duplicates apart (RFC 5722, RFC 8200 section 4.5); an answer never
+//! depends on a timer having run; every fragment is held, part of a whole, or counted as dropped.
+//! Reading: RFC 791, RFC 815, RFC 8200 section 4.5, RFC 6946 (atomic fragments never come here).
+//! Not here: the fields of a single fragment (`piece.rs`), its bytes' place (`runs.rs`), the last
+//! header (`gather.rs`).
 //!
 //! # Under flood
-//! Reachable by anyone. Bound: `REASSEMBLY_BYTES` of true size, an eighth of the pool's frames at
-//! most ([`Reassembly::fit`]), and `REASSEMBLY_DATAGRAMS` for each family; a source (IPv4 address,
-//! IPv6 /64) has `REASSEMBLY_SOURCE_BYTES` and `REASSEMBLY_SOURCE_DATAGRAMS` for certain, and more
-//! only while as much again is free; a datagram has `REASSEMBLY_FRAGMENTS_MAX` fragments in
-//! `REASSEMBLY_RUNS_MAX` runs. Worst work per fragment: one keyed lookup, a look at each run, a
-//! copy of at most a frame, `REASSEMBLY_EVICTIONS_MAX` datagrams sent home; in order, one look.
+//! Reachable by any sender. Bound: `REASSEMBLY_BYTES` of true size, an eighth of the pool's frames
+//! at most ([`FragmentStore::fit`]), and `REASSEMBLY_DATAGRAMS` for each family; a source (IPv4
+//! address, IPv6 /64) has `REASSEMBLY_SOURCE_BYTES` and `REASSEMBLY_SOURCE_DATAGRAMS` for certain,
+//! and more only while as much again is free; a datagram has `REASSEMBLY_FRAGMENTS_MAX` fragments
+//! in `REASSEMBLY_RUNS_MAX` runs. Worst work per fragment: one keyed lookup, a look at each run, a
+//! copy of at most a frame, `REASSEMBLY_EVICTIONS_MAX` datagrams evicted; in order, one look.
 //! Evicted: within a share that is full its least recently extended datagram
 //! (`FragmentSourceFull`), else the store's (`FragmentStoreFull`). Honest traffic from elsewhere
 //! loses a datagram only if as many others as the store holds were extended between two of its
@@ -34,9 +34,9 @@ use floodwall_base::{
 };
 use floodwall_packet::{AccessCounters, PacketBuf, Pool};
 
-pub use self::piece::Piece;
-use self::runs::{Grown, Place};
-use self::store::{Emptied, Head, Key, Store};
+pub use self::piece::FragmentPiece;
+use self::runs::{ByteRange, Grown};
+use self::store::{DatagramHead, Emptied, ReassemblyKey, Store};
 
 /// How much a store holds: see `limits.rs` for the defaults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,7 +60,7 @@ pub enum Fragment<A> {
     Held,
     /// It was what was missing.
     Whole(Whole<A>),
-    /// It, and perhaps others, died; all are counted.
+    /// It, and perhaps others, were dropped; all are counted.
     Dropped,
 }
 
@@ -70,21 +70,21 @@ pub struct Whole<A> {
     /// As its sender made it, link header of the first fragment included.
     pub packet: PacketBuf,
     /// The first fragment's description, with the whole's heading.
-    pub first: Piece<A>,
+    pub first: FragmentPiece<A>,
     /// How many fragments it came in.
     pub fragments: u64,
 }
 
 /// A datagram given up because its time was over.
 #[derive(Debug)]
-pub struct Expired<A> {
-    /// Its first fragment, where that had arrived, as it arrived: an error about it is owed.
-    pub first: Option<(PacketBuf, Piece<A>)>,
+pub struct ReassemblyExpired<A> {
+    /// Its first fragment, where that had arrived, as it arrived: for the ICMP error about it.
+    pub first: Option<(PacketBuf, FragmentPiece<A>)>,
 }
 
-/// Where fates, counts and headers are counted.
-pub struct Tally<'a> {
-    /// Deaths of what arrived.
+/// Where outcomes, counts and headers are counted.
+pub struct ReassemblyTally<'a> {
+    /// Drops of received packets.
     pub drops: &'a mut DropCounts,
     /// nstat's counters.
     pub counters: &'a mut Counters,
@@ -103,17 +103,17 @@ pub struct ReassemblyWork {
     pub evicted: u64,
 }
 
-/// See the file's head.
-pub struct Reassembly<A> {
+/// The reassembly store of one family.
+pub struct FragmentStore<A> {
     store: Store<A>,
     timeout: Duration,
     work: ReassemblyWork,
 }
 
-/// Why a newcomer goes no further, before anything was stored.
+/// Why a new fragment is dropped before anything was stored.
 type Refused = (PacketBuf, DropReason);
 
-impl<A: Address> Reassembly<A> {
+impl<A: Address> FragmentStore<A> {
     /// An empty store with all its tables.
     #[must_use]
     pub fn new(config: ReassemblyConfig, key: HashKey, now: Instant) -> Self {
@@ -125,10 +125,10 @@ impl<A: Address> Reassembly<A> {
     }
 
     /// Holds no more of the frames of `pool` than the part that is for fragments of one family,
-    /// whatever it was made for; but what one source may hold in any case. To be called before
-    /// there are any.
+    /// regardless of its configured size, but never less than one source's share. To be called
+    /// before it holds any.
     pub fn fit(&mut self, pool: &Pool) {
-        let part = pool.frames_true_bytes() / limits::REASSEMBLY_PART;
+        let part = pool.frames_true_bytes() / limits::REASSEMBLY_DIVISOR;
         self.store.limit_bytes(part.max(limits::REASSEMBLY_SOURCE_BYTES as u64));
     }
 
@@ -144,7 +144,7 @@ impl<A: Address> Reassembly<A> {
         self.store.all.bytes
     }
 
-    /// Datagrams that are incomplete now, those included whose fragments are refused.
+    /// Datagrams that are incomplete now, including those that refuse further fragments.
     #[must_use]
     pub fn datagrams(&self) -> usize {
         self.store.all.datagrams
@@ -156,22 +156,22 @@ impl<A: Address> Reassembly<A> {
         self.work
     }
 
-    /// When [`Reassembly::expire`] has work at the latest.
+    /// When [`FragmentStore::expire`] has work at the latest.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.store.wheel.deadline()
     }
 
-    /// Takes one fragment, which `piece` describes. Cost: see the file's head. Beside the
-    /// fragment's fate, what the datagram of the same name was that had expired unnoticed.
+    /// Takes one fragment, which `piece` describes. Cost: see "Under flood" of this module.
+    /// Returns, beside the fragment's outcome, an expired datagram with the same key.
     pub fn input(
         &mut self,
-        piece: &Piece<A>,
+        piece: &FragmentPiece<A>,
         packet: PacketBuf,
         now: Instant,
         pool: &Pool,
-        tally: &mut Tally<'_>,
-    ) -> (Fragment<A>, Option<Expired<A>>) {
+        tally: &mut ReassemblyTally<'_>,
+    ) -> (Fragment<A>, Option<ReassemblyExpired<A>>) {
         tally.counters.count(pick::<A>(Counter::IpReasmReqds, Counter::Ip6ReasmReqds));
         match self.follow(piece, packet, now, pool) {
             Ok(at) => (self.complete(at, pool, tally), None),
@@ -183,13 +183,13 @@ impl<A: Address> Reassembly<A> {
     #[inline(never)]
     fn input_unusual(
         &mut self,
-        piece: &Piece<A>,
+        piece: &FragmentPiece<A>,
         packet: PacketBuf,
         now: Instant,
         pool: &Pool,
-        tally: &mut Tally<'_>,
-    ) -> (Fragment<A>, Option<Expired<A>>) {
-        let key = Key::of(piece);
+        tally: &mut ReassemblyTally<'_>,
+    ) -> (Fragment<A>, Option<ReassemblyExpired<A>>) {
+        let key = ReassemblyKey::of(piece);
         let mut found = self.store.find(&key);
         let mut expired = None;
         if let Some(at) = found
@@ -210,14 +210,14 @@ impl<A: Address> Reassembly<A> {
     }
 
     /// The usual case in few steps: a fragment in one frame that begins where the datagram that
-    /// grew last ends, and for which there is room. It is stored as [`Reassembly::admit`] would.
+    /// grew last ends, and for which there is room. It is stored as [`FragmentStore::admit`] would.
     ///
     /// # Errors
     /// Gives the packet back, nothing changed, where anything is unusual.
     #[inline]
     fn follow(
         &mut self,
-        piece: &Piece<A>,
+        piece: &FragmentPiece<A>,
         mut packet: PacketBuf,
         now: Instant,
         pool: &Pool,
@@ -246,28 +246,28 @@ impl<A: Address> Reassembly<A> {
         Ok(at)
     }
 
-    /// Stores the fragment; says in which datagram.
+    /// Stores the fragment; returns its datagram.
     #[expect(clippy::too_many_arguments, reason = "one step of `input`, split for its length")]
     fn admit(
         &mut self,
-        key: Key<A>,
+        key: ReassemblyKey<A>,
         found: Option<u32>,
-        piece: &Piece<A>,
+        piece: &FragmentPiece<A>,
         packet: PacketBuf,
         now: Instant,
         pool: &Pool,
-        tally: &mut Tally<'_>,
+        tally: &mut ReassemblyTally<'_>,
     ) -> Result<u32, Refused> {
         let span = (piece.offset as u32, piece.end() as u32);
-        let mut place = Place::START;
+        let mut place = ByteRange::START;
         if let Some(at) = found {
             if let Some(reason) = self.store.at(at).and_then(|datagram| datagram.dead) {
                 return Err((packet, reason));
             }
             match self.judge(at, piece, span) {
                 Ok(found) => place = found,
-                Err(Verdict::Newcomer(reason)) => return Err((packet, reason)),
-                Err(Verdict::All(reason)) => {
+                Err(FragmentVerdict::Newcomer(reason)) => return Err((packet, reason)),
+                Err(FragmentVerdict::All(reason)) => {
                     self.kill(at, reason, tally);
                     return Err((packet, reason));
                 }
@@ -294,10 +294,15 @@ impl<A: Address> Reassembly<A> {
     }
 
     /// Whether the fragment fits what is there, and where its first byte goes.
-    fn judge(&mut self, at: u32, piece: &Piece<A>, span: (u32, u32)) -> Result<Place, Verdict> {
+    fn judge(
+        &mut self,
+        at: u32,
+        piece: &FragmentPiece<A>,
+        span: (u32, u32),
+    ) -> Result<ByteRange, FragmentVerdict> {
         let strict = A::FAMILY == Family::V6;
         let Some((datagram, runs)) = self.store.parts(at) else {
-            return Err(Verdict::Newcomer(DropReason::FragmentStoreFull));
+            return Err(FragmentVerdict::Newcomer(DropReason::FragmentStoreFull));
         };
         let place = runs.locate(&datagram.chain, span.0);
         self.work.runs += place.steps;
@@ -308,7 +313,7 @@ impl<A: Address> Reassembly<A> {
             (None, false) => runs.end(&datagram.chain) > span.1,
         };
         if disagrees {
-            return Err(Verdict::quarrel(strict));
+            return Err(FragmentVerdict::quarrel(strict));
         }
         let overlapped = runs.span(place.behind).filter(|(start, _)| *start < span.1);
         if let Some((start, end)) = overlapped {
@@ -317,28 +322,30 @@ impl<A: Address> Reassembly<A> {
             let again = datagram.end_of(span.0, end) == Some(span.1) && last != piece.more;
             match (strict, within) {
                 (true, true) if again => {
-                    return Err(Verdict::Newcomer(DropReason::FragmentDuplicate));
+                    return Err(FragmentVerdict::Newcomer(DropReason::FragmentDuplicate));
                 }
-                (true, _) => return Err(Verdict::quarrel(strict)),
-                (false, true) => return Err(Verdict::Newcomer(DropReason::FragmentDuplicate)),
+                (true, _) => return Err(FragmentVerdict::quarrel(strict)),
+                (false, true) => {
+                    return Err(FragmentVerdict::Newcomer(DropReason::FragmentDuplicate));
+                }
                 (false, false) => {}
             }
         }
         let apart = overlapped.is_none() && runs.is_apart(&place, span.0, span.1);
         let full = datagram.fragments >= limits::REASSEMBLY_FRAGMENTS_MAX
             || (apart && datagram.chain.count >= limits::REASSEMBLY_RUNS_MAX);
-        if full { Err(Verdict::All(DropReason::FragmentTooMany)) } else { Ok(place) }
+        if full { Err(FragmentVerdict::All(DropReason::FragmentTooMany)) } else { Ok(place) }
     }
 
     /// Pushes others out until the fragment fits, or gives it back.
     fn make_room(
         &mut self,
         found: Option<u32>,
-        piece: &Piece<A>,
+        piece: &FragmentPiece<A>,
         span: (u32, u32),
-        place: Place,
+        place: ByteRange,
         packet: PacketBuf,
-        tally: &mut Tally<'_>,
+        tally: &mut ReassemblyTally<'_>,
     ) -> Result<PacketBuf, Refused> {
         let bytes = u64::from(packet.true_size());
         let apart = self.store.runs.is_apart(&place, span.0, span.1);
@@ -350,7 +357,7 @@ impl<A: Address> Reassembly<A> {
             let Some(oldest) = crowd.oldest else { return Err((packet, crowd.reason)) };
             self.work.evicted += 1;
             let packets = self.store.remove(oldest);
-            self.bury(packets, crowd.reason, tally);
+            self.drop_burst(packets, crowd.reason, tally);
         }
         match self.store.crowd(src_addr, bytes, found, apart) {
             None => Ok(packet),
@@ -362,9 +369,9 @@ impl<A: Address> Reassembly<A> {
     fn keep(
         &mut self,
         at: u32,
-        piece: &Piece<A>,
+        piece: &FragmentPiece<A>,
         span: (u32, u32),
-        place: Place,
+        place: ByteRange,
         packet: PacketBuf,
         pool: &Pool,
     ) -> Result<(), Refused> {
@@ -381,15 +388,15 @@ impl<A: Address> Reassembly<A> {
         };
         datagram.take_in(piece, missing, group);
         if piece.offset == 0 && datagram.head.is_none() {
-            datagram.head = Some(Head { piece: *piece, len: header + ends as usize });
+            datagram.head = Some(DatagramHead { piece: *piece, len: header + ends as usize });
         }
         self.work.copied += grown.copied;
         self.store.grow(at, grown);
         Ok(())
     }
 
-    /// Makes a packet of a datagram all of whose bytes are there.
-    fn complete(&mut self, at: u32, pool: &Pool, tally: &mut Tally<'_>) -> Fragment<A> {
+    /// Builds the packet of a datagram that is complete.
+    fn complete(&mut self, at: u32, pool: &Pool, tally: &mut ReassemblyTally<'_>) -> Fragment<A> {
         let Some(datagram) = self.store.at(at) else { return Fragment::Held };
         let total = datagram.received;
         // Nearly all end here: what they are the first of is looked at after.
@@ -410,7 +417,7 @@ impl<A: Address> Reassembly<A> {
         match made {
             Ok((packet, heading)) => {
                 tally.counters.count(pick::<A>(Counter::IpReasmOKs, Counter::Ip6ReasmOKs));
-                let first = Piece { heading, ..head.piece };
+                let first = FragmentPiece { heading, ..head.piece };
                 Fragment::Whole(Whole { packet, first, fragments })
             }
             Err(reason) => {
@@ -421,18 +428,23 @@ impl<A: Address> Reassembly<A> {
         }
     }
 
-    /// Drops all that is there of a datagram. What still arrives of it goes the same way, until
-    /// its time is over or its place is needed (RFC 5722 section 4).
-    fn kill(&mut self, at: u32, reason: DropReason, tally: &mut Tally<'_>) {
+    /// Drops all that is there of a datagram. What still arrives of it is dropped too, until its
+    /// time is over or its place is needed (RFC 5722 section 4).
+    fn kill(&mut self, at: u32, reason: DropReason, tally: &mut ReassemblyTally<'_>) {
         let packets = self.store.empty(at);
         if let Some(datagram) = self.store.at(at) {
             datagram.dead = Some(reason);
         }
-        self.bury(packets, reason, tally);
+        self.drop_burst(packets, reason, tally);
     }
 
-    /// Counts fragments that die: `fragments` of them, in perhaps fewer packets.
-    fn bury(&mut self, (packets, fragments): Emptied, reason: DropReason, tally: &mut Tally<'_>) {
+    /// Counts dropped fragments: `fragments` of them, in perhaps fewer packets.
+    fn drop_burst(
+        &mut self,
+        (packets, fragments): Emptied,
+        reason: DropReason,
+        tally: &mut ReassemblyTally<'_>,
+    ) {
         drop(packets);
         if fragments > 0 {
             tally.drops.add(reason, fragments);
@@ -440,8 +452,12 @@ impl<A: Address> Reassembly<A> {
         }
     }
 
-    /// Gives up a datagram whose time is over; `None` where it had been given up before.
-    fn give_up(&mut self, at: u32, tally: &mut Tally<'_>) -> Option<Expired<A>> {
+    /// Drops a datagram that has timed out; `None` where it had been dropped before.
+    fn give_up(
+        &mut self,
+        at: u32,
+        tally: &mut ReassemblyTally<'_>,
+    ) -> Option<ReassemblyExpired<A>> {
         let (dead, head) = self.store.at(at).map(|d| (d.dead.is_some(), d.head))?;
         let (mut packets, fragments) = self.store.remove(at);
         if dead {
@@ -452,19 +468,19 @@ impl<A: Address> Reassembly<A> {
             packet.truncate(head.len);
             Some((packet, head.piece))
         });
-        self.bury((packets, fragments), DropReason::FragmentTimeout, tally);
+        self.drop_burst((packets, fragments), DropReason::FragmentTimeout, tally);
         tally.counters.count(pick::<A>(Counter::IpReasmTimeout, Counter::Ip6ReasmTimeout));
-        Some(Expired { first })
+        Some(ReassemblyExpired { first })
     }
 
-    /// Gives up to `budget` units of work to datagrams whose time is over; each costs one, and one
-    /// more for every sixteen fragments. Returns what was spent.
+    /// Spends up to `budget` units of work on datagrams that have timed out; each costs one, and
+    /// one more for every sixteen fragments. Returns what was spent.
     pub fn expire(
         &mut self,
         now: Instant,
         budget: Units,
-        tally: &mut Tally<'_>,
-        mut each: impl FnMut(Expired<A>),
+        tally: &mut ReassemblyTally<'_>,
+        mut each: impl FnMut(ReassemblyExpired<A>),
     ) -> Units {
         let mut left = budget;
         while let Some(at) = self.store.wheel.pop_due(now, &mut left) {
@@ -478,15 +494,15 @@ impl<A: Address> Reassembly<A> {
     }
 }
 
-/// What a newcomer does not agree with.
-enum Verdict {
-    /// It goes alone.
+/// A conflict between a new fragment and its datagram.
+enum FragmentVerdict {
+    /// The fragment alone is dropped.
     Newcomer(DropReason),
-    /// Its whole datagram goes with it.
+    /// Its whole datagram is dropped with it.
     All(DropReason),
 }
 
-impl Verdict {
+impl FragmentVerdict {
     /// Fragments contradict one another: IPv6 gives up all, IPv4 keeps what came first.
     const fn quarrel(strict: bool) -> Self {
         match strict {

@@ -1,12 +1,11 @@
-//! Cutting an IPv4 packet of somebody else's for the next link, as routers do.
+//! Fragmenting a forwarded IPv4 packet for the next link, as routers do.
 //!
-//! Called by `stack/forward.rs` for a packet that may be cut and whose hop limit is lowered
-//! already. Unlike what we cut of our own (`fragment.rs`) it keeps its identification, may be a
-//! fragment already, and may have options: all of them stay in the first piece, those marked
-//! "copied" in the others. Invariants: the payload is shared, never copied; all pieces are made or
-//! none; no piece is larger than the link, nor ends beyond what the packet did. Reading: RFC 791
-//! section 3.2 ("An Example Fragmentation Procedure") and page 15 (copied options), RFC 6864
-//! section 4.3.
+//! Called by `stack/forward.rs` for a packet that may be fragmented, after its TTL was decremented.
+//! Unlike locally generated packets (`fragment.rs`) it keeps its identification, may be a fragment
+//! already, and may have options: all of them stay in the first piece, those marked "copied" in the
+//! others. Invariants: the payload is shared, never copied; all pieces are made or none; no piece
+//! is larger than the link, nor ends beyond what the packet did. Reading: RFC 791 section 3.2 ("An
+//! Example Fragmentation Procedure") and page 15 (copied options), RFC 6864 section 4.3.
 
 use floodwall_base::DropReason;
 use floodwall_checksum::sum;
@@ -19,7 +18,7 @@ const UNIT: usize = 8;
 const MORE: u16 = 0x2000;
 
 /// One piece's header, options included.
-struct Header {
+struct RefragmentSource {
     bytes: [u8; ipv4::HEADER_LEN_MAX],
     len: usize,
 }
@@ -61,19 +60,19 @@ pub fn recut(
 }
 
 /// The packet's header, where its payload belongs in bytes, and whether more follows it.
-fn header_of(packet: &PacketBuf) -> Option<(Header, usize, bool)> {
+fn header_of(packet: &PacketBuf) -> Option<(RefragmentSource, usize, bool)> {
     let mut bytes = [0; ipv4::HEADER_LEN_MAX];
     let copied = packet.copy_out(0, &mut bytes);
     let header = Ipv4Header::parse(bytes.get(..copied)?, packet.len()).ok()?;
     let (len, offset, more) =
         (header.header_len(), header.fragment_offset(), header.more_fragments());
-    Some((Header { bytes, len }, offset, more))
+    Some((RefragmentSource { bytes, len }, offset, more))
 }
 
 fn piece(
     pool: &Pool,
     packet: &PacketBuf,
-    header: &Header,
+    header: &RefragmentSource,
     (from, len): (usize, usize),
     (offset, more): (usize, bool),
 ) -> Option<PacketBuf> {
@@ -93,7 +92,7 @@ fn piece(
     Some(piece)
 }
 
-impl Header {
+impl RefragmentSource {
     /// The same with the copied options only.
     fn for_later(&self) -> Self {
         let mut later = Self { bytes: [0; ipv4::HEADER_LEN_MAX], len: ipv4::HEADER_LEN };
@@ -112,7 +111,7 @@ impl Header {
                 (_, None) => break,
             };
             let Some((option, behind)) = rest.split_at_checked(len) else { break };
-            // Padding between options belongs to nobody.
+            // Padding between options belongs to no option.
             if *kind & 0x80 != 0
                 && let Some(out) = later.bytes.get_mut(later.len..later.len + len)
             {

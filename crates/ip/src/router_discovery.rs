@@ -1,23 +1,24 @@
-//! `RouterDiscovery`: what the routers of one link say, made into routes, addresses and settings.
+//! `RouterDiscovery`: router advertisements of one link, made into routes, addresses and settings.
 //!
-//! Called by `stack`, one for each interface that believes routers: with advertisements that
-//! `ndp.rs` has checked, with what the neighbour cache finds out about routers, and for timed work.
-//! It never sends and changes nothing outside: each call leaves plain values in [`RouterActions`].
-//! Invariants: every list has its bound and all memory is taken at construction; a value out of
-//! bounds changes nothing; what routers said ends by the reader's own clock, timers only tidy up;
-//! when the last of it has ended the link is as it was configured. Start reading at
+//! Called by `stack`, one for each interface that accepts router advertisements: with
+//! advertisements that `ndp.rs` has checked, with what the neighbour cache finds out about routers,
+//! and for timed work. It never sends and changes nothing outside: each call leaves plain values in
+//! [`RouterActions`]. Invariants: every list has its bound and all memory is taken at construction;
+//! a value out of bounds changes nothing; lifetimes end by the reader's own clock, timers only
+//! clean up; when the last one has ended the link is as it was configured. Start reading at
 //! [`RouterDiscovery::input`]. Read first: RFC 4861 section 6.3, RFC 4862 section 5.5, RFC 4191,
 //! RFC 8106, RFC 7559. Not here: whether a message is valid (`ndp.rs`), duplicate addresses
 //! (`dad.rs`), prefixes by router (RFC 8028), DHCPv6.
 //!
 //! # Under flood
-//! Reachable by anyone on the link. Each part says who stays when it is full (`routers.rs`,
-//! `routes.rs`, `prefixes.rs`, `dns.rs`): always who is there and of use. An advertisement of a
-//! router that finds no place is refused whole (`RouterListFull`). Worst work per message: 64
-//! options, each 64 compares, and 16 ranks; [`RouterDiscovery::input`] says how much it spent. That
-//! is much, so few are read: [`RouterDiscovery::attend`] gives each known router a rate, and all
-//! others together one (`RouterTalkative`). A router that leads nowhere and only tells prefixes is
-//! never known: while others flood, its prefixes last as long as it said last.
+//! Reachable by any station on the link. Each part states what stays when it is full (`routers.rs`,
+//! `routes.rs`, `prefixes.rs`, `dns.rs`): always an existing entry that is in use. An advertisement
+//! of a router that finds no place is refused whole (`RouterListFull`). Worst work per message: 64
+//! options, each 64 compares, and 16 ranks; [`RouterDiscovery::input`] returns how much it spent.
+//! That is expensive, so few are read: [`RouterDiscovery::attend`] gives each known router a rate,
+//! and all others together one (`RouterTalkative`). A router with lifetime zero that only
+//! advertises prefixes is never known: during a flood its prefixes last as long as its last
+//! accepted advertisement stated.
 
 mod actions;
 mod dns;
@@ -40,7 +41,7 @@ pub use self::dns::{DnsList, DomainName};
 pub use self::prefixes::{METRIC_ON_LINK, TWO_HOURS};
 use self::prefixes::{Prefixes, end_of, is_usable};
 pub use self::routers::METRIC;
-use self::routers::{Admission, PROBE_INTERVAL, Routers, metric_of};
+use self::routers::{Admission, PROBE_INTERVAL, RouterList, metric_of};
 use self::routes::AdvertisedRoutes;
 pub use self::slaac::{AUTOCONF_PREFIX_LEN, IDGEN_RETRIES, StableIds};
 pub use self::solicit::{
@@ -48,12 +49,11 @@ pub use self::solicit::{
 };
 use crate::ndp::RouterSummary;
 
-/// The least MTU that a router may set (RFC 4861 section 6.3.4, RFC 8200 section 5).
+/// The minimum MTU that a router may set (RFC 4861 section 6.3.4, RFC 8200 section 5).
 const MTU_MIN: u32 = 1280;
-/// What a router may say of how long neighbours count as reachable; RFC 4861 section 6.2.1 allows
-/// an hour.
+/// Bounds of the reachable time that a router may advertise; RFC 4861 section 6.2.1 allows an hour.
 const REACHABLE_TIME: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
-/// What a router may say of the time between questions: neither a flood nor for ever.
+/// Bounds of the retransmission interval that a router may advertise: neither a flood nor for ever.
 const RETRANS_TIMER: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
 /// Where each list's timers begin in the wheel.
@@ -61,7 +61,7 @@ const ROUTES_AT: usize = ROUTERS_MAX;
 const PREFIXES_AT: usize = ROUTES_AT + ADVERTISED_ROUTES_MAX;
 const DNS_AT: usize = PREFIXES_AT + PREFIXES_MAX;
 
-/// Of an interface that believes routers.
+/// Settings of an interface that accepts router advertisements.
 #[derive(Clone, Copy, Debug)]
 pub struct RouterDiscoveryConfig<'a> {
     /// The secret of our identifiers (RFC 7217).
@@ -70,7 +70,7 @@ pub struct RouterDiscoveryConfig<'a> {
     pub iface_name: &'a str,
     /// Whether addresses are made of prefixes.
     pub autoconf: bool,
-    /// The least hop limit that is taken over.
+    /// The minimum hop limit that is accepted.
     pub hop_limit_floor: u8,
     /// The largest MTU that is taken over.
     pub link_mtu: u32,
@@ -86,11 +86,11 @@ pub struct RouterListFull;
 pub struct ShownRouter {
     /// Its link-local address.
     pub addr: Ipv6Addr,
-    /// How much it wants to be liked.
+    /// Its preference.
     pub preference: Preference,
     /// Until when it is a default router; [`Instant::FAR`] for ever, a past moment for not.
     pub default_until: Instant,
-    /// Whether it answers, as far as anybody knows.
+    /// Whether it answers, as far as is known.
     pub reachable: bool,
 }
 
@@ -99,7 +99,7 @@ pub struct ShownRouter {
 pub struct ShownRoute {
     /// What it is for.
     pub prefix: Prefix<Ipv6Addr>,
-    /// Who advertises it.
+    /// The router that advertises it.
     pub router: Ipv6Addr,
     /// The lower, the better.
     pub metric: u32,
@@ -118,10 +118,10 @@ pub struct ShownPrefix {
     pub address: Option<(Ipv6Addr, Instant, Instant)>,
 }
 
-/// See the file's head.
+/// The router discovery state of one interface.
 #[derive(Debug)]
 pub struct RouterDiscovery {
-    routers: Routers,
+    routers: RouterList,
     routes: AdvertisedRoutes,
     prefixes: Prefixes,
     dns: DnsList,
@@ -134,7 +134,7 @@ pub struct RouterDiscovery {
 }
 
 impl RouterDiscovery {
-    /// One that first asks within a second from `now`. Takes about 25 KiB, once.
+    /// Sends its first solicitation within a second from `now`. Takes about 25 KiB, once.
     #[must_use]
     pub fn new(
         config: &RouterDiscoveryConfig<'_>,
@@ -143,7 +143,7 @@ impl RouterDiscovery {
     ) -> Self {
         let ids = StableIds::new(config.key, config.iface_name);
         Self {
-            routers: Routers::new(),
+            routers: RouterList::new(),
             routes: AdvertisedRoutes::new(),
             prefixes: Prefixes::new(ids, config.autoconf),
             dns: DnsList::new(),
@@ -156,14 +156,15 @@ impl RouterDiscovery {
         }
     }
 
-    /// Whether an advertisement of this router is to be read at all: to be asked once for each,
-    /// before any of its options is looked at. Costs 16 compares.
+    /// Whether an advertisement of this router is to be read at all: to be called once for each,
+    /// before any of its options is read. Costs 16 compares.
     #[must_use]
     pub fn attend(&mut self, router_addr: Ipv6Addr, now: Instant) -> bool {
         self.routers.attend(router_addr, now)
     }
 
-    /// A router speaks. Returns what that cost: a unit for the message and one for each option.
+    /// Takes an advertisement. Returns what that cost: a unit for the message and one for each
+    /// option.
     ///
     /// # Errors
     /// It would be a router, and there is no room for another: nothing has changed.
@@ -240,7 +241,7 @@ impl RouterDiscovery {
         }
     }
 
-    /// What the header says of the link, as far as it is within bounds.
+    /// The link parameters of the header, as far as they are within bounds.
     fn link_of(&self, fields: &RouterAdvertisementFields) -> LinkParameters {
         let within = |value: Duration, (least, most): (Duration, Duration)| {
             (!value.is_zero()).then(|| value.clamp(least, most))
@@ -294,7 +295,7 @@ impl RouterDiscovery {
         self.arm(DNS_AT, self.dns.next_end());
     }
 
-    /// RFC 4191 section 2.3; ::/0 says the same as the header, and has the last word (section 3.1).
+    /// RFC 4191 section 2.3; ::/0 means the same as the header, and takes precedence (section 3.1).
     fn route_input(
         &mut self,
         at: usize,
@@ -318,7 +319,7 @@ impl RouterDiscovery {
         }
     }
 
-    /// The neighbour cache asked a router in vain: another is chosen where there is one.
+    /// The neighbour cache could not reach a router: another is chosen where there is one.
     pub fn unreachable(&mut self, addr: Ipv6Addr, now: Instant, actions: &mut RouterActions) {
         if let Some(at) = self.routers.find(addr) {
             self.routers.failed(at, now);
@@ -331,7 +332,7 @@ impl RouterDiscovery {
     /// A router has answered the neighbour cache.
     pub fn answered(&mut self, addr: Ipv6Addr, now: Instant, actions: &mut RouterActions) {
         if let Some(at) = self.routers.find(addr)
-            && !self.routers.at(at).is_some_and(routers::Router::is_reachable)
+            && !self.routers.at(at).is_some_and(routers::KnownRouter::is_reachable)
         {
             self.routers.answered(at);
             self.routes.show(addr, true, actions);
@@ -340,8 +341,8 @@ impl RouterDiscovery {
         }
     }
 
-    /// A neighbour says that it is no router, or no longer (RFC 4861 section 7.2.5). True where it
-    /// was one.
+    /// A neighbour advertised that it is no router, or no longer (RFC 4861 section 7.2.5). True
+    /// where it was one.
     pub fn no_router(
         &mut self,
         addr: Ipv6Addr,
@@ -358,7 +359,7 @@ impl RouterDiscovery {
         found.is_some()
     }
 
-    /// Somebody else has an address of ours. Returns whether another one is tried; `None` where the
+    /// Another host uses an address of ours. Returns whether another one is tried; `None` where the
     /// address was not made here (RFC 7217 section 6).
     pub fn conflict(
         &mut self,
@@ -429,7 +430,7 @@ impl RouterDiscovery {
         self.settle(now, random, actions);
     }
 
-    /// After everything that may have changed who leads where.
+    /// Called after everything that may have changed the choice of routers.
     fn settle(&mut self, now: Instant, random: &mut PublicRandom, actions: &mut RouterActions) {
         self.rank(now, actions);
         for at in 0..ROUTERS_MAX {
@@ -453,7 +454,7 @@ impl RouterDiscovery {
         }
     }
 
-    /// Says what each default route should be, where it is not that already.
+    /// Emits what each default route should be, where it is not that already.
     fn rank(&mut self, now: Instant, actions: &mut RouterActions) {
         for at in 0..ROUTERS_MAX {
             let metric = self.routers.metric(at, now);
@@ -492,7 +493,7 @@ impl RouterDiscovery {
         }
     }
 
-    /// The link went down: all that its routers said is forgotten, and nobody is asked.
+    /// The link went down: all that was learned on it is removed, and no solicitation is sent.
     pub fn stop(&mut self, actions: &mut RouterActions) {
         for at in 0..ROUTERS_MAX {
             let Some(router) = self.routers.remove(at) else { continue };
@@ -514,7 +515,7 @@ impl RouterDiscovery {
         self.solicitor.stop();
     }
 
-    /// The link is up, perhaps another one: routers are asked from the beginning.
+    /// The link is up, perhaps another one: solicitations start over.
     pub fn start(&mut self, now: Instant, random: &mut PublicRandom) {
         self.solicitor.restart(now, random);
     }
@@ -529,7 +530,7 @@ impl RouterDiscovery {
         })
     }
 
-    /// The routes beside the default one, in no order.
+    /// The routes besides the default one, in no order.
     pub fn routes(&self) -> impl Iterator<Item = ShownRoute> + '_ {
         self.routes.iter().map(|route| ShownRoute {
             prefix: route.prefix,
@@ -554,7 +555,7 @@ impl RouterDiscovery {
         &self.dns
     }
 
-    /// What routers say of the link.
+    /// What routers advertise of the link.
     #[must_use]
     pub const fn link(&self) -> LinkParameters {
         self.link

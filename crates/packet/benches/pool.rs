@@ -88,7 +88,7 @@ fn dropped_elsewhere(pool: &Pool) {
     while sent < PACKETS {
         let batch: Vec<_> = (0..BATCH).filter_map(|_| pool.alloc(Class::Frame)).collect();
         sent += batch.len();
-        to.send(batch).expect("the other thread lives");
+        to.send(batch).expect("the other thread runs");
     }
     drop(to);
     other.join().expect("the other thread does not panic");

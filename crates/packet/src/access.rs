@@ -1,8 +1,8 @@
-//! Reading headers wherever they lie: borrow in place, copy to scratch when they straddle chunks.
+//! Reading headers in any chunk layout: borrow in place, copy to scratch when they straddle chunks.
 //!
 //! Nothing is rearranged and nothing allocated, so the only way to fail is that the packet is too
-//! short; and it works on shared memory. Who must write uses `pulldown.rs`. Reading: Hagino,
-//! "Mbuf issues in 4.4BSD IPv6/IPsec support" (FREENIX 2000), section 4.
+//! short; and it works on shared memory. A writer uses `pulldown.rs`. Reading: Hagino, "Mbuf issues
+//! in 4.4BSD IPv6/IPsec support" (FREENIX 2000), section 4.
 
 use crate::buf::PacketBuf;
 
@@ -30,7 +30,7 @@ impl AccessCounters {
         self.borrows += 1;
     }
 
-    /// Headers asked for.
+    /// Requested headers.
     #[must_use]
     pub const fn checks(&self) -> u64 {
         self.borrows + self.copies + self.pulldowns + self.failures
@@ -39,15 +39,16 @@ impl AccessCounters {
 
 impl PacketBuf {
     /// The `N` bytes from `off` where the first chunk has them all, as it nearly always has;
-    /// `None` says nothing else. The way in for hot paths: no scratch need be made ready. Not
-    /// counted: see [`AccessCounters::borrow`]. Then there is [`PacketBuf::array_in_pieces`].
+    /// `None` otherwise, also for longer packets. The way in for hot paths: no scratch need be made
+    /// ready. Not counted: see [`AccessCounters::borrow`]. Then there is
+    /// [`PacketBuf::array_in_pieces`].
     #[must_use]
     #[inline]
     pub fn first_array<const N: usize>(&self, off: usize) -> Option<&[u8; N]> {
         self.first().get(off..)?.first_chunk()
     }
 
-    /// The `N` bytes from `off`, wherever they lie; `None` where the packet ends before.
+    /// The `N` bytes from `off`, in any chunks; `None` where the packet ends before.
     #[cold]
     pub fn array_in_pieces<const N: usize>(
         &self,

@@ -1,25 +1,25 @@
-//! Accounts: who pays for the memory that a packet holds, in true bytes.
+//! Accounts: which socket or queue pays for the memory that a packet holds, in true bytes.
 //!
 //! A socket, a queue, a reassembly buffer opens an account with a limit; each packet that it keeps
 //! is charged with the true size of its memory, descriptors included (a one-byte datagram in a
-//! 2 KiB frame costs 2,176), and exactly what was charged is released when the packet dies or
-//! moves on, wherever that happens.
+//! 2 KiB frame costs 2,176), and exactly what was charged is released when the packet is dropped or
+//! moves on, on any thread.
 //!
 //! An account belongs to a home. Its worker adds with plain loads and stores; other threads
 //! subtract in a word of their own (the biased count of Choi, Shull and Torrellas 2018). The sum
 //! of both words is exact for the worker; to others it may look as if what is being released just
 //! now still were charged, never the other way round.
 //!
-//! An account may be watched ([`Rooms`](crate::Rooms)): then it says, where that changes, what
-//! still fits. [`TOLD`] lies in the word that other threads release in. The worker writes that the
-//! account is full, then sets the bit, and the value that it meets tells whether somebody released
-//! meanwhile. Who releases elsewhere and meets the bit takes both back first, while its own charge
-//! still keeps all of this alive, and releases only in a word without the bit. So no release stays
-//! behind a word that says "full".
+//! An account may be watched ([`CapacityHints`](crate::Rooms)): then it reports, on changes, what
+//! still fits. [`TOLD`] is in the word that other threads release in. The worker writes that the
+//! account is full, then sets the bit, and the value that it meets shows whether there was a
+//! release meanwhile. A release elsewhere that meets the bit takes both back first, while its own
+//! charge still keeps all of this allocated, and releases only in a word without the bit. So no
+//! release stays behind a word with "full".
 //!
 //! # Under flood
-//! Reachable by anyone who can make a socket keep packets. Bound: the account's limit. Worst work
-//! per packet: two additions. When full the newcomer is refused; what waits stays.
+//! Reachable by every peer that can make a socket keep packets. Bound: the account's limit. Worst
+//! work per packet: two additions. When full the newcomer is refused; what waits stays.
 
 use core::cell::{Cell, UnsafeCell};
 use core::ptr::NonNull;
@@ -27,25 +27,26 @@ use std::sync::Arc;
 
 use floodwall_sync::shim::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::capacity_hints::{CapacityHint, CapacityHints};
 use crate::descriptor::Descriptor;
-use crate::home::{self, HOMES_MAX, Home};
+use crate::home::{self, FrameHome, HOMES_MAX};
 use crate::pool::Region;
-use crate::rooms::{Room, Rooms};
 
-/// Bits of an account's number that tell its place in its home: four million, two for each of two
-/// million sockets. The others tell the home.
+/// Bits of an account's number for its place in its home: four million, two for each of two million
+/// sockets. The others select the home.
 const PLACE_BITS: u32 = 22;
 const _: () = assert!(HOMES_MAX <= 1 << (u32::BITS - PLACE_BITS));
 const PLACE_MASK: u32 = (1 << PLACE_BITS) - 1;
 
 /// An open account. Dropping it closes it; packets still charged go on being released exactly.
 pub struct Account {
-    slot: NonNull<Slot>,
+    slot: NonNull<AccountSlot>,
     /// Keeps what `slot` points to.
     _region: Arc<Region>,
 }
 
-// SAFETY: what it points to lives as long as the region that it keeps, and is atomic or constant.
+// SAFETY: what it points to stays valid as long as the region that it keeps, and is atomic or
+// constant.
 unsafe impl Send for Account {}
 // SAFETY: as above.
 unsafe impl Sync for Account {}
@@ -69,41 +70,41 @@ const OPEN: u32 = 1;
 /// Closed while something was charged, or from another thread: found again by the search.
 const DRAINING: u32 = 2;
 
-/// In [`Slot::elsewhere`]: the rooms say that something does not fit.
+/// In [`AccountSlot::elsewhere`]: the rooms show that something does not fit.
 const TOLD: u64 = 1;
 
-/// Who hears what fits into an account.
+/// Where the account reports what still fits.
 #[derive(Default)]
-struct Watch {
-    rooms: Option<Arc<Rooms>>,
+struct AccountWatch {
+    rooms: Option<Arc<CapacityHints>>,
     /// Its number there.
     index: u32,
-    /// True bytes of a frame; 0 where nobody listens.
+    /// True bytes of a frame; 0 without a listener.
     frame: u32,
 }
 
 /// One account's words.
 #[derive(Default)]
-pub(crate) struct Slot {
+pub(crate) struct AccountSlot {
     /// Charged by the home's worker minus released by it; wraps.
     local: AtomicU64,
     /// Twice what was charged elsewhere minus released elsewhere, which wraps, and [`TOLD`].
     elsewhere: AtomicU64,
     limit: AtomicU64,
-    /// Written while it is open to nobody, read by whoever has it open or holds a charge.
-    watch: UnsafeCell<Watch>,
+    /// Written while the account is closed, read by its holder or by the holder of a charge.
+    watch: UnsafeCell<AccountWatch>,
     state: AtomicU32,
-    /// Constant after the start; tells the home, whose worker adds in `local`.
+    /// Constant after the start; selects the home; its worker adds in `local`.
     id: u32,
 }
 
 // loom's atomics are larger.
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Slot>() == 48);
+const _: () = assert!(size_of::<AccountSlot>() == 48);
 
 /// All accounts of one home, allocated at the start.
 pub(crate) struct Accounts {
-    slots: Box<[Slot]>,
+    slots: Box<[AccountSlot]>,
     /// Closed accounts; touched by the attached worker only.
     free: UnsafeCell<Vec<u32>>,
     /// Where the search for drained accounts goes on.
@@ -116,27 +117,27 @@ impl Accounts {
         let mut free: Vec<u32> = Vec::with_capacity(count);
         free.extend((1..=count as u32).rev());
         Self {
-            slots: (0..=count).map(|_| Slot::default()).collect(),
+            slots: (0..=count).map(|_| AccountSlot::default()).collect(),
             free: UnsafeCell::new(free),
             cursor: Cell::new(0),
         }
     }
 
-    /// Tells the accounts their home's place in the table: at the start.
+    /// Gives the accounts their home's place in the table: at the start.
     pub(crate) fn settle(&mut self, slot: u16) {
         for (place, account) in (0..).zip(&mut self.slots) {
             account.id = (u32::from(slot) << PLACE_BITS) | place;
         }
     }
 
-    /// Opens an account, and lets `rooms` know under a number what fits into it. Called by the
+    /// Opens an account, and reports to `rooms` under a number what fits into it. Called by the
     /// attached worker.
     pub(crate) fn open(
         &self,
         limit: u64,
-        rooms: Option<(&Arc<Rooms>, u32)>,
+        rooms: Option<(&Arc<CapacityHints>, u32)>,
         frame_bytes: usize,
-    ) -> Option<&Slot> {
+    ) -> Option<&AccountSlot> {
         // SAFETY: only `Pool` calls this, on the attached thread; the borrow ends here.
         let place = match unsafe { &mut *self.free.get() }.pop() {
             Some(place) => place,
@@ -144,13 +145,13 @@ impl Accounts {
         };
         let account = &self.slots[place as usize];
         account.limit.store(limit, Ordering::Relaxed);
-        let watch = rooms.map_or_else(Watch::default, |(rooms, index)| {
-            rooms.set(index, Room::Frame);
+        let watch = rooms.map_or_else(AccountWatch::default, |(rooms, index)| {
+            rooms.set(index, CapacityHint::Frame);
             let frame = (frame_bytes + size_of::<Descriptor>()) as u32;
-            Watch { rooms: Some(Arc::clone(rooms)), index, frame }
+            AccountWatch { rooms: Some(Arc::clone(rooms)), index, frame }
         });
-        // SAFETY: nobody has the account, and nothing is charged to it (both ways here see to that,
-        // by an acquiring load of what was released elsewhere), so nobody looks.
+        // SAFETY: the account has no holder, and nothing is charged to it (both ways here ensure
+        // that, by an acquiring load of what was released elsewhere), so it has no reader.
         unsafe { *account.watch.get() = watch };
         account.state.store(OPEN, Ordering::Relaxed);
         Some(account)
@@ -162,7 +163,7 @@ impl Accounts {
         account.take_back();
         if mine && account.used() == 0 {
             account.state.store(FREE, Ordering::Relaxed);
-            // SAFETY: `mine` says that this is the attached thread. The list has room for all.
+            // SAFETY: `mine` means that this is the attached thread. The list has room for all.
             unsafe { &mut *self.free.get() }.push(place);
         } else {
             account.state.store(DRAINING, Ordering::Release);
@@ -174,7 +175,7 @@ impl Accounts {
         self.slots.iter().all(|slot| slot.used() == 0)
     }
 
-    /// A closed account whose packets have all gone; looks at 64 slots at most.
+    /// A closed account without charged packets; looks at 64 slots at most.
     #[cold]
     fn find_drained(&self) -> Option<u32> {
         for _ in 0..self.slots.len().min(64) {
@@ -189,10 +190,10 @@ impl Accounts {
     }
 }
 
-impl Slot {
-    /// What was released elsewhere is read first: who sees a release (acquire) then also sees the
-    /// charge before it, so that the sum never wraps below nought. The same edge orders the last
-    /// release before the region's end.
+impl AccountSlot {
+    /// What was released elsewhere is read first: a reader that sees a release (acquire) then also
+    /// sees the charge before it, so that the sum never wraps below zero. The same edge orders the
+    /// last release before the region's end.
     #[inline]
     fn used(&self) -> u64 {
         self.used_with(self.elsewhere.load(Ordering::Acquire))
@@ -204,8 +205,8 @@ impl Slot {
         sum & (u64::MAX >> 1)
     }
 
-    /// Adds `bytes` where they fit, from the home's worker, and says what then still fits. It looks
-    /// first, so that nobody ever sees more than the limit in its word.
+    /// Adds `bytes` where they fit, from the home's worker, and returns what then still fits. It
+    /// checks first, so that no reader ever sees more than the limit in its word.
     #[inline]
     fn charge_here(&self, bytes: u32) -> Option<u64> {
         let would = self.used() + u64::from(bytes);
@@ -228,8 +229,8 @@ impl Slot {
     }
 
     /// Releases `bytes`, from the home's worker or from elsewhere. The caller's charge keeps the
-    /// words alive until it is released; on the home's thread, whoever else lets go of them is on
-    /// that thread too, or the bit shows an open account.
+    /// words valid until it is released; on the home's thread, any other release is on that thread
+    /// too, or the bit shows an open account.
     #[inline]
     fn release(&self, mine: bool, bytes: u32) {
         if mine {
@@ -260,49 +261,49 @@ impl Slot {
         }
     }
 
-    /// Who listens. For whoever has the account open or holds a charge.
+    /// The watch. For the holder of the account or of a charge.
     #[inline]
-    fn watch(&self) -> &Watch {
-        // SAFETY: written only while nobody has it open and nothing is charged; what gave the
-        // caller the account or the charge orders that write before.
+    fn watch(&self) -> &AccountWatch {
+        // SAFETY: written only while it has no holder and nothing is charged; what gave the caller
+        // the account or the charge orders that write before.
         unsafe { &*self.watch.get() }
     }
 
     /// What fits if so much is charged elsewhere. A packet fits wherever nothing is charged
     /// (`udp/allowance.rs`).
-    fn room_with(&self, elsewhere: u64) -> Room {
+    fn room_with(&self, elsewhere: u64) -> CapacityHint {
         let (used, limit) = (self.used_with(elsewhere), self.limit.load(Ordering::Relaxed));
         if used == 0 {
-            return Room::Frame;
+            return CapacityHint::Frame;
         }
-        Room::of(limit.saturating_sub(used), u64::from(self.watch().frame))
+        CapacityHint::of(limit.saturating_sub(used), u64::from(self.watch().frame))
     }
 
-    /// Says that any frame fits, whether it does or not: then a charge decides. The word first, so
-    /// that it is no longer there when the bit has gone; and again, for the worker may have written
-    /// it between.
+    /// Reports that any frame fits, whether it does or not: then a charge decides. The word first,
+    /// so that it is no longer there when the bit has gone; and again, for the worker may have
+    /// written it between.
     #[cold]
     fn take_back(&self) {
         let watch = self.watch();
         let Some(rooms) = &watch.rooms else { return };
-        rooms.set(watch.index, Room::Frame);
+        rooms.set(watch.index, CapacityHint::Frame);
         self.elsewhere.fetch_and(!TOLD, Ordering::AcqRel);
-        rooms.set(watch.index, Room::Frame);
+        rooms.set(watch.index, CapacityHint::Frame);
     }
 
-    /// Says what fits, where that has changed. Called by the home's worker for an open account.
+    /// Reports what fits, where that has changed. Called by the home's worker for an open account.
     #[cold]
     fn tell(&self) {
         let watch = self.watch();
         let Some(rooms) = &watch.rooms else { return };
         let now = self.elsewhere.load(Ordering::Acquire);
         let room = self.room_with(now);
-        if rooms.of(watch.index) == room && (now & TOLD != 0) == (room != Room::Frame) {
+        if rooms.of(watch.index) == room && (now & TOLD != 0) == (room != CapacityHint::Frame) {
             return;
         }
         self.elsewhere.fetch_and(!TOLD, Ordering::AcqRel);
         rooms.set(watch.index, room);
-        if room != Room::Frame {
+        if room != CapacityHint::Frame {
             let met = self.elsewhere.fetch_or(TOLD, Ordering::AcqRel);
             if self.room_with(met) < room {
                 self.take_back();
@@ -313,12 +314,12 @@ impl Slot {
 
 /// The words behind a number, and whether the calling thread is their worker.
 #[inline]
-fn find<'a>(id: u32) -> Option<(&'a Slot, bool)> {
+fn find<'a>(id: u32) -> Option<(&'a AccountSlot, bool)> {
     let home = home::of_slot((id >> PLACE_BITS) as u16)?;
     Some((home.accounts.slots.get((id & PLACE_MASK) as usize)?, home.is_mine()))
 }
 
-/// Releases `bytes` that were charged to `id`. What is charged keeps the account's region alive
+/// Releases `bytes` that were charged to `id`. A charge keeps the account's region allocated
 /// (`Region::drop`), so a packet may outlive the [`Account`].
 #[inline]
 pub(crate) fn release(id: u32, bytes: u32) {
@@ -329,24 +330,24 @@ pub(crate) fn release(id: u32, bytes: u32) {
 
 impl Account {
     /// `slot` is an open one of the region.
-    pub(crate) fn new(slot: &Slot, region: Arc<Region>) -> Self {
+    pub(crate) fn new(slot: &AccountSlot, region: Arc<Region>) -> Self {
         Self { slot: NonNull::from(slot), _region: region }
     }
 
     #[inline]
-    fn slot(&self) -> &Slot {
+    fn slot(&self) -> &AccountSlot {
         // SAFETY: part of a home of the region, which `self` keeps.
         unsafe { self.slot.as_ref() }
     }
 
     #[inline]
-    fn home(&self) -> Option<&Home> {
+    fn home(&self) -> Option<&FrameHome> {
         home::of_slot((self.id() >> PLACE_BITS) as u16)
     }
 
     #[inline]
     fn is_mine(&self) -> bool {
-        self.home().is_some_and(Home::is_mine)
+        self.home().is_some_and(FrameHome::is_mine)
     }
 
     #[inline]
@@ -425,8 +426,8 @@ mod model {
 
     use super::*;
 
-    fn limited(limit: u64) -> Slot {
-        Slot { limit: AtomicU64::new(limit), ..Slot::default() }
+    fn limited(limit: u64) -> AccountSlot {
+        AccountSlot { limit: AtomicU64::new(limit), ..AccountSlot::default() }
     }
 
     #[test]
@@ -448,7 +449,7 @@ mod model {
             let worker = Arc::clone(&slot);
             let packet = thread::spawn(move || {
                 worker.charge_here(10);
-                // The packet changes threads, and dies there.
+                // The packet changes threads, and is dropped there.
                 let there = thread::spawn(move || worker.release(false, 10));
                 there.join().unwrap();
             });
@@ -476,13 +477,13 @@ mod model {
     }
 
     /// An account with room for two packets of ten bytes that is watched, and one for a third.
-    fn watched() -> (Arc<Slot>, std::sync::Arc<Rooms>) {
-        let rooms = Rooms::new(1);
+    fn watched() -> (Arc<AccountSlot>, std::sync::Arc<CapacityHints>) {
+        let rooms = CapacityHints::new(1);
         let slot = limited(20);
-        // SAFETY: nobody else has it yet.
+        // SAFETY: not shared yet.
         unsafe {
             *slot.watch.get() =
-                Watch { rooms: Some(std::sync::Arc::clone(&rooms)), index: 0, frame: 5 };
+                AccountWatch { rooms: Some(std::sync::Arc::clone(&rooms)), index: 0, frame: 5 };
         }
         (Arc::new(slot), rooms)
     }
@@ -497,7 +498,7 @@ mod model {
             slot.charge_here(10);
             slot.tell();
             there.join().unwrap();
-            assert_eq!(rooms.of(0), Room::Frame);
+            assert_eq!(rooms.of(0), CapacityHint::Frame);
         });
     }
 
@@ -509,7 +510,7 @@ mod model {
             let (slot, rooms) = watched();
             slot.charge_here(20);
             slot.tell();
-            assert_eq!(rooms.of(0), Room::Nothing);
+            assert_eq!(rooms.of(0), CapacityHint::Nothing);
             let others = [(); 2].map(|()| {
                 let other = Arc::clone(&slot);
                 thread::spawn(move || other.release(false, 10))
@@ -518,7 +519,7 @@ mod model {
             for there in others {
                 there.join().unwrap();
             }
-            assert_eq!((slot.used(), rooms.of(0)), (0, Room::Frame));
+            assert_eq!((slot.used(), rooms.of(0)), (0, CapacityHint::Frame));
         });
     }
 }

@@ -3,7 +3,7 @@
 //! A packet is one chunk or a chain of chunks. Dropping the handle gives everything back: the
 //! frames to their homes, the charge to its account. Bytes that a reference also sees are
 //! read-only; those before them are the frame's handle's own, so that headers go there while others
-//! read what is behind. Chains are freed by a loop. Not here: who may rearrange a chain
+//! read what is behind. Chains are freed by a loop. Not here: how a chain is rearranged
 //! (`pulldown.rs`).
 
 use core::mem;
@@ -21,7 +21,7 @@ use crate::list::PacketList;
 use crate::meta::layers_move_down;
 use crate::pool::{Pool, SMALL_BYTES, SUPER_BYTES};
 
-/// One packet: see the file's head.
+/// An owned handle of one packet: a chunk or a chain of chunks out of a [`Pool`](crate::Pool).
 #[repr(transparent)]
 pub struct PacketBuf(NonNull<Descriptor>);
 
@@ -30,10 +30,10 @@ const _: () = assert!(size_of::<Option<PacketBuf>>() == 8);
 // SAFETY: a handle is the only owner of its descriptor's cells; what is shared (`refs`, `front`) is
 // atomic, and bytes that a reference sees are never written.
 unsafe impl Send for PacketBuf {}
-// SAFETY: `&PacketBuf` only reads cells, and nobody writes them while it is borrowed.
+// SAFETY: `&PacketBuf` only reads cells, and there is no writer while it is borrowed.
 unsafe impl Sync for PacketBuf {}
 
-/// A packet may not have that many chunks; it is given back.
+/// The packet would exceed the maximum of chunks; it is given back.
 #[derive(Debug)]
 pub struct ChainFull(pub PacketBuf);
 
@@ -56,8 +56,8 @@ impl PacketBuf {
 
     #[inline]
     pub(crate) fn descriptor(&self) -> &Descriptor {
-        // SAFETY: descriptors live as long as their region, which lives until every handle is
-        // home. Nobody ever makes a `&mut Descriptor`.
+        // SAFETY: descriptors are valid as long as their region, which exists until every handle is
+        // home. No code ever makes a `&mut Descriptor`.
         unsafe { self.0.as_ref() }
     }
 
@@ -110,7 +110,7 @@ impl PacketBuf {
         is_exclusive(d).then(|| unsafe { chunk_bytes_mut(d) })
     }
 
-    /// The first `n` bytes for writing: headers, which may lie before bytes that are shared
+    /// The first `n` bytes for writing: headers, which may be before bytes that are shared
     /// ([`PacketBuf::share_behind`]). `None` where the first chunk has fewer, or others see them.
     #[must_use]
     #[inline]
@@ -119,7 +119,7 @@ impl PacketBuf {
         if n > d.len.get() as usize || !owns_before(d, d.off.get() as usize + n) {
             return None;
         }
-        // SAFETY: they lie in the chunk, no reference sees them, and `&mut self` keeps others of
+        // SAFETY: they are in the chunk, no reference sees them, and `&mut self` keeps others of
         // this handle away.
         Some(unsafe { front_bytes_mut(d, n) })
     }
@@ -200,7 +200,7 @@ impl PacketBuf {
     }
 
     /// Gives a fresh chunk its bytes: `front` of its headroom and `len` behind, both of which the
-    /// caller knows to be there.
+    /// guaranteed by the caller to be there.
     #[inline]
     pub(crate) fn lay_out(&self, front: usize, len: usize) {
         let d = self.descriptor();
@@ -260,7 +260,7 @@ impl PacketBuf {
     pub fn trim_front(&mut self, n: usize) {
         let mut left = n.min(self.len()) as u32;
         self.descriptor().total.set(self.descriptor().total.get() - left);
-        for d in Links::of(self.descriptor()) {
+        for d in BufLinks::of(self.descriptor()) {
             let here = left.min(d.len.get());
             d.off.set(d.off.get() + here);
             d.len.set(d.len.get() - here);
@@ -274,9 +274,9 @@ impl PacketBuf {
         }
     }
 
-    /// The packet behind its first `n` bytes, without chunks in front that would be empty: for who
-    /// wants the bytes alone, and not what is known of the packet. One that is charged keeps all of
-    /// its chunks.
+    /// The packet behind its first `n` bytes, without chunks in front that would be empty: for
+    /// callers that want the bytes alone, and not the packet's metadata. One that is charged keeps
+    /// all of its chunks.
     #[must_use]
     #[inline]
     pub fn without_front(mut self, n: usize) -> Self {
@@ -307,7 +307,7 @@ impl PacketBuf {
         let mut left = len as u32;
         let head = self.descriptor();
         head.total.set(left);
-        for d in Links::of(head) {
+        for d in BufLinks::of(head) {
             let here = left.min(d.len.get());
             d.len.set(here);
             left -= here;
@@ -326,7 +326,7 @@ impl PacketBuf {
     pub fn append(&mut self, more: Self) -> Result<(), ChainFull> {
         let head = self.descriptor();
         let (mut last, mut count) = (head, 0);
-        for d in Links::of(head) {
+        for d in BufLinks::of(head) {
             last = d;
             count += 1;
         }
@@ -346,7 +346,7 @@ impl PacketBuf {
     pub fn append_all(&mut self, mut more: PacketList) -> Result<(), PacketList> {
         let head = self.descriptor();
         let (mut last, mut count) = (head, 0);
-        for d in Links::of(head) {
+        for d in BufLinks::of(head) {
             last = d;
             count += 1;
         }
@@ -361,7 +361,7 @@ impl PacketBuf {
             head.total.set(head.total.get() + packet.descriptor().total.get());
             last.chain.set(packet.into_descriptor());
             // The links behind `last` are this packet's own from now on.
-            for d in Links::of(last) {
+            for d in BufLinks::of(last) {
                 last = d;
             }
         }
@@ -369,8 +369,8 @@ impl PacketBuf {
     }
 
     /// Another read-only view of `len` bytes from `off`: a chain of references, one for each chunk
-    /// touched, that keep the memory alive. `None` where the range ends beyond the packet or no
-    /// reference is free. While both live, neither writes those bytes.
+    /// touched, that keep the memory allocated. `None` where the range ends beyond the packet or no
+    /// reference is free. While both exist, neither writes those bytes.
     #[must_use]
     pub fn share(&self, pool: &Pool, off: usize, len: usize) -> Option<Self> {
         if off.checked_add(len)? > self.len() {
@@ -378,7 +378,7 @@ impl PacketBuf {
         }
         let (mut skip, mut left) = (off as u32, len as u32);
         let mut shared: Option<Self> = None;
-        for d in Links::of(self.descriptor()) {
+        for d in BufLinks::of(self.descriptor()) {
             let from = skip.min(d.len.get());
             skip -= from;
             let here = left.min(d.len.get() - from);
@@ -399,9 +399,9 @@ impl PacketBuf {
     }
 
     /// Another read-only view of all bytes, as [`PacketBuf::share`]; this handle may still put
-    /// headers before them, since nobody sees its headroom. The view counts as the frame
-    /// ([`PacketBuf::true_size`]): it is for who keeps the bytes while the packet travels. `None`
-    /// where there is more than one chunk, others share it already, or no reference is free.
+    /// headers before them, since no other handle sees its headroom. The view counts as the frame
+    /// ([`PacketBuf::true_size`]): it is for a queue that keeps the bytes while the packet travels.
+    /// `None` where there is more than one chunk, others share it already, or no reference is free.
     #[must_use]
     pub fn share_behind(&mut self, pool: &Pool) -> Option<Self> {
         let d = self.descriptor();
@@ -417,7 +417,7 @@ impl PacketBuf {
         Some(view)
     }
 
-    /// What the first chunk lies in. Its true size is that of this class at least.
+    /// The class of the first chunk. Its true size is that of this class at least.
     #[must_use]
     #[inline]
     pub fn class(&self) -> Class {
@@ -438,7 +438,7 @@ impl PacketBuf {
 
     #[cold]
     fn true_size_of_chain(&self) -> u32 {
-        Links::of(self.descriptor()).map(true_size).sum()
+        BufLinks::of(self.descriptor()).map(true_size).sum()
     }
 
     /// True bytes that live as long as this packet does: as [`PacketBuf::true_size`], and for each
@@ -446,7 +446,7 @@ impl PacketBuf {
     /// queue of shared packets must count, or one that is not read pins the pool.
     #[must_use]
     pub fn held_size(&self) -> u32 {
-        Links::of(self.descriptor()).map(held_size).sum()
+        BufLinks::of(self.descriptor()).map(held_size).sum()
     }
 
     /// Charges the packet's true size to `account`, after releasing what it was charged before.
@@ -493,7 +493,7 @@ impl PacketBuf {
     }
 
     /// Releases what it was left by others ([`PacketList::bury`](crate::PacketList::bury)): for a
-    /// packet that is handed out, to be kept for as long as its new owner likes.
+    /// packet that is handed out, to be kept for any time by its new owner.
     #[inline]
     pub fn keep_own_charge(&mut self) {
         let (d, own) = (self.descriptor(), self.true_size());
@@ -535,21 +535,22 @@ impl core::fmt::Debug for PacketBuf {
 }
 
 /// The descriptors of a chain, from one on. The caller owns the chain for as long as it walks.
-pub(crate) struct Links<'a>(Option<&'a Descriptor>);
+pub(crate) struct BufLinks<'a>(Option<&'a Descriptor>);
 
-impl<'a> Links<'a> {
+impl<'a> BufLinks<'a> {
     pub(crate) fn of(first: &'a Descriptor) -> Self {
         Self(Some(first))
     }
 }
 
-impl<'a> Iterator for Links<'a> {
+impl<'a> Iterator for BufLinks<'a> {
     type Item = &'a Descriptor;
 
     #[inline]
     fn next(&mut self) -> Option<&'a Descriptor> {
         let d = self.0?;
-        // SAFETY: a chain's descriptors are owned by its head's owner, whose borrow is `'a`.
+        // SAFETY: a chain's descriptors belong to the owner of its head, which is borrowed for
+        // `'a`.
         self.0 = unsafe { d.chain.get().as_ref() };
         Some(d)
     }
@@ -559,7 +560,7 @@ impl<'a> Iterator for Links<'a> {
 #[inline]
 pub(crate) fn chunk_bytes(d: &Descriptor) -> &[u8] {
     // SAFETY: every setter of `off` and `len` keeps them within the class's frame (references:
-    // within the range that they were made of). Nobody writes while the borrow lives: writing
+    // within the range that they were made of). There is no writer while the borrow lasts: writing
     // needs `&mut` of the only owner.
     unsafe { slice::from_raw_parts(d.frame.get().add(d.off.get() as usize), d.len.get() as usize) }
 }
@@ -572,7 +573,7 @@ pub(crate) fn chunk_bytes(d: &Descriptor) -> &[u8] {
 #[expect(clippy::mut_from_ref, reason = "the caller holds the packet's `&mut`, as documented")]
 pub(crate) unsafe fn chunk_bytes_mut(d: &Descriptor) -> &mut [u8] {
     debug_assert!(is_exclusive(d), "a mutable slice of shared bytes");
-    // SAFETY: as in `chunk_bytes`; exclusiveness by the caller's promise.
+    // SAFETY: as in `chunk_bytes`; exclusiveness is guaranteed by the caller.
     unsafe {
         slice::from_raw_parts_mut(d.frame.get().add(d.off.get() as usize), d.len.get() as usize)
     }
@@ -587,7 +588,7 @@ pub(crate) unsafe fn chunk_bytes_mut(d: &Descriptor) -> &mut [u8] {
 #[expect(clippy::mut_from_ref, reason = "the caller holds the packet's `&mut`, as documented")]
 unsafe fn front_bytes_mut(d: &Descriptor, n: usize) -> &mut [u8] {
     debug_assert!(owns_before(d, d.off.get() as usize + n), "a mutable slice of shared bytes");
-    // SAFETY: as in `chunk_bytes`; nobody else sees these bytes by the caller's promise.
+    // SAFETY: as in `chunk_bytes`; the caller guarantees that no other handle sees these bytes.
     unsafe { slice::from_raw_parts_mut(d.frame.get().add(d.off.get() as usize), n) }
 }
 
@@ -597,7 +598,7 @@ pub(crate) fn owns_before(d: &Descriptor, end: usize) -> bool {
     d.class.get() != Class::Reference && (d.refs.is_sole() || end <= d.front.load(Relaxed) as usize)
 }
 
-/// Whether the chunk's owner may write: it has a frame, and no reference lives.
+/// Whether the chunk's owner may write: it has a frame, and no reference exists.
 #[inline]
 pub(crate) fn is_exclusive(d: &Descriptor) -> bool {
     d.class.get() != Class::Reference && d.refs.is_sole()
@@ -633,10 +634,10 @@ fn held_size(d: &Descriptor) -> u32 {
     true_size(d) + owner.map_or(0, true_size)
 }
 
-/// In a reference: whose frame it borrows.
+/// In a reference: the descriptor of the frame that it borrows.
 #[inline]
 fn owner_of(d: &Descriptor) -> Option<&Descriptor> {
-    // SAFETY: a reference's owner is alive: the reference counts as one of its owners. Of what is
+    // SAFETY: a reference's owner is valid: the reference counts as one of its owners. Of what is
     // not atomic in it only what is constant after the start is read.
     unsafe { d.owner.get().as_ref() }.filter(|_| d.class.get() == Class::Reference)
 }
@@ -645,7 +646,7 @@ fn owner_of(d: &Descriptor) -> Option<&Descriptor> {
 pub(crate) fn reference_to(pool: &Pool, d: &Descriptor, from: u32, len: u32) -> Option<PacketBuf> {
     let reference = pool.take(Class::Reference)?;
     let owner = owner_of(d).unwrap_or_else(|| {
-        // Whoever sees this part of the frame: none of it is its handle's own any more.
+        // A handle that sees this part of the frame: none of it is its handle's own any more.
         d.front.store(0, Relaxed);
         d
     });
@@ -668,7 +669,7 @@ fn borrow(reference: &Descriptor, owner: &Descriptor, d: &Descriptor, from: u32,
 /// Puts `fresh`, one chunk, and `tail`, one chunk, behind `chunk` into its chain.
 ///
 /// # Safety
-/// The caller owns the chain that `chunk` is part of, whose owner owns both from now on.
+/// The caller owns the chain that `chunk` is part of; that chain owns both from now on.
 pub(crate) unsafe fn splice_behind(
     chunk: &Descriptor,
     fresh: PacketBuf,
@@ -693,13 +694,13 @@ pub(crate) unsafe fn splice_behind(
 }
 
 /// Takes the `count` chunks behind `chunk` out of its chain and gives them back. The caller owns
-/// the chain, and knows that it has so many.
+/// the chain, and guarantees that it has so many.
 pub(crate) fn release_following(chunk: &Descriptor, count: usize) {
     if count == 0 {
         return;
     }
     let first = chunk.chain.get();
-    let Some(last) = Links::of(chunk).nth(count) else { return };
+    let Some(last) = BufLinks::of(chunk).nth(count) else { return };
     chunk.chain.set(last.chain.replace(core::ptr::null()));
     release_chain(first);
 }
@@ -727,7 +728,7 @@ fn release_one(d: &Descriptor) {
 
 #[cold]
 fn release_reference(d: &Descriptor) {
-    // SAFETY: the owner is alive until this reference's count is given up, just below. A descriptor
+    // SAFETY: the owner is valid until this reference's count is given up, just below. A descriptor
     // that is home names no owner, so that this can happen once only.
     let owner = unsafe { d.owner.replace(core::ptr::null()).as_ref() };
     go_home(d);

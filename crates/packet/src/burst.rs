@@ -8,7 +8,7 @@ use crate::buf::PacketBuf;
 pub struct Burst {
     slots: [Option<PacketBuf>; BURST_MAX],
     len: usize,
-    /// How many it may have: fewer where whoever fills it is asked for fewer.
+    /// Its limit of packets: fewer where its filler shall take fewer.
     limit: usize,
 }
 
@@ -46,8 +46,8 @@ impl Burst {
         self.limit.saturating_sub(self.len)
     }
 
-    /// Lets it have `limit` packets at most, until told otherwise: what a device shall be asked
-    /// for. What it has beyond that stays.
+    /// Limits it to `limit` packets, until the next call: how many a device shall deliver. What it
+    /// has beyond that stays.
     #[inline]
     pub fn set_limit(&mut self, limit: usize) {
         self.limit = limit.min(BURST_MAX);

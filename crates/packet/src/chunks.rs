@@ -1,13 +1,13 @@
 //! Iterating over a packet's chunks.
 
-use crate::buf::{Links, PacketBuf, chunk_bytes};
+use crate::buf::{BufLinks, PacketBuf, chunk_bytes};
 
 /// The chunks' bytes in order, empty ones included.
-pub struct Chunks<'a>(Links<'a>);
+pub struct Chunks<'a>(BufLinks<'a>);
 
 impl<'a> Chunks<'a> {
     pub(crate) fn new(packet: &'a PacketBuf) -> Self {
-        Self(Links::of(packet.descriptor()))
+        Self(BufLinks::of(packet.descriptor()))
     }
 }
 
@@ -21,7 +21,7 @@ impl<'a> Iterator for Chunks<'a> {
 }
 
 impl PacketBuf {
-    /// The chunks' bytes from `off` on, `len` bytes in all at most.
+    /// The chunks' bytes from `off` on, `len` bytes total at most.
     pub fn chunks_in(&self, off: usize, len: usize) -> impl Iterator<Item = &[u8]> {
         let (mut skip, mut left) = (off, len);
         self.chunks().filter_map(move |bytes| {

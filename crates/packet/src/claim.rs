@@ -1,4 +1,4 @@
-//! `Claim`: whose a home is: a thread's, a lane's that no thread uses just now, or nobody's.
+//! `FrameClaim`: the owner of a home: a thread, a lane that no thread uses just now, or none.
 //!
 //! Called by `home.rs`, which touches its stacks only while the calling thread holds the claim.
 //! Programs' threads hand a lane's home on to each other by it, many times a second.
@@ -7,9 +7,9 @@
 //!
 //! * Claiming **acquires** and giving up **releases**: the next holder sees the stacks as the last
 //!   one left them. Claiming needs no release: it hands nothing over.
-//! * [`Claim::is`] is **relaxed**: a thread that holds the claim wrote its number itself, and one
-//!   that gave it up wrote what replaced it, so neither can see an older value of the word. What
-//!   other threads see is some other number than theirs, whichever it is.
+//! * [`FrameClaim::is`] is **relaxed**: a thread that holds the claim wrote its number itself, and
+//!   one that gave it up wrote what replaced it, so neither can see an older value of the word.
+//!   What other threads see is some other number than theirs, whichever it is.
 
 use floodwall_sync::shim::atomic::{
     AtomicU64,
@@ -21,16 +21,16 @@ pub(crate) const NOBODY: u64 = 0;
 /// Kept for a [`Lane`](crate::Lane) that no thread uses just now. Never a thread's number.
 pub(crate) const LANE: u64 = u64::MAX;
 
-/// See the file's head.
-pub(crate) struct Claim(AtomicU64);
+/// The owner's number in one word, passed on by compare-and-exchange.
+pub(crate) struct FrameClaim(AtomicU64);
 
-impl Claim {
-    /// Nobody's.
+impl FrameClaim {
+    /// A claim without an owner.
     pub(crate) fn new() -> Self {
         Self(AtomicU64::new(NOBODY))
     }
 
-    /// Passes the claim from one holder to another; false where it is somebody else's.
+    /// Passes the claim from one holder to another; false where it has a different holder.
     pub(crate) fn pass(&self, from: u64, to: u64) -> bool {
         self.0.compare_exchange(from, to, edge(Acquire), Relaxed).is_ok()
     }
@@ -40,7 +40,7 @@ impl Claim {
         self.0.store(to, edge(Release));
     }
 
-    /// Whether it is the calling thread's, whose number is `me`.
+    /// Whether it belongs to the calling thread, with the number `me`.
     #[inline]
     pub(crate) fn is(&self, me: u64) -> bool {
         me != NOBODY && self.0.load(Relaxed) == me
@@ -79,19 +79,20 @@ mod model {
         pub(super) static WEAKENED: Cell<Option<Ordering>> = const { Cell::new(None) };
     }
 
-    /// A home: its claim, its stack (how many descriptors it holds), and what died elsewhere.
-    struct Home {
-        claim: Claim,
+    /// A home: its claim, its stack (how many descriptors it holds), and what was dropped
+    /// elsewhere.
+    struct ClaimHome {
+        claim: FrameClaim,
         stack: UnsafeCell<u32>,
         returned: AtomicU32,
     }
 
     // SAFETY: the stack is the claim's holder's alone, which is what the model checks.
-    unsafe impl Sync for Home {}
+    unsafe impl Sync for ClaimHome {}
     // SAFETY: as above.
-    unsafe impl Send for Home {}
+    unsafe impl Send for ClaimHome {}
 
-    impl Home {
+    impl ClaimHome {
         /// Gives back one descriptor, wherever the thread is.
         fn give(&self, me: u64) {
             if self.claim.is(me) {
@@ -124,7 +125,7 @@ mod model {
         builder.preemption_bound.get_or_insert(3);
         builder.check(|| {
             let (stack, returned) = (UnsafeCell::new(4), AtomicU32::new(0));
-            let home = Arc::new(Home { claim: Claim::new(), stack, returned });
+            let home = Arc::new(ClaimHome { claim: FrameClaim::new(), stack, returned });
             assert!(home.claim.pass(NOBODY, LANE));
             let other = Arc::clone(&home);
             let thread = thread::spawn(move || {

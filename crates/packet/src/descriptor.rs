@@ -1,18 +1,18 @@
-//! The descriptor: what the pool knows about one piece of memory, out of band.
+//! The descriptor: the pool's metadata of one piece of memory, out of band.
 //!
 //! Devices, the kernel and XDP programs write into frames, headroom included, so nothing that we
-//! rely on lives there. A descriptor is 128 bytes: line 0 has all that the fast path needs, line 1
-//! is touched only where it is used and is valid only under [`LINE1`].
+//! rely on is stored there. A descriptor is 128 bytes: line 0 has all that the fast path needs,
+//! line 1 is touched only where it is used and is valid only under [`LINE1`].
 //!
-//! Rule: nobody ever makes a `&mut Descriptor`. Every field is a `Cell` that only the owner of the
-//! handle touches, or an atomic. That is what lets a shared reference (`refs`) of another thread
-//! live beside the owner's writes.
+//! Rule: no code ever makes a `&mut Descriptor`. Every field is a `Cell` that only the owner of the
+//! handle touches, or an atomic. That is what allows a shared reference (`refs`) of another thread
+//! beside the owner's writes.
 
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::AtomicU32;
 
-use floodwall_sync::take_all::{Link, Node};
+use floodwall_sync::take_all::{Node, TakeAllLink};
 
 use crate::refcount::RefCount;
 
@@ -22,9 +22,9 @@ pub(crate) const LINE1: u8 = 1 << 0;
 pub(crate) const LINK_GROUP: u8 = 1 << 1;
 /// Two bits of [`crate::ChecksumState`].
 pub(crate) const CHECKSUM_SHIFT: u32 = 2;
-/// Where the checksum state lies.
+/// The bits of the checksum state.
 pub(crate) const CHECKSUM_MASK: u8 = 0b11 << CHECKSUM_SHIFT;
-/// A reference that counts as the frame that it borrows: whose handle has gone ahead.
+/// A reference that counts as the frame that it borrows: the frame's handle has gone ahead.
 pub(crate) const STANDS_IN: u8 = 1 << 4;
 
 /// In `home`: frames have 4 KiB here, not 2.
@@ -49,12 +49,13 @@ impl Class {
     pub const ALL: [Self; 4] = [Self::Small, Self::Frame, Self::Super, Self::Reference];
 }
 
-/// See the file's head. The field order is the cache-line plan of the design note.
+/// The metadata of one frame or reference. The field order is the cache-line plan of the design
+/// note.
 #[repr(C, align(128))]
 pub(crate) struct Descriptor {
     // Line 0.
-    /// Next in whatever list owns this packet, or on the way home.
-    pub(crate) next: Link<Self>,
+    /// Next in the list that owns this packet, or on the way home.
+    pub(crate) next: TakeAllLink<Self>,
     /// Next chunk of this packet.
     pub(crate) chain: Cell<*const Self>,
     /// First byte of the frame; in a reference, of the borrowed frame.
@@ -86,7 +87,7 @@ pub(crate) struct Descriptor {
     pub(crate) home: Cell<u16>,
     // Line 1.
     pub(crate) timestamp: Cell<u64>,
-    /// In a reference: whose frame it borrows.
+    /// In a reference: the descriptor of the frame that it borrows.
     pub(crate) owner: Cell<*const Self>,
     /// In a reference that stands for its frame: that one's true bytes.
     pub(crate) stands_for: Cell<u32>,
@@ -98,7 +99,7 @@ pub(crate) struct Descriptor {
     pub(crate) gso_size: Cell<u16>,
     pub(crate) checksum_start: Cell<u16>,
     pub(crate) checksum_offset: Cell<u16>,
-    /// Bytes that its path carries, where that is less than its link does; 0 where not said.
+    /// Bytes that its path carries, where that is less than its link does; 0 where not known.
     pub(crate) path_mtu: Cell<u16>,
 }
 
@@ -111,7 +112,7 @@ const _: () = assert!(core::mem::offset_of!(Descriptor, timestamp) == 64);
 // SAFETY: `next` is a field, reached by pointer arithmetic alone.
 unsafe impl Node for Descriptor {
     #[inline]
-    unsafe fn link(node: NonNull<Self>) -> NonNull<Link<Self>> {
+    unsafe fn link(node: NonNull<Self>) -> NonNull<TakeAllLink<Self>> {
         // SAFETY: the caller's node is live, so its field is in bounds and not null.
         unsafe { NonNull::new_unchecked(&raw mut (*node.as_ptr()).next) }
     }
@@ -121,7 +122,7 @@ impl Descriptor {
     /// A descriptor at the pool's start.
     pub(crate) fn new(class: Class, home: u16, frame: *mut u8) -> Self {
         Self {
-            next: Link::new(),
+            next: TakeAllLink::new(),
             chain: Cell::new(ptr::null()),
             frame: Cell::new(frame),
             off: Cell::new(0),
@@ -152,8 +153,8 @@ impl Descriptor {
         }
     }
 
-    /// Makes line 0 that of an empty packet whose bytes will start at `off`. The link apart: each
-    /// list writes it before it reads it.
+    /// Makes line 0 that of an empty packet with bytes that will start at `off`. The link apart:
+    /// each list writes it before it reads it.
     #[inline]
     pub(crate) fn reset(&self, off: u32) {
         self.chain.set(ptr::null());

@@ -1,19 +1,19 @@
 //! The one trait of everything that turns packets into packets (decision C10).
 //!
 //! An engine never looks outside: packets, time and randomness come in, packets and a deadline
-//! come out. So `dispatch` runs it on real devices, `world` in virtual time, and it cannot know
+//! come out. So `dispatch` runs it on real devices, `world` in virtual time, and it cannot tell
 //! which. Every call returns the units of work that it spent, by which a caller shares a core.
 
 use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{IfIndex, Instant, Randomness, Units};
-use floodwall_sync::qsbr::View;
+use floodwall_sync::qsbr::DomainView;
 
 use crate::burst::Burst;
 use crate::handoff::HandoffList;
 use crate::list::PacketList;
 use crate::pool::Pool;
+use crate::rx_filter::RxFilter;
 use crate::syn_offers::SynOffers;
-use crate::wanted::Wanted;
 
 /// What an engine gets for one call.
 pub struct Round<'a> {
@@ -51,7 +51,7 @@ impl Round<'_> {
 /// What an engine needs of the other workers of its host.
 pub struct Peers<'a> {
     /// Leave to look at what the control shard has published, until the end of this call.
-    pub view: View<'a>,
+    pub view: DomainView<'a>,
     /// What belongs to another worker.
     pub handoff: &'a mut HandoffList,
 }
@@ -63,20 +63,20 @@ impl Peers<'_> {
     }
 }
 
-/// What the triage step says of one packet, before any work is put into it.
+/// The result of the triage step for one packet, before any work is put into it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Triage {
     /// It belongs to something that we take part in: a known flow, an answered peer.
-    Friend,
+    Established,
     /// It may begin something new.
-    Stranger,
+    Unknown,
     /// It would be dropped anyway.
-    Refusable,
+    Rejectable,
 }
 
-/// See the file's head.
+/// A packet engine: it takes bursts in rounds, with time, randomness and memory as arguments.
 pub trait Engine {
-    /// Takes the arrived burst, whatever its size, and appends what is to be sent.
+    /// Takes the arrived burst, of any size, and appends what is to be sent.
     fn round(&mut self, round: &mut Round<'_>) -> Units;
 
     /// Does up to `round.budget` units of timed work: retransmissions, ageing, applications.
@@ -91,10 +91,11 @@ pub trait Engine {
     }
 
     /// How many packets it is willing to take now: fewer than a burst where a consumer behind it
-    /// is full, so that the excess waits, and dies, in the device's ring before any work is put
-    /// into it (queue-state feedback). Where somebody tells friends from strangers, it is so many
-    /// packets of strangers: friends' consumers are others.
-    fn appetite(&self, now: Instant) -> usize {
+    /// is full, so that the excess waits, and is dropped, in the device's ring before any work is
+    /// put into it (queue-state feedback: backpressure). Where the triage separates packets of
+    /// established peers from those of unverified sources, it is the number of the latter:
+    /// established peers have other consumers.
+    fn rx_capacity(&self, now: Instant) -> usize {
         let _ = now;
         BURST_MAX
     }
@@ -105,8 +106,8 @@ pub trait Engine {
     fn departed(&mut self) {}
 
     /// The caller is about to sleep: whether it may. `false` where another thread wants something
-    /// of the engine already; after `true`, whoever wants something wakes the caller by the means
-    /// that the engine was given for it.
+    /// of the engine already; after `true`, a thread that wants something wakes the caller by the
+    /// means that the engine was given for it.
     fn rests(&mut self) -> bool {
         true
     }
@@ -115,38 +116,38 @@ pub trait Engine {
     /// moment in the past means at once.
     fn deadline(&self) -> Option<Instant>;
 
-    /// Says of each packet of a burst whose it is, without changing anything, at the price of one
-    /// table probe. `classes` is filled up to the burst's length.
+    /// Classifies each packet of a burst, without changing anything, at the price of one table
+    /// probe. `classes` is filled up to the burst's length.
     fn classify(&self, burst: &Burst, classes: &mut [Triage]);
 
-    /// Says what is wanted of what arrives at an interface, for devices that can lose the rest
+    /// Reports what is wanted of what arrives at an interface, for devices that can lose the rest
     /// before it costs anything: nothing that is not wanted would get anywhere.
-    fn wants(&self, iface: IfIndex, wanted: &mut Wanted) {
+    fn rx_filter(&self, iface: IfIndex, wanted: &mut RxFilter) {
         let _ = iface;
         wanted.everything();
     }
 
-    /// Says what SYNs that arrive at an interface at `now` are answered with, for devices that can
-    /// answer them before they cost anything. `offers` is empty before; so it stays where the
-    /// engine alone can answer.
+    /// What SYNs that arrive at an interface at `now` are answered with, for devices that can answer
+    /// them before they cost anything. `offers` is empty before; it stays so where only the engine
+    /// can answer.
     fn syn_offers(&self, now: Instant, iface: IfIndex, offers: &mut SynOffers) {
         let _ = (now, iface, offers);
     }
 
-    /// Another number whenever [`Engine::syn_offers`] may have something else to say. Asked once a
+    /// Another number whenever the result of [`Engine::syn_offers`] may have changed. Called once a
     /// turn; must cost a few loads.
     fn syn_offers_changed(&self, now: Instant) -> u64 {
         let _ = now;
         0
     }
 
-    /// Whether a device answers SYNs with what was offered: then the engine believes the ACKs that
+    /// Whether a device answers SYNs with what was offered: the engine then accepts the ACKs that
     /// come of it.
     fn syns_are_answered(&mut self, answered: bool) {
         let _ = answered;
     }
 
-    /// Another number whenever [`Engine::wants`] may have something else to say. Asked at least
+    /// Another number whenever the result of [`Engine::wants`] may have changed. Called at least
     /// once a turn, before what the engine has appended is sent; must cost a few loads.
     fn wants_changed(&self) -> u64 {
         0

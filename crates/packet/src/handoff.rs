@@ -1,9 +1,9 @@
 //! `HandoffList`: packets that one worker's engine wants another worker to have.
 //!
 //! Called by engines, which push in their rounds and take in [`Engine::adopt`](crate::Engine), and
-//! by whoever runs them (`dispatch`, `world`), who carries the packets over. Invariant: never more
-//! than its bound, allocated at construction; a packet that finds no room is given back, so that
-//! its engine drops it by name.
+//! by their callers (`dispatch`, `world`), which carry the packets over. Invariant: never more than
+//! its bound, allocated at construction; a packet that finds no room is given back, so that its
+//! engine drops it by name.
 
 use floodwall_base::WorkerId;
 
@@ -20,17 +20,17 @@ pub enum HandoffKind {
     /// A datagram put together from fragments, from its IP header on: take it in.
     Reassembled,
     /// An ICMP message from its ICMP header on, which may be about a packet that the other sent:
-    /// tell whether it did.
+    /// check whether it did.
     Quoting,
-    /// An ICMP message from its ICMP header on, about a flow of who hands it over: what it says of
-    /// the path is believed.
+    /// An ICMP message from its ICMP header on, about a flow of the worker that hands it over: its
+    /// path information is accepted.
     Believed,
 }
 
 /// One packet on its way to another worker.
 #[derive(Debug)]
 pub struct Handoff {
-    /// Who shall have it.
+    /// The worker that receives it.
     pub to: WorkerId,
     /// What for.
     pub kind: HandoffKind,
@@ -38,13 +38,13 @@ pub struct Handoff {
     pub packet: PacketBuf,
 }
 
-/// See the file's head.
+/// A bounded list of packets for other workers, and the workers to be nudged.
 #[derive(Debug)]
 pub struct HandoffList {
     list: Vec<Handoff>,
     max: usize,
-    /// Who is to be called soon though nothing is handed to him: one bit a worker, the highest for
-    /// all from there on.
+    /// The workers to be called soon though nothing is handed to them: one bit a worker, the
+    /// highest for all from there on.
     nudged: u64,
 }
 
@@ -67,7 +67,8 @@ impl HandoffList {
         Ok(())
     }
 
-    /// Asks that `worker` be called soon, though no packet goes there: something else waits for it.
+    /// Requests that `worker` be called soon, though no packet goes there: something else waits for
+    /// it.
     pub fn nudge(&mut self, worker: WorkerId) {
         self.nudged |= 1 << worker.0.min(63);
     }
@@ -79,7 +80,7 @@ impl HandoffList {
         self.nudged >> bit & 1 == 1
     }
 
-    /// Whether anybody is to be called; nobody is any more.
+    /// Whether any worker is to be called; clears that.
     pub const fn take_nudges(&mut self) -> bool {
         core::mem::replace(&mut self.nudged, 0) != 0
     }

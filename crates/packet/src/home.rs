@@ -1,11 +1,11 @@
-//! A home: the frames of one worker, and the way back for frames that die elsewhere.
+//! A home: the frames of one worker, and the way back for frames that are dropped elsewhere.
 //!
 //! The worker that is attached takes and gives back through array stacks, last in first out, so
-//! that the warmest frame is used next. Everybody else who drops a packet pushes it onto the
+//! that the warmest frame is used next. A drop on any other thread pushes the packet onto the
 //! home's take-all list (`floodwall_sync::take_all`), which the worker empties when a stack of its
 //! runs dry.
 //!
-//! A handle knows its home by a 16-bit slot in one static table, so that dropping it needs no
+//! A handle has its home as a 16-bit slot in one static table, so that dropping it needs no
 //! argument. Slots are freed only when every descriptor has come home; else the memory stays.
 
 use core::cell::{Cell, UnsafeCell};
@@ -16,28 +16,29 @@ use floodwall_sync::CachePadded;
 use floodwall_sync::take_all::TakeAllList;
 
 use crate::account::Accounts;
-use crate::claim::{Claim, LANE, NOBODY};
+use crate::claim::{FrameClaim, LANE, NOBODY};
 use crate::descriptor::{Class, Descriptor};
 
 /// Homes that one process may have.
 pub(crate) const HOMES_MAX: usize = 1024;
 
-static HOMES: [AtomicPtr<Home>; HOMES_MAX] = [const { AtomicPtr::new(ptr::null_mut()) }; HOMES_MAX];
-/// 64 bits never come round to a number that a thread still has.
+static HOMES: [AtomicPtr<FrameHome>; HOMES_MAX] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; HOMES_MAX];
+/// A 64-bit counter never repeats the number of a running thread.
 static NEXT_THREAD: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
-    /// This thread's number, given at its first attachment; [`NOBODY`] before.
+    /// This thread's number, given at its first attachment; zero before.
     static THREAD: Cell<u64> = const { Cell::new(NOBODY) };
 }
 
-/// See the file's head.
-pub(crate) struct Home {
+/// The free frames of one worker, and the list of those that were dropped elsewhere.
+pub(crate) struct FrameHome {
     /// Which thread is attached.
-    claim: Claim,
+    claim: FrameClaim,
     /// Touched by the attached thread only.
     stacks: UnsafeCell<[Vec<*const Descriptor>; 4]>,
-    /// What died elsewhere. On lines of its own, which other threads take from the worker.
+    /// Dropped elsewhere. On lines of its own, which other threads take from the worker.
     returned: CachePadded<TakeAllList<Descriptor>>,
     /// How many allocations found nothing.
     pub(crate) failures: AtomicU32,
@@ -46,14 +47,14 @@ pub(crate) struct Home {
     pub(crate) memory: *const u8,
 }
 
-// SAFETY: `stacks` is touched by the thread who has the claim only (checked in each
-// access), or by `Region` when no thread can be attached; the rest is atomic.
-unsafe impl Sync for Home {}
+// SAFETY: `stacks` is touched by the thread that has the claim only (checked in each access), or by
+// `Region` when no thread can be attached; the rest is atomic.
+unsafe impl Sync for FrameHome {}
 // SAFETY: the descriptors that the stacks point to belong to the home, not to a thread.
-unsafe impl Send for Home {}
+unsafe impl Send for FrameHome {}
 
 /// Takes a free slot of the table for `home`.
-pub(crate) fn register(home: *mut Home) -> Option<u16> {
+pub(crate) fn register(home: *mut FrameHome) -> Option<u16> {
     HOMES.iter().enumerate().find_map(|(slot, entry)| {
         let free = entry
             .compare_exchange(ptr::null_mut(), home, Ordering::AcqRel, Ordering::Relaxed)
@@ -62,7 +63,7 @@ pub(crate) fn register(home: *mut Home) -> Option<u16> {
     })
 }
 
-/// Gives a slot back. Only when all its descriptors are home: nobody can look it up any more.
+/// Gives a slot back. Only when all its descriptors are home: there is no look-up of it any more.
 pub(crate) fn unregister(slot: u16) {
     HOMES[slot as usize].store(ptr::null_mut(), Ordering::Release);
 }
@@ -79,17 +80,17 @@ fn this_thread() -> u64 {
 
 /// The home in a slot.
 #[inline]
-pub(crate) fn of_slot<'a>(slot: u16) -> Option<&'a Home> {
+pub(crate) fn of_slot<'a>(slot: u16) -> Option<&'a FrameHome> {
     let home = HOMES.get(slot as usize)?.load(Ordering::Acquire);
     // SAFETY: a home is unregistered and freed only once no descriptor and no account names its
-    // slot (`Region::drop`), and whoever asks holds one of these.
+    // slot (`Region::drop`), and the caller holds one of these.
     unsafe { home.as_ref() }
 }
 
-impl Home {
+impl FrameHome {
     pub(crate) fn new(counts: [usize; 4], accounts: usize, memory: *const u8) -> Self {
         Self {
-            claim: Claim::new(),
+            claim: FrameClaim::new(),
             stacks: UnsafeCell::new(counts.map(Vec::with_capacity)),
             returned: CachePadded::new(TakeAllList::new()),
             failures: AtomicU32::new(0),
@@ -131,10 +132,10 @@ impl Home {
 
     /// The stacks, for the attached thread.
     #[inline]
-    #[expect(clippy::mut_from_ref, reason = "exclusive by the attachment, as the comment says")]
+    #[expect(clippy::mut_from_ref, reason = "exclusive by the attachment, as commented")]
     unsafe fn stacks(&self) -> &mut [Vec<*const Descriptor>; 4] {
-        // SAFETY: the caller is the attached thread (or the region when nobody is), and no caller
-        // keeps the borrow beyond its own statement.
+        // SAFETY: the caller is the attached thread (or the region when there is none), and no
+        // caller keeps the borrow beyond its own statement.
         unsafe { &mut *self.stacks.get() }
     }
 
@@ -155,8 +156,9 @@ impl Home {
         found
     }
 
-    /// Brings home what died elsewhere. Bounded by the number of descriptors of this home, and paid
-    /// for by as many drops. Called by the attached thread, or by the region when nobody is.
+    /// Brings home what was dropped elsewhere. Bounded by the number of descriptors of this home,
+    /// and paid for by as many drops. Called by the attached thread, or by the region when there is
+    /// none.
     #[cold]
     pub(crate) fn collect(&self) {
         for at in self.returned.take_all() {
@@ -205,7 +207,7 @@ impl Home {
     /// How many descriptors of each class are home. Called by the attached thread.
     pub(crate) fn available(&self) -> [usize; 4] {
         self.collect();
-        // SAFETY: called by the attached thread or by the region when nobody is.
+        // SAFETY: called by the attached thread or by the region when there is none.
         unsafe { self.stacks() }.each_ref().map(Vec::len)
     }
 }

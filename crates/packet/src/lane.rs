@@ -3,8 +3,9 @@
 //! Workers have a home each and stay attached to it. Programs have many threads, which come and go:
 //! caches per thread would hold memory back from others, and lose it with the thread. So a program
 //! has a few lanes (two a core), each with a home of its own and a lock that only the program's
-//! threads ever take; whoever finds a lane busy tries the next. Called by `stack`'s remote sockets.
-//! Invariant: a home is attached to the thread that is inside the lane, and to nobody in between.
+//! threads ever take; a thread that finds a lane busy tries the next. Called by `stack`'s remote
+//! sockets. Invariant: a home is attached to the thread that is inside the lane, and to none in
+//! between.
 //!
 //! What is taken from a lane goes home as all packets do: from wherever it is dropped, by the
 //! home's list.
@@ -17,28 +18,28 @@ use floodwall_sync::lock::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::pool::Pool;
 
-/// See the file's head.
+/// A home for the threads of a program, used by one of them at a time.
 pub struct Lane {
-    /// Who holds it is inside.
+    /// Its holder is inside.
     lock: Mutex<()>,
-    /// Attached while somebody is inside.
+    /// Attached while a thread is inside.
     pool: Pool,
 }
 
 // SAFETY: the pool's home is touched only inside of `enter`, by the thread that holds the lock and
 // is attached to the home meanwhile; the rest of it is a shared region. When the lane is dropped
-// nobody is inside.
+// no thread is inside.
 unsafe impl Send for Lane {}
 // SAFETY: as above.
 unsafe impl Sync for Lane {}
 
 /// Leaves the lane, after a panic too.
-struct Inside<'a> {
+struct LaneInner<'a> {
     pool: &'a Pool,
     _guard: MutexGuard<'a, ()>,
 }
 
-impl Drop for Inside<'_> {
+impl Drop for LaneInner<'_> {
     fn drop(&mut self) {
         self.pool.home().leave();
     }
@@ -57,7 +58,7 @@ impl Lane {
         self.inside(guard, act)
     }
 
-    /// As [`Lane::enter`] where nobody is inside; else gives `act` back.
+    /// As [`Lane::enter`] where no thread is inside; else gives `act` back.
     ///
     /// # Errors
     /// Another thread is inside.
@@ -71,8 +72,8 @@ impl Lane {
 
     fn inside<R>(&self, guard: MutexGuard<'_, ()>, act: impl FnOnce(&Pool) -> R) -> R {
         let entered = self.pool.home().enter();
-        assert!(entered, "who holds the lock of a lane is alone in it");
-        let inside = Inside { pool: &self.pool, _guard: guard };
+        assert!(entered, "the holder of a lane's lock is alone in it");
+        let inside = LaneInner { pool: &self.pool, _guard: guard };
         act(inside.pool)
     }
 }

@@ -1,10 +1,10 @@
 //! Frames at a device or at the kernel: handles that are addresses for a while.
 //!
-//! A driver lends a packet and passes its address on (a fill or a transmit ring of AF_XDP); an
-//! address that comes back becomes a handle again only if it lies in the region and its frame is
+//! A driver hands out a packet and passes its address on (a fill or a transmit ring of AF_XDP); an
+//! address that comes back becomes a handle again only if it is in the region and its frame is
 //! lent. So a device that returns an address twice, or one that it never had, cannot make two
 //! owners: it is refused and counted. Reading: the kernel's `Documentation/networking/af_xdp.rst`
-//! on who owns a frame when.
+//! on the ownership of frames.
 //!
 //! Addresses count from the region's first byte. Frames of [`Class::Frame`] come first there, so
 //! theirs are addresses of the UMEM that [`Region::umem`] describes.
@@ -37,7 +37,7 @@ impl PacketBuf {
         };
         let address = d.frame.get().addr() - home.memory.addr() + d.off.get() as usize;
         // SAFETY: the handle's descriptor is live, and `self` is its only owner until the count
-        // says lent: from then on whoever takes it back is.
+        // is the mark of a lent frame: from then on the thread that takes it back is.
         let d = unsafe { &*self.into_descriptor() };
         d.refs.lend();
         Ok(address as u64)
@@ -45,15 +45,15 @@ impl PacketBuf {
 }
 
 impl Region {
-    /// The packet that was lent at `address`, as it was when lent. From any thread. `None`, and
-    /// counted, where that is not the very address of a packet that is lent now.
+    /// The packet that was lent at `address`, unchanged. From any thread. `None`, and counted,
+    /// where that is not the very address of a packet that is lent now.
     pub fn take_back(&self, address: u64) -> Option<PacketBuf> {
         self.take_back_if(address, |d, off| d.off.get() == off)
     }
 
-    /// The packet that the device wrote into a lent frame: `len` bytes at `address`, which may lie
-    /// anywhere in the frame. All else is as in a fresh packet. `None`, and counted, where no lent
-    /// frame has all of these bytes.
+    /// The packet that the device wrote into a lent frame: `len` bytes at `address`, anywhere in
+    /// the frame. All else is as in a fresh packet. `None`, and counted, where no lent frame has
+    /// all of these bytes.
     pub fn take_back_filled(&self, address: u64, len: usize) -> Option<PacketBuf> {
         let mut packet = self.take_back_if(address, |d, off| {
             (off as usize).checked_add(len).is_some_and(|end| end <= frame_bytes(d))
@@ -72,8 +72,8 @@ impl Region {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Takes back the frame around `address` if it is lent, and `is_right` says so of its
-    /// descriptor and the address's place in it.
+    /// Takes back the frame around `address` if it is lent, and `is_right` accepts its descriptor
+    /// and the address's place in it.
     fn take_back_if(
         &self,
         address: u64,
@@ -83,7 +83,7 @@ impl Region {
         if let Some((d, off)) = taken {
             // Only now are the descriptor's cells ours to read.
             if is_right(d, off) {
-                // SAFETY: live as long as the region, and ours alone by the exchange.
+                // SAFETY: valid as long as the region, and ours alone by the exchange.
                 return Some(unsafe { PacketBuf::from_descriptor(d) });
             }
             d.refs.lend();

@@ -1,9 +1,9 @@
 //! Packet buffers, and what moves them.
 //!
 //! A [`PacketBuf`] is one owning handle of 8 bytes to memory that a [`Pool`] took at the start. It
-//! is one chunk or a chain; headers are read where they lie ([`PacketBuf::header`]), and pulled
-//! down only for a writer ([`PacketBuf::pulldown`]). Packets travel in a [`Burst`], wait in a
-//! [`PacketList`], are paid for by an [`Account`], and are handled by an [`Engine`].
+//! is one chunk or a chain; headers are read in place ([`PacketBuf::header`]), and pulled down only
+//! for a writer ([`PacketBuf::pulldown`]). Packets travel in a [`Burst`], wait in a [`PacketList`],
+//! are paid for by an [`Account`], and are handled by an [`Engine`].
 //!
 //! Invariants: no allocation after the region is made; bytes with more than one owner are never
 //! written; what is charged is released exactly once. Start reading at `buf.rs`.
@@ -27,6 +27,7 @@ mod access;
 mod account;
 mod buf;
 mod burst;
+mod capacity_hints;
 mod chunks;
 mod claim;
 mod descriptor;
@@ -42,15 +43,15 @@ mod node_queues;
 mod pool;
 mod pulldown;
 mod refcount;
-mod rooms;
+mod rx_filter;
 mod sum;
 mod syn_offers;
-mod wanted;
 
 pub use access::AccessCounters;
 pub use account::{Account, AccountFull};
 pub use buf::{ChainFull, PacketBuf};
 pub use burst::Burst;
+pub use capacity_hints::{CapacityHint, CapacityHints};
 pub use chunks::Chunks;
 pub use descriptor::Class;
 pub use engine::{Engine, Peers, Round, Triage};
@@ -65,6 +66,5 @@ pub use pool::{
     SUPER_BYTES,
 };
 pub use pulldown::PulldownError;
-pub use rooms::{Room, Rooms};
+pub use rx_filter::RxFilter;
 pub use syn_offers::{CookieKeys, SynOffer, SynOffers};
-pub use wanted::Wanted;

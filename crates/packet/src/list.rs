@@ -97,7 +97,7 @@ impl PacketList {
     /// does alike, up to a quarter of the buffer. What is charged is never less than what is held,
     /// and nothing stays charged without a packet that waits.
     #[inline]
-    pub fn bury(&mut self, packet: PacketBuf, most: u32) {
+    pub fn drop_burst(&mut self, packet: PacketBuf, most: u32) {
         // SAFETY: `first` is null or a descriptor that the list owns.
         if let Some(heir) = unsafe { self.first.as_ref() } {
             packet.bequeath_charge(heir, most);
@@ -156,7 +156,7 @@ impl PacketList {
     /// The inverse, for what a mailbox holds: in the order of arrival. One pass.
     ///
     /// # Safety
-    /// The chain's nodes are heads of packets, and owned by nobody else.
+    /// The chain's nodes are heads of packets, and have no other owner.
     pub(crate) unsafe fn from_newest_first(chain: Chain<Descriptor>) -> Self {
         let mut list = Self::new();
         let mut at = chain.into_first();
@@ -206,8 +206,8 @@ impl<'a> Iterator for Iter<'a> {
     fn next(&mut self) -> Option<&'a PacketBuf> {
         self.left = self.left.checked_sub(1)?;
         // SAFETY: `at` points to `first`, `last` or a descriptor's `next`, all one pointer, and
-        // `left` says that it is not null. `PacketBuf` is a transparent non-null pointer, so the
-        // place reads as one; the list is borrowed, so nobody moves it.
+        // `left` means that it is not null. `PacketBuf` is a transparent non-null pointer, so the
+        // place reads as one; the list is borrowed, so it is not moved.
         unsafe {
             let packet = &*self.at.cast::<PacketBuf>();
             self.at = (&raw const packet.descriptor().next).cast();
@@ -269,7 +269,7 @@ mod tests {
     fn buried(list: &mut PacketList, account: &Account, most: u64) -> Vec<u64> {
         let mut seen = Vec::new();
         while let Some(packet) = list.pop_front() {
-            list.bury(packet, most as u32);
+            list.drop_burst(packet, most as u32);
             seen.push(account.used() / SMALL);
         }
         seen
@@ -285,7 +285,7 @@ mod tests {
         // The memory itself comes home at once.
         let (before, mut list) = (pool.available().small, charged(&pool, &account, 2));
         let first = list.pop_front().unwrap();
-        list.bury(first, u32::MAX);
+        list.drop_burst(first, u32::MAX);
         assert_eq!((before - pool.available().small, account.used()), (1, 2 * SMALL));
     }
 
@@ -309,7 +309,7 @@ mod tests {
         let used = || (one.used() / SMALL, other.used() / SMALL);
         for left in [(0, 1), (0, 0), (0, 0)] {
             let packet = list.pop_front().unwrap();
-            list.bury(packet, u32::MAX);
+            list.drop_burst(packet, u32::MAX);
             assert_eq!(used(), left);
         }
     }
@@ -320,7 +320,7 @@ mod tests {
         let account = pool.open_account(SMALL * 4).unwrap();
         let mut list = charged(&pool, &account, 3);
         let first = list.pop_front().unwrap();
-        list.bury(first, u32::MAX);
+        list.drop_burst(first, u32::MAX);
         let mut kept = list.pop_front().unwrap();
         assert_eq!(account.used(), 3 * SMALL);
         kept.keep_own_charge();

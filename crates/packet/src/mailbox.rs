@@ -8,7 +8,7 @@
 //! `floodwall_sync::mailbox`.
 //!
 //! # Under flood
-//! No bound of its own: who pushes has been charged for every packet before (an account, credit).
+//! No bound of its own: a producer has been charged for every packet before (an account, credit).
 
 use floodwall_sync::Mailbox;
 use floodwall_sync::mailbox::Bits;
@@ -16,12 +16,12 @@ use floodwall_sync::mailbox::Bits;
 use crate::descriptor::Descriptor;
 use crate::list::PacketList;
 
-/// See the file's head. One word.
+/// A mailbox of packets: many producers, one consumer, flags in the same word. One word.
 pub struct PacketMailbox(Mailbox<Descriptor>);
 
 // SAFETY: packets may change threads (`PacketBuf: Send`), and the word is atomic.
 unsafe impl Send for PacketMailbox {}
-// SAFETY: as above; by a shared reference packets are moved in and out, never lent.
+// SAFETY: as above; by a shared reference packets are moved in and out, never borrowed.
 unsafe impl Sync for PacketMailbox {}
 
 impl PacketMailbox {
@@ -32,13 +32,13 @@ impl PacketMailbox {
     }
 
     /// Gives all packets of a list, behind those that are there, with flags. Clears
-    /// [`Bits::WAIT`]. The flags before say whom to wake and whether to ring. One exchange if
-    /// nobody interferes, and a pass over the packets' links. An empty list sets the flags.
+    /// [`Bits::WAIT`]. The flags before tell which side to wake and whether to ring. One exchange
+    /// without contention, and a pass over the packets' links. An empty list sets the flags.
     #[inline]
     pub fn push(&self, packets: PacketList, bits: Bits) -> Bits {
         match packets.into_newest_first() {
             // SAFETY: the list owned these descriptors, linked from the newest to the oldest, and
-            // has given them up; they live until somebody takes them.
+            // has given them up; they stay valid until they are taken.
             Some((newest, oldest)) => unsafe { self.0.push_chain(newest, oldest, bits) },
             None => self.0.set(bits),
         }

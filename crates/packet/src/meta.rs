@@ -8,13 +8,13 @@ use crate::descriptor::{CHECKSUM_MASK, CHECKSUM_SHIFT, Descriptor, LINE1, LINK_G
 /// What is known of the transport checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ChecksumState {
-    /// Nothing: whoever reads the packet verifies.
+    /// Nothing: the reader of the packet verifies.
     #[default]
     Unverified,
     /// The device verified it.
     Verified,
     /// The field holds the pseudo header's sum only: the packet never crossed a wire, and
-    /// whoever puts it on one completes the sum.
+    /// the device that puts it on one completes the sum.
     Partial,
 }
 
@@ -36,7 +36,7 @@ pub struct Offload {
 }
 
 /// The first chunk `d` was used up by a trim that took `n` bytes from later ones: layers count from
-/// the first frame's start, and its offset cannot say so.
+/// the first frame's start, and its offset is not enough for that.
 #[cold]
 pub(crate) fn layers_move_down(d: &Descriptor, n: u32) {
     let n = u16::try_from(n).unwrap_or(u16::MAX);
@@ -97,8 +97,8 @@ impl PacketBuf {
     }
 
     /// Stores where the layers start, from the packet's first byte now. Kept from the frame's
-    /// start, so that pulling or pushing a header moves nothing. Headers lie in the first 64 KiB
-    /// of a frame; an offset beyond is kept as the largest that fits.
+    /// start, so that pulling or pushing a header moves nothing. Headers are in the first 64 KiB of
+    /// a frame; an offset beyond is kept as the largest that fits.
     #[inline]
     pub fn set_layers(&mut self, l3: usize, l4: usize, payload: usize) {
         let d = self.descriptor();
@@ -146,14 +146,14 @@ impl PacketBuf {
         flags.set(flags.get() & !CHECKSUM_MASK | bits << CHECKSUM_SHIFT);
     }
 
-    /// Whether the frame's link destination was a group or everybody.
+    /// Whether the frame's link destination was a group or the broadcast address.
     #[must_use]
     #[inline]
     pub fn is_link_group(&self) -> bool {
         self.descriptor().flags.get() & LINK_GROUP != 0
     }
 
-    /// Stores whether the frame's link destination was a group or everybody.
+    /// Stores whether the frame's link destination was a group or the broadcast address.
     #[inline]
     pub fn set_link_group(&mut self, group: bool) {
         let flags = &self.descriptor().flags;
@@ -161,7 +161,7 @@ impl PacketBuf {
         flags.set(if group { rest | LINK_GROUP } else { rest });
     }
 
-    /// When the device received it, where the device says so.
+    /// When the device received it, where the device has timestamps.
     #[must_use]
     pub fn timestamp(&self) -> Option<Instant> {
         let d = self.descriptor();
@@ -217,8 +217,8 @@ impl PacketBuf {
         d.checksum_offset.set(offload.checksum_offset);
     }
 
-    /// Takes over all that is known of `from`, before whose first byte this packet puts `n` more.
-    /// The charge apart.
+    /// Copies all metadata of `from`; this packet puts `n` more bytes before its first one. The
+    /// charge apart.
     pub(crate) fn inherit(&mut self, from: &Self, n: usize) {
         let old = from.descriptor();
         if old.l3.get() | old.l4.get() | old.payload.get() != 0 {

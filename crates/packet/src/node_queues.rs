@@ -8,13 +8,13 @@
 //! Source: Linux 6.18's UDP producer queues (commit b650bf0977d3), where the producer that finds a
 //! node's list empty drains it under the lock of the reader. Here it does not: no worker takes a
 //! lock that a program may hold (decision D17), and the reader is never further than one exchange
-//! per node from all that waits. Who finds a queue whose reader sleeps wakes it, once for all that
-//! follows. Called by `stack`'s remote sockets. Invariants: a batch is charged before it is pushed
-//! (the queues themselves have no bound); a queue that is not empty when the reader goes to sleep
-//! keeps it awake.
+//! per node from all that waits. A producer that finds a queue with a sleeping reader wakes it,
+//! once for all that follows. Called by `stack`'s remote sockets. Invariants: a batch is charged
+//! before it is pushed (the queues themselves have no bound); a queue that is not empty when the
+//! reader goes to sleep keeps it awake.
 //!
 //! # Under flood
-//! As [`PacketMailbox`]: who pushes has been charged for every packet. What is refused touches no
+//! As [`PacketMailbox`]: a producer has been charged for every packet. What is refused touches no
 //! queue, and no line that workers share.
 
 use floodwall_base::NumaNode;
@@ -24,7 +24,8 @@ use floodwall_sync::mailbox::Bits;
 use crate::list::PacketList;
 use crate::mailbox::PacketMailbox;
 
-/// See the file's head. A word, and a line more for each further node.
+/// The receive queues of one socket, a mailbox per memory node. A word, and a line more for each
+/// further node.
 pub struct NodeQueues {
     first: PacketMailbox,
     others: Box<[CachePadded<PacketMailbox>]>,
@@ -50,7 +51,7 @@ impl NodeQueues {
     }
 
     /// Gives a batch to a node's queue, with flags, and clears that queue's [`Bits::WAIT`]. The
-    /// flags before say whether the reader is to be woken. One exchange if nobody interferes.
+    /// flags before tell whether the reader is to be woken. One exchange without contention.
     #[inline]
     pub fn push(&self, node: NumaNode, packets: PacketList, bits: Bits) -> Bits {
         self.of(node).push(packets, bits)
@@ -72,7 +73,7 @@ impl NodeQueues {
 
     /// Goes to sleep if there is nothing: sets [`Bits::WAIT`] in every queue and returns `true`
     /// where none holds a packet or one of `unless`. The waker must have been stored before. Where
-    /// it returns `false`, look again; who pushes meanwhile may wake for nothing, once a node.
+    /// it returns `false`, look again; a producer meanwhile may wake for nothing, once a node.
     #[must_use]
     pub fn park(&self, unless: Bits) -> bool {
         self.all().all(|queue| queue.park(unless))

@@ -5,7 +5,7 @@
 //! A [`Pool`] is one worker's attachment to one home of the region; it stays on its thread.
 //!
 //! # Under flood
-//! Reachable by anyone. Bound: the configured counts, allocated at the start. Worst work per
+//! Reachable by any sender. Bound: the configured counts, allocated at the start. Worst work per
 //! packet: one pop; when the stack is dry, bringing home what other threads gave back. When empty
 //! the newcomer is dropped as `NoBuffer`; nothing else suffers.
 
@@ -20,10 +20,10 @@ use thiserror::Error;
 
 use crate::account::Account;
 use crate::buf::PacketBuf;
+use crate::capacity_hints::CapacityHints;
 use crate::descriptor::{Class, Descriptor, LARGE};
-use crate::home::{self, Home};
+use crate::home::{self, FrameHome};
 use crate::lane::Lane;
-use crate::rooms::Rooms;
 
 /// Bytes before the first byte of a packet in a fresh [`Class::Frame`] or [`Class::Super`].
 pub const HEADROOM: usize = 256;
@@ -41,15 +41,15 @@ const PAGE: usize = 4096;
 pub struct PoolConfig {
     /// Workers that will attach; each gets an equal part of everything below.
     pub workers: usize,
-    /// Small frames of 256 bytes, in all.
+    /// Small frames of 256 bytes, total.
     pub small: usize,
-    /// Frames, in all.
+    /// Frames, total.
     pub frames: usize,
     /// Bytes of a frame, headroom included: 2048 or 4096.
     pub frame_bytes: usize,
-    /// Super-frames, in all.
+    /// Super-frames, total.
     pub supers: usize,
-    /// Descriptors without memory, for references, in all.
+    /// Descriptors without memory, for references, total.
     pub references: usize,
     /// Accounts of each worker.
     pub accounts: usize,
@@ -103,18 +103,18 @@ pub struct Region {
     memory_layout: Layout,
     frames: usize,
     frame_bytes: usize,
-    homes: Vec<(u16, ptr::NonNull<Home>)>,
-    /// What lies where, in the order of the memory.
-    parts: [Part; 4],
+    homes: Vec<(u16, ptr::NonNull<FrameHome>)>,
+    /// The classes' parts, in the order of the memory.
+    parts: [PoolPart; 4],
     /// Descriptors have been written and stocked.
     carved: bool,
     /// Addresses that came back from a device but were not lent.
     pub(crate) refused: AtomicU64,
 }
 
-/// The pieces of one class: descriptors and frames lie in the same order.
+/// The pieces of one class: descriptors and frames are in the same order.
 #[derive(Clone, Copy)]
-struct Part {
+struct PoolPart {
     class: Class,
     count: usize,
     /// Bytes of one frame.
@@ -141,17 +141,17 @@ impl Region {
             return Err(PoolError::TooFew { frames, workers });
         }
         let parts = [
-            Part { class: Class::Frame, count: config.frames, bytes: config.frame_bytes },
-            Part { class: Class::Super, count: config.supers, bytes: SUPER_BYTES },
-            Part { class: Class::Small, count: config.small, bytes: SMALL_BYTES },
-            Part { class: Class::Reference, count: config.references, bytes: 0 },
+            PoolPart { class: Class::Frame, count: config.frames, bytes: config.frame_bytes },
+            PoolPart { class: Class::Super, count: config.supers, bytes: SUPER_BYTES },
+            PoolPart { class: Class::Small, count: config.small, bytes: SMALL_BYTES },
+            PoolPart { class: Class::Reference, count: config.references, bytes: 0 },
         ];
         let (count, descriptor_bytes, bytes) =
             sizes(&parts).ok_or(PoolError::NoMemory(usize::MAX))?;
         let (memory, memory_layout) = zeroed::<u8>(bytes, PAGE)?;
         let (descriptors, descriptor_layout) =
             zeroed::<Descriptor>(descriptor_bytes, align_of::<Descriptor>()).inspect_err(|_| {
-                // SAFETY: allocated above with this very layout, and nobody has seen it.
+                // SAFETY: allocated above with this very layout, and not shared yet.
                 unsafe { dealloc(memory.as_ptr(), memory_layout) };
             })?;
         let mut region = Self {
@@ -176,7 +176,7 @@ impl Region {
         let share = |n: usize| n.div_ceil(config.workers);
         let counts = [config.small, config.frames, config.supers, config.references].map(share);
         for _ in 0..config.workers {
-            let home = ptr::NonNull::from(Box::leak(Box::new(Home::new(
+            let home = ptr::NonNull::from(Box::leak(Box::new(FrameHome::new(
                 counts,
                 config.accounts,
                 self.memory.as_ptr(),
@@ -186,7 +186,7 @@ impl Region {
                 drop(unsafe { Box::from_raw(home.as_ptr()) });
                 return Err(PoolError::TooManyPools);
             };
-            // SAFETY: leaked from a box just above, and nobody else has seen it.
+            // SAFETY: leaked from a box just above, and not shared yet.
             unsafe { &mut *home.as_ptr() }.accounts.settle(slot);
             self.homes.push((slot, home));
         }
@@ -197,7 +197,7 @@ impl Region {
     fn carve(&mut self) {
         let (mut at, mut byte) = (0, 0);
         let large = if self.frame_bytes > 2048 { LARGE } else { 0 };
-        for Part { class, count, bytes } in self.parts {
+        for PoolPart { class, count, bytes } in self.parts {
             for i in 0..count {
                 let (slot, mut home) = self.homes[i % self.homes.len()];
                 // SAFETY: `at < count` and `byte` stays within what `new` allocated, by the same
@@ -219,7 +219,7 @@ impl Region {
     /// and that byte's place in the frame.
     pub(crate) fn locate(&self, address: u64) -> Option<(&Descriptor, u32)> {
         let (mut at, mut left) = (0, usize::try_from(address).ok()?);
-        for Part { count, bytes, .. } in self.parts.into_iter().filter(|part| part.bytes > 0) {
+        for PoolPart { count, bytes, .. } in self.parts.into_iter().filter(|part| part.bytes > 0) {
             if left < count * bytes {
                 // SAFETY: `carve` has written that many descriptors in this very order.
                 let d = unsafe { &*self.descriptors.as_ptr().add(at + left / bytes) };
@@ -281,8 +281,8 @@ impl Region {
 }
 
 /// How many descriptors there are, and the bytes of all descriptors and of all frames; `None` where
-/// a number cannot say.
-fn sizes(parts: &[Part]) -> Option<(usize, usize, usize)> {
+/// a number overflows.
+fn sizes(parts: &[PoolPart]) -> Option<(usize, usize, usize)> {
     let (mut count, mut bytes) = (0_usize, 0_usize);
     for part in parts {
         count = count.checked_add(part.count)?;
@@ -294,7 +294,7 @@ fn sizes(parts: &[Part]) -> Option<(usize, usize, usize)> {
 /// Zeroed memory: touched once, so that no page fault waits behind the first packet.
 fn zeroed<T>(bytes: usize, align: usize) -> Result<(ptr::NonNull<T>, Layout), PoolError> {
     let (memory, layout) = allocate(bytes, align).ok_or(PoolError::NoMemory(bytes))?;
-    // SAFETY: it is ours, and as long as its layout says.
+    // SAFETY: it is ours, and as long as its layout.
     unsafe { memory.write_bytes(0, layout.size()) };
     Ok((memory.cast(), layout))
 }
@@ -351,7 +351,7 @@ pub struct Available {
 
 /// One worker's attachment to its home. It stays on its thread; handles go where they like.
 pub struct Pool {
-    home: ptr::NonNull<Home>,
+    home: ptr::NonNull<FrameHome>,
     region: Arc<Region>,
     _thread: PhantomData<*const ()>,
 }
@@ -366,7 +366,7 @@ impl Pool {
     }
 
     #[inline]
-    pub(crate) fn home(&self) -> &Home {
+    pub(crate) fn home(&self) -> &FrameHome {
         // SAFETY: homes live as long as the region, which `self` keeps.
         unsafe { self.home.as_ref() }
     }
@@ -383,12 +383,12 @@ impl Pool {
         }
     }
 
-    /// A descriptor of any class, as an empty packet. Whoever takes a reference names its frame and
+    /// A descriptor of any class, as an empty packet. The taker of a reference names its frame and
     /// its owner at once.
     #[inline]
     pub(crate) fn take(&self, class: Class) -> Option<PacketBuf> {
         let found = self.home().take(class)?;
-        // SAFETY: what `take` returns is a live descriptor that nobody else has.
+        // SAFETY: what `take` returns is a live descriptor without another owner.
         let buf = unsafe { PacketBuf::from_descriptor(found) };
         let headroom = match class {
             Class::Small => HEADROOM_SMALL,
@@ -455,7 +455,7 @@ impl Pool {
         self.packet_from_chunks(bytes.chunks(self.region.frame_bytes - HEADROOM))
     }
 
-    /// A packet whose chunks hold copies of `chunks`, one each, empty ones included.
+    /// A packet with chunks that hold copies of `chunks`, one each, empty ones included.
     #[must_use]
     pub fn packet_from_chunks<'a>(
         &self,
@@ -487,13 +487,13 @@ impl Pool {
     pub fn open_watched_account(
         &self,
         limit: u64,
-        rooms: &Arc<Rooms>,
+        rooms: &Arc<CapacityHints>,
         index: u32,
     ) -> Option<Account> {
         self.account(limit, Some((rooms, index)))
     }
 
-    fn account(&self, limit: u64, rooms: Option<(&Arc<Rooms>, u32)>) -> Option<Account> {
+    fn account(&self, limit: u64, rooms: Option<(&Arc<CapacityHints>, u32)>) -> Option<Account> {
         let slot = self.home().accounts.open(limit, rooms, self.region.frame_bytes)?;
         Some(Account::new(slot, Arc::clone(&self.region)))
     }
@@ -505,8 +505,8 @@ impl Pool {
         Available { small, frames, supers, references }
     }
 
-    /// Whether more than a quarter of a class is free: who keeps packets for long does without
-    /// where it is not, so that some are left to whoever needs them for a moment. Costs a look.
+    /// Whether more than a quarter of a class is free: a queue that keeps packets for long refuses
+    /// them where it is not, so that some are left for short use. Costs a look.
     #[must_use]
     #[inline]
     pub fn has_spare(&self, class: Class) -> bool {

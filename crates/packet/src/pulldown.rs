@@ -1,7 +1,7 @@
 //! Pulldown: make `[off, off + len)` contiguous and writable, leave what is before untouched.
 //!
-//! The last resort of header access: only who must write needs it. Safe on shared memory (shared
-//! bytes are copied, never changed), and a failure changes nothing. Reading: Hagino, FREENIX 2000,
+//! The last resort of header access: only a writer needs it. Safe on shared memory (shared bytes
+//! are copied, never changed), and a failure changes nothing. Reading: Hagino, FREENIX 2000,
 //! section 4; unlike the original it never frees the packet, tests the chunk that it writes to for
 //! sharing, and accepts an exact fit.
 
@@ -12,8 +12,8 @@ use thiserror::Error;
 
 use crate::access::AccessCounters;
 use crate::buf::{
-    Links, PacketBuf, chunk_bytes, chunk_bytes_mut, is_exclusive, reference_to, release_following,
-    splice_behind, tailroom,
+    BufLinks, PacketBuf, chunk_bytes, chunk_bytes_mut, is_exclusive, reference_to,
+    release_following, splice_behind, tailroom,
 };
 use crate::descriptor::Descriptor;
 use crate::pool::{HEADROOM, Pool, SUPER_BYTES};
@@ -81,7 +81,7 @@ impl PacketBuf {
     /// The chunk that holds byte `off`, which exists, and where in it.
     fn chunk_at<'a>(&self, off: usize) -> (&'a Descriptor, usize) {
         let (mut found, mut left) = (ptr::from_ref(self.descriptor()), off);
-        for d in Links::of(self.descriptor()) {
+        for d in BufLinks::of(self.descriptor()) {
             found = d;
             if left < d.len.get() as usize || d.chain.get().is_null() {
                 break;
@@ -101,7 +101,7 @@ impl PacketBuf {
         within: usize,
         len: usize,
         access: &mut AccessCounters,
-    ) -> Result<Place<'a>, PulldownError> {
+    ) -> Result<PulldownSpot<'a>, PulldownError> {
         let here = (chunk.len.get() as usize - within).min(len);
         let missing = len - here;
         if missing > 0 && tailroom(chunk) >= missing {
@@ -112,20 +112,20 @@ impl PacketBuf {
     }
 }
 
-/// Where gathered bytes lie.
-struct Place<'a> {
+/// The destination of gathered bytes.
+struct PulldownSpot<'a> {
     chunk: &'a Descriptor,
     within: usize,
 }
 
 /// Copies `missing` bytes of the following chunks into the tailroom of `chunk`.
-fn pull_forward(chunk: &Descriptor, within: usize, missing: usize) -> Place<'_> {
+fn pull_forward(chunk: &Descriptor, within: usize, missing: usize) -> PulldownSpot<'_> {
     let before = chunk.len.get();
     chunk.len.set(before + missing as u32);
     // SAFETY: the tailroom was not 0, so the chunk is exclusive; the caller holds `&mut PacketBuf`.
     let room = unsafe { &mut chunk_bytes_mut(chunk)[before as usize..] };
     take_from_following(chunk, room);
-    Place { chunk, within }
+    PulldownSpot { chunk, within }
 }
 
 /// How many chunks behind `chunk` `bytes` of theirs use up.
@@ -137,7 +137,7 @@ fn used_up_following(chunk: &Descriptor, mut bytes: usize) -> usize {
         }
         _ => false,
     };
-    Links::of(chunk).skip(1).take_while(uses_up).count()
+    BufLinks::of(chunk).skip(1).take_while(uses_up).count()
 }
 
 /// Fills `room` with the first bytes behind `chunk`, and takes them off there. The caller has
@@ -145,7 +145,7 @@ fn used_up_following(chunk: &Descriptor, mut bytes: usize) -> usize {
 fn take_from_following(chunk: &Descriptor, room: &mut [u8]) {
     let used_up = used_up_following(chunk, room.len());
     let mut done = 0;
-    for d in Links::of(chunk).skip(1) {
+    for d in BufLinks::of(chunk).skip(1) {
         let here = (room.len() - done).min(d.len.get() as usize);
         room[done..done + here].copy_from_slice(&chunk_bytes(d)[..here]);
         d.off.set(d.off.get() + here as u32);
@@ -166,7 +166,7 @@ fn split_off<'a>(
     chunk: &'a Descriptor,
     within: usize,
     len: usize,
-) -> Result<Place<'a>, PulldownError> {
+) -> Result<PulldownSpot<'a>, PulldownError> {
     let here = (chunk.len.get() as usize - within).min(len);
     let rest = chunk.len.get() as usize - within - here;
     let more = 1 + usize::from(rest > 0);
@@ -189,7 +189,7 @@ fn split_off<'a>(
     chunk.len.set(within as u32);
     // SAFETY: `chunk` is one of `packet`'s, which its caller has mutably borrowed; from here on
     // the packet's handle frees both.
-    Ok(Place { chunk: unsafe { splice_behind(chunk, fresh, tail) }, within: 0 })
+    Ok(PulldownSpot { chunk: unsafe { splice_behind(chunk, fresh, tail) }, within: 0 })
 }
 
 #[cfg(test)]

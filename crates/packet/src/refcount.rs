@@ -1,26 +1,26 @@
-//! The reference count of a frame: who may write, who frees, and whether a device has it.
+//! The reference count of a frame: which owner may write or free it, and whether a device has it.
 //!
-//! Called by `buf.rs` for every chunk that dies or is to be written, by `lent.rs` for frames that
+//! Called by `buf.rs` for every chunk that is dropped or written, by `lent.rs` for frames that
 //! leave to a device. One word in each descriptor. Its value is the number of owners, the frame's
 //! own handle and each reference, or [`LENT`]: then a device has the frame, and no handle exists.
 //!
 //! # Invariants
 //!
-//! 1. Exactly one of those who [`release`](RefCount::release) is told that it was the last.
-//! 2. Who sees [`is_sole`](RefCount::is_sole) may write: whatever others read of the bytes
+//! 1. Exactly one call of [`release`](RefCount::release) returns that it was the last.
+//! 2. An owner with [`is_sole`](RefCount::is_sole) may write: all reads of the bytes by others
 //!    happened before.
-//! 3. However often and wherever a lent frame is taken back, one taker gets it, and sees all that
-//!    the lender wrote into the descriptor.
+//! 3. If a lent frame is taken back more than once, from any threads, one taker gets it, and sees
+//!    all that the lender wrote into the descriptor.
 //!
 //! # Orderings, and why
 //!
-//! * `share` is **relaxed**: who shares owns, so the count is not on its way to nought, and the new
-//!   reference travels to other threads by means that order it. Who is the sole owner stores 2, for
+//! * `share` is **relaxed**: the caller is an owner, so the count is not on its way to zero, and
+//!   the new reference travels to other threads by means that order it. A sole owner stores 2, for
 //!   the same reason.
 //! * `release` subtracts with **release**, so that its reads of the bytes come before what the last
 //!   owner does, and with **acquire**, for when it is the last itself. Before that it loads, with
-//!   **acquire** for the same reason: 1 means that nobody else has the frame, and only who has it
-//!   could raise the count, so the read-modify-write (some 3 ns in the packet path) is not needed.
+//!   **acquire** for the same reason: 1 means that there is no other owner, and only an owner could
+//!   raise the count, so the read-modify-write (some 3 ns in the packet path) is not needed.
 //! * `is_sole` loads with **acquire**: the other end of the releases above.
 //! * `lend` stores with **release** and `take_back` exchanges with **acquire**: that edge carries
 //!   the descriptor's plain cells, since the device carries only an address. Where the address is
@@ -36,7 +36,7 @@ use floodwall_sync::shim::atomic::{
 /// In the place of a count: a device has the frame.
 const LENT: u32 = u32::MAX;
 
-/// See the file's head.
+/// The number of owners of a frame, or that a device has it.
 #[repr(transparent)]
 pub(crate) struct RefCount(AtomicU32);
 
@@ -58,8 +58,8 @@ impl RefCount {
         self.0.fetch_add(1, Relaxed);
     }
 
-    /// As [`RefCount::share`] by who [`is_sole`](RefCount::is_sole), and stays so for the length of
-    /// this call: without a read-modify-write.
+    /// As [`RefCount::share`] by an owner with [`is_sole`](RefCount::is_sole), and stays so for the
+    /// length of this call: without a read-modify-write.
     #[inline]
     pub(crate) fn share_sole(&self) {
         debug_assert!(self.is_sole());
@@ -114,20 +114,20 @@ mod model {
     use super::*;
 
     /// A count and what it guards.
-    struct Frame {
+    struct SharedFrame {
         count: RefCount,
         bytes: UnsafeCell<u32>,
         freed: UnsafeCell<u32>,
     }
 
-    fn frame() -> Arc<Frame> {
+    fn frame() -> Arc<SharedFrame> {
         let (bytes, freed) = (UnsafeCell::new(7), UnsafeCell::new(0));
-        Arc::new(Frame { count: RefCount::new(), bytes, freed })
+        Arc::new(SharedFrame { count: RefCount::new(), bytes, freed })
     }
 
-    impl Frame {
+    impl SharedFrame {
         fn read(&self) -> u32 {
-            // SAFETY: the caller is an owner; loom fails the model if somebody writes meanwhile.
+            // SAFETY: the caller is an owner; loom fails the model if there is a writer meanwhile.
             self.bytes.with(|bytes| unsafe { *bytes })
         }
 
@@ -232,7 +232,7 @@ mod model {
             let frame = frame();
             let other = Arc::clone(&frame);
             // A confused device gives the address to two threads, one of them perhaps too early.
-            let taker = move |frame: &Frame| {
+            let taker = move |frame: &SharedFrame| {
                 let got = frame.count.take_back();
                 if got {
                     // SAFETY: the taker is the only owner, else loom fails the model.

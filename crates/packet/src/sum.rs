@@ -1,13 +1,13 @@
 //! The Internet checksum over a packet's bytes, however they are cut into chunks.
 
-use floodwall_checksum::{Accumulator, Sum, sum};
+use floodwall_checksum::{Accumulator, InternetSum, sum};
 
 use crate::buf::PacketBuf;
 
 impl PacketBuf {
     /// The sum of the `len` bytes from `off` (as many as there are), starting at an even place.
     #[inline]
-    pub fn sum(&self, off: usize, len: usize) -> Sum {
+    pub fn sum(&self, off: usize, len: usize) -> InternetSum {
         if let Some(bytes) = off.checked_add(len).and_then(|end| self.first().get(off..end)) {
             return sum(bytes);
         }

@@ -1,4 +1,4 @@
-//! `Blast`: fills bursts on schedule, whatever comes back.
+//! `Blast`: fills bursts on schedule, regardless of what comes back.
 //!
 //! Driven by `world` or `dispatch` through [`Engine`]: `deadline` is when the next packet is meant
 //! to leave, `work` sends what is due. The loop is open: no answer, and no lack of one, changes
@@ -20,11 +20,11 @@ use crate::error::PlanError;
 use crate::latency::Latency;
 use crate::plan::{Content, Plan, Stream};
 use crate::replay;
-use crate::seen::{LOOK_BYTES, Seen, see};
-use crate::spreads::Kept;
+use crate::seen::{LOOK_BYTES, SeenPacket, see};
+use crate::spreads::KeptSpread;
 use crate::stamp::Stamp;
-use crate::station::Station;
-use crate::template::{Shape, Template};
+use crate::station::PktgenStation;
+use crate::template::{Template, TemplateShape};
 use crate::{forge, fragment, headers};
 
 /// The longest frame that headers are put into; a longer one stays as it is.
@@ -41,14 +41,14 @@ pub struct BlastStats {
     pub bytes: u64,
     /// Frames that could not be made because the packet pool was empty.
     pub no_buffer: u64,
-    /// Packets of the plan whose time passed before the peer's link address was known.
+    /// Packets of the plan that became due before the peer's link address was known.
     pub no_peer: u64,
-    /// The most that a packet left behind its intended time.
+    /// The maximum delay of a packet after its intended time.
     pub late_max: Duration,
 }
 
 /// One stream under way.
-struct Running {
+struct RunningBlast {
     stream: Stream,
     /// `None` for a replay.
     template: Option<Template>,
@@ -56,15 +56,15 @@ struct Running {
     next: u64,
     /// When it is meant to leave; `None` when the stream is over, or has not begun.
     due: Option<Instant>,
-    flows: Kept,
+    flows: KeptSpread,
     /// Times that the packet in the template is sent again.
     repeats: u32,
 }
 
-/// See the file's head.
+/// A packet generator for one plan, as an engine.
 pub struct Blast {
-    station: Station,
-    streams: Vec<Running>,
+    station: PktgenStation,
+    streams: Vec<RunningBlast>,
     /// The first call: what the plan's times count from.
     started: Option<Instant>,
     peer: Option<MacAddr>,
@@ -83,15 +83,15 @@ impl Blast {
     /// The plan's first mistake.
     pub fn new(plan: Plan) -> Result<Self, PlanError> {
         plan.check()?;
-        let station = Station::new(plan.station)?;
+        let station = PktgenStation::new(plan.station)?;
         let (mut scratch, mut stamps) = (0, false);
         let mut streams = Vec::with_capacity(plan.streams.len());
         for stream in plan.streams {
             scratch = scratch.max(scratch_bytes(&stream));
             let template = template_of(&stream, &station)?;
-            let (next, due, flows, repeats) = (0, None, Kept::new(&stream), 0);
+            let (next, due, flows, repeats) = (0, None, KeptSpread::new(&stream), 0);
             stamps |= stream.stamp;
-            streams.push(Running { stream, template, next, due, flows, repeats });
+            streams.push(RunningBlast { stream, template, next, due, flows, repeats });
         }
         Ok(Self {
             station,
@@ -117,8 +117,8 @@ impl Blast {
         self.returned
     }
 
-    /// How long stamped datagrams took to come back, from the time at which each was meant to
-    /// leave; `None` where no stream stamps. Whoever echoes a stamp is believed.
+    /// Round-trip times of stamped datagrams, from the intended send time of each; `None` where no
+    /// stream stamps. Stamps are accepted from any source.
     #[must_use]
     pub const fn latency(&self) -> Option<&Latency> {
         self.latency.as_ref()
@@ -147,9 +147,9 @@ impl Blast {
     }
 
     /// Notes how long a stamped datagram has taken.
-    fn time(&mut self, seen: &Seen<'_>, now: Instant) {
+    fn time(&mut self, seen: &SeenPacket<'_>, now: Instant) {
         let Some(latency) = &mut self.latency else { return };
-        let Seen::Ip(ip) = seen else { return };
+        let SeenPacket::Ip(ip) = seen else { return };
         if ip.protocol == IpProtocol::UDP
             && !ip.is_fragment
             && let Some(stamp) = Stamp::read(ip.udp_payload())
@@ -159,7 +159,7 @@ impl Blast {
         }
     }
 
-    /// The stream whose packet is due first; the earlier one of the plan among equals.
+    /// The stream with the packet that is due first; the earlier one of the plan among equals.
     fn due_first(&self) -> Option<(Instant, usize)> {
         let due = self.streams.iter().enumerate().filter_map(|(at, r)| Some((r.due?, at)));
         due.min()
@@ -170,7 +170,7 @@ impl Blast {
         let Some(running) = self.streams.get_mut(at) else { return 0 };
         let Some((started, peer)) = self.started.zip(self.peer) else { return 0 };
         running.draw(at as u32, due, round);
-        let Running { stream, template, next, .. } = running;
+        let RunningBlast { stream, template, next, .. } = running;
         let (station, stats, [scratch, whole]) =
             (&self.station, &mut self.stats, &mut self.scratch);
         let (medium, link) = (station.config.medium, (station.config.mac, peer));
@@ -193,7 +193,7 @@ impl Blast {
             (Content::Forged(forgery), _) => {
                 let random = &mut round.random.public;
                 let addrs = stream.draw_addrs(*next, random);
-                forge::write(*forgery, forge::Ends { medium, link, addrs }, random, scratch);
+                forge::write(*forgery, forge::ForgedAddrs { medium, link, addrs }, random, scratch);
                 transmit(scratch, round);
             }
             (_, Some(template)) => {
@@ -221,7 +221,7 @@ impl Blast {
     }
 }
 
-impl Running {
+impl RunningBlast {
     /// Fills the template's holes for the next packet.
     fn draw(&mut self, number: u32, intended: Instant, round: &mut Round<'_>) {
         let Some(template) = &mut self.template else { return };
@@ -250,11 +250,11 @@ impl Running {
     }
 }
 
-fn template_of(stream: &Stream, station: &Station) -> Result<Option<Template>, PlanError> {
+fn template_of(stream: &Stream, station: &PktgenStation) -> Result<Option<Template>, PlanError> {
     let shape = match stream.content {
-        Content::Udp => Shape::Udp,
-        Content::IcmpEcho => Shape::Echo,
-        Content::Tcp(flags) => Shape::Tcp(flags),
+        Content::Udp => TemplateShape::Udp,
+        Content::IcmpEcho => TemplateShape::Echo,
+        Content::Tcp(flags) => TemplateShape::Tcp(flags),
         Content::Replay { .. } | Content::Forged(_) => return Ok(None),
     };
     let config = &station.config;
@@ -314,7 +314,7 @@ impl Engine for Blast {
     }
 
     fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
-        classes.iter_mut().take(burst.len()).for_each(|class| *class = Triage::Friend);
+        classes.iter_mut().take(burst.len()).for_each(|class| *class = Triage::Established);
     }
 }
 

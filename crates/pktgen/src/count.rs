@@ -7,9 +7,9 @@ use floodwall_wire::{
     Icmpv4Header, Icmpv4Type, Icmpv6Header, Icmpv6Type, IpProtocol, TcpFlags, TcpHeader,
 };
 
-use crate::seen::{Seen, SeenIp};
+use crate::seen::{SeenIp, SeenPacket};
 
-/// See the file's head.
+/// Received packets, counted by kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Returned {
     /// ARP packets, and neighbour discovery messages.
@@ -52,13 +52,13 @@ impl Returned {
             + self.other
     }
 
-    pub(crate) fn count(&mut self, seen: &Seen<'_>, len: usize) {
+    pub(crate) fn count(&mut self, seen: &SeenPacket<'_>, len: usize) {
         self.bytes += len as u64;
         *match seen {
-            Seen::Arp(_) => &mut self.neighbor,
-            Seen::Other => &mut self.other,
-            Seen::Ip(ip) if ip.is_fragment => &mut self.fragments,
-            Seen::Ip(ip) => self.slot(ip),
+            SeenPacket::Arp(_) => &mut self.neighbor,
+            SeenPacket::Other => &mut self.other,
+            SeenPacket::Ip(ip) if ip.is_fragment => &mut self.fragments,
+            SeenPacket::Ip(ip) => self.slot(ip),
         } += 1;
     }
 

@@ -39,11 +39,11 @@ pub enum PlanError {
     /// An honest client needs a server, and an address of its own in each server's family.
     #[error("the client needs a server, and an address of each server's family")]
     NoAddress,
-    /// So many questions may be open that their memory would exceed the bound.
-    #[error("pace times timeout allows {0} open questions, beyond the bound of {max}",
+    /// So many requests may be open that their memory would exceed the bound.
+    #[error("pace times timeout allows {0} open requests, beyond the bound of {max}",
         max = crate::honest::OPEN_MAX)]
     TooManyOpen(u64),
     /// The peer is to be found by its address, but the station has none of that family.
-    #[error("to ask for the peer's link address the station needs an address of its family")]
+    #[error("to resolve the peer's link address the station needs an address of its family")]
     PeerFamily,
 }

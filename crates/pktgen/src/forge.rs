@@ -1,17 +1,17 @@
-//! Messages of the link that nobody asked for: neighbours, routers, redirects, group queries.
+//! Unsolicited messages of the link: neighbours, routers, redirects, group queries.
 //!
 //! Called by `blast.rs` for each packet of a stream that sends them. Invariants: every message is
-//! right in its checksums, lengths and hop limit, so that it is believed as far as a stranger on
-//! the link can be; a frame takes [`FRAME_MAX`] bytes at most; the same randomness gives the same
-//! bytes. IPv4 and IPv6 are equals: ARP stands beside neighbour discovery, IGMP beside MLD, and the
-//! router advertisements of RFC 1256 beside those of RFC 4861. Reading: RFC 826, 1256, 3376, 3810,
-//! 4191, 4861, 8106. Not here: who believes them.
+//! right in its checksums, lengths and hop limit, so that it is accepted as far as an unverified
+//! station on the link can be; a frame takes [`FRAME_MAX`] bytes at most; the same randomness gives
+//! the same bytes. IPv4 and IPv6 are treated alike: ARP and neighbour discovery, IGMP and MLD, the
+//! router advertisements of RFC 1256 and of RFC 4861. Reading: RFC 826, 1256, 3376, 3810, 4191,
+//! 4861, 8106. Not here: which receivers accept them.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
 
 use floodwall_base::{MacAddr, PublicRandom, solicited_node};
-use floodwall_checksum::{Sum, pseudo_header_v6, sum};
+use floodwall_checksum::{InternetSum, pseudo_header_v6, sum};
 use floodwall_wire::ipv6_ext::emit_options;
 use floodwall_wire::ndp::{
     Lifetime, NdpOption, NeighborAdvertisementFields, NeighborSolicitationFields, Preference,
@@ -22,7 +22,7 @@ use floodwall_wire::{
     Icmpv6Type, IpProtocol, Ipv4Fields, Ipv6Fields, arp, ethernet, icmpv4, icmpv6, ipv4, ipv6,
 };
 
-use crate::station::Medium;
+use crate::station::StationMedium;
 
 /// The largest frame that is made.
 pub(crate) const FRAME_MAX: usize = 1024;
@@ -37,34 +37,39 @@ const ROUTER_ALERT_V6: [u8; 4] = [5, 2, 0, 0];
 /// Every host of the link.
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
-/// What a forged message says. Sources and destinations are the stream's.
+/// The kind of a forged message. Sources and destinations are the stream's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Forgery {
-    /// Whose is the destination address? ARP requests, neighbour solicitations.
+    /// Requests for the destination address: ARP requests, neighbour solicitations.
     NeighborRequests,
     /// The source address is mine: ARP replies to one or to all, neighbour advertisements with any
     /// flags, each time with another link address.
     NeighborClaims,
-    /// The source is a router, with random prefixes, routes, name servers and figures; a few say
-    /// that it is none any more.
+    /// The source is a router, with random prefixes, routes, name servers and parameters; a few
+    /// have a lifetime of zero.
     RouterAdvertisements,
-    /// There is a better way to somewhere: redirects, the source being who says so.
+    /// Redirects from the source.
     Redirects,
-    /// Who is in which group? Queries of every version of IGMP and MLD, for all groups or one.
+    /// Group queries: every version of IGMP and MLD, for all groups or one.
     GroupQueries,
 }
 
-/// Who sends to whom.
+/// Source and destination of the message.
 #[derive(Clone, Copy)]
-pub(crate) struct Ends {
-    pub(crate) medium: Medium,
+pub(crate) struct ForgedAddrs {
+    pub(crate) medium: StationMedium,
     /// Our link address, and the peer's.
     pub(crate) link: (MacAddr, MacAddr),
     pub(crate) addrs: (IpAddr, IpAddr),
 }
 
 /// Writes one message as a frame to `out`.
-pub(crate) fn write(forgery: Forgery, ends: Ends, random: &mut PublicRandom, out: &mut Vec<u8>) {
+pub(crate) fn write(
+    forgery: Forgery,
+    ends: ForgedAddrs,
+    random: &mut PublicRandom,
+    out: &mut Vec<u8>,
+) {
     out.clear();
     match ends.addrs {
         (IpAddr::V4(from), IpAddr::V4(to)) => match forgery {
@@ -86,7 +91,7 @@ pub(crate) fn write(forgery: Forgery, ends: Ends, random: &mut PublicRandom, out
     }
 }
 
-/// A station address that nobody has given.
+/// A station address that is not assigned.
 fn random_mac(random: &mut PublicRandom) -> MacAddr {
     let [a, b, c, d, e, ..] = random.next_u64().to_le_bytes();
     MacAddr([2, a, b, c, d, e])
@@ -101,8 +106,8 @@ fn random_v6(random: &mut PublicRandom) -> Ipv6Addr {
     Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low))
 }
 
-/// A unique local address (RFC 4193): a prefix out of these takes nobody's traffic away but that of
-/// who uses them. More specific routes than the default are any neighbour's to give (RFC 4191).
+/// A unique local address (RFC 4193): a prefix of these diverts only the traffic of its users. More
+/// specific routes than the default may be advertised by any neighbour (RFC 4191).
 fn random_local(random: &mut PublicRandom) -> Ipv6Addr {
     Ipv6Addr::from_bits(0xfd << 120 | random_v6(random).to_bits() >> 8)
 }
@@ -112,8 +117,8 @@ fn one_in(of: u64, random: &mut PublicRandom) -> bool {
     random.below(of) == 0
 }
 
-fn link_header(ends: Ends, to: MacAddr, ether_type: EtherType, out: &mut Vec<u8>) {
-    if ends.medium == Medium::Ethernet {
+fn link_header(ends: ForgedAddrs, to: MacAddr, ether_type: EtherType, out: &mut Vec<u8>) {
+    if ends.medium == StationMedium::Ethernet {
         let mut header = [0; ethernet::HEADER_LEN];
         EthernetFields { dst_addr: to, src_addr: ends.link.0, ether_type }.emit(&mut header);
         out.extend_from_slice(&header);
@@ -121,7 +126,7 @@ fn link_header(ends: Ends, to: MacAddr, ether_type: EtherType, out: &mut Vec<u8>
 }
 
 fn arp(
-    ends: Ends,
+    ends: ForgedAddrs,
     operation: ArpOperation,
     from: Ipv4Addr,
     to: Ipv4Addr,
@@ -129,7 +134,7 @@ fn arp(
     out: &mut Vec<u8>,
 ) {
     let request = operation == ArpOperation::REQUEST;
-    // Who announces itself names itself twice, to all.
+    // An announcement has the sender's address as sender and target, and is broadcast.
     let announces = !request && one_in(2, random);
     let all = request || announces;
     let packet = ArpPacket {
@@ -146,7 +151,13 @@ fn arp(
 }
 
 /// A packet of IPv4 with these options.
-fn packet_v4(ends: Ends, fields: Ipv4Fields, options: &[u8], body: &[u8], out: &mut Vec<u8>) {
+fn packet_v4(
+    ends: ForgedAddrs,
+    fields: Ipv4Fields,
+    options: &[u8],
+    body: &[u8],
+    out: &mut Vec<u8>,
+) {
     let to = if fields.dst_addr.is_multicast() {
         MacAddr::of_ipv4_multicast(fields.dst_addr)
     } else {
@@ -163,7 +174,7 @@ fn packet_v4(ends: Ends, fields: Ipv4Fields, options: &[u8], body: &[u8], out: &
 }
 
 /// A packet of IPv6 to a group or to the peer; `body` has its checksum.
-fn packet_v6(ends: Ends, fields: Ipv6Fields, parts: [&[u8]; 2], out: &mut Vec<u8>) {
+fn packet_v6(ends: ForgedAddrs, fields: Ipv6Fields, parts: [&[u8]; 2], out: &mut Vec<u8>) {
     let to = if fields.dst_addr.is_multicast() {
         MacAddr::of_ipv6_multicast(fields.dst_addr)
     } else {
@@ -179,7 +190,7 @@ fn packet_v6(ends: Ends, fields: Ipv6Fields, parts: [&[u8]; 2], out: &mut Vec<u8
 
 /// A message of neighbour discovery, written by `message`.
 fn discovery(
-    ends: Ends,
+    ends: ForgedAddrs,
     from: Ipv6Addr,
     to: Ipv6Addr,
     out: &mut Vec<u8>,
@@ -195,7 +206,12 @@ fn discovery(
 type V6Ends = (Ipv6Addr, Ipv6Addr);
 type V4Ends = (Ipv4Addr, Ipv4Addr);
 
-fn solicitation(ends: Ends, (from, to): V6Ends, random: &mut PublicRandom, out: &mut Vec<u8>) {
+fn solicitation(
+    ends: ForgedAddrs,
+    (from, to): V6Ends,
+    random: &mut PublicRandom,
+    out: &mut Vec<u8>,
+) {
     let group = solicited_node(to);
     let option = [NdpOption::SourceLinkAddr(random_mac(random))];
     discovery(ends, from, group, out, |body| {
@@ -203,7 +219,12 @@ fn solicitation(ends: Ends, (from, to): V6Ends, random: &mut PublicRandom, out: 
     });
 }
 
-fn advertisement(ends: Ends, (from, to): V6Ends, random: &mut PublicRandom, out: &mut Vec<u8>) {
+fn advertisement(
+    ends: ForgedAddrs,
+    (from, to): V6Ends,
+    random: &mut PublicRandom,
+    out: &mut Vec<u8>,
+) {
     let to = if one_in(2, random) { ALL_NODES } else { to };
     let flags = random.next_u64();
     let fields = NeighborAdvertisementFields {
@@ -217,7 +238,7 @@ fn advertisement(ends: Ends, (from, to): V6Ends, random: &mut PublicRandom, out:
     discovery(ends, from, to, out, |body| fields.emit_into(&option, from, to, body));
 }
 
-fn router_v6(ends: Ends, (from, to): V6Ends, random: &mut PublicRandom, out: &mut Vec<u8>) {
+fn router_v6(ends: ForgedAddrs, (from, to): V6Ends, random: &mut PublicRandom, out: &mut Vec<u8>) {
     let lifetime = |random: &mut PublicRandom| match random.below(4) {
         0 => Lifetime::INFINITE,
         1 => Lifetime::ZERO,
@@ -271,7 +292,12 @@ fn router_v6(ends: Ends, (from, to): V6Ends, random: &mut PublicRandom, out: &mu
     discovery(ends, from, to, out, |body| fields.emit_into(options, from, to, body));
 }
 
-fn redirect_v6(ends: Ends, (from, to): V6Ends, random: &mut PublicRandom, out: &mut Vec<u8>) {
+fn redirect_v6(
+    ends: ForgedAddrs,
+    (from, to): V6Ends,
+    random: &mut PublicRandom,
+    out: &mut Vec<u8>,
+) {
     // A group has no better way.
     let dst_addr = Ipv6Addr::from_bits(random_v6(random).to_bits() >> 3 | 1 << 125);
     // A better router, or the destination on the link itself.
@@ -286,7 +312,13 @@ fn redirect_v6(ends: Ends, (from, to): V6Ends, random: &mut PublicRandom, out: &
     });
 }
 
-fn icmp_v4(ends: Ends, (from, to): V4Ends, message: Icmpv4Message, body: &[u8], out: &mut Vec<u8>) {
+fn icmp_v4(
+    ends: ForgedAddrs,
+    (from, to): V4Ends,
+    message: Icmpv4Message,
+    body: &[u8],
+    out: &mut Vec<u8>,
+) {
     let mut head = [0; icmpv4::HEADER_LEN];
     message.emit(sum(body), &mut head);
     let at = out.len();
@@ -295,15 +327,16 @@ fn icmp_v4(ends: Ends, (from, to): V4Ends, message: Icmpv4Message, body: &[u8], 
     packet_v4(ends, fields, &[], &head, out);
     out.extend_from_slice(body);
     // The length is known by now: it is put in together with its checksum.
-    let start = at + if ends.medium == Medium::Ethernet { ethernet::HEADER_LEN } else { 0 };
+    let start = at + if ends.medium == StationMedium::Ethernet { ethernet::HEADER_LEN } else { 0 };
     let fields = Ipv4Fields { total_len: (len + body.len()) as u16, ..fields };
     if let Some(header) = out.get_mut(start..).and_then(|rest| rest.first_chunk_mut()) {
         fields.emit(header);
     }
 }
 
-/// RFC 1256: the number of addresses, two words for each, a lifetime; then address and preference.
-fn router_v4(ends: Ends, addrs: V4Ends, random: &mut PublicRandom, out: &mut Vec<u8>) {
+/// RFC 1256: the number of addresses, two 32-bit words for each, a lifetime; then address and
+/// preference.
+fn router_v4(ends: ForgedAddrs, addrs: V4Ends, random: &mut PublicRandom, out: &mut Vec<u8>) {
     let [high, low] = (random.next_u64() as u16).to_be_bytes();
     let kind = Icmpv4Type(9);
     let message = Icmpv4Message::Unknown { kind, code: 0, rest: [1, 2, high, low] };
@@ -311,7 +344,7 @@ fn router_v4(ends: Ends, addrs: V4Ends, random: &mut PublicRandom, out: &mut Vec
     icmp_v4(ends, addrs, message, &[a, b, c, d, 0x7f, 0xff, 0xff, 0xff], out);
 }
 
-fn redirect_v4(ends: Ends, addrs: V4Ends, random: &mut PublicRandom, out: &mut Vec<u8>) {
+fn redirect_v4(ends: ForgedAddrs, addrs: V4Ends, random: &mut PublicRandom, out: &mut Vec<u8>) {
     let (code, gateway) = (random.below(4) as u8, random_v4(random));
     let mut quote = [0; ipv4::HEADER_LEN + 8];
     if let Some(header) = quote.first_chunk_mut() {
@@ -321,7 +354,7 @@ fn redirect_v4(ends: Ends, addrs: V4Ends, random: &mut PublicRandom, out: &mut V
 }
 
 /// RFC 3376 section 4.1: version 1 has no delay, version 2 no more than eight bytes.
-fn igmp_query(ends: Ends, from: Ipv4Addr, random: &mut PublicRandom, out: &mut Vec<u8>) {
+fn igmp_query(ends: ForgedAddrs, from: Ipv4Addr, random: &mut PublicRandom, out: &mut Vec<u8>) {
     let version = 1 + random.below(3);
     let all = one_in(2, random);
     let group = Ipv4Addr::from_bits(0xe000_0000 | random.next_u64() as u32 >> 4);
@@ -348,7 +381,7 @@ fn igmp_query(ends: Ends, from: Ipv4Addr, random: &mut PublicRandom, out: &mut V
 }
 
 /// RFC 3810 section 5.1: version 1 ends behind the group.
-fn mld_query(ends: Ends, from: Ipv6Addr, random: &mut PublicRandom, out: &mut Vec<u8>) {
+fn mld_query(ends: ForgedAddrs, from: Ipv6Addr, random: &mut PublicRandom, out: &mut Vec<u8>) {
     let all = one_in(2, random);
     let group = Ipv6Addr::from_bits(0xff02 << 112 | u128::from(random.next_u64()));
     let sources = if all { 0 } else { random.below(5) as u8 };
@@ -366,7 +399,7 @@ fn mld_query(ends: Ends, from: Ipv6Addr, random: &mut PublicRandom, out: &mut Ve
     let (kind, rest) = (Icmpv6Type::LISTENER_QUERY, [high, low, 0, 0]);
     let to = if all { ALL_NODES } else { group };
     let total = (icmpv6::HEADER_LEN + len) as u32;
-    let pseudo: Sum = pseudo_header_v6(from, to, IpProtocol::ICMPV6.0, total);
+    let pseudo: InternetSum = pseudo_header_v6(from, to, IpProtocol::ICMPV6.0, total);
     let mut message = [0; 8 + icmpv6::HEADER_LEN];
     let (alert, head) = message.split_at_mut(8);
     // Eight bytes hold one option of four.

@@ -11,11 +11,11 @@ use crate::plan::{Fragments, Withheld};
 /// Bytes of an IPv6 fragment header.
 const FRAGMENT_HEADER: usize = 8;
 
-/// The most bytes that a fragment's headers take.
+/// Maximum bytes of a fragment's headers.
 pub(crate) const HEADERS_MAX: usize = 14 + ipv6::HEADER_LEN + FRAGMENT_HEADER;
 
-/// Cuts `frame`, whose IP header is at `network`, and gives each fragment to
-/// `send`. `scratch` is where they are made. Returns how many were sent.
+/// Fragments `frame`, with its IP header at `network`, and gives each fragment to `send`. `scratch`
+/// is where they are made. Returns how many were sent.
 pub(crate) fn cut(
     frame: &[u8],
     network: usize,
@@ -43,7 +43,7 @@ pub(crate) fn cut(
             Withheld::None => false,
         };
         if !withheld {
-            let place = Place { offset: offset as u16, more: !last, id };
+            let place = FragmentSpan { offset: offset as u16, more: !last, id };
             let piece = body.get(offset..end).unwrap_or_default();
             scratch.clear();
             scratch.extend_from_slice(frame.get(..network).unwrap_or_default());
@@ -61,13 +61,13 @@ pub(crate) fn cut(
 
 /// Which piece of which packet.
 #[derive(Clone, Copy)]
-struct Place {
+struct FragmentSpan {
     offset: u16,
     more: bool,
     id: u32,
 }
 
-fn write_headers(packet: &[u8], place: Place, piece_len: usize, out: &mut Vec<u8>) {
+fn write_headers(packet: &[u8], place: FragmentSpan, piece_len: usize, out: &mut Vec<u8>) {
     if let Ok(ip) = Ipv4Header::parse(packet, packet.len()) {
         let mut fields = ip.fields();
         fields.total_len = (ipv4::HEADER_LEN + piece_len) as u16;
@@ -89,7 +89,7 @@ fn write_headers(packet: &[u8], place: Place, piece_len: usize, out: &mut Vec<u8
     fields.emit(&mut header);
     out.extend_from_slice(&header);
     let mut header = [0; FRAGMENT_HEADER];
-    let Place { offset, more, id } = place;
+    let FragmentSpan { offset, more, id } = place;
     FragmentFields { next_header, offset, more, id }.emit(&mut header);
     out.extend_from_slice(&header);
 }
@@ -100,7 +100,7 @@ mod tests {
     use floodwall_wire::{ExtensionHeader, validate};
 
     use super::*;
-    use crate::station::Medium;
+    use crate::station::StationMedium;
     use crate::template::Template;
 
     /// Each fragment's offset, length and whether more follow.
@@ -108,7 +108,8 @@ mod tests {
         let addrs = if v4 { ["10.0.0.1", "10.0.0.2"] } else { ["fd00::1", "fd00::2"] };
         let addrs = addrs.map(|text| text.parse().unwrap());
         let link = (MacAddr([2; 6]), MacAddr([4; 6]));
-        let template = Template::udp(Medium::Ethernet, link, (addrs[0], addrs[1]), 64, 42).unwrap();
+        let template =
+            Template::udp(StationMedium::Ethernet, link, (addrs[0], addrs[1]), 64, 42).unwrap();
         let (mut found, mut joined) = (Vec::new(), vec![0; 50]);
         let sent = cut(template.frame(), 14, plan, 7, &mut Vec::new(), |frame| {
             let checked = validate(frame).unwrap();

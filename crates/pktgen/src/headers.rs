@@ -1,8 +1,8 @@
 //! Headers put between the IP header and the transport: chains, options, padding, routing.
 //!
-//! Called by `blast.rs` for each packet of a stream that asks for them. Invariant: the packet that
-//! comes out is as long as it says and its checksums are right, IPv4's header checksum and the
-//! transport's alike: the latter covers nothing of what is put in (RFC 8200 section 8.1). Whether a
+//! Called by `blast.rs` for each packet of a stream that has them. Invariant: the resulting packet
+//! has the length of its header fields and its checksums are right, IPv4's header checksum and the
+//! transport's alike: the latter does not cover what is inserted (RFC 8200 section 8.1). Whether a
 //! receiver should accept it is the plan's choice. IPv4 has 40 bytes of options where IPv6 has
 //! headers, so the same plan means what comes nearest. Reading: RFC 791 section 3.1, RFC 8200
 //! sections 4.2 to 4.6. Not here: fragments (`fragment.rs`), which can be cut out of the result.
@@ -13,11 +13,11 @@ use floodwall_wire::{IpProtocol, Ipv4Header, Ipv6Header, ipv4, ipv6};
 
 use crate::range::{SizeRange, Spread};
 
-/// The most bytes that are put in.
+/// Maximum bytes that are inserted.
 const HEADERS_BYTES_MAX: usize = 4096;
 /// Bytes of options in an IPv4 header, at most.
 const IPV4_OPTIONS_MAX: usize = ipv4::HEADER_LEN_MAX - ipv4::HEADER_LEN;
-/// The most bytes that one options header or one routing header is given.
+/// Maximum bytes of one options header or one routing header.
 const ONE_MAX: usize = 2040;
 
 /// What is put between the IP header and the transport.
@@ -28,7 +28,7 @@ pub enum Headers {
     Chain(SizeRange),
     /// So many options that every host knows to skip, in one header.
     Options(SizeRange),
-    /// So many options of random unknown kinds, whose first two bits say what is to be done.
+    /// So many options of random unknown kinds, with the first two bits selecting the action.
     Unknown(SizeRange),
     /// So many bytes of padding options in one header.
     Padding(SizeRange),
@@ -65,7 +65,7 @@ impl Headers {
     }
 }
 
-/// Writes `frame`, whose IP header is at `network` and has no options, with `headers` put in, to
+/// Writes `frame`, with its IP header at `network` and without options, with `headers` inserted, to
 /// `out`. What does not fit `len_max` bytes is left out.
 pub(crate) fn put_in(
     frame: &[u8],
@@ -219,8 +219,8 @@ fn ipv6_options(
     let count = size.min(room / 4);
     for place in out.as_chunks_mut::<4>().0.iter_mut().take(count) {
         let word = random.next_u64().to_le_bytes();
-        // The first two bits say what who does not know it should do: zero is to skip it. Kinds
-        // from 0x1e on are for experiments and the unassigned.
+        // The first two bits select what a receiver that does not know the option does: zero is to
+        // skip it. Kinds from 0x1e on are for experiments and the unassigned.
         let kind = match headers {
             Headers::Options(_) => 0x1e,
             _ => word[0] | 0x1e,
@@ -237,7 +237,7 @@ mod tests {
     use floodwall_wire::{ExtensionLimits, ExtensionWalk, UdpHeader, validate};
 
     use super::*;
-    use crate::station::Medium;
+    use crate::station::StationMedium;
     use crate::template::Template;
 
     const ALL: [Headers; 6] = [
@@ -253,7 +253,7 @@ mod tests {
         let addrs = if v4 { ["10.0.0.1", "10.0.0.2"] } else { ["fd00::1", "fd00::2"] };
         let addrs = addrs.map(|text| text.parse().unwrap());
         let link = (MacAddr([2; 6]), MacAddr([4; 6]));
-        Template::udp(Medium::Ethernet, link, (addrs[0], addrs[1]), 64, 42).unwrap()
+        Template::udp(StationMedium::Ethernet, link, (addrs[0], addrs[1]), 64, 42).unwrap()
     }
 
     fn walk(packet: &[u8]) -> usize {

@@ -1,17 +1,17 @@
-//! `Honest`: a client that asks a UDP service questions on a schedule and judges the answers.
+//! `Honest`: a client that sends a UDP service requests on a schedule and checks the answers.
 //!
-//! Driven by `world` or `dispatch` through [`Engine`]. Each question carries a
-//! [`Stamp`](crate::Stamp) that the service sends back. Latency counts from the moment at which
-//! the question was *meant* to leave, so a slow client or a slow resolution cannot hide a slow
-//! answer (Tene's "coordinated omission"). Invariant: every question that the schedule meant is
-//! answered once, lost, or still waited for: `intended == answered + lost + waiting`. Questions may
-//! leave in fragments, and answers may come in fragments (`joined.rs`).
+//! Driven by `world` or `dispatch` through [`Engine`]. Each request carries a
+//! [`Stamp`](crate::Stamp) that the service sends back. Latency counts from the *intended* send
+//! time of the request, so a slow client or a slow resolution cannot hide a slow answer (Tene's
+//! "coordinated omission"). Invariant: every request of the schedule is answered once, lost, or
+//! still waited for: `intended == answered + lost + waiting`. Requests may leave in fragments, and
+//! answers may come in fragments (`joined.rs`).
 //!
 //! # Under flood
-//! Reachable by anyone who can send to the client. Bound: the table of open questions, sized at
+//! Reachable by any host that can send to the client. Bound: the table of open requests, sized at
 //! construction by pace and timeout, [`OPEN_MAX`] at most, and answers under way in fragments, a
-//! fixed few. Worst work per packet: one look, one slot, one sum. What matches no open question is
-//! counted and forgotten.
+//! fixed few. Worst work per packet: one look, one slot, one sum. What matches no open request is
+//! counted and discarded.
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -23,50 +23,50 @@ use floodwall_wire::{IpProtocol, UdpHeader};
 use crate::count::Returned;
 use crate::error::PlanError;
 use crate::fragment;
-use crate::joined::Joining;
+use crate::joined::JoiningSpreads;
 use crate::latency::Latency;
 use crate::pace::Pace;
 use crate::plan::{Fragments, Withheld};
 use crate::range::{PortRange, Spread};
-use crate::seen::{LOOK_BYTES, Seen, SeenIp, see};
+use crate::seen::{LOOK_BYTES, SeenIp, SeenPacket, see};
 use crate::stamp::{STAMP_BYTES, Stamp};
-use crate::station::{Station, StationConfig};
+use crate::station::{PktgenStation, StationConfig};
 use crate::template::Template;
 
-/// Questions that may be open at a time, at most: 25 MB of memory.
+/// Maximum number of open requests: 25 MB of memory.
 pub(crate) const OPEN_MAX: u64 = 1 << 20;
 
-/// The identification of the first question that a client sends in fragments. Clients of numbers
-/// that follow each other begin a golden section apart, in 32 bits and in the lower 16, which are
-/// all that IPv4 has: where one follows another at the same address, a host that still waits for
-/// the rest of a question of the first takes none of the second's for it.
+/// The identification of the first request that a client sends in fragments. Clients with
+/// consecutive numbers start a golden section apart, in 32 bits and in the lower 16, which are all
+/// that IPv4 has: where one client replaces another at the same address, a host with an incomplete
+/// request of the first does not mix in fragments of the second.
 const fn first_id(client: u32) -> u32 {
     client.wrapping_mul(0x9e37_9e37)
 }
 
-/// What a client asks, whom, and how often. The default asks nobody.
+/// What a client sends, to which servers, and how often. The default has no server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HonestConfig {
-    /// Who asks. Its addresses take turns as sources.
+    /// The sender. Its addresses take turns as sources.
     pub station: StationConfig,
-    /// Told apart in stamps, where several clients share addresses.
+    /// The id in stamps, where several clients share addresses.
     pub id: u32,
-    /// Who is asked, in turn.
+    /// The servers, in turn.
     pub servers: Vec<SocketAddr>,
     /// From which ports, in turn.
     pub src_ports: PortRange,
-    /// Bytes of a question's payload: at least [`STAMP_BYTES`].
+    /// Bytes of a request's payload: at least [`STAMP_BYTES`].
     pub payload: usize,
-    /// Bytes of IP payload in each fragment of a question: a multiple of 8. `None` where questions
+    /// Bytes of IP payload in each fragment of a request: a multiple of 8. `None` where requests
     /// leave whole.
     pub fragment_bytes: Option<usize>,
     /// Time to live, or hop limit.
     pub hop_limit: u8,
     /// How often.
     pub pace: Pace,
-    /// How many questions in all; `None` for no end.
+    /// Total number of requests; `None` for no end.
     pub count: Option<u64>,
-    /// When the first question is meant to leave, from the engine's first call.
+    /// The intended send time of the first request, from the engine's first call.
     pub start_after: Duration,
     /// From when on none is meant to leave, from the engine's first call.
     pub stop_after: Option<Duration>,
@@ -126,10 +126,10 @@ impl HonestConfig {
     }
 }
 
-/// What became of the questions.
+/// Outcome counts of the requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HonestStats {
-    /// Questions whose time has come.
+    /// Requests that became due.
     pub intended: u64,
     /// Of these, how many left.
     pub sent: u64,
@@ -139,71 +139,71 @@ pub struct HonestStats {
     pub lost: u64,
     /// Still waited for.
     pub waiting: u64,
-    /// Further answers to a question that was answered.
+    /// Further answers to a request that was answered.
     pub duplicates: u64,
     /// Answers that came after the timeout.
     pub late: u64,
-    /// Datagrams that answer no question of ours, or come from somebody who was not asked.
+    /// Datagrams that answer no request of ours, or come from a source that is not a server.
     pub wrong: u64,
     /// Datagrams with a wrong length or checksum.
     pub damaged: u64,
 }
 
-/// What is known of a question.
+/// The state of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fate {
+enum RequestOutcome {
     Answered,
     Lost,
     Waiting,
 }
 
-/// One question.
+/// One request.
 #[derive(Clone, Copy)]
-struct Slot {
+struct RequestSlot {
     seq: u64,
     intended: Instant,
-    fate: Fate,
+    fate: RequestOutcome,
 }
 
-/// The two ends of one question.
+/// The two ends of one request.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Ends {
+struct HonestAddrs {
     server: SocketAddr,
     addr: IpAddr,
     port: u16,
 }
 
-/// See the file's head.
+/// A well-behaved request/response client, as an engine.
 pub struct Honest {
     config: HonestConfig,
-    station: Station,
+    station: PktgenStation,
     /// One for each server.
     templates: Vec<Template>,
-    /// For each server, which of our addresses may ask it.
+    /// For each server, which of our addresses may send to it.
     sources: Vec<Vec<IpAddr>>,
-    /// Question `seq` is in slot `seq % len`.
-    slots: Vec<Slot>,
+    /// Request `seq` is in slot `seq % len`.
+    slots: Vec<RequestSlot>,
     started: Option<Instant>,
-    /// The next question.
+    /// The next request.
     next: u64,
-    /// The oldest question that may still be waiting.
+    /// The oldest request that may still be waiting.
     oldest: u64,
     stats: HonestStats,
     latency: Latency,
     returned: Returned,
-    joining: Joining,
+    joining: JoiningSpreads,
     /// Where fragments are made.
     scratch: Vec<u8>,
 }
 
 impl Honest {
-    /// A client that asks as `config` says.
+    /// A client with the configuration `config`.
     ///
     /// # Errors
     /// The configuration's first mistake.
     pub fn new(config: HonestConfig) -> Result<Self, PlanError> {
         config.check()?;
-        let station = Station::new(config.station.clone())?;
+        let station = PktgenStation::new(config.station.clone())?;
         let link = (config.station.mac, station.peer().unwrap_or(MacAddr::ZERO));
         let (mut templates, mut sources) = (Vec::new(), Vec::new());
         for server in &config.servers {
@@ -216,11 +216,12 @@ impl Honest {
             templates.push(template);
             sources.push(ours);
         }
-        // One more than can be open, so that a slot's question is over before the next needs it.
+        // One more than can be open, so that a slot's request is over before the next needs it.
         let slots = config.pace.most_within(config.timeout).saturating_add(1) as usize;
         let scratch = config.fragment_bytes.map_or(0, |bytes| fragment::HEADERS_MAX + bytes);
         let scratch = Vec::with_capacity(scratch);
-        let unused = Slot { seq: u64::MAX, intended: Instant::ORIGIN, fate: Fate::Lost };
+        let unused =
+            RequestSlot { seq: u64::MAX, intended: Instant::ORIGIN, fate: RequestOutcome::Lost };
         Ok(Self {
             config,
             station,
@@ -233,12 +234,12 @@ impl Honest {
             stats: HonestStats::default(),
             latency: Latency::default(),
             returned: Returned::default(),
-            joining: Joining::new(),
+            joining: JoiningSpreads::new(),
             scratch,
         })
     }
 
-    /// What became of the questions so far.
+    /// The outcome counts so far.
     #[must_use]
     pub const fn stats(&self) -> HonestStats {
         self.stats
@@ -250,7 +251,7 @@ impl Honest {
         &self.latency
     }
 
-    /// Forgets the latencies, so that a new phase is measured for itself.
+    /// Clears the latencies, so that a new phase is measured by itself.
     pub fn clear_latency(&mut self) {
         self.latency.clear();
     }
@@ -261,7 +262,7 @@ impl Honest {
         self.returned
     }
 
-    /// Whether the last question was asked and none is waited for.
+    /// Whether the last request was sent and no answer is pending.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.started.is_some() && self.next_at().is_none() && self.stats.waiting == 0
@@ -271,13 +272,13 @@ impl Honest {
         Some(self.started? + self.config.intended(self.next)?)
     }
 
-    fn slot_of(&mut self, seq: u64) -> Option<&mut Slot> {
+    fn slot_of(&mut self, seq: u64) -> Option<&mut RequestSlot> {
         let at = seq.checked_rem(self.slots.len() as u64)?;
         self.slots.get_mut(at as usize)
     }
 
-    /// Who asks whom in question `seq`.
-    fn ends(&self, seq: u64) -> Option<Ends> {
+    /// Source and destination of request `seq`.
+    fn ends(&self, seq: u64) -> Option<HonestAddrs> {
         let servers = self.config.servers.len() as u64;
         let which = seq.checked_rem(servers)? as usize;
         let turn = seq / servers;
@@ -285,20 +286,20 @@ impl Honest {
         let addr = *ours.get(turn.checked_rem(ours.len() as u64)? as usize)?;
         let ports = self.config.src_ports;
         let port = ports.draw(Spread::InTurn, seq, &mut floodwall_base::PublicRandom::new(0));
-        Some(Ends { server: *self.config.servers.get(which)?, addr, port })
+        Some(HonestAddrs { server: *self.config.servers.get(which)?, addr, port })
     }
 
-    /// Gives up questions whose time is over, oldest first; returns how many it looked at.
+    /// Gives up requests that timed out, oldest first; returns how many it looked at.
     fn expire(&mut self, now: Instant, most: u32) -> u32 {
         let mut looked = 0;
         while self.oldest < self.next && looked < most {
             let (seq, timeout) = (self.oldest, self.config.timeout);
             let Some(slot) = self.slot_of(seq) else { return looked };
-            if slot.seq == seq && slot.fate == Fate::Waiting {
+            if slot.seq == seq && slot.fate == RequestOutcome::Waiting {
                 if slot.intended + timeout > now {
                     break;
                 }
-                slot.fate = Fate::Lost;
+                slot.fate = RequestOutcome::Lost;
                 self.stats.waiting -= 1;
                 self.stats.lost += 1;
             }
@@ -308,7 +309,7 @@ impl Honest {
         looked
     }
 
-    /// Asks the next question, or counts it as lost where its time is over already.
+    /// Sends the next request, or counts it as lost where its time is over already.
     fn ask(&mut self, intended: Instant, round: &mut Round<'_>) {
         let seq = self.next;
         self.next += 1;
@@ -318,13 +319,13 @@ impl Honest {
         let fate = if sent {
             self.stats.sent += 1;
             self.stats.waiting += 1;
-            Fate::Waiting
+            RequestOutcome::Waiting
         } else {
             self.stats.lost += 1;
-            Fate::Lost
+            RequestOutcome::Lost
         };
         if let Some(slot) = self.slot_of(seq) {
-            *slot = Slot { seq, intended, fate };
+            *slot = RequestSlot { seq, intended, fate };
         }
     }
 
@@ -349,7 +350,7 @@ impl Honest {
         all
     }
 
-    /// Judges a datagram that came whole.
+    /// Checks a datagram that came whole.
     fn input_udp(&mut self, packet: &PacketBuf, ip: &SeenIp<'_>, now: Instant) {
         let udp = UdpHeader::parse(ip.head, ip.body_len());
         let Some(udp) = udp.ok().filter(|_| ip.verifies(packet)) else {
@@ -357,11 +358,11 @@ impl Honest {
             return;
         };
         let server = SocketAddr::new(ip.src_addr, udp.src_port());
-        let ends = Ends { server, addr: ip.dst_addr, port: udp.dst_port() };
+        let ends = HonestAddrs { server, addr: ip.dst_addr, port: udp.dst_port() };
         self.judge(ends, ip.udp_payload(), now);
     }
 
-    /// Takes a fragment, and judges the datagram that it completes.
+    /// Takes a fragment, and checks the datagram that it completes.
     fn input_fragment(&mut self, packet: &PacketBuf, ip: &SeenIp<'_>, now: Instant) {
         let Some(joined) = self.joining.input(packet, ip) else { return };
         if !joined.verified {
@@ -369,12 +370,12 @@ impl Honest {
             return;
         }
         let server = SocketAddr::new(joined.from, joined.src_port);
-        let ends = Ends { server, addr: joined.to, port: joined.dst_port };
+        let ends = HonestAddrs { server, addr: joined.to, port: joined.dst_port };
         self.judge(ends, &joined.payload, now);
     }
 
-    /// Judges an answer that is undamaged.
-    fn judge(&mut self, ends: Ends, payload: &[u8], now: Instant) {
+    /// Checks an answer that is undamaged.
+    fn judge(&mut self, ends: HonestAddrs, payload: &[u8], now: Instant) {
         let mine = |stamp: &Stamp| stamp.stream == self.config.id && stamp.seq < self.next;
         let Some(stamp) = Stamp::read(payload).filter(mine) else {
             self.stats.wrong += 1;
@@ -389,13 +390,13 @@ impl Honest {
         let known = slot.seq == stamp.seq;
         if known && slot.intended != stamp.intended {
             self.stats.wrong += 1;
-        } else if known && slot.fate == Fate::Answered {
+        } else if known && slot.fate == RequestOutcome::Answered {
             self.stats.duplicates += 1;
-        } else if !known || slot.fate == Fate::Lost || slot.intended + timeout <= now {
-            // Where its slot has gone to a later question, it is late for certain.
+        } else if !known || slot.fate == RequestOutcome::Lost || slot.intended + timeout <= now {
+            // Where its slot was reused by a later request, it is certainly late.
             self.stats.late += 1;
         } else {
-            slot.fate = Fate::Answered;
+            slot.fate = RequestOutcome::Answered;
             let latency = now - slot.intended;
             self.stats.waiting -= 1;
             self.stats.answered += 1;
@@ -418,8 +419,8 @@ impl Engine for Honest {
                 continue;
             }
             match &seen {
-                Seen::Ip(ip) if ip.is_fragment => self.input_fragment(&packet, ip, round.now),
-                Seen::Ip(ip) if ip.protocol == IpProtocol::UDP => {
+                SeenPacket::Ip(ip) if ip.is_fragment => self.input_fragment(&packet, ip, round.now),
+                SeenPacket::Ip(ip) if ip.protocol == IpProtocol::UDP => {
                     self.input_udp(&packet, ip, round.now);
                 }
                 _ => {}
@@ -434,7 +435,7 @@ impl Engine for Honest {
         let mut spent = 1_u32.saturating_add(self.expire(round.now, round.budget.0));
         while spent < round.budget.0.max(2) {
             let Some(at) = self.next_at().filter(|at| *at <= round.now) else { break };
-            // A question waits for the peer's link address as long as its answer would be.
+            // A request waits for the peer's link address as long as its answer would be.
             if self.station.peer().is_none() && at + self.config.timeout > round.now {
                 break;
             }
@@ -458,7 +459,7 @@ impl Engine for Honest {
     }
 
     fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
-        classes.iter_mut().take(burst.len()).for_each(|class| *class = Triage::Friend);
+        classes.iter_mut().take(burst.len()).for_each(|class| *class = Triage::Established);
     }
 }
 

@@ -1,18 +1,18 @@
-//! Answers that come in fragments, judged without being put together.
+//! Answers that come in fragments, checked without reassembly.
 //!
 //! Used by `honest.rs`. A fragment's bytes go into a sum and a count, and the first one's head is
 //! kept: that is all that a checksum, a length and a stamp need. Invariants: [`OPEN`] answers are
-//! under way at most, the oldest goes first; an answer with a hole or an overlap is never judged
-//! whole, since its bytes do not add up. Reading: RFC 791 section 3.2, RFC 8200 section 4.5. Not
-//! here: a host's reassembly, which has enemies (`ip`).
+//! under way at most, the oldest goes first; an answer with a hole or an overlap is never taken as
+//! complete, since its byte count differs. Reading: RFC 791 section 3.2, RFC 8200 section 4.5. Not
+//! here: a host's reassembly, which must withstand attackers (`ip`).
 //!
 //! # Under flood
-//! Reachable by anyone who can send to the client. Bound: [`OPEN`] entries of a fixed size. Worst
-//! work per packet: a look at each entry, a sum over the packet.
+//! Reachable by any host that can send to the client. Bound: [`OPEN`] entries of a fixed size.
+//! Worst work per packet: a look at each entry, a sum over the packet.
 
 use core::net::IpAddr;
 
-use floodwall_checksum::Sum;
+use floodwall_checksum::InternetSum;
 use floodwall_packet::PacketBuf;
 use floodwall_wire::{IpProtocol, UdpHeader, udp};
 
@@ -27,7 +27,7 @@ const HEAD: usize = udp::HEADER_LEN + STAMP_BYTES;
 
 /// An answer under way.
 #[derive(Clone, Copy)]
-struct Open {
+struct OpenSpread {
     from: IpAddr,
     to: IpAddr,
     id: u32,
@@ -35,13 +35,13 @@ struct Open {
     bytes: usize,
     /// Bytes that there are; zero while that is not known.
     total: usize,
-    sum: Sum,
+    sum: InternetSum,
     head: Option<[u8; HEAD]>,
 }
 
 /// A whole answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Joined {
+pub(crate) struct JoinedGroups {
     pub(crate) from: IpAddr,
     pub(crate) to: IpAddr,
     pub(crate) src_port: u16,
@@ -52,31 +52,31 @@ pub(crate) struct Joined {
     pub(crate) verified: bool,
 }
 
-/// See the file's head.
-pub(crate) struct Joining {
-    open: [Option<Open>; OPEN],
+/// Fragmented answers that are being checked.
+pub(crate) struct JoiningSpreads {
+    open: [Option<OpenSpread>; OPEN],
     /// The place that is taken next.
     next: usize,
 }
 
-impl Joining {
+impl JoiningSpreads {
     pub(crate) const fn new() -> Self {
         Self { open: [None; OPEN], next: 0 }
     }
 
     /// Takes a fragment; gives the answer that it completes.
-    pub(crate) fn input(&mut self, packet: &PacketBuf, ip: &SeenIp<'_>) -> Option<Joined> {
+    pub(crate) fn input(&mut self, packet: &PacketBuf, ip: &SeenIp<'_>) -> Option<JoinedGroups> {
         let place = ip.place.filter(|place| place.protocol == IpProtocol::UDP)?;
         let len = ip.body_len().checked_sub(place.skip)?;
         let at = self.find(ip, place.id);
         let open = self.open.get_mut(at)?;
-        let entry = open.get_or_insert(Open {
+        let entry = open.get_or_insert(OpenSpread {
             from: ip.src_addr,
             to: ip.dst_addr,
             id: place.id,
             bytes: 0,
             total: 0,
-            sum: Sum::ZERO,
+            sum: InternetSum::ZERO,
             head: None,
         });
         entry.bytes += len;
@@ -95,7 +95,7 @@ impl Joining {
 
     /// Where this answer is, or may begin.
     fn find(&mut self, ip: &SeenIp<'_>, id: u32) -> usize {
-        let is = |open: &Option<Open>| {
+        let is = |open: &Option<OpenSpread>| {
             open.is_some_and(|o| (o.id, o.from, o.to) == (id, ip.src_addr, ip.dst_addr))
         };
         if let Some(at) = self.open.iter().position(is) {
@@ -110,13 +110,13 @@ impl Joining {
     }
 }
 
-impl Open {
-    fn judge(self) -> Option<Joined> {
+impl OpenSpread {
+    fn judge(self) -> Option<JoinedGroups> {
         let head = self.head?;
         let udp = UdpHeader::parse(&head, self.total).ok()?;
         let pseudo = pseudo_header(self.from, self.to, IpProtocol::UDP, self.total);
         let right = pseudo.add(self.sum).verifies() || udp.checksum().is_none();
-        Some(Joined {
+        Some(JoinedGroups {
             from: self.from,
             to: self.to,
             src_port: udp.src_port(),

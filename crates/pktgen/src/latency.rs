@@ -1,8 +1,8 @@
-//! Latencies in fixed buckets whose width grows with the value.
+//! A histogram of latencies in fixed buckets that widen with the value.
 //!
-//! Filled by `honest.rs`, read by whoever judges. Each power of two is cut into 32 buckets, so a
-//! quantile is at most 3.2 % above the truth; the least, the most and the sum are exact.
-//! Invariant: no memory but the array, whatever is recorded. Reading: Tene's HdrHistogram.
+//! Filled by `honest.rs`, read by the evaluation. Each power of two is cut into 32 buckets, so a
+//! quantile is at most 3.2 % above the truth; minimum, maximum and sum are exact. Invariant: no
+//! memory but the array, for any values. Reading: Tene's HdrHistogram.
 
 use core::time::Duration;
 
@@ -12,7 +12,7 @@ const PART_BITS: u32 = PARTS.trailing_zeros();
 /// Enough for all of `u64`.
 const BUCKETS: usize = ((64 - PART_BITS + 1) as u64 * PARTS) as usize;
 
-/// See the file's head. About 15 KiB.
+/// A log-linear latency histogram. About 15 KiB.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Latency {
     buckets: Box<[u64]>,
@@ -68,13 +68,13 @@ impl Latency {
         self.count
     }
 
-    /// The least; `None` where nothing was recorded.
+    /// The minimum; `None` where nothing was recorded.
     #[must_use]
     pub fn min(&self) -> Option<Duration> {
         (self.count > 0).then(|| Duration::from_nanos(self.min))
     }
 
-    /// The most; `None` where nothing was recorded.
+    /// The maximum; `None` where nothing was recorded.
     #[must_use]
     pub fn max(&self) -> Option<Duration> {
         (self.count > 0).then(|| Duration::from_nanos(self.max))
@@ -105,8 +105,8 @@ impl Latency {
         self.max()
     }
 
-    /// How many latencies are above `limit`, as far as buckets tell: those of the limit's own
-    /// bucket count as not above.
+    /// How many latencies are above `limit`, to the resolution of a bucket: those of the limit's
+    /// own bucket count as not above.
     #[must_use]
     pub fn above(&self, limit: Duration) -> u64 {
         let nanos = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
@@ -124,7 +124,7 @@ impl Latency {
         self.max = self.max.max(other.max);
     }
 
-    /// Forgets everything, so that a new phase is measured for itself.
+    /// Clears everything, so that a new phase is measured by itself.
     pub fn clear(&mut self) {
         self.buckets.fill(0);
         (self.count, self.sum, self.min, self.max) = (0, 0, u64::MAX, 0);

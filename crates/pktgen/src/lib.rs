@@ -1,12 +1,12 @@
 //! A packet generator, an honest client, and the count of what comes back: engines all.
 //!
-//! [`Blast`] sends what a [`Plan`] says, on a fixed schedule that no answer can slow down.
-//! [`Honest`] asks a UDP service and measures each answer from the moment at which the question
-//! was meant to leave. Both speak raw frames, so they run in `world` against a stack in virtual
-//! time, and under `dispatch` on a real device.
+//! [`Blast`] sends what a [`Plan`] describes, on a fixed schedule that no answer can slow down.
+//! [`Honest`] sends requests to a UDP service and measures each answer from the intended send time
+//! of its request. Both use raw frames, so they run in `world` against a stack in virtual time, and
+//! under `dispatch` on a real device.
 //!
 //! Invariants: the same plan and randomness give the same bytes at the same intended times;
-//! checksums are right unless the plan asks for damage; memory is taken at construction. Start
+//! checksums are right unless the plan requests corruption; memory is taken at construction. Start
 //! reading at `plan.rs`, then `blast.rs`.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
@@ -41,8 +41,8 @@ pub use latency::Latency;
 pub use pace::Pace;
 pub use plan::{Content, Fragments, Plan, Stream, Withheld};
 pub use range::{AddrRange, AddrSpan, PortRange, SizeRange, Spread};
-pub use script::{Classic, ScriptError};
+pub use script::{ClassicScript, ScriptError};
 pub use spreads::{FLOWS_MAX, Flows, Spreads};
 pub use stamp::{STAMP_BYTES, Stamp};
-pub use station::{Medium, Peer, StationConfig};
+pub use station::{Peer, StationConfig, StationMedium};
 pub use template::Template;

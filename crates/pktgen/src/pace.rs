@@ -1,7 +1,7 @@
 //! How fast: a number of packets in a time, as a schedule that does not drift.
 //!
 //! Called by `blast.rs` and `honest.rs`. Invariant: packet `i` is meant to leave `i` paces after
-//! the start, rounded down to the nanosecond once, and never depends on when others left.
+//! the start, rounded down to the nanosecond once, and never depends on when other packets left.
 
 use core::time::Duration;
 

@@ -79,7 +79,7 @@ impl Default for Fragments {
 pub struct Stream {
     /// What the packets are.
     pub content: Content,
-    /// Where they say they come from.
+    /// The source addresses.
     pub src_addrs: AddrRange,
     /// Where they go.
     pub dst_addrs: AddrRange,
@@ -110,7 +110,7 @@ pub struct Stream {
     pub fragments: Option<Fragments>,
     /// How fast; packets before fragmentation.
     pub pace: Pace,
-    /// How many packets in all; `None` for no end.
+    /// Total number of packets; `None` for no end.
     pub count: Option<u64>,
     /// When the first packet is meant to leave, from the engine's first call.
     pub start_after: Duration,
@@ -207,8 +207,8 @@ impl Stream {
         (self.stop_after.is_none_or(|stop| at < stop)).then_some(at)
     }
 
-    /// How many packets are meant to leave before `elapsed` since the engine's first call. Who goes
-    /// as fast as it can misses none.
+    /// How many packets are due before `elapsed` since the engine's first call. An unpaced stream
+    /// misses none.
     pub(crate) fn meant_before(&self, elapsed: Duration) -> u64 {
         if self.pace.is_boundless() {
             return 0;
@@ -219,10 +219,10 @@ impl Stream {
     }
 }
 
-/// Who sends, and what.
+/// The station, and its streams.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Plan {
-    /// Who sends: link address, peer, addresses to answer for.
+    /// The sender: link address, peer, addresses to answer for.
     pub station: StationConfig,
     /// What is sent, side by side.
     pub streams: Vec<Stream>,

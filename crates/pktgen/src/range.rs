@@ -1,6 +1,6 @@
 //! Ranges from which addresses, ports and sizes are drawn, evenly or in turn.
 //!
-//! Called by `blast.rs` for every flow. Invariant: what is drawn lies in its range.
+//! Called by `blast.rs` for every flow. Invariant: what is drawn is within its range.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::str::FromStr;

@@ -7,7 +7,7 @@
 use floodwall_base::{MacAddr, PublicRandom};
 use floodwall_wire::ethernet;
 
-use crate::station::Medium;
+use crate::station::StationMedium;
 
 /// The most bytes that are changed in one frame.
 const CHANGES_MAX: u64 = 4;
@@ -18,7 +18,7 @@ const HEADERS: usize = 80;
 pub(crate) fn write(
     frames: &[Vec<u8>],
     n: u64,
-    medium: Medium,
+    medium: StationMedium,
     (from, to): (MacAddr, MacAddr),
     random: Option<&mut PublicRandom>,
     out: &mut Vec<u8>,
@@ -26,11 +26,11 @@ pub(crate) fn write(
     out.clear();
     let Some(at) = n.checked_rem(frames.len() as u64) else { return };
     out.extend_from_slice(frames.get(at as usize).map_or(&[], Vec::as_slice));
-    let link_bytes = if medium == Medium::Ethernet { ethernet::HEADER_LEN } else { 0 };
+    let link_bytes = if medium == StationMedium::Ethernet { ethernet::HEADER_LEN } else { 0 };
     if let Some(random) = random {
         mutate(out.get_mut(link_bytes..).unwrap_or_default(), random);
     }
-    if medium == Medium::Ethernet
+    if medium == StationMedium::Ethernet
         && let Some(addrs) = out.first_chunk_mut::<12>()
     {
         let (first, second) = addrs.split_at_mut(6);
@@ -63,18 +63,18 @@ mod tests {
         let (mut random, mut out) = (PublicRandom::new(1), Vec::new());
         for n in 0..300 {
             let frame = &frames[n as usize % 3];
-            write(&frames, n, Medium::Ethernet, link, None, &mut out);
+            write(&frames, n, StationMedium::Ethernet, link, None, &mut out);
             assert_eq!(out.len(), frame.len());
             if frame.len() >= 14 {
                 assert_eq!((&out[..6], &out[6..12]), (&[4; 6][..], &[2; 6][..]));
                 assert_eq!(out[12..], frame[12..]);
             }
-            write(&frames, n, Medium::Ethernet, link, Some(&mut random), &mut out);
+            write(&frames, n, StationMedium::Ethernet, link, Some(&mut random), &mut out);
             assert_eq!(out.len(), frame.len());
         }
-        write(&frames, 0, Medium::Ip, link, Some(&mut random), &mut out);
+        write(&frames, 0, StationMedium::Ip, link, Some(&mut random), &mut out);
         assert_ne!(out, frames[0]);
-        write(&[], 0, Medium::Ip, link, Some(&mut random), &mut out);
+        write(&[], 0, StationMedium::Ip, link, Some(&mut random), &mut out);
         assert!(out.is_empty());
     }
 }

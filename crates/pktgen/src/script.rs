@@ -1,13 +1,13 @@
 //! The classic generator's scripts, read as they are written, and what their parameters mean.
 //!
-//! Called by programs before anything is sent. [`Classic::read`] takes a script line by line:
+//! Called by programs before anything is sent. [`ClassicScript::read`] takes a script line by line:
 //! remarks, `NAME="words"`, `pgset "$NAME"`, `echo`, and the shell functions that such scripts
-//! carry along, which are passed over (`script/shell.rs`). [`Classic::stream`] makes a stream of
-//! `pktgen` of it. Invariant: a word that is not understood is an error with its line, never
-//! ignored; a script that was read makes a stream that [`Stream`]'s own check accepts, or says what
-//! is missing. Beyond the classic words there are `proto`, `headers`, `fragments` and `hop_limit`.
-//! Reading: Linux, Documentation/networking/pktgen.rst. Not here: several devices and processors of
-//! one script; what `frags`, `vlan` and `mpls` do.
+//! carry along, which are passed over (`script/shell.rs`). [`ClassicScript::stream`] makes a stream
+//! of `pktgen` of it. Invariant: a word that is not understood is an error with its line, never
+//! ignored; a script that was read makes a stream that [`Stream`]'s own check accepts, or returns
+//! an error that states what is missing. Beyond the classic parameters there are `proto`,
+//! `headers`, `fragments` and `hop_limit`. Reading: Linux, Documentation/networking/pktgen.rst. Not
+//! here: several devices and processors of one script; what `frags`, `vlan` and `mpls` do.
 
 mod shell;
 
@@ -31,15 +31,15 @@ use crate::stamp::STAMP_BYTES;
 pub struct ScriptError {
     /// Which line, from 1; 0 for the script as a whole.
     pub line: usize,
-    /// Which word.
+    /// The token at fault.
     pub word: String,
-    /// What is wrong with it, and what to say instead.
+    /// What is wrong with it, and what to write instead.
     pub what: String,
 }
 
 /// What packets are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Proto {
+enum ScriptProtocol {
     #[default]
     Udp,
     Tcp(TcpFlags),
@@ -48,7 +48,7 @@ enum Proto {
 
 /// What may be random; what is not, is taken in turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Flags {
+struct ScriptFlags {
     dst_addr: bool,
     src_addr: bool,
     src_port: bool,
@@ -60,10 +60,10 @@ struct Flags {
 /// The first and the last address, as far as they are given.
 type Ends = (Option<IpAddr>, Option<IpAddr>);
 
-/// The classic parameters; see the file's head. The default is what the classic generator does
-/// without any: packets of 60 bytes to one address, as fast as can be, a thousand of them.
+/// The parameters of the classic generator. The default is what the classic generator does without
+/// any: packets of 60 bytes to one address, as fast as can be, a thousand of them.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Classic {
+pub struct ClassicScript {
     /// How often each packet is sent.
     copies: u32,
     /// Bytes of a frame without its checksum, from and to.
@@ -76,22 +76,22 @@ pub struct Classic {
     from: Ends,
     src_ports: (u16, u16),
     dst_ports: (u16, u16),
-    flags: Flags,
-    proto: Proto,
+    flags: ScriptFlags,
+    proto: ScriptProtocol,
     headers: Option<Headers>,
     fragments: Option<Fragments>,
     hop_limit: u8,
-    /// To which station, where the script says so.
+    /// The destination link address, where the script sets it.
     pub dst_mac: Option<MacAddr>,
-    /// From which, where it says so.
+    /// The source link address, where the script sets it.
     pub src_mac: Option<MacAddr>,
     /// The device that it names, if it does.
     pub device: Option<String>,
-    /// What it says to who runs it.
+    /// The output of its `echo` lines.
     pub told: Vec<String>,
 }
 
-impl Default for Classic {
+impl Default for ClassicScript {
     fn default() -> Self {
         Self {
             copies: 0,
@@ -104,8 +104,8 @@ impl Default for Classic {
             from: (None, None),
             src_ports: (9, 9),
             dst_ports: (9, 9),
-            flags: Flags::default(),
-            proto: Proto::Udp,
+            flags: ScriptFlags::default(),
+            proto: ScriptProtocol::Udp,
             headers: None,
             fragments: None,
             hop_limit: 32,
@@ -117,7 +117,7 @@ impl Default for Classic {
     }
 }
 
-/// A word, and what is wrong with it.
+/// A token, and what is wrong with it.
 type Fault = (String, String);
 
 fn fault(word: &str, what: impl Into<String>) -> Fault {
@@ -136,20 +136,20 @@ fn station(word: &str) -> Result<MacAddr, Fault> {
     word.parse().map_err(|_| fault(word, "is not a link address, as 02:00:00:00:00:01"))
 }
 
-impl Classic {
+impl ClassicScript {
     /// These parameters, and what a script changes of them. `given` are variables that it may use
-    /// besides its own, as `PGDEV`; one that nobody has given is empty, as in a shell.
+    /// besides its own, as `PGDEV`; one that is not set is empty, as in a shell.
     ///
     /// # Errors
-    /// The first line that is not understood, with its word.
+    /// The first line that is not understood, with its token.
     pub fn read(mut self, text: &str, given: &[(&str, &str)]) -> Result<Self, ScriptError> {
         let mut shell = shell::Shell::new(given);
         for (at, line) in text.lines().enumerate() {
             let told = |(word, what): Fault| ScriptError { line: at + 1, word, what };
             match shell.line(line).map_err(told)? {
-                shell::Does::Nothing => {}
-                shell::Does::Say(words) => self.told.push(words),
-                shell::Does::Set(words) => self.set(&words).map_err(told)?,
+                shell::ShellAction::Nothing => {}
+                shell::ShellAction::Say(words) => self.told.push(words),
+                shell::ShellAction::Set(words) => self.set(&words).map_err(told)?,
             }
         }
         shell.end().map_err(|(word, what)| ScriptError {
@@ -163,7 +163,7 @@ impl Classic {
     /// One parameter with its value, as `clone_skb 1`.
     ///
     /// # Errors
-    /// The word that is not understood (its line is 0).
+    /// The token that is not understood (its line is 0).
     pub fn parameter(&mut self, words: &str) -> Result<(), ScriptError> {
         self.set(words).map_err(|(word, what)| ScriptError { line: 0, word, what })
     }
@@ -174,7 +174,7 @@ impl Classic {
             return Err(fault(words, "a parameter is missing, as in pgset \"count 1000\""));
         };
         match (*name, values) {
-            // An address whose value is lost leaves what is given elsewhere.
+            // An address without a value leaves what is given elsewhere.
             ("dst" | "dst_min" | "dst_max" | "dst6" | "dst6_min" | "dst6_max", []) => Ok(()),
             ("src" | "src_min" | "src_max" | "src6" | "src6_min" | "src6_max", []) => Ok(()),
             // What only concerned the kernel's threads, and the moment of the start.
@@ -264,7 +264,7 @@ impl Classic {
         self.to.0.is_some_and(|addr| addr.is_ipv6())
     }
 
-    /// The addresses that are asked for, from the first to the last.
+    /// The requested addresses, from the first to the last.
     fn range((first, last): Ends, name: &str) -> Result<Option<AddrRange>, ScriptError> {
         let wrong = |what: &str| ScriptError { line: 0, word: name.to_owned(), what: what.into() };
         let Some(first) = first else {
@@ -302,13 +302,13 @@ impl Classic {
             floodwall_base::Family::V6 => ipv6::HEADER_LEN,
         };
         let (content, transport) = match self.proto {
-            Proto::Udp => (Content::Udp, udp::HEADER_LEN),
-            Proto::Icmp => (Content::IcmpEcho, 8),
+            ScriptProtocol::Udp => (Content::Udp, udp::HEADER_LEN),
+            ScriptProtocol::Icmp => (Content::IcmpEcho, 8),
             // A SYN has the MSS option with it.
-            Proto::Tcp(flags) if flags == TcpFlags::SYN => {
+            ScriptProtocol::Tcp(flags) if flags == TcpFlags::SYN => {
                 (Content::Tcp(flags), tcp::HEADER_LEN + 4)
             }
-            Proto::Tcp(flags) => (Content::Tcp(flags), tcp::HEADER_LEN),
+            ScriptProtocol::Tcp(flags) => (Content::Tcp(flags), tcp::HEADER_LEN),
         };
         let around = ethernet::HEADER_LEN + network + transport;
         let payload = SizeRange {
@@ -317,7 +317,7 @@ impl Classic {
         };
         let ports = |(first, last): (u16, u16)| PortRange { first, last: last.max(first) };
         let how = |random: bool| if random { Spread::Random } else { Spread::InTurn };
-        let Flags { dst_addr, src_addr, src_port, dst_port, size, in_sequence } = self.flags;
+        let ScriptFlags { dst_addr, src_addr, src_port, dst_port, size, in_sequence } = self.flags;
         Ok(Stream {
             stamp: content == Content::Udp && payload.min >= STAMP_BYTES,
             content,
@@ -346,13 +346,13 @@ impl Classic {
     }
 }
 
-fn proto(word: &str) -> Result<Proto, Fault> {
+fn proto(word: &str) -> Result<ScriptProtocol, Fault> {
     Ok(match word {
-        "udp" => Proto::Udp,
-        "icmp" => Proto::Icmp,
-        "tcp-syn" => Proto::Tcp(TcpFlags::SYN),
-        "tcp-ack" => Proto::Tcp(TcpFlags::ACK),
-        "tcp-rst" => Proto::Tcp(TcpFlags::RST),
+        "udp" => ScriptProtocol::Udp,
+        "icmp" => ScriptProtocol::Icmp,
+        "tcp-syn" => ScriptProtocol::Tcp(TcpFlags::SYN),
+        "tcp-ack" => ScriptProtocol::Tcp(TcpFlags::ACK),
+        "tcp-rst" => ScriptProtocol::Tcp(TcpFlags::RST),
         _ => return Err(fault(word, "is neither udp, icmp, tcp-syn, tcp-ack nor tcp-rst")),
     })
 }
@@ -369,7 +369,7 @@ fn headers(word: &str) -> Result<Option<Headers>, Fault> {
         "mixed" => Headers::Mixed,
         _ => {
             let known = "none, chain, options, unknown, padding, routing or mixed";
-            return Err(fault(word, format!("are no headers; say {known}")));
+            return Err(fault(word, format!("are no headers; use {known}")));
         }
     }))
 }

@@ -1,27 +1,27 @@
 //! What a generator sees of a packet that arrived: enough to count it, answer it, match it.
 //!
-//! Called by `station.rs`, `count.rs` and `honest.rs`. Invariant: offsets and lengths lie inside
-//! the packet, as the views of `wire` have checked. Extension headers are not walked: what has
-//! any is counted as other.
+//! Called by `station.rs`, `count.rs` and `honest.rs`. Invariant: offsets and lengths are within
+//! the packet, as the views of `wire` have checked. Extension headers are not walked: what has any
+//! is counted as other.
 
 use core::net::IpAddr;
 
 use floodwall_base::MacAddr;
-use floodwall_checksum::Sum;
+use floodwall_checksum::InternetSum;
 use floodwall_packet::{AccessCounters, ChecksumState, PacketBuf};
 use floodwall_wire::{
     ArpPacket, EtherType, EthernetHeader, ExtensionHeader, IpProtocol, Ipv4Header, Ipv6Header,
     ethernet, udp,
 };
 
-use crate::station::Medium;
+use crate::station::StationMedium;
 
 /// Bytes that are looked at: link, network and transport header, and a stamp or an ND message.
 pub(crate) const LOOK_BYTES: usize = 192;
 
 /// An IP packet.
 pub(crate) struct SeenIp<'a> {
-    /// Who sent the frame; zero where the medium has no link addresses.
+    /// The source of the frame; zero where the medium has no link addresses.
     pub(crate) link_src: MacAddr,
     pub(crate) src_addr: IpAddr,
     pub(crate) dst_addr: IpAddr,
@@ -36,7 +36,7 @@ pub(crate) struct SeenIp<'a> {
     l4_len: usize,
     /// As many of them as were looked at.
     pub(crate) head: &'a [u8],
-    pseudo: Sum,
+    pseudo: InternetSum,
 }
 
 /// Which piece of which packet a fragment is.
@@ -52,7 +52,7 @@ pub(crate) struct SeenPlace {
 }
 
 /// A packet.
-pub(crate) enum Seen<'a> {
+pub(crate) enum SeenPacket<'a> {
     Arp(ArpPacket),
     Ip(SeenIp<'a>),
     Other,
@@ -61,32 +61,34 @@ pub(crate) enum Seen<'a> {
 /// Looks at a packet. Cost: one header check each layer; a copy where they straddle chunks.
 pub(crate) fn see<'a>(
     packet: &'a PacketBuf,
-    medium: Medium,
+    medium: StationMedium,
     scratch: &'a mut [u8; LOOK_BYTES],
-) -> Seen<'a> {
+) -> SeenPacket<'a> {
     let look = packet.len().min(LOOK_BYTES);
     let mut access = AccessCounters::default();
-    let Some(bytes) = packet.header(0, look, scratch, &mut access) else { return Seen::Other };
-    if medium == Medium::Ip {
+    let Some(bytes) = packet.header(0, look, scratch, &mut access) else {
+        return SeenPacket::Other;
+    };
+    if medium == StationMedium::Ip {
         return see_ip(bytes, 0, packet.len(), MacAddr::ZERO);
     }
-    let Ok(frame) = EthernetHeader::parse(bytes) else { return Seen::Other };
+    let Ok(frame) = EthernetHeader::parse(bytes) else { return SeenPacket::Other };
     let rest = bytes.get(ethernet::HEADER_LEN..).unwrap_or_default();
     match frame.ether_type() {
-        EtherType::ARP => ArpPacket::parse(rest).map_or(Seen::Other, Seen::Arp),
+        EtherType::ARP => ArpPacket::parse(rest).map_or(SeenPacket::Other, SeenPacket::Arp),
         EtherType::IPV4 | EtherType::IPV6 if frame.header_len() == ethernet::HEADER_LEN => {
             see_ip(rest, ethernet::HEADER_LEN, packet.len(), frame.src_addr())
         }
-        _ => Seen::Other,
+        _ => SeenPacket::Other,
     }
 }
 
 /// Looks at the IP packet in `bytes`, which starts at `l3` of a packet of `len` bytes.
-fn see_ip(bytes: &[u8], l3: usize, len: usize, link_src: MacAddr) -> Seen<'_> {
+fn see_ip(bytes: &[u8], l3: usize, len: usize, link_src: MacAddr) -> SeenPacket<'_> {
     let len = len - l3.min(len);
     if let Ok(ip) = Ipv4Header::parse(bytes, len) {
         let (l4, l4_len) = (ip.header_len(), ip.payload_len());
-        return Seen::Ip(SeenIp {
+        return SeenPacket::Ip(SeenIp {
             link_src,
             src_addr: ip.src_addr().into(),
             dst_addr: ip.dst_addr().into(),
@@ -106,9 +108,9 @@ fn see_ip(bytes: &[u8], l3: usize, len: usize, link_src: MacAddr) -> Seen<'_> {
             pseudo: ip.pseudo_header(ip.protocol(), l4_len as u16),
         });
     }
-    let Ok(ip) = Ipv6Header::parse(bytes, len) else { return Seen::Other };
+    let Ok(ip) = Ipv6Header::parse(bytes, len) else { return SeenPacket::Other };
     let (l4, l4_len) = (ip.header_len(), ip.payload_len());
-    Seen::Ip(SeenIp {
+    SeenPacket::Ip(SeenIp {
         link_src,
         src_addr: ip.src_addr().into(),
         dst_addr: ip.dst_addr().into(),
@@ -169,7 +171,7 @@ impl SeenIp<'_> {
     }
 
     /// The sum over what is behind the IP header and `skip` more bytes.
-    pub(crate) fn sum_behind(&self, packet: &PacketBuf, skip: usize) -> Sum {
+    pub(crate) fn sum_behind(&self, packet: &PacketBuf, skip: usize) -> InternetSum {
         packet.sum(self.l4 + skip, self.l4_len.saturating_sub(skip))
     }
 
@@ -185,7 +187,7 @@ mod tests {
     use floodwall_base::MacAddr;
     use floodwall_packet::{Pool, PoolConfig};
 
-    use crate::template::{Shape, Template};
+    use crate::template::{Template, TemplateShape};
 
     #[test]
     fn a_checksum_that_a_local_sender_left_to_its_card_is_not_damaged() {
@@ -193,14 +195,17 @@ mod tests {
         for (from, to) in [("192.0.2.1", "192.0.2.2"), ("2001:db8::1", "2001:db8::2")] {
             let addrs = (from.parse().unwrap(), to.parse().unwrap());
             let link = (MacAddr::ZERO, MacAddr::ZERO);
-            let template = Template::new(Shape::Udp, Medium::Ethernet, link, addrs, 64, 20);
+            let template =
+                Template::new(TemplateShape::Udp, StationMedium::Ethernet, link, addrs, 64, 20);
             let mut frame = template.unwrap().frame().to_vec();
             let at = frame.len() - 21;
             frame[at] ^= 0x55;
             let mut packet = pool.packet_from(&frame).unwrap();
             let verifies = |packet: &PacketBuf| {
                 let mut scratch = [0; LOOK_BYTES];
-                let Seen::Ip(ip) = see(packet, Medium::Ethernet, &mut scratch) else { panic!() };
+                let SeenPacket::Ip(ip) = see(packet, StationMedium::Ethernet, &mut scratch) else {
+                    panic!()
+                };
                 ip.verifies(packet)
             };
             assert!(!verifies(&packet), "{from}");

@@ -16,7 +16,7 @@ pub const FLOWS_MAX: u32 = 65_536;
 /// How each part of a packet is drawn from its range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Spreads {
-    /// Where it says it comes from.
+    /// The source address.
     pub src_addr: Spread,
     /// Where it goes.
     pub dst_addr: Spread,
@@ -48,30 +48,34 @@ pub struct Flows {
 
 /// The ends of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Ends {
+pub(crate) struct SpreadAddrs {
     pub(crate) addrs: (IpAddr, IpAddr),
     pub(crate) ports: (u16, u16),
 }
 
 /// The flows under way.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct KeptSpread {
     /// Ends, and packets that the flow still has; `None` before its first.
-    flows: Vec<(Option<Ends>, u32)>,
+    flows: Vec<(Option<SpreadAddrs>, u32)>,
     /// Which one has its packets now, where they have them in sequence.
     current: usize,
     /// Flows begun.
     begun: u64,
 }
 
-impl Kept {
+impl KeptSpread {
     pub(crate) fn new(stream: &Stream) -> Self {
         let count = stream.flows.map_or(1, |flows| flows.count.clamp(1, FLOWS_MAX));
         Self { flows: vec![(None, 0); count as usize], current: 0, begun: 0 }
     }
 
     /// The ends of the next packet.
-    pub(crate) fn next(&mut self, stream: &Stream, random: &mut PublicRandom) -> Option<Ends> {
+    pub(crate) fn next(
+        &mut self,
+        stream: &Stream,
+        random: &mut PublicRandom,
+    ) -> Option<SpreadAddrs> {
         let at = match stream.flows {
             Some(flows) if !flows.in_sequence && self.flows.len() > 1 => {
                 random.below(self.flows.len() as u64) as usize
@@ -84,7 +88,7 @@ impl Kept {
             let addrs = stream.draw_addrs(n, random);
             let src_port = stream.src_ports.draw(how.src_port, n, random);
             let dst_port = stream.dst_ports.draw(how.dst_port, n, random);
-            *ends = Some(Ends { addrs, ports: (src_port, dst_port) });
+            *ends = Some(SpreadAddrs { addrs, ports: (src_port, dst_port) });
             *left = stream.flow_packets.max(1);
             self.begun += 1;
         }
@@ -115,7 +119,7 @@ mod tests {
     #[test]
     fn flows_in_sequence_have_their_packets_in_a_row() {
         let stream = stream(Flows { count: 4, in_sequence: true }, 3);
-        let (mut kept, mut random) = (Kept::new(&stream), PublicRandom::new(1));
+        let (mut kept, mut random) = (KeptSpread::new(&stream), PublicRandom::new(1));
         let ends: Vec<_> = (0..24).map(|_| kept.next(&stream, &mut random).unwrap()).collect();
         assert!(ends.chunks(3).all(|flow| flow.iter().all(|ends| *ends == flow[0])));
         let flows: HashSet<_> = ends.chunks(3).map(|flow| flow[0].addrs.1).collect();
@@ -125,7 +129,7 @@ mod tests {
     #[test]
     fn flows_side_by_side_have_as_many_packets_each() {
         let stream = stream(Flows { count: 100, in_sequence: false }, 10);
-        let (mut kept, mut random) = (Kept::new(&stream), PublicRandom::new(1));
+        let (mut kept, mut random) = (KeptSpread::new(&stream), PublicRandom::new(1));
         let (mut seen, mut repeats, mut last) = (HashMap::new(), 0, None);
         for _ in 0..20_000 {
             let to = kept.next(&stream, &mut random).unwrap().addrs.1;

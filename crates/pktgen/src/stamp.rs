@@ -1,4 +1,4 @@
-//! A stamp at the front of a payload: which question this is, and when it was meant to leave.
+//! A stamp at the front of a payload: a request's sequence number and intended send time.
 //!
 //! Written by `blast.rs` and `honest.rs`, read by `honest.rs` and `count.rs` from what comes back.
 //! Invariant: 24 bytes, big-endian, the same in both families.
@@ -10,7 +10,7 @@ pub const STAMP_BYTES: usize = 24;
 
 const MAGIC: u32 = 0x666c_6f64;
 
-/// See the file's head.
+/// The sequence number and intended send time of a request, as carried in its payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stamp {
     /// Which stream of its plan.

@@ -1,8 +1,8 @@
-//! A station on a link: whose frames these are, to whom, and which addresses it answers for.
+//! A station on a link: its link address, its peer, and the addresses it answers for.
 //!
 //! Used by `blast.rs` and `honest.rs`. It answers ARP requests and neighbour solicitations for its
-//! addresses, and finds its peer's link address by the same two protocols where it was not told.
-//! That is all: one peer, no cache, no check whether the peer still lives.
+//! addresses, and finds its peer's link address by the same two protocols where it is not
+//! configured. There is one peer, no cache and no reachability probe.
 //!
 //! Reading: RFC 826, RFC 4861 sections 4.3, 4.4 and 7.2.
 //!
@@ -22,9 +22,9 @@ use floodwall_wire::{
 };
 
 use crate::error::PlanError;
-use crate::seen::{Seen, SeenIp};
+use crate::seen::{SeenIp, SeenPacket};
 
-/// How long before the peer is asked again (RFC 4861 section 10, RETRANS_TIMER).
+/// The interval between solicitations of the peer (RFC 4861 section 10, RETRANS_TIMER).
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// The hop limit of neighbour discovery (RFC 4861 section 7.1).
 const ND_HOPS: u8 = 255;
@@ -33,7 +33,7 @@ const ND_BYTES: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN + 32;
 
 /// What the link carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Medium {
+pub enum StationMedium {
     /// Ethernet frames.
     #[default]
     Ethernet,
@@ -41,7 +41,7 @@ pub enum Medium {
     Ip,
 }
 
-/// To whom everything is sent.
+/// The destination of everything that is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Peer {
     /// The owner of this address on the link: found by ARP or neighbour discovery first. Nothing
@@ -51,24 +51,24 @@ pub enum Peer {
     Link(MacAddr),
 }
 
-/// Who sends. The default speaks Ethernet on interface 1, to everybody.
+/// The sender's configuration. The default is Ethernet on interface 1, to the broadcast address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StationConfig {
     /// The interface.
     pub iface: IfIndex,
     /// What its link carries.
-    pub medium: Medium,
+    pub medium: StationMedium,
     /// Our link address.
     pub mac: MacAddr,
-    /// The addresses, or prefixes, that we answer ARP and neighbour solicitations for. The first
-    /// of a family is the one that asks for the peer. `10.0.0.9` is one address, `10.0.0.9/24`
-    /// all of its prefix: what a generator with random sources claims, so that answers to them
-    /// come back.
+    /// The addresses, or prefixes, that we answer ARP and neighbour solicitations for. The first of
+    /// a family is the source of solicitations for the peer. `10.0.0.9` is one address,
+    /// `10.0.0.9/24` all of its prefix: what a generator with random sources claims, so that
+    /// answers to them come back.
     pub addrs: Vec<IpCidr>,
-    /// To whom.
+    /// The destination link address.
     pub peer: Peer,
-    /// Whether it calls itself a router when it is asked for. One that does not is none (RFC 4861
-    /// section 7.2.5).
+    /// Whether its neighbour advertisements set the router flag. A router that does not is removed
+    /// (RFC 4861 section 7.2.5).
     pub is_router: bool,
 }
 
@@ -76,7 +76,7 @@ impl Default for StationConfig {
     fn default() -> Self {
         Self {
             iface: IfIndex(1),
-            medium: Medium::Ethernet,
+            medium: StationMedium::Ethernet,
             mac: MacAddr([2, 0, 0, 0, 0, 1]),
             addrs: Vec::new(),
             peer: Peer::Link(MacAddr::BROADCAST),
@@ -99,20 +99,20 @@ impl StationConfig {
     }
 }
 
-/// See the file's head.
-pub(crate) struct Station {
+/// The link state of one station: peer resolution and answers to solicitations.
+pub(crate) struct PktgenStation {
     pub(crate) config: StationConfig,
     peer: Option<MacAddr>,
-    /// When to ask for the peer next.
+    /// When to solicit the peer next.
     ask_at: Instant,
 }
 
-impl Station {
+impl PktgenStation {
     pub(crate) fn new(config: StationConfig) -> Result<Self, PlanError> {
         config.check()?;
         let peer = match config.peer {
             Peer::Link(mac) => Some(mac),
-            Peer::Addr(_) if config.medium == Medium::Ip => Some(MacAddr::ZERO),
+            Peer::Addr(_) if config.medium == StationMedium::Ip => Some(MacAddr::ZERO),
             Peer::Addr(_) => None,
         };
         Ok(Self { config, peer, ask_at: Instant::ORIGIN })
@@ -123,12 +123,12 @@ impl Station {
         self.peer
     }
 
-    /// When the peer must be asked for; `None` once it is known.
+    /// When the peer must be solicited; `None` once it is known.
     pub(crate) fn ask_deadline(&self) -> Option<Instant> {
         self.peer.is_none().then_some(self.ask_at)
     }
 
-    /// Asks for the peer's link address if it is time.
+    /// Solicits the peer's link address if it is time.
     pub(crate) fn ask(&mut self, round: &mut Round<'_>) {
         let Peer::Addr(peer) = self.config.peer else { return };
         if self.peer.is_some() || self.ask_at > round.now {
@@ -148,15 +148,17 @@ impl Station {
     pub(crate) fn input(
         &mut self,
         packet: &PacketBuf,
-        seen: &Seen<'_>,
+        seen: &SeenPacket<'_>,
         round: &mut Round<'_>,
     ) -> bool {
         match seen {
-            Seen::Arp(arp) => {
+            SeenPacket::Arp(arp) => {
                 self.input_arp(arp, round);
                 true
             }
-            Seen::Ip(ip) if ip.protocol == IpProtocol::ICMPV6 => self.input_nd(packet, ip, round),
+            SeenPacket::Ip(ip) if ip.protocol == IpProtocol::ICMPV6 => {
+                self.input_nd(packet, ip, round)
+            }
             _ => false,
         }
     }
@@ -205,7 +207,7 @@ impl Station {
         if !icmp.kind().is_neighbor_discovery() {
             return false;
         }
-        // RFC 4861 section 7.1: what crossed a router, or is damaged, is not for us to believe.
+        // RFC 4861 section 7.1: a message that crossed a router, or is damaged, is dropped.
         if ip.hop_limit != ND_HOPS || !ip.is_whole() || !ip.verifies(packet) {
             return true;
         }
@@ -232,7 +234,7 @@ impl Station {
         if !self.claims(nd.target_addr().into()) {
             return;
         }
-        // Who has no address yet is answered before everybody (RFC 4861 section 7.2.4).
+        // A solicitor without an address is answered by multicast (RFC 4861 section 7.2.4).
         let all = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
         let (to_addr, to) = if asker.is_unspecified() {
             (all, MacAddr::of_ipv6_multicast(all))

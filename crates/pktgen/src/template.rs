@@ -1,14 +1,14 @@
 //! A packet with holes: built once, then patched for each copy, its checksums with it.
 //!
 //! Called by `blast.rs` and `honest.rs`. Invariant: after every call the frame is a valid packet
-//! whose checksums are right. A hole costs a few additions, not a sum over the packet: a field's
-//! change is put into the checksums that cover it (RFC 1624). The payload is zeros but for what
-//! is written into it. Not here: fragments (`fragment.rs`), damage (`replay.rs`).
+//! with right checksums. A hole costs a few additions, not a sum over the packet: a field's change
+//! is put into the checksums that cover it (RFC 1624). The payload is zeros but for what is written
+//! into it. Not here: fragments (`fragment.rs`), damage (`replay.rs`).
 
 use core::net::IpAddr;
 
 use floodwall_base::MacAddr;
-use floodwall_checksum::{Sum, pseudo_header_v4, pseudo_header_v6, update16};
+use floodwall_checksum::{InternetSum, pseudo_header_v4, pseudo_header_v6, update16};
 use floodwall_wire::tcp_options::TcpOptionSet;
 use floodwall_wire::{
     EtherType, EthernetFields, Icmpv4Message, Icmpv6Message, IpProtocol, Ipv4Fields, Ipv6Fields,
@@ -16,7 +16,7 @@ use floodwall_wire::{
 };
 
 use crate::error::PlanError;
-use crate::station::Medium;
+use crate::station::StationMedium;
 
 /// The MSS that a SYN announces: Ethernet's, by family.
 const fn mss(v4: bool) -> u16 {
@@ -25,13 +25,13 @@ const fn mss(v4: bool) -> u16 {
 
 /// What a template is of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Shape {
+pub(crate) enum TemplateShape {
     Echo,
     Tcp(TcpFlags),
     Udp,
 }
 
-impl Shape {
+impl TemplateShape {
     const fn protocol(self, v4: bool) -> IpProtocol {
         match self {
             Self::Echo if v4 => IpProtocol::ICMPV4,
@@ -44,16 +44,16 @@ impl Shape {
 
 /// Which checksums a field is covered by.
 #[derive(Clone, Copy)]
-struct Covered {
+struct CoveredRange {
     ip: bool,
     transport: bool,
 }
 
-/// See the file's head.
+/// A packet with variable fields, patched in place for each copy.
 #[derive(Clone, Debug)]
 pub struct Template {
     bytes: Vec<u8>,
-    shape: Shape,
+    shape: TemplateShape,
     v4: bool,
     /// Where the IP header is.
     network: usize,
@@ -73,19 +73,19 @@ impl Template {
     /// # Errors
     /// Addresses of two families, or a payload that fits no packet.
     pub fn udp(
-        medium: Medium,
+        medium: StationMedium,
         link: (MacAddr, MacAddr),
         addrs: (IpAddr, IpAddr),
         hop_limit: u8,
         payload_max: usize,
     ) -> Result<Self, PlanError> {
-        Self::new(Shape::Udp, medium, link, addrs, hop_limit, payload_max)
+        Self::new(TemplateShape::Udp, medium, link, addrs, hop_limit, payload_max)
     }
 
     /// A packet from the first to the second of each pair.
     pub(crate) fn new(
-        shape: Shape,
-        medium: Medium,
+        shape: TemplateShape,
+        medium: StationMedium,
         (from, to): (MacAddr, MacAddr),
         (src_addr, dst_addr): (IpAddr, IpAddr),
         hop_limit: u8,
@@ -95,7 +95,7 @@ impl Template {
             return Err(PlanError::MixedFamilies);
         }
         let v4 = src_addr.is_ipv4();
-        let network = if medium == Medium::Ethernet { ethernet::HEADER_LEN } else { 0 };
+        let network = if medium == StationMedium::Ethernet { ethernet::HEADER_LEN } else { 0 };
         let transport = network + if v4 { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
         let (header_len, check) = header_of(shape, v4);
         let len = transport - network + header_len + payload_max;
@@ -152,22 +152,26 @@ impl Template {
         let pseudo = pseudo_header(src_addr, dst_addr, shape.protocol(v4), len);
         let rest = self.bytes.get_mut(self.transport..).unwrap_or_default();
         match shape {
-            Shape::Udp => {
+            TemplateShape::Udp => {
                 if let Some(out) = rest.first_chunk_mut() {
                     let fields = UdpFields { src_port: 0, dst_port: 0, len: len as u16 };
-                    fields.emit(pseudo, Sum::ZERO, out);
+                    fields.emit(pseudo, InternetSum::ZERO, out);
                 }
             }
-            Shape::Echo => {
+            TemplateShape::Echo => {
                 if let Some(out) = rest.first_chunk_mut() {
                     if v4 {
-                        Icmpv4Message::EchoRequest { id: 0, seq: 0 }.emit(Sum::ZERO, out);
+                        Icmpv4Message::EchoRequest { id: 0, seq: 0 }.emit(InternetSum::ZERO, out);
                     } else {
-                        Icmpv6Message::EchoRequest { id: 0, seq: 0 }.emit(pseudo, Sum::ZERO, out);
+                        Icmpv6Message::EchoRequest { id: 0, seq: 0 }.emit(
+                            pseudo,
+                            InternetSum::ZERO,
+                            out,
+                        );
                     }
                 }
             }
-            Shape::Tcp(flags) => {
+            TemplateShape::Tcp(flags) => {
                 let fields = TcpFields {
                     src_port: 0,
                     dst_port: 0,
@@ -178,7 +182,7 @@ impl Template {
                     urgent: 0,
                 };
                 // The constructor has made room for exactly this header.
-                let written = fields.emit(&tcp_options(flags, v4), pseudo, Sum::ZERO, rest);
+                let written = fields.emit(&tcp_options(flags, v4), pseudo, InternetSum::ZERO, rest);
                 debug_assert!(written.is_ok());
             }
         }
@@ -211,8 +215,8 @@ impl Template {
     }
 
     fn set_addr(&mut self, addr: IpAddr, offset: usize) {
-        let pseudo = !(self.v4 && self.shape == Shape::Echo);
-        let covered = Covered { ip: self.v4, transport: pseudo };
+        let pseudo = !(self.v4 && self.shape == TemplateShape::Echo);
+        let covered = CoveredRange { ip: self.v4, transport: pseudo };
         let at = self.network + offset;
         match addr {
             IpAddr::V4(addr) if self.v4 => self.patch(at, &addr.octets(), covered),
@@ -223,20 +227,20 @@ impl Template {
 
     /// Changes the source port; in an echo request, the identifier.
     pub fn set_src_port(&mut self, port: u16) {
-        let offset = if self.shape == Shape::Echo { 4 } else { 0 };
+        let offset = if self.shape == TemplateShape::Echo { 4 } else { 0 };
         self.patch_transport(offset, &port.to_be_bytes());
     }
 
     /// Changes the destination port; in an echo request, the sequence number.
     pub fn set_dst_port(&mut self, port: u16) {
-        let offset = if self.shape == Shape::Echo { 6 } else { 2 };
+        let offset = if self.shape == TemplateShape::Echo { 6 } else { 2 };
         self.patch_transport(offset, &port.to_be_bytes());
     }
 
     /// Changes a segment's sequence and acknowledgment numbers; nothing in other packets. The
     /// acknowledgment stays zero without the flag.
     pub fn set_numbers(&mut self, seq: u32, ack: u32) {
-        let Shape::Tcp(flags) = self.shape else { return };
+        let TemplateShape::Tcp(flags) = self.shape else { return };
         self.patch_transport(4, &seq.to_be_bytes());
         if flags.contains(TcpFlags::ACK) {
             self.patch_transport(8, &ack.to_be_bytes());
@@ -246,7 +250,7 @@ impl Template {
     /// Changes an IPv4 packet's identification; nothing in IPv6.
     pub fn set_id(&mut self, id: u16) {
         if self.v4 {
-            let covered = Covered { ip: true, transport: false };
+            let covered = CoveredRange { ip: true, transport: false };
             self.patch(self.network + 4, &id.to_be_bytes(), covered);
         }
     }
@@ -256,7 +260,7 @@ impl Template {
     pub fn set_payload(&mut self, offset: usize, bytes: &[u8]) {
         if offset.saturating_add(bytes.len()) <= self.payload_len {
             let at = self.payload + offset;
-            self.patch(at, bytes, Covered { ip: false, transport: true });
+            self.patch(at, bytes, CoveredRange { ip: false, transport: true });
         }
     }
 
@@ -270,26 +274,26 @@ impl Template {
         let (old, new) = (old_len as u16, new_len as u16);
         if self.v4 {
             let total = ((ipv4::HEADER_LEN + new_len) as u16).to_be_bytes();
-            self.patch(self.network + 2, &total, Covered { ip: true, transport: false });
+            self.patch(self.network + 2, &total, CoveredRange { ip: true, transport: false });
         } else {
-            let none = Covered { ip: false, transport: false };
+            let none = CoveredRange { ip: false, transport: false };
             self.patch(self.network + 4, &new.to_be_bytes(), none);
         }
         // The length also stands in the pseudo-header, which ICMPv4 has not.
-        if !(self.v4 && self.shape == Shape::Echo) {
+        if !(self.v4 && self.shape == TemplateShape::Echo) {
             self.update_transport(old, new);
         }
-        if self.shape == Shape::Udp {
+        if self.shape == TemplateShape::Udp {
             self.patch_transport(4, &new.to_be_bytes());
         }
     }
 
     fn patch_transport(&mut self, offset: usize, new: &[u8]) {
-        self.patch(self.transport + offset, new, Covered { ip: false, transport: true });
+        self.patch(self.transport + offset, new, CoveredRange { ip: false, transport: true });
     }
 
     /// Writes `new`, an even number of bytes at an even place, and patches what covers it.
-    fn patch(&mut self, at: usize, new: &[u8], covered: Covered) {
+    fn patch(&mut self, at: usize, new: &[u8], covered: CoveredRange) {
         for (i, word) in new.as_chunks::<2>().0.iter().enumerate() {
             let (at, new) = (at + i * 2, u16::from_be_bytes(*word));
             let old = self.word(at);
@@ -310,7 +314,7 @@ impl Template {
     fn update_transport(&mut self, old: u16, new: u16) {
         let check = update16(self.word(self.check), old, new);
         // Zero would mean "no checksum" (RFC 768); all ones is the same number.
-        let check = if check == 0 && self.shape == Shape::Udp { 0xffff } else { check };
+        let check = if check == 0 && self.shape == TemplateShape::Udp { 0xffff } else { check };
         self.set_word(self.check, check);
     }
 
@@ -326,26 +330,31 @@ impl Template {
     }
 }
 
-/// A SYN says what it can take.
+/// The options of a SYN.
 fn tcp_options(flags: TcpFlags, v4: bool) -> TcpOptionSet {
     let opens = flags.contains(TcpFlags::SYN) && !flags.contains(TcpFlags::ACK);
     TcpOptionSet { mss: opens.then_some(mss(v4)), ..TcpOptionSet::default() }
 }
 
 /// Bytes of the transport header, and where in it the checksum is.
-fn header_of(shape: Shape, v4: bool) -> (usize, usize) {
+fn header_of(shape: TemplateShape, v4: bool) -> (usize, usize) {
     match shape {
-        Shape::Echo => (icmpv4::HEADER_LEN, 2),
-        Shape::Tcp(flags) => (tcp::HEADER_LEN + tcp_options(flags, v4).emitted_len(), 16),
-        Shape::Udp => (udp::HEADER_LEN, 6),
+        TemplateShape::Echo => (icmpv4::HEADER_LEN, 2),
+        TemplateShape::Tcp(flags) => (tcp::HEADER_LEN + tcp_options(flags, v4).emitted_len(), 16),
+        TemplateShape::Udp => (udp::HEADER_LEN, 6),
     }
 }
 
-pub(crate) fn pseudo_header(src: IpAddr, to: IpAddr, protocol: IpProtocol, len: usize) -> Sum {
+pub(crate) fn pseudo_header(
+    src: IpAddr,
+    to: IpAddr,
+    protocol: IpProtocol,
+    len: usize,
+) -> InternetSum {
     match (src, to) {
         (IpAddr::V4(src), IpAddr::V4(to)) => pseudo_header_v4(src, to, protocol.0, len as u16),
         (IpAddr::V6(src), IpAddr::V6(to)) => pseudo_header_v6(src, to, protocol.0, len as u32),
-        _ => Sum::ZERO,
+        _ => InternetSum::ZERO,
     }
 }
 

@@ -1,17 +1,18 @@
 //! `Balance`: when a worker leaves its core to the applications that share it.
 //!
-//! Asked by `dispatch` after each turn with what the clock says, and by `world` with what virtual
-//! time says. Within each period the worker may use what is not promised to applications. Once that
-//! is used up it rests until `start + used / own share`: an overrun is paid back to the
-//! nanosecond, and nothing that the worker does can lower the applications' share of the time
-//! between two rests; only of a turn longer than `run_max`, of which the system has taken the core
-//! away, no more than that is paid back. No run without a break is longer than `run_max`, one
-//! turn's length provided.
+//! Called by `dispatch` after each turn with the clock's time, and by `world` with virtual time.
+//! Within each period the worker may use the time that is not promised to applications. Once that
+//! is used up it rests until `start + used / own share`: an overrun is paid back to the nanosecond,
+//! and nothing that the worker does can lower the applications' share of the time between two
+//! rests. Only a turn longer than `run_max`, in which the system has preempted the worker, is paid
+//! back to no more than that. No run without a break is longer than `run_max`, one turn's length
+//! provided.
 //!
 //! Work-conserving both ways: a worker that finds nothing to do sleeps, and the applications have
 //! the core; while the applications are known to be idle the worker never rests. They are known to
-//! be idle where somebody says so ([`Balance::set_applications_idle`]); nothing is guessed. Whoever
-//! never says so keeps the promise and loses at most the promised share of packet work.
+//! be idle only by an explicit report ([`Balance::set_applications_idle`]); nothing is guessed.
+//! Without such reports the promise is kept, at the cost of at most the promised share of packet
+//! work.
 
 use core::time::Duration;
 
@@ -26,7 +27,7 @@ pub struct BalanceConfig {
     /// What of the core is promised to applications; with [`Share::NONE`] the worker never rests.
     /// A worker is never given less than a hundredth.
     pub share: Share,
-    /// The time within which the promise is kept.
+    /// The time within which the applications' share is guaranteed.
     pub period: Duration,
     /// The longest run without a break.
     pub run_max: Duration,
@@ -49,7 +50,7 @@ impl Default for BalanceConfig {
 
 /// What a worker does after a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Next {
+pub enum NextTurn {
     /// The next turn, if there is something to do.
     Go,
     /// Nothing: the core belongs to others until then.
@@ -72,7 +73,7 @@ pub struct BalanceStats {
     pub ran: Duration,
     /// Time that it left to others, idle sleeps included.
     pub rested: Duration,
-    /// The longest run without a break, while somebody else may have wanted the core.
+    /// The longest run without a break, while another thread may have needed the core.
     pub longest_run: Duration,
 }
 
@@ -84,7 +85,7 @@ impl BalanceStats {
     }
 }
 
-/// See the file's head.
+/// A worker's account of core time against the applications' share.
 #[derive(Clone, Debug)]
 pub struct Balance {
     config: BalanceConfig,
@@ -104,7 +105,7 @@ pub struct Balance {
     stats: BalanceStats,
 }
 
-/// A worker's least share: with none it could not even learn that it is asked to stop.
+/// A worker's minimum share: without it the worker could not even read a stop request.
 const OWN_MIN: Share = Share::per_mille(10);
 /// The break that ends a run which grew too long within its budget: this part of a period.
 const BREAK: Share = Share::per_mille(100);
@@ -129,7 +130,7 @@ impl Balance {
         }
     }
 
-    /// What it was told.
+    /// Its configuration.
     #[must_use]
     pub const fn config(&self) -> &BalanceConfig {
         &self.config
@@ -141,8 +142,8 @@ impl Balance {
         &self.stats
     }
 
-    /// Says whether the applications have nothing to do. When they have again, a new period begins
-    /// at `now`: what the worker did meanwhile was nobody's loss.
+    /// Reports whether the applications are idle. When they are busy again, a new period begins at
+    /// `now`: the time that the worker used meanwhile was not needed by others.
     pub fn set_applications_idle(&mut self, now: Instant, idle: bool) {
         if self.applications_idle && !idle {
             self.run = Duration::ZERO;
@@ -151,15 +152,15 @@ impl Balance {
         self.applications_idle = idle;
     }
 
-    /// A turn has run from `from` to `to` and taken `packets` from devices; `more` is whether more
-    /// wait. Says what to do next.
+    /// Reports a turn from `from` to `to` that took `packets` from devices; `more` is whether more
+    /// wait. Returns what to do next.
     #[inline]
-    pub fn ran(&mut self, from: Instant, to: Instant, packets: usize, more: bool) -> Next {
+    pub fn ran(&mut self, from: Instant, to: Instant, packets: usize, more: bool) -> NextTurn {
         let took = to - from;
         self.stats.ran = self.stats.ran.saturating_add(took);
         if self.applications_idle {
             self.rest_until = None;
-            return Next::Go;
+            return NextTurn::Go;
         }
         // What is far beyond any turn was the system's doing: it took the core away.
         self.used = self.used.saturating_add(took.min(self.config.run_max));
@@ -168,12 +169,12 @@ impl Balance {
         self.packets = self.packets.saturating_add(u32::try_from(packets).unwrap_or(u32::MAX));
         self.stats.longest_run = self.stats.longest_run.max(self.run);
         if self.config.share == Share::NONE {
-            return Next::Go;
+            return NextTurn::Go;
         }
         self.judge(to, more)
     }
 
-    fn judge(&mut self, now: Instant, more: bool) -> Next {
+    fn judge(&mut self, now: Instant, more: bool) -> NextTurn {
         if self.is_spent() {
             let squeezed = self.packets >= self.config.packets_max;
             let owed = self.own.whole_of(self.used).unwrap_or(Duration::MAX);
@@ -195,18 +196,18 @@ impl Balance {
         if self.run + self.turn > self.config.run_max {
             return self.rest(now + BREAK.of_time(self.config.period));
         }
-        Next::Go
+        NextTurn::Go
     }
 
-    const fn rest(&mut self, until: Instant) -> Next {
+    const fn rest(&mut self, until: Instant) -> NextTurn {
         self.rest_until = Some(until);
-        Next::Rest { until }
+        NextTurn::Rest { until }
     }
 
-    /// The worker was away from the core from `from` to `to`: by [`Next::Rest`], or asleep because
-    /// there was nothing to do. What it used of the core all the same, to fall asleep and to wake,
-    /// is `spent`: applications did not have that. A rest that ended early is owed again by the
-    /// next [`Balance::ran`].
+    /// Reports that the worker was away from the core from `from` to `to`: by [`NextTurn::Rest`],
+    /// or asleep because it had no work. `spent` is the core time used to fall asleep and to wake,
+    /// which applications did not have. A rest that ended early is due again by the next
+    /// [`Balance::ran`].
     pub fn rested(&mut self, from: Instant, to: Instant, spent: Duration) {
         let spent = spent.min(to - from);
         self.stats.ran = self.stats.ran.saturating_add(spent);

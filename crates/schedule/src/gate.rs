@@ -1,35 +1,36 @@
-//! `Gate`: whose packets the engine gets while more come than it can handle.
+//! `Gate`: priority between packets under overload.
 //!
-//! Asked by `dispatch` and `world` for each burst that they took from devices. As long as polls do
-//! not come back full, it does nothing. Under pressure every packet is looked at ([`Triage`]):
-//! friends go on at once; refusable packets die here, by name; strangers wait, each family in a
-//! line of its own, and fill what friends leave of the burst.
+//! Called by `dispatch` and `world` for each burst taken from devices. As long as polls do not come
+//! back full, it does nothing. Under pressure every packet is classified ([`Triage`]): packets of
+//! established flows go on at once; refusable packets are dropped here, with their counter;
+//! unverified packets wait, each family in a queue of its own, and fill the rest of the burst.
 //!
-//! A poll that comes back full may have left friends behind it. So the gate looks ahead: it takes
-//! the next burst instead of serving strangers, until a poll has room or looking has had its part
-//! of the time ([`GateConfig::ahead`]); then strangers fill a burst. Nothing is kept free: while
-//! the core can look at all that comes, every moment that looks leave is the strangers', and where
-//! it cannot, they still have what looks may not take. Where no friend was seen for long, nobody
-//! looks ahead.
+//! A poll that comes back full may have left established flows behind it. So the gate looks ahead:
+//! it takes the next burst instead of serving unverified packets, until a poll has room or the
+//! look-ahead has used its part of the time ([`GateConfig::ahead`]); then unverified packets fill a
+//! burst. It is work-conserving: while the core can classify all arrivals, unverified packets get
+//! all remaining time, and otherwise they get the time that the look-ahead may not take. Where no
+//! established flow was seen for long, there is no look-ahead.
 //!
-//! When that is, [`Pressure`] says. It is of two kinds: as long as refusable packets die, all are
-//! looked at, and strangers go on as they came; strangers are chosen among only where polls stay
-//! full for longer than a burst or a pause explains.
+//! [`Pressure`] decides when. It has two levels: as long as refusable packets are dropped, all
+//! packets are classified, and unverified ones go on in order of arrival; unverified packets are
+//! delayed and dropped only where polls stay full for longer than a burst or a pause explains.
 //!
-//! Feedback: an engine without appetite is given no strangers; friends go on to it all the same,
-//! for their consumer is another one, or they are refusable. Where there is no friend, nothing is
-//! taken from devices then.
+//! Feedback (backpressure): an engine without appetite is given no unverified packets; established
+//! flows go on to it all the same, because they have another consumer, or are refusable. Without
+//! established flows, nothing is taken from devices then.
 //!
-//! Invariants: each packet is in the burst, in a line, or counted as dropped
+//! Invariants: each packet is in the burst, in a queue, or counted as dropped
 //! ([`GateStats::conserves`]); packets of one class and family keep their order; no place of a
-//! burst stays empty while a stranger waits, but for looking ahead and for want of appetite;
-//! strangers are never shut out wholly, not by friends either.
+//! burst stays empty while an unverified packet waits, except for the look-ahead and for lack of
+//! appetite; unverified packets are never shut out wholly, not by established flows either.
 //!
 //! # Under flood
-//! Anyone fills the lines. Bound: `STRANGERS_WAITING_MAX` packets a family; work per packet: one
-//! move beside the look. When a line is full the newcomer goes, `TriageStranger`; refusable packets
-//! go as `TriageRefusable`. Honest strangers lose as the flood does, by family; friends lose
-//! nothing as long as the core can look at everything that arrives.
+//! Any sender fills the queues. Bound: `STRANGERS_WAITING_MAX` packets a family; work per packet:
+//! one move beside the classification. When a queue is full the new packet is dropped,
+//! `TriageUnknown`; refusable packets are dropped as `TriageRejectable`. Legitimate but unverified
+//! flows lose as the flood does, by family; established flows lose nothing as long as the core can
+//! classify everything that arrives.
 
 use core::time::Duration;
 
@@ -40,39 +41,41 @@ use floodwall_packet::{Burst, Engine, PacketBuf, PacketList, Triage};
 use crate::pressure::Pressure;
 use crate::share::Share;
 
-/// For so many bursts under pressure after a friend's packet more friends are looked for: a
-/// million packets, a fifth of a second or more. Where there is no friend, nobody looks ahead.
+/// Bursts under pressure after a packet of an established flow in which more are expected: a
+/// million packets, a fifth of a second or more. Without established flows there is no look-ahead.
 const FRIENDS_FOR: u32 = 16_384;
-/// Without pressure one burst in so long is looked at for friends, where they are asked for.
+/// Without pressure one burst in so long is classified, where `acquaints` is set.
 const ACQUAINTS_EVERY: Duration = Duration::from_millis(1);
 /// No turn takes longer than this: it is interrupted.
 const TURN_MAX: Duration = Duration::from_millis(1);
 
-/// Packets of strangers that devices may bring in a turn while the worker chooses: fewer than it
-/// handles if the last poll came back full, enough to keep it busy if there was room. As measured:
-/// with the smaller one alone strangers die while nobody else is there (`docs/design/balance.md`).
+/// Packets of unverified flows that devices may deliver in a turn while the worker drops such
+/// packets: fewer than it handles if the last poll came back full, enough to keep it busy if there
+/// was room. As measured: with the smaller one alone unverified packets are dropped without need
+/// (`docs/design/balance.md`).
 const CREDIT_FULL: usize = BURST_MAX / 2;
 const CREDIT: usize = 4 * BURST_MAX;
 
 /// How a worker chooses under pressure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GateConfig {
-    /// What friends may have of a burst while strangers wait. One stranger is always let through.
+    /// The share of a burst for established flows while unverified packets wait. At least one
+    /// unverified packet is always let through.
     pub reserve: Share,
-    /// What of the time, while polls come back full, may go into looking for friends ahead of
-    /// strangers' service; with [`Share::NONE`] strangers are never held back.
+    /// The share of time, while polls come back full, for the look-ahead before unverified packets
+    /// are served; with [`Share::NONE`] they are never held back.
     pub ahead: Share,
-    /// Packets of strangers of one family that wait.
+    /// Maximum waiting packets of unverified flows of one family.
     pub waiting: usize,
     /// How long the worker may be at work with polls coming back full before that is pressure;
     /// zero is pressure always.
     pub patience: Duration,
-    /// And how many packets these may bring before the next ones are pressure. A worker takes half
-    /// of what the smallest ring of its devices holds, where that is known: a flood of twice its
-    /// speed fills the other half meanwhile, and no friend dies.
+    /// Maximum packets of such polls before the next ones are pressure. A worker takes half of the
+    /// smallest ring of its devices, where that is known: a flood of twice its speed fills the
+    /// other half meanwhile, and no established flow loses a packet.
     pub burst: usize,
-    /// Whether friends are looked for without pressure too, now and then: for devices that are told
-    /// of them, and let them through from the first moment of a flood on.
+    /// Whether packets are sampled for established flows without pressure too: for devices that
+    /// keep a table of them, and pass them from the first moment of a flood on.
     pub acquaints: bool,
 }
 
@@ -94,7 +97,7 @@ impl Default for GateConfig {
 pub struct Poll {
     /// When.
     pub now: Instant,
-    /// How many packets devices were asked for.
+    /// Packets requested from devices.
     pub asked: usize,
     /// How many they gave. Of these, the burst may lack what is not for this engine.
     pub taken: usize,
@@ -104,12 +107,12 @@ pub struct Poll {
 
 /// What the time of a turn goes into.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Turn {
-    /// Whatever comes.
+enum GateTurn {
+    /// Any packets, in order of arrival.
     Any,
     /// Looking ahead.
     Ahead,
-    /// Strangers, though more may be looked at.
+    /// Serves unverified packets, though more may wait to be classified.
     Serving,
 }
 
@@ -118,21 +121,21 @@ enum Turn {
 pub struct GateStats {
     /// Bursts that were looked at.
     pub bursts: u64,
-    /// Friends: all of them went on.
+    /// Packets of established flows: all of them went on.
     pub friends: u64,
-    /// Strangers, whatever became of them.
+    /// Packets of unverified flows, with any outcome.
     pub strangers: u64,
     /// Of these, how many went on.
     pub admitted: u64,
-    /// Of these, how many died because too many waited ([`TriageStranger`]).
+    /// Of these, dropped because too many waited ([`TriageUnknown`]).
     ///
-    /// [`TriageStranger`]: floodwall_base::DropReason::TriageStranger
+    /// [`TriageUnknown`]: floodwall_base::DropReason::TriageUnknown
     pub crowded_out: u64,
-    /// Refusable packets: all of them died here ([`TriageRefusable`]).
+    /// Refusable packets: all of them were dropped here ([`TriageRejectable`]).
     ///
-    /// [`TriageRefusable`]: floodwall_base::DropReason::TriageRefusable
+    /// [`TriageRejectable`]: floodwall_base::DropReason::TriageRejectable
     pub refused: u64,
-    /// The most strangers of one family that ever waited.
+    /// Peak number of waiting packets of unverified flows, of one family.
     pub waiting_peak: usize,
 }
 
@@ -143,53 +146,54 @@ impl GateStats {
         self.friends + self.strangers + self.refused
     }
 
-    /// Packets that died here.
+    /// Packets dropped here.
     #[must_use]
     pub const fn dropped(&self) -> u64 {
         self.crowded_out + self.refused
     }
 
-    /// Whether every stranger went on, died by name, or is one of the `waiting`.
+    /// Whether every unverified packet went on, was dropped and counted, or is `waiting`.
     #[must_use]
     pub const fn conserves(&self, waiting: usize) -> bool {
         self.strangers == self.admitted + self.crowded_out + waiting as u64
     }
 }
 
-/// See the file's head.
+/// The priority queue between devices and an engine under overload.
 #[derive(Debug)]
 pub struct Gate {
     config: GateConfig,
-    /// Room that friends leave to strangers that wait.
+    /// Room that established flows leave to unverified packets that wait.
     least: usize,
     pressure: Pressure,
-    /// Bursts for which friends are still reckoned with.
+    /// Bursts for which established flows are still expected.
     friends_for: u32,
     /// When the last poll was, and how long the worker has meant to be away since.
     polled: Option<Instant>,
     meant: Duration,
-    /// What this turn is for, and whether its length is still to be told.
-    kind: Turn,
+    /// The purpose of this turn, and whether its length is still to be reported.
+    kind: GateTurn,
     untold: bool,
-    /// What looking ahead owes to strangers, and how long it took to serve a burst of them.
+    /// The look-ahead's debt to unverified packets, and the time to serve a burst of them.
     owed: Duration,
     serving: Duration,
-    /// Who waits: IPv4 and all that is not IP, IPv6.
+    /// Waiting packets: IPv4 and all that is not IP; IPv6.
     lines: [PacketList; 2],
-    /// Which line has the next word.
+    /// The queue to be served next.
     turn: usize,
-    /// Where a burst lies while it is sorted.
+    /// Scratch burst for sorting.
     sorting: Burst,
-    /// When friends are looked for without pressure.
+    /// When packets are sampled next without pressure.
     acquaints_at: Instant,
-    /// Whether the last poll came back full, and how many friends the last burst begins with.
+    /// Whether the last poll came back full, and how many packets of established flows the last
+    /// burst begins with.
     full: bool,
     friends: usize,
     stats: GateStats,
 }
 
 impl Gate {
-    /// A gate at which nobody waits.
+    /// A gate without waiting packets.
     #[must_use]
     pub fn new(config: GateConfig) -> Self {
         Self {
@@ -199,7 +203,7 @@ impl Gate {
             friends_for: 0,
             polled: None,
             meant: Duration::ZERO,
-            kind: Turn::Any,
+            kind: GateTurn::Any,
             untold: false,
             owed: Duration::ZERO,
             serving: Duration::ZERO,
@@ -213,7 +217,7 @@ impl Gate {
         }
     }
 
-    /// What it was told.
+    /// Its configuration.
     #[must_use]
     pub const fn config(&self) -> &GateConfig {
         &self.config
@@ -241,17 +245,17 @@ impl Gate {
         self.pressure.looks()
     }
 
-    /// Whether this turn looks ahead: all that is not a friend's waits, timed work too. Looking has
-    /// no more than its part of the time, so another turn soon does not.
+    /// Whether this turn looks ahead: all but established flows wait, timed work too. The
+    /// look-ahead has no more than its part of the time, so another turn soon does not.
     #[must_use]
     #[inline]
     pub const fn looks_ahead(&self) -> bool {
-        matches!(self.kind, Turn::Ahead)
+        matches!(self.kind, GateTurn::Ahead)
     }
 
-    /// How many packets to ask devices for, given the engine's `appetite`. Room is kept for
-    /// strangers that wait, so that friends alone cannot shut them out. Where friends are about,
-    /// they are looked for whatever the appetite.
+    /// The number of packets to request from devices, given the engine's `appetite`. Room is kept
+    /// for unverified packets that wait, so that established flows cannot shut them out. Where
+    /// established flows are expected, packets are requested regardless of the appetite.
     #[must_use]
     #[inline]
     pub fn ask(&self, appetite: usize) -> usize {
@@ -259,13 +263,13 @@ impl Gate {
         if self.friends_for > 0 { most } else { most.min(appetite) }
     }
 
-    /// How many packets of strangers a device that can tell friends may bring in the next turn; all
-    /// that come where it is `None`. While nothing but refusable packets has to die it is as many
-    /// as there are, which says that those need not come.
+    /// Credit for unverified flows of a device that can distinguish them, in the next turn; `None`
+    /// is no limit. While only refusable packets are dropped it is the number of places, which
+    /// makes the device drop refusable packets itself.
     #[must_use]
     pub fn credit(&self) -> Option<usize> {
         let now = self.polled.unwrap_or(Instant::ORIGIN);
-        // Where a device has just lost some, it has them in abundance, whatever room polls have.
+        // A device that has just lost some has an excess of them, regardless of the room in polls.
         let short = self.pressure.has_lost(now);
         match (self.pressure.chooses(), self.full) {
             (true, true) => Some(CREDIT_FULL),
@@ -282,15 +286,15 @@ impl Gate {
         self.pressure.overflowed(now);
     }
 
-    /// How many packets at the front of what the last [`Gate::admit`] left were found to be
-    /// friends'.
+    /// The number of packets of established flows at the front of what the last [`Gate::admit`]
+    /// left.
     #[must_use]
     pub const fn friends(&self) -> usize {
         self.friends
     }
 
-    /// The burst that a poll has brought, into what the engine shall have now. `engine` is asked
-    /// whose the packets are under pressure, and where it has little appetite.
+    /// Reduces the burst of a poll to what the engine gets now. `engine` classifies the packets
+    /// under pressure, and where it has little appetite.
     #[inline]
     pub fn admit<E: Engine + ?Sized>(&mut self, engine: &E, burst: &mut Burst, poll: &Poll) {
         let full = poll.taken >= poll.asked;
@@ -306,17 +310,17 @@ impl Gate {
         }
     }
 
-    /// Friends to the front, whoever else came behind them: nobody dies of being looked at.
+    /// Moves packets of established flows to the front; nothing is dropped by classification here.
     #[cold]
     fn acquaint<E: Engine + ?Sized>(&mut self, engine: &E, burst: &mut Burst) {
-        let mut classes = [Triage::Stranger; BURST_MAX];
+        let mut classes = [Triage::Unknown; BURST_MAX];
         engine.classify(burst, &mut classes);
         core::mem::swap(burst, &mut self.sorting);
         let mut others = PacketList::new();
         for (packet, class) in self.sorting.drain().zip(classes) {
             match class {
-                Triage::Friend => drop(burst.push(packet)),
-                Triage::Refusable | Triage::Stranger => others.push_back(packet),
+                Triage::Established => drop(burst.push(packet)),
+                Triage::Rejectable | Triage::Unknown => others.push_back(packet),
             }
         }
         self.friends = burst.len();
@@ -326,7 +330,7 @@ impl Gate {
         }
     }
 
-    /// What a poll says about pressure.
+    /// Updates the pressure with the result of a poll.
     #[inline]
     fn reckon(&mut self, poll: &Poll, full: bool) {
         let now = poll.now;
@@ -334,7 +338,7 @@ impl Gate {
         if self.untold {
             self.ran(since);
         }
-        (self.kind, self.untold) = (Turn::Any, true);
+        (self.kind, self.untold) = (GateTurn::Any, true);
         let pause = since.saturating_sub(core::mem::take(&mut self.meant));
         if !full {
             self.owed = Duration::ZERO;
@@ -348,20 +352,20 @@ impl Gate {
         self.meant += length;
     }
 
-    /// The turn of the last [`Gate::admit`] has taken so long. Of a caller that does not say it,
-    /// the time until the next is believed to be it.
+    /// Reports the time that the turn of the last [`Gate::admit`] has taken. Without this call the
+    /// time until the next is used.
     #[inline]
     pub fn ran(&mut self, took: Duration) {
         let took = took.min(TURN_MAX);
         self.untold = false;
         self.pressure.ran(took);
         match self.kind {
-            Turn::Any => {}
-            Turn::Ahead => {
+            GateTurn::Any => {}
+            GateTurn::Ahead => {
                 let (ahead, rest) = (self.config.ahead, self.config.ahead.rest());
                 self.owed += ahead.whole_of(rest.of_time(took)).unwrap_or_default();
             }
-            Turn::Serving => {
+            GateTurn::Serving => {
                 self.serving = took;
                 self.owed = self.owed.saturating_sub(took);
             }
@@ -379,7 +383,7 @@ impl Gate {
     ) {
         let GateStats { crowded_out, refused, .. } = self.stats;
         if !burst.is_empty() {
-            let mut classes = [Triage::Stranger; BURST_MAX];
+            let mut classes = [Triage::Unknown; BURST_MAX];
             engine.classify(burst, &mut classes);
             self.stats.bursts += 1;
             self.friends_for = self.friends_for.saturating_sub(1);
@@ -408,8 +412,8 @@ impl Gate {
         }
     }
 
-    /// How many strangers may follow the friends in `burst`: as many as there is room for, except
-    /// while the gate looks ahead.
+    /// The number of unverified packets that may follow the established ones in `burst`: all the
+    /// room there is, except while the gate looks ahead.
     fn places(&mut self, burst: &Burst, full: bool) -> usize {
         let chooses = self.pressure.chooses() && self.config.ahead != Share::NONE;
         let looks = full && chooses && self.friends_for > 0;
@@ -418,10 +422,10 @@ impl Gate {
             return room;
         }
         if self.owed > self.serving {
-            self.kind = Turn::Serving;
+            self.kind = GateTurn::Serving;
             return room;
         }
-        self.kind = Turn::Ahead;
+        self.kind = GateTurn::Ahead;
         // Their part of what is handled all the same.
         let (friends, reserve) =
             (burst.len() * 1000, usize::from(self.config.reserve.thousandths()));
@@ -431,14 +435,14 @@ impl Gate {
 
     fn place(&mut self, burst: &mut Burst, packet: PacketBuf, class: Triage) {
         match class {
-            Triage::Friend => {
+            Triage::Established => {
                 self.stats.friends += 1;
                 self.friends_for = FRIENDS_FOR;
-                // There is room: no more friends than packets came.
+                // There is room: no more packets than arrived.
                 let _ = burst.push(packet);
             }
-            Triage::Refusable => self.stats.refused += 1,
-            Triage::Stranger => {
+            Triage::Rejectable => self.stats.refused += 1,
+            Triage::Unknown => {
                 self.stats.strangers += 1;
                 let [v4, v6] = &mut self.lines;
                 let line = if is_ipv6(&packet) { v6 } else { v4 };
@@ -452,7 +456,7 @@ impl Gate {
         }
     }
 
-    /// The oldest of the line whose turn it is, else of the other.
+    /// The oldest packet of the queue that is served next, else of the other.
     fn next_stranger(&mut self) -> Option<PacketBuf> {
         let [v4, v6] = &mut self.lines;
         let (first, second) = if self.turn == 0 { (v4, v6) } else { (v6, v4) };
@@ -460,8 +464,8 @@ impl Gate {
         first.pop_front().or_else(|| second.pop_front())
     }
 
-    /// Gives up all that wait: for a worker that ends. They are no longer counted as waiting, but
-    /// as having gone on: whoever takes them says what became of them.
+    /// Removes all waiting packets, for a worker that ends. They no longer count as waiting, but as
+    /// having gone on: the caller accounts for them.
     pub fn take_waiting(&mut self) -> PacketList {
         let [v4, v6] = &mut self.lines;
         let mut all = v4.take();

@@ -1,13 +1,13 @@
 //! `HandedGate`: a worker's gate for frames that arrived at another worker's queue.
 //!
-//! Asked by `dispatch` and `world` for what was taken from the rings between workers, as [`Gate`]
-//! is for what was taken from devices: a worker's friends and its application fare the same by
-//! whichever queue a flood comes. A gate of its own, because the pressure is another one: rings
-//! that are full say nothing of the device, and strangers that wait here hold up none that came by
-//! the right queue. What another engine has put work into (packets to be sent, datagrams put
-//! together) and what only leaves here passes unasked.
+//! Called by `dispatch` and `world` for packets taken from the rings between workers, as [`Gate`]
+//! is for packets from devices: a worker's established flows and its application fare the same on
+//! whichever queue a flood comes. A gate of its own, because the pressure is another one: full
+//! rings imply nothing about the device, and unverified packets that wait here delay none that came
+//! by the right queue. Packets that another engine has worked on (packets to be sent, reassembled
+//! datagrams) and packets that only leave here pass without classification.
 //!
-//! Invariants: as of [`Gate`], whose counts are used; what is handed to the engine is in the order
+//! Invariants: as of [`Gate`], with its counters; what is handed to the engine is in the order
 //! in which it came, frames of one class and family among themselves.
 //!
 //! # Under flood
@@ -21,12 +21,12 @@ use floodwall_packet::{Burst, Engine, Handoff, HandoffKind, HandoffList, PacketB
 
 use crate::gate::{Gate, GateConfig, GateStats, Poll};
 
-/// See the file's head.
+/// A [`Gate`] for packets that other workers hand over.
 #[derive(Debug)]
 pub struct HandedGate {
     gate: Gate,
     own: WorkerId,
-    /// Where frames lie while they are judged, and what is no frame.
+    /// Scratch space for frames that are classified, and for other packets.
     frames: Burst,
     others: HandoffList,
     /// How many of these stood before the frames that were admitted last.
@@ -34,7 +34,7 @@ pub struct HandedGate {
 }
 
 impl HandedGate {
-    /// A gate of the worker `own` at which nobody waits. Allocates all that it will need.
+    /// A gate of the worker `own` without waiting packets. Allocates all that it will need.
     #[must_use]
     pub fn new(own: WorkerId, config: GateConfig) -> Self {
         let others = HandoffList::new(BURST_MAX);
@@ -58,14 +58,14 @@ impl HandedGate {
         self.gate.ran(took);
     }
 
-    /// A device of another worker loses strangers, at `now`: frames are looked at for a while, so
-    /// that friends are found ([`HandedGate::friends`]); nobody waits for that.
+    /// A device of another worker drops unverified flows, at `now`: frames are classified for a
+    /// while, so that established flows are found ([`HandedGate::friends`]); no packet waits for
+    /// that.
     pub const fn others_choose(&mut self, now: Instant) {
         self.gate.overflowed(now);
     }
 
-    /// Of what the last [`HandedGate::admit`] left in `handed`, the packets that were found to be
-    /// friends'.
+    /// Of what the last [`HandedGate::admit`] left in `handed`, the packets of established flows.
     pub fn friends<'a>(
         &self,
         handed: &'a HandoffList,
@@ -84,8 +84,8 @@ impl HandedGate {
         self.gate.ask(appetite)
     }
 
-    /// What a `poll` of the rings has brought, into what the engine shall have now. Costs a compare
-    /// or two without pressure; under pressure a look a frame.
+    /// Reduces the packets of a `poll` of the rings to what the engine gets now. Costs a compare or
+    /// two without pressure; under pressure one classification a frame.
     pub fn admit<E: Engine + ?Sized>(&mut self, engine: &E, handed: &mut HandoffList, poll: &Poll) {
         let looks = poll.taken >= poll.asked.min(poll.appetite + 1)
             || self.gate.is_under_pressure()
@@ -153,13 +153,13 @@ mod tests {
             }
             if burst > 2 {
                 assert_eq!(of(b'r'), 0, "refusable");
-                assert_eq!(of(b'f'), asked.div_ceil(4), "all friends");
+                assert_eq!(of(b'f'), asked.div_ceil(4), "all of established flows");
                 ahead += u32::from(of(b's') <= 5);
             }
             let out = got.iter().filter(|h| h.kind == HandoffKind::Outgoing).count();
             assert_eq!(out, 1, "it passes unasked");
         }
-        assert!(ahead >= 3, "{ahead} turns in which strangers had what friends left");
+        assert!(ahead >= 3, "{ahead} turns in which unverified packets had the rest");
         assert!(gate.waiting() > 0 && gate.stats().conserves(gate.waiting()));
         let waited = gate.waiting();
         let poll = Poll {
@@ -169,6 +169,6 @@ mod tests {
             appetite: BURST_MAX,
         };
         gate.admit(&ByByte::default(), &mut handed, &poll);
-        assert!(!handed.is_empty() && gate.waiting() < waited, "who waits goes on afterwards");
+        assert!(!handed.is_empty() && gate.waiting() < waited, "waiting packets go on afterwards");
     }
 }

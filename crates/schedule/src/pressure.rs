@@ -1,24 +1,24 @@
-//! `Pressure`: whether more comes than the worker can handle, told from its polls alone.
+//! `Pressure`: overload detection from the results of polls alone.
 //!
-//! Asked by [`Gate`](crate::Gate) at each poll. There are two kinds. While refusable packets die,
-//! every packet is looked at, for the next one is cheaper refused than answered: that is sifting,
-//! and costs nobody else his place. Choosing among strangers is the other kind, and begins only
-//! where polls come back full and neither a burst nor a pause explains it.
+//! Used by [`Gate`](crate::Gate) at each poll. There are two levels. While refusable packets are
+//! dropped, every packet is classified, because dropping is cheaper than serving: that is sifting,
+//! and costs no other flow its place. Choosing, which drops unverified packets, is the other level,
+//! and begins only where polls come back full and neither a burst nor a pause explains it.
 //!
-//! What a burst leaves in the ring is no pressure: a sender that catches up after a pause of its
-//! own fills more of it in a millisecond than the lines take, and who chose then would drop
-//! strangers whom a worker that is not even half loaded would have served. So full polls count only
-//! after [`GateConfig::patience`] or [`GateConfig::burst`]. Nor is what a pause leaves there: a
-//! worker from which the system took its core for a while, and that is loaded to four fifths, has
-//! caught up after four times that. Who makes polls full for longer than a burst lasts, again and
-//! again, is not waited for each time: for [`ALERT_LASTS`] two full polls are enough.
+//! A burst's backlog in the ring is no pressure: a sender that catches up after a pause of its own
+//! fills more of it in a millisecond than the queues take, and choosing then would drop unverified
+//! packets that a worker with less than half load would have served. So full polls count only after
+//! [`GateConfig::patience`] or [`GateConfig::burst`]. Nor is the backlog of a pause: a worker that
+//! was preempted for a while, at a load of four fifths, has caught up after four times that. When
+//! polls are full for longer than a burst lasts again and again, the delay is not repeated: for
+//! [`ALERT_LASTS`] two full polls are enough.
 //!
-//! A ring that has overflowed is another matter: whatever explains it, friends were lost with the
-//! rest. Then packets are looked at, so that a device learns who is a friend and may lose others
-//! instead; nobody has to wait for it, and nobody dies of it here.
+//! A ring that has overflowed is another matter: for any reason, established flows have lost
+//! packets too. Then packets are classified, so that a device learns the established flows and can
+//! drop others instead; this delays and drops no packet here.
 //!
-//! Choosing lasts until nobody waits and no stranger has had to die for a while, or nobody has
-//! waited for a millisecond: then strangers died of a burst, not of a load.
+//! Choosing lasts until no packet waits and no unverified packet was dropped for a while, or no
+//! packet has waited for a millisecond: then the drops were due to a burst, not to load.
 
 use core::time::Duration;
 
@@ -29,43 +29,45 @@ use crate::gate::GateConfig;
 /// After so many times the length of a pause, a worker at four fifths of what it can do has worked
 /// off what came meanwhile.
 const CAUGHT_UP: u32 = 4;
-/// A shorter pause leaves no more than the lines take, and is not told from a long turn.
+/// A shorter pause leaves no more than the queues take, and cannot be told from a long turn.
 pub(crate) const PAUSE_MIN: Duration = Duration::from_micros(250);
-/// The longest pause that is believed: an idle worker sleeps for longer.
+/// Longest pause that is accepted as one: an idle worker sleeps for longer.
 const PAUSE_MAX: Duration = Duration::from_millis(16);
-/// Both kinds last for so long after the last packet that had to die: a flood whose polls find room
-/// now and then is one flood.
+/// Both levels last for so long after the last drop: a flood with occasional room in polls is one
+/// flood.
 pub(crate) const LASTS: Duration = Duration::from_millis(10);
-/// Who has had room for so long, with nobody waiting, has caught up.
+/// After so long with room in polls and without waiting packets, the worker has caught up.
 pub(crate) const CALM: Duration = Duration::from_millis(1);
-/// For so long after polls were full for longer than a burst is, the next burst is none: or friends
-/// would die in a ring that is filled anew as soon as choosing ends.
+/// For so long after polls were full for longer than a burst, full polls are not taken for a burst;
+/// otherwise established flows would lose packets in a ring that is refilled as soon as choosing
+/// ends.
 pub(crate) const ALERT_LASTS: Duration = Duration::from_millis(100);
 /// Full polls in a row that are pressure, where no burst and no pause explains them.
 const FULL_POLLS: u32 = 2;
 
-/// See the file's head.
+/// The state of overload detection.
 #[derive(Debug)]
 pub(crate) struct Pressure {
     patience: Duration,
     burst: usize,
     /// Full polls in a row, those apart that a burst or a pause has left.
     fulls: u32,
-    /// How many packets full polls in a row have brought, how long their turns have taken, and the
-    /// longest pause before one of them.
+    /// Packets that consecutive full polls have delivered, the time of their turns, and the longest
+    /// pause before one of them.
     brought: usize,
     behind: Duration,
     pause: Duration,
-    /// Until when bursts are not believed.
+    /// Until when full polls are not taken for a burst.
     alert_until: Instant,
-    /// Whether strangers are chosen among, and when polls last said so or a stranger had to die.
+    /// Whether choosing is active, and when polls last required it or an unverified packet was
+    /// dropped.
     choosing: bool,
     pressed: Instant,
-    /// When the last refusable packet had to die, as far as it matters.
+    /// When the last refusable packet was dropped, if recent.
     refused: Option<Instant>,
-    /// Since when polls have room and nobody waits.
+    /// Since when polls have room and no packet waits.
     caught_up: Option<Instant>,
-    /// When a device last lost packets for want of room, as far as it matters.
+    /// When a device last lost packets for lack of room, if recent.
     lost: Option<Instant>,
 }
 
@@ -87,7 +89,7 @@ impl Pressure {
         }
     }
 
-    /// Whether strangers are chosen among: they may have to wait, and to die.
+    /// Whether choosing is active: unverified packets may have to wait, and may be dropped.
     #[inline]
     pub(crate) const fn chooses(&self) -> bool {
         self.choosing
@@ -106,8 +108,8 @@ impl Pressure {
         now < self.alert_until || self.lost.is_some()
     }
 
-    /// A poll at `now` has brought `taken` packets, all that were asked for if it is `full`, after
-    /// a time that the worker did not mean to be away; `waiting` is whether strangers wait.
+    /// Records a poll at `now` with `taken` packets, all that were requested if it is `full`, after
+    /// a time of involuntary absence; `waiting` is whether unverified packets wait.
     #[inline]
     pub(crate) fn polled(
         &mut self,
@@ -162,7 +164,7 @@ impl Pressure {
         self.behind += took;
     }
 
-    /// A stranger had to die at `now`.
+    /// Records that an unverified packet was dropped at `now`.
     pub(crate) const fn crowded_out(&mut self, now: Instant) {
         self.pressed = now;
     }
@@ -178,7 +180,7 @@ impl Pressure {
         self.lost == Some(polled)
     }
 
-    /// A refusable packet had to die at `now`.
+    /// Records that a refusable packet was dropped at `now`.
     pub(crate) const fn refused(&mut self, now: Instant) {
         self.refused = Some(now);
     }

@@ -1,7 +1,7 @@
 //! `Share`: a part of a whole, in thousandths, so that virtual time needs no fractions.
 //!
-//! Called by `balance.rs` and `gate.rs`, and by whoever configures them. Invariant: never more than
-//! the whole.
+//! Called by `balance.rs` and `gate.rs`, and by their configuration. Invariant: never more than the
+//! whole.
 
 use core::fmt;
 use core::time::Duration;

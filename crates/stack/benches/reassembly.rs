@@ -49,7 +49,7 @@ fn own_addr(v6: bool, host: u8) -> IpAddr {
     }
 }
 
-/// A stack of its own, whose link has no stations.
+/// A stack of its own, on a link without other stations.
 fn stack(host: u8) -> (Stack, Pool, Randomness) {
     let interface = InterfaceConfig {
         name: "tun0".to_owned(),

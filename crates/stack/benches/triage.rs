@@ -2,14 +2,14 @@
 //!
 //! `cargo bench -p floodwall-stack --bench triage`. A stack with 1,000,000 connected sockets on
 //! ports that many share (keys, buckets, sockets and accounts are some 600 MiB, beyond the last
-//! cache) is shown bursts of 64 packets, each of another flow: friends, packets of flows that
-//! nobody has, of peers whose connected sockets are full, of strangers to servers that are full,
-//! and packets to ports at which nobody listens. The parse alone is the same walk over the same
-//! packets, checked at least as far, without any table. Kinds and families are interleaved; the
-//! table shows medians, and the median of the ratios to the parse of the same round. Every answer
-//! is compared with what the set-up says, and with the straightforward way (the whole walk, one
-//! look-up at a time, the socket's own account). `-- --test` does that with few sockets and
-//! measures nothing; `-- KIND` measures one kind.
+//! cache) receives bursts of 64 packets, each of another flow: established flows, packets of
+//! unknown flows, of peers to connected sockets that are full, of unverified sources to servers
+//! that are full, and packets to ports without a listener. The parse alone is the same walk over
+//! the same packets, checked at least as far, without any table. Kinds and families are
+//! interleaved; the table shows medians, and the median of the ratios to the parse of the same
+//! round. Every result is compared with what the set-up expects, and with the straightforward way
+//! (the full walk, one look-up at a time, the socket's own account). `-- --test` does that with few
+//! sockets and measures nothing; `-- KIND` measures one kind.
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot set itself up has no result")]
 #![expect(clippy::indexing_slicing, reason = "a benchmark may panic")]
@@ -32,7 +32,7 @@ const BURSTS: usize = 32;
 /// Our ports; a flow in so many is of each.
 const PORTS: u32 = 64;
 const FIRST_PORT: u16 = 2000;
-/// Ports of sockets that hear anybody, one each, and are full.
+/// Ports of sockets that accept any peer, one each, and are full.
 const SERVERS: u16 = 1000;
 const FIRST_SERVER: u16 = 5000;
 const HOST: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
@@ -127,7 +127,7 @@ impl Bench {
         Self { stack, pool, random: PublicRandom::new(9), flows }
     }
 
-    /// Fills a burst with packets of one kind; none of their flows was asked for lately.
+    /// Fills a burst with packets of one kind; none of their flows was looked up lately.
     fn fill(&mut self, kind: Kind, v6: bool, burst: &mut Burst) {
         while burst.room() > 0 {
             let n = self.random.below(u64::from(self.flows)) as u32 & !1 | u32::from(v6);
@@ -250,15 +250,15 @@ impl Row {
         bursts.iter_mut().for_each(|burst| bench.fill(self.kind, self.v6, burst));
         let packets = BURSTS * BURST_MAX;
         let expected = match self.kind {
-            Kind::Friend => Triage::Friend,
-            _ => Triage::Refusable,
+            Kind::Friend => Triage::Established,
+            _ => Triage::Rejectable,
         };
         // The packets' own memory is warm for each: what differs is the tables.
         black_box(bursts.iter().map(parse).sum::<u64>());
         let from = Instant::now();
         black_box(bursts.iter().map(parse).sum::<u64>());
         self.parse.push(nanos(from, packets));
-        let mut classes = vec![[Triage::Stranger; BURST_MAX]; BURSTS];
+        let mut classes = vec![[Triage::Unknown; BURST_MAX]; BURSTS];
         let from = Instant::now();
         for (burst, classes) in bursts.iter().zip(&mut classes) {
             bench.stack.classify(burst, classes);
@@ -266,7 +266,7 @@ impl Row {
         self.burst.push(nanos(from, packets));
         for (burst, classes) in bursts.iter().zip(&classes) {
             for (packet, class) in burst.iter().zip(classes) {
-                // What the set-up says, and the straightforward way.
+                // The result that the set-up expects, and the straightforward way.
                 let slowly = bench.stack.classify_slowly(packet);
                 assert_eq!([*class, slowly], [expected; 2], "{:?} {}", self.kind, self.v6);
             }
@@ -283,7 +283,7 @@ impl Row {
         black_box(ones.iter().map(parse).sum::<u64>());
         let from = Instant::now();
         for one in &ones {
-            let mut class = [Triage::Stranger];
+            let mut class = [Triage::Unknown];
             bench.stack.classify(one, &mut class);
             assert_eq!(class[0], expected);
         }

@@ -1,22 +1,23 @@
-//! Addresses that come, change and go while the stack runs.
+//! Addition, change and removal of interface addresses while the stack runs.
 //!
-//! Called between rounds: by the operator's commands, by address autoconfiguration and by the DHCP
-//! client. Nothing is sent here; what must be said to the link goes out with the next timed work.
-//! Invariants: the route to a prefix is there exactly while some address of the interface brings
-//! it; an address is used once it is known to be ours alone; when one is taken away nothing
-//! remembers it but the sockets bound to it, which then say so when they send. Reading: RFC 4862
-//! sections 5.4 and 5.5, RFC 5227, RFC 1122 section 3.3.1.6. Not here: the two-hour rule and what
-//! a router or a server may ask for (their own modules judge that).
+//! Called between rounds: by operator commands, by address autoconfiguration (SLAAC) and by the
+//! DHCP client. Nothing is transmitted here; announcements and probes leave with the next timed
+//! work. Invariants: the connected route of a prefix exists exactly as long as some address of the
+//! interface needs it; an address is used only after duplicate address detection has shown it to be
+//! unique; after removal only the sockets bound to an address still refer to it, and their sends
+//! return an error. Reading: RFC 4862 sections 5.4 and 5.5, RFC 5227, RFC 1122 section 3.3.1.6. Not
+//! here: the two-hour rule and the checks of what a router or a server may request (in their own
+//! modules).
 //!
 //! # Under flood
 //! Reachable through those modules alone, within their own bounds. Bound: `ADDRESSES_MAX` of each
 //! family and interface. Worst work of a call: one pass over an interface's addresses and one over
-//! the routes; of timed work: one pass over all addresses for [`ENDS`] that end.
+//! the routes; of timed work: one pass over all addresses to expire [`ENDS`] of them.
 
 use core::net::IpAddr;
 
 use floodwall_base::{Counter, IfIndex, Instant, IpCidr, Prefix, Randomness, Units};
-use floodwall_fib::lpm::Family as Routed;
+use floodwall_fib::lpm::LpmFamily as Routed;
 use floodwall_fib::{Fib, Route, RouteError, RouteProtocol, TableId};
 use floodwall_ip::{
     AddressOrigin, AddressState, Detection, InterfaceAddress, InterfaceError, LinkMedium,
@@ -24,33 +25,33 @@ use floodwall_ip::{
 use thiserror::Error;
 
 use crate::build;
-use crate::cx::Cx;
+use crate::round_context::RoundContext;
 use crate::shard::Stack;
 
-/// Addresses that one pass of timed work lets end.
+/// Maximum number of addresses that one pass of timed work expires.
 const ENDS: usize = 16;
 
-/// A new address.
+/// An address to be added to an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AddAddress {
     /// The address.
     pub addr: IpAddr,
-    /// How many leading bits the link's other addresses share.
+    /// Prefix length in bits.
     pub prefix_len: u8,
-    /// Who gives it.
+    /// Origin of the address: operator, autoconfiguration or DHCP.
     pub origin: AddressOrigin,
-    /// Until when new flows may use it; `None` for ever.
+    /// End of the preferred lifetime: new flows may use it until then. `None`: no end.
     pub preferred_until: Option<Instant>,
-    /// Until when it is ours; `None` for ever.
+    /// End of the valid lifetime. `None`: no end.
     pub valid_until: Option<Instant>,
-    /// Whether it is probed before its use. Nothing is where the configuration turned that off.
+    /// Whether it is probed before use. Never where the configuration disables detection.
     pub detection: Detection,
-    /// Whether the prefix is on the link, so that a route leads there.
+    /// Whether the prefix is on-link and gets a connected route.
     pub prefix_route: bool,
 }
 
 impl AddAddress {
-    /// An address of the operator's, for ever: IPv6 is probed, IPv4 announced, as at the start.
+    /// An operator's address without expiry: IPv6 is probed, IPv4 announced, as at start-up.
     #[must_use]
     pub const fn manual(address: IpCidr) -> Self {
         let addr = address.addr();
@@ -70,39 +71,39 @@ impl AddAddress {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum AddressError {
-    /// The interface is not there.
+    /// The interface does not exist.
     #[error("there is no interface {0:?}")]
     NoInterface(IfIndex),
-    /// The loopback has its own addresses.
+    /// The loopback's addresses are fixed.
     #[error("the loopback keeps its own addresses")]
     Loopback,
-    /// No host can have it.
+    /// Not a unicast host address.
     #[error("{addr}/{prefix_len} cannot be an interface's address: use a unicast address")]
     Invalid {
         /// The address.
         addr: IpAddr,
-        /// As given.
+        /// The prefix length as given.
         prefix_len: u8,
     },
-    /// One of our interfaces has it.
-    #[error("{addr} is there already, on interface {iface:?}")]
+    /// The address is already assigned to an interface.
+    #[error("{addr} is already assigned to interface {iface:?}")]
     Exists {
         /// The address.
         addr: IpAddr,
-        /// Who has it.
+        /// The interface that has it.
         iface: IfIndex,
     },
-    /// The interface does not have it.
-    #[error("{0} is not there")]
+    /// The interface does not have the address.
+    #[error("{0} is not assigned to the interface")]
     Unknown(IpAddr),
-    /// The interface has as many of this family as it may.
+    /// The interface is at its limit of addresses of this family.
     #[error("the interface has {max} addresses of this family already",
         max = floodwall_base::limits::ADDRESSES_MAX)]
     Full,
-    /// The interface carries packets too small for IPv6.
+    /// The interface's MTU is below the IPv6 minimum.
     #[error("an MTU of {0} is below 1280 bytes, which IPv6 needs")]
     Mtu(u32),
-    /// It would be preferred longer than it is valid, or is over already.
+    /// The preferred lifetime exceeds the valid one, or the valid one is over already.
     #[error("an address cannot be preferred longer than it is valid, nor end in the past")]
     Lifetimes,
     /// The routing table is full.
@@ -111,8 +112,9 @@ pub enum AddressError {
 }
 
 impl Stack {
-    /// Gives an interface an address. It is used once it is known to be ours alone (at once where
-    /// nobody is to be asked), and announced then. While the interface is down it waits.
+    /// Adds an address to an interface. It is used and announced once duplicate address detection
+    /// has passed (immediately where none is required). While the interface is down, detection is
+    /// deferred.
     ///
     /// # Errors
     /// See [`AddressError`]; nothing has changed then.
@@ -123,7 +125,7 @@ impl Stack {
         now: Instant,
         random: &mut Randomness,
     ) -> Result<(), AddressError> {
-        let cidr = self.judge(iface, &new, now)?;
+        let cidr = self.validate_address(iface, &new, now)?;
         let interface = self.interfaces.get_mut(usize::from(iface.0));
         let interface = interface.ok_or(AddressError::NoInterface(iface))?;
         let address = InterfaceAddress {
@@ -145,11 +147,12 @@ impl Stack {
         Ok(())
     }
 
-    /// Says anew until when an address may be used; `None` for ever. A deprecated one that is
-    /// preferred again serves new flows again. An end in the past comes with the next timed work.
+    /// Sets an address's preferred and valid lifetimes; `None` for no end. A deprecated address
+    /// that becomes preferred again serves new flows again. An end in the past takes effect with
+    /// the next timed work.
     ///
     /// # Errors
-    /// The address is not there, or would be preferred longer than it is valid.
+    /// The interface does not have the address, or the preferred lifetime exceeds the valid one.
     pub fn refresh_address(
         &mut self,
         iface: IfIndex,
@@ -174,10 +177,10 @@ impl Stack {
         Ok(())
     }
 
-    /// Takes an address from an interface, with the route that it alone brought.
+    /// Removes an address from an interface, with the connected route that only it needed.
     ///
     /// # Errors
-    /// It is not there.
+    /// The interface does not have the address.
     pub fn remove_address(
         &mut self,
         iface: IfIndex,
@@ -200,8 +203,8 @@ impl Stack {
         Ok(())
     }
 
-    /// Something about an address is another: it came, went, or may be used now. The one place for
-    /// whoever must act upon that.
+    /// Handles a change of an address: added, removed, or its state changed. The one place that
+    /// notifies dependent parts: path cache, DHCP client, group membership.
     fn address_changed(
         &mut self,
         iface: IfIndex,
@@ -209,14 +212,14 @@ impl Stack {
         now: Instant,
         random: &mut Randomness,
     ) {
-        self.paths.forget();
+        self.path_cache.forget();
         self.stats.counters.count(Counter::FloodwallChanges);
         self.dhcp_address(iface, addr, now, random);
         self.groups_changed(iface, now, random);
     }
 
-    /// Whether an address may be added.
-    fn judge(
+    /// Validates an address to be added.
+    fn validate_address(
         &self,
         iface: IfIndex,
         new: &AddAddress,
@@ -237,7 +240,7 @@ impl Stack {
         if over || ends_before(new.valid_until, new.preferred_until) {
             return Err(AddressError::Lifetimes);
         }
-        // A link-local address may be had once on each link.
+        // A link-local address may be assigned once on each link.
         let of_one_link = matches!(addr, IpAddr::V6(a) if a.is_unicast_link_local());
         let has = |i: &&floodwall_ip::Interface| {
             i.owns(addr).is_some() && (i.index == iface || !of_one_link)
@@ -248,7 +251,7 @@ impl Stack {
         }
     }
 
-    /// Begins to find out whether an address is ours alone, or uses it at once.
+    /// Starts duplicate address detection for an address, or assigns it immediately.
     pub(crate) fn verify(
         &mut self,
         iface: IfIndex,
@@ -271,41 +274,51 @@ impl Stack {
         };
         self.set_state(iface, addr, state);
         if stations {
-            // There is room for every address that an interface may have.
+            // The table has room for every address that an interface may have.
             let _ = self.dad.start(iface, addr, detection, now, random);
         }
     }
 
-    /// Nobody else has the address: it may be used from now on.
-    pub(crate) fn address_is_ours(&mut self, cx: &mut Cx<'_>, iface: IfIndex, addr: IpAddr) {
+    /// Duplicate address detection passed: the address may be used from now on.
+    pub(crate) fn address_is_ours(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        iface: IfIndex,
+        addr: IpAddr,
+    ) {
         let interface = self.interfaces.get(usize::from(iface.0));
         let Some(address) = interface.and_then(|i| i.address(addr)) else { return };
         self.set_state(iface, addr, address.state_at(cx.now));
         self.address_changed(iface, addr, cx.now, cx.random);
     }
 
-    /// Somebody else has the address: it is not used.
-    pub(crate) fn address_is_taken(&mut self, cx: &mut Cx<'_>, iface: IfIndex, addr: IpAddr) {
+    /// Duplicate address detected: another station has the address, so it is not used.
+    pub(crate) fn address_is_taken(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        iface: IfIndex,
+        addr: IpAddr,
+    ) {
         self.set_state(iface, addr, AddressState::Duplicate);
         self.address_changed(iface, addr, cx.now, cx.random);
     }
 
     fn set_state(&mut self, iface: IfIndex, addr: IpAddr, state: AddressState) {
         if let Some(interface) = self.interfaces.get_mut(usize::from(iface.0)) {
-            // It has the address, or the watch over it would have ended.
+            // It has the address, or the detection would have been cancelled.
             let _ = interface.set_address_state(addr, state);
         }
-        self.paths.forget();
+        self.path_cache.forget();
     }
 
     fn disown(&mut self, iface: IfIndex, addr: IpAddr) {
         if let Some(interface) = self.interfaces.get_mut(usize::from(iface.0)) {
-            // Who asks has seen it there.
+            // The caller has found it there.
             let _ = interface.remove_address(addr);
         }
     }
 
-    /// The route to the prefix of an address.
+    /// Adds the connected route of an address's prefix.
     fn connect(
         &mut self,
         iface: IfIndex,
@@ -322,13 +335,13 @@ impl Stack {
             IpAddr::V6(a) => build::insert(&mut self.routes_v6, a, cidr, (None, iface, by), now),
         };
         match inserted {
-            // Two addresses of one prefix make one route.
+            // Two addresses of one prefix share one route.
             Ok(()) | Err(RouteError::Exists { .. }) => Ok(()),
             Err(error) => Err(AddressError::Route(error)),
         }
     }
 
-    /// Takes the route to a prefix away, unless another address there brings it too.
+    /// Removes the connected route of a prefix, unless another address of the interface needs it.
     fn disconnect(&mut self, iface: IfIndex, cidr: IpCidr, now: Instant) {
         let Some(interface) = self.interfaces.get(usize::from(iface.0)) else { return };
         let same = |a: &InterfaceAddress| {
@@ -358,8 +371,8 @@ impl Stack {
         self.address_deadline = self.address_deadline.into_iter().chain(end).min();
     }
 
-    /// Lets addresses end whose time is over: one pass, and another where more are due.
-    pub(crate) fn address_lifetimes(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
+    /// Expires addresses past their lifetime: one pass, and another where more are due.
+    pub(crate) fn address_lifetimes(&mut self, cx: &mut RoundContext<'_>, budget: Units) -> Units {
         if budget.is_zero() || self.address_deadline.is_none_or(|at| at > cx.now) {
             return Units(0);
         }
@@ -372,7 +385,7 @@ impl Stack {
                         *slot = Some((interface.index, address));
                         count += 1;
                     }
-                    // Where there is no room the next pass takes it.
+                    // Beyond this pass's limit: the next pass takes it.
                     _ => next = Some(next.map_or(end, |next| next.min(end))),
                 }
             }
@@ -380,7 +393,7 @@ impl Stack {
         self.address_deadline = next;
         for (iface, address) in ended.into_iter().flatten() {
             if address.valid_until.is_some_and(|until| until <= cx.now) {
-                // It was there a moment ago.
+                // It was found there above.
                 let _ = self.remove_address(iface, address.addr, cx.now, cx.random);
             } else {
                 self.set_state(iface, address.addr, AddressState::Deprecated);
@@ -391,13 +404,13 @@ impl Stack {
     }
 }
 
-/// When something about an address must change: it is to be deprecated, or is over.
+/// The next lifetime event of an address: deprecation or expiry.
 fn next_end(address: &InterfaceAddress) -> Option<Instant> {
     let preferred = address.preferred_until.filter(|_| address.state == AddressState::Preferred);
     preferred.into_iter().chain(address.valid_until).min()
 }
 
-/// Whether one end comes before another; `None` is for ever.
+/// Whether one end comes before another; `None` means no end.
 fn ends_before(valid: Option<Instant>, preferred: Option<Instant>) -> bool {
     valid.is_some_and(|valid| preferred.is_none_or(|preferred| valid < preferred))
 }

@@ -1,12 +1,14 @@
-//! Router advertisements that we send: when, on which links, and the answer to who asks.
+//! Router advertisements that this host sends as a router: periodic, and in response to router
+//! solicitations.
 //!
 //! Called by `neighbors.rs` for timed work and with router solicitations, and by `link.rs` when a
-//! link goes or comes. What is said and when is `floodwall_ip::advertiser`'s. Invariants: only
-//! interfaces that are configured to speak, and that forward IPv6, do; the control shard alone
-//! speaks. Reading: RFC 4861 section 6.2.
+//! link goes down or comes up. Contents and timing are `floodwall_ip::advertiser`'s. Invariants:
+//! only interfaces that are configured to advertise, and that forward IPv6, do; only the control
+//! shard sends. Reading: RFC 4861 section 6.2.
 //!
 //! # Under flood
-//! See `floodwall_ip::advertiser`: however many ask, all are told once in three seconds.
+//! See `floodwall_ip::advertiser`: however many solicitations arrive, one multicast advertisement
+//! in three seconds answers them all.
 
 use floodwall_base::{Counter, DropReason, IfIndex, Instant, PublicRandom, Units};
 use floodwall_ip::advertiser::{ADVERTISED_MAX, Advertiser};
@@ -14,10 +16,10 @@ use floodwall_ip::{LinkMedium, ndp};
 use floodwall_wire::ndp::NdpOption;
 
 use crate::config::StackConfig;
-use crate::cx::Cx;
+use crate::round_context::RoundContext;
 use crate::shard::Stack;
 
-/// Who speaks.
+/// The advertising interfaces, each with its advertiser.
 pub(crate) struct Advertisers(Box<[(IfIndex, Advertiser)]>);
 
 impl Advertisers {
@@ -45,15 +47,15 @@ impl Advertisers {
 }
 
 impl Stack {
-    /// What we advertise, for each interface that does: for showing.
+    /// The advertising interfaces with their advertisers, for display.
     pub fn advertisers(&self) -> impl Iterator<Item = (IfIndex, &Advertiser)> {
         self.advertisers.0.iter().map(|(iface, engine)| (*iface, engine))
     }
 
-    /// A host asks for routers.
+    /// Handles a router solicitation.
     pub(crate) fn router_asked(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         iface: IfIndex,
     ) -> Result<(), DropReason> {
         let engine = self.advertisers.of(iface).ok_or(DropReason::IcmpTypeUnknown)?;
@@ -74,8 +76,8 @@ impl Stack {
         if up { engine.start(now, random) } else { engine.stop() }
     }
 
-    /// Speaks where it is time, up to `budget` units.
-    pub(crate) fn advertiser_timers(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
+    /// Sends the advertisements that are due, up to `budget` units.
+    pub(crate) fn advertiser_timers(&mut self, cx: &mut RoundContext<'_>, budget: Units) -> Units {
         let (mut left, mut at) = (budget, 0);
         while let Some((iface, engine)) = self.advertisers.0.get_mut(at).filter(|_| left.0 > 0) {
             let iface = *iface;
@@ -88,20 +90,20 @@ impl Stack {
         budget.minus(left)
     }
 
-    /// We are a router no more: what says so on every link (RFC 4861 section 6.2.5) goes out with
-    /// the next timed work.
+    /// Stops acting as a router: the final advertisements with lifetime zero (RFC 4861 section
+    /// 6.2.5) leave on every link with the next timed work.
     pub fn cease_advertising(&mut self, now: Instant) {
         self.advertisers.0.iter_mut().for_each(|(_, engine)| engine.cease(now));
     }
 
-    fn advertise(&mut self, cx: &mut Cx<'_>, iface: IfIndex) {
+    fn advertise(&mut self, cx: &mut RoundContext<'_>, iface: IfIndex) {
         let interface = self.interfaces.get(usize::from(iface.0)).filter(|i| i.up);
         let engine = self.advertisers.0.iter().find(|(index, _)| *index == iface);
         let (Some(interface), Some((_, engine))) = (interface, engine) else { return };
         let mut room = [NdpOption::Mtu(0); ADVERTISED_MAX + 3];
         let options = engine.options(interface.link_addr(), &mut room);
         let fields = engine.fields();
-        // Without a link-local address that may be used nothing is said; the next time it is there.
+        // Without a usable link-local address nothing is sent; retried at the next due time.
         if interface.link_local_addr().is_none() {
             return;
         }

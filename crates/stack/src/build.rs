@@ -1,4 +1,4 @@
-//! From a configuration to a stack: everything is checked first, then allocated.
+//! Builds a stack from its configuration: everything is validated first, then allocated.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
@@ -6,52 +6,52 @@ use core::time::Duration;
 use floodwall_base::{
     Address, IfIndex, Instant, IpCidr, Prefix, PublicRandom, Randomness, Steering, WorkerId, limits,
 };
-use floodwall_fib::exceptions::{Exceptions, Judge};
-use floodwall_fib::lpm::Family as Routed;
+use floodwall_fib::exceptions::{Exceptions, PathUpdateFilter};
+use floodwall_fib::lpm::LpmFamily as Routed;
 use floodwall_fib::{Fib, Route, RouteProtocol};
 use floodwall_ip::access_list::AccessList;
 use floodwall_ip::advertiser::AdvertiserConfig;
 use floodwall_ip::{
-    AddressState, Dad, Detection, IcmpLimit, IcmpLimitConfig, IcmpRate, Interface, InterfaceError,
-    LinkMedium, NeighborCache, NeighborConfig, PingSockets, RawSockets, Reassembly,
+    AddressState, Dad, Detection, FragmentStore, IcmpLimit, IcmpLimitConfig, IcmpRate, Interface,
+    InterfaceError, LinkMedium, NeighborCache, NeighborConfig, PingSockets, RawSockets,
     ReassemblyConfig,
 };
 use floodwall_packet::PacketList;
-use floodwall_tcp::{Moment, Tcp, TcpConfig};
+use floodwall_tcp::{ConnectionTable, CookieMoment, TcpConfig};
 use floodwall_udp::{Udp, UdpConfig};
 
 use crate::advertise::Advertisers;
-use crate::answered::Answered;
 use crate::config::{ConfigError, InterfaceConfig, StackConfig};
 use crate::dhcp::Dhcp;
 use crate::echo::EchoRefusals;
 use crate::exceptions::{EchoPaths, RawSent};
 use crate::forward::Forwarding;
-use crate::multicast::Groups;
-use crate::paths::Paths;
-use crate::router::Routers;
-use crate::routes::Fibs;
+use crate::multicast::MulticastGroups;
+use crate::path_cache::PathCache;
+use crate::recent_peers::RecentPeers;
+use crate::router::InterfaceRouters;
+use crate::routes::FibPair;
 use crate::shard::Stack;
 use crate::shards::{Role, Seat};
 use crate::tcp::TcpShard;
 
-/// How long the first probe of an address waits at most (RFC 4862 section 5.4.2 allows less where
-/// the interface was not just brought up by many hosts at once).
+/// Maximum delay of the first probe of an address (RFC 4862 section 5.4.2 allows less where the
+/// interface was not just brought up by many hosts at once).
 const DAD_DELAY_MAX: Duration = Duration::from_millis(100);
 /// The least MTU that IPv6 may have (RFC 8200 section 5).
 pub(crate) const MTU_MIN_V6: u32 = 1280;
 /// The least MTU that IPv4 may have (RFC 791).
 const MTU_MIN_V4: u32 = 68;
-/// Every router of the link, and of the site (RFC 4291 section 2.7.1).
+/// The all-routers groups of the link and of the site (RFC 4291 section 2.7.1).
 const ALL_ROUTERS: [Ipv6Addr; 2] =
     [Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2), Ipv6Addr::new(0xff05, 0, 0, 0, 0, 0, 0, 2)];
-/// What the loopback carries: the largest IP packet.
+/// MTU of the loopback: the largest IP packet.
 const MTU_LOOPBACK: u32 = 65_535;
 
-/// Checks a configuration without making anything of it.
+/// Validates a configuration without building the stack.
 ///
 /// # Errors
-/// The first thing that is wrong, with its place and remedy.
+/// The first error found, with its place and remedy.
 pub fn check(config: &StackConfig) -> Result<(), ConfigError> {
     let count = config.interfaces.len();
     if count >= limits::INTERFACES_MAX {
@@ -95,7 +95,7 @@ fn check_interface(config: &InterfaceConfig, seen: &mut Vec<IpAddr>) -> Result<(
     if config.mtu < least {
         return Err(ConfigError::Mtu { name: name(), mtu: config.mtu, least, family });
     }
-    // One IPv6 address is the link-local one.
+    // One IPv6 address is reserved for the link-local one.
     if config.addresses.len() >= limits::ADDRESSES_MAX {
         return Err(ConfigError::TooManyAddresses { name: name(), count: config.addresses.len() });
     }
@@ -148,7 +148,7 @@ const fn echo_refusals(config: &StackConfig) -> EchoRefusals {
     }
 }
 
-/// Makes the stack.
+/// Builds the stack.
 pub(crate) fn stack(
     config: &StackConfig,
     seat: Seat,
@@ -157,7 +157,7 @@ pub(crate) fn stack(
 ) -> Result<Stack, ConfigError> {
     check(config)?;
     let Seat { worker, steering, role, inherited, remote, place, fibs } = seat;
-    let fibs = fibs.map_or_else(|| Fibs::of(&role, config, &mut random.secret), |fibs| *fibs);
+    let fibs = fibs.map_or_else(|| FibPair::of(&role, config, &mut random.secret), |fibs| *fibs);
     let (follows, workers) = (matches!(role, Role::Follower(_)), steering.workers());
     let neighbors_v4 = neighbors::<Ipv4Addr>(config, follows, random, now);
     let neighbors_v6 = neighbors::<Ipv6Addr>(config, follows, random, now);
@@ -170,8 +170,8 @@ pub(crate) fn stack(
         neighbors_v4,
         neighbors_v6,
         dad: Dad::new(watched(config), DAD_DELAY_MAX, random.secret.hash_key(), now),
-        reassembly_v4: Reassembly::new(reassembly, random.secret.hash_key(), now),
-        reassembly_v6: Reassembly::new(reassembly, random.secret.hash_key(), now),
+        reassembly_v4: FragmentStore::new(reassembly, random.secret.hash_key(), now),
+        reassembly_v6: FragmentStore::new(reassembly, random.secret.hash_key(), now),
         icmp_limit: IcmpLimit::new(&icmp_limits(config, workers), random.secret.hash_key()),
         echo_refusals: echo_refusals(config),
         extension_limits: config.extension_limits,
@@ -180,19 +180,19 @@ pub(crate) fn stack(
         wall: crate::syn::WallClock::default(),
         ping: PingSockets::new(config.ping_sockets_max),
         raw: RawSockets::new(config.raw_sockets_max),
-        groups: Groups::new(config.interfaces.len() + 1),
-        paths: Paths::new(udp.sockets_max + udp.shared_max),
+        groups: MulticastGroups::new(config.interfaces.len() + 1),
+        path_cache: PathCache::new(udp.sockets_max + udp.shared_max),
         loopback: PacketList::new(),
         stats: inherited,
         exceptions_v4: Exceptions::new(random.secret.hash_key()),
         exceptions_v6: Exceptions::new(random.secret.hash_key()),
-        judge: Judge::new(workers),
+        path_update_filter: PathUpdateFilter::new(workers),
         echo_paths: EchoPaths::new(random.secret.hash_key()),
         raw_sent: RawSent::new(config.raw_sockets_max),
         follows_redirects: config.accept_redirects,
         access_lists: access_lists(config),
         forwarding: Forwarding::new(config, &mut random.secret),
-        routers: Routers::new(config, random, now),
+        routers: InterfaceRouters::new(config, random, now),
         advertisers: advertisers(follows, config, random, now),
         detects: config.duplicate_address_detection,
         address_deadline: None,
@@ -202,12 +202,12 @@ pub(crate) fn stack(
         memory_fitted: false,
         memory_moved: true,
         more_arrives: false,
-        follow: crate::tcp::follow::Follow::default(),
+        follow: crate::tcp::gro::GroFlow::default(),
         role,
         place: None,
         worker,
         steering,
-        answered: Answered::new(&mut random.secret),
+        recent_peers: RecentPeers::new(&mut random.secret),
         desk: Some(Box::default()).into(),
     };
     if !follows {
@@ -220,14 +220,14 @@ pub(crate) fn stack(
     if workers > 1 {
         stack.udp.set_home(steering, worker);
     }
-    // All that is learnt, and said to the link, is the control shard's.
+    // Learning from the link, and transmitting control messages to it, is the control shard's part.
     if !follows {
         lead(&mut stack, config, random, now);
     }
     Ok(stack)
 }
 
-/// What the control shard begins with.
+/// Initial state of the control shard.
 fn lead(stack: &mut Stack, config: &StackConfig, random: &mut Randomness, now: Instant) {
     stack.lead();
     detect(stack, config, random, now);
@@ -237,7 +237,7 @@ fn lead(stack: &mut Stack, config: &StackConfig, random: &mut Randomness, now: I
     stack.all_groups_changed(now, random);
 }
 
-/// Who speaks as a router: the control shard alone.
+/// Advertisers of the interfaces that act as routers: on the control shard alone.
 fn advertisers(
     follows: bool,
     config: &StackConfig,
@@ -250,7 +250,7 @@ fn advertisers(
     }
 }
 
-/// By interface, the loopback's first, which has none.
+/// Access lists by interface index; the first is the loopback's, which has none.
 fn access_lists(config: &StackConfig) -> Box<[Option<AccessList>]> {
     if config.interfaces.iter().all(|interface| interface.access.is_empty()) {
         return Box::default();
@@ -277,11 +277,7 @@ fn neighbors<A: Address>(
     NeighborCache::new(sizes, random.secret.hash_key(), spread, now)
 }
 
-/// The limits of ICMP answers, with the configured rate of echo replies (0 for no bound). Of each
-/// rate a worker has its part, so that all together keep to it without knowing of each other: a
-/// peer whose packets all come to one worker gets one part. At least one a second, or a peer might
-/// be steered to where nobody ever answers.
-/// TCP, where the configuration has connections.
+/// The TCP part of a shard, where the configuration allows connections.
 fn tcp(
     config: &StackConfig,
     steering: Steering,
@@ -294,7 +290,7 @@ fn tcp(
     }
     let connections_max = config.tcp_connections_max;
     let settings = TcpConfig { connections_max, ..TcpConfig::default() };
-    let mut set = Tcp::new(settings, Moment::simulated(now), random);
+    let mut set = ConnectionTable::new(settings, CookieMoment::simulated(now), random);
     set.steer(steering, worker);
     if !config.interfaces.is_empty() && config.interfaces.iter().all(|i| i.checksum_offload) {
         set.leave_checksums();
@@ -304,6 +300,10 @@ fn tcp(
     Some(Box::new(TcpShard::new(set, resets)))
 }
 
+/// The limits of ICMP answers, with the configured rate of echo replies (0 for no limit). Each
+/// worker has its share of each rate, so that together they keep to it without coordination: a peer
+/// that is steered to one worker gets one share. At least one a second, so that no worker never
+/// answers.
 fn icmp_limits(config: &StackConfig, workers: u16) -> IcmpLimitConfig {
     let defaults = IcmpLimitConfig::default();
     let workers = u32::from(workers.max(1));
@@ -324,8 +324,8 @@ fn icmp_limits(config: &StackConfig, workers: u16) -> IcmpLimitConfig {
     }
 }
 
-/// A worker's part of the memory for incomplete datagrams: what one source may always have, at
-/// least.
+/// A worker's part of the memory for incomplete datagrams (reassembly): at least one source's
+/// guaranteed share.
 fn reassembly_part(all: ReassemblyConfig, workers: u16) -> ReassemblyConfig {
     let workers = workers.max(1);
     if workers == 1 {
@@ -353,14 +353,14 @@ fn interfaces(config: &StackConfig) -> Result<Vec<Interface>, ConfigError> {
             };
             let name = c.name.clone();
             match interface.add_address(address, state) {
-                // Its link-local address is there by itself.
+                // Its link-local address is added implicitly.
                 Ok(()) | Err(InterfaceError::AddressExists(_)) => {}
                 Err(_) => return Err(ConfigError::Address { name, address }),
             }
         }
         if config.ipv6_forwarding && c.forwarding && ipv6 {
             interface.is_router = true;
-            // There is room: nobody has joined anything yet (RFC 4291 section 2.8).
+            // There is room: no group has been joined yet (RFC 4291 section 2.8).
             ALL_ROUTERS.into_iter().for_each(|group| {
                 let _ = interface.join(group.into());
             });
@@ -370,13 +370,13 @@ fn interfaces(config: &StackConfig) -> Result<Vec<Interface>, ConfigError> {
     Ok(all)
 }
 
-/// On-link routes for the prefixes of our addresses, default routes for the gateways, then what
-/// was asked for.
+/// Adds connected routes for the prefixes of our addresses, default routes for the gateways, then
+/// the configured static routes.
 fn routes(stack: &mut Stack, config: &StackConfig, now: Instant) -> Result<(), ConfigError> {
     for (i, c) in config.interfaces.iter().enumerate() {
         let iface = IfIndex(i as u16 + 1);
         for &address in &c.addresses {
-            // Two addresses of one prefix make one route.
+            // Two addresses of one prefix share one route.
             let _ = add_route(stack, address, (None, iface, RouteProtocol::Kernel), now);
         }
         for &gateway in &c.gateways {
@@ -394,10 +394,15 @@ fn routes(stack: &mut Stack, config: &StackConfig, now: Instant) -> Result<(), C
     Ok(())
 }
 
-/// Through whom, where, told by whom.
-type Way = (Option<IpAddr>, IfIndex, RouteProtocol);
+/// Gateway, interface, and the route's protocol (its origin).
+type StaticRouteKey = (Option<IpAddr>, IfIndex, RouteProtocol);
 
-fn add_route(stack: &mut Stack, prefix: IpCidr, way: Way, now: Instant) -> Result<(), ConfigError> {
+fn add_route(
+    stack: &mut Stack,
+    prefix: IpCidr,
+    way: StaticRouteKey,
+    now: Instant,
+) -> Result<(), ConfigError> {
     let inserted = match prefix.addr() {
         IpAddr::V4(addr) => insert(&mut stack.routes_v4, addr, prefix, way, now),
         IpAddr::V6(addr) => insert(&mut stack.routes_v6, addr, prefix, way, now),
@@ -409,7 +414,7 @@ pub(crate) fn insert<A: Routed>(
     fib: &mut Fib<A>,
     addr: A,
     prefix: IpCidr,
-    way: Way,
+    way: StaticRouteKey,
     now: Instant,
 ) -> Result<(), floodwall_fib::RouteError> {
     let Some(prefix) = Prefix::new(addr, prefix.prefix_len()) else { return Ok(()) };
@@ -418,13 +423,13 @@ pub(crate) fn insert<A: Routed>(
     fib.append(Route { gateway, protocol, ..Route::on_link(prefix, iface) }, now)
 }
 
-/// How many addresses are watched: all that interfaces may ever have.
+/// Capacity of duplicate address detection: all addresses that interfaces may ever have.
 fn watched(config: &StackConfig) -> usize {
     config.interfaces.len() * 2 * limits::ADDRESSES_MAX
 }
 
-/// Begins address detection: what was not wanted probed is used, and announced, at once. IPv4
-/// addresses always are (see `floodwall_ip::dad`).
+/// Starts duplicate address detection: addresses configured without probing are used and announced
+/// immediately. IPv4 addresses always are (see `floodwall_ip::dad`).
 fn detect(stack: &mut Stack, config: &StackConfig, random: &mut Randomness, now: Instant) {
     let all: Vec<_> = stack
         .interfaces
@@ -436,10 +441,10 @@ fn detect(stack: &mut Stack, config: &StackConfig, random: &mut Randomness, now:
         let probed = config.duplicate_address_detection && addr.is_ipv6();
         let detection = if probed { Detection::Probe } else { Detection::Announce };
         if !probed && let Some(i) = stack.interfaces.get_mut(usize::from(iface.0)) {
-            // The interface was just asked for its addresses.
+            // The interface was just queried for its addresses.
             let _ = i.set_address_state(addr, AddressState::Preferred);
         }
-        // There is room for every address that an interface may have.
+        // The table has room for every address that an interface may have.
         let _ = stack.dad.start(iface, addr, detection, now, random);
     }
 }

@@ -1,4 +1,4 @@
-//! What a stack is made of: interfaces, addresses, routes, bounds.
+//! Configuration of a stack: interfaces, addresses, routes, bounds.
 
 use core::net::IpAddr;
 
@@ -10,51 +10,52 @@ use floodwall_ip::{LinkMedium, ReassemblyConfig};
 use floodwall_wire::ExtensionLimits;
 use thiserror::Error;
 
-/// One interface.
+/// Configuration of one interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InterfaceConfig {
-    /// Its name, for humans.
+    /// Its name, for display.
     pub name: String,
-    /// What its packets look like.
+    /// The link type: bare IP packets or Ethernet frames.
     pub medium: LinkMedium,
-    /// The largest IP packet in bytes.
+    /// MTU: the largest IP packet in bytes.
     pub mtu: u32,
-    /// Our addresses there.
+    /// Our addresses, with their prefix lengths.
     pub addresses: Vec<IpCidr>,
-    /// Routers there: one default route each.
+    /// Routers on the link: one default route each.
     pub gateways: Vec<IpAddr>,
-    /// Whether IPv6 routers there are asked for and believed: routes, hop limit, MTU, DNS (RFC 4861
-    /// section 6.3). Ethernet only.
+    /// Whether router advertisements are solicited and accepted: routes, hop limit, MTU, DNS (RFC
+    /// 4861 section 6.3). Ethernet only.
     pub accept_ra: bool,
-    /// Whether we make ourselves addresses out of the prefixes that routers advertise (RFC 4862),
-    /// with identifiers that say nothing of the station (RFC 7217). Needs `accept_ra`.
+    /// Whether addresses are generated from advertised prefixes (SLAAC, RFC 4862), with stable
+    /// identifiers that do not reveal the station address (RFC 7217). Needs `accept_ra`.
     pub autoconf: bool,
-    /// Whether DHCP servers there are asked for an address, routes and DNS (RFC 2131). Ethernet
-    /// only.
+    /// Whether the DHCPv4 client runs: address, routes and DNS (RFC 2131). Ethernet only.
     pub dhcp: bool,
-    /// Whether what arrives there for one host is for us, whatever its destination: addresses that
-    /// are routed here need not be ours (VPNs, sandboxes). Who connects to such an address is
-    /// answered from it. Nothing that arrives there is passed on then.
+    /// Whether every unicast packet that arrives here is delivered locally, for any destination
+    /// (AnyIP): addresses that are routed here need not be ours (VPNs, sandboxes). A connection to
+    /// such an address is answered from it. Nothing that arrives on the interface is forwarded
+    /// then.
     pub any_destination: bool,
-    /// Whether its device finishes checksums of what leaves (virtio's header; cards). Where all
-    /// interfaces' devices do, TCP leaves them the sum of each segment.
+    /// Whether the device completes checksums of outgoing packets (checksum offload: virtio's
+    /// header; NICs). Where all interfaces' devices do, TCP leaves the checksum of each segment to
+    /// them.
     pub checksum_offload: bool,
-    /// Whether packets for others that arrive there are passed on, and others' packets leave
-    /// there, where the host does that (RFC 1812 section 5.3.11).
+    /// Whether packets to other hosts that arrive here are forwarded, and forwarded packets leave
+    /// here, where the host forwards (RFC 1812 section 5.3.11).
     pub forwarding: bool,
-    /// Whether the way back to the source of what is passed on is looked at (RFC 3704).
+    /// Reverse path filtering of forwarded packets (RFC 3704).
     pub reverse_path: ReversePath,
-    /// Whether hosts there are told of a better first hop.
+    /// Whether ICMP redirects are sent to hosts on the link.
     pub send_redirects: bool,
-    /// What we tell hosts there as a router, where IPv6 is forwarded from there. Ethernet only.
+    /// The router advertisements sent on the link, where IPv6 is forwarded from it. Ethernet only.
     pub advertise: Option<AdvertiserConfig>,
-    /// What may come in there, in order: the first rule that matches decides, what none matches
-    /// passes. It counts for all packets, ours and others'.
+    /// Access list of the interface, in order: the first rule that matches decides, a packet that
+    /// matches none passes. It applies to all packets, local and forwarded.
     pub access: Vec<AccessRule>,
 }
 
 impl Default for InterfaceConfig {
-    /// Bare IP packets, an MTU of 1500, no addresses, and nobody is believed.
+    /// Bare IP packets, an MTU of 1500, no addresses; routers and servers are not listened to.
     fn default() -> Self {
         Self {
             name: String::new(),
@@ -76,77 +77,76 @@ impl Default for InterfaceConfig {
     }
 }
 
-/// One route beside those that addresses and gateways make.
+/// A static route beside those implied by addresses and gateways.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StaticRoute {
-    /// What it is for.
+    /// The destination prefix.
     pub prefix: IpCidr,
-    /// The router; `None` where the prefix is on the link.
+    /// The next hop; `None` where the prefix is on-link.
     pub via: Option<IpAddr>,
-    /// Which interface, counted from 0 in order of configuration.
+    /// The outgoing interface, counted from 0 in order of configuration.
     pub iface: usize,
 }
 
-/// A whole stack.
+/// Configuration of a whole stack.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StackConfig {
-    /// The interfaces; the first becomes `IfIndex(1)`. The loopback is there by itself.
+    /// The interfaces; the first becomes `IfIndex(1)`. The loopback is implicit.
     pub interfaces: Vec<InterfaceConfig>,
-    /// Further routes.
+    /// Static routes.
     pub routes: Vec<StaticRoute>,
-    /// Routes of each family that there may be, those that routers advertise not counted. Memory
-    /// for many is taken when they come.
+    /// Maximum number of routes of each family, those from router advertisements not counted.
+    /// Memory for many is allocated when they are added.
     pub routes_max: usize,
-    /// How many UDP sockets may be open.
+    /// Maximum number of UDP sockets.
     pub udp_sockets_max: usize,
-    /// How many UDP sockets beside these all shards of the host may share: those of programs on
-    /// other threads.
+    /// Maximum number of further UDP sockets that all shards of the host share: those of programs
+    /// on other threads.
     pub udp_shared_sockets_max: usize,
-    /// True bytes that wait in one UDP socket.
+    /// Receive buffer of one UDP socket, in true bytes (packet memory held).
     pub udp_receive_bytes: usize,
-    /// True bytes that the UDP sockets of a shard may hold together before each is held to less
-    /// than its own limit; a sixth of the shard's frames at most.
+    /// True bytes that the UDP sockets of a shard may hold together before each is limited below
+    /// its own receive buffer (memory pressure); a sixth of the shard's frames at most.
     pub udp_memory_bytes: usize,
-    /// Whether a UDP socket that fills up prefers light senders to heavy ones, unless its own
-    /// settings say otherwise.
+    /// Whether a UDP socket that fills up prefers light senders to heavy ones (fair drop), unless
+    /// its own settings differ.
     pub udp_fair_drop: bool,
-    /// How many TCP connections each shard may have. With 0 this stack does not speak TCP.
+    /// Maximum number of TCP connections of each shard. 0 disables TCP.
     pub tcp_connections_max: usize,
-    /// How many ping sockets may be open.
+    /// Maximum number of ping sockets.
     pub ping_sockets_max: usize,
-    /// How many raw sockets may be open, [`limits::RAW_SOCKETS_MAX`] at most. With 0, no program of
-    /// this stack may have one: they overhear what is for others, and send any protocol.
+    /// Maximum number of raw sockets, [`limits::RAW_SOCKETS_MAX`] at most. 0 disables them: a raw
+    /// socket receives copies of other sockets' packets, and sends any protocol.
     pub raw_sockets_max: usize,
-    /// How far the walk over extension headers goes.
+    /// Limits of the IPv6 extension header walk.
     pub extension_limits: ExtensionLimits,
-    /// What incomplete datagrams of each family may hold.
+    /// Memory limits of the reassembly of fragments, for each family.
     pub reassembly: ReassemblyConfig,
-    /// Neighbours of each family.
+    /// Maximum number of neighbour cache entries of each family.
     pub neighbors_max: usize,
-    /// Whether new addresses are probed before their use (RFC 4862 section 5.4, RFC 5227).
+    /// Whether new addresses are probed before use (RFC 4862 section 5.4, RFC 5227).
     pub duplicate_address_detection: bool,
-    /// Echo replies a second that one peer may cause; 0 for no bound.
+    /// Maximum echo replies a second to one peer; 0 for no limit.
     pub echo_rate: u32,
-    /// The least hop limit that a router may make us use (CVE-2015-2922: a hop limit of 1 cuts
-    /// every host of a link off).
+    /// The lowest hop limit accepted from a router advertisement (CVE-2015-2922: a hop limit of 1
+    /// cuts off every host of a link).
     pub hop_limit_floor: u8,
-    /// Whether redirects are followed, of both families alike. Off by default: what they gain is
-    /// one hop, and an IPv4 redirect can be forged from anywhere.
+    /// Whether redirects are accepted, of both families alike. Off by default: the gain is one hop,
+    /// and an IPv4 redirect can be forged from anywhere.
     pub accept_redirects: bool,
-    /// The secret of RFC 7217: with the same one, a host has the same addresses after a restart.
-    /// `None`: others at each start.
+    /// The secret key of RFC 7217: with the same one, a host has the same addresses after a
+    /// restart. `None`: new addresses at each start.
     pub stable_secret: Option<[u8; 16]>,
-    /// Whether echo requests to broadcast addresses and IPv4 groups are left without answer
-    /// (RFC 1122 section 3.2.2.6 allows both).
+    /// Whether echo requests to broadcast addresses and IPv4 groups are ignored (RFC 1122 section
+    /// 3.2.2.6 allows both).
     pub icmp_echo_ignore_broadcasts: bool,
-    /// Whether echo requests to IPv6 groups are left without answer (RFC 4443 section 4.2 wants
-    /// one).
+    /// Whether echo requests to IPv6 groups are ignored (RFC 4443 section 4.2 requires a reply).
     pub icmpv6_echo_ignore_multicast: bool,
-    /// Whether IPv4 packets for others are passed on (RFC 1812): `net.ipv4.ip_forward`.
+    /// Whether IPv4 packets to other hosts are forwarded (RFC 1812): `net.ipv4.ip_forward`.
     pub ipv4_forwarding: bool,
     /// The same for IPv6: `net.ipv6.conf.all.forwarding`.
     pub ipv6_forwarding: bool,
-    /// Which addresses are never passed on.
+    /// Addresses that are never forwarded (martians).
     pub martians: Martians,
 }
 
@@ -181,7 +181,7 @@ impl Default for StackConfig {
     }
 }
 
-/// Why a configuration makes no stack.
+/// Why a configuration was rejected.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum ConfigError {
     /// Too many interfaces.
@@ -196,7 +196,7 @@ pub enum ConfigError {
         /// How many.
         count: usize,
     },
-    /// An address that no host can have.
+    /// Not a unicast host address.
     #[error("{name}: {address} cannot be an interface's address: use a unicast address")]
     Address {
         /// The interface.
@@ -212,7 +212,7 @@ pub enum ConfigError {
         /// The address.
         address: IpAddr,
     },
-    /// Too many rules.
+    /// Too many access rules.
     #[error("{name}: {count} rules, but an access list has at most {max}",
         max = limits::ACCESS_RULES_MAX)]
     AccessRules {
@@ -221,7 +221,7 @@ pub enum ConfigError {
         /// How many.
         count: usize,
     },
-    /// No router may advertise that.
+    /// The router advertisement configuration is invalid.
     #[error("{name}: {error}")]
     Advertise {
         /// The interface.
@@ -229,10 +229,10 @@ pub enum ConfigError {
         /// Why.
         error: AdvertiserError,
     },
-    /// A router that no prefix of the interface covers.
+    /// A gateway that no prefix of the interface covers.
     #[error(
         "{name}: the gateway {gateway} is on no prefix of this interface: \
-        add an address whose prefix covers it"
+        add an address with a prefix that covers it"
     )]
     Gateway {
         /// The interface.
@@ -240,7 +240,7 @@ pub enum ConfigError {
         /// The router.
         gateway: IpAddr,
     },
-    /// The station address is a group's or zero.
+    /// The station address is a group address or zero.
     #[error("{name}: {mac} cannot be a station's address: clear the lowest bit of its first byte")]
     Mac {
         /// The interface.
@@ -248,7 +248,7 @@ pub enum ConfigError {
         /// The address.
         mac: MacAddr,
     },
-    /// The MTU is below what the family needs.
+    /// The MTU is below the family's minimum.
     #[error("{name}: an MTU of {mtu} is below {least} bytes, which {family} needs")]
     Mtu {
         /// The interface.
@@ -260,14 +260,14 @@ pub enum ConfigError {
         /// Which family needs it.
         family: &'static str,
     },
-    /// More bytes of extension headers than are ever looked at.
-    #[error("{bytes} bytes of extension headers, but at most {max} are looked at",
+    /// The limit of extension header bytes exceeds the fixed maximum.
+    #[error("{bytes} bytes of extension headers, but at most {max} are processed",
         max = limits::EXTENSION_BYTES_MAX)]
     ExtensionBytes {
         /// As configured.
         bytes: usize,
     },
-    /// A route names an interface that is not there.
+    /// A route refers to an interface that does not exist.
     #[error("the route to {prefix} names interface {iface}, but there are {count}")]
     RouteInterface {
         /// The route.
@@ -277,7 +277,7 @@ pub enum ConfigError {
         /// How many there are.
         count: usize,
     },
-    /// A route mixes families.
+    /// The route's prefix and gateway are of different families.
     #[error("the route to {prefix} goes via {via}, which is of the other family")]
     RouteFamily {
         /// The route.
@@ -285,7 +285,7 @@ pub enum ConfigError {
         /// Its router.
         via: IpAddr,
     },
-    /// The table of routes refused one.
+    /// The routing table rejected the route.
     #[error("the route to {prefix}: {error}")]
     Route {
         /// The route.
@@ -293,7 +293,7 @@ pub enum ConfigError {
         /// Why.
         error: floodwall_fib::RouteError,
     },
-    /// Socket accounts do not fit the pool.
+    /// The packet pool has too few accounts for the sockets.
     #[error("the packet pool has no room for {0} sockets: raise its accounts")]
     Accounts(usize),
 }

@@ -1,33 +1,33 @@
-//! Packets of ours that are larger than their link, or their path: cut all or nothing.
+//! Fragmentation of locally sent packets that exceed the MTU of their link or path: all or nothing.
 //!
-//! Called by `tx.rs` at the last moment for a packet that has its IP header and a link address to
-//! go to: so a datagram that waits for a neighbour takes one place there, however many pieces it
-//! will be. What its path carries, where that is less, goes with it. Invariants: each fragment is a
-//! packet that we made, in the ledger too; identifications come from the secret source, one draw a
-//! packet. Not here: how a packet is cut (`floodwall_ip::fragment`).
+//! Called by `tx.rs` at the last moment, for a packet that has its IP header and a link address: a
+//! datagram that waits for a neighbour takes one place in that queue, however many fragments it
+//! will be. A path MTU below the link's is carried with the packet. Invariants: each fragment
+//! counts as an originated packet in the ledger; identifications come from the secret random
+//! source, one draw a packet. Not here: the cutting itself (`floodwall_ip::fragment`).
 
 use floodwall_base::{IfIndex, MacAddr};
 use floodwall_ip::fragment;
 use floodwall_packet::{ChecksumState, PacketBuf, PacketList};
 
-use crate::cx::Cx;
+use crate::ip_family::IpFamily;
 use crate::partial;
+use crate::round_context::RoundContext;
 use crate::shard::Stack;
-use crate::tables::Tables;
 
-/// What a packet may measure on its way, over a link that carries `link` bytes.
+/// The MTU that applies to a packet, over a link that carries `link` bytes.
 #[inline]
 pub(crate) fn mtu(packet: &PacketBuf, link: u32) -> u32 {
     packet.path_mtu().map_or(link, |path| link.min(path.into()))
 }
 
 impl Stack {
-    /// Cuts an IP packet to `mtu` bytes and lets the fragments depart: in frames between `stations`
-    /// (source, destination), or bare where the link has none.
+    /// Fragments an IP packet to `mtu` bytes and transmits the fragments: in frames between
+    /// `stations` (source, destination), or bare where the link has none.
     #[cold]
-    pub(crate) fn depart_cut<A: Tables>(
+    pub(crate) fn depart_cut<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
         mtu: u32,
         stations: Option<(MacAddr, MacAddr)>,
@@ -41,10 +41,11 @@ impl Stack {
         }
     }
 
-    /// Transmits an IP packet along a path that carries `mtu` bytes, whatever its link does.
-    pub(crate) fn transmit_within<A: Tables>(
+    /// Transmits an IP packet along a path that carries `mtu` bytes, independent of the link's own
+    /// MTU.
+    pub(crate) fn transmit_within<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         mut packet: PacketBuf,
         iface: IfIndex,
         next_hop: A,
@@ -57,10 +58,10 @@ impl Stack {
         self.transmit(cx, packet, iface, next_hop, None);
     }
 
-    /// The fragments of an IP packet; `None` where it could not be cut, and died.
-    fn cut<A: Tables>(
+    /// The fragments of an IP packet; `None` where it could not be fragmented, and was dropped.
+    fn cut<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
         mtu: u32,
     ) -> Option<PacketList> {

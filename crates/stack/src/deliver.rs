@@ -1,34 +1,35 @@
-//! The one match on protocol number, and the ICMP of both families.
+//! Dispatch by IP protocol number, and ICMP of both families.
 //!
-//! Called by `rx.rs` with a packet whose headers have been read. UDP goes to its sockets, ICMP is
-//! answered or told to the socket that it is about, neighbour discovery goes to `neighbors.rs`,
-//! the rest is refused. Reading: RFC 1122 sections 3.2.2 and 4.1.3, RFC 4443 sections 2.4, 4.
+//! Called by `rx.rs` with a packet with validated headers. UDP goes to its sockets; ICMP requests
+//! are answered, ICMP errors reported to the socket that they are about; neighbour discovery goes
+//! to `neighbors.rs`; the rest is refused. Reading: RFC 1122 sections 3.2.2 and 4.1.3, RFC 4443
+//! sections 2.4, 4.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Counter, DropReason, Family, IfIndex};
-use floodwall_ip::{IcmpError, Refusal, Upper};
+use floodwall_ip::{ArrivedUpper, IcmpError, RefusedAction};
 use floodwall_packet::{ChecksumState, PacketBuf};
-use floodwall_udp::{Input, Verdict, Whose};
+use floodwall_udp::{DatagramInput, DatagramKey, DatagramVerdict};
 use floodwall_wire::icmpv4::{self, Icmpv4Message, Icmpv4Type};
 use floodwall_wire::icmpv6::{self, Icmpv6Message};
 use floodwall_wire::{Icmpv4Header, Icmpv6Header, IpProtocol};
 
-use crate::cx::Cx;
-use crate::rx::Ascent;
+use crate::ip_family::{AddrPair, IpFamily};
+use crate::round_context::RoundContext;
+use crate::rx::RxMeta;
 use crate::shard::Stack;
-use crate::tables::{Ends, Tables};
 use crate::triage::peer_of;
-use crate::tx::{BEST_EFFORT, Outgoing};
+use crate::tx::{BEST_EFFORT, OutgoingPacket};
 
 impl Stack {
     #[inline]
     pub(crate) fn deliver_v4(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<Ipv4Addr>,
-        upper: Upper,
+        ascent: RxMeta<Ipv4Addr>,
+        upper: ArrivedUpper,
     ) {
         let heard =
             upper.protocol != IpProtocol::ICMPV4 && self.overhear(cx, &packet, &ascent, upper);
@@ -60,13 +61,13 @@ impl Stack {
     #[inline]
     pub(crate) fn deliver_v6(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<Ipv6Addr>,
-        upper: Upper,
+        ascent: RxMeta<Ipv6Addr>,
+        upper: ArrivedUpper,
     ) {
-        // What a group hears from one of our own addresses is a forgery, or our own echo; address
-        // detection alone wants to know of it (RFC 4862 section 5.4).
+        // A packet to a group with one of our own source addresses is forged, or our own looped
+        // back; only duplicate address detection needs to see it (RFC 4862 section 5.4).
         if ascent.to_group && upper.protocol != IpProtocol::ICMPV6 && self.is_forged(ascent) {
             return self.die_ip::<Ipv6Addr>(packet, DropReason::IpSourceInvalid);
         }
@@ -90,13 +91,13 @@ impl Stack {
         }
     }
 
-    /// Whether a packet from elsewhere has one of our addresses as its source.
+    /// Whether a packet received from the link has one of our addresses as its source.
     #[cold]
-    pub(crate) fn is_forged(&self, ascent: Ascent<Ipv6Addr>) -> bool {
+    pub(crate) fn is_forged(&self, ascent: RxMeta<Ipv6Addr>) -> bool {
         ascent.iface != IfIndex::LOOPBACK && self.owns(ascent.heading.src_addr)
     }
 
-    /// A packet that raw sockets alone have heard.
+    /// Accounts for a packet that only raw sockets received.
     #[cold]
     fn overheard(&mut self, packet: PacketBuf, counter: Counter) {
         self.stats.counters.count(counter);
@@ -105,29 +106,29 @@ impl Stack {
     }
 
     #[cold]
-    fn refuse_protocol<A: Tables>(
+    fn refuse_protocol<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<A>,
-        upper: Upper,
+        ascent: RxMeta<A>,
+        upper: ArrivedUpper,
     ) {
         let pointer = u32::try_from(upper.announced_at).unwrap_or(0);
         let owed = IcmpError::ProtocolUnreachable { pointer };
-        let refusal = Refusal::owing(DropReason::ProtocolUnknown, owed);
+        let refusal = RefusedAction::owing(DropReason::ProtocolUnknown, owed);
         self.refuse(cx, packet, ascent, Some(upper), refusal);
     }
 
     #[inline]
-    fn udp_input<A: Tables>(
+    fn udp_input<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<A>,
-        upper: Upper,
+        ascent: RxMeta<A>,
+        upper: ArrivedUpper,
     ) {
         let l4 = ascent.l3 + upper.offset;
-        let input = Input {
+        let input = DatagramInput {
             src_addr: ascent.heading.src_addr.to_ip(),
             dst_addr: ascent.heading.dst_addr.to_ip(),
             iface: ascent.iface,
@@ -136,62 +137,67 @@ impl Stack {
             len: packet.len() - l4,
             group: ascent.to_group,
         };
-        let (stats, answered) = (&mut self.stats, &self.answered);
+        let (stats, answered) = (&mut self.stats, &self.recent_peers);
         let (counters, access) = (&mut stats.counters, &mut stats.access);
-        let is_answered = |whose: &Whose| answered.knows(&peer_of(whose, ascent.iface));
+        let is_answered = |whose: &DatagramKey| answered.knows(&peer_of(whose, ascent.iface));
         let udp = &mut self.udp;
         match udp.input_from(&input, packet, cx.pool, counters, access, is_answered) {
-            Verdict::Delivered { .. } | Verdict::DeliveredToGroup { .. } => {
+            DatagramVerdict::Delivered { .. } | DatagramVerdict::DeliveredToGroup { .. } => {
                 (stats.fates.delivered, self.memory_moved) = (stats.fates.delivered + 1, true);
             }
-            Verdict::Dropped(packet, reason) => self.die(packet, reason),
-            Verdict::Challenged { packet, answer } => {
+            DatagramVerdict::Dropped(packet, reason) => self.drop_packet(packet, reason),
+            DatagramVerdict::Challenged { packet, answer } => {
                 self.challenged(cx, packet, answer, ascent);
             }
-            Verdict::PortUnreachable(packet) => self.no_port(cx, packet, ascent, upper),
+            DatagramVerdict::PortUnreachable(packet) => self.no_port(cx, packet, ascent, upper),
         }
     }
 
-    /// Sends what a stranger is answered instead of being taken. That makes no friend of it.
+    /// Sends a challenge to an unverified source in place of accepting its packet. The source does
+    /// not become an established peer by it.
     #[cold]
-    fn challenged<A: Tables>(
+    fn challenged<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
         answer: Option<PacketBuf>,
-        ascent: Ascent<A>,
+        ascent: RxMeta<A>,
     ) {
-        self.die(packet, DropReason::UdpChallenged);
+        self.drop_packet(packet, DropReason::UdpChallenged);
         let Some(packet) = answer else { return };
         self.stats.counters.count(match A::FAMILY {
             Family::V4 => Counter::UdpOutDatagrams,
             Family::V6 => Counter::Udp6OutDatagrams,
         });
-        let ends = Ends { src_addr: ascent.heading.dst_addr, dst_addr: ascent.heading.src_addr };
+        let ends =
+            AddrPair { src_addr: ascent.heading.dst_addr, dst_addr: ascent.heading.src_addr };
         let hop_limit = self.hop_limit_of::<A>(ascent.iface);
         let (protocol, zone) = (IpProtocol::UDP, Some(ascent.iface));
-        self.output(cx, Outgoing { packet, ends, protocol, hop_limit, class: BEST_EFFORT, zone });
+        self.output(
+            cx,
+            OutgoingPacket { packet, ends, protocol, hop_limit, class: BEST_EFFORT, zone },
+        );
     }
 
     #[cold]
-    fn no_port<A: Tables>(
+    fn no_port<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<A>,
-        upper: Upper,
+        ascent: RxMeta<A>,
+        upper: ArrivedUpper,
     ) {
         self.answer_error(cx, &packet, ascent, Some(upper), IcmpError::PortUnreachable);
-        self.die(packet, DropReason::UdpNoPort);
+        self.drop_packet(packet, DropReason::UdpNoPort);
     }
 
     #[inline(never)]
     fn icmpv4(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<Ipv4Addr>,
-        upper: Upper,
+        ascent: RxMeta<Ipv4Addr>,
+        upper: ArrivedUpper,
     ) {
         self.stats.counters.count(Counter::IcmpInMsgs);
         let l4 = ascent.l3 + upper.offset;
@@ -199,13 +205,13 @@ impl Stack {
         let header = packet.header(l4, icmpv4::HEADER_LEN, &mut scratch, &mut self.stats.access);
         let Some(header) = header.and_then(|bytes| Icmpv4Header::parse(bytes).ok()) else {
             self.stats.counters.count(Counter::IcmpInErrors);
-            return self.die(packet, DropReason::IcmpMalformed);
+            return self.drop_packet(packet, DropReason::IcmpMalformed);
         };
         let body = packet.sum(l4 + icmpv4::HEADER_LEN, packet.len());
         if packet.checksum_state() == ChecksumState::Unverified && !header.verifies(body) {
             self.stats.counters.count(Counter::IcmpInErrors);
             self.stats.counters.count(Counter::IcmpInCsumErrors);
-            return self.die(packet, DropReason::IcmpChecksum);
+            return self.drop_packet(packet, DropReason::IcmpChecksum);
         }
         let message = header.message();
         self.overhear(cx, &packet, &ascent, upper);
@@ -225,19 +231,19 @@ impl Stack {
             }
             Icmpv4Message::Unknown { kind: Icmpv4Type::SOURCE_QUENCH, .. } => {
                 self.stats.counters.count(Counter::IcmpInSrcQuenchs);
-                self.die(packet, DropReason::IcmpTypeUnknown);
+                self.drop_packet(packet, DropReason::IcmpTypeUnknown);
             }
-            _ => self.die(packet, DropReason::IcmpTypeUnknown),
+            _ => self.drop_packet(packet, DropReason::IcmpTypeUnknown),
         }
     }
 
     #[inline(never)]
     fn icmpv6(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<Ipv6Addr>,
-        upper: Upper,
+        ascent: RxMeta<Ipv6Addr>,
+        upper: ArrivedUpper,
     ) {
         self.stats.counters.count(Counter::Icmp6InMsgs);
         let l4 = ascent.l3 + upper.offset;
@@ -245,7 +251,7 @@ impl Stack {
         let header = packet.header(l4, icmpv6::HEADER_LEN, &mut scratch, &mut self.stats.access);
         let Some(header) = header.and_then(|bytes| Icmpv6Header::parse(bytes).ok()) else {
             self.stats.counters.count(Counter::Icmp6InErrors);
-            return self.die(packet, DropReason::IcmpMalformed);
+            return self.drop_packet(packet, DropReason::IcmpMalformed);
         };
         let len = packet.len() - l4;
         let body = packet.sum(l4 + icmpv6::HEADER_LEN, len);
@@ -259,7 +265,7 @@ impl Stack {
         if unverified && !header.verifies(pseudo, body) {
             self.stats.counters.count(Counter::Icmp6InErrors);
             self.stats.counters.count(Counter::Icmp6InCsumErrors);
-            return self.die(packet, DropReason::IcmpChecksum);
+            return self.drop_packet(packet, DropReason::IcmpChecksum);
         }
         let (kind, message) = (header.kind(), header.message());
         self.overhear(cx, &packet, &ascent, upper);
@@ -269,7 +275,7 @@ impl Stack {
                 self.stats.counters.count(Counter::Icmp6InEchoReplies);
                 self.echo_replied(packet, ascent, l4, id);
             }
-            // Unknown ones too: they are for the upper layer (RFC 4443 section 2.4 (a)).
+            // Unknown errors too: they are for the upper layer (RFC 4443 section 2.4 (a)).
             message if kind.is_error() => self.error_v6(cx, packet, ascent, l4, message),
             _ if self.is_follower()
                 && (kind.is_group_membership() || kind.is_neighbor_discovery()) =>
@@ -278,7 +284,7 @@ impl Stack {
             }
             _ if kind.is_group_membership() => self.mld(cx, packet, ascent, upper),
             _ if kind.is_neighbor_discovery() => self.ndp(cx, packet, ascent, upper, kind),
-            _ => self.die(packet, DropReason::IcmpTypeUnknown),
+            _ => self.drop_packet(packet, DropReason::IcmpTypeUnknown),
         }
     }
 

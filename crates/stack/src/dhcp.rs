@@ -1,59 +1,61 @@
-//! The stack's side of DHCPv4: a client for each interface that has one, its messages become
-//! packets, its leases addresses and routes.
+//! The stack's side of DHCPv4: one client per configured interface; its messages become packets,
+//! its leases addresses and routes.
 //!
-//! Called by `rx.rs` and `deliver.rs` for what arrived, by `addresses.rs` and `link.rs` when
-//! something the client waits for has happened, and for timed work. Invariants: what a lease
-//! brought goes when it ends: its address, its routes and its MTU; what the operator gave is never
+//! Called by `rx.rs` and `deliver.rs` for received messages, by `addresses.rs` and `link.rs` for
+//! events that a client waits for, and for timed work. Invariants: what a lease configured is
+//! removed when it ends: its address, its routes and its MTU; the operator's configuration is never
 //! touched. Reading: RFC 2131 section 4.1 (broadcasts without an address), RFC 5227. Not here:
-//! what to believe of a server (`floodwall_dhcp`), name resolution.
+//! validation of servers' messages (`floodwall_dhcp`), name resolution.
 //!
 //! # Under flood
-//! See `floodwall_dhcp`. A datagram costs one look at its ports, and only while a client waits for
-//! an answer; one for an address that is not ours is looked at so on that interface alone.
+//! See `floodwall_dhcp`. A datagram costs one check of its ports, and only while a client waits for
+//! an answer; one for an address that is not ours is checked on that interface alone.
 
 use core::net::{IpAddr, Ipv4Addr};
 
 use floodwall_base::limits::DHCP_MESSAGE_BYTES_MAX;
 use floodwall_base::{Counter, DropReason, IfIndex, Instant, Randomness, Units};
-use floodwall_checksum::{Sum, pseudo_header_v4, sum};
-use floodwall_dhcp::{DhcpClient, Event, Lease, Transmission};
+use floodwall_checksum::{InternetSum, pseudo_header_v4, sum};
+use floodwall_dhcp::{DhcpClient, DhcpEvent, Lease, Transmission};
 use floodwall_fib::{Route, RouteProtocol};
-use floodwall_ip::{AddressOrigin, AddressState, Detection, Heading, LinkMedium, Upper, input};
+use floodwall_ip::{
+    AddressOrigin, AddressState, ArrivedHeading, ArrivedUpper, Detection, LinkMedium, input,
+};
 use floodwall_packet::{ChecksumState, PacketBuf};
 use floodwall_wire::dhcpv4::{CLIENT_PORT, SERVER_PORT};
 use floodwall_wire::{IpProtocol, UdpFields, UdpHeader, udp};
 
 use crate::addresses::AddAddress;
 use crate::build::MTU_MIN_V6;
-use crate::cx::Cx;
-use crate::rx::Ascent;
+use crate::ip_family::AddrPair;
+use crate::round_context::RoundContext;
+use crate::rx::RxMeta;
 use crate::shard::Stack;
-use crate::tables::Ends;
-use crate::tx::{BEST_EFFORT, HOP_LIMIT, Outgoing};
+use crate::tx::{BEST_EFFORT, HOP_LIMIT, OutgoingPacket};
 
-/// The metric of a server's routes; those of the operator come before them.
+/// Metric of routes from a lease; the operator's routes take precedence.
 const METRIC: u32 = 1024;
 
 /// One interface's client.
 #[derive(Debug)]
-struct Served {
+struct LeasedInterface {
     client: DhcpClient,
     /// The MTU without a lease.
     mtu: u32,
-    /// Whether it is wanted: it starts when the link comes up.
+    /// Whether the client is enabled: it starts when the link comes up.
     on: bool,
 }
 
 /// The clients of all interfaces.
 #[derive(Debug)]
 pub(crate) struct Dhcp {
-    served: Box<[Option<Served>]>,
-    /// Some client waits for an answer.
+    served: Box<[Option<LeasedInterface>]>,
+    /// At least one client waits for an answer.
     asks: bool,
 }
 
 impl Dhcp {
-    /// Room for a client on each of so many interfaces.
+    /// Allocates room for a client on each of so many interfaces.
     pub(crate) fn new(interfaces: usize) -> Self {
         Self { served: (0..interfaces).map(|_| None).collect(), asks: false }
     }
@@ -70,7 +72,7 @@ impl Dhcp {
         self.served.get(usize::from(iface.0))?.as_ref().map(|served| served.mtu)
     }
 
-    /// Whether some client waits for an answer: else no packet is looked at.
+    /// Whether any client waits for an answer: otherwise no packet is checked.
     #[inline]
     pub(crate) const fn asks(&self) -> bool {
         self.asks
@@ -84,8 +86,8 @@ impl Dhcp {
         self.asks = self.served.iter().flatten().any(|served| served.client.awaits());
     }
 
-    /// The next event, of whichever client.
-    fn poll(&mut self, now: Instant, random: &mut Randomness) -> Option<(IfIndex, Event)> {
+    /// The next event of any client.
+    fn poll(&mut self, now: Instant, random: &mut Randomness) -> Option<(IfIndex, DhcpEvent)> {
         let event = self.served.iter_mut().enumerate().find_map(|(index, served)| {
             let event = served.as_mut()?.client.poll(now, random)?;
             Some((IfIndex(index as u16), event))
@@ -96,8 +98,8 @@ impl Dhcp {
 }
 
 impl Stack {
-    /// Asks DHCP servers of an interface's link for an address from now on (RFC 2131), or gives
-    /// back what they gave and asks no more. Nothing happens where the interface is no Ethernet.
+    /// Enables or disables the DHCP client of an interface (RFC 2131). Disabling releases the
+    /// lease. No effect where the interface is not Ethernet.
     pub fn set_dhcp(&mut self, iface: IfIndex, on: bool, now: Instant, random: &mut Randomness) {
         let Some(interface) = self.interfaces.get(usize::from(iface.0)) else { return };
         let LinkMedium::Ethernet(mac) = interface.medium else { return };
@@ -105,7 +107,7 @@ impl Stack {
         let Some(slot) = self.dhcp.served.get_mut(usize::from(iface.0)) else { return };
         let served = slot.get_or_insert_with(|| {
             let client = DhcpClient::new(mac);
-            Served { client, mtu, on: false }
+            LeasedInterface { client, mtu, on: false }
         });
         match (core::mem::replace(&mut served.on, on), on) {
             (true, false) => served.client.release(now),
@@ -115,13 +117,13 @@ impl Stack {
         self.dhcp.look();
     }
 
-    /// The DHCP client of an interface, where it has one: its state, its lease, what it refused.
+    /// The DHCP client of an interface, where it has one: its state, its lease, its refusals.
     #[must_use]
     pub fn dhcp(&self, iface: IfIndex) -> Option<&DhcpClient> {
         self.dhcp.client(iface)
     }
 
-    /// Gives all leases back, for an orderly end; what must be said goes out with the next timed
+    /// Releases all leases, for an orderly shutdown; the release messages leave with the next timed
     /// work.
     pub fn release_leases(&mut self, now: Instant) {
         for served in self.dhcp.served.iter_mut().flatten() {
@@ -135,7 +137,7 @@ impl Stack {
     pub(crate) fn dhcp_link(&mut self, iface: IfIndex, now: Instant, random: &mut Randomness) {
         let up = self.interfaces.get(usize::from(iface.0)).is_some_and(|i| i.up);
         let served = self.dhcp.served.get_mut(usize::from(iface.0)).and_then(Option::as_mut);
-        let Some(Served { client, on: true, .. }) = served else { return };
+        let Some(LeasedInterface { client, on: true, .. }) = served else { return };
         if up {
             client.start(now, random);
         } else {
@@ -145,7 +147,7 @@ impl Stack {
         self.dhcp.look();
     }
 
-    /// Something about an address is another: a client may wait for just that.
+    /// Notifies the client of an address change that it may wait for.
     pub(crate) fn dhcp_address(
         &mut self,
         iface: IfIndex,
@@ -169,19 +171,19 @@ impl Stack {
         self.dhcp.look();
     }
 
-    /// Whether a server gave this address: at the first sign that somebody has it, it is declined.
+    /// Whether the address is from a lease: on the first sign of a conflict it is declined.
     pub(crate) fn is_leased(&self, iface: IfIndex, addr: IpAddr) -> bool {
         let interface = self.interfaces.get(usize::from(iface.0));
         let address = interface.and_then(|i| i.address(addr));
         address.is_some_and(|a| a.origin == AddressOrigin::Dhcp)
     }
 
-    /// Whether a UDP datagram is an answer to a client of ours, by its ports.
+    /// Whether a UDP datagram is a reply to a local client, by its ports.
     pub(crate) fn is_for_dhcp(
         &mut self,
         packet: &PacketBuf,
         iface: IfIndex,
-        upper: Upper,
+        upper: ArrivedUpper,
         l3: usize,
     ) -> bool {
         let mut ports = [0; 4];
@@ -195,15 +197,15 @@ impl Stack {
             })
     }
 
-    /// A datagram to no address of ours: an answer to a client that has none yet, sent to the
-    /// address that it is about (RFC 2131 section 4.1), or nobody's.
+    /// Handles a datagram to an address that is not ours: a reply to a client that has no address
+    /// yet, sent to the offered address (RFC 2131 section 4.1), or one to drop.
     #[cold]
     pub(crate) fn dhcp_stray(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
         l3: usize,
-        heading: &Heading<Ipv4Addr>,
+        heading: &ArrivedHeading<Ipv4Addr>,
     ) {
         let iface = packet.iface();
         let awaited = self.is_follower()
@@ -214,7 +216,7 @@ impl Stack {
             && upper.protocol == IpProtocol::UDP
             && self.is_for_dhcp(&packet, iface, upper, l3)
         {
-            let ascent = Ascent { iface, l3, heading: *heading, to_group: false };
+            let ascent = RxMeta { iface, l3, heading: *heading, to_group: false };
             return self.dhcp_input(cx, packet, ascent, upper);
         }
         if self.forwards::<Ipv4Addr>(iface) {
@@ -223,14 +225,14 @@ impl Stack {
         self.die_ip::<Ipv4Addr>(packet, DropReason::IpNotForUs);
     }
 
-    /// A message for a client of ours.
+    /// Handles a message for a local client.
     #[cold]
     pub(crate) fn dhcp_input(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<Ipv4Addr>,
-        upper: Upper,
+        ascent: RxMeta<Ipv4Addr>,
+        upper: ArrivedUpper,
     ) {
         if self.is_follower() {
             return self.hand_in(cx, packet, upper.fragmented.then_some(ascent.l3));
@@ -248,7 +250,7 @@ impl Stack {
             return self.refuse_dhcp(packet);
         };
         let Self { dhcp, interfaces, .. } = self;
-        // The address that the client has itself is what it asks for more time of.
+        // The client's own address is no conflict: it renews that lease.
         let is_others = |addr: Ipv4Addr| {
             let of = |i: &floodwall_ip::Interface| Some((i.index, i.address(addr.into())?.origin));
             let found = interfaces.iter().find_map(of);
@@ -267,26 +269,26 @@ impl Stack {
 
     fn refuse_dhcp(&mut self, packet: PacketBuf) {
         self.stats.counters.count(Counter::FloodwallDhcpRefused);
-        self.die(packet, DropReason::DhcpRefused);
+        self.drop_packet(packet, DropReason::DhcpRefused);
     }
 
-    /// What clients have to do, up to `budget` events.
-    pub(crate) fn dhcp_timers(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
+    /// Processes due client events, up to `budget` of them.
+    pub(crate) fn dhcp_timers(&mut self, cx: &mut RoundContext<'_>, budget: Units) -> Units {
         let mut left = budget;
         while !left.is_zero() && self.dhcp.deadline().is_some_and(|at| at <= cx.now) {
             let Some((iface, event)) = self.dhcp.poll(cx.now, cx.random) else { break };
             left = left.minus(Units(1));
             match event {
-                Event::Send(message) => self.send_dhcp(cx, iface, &message),
-                Event::Verify(lease) => self.verify_lease(cx, iface, &lease),
-                Event::Bound(lease) => self.apply_lease(cx, iface, &lease),
-                Event::Ended(addr, _) => self.end_lease(cx, iface, addr),
+                DhcpEvent::Send(message) => self.send_dhcp(cx, iface, &message),
+                DhcpEvent::Verify(lease) => self.verify_lease(cx, iface, &lease),
+                DhcpEvent::Bound(lease) => self.apply_lease(cx, iface, &lease),
+                DhcpEvent::Ended(addr, _) => self.end_lease(cx, iface, addr),
             }
         }
         budget.minus(left)
     }
 
-    fn send_dhcp(&mut self, cx: &mut Cx<'_>, iface: IfIndex, message: &Transmission) {
+    fn send_dhcp(&mut self, cx: &mut RoundContext<'_>, iface: IfIndex, message: &Transmission) {
         self.stats.counters.count(Counter::FloodwallDhcpOut);
         let Transmission { src_addr, dst_addr, .. } = *message;
         let Some(packet) = as_datagram(cx, message) else {
@@ -294,17 +296,24 @@ impl Stack {
             return self.stats.drops_out.count(DropReason::NoBuffer);
         };
         let zone = Some(iface);
-        let (ends, protocol) = (Ends { src_addr, dst_addr }, IpProtocol::UDP);
+        let (ends, protocol) = (AddrPair { src_addr, dst_addr }, IpProtocol::UDP);
         self.output(
             cx,
-            Outgoing { packet, ends, protocol, hop_limit: HOP_LIMIT, class: BEST_EFFORT, zone },
+            OutgoingPacket {
+                packet,
+                ends,
+                protocol,
+                hop_limit: HOP_LIMIT,
+                class: BEST_EFFORT,
+                zone,
+            },
         );
     }
 
-    /// Finds out whether a lease's address is ours alone.
-    fn verify_lease(&mut self, cx: &mut Cx<'_>, iface: IfIndex, lease: &Lease) {
+    /// Starts duplicate address detection for a lease's address.
+    fn verify_lease(&mut self, cx: &mut RoundContext<'_>, iface: IfIndex, lease: &Lease) {
         let new = leased(lease, Detection::Probe);
-        // What is over is taken away by its own time; a new one may come before.
+        // An expired address is removed by its own lifetime; a new lease may come before.
         let _ = self.remove_address(iface, new.addr, cx.now, cx.random);
         if self.add_address(iface, new, cx.now, cx.random).is_err()
             && let Some(client) = self.dhcp.client_mut(iface)
@@ -313,20 +322,20 @@ impl Stack {
         }
     }
 
-    /// A lease is in force, for the first time or for longer.
-    fn apply_lease(&mut self, cx: &mut Cx<'_>, iface: IfIndex, lease: &Lease) {
+    /// Applies a lease that has been granted or renewed.
+    fn apply_lease(&mut self, cx: &mut RoundContext<'_>, iface: IfIndex, lease: &Lease) {
         self.stats.counters.count(Counter::FloodwallDhcpLeases);
         self.stats.counters.count(Counter::FloodwallChanges);
         let (addr, until) = (IpAddr::V4(lease.addr), lease.expires);
         let interface = self.interfaces.get(usize::from(iface.0));
         let now_has = interface.and_then(|i| i.address(addr));
         if now_has.is_some_and(|a| a.prefix_len != lease.prefix_len) {
-            // Another prefix: another route.
+            // A different prefix needs a different route.
             let _ = self.remove_address(iface, addr, cx.now, cx.random);
         }
         if self.refresh_address(iface, addr, until, until, cx.now).is_err() {
             let again = leased(lease, Detection::Announce);
-            // What is missing then is seen by `address show`; the next renewal tries again.
+            // A failure is visible in `address show`; the next renewal retries.
             let _ = self.add_address(iface, again, cx.now, cx.random);
         }
         self.forget_lease_routes(iface, cx.now);
@@ -349,18 +358,18 @@ impl Stack {
         {
             interface.mtu = mtu;
         }
-        self.paths.forget();
+        self.path_cache.forget();
     }
 
-    fn end_lease(&mut self, cx: &mut Cx<'_>, iface: IfIndex, addr: Ipv4Addr) {
+    fn end_lease(&mut self, cx: &mut RoundContext<'_>, iface: IfIndex, addr: Ipv4Addr) {
         self.stats.counters.count(Counter::FloodwallChanges);
         if self.is_leased(iface, addr.into()) {
-            // Just seen there.
+            // It was found there above.
             let _ = self.remove_address(iface, addr.into(), cx.now, cx.random);
         }
         self.forget_lease_routes(iface, cx.now);
         self.restore_mtu(iface);
-        self.paths.forget();
+        self.path_cache.forget();
     }
 
     fn forget_lease_routes(&mut self, iface: IfIndex, now: Instant) {
@@ -376,7 +385,7 @@ impl Stack {
     }
 }
 
-/// The address of a lease.
+/// The interface address of a lease.
 fn leased(lease: &Lease, detection: Detection) -> AddAddress {
     AddAddress {
         addr: lease.addr.into(),
@@ -389,16 +398,20 @@ fn leased(lease: &Lease, detection: Detection) -> AddAddress {
     }
 }
 
-/// The payload of a datagram that is intact.
-fn datagram<'a>(bytes: &'a [u8], heading: &Heading<Ipv4Addr>, summed: bool) -> Option<&'a [u8]> {
+/// The UDP payload of a datagram, if length and checksum are correct.
+fn datagram<'a>(
+    bytes: &'a [u8],
+    heading: &ArrivedHeading<Ipv4Addr>,
+    summed: bool,
+) -> Option<&'a [u8]> {
     let header = UdpHeader::parse(bytes, bytes.len()).ok()?;
     let payload = bytes.get(udp::HEADER_LEN..header.len())?;
     let pseudo = pseudo(heading.src_addr, heading.dst_addr, header.len());
     (summed || header.verifies(pseudo, sum(payload))).then_some(payload)
 }
 
-/// A message with its UDP header.
-fn as_datagram(cx: &Cx<'_>, message: &Transmission) -> Option<PacketBuf> {
+/// A DHCP message with its UDP header.
+fn as_datagram(cx: &RoundContext<'_>, message: &Transmission) -> Option<PacketBuf> {
     let payload = message.bytes();
     let len = udp::HEADER_LEN + payload.len();
     let mut packet = cx.pool.alloc_for(len)?;
@@ -409,6 +422,6 @@ fn as_datagram(cx: &Cx<'_>, message: &Transmission) -> Option<PacketBuf> {
     Some(packet)
 }
 
-fn pseudo(src_addr: Ipv4Addr, dst_addr: Ipv4Addr, len: usize) -> Sum {
+fn pseudo(src_addr: Ipv4Addr, dst_addr: Ipv4Addr, len: usize) -> InternetSum {
     pseudo_header_v4(src_addr, dst_addr, IpProtocol::UDP.0, len as u16)
 }

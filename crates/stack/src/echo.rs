@@ -1,28 +1,28 @@
-//! Echo requests and what is answered to them.
+//! Echo requests and the replies to them.
 //!
-//! Called by `deliver.rs` with a message whose checksum is right. A request to one of our addresses
-//! is answered within the asker's share of echo replies. One to a group makes every member answer
-//! whoever its source says, so each such answer counts as an error does: against the small share of
-//! that peer and against the share of all (`ip/icmp_limit.rs`). Reading: RFC 1122 section 3.2.2.6,
-//! RFC 4443 section 4.2. Not here: requests that we send (`ping.rs`).
+//! Called by `deliver.rs` with a message with a correct checksum. A request to one of our addresses
+//! is answered within the peer's share of echo replies (a token bucket). One to a group makes every
+//! member answer the claimed source, so each such answer counts as an error does: against the
+//! peer's small share and against the global share (`ip/icmp_limit.rs`). Reading: RFC 1122 section
+//! 3.2.2.6, RFC 4443 section 4.2. Not here: requests that we send (`ping.rs`).
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Counter, DropReason, limits};
 use floodwall_fib::exceptions::path_mtu_floor;
-use floodwall_ip::{Allow, icmp};
+use floodwall_ip::{IcmpAllowance, icmp};
 use floodwall_packet::PacketBuf;
 use floodwall_wire::icmpv4::Icmpv4Type;
 use floodwall_wire::icmpv6::Icmpv6Type;
 use floodwall_wire::{Dscp, Ecn};
 
-use crate::cx::Cx;
-use crate::rx::Ascent;
+use crate::ip_family::{AddrPair, IpFamily};
+use crate::round_context::RoundContext;
+use crate::rx::RxMeta;
 use crate::shard::Stack;
-use crate::tables::{Ends, Tables};
-use crate::tx::{BEST_EFFORT, Outgoing, traffic_class};
+use crate::tx::{BEST_EFFORT, OutgoingPacket, traffic_class};
 
-/// Which echo requests to many are left without answer, in Linux's words.
+/// Which group and broadcast echo requests are ignored, named after Linux's sysctls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct EchoRefusals {
     /// `net.ipv4.icmp_echo_ignore_broadcasts`: broadcast addresses and IPv4 groups.
@@ -34,14 +34,14 @@ pub(crate) struct EchoRefusals {
 impl Stack {
     pub(crate) fn echo_v4(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<Ipv4Addr>,
+        ascent: RxMeta<Ipv4Addr>,
         l4: usize,
     ) {
         self.stats.counters.count(Counter::IcmpInEchos);
         if is_refused(&packet, ascent, self.echo_refusals.broadcasts) {
-            return self.die(packet, DropReason::IcmpEchoRefused);
+            return self.drop_packet(packet, DropReason::IcmpEchoRefused);
         }
         let kinds = (Icmpv4Type::ECHO_REQUEST.0, Icmpv4Type::ECHO_REPLY.0);
         let class = self.class_asked::<Ipv4Addr>(&packet, ascent.l3);
@@ -53,19 +53,20 @@ impl Stack {
 
     pub(crate) fn echo_v6(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<Ipv6Addr>,
+        ascent: RxMeta<Ipv6Addr>,
         l4: usize,
     ) {
         self.stats.counters.count(Counter::Icmp6InEchos);
-        // A group also hears what pretends to come from ourselves: address detection wants it.
+        // A group also receives packets forged with our own source address: address detection needs
+        // it.
         let forged = ascent.to_group && self.is_forged(ascent);
         if forged || ascent.heading.src_addr.is_unspecified() {
-            return self.die(packet, DropReason::IpSourceInvalid);
+            return self.drop_packet(packet, DropReason::IpSourceInvalid);
         }
         if is_refused(&packet, ascent, self.echo_refusals.multicast_v6) {
-            return self.die(packet, DropReason::IcmpEchoRefused);
+            return self.drop_packet(packet, DropReason::IcmpEchoRefused);
         }
         let kinds = (Icmpv6Type::ECHO_REQUEST.0, Icmpv6Type::ECHO_REPLY.0);
         let class = self.class_asked::<Ipv6Addr>(&packet, ascent.l3);
@@ -75,18 +76,18 @@ impl Stack {
         self.reply(cx, packet, ascent, (from, class));
     }
 
-    /// Makes a reply of an echo request, if the asker is within its share, and says from which of
-    /// our addresses it goes.
-    fn echo<A: Tables>(
+    /// Makes a reply of an echo request, if the peer is within its share, with the local address
+    /// that it is sent from.
+    fn echo<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         mut packet: PacketBuf,
-        ascent: Ascent<A>,
+        ascent: RxMeta<A>,
         l4: usize,
         kinds: (u8, u8),
     ) -> Option<(PacketBuf, A)> {
         let Some(from) = self.echo_source(cx, ascent) else {
-            self.die(packet, DropReason::IcmpEchoRefused);
+            self.drop_packet(packet, DropReason::IcmpEchoRefused);
             return None;
         };
         let (peer, secret) = (ascent.heading.src_addr.to_ip(), &mut cx.random.secret);
@@ -95,16 +96,16 @@ impl Stack {
             false => self.icmp_limit.allow_echo(peer, cx.now, secret),
         };
         let over = match allowed {
-            Allow::Yes => None,
-            Allow::PeerLimited => Some(A::OUT_LIMITED_PEER),
-            Allow::GlobalLimited => Some(A::OUT_LIMITED_ALL),
+            IcmpAllowance::Yes => None,
+            IcmpAllowance::PeerLimited => Some(A::OUT_LIMITED_PEER),
+            IcmpAllowance::GlobalLimited => Some(A::OUT_LIMITED_ALL),
         };
         if let Some(counter) = over {
             self.stats.counters.count(counter);
-            self.die(packet, DropReason::IcmpRateLimited);
+            self.drop_packet(packet, DropReason::IcmpRateLimited);
             return None;
         }
-        // The sum of the pseudo header stays where the addresses change places.
+        // The pseudo header's sum is unchanged where source and destination are swapped.
         let asked = ascent.heading.dst_addr;
         let checked = (from != asked && A::BITS == 128).then_some((asked, from));
         packet.trim_front(l4);
@@ -117,53 +118,53 @@ impl Stack {
                 // Two more at most: the bytes to be written, and what is left of their chunk.
                 let full = packet.chunk_count() + 2 > limits::CHUNKS_MAX;
                 let reason = if full { DropReason::TooManyChunks } else { DropReason::NoBuffer };
-                self.die(packet, reason);
+                self.drop_packet(packet, reason);
                 None
             }
         }
     }
 
-    /// The address that was asked, or where many were asked or any one of several routers, ours
-    /// towards the asker (RFC 4443 section 4.2).
-    fn echo_source<A: Tables>(&self, cx: &Cx<'_>, ascent: Ascent<A>) -> Option<A> {
+    /// The source address of a reply: the request's destination, or for a group or anycast request,
+    /// ours towards the peer (RFC 4443 section 4.2).
+    fn echo_source<A: IpFamily>(&self, cx: &RoundContext<'_>, ascent: RxMeta<A>) -> Option<A> {
         if !ascent.to_group && !self.is_anycast(ascent.heading.dst_addr) {
             return Some(ascent.heading.dst_addr);
         }
         self.source_for(cx, ascent.heading.src_addr, Some(ascent.iface))
     }
 
-    /// The traffic class of a request, which is its reply's too (RFC 1812 section 4.3.2.5, RFC 1349
-    /// section 4.1); not its ECN bits, for a reply knows of no congestion.
-    fn class_asked<A: Tables>(&mut self, packet: &PacketBuf, l3: usize) -> u8 {
+    /// The traffic class of a request, which its reply copies (RFC 1812 section 4.3.2.5, RFC 1349
+    /// section 4.1); not the ECN bits, for a reply has seen no congestion.
+    fn class_asked<A: IpFamily>(&mut self, packet: &PacketBuf, l3: usize) -> u8 {
         let mut scratch = [0; 2];
         let first = packet.header_array(l3, &mut scratch, &mut self.stats.access);
         let class = first.map_or(BEST_EFFORT, traffic_class::<A>);
         Dscp::of_traffic_class(class).with_ecn(Ecn::NotCapable)
     }
 
-    fn reply<A: Tables>(
+    fn reply<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         mut packet: PacketBuf,
-        ascent: Ascent<A>,
+        ascent: RxMeta<A>,
         (from, class): (A, u8),
     ) {
         packet.clear_offload();
         packet.set_link_group(false);
-        let ends = Ends { src_addr: from, dst_addr: ascent.heading.src_addr };
+        let ends = AddrPair { src_addr: from, dst_addr: ascent.heading.src_addr };
         let hop_limit = self.hop_limit_of::<A>(ascent.iface);
         let (protocol, zone) = (A::ICMP, Some(ascent.iface));
-        // Nobody is believed that a path carries less than the floor.
+        // No message makes a path MTU fall below the floor, so a short reply needs no look-up.
         let is_long = packet.len() + A::HEADER_LEN > path_mtu_floor(A::FAMILY) as usize;
         let told = is_long.then(|| self.echo_paths.mtu(ends.dst_addr.to_ip(), cx.now));
         let path_mtu = told.flatten();
-        let outgoing = Outgoing { packet, ends, protocol, hop_limit, class, zone };
+        let outgoing = OutgoingPacket { packet, ends, protocol, hop_limit, class, zone };
         self.output_within(cx, outgoing, path_mtu);
     }
 }
 
-/// Whether a request went to many and those are not answered, or is for one but came in a frame
-/// for many (RFC 1122 section 3.3.6).
-fn is_refused<A>(packet: &PacketBuf, ascent: Ascent<A>, ignored: bool) -> bool {
+/// Whether a request is ignored: one to a group or broadcast address where these are ignored, or
+/// one to a unicast address in a broadcast or multicast frame (RFC 1122 section 3.3.6).
+fn is_refused<A>(packet: &PacketBuf, ascent: RxMeta<A>, ignored: bool) -> bool {
     if ascent.to_group { ignored } else { packet.is_link_group() }
 }

@@ -1,7 +1,7 @@
-//! ICMP errors that arrived: what they mean to a socket, and which flow they quote.
+//! ICMP errors that arrived: their meaning to a socket, and the flow that they quote.
 //!
-//! The quoted bytes are a stranger's: they are parsed again from the start, and believed only
-//! where a socket of ours matches (RFC 8085 section 5.2).
+//! The quoted bytes come from an unverified source: they are parsed again from the start, and
+//! accepted only where they match a socket of ours (RFC 8085 section 5.2).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -9,20 +9,20 @@ use floodwall_base::{Counter, DropReason, Family, IfIndex, Instant, limits};
 use floodwall_ip::ping::PingQuote;
 use floodwall_packet::{AccessCounters, PacketBuf};
 use floodwall_tcp::IcmpSays;
-use floodwall_udp::{IcmpError, IcmpVerdict, Quote};
+use floodwall_udp::{IcmpError, IcmpVerdict, QuotedDatagram};
 use floodwall_wire::icmpv4::Icmpv4Type;
 use floodwall_wire::icmpv6::Icmpv6Type;
 use floodwall_wire::{
     IcmpReport, Icmpv4Message, Icmpv6Message, IpProtocol, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext,
 };
 
-use crate::cx::Cx;
-use crate::exceptions::States;
-use crate::rx::Ascent;
+use crate::exceptions::PathUpdateFamily;
+use crate::ip_family::IpFamily;
+use crate::round_context::RoundContext;
+use crate::rx::RxMeta;
 use crate::shard::Stack;
-use crate::tables::Tables;
 
-/// What an ICMPv4 error tells a socket (RFC 1122 section 4.2.3.9 has the hard and soft ones).
+/// What an ICMPv4 error means to a socket (RFC 1122 section 4.2.3.9 lists the hard and soft ones).
 pub(crate) fn of_icmpv4(message: Icmpv4Message) -> IcmpError {
     use icmpv4::UnreachableCode as Code;
     match message {
@@ -48,7 +48,7 @@ pub(crate) fn of_icmpv4(message: Icmpv4Message) -> IcmpError {
     }
 }
 
-/// What an ICMPv6 error tells a socket.
+/// What an ICMPv6 error means to a socket.
 pub(crate) fn of_icmpv6(message: Icmpv6Message) -> IcmpError {
     use icmpv6::UnreachableCode as Code;
     match message {
@@ -79,9 +79,9 @@ const fn tcp_says(error: IcmpError) -> IcmpSays {
 impl Stack {
     pub(crate) fn error_v4(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<Ipv4Addr>,
+        ascent: RxMeta<Ipv4Addr>,
         l4: usize,
         message: Icmpv4Message,
     ) {
@@ -97,9 +97,9 @@ impl Stack {
 
     pub(crate) fn error_v6(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<Ipv6Addr>,
+        ascent: RxMeta<Ipv6Addr>,
         l4: usize,
         message: Icmpv6Message,
     ) {
@@ -118,19 +118,19 @@ impl Stack {
         self.quoted::<Ipv6Addr>(cx, packet, l4, of_icmpv6(message), report);
     }
 
-    /// An error about a packet of ours: told to the sockets that can have sent it, by the headers
-    /// that it quotes, and remembered where it is about the path.
-    fn quoted<A: States>(
+    /// Handles an error about a packet of ours: reports it to the sockets that can have sent that,
+    /// by the quoted headers, and records it where it is about the path (path MTU).
+    fn quoted<A: PathUpdateFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
         l4: usize,
         error: IcmpError,
         report: IcmpReport,
     ) {
-        // Both families' headers are as long.
+        // Both families' ICMP headers have the same length.
         let at = l4 + icmpv6::HEADER_LEN;
-        let quote = Quoted::<A>::of(&packet, at, &mut self.stats.access);
+        let quote = QuotedPacket::<A>::of(&packet, at, &mut self.stats.access);
         let told = quote.is_some_and(|quote| {
             let report = IcmpReport { dst_addr: quote.dst_addr.to_ip(), ..report };
             self.speaks_as(quote.src_addr) && self.tell(cx.now, &packet, &quote, error, report)
@@ -140,14 +140,14 @@ impl Stack {
         } else if told {
             self.stats.fates.delivered += 1;
         } else {
-            self.die(packet, DropReason::IcmpNoFlow);
+            self.drop_packet(packet, DropReason::IcmpNoFlow);
         }
     }
 
-    /// Tells the sockets whose packet waited for a neighbour in vain (RFC 4861 section 7.2.2), as
-    /// if the address that it was to leave from had answered.
-    pub(crate) fn tell_unreachable<A: Tables>(&mut self, now: Instant, packet: &PacketBuf) {
-        let Some(quote) = Quoted::<A>::of(packet, 0, &mut self.stats.access) else { return };
+    /// Reports a failed neighbour resolution to the sockets that sent the waiting packet (RFC 4861
+    /// section 7.2.2), as if the packet's source address had sent the ICMP error.
+    pub(crate) fn tell_unreachable<A: IpFamily>(&mut self, now: Instant, packet: &PacketBuf) {
+        let Some(quote) = QuotedPacket::<A>::of(packet, 0, &mut self.stats.access) else { return };
         let (kind, code) = match A::FAMILY {
             Family::V4 => (Icmpv4Type::DESTINATION_UNREACHABLE.0, icmpv4::UnreachableCode::HOST.0),
             Family::V6 => {
@@ -156,16 +156,16 @@ impl Stack {
         };
         let (offender, dst_addr) = (quote.src_addr.to_ip(), quote.dst_addr.to_ip());
         let report = IcmpReport { offender, iface: packet.iface(), dst_addr, kind, code, info: 0 };
-        // Whether a socket wants to know is its own setting.
+        // Whether the error is reported to the program is the socket's own setting.
         let _ = self.tell(now, packet, &quote, IcmpError::HostUnreachable, report);
     }
 
-    /// Whether somebody here was told.
-    fn tell<A: Tables>(
+    /// Reports an error to the socket of the quoted flow; whether there was one.
+    fn tell<A: IpFamily>(
         &mut self,
         now: Instant,
         packet: &PacketBuf,
-        quote: &Quoted<A>,
+        quote: &QuotedPacket<A>,
         error: IcmpError,
         report: IcmpReport,
     ) -> bool {
@@ -200,21 +200,21 @@ impl Stack {
 
 /// The headers of a packet that an error quotes, as we would have sent it: its source is our end.
 #[derive(Clone, Copy)]
-pub(crate) struct Quoted<A> {
+pub(crate) struct QuotedPacket<A> {
     pub(crate) src_addr: A,
     pub(crate) dst_addr: A,
     pub(crate) protocol: IpProtocol,
     /// Where the upper layer starts in the packet that quotes.
     pub(crate) l4: usize,
-    /// Bytes of the whole packet, as its header says.
+    /// Length of the whole packet in bytes, from its header.
     pub(crate) len: u32,
 }
 
-impl<A: Tables> Quoted<A> {
-    /// What is quoted at `at`. `None` where it is no packet of this family, is a later fragment, or
-    /// ends before its upper layer. What RFC 4884 appends to a quote lies behind its 128th byte,
-    /// beyond all that is looked at but the longest chains; those are read no further than the
-    /// limit of headers.
+impl<A: IpFamily> QuotedPacket<A> {
+    /// Parses the quote at `at`. `None` where it is no packet of this family, is a later fragment,
+    /// or ends before its upper layer. The extensions that RFC 4884 appends to a quote start behind
+    /// its 128th byte, beyond all that is parsed but the longest chains; those are read no further
+    /// than the limit of headers.
     pub(crate) fn of(packet: &PacketBuf, at: usize, access: &mut AccessCounters) -> Option<Self> {
         if A::BITS == 32 {
             Self::of_v4(packet, at, access)
@@ -237,8 +237,8 @@ impl<A: Tables> Quoted<A> {
         Some(Self { src_addr, dst_addr, protocol, l4: at + len, len: total })
     }
 
-    /// Extension headers are stepped over by their lengths: of ours, a fragment header may be
-    /// among them.
+    /// Skips extension headers by their lengths: a packet of ours may have a fragment header among
+    /// them.
     fn of_v6(packet: &PacketBuf, at: usize, access: &mut AccessCounters) -> Option<Self> {
         let mut scratch = [0; ipv6::HEADER_LEN];
         let fixed: &[u8; ipv6::HEADER_LEN] = packet.header_array(at, &mut scratch, access)?;
@@ -281,11 +281,11 @@ impl<A: Tables> Quoted<A> {
         packet: &PacketBuf,
         iface: IfIndex,
         access: &mut AccessCounters,
-    ) -> Option<Quote> {
+    ) -> Option<QuotedDatagram> {
         let mut scratch = [0; 4];
         let ports: &[u8; 4] = packet.header_array(self.l4, &mut scratch, access)?;
         let end = |addr: A, port| SocketAddr::new(addr.to_ip(), u16::from_be_bytes(port));
-        Some(Quote {
+        Some(QuotedDatagram {
             local: end(self.src_addr, [ports[0], ports[1]]),
             remote: end(self.dst_addr, [ports[2], ports[3]]),
             iface,

@@ -1,29 +1,29 @@
-//! Packets for others: a burst of them is gathered, looked up together, and passed on.
+//! Forwarding: packets to other hosts are gathered for a burst, looked up together, and passed on.
 //!
 //! Called by `rx.rs` for a packet that is not for this host on an interface that forwards, and by
-//! `shard.rs` and `shards/handover.rs` at the end of what arrived together. What a header alone
-//! decides stands in `floodwall_ip::forward`. Invariants: no state for a destination, a source or
-//! a flow decides where a packet goes; a packet passed on counts as `forwarded` in the ledger of
-//! what arrived and as `originated` in that of what leaves, so both balance; what is known of
-//! paths and redirects (`exceptions.rs`) is never used for others' packets; packets of one flow
-//! stay in order. A follower passes on what its own queue brought; a packet whose neighbour it
-//! does not know goes to the control shard as it arrived. Reading: RFC 1812 chapter 5, RFC 8200
-//! sections 3 to 5, RFC 2992 (choice among several next hops). Not here: answers to senders
-//! (`fate.rs`), redirects (`forward/redirect.rs`), who goes first (`forward/dialogues.rs`).
+//! `shard.rs` and `shards/handover.rs` at the end of a burst. What depends on the header alone is
+//! in `floodwall_ip::forward`. Invariants: no state for a destination, a source or a flow decides
+//! where a packet goes; a forwarded packet counts as `forwarded` in the inbound ledger and as
+//! `originated` in the outbound one, so both balance; path MTUs and redirects (`exceptions.rs`)
+//! never apply to forwarded packets; packets of one flow stay in order. A follower forwards what
+//! its own queue received; a packet to an unresolved neighbour goes to the control shard as it
+//! arrived. Reading: RFC 1812 chapter 5, RFC 8200 sections 3 to 5, RFC 2992 (choice among several
+//! next hops, ECMP). Not here: ICMP errors to senders (`accounting.rs`), redirects
+//! (`forward/redirect.rs`), priority under pressure (`forward/flows.rs`).
 //!
 //! # Under flood
-//! Reachable by anyone, with any addresses. Bound: one burst of packets
-//! ([`BURST_MAX`](floodwall_base::limits::BURST_MAX)); what outlives it is the table of pairs that
-//! talk, of one size from the start (`forward/dialogues.rs`); neighbours that do not answer are
+//! Reachable from any source, with any addresses. Bound: one burst of packets
+//! ([`BURST_MAX`](floodwall_base::limits::BURST_MAX)); the only state kept longer is the table of
+//! active pairs, of a fixed size (`forward/flows.rs`); neighbours that do not answer are
 //! bounded by `floodwall_ip::neighbor`, and what a follower hands over for them by
 //! [`FORWARD_HANDED_MAX`](floodwall_base::limits::FORWARD_HANDED_MAX) a round. Worst work per
-//! packet: two look-ups, one neighbour, one answer within the limits of `ip/icmp_limit.rs`. While
-//! more comes than can be passed on, pairs that talk go first (`triage.rs`). Honest traffic to
-//! resolved neighbours loses nothing; first contact with a new one may be refused
-//! (`NeighborTableFull`, `NeighborPendingFull`). Counters: `IpForwDatagrams`,
-//! `Ip6OutForwDatagrams`, and the drops named here.
+//! packet: two look-ups, one neighbour, one answer within the limits of `ip/icmp_limit.rs`. Under
+//! overload, packets of active pairs are forwarded first (`triage.rs`). Honest traffic to resolved
+//! neighbours loses nothing; first contact with a new one may be refused (`NeighborTableFull`,
+//! `NeighborPendingFull`). Counters: `IpForwDatagrams`, `Ip6OutForwDatagrams`, and the drops named
+//! here.
 
-pub(crate) mod dialogues;
+pub(crate) mod flows;
 mod redirect;
 mod way;
 
@@ -36,183 +36,199 @@ use floodwall_base::{
 };
 use floodwall_fib::{Found, Query, RouteKind};
 use floodwall_ip::forward::{self, Fit, Martians, ReversePath};
-use floodwall_ip::{Heading, IcmpError, Refusal, input};
+use floodwall_ip::{ArrivedHeading, IcmpError, RefusedAction, input};
 use floodwall_packet::PacketBuf;
 use floodwall_wire::{IpProtocol, ethernet};
 
-use self::dialogues::{Dialogues, Place};
-use self::way::{Stations, Way, Ways};
+use self::flows::{DialogueSlot, ForwardedFlows};
+use self::way::{ForwardPath, ForwardPaths, LinkPeers};
 use crate::config::StackConfig;
-use crate::cx::Cx;
-use crate::rx::Ascent;
+use crate::ip_family::IpFamily;
+use crate::round_context::RoundContext;
+use crate::rx::RxMeta;
 use crate::shard::Stack;
 use crate::shards::Role;
-use crate::tables::Tables;
 
-/// What one interface lets pass.
+/// Forwarding settings of one interface.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Port {
+pub(crate) struct ForwardPort {
     v4: bool,
     v6: bool,
     reverse_path: ReversePath,
     redirects: bool,
 }
 
-/// Packets that wait for the end of their burst. What is known of each is written once and read
-/// where it lies: it is twice a cache line, and three copies of it cost as much as the rest of a
-/// packet's way.
-pub(crate) struct Batch<A> {
+/// Packets that wait for the end of their burst. Each entry is written once and read in place: it
+/// is twice a cache line, and copying it three times costs as much as the rest of forwarding a
+/// packet.
+pub(crate) struct ForwardBatch<A> {
     packets: Vec<PacketBuf>,
-    ascents: Vec<Ascent<A>>,
+    ascents: Vec<RxMeta<A>>,
 }
 
-impl<A> Batch<A> {
+impl<A> ForwardBatch<A> {
     fn new() -> Self {
         Self { packets: Vec::with_capacity(BURST_MAX), ascents: Vec::with_capacity(BURST_MAX) }
     }
 }
 
-/// Without memory: what stands in its place while a batch is worked on.
-impl<A> Default for Batch<A> {
+/// An empty batch without memory: the placeholder while a batch is processed.
+impl<A> Default for ForwardBatch<A> {
     fn default() -> Self {
         Self { packets: Vec::new(), ascents: Vec::new() }
     }
 }
 
-/// Whose dialogues are noted of a burst: the place of each packet that was chosen.
-struct Noted {
-    places: [Place; BURST_MAX],
-    /// Bits of the packets that were.
+/// The sampled packets of a burst that update the table of active pairs, with their places.
+struct NotedPacket {
+    places: [DialogueSlot; BURST_MAX],
+    /// Bitmap of the sampled packets.
     chosen: u64,
     at: usize,
 }
 
 const _: () = assert!(BURST_MAX <= u64::BITS as usize, "a bit for each packet of a burst");
 
-impl Noted {
-    /// Where the next packet's dialogue is noted, if it is.
+impl NotedPacket {
+    /// The place to update for the next packet, if it is sampled.
     #[inline]
-    fn next(&mut self) -> Option<Place> {
+    fn next(&mut self) -> Option<DialogueSlot> {
         let at = self.at;
         self.at += 1;
         (self.chosen >> (at & 63) & 1 == 1).then(|| self.places.get(at).copied()).flatten()
     }
 }
 
-/// What a stack has that forwards; see the file's head.
+/// Forwarding state of a stack: port settings, ECMP key, table of active pairs, batches.
 pub(crate) struct Forwarding {
-    ports: Box<[Port]>,
+    ports: Box<[ForwardPort]>,
     martians: Martians,
-    /// Whether any interface looks at the way back.
+    /// Whether any interface has reverse path filtering.
     looks_back: bool,
-    /// Which of several ways a flow takes.
+    /// Key of the flow hash that selects a next hop (ECMP).
     key: HashKey,
-    /// Who talks with whom, for triage.
-    pub(crate) dialogues: Dialogues,
-    v4: Batch<Ipv4Addr>,
-    v6: Batch<Ipv6Addr>,
-    /// Packets of this round whose neighbour another shard is to find.
+    /// The table of active pairs of hosts, for triage.
+    pub(crate) dialogues: ForwardedFlows,
+    v4: ForwardBatch<Ipv4Addr>,
+    v6: ForwardBatch<Ipv6Addr>,
+    /// Packets of this round handed to the control shard for neighbour resolution.
     handed: usize,
 }
 
 impl Forwarding {
-    /// `None` where nothing is forwarded.
+    /// Allocates the forwarding state; `None` where forwarding is disabled.
     pub(crate) fn new(config: &StackConfig, random: &mut SecretRandom) -> Option<Box<Self>> {
         let (v4, v6) = (config.ipv4_forwarding, config.ipv6_forwarding);
         if !v4 && !v6 {
             return None;
         }
-        // The loopback's comes first: nothing is forwarded from there.
-        let configured = config.interfaces.iter().map(|interface| Port {
+        // The loopback's comes first: nothing is forwarded from it.
+        let configured = config.interfaces.iter().map(|interface| ForwardPort {
             v4: v4 && interface.forwarding,
             v6: v6 && interface.forwarding,
             reverse_path: interface.reverse_path,
             redirects: interface.send_redirects,
         });
-        let ports: Box<[Port]> = core::iter::once(Port::default()).chain(configured).collect();
+        let ports: Box<[ForwardPort]> =
+            core::iter::once(ForwardPort::default()).chain(configured).collect();
         Some(Box::new(Self {
             looks_back: ports.iter().any(|port| port.reverse_path != ReversePath::Off),
             ports,
             martians: config.martians,
             key: random.hash_key(),
-            dialogues: Dialogues::new(random),
-            v4: Batch::new(),
-            v6: Batch::new(),
+            dialogues: ForwardedFlows::new(random),
+            v4: ForwardBatch::new(),
+            v6: ForwardBatch::new(),
             handed: 0,
         }))
     }
 
-    fn port(&self, iface: IfIndex) -> Port {
+    fn port(&self, iface: IfIndex) -> ForwardPort {
         self.ports.get(usize::from(iface.0)).copied().unwrap_or_default()
     }
 }
 
-/// What differs between the families when a packet is passed on.
-pub(crate) trait Crosses: Tables {
+/// The family-specific parts of forwarding.
+pub(crate) trait CrossingPacket: IpFamily {
     const FORWARDED: Counter;
 
-    fn batch(forwarding: &mut Forwarding) -> &mut Batch<Self>;
-    fn is_open(port: Port) -> bool;
-    /// The packet is for ourselves after all: up it goes.
-    fn arrive(stack: &mut Stack, cx: &mut Cx<'_>, packet: PacketBuf, ascent: Ascent<Self>);
-    /// The header of a packet that begins with it.
-    fn reread(stack: &mut Stack, packet: &PacketBuf) -> Option<Ascent<Self>>;
+    fn batch(forwarding: &mut Forwarding) -> &mut ForwardBatch<Self>;
+    fn is_open(port: ForwardPort) -> bool;
+    /// Delivers a packet that turned out to be for this host.
+    fn arrive(
+        stack: &mut Stack,
+        cx: &mut RoundContext<'_>,
+        packet: PacketBuf,
+        ascent: RxMeta<Self>,
+    );
+    /// Parses the header of a packet that begins with it.
+    fn reread(stack: &mut Stack, packet: &PacketBuf) -> Option<RxMeta<Self>>;
 }
 
-impl Crosses for Ipv4Addr {
+impl CrossingPacket for Ipv4Addr {
     const FORWARDED: Counter = Counter::IpForwDatagrams;
 
-    fn batch(forwarding: &mut Forwarding) -> &mut Batch<Self> {
+    fn batch(forwarding: &mut Forwarding) -> &mut ForwardBatch<Self> {
         &mut forwarding.v4
     }
-    fn is_open(port: Port) -> bool {
+    fn is_open(port: ForwardPort) -> bool {
         port.v4
     }
-    fn arrive(stack: &mut Stack, cx: &mut Cx<'_>, packet: PacketBuf, ascent: Ascent<Self>) {
-        stack.up_v4(cx, packet, ascent);
+    fn arrive(
+        stack: &mut Stack,
+        cx: &mut RoundContext<'_>,
+        packet: PacketBuf,
+        ascent: RxMeta<Self>,
+    ) {
+        stack.local_input_v4(cx, packet, ascent);
     }
-    fn reread(stack: &mut Stack, packet: &PacketBuf) -> Option<Ascent<Self>> {
+    fn reread(stack: &mut Stack, packet: &PacketBuf) -> Option<RxMeta<Self>> {
         let heading = input::ipv4(packet, 0, &mut stack.stats.access).ok()?;
-        Some(Ascent { iface: packet.iface(), l3: 0, heading, to_group: false })
+        Some(RxMeta { iface: packet.iface(), l3: 0, heading, to_group: false })
     }
 }
 
-impl Crosses for Ipv6Addr {
+impl CrossingPacket for Ipv6Addr {
     const FORWARDED: Counter = Counter::Ip6OutForwDatagrams;
 
-    fn batch(forwarding: &mut Forwarding) -> &mut Batch<Self> {
+    fn batch(forwarding: &mut Forwarding) -> &mut ForwardBatch<Self> {
         &mut forwarding.v6
     }
-    fn is_open(port: Port) -> bool {
+    fn is_open(port: ForwardPort) -> bool {
         port.v6
     }
-    fn arrive(stack: &mut Stack, cx: &mut Cx<'_>, packet: PacketBuf, ascent: Ascent<Self>) {
-        stack.up_v6(cx, packet, ascent);
+    fn arrive(
+        stack: &mut Stack,
+        cx: &mut RoundContext<'_>,
+        packet: PacketBuf,
+        ascent: RxMeta<Self>,
+    ) {
+        stack.local_input_v6(cx, packet, ascent);
     }
-    fn reread(stack: &mut Stack, packet: &PacketBuf) -> Option<Ascent<Self>> {
+    fn reread(stack: &mut Stack, packet: &PacketBuf) -> Option<RxMeta<Self>> {
         let heading = input::ipv6(packet, 0, &mut stack.stats.access).ok()?;
-        Some(Ascent { iface: packet.iface(), l3: 0, heading, to_group: false })
+        Some(RxMeta { iface: packet.iface(), l3: 0, heading, to_group: false })
     }
 }
 
 impl Stack {
-    /// Whether packets for others that arrive there are passed on.
+    /// Whether packets to other hosts that arrive on `iface` are forwarded.
     #[inline]
-    pub(crate) fn forwards<A: Crosses>(&self, iface: IfIndex) -> bool {
+    pub(crate) fn forwards<A: CrossingPacket>(&self, iface: IfIndex) -> bool {
         self.forwarding.as_ref().is_some_and(|forwarding| A::is_open(forwarding.port(iface)))
     }
 
-    /// A packet that is not for this host on the interface that it came by: it waits for the end
-    /// of its burst, or dies, or is for us after all.
+    /// Handles a packet that is not for this host on its input interface: it waits for the end of
+    /// its burst, is dropped, or is delivered locally after all.
     #[inline]
-    pub(crate) fn transit<A: Crosses>(
+    pub(crate) fn transit<A: CrossingPacket>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
         l3: usize,
-        heading: &Heading<A>,
+        heading: &ArrivedHeading<A>,
     ) {
-        let ascent = || Ascent { iface: packet.iface(), l3, heading: *heading, to_group: false };
+        let ascent = || RxMeta { iface: packet.iface(), l3, heading: *heading, to_group: false };
         if !self.is_surely_elsewhere(heading.dst_addr) {
             match self.is_elsewhere(heading.dst_addr) {
                 Ok(true) => {}
@@ -245,7 +261,7 @@ impl Stack {
         }
     }
 
-    /// Whether no interface can have this address, found in a few instructions each.
+    /// Fast negative check, a few instructions for each interface: none can have this address.
     #[inline]
     fn is_surely_elsewhere<A: Address>(&self, addr: A) -> bool {
         match addr.to_ip() {
@@ -254,8 +270,8 @@ impl Stack {
         }
     }
 
-    /// Whether an address is somebody else's: a router takes what is for any of its addresses
-    /// (RFC 1812 section 4.2.2.11), but those of another link.
+    /// Whether an address is not ours: a router accepts packets for any of its addresses (RFC 1812
+    /// section 4.2.2.11), except link-local ones of another link.
     #[cold]
     fn is_elsewhere<A: Address>(&self, addr: A) -> Result<bool, DropReason> {
         if let IpAddr::V4(addr) = addr.to_ip()
@@ -266,9 +282,9 @@ impl Stack {
         Ok(addr.is_link_scope() || !(self.owns(addr) || self.is_anycast(addr)))
     }
 
-    /// The end of what arrived together: everything that waits goes on.
+    /// Forwards all packets that wait: called at the end of a burst.
     #[inline]
-    pub(crate) fn forward_all(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn forward_all(&mut self, cx: &mut RoundContext<'_>) {
         let Some(forwarding) = &mut self.forwarding else { return };
         forwarding.handed = 0;
         let (v4, v6) = (!forwarding.v4.packets.is_empty(), !forwarding.v6.packets.is_empty());
@@ -280,12 +296,12 @@ impl Stack {
         }
     }
 
-    /// Looks all up together, then acts on each in order.
-    fn forward_burst<A: Crosses>(&mut self, cx: &mut Cx<'_>) {
+    /// Looks up all packets of the batch together, then forwards each in order.
+    fn forward_burst<A: CrossingPacket>(&mut self, cx: &mut RoundContext<'_>) {
         let Some(forwarding) = &mut self.forwarding else { return };
         let looks_back = forwarding.looks_back;
         let mut batch = mem::take(A::batch(forwarding));
-        let Batch { packets, ascents } = &mut batch;
+        let ForwardBatch { packets, ascents } = &mut batch;
         self.stats.counters.count(Counter::FloodwallForwardBursts);
         let mut addrs = [A::UNSPECIFIED; BURST_MAX];
         let mut found = [None; BURST_MAX];
@@ -296,7 +312,7 @@ impl Stack {
         self.routes_to(cx, addrs.get(..count).unwrap_or_default(), &mut found);
         let astray = if looks_back { self.astray(cx, ascents) } else { 0 };
         let mut noted = self.choose_noted(ascents, cx.now);
-        let mut ways = Ways::new();
+        let mut ways = ForwardPaths::new();
         let all = packets.drain(..).zip(&*ascents).zip(&found).enumerate();
         for (at, ((packet, ascent), found)) in all {
             let place = noted.next();
@@ -310,16 +326,20 @@ impl Stack {
                 forwarding.dialogues.note(place);
             }
         }
-        // The memory of the batch is used again.
+        // The batch's memory is reused.
         ascents.clear();
         if let Some(forwarding) = &mut self.forwarding {
             *A::batch(forwarding) = batch;
         }
     }
 
-    /// Whose dialogues are noted of this burst, where they leave.
-    fn choose_noted<A: Crosses>(&mut self, ascents: &[Ascent<A>], now: Instant) -> Noted {
-        let mut noted = Noted { places: [Place::NOBODYS; BURST_MAX], chosen: 0, at: 0 };
+    /// Selects the packets of this burst that update the table of active pairs on departure.
+    fn choose_noted<A: CrossingPacket>(
+        &mut self,
+        ascents: &[RxMeta<A>],
+        now: Instant,
+    ) -> NotedPacket {
+        let mut noted = NotedPacket { places: [DialogueSlot::UNUSED; BURST_MAX], chosen: 0, at: 0 };
         let Some(Forwarding { dialogues, .. }) = self.forwarding.as_deref_mut() else {
             return noted;
         };
@@ -329,39 +349,44 @@ impl Stack {
             if sample.takes(ascent.iface) {
                 let heading = &ascent.heading;
                 *slot = dialogues.place(heading.src_addr, heading.dst_addr);
-                dialogues.expect(*slot);
+                dialogues.prefetch(*slot);
                 noted.chosen |= 1 << at;
             }
         }
         noted
     }
 
-    /// Bits of the packets of a burst that do not come by the way that leads back.
+    /// Reverse path filtering: bitmap of the packets that fail it (RFC 3704).
     #[inline(never)]
-    fn astray<A: Crosses>(&self, cx: &Cx<'_>, ascents: &[Ascent<A>]) -> u64 {
+    fn astray<A: CrossingPacket>(&self, cx: &RoundContext<'_>, ascents: &[RxMeta<A>]) -> u64 {
         let (mut addrs, mut back) = ([A::UNSPECIFIED; BURST_MAX], [None; BURST_MAX]);
         for (addr, ascent) in addrs.iter_mut().zip(ascents) {
             *addr = ascent.heading.src_addr;
         }
         let count = ascents.len().min(BURST_MAX);
         self.routes_to(cx, addrs.get(..count).unwrap_or_default(), &mut back);
-        let lost = |(_, (ascent, back)): &(usize, (&Ascent<A>, &Option<Found<A>>))| {
+        let lost = |(_, (ascent, back)): &(usize, (&RxMeta<A>, &Option<Found<A>>))| {
             !self.comes_by_its_way(ascent.iface, back.as_ref())
         };
         let all = ascents.iter().zip(&back).enumerate();
         all.filter(lost).fold(0, |bits, (at, _)| bits | 1 << (at & 63))
     }
 
-    fn comes_by_its_way<A: Crosses>(&self, iface: IfIndex, back: Option<&Found<A>>) -> bool {
+    fn comes_by_its_way<A: CrossingPacket>(&self, iface: IfIndex, back: Option<&Found<A>>) -> bool {
         let port = self.forwarding.as_ref().map(|f| f.port(iface)).unwrap_or_default();
         let same = back.is_some_and(|back| back.iface == iface);
         let back = back.map(|back| (back.kind, back.is_choice));
         forward::comes_by_its_way(port.reverse_path, back, same)
     }
 
-    /// Where each of `addrs` leads from here.
+    /// Looks up the routes to `addrs`.
     #[inline]
-    fn routes_to<A: Tables>(&self, cx: &Cx<'_>, addrs: &[A], found: &mut [Option<Found<A>>]) {
+    fn routes_to<A: IpFamily>(
+        &self,
+        cx: &RoundContext<'_>,
+        addrs: &[A],
+        found: &mut [Option<Found<A>>],
+    ) {
         match (&self.role, &cx.peers) {
             (Role::Follower(follower), Some(peers)) => {
                 let routes = A::fib_reader(&follower.routes);
@@ -372,13 +397,13 @@ impl Stack {
         }
     }
 
-    /// Where one packet leads, whose destination has several ways: its flow decides.
+    /// Route of a packet to a destination with several next hops (ECMP): the flow hash decides.
     #[cold]
-    fn route_of_flow<A: Crosses>(
+    fn route_of_flow<A: CrossingPacket>(
         &mut self,
-        cx: &Cx<'_>,
+        cx: &RoundContext<'_>,
         packet: &PacketBuf,
-        ascent: &Ascent<A>,
+        ascent: &RxMeta<A>,
     ) -> Option<Found<A>> {
         let flow = self.flow_of(packet, ascent);
         let query = Query { flow: Some(flow), ..Query::to(ascent.heading.dst_addr) };
@@ -391,9 +416,9 @@ impl Stack {
         }
     }
 
-    /// A keyed hash of a packet's flow: addresses and protocol, and the ports of what is no
-    /// fragment; of IPv6 behind extension headers the flow label (RFC 6438).
-    fn flow_of<A: Crosses>(&mut self, packet: &PacketBuf, ascent: &Ascent<A>) -> u64 {
+    /// Keyed hash of a packet's flow: addresses and protocol, and the ports unless it is a
+    /// fragment; for IPv6 behind extension headers the flow label (RFC 6438).
+    fn flow_of<A: CrossingPacket>(&mut self, packet: &PacketBuf, ascent: &RxMeta<A>) -> u64 {
         let (heading, mut bytes) = (&ascent.heading, [0; 40]);
         let (ends, rest) = bytes.split_at_mut(32);
         let ends_of = [heading.src_addr, heading.dst_addr].map(Address::to_bits_aligned);
@@ -417,15 +442,15 @@ impl Stack {
         self.forwarding.as_ref().map_or(0, |forwarding| forwarding.key.bytes(&bytes))
     }
 
-    /// One packet whose route has been looked up. Whether it has left, to a neighbour that is
-    /// known.
+    /// Forwards one packet along the route that was looked up. Whether it has left to a resolved
+    /// neighbour.
     #[inline]
-    fn forward<A: Crosses>(
+    fn forward<A: CrossingPacket>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: &Ascent<A>,
-        (found, ways): (Option<&Found<A>>, &mut Ways<A>),
+        ascent: &RxMeta<A>,
+        (found, ways): (Option<&Found<A>>, &mut ForwardPaths<A>),
     ) -> bool {
         let chosen;
         let found = match found {
@@ -457,17 +482,19 @@ impl Stack {
             return false;
         }
         match way.stations {
-            Stations::Down => {
-                let unreachable = Refusal::owing(DropReason::InterfaceDown, IcmpError::NoRoute);
+            LinkPeers::Down => {
+                let unreachable =
+                    RefusedAction::owing(DropReason::InterfaceDown, IcmpError::NoRoute);
                 self.refuse(cx, packet, *ascent, None, unreachable);
                 return false;
             }
-            Stations::Closed => {
-                let prohibited = Refusal::owing(DropReason::RouteProhibited, IcmpError::Prohibited);
+            LinkPeers::Closed => {
+                let prohibited =
+                    RefusedAction::owing(DropReason::RouteProhibited, IcmpError::Prohibited);
                 self.refuse(cx, packet, *ascent, None, prohibited);
                 return false;
             }
-            Stations::Unknown => {
+            LinkPeers::Unknown => {
                 self.forward_unresolved(cx, packet, ascent.l3, way);
                 return false;
             }
@@ -477,13 +504,13 @@ impl Stack {
         true
     }
 
-    /// What is owed for a packet whose route leads nowhere, or to ourselves.
+    /// The error owed for a packet without a usable route, or with a local one.
     #[cold]
-    fn leads_nowhere<A: Crosses>(
+    fn leads_nowhere<A: CrossingPacket>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<A>,
+        ascent: RxMeta<A>,
         kind: Option<RouteKind>,
     ) {
         if kind == Some(RouteKind::Local) {
@@ -496,17 +523,18 @@ impl Stack {
         self.refuse(cx, packet, ascent, None, refusal);
     }
 
-    /// What is not plain: too big for its link, or on its way back to where it came from. There
-    /// its sender is told of a better way, but over a link without stations it does not go
-    /// (RFC 4443 section 3.1): it would come back until its hops are used up.
+    /// Handles the special cases: a packet that exceeds its link's MTU, or leaves by the interface
+    /// that it arrived on. In the latter case its sender is sent a redirect, but on a link without
+    /// stations (point-to-point) the packet is refused (RFC 4443 section 3.1): it would loop until
+    /// its hop limit is used up.
     #[cold]
-    fn may_leave<A: Crosses>(
+    fn may_leave<A: CrossingPacket>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: &PacketBuf,
-        ascent: &Ascent<A>,
-        way: &Way<A>,
-    ) -> Result<(), Refusal> {
+        ascent: &RxMeta<A>,
+        way: &ForwardPath<A>,
+    ) -> Result<(), RefusedAction> {
         let (len, mtu) = (way::largest_piece(packet, ascent.l3), way.mtu);
         let access = &mut self.stats.access;
         let fit = forward::fit::<A>(len, mtu, || {
@@ -516,35 +544,40 @@ impl Stack {
         });
         if fit == Fit::TooBig {
             let too_big = IcmpError::PacketTooBig { mtu };
-            return Err(Refusal::owing(DropReason::PacketTooBig, too_big));
+            return Err(RefusedAction::owing(DropReason::PacketTooBig, too_big));
         }
         if way.iface == ascent.iface {
-            if way.stations == Stations::Bare && self.is_on_link(way, ascent.heading.dst_addr) {
-                return Err(Refusal::owing(DropReason::NoRoute, IcmpError::HostUnreachable));
+            if way.stations == LinkPeers::Bare && self.is_on_link(way, ascent.heading.dst_addr) {
+                return Err(RefusedAction::owing(DropReason::NoRoute, IcmpError::HostUnreachable));
             }
             self.redirect_sender(cx, packet, ascent, way);
         }
         Ok(())
     }
 
-    /// Whether a destination lies in a network of the link that packets to it leave by.
-    fn is_on_link<A: Crosses>(&self, way: &Way<A>, dst_addr: A) -> bool {
+    /// Whether a destination is on a prefix of its outgoing link.
+    fn is_on_link<A: CrossingPacket>(&self, way: &ForwardPath<A>, dst_addr: A) -> bool {
         let interface = self.interfaces.get(usize::from(way.iface.0));
         interface.is_some_and(|interface| interface.is_on_link(dst_addr.to_ip()))
     }
 
-    /// Counts a packet that goes on, in both ledgers.
+    /// Counts a forwarded packet, in both ledgers.
     #[inline]
-    fn count_forwarded<A: Crosses>(&mut self) {
+    fn count_forwarded<A: CrossingPacket>(&mut self) {
         self.stats.counters.count(A::FORWARDED);
         self.stats.fates.forwarded += 1;
         self.stats.fates.originated += 1;
     }
 
-    /// Takes a hop from a packet where it lies. Gives it back counted as dead where it cannot be
-    /// written.
+    /// Decrements a packet's hop limit in place. Where it cannot be written, the packet is counted
+    /// as dropped and `false` returned.
     #[inline]
-    fn lower<A: Crosses>(&mut self, cx: &Cx<'_>, packet: &mut PacketBuf, l3: usize) -> bool {
+    fn lower<A: CrossingPacket>(
+        &mut self,
+        cx: &RoundContext<'_>,
+        packet: &mut PacketBuf,
+        l3: usize,
+    ) -> bool {
         let lowered = packet.first_mut().and_then(|bytes| {
             let header = bytes.get_mut(l3..)?.first_chunk_mut()?;
             forward::lower_hop_limit::<A>(header);
@@ -553,11 +586,11 @@ impl Stack {
         lowered.is_some() || self.lower_in_pieces::<A>(cx, packet, l3)
     }
 
-    /// A header that is shared, or straddles chunks.
+    /// The slow case: the header is shared, or straddles chunks.
     #[cold]
-    fn lower_in_pieces<A: Crosses>(
+    fn lower_in_pieces<A: CrossingPacket>(
         &mut self,
-        cx: &Cx<'_>,
+        cx: &RoundContext<'_>,
         packet: &mut PacketBuf,
         l3: usize,
     ) -> bool {
@@ -569,22 +602,22 @@ impl Stack {
         true
     }
 
-    /// The usual case: the neighbour is known and the packet fits. The link header is written where
-    /// the old one was.
+    /// The fast path: the neighbour is resolved and the packet fits. The new link header replaces
+    /// the old one in place.
     #[inline]
-    fn forward_at_once<A: Crosses>(
+    fn forward_at_once<A: CrossingPacket>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         mut packet: PacketBuf,
         l3: usize,
-        way: &Way<A>,
+        way: &ForwardPath<A>,
     ) {
         if !self.lower::<A>(cx, &mut packet, l3) {
             return self.die_ip::<A>(packet, DropReason::NoBuffer);
         }
         self.count_forwarded::<A>();
         packet.set_iface(way.iface);
-        if let Stations::Known(stations) = &way.stations
+        if let LinkPeers::Known(stations) = &way.stations
             && l3 == ethernet::HEADER_LEN
             && let Some(header) = packet.first_mut().and_then(|bytes| bytes.first_chunk_mut::<12>())
         {
@@ -595,10 +628,15 @@ impl Stack {
         self.leave_by::<A>(cx, packet, way.stations);
     }
 
-    /// An IP packet without link header leaves to a neighbour that is known.
-    fn leave_by<A: Crosses>(&mut self, cx: &mut Cx<'_>, packet: PacketBuf, stations: Stations) {
+    /// Transmits an IP packet without link header to a resolved neighbour.
+    fn leave_by<A: CrossingPacket>(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        packet: PacketBuf,
+        stations: LinkPeers,
+    ) {
         match stations {
-            Stations::Known(stations) => match way::frame::<A>(cx.pool, packet, stations) {
+            LinkPeers::Known(stations) => match way::frame::<A>(cx.pool, packet, stations) {
                 Ok(packet) => self.depart(cx, packet),
                 Err(packet) => self.die_out::<A>(packet, DropReason::NoBuffer),
             },
@@ -606,17 +644,17 @@ impl Stack {
         }
     }
 
-    /// Passes a packet on in pieces.
+    /// Forwards a packet in fragments.
     #[cold]
-    fn forward_cut<A: Crosses>(
+    fn forward_cut<A: CrossingPacket>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         mut packet: PacketBuf,
         l3: usize,
-        way: &Way<A>,
+        way: &ForwardPath<A>,
     ) {
         if way::is_super_frame(&packet) {
-            // Its device cuts it, as the sender meant it.
+            // The device segments it (GSO), as the sender intended.
             return self.forward_at_once(cx, packet, l3, way);
         }
         if !self.lower::<A>(cx, &mut packet, l3) {
@@ -642,13 +680,13 @@ impl Stack {
         }
     }
 
-    /// Lets the control shard pass a packet on, which is as it arrived: a bounded number in a
-    /// round, so that what leads to nobody does not crowd out what the control shard alone
-    /// understands.
+    /// Hands a packet as it arrived to the control shard, which forwards it: a bounded number a
+    /// round, so that packets to unresolvable neighbours do not crowd out those that only the
+    /// control shard can handle.
     #[cold]
-    fn hand_transit<A: Crosses>(&mut self, cx: &mut Cx<'_>, packet: PacketBuf) {
+    fn hand_transit<A: CrossingPacket>(&mut self, cx: &mut RoundContext<'_>, packet: PacketBuf) {
         let Some(forwarding) = &mut self.forwarding else {
-            return self.die(packet, DropReason::HandoffFull);
+            return self.drop_packet(packet, DropReason::HandoffFull);
         };
         forwarding.handed += 1;
         if forwarding.handed > FORWARD_HANDED_MAX {
@@ -657,11 +695,11 @@ impl Stack {
         self.hand_in(cx, packet, None);
     }
 
-    /// A packet of others' that waited for a neighbour in vain: its sender is told (RFC 4861
+    /// Sends the error for a forwarded packet after its neighbour resolution failed (RFC 4861
     /// section 7.2.2, RFC 1812 section 5.2.7.1).
-    pub(crate) fn tell_sender_unreachable<A: Crosses>(
+    pub(crate) fn tell_sender_unreachable<A: CrossingPacket>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: &PacketBuf,
     ) {
         if self.forwarding.is_none() {

@@ -7,11 +7,11 @@ use core::time::Duration;
 
 use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Counter, IfIndex, Instant, Randomness, Units};
-use floodwall_packet::{Burst, Engine, HandoffList, Pool, Round, SynOffers, Triage, Wanted};
+use floodwall_packet::{Burst, Engine, HandoffList, Pool, Round, RxFilter, SynOffers, Triage};
 use thiserror::Error;
 
 use crate::config::{ConfigError, StackConfig};
-use crate::cx::Cx;
+use crate::round_context::RoundContext;
 use crate::shard::Stack;
 use crate::sockets::{Sockets, StartError};
 
@@ -23,14 +23,14 @@ pub trait Application: Send {
     /// Opens its sockets. Called once, before the first round.
     ///
     /// # Errors
-    /// Whatever keeps it from running.
+    /// The reason why it cannot run.
     fn start(&mut self, sockets: &mut Sockets<'_>) -> Result<(), StartError>;
 
-    /// Does what there is to do, up to `budget` units. Called after each round that brought
-    /// something, and when [`Application::deadline`] has come.
+    /// Does pending work, up to `budget` units. Called after each round that brought something, and
+    /// when [`Application::deadline`] has come.
     fn run(&mut self, sockets: &mut Sockets<'_>, budget: Units) -> Units;
 
-    /// When it wants to run although nothing came; a moment in the past means at once.
+    /// When it wants to run without input; a moment in the past means at once.
     fn deadline(&self) -> Option<Instant> {
         None
     }
@@ -39,7 +39,7 @@ pub trait Application: Send {
 /// Why a host did not start.
 #[derive(Debug, Error)]
 pub enum HostError {
-    /// The configuration makes no stack.
+    /// The stack rejected the configuration.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// An application did not start.
@@ -52,29 +52,29 @@ pub enum HostError {
     },
 }
 
-/// Units that an application gets in one slice at most; all that lag behind share so many.
+/// Maximum units of an application in one slice; all that lag behind share this number.
 const APPLICATION_UNITS: u32 = 128;
-/// The most that an application may owe: it spent more than it was given, in one step.
+/// Maximum debt of an application: units spent beyond its budget in one step.
 const DEBT_MAX: i64 = 1024;
-/// So few units of packet work between two slices are nobody's burden: what lags behind gets a
-/// whole slice.
+/// Packet work below this many units between two slices does not compete with applications: one
+/// that lags behind gets a whole slice.
 const FEW_UNITS: u32 = BURST_MAX as u32 / 4;
-/// How long input may be held up for applications that do not catch up.
+/// Maximum time that input is held up for applications that do not catch up (backpressure).
 const HOLD_UP_MAX: Duration = Duration::from_micros(500);
 
-/// An application and what it may do. Each has an account of its own, so that one with a backlog
-/// takes nothing from the others.
-struct Hosted {
+/// An application and its budget. Each has an account of its own, so that one with a backlog takes
+/// nothing from the others.
+struct HostedApplication {
     application: Box<dyn Application>,
-    /// Units that packet work has earned it, while it lags behind, less what it spent.
+    /// Units earned by packet work while it lags behind, less the units spent.
     earned: i64,
-    /// It used all that it was given: it has more to do.
+    /// It used its whole budget: it has more to do.
     lags: bool,
 }
 
-impl Hosted {
-    /// What it may spend after packet work of `spent` units: as much, half of the core, if it lags
-    /// behind, and else a whole slice.
+impl HostedApplication {
+    /// Budget after packet work of `spent` units: the same amount, half of the core, if it lags
+    /// behind; else a whole slice.
     fn earn(&mut self, spent: u32) -> u32 {
         if !self.lags {
             return APPLICATION_UNITS;
@@ -83,13 +83,13 @@ impl Hosted {
         u32::try_from(self.earned).unwrap_or(0)
     }
 
-    /// It is given so much for nothing.
+    /// Grants units that need not be earned.
     fn grant(&mut self, units: u32) -> u32 {
         self.earned = units.into();
         units
     }
 
-    /// It was given `budget` units, and has `used` some.
+    /// Accounts for a slice: `used` of `budget` units.
     fn note(&mut self, budget: u32, used: u32) {
         self.lags = used >= budget;
         let left = if self.lags { self.earned - i64::from(used) } else { 0 };
@@ -97,22 +97,22 @@ impl Hosted {
     }
 }
 
-/// See the file's head.
+/// A stack together with the applications that run on its core, as one [`Engine`].
 pub struct Host {
     stack: Stack,
-    applications: Vec<Hosted>,
-    /// Units of packet work since they last had a slice of their own.
+    applications: Vec<HostedApplication>,
+    /// Units of packet work since the applications last had a slice of their own.
     packet_work: u32,
-    /// Since when no input is taken because a socket is full that an application lags behind with,
-    /// and since when again after that took too long.
+    /// Since when input is held up because of a full socket of an application that lags behind, and
+    /// since when it is resumed after that took too long.
     held_up: Option<Instant>,
     resumed: Option<Instant>,
-    /// Datagrams that full sockets had refused when last looked.
+    /// Datagrams refused by full sockets at the last check.
     refused: u64,
 }
 
 impl Host {
-    /// Makes the stack and starts the applications.
+    /// Builds the stack and starts the applications.
     ///
     /// # Errors
     /// See [`HostError`].
@@ -127,8 +127,8 @@ impl Host {
         Self::with_stack(stack, applications, pool, random, now)
     }
 
-    /// Starts the applications on a stack: on a shard of a host with several workers, each has its
-    /// own instances, whose sockets hear what is steered to that shard.
+    /// Starts the applications on a stack. On a shard of a host with several workers, each shard
+    /// has its own instances; their sockets receive what is steered to that shard.
     ///
     /// # Errors
     /// An application did not start.
@@ -141,14 +141,14 @@ impl Host {
     ) -> Result<Self, HostError> {
         let mut departing = floodwall_packet::PacketList::new();
         for application in &mut applications {
-            let cx = Cx { now, pool, random, departing: &mut departing, peers: None };
+            let cx = RoundContext { now, pool, random, departing: &mut departing, peers: None };
             let mut sockets = Sockets::new(&mut stack, cx);
             application.start(&mut sockets).map_err(|error| {
                 let name = application.name().to_owned();
                 HostError::Start { name, error }
             })?;
         }
-        let hosted = |application| Hosted { application, earned: 0, lags: false };
+        let hosted = |application| HostedApplication { application, earned: 0, lags: false };
         Ok(Self {
             stack,
             applications: applications.into_iter().map(hosted).collect(),
@@ -165,22 +165,22 @@ impl Host {
         &self.stack
     }
 
-    /// The stack, for changing it between rounds.
+    /// The stack, for changes between rounds.
     pub fn stack_mut(&mut self) -> &mut Stack {
         &mut self.stack
     }
 
-    /// Whether an application has more to do than it was given time for.
+    /// Whether an application has more to do than its budget allowed.
     fn lags(&self) -> bool {
         self.applications.iter().any(|hosted| hosted.lags)
     }
 
-    /// Lets each application have what `budget` says. What they spent, and what they had the stack
-    /// do.
+    /// Runs each application within its budget. The units that they spent, and those of the stack's
+    /// work for them.
     fn run_applications(
         &mut self,
         round: &mut Round<'_>,
-        mut budget: impl FnMut(&mut Hosted) -> u32,
+        mut budget: impl FnMut(&mut HostedApplication) -> u32,
     ) -> Units {
         let (before, mut spent) = (self.stack.marks(), 0_u32);
         for hosted in &mut self.applications {
@@ -188,7 +188,7 @@ impl Host {
             if granted == 0 {
                 continue;
             }
-            let mut sockets = Sockets::for_slice(&mut self.stack, Cx::of(round));
+            let mut sockets = Sockets::for_slice(&mut self.stack, RoundContext::of(round));
             let used = hosted.application.run(&mut sockets, Units(granted)).0;
             sockets.end_slice();
             hosted.note(granted, used);
@@ -198,14 +198,15 @@ impl Host {
         Units(spent).plus(self.stack.effort_since(&before))
     }
 
-    /// After packet work of `spent` units.
+    /// Runs the applications after packet work of `spent` units.
     fn share(&mut self, round: &mut Round<'_>, spent: Units) -> Units {
         self.packet_work = self.packet_work.saturating_add(spent.0);
         spent.plus(self.run_applications(round, |hosted| hosted.earn(spent.0)))
     }
 
-    /// Queue-state feedback: applications that lag behind and have a full socket stop all input
-    /// until they have caught up, or for [`HOLD_UP_MAX`]; then as much again must pass first.
+    /// Queue-state feedback (backpressure): applications that lag behind and have a full socket
+    /// stop all input until they have caught up, or for [`HOLD_UP_MAX`]; then as much again must
+    /// pass first.
     fn feed_back(&mut self, now: Instant) {
         let counters = &self.stack.stats.counters;
         let refused =
@@ -242,11 +243,11 @@ impl Engine for Host {
 
     fn work(&mut self, round: &mut Round<'_>) -> Units {
         let spent = self.stack.work(round);
-        // Where hardly any packets came, nobody else wants the core.
+        // Where hardly any packets came, the core is free for applications.
         let alone = core::mem::take(&mut self.packet_work) < FEW_UNITS;
         let behind = self.applications.iter().filter(|hosted| hosted.lags).count();
         let part = APPLICATION_UNITS / u32::try_from(behind.max(1)).unwrap_or(u32::MAX);
-        let slice = |hosted: &mut Hosted| match hosted.lags {
+        let slice = |hosted: &mut HostedApplication| match hosted.lags {
             true if !alone => hosted.earn(0),
             true => hosted.grant(part.max(1)),
             false => APPLICATION_UNITS,
@@ -254,9 +255,9 @@ impl Engine for Host {
         spent.plus(self.run_applications(round, slice))
     }
 
-    fn appetite(&self, now: Instant) -> usize {
+    fn rx_capacity(&self, now: Instant) -> usize {
         let held_up = self.held_up.is_some_and(|since| now - since < HOLD_UP_MAX);
-        if held_up { 0 } else { self.stack.appetite(now) }
+        if held_up { 0 } else { self.stack.rx_capacity(now) }
     }
 
     fn departed(&mut self) {
@@ -279,8 +280,8 @@ impl Engine for Host {
         self.stack.classify(burst, classes);
     }
 
-    fn wants(&self, iface: IfIndex, wanted: &mut Wanted) {
-        self.stack.wants(iface, wanted);
+    fn rx_filter(&self, iface: IfIndex, wanted: &mut RxFilter) {
+        self.stack.rx_filter(iface, wanted);
     }
 
     fn syn_offers(&self, now: Instant, iface: IfIndex, offers: &mut SynOffers) {

@@ -1,82 +1,83 @@
-//! A small web server, a stream of characters and a bulk peer, for trying a stack out.
+//! A small web server, a character generator and a bulk peer, for testing a stack.
 //!
 //! Applications on the stack's own core. HTTP/1.1 (RFC 9112) as far as static pages need it: GET
-//! and HEAD of `/` and of `/bytes/N`, which has N bytes; requests behind one another; whoever wants
-//! a web framework takes the sockets of `tokio-sockets`. Chargen (RFC 864) sends for ever to
-//! whoever reads. Bulk sends N bytes to who writes the line `send N`, and tells anybody else how
-//! many bytes it took from him.
+//! and HEAD of `/` and of `/bytes/N`, which has N bytes; pipelined requests. A web framework runs
+//! on the sockets of `tokio-sockets` instead. Chargen (RFC 864) sends without end to a peer that
+//! reads. Bulk sends N bytes to a peer that writes the line `send N`, and reports to any other how
+//! many bytes it received from it.
 //!
-//! Invariants: a request lies in the receive queue until all of it is there, so no byte is kept
+//! Invariants: a request stays in the receive queue until all of it is there, so no byte is kept
 //! here; what cannot be sent yet is a position in an answer; nothing is allocated for a request.
 //!
 //! # Under flood
-//! Anyone may ask. Bound: a connection keeps `Talk`, 40 bytes, within `tcp_connections_max`; a
-//! head beyond `HEAD_MAX` bytes is refused and its connection closed; a slice serves connections
-//! within its budget. Who does not read is not read either.
+//! Reachable by any peer. Bound: a connection keeps `HttpConversation`, 40 bytes, within
+//! `tcp_connections_max`; a head beyond `HEAD_MAX` bytes is refused and its connection closed; a
+//! slice serves connections within its budget. From a peer that does not read, nothing is read
+//! either (backpressure).
 
 use std::io::Write as _;
 
 use floodwall_base::{Instant, Units};
-use floodwall_tcp::{ConnectionId, RecvError, SendError, Settings, State};
+use floodwall_tcp::{ConnectionId, RecvError, SendError, TcpSettings, TcpState};
 
-use crate::door::Door;
 use crate::host::Application;
+use crate::service_listener::ServiceListener;
 use crate::sockets::{Sockets, StartError};
 
-/// Bytes of the longest head of a request.
+/// Maximum length of a request's head in bytes.
 const HEAD_MAX: usize = 8192;
 /// Bytes that are sent at a time.
 const PIECE: usize = 16_384;
 /// The page at `/`.
 const PAGE: &[u8] = b"<!doctype html><title>Floodwall</title><p>It works. /bytes/N has N bytes.\n";
-/// What chargen sends, and what is behind `/bytes/`, again and again: all printable characters.
+/// Contents of chargen and of `/bytes/`, repeated: all printable characters.
 const LINE: &[u8; 95] = b" !\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`\
     abcdefghijklmnopqrstuvwxyz{|}~";
 
-/// What a service does with a connection.
+/// The kinds of service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StreamKind {
     /// Answers requests of HTTP/1.1.
     Http,
-    /// Sends printable characters until the peer goes (RFC 864).
+    /// Sends printable characters until the peer closes (RFC 864).
     Chargen,
-    /// Sends as many bytes as the line `send N` says, or counts what comes.
+    /// Sends as many bytes as the line `send N` requests, or counts the received ones.
     Bulk,
 }
 
 /// An answer that is being sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Answer {
+struct HttpAnswer {
     status: u16,
-    /// Bytes of the body, as the head says.
+    /// Length of the body, as the head states.
     len: u64,
-    /// Its body is the page.
+    /// The body is the page.
     page: bool,
-    /// Only the head is wanted.
+    /// Only the head is sent (HEAD).
     head_only: bool,
     close: bool,
     /// There is no head.
     bare: bool,
-    /// What was taken of head and body together.
+    /// Bytes of head and body that were taken together.
     at: u64,
 }
 
-/// What is known of a connection.
+/// State of a connection.
 #[derive(Clone, Copy, Default, Debug)]
-struct Talk {
+struct HttpConversation {
     id: Option<ConnectionId>,
-    answer: Option<Answer>,
+    answer: Option<HttpAnswer>,
     /// Bytes of a request's body that are still to come.
     skip: u64,
     /// Bytes that were counted (bulk).
     taken: u64,
 }
 
-/// What comes next for a connection.
-enum Next {
+/// The next step for a connection.
+enum HttpStep {
     /// More may follow at once.
     Again,
-    /// Nothing before an event.
+    /// Wait for an event.
     Wait,
     Close,
     Abort,
@@ -87,14 +88,14 @@ pub struct StreamService {
     kind: StreamKind,
     port: u16,
     name: String,
-    door: Door,
-    talks: Vec<Talk>,
+    door: ServiceListener,
+    talks: Vec<HttpConversation>,
     input: Box<[u8]>,
     output: Box<[u8]>,
 }
 
 impl StreamService {
-    /// A service that will listen on `port`.
+    /// Creates a service that will listen on `port`.
     #[must_use]
     pub fn new(kind: StreamKind, port: u16) -> Self {
         let word = match kind {
@@ -106,21 +107,21 @@ impl StreamService {
             kind,
             port,
             name: format!("{word}:{port}"),
-            door: Door::default(),
+            door: ServiceListener::default(),
             talks: Vec::new(),
             input: vec![0; PIECE].into(),
             output: vec![0; PIECE].into(),
         }
     }
 
-    /// Serves a connection as far as it goes now.
+    /// Serves a connection as far as possible now.
     fn serve(&mut self, sockets: &mut Sockets<'_>, id: ConnectionId) {
         if self.talks.len() <= id.index() {
-            self.talks.resize(id.index() + 1, Talk::default());
+            self.talks.resize(id.index() + 1, HttpConversation::default());
         }
         let Some(talk) = self.talks.get_mut(id.index()) else { return };
         if talk.id != Some(id) {
-            *talk = Talk { id: Some(id), ..Talk::default() };
+            *talk = HttpConversation { id: Some(id), ..HttpConversation::default() };
         }
         let mut talk = *talk;
         let outcome = loop {
@@ -128,73 +129,78 @@ impl StreamService {
                 Some(answer) => self.send(sockets, id, &mut talk, answer),
                 None => self.read(sockets, id, &mut talk),
             };
-            if !matches!(next, Next::Again) {
+            if !matches!(next, HttpStep::Again) {
                 break next;
             }
         };
         match outcome {
-            Next::Close => _ = sockets.tcp_close(id),
-            Next::Abort => _ = sockets.tcp_abort(id),
-            Next::Again | Next::Wait => {}
+            HttpStep::Close => _ = sockets.tcp_close(id),
+            HttpStep::Abort => _ = sockets.tcp_abort(id),
+            HttpStep::Again | HttpStep::Wait => {}
         }
-        let over = matches!(outcome, Next::Close | Next::Abort);
+        let over = matches!(outcome, HttpStep::Close | HttpStep::Abort);
         if let Some(place) = self.talks.get_mut(id.index()) {
-            *place = if over { Talk::default() } else { talk };
+            *place = if over { HttpConversation::default() } else { talk };
         }
     }
 
-    /// Sends what fits of an answer.
+    /// Sends as much of an answer as fits.
     fn send(
         &mut self,
         sockets: &mut Sockets<'_>,
         id: ConnectionId,
-        talk: &mut Talk,
-        answer: Answer,
-    ) -> Next {
+        talk: &mut HttpConversation,
+        answer: HttpAnswer,
+    ) -> HttpStep {
         if self.kind == StreamKind::Chargen {
-            // What comes is not read: only that the peer goes.
+            // Input is discarded: only the peer's close matters.
             let _ = drain(sockets, id, &mut self.input);
         }
         let piece = answer.piece(&mut self.output);
         let Some(bytes) = self.output.get(..piece).filter(|bytes| !bytes.is_empty()) else {
             talk.answer = None;
-            return if answer.close { Next::Close } else { Next::Again };
+            return if answer.close { HttpStep::Close } else { HttpStep::Again };
         };
         match sockets.tcp_send(id, bytes) {
             Ok(taken) => {
-                talk.answer = Some(Answer { at: answer.at + taken as u64, ..answer });
-                Next::Again
+                talk.answer = Some(HttpAnswer { at: answer.at + taken as u64, ..answer });
+                HttpStep::Again
             }
-            Err(SendError::WouldBlock) => Next::Wait,
-            Err(_) => Next::Abort,
+            Err(SendError::WouldBlock) => HttpStep::Wait,
+            Err(_) => HttpStep::Abort,
         }
     }
 
-    /// Reads a request, or what the kind takes for one.
-    fn read(&mut self, sockets: &mut Sockets<'_>, id: ConnectionId, talk: &mut Talk) -> Next {
+    /// Reads a request of the service's kind.
+    fn read(
+        &mut self,
+        sockets: &mut Sockets<'_>,
+        id: ConnectionId,
+        talk: &mut HttpConversation,
+    ) -> HttpStep {
         if self.kind == StreamKind::Chargen {
-            talk.answer = Some(Answer { close: true, ..Answer::bare(u64::MAX) });
-            return Next::Again;
+            talk.answer = Some(HttpAnswer { close: true, ..HttpAnswer::bare(u64::MAX) });
+            return HttpStep::Again;
         }
         let n = match sockets.tcp_peek(id, &mut self.input) {
             Ok(0) if talk.taken > 0 => {
                 let _ = sockets.tcp_send(id, told(talk.taken, &mut self.output));
-                return Next::Close;
+                return HttpStep::Close;
             }
-            Ok(0) => return Next::Close,
+            Ok(0) => return HttpStep::Close,
             Ok(n) => n,
-            Err(RecvError::WouldBlock) => return Next::Wait,
-            Err(_) => return Next::Close,
+            Err(RecvError::WouldBlock) => return HttpStep::Wait,
+            Err(_) => return HttpStep::Close,
         };
-        let Some(bytes) = self.input.get(..n) else { return Next::Abort };
+        let Some(bytes) = self.input.get(..n) else { return HttpStep::Abort };
         let eaten = if self.kind == StreamKind::Bulk {
-            let is_over = sockets.tcp_state(id).is_ok_and(|state| state == State::CloseWait);
+            let is_over = sockets.tcp_state(id).is_ok_and(|state| state == TcpState::CloseWait);
             if talk.taken == 0 && b"send ".starts_with(bytes) && !is_over {
-                // Not all of the word: the rest follows.
-                return Next::Wait;
+                // Only a part of the command: the rest follows.
+                return HttpStep::Wait;
             }
             let asked = if talk.taken == 0 { asked_bulk(bytes) } else { None };
-            talk.answer = asked.map(|len| Answer { close: true, ..Answer::bare(len) });
+            talk.answer = asked.map(|len| HttpAnswer { close: true, ..HttpAnswer::bare(len) });
             talk.taken += n as u64;
             n
         } else if talk.skip > 0 {
@@ -203,11 +209,11 @@ impl StreamService {
             eaten as usize
         } else {
             match request(bytes) {
-                Asked::Partly => {
-                    let is_over = sockets.tcp_state(id).is_ok_and(|s| s == State::CloseWait);
-                    return if is_over { Next::Abort } else { Next::Wait };
+                HttpRequest::Partly => {
+                    let is_over = sockets.tcp_state(id).is_ok_and(|s| s == TcpState::CloseWait);
+                    return if is_over { HttpStep::Abort } else { HttpStep::Wait };
                 }
-                Asked::Wholly { head, body, answer } => {
+                HttpRequest::Wholly { head, body, answer } => {
                     talk.answer = Some(answer);
                     talk.skip = body;
                     head
@@ -217,11 +223,11 @@ impl StreamService {
         if let Some(out) = self.input.get_mut(..eaten) {
             let _ = sockets.tcp_recv(id, out);
         }
-        Next::Again
+        HttpStep::Again
     }
 }
 
-/// Forgets what has come; whether there is more to come.
+/// Discards the received bytes; whether more may follow.
 fn drain(sockets: &mut Sockets<'_>, id: ConnectionId, room: &mut [u8]) -> bool {
     loop {
         match sockets.tcp_recv(id, room) {
@@ -232,7 +238,7 @@ fn drain(sockets: &mut Sockets<'_>, id: ConnectionId, room: &mut [u8]) -> bool {
     }
 }
 
-/// What a bulk peer is told of what it sent.
+/// The line that reports to a bulk peer how many bytes were received.
 fn told(taken: u64, out: &mut [u8]) -> &[u8] {
     let all = out.len();
     let mut rest = &mut *out;
@@ -241,30 +247,30 @@ fn told(taken: u64, out: &mut [u8]) -> &[u8] {
     out.get(..written).unwrap_or_default()
 }
 
-/// How many bytes a bulk peer asks for.
+/// How many bytes a bulk peer requests.
 fn asked_bulk(bytes: &[u8]) -> Option<u64> {
     let line = bytes.strip_prefix(b"send ")?.split(|byte| matches!(byte, b'\r' | b'\n')).next()?;
     core::str::from_utf8(line).ok()?.trim().parse().ok()
 }
 
-/// What lies in the receive queue.
+/// Result of parsing the receive queue.
 #[derive(PartialEq, Eq, Debug)]
-enum Asked {
-    /// Not all of a head.
+enum HttpRequest {
+    /// The head is incomplete.
     Partly,
-    /// A head of so many bytes, behind which a body follows.
-    Wholly { head: usize, body: u64, answer: Answer },
+    /// A head of so many bytes, followed by a body of `body` bytes.
+    Wholly { head: usize, body: u64, answer: HttpAnswer },
 }
 
-/// Reads a request's head (RFC 9112 section 2.1). One pass over it.
-fn request(bytes: &[u8]) -> Asked {
-    let refused = |status| Asked::Wholly {
+/// Parses a request's head (RFC 9112 section 2.1). One pass over it.
+fn request(bytes: &[u8]) -> HttpRequest {
+    let refused = |status| HttpRequest::Wholly {
         head: bytes.len(),
         body: 0,
-        answer: Answer { status, close: true, bare: false, ..Answer::bare(0) },
+        answer: HttpAnswer { status, close: true, bare: false, ..HttpAnswer::bare(0) },
     };
     let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {
-        return if bytes.len() >= HEAD_MAX { refused(431) } else { Asked::Partly };
+        return if bytes.len() >= HEAD_MAX { refused(431) } else { HttpRequest::Partly };
     };
     let Some(head) = bytes.get(..end) else { return refused(400) };
     let mut lines = head.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
@@ -301,11 +307,11 @@ fn request(bytes: &[u8]) -> Asked {
         let asked = path.strip_prefix(b"/bytes/").and_then(|n| core::str::from_utf8(n).ok());
         asked.and_then(|n| n.parse().ok()).map_or((404, false, 0), |len| (200, false, len))
     };
-    let answer = Answer { status, len, page, head_only, close, bare: false, at: 0 };
-    Asked::Wholly { head: end + 4, body, answer }
+    let answer = HttpAnswer { status, len, page, head_only, close, bare: false, at: 0 };
+    HttpRequest::Wholly { head: end + 4, body, answer }
 }
 
-impl Answer {
+impl HttpAnswer {
     const fn bare(len: u64) -> Self {
         Self { status: 200, len, page: false, head_only: false, close: false, bare: true, at: 0 }
     }
@@ -329,7 +335,7 @@ impl Answer {
         }
         let all = out.len();
         let mut rest = out;
-        // Said in both cases: a client of HTTP/1.0 waits for the end otherwise.
+        // Explicit in both cases: a client of HTTP/1.0 would wait for the end otherwise.
         let close = if self.close { "close" } else { "keep-alive" };
         let kind = if self.page { "text/html" } else { "application/octet-stream" };
         let _ = write!(
@@ -376,7 +382,7 @@ impl Application for StreamService {
     }
 
     fn start(&mut self, sockets: &mut Sockets<'_>) -> Result<(), StartError> {
-        let settings = Settings { nodelay: true, ..Settings::default() };
+        let settings = TcpSettings { nodelay: true, ..TcpSettings::default() };
         self.door.open(sockets, self.port, &settings)
     }
 
@@ -400,17 +406,17 @@ impl Application for StreamService {
 mod tests {
     use super::*;
 
-    fn answered(text: &str) -> (usize, u64, Answer) {
+    fn answered(text: &str) -> (usize, u64, HttpAnswer) {
         match request(text.as_bytes()) {
-            Asked::Wholly { head, body, answer } => (head, body, answer),
-            Asked::Partly => panic!("{text:?} is whole"),
+            HttpRequest::Wholly { head, body, answer } => (head, body, answer),
+            HttpRequest::Partly => panic!("{text:?} is whole"),
         }
     }
 
-    fn whole(answer: Answer, step: usize) -> Vec<u8> {
+    fn whole(answer: HttpAnswer, step: usize) -> Vec<u8> {
         let (mut all, mut out) = (Vec::new(), vec![0; step]);
         loop {
-            let n = Answer { at: all.len() as u64, ..answer }.piece(&mut out);
+            let n = HttpAnswer { at: all.len() as u64, ..answer }.piece(&mut out);
             if n == 0 {
                 return all;
             }
@@ -424,7 +430,7 @@ mod tests {
         let (head, body, answer) = answered(text);
         assert_eq!((head, body, answer.len, answer.close), (text.len() - 5, 5, 3, false));
         for end in 0..head {
-            assert_eq!(request(&text.as_bytes()[..end]), Asked::Partly);
+            assert_eq!(request(&text.as_bytes()[..end]), HttpRequest::Partly);
         }
         assert!(answered("GET / HTTP/1.0\r\n\r\n").2.close);
         assert!(!answered("GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n").2.close);

@@ -1,45 +1,46 @@
 //! One core's host as an engine: burst in, burst out.
 //!
 //! A [`Stack`] owns the interfaces, routes, neighbours and sockets of one core and is the only
-//! crate that knows all protocols. A [`Host`] adds applications on the same core. Invariants: no
-//! allocation, lock or system call between a packet's arrival and its departure; every packet has
-//! exactly one fate ([`Stats::conservation`]). Start reading at `shard.rs`, then follow a packet:
-//! `rx.rs`, `deliver.rs`, `tx.rs`.
+//! crate that depends on all protocols. A [`Host`] adds applications on the same core. Invariants:
+//! no allocation, lock or system call between a packet's arrival and its departure; every packet
+//! has exactly one outcome ([`Stats::conservation`]). Start reading at `shard.rs`, then follow a
+//! packet: `rx.rs`, `deliver.rs`, `tx.rs`.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
+mod accounting;
 mod addresses;
 mod advertise;
-mod answered;
 mod build;
 mod config;
 mod cut;
-mod cx;
 mod deliver;
 mod dhcp;
-mod door;
 mod echo;
-mod effort;
 mod errors;
 mod exceptions;
-mod fate;
 mod forward;
 mod host;
 mod http_service;
+mod ip_family;
 mod link;
 mod memory;
 mod multicast;
 mod neighbors;
 mod partial;
-mod paths;
+mod path_cache;
 mod ping;
 mod raw;
 mod reassemble;
+mod recent_peers;
 mod redirect;
 pub mod remote;
+mod round_context;
 mod router;
 mod routes;
 mod rx;
+mod rx_filter;
+mod service_listener;
 pub mod services;
 mod shard;
 pub mod shards;
@@ -47,12 +48,11 @@ mod sockets;
 mod stats;
 mod syn;
 mod syn_offers;
-mod tables;
 mod tcp;
 mod tcp_service;
 mod triage;
 mod tx;
-mod wants;
+mod work_units;
 
 pub use addresses::{AddAddress, AddressError};
 pub use build::check;

@@ -1,10 +1,10 @@
-//! A link goes down and comes up: what is forgotten, what stays, what begins anew.
+//! Link state changes: what is discarded, what is kept, and what is started again.
 //!
-//! Called between rounds: by the operator (`set_up`) and by whoever watches the device
-//! (`set_carrier`). A link that comes back may be another link, so everything that somebody on it
-//! told us goes when it goes: neighbours, autoconfigured and leased addresses and their routes.
-//! What the operator gave stays, unusable, and is verified again. Nothing is sent here; what must
-//! be said goes out with the next timed work. Reading: RFC 4862 section 5.3, RFC 4861 section
+//! Called between rounds: by the operator (`set_up`) and by the device's watcher (`set_carrier`). A
+//! link that comes back may be another link, so everything learnt from it is discarded when it goes
+//! down: neighbours, autoconfigured and leased addresses and their routes. The operator's
+//! configuration stays, unusable, and its addresses are verified again. Nothing is transmitted
+//! here; messages leave with the next timed work. Reading: RFC 4862 section 5.3, RFC 4861 section
 //! 6.3.7, RFC 5227 section 2.1, RFC 6059.
 
 use core::net::IpAddr;
@@ -17,8 +17,8 @@ use floodwall_packet::PacketList;
 use crate::shard::Stack;
 
 impl Stack {
-    /// Lets packets pass through an interface, or stops them (`ip link set … up`, `down`). Nothing
-    /// happens where the interface is not there or has that state.
+    /// Sets the administrative state of an interface (`ip link set … up`, `down`). No effect where
+    /// the interface does not exist or has that state.
     pub fn set_up(&mut self, iface: IfIndex, up: bool, now: Instant, random: &mut Randomness) {
         let Some(interface) = self.interfaces.get_mut(usize::from(iface.0)) else { return };
         let carrier = interface.carrier;
@@ -27,8 +27,8 @@ impl Stack {
         }
     }
 
-    /// Says whether the link of an interface carries: as [`Stack::set_up`], by what the device
-    /// says instead of the operator. Both must agree before packets pass.
+    /// Sets the carrier state of an interface, as the device reports it. Packets pass only while
+    /// both the administrative and the carrier state are up; see [`Stack::set_up`].
     pub fn set_carrier(
         &mut self,
         iface: IfIndex,
@@ -43,12 +43,12 @@ impl Stack {
         }
     }
 
-    /// The interface's `up` is another. The one place for whoever must act upon that.
+    /// Handles a change of the interface's `up`. The one place that notifies dependent parts.
     fn link_changed(&mut self, iface: IfIndex, now: Instant, random: &mut Randomness) {
         let Some(up) = self.interfaces.get(usize::from(iface.0)).map(|i| i.up) else { return };
         self.routes_v4.set_usable(iface, up, now);
         self.routes_v6.set_usable(iface, up, now);
-        self.paths.forget();
+        self.path_cache.forget();
         self.routers_link_changed(iface, up, now, random);
         self.advertisers_link_changed(iface, up, now, &mut random.public);
         self.forget_exceptions_on(iface);
@@ -62,7 +62,7 @@ impl Stack {
         self.groups_changed(iface, now, random);
     }
 
-    /// Forgets what somebody on the link told us.
+    /// Discards what was learnt from the link.
     fn forget_link(&mut self, iface: IfIndex, now: Instant, random: &mut Randomness) {
         let at = usize::from(iface.0);
         let next = |stack: &Self, skip: usize| {
@@ -86,8 +86,8 @@ impl Stack {
         self.stats.drops_out.add(DropReason::InterfaceDown, waited.len() as u64);
     }
 
-    /// Verifies again that the interface's addresses are ours alone: whoever is on the link now may
-    /// have them.
+    /// Starts duplicate address detection for all addresses of the interface: a station on the new
+    /// link may have them.
     fn verify_all(&mut self, iface: IfIndex, now: Instant, random: &mut Randomness) {
         let at = usize::from(iface.0);
         let mut visited = 0;

@@ -1,13 +1,13 @@
-//! The stack's side of group membership: what its interfaces hear is told to routers and switches,
-//! and what they ask is answered.
+//! Group membership: the groups that interfaces receive are reported to routers and switches, and
+//! queries are answered.
 //!
 //! Called by `deliver.rs` with IGMP and MLD messages, by `addresses.rs` and `link.rs` when
 //! addresses or links change, by `multicast/sockets.rs` when programs join and leave, for timers.
-//! Invariant: after [`Stack::groups_changed`] the two engines of an interface know exactly the
-//! groups that its programs joined and that its addresses need; nobody else tells them. Reading:
+//! Invariant: after [`Stack::groups_changed`] the two engines of an interface have exactly the
+//! groups that its programs joined and that its addresses need; nothing else updates them. Reading:
 //! RFC 9776, RFC 9777, RFC 3590 (the source of a report), RFC 4862 section 5.4.2 (a tentative
-//! address's group too). Not here: the engine itself and its bounds (`floodwall_ip::membership`,
-//! `# Under flood` there); delivery to sockets (`floodwall_udp`).
+//! address's group too). Not here: the engine itself and its bounds (`floodwall_ip::membership`, `#
+//! Under flood` there); delivery to sockets (`floodwall_udp`).
 
 mod input;
 mod sockets;
@@ -19,51 +19,57 @@ use floodwall_base::limits::INTERFACE_GROUPS_MAX;
 use floodwall_base::{
     Address, Counter, DropReason, IfIndex, Instant, Randomness, Units, solicited_node,
 };
-use floodwall_ip::membership::{self, HEADERS_MAX, MESSAGE_MIN, Report};
-use floodwall_ip::{AddressState, Filter, GroupMessageKind, Interface, LinkMedium, Membership};
+use floodwall_ip::membership::{self, HEADERS_MAX, MESSAGE_MIN, MembershipReport};
+use floodwall_ip::{
+    AddressState, GroupMessageKind, GroupProtocolState, Interface, LinkMedium, SourceFilter,
+};
 use floodwall_wire::group::GroupProtocol;
 
-use crate::cx::Cx;
+use crate::ip_family::IpFamily;
+use crate::round_context::RoundContext;
 use crate::shard::Stack;
-use crate::tables::Tables;
 
 pub use sockets::GroupInterface;
 
-/// The longest message: an Ethernet's worth.
+/// Maximum length of a report: an Ethernet MTU.
 const MESSAGE_MAX: usize = 1500;
-/// How long the first report of a link waits at most, so that hosts that start together do not
-/// speak together (RFC 4862 section 5.4.2).
+/// Maximum delay of a link's first report, so that hosts that start together do not all send at
+/// once (RFC 4862 section 5.4.2).
 const FIRST_WAIT_MAX: Duration = Duration::from_millis(100);
 
 /// Memberships of all interfaces.
 #[derive(Debug)]
-pub(crate) struct Groups {
-    links: Vec<Link>,
-    /// When there is something to be told: never later than the engines say.
+pub(crate) struct MulticastGroups {
+    links: Vec<GroupLink>,
+    /// When a report is due: never later than the engines' own deadlines.
     next: Option<Instant>,
-    /// Sockets' memberships that do not hear everybody.
+    /// Sockets' memberships with a source filter.
     filtered: usize,
 }
 
-/// Of one interface.
+/// Memberships of one interface.
 #[derive(Debug)]
-pub(crate) struct Link {
-    v4: Membership<Ipv4Addr>,
-    v6: Membership<Ipv6Addr>,
+pub(crate) struct GroupLink {
+    v4: GroupProtocolState<Ipv4Addr>,
+    v6: GroupProtocolState<Ipv6Addr>,
     up: bool,
     /// Whether it had a link-local address to report from.
     has_source: bool,
 }
 
-impl Groups {
-    /// Memory for so many interfaces.
+impl MulticastGroups {
+    /// Allocates memory for so many interfaces.
     pub(crate) fn new(interfaces: usize) -> Self {
-        let link =
-            || Link { v4: Membership::new(), v6: Membership::new(), up: false, has_source: false };
+        let link = || GroupLink {
+            v4: GroupProtocolState::new(),
+            v6: GroupProtocolState::new(),
+            up: false,
+            has_source: false,
+        };
         Self { links: (0..interfaces).map(|_| link()).collect(), next: None, filtered: 0 }
     }
 
-    fn link_mut(&mut self, iface: IfIndex) -> Option<&mut Link> {
+    fn link_mut(&mut self, iface: IfIndex) -> Option<&mut GroupLink> {
         self.links.get_mut(usize::from(iface.0))
     }
 
@@ -72,23 +78,23 @@ impl Groups {
         self.next
     }
 
-    /// After whatever may have changed a deadline.
+    /// Updates the deadline after a change that may move it.
     fn plan(&mut self) {
-        let due = |l: &Link| [l.v4.deadline(), l.v6.deadline()];
+        let due = |l: &GroupLink| [l.v4.deadline(), l.v6.deadline()];
         self.next = self.links.iter().flat_map(due).flatten().min();
     }
 }
 
-/// One family's engine of a link.
-pub(crate) trait Engines: Tables + GroupProtocol {
-    fn engine(link: &mut Link) -> &mut Membership<Self>;
+/// One family's membership engine of a link.
+pub(crate) trait GroupEngines: IpFamily + GroupProtocol {
+    fn engine(link: &mut GroupLink) -> &mut GroupProtocolState<Self>;
 
-    /// What is counted when a report leaves.
+    /// Counts a transmitted report.
     fn count_report(stack: &mut Stack, kind: GroupMessageKind);
 }
 
-impl Engines for Ipv4Addr {
-    fn engine(link: &mut Link) -> &mut Membership<Self> {
+impl GroupEngines for Ipv4Addr {
+    fn engine(link: &mut GroupLink) -> &mut GroupProtocolState<Self> {
         &mut link.v4
     }
     fn count_report(stack: &mut Stack, kind: GroupMessageKind) {
@@ -99,8 +105,8 @@ impl Engines for Ipv4Addr {
     }
 }
 
-impl Engines for Ipv6Addr {
-    fn engine(link: &mut Link) -> &mut Membership<Self> {
+impl GroupEngines for Ipv6Addr {
+    fn engine(link: &mut GroupLink) -> &mut GroupProtocolState<Self> {
         &mut link.v6
     }
     fn count_report(stack: &mut Stack, kind: GroupMessageKind) {
@@ -113,32 +119,32 @@ impl Engines for Ipv6Addr {
     }
 }
 
-/// What an interface hears of one family: a group and its filter each.
-struct Wanted<A> {
-    groups: [Option<(A, Filter<A>)>; INTERFACE_GROUPS_MAX],
+/// The desired memberships of an interface for one family: each group with its filter.
+struct WantedGroup<A> {
+    groups: [Option<(A, SourceFilter<A>)>; INTERFACE_GROUPS_MAX],
 }
 
-impl<A: GroupProtocol> Wanted<A> {
+impl<A: GroupProtocol> WantedGroup<A> {
     fn of(interface: &Interface) -> Self {
         let mut groups = [None; INTERFACE_GROUPS_MAX];
         let joined = interface.groups().filter_map(A::from_ip);
         for (slot, group) in groups.iter_mut().zip(joined) {
-            *slot = Some((group, Filter::EVERYBODY));
+            *slot = Some((group, SourceFilter::EVERYBODY));
         }
         Self { groups }
     }
 
-    fn filter(&self, group: A) -> Option<Filter<A>> {
+    fn filter(&self, group: A) -> Option<SourceFilter<A>> {
         self.groups.iter().flatten().find(|(g, _)| *g == group).map(|(_, filter)| *filter)
     }
 }
 
-/// Whether an address of the interface makes it hear the group (RFC 4291 section 2.8).
+/// Whether an address of the interface requires the group (RFC 4291 section 2.8).
 fn is_solicited<A: Address>(interface: &Interface, group: A) -> bool {
     solicited(interface).any(|g| g.to_ip() == group.to_ip())
 }
 
-/// The solicited-node groups of the interface's addresses, where there are neighbours to ask.
+/// The solicited-node groups of the interface's addresses, on a link with neighbour discovery.
 fn solicited(interface: &Interface) -> impl Iterator<Item = Ipv6Addr> + '_ {
     let asked = matches!(interface.medium, LinkMedium::Ethernet(_));
     let addresses =
@@ -152,9 +158,9 @@ fn solicited(interface: &Interface) -> impl Iterator<Item = Ipv6Addr> + '_ {
 }
 
 impl Stack {
-    /// The one place that hears of every change of what an interface hears: its groups, its
-    /// addresses, its link. Costs a pass over its groups for each of them; never on a packet's path
-    /// but where the packet brought an address.
+    /// Recomputes an interface's memberships after any change of its groups, addresses or link: the
+    /// one place for that. Costs a pass over its groups for each of them; never on a packet's path
+    /// except where the packet brought an address.
     pub(crate) fn groups_changed(&mut self, iface: IfIndex, now: Instant, random: &mut Randomness) {
         let Self { interfaces, groups, .. } = self;
         let Some(interface) = interfaces.get(usize::from(iface.0)) else { return };
@@ -170,8 +176,8 @@ impl Stack {
         }
         let first = !core::mem::replace(&mut link.up, true);
         let wait = if first { first_wait(random) } else { Duration::ZERO };
-        let mut wanted_v4 = Wanted::<Ipv4Addr>::of(interface);
-        let mut wanted_v6 = Wanted::<Ipv6Addr>::of(interface);
+        let mut wanted_v4 = WantedGroup::<Ipv4Addr>::of(interface);
+        let mut wanted_v6 = WantedGroup::<Ipv6Addr>::of(interface);
         if groups.filtered > 0 {
             sockets::merge_filters(&self.udp, iface, &mut wanted_v4.groups);
             sockets::merge_filters(&self.udp, iface, &mut wanted_v6.groups);
@@ -180,7 +186,7 @@ impl Stack {
         follow(interface, &wanted_v4, link, now, wait);
         follow(interface, &wanted_v6, link, now, wait);
         let has_source = interface.link_local_addr().is_some();
-        // Reports without a source were heard by switches at best (RFC 3590 section 4).
+        // Reports without a source reached switches at best (RFC 3590 section 4).
         if has_source && !link.has_source && !first {
             link.v6.announce(now, Duration::ZERO);
         }
@@ -188,15 +194,15 @@ impl Stack {
         groups.plan();
     }
 
-    /// Follows every interface: at the start.
+    /// Recomputes the memberships of every interface: at the start.
     pub(crate) fn all_groups_changed(&mut self, now: Instant, random: &mut Randomness) {
         for at in 0..self.interfaces.len() {
             self.groups_changed(IfIndex(at as u16), now, random);
         }
     }
 
-    /// Sends what is to be told, up to `budget` messages.
-    pub(crate) fn group_timers(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
+    /// Sends due reports, up to `budget` messages.
+    pub(crate) fn group_timers(&mut self, cx: &mut RoundContext<'_>, budget: Units) -> Units {
         let mut spent = Units(0);
         if self.groups.next.is_none_or(|next| next > cx.now) {
             return spent;
@@ -213,8 +219,12 @@ impl Stack {
         spent
     }
 
-    /// One message of one interface and family, if one is due.
-    fn group_report<A: Engines>(&mut self, cx: &mut Cx<'_>, iface: IfIndex) -> Units {
+    /// Sends one report of one interface and family, if one is due.
+    fn group_report<A: GroupEngines>(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        iface: IfIndex,
+    ) -> Units {
         let Self { interfaces, groups, .. } = self;
         let Some(interface) = interfaces.get(usize::from(iface.0)) else { return Units(0) };
         let Some(link) = groups.link_mut(iface) else { return Units(0) };
@@ -236,17 +246,17 @@ impl Stack {
         Units(1)
     }
 
-    fn send_report<A: Engines>(
+    fn send_report<A: GroupEngines>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         iface: IfIndex,
-        report: Report<A>,
+        report: MembershipReport<A>,
         message: &[u8],
     ) {
         let packet = membership::packet(cx.pool, report.ends, message);
         self.originate::<A>(packet.as_ref().map_or(0, |p| p.len()));
         let Some(packet) = packet else {
-            // It is told again.
+            // The engine repeats it.
             self.stats.counters.count(A::OUT_DISCARDS);
             return self.stats.drops_out.count(DropReason::NoBuffer);
         };
@@ -259,8 +269,8 @@ fn first_wait(random: &mut Randomness) -> Duration {
     Duration::from_nanos(random.public.below(FIRST_WAIT_MAX.as_nanos() as u64))
 }
 
-/// Our address to report from: nobody's where there is none yet (RFC 9776 section 4.2.14, RFC 3590
-/// section 4).
+/// Our address to report from: unspecified where there is none yet (RFC 9776 section 4.2.14, RFC
+/// 3590 section 4).
 fn report_source<A: Address>(interface: &Interface) -> A {
     let v6 = interface.link_local_addr().map(IpAddr::V6);
     let mut all = interface.addresses().filter(|a| a.state.is_assigned()).map(|a| a.addr);
@@ -268,30 +278,31 @@ fn report_source<A: Address>(interface: &Interface) -> A {
     v6.into_iter().chain(v4).find_map(A::from_ip).unwrap_or(A::UNSPECIFIED)
 }
 
-/// Tells one engine what its interface hears now.
-fn follow<A: Engines>(
+/// Updates one engine to the desired memberships.
+fn follow<A: GroupEngines>(
     interface: &Interface,
-    wanted: &Wanted<A>,
-    link: &mut Link,
+    wanted: &WantedGroup<A>,
+    link: &mut GroupLink,
     now: Instant,
     wait: Duration,
 ) {
     let engine = A::engine(link);
-    let unwanted = |engine: &Membership<A>| {
+    let unwanted = |engine: &GroupProtocolState<A>| {
         let mut groups = engine.groups();
         groups.find(|g| wanted.filter(*g).is_none() && !is_solicited(interface, *g))
     };
     while let Some(group) = unwanted(engine) {
-        // A group that is there can always be left.
-        let _ = engine.set(group, Filter::NOBODY, now, wait);
+        // Leaving a joined group always succeeds.
+        let _ = engine.set(group, SourceFilter::NOBODY, now, wait);
     }
     let own = solicited(interface).filter_map(|g| A::from_ip(g.into()));
     for group in own {
         // There is room for a group of each address, beside all that can be joined.
-        let _ = engine.set(group, Filter::EVERYBODY, now, wait);
+        let _ = engine.set(group, SourceFilter::EVERYBODY, now, wait);
     }
     for (group, filter) in wanted.groups.iter().flatten() {
-        let filter = if is_solicited(interface, *group) { Filter::EVERYBODY } else { *filter };
+        let filter =
+            if is_solicited(interface, *group) { SourceFilter::EVERYBODY } else { *filter };
         let _ = engine.set(*group, filter, now, wait);
     }
 }

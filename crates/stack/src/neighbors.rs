@@ -7,34 +7,35 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Counter, DropReason, IfIndex, MacAddr, Units};
-use floodwall_ip::dad::Response;
+use floodwall_ip::dad::DadResponse;
 use floodwall_ip::{
-    ArpVerdict, DadEvent, LinkMedium, NdpHeading, NdpVerdict, NeighborEvent, Nonce, Upper, arp, ndp,
+    ArpVerdict, ArrivedUpper, DadEvent, LinkMedium, NdpHeading, NdpVerdict, NeighborEvent, Nonce,
+    arp, ndp,
 };
 use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_wire::{Icmpv6Type, ethernet};
 
-use crate::cx::Cx;
-use crate::forward::Crosses;
-use crate::rx::Ascent;
+use crate::forward::CrossingPacket;
+use crate::ip_family::IpFamily;
+use crate::round_context::RoundContext;
+use crate::rx::RxMeta;
 use crate::shard::Stack;
-use crate::tables::Tables;
 
 /// The longest neighbour discovery message: a minimum MTU's worth and some.
 pub(crate) const NDP_MESSAGE_MAX: usize = 1500;
 /// Timed events that one look at a table brings.
 const EVENTS: usize = 16;
 /// Units that one kind of timed work gets before the next has its turn: a slice has room for a turn
-/// of each, so what strangers make due of one kind keeps no other waiting.
+/// of each kind, so timers that unverified sources create cannot starve another kind.
 const TURN: u32 = 4;
 
 /// A few events, taken out of a table before they are acted upon.
-struct Events<E> {
+struct NeighborEvents<E> {
     slots: [Option<E>; EVENTS],
     len: usize,
 }
 
-impl<E> Events<E> {
+impl<E> NeighborEvents<E> {
     fn new() -> Self {
         Self { slots: [const { None }; EVENTS], len: 0 }
     }
@@ -53,7 +54,7 @@ impl<E> Events<E> {
 
 impl Stack {
     #[cold]
-    pub(crate) fn arp(&mut self, cx: &mut Cx<'_>, packet: PacketBuf, l3: usize) {
+    pub(crate) fn arp(&mut self, cx: &mut RoundContext<'_>, packet: PacketBuf, l3: usize) {
         const LEN: usize = floodwall_wire::arp::PACKET_LEN;
         if self.is_follower() {
             return self.hand_in(cx, packet, None);
@@ -61,10 +62,10 @@ impl Stack {
         let (mut scratch, mut released) = ([0; LEN], PacketList::new());
         let Self { interfaces, neighbors_v4, stats, .. } = self;
         let Some(interface) = interfaces.get(usize::from(packet.iface().0)) else {
-            return self.die(packet, DropReason::InterfaceUnknown);
+            return self.drop_packet(packet, DropReason::InterfaceUnknown);
         };
         let Some(bytes) = packet.header(l3, LEN, &mut scratch, &mut stats.access) else {
-            return self.die(packet, DropReason::ArpMalformed);
+            return self.drop_packet(packet, DropReason::ArpMalformed);
         };
         let counters = &mut stats.counters;
         let verdict = arp::input(bytes, interface, neighbors_v4, cx.now, &mut released, counters);
@@ -86,17 +87,17 @@ impl Stack {
                 self.stats.fates.delivered += 1;
                 self.conflict(cx, iface, addr.into(), None);
             }
-            ArpVerdict::Drop(reason) => self.die(packet, reason),
+            ArpVerdict::Drop(reason) => self.drop_packet(packet, reason),
         }
     }
 
     #[cold]
     pub(crate) fn ndp(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<Ipv6Addr>,
-        upper: Upper,
+        ascent: RxMeta<Ipv6Addr>,
+        upper: ArrivedUpper,
         kind: Icmpv6Type,
     ) {
         let l4 = ascent.l3 + upper.offset;
@@ -110,22 +111,22 @@ impl Stack {
             link_src_addr: self.link_source(&packet),
         };
         if !self.attends(ascent.iface, kind, &heading, cx.now) {
-            return self.die(packet, DropReason::RouterTalkative);
+            return self.drop_packet(packet, DropReason::RouterTalkative);
         }
         let mut released = PacketList::new();
         let Self { interfaces, neighbors_v6, stats, .. } = self;
         let Some(interface) = interfaces.get(usize::from(ascent.iface.0)) else {
-            return self.die(packet, DropReason::InterfaceUnknown);
+            return self.drop_packet(packet, DropReason::InterfaceUnknown);
         };
         // Where stations have no addresses there is nothing to discover.
         if interface.link_addr().is_none() {
-            return self.die(packet, DropReason::NdpNotForUs);
+            return self.drop_packet(packet, DropReason::NdpNotForUs);
         }
         let fits = len <= NDP_MESSAGE_MAX;
         let message =
             fits.then(|| packet.header(l4, len, &mut scratch, &mut stats.access)).flatten();
         let Some(message) = message else {
-            return self.die(packet, DropReason::NdpMalformed);
+            return self.drop_packet(packet, DropReason::NdpMalformed);
         };
         let (now, counters) = (cx.now, &mut stats.counters);
         let verdict =
@@ -156,18 +157,18 @@ impl Stack {
             }
             NdpVerdict::Router(said) => match self.router_input(cx, ascent.iface, &said) {
                 Ok(()) => self.stats.fates.delivered += 1,
-                Err(reason) => self.die(packet, reason),
+                Err(reason) => self.drop_packet(packet, reason),
             },
             NdpVerdict::Asked => match self.router_asked(cx, ascent.iface) {
                 Ok(()) => self.stats.fates.delivered += 1,
-                Err(reason) => self.die(packet, reason),
+                Err(reason) => self.drop_packet(packet, reason),
             },
             NdpVerdict::Redirect(_) => self.redirect_v6(cx, packet, ascent, l4),
             NdpVerdict::Drop(reason) => {
                 if kind != Icmpv6Type::REDIRECT && reason == DropReason::NdpMalformed {
                     self.stats.counters.count(Counter::Icmp6InErrors);
                 }
-                self.die(packet, reason);
+                self.drop_packet(packet, reason);
             }
         }
     }
@@ -183,36 +184,43 @@ impl Stack {
     }
 
     /// A neighbour's link address has become known, or another: what waited for it leaves.
-    pub(crate) fn learnt<A: Tables>(
+    pub(crate) fn learnt<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         released: PacketList,
         neighbor: MacAddr,
     ) {
-        self.paths.forget();
+        self.path_cache.forget();
         self.release::<A>(cx, released, neighbor);
     }
 
-    /// Somebody else has, or wants, one of our addresses.
-    fn conflict(&mut self, cx: &mut Cx<'_>, iface: IfIndex, addr: IpAddr, nonce: Option<Nonce>) {
+    /// An address conflict: another station uses, or probes for, one of our addresses.
+    fn conflict(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        iface: IfIndex,
+        addr: IpAddr,
+        nonce: Option<Nonce>,
+    ) {
         let response = self.dad.conflict(iface, addr, nonce, cx.now, cx.random);
         match response {
-            Response::Ignore => return,
+            DadResponse::Ignore => return,
             // It is declined at the first sign of another owner (RFC 2131 section 4.4.1).
-            Response::Retry if self.is_leased(iface, addr) => {
+            DadResponse::Retry if self.is_leased(iface, addr) => {
                 self.dad.stop(iface, addr);
                 self.address_is_taken(cx, iface, addr);
             }
-            Response::Defend => self.announce(cx, iface, addr),
+            DadResponse::Defend => self.announce(cx, iface, addr),
             _ if self.autoconf_conflict(cx, iface, addr) => {}
-            Response::Retry => {}
-            Response::GiveUp => self.address_is_taken(cx, iface, addr),
+            DadResponse::Retry => {}
+            DadResponse::GiveUp => self.address_is_taken(cx, iface, addr),
         }
         self.stats.counters.count(Counter::FloodwallDadConflicts);
     }
 
-    /// Tells the link that we have an address.
-    fn announce(&mut self, cx: &mut Cx<'_>, iface: IfIndex, addr: IpAddr) {
+    /// Announces one of our addresses on the link (gratuitous ARP, unsolicited neighbour
+    /// advertisement).
+    fn announce(&mut self, cx: &mut RoundContext<'_>, iface: IfIndex, addr: IpAddr) {
         let Some(interface) = self.interfaces.get(usize::from(iface.0)) else { return };
         let (frame, counter) = match addr {
             IpAddr::V4(a) => {
@@ -225,8 +233,8 @@ impl Stack {
         self.depart_counted(cx, frame, counter);
     }
 
-    /// Asks the link whether anybody has an address.
-    fn probe(&mut self, cx: &mut Cx<'_>, iface: IfIndex, addr: IpAddr, nonce: Nonce) {
+    /// Probes whether an address is in use on the link (duplicate address detection).
+    fn probe(&mut self, cx: &mut RoundContext<'_>, iface: IfIndex, addr: IpAddr, nonce: Nonce) {
         let Some(interface) = self.interfaces.get(usize::from(iface.0)) else { return };
         let (frame, counter) = match addr {
             IpAddr::V4(a) => (arp::probe(cx.pool, interface, a), Counter::FloodwallArpOutRequests),
@@ -237,16 +245,17 @@ impl Stack {
         self.depart_counted(cx, frame, counter);
     }
 
-    /// Asks for a neighbour's link address: everybody, or the neighbour itself.
+    /// Sends a request for a neighbour's link address: to the link's group, or to the neighbour
+    /// itself.
     pub(crate) fn solicit(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         iface: IfIndex,
         addr: IpAddr,
         unicast: Option<MacAddr>,
     ) {
         let Some(interface) = self.interfaces.get(usize::from(iface.0)) else { return };
-        // Asking from an address that is not ours yet would be wrong; the timer asks again.
+        // A request must not carry an address that is not ours yet; the timer retries.
         let Some(source) = floodwall_ip::source_address(addr, iface, &self.interfaces) else {
             return;
         };
@@ -266,7 +275,7 @@ impl Stack {
 
     pub(crate) fn depart_counted(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         frame: Option<PacketBuf>,
         counter: Counter,
     ) {
@@ -279,8 +288,8 @@ impl Stack {
     }
 
     /// All timed work, up to `budget` units, each kind in its turn.
-    pub(crate) fn timers(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
-        const BESIDE_TCP: [fn(&mut Stack, &mut Cx<'_>, Units) -> Units; 12] = [
+    pub(crate) fn timers(&mut self, cx: &mut RoundContext<'_>, budget: Units) -> Units {
+        const BESIDE_TCP: [fn(&mut Stack, &mut RoundContext<'_>, Units) -> Units; 12] = [
             Stack::address_timers,
             Stack::address_lifetimes,
             Stack::dhcp_timers,
@@ -309,8 +318,8 @@ impl Stack {
         }
     }
 
-    fn address_timers(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
-        let mut events = Events::new();
+    fn address_timers(&mut self, cx: &mut RoundContext<'_>, budget: Units) -> Units {
+        let mut events = NeighborEvents::new();
         let spent = self.dad.work(cx.now, budget, cx.random, |event| events.push(event));
         for event in events.take() {
             match event {
@@ -322,8 +331,12 @@ impl Stack {
         spent
     }
 
-    fn neighbor_timers<A: Crosses>(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
-        let mut events = Events::new();
+    fn neighbor_timers<A: CrossingPacket>(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        budget: Units,
+    ) -> Units {
+        let mut events = NeighborEvents::new();
         let spent = A::neighbors(self).work(cx.now, budget, |event| events.push(event));
         for event in events.take() {
             match event {
@@ -339,7 +352,7 @@ impl Stack {
                         self.tell_sender_unreachable::<A>(cx, &packet);
                         self.die_out::<A>(packet, DropReason::NeighborUnreachable);
                     }
-                    self.paths.forget();
+                    self.path_cache.forget();
                 }
             }
         }

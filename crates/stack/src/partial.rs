@@ -1,16 +1,16 @@
-//! Checksums that TCP leaves to the device: told to it, or finished here after all.
+//! Checksums that TCP leaves to the device: described for offload, or completed in software.
 //!
-//! Called at departure (`tx.rs`) and where a packet is cut into fragments (`cut.rs`), of which none
-//! has all bytes. Such a packet is one of our own, whose TCP header lies at [`PacketBuf::l4`], with
-//! the pseudo-header's sum in its checksum field; one that arrived so and is passed on has its
-//! virtio header already. Reading: OASIS virtio 1.2, 5.1.6.2.
+//! Called at departure (`tx.rs`) and where a packet is cut into fragments (`cut.rs`), none of which
+//! has all bytes. Such a packet was made by this stack: its TCP header is at [`PacketBuf::l4`],
+//! with the pseudo-header's sum in its checksum field. One that arrived with a partial checksum and
+//! is forwarded has its virtio header already. Reading: OASIS virtio 1.2, 5.1.6.2.
 
 use floodwall_packet::{ChecksumState, Offload, PacketBuf};
 
-/// Where in a TCP header the checksum lies.
+/// Offset of the checksum in a TCP header.
 const OFFSET: u16 = 16;
 
-/// Says where the sum begins and where it belongs.
+/// Describes the checksum offload: where the sum starts and where it is stored.
 pub(crate) fn describe(packet: &mut PacketBuf) {
     if packet.offload().is_some() {
         return;

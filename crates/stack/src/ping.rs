@@ -11,13 +11,13 @@ use floodwall_ip::{PingId, PingOpenError, PingRecvError, PingReply, PingSettings
 use floodwall_packet::PacketBuf;
 use thiserror::Error;
 
-use crate::rx::Ascent;
+use crate::ip_family::{AddrPair, IpFamily};
+use crate::rx::RxMeta;
 use crate::shard::Stack;
 use crate::sockets::Sockets;
-use crate::tables::{Ends, Tables};
-use crate::tx::{BEST_EFFORT, Outgoing};
+use crate::tx::{BEST_EFFORT, OutgoingPacket};
 
-/// Hop limit of what goes to a group, unless a socket says otherwise (RFC 1112 section 6.1).
+/// Hop limit of datagrams to a group, unless a socket sets another (RFC 1112 section 6.1).
 pub(crate) const GROUP_HOP_LIMIT: u8 = 1;
 
 /// Why an echo request was not sent.
@@ -36,8 +36,8 @@ pub enum PingSendError {
 }
 
 impl Sockets<'_> {
-    /// Opens a ping socket: it sends echo requests of one family and hears what is answered to
-    /// them. Needs no privilege: it can neither forge nor overhear.
+    /// Opens a ping socket: it sends echo requests of one family and receives the replies to them.
+    /// Needs no privilege: it can neither forge packets nor receive those of other sockets.
     ///
     /// # Errors
     /// See [`PingOpenError`].
@@ -45,7 +45,7 @@ impl Sockets<'_> {
         self.stack.ping.open(settings, &mut self.cx.random.secret)
     }
 
-    /// Closes a ping socket; what waits in it dies. Closing twice is no harm.
+    /// Closes a ping socket; queued packets are dropped. Closing it twice does nothing.
     pub fn ping_close(&mut self, id: PingId) {
         self.stack.ping.close(id);
     }
@@ -85,7 +85,7 @@ impl Sockets<'_> {
         self.stack.ping.recv(id, out)
     }
 
-    fn ping_to<A: Tables>(
+    fn ping_to<A: IpFamily>(
         &mut self,
         id: PingId,
         dst_addr: A,
@@ -112,30 +112,30 @@ impl Sockets<'_> {
         stack.stats.counters.count(A::OUT_ECHOS);
         let usual = if many { GROUP_HOP_LIMIT } else { stack.hop_limit_on(path) };
         let hop_limit = settings.hop_limit.unwrap_or(usual);
-        let ends = Ends { src_addr, dst_addr };
+        let ends = AddrPair { src_addr, dst_addr };
         let outgoing =
-            Outgoing { packet, ends, protocol: A::ICMP, hop_limit, class: BEST_EFFORT, zone };
+            OutgoingPacket { packet, ends, protocol: A::ICMP, hop_limit, class: BEST_EFFORT, zone };
         stack.output_on(cx, outgoing, path, None);
         Ok(())
     }
 }
 
 impl Stack {
-    /// An echo reply: to the socket that asked.
-    pub(crate) fn echo_replied<A: Tables>(
+    /// An echo reply: delivered to the socket that sent the request.
+    pub(crate) fn echo_replied<A: IpFamily>(
         &mut self,
         mut packet: PacketBuf,
-        ascent: Ascent<A>,
+        ascent: RxMeta<A>,
         l4: usize,
         identifier: u16,
     ) {
         if ascent.to_group || packet.is_link_group() {
-            return self.die(packet, DropReason::IcmpNoFlow);
+            return self.drop_packet(packet, DropReason::IcmpNoFlow);
         }
         packet.set_layers(ascent.l3, l4, l4);
         match self.ping.reply(ascent.heading.src_addr.to_ip(), identifier, packet) {
             Ok(()) => self.stats.fates.delivered += 1,
-            Err((packet, reason)) => self.die(packet, reason),
+            Err((packet, reason)) => self.drop_packet(packet, reason),
         }
     }
 

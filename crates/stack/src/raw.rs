@@ -1,24 +1,25 @@
-//! Raw sockets as an application on the same core sees them, and the packets that they overhear.
+//! Raw sockets as an application on the same core sees them, and the copies of packets they
+//! receive.
 //!
-//! `ip/raw.rs` keeps the sockets; here what they send finds its way out and what they hear its way
-//! in. Whether there may be any is the embedding program's decision: `StackConfig` allows none by
-//! default. Called by applications through [`Sockets`], and by `deliver.rs`. Reading: RFC 3542.
+//! `ip/raw.rs` keeps the sockets; here are their output path and their input path. The embedding
+//! program decides whether raw sockets are allowed: `StackConfig` allows none by default. Called by
+//! applications through [`Sockets`], and by `deliver.rs`. Reading: RFC 3542.
 
 use core::net::IpAddr;
 
 use floodwall_base::IfIndex;
 use floodwall_ip::raw::{RawClosed, RawInput, RawPacketError};
-use floodwall_ip::{RawId, RawOpenError, RawReceived, RawRecvError, RawSettings, Upper};
+use floodwall_ip::{ArrivedUpper, RawId, RawOpenError, RawReceived, RawRecvError, RawSettings};
 use floodwall_packet::PacketBuf;
 use thiserror::Error;
 
-use crate::cx::Cx;
+use crate::ip_family::{AddrPair, IpFamily};
 use crate::ping::GROUP_HOP_LIMIT;
-use crate::rx::Ascent;
+use crate::round_context::RoundContext;
+use crate::rx::RxMeta;
 use crate::shard::Stack;
 use crate::sockets::Sockets;
-use crate::tables::{Ends, Tables};
-use crate::tx::{BEST_EFFORT, Outgoing};
+use crate::tx::{BEST_EFFORT, OutgoingPacket};
 
 /// Why a packet was not sent.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
@@ -39,16 +40,16 @@ pub enum RawSendError {
 }
 
 impl Sockets<'_> {
-    /// Opens a raw socket: it hears every packet of one protocol beside whoever else does, and
-    /// sends packets of it from our own addresses.
+    /// Opens a raw socket: it receives a copy of every packet of one protocol, beside the regular
+    /// receiver, and sends packets of it from our own addresses.
     ///
     /// # Errors
-    /// See [`RawOpenError`]: not allowed, unless the stack's configuration says so.
+    /// See [`RawOpenError`]: not permitted unless the stack's configuration allows it.
     pub fn raw_open(&mut self, settings: RawSettings) -> Result<RawId, RawOpenError> {
         self.stack.raw.open(settings)
     }
 
-    /// Closes a raw socket; what waits in it dies. Closing twice is no harm.
+    /// Closes a raw socket; queued packets are dropped. Closing it twice does nothing.
     pub fn raw_close(&mut self, id: RawId) {
         self.stack.raw.close(id);
     }
@@ -79,7 +80,7 @@ impl Sockets<'_> {
         self.stack.raw.recv(id, out)
     }
 
-    fn raw_to<A: Tables>(
+    fn raw_to<A: IpFamily>(
         &mut self,
         id: RawId,
         dst_addr: A,
@@ -105,8 +106,8 @@ impl Sockets<'_> {
         let many = dst_addr.is_group() || stack.is_broadcast(to);
         let usual = if many { GROUP_HOP_LIMIT } else { stack.hop_limit_on(path) };
         let hop_limit = settings.hop_limit.unwrap_or(usual);
-        let ends = Ends { src_addr, dst_addr };
-        let outgoing = Outgoing {
+        let ends = AddrPair { src_addr, dst_addr };
+        let outgoing = OutgoingPacket {
             packet,
             ends,
             protocol: settings.protocol,
@@ -124,23 +125,23 @@ impl Stack {
     /// Shows a packet to the raw sockets of its protocol; whether there are any. One load where
     /// there are none.
     #[inline]
-    pub(crate) fn overhear<A: Tables>(
+    pub(crate) fn overhear<A: IpFamily>(
         &mut self,
-        cx: &Cx<'_>,
+        cx: &RoundContext<'_>,
         packet: &PacketBuf,
-        ascent: &Ascent<A>,
-        upper: Upper,
+        ascent: &RxMeta<A>,
+        upper: ArrivedUpper,
     ) -> bool {
         self.raw.hears(A::FAMILY, upper.protocol) && self.show_raw(cx, packet, ascent, upper)
     }
 
     #[cold]
-    fn show_raw<A: Tables>(
+    fn show_raw<A: IpFamily>(
         &mut self,
-        cx: &Cx<'_>,
+        cx: &RoundContext<'_>,
         packet: &PacketBuf,
-        ascent: &Ascent<A>,
-        upper: Upper,
+        ascent: &RxMeta<A>,
+        upper: ArrivedUpper,
     ) -> bool {
         let (l3, l4) = (ascent.l3, ascent.l3 + upper.offset);
         let (src_addr, dst_addr) =

@@ -1,51 +1,65 @@
 //! Fragments that arrived: into the store, and out of it as a whole packet, in the same round.
 //!
-//! Called by `rx.rs` for each fragment that is for this host, and for timed work. A datagram put
-//! together goes through the same checks and the same delivery as one that came in one piece; one
-//! that was waited for in vain is answered where its first fragment is there. Invariant: a fragment
-//! has one fate: held, merged into a whole that has its own, or dropped by name. Reading: RFC 8200
-//! section 4.5, RFC 1122 section 3.3.2. Not here: the store (`floodwall_ip::reassembly`).
+//! Called by `rx.rs` for each fragment that is for this host, and for timed work. A reassembled
+//! datagram goes through the same checks and the same delivery as one that came in one piece; one
+//! that timed out is answered with an ICMP error if its first fragment is there. Invariant: a
+//! fragment has one outcome: held, merged into a whole that has its own, or dropped with a reason.
+//! Reading: RFC 8200 section 4.5, RFC 1122 section 3.3.2. Not here: the store
+//! (`floodwall_ip::reassembly`).
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Counter, DropReason, Units};
 use floodwall_ip::input::{self, Layers};
-use floodwall_ip::{Expired, Fragment, IcmpError, Piece, Reassembly, Tally, Upper, Whole};
+use floodwall_ip::{
+    ArrivedUpper, Fragment, FragmentPiece, FragmentStore, IcmpError, ReassemblyExpired,
+    ReassemblyTally, Whole,
+};
 use floodwall_packet::{HandoffKind, PacketBuf};
 use floodwall_wire::ipv6_walk::FragmentPlace;
 
-use crate::cx::Cx;
-use crate::rx::Ascent;
+use crate::ip_family::IpFamily;
+use crate::round_context::RoundContext;
+use crate::rx::RxMeta;
 use crate::shard::Stack;
 use crate::stats::Stats;
-use crate::tables::Tables;
 
 /// Datagrams given up in one go, before any of them is answered.
 const EXPIRED_MAX: usize = 16;
 
 /// What differs between the families.
-pub(crate) trait Reassembles: Tables {
+pub(crate) trait ReassembleFamily: IpFamily {
     const IN_DISCARDS: Counter;
 
-    /// The family's store, and where its fates are counted.
-    fn reassembly(stack: &mut Stack) -> (&mut Reassembly<Self>, &mut Stats);
+    /// The family's store, and the statistics in which its drops are counted.
+    fn reassembly(stack: &mut Stack) -> (&mut FragmentStore<Self>, &mut Stats);
 
     /// Delivers a packet that was put together, behind the checks of any other.
-    fn deliver_whole(stack: &mut Stack, cx: &mut Cx<'_>, packet: PacketBuf, ascent: Ascent<Self>);
+    fn deliver_whole(
+        stack: &mut Stack,
+        cx: &mut RoundContext<'_>,
+        packet: PacketBuf,
+        ascent: RxMeta<Self>,
+    );
 }
 
-impl Reassembles for Ipv4Addr {
+impl ReassembleFamily for Ipv4Addr {
     const IN_DISCARDS: Counter = Counter::IpInDiscards;
 
-    fn reassembly(stack: &mut Stack) -> (&mut Reassembly<Self>, &mut Stats) {
+    fn reassembly(stack: &mut Stack) -> (&mut FragmentStore<Self>, &mut Stats) {
         (&mut stack.reassembly_v4, &mut stack.stats)
     }
 
-    fn deliver_whole(stack: &mut Stack, cx: &mut Cx<'_>, packet: PacketBuf, ascent: Ascent<Self>) {
-        let Ascent { l3, heading, .. } = ascent;
+    fn deliver_whole(
+        stack: &mut Stack,
+        cx: &mut RoundContext<'_>,
+        packet: PacketBuf,
+        ascent: RxMeta<Self>,
+    ) {
+        let RxMeta { l3, heading, .. } = ascent;
         match input::ipv4_upper(&packet, l3, &heading, &mut stack.stats.access) {
             Ok(upper) => {
-                let upper = Upper { fragmented: true, ..upper };
+                let upper = ArrivedUpper { fragmented: true, ..upper };
                 stack.deliver_v4(cx, packet, ascent, upper);
             }
             Err(refusal) => stack.refuse(cx, packet, ascent, None, refusal),
@@ -53,18 +67,23 @@ impl Reassembles for Ipv4Addr {
     }
 }
 
-impl Reassembles for Ipv6Addr {
+impl ReassembleFamily for Ipv6Addr {
     const IN_DISCARDS: Counter = Counter::Ip6InDiscards;
 
-    fn reassembly(stack: &mut Stack) -> (&mut Reassembly<Self>, &mut Stats) {
+    fn reassembly(stack: &mut Stack) -> (&mut FragmentStore<Self>, &mut Stats) {
         (&mut stack.reassembly_v6, &mut stack.stats)
     }
 
-    fn deliver_whole(stack: &mut Stack, cx: &mut Cx<'_>, packet: PacketBuf, ascent: Ascent<Self>) {
+    fn deliver_whole(
+        stack: &mut Stack,
+        cx: &mut RoundContext<'_>,
+        packet: PacketBuf,
+        ascent: RxMeta<Self>,
+    ) {
         let (limits, access) = (&stack.extension_limits, &mut stack.stats.access);
         match input::ipv6_upper(&packet, ascent.l3, &ascent.heading, limits, access) {
             Ok(Layers::Upper(upper)) => {
-                let upper = Upper { fragmented: true, ..upper };
+                let upper = ArrivedUpper { fragmented: true, ..upper };
                 stack.deliver_v6(cx, packet, ascent, upper);
             }
             // The first fragment was refused if its chain had another fragment header.
@@ -81,12 +100,12 @@ impl Stack {
     #[cold]
     pub(crate) fn fragment_v4(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<Ipv4Addr>,
+        ascent: RxMeta<Ipv4Addr>,
     ) {
         let place = (ascent.iface, ascent.l3, ascent.to_group);
-        match Piece::of_ipv4(&packet, place, ascent.heading, &mut self.stats.access) {
+        match FragmentPiece::of_ipv4(&packet, place, ascent.heading, &mut self.stats.access) {
             Ok(piece) => self.reassemble(cx, packet, &piece),
             Err(refusal) => self.refuse(cx, packet, ascent, None, refusal),
         }
@@ -96,19 +115,25 @@ impl Stack {
     #[cold]
     pub(crate) fn fragment_v6(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<Ipv6Addr>,
-        found: (FragmentPlace, Option<Upper>),
+        ascent: RxMeta<Ipv6Addr>,
+        found: (FragmentPlace, Option<ArrivedUpper>),
     ) {
         let place = (ascent.iface, ascent.l3, ascent.to_group);
-        match Piece::of_ipv6(&packet, place, ascent.heading, found, &mut self.stats.access) {
+        match FragmentPiece::of_ipv6(&packet, place, ascent.heading, found, &mut self.stats.access)
+        {
             Ok(piece) => self.reassemble(cx, packet, &piece),
             Err(refusal) => self.refuse(cx, packet, ascent, found.1, refusal),
         }
     }
 
-    fn reassemble<A: Reassembles>(&mut self, cx: &mut Cx<'_>, packet: PacketBuf, piece: &Piece<A>) {
+    fn reassemble<A: ReassembleFamily>(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        packet: PacketBuf,
+        piece: &FragmentPiece<A>,
+    ) {
         self.memory_moved = true;
         let (store, stats) = A::reassembly(self);
         let (fragment, late) = store.input(piece, packet, cx.now, cx.pool, &mut tally(stats));
@@ -123,30 +148,34 @@ impl Stack {
     }
 
     /// A datagram is complete: it goes on as if it had come in one piece.
-    fn whole<A: Reassembles>(&mut self, cx: &mut Cx<'_>, whole: Whole<A>) {
+    fn whole<A: ReassembleFamily>(&mut self, cx: &mut RoundContext<'_>, whole: Whole<A>) {
         let Whole { mut packet, first, fragments } = whole;
         self.stats.fates.merged += fragments.saturating_sub(1);
-        let Piece { iface, l3, heading, to_group, .. } = first;
+        let FragmentPiece { iface, l3, heading, to_group, .. } = first;
         if let Some(owner) = self.owner_of_whole(&packet, l3) {
             packet.trim_front(l3);
             return self.hand_to(cx, owner, HandoffKind::Reassembled, packet);
         }
-        A::deliver_whole(self, cx, packet, Ascent { iface, l3, heading, to_group });
+        A::deliver_whole(self, cx, packet, RxMeta { iface, l3, heading, to_group });
     }
 
-    /// Fragments were missing for too long: the sender is told, where the first one is there. The
-    /// deaths are counted already.
-    fn expired<A: Reassembles>(&mut self, cx: &mut Cx<'_>, expired: Expired<A>) {
+    /// Reassembly timed out: the sender gets an ICMP error if the first fragment is there. The
+    /// drops are counted already.
+    fn expired<A: ReassembleFamily>(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        expired: ReassemblyExpired<A>,
+    ) {
         let Some((packet, first)) = expired.first else { return };
-        let Piece { iface, l3, heading, to_group, .. } = first;
-        let ascent = Ascent { iface, l3, heading, to_group };
+        let FragmentPiece { iface, l3, heading, to_group, .. } = first;
+        let ascent = RxMeta { iface, l3, heading, to_group };
         self.answer_error(cx, &packet, ascent, None, IcmpError::ReassemblyTimeExceeded);
     }
 
     /// Gives up what was waited for in vain, up to `budget` units.
-    pub(crate) fn reassembly_timers<A: Reassembles>(
+    pub(crate) fn reassembly_timers<A: ReassembleFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         budget: Units,
     ) -> Units {
         let (mut due, mut count) = ([const { None }; EXPIRED_MAX], 0);
@@ -165,6 +194,10 @@ impl Stack {
     }
 }
 
-fn tally(stats: &mut Stats) -> Tally<'_> {
-    Tally { drops: &mut stats.drops_in, counters: &mut stats.counters, access: &mut stats.access }
+fn tally(stats: &mut Stats) -> ReassemblyTally<'_> {
+    ReassemblyTally {
+        drops: &mut stats.drops_in,
+        counters: &mut stats.counters,
+        access: &mut stats.access,
+    }
 }

@@ -1,34 +1,34 @@
-//! Redirects: who may send us another way, and for which packets.
+//! Redirects: which sender may change a next hop, and for which packets.
 //!
-//! Called by `neighbors.rs` (ICMPv6) and `deliver.rs` (ICMPv4) with messages whose form is right;
-//! these come to the control shard. One judgement for both families. Invariant: a redirect is
-//! followed only where the operator lets it, where it comes from the router that leads to its
-//! destination at this moment, where the better first hop is a neighbour, and where it quotes a
-//! packet of a live flow of ours to that destination (`exceptions.rs`, which remembers it). RFC
-//! 4861 lets a router leave the quote out; we do not: none does, and it costs who forges blindly.
-//! Each refusal has its drop reason. Reading: RFC 4861 sections 8.1 and 8.3, RFC 1122 section
-//! 3.2.2.2, RFC 3756 section 4.2.4.
+//! Called by `neighbors.rs` (ICMPv6) and `deliver.rs` (ICMPv4) with messages that are well-formed;
+//! these go to the control shard. One decision for both families. Invariant: a redirect is followed
+//! only where the operator allows it, where it comes from the router that is the destination's
+//! current next hop, where the better first hop is a neighbour, and where it quotes a packet of a
+//! live flow of ours to that destination (`exceptions.rs` stores it). RFC 4861 lets a router leave
+//! the quote out; we do not accept that: no known router does, and the quote protects against blind
+//! forgery. Each refusal has its drop reason. Reading: RFC 4861 sections 8.1 and 8.3, RFC 1122
+//! section 3.2.2.2, RFC 3756 section 4.2.4.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Counter, DropReason, IfIndex};
-use floodwall_fib::exceptions::Lesson;
+use floodwall_fib::exceptions::PathUpdate;
 use floodwall_packet::PacketBuf;
 
-use crate::cx::Cx;
-use crate::exceptions::{Statement, States};
-use crate::rx::Ascent;
+use crate::exceptions::{PathUpdateFamily, PathUpdateQuote};
+use crate::ip_family::IpFamily;
+use crate::round_context::RoundContext;
+use crate::rx::RxMeta;
 use crate::shard::Stack;
-use crate::tables::Tables;
-use crate::tx::Path;
+use crate::tx::OutputPath;
 
 impl Stack {
     /// An ICMPv4 redirect: for a network it counts for the host alone (RFC 1122 section 3.2.2.2).
     pub(crate) fn redirect_v4(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<Ipv4Addr>,
+        ascent: RxMeta<Ipv4Addr>,
         l4: usize,
     ) {
         if self.is_follower() {
@@ -38,48 +38,49 @@ impl Stack {
         self.redirected(cx, packet, l4, ascent.heading.src_addr, ascent.iface);
     }
 
-    /// An ICMPv6 redirect whose form is right.
+    /// An ICMPv6 redirect that is well-formed.
     pub(crate) fn redirect_v6(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<Ipv6Addr>,
+        ascent: RxMeta<Ipv6Addr>,
         l4: usize,
     ) {
         self.stats.counters.count(Counter::Icmp6InRedirects);
         self.redirected(cx, packet, l4, ascent.heading.src_addr, ascent.iface);
     }
 
-    /// Judges a redirect as far as routes and links tell; the flow is asked for behind that.
-    fn redirected<A: States>(
+    /// Checks a redirect against routes and links; the flow is checked after that.
+    fn redirected<A: PathUpdateFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
         l4: usize,
         from: A,
         on: IfIndex,
     ) {
         if !self.follows_redirects {
-            return self.die(packet, DropReason::RedirectIgnored);
+            return self.drop_packet(packet, DropReason::RedirectIgnored);
         }
         let said = A::statement(&packet, l4, &mut self.stats.access);
         let Some(said) = said.filter(|said| self.owns(said.flow.src_addr)) else {
-            return self.die(packet, DropReason::RedirectNotQuoted);
+            return self.drop_packet(packet, DropReason::RedirectNotQuoted);
         };
         match self.may_redirect(cx, &said, from, on) {
             Ok(()) => self.exception_message::<A>(cx, packet, l4, false),
-            Err(reason) => self.die(packet, reason),
+            Err(reason) => self.drop_packet(packet, reason),
         }
     }
 
-    fn may_redirect<A: Tables>(
+    fn may_redirect<A: IpFamily>(
         &self,
-        cx: &Cx<'_>,
-        said: &Statement<A>,
+        cx: &RoundContext<'_>,
+        said: &PathUpdateQuote<A>,
         from: A,
         on: IfIndex,
     ) -> Result<(), DropReason> {
-        let (Lesson::Redirect(target_addr), dst_addr) = (said.lesson, said.flow.dst_addr) else {
+        let (PathUpdate::Redirect(target_addr), dst_addr) = (said.lesson, said.flow.dst_addr)
+        else {
             return Err(DropReason::RedirectTarget);
         };
         let interface = self.interfaces.get(usize::from(on.0));
@@ -95,7 +96,7 @@ impl Stack {
             return Err(DropReason::RedirectTarget);
         }
         let first_hop = match self.path(cx, dst_addr, None) {
-            Ok(Path::Via { iface, next_hop, .. }) if iface == on && next_hop != dst_addr => {
+            Ok(OutputPath::Via { iface, next_hop, .. }) if iface == on && next_hop != dst_addr => {
                 Some(next_hop)
             }
             _ => None,
@@ -108,7 +109,7 @@ impl Stack {
     }
 
     /// A neighbour does not answer, or is no router any more: nothing is redirected to it.
-    pub(crate) fn forget_redirects_to<A: Tables>(
+    pub(crate) fn forget_redirects_to<A: IpFamily>(
         &mut self,
         on: IfIndex,
         target_addr: A,
@@ -119,7 +120,7 @@ impl Stack {
             entry.hop.iface == on && target == target_addr && (router || !as_router)
         });
         if gone {
-            self.paths.forget();
+            self.path_cache.forget();
         }
     }
 

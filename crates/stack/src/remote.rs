@@ -1,19 +1,19 @@
 //! Sockets of programs that run on other threads than the workers, without any runtime.
 //!
 //! A program has a [`Remote`] and makes [`UdpHandle`]s with it; a worker's stack has the
-//! [`RemoteShard`] that belongs to it. Between them lies a slab of slots, allocated at the start:
-//! two one-word mailboxes, send credit and two wakers each; a doorbell per worker says which slots
-//! want something. Binds and other rare commands go to the control shard through a bounded queue.
-//! The design, its figures and what was rejected: `docs/design/ownership.md`.
+//! [`RemoteShard`] that belongs to it. They share a slab of slots, allocated at the start: two
+//! one-word mailboxes, send credit and two wakers each; a doorbell per worker lists the slots that
+//! need service. Binds and other rare commands go to the control shard through a bounded queue. The
+//! design, its figures and rejected alternatives: `docs/design/ownership.md`.
 //!
 //! Invariants: a worker takes no lock that a program's thread may hold, and no memory per datagram;
 //! credit and receive limits count true bytes; what a program has sent leaves in its order; a slot
-//! is used again only when its program has let go of it and every shard has forgotten it.
+//! is reused only after its program has dropped it and every shard has released it.
 //!
 //! # Under flood
-//! Strangers fill a socket's receive mailbox: bounded by the socket's receive limit, as its local
-//! queue would be (`udp/intake.rs`). Programs fill the rest: `REMOTE_SOCKETS_MAX` slots, their
-//! credit, `REMOTE_REQUESTS_MAX` commands. Worst work in a round: `REMOTE_SLOTS_ROUND` slots of
+//! Peers fill a socket's receive mailbox: bounded by the socket's receive limit, as its local queue
+//! would be (`udp/intake.rs`). Programs fill the rest: `REMOTE_SOCKETS_MAX` slots, their credit,
+//! `REMOTE_REQUESTS_MAX` commands. Worst work in a round: `REMOTE_SLOTS_ROUND` slots of
 //! `REMOTE_SLOT_BYTES` each; what is left is first in line in the next.
 
 mod command;
@@ -22,8 +22,8 @@ mod control;
 mod envelope;
 mod errno;
 mod handle;
-mod history;
 mod request;
+mod segment_history;
 mod segments;
 mod sender;
 mod shard;
@@ -36,13 +36,13 @@ mod wake;
 #[cfg(test)]
 mod tests;
 
-pub use command::{Change, Command};
+pub use command::{SocketChange, SocketCommand};
 pub use config::RemoteConfig;
 pub use handle::UdpHandle;
-pub use request::Asked;
+pub use request::PendingRequest;
 pub use segments::Segments;
 pub use shard::RemoteShard;
 pub use shared::Remote;
 pub use tcp::{AskedListen, ListenHandle, TcpHandle};
-pub use waiters::{Direction, Ready};
+pub use waiters::{Readiness, WaitDirection};
 pub use wake::{GroupId, RuntimeGroup};

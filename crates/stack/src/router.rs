@@ -1,19 +1,19 @@
-//! Routers of our links: what they say becomes routes, addresses and settings; what they keep to
-//! themselves is asked for.
+//! Router discovery on our links: advertisements become routes, addresses and settings; routers are
+//! solicited where no advertisement came.
 //!
-//! Called by `neighbors.rs` with checked advertisements, with what the neighbour cache finds out
-//! about routers and for timed work, and by `link.rs` when a link goes or comes. The judgement is
-//! `floodwall_ip::router_discovery`'s, one for each interface that believes routers; here its
-//! actions are done. Invariants: what the operator configured is never touched, learnt routes and
-//! addresses are known by their protocol and origin; what cannot be done (a full routing table) is
-//! left, and asked for again by the next advertisement. Reading: RFC 4861 section 6.3, RFC 4862
-//! section 5.5.
+//! Called by `neighbors.rs` with checked advertisements, with events of the neighbour cache about
+//! routers and for timed work, and by `link.rs` when a link goes down or comes up. The decisions
+//! are made by `floodwall_ip::router_discovery`, one instance for each interface that accepts
+//! router advertisements; here its actions are done. Invariants: what the operator configured is
+//! never touched, learnt routes and addresses are known by their protocol and origin; an action
+//! that fails (a full routing table) is left, and retried with the next advertisement. Reading: RFC
+//! 4861 section 6.3, RFC 4862 section 5.5.
 //!
 //! # Under flood
-//! Reachable by anyone on a link that believes routers, within the bounds of `router_discovery`,
-//! and no more often than it says ([`Stack::attends`]). Worst work per message: its actions, each
-//! one pass over the routes. Paths that sockets remember are forgotten only where a route is
-//! another, not where it is prolonged.
+//! Reachable from any station on a link that accepts router advertisements, within the bounds of
+//! `router_discovery`, and rate-limited by it ([`Stack::attends`]). Worst work per message: its
+//! actions, each one pass over the routes. Cached paths of sockets are invalidated only where a
+//! route changes, not where its lifetime is extended.
 
 use core::net::{IpAddr, Ipv6Addr};
 
@@ -30,11 +30,11 @@ use floodwall_wire::Icmpv6Type;
 
 use crate::addresses::AddAddress;
 use crate::config::StackConfig;
-use crate::cx::Cx;
+use crate::round_context::RoundContext;
 use crate::shard::Stack;
 
-/// What routers say about the interfaces that believe them.
-pub(crate) struct Routers {
+/// What router discovery has learnt, for each interface that accepts router advertisements.
+pub(crate) struct InterfaceRouters {
     engines: Box<[(IfIndex, RouterDiscovery)]>,
     actions: RouterActions,
     dns_changes: u64,
@@ -51,7 +51,7 @@ pub struct Dns {
     pub changes: u64,
 }
 
-impl Routers {
+impl InterfaceRouters {
     pub(crate) fn new(config: &StackConfig, random: &mut Randomness, now: Instant) -> Self {
         let secret = config.stable_secret.map(u128::from_be_bytes);
         let key = match secret {
@@ -89,14 +89,15 @@ impl Routers {
 const MTU_MIN: u32 = 1280;
 
 impl Stack {
-    /// What is known of routers, for each interface that believes them: for showing.
+    /// The state of router discovery of each interface that accepts router advertisements, for
+    /// display.
     pub fn routers(&self) -> impl Iterator<Item = (IfIndex, &RouterDiscovery)> {
         self.routers.engines.iter().map(|(iface, engine)| (*iface, engine))
     }
 
     /// The DNS servers and the search list that routers advertise, of all links. Allocates: to be
-    /// called where [`Stack::dns_changes`] says that something is new, and now and then, for what
-    /// has ended.
+    /// called when [`Stack::dns_changes`] reports a change, and periodically, because entries
+    /// expire.
     #[must_use]
     pub fn dns(&self, now: Instant) -> Dns {
         let mut dns = Dns { changes: self.routers.dns_changes, ..Dns::default() };
@@ -118,9 +119,9 @@ impl Stack {
         self.routers.dns_changes
     }
 
-    /// Whether a message is to be read: asked before its options are walked, and answered with no
-    /// for a router's advertisement that is one of too many. What cannot be a router's is no loss
-    /// of anybody's share; it dies of what is wrong with it.
+    /// Whether a message is to be processed: checked before its options are walked, and false for a
+    /// router advertisement beyond the rate limit. A message that cannot be a router's uses nothing
+    /// of this limit; it is dropped later for what is wrong with it.
     pub(crate) fn attends(
         &mut self,
         iface: IfIndex,
@@ -140,14 +141,14 @@ impl Stack {
         attends
     }
 
-    /// A router speaks.
+    /// A router advertisement or another message of a router arrived.
     pub(crate) fn router_input(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         iface: IfIndex,
         said: &RouterSummary<'_>,
     ) -> Result<(), DropReason> {
-        // Where nobody asked to believe routers, the message is of a type that does nothing here.
+        // Where router discovery is off, the message is of a type that does nothing here.
         let (engine, actions) = self.routers.of(iface).ok_or(DropReason::IcmpTypeUnknown)?;
         engine
             .input(said, cx.now, &mut cx.random.public, actions)
@@ -165,22 +166,37 @@ impl Stack {
         Ok(())
     }
 
-    /// A neighbour was asked in vain.
-    pub(crate) fn router_unreachable(&mut self, cx: &mut Cx<'_>, iface: IfIndex, addr: IpAddr) {
+    /// A neighbour did not answer solicitations and is unreachable.
+    pub(crate) fn router_unreachable(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        iface: IfIndex,
+        addr: IpAddr,
+    ) {
         self.with_router(cx, iface, addr, |engine, addr, cx, actions| {
             engine.unreachable(addr, cx.now, actions);
         });
     }
 
     /// A neighbour has answered us.
-    pub(crate) fn router_answered(&mut self, cx: &mut Cx<'_>, iface: IfIndex, addr: IpAddr) {
+    pub(crate) fn router_answered(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        iface: IfIndex,
+        addr: IpAddr,
+    ) {
         self.with_router(cx, iface, addr, |engine, addr, cx, actions| {
             engine.answered(addr, cx.now, actions);
         });
     }
 
-    /// A neighbour says that it is no router.
-    pub(crate) fn router_is_none(&mut self, cx: &mut Cx<'_>, iface: IfIndex, addr: IpAddr) {
+    /// A neighbour advertises without the router flag.
+    pub(crate) fn router_is_none(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        iface: IfIndex,
+        addr: IpAddr,
+    ) {
         self.with_router(cx, iface, addr, |engine, addr, cx, actions| {
             engine.no_router(addr, cx.now, &mut cx.random.public, actions);
         });
@@ -188,10 +204,10 @@ impl Stack {
 
     fn with_router(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         iface: IfIndex,
         addr: IpAddr,
-        act: impl FnOnce(&mut RouterDiscovery, Ipv6Addr, &mut Cx<'_>, &mut RouterActions),
+        act: impl FnOnce(&mut RouterDiscovery, Ipv6Addr, &mut RoundContext<'_>, &mut RouterActions),
     ) {
         let (IpAddr::V6(addr), Some((engine, actions))) = (addr, self.routers.of(iface)) else {
             return;
@@ -200,11 +216,11 @@ impl Stack {
         self.do_actions(cx, iface);
     }
 
-    /// Somebody else has an address of ours: where it was made of a prefix another one is tried, a
-    /// few times. False where it was not.
+    /// Another station uses an address of ours: if it was formed from a prefix, another one is
+    /// tried, a few times. False if it was not.
     pub(crate) fn autoconf_conflict(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         iface: IfIndex,
         addr: IpAddr,
     ) -> bool {
@@ -242,7 +258,7 @@ impl Stack {
     }
 
     /// Timed work of all interfaces, up to `budget` units.
-    pub(crate) fn router_timers(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
+    pub(crate) fn router_timers(&mut self, cx: &mut RoundContext<'_>, budget: Units) -> Units {
         let (mut left, mut at) = (budget, 0);
         while let Some((iface, engine)) = self.routers.engines.get_mut(at).filter(|_| left.0 > 0) {
             let iface = *iface;
@@ -254,7 +270,7 @@ impl Stack {
         budget.minus(left)
     }
 
-    fn do_actions(&mut self, cx: &mut Cx<'_>, iface: IfIndex) {
+    fn do_actions(&mut self, cx: &mut RoundContext<'_>, iface: IfIndex) {
         let mut n = 0;
         while let Some(action) = self.routers.actions.at(n) {
             match action {
@@ -267,15 +283,15 @@ impl Stack {
         self.routers.actions.clear();
     }
 
-    /// Asks routers to speak (RFC 4861 section 6.3.7).
-    fn solicit_routers(&mut self, cx: &mut Cx<'_>, iface: IfIndex) {
+    /// Solicits routers (RFC 4861 section 6.3.7).
+    fn solicit_routers(&mut self, cx: &mut RoundContext<'_>, iface: IfIndex) {
         let interface = self.interfaces.get(usize::from(iface.0));
         let Some(interface) = interface.filter(|i| i.up) else { return };
         let frame = ndp::router_solicitation(cx.pool, interface);
         self.depart_counted(cx, frame, Counter::Icmp6OutRouterSolicits);
     }
 
-    fn probe_router(&mut self, cx: &mut Cx<'_>, iface: IfIndex, router: Ipv6Addr) {
+    fn probe_router(&mut self, cx: &mut RoundContext<'_>, iface: IfIndex, router: Ipv6Addr) {
         let asked = self.neighbors_v6.probe(iface, router, cx.now);
         if let Some(NeighborEvent::Solicit { iface, addr, unicast }) = asked {
             self.solicit(cx, iface, addr.into(), unicast);
@@ -299,7 +315,7 @@ impl Stack {
                 self.routes_v6.remove_to(TableId::MAIN, prefix, now, |r| {
                     (r.protocol, r.iface, r.gateway) == (learnt, iface, gateway)
                 });
-                self.paths.forget();
+                self.path_cache.forget();
             }
             RouterAction::SetAddress { addr, prefix_len, preferred_until, valid_until } => {
                 let ends = (preferred_until, valid_until);
@@ -315,7 +331,7 @@ impl Stack {
             RouterAction::DnsChanged => {
                 self.routers.dns_changes = self.routers.dns_changes.wrapping_add(1);
             }
-            // These send; whoever calls has done them.
+            // These send; the caller has done them.
             RouterAction::Solicit | RouterAction::Probe(_) => {}
         }
     }
@@ -338,7 +354,7 @@ impl Stack {
         // A full table is the operator's; the next advertisement tries again.
         let _ = self.routes_v6.set(route, now);
         if self.routes_v6.generation() != before {
-            self.paths.forget();
+            self.path_cache.forget();
         }
     }
 
@@ -385,7 +401,7 @@ impl Stack {
         interface.hop_limit = link.hop_limit.unwrap_or(floodwall_ip::iface::HOP_LIMIT);
         interface.mtu_v6 = link.mtu.unwrap_or(interface.mtu).min(interface.mtu);
         self.neighbors_v6.set_timers(iface, link.reachable_time, link.retrans_timer);
-        self.paths.forget();
+        self.path_cache.forget();
     }
 }
 

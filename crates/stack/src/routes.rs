@@ -1,15 +1,15 @@
-//! The stack and its routing tables: who asks them, who keeps them, when they are tidied.
+//! The stack and its routing tables: look-up, ownership, removal of expired routes.
 //!
-//! The tables of a host are one: the control shard's, who alone changes them. A stack that is alone
-//! or that control shard looks into its own; a follower reads the control shard's in place, under
-//! the view of its round, so that a route counts for all shards from the moment it is published,
-//! at the end of the call that changed it. Called by `tx.rs` for every packet without a cached
-//! path, by `neighbors.rs` for timed work, by `shards/control.rs` to publish. Invariant: no answer
-//! waits for timed work; whether a route is over is decided by the clock of the round.
+//! A host has one set of tables: the control shard's, which alone changes them. A stack that is
+//! alone, or that control shard, looks into its own; a follower reads the control shard's in place,
+//! under the view of its round, so that a route is visible to all shards from the moment it is
+//! published, at the end of the call that changed it. Called by `tx.rs` for every packet without a
+//! cached path, by `neighbors.rs` for timed work, by `shards/control.rs` to publish. Invariant: no
+//! result waits for timed work; the clock of the round decides whether a route has expired.
 //!
 //! # Under flood
-//! Reachable through advertisements (`router.rs`) and leases (`dhcp.rs`), whose routes have caps of
-//! their own: see [`floodwall_fib::Fib`]. Worst work per packet: one look-up.
+//! Reachable through advertisements (`router.rs`) and leases (`dhcp.rs`); both limit their routes:
+//! see [`floodwall_fib::Fib`]. Worst work per packet: one look-up.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -18,13 +18,13 @@ use floodwall_fib::{Fib, FibConfig, FibReader, Found};
 use floodwall_sync::qsbr::Domain;
 
 use crate::config::StackConfig;
-use crate::cx::Cx;
+use crate::ip_family::IpFamily;
+use crate::round_context::RoundContext;
 use crate::shard::Stack;
 use crate::shards::Role;
-use crate::tables::Tables;
 
 /// The tables of both families.
-pub(crate) struct Fibs {
+pub(crate) struct FibPair {
     pub(crate) v4: Fib<Ipv4Addr>,
     pub(crate) v6: Fib<Ipv6Addr>,
 }
@@ -36,7 +36,7 @@ pub(crate) struct FibReaders {
     pub(crate) v6: FibReader<Ipv6Addr>,
 }
 
-impl Fibs {
+impl FibPair {
     /// Tables that the workers of `domain` read.
     pub(crate) fn shared(domain: &Domain, config: &StackConfig, random: &mut SecretRandom) -> Self {
         let (bounds, now) = (bounds(config), Instant::ORIGIN);
@@ -46,7 +46,7 @@ impl Fibs {
         }
     }
 
-    /// Tables of a stack to which none are given: nobody else reads them, and a follower needs
+    /// Tables of a stack to which none are given: no other shard reads them, and a follower needs
     /// none.
     pub(crate) fn of(role: &Role, config: &StackConfig, random: &mut SecretRandom) -> Self {
         if matches!(role, Role::Follower(_)) {
@@ -92,7 +92,11 @@ fn bounds(config: &StackConfig) -> FibConfig {
 impl Stack {
     /// Where a packet of ours to `dst_addr` goes now.
     #[inline]
-    pub(crate) fn route_to<A: Tables>(&self, cx: &Cx<'_>, dst_addr: A) -> Option<Found<A>> {
+    pub(crate) fn route_to<A: IpFamily>(
+        &self,
+        cx: &RoundContext<'_>,
+        dst_addr: A,
+    ) -> Option<Found<A>> {
         match &self.role {
             Role::Follower(follower) => {
                 let view = cx.peers.as_ref()?.view;
@@ -103,7 +107,11 @@ impl Stack {
     }
 
     /// Whether what would lead there is a link that is down.
-    pub(crate) fn leads_into_a_dead_link<A: Tables>(&self, cx: &Cx<'_>, dst_addr: A) -> bool {
+    pub(crate) fn leads_into_a_dead_link<A: IpFamily>(
+        &self,
+        cx: &RoundContext<'_>,
+        dst_addr: A,
+    ) -> bool {
         match (&self.role, &cx.peers) {
             (Role::Follower(follower), Some(peers)) => {
                 A::fib_reader(&follower.routes).leads_into_a_dead_link(peers.view, dst_addr)
@@ -113,20 +121,24 @@ impl Stack {
     }
 
     /// Removes routes that are over, and goes on with what a link that went or came left to do.
-    pub(crate) fn route_timers<A: Tables>(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
+    pub(crate) fn route_timers<A: IpFamily>(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        budget: Units,
+    ) -> Units {
         let fib = A::fib_mut(self);
         let before = fib.generation();
         let mut visited = fib.sweep(cx.now, budget.0 as usize);
         visited += fib.collect(cx.now, (budget.0 as usize).saturating_sub(visited));
         if fib.generation() != before {
-            self.paths.forget();
+            self.path_cache.forget();
         }
         Units(visited as u32)
     }
 
     /// Shows the other shards what has changed. False where too much waits for them.
     pub(crate) fn publish_routes(&mut self, now: Instant) -> bool {
-        // Both, whatever becomes of the first.
+        // Publish both families, even if the first fails.
         let (v4, v6) = (self.routes_v4.publish(now), self.routes_v6.publish(now));
         v4 && v6
     }
@@ -142,8 +154,8 @@ impl Stack {
         &mut self.routes_v6
     }
 
-    /// Routes were changed from outside: what sockets remember of their paths is looked up again.
+    /// Routes were changed from outside: invalidates the cached paths of sockets.
     pub fn routes_changed(&mut self) {
-        self.paths.forget();
+        self.path_cache.forget();
     }
 }

@@ -1,31 +1,31 @@
-//! Frame in: the link header, then IPv4, IPv6 or ARP, or gone.
+//! Frame input: the link header, then IPv4, IPv6 or ARP, or a drop.
 //!
-//! Called by `shard.rs` for each packet of a burst. What a frame carries beside IP and ARP dies
-//! here; so does what is for another station or another host. Reading: RFC 894, RFC 1122 section
+//! Called by `shard.rs` for each packet of a burst. A frame that is neither IP nor ARP is dropped
+//! here; so is a packet for another station or another host. Reading: RFC 894, RFC 1122 section
 //! 3.2.1.3, RFC 8200 section 3.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Address, Counter, DropReason, IfIndex, MacAddr};
 use floodwall_ip::input::Layers;
-use floodwall_ip::{Heading, Interface, input};
+use floodwall_ip::{ArrivedHeading, Interface, input};
 use floodwall_packet::PacketBuf;
 use floodwall_wire::{EtherType, EthernetHeader, ethernet};
 
-use crate::cx::Cx;
+use crate::round_context::RoundContext;
 use crate::shard::Stack;
 
 /// Bytes of a link header with the two tags that are read.
 const LINK_HEADER_MAX: usize = ethernet::HEADER_LEN + ethernet::TAGS_MAX * ethernet::TAG_LEN;
 
-/// A packet on its way up: what the network layer has found out. Handed on by value, so that
-/// nobody need write down what only few packets are asked for.
+/// A received packet with what the network layer has parsed. Passed by value, so that fields that
+/// few packets need are not written to memory.
 #[derive(Clone, Copy)]
-pub(crate) struct Ascent<A> {
+pub(crate) struct RxMeta<A> {
     pub(crate) iface: IfIndex,
     /// Where the IP header starts.
     pub(crate) l3: usize,
-    pub(crate) heading: Heading<A>,
+    pub(crate) heading: ArrivedHeading<A>,
     /// Whether the destination is a group or broadcast address.
     pub(crate) to_group: bool,
 }
@@ -33,14 +33,14 @@ pub(crate) struct Ascent<A> {
 impl Stack {
     /// One packet as its device gave it.
     #[inline]
-    pub(crate) fn input(&mut self, cx: &mut Cx<'_>, packet: PacketBuf) {
+    pub(crate) fn input(&mut self, cx: &mut RoundContext<'_>, packet: PacketBuf) {
         self.stats.fates.received += 1;
         self.take_in(cx, packet);
     }
 
     /// One packet as its device gave it, to this worker or to another.
     #[inline]
-    pub(crate) fn take_in(&mut self, cx: &mut Cx<'_>, mut packet: PacketBuf) {
+    pub(crate) fn take_in(&mut self, cx: &mut RoundContext<'_>, mut packet: PacketBuf) {
         if self.follow.is_active() {
             packet = match self.tcp_followed(packet) {
                 Ok(()) => return,
@@ -48,10 +48,10 @@ impl Stack {
             };
         }
         let Some(interface) = self.interfaces.get(usize::from(packet.iface().0)) else {
-            return self.die(packet, DropReason::InterfaceUnknown);
+            return self.drop_packet(packet, DropReason::InterfaceUnknown);
         };
         if !interface.up {
-            return self.die(packet, DropReason::InterfaceDown);
+            return self.drop_packet(packet, DropReason::InterfaceDown);
         }
         match interface.medium {
             floodwall_ip::LinkMedium::Ethernet(mac) => self.ethernet(cx, packet, mac),
@@ -60,17 +60,17 @@ impl Stack {
     }
 
     #[inline]
-    fn ethernet(&mut self, cx: &mut Cx<'_>, mut packet: PacketBuf, mac: MacAddr) {
+    fn ethernet(&mut self, cx: &mut RoundContext<'_>, mut packet: PacketBuf, mac: MacAddr) {
         // 14 bytes are a header, unless they announce a tag.
         let fixed = packet.first_array::<{ ethernet::HEADER_LEN }>(0);
         let Some(Ok(header)) = fixed.map(|bytes| EthernetHeader::parse(bytes)) else {
-            return self.unusual(cx, packet, mac);
+            return self.ethernet_slow_path(cx, packet, mac);
         };
         self.stats.access.borrow();
         let (dst_addr, src_addr) = (header.dst_addr(), header.src_addr());
         let ether_type = header.ether_type();
         if let Err(reason) = station(&mut packet, dst_addr, src_addr, mac) {
-            return self.die(packet, reason);
+            return self.drop_packet(packet, reason);
         }
         self.payload(cx, packet, ether_type, ethernet::HEADER_LEN);
     }
@@ -78,7 +78,12 @@ impl Stack {
     /// A header in pieces, or one with VLAN tags: VLAN 0 is a priority tag (IEEE 802.1Q clause
     /// 6.9), others are not ours.
     #[cold]
-    fn unusual(&mut self, cx: &mut Cx<'_>, mut packet: PacketBuf, mac: MacAddr) {
+    fn ethernet_slow_path(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        mut packet: PacketBuf,
+        mac: MacAddr,
+    ) {
         let access = &mut self.stats.access;
         // Without tags first, so that no more than the header is copied.
         let mut read = |len: usize| {
@@ -90,40 +95,46 @@ impl Stack {
         };
         let found = read(ethernet::HEADER_LEN).or_else(|| read(packet.len().min(LINK_HEADER_MAX)));
         let Some((dst_addr, src_addr, ether_type, len, priority)) = found else {
-            return self.die(packet, DropReason::FrameTruncated);
+            return self.drop_packet(packet, DropReason::FrameTruncated);
         };
         if let Err(reason) = station(&mut packet, dst_addr, src_addr, mac) {
-            return self.die(packet, reason);
+            return self.drop_packet(packet, reason);
         }
         if !priority {
-            return self.die(packet, DropReason::FrameVlan);
+            return self.drop_packet(packet, DropReason::FrameVlan);
         }
         self.payload(cx, packet, ether_type, len);
     }
 
     #[inline]
-    fn payload(&mut self, cx: &mut Cx<'_>, packet: PacketBuf, ether_type: EtherType, l3: usize) {
+    fn payload(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        packet: PacketBuf,
+        ether_type: EtherType,
+        l3: usize,
+    ) {
         match ether_type {
             EtherType::IPV4 => self.ipv4(cx, packet, l3),
             EtherType::IPV6 => self.ipv6(cx, packet, l3),
             EtherType::ARP => self.arp(cx, packet, l3),
-            _ => self.die(packet, DropReason::EtherTypeUnknown),
+            _ => self.drop_packet(packet, DropReason::EtherTypeUnknown),
         }
     }
 
-    /// A packet without link header tells its family by its first four bits.
-    fn bare_ip(&mut self, cx: &mut Cx<'_>, packet: PacketBuf) {
+    /// A packet without link header: its first four bits give the family.
+    fn bare_ip(&mut self, cx: &mut RoundContext<'_>, packet: PacketBuf) {
         let mut scratch = [0; 1];
         match packet.header_array(0, &mut scratch, &mut self.stats.access).map(|b| b[0] >> 4) {
-            None => self.die(packet, DropReason::IpTruncated),
+            None => self.drop_packet(packet, DropReason::IpTruncated),
             Some(4) => self.ipv4(cx, packet, 0),
             Some(6) => self.ipv6(cx, packet, 0),
-            Some(_) => self.die(packet, DropReason::IpVersion),
+            Some(_) => self.drop_packet(packet, DropReason::IpVersion),
         }
     }
 
     #[inline]
-    fn ipv4(&mut self, cx: &mut Cx<'_>, mut packet: PacketBuf, l3: usize) {
+    fn ipv4(&mut self, cx: &mut RoundContext<'_>, mut packet: PacketBuf, l3: usize) {
         self.stats.counters.count(Counter::IpInReceives);
         let octets = packet.len().saturating_sub(l3) as u64;
         self.stats.counters.add(Counter::IpInOctets, octets);
@@ -146,13 +157,18 @@ impl Stack {
             }
             Err(reason) => return self.die_ip::<Ipv4Addr>(packet, reason),
         };
-        let ascent = Ascent { iface: packet.iface(), l3, heading, to_group };
-        self.up_v4(cx, packet, ascent);
+        let ascent = RxMeta { iface: packet.iface(), l3, heading, to_group };
+        self.local_input_v4(cx, packet, ascent);
     }
 
     /// Whether the access list of its interface lets a packet in.
     #[inline]
-    fn admits<A: Address>(&mut self, packet: &PacketBuf, l3: usize, heading: &Heading<A>) -> bool {
+    fn admits<A: Address>(
+        &mut self,
+        packet: &PacketBuf,
+        l3: usize,
+        heading: &ArrivedHeading<A>,
+    ) -> bool {
         let at = usize::from(packet.iface().0);
         let Some(Some(list)) = self.access_lists.get_mut(at) else { return true };
         let permits = list.permits(packet, l3, heading, &mut self.stats.access);
@@ -164,7 +180,12 @@ impl Stack {
 
     /// An IPv4 packet that is for us.
     #[inline]
-    pub(crate) fn up_v4(&mut self, cx: &mut Cx<'_>, packet: PacketBuf, ascent: Ascent<Ipv4Addr>) {
+    pub(crate) fn local_input_v4(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        packet: PacketBuf,
+        ascent: RxMeta<Ipv4Addr>,
+    ) {
         if ascent.heading.is_fragment {
             return self.fragment_v4(cx, packet, ascent);
         }
@@ -175,7 +196,7 @@ impl Stack {
     }
 
     #[inline]
-    fn ipv6(&mut self, cx: &mut Cx<'_>, mut packet: PacketBuf, l3: usize) {
+    fn ipv6(&mut self, cx: &mut RoundContext<'_>, mut packet: PacketBuf, l3: usize) {
         self.stats.counters.count(Counter::Ip6InReceives);
         let octets = packet.len().saturating_sub(l3) as u64;
         self.stats.counters.add(Counter::Ip6InOctets, octets);
@@ -197,14 +218,19 @@ impl Stack {
             }
             Err(reason) => return self.die_ip::<Ipv6Addr>(packet, reason),
         };
-        let ascent = Ascent { iface: packet.iface(), l3, heading, to_group };
-        self.up_v6(cx, packet, ascent);
+        let ascent = RxMeta { iface: packet.iface(), l3, heading, to_group };
+        self.local_input_v6(cx, packet, ascent);
     }
 
     /// An IPv6 packet that is for us.
     #[inline]
-    pub(crate) fn up_v6(&mut self, cx: &mut Cx<'_>, packet: PacketBuf, ascent: Ascent<Ipv6Addr>) {
-        let (limits, Ascent { l3, heading, .. }) = (&self.extension_limits, ascent);
+    pub(crate) fn local_input_v6(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        packet: PacketBuf,
+        ascent: RxMeta<Ipv6Addr>,
+    ) {
+        let (limits, RxMeta { l3, heading, .. }) = (&self.extension_limits, ascent);
         match input::ipv6_upper(&packet, l3, &heading, limits, &mut self.stats.access) {
             Ok(Layers::Upper(upper)) => self.deliver_v6(cx, packet, ascent, upper),
             Ok(Layers::Fragment { place, upper }) => {
@@ -219,7 +245,7 @@ impl Stack {
     pub(crate) fn is_ours_v4(
         &self,
         at: IfIndex,
-        heading: &Heading<Ipv4Addr>,
+        heading: &ArrivedHeading<Ipv4Addr>,
     ) -> Result<bool, DropReason> {
         let Some(interface) = self.interfaces.get(usize::from(at.0)) else {
             return Err(DropReason::InterfaceUnknown);
@@ -261,7 +287,7 @@ impl Stack {
     pub(crate) fn is_ours_v6(
         &self,
         at: IfIndex,
-        heading: &Heading<Ipv6Addr>,
+        heading: &ArrivedHeading<Ipv6Addr>,
     ) -> Result<bool, DropReason> {
         let Some(interface) = self.interfaces.get(usize::from(at.0)) else {
             return Err(DropReason::InterfaceUnknown);
@@ -290,9 +316,8 @@ impl Stack {
         if taken { Ok(false) } else { Err(DropReason::IpNotForUs) }
     }
 
-    /// Whether an address is one of ours that is still tentative, on whichever interface: it
-    /// receives nothing (RFC 4862 section 5.4), and is nobody else's either, to whom a router would
-    /// pass it on.
+    /// Whether an address is one of ours that is still tentative, on any interface: it receives
+    /// nothing (RFC 4862 section 5.4), and a router must not forward packets for it either.
     fn is_tentative(&self, addr: Ipv6Addr) -> bool {
         let ours = |i: &Interface| i.owns_v6(addr).is_some_and(|state| !state.is_assigned());
         self.dad.deadline().is_some() && self.interfaces.iter().any(ours)
@@ -316,12 +341,12 @@ impl Stack {
     }
 }
 
-/// Whether an address that is nobody's here is ours on this interface all the same: one that
+/// Whether an interface accepts packets for an address that is not assigned to this host: one that
 /// packets can be routed to.
 pub(crate) fn takes_any<A: Address>(interface: &Interface, addr: A) -> bool {
     let broadcast = addr.to_ip() == core::net::IpAddr::V4(Ipv4Addr::BROADCAST);
     interface.any_destination
-        // One that is still being probed is nobody's.
+        // An address that is still being probed is not accepted.
         && interface.owns(addr.to_ip()).is_none()
         && !broadcast
         && !addr.is_group()

@@ -101,8 +101,8 @@ impl UdpService {
                 *byte = b' ' + (i % 95) as u8;
             }
         }
-        // Where it cannot leave it dies under its name in the stack's ledger, or the send buffer
-        // is full: either way the asker asks again.
+        // Either it is dropped with a reason in the stack's accounting, or the send buffer is full:
+        // in both cases the peer retries.
         let _ = sockets.udp_reply(socket, &received, answer);
         true
     }

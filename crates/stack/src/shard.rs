@@ -1,43 +1,44 @@
 //! One core's protocol state, and the rounds in which it runs: an [`Engine`].
 //!
-//! Called by `dispatch` on real cores and by `world` in virtual time. A round takes the burst,
-//! then what the loopback holds; timed work is done in slices. Invariants: every packet that
-//! arrived and every packet that we made has exactly one fate ([`Stats::conservation`]); no
-//! allocation per packet; nothing here looks outside.
+//! Called by `dispatch` on real cores and by `world` in virtual time. A round takes the burst, then
+//! what the loopback holds; timed work is done in slices. Invariants: every packet that arrived and
+//! every packet that this stack made is accounted for exactly once ([`Stats::conservation`]); no
+//! allocation per packet; nothing here does I/O or reads a clock.
 
 use core::cell::Cell;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use crate::answered::Answered;
-use crate::paths::Paths;
-use crate::triage::Desk;
+use crate::path_cache::PathCache;
+use crate::recent_peers::RecentPeers;
+use crate::triage::TriageScratch;
 use floodwall_base::{
     Counter, DropReason, IfIndex, Instant, MacAddr, Randomness, Steering, Units, WorkerId, limits,
 };
 use floodwall_fib::Fib;
-use floodwall_fib::exceptions::{Exceptions, Judge};
+use floodwall_fib::exceptions::{Exceptions, PathUpdateFilter};
 use floodwall_ip::{
-    Dad, IcmpLimit, Interface, NeighborCache, PingSockets, RawSockets, Reassembly,
+    Dad, FragmentStore, IcmpLimit, Interface, NeighborCache, PingSockets, RawSockets,
     neighbor::NeighborTableFull,
 };
 use floodwall_packet::{
-    Burst, Engine, HandoffList, PacketList, Peers, Round, SynOffers, Triage, Wanted,
+    Burst, Engine, HandoffList, PacketList, Peers, Round, RxFilter, SynOffers, Triage,
 };
 use floodwall_udp::Udp;
 use floodwall_wire::ExtensionLimits;
 
 use crate::config::{ConfigError, StackConfig};
-use crate::cx::Cx;
 use crate::echo::EchoRefusals;
 use crate::exceptions::{EchoPaths, RawSent};
-use crate::multicast::Groups;
-use crate::router::Routers;
-use crate::shards::{Place, Role, Seat};
+use crate::multicast::MulticastGroups;
+use crate::round_context::RoundContext;
+use crate::router::InterfaceRouters;
+use crate::shards::{Role, Seat, ShardPlace};
 use crate::sockets::Sockets;
 use crate::stats::Stats;
 
-/// See the file's head.
+/// One shard of an IPv4/IPv6 host: interfaces, tables, sockets and statistics of one core. Driven
+/// as an [`Engine`](floodwall_packet::Engine).
 pub struct Stack {
     pub(crate) interfaces: Vec<Interface>,
     pub(crate) routes_v4: Fib<Ipv4Addr>,
@@ -45,44 +46,44 @@ pub struct Stack {
     pub(crate) neighbors_v4: NeighborCache<Ipv4Addr>,
     pub(crate) neighbors_v6: NeighborCache<Ipv6Addr>,
     pub(crate) dad: Dad,
-    /// What the network told of single destinations.
+    /// What routers have reported about single destinations (path MTU, redirects).
     pub(crate) exceptions_v4: Exceptions<Ipv4Addr>,
     pub(crate) exceptions_v6: Exceptions<Ipv6Addr>,
-    /// What of that is believed, of this shard's flows.
-    pub(crate) judge: Judge,
-    /// What paths carry of our echo replies.
+    /// Decides which of these reports are accepted, for flows of this shard.
+    pub(crate) path_update_filter: PathUpdateFilter,
+    /// MTU of the paths of our echo replies.
     pub(crate) echo_paths: EchoPaths,
-    /// Whom raw sockets lately sent to.
+    /// Destinations to which raw sockets have lately sent.
     pub(crate) raw_sent: RawSent,
     pub(crate) follows_redirects: bool,
     /// What each interface lets in; empty where none has rules.
     pub(crate) access_lists: Box<[Option<floodwall_ip::access_list::AccessList>]>,
     /// What is needed to pass others' packets on, where that is wanted.
     pub(crate) forwarding: Option<Box<crate::forward::Forwarding>>,
-    /// What routers said, of the interfaces that believe them.
-    pub(crate) routers: Routers,
+    /// State of router discovery, for each interface that accepts router advertisements.
+    pub(crate) routers: InterfaceRouters,
     /// Where we advertise ourselves.
     pub(crate) advertisers: crate::advertise::Advertisers,
-    pub(crate) reassembly_v4: Reassembly<Ipv4Addr>,
-    pub(crate) reassembly_v6: Reassembly<Ipv6Addr>,
+    pub(crate) reassembly_v4: FragmentStore<Ipv4Addr>,
+    pub(crate) reassembly_v6: FragmentStore<Ipv6Addr>,
     pub(crate) icmp_limit: IcmpLimit,
     pub(crate) echo_refusals: EchoRefusals,
     pub(crate) extension_limits: ExtensionLimits,
     pub(crate) udp: Udp,
     /// Connections, where this stack has any.
     pub(crate) tcp: Option<Box<crate::tcp::TcpShard>>,
-    /// What the wall clock says, for the keys of cookies.
+    /// The wall clock, which selects the keys of SYN cookies.
     pub(crate) wall: crate::syn::WallClock,
-    /// Whom sockets that are not connected have lately answered.
-    pub(crate) answered: Answered,
+    /// Peers to which sockets that are not connected have lately sent.
+    pub(crate) recent_peers: RecentPeers,
     /// What triage notes of a burst.
-    pub(crate) desk: Cell<Option<Box<Desk>>>,
+    pub(crate) desk: Cell<Option<Box<TriageScratch>>>,
     pub(crate) ping: PingSockets,
     pub(crate) raw: RawSockets,
-    /// What we hear, and whom we told.
-    pub(crate) groups: Groups,
+    /// Multicast groups that we are members of, and reports that we sent.
+    pub(crate) groups: MulticastGroups,
     /// What each socket's last datagram took.
-    pub(crate) paths: Paths,
+    pub(crate) path_cache: PathCache,
     /// What we sent to ourselves and have not yet received.
     pub(crate) loopback: PacketList,
     pub(crate) stats: Stats,
@@ -90,27 +91,28 @@ pub struct Stack {
     pub(crate) detects: bool,
     /// When an address may have to be looked at: never later than its next end.
     pub(crate) address_deadline: Option<Instant>,
-    /// Who asks DHCP servers.
+    /// The DHCP clients of the interfaces.
     pub(crate) dhcp: crate::dhcp::Dhcp,
     /// The sockets of programs on other threads, where there are any.
     pub(crate) remote: Option<Box<crate::remote::RemoteShard>>,
     /// What this stack is among the shards of its host.
     pub(crate) role: Role,
     /// Where the next one finds what it needs, if this one is dropped.
-    pub(crate) place: Option<Arc<Place>>,
+    pub(crate) place: Option<Arc<ShardPlace>>,
     pub(crate) worker: WorkerId,
-    /// Whose a flow is.
+    /// The worker that owns a flow (software RSS).
     pub(crate) steering: Steering,
-    /// It was asked whether it may sleep, and it may not: there is work.
+    /// The last query whether this stack may sleep was answered no: there is work.
     pub(crate) restless: bool,
     /// Its parts know how much of the packet memory is theirs.
     pub(crate) memory_fitted: bool,
-    /// Some part may hold more packet memory than when TCP's connections were told.
+    /// Some part may hold more packet memory than the limit last given to the TCP connections
+    /// allows for.
     pub(crate) memory_moved: bool,
     /// Behind the packet that is taken in, others of its burst follow.
     pub(crate) more_arrives: bool,
     /// The segment before, where others may follow it.
-    pub(crate) follow: crate::tcp::follow::Follow,
+    pub(crate) follow: crate::tcp::gro::GroFlow,
 }
 
 impl Stack {
@@ -147,7 +149,7 @@ impl Stack {
         self.worker
     }
 
-    /// Whose a flow is.
+    /// The function that maps a flow to the worker that owns it.
     #[must_use]
     pub const fn steering(&self) -> &Steering {
         &self.steering
@@ -170,7 +172,8 @@ impl Stack {
         for (counter, value) in pairs {
             stats.counters.set(counter, value);
         }
-        // Whoever shows addresses, routes and name servers looks again when this is another.
+        // A program that shows addresses, routes and name servers reads them again when this
+        // changes.
         let changes = stats.counters.of(Counter::FloodwallChanges);
         let routes =
             u64::from(self.routes_v4.generation()) + u64::from(self.routes_v6.generation());
@@ -212,13 +215,13 @@ impl Stack {
 
     /// IPv4 datagrams that lack fragments.
     #[must_use]
-    pub fn reassembly_v4(&self) -> &Reassembly<Ipv4Addr> {
+    pub fn reassembly_v4(&self) -> &FragmentStore<Ipv4Addr> {
         &self.reassembly_v4
     }
 
     /// IPv6 datagrams that lack fragments.
     #[must_use]
-    pub fn reassembly_v6(&self) -> &Reassembly<Ipv6Addr> {
+    pub fn reassembly_v6(&self) -> &FragmentStore<Ipv6Addr> {
         &self.reassembly_v6
     }
 
@@ -234,10 +237,10 @@ impl Stack {
         self.interfaces.iter().find(|i| i.name == name).map(|i| i.index)
     }
 
-    /// What is taken in next is taken in at `now`, whoever gave it.
+    /// Sets the time at which the following packets are received.
     #[inline]
     pub(crate) fn begin(&mut self, now: Instant) {
-        self.answered.begin(now);
+        self.recent_peers.begin(now);
         if let Some(forwarding) = &mut self.forwarding {
             forwarding.dialogues.begin(now);
         }
@@ -245,11 +248,11 @@ impl Stack {
     }
 
     /// Takes a burst, then what waits on the loopback.
-    pub(crate) fn receive(&mut self, cx: &mut Cx<'_>, arrived: &mut Burst) -> Units {
+    pub(crate) fn receive(&mut self, cx: &mut RoundContext<'_>, arrived: &mut Burst) -> Units {
         self.stats.counters.count(Counter::FloodwallRounds);
         self.begin(cx.now);
         let before = self.marks();
-        // Before the first: whatever ends this loop, all have arrived.
+        // Counted before the loop: even if it ends early, all of them have arrived.
         self.stats.fates.received += arrived.len() as u64;
         let mut behind = arrived.len();
         for packet in arrived.drain() {
@@ -270,7 +273,7 @@ impl Stack {
     }
 
     /// When there is work beside that of connections; [`Instant::FAR`] where there is none. One
-    /// after the other: each turn asks, and an array of all would cost more than they do.
+    /// comparison after another: this runs every turn, and an array of all would cost more.
     pub(crate) fn deadline_beside_tcp(&self) -> Instant {
         let mut first = self.address_deadline.unwrap_or(Instant::FAR);
         let mut or = |at: Option<Instant>| first = first.min(at.unwrap_or(Instant::FAR));
@@ -295,7 +298,7 @@ impl Stack {
     /// The sockets, for the length of one slice: what an application on this core works with.
     /// What it sends is appended to the round's departing packets.
     pub fn sockets<'a>(&'a mut self, round: &'a mut Round<'_>) -> Sockets<'a> {
-        let mut sockets = Sockets::new(self, Cx::of(round));
+        let mut sockets = Sockets::new(self, RoundContext::of(round));
         sockets.stack.catch_up(&mut sockets.cx);
         sockets
     }
@@ -316,13 +319,13 @@ impl Stack {
             IpAddr::V4(a) => self.neighbors_v4.set_permanent(iface, a, link_addr, now, &mut waited),
             IpAddr::V6(a) => self.neighbors_v6.set_permanent(iface, a, link_addr, now, &mut waited),
         }?;
-        // What waited was asked of a neighbour that is another one now.
+        // The packets that waited were sent for a neighbour with another link address.
         self.neighbors_gone(&waited);
         Ok(())
     }
 
-    /// Forgets a neighbour, whatever its state (`ip neigh del`). What waited for it dies. False
-    /// where it is not known.
+    /// Removes a neighbour in any state (`ip neigh del`). Packets that wait for it are dropped.
+    /// False if it is not in the cache.
     pub fn remove_neighbor(&mut self, iface: IfIndex, addr: IpAddr) -> bool {
         let mut waited = PacketList::new();
         let known = match addr {
@@ -333,8 +336,8 @@ impl Stack {
         known
     }
 
-    /// Forgets all neighbours of an interface, permanent ones too (`ip neigh flush nud all`). What
-    /// waited for them dies. Visits every entry.
+    /// Removes all neighbours of an interface, permanent ones too (`ip neigh flush nud all`).
+    /// Packets that wait for them are dropped. Visits every entry.
     pub fn flush_neighbors(&mut self, iface: IfIndex) {
         let mut waited = PacketList::new();
         self.neighbors_v4.flush(iface, &mut waited);
@@ -350,9 +353,9 @@ impl Stack {
         self.neighbors_gone(&waited);
     }
 
-    /// Neighbours were forgotten, and these packets waited for them.
+    /// Invalidates cached paths after neighbours were removed; these packets waited for them.
     fn neighbors_gone(&mut self, waited: &PacketList) {
-        self.paths.forget();
+        self.path_cache.forget();
         self.stats.pending -= waited.len() as u64;
         self.stats.drops_out.add(DropReason::NeighborUnreachable, waited.len() as u64);
     }
@@ -368,7 +371,7 @@ impl Engine for Stack {
     fn round(&mut self, round: &mut Round<'_>) -> Units {
         let Round { now, pool, random, arrived, departing, peers, .. } = round;
         let peers = peers.as_mut().map(Peers::again);
-        let mut cx = Cx { now: *now, pool, random, departing, peers };
+        let mut cx = RoundContext { now: *now, pool, random, departing, peers };
         self.share_memory(cx.pool);
         self.catch_up(&mut cx);
         let spent = self.receive(&mut cx, arrived);
@@ -380,7 +383,7 @@ impl Engine for Stack {
     }
 
     fn adopt(&mut self, round: &mut Round<'_>, handed: &mut HandoffList) -> Units {
-        let mut cx = Cx::of(round);
+        let mut cx = RoundContext::of(round);
         self.share_memory(cx.pool);
         self.catch_up(&mut cx);
         let spent = self.adopt_all(&mut cx, handed);
@@ -392,7 +395,7 @@ impl Engine for Stack {
 
     fn work(&mut self, round: &mut Round<'_>) -> Units {
         let budget = round.budget;
-        let mut cx = Cx::of(round);
+        let mut cx = RoundContext::of(round);
         self.restless = false;
         self.share_memory(cx.pool);
         self.catch_up(&mut cx);
@@ -434,8 +437,8 @@ impl Engine for Stack {
         crate::triage::classify(self, burst, classes);
     }
 
-    fn wants(&self, iface: IfIndex, wanted: &mut Wanted) {
-        crate::wants::fill(self, iface, wanted);
+    fn rx_filter(&self, iface: IfIndex, wanted: &mut RxFilter) {
+        crate::rx_filter::fill(self, iface, wanted);
     }
 
     fn syn_offers(&self, now: Instant, iface: IfIndex, offers: &mut SynOffers) {
@@ -453,7 +456,7 @@ impl Engine for Stack {
     }
 
     fn wants_changed(&self) -> u64 {
-        crate::wants::changed(self)
+        crate::rx_filter::changed(self)
     }
 }
 

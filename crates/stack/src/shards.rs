@@ -12,24 +12,26 @@
 //!      │  ◄────── handed over: packets without a neighbour, ──────── followers
 //!      │          control frames, wholes for another owner (handover.rs)
 //!      └───────── repeated in one order: socket commands (commands.rs) ► followers
-//!   any  ◄────── told: friends that a socket has answered (notes.rs) ──► any other
+//!   any  ◄────── noted: established peers of a socket (notes.rs) ────────► any other
 //! ```
 //!
 //! Made by [`Seats`], a place for each shard, before the workers' threads start; a follower that
-//! panics is followed by another stack in the same place (`places.rs`). Invariants: a
-//! follower decides nothing by tables older than the last round in which its status word was news;
-//! what the control shard cannot publish for want of room it withholds, and then followers hand it
-//! what they would have decided themselves; every packet handed over is counted by both ends
-//! ([`crate::Stats::conservation`]). Reading: decisions D14 to D17; `floodwall_sync::qsbr`. Not
-//! here: who carries packets over (`dispatch`, `world`), which frame is whose (`wire::steer`).
+//! panics is followed by another stack in the same place (`shard_places.rs`). Invariants: a
+//! follower decides nothing by tables older than the last round in which its status word changed;
+//! what the control shard cannot publish for lack of memory it withholds, and then followers hand
+//! it the packets that they would have decided on themselves; every packet handed over is counted
+//! on both ends ([`crate::Stats::conservation`]). Reading: decisions D14 to D17;
+//! `floodwall_sync::qsbr`. Not here: moving packets between workers (`dispatch`, `world`), the
+//! choice of a frame's worker (`wire::steer`).
 //!
 //! # Under flood
-//! Strangers make the control shard publish neighbours (whoever makes us resolve, or asks for us)
-//! and, where routers are believed, interfaces and routes. Bounds: snapshots are replaced once in
-//! [`limits::SNAPSHOT_EVERY`] at most, and [`limits::SNAPSHOTS_WAITING`] wait for readers; of the
-//! neighbours [`limits::NEIGHBOR_SETS_WAITING`] sets of each family wait. When full nothing is
-//! published, followers are told so, and the control shard resolves and sends for them: honest
-//! traffic of other shards goes that way until readers have paused. Worst work per packet of a
+//! Reachable from any host on a link: the control shard publishes a neighbour for each host that
+//! makes us resolve it or that solicits us, and, where router advertisements are accepted,
+//! interfaces and routes. Bounds: snapshots are replaced once in [`limits::SNAPSHOT_EVERY`] at
+//! most, and [`limits::SNAPSHOTS_WAITING`] wait for readers; of the neighbours
+//! [`limits::NEIGHBOR_SETS_WAITING`] sets of each family wait. When full nothing is published, the
+//! status word signals this to followers, and the control shard resolves and sends for them: honest
+//! traffic of other shards takes that path until readers have paused. Worst work per packet of a
 //! follower: one keyed hash and eight comparisons. Counters: `FloodwallSnapshotsRefused`,
 //! `FloodwallNeighborsRefused`.
 
@@ -39,7 +41,7 @@ mod follower;
 mod handover;
 mod neighbor_sets;
 mod notes;
-mod places;
+mod shard_places;
 mod snapshot;
 
 use std::sync::Arc;
@@ -51,16 +53,16 @@ use floodwall_sync::RcuCell;
 use floodwall_sync::qsbr::Domain;
 use floodwall_sync::{snapshot as latch, spsc};
 
-pub(crate) use self::control::Control;
-pub(crate) use self::follower::{Follower, Seen};
+pub(crate) use self::control::ControlShard;
+pub(crate) use self::follower::{Follower, FollowerView};
 use self::neighbor_sets::NeighborSets;
-use self::notes::Notes;
-pub(crate) use self::places::Place;
-pub use self::places::{NoSeat, Seats};
-use self::snapshot::Snapshot;
+use self::notes::PeerNotes;
+pub(crate) use self::shard_places::ShardPlace;
+pub use self::shard_places::{NoSeat, Seats};
+use self::snapshot::TableSnapshot;
 use crate::config::StackConfig;
 use crate::remote::RemoteShard;
-use crate::routes::Fibs;
+use crate::routes::FibPair;
 use crate::stats::Stats;
 
 /// Words of the status that followers read once a round.
@@ -79,8 +81,8 @@ const SNAPSHOT_WITHHELD: u64 = 1;
 const NEIGHBORS_WITHHELD: u64 = 2;
 
 /// What all shards of a host read.
-pub(crate) struct Published {
-    snapshot: RcuCell<Snapshot>,
+pub(crate) struct PublishedTables {
+    snapshot: RcuCell<TableSnapshot>,
     v4: NeighborSets<Ipv4Addr>,
     v6: NeighborSets<Ipv6Addr>,
 }
@@ -90,7 +92,7 @@ pub(crate) enum Role {
     /// The only one.
     Alone,
     /// The one that learns.
-    Control(Box<Control>),
+    Control(Box<ControlShard>),
     /// One of the others.
     Follower(Box<Follower>),
 }
@@ -106,9 +108,9 @@ pub struct Seat {
     /// What programs have with the shard since before.
     pub(crate) remote: Option<Box<RemoteShard>>,
     /// Where the stack leaves what its next one needs.
-    pub(crate) place: Option<Arc<Place>>,
+    pub(crate) place: Option<Arc<ShardPlace>>,
     /// The routing tables that the control shard is to have.
-    pub(crate) fibs: Option<Box<Fibs>>,
+    pub(crate) fibs: Option<Box<FibPair>>,
 }
 
 impl Seat {
@@ -130,7 +132,7 @@ impl Seat {
         }
     }
 
-    /// Whose place it is.
+    /// The worker that this place belongs to.
     #[must_use]
     pub const fn worker(&self) -> WorkerId {
         self.worker
@@ -162,19 +164,19 @@ fn first_seats(
     steering: Steering,
     random: &mut SecretRandom,
 ) -> Vec<Seat> {
-    let mut notes = Notes::among(steering.workers()).into_iter();
+    let mut notes = PeerNotes::among(steering.workers()).into_iter();
     let Some(own) = notes.next().filter(|_| steering.workers() > 1) else {
         return vec![Seat::alone(steering)];
     };
     let interfaces = config.interfaces.len();
     let places = config.neighbors_max.saturating_mul(interfaces);
-    let published = Arc::new(Published {
-        snapshot: RcuCell::new(domain, Box::new(Snapshot::empty())),
+    let published = Arc::new(PublishedTables {
+        snapshot: RcuCell::new(domain, Box::new(TableSnapshot::empty())),
         v4: NeighborSets::new(domain, places, random.hash_key()),
         v6: NeighborSets::new(domain, places, random.hash_key()),
     });
     let (status, reader) = latch::cell([0; STATUS_WORDS]);
-    let fibs = Box::new(Fibs::shared(domain, config, random));
+    let fibs = Box::new(FibPair::shared(domain, config, random));
     let (mut logs, mut followers) = (Vec::new(), Vec::new());
     for (worker, notes) in (1..).zip(notes) {
         let (log, repeats) = spsc::ring(limits::SOCKET_COMMANDS_WAITING);
@@ -184,7 +186,7 @@ fn first_seats(
         let role = Role::Follower(Box::new(follower));
         followers.push(Seat::first(WorkerId(worker), steering, role));
     }
-    let control = Control::new(domain, published, status, logs, own);
+    let control = ControlShard::new(domain, published, status, logs, own);
     let role = Role::Control(Box::new(control));
     let first = Seat::first(WorkerId::CONTROL, steering, role);
     let mut all = vec![Seat { fibs: Some(fibs), ..first }];

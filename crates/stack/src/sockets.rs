@@ -1,26 +1,26 @@
 //! Sockets as an application on the same core sees them.
 //!
-//! Borrowed for one slice: the stack, the clock, the pool. Nothing here waits; what cannot be done
-//! now says so. Reading: RFC 1122 section 4.1.4, RFC 6724 for the source address.
+//! Borrowed for one slice: the stack, the clock, the pool. No call blocks; one that cannot complete
+//! now returns an error. Reading: RFC 1122 section 4.1.4, RFC 6724 for the source address.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use floodwall_base::{Address, IfIndex, Instant, Randomness};
-use floodwall_checksum::Sum;
+use floodwall_checksum::InternetSum;
 use floodwall_ip::{Interface, PingOpenError, RawOpenError};
 use floodwall_packet::PacketBuf;
 use floodwall_udp::{
     BindError, ConnectError, GroupError, OpenError, ReceiveSlot, Received, ReceivedPacket,
-    RecvError, Refused, SendError as UdpSendError, SocketClosed, SocketId, SocketSettings,
+    RecvError, RefusedDatagram, SendError as UdpSendError, SocketClosed, SocketId, SocketSettings,
 };
 use floodwall_wire::{IcmpReport, IpProtocol};
 use thiserror::Error;
 
-use crate::cx::Cx;
-use crate::paths::{Query, Sending};
+use crate::ip_family::{AddrPair, IpFamily};
+use crate::path_cache::{PathQuery, SendingPath};
+use crate::round_context::RoundContext;
 use crate::shard::Stack;
-use crate::tables::{Ends, Tables};
-use crate::tx::{BEST_EFFORT, Outgoing, Path};
+use crate::tx::{BEST_EFFORT, OutgoingPacket, OutputPath};
 
 /// Why an application's socket was not made.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub enum SendError {
     #[error("{0}, to which the socket is bound, is no address of this host now")]
     AddressGone(IpAddr),
     /// The socket is not connected, and no destination was given.
-    #[error("the socket is not connected: say where to send")]
+    #[error("the socket is not connected and no destination was given")]
     NotConnected,
 }
 
@@ -74,7 +74,7 @@ enum Payload<'a> {
     /// To be copied.
     Bytes(&'a [u8]),
     /// In the packet that will leave, with its sum; paid for elsewhere.
-    Packet(PacketBuf, Sum),
+    Packet(PacketBuf, InternetSum),
 }
 
 impl Payload<'_> {
@@ -94,18 +94,18 @@ impl Payload<'_> {
 /// [`Application`]: crate::Application
 pub struct Sockets<'a> {
     pub(crate) stack: &'a mut Stack,
-    pub(crate) cx: Cx<'a>,
-    /// Whoever lends it lets TCP's segments leave afterwards.
+    pub(crate) cx: RoundContext<'a>,
+    /// The owner of the slice transmits TCP's segments when it ends.
     pub(crate) in_slice: bool,
 }
 
 impl<'a> Sockets<'a> {
-    pub(crate) fn new(stack: &'a mut Stack, cx: Cx<'a>) -> Self {
+    pub(crate) fn new(stack: &'a mut Stack, cx: RoundContext<'a>) -> Self {
         Self { stack, cx, in_slice: false }
     }
 
     /// For an application's slice, to be ended by [`Sockets::end_slice`].
-    pub(crate) fn for_slice(stack: &'a mut Stack, cx: Cx<'a>) -> Self {
+    pub(crate) fn for_slice(stack: &'a mut Stack, cx: RoundContext<'a>) -> Self {
         Self { stack, cx, in_slice: true }
     }
 
@@ -170,7 +170,7 @@ impl<'a> Sockets<'a> {
         self.stack.udp.local_addr(id).ok().flatten()
     }
 
-    /// Connects a socket: it sends to this peer and hears nobody else.
+    /// Connects a socket: it sends to this peer and receives from no other.
     ///
     /// # Errors
     /// See [`ConnectError`]; `NoSource` where no route or address leads there.
@@ -231,7 +231,7 @@ impl<'a> Sockets<'a> {
         }
     }
 
-    /// Closes a socket, which leaves its groups. What waits in it dies.
+    /// Closes a socket, which leaves its groups. Queued datagrams are dropped.
     pub fn udp_close(&mut self, id: SocketId) {
         self.stack.leave_groups(&mut self.cx, id);
         // Closing twice is no harm.
@@ -300,11 +300,11 @@ impl<'a> Sockets<'a> {
     ///
     /// # Errors
     /// It is closed.
-    pub fn udp_refused(&self, id: SocketId) -> Result<Refused, SocketClosed> {
+    pub fn udp_refused(&self, id: SocketId) -> Result<RefusedDatagram, SocketClosed> {
         self.stack.udp.refused(id)
     }
 
-    /// What the socket was told.
+    /// The socket's settings.
     ///
     /// # Errors
     /// It is closed.
@@ -312,7 +312,7 @@ impl<'a> Sockets<'a> {
         self.stack.udp.settings(id)
     }
 
-    /// Tells the socket something else, its receive limit included: what waits stays. `family`
+    /// Changes the socket's settings, its receive limit included: queued datagrams stay. `family`
     /// never changes, `v6_only` and `reuse_address` do not once it is bound.
     ///
     /// # Errors
@@ -323,7 +323,7 @@ impl<'a> Sockets<'a> {
         settings: SocketSettings,
     ) -> Result<(), SocketClosed> {
         self.stack.udp.set_settings(id, settings)?;
-        self.stack.paths.forget();
+        self.stack.path_cache.forget();
         Ok(())
     }
 
@@ -335,8 +335,8 @@ impl<'a> Sockets<'a> {
         self.stack.udp.peek(id, out)
     }
 
-    /// The message behind the last ICMP error that the socket was given: its type and code, the
-    /// MTU or pointer, and who sent it. It stays until the next one comes.
+    /// The message behind the last ICMP error that the socket received: its type and code, the MTU
+    /// or pointer, and its sender. It stays until the next one arrives.
     #[must_use]
     pub fn udp_last_error(&self, id: SocketId) -> Option<IcmpReport> {
         self.stack.udp.last_report(id)
@@ -361,10 +361,10 @@ impl<'a> Sockets<'a> {
         self.send(id, to, None, zone, payload)
     }
 
-    /// Sends one datagram from an end of the caller's choice: an address of ours, or one of which
-    /// all that is routed to it comes here
+    /// Sends one datagram from a source of the caller's choice: an address of ours, or one that is
+    /// routed to this host
     /// ([`InterfaceConfig::any_destination`](crate::InterfaceConfig::any_destination)); the port is
-    /// the socket's own (0 says so too), or any where it was bound at every port.
+    /// the socket's own (also if given as 0), or any where it was bound at every port.
     ///
     /// # Errors
     /// As [`Sockets::udp_send`]; `AddressGone` for another address, `SourcePort` for another port.
@@ -409,12 +409,12 @@ impl<'a> Sockets<'a> {
         payload: &[u8],
     ) -> Result<(), SendError> {
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
-        let Some(path) = stack.paths.find(id, &to, &from, zone, cx.now) else {
-            return self.send_by_tables(Query { id, to, from, zone }, Payload::Bytes(payload));
+        let Some(path) = stack.path_cache.find(id, &to, &from, zone, cx.now) else {
+            return self.send_by_tables(PathQuery { id, to, from, zone }, Payload::Bytes(payload));
         };
         let total = path.ip_len() + floodwall_wire::udp::HEADER_LEN + payload.len();
         if total > path.mtu as usize {
-            return self.send_by_tables(Query { id, to, from, zone }, Payload::Bytes(payload));
+            return self.send_by_tables(PathQuery { id, to, from, zone }, Payload::Bytes(payload));
         }
         let (counters, flow) = (&mut stack.stats.counters, &path.flow);
         let mut packet =
@@ -429,7 +429,7 @@ impl<'a> Sockets<'a> {
     }
 
     #[cold]
-    fn send_by_tables(&mut self, query: Query, payload: Payload<'_>) -> Result<(), SendError> {
+    fn send_by_tables(&mut self, query: PathQuery, payload: Payload<'_>) -> Result<(), SendError> {
         let bound = self.bound_source(query.id).map_err(|e| SendError::Socket(e.into()))?;
         let from = query.from.map(|from| from.ip().to_canonical()).or(bound);
         if let Some(gone) = from.filter(|from| !self.stack.may_send_from(*from)) {
@@ -446,13 +446,13 @@ impl<'a> Sockets<'a> {
     }
 
     /// Sends a payload that lies in a packet of its own, with its sum: to `to` or to the connected
-    /// peer, from an end and by an interface of the caller's choice, where it has one.
+    /// peer, from a source and by an interface of the caller's choice, where given.
     pub(crate) fn udp_send_packet(
         &mut self,
         id: SocketId,
         (to, from, iface): (Option<SocketAddr>, Option<SocketAddr>, Option<IfIndex>),
         packet: PacketBuf,
-        sum: Sum,
+        sum: InternetSum,
     ) -> Result<(), SendError> {
         let to = match to {
             Some(to) => to,
@@ -460,12 +460,12 @@ impl<'a> Sockets<'a> {
         };
         let zone = iface.or_else(|| scope_of(to));
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
-        let path = stack.paths.find(id, &to, &from, zone, cx.now).filter(|path| {
+        let path = stack.path_cache.find(id, &to, &from, zone, cx.now).filter(|path| {
             let total = path.ip_len() + floodwall_wire::udp::HEADER_LEN + packet.len();
             total <= path.mtu as usize
         });
         let Some(path) = path else {
-            let query = Query { id, to, from, zone };
+            let query = PathQuery { id, to, from, zone };
             return self.send_by_tables(query, Payload::Packet(packet, sum));
         };
         let total = path.ip_len() + floodwall_wire::udp::HEADER_LEN + packet.len();
@@ -487,15 +487,15 @@ impl<'a> Sockets<'a> {
         Ok(local.map(|l| l.ip()).filter(|ip| !ip.is_unspecified() && !ip.is_multicast()))
     }
 
-    fn send_to<A: Tables>(
+    fn send_to<A: IpFamily>(
         &mut self,
-        query: Query,
+        query: PathQuery,
         dst_addr: A,
         from: Option<A>,
         payload: Payload<'_>,
     ) -> Result<(), SendError> {
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
-        let Query { id, to, .. } = query;
+        let PathQuery { id, to, .. } = query;
         let zone = query.zone.or_else(|| stack.group_zone(id, dst_addr));
         let Ok(path) = stack.path(cx, dst_addr, zone) else {
             stack.stats.counters.count(A::OUT_NO_ROUTES);
@@ -504,7 +504,7 @@ impl<'a> Sockets<'a> {
         let src_addr = from.or_else(|| stack.source_on(cx, path, dst_addr));
         let src_addr = src_addr.ok_or(SendError::NoSource(to.ip()))?;
         let whole = stack.udp.settings(id).is_ok_and(|settings| settings.dont_fragment);
-        if let Path::Via { mtu, .. } = path
+        if let OutputPath::Via { mtu, .. } = path
             && whole
         {
             let headers = A::HEADER_LEN + floodwall_wire::udp::HEADER_LEN;
@@ -530,14 +530,14 @@ impl<'a> Sockets<'a> {
             Err(_) => stack.hop_limit_on(path),
         };
         let class = stack.udp.settings(id).map_or(BEST_EFFORT, |settings| settings.traffic_class);
-        let (ends, protocol) = (Ends { src_addr, dst_addr }, IpProtocol::UDP);
-        let outgoing = Outgoing { packet, ends, protocol, hop_limit, class, zone };
+        let (ends, protocol) = (AddrPair { src_addr, dst_addr }, IpProtocol::UDP);
+        let outgoing = OutgoingPacket { packet, ends, protocol, hop_limit, class, zone };
         match dst_addr.is_group() {
             true => stack.output_to_group(cx, id, outgoing, path),
             false => {
                 let from = SocketAddr::new(src_addr.to_ip(), flow.src_port());
                 let is_settled = stack.note_answered(id, (&to, from), path, cx.now);
-                let learn = Sending { query, flow, is_settled };
+                let learn = SendingPath { query, flow, is_settled };
                 stack.output_on(cx, outgoing, path, Some(learn));
             }
         }
@@ -551,8 +551,8 @@ impl Stack {
         addr.is_loopback() || self.owns_addr(addr)
     }
 
-    /// Whether a datagram may say that it comes from `addr`: it is ours, or all that is routed to
-    /// it comes here.
+    /// Whether a datagram may have the source address `addr`: it is ours, or its traffic is routed
+    /// to this host.
     pub(crate) fn may_send_from(&self, addr: IpAddr) -> bool {
         self.has(addr)
             || match addr {

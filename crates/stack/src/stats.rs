@@ -1,10 +1,10 @@
-//! All that a shard counts, and the law that its counts obey.
+//! All counters of a shard, and the conservation law that they obey.
 
 use floodwall_base::{Counters, DropCounts};
 use floodwall_packet::AccessCounters;
 use floodwall_tcp::TrainEnd;
 
-/// What became of packets, beside the drops.
+/// Packet accounting: the outcomes of packets other than drops.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Fates {
     /// Packets that arrived, the loopback's included.
@@ -15,12 +15,12 @@ pub struct Fates {
     pub forwarded: u64,
     /// Arrived, and answered.
     pub answered: u64,
-    /// Arrived as fragments, and became part of a packet that has a fate of its own.
+    /// Arrived as fragments, and became part of a reassembled packet that is accounted for itself.
     pub merged: u64,
     /// Arrived here, and handed over to another shard of the host.
     pub handed_in: u64,
     /// Arrived at another worker, and taken over here: from its shard, or from the worker itself,
-    /// which saw whose it is before any shard did.
+    /// which steered it before any shard saw it.
     pub adopted_in: u64,
     /// Packets that we made; each fragment is one.
     pub originated: u64,
@@ -37,9 +37,9 @@ pub struct Fates {
 pub struct Stats {
     /// Under nstat's names.
     pub counters: Counters,
-    /// Arrived, and died: by reason.
+    /// Packets that arrived and were dropped, by reason.
     pub drops_in: DropCounts,
-    /// Made by us, and died: by reason.
+    /// Packets made by this stack and dropped, by reason.
     pub drops_out: DropCounts,
     /// What became of the rest.
     pub fates: Fates,
@@ -51,21 +51,21 @@ pub struct Stats {
     pub held: u64,
 }
 
-/// Both sides of the two ledgers.
+/// Both sides of the input and the output accounting, which must be equal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Conservation {
     /// Arrived.
     pub arrived: u64,
-    /// Every fate of what arrived, added up.
+    /// Sum over every outcome of packets that arrived.
     pub arrived_fates: u64,
     /// Made by us.
     pub originated: u64,
-    /// Every fate of what we made, added up.
+    /// Sum over every outcome of packets that this stack made.
     pub originated_fates: u64,
 }
 
 impl Conservation {
-    /// Whether every packet has exactly one fate.
+    /// Whether every packet is accounted for exactly once.
     #[must_use]
     pub const fn holds(&self) -> bool {
         self.arrived == self.arrived_fates && self.originated == self.originated_fates
@@ -73,7 +73,7 @@ impl Conservation {
 }
 
 impl Stats {
-    /// Each segment of a train has the same fate.
+    /// Each segment of a train has the same outcome.
     pub(crate) fn note_train(&mut self, train: TrainEnd) {
         let count = u64::from(train.count);
         match train.dropped {
@@ -82,7 +82,7 @@ impl Stats {
         }
     }
 
-    /// Adds up both ledgers.
+    /// Adds up both sides of the accounting.
     #[must_use]
     pub fn conservation(&self) -> Conservation {
         let f = &self.fates;

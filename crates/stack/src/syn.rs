@@ -1,42 +1,44 @@
-//! What the shard's SYN cache is told from outside, and what it shows: keys, wall clock, counts.
+//! Inputs and counters of the shard's SYN cache: cookie keys, wall clock, counts.
 //!
 //! Called by the shell that runs the stack: it reads files and clocks, this crate does not
-//! (decision C11). The wall clock says which keys of cookies are in force and nothing else, so a
-//! wrong one costs cookies and opens nothing. Invariant: counters under nstat's names are the
-//! cache's own, copied when somebody looks. Not here: the cache (`floodwall-syncache`).
+//! (decision C11). The wall clock only selects the keys of cookies, so a wrong one costs cookies
+//! and nothing else. Invariant: counters under nstat's names are the cache's own, copied when they
+//! are read. Not here: the cache (`floodwall-syncache`).
 
 use core::net::SocketAddr;
 use core::time::Duration;
 
 use floodwall_base::{Counter, Counters, Instant};
 use floodwall_tcp::{
-    CookiePolicy, Epoch, HalfOpenStats, ListenerCounts, ListenerId, Moment, Secret, SynSaid,
+    CookieEpoch, CookieMoment, CookiePolicy, HalfOpenStats, ListenerCounts, ListenerId, Secret,
+    SynSaid,
 };
 
 use crate::shard::Stack;
 use crate::sockets::Sockets;
 
-/// The wall clock, by the monotonic one, and what else was told of cookies.
+/// The wall clock, by the monotonic one, and versions of other settings of cookies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct WallClock {
-    /// When somebody read both.
+    /// The monotonic time at which both clocks were read.
     at: Instant,
-    /// What the wall clock said then, in nanoseconds: until the year 2554.
+    /// The wall clock at that time, in nanoseconds since 1970: until the year 2554.
     since_1970: u64,
-    /// How often a secret for cookies was given that other shards and instances have as well, and
-    /// how often a listener's policy for cookies was set.
+    /// How often a secret for cookies was set that other shards and instances share, and how often
+    /// a listener's policy for cookies.
     pub(crate) secrets: u32,
     pub(crate) policies: u32,
 }
 
 impl WallClock {
-    /// Which keys are in force. Never told, the wall clock began with the monotonic one.
+    /// The epoch, which selects the keys. Until the wall clock is set, it starts with the monotonic
+    /// one.
     #[inline]
-    pub(crate) fn epoch(&self, now: Instant) -> Epoch {
-        Epoch::of(Duration::from_nanos(self.nanos_since_1970(now)))
+    pub(crate) fn epoch(&self, now: Instant) -> CookieEpoch {
+        CookieEpoch::of(Duration::from_nanos(self.nanos_since_1970(now)))
     }
 
-    /// What it says.
+    /// The wall clock's time.
     #[inline]
     pub(crate) fn nanos_since_1970(&self, now: Instant) -> u64 {
         let (now, at) = (now.as_nanos(), self.at.as_nanos());
@@ -63,19 +65,19 @@ pub struct ListenerReport {
 }
 
 impl Stack {
-    /// Tells what the wall clock says at `now`: time since 1970-01-01 00:00 UTC. To be told again
-    /// when it was set; between, it runs with the monotonic clock.
+    /// Sets the wall clock at `now`: time since 1970-01-01 00:00 UTC. To be called again when the
+    /// system's clock was set; in between, it runs with the monotonic clock.
     pub fn set_wall_clock(&mut self, now: Instant, since_1970: Duration) {
         let since_1970 = u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX);
         self.wall = WallClock { at: now, since_1970, ..self.wall };
     }
 
-    /// Takes a secret for cookies that other instances have as well, so that each believes what the
+    /// Sets a cookie secret that other instances share, so that each accepts cookies that the
     /// others made; unknown ACKs are then verified at any time, within the budget (decision E23).
-    /// Cookies of the last secret stay good for their lifetime. Whether it is another secret than
-    /// before. Nothing happens on a stack without TCP.
+    /// Cookies of the previous secret stay valid for their lifetime. Returns whether the secret
+    /// differs from the one before. Does nothing on a stack without TCP.
     pub fn set_cookie_secret(&mut self, secret: Secret, now: Instant) -> bool {
-        let at = Moment::new(now, self.wall.epoch(now));
+        let at = CookieMoment::new(now, self.wall.epoch(now));
         self.wall.secrets += 1;
         self.tcp.as_mut().is_some_and(|tcp| tcp.set.share_cookies(secret, at))
     }
@@ -116,14 +118,14 @@ impl Stack {
 }
 
 impl Sockets<'_> {
-    /// Ends a listener, and with it at once all that is half open of it; who waits to be accepted
-    /// is reset.
+    /// Closes a listener, and with it at once all its half-open connections; connections that wait
+    /// to be accepted are reset.
     ///
     /// # Errors
     /// The listener is gone.
-    pub fn tcp_unlisten(&mut self, listener: ListenerId) -> Result<(), floodwall_tcp::Gone> {
+    pub fn tcp_unlisten(&mut self, listener: ListenerId) -> Result<(), floodwall_tcp::StaleHandle> {
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
-        let tcp = stack.tcp.as_mut().ok_or(floodwall_tcp::Gone)?;
+        let tcp = stack.tcp.as_mut().ok_or(floodwall_tcp::StaleHandle)?;
         tcp.set.unlisten(&crate::tcp::lend!(stack, cx), listener)?;
         stack.tcp_transmit(cx);
         Ok(())
@@ -138,20 +140,20 @@ impl Sockets<'_> {
         &mut self,
         listener: ListenerId,
         policy: CookiePolicy,
-    ) -> Result<(), floodwall_tcp::Gone> {
+    ) -> Result<(), floodwall_tcp::StaleHandle> {
         self.stack.wall.policies += 1;
         self.tcp()?.set_cookies(listener, policy)
     }
 
-    /// What the SYN of an accepted connection said, as far as its handshake kept it (compare
-    /// Linux's `TCP_SAVED_SYN`). `None` of a connection that we opened.
+    /// The SYN of an accepted connection, as far as its handshake kept it (compare Linux's
+    /// `TCP_SAVED_SYN`). `None` of a connection that we opened.
     ///
     /// # Errors
     /// The connection is gone.
     pub fn tcp_syn_said(
         &mut self,
         id: floodwall_tcp::ConnectionId,
-    ) -> Result<Option<SynSaid>, floodwall_tcp::Gone> {
+    ) -> Result<Option<SynSaid>, floodwall_tcp::StaleHandle> {
         self.tcp()?.syn_said(id)
     }
 }
@@ -164,13 +166,16 @@ mod tests {
     fn the_wall_clock_runs_with_the_other_one_until_it_is_set() {
         let second = |n: u64| Instant::from_nanos(n * 1_000_000_000);
         let mut wall = WallClock::default();
-        assert_eq!(wall.epoch(second(31)), Epoch(2), "never told");
+        assert_eq!(wall.epoch(second(31)), CookieEpoch(2), "never set");
         wall = WallClock { at: second(100), since_1970: 1_500_000_000_000, ..wall };
-        assert_eq!(wall.epoch(second(100)), Epoch(100));
-        assert_eq!((wall.epoch(second(114)), wall.epoch(second(115))), (Epoch(100), Epoch(101)));
-        assert_eq!(wall.epoch(second(99)), Epoch(99), "a moment before it was told");
-        assert_eq!(wall.epoch(Instant::ORIGIN), Epoch(93));
+        assert_eq!(wall.epoch(second(100)), CookieEpoch(100));
+        assert_eq!(
+            (wall.epoch(second(114)), wall.epoch(second(115))),
+            (CookieEpoch(100), CookieEpoch(101))
+        );
+        assert_eq!(wall.epoch(second(99)), CookieEpoch(99), "before it was set");
+        assert_eq!(wall.epoch(Instant::ORIGIN), CookieEpoch(93));
         wall.since_1970 = 0;
-        assert_eq!(wall.epoch(Instant::ORIGIN), Epoch(0), "nothing is before 1970");
+        assert_eq!(wall.epoch(Instant::ORIGIN), CookieEpoch(0), "nothing is before 1970");
     }
 }

@@ -11,7 +11,7 @@ use core::time::Duration;
 use floodwall_base::limits::SYN_COOKIE_PERIOD;
 use floodwall_base::{IfIndex, Instant};
 use floodwall_packet::SynOffers;
-use floodwall_tcp::{Epoch, Moment};
+use floodwall_tcp::{CookieEpoch, CookieMoment};
 
 use crate::shard::Stack;
 use crate::shards::Role;
@@ -29,7 +29,7 @@ pub(crate) fn fill(stack: &Stack, now: Instant, iface: IfIndex, offers: &mut Syn
     }
     let epoch = stack.wall.epoch(now);
     let until = stack.wall.end_of(epoch, now);
-    offers.keys = Some(tcp.set.cookie_keys(Moment::new(now, epoch), until));
+    offers.keys = Some(tcp.set.cookie_keys(CookieMoment::new(now, epoch), until));
     offers.zone = iface;
     for address in interface.addresses().filter(|address| address.state.is_assigned()) {
         let hop_limit = match address.addr {
@@ -51,14 +51,14 @@ fn lets_all_else_in(stack: &Stack, iface: IfIndex) -> bool {
 
 /// Another number whenever [`fill`] may say something else.
 pub(crate) fn changed(stack: &Stack, now: Instant) -> u64 {
-    let Epoch(epoch) = stack.wall.epoch(now);
-    let numbers = [crate::wants::changed(stack), stack.wall.number()];
+    let CookieEpoch(epoch) = stack.wall.epoch(now);
+    let numbers = [crate::rx_filter::changed(stack), stack.wall.number()];
     numbers.into_iter().fold(epoch, |all, number| all.rotate_left(17).wrapping_add(number))
 }
 
 impl WallClock {
     /// When an epoch ends, by the monotonic clock.
-    fn end_of(&self, epoch: Epoch, now: Instant) -> Instant {
+    fn end_of(&self, epoch: CookieEpoch, now: Instant) -> Instant {
         let period = SYN_COOKIE_PERIOD.as_nanos() as u64;
         let end = epoch.0.wrapping_add(1).saturating_mul(period);
         let left = end.saturating_sub(self.nanos_since_1970(now));

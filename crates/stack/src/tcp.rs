@@ -1,10 +1,10 @@
 //! TCP in the stack: segments to their set, what it sends to the network, sockets to applications.
 //!
 //! Called by `deliver.rs` with what arrived, by `neighbors.rs` for timed work, by applications on
-//! the same core through [`Sockets`]. A stack whose configuration has no TCP connections does not
-//! speak the protocol at all. Invariants: after every call that may change a connection everything
-//! that it wants to send has left for the network layer; resets that nobody's connection sends are
-//! rationed as ICMP errors are, with a ration of their own.
+//! the same core through [`Sockets`]. A stack configured without TCP connections does not implement
+//! the protocol at all. Invariants: after every call that may change a connection all its pending
+//! segments have left for the network layer; resets that belong to no connection are rate-limited
+//! as ICMP errors are, with a token bucket of their own.
 //!
 //! # Under flood
 //! Anyone makes us look up a flow and sum a segment; resets leave within the limits of
@@ -13,34 +13,35 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use floodwall_base::{DropReason, Endpoint, FlowKey, IfIndex, Instant, Seq, Units};
-use floodwall_ip::icmp_limit::{Allow, IcmpLimit};
-use floodwall_ip::{Heading, Upper};
+use floodwall_ip::icmp_limit::{IcmpAllowance, IcmpLimit};
+use floodwall_ip::{ArrivedHeading, ArrivedUpper};
 use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_tcp::{
-    ConnectionId, Ends as TcpEnds, Events, Gone, IcmpSays, Input, ListenError, ListenerId, Moment,
-    OpenError, RecvError, SendError, Settings, State, Tcp, Transmit, Verdict,
+    ConnectionAddrs as TcpEnds, ConnectionEvents, ConnectionId, ConnectionTable, CookieMoment,
+    IcmpSays, ListenError, ListenerId, OpenError, RecvError, SegmentInput, SegmentVerdict,
+    SendError, StaleHandle, TcpSettings, TcpState, Transmit,
 };
 use floodwall_wire::{Dscp, Ecn, IpProtocol};
 use thiserror::Error;
 
-use crate::cx::Cx;
-use crate::rx::Ascent;
+use crate::ip_family::{AddrPair, IpFamily};
+use crate::round_context::RoundContext;
+use crate::rx::RxMeta;
 use crate::shard::Stack;
 use crate::sockets::{Sockets, scope_of};
-use crate::tables::{Ends, Tables};
-use crate::tx::{Outgoing, Path};
+use crate::tx::{OutgoingPacket, OutputPath};
 
 /// The TCP of one shard.
 pub(crate) struct TcpShard {
-    pub(crate) set: Tcp,
-    /// Resets that nobody's connection sends.
+    pub(crate) set: ConnectionTable,
+    /// Rate limit of resets that belong to no connection.
     pub(crate) resets: IcmpLimit,
     /// The next application's number.
     owners: u32,
 }
 
 impl TcpShard {
-    pub(crate) const fn new(set: Tcp, resets: IcmpLimit) -> Self {
+    pub(crate) const fn new(set: ConnectionTable, resets: IcmpLimit) -> Self {
         Self { set, resets, owners: 0 }
     }
 
@@ -52,12 +53,12 @@ impl TcpShard {
     }
 }
 
-/// Why a connection was not opened, or nobody listens.
+/// Why a connection was not opened, or a port not listened on.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TcpError {
     /// This stack has no TCP connections.
-    #[error("this stack does not speak TCP: raise tcp_connections_max")]
+    #[error("TCP is disabled on this stack: raise tcp_connections_max")]
     Off,
     /// The address is none of ours.
     #[error("{0} is no address of this host")]
@@ -68,15 +69,15 @@ pub enum TcpError {
     /// The connection was not opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// Nobody listens.
+    /// The listener was not opened.
     #[error(transparent)]
     Listen(#[from] ListenError),
 }
 
-/// What one call lends to the set: all of it from disjoint parts of the stack.
+/// What one call borrows for the connection set: disjoint parts of the stack.
 macro_rules! lend {
     ($stack:expr, $cx:expr) => {
-        floodwall_tcp::Lend {
+        floodwall_tcp::TcpContext {
             now: $cx.now,
             epoch: $stack.wall.epoch($cx.now),
             pool: $cx.pool,
@@ -88,15 +89,15 @@ macro_rules! lend {
 
 impl Stack {
     /// A segment for one of our addresses.
-    pub(crate) fn tcp_input<A: Tables>(
+    pub(crate) fn tcp_input<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<A>,
-        upper: Upper,
+        ascent: RxMeta<A>,
+        upper: ArrivedUpper,
     ) {
         let l4 = ascent.l3 + upper.offset;
-        let input = Input {
+        let input = SegmentInput {
             src_addr: ascent.heading.src_addr.to_ip(),
             dst_addr: ascent.heading.dst_addr.to_ip(),
             iface: ascent.iface,
@@ -109,10 +110,12 @@ impl Stack {
         let of_burst =
             self.more_arrives || self.tcp.as_ref().is_some_and(|tcp| tcp.set.has_train());
         if of_burst {
-            let Heading { src_addr, dst_addr, .. } = ascent.heading;
+            let ArrivedHeading { src_addr, dst_addr, .. } = ascent.heading;
             self.tcp_follow::<A>(&packet, (src_addr, dst_addr), [ascent.l3, l4]);
         }
-        let Some(tcp) = &mut self.tcp else { return self.die(packet, DropReason::TcpNoConnection) };
+        let Some(tcp) = &mut self.tcp else {
+            return self.drop_packet(packet, DropReason::TcpNoConnection);
+        };
         let mut lend = lend!(self, cx);
         let access = &mut self.stats.access;
         let (mut ended, mut answer) = (None, None);
@@ -126,16 +129,16 @@ impl Stack {
         match verdict {
             None if ended.is_none() => return,
             None => {}
-            Some(Verdict::Taken) => self.stats.fates.delivered += 1,
-            Some(Verdict::Answered(transmit)) => {
+            Some(SegmentVerdict::Taken) => self.stats.fates.delivered += 1,
+            Some(SegmentVerdict::Answered(transmit)) => {
                 self.stats.fates.delivered += 1;
                 answer = Some(transmit);
             }
-            Some(Verdict::Dropped(reason)) => self.stats.drops_in.count(reason),
-            Some(Verdict::Refused(reset, reason)) => {
+            Some(SegmentVerdict::Dropped(reason)) => self.stats.drops_in.count(reason),
+            Some(SegmentVerdict::Refused(reset, reason)) => {
                 let peer = reset.flow.remote.ip();
                 let allowed = tcp.resets.allow_error(peer, cx.now, &mut lend.random.secret);
-                if matches!(allowed, Allow::Yes) {
+                if matches!(allowed, IcmpAllowance::Yes) {
                     answer = tcp.set.reset(&mut lend, &reset).map(|packet| reset.transmit(packet));
                 }
                 self.stats.drops_in.count(reason);
@@ -152,7 +155,7 @@ impl Stack {
 
     /// The burst has ended: what waits in a train is taken, and answered.
     #[inline]
-    pub(crate) fn tcp_end_burst(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn tcp_end_burst(&mut self, cx: &mut RoundContext<'_>) {
         let Some(tcp) = &mut self.tcp else { return };
         if !tcp.set.has_train() {
             return;
@@ -166,13 +169,13 @@ impl Stack {
 
     /// Lets everything leave that connections want to send.
     #[inline]
-    pub(crate) fn tcp_transmit(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn tcp_transmit(&mut self, cx: &mut RoundContext<'_>) {
         if self.tcp.as_ref().is_some_and(|tcp| tcp.set.wants_transmit()) {
             self.tcp_transmit_all(cx);
         }
     }
 
-    fn tcp_transmit_all(&mut self, cx: &mut Cx<'_>) {
+    fn tcp_transmit_all(&mut self, cx: &mut RoundContext<'_>) {
         let mut rest = PacketList::new();
         while let Some(tcp) = self.tcp.as_mut().filter(|tcp| tcp.set.wants_transmit()) {
             let Some(transmit) = tcp.set.transmit_run(&mut lend!(self, cx), &mut rest) else {
@@ -182,11 +185,16 @@ impl Stack {
         }
     }
 
-    fn tcp_send(&mut self, cx: &mut Cx<'_>, transmit: Transmit) {
+    fn tcp_send(&mut self, cx: &mut RoundContext<'_>, transmit: Transmit) {
         self.tcp_send_run(cx, transmit, &mut PacketList::new());
     }
 
-    fn tcp_send_run(&mut self, cx: &mut Cx<'_>, transmit: Transmit, rest: &mut PacketList) {
+    fn tcp_send_run(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        transmit: Transmit,
+        rest: &mut PacketList,
+    ) {
         match (transmit.src_addr, transmit.dst_addr) {
             (IpAddr::V4(from), IpAddr::V4(to)) => {
                 self.tcp_output::<Ipv4Addr>(cx, from, to, transmit, rest)
@@ -198,9 +206,9 @@ impl Stack {
         }
     }
 
-    fn tcp_output<A: Tables>(
+    fn tcp_output<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         src_addr: A,
         dst_addr: A,
         transmit: Transmit,
@@ -222,45 +230,45 @@ impl Stack {
             }
         };
         let hop_limit = hop_limit.unwrap_or_else(|| self.hop_limit_on(path));
-        let ends = Ends { src_addr, dst_addr };
+        let ends = AddrPair { src_addr, dst_addr };
         // RFC 3168 section 5: ECT(0) or nothing in the two lowest bits.
         let ecn = if ecn_capable { Ecn::Capable0 } else { Ecn::NotCapable };
         let class = Dscp::of_traffic_class(traffic_class).with_ecn(ecn);
         let protocol = IpProtocol::TCP;
         let (len, departed) = (packet.len(), cx.departing.len());
-        let outgoing = Outgoing { packet, ends, protocol, hop_limit, class, zone };
+        let outgoing = OutgoingPacket { packet, ends, protocol, hop_limit, class, zone };
         self.output_on(cx, outgoing, path, None);
         if rest.is_empty() {
             return;
         }
         let first = cx.departing.last().filter(|_| cx.departing.len() == departed + 1);
-        if let Some(heads) = first.and_then(|first| Heads::of::<A>(first, len)) {
+        if let Some(heads) = first.and_then(|first| BurstHeads::of::<A>(first, len)) {
             self.depart_alike::<A>(cx, &heads, len, rest);
         }
         while let Some(packet) = rest.pop_front() {
-            let outgoing = Outgoing { packet, ends, protocol, hop_limit, class, zone };
+            let outgoing = OutgoingPacket { packet, ends, protocol, hop_limit, class, zone };
             self.output_on(cx, outgoing, path, None);
         }
     }
 
     /// Where a segment goes: mostly where the one before went.
     #[inline]
-    fn tcp_path<A: Tables>(
+    fn tcp_path<A: IpFamily>(
         &mut self,
-        cx: &Cx<'_>,
+        cx: &RoundContext<'_>,
         dst_addr: A,
         zone: Option<IfIndex>,
-    ) -> Result<Path<A>, DropReason> {
-        if let Some(path) = self.paths.last(dst_addr, zone, cx.now) {
+    ) -> Result<OutputPath<A>, DropReason> {
+        if let Some(path) = self.path_cache.last(dst_addr, zone, cx.now) {
             return Ok(path);
         }
         let path = self.path(cx, dst_addr, zone)?;
-        self.paths.note_last((dst_addr, zone), path, cx.now);
+        self.path_cache.note_last((dst_addr, zone), path, cx.now);
         Ok(path)
     }
 
     /// There is no way for that packet: a SYN-ACK among them is not sent again.
-    fn tcp_unsent<A: Tables>(
+    fn tcp_unsent<A: IpFamily>(
         &mut self,
         now: Instant,
         (src_addr, dst_addr): (A, A),
@@ -273,13 +281,13 @@ impl Stack {
         let transmit =
             Transmit { packet, src_addr, dst_addr, zone, hop_limit, traffic_class, ecn_capable };
         if let Some(tcp) = &mut self.tcp {
-            tcp.set.unsent(&transmit, Moment::new(now, self.wall.epoch(now)));
+            tcp.set.unsent(&transmit, CookieMoment::new(now, self.wall.epoch(now)));
         }
         transmit.packet
     }
 
     /// Timers of connections, and answers to SYNs that are due again.
-    pub(crate) fn tcp_timers(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
+    pub(crate) fn tcp_timers(&mut self, cx: &mut RoundContext<'_>, budget: Units) -> Units {
         let Some(tcp) = &mut self.tcp else { return Units(0) };
         if tcp.set.has_to_resend(cx.now) {
             return self.tcp_resend(cx, budget);
@@ -290,7 +298,7 @@ impl Stack {
     }
 
     /// The same where answers to SYNs are due.
-    fn tcp_resend(&mut self, cx: &mut Cx<'_>, budget: Units) -> Units {
+    fn tcp_resend(&mut self, cx: &mut RoundContext<'_>, budget: Units) -> Units {
         let Some(mut tcp) = self.tcp.take() else { return Units(0) };
         // Few leave in one turn: what is beyond comes in the next.
         let mut again: [Option<Transmit>; 16] = [const { None }; 16];
@@ -313,7 +321,8 @@ impl Stack {
         self.tcp.as_ref()?.set.deadline()
     }
 
-    /// An ICMP error that quotes a segment of ours. Whether a connection believed it.
+    /// Delivers an ICMP error that quotes a segment of ours. Returns whether a connection accepted
+    /// it.
     pub(crate) fn tcp_told(
         &mut self,
         now: Instant,
@@ -336,14 +345,14 @@ impl Stack {
 
 pub(crate) use lend;
 
-use self::alike::Heads;
+use self::burst_heads::BurstHeads;
 
 /// TCP, for applications on the same core.
 impl Sockets<'_> {
     /// A number under which an application's events are kept apart from the others'.
     ///
     /// # Errors
-    /// This stack speaks no TCP.
+    /// TCP is disabled on this stack.
     pub fn tcp_owner(&mut self) -> Result<u32, TcpError> {
         Ok(self.stack.tcp.as_mut().ok_or(TcpError::Off)?.next_owner())
     }
@@ -355,7 +364,7 @@ impl Sockets<'_> {
     pub fn tcp_listen(
         &mut self,
         local: SocketAddr,
-        settings: &Settings,
+        settings: &TcpSettings,
         backlog: usize,
         owner: u32,
     ) -> Result<ListenerId, TcpError> {
@@ -376,15 +385,15 @@ impl Sockets<'_> {
     pub fn tcp_connect(
         &mut self,
         remote: SocketAddr,
-        settings: &Settings,
+        settings: &TcpSettings,
         owner: u32,
     ) -> Result<ConnectionId, TcpError> {
         let ends = self.tcp_ends_towards(None, remote)?;
         self.tcp_open(&ends, settings, owner)
     }
 
-    /// Between whom a connection to `remote` would be: from the address that the routes choose, but
-    /// for what `from` names of its own end.
+    /// The addresses and ports of a connection to `remote`: the source address that the routes
+    /// select, unless `from` gives address or port of its own end.
     pub(crate) fn tcp_ends_towards(
         &self,
         from: Option<SocketAddr>,
@@ -405,7 +414,7 @@ impl Sockets<'_> {
         Ok(TcpEnds { local, remote, zone: zone.unwrap_or_default(), mtu })
     }
 
-    /// The same address with a port of its own where it names none: one at which nobody listens.
+    /// The same address with an ephemeral port if it has none: one without a listener.
     pub(crate) fn tcp_port(&mut self, local: SocketAddr) -> Result<SocketAddr, TcpError> {
         if local.port() != 0 {
             return Ok(local);
@@ -422,7 +431,7 @@ impl Sockets<'_> {
     pub(crate) fn tcp_open(
         &mut self,
         ends: &TcpEnds,
-        settings: &Settings,
+        settings: &TcpSettings,
         owner: u32,
     ) -> Result<ConnectionId, TcpError> {
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
@@ -433,30 +442,33 @@ impl Sockets<'_> {
     }
 
     /// Our address towards a destination, and the MTU of the way.
-    fn way_to<A: Tables>(&self, dst_addr: A, zone: Option<IfIndex>) -> Option<(IpAddr, u32)> {
+    fn way_to<A: IpFamily>(&self, dst_addr: A, zone: Option<IfIndex>) -> Option<(IpAddr, u32)> {
         let src_addr = self.stack.source_for(&self.cx, dst_addr, zone)?;
         let mtu = match self.stack.path(&self.cx, dst_addr, zone).ok()? {
-            crate::tx::Path::Via { mtu, .. } => mtu,
-            crate::tx::Path::Local => self.stack.interfaces.first().map_or(1500, |i| i.mtu),
+            crate::tx::OutputPath::Via { mtu, .. } => mtu,
+            crate::tx::OutputPath::Local => self.stack.interfaces.first().map_or(1500, |i| i.mtu),
         };
         Some((src_addr.to_ip(), mtu))
     }
 
-    pub(crate) fn tcp(&mut self) -> Result<&mut Tcp, Gone> {
-        self.stack.tcp.as_mut().map(|tcp| &mut tcp.set).ok_or(Gone)
+    pub(crate) fn tcp(&mut self) -> Result<&mut ConnectionTable, StaleHandle> {
+        self.stack.tcp.as_mut().map(|tcp| &mut tcp.set).ok_or(StaleHandle)
     }
 
     /// The connection that waits longest to be accepted.
     ///
     /// # Errors
     /// The listener is gone.
-    pub fn tcp_accept(&mut self, listener: ListenerId) -> Result<Option<ConnectionId>, Gone> {
+    pub fn tcp_accept(
+        &mut self,
+        listener: ListenerId,
+    ) -> Result<Option<ConnectionId>, StaleHandle> {
         let now = self.cx.now;
         self.tcp()?.accept(listener, now)
     }
 
     /// A connection of this owner for which something has become possible.
-    pub fn tcp_event(&mut self, owner: u32) -> Option<(ConnectionId, Events)> {
+    pub fn tcp_event(&mut self, owner: u32) -> Option<(ConnectionId, ConnectionEvents)> {
         self.tcp().ok()?.next_event(owner)
     }
 
@@ -473,7 +485,7 @@ impl Sockets<'_> {
     /// See [`SendError`].
     pub fn tcp_send(&mut self, id: ConnectionId, bytes: &[u8]) -> Result<usize, SendError> {
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
-        let tcp = stack.tcp.as_mut().ok_or(Gone)?;
+        let tcp = stack.tcp.as_mut().ok_or(StaleHandle)?;
         let sent = tcp.set.send(&mut lend!(stack, cx), id, bytes);
         self.tcp_leave();
         sent
@@ -486,7 +498,7 @@ impl Sockets<'_> {
     /// See [`SendError`].
     pub fn tcp_send_more(&mut self, id: ConnectionId, bytes: &[u8]) -> Result<usize, SendError> {
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
-        let tcp = stack.tcp.as_mut().ok_or(Gone)?;
+        let tcp = stack.tcp.as_mut().ok_or(StaleHandle)?;
         let sent = tcp.set.send_more(&mut lend!(stack, cx), id, bytes);
         self.tcp_leave();
         sent
@@ -515,7 +527,7 @@ impl Sockets<'_> {
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn tcp_shutdown(&mut self, id: ConnectionId) -> Result<(), Gone> {
+    pub fn tcp_shutdown(&mut self, id: ConnectionId) -> Result<(), StaleHandle> {
         let now = self.cx.now;
         self.tcp()?.shutdown_write(id, now)?;
         self.tcp_leave();
@@ -526,9 +538,9 @@ impl Sockets<'_> {
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn tcp_close(&mut self, id: ConnectionId) -> Result<(), Gone> {
+    pub fn tcp_close(&mut self, id: ConnectionId) -> Result<(), StaleHandle> {
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
-        let tcp = stack.tcp.as_mut().ok_or(Gone)?;
+        let tcp = stack.tcp.as_mut().ok_or(StaleHandle)?;
         tcp.set.close(&lend!(stack, cx), id)?;
         self.tcp_leave();
         Ok(())
@@ -538,17 +550,18 @@ impl Sockets<'_> {
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn tcp_abort(&mut self, id: ConnectionId) -> Result<(), Gone> {
+    pub fn tcp_abort(&mut self, id: ConnectionId) -> Result<(), StaleHandle> {
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
-        let tcp = stack.tcp.as_mut().ok_or(Gone)?;
+        let tcp = stack.tcp.as_mut().ok_or(StaleHandle)?;
         tcp.set.abort(&lend!(stack, cx), id)?;
         self.tcp_leave();
         Ok(())
     }
 
-    /// Whom an application should let go, because no more than an eighth of the places for
-    /// connections is left: of its own at `looks` places from `from` on, round and round, the one
-    /// whose peer was heard longest ago. `None` where there are places, at the cost of a compare.
+    /// A connection that an application should close, because no more than an eighth of the places
+    /// for connections is left: of its own at `looks` places from `from` on, in a ring, the least
+    /// recently active one (LRU by the last segment of its peer). `None` where there are places, at
+    /// the cost of a compare.
     pub fn tcp_dispensable(&mut self, owner: u32, from: u32, looks: usize) -> Option<ConnectionId> {
         let set = self.tcp().ok().filter(|set| set.has_few_places())?;
         set.silent_for_longest(owner, from, looks)
@@ -558,7 +571,7 @@ impl Sockets<'_> {
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn tcp_state(&mut self, id: ConnectionId) -> Result<State, Gone> {
+    pub fn tcp_state(&mut self, id: ConnectionId) -> Result<TcpState, StaleHandle> {
         self.tcp()?.state(id)
     }
 
@@ -566,14 +579,14 @@ impl Sockets<'_> {
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn tcp_ends(&mut self, id: ConnectionId) -> Result<(SocketAddr, SocketAddr), Gone> {
+    pub fn tcp_ends(&mut self, id: ConnectionId) -> Result<(SocketAddr, SocketAddr), StaleHandle> {
         self.tcp()?.ends(id)
     }
 }
 
-mod alike;
+mod burst_heads;
 mod direct;
-pub(crate) mod follow;
+pub(crate) mod gro;
 
 #[cfg(test)]
 mod tests;

@@ -4,10 +4,10 @@
 //! stays unread, so that a peer that does not read is not read either.
 
 use floodwall_base::{Instant, Units};
-use floodwall_tcp::{ConnectionId, RecvError, SendError, Settings};
+use floodwall_tcp::{ConnectionId, RecvError, SendError, TcpSettings};
 
-use crate::door::Door;
 use crate::host::Application;
+use crate::service_listener::ServiceListener;
 use crate::services::ServiceKind;
 use crate::sockets::{Sockets, StartError};
 
@@ -19,18 +19,18 @@ pub struct TcpService {
     kind: ServiceKind,
     port: u16,
     name: String,
-    door: Door,
+    door: ServiceListener,
     buffer: Box<[u8]>,
 }
 
 impl TcpService {
     /// A service that will listen on `port`. Of the kinds, [`ServiceKind::Chargen`] behaves as
-    /// echo: a stream without end would be for whoever reads it not.
+    /// echo: an endless stream would flood a client that does not read it.
     #[must_use]
     pub fn new(kind: ServiceKind, port: u16) -> Self {
         let word = if kind == ServiceKind::Discard { "tcp-discard" } else { "tcp-echo" };
         let name = format!("{word}:{port}");
-        Self { kind, port, name, door: Door::default(), buffer: vec![0; PIECE].into() }
+        Self { kind, port, name, door: ServiceListener::default(), buffer: vec![0; PIECE].into() }
     }
 
     /// Serves a connection as far as it goes now.
@@ -75,7 +75,7 @@ impl Application for TcpService {
     }
 
     fn start(&mut self, sockets: &mut Sockets<'_>) -> Result<(), StartError> {
-        self.door.open(sockets, self.port, &Settings::default())
+        self.door.open(sockets, self.port, &TcpSettings::default())
     }
 
     fn run(&mut self, sockets: &mut Sockets<'_>, budget: Units) -> Units {

@@ -1,19 +1,20 @@
-//! Triage: whose a packet is, before any work is put into it.
+//! Triage: classifies packets as established, unverified or refusable before any work is spent on
+//! them.
 //!
-//! Called by the dispatcher's gate for a burst, under pressure only; read-only, nothing is counted.
-//! Friends are what connected sockets wait for, what answered peers send (`answered.rs`), segments
-//! that TCP connections expect and handshakes that come back (`tcp/src/set/triage.rs`), answers of
-//! neighbours that we asked, questions of those that have answered us once, ICMP errors about what
-//! those flows sent, and, where we are a router, what pairs of hosts say that talk with each other
-//! (`forward/dialogues.rs`). Refusable is what would be dropped anyway: frames and packets for
-//! others, lengths that lie, ports at which nobody listens, sockets that are full, protocols that
-//! nobody speaks. Everything else is a stranger, and so is what the first chunk does not tell:
-//! fragments, chains of extension headers, headers in pieces.
+//! Called by the dispatcher's gate for a burst, under pressure only; read-only, no counter moves.
+//! Established is what connected sockets wait for, what peers that a socket has answered send
+//! (`recent_peers.rs`), segments that TCP connections expect and handshakes that complete
+//! (`tcp/src/table/triage.rs`), replies of neighbours that we solicited, requests of those that
+//! have answered us once, ICMP errors that quote such flows, and, on a router, packets between
+//! pairs of hosts that have exchanged traffic in both directions (`forward/flows.rs`). Refusable is
+//! what would be dropped anyway: frames and packets for others, malformed lengths, ports without a
+//! listener, sockets that are full, unknown protocols. Everything else is unverified, and so is
+//! what the first chunk does not show: fragments, chains of extension headers, headers in pieces.
 //!
-//! Invariant: what is called refusable here, `rx.rs` and those behind it drop. The steps are loops
-//! over the burst (parse and ask, look up, compare), so that its cache misses overlap; what a flood
-//! is made of takes the short walk of `triage/plain.rs`. Layouts: RFC 894,
-//! RFC 791, RFC 8200, RFC 768, RFC 9293, RFC 792, RFC 4443, RFC 826, RFC 4861 section 4.4.
+//! Invariant: what is called refusable here is dropped by `rx.rs` and the layers behind it. The
+//! steps are loops over the burst (parse and prefetch, look up, compare), so that its cache misses
+//! overlap; the packets that make up a flood take the short walk of `triage/plain.rs`. Layouts: RFC
+//! 894, RFC 791, RFC 8200, RFC 768, RFC 9293, RFC 792, RFC 4443, RFC 826, RFC 4861 section 4.4.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -21,43 +22,45 @@ use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Family, IfIndex, MacAddr};
 use floodwall_ip::{Interface, LinkMedium, NeighborState};
 use floodwall_packet::{Burst, PacketBuf, Triage};
-use floodwall_udp::{Asked, Sought, Whose};
+use floodwall_udp::{DatagramKey, LookupSlot, PortProbe};
 use floodwall_wire::{
     ArpOperation, ArpPacket, EtherType, Icmpv6Type, IpProtocol, ethernet, icmpv4, ipv4, ipv6,
 };
 
-use crate::answered::{Peer, Place, QUOTA};
-use crate::forward::{Crosses, dialogues};
+use crate::forward::{CrossingPacket, flows};
+use crate::recent_peers::{PeerSlot, QUOTA, RecentPeer};
 use crate::rx::takes_any;
 use crate::shard::Stack;
-use crate::triage::plain::{Plain, Plainly};
+use crate::triage::plain::{PlainPacket, PlainVerdict};
 
 mod plain;
 
 /// Where a hop limit of 255 shows that a neighbour sent it (RFC 4861 section 7.1).
 const HOP_LIMIT_OF_A_NEIGHBOR: u8 = 255;
 
-/// Questions for our link address that are friends in a burst. Who is on the link can copy a
-/// neighbour's, so they must not crowd out anybody; and no neighbour asks more than once a second.
+/// Maximum number of neighbour requests per burst that count as established. Any station on the
+/// link can forge a neighbour's request, so they must not crowd out other traffic; and a neighbour
+/// sends no more than one per second.
 const KNOCKS_MAX: usize = 2;
 
-/// What one packet's headers say.
-enum Look {
-    /// A neighbour that has answered us asks whether we are there: a friend's, while there are few.
+/// Result of parsing one packet's headers.
+enum TriageLook {
+    /// A request from a neighbour that has answered us: established, up to [`KNOCKS_MAX`] per
+    /// burst.
     Knock,
-    /// Whose it is.
+    /// Its class is known.
     Is(Triage),
-    /// Whatever this datagram is.
-    Datagram(Whose),
+    /// The class of the socket that this datagram is for.
+    Datagram(DatagramKey),
     /// An error about this datagram of ours, turned round as if its answer had come.
-    Error(Whose),
-    /// Whatever the dialogue of these ends is: it is for others.
-    Transit(dialogues::Place),
+    Error(DatagramKey),
+    /// The class of the dialogue between these ends: the packet is for others.
+    Transit(flows::DialogueSlot),
 }
 
-/// What else is known of a packet that the tables were asked about.
+/// Other properties of a packet that was queued for a table look-up.
 #[derive(Clone, Copy)]
-struct Question {
+struct TriageQuery {
     /// Its number in the burst.
     at: usize,
     is_error: bool,
@@ -66,43 +69,49 @@ struct Question {
 
 /// What is noted of a burst: kept from one to the next, for to clear 7 KiB would cost as much as to
 /// parse a fifth of it.
-pub(crate) struct Desk {
+pub(crate) struct TriageScratch {
     /// What plain datagrams seek, and their numbers in the burst.
-    sought: [(Sought, u8); BURST_MAX],
+    sought: [(PortProbe, u8); BURST_MAX],
     /// Numbers of those that need a closer look.
     left: [u8; BURST_MAX],
-    questions: [Question; BURST_MAX],
-    asked: [Asked; BURST_MAX],
+    questions: [TriageQuery; BURST_MAX],
+    asked: [LookupSlot; BURST_MAX],
     /// Dialogues of others that packets may be of, and their numbers in the burst.
-    transits: [(dialogues::Place, u8); BURST_MAX],
+    transits: [(flows::DialogueSlot, u8); BURST_MAX],
 }
 
-impl Default for Desk {
+impl Default for TriageScratch {
     fn default() -> Self {
-        let nothing = Question { at: 0, is_error: false, iface: IfIndex(0) };
+        let nothing = TriageQuery { at: 0, is_error: false, iface: IfIndex(0) };
         Self {
-            sought: [(Sought::NOTHING, 0); BURST_MAX],
+            sought: [(PortProbe::NOTHING, 0); BURST_MAX],
             left: [0; BURST_MAX],
             questions: [nothing; BURST_MAX],
-            asked: [Asked::NOTHING; BURST_MAX],
-            transits: [(dialogues::Place::NOBODYS, 0); BURST_MAX],
+            asked: [LookupSlot::NOTHING; BURST_MAX],
+            transits: [(flows::DialogueSlot::UNUSED, 0); BURST_MAX],
         }
     }
 }
 
-impl Desk {
+impl TriageScratch {
     /// A packet for others: its dialogue's entry will be looked at.
     #[inline(always)]
-    fn expect(&mut self, stack: &Stack, place: dialogues::Place, at: u8, passing: &mut usize) {
+    fn note_transit(
+        &mut self,
+        stack: &Stack,
+        place: flows::DialogueSlot,
+        at: u8,
+        passing: &mut usize,
+    ) {
         if let (Some(slot), Some(forwarding)) = (self.transits.get_mut(*passing), &stack.forwarding)
         {
-            forwarding.dialogues.expect(place);
+            forwarding.dialogues.prefetch(place);
             *slot = (place, at);
             *passing += 1;
         }
     }
 
-    /// Whose the packets for others are.
+    /// Sets the classes of packets that are for others.
     #[inline(always)]
     fn judge(&self, stack: &Stack, passing: usize, classes: &mut [Triage]) {
         for (place, at) in self.transits.iter().take(passing) {
@@ -113,11 +122,11 @@ impl Desk {
     }
 }
 
-/// Says of each packet of a burst whose it is.
+/// Classifies each packet of a burst.
 pub(crate) fn classify(stack: &Stack, burst: &Burst, classes: &mut [Triage]) {
-    // It is there: nobody classifies within this.
+    // Always present: `classify` is not re-entrant.
     let mut desk = stack.desk.take().unwrap_or_default();
-    let unwanted = Unwanted::now(stack);
+    let unwanted = UnwantedPacket::now(stack);
     let left = sort_out(stack, unwanted, burst, classes, &mut desk);
     if left > 0 {
         look_again(stack, unwanted, burst, classes, &mut desk, left);
@@ -125,23 +134,23 @@ pub(crate) fn classify(stack: &Stack, burst: &Burst, classes: &mut [Triage]) {
     stack.desk.set(Some(desk));
 }
 
-/// Refuses what is plainly refusable; returns how many packets need a closer look. Two loops: in
-/// the first each datagram asks for one line, in the second it looks at it.
+/// Marks what is plainly refusable; returns how many packets need the full walk. Two loops: the
+/// first prefetches one cache line for each datagram, the second reads it.
 #[inline(always)]
 fn sort_out(
     stack: &Stack,
-    unwanted: Unwanted,
+    unwanted: UnwantedPacket,
     burst: &Burst,
     classes: &mut [Triage],
-    desk: &mut Desk,
+    desk: &mut TriageScratch,
 ) -> usize {
-    let (mut plain, mut count, mut left) = (Plain::new(stack, unwanted), 0, 0);
+    let (mut plain, mut count, mut left) = (PlainPacket::new(stack, unwanted), 0, 0);
     let mut passing = 0;
     for (at, class) in classes.iter_mut().enumerate() {
         let Some(packet) = burst.get(at) else { break };
         let at = at as u8;
         match plain.look(packet) {
-            Some(Plainly::Datagram { sought, unwanted }) => {
+            Some(PlainVerdict::Datagram { sought, unwanted }) => {
                 *class = unwanted;
                 if let Some(sought) = sought
                     && let Some(slot) = desk.sought.get_mut(count)
@@ -150,7 +159,7 @@ fn sort_out(
                     count += 1;
                 }
             }
-            Some(Plainly::Transit(place)) => desk.expect(stack, place, at, &mut passing),
+            Some(PlainVerdict::Transit(place)) => desk.note_transit(stack, place, at, &mut passing),
             None => note(&mut desk.left, &mut left, at),
         }
     }
@@ -175,10 +184,10 @@ fn note(left: &mut [u8; BURST_MAX], count: &mut usize, at: u8) {
 #[inline(never)]
 fn look_again(
     stack: &Stack,
-    unwanted: Unwanted,
+    unwanted: UnwantedPacket,
     burst: &Burst,
     classes: &mut [Triage],
-    desk: &mut Desk,
+    desk: &mut TriageScratch,
     left: usize,
 ) {
     let (mut count, mut passing, mut knocks) = (0, 0, 0);
@@ -187,26 +196,26 @@ fn look_again(
         let at = usize::from(number);
         let (Some(packet), Some(class)) = (burst.get(at), classes.get_mut(at)) else { continue };
         let (whose, is_error) = match look(stack, packet) {
-            Look::Is(known) => {
+            TriageLook::Is(known) => {
                 *class = known;
                 continue;
             }
-            Look::Knock => {
+            TriageLook::Knock => {
                 knocks += 1;
-                *class = if knocks <= KNOCKS_MAX { Triage::Friend } else { Triage::Stranger };
+                *class = if knocks <= KNOCKS_MAX { Triage::Established } else { Triage::Unknown };
                 continue;
             }
-            Look::Transit(place) => {
-                desk.expect(stack, place, number, &mut passing);
+            TriageLook::Transit(place) => {
+                desk.note_transit(stack, place, number, &mut passing);
                 continue;
             }
-            Look::Datagram(whose) => (whose, false),
-            Look::Error(whose) => (whose, true),
+            TriageLook::Datagram(whose) => (whose, false),
+            TriageLook::Error(whose) => (whose, true),
         };
         if let (Some(question), Some(slot)) =
             (desk.questions.get_mut(count), desk.asked.get_mut(count))
         {
-            *question = Question { at, is_error, iface: packet.iface() };
+            *question = TriageQuery { at, is_error, iface: packet.iface() };
             stack.udp.ask(whose, packet.class(), slot);
             count += 1;
         }
@@ -216,15 +225,15 @@ fn look_again(
     else {
         return;
     };
-    let mut answers = [Triage::Refusable; BURST_MAX];
+    let mut answers = [Triage::Rejectable; BURST_MAX];
     stack.udp.answer(asked, &mut answers);
     prefer_answered(stack, questions, asked, &mut answers);
     for (question, (answer, asked)) in questions.iter().zip(answers.into_iter().zip(asked)) {
         if let Some(class) = classes.get_mut(question.at) {
             *class = match answer {
-                // An error is told although the socket is full.
-                Triage::Refusable if question.is_error => Triage::Stranger,
-                Triage::Refusable => unwanted.of(asked.whose().is_v4()),
+                // An error is delivered although the socket is full.
+                Triage::Rejectable if question.is_error => Triage::Unknown,
+                Triage::Rejectable => unwanted.of(asked.whose().is_v4()),
                 other => other,
             };
         }
@@ -232,42 +241,46 @@ fn look_again(
 }
 
 impl Stack {
-    /// What [`Engine::classify`](floodwall_packet::Engine::classify) says of a packet in one chunk,
-    /// the straightforward way: the whole walk, one look-up after another, the socket's own
-    /// account. For tests and benches, which compare.
+    /// The result of [`Engine::classify`](floodwall_packet::Engine::classify) for a packet in one
+    /// chunk, computed the straightforward way: the full walk, one look-up after another, the
+    /// socket's own account. A reference for tests and benches.
     #[must_use]
     pub fn classify_slowly(&self, packet: &PacketBuf) -> Triage {
         let (whose, is_error) = match look(self, packet) {
-            Look::Is(known) => return known,
-            Look::Knock => return Triage::Friend,
-            Look::Transit(place) => return of_dialogue(self, place),
-            Look::Datagram(whose) => (whose, false),
-            Look::Error(whose) => (whose, true),
+            TriageLook::Is(known) => return known,
+            TriageLook::Knock => return Triage::Established,
+            TriageLook::Transit(place) => return of_dialogue(self, place),
+            TriageLook::Datagram(whose) => (whose, false),
+            TriageLook::Error(whose) => (whose, true),
         };
         match self.udp.classify_slowly(&whose, packet.true_size()) {
-            Triage::Refusable if is_error => Triage::Stranger,
-            Triage::Refusable => Unwanted::now(self).of(whose.is_v4()),
-            Triage::Stranger => {
-                let place = self.answered.place(&peer_of(&whose, packet.iface()));
-                if self.answered.is_friend(place) { Triage::Friend } else { Triage::Stranger }
+            Triage::Rejectable if is_error => Triage::Unknown,
+            Triage::Rejectable => UnwantedPacket::now(self).of(whose.is_v4()),
+            Triage::Unknown => {
+                let place = self.recent_peers.place(&peer_of(&whose, packet.iface()));
+                if self.recent_peers.is_friend(place) {
+                    Triage::Established
+                } else {
+                    Triage::Unknown
+                }
             }
-            Triage::Friend => Triage::Friend,
+            Triage::Established => Triage::Established,
         }
     }
 }
 
 /// What datagrams are that no socket takes, the same for a whole burst.
 #[derive(Clone, Copy)]
-struct Unwanted {
+struct UnwantedPacket {
     v4: Triage,
     v6: Triage,
 }
 
-impl Unwanted {
+impl UnwantedPacket {
     fn now(stack: &Stack) -> Self {
-        let unless = |wanted| if wanted { Triage::Stranger } else { Triage::Refusable };
-        // Who overhears is not asked here. An answer to our own question may be for an address that
-        // we do not have yet.
+        let unless = |wanted| if wanted { Triage::Unknown } else { Triage::Rejectable };
+        // Checks whether any raw socket has the protocol, not which. A DHCP reply to us may be for
+        // an address that we do not have yet.
         let hears = |family| stack.raw.hears(family, IpProtocol::UDP);
         Self { v4: unless(hears(Family::V4) || stack.dhcp_asks()), v6: unless(hears(Family::V6)) }
     }
@@ -278,70 +291,75 @@ impl Unwanted {
     }
 }
 
-/// Strangers that we have lately answered become friends, within their quota where there are
-/// friends by a program's own word.
+/// Unverified peers that we have lately answered count as established, limited to [`QUOTA`] where
+/// connected sockets exist.
 fn prefer_answered(
     stack: &Stack,
-    questions: &[Question],
-    asked: &[Asked],
+    questions: &[TriageQuery],
+    asked: &[LookupSlot],
     answers: &mut [Triage; BURST_MAX],
 ) {
-    // Only strangers are looked for; their places first, so that their cache misses overlap.
-    let mut places = [(0_usize, Place::NOBODYS); BURST_MAX];
+    // Only unverified packets are looked up; their places first, so that their cache misses
+    // overlap.
+    let mut places = [(0_usize, PeerSlot::UNUSED); BURST_MAX];
     let mut count = 0;
     for (at, (answer, (asked, question))) in
         answers.iter().zip(asked.iter().zip(questions)).enumerate()
     {
-        if *answer == Triage::Stranger
+        if *answer == Triage::Unknown
             && let Some(place) = places.get_mut(count)
         {
-            *place = (at, stack.answered.place(&peer_of(asked.whose(), question.iface)));
-            stack.answered.expect(place.1);
+            *place = (at, stack.recent_peers.place(&peer_of(asked.whose(), question.iface)));
+            stack.recent_peers.prefetch(place.1);
             count += 1;
         }
     }
     let mut left = if stack.udp.has_connected() { QUOTA } else { BURST_MAX };
     for (at, place) in places.into_iter().take(count) {
         if left > 0
-            && stack.answered.is_friend(place)
+            && stack.recent_peers.is_friend(place)
             && let Some(answer) = answers.get_mut(at)
         {
-            *answer = Triage::Friend;
+            *answer = Triage::Established;
             left -= 1;
         }
     }
 }
 
-/// What a packet for others is, whose dialogue's entry would be at `place`.
+/// The class of a packet for others, given the `place` of its dialogue's entry.
 #[inline]
-fn of_dialogue(stack: &Stack, place: dialogues::Place) -> Triage {
+fn of_dialogue(stack: &Stack, place: flows::DialogueSlot) -> Triage {
     let knows = |forwarding: &crate::forward::Forwarding| forwarding.dialogues.is_friend(place);
-    if stack.forwarding.as_deref().is_some_and(knows) { Triage::Friend } else { Triage::Stranger }
-}
-
-/// A packet that is not for this host on a link from which it passes packets on.
-fn transit<A: Crosses>(stack: &Stack, src_addr: A, dst_addr: A) -> Look {
-    match &stack.forwarding {
-        Some(forwarding) => Look::Transit(forwarding.dialogues.place(src_addr, dst_addr)),
-        None => Look::Is(Triage::Stranger),
+    if stack.forwarding.as_deref().is_some_and(knows) {
+        Triage::Established
+    } else {
+        Triage::Unknown
     }
 }
 
-/// Who sent a datagram, as `answered.rs` knows peers.
-pub(crate) fn peer_of(whose: &Whose, iface: IfIndex) -> Peer {
-    let (addr, port) = whose.remote();
-    let zone = if whose.is_link_scope() { iface.0 + 1 } else { 0 };
-    Peer { addr, port, local_port: whose.local_port(), zone }
+/// A packet that is not for this host on a link from which it passes packets on.
+fn transit<A: CrossingPacket>(stack: &Stack, src_addr: A, dst_addr: A) -> TriageLook {
+    match &stack.forwarding {
+        Some(forwarding) => TriageLook::Transit(forwarding.dialogues.place(src_addr, dst_addr)),
+        None => TriageLook::Is(Triage::Unknown),
+    }
 }
 
-fn look(stack: &Stack, packet: &PacketBuf) -> Look {
+/// The sender of a datagram, in the form in which `recent_peers.rs` stores peers.
+pub(crate) fn peer_of(whose: &DatagramKey, iface: IfIndex) -> RecentPeer {
+    let (addr, port) = whose.remote();
+    let zone = if whose.is_link_scope() { iface.0 + 1 } else { 0 };
+    RecentPeer { addr, port, local_port: whose.local_port(), zone }
+}
+
+fn look(stack: &Stack, packet: &PacketBuf) -> TriageLook {
     let is_whole = packet.first().len() == packet.len();
     // `None` is refusable, where all of the packet has been seen.
-    let unseen = || Look::Is(if is_whole { Triage::Refusable } else { Triage::Stranger });
+    let unseen = || TriageLook::Is(if is_whole { Triage::Rejectable } else { Triage::Unknown });
     frame(stack, packet).unwrap_or_else(unseen)
 }
 
-fn frame(stack: &Stack, packet: &PacketBuf) -> Option<Look> {
+fn frame(stack: &Stack, packet: &PacketBuf) -> Option<TriageLook> {
     let interface = stack.interfaces.get(usize::from(packet.iface().0)).filter(|i| i.up)?;
     let bytes = packet.first();
     let LinkMedium::Ethernet(mac) = interface.medium else {
@@ -370,7 +388,7 @@ fn frame(stack: &Stack, packet: &PacketBuf) -> Option<Look> {
         EtherType::IPV4 => v4(stack, interface, packet, l3),
         EtherType::IPV6 => v6(stack, interface, packet, l3),
         EtherType::ARP => arp(stack, interface, bytes.get(l3..)?, source(bytes)?),
-        kind if kind.is_tag() => Some(Look::Is(Triage::Stranger)),
+        kind if kind.is_tag() => Some(TriageLook::Is(Triage::Unknown)),
         _ => None,
     }
 }
@@ -380,21 +398,21 @@ fn source(frame: &[u8]) -> Option<MacAddr> {
     Some(MacAddr(*frame.get(6..)?.first_chunk()?))
 }
 
-/// A reply of a neighbour that we have asked is a friend's, and so is a question for an address of
+/// A reply of a neighbour that we solicited is established, and so is a request for an address of
 /// ours from one that has answered us.
-fn arp(stack: &Stack, interface: &Interface, bytes: &[u8], from: MacAddr) -> Option<Look> {
+fn arp(stack: &Stack, interface: &Interface, bytes: &[u8], from: MacAddr) -> Option<TriageLook> {
     let arp = ArpPacket::parse(bytes).ok()?;
     let (neighbors, iface) = (&stack.neighbors_v4, interface.index);
     if arp.operation == ArpOperation::REPLY {
         let neighbor = neighbors.neighbor(iface, arp.sender_addr);
         let asked = neighbor.is_some_and(|neighbor| is_asked(neighbor.state));
-        return Some(Look::Is(if asked { Triage::Friend } else { Triage::Stranger }));
+        return Some(TriageLook::Is(if asked { Triage::Established } else { Triage::Unknown }));
     }
     let knocks = arp.operation == ArpOperation::REQUEST
         && arp.sender_link_addr == from
         && interface.owns_v4(arp.target_addr).is_some_and(|state| state.is_assigned())
         && neighbors.is_proven(iface, arp.sender_addr, from);
-    Some(if knocks { Look::Knock } else { Look::Is(Triage::Stranger) })
+    Some(if knocks { TriageLook::Knock } else { TriageLook::Is(Triage::Unknown) })
 }
 
 /// Whether an answer of such a neighbour is waited for.
@@ -408,7 +426,7 @@ const fn is_asked(state: NeighborState) -> bool {
     )
 }
 
-fn v4(stack: &Stack, interface: &Interface, packet: &PacketBuf, l3: usize) -> Option<Look> {
+fn v4(stack: &Stack, interface: &Interface, packet: &PacketBuf, l3: usize) -> Option<TriageLook> {
     let bytes = packet.first().get(l3..)?;
     let fixed: &[u8; ipv4::HEADER_LEN] = bytes.first_chunk()?;
     let header_len = ipv4::header_len(fixed)?;
@@ -425,20 +443,20 @@ fn v4(stack: &Stack, interface: &Interface, packet: &PacketBuf, l3: usize) -> Op
         if !many && !taken && stack.forwards::<Ipv4Addr>(interface.index) {
             return Some(transit(stack, src_addr, dst_addr));
         }
-        // Whoever asks for an address is answered at one that is not ours yet.
+        // A DHCP reply may be sent to an address that is not ours yet.
         let open = many || stack.dhcp_asks() || interface.medium == LinkMedium::Loopback;
         if !taken || open {
-            return open.then_some(Look::Is(Triage::Stranger));
+            return open.then_some(TriageLook::Is(Triage::Unknown));
         }
     }
     if u16::from_be_bytes([frag0, frag1]) & 0x3fff != 0 {
-        return Some(Look::Is(Triage::Stranger));
+        return Some(TriageLook::Is(Triage::Unknown));
     }
     let body = bytes.get(header_len..)?;
     match IpProtocol(protocol) {
         IpProtocol::UDP => datagram(interface, src_addr.into(), dst_addr.into(), body),
         IpProtocol::ICMPV4 => Some(error_v4(interface, body)),
-        IpProtocol::IGMP => Some(Look::Is(Triage::Stranger)),
+        IpProtocol::IGMP => Some(TriageLook::Is(Triage::Unknown)),
         IpProtocol::TCP if stack.tcp.is_some() => {
             let ends = (src_addr.into(), dst_addr.into());
             segment(stack, interface, ends, body, total_len - header_len)
@@ -447,7 +465,7 @@ fn v4(stack: &Stack, interface: &Interface, packet: &PacketBuf, l3: usize) -> Op
     }
 }
 
-fn v6(stack: &Stack, interface: &Interface, packet: &PacketBuf, l3: usize) -> Option<Look> {
+fn v6(stack: &Stack, interface: &Interface, packet: &PacketBuf, l3: usize) -> Option<TriageLook> {
     let bytes = packet.first().get(l3..)?;
     let (fixed, body) = bytes.split_first_chunk::<{ ipv6::HEADER_LEN }>()?;
     let [version, _, _, _, len0, len1, next, hop_limit, ends @ ..] = fixed;
@@ -461,10 +479,10 @@ fn v6(stack: &Stack, interface: &Interface, packet: &PacketBuf, l3: usize) -> Op
     let next = IpProtocol(*next);
     if next == IpProtocol::ICMPV6 && *hop_limit == HOP_LIMIT_OF_A_NEIGHBOR {
         if let Some(neighbor) = advertised(stack, interface, body) {
-            return Some(Look::Is(neighbor));
+            return Some(TriageLook::Is(neighbor));
         }
         if knocks(stack, interface, packet, (src_addr, body)) {
-            return Some(Look::Knock);
+            return Some(TriageLook::Knock);
         }
     }
     if !interface.owns_v6(dst_addr).is_some_and(|state| state.is_assigned()) {
@@ -475,7 +493,7 @@ fn v6(stack: &Stack, interface: &Interface, packet: &PacketBuf, l3: usize) -> Op
         }
         let open = many || interface.medium == LinkMedium::Loopback;
         if !taken || open {
-            return open.then_some(Look::Is(Triage::Stranger));
+            return open.then_some(TriageLook::Is(Triage::Unknown));
         }
     }
     match next {
@@ -484,22 +502,22 @@ fn v6(stack: &Stack, interface: &Interface, packet: &PacketBuf, l3: usize) -> Op
         IpProtocol::TCP if stack.tcp.is_some() => {
             segment(stack, interface, (src_addr.into(), dst_addr.into()), body, payload_len)
         }
-        next if next.is_extension() => Some(Look::Is(Triage::Stranger)),
+        next if next.is_extension() => Some(TriageLook::Is(Triage::Unknown)),
         other => overheard(stack, Family::V6, other),
     }
 }
 
-/// An advertisement of a neighbour that we have asked is a friend's.
+/// An advertisement of a neighbour that we solicited is established.
 fn advertised(stack: &Stack, interface: &Interface, message: &[u8]) -> Option<Triage> {
     if *message.first()? != Icmpv6Type::NEIGHBOR_ADVERTISEMENT.0 {
         return None;
     }
     let target = Ipv6Addr::from(*message.get(8..)?.first_chunk::<16>()?);
     let neighbor = stack.neighbors_v6.neighbor(interface.index, target)?;
-    is_asked(neighbor.state).then_some(Triage::Friend)
+    is_asked(neighbor.state).then_some(Triage::Established)
 }
 
-/// Whether a neighbour that has answered us asks for an address of ours.
+/// Whether a neighbour that has answered us solicits an address of ours.
 fn knocks(
     stack: &Stack,
     interface: &Interface,
@@ -518,25 +536,25 @@ fn knocks(
 }
 
 /// A protocol that only raw sockets here may want.
-fn overheard(stack: &Stack, family: Family, protocol: IpProtocol) -> Option<Look> {
-    stack.raw.hears(family, protocol).then_some(Look::Is(Triage::Stranger))
+fn overheard(stack: &Stack, family: Family, protocol: IpProtocol) -> Option<TriageLook> {
+    stack.raw.hears(family, protocol).then_some(TriageLook::Is(Triage::Unknown))
 }
 
-/// What TCP says of a segment of `len` bytes, of which `body` lies in the first chunk.
+/// The class of a TCP segment of `len` bytes, of which `body` is in the first chunk.
 fn segment(
     stack: &Stack,
     interface: &Interface,
     ends: (IpAddr, IpAddr),
     body: &[u8],
     len: usize,
-) -> Option<Look> {
+) -> Option<TriageLook> {
     let family = if ends.0.is_ipv4() { Family::V4 } else { Family::V6 };
     let set = &stack.tcp.as_ref()?.set;
     match set.triage(ends, interface.index, body.get(..len).unwrap_or(body), len) {
-        None | Some(Triage::Refusable) if stack.raw.hears(family, IpProtocol::TCP) => {
-            Some(Look::Is(Triage::Stranger))
+        None | Some(Triage::Rejectable) if stack.raw.hears(family, IpProtocol::TCP) => {
+            Some(TriageLook::Is(Triage::Unknown))
         }
-        class => class.map(Look::Is),
+        class => class.map(TriageLook::Is),
     }
 }
 
@@ -545,18 +563,18 @@ fn datagram(
     src_addr: IpAddr,
     dst_addr: IpAddr,
     body: &[u8],
-) -> Option<Look> {
+) -> Option<TriageLook> {
     let [s0, s1, d0, d1, len0, len1, _, _] = *body.first_chunk()?;
     if usize::from(u16::from_be_bytes([len0, len1])) < floodwall_wire::udp::HEADER_LEN {
         return None;
     }
     let (src_port, dst_port) = (u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1]));
     let (from, to) = ((src_addr, src_port), (dst_addr, dst_port));
-    Some(Look::Datagram(Whose::new(from, to, interface.index)))
+    Some(TriageLook::Datagram(DatagramKey::new(from, to, interface.index)))
 }
 
 /// Of an ICMP message: the datagram of ours that it is an error about, if it is one.
-fn error_v4(interface: &Interface, message: &[u8]) -> Look {
+fn error_v4(interface: &Interface, message: &[u8]) -> TriageLook {
     let quoted = || {
         let kind = floodwall_wire::Icmpv4Type(*message.first()?);
         let is_error = matches!(
@@ -574,11 +592,11 @@ fn error_v4(interface: &Interface, message: &[u8]) -> Look {
         let theirs = Ipv4Addr::new(d0, d1, d2, d3).into();
         if later { None } else { turned(interface, protocol, ours, theirs, ports) }
     };
-    quoted().unwrap_or(Look::Is(Triage::Stranger))
+    quoted().unwrap_or(TriageLook::Is(Triage::Unknown))
 }
 
 /// As [`error_v4`].
-fn error_v6(interface: &Interface, message: &[u8]) -> Look {
+fn error_v6(interface: &Interface, message: &[u8]) -> TriageLook {
     let quoted = || {
         let kind = Icmpv6Type(*message.first()?);
         let quote =
@@ -590,19 +608,19 @@ fn error_v6(interface: &Interface, message: &[u8]) -> Look {
         let theirs = Ipv6Addr::from(*theirs.first_chunk::<16>()?).into();
         turned(interface, *protocol, ours, theirs, ports)
     };
-    quoted().unwrap_or(Look::Is(Triage::Stranger))
+    quoted().unwrap_or(TriageLook::Is(Triage::Unknown))
 }
 
-/// The datagram that would answer the one whose headers are quoted.
+/// The datagram that would answer the one that an ICMP error quotes.
 fn turned(
     interface: &Interface,
     protocol: u8,
     ours: IpAddr,
     theirs: IpAddr,
     ports: &[u8],
-) -> Option<Look> {
+) -> Option<TriageLook> {
     let [o0, o1, t0, t1] = *ports.first_chunk()?;
     let (our_port, their_port) = (u16::from_be_bytes([o0, o1]), u16::from_be_bytes([t0, t1]));
-    let whose = Whose::new((theirs, their_port), (ours, our_port), interface.index);
-    (IpProtocol(protocol) == IpProtocol::UDP).then_some(Look::Error(whose))
+    let whose = DatagramKey::new((theirs, their_port), (ours, our_port), interface.index);
+    (IpProtocol(protocol) == IpProtocol::UDP).then_some(TriageLook::Error(whose))
 }

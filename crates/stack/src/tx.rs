@@ -1,7 +1,7 @@
 //! Packet out: route, header, neighbour, link header.
 //!
-//! Called for everything that this stack originates. A packet that cannot leave dies here under a
-//! name in the ledger of what we made. Reading: RFC 1122 section 3.3.1, RFC 4861 section 5.2.
+//! Called for everything that this stack originates. A packet that cannot leave is dropped here,
+//! with a reason, in the output accounting. Reading: RFC 1122 section 3.3.1, RFC 4861 section 5.2.
 
 use core::net::IpAddr;
 
@@ -14,21 +14,21 @@ use floodwall_packet::{ChecksumState, PacketBuf, PacketList};
 use floodwall_wire::{EtherType, EthernetFields, IpProtocol};
 
 use crate::cut;
-use crate::cx::Cx;
+use crate::ip_family::{AddrPair, IpFamily};
 use crate::partial;
-use crate::paths::{Learnt, Query, Sending};
+use crate::path_cache::{LearnedPath, PathQuery, SendingPath};
+use crate::round_context::RoundContext;
 use crate::shard::Stack;
-use crate::tables::{Ends, Tables};
 
 /// Hop limit of what we originate (IANA's recommended default).
 pub(crate) const HOP_LIMIT: u8 = 64;
 
-/// The traffic class of what nobody wants to be treated otherwise.
+/// The default traffic class: best effort.
 pub(crate) const BEST_EFFORT: u8 = 0;
 
 /// Where a destination leads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Path<A> {
+pub(crate) enum OutputPath<A> {
     /// To this host itself.
     Local,
     /// Out of an interface, to a neighbour.
@@ -42,7 +42,7 @@ pub(crate) enum Path<A> {
     },
 }
 
-impl<A> Path<A> {
+impl<A> OutputPath<A> {
     /// The same with a known path MTU, which never exceeds its link's.
     fn at_most(self, path_mtu: Option<u32>) -> Self {
         match (self, path_mtu) {
@@ -60,9 +60,9 @@ pub(crate) fn traffic_class<A: Address>(&[first, second]: &[u8; 2]) -> u8 {
 }
 
 /// One packet to be sent, without its IP header.
-pub(crate) struct Outgoing<A> {
+pub(crate) struct OutgoingPacket<A> {
     pub(crate) packet: PacketBuf,
-    pub(crate) ends: Ends<A>,
+    pub(crate) ends: AddrPair<A>,
     pub(crate) protocol: IpProtocol,
     pub(crate) hop_limit: u8,
     /// IPv6's traffic class, IPv4's TOS.
@@ -74,15 +74,15 @@ pub(crate) struct Outgoing<A> {
 impl Stack {
     /// Where `dst_addr` leads from here. Link-local addresses and groups need `zone`, or the first
     /// interface that is up is taken.
-    pub(crate) fn path<A: Tables>(
+    pub(crate) fn path<A: IpFamily>(
         &self,
-        cx: &Cx<'_>,
+        cx: &RoundContext<'_>,
         dst_addr: A,
         zone: Option<IfIndex>,
-    ) -> Result<Path<A>, DropReason> {
+    ) -> Result<OutputPath<A>, DropReason> {
         let here = dst_addr.is_group() && zone == Some(IfIndex::LOOPBACK);
         if here || dst_addr.is_loopback_addr() || self.owns_in(dst_addr, zone) {
-            return Ok(Path::Local);
+            return Ok(OutputPath::Local);
         }
         let on_link = dst_addr.is_group()
             || dst_addr.is_link_scope()
@@ -102,7 +102,7 @@ impl Stack {
         };
         match route.kind {
             RouteKind::Unicast => {}
-            RouteKind::Local => return Ok(Path::Local),
+            RouteKind::Local => return Ok(OutputPath::Local),
             _ => return Err(DropReason::NoRoute),
         }
         let hop = FirstHop { iface: route.iface, via: route.gateway };
@@ -113,35 +113,39 @@ impl Stack {
     }
 
     /// Where the route to a destination hands packets to: what was learnt of it counts for that.
-    pub(crate) fn hop_of<A: Tables>(&self, cx: &Cx<'_>, dst_addr: A) -> Option<FirstHop<A>> {
+    pub(crate) fn hop_of<A: IpFamily>(
+        &self,
+        cx: &RoundContext<'_>,
+        dst_addr: A,
+    ) -> Option<FirstHop<A>> {
         let of = |addr: A| addr.is_group() || addr.is_link_scope();
         let route = self.route_to(cx, dst_addr).filter(|_| !of(dst_addr))?;
         Some(FirstHop { iface: route.iface, via: route.gateway })
     }
 
-    /// The hop limit of what leaves on a path, unless somebody wants another: what a router says,
-    /// for IPv6 (RFC 4861 section 6.3.2, CurHopLimit).
-    pub(crate) fn hop_limit_on<A: Tables>(&self, path: Path<A>) -> u8 {
+    /// The hop limit of packets that leave on a path, unless the sender sets another: for IPv6 the
+    /// one that a router advertises (RFC 4861 section 6.3.2, CurHopLimit).
+    pub(crate) fn hop_limit_on<A: IpFamily>(&self, path: OutputPath<A>) -> u8 {
         match path {
-            Path::Via { iface, .. } => self.hop_limit_of::<A>(iface),
-            Path::Local => HOP_LIMIT,
+            OutputPath::Via { iface, .. } => self.hop_limit_of::<A>(iface),
+            OutputPath::Local => HOP_LIMIT,
         }
     }
 
     /// As [`Stack::hop_limit_on`], for what leaves by an interface.
-    pub(crate) fn hop_limit_of<A: Tables>(&self, iface: IfIndex) -> u8 {
+    pub(crate) fn hop_limit_of<A: IpFamily>(&self, iface: IfIndex) -> u8 {
         let interface = self.interfaces.get(usize::from(iface.0));
         interface.filter(|_| A::FAMILY == Family::V6).map_or(HOP_LIMIT, |i| i.hop_limit)
     }
 
-    fn via<A: Tables>(&self, iface: IfIndex, next_hop: A) -> Result<Path<A>, DropReason> {
+    fn via<A: IpFamily>(&self, iface: IfIndex, next_hop: A) -> Result<OutputPath<A>, DropReason> {
         let interface =
             self.interfaces.get(usize::from(iface.0)).ok_or(DropReason::InterfaceUnknown)?;
         if !interface.up {
             return Err(DropReason::InterfaceDown);
         }
         let mtu = if A::FAMILY == Family::V4 { interface.mtu } else { interface.mtu_v6 };
-        Ok(Path::Via { iface, next_hop, mtu })
+        Ok(OutputPath::Via { iface, next_hop, mtu })
     }
 
     /// Whether the address is ours; a link-local one only on its own link.
@@ -159,9 +163,9 @@ impl Stack {
     }
 
     /// Our address towards a destination (RFC 6724).
-    pub(crate) fn source_for<A: Tables>(
+    pub(crate) fn source_for<A: IpFamily>(
         &self,
-        cx: &Cx<'_>,
+        cx: &RoundContext<'_>,
         dst_addr: A,
         zone: Option<IfIndex>,
     ) -> Option<A> {
@@ -169,17 +173,17 @@ impl Stack {
         self.source_on(cx, path, dst_addr)
     }
 
-    /// Our address towards a destination whose path is known.
-    pub(crate) fn source_on<A: Tables>(
+    /// The source address towards a destination, given its path.
+    pub(crate) fn source_on<A: IpFamily>(
         &self,
-        cx: &Cx<'_>,
-        path: Path<A>,
+        cx: &RoundContext<'_>,
+        path: OutputPath<A>,
         dst_addr: A,
     ) -> Option<A> {
         let iface = match path {
-            Path::Via { iface, .. } => iface,
-            Path::Local if dst_addr.is_group() => IfIndex::LOOPBACK,
-            Path::Local => return Some(dst_addr),
+            OutputPath::Via { iface, .. } => iface,
+            OutputPath::Local if dst_addr.is_group() => IfIndex::LOOPBACK,
+            OutputPath::Local => return Some(dst_addr),
         };
         let preferred = self.route_to(cx, dst_addr).and_then(|r| r.src_addr);
         preferred.or_else(|| {
@@ -189,15 +193,19 @@ impl Stack {
     }
 
     /// Sends one packet: the only way out for what we originate above the network layer.
-    pub(crate) fn output<A: Tables>(&mut self, cx: &mut Cx<'_>, outgoing: Outgoing<A>) {
+    pub(crate) fn output<A: IpFamily>(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        outgoing: OutgoingPacket<A>,
+    ) {
         self.output_within(cx, outgoing, None);
     }
 
     /// The same, in pieces of `path_mtu` bytes at most, where that is known otherwise.
-    pub(crate) fn output_within<A: Tables>(
+    pub(crate) fn output_within<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
-        outgoing: Outgoing<A>,
+        cx: &mut RoundContext<'_>,
+        outgoing: OutgoingPacket<A>,
         path_mtu: Option<u32>,
     ) {
         match self.path(cx, outgoing.ends.dst_addr, outgoing.zone) {
@@ -211,21 +219,21 @@ impl Stack {
 
     /// Counts a packet that we made.
     #[inline]
-    pub(crate) fn originate<A: Tables>(&mut self, len: usize) {
+    pub(crate) fn originate<A: IpFamily>(&mut self, len: usize) {
         self.stats.fates.originated += 1;
         self.stats.counters.count(A::OUT_REQUESTS);
         self.stats.counters.add(A::OUT_OCTETS, len as u64);
     }
 
-    /// Sends one packet on a path that is known, and remembers the path for `query`.
-    pub(crate) fn output_on<A: Tables>(
+    /// Sends one packet on a known path, and caches the path for `query`.
+    pub(crate) fn output_on<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
-        outgoing: Outgoing<A>,
-        path: Path<A>,
-        sending: Option<Sending>,
+        cx: &mut RoundContext<'_>,
+        outgoing: OutgoingPacket<A>,
+        path: OutputPath<A>,
+        sending: Option<SendingPath>,
     ) {
-        let Outgoing { packet, ends, protocol, hop_limit, class, .. } = outgoing;
+        let OutgoingPacket { packet, ends, protocol, hop_limit, class, .. } = outgoing;
         let len = packet.len() + A::HEADER_LEN;
         self.originate::<A>(len);
         let packet = match A::header(cx.pool, packet, ends, protocol, hop_limit, class) {
@@ -241,24 +249,24 @@ impl Stack {
     }
 
     /// Sends a packet that has its IP header.
-    pub(crate) fn send_headed<A: Tables>(
+    pub(crate) fn send_headed<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        path: Path<A>,
-        sending: Option<Sending>,
+        path: OutputPath<A>,
+        sending: Option<SendingPath>,
     ) {
         let len = packet.len();
         match path {
-            Path::Local => self.loop_back::<A>(packet),
-            Path::Via { iface, next_hop, mtu } => {
+            OutputPath::Local => self.loop_back::<A>(packet),
+            OutputPath::Via { iface, next_hop, mtu } => {
                 let v4 = A::FAMILY == Family::V4;
                 // The headers of a packet that will be cut serve no other.
                 if len > mtu as usize {
                     return self.transmit_within(cx, packet, iface, next_hop, mtu);
                 }
-                let learn = sending.map(|Sending { query, flow, is_settled }| {
-                    (query, Learnt { v4, flow, iface, mtu, is_settled })
+                let learn = sending.map(|SendingPath { query, flow, is_settled }| {
+                    (query, LearnedPath { v4, flow, iface, mtu, is_settled })
                 });
                 self.transmit(cx, packet, iface, next_hop, learn);
             }
@@ -266,7 +274,7 @@ impl Stack {
     }
 
     /// To ourselves: the packet arrives on the loopback interface in one of the next rounds.
-    pub(crate) fn loop_back<A: Tables>(&mut self, mut packet: PacketBuf) {
+    pub(crate) fn loop_back<A: IpFamily>(&mut self, mut packet: PacketBuf) {
         if self.loopback.len() >= limits::LOOPBACK_QUEUE_MAX {
             return self.die_out::<A>(packet, DropReason::LoopbackFull);
         }
@@ -280,13 +288,13 @@ impl Stack {
     /// Hands an IP packet to its link. The link header goes before it once the neighbour's
     /// address is known.
     #[inline]
-    pub(crate) fn transmit<A: Tables>(
+    pub(crate) fn transmit<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         mut packet: PacketBuf,
         iface: IfIndex,
         next_hop: A,
-        learn: Option<(Query, Learnt)>,
+        learn: Option<(PathQuery, LearnedPath)>,
     ) {
         packet.set_iface(iface);
         if self.is_behind() {
@@ -301,7 +309,7 @@ impl Stack {
                 return self.depart_cut::<A>(cx, packet, mtu, None);
             }
             if let Some((query, path)) = learn {
-                self.paths.learn(query, cx.now, path, packet.first(), 0);
+                self.path_cache.learn(query, cx.now, path, packet.first(), 0);
             }
             return self.depart(cx, packet);
         };
@@ -314,8 +322,9 @@ impl Stack {
         if let Some(group) = group {
             return self.frame::<A>(cx, packet, mac, group, None);
         }
-        // What waits for a neighbour is bounded there. It must not also use up its socket's
-        // allowance, or a few who ask and never answer to their name would silence a service.
+        // Packets that wait for a neighbour are bounded there. They must not also use up their
+        // socket's send limit, or a few clients with unresolvable link addresses would block a
+        // service.
         packet.uncharge();
         if self.is_follower() {
             return match self.published_neighbor(cx, iface, next_hop) {
@@ -341,10 +350,10 @@ impl Stack {
         }
     }
 
-    /// Packets whose neighbour has become known: they leave now.
-    pub(crate) fn release<A: Tables>(
+    /// Sends packets after their neighbour has been resolved.
+    pub(crate) fn release<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         mut released: PacketList,
         neighbor: MacAddr,
     ) {
@@ -361,13 +370,13 @@ impl Stack {
 
     /// Puts the Ethernet header before an IP packet and hands it to its device.
     #[inline]
-    pub(crate) fn frame<A: Tables>(
+    pub(crate) fn frame<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
         src_addr: MacAddr,
         dst_addr: MacAddr,
-        learn: Option<(Query, Learnt)>,
+        learn: Option<(PathQuery, LearnedPath)>,
     ) {
         const LEN: usize = floodwall_wire::ethernet::HEADER_LEN;
         let mtu = self.interfaces.get(usize::from(packet.iface().0)).map_or(0, |i| i.mtu);
@@ -384,13 +393,13 @@ impl Stack {
             EthernetFields { dst_addr, src_addr, ether_type }.emit(out);
         }
         if let Some((query, path)) = learn {
-            self.paths.learn(query, cx.now, path, packet.first(), LEN);
+            self.path_cache.learn(query, cx.now, path, packet.first(), LEN);
         }
         self.depart(cx, packet);
     }
 
     #[inline]
-    pub(crate) fn depart(&mut self, cx: &mut Cx<'_>, mut packet: PacketBuf) {
+    pub(crate) fn depart(&mut self, cx: &mut RoundContext<'_>, mut packet: PacketBuf) {
         packet.uncharge();
         if packet.checksum_state() == ChecksumState::Partial {
             partial::describe(&mut packet);
@@ -400,7 +409,11 @@ impl Stack {
     }
 
     /// A frame that the neighbour protocols made, complete.
-    pub(crate) fn depart_own(&mut self, cx: &mut Cx<'_>, frame: Option<PacketBuf>) -> bool {
+    pub(crate) fn depart_own(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        frame: Option<PacketBuf>,
+    ) -> bool {
         self.stats.fates.originated += 1;
         match frame {
             Some(frame) => self.depart(cx, frame),

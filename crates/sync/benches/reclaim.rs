@@ -2,9 +2,9 @@
 //! against `crossbeam-epoch` (pin and unpin) and `seize` (a guard), and against nothing at all.
 //!
 //! A burst here is one look at the shared value, so that only the reader's duty is left. Twice:
-//! while nobody replaces the value, and while a writer on another core replaces it 100,000 times a
-//! second. Rounds of all rivals are interleaved and medians are printed; trust ratios, not figures.
-//! Every look is checked: the value is whole, and never older than the one seen before. Run it with
+//! while the value stays, and while a writer on another core replaces it 100,000 times a second.
+//! Rounds of all rivals are interleaved and medians are printed; trust ratios, not figures. Every
+//! look is checked: the value is whole, and never older than the one seen before. Run it with
 //! `cargo bench -p floodwall-sync --bench reclaim`.
 #![cfg(not(loom))]
 
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant as Clock};
 use crossbeam_epoch::{Atomic, Collector as Epochs, Owned};
 use floodwall_base::Instant;
 use floodwall_sync::RcuCell;
-use floodwall_sync::qsbr::{Caps, Domain, Limbo, Moment};
+use floodwall_sync::qsbr::{Domain, Limbo, LimboCaps, Moment};
 use seize::{Collector as Seized, Guard as _};
 
 /// So few that a round is over before the machine has something else to do.
@@ -47,7 +47,7 @@ impl Value {
     }
 }
 
-/// A rival: how long its bursts take while `writer` says what a writer does meanwhile.
+/// A rival: how long its bursts take; `writer` selects whether a writer runs meanwhile.
 type Run = fn(bool) -> Duration;
 
 fn main() {
@@ -128,7 +128,7 @@ fn timed(
     })
 }
 
-/// The value itself, which nobody frees before the end.
+/// The value itself, which is not freed before the end.
 fn nothing(replaced: bool) -> Duration {
     let shown = AtomicPtr::new(Box::into_raw(Box::new(Value::new(0))));
     let mut old = Vec::with_capacity(1 << 20);
@@ -150,7 +150,7 @@ fn nothing(replaced: bool) -> Duration {
 fn ours(replaced: bool) -> Duration {
     let domain = Domain::new(1);
     let cell = RcuCell::new(&domain, Box::new(Value::new(0)));
-    let mut limbo: Limbo<_> = domain.limbo(Caps { items: 1 << 16, bytes: 1 << 20 });
+    let mut limbo: Limbo<_> = domain.limbo(LimboCaps { items: 1 << 16, bytes: 1 << 20 });
     let mut reader = domain.reader().expect("the first of one");
     let burst = |n, last| {
         let seen = cell.load(reader.view()).check(last);
@@ -170,7 +170,7 @@ fn crossbeam(replaced: bool) -> Duration {
     let handle = epochs.register();
     let burst = |_, last| {
         let guard = handle.pin();
-        // SAFETY: the guard keeps what it loads alive, and the cell is never empty.
+        // SAFETY: the guard keeps the loaded value allocated, and the cell is never empty.
         unsafe { shown.load(Acquire, &guard).deref() }.check(last)
     };
     let mut writer = None;
@@ -197,16 +197,16 @@ fn seized(replaced: bool) -> Duration {
     /// Frees a value.
     ///
     /// # Safety
-    /// It came from a box, and nobody looks at it any more.
+    /// It came from a box, and no reader holds it any more.
     unsafe fn free(value: *mut Value, _: &Seized) {
-        // SAFETY: as promised.
+        // SAFETY: guaranteed by the caller.
         drop(unsafe { Box::from_raw(value) });
     }
     let collector = Seized::new();
     let shown = AtomicPtr::new(Box::into_raw(Box::new(Value::new(0))));
     let burst = |_, last| {
         let guard = collector.enter();
-        // SAFETY: the guard keeps what it shows alive, and the pointer came from a box.
+        // SAFETY: the guard keeps the value allocated, and the pointer came from a box.
         unsafe { &*guard.protect(&shown, Acquire) }.check(last)
     };
     let took = timed(replaced, burst, |number| {

@@ -2,12 +2,12 @@
 //!
 //! # What it is
 //!
-//! A [`Doorbell`] whose slots are connections and whose worker is the program: workers ring for
+//! A [`Doorbell`] with connections as its slots and the program as its worker: workers ring for
 //! what they have finished, the program takes the whole list. To it comes a bound, which no worker
 //! waits at: it leaves its mark and is called when there is room. And an end: the program lets go
 //! of the queue, and what is in it, or comes later, is reset by exactly one of the two sides.
 //!
-//! # Who calls it
+//! # Callers
 //!
 //! A listener has one for all its workers (`stack`'s remote sockets).
 //!
@@ -15,34 +15,34 @@
 //!
 //! A connection is in the hands of its worker, in the list, or in the program's hands. What
 //! [`AcceptQueue::hand_over`] refuses stays the worker's. Nothing comes into the list after
-//! [`AcceptQueue::close`], so whoever takes it then has the last of it. A worker that found no room
-//! is told by the next [`AcceptQueue::accepted`], or saw the room at its second look.
+//! [`AcceptQueue::close`], so a take that follows it gets the rest of the list. A worker that found
+//! no room is notified by the next [`AcceptQueue::accepted`], or saw the room at its second look.
 //!
 //! # Orderings, and why
 //!
 //! The list is the doorbell's. A worker that finds no room sets its mark and looks again; the
 //! program makes room and then takes the marks. Each does both by exchanges that acquire and
-//! release, so one of the two sees the other: the marks' exchanges are in one order, and whoever is
-//! second there sees what the first did before. [`AcceptQueue::close`] releases, and
+//! release, so one of the two sees the other: the marks' exchanges are in one order, and the later
+//! exchange sees what the first side did before. [`AcceptQueue::close`] releases, and
 //! [`AcceptQueue::is_gone`] acquires; that a worker looks is the matter of a [`Call`](crate::Call)
 //! after it.
 //!
 //! # Under flood
 //!
-//! Strangers fill it with proven connections. Bound: the number it was made with, and one for each
+//! Peers fill it with completed connections. Bound: the number it was made with, and one for each
 //! worker beyond it, as each looks before it hands over. When it is full connections stay in their
-//! workers' queues, whose backlogs then put clients off.
+//! workers' queues, and their backlogs then apply backpressure to clients.
 
 use core::fmt;
 
 use crate::Doorbell;
-use crate::doorbell::{Ring, Rung, Stopped};
+use crate::doorbell::{DoorbellRung, DoorbellStopped, Ring};
 use crate::shim::atomic::{
     AtomicBool, AtomicU32, AtomicU64,
     Ordering::{AcqRel, Acquire, Release},
 };
 
-/// See the file's head.
+/// The accept queue of a listener, shared by its workers: completed connections, by slot index.
 pub struct AcceptQueue {
     finished: Doorbell,
     /// How many those are, and those that the program has taken out and not accepted.
@@ -57,9 +57,9 @@ pub struct AcceptQueue {
 /// Workers that have more and found no room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "they are to be called"]
-pub struct Stalled(u64);
+pub struct AcceptStalled(u64);
 
-impl Stalled {
+impl AcceptStalled {
     /// Whether there is none.
     #[must_use]
     #[inline]
@@ -79,7 +79,7 @@ const fn mark(worker: usize) -> u64 {
 }
 
 impl AcceptQueue {
-    /// An empty one, of whose connections `max` may wait.
+    /// An empty queue, in which `max` connections can wait.
     #[must_use]
     pub fn new(max: u32) -> Self {
         Self {
@@ -112,21 +112,21 @@ impl AcceptQueue {
     /// room.
     ///
     /// # Errors
-    /// Nobody will accept it; it stays the worker's.
-    pub fn hand_over(&self, index: u32, link: &AtomicU32) -> Result<Ring, Stopped> {
+    /// The queue is closed; the connection stays the worker's.
+    pub fn hand_over(&self, index: u32, link: &AtomicU32) -> Result<Ring, DoorbellStopped> {
         self.waiting.fetch_add(1, AcqRel);
         self.finished.ring(index, link)
     }
 
     /// The program's: takes all that there are, in the order in which they came.
-    pub fn take<'a, L: Fn(u32) -> Option<&'a AtomicU32>>(&self, link_of: L) -> Rung<L> {
+    pub fn take<'a, L: Fn(u32) -> Option<&'a AtomicU32>>(&self, link_of: L) -> DoorbellRung<L> {
         self.finished.take(link_of)
     }
 
-    /// The program's: it has accepted one of what it took. Who is to be called.
-    pub fn accepted(&self) -> Stalled {
+    /// The program's: it has accepted one of what it took. Returns the workers to be called.
+    pub fn accepted(&self) -> AcceptStalled {
         self.waiting.fetch_sub(1, AcqRel);
-        Stalled(self.stalled.swap(0, AcqRel))
+        AcceptStalled(self.stalled.swap(0, AcqRel))
     }
 
     /// The program's: whether something is there to be taken: a hint.
@@ -136,7 +136,8 @@ impl AcceptQueue {
         self.finished.has_rung()
     }
 
-    /// The program's: says that it is about to sleep; `false` where there is something: look first.
+    /// The program's: announces that it is about to sleep; `false` where there is something: look
+    /// first.
     #[must_use]
     pub fn park(&self) -> bool {
         self.finished.park()
@@ -148,12 +149,12 @@ impl AcceptQueue {
         self.finished.stop();
     }
 
-    /// Nobody serves it any more: no worker will hand anything over.
+    /// The program stops serving it: no worker will hand anything over.
     pub fn stop(&self) {
         self.finished.stop();
     }
 
-    /// Whether it was closed, or nobody serves it any more.
+    /// Whether it was closed or stopped.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.finished.is_stopped()

@@ -6,7 +6,7 @@
 //! must be `#[inline(always)]` to gain. Invariant: a value of this type exists only where the
 //! processor has the instructions; no effect but time. Not here: vectors.
 
-/// The proof that this processor has POPCNT, BMI1 and BMI2. See the file's head.
+/// The proof that this processor has POPCNT, BMI1 and BMI2.
 #[derive(Clone, Copy, Debug)]
 pub struct BitInstructions(());
 
@@ -30,7 +30,8 @@ impl BitInstructions {
     pub fn run<T>(self, work: impl FnOnce() -> T) -> T {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
-            // SAFETY: `self` was made by `detect` alone, which asked the processor for all of them.
+            // SAFETY: `self` was made by `detect` alone, which checked the processor for all of
+            // them.
             unsafe { with_bit_instructions(work) }
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]

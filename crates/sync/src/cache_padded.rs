@@ -12,7 +12,7 @@
 
 use core::ops::{Deref, DerefMut};
 
-/// A `T` that starts at a multiple of 128 bytes and shares its last line with nobody.
+/// A `T` that starts at a multiple of 128 bytes and has its last line for itself.
 ///
 /// Costs up to 127 bytes of memory, and nothing at run time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,22 +2,22 @@
 //!
 //! # What it is
 //!
-//! A flag beside the link of a slot ([`Doorbell`](crate::Doorbell)). Who changes it from clear to
-//! set rings; who finds it set goes on: somebody has rung, and the worker has not answered yet. So
-//! any number of callers cost one ring. FreeBSD's task queues count the same way (`ta_pending`),
-//! Linux's interrupt mitigation has a bit for it (`NAPI_STATE_SCHED`).
+//! A flag beside the link of a slot ([`Doorbell`](crate::Doorbell)). A caller that changes it from
+//! clear to set rings; a caller that finds it set goes on: it was rung, and the worker has not
+//! answered yet. So any number of callers cost one ring. FreeBSD's task queues count the same way
+//! (`ta_pending`), Linux's interrupt mitigation has a bit for it (`NAPI_STATE_SCHED`).
 //!
-//! # Who calls it
+//! # Callers
 //!
 //! Programs that have something for a worker which is no slot's mailbox: a request in its queue, a
 //! listener that has gone, room in an accept queue.
 //!
 //! # Invariant
 //!
-//! Whatever a caller did before its call is seen by a look that begins after it, or after a ring
-//! that follows it. The worker clears the flag *before* it looks, and [`Call::answer`] sees to the
-//! order: a worker that looks first and clears then misses who called between, and nobody rings
-//! again (the model `a_worker_that_looks_before_it_answers_misses_a_caller`).
+//! What a caller did before its call is seen by a look that begins after it, or after a ring that
+//! follows it. The worker clears the flag *before* it looks, and [`Call::answer`] keeps the order:
+//! a worker that looks first and clears then misses a call in between, and there is no further ring
+//! (the model `a_worker_that_looks_before_it_answers_misses_a_caller`).
 //!
 //! # Orderings, and why
 //!
@@ -32,21 +32,21 @@ use crate::shim::atomic::{
     Ordering::{AcqRel, Relaxed},
 };
 
-/// See the file's head.
+/// A request to a worker, coalesced: any number of calls before the answer cost one ring.
 pub struct Call {
     called: AtomicBool,
     link: AtomicU32,
 }
 
 impl Call {
-    /// One that nobody has made.
+    /// A call that has not been made.
     #[must_use]
     pub fn new() -> Self {
         Self { called: AtomicBool::new(false), link: AtomicU32::new(0) }
     }
 
-    /// Calls; whether the caller is to ring, which nobody has done since the worker answered last.
-    /// One exchange.
+    /// Calls; returns whether the caller has to ring, true once per answer of the worker. One
+    /// exchange.
     #[must_use]
     #[inline]
     pub fn make(&self) -> bool {
@@ -54,14 +54,14 @@ impl Call {
     }
 
     /// The worker has taken the call out of the doorbell's list, and looks at what there is for it.
-    /// Whoever calls from here on rings again. One exchange.
+    /// A caller rings again from here on. One exchange.
     #[inline]
     pub fn answer<R>(&self, look: impl FnOnce() -> R) -> R {
         self.called.swap(false, AcqRel);
         look()
     }
 
-    /// The link in the doorbell's list: for who was told to ring.
+    /// The link in the doorbell's list: for the caller that has to ring.
     #[must_use]
     #[inline]
     pub fn link(&self) -> &AtomicU32 {
@@ -91,12 +91,12 @@ mod tests {
         assert!(call.make() && !call.make() && !call.make());
         assert_eq!(call.answer(|| 5), 5);
         assert!(call.make() && !call.make());
-        call.answer(|| assert!(call.make(), "who calls while the worker looks"));
+        call.answer(|| assert!(call.make(), "a call while the worker looks"));
     }
 }
 
-/// Weakened by hand, each made a model fail: an answer that looks first, and an answer whose
-/// exchange does not acquire.
+/// Weakened by hand, each made a model fail: an answer that looks first, and an answer with an
+/// exchange that does not acquire.
 #[cfg(all(test, loom))]
 mod model {
     use loom::{sync::Notify, thread};
@@ -106,14 +106,14 @@ mod model {
     use crate::{Doorbell, Ring};
 
     /// A worker's bell, one call, and what two callers have for it.
-    struct Shared {
+    struct CallShared {
         bell: Doorbell,
         call: Call,
         worker: Notify,
         news: [AtomicBool; 2],
     }
 
-    impl Shared {
+    impl CallShared {
         fn new() -> Arc<Self> {
             let news = [AtomicBool::new(false), AtomicBool::new(false)];
             let (bell, call, worker) = (Doorbell::new(), Call::new(), Notify::new());
@@ -152,7 +152,7 @@ mod model {
     #[test]
     fn a_worker_that_sleeps_hears_every_caller() {
         bounded(|| {
-            let ours = Shared::new();
+            let ours = CallShared::new();
             let threads = [0, 1].map(|n| {
                 let theirs = Arc::clone(&ours);
                 thread::spawn(move || theirs.call(n))
@@ -169,10 +169,10 @@ mod model {
         });
     }
 
-    /// One calls while the worker serves another; then nobody does any more.
-    fn served_by(serve: fn(&Shared) -> usize) {
+    /// One calls while the worker serves another; then there are no more calls.
+    fn served_by(serve: fn(&CallShared) -> usize) {
         bounded(move || {
-            let ours = Shared::new();
+            let ours = CallShared::new();
             ours.call(0);
             let theirs = Arc::clone(&ours);
             let thread = thread::spawn(move || theirs.call(1));
@@ -191,7 +191,7 @@ mod model {
         served_by(|ours| ours.call.answer(|| ours.look()));
     }
 
-    /// Why the flag is cleared first: nobody rings for who called between look and answer.
+    /// Why the flag is cleared first: there is no ring for a call between look and answer.
     #[test]
     #[should_panic(expected = "a caller is missed for ever")]
     fn a_worker_that_looks_before_it_answers_misses_a_caller() {

@@ -1,14 +1,14 @@
-//! What a sender may still use, in bytes, with a bit that says that it sleeps for more.
+//! What a sender may still use, in bytes, with a bit for a sender that sleeps until there is more.
 //!
 //! Called by a connection's two ends: the application takes before it writes, the worker gives back
 //! what was acknowledged. A counted word in true bytes (decision B8), so that small writes cannot
-//! use up memory that nobody counted. Invariant: what was taken and not given back never exceeds
-//! what the credit began with; who sleeps set `WAIT` in the very word that it found empty, so no
+//! use up memory that is not counted. Invariant: what was taken and not given back never exceeds
+//! what the credit began with; a sleeper sets `WAIT` in the very word that it found empty, so no
 //! wake-up is lost. Reading: `mailbox.rs` on why it is one word.
 //!
 //! Orderings: **acquire-release** on each change. The memory that was given back is reached by
 //! other means, which order it; but the waker stored before [`Credit::park`] must be seen by the
-//! one who finds `WAIT`.
+//! side that finds `WAIT`.
 
 use core::fmt;
 
@@ -20,7 +20,7 @@ use crate::shim::atomic::{
 /// The sender sleeps.
 const WAIT: u64 = 1 << 63;
 
-/// See the file's head.
+/// The send credit of a connection in bytes: the backpressure between application and worker.
 pub struct Credit(AtomicU64);
 
 impl Credit {
@@ -101,7 +101,7 @@ mod tests {
     fn what_is_taken_never_exceeds_what_there_was() {
         let credit = Credit::new(100);
         assert_eq!((credit.take(60), credit.take(60), credit.take(1)), (60, 40, 0));
-        assert!(!credit.give(30, 1), "nobody sleeps");
+        assert!(!credit.give(30, 1), "there is no sleeper");
         assert_eq!((credit.take(100), credit.left()), (30, 0));
     }
 
@@ -135,8 +135,8 @@ mod model {
     use super::*;
     use crate::shim::Arc;
 
-    /// One takes until it has four, sleeping in between; one gives one at a time. Whoever sleeps
-    /// when all is given was told, or the flag that it waits for would never come.
+    /// One takes until it has four, sleeping in between; one gives one at a time. A sleeper that is
+    /// not woken when all is given waits for the flag for ever.
     #[test]
     fn a_sleeping_sender_is_always_told() {
         loom::model(|| {

@@ -1,18 +1,18 @@
 //! `lock`: the standard library's `Mutex` and `Condvar`, or a pair that sanitizers see through.
 //!
-//! Called by whoever keeps something under a lock, always off the packets' path: the remote
-//! sockets' handles, the lanes of the packet memory, the adapters of async runtimes. Without
+//! Called where something is kept under a lock, always off the packets' path: the remote sockets'
+//! handles, the lanes of the packet memory, the adapters of async runtimes. Without
 //! `cfg(sanitized)`, which `cargo xtask sanitize` sets and nothing else, each name is `std`'s own.
 //!
-//! Why: ThreadSanitizer knows only the orders that compiled-in code makes, and the library's
+//! Why: ThreadSanitizer sees only the orders that compiled-in code makes, and the library's
 //! contended path, in the library as shipped, is none. Two threads that meet at a lock would be
-//! taken for racing. What is here is made of atomics, so that the tool judges what lies *under*
-//! the locks. It says nothing about `std`'s own, which is what it stands in for.
+//! reported as racing. What is here is made of atomics, so that the tool judges what is *under* the
+//! locks. It proves nothing about `std`'s own, which it replaces.
 //!
 //! Invariant (sanitized builds): the lock is held from the swap that found it free (acquire) until
-//! the guard's drop stores it free (release); who panics with it poisons it, as `std`'s. Waiting
-//! gives the core away and takes no part in fairness: for tests only.
-//! Not here: `Once` and its kin, channels, `thread::park`.
+//! the guard's drop stores it free (release); a panic with the lock held poisons it, as `std`'s.
+//! Waiting gives the core away and takes no part in fairness: for tests only. Not here: `Once` and
+//! its kin, channels, `thread::park`.
 
 pub use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
 

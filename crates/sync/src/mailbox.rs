@@ -1,14 +1,14 @@
-//! One word that carries a list of nodes one way, and says whether somebody sleeps on it.
+//! One word that carries a list of nodes one way, with a bit for a consumer that sleeps on it.
 //!
 //! # What it is
 //!
 //! The head of an intrusive list, as in [`take_all`](crate::take_all), with flag bits where the
 //! alignment of the nodes leaves the pointer's low bits free. A producer puts a batch in front by
 //! one compare-and-exchange; the consumer takes the whole list by one. Because data and flags are
-//! one word, "it was empty, so I sleep" and "here is something, does anybody sleep?" are decided
-//! by the order of changes of that word, and no wake-up is lost.
+//! one word, "it was empty, so sleep" and "here is something, is there a sleeper?" are decided by
+//! the order of changes of that word, and no wake-up is lost.
 //!
-//! # Who calls it
+//! # Callers
 //!
 //! Each connection has two: what the application sends, and what the worker received (decision
 //! D17). An idle connection owns no other queue memory. A worker's doorbell is one more, of
@@ -16,9 +16,9 @@
 //!
 //! # Invariant
 //!
-//! Nodes belong to their producer, the mailbox or a [`Chain`], as `take_all.rs` says. A bit that is
-//! set stays set until somebody clears it by the same word: [`Bits::WAIT`] by the next push or
-//! [`Mailbox::set`], the rest by whoever [takes](Mailbox::take).
+//! Nodes belong to their producer, the mailbox or a [`Chain`], as in `take_all.rs`. A bit that is
+//! set stays set until it is cleared by the same word: [`Bits::WAIT`] by the next push or
+//! [`Mailbox::set`], the rest by [`take`](Mailbox::take).
 //!
 //! Only read-modify-writes touch the word. A flag in a word of its own, set after a look at the
 //! list, would lose wake-ups: the model `a_naive_sleeper_sleeps_for_ever` shows one that does.
@@ -26,13 +26,13 @@
 //! # Orderings, and why
 //!
 //! Every change that hands nodes over is **release**, every one that takes them **acquire**, as in
-//! `take_all.rs`; a change of flags alone is both, so that who sees `FIN` or `GONE` also sees what
-//! was done before it. [`Mailbox::park`] is acquire-release for the same reason: the waker that
-//! was stored before it must be seen by the one who finds `WAIT`.
+//! `take_all.rs`; a change of flags alone is both, so that a thread that sees `FIN` or `GONE` also
+//! sees what was done before it. [`Mailbox::park`] is acquire-release for the same reason: the
+//! waker that was stored before it must be seen by the thread that finds `WAIT`.
 //!
 //! # Under flood
 //!
-//! No bound of its own: who pushes pays for its nodes before (send credit, the advertised window).
+//! No bound of its own: a producer pays for its nodes before (send credit, the advertised window).
 
 use core::{fmt, ptr, ptr::NonNull};
 
@@ -57,7 +57,7 @@ impl Bits {
     pub const FIN: Self = Self(4);
     /// It ended badly.
     pub const RESET: Self = Self(8);
-    /// The consumer has gone: nobody will take what is pushed.
+    /// The consumer has gone: what is pushed will not be taken.
     pub const GONE: Self = Self(16);
     /// The producer has gone, and will never touch this again.
     pub const DROPPED: Self = Self(32);
@@ -97,7 +97,8 @@ impl fmt::Debug for Bits {
     }
 }
 
-/// See the file's head. One word. Dropping it does not free the nodes that it holds.
+/// A list of nodes and its flags, from one side of a connection to the other. One word. Dropping it
+/// does not free the nodes that it holds.
 pub struct Mailbox<N> {
     word: AtomicPtr<N>,
 }
@@ -105,7 +106,7 @@ pub struct Mailbox<N> {
 // SAFETY: the mailbox is a word that is only accessed atomically, and hands nodes from thread to
 // thread, which `N: Send` allows.
 unsafe impl<N: Node + Send> Send for Mailbox<N> {}
-// SAFETY: as above; by a shared reference nodes are moved in and out, never lent.
+// SAFETY: as above; by a shared reference nodes are moved in and out, never borrowed.
 unsafe impl<N: Node + Send> Sync for Mailbox<N> {}
 
 /// The word's two parts.
@@ -130,7 +131,7 @@ impl<N: Node> Mailbox<N> {
         Self { word: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Changes the word by `change`, tried again until nobody interferes; the word before.
+    /// Changes the word by `change`, repeated under contention; returns the word before.
     #[inline]
     fn change(&self, mut change: impl FnMut(*mut N) -> *mut N) -> *mut N {
         let mut word = self.word.load(Relaxed);
@@ -143,8 +144,8 @@ impl<N: Node> Mailbox<N> {
     }
 
     /// Gives the nodes from `first` to `last`, linked newest first, with flags. Clears
-    /// [`Bits::WAIT`]; the flags before say whom to wake and whether to ring. One exchange if
-    /// nobody interferes.
+    /// [`Bits::WAIT`]; the flags before tell which side to wake and whether to ring. One exchange
+    /// without contention.
     ///
     /// # Safety
     ///

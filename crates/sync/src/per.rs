@@ -6,8 +6,8 @@
 //! statistical counter; the kernels call it per-CPU data.
 //!
 //! Pools have a region per node, and a UDP socket has a receive queue per node, so that packets
-//! are handed over within a node as far as possible. The entries themselves lie in one allocation,
-//! on whatever node its maker ran: where the place of the memory matters, as for a region of
+//! are handed over within a node as far as possible. The entries themselves are in one allocation,
+//! on the node that its maker ran on: where the place of the memory matters, as for a region of
 //! packets, `T` is the owner of memory that was asked for there.
 //!
 //! The number of places is fixed at construction: nothing is allocated later, and an entry never
@@ -25,14 +25,14 @@ use floodwall_base::{CoreId, NumaNode};
 use crate::CachePadded;
 
 /// What values are kept for: a core or a memory node.
-pub trait Place: Copy {
+pub trait LocalIndex: Copy {
     /// The place with this number.
     fn numbered(number: u16) -> Self;
     /// The place's number.
     fn number(self) -> usize;
 }
 
-impl Place for CoreId {
+impl LocalIndex for CoreId {
     fn numbered(number: u16) -> Self {
         Self(number)
     }
@@ -41,7 +41,7 @@ impl Place for CoreId {
     }
 }
 
-impl Place for NumaNode {
+impl LocalIndex for NumaNode {
     /// Nodes beyond 255 do not exist; their number would be cut.
     fn numbered(number: u16) -> Self {
         Self(number as u8)
@@ -57,7 +57,7 @@ pub struct Per<P, T> {
     _place: PhantomData<fn(P)>,
 }
 
-impl<P: Place, T> Per<P, T> {
+impl<P: LocalIndex, T> Per<P, T> {
     /// Makes the values for `count` places, in order of their number.
     ///
     /// Allocates once, `count` times the padded size. Never panics unless `make` does.
@@ -101,7 +101,7 @@ impl<P: Place, T> Per<P, T> {
     }
 }
 
-impl<P: Place, T: fmt::Debug> fmt::Debug for Per<P, T> {
+impl<P: LocalIndex, T: fmt::Debug> fmt::Debug for Per<P, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.iter()).finish()
     }

@@ -1,13 +1,13 @@
 //! A word to the processor that a value will be read soon.
 //!
-//! Called for a burst: whoever will look at one cache line for each of 64 packets asks for all of
-//! them while it still parses, so that they are on their way together and nothing waits. A plain
+//! Called for a burst: a loop that will read one cache line for each of 64 packets prefetches all
+//! of them while it still parses, so that they are on their way together and nothing waits. A plain
 //! load would wait in the reorder buffer, which holds some five packets' instructions; a prefetch
 //! is done as soon as it is asked for. Invariant: no effect but time. Not here: prefetching for
 //! writing, and addresses that are not those of live values.
 
-/// Asks for the cache line in which `place` begins. About 1 ns; nothing where the processor has no
-/// such instruction.
+/// Prefetches the cache line in which `place` begins. About 1 ns; nothing where the processor has
+/// no such instruction.
 #[inline(always)]
 #[cfg_attr(not(all(target_arch = "x86_64", not(miri))), expect(unused_variables, reason = "no-op"))]
 pub fn prefetch<T>(place: &T) {

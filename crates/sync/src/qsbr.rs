@@ -12,21 +12,21 @@
 //! Its weakness is the subject of Sarma's report of March 2004 on the Linux route cache: a worker
 //! that never pauses stops all freeing, and under a flood that is when freeing matters. So here
 //! quiescent states belong to the packet work itself: each worker announces one at the end of
-//! every round and of every slice of timed work, whatever the load ([`Moment`]), and goes offline
+//! every round and of every slice of timed work, under any load ([`Moment`]), and goes offline
 //! before it sleeps ([`Reader::park`]). A grace period is then a few rounds long at any load. And
 //! because a worker may still be stuck, every limbo has a hard cap: at the cap a *change* is
-//! refused and counted; nobody ever waits. What was decided, and what was measured beside others,
-//! stands in `docs/design/qsbr.md`.
+//! refused and counted; no thread ever waits. The decisions, and measurements beside others, are in
+//! `docs/design/qsbr.md`.
 //!
-//! # Who calls it
+//! # Callers
 //!
 //! `dispatch` has one [`Reader`] a worker. Tables (`fib`, neighbours, configuration) are read
-//! under a [`View`] and changed by one writer with a [`Limbo`] for each class of object.
+//! under a [`DomainView`] and changed by one writer with a [`Limbo`] for each class of object.
 //!
 //! # Invariant
 //!
-//! A [`View`] borrows its reader, and announcing needs the reader exclusively: so no reference
-//! lives across a quiescent state, or the program does not compile:
+//! A [`DomainView`] borrows its reader, and announcing needs the reader exclusively: so a program
+//! in which a reference is held across a quiescent state does not compile:
 //!
 //! ```compile_fail,E0502
 //! use floodwall_base::Instant;
@@ -55,17 +55,18 @@
 //!   unlinking before it (Dekker's argument). If the 0 is an older one, the release store of 0
 //!   orders what came before it.
 //!
-//! Who raises `G`, and when, does not matter to this argument. Whoever wants to free what was
-//! retired with the present epoch raises it, once a pass and not before: so a grace period is over
-//! when every worker has finished the round that it was in. (Raising it only when all workers have
-//! seen it, as is often done, makes that two rounds.)
+//! Which thread raises `G`, and when, does not matter to this argument. A writer that frees what
+//! was retired with the present epoch raises it, once a pass and not before: so a grace period is
+//! over when every worker has finished the round that it was in. (Raising it only when all workers
+//! have seen it, as is often done, makes that two rounds.)
 //!
 //! # Progress and cost
 //!
 //! A view is free. A quiescent state is one load of a line that seldom changes, and one plain
 //! store to the worker's own line (the time, for [`Domain::stalled`]); one store and one fence more
 //! in a round after `G` was raised, which happens only after something was retired, and once a
-//! round at most as far as a reader can tell. No reader waits for a writer, no writer for a reader.
+//! round at most as far as a reader can observe. No reader waits for a writer, no writer for a
+//! reader.
 //!
 //! What waits, how long it waited, what was refused and which worker is slow can be read from any
 //! thread at any time: [`Domain::stats`], [`Domain::classes`], [`Domain::ages`].
@@ -76,13 +77,13 @@
 //!
 //! # Under flood
 //!
-//! Strangers retire nothing by themselves; whose packets make a table change is bounded there.
-//! Bound: the [`Caps`] of each limbo, in items and bytes, allocated at construction. Worst work: a
-//! pass of [`Policy::batch`] objects and [`Policy::pass_max`] of time, never within a packet's
-//! walk. When full: the change is refused with its value given back ([`Refused`]), and counted
-//! ([`LimboStats::refused`]). Nobody is evicted, for nobody may be: a reader may still look. Honest
-//! traffic loses that change, and goes on with the table as it was. A worker that is stuck is told
-//! to pause ([`Reader::is_chased`]) and named ([`Domain::stalled`]).
+//! Peers retire nothing by themselves; tables that change because of packets bound that themselves.
+//! Bound: the [`LimboCaps`] of each limbo, in items and bytes, allocated at construction. Worst
+//! work: a pass of [`Policy::batch`] objects and [`Policy::pass_max`] of time, never within a
+//! packet's walk. When full: the change is refused with its value given back ([`LimboFull`]), and
+//! counted ([`LimboStats::refused`]). Nothing is evicted, because a reader may still look. Honest
+//! traffic loses that change, and goes on with the table as it was. A worker that is stuck is
+//! requested to pause ([`Reader::is_chased`]) and named ([`Domain::stalled`]).
 
 mod gauge;
 mod limbo;
@@ -94,10 +95,10 @@ use core::time::Duration;
 use floodwall_base::Instant;
 use thiserror::Error;
 
-use self::gauge::{Gauge, Sum};
+use self::gauge::{GaugeSum, LimboGauge};
 pub use self::{
     gauge::LimboStats,
-    limbo::{Caps, Limbo, Refused, Slot},
+    limbo::{Limbo, LimboCaps, LimboFull, LimboSlot},
     policy::{Moment, Paced, Policy},
 };
 use crate::{
@@ -110,7 +111,7 @@ use crate::{
             Ordering::{AcqRel, Acquire, Relaxed, Release},
         },
     },
-    weaken::{Point, fence_at, order},
+    weaken::{WeakenPoint, fence_at, order},
 };
 
 /// What a record holds while its worker is offline: no epoch.
@@ -118,8 +119,8 @@ const OFFLINE: u64 = 0;
 /// The epoch that is never raised: beyond every one of them must be a horizon.
 const EPOCH_MAX: u64 = u64::MAX - 1;
 
-/// One worker's line: nobody else writes it.
-struct Record {
+/// One worker's line: no other thread writes it.
+struct ReaderRecord {
     /// The epoch seen at the last quiescent state, or [`OFFLINE`].
     local: AtomicU64,
     /// When that was, in nanoseconds, for the stall report.
@@ -129,30 +130,30 @@ struct Record {
 }
 
 /// The domain's line, that all workers read and writers seldom change.
-struct Epoch {
+struct GraceEpoch {
     now: AtomicU64,
     /// A limbo is over full: workers that have not gone beyond this epoch are to pause soon.
     chased: std::sync::atomic::AtomicU64,
 }
 
 /// What all readers and limbos of a domain share.
-pub(crate) struct Shared {
-    epoch: CachePadded<Epoch>,
+pub(crate) struct DomainShared {
+    epoch: CachePadded<GraceEpoch>,
     /// Each reader holds its own as well, so that announcing costs no look-up.
-    records: Box<[std::sync::Arc<CachePadded<Record>>]>,
-    /// What limbos left behind whose writer ended before its objects' grace period. Freed with
+    records: Box<[std::sync::Arc<CachePadded<ReaderRecord>>]>,
+    /// What limbos left behind when their writer ended before the objects' grace period. Freed with
     /// the domain, when no reader is left.
     orphans: Mutex<Vec<Box<dyn Send>>>,
     /// Of every limbo that ever was: few, made at start. Never locked while packets are handled.
-    gauges: Mutex<Vec<std::sync::Arc<Gauge>>>,
+    gauges: Mutex<Vec<std::sync::Arc<LimboGauge>>>,
 }
 
-impl Shared {
-    fn gauges(&self) -> MutexGuard<'_, Vec<std::sync::Arc<Gauge>>> {
+impl DomainShared {
+    fn gauges(&self) -> MutexGuard<'_, Vec<std::sync::Arc<LimboGauge>>> {
         self.gauges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells workers that hold up what was retired with this epoch.
+    /// Requests a pause from workers that hold up what was retired with this epoch.
     fn chase(&self, epoch: u64) {
         self.epoch.chased.fetch_max(epoch, std::sync::atomic::Ordering::Relaxed);
     }
@@ -164,7 +165,7 @@ impl Shared {
 
     /// The epoch with which what has just been unlinked is retired.
     fn retiring_epoch(&self) -> u64 {
-        fence_at(Point::RetireFence);
+        fence_at(WeakenPoint::RetireFence);
         self.epoch.now.load(Relaxed)
     }
 
@@ -180,7 +181,7 @@ impl Shared {
     fn horizon(&self) -> u64 {
         let mut oldest = u64::MAX;
         for record in &self.records {
-            let local = record.local.load(order(Point::HorizonAcquire, Acquire));
+            let local = record.local.load(order(WeakenPoint::HorizonAcquire, Acquire));
             if local != OFFLINE {
                 oldest = oldest.min(local);
             }
@@ -193,7 +194,7 @@ impl Shared {
 ///
 /// Cloning gives another handle to the same domain.
 pub struct Domain<P: Policy = Paced> {
-    shared: Arc<Shared>,
+    shared: Arc<DomainShared>,
     policy: P,
 }
 
@@ -204,20 +205,20 @@ pub struct NoRecord(pub usize);
 
 /// How long ago a worker paused; where that is long, the worker is stuck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stall {
+pub struct ReaderStall {
     /// The number of its reader, in the order in which readers were made.
     pub worker: usize,
     /// How long ago it paused last.
     pub age: Duration,
 }
 
-impl fmt::Display for Stall {
+impl fmt::Display for ReaderStall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "worker {} has not paused for {:?}", self.worker, self.age)
     }
 }
 
-/// A domain at one moment, for whoever shows figures.
+/// A domain at one moment, for reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DomainStats {
     /// Grace periods, what waits, what was refused: all limbos together.
@@ -227,7 +228,7 @@ pub struct DomainStats {
     /// Workers that are online: neither parked nor gone.
     pub online: usize,
     /// The online worker that paused longest ago.
-    pub slowest: Option<Stall>,
+    pub slowest: Option<ReaderStall>,
 }
 
 impl Domain {
@@ -248,7 +249,7 @@ impl<P: Policy> Domain<P> {
     /// As [`Domain::with_policy`], from a later epoch on: for tests of its end.
     fn with_epoch(workers: u16, policy: P, epoch: u64) -> Self {
         let record = |_| {
-            std::sync::Arc::new(CachePadded::new(Record {
+            std::sync::Arc::new(CachePadded::new(ReaderRecord {
                 local: AtomicU64::new(OFFLINE),
                 passed_at: AtomicU64::new(0),
                 taken: AtomicBool::new(false),
@@ -256,9 +257,9 @@ impl<P: Policy> Domain<P> {
         };
         let records = (0..workers).map(record).collect();
         let chased = std::sync::atomic::AtomicU64::new(0);
-        let epoch = CachePadded::new(Epoch { now: AtomicU64::new(epoch), chased });
+        let epoch = CachePadded::new(GraceEpoch { now: AtomicU64::new(epoch), chased });
         let (orphans, gauges) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
-        Self { shared: Arc::new(Shared { epoch, records, orphans, gauges }), policy }
+        Self { shared: Arc::new(DomainShared { epoch, records, orphans, gauges }), policy }
     }
 
     /// A reader for one worker, online. Visits the records; off the packets' path. Its age counts
@@ -276,7 +277,7 @@ impl<P: Policy> Domain<P> {
     /// # Errors
     /// As [`Domain::reader`].
     pub fn reader_at(&self, now: Instant) -> Result<Reader<P>, NoRecord> {
-        let free = |record: &std::sync::Arc<CachePadded<Record>>| {
+        let free = |record: &std::sync::Arc<CachePadded<ReaderRecord>>| {
             record.taken.compare_exchange(false, true, AcqRel, Relaxed).is_ok()
         };
         let records = &self.shared.records;
@@ -295,14 +296,14 @@ impl<P: Policy> Domain<P> {
 
     /// A limbo for one class of objects. Allocates room for `caps.items`.
     #[must_use]
-    pub fn limbo<T: Send + 'static>(&self, caps: Caps) -> Limbo<T, P> {
+    pub fn limbo<T: Send + 'static>(&self, caps: LimboCaps) -> Limbo<T, P> {
         self.limbo_of("", caps)
     }
 
     /// As [`Domain::limbo`], with the name under which [`Domain::classes`] shows it.
     #[must_use]
-    pub fn limbo_of<T: Send + 'static>(&self, class: &'static str, caps: Caps) -> Limbo<T, P> {
-        let gauge = std::sync::Arc::new(Gauge::new(class, caps));
+    pub fn limbo_of<T: Send + 'static>(&self, class: &'static str, caps: LimboCaps) -> Limbo<T, P> {
+        let gauge = std::sync::Arc::new(LimboGauge::new(class, caps));
         self.shared.gauges().push(std::sync::Arc::clone(&gauge));
         Limbo::new(Arc::clone(&self.shared), self.policy, caps, gauge)
     }
@@ -311,7 +312,7 @@ impl<P: Policy> Domain<P> {
     /// a lock that only this and the making of a limbo take: for reports, not for packets.
     #[must_use]
     pub fn stats(&self, now: Instant) -> DomainStats {
-        let mut sum = Sum::default();
+        let mut sum = GaugeSum::default();
         self.shared.gauges().iter().for_each(|gauge| sum.add(gauge));
         let mut stats = DomainStats {
             limbo: sum.stats(),
@@ -334,25 +335,25 @@ impl<P: Policy> Domain<P> {
         self.shared.gauges().iter().map(|gauge| (gauge.class(), gauge.stats())).collect()
     }
 
-    /// The online workers whose last quiescent state is older than `limit`, as a rule
+    /// The online workers that had their last quiescent state longer than `limit` ago, as a rule
     /// [`Paced::STALL_AFTER`]. Reads a line a worker.
-    pub fn stalled(&self, now: Instant, limit: Duration) -> impl Iterator<Item = Stall> + '_ {
+    pub fn stalled(&self, now: Instant, limit: Duration) -> impl Iterator<Item = ReaderStall> + '_ {
         self.ages(now).filter(move |stall| stall.age > limit)
     }
 
     /// How long ago each online worker paused.
-    pub fn ages(&self, now: Instant) -> impl Iterator<Item = Stall> + '_ {
+    pub fn ages(&self, now: Instant) -> impl Iterator<Item = ReaderStall> + '_ {
         // Acquire: a worker that came back is seen with the time at which it did.
         let records = self.shared.records.iter().enumerate();
         records.filter(|(_, record)| record.local.load(Acquire) != OFFLINE).map(
             move |(worker, record)| {
                 let then = Instant::from_nanos(record.passed_at.load(Relaxed));
-                Stall { worker, age: now.saturating_since(then) }
+                ReaderStall { worker, age: now.saturating_since(then) }
             },
         )
     }
 
-    pub(crate) const fn shared(&self) -> &Arc<Shared> {
+    pub(crate) const fn shared(&self) -> &Arc<DomainShared> {
         &self.shared
     }
 }
@@ -374,9 +375,9 @@ impl<P: Policy> fmt::Debug for Domain<P> {
 ///
 /// It is online from its making to its end, except while [parked](Reader::park).
 pub struct Reader<P: Policy = Paced> {
-    shared: Arc<Shared>,
-    record: std::sync::Arc<CachePadded<Record>>,
-    /// What the record says.
+    shared: Arc<DomainShared>,
+    record: std::sync::Arc<CachePadded<ReaderRecord>>,
+    /// The epoch in the record.
     local: u64,
     worker: usize,
     policy: P,
@@ -386,8 +387,8 @@ impl<P: Policy> Reader<P> {
     /// Leave to look, until the next quiescent state. Free.
     #[must_use]
     #[inline]
-    pub const fn view(&self) -> View<'_> {
-        View { shared: &self.shared }
+    pub const fn view(&self) -> DomainView<'_> {
+        DomainView { shared: &self.shared }
     }
 
     /// The number of this reader in the domain.
@@ -396,7 +397,7 @@ impl<P: Policy> Reader<P> {
         self.worker
     }
 
-    /// Says where in its loop the worker is: a quiescent state, where the policy says so. The
+    /// Reports where in its loop the worker is: a quiescent state, if the policy makes it one. The
     /// worker's program calls this at the end of every round and of every slice of timed work.
     #[inline]
     pub fn pass(&mut self, moment: Moment, now: Instant) {
@@ -412,8 +413,8 @@ impl<P: Policy> Reader<P> {
         let epoch = self.shared.epoch.now.load(Relaxed);
         if self.local != epoch {
             self.local = epoch;
-            self.record.local.store(epoch, order(Point::QuiescentRelease, Release));
-            fence_at(Point::QuiescentFence);
+            self.record.local.store(epoch, order(WeakenPoint::QuiescentRelease, Release));
+            fence_at(WeakenPoint::QuiescentFence);
         }
     }
 
@@ -429,14 +430,14 @@ impl<P: Policy> Reader<P> {
 
     /// Goes offline until the guard is dropped: grace periods do not wait for a worker that
     /// sleeps. A policy cannot prevent this.
-    pub fn park(&mut self) -> Parked<'_, P> {
+    pub fn park(&mut self) -> ParkedReader<'_, P> {
         self.go_offline();
-        Parked { reader: self }
+        ParkedReader { reader: self }
     }
 
     fn go_offline(&mut self) {
         self.local = OFFLINE;
-        self.record.local.store(OFFLINE, order(Point::OfflineRelease, Release));
+        self.record.local.store(OFFLINE, order(WeakenPoint::OfflineRelease, Release));
     }
 
     /// The release is for [`Domain::ages`] alone: there was nothing to let go of.
@@ -446,7 +447,7 @@ impl<P: Policy> Reader<P> {
         }
         self.local = self.shared.epoch.now.load(Relaxed);
         self.record.local.store(self.local, Release);
-        fence_at(Point::OnlineFence);
+        fence_at(WeakenPoint::OnlineFence);
     }
 }
 
@@ -464,25 +465,25 @@ impl<P: Policy> fmt::Debug for Reader<P> {
 }
 
 /// A worker that is offline. Dropping it brings the worker online again, fenced.
-#[must_use = "the worker is offline only as long as this lives"]
-pub struct Parked<'r, P: Policy = Paced> {
+#[must_use = "the worker is offline only as long as this exists"]
+pub struct ParkedReader<'r, P: Policy = Paced> {
     reader: &'r mut Reader<P>,
 }
 
-impl<P: Policy> Parked<'_, P> {
+impl<P: Policy> ParkedReader<'_, P> {
     /// Comes back at `now`: the time for the stall report.
     pub fn wake(self, now: Instant) {
         self.reader.record.passed_at.store(now.as_nanos(), Relaxed);
     }
 }
 
-impl<P: Policy> Drop for Parked<'_, P> {
+impl<P: Policy> Drop for ParkedReader<'_, P> {
     fn drop(&mut self) {
         self.reader.go_online(None);
     }
 }
 
-impl<P: Policy> fmt::Debug for Parked<'_, P> {
+impl<P: Policy> fmt::Debug for ParkedReader<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Parked").finish_non_exhaustive()
     }
@@ -490,11 +491,11 @@ impl<P: Policy> fmt::Debug for Parked<'_, P> {
 
 /// Leave to look at what a domain protects, until its reader's next quiescent state.
 #[derive(Clone, Copy)]
-pub struct View<'r> {
-    pub(crate) shared: &'r Arc<Shared>,
+pub struct DomainView<'r> {
+    pub(crate) shared: &'r Arc<DomainShared>,
 }
 
-impl fmt::Debug for View<'_> {
+impl fmt::Debug for DomainView<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("View")
     }

@@ -1,14 +1,14 @@
 //! One pointer that many read and one replaces: read-copy update of a whole value.
 //!
 //! Called by tables for what changes seldom and is read for every packet: a configuration, a
-//! root, an array of next hops. Readers hold a [`View`]; the writer swaps in a new value and lets
-//! the old one wait in a [`Limbo`](crate::qsbr::Limbo) of the same domain. Invariant: what a
-//! reference from [`RcuCell::load`] points to lives at least as long as the view. Why that holds
-//! stands in `qsbr.rs`. Reading: McKenney and Slingwine, *Read-Copy Update*, PDCS 1998.
+//! root, an array of next hops. Readers hold a [`DomainView`]; the writer swaps in a new value and
+//! lets the old one wait in a [`Limbo`](crate::qsbr::Limbo) of the same domain. Invariant: what a
+//! reference from [`RcuCell::load`] points to stays allocated at least as long as the view. The
+//! proof is in `qsbr.rs`. Reading: McKenney and Slingwine, *Read-Copy Update*, PDCS 1998.
 //!
 //! # Orderings
 //!
-//! The swap is **release**: whoever sees the pointer sees the value behind it. The load is
+//! The swap is **release**: a thread that sees the pointer sees the value behind it. The load is
 //! **acquire**, which costs nothing on x86 and a plain dependency elsewhere (C++'s consume, which
 //! no compiler implements). What orders the swap against the retirement is the full fence there.
 
@@ -17,7 +17,7 @@ use core::{fmt, mem::ManuallyDrop, ops::Deref, ptr::NonNull};
 use floodwall_base::Instant;
 
 use crate::{
-    qsbr::{Domain, Limbo, Policy, Refused, Shared, View},
+    qsbr::{Domain, DomainShared, DomainView, Limbo, LimboFull, Policy},
     shim::{
         Arc,
         atomic::{
@@ -25,13 +25,13 @@ use crate::{
             Ordering::{AcqRel, Acquire},
         },
     },
-    weaken::{Point, order},
+    weaken::{WeakenPoint, order},
 };
 
-/// See the file's head.
+/// A value that one writer replaces and all readers of a domain load (read-copy-update).
 pub struct RcuCell<T: Send + Sync + 'static> {
     value: AtomicPtr<T>,
-    domain: Arc<Shared>,
+    domain: Arc<DomainShared>,
 }
 
 impl<T: Send + Sync + 'static> RcuCell<T> {
@@ -42,16 +42,16 @@ impl<T: Send + Sync + 'static> RcuCell<T> {
         Self { value: AtomicPtr::new(Box::into_raw(value)), domain }
     }
 
-    /// The value, for as long as the view lives. One load and one comparison.
+    /// The value, for as long as the view exists. One load and one comparison.
     ///
     /// # Panics
     /// The view is of another domain: a mistake of the program that no packet can cause.
     #[must_use]
     #[inline]
-    pub fn load<'r>(&'r self, view: View<'r>) -> &'r T {
+    pub fn load<'r>(&'r self, view: DomainView<'r>) -> &'r T {
         assert!(Arc::ptr_eq(&self.domain, view.shared), "a view of another domain");
         // SAFETY: the pointer came from a box that is freed only with the cell, which `'r`
-        // borrows, or after a grace period of the domain, which cannot end while the view lives:
+        // borrows, or after a grace period of the domain, which cannot end while the view exists:
         // its reader is borrowed for `'r` and so announces nothing.
         unsafe { &*self.value.load(Acquire) }
     }
@@ -69,13 +69,13 @@ impl<T: Send + Sync + 'static> RcuCell<T> {
         bytes: usize,
         limbo: &mut Limbo<Retired<T>, P>,
         now: Instant,
-    ) -> Result<(), (Box<T>, Refused)> {
+    ) -> Result<(), (Box<T>, LimboFull)> {
         assert!(limbo.belongs_to(&self.domain), "a limbo of another domain");
         let slot = match limbo.reserve(bytes) {
             Ok(slot) => slot,
             Err(refused) => return Err((value, refused)),
         };
-        let old = self.value.swap(Box::into_raw(value), order(Point::SwapRelease, AcqRel));
+        let old = self.value.swap(Box::into_raw(value), order(WeakenPoint::SwapRelease, AcqRel));
         // SAFETY: every pointer in the cell came from a box, so it is not null.
         slot.retire(Retired(unsafe { NonNull::new_unchecked(old) }), now);
         Ok(())
@@ -84,7 +84,7 @@ impl<T: Send + Sync + 'static> RcuCell<T> {
 
 impl<T: Send + Sync + 'static> Drop for RcuCell<T> {
     fn drop(&mut self) {
-        // SAFETY: the pointer came from a box; nobody borrows the cell, so no reference from
+        // SAFETY: the pointer came from a box; the cell is not borrowed, so no reference from
         // `load` is left.
         drop(unsafe { Box::from_raw(self.value.load(Acquire)) });
     }
@@ -99,7 +99,8 @@ pub struct Retired<T: Send + Sync + 'static>(NonNull<T>);
 unsafe impl<T: Send + Sync + 'static> Send for Retired<T> {}
 
 impl<T: Send + Sync + 'static> Retired<T> {
-    /// Its memory, to be used again. Who has it from a limbo has it after its grace period.
+    /// Its memory, to be used again. An owner that got it from a limbo has it after its grace
+    /// period.
     #[must_use]
     pub fn into_box(self) -> Box<T> {
         let owned = ManuallyDrop::new(self);
@@ -111,7 +112,7 @@ impl<T: Send + Sync + 'static> Retired<T> {
 impl<T: Send + Sync + 'static> Deref for Retired<T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: the value is live until this is dropped, and nobody writes to it.
+        // SAFETY: the value is live until this is dropped, and there is no writer.
         unsafe { self.0.as_ref() }
     }
 }

@@ -3,13 +3,13 @@
 //! # What it is
 //!
 //! A sequence lock with two buffers, which Linux calls a *latch* (`seqcount_latch_t`, after
-//! Desnoyers): the writer fills the buffer that nobody is sent to, then sends readers there by
-//! raising the version. A reader copies the buffer of the version it saw, and keeps the copy if
-//! the version is still the same. With one buffer (the plain sequence lock) readers would spin
-//! as long as the writer is preempted in mid-write; with two, a writer may stop anywhere for any
-//! time, and readers still get the last finished snapshot.
+//! Desnoyers): the writer fills the buffer that readers are not sent to, then sends readers there
+//! by raising the version. A reader copies the buffer of the version it saw, and keeps the copy if
+//! the version is still the same. With one buffer (the plain sequence lock) readers would spin as
+//! long as the writer is preempted in mid-write; with two, a writer may stop anywhere for any time,
+//! and readers still get the last finished snapshot.
 //!
-//! # Who calls it
+//! # Callers
 //!
 //! Each worker publishes its counters once a round, with what it has queued and handed off
 //! (decision D19). Control and application threads read them; sums that must be conserved are
@@ -17,7 +17,7 @@
 //!
 //! # Invariant
 //!
-//! Version `v` lies in buffer `v % 2`. A word of version `v + 2`, which overwrites it, is written
+//! Version `v` is in buffer `v % 2`. A word of version `v + 2`, which overwrites it, is written
 //! only after version `v + 1` was announced. So a copy begun at version `v`, with version `v` still
 //! standing at its end, holds words of `v` only.
 //!
@@ -28,15 +28,15 @@
 //! be undefined. The rest follows Boehm, *Can Seqlocks Get Along with Programming Language
 //! Memory Models?* (MSPC 2012):
 //!
-//! * The version is stored **release** behind the words and loaded **acquire** before them: who
-//!   sees version `v` sees at least its words.
+//! * The version is stored **release** behind the words and loaded **acquire** before them: a
+//!   reader that sees version `v` sees at least its words.
 //! * The writer's **release fence** stands between the store of version `v + 1` and the words of
-//!   `v + 2`, the reader's **acquire fence** between its words and its second look: who has
-//!   copied even one word of `v + 2` sees at least `v + 1` then, and drops the copy. (A release
+//!   `v + 2`, the reader's **acquire fence** between its words and its second look: a reader that
+//!   has copied even one word of `v + 2` sees at least `v + 1` then, and drops the copy. (A release
 //!   *store* of `v + 1` does not do it: it keeps what is before it from sinking, not what is behind
 //!   from rising.)
 //! * The second look is **relaxed**: the fence before it is its order. The writer never loads the
-//!   version, as it knows it.
+//!   version, as it has its own copy.
 //!
 //! # Progress and cost
 //!
@@ -89,7 +89,7 @@ struct SnapshotCell<const N: usize> {
 }
 
 impl<const N: usize> SnapshotCell<N> {
-    /// The buffer that `version` lies in.
+    /// The buffer of `version`.
     #[inline]
     fn buffer(&self, version: u64) -> &[AtomicU64; N] {
         let [even, odd] = &self.buffers;

@@ -6,10 +6,10 @@
 //! writes `tail`, the consumer alone writes `head`, and two plain loads and stores replace every
 //! lock. To it comes the private copy of the other side's index from MCRingBuffer (Lee, Bu,
 //! Chandranmenon, *A Lock-Free, Cache-Efficient Multi-Core Synchronization Mechanism*, 2010):
-//! each side looks at the other's word only when its copy says full (or empty), so a busy ring
+//! each side looks at the other's word only when its copy shows full (or empty), so a busy ring
 //! moves an index line once per many items, not once per item. Batches publish their index once.
 //!
-//! # Who calls it
+//! # Callers
 //!
 //! `dispatch`: packets handed to their owning core, a ring per ordered pair of workers. `packet`:
 //! frames that go home from worker to worker. Both drain by bursts.
@@ -74,7 +74,7 @@ pub fn ring<T>(capacity_min: usize) -> (Producer<T>, Consumer<T>) {
 /// As [`ring`], with both indices at `start`, so that tests see them wrap.
 fn ring_from<T>(capacity_min: usize, start: usize) -> (Producer<T>, Consumer<T>) {
     let capacity = capacity_min.min(1 << (usize::BITS - 1)).next_power_of_two();
-    let ring = Arc::new(Ring {
+    let ring = Arc::new(SpscRing {
         head: CachePadded::new(AtomicUsize::new(start)),
         tail: CachePadded::new(AtomicUsize::new(start)),
         slots: (0..capacity).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect(),
@@ -84,7 +84,7 @@ fn ring_from<T>(capacity_min: usize, start: usize) -> (Producer<T>, Consumer<T>)
 }
 
 /// What both ends share.
-struct Ring<T> {
+struct SpscRing<T> {
     /// The oldest item's index; written by the consumer.
     head: CachePadded<AtomicUsize>,
     /// One past the newest item's index; written by the producer.
@@ -94,12 +94,12 @@ struct Ring<T> {
 }
 
 // SAFETY: a ring owns items, which may change threads as `T: Send`.
-unsafe impl<T: Send> Send for Ring<T> {}
+unsafe impl<T: Send> Send for SpscRing<T> {}
 // SAFETY: by the file's invariant each slot is accessed by one end at a time, handed over by a
 // release and an acquire; items move between threads, which `T: Send` allows, and are not shared.
-unsafe impl<T: Send> Sync for Ring<T> {}
+unsafe impl<T: Send> Sync for SpscRing<T> {}
 
-impl<T> Ring<T> {
+impl<T> SpscRing<T> {
     /// The slot of `index`.
     #[inline]
     fn slot(&self, index: usize) -> &UnsafeCell<MaybeUninit<T>> {
@@ -131,7 +131,7 @@ impl<T> Ring<T> {
     }
 }
 
-impl<T> Drop for Ring<T> {
+impl<T> Drop for SpscRing<T> {
     fn drop(&mut self) {
         let mut head = self.head.load(Relaxed);
         let tail = self.tail.load(Relaxed);
@@ -146,7 +146,7 @@ impl<T> Drop for Ring<T> {
 
 /// The end that pushes.
 pub struct Producer<T> {
-    ring: Arc<Ring<T>>,
+    ring: Arc<SpscRing<T>>,
     /// The truth about `ring.tail`, which may lag behind within a batch.
     tail: usize,
     /// A copy of `ring.head`, which can only be too old.
@@ -189,7 +189,7 @@ impl<T> Producer<T> {
         Ok(())
     }
 
-    /// Hands over items while there is room, and says how many.
+    /// Hands over items while there is room, and returns how many.
     ///
     /// Takes no item that it cannot place: what does not fit stays in `items` (pass `&mut
     /// iterator` to keep it). All become visible at once, at the end, also if `items` panics.
@@ -201,7 +201,7 @@ impl<T> Producer<T> {
         let seen = self.room_seen();
         let room = if seen < wanted { self.room() } else { seen };
         let start = self.tail;
-        let batch = Publish(self);
+        let batch = PublishIndex(self);
         while batch.0.tail.wrapping_sub(start) < room
             && let Some(item) = items.next()
         {
@@ -227,9 +227,9 @@ impl<T> Producer<T> {
 }
 
 /// Publishes a batch when it ends, however it ends.
-struct Publish<'p, T>(&'p mut Producer<T>);
+struct PublishIndex<'p, T>(&'p mut Producer<T>);
 
-impl<T> Drop for Publish<'_, T> {
+impl<T> Drop for PublishIndex<'_, T> {
     fn drop(&mut self) {
         self.0.publish();
     }
@@ -237,7 +237,7 @@ impl<T> Drop for Publish<'_, T> {
 
 /// The end that pops.
 pub struct Consumer<T> {
-    ring: Arc<Ring<T>>,
+    ring: Arc<SpscRing<T>>,
     /// The truth about `ring.head`, which may lag behind within a batch.
     head: usize,
     /// A copy of `ring.tail`, which can only be too old.

@@ -2,28 +2,28 @@
 //!
 //! # What it is
 //!
-//! A linked list whose links lie *inside* the nodes, so that handing a node over allocates
-//! nothing and can never find the list full. A producer puts its node in front by one
-//! compare-and-exchange of the head; a taker exchanges the head for null and has every node,
-//! newest first. This is the push half of Treiber's stack (*Systems Programming: Coping with
-//! Parallelism*, IBM RJ 5118, 1986) with the whole list taken instead of one node, as Linux does
-//! in `llist` (`llist_add`, `llist_del_all`). DPDK and BSD have no equal; their rings are bounded.
+//! A linked list with links *inside* the nodes, so that handing a node over allocates nothing and
+//! can never find the list full. A producer puts its node in front by one compare-and-exchange of
+//! the head; a taker exchanges the head for null and has every node, newest first. This is the push
+//! half of Treiber's stack (*Systems Programming: Coping with Parallelism*, IBM RJ 5118, 1986) with
+//! the whole list taken instead of one node, as Linux does in `llist` (`llist_add`,
+//! `llist_del_all`). DPDK and BSD have no equal; their rings are bounded.
 //!
-//! # Who calls it
+//! # Callers
 //!
 //! `packet`: frames freed by an application thread go home to the worker that owns them, a batch
 //! at a time ([`TakeAllList::push_chain`]). `udp`: a socket's intake, one list per memory node.
-//! Both wrap it in a type that owns; nobody else should meet the raw pointers.
+//! Both wrap it in a type that owns; no other code should handle the raw pointers.
 //!
-//! # Invariant: who owns a node when
+//! # Invariant: the owner of a node at each moment
 //!
 //! A node belongs to exactly one of: its producer, the list, a [`Chain`].
 //!
 //! 1. Before `push`, and during it until the exchange succeeds, the *producer*: it may write all
 //!    of the node.
-//! 2. From then on the *list*: nobody reads or writes any of the node, not even its link.
-//! 3. From `take_all` on the *chain*, and after the chain's iterator has yielded it, *whoever
-//!    called `next`*.
+//! 2. From then on the *list*: no thread reads or writes any of the node, not even its link.
+//! 3. From `take_all` on the *chain*, and after the chain's iterator has yielded it, *the caller of
+//!    `next`*.
 //!
 //! There is no ABA problem, although nodes are used again at once: the exchange depends on no
 //! node's content. The head that a producer saw is stored into its own node and never followed,
@@ -67,29 +67,29 @@ use crate::shim::{
 ///
 /// # Safety
 ///
-/// For every `node` that fulfils its contract, `link` must return a pointer to a [`Link`] that
-/// lies inside that node, the same at each call, valid as long as the node. It must reach it by
+/// For every `node` that fulfils its contract, `link` must return a pointer to a [`TakeAllLink`]
+/// that is inside that node, the same at each call, valid as long as the node. It must reach it by
 /// pointer arithmetic only (`&raw mut (*node.as_ptr()).link`): neither make a reference to the
 /// whole node nor read or write any of it.
 pub unsafe trait Node: Sized {
-    /// Where the link of `node` lies. Costs an addition.
+    /// The place of the link of `node`. Costs an addition.
     ///
     /// # Safety
     ///
     /// `node` points to a live node, with provenance over all of it.
-    unsafe fn link(node: NonNull<Self>) -> NonNull<Link<Self>>;
+    unsafe fn link(node: NonNull<Self>) -> NonNull<TakeAllLink<Self>>;
 }
 
 /// The link inside a node: which node comes next in the list that holds it.
 ///
-/// One pointer wide. Whoever owns the node may use it for lists of its own meanwhile; every push
+/// One pointer wide. The owner of the node may use it for lists of its own meanwhile; every push
 /// overwrites it.
 #[repr(transparent)]
-pub struct Link<N> {
+pub struct TakeAllLink<N> {
     next: UnsafeCell<Option<NonNull<N>>>,
 }
 
-impl<N> Link<N> {
+impl<N> TakeAllLink<N> {
     /// A link to nothing. Never panics.
     #[cfg(not(loom))]
     #[must_use]
@@ -108,11 +108,11 @@ impl<N> Link<N> {
     ///
     /// # Safety
     ///
-    /// The caller owns the node that this link lies in.
+    /// The caller owns the node that contains this link.
     #[must_use]
     #[inline]
     pub unsafe fn next(&self) -> Option<NonNull<N>> {
-        // SAFETY: the owner of the node is the only one who writes its link.
+        // SAFETY: only the owner of the node writes its link.
         self.next.with(|next| unsafe { *next })
     }
 
@@ -120,32 +120,32 @@ impl<N> Link<N> {
     ///
     /// # Safety
     ///
-    /// The caller owns the node that this link lies in.
+    /// The caller owns the node that contains this link.
     #[inline]
     pub unsafe fn set_next(&self, next: Option<NonNull<N>>) {
-        // SAFETY: the owner of the node is the only one who looks at its link.
+        // SAFETY: only the owner of the node accesses its link.
         self.next.with_mut(|slot| unsafe { *slot = next });
     }
 }
 
-impl<N> Default for Link<N> {
+impl<N> Default for TakeAllLink<N> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<N> fmt::Debug for Link<N> {
+impl<N> fmt::Debug for TakeAllLink<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Link")
     }
 }
 
-/// What a push found: only who pushed onto an empty list needs to ring the taker.
+/// What a push found: only a push onto an empty list needs to ring the taker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Was {
-    /// The list was empty: nobody before has told the taker.
+pub enum PushedOnto {
+    /// The list was empty: the taker has not been notified yet.
     Empty,
-    /// The list held nodes: whoever pushed the first of them tells the taker.
+    /// The list held nodes: the first push has notified the taker.
     NotEmpty,
 }
 
@@ -160,7 +160,7 @@ pub struct TakeAllList<N> {
 // SAFETY: the list is a word that is only accessed atomically, and hands nodes from thread to
 // thread, which `N: Send` allows.
 unsafe impl<N: Node + Send> Send for TakeAllList<N> {}
-// SAFETY: as above; by a shared reference nodes are moved in and out, never lent.
+// SAFETY: as above; by a shared reference nodes are moved in and out, never borrowed.
 unsafe impl<N: Node + Send> Sync for TakeAllList<N> {}
 
 impl<N: Node> TakeAllList<N> {
@@ -178,15 +178,15 @@ impl<N: Node> TakeAllList<N> {
         Self { head: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Gives `node` to the list. One exchange if nobody interferes; never panics.
+    /// Gives `node` to the list. One exchange without contention; never panics.
     ///
     /// # Safety
     ///
     /// `node` points to a live node, with provenance over all of it, which the caller owns and
-    /// gives up: until a [`Chain`] taken from this list yields it, nobody else accesses it, and
-    /// it stays where it is and alive.
+    /// gives up: until a [`Chain`] taken from this list yields it, there is no other access to it,
+    /// and it stays in its place and allocated.
     #[inline]
-    pub unsafe fn push(&self, node: NonNull<N>) -> Was {
+    pub unsafe fn push(&self, node: NonNull<N>) -> PushedOnto {
         // SAFETY: one node is a chain of one.
         unsafe { self.push_chain(node, node) }
     }
@@ -201,14 +201,14 @@ impl<N: Node> TakeAllList<N> {
     /// As for [`push`](Self::push), for each node from `first` to `last`; and `last` is reached
     /// from `first` by links, without a circle. The link of `last` itself may hold anything.
     #[inline]
-    pub unsafe fn push_chain(&self, first: NonNull<N>, last: NonNull<N>) -> Was {
+    pub unsafe fn push_chain(&self, first: NonNull<N>, last: NonNull<N>) -> PushedOnto {
         let mut head = self.head.load(Relaxed);
         loop {
             // SAFETY: `last` is live and ours until the exchange below succeeds.
             unsafe { N::link(last).as_ref().set_next(NonNull::new(head)) };
             match self.head.compare_exchange_weak(head, first.as_ptr(), Release, Relaxed) {
-                Ok(_) if head.is_null() => return Was::Empty,
-                Ok(_) => return Was::NotEmpty,
+                Ok(_) if head.is_null() => return PushedOnto::Empty,
+                Ok(_) => return PushedOnto::NotEmpty,
                 Err(now) => head = now,
             }
         }
@@ -264,7 +264,7 @@ impl<N: Node> Chain<N> {
     ///
     /// # Safety
     ///
-    /// Every node reached from `first` is live, is reached once, and is owned by the caller, who
+    /// Every node reached from `first` is live, is reached once, and is owned by the caller, which
     /// gives it up.
     #[inline]
     pub const unsafe fn from_first(first: Option<NonNull<N>>) -> Self {

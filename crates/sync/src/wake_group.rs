@@ -2,24 +2,24 @@
 //!
 //! # What it is
 //!
-//! A list under a lock that the worker only ever *tries*, a word that says whether the runtime's
-//! driver task sleeps, and the driver's waker. Waking a task from outside its runtime is slow (a
+//! A list under a lock that the worker only ever *tries*, a word with a bit for a runtime driver
+//! task that sleeps, and the driver's waker. Waking a task from outside its runtime is slow (a
 //! system call each, on a runtime of one thread) and unfair (such tasks wait behind all that were
 //! woken from inside). So the worker hands all wakers over at once and wakes one task of the
 //! runtime, the driver, which wakes the others from inside: 8 instead of 457 ns each for a thousand
 //! sleeping tasks (`docs/design/ownership.md`).
 //!
-//! # Who calls it
+//! # Callers
 //!
 //! A worker at the end of its round ([`WakeGroup::hand_over`]); the driver, which each runtime's
-//! adapter spawns once ([`WakeGroup::drive`]), and which marks the group dead when its runtime ends
+//! adapter spawns once ([`WakeGroup::drive`]), and which closes the group when its runtime ends
 //! ([`WakeGroup::close`]).
 //!
 //! # Invariant
 //!
-//! A waker that was handed over is woken by exactly one of: the driver; whoever closes the group;
-//! the worker itself, where the list was locked, full or dead. The worker never waits: it is at
-//! most slower. At most one foreign wake a runtime and round, unless the lock was held.
+//! A waker that was handed over is woken by exactly one of: the driver; the thread that closes the
+//! group; the worker itself, where the list was locked, full or closed. The worker never waits: it
+//! is at most slower. At most one foreign wake a runtime and round, unless the lock was held.
 //!
 //! # Orderings, and why
 //!
@@ -41,14 +41,14 @@ use crate::waker::WakerCell;
 const WAIT: u32 = 1;
 
 /// What the lock keeps.
-struct List {
+struct WakeList {
     wakers: VecDeque<Waker>,
     dead: bool,
 }
 
-/// See the file's head.
+/// The wakers of one runtime's tasks, handed over by workers and woken by the runtime's driver.
 pub struct WakeGroup {
-    list: Mutex<List>,
+    list: Mutex<WakeList>,
     word: AtomicU32,
     driver: WakerCell,
     /// What the driver wakes just now: it alone locks this.
@@ -60,7 +60,7 @@ impl WakeGroup {
     /// A group with memory for `max` wakers.
     #[must_use]
     pub fn new(max: usize) -> Self {
-        let list = List { wakers: VecDeque::with_capacity(max), dead: false };
+        let list = WakeList { wakers: VecDeque::with_capacity(max), dead: false };
         Self {
             list: Mutex::new(list),
             word: AtomicU32::new(0),
@@ -112,7 +112,7 @@ impl WakeGroup {
     }
 
     /// Wakes up to `most`; whether there were that many. The list is locked once, and not while
-    /// anybody is woken.
+    /// the wakers are called.
     fn wake_some(&self, most: usize) -> bool {
         let mut drawn = lock(&self.drawn);
         {
@@ -141,7 +141,7 @@ impl WakeGroup {
     }
 }
 
-/// What a lock keeps; who panicked with it left it whole.
+/// The value of a lock; a panic with the lock held left it valid.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -1,16 +1,16 @@
-//! A place for one waker, filled by who waits and emptied by who has news: the atomic waker.
+//! A place for one waker, filled by the waiting task and emptied by the notifier: the atomic waker.
 //!
 //! # What it is
 //!
-//! A cell and a word that says who is at it: nobody, somebody who registers, somebody who takes, or
-//! both. Neither waits for the other. A taker that comes while somebody registers leaves its mark
-//! and goes; the registrar finds the mark and wakes itself. The algorithm is the literature's
-//! (`AtomicWaker`: A. Crichton and C. Lerche, in *futures-rs* and *tokio*, 2018).
+//! A cell and a word with its state: idle, registering, taking, or both. Neither waits for the
+//! other. A taker that comes during a registration leaves its mark and goes; the registrar finds
+//! the mark and wakes itself. The algorithm is the literature's (`AtomicWaker`: A. Crichton and C.
+//! Lerche, in *futures-rs* and *tokio*, 2018).
 //!
-//! # Who calls it
+//! # Callers
 //!
 //! Two in each connection's or socket's slot: the reader's and the writer's. Its owner registers
-//! before it sets `WAIT` in the word that it found empty; whoever then finds `WAIT` takes.
+//! before it sets `WAIT` in the word that it found empty; a thread that then finds `WAIT` takes.
 //!
 //! # Invariant
 //!
@@ -20,8 +20,8 @@
 //! # Orderings, and why
 //!
 //! Every change of the word is an **acquire-release** read-modify-write, and the cell is touched
-//! only by whoever changed the word from `IDLE` to a mark of its own. So a taker sees the waker
-//! that was registered last, and a registrar sees that the cell was left.
+//! only by the thread that changed the word from `IDLE` to a mark of its own. So a taker sees the
+//! waker that was registered last, and a registrar sees that the cell was left.
 
 use core::fmt;
 use core::task::Waker;
@@ -32,14 +32,14 @@ use crate::shim::atomic::{
     Ordering::{AcqRel, Acquire, Release},
 };
 
-/// Nobody is at the cell.
+/// The cell is not in use.
 const IDLE: u32 = 0;
-/// Somebody writes a waker into it.
+/// A waker is being written into it.
 const REGISTERING: u32 = 1;
-/// Somebody takes the waker out.
+/// The waker is being taken out.
 const TAKING: u32 = 2;
 
-/// See the file's head. 24 bytes.
+/// A cell for one waker of a reader or a writer. 24 bytes.
 pub struct WakerCell {
     state: AtomicU32,
     waker: UnsafeCell<Option<Waker>>,
@@ -48,7 +48,7 @@ pub struct WakerCell {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<WakerCell>() == 24);
 
-// SAFETY: the cell is reached by one thread at a time, as `state` says; wakers change threads.
+// SAFETY: the cell is reached by one thread at a time, ordered by `state`; wakers change threads.
 unsafe impl Send for WakerCell {}
 // SAFETY: as above.
 unsafe impl Sync for WakerCell {}
@@ -64,7 +64,7 @@ impl WakerCell {
     pub fn register(&self, waker: &Waker) {
         match self.state.compare_exchange(IDLE, REGISTERING, AcqRel, Acquire) {
             Ok(_) => {}
-            // A taker is there: whoever wakes its waker has news for us, too.
+            // A taker is there: the thread that wakes its waker has news for us, too.
             Err(_) => return waker.wake_by_ref(),
         }
         let replaced = self.waker.with_mut(|slot| {
@@ -77,7 +77,7 @@ impl WakerCell {
         });
         if self.state.compare_exchange(REGISTERING, IDLE, AcqRel, Acquire).is_err() {
             // A taker came meanwhile and left the rest to us.
-            // SAFETY: nobody touches the cell in this state but its registrar.
+            // SAFETY: only the registrar touches the cell in this state.
             let ours = self.waker.with_mut(|slot| unsafe { (*slot).take() });
             self.state.swap(IDLE, AcqRel);
             if let Some(ours) = ours {
@@ -87,8 +87,8 @@ impl WakerCell {
         drop(replaced);
     }
 
-    /// Takes the waker out: the caller wakes it. `None` where there is none, or somebody registers
-    /// just now, who is woken then without our help.
+    /// Takes the waker out: the caller wakes it. `None` where there is none, or during a
+    /// registration: the registrar then wakes itself.
     #[must_use]
     #[inline]
     pub fn take(&self) -> Option<Waker> {

@@ -1,10 +1,11 @@
-//! `zeroed`: a large array of atomics, all of them nought, whose memory nobody has touched yet.
+//! `zeroed`: a large array of atomics, all of them zero, in memory that has not been touched yet.
 //!
 //! Called by `fib` for what look-ups read. An array that is built element by element is written
 //! page by page: for a table that may grow to a million routes that is tens of milliseconds in one
 //! call, and memory that is never used. The system has pages that are nought and hands them out
 //! when they are first touched. Invariant: what [`Zero`] is implemented for has no other beginning
-//! than all bytes nought. Under loom, whose atomics are its own objects, they are built one by one.
+//! than all bytes zero. Under loom, with atomics that are objects of its own, they are built one by
+//! one.
 
 use crate::shim::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
@@ -66,7 +67,7 @@ pub fn zeroed<T: Zero>(len: usize) -> Box<[T]> {
     #[cfg(not(loom))]
     {
         let slice = Box::<[T]>::new_zeroed_slice(len);
-        // SAFETY: `Zero` promises that all bytes nought are a value.
+        // SAFETY: types with `Zero` guarantee that all bytes zero are a value.
         unsafe { slice.assume_init() }
     }
 }

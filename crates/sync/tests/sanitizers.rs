@@ -21,7 +21,7 @@ fn race() {
     let write = |number: Arc<Unordered>| {
         move || {
             for n in 0..1000 {
-                // SAFETY: the place is live; that nobody else writes it is not true, on purpose.
+                // SAFETY: the place is live; that there is no other writer is not true, on purpose.
                 unsafe { black_box(number.0.get()).write(n) };
             }
         }

@@ -1,21 +1,22 @@
-//! A SYN answered, by cache and by cookie, and an unknown ACK refused, beside the bare floor; the
-//! same for every backlog and fill; memory and the cost of a SYN over a long flood.
+//! A SYN answered, by cache and by cookie, and an unknown ACK refused, compared with the bare
+//! floor; the same for every backlog and fill; memory and the cost of a SYN over a long flood.
 //!
-//! Run: `cargo bench -p floodwall-syncache --bench syn` (`-- --flood`, or
-//! `FLOODWALL_DEEP=1`, for 100 million SYNs). The
-//! bare floor is one keyed hash over the flow and the record of 64 bytes written at random in a
-//! megabyte. Rounds are interleaved and medians taken; ratios are what counts, this machine's
-//! nanoseconds stand beside them. As a test it runs a small share of everything once.
-#![expect(clippy::unwrap_used, reason = "a bench stops at the first surprise")]
+//! Run: `cargo bench -p floodwall-syncache --bench syn` (`-- --flood`, or `FLOODWALL_DEEP=1`, for
+//! 100 million SYNs). The bare floor is one keyed hash over the flow and the record of 64 bytes
+//! written at random in a megabyte. Rounds are interleaved and medians taken; the ratios are
+//! compared with the targets; absolute nanoseconds are printed beside them. As a test it runs a
+//! small share of everything once.
+#![expect(clippy::unwrap_used, reason = "a bench stops at the first error")]
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 
 use std::hint::black_box;
 use std::time::Instant as Clock;
 
 use floodwall_base::{HashKey, Randomness, Units};
-use floodwall_syncache::contract::{Client, at_millis, listening};
+use floodwall_syncache::contract::{HandshakeClient, at_millis, listening};
 use floodwall_syncache::{
-    Ack, CacheSettings, CookiePolicy, HalfOpen, ListenSettings, ListenerId, Secret, SynCache,
+    CacheSettings, CookiePolicy, HalfOpen, HandshakeAck, ListenSettings, ListenerId, Secret,
+    SynCache,
 };
 use floodwall_testkit::alloc::{CountingAllocator, counted};
 
@@ -26,7 +27,7 @@ fn main() {
             || std::env::var_os("FLOODWALL_DEEP").is_some_and(|value| value != "0"),
     );
     let (rounds, syns) = if whole { (15, 200_000) } else { (1, 2_000) };
-    let clients: Vec<_> = (0..syns).map(|n| Client::nth(n, n % 2 == 0)).collect();
+    let clients: Vec<_> = (0..syns).map(|n| HandshakeClient::nth(n, n % 2 == 0)).collect();
     speeds(&clients, rounds);
     backlogs(&clients, rounds);
     memory(if flood { 100_000_000 } else { u64::from(syns) * 10 });
@@ -41,7 +42,7 @@ fn cache(settings: CacheSettings, listen: ListenSettings) -> (SynCache, Listener
 }
 
 /// Nanoseconds for each client.
-fn each(clients: &[Client], mut act: impl FnMut(&Client)) -> f64 {
+fn each(clients: &[HandshakeClient], mut act: impl FnMut(&HandshakeClient)) -> f64 {
     let before = Clock::now();
     clients.iter().for_each(&mut act);
     before.elapsed().as_nanos() as f64 / clients.len() as f64
@@ -59,7 +60,7 @@ struct Bare {
 }
 
 impl Bare {
-    fn syn(&mut self, client: &Client) {
+    fn syn(&mut self, client: &HandshakeClient) {
         let (ours, theirs) = (client.flow.local, client.flow.remote);
         let (a, b) = (ours.addr.to_bits(), theirs.addr.to_bits());
         let ports = u64::from(ours.port) << 16 | u64::from(theirs.port);
@@ -71,7 +72,7 @@ impl Bare {
     }
 }
 
-fn speeds(clients: &[Client], rounds: usize) {
+fn speeds(clients: &[HandshakeClient], rounds: usize) {
     let mut bare = Bare { key: HashKey::new(1, 2), records: vec![[0; 8]; 16_384] };
     let never = ListenSettings { cookies: CookiePolicy::Never, ..listening(1024) };
     let always = ListenSettings { cookies: CookiePolicy::Always, ..listening(1024) };
@@ -94,8 +95,12 @@ fn speeds(clients: &[Client], rounds: usize) {
                 black_box(cookies.syn(at_cookies, &client.timeless().syn(), now));
             }),
             each(clients, |client| {
-                let ack =
-                    Ack { flow: client.flow, seq: client.irs, ack: client.irs, timestamp: None };
+                let ack = HandshakeAck {
+                    flow: client.flow,
+                    seq: client.irs,
+                    ack: client.irs,
+                    timestamp: None,
+                };
                 black_box(shut.ack(at_shut, &ack, now));
             }),
         ];
@@ -110,7 +115,7 @@ fn speeds(clients: &[Client], rounds: usize) {
     black_box(&bare.records);
 }
 
-fn backlogs(clients: &[Client], rounds: usize) {
+fn backlogs(clients: &[HandshakeClient], rounds: usize) {
     println!("\na SYN by cache: backlog, fill before it (cookies never, so that all are cached)");
     let never = |backlog| ListenSettings { cookies: CookiePolicy::Never, ..listening(backlog) };
     let all = CacheSettings { prefix_entries: usize::MAX, ..CacheSettings::default() };
@@ -119,7 +124,7 @@ fn backlogs(clients: &[Client], rounds: usize) {
         .flat_map(|backlog| [0, 25, 50, 75, 100].map(|fill| (backlog, fill)))
         .collect();
     let mut times = vec![Vec::new(); cases.len()];
-    // Whatever else the machine does meets all of them.
+    // Background load of the machine affects all variants equally.
     for round in 0..rounds * 5 {
         for ((backlog, fill), times) in cases.iter().zip(&mut times) {
             let (mut it, listener) = cache(all, never(*backlog));
@@ -136,13 +141,13 @@ fn backlogs(clients: &[Client], rounds: usize) {
     println!("most to least: {:.2} (at most 1.3: {kept})", most / least);
 }
 
-/// Nanoseconds for each SYN of some clients, where the cache was filled so far, in percent, and has
-/// had as many SYNs before.
+/// Nanoseconds per SYN, with the cache filled to a given percentage and a given number of SYNs
+/// seen before.
 fn filled(
     it: &mut SynCache,
     listener: ListenerId,
     fill: u32,
-    clients: &[Client],
+    clients: &[HandshakeClient],
     round: usize,
 ) -> f64 {
     let (now, some) = (at_millis(60_000), 1000.min(clients.len()));
@@ -150,7 +155,7 @@ fn filled(
     let part = &clients[from..(from + some).min(clients.len())];
     let once = |it: &mut SynCache| {
         for n in 0..15_359 * fill / 100 {
-            let other = Client::nth(1 << 24 | n, n % 2 == 0);
+            let other = HandshakeClient::nth(1 << 24 | n, n % 2 == 0);
             let _ = it.syn(listener, &other.syn(), now);
         }
         let nanos = each(part, |client| {
@@ -168,8 +173,8 @@ fn filled(
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Parts of a flood whose costs are compared: of a long one so short that the median is of those
-/// in which nobody else had the core.
+/// Number of slices of a flood that are compared by cost. A slice of a long flood is short, so
+/// that the median comes from slices that ran without preemption.
 const PARTS: u64 = 10_000;
 
 fn memory(syns: u64) {
@@ -184,7 +189,7 @@ fn memory(syns: u64) {
         }
     });
     let taken = count.allocations;
-    println!("\n{syns} SYNs: {taken} allocations, {} bytes in all", it.memory());
+    println!("\n{syns} SYNs: {taken} allocations, {} bytes in total", it.memory());
     println!("resident before and after: {resident} and {} KiB", self::resident());
     // The first tenth fills the cache and warms up.
     let tenth = |n: usize| median(parts[n * parts.len() / 10..][..parts.len() / 10].to_vec());
@@ -193,7 +198,7 @@ fn memory(syns: u64) {
     assert_eq!(taken, 0, "no memory is taken after the start");
 }
 
-/// Memory of this process, in KiB; 0 where the system does not say.
+/// Resident memory of this process, in KiB; 0 where the system does not report it.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -203,7 +208,7 @@ fn resident() -> u64 {
 fn flood(it: &mut SynCache, listener: ListenerId, syns: core::ops::Range<u64>) {
     for n in syns {
         let now = at_millis(60_000 + n / 1000);
-        let client = Client::nth((n as u32).wrapping_mul(2_654_435_769) >> 2, n % 2 == 0);
+        let client = HandshakeClient::nth((n as u32).wrapping_mul(2_654_435_769) >> 2, n % 2 == 0);
         black_box(it.syn(listener, &client.syn(), now));
         if n % 64 == 0 {
             it.work(now, Units(64), &mut |again| {

@@ -1,19 +1,21 @@
-//! `Bucket`: the head of one row: which of its fixed slots are taken, by what, and in which order.
+//! `CacheBucket`: the header of one row: which of its fixed slots are in use, their hash tags, and
+//! their age order.
 //!
-//! Called by `cache.rs`. A cache line of its own, apart from the entries, so that a look at a row
-//! touches no entry that it does not want. `order` is always a permutation of the slots: those from
-//! `head` on, `len` of them, are taken, oldest first; the others are free. So the oldest is found
-//! and reused in constant time, and nothing is ever a chain. Not here: what the slots hold.
+//! Used by `cache.rs`. It is one cache line, separate from the entries, so that a look-up touches
+//! only entries with a matching tag. `order` is always a permutation of the slots: the `len` slots
+//! from `head` on are in use, oldest first; the others are free. The oldest slot is found and
+//! reused in constant time, and there are no chains. Not here: the contents of the slots.
 
 use floodwall_base::limits::SYN_CACHE_WAYS as WAYS;
 
-/// Words that the tags are, eight in each; the last two bytes are no slot's and stay 0.
+/// Number of `u64` words that hold the tags, eight tags each; the last two bytes belong to no
+/// slot and stay 0.
 const WORDS: usize = 4;
 
-/// See the file's head.
+/// The header of one row of the cache: hash tags, occupancy and age order of its slots.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-pub(crate) struct Bucket {
+pub(crate) struct CacheBucket {
     /// Some bits of each slot's hash; 0 where it is free.
     tags: [[u8; 8]; WORDS],
     order: [u8; WAYS],
@@ -21,9 +23,9 @@ pub(crate) struct Bucket {
     len: u8,
 }
 
-const _: () = assert!(size_of::<Bucket>() == 64 && WAYS <= WORDS * 8);
+const _: () = assert!(size_of::<CacheBucket>() == 64 && WAYS <= WORDS * 8);
 
-impl Default for Bucket {
+impl Default for CacheBucket {
     fn default() -> Self {
         let mut order = [0; WAYS];
         order.iter_mut().zip(0..).for_each(|(slot, n)| *slot = n);
@@ -31,14 +33,14 @@ impl Default for Bucket {
     }
 }
 
-impl Bucket {
-    /// How many slots are taken.
+impl CacheBucket {
+    /// Number of slots in use.
     #[inline]
     pub(crate) const fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// The tag of a hash: never 0.
+    /// The tag of a hash; never 0.
     #[inline]
     pub(crate) const fn tag(hash: u64) -> u8 {
         match (hash >> 56) as u8 {
@@ -47,19 +49,19 @@ impl Bucket {
         }
     }
 
-    /// The taken slots with that tag.
+    /// The slots in use that have that tag.
     #[inline]
     pub(crate) fn with_tag(&self, tag: u8) -> impl Iterator<Item = u8> + use<> {
         bits(self.equal(tag))
     }
 
-    /// The taken slots.
+    /// The slots in use.
     #[inline]
     pub(crate) fn taken(&self) -> impl Iterator<Item = u8> + use<> {
         bits(!self.equal(0) & ((1 << WAYS) - 1))
     }
 
-    /// A bit for each byte of the tags that is this one. Eight at a time, without a branch.
+    /// A bitmask of the tag bytes equal to this one. Eight tags at a time, without a branch.
     #[inline]
     fn equal(&self, tag: u8) -> u32 {
         let wanted = u64::from_le_bytes([tag; 8]);
@@ -70,14 +72,14 @@ impl Bucket {
         found
     }
 
-    /// The slot that was taken first.
+    /// The slot in use for the longest time.
     #[inline]
     pub(crate) fn oldest(&self) -> Option<u8> {
         (self.len > 0).then(|| self.at(0))
     }
 
-    /// The slot that is taken next: a free one, or the oldest where none is to be taken. `None`
-    /// where there is neither.
+    /// The slot that is used next: a free one, or the oldest where no free one may be used.
+    /// `None` where there is neither.
     #[inline]
     pub(crate) fn next_taken(&self, none_free: bool) -> Option<u8> {
         if none_free || self.len() == WAYS { self.oldest() } else { Some(self.at(self.len())) }
@@ -95,7 +97,7 @@ impl Bucket {
         Some(slot)
     }
 
-    /// Takes the slot of the oldest, which thereby becomes the newest.
+    /// Reuses the slot of the oldest entry, which becomes the newest.
     #[inline]
     pub(crate) fn take_oldest(&mut self, tag: u8) -> Option<u8> {
         let slot = self.oldest()?;
@@ -109,7 +111,8 @@ impl Bucket {
         Some(slot)
     }
 
-    /// Frees a slot; nothing where it is free. Moves at most a row's order by one.
+    /// Frees a slot; no effect where it is free already. Shifts the row's order by at most one
+    /// place.
     #[inline]
     pub(crate) fn give_back(&mut self, slot: u8) {
         let len = self.len();
@@ -153,11 +156,11 @@ impl Bucket {
     }
 }
 
-/// A bit for each byte that is zero, the lowest byte's lowest.
+/// A bitmask of the bytes that are zero; bit 0 is the lowest byte.
 #[inline]
 const fn zero_bytes(word: u64) -> u32 {
     const LOW: u64 = u64::from_le_bytes([0x7f; 8]);
-    // No sum of seven bits reaches the next byte, so that the top bits say it exactly.
+    // No sum of seven bits carries into the next byte, so the top bits are exact.
     let tops = !(((word & LOW) + LOW) | word | LOW);
     // Each top bit, brought to the bottom of its byte, lands in the product's top byte.
     ((tops >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u32
@@ -183,8 +186,8 @@ mod tests {
 
     #[test]
     fn a_row_is_one_cache_line_and_every_tag_says_taken() {
-        assert_eq!(size_of::<Bucket>(), 64);
-        assert!((0..=u8::MAX).all(|top| Bucket::tag(u64::from(top) << 56) != 0));
+        assert_eq!(size_of::<CacheBucket>(), 64);
+        assert!((0..=u8::MAX).all(|top| CacheBucket::tag(u64::from(top) << 56) != 0));
     }
 
     proptest! {
@@ -202,7 +205,7 @@ mod tests {
         fn a_row_keeps_the_order_of_a_queue(
             steps in proptest::collection::vec((0_u8..4, 0_u8..30, 1_u8..4), 0..300),
         ) {
-            let (mut row, mut oracle) = (Bucket::default(), VecDeque::<(u8, u8)>::new());
+            let (mut row, mut oracle) = (CacheBucket::default(), VecDeque::<(u8, u8)>::new());
             for (what, which, tag) in steps {
                 match what {
                     0 => {

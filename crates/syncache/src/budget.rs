@@ -1,49 +1,52 @@
-//! `Budget`: how many unknown ACKs may cost a hash, and whose come first (decision E23).
+//! `CookieBudget`: limits how many unknown ACKs may cost a hash computation, and which are verified
+//! first (decision E23).
 //!
-//! Called by `syn_cache.rs`. Two buckets, each of half the rate: one for flows to which a cookie
-//! was sent lately, one for all others; who is expected may draw on both. Who is expected, a filter
-//! of bits says that forgets after one to two cookie periods. Invariant: nobody pays for a hash
-//! that no bucket covers. Not here: the gate, which is the listener's (`listener.rs`).
+//! Used by `syn_cache.rs`. Two token buckets, each of half the rate: one for flows to which a
+//! cookie was sent recently (expected flows), one for all others. Expected flows may draw on both.
+//! A Bloom-like bit filter records expected flows; its bits expire after one to two cookie periods.
+//! Invariant: no hash is computed unless a bucket covers it. Not here: the gate, which is the
+//! listener's (`listener.rs`).
 //!
 //! # Under flood
-//! ACKs that nobody asked for spend the strangers' half and no more. A flood of SYNs fills the
-//! filter, so that every ACK counts as expected: then both halves serve all, which at the default
-//! rate is more ACKs than a core takes in beside SYNs.
+//! Unsolicited ACKs spend the bucket of unexpected flows and no more. A flood of SYNs fills the
+//! filter, so that every ACK counts as expected: then both buckets serve all ACKs, which at the
+//! default rate is more ACKs than one core receives beside the SYNs.
 
 #[cfg(test)]
 use floodwall_base::Instant;
-use floodwall_base::{Bucket, Price};
+use floodwall_base::{Price, TokenBucket};
 
-use crate::moment::{Epoch, Moment};
+use crate::moment::{CookieEpoch, CookieMoment};
 
-/// Words of one generation of the filter: 8 KiB.
+/// Size in words of one generation of the filter: 8 KiB.
 const WORDS: usize = 1024;
 
-/// See the file's head.
-pub(crate) struct Budget {
+/// The verification budget: two token buckets and the filter of flows to which a cookie was
+/// sent.
+pub(crate) struct CookieBudget {
     price: Price,
-    expected: Bucket,
-    strangers: Bucket,
+    expected: TokenBucket,
+    strangers: TokenBucket,
     filter: [Box<[u64; WORDS]>; 2],
-    epoch: Epoch,
+    epoch: CookieEpoch,
 }
 
-impl Budget {
-    /// For so many a second, and so many at once.
-    pub(crate) fn new((per_second, burst): (u32, u32), at: Moment) -> Self {
+impl CookieBudget {
+    /// A budget of this rate per second and this burst.
+    pub(crate) fn new((per_second, burst): (u32, u32), at: CookieMoment) -> Self {
         let half = |n: u32| if n == 0 { 0 } else { (n / 2).max(1) };
         Self {
             price: Price::new(half(per_second), half(burst)),
-            expected: Bucket::default(),
-            strangers: Bucket::default(),
+            expected: TokenBucket::default(),
+            strangers: TokenBucket::default(),
             filter: [Box::new([0; WORDS]), Box::new([0; WORDS])],
             epoch: at.epoch,
         }
     }
 
-    /// A cookie is sent to the flow of that hash.
+    /// Records that a cookie was sent to the flow of that hash.
     #[inline]
-    pub(crate) fn expect(&mut self, hash: u64, epoch: Epoch) {
+    pub(crate) fn prefetch(&mut self, hash: u64, epoch: CookieEpoch) {
         self.turn(epoch);
         let (word, bit) = place(hash);
         let [newer, _] = &mut self.filter;
@@ -52,21 +55,22 @@ impl Budget {
         }
     }
 
-    /// Whether the flow of that hash may cost a verification now; takes its price.
+    /// Whether the flow of that hash may cost a verification now; if so, takes a token.
     #[inline]
-    pub(crate) fn take(&mut self, hash: u64, at: Moment) -> bool {
+    pub(crate) fn take(&mut self, hash: u64, at: CookieMoment) -> bool {
         self.turn(at.epoch);
         self.is_expected(hash) && self.expected.take(self.price, at.now)
             || self.strangers.take(self.price, at.now)
     }
 
-    /// Whether anything is left for strangers.
+    /// Whether the bucket of unexpected flows has a token left.
     #[cfg(test)]
     pub(crate) fn has_for_strangers(&self, now: Instant) -> bool {
         self.strangers.has(self.price, now)
     }
 
-    /// Whether a cookie was sent to the flow of that hash lately, as far as the filter tells.
+    /// Whether a cookie was sent to the flow of that hash recently, according to the filter
+    /// (false positives are possible).
     #[inline]
     pub(crate) fn is_expected(&self, hash: u64) -> bool {
         let (word, bit) = place(hash);
@@ -74,7 +78,7 @@ impl Budget {
     }
 
     #[inline]
-    fn turn(&mut self, epoch: Epoch) {
+    fn turn(&mut self, epoch: CookieEpoch) {
         if epoch != self.epoch {
             // After a silence of two periods nothing is recent.
             let both = epoch.0.wrapping_sub(self.epoch.0) != 1;
@@ -89,7 +93,8 @@ impl Budget {
     }
 }
 
-/// Which bit of which word. The bits are not those that choose row and tag.
+/// The filter word and the bit in it for a hash. The bits used are not those that select row
+/// and tag.
 #[inline]
 const fn place(hash: u64) -> (usize, u64) {
     ((hash >> 38) as usize % WORDS, 1 << (hash >> 32 & 63))
@@ -101,18 +106,19 @@ mod tests {
 
     use super::*;
 
-    fn at(millis: u64) -> Moment {
-        Moment::simulated(Instant::from_nanos(millis * 1_000_000))
+    fn at(millis: u64) -> CookieMoment {
+        CookieMoment::simulated(Instant::from_nanos(millis * 1_000_000))
     }
 
     #[test]
     fn strangers_have_half_and_who_is_expected_has_the_rest_too() {
-        let mut budget = Budget::new((1000, 20), at(0));
-        let taken =
-            |budget: &mut Budget, hash: u64| (0..100).filter(|_| budget.take(hash, at(0))).count();
-        budget.expect(1 << 32, at(0).epoch);
-        assert_eq!(taken(&mut budget, 2 << 32), 10, "a stranger");
-        assert_eq!(taken(&mut budget, 1 << 32), 10, "what was kept");
+        let mut budget = CookieBudget::new((1000, 20), at(0));
+        let taken = |budget: &mut CookieBudget, hash: u64| {
+            (0..100).filter(|_| budget.take(hash, at(0))).count()
+        };
+        budget.prefetch(1 << 32, at(0).epoch);
+        assert_eq!(taken(&mut budget, 2 << 32), 10, "an unexpected flow");
+        assert_eq!(taken(&mut budget, 1 << 32), 10, "the reserved half");
         assert!(!budget.take(1 << 32, at(0)) && budget.take(2 << 32, at(2)));
         assert!(!budget.has_for_strangers(Instant::ORIGIN + Duration::from_millis(2)));
     }
@@ -120,8 +126,8 @@ mod tests {
     #[test]
     fn who_was_expected_is_forgotten_after_two_periods_and_not_before() {
         for (millis, known) in [(14_000, true), (29_000, true), (30_000, false), (900_000, false)] {
-            let mut budget = Budget::new((0, 0), at(0));
-            budget.expect(5, at(0).epoch);
+            let mut budget = CookieBudget::new((0, 0), at(0));
+            budget.prefetch(5, at(0).epoch);
             if (15_000..60_000).contains(&millis) {
                 budget.turn(at(15_000).epoch);
             }
@@ -132,8 +138,8 @@ mod tests {
 
     #[test]
     fn a_budget_of_nothing_verifies_nothing() {
-        let mut budget = Budget::new((0, 0), at(0));
-        budget.expect(5, at(0).epoch);
+        let mut budget = CookieBudget::new((0, 0), at(0));
+        budget.prefetch(5, at(0).epoch);
         assert!(!budget.take(5, at(1000)));
     }
 }

@@ -1,44 +1,46 @@
-//! `Cache`: the bounded hash of half-open connections: find, claim, give back, and who is due.
+//! `Cache`: the bounded hash table of half-open connections: look-up, insertion, removal, and which
+//! entries are due.
 //!
-//! Called by `syn_cache.rs`. Three arrays taken at construction: the heads of the rows
-//! (`bucket.rs`), when each slot is due, and the entries. The first two are 64 KiB together for the
-//! 512 rows of the source and stay in a processor's own cache; of the entries, a megabyte, one line
-//! is touched for each SYN. Invariants: a taken slot has an entry whose hash leads to its row; the
-//! number of taken slots never exceeds the limit; a bit of `occupied` is set exactly where a row
-//! has one. Not here: what an entry means, when it is sent again.
+//! Used by `syn_cache.rs`. Three arrays are allocated at construction: the row headers
+//! (`bucket.rs`), the time at which each slot is due, and the entries. The first two are 64 KiB
+//! together for the default 512 rows and stay in the processor's cache; the entries take one
+//! megabyte, of which a SYN touches one line. Invariants: the entry of a slot in use has a hash
+//! that maps to its row; the number of slots in use never exceeds the limit; a bit of `occupied` is
+//! set exactly where a row has an entry. Not here: the meaning of an entry and the time of its
+//! retransmission.
 //!
 //! # Under flood
-//! Anyone fills it with SYNs. Bound: `SYN_CACHE_ENTRIES` of `SYN_CACHE_WAYS` in each of
-//! `SYN_CACHE_ROWS`. Worst work of a SYN: one row's tags and one entry. The oldest of the row goes,
-//! whose SYN-ACK stays good as a cookie: honest clients lose its retransmission. Counted as
-//! `bucket_overflow` and `cache_overflow`.
+//! Any host fills it with SYNs. Bound: `SYN_CACHE_ENTRIES`, in `SYN_CACHE_ROWS` rows of
+//! `SYN_CACHE_WAYS` slots. Worst work of a SYN: one row's tags and one entry. When full, the oldest
+//! entry of the row is evicted; its SYN-ACK stays valid as a cookie, so honest clients lose only
+//! its retransmission. Counted as `row_overflow` and `cache_overflow`.
 
 use floodwall_base::{Instant, limits::SYN_CACHE_WAYS as WAYS};
 use floodwall_sync::prefetch;
 
-use crate::bucket::Bucket;
-use crate::entry::Entry;
+use crate::bucket::CacheBucket;
+use crate::entry::SynEntry;
 
 /// A slot of a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct CacheSlot {
     row: u32,
     slot: u8,
 }
 
-/// A slot that a newcomer has.
-pub(crate) struct Claim {
-    pub(crate) place: Place,
-    /// Who had it before, if it was taken.
-    pub(crate) evicted: Option<Entry>,
+/// A slot that was claimed for a new entry.
+pub(crate) struct SlotClaim {
+    pub(crate) place: CacheSlot,
+    /// The entry that was evicted from it, if it was in use.
+    pub(crate) evicted: Option<SynEntry>,
 }
 
-/// A moment in ticks of 2^26 ns, a fifteenth of a second; it wraps after 73 minutes, and no entry
-/// lives for half a minute.
+/// A time in ticks of 2^26 ns, a fifteenth of a second. It wraps after 73 minutes; no entry
+/// exists for longer than half a minute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Tick(pub(crate) u16);
+pub(crate) struct CacheTick(pub(crate) u16);
 
-impl Tick {
+impl CacheTick {
     pub(crate) const SHIFT: u32 = 26;
 
     #[inline]
@@ -51,18 +53,18 @@ impl Tick {
         Self(self.0.wrapping_add(ticks))
     }
 
-    /// Ticks from `earlier` to here; negative where it lies ahead.
+    /// Ticks from `earlier` to this one; negative where `earlier` is in the future.
     #[inline]
     pub(crate) const fn since(self, earlier: Self) -> i16 {
         self.0.wrapping_sub(earlier.0) as i16
     }
 }
 
-/// See the file's head.
+/// The bounded table of half-open connections: row headers, due times and entries.
 pub(crate) struct Cache {
-    heads: Box<[Bucket]>,
-    dues: Box<[[Tick; WAYS]]>,
-    entries: Box<[[Entry; WAYS]]>,
+    heads: Box<[CacheBucket]>,
+    dues: Box<[[CacheTick; WAYS]]>,
+    entries: Box<[[SynEntry; WAYS]]>,
     occupied: Box<[u64]>,
     mask: u32,
     len: usize,
@@ -70,14 +72,14 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// A cache of `rows` rows, rounded up to a power of two between 1 and 2^20, and of `limit`
-    /// entries at most. Takes 2 KiB a row, and nothing ever after.
+    /// A cache of `rows` rows, rounded up to a power of two between 1 and 2^20, with at most
+    /// `limit` entries. Allocates 2 KiB per row, and nothing afterwards.
     pub(crate) fn new(rows: usize, limit: usize) -> Self {
         let rows = rows.clamp(1, 1 << 20).next_power_of_two();
         Self {
-            heads: vec![Bucket::default(); rows].into(),
-            dues: vec![[Tick::default(); WAYS]; rows].into(),
-            entries: vec![[Entry::default(); WAYS]; rows].into(),
+            heads: vec![CacheBucket::default(); rows].into(),
+            dues: vec![[CacheTick::default(); WAYS]; rows].into(),
+            entries: vec![[SynEntry::default(); WAYS]; rows].into(),
             occupied: vec![0; rows.div_ceil(64)].into(),
             mask: rows as u32 - 1,
             len: 0,
@@ -85,7 +87,7 @@ impl Cache {
         }
     }
 
-    /// How many are half open.
+    /// Number of half-open connections.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
@@ -96,50 +98,54 @@ impl Cache {
         self.len >= self.limit
     }
 
-    /// Bytes of it.
+    /// Memory of the cache in bytes.
     pub(crate) const fn memory(&self) -> usize {
-        let row = size_of::<Bucket>() + size_of::<[Tick; WAYS]>() + size_of::<[Entry; WAYS]>();
+        let row = size_of::<CacheBucket>()
+            + size_of::<[CacheTick; WAYS]>()
+            + size_of::<[SynEntry; WAYS]>();
         self.heads.len() * row + self.occupied.len() * 8
     }
 
-    /// The entry whose hash is `hash` and which is the one.
+    /// The entry with that hash which satisfies the predicate.
     #[inline]
-    pub(crate) fn find(&self, hash: u64, is_it: impl Fn(&Entry) -> bool) -> Option<Place> {
+    pub(crate) fn find(&self, hash: u64, is_it: impl Fn(&SynEntry) -> bool) -> Option<CacheSlot> {
         let row = hash as u32 & self.mask;
         if !self.is_occupied(row) {
             return None;
         }
-        let slots = self.heads.get(row as usize)?.with_tag(Bucket::tag(hash));
-        let mut places = slots.map(|slot| Place { row, slot });
+        let slots = self.heads.get(row as usize)?.with_tag(CacheBucket::tag(hash));
+        let mut places = slots.map(|slot| CacheSlot { row, slot });
         places.find(|place| self.entry(*place).is_some_and(&is_it))
     }
 
     #[inline]
-    pub(crate) fn entry(&self, Place { row, slot }: Place) -> Option<&Entry> {
+    pub(crate) fn entry(&self, CacheSlot { row, slot }: CacheSlot) -> Option<&SynEntry> {
         self.entries.get(row as usize)?.get(usize::from(slot))
     }
 
     #[inline]
-    pub(crate) fn entry_mut(&mut self, Place { row, slot }: Place) -> Option<&mut Entry> {
+    pub(crate) fn entry_mut(
+        &mut self,
+        CacheSlot { row, slot }: CacheSlot,
+    ) -> Option<&mut SynEntry> {
         self.entries.get_mut(row as usize)?.get_mut(usize::from(slot))
     }
 
     #[inline]
-    pub(crate) fn due(&self, Place { row, slot }: Place) -> Tick {
+    pub(crate) fn due(&self, CacheSlot { row, slot }: CacheSlot) -> CacheTick {
         let row = self.dues.get(row as usize);
         row.and_then(|row| row.get(usize::from(slot))).copied().unwrap_or_default()
     }
 
     #[inline]
-    pub(crate) fn set_due(&mut self, Place { row, slot }: Place, due: Tick) {
+    pub(crate) fn set_due(&mut self, CacheSlot { row, slot }: CacheSlot, due: CacheTick) {
         let row = self.dues.get_mut(row as usize);
         if let Some(at) = row.and_then(|row| row.get_mut(usize::from(slot))) {
             *at = due;
         }
     }
 
-    /// Says to the processor that the head of the row of that hash will be read soon, if it has
-    /// anything to say.
+    /// Prefetches the header of the row of that hash, if the row has any entry.
     #[inline]
     pub(crate) fn expect_row(&self, hash: u64) {
         let row = hash as u32 & self.mask;
@@ -148,15 +154,14 @@ impl Cache {
         }
     }
 
-    /// Whether a row has anything: 64 bytes say it for the 512 rows of the source, which stay in a
-    /// processor's first cache where the heads do not.
+    /// Whether a row has any entry. 64 bytes hold this for the default 512 rows; they stay in
+    /// the L1 cache, where the headers do not.
     #[inline]
     fn is_occupied(&self, row: u32) -> bool {
         self.occupied.get(row as usize / 64).is_some_and(|word| word >> (row % 64) & 1 != 0)
     }
 
-    /// Says to the processor that the line of the slot which a newcomer of that hash would have
-    /// will be read and written soon.
+    /// Prefetches for writing the line of the slot that a new entry of that hash would use.
     #[inline]
     pub(crate) fn expect_claim(&self, hash: u64) {
         let row = (hash as u32 & self.mask) as usize;
@@ -167,25 +172,25 @@ impl Cache {
         }
     }
 
-    /// A slot for a newcomer: a free one, or the oldest's of its row. `None` where the cache is
-    /// full and the row is empty, or where it may hold nothing.
+    /// Claims a slot for a new entry: a free one, or the oldest of its row. `None` where the
+    /// cache is full and the row is empty, or where the capacity is 0.
     #[inline]
-    pub(crate) fn claim(&mut self, hash: u64) -> Option<Claim> {
+    pub(crate) fn claim(&mut self, hash: u64) -> Option<SlotClaim> {
         let row = hash as u32 & self.mask;
-        let (tag, head) = (Bucket::tag(hash), self.heads.get_mut(row as usize)?);
+        let (tag, head) = (CacheBucket::tag(hash), self.heads.get_mut(row as usize)?);
         let free = if self.len < self.limit { head.take_free(tag) } else { None };
         if let Some(slot) = free {
             self.len += 1;
             self.mark(row, true);
-            return Some(Claim { place: Place { row, slot }, evicted: None });
+            return Some(SlotClaim { place: CacheSlot { row, slot }, evicted: None });
         }
-        let place = Place { row, slot: head.take_oldest(tag)? };
-        Some(Claim { place, evicted: self.entry(place).copied() })
+        let place = CacheSlot { row, slot: head.take_oldest(tag)? };
+        Some(SlotClaim { place, evicted: self.entry(place).copied() })
     }
 
     /// Frees a slot.
     #[inline]
-    pub(crate) fn give_back(&mut self, Place { row, slot }: Place) {
+    pub(crate) fn give_back(&mut self, CacheSlot { row, slot }: CacheSlot) {
         let Some(head) = self.heads.get_mut(row as usize) else { return };
         let before = head.len();
         head.give_back(slot);
@@ -204,7 +209,7 @@ impl Cache {
         }
     }
 
-    /// The first row from `from` on that holds something. Looks at one word for 64 rows.
+    /// The first row from `from` on that has an entry. Reads one word per 64 rows.
     pub(crate) fn next_row(&self, from: u32) -> Option<u32> {
         let first = from as usize / 64;
         for (n, word) in self.occupied.iter().enumerate().skip(first) {
@@ -217,9 +222,9 @@ impl Cache {
     }
 
     /// The first slot of a row that is due.
-    pub(crate) fn due_in(&self, row: u32, now: Tick) -> Option<Place> {
+    pub(crate) fn due_in(&self, row: u32, now: CacheTick) -> Option<CacheSlot> {
         let head = self.heads.get(row as usize)?;
-        let mut taken = head.taken().map(|slot| Place { row, slot });
+        let mut taken = head.taken().map(|slot| CacheSlot { row, slot });
         taken.find(|place| now.since(self.due(*place)) >= 0)
     }
 }
@@ -231,10 +236,12 @@ mod tests {
     #[test]
     fn the_cache_of_the_source_takes_a_megabyte_and_holds_15_359() {
         let mut cache = Cache::new(512, 15_359);
-        let per_row = size_of::<Bucket>() + size_of::<[Tick; WAYS]>() + size_of::<[Entry; WAYS]>();
+        let per_row = size_of::<CacheBucket>()
+            + size_of::<[CacheTick; WAYS]>()
+            + size_of::<[SynEntry; WAYS]>();
         assert_eq!(per_row, 64 + 60 + 1920);
         let mut evicted = 0;
-        // Every row in turn: the last claim of the last row finds the cache full.
+        // Every row in turn: the last claim in the last row finds the cache full.
         for n in 0..512 * 30 {
             evicted += usize::from(cache.claim(n).unwrap().evicted.is_some());
         }
@@ -261,7 +268,7 @@ mod tests {
 
     #[test]
     fn ticks_wrap() {
-        assert_eq!(Tick(3).since(Tick(u16::MAX)), 4);
-        assert_eq!(Tick(u16::MAX).plus(5), Tick(4));
+        assert_eq!(CacheTick(3).since(CacheTick(u16::MAX)), 4);
+        assert_eq!(CacheTick(u16::MAX).plus(5), CacheTick(4));
     }
 }

@@ -1,34 +1,36 @@
-//! The contract: what every [`HalfOpen`] must do, and the client that asks it.
+//! The contract: the behaviour that every [`HalfOpen`] must have, and a test client that checks it.
 //!
-//! Called by tests of this crate, of the lab's baselines and of whoever else stands behind the seam
-//! (feature `testing`). [`check`] asserts each promise on fresh instances, in both families.
-//! Invariant: nothing here knows how half-open connections are kept, or that cookies exist.
+//! Used by the tests of this crate, of the lab's baselines and of any other implementation of
+//! [`HalfOpen`] (feature `testing`). [`check`] asserts each promise on fresh instances, in both
+//! families. Invariant: nothing here depends on how half-open connections are stored, or on
+//! cookies.
 
 use core::net::IpAddr;
 use core::time::Duration;
 
 use floodwall_base::{Endpoint, FlowKey, IfIndex, Instant, Seq, Units};
 
-use crate::half_open::{Acked, Answered, HalfOpen, Refusal, Reset, SynAck};
+use crate::half_open::{AckOutcome, AckRefusal, HalfOpen, ResetReply, SynAck, SynAnswer};
 use crate::listener::ListenerId;
-use crate::moment::Moment;
+use crate::moment::CookieMoment;
 use crate::proven::Proven;
-use crate::segment::{Ack, Options, Syn};
+use crate::segment::{HandshakeAck, SynOptions, SynSegment};
 use crate::settings::{CookiePolicy, ListenSettings};
 
 /// A client that opens one connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Client {
+pub struct HandshakeClient {
     /// The flow, as the server sees it.
     pub flow: FlowKey,
     /// Its initial sequence number.
     pub irs: Seq,
-    /// What it offers.
-    pub options: Options,
+    /// The options it offers.
+    pub options: SynOptions,
 }
 
-impl Client {
-    /// The `n`th client of IPv4 or IPv6, with the options of today; few of them are neighbours.
+impl HandshakeClient {
+    /// The `n`th client of IPv4 or IPv6, with commonly used options; few clients share a
+    /// prefix.
     #[must_use]
     pub fn nth(n: u32, v6: bool) -> Self {
         let (net, port) = (n % (1 << 20), 1024 + (n >> 20) as u16);
@@ -42,13 +44,13 @@ impl Client {
         Self::at(Endpoint::new(local, 80), Endpoint::new(remote, port)).starting_at(n ^ 0xdead)
     }
 
-    /// A client of these ends.
+    /// A client with these endpoints.
     #[must_use]
     pub const fn at(local: Endpoint, remote: Endpoint) -> Self {
         Self {
             flow: FlowKey { local, remote, zone: IfIndex::LOOPBACK, protocol: 6 },
             irs: Seq(0),
-            options: Options {
+            options: SynOptions {
                 mss: Some(1440),
                 window_scale: Some(7),
                 sack: true,
@@ -64,24 +66,24 @@ impl Client {
         Self { irs: Seq(irs), ..self }
     }
 
-    /// The same without timestamps.
+    /// The same client without timestamps.
     #[must_use]
     pub const fn timeless(self) -> Self {
-        Self { options: Options { timestamp: None, ..self.options }, ..self }
+        Self { options: SynOptions { timestamp: None, ..self.options }, ..self }
     }
 
     /// Its SYN.
     #[must_use]
-    pub const fn syn(&self) -> Syn {
-        Syn { flow: self.flow, seq: self.irs, window: 64_240, options: self.options }
+    pub const fn syn(&self) -> SynSegment {
+        SynSegment { flow: self.flow, seq: self.irs, window: 64_240, options: self.options }
     }
 
     /// Its ACK of that SYN-ACK, 30 ticks of its clock later.
     #[must_use]
-    pub fn ack(&self, answer: &SynAck) -> Ack {
+    pub fn ack(&self, answer: &SynAck) -> HandshakeAck {
         let echo = answer.timestamp.map(|(value, _)| value);
         let timestamp = self.options.timestamp.zip(echo);
-        Ack {
+        HandshakeAck {
             flow: self.flow,
             seq: self.irs + 1,
             ack: answer.seq + 1,
@@ -94,10 +96,10 @@ impl Client {
 const LOCAL_V4: u32 = 0xc000_0201;
 const LOCAL_V6: u128 = 0xfd00_u128 << 112 | 1;
 
-/// A moment of the tests.
+/// A point in time for tests.
 #[must_use]
-pub const fn at_millis(millis: u64) -> Moment {
-    Moment::simulated(Instant::from_nanos(1_000_000_000_000 + millis * 1_000_000))
+pub const fn at_millis(millis: u64) -> CookieMoment {
+    CookieMoment::simulated(Instant::from_nanos(1_000_000_000_000 + millis * 1_000_000))
 }
 
 /// A listener that allows everything.
@@ -106,27 +108,28 @@ pub const fn listening(backlog: usize) -> ListenSettings {
     ListenSettings { prefix_backlog: backlog, ..ListenSettings::new(backlog) }
 }
 
-/// The SYN-ACK of an answer; a test without one ends here.
+/// The SYN-ACK of an answer; a test fails if there is none.
 ///
 /// # Panics
-/// It was refused.
+/// The SYN was refused.
 #[must_use]
-pub fn sent(answer: Answered) -> SynAck {
+pub fn sent(answer: SynAnswer) -> SynAck {
     *answer.syn_ack().unwrap_or_else(|| panic!("not answered: {answer:?}"))
 }
 
-/// The proof; a test without one ends here.
+/// The proof of an accepted ACK; a test fails if there is none.
 ///
 /// # Panics
-/// It was refused.
-pub fn proven(acked: Acked) -> Proven {
+/// The ACK was refused.
+pub fn proven(acked: AckOutcome) -> Proven {
     match acked {
-        Acked::Proven(proof) => proof,
-        Acked::Refused(why) => panic!("refused: {why:?}"),
+        AckOutcome::Proven(proof) => proof,
+        AckOutcome::Refused(why) => panic!("refused: {why:?}"),
     }
 }
 
-/// Asserts all that a [`HalfOpen`] promises. `make` gives an empty one, of at least 8 places.
+/// Asserts everything that a [`HalfOpen`] promises. `make` creates an empty instance with at least
+/// 8 places.
 ///
 /// # Panics
 /// A promise is broken.
@@ -153,12 +156,13 @@ fn listen<H: HalfOpen>(of: &mut H, backlog: usize) -> ListenerId {
 }
 
 fn a_handshake_proves_what_the_syn_said<H: HalfOpen>(make: &impl Fn() -> H, v6: bool) {
-    let bare = Options { mss: None, ..Options::default() };
-    let offers = [Client::nth(1, v6).options, Client::nth(1, v6).timeless().options, bare];
+    let bare = SynOptions { mss: None, ..SynOptions::default() };
+    let offers =
+        [HandshakeClient::nth(1, v6).options, HandshakeClient::nth(1, v6).timeless().options, bare];
     for options in offers {
         let mut it = make();
         let listener = listen(&mut it, 8);
-        let client = Client { options, ..Client::nth(1, v6) };
+        let client = HandshakeClient { options, ..HandshakeClient::nth(1, v6) };
         let answer = sent(it.syn(listener, &client.syn(), at_millis(0)));
         assert_eq!((answer.flow, answer.ack), (client.flow, client.irs + 1));
         assert_eq!(answer.window_scale.is_some(), options.window_scale.is_some());
@@ -166,7 +170,10 @@ fn a_handshake_proves_what_the_syn_said<H: HalfOpen>(make: &impl Fn() -> H, v6: 
         assert_eq!(answer.timestamp.map(|(_, echo)| echo), options.timestamp);
         let ack = client.ack(&answer);
         assert!(it.expects(&client.flow) && it.recognizes(&ack));
-        assert!(!it.recognizes(&Ack { ack: ack.ack + 1, ..ack }), "a guess is nobody's return");
+        assert!(
+            !it.recognizes(&HandshakeAck { ack: ack.ack + 1, ..ack }),
+            "a guess is not recognized"
+        );
         let proof = proven(it.ack(listener, &client.ack(&answer), at_millis(50)));
         assert_eq!((*proof.flow(), proof.listener()), (client.flow, listener));
         assert_eq!((proof.irs(), proof.iss()), (client.irs, answer.seq));
@@ -178,14 +185,14 @@ fn a_handshake_proves_what_the_syn_said<H: HalfOpen>(make: &impl Fn() -> H, v6: 
         let ours = proof.timestamps().zip(answer.timestamp);
         assert!(ours.is_none_or(|(t, (value, _))| t.last_sent.wrapping_sub(value) < 1 << 20));
         assert_eq!(proof.retransmitted(), 0);
-        assert!(!it.expects(&client.flow), "a proof is given once");
+        assert!(!it.expects(&client.flow), "a proof is made once");
         assert_eq!(it.stats().half_open, 0);
     }
 }
 
 fn a_known_client_is_answered_as_before<H: HalfOpen>(make: &impl Fn() -> H, v6: bool) {
     let mut it = make();
-    let (listener, client) = (listen(&mut it, 8), Client::nth(2, v6));
+    let (listener, client) = (listen(&mut it, 8), HandshakeClient::nth(2, v6));
     let first = sent(it.syn(listener, &client.syn(), at_millis(0)));
     let again = sent(it.syn(listener, &client.syn(), at_millis(400)));
     assert_eq!((first.seq, first.ack), (again.seq, again.ack));
@@ -195,23 +202,23 @@ fn a_known_client_is_answered_as_before<H: HalfOpen>(make: &impl Fn() -> H, v6: 
 
 fn guesses_remove_nothing<H: HalfOpen>(make: &impl Fn() -> H, v6: bool) {
     let mut it = make();
-    let (listener, client) = (listen(&mut it, 8), Client::nth(3, v6));
+    let (listener, client) = (listen(&mut it, 8), HandshakeClient::nth(3, v6));
     let answer = sent(it.syn(listener, &client.syn(), at_millis(0)));
     let good = client.ack(&answer);
     let wrong = [
-        Ack { ack: good.ack + 1, ..good },
-        Ack { ack: good.ack - 1, ..good },
-        Ack { ack: Seq(!good.ack.0), ..good },
-        Ack { seq: client.irs, ..good },
-        Ack { seq: client.irs - 70_000, ..good },
+        HandshakeAck { ack: good.ack + 1, ..good },
+        HandshakeAck { ack: good.ack - 1, ..good },
+        HandshakeAck { ack: Seq(!good.ack.0), ..good },
+        HandshakeAck { seq: client.irs, ..good },
+        HandshakeAck { seq: client.irs - 70_000, ..good },
     ];
     for ack in wrong {
         let refused = it.ack(listener, &ack, at_millis(1));
-        assert!(matches!(refused, Acked::Refused(_)), "{ack:?}: {refused:?}");
+        assert!(matches!(refused, AckOutcome::Refused(_)), "{ack:?}: {refused:?}");
     }
-    assert_eq!(it.reset(&client.flow, client.irs, at_millis(1)), Reset::Ignored);
-    assert_eq!(it.reset(&client.flow, client.irs - 9, at_millis(1)), Reset::Ignored);
-    assert!(!matches!(it.reset(&client.flow, client.irs + 9, at_millis(1)), Reset::Removed));
+    assert_eq!(it.reset(&client.flow, client.irs, at_millis(1)), ResetReply::Ignored);
+    assert_eq!(it.reset(&client.flow, client.irs - 9, at_millis(1)), ResetReply::Ignored);
+    assert!(!matches!(it.reset(&client.flow, client.irs + 9, at_millis(1)), ResetReply::Removed));
     for quoted in [answer.seq + 1, answer.seq - 1, Seq(0)] {
         it.unreachable(&client.flow, quoted);
         it.unreachable(&client.flow, quoted);
@@ -219,7 +226,7 @@ fn guesses_remove_nothing<H: HalfOpen>(make: &impl Fn() -> H, v6: bool) {
     proven(it.ack(listener, &good, at_millis(2)));
 
     let answer = sent(it.syn(listener, &client.syn(), at_millis(3)));
-    assert_eq!(it.reset(&client.flow, client.irs + 1, at_millis(4)), Reset::Removed);
+    assert_eq!(it.reset(&client.flow, client.irs + 1, at_millis(4)), ResetReply::Removed);
     assert!(!it.expects(&client.flow));
     assert_eq!(answer.ack, client.irs + 1);
 }
@@ -227,13 +234,13 @@ fn guesses_remove_nothing<H: HalfOpen>(make: &impl Fn() -> H, v6: bool) {
 fn what_is_refused_for_want_of_room_stays<H: HalfOpen>(make: &impl Fn() -> H, v6: bool) {
     let mut it = make();
     let listener = listen(&mut it, 1);
-    let clients = [Client::nth(4, v6), Client::nth(5, v6)];
+    let clients = [HandshakeClient::nth(4, v6), HandshakeClient::nth(5, v6)];
     let answers = clients.map(|c| sent(it.syn(listener, &c.syn(), at_millis(0))));
     let first = proven(it.ack(listener, &clients[0].ack(&answers[0]), at_millis(1)));
     for millis in 2..50 {
         let refused = it.ack(listener, &clients[1].ack(&answers[1]), at_millis(millis));
-        assert_eq!(refused, Acked::Refused(Refusal::AcceptFull));
-        assert!(!Refusal::AcceptFull.wants_reset() && it.expects(&clients[1].flow));
+        assert_eq!(refused, AckOutcome::Refused(AckRefusal::AcceptFull));
+        assert!(!AckRefusal::AcceptFull.wants_reset() && it.expects(&clients[1].flow));
     }
     it.accepted(first.slot());
     proven(it.ack(listener, &clients[1].ack(&answers[1]), at_millis(60)));
@@ -241,17 +248,18 @@ fn what_is_refused_for_want_of_room_stays<H: HalfOpen>(make: &impl Fn() -> H, v6
 
 fn a_listener_takes_its_clients_with_it<H: HalfOpen>(make: &impl Fn() -> H, v6: bool) {
     let mut it = make();
-    let (listener, client) = (listen(&mut it, 8), Client::nth(6, v6));
+    let (listener, client) = (listen(&mut it, 8), HandshakeClient::nth(6, v6));
     let answer = sent(it.syn(listener, &client.syn(), at_millis(0)));
     it.unlisten(listener);
-    assert!(matches!(it.syn(listener, &client.syn(), at_millis(1)), Answered::Refused(_)));
+    assert!(matches!(it.syn(listener, &client.syn(), at_millis(1)), SynAnswer::Refused(_)));
     let refused = it.ack(listener, &client.ack(&answer), at_millis(1));
-    assert_eq!(refused, Acked::Refused(Refusal::NoListener));
+    assert_eq!(refused, AckOutcome::Refused(AckRefusal::NoListener));
     let next = listen(&mut it, 8);
     assert_ne!(next, listener);
-    // The next listener may know the handshake by a cookie, and never by what the last one kept.
-    if let Acked::Proven(proof) = it.ack(next, &client.ack(&answer), at_millis(2)) {
-        assert_eq!((proof.by(), proof.listener()), (crate::By::Cookie, next));
+    // The next listener may recognize the handshake by a cookie, but never by state of the last
+    // one.
+    if let AckOutcome::Proven(proof) = it.ack(next, &client.ack(&answer), at_millis(2)) {
+        assert_eq!((proof.by(), proof.listener()), (crate::ProvenBy::Cookie, next));
         assert_eq!((proof.irs(), proof.iss()), (client.irs, answer.seq));
     }
     let again = sent(it.syn(next, &client.starting_at(77).syn(), at_millis(3)));
@@ -266,12 +274,12 @@ fn sent_again_three_times_and_over_after_sixteen_seconds<H: HalfOpen>(
     v6: bool,
 ) {
     let mut it = make();
-    let (listener, client) = (listen(&mut it, 8), Client::nth(7, v6));
+    let (listener, client) = (listen(&mut it, 8), HandshakeClient::nth(7, v6));
     assert_eq!(it.deadline(), Instant::FAR);
     let answer = sent(it.syn(listener, &client.syn(), at_millis(0)));
     let (mut when, mut now) = (Vec::new(), at_millis(0));
     while it.deadline() != Instant::FAR {
-        now = Moment::simulated(it.deadline().max(now.now + Duration::from_millis(1)));
+        now = CookieMoment::simulated(it.deadline().max(now.now + Duration::from_millis(1)));
         assert!(now.now < at_millis(20_000).now, "still something to do");
         it.work(now, Units(64), &mut |again| {
             assert_eq!((again.seq, again.ack, again.flow), (answer.seq, answer.ack, client.flow));
@@ -283,16 +291,16 @@ fn sent_again_three_times_and_over_after_sixteen_seconds<H: HalfOpen>(
         assert!((wanted..wanted + 600).contains(got), "{when:?}");
     }
     assert!(it.stats().half_open == 0 && !it.expects(&client.flow));
-    // What was sent again is said, so that the connection begins carefully.
+    // The retransmission is reported, so that the connection begins with a small window.
     let answer = sent(it.syn(listener, &client.syn(), now));
-    let later = Moment::simulated(now.now + Duration::from_millis(1500));
+    let later = CookieMoment::simulated(now.now + Duration::from_millis(1500));
     it.work(later, Units(64), &mut |_| {});
     assert_eq!(proven(it.ack(listener, &client.ack(&answer), later)).retransmitted(), 1);
 }
 
 fn what_could_not_be_sent_is_not_sent_again<H: HalfOpen>(make: &impl Fn() -> H, v6: bool) {
     let mut it = make();
-    let (listener, client) = (listen(&mut it, 8), Client::nth(8, v6));
+    let (listener, client) = (listen(&mut it, 8), HandshakeClient::nth(8, v6));
     let _ = it.syn(listener, &client.syn(), at_millis(0));
     it.unsent(&client.flow, at_millis(0));
     assert!(!it.expects(&client.flow) && it.stats().half_open == 0);
@@ -318,7 +326,7 @@ fn nobody_is_answered_for_what_nobody_can_be<H: HalfOpen>(make: &impl Fn() -> H)
         ("fd00::1", 80, "fd00::2", 0),
     ];
     for (ours, our_port, theirs, their_port) in all {
-        let syn = Client::at(end(ours, our_port), end(theirs, their_port)).syn();
+        let syn = HandshakeClient::at(end(ours, our_port), end(theirs, their_port)).syn();
         let answer = it.syn(listener, &syn, at_millis(0));
         assert!(answer.syn_ack().is_none(), "{theirs} port {their_port}: {answer:?}");
     }
@@ -328,13 +336,13 @@ fn nobody_is_answered_for_what_nobody_can_be<H: HalfOpen>(make: &impl Fn() -> H)
 fn links_do_not_share_their_addresses<H: HalfOpen>(make: &impl Fn() -> H) {
     let mut it = make();
     let listener = listen(&mut it, 8);
-    let base = Client::nth(9, true);
-    let on = |zone| Client { flow: FlowKey { zone: IfIndex(zone), ..base.flow }, ..base };
+    let base = HandshakeClient::nth(9, true);
+    let on = |zone| HandshakeClient { flow: FlowKey { zone: IfIndex(zone), ..base.flow }, ..base };
     let one = sent(it.syn(listener, &on(1).syn(), at_millis(0)));
     let _ = sent(it.syn(listener, &on(2).syn(), at_millis(0)));
     assert_eq!(it.stats().half_open, 2);
-    let strayed = Ack { flow: on(3).flow, ..on(1).ack(&one) };
-    assert!(matches!(it.ack(listener, &strayed, at_millis(1)), Acked::Refused(_)));
+    let strayed = HandshakeAck { flow: on(3).flow, ..on(1).ack(&one) };
+    assert!(matches!(it.ack(listener, &strayed, at_millis(1)), AckOutcome::Refused(_)));
     proven(it.ack(listener, &on(1).ack(&one), at_millis(1)));
     assert!(it.expects(&on(2).flow) && !it.expects(&on(1).flow));
 }
@@ -344,7 +352,7 @@ fn a_flood_grows_nothing<H: HalfOpen>(make: &impl Fn() -> H) {
     let listener = listen(&mut it, 128);
     let mut flood = |from: u32| {
         let most = (from..from + 20_000).map(|n| {
-            let _ = it.syn(listener, &Client::nth(n, n % 2 == 0).syn(), at_millis(0));
+            let _ = it.syn(listener, &HandshakeClient::nth(n, n % 2 == 0).syn(), at_millis(0));
             it.stats().half_open
         });
         most.max().unwrap_or(0)
@@ -357,7 +365,7 @@ fn timed_work_keeps_to_its_units<H: HalfOpen>(make: &impl Fn() -> H) {
     let mut it = make();
     let listener = listen(&mut it, 8);
     for n in 0..500 {
-        let _ = it.syn(listener, &Client::nth(n, n % 2 == 0).syn(), at_millis(0));
+        let _ = it.syn(listener, &HandshakeClient::nth(n, n % 2 == 0).syn(), at_millis(0));
     }
     let (mut turns, mut sent) = (0, 0);
     while it.deadline() != Instant::FAR {

@@ -1,39 +1,40 @@
-//! `Entry`: what we must remember of a SYN, and no more.
+//! `SynEntry`: the state kept for one SYN, reduced to the minimum.
 //!
-//! Written by `syn_cache.rs`, kept by `cache.rs`. Invariant: one cache line, so that a SYN costs
-//! one access to memory that is not in a cache (FreeBSD's takes 160 bytes and its links); a test
-//! and an assertion hold the size. Not here: when it is due (`cache.rs`, beside the row), data of
-//! SYNs.
+//! Written by `syn_cache.rs`, stored by `cache.rs`. Invariant: it is one cache line, so that a SYN
+//! costs one memory access that misses the cache (FreeBSD's entry takes 160 bytes and its links); a
+//! test and an assertion hold the size. Not here: when it is due (`cache.rs`, beside the row), data
+//! of SYNs.
 
 use floodwall_base::{Endpoint, FlowKey, IfIndex, Instant, Seq};
 
-use crate::cache::Tick;
+use crate::cache::CacheTick;
 use crate::half_open::SynAck;
 use crate::listener::ListenerId;
 use crate::settings::ListenSettings;
 use crate::timestamp;
 
-/// What stands for no window scale.
+/// Encodes the absence of a window scale.
 const NO_SCALE: u8 = u8::MAX;
 
 const SACK: u8 = 1;
 const TIMESTAMPS: u8 = 2;
 const ECN: u8 = 4;
-/// An ICMP error has quoted our SYN-ACK once.
+/// An ICMP error has quoted our SYN-ACK once already.
 const UNREACHED: u8 = 8;
-/// Another SYN of the same ends, with another sequence number, was answered by a cookie.
+/// Another SYN of the same endpoints, with another sequence number, was answered by a cookie.
 const RIVAL: u8 = 16;
-/// The client said its largest segment.
+/// The client sent an MSS option.
 const SAID_MSS: u8 = 32;
 
-/// Our SYN-ACK was sent again because its SYN came again: which of them an ACK is of is not known.
+/// Our SYN-ACK was sent again because the SYN was received again: it is ambiguous which of them
+/// an ACK acknowledges.
 const REPEATED: u8 = 64;
 
-/// What was agreed on with a client: its offer, where the listener allows it.
+/// The options agreed on with a client: its offer, limited to what the listener allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Agreed {
+pub(crate) struct AgreedOptions {
     pub(crate) mss: u16,
-    /// Whether the client said it, so that we say ours.
+    /// Whether the client sent an MSS option, so that we send ours.
     pub(crate) said_mss: bool,
     pub(crate) window_scale: Option<u8>,
     pub(crate) sack: bool,
@@ -42,23 +43,23 @@ pub(crate) struct Agreed {
     pub(crate) timestamp: Option<u32>,
 }
 
-impl Agreed {
-    /// The option bits of our timestamp, where there is one.
+impl AgreedOptions {
+    /// The option bits of our timestamp, where timestamps are in use.
     pub(crate) fn marks(&self) -> Option<u8> {
         self.timestamp.map(|_| timestamp::marks(self.window_scale, self.sack, self.ecn))
     }
 }
 
-/// See the file's head.
+/// The state of one half-open connection: one cache line.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(64))]
-pub(crate) struct Entry {
+pub(crate) struct SynEntry {
     irs: u32,
     iss: u32,
     recent: u32,
     pub(crate) listener: ListenerId,
-    local: End,
-    remote: End,
+    local: EntryEnd,
+    remote: EntryEnd,
     zone: u16,
     window: u16,
     mss: u16,
@@ -66,33 +67,33 @@ pub(crate) struct Entry {
     window_scale: u8,
     flags: u8,
     pub(crate) retransmits: u8,
-    /// When it was made, within its tick (`cache.rs`), in [`FRACTION`]s.
+    /// Fraction of its tick (`cache.rs`) at which it was created, in [`FRACTION`]s.
     born: u8,
 }
 
 /// A 256th of a tick: 2^18 ns, about a quarter of a millisecond.
-pub(crate) const FRACTION: u32 = Tick::SHIFT - u8::BITS;
+pub(crate) const FRACTION: u32 = CacheTick::SHIFT - u8::BITS;
 
-/// An end in 18 bytes.
+/// An endpoint in 18 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-struct End {
+struct EntryEnd {
     addr: [u8; 16],
     port: u16,
 }
 
-const _: () = assert!(size_of::<Entry>() == 64);
+const _: () = assert!(size_of::<SynEntry>() == 64);
 
-impl From<Endpoint> for End {
+impl From<Endpoint> for EntryEnd {
     #[inline]
     fn from(end: Endpoint) -> Self {
         Self { addr: end.addr.octets(), port: end.port }
     }
 }
 
-impl From<End> for Endpoint {
+impl From<EntryEnd> for Endpoint {
     #[inline]
-    fn from(end: End) -> Self {
+    fn from(end: EntryEnd) -> Self {
         Self { addr: end.addr.into(), port: end.port }
     }
 }
@@ -100,13 +101,13 @@ impl From<End> for Endpoint {
 /// Protocol number of TCP.
 const TCP: u8 = 6;
 
-impl Entry {
-    /// What a SYN makes.
+impl SynEntry {
+    /// The entry of a SYN.
     #[inline]
     pub(crate) fn new(
         flow: &FlowKey,
         (irs, iss, window): (Seq, Seq, u16),
-        agreed: &Agreed,
+        agreed: &AgreedOptions,
         listener: ListenerId,
         share: u16,
     ) -> Self {
@@ -132,13 +133,13 @@ impl Entry {
         }
     }
 
-    /// The same, made at that moment, when its SYN-ACK left.
+    /// The same, created at the given time, when its SYN-ACK left.
     #[inline]
     pub(crate) const fn made_at(self, now: Instant) -> Self {
         Self { born: (now.as_nanos() >> FRACTION) as u8, ..self }
     }
 
-    /// When it was made, within its tick.
+    /// Fraction of its tick at which it was created.
     pub(crate) const fn born(&self) -> u8 {
         self.born
     }
@@ -173,8 +174,8 @@ impl Entry {
         self.window
     }
 
-    pub(crate) fn agreed(&self) -> Agreed {
-        Agreed {
+    pub(crate) fn agreed(&self) -> AgreedOptions {
+        AgreedOptions {
             mss: self.mss,
             said_mss: self.flags & SAID_MSS != 0,
             window_scale: Some(self.window_scale).filter(|scale| *scale != NO_SCALE),
@@ -184,8 +185,8 @@ impl Entry {
         }
     }
 
-    /// The client has sent its SYN again: its latest timestamp is the one to send back (RFC 7323
-    /// section 4.3). One that is older is an old segment.
+    /// The client has sent its SYN again: its latest timestamp is the one to echo (RFC 7323
+    /// section 4.3). An older one belongs to an old segment.
     pub(crate) const fn refresh(&mut self, timestamp: Option<u32>) {
         if let Some(value) = timestamp
             && self.flags & TIMESTAMPS != 0
@@ -195,7 +196,7 @@ impl Entry {
         }
     }
 
-    /// Its SYN came again, and was answered again.
+    /// Records that the SYN was received again and answered again.
     pub(crate) const fn set_repeated(&mut self) {
         self.flags |= REPEATED;
     }
@@ -212,14 +213,14 @@ impl Entry {
         self.flags & RIVAL != 0
     }
 
-    /// Notes an ICMP error; whether there was one before.
+    /// Records an ICMP error; returns whether there was one before.
     pub(crate) const fn unreached(&mut self) -> bool {
         let before = self.flags & UNREACHED != 0;
         self.flags |= UNREACHED;
         before
     }
 
-    /// The SYN-ACK of it, now.
+    /// The SYN-ACK of this entry, with the current time.
     pub(crate) fn syn_ack(&self, role: &ListenSettings, clock: u32) -> SynAck {
         syn_ack(self.flow(), self.irs(), self.iss(), &self.agreed(), role, clock)
     }
@@ -231,7 +232,7 @@ pub(crate) fn syn_ack(
     flow: FlowKey,
     irs: Seq,
     iss: Seq,
-    agreed: &Agreed,
+    agreed: &AgreedOptions,
     role: &ListenSettings,
     clock: u32,
 ) -> SynAck {
@@ -242,7 +243,8 @@ pub(crate) fn syn_ack(
         seq: iss,
         ack: irs + 1,
         window: role.window,
-        // Who did not say its own is not made to reflect more than it sent (row 10 of the bar).
+        // A client that sent no MSS gets none, so that the answer is not longer than its SYN: no
+        // amplification (row 10 of the security bar).
         mss: agreed.said_mss.then_some(if v4 { role.mss.0 } else { role.mss.1 }),
         window_scale: agreed.window_scale.map(|_| role.window_scale),
         sack: agreed.sack,
@@ -259,7 +261,7 @@ mod tests {
 
     #[test]
     fn an_entry_is_one_cache_line_and_keeps_what_it_was_given() {
-        assert_eq!((size_of::<Entry>(), align_of::<Entry>()), (64, 64));
+        assert_eq!((size_of::<SynEntry>(), align_of::<SynEntry>()), (64, 64));
         let end = |addr: &str, port| Endpoint::new(addr.parse::<IpAddr>().unwrap(), port);
         for (local, remote, zone) in [("10.0.0.1", "10.0.0.2", 0), ("fe80::1", "fe80::2", 3)] {
             let flow = FlowKey {
@@ -268,7 +270,7 @@ mod tests {
                 zone: IfIndex(zone),
                 protocol: 6,
             };
-            let agreed = Agreed {
+            let agreed = AgreedOptions {
                 mss: 1440,
                 said_mss: true,
                 window_scale: Some(14),
@@ -277,7 +279,7 @@ mod tests {
                 timestamp: Some(u32::MAX),
             };
             let mut entry =
-                Entry::new(&flow, (Seq(1), Seq(2), 3), &agreed, ListenerId::default(), 4);
+                SynEntry::new(&flow, (Seq(1), Seq(2), 3), &agreed, ListenerId::default(), 4);
             assert!(entry.is_of(&flow) && entry.flow() == flow);
             assert!(!entry.is_of(&FlowKey { zone: IfIndex(zone + 1), ..flow }));
             assert_eq!((entry.irs(), entry.iss(), entry.window()), (Seq(1), Seq(2), 3));
@@ -287,8 +289,8 @@ mod tests {
             entry.refresh(Some(5));
             assert_eq!(entry.agreed().timestamp, Some(5), "a later one does, across the wrap");
             assert!(!entry.unreached() && entry.unreached());
-            let bare = Agreed { window_scale: None, timestamp: None, ..agreed };
-            let entry = Entry::new(&flow, (Seq(1), Seq(2), 3), &bare, ListenerId::default(), 4);
+            let bare = AgreedOptions { window_scale: None, timestamp: None, ..agreed };
+            let entry = SynEntry::new(&flow, (Seq(1), Seq(2), 3), &bare, ListenerId::default(), 4);
             assert_eq!((entry.agreed(), bare.marks()), (bare, None));
         }
     }

@@ -1,23 +1,23 @@
-//! The seam: what a listener asks of whoever keeps its half-open connections.
+//! [`HalfOpen`]: the interface between listeners and the store of half-open connections.
 //!
-//! Called by `tcp`'s listeners and by guards, which are generic over [`HalfOpen`] with
-//! [`crate::SynCache`] as the default; the lab puts historic designs behind it (decision A4).
-//! Invariants of every implementer stand in `contract.rs`. Values go in and come out; who sends
-//! them, and at what rate resets are sent, is the caller's matter.
+//! Used by `tcp`'s listeners and by guards, which are generic over [`HalfOpen`] with
+//! [`crate::SynCache`] as the default; the lab implements historic designs behind it (decision A4).
+//! The invariants of every implementation are in `contract.rs`. Values go in and come out; sending
+//! them, and the rate limit of resets, is left to the caller.
 
 use floodwall_base::{FlowKey, HashKey, Instant, Seq, Units};
 
 use crate::listener::{AcceptSlot, ListenerId};
-use crate::moment::Moment;
+use crate::moment::CookieMoment;
 use crate::proven::Proven;
-use crate::segment::{Ack, Syn};
+use crate::segment::{HandshakeAck, SynSegment};
 use crate::settings::{CookiePolicy, ListenSettings};
 use crate::stats::{ListenerStats, Stats};
 
-/// A SYN-ACK to be sent: everything that is not in every segment.
+/// A SYN-ACK to be sent: every field that differs between segments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SynAck {
-    /// The flow that it answers; it leaves from the local end.
+    /// The flow that it answers; it is sent from the local endpoint.
     pub flow: FlowKey,
     /// SEG.SEQ: our initial sequence number, which is always a cookie.
     pub seq: Seq,
@@ -25,8 +25,8 @@ pub struct SynAck {
     pub ack: Seq,
     /// The window field, not scaled.
     pub window: u16,
-    /// Our largest segment; `None` where it is not said, so that the answer is no longer than the
-    /// SYN of a client that did not say its own.
+    /// Our MSS option; `None` where it is omitted, so that the answer is no longer than the SYN
+    /// of a client that sent none.
     pub mss: Option<u16>,
     /// Our shift, where the client offered one.
     pub window_scale: Option<u8>,
@@ -38,21 +38,21 @@ pub struct SynAck {
     pub ecn: bool,
 }
 
-/// What became of a SYN.
+/// The outcome of a SYN.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Answered {
-    /// Noted, and to be answered; it is sent again by itself if nobody acknowledges it.
+pub enum SynAnswer {
+    /// Stored, and to be answered; the SYN-ACK is retransmitted if it is not acknowledged.
     Cached(SynAck),
-    /// To be answered; nothing was noted.
+    /// To be answered; nothing was stored.
     Cookie(SynAck),
-    /// Known already, and to be answered as before.
+    /// Known already; the same answer is sent again.
     Again(SynAck),
     /// No answer.
     Refused(SynRefusal),
 }
 
-impl Answered {
-    /// What is to be sent.
+impl SynAnswer {
+    /// The SYN-ACK to be sent, if any.
     #[must_use]
     pub const fn syn_ack(&self) -> Option<&SynAck> {
         match self {
@@ -62,54 +62,57 @@ impl Answered {
     }
 }
 
-/// Why a SYN has no answer.
+/// The reason why a SYN gets no answer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SynRefusal {
     /// The listener is gone.
     NoListener,
-    /// From or to nowhere, a group, port 0, or itself.
+    /// The source or destination is unspecified, a multicast group or port 0, or both are
+    /// equal.
     Implausible,
-    /// No room, and no cookies (`CookiePolicy::Never`).
+    /// The cache is full, and cookies are disabled (`CookiePolicy::Never`).
     Full,
 }
 
-/// What became of an ACK.
+/// The outcome of an ACK.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Acked {
-    /// The client has proved its address. The segment itself, data and flags, is now the new
-    /// connection's to handle.
+pub enum AckOutcome {
+    /// The client has proved its address. The segment itself, data and flags, is for the new
+    /// connection to process.
     Proven(Proven),
-    /// Not believed, or not now.
-    Refused(Refusal),
+    /// Not valid, or not accepted now.
+    Refused(AckRefusal),
 }
 
-/// Why an ACK made no connection.
+/// The reason why an ACK made no connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Refusal {
-    /// Nothing is known of it, and its acknowledgement is no cookie or none was asked for: reset.
+pub enum AckRefusal {
+    /// No entry matches it, and it is no valid cookie or no cookie was outstanding: reset.
     Unknown,
-    /// It acknowledges something else than our SYN-ACK: reset, the half-open connection stays.
+    /// It does not acknowledge our SYN-ACK: reset; the half-open connection stays.
     BadAck,
-    /// Its sequence number or timestamp is not the client's: silence, the half-open connection
+    /// Its sequence number or timestamp is not the client's: dropped; the half-open connection
     /// stays.
     BadSeq,
-    /// The accept queue, or its source's share of it, is full: silence. The client sends again.
+    /// The accept queue, or the share of it for this source, is full: dropped. The client sends
+    /// again.
     AcceptFull,
-    /// The budget for verification is spent: silence. The client sends again.
+    /// The verification budget is spent: dropped. The client sends again.
     Budget,
     /// The listener is gone.
     NoListener,
 }
 
-impl Refusal {
-    /// Whether a reset is due (RFC 9293 section 3.10.7.2 and 3.10.7.4), at the caller's rate.
+impl AckRefusal {
+    /// Whether a reset is due (RFC 9293 section 3.10.7.2 and 3.10.7.4), rate-limited by the
+    /// caller.
     #[must_use]
     pub const fn wants_reset(self) -> bool {
         matches!(self, Self::Unknown | Self::BadAck | Self::NoListener)
     }
 }
 
-/// A challenge ACK (RFC 5961 section 3.2), for the caller to ration.
+/// A challenge ACK (RFC 5961 section 3.2), rate-limited by the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChallengeAck {
     /// SEG.SEQ.
@@ -118,104 +121,122 @@ pub struct ChallengeAck {
     pub ack: Seq,
 }
 
-/// What became of a reset.
+/// The outcome of a reset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reset {
-    /// It was exact: the half-open connection is gone.
+pub enum ResetReply {
+    /// It matched exactly: the half-open connection is removed.
     Removed,
-    /// It was near: asks for a challenge.
+    /// It was in the window but not exact: a challenge ACK is due.
     Challenge(ChallengeAck),
-    /// It was somebody's guess, or of nothing that is known.
+    /// It was outside of the window, or no half-open connection matches it.
     Ignored,
 }
 
-/// What became of an ICMP error.
+/// The outcome of an ICMP error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unreachable {
-    /// It quoted our SYN-ACK, it was the second, and nobody had answered three of them.
+    /// It quoted our SYN-ACK and was the second error, and three SYN-ACKs were unanswered: the
+    /// half-open connection is removed.
     Removed,
-    /// It quoted our SYN-ACK and is remembered.
+    /// It quoted our SYN-ACK and was recorded.
     Noted,
-    /// It quoted something else.
+    /// It did not quote a SYN-ACK of ours.
     Ignored,
 }
 
-/// Whoever keeps half-open connections. See the file's head.
+/// A store of half-open connections. Invariants: see `contract.rs`.
 pub trait HalfOpen {
-    /// A listener begins. `None` where there are too many.
+    /// Adds a listener. `None` where there are too many.
     fn listen(&mut self, settings: ListenSettings) -> Option<ListenerId>;
 
-    /// A listener ends, and with it, at once, everything half open of it.
+    /// Removes a listener and, at once, all its half-open connections.
     fn unlisten(&mut self, listener: ListenerId);
 
-    /// When SYNs of that listener are answered by cookies alone; nothing where it is gone.
+    /// Sets when SYNs of that listener are answered by cookies only; no effect if the listener
+    /// is gone.
     fn set_cookies(&mut self, listener: ListenerId, policy: CookiePolicy);
 
-    /// How many connections of that listener may wait to be accepted; `None` where it is gone.
+    /// Sets how many connections of that listener may wait to be accepted; `None` if the
+    /// listener is gone.
     fn backlog(&self, listener: ListenerId) -> Option<usize>;
 
-    /// The key under which flows are hashed here. Who keeps a table of flows that is asked first
-    /// hashes by the same, and hands its hash over with the segment: one for both.
+    /// The key under which flows are hashed here. A caller that looks up the flow in a table of
+    /// its own first uses the same key and passes its hash along with the segment, so that a
+    /// segment is hashed once.
     fn flow_key(&self) -> HashKey;
 
-    /// A segment whose flow hashes to `hash` may be asked about soon: a hint, for memory that is
-    /// slow to come.
-    fn expect(&self, _hash: u64) {}
+    /// Hint that a segment of a flow that hashes to `hash` follows soon: prefetches
+    /// memory.
+    fn prefetch(&self, _hash: u64) {}
 
-    /// A SYN for that listener, whose flow hashes to `hash` under [`HalfOpen::flow_key`].
-    fn syn_hashed(&mut self, listener: ListenerId, syn: &Syn, hash: u64, at: Moment) -> Answered;
+    /// A SYN for that listener; its flow hashes to `hash` under [`HalfOpen::flow_key`].
+    fn syn_hashed(
+        &mut self,
+        listener: ListenerId,
+        syn: &SynSegment,
+        hash: u64,
+        at: CookieMoment,
+    ) -> SynAnswer;
 
-    /// An ACK for that listener that belongs to no connection, whose flow hashes to `hash` under
-    /// [`HalfOpen::flow_key`]. [`Acked::Proven`] has taken a place of the accept queue, which
-    /// [`HalfOpen::accepted`] gives back.
-    fn ack_hashed(&mut self, listener: ListenerId, ack: &Ack, hash: u64, at: Moment) -> Acked;
+    /// An ACK for that listener that matches no connection; its flow hashes to `hash` under
+    /// [`HalfOpen::flow_key`]. [`AckOutcome::Proven`] has reserved a place in the accept queue,
+    /// which [`HalfOpen::accepted`] releases.
+    fn ack_hashed(
+        &mut self,
+        listener: ListenerId,
+        ack: &HandshakeAck,
+        hash: u64,
+        at: CookieMoment,
+    ) -> AckOutcome;
 
-    /// As [`HalfOpen::syn_hashed`], for who has not hashed the flow.
-    fn syn(&mut self, listener: ListenerId, syn: &Syn, at: Moment) -> Answered {
+    /// As [`HalfOpen::syn_hashed`], for callers that have not hashed the flow.
+    fn syn(&mut self, listener: ListenerId, syn: &SynSegment, at: CookieMoment) -> SynAnswer {
         self.syn_hashed(listener, syn, self.flow_key().flow(&syn.flow), at)
     }
 
-    /// As [`HalfOpen::ack_hashed`], for who has not hashed the flow.
-    fn ack(&mut self, listener: ListenerId, ack: &Ack, at: Moment) -> Acked {
+    /// As [`HalfOpen::ack_hashed`], for callers that have not hashed the flow.
+    fn ack(&mut self, listener: ListenerId, ack: &HandshakeAck, at: CookieMoment) -> AckOutcome {
         self.ack_hashed(listener, ack, self.flow_key().flow(&ack.flow), at)
     }
 
-    /// The application has accepted the connection of that place, or the connection has ended
-    /// without; once for each proof.
+    /// Releases a place in the accept queue: the application has accepted the connection, or
+    /// the connection ended before. Called once per proof.
     fn accepted(&mut self, slot: AcceptSlot);
 
     /// A reset for a flow without a connection.
-    fn reset(&mut self, flow: &FlowKey, seq: Seq, at: Moment) -> Reset;
+    fn reset(&mut self, flow: &FlowKey, seq: Seq, at: CookieMoment) -> ResetReply;
 
-    /// An ICMP error about a flow without a connection, which quoted that sequence number of ours.
+    /// An ICMP error about a flow without a connection, which quoted that sequence number of a
+    /// segment of ours.
     fn unreachable(&mut self, flow: &FlowKey, quoted: Seq) -> Unreachable;
 
-    /// A SYN-ACK could not be sent, and never will be (no route): nothing of it is sent again.
-    fn unsent(&mut self, flow: &FlowKey, at: Moment);
+    /// A SYN-ACK could not be sent and never will be (no route): it is not retransmitted.
+    fn unsent(&mut self, flow: &FlowKey, at: CookieMoment);
 
-    /// Whether something is half open of that flow: a hint for triage. Writes nothing.
+    /// Whether that flow has a half-open connection: a hint for triage. Read-only.
     fn expects(&self, flow: &FlowKey) -> bool;
 
-    /// Whether an ACK acknowledges a SYN-ACK of ours: a hint for triage, by which a client that
-    /// comes back is told from a flood. Writes nothing, and says nothing of the gate, the budget or
-    /// room in the accept queue.
-    fn recognizes(&self, ack: &Ack) -> bool;
+    /// Whether an ACK acknowledges a SYN-ACK of ours: a hint for triage, which separates
+    /// returning clients from a flood. Read-only; ignores the gate, the budget and the room in the
+    /// accept queue.
+    fn recognizes(&self, ack: &HandshakeAck) -> bool;
 
-    /// Timed work, `granted` units of it at most: hands `send` the SYN-ACKs that are due again.
-    /// Returns what it spent.
-    fn work(&mut self, at: Moment, granted: Units, send: &mut impl FnMut(&SynAck)) -> Units
+    /// Timed work of at most `granted` units: passes the SYN-ACKs that are due for
+    /// retransmission to `send`. Returns the units spent.
+    fn work(&mut self, at: CookieMoment, granted: Units, send: &mut impl FnMut(&SynAck)) -> Units
     where
         Self: Sized;
 
-    /// When there is timed work at the latest; [`Instant::FAR`] where there is none.
+    /// The latest time at which timed work is due; [`Instant::FAR`] where there is none.
     fn deadline(&self) -> Instant;
 
-    /// The units of work of all calls but [`HalfOpen::work`] since this was last asked.
+    /// The units of work of all calls but [`HalfOpen::work`] since the last call of this
+    /// function.
     fn take_spent(&mut self) -> Units;
 
-    /// What was counted in all.
+    /// The total counters.
     fn stats(&self) -> Stats;
 
-    /// What was counted of one listener; `None` where it is gone.
+    /// The counters of one listener; `None` if it is gone.
     fn listener_stats(&self, listener: ListenerId) -> Option<ListenerStats>;
 }

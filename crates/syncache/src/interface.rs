@@ -7,7 +7,7 @@
 use floodwall_base::Instant;
 
 use crate::listener::ListenerId;
-use crate::moment::{Epoch, Moment};
+use crate::moment::{CookieEpoch, CookieMoment};
 use crate::settings::{CookiePolicy, ListenSettings};
 use crate::syn_cache::SynCache;
 
@@ -16,7 +16,7 @@ use crate::syn_cache::SynCache;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct InterfaceKeys {
     /// The present epoch.
-    pub epoch: Epoch,
+    pub epoch: CookieEpoch,
     /// When the next epoch begins, by the monotonic clock.
     pub until: Instant,
     /// Keys of SipHash-2-4: of the last epoch, the present, the next, and the one after.
@@ -48,8 +48,8 @@ impl SynCache {
     /// The keys in force at `at`, whose epoch ends at `until`. To be asked again when the epoch has
     /// turned and after [`SynCache::reload`]. Costs eight hashes.
     #[must_use]
-    pub fn interface_keys(&self, at: Moment, until: Instant) -> InterfaceKeys {
-        let key = |ahead: u64| self.key_of(Epoch(at.epoch.before().0.wrapping_add(ahead)));
+    pub fn interface_keys(&self, at: CookieMoment, until: Instant) -> InterfaceKeys {
+        let key = |ahead: u64| self.key_of(CookieEpoch(at.epoch.before().0.wrapping_add(ahead)));
         InterfaceKeys {
             epoch: at.epoch,
             until,

@@ -1,13 +1,13 @@
-//! Half-open TCP connections without connections: a bounded cache of what SYNs said, and cookies
-//! for when it overflows (mechanism S3: Lemon, BSDCon 2002; RFC 4987).
+//! Half-open TCP connections without connection state: a bounded cache of SYNs, and SYN cookies for
+//! its overflow (mechanism S3: Lemon, BSDCon 2002; RFC 4987).
 //!
-//! Called by `tcp`'s listeners and by guards; takes and returns plain values (decision E22). Start
-//! reading at [`HalfOpen`], the seam; [`SynCache`] is the product's, an essay on its cookies stands
-//! in `docs/design/syn-cookie.md`.
+//! Used by `tcp`'s listeners and by guards; takes and returns plain values (decision E22). Start
+//! reading at [`HalfOpen`], the interface; [`SynCache`] is the product's implementation. The
+//! cookies are explained in `docs/design/syn-cookie.md`.
 //!
-//! Invariant: no connection memory is spent for a client before it has proved its address: the
-//! only way to a passive connection is [`Proven`], and only this crate makes one. Not here:
-//! packets, headers, sockets, timers of connections, resets for what is refused.
+//! Invariant: no connection memory is spent for a client before it has proved its address: a
+//! passive connection requires a [`Proven`], and only this crate makes one. Not here: packets,
+//! headers, sockets, connection timers, resets for refused segments.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
@@ -34,16 +34,17 @@ mod timestamp;
 pub mod contract;
 
 pub use half_open::{
-    Acked, Answered, ChallengeAck, HalfOpen, Refusal, Reset, SynAck, SynRefusal, Unreachable,
+    AckOutcome, AckRefusal, ChallengeAck, HalfOpen, ResetReply, SynAck, SynAnswer, SynRefusal,
+    Unreachable,
 };
 pub use interface::InterfaceKeys;
 pub use listener::{AcceptSlot, ListenerId};
-pub use moment::{Epoch, Moment};
+pub use moment::{CookieEpoch, CookieMoment};
 #[cfg(any(test, feature = "testing"))]
 pub use proven::ProvenParts;
-pub use proven::{By, Proven, Timestamps};
+pub use proven::{Proven, ProvenBy, ProvenTimestamps};
 pub use secret::{Secret, SecretError};
-pub use segment::{Ack, Options, SegmentKind, Syn};
+pub use segment::{HandshakeAck, SegmentKind, SynOptions, SynSegment};
 pub use settings::{CacheSettings, CookiePolicy, ListenSettings};
 pub use stats::{ListenerStats, Stats};
 pub use syn_cache::SynCache;

@@ -1,10 +1,10 @@
-//! `Listener`: what belongs to one listening socket: its gate, its accept queue, its pauses.
+//! `CacheListener`: the per-listener state: its gate, its accept queue and its pauses.
 //!
-//! Called by `syn_cache.rs`. A listener under attack answers for itself alone: its gate opens, its
-//! pause begins, its queue is full; the others keep theirs (FreeBSD pauses the whole host).
-//! Invariants: an identity names one listening and never a later one of the same slot, so that what
-//! outlives a listener dies with it; places of the accept queue are counted once each. Not here:
-//! addresses and ports, sockets.
+//! Used by `syn_cache.rs`. An attack on one listener affects that listener only: its gate opens,
+//! its pause begins, its queue is full; other listeners are not affected (FreeBSD pauses the whole
+//! host). Invariants: an id refers to one listener and never to a later one in the same slot, so
+//! that state that outlives a listener becomes invalid with it; places of the accept queue are
+//! counted once each. Not here: addresses and ports, sockets.
 
 use core::time::Duration;
 
@@ -14,17 +14,18 @@ use crate::secret::LIFETIME;
 use crate::settings::{CookiePolicy, ListenSettings};
 use crate::stats::ListenerStats;
 
-/// Entries lost before they served, within this time, are what begins a pause.
+/// The window of time in which early evictions (before an entry served) are counted; enough of
+/// them begin a pause.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// One listening, from [`crate::HalfOpen::listen`] to its end.
+/// The id of one listener, from [`crate::HalfOpen::listen`] to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ListenerId {
     pub(crate) slot: u16,
     pub(crate) generation: u16,
 }
 
-/// One place of an accept queue, to be given back once.
+/// One reserved place in an accept queue, to be released once.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct AcceptSlot {
     pub(crate) listener: ListenerId,
@@ -32,7 +33,7 @@ pub struct AcceptSlot {
 }
 
 impl ListenerId {
-    /// An identity of other makers of half-open connections (feature `testing`).
+    /// The id of another implementation of [`crate::HalfOpen`] (feature `testing`).
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub const fn of_baseline(slot: u16, generation: u16) -> Self {
@@ -48,39 +49,39 @@ impl ListenerId {
 }
 
 impl AcceptSlot {
-    /// A place of other makers of half-open connections (feature `testing`).
+    /// A place of another implementation of [`crate::HalfOpen`] (feature `testing`).
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub const fn of_baseline(listener: ListenerId) -> Self {
         Self { listener, share: 0 }
     }
 
-    /// Whose queue it is in.
+    /// The listener that owns the queue.
     #[must_use]
     pub const fn listener(self) -> ListenerId {
         self.listener
     }
 }
 
-/// See the file's head.
-pub(crate) struct Listener {
+/// The state of one listener: settings, gate, accept queue and pause.
+pub(crate) struct CacheListener {
     pub(crate) settings: ListenSettings,
     pub(crate) stats: ListenerStats,
     /// Connections that wait to be accepted.
     pub(crate) waiting: usize,
-    /// Until when an unknown ACK may be a cookie.
+    /// Until when an unknown ACK may be verified as a cookie.
     gate_until: Instant,
-    /// Until when entries are lost faster than they could be sent again.
+    /// Until when entries are considered to be evicted before they could be retransmitted.
     crowded_until: Instant,
-    /// Until when nothing is cached, and for how long that was last decided.
+    /// Until when nothing is cached, and the length of the last pause.
     pause_until: Instant,
     pause: Duration,
-    /// Entries lost before they served, since when.
+    /// Entries evicted before they served, and since when they are counted.
     lost: usize,
     lost_since: Instant,
 }
 
-impl Listener {
+impl CacheListener {
     fn new(settings: ListenSettings) -> Self {
         Self {
             settings: ListenSettings {
@@ -99,7 +100,7 @@ impl Listener {
         }
     }
 
-    /// Something of it may have to be proved by a cookie from now on.
+    /// Opens the gate: a handshake of this listener may depend on a cookie from now on.
     #[inline]
     pub(crate) fn open_gate(&mut self, now: Instant) {
         self.gate_until = now + LIFETIME;
@@ -111,7 +112,7 @@ impl Listener {
         now < self.gate_until && self.settings.cookies != CookiePolicy::Never
     }
 
-    /// Whether nothing of it is cached now.
+    /// Whether caching is paused now.
     #[inline]
     pub(crate) fn is_cookie_only(&self, now: Instant) -> bool {
         match self.settings.cookies {
@@ -121,8 +122,8 @@ impl Listener {
         }
     }
 
-    /// Whether what is cached is lost before its SYN-ACK would be sent again. Then nothing is sent
-    /// again: it would be sent to strangers for the greater part.
+    /// Whether entries are evicted before their SYN-ACK would be sent again. Then nothing is
+    /// retransmitted: most of it would go to spoofed addresses.
     pub(crate) fn is_crowded(&self, now: Instant) -> bool {
         now < self.crowded_until || self.is_cookie_only(now)
     }
@@ -131,9 +132,9 @@ impl Listener {
         self.crowded_until = now + WINDOW;
     }
 
-    /// One of its SYNs has displaced an entry that had not served yet. `enough` of them in a window
-    /// begin a pause, each twice as long as the last one if that is not long over. Whether one
-    /// began.
+    /// Records that one of its SYNs has evicted an entry that had not served yet. `enough` of
+    /// them within a window begin a pause, twice as long as the last one unless that ended long
+    /// ago. Returns whether a pause began.
     pub(crate) fn displaced(&mut self, now: Instant, enough: usize) -> bool {
         self.crowd(now);
         if now - self.lost_since > WINDOW {
@@ -152,20 +153,20 @@ impl Listener {
     }
 }
 
-/// A slot: its generation, and whoever listens.
-struct Slot {
+/// A slot: its generation, and its listener if it is in use.
+struct ListenerSlot {
     generation: u16,
-    listener: Option<Listener>,
+    listener: Option<CacheListener>,
 }
 
 /// All listeners of a cache.
-pub(crate) struct Listeners {
-    slots: Vec<Slot>,
+pub(crate) struct CacheListeners {
+    slots: Vec<ListenerSlot>,
     max: usize,
 }
 
-impl Listeners {
-    /// Room for `max` of them, taken now.
+impl CacheListeners {
+    /// A table with room for `max` listeners, allocated now.
     pub(crate) fn new(max: usize) -> Self {
         let max = max.min(usize::from(u16::MAX));
         Self { slots: Vec::with_capacity(max), max }
@@ -174,15 +175,15 @@ impl Listeners {
     pub(crate) fn add(&mut self, settings: ListenSettings) -> Option<ListenerId> {
         let free = self.slots.iter().position(|slot| slot.listener.is_none());
         if free.is_none() && self.slots.len() < self.max {
-            self.slots.push(Slot { generation: 0, listener: None });
+            self.slots.push(ListenerSlot { generation: 0, listener: None });
         }
         let at = free.unwrap_or(self.slots.len().checked_sub(1)?);
         let slot = self.slots.get_mut(at).filter(|slot| slot.listener.is_none())?;
-        slot.listener = Some(Listener::new(settings));
+        slot.listener = Some(CacheListener::new(settings));
         Some(ListenerId { slot: at as u16, generation: slot.generation })
     }
 
-    pub(crate) fn remove(&mut self, id: ListenerId) -> Option<Listener> {
+    pub(crate) fn remove(&mut self, id: ListenerId) -> Option<CacheListener> {
         let slot = self.slots.get_mut(usize::from(id.slot))?;
         if slot.generation != id.generation {
             return None;
@@ -193,13 +194,13 @@ impl Listeners {
     }
 
     #[inline]
-    pub(crate) fn of(&self, id: ListenerId) -> Option<&Listener> {
+    pub(crate) fn of(&self, id: ListenerId) -> Option<&CacheListener> {
         let slot = self.slots.get(usize::from(id.slot))?;
         slot.listener.as_ref().filter(|_| slot.generation == id.generation)
     }
 
     #[inline]
-    pub(crate) fn of_mut(&mut self, id: ListenerId) -> Option<&mut Listener> {
+    pub(crate) fn of_mut(&mut self, id: ListenerId) -> Option<&mut CacheListener> {
         let slot = self.slots.get_mut(usize::from(id.slot))?;
         slot.listener.as_mut().filter(|_| slot.generation == id.generation)
     }
@@ -215,7 +216,7 @@ mod tests {
 
     #[test]
     fn an_identity_outlives_its_listener_without_naming_the_next() {
-        let mut all = Listeners::new(1);
+        let mut all = CacheListeners::new(1);
         let first = all.add(ListenSettings::new(1)).unwrap();
         assert!(all.add(ListenSettings::new(1)).is_none(), "no room");
         assert!(all.remove(first).is_some() && all.remove(first).is_none());
@@ -227,8 +228,8 @@ mod tests {
 
     #[test]
     fn pauses_double_while_the_flood_is_renewed_and_begin_anew_after_a_silence() {
-        let mut one = Listener::new(ListenSettings::new(1));
-        let pause = |one: &mut Listener, second: u64| {
+        let mut one = CacheListener::new(ListenSettings::new(1));
+        let pause = |one: &mut CacheListener, second: u64| {
             assert!(!one.is_cookie_only(at(second)));
             assert!(!one.displaced(at(second), 2) && one.displaced(at(second), 2));
             (1..).find(|n| !one.is_cookie_only(at(second + n))).unwrap()
@@ -244,13 +245,13 @@ mod tests {
 
     #[test]
     fn losses_that_are_spread_over_time_begin_no_pause() {
-        let mut one = Listener::new(ListenSettings::new(1));
+        let mut one = CacheListener::new(ListenSettings::new(1));
         assert!((0..100).all(|n| !one.displaced(at(2 * n), 2)));
     }
 
     #[test]
     fn a_gate_opens_for_a_lifetime_and_never_without_cookies() {
-        let mut one = Listener::new(ListenSettings::new(1));
+        let mut one = CacheListener::new(ListenSettings::new(1));
         assert!(!one.gate_is_open(at(5)));
         one.open_gate(at(5));
         assert!(one.gate_is_open(at(34)) && !one.gate_is_open(at(35)));

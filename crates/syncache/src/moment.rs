@@ -1,50 +1,50 @@
-//! `Moment`: the two clocks of this crate, read by somebody else.
+//! `CookieMoment`: the two clock values that this crate uses, read by the caller.
 //!
-//! Called by everything here. The monotonic clock times entries; the wall clock only says which
-//! keys are in force, so that instances which share a secret agree (decision C11). Invariant: a
-//! wall clock that jumps changes which cookies are good, and nothing else.
+//! Used everywhere in this crate. The monotonic clock times entries; the wall clock only selects
+//! the keys in force, so that instances which share a secret agree (decision C11). Invariant: a
+//! jump of the wall clock changes which cookies are valid, and nothing else.
 
 use core::time::Duration;
 
 use floodwall_base::{Instant, limits};
 
-/// A period of the wall clock, in which one key makes cookies.
+/// A period of the wall clock in which one key makes cookies.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Epoch(pub u64);
+pub struct CookieEpoch(pub u64);
 
-impl Epoch {
+impl CookieEpoch {
     /// The period that `since_1970` lies in.
     #[must_use]
     pub const fn of(since_1970: Duration) -> Self {
         Self(since_1970.as_secs() / limits::SYN_COOKIE_PERIOD.as_secs())
     }
 
-    /// The one before.
+    /// The previous period.
     #[must_use]
     pub const fn before(self) -> Self {
         Self(self.0.wrapping_sub(1))
     }
 }
 
-/// Now, by both clocks.
+/// The current time, by both clocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Moment {
+pub struct CookieMoment {
     /// The monotonic clock, read once a round.
     pub now: Instant,
     /// The wall clock's period.
-    pub epoch: Epoch,
+    pub epoch: CookieEpoch,
 }
 
-impl Moment {
-    /// A moment.
+impl CookieMoment {
+    /// A pair of clock values.
     #[must_use]
-    pub const fn new(now: Instant, epoch: Epoch) -> Self {
+    pub const fn new(now: Instant, epoch: CookieEpoch) -> Self {
         Self { now, epoch }
     }
 
-    /// For simulation: a wall clock that began with the monotonic one.
+    /// For simulation: a wall clock that starts together with the monotonic one.
     #[must_use]
     pub const fn simulated(now: Instant) -> Self {
-        Self { now, epoch: Epoch::of(Duration::from_nanos(now.as_nanos())) }
+        Self { now, epoch: CookieEpoch::of(Duration::from_nanos(now.as_nanos())) }
     }
 }

@@ -1,15 +1,16 @@
-//! The prefix that a source shares with its neighbours, as a word for a keyed hash.
+//! The source prefix used for accounting, encoded as one word for a keyed hash.
 //!
-//! Called by `shares.rs`. Invariant: no IPv4 prefix is an IPv6 one's word. Not here: keys.
+//! Used by `shares.rs`. Invariant: an IPv4 prefix and an IPv6 prefix never give the same word. Not
+//! here: keys.
 
 use floodwall_base::Endpoint;
 
-/// The prefix that a source shares with its neighbours: IPv4 /24, IPv6 /56.
+/// The prefix that groups a source for accounting: IPv4 /24, IPv6 /56.
 #[inline]
 pub(crate) fn prefix(remote: Endpoint) -> u64 {
     match remote.ipv4_bits() {
         Some(bits) => u64::from(bits >> 8),
-        // A bit that no IPv4 prefix has.
+        // A bit that is never set in the encoding of an IPv4 prefix.
         None => 1 << 63 | (remote.addr.to_bits() >> 72) as u64,
     }
 }

@@ -1,8 +1,8 @@
-//! `Proven`: a client that has shown that packets to its address reach it.
+//! `Proven`: a client that has proved that it receives packets at its address.
 //!
-//! Made here alone, from a cache entry or from a cookie; consumed by `tcp`, which makes the
-//! connection out of it, and by guards (decision E22). Invariant: there is no other way to a
-//! passive connection, so its fields are private and nothing outside of this crate makes one.
+//! Made only here, from a cache entry or from a cookie; consumed by `tcp`, which makes the
+//! connection from it, and by guards (decision E22). Invariant: there is no other way to a passive
+//! connection; therefore its fields are private and no other crate can construct one.
 
 use core::time::Duration;
 
@@ -10,28 +10,29 @@ use floodwall_base::{FlowKey, Mss, Seq};
 
 use crate::listener::{AcceptSlot, ListenerId};
 
-/// What the client's address was proved by.
+/// How the client's address was proved.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum By {
-    /// An entry of the cache: everything that its SYN said is known.
+pub enum ProvenBy {
+    /// By an entry of the cache: all options of its SYN are known.
     Cache,
-    /// Its acknowledgement alone: the segment size is rounded down, and without timestamps the
-    /// window scale as well.
+    /// By a cookie: the segment size is rounded down, and without timestamps the window scale
+    /// as well.
     Cookie,
 }
 
-/// Where the timestamps of a connection go on (RFC 7323 section 3).
+/// The timestamp state with which a connection starts (RFC 7323 section 3).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Timestamps {
-    /// TS.Recent: the client's latest.
+pub struct ProvenTimestamps {
+    /// TS.Recent: the client's latest TSval.
     pub recent: u32,
-    /// The latest of ours that the client can have seen. The connection's first TSval is at least
-    /// this: its clock's offset is this less the clock. Its low bits carry options, so that no
-    /// round trip can be measured from the echo of a SYN-ACK more finely than 64 ticks.
+    /// The latest TSval of ours that the client can have received. The connection's first TSval is
+    /// at least this: the offset of its clock is this value minus the clock. Its low bits carry
+    /// options, so that no round trip can be measured from the echo of a SYN-ACK more finely than
+    /// 64 ticks.
     pub last_sent: u32,
 }
 
-/// See the file's head.
+/// A client with a proved address, and the options agreed on in the handshake.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Proven {
     pub(crate) flow: FlowKey,
@@ -42,11 +43,11 @@ pub struct Proven {
     pub(crate) peer_window: Option<u16>,
     pub(crate) window_scale: Option<(u8, u8)>,
     pub(crate) sack: bool,
-    pub(crate) timestamps: Option<Timestamps>,
+    pub(crate) timestamps: Option<ProvenTimestamps>,
     pub(crate) ecn: bool,
     pub(crate) retransmitted: u8,
     pub(crate) round_trip: Option<Duration>,
-    pub(crate) by: By,
+    pub(crate) by: ProvenBy,
 }
 
 impl Proven {
@@ -56,13 +57,13 @@ impl Proven {
         &self.flow
     }
 
-    /// The listener whose connection it is.
+    /// The listener that owns the connection.
     #[must_use]
     pub const fn listener(&self) -> ListenerId {
         self.slot.listener
     }
 
-    /// Its place of the accept queue, to be given back.
+    /// Its place in the accept queue, to be released.
     #[must_use]
     pub const fn slot(&self) -> AcceptSlot {
         self.slot
@@ -87,7 +88,7 @@ impl Proven {
         self.mss
     }
 
-    /// The window of the client's SYN; a cookie does not know it. The segment that proved the
+    /// The window of the client's SYN; unknown for a cookie. The segment that proved the
     /// address has a later one.
     #[must_use]
     pub const fn peer_window(&self) -> Option<u16> {
@@ -107,9 +108,9 @@ impl Proven {
         self.sack
     }
 
-    /// Where timestamps go on, if both ends have them.
+    /// The timestamp state, if both ends use timestamps.
     #[must_use]
-    pub const fn timestamps(&self) -> Option<Timestamps> {
+    pub const fn timestamps(&self) -> Option<ProvenTimestamps> {
         self.timestamps
     }
 
@@ -119,31 +120,31 @@ impl Proven {
         self.ecn
     }
 
-    /// How often our SYN-ACK was sent again: more than none begins with one segment (RFC 5681
-    /// section 3.1), and the round trip was not measured.
+    /// How often our SYN-ACK was retransmitted. If at all, the connection begins with one
+    /// segment (RFC 5681 section 3.1), and the round-trip time was not measured.
     #[must_use]
     pub const fn retransmitted(&self) -> u8 {
         self.retransmitted
     }
 
-    /// How long the answer to our SYN-ACK took (RFC 6298 section 2.2), never less than it was: by a
-    /// quarter of a millisecond more at most where it was sent once and an entry kept it; by 67 ms
-    /// where only the timestamp that comes back tells, because the SYN came again or a cookie kept
-    /// it. `None` where nothing tells: we sent it again (Karn), or a cookie without timestamps, or
-    /// one of another instance.
+    /// The round-trip time of our SYN-ACK and its answer (RFC 6298 section 2.2), never
+    /// underestimated. It is overestimated by at most a quarter of a millisecond where the SYN-ACK
+    /// was sent once and an entry kept it; by at most 67 ms where only the echoed timestamp gives
+    /// it, because the SYN was received again or a cookie kept it. `None` where it is ambiguous: we
+    /// retransmitted (Karn), or a cookie without timestamps, or a cookie of another instance.
     #[must_use]
     pub const fn round_trip(&self) -> Option<Duration> {
         self.round_trip
     }
 
-    /// What it was proved by.
+    /// How the address was proved.
     #[must_use]
-    pub const fn by(&self) -> By {
+    pub const fn by(&self) -> ProvenBy {
         self.by
     }
 }
 
-/// The fields of a proof, for designs that are not the product's (feature `testing`).
+/// The fields of a proof, for implementations other than the product's (feature `testing`).
 #[cfg(any(test, feature = "testing"))]
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[expect(missing_docs, reason = "each is the accessor of its name")]
@@ -155,15 +156,15 @@ pub struct ProvenParts {
     pub mss: Mss,
     pub window_scale: Option<(u8, u8)>,
     pub sack: bool,
-    pub timestamps: Option<Timestamps>,
+    pub timestamps: Option<ProvenTimestamps>,
     pub ecn: bool,
     pub retransmitted: u8,
 }
 
 #[cfg(any(test, feature = "testing"))]
 impl Proven {
-    /// A proof that nobody gave: for baselines of the lab and for tests. No product crate asks for
-    /// the feature.
+    /// A proof without a handshake: for baselines of the lab and for tests. No product crate
+    /// enables the feature.
     #[must_use]
     pub const fn of_baseline(parts: ProvenParts) -> Self {
         let ProvenParts { flow, slot, irs, iss, mss, window_scale, sack, timestamps, ecn, .. } =
@@ -181,7 +182,7 @@ impl Proven {
             ecn,
             retransmitted: parts.retransmitted,
             round_trip: None,
-            by: By::Cache,
+            by: ProvenBy::Cache,
         }
     }
 }

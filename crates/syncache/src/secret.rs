@@ -1,10 +1,10 @@
-//! The master secret, and the two keys that it gives at a time.
+//! The master secret, and the two keys that are valid at a time.
 //!
-//! Called by `syn_cache.rs`. A key is a keyed function of the master secret and the epoch (decision
-//! C11): whoever has the same secret and about the same wall clock makes and believes the same
-//! cookies, so a restart and a sister instance agree without a word between them. Invariant: at
-//! most the keys of two epochs are believed, of the present secret and, for one cookie lifetime
-//! after it was replaced, of the last. Not here: files; who watches one hands over its bytes.
+//! Used by `syn_cache.rs`. A key is a keyed function of the master secret and the epoch (decision
+//! C11): instances with the same secret and approximately the same wall clock make and accept the
+//! same cookies, so a restart or a sister instance needs no communication. Invariant: at most the
+//! keys of two epochs are accepted, of the current secret and, for one cookie lifetime after it was
+//! replaced, of the previous one. Not here: files; the watcher of a file passes its bytes.
 
 use core::hash::Hasher;
 
@@ -12,9 +12,10 @@ use floodwall_base::{Instant, SecretRandom, limits};
 use siphasher::sip::SipHasher24;
 use thiserror::Error;
 
-use crate::moment::{Epoch, Moment};
+use crate::moment::{CookieEpoch, CookieMoment};
 
-/// How long a cookie is good at most, and how long the gate stays open after a reason to open it.
+/// The maximum lifetime of a cookie, and how long the gate stays open after an event that opens
+/// it.
 pub(crate) const LIFETIME: core::time::Duration =
     core::time::Duration::from_secs(2 * limits::SYN_COOKIE_PERIOD.as_secs());
 
@@ -22,32 +23,32 @@ pub(crate) const LIFETIME: core::time::Duration =
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Secret(u64, u64);
 
-/// Why bytes are no secret.
+/// The reason why bytes are not accepted as a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum SecretError {
-    /// Too few.
+    /// There are too few bytes.
     #[error(
         "the cookie secret has {0} bytes and needs 32 or more: write 32 random bytes, as they are"
     )]
     Short(usize),
-    /// All the same.
-    #[error("the cookie secret is one byte again and again: write 32 random bytes")]
+    /// All bytes are equal.
+    #[error("all bytes of the cookie secret are equal: write 32 random bytes")]
     Uniform,
 }
 
 /// One epoch's key.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Key(u64, u64);
+pub(crate) struct CookieKey(u64, u64);
 
 impl Secret {
-    /// Fewest bytes of a secret.
+    /// Minimum number of bytes of a secret.
     pub const BYTES_MIN: usize = 32;
 
-    /// The secret that these bytes are; all of them count. Text counts as its bytes, end of line
-    /// included, so that sister instances must have the very same file.
+    /// The secret derived from these bytes; all of them count. A text file is used byte for byte,
+    /// end of line included, so sister instances must have exactly the same file.
     ///
     /// # Errors
-    /// They are fewer than [`Secret::BYTES_MIN`], or nobody has drawn them.
+    /// They are fewer than [`Secret::BYTES_MIN`], or are all equal and thus not random.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, SecretError> {
         if bytes.len() < Self::BYTES_MIN {
             return Err(SecretError::Short(bytes.len()));
@@ -60,7 +61,7 @@ impl Secret {
             word.iter_mut().zip(bytes.iter().skip(n * 8)).for_each(|(to, from)| *to = *from);
             u64::from_le_bytes(word)
         };
-        // Two passes under different keys, each over everything.
+        // Two passes with different keys, each over all bytes.
         let pass = |keys: (u64, u64), pass: u8| {
             let mut hasher = SipHasher24::new_with_keys(keys.0, keys.1);
             hasher.write(bytes);
@@ -70,20 +71,20 @@ impl Secret {
         Ok(Self(pass((word(0), word(1)), 1), pass((word(2), word(3)), 2)))
     }
 
-    /// A secret of this start alone.
+    /// A random secret of this process.
     #[must_use]
     pub fn random(random: &mut SecretRandom) -> Self {
         Self(random.next_u64(), random.next_u64())
     }
 
-    fn key(&self, epoch: Epoch) -> Key {
+    fn key(&self, epoch: CookieEpoch) -> CookieKey {
         let half = |which: u64| {
             let mut hasher = SipHasher24::new_with_keys(self.0, self.1);
             hasher.write_u64(epoch.0);
             hasher.write_u64(which);
             hasher.finish()
         };
-        Key(half(0), half(1))
+        CookieKey(half(0), half(1))
     }
 }
 
@@ -93,7 +94,7 @@ impl core::fmt::Debug for Secret {
     }
 }
 
-impl Key {
+impl CookieKey {
     /// The keyed hash that cookies are made of: SipHash-2-4.
     #[inline]
     pub(crate) fn mac(&self, words: &[u64]) -> u64 {
@@ -103,78 +104,84 @@ impl Key {
     }
 }
 
-/// The keys of one secret at one epoch.
+/// The keys of one secret for one epoch.
 #[derive(Clone, Copy)]
-struct Pair {
+struct SecretPair {
     secret: Secret,
-    epoch: Epoch,
-    current: Key,
-    before: Key,
+    epoch: CookieEpoch,
+    current: CookieKey,
+    before: CookieKey,
 }
 
-impl Pair {
-    fn new(secret: Secret, epoch: Epoch) -> Self {
+impl SecretPair {
+    fn new(secret: Secret, epoch: CookieEpoch) -> Self {
         Self { secret, epoch, current: secret.key(epoch), before: secret.key(epoch.before()) }
     }
 
     #[inline]
-    fn turn(&mut self, epoch: Epoch) {
+    fn turn(&mut self, epoch: CookieEpoch) {
         if self.epoch != epoch {
             *self = Self::new(self.secret, epoch);
         }
     }
 
     #[inline]
-    const fn of_parity(&self, odd: bool) -> Key {
+    const fn of_parity(&self, odd: bool) -> CookieKey {
         if (self.epoch.0 & 1 == 1) == odd { self.current } else { self.before }
     }
 }
 
 /// The keys in force.
 pub(crate) struct Keyring {
-    present: Pair,
-    last: Option<(Pair, Instant)>,
+    present: SecretPair,
+    last: Option<(SecretPair, Instant)>,
 }
 
 impl Keyring {
-    pub(crate) fn new(secret: Secret, at: Moment) -> Self {
-        Self { present: Pair::new(secret, at.epoch), last: None }
+    pub(crate) fn new(secret: Secret, at: CookieMoment) -> Self {
+        Self { present: SecretPair::new(secret, at.epoch), last: None }
     }
 
-    /// Takes a new secret; cookies of the last one stay good for their lifetime. The same secret
-    /// again changes nothing and says so.
-    pub(crate) fn reload(&mut self, secret: Secret, at: Moment) -> bool {
+    /// Replaces the secret; cookies of the previous one stay valid for their lifetime. Returns
+    /// false, without a change, if it is the same secret.
+    pub(crate) fn reload(&mut self, secret: Secret, at: CookieMoment) -> bool {
         if secret == self.present.secret {
             return false;
         }
         self.last = Some((self.present, at.now + LIFETIME));
-        self.present = Pair::new(secret, at.epoch);
+        self.present = SecretPair::new(secret, at.epoch);
         true
     }
 
     /// The key that makes cookies now, and whether its epoch is odd.
     #[inline]
-    pub(crate) fn current(&mut self, at: Moment) -> (Key, bool) {
+    pub(crate) fn current(&mut self, at: CookieMoment) -> (CookieKey, bool) {
         self.present.turn(at.epoch);
         (self.present.current, at.epoch.0 & 1 == 1)
     }
 
-    /// The key of any epoch under the present secret.
-    pub(crate) fn key_of(&self, epoch: Epoch) -> (u64, u64) {
-        let Key(a, b) = self.present.secret.key(epoch);
+    /// The key of any epoch under the current secret.
+    pub(crate) fn key_of(&self, epoch: CookieEpoch) -> (u64, u64) {
+        let CookieKey(a, b) = self.present.secret.key(epoch);
         (a, b)
     }
 
-    /// The keys of that parity as they were when last asked for, by whoever may not turn them.
+    /// The keys of that parity as they were last derived, for callers that must not advance the
+    /// epoch.
     #[inline]
-    pub(crate) fn standing(&self, odd: bool) -> (Key, Option<Key>) {
+    pub(crate) fn standing(&self, odd: bool) -> (CookieKey, Option<CookieKey>) {
         let last = self.last.as_ref().map(|(pair, _)| pair.of_parity(odd));
         (self.present.of_parity(odd), last)
     }
 
-    /// The keys that a cookie of that parity may be of: the present secret's, then the last's.
+    /// The keys that a cookie of that parity may have been made with: of the current secret,
+    /// then of the previous one.
     #[inline]
-    pub(crate) fn candidates(&mut self, odd: bool, at: Moment) -> (Key, Option<Key>) {
+    pub(crate) fn candidates(
+        &mut self,
+        odd: bool,
+        at: CookieMoment,
+    ) -> (CookieKey, Option<CookieKey>) {
         self.present.turn(at.epoch);
         if self.last.is_some_and(|(_, until)| until <= at.now) {
             self.last = None;
@@ -191,8 +198,8 @@ impl Keyring {
 mod tests {
     use super::*;
 
-    fn at(seconds: u64) -> Moment {
-        Moment::simulated(Instant::from_nanos(seconds * 1_000_000_000))
+    fn at(seconds: u64) -> CookieMoment {
+        CookieMoment::simulated(Instant::from_nanos(seconds * 1_000_000_000))
     }
 
     #[test]

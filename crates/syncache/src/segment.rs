@@ -1,34 +1,36 @@
-//! What arrives, as plain values: the SYN, the ACK, and which of them a segment is.
+//! Arriving segments as plain values: the SYN, the ACK, and the classification of a segment by
+//! flags.
 //!
-//! Called by `tcp`'s listeners and by guards, which have read the header and its options.
-//! Invariant: nothing here has room for data, so that data of a SYN cannot be kept (RFC 9293
-//! section 3.10.7.2 lets it be thrown away; the client sends it again).
+//! Used by `tcp`'s listeners and by guards, which have parsed the header and its options.
+//! Invariant: there is no field for data, so that data of a SYN cannot be kept (RFC 9293 section
+//! 3.10.7.2 permits dropping it; the client sends it again).
 
 use floodwall_base::{FlowKey, Seq, limits};
 
-/// What a segment without a connection is to a listener, by its flags alone.
+/// The kind of a segment without a connection, by its flags alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SegmentKind {
-    /// SYN without ACK, RST and FIN: offer it to [`crate::HalfOpen::syn`].
+    /// SYN without ACK, RST and FIN: pass it to [`crate::HalfOpen::syn`].
     Syn,
-    /// ACK without SYN and RST: offer it to [`crate::HalfOpen::ack`].
+    /// ACK without SYN and RST: pass it to [`crate::HalfOpen::ack`].
     Ack,
-    /// RST: offer it to [`crate::HalfOpen::reset`].
+    /// RST: pass it to [`crate::HalfOpen::reset`].
     Reset,
-    /// SYN and ACK: nobody asked; answered by a reset (RFC 9293 section 3.10.7.2).
+    /// SYN and ACK: unsolicited; answered by a reset (RFC 9293 section 3.10.7.2).
     SynAck,
-    /// Anything else: nothing, Xmas, SYN with FIN. Dropped in silence.
+    /// Anything else, for example no flags, Xmas, SYN with FIN. Dropped without an answer.
     Odd,
 }
 
 impl SegmentKind {
-    /// By the flags byte of the header: CWR, ECE, URG, ACK, PSH, RST, SYN, FIN from the top.
+    /// Classifies the flags byte of the header: CWR, ECE, URG, ACK, PSH, RST, SYN, FIN from the
+    /// top.
     #[must_use]
     pub const fn of(flags: u8) -> Self {
         let (fin, syn, rst, ack) =
             (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0, flags & 16 != 0);
         match (syn, ack, rst, fin) {
-            // A reset that says SYN or FIN as well was made by nobody's stack.
+            // No TCP stack sends a reset with SYN or FIN.
             (false, _, true, false) => Self::Reset,
             (true, false, false, false) => Self::Syn,
             (true, true, false, false) => Self::SynAck,
@@ -38,10 +40,11 @@ impl SegmentKind {
     }
 }
 
-/// The options of a SYN that a connection is born with.
+/// The options of a SYN that determine a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Options {
-    /// Largest segment that the client takes; none said it did not (RFC 9293 section 3.7.1).
+pub struct SynOptions {
+    /// The largest segment that the client accepts; `None` where it sent no MSS option (RFC
+    /// 9293 section 3.7.1).
     pub mss: Option<u16>,
     /// Shift of the client's windows (RFC 7323 section 2). Above 14 counts as 14.
     pub window_scale: Option<u8>,
@@ -55,7 +58,7 @@ pub struct Options {
 
 /// A SYN.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Syn {
+pub struct SynSegment {
     /// The flow; its local end is the listener's.
     pub flow: FlowKey,
     /// The client's initial sequence number.
@@ -63,20 +66,19 @@ pub struct Syn {
     /// The client's window, never scaled in a SYN.
     pub window: u16,
     /// Its options.
-    pub options: Options,
+    pub options: SynOptions,
 }
 
-impl Syn {
-    /// What the client takes, with the family's default where it says nothing and with the floor
-    /// under it.
+impl SynSegment {
+    /// The client's MSS: the default of the family if it sent none, and never below the floor.
     #[must_use]
     pub fn mss(&self) -> u16 {
         let unsaid = if self.flow.remote.ipv4_bits().is_some() { 536 } else { 1220 };
         self.options.mss.unwrap_or(unsaid).max(limits::TCP_MSS_FLOOR)
     }
 
-    /// Whether it can be answered at all: both ends have a port, they differ, and the client's
-    /// address is one client's. The network layer has refused the rest.
+    /// Whether it can be answered: both ends have a port, they differ, and the client's address
+    /// is unicast. The network layer has refused all other cases.
     #[must_use]
     pub fn is_answerable(&self) -> bool {
         let FlowKey { local, remote, .. } = self.flow;
@@ -89,16 +91,16 @@ impl Syn {
     }
 }
 
-/// An ACK that belongs to no connection.
+/// An ACK that matches no connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Ack {
+pub struct HandshakeAck {
     /// The flow; its local end is the listener's.
     pub flow: FlowKey,
     /// SEG.SEQ.
     pub seq: Seq,
     /// SEG.ACK.
     pub ack: Seq,
-    /// TSval and TSecr, where it has them.
+    /// TSval and TSecr, where the segment has them.
     pub timestamp: Option<(u32, u32)>,
 }
 
@@ -111,7 +113,7 @@ mod tests {
         let mut syns = 0;
         for flags in 0..=u8::MAX {
             let kind = SegmentKind::of(flags);
-            // URG, PSH, ECE and CWR change nothing.
+            // URG, PSH, ECE and CWR are ignored.
             assert_eq!(kind, SegmentKind::of(flags & 0b1_0111), "{flags:#010b}");
             match kind {
                 SegmentKind::Syn => {

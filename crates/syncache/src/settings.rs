@@ -1,42 +1,42 @@
-//! What a cache and a listener are told at their start.
+//! The settings of a cache and of a listener.
 //!
-//! Read by `syn_cache.rs`; filled by the configuration. The defaults are those of
-//! [`floodwall_base::limits`]. Invariant: no value makes the cache fail: each is brought within
-//! its bounds at construction.
+//! Read by `syn_cache.rs`; set by the configuration. The defaults are those of
+//! [`floodwall_base::limits`]. Invariant: no value makes the cache fail: each is clamped to its
+//! bounds at construction.
 
 use floodwall_base::limits;
 
-/// When a SYN is answered by a cookie alone.
+/// When a SYN is answered by a cookie only, without an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum CookiePolicy {
-    /// Never: what is not in the cache is lost.
+    /// Never: a SYN that does not fit the cache is dropped.
     Never,
-    /// When the cache, or the source's share of it, overflows.
+    /// When the cache, or the share of the source prefix, overflows.
     #[default]
     Overflow,
-    /// Always: nothing is cached, no SYN-ACK is sent again.
+    /// Always: nothing is cached, no SYN-ACK is retransmitted.
     Always,
 }
 
-/// What a cache is told.
+/// The settings of a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CacheSettings {
     /// Rows, rounded up to a power of two.
     pub rows: usize,
-    /// Half-open connections at most, in all; rows times [`limits::SYN_CACHE_WAYS`] where that is
-    /// less.
+    /// Maximum total of half-open connections; rows times [`limits::SYN_CACHE_WAYS`] where that
+    /// is less.
     pub entries: usize,
-    /// Half-open connections of one source prefix (IPv4 /24, IPv6 /56) at most.
+    /// Maximum of half-open connections of one source prefix (IPv4 /24, IPv6 /56).
     pub prefix_entries: usize,
-    /// SYN-ACKs sent again in a second, and at once.
+    /// SYN-ACK retransmissions per second, and the burst.
     pub retransmits: (u32, u32),
-    /// Cookies verified in a second, and at once. Half of it is kept for flows to which a cookie
-    /// was sent lately.
+    /// Cookie verifications per second, and the burst. Half of it is reserved for flows to
+    /// which a cookie was sent recently.
     pub verifications: (u32, u32),
     /// Whether other instances make cookies with the same secret: then every unknown ACK is
-    /// verified, under the budget (decision E23).
+    /// verified, within the budget (decision E23).
     pub shared: bool,
-    /// Listeners at most.
+    /// Maximum number of listeners.
     pub listeners: usize,
 }
 
@@ -54,25 +54,25 @@ impl Default for CacheSettings {
     }
 }
 
-/// What a listener is told.
+/// The settings of a listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ListenSettings {
-    /// Connections that may wait to be accepted. It bounds nothing else: half-open connections are
-    /// the cache's.
+    /// The backlog: connections that may wait to be accepted. It bounds nothing else: half-open
+    /// connections belong to the cache.
     pub backlog: usize,
-    /// Of these, how many may be of one source prefix.
+    /// The part of the backlog that one source prefix may fill.
     pub prefix_backlog: usize,
-    /// When SYNs are answered by cookies alone.
+    /// When SYNs are answered by cookies only.
     pub cookies: CookiePolicy,
     /// The window of SYN-ACKs.
     pub window: u16,
-    /// Our shift, sent to who offers one; at most 14.
+    /// Our window scale, sent to clients that offer one; at most 14.
     pub window_scale: u8,
     /// Our largest segment for IPv4 and for IPv6 clients.
     pub mss: (u16, u16),
-    /// Whether selective acknowledgements are permitted to who offers them.
+    /// Whether selective acknowledgements are permitted to clients that offer them.
     pub sack: bool,
-    /// Whether timestamps are sent to who offers them.
+    /// Whether timestamps are sent to clients that offer them.
     pub timestamps: bool,
     /// Whether ECN is agreed to.
     pub ecn: bool,

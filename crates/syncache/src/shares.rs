@@ -1,14 +1,15 @@
-//! `Shares`: how much of the cache, and of each accept queue, one source prefix has.
+//! `ListenerShares`: counts how much of the cache, and of each accept queue, one source prefix
+//! uses.
 //!
-//! Called by `syn_cache.rs`. Counters under a keyed hash of the prefix (IPv4 /24, IPv6 /56), with
-//! no names kept: two prefixes that meet in a counter share a share, which makes it smaller and
-//! never larger. Invariant: what was counted is counted off again exactly once, under the index
-//! that the owner has kept. Not here: what happens to who is over its share.
+//! Used by `syn_cache.rs`. Counters under a keyed hash of the prefix (IPv4 /24, IPv6 /56); the
+//! prefixes themselves are not stored. Two prefixes that collide in a counter share one share,
+//! which makes it smaller and never larger. Invariant: each increment is undone exactly once, under
+//! the index that the owner has stored. Not here: what happens to a source over its share.
 //!
 //! # Under flood
-//! Fixed arrays of 4,096 counters; a stranger with many prefixes raises many of them a little. At
-//! 15,359 forged prefixes each counter stands at 4, and a share at thousands: what honest traffic
-//! loses is nothing.
+//! Fixed arrays of 4,096 counters; an attacker with many prefixes raises many of them a little.
+//! With 15,359 forged prefixes each counter stands at 4 while a share is in the thousands: honest
+//! traffic loses nothing.
 
 use floodwall_base::{Endpoint, HashKey};
 
@@ -17,14 +18,14 @@ use crate::prefix::prefix;
 /// Counters of each kind; a power of two.
 const COUNTERS: usize = 4096;
 
-/// See the file's head.
-pub(crate) struct Shares {
+/// The counters of half-open connections and accept-queue places by source prefix.
+pub(crate) struct ListenerShares {
     key: HashKey,
     half_open: Box<[u16; COUNTERS]>,
     accepts: Box<[u16; COUNTERS]>,
 }
 
-impl Shares {
+impl ListenerShares {
     pub(crate) fn new(key: HashKey) -> Self {
         Self { key, half_open: Box::new([0; COUNTERS]), accepts: Box::new([0; COUNTERS]) }
     }
@@ -60,7 +61,7 @@ impl Shares {
     /// The index of a prefix in one listener's accept queue.
     #[inline]
     pub(crate) const fn of_queue(share: u16, listener: u16) -> u16 {
-        // Odd, so that each listener sees another permutation.
+        // Odd, so that each listener uses another permutation.
         (share ^ listener.wrapping_mul(0x9e37)) % COUNTERS as u16
     }
 

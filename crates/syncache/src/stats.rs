@@ -1,11 +1,11 @@
-//! What is counted, in all and by listener.
+//! The counters of a cache, total and per listener.
 //!
-//! Kept by `syn_cache.rs` as plain numbers; a worker publishes a copy. [`Stats::named`] gives them
-//! under nstat's names and, with `Syncache` before them, under FreeBSD's (`netstat -sp tcp`).
-//! Invariant: every SYN and every ACK that was offered is in exactly one of the counts that end it:
-//! see [`Stats::syns`] and [`Stats::acks`].
+//! Updated by `syn_cache.rs` as plain numbers; a worker publishes a copy. [`Stats::named`] gives
+//! them under nstat's names and, with the prefix `Syncache`, under FreeBSD's (`netstat -sp tcp`).
+//! Invariant: every SYN and every ACK is in exactly one of the outcome counters: see
+//! [`Stats::syns`] and [`Stats::acks`].
 
-/// Writes a structure of numbers and their names from one table.
+/// Generates a structure of counters and their names from one table.
 macro_rules! numbers {
     ($(#[$doc:meta])* $type:ident { $($field:ident $name:literal $sentence:literal,)* }) => {
         $(#[$doc])*
@@ -15,56 +15,56 @@ macro_rules! numbers {
         }
 
         impl $type {
-            /// Every number with its name and its meaning.
+            /// Every counter with its name and its meaning.
             #[must_use]
             pub const fn named(&self) -> [(&'static str, u64, &'static str); $type::COUNT] {
                 [$(($name, self.$field, $sentence),)*]
             }
 
-            /// Nothing counted yet.
+            /// All counters zero.
             pub const NONE: Self = Self { $($field: 0,)* };
 
-            /// How many numbers there are.
+            /// The number of counters.
             pub const COUNT: usize = [$($name),*].len();
         }
     };
 }
 
 numbers! {
-    /// Of a whole cache.
+    /// The counters of a whole cache.
     Stats {
         half_open "SyncacheHalfOpen" "Half-open connections in the cache now.",
         added "SyncacheAdded" "SYNs that made an entry.",
         duplicates "SyncacheDupsyn" "SYNs of known clients, answered again.",
         cookies_sent "SyncookiesSent" "SYNs answered by a cookie, nothing kept.",
-        cookies_for_share "TCPReqQFullDoCookies" "Of these, for want of room or share.",
+        cookies_for_share "TCPReqQFullDoCookies" "Of these, for lack of cache room or share.",
         refused_full "TCPReqQFullDrop" "SYNs refused because there was no room, and no cookies.",
-        implausible "SyncacheImplausible" "SYNs from or to what nobody can be.",
+        implausible "SyncacheImplausible" "SYNs from or to an invalid address or port.",
         no_listener "SyncacheNoListener" "SYNs and ACKs for a listener that is gone.",
         row_overflow "SyncacheBucketOverflow" "Entries displaced because their row was full.",
         cache_overflow "SyncacheCacheOverflow" "Entries displaced because the cache was full.",
         cookie_only "SyncacheCookieOnly" "Pauses in which a listener answered by cookies alone.",
-        retransmitted "TCPSynRetrans" "SYN-ACKs sent again by themselves.",
-        withheld "SyncacheWithheld" "SYN-ACKs not sent again: under flood, or beyond the rate.",
-        stale "SyncacheStale" "Entries that nobody completed in time.",
-        aborted "SyncacheAborted" "Entries whose listener ended.",
-        unsent "SyncacheDropped" "Entries whose SYN-ACK could not be sent.",
+        retransmitted "TCPSynRetrans" "SYN-ACKs retransmitted by timer.",
+        withheld "SyncacheWithheld" "SYN-ACKs not retransmitted: flood, or over the rate.",
+        stale "SyncacheStale" "Entries expired without completing the handshake.",
+        aborted "SyncacheAborted" "Entries dropped because their listener ended.",
+        unsent "SyncacheDropped" "Entries dropped because the SYN-ACK could not be sent.",
         completed "SyncacheCompleted" "Connections proved by an entry.",
         cookies_received "SyncookiesRecv" "Connections proved by a cookie.",
-        cookies_failed "SyncookiesFailed" "ACKs whose cookie was computed and is none.",
+        cookies_failed "SyncookiesFailed" "ACKs verified as cookies and found invalid.",
         unasked "SyncacheUnasked" "Unknown ACKs refused unverified: no cookie was due.",
         over_budget "SyncacheOverBudget" "Unknown ACKs refused unverified: the budget was spent.",
         bad_ack "SyncacheBadAck" "ACKs for an entry that acknowledge something else.",
         bad_seq "SyncacheBadSeq" "ACKs for an entry with a wrong sequence number or timestamp.",
-        accept_full "ListenOverflows" "ACKs put off: accept queue, or the share of it, full.",
+        accept_full "ListenOverflows" "ACKs dropped: accept queue, or the share of it, full.",
         reset "EmbryonicRsts" "Entries ended by a reset.",
-        challenged "TCPChallengeACK" "Resets near an entry that ask for a challenge.",
+        challenged "TCPChallengeACK" "Resets near an entry, answered by a challenge ACK.",
         unreachable "SyncacheUnreach" "Entries ended by ICMP errors.",
     }
 }
 
 numbers! {
-    /// Of one listener.
+    /// The counters of one listener.
     ListenerStats {
         half_open "half-open" "Half-open connections in the cache now.",
         waiting "waiting" "Connections that wait to be accepted now.",
@@ -77,13 +77,13 @@ numbers! {
 }
 
 impl Stats {
-    /// All SYNs that were offered.
+    /// All SYNs received.
     #[must_use]
     pub const fn syns(&self) -> u64 {
         self.added + self.duplicates + self.cookies_sent + self.refused_full + self.implausible
     }
 
-    /// All ACKs that were offered. SYNs and ACKs for a listener that is gone are in neither.
+    /// All ACKs received. SYNs and ACKs for a listener that is gone are counted in neither.
     #[must_use]
     pub const fn acks(&self) -> u64 {
         self.completed
@@ -103,7 +103,7 @@ impl Stats {
         self.refused_full + self.accept_full
     }
 
-    /// Entries that have left the cache, for whatever reason.
+    /// Entries that have left the cache, for any reason.
     #[must_use]
     pub const fn left(&self) -> u64 {
         self.row_overflow

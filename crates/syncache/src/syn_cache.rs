@@ -1,83 +1,85 @@
-//! `SynCache`: the product's [`HalfOpen`]: cache first, cookie where the cache cannot keep.
+//! `SynCache`: the product's [`HalfOpen`]: the cache first, a SYN cookie where the cache has no
+//! room.
 //!
-//! Called by `tcp`'s listeners and by guards. One for each worker: flows belong to workers, so two
-//! of them never see one handshake. Every initial sequence number is a cookie, of cached entries
-//! too, so that displacing one costs its client nothing but our retransmission (Lemon 2001 section
-//! 7). Invariants: an entry leaves only for a reason that was checked first (a guessed segment
-//! removes nothing); memory is taken at construction; what an entry is too old for is refused
-//! whether or not timed work ran. Not here: rows and slots (`cache.rs`), the cookie's bits
+//! Used by `tcp`'s listeners and by guards. There is one per worker: flows belong to workers, so
+//! one handshake is always processed by one worker. Every initial sequence number is a cookie, also
+//! of cached entries, so that evicting one costs its client nothing but our retransmission (Lemon
+//! 2001 section 7). Invariants: an entry is removed only for a verified reason (a guessed segment
+//! removes nothing); memory is allocated at construction; an entry past its lifetime is refused
+//! whether or not timed work has run. Not here: rows and slots (`cache.rs`), the cookie's bits
 //! (`cookie.rs`), the keys (`secret.rs`), timed work (`syn_cache/timed.rs`).
 //!
 //! # Under flood
-//! SYNs: see `cache.rs`. Unknown ACKs: nothing where that listener has nothing half open, else one
-//! look at a row, by the hash under which connections were looked for; the gate is shut unless
-//! something of that listener was displaced or answered by cookie within 30 s, or keys were loaded;
-//! then one hash more, under the budget (`budget.rs`). SYNs of one prefix: a quarter of the cache,
+//! SYNs: see `cache.rs`. Unknown ACKs: no work where that listener has nothing half-open, else one
+//! look-up of a row, by the hash with which connections were looked up; the gate is shut unless an
+//! entry of that listener was evicted or a SYN answered by cookie within 30 s, or keys were loaded;
+//! then one more hash, within the budget (`budget.rs`). SYNs of one prefix: a quarter of the cache,
 //! the rest by cookie. Completed handshakes: the backlog, and three quarters of it for one prefix.
-//! Retransmissions: `SYN_ACK_RETRANSMITS` an entry, `SYN_ACK_RETRANSMIT_RATE` in all, none while
-//! entries are lost before they serve: so a SYN is answered by at most four segments, by one under
-//! flood.
+//! Retransmissions: `SYN_ACK_RETRANSMITS` per entry, `SYN_ACK_RETRANSMIT_RATE` in total, none while
+//! entries are evicted before they serve: so a SYN is answered by at most four segments, and by one
+//! under flood.
 
 mod timed;
 
 use core::time::Duration;
 
 use floodwall_base::{
-    Bucket, FlowKey, FlowWords, HashKey, Instant, Mss, Price, SecretRandom, Seq, Units,
+    FlowKey, FlowWords, HashKey, Instant, Mss, Price, SecretRandom, Seq, TokenBucket, Units,
 };
 
-use crate::budget::Budget;
-use crate::cache::{Cache, Place, Tick};
-use crate::cookie::{self, Kept};
-use crate::entry::{Agreed, Entry, syn_ack};
+use crate::budget::CookieBudget;
+use crate::cache::{Cache, CacheSlot, CacheTick};
+use crate::cookie::{self, CookieOptions};
+use crate::entry::{AgreedOptions, SynEntry, syn_ack};
 use crate::half_open::{
-    Acked, Answered, ChallengeAck, HalfOpen, Refusal, Reset, SynAck, SynRefusal, Unreachable,
+    AckOutcome, AckRefusal, ChallengeAck, HalfOpen, ResetReply, SynAck, SynAnswer, SynRefusal,
+    Unreachable,
 };
-use crate::listener::{AcceptSlot, Listener, ListenerId, Listeners};
-use crate::moment::{Epoch, Moment};
-use crate::proven::{By, Proven, Timestamps};
+use crate::listener::{AcceptSlot, CacheListener, CacheListeners, ListenerId};
+use crate::moment::{CookieEpoch, CookieMoment};
+use crate::proven::{Proven, ProvenBy, ProvenTimestamps};
 use crate::secret::{Keyring, LIFETIME, Secret};
-use crate::segment::{Ack, Syn};
+use crate::segment::{HandshakeAck, SynSegment};
 use crate::settings::{CacheSettings, CookiePolicy, ListenSettings};
-use crate::shares::Shares;
+use crate::shares::ListenerShares;
 use crate::stats::{ListenerStats, Stats};
 use crate::timestamp;
 
-/// See the file's head.
+/// The SYN cache of one worker, with SYN cookies for its overflow.
 pub struct SynCache {
     settings: CacheSettings,
-    /// Where a flow's row is.
+    /// The key that maps flows to rows.
     index: HashKey,
     cache: Cache,
-    listeners: Listeners,
+    listeners: CacheListeners,
     keys: Keyring,
-    shares: Shares,
-    budget: Budget,
-    resend: (Bucket, Price),
+    shares: ListenerShares,
+    budget: CookieBudget,
+    resend: (TokenBucket, Price),
     /// Until when every gate is open, because keys were loaded.
     loaded_until: Instant,
-    /// Entries that one listener displaces in a second before it pauses.
+    /// Entries of one listener that must be evicted within a second to begin a pause.
     enough: usize,
+    /// Entries of listeners that are gone, still to be removed.
+    orphans: u64,
     /// A program at the interface makes and opens cookies of ours (`interface.rs`).
     pub(crate) interface_answers: bool,
-    /// Entries whose listener is gone, until somebody comes across them.
-    orphans: u64,
     next_sweep: Instant,
-    /// Where the sweep goes on, while one is under way.
+    /// The row at which the current sweep continues, if one is in progress.
     hand: Option<u32>,
     stats: Stats,
     spent: Units,
 }
 
-/// A flow as the tables know it.
-struct Found {
+/// The hash of a flow as the tables use it.
+struct FoundEntry {
     hash: u64,
 }
 
-impl Found {
-    /// Our clock as that flow sees it. Its offset is made of bits of the hash that choose neither
-    /// row nor tag, nor a place among connections, so that a client which learns them learns
-    /// nothing of where it lies.
+impl FoundEntry {
+    /// Our timestamp clock for that flow. Its offset is made of hash bits that select neither
+    /// row nor tag, nor a slot among connections, so that a client which learns them learns nothing
+    /// about its position.
     #[inline]
     const fn clock(&self, now: Instant) -> u32 {
         timestamp::clock(now, (self.hash >> 24) as u32)
@@ -85,14 +87,14 @@ impl Found {
 }
 
 impl SynCache {
-    /// An empty cache. Takes all its memory: 2 KiB a row, a megabyte by default. `secret` is that
-    /// of the cookies; `random` gives the keys of this start.
+    /// An empty cache. Allocates all its memory: 2 KiB per row, a megabyte by default. `secret`
+    /// is that of the cookies; `random` gives the keys of this process.
     #[must_use]
     pub fn new(
         settings: CacheSettings,
         secret: Secret,
         random: &mut SecretRandom,
-        at: Moment,
+        at: CookieMoment,
     ) -> Self {
         let cache = Cache::new(settings.rows, settings.entries);
         let (rate, burst) = settings.retransmits;
@@ -101,14 +103,14 @@ impl SynCache {
             index: random.hash_key(),
             enough: (settings.entries / 8).max(1),
             cache,
-            listeners: Listeners::new(settings.listeners),
+            listeners: CacheListeners::new(settings.listeners),
             keys: Keyring::new(secret, at),
-            shares: Shares::new(random.hash_key()),
-            budget: Budget::new(settings.verifications, at),
-            resend: (Bucket::default(), Price::new(rate, burst)),
+            shares: ListenerShares::new(random.hash_key()),
+            budget: CookieBudget::new(settings.verifications, at),
+            resend: (TokenBucket::default(), Price::new(rate, burst)),
             loaded_until: at.now + LIFETIME,
-            interface_answers: false,
             orphans: 0,
+            interface_answers: false,
             next_sweep: at.now,
             hand: None,
             stats: Stats::default(),
@@ -116,17 +118,18 @@ impl SynCache {
         }
     }
 
-    /// The secret was made for this instance: no cookie of another one is waited for, and gates are
-    /// shut until there is a reason.
+    /// Declares that the secret was made for this instance: no cookies of other instances are
+    /// expected, and gates start shut.
     #[must_use]
     pub fn with_new_secret(mut self) -> Self {
         self.loaded_until = Instant::ORIGIN;
         self
     }
 
-    /// Takes another secret for cookies. Those of the last one stay good for their lifetime; gates
-    /// are open as long. The same secret again changes nothing, and says so.
-    pub fn reload(&mut self, secret: Secret, at: Moment) -> bool {
+    /// Replaces the secret of cookies. Cookies of the previous one stay valid for their
+    /// lifetime; gates are open for that time. Returns false, without a change, if it is the same
+    /// secret.
+    pub fn reload(&mut self, secret: Secret, at: CookieMoment) -> bool {
         let changed = self.keys.reload(secret, at);
         if changed {
             self.loaded_until = at.now + LIFETIME;
@@ -134,18 +137,13 @@ impl SynCache {
         changed
     }
 
-    /// Whether other instances make cookies with the same secret: see [`CacheSettings::shared`].
-    pub fn set_shared(&mut self, shared: bool) {
-        self.settings.shared = shared;
-    }
-
-    /// What a listener was told.
+    /// What a listener was configured with.
     pub(crate) fn settings_of(&self, listener: ListenerId) -> Option<ListenSettings> {
         self.listeners.of(listener).map(|it| it.settings)
     }
 
     /// The key of an epoch, for a program that makes the same cookies.
-    pub(crate) fn key_of(&self, epoch: Epoch) -> (u64, u64) {
+    pub(crate) fn key_of(&self, epoch: CookieEpoch) -> (u64, u64) {
         self.keys.key_of(epoch)
     }
 
@@ -154,15 +152,21 @@ impl SynCache {
         self.index.to_words()
     }
 
-    /// Bytes of memory, all taken at construction.
+    /// Sets whether other instances make cookies with the same secret: see
+    /// [`CacheSettings::shared`].
+    pub fn set_shared(&mut self, shared: bool) {
+        self.settings.shared = shared;
+    }
+
+    /// Memory in bytes, all allocated at construction.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.cache.memory()
     }
 
     #[inline]
-    fn found(&self, flow: &FlowKey) -> Found {
-        Found { hash: self.index.flow(flow) }
+    fn found(&self, flow: &FlowKey) -> FoundEntry {
+        FoundEntry { hash: self.index.flow(flow) }
     }
 
     #[inline]
@@ -170,16 +174,16 @@ impl SynCache {
         self.spent = self.spent.plus(Units(units));
     }
 
-    /// The live entry of a flow and listener. One of another listening, or one that is over, is
-    /// taken out.
+    /// The live entry of a flow and listener. An entry of an earlier listener, or one past its
+    /// lifetime, is removed.
     #[inline]
     fn live(
         &mut self,
-        found: &Found,
+        found: &FoundEntry,
         flow: &FlowKey,
         id: ListenerId,
         now: Instant,
-    ) -> Option<Place> {
+    ) -> Option<CacheSlot> {
         let place = self.cache.find(found.hash, |entry| entry.is_of(flow))?;
         let entry = self.cache.entry(place)?;
         let (other, over) = (entry.listener != id, self.is_over(place, entry, now));
@@ -191,16 +195,16 @@ impl SynCache {
         Some(place)
     }
 
-    /// Takes an entry out; who counts why is the caller.
-    fn remove(&mut self, place: Place) {
+    /// Removes an entry; the caller counts the reason.
+    fn remove(&mut self, place: CacheSlot) {
         if let Some(entry) = self.cache.entry(place).copied() {
             self.cache.give_back(place);
             self.forget(&entry);
         }
     }
 
-    /// Counts an entry off that is not in the cache any more.
-    fn forget(&mut self, entry: &Entry) {
+    /// Updates the counts for an entry that has left the cache.
+    fn forget(&mut self, entry: &SynEntry) {
         self.shares.drop_half_open(entry.share);
         let of = match self.listeners.of_mut(entry.listener) {
             Some(listener) => &mut listener.stats.half_open,
@@ -209,20 +213,20 @@ impl SynCache {
         *of = of.saturating_sub(1);
     }
 
-    /// A cookie for that SYN, now.
+    /// The cookie for that SYN at this time.
     #[inline]
-    fn cookie(&mut self, syn: &Syn, agreed: &Agreed, at: Moment) -> Seq {
+    fn cookie(&mut self, syn: &SynSegment, agreed: &AgreedOptions, at: CookieMoment) -> Seq {
         let (key, odd) = self.keys.current(at);
         let words = FlowWords::of(&syn.flow);
-        let kept = Kept::of(&syn.flow, agreed.mss, agreed.window_scale, agreed.sack);
+        let kept = CookieOptions::of(&syn.flow, agreed.mss, agreed.window_scale, agreed.sack);
         cookie::make(&key, odd, &words, syn.seq, kept, agreed.marks())
     }
 
     fn answer(
         &self,
-        found: &Found,
-        syn: &Syn,
-        (iss, agreed): (Seq, &Agreed),
+        found: &FoundEntry,
+        syn: &SynSegment,
+        (iss, agreed): (Seq, &AgreedOptions),
         settings: &ListenSettings,
         now: Instant,
     ) -> SynAck {
@@ -230,24 +234,27 @@ impl SynCache {
         syn_ack(syn.flow, syn.seq, iss, agreed, settings, clock)
     }
 
-    /// A SYN whose ends are known already.
+    /// Processes a SYN between endpoints that have an entry.
     fn again(
         &mut self,
-        place: Place,
-        found: &Found,
-        syn: &Syn,
+        place: CacheSlot,
+        found: &FoundEntry,
+        syn: &SynSegment,
         id: ListenerId,
-        at: Moment,
-    ) -> Answered {
+        at: CookieMoment,
+    ) -> SynAnswer {
         let Some(settings) = self.listeners.of(id).map(|it| it.settings) else {
-            return Answered::Refused(SynRefusal::NoListener);
+            return SynAnswer::Refused(SynRefusal::NoListener);
         };
         let agreed = agree(syn, &settings);
         let Some(entry) = self.cache.entry_mut(place) else {
-            return Answered::Refused(SynRefusal::Full);
+            return SynAnswer::Refused(SynRefusal::Full);
         };
         let known = entry.agreed();
-        let timeless = |agreed: Agreed| Agreed { timestamp: agreed.timestamp.map(|_| 0), ..agreed };
+        let timeless = |agreed: AgreedOptions| AgreedOptions {
+            timestamp: agreed.timestamp.map(|_| 0),
+            ..agreed
+        };
         let same = entry.irs() == syn.seq;
         if same && timeless(known) == timeless(agreed) || settings.cookies == CookiePolicy::Never {
             if same {
@@ -257,60 +264,67 @@ impl SynCache {
             let entry = *entry;
             self.stats.duplicates += 1;
             let clock = found.clock(at.now);
-            return Answered::Again(entry.syn_ack(&settings, clock));
+            return SynAnswer::Again(entry.syn_ack(&settings, clock));
         }
-        // Another client of the same ends, or one that has given up its options, or a forger. Each
-        // has its own cookie; the entry stays with whom it was made for, and whichever of them
-        // acknowledges first has the connection.
+        // Another client of the same endpoints, or one that has given up its options, or a
+        // forged SYN. Each gets its own cookie; the entry stays unchanged, and the first of them to
+        // acknowledge gets the connection.
         entry.set_rival();
         let iss = self.cookie(syn, &agreed, at);
-        // The entry knows of it: for this flow alone the gate is open, as long as it is there.
+        // The entry records it: for this flow alone the gate is open, as long as the entry
+        // exists.
         self.cookie_of(found, syn, (iss, &agreed), id, at)
     }
 
-    /// A SYN that is answered without a trace: from now on cookies come back.
+    /// Answers a SYN without an entry: from now on cookies are expected.
     fn by_cookie_alone(
         &mut self,
-        found: &Found,
-        syn: &Syn,
-        made: (Seq, &Agreed),
+        found: &FoundEntry,
+        syn: &SynSegment,
+        made: (Seq, &AgreedOptions),
         id: ListenerId,
-        at: Moment,
-    ) -> Answered {
+        at: CookieMoment,
+    ) -> SynAnswer {
         if let Some(listener) = self.listeners.of_mut(id) {
             listener.open_gate(at.now);
         }
         self.cookie_of(found, syn, made, id, at)
     }
 
-    /// The answer that is all that is kept of a SYN.
+    /// The SYN-ACK for a SYN of which nothing else is stored.
     fn cookie_of(
         &mut self,
-        found: &Found,
-        syn: &Syn,
-        (iss, agreed): (Seq, &Agreed),
+        found: &FoundEntry,
+        syn: &SynSegment,
+        (iss, agreed): (Seq, &AgreedOptions),
         id: ListenerId,
-        at: Moment,
-    ) -> Answered {
-        self.budget.expect(found.hash, at.epoch);
+        at: CookieMoment,
+    ) -> SynAnswer {
+        self.budget.prefetch(found.hash, at.epoch);
         self.stats.cookies_sent += 1;
         let Some(listener) = self.listeners.of_mut(id) else {
-            return Answered::Refused(SynRefusal::NoListener);
+            return SynAnswer::Refused(SynRefusal::NoListener);
         };
         listener.stats.cookies_sent += 1;
         let settings = listener.settings;
-        Answered::Cookie(self.answer(found, syn, (iss, agreed), &settings, at.now))
+        SynAnswer::Cookie(self.answer(found, syn, (iss, agreed), &settings, at.now))
     }
 
-    /// A SYN that is new.
-    fn newcomer(&mut self, found: &Found, syn: &Syn, id: ListenerId, at: Moment) -> Answered {
+    /// Processes a SYN without an entry.
+    fn newcomer(
+        &mut self,
+        found: &FoundEntry,
+        syn: &SynSegment,
+        id: ListenerId,
+        at: CookieMoment,
+    ) -> SynAnswer {
         let Some(listener) = self.listeners.of(id) else {
-            return Answered::Refused(SynRefusal::NoListener);
+            return SynAnswer::Refused(SynRefusal::NoListener);
         };
         let (settings, agreed) = (listener.settings, agree(syn, &listener.settings));
         let is_cookie_only = listener.is_cookie_only(at.now);
         if !is_cookie_only {
-            // The one line that is in no cache is under way while hashes are computed.
+            // The one line that is not cached is prefetched while hashes are computed.
             self.cache.expect_claim(found.hash);
         }
         let iss = self.cookie(syn, &agreed, at);
@@ -324,7 +338,7 @@ impl SynCache {
             if settings.cookies == CookiePolicy::Never {
                 self.stats.refused_full += 1;
                 self.count_refused(id);
-                return Answered::Refused(SynRefusal::Full);
+                return SynAnswer::Refused(SynRefusal::Full);
             }
             self.stats.cookies_for_share += 1;
             return self.by_cookie_alone(found, syn, (iss, &agreed), id, at);
@@ -332,13 +346,13 @@ impl SynCache {
         if let Some(evicted) = &claim.evicted {
             self.displaced(evicted, self.cache.due(claim.place), full, id, at.now);
         }
-        let entry = Entry::new(&syn.flow, (syn.seq, iss, syn.window), &agreed, id, share);
+        let entry = SynEntry::new(&syn.flow, (syn.seq, iss, syn.window), &agreed, id, share);
         if let Some(slot) = self.cache.entry_mut(claim.place) {
             *slot = entry.made_at(at.now);
         }
         self.cache.set_due(claim.place, timed::first_due(at.now));
         self.shares.add_half_open(share);
-        self.budget.expect(found.hash, at.epoch);
+        self.budget.prefetch(found.hash, at.epoch);
         if let Some(listener) = self.listeners.of_mut(id) {
             listener.stats.half_open += 1;
         }
@@ -346,14 +360,22 @@ impl SynCache {
             self.next_sweep = at.now + timed::SWEEP;
         }
         self.stats.added += 1;
-        Answered::Cached(self.answer(found, syn, (iss, &agreed), &settings, at.now))
+        SynAnswer::Cached(self.answer(found, syn, (iss, &agreed), &settings, at.now))
     }
 
-    /// A SYN of listener `by` has taken the slot of `evicted`, whose cookie stays good.
-    fn displaced(&mut self, evicted: &Entry, due: Tick, full: bool, by: ListenerId, now: Instant) {
+    /// Accounts for a SYN of listener `by` that has evicted `evicted`; that cookie stays
+    /// valid.
+    fn displaced(
+        &mut self,
+        evicted: &SynEntry,
+        due: CacheTick,
+        full: bool,
+        by: ListenerId,
+        now: Instant,
+    ) {
         self.forget(evicted);
         *(if full { &mut self.stats.cache_overflow } else { &mut self.stats.row_overflow }) += 1;
-        let young = evicted.retransmits == 0 && Tick::of(now).since(due) < 0;
+        let young = evicted.retransmits == 0 && CacheTick::of(now).since(due) < 0;
         if let Some(victim) = self.listeners.of_mut(evicted.listener) {
             victim.open_gate(now);
             if young {
@@ -376,24 +398,24 @@ impl SynCache {
         }
     }
 
-    fn refuse(&mut self, id: ListenerId, why: Refusal) -> Acked {
+    fn refuse(&mut self, id: ListenerId, why: AckRefusal) -> AckOutcome {
         let stats = &mut self.stats;
         match why {
-            // Counted where it was found out.
-            Refusal::Unknown => {}
-            Refusal::BadAck => stats.bad_ack += 1,
-            Refusal::BadSeq => stats.bad_seq += 1,
-            Refusal::AcceptFull => stats.accept_full += 1,
-            Refusal::Budget => stats.over_budget += 1,
-            Refusal::NoListener => stats.no_listener += 1,
+            // Already counted when its end was detected.
+            AckRefusal::Unknown => {}
+            AckRefusal::BadAck => stats.bad_ack += 1,
+            AckRefusal::BadSeq => stats.bad_seq += 1,
+            AckRefusal::AcceptFull => stats.accept_full += 1,
+            AckRefusal::Budget => stats.over_budget += 1,
+            AckRefusal::NoListener => stats.no_listener += 1,
         }
         self.count_refused(id);
-        Acked::Refused(why)
+        AckOutcome::Refused(why)
     }
 
-    /// A place of the accept queue for that client, taken.
+    /// Reserves a place in the accept queue for that client.
     fn accept_slot(&mut self, id: ListenerId, flow: &FlowKey) -> Option<AcceptSlot> {
-        let share = Shares::of_queue(self.shares.of(flow.remote), id.slot);
+        let share = ListenerShares::of_queue(self.shares.of(flow.remote), id.slot);
         let taken = self.shares.accepts(share);
         let listener = self.listeners.of_mut(id)?;
         let ListenSettings { backlog, prefix_backlog, .. } = listener.settings;
@@ -405,19 +427,19 @@ impl SynCache {
         Some(AcceptSlot { listener: id, share })
     }
 
-    /// An ACK whose ends have an entry.
+    /// Processes an ACK between endpoints that have an entry.
     fn confirm(
         &mut self,
-        place: Place,
-        found: &Found,
-        ack: &Ack,
+        place: CacheSlot,
+        found: &FoundEntry,
+        ack: &HandshakeAck,
         id: ListenerId,
-        at: Moment,
-    ) -> Acked {
+        at: CookieMoment,
+    ) -> AckOutcome {
         let Some((entry, settings)) =
             self.cache.entry(place).copied().zip(self.listeners.of(id).map(|it| it.settings))
         else {
-            return self.refuse(id, Refusal::NoListener);
+            return self.refuse(id, AckRefusal::NoListener);
         };
         if ack.ack != entry.iss() + 1 {
             return self.confirm_rival(place, &entry, found, ack, id, at);
@@ -430,10 +452,10 @@ impl SynCache {
             (Some(recent), Some((value, _))) => value.wrapping_sub(recent) as i32 >= 0,
         };
         if !in_window || !in_time {
-            return self.refuse(id, Refusal::BadSeq);
+            return self.refuse(id, AckRefusal::BadSeq);
         }
         let Some(slot) = self.accept_slot(id, &ack.flow) else {
-            return self.refuse(id, Refusal::AcceptFull);
+            return self.refuse(id, AckRefusal::AcceptFull);
         };
         let round_trip = self.round_trip(place, &entry, found, ack, at.now);
         self.remove(place);
@@ -442,7 +464,7 @@ impl SynCache {
             listener.stats.hits += 1;
         }
         let clock = agreed.timestamp.map_or(0, |_| found.clock(at.now));
-        Acked::Proven(Proven {
+        AckOutcome::Proven(Proven {
             flow: ack.flow,
             slot,
             irs: entry.irs(),
@@ -454,22 +476,22 @@ impl SynCache {
             timestamps: ack
                 .timestamp
                 .filter(|_| agreed.timestamp.is_some())
-                .map(|(recent, _)| Timestamps { recent, last_sent: clock }),
+                .map(|(recent, _)| ProvenTimestamps { recent, last_sent: clock }),
             ecn: agreed.ecn,
             retransmitted: entry.retransmits,
             round_trip,
-            by: By::Cache,
+            by: ProvenBy::Cache,
         })
     }
 
-    /// How long the answer to an entry's SYN-ACK took. None where we sent it again by ourselves
-    /// (Karn); where a SYN that came again had it sent again, only a timestamp says which it was.
+    /// The round-trip time of an entry's SYN-ACK. `None` where we retransmitted it (Karn);
+    /// where a repeated SYN was answered again, only a timestamp is unambiguous.
     fn round_trip(
         &self,
-        place: Place,
-        entry: &Entry,
-        found: &Found,
-        ack: &Ack,
+        place: CacheSlot,
+        entry: &SynEntry,
+        found: &FoundEntry,
+        ack: &HandshakeAck,
         now: Instant,
     ) -> Option<Duration> {
         if entry.retransmits > 0 {
@@ -482,45 +504,46 @@ impl SynCache {
         Some(timed::age(self.cache.due(place), entry.born(), now))
     }
 
-    /// An ACK that acknowledges something else than the entry's SYN-ACK: an earlier one of ours, or
-    /// the cookie of a rival, or nothing. The entry stays unless a cookie is proved.
+    /// Processes an ACK that does not acknowledge the entry's SYN-ACK: it may acknowledge an
+    /// earlier one, or be the cookie of another SYN of the same endpoints, or be invalid. The entry
+    /// stays unless a cookie is verified.
     fn confirm_rival(
         &mut self,
-        place: Place,
-        entry: &Entry,
-        found: &Found,
-        ack: &Ack,
+        place: CacheSlot,
+        entry: &SynEntry,
+        found: &FoundEntry,
+        ack: &HandshakeAck,
         id: ListenerId,
-        at: Moment,
-    ) -> Acked {
+        at: CookieMoment,
+    ) -> AckOutcome {
         let gate = |listener| self.may_verify(listener, at.now);
         if !entry.has_rival() && !self.listeners.of(id).is_some_and(gate) {
-            return self.refuse(id, Refusal::BadAck);
+            return self.refuse(id, AckRefusal::BadAck);
         }
         let done = self.by_cookie(found, ack, id, at);
-        if matches!(done, Acked::Proven(_)) {
+        if matches!(done, AckOutcome::Proven(_)) {
             self.remove(place);
             self.stats.unsent += 1;
         }
         done
     }
 
-    /// Whether an ACK that no entry explains may be a cookie: the gate is open, or keys were loaded
-    /// lately, or other instances make cookies too (decision E23).
+    /// Whether an ACK without an entry may be a cookie: the gate is open, or keys were loaded
+    /// recently, or other instances make cookies too (decision E23).
     #[inline]
-    fn may_verify(&self, listener: &Listener, now: Instant) -> bool {
+    fn may_verify(&self, listener: &CacheListener, now: Instant) -> bool {
         let loaded = now < self.loaded_until || self.settings.shared || self.interface_answers;
         listener.gate_is_open(now) || loaded && listener.settings.cookies != CookiePolicy::Never
     }
 
-    /// An ACK that no entry explains, while no cookie is due.
-    fn unasked(&mut self, id: ListenerId) -> Acked {
+    /// Refuses an ACK without an entry, while no cookie is outstanding.
+    fn unasked(&mut self, id: ListenerId) -> AckOutcome {
         self.stats.unasked += 1;
-        self.refuse(id, Refusal::Unknown)
+        self.refuse(id, AckRefusal::Unknown)
     }
 
-    /// Whether the cookie of an ACK is one of the keys that were last in force.
-    fn would_open(&self, ack: &Ack) -> bool {
+    /// Whether the cookie of an ACK is valid under one of the keys last in force.
+    fn would_open(&self, ack: &HandshakeAck) -> bool {
         let (irs, iss) = (ack.seq - 1, ack.ack - 1);
         let marks = ack.timestamp.map(|(_, echo)| timestamp::marks_of(echo));
         let (key, last) = self.keys.standing(cookie::is_odd(iss));
@@ -529,14 +552,20 @@ impl SynCache {
         opens(key) || last.is_some_and(opens)
     }
 
-    /// Computes the cookie of an ACK and, if it is one, makes the proof.
-    fn by_cookie(&mut self, found: &Found, ack: &Ack, id: ListenerId, at: Moment) -> Acked {
+    /// Verifies the cookie of an ACK and, if it is valid, makes the proof.
+    fn by_cookie(
+        &mut self,
+        found: &FoundEntry,
+        ack: &HandshakeAck,
+        id: ListenerId,
+        at: CookieMoment,
+    ) -> AckOutcome {
         if !self.budget.take(found.hash, at) {
-            return self.refuse(id, Refusal::Budget);
+            return self.refuse(id, AckRefusal::Budget);
         }
         self.spend(1);
         let Some(settings) = self.listeners.of(id).map(|it| it.settings) else {
-            return self.refuse(id, Refusal::NoListener);
+            return self.refuse(id, AckRefusal::NoListener);
         };
         let (irs, iss) = (ack.seq - 1, ack.ack - 1);
         let timestamp = ack.timestamp.filter(|_| settings.timestamps);
@@ -546,10 +575,10 @@ impl SynCache {
         let open = |key: &_| cookie::open(key, &words, irs, iss, marks);
         let Some(kept) = open(&key).or_else(|| last.as_ref().and_then(open)) else {
             self.stats.cookies_failed += 1;
-            return self.refuse(id, Refusal::Unknown);
+            return self.refuse(id, AckRefusal::Unknown);
         };
         let Some(slot) = self.accept_slot(id, &ack.flow) else {
-            return self.refuse(id, Refusal::AcceptFull);
+            return self.refuse(id, AckRefusal::AcceptFull);
         };
         self.stats.cookies_received += 1;
         if let Some(listener) = self.listeners.of_mut(id) {
@@ -559,7 +588,7 @@ impl SynCache {
             Some(marks) => timestamp::read(marks),
             None => (kept.scale(), kept.sack(), false),
         };
-        Acked::Proven(Proven {
+        AckOutcome::Proven(Proven {
             flow: ack.flow,
             slot,
             irs,
@@ -568,21 +597,23 @@ impl SynCache {
             peer_window: None,
             window_scale: scale.map(|theirs| (theirs, settings.window_scale)),
             sack,
-            timestamps: timestamp
-                .map(|(recent, echo)| Timestamps { recent, last_sent: timestamp::latest(echo) }),
+            timestamps: timestamp.map(|(recent, echo)| ProvenTimestamps {
+                recent,
+                last_sent: timestamp::latest(echo),
+            }),
             ecn,
             retransmitted: 0,
             round_trip: timestamp.and_then(|(_, echo)| timestamp::ago(found.clock(at.now), echo)),
-            by: By::Cookie,
+            by: ProvenBy::Cookie,
         })
     }
 }
 
-/// What the client offers and the listener allows.
+/// The options that the client offers and the listener allows.
 #[inline]
-fn agree(syn: &Syn, settings: &ListenSettings) -> Agreed {
+fn agree(syn: &SynSegment, settings: &ListenSettings) -> AgreedOptions {
     let offered = &syn.options;
-    Agreed {
+    AgreedOptions {
         mss: syn.mss(),
         said_mss: offered.mss.is_some(),
         window_scale: offered.window_scale.map(|shift| shift.min(14)),
@@ -618,39 +649,52 @@ impl HalfOpen for SynCache {
     }
 
     #[inline]
-    fn expect(&self, hash: u64) {
+    fn prefetch(&self, hash: u64) {
         self.cache.expect_row(hash);
     }
 
-    fn syn_hashed(&mut self, listener: ListenerId, syn: &Syn, hash: u64, at: Moment) -> Answered {
+    fn syn_hashed(
+        &mut self,
+        listener: ListenerId,
+        syn: &SynSegment,
+        hash: u64,
+        at: CookieMoment,
+    ) -> SynAnswer {
         self.spend(1);
         if self.listeners.of(listener).is_none() {
             self.stats.no_listener += 1;
-            return Answered::Refused(SynRefusal::NoListener);
+            return SynAnswer::Refused(SynRefusal::NoListener);
         }
         if !syn.is_answerable() {
             self.stats.implausible += 1;
             self.count_refused(listener);
-            return Answered::Refused(SynRefusal::Implausible);
+            return SynAnswer::Refused(SynRefusal::Implausible);
         }
-        let found = Found { hash };
+        let found = FoundEntry { hash };
         match self.live(&found, &syn.flow, listener, at.now) {
             Some(place) => self.again(place, &found, syn, listener, at),
             None => self.newcomer(&found, syn, listener, at),
         }
     }
 
-    fn ack_hashed(&mut self, listener: ListenerId, ack: &Ack, hash: u64, at: Moment) -> Acked {
+    fn ack_hashed(
+        &mut self,
+        listener: ListenerId,
+        ack: &HandshakeAck,
+        hash: u64,
+        at: CookieMoment,
+    ) -> AckOutcome {
         self.spend(1);
         let Some(of) = self.listeners.of(listener) else {
-            return self.refuse(listener, Refusal::NoListener);
+            return self.refuse(listener, AckRefusal::NoListener);
         };
         let (known, gate) = (of.stats.half_open + self.orphans, self.may_verify(of, at.now));
-        // Where nothing is half open and no cookie is due no row need be looked at to refuse.
+        // Where nothing is half-open and no cookie is outstanding, the ACK is refused without a
+        // look-up.
         if known == 0 && !gate {
             return self.unasked(listener);
         }
-        let found = Found { hash };
+        let found = FoundEntry { hash };
         match self.live(&found, &ack.flow, listener, at.now) {
             Some(place) => self.confirm(place, &found, ack, listener, at),
             None if gate => self.by_cookie(&found, ack, listener, at),
@@ -665,31 +709,31 @@ impl HalfOpen for SynCache {
         }
     }
 
-    fn reset(&mut self, flow: &FlowKey, seq: Seq, at: Moment) -> Reset {
+    fn reset(&mut self, flow: &FlowKey, seq: Seq, at: CookieMoment) -> ResetReply {
         self.spend(1);
         let found = self.found(flow);
         let place = self.cache.find(found.hash, |entry| entry.is_of(flow));
         let Some((place, entry)) = place.and_then(|it| Some((it, *self.cache.entry(it)?))) else {
-            return Reset::Ignored;
+            return ResetReply::Ignored;
         };
         let expected = entry.irs() + 1;
         if seq == expected {
             self.remove(place);
             self.stats.reset += 1;
-            // Its rival has a cookie and nothing else.
+            // The other SYN of these endpoints has a cookie and nothing else.
             if entry.has_rival()
                 && let Some(listener) = self.listeners.of_mut(entry.listener)
             {
                 listener.open_gate(at.now);
             }
-            return Reset::Removed;
+            return ResetReply::Removed;
         }
         let window = self.listeners.of(entry.listener).map_or(0, |it| it.settings.window);
         if !seq.is_within(expected, u32::from(window)) {
-            return Reset::Ignored;
+            return ResetReply::Ignored;
         }
         self.stats.challenged += 1;
-        Reset::Challenge(ChallengeAck { seq: entry.iss() + 1, ack: expected })
+        ResetReply::Challenge(ChallengeAck { seq: entry.iss() + 1, ack: expected })
     }
 
     fn unreachable(&mut self, flow: &FlowKey, quoted: Seq) -> Unreachable {
@@ -709,7 +753,7 @@ impl HalfOpen for SynCache {
         Unreachable::Removed
     }
 
-    fn unsent(&mut self, flow: &FlowKey, at: Moment) {
+    fn unsent(&mut self, flow: &FlowKey, at: CookieMoment) {
         let found = self.found(flow);
         if let Some(place) = self.cache.find(found.hash, |entry| entry.is_of(flow)) {
             let listener = self.cache.entry(place).map(|entry| entry.listener);
@@ -726,18 +770,18 @@ impl HalfOpen for SynCache {
         self.cache.find(found.hash, |entry| entry.is_of(flow)).is_some()
     }
 
-    fn recognizes(&self, ack: &Ack) -> bool {
+    fn recognizes(&self, ack: &HandshakeAck) -> bool {
         let found = self.found(&ack.flow);
         let place = self.cache.find(found.hash, |entry| entry.is_of(&ack.flow));
         let entry = place.and_then(|place| self.cache.entry(place));
-        // A stranger's flow is in no row, and in the filter by chance at most: then it costs a hash
-        // more, and no write.
+        // An unverified flow is in no row, and in the filter only by a false positive: then it
+        // costs one more hash, and no write.
         entry.is_some_and(|entry| ack.ack == entry.iss() + 1)
             || (self.interface_answers || self.budget.is_expected(found.hash))
                 && self.would_open(ack)
     }
 
-    fn work(&mut self, at: Moment, granted: Units, send: &mut impl FnMut(&SynAck)) -> Units {
+    fn work(&mut self, at: CookieMoment, granted: Units, send: &mut impl FnMut(&SynAck)) -> Units {
         self.sweep(at, granted, send)
     }
 

@@ -1,10 +1,10 @@
-//! Our timestamps of SYN-ACKs: a clock, an offset of each flow, and options in the low six bits.
+//! The timestamps of our SYN-ACKs: a clock, a per-flow offset, and options in the low six bits.
 //!
-//! Called by `syn_cache.rs`. Where the client speaks timestamps (RFC 7323 section 3), it sends our
-//! TSval back, so the exact window scale, SACK and ECN travel in it. Invariants: a marked value is
-//! never ahead of the clock, and those of one flow never run backwards; the offset is a keyed
-//! function of the flow, so that no client learns how long we have been up, and a later connection
-//! of the same ends goes on where the last one was.
+//! Used by `syn_cache.rs`. A client that uses timestamps (RFC 7323 section 3) echoes our TSval, so
+//! the exact window scale, SACK and ECN are carried in it. Invariants: a marked value is never
+//! ahead of the clock, and those of one flow never go backwards; the offset is a keyed function of
+//! the flow, so that no client learns our uptime, and a later connection of the same endpoints
+//! continues where the last one ended.
 
 use core::time::Duration;
 
@@ -13,15 +13,16 @@ use floodwall_base::Instant;
 /// Bits that carry options.
 const BITS: u32 = 6;
 const MASK: u32 = (1 << BITS) - 1;
-/// What stands for no window scale.
+/// Encodes the absence of a window scale.
 const NO_SCALE: u8 = 15;
 /// Nanoseconds of a tick, as a power of two.
 const TICK: u32 = 20;
-/// Half a minute and more: no cookie is believed as long. What lies further back was no value of
-/// this clock, but of another instance's.
+/// Longer than half a minute, which exceeds the lifetime of a cookie. An older value did not
+/// come from this clock, but from another instance.
 const OLDEST: u32 = 1 << 15;
 
-/// The clock: ticks of 2^20 ns, about a millisecond (RFC 7323 section 5.4 wants 1 ms to 1 s).
+/// The clock: ticks of 2^20 ns, about a millisecond (RFC 7323 section 5.4 requires 1 ms to 1
+/// s).
 #[inline]
 pub(crate) const fn clock(now: Instant, offset: u32) -> u32 {
     ((now.as_nanos() >> TICK) as u32).wrapping_add(offset)
@@ -33,34 +34,34 @@ pub(crate) fn marks(scale: Option<u8>, sack: bool, ecn: bool) -> u8 {
     scale.unwrap_or(NO_SCALE) & 0xf | u8::from(sack) << 4 | u8::from(ecn) << 5
 }
 
-/// What six bits say.
+/// Decodes the six bits.
 #[inline]
 pub(crate) fn read(marks: u8) -> (Option<u8>, bool, bool) {
     let scale = marks & 0xf;
     (Some(scale).filter(|s| *s <= 14), marks & 0x10 != 0, marks & 0x20 != 0)
 }
 
-/// The greatest value with these bits that is not ahead of the clock.
+/// The greatest value with these option bits that is not ahead of the clock.
 #[inline]
 pub(crate) fn marked(clock: u32, marks: u8) -> u32 {
     let value = clock & !MASK | u32::from(marks) & MASK;
     if (clock.wrapping_sub(value) as i32) < 0 { value.wrapping_sub(1 << BITS) } else { value }
 }
 
-/// The bits of a value.
+/// The option bits of a value.
 #[inline]
 pub(crate) const fn marks_of(value: u32) -> u8 {
     (value & MASK) as u8
 }
 
-/// The latest clock that a marked value can stand for.
+/// The latest clock reading that a marked value can stand for.
 #[inline]
 pub(crate) const fn latest(value: u32) -> u32 {
     value.wrapping_add(MASK)
 }
 
-/// How long ago a marked value left at most: by up to 64 ticks more than it was, never less. `None`
-/// where it is none of this clock's.
+/// The maximum age of a marked value: overestimated by up to 64 ticks, never underestimated.
+/// `None` where it did not come from this clock.
 #[inline]
 pub(crate) fn ago(clock: u32, value: u32) -> Option<Duration> {
     let ticks = Some(clock.wrapping_sub(value)).filter(|ticks| *ticks < OLDEST)?;

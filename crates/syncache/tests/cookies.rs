@@ -1,19 +1,19 @@
-//! Cookies through the whole cache: which are believed, for how long, after what, and at what cost.
-//! Security bar: guessable cookies (row 4), cookies after the listener (row 3).
-#![expect(clippy::unwrap_used, reason = "what a test cannot do without ends the test")]
+//! Cookies through the whole cache: which are accepted, for how long, after which events, and at
+//! what cost. Security bar: guessable cookies (row 4), cookies after the listener (row 3).
+#![expect(clippy::unwrap_used, reason = "a failed precondition ends the test")]
 
 use core::time::Duration;
 
 use floodwall_base::{Mss, Randomness, Seq};
-use floodwall_syncache::contract::{Client, at_millis, listening, proven, sent};
+use floodwall_syncache::contract::{HandshakeClient, at_millis, listening, proven, sent};
 use floodwall_syncache::{
-    Ack, Acked, Answered, By, CacheSettings, CookiePolicy, Epoch, HalfOpen, ListenSettings,
-    ListenerId, Moment, Options, Refusal, Secret, SynCache,
+    AckOutcome, AckRefusal, CacheSettings, CookieEpoch, CookieMoment, CookiePolicy, HalfOpen,
+    HandshakeAck, ListenSettings, ListenerId, ProvenBy, Secret, SynAnswer, SynCache, SynOptions,
 };
 
 const MINUTE: u64 = 60_000;
 
-/// The test's own secret, which instances of different starts may share.
+/// The secret of the tests, which instances of different starts may share.
 fn secret(n: u8) -> Secret {
     let bytes: Vec<u8> = (0..32).map(|byte| byte * 3 + n).collect();
     Secret::from_bytes(&bytes).unwrap()
@@ -30,17 +30,17 @@ fn old(settings: CacheSettings, cookies: CookiePolicy) -> (SynCache, ListenerId)
     (it, listener)
 }
 
-fn clients() -> impl Iterator<Item = Client> {
+fn clients() -> impl Iterator<Item = HandshakeClient> {
     [false, true].into_iter().flat_map(|v6| {
-        let client = Client::nth(7, v6);
+        let client = HandshakeClient::nth(7, v6);
         [client, client.timeless()]
     })
 }
 
-fn refused(acked: Acked) -> Refusal {
+fn refused(acked: AckOutcome) -> AckRefusal {
     match acked {
-        Acked::Refused(why) => why,
-        Acked::Proven(proof) => panic!("believed: {proof:?}"),
+        AckOutcome::Refused(why) => why,
+        AckOutcome::Proven(proof) => panic!("accepted: {proof:?}"),
     }
 }
 
@@ -49,18 +49,21 @@ fn a_cookie_keeps_what_was_offered_exactly_with_timestamps_and_rounded_down_with
     for client in clients() {
         let (mut it, listener) = old(CacheSettings::default(), CookiePolicy::Always);
         let answer = it.syn(listener, &client.syn(), at_millis(MINUTE));
-        assert!(matches!(answer, Answered::Cookie(_)) && it.stats().half_open == 0);
+        assert!(matches!(answer, SynAnswer::Cookie(_)) && it.stats().half_open == 0);
         let proof = proven(it.ack(listener, &client.ack(&sent(answer)), at_millis(MINUTE + 90)));
-        assert_eq!((proof.by(), proof.mss(), proof.sack()), (By::Cookie, Mss(1440), true));
+        assert_eq!((proof.by(), proof.mss(), proof.sack()), (ProvenBy::Cookie, Mss(1440), true));
         assert_eq!(proof.window_scale(), Some((7, 7)));
         assert_eq!((proof.irs(), proof.iss()), (client.irs, sent(answer).seq));
         assert_eq!(proof.ecn(), client.options.timestamp.is_some());
         assert_eq!(proof.timestamps().is_some(), client.options.timestamp.is_some());
     }
-    // 14 has no place in the sequence number; 10 is the next below. In the timestamp it has.
-    for (client, scale) in [(Client::nth(7, false), 14), (Client::nth(7, false).timeless(), 10)] {
-        let options = Options { window_scale: Some(15), mss: Some(1500), ..client.options };
-        let client = Client { options, ..client };
+    // 14 does not fit the sequence number, where 10 is the next lower value. It fits the
+    // timestamp.
+    for (client, scale) in
+        [(HandshakeClient::nth(7, false), 14), (HandshakeClient::nth(7, false).timeless(), 10)]
+    {
+        let options = SynOptions { window_scale: Some(15), mss: Some(1500), ..client.options };
+        let client = HandshakeClient { options, ..client };
         let (mut it, listener) = old(CacheSettings::default(), CookiePolicy::Always);
         let answer = sent(it.syn(listener, &client.syn(), at_millis(MINUTE)));
         let proof = proven(it.ack(listener, &client.ack(&answer), at_millis(MINUTE + 1)));
@@ -75,8 +78,8 @@ fn odd_offers_give_sane_connections() {
             for scale in [None, Some(0), Some(14), Some(15), Some(255)] {
                 for timestamp in [None, Some(0), Some(u32::MAX)] {
                     let options =
-                        Options { mss, window_scale: scale, timestamp, ..Options::default() };
-                    let client = Client { options, ..Client::nth(1, v6) };
+                        SynOptions { mss, window_scale: scale, timestamp, ..SynOptions::default() };
+                    let client = HandshakeClient { options, ..HandshakeClient::nth(1, v6) };
                     let (mut it, listener) = old(CacheSettings::default(), CookiePolicy::Always);
                     let answer = sent(it.syn(listener, &client.syn(), at_millis(MINUTE)));
                     let proof = proven(it.ack(listener, &client.ack(&answer), at_millis(MINUTE)));
@@ -96,24 +99,24 @@ fn odd_offers_give_sane_connections() {
 fn nothing_is_believed_or_even_computed_without_a_recent_reason() {
     for client in clients() {
         let (mut it, listener) = old(CacheSettings::default(), CookiePolicy::Overflow);
-        // A cookie of the same secret, made by a sister: good, and yet not asked for.
+        // A cookie of the same secret, made by a sister instance: valid, but not verified.
         let (mut sister, theirs) = old(CacheSettings::default(), CookiePolicy::Always);
         let answer = sent(sister.syn(theirs, &client.syn(), at_millis(MINUTE)));
         it.take_spent();
         let acked = it.ack(listener, &client.ack(&answer), at_millis(MINUTE));
-        assert_eq!(refused(acked), Refusal::Unknown);
+        assert_eq!(refused(acked), AckRefusal::Unknown);
         assert_eq!((it.take_spent().0, it.stats().unasked), (1, 1), "one look, no hash");
         // One cookie of its own opens the gate for thirty seconds, of this listener only.
         let other = it.listen(listening(8)).unwrap();
         it.unsent(&client.flow, at_millis(MINUTE));
-        let crowd = Client::nth(99, false);
+        let crowd = HandshakeClient::nth(99, false);
         let _ = it.syn(listener, &crowd.syn(), at_millis(MINUTE));
         it.unsent(&crowd.flow, at_millis(MINUTE));
         let elsewhere = it.ack(other, &client.ack(&answer), at_millis(MINUTE));
-        assert_eq!(refused(elsewhere), Refusal::Unknown);
+        assert_eq!(refused(elsewhere), AckRefusal::Unknown);
         let _ = proven(it.ack(listener, &client.ack(&answer), at_millis(MINUTE + 1000)));
         let late = it.ack(listener, &client.ack(&answer), at_millis(MINUTE + 30_000));
-        assert_eq!(refused(late), Refusal::Unknown);
+        assert_eq!(refused(late), AckRefusal::Unknown);
     }
 }
 
@@ -123,12 +126,15 @@ fn a_cookie_outlives_one_turn_of_the_keys_and_not_two() {
         let (mut it, listener) = old(CacheSettings::default(), CookiePolicy::Always);
         // 14.9 s into a period; the next one is a tenth of a second away.
         let made = at_millis(MINUTE + 14_900 - 1_000_000 % 15_000);
-        assert_ne!(made.epoch, Moment::simulated(made.now + Duration::from_millis(100)).epoch);
+        assert_ne!(
+            made.epoch,
+            CookieMoment::simulated(made.now + Duration::from_millis(100)).epoch
+        );
         let answer = sent(it.syn(listener, &client.syn(), made));
-        let after = |millis| Moment::simulated(made.now + Duration::from_millis(millis));
+        let after = |millis| CookieMoment::simulated(made.now + Duration::from_millis(millis));
         for (millis, good) in [(50, true), (150, true), (15_050, true), (15_150, false)] {
             let acked = it.ack(listener, &client.ack(&answer), after(millis));
-            assert_eq!(matches!(acked, Acked::Proven(_)), good, "{millis} ms");
+            assert_eq!(matches!(acked, AckOutcome::Proven(_)), good, "{millis} ms");
         }
         // To the nanosecond: the last before and the first after each turn of the keys.
         let turn = Duration::from_nanos(100_000_000);
@@ -137,14 +143,15 @@ fn a_cookie_outlives_one_turn_of_the_keys_and_not_two() {
             for (short, good) in [(Duration::from_nanos(1), before), (Duration::ZERO, at)] {
                 let (mut it, listener) = old(CacheSettings::default(), CookiePolicy::Always);
                 let answer = sent(it.syn(listener, &client.syn(), made));
-                let now = Moment::simulated(made.now + (turn - short));
+                let now = CookieMoment::simulated(made.now + (turn - short));
                 let acked = it.ack(listener, &client.ack(&answer), now);
-                assert_eq!(matches!(acked, Acked::Proven(_)), good, "{turns} {short:?}");
+                assert_eq!(matches!(acked, AckOutcome::Proven(_)), good, "{turns} {short:?}");
             }
         }
-        // A wall clock that is set back has the old keys again; one that jumps ahead has none.
-        let jumped = Moment::new(after(15_200).now, Epoch(made.epoch.0 + 1000));
-        assert_eq!(refused(it.ack(listener, &client.ack(&answer), jumped)), Refusal::Unknown);
+        // A wall clock that is set back has the old keys again; one that jumps ahead has no
+        // common key.
+        let jumped = CookieMoment::new(after(15_200).now, CookieEpoch(made.epoch.0 + 1000));
+        assert_eq!(refused(it.ack(listener, &client.ack(&answer), jumped)), AckRefusal::Unknown);
     }
 }
 
@@ -159,29 +166,29 @@ fn a_restart_and_a_sister_with_the_same_secret_believe_each_others_cookies() {
         let listener = again.listen(listening(8)).unwrap();
         let proof = proven(again.ack(listener, &client.ack(&answer), at_millis(2000)));
         let wanted = client.options.timestamp.map(|_| (7, 7)).or(Some((7, 7)));
-        assert_eq!((proof.by(), proof.window_scale()), (By::Cookie, wanted));
+        assert_eq!((proof.by(), proof.window_scale()), (ProvenBy::Cookie, wanted));
         let echo = answer.timestamp.map(|(value, _)| value);
         let onwards = proof.timestamps().map(|t| t.last_sent);
         assert!(onwards.zip(echo).is_none_or(|(now, then)| now.wrapping_sub(then) < 64));
 
-        // Instances that say so verify whatever comes, at any time.
+        // Instances with a shared secret verify every unknown ACK, at any time.
         let shared = CacheSettings { shared: true, ..CacheSettings::default() };
         let (mut sister, theirs) = old(shared, CookiePolicy::Overflow);
         let (mut one, ours) = old(shared, CookiePolicy::Overflow);
         let answer = sent(one.syn(ours, &client.syn(), at_millis(9 * MINUTE)));
         let _ = proven(sister.ack(theirs, &client.ack(&answer), at_millis(9 * MINUTE + 40)));
 
-        // Another secret believes nothing of it.
+        // Another secret accepts none of its cookies.
         let mut stranger = instance(1, secret(2), shared);
         let listener = stranger.listen(listening(8)).unwrap();
         let acked = stranger.ack(listener, &client.ack(&answer), at_millis(9 * MINUTE + 40));
-        assert_eq!(refused(acked), Refusal::Unknown);
+        assert_eq!(refused(acked), AckRefusal::Unknown);
         assert_eq!(stranger.stats().cookies_failed, 1);
     }
 }
 
-/// The client's SYN was sent again while its ACK was on its way: the next instance notes it, with
-/// another number, and then hears the ACK of the first one's answer.
+/// The client's SYN was sent again while its ACK was in flight: the next instance stores it,
+/// with another number, and then receives the ACK of the first answer.
 #[test]
 fn a_restart_that_hears_the_syn_again_first_believes_the_answer_of_the_instance_before() {
     for (client, shared) in clients().flat_map(|client| [(client, false), (client, true)]) {
@@ -189,26 +196,27 @@ fn a_restart_that_hears_the_syn_again_first_believes_the_answer_of_the_instance_
         let answer = sent(first.syn(listener, &client.syn(), at_millis(5)));
         let mut next = instance(2, secret(1), CacheSettings { shared, ..CacheSettings::default() });
         let listener = next.listen(listening(8)).unwrap();
-        // With a shared secret at any time, else while keys are young; and turned once.
+        // With a shared secret at any time, else while keys are recent; and with one key
+        // rotation between.
         let now = if shared { 10 } else { 9 } * 1000;
         let again = sent(next.syn(listener, &client.syn(), at_millis(now)));
         assert!(next.expects(&client.flow));
         let proof = proven(next.ack(listener, &client.ack(&answer), at_millis(now + 50)));
-        assert_eq!((proof.by(), proof.iss()), (By::Cookie, answer.seq));
+        assert_eq!((proof.by(), proof.iss()), (ProvenBy::Cookie, answer.seq));
         assert_eq!((next.stats().half_open, next.expects(&client.flow)), (0, false));
         let _ = again;
     }
 }
 
-/// The same without any reason to look: an ACK that acknowledges something else costs no hash.
+/// The same while the gate is shut: an ACK with another acknowledgment costs no hash.
 #[test]
 fn a_wrong_acknowledgement_of_a_known_client_costs_no_hash_when_nothing_is_wrong() {
     for client in clients() {
         let (mut it, listener) = old(CacheSettings::default(), CookiePolicy::Overflow);
         let answer = sent(it.syn(listener, &client.syn(), at_millis(MINUTE)));
         it.take_spent();
-        let wrong = Ack { ack: answer.seq + 2, ..client.ack(&answer) };
-        assert_eq!(refused(it.ack(listener, &wrong, at_millis(MINUTE + 1))), Refusal::BadAck);
+        let wrong = HandshakeAck { ack: answer.seq + 2, ..client.ack(&answer) };
+        assert_eq!(refused(it.ack(listener, &wrong, at_millis(MINUTE + 1))), AckRefusal::BadAck);
         assert_eq!((it.take_spent().0, it.stats().cookies_failed), (1, 0));
         assert!(it.expects(&client.flow));
     }
@@ -227,19 +235,19 @@ fn a_secret_that_changes_in_mid_handshake_costs_nobody_the_connection() {
             let _ = proven(it.ack(listener, &client.ack(&answer), at_millis(MINUTE + 100)));
         }
         let gone = it.ack(listener, &client.ack(&answer), at_millis(MINUTE + 30_010));
-        assert_eq!(refused(gone), Refusal::Unknown);
+        assert_eq!(refused(gone), AckRefusal::Unknown);
     }
 }
 
 #[test]
 fn an_entry_outlives_every_key_that_could_have_made_it() {
     let (mut it, listener) = old(CacheSettings::default(), CookiePolicy::Overflow);
-    let client = Client::nth(3, true);
+    let client = HandshakeClient::nth(3, true);
     let answer = sent(it.syn(listener, &client.syn(), at_millis(MINUTE)));
     it.reload(secret(5), at_millis(MINUTE + 1));
     it.reload(secret(6), at_millis(MINUTE + 2));
     let proof = proven(it.ack(listener, &client.ack(&answer), at_millis(MINUTE + 14_000)));
-    assert_eq!((proof.by(), proof.ecn()), (By::Cache, true));
+    assert_eq!((proof.by(), proof.ecn()), (ProvenBy::Cache, true));
 }
 
 #[test]
@@ -248,14 +256,14 @@ fn whoever_was_displaced_is_still_let_in_by_the_cookie_that_every_sequence_numbe
         let one = CacheSettings { rows: 1, entries: 1, ..CacheSettings::default() };
         let (mut it, listener) = old(one, CookiePolicy::Overflow);
         let answer = sent(it.syn(listener, &client.syn(), at_millis(MINUTE)));
-        let crowd = Client::nth(50, false);
+        let crowd = HandshakeClient::nth(50, false);
         assert!(matches!(
             it.syn(listener, &crowd.syn(), at_millis(MINUTE + 1)),
-            Answered::Cached(_) | Answered::Cookie(_)
+            SynAnswer::Cached(_) | SynAnswer::Cookie(_)
         ));
         assert!(!it.expects(&client.flow));
         let proof = proven(it.ack(listener, &client.ack(&answer), at_millis(MINUTE + 40)));
-        assert_eq!((proof.by(), proof.sack()), (By::Cookie, true));
+        assert_eq!((proof.by(), proof.sack()), (ProvenBy::Cookie, true));
     }
 }
 
@@ -267,13 +275,16 @@ fn who_comes_back_with_a_cookie_is_recognized_and_no_guess_is() {
         let ack = client.ack(&answer);
         assert!(!it.expects(&client.flow) && it.recognizes(&ack));
         for bit in 0..32 {
-            let guess = Ack { ack: Seq((ack.ack - 1).0 ^ 1 << bit) + 1, ..ack };
+            let guess = HandshakeAck { ack: Seq((ack.ack - 1).0 ^ 1 << bit) + 1, ..ack };
             assert!(!it.recognizes(&guess), "bit {bit}");
-            assert!(!it.recognizes(&Ack { seq: Seq(ack.seq.0 ^ 1 << bit), ..ack }), "bit {bit}");
+            assert!(
+                !it.recognizes(&HandshakeAck { seq: Seq(ack.seq.0 ^ 1 << bit), ..ack }),
+                "bit {bit}"
+            );
         }
-        let other = Client::nth(77, false).flow;
-        assert!(!it.recognizes(&Ack { flow: other, ..ack }));
-        // It was a look and nothing else.
+        let other = HandshakeClient::nth(77, false).flow;
+        assert!(!it.recognizes(&HandshakeAck { flow: other, ..ack }));
+        // The query changed nothing.
         assert_eq!(it.stats().acks(), 0);
         proven(it.ack(listener, &ack, at_millis(100_001)));
     }
@@ -283,11 +294,11 @@ fn who_comes_back_with_a_cookie_is_recognized_and_no_guess_is() {
 fn a_cache_that_never_makes_cookies_loses_whom_it_displaces() {
     let one = CacheSettings { rows: 1, entries: 1, ..CacheSettings::default() };
     let (mut it, listener) = old(one, CookiePolicy::Never);
-    let client = Client::nth(1, false);
+    let client = HandshakeClient::nth(1, false);
     let answer = sent(it.syn(listener, &client.syn(), at_millis(1)));
-    let _ = sent(it.syn(listener, &Client::nth(2, false).syn(), at_millis(2)));
+    let _ = sent(it.syn(listener, &HandshakeClient::nth(2, false).syn(), at_millis(2)));
     let acked = it.ack(listener, &client.ack(&answer), at_millis(3));
-    assert_eq!(refused(acked), Refusal::Unknown);
+    assert_eq!(refused(acked), AckRefusal::Unknown);
     assert_eq!((it.stats().cookies_failed, it.stats().unasked), (0, 1));
 }
 
@@ -298,15 +309,15 @@ fn a_closed_listener_leaves_nothing_and_its_cookies_are_clean_connections_of_the
         let answer = sent(it.syn(listener, &client.syn(), at_millis(MINUTE)));
         it.unlisten(listener);
         let next = it.listen(listening(8)).unwrap();
-        // Nothing was displaced: what the last listener kept is no reason to compute a cookie.
+        // Nothing was evicted: entries of the last listener do not open the gate.
         let acked = it.ack(next, &client.ack(&answer), at_millis(MINUTE + 5));
-        assert_eq!(refused(acked), Refusal::Unknown);
-        assert!(Refusal::Unknown.wants_reset() && it.stats().half_open == 0);
-        // By cookie it is let in, with all that it offered.
+        assert_eq!(refused(acked), AckRefusal::Unknown);
+        assert!(AckRefusal::Unknown.wants_reset() && it.stats().half_open == 0);
+        // By cookie it is accepted, with all that it offered.
         let always = ListenSettings { cookies: CookiePolicy::Always, ..listening(8) };
         it.unlisten(next);
         let last = it.listen(always).unwrap();
-        let _ = it.syn(last, &Client::nth(9, false).syn(), at_millis(MINUTE + 6));
+        let _ = it.syn(last, &HandshakeClient::nth(9, false).syn(), at_millis(MINUTE + 6));
         let proof = proven(it.ack(last, &client.ack(&answer), at_millis(MINUTE + 7)));
         assert_eq!((proof.listener(), proof.mss()), (last, Mss(1440)));
     }
@@ -321,27 +332,28 @@ fn a_cookie_is_of_one_client_one_link_and_one_sequence_number() {
         let (mut other_port, mut other_zone, mut other_addr) = (good, good, good);
         other_port.flow.remote.port ^= 1;
         other_zone.flow.zone.0 ^= 1;
-        other_addr.flow.remote = Client::nth(8, false).flow.remote;
-        let mut all = vec![other_port, other_zone, other_addr, Ack { seq: good.seq + 1, ..good }];
-        all.push(Ack { ack: good.ack + 1, ..good });
+        other_addr.flow.remote = HandshakeClient::nth(8, false).flow.remote;
+        let mut all =
+            vec![other_port, other_zone, other_addr, HandshakeAck { seq: good.seq + 1, ..good }];
+        all.push(HandshakeAck { ack: good.ack + 1, ..good });
         if let Some((value, echo)) = good.timestamp {
-            all.push(Ack { timestamp: Some((value, echo ^ 1)), ..good });
-            all.push(Ack { timestamp: None, ..good });
+            all.push(HandshakeAck { timestamp: Some((value, echo ^ 1)), ..good });
+            all.push(HandshakeAck { timestamp: None, ..good });
         } else {
-            all.push(Ack { timestamp: Some((1, 0)), ..good });
+            all.push(HandshakeAck { timestamp: Some((1, 0)), ..good });
         }
         for ack in all {
             let acked = it.ack(listener, &ack, at_millis(MINUTE + 1));
-            assert_eq!(refused(acked), Refusal::Unknown, "{ack:?}");
+            assert_eq!(refused(acked), AckRefusal::Unknown, "{ack:?}");
         }
-        // Again after the connection is over: whoever has a cookie may use it while it is good.
+        // Again after the connection has ended: a cookie can be used as long as it is valid.
         let _ = proven(it.ack(listener, &good, at_millis(MINUTE + 1)));
         let _ = proven(it.ack(listener, &good, at_millis(MINUTE + 2)));
     }
 }
 
-/// Tries `tries` acknowledgements, evenly spread over the circle and over `flows` clients; how many
-/// are believed. `told` hears of every part.
+/// Tries `tries` acknowledgements, evenly spread over the number space and over `flows`
+/// clients; returns how many are accepted. `told` is called after every part.
 fn forge(
     it: &mut SynCache,
     listener: ListenerId,
@@ -349,13 +361,14 @@ fn forge(
     mut told: impl FnMut(u64, u64),
 ) -> u64 {
     for part in 0..flows {
-        let client = Client::nth(7 + part as u32, part % 2 == 1);
-        // A tenth of a second each: the budget fills again, and one epoch holds all of them.
+        let client = HandshakeClient::nth(7 + part as u32, part % 2 == 1);
+        // A tenth of a second each: the budget refills, and one epoch covers all of them.
         let at = at_millis(MINUTE + 100 * part);
-        let base = Ack { flow: client.flow, seq: client.irs + 1, ack: Seq(0), timestamp: None };
+        let base =
+            HandshakeAck { flow: client.flow, seq: client.irs + 1, ack: Seq(0), timestamp: None };
         for n in tries * part / flows..tries * (part + 1) / flows {
-            let ack = Ack { ack: Seq((n as u32).wrapping_mul(0x9e37_79b1)), ..base };
-            if let Acked::Proven(proof) = it.ack(listener, &ack, at) {
+            let ack = HandshakeAck { ack: Seq((n as u32).wrapping_mul(0x9e37_79b1)), ..base };
+            if let AckOutcome::Proven(proof) = it.ack(listener, &ack, at) {
                 it.accepted(proof.slot());
             }
         }
@@ -364,27 +377,27 @@ fn forge(
     it.stats().cookies_received
 }
 
-/// Three sigma of a Poisson count; of whole numbers, the next one outside.
+/// Three sigma of a Poisson count, rounded outwards.
 fn is_by_chance(believed: u64, expected: f64) -> bool {
     (believed as f64 - expected).abs() <= (3.0 * expected.sqrt()).ceil()
 }
 
 /// The design: 2^7 flags and two parities of 2^32, one try in 2^24, while one pair of keys is open.
-/// A short run tries 2^22, where none is likelier than one, and shows what is eight times as likely
-/// and more; the long one all 2^32 numbers, where 256 are expected and 208 to 304 are the bound:
-/// `FLOODWALL_DEEP=1 cargo test --release -p floodwall-syncache --test cookies -- forged
-/// --nocapture`, some minutes.
+/// A short run tries 2^22, where none is likelier than one, and detects an acceptance rate of eight
+/// times the design value or more; the long one all 2^32 numbers, where 256 are expected and 208 to
+/// 304 are the bound: `FLOODWALL_DEEP=1 cargo test --release -p floodwall-syncache --test cookies
+/// -- forged --nocapture`, some minutes.
 #[test]
 fn forged_acknowledgements_are_believed_as_rarely_as_the_design_says() {
     let deep = std::env::var_os("FLOODWALL_DEEP").is_some_and(|value| value != "0");
     let settings =
         CacheSettings { verifications: (2_000_000_000, 2_000_000_000), ..CacheSettings::default() };
     let (mut it, listener) = old(settings, CookiePolicy::Always);
-    let _ = it.syn(listener, &Client::nth(1, false).syn(), at_millis(MINUTE));
+    let _ = it.syn(listener, &HandshakeClient::nth(1, false).syn(), at_millis(MINUTE));
     let (tries, flows) = if deep { (1 << 32, 64) } else { (1 << 22, 8) };
     let believed = forge(&mut it, listener, (tries, flows), |part, believed| {
         if deep {
-            eprintln!("{part} of {flows}: {believed} believed");
+            eprintln!("{part} of {flows}: {believed} accepted");
         }
     });
     let expected = tries as f64 / f64::from(1 << 24);
@@ -393,11 +406,12 @@ fn forged_acknowledgements_are_believed_as_rarely_as_the_design_says() {
     assert_eq!(stats.cookies_failed + stats.cookies_received, tries, "each was computed");
     if deep {
         let sigmas = (believed as f64 - expected) / expected.sqrt();
-        eprintln!("{believed} of {tries} believed, {expected} expected: {sigmas:+.2} sigma");
+        eprintln!("{believed} of {tries} accepted, {expected} expected: {sigmas:+.2} sigma");
     }
 }
 
-/// What would be noticed: twice as many by a bit of the hash less, and none at all.
+/// The mutations that the bound must detect: twice as many accepted, for a hash one bit
+/// shorter, and none at all.
 #[test]
 fn the_bound_of_forged_acknowledgements_refuses_half_and_twice_the_design() {
     for (believed, expected, good) in [
@@ -427,17 +441,17 @@ fn forged_acknowledgements_cost_no_hash_when_nothing_is_wrong() {
 fn verification_keeps_to_its_budget_and_honest_acknowledgements_come_first() {
     let settings = CacheSettings { verifications: (1000, 100), ..CacheSettings::default() };
     let (mut it, listener) = old(settings, CookiePolicy::Always);
-    let honest: Vec<_> = (0..25).map(|n| Client::nth(1000 + n, n % 2 == 0)).collect();
+    let honest: Vec<_> = (0..25).map(|n| HandshakeClient::nth(1000 + n, n % 2 == 0)).collect();
     let answers: Vec<_> =
         honest.iter().map(|c| sent(it.syn(listener, &c.syn(), at_millis(MINUTE)))).collect();
     for n in 0..10_000 {
-        let client = Client::nth(5000 + n, n % 2 == 1);
+        let client = HandshakeClient::nth(5000 + n, n % 2 == 1);
         let ack = client.ack(&answers[0]);
         let _ = it.ack(listener, &ack, at_millis(MINUTE + 50));
     }
     let stats = it.stats();
-    assert!(stats.cookies_failed <= 100, "{} hashes for forgers", stats.cookies_failed);
-    assert!(stats.over_budget >= 9_900 && !Refusal::Budget.wants_reset());
+    assert!(stats.cookies_failed <= 100, "{} hashes for forged ACKs", stats.cookies_failed);
+    assert!(stats.over_budget >= 9_900 && !AckRefusal::Budget.wants_reset());
     for (client, answer) in honest.iter().zip(&answers) {
         let _ = proven(it.ack(listener, &client.ack(answer), at_millis(MINUTE + 51)));
     }

@@ -1,18 +1,19 @@
-//! SYN, ACK, its copy, a reset and the listener's end from four threads, under loom.
+//! SYN, ACK, a copy of it, a reset and the listener's end from four threads, under loom.
 //!
 //! Run by the step `loom` of `cargo xtask ci`; without `cfg(loom)` this file is empty. Security bar
-//! row 8 (CVE-2026-43198, CVE-2024-50154). What is between the threads is the product's own, not a
-//! stand-in: the rings by which two workers hand a flow's segments to its owner (`sync::spsc`), the
-//! call by which a program tells the owner that it has let go of the listener, and the queue by
-//! which the owner gives it what was accepted (`sync::Call`, `sync::AcceptQueue`). The owner has
-//! the real cache with its real hashes; time and randomness are arguments. What `tcp` does around
-//! the cache is a dozen lines here ([`Owner::segment`], [`Owner::end`]): a flow that has a
-//! connection is that one's, a listener that ends takes along who waits.
+//! row 8 (CVE-2026-43198, CVE-2024-50154). The primitives between the threads are the product's
+//! own, not stand-ins: the rings by which two workers pass a flow's segments to its owner
+//! (`sync::spsc`), the call by which a program informs the owner that it has dropped the listener,
+//! and the queue by which the owner passes accepted connections to it (`sync::Call`,
+//! `sync::AcceptQueue`). The owner has the real cache with its real hashes; time and randomness are
+//! arguments. The part of `tcp` around the cache is a dozen lines here ([`Owner::segment`],
+//! [`Owner::end`]): segments of a flow with a connection belong to that connection, and the end of
+//! a listener ends the connections that wait in its queue.
 //!
-//! What was broken by hand, and noticed: an ACK that leaves its entry, a reset that leaves it, a
-//! listener whose number the next one has again, a place that is not given back (in the
-//! listener's count, in the prefix's), a segment that is not counted, a queue that is closed and
-//! takes more, a call that is answered after the look.
+//! Mutations that the test has detected: an ACK that leaves its entry, a reset that leaves it, a
+//! listener id that is used again, a place that is not released (in the listener's count, in the
+//! prefix's), a segment that is not counted, a closed queue that accepts more, a call that is
+//! answered after the check.
 #![cfg(loom)]
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "a failing test may panic")]
@@ -22,27 +23,27 @@ use floodwall_sync::shim::Arc;
 use floodwall_sync::shim::atomic::AtomicU32;
 use floodwall_sync::spsc::{self, Consumer};
 use floodwall_sync::{AcceptQueue, Call, Doorbell};
-use floodwall_syncache::contract::{Client, at_millis, listening, proven, sent};
+use floodwall_syncache::contract::{HandshakeClient, at_millis, listening, proven, sent};
 use floodwall_syncache::{
-    AcceptSlot, Ack, Acked, CacheSettings, CookiePolicy, HalfOpen, ListenSettings, ListenerId,
-    Moment, Refusal, Reset, Secret, Syn, SynCache,
+    AcceptSlot, AckOutcome, AckRefusal, CacheSettings, CookieMoment, CookiePolicy, HalfOpen,
+    HandshakeAck, ListenSettings, ListenerId, ResetReply, Secret, SynCache, SynSegment,
 };
 use loom::thread;
 
-/// Long after the start: a cookie is believed only where one was sent.
-const NOW: Moment = at_millis(600_000);
-/// When everything half open is over.
-const LATER: Moment = at_millis(630_000);
+/// Long after the start: a cookie is accepted only where one was sent.
+const NOW: CookieMoment = at_millis(600_000);
+/// When all half-open connections have expired.
+const LATER: CookieMoment = at_millis(630_000);
 
-/// What a worker hands over.
+/// A segment that a worker passes to the owner.
 #[derive(Clone, Copy, Debug)]
 enum Segment {
-    Syn(Syn),
-    Ack(Ack),
-    Reset(Client),
+    Syn(SynSegment),
+    Ack(HandshakeAck),
+    Reset(HandshakeClient),
 }
 
-/// What the owner shares with the program that listens.
+/// State shared by the owner and the listening program.
 struct Shared {
     bell: Doorbell,
     call: Call,
@@ -57,7 +58,7 @@ impl Shared {
         }
     }
 
-    /// As a listening handle is dropped; how many connections it found, which it resets.
+    /// Drops a listening handle; returns how many connections it found and resets.
     fn let_go(&self) -> u32 {
         self.accepts.close();
         let found = self.accepts.take(|_| Some(&self.link)).count() as u32;
@@ -66,31 +67,32 @@ impl Shared {
     }
 }
 
-/// What became of connections: each is one of these.
+/// The outcomes of connections: each has exactly one.
 #[derive(Default, Debug)]
 struct Children {
     born: u32,
-    /// Ended by the peer's reset before the program had it.
+    /// Ended by the peer's reset before the program accepted it.
     by_peer: u32,
     /// Ended with the listener.
     by_end: u32,
-    /// Finished when nobody would accept it any more.
+    /// Completed after the listener had stopped accepting.
     refused: u32,
     handed_over: u32,
 }
 
-/// The worker that has the flow.
+/// The worker that owns the flow.
 struct Owner {
     cache: SynCache,
     listener: Option<ListenerId>,
-    /// Whether the flow has a connection, which is not the cache's any more.
+    /// Whether the flow has a connection, which no longer belongs to the cache.
     connected: bool,
-    /// The place of the accept queue that it waits in.
+    /// The place of the accept queue in which it waits.
     waits: Option<AcceptSlot>,
     children: Children,
-    /// Connections that the peer's reset ended: a cookie may be used again after.
+    /// Connections that the peer's reset ended: their cookie may be used again afterwards.
     resets: u32,
-    /// Segments: the connection's, nobody's, SYNs and ACKs of the cache, its resets.
+    /// Segments by outcome: for the connection, for no flow, SYNs and ACKs of the cache, its
+    /// resets.
     fates: [u64; 4],
 }
 
@@ -101,7 +103,7 @@ fn cache() -> SynCache {
     SynCache::new(settings, secret, &mut random, at_millis(0))
 }
 
-/// One place in the accept queue, and one for all of a prefix: a place that is lost is missed.
+/// One place in the accept queue, and one per prefix: a leaked place is detected.
 fn settings(cookies: CookiePolicy) -> ListenSettings {
     ListenSettings { cookies, ..listening(1) }
 }
@@ -156,7 +158,7 @@ impl Owner {
             }
             Segment::Ack(ack) => {
                 self.fates[2] += 1;
-                if let Acked::Proven(proof) = self.cache.ack(listener, &ack, NOW) {
+                if let AckOutcome::Proven(proof) = self.cache.ack(listener, &ack, NOW) {
                     assert_eq!((proof.listener(), proof.flow()), (listener, &ack.flow));
                     (self.connected, self.waits) = (true, Some(proof.slot()));
                     self.children.born += 1;
@@ -166,13 +168,13 @@ impl Owner {
                 self.fates[3] += 1;
                 let before = self.cache.stats().half_open;
                 let done = self.cache.reset(&client.flow, client.irs + 1, NOW);
-                assert_eq!(done == Reset::Removed, before == 1, "{done:?}");
+                assert_eq!(done == ResetReply::Removed, before == 1, "{done:?}");
                 assert_eq!(self.cache.stats().half_open, 0, "an exact reset leaves nothing");
             }
         }
     }
 
-    /// The listener ends, and who waits with it.
+    /// The listener ends, and with it the connections that wait.
     fn end(&mut self) {
         let Some(listener) = self.listener.take() else { return };
         if let Some(slot) = self.waits.take() {
@@ -183,7 +185,7 @@ impl Owner {
         self.cache.unlisten(listener);
     }
 
-    /// Who waits is handed to the program.
+    /// Passes the waiting connections to the program.
     fn accept(&mut self, shared: &Shared) {
         if self.waits.is_none() || !shared.accepts.has_room(0) {
             return;
@@ -200,20 +202,21 @@ impl Owner {
     }
 }
 
-/// The client's segments, as the cache makes it send them.
-fn segments(client: Client, cookies: CookiePolicy) -> (Segment, Segment, Segment) {
+/// The client's segments, as the cache's answers determine them.
+fn segments(client: HandshakeClient, cookies: CookiePolicy) -> (Segment, Segment, Segment) {
     let mut twin = Owner::new(cookies);
     let answer = sent(twin.cache.syn(twin.listener.unwrap(), &client.syn(), NOW));
     (Segment::Syn(client.syn()), Segment::Ack(client.ack(&answer)), Segment::Reset(client))
 }
 
-/// Two workers have two segments each, the program calls for something else and then lets go.
+/// Two workers have two segments each; the program makes an unrelated call and then drops the
+/// listener.
 fn in_parallel(
     hand: impl Fn(Segment, Segment, Segment) -> [[Segment; 2]; 2],
     v6: bool,
     cookies: CookiePolicy,
 ) {
-    let client = Client::nth(7, v6);
+    let client = HandshakeClient::nth(7, v6);
     let (syn, ack, reset) = segments(client, cookies);
     let hands = hand(syn, ack, reset);
     let mut builder = loom::model::Builder::new();
@@ -241,45 +244,45 @@ fn in_parallel(
         workers.into_iter().for_each(|worker| worker.join().unwrap());
         let reset_by_program = program.join().unwrap();
         owner.round(&shared, &mut rings);
-        assert_eq!(shared.accepts.take(|_| Some(&shared.link)).count(), 0, "in nobody's hands");
+        assert_eq!(shared.accepts.take(|_| Some(&shared.link)).count(), 0, "left in the queue");
         assert_eq!(owner.children.handed_over, reset_by_program);
         owner.check(&client, ack, cookies);
     });
 }
 
 impl Owner {
-    /// Everybody is done.
-    fn check(mut self, client: &Client, ack: Segment, cookies: CookiePolicy) {
-        assert!(self.listener.is_none(), "the call was heard");
+    /// All threads have finished.
+    fn check(mut self, client: &HandshakeClient, ack: Segment, cookies: CookiePolicy) {
+        assert!(self.listener.is_none(), "the call was processed");
         let Children { born, by_peer, by_end, refused, handed_over } = self.children;
         assert_eq!(born, by_peer + by_end + refused + handed_over, "each ended once");
         let again = if cookies == CookiePolicy::Always { self.resets } else { 0 };
-        assert!(born <= 1 + again, "{born} children of one handshake");
+        assert!(born <= 1 + again, "{born} connections from one handshake");
         assert!(self.waits.is_none());
         let [_, _, judged, _] = self.fates;
-        assert_eq!(self.fates.iter().sum::<u64>(), 4, "each segment has one fate");
+        assert_eq!(self.fates.iter().sum::<u64>(), 4, "each segment has one outcome");
         let stats = self.cache.stats();
         assert_eq!(stats.syns() + stats.acks(), judged, "{stats:?}");
         assert_eq!(stats.added, stats.left() + stats.half_open, "{stats:?}");
         assert_eq!(stats.completed + stats.cookies_received, u64::from(born));
 
-        // The next listener has the same place, and none of the last one's clients.
+        // The next listener has the same slot, and none of the last one's clients.
         let next = self.cache.listen(settings(cookies)).unwrap();
         let Segment::Ack(ack) = ack else { return };
         if cookies != CookiePolicy::Always {
-            let refused = Acked::Refused(Refusal::Unknown);
+            let refused = AckOutcome::Refused(AckRefusal::Unknown);
             assert_eq!(
                 self.cache.ack(next, &ack, NOW),
                 refused,
-                "born for a listener that is gone"
+                "connection created for a listener that is gone"
             );
         }
-        // Every place has come back: its neighbour has the only one there is.
+        // Every place was released: a client of the same prefix gets the only one.
         let answer = sent(self.cache.syn(next, &client.syn(), NOW));
         let proof = proven(self.cache.ack(next, &client.ack(&answer), NOW));
         self.cache.accepted(proof.slot());
         assert_eq!(self.cache.listener_stats(next).unwrap().waiting, 0);
-        self.cache.work(LATER, Units(64), &mut |_| panic!("sent again for nobody"));
+        self.cache.work(LATER, Units(64), &mut |_| panic!("retransmitted without an entry"));
         let stats = self.cache.stats();
         assert_eq!((stats.half_open, stats.added), (0, stats.left()), "{stats:?}");
     }
@@ -309,7 +312,8 @@ fn one_child_at_a_time_and_nothing_left_by_cookie_ipv6() {
     in_parallel(usual, true, CookiePolicy::Always);
 }
 
-/// The other way round: the reset comes by the SYN's worker, the SYN again by the other.
+/// The reverse order: the reset arrives through the SYN's worker, the repeated SYN through the
+/// other.
 #[test]
 fn a_syn_that_comes_again_by_another_worker_revives_nobody() {
     in_parallel(|syn, ack, reset| [[syn, reset], [syn, ack]], false, CookiePolicy::Overflow);

@@ -1,16 +1,16 @@
-//! A SYN that comes as a packet and leaves as a SYN-ACK packet, by cache and by cookie, and an
-//! unknown ACK refused, beside the bare floor and beside smoltcp.
+//! Cost of a SYN that arrives as a packet and leaves as a SYN-ACK packet, by cache and by cookie,
+//! and of an unknown ACK that is refused, compared with the bare floor and with smoltcp.
 //!
-//! Run: `cargo bench -p floodwall-tcp --bench syn`. The bare floor is what nobody can leave out:
-//! the header and its options parsed, its checksum verified, one keyed hash over the flow, and the
+//! Run: `cargo bench -p floodwall-tcp --bench syn`. The bare floor is the unavoidable work: the
+//! header and its options parsed, its checksum verified, one keyed hash over the flow, and the
 //! reply built with its checksum. smoltcp has a listening socket for each connection that may be
-//! half open; it gets 128 and 1024 of them, as the source's backlogs, and is timed for the SYNs
-//! that they answer. Both families; rounds are interleaved and medians taken; ratios are what
-//! counts, and each stands beside its bar: 8 times the floor for a SYN, 20 times smoltcp's rate, 2
-//! times parse and probe for an unknown ACK. That is refused three times: where nothing is half
-//! open, where something of the same listener is, and where thousands are. The floor itself
-//! stands beside smoltcp too: what it misses no server can reach that parses, hashes and answers.
-#![expect(clippy::unwrap_used, reason = "a bench stops at the first surprise")]
+//! half-open; it gets 128 and 1024 of them, as the backlogs of the source, and is timed for the
+//! SYNs that they answer. Both families; rounds are interleaved and medians taken; the ratios are
+//! compared with the targets: 8 times the floor for a SYN, 20 times smoltcp's rate, 2 times parse
+//! and probe for an unknown ACK. The unknown ACK is refused in three cases: nothing is half-open, a
+//! connection of the same listener is, and thousands are. The floor itself is compared with smoltcp
+//! too: no server that parses, hashes and answers can exceed it.
+#![expect(clippy::unwrap_used, reason = "a bench stops at the first error")]
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 
 use std::hint::black_box;
@@ -18,9 +18,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Instant as Clock;
 
 use floodwall_base::{Counters, HashKey, IfIndex, Instant, Randomness};
-use floodwall_checksum::{Sum, pseudo_header_v4, pseudo_header_v6, sum};
+use floodwall_checksum::{InternetSum, pseudo_header_v4, pseudo_header_v6, sum};
 use floodwall_packet::{AccessCounters, PacketBuf, Pool, PoolConfig};
-use floodwall_tcp::{CookiePolicy, Input, Lend, Moment, Settings, Tcp, TcpConfig, Verdict};
+use floodwall_tcp::{
+    ConnectionTable, CookieMoment, CookiePolicy, SegmentInput, SegmentVerdict, TcpConfig,
+    TcpContext, TcpSettings,
+};
 use floodwall_wire::tcp::{HEADER_LEN, HEADER_LEN_MAX, TcpFields, TcpFlags, TcpHeader};
 use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
 
@@ -36,7 +39,7 @@ const fn server(four: bool) -> IpAddr {
 }
 
 /// The sum of the pseudo header between these.
-fn pseudo(from: IpAddr, to: IpAddr, len: usize) -> Sum {
+fn pseudo(from: IpAddr, to: IpAddr, len: usize) -> InternetSum {
     match (from, to) {
         (IpAddr::V4(from), IpAddr::V4(to)) => pseudo_header_v4(from, to, 6, len as u16),
         (IpAddr::V6(from), IpAddr::V6(to)) => pseudo_header_v6(from, to, 6, len as u32),
@@ -44,7 +47,7 @@ fn pseudo(from: IpAddr, to: IpAddr, len: usize) -> Sum {
     }
 }
 
-/// The words of an address.
+/// The 16-bit words of an address.
 fn words(addr: IpAddr) -> [u64; 2] {
     match addr {
         IpAddr::V4(addr) => [addr.to_bits().into(), 0],
@@ -59,7 +62,7 @@ fn main() {
     }
 }
 
-/// Everything for one family.
+/// The fixture for one family.
 fn measure(four: bool, (rounds, syns): (usize, u32)) {
     let syn = segments(four, syns, TcpFlags::SYN);
     let ack = segments(four, syns, TcpFlags::ACK);
@@ -68,7 +71,7 @@ fn measure(four: bool, (rounds, syns): (usize, u32)) {
     let overflow = CookiePolicy::Overflow;
     let mut ours = [CookiePolicy::Never, CookiePolicy::Always, overflow, overflow, overflow]
         .map(|policy| Ours::new(&pool, four, policy));
-    // Of whom no ACK here is; so many that no row is full, or the gate would be open.
+    // None of the ACKs belongs to them; so few that no row is full, or the gate would open.
     let others = segments(four, 2 * syns, TcpFlags::SYN);
     for (number, one) in others[syns as usize..].iter().enumerate() {
         assert!(number > 0 || ours[3].input(one));
@@ -101,7 +104,7 @@ fn tell(four: bool, medians: &[f64]) {
         "bare: parsed, one probe",
         "SYN by cache",
         "SYN by cookie",
-        "unknown ACK, nobody half open",
+        "unknown ACK, none half open",
         "unknown ACK, one half open",
         "unknown ACK, 4096 half open",
         "smoltcp, 128 listening",
@@ -117,7 +120,7 @@ fn tell(four: bool, medians: &[f64]) {
     for (backlog, rival) in [(128, medians[7]), (1024, medians[8])] {
         let (faster, most) = (rival / dearest, rival / medians[0]);
         println!(
-            "smoltcp with {backlog}: {faster:.1} x as long (at least 20: {}; bare: {most:.1})",
+            "smoltcp with {backlog}: {faster:.1} x the time (at least 20: {}; bare: {most:.1})",
             kept(faster >= 20.0)
         );
     }
@@ -155,7 +158,8 @@ fn segments(four: bool, count: u32, flags: TcpFlags) -> Vec<Sent> {
             TcpFields { src_port, dst_port: PORT, seq: n, ack: 7, flags, window: 1000, urgent: 0 };
         let mut out = [0; HEADER_LEN_MAX];
         let len = HEADER_LEN + options.emitted_len();
-        let len = fields.emit(&options, pseudo(from, to, len), Sum::default(), &mut out).unwrap();
+        let len =
+            fields.emit(&options, pseudo(from, to, len), InternetSum::default(), &mut out).unwrap();
         Sent { from: SocketAddr::new(from, src_port), to, bytes: out[..len].to_vec() }
     };
     (0..count).map(one).collect()
@@ -212,7 +216,7 @@ impl Bare<'_> {
         let mut out = [0; HEADER_LEN_MAX];
         let len = HEADER_LEN + options.emitted_len();
         let pseudo = pseudo(sent.to, sent.from.ip(), len);
-        let len = fields.emit(&options, pseudo, Sum::default(), &mut out).unwrap();
+        let len = fields.emit(&options, pseudo, InternetSum::default(), &mut out).unwrap();
         drop(packet);
         black_box(self.pool.packet_from(&out[..len]).unwrap());
     }
@@ -225,7 +229,7 @@ impl Bare<'_> {
 
 struct Ours<'a> {
     pool: &'a Pool,
-    tcp: Tcp,
+    tcp: ConnectionTable,
     random: Randomness,
     counters: Counters,
     access: AccessCounters,
@@ -237,24 +241,24 @@ impl<'a> Ours<'a> {
         let now = Instant::from_nanos(1_000_000_000);
         let mut random = Randomness::from_number(3);
         let config = TcpConfig { connections_max: 1024, ..TcpConfig::default() };
-        let mut tcp = Tcp::new(config, Moment::simulated(now), &mut random);
+        let mut tcp = ConnectionTable::new(config, CookieMoment::simulated(now), &mut random);
         let any: IpAddr =
             if four { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let any = SocketAddr::new(any, PORT);
-        let settings = Settings::default();
+        let settings = TcpSettings::default();
         let listener = tcp.listen(any, IfIndex::default(), 1500, &settings, 1024, 0).unwrap();
         tcp.set_cookies(listener, policy).unwrap();
-        // The gate that is open after a start is shut.
+        // The gate that is open after a start is shut by then.
         let now = Instant::from_nanos(100_000_000_000);
         let (counters, access) = (Counters::default(), AccessCounters::default());
         Self { pool, tcp, random, counters, access, now }
     }
 
-    /// Whether it was answered by a segment that is built.
+    /// Processes the segment; returns whether it was answered by a segment.
     fn input(&mut self, sent: &Sent) -> bool {
         let Self { pool, tcp, random, counters, access, now } = self;
         let packet = pool.packet_from(&sent.bytes).unwrap();
-        let input = Input {
+        let input = SegmentInput {
             src_addr: sent.from.ip(),
             dst_addr: sent.to,
             iface: IfIndex(1),
@@ -264,13 +268,13 @@ impl<'a> Ours<'a> {
             group: false,
             congestion: false,
         };
-        let epoch = Moment::simulated(*now).epoch;
-        let mut lend = Lend { now: *now, epoch, pool, random, counters };
-        matches!(tcp.input(&mut lend, &input, packet, access), Verdict::Answered(_))
+        let epoch = CookieMoment::simulated(*now).epoch;
+        let mut lend = TcpContext { now: *now, epoch, pool, random, counters };
+        matches!(tcp.input(&mut lend, &input, packet, access), SegmentVerdict::Answered(_))
     }
 }
 
-/// smoltcp as its users run it.
+/// smoltcp in a typical configuration.
 mod smol {
     use std::collections::VecDeque;
     use std::net::IpAddr;
@@ -360,7 +364,7 @@ mod smol {
             Self { wire, interface, sockets, handles, now: 0 }
         }
 
-        /// Nanoseconds for each SYN, of as many as it can answer.
+        /// Nanoseconds per SYN, for as many SYNs as it can answer.
         pub(crate) fn answer(&mut self, syns: &[Sent]) -> f64 {
             self.now += 1_000_000;
             let now = Instant::from_micros(self.now);

@@ -1,15 +1,15 @@
-//! How many challenge ACKs one connection sends (RFC 5961 section 7).
+//! Per-connection rate limit of challenge ACKs (RFC 5961 section 7).
 //!
-//! Called by a connection's input, for every ACK that answers a segment which changes nothing:
-//! challenges, and answers to what lies outside of the window. Invariants: the state is the
-//! connection's own, so that one flow's answers tell nothing of another's (CVE-2016-5696); count
-//! and length of a period are drawn anew each time, so that its edges cannot be found; two
-//! desynchronised ends end their war at this rate.
+//! Used by a connection's input for every ACK that answers a segment which changes nothing:
+//! challenges, and answers to segments outside of the window. Invariants: the state is per
+//! connection, so that the answers of one flow reveal nothing about another flow (CVE-2016-5696);
+//! count and length of a period are drawn at random each time, so that its edges cannot be found;
+//! an ACK loop between two desynchronised ends is limited to this rate.
 //!
 //! # Under flood
-//! Reachable by anyone who forges a peer's address. Bound: `TCP_CHALLENGES_PER_SECOND` answers a
-//! second and connection; work: one comparison, a random number once a period. Honest traffic loses
-//! nothing: a lost challenge is asked for again by the next segment.
+//! Reachable by any host that forges a peer's address. Bound: `TCP_CHALLENGES_PER_SECOND` answers
+//! per second and connection; work: one comparison, and one random number per period. Honest
+//! traffic loses nothing: the next segment triggers another challenge ACK.
 
 use core::time::Duration;
 
@@ -19,7 +19,7 @@ use floodwall_base::{Instant, SecretRandom};
 /// Shortest period; the longest is twice that.
 const PERIOD: Duration = Duration::from_millis(1000);
 
-/// See the file's head: 16 bytes.
+/// The challenge-ACK budget of one connection: 16 bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ChallengeLimit {
     period_ends: Instant,
@@ -27,13 +27,13 @@ pub struct ChallengeLimit {
 }
 
 impl ChallengeLimit {
-    /// Nothing sent yet.
+    /// A full budget.
     #[must_use]
     pub const fn new() -> Self {
         Self { period_ends: Instant::ORIGIN, left: 0 }
     }
 
-    /// Whether one more may be sent now; counts it.
+    /// Takes one challenge ACK from the budget; returns whether it may be sent.
     pub fn allow(&mut self, now: Instant, random: &mut SecretRandom) -> bool {
         if now >= self.period_ends {
             let nanos = PERIOD.as_nanos() as u64;
@@ -72,7 +72,7 @@ mod tests {
         // Two periods may touch within one second.
         let bound = 2 * TCP_CHALLENGES_PER_SECOND as usize;
         assert!(sent.windows(bound + 1).all(|w| w[bound] - w[0] > Duration::from_secs(1)));
-        assert!(sent.len() > 100, "and the flow is answered all the time: {}", sent.len());
+        assert!(sent.len() > 100, "and the flow is still answered: {}", sent.len());
     }
 
     #[test]
@@ -85,7 +85,7 @@ mod tests {
             })
             .collect();
         assert!(counts.len() > 2, "{counts:?}");
-        // Flow A spends all it has; what flow B gets is what it gets alone.
+        // Flow A exhausts its budget; flow B gets as much as it does alone.
         let (mut a, mut b) = (ChallengeLimit::new(), ChallengeLimit::new());
         while a.allow(Instant::ORIGIN, &mut random) {}
         let got = (0..100).filter(|_| b.allow(Instant::ORIGIN, &mut random)).count();

@@ -1,11 +1,11 @@
-//! How much may be in flight: the trait of congestion controllers, and the enum that holds one.
+//! Congestion control: the trait of the controllers, and the enum that holds one.
 //!
-//! Called by `recovery` alone. A controller is told what was acknowledged and what was lost, and
-//! answers with a window in bytes. Invariants: integers only and no clock, so equal calls give
-//! equal windows; the window never falls below one segment, nor `ssthresh` below two; nothing
-//! grows while the application, and not the window, limits the flow (RFC 9293 section 3.8.6 is the
-//! peer's window and not here). During recovery the window in force is that of [`crate::prr`].
-//! Read first: RFC 5681, RFC 9438. Not here: pacing, ECN's echo bits.
+//! Used by `recovery` alone. A controller is notified of acknowledged and of lost data, and gives a
+//! window in bytes. Invariants: integers only and no clock, so equal calls give equal windows; the
+//! window never falls below one segment, nor `ssthresh` below two; nothing grows while the
+//! application, and not the window, limits the flow (RFC 9293 section 3.8.6 is the peer's window
+//! and not here). During recovery the window in force is that of [`crate::prr`]. Read first: RFC
+//! 5681, RFC 9438. Not here: pacing, the ECN echo bits.
 
 mod cubic;
 mod hystart;
@@ -20,9 +20,9 @@ pub use reno::Reno;
 
 /// Segments of the initial window (RFC 6928): ten, and no more than fits 14,600 bytes.
 const INITIAL_SEGMENTS: u32 = 10;
-/// `ssthresh` while no congestion was seen.
+/// `ssthresh` before any congestion event.
 pub const UNLIMITED: u32 = 0x7fff_ffff;
-/// Windows stay below what a scaled window can name (RFC 7323 section 2.3).
+/// Windows stay below the largest scaled window (RFC 7323 section 2.3).
 const WINDOW_MAX: u32 = 1 << 30;
 
 /// The window of a new connection (RFC 6928 section 2): min(10 * MSS, max(2 * MSS, 14,600)).
@@ -31,16 +31,16 @@ pub fn initial_window(mss: u32) -> u32 {
     (INITIAL_SEGMENTS * mss).min((2 * mss).max(14_600))
 }
 
-/// What a controller is told of an ACK that moved the flow on.
+/// The input of a controller for an ACK that advances the flow.
 #[derive(Clone, Copy, Debug)]
 pub struct Delivery {
     /// Bytes newly acknowledged cumulatively, which alone open the window (RFC 3465).
     pub acked: u32,
     /// The acknowledgment number.
     pub ack: Seq,
-    /// The next byte to be sent: where a round of slow start ends.
+    /// The next byte to be sent (SND.NXT): where a round of slow start ends.
     pub next: Seq,
-    /// This ACK's sample, if it gave one.
+    /// The round-trip sample of this ACK, if any.
     pub rtt: Option<Duration>,
     /// The smoothed time; zero before the first sample.
     pub srtt: Duration,
@@ -48,25 +48,25 @@ pub struct Delivery {
     pub is_window_limited: bool,
     /// The segment size that we send.
     pub mss: u32,
-    /// The moment.
+    /// The current time.
     pub now: Instant,
 }
 
-/// The state of the flow when congestion shows.
+/// The state of the flow at a congestion event.
 #[derive(Clone, Copy, Debug)]
 pub struct Flight {
     /// Bytes sent and not cumulatively acknowledged: RFC 5681's FlightSize.
     pub size: u32,
     /// The segment size that we send.
     pub mss: u32,
-    /// The moment.
+    /// The current time.
     pub now: Instant,
 }
 
-/// What told of congestion.
+/// The kind of a congestion event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Congestion {
-    /// A segment was lost, and the flow goes on.
+    /// A segment was lost, and fast recovery begins.
     Loss,
     /// The peer echoes a mark (RFC 3168 section 6.1.2).
     Ecn,
@@ -78,19 +78,21 @@ pub trait CongestionControl {
     fn window(&self) -> u32;
     /// Where slow start ends, in bytes.
     fn ssthresh(&self) -> u32;
-    /// The flow begins with so many bytes instead of the initial window.
+    /// Sets the initial window to so many bytes.
     fn begin_with(&mut self, window: u32);
     /// Data was acknowledged outside of recovery, or in slow start after a timeout.
     fn on_ack(&mut self, delivery: &Delivery);
-    /// A window in which something was lost or marked; told once for each.
+    /// A loss or an ECN mark in a window of data; called once per window.
     fn on_congestion(&mut self, congestion: Congestion, flight: &Flight);
-    /// The retransmission timer ran out for data sent for the first time, or again.
+    /// The retransmission timer expired, for data sent for the first time or again.
     fn on_timeout(&mut self, flight: &Flight, is_first: bool);
-    /// Nothing was in flight for `idle`, of which the timeout is `rto` (RFC 5681 section 4.1).
+    /// Nothing was in flight for `idle`; `rto` is the retransmission timeout (RFC 5681 section
+    /// 4.1).
     fn after_idle(&mut self, idle: Duration, rto: Duration, mss: u32);
-    /// The last reduction answered no loss: takes it back (RFC 4015, RFC 9438 section 4.9).
+    /// Undoes the last reduction, which was spurious (RFC 4015, RFC 9438 section 4.9).
     fn undo(&mut self);
-    /// The segment size fell or rose: the window keeps its segments (RFC 5681 section 3.1).
+    /// The segment size has changed: the window keeps its number of segments (RFC 5681 section
+    /// 3.1).
     fn on_mss_change(&mut self, from: u32, to: u32);
 }
 
@@ -134,7 +136,7 @@ impl Controller {
     }
 }
 
-/// Calls the one that is there.
+/// Dispatches a call to the active controller.
 macro_rules! each {
     ($self:ident, $one:ident => $call:expr) => {
         match $self {
@@ -174,9 +176,9 @@ impl CongestionControl for Controller {
     }
 }
 
-/// Slow start by bytes (RFC 3465): `window` grown by what was acknowledged, by at most `limit`
-/// segments for one ACK, up to `ssthresh`. Returns the window, and the bytes that congestion
-/// avoidance shall count.
+/// Slow start by bytes (RFC 3465): `window` grown by the acknowledged bytes, by at most `limit`
+/// segments per ACK, up to `ssthresh`. Returns the window, and the bytes left for congestion
+/// avoidance.
 fn slow_start(window: u32, ssthresh: u32, delivery: &Delivery, limit: u32) -> (u32, u32) {
     let step = delivery.acked.min(delivery.mss.saturating_mul(limit));
     let used = step.min(ssthresh.saturating_sub(window));
@@ -184,8 +186,8 @@ fn slow_start(window: u32, ssthresh: u32, delivery: &Delivery, limit: u32) -> (u
     (window.saturating_add(used).min(WINDOW_MAX), left)
 }
 
-/// The window after an idle time: half of it for each timeout that has passed, and no less than the
-/// restart window min(IW, cwnd) (RFC 5681 section 4.1, and RFC 2861's decay in place of one step).
+/// The window after an idle time: halved for each timeout that has passed, but not below the
+/// restart window min(IW, cwnd) (RFC 5681 section 4.1, with RFC 2861's decay instead of one step).
 fn decayed(window: u32, idle: Duration, rto: Duration, mss: u32) -> u32 {
     let rounds = idle.as_nanos() / rto.as_nanos().max(1);
     let floor = initial_window(mss).min(window);

@@ -1,9 +1,11 @@
-//! One connection: its state, its two halves, its timers, and what its application may do.
+//! `Connection`, the TCB: the state of one connection, its two halves, its timers, and the
+//! operations of its application.
 //!
-//! Called by `tcp.rs` for one place of its table. Arriving segments are handled in `input.rs`, what
-//! leaves is made in `output.rs`; timers ring in `alarm.rs`. Invariants: only [`Connection::step`]
-//! changes the state; what is to leave is noted in `due` and made when the caller asks; nothing is
-//! allocated. Reading: RFC 9293 sections 3.3 and 3.10.
+//! Used by `connection_table.rs` for one place of its table. Arriving segments are handled in
+//! `input.rs`, outgoing ones are built in `output.rs`, timers are handled in `timeouts.rs`.
+//! Invariants: only [`Connection::step`] changes the state; pending output is noted in `due` and
+//! built when the caller asks for it; nothing is allocated. Reading: RFC 9293 sections 3.3 and
+//! 3.10.
 
 use core::num::NonZeroU8;
 use core::time::Duration;
@@ -15,36 +17,36 @@ use floodwall_syncache::Proven;
 
 use crate::challenge::ChallengeLimit;
 use crate::congestion::CongestionControl;
+use crate::ecn::EcnState;
 use crate::error::{ConnectionError, RecvError, SendError};
-use crate::events::Events;
-use crate::marks::Marks;
+use crate::events::ConnectionEvents;
 use crate::memory::FRAME;
 use crate::mss::default_mss;
-use crate::rcv::{Rcv, first_limit};
-use crate::reassembly::{Reassembly, Runs};
-use crate::records::Records;
+use crate::out_of_order::{OooRanges, OutOfOrder};
+use crate::receive_state::{ReceiveState, first_limit};
 use crate::recovery::{Agreement, Recovery};
 use crate::rtt::RttConfig;
 use crate::segment::Segment;
-use crate::settings::{Acknowledge, Asking, Settings};
-use crate::snd::Snd;
-use crate::state::{State, Step};
-use crate::time_wait::{Arrived, TimeWait, opens_anew};
-use crate::timer::{Timer, Timers};
-use crate::timestamps::{Recent, TimestampClock};
-use crate::wishes::Wishes;
+use crate::send_state::SendState;
+use crate::sent_segments::SentSegments;
+use crate::settings::{Acknowledge, EcnRequest, TcpSettings};
+use crate::state::{StateStep, TcpState};
+use crate::time_wait::{TimeWait, TimeWaitArrival, opens_anew};
+use crate::timer::{TimerKind, Timers};
+use crate::timestamps::{RecentTimestamp, TimestampClock};
+use crate::user_options::UserOptions;
 
-/// What one call lends to a connection.
-pub(crate) struct Cx<'a> {
+/// The environment that a call borrows to a connection.
+pub(crate) struct ConnectionContext<'a> {
     pub(crate) now: Instant,
     pub(crate) pool: &'a Pool,
     pub(crate) random: &'a mut Randomness,
     pub(crate) counters: &'a mut Counters,
-    pub(crate) runs: &'a mut Runs,
-    pub(crate) records: &'a mut Records,
-    /// All connections together hold what they may (`memory.rs`).
+    pub(crate) runs: &'a mut OooRanges,
+    pub(crate) records: &'a mut SentSegments,
+    /// The memory limit of all connections is reached (`memory.rs`).
     pub(crate) full: bool,
-    /// Devices finish checksums.
+    /// Devices complete checksums (checksum offload).
     pub(crate) partial: bool,
 }
 
@@ -60,20 +62,20 @@ pub(crate) const fn rto_config() -> RttConfig {
     RTT
 }
 
-/// What is to leave: a set of bits.
+/// Pending output: a set of bits.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Due(u8);
+pub(crate) struct ConnectionDue(u8);
 
-impl Due {
-    /// A SYN, or the answer to one.
+impl ConnectionDue {
+    /// A SYN or a SYN-ACK.
     pub(crate) const SYN: Self = Self(1);
     /// An acknowledgment.
     pub(crate) const ACK: Self = Self(2);
-    /// A reset; then the connection is over.
+    /// A reset; the connection ends with it.
     pub(crate) const RST: Self = Self(4);
-    /// A segment that the peer must answer: its number lies before the window.
+    /// A probe segment that the peer must answer: its sequence number lies before the window.
     pub(crate) const PROBE: Self = Self(8);
-    /// New data, however little fits.
+    /// New data, even if less than a full segment fits.
     pub(crate) const FORCE: Self = Self(16);
 
     pub(crate) const fn has(self, what: Self) -> bool {
@@ -89,139 +91,140 @@ impl Due {
     }
 }
 
-/// What both sides agreed on in the handshake, and what the path carries.
+/// The options agreed on in the handshake, and the path's segment size.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Agreed {
-    /// The largest payload that the peer takes.
+pub(crate) struct NegotiatedOptions {
+    /// The largest payload that the peer accepts.
     pub(crate) peer_mss: u16,
     /// The largest payload that the path carries, without options.
     pub(crate) path_mss: u16,
-    /// Timestamps are sent and expected (RFC 7323 section 3).
+    /// Timestamps are in use (RFC 7323 section 3).
     pub(crate) timestamps: bool,
-    /// The peer understands selective acknowledgments.
+    /// The peer supports selective acknowledgments.
     pub(crate) sack: bool,
-    /// Windows are scaled.
+    /// Window scaling is in use.
     pub(crate) scaled: bool,
-    /// Congestion is marked instead of told by losses (RFC 3168).
+    /// ECN is in use (RFC 3168).
     pub(crate) ecn: bool,
 }
 
-/// What our SYN offers.
+/// The options that our SYN offers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Offers {
+pub(crate) struct OfferedOptions {
     pub(crate) timestamps: bool,
     pub(crate) sack: bool,
     pub(crate) scale: bool,
     pub(crate) ecn: bool,
 }
 
-impl Offers {
-    const fn of(settings: &Settings) -> Self {
-        let Settings { timestamps, sack, window_scale: scale, ecn, .. } = *settings;
+impl OfferedOptions {
+    const fn of(settings: &TcpSettings) -> Self {
+        let TcpSettings { timestamps, sack, window_scale: scale, ecn, .. } = *settings;
         Self { timestamps, sack, scale, ecn }
     }
 }
 
-/// How a connection ended that did not end in order (RFC 4022, `tcpAttemptFails` and
-/// `tcpEstabResets`).
+/// How a connection ended abnormally (RFC 4022, `tcpAttemptFails` and `tcpEstabResets`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Broke {
-    /// Before it was open.
+pub(crate) enum AbortReason {
+    /// Before it was established.
     Attempt,
-    /// While both sides could send, or ours could.
+    /// In ESTABLISHED or CLOSE-WAIT.
     Open,
 }
 
-impl Broke {
-    const fn of(state: State) -> Option<Self> {
+impl AbortReason {
+    const fn of(state: TcpState) -> Option<Self> {
         match state {
-            State::SynSent | State::SynReceived => Some(Self::Attempt),
-            State::Established | State::CloseWait => Some(Self::Open),
+            TcpState::SynSent | TcpState::SynReceived => Some(Self::Attempt),
+            TcpState::Established | TcpState::CloseWait => Some(Self::Open),
             _ => None,
         }
     }
 }
 
-/// See the file's head. In this order, so that what each segment asks for lies together: of many
-/// connections none lies in the caches, and what a segment costs is the lines that it touches.
+/// The TCB: the state of one connection. Fields are ordered by access, so that those which each
+/// segment needs share cache lines: with many connections none of them is cached, and the cost of a
+/// segment is the number of lines it touches.
 #[repr(C)]
 pub(crate) struct Connection {
     pub(crate) flow: FlowKey,
-    state: State,
-    pub(crate) due: Due,
-    pub(crate) events: Events,
-    /// The application has let go of it.
+    state: TcpState,
+    pub(crate) due: ConnectionDue,
+    pub(crate) events: ConnectionEvents,
+    /// The application has released the connection (orphan).
     pub(crate) released: bool,
     pub(crate) nodelay: bool,
     pub(crate) acknowledge: Acknowledge,
-    /// Its program has written until there was no room: it waits to be told of some.
+    /// The send buffer is nearly full: the program is notified once it has space.
     pub(crate) crowded: bool,
-    /// Whether fewer than `send_bytes` may wait while the congestion window is small.
+    /// Whether the send buffer is limited below `send_bytes` while the congestion window is small.
     pub(crate) send_tuned: bool,
-    /// What was seen and said of congestion marks (`marks.rs`).
-    pub(crate) marks: Marks,
+    /// The ECN state: marks received and to be echoed (`ecn.rs`).
+    pub(crate) marks: EcnState,
     pub(crate) probes: u8,
     pub(crate) hop_limit: Option<NonZeroU8>,
     pub(crate) traffic_class: u8,
-    /// The largest payload that we take: announced in the SYN.
+    /// The largest payload that we accept: announced in the SYN.
     pub(crate) our_mss: u16,
-    pub(crate) agreed: Agreed,
-    /// True bytes that may wait to be acknowledged at most.
+    pub(crate) agreed: NegotiatedOptions,
+    /// Maximum of true bytes in the send buffer.
     pub(crate) send_bytes: u32,
-    /// Our clock as this peer sees it (RFC 7323 section 5.4: no uptime is told).
+    /// Our timestamp clock for this peer, with an offset that hides the uptime (RFC 7323 section
+    /// 5.4).
     pub(crate) clock: TimestampClock,
-    pub(crate) snd: Snd,
-    pub(crate) rcv: Rcv,
+    pub(crate) snd: SendState,
+    pub(crate) rcv: ReceiveState,
     pub(crate) timers: Timers,
     /// The newest timestamp of the peer (TS.Recent).
-    pub(crate) recent: Recent,
-    /// When the peer was heard last; before that, when our SYN left first.
+    pub(crate) recent: RecentTimestamp,
+    /// When the last segment of the peer arrived; before that, when our first SYN left.
     pub(crate) heard: Instant,
-    /// Since when nothing that was sent was acknowledged, nor the window opened.
+    /// Since when there was no progress: nothing acknowledged, and the window not opened.
     pub(crate) stalled: Instant,
-    /// A tail loss probe is to leave: what to repeat where there is nothing new (RFC 8985).
+    /// A tail loss probe is pending: the range to repeat where there is no new data (RFC 8985).
     pub(crate) probe: Option<(Seq, u32)>,
-    /// What arrived before its turn.
-    pub(crate) ahead: Reassembly,
-    /// The peer's FIN, where it arrived before its turn.
+    /// The reassembly queue: segments that arrived out of order.
+    pub(crate) out_of_order: OutOfOrder,
+    /// The sequence number of the peer's FIN, if it arrived out of order.
     pub(crate) fin_ahead: Option<Seq>,
-    pub(crate) keepalive: Option<Asking>,
+    pub(crate) keepalive: Option<EcnRequest>,
     pub(crate) recovery: Recovery,
-    /// How often what changes nothing may still be answered.
+    /// The budget of challenge ACKs.
     pub(crate) challenges: ChallengeLimit,
     pub(crate) error: Option<ConnectionError>,
-    /// Whether it was open when it ended otherwise than in order.
-    pub(crate) broke: Option<Broke>,
-    pub(crate) offers: Offers,
-    pub(crate) wishes: Wishes,
+    /// Set when it ended abnormally: whether it was established.
+    pub(crate) broke: Option<AbortReason>,
+    pub(crate) offers: OfferedOptions,
+    pub(crate) wishes: UserOptions,
 }
 
-/// What a connection begins with.
-pub(crate) struct Start<'a> {
+/// The initial parameters of a connection.
+pub(crate) struct OpenKind<'a> {
     pub(crate) flow: FlowKey,
     pub(crate) iss: Seq,
     pub(crate) clock: TimestampClock,
-    /// The largest payload that the way to the peer carries.
+    /// The largest payload that the path to the peer carries.
     pub(crate) path_mss: u16,
-    pub(crate) settings: &'a Settings,
+    pub(crate) settings: &'a TcpSettings,
     pub(crate) now: Instant,
 }
 
-/// What a proven handshake agreed on (decision E22).
+/// The options agreed on in a proven handshake (decision E22).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Handshake {
     irs: Seq,
     mss: u16,
-    /// How the client scales its windows, and how we do.
+    /// The client's window scale and ours.
     window_scale: Option<(u8, u8)>,
     sack: bool,
-    /// The client's newest timestamp, where both send them.
+    /// The client's latest timestamp, where timestamps are in use.
     timestamp: Option<u32>,
     ecn: bool,
 }
 
 impl Handshake {
-    /// The one that was proven.
+    /// The proven handshake.
     pub(crate) fn of(proven: &Proven) -> Self {
         Self {
             irs: proven.irs(),
@@ -235,18 +238,18 @@ impl Handshake {
 }
 
 impl Connection {
-    fn new(start: &Start<'_>, state: State) -> Self {
-        let Start { settings, now, .. } = start;
+    fn new(start: &OpenKind<'_>, state: TcpState) -> Self {
+        let OpenKind { settings, now, .. } = start;
         let mss = start.path_mss;
         Self {
             flow: start.flow,
             state,
-            due: Due::default(),
-            events: Events::NONE,
+            due: ConnectionDue::default(),
+            events: ConnectionEvents::NONE,
             released: false,
             nodelay: settings.nodelay,
             acknowledge: settings.acknowledge,
-            agreed: Agreed {
+            agreed: NegotiatedOptions {
                 peer_mss: default_mss(family(&start.flow)).0,
                 path_mss: mss,
                 timestamps: false,
@@ -254,14 +257,14 @@ impl Connection {
                 scaled: false,
                 ecn: false,
             },
-            offers: Offers::of(settings),
-            marks: Marks::default(),
+            offers: OfferedOptions::of(settings),
+            marks: EcnState::default(),
             our_mss: mss,
             hop_limit: settings.hop_limit.and_then(NonZeroU8::new),
             traffic_class: settings.traffic_class,
             error: None,
-            snd: Snd::new(start.iss),
-            rcv: Rcv::new(settings.receive_bytes, settings.receive_tuned, *now),
+            snd: SendState::new(start.iss),
+            rcv: ReceiveState::new(settings.receive_bytes, settings.receive_tuned, *now),
             recovery: Recovery::new(start.iss + 1, u32::from(mss), settings.algorithm, *now),
             probe: None,
             timers: Timers::NONE,
@@ -269,35 +272,35 @@ impl Connection {
             send_tuned: settings.send_tuned,
             crowded: false,
             clock: start.clock,
-            recent: Recent::default(),
-            ahead: Reassembly::new(),
+            recent: RecentTimestamp::default(),
+            out_of_order: OutOfOrder::new(),
             fin_ahead: None,
             challenges: ChallengeLimit::new(),
             heard: *now,
             broke: None,
             stalled: *now,
             probes: 0,
-            keepalive: settings.keepalive.map(Asking::of),
-            wishes: Wishes::of(settings),
+            keepalive: settings.keepalive.map(EcnRequest::of),
+            wishes: UserOptions::of(settings),
         }
     }
 
-    /// An active open: SYN-SENT, the SYN due.
-    pub(crate) fn open(start: &Start<'_>) -> Self {
-        let mut connection = Self::new(start, State::Closed);
-        connection.step(Step::Open);
-        connection.due.add(Due::SYN);
+    /// An active open: SYN-SENT, with the SYN pending.
+    pub(crate) fn open(start: &OpenKind<'_>) -> Self {
+        let mut connection = Self::new(start, TcpState::Closed);
+        connection.step(StateStep::Open);
+        connection.due.add(ConnectionDue::SYN);
         connection
     }
 
-    /// A passive open whose handshake is proven: ESTABLISHED.
-    pub(crate) fn proven(start: &Start<'_>, shake: &Handshake) -> Self {
-        let mut connection = Self::new(start, State::Listen);
-        connection.step(Step::SynAcked);
+    /// A passive open with a proven handshake: ESTABLISHED.
+    pub(crate) fn proven(start: &OpenKind<'_>, shake: &Handshake) -> Self {
+        let mut connection = Self::new(start, TcpState::Listen);
+        connection.step(StateStep::SynAcked);
         connection.snd.una = start.iss + 1;
         connection.snd.nxt = start.iss + 1;
         connection.rcv.start(shake.irs);
-        connection.agreed = Agreed {
+        connection.agreed = NegotiatedOptions {
             peer_mss: clamp_mss(shake.mss),
             sack: shake.sack,
             timestamps: shake.timestamp.is_some(),
@@ -306,11 +309,11 @@ impl Connection {
             ..connection.agreed
         };
         connection.rcv.expect_at_most(connection.agreed.peer_mss);
-        let recent = shake.timestamp.map(|value| Recent::new(value, start.now));
+        let recent = shake.timestamp.map(|value| RecentTimestamp::new(value, start.now));
         connection.recent = recent.unwrap_or_default();
         let (theirs, ours) = shake.window_scale.unwrap_or((0, 0));
         (connection.snd.shift, connection.rcv.shift) = (theirs.min(14), ours.min(14));
-        // What the SYN-ACK offered.
+        // The window that the SYN-ACK offered.
         connection.rcv.edge = connection.rcv.nxt + connection.syn_window();
         // The first acceptable segment brings the window.
         (connection.snd.wl1, connection.snd.wl2) = (shake.irs, start.iss);
@@ -319,33 +322,33 @@ impl Connection {
         connection
     }
 
-    /// Asks for what a segment or a write will read and write: all at once, where each field would
-    /// wait for the one before.
-    pub(crate) fn expect(&self) {
+    /// Prefetches the lines that a segment or a write will touch: all at once, so that the misses
+    /// overlap.
+    pub(crate) fn prefetch(&self) {
         prefetch(&self.flow);
         prefetch(&self.send_bytes);
-        self.snd.expect();
+        self.snd.prefetch();
         prefetch(&self.rcv);
         prefetch(&self.rcv.queue);
         prefetch(&self.timers);
         prefetch(&self.heard);
-        prefetch(&self.ahead);
-        self.recovery.expect();
+        prefetch(&self.out_of_order);
+        self.recovery.prefetch();
     }
 
-    pub(crate) const fn state(&self) -> State {
+    pub(crate) const fn state(&self) -> TcpState {
         self.state
     }
 
-    /// Takes a step of the table; one that does not exist is our own mistake.
-    pub(crate) fn step(&mut self, step: Step) {
+    /// Performs a step of the state table; a step that does not exist is a bug.
+    pub(crate) fn step(&mut self, step: StateStep) {
         match self.state.after(step) {
             Some(next) => self.state = next,
             None => debug_assert!(false, "{} has no step {step:?}", self.state),
         }
     }
 
-    /// The sender begins with the segment size that was agreed on, and what was measured so far.
+    /// Initializes the sender with the segment size agreed on and the measurements so far.
     pub(crate) fn restart_recovery(&mut self, now: Instant) {
         let algorithm = self.recovery.controller().algorithm();
         let fresh = Recovery::new(self.snd.iss + 1, self.mss(), algorithm, now);
@@ -353,7 +356,7 @@ impl Connection {
         *self.recovery.rtt_mut() = before.rtt().clone();
     }
 
-    /// What stays behind of a closed connection.
+    /// The TIME-WAIT record of a closed connection.
     pub(crate) fn time_wait(&self) -> TimeWait {
         TimeWait {
             snd_nxt: self.snd.nxt,
@@ -364,13 +367,14 @@ impl Connection {
         }
     }
 
-    /// Whether a SYN opens a new connection of the same ends, which this one in TIME-WAIT makes way
-    /// for (RFC 9293 section 3.6.1, RFC 6191).
+    /// Whether a SYN may open a new connection of the same endpoints in place of this one in
+    /// TIME-WAIT (RFC 9293 section 3.6.1, RFC 6191).
     pub(crate) fn opens_anew(&self, segment: &Segment) -> bool {
-        self.state == State::TimeWait && opens_anew(&self.time_wait(), &Arrived::of(segment))
+        self.state == TcpState::TimeWait
+            && opens_anew(&self.time_wait(), &TimeWaitArrival::of(segment))
     }
 
-    /// What the sender must know of the handshake.
+    /// The parameters of the handshake that the sender needs.
     pub(crate) const fn agreement(&self) -> Agreement {
         Agreement { sack: self.agreed.sack, rtt: &RTT }
     }
@@ -380,34 +384,34 @@ impl Connection {
         self.recovery.rtt().rto(&RTT)
     }
 
-    /// The one timer of what is in flight; that of a SYN is set where it leaves.
+    /// Sets the one timer of data in flight; that of a SYN is set where the SYN is sent.
     pub(crate) fn arm_retransmit(&mut self) {
         if !self.state.is_synchronized() {
             return;
         }
         let at = self.recovery.timer(&self.agreement()).map_or(Instant::FAR, |(_, at)| at);
-        self.timers.set(Timer::Retransmit, at);
+        self.timers.set(TimerKind::Retransmit, at);
     }
 
-    /// Payload bytes of a full segment: what peer and path take, less the options of every segment
-    /// (RFC 6691).
+    /// Payload bytes of a full segment: the minimum of peer and path, less the options of every
+    /// segment (RFC 6691).
     pub(crate) fn mss(&self) -> u32 {
         let options = if self.agreed.timestamps { 12 } else { 0 };
         u32::from(self.agreed.peer_mss.min(self.agreed.path_mss)).saturating_sub(options).max(1)
     }
 
-    /// Whether nothing more will happen: the place may be freed.
+    /// Whether the connection has ended completely: its place may be freed.
     pub(crate) fn is_over(&self) -> bool {
-        self.state == State::Closed && self.released && !self.due.has(Due::RST)
+        self.state == TcpState::Closed && self.released && !self.due.has(ConnectionDue::RST)
     }
 
-    /// True bytes that it holds, those included that programs were handed.
+    /// True bytes that it holds, including those handed out to programs.
     pub(crate) const fn held(&self) -> u32 {
-        self.rcv.held().saturating_add(self.ahead.held()).saturating_add(self.snd.held())
+        self.rcv.held().saturating_add(self.out_of_order.held()).saturating_add(self.snd.held())
     }
 
-    /// True bytes that may wait to be acknowledged at this moment: two congestion windows of full
-    /// segments, one in flight and one behind it, as far as memory goes.
+    /// The current limit of the send buffer in true bytes: two congestion windows of full segments,
+    /// one in flight and one behind it, within the memory limit.
     pub(crate) fn send_limit(&self) -> u32 {
         let limit = if self.send_tuned {
             let segments = self.recovery.controller().window().div_ceil(self.mss());
@@ -419,84 +423,88 @@ impl Connection {
         limit.min(self.rcv.allowed)
     }
 
-    /// Whether less than a third of that is free.
+    /// Whether less than a third of the send buffer is free.
     fn is_crowded(&self) -> bool {
         let limit = self.send_limit();
         let full = self.wishes.room(self.snd.unsent(), self.mss()) == 0;
         full || self.snd.held() >= limit - limit / 3
     }
 
-    /// Something was written: whoever filled the room is told when there is some again.
+    /// Notes after a write whether the buffer is full, so that the program is notified of free
+    /// space (backpressure).
     pub(crate) fn note_written(&mut self) {
         self.crowded |= self.is_crowded();
     }
 
-    /// Something was acknowledged: a third of the room, or all of it, is worth a wake-up.
+    /// After an acknowledgment: notifies a waiting program once a third of the buffer, or all of
+    /// it, is free.
     pub(crate) fn note_room(&mut self) {
         if self.snd.held() == 0 || self.crowded && !self.is_crowded() {
             self.crowded = false;
-            self.events.add(Events::WRITABLE);
+            self.events.add(ConnectionEvents::WRITABLE);
         }
     }
 
-    /// Something left that was written: where that counts, there is room.
+    /// After written data has left: where unsent bytes are limited, notifies a waiting program.
     pub(crate) fn note_sent(&mut self) {
         if self.crowded && !self.is_crowded() {
             self.note_room();
         }
     }
 
-    /// Whether something may be to leave.
-    pub(crate) fn wants_output(&self, records: &Records) -> bool {
-        self.due != Due::default() || self.has_news(records)
+    /// Whether there may be output.
+    pub(crate) fn wants_output(&self, records: &SentSegments) -> bool {
+        self.due != ConnectionDue::default() || self.has_news(records)
     }
 
-    /// Ends at once. What was received stays to be read.
+    /// Ends at once. Received data can still be read.
     pub(crate) fn fail(&mut self, error: ConnectionError) {
-        if self.state == State::Closed {
+        if self.state == TcpState::Closed {
             return;
         }
-        self.broke = Broke::of(self.state);
-        self.step(Step::Abort);
+        self.broke = AbortReason::of(self.state);
+        self.step(StateStep::Abort);
         self.error = Some(error);
         self.snd.clear();
         self.timers.clear_all();
-        self.due = Due::default();
-        self.events.add(Events::READABLE | Events::WRITABLE | Events::ENDED);
+        self.due = ConnectionDue::default();
+        self.events
+            .add(ConnectionEvents::READABLE | ConnectionEvents::WRITABLE | ConnectionEvents::ENDED);
     }
 
-    /// Ends in order.
+    /// Ends normally.
     pub(crate) fn finish(&mut self) {
         self.snd.clear();
         self.timers.clear_all();
-        self.events.add(Events::ENDED);
+        self.events.add(ConnectionEvents::ENDED);
     }
 
-    /// Ends at once, and tells the peer, where it knows of the connection (RFC 9293 section
+    /// Ends at once, with a reset to the peer if the connection is synchronized (RFC 9293 section
     /// 3.10.5).
     pub(crate) fn abort(&mut self, error: ConnectionError) {
-        let tell = self.state.is_synchronized() && self.state != State::TimeWait
-            || self.state == State::SynReceived;
+        let tell = self.state.is_synchronized() && self.state != TcpState::TimeWait
+            || self.state == TcpState::SynReceived;
         self.fail(error);
         self.rcv.queue.clear();
         if tell {
-            self.due.add(Due::RST);
+            self.due.add(ConnectionDue::RST);
         }
     }
 
     pub(crate) fn arm_keepalive(&mut self) {
         if let Some(keepalive) = self.keepalive {
-            self.timers.set(Timer::Keepalive, self.heard + keepalive.idle());
+            self.timers.set(TimerKind::Keepalive, self.heard + keepalive.idle());
         }
     }
 }
 
-/// What the application does.
+/// The operations of the application.
 impl Connection {
-    /// Takes what fits of `bytes`; `more` is to come, and a last short segment waits for it.
+    /// Writes the part of `bytes` that fits; with `more`, a last short segment waits for the next
+    /// write.
     pub(crate) fn send(
         &mut self,
-        cx: &Cx<'_>,
+        cx: &ConnectionContext<'_>,
         bytes: &[u8],
         more: bool,
     ) -> Result<usize, SendError> {
@@ -520,7 +528,7 @@ impl Connection {
         Ok(taken)
     }
 
-    /// Copies what was received into `out`; 0 is the peer's end.
+    /// Copies received data into `out`; 0 means end of stream.
     pub(crate) fn recv(&mut self, out: &mut [u8], now: Instant) -> Result<usize, RecvError> {
         let read = self.rcv.queue.read(out);
         if read > 0 || out.is_empty() {
@@ -531,56 +539,56 @@ impl Connection {
         self.nothing_to_read()
     }
 
-    /// Why nothing can be read: the end, an error, or not yet.
+    /// The reason why nothing can be read: end of stream, an error, or would block.
     pub(crate) fn nothing_to_read(&mut self) -> Result<usize, RecvError> {
         if let Some(error) = self.error.take() {
             return Err(error.into());
         }
-        let ended = self.rcv.fin || self.rcv.shut || self.state == State::Closed;
+        let ended = self.rcv.fin || self.rcv.shut || self.state == TcpState::Closed;
         if ended { Ok(0) } else { Err(RecvError::WouldBlock) }
     }
 
-    /// The window may have grown enough to be told.
+    /// After a read: the window may have grown enough for a window update.
     pub(crate) fn note_read(&mut self, now: Instant) {
         self.rcv.note_read(now);
         if self.state.hears()
-            && self.state != State::SynReceived
-            && self.rcv.owes_update(self.ahead.held())
+            && self.state != TcpState::SynReceived
+            && self.rcv.owes_update(self.out_of_order.held())
         {
-            self.due.add(Due::ACK);
+            self.due.add(ConnectionDue::ACK);
         }
     }
 
-    /// The application has no more to send (RFC 9293 section 3.10.4).
+    /// Closes the send direction (RFC 9293 section 3.10.4).
     pub(crate) fn shutdown_write(&mut self) {
-        if self.snd.fin || matches!(self.state, State::Closed | State::TimeWait) {
+        if self.snd.fin || matches!(self.state, TcpState::Closed | TcpState::TimeWait) {
             return;
         }
-        // The FIN leaves behind the data, where the connection is still to be opened too: the state
-        // changes as it does (see `output.rs`).
+        // The FIN is sent after the data, also where the handshake is not complete: the state
+        // changes when it is sent (see `output.rs`).
         self.snd.fin = true;
     }
 
-    /// The application lets go. With unread data, or `reset`, the peer is told by a reset (RFC 2525
-    /// section 2.17); else what was written still leaves.
+    /// The application releases the connection. With unread data, or `reset`, the peer gets a reset
+    /// (RFC 2525 section 2.17); else written data is still sent.
     pub(crate) fn release(&mut self, reset: bool, orphan_for: Duration, now: Instant) {
         self.released = true;
-        // TIME-WAIT owes the peer an answer, whatever its program thinks of it.
-        if matches!(self.state, State::Closed | State::TimeWait) {
+        // TIME-WAIT must answer the peer, even if the program aborts.
+        if matches!(self.state, TcpState::Closed | TcpState::TimeWait) {
             return self.rcv.queue.clear();
         }
         if reset || !self.rcv.queue.is_empty() {
             return self.abort(ConnectionError::Aborted);
         }
-        if self.state == State::SynSent {
-            // Nothing of it is known to anybody (RFC 9293 section 3.10.4).
-            self.step(Step::Close);
+        if self.state == TcpState::SynSent {
+            // In SYN-SENT the peer has no state to reset (RFC 9293 section 3.10.4).
+            self.step(StateStep::Close);
             return self.finish();
         }
         self.rcv.shut = true;
         self.shutdown_write();
-        if self.state == State::FinWait2 {
-            self.timers.set(Timer::Close, now + orphan_for);
+        if self.state == TcpState::FinWait2 {
+            self.timers.set(TimerKind::Close, now + orphan_for);
         }
     }
 }
@@ -590,7 +598,7 @@ pub(crate) fn family(flow: &FlowKey) -> Family {
     if flow.remote.ip().is_ipv4() { Family::V4 } else { Family::V6 }
 }
 
-/// A peer's MSS, not below what makes sense (row 18 of the bar).
+/// A peer's MSS, clamped to the floor (row 18 of the bar).
 pub(crate) fn clamp_mss(mss: u16) -> u16 {
     mss.max(floodwall_base::limits::TCP_MSS_FLOOR)
 }

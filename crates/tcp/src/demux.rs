@@ -1,46 +1,48 @@
-//! Which connection a segment belongs to: four-tuple and zone to a place.
+//! The demultiplexer: maps a segment's four-tuple and zone to a connection's place.
 //!
-//! Called by `tcp.rs`, which hashes flows under a secret key: the one of the half-open connections,
-//! which are asked next, so that a segment is hashed once. A table of chains; the links lie beside
-//! the hashes, so that a probe for a flow that nobody has touches two cache lines as a rule.
-//! Invariant: a place is in the chain of its hash, once, from [`Demux::enter`] to [`Demux::leave`].
+//! Used by `connection_table.rs`, which hashes flows under a secret key: the same key as for
+//! half-open connections, which are looked up next, so that a segment is hashed once. A hash table
+//! with chains; the links lie beside the hashes, so that the look-up of an unknown flow usually
+//! touches two cache lines. Invariant: a place is in the chain of its hash, once, from
+//! [`ConnectionTableIndex::enter`] to [`ConnectionTableIndex::leave`].
 //!
 //! # Under flood
-//! Strangers only look up. It grows with connections, which are proven or our own, up to
-//! `TCP_CONNECTIONS_MAX`, and all memory is taken at the start. Worst work: the longest chain,
-//! which nobody who lacks the key can make longer than chance does (as many heads as places).
+//! Unverified sources cause look-ups only. The table grows with connections, which are proven or
+//! our own, up to `TCP_CONNECTIONS_MAX`, and all memory is allocated at the start. Worst work: the
+//! longest chain, which cannot be made longer than random without the key (there are as many heads
+//! as places).
 
 /// No place.
 const NONE: u32 = u32::MAX;
-/// Behind a place that is not entered.
+/// Marks a place that is not in the table.
 const OUT: u32 = u32::MAX - 1;
 
 #[derive(Clone, Copy, Debug)]
-struct Link {
+struct DemuxLink {
     hash: u32,
     next: u32,
 }
 
-/// See the file's head.
+/// The hash table from flows to places.
 #[derive(Debug)]
-pub(crate) struct Demux {
+pub(crate) struct ConnectionTableIndex {
     heads: Box<[u32]>,
-    links: Box<[Link]>,
+    links: Box<[DemuxLink]>,
     len: usize,
 }
 
-impl Demux {
-    /// For the places below `places`.
+impl ConnectionTableIndex {
+    /// A table for the places below `places`.
     pub(crate) fn new(places: usize) -> Self {
         let heads = places.max(1).next_power_of_two();
         Self {
             heads: vec![NONE; heads].into(),
-            links: vec![Link { hash: 0, next: OUT }; places].into(),
+            links: vec![DemuxLink { hash: 0, next: OUT }; places].into(),
             len: 0,
         }
     }
 
-    /// How many places are entered.
+    /// Number of places in the table.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
@@ -50,7 +52,7 @@ impl Demux {
         self.heads.get(hash as usize & (self.heads.len() - 1)).copied().unwrap_or(NONE)
     }
 
-    /// The place of a flow of that hash; `is_it` compares a place's flow in full.
+    /// The place of a flow with that hash; `is_it` compares the full flow of a place.
     #[inline]
     pub(crate) fn find(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
         let hash = hash as u32;
@@ -64,7 +66,7 @@ impl Demux {
         None
     }
 
-    /// Enters a place that is not entered.
+    /// Inserts a place that is not in the table.
     pub(crate) fn enter(&mut self, hash: u64, place: u32) {
         let hash = hash as u32;
         let next = self.head(hash);
@@ -72,18 +74,18 @@ impl Demux {
         if let (Some(link), Some(head)) =
             (self.links.get_mut(place as usize), self.heads.get_mut(at))
         {
-            *link = Link { hash, next };
+            *link = DemuxLink { hash, next };
             *head = place;
             self.len += 1;
         }
     }
 
-    /// Takes a place out; false where it was not entered.
+    /// Removes a place; false where it was not in the table.
     pub(crate) fn leave(&mut self, place: u32) -> bool {
         let Some(link) = self.links.get_mut(place as usize).filter(|link| link.next != OUT) else {
             return false;
         };
-        let Link { hash, next } = *link;
+        let DemuxLink { hash, next } = *link;
         link.next = OUT;
         self.len -= 1;
         let first = hash as usize & (self.heads.len() - 1);
@@ -133,22 +135,23 @@ mod tests {
 
     #[test]
     fn entered_flows_are_found_until_they_leave() {
-        let (mut demux, key) = (Demux::new(1000), HashKey::new(1, 2));
+        let (mut demux, key) = (ConnectionTableIndex::new(1000), HashKey::new(1, 2));
         (0..1000).for_each(|n| demux.enter(key.flow(&flow(n)), n));
-        let find = |demux: &Demux, n| demux.find(key.flow(&flow(n)), |place| place == n);
+        let find =
+            |demux: &ConnectionTableIndex, n| demux.find(key.flow(&flow(n)), |place| place == n);
         assert!((0..1000).all(|n| find(&demux, n) == Some(n)));
         assert!((0..1000).step_by(3).all(|n| demux.leave(n)));
-        assert!((0..1000).step_by(3).all(|n| !demux.leave(n)), "who has left is not there");
+        assert!((0..1000).step_by(3).all(|n| !demux.leave(n)), "removed already");
         assert!((0..1000).all(|n| find(&demux, n).is_some() == (n % 3 != 0)));
         assert_eq!(demux.len(), 666);
     }
 
     #[test]
     fn chains_of_tuples_chosen_without_the_key_are_as_short_as_random_ones() {
-        // Row 15 of the bar: regular tuples, as an attacker who knows all but the key would choose.
+        // Row 15 of the bar: regular tuples, as an attacker would choose without the key.
         let (one, other) = (HashKey::new(3, 4), HashKey::new(3, 5));
         for key in [one, other] {
-            let mut demux = Demux::new(1 << 16);
+            let mut demux = ConnectionTableIndex::new(1 << 16);
             (0..1 << 16).for_each(|n| demux.enter(key.flow(&flow(n)), n));
             assert!(demux.longest_chain() <= 12, "{}", demux.longest_chain());
         }

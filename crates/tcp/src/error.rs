@@ -1,37 +1,37 @@
-//! What goes wrong for an application: why a connection ended, and why a call was refused.
+//! Errors of the application interface: why a connection ended, and why a call was refused.
 //!
-//! Every variant names the `std::io::ErrorKind` that programs expect of a socket. Invariant: a
-//! packet is never an error; these are told to callers only.
+//! Every variant maps to the `std::io::ErrorKind` that programs expect of a socket. Invariant: a
+//! packet never causes an error value by itself; errors are returned to callers only.
 
 use std::io::ErrorKind;
 
 use thiserror::Error;
 
-use crate::id::Gone;
+use crate::id::StaleHandle;
 
-/// Why a connection ended before its time. Given to the application once.
+/// Why a connection ended abnormally. Reported to the application once.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 #[non_exhaustive]
 pub enum ConnectionError {
-    /// The peer has nobody who listens, or refuses.
+    /// The peer has no listener on the port, or refuses.
     #[error("connection refused by the peer")]
     Refused,
     /// The peer reset the connection.
     #[error("connection reset by the peer")]
     Reset,
-    /// Nothing was heard of the peer for too long.
+    /// The peer did not answer for too long.
     #[error("the peer did not answer in time")]
     TimedOut,
-    /// It was given up here.
+    /// The connection was aborted locally.
     #[error("connection aborted")]
     Aborted,
-    /// No way leads there (told by routers while the connection was being opened).
+    /// No route to the peer (reported by routers during the handshake).
     #[error("no route to the host")]
     Unreachable,
 }
 
 impl ConnectionError {
-    /// What programs know it as.
+    /// The corresponding error kind of the standard library.
     #[must_use]
     pub const fn kind(self) -> ErrorKind {
         match self {
@@ -48,17 +48,17 @@ impl ConnectionError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// All places are taken.
+    /// The connection table is full.
     #[error("no more connections: raise connections_max")]
     TooMany,
     /// The same four-tuple is in use.
-    #[error("a connection between these ends exists")]
+    #[error("a connection between these endpoints exists")]
     InUse,
-    /// Both ends must be of one family, and neither may be a group.
-    #[error("these addresses cannot be the ends of a connection")]
+    /// The endpoints must be of one family, and neither may be a multicast group.
+    #[error("invalid endpoints for a connection")]
     InvalidAddress,
-    /// Every port of the range is taken, towards this peer.
-    #[error("no ephemeral port is free towards this peer")]
+    /// Every port of the range is in use towards this peer.
+    #[error("no free ephemeral port for this peer")]
     NoPort,
 }
 
@@ -66,14 +66,14 @@ pub enum OpenError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum ListenError {
-    /// All places are taken.
+    /// The listener table is full.
     #[error("no more listeners")]
     TooMany,
-    /// Somebody listens there.
+    /// Another listener uses the address.
     #[error("the address is in use")]
     InUse,
-    /// A group cannot be listened at.
-    #[error("this address cannot be listened at")]
+    /// The address is a multicast group.
+    #[error("cannot listen on this address")]
     InvalidAddress,
 }
 
@@ -82,12 +82,12 @@ pub enum ListenError {
 pub enum RecvError {
     /// The connection is gone.
     #[error(transparent)]
-    Gone(#[from] Gone),
-    /// It ended before its time; given once, after all that was received.
+    Gone(#[from] StaleHandle),
+    /// It ended abnormally; reported once, after all received data.
     #[error(transparent)]
     Connection(#[from] ConnectionError),
-    /// Nothing waits.
-    #[error("nothing waits to be read")]
+    /// No data is available.
+    #[error("no data is available to read")]
     WouldBlock,
 }
 
@@ -96,14 +96,14 @@ pub enum RecvError {
 pub enum SendError {
     /// The connection is gone.
     #[error(transparent)]
-    Gone(#[from] Gone),
-    /// It ended before its time; given once.
+    Gone(#[from] StaleHandle),
+    /// It ended abnormally; reported once.
     #[error(transparent)]
     Connection(#[from] ConnectionError),
-    /// Our side is closed, or the peer has gone.
+    /// The send direction is closed, or the peer is gone.
     #[error("this side of the connection is closed")]
     Closed,
-    /// As much is on its way as may be.
+    /// The send buffer is full.
     #[error("the connection's send limit is reached")]
     WouldBlock,
 }

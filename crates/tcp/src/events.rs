@@ -1,33 +1,33 @@
-//! `Events`: what has become possible for a connection's application.
+//! `ConnectionEvents`: readiness of a connection for its application.
 //!
-//! Collected by the handlers, given out by [`crate::Tcp::next_event`]. Hints: whoever acts on one
-//! asks again and may find nothing.
+//! Collected by the handlers, returned by [`crate::ConnectionTable::next_event`]. Events are hints:
+//! an operation may still find nothing to do.
 
 use core::ops::BitOr;
 
-/// A set of things that may have become possible.
+/// A set of readiness events.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Events(u8);
+pub struct ConnectionEvents(u8);
 
-impl Events {
-    /// Nothing.
+impl ConnectionEvents {
+    /// The empty set.
     pub const NONE: Self = Self(0);
-    /// Data, the peer's end, or an error waits.
+    /// Readable: data, end of stream, or an error is available.
     pub const READABLE: Self = Self(1);
-    /// There is room to write, or an error waits.
+    /// Writable: the send buffer has space, or an error is available.
     pub const WRITABLE: Self = Self(2);
     /// The handshake is complete.
     pub const OPENED: Self = Self(4);
     /// The connection is over.
     pub const ENDED: Self = Self(8);
 
-    /// Whether nothing is in it.
+    /// Whether the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether it has all of these.
+    /// Whether it contains all of these.
     #[must_use]
     pub const fn contains(self, events: Self) -> bool {
         self.0 & events.0 == events.0
@@ -44,7 +44,7 @@ impl Events {
     }
 }
 
-impl BitOr for Events {
+impl BitOr for ConnectionEvents {
     type Output = Self;
 
     fn bitor(self, other: Self) -> Self {

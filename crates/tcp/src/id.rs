@@ -1,4 +1,4 @@
-//! `ConnectionId` and `ListenerId`: how everyone outside names a connection and a listener.
+//! `ConnectionId` and `ListenerId`: the handles of connections and listeners for other crates.
 //!
 //! Used by `stack` and, through it, by applications. Invariant: that of `place_id!`.
 
@@ -6,16 +6,16 @@ use floodwall_base::place_id;
 use thiserror::Error;
 
 place_id! {
-    /// One connection of one [`crate::Tcp`]: a place and which of its owners.
+    /// A handle of one connection of one [`crate::ConnectionTable`]: a place and its generation.
     pub struct ConnectionId: "tcp";
 }
 
 place_id! {
-    /// One listener of one [`crate::Tcp`]: a place and which of its owners.
+    /// A handle of one listener of one [`crate::ConnectionTable`]: a place and its generation.
     pub struct ListenerId: "listener";
 }
 
-/// The id names no open connection or listener.
+/// The handle refers to no open connection or listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("the connection is gone")]
-pub struct Gone;
+pub struct StaleHandle;

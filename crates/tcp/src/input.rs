@@ -1,12 +1,12 @@
-//! A segment arrives: RFC 9293 section 3.10.7, clause by clause, with RFC 5961's checks.
+//! Segment arrival: RFC 9293 section 3.10.7, clause by clause, with RFC 5961's checks.
 //!
-//! Called by `tcp.rs` with a segment whose checksum is right and which belongs to this connection.
-//! The handlers change the connection, note what is to leave, and return; they send nothing.
-//! Invariants: nothing that fails the sequence or the acknowledgment test changes state, window or
-//! timestamp; whatever a stranger sends, the peer's stream is not changed by what lies outside of
-//! the window. SYN-SENT has a handler of its own (`input/syn_sent.rs`), the acknowledgment too
-//! (`input/ack.rs`), and text and FIN (`input/text.rs`). Urgent data is ordinary data here: the
-//! pointer is ignored (RFC 6093 section 6 lets it be in-line).
+//! Called by `connection_table.rs` with a segment that has a valid checksum and belongs to this
+//! connection. The handlers change the connection, note pending output, and return; they send
+//! nothing. Invariants: a segment that fails the sequence or the acknowledgment test changes no
+//! state, window or timestamp; no segment outside of the window changes the peer's stream. SYN-SENT
+//! has a handler of its own (`input/syn_sent.rs`), the acknowledgment too (`input/ack.rs`), and
+//! text and FIN (`input/text.rs`). Urgent data is ordinary data here: the pointer is ignored (RFC
+//! 6093 section 6 permits in-line delivery).
 
 mod ack;
 mod syn_sent;
@@ -19,59 +19,60 @@ use floodwall_base::{Counter, DropReason, Instant};
 use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_wire::tcp::TcpFlags;
 
-use crate::connection::{Connection, Cx, Due};
+use crate::connection::{Connection, ConnectionContext, ConnectionDue};
 use crate::error::ConnectionError;
-use crate::events::Events;
-use crate::segment::{Reset, Segment};
-use crate::state::State;
-use crate::timer::Timer;
+use crate::events::ConnectionEvents;
+use crate::segment::{ResetSegment, Segment};
+use crate::state::TcpState;
+use crate::timer::TimerKind;
 
-/// How often a segment without data that lies outside of the window is answered at most.
+/// Minimum interval between answers to segments without data outside of the window.
 const ANSWER_EVERY: Duration = Duration::from_millis(500);
 
-/// What became of a segment.
+/// The outcome of a segment.
 #[derive(Debug)]
-pub(crate) enum Outcome {
-    /// It was for this connection.
+pub(crate) enum InputOutcome {
+    /// It was accepted.
     Taken,
-    /// It is not acceptable, and owed a reset, unless it is one.
-    Reset(Option<Reset>, DropReason),
+    /// It is not acceptable; a reset is due, unless it is one.
+    Reset(Option<ResetSegment>, DropReason),
     /// It was not acceptable.
     Dropped(DropReason),
 }
 
 impl Connection {
-    /// Takes one segment. `payload` has its bytes and nothing else.
+    /// Processes one segment. `payload` is exactly its payload.
     pub(crate) fn input(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut ConnectionContext<'_>,
         segment: Segment,
         payload: PacketBuf,
-    ) -> Outcome {
+    ) -> InputOutcome {
         match self.state() {
-            State::Closed | State::Listen => {
-                Outcome::Reset(Reset::answer(self.flow, &segment), DropReason::TcpNoConnection)
-            }
-            State::SynSent => self.input_syn_sent(cx, segment, payload),
+            TcpState::Closed | TcpState::Listen => InputOutcome::Reset(
+                ResetSegment::answer(self.flow, &segment),
+                DropReason::TcpNoConnection,
+            ),
+            TcpState::SynSent => self.input_syn_sent(cx, segment, payload),
             _ => self.input_synchronized(cx, segment, payload),
         }
     }
 
-    /// SYN-RECEIVED and all states behind (RFC 9293 section 3.10.7.4).
+    /// SYN-RECEIVED and all later states (RFC 9293 section 3.10.7.4).
     fn input_synchronized(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut ConnectionContext<'_>,
         mut segment: Segment,
         payload: PacketBuf,
-    ) -> Outcome {
-        // Simultaneous open: the peer's SYN-ACK repeats the SYN that we have taken already.
-        if self.state() == State::SynReceived
+    ) -> InputOutcome {
+        // Simultaneous open: the peer's SYN-ACK repeats the SYN that was already accepted.
+        if self.state() == TcpState::SynReceived
             && segment.has(TcpFlags::SYN | TcpFlags::ACK)
             && segment.seq == self.rcv.irs
         {
             segment.flags = TcpFlags(segment.flags.0 & !TcpFlags::SYN.0);
             segment.seq += 1;
-            // Its window is not scaled, as no SYN's is (RFC 7323 section 2.2).
+            // Its window is not scaled, as in every SYN (RFC 7323 section 2.2).
             let shift = core::mem::take(&mut self.snd.shift);
             let outcome = self.input_synchronized(cx, segment, payload);
             self.snd.shift = shift;
@@ -94,7 +95,7 @@ impl Connection {
         }
         // Fifth: ACK.
         if !segment.has(TcpFlags::ACK) {
-            return Outcome::Dropped(DropReason::TcpNoAck);
+            return InputOutcome::Dropped(DropReason::TcpNoAck);
         }
         if let Some(outcome) = self.on_ack(cx, &segment) {
             return outcome;
@@ -107,16 +108,16 @@ impl Connection {
         self.on_text(cx, segment, payload)
     }
 
-    /// The same for segments in a row that the connection expects ([`Connection::expects`]):
-    /// `segment` has the length of all of their `texts`.
+    /// The same for consecutive segments that the connection expects ([`Connection::expects`]):
+    /// `segment` has the total length of all `texts`.
     pub(crate) fn input_train(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut ConnectionContext<'_>,
         segment: &Segment,
         texts: PacketList,
-    ) -> Outcome {
+    ) -> InputOutcome {
         if !self.expects(segment) {
-            return Outcome::Dropped(DropReason::TcpOutOfWindow);
+            return InputOutcome::Dropped(DropReason::TcpOutOfWindow);
         }
         if let Some(outcome) = self.refuse_by_timestamp(cx, segment) {
             return outcome;
@@ -131,39 +132,44 @@ impl Connection {
         self.on_texts(cx, segment.len, texts)
     }
 
-    /// Whether nothing but text in order is to be expected, and a program is there to read it.
+    /// Whether only in-order data is expected, and a program is there to read it.
     #[inline]
     pub(crate) fn hears_only_text(&self) -> bool {
-        matches!(self.state(), State::Established | State::FinWait1 | State::FinWait2)
-            && self.ahead.is_empty()
+        matches!(self.state(), TcpState::Established | TcpState::FinWait1 | TcpState::FinWait2)
+            && self.out_of_order.is_empty()
             && self.fin_ahead.is_none()
             && !self.rcv.shut
     }
 
-    /// RFC 7323 section 5.3: protection against wrapped sequence numbers, and section 3.2: a
-    /// connection that agreed on timestamps drops what has none.
-    fn refuse_by_timestamp(&mut self, cx: &mut Cx<'_>, segment: &Segment) -> Option<Outcome> {
+    /// RFC 7323 section 5.3: protection against wrapped sequence numbers (PAWS), and section 3.2:
+    /// with timestamps in use, a segment without one is dropped.
+    fn refuse_by_timestamp(
+        &mut self,
+        cx: &mut ConnectionContext<'_>,
+        segment: &Segment,
+    ) -> Option<InputOutcome> {
         if !self.agreed.timestamps || segment.has(TcpFlags::RST) {
             return None;
         }
         let Some(timestamps) = segment.options.timestamps else {
-            return Some(Outcome::Dropped(DropReason::TcpTimestamp));
+            return Some(InputOutcome::Dropped(DropReason::TcpTimestamp));
         };
         if !self.recent.is_old(timestamps.value, cx.now) {
             return None;
         }
         self.answer(cx, segment);
-        Some(Outcome::Dropped(DropReason::TcpTimestamp))
+        Some(InputOutcome::Dropped(DropReason::TcpTimestamp))
     }
 
-    /// Remembers the timestamp of a segment that covers what was acknowledged last (RFC 7323
-    /// section 4.3 (2)). Only called for segments in the window.
+    /// Updates TS.Recent from a segment that covers the last acknowledgment sent (RFC 7323 section
+    /// 4.3 (2)). Only called for segments in the window.
     fn note_timestamp(&mut self, segment: &Segment, now: Instant) {
         if let Some(timestamps) = segment.options.timestamps
             && self.agreed.timestamps
         {
             self.recent.update(timestamps.value, segment.seq, self.rcv.acked, now);
-            // Full ones left as soon as they might; what a short one waited for is not the path.
+            // Full segments were sent without delay; the time that a short one waited is not the
+            // path's.
             if segment.len >= u32::from(self.rcv.mss)
                 && let Some(at) = self.clock.moment(timestamps.echo, now)
             {
@@ -172,59 +178,60 @@ impl Connection {
         }
     }
 
-    /// Not in the window: an acknowledgment says what is expected (first check of the RFC).
-    fn outside(&mut self, cx: &mut Cx<'_>, segment: &Segment) -> Outcome {
+    /// Not in the window: answered by an ACK with the expected numbers (first check of the RFC).
+    fn outside(&mut self, cx: &mut ConnectionContext<'_>, segment: &Segment) -> InputOutcome {
         if segment.has(TcpFlags::RST) {
-            // Some number it as the FIN that they sent before.
-            if self.rcv.fin && segment.seq + 1 == self.rcv.nxt && self.state() != State::TimeWait {
+            // Some stacks give it the sequence number of the FIN they sent before.
+            if self.rcv.fin && segment.seq + 1 == self.rcv.nxt && self.state() != TcpState::TimeWait
+            {
                 return self.be_reset();
             }
-            return Outcome::Dropped(DropReason::TcpOutOfWindow);
+            return InputOutcome::Dropped(DropReason::TcpOutOfWindow);
         }
-        if self.state() == State::TimeWait && segment.has(TcpFlags::FIN) {
+        if self.state() == TcpState::TimeWait && segment.has(TcpFlags::FIN) {
             // The peer's FIN again: our acknowledgment was lost (eighth check).
-            self.timers.set(Timer::Close, cx.now + TCP_TIME_WAIT);
+            self.timers.set(TimerKind::Close, cx.now + TCP_TIME_WAIT);
         }
         self.note_duplicate(segment);
         self.answer(cx, segment);
         self.note_pressure();
-        Outcome::Dropped(DropReason::TcpOutOfWindow)
+        InputOutcome::Dropped(DropReason::TcpOutOfWindow)
     }
 
-    /// The peer found no room. Where a program elsewhere was handed something, it may have read it
-    /// and not told: whoever serves it comes by and looks.
+    /// The peer's data did not fit. A program on another thread may have read data without
+    /// reporting it yet: an event makes its worker check.
     fn note_pressure(&mut self) {
         if self.rcv.lent > 0 {
-            self.events.add(Events::READABLE);
+            self.events.add(ConnectionEvents::READABLE);
         }
     }
 
-    /// An acknowledgment for a segment that was not acceptable. One without data is answered twice
-    /// a second at most: else two who disagree answer each other for ever.
-    fn answer(&mut self, cx: &mut Cx<'_>, segment: &Segment) {
+    /// Answers an unacceptable segment by an ACK. One without data is answered at most twice per
+    /// second: otherwise two desynchronised ends would answer each other for ever.
+    fn answer(&mut self, cx: &mut ConnectionContext<'_>, segment: &Segment) {
         if segment.len == 0 && !segment.flags.intersects(TcpFlags::SYN | TcpFlags::FIN) {
             if cx.now - self.rcv.answered < ANSWER_EVERY && self.rcv.answered != Instant::ORIGIN {
                 return;
             }
             self.rcv.answered = cx.now;
         }
-        self.due.add(Due::ACK);
+        self.due.add(ConnectionDue::ACK);
     }
 
-    /// Asks the peer whether it meant it (RFC 5961), as often as the connection may (section 7).
-    fn challenge(&mut self, cx: &mut Cx<'_>, reason: DropReason) -> Outcome {
+    /// Sends a challenge ACK (RFC 5961), within the connection's budget (section 7).
+    fn challenge(&mut self, cx: &mut ConnectionContext<'_>, reason: DropReason) -> InputOutcome {
         if self.challenges.allow(cx.now, &mut cx.random.secret) {
             cx.counters.count(Counter::TcpExtTCPChallengeACK);
-            self.due.add(Due::ACK);
+            self.due.add(ConnectionDue::ACK);
         }
-        Outcome::Dropped(reason)
+        InputOutcome::Dropped(reason)
     }
 
-    /// A reset in the window: believed only where it hits the next number exactly.
-    fn on_reset(&mut self, cx: &mut Cx<'_>, segment: &Segment) -> Outcome {
-        if self.state() == State::TimeWait {
+    /// A reset in the window: accepted only with exactly the next sequence number.
+    fn on_reset(&mut self, cx: &mut ConnectionContext<'_>, segment: &Segment) -> InputOutcome {
+        if self.state() == TcpState::TimeWait {
             // RFC 1337: a reset must not cut TIME-WAIT short.
-            return Outcome::Dropped(DropReason::TcpOutOfWindow);
+            return InputOutcome::Dropped(DropReason::TcpOutOfWindow);
         }
         if segment.seq != self.rcv.nxt {
             return self.challenge(cx, DropReason::TcpOutOfWindow);
@@ -232,17 +239,17 @@ impl Connection {
         self.be_reset()
     }
 
-    /// The peer says that there is no such connection.
-    fn be_reset(&mut self) -> Outcome {
+    /// The peer has reset the connection.
+    fn be_reset(&mut self) -> InputOutcome {
         match self.state() {
-            State::SynReceived => self.fail(ConnectionError::Refused),
-            // Both have said all: nobody misses anything.
-            State::Closing | State::LastAck => {
-                self.step(crate::state::Step::Abort);
+            TcpState::SynReceived => self.fail(ConnectionError::Refused),
+            // Both directions are closed: no data is lost.
+            TcpState::Closing | TcpState::LastAck => {
+                self.step(crate::state::StateStep::Abort);
                 self.finish();
             }
             _ => self.fail(ConnectionError::Reset),
         }
-        Outcome::Taken
+        InputOutcome::Taken
     }
 }

@@ -1,21 +1,21 @@
-//! Initial sequence numbers (RFC 6528): a clock, and a secret that differs for each pair of ends.
+//! Initial sequence numbers (RFC 6528): a clock, and a secret offset for each pair of endpoints.
 //!
-//! Called by active opens, and by whoever answers a SYN without a cookie. Invariant: of one pair of
-//! ends the numbers rise with time, so that a new connection stands beyond the old one's segments
-//! (RFC 9293 section 3.4.1); who does not know the key learns nothing of another pair.
+//! Used by active opens, and for SYN-ACKs without a cookie. Invariant: the numbers of one pair of
+//! endpoints rise with time, so that a new connection starts beyond the old one's segments (RFC
+//! 9293 section 3.4.1); without the key, the numbers of one pair reveal nothing about another pair.
 
 use floodwall_base::{FlowKey, HashKey, Instant, Seq};
 
 /// One step of the number: four microseconds (RFC 6528 section 3).
 const STEP_NANOS: u64 = 4_000;
 
-/// The secret of a shard; every shard of a host has the same, so that a flow's numbers rise
-/// wherever it is opened.
+/// The ISN generator of a shard; all shards of a host share the key, so that a flow's numbers rise
+/// on whichever shard it is opened.
 #[derive(Clone, Copy, Debug)]
 pub struct IsnSecret(HashKey);
 
 impl IsnSecret {
-    /// With a key out of the host's secret randomness.
+    /// A generator with a key drawn from the host's secret randomness.
     #[must_use]
     pub const fn new(key: HashKey) -> Self {
         Self(key)
@@ -27,11 +27,12 @@ impl IsnSecret {
         Seq((now.as_nanos() / STEP_NANOS) as u32) + self.0.flow(flow) as u32
     }
 
-    /// The same, where an older connection of these ends may have segments left up to `beyond`
-    /// (TIME-WAIT, RFC 6191): later than that.
+    /// The same, where an older connection of these endpoints may have segments left up to `beyond`
+    /// (TIME-WAIT, RFC 6191): the result is later than that.
     #[must_use]
     pub fn isn_after(&self, flow: &FlowKey, now: Instant, beyond: Seq) -> Seq {
-        /// What the older connection may still have in flight: as other stacks add.
+        /// Margin for segments of the older connection that are still in flight, as other stacks
+        /// add.
         const LEAP: u32 = 65_535 + 2;
         let isn = self.isn(flow, now);
         if (beyond + LEAP).is_before(isn) { isn } else { beyond + LEAP }

@@ -1,68 +1,68 @@
-//! TCP (RFC 9293): a connection is a value that takes segments, time and what its user wants, and
-//! returns what is to be done.
+//! TCP (RFC 9293): a connection is a value that takes segments, time and application requests, and
+//! returns the actions to perform.
 //!
-//! Called by `stack`. Invariant: nothing here sends, reads a clock, draws randomness or allocates
-//! for a packet; memory comes from pools that were taken at the start (decision B9). Not here:
-//! half-open connections of listeners (`syncache`), addresses and routes (`ip`), who waits for a
-//! connection (`stack`).
+//! Used by `stack`. Invariant: nothing here sends, reads a clock, draws randomness or allocates for
+//! a packet; memory comes from pools that were allocated at the start (decision B9). Not here:
+//! half-open connections of listeners (`syncache`), addresses and routes (`ip`), wake-ups of
+//! waiting applications (`stack`).
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
-mod alarm;
-mod at;
 mod connection;
-mod delayed;
+mod connection_index;
+mod connection_table;
+mod delayed_ack;
 mod demux;
+mod ecn;
 mod error;
 mod events;
 mod id;
 mod input;
 mod listener;
-mod marks;
 mod memory;
 mod output;
 mod port;
 mod queue;
-mod rcv;
+mod receive_state;
 mod segment;
-mod set;
+mod send_state;
 mod settings;
-mod snd;
 mod state;
-mod tcp;
+mod table;
+mod timeouts;
 mod timer;
 mod tuning;
-mod wishes;
+mod user_options;
 
 pub mod challenge;
 pub mod congestion;
 pub mod isn;
 pub mod mss;
+pub mod out_of_order;
 mod port_counts;
 pub mod prr;
 pub mod rack;
-pub mod reassembly;
-pub mod records;
 pub mod recovery;
 pub mod rtt;
 pub mod scoreboard;
+pub mod sent_segments;
 pub mod time_wait;
 pub mod timestamps;
 
 pub use congestion::Algorithm;
+pub use connection_table::{AbortCounts, ConnectionTable, OWNERS_MAX, TcpContext, Transmit};
 pub use error::{ConnectionError, ListenError, OpenError, RecvError, SendError};
-pub use events::Events;
+pub use events::ConnectionEvents;
 pub use floodwall_syncache::{
-    By, CookiePolicy, Epoch, ListenerStats as ListenerCounts, Moment, Secret, SecretError,
-    Stats as HalfOpenStats,
+    CookieEpoch, CookieMoment, CookiePolicy, ListenerStats as ListenerCounts, ProvenBy, Secret,
+    SecretError, Stats as HalfOpenStats,
 };
-pub use id::{ConnectionId, Gone, ListenerId};
-pub use recovery::Phase;
-pub use segment::{Reset, Segment};
-pub use set::{Ends, IcmpSays, Info, Input, SynSaid, TrainEnd, Verdict};
-pub use settings::{Acknowledge, Keepalive, Settings, TcpConfig};
-pub use state::{State, Step};
-pub use tcp::{Broken, Lend, OWNERS_MAX, Tcp, Transmit};
+pub use id::{ConnectionId, ListenerId, StaleHandle};
+pub use recovery::RecoveryPhase;
+pub use segment::{ResetSegment, Segment};
+pub use settings::{Acknowledge, Keepalive, TcpConfig, TcpSettings};
+pub use state::{StateStep, TcpState};
+pub use table::{ConnectionAddrs, IcmpSays, Info, SegmentInput, SegmentVerdict, SynSaid, TrainEnd};
 
 #[cfg(test)]
 mod tests;

@@ -1,16 +1,17 @@
-//! Listeners: who listens where, and the connections that wait to be accepted.
+//! Listeners: the table of listening endpoints, and the accept queues.
 //!
-//! Called by `tcp.rs`. A segment without a connection is judged by `set/handshake.rs`, which asks
-//! here whose port it is. Invariants: of several listeners that fit, the one bound to the address
-//! wins over the one bound to all of its family, and that over the one of both; of several equal
-//! ones that share a port a keyed hash of the connection's ends chooses; one at every port is kept
-//! under port 0, which no segment can name, and gets what no other listener wants; a connection is
-//! in one accept queue at most; how many may wait is counted by `syncache`, which lets no more by.
+//! Used by `connection_table.rs`. A segment without a connection is processed by
+//! `set/handshake.rs`, which looks up its listener here. Invariants: of several matching listeners,
+//! the one bound to the address has priority over the one bound to all of its family, and that over
+//! the one of both families; among several equal ones that share a port (`SO_REUSEPORT`) a keyed
+//! hash of the connection's endpoints selects one; a listener at every port is kept under port 0,
+//! which no valid segment has, and gets what no other listener matches; a connection is in one
+//! accept queue at most; the backlog is enforced by `syncache`.
 //!
 //! # Under flood
 //! Accept queues fill with proven connections only, up to each listener's backlog
-//! (`TCP_BACKLOG_MAX` at most); then a client's last acknowledgment is not believed until there is
-//! room: it sends again. A look-up is one load and a walk over the listeners of one port.
+//! (`TCP_BACKLOG_MAX` at most); then a client's last ACK is dropped until there is room: the client
+//! sends again. A look-up is one load and a walk over the listeners of one port.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -18,64 +19,64 @@ use floodwall_base::{Endpoint, FlowKey, HashKey, IfIndex, IndexLists, PortSet};
 use floodwall_syncache::ListenerId as HalfId;
 
 use crate::error::ListenError;
-use crate::id::{Gone, ListenerId};
-use crate::settings::Settings;
+use crate::id::{ListenerId, StaleHandle};
+use crate::settings::TcpSettings;
 
 /// No listener.
 const NONE: u16 = u16::MAX;
-/// Where those are kept that listen at every port: segments to port 0 are malformed.
+/// The list of listeners at every port: segments to port 0 are malformed.
 const EVERY_PORT: u16 = 0;
 
 /// One listener.
-struct Listener {
+struct ListenerEntry {
     local: Endpoint,
     /// Both families, or one address.
-    any: Any,
+    any: WildcardListeners,
     zone: IfIndex,
-    settings: Settings,
-    /// Its half-open connections.
+    settings: TcpSettings,
+    /// The id of its half-open connections.
     half: HalfId,
     owner: u32,
     next: u16,
 }
 
-impl Listener {
-    /// Whether a segment of that flow is within what it listens at.
+impl ListenerEntry {
+    /// Whether a segment of that flow matches the listener's address.
     #[inline]
     fn hears(&self, flow: &FlowKey, iface: IfIndex) -> bool {
         let zone = self.zone == IfIndex::default() || self.zone == iface;
         zone && match self.any {
-            Any::Both => true,
-            Any::Family => flow.local.ipv4_bits().is_some(),
-            Any::Address => self.local.addr == flow.local.addr,
+            WildcardListeners::Both => true,
+            WildcardListeners::Family => flow.local.ipv4_bits().is_some(),
+            WildcardListeners::Address => self.local.addr == flow.local.addr,
         }
     }
 }
 
-/// How much of the address space a listener hears.
+/// The scope of addresses on which a listener accepts connections.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Any {
+enum WildcardListeners {
     Both,
-    /// Of IPv4: who listens at IPv6's unspecified address hears both.
+    /// All IPv4 addresses; a listener at IPv6's unspecified address accepts both families.
     Family,
     Address,
 }
 
-/// See the file's head.
-pub(crate) struct Listeners {
-    /// Per port: the first listener.
+/// The table of listeners by port, with their accept queues.
+pub(crate) struct ListenerTable {
+    /// The first listener of each port.
     ports: Box<[u16]>,
-    /// Those that have one.
+    /// The ports that have a listener.
     heard: PortSet,
-    listeners: Vec<(u32, Option<Listener>)>,
+    listeners: Vec<(u32, Option<ListenerEntry>)>,
     max: usize,
     /// The accept queues: a list for each listener.
     queues: IndexLists,
-    /// Who of several gets a connection.
+    /// The key of the hash that selects among listeners which share a port.
     key: HashKey,
 }
 
-impl Listeners {
+impl ListenerTable {
     pub(crate) fn new(max: usize, connections: usize, key: HashKey) -> Self {
         let max = max.min(usize::from(NONE));
         Self {
@@ -88,20 +89,20 @@ impl Listeners {
         }
     }
 
-    fn get(&self, index: u16) -> Option<&Listener> {
+    fn get(&self, index: u16) -> Option<&ListenerEntry> {
         self.listeners.get(usize::from(index))?.1.as_ref()
     }
 
-    fn named(&mut self, id: ListenerId) -> Result<&mut Listener, Gone> {
+    fn named(&mut self, id: ListenerId) -> Result<&mut ListenerEntry, StaleHandle> {
         let (_, listener) = self
             .listeners
             .get_mut(id.index as usize)
             .filter(|(generation, _)| *generation == id.generation)
-            .ok_or(Gone)?;
-        listener.as_mut().ok_or(Gone)
+            .ok_or(StaleHandle)?;
+        listener.as_mut().ok_or(StaleHandle)
     }
 
-    fn on_port(&self, port: u16) -> impl Iterator<Item = (u16, &Listener)> {
+    fn on_port(&self, port: u16) -> impl Iterator<Item = (u16, &ListenerEntry)> {
         let mut at = self.ports.get(usize::from(port)).copied().unwrap_or(NONE);
         core::iter::from_fn(move || {
             let listener = self.get(at)?;
@@ -110,29 +111,29 @@ impl Listeners {
         })
     }
 
-    /// The ports at which somebody listens.
+    /// The ports that have a listener.
     pub(crate) const fn heard(&self) -> &PortSet {
         &self.heard
     }
 
-    /// Whether somebody listens at every port.
+    /// Whether there is a listener at every port.
     pub(crate) fn hears_every_port(&self) -> bool {
         self.heard.has(EVERY_PORT)
     }
 
-    /// Whether one may listen there.
+    /// Whether a new listener may use that endpoint.
     pub(crate) fn may_open(
         &self,
         local: SocketAddr,
         zone: IfIndex,
-        settings: &Settings,
+        settings: &TcpSettings,
     ) -> Result<(), ListenError> {
         let (local, any) = extent(local);
-        let Settings { share_port: shares, every_port, .. } = *settings;
+        let TcpSettings { share_port: shares, every_port, .. } = *settings;
         if local.ip().is_multicast() || (local.port == 0) != every_port {
             return Err(ListenError::InvalidAddress);
         }
-        let taken = |(_, other): (u16, &Listener)| {
+        let taken = |(_, other): (u16, &ListenerEntry)| {
             let same = other.any == any && other.local == local && other.zone == zone;
             same && !(shares && other.settings.share_port)
         };
@@ -143,7 +144,7 @@ impl Listeners {
         &mut self,
         local: SocketAddr,
         zone: IfIndex,
-        settings: &Settings,
+        settings: &TcpSettings,
         half: HalfId,
         owner: u32,
     ) -> Result<ListenerId, ListenError> {
@@ -162,12 +163,12 @@ impl Listeners {
         self.heard.set(local.port, true);
         let (generation, slot) = self.listeners.get_mut(index).ok_or(ListenError::TooMany)?;
         let settings = settings.clone();
-        *slot = Some(Listener { local, any, zone, settings, half, owner, next });
+        *slot = Some(ListenerEntry { local, any, zone, settings, half, owner, next });
         Ok(ListenerId { index: index as u32, generation: *generation })
     }
 
-    /// Ends a listener; its queue is empty already.
-    pub(crate) fn close(&mut self, id: ListenerId) -> Result<HalfId, Gone> {
+    /// Removes a listener; its accept queue is empty already.
+    pub(crate) fn close(&mut self, id: ListenerId) -> Result<HalfId, StaleHandle> {
         let (port, half) = (self.named(id)?.local.port, self.named(id)?.half);
         let index = id.index as u16;
         let after = self.named(id)?.next;
@@ -192,15 +193,15 @@ impl Listeners {
         Ok(half)
     }
 
-    /// Whose segment it is.
+    /// The listener of a segment.
     pub(crate) fn lookup(&self, flow: &FlowKey, iface: IfIndex) -> Option<u32> {
         let best = self.best_on(flow.local.port, flow, iface);
         best.or_else(|| self.best_on(EVERY_PORT, flow, iface))
     }
 
-    /// The same among those of one port.
+    /// The same among the listeners of one port.
     fn best_on(&self, port: u16, flow: &FlowKey, iface: IfIndex) -> Option<u32> {
-        let (mut best, mut first, mut count) = (Any::Both, NONE, 0);
+        let (mut best, mut first, mut count) = (WildcardListeners::Both, NONE, 0);
         for (index, listener) in self.on_port(port) {
             if !listener.hears(flow, iface) || count > 0 && listener.any < best {
                 continue;
@@ -211,9 +212,10 @@ impl Listeners {
             count += 1;
         }
         if count > 1 {
-            // As long as nobody comes or goes, a handshake's segments all lead to one of them.
+            // As long as no listener is added or removed, all segments of a handshake select the
+            // same one.
             let nth = self.hash(flow) as usize % count;
-            let equal = |it: &(u16, &Listener)| it.1.any == best && it.1.hears(flow, iface);
+            let equal = |it: &(u16, &ListenerEntry)| it.1.any == best && it.1.hears(flow, iface);
             first = self.on_port(port).filter(equal).nth(nth)?.0;
         }
         (count > 0).then_some(u32::from(first))
@@ -226,7 +228,7 @@ impl Listeners {
         iface: IfIndex,
     ) -> impl Iterator<Item = u32> {
         let port = flow.local.port;
-        let hears = move |it: &(u16, &Listener)| it.1.hears(flow, iface);
+        let hears = move |it: &(u16, &ListenerEntry)| it.1.hears(flow, iface);
         let best = self.on_port(port).filter(hears).map(|(_, listener)| listener.any).max();
         let all = self.on_port(port).filter(hears);
         all.filter(move |it| Some(it.1.any) == best).map(|(index, _)| u32::from(index))
@@ -237,35 +239,36 @@ impl Listeners {
         self.key.words(&[remote, u64::from(flow.local.port)])
     }
 
-    /// Whether somebody listens at this address and port, or at all addresses.
+    /// Whether there is a listener at this address and port, or at all addresses.
     pub(crate) fn holds(&self, local: Endpoint, port: u16) -> bool {
         let end = Endpoint { port, ..local };
-        self.on_port(port).any(|(_, other)| other.any != Any::Address || other.local == end)
+        self.on_port(port)
+            .any(|(_, other)| other.any != WildcardListeners::Address || other.local == end)
     }
 
     /// The settings and the owner of a listener's connections.
-    pub(crate) fn of_new(&self, index: u32) -> Option<(&Settings, u32)> {
+    pub(crate) fn of_new(&self, index: u32) -> Option<(&TcpSettings, u32)> {
         let listener = self.get(u16::try_from(index).ok()?)?;
         Some((&listener.settings, listener.owner))
     }
 
-    /// Whose half-open connections are a listener's.
+    /// The listener of an id of half-open connections.
     pub(crate) fn half(&self, index: u32) -> Option<HalfId> {
         self.get(u16::try_from(index).ok()?).map(|listener| listener.half)
     }
 
-    /// The same by the application's name for it.
-    pub(crate) fn half_of(&mut self, id: ListenerId) -> Result<HalfId, Gone> {
+    /// The same by the application's handle.
+    pub(crate) fn half_of(&mut self, id: ListenerId) -> Result<HalfId, StaleHandle> {
         self.named(id).map(|listener| listener.half)
     }
 
-    /// Every listener: where it listens, as it was told, and whose half-open connections are its.
+    /// Every listener: its endpoint, its handle, and the id of its half-open connections.
     pub(crate) fn all(&self) -> impl Iterator<Item = (SocketAddr, HalfId)> {
         self.listeners.iter().filter_map(|(_, listener)| listener.as_ref()).map(|listener| {
             let Endpoint { port, .. } = listener.local;
             let ip = match listener.any {
-                Any::Both => IpAddr::V6(core::net::Ipv6Addr::UNSPECIFIED),
-                Any::Family | Any::Address => listener.local.ip(),
+                WildcardListeners::Both => IpAddr::V6(core::net::Ipv6Addr::UNSPECIFIED),
+                WildcardListeners::Family | WildcardListeners::Address => listener.local.ip(),
             };
             (SocketAddr::new(ip, port), listener.half)
         })
@@ -275,25 +278,25 @@ impl Listeners {
         self.queues.push_back(index, connection);
     }
 
-    pub(crate) fn has_waiting(&self, id: ListenerId) -> Result<bool, Gone> {
+    pub(crate) fn has_waiting(&self, id: ListenerId) -> Result<bool, StaleHandle> {
         let place = self.listeners.get(id.index as usize);
         let live = place.is_some_and(|(n, it)| *n == id.generation && it.is_some());
-        if live { Ok(!self.queues.is_empty(id.index)) } else { Err(Gone) }
+        if live { Ok(!self.queues.is_empty(id.index)) } else { Err(StaleHandle) }
     }
 
-    pub(crate) fn accept(&mut self, id: ListenerId) -> Result<Option<u32>, Gone> {
+    pub(crate) fn accept(&mut self, id: ListenerId) -> Result<Option<u32>, StaleHandle> {
         self.named(id)?;
         Ok(self.queues.pop_front(id.index))
     }
 }
 
-/// The end that is listened at, IPv4 mapped, and how much else with it.
-fn extent(local: SocketAddr) -> (Endpoint, Any) {
+/// The endpoint listened at, IPv4 mapped, and its scope.
+fn extent(local: SocketAddr) -> (Endpoint, WildcardListeners) {
     let addr = local.ip().to_canonical();
     let any = match local.ip() {
-        IpAddr::V6(v6) if v6.is_unspecified() => Any::Both,
-        _ if addr.is_unspecified() => Any::Family,
-        _ => Any::Address,
+        IpAddr::V6(v6) if v6.is_unspecified() => WildcardListeners::Both,
+        _ if addr.is_unspecified() => WildcardListeners::Family,
+        _ => WildcardListeners::Address,
     };
     (Endpoint::new(addr, local.port()), any)
 }

@@ -1,117 +1,119 @@
-//! `Memory`: what the connections of a shard hold together, how much each may hold, and who goes.
+//! `ConnectionMemory`: the total memory of a shard's connections, the limit for each, and the
+//! choice of connections to end when memory is short.
 //!
-//! Told by `tcp.rs` after every change of a connection, and by the stack of what others hold of the
-//! same frames. Invariants: `held` is the sum of what each
-//! connection holds in true bytes, both halves and what programs were handed; who holds something
-//! is on a list, in the order in which they last gave something back: a peer acknowledged a whole
-//! chunk, or a program read one. Not here: what one connection may hold at most (`Settings`).
+//! Updated by `connection_table.rs` after every change of a connection, and by the stack with the
+//! memory that other users of the same frames hold. Invariants: `held` is the sum of the true bytes
+//! of all connections, both halves and chunks handed out to programs; every connection that holds
+//! memory is on a list, ordered by the time it last made progress: a peer acknowledged a whole
+//! chunk, or a program read one (LRU). Not here: the configured maximum of one connection
+//! (`TcpSettings`).
 //!
-//! A half of a connection may hold half of what is free (a dynamic threshold: Choudhury and Hahne,
-//! IEEE/ACM Transactions on Networking 6, 1998), so that something stays free for whoever comes
-//! next, and [`FLOOR`] always. Beyond [`FIRST`], where windows and buffers have grown, it may hold
-//! half of what is free above [`KEPT_PART`]: so a few connections that have grown never make memory
-//! short, which would end others that only paused. Windows that were promised before may exceed
-//! that; what they let in beyond the limit is refused, and sent again by its peer.
+//! Each half of a connection may hold half of the free memory (a dynamic threshold: Choudhury and
+//! Hahne, IEEE/ACM Transactions on Networking 6, 1998), so that some stays free for new
+//! connections, and always [`FLOOR`]. Beyond [`FIRST`], where windows and buffers have grown, it
+//! may hold half of the free memory above [`KEPT_DIVISOR`]: so a few connections that have grown
+//! never make memory short, which would end others that only paused. Windows promised before may
+//! exceed the limit; data beyond it is refused, and retransmitted by the peer.
 //!
 //! # Under flood
-//! Reachable by anyone whose handshake is proven, by sending what is not read or by not
-//! acknowledging what is sent. Bound: a half of the pool's frames (`TCP_MEMORY_PART`), or what
-//! sockets, fragments and neighbours leave where that is less, and a quarter in any case
-//! (`TCP_MEMORY_PART_LEAST`); an eighth of that more, and what one round brings, for floors.
-//! Worst work: two list operations for a segment, and one connection ended for each that grows;
-//! `TCP_MEMORY_ENDED_MAX` in a round while more is held than the bound.
-//! Who goes, once less than a quarter is free: of those that hold more than [`FLOOR`], then of all,
-//! the one that has given nothing back for longest, and not for [`PATIENCE`]; the less is free the
-//! shorter that is, down to [`PATIENCE_MIN`] when nothing is, and to nothing at the bound. Honest
-//! traffic loses window, and a connection whose own peer or program stood still for so long.
-//! Counter: `TcpExtTCPAbortOnMemory`; segments: `TcpReceiveFull`.
+//! Reachable by any peer with a proven handshake, by data that is not read or by not acknowledging
+//! data. Bound: a half of the pool's frames (`TCP_MEMORY_DIVISOR`), or what sockets, fragments and
+//! neighbours leave where that is less, and a quarter in any case (`TCP_MEMORY_PART_LEAST`); an
+//! eighth of that more, and the data of one round, for floors. Worst work: two list operations per
+//! segment, and one connection ended for each that grows; `TCP_MEMORY_ENDED_MAX` per round while
+//! more is held than the bound. Eviction, once less than a quarter is free: among the connections
+//! that hold more than [`FLOOR`], then among all, the one that has made no progress for longest,
+//! and for at least [`PATIENCE`]; as free memory shrinks this falls to [`PATIENCE_MIN`] when
+//! nothing is free, and to zero at the bound. Honest traffic loses window, and connections with a
+//! peer or program that made no progress for so long. Counter: `TcpExtTCPAbortOnMemory`; segments:
+//! `TcpReceiveFull`.
 
 use core::time::Duration;
 
 use floodwall_base::limits::{
-    PACKETS_KEPT_PART, TCP_BUFFER_BYTES_FIRST, TCP_MEMORY_EXCESS_PART, TCP_MEMORY_PART,
+    PACKETS_KEPT_DIVISOR, TCP_BUFFER_BYTES_FIRST, TCP_MEMORY_DIVISOR, TCP_MEMORY_EXCESS_DIVISOR,
     TCP_MEMORY_PART_LEAST,
 };
 use floodwall_base::{IndexLists, Instant};
 use floodwall_packet::Pool;
 use floodwall_sync::prefetch;
 
-/// True bytes of a frame: what a full segment of an Ethernet holds.
+/// True bytes of a frame: one full Ethernet segment.
 pub(crate) const FRAME: u32 = 2048 + 128;
-/// True bytes that each half of a connection may hold in any case.
+/// True bytes that each half of a connection may always hold.
 pub(crate) const FLOOR: u32 = 2 * FRAME;
-/// The part of what is free that a half of a connection may hold.
+/// The part of the free memory that a half of a connection may hold.
 const PART: u64 = 2;
-/// What a half of a connection has before it grows.
+/// The limit of a half of a connection before it grows.
 pub(crate) const FIRST: u32 = TCP_BUFFER_BYTES_FIRST as u32;
-/// The part of all memory that stays free of what halves hold beyond [`FIRST`].
-const KEPT_PART: u64 = 2;
+/// The part of all memory that is reserved against halves that hold more than [`FIRST`].
+const KEPT_DIVISOR: u64 = 2;
 /// Memory is short when less than this part of it is free.
-const SHORT_PART: u64 = 4;
-/// How long a connection may stand still when memory begins to be short: the first retransmission
-/// timeout (RFC 6298 section 2.1).
+const SHORT_DIVISOR: u64 = 4;
+/// How long a connection may make no progress when memory begins to be short: the first
+/// retransmission timeout (RFC 6298 section 2.1).
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The same when nothing is free: the shortest timeout.
 const PATIENCE_MIN: Duration = Duration::from_millis(200);
-/// The list of those that hold more than [`FLOOR`], and that of the others.
+/// The list of connections that hold more than [`FLOOR`], and that of the others.
 const LARGE: u32 = 0;
 const SMALL: u32 = 1;
 
-/// What one connection holds.
+/// The memory of one connection.
 #[derive(Clone, Copy, Default, Debug)]
-struct Holder {
+struct MemoryHolder {
     held: u32,
-    /// When it last gave something back, or began to hold something.
+    /// When it last made progress, or began to hold memory.
     since: Instant,
 }
 
-/// See the file's head.
-pub(crate) struct Memory {
-    /// What they may hold now: `most`, or what others leave.
+/// The memory accounting of all connections of a shard.
+pub(crate) struct ConnectionMemory {
+    /// The current limit: `most`, or what other users leave.
     limit: u64,
     most: u64,
-    /// True bytes of the pool's frames, once it has been looked at.
+    /// True bytes of the pool's frames, once known.
     frames: Option<u64>,
     held: u64,
-    holders: Box<[Holder]>,
+    holders: Box<[MemoryHolder]>,
     lists: IndexLists,
 }
 
-impl Memory {
-    /// For so many connections; takes its tables now.
+impl ConnectionMemory {
+    /// Accounting for so many connections; allocates its tables now.
     pub(crate) fn new(limit: u64, connections: usize) -> Self {
-        let holders = vec![Holder::default(); connections].into();
+        let holders = vec![MemoryHolder::default(); connections].into();
         let lists = IndexLists::new(connections, 2);
         Self { limit, most: limit, frames: None, held: 0, holders, lists }
     }
 
-    /// At most `limit`.
+    /// Limits the total to `limit`.
     pub(crate) fn limit(&mut self, limit: u64) {
         self.most = self.most.min(limit);
         self.limit = self.limit.min(limit);
     }
 
-    /// At most its part of the pool's frames, so that packets go on arriving.
+    /// Limits the total to its part of the pool's frames, so that packets can still arrive.
     #[inline]
     pub(crate) fn fit(&mut self, pool: &Pool) {
         if self.frames.is_none() {
             let frames = pool.frames_true_bytes();
             self.frames = Some(frames);
-            self.limit(frames / TCP_MEMORY_PART);
+            self.limit(frames / TCP_MEMORY_DIVISOR);
         }
     }
 
-    /// Others hold so much of the same frames: who comes later than they has the rest, and its
-    /// least part in any case.
+    /// Accounts for memory that other users of the same frames hold: connections get the rest, and
+    /// at least their minimum part.
     pub(crate) fn beside(&mut self, others: u64) {
         let Some(frames) = self.frames else { return };
-        // Connections may exceed their limit by some, which is not kept twice.
-        let left = frames.saturating_sub(frames / PACKETS_KEPT_PART + others);
-        let left = left - left.div_ceil(TCP_MEMORY_EXCESS_PART + 1);
+        // Connections may exceed their limit by some, which is not reserved twice.
+        let left = frames.saturating_sub(frames / PACKETS_KEPT_DIVISOR + others);
+        let left = left - left.div_ceil(TCP_MEMORY_EXCESS_DIVISOR + 1);
         self.limit = left.max(frames / TCP_MEMORY_PART_LEAST).min(self.most);
     }
 
-    /// Whether others hold so much that connections may hold less.
+    /// Whether other users hold so much that the limit of connections is lowered.
     pub(crate) const fn is_lowered(&self) -> bool {
         self.limit < self.most
     }
@@ -121,15 +123,15 @@ impl Memory {
         self.held
     }
 
-    /// The connection at `index` will hold more or less soon.
+    /// Prefetches the accounting of the connection at `index`.
     #[inline]
-    pub(crate) fn expect(&self, index: u32) {
+    pub(crate) fn prefetch(&self, index: u32) {
         if let Some(holder) = self.holders.get(index as usize) {
             prefetch(holder);
         }
     }
 
-    /// The connection at `index` holds so much now; whether that is more than before.
+    /// Sets the memory of the connection at `index`; returns whether it grew.
     pub(crate) fn note(&mut self, index: u32, held: u32, now: Instant) -> bool {
         let Some(holder) = self.holders.get_mut(index as usize) else { return false };
         let before = core::mem::replace(&mut holder.held, held);
@@ -149,18 +151,18 @@ impl Memory {
         held > before
     }
 
-    /// True bytes that each half of a connection may hold at this moment.
+    /// True bytes that each half of a connection may currently hold.
     pub(crate) fn allowance(&self) -> u32 {
         let free = self.limit.saturating_sub(self.held);
         let usual = (free / PART).min(u64::from(FIRST));
-        let grown = free.saturating_sub(self.limit / KEPT_PART) / PART;
+        let grown = free.saturating_sub(self.limit / KEPT_DIVISOR) / PART;
         u32::try_from(usual.max(grown)).unwrap_or(u32::MAX).max(FLOOR)
     }
 
-    /// Whether so little is free that somebody may have to go.
+    /// Whether memory is short, so that a connection may have to be ended.
     #[inline]
     pub(crate) const fn is_short(&self) -> bool {
-        self.limit.saturating_sub(self.held) < self.limit / SHORT_PART
+        self.limit.saturating_sub(self.held) < self.limit / SHORT_DIVISOR
     }
 
     /// Whether nothing is free.
@@ -168,20 +170,20 @@ impl Memory {
         self.held >= self.limit
     }
 
-    /// By how much more than the limit may be held.
+    /// By how much the limit may be exceeded.
     const fn excess(&self) -> u64 {
-        self.limit / TCP_MEMORY_EXCESS_PART
+        self.limit / TCP_MEMORY_EXCESS_DIVISOR
     }
 
-    /// Whether more is held than may be: somebody has to go, whoever grew.
+    /// Whether more is held than allowed: a connection must be ended, regardless of which one grew.
     #[inline]
     pub(crate) const fn is_exceeded(&self) -> bool {
         self.held > self.limit && self.held - self.limit > self.excess()
     }
 
-    /// Who has to go, if anybody has.
+    /// The connection to end, if any.
     pub(crate) fn victim(&self, now: Instant) -> Option<u32> {
-        let (free, short) = (self.limit.saturating_sub(self.held), self.limit / SHORT_PART);
+        let (free, short) = (self.limit.saturating_sub(self.held), self.limit / SHORT_DIVISOR);
         if free >= short {
             return None;
         }
@@ -201,8 +203,8 @@ impl Memory {
         self.holders.get(index as usize).map_or(Instant::FAR, |holder| holder.since)
     }
 
-    /// How long whoever has stood still for longest may do so beyond the limit: the less is left of
-    /// the excess the shorter.
+    /// The permitted time without progress while the limit is exceeded: it shrinks with the rest of
+    /// the excess.
     fn patience_beyond(&self) -> Duration {
         let left = self.limit.saturating_add(self.excess()).saturating_sub(self.held);
         let part = left.min(self.excess()) as f64 / self.excess().max(1) as f64;
@@ -228,7 +230,7 @@ mod tests {
 
     #[test]
     fn what_each_may_hold_falls_with_what_is_free_and_never_below_the_floor() {
-        let mut memory = Memory::new(MEGABYTE, 1000);
+        let mut memory = ConnectionMemory::new(MEGABYTE, 1000);
         assert_eq!(u64::from(memory.allowance()), MEGABYTE / 4);
         for index in 0..200 {
             let part = memory.allowance();
@@ -245,8 +247,8 @@ mod tests {
     #[test]
     fn a_few_that_have_grown_never_make_memory_short() {
         for count in [1, 3, 10, 30] {
-            let mut memory = Memory::new(64 * MEGABYTE, count);
-            // Each takes all that it may, again and again.
+            let mut memory = ConnectionMemory::new(64 * MEGABYTE, count);
+            // Each takes its maximum, again and again.
             for turn in 0..50 * count as u32 {
                 let index = turn % count as u32;
                 memory.note(index, memory.allowance(), at(0));
@@ -258,7 +260,7 @@ mod tests {
 
     #[test]
     fn nobody_goes_while_a_quarter_is_free() {
-        let mut memory = Memory::new(MEGABYTE, 10);
+        let mut memory = ConnectionMemory::new(MEGABYTE, 10);
         memory.note(0, (MEGABYTE * 3 / 4) as u32, at(0));
         assert_eq!(memory.victim(at(100_000)), None);
         memory.note(1, 5000, at(0));
@@ -267,14 +269,14 @@ mod tests {
 
     #[test]
     fn who_gave_nothing_back_for_longest_goes_and_patience_shrinks_with_what_is_free() {
-        let mut memory = Memory::new(MEGABYTE, 10);
+        let mut memory = ConnectionMemory::new(MEGABYTE, 10);
         memory.note(3, 500_000, at(0));
         memory.note(4, 400_000, at(10));
         assert_eq!((memory.victim(at(400)), memory.victim(at(700))), (None, Some(3)));
-        // It gives something back.
+        // It makes progress.
         memory.note(3, 490_000, at(600));
         assert_eq!(memory.victim(at(700)), Some(4));
-        // More is no progress.
+        // Growth is no progress.
         memory.note(4, 410_000, at(650));
         memory.note(3, MEGABYTE as u32 - 410_000, at(660));
         assert!(memory.is_full());
@@ -284,7 +286,7 @@ mod tests {
 
     #[test]
     fn small_holders_go_last() {
-        let mut memory = Memory::new(MEGABYTE, 10);
+        let mut memory = ConnectionMemory::new(MEGABYTE, 10);
         memory.note(0, FLOOR, at(0));
         memory.note(1, 900_000, at(5));
         assert_eq!(memory.victim(at(2000)), Some(1));
@@ -292,14 +294,14 @@ mod tests {
         for index in 2..10 {
             memory.note(index, 120_000, at(1900));
         }
-        assert_eq!(memory.victim(at(2000)), Some(0), "the large ones have all just moved");
+        assert_eq!(memory.victim(at(2000)), Some(0), "the large ones have all just made progress");
     }
 
     #[test]
     fn others_have_theirs_first_and_a_quarter_is_kept() {
         let pool = Pool::new(&PoolConfig { frames: 720, ..PoolConfig::default() }).unwrap();
         let frames = pool.frames_true_bytes();
-        let mut memory = Memory::new(u64::MAX, 10);
+        let mut memory = ConnectionMemory::new(u64::MAX, 10);
         memory.beside(1);
         assert_eq!(memory.limit, u64::MAX, "the pool is not known");
         memory.fit(&pool);
@@ -310,7 +312,7 @@ mod tests {
             let all = others + memory.limit + memory.excess();
             assert!(all <= frames * 7 / 8 || memory.limit == frames / 4, "{percent} %");
         }
-        // As much as the others may hold by their own bounds.
+        // As much as the other users may hold by their own bounds.
         memory.beside(frames / 4 + 2 * (frames / 8) + 2 * (frames / 32));
         assert!(memory.limit > frames / 4);
         memory.beside(0);
@@ -322,19 +324,19 @@ mod tests {
 
     #[test]
     fn beyond_the_limit_patience_ends() {
-        let mut memory = Memory::new(MEGABYTE, 10);
+        let mut memory = ConnectionMemory::new(MEGABYTE, 10);
         memory.note(1, MEGABYTE as u32, at(0));
         memory.note(2, FLOOR, at(10));
         let least = PATIENCE_MIN.as_millis() as u64;
         assert_eq!((memory.victim(at(190)), memory.victim(at(least))), (None, Some(1)));
-        // It moves on, and holds more than before.
+        // It makes progress, and holds more than before.
         memory.note(1, 0, at(20));
         memory.note(1, MEGABYTE as u32 + (MEGABYTE / 16) as u32, at(20));
         assert_eq!(memory.victim(at(100)), None);
         assert_eq!(
             memory.victim(at(115)),
             Some(2),
-            "who stood still for longest, not who is large"
+            "the one without progress for longest, not the largest"
         );
         assert!(!memory.is_exceeded());
         memory.note(3, (MEGABYTE / 8) as u32, at(20));

@@ -1,20 +1,19 @@
-//! The segment size we send (RFC 9293 section 3.7.1, RFC 6691), with a floor.
+//! The segment size that we send (RFC 9293 section 3.7.1, RFC 6691), with a floor.
 //!
 //! Called when a connection is made and when its path's MTU changes. Invariant: the result is at
-//! least `TCP_MSS_FLOOR` less options, whatever a peer's option or a router's message says: a
-//! tiny segment would let a stranger buy hundreds of our segments for one of his (CVE-2019-11479).
+//! least `TCP_MSS_FLOOR` less options, regardless of a peer's option or a router's message: with a
+//! tiny MSS, one segment of an attacker would cost hundreds of ours (CVE-2019-11479).
 
 use floodwall_base::limits::TCP_MSS_FLOOR;
 use floodwall_base::{Family, Mss};
 
-/// The smallest MTU that a path is believed to have: Linux's `min_pmtu`, and RFC 8200 section 5
-/// (decision E25).
+/// The smallest accepted path MTU: Linux's `min_pmtu`, and RFC 8200 section 5 (decision E25).
 const MTU_FLOOR: (u32, u32) = (552, 1280);
 
 /// Bytes of the fixed TCP header.
 const TCP_HEADER: u32 = 20;
 
-/// What a peer takes that named no size (RFC 9293 section 3.7.1).
+/// The MSS of a peer that sent no MSS option (RFC 9293 section 3.7.1).
 #[must_use]
 pub const fn default_mss(family: Family) -> Mss {
     match family {
@@ -23,15 +22,14 @@ pub const fn default_mss(family: Family) -> Mss {
     }
 }
 
-/// What we announce on a link of this MTU (RFC 6691: without options).
+/// The MSS that we announce on a link of this MTU (RFC 6691: without options).
 #[must_use]
 pub const fn announced_mss(family: Family, link_mtu: u32) -> Mss {
     Mss(payload(family, link_mtu))
 }
 
-/// The bytes that one segment carries at most, the options of every segment counted in: the
-/// smallest of what the peer takes and what the path carries; both raised to their floors. At
-/// least 1.
+/// The maximum of bytes that one segment carries, the options of every segment included: the
+/// minimum of the peer's MSS and the path's, both raised to their floors. At least 1.
 #[must_use]
 pub const fn send_mss(family: Family, peer: Option<u16>, path_mtu: u32, options_len: u32) -> u32 {
     let peer = match peer {
@@ -44,7 +42,7 @@ pub const fn send_mss(family: Family, peer: Option<u16>, path_mtu: u32, options_
     if mss > options_len { mss - options_len } else { 1 }
 }
 
-/// A path's MTU as it is believed: IPv4 552, IPv6 1280 (decision E25).
+/// A path MTU raised to the accepted minimum: IPv4 552, IPv6 1280 (decision E25).
 #[must_use]
 pub const fn floored_mtu(family: Family, mtu: u32) -> u32 {
     let floor = match family {

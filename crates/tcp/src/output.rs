@@ -1,15 +1,15 @@
-//! What may be sent now, one segment at a time.
+//! Output: what may be sent now, one segment at a time.
 //!
-//! Called by `tcp.rs` while a connection says that it wants to; each call gives one segment or says
-//! that there is none now. In this order: a reset, a SYN, what was lost, new data, the FIN, a
-//! probe, an acknowledgment. Invariants: every segment but the first SYN acknowledges all that
-//! arrived; payload is borrowed from the send half, never copied; the checksum is complete.
-//! Reading: RFC 9293 sections 3.7 (segmentation) and 3.8.6.2.1 (when to send), RFC 5681.
+//! Called by `connection_table.rs` while a connection has output; each call returns one segment or
+//! none. The order: a reset, a SYN, retransmissions, new data, the FIN, a probe, an acknowledgment.
+//! Invariants: every segment but the first SYN acknowledges all received data; payload is borrowed
+//! from the send half, never copied; the checksum is complete. Reading: RFC 9293 sections 3.7
+//! (segmentation) and 3.8.6.2.1 (when to send), RFC 5681.
 
 mod run;
 
 use floodwall_base::{Counter, Instant, Seq};
-use floodwall_checksum::{Sum, pseudo_header_v4, pseudo_header_v6};
+use floodwall_checksum::{InternetSum, pseudo_header_v4, pseudo_header_v6};
 use floodwall_packet::{ChecksumState, PacketBuf, PacketList, Pool};
 use floodwall_wire::tcp::{HEADER_LEN, TcpFields, TcpFlags};
 use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
@@ -19,38 +19,39 @@ use core::time::Duration;
 
 use floodwall_base::FlowKey;
 
-use crate::connection::{Connection, Cx, Due};
-use crate::records::Records;
-use crate::segment::Reset;
-use crate::state::{State, Step};
-use crate::timer::Timer;
+use crate::connection::{Connection, ConnectionContext, ConnectionDue};
+use crate::segment::ResetSegment;
+use crate::sent_segments::SentSegments;
+use crate::state::{StateStep, TcpState};
+use crate::timer::TimerKind;
 
-/// Where in a header the checksum lies (RFC 9293 section 3.1).
+/// Offset of the checksum in a header (RFC 9293 section 3.1).
 const CHECKSUM: core::ops::Range<usize> = 16..18;
-/// What goes before a segment at most: IPv6, and Ethernet with a tag.
+/// Maximum size of the lower headers: IPv6, and Ethernet with a tag.
 const LOWER_HEADERS: usize = 40 + 18;
 /// TCP's protocol number.
 pub(crate) const PROTOCOL: u8 = 6;
-/// How long to wait where the pool has nothing for a header.
+/// How long to wait where the pool has no memory for a header.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// What the pool refused leaves later.
+/// Output that failed for lack of memory is retried later.
 struct NoBuffer;
 
 impl Connection {
-    /// The next segment that may leave: a packet that begins with its TCP header. Where others of
-    /// the same run may leave at once, they are put behind `rest`, `most` with the first.
+    /// The next segment to send: a packet that begins with its TCP header. Where more segments of
+    /// the same run may be sent at once, they are appended to `rest`, at most `most` including the
+    /// first.
     pub(crate) fn output(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut ConnectionContext<'_>,
         most: u32,
         rest: &mut PacketList,
     ) -> Option<PacketBuf> {
         match self.next_segment(cx, most, rest) {
             Ok(packet) => packet,
             Err(NoBuffer) => {
-                // Nothing is lost: the timer asks again.
-                self.timers.set(Timer::Retry, cx.now + RETRY);
+                // Nothing is lost: the timer retries.
+                self.timers.set(TimerKind::Retry, cx.now + RETRY);
                 None
             }
         }
@@ -58,21 +59,21 @@ impl Connection {
 
     fn next_segment(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut ConnectionContext<'_>,
         most: u32,
         rest: &mut PacketList,
     ) -> Result<Option<PacketBuf>, NoBuffer> {
-        if self.due.has(Due::RST) {
+        if self.due.has(ConnectionDue::RST) {
             let reset = self.reset(cx)?;
-            self.due = Due::default();
+            self.due = ConnectionDue::default();
             return Ok(Some(reset));
         }
         match self.state() {
-            State::Closed | State::Listen => {
-                self.due = Due::default();
+            TcpState::Closed | TcpState::Listen => {
+                self.due = ConnectionDue::default();
                 return Ok(None);
             }
-            State::SynSent | State::SynReceived => return self.syn(cx),
+            TcpState::SynSent | TcpState::SynReceived => return self.syn(cx),
             _ => {}
         }
         if let Some(packet) = self.lost(cx)? {
@@ -81,29 +82,29 @@ impl Connection {
         if let Some(packet) = self.news(cx, most, rest)? {
             return Ok(Some(packet));
         }
-        if self.due.has(Due::PROBE) {
+        if self.due.has(ConnectionDue::PROBE) {
             let packet = self.plain(cx, self.snd.una - 1)?;
-            self.due.remove(Due::PROBE);
+            self.due.remove(ConnectionDue::PROBE);
             return Ok(Some(packet));
         }
-        if self.due.has(Due::ACK) {
+        if self.due.has(ConnectionDue::ACK) {
             return self.plain(cx, self.snd.nxt).map(Some);
         }
         Ok(None)
     }
 
-    /// A SYN, or in SYN-RECEIVED its answer; with all that we can do.
-    fn syn(&mut self, cx: &mut Cx<'_>) -> Result<Option<PacketBuf>, NoBuffer> {
-        let answers = self.state() == State::SynReceived;
-        if !self.due.has(Due::SYN) {
-            if answers && self.due.has(Due::ACK) {
+    /// A SYN or, in SYN-RECEIVED, the SYN-ACK; with all options that we support.
+    fn syn(&mut self, cx: &mut ConnectionContext<'_>) -> Result<Option<PacketBuf>, NoBuffer> {
+        let answers = self.state() == TcpState::SynReceived;
+        if !self.due.has(ConnectionDue::SYN) {
+            if answers && self.due.has(ConnectionDue::ACK) {
                 return self.plain(cx, self.snd.nxt).map(Some);
             }
-            self.due = Due::default();
+            self.due = ConnectionDue::default();
             return Ok(None);
         }
         let flags = if answers { TcpFlags::SYN | TcpFlags::ACK } else { TcpFlags::SYN };
-        // In the answer, only what the peer offered too.
+        // In the SYN-ACK, only options that the peer offered too.
         let offered = |ours: bool, both: bool| if answers { both } else { ours };
         let options = TcpOptionSet {
             mss: Some(self.our_mss),
@@ -119,38 +120,38 @@ impl Connection {
         if answers {
             self.rcv.edge = self.rcv.edge.later(self.rcv.nxt + u32::from(window));
         }
-        self.due.remove(Due::SYN);
-        self.due.remove(Due::ACK);
+        self.due.remove(ConnectionDue::SYN);
+        self.due.remove(ConnectionDue::ACK);
         if self.snd.nxt == self.snd.iss {
             self.snd.nxt = self.snd.iss + 1;
             self.heard = cx.now;
         }
-        self.timers.set(Timer::Retransmit, self.open_until(cx.now));
+        self.timers.set(TimerKind::Retransmit, self.open_until(cx.now));
         Ok(Some(packet))
     }
 
-    /// What a SYN's window field says, which is never scaled (RFC 7323 section 2.2).
+    /// The window field of a SYN, which is never scaled (RFC 7323 section 2.2).
     pub(crate) fn syn_window(&self) -> u32 {
         self.rcv.limit.min(u32::from(u16::MAX))
     }
 
-    fn timestamps(&self, cx: &Cx<'_>) -> Timestamps {
+    fn timestamps(&self, cx: &ConnectionContext<'_>) -> Timestamps {
         Timestamps { value: self.clock.value(cx.now), echo: self.recent.echo() }
     }
 
-    /// The options of a segment behind the handshake.
-    fn options(&mut self, cx: &Cx<'_>) -> TcpOptionSet {
+    /// The options of a segment after the handshake.
+    fn options(&mut self, cx: &ConnectionContext<'_>) -> TcpOptionSet {
         let timestamps = self.agreed.timestamps.then(|| self.timestamps(cx));
         let mut options = TcpOptionSet { timestamps, ..TcpOptionSet::NONE };
         if self.agreed.sack {
             let most = if timestamps.is_some() { 3 } else { 4 };
-            options.sack = self.ahead.sack_blocks(cx.runs, most);
+            options.sack = self.out_of_order.sack_blocks(cx.runs, most);
         }
         options
     }
 
-    /// What has to be sent again, as far as congestion allows.
-    fn lost(&mut self, cx: &mut Cx<'_>) -> Result<Option<PacketBuf>, NoBuffer> {
+    /// A retransmission, as far as congestion control permits.
+    fn lost(&mut self, cx: &mut ConnectionContext<'_>) -> Result<Option<PacketBuf>, NoBuffer> {
         if let Some((start, len)) = self.probe {
             return self.tail_probe(cx, start, len);
         }
@@ -161,10 +162,10 @@ impl Connection {
         self.again(cx, from, len).map(Some)
     }
 
-    /// A tail loss probe: something new, or the last segment again (RFC 8985 section 7.3).
+    /// A tail loss probe: new data, or the last segment again (RFC 8985 section 7.3).
     fn tail_probe(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut ConnectionContext<'_>,
         start: Seq,
         len: u32,
     ) -> Result<Option<PacketBuf>, NoBuffer> {
@@ -179,8 +180,13 @@ impl Connection {
         Ok(packet)
     }
 
-    /// Sends again what was sent before, one segment of it.
-    fn again(&mut self, cx: &mut Cx<'_>, from: Seq, len: u32) -> Result<PacketBuf, NoBuffer> {
+    /// Retransmits one segment.
+    fn again(
+        &mut self,
+        cx: &mut ConnectionContext<'_>,
+        from: Seq,
+        len: u32,
+    ) -> Result<PacketBuf, NoBuffer> {
         let data_end = self.snd.data_end();
         let data = if from.is_before(data_end) { data_end.since(from) } else { 0 };
         let data = data.min(len).min(self.mss());
@@ -189,7 +195,7 @@ impl Connection {
             data => Some(self.snd.again(from, data, cx.pool).ok_or(NoBuffer)?),
         };
         let data = payload.as_ref().map_or(0, |payload| payload.len() as u32);
-        // The FIN goes with what it was sent with: one that left alone is sent again alone.
+        // The FIN is retransmitted as it was sent: alone if it was sent alone.
         let fin = self.snd.fin_sent && from + data == data_end && data < len;
         let packet = self.text(cx, from, payload, fin, TcpFlags::NONE)?;
         self.recovery.on_retransmitted(cx.records, from, data + u32::from(fin), cx.now);
@@ -197,24 +203,24 @@ impl Connection {
         Ok(packet)
     }
 
-    /// Whether something may leave that is more than an acknowledgment.
-    pub(crate) fn has_news(&self, records: &Records) -> bool {
+    /// Whether anything other than an acknowledgment may be sent.
+    pub(crate) fn has_news(&self, records: &SentSegments) -> bool {
         let again = || self.recovery.next_lost(records).is_some() && self.recovery.allowance() > 0;
         self.state().is_synchronized()
-            && self.state() != State::TimeWait
+            && self.state() != TcpState::TimeWait
             && (self.probe.is_some()
                 || again()
                 || self.may_send(records) > 0
                 || self.may_finish(records))
     }
 
-    /// How many new bytes may leave now (RFC 9293 section 3.8.6.2.1; Nagle's algorithm in
-    /// Minshall's form, as Linux and BSD have it: one segment that is not full at a time, so that
-    /// the tail of a write need not wait for its beginning).
-    fn may_send(&self, records: &Records) -> u32 {
+    /// How many new bytes may be sent now (RFC 9293 section 3.8.6.2.1; Nagle's algorithm in
+    /// Minshall's form, as in Linux and BSD: one segment that is not full at a time, so that the
+    /// tail of a write need not wait for its beginning).
+    fn may_send(&self, records: &SentSegments) -> u32 {
         let waits = self.snd.unsent();
         if waits == 0
-            || !matches!(self.state(), State::Established | State::CloseWait)
+            || !matches!(self.state(), TcpState::Established | TcpState::CloseWait)
             || !self.recovery.board().can_record(records)
         {
             return 0;
@@ -227,24 +233,24 @@ impl Connection {
             || fits == waits
                 && (self.snd.fin || (self.nodelay || quiet) && !self.wishes.holds_back())
             || fits == usable && fits > 0 && fits >= self.snd.wnd_max / 2
-            || self.due.has(Due::FORCE);
+            || self.due.has(ConnectionDue::FORCE);
         if worth { fits.min(mss) } else { 0 }
     }
 
-    /// Whether the FIN may leave: behind the last byte (RFC 9293 section 3.10.4), and in the
+    /// Whether the FIN may be sent: after the last byte (RFC 9293 section 3.10.4), and in the
     /// window, of which it takes one number (section 3.4).
-    fn may_finish(&self, records: &Records) -> bool {
+    fn may_finish(&self, records: &SentSegments) -> bool {
         self.snd.fin
             && !self.snd.fin_sent
             && self.snd.unsent() == 0
             && self.snd.usable() > 0
-            && matches!(self.state(), State::Established | State::CloseWait)
+            && matches!(self.state(), TcpState::Established | TcpState::CloseWait)
             && self.recovery.board().can_record(records)
     }
 
     fn news(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut ConnectionContext<'_>,
         most: u32,
         rest: &mut PacketList,
     ) -> Result<Option<PacketBuf>, NoBuffer> {
@@ -254,7 +260,7 @@ impl Connection {
         }
         let len = self.may_send(cx.records);
         if len == 0 && !self.may_finish(cx.records) {
-            self.due.remove(Due::FORCE);
+            self.due.remove(ConnectionDue::FORCE);
             return Ok(None);
         }
         match self.run_length(most) {
@@ -263,8 +269,12 @@ impl Connection {
         }
     }
 
-    /// Sends `len` new bytes, or fewer, and the FIN where it is its turn.
-    fn fresh(&mut self, cx: &mut Cx<'_>, len: u32) -> Result<Option<PacketBuf>, NoBuffer> {
+    /// Sends `len` new bytes, or fewer, and the FIN if it is next.
+    fn fresh(
+        &mut self,
+        cx: &mut ConnectionContext<'_>,
+        len: u32,
+    ) -> Result<Option<PacketBuf>, NoBuffer> {
         if self.snd.una == self.snd.nxt {
             self.stalled = cx.now;
         }
@@ -272,7 +282,7 @@ impl Connection {
             0 => None,
             len => Some(self.snd.take(len, cx.pool).ok_or(NoBuffer)?),
         };
-        self.due.remove(Due::FORCE);
+        self.due.remove(ConnectionDue::FORCE);
         self.note_sent();
         let len = payload.as_ref().map_or(0, |payload| payload.len() as u32);
         if len < self.mss() {
@@ -283,9 +293,9 @@ impl Connection {
         if fin {
             self.snd.fin_sent = true;
             self.snd.nxt += 1;
-            self.step(Step::Close);
+            self.step(StateStep::Close);
         }
-        // It counts as sent, whether its header finds memory or not: the timer sends it again.
+        // It counts as sent, whether or not a header could be allocated: the timer retransmits it.
         let agreement = self.agreement();
         let sent = self.recovery.on_sent(cx.records, len + u32::from(fin), &agreement, cx.now);
         debug_assert!(sent, "there was room for a record");
@@ -293,28 +303,28 @@ impl Connection {
         self.text(cx, seq, payload, fin, marks).map(Some)
     }
 
-    /// Data waits, nothing is in flight, and the peer's window is too small (or the news that it
-    /// grew was lost): somebody must ask.
+    /// Data waits, nothing is in flight, and the peer's window is zero or too small (or its window
+    /// update was lost): starts the persist timer.
     pub(crate) fn mind_the_window(&mut self, now: Instant) {
         let waits = self.snd.unsent() > 0 || self.snd.fin && !self.snd.fin_sent;
         let stuck = waits
             && self.snd.una == self.snd.nxt
-            && matches!(self.state(), State::Established | State::CloseWait);
+            && matches!(self.state(), TcpState::Established | TcpState::CloseWait);
         if !stuck {
-            self.timers.clear(Timer::Persist);
-        } else if !self.timers.is_set(Timer::Persist) {
+            self.timers.clear(TimerKind::Persist);
+        } else if !self.timers.is_set(TimerKind::Persist) {
             if self.probes == 0 {
-                // From now on, however long nobody had anything to say.
+                // From now on, regardless of how long the connection was idle.
                 self.stalled = self.stalled.max(now);
             }
-            self.timers.set(Timer::Persist, now + self.persist_delay());
+            self.timers.set(TimerKind::Persist, now + self.persist_delay());
         }
     }
 
     /// A segment with text or a FIN.
     fn text(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut ConnectionContext<'_>,
         seq: Seq,
         payload: Option<PacketBuf>,
         fin: bool,
@@ -329,30 +339,30 @@ impl Connection {
             flags = flags | TcpFlags::PSH;
         }
         let options = self.options(cx);
-        let window = self.rcv.offer(self.agreed.scaled, self.ahead.held());
+        let window = self.rcv.offer(self.agreed.scaled, self.out_of_order.held());
         let packet = self.build(cx, seq, flags, window, &options, payload)?;
         self.acknowledged();
         Ok(packet)
     }
 
     /// A segment without text.
-    fn plain(&mut self, cx: &mut Cx<'_>, seq: Seq) -> Result<PacketBuf, NoBuffer> {
+    fn plain(&mut self, cx: &mut ConnectionContext<'_>, seq: Seq) -> Result<PacketBuf, NoBuffer> {
         let options = self.options(cx);
-        let window = self.rcv.offer(self.agreed.scaled, self.ahead.held());
+        let window = self.rcv.offer(self.agreed.scaled, self.out_of_order.held());
         let flags = TcpFlags::ACK | self.marks_of_ack();
         let packet = self.build(cx, seq, flags, window, &options, None)?;
         self.acknowledged();
         Ok(packet)
     }
 
-    /// An acknowledgment of all that arrived has left.
+    /// Bookkeeping after an acknowledgment of all received data was sent.
     fn acknowledged(&mut self) {
-        self.due.remove(Due::ACK);
-        self.timers.clear(Timer::DelayedAck);
+        self.due.remove(ConnectionDue::ACK);
+        self.timers.clear(TimerKind::DelayedAck);
         self.rcv.acknowledged();
     }
 
-    fn reset(&mut self, cx: &mut Cx<'_>) -> Result<PacketBuf, NoBuffer> {
+    fn reset(&mut self, cx: &mut ConnectionContext<'_>) -> Result<PacketBuf, NoBuffer> {
         let flags = TcpFlags::RST | TcpFlags::ACK;
         let options = self.options(cx);
         cx.counters.count(Counter::TcpOutRsts);
@@ -361,7 +371,7 @@ impl Connection {
 
     fn build(
         &self,
-        cx: &mut Cx<'_>,
+        cx: &mut ConnectionContext<'_>,
         seq: Seq,
         flags: TcpFlags,
         window: u16,
@@ -385,8 +395,8 @@ impl Connection {
     }
 }
 
-/// A packet that begins with this header, before a borrowed payload. Where the device finishes the
-/// checksum (`partial`), it is the pseudo-header's.
+/// A packet of this header and a borrowed payload. Where the device completes the checksum
+/// (`partial`), the field holds the pseudo-header's sum.
 pub(crate) fn assemble(
     pool: &Pool,
     flow: &FlowKey,
@@ -397,9 +407,9 @@ pub(crate) fn assemble(
 ) -> Option<PacketBuf> {
     let header_len = HEADER_LEN + options.emitted_len();
     let (payload_len, sum) = match &payload {
-        Some(payload) if partial => (payload.len(), Sum::ZERO),
+        Some(payload) if partial => (payload.len(), InternetSum::ZERO),
         Some(payload) => (payload.len(), payload.sum(0, payload.len())),
-        None => (0, Sum::ZERO),
+        None => (0, InternetSum::ZERO),
     };
     let pseudo = pseudo_header(flow, (header_len + payload_len) as u32)?;
     let mut packet = with_front(pool, payload, header_len)?;
@@ -411,9 +421,8 @@ pub(crate) fn assemble(
     Some(packet)
 }
 
-/// A packet whose first `len` bytes are to be written, and then its payload: in whose headroom
-/// where there is some, and enough for the headers that will go before, else in a chunk of their
-/// own.
+/// A packet with `len` bytes of header to be written, followed by its payload: in the payload's
+/// headroom where it is large enough for all headers to come, else in a chunk of its own.
 #[inline]
 fn with_front(pool: &Pool, payload: Option<PacketBuf>, len: usize) -> Option<PacketBuf> {
     let Some(mut payload) = payload else { return pool.alloc_laid_out(0, len) };
@@ -425,18 +434,18 @@ fn with_front(pool: &Pool, payload: Option<PacketBuf>, len: usize) -> Option<Pac
     Some(head)
 }
 
-/// Leaves the checksum of a segment to its device.
+/// Leaves the checksum of a segment to the device (checksum offload).
 #[inline]
-fn leave_partial(packet: &mut PacketBuf, pseudo: Sum) -> Option<()> {
+fn leave_partial(packet: &mut PacketBuf, pseudo: InternetSum) -> Option<()> {
     let field = packet.front_mut(CHECKSUM.end)?.get_mut(CHECKSUM)?;
     field.copy_from_slice(&pseudo.fold().to_be_bytes());
     packet.set_checksum_state(ChecksumState::Partial);
     Some(())
 }
 
-/// The packet of a reset that no connection sends (RFC 9293 section 3.10.7.1). `None` where the
-/// pool has no room.
-pub(crate) fn reset_packet(pool: &Pool, reset: &Reset) -> Option<PacketBuf> {
+/// The packet of a reset without a connection (RFC 9293 section 3.10.7.1). `None` where the pool is
+/// empty.
+pub(crate) fn reset_packet(pool: &Pool, reset: &ResetSegment) -> Option<PacketBuf> {
     let flags = match reset.ack {
         Some(_) => TcpFlags::RST | TcpFlags::ACK,
         None => TcpFlags::RST,
@@ -453,8 +462,8 @@ pub(crate) fn reset_packet(pool: &Pool, reset: &Reset) -> Option<PacketBuf> {
     assemble(pool, &reset.flow, &fields, &TcpOptionSet::NONE, None, false)
 }
 
-/// The sum of the pseudo-header of what we send.
-pub(crate) fn pseudo_header(flow: &FlowKey, len: u32) -> Option<Sum> {
+/// The sum of the pseudo-header of a segment that we send.
+pub(crate) fn pseudo_header(flow: &FlowKey, len: u32) -> Option<InternetSum> {
     match (flow.local.ip(), flow.remote.ip()) {
         (IpAddr::V4(local), IpAddr::V4(remote)) => {
             Some(pseudo_header_v4(local, remote, PROTOCOL, u16::try_from(len).ok()?))

@@ -1,19 +1,20 @@
-//! Ports for connections that did not ask for one.
+//! Ephemeral ports.
 //!
-//! Each is drawn anew from secret randomness (RFC 6056 section 3.3.2, algorithm 2), so that ports
-//! towards one peer say nothing of ports towards another, and must suit the caller: its four-tuple
-//! is free, and its answers come home to this worker (decision D16). Where chance fails, a walk
-//! from a random start finds what is left (section 3.3.1). Invariant: `None` means that no port of
-//! the range suits.
+//! Each is drawn at random from secret randomness (RFC 6056 section 3.3.2, algorithm 2), so that
+//! ports towards one peer reveal nothing about ports towards another, and must satisfy the caller:
+//! its four-tuple is free, and RSS delivers its answers to this worker (decision D16). Where random
+//! attempts fail, a walk from a random start finds a free one (section 3.3.1). Invariant: `None`
+//! means that no port of the range is suitable.
 
 use core::ops::RangeInclusive;
 
 use floodwall_base::SecretRandom;
 
-/// Random attempts. With nine of ten ports unsuitable, all of them fail once in 29 times.
+/// Random attempts. With nine of ten ports unsuitable, all of them fail with a probability of 1/29.
 const ATTEMPTS: usize = 32;
 
-/// A port of `range` that `suits`. Costs [`ATTEMPTS`] and one look at each port at most.
+/// A port of `range` for which `suits` is true. Costs at most [`ATTEMPTS`] draws and one test per
+/// port.
 pub(crate) fn pick(
     range: &RangeInclusive<u16>,
     random: &mut SecretRandom,

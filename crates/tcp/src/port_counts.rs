@@ -1,12 +1,12 @@
-//! `PortCounts`: how many connections there are at each port of ours.
+//! `PortCounts`: the number of connections per local port.
 //!
-//! Kept by the table of connections and by that of TIME-WAIT, so that a device can be told at which
-//! ports no segment is waited for. Invariant: a port is in the set while its count is not zero.
+//! Maintained by the table of connections and by that of TIME-WAIT, so that a device filter can be
+//! given the ports without any. Invariant: a port is in the set while its count is not zero.
 
 use floodwall_base::PortSet;
 
-/// See the file's head. Each change costs a load and a store; memory is touched by ports that are
-/// used.
+/// The number of connections per local port. Each change costs a load and a store; memory is
+/// touched only for ports in use.
 #[derive(Debug)]
 pub(crate) struct PortCounts {
     counts: Box<[u32]>,
@@ -20,12 +20,12 @@ impl Default for PortCounts {
 }
 
 impl PortCounts {
-    /// One more at this port.
+    /// Increments the count of this port.
     pub(crate) fn enter(&mut self, port: u16) {
         self.change(port, 1);
     }
 
-    /// One less.
+    /// Decrements the count of this port.
     pub(crate) fn leave(&mut self, port: u16) {
         self.change(port, -1);
     }
@@ -38,7 +38,7 @@ impl PortCounts {
         }
     }
 
-    /// The ports at which there is one.
+    /// The ports with a count above zero.
     pub(crate) const fn set(&self) -> &PortSet {
         &self.set
     }

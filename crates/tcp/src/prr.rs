@@ -4,11 +4,11 @@
 //! scaled by the reduction, while more than `ssthresh` is in flight; below that, at most what
 //! arrived, one segment more for each ACK that shows progress and no loss.
 
-/// See the file's head: all in bytes.
+/// The PRR state of one recovery; all values in bytes.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Prr {
+pub struct PrrState {
     ssthresh: u32,
-    /// In flight when the recovery began.
+    /// In flight when the recovery began (RecoverFS).
     flight: u32,
     delivered: u32,
     out: u32,
@@ -16,17 +16,17 @@ pub struct Prr {
     allowance: u32,
 }
 
-impl Prr {
-    /// A recovery begins, with `flight` bytes in flight, of which none has been reported before
-    /// this ACK (RecoverFS).
+impl PrrState {
+    /// A recovery begins, with `flight` bytes in flight, none of which was reported as delivered
+    /// before this ACK (RecoverFS).
     #[must_use]
     pub const fn begin(flight: u32, ssthresh: u32) -> Self {
         let flight = if flight == 0 { 1 } else { flight };
         Self { ssthresh, flight, delivered: 0, out: 0, allowance: 0 }
     }
 
-    /// An ACK: `delivered` bytes are newly at the peer, `pipe` is in flight, and `is_safe` where
-    /// the stream went on and nothing more was found lost.
+    /// Processes an ACK: `delivered` bytes were newly delivered, `pipe` is in flight, and `is_safe`
+    /// is set where `una` advanced and no more loss was detected.
     pub fn on_ack(&mut self, delivered: u32, pipe: u32, is_safe: bool, mss: u32) {
         self.delivered = self.delivered.saturating_add(delivered);
         let count = if pipe > self.ssthresh {
@@ -38,11 +38,11 @@ impl Prr {
             let more = if is_safe { more.saturating_add(mss) } else { more };
             more.min(self.ssthresh - pipe)
         };
-        // The first retransmission always leaves.
+        // The first retransmission is always sent: fast retransmit.
         self.allowance = if self.out == 0 { count.max(mss) } else { count };
     }
 
-    /// `len` bytes have left.
+    /// `len` bytes were sent.
     pub const fn on_sent(&mut self, len: u32) {
         self.out = self.out.saturating_add(len);
         self.allowance = self.allowance.saturating_sub(len);

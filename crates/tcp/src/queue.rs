@@ -1,28 +1,28 @@
-//! `ByteQueue`: bytes in chunks, first in, first out; taken by copying or, read-only, by reference.
+//! `ByteQueue`: a FIFO of bytes in chunks; read by copying or, read-only, by reference.
 //!
-//! Both halves of a connection keep their bytes in such queues: the send half what is not yet
-//! acknowledged, the receive half what is not yet read. Invariants: `bytes` is the sum of the
-//! chunks' lengths, `held` what they keep from other use in true bytes (decision B8); no chunk is
-//! empty. The newest chunk is apart from the list, so that short pieces can be put behind its last
-//! byte. Not here: sequence numbers.
+//! Both halves of a connection store their bytes in such queues: the send half unacknowledged data,
+//! the receive half unread data. Invariants: `bytes` is the sum of the chunks' lengths, `held` the
+//! true bytes of memory that they occupy (decision B8); no chunk is empty. The newest chunk is
+//! stored apart from the list, so that short pieces can be appended to its last byte (coalescing).
+//! Not here: sequence numbers.
 //!
 //! # Under flood
-//! A peer fills the receive half's, as far as its window goes; short pieces go into the room of the
-//! chunk before where there is room, so that a byte a segment holds no frame a segment. Its bound
-//! is the owner's, which asks [`ByteQueue::held`]. A peer that acknowledges nothing of many small
-//! segments keeps a reference for each, while more than a quarter of them are free; then segments
-//! leave as copies, and nobody loses anything but the time for these.
+//! A peer fills the queue of the receive half, up to its window; short pieces are coalesced into
+//! free space of the previous chunk, so that one-byte segments do not occupy one frame each. The
+//! bound is set by the owner, which checks [`ByteQueue::held`]. A peer that acknowledges none of
+//! many small segments occupies one reference per segment, while more than a quarter of the
+//! references are free; after that segments are sent as copies, at the cost of the time to copy.
 
 use floodwall_base::limits::CHUNKS_MAX;
 use floodwall_packet::{Class, PacketBuf, PacketList, Pool};
 
-/// Chunks that one segment borrows: headers go before them in a chunk of their own, or two.
+/// Maximum number of chunks that one segment borrows: its headers need one or two chunks more.
 pub(crate) const BORROWED_MAX: usize = CHUNKS_MAX - 2;
 
-/// What all headers before text need at most: 60 bytes of TCP, 40 of IPv6, Ethernet and a tag.
+/// Maximum size of all headers before text: 60 bytes of TCP, 40 of IPv6, Ethernet and a tag.
 const HEADROOM: usize = 128;
 
-/// Whether a packet fills a quarter of its memory at most.
+/// Whether a packet fills at most a quarter of its memory.
 pub(crate) fn is_sparse(packet: &PacketBuf) -> bool {
     is_sparse_in(packet.len(), packet.held_size())
 }
@@ -31,7 +31,7 @@ const fn is_sparse_in(len: usize, held: u32) -> bool {
     len as u32 <= held / 4
 }
 
-/// A packet of `len` bytes, or of as many as a frame holds, with room for headers before them.
+/// A packet of `len` bytes, limited to one frame, with headroom for the headers.
 fn copy_with(len: usize, pool: &Pool, fill: impl FnOnce(&mut [u8]) -> usize) -> Option<PacketBuf> {
     let len = len.min(pool.frame_capacity());
     let mut copy = (len > 0).then(|| pool.alloc_behind(HEADROOM, len)).flatten()?;
@@ -40,10 +40,11 @@ fn copy_with(len: usize, pool: &Pool, fill: impl FnOnce(&mut [u8]) -> usize) -> 
     Some(copy)
 }
 
-/// See the file's head. Into one of `OWN` memory nobody else's comes: a reference in it stands for
-/// a chunk that [`ByteQueue::lend`] has let go, and counts as it, or is the front of one that was
-/// cut, whose rest waits behind it, here or in the queue that it was cut from, and holds the
-/// memory. So a frame that was cut counts once.
+/// A FIFO of bytes in chunks. A queue of `OWN` memory never contains memory owned by another queue:
+/// a reference in it stands for a chunk that [`ByteQueue::lend`] has handed out, and is accounted
+/// as that chunk, or is the front of a chunk that was cut; the rest of that chunk waits behind it,
+/// here or in the queue that it was cut from, and accounts for the memory. So a frame that was cut
+/// counts once.
 #[derive(Default, Debug)]
 pub(crate) struct ByteQueue<const OWN: bool = false> {
     list: PacketList,
@@ -57,12 +58,12 @@ impl<const OWN: bool> ByteQueue<OWN> {
         Self { list: PacketList::new(), newest: None, bytes: 0, held: 0 }
     }
 
-    /// True bytes that a chunk keeps from other use.
+    /// True bytes of memory that a chunk occupies.
     fn held_by(chunk: &PacketBuf) -> u32 {
         if OWN { chunk.true_size() } else { chunk.held_size() }
     }
 
-    /// Bytes that wait.
+    /// Number of bytes in the queue.
     pub(crate) const fn len(&self) -> u32 {
         self.bytes
     }
@@ -71,12 +72,12 @@ impl<const OWN: bool> ByteQueue<OWN> {
         self.bytes == 0
     }
 
-    /// True bytes that the chunks hold.
+    /// True bytes of memory that the chunks occupy.
     pub(crate) const fn held(&self) -> u32 {
         self.held
     }
 
-    /// Appends a chunk; nothing where it has no bytes.
+    /// Appends a chunk; no effect where it has no bytes.
     pub(crate) fn push(&mut self, chunk: PacketBuf) {
         if !chunk.is_empty() {
             let held = Self::held_by(&chunk);
@@ -84,7 +85,7 @@ impl<const OWN: bool> ByteQueue<OWN> {
         }
     }
 
-    /// Appends a chunk that has bytes, and holds so many.
+    /// Appends a chunk that has bytes and occupies so many true bytes.
     fn push_holding(&mut self, chunk: PacketBuf, held: u32) {
         self.bytes += chunk.len() as u32;
         self.held += held;
@@ -93,8 +94,8 @@ impl<const OWN: bool> ByteQueue<OWN> {
         }
     }
 
-    /// As [`ByteQueue::push`]; a chunk whose memory is mostly empty is copied behind the newest
-    /// one's last byte where that has room. True says that it was.
+    /// As [`ByteQueue::push`]; a chunk with mostly empty memory is copied behind the last byte of
+    /// the newest one where that has room (coalescing). Returns whether it was copied.
     pub(crate) fn push_compact(&mut self, chunk: PacketBuf) -> bool {
         let (len, held) = (chunk.len(), chunk.held_size());
         if is_sparse_in(len, held)
@@ -113,9 +114,9 @@ impl<const OWN: bool> ByteQueue<OWN> {
         false
     }
 
-    /// As [`ByteQueue::push_compact`], where memory is short: whatever fills less than half of its
-    /// memory is copied into frames that are filled up. What the pool has no frame for is kept as
-    /// it is.
+    /// As [`ByteQueue::push_compact`], for when memory is short: a chunk that fills less than half
+    /// of its memory is copied into frames that are filled completely. If the pool is empty, the
+    /// chunk is kept as it is.
     pub(crate) fn push_tight(&mut self, mut chunk: PacketBuf, pool: &Pool) {
         if chunk.held_size() > 2 * chunk.len() as u32 {
             let mut taken = 0;
@@ -131,9 +132,10 @@ impl<const OWN: bool> ByteQueue<OWN> {
         self.push(chunk);
     }
 
-    /// Copies as much of `bytes` as `room` true bytes and the pool allow; what was taken. Chunks
-    /// end where pieces of `chunk_len` bytes do that are counted from the front, so that whoever
-    /// takes such pieces finds each in chunks of its own, however it was written.
+    /// Copies as much of `bytes` as `room` true bytes and the pool allow; returns the number of
+    /// bytes taken. Chunks end at multiples of `chunk_len` bytes, counted from the front, so that a
+    /// reader of such pieces finds each in chunks of its own, independent of how the bytes were
+    /// written.
     pub(crate) fn write(
         &mut self,
         bytes: &[u8],
@@ -142,14 +144,14 @@ impl<const OWN: bool> ByteQueue<OWN> {
         pool: &Pool,
     ) -> usize {
         let most = pool.frame_capacity().max(1);
-        // Where segments are larger than frames, pieces lie in super-frames, if there are any.
+        // Where segments are larger than frames, pieces are placed in super-frames, if available.
         let most = if chunk_len > most { most.max(pool.super_capacity()) } else { most };
         self.fill(bytes, Some(chunk_len.clamp(1, most)), room, pool)
     }
 
-    /// The same; without a length of pieces, frames are filled up.
+    /// The same without a piece length: frames are filled completely.
     fn fill(&mut self, bytes: &[u8], chunk_len: Option<usize>, room: u32, pool: &Pool) -> usize {
-        // Bytes of the piece that has begun.
+        // Bytes of the current piece.
         let begun = |queue: &Self| chunk_len.map_or(0, |len| queue.bytes as usize % len);
         let behind = match (chunk_len, begun(self)) {
             (None, _) => usize::MAX,
@@ -173,24 +175,24 @@ impl<const OWN: bool> ByteQueue<OWN> {
         taken
     }
 
-    /// Memory for what comes next of `len` bytes, up to the end of a piece that has `whole` bytes
+    /// Memory for the next part of `len` bytes, up to the end of a piece that has `whole` bytes
     /// left; and how many of them fit.
     fn room_for(&self, len: usize, whole: usize, pool: &Pool) -> Option<(PacketBuf, usize)> {
         let frame = pool.frame_capacity();
         if whole > frame {
-            // A super-frame for what fills most of it.
+            // A super-frame for data that fills most of it.
             let chunk = if len >= whole / 2 { pool.alloc(Class::Super) } else { None };
             return match chunk {
                 Some(chunk) => Some((chunk, whole)),
                 None => Some((pool.alloc_for(frame)?, frame)),
             };
         }
-        // Little that is written alone takes little; what comes behind others is filled up.
+        // A short write to an empty queue takes a small chunk; later ones fill frames.
         let room = if self.is_empty() { len.min(whole) } else { whole };
         Some((pool.alloc_behind(HEADROOM, room)?, room))
     }
 
-    /// Puts up to `most` bytes behind those of the newest chunk, if nobody borrows it.
+    /// Appends up to `most` bytes to the newest chunk, if it has no references.
     fn fill_newest(&mut self, bytes: &[u8], most: usize) -> usize {
         let Some(newest) = &mut self.newest else { return 0 };
         let room = newest.tailroom().min(most);
@@ -204,7 +206,7 @@ impl<const OWN: bool> ByteQueue<OWN> {
         here.len()
     }
 
-    /// Copies the oldest bytes into `out` and forgets them; how many.
+    /// Copies the oldest bytes into `out` and removes them; returns how many.
     pub(crate) fn read(&mut self, out: &mut [u8]) -> usize {
         let mut done = 0;
         while done < out.len()
@@ -222,7 +224,7 @@ impl<const OWN: bool> ByteQueue<OWN> {
         done
     }
 
-    /// Copies bytes from `off` on without forgetting them; how many.
+    /// Copies bytes from `off` on without removing them; returns how many.
     pub(crate) fn peek(&self, off: u32, out: &mut [u8]) -> usize {
         let (mut skip, mut done) = (off as usize, 0);
         for chunk in self.list.iter().chain(&self.newest) {
@@ -235,12 +237,12 @@ impl<const OWN: bool> ByteQueue<OWN> {
         done
     }
 
-    /// Takes the oldest chunk.
+    /// Removes and returns the oldest chunk.
     pub(crate) fn pop(&mut self) -> Option<PacketBuf> {
         self.pop_holding().map(|(chunk, _)| chunk)
     }
 
-    /// The same, and what it holds.
+    /// The same, with the true bytes that it occupies.
     fn pop_holding(&mut self) -> Option<(PacketBuf, u32)> {
         let chunk = self.list.pop_front().or_else(|| self.newest.take())?;
         let held = Self::held_by(&chunk);
@@ -249,7 +251,7 @@ impl<const OWN: bool> ByteQueue<OWN> {
         Some((chunk, held))
     }
 
-    /// Puts a chunk before all others.
+    /// Prepends a chunk.
     pub(crate) fn push_front(&mut self, chunk: PacketBuf) {
         self.bytes += chunk.len() as u32;
         self.held += Self::held_by(&chunk);
@@ -260,7 +262,7 @@ impl<const OWN: bool> ByteQueue<OWN> {
         }
     }
 
-    /// Forgets the `n` oldest bytes.
+    /// Removes the `n` oldest bytes.
     pub(crate) fn consume(&mut self, mut n: u32) {
         while n > 0
             && let Some(mut chunk) = self.pop()
@@ -277,7 +279,7 @@ impl<const OWN: bool> ByteQueue<OWN> {
 
     /// References to `len` bytes from `off` on, as one packet; fewer where the chain would be too
     /// long; a copy where references are scarce, and fewer where a frame does not hold them. `None`
-    /// where there are none, or no memory. Costs a look at each chunk before.
+    /// where the queue has none, or no memory is free. Costs a visit to each chunk before.
     pub(crate) fn share(&self, off: u32, len: u32, pool: &Pool) -> Option<PacketBuf> {
         if !pool.has_spare(Class::Reference) {
             return self.copy(off, len, pool);
@@ -310,17 +312,17 @@ impl<const OWN: bool> ByteQueue<OWN> {
         shared
     }
 
-    /// A copy of `len` bytes from `off` on, or of as many as are there and fit a frame.
+    /// A copy of `len` bytes from `off` on, limited to the available bytes and to one frame.
     #[cold]
     fn copy(&self, off: u32, len: u32, pool: &Pool) -> Option<PacketBuf> {
         let len = len.min(self.bytes.saturating_sub(off)) as usize;
         copy_with(len, pool, |room| self.peek(off, room))
     }
 
-    /// Takes the oldest `len` bytes, at most those of one chunk, and gives the same bytes to
-    /// `kept`: two owners of one memory. A whole chunk travels itself, with its headroom for
-    /// headers; of others a reference does; where references are scarce a copy. `None` where
-    /// nothing waits or there is no memory.
+    /// Removes the oldest `len` bytes, at most those of one chunk, and appends the same bytes to
+    /// `kept`: both share the memory. A whole chunk is handed out itself, with its headroom for
+    /// headers; for a part, a reference is; where references are scarce, a copy. `None` where the
+    /// queue is empty or no memory is free.
     pub(crate) fn lend(&mut self, len: u32, kept: &mut Self, pool: &Pool) -> Option<PacketBuf> {
         let (mut chunk, held) = self.pop_holding()?;
         if !pool.has_spare(Class::Reference) {
@@ -359,9 +361,9 @@ impl<const OWN: bool> ByteQueue<OWN> {
         }
     }
 
-    /// As [`ByteQueue::lend`] of this oldest chunk, without a reference: a peer that acknowledges
-    /// nothing would keep one for each byte that was sent by itself, and who cuts packets needs
-    /// some.
+    /// As [`ByteQueue::lend`] of the oldest chunk, but without a reference: a peer that
+    /// acknowledges nothing would occupy one for each byte sent alone, while other code needs some
+    /// to cut packets.
     #[cold]
     fn lend_copy(
         &mut self,
@@ -394,11 +396,11 @@ impl<const OWN: bool> ByteQueue<OWN> {
         }
     }
 
-    /// Gives the newest chunk, of `len` bytes, back to the front of `to`.
+    /// Moves the newest chunk, of `len` bytes, back to the front of `to`.
     pub(crate) fn give_back(&mut self, len: u32, to: &mut Self) {
         debug_assert_eq!(self.newest.as_ref().map(|chunk| chunk.len() as u32), Some(len));
-        // The one before it is the oldest of the list's end and cannot be reached: the place of the
-        // newest stays empty until the next chunk comes.
+        // The chunk before it is at the end of the list and cannot be reached: the place of the
+        // newest stays empty until the next chunk is pushed.
         if let Some(chunk) = self.newest.take() {
             self.bytes -= chunk.len() as u32;
             self.held -= Self::held_by(&chunk);
@@ -406,7 +408,7 @@ impl<const OWN: bool> ByteQueue<OWN> {
         }
     }
 
-    /// Forgets everything.
+    /// Removes everything.
     pub(crate) fn clear(&mut self) {
         *self = Self::new();
     }

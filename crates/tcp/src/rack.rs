@@ -1,43 +1,44 @@
-//! RACK: loss told by time (RFC 8985 section 6).
+//! RACK: time-based loss detection (RFC 8985 section 6).
 //!
-//! Called by `scoreboard` for every segment that is newly at the peer, and by `recovery`.
-//! Invariant: the state is that of the segment which left last of all that have arrived; the
-//! reordering window is at most the smoothed round-trip time.
+//! Called by `scoreboard` for every newly delivered segment, and by `recovery`. Invariant: the
+//! state is that of the segment which was sent last among all delivered ones; the reordering window
+//! is at most the smoothed round-trip time.
 
 use core::time::Duration;
 
 use floodwall_base::{Instant, Seq};
 
-use crate::rtt::Rtt;
+use crate::rtt::RttEstimator;
 use crate::scoreboard::AckSegment;
 use crate::timestamps::tick_of;
 
-/// Recoveries without a reported duplicate after which the window shrinks again (section 6.2).
+/// Recoveries without a D-SACK after which the reordering window shrinks again (section 6.2).
 const PERSIST: u8 = 16;
-/// Segments that must have arrived out of order while no reordering is known (section 5.2).
+/// Segments that must have been delivered out of order while no reordering was seen (section 5.2):
+/// the threshold of duplicate ACKs for fast retransmit.
 const DUP_THRESH: u32 = 3;
 
-/// See the file's head.
+/// The RACK state of one connection: its latest delivered segment and the reordering window.
 #[derive(Clone, Debug)]
-pub struct Rack {
+pub struct RackState {
     sent_at: Instant,
     end: Seq,
-    /// In nanoseconds, as the next.
+    /// In nanoseconds, as the next field.
     rtt: u64,
-    /// The last byte known to have arrived.
+    /// The last byte known to be delivered.
     forward: Seq,
-    /// The round in which a duplicate was reported ends here.
+    /// The end of the round in which a D-SACK was received.
     dsack_round: Option<Seq>,
     window_mult: u8,
     persist: u8,
     has_sample: bool,
     is_reordering: bool,
-    /// [`u64::MAX`] before anything was measured.
+    /// The minimum RTT; [`u64::MAX`] before the first sample.
     min_rtt: u64,
 }
 
-impl Rack {
-    /// Nothing has arrived; the stream is at `una`.
+impl RackState {
+    /// The state before any delivery; the stream is at `una`.
     #[must_use]
     pub const fn new(una: Seq) -> Self {
         Self {
@@ -54,30 +55,31 @@ impl Rack {
         }
     }
 
-    /// Whether the path has been seen to reorder.
+    /// Whether reordering was seen on the path.
     #[must_use]
     pub const fn is_reordering(&self) -> bool {
         self.is_reordering
     }
 
-    /// The time that the latest segment took.
+    /// The round-trip time of the latest delivered segment.
     #[must_use]
     pub const fn rtt(&self) -> Duration {
         Duration::from_nanos(self.rtt)
     }
 
-    /// The same, once something has arrived.
+    /// The same, once a segment was delivered.
     #[must_use]
     pub fn sample(&self) -> Option<Duration> {
         self.has_sample.then(|| self.rtt())
     }
 
-    /// The smallest time of the path, which judges whether a retransmission or its original came.
+    /// The path's minimum RTT, which separates the ACK of a retransmission from that of its
+    /// original.
     pub(crate) const fn set_min_rtt(&mut self, nanos: u64) {
         self.min_rtt = nanos;
     }
 
-    /// A segment is newly at the peer (steps 2 and 3).
+    /// A segment was newly delivered (steps 2 and 3).
     pub(crate) fn on_arrived(
         &mut self,
         sent_at: Instant,
@@ -102,13 +104,13 @@ impl Rack {
         }
     }
 
-    /// Whether a segment left before the one that arrived.
+    /// Whether a segment was sent before the latest delivered one.
     #[must_use]
     pub fn was_sent_before(&self, sent_at: Instant, end: Seq) -> bool {
         self.has_sample && is_after(self.sent_at, self.end, sent_at, end)
     }
 
-    /// Adapts the window to reported duplicates (step 4).
+    /// Adapts the reordering window to D-SACKs (step 4).
     pub fn on_ack(&mut self, una: Seq, nxt: Seq, has_dsack: bool) {
         if self.dsack_round.is_some_and(|round| round.is_at_most(una)) {
             self.dsack_round = None;
@@ -120,7 +122,7 @@ impl Rack {
         }
     }
 
-    /// A recovery ends: after sixteen without a reported duplicate the window is small again.
+    /// A recovery ends: after sixteen without a D-SACK the reordering window is reset.
     pub const fn on_recovered(&mut self) {
         self.persist = self.persist.saturating_sub(1);
         if self.persist == 0 {
@@ -128,11 +130,11 @@ impl Rack {
         }
     }
 
-    /// How long what left earlier may still come (step 4).
+    /// The reordering window: how long earlier segments may still arrive (step 4).
     #[must_use]
     pub fn reordering_window(
         &self,
-        rtt: &Rtt,
+        rtt: &RttEstimator,
         is_recovering: bool,
         sacked_segments: u32,
     ) -> Duration {
@@ -144,7 +146,7 @@ impl Rack {
     }
 }
 
-/// RACK_sent_after: later, or in the same moment and further on.
+/// RACK_sent_after: sent later, or at the same time with a higher sequence number.
 fn is_after(at: Instant, end: Seq, other_at: Instant, other_end: Seq) -> bool {
     at > other_at || (at == other_at && other_end.is_before(end))
 }

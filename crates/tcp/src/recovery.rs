@@ -1,13 +1,13 @@
-//! A connection's sender: what may leave, what must leave again, and when to look (RFC 8985,
-//! RFC 6675, RFC 9937, RFC 6298, RFC 5682, RFC 4015).
+//! Loss recovery: the sender of a connection, which decides what to send, what to retransmit, and
+//! when the timer expires (RFC 8985, RFC 6675, RFC 9937, RFC 6298, RFC 5682, RFC 4015).
 //!
-//! Called by a connection's output, input and timer. It joins the scoreboard, RACK-TLP, PRR, the
-//! round-trip time and the congestion controller, and keeps the one timer that all of these need.
-//! Invariants: a reduction of the window happens at most once in a window of data; it is undone
-//! only by the peer's own evidence (an echoed timestamp, reported duplicates, F-RTO); timers say
-//! when to look, and every look decides by the clock it is given. The caller sends: first
-//! [`Recovery::next_lost`], then new data, while [`Recovery::allowance`] lasts.
-//! Not here: the peer's window, persist timer, Nagle, who gives up after how many timeouts.
+//! Used by a connection's output, input and timer. It combines the scoreboard, RACK-TLP, PRR, the
+//! round-trip time and the congestion controller, and maintains the one timer that all of these
+//! need. Invariants: the window is reduced at most once per window of data; a reduction is undone
+//! only on evidence from the peer (an echoed timestamp, D-SACKs, F-RTO); a timer only triggers a
+//! check, which decides by the clock it is given. The caller sends: first [`Recovery::next_lost`]
+//! (fast retransmit), then new data, within [`Recovery::allowance`]. Not here: the peer's window,
+//! persist timer, Nagle, the limit of timeouts after which a connection is given up.
 
 mod undo;
 
@@ -16,131 +16,133 @@ use core::time::Duration;
 use floodwall_base::{Instant, Seq};
 use floodwall_sync::prefetch;
 
-pub use crate::scoreboard::{AckSegment, Change};
+pub use crate::scoreboard::{AckSegment, ScoreboardChange};
 
-use crate::at::At;
 use crate::congestion::{Algorithm, Congestion, CongestionControl, Controller, Delivery, Flight};
-use crate::prr::Prr;
-use crate::rack::Rack;
-use crate::records::Records;
-use crate::rtt::{Rtt, RttConfig};
+use crate::connection_index::ConnectionIndex;
+use crate::prr::PrrState;
+use crate::rack::RackState;
+use crate::rtt::{RttConfig, RttEstimator};
 use crate::scoreboard::Scoreboard;
-use undo::Undo;
+use crate::sent_segments::SentSegments;
+use undo::RecoveryUndo;
 
-/// Duplicate ACKs that tell of a loss where SACK was not agreed on (RFC 5681 section 3.2).
+/// Duplicate ACKs that indicate a loss and trigger a fast retransmit where SACK is not in use (RFC
+/// 5681 section 3.2).
 const DUP_THRESH: u8 = 3;
-/// Longest time that a peer delays an ACK (RFC 8985 section 7.2, WCDelAckT).
+/// Longest delay of a peer's delayed ACK (RFC 8985 section 7.2, WCDelAckT).
 const DELAYED_ACK_MAX: Duration = Duration::from_millis(200);
 
-/// Where the sender stands.
+/// The phase of the sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Phase {
+pub enum RecoveryPhase {
     /// No loss is known.
     Open,
-    /// Losses are repaired while ACKs come (fast recovery).
+    /// Losses are repaired while ACKs arrive (fast recovery).
     Fast,
-    /// The retransmission timer ran out: all is sent again in slow start.
+    /// The retransmission timer expired: all data is retransmitted in slow start.
     Timeout,
 }
 
-/// What the timer is for.
+/// The purpose of the timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Timer {
-    /// Segments that may still arrive out of order are lost then (RFC 8985 section 6.2, step 5).
+pub enum RecoveryTimer {
+    /// The reordering timer: segments that may still arrive out of order are lost when it expires
+    /// (RFC 8985 section 6.2, step 5).
     Reordering,
     /// A tail loss probe is due (section 7).
     Probe,
-    /// The retransmission timeout.
+    /// The retransmission timeout (RTO).
     Retransmission,
 }
 
-/// What is to be done when the timer ran out.
+/// The action after the timer expired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
-pub enum Expired {
+pub enum TimeoutKind {
     /// It was not due, or nothing is outstanding.
     Nothing,
-    /// Something is lost: send what [`Recovery::next_lost`] says.
+    /// A loss was detected: send [`Recovery::next_lost`].
     Lost,
-    /// Send one segment of new data if there is any and the peer's window takes it, whatever the
-    /// allowance; else this range again. Then tell [`Recovery::on_probe_sent`].
+    /// Send one segment of new data if there is any and the peer's window permits, regardless of
+    /// the allowance; else this range again. Then call [`Recovery::on_probe_sent`].
     Probe {
         /// Where the last segment begins.
         start: Seq,
-        /// Its bytes.
+        /// Its length in bytes.
         len: u32,
     },
     /// A retransmission timeout: send the first segment again.
     Timeout,
 }
 
-/// What an ACK has brought.
+/// The result of an ACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[must_use]
-pub struct Verdict {
-    /// What it changed on the scoreboard.
-    pub change: Change,
-    /// Bytes found lost by it.
+pub struct RecoveryVerdict {
+    /// The change of the scoreboard.
+    pub change: ScoreboardChange,
+    /// Bytes newly detected as lost.
     pub lost: u32,
-    /// The last reduction was undone: nothing had been lost.
+    /// The last reduction was undone: it was spurious.
     pub is_undone: bool,
-    /// The window was reduced: the next new segment carries CWR where ECN is agreed on.
+    /// The window was reduced: the next new segment carries CWR where ECN is in use.
     pub is_reduced: bool,
 }
 
-/// What the sender asks of its connection's agreement: constant after the handshake.
+/// The handshake parameters of the sender: constant afterwards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Agreement {
-    /// SACK was agreed on.
+    /// SACK is in use.
     pub sack: bool,
     /// Bounds of the timeout.
     pub rtt: &'static RttConfig,
 }
 
-/// See the file's head. In this order, so that what each segment asks for lies together, and what
-/// only losses ask for behind it.
+/// The sender state of one connection. Fields are ordered by access: those needed by each segment
+/// come first, those needed only on loss last.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Recovery {
-    phase: Phase,
+    phase: RecoveryPhase,
     duplicates: u8,
-    /// Segments that were in flight when new data had left last, as far as this can count.
+    /// Segments in flight when new data was last sent, saturating.
     burst: u16,
-    /// Segment size in force.
+    /// Current segment size.
     mss: u32,
     board: Scoreboard,
-    /// When the retransmission timer began to run.
+    /// When the retransmission timer was started.
     progress: Instant,
-    /// When new data left last.
+    /// When new data was last sent.
     sent_at: Instant,
-    reordering: At,
-    probe_at: At,
-    /// Where the tail loss probe ended, and whether it repeated something.
+    reordering: ConnectionIndex,
+    probe_at: ConnectionIndex,
+    /// The end of the tail loss probe, and whether it was a retransmission.
     probe: Option<(Seq, bool)>,
-    rtt: Rtt,
-    rack: Rack,
+    rtt: RttEstimator,
+    rack: RackState,
     controller: Controller,
-    undo: Undo,
-    prr: Prr,
+    undo: RecoveryUndo,
+    prr: PrrState,
     /// A recovery ends when this is acknowledged; no second reduction before (RFC 6582's recover).
     point: Seq,
-    /// Reduced because of a mark, up to here (RFC 3168 section 6.1.2).
+    /// Reduced because of an ECN mark, up to here (RFC 3168 section 6.1.2).
     marked: Option<Seq>,
 }
 
 impl Recovery {
-    /// The sender of a connection whose first byte is `una`, in segments of `mss` bytes.
+    /// The sender of a connection with first byte `una` and segments of `mss` bytes.
     #[must_use]
     pub fn new(una: Seq, mss: u32, algorithm: Algorithm, now: Instant) -> Self {
         let mss = mss.max(1);
         Self {
             board: Scoreboard::new(una),
-            rack: Rack::new(una),
-            rtt: Rtt::new(),
+            rack: RackState::new(una),
+            rtt: RttEstimator::new(),
             controller: Controller::new(algorithm, mss),
-            prr: Prr::default(),
-            undo: Undo::default(),
-            phase: Phase::Open,
+            prr: PrrState::default(),
+            undo: RecoveryUndo::default(),
+            phase: RecoveryPhase::Open,
             duplicates: 0,
             mss,
             point: una,
@@ -149,14 +151,14 @@ impl Recovery {
             probe: None,
             progress: now,
             sent_at: now,
-            reordering: At::NONE,
-            probe_at: At::NONE,
+            reordering: ConnectionIndex::NONE,
+            probe_at: ConnectionIndex::NONE,
         }
     }
 
-    /// Asks for what an acknowledgment and new data will read and write.
+    /// Prefetches the lines that an acknowledgment and new data will touch.
     #[inline]
-    pub(crate) fn expect(&self) {
+    pub(crate) fn prefetch(&self) {
         prefetch(&self.phase);
         prefetch(&self.progress);
         prefetch(&self.rtt);
@@ -165,20 +167,20 @@ impl Recovery {
         prefetch(&self.undo);
     }
 
-    /// The records of what is outstanding.
+    /// The scoreboard of outstanding data.
     #[must_use]
     pub const fn board(&self) -> &Scoreboard {
         &self.board
     }
 
-    /// Round-trip times.
+    /// The round-trip time estimator.
     #[must_use]
-    pub const fn rtt(&self) -> &Rtt {
+    pub const fn rtt(&self) -> &RttEstimator {
         &self.rtt
     }
 
-    /// Round-trip times, for the handshake's sample and late SYNs.
-    pub const fn rtt_mut(&mut self) -> &mut Rtt {
+    /// The round-trip time estimator, for the handshake's sample and for SYN timeouts.
+    pub const fn rtt_mut(&mut self) -> &mut RttEstimator {
         &mut self.rtt
     }
 
@@ -188,36 +190,37 @@ impl Recovery {
         &self.controller
     }
 
-    /// Where the sender stands.
+    /// The phase of the sender.
     #[must_use]
-    pub const fn phase(&self) -> Phase {
+    pub const fn phase(&self) -> RecoveryPhase {
         self.phase
     }
 
-    /// The segment size in force.
+    /// The current segment size.
     #[must_use]
     pub const fn mss(&self) -> u32 {
         self.mss
     }
 
-    /// Bytes that congestion allows to leave now, new or again. The peer's window is another bound.
+    /// Bytes that congestion control permits to send now, new or retransmitted. The peer's window
+    /// is a separate bound.
     #[must_use]
     pub fn allowance(&self) -> u32 {
         match self.phase {
-            Phase::Fast => self.prr.allowance(),
-            Phase::Open | Phase::Timeout => {
+            RecoveryPhase::Fast => self.prr.allowance(),
+            RecoveryPhase::Open | RecoveryPhase::Timeout => {
                 self.controller.window().saturating_sub(self.board.pipe())
             }
         }
     }
 
-    /// What is to be sent again, before anything new: its first byte, and how many follow.
+    /// The range to retransmit before anything new: its first byte, and its length.
     #[must_use]
-    pub fn next_lost(&self, records: &Records) -> Option<(Seq, u32)> {
+    pub fn next_lost(&self, records: &SentSegments) -> Option<(Seq, u32)> {
         self.board.next_lost(records)
     }
 
-    /// Before data leaves after a pause: a window that nobody used for a timeout is not trusted
+    /// Call before sending after a pause: a congestion window that was unused for an RTO is reduced
     /// (RFC 5681 section 4.1).
     pub fn before_sending(&mut self, agreement: &Agreement, now: Instant) {
         if self.board.outstanding() > 0 {
@@ -233,12 +236,13 @@ impl Recovery {
         }
     }
 
-    /// New data has left: `len` sequence numbers (SYN and FIN count). False where it could not be
-    /// recorded: then it must not leave. Ask [`Scoreboard::can_record`] before a segment is made.
+    /// New data was sent: `len` sequence numbers (SYN and FIN count). False where it could not be
+    /// recorded: then it must not be sent. Check [`Scoreboard::can_record`] before a segment is
+    /// built.
     #[must_use]
     pub fn on_sent(
         &mut self,
-        records: &mut Records,
+        records: &mut SentSegments,
         len: u32,
         agreement: &Agreement,
         now: Instant,
@@ -251,7 +255,7 @@ impl Recovery {
             self.progress = now;
         }
         self.sent_at = now;
-        if self.phase == Phase::Fast {
+        if self.phase == RecoveryPhase::Fast {
             self.prr.on_sent(len);
         }
         let burst = self.board.outstanding().div_ceil(self.mss);
@@ -260,8 +264,14 @@ impl Recovery {
         true
     }
 
-    /// `len` bytes from `start` on have left again.
-    pub fn on_retransmitted(&mut self, records: &mut Records, start: Seq, len: u32, now: Instant) {
+    /// `len` bytes from `start` on were retransmitted.
+    pub fn on_retransmitted(
+        &mut self,
+        records: &mut SentSegments,
+        start: Seq,
+        len: u32,
+        now: Instant,
+    ) {
         self.board.on_retransmitted(records, start, len, now);
         self.prr.on_sent(len);
         self.undo.on_retransmitted(len, now);
@@ -270,52 +280,52 @@ impl Recovery {
         }
     }
 
-    /// A probe has left: `is_repeat` where it was not new data. New data is told by
-    /// [`Recovery::on_sent`] and a repetition by [`Recovery::on_retransmitted`] as well, before.
+    /// A probe was sent; `is_repeat` where it was not new data. Call [`Recovery::on_sent`] for new
+    /// data, or [`Recovery::on_retransmitted`] for a repetition, before.
     pub fn on_probe_sent(&mut self, is_repeat: bool, now: Instant) {
         self.probe = Some((self.board.nxt(), is_repeat));
-        self.probe_at = At::NONE;
+        self.probe_at = ConnectionIndex::NONE;
         self.progress = now;
     }
 
-    /// Whether an acknowledgment of nothing new, without SACK blocks, would change nothing: none
-    /// is owed, and nothing waits to be judged by one. So every segment of a peer is that only
-    /// sends.
+    /// Whether an acknowledgment of nothing new, without SACK blocks, would have no effect: nothing
+    /// is outstanding, and no episode awaits evidence. This holds for every segment of a peer that
+    /// only sends.
     #[inline]
     #[must_use]
     pub fn awaits_nothing(&self) -> bool {
         self.board.outstanding() == 0
-            && self.phase == Phase::Open
+            && self.phase == RecoveryPhase::Open
             && self.probe.is_none()
             && self.reordering.is_none()
             && self.probe_at.is_none()
     }
 
-    /// Takes an acknowledgment: everything that follows from it but the sending.
+    /// Processes an acknowledgment completely, except for sending.
     pub fn on_ack(
         &mut self,
-        records: &mut Records,
+        records: &mut SentSegments,
         segment: &AckSegment<'_>,
         agreement: &Agreement,
-    ) -> Verdict {
+    ) -> RecoveryVerdict {
         if self.is_plain(segment) {
             return self.on_plain_ack(records, segment);
         }
         self.on_any_ack(records, segment, agreement)
     }
 
-    /// The same, whatever it says.
+    /// The same, in the general case.
     fn on_any_ack(
         &mut self,
-        records: &mut Records,
+        records: &mut SentSegments,
         segment: &AckSegment<'_>,
         agreement: &Agreement,
-    ) -> Verdict {
+    ) -> RecoveryVerdict {
         let (flight, pipe) = (self.board.outstanding(), self.board.pipe());
         let change = self.board.on_ack(records, segment, &mut self.rack);
         self.measure(&change, segment, flight);
         self.rack.on_ack(self.board.una(), self.board.nxt(), change.dsack.is_some());
-        let mut verdict = Verdict { change, ..Verdict::default() };
+        let mut verdict = RecoveryVerdict { change, ..RecoveryVerdict::default() };
         if change.acked > 0 {
             self.progress = segment.now;
             self.duplicates = 0;
@@ -324,11 +334,11 @@ impl Recovery {
         verdict.is_undone = self.judge_undo(records, segment, &change);
         let is_ending = self.end_recovery(&change);
         verdict.lost = self.detect(records, segment, agreement, &change);
-        if verdict.lost > 0 && self.phase == Phase::Open {
+        if verdict.lost > 0 && self.phase == RecoveryPhase::Open {
             self.enter_fast(flight, pipe, segment.now);
             verdict.is_reduced = true;
         }
-        // The ACK that ends a recovery leaves the window at the threshold (RFC 9937).
+        // The ACK that ends a recovery leaves the window at `ssthresh` (RFC 9937).
         if !is_ending {
             self.open_window(segment, &change, &verdict, flight);
         }
@@ -336,11 +346,11 @@ impl Recovery {
         verdict
     }
 
-    /// Whether an acknowledgment is the usual one: nothing was lost, repeated or reported, and now
-    /// all of it has arrived.
+    /// Fast path: whether an acknowledgment covers all outstanding data, of which nothing was lost,
+    /// retransmitted or SACKed.
     #[inline]
     fn is_plain(&self, segment: &AckSegment<'_>) -> bool {
-        self.phase == Phase::Open
+        self.phase == RecoveryPhase::Open
             && self.probe.is_none()
             && self.reordering.is_none()
             && !self.undo.awaits_ack()
@@ -348,81 +358,86 @@ impl Recovery {
             && self.board.is_completed_by(segment.ack)
     }
 
-    /// What is left of [`Recovery::on_ack`] for such a one: there is nothing to be judged.
-    fn on_plain_ack(&mut self, records: &mut Records, segment: &AckSegment<'_>) -> Verdict {
+    /// [`Recovery::on_ack`] for the fast path, without loss detection.
+    fn on_plain_ack(
+        &mut self,
+        records: &mut SentSegments,
+        segment: &AckSegment<'_>,
+    ) -> RecoveryVerdict {
         let flight = self.board.outstanding();
         let change = self.board.complete(records, segment, &mut self.rack);
         self.measure(&change, segment, flight);
         self.rack.on_ack(self.board.una(), self.board.nxt(), false);
         self.progress = segment.now;
         self.duplicates = 0;
-        let verdict = Verdict { change, ..Verdict::default() };
+        let verdict = RecoveryVerdict { change, ..RecoveryVerdict::default() };
         self.open_window(segment, &change, &verdict, flight);
-        self.probe_at = At::NONE;
+        self.probe_at = ConnectionIndex::NONE;
         verdict
     }
 
     /// The peer echoes a mark (ECE, RFC 3168 section 6.1.2). True where the window was reduced: the
     /// next new segment carries CWR.
     pub fn on_ecn_echo(&mut self, now: Instant) -> bool {
-        if self.is_reduced_for_a_mark() || self.phase != Phase::Open {
+        if self.is_reduced_for_a_mark() || self.phase != RecoveryPhase::Open {
             return false;
         }
         self.marked = Some(self.board.nxt());
         self.undo.disarm();
-        // What was in flight when the marked segment passed, of which this may be the last ACK.
+        // The data in flight when the marked segment passed; this may be its last ACK.
         let size = self.board.outstanding().max(u32::from(self.burst).saturating_mul(self.mss));
         self.controller.on_congestion(Congestion::Ecn, &Flight { size, mss: self.mss, now });
         true
     }
 
-    /// Whether what is outstanding has cost a reduction already: one for each window of data,
-    /// whatever tells of congestion.
+    /// Whether the outstanding data has caused a reduction already: one per window of data, for any
+    /// kind of congestion event.
     fn is_reduced_for_a_mark(&self) -> bool {
         self.marked.is_some_and(|until| self.board.una().is_before(until))
     }
 
-    /// The handshake lost more than one SYN: the flow begins with one segment (RFC 5681 section
-    /// 3.1, which RFC 6928 section 2 eases for a single one).
+    /// More than one SYN of the handshake was lost: the flow begins with one segment (RFC 5681
+    /// section 3.1; RFC 6928 section 2 exempts the loss of a single one).
     pub fn begin_slowly(&mut self) {
         self.controller.begin_with(self.mss);
     }
 
-    /// When to call [`Recovery::on_timer`], and what for; `None` while nothing is outstanding.
+    /// When to call [`Recovery::on_timer`], and for which purpose; `None` while nothing is
+    /// outstanding.
     #[inline]
     #[must_use]
-    pub fn timer(&self, agreement: &Agreement) -> Option<(Timer, Instant)> {
+    pub fn timer(&self, agreement: &Agreement) -> Option<(RecoveryTimer, Instant)> {
         if self.board.outstanding() == 0 {
             return None;
         }
         let rto = self.rtt.rto_nanos(agreement.rtt);
         let rto = Instant::from_nanos(self.progress.as_nanos().saturating_add(rto));
         Some(match (self.reordering.get(), self.probe_at.get()) {
-            (Some(at), _) if at < rto => (Timer::Reordering, at),
-            // A probe takes the place of a timeout that would come first (RFC 8985 section 7.2).
-            (None, Some(at)) => (Timer::Probe, at.min(rto)),
-            _ => (Timer::Retransmission, rto),
+            (Some(at), _) if at < rto => (RecoveryTimer::Reordering, at),
+            // A probe replaces a timeout that would expire first (RFC 8985 section 7.2).
+            (None, Some(at)) => (RecoveryTimer::Probe, at.min(rto)),
+            _ => (RecoveryTimer::Retransmission, rto),
         })
     }
 
-    /// The timer may have run out.
+    /// The timer may have expired.
     pub fn on_timer(
         &mut self,
-        records: &mut Records,
+        records: &mut SentSegments,
         agreement: &Agreement,
         now: Instant,
-    ) -> Expired {
+    ) -> TimeoutKind {
         match self.timer(agreement) {
             Some((timer, at)) if now >= at => match timer {
-                Timer::Reordering => self.on_reordering_timer(records, now),
-                Timer::Probe => self.probe_now(records, now),
-                Timer::Retransmission => self.on_timeout(records, now),
+                RecoveryTimer::Reordering => self.on_reordering_timer(records, now),
+                RecoveryTimer::Probe => self.probe_now(records, now),
+                RecoveryTimer::Retransmission => self.on_timeout(records, now),
             },
-            _ => Expired::Nothing,
+            _ => TimeoutKind::Nothing,
         }
     }
 
-    /// The segment size has changed (path MTU): the window keeps its segments.
+    /// The segment size has changed (path MTU): the window keeps its number of segments.
     pub fn set_mss(&mut self, mss: u32) {
         let mss = mss.max(1);
         if mss != self.mss {
@@ -431,20 +446,20 @@ impl Recovery {
         }
     }
 
-    /// A router says that what we sent was too big: the first segment is lost, and that is no
-    /// congestion (RFC 1191 section 3, RFC 5927). The caller has validated it and set the size.
-    pub fn on_too_big(&mut self, records: &mut Records) {
+    /// A router reports that a segment was too big: the first segment is lost, without congestion
+    /// (RFC 1191 section 3, RFC 5927). The caller has validated the report and set the size.
+    pub fn on_too_big(&mut self, records: &mut SentSegments) {
         self.board.mark_first_lost(records);
     }
 
-    /// Gives the records back: before the connection goes.
-    pub fn clear(&mut self, records: &mut Records) {
+    /// Frees the records: before the connection is freed.
+    pub fn clear(&mut self, records: &mut SentSegments) {
         self.board.clear(records);
     }
 
-    fn measure(&mut self, change: &Change, segment: &AckSegment<'_>, flight: u32) {
+    fn measure(&mut self, change: &ScoreboardChange, segment: &AckSegment<'_>, flight: u32) {
         let per_round = flight.div_ceil(2 * self.mss);
-        // Karn: what was sent once; else by the echo, if the ACK moved on (RFC 7323 section 4.1).
+        // Karn: only data sent once; else by the echo, if `una` advanced (RFC 7323 section 4.1).
         let echoed = || {
             let at = segment.echoed_at.filter(|_| change.acked > 0)?;
             Some(segment.now.saturating_since(at))
@@ -455,13 +470,13 @@ impl Recovery {
         }
     }
 
-    /// Finds what is lost (by time where SACK was agreed on, else by duplicates).
+    /// Detects losses (by time with RACK where SACK is in use, else by duplicate ACKs).
     fn detect(
         &mut self,
-        records: &mut Records,
+        records: &mut SentSegments,
         segment: &AckSegment<'_>,
         agreement: &Agreement,
-        change: &Change,
+        change: &ScoreboardChange,
     ) -> u32 {
         if !agreement.sack {
             return self.count_duplicates(records, segment, change);
@@ -472,8 +487,8 @@ impl Recovery {
         self.detect_by_time(records, segment.now)
     }
 
-    fn detect_by_time(&mut self, records: &mut Records, now: Instant) -> u32 {
-        let is_recovering = self.phase != Phase::Open;
+    fn detect_by_time(&mut self, records: &mut SentSegments, now: Instant) -> u32 {
+        let is_recovering = self.phase != RecoveryPhase::Open;
         let window =
             self.rack.reordering_window(&self.rtt, is_recovering, self.board.sacked_segments());
         let (lost, again) = self.board.detect_lost(records, &self.rack, window, now);
@@ -484,13 +499,13 @@ impl Recovery {
     /// NewReno without SACK (RFC 6582).
     fn count_duplicates(
         &mut self,
-        records: &mut Records,
+        records: &mut SentSegments,
         segment: &AckSegment<'_>,
-        change: &Change,
+        change: &ScoreboardChange,
     ) -> u32 {
         if change.acked > 0 {
             self.board.end_presumption(change.acked.saturating_sub(self.mss));
-            let is_partial = self.phase == Phase::Fast && self.board.outstanding() > 0;
+            let is_partial = self.phase == RecoveryPhase::Fast && self.board.outstanding() > 0;
             return if is_partial { self.board.mark_first_lost(records) } else { 0 };
         }
         if !segment.is_duplicate || self.board.outstanding() == 0 {
@@ -498,11 +513,12 @@ impl Recovery {
         }
         self.board.presume(self.mss);
         self.duplicates = self.duplicates.saturating_add(1);
-        // RFC 5827: with less than four segments in flight, three duplicates cannot come.
+        // Early retransmit, RFC 5827: with less than four segments in flight, three duplicates
+        // cannot arrive.
         let segments = self.board.outstanding().div_ceil(self.mss);
         let thresh = u32::from(DUP_THRESH).min(segments.saturating_sub(1)).max(1);
         let is_new = self.point.is_at_most(self.board.una());
-        if self.phase == Phase::Open && is_new && u32::from(self.duplicates) >= thresh {
+        if self.phase == RecoveryPhase::Open && is_new && u32::from(self.duplicates) >= thresh {
             self.board.mark_first_lost(records)
         } else {
             0
@@ -510,26 +526,28 @@ impl Recovery {
     }
 
     fn enter_fast(&mut self, flight: u32, pipe: u32, now: Instant) {
-        self.phase = Phase::Fast;
+        self.phase = RecoveryPhase::Fast;
         self.point = self.board.nxt();
         if !self.is_reduced_for_a_mark() {
             self.undo.arm(self.board.una());
             let size = Flight { size: flight, mss: self.mss, now };
             self.controller.on_congestion(Congestion::Loss, &size);
         }
-        self.prr = Prr::begin(pipe.max(self.mss), self.controller.ssthresh());
-        self.probe_at = At::NONE;
+        self.prr = PrrState::begin(pipe.max(self.mss), self.controller.ssthresh());
+        self.probe_at = ConnectionIndex::NONE;
     }
 
-    /// A recovery ends once what was outstanding at its beginning is acknowledged; true where that
-    /// was a fast one.
-    fn end_recovery(&mut self, change: &Change) -> bool {
-        if self.phase == Phase::Open || change.acked == 0 || self.board.una().is_before(self.point)
+    /// A recovery ends once all data outstanding at its beginning is acknowledged; returns true
+    /// where that was a fast recovery.
+    fn end_recovery(&mut self, change: &ScoreboardChange) -> bool {
+        if self.phase == RecoveryPhase::Open
+            || change.acked == 0
+            || self.board.una().is_before(self.point)
         {
             return false;
         }
-        let was_fast = self.phase == Phase::Fast;
-        self.phase = Phase::Open;
+        let was_fast = self.phase == RecoveryPhase::Fast;
+        self.phase = RecoveryPhase::Open;
         self.rack.on_recovered();
         self.board.end_presumption(u32::MAX);
         was_fast
@@ -538,13 +556,13 @@ impl Recovery {
     fn open_window(
         &mut self,
         segment: &AckSegment<'_>,
-        change: &Change,
-        verdict: &Verdict,
+        change: &ScoreboardChange,
+        verdict: &RecoveryVerdict,
         flight: u32,
     ) {
-        if self.phase == Phase::Fast {
+        if self.phase == RecoveryPhase::Fast {
             let delivered = match change.delivered() {
-                // Without SACK each duplicate stands for a segment.
+                // Without SACK each duplicate ACK stands for a segment.
                 0 if segment.is_duplicate => self.mss,
                 delivered => delivered,
             };
@@ -554,10 +572,11 @@ impl Recovery {
             let window = self.controller.window();
             let slack = (window / 8).max(2 * self.mss);
             let is_slow_start = window < self.controller.ssthresh();
-            // Of a burst that filled half of the window each ACK opens it, the last as the first.
+            // If a burst has filled half of the window, each of its ACKs opens the window, the last
+            // as the first.
             let is_tested = u32::from(self.burst).saturating_mul(2 * self.mss) > window
                 || self.burst == u16::MAX;
-            let is_window_limited = self.phase == Phase::Timeout
+            let is_window_limited = self.phase == RecoveryPhase::Timeout
                 || if is_slow_start { is_tested } else { flight + slack >= window };
             self.controller.on_ack(&Delivery {
                 acked: change.acked,
@@ -572,12 +591,12 @@ impl Recovery {
         }
     }
 
-    /// RFC 8985 section 7.4: what the ACK of a probe tells.
+    /// RFC 8985 section 7.4: evaluates the ACK of a probe.
     fn judge_probe(
         &mut self,
         segment: &AckSegment<'_>,
-        change: &Change,
-        verdict: &mut Verdict,
+        change: &ScoreboardChange,
+        verdict: &mut RecoveryVerdict,
         flight: u32,
     ) {
         let Some((end, is_repeat)) = self.probe else {
@@ -591,9 +610,9 @@ impl Recovery {
         if !is_repeat || is_dsack {
             self.probe = None;
         } else if end.is_before(segment.ack) {
-            // The probe repaired a loss that nobody else will tell of.
+            // The probe repaired a loss that no other ACK will report.
             self.probe = None;
-            if self.phase == Phase::Open {
+            if self.phase == RecoveryPhase::Open {
                 let size = Flight { size: flight, mss: self.mss, now: segment.now };
                 self.controller.on_congestion(Congestion::Loss, &size);
                 verdict.is_reduced = true;
@@ -603,11 +622,11 @@ impl Recovery {
         }
     }
 
-    /// Section 7.2: a probe is due after two round trips in which nothing was heard; where a
-    /// timeout would come first, then ([`Recovery::timer`]).
+    /// Section 7.2: a probe is due after two round trips without an ACK; where a timeout would come
+    /// first, at that time ([`Recovery::timer`]).
     fn schedule_probe(&mut self, agreement: &Agreement, now: Instant) {
         let may = agreement.sack
-            && self.phase == Phase::Open
+            && self.phase == RecoveryPhase::Open
             && self.probe.is_none()
             && self.board.sacked() == 0
             && self.board.lost() == 0
@@ -625,66 +644,67 @@ impl Recovery {
         self.probe_at = at.into();
     }
 
-    fn probe_now(&mut self, records: &Records, now: Instant) -> Expired {
-        self.probe_at = At::NONE;
+    fn probe_now(&mut self, records: &SentSegments, now: Instant) -> TimeoutKind {
+        self.probe_at = ConnectionIndex::NONE;
         let Some((start, len)) = self.board.last_segment(records, self.mss) else {
-            return Expired::Nothing;
+            return TimeoutKind::Nothing;
         };
         self.progress = now;
-        Expired::Probe { start, len }
+        TimeoutKind::Probe { start, len }
     }
 
-    fn on_reordering_timer(&mut self, records: &mut Records, now: Instant) -> Expired {
+    fn on_reordering_timer(&mut self, records: &mut SentSegments, now: Instant) -> TimeoutKind {
         let (flight, pipe) = (self.board.outstanding(), self.board.pipe());
         if self.detect_by_time(records, now) == 0 {
-            return Expired::Nothing;
+            return TimeoutKind::Nothing;
         }
-        if self.phase == Phase::Open {
+        if self.phase == RecoveryPhase::Open {
             self.enter_fast(flight, pipe, now);
         }
-        if self.phase == Phase::Fast {
+        if self.phase == RecoveryPhase::Fast {
             self.prr.on_ack(0, self.board.pipe(), false, self.mss);
         }
-        Expired::Lost
+        TimeoutKind::Lost
     }
 
-    fn on_timeout(&mut self, records: &mut Records, now: Instant) -> Expired {
+    fn on_timeout(&mut self, records: &mut SentSegments, now: Instant) -> TimeoutKind {
         let size = Flight { size: self.board.outstanding(), mss: self.mss, now };
-        // A timeout of what was sent again after a timeout is the same episode (RFC 5681 section
-        // 3.1, equation 4).
-        let is_new = self.phase != Phase::Timeout;
+        // A timeout of data that was retransmitted after a timeout belongs to the same episode (RFC
+        // 5681 section 3.1, equation 4).
+        let is_new = self.phase != RecoveryPhase::Timeout;
         self.controller.on_timeout(&size, is_new);
         if is_new {
-            self.undo.arm_for_timeout(self.board.una(), self.phase == Phase::Open);
+            self.undo.arm_for_timeout(self.board.una(), self.phase == RecoveryPhase::Open);
         }
         let window = self.rack.reordering_window(&self.rtt, true, self.board.sacked_segments());
         let old = self.rack.sample().map(|rtt| rtt + window);
         self.board.on_timeout(records, old, now);
         self.rtt.back_off();
-        self.phase = Phase::Timeout;
+        self.phase = RecoveryPhase::Timeout;
         self.point = self.board.nxt();
         self.duplicates = 0;
-        (self.reordering, self.probe, self.probe_at) = (At::NONE, None, At::NONE);
+        (self.reordering, self.probe, self.probe_at) =
+            (ConnectionIndex::NONE, None, ConnectionIndex::NONE);
         self.progress = now;
-        Expired::Timeout
+        TimeoutKind::Timeout
     }
 
-    /// RFC 4015: a reduction that answered no loss is taken back.
+    /// RFC 4015: undoes a spurious reduction.
     fn judge_undo(
         &mut self,
-        records: &mut Records,
+        records: &mut SentSegments,
         segment: &AckSegment<'_>,
-        change: &Change,
+        change: &ScoreboardChange,
     ) -> bool {
-        let is_timeout = self.phase == Phase::Timeout;
+        let is_timeout = self.phase == RecoveryPhase::Timeout;
         if !self.undo.judge(segment, change, is_timeout) {
             return false;
         }
         self.controller.undo();
         self.board.forget_losses(records);
         self.rtt.end_back_off();
-        if self.phase != Phase::Open {
-            self.phase = Phase::Open;
+        if self.phase != RecoveryPhase::Open {
+            self.phase = RecoveryPhase::Open;
             self.rack.on_recovered();
         }
         true

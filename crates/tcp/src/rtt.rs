@@ -1,10 +1,10 @@
-//! How long the path takes, and how long to wait for an ACK (RFC 6298).
+//! Round-trip time estimation and the retransmission timeout (RFC 6298).
 //!
-//! Called by `recovery` and the connection's timers. Invariant: the timeout lies within the bounds
-//! of [`RttConfig`], whatever is measured and however often it was doubled. Karn's rule is the
-//! caller's: a sample is of a segment that was sent once, or is told by an echoed timestamp
-//! (RFC 7323 section 4.1). Read first: RFC 6298 sections 2 and 5; RFC 7323 appendix G (many samples
-//! in one round trip); RFC 8985 section 6.2 (who needs the smallest).
+//! Used by `recovery` and the connection's timers. Invariant: the timeout lies within the bounds of
+//! [`RttConfig`], for any samples and any number of back-offs. Karn's rule is applied by the
+//! caller: a sample is from a segment that was sent once, or from an echoed timestamp (RFC 7323
+//! section 4.1). Read first: RFC 6298 sections 2 and 5; RFC 7323 appendix G (many samples in one
+//! round trip); RFC 8985 section 6.2 (use of the minimum).
 
 use core::time::Duration;
 
@@ -13,12 +13,12 @@ use floodwall_base::Instant;
 /// Bounds of the retransmission timeout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RttConfig {
-    /// The timeout before anything was measured (RFC 6298 section 2.1: one second).
+    /// The timeout before the first sample (RFC 6298 section 2.1: one second).
     pub initial: Duration,
-    /// What the timeout adds to the smoothed time at least: room for a peer's delayed ACK. The RFC
-    /// bounds the whole timeout by a second; 200 ms beside the smoothed time is what hosts do.
+    /// Minimum of the variance term of the timeout: allows for a peer's delayed ACK. The RFC bounds
+    /// the whole timeout by a second; 200 ms on top of the smoothed RTT is what hosts use.
     pub min: Duration,
-    /// The timeout never exceeds this, backed off or not.
+    /// The upper bound of the timeout, with back-off or without.
     pub max: Duration,
 }
 
@@ -32,40 +32,40 @@ impl Default for RttConfig {
     }
 }
 
-/// The timeout of data after a SYN whose ACK was late (RFC 6298 section 5.7).
+/// The timeout of data after a SYN with a late ACK (RFC 6298 section 5.7).
 const AFTER_LATE_SYN: Duration = Duration::from_secs(3);
-/// Longest time that a sample may tell: a peer that sits on an ACK must not stop the clock.
+/// Upper bound of a sample: a peer that withholds an ACK must not stall the timer.
 const SAMPLE_MAX: u64 = 300_000_000_000;
-/// The smallest time is forgotten after this to twice this.
+/// The minimum RTT expires after one to two times this.
 const MIN_WINDOW: Duration = Duration::from_secs(150);
-/// Doublings beyond this change nothing, since the upper bound is reached.
+/// Further back-offs have no effect, since the upper bound is reached.
 const BACKOFF_MAX: u8 = 16;
 /// No sample yet.
 const NONE: u64 = u64::MAX;
 
-/// Round-trip times of one connection: 56 bytes.
+/// The RTT estimator of one connection: 56 bytes.
 #[derive(Clone, Debug)]
-pub struct Rtt {
-    /// Smoothed, in nanoseconds; [`NONE`] before the first sample.
+pub struct RttEstimator {
+    /// SRTT in nanoseconds; [`NONE`] before the first sample.
     srtt: u64,
-    /// Mean deviation, in nanoseconds.
+    /// RTTVAR in nanoseconds.
     var: u64,
     latest: u64,
-    /// The smallest of the running window and of the one before, in nanoseconds.
+    /// The minimum of the current window and of the previous one, in nanoseconds.
     min: [u64; 2],
     window_ends: Instant,
     backoff: u8,
     syn_was_late: bool,
 }
 
-impl Default for Rtt {
+impl Default for RttEstimator {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Rtt {
-    /// Nothing measured yet.
+impl RttEstimator {
+    /// An estimator without samples.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -79,9 +79,9 @@ impl Rtt {
         }
     }
 
-    /// Takes one sample. `per_round` is how many samples a round trip is expected to give: half of
-    /// the segments in flight where each second one is acknowledged; 0 and 1 mean one (RFC 7323
-    /// appendix G). Ends any back-off (RFC 6298 section 5.7, Karn).
+    /// Adds one sample. `per_round` is how many samples a round trip is expected to give: half of
+    /// the segments in flight with delayed ACKs; 0 and 1 mean one (RFC 7323 appendix G). Ends any
+    /// back-off (RFC 6298 section 5.7, Karn).
     pub fn sample(&mut self, time: Duration, per_round: u32, now: Instant) {
         let r = u64::try_from(time.as_nanos()).unwrap_or(SAMPLE_MAX).min(SAMPLE_MAX);
         self.latest = r;
@@ -108,47 +108,47 @@ impl Rtt {
         };
     }
 
-    /// The timer ran out: the next timeout is twice as long (RFC 6298 section 5.5).
+    /// The timer expired: the next timeout is twice as long (exponential back-off, RFC 6298 section
+    /// 5.5).
     pub const fn back_off(&mut self) {
         if self.backoff < BACKOFF_MAX {
             self.backoff += 1;
         }
     }
 
-    /// Undoes the doublings: what they answered has turned out not to be a loss, or the peer's
-    /// window opened.
+    /// Resets the back-off: the timeout was spurious, or the peer's window opened.
     pub const fn end_back_off(&mut self) {
         self.backoff = 0;
     }
 
-    /// The SYN or its answer had to be sent again: without a sample, data waits three seconds
-    /// (RFC 6298 section 5.7).
+    /// The SYN or the SYN-ACK was retransmitted: without a sample, the timeout of data is three
+    /// seconds (RFC 6298 section 5.7).
     pub const fn syn_was_retransmitted(&mut self) {
         self.syn_was_late = true;
         self.backoff = 0;
     }
 
-    /// How often the timeout was doubled.
+    /// The number of back-offs.
     #[must_use]
     pub const fn backoff(&self) -> u8 {
         self.backoff
     }
 
-    /// The retransmission timeout in force.
+    /// The current retransmission timeout (RTO).
     #[inline]
     #[must_use]
     pub fn rto(&self, config: &RttConfig) -> Duration {
         Duration::from_nanos(self.rto_nanos(config))
     }
 
-    /// The same in nanoseconds: each segment asks.
+    /// The same in nanoseconds; read for each segment.
     #[inline]
     pub(crate) fn rto_nanos(&self, config: &RttConfig) -> u64 {
         let backed_off = self.base_nanos(config).saturating_mul(1 << self.backoff.min(BACKOFF_MAX));
         backed_off.min(nanos(config.max))
     }
 
-    /// The timeout without doublings.
+    /// The timeout without back-off.
     #[inline]
     #[must_use]
     pub fn base_rto(&self, config: &RttConfig) -> Duration {
@@ -167,7 +167,7 @@ impl Rtt {
         base.clamp(least, most.max(least))
     }
 
-    /// The smoothed round-trip time.
+    /// The smoothed round-trip time (SRTT).
     #[must_use]
     pub const fn smoothed(&self) -> Option<Duration> {
         known(self.srtt)
@@ -180,25 +180,25 @@ impl Rtt {
         if self.srtt == NONE { None } else { Some(2 * self.srtt) }
     }
 
-    /// The mean deviation.
+    /// The mean deviation (RTTVAR).
     #[must_use]
     pub const fn variation(&self) -> Duration {
         Duration::from_nanos(self.var)
     }
 
-    /// The newest sample.
+    /// The latest sample.
     #[must_use]
     pub const fn latest(&self) -> Option<Duration> {
         known(self.latest)
     }
 
-    /// The smallest sample of the last minutes.
+    /// The minimum RTT of the last minutes.
     #[must_use]
     pub fn min(&self) -> Option<Duration> {
         known(self.min_nanos())
     }
 
-    /// The same in nanoseconds; [`u64::MAX`] where nothing was measured.
+    /// The same in nanoseconds; [`u64::MAX`] before the first sample.
     #[inline]
     pub(crate) fn min_nanos(&self) -> u64 {
         let [current, before] = self.min;
@@ -206,14 +206,14 @@ impl Rtt {
     }
 }
 
-/// A length of the configuration; one beyond 584 years is as good as that.
+/// A duration of the configuration in nanoseconds, saturating at 584 years.
 #[inline]
 const fn nanos(length: Duration) -> u64 {
     let all = length.as_nanos();
     if all > u64::MAX as u128 { u64::MAX } else { all as u64 }
 }
 
-/// `from` moved by one part in `parts` towards `to`.
+/// `from` moved by one part in `parts` towards `to` (exponential average).
 const fn step(from: u64, to: u64, parts: u64) -> u64 {
     if to >= from { from + (to - from) / parts } else { from - (from - to) / parts }
 }
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn the_first_sample_sets_the_mean_and_half_of_it_the_deviation() {
-        let mut rtt = Rtt::new();
+        let mut rtt = RttEstimator::new();
         assert_eq!((rtt.rto(&C), rtt.smoothed(), rtt.min()), (ms(1000), None, None));
         rtt.sample(ms(100), 1, at(0));
         assert_eq!((rtt.smoothed(), rtt.variation()), (Some(ms(100)), ms(50)));
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn each_timeout_doubles_up_to_the_bound_and_a_sample_ends_it() {
-        let mut rtt = Rtt::new();
+        let mut rtt = RttEstimator::new();
         rtt.sample(ms(100), 1, at(0));
         for expected in
             [300_u64, 600, 1200, 2400, 4800, 9600, 19_200, 38_400, 76_800, 120_000, 120_000]
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_late_syn_makes_the_first_data_wait_three_seconds() {
-        let mut rtt = Rtt::new();
+        let mut rtt = RttEstimator::new();
         rtt.back_off();
         rtt.syn_was_retransmitted();
         assert_eq!(rtt.rto(&C), Duration::from_secs(3));
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn many_samples_in_a_round_trip_move_the_mean_as_one_would() {
-        let (mut one, mut many) = (Rtt::new(), Rtt::new());
+        let (mut one, mut many) = (RttEstimator::new(), RttEstimator::new());
         one.sample(ms(100), 1, at(0));
         many.sample(ms(100), 1, at(0));
         one.sample(ms(200), 1, at(1));
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn the_smallest_time_is_forgotten_once_its_window_is_over() {
-        let mut rtt = Rtt::new();
+        let mut rtt = RttEstimator::new();
         rtt.sample(ms(10), 1, at(0));
         rtt.sample(ms(50), 1, at(1000));
         assert_eq!(rtt.min(), Some(ms(10)));
@@ -312,7 +312,7 @@ mod tests {
         fn the_timeout_stays_within_its_bounds_and_above_the_mean(
             samples in prop::collection::vec((0_u64..u64::MAX, 0_u32..100, any::<bool>()), 1..200)
         ) {
-            let mut rtt = Rtt::new();
+            let mut rtt = RttEstimator::new();
             let (mut low, mut high, mut now) = (u64::MAX, 0, 0_u64);
             for (sample, per_round, timeout) in samples {
                 let sample = if sample % 3 == 0 { sample } else { sample % 2_000_000_000 };

@@ -1,16 +1,16 @@
-//! What of the sent stream the peer has, what is on its way, and what is lost (RFC 2018, RFC 6675,
-//! RFC 8985).
+//! The scoreboard: which parts of the sent stream are delivered, in flight, or lost (RFC 2018, RFC
+//! 6675, RFC 8985).
 //!
-//! Called by [`crate::recovery`] alone. Invariants: the records cover exactly `una..nxt`, in order
-//! and without overlap; `pipe + sacked + lost = nxt - una`; a SACK block changes nothing outside of
-//! what was sent, and cuts a record between segments only, so that a peer makes no more
-//! records than we sent segments; blocks are advice, and may be ignored at any time.
+//! Used by [`crate::recovery`] alone. Invariants: the records cover exactly `una..nxt`, in order
+//! and without overlap; `pipe + sacked + lost = nxt - una`; a SACK block has no effect outside of
+//! the sent range, and splits a record between segments only, so that a peer creates at most as
+//! many records as we sent segments; blocks are advisory, and may be ignored at any time.
 //!
 //! # Under flood
 //! Reachable by a proven peer (CVE-2019-11477 to 11479). Bound: `TCP_RECORDS_FLOW` records. Work of
-//! an ACK: each record leaves once; the blocks together visit at most `TCP_SACK_STEPS` records,
-//! from where the last ACK's blocks ended; the rest is for the next ACK, which repeats it.
-//! Honest traffic loses nothing: its blocks lie where the last ones did.
+//! an ACK: each record is removed once; the blocks together visit at most `TCP_SACK_STEPS` records,
+//! from where the last ACK's blocks ended; the rest is left to the next ACK, which repeats it.
+//! Honest traffic loses nothing: its blocks are near the previous ones.
 
 mod sack;
 
@@ -20,75 +20,76 @@ use floodwall_base::limits::TCP_RECORDS_FLOW;
 use floodwall_base::{Instant, Seq};
 use floodwall_wire::tcp_options::SackBlock;
 
-use crate::rack::Rack;
-use crate::records::{Ends, Fate, NONE, Record, Records};
+use crate::rack::RackState;
+use crate::sent_segments::{NONE, SegmentOutcome, SegmentRange, SentSegment, SentSegments};
 
-/// What one segment of the peer says about what we sent.
+/// The acknowledgment information of one segment of the peer.
 #[derive(Clone, Copy, Debug)]
 pub struct AckSegment<'a> {
-    /// The acknowledgment number; the caller has refused what lies outside of what was sent.
+    /// SEG.ACK; the caller has refused values outside of the sent range.
     pub ack: Seq,
     /// The blocks of its SACK option.
     pub sack: &'a [Option<SackBlock>],
-    /// When the timestamp that it echoes left ([`crate::timestamps::TimestampClock::moment`]).
+    /// When the segment was sent that carried the echoed timestamp
+    /// ([`crate::timestamps::TimestampClock::moment`]).
     pub echoed_at: Option<Instant>,
-    /// It is a duplicate ACK (RFC 5681 section 2): looked at only where SACK was not agreed on.
+    /// It is a duplicate ACK (RFC 5681 section 2); used only where SACK is not in use.
     pub is_duplicate: bool,
-    /// The moment.
+    /// The current time.
     pub now: Instant,
 }
 
-/// What an ACK has changed.
+/// The changes that an ACK has caused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Change {
+pub struct ScoreboardChange {
     /// Bytes newly acknowledged cumulatively.
     pub acked: u32,
-    /// Of those, bytes that the peer had not reported before.
+    /// Of those, bytes not SACKed before.
     pub acked_new: u32,
-    /// Bytes newly reported in blocks.
+    /// Bytes newly SACKed.
     pub sacked: u32,
-    /// The time since the latest segment left of those that are newly here and were sent once.
+    /// The RTT of the latest sent segment among the newly delivered ones that were sent once.
     pub rtt: Option<Duration>,
-    /// A duplicate that the peer reports (RFC 2883), within what was sent.
+    /// A duplicate range that the peer reports (D-SACK, RFC 2883), within the sent range.
     pub dsack: Option<SackBlock>,
-    /// Something is newly here that was sent once.
+    /// A segment that was sent once was newly delivered.
     pub is_original: bool,
 }
 
-impl Change {
-    /// Bytes newly known to be at the peer: PRR's DeliveredData.
+impl ScoreboardChange {
+    /// Bytes newly delivered: PRR's DeliveredData.
     #[must_use]
     pub const fn delivered(&self) -> u32 {
         self.acked_new + self.sacked
     }
 }
 
-/// See the file's head.
+/// The scoreboard of one connection.
 #[derive(Clone, Debug)]
 pub struct Scoreboard {
-    by_seq: Ends,
-    in_flight: Ends,
-    lost_list: Ends,
+    by_seq: SegmentRange,
+    in_flight: SegmentRange,
+    lost_list: SegmentRange,
     una: Seq,
     nxt: Seq,
     sacked: u32,
     lost: u32,
     sacked_segments: u32,
-    /// Bytes presumed at the peer because of duplicate ACKs without SACK (RFC 6582).
+    /// Bytes presumed delivered because of duplicate ACKs without SACK (RFC 6582).
     presumed: u32,
     count: u32,
-    /// The record where the last blocks were found.
+    /// The record at which the last blocks were found.
     cursor: u32,
 }
 
 impl Scoreboard {
-    /// Nothing sent; the stream is at `una`.
+    /// An empty scoreboard; the stream is at `una`.
     #[must_use]
     pub const fn new(una: Seq) -> Self {
         Self {
-            by_seq: Ends::EMPTY,
-            in_flight: Ends::EMPTY,
-            lost_list: Ends::EMPTY,
+            by_seq: SegmentRange::EMPTY,
+            in_flight: SegmentRange::EMPTY,
+            lost_list: SegmentRange::EMPTY,
             una,
             nxt: una,
             sacked: 0,
@@ -100,7 +101,7 @@ impl Scoreboard {
         }
     }
 
-    /// The first byte that is not acknowledged.
+    /// The first unacknowledged byte.
     #[must_use]
     pub const fn una(&self) -> Seq {
         self.una
@@ -118,51 +119,57 @@ impl Scoreboard {
         self.nxt.since(self.una)
     }
 
-    /// Bytes that are thought to be on their way (RFC 6675 section 4).
+    /// The estimate of bytes in flight (RFC 6675 section 4).
     #[must_use]
     pub const fn pipe(&self) -> u32 {
         (self.outstanding() - self.sacked - self.lost).saturating_sub(self.presumed)
     }
 
-    /// Bytes that the peer has reported in blocks.
+    /// Bytes that the peer has SACKed.
     #[must_use]
     pub const fn sacked(&self) -> u32 {
         self.sacked
     }
 
-    /// Bytes taken for lost and not sent again.
+    /// Bytes considered lost and not retransmitted.
     #[must_use]
     pub const fn lost(&self) -> u32 {
         self.lost
     }
 
-    /// Segments that the peer has reported in blocks.
+    /// Segments that the peer has SACKed.
     #[must_use]
     pub const fn sacked_segments(&self) -> u32 {
         self.sacked_segments
     }
 
-    /// How many records this connection holds.
+    /// Number of records of this connection.
     #[must_use]
     pub const fn record_count(&self) -> u32 {
         self.count
     }
 
-    /// Whether one more segment could be recorded.
+    /// Whether one more segment can be recorded.
     #[must_use]
-    pub fn can_record(&self, records: &Records) -> bool {
+    pub fn can_record(&self, records: &SentSegments) -> bool {
         (self.count == 0 && records.available() > 0)
             || ((self.count as usize) < TCP_RECORDS_FLOW && records.has_spare())
     }
 
-    /// New data leaves: `len` sequence numbers from [`Scoreboard::nxt`] on, in segments of `unit`
-    /// bytes. False, and nothing is recorded, where [`Scoreboard::can_record`] is false and it
-    /// cannot join the last record.
-    pub fn on_sent(&mut self, records: &mut Records, len: u32, unit: u32, now: Instant) -> bool {
+    /// Records new data: `len` sequence numbers from [`Scoreboard::nxt`] on, in segments of `unit`
+    /// bytes. Returns false, without an effect, where [`Scoreboard::can_record`] is false and it
+    /// cannot extend the last record.
+    pub fn on_sent(
+        &mut self,
+        records: &mut SentSegments,
+        len: u32,
+        unit: u32,
+        now: Instant,
+    ) -> bool {
         let unit = u16::try_from(unit.max(1)).unwrap_or(u16::MAX);
         if let Some(last) = records.at_mut(self.by_seq.last)
             && last.sent_at == now
-            && last.fate == Fate::InFlight
+            && last.fate == SegmentOutcome::InFlight
             && last.retransmits == 0
             && last.unit == unit
             && u32::from(last.head) == u32::from(unit)
@@ -177,7 +184,7 @@ impl Scoreboard {
             return false;
         }
         let head = u16::try_from(len).unwrap_or(u16::MAX).min(unit);
-        let record = Record {
+        let record = SentSegment {
             start: self.nxt,
             len,
             sent_at: now,
@@ -189,7 +196,7 @@ impl Scoreboard {
             head,
             segments: 0,
             retransmits: 0,
-            fate: Fate::InFlight,
+            fate: SegmentOutcome::InFlight,
         };
         let Some(index) = records.take(record) else {
             return false;
@@ -202,23 +209,29 @@ impl Scoreboard {
         true
     }
 
-    /// What is to be sent again first: the first byte, and how many are lost from there on.
+    /// The range to retransmit first: its first byte, and the number of lost bytes from there on.
     #[must_use]
-    pub fn next_lost(&self, records: &Records) -> Option<(Seq, u32)> {
+    pub fn next_lost(&self, records: &SentSegments) -> Option<(Seq, u32)> {
         records.at(self.lost_list.first).map(|record| (record.start, record.len))
     }
 
-    /// The last segment that was sent and is not known to be at the peer: what a tail loss probe
-    /// repeats (RFC 8985 section 7.3), at most `unit` bytes.
+    /// The last segment that was sent and is not known to be delivered: the tail loss probe (RFC
+    /// 8985 section 7.3), at most `unit` bytes.
     #[must_use]
-    pub fn last_segment(&self, records: &Records, unit: u32) -> Option<(Seq, u32)> {
-        let record = records.at(self.by_seq.last).filter(|r| r.fate != Fate::Sacked)?;
+    pub fn last_segment(&self, records: &SentSegments, unit: u32) -> Option<(Seq, u32)> {
+        let record = records.at(self.by_seq.last).filter(|r| r.fate != SegmentOutcome::Sacked)?;
         let start = record.cut_before(record.end() - 1).later(record.end() - unit.min(record.len));
         Some((start, record.end().since(start)))
     }
 
-    /// `len` bytes from `start` on have left again. They were lost, or are repeated as a probe.
-    pub fn on_retransmitted(&mut self, records: &mut Records, start: Seq, len: u32, now: Instant) {
+    /// `len` bytes from `start` on were retransmitted. They were lost, or are a probe.
+    pub fn on_retransmitted(
+        &mut self,
+        records: &mut SentSegments,
+        start: Seq,
+        len: u32,
+        now: Instant,
+    ) {
         let Some(mut index) = self.find(records, start) else {
             return;
         };
@@ -228,34 +241,34 @@ impl Scoreboard {
                 None => return,
             }
         }
-        if records.at(index).is_none_or(|record| record.fate == Fate::Sacked) {
+        if records.at(index).is_none_or(|record| record.fate == SegmentOutcome::Sacked) {
             return;
         }
         if records.at(index).is_some_and(|record| len < record.len) {
             if self.joins_previous(records, index, len, now) {
                 return;
             }
-            // Without a free record the rest counts as sent too: it is found lost again.
+            // Without a free record the rest counts as sent too: it will be detected as lost again.
             self.split(records, index, start + len);
         }
         self.leave_list(records, index);
         let Some(record) = records.at_mut(index) else {
             return;
         };
-        if record.fate == Fate::Lost {
+        if record.fate == SegmentOutcome::Lost {
             self.lost -= record.len;
         }
-        record.fate = Fate::InFlight;
+        record.fate = SegmentOutcome::InFlight;
         record.sent_at = now;
         record.retransmits = record.retransmits.saturating_add(1);
         records.append_by_time(&mut self.in_flight, index);
     }
 
-    /// Moves the first `len` bytes of a lost record to the one before, which was sent again in this
-    /// same moment: so a burst of retransmissions is one record.
+    /// Moves the first `len` bytes of a lost record to the previous one, which was retransmitted at
+    /// the same moment: so a burst of retransmissions is one record.
     fn joins_previous(
         &mut self,
-        records: &mut Records,
+        records: &mut SentSegments,
         index: u32,
         len: u32,
         now: Instant,
@@ -263,7 +276,8 @@ impl Scoreboard {
         let Some(record) = records.at(index) else {
             return false;
         };
-        let (before, unit, is_lost) = (record.prev, record.unit, record.fate == Fate::Lost);
+        let (before, unit, is_lost) =
+            (record.prev, record.unit, record.fate == SegmentOutcome::Lost);
         let at_cut = record.cut_before(record.start + len) == record.start + len;
         let again = record.retransmits.saturating_add(1);
         let Some(previous) = records.at_mut(before) else {
@@ -271,7 +285,7 @@ impl Scoreboard {
         };
         let joins = is_lost
             && at_cut
-            && previous.fate == Fate::InFlight
+            && previous.fate == SegmentOutcome::InFlight
             && previous.sent_at == now
             && previous.retransmits == again
             && previous.unit == unit
@@ -287,15 +301,15 @@ impl Scoreboard {
         joins
     }
 
-    /// Takes the peer's word: what is acknowledged leaves, what its blocks name is marked, `rack`
-    /// learns of each segment that is newly there.
+    /// Processes an ACK: removes acknowledged data, marks SACKed ranges, and passes each newly
+    /// delivered segment to `rack`.
     pub fn on_ack(
         &mut self,
-        records: &mut Records,
+        records: &mut SentSegments,
         segment: &AckSegment<'_>,
-        rack: &mut Rack,
-    ) -> Change {
-        let mut change = Change::default();
+        rack: &mut RackState,
+    ) -> ScoreboardChange {
+        let mut change = ScoreboardChange::default();
         if self.una.is_before(segment.ack) && segment.ack.is_at_most(self.nxt) {
             self.advance(records, segment, rack, &mut change);
         }
@@ -303,7 +317,8 @@ impl Scoreboard {
         change
     }
 
-    /// Whether an acknowledgment is of all that was sent, of which nothing was lost or reported.
+    /// Fast path: whether an acknowledgment covers all sent data, of which nothing was lost or
+    /// SACKed.
     #[inline]
     pub(crate) fn is_completed_by(&self, ack: Seq) -> bool {
         ack == self.nxt
@@ -313,17 +328,17 @@ impl Scoreboard {
             && self.presumed == 0
     }
 
-    /// Takes such a one.
+    /// Processes an ACK on the fast path.
     pub(crate) fn complete(
         &mut self,
-        records: &mut Records,
+        records: &mut SentSegments,
         segment: &AckSegment<'_>,
-        rack: &mut Rack,
-    ) -> Change {
-        let mut change = Change::default();
+        rack: &mut RackState,
+    ) -> ScoreboardChange {
+        let mut change = ScoreboardChange::default();
         let first = self.by_seq.first;
         match records.at(first) {
-            // What one call sent is one record.
+            // All data of one send call is one record.
             Some(record) if first == self.by_seq.last && record.start == self.una => {
                 let all = record.len;
                 (change.acked, change.acked_new) = (all, all);
@@ -342,10 +357,10 @@ impl Scoreboard {
 
     fn advance(
         &mut self,
-        records: &mut Records,
+        records: &mut SentSegments,
         segment: &AckSegment<'_>,
-        rack: &mut Rack,
-        change: &mut Change,
+        rack: &mut RackState,
+        change: &mut ScoreboardChange,
     ) {
         change.acked = segment.ack.since(self.una);
         let mut fills_hole = false;
@@ -357,17 +372,17 @@ impl Scoreboard {
             let end = record.start + n;
             let is_whole = n == record.len;
             match record.fate {
-                Fate::Sacked => {
+                SegmentOutcome::Sacked => {
                     self.sacked -= n;
                     if is_whole {
                         self.sacked_segments =
                             self.sacked_segments.saturating_sub(u32::from(record.segments));
                     }
                 }
-                Fate::Lost => self.lost -= n,
-                Fate::InFlight => {}
+                SegmentOutcome::Lost => self.lost -= n,
+                SegmentOutcome::InFlight => {}
             }
-            if record.fate != Fate::Sacked {
+            if record.fate != SegmentOutcome::Sacked {
                 change.acked_new += n;
                 let (sent_at, retransmits) = (record.sent_at, record.retransmits);
                 fills_hole |= retransmits > 0;
@@ -380,19 +395,19 @@ impl Scoreboard {
             self.remove(records, self.by_seq.first);
         }
         if fills_hole {
-            // What lay behind the hole waited for it: its time is not the path's.
+            // Its acknowledgment waited for the hole: the time is not the path's.
             change.rtt = None;
         }
         self.una = segment.ack;
         self.presumed = self.presumed.min(self.outstanding() - self.sacked - self.lost);
     }
 
-    /// Marks as lost what RACK says is (RFC 8985 section 6.2, step 5): what left long enough before
-    /// something that has arrived. Returns the bytes, and when to look again at the latest.
+    /// Marks as lost what RACK detects (RFC 8985 section 6.2, step 5): data sent long enough before
+    /// delivered data. Returns the number of bytes, and when to check again at the latest.
     pub fn detect_lost(
         &mut self,
-        records: &mut Records,
-        rack: &Rack,
+        records: &mut SentSegments,
+        rack: &RackState,
         reordering: Duration,
         now: Instant,
     ) -> (u32, Option<Instant>) {
@@ -410,19 +425,20 @@ impl Scoreboard {
         (self.lost - before, None)
     }
 
-    /// The retransmission timer ran out: the first segment is lost, and what left long enough ago
-    /// (RFC 8985 section 6.3). `rtt` is the RACK's time and reordering window; `None` marks all. A
-    /// peer that reported the first segment and never acknowledged it has dropped it again
-    /// (RFC 2018 section 8): then nothing that it reported counts. Returns the bytes lost.
+    /// The retransmission timer expired: the first segment is lost, and data that was sent long
+    /// enough ago (RFC 8985 section 6.3). `rtt` is RACK's RTT plus its reordering window; `None`
+    /// marks all. A peer that SACKed the first segment without acknowledging it has dropped it
+    /// (reneging, RFC 2018 section 8): then all its SACKs are discarded. Returns the number of lost
+    /// bytes.
     pub fn on_timeout(
         &mut self,
-        records: &mut Records,
+        records: &mut SentSegments,
         rtt: Option<Duration>,
         now: Instant,
     ) -> u32 {
         let before = self.lost;
         self.presumed = 0;
-        if records.at(self.by_seq.first).is_some_and(|first| first.fate == Fate::Sacked) {
+        if records.at(self.by_seq.first).is_some_and(|first| first.fate == SegmentOutcome::Sacked) {
             self.forget_blocks(records);
         }
         while let Some(record) = records.at(self.in_flight.first) {
@@ -438,9 +454,9 @@ impl Scoreboard {
 
     /// Marks the first segment as lost (RFC 6582: the third duplicate ACK, or a partial one).
     /// Returns its bytes, 0 where it was lost already.
-    pub fn mark_first_lost(&mut self, records: &mut Records) -> u32 {
+    pub fn mark_first_lost(&mut self, records: &mut SentSegments) -> u32 {
         let index = self.by_seq.first;
-        let Some(record) = records.at(index).filter(|r| r.fate == Fate::InFlight) else {
+        let Some(record) = records.at(index).filter(|r| r.fate == SegmentOutcome::InFlight) else {
             return 0;
         };
         let cut = record.start + u32::from(record.head);
@@ -459,15 +475,15 @@ impl Scoreboard {
         self.presumed = self.presumed.saturating_add(unit).min(most);
     }
 
-    /// Takes back `bytes` of what was presumed: they are acknowledged.
+    /// Subtracts `bytes` from the presumed ones: they are acknowledged.
     pub const fn end_presumption(&mut self, bytes: u32) {
         self.presumed = self.presumed.saturating_sub(bytes);
     }
 
-    /// What is taken for lost is not: the reduction is undone (RFC 4015).
-    pub fn forget_losses(&mut self, records: &mut Records) {
+    /// Marks lost data as in flight again: the reduction is undone (RFC 4015).
+    pub fn forget_losses(&mut self, records: &mut SentSegments) {
         while let Some(record) = records.at_mut(self.lost_list.first) {
-            record.fate = Fate::InFlight;
+            record.fate = SegmentOutcome::InFlight;
             let (index, sent_at) = (self.lost_list.first, record.sent_at);
             self.lost -= record.len;
             records.unlink_by_time(&mut self.lost_list, index);
@@ -475,8 +491,8 @@ impl Scoreboard {
         }
     }
 
-    /// Gives all records back: before the connection goes.
-    pub fn clear(&mut self, records: &mut Records) {
+    /// Frees all records: before the connection is freed.
+    pub fn clear(&mut self, records: &mut SentSegments) {
         while self.by_seq.first != NONE {
             self.remove(records, self.by_seq.first);
         }
@@ -484,37 +500,37 @@ impl Scoreboard {
         self.una = self.nxt;
     }
 
-    fn mark_lost(&mut self, records: &mut Records, index: u32) {
+    fn mark_lost(&mut self, records: &mut SentSegments, index: u32) {
         let Some(record) = records.at_mut(index) else {
             return;
         };
-        record.fate = Fate::Lost;
+        record.fate = SegmentOutcome::Lost;
         let (start, len) = (record.start, record.len);
         self.lost += len;
         records.unlink_by_time(&mut self.in_flight, index);
-        // Mostly they come in order; one that comes before them all is wanted first.
+        // Mostly they are added in order; one before all others is retransmitted first.
         let is_first = records.at(self.lost_list.first).is_some_and(|r| start.is_before(r.start));
         let behind = if is_first { NONE } else { self.lost_list.last };
         records.link_by_time(&mut self.lost_list, behind, index);
     }
 
-    /// Puts what is lost in the order of the stream: after a timeout only the first segment leaves,
-    /// and it must be the one that the peer waits for.
-    fn order_lost(&mut self, records: &mut Records) {
-        self.lost_list = Ends::EMPTY;
+    /// Sorts the lost records in stream order: after a timeout only the first segment is sent, and
+    /// it must be the one that the peer waits for.
+    fn order_lost(&mut self, records: &mut SentSegments) {
+        self.lost_list = SegmentRange::EMPTY;
         let mut at = self.by_seq.first;
         while let Some(record) = records.at(at) {
             let next = record.next;
-            if record.fate == Fate::Lost {
+            if record.fate == SegmentOutcome::Lost {
                 records.append_by_time(&mut self.lost_list, at);
             }
             at = next;
         }
     }
 
-    /// Puts a record back among those in flight, where its moment belongs: from the oldest on, for
-    /// what was taken for lost is old.
-    fn link_by_moment(&mut self, records: &mut Records, index: u32, sent_at: Instant) {
+    /// Returns a record to the in-flight list, sorted by its time: searched from the oldest on,
+    /// since records considered lost are old.
+    fn link_by_moment(&mut self, records: &mut SentSegments, index: u32, sent_at: Instant) {
         let (mut behind, mut at) = (NONE, self.in_flight.first);
         while let Some(record) = records.at(at).filter(|record| record.sent_at <= sent_at) {
             (behind, at) = (at, record.newer);
@@ -522,16 +538,16 @@ impl Scoreboard {
         records.link_by_time(&mut self.in_flight, behind, index);
     }
 
-    /// Takes a record out of the list by time that it is in.
-    fn leave_list(&mut self, records: &mut Records, index: u32) {
+    /// Removes a record from the list by time that contains it.
+    fn leave_list(&mut self, records: &mut SentSegments, index: u32) {
         match records.at(index).map(|record| record.fate) {
-            Some(Fate::InFlight) => records.unlink_by_time(&mut self.in_flight, index),
-            Some(Fate::Lost) => records.unlink_by_time(&mut self.lost_list, index),
-            Some(Fate::Sacked) | None => {}
+            Some(SegmentOutcome::InFlight) => records.unlink_by_time(&mut self.in_flight, index),
+            Some(SegmentOutcome::Lost) => records.unlink_by_time(&mut self.lost_list, index),
+            Some(SegmentOutcome::Sacked) | None => {}
         }
     }
 
-    fn remove(&mut self, records: &mut Records, index: u32) {
+    fn remove(&mut self, records: &mut SentSegments, index: u32) {
         self.leave_list(records, index);
         if self.cursor == index {
             self.cursor = records.at(index).map_or(NONE, |record| record.next);
@@ -541,8 +557,8 @@ impl Scoreboard {
         self.count -= 1;
     }
 
-    /// Cuts a record in two; returns the part from `at` on. `None` where no record is free.
-    fn split(&mut self, records: &mut Records, index: u32, at: Seq) -> Option<u32> {
+    /// Splits a record in two; returns the part from `at` on. `None` where no record is free.
+    fn split(&mut self, records: &mut SentSegments, index: u32, at: Seq) -> Option<u32> {
         if self.count as usize >= TCP_RECORDS_FLOW {
             return None;
         }
@@ -558,16 +574,16 @@ impl Scoreboard {
         front.head = front.head.min(u16::try_from(n).unwrap_or(u16::MAX));
         records.link_by_seq(&mut self.by_seq, index, behind);
         match fate {
-            Fate::InFlight => records.link_by_time(&mut self.in_flight, index, behind),
-            Fate::Lost => records.link_by_time(&mut self.lost_list, index, behind),
-            Fate::Sacked => {}
+            SegmentOutcome::InFlight => records.link_by_time(&mut self.in_flight, index, behind),
+            SegmentOutcome::Lost => records.link_by_time(&mut self.lost_list, index, behind),
+            SegmentOutcome::Sacked => {}
         }
         self.count += 1;
         Some(behind)
     }
 
-    /// The record that holds `seq`: the first lost one, the last, or one of those around.
-    fn find(&self, records: &Records, seq: Seq) -> Option<u32> {
+    /// The record that contains `seq`: tries the first lost one, the last, and the first.
+    fn find(&self, records: &SentSegments, seq: Seq) -> Option<u32> {
         let holds = |index: u32| {
             records.at(index).is_some_and(|record| seq.is_within(record.start, record.len))
         };
@@ -575,10 +591,10 @@ impl Scoreboard {
     }
 }
 
-/// Tells of one range that is newly at the peer.
+/// Passes one newly delivered range to RACK.
 fn arrived(
-    rack: &mut Rack,
-    change: &mut Change,
+    rack: &mut RackState,
+    change: &mut ScoreboardChange,
     segment: &AckSegment<'_>,
     (sent_at, end, retransmits): (Instant, Seq, u8),
 ) {

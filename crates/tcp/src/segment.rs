@@ -1,7 +1,7 @@
-//! `Segment`: what an arrived segment says, as plain values; and `Reset`, the answer to one that
-//! belongs to nothing.
+//! `Segment`: the content of an arrived segment, as plain values; and `ResetSegment`, the answer to
+//! a segment without a connection.
 //!
-//! Made by `input.rs` out of checked bytes, read by the states' handlers. Invariant: sequence space
+//! Made by `input.rs` from validated bytes, read by the states' handlers. Invariant: sequence space
 //! counts SYN and FIN as one each (RFC 9293 section 3.4). Not here: its payload's bytes.
 
 use floodwall_base::{FlowKey, Seq};
@@ -9,30 +9,30 @@ use floodwall_packet::PacketBuf;
 use floodwall_wire::tcp::{TcpFlags, TcpHeader};
 use floodwall_wire::tcp_options::{TcpOptionError, TcpOptionSet};
 
-use crate::tcp::Transmit;
+use crate::connection_table::Transmit;
 
-/// One segment, its payload apart.
+/// One segment without its payload.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
     /// SEG.SEQ.
     pub seq: Seq,
-    /// SEG.ACK; counts only with ACK.
+    /// SEG.ACK; valid only with the ACK flag.
     pub ack: Seq,
     /// The control bits.
     pub flags: TcpFlags,
-    /// SEG.WND as written, not scaled.
+    /// SEG.WND as received, not scaled.
     pub window: u16,
     /// Bytes of payload.
     pub len: u32,
     /// The options.
     pub options: TcpOptionSet,
-    /// The network said that it met congestion (RFC 3168 section 5: CE).
+    /// The network has marked congestion experienced (RFC 3168 section 5: CE).
     pub congestion: bool,
 }
 
 impl Segment {
-    /// Nothing yet: what a header says is read into it where it lies; not to move it is what half a
-    /// look-up costs.
+    /// An empty segment: a header is parsed into it in place; moving it would cost half of a
+    /// look-up.
     pub const NONE: Self = Self {
         seq: Seq(0),
         ack: Seq(0),
@@ -43,10 +43,10 @@ impl Segment {
         congestion: false,
     };
 
-    /// What a checked header says, before `len` bytes of payload.
+    /// Parses a validated header, before `len` bytes of payload.
     ///
     /// # Errors
-    /// An option's length is a lie.
+    /// An option has an invalid length.
     #[inline]
     pub fn of(header: &TcpHeader<'_>, len: u32) -> Result<Self, TcpOptionError> {
         let mut segment = Self::NONE;
@@ -55,7 +55,7 @@ impl Segment {
         Ok(segment)
     }
 
-    /// The same without its options, which are then added.
+    /// The same without its options, which are added later.
     #[inline]
     pub fn take_fields(&mut self, header: &TcpHeader<'_>, len: u32) {
         self.seq = Seq(header.seq());
@@ -79,7 +79,7 @@ impl Segment {
         self.len + self.has(TcpFlags::SYN) as u32 + self.has(TcpFlags::FIN) as u32
     }
 
-    /// The sequence number behind its last.
+    /// The sequence number after its last.
     #[inline]
     #[must_use]
     pub fn end(&self) -> Seq {
@@ -87,25 +87,25 @@ impl Segment {
     }
 }
 
-/// The reset that a segment is owed which no connection accepts (RFC 9293 section 3.10.7.1).
+/// The reset due for a segment that no connection accepts (RFC 9293 section 3.10.7.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Reset {
-    /// From us to whom.
+pub struct ResetSegment {
+    /// The flow of the reset, from us to the sender.
     pub flow: FlowKey,
     /// Its sequence number.
     pub seq: Seq,
-    /// Its acknowledgment, where the segment had none.
+    /// Its acknowledgment, where the segment had no ACK.
     pub ack: Option<Seq>,
 }
 
-impl Reset {
-    /// Its packet, and where it goes.
+impl ResetSegment {
+    /// The fields of a reset, and its destination.
     #[must_use]
     pub fn transmit(&self, packet: PacketBuf) -> Transmit {
         Transmit::of(packet, &self.flow)
     }
 
-    /// What a segment of `flow` is owed; nothing where it is a reset itself.
+    /// The reset due for a segment of `flow`; `None` where it is a reset itself.
     #[must_use]
     pub fn answer(flow: FlowKey, segment: &Segment) -> Option<Self> {
         if segment.has(TcpFlags::RST) {

@@ -1,7 +1,7 @@
-//! What may be set: of a whole set of connections, and of one connection.
+//! Settings of a whole set of connections, and of one connection.
 //!
-//! Plain values with defaults; the reasons of the bounds stand in `base/limits.rs`. Invariant:
-//! whatever stands here, nothing panics: values are clamped where they are used.
+//! Plain values with defaults; the bounds are explained in `base/limits.rs`. Invariant: no value
+//! causes a panic: values are clamped where they are used.
 
 use core::num::NonZeroU32;
 use core::ops::RangeInclusive;
@@ -11,107 +11,109 @@ use floodwall_base::limits;
 
 use crate::congestion::Algorithm;
 
-/// Settings of one connection; a listener's connections begin with the listener's.
+/// Settings of one connection; a listener's connections inherit those of the listener.
 #[derive(Clone, Debug)]
-pub struct Settings {
-    /// True bytes that may wait to be read: what the window is opened for at most.
+pub struct TcpSettings {
+    /// The maximum receive buffer in true bytes, which bounds the window.
     pub receive_bytes: u32,
-    /// The window begins small and grows towards `receive_bytes` as the program reads
-    /// (`tuning.rs`); without, it is opened for all of them at once.
+    /// Auto-tuning: the window begins small and grows towards `receive_bytes` as the program reads
+    /// (`tuning.rs`); otherwise it has its full size at once.
     pub receive_tuned: bool,
-    /// True bytes that may wait to be acknowledged, at most.
+    /// The maximum send buffer in true bytes.
     pub send_bytes: u32,
-    /// As many may wait as keep the congestion window filled, and no more; without, always
-    /// `send_bytes`.
+    /// Auto-tuning: the send buffer is limited to what fills the congestion window; otherwise it is
+    /// always `send_bytes`.
     pub send_tuned: bool,
-    /// Small segments leave at once although others are not acknowledged (Nagle's algorithm off).
+    /// Small segments are sent at once although others are unacknowledged (Nagle's algorithm off).
     pub nodelay: bool,
-    /// Less than a full segment waits for more to be written (`TCP_CORK`), or for the end; where
-    /// nothing is in flight, for a retransmission timeout at most (200 ms on short paths). It goes
-    /// before `nodelay`.
+    /// A partial segment waits for more data (`TCP_CORK`), or for the end; where nothing is in
+    /// flight, at most for a retransmission timeout (200 ms on short paths). Takes precedence over
+    /// `nodelay`.
     pub cork: bool,
-    /// How many bytes may be written and not yet sent (`TCP_NOTSENT_LOWAT`): beyond, writes wait.
-    /// For programs on the same core; others have `send_bytes` of credit.
+    /// Limit of bytes written and not yet sent (`TCP_NOTSENT_LOWAT`): beyond it, writes block. For
+    /// programs on the same core; others have `send_bytes` of credit.
     pub unsent_bytes: Option<u32>,
-    /// How soon data is acknowledged.
+    /// The delayed ACK policy.
     pub acknowledge: Acknowledge,
-    /// After so long a silence the peer is asked whether it lives (RFC 9293 section 3.8.4).
+    /// Keepalive: after how long a silence the peer is probed (RFC 9293 section 3.8.4).
     pub keepalive: Option<Keepalive>,
-    /// How long data may stay unacknowledged (RFC 5482); `None` leaves it to the retransmissions.
+    /// The user timeout: how long data may stay unacknowledged (RFC 5482); `None` leaves it to the
+    /// limit of retransmissions.
     pub user_timeout: Option<Duration>,
-    /// How long a connection may take to be opened, three minutes at most (RFC 9293 section 3.8.3;
-    /// FreeBSD's `TCP_KEEPINIT`).
+    /// The time limit of the handshake, at most three minutes (RFC 9293 section 3.8.3; FreeBSD's
+    /// `TCP_KEEPINIT`).
     pub open_timeout: Option<Duration>,
-    /// How often an unanswered SYN is sent again (`TCP_SYNCNT`); without, as often as time allows.
+    /// The maximum of SYN retransmissions (`TCP_SYNCNT`); `None` is as many as the time limit
+    /// permits.
     pub syn_retries: Option<u8>,
-    /// The largest payload of a segment, announced and sent, where the path's is not wanted
-    /// (`TCP_MAXSEG`). Fixed when opened; never below `TCP_MSS_FLOOR`.
+    /// The maximum payload of a segment, announced and sent, instead of the path's (`TCP_MAXSEG`).
+    /// Fixed when opened; never below `TCP_MSS_FLOOR`.
     pub mss: Option<u16>,
-    /// A congestion window that nobody used for a timeout shrinks (RFC 5681 section 4.1).
+    /// A congestion window that was unused for an RTO is reduced (RFC 5681 section 4.1).
     pub slow_start_after_idle: bool,
-    /// The hop limit or time to live of what is sent, where the interface's is not wanted.
+    /// The hop limit or time to live of sent packets, instead of the interface's.
     pub hop_limit: Option<u8>,
-    /// The TOS byte or traffic class of what is sent (RFC 9293 section 3.9.2). Its two lowest bits
-    /// are congestion's, and ignored.
+    /// The TOS byte or traffic class of sent packets (RFC 9293 section 3.9.2). Its two lowest bits
+    /// belong to ECN, and are ignored.
     pub traffic_class: u8,
-    /// A listener lets others listen at the same address and port, that say so too: each connection
-    /// goes to one of them by a keyed hash of its ends (`SO_REUSEPORT`).
+    /// A listener shares its address and port with others that have this set too: a keyed hash of
+    /// the endpoints distributes connections among them (`SO_REUSEPORT`).
     pub share_port: bool,
-    /// A listener at port 0 takes every port of its addresses at which nobody else listens. A
-    /// connection's own end says where its peer wanted to go.
+    /// A listener at port 0 accepts on every port of its addresses that has no listener of its own.
+    /// A connection's local endpoint is the destination that its peer chose.
     pub every_port: bool,
-    /// Who says how much may be in flight.
+    /// The congestion controller.
     pub algorithm: Algorithm,
-    /// Ask the peer for congestion marks (RFC 3168); who asks us is answered as this says too.
+    /// Request ECN (RFC 3168), and accept requests of peers.
     pub ecn: bool,
-    /// Offer timestamps and agree to them (RFC 7323 section 3).
+    /// Offer and accept timestamps (RFC 7323 section 3).
     pub timestamps: bool,
-    /// Offer selective acknowledgments and agree to them (RFC 2018).
+    /// Offer and accept selective acknowledgments (RFC 2018).
     pub sack: bool,
-    /// Offer scaled windows and agree to them (RFC 7323 section 2).
+    /// Offer and accept window scaling (RFC 7323 section 2).
     pub window_scale: bool,
 }
 
-impl Settings {
-    /// The segment size that is wanted, of what the path carries.
+impl TcpSettings {
+    /// The segment size to use, within what the path carries.
     pub(crate) fn wanted_mss(&self, path: u16) -> u16 {
         self.mss.map_or(path, |mss| mss.max(limits::TCP_MSS_FLOOR).min(path))
     }
 }
 
-/// How soon data that came in order is acknowledged; never later than 40 ms (RFC 9293 section
-/// 3.8.6.3 allows half a second). What came out of order is acknowledged at once in any case.
+/// The delayed ACK policy: how soon in-order data is acknowledged; never later than 40 ms (RFC 9293
+/// section 3.8.6.3 permits half a second). Out-of-order data is always acknowledged at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Acknowledge {
-    /// With every second full segment.
+    /// Every second full segment.
     #[default]
     SecondFull,
-    /// With every second segment, however short: what systems of Berkeley's line do.
+    /// Every second segment of any length: as BSD-derived systems do.
     EverySecond,
     /// Each segment (`TCP_QUICKACK`).
     AtOnce,
 }
 
-/// How a silent peer is asked.
+/// The keepalive parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Keepalive {
-    /// After how long a silence.
+    /// Idle time before the first probe.
     pub idle: Duration,
-    /// How long after each question.
+    /// Interval between probes.
     pub interval: Duration,
-    /// How many questions without an answer end the connection.
+    /// Number of unanswered probes that ends the connection.
     pub count: u8,
 }
 
-/// The same as each connection keeps it, in whole milliseconds: a fourth of the bytes.
+/// The same as stored in each connection, in whole milliseconds: a quarter of the size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Asking {
+pub(crate) struct EcnRequest {
     idle: NonZeroU32,
     interval: NonZeroU32,
     pub(crate) count: u8,
 }
 
-impl Asking {
+impl EcnRequest {
     pub(crate) fn of(keepalive: Keepalive) -> Self {
         let millis = |time: Duration| {
             let millis = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
@@ -131,14 +133,14 @@ impl Asking {
 }
 
 impl Default for Keepalive {
-    /// Linux's: two hours, 75 seconds, nine questions (RFC 9293 section 3.8.4: MUST-28).
+    /// Linux's defaults: two hours, 75 seconds, nine probes (RFC 9293 section 3.8.4: MUST-28).
     fn default() -> Self {
         let (idle, interval) = (Duration::from_secs(7200), Duration::from_secs(75));
         Self { idle, interval, count: 9 }
     }
 }
 
-impl Default for Settings {
+impl Default for TcpSettings {
     fn default() -> Self {
         Self {
             receive_bytes: limits::TCP_RECEIVE_BYTES as u32,
@@ -171,21 +173,21 @@ impl Default for Settings {
 /// Settings of a whole set.
 #[derive(Clone, Debug)]
 pub struct TcpConfig {
-    /// Connections at a time.
+    /// Maximum number of connections.
     pub connections_max: usize,
-    /// Listeners at a time.
+    /// Maximum number of listeners.
     pub listeners_max: usize,
-    /// Connections that wait to be accepted, of one listener, at most.
+    /// Maximum backlog of one listener: connections that wait to be accepted.
     pub backlog_max: usize,
-    /// Ports for connections that do not ask for one.
+    /// The range of ephemeral ports.
     pub ephemeral: RangeInclusive<u16>,
-    /// Records of connections in TIME-WAIT at a time.
+    /// Maximum number of TIME-WAIT records.
     pub time_waits_max: usize,
-    /// True bytes that all connections may hold together: sent and not acknowledged, received and
-    /// not read. In any case no more than half of the pool's frames, or what others leave of them,
-    /// so that packets go on arriving.
+    /// Limit of true bytes that all connections hold together: sent and not acknowledged, received
+    /// and not read. Never more than half of the pool's frames, or what other users leave of them,
+    /// so that packets can still arrive.
     pub memory_bytes: u64,
-    /// How long TIME-WAIT lasts: twice the longest life of a segment.
+    /// The duration of TIME-WAIT: twice the maximum segment lifetime (2 MSL).
     pub time_wait: Duration,
 }
 

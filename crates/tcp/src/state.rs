@@ -1,21 +1,21 @@
-//! The states of a connection and the steps between them: RFC 9293 section 3.3.2, as a table.
+//! The states of a connection and the transitions between them: RFC 9293 section 3.3.2, as a table.
 //!
-//! Called by everything that changes a connection's state; nothing else writes one. Invariant: a
-//! step that is not in [`TABLE`] does not happen ([`State::after`] says `None`). Half-open passive
-//! connections are records of `syncache`, not connections: LISTEN is a listener's, and a passive
-//! connection begins as ESTABLISHED, by the proof that its handshake ended. TIME-WAIT may outlive
-//! its connection as a record (`time_wait.rs`).
+//! Used by everything that changes a connection's state; nothing else writes one. Invariant: a step
+//! that is not in [`TABLE`] does not happen ([`TcpState::after`] returns `None`). Half-open passive
+//! connections are entries of `syncache`, not connections: LISTEN is a listener's state, and a
+//! passive connection begins in ESTABLISHED, with a proven handshake. TIME-WAIT may outlive its
+//! connection as a record (`time_wait.rs`).
 
 use core::fmt;
 
 /// A state of RFC 9293 section 3.3.2.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[repr(u8)]
-pub enum State {
+pub enum TcpState {
     /// No connection.
     #[default]
     Closed,
-    /// Waiting for anybody's SYN.
+    /// Waiting for a SYN of any peer.
     Listen,
     /// A SYN was sent.
     SynSent,
@@ -33,38 +33,38 @@ pub enum State {
     Closing,
     /// The peer closed first, then we; our FIN is not acknowledged.
     LastAck,
-    /// Both have closed; what is still on its way dies out.
+    /// Both have closed; segments still in flight are awaited.
     TimeWait,
 }
 
-/// What moves a connection from one state to another.
+/// An event that moves a connection from one state to another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
-pub enum Step {
-    /// The application connects: SYN.
+pub enum StateStep {
+    /// Active open: SYN.
     Open,
-    /// The application listens.
+    /// Passive open.
     Listen,
     /// A SYN without an acknowledgment arrived: SYN, ACK.
     Syn,
     /// A SYN that acknowledges ours arrived: ACK.
     SynAck,
-    /// Our SYN was acknowledged; for a listener, by one whose handshake is proven.
+    /// Our SYN was acknowledged; for a passive open, with a proven handshake.
     SynAcked,
-    /// The application has no more to send: FIN, behind the data.
+    /// The application closes: FIN, after the data.
     Close,
-    /// The peer's FIN arrived, in order.
+    /// The peer's FIN was received in order.
     Fin,
     /// Our FIN was acknowledged.
     FinAcked,
-    /// Twice the longest life of a segment has passed.
+    /// Twice the maximum segment lifetime has passed.
     Quiet,
-    /// Reset, by either side, or given up.
+    /// A reset by either side, or the connection was given up.
     Abort,
 }
 
-impl State {
-    /// Every state, in the order of a connection's life.
+impl TcpState {
+    /// Every state, in the order of a connection's lifetime.
     pub const ALL: [Self; 11] = [
         Self::Closed,
         Self::Listen,
@@ -79,10 +79,10 @@ impl State {
         Self::TimeWait,
     ];
 
-    /// The state after a step, where the step exists.
+    /// The state after a step, or `None` where the step does not exist.
     #[must_use]
-    pub const fn after(self, step: Step) -> Option<Self> {
-        use Step as E;
+    pub const fn after(self, step: StateStep) -> Option<Self> {
+        use StateStep as E;
         Some(match (self, step) {
             (Self::Closed, E::Open) => Self::SynSent,
             (Self::Closed, E::Listen) => Self::Listen,
@@ -107,27 +107,27 @@ impl State {
         })
     }
 
-    /// Whether both sides have agreed on sequence numbers (RFC 9293 section 3.10.7.4: all states
-    /// from ESTABLISHED on).
+    /// Whether the state is synchronized (RFC 9293 section 3.10.7.4: all states from ESTABLISHED
+    /// on).
     #[must_use]
     pub const fn is_synchronized(self) -> bool {
         !matches!(self, Self::Closed | Self::Listen | Self::SynSent | Self::SynReceived)
     }
 
-    /// Whether data and a FIN of the peer are still awaited.
+    /// Whether data and a FIN of the peer are still expected.
     #[must_use]
     pub const fn hears(self) -> bool {
         matches!(self, Self::SynReceived | Self::Established | Self::FinWait1 | Self::FinWait2)
     }
 
-    /// Whether the application may add data to be sent. In SYN-SENT too: it leaves after the
-    /// handshake (RFC 9293 section 3.10.2).
+    /// Whether the application may write data. In SYN-SENT too: it is sent after the handshake (RFC
+    /// 9293 section 3.10.2).
     #[must_use]
     pub const fn takes_data(self) -> bool {
         matches!(self, Self::SynSent | Self::SynReceived | Self::Established | Self::CloseWait)
     }
 
-    /// Whether data may be on its way to the peer, or its FIN.
+    /// Whether data or a FIN to the peer may be in flight.
     #[must_use]
     pub const fn sends(self) -> bool {
         matches!(
@@ -136,7 +136,7 @@ impl State {
         )
     }
 
-    /// The RFC's name.
+    /// The name in the RFC.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -155,7 +155,7 @@ impl State {
     }
 }
 
-impl fmt::Display for State {
+impl fmt::Display for TcpState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
@@ -165,20 +165,20 @@ impl fmt::Display for State {
 mod tests {
     use super::*;
 
-    const STEPS: [Step; 10] = [
-        Step::Open,
-        Step::Listen,
-        Step::Syn,
-        Step::SynAck,
-        Step::SynAcked,
-        Step::Close,
-        Step::Fin,
-        Step::FinAcked,
-        Step::Quiet,
-        Step::Abort,
+    const STEPS: [StateStep; 10] = [
+        StateStep::Open,
+        StateStep::Listen,
+        StateStep::Syn,
+        StateStep::SynAck,
+        StateStep::SynAcked,
+        StateStep::Close,
+        StateStep::Fin,
+        StateStep::FinAcked,
+        StateStep::Quiet,
+        StateStep::Abort,
     ];
 
-    /// To be changed only together with the sentence of the RFC that asks for it.
+    /// To be changed only together with the RFC sentence that requires it.
     const PRINTED: &str = "\
 CLOSED       Open     SYN-SENT
 CLOSED       Listen   LISTEN
@@ -213,7 +213,7 @@ TIME-WAIT    Abort    CLOSED
     #[test]
     fn the_table_of_steps_is_the_one_that_is_written_down() {
         let mut printed = String::new();
-        for from in State::ALL {
+        for from in TcpState::ALL {
             for step in STEPS {
                 if let Some(to) = from.after(step) {
                     printed += &format!("{from:<12} {:<8} {to}\n", format!("{step:?}"));
@@ -225,8 +225,8 @@ TIME-WAIT    Abort    CLOSED
 
     #[test]
     fn every_state_can_be_reached_and_left() {
-        let steps = || State::ALL.into_iter().flat_map(|s| STEPS.map(|e| (s, s.after(e))));
-        for state in State::ALL {
+        let steps = || TcpState::ALL.into_iter().flat_map(|s| STEPS.map(|e| (s, s.after(e))));
+        for state in TcpState::ALL {
             assert!(steps().any(|(from, to)| from != state && to == Some(state)), "{state}");
             assert!(steps().any(|(from, to)| from == state && to.is_some()), "{state}");
         }

@@ -1,17 +1,18 @@
-//! TIME-WAIT as small records (RFC 9293 section 3.6.1): what a closed connection leaves behind.
+//! TIME-WAIT as small records (RFC 9293 section 3.6.1): the state that a closed connection leaves
+//! behind.
 //!
-//! Called by the shard's demultiplexer for segments of flows that have no connection. Invariants: a
+//! Used by the shard's demultiplexer for segments of flows without a connection. Invariants: a
 //! record is found by its whole flow under a keyed hash; a reset never removes one (RFC 1337); a
-//! SYN opens anew only where nothing of the old connection can be taken for the new one's
-//! (RFC 6191, RFC 9293 section 3.10.7.4); records are listed by age, so the one that leaves first
-//! is the one that is due first.
+//! SYN opens a new connection only where no segment of the old one can be mistaken for the new
+//! one's (RFC 6191, RFC 9293 section 3.10.7.4); records are listed by age, so the first to expire
+//! is the first of the list.
 //!
 //! # Under flood
 //! Reachable by a peer that opens and closes connections, where we close first. Bound:
-//! `TCP_TIME_WAITS` records, each at most for the configured time. Work: one hash and a chain whose
-//! length only who knows the key could choose. When full the oldest goes: a duplicate of its
-//! segments is answered by a reset then, and a new connection of these ends is protected by its
-//! initial sequence number and timestamps alone.
+//! `TCP_TIME_WAITS` records, each at most for the configured time. Work: one hash and one chain,
+//! with a length that cannot be influenced without the key. When full the oldest record is evicted:
+//! a duplicate of its segments is answered by a reset then, and a new connection of these endpoints
+//! is protected by its initial sequence number and timestamps alone.
 
 use core::time::Duration;
 
@@ -21,34 +22,34 @@ use floodwall_wire::tcp::TcpFlags;
 use crate::challenge::ChallengeLimit;
 use crate::port_counts::PortCounts;
 use crate::segment::Segment;
-use crate::timestamps::{Recent, TimestampClock};
+use crate::timestamps::{RecentTimestamp, TimestampClock};
 
 /// The list of all records, oldest first.
 const BY_AGE: u32 = 0;
 /// The list of free records.
 const FREE: u32 = 1;
 
-/// What a closed connection leaves behind.
+/// The record of a closed connection.
 #[derive(Clone, Copy, Debug)]
 pub struct TimeWait {
-    /// The next byte that we would have sent, FIN included.
+    /// SND.NXT, FIN included.
     pub snd_nxt: Seq,
-    /// The next byte that we would have taken, FIN included.
+    /// RCV.NXT, FIN included.
     pub rcv_nxt: Seq,
-    /// The window that we would announce, unscaled as on the wire.
+    /// The window to announce, unscaled as on the wire.
     pub window: u16,
-    /// Our clock and the peer's latest timestamp, where both were agreed on.
-    pub timestamps: Option<(TimestampClock, Recent)>,
-    /// Answers that are left for this second.
+    /// Our clock and the peer's latest timestamp, where timestamps were in use.
+    pub timestamps: Option<(TimestampClock, RecentTimestamp)>,
+    /// Remaining answers in the current second.
     pub challenges: ChallengeLimit,
 }
 
-/// A segment to a flow in TIME-WAIT, as its reader knows it.
+/// The fields of a segment to a flow in TIME-WAIT.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Arrived {
+pub struct TimeWaitArrival {
     /// Its first sequence number.
     pub seq: Seq,
-    /// Sequence numbers that it takes: data, SYN and FIN.
+    /// Its length in sequence space: data, SYN and FIN.
     pub len: u32,
     /// It has SYN.
     pub syn: bool,
@@ -62,7 +63,7 @@ pub struct Arrived {
     pub timestamp: Option<u32>,
 }
 
-impl Arrived {
+impl TimeWaitArrival {
     pub(crate) fn of(segment: &Segment) -> Self {
         Self {
             seq: segment.seq,
@@ -76,23 +77,23 @@ impl Arrived {
     }
 }
 
-/// What is to be done about a segment.
+/// The action for a segment.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
-pub enum Verdict {
+pub enum TimeWaitVerdict {
     /// The flow is not in TIME-WAIT.
     Absent,
-    /// Nothing: the segment dies.
+    /// The segment is dropped.
     Ignore,
-    /// `<SEQ=snd_nxt><ACK=rcv_nxt><CTL=ACK>`, within the record's limit of answers.
+    /// Answer `<SEQ=snd_nxt><ACK=rcv_nxt><CTL=ACK>`, within the record's limit of answers.
     Ack(TimeWait),
-    /// A new connection: the record is gone, and the new initial sequence number lies beyond
-    /// `snd_nxt` of it.
+    /// A new connection: the record is removed; the new initial sequence number must lie beyond its
+    /// `snd_nxt`.
     Reopen(TimeWait),
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct TimeWaitEntry {
     flow: FlowKey,
     record: TimeWait,
     expires: Instant,
@@ -101,10 +102,10 @@ struct Entry {
 
 const NONE: u32 = u32::MAX;
 
-/// The records of one shard. All memory is taken at construction.
+/// The TIME-WAIT records of one shard. All memory is allocated at construction.
 #[derive(Debug)]
 pub struct TimeWaits {
-    entries: Box<[Option<Entry>]>,
+    entries: Box<[Option<TimeWaitEntry>]>,
     buckets: Box<[u32]>,
     lists: IndexLists,
     key: HashKey,
@@ -114,7 +115,8 @@ pub struct TimeWaits {
 }
 
 impl TimeWaits {
-    /// Room for `capacity` records, each for `stay` (2 MSL: four minutes by RFC 9293, one mostly).
+    /// A table of `capacity` records, each for `stay` (2 MSL: four minutes by RFC 9293, typically
+    /// one).
     #[must_use]
     pub fn new(capacity: usize, stay: Duration, key: HashKey) -> Self {
         let capacity = capacity.min(NONE as usize / 4);
@@ -131,19 +133,19 @@ impl TimeWaits {
         }
     }
 
-    /// How many flows are in TIME-WAIT.
+    /// Number of flows in TIME-WAIT.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether none is.
+    /// Whether there is no record.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The flow enters TIME-WAIT, or enters it anew. Returns the flow that had to leave for it.
+    /// Adds or renews the record of a flow. Returns the flow that was evicted for it.
     pub fn insert(&mut self, flow: &FlowKey, record: TimeWait, now: Instant) -> Option<FlowKey> {
         self.remove(flow);
         let evicted = if self.lists.is_empty(FREE) {
@@ -155,7 +157,7 @@ impl TimeWaits {
         let index = self.lists.pop_front(FREE)?;
         let bucket = self.bucket_of(flow);
         let head = self.buckets.get_mut(bucket)?;
-        let entry = Entry { flow: *flow, record, expires: now + self.stay, next: *head };
+        let entry = TimeWaitEntry { flow: *flow, record, expires: now + self.stay, next: *head };
         *head = index;
         *self.entries.get_mut(index as usize)? = Some(entry);
         self.lists.push_back(BY_AGE, index);
@@ -164,7 +166,7 @@ impl TimeWaits {
         evicted
     }
 
-    /// The ports of ours at which there is a record.
+    /// The local ports with a record.
     #[must_use]
     pub const fn ports(&self) -> &PortSet {
         self.ports.set()
@@ -176,9 +178,9 @@ impl TimeWaits {
         self.find(flow).and_then(|index| self.entry(index)).map(|entry| &entry.record)
     }
 
-    /// Whether an active open may use these ends again: the record has a timestamp, at least a
-    /// second old (RFC 6191's reasoning from the other side). The record that leaves says what to
-    /// start beyond.
+    /// Whether an active open may reuse these endpoints: the record has a timestamp at least a
+    /// second old (RFC 6191, applied to the other side). The removed record gives the sequence
+    /// number to start beyond.
     pub fn reuse(&mut self, flow: &FlowKey, now: Instant) -> Option<TimeWait> {
         let record = self.lookup(flow)?;
         let (_, recent) = record.timestamps?;
@@ -186,42 +188,51 @@ impl TimeWaits {
         old.then(|| self.remove(flow)).flatten()
     }
 
-    /// Judges a segment to `flow` (RFC 9293 section 3.10.7.4, TIME-WAIT). Constant work.
-    pub fn input(&mut self, flow: &FlowKey, arrived: &Arrived, now: Instant) -> Verdict {
+    /// Processes a segment to `flow` (RFC 9293 section 3.10.7.4, TIME-WAIT). Constant work.
+    pub fn input(
+        &mut self,
+        flow: &FlowKey,
+        arrived: &TimeWaitArrival,
+        now: Instant,
+    ) -> TimeWaitVerdict {
         let Some(index) = self.find(flow) else {
-            return Verdict::Absent;
+            return TimeWaitVerdict::Absent;
         };
         let stay = self.stay;
         let Some(Some(entry)) = self.entries.get_mut(index as usize) else {
-            return Verdict::Absent;
+            return TimeWaitVerdict::Absent;
         };
-        // The timer may be late: a record whose time is over is none.
+        // The timer may be late: a record past its time does not count.
         if now >= entry.expires {
             self.remove_at(index);
-            return Verdict::Absent;
+            return TimeWaitVerdict::Absent;
         }
         if arrived.rst {
-            return Verdict::Ignore; // RFC 1337, fix F1.
+            return TimeWaitVerdict::Ignore; // RFC 1337, fix F1.
         }
         if opens_anew(&entry.record, arrived) {
             let record = entry.record;
             self.remove_at(index);
-            return Verdict::Reopen(record);
+            return TimeWaitVerdict::Reopen(record);
         }
         let old = is_old(&entry.record, arrived, now);
-        // The peer has not seen our last ACK: its FIN comes again, and the wait begins again.
+        // The peer has not received our last ACK: its FIN is retransmitted, and the wait restarts.
         let again = arrived.fin && !arrived.syn && !old;
         if again && arrived.seq + arrived.len == entry.record.rcv_nxt {
             entry.expires = now + stay;
             let record = entry.record;
             self.lists.push_back(BY_AGE, index);
-            return Verdict::Ack(record);
+            return TimeWaitVerdict::Ack(record);
         }
         let in_place = arrived.seq == entry.record.rcv_nxt && arrived.len == 0;
-        if arrived.syn || old || !in_place { Verdict::Ack(entry.record) } else { Verdict::Ignore }
+        if arrived.syn || old || !in_place {
+            TimeWaitVerdict::Ack(entry.record)
+        } else {
+            TimeWaitVerdict::Ignore
+        }
     }
 
-    /// Stores what changed in a record: its limit of answers.
+    /// Stores the changed field of a record: its limit of answers.
     pub fn update(&mut self, flow: &FlowKey, record: TimeWait) {
         if let Some(index) = self.find(flow)
             && let Some(Some(entry)) = self.entries.get_mut(index as usize)
@@ -230,8 +241,8 @@ impl TimeWaits {
         }
     }
 
-    /// Forgets records whose time is over, at most `units`; returns how many that were:
-    /// a turn in which none was due is free, so that whoever goes round until nothing is left ends.
+    /// Removes expired records, at most `units`; returns how many: a call in which none was due is
+    /// free, so that a caller which loops until nothing is left terminates.
     pub fn expire(&mut self, now: Instant, units: u32) -> u32 {
         for spent in 0..units {
             let Some(oldest) = self.lists.first(BY_AGE) else {
@@ -245,13 +256,13 @@ impl TimeWaits {
         units
     }
 
-    /// When the oldest record is due.
+    /// When the oldest record expires.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.lists.first(BY_AGE).and_then(|oldest| self.entry(oldest)).map(|entry| entry.expires)
     }
 
-    /// Takes a flow's record away.
+    /// Removes a flow's record.
     pub fn remove(&mut self, flow: &FlowKey) -> Option<TimeWait> {
         let index = self.find(flow)?;
         let record = self.entry(index)?.record;
@@ -263,7 +274,7 @@ impl TimeWaits {
         self.key.flow(flow) as usize & (self.buckets.len() - 1)
     }
 
-    fn entry(&self, index: u32) -> Option<&Entry> {
+    fn entry(&self, index: u32) -> Option<&TimeWaitEntry> {
         self.entries.get(index as usize)?.as_ref()
     }
 
@@ -302,7 +313,7 @@ impl TimeWaits {
 }
 
 /// RFC 6191 section 2: whether a SYN may open a new connection of these ends.
-pub(crate) fn opens_anew(record: &TimeWait, arrived: &Arrived) -> bool {
+pub(crate) fn opens_anew(record: &TimeWait, arrived: &TimeWaitArrival) -> bool {
     if !arrived.syn || arrived.ack || arrived.rst {
         return false;
     }
@@ -315,7 +326,7 @@ pub(crate) fn opens_anew(record: &TimeWait, arrived: &Arrived) -> bool {
     }
 }
 
-fn is_old(record: &TimeWait, arrived: &Arrived, now: Instant) -> bool {
+fn is_old(record: &TimeWait, arrived: &TimeWaitArrival, now: Instant) -> bool {
     match (record.timestamps, arrived.timestamp) {
         (Some((_, recent)), Some(value)) => recent.is_old(value, now),
         _ => false,

@@ -1,9 +1,9 @@
-//! Timestamps of segments (RFC 7323): our clock as a peer sees it, and protection against wrapped
+//! Segment timestamps (RFC 7323): our clock as seen by a peer, and protection against wrapped
 //! sequence numbers (PAWS).
 //!
-//! Called by input and output of a connection and by `time_wait`. Invariants: the clock's offset is
-//! a keyed hash of the two ends, so that it tells nobody how long the host has been up, and yet one
-//! pair of ends sees it rise over all its connections, which RFC 6191 needs; a segment that fails
+//! Used by input and output of a connection and by `time_wait`. Invariants: the clock's offset is a
+//! keyed hash of the two endpoints, so that it does not reveal the host's uptime, while one pair of
+//! endpoints sees it rise over all its connections, which RFC 6191 requires; a segment that fails
 //! its sequence or ACK test never changes `TS.Recent`. Read first: RFC 7323 sections 4.3, 5 and 7.
 
 use core::time::Duration;
@@ -13,10 +13,10 @@ use floodwall_base::{FlowKey, HashKey, Instant, Seq};
 /// One tick of our clock (RFC 7323 section 5.4: 1 ms to 1 s).
 pub const TICK: Duration = Duration::from_millis(1);
 const TICK_NANOS: u64 = 1_000_000;
-/// When `TS.Recent` says nothing any more (section 5.5): 24 days, half the circle at 1 ms.
+/// The age at which `TS.Recent` is invalid (section 5.5): 24 days, half the number space at 1 ms.
 const STALE: Duration = Duration::from_secs(24 * 24 * 3600);
 
-/// Our clock, as one peer sees it: 4 bytes.
+/// Our clock, as seen by one peer: 4 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TimestampClock {
     offset: u32,
@@ -29,20 +29,20 @@ impl TimestampClock {
         Self { offset: key.flow(flow) as u32 }
     }
 
-    /// The clock that showed `value` at `now`: for a connection whose handshake a cookie kept.
+    /// The clock that had the value `value` at `now`: for a connection with a handshake by cookie.
     #[must_use]
     pub const fn that_showed(value: u32, now: Instant) -> Self {
         Self { offset: value.wrapping_sub(ticks(now)) }
     }
 
-    /// What it shows: TSval.
+    /// The current value: TSval.
     #[must_use]
     pub const fn value(self, now: Instant) -> u32 {
         self.offset.wrapping_add(ticks(now))
     }
 
-    /// When it showed what a peer gives back (TSecr): the beginning of that tick. `None` where that
-    /// lies ahead, or more than half the circle back: no value of ours.
+    /// The time of an echoed value (TSecr): the beginning of that tick. `None` where it is in the
+    /// future, or more than half the number space in the past: not a value of ours.
     #[must_use]
     pub fn moment(self, echo: u32, now: Instant) -> Option<Instant> {
         let ago = self.value(now).wrapping_sub(echo);
@@ -54,8 +54,8 @@ impl TimestampClock {
     }
 }
 
-/// The beginning of the tick that a moment lies in: what [`TimestampClock::moment`] would give for
-/// a segment that left then.
+/// The beginning of the tick that contains a time: what [`TimestampClock::moment`] returns for a
+/// segment sent then.
 #[must_use]
 pub const fn tick_of(moment: Instant) -> Instant {
     Instant::from_nanos(moment.as_nanos() / TICK_NANOS * TICK_NANOS)
@@ -67,40 +67,40 @@ const fn ticks(now: Instant) -> u32 {
 
 /// `TS.Recent` and when it was taken: 16 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Recent {
+pub struct RecentTimestamp {
     value: u32,
     at: Instant,
 }
 
-impl Recent {
-    /// The peer's timestamp of its SYN.
+impl RecentTimestamp {
+    /// Initialized from the peer's SYN.
     #[must_use]
     pub const fn new(value: u32, now: Instant) -> Self {
         Self { value, at: now }
     }
 
-    /// What to give back: TSecr.
+    /// The value to echo: TSecr.
     #[must_use]
     pub const fn echo(&self) -> u32 {
         self.value
     }
 
-    /// When it was taken.
+    /// When it was updated.
     #[must_use]
     pub const fn taken_at(&self) -> Instant {
         self.at
     }
 
-    /// PAWS (section 5.3, R1): whether a segment with this timestamp is an old duplicate. Not to be
-    /// asked for segments with RST (section 5.2).
+    /// PAWS (section 5.3, R1): whether a segment with this timestamp is an old duplicate. Not for
+    /// segments with RST (section 5.2).
     #[must_use]
     pub fn is_old(&self, value: u32, now: Instant) -> bool {
         is_before(value, self.value) && now.saturating_since(self.at) < STALE
     }
 
-    /// Takes the timestamp of a segment that passed PAWS, the sequence test and the ACK test
-    /// (section 4.3): where it covers what we last acknowledged, and is not older than what we
-    /// have, unless that is stale.
+    /// Updates TS.Recent from a segment that passed PAWS, the sequence test and the ACK test
+    /// (section 4.3): where it covers the last acknowledgment sent, and is not older than the
+    /// stored value, unless that is stale.
     pub fn update(&mut self, value: u32, seq: Seq, last_ack_sent: Seq, now: Instant) {
         if seq.is_at_most(last_ack_sent) && !self.is_old(value, now) {
             *self = Self { value, at: now };
@@ -148,28 +148,28 @@ mod tests {
     #[test]
     fn an_old_duplicate_is_known_for_24_days() {
         let start = Instant::ORIGIN;
-        let recent = Recent::new(100, start);
+        let recent = RecentTimestamp::new(100, start);
         assert!(
             recent.is_old(99, start) && !recent.is_old(100, start) && !recent.is_old(101, start)
         );
         assert!(recent.is_old(99, start + 23 * DAY));
-        assert!(!recent.is_old(99, start + 24 * DAY), "too long ago to tell");
-        let wrapped = Recent::new(u32::MAX, start);
+        assert!(!recent.is_old(99, start + 24 * DAY), "too old to compare");
+        let wrapped = RecentTimestamp::new(u32::MAX, start);
         assert!(!wrapped.is_old(0, start) && wrapped.is_old(u32::MAX - 1, start));
     }
 
     #[test]
     fn only_a_segment_that_covers_the_last_ack_moves_the_timestamp() {
         let now = Instant::ORIGIN;
-        let mut recent = Recent::new(100, now);
+        let mut recent = RecentTimestamp::new(100, now);
         recent.update(110, Seq(1001), Seq(1000), now);
-        assert_eq!(recent.echo(), 100, "it lies beyond a hole: its delay is not the path's");
+        assert_eq!(recent.echo(), 100, "it lies beyond a hole: no update");
         recent.update(110, Seq(1000), Seq(1000), now);
         assert_eq!(recent.echo(), 110);
         recent.update(105, Seq(900), Seq(1000), now);
-        assert_eq!(recent.echo(), 110, "older than what is known");
+        assert_eq!(recent.echo(), 110, "older than the stored one");
         recent.update(5, Seq(1000), Seq(1000), now + 25 * DAY);
-        assert_eq!(recent.echo(), 5, "what was known is stale");
+        assert_eq!(recent.echo(), 5, "the stored one is stale");
     }
 
     proptest! {

@@ -1,72 +1,74 @@
-//! `Tuning`: how far a receive window should be opened, by what the program reads in a round trip.
+//! `Tuning`: auto-tuning of the receive window, from the amount that the program reads per round
+//! trip.
 //!
-//! Called by the receive half with what its program took, and by input with what tells of the
-//! path's time. A window is large enough when it holds what its sender may have in flight, and what
-//! that is shows here as what arrives, and is read, in one round trip: twice as much lets the
-//! sender double. While it does (slow start), it doubles twice before the news of a larger window
-//! comes back to it: so growth counts twice more. Invariants: the limit never falls here, nor
-//! exceeds its most; a program that does not read more than before opens nothing, however much
-//! waits for it. Read first: W. Feng and others, "Dynamic Right-Sizing: A Simulation Study" (2001).
-//! Not here: what all connections together let one hold (`memory.rs`).
+//! Called by the receive half with the number of bytes read, and by input with measurements of the
+//! round-trip time. A window is large enough when it holds the flight of its sender, and that shows
+//! here as the data that arrives, and is read, in one round trip: twice as much lets the sender
+//! double. While it does (slow start), it doubles twice before the update of a larger window
+//! reaches it: so growth counts twice more. Invariants: the limit never falls here, nor exceeds its
+//! maximum; a program that does not read more than before opens nothing, however much data waits.
+//! Read first: W. Feng and others, "Dynamic Right-Sizing: A Simulation Study" (2001). Not here: the
+//! memory limit of all connections (`memory.rs`).
 //!
 //! # Under flood
-//! A peer that sends fast to a program that reads fast opens its window up to `receive_bytes`;
-//! a peer alone opens nothing. Work: a few additions for each read and each full segment.
+//! A peer that sends fast to a program that reads fast opens its window up to `receive_bytes`; a
+//! peer alone opens nothing. Work: a few additions for each read and each full segment.
 
 use core::time::Duration;
 
 use floodwall_base::{Instant, Seq};
 
-/// See the file's head: 28 bytes. Moments are milliseconds around the circle.
+/// The auto-tuning state of one receive half: 28 bytes. Times are milliseconds that wrap.
 #[derive(Clone, Debug)]
 pub(crate) struct Tuning {
-    /// Where the limit stops to grow.
+    /// The maximum of the limit.
     most: u32,
-    /// Bytes that the program has read in this round.
+    /// Bytes that the program has read in the current round.
     read: u32,
-    /// The most that was read in one round.
+    /// The maximum read in one round.
     peak: u32,
     /// When the round began.
     began: u32,
-    /// The path's time in microseconds; 0: not known yet.
+    /// The round-trip time in microseconds; 0: not known yet.
     trip: u32,
-    /// The echo that was measured last; where there are no timestamps, the edge that is waited for.
+    /// The last measured echo; without timestamps, the edge that is waited for.
     seen: u32,
     /// When that edge was offered; [`NEVER`] where none is waited for.
     offered: u32,
 }
 
-/// No edge is waited for: a moment that is never noted.
+/// No edge is waited for: a time that never occurs.
 const NEVER: u32 = u32::MAX;
 
 impl Tuning {
-    /// From `now` on; towards `most`.
+    /// The state at `now`, with maximum `most`.
     pub(crate) fn new(most: u32, now: Instant) -> Self {
         let (read, peak, trip, seen) = (0, 0, 0, 0);
         Self { most, read, peak, began: millis(now), trip, seen, offered: NEVER }
     }
 
-    /// The limit grows up to here from now on; 0: nothing follows from what is read.
+    /// Raises the growth limit to this from now on; 0 disables growth by reads.
     pub(crate) const fn towards(&mut self, most: u32) {
         self.most = most;
     }
 
-    /// A full segment echoes a timestamp of ours that left so long ago.
+    /// A full segment echoes a timestamp of ours that was sent so long ago.
     pub(crate) fn echoed(&mut self, echo: u32, took: Duration) {
         if echo == self.seen && self.trip != 0 {
             return;
         }
         self.seen = echo;
         let took = micros(took);
-        // RFC 6298's mean: one sample that a busy or silent sender spoiled moves it little.
+        // RFC 6298's mean: one outlier from a busy or silent sender has little effect.
         self.trip = match self.trip {
             0 => took,
             trip => (trip - trip / 8 + took / 8).max(1),
         };
     }
 
-    /// Without timestamps: the stream has come to `nxt`, and `edge` is offered now. What lies at an
-    /// edge can only be sent once it was heard of, so the shortest time is the path's.
+    /// Without timestamps: the stream has reached `nxt`, and `edge` is offered now. Data at an edge
+    /// can only be sent once the offer has arrived, so the shortest time between is the round-trip
+    /// time.
     pub(crate) fn advanced(&mut self, nxt: Seq, edge: Seq, now: Instant) {
         if self.offered != NEVER {
             if nxt.is_before(Seq(self.seen)) {
@@ -78,12 +80,12 @@ impl Tuning {
         (self.seen, self.offered) = (edge.0, millis(now));
     }
 
-    /// The program took so many bytes.
+    /// The program has read so many bytes.
     pub(crate) const fn took(&mut self, bytes: u32) {
         self.read = self.read.saturating_add(bytes);
     }
 
-    /// The limit that should follow this one, after something was read.
+    /// The next limit after this one, after a read.
     pub(crate) fn judge(&mut self, limit: u32, now: Instant) -> u32 {
         let since = millis(now).wrapping_sub(self.began);
         if self.trip == 0 || limit >= self.most || since < self.trip.div_ceil(1000) {
@@ -101,7 +103,7 @@ impl Tuning {
     }
 }
 
-/// A moment, around a circle of 49 days; never [`NEVER`].
+/// A time that wraps after 49 days; never [`NEVER`].
 fn millis(now: Instant) -> u32 {
     ((now.as_nanos() / 1_000_000) as u32).min(NEVER - 1)
 }
@@ -146,7 +148,7 @@ mod tests {
             tuning.took(400_000);
             limit = tuning.judge(limit, at(trip * TRIP));
         }
-        // The first round rose from nothing.
+        // The first round starts at zero.
         assert_eq!(limit, 6 * 400_000);
         let mut slow = Tuning::new(MOST, at(0));
         slow.echoed(1, Duration::from_micros(TRIP));
@@ -155,7 +157,7 @@ mod tests {
             slow.took(1000);
             limit = slow.judge(limit, at(trip * TRIP));
         }
-        assert_eq!(limit, 262_144, "nothing that it reads asks for more");
+        assert_eq!(limit, 262_144, "its reads require no more");
     }
 
     #[test]
@@ -192,6 +194,6 @@ mod tests {
         tuning.echoed(2, Duration::from_micros(9 * TRIP));
         assert_eq!(u64::from(tuning.trip), 2 * TRIP);
         tuning.echoed(2, Duration::from_micros(TRIP));
-        assert_eq!(u64::from(tuning.trip), 2 * TRIP, "the same echo tells nothing new");
+        assert_eq!(u64::from(tuning.trip), 2 * TRIP, "the same echo gives no new sample");
     }
 }

@@ -1,8 +1,8 @@
 //! What can be bound to, connected to or sent to: addresses, and names where there is a resolver.
 //!
-//! Called by [`UdpSocket`](crate::UdpSocket). Shaped like tokio's trait of the same name. A stack
-//! of its own has no name service of its own: a network without a [`Resolver`] refuses names, and
-//! says what to do. Deliberately not here: DNS.
+//! Called by [`UdpSocket`](crate::UdpSocket). Shaped like tokio's trait of the same name. The stack
+//! has no name service of its own: a network without a [`Resolver`] refuses names, and the error
+//! gives the remedy. Deliberately not here: DNS.
 
 use std::future::Future;
 use std::io;
@@ -27,7 +27,7 @@ pub enum Addrs {
     },
 }
 
-/// Whatever names one or more socket addresses: as tokio's trait, for the same types.
+/// Types that convert to one or more socket addresses: as tokio's trait, for the same types.
 ///
 /// Addresses and texts of addresses (`"192.0.2.1:53"`, `"[2001:db8::1]:53"`, `"[fe80::1%2]:53"`
 /// with the number of an interface) need nothing. Names (`"example.com:53"`) need a [`Resolver`].
@@ -105,14 +105,14 @@ fn of_name(host: &str, port: u16) -> Addrs {
 /// What a [`Resolver`] gives in the end.
 pub type Resolving<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send + 'a>>;
 
-/// Turns names into addresses, for networks whose programs use names.
+/// Resolves names to addresses, for networks with programs that use names.
 pub trait Resolver: Send + Sync + 'static {
     /// The addresses of `host`, best first, each with `port`.
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> Resolving<'a>;
 }
 
-/// The names that the operating system knows, asked through the operating system's own network
-/// (`getaddrinfo` on a blocking thread of the runtime, as tokio does).
+/// The operating system's resolver, which uses the operating system's own network (`getaddrinfo` on
+/// a blocking thread of the runtime, as tokio does).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemResolver;
 
@@ -196,7 +196,7 @@ mod tests {
     impl Resolver for Fixed {
         fn resolve<'a>(&'a self, host: &'a str, port: u16) -> Resolving<'a> {
             Box::pin(async move {
-                if host == "nobody" {
+                if host == "absent" {
                     return Ok(Vec::new());
                 }
                 Ok(vec![([192, 0, 2, 7], port).into()])
@@ -210,7 +210,7 @@ mod tests {
         assert!(refused.to_string().contains("no resolver"), "{refused}");
         let found = resolve(&("a.example", 7), Some(&Fixed)).await.unwrap();
         assert_eq!(found, ["192.0.2.7:7".parse().unwrap()]);
-        assert!(resolve(&"nobody:7", Some(&Fixed)).await.is_err());
+        assert!(resolve(&"absent:7", Some(&Fixed)).await.is_err());
         assert!(resolve(&&[][..], None).await.is_err());
     }
 }

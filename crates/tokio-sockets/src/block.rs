@@ -1,7 +1,7 @@
 //! Waiting for a worker's answer in a call that cannot await.
 //!
-//! Called by the options' setters, whose signatures are tokio's and therefore not async. A worker
-//! answers within a round: microseconds, or the time of one round where it is busy.
+//! Called by the options' setters, which have tokio's synchronous signatures. A worker answers
+//! within a round: microseconds, or the time of one round where it is busy.
 
 use std::future::Future;
 use std::io;
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 /// How long a worker may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-struct Unpark(Thread);
+struct UnparkWaker(Thread);
 
-impl Wake for Unpark {
+impl Wake for UnparkWaker {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }
@@ -29,7 +29,7 @@ impl Wake for Unpark {
 #[expect(clippy::disallowed_methods, reason = "a program's thread waits in real time")]
 pub(crate) fn block_on<T>(what: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     let mut what = pin!(what);
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let waker = Waker::from(Arc::new(UnparkWaker(thread::current())));
     let mut cx = Context::from_waker(&waker);
     let end = Instant::now() + PATIENCE;
     loop {

@@ -1,31 +1,31 @@
 //! `NetworkBuilder`: devices, addresses and workers in; a running [`Network`] out.
 //!
-//! Called by programs, once. Devices are named by the same words as `floodwall run` takes, or given
-//! as values. Invariant: nothing is opened before [`NetworkBuilder::start`], and where that fails,
-//! nothing is left open or running. What every field means for the host is in
+//! Called by programs, once. Devices are given as specifications, as for `floodwall run`, or as
+//! values. Invariant: nothing is opened before [`NetworkBuilder::start`], and where that fails,
+//! nothing is left open or running. The effect of every field on the host is described at
 //! [`StackConfig`](floodwall_stack::StackConfig).
 
 use std::net::IpAddr;
 
 use floodwall_base::{IfIndex, IpCidr, MacAddr, Randomness};
 use floodwall_device::{
-    Device, DeviceInfo, DeviceWord, KernelHalf, Medium, OpenConfig, OpenedDevice, stable_secret,
+    Device, DeviceInfo, DeviceSpec, Medium, NapiPolicy, OpenConfig, OpenedDevice, stable_secret,
     station_address,
 };
-use floodwall_dispatch::{Berth, CrewConfig, Port, WorkerConfig, entropy};
+use floodwall_dispatch::{CrewConfig, Port, WorkerConfig, WorkerSlot, entropy};
 use floodwall_packet::PoolConfig;
 use floodwall_stack::remote::RemoteConfig;
 use floodwall_stack::{InterfaceConfig, LinkMedium, StackConfig, StaticRoute};
 
 use crate::addrs::Resolver;
 use crate::error::NetworkError;
-use crate::network::{Network, Plan};
+use crate::network::{Network, NetworkPlan};
 
 /// Super-frames in the pool, where a device carries such.
 const SUPERS: usize = 64;
 
 /// Where an interface's packets come from.
-enum Source {
+enum DeviceSource {
     Word(String),
     Queues(Vec<Box<dyn Device>>),
 }
@@ -33,9 +33,9 @@ enum Source {
 /// TCP connections of each worker.
 const CONNECTIONS: usize = 4096;
 
-/// One interface as it was asked for.
-struct Wanted {
-    source: Source,
+/// The requested configuration of one interface.
+struct WantedSetting {
+    source: DeviceSource,
     addresses: Vec<String>,
     gateways: Vec<String>,
     mac: Option<MacAddr>,
@@ -45,8 +45,8 @@ struct Wanted {
     any_destination: bool,
 }
 
-impl Wanted {
-    fn new(source: Source) -> Self {
+impl WantedSetting {
+    fn new(source: DeviceSource) -> Self {
         Self {
             source,
             addresses: Vec::new(),
@@ -84,20 +84,20 @@ impl Wanted {
 /// What the program adjusts last.
 type Adjust = Box<dyn FnOnce(&mut StackConfig) + Send>;
 
-/// See the file's head. Made by [`Network::builder`].
+/// The configuration of a [`Network`] before it starts. Made by [`Network::builder`].
 ///
-/// What is said of an interface (addresses, gateways, MTU) belongs to the device that was named
-/// last; what is wrong is told by [`NetworkBuilder::start`].
+/// Interface settings (addresses, gateways, MTU) belong to the device that was named last; errors
+/// are returned by [`NetworkBuilder::start`].
 #[must_use = "nothing happens before `start`"]
 pub struct NetworkBuilder {
-    interfaces: Vec<Wanted>,
+    interfaces: Vec<WantedSetting>,
     routes: Vec<StaticRoute>,
     workers: usize,
     cores: Vec<usize>,
     shares_core: Option<bool>,
     sockets_max: usize,
     connections_max: usize,
-    tcp: floodwall_tcp::Settings,
+    tcp: floodwall_tcp::TcpSettings,
     memory: Option<PoolConfig>,
     sending: Option<RemoteConfig>,
     worker: WorkerConfig,
@@ -116,7 +116,7 @@ impl NetworkBuilder {
             shares_core: None,
             sockets_max: RemoteConfig::default().sockets_max,
             connections_max: CONNECTIONS,
-            tcp: floodwall_tcp::Settings::default(),
+            tcp: floodwall_tcp::TcpSettings::default(),
             memory: None,
             sending: None,
             worker: WorkerConfig::default(),
@@ -129,7 +129,7 @@ impl NetworkBuilder {
     /// A device of the system: `"tap:fw0"`, `"tun:fw0"`, `"packet:eth0"`. It is opened with a queue
     /// for each worker where it can have several.
     pub fn device(mut self, word: &str) -> Self {
-        self.interfaces.push(Wanted::new(Source::Word(word.to_owned())));
+        self.interfaces.push(WantedSetting::new(DeviceSource::Word(word.to_owned())));
         self
     }
 
@@ -141,11 +141,11 @@ impl NetworkBuilder {
 
     /// The queues of one device: one a worker, or one for all.
     pub fn attach_queues(mut self, queues: Vec<Box<dyn Device>>) -> Self {
-        self.interfaces.push(Wanted::new(Source::Queues(queues)));
+        self.interfaces.push(WantedSetting::new(DeviceSource::Queues(queues)));
         self
     }
 
-    fn last(mut self, what: &'static str, say: impl FnOnce(&mut Wanted)) -> Self {
+    fn last(mut self, what: &'static str, say: impl FnOnce(&mut WantedSetting)) -> Self {
         match self.interfaces.last_mut() {
             Some(wanted) => say(wanted),
             None => self.problem = self.problem.or(Some(NetworkError::NoDevice(what))),
@@ -154,7 +154,7 @@ impl NetworkBuilder {
     }
 
     /// An address of ours on the last device, with its prefix length: `"192.0.2.1/24"`,
-    /// `"2001:db8::1/64"`. Without any, an Ethernet device asks DHCP servers and IPv6 routers.
+    /// `"2001:db8::1/64"`. Without any, an Ethernet device uses DHCP and IPv6 router discovery.
     pub fn address(self, cidr: &str) -> Self {
         self.last("an address", |wanted| wanted.addresses.push(cidr.to_owned()))
     }
@@ -175,19 +175,20 @@ impl NetworkBuilder {
         self.last("an MTU", |wanted| wanted.mtu = Some(mtu))
     }
 
-    /// Whether super-frames and partial checksums may cross the last device; they may, unless said.
+    /// Whether super-frames (GSO) and partial checksums may cross the last device; the default is
+    /// on.
     pub fn offload(self, on: bool) -> Self {
         self.last("offload", |wanted| wanted.offload = on)
     }
 
-    /// Whether DHCP servers and IPv6 routers on the last device are asked and believed, whether or
-    /// not addresses are given.
+    /// Whether the last device is configured by DHCP servers and IPv6 routers, with or without
+    /// given addresses.
     pub fn learns(self, on: bool) -> Self {
         self.last("what is learned", |wanted| wanted.learns = Some(on))
     }
 
-    /// Whether what arrives by the last device is for us whatever its destination, as VPNs and
-    /// sandboxes need: see [`TcpListener::bind_every`](crate::TcpListener::bind_every).
+    /// Whether packets from the last device are local for any destination, as VPNs and sandboxes
+    /// need: see [`TcpListener::bind_every`](crate::TcpListener::bind_every).
     pub fn any_destination(self, on: bool) -> Self {
         self.last("any destination", |wanted| wanted.any_destination = on)
     }
@@ -201,8 +202,8 @@ impl NetworkBuilder {
         self
     }
 
-    /// Threads that work on packets; 1 unless said. Flows are spread over them; a socket hears what
-    /// all of them deliver.
+    /// Threads that process packets; the default is 1. Flows are spread over them; a socket
+    /// receives from all of them.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = workers;
         self
@@ -215,8 +216,8 @@ impl NetworkBuilder {
     }
 
     /// Whether workers and the runtime's threads share cores. Then a worker that sleeps is woken
-    /// only when every task that was ready has run, which nearly doubles what both achieve
-    /// together. So it is where the process has one core, unless said.
+    /// only when every ready task has run, which nearly doubles the throughput of both together.
+    /// The default is on where the process has one core.
     pub fn shares_core(mut self, on: bool) -> Self {
         self.shares_core = Some(on);
         self
@@ -228,26 +229,26 @@ impl NetworkBuilder {
         self
     }
 
-    /// TCP connections of each worker at most, of which slots are allocated at the start; 4,096
-    /// unless said. Without any the host does not speak TCP.
+    /// Maximum TCP connections of each worker; their slots are allocated at the start. The default
+    /// is 4,096. With 0 the host has no TCP.
     pub fn connections_max(mut self, connections: usize) -> Self {
         self.connections_max = connections;
         self
     }
 
     /// What TCP connections and listeners begin with: how many bytes may wait, and more.
-    pub fn tcp(mut self, adjust: impl FnOnce(&mut floodwall_tcp::Settings)) -> Self {
+    pub fn tcp(mut self, adjust: impl FnOnce(&mut floodwall_tcp::TcpSettings)) -> Self {
         adjust(&mut self.tcp);
         self
     }
 
-    /// The packet memory of all workers together. 18 MiB a worker, unless said.
+    /// The packet memory of all workers together. The default is 18 MiB a worker.
     pub fn memory(mut self, memory: PoolConfig) -> Self {
         self.memory = Some(memory);
         self
     }
 
-    /// The memory to send from. 10 MiB, unless said.
+    /// The memory to send from. The default is 10 MiB.
     pub fn send_memory(mut self, small: usize, frames: usize) -> Self {
         self.sending = Some(RemoteConfig { small, frames, ..RemoteConfig::default() });
         self
@@ -259,13 +260,13 @@ impl NetworkBuilder {
         self
     }
 
-    /// Who turns names into addresses: see [`crate::SystemResolver`].
+    /// The name resolver: see [`crate::SystemResolver`].
     pub fn resolver(mut self, resolver: impl Resolver) -> Self {
         self.resolver = Some(Box::new(resolver));
         self
     }
 
-    /// Adjusts anything else of the host's configuration, after all that was said above.
+    /// Adjusts any other part of the host's configuration, after all other settings.
     pub fn stack(mut self, adjust: impl FnOnce(&mut StackConfig) + Send + 'static) -> Self {
         self.adjust.push(Box::new(adjust));
         self
@@ -276,12 +277,12 @@ impl NetworkBuilder {
     /// some milliseconds before it first awaits. Dropped while it waits, it stops what it started.
     ///
     /// # Errors
-    /// See [`NetworkError`]: each says what to do.
+    /// See [`NetworkError`]: each message gives a remedy.
     pub async fn start(self) -> Result<Network, NetworkError> {
         Network::launch(self.plan()?).await
     }
 
-    fn plan(mut self) -> Result<Plan, NetworkError> {
+    fn plan(mut self) -> Result<NetworkPlan, NetworkError> {
         if let Some(problem) =
             self.problem.or(self.interfaces.is_empty().then_some(NetworkError::Empty))
         {
@@ -297,7 +298,7 @@ impl NetworkBuilder {
         };
         let workers = self.workers;
         let mut berths: Vec<_> = (0..workers)
-            .map(|worker| Berth { core: self.cores.get(worker).copied(), ports: Vec::new() })
+            .map(|worker| WorkerSlot { core: self.cores.get(worker).copied(), ports: Vec::new() })
             .collect();
         let mut offload = false;
         for (index, mut wanted) in self.interfaces.into_iter().enumerate() {
@@ -330,7 +331,7 @@ impl NetworkBuilder {
             workers,
             ..self.sending.unwrap_or_default()
         };
-        Ok(Plan {
+        Ok(NetworkPlan {
             stack,
             crew,
             remote,
@@ -370,15 +371,15 @@ fn gateways(texts: &[String]) -> Result<Vec<IpAddr>, NetworkError> {
 
 type Queues = Vec<Box<dyn Device>>;
 
-/// The device's queues, what it is, and our station's link address behind it.
+/// The device's queues, its properties, and our station's link address behind it.
 fn open(
-    wanted: &mut Wanted,
+    wanted: &mut WantedSetting,
     workers: usize,
     random: &mut Randomness,
 ) -> Result<(Queues, DeviceInfo, MacAddr), NetworkError> {
-    let none = Source::Queues(Vec::new());
+    let none = DeviceSource::Queues(Vec::new());
     match std::mem::replace(&mut wanted.source, none) {
-        Source::Queues(queues) => {
+        DeviceSource::Queues(queues) => {
             let Some(first) = queues.first() else {
                 return Err(NetworkError::Queues { device: String::new(), queues: 0, workers });
             };
@@ -390,8 +391,8 @@ fn open(
             let station = wanted.mac.unwrap_or_else(|| station_address(&info.name, random));
             Ok((queues, info, station))
         }
-        Source::Word(word) => {
-            let word: DeviceWord = word.parse()?;
+        DeviceSource::Word(word) => {
+            let word: DeviceSpec = word.parse()?;
             let station = wanted.mac.unwrap_or_else(|| station_address(&word.name, random));
             let config = OpenConfig {
                 workers,
@@ -399,7 +400,7 @@ fn open(
                 offload: wanted.offload,
                 mtu: wanted.mtu,
                 // A library sets nothing of the system's unasked: see `device`'s placement.
-                kernel_half: KernelHalf::Leave,
+                kernel_half: NapiPolicy::Leave,
                 ..OpenConfig::default()
             };
             let OpenedDevice { queues, .. } = word.open(&config)?;

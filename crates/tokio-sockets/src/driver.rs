@@ -1,18 +1,19 @@
 //! One task in each runtime that wakes that runtime's tasks from inside.
 //!
-//! A worker leaves a round's wakers in the runtime's wake group and wakes one task, the driver; it
-//! wakes the others from inside of the runtime, which costs a hundredth and puts them into the same
-//! queue as everybody else's (`docs/design/ownership.md`). On a runtime of several threads it wakes
-//! [`MOST`] a poll: a thread's own queue holds 256, and what overflows goes to the back of all.
+//! A worker leaves a round's wakers in the runtime's wake group and wakes one task, the driver. The
+//! driver wakes the others from inside of the runtime, which costs a hundredth and puts them into
+//! the same queue as all other tasks (`docs/design/ownership.md`). On a runtime of several threads
+//! it wakes [`MOST`] a poll: a thread's own queue holds 256, and the overflow goes to the back of
+//! the global queue.
 //!
 //! A second duty, where workers and tasks share a core: a worker that sleeps is not woken at once,
 //! which would take the core from every task that is ready, but by the driver, once all of them
 //! have run.
 //!
 //! Called by the sockets whenever one has to wait: found by the runtime's id, spawned at the first
-//! time. Invariants: a driver ends with its runtime, and then its group is dead (workers wake
-//! directly) and no wake-up of a worker is lost; it ends with its network, too; no lock here is
-//! ever taken by a worker.
+//! time. Invariants: a driver ends with its runtime, and then its group is closed (workers wake
+//! tasks directly) and no wake-up of a worker is lost; it ends with its network, too; a worker
+//! never takes a lock of this file.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -30,7 +31,7 @@ use tokio::task::AbortHandle;
 
 /// Tasks that a driver wakes a poll, on a runtime of several threads.
 const MOST: usize = 100;
-/// The same on a runtime of one thread, whose queue has no end.
+/// The same on a runtime of one thread, which has an unbounded queue.
 const MOST_OF_ONE: usize = 4096;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -40,24 +41,24 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The drivers of one network.
 pub(crate) struct Drivers {
     remote: Remote,
-    /// Tells networks apart in [`LAST`].
+    /// Distinguishes networks in [`LAST`].
     number: u64,
-    /// Changes when a driver ends: what a thread remembers is old then.
+    /// Changes when a driver ends: a thread's cached entry is stale then.
     epoch: AtomicU64,
-    of: Mutex<HashMap<Id, Entry>>,
+    of: Mutex<HashMap<Id, DriverEntry>>,
     /// How each worker is woken.
     bells: Box<[OnceLock<Waker>]>,
     /// Whether drivers wake the workers.
     shares_core: bool,
 }
 
-struct Entry {
-    seat: Arc<Seat>,
+struct DriverEntry {
+    seat: Arc<DriverSeat>,
     task: Option<AbortHandle>,
 }
 
 /// What a driver shares with its runtime's tasks.
-struct Seat {
+struct DriverSeat {
     group: GroupId,
     /// Workers to wake, as bits.
     workers: AtomicU64,
@@ -68,15 +69,15 @@ struct Seat {
 }
 
 /// What a thread found last: most threads belong to one runtime and one network.
-struct Found {
+struct FoundDriver {
     number: u64,
     epoch: u64,
     runtime: Id,
-    seat: Arc<Seat>,
+    seat: Arc<DriverSeat>,
 }
 
 thread_local! {
-    static LAST: RefCell<Option<Found>> = const { RefCell::new(None) };
+    static LAST: RefCell<Option<FoundDriver>> = const { RefCell::new(None) };
 }
 
 impl Drivers {
@@ -93,14 +94,16 @@ impl Drivers {
         })
     }
 
-    /// Says how a worker is woken, before it sleeps for the first time; a restarted one is woken
+    /// Sets how a worker is woken, before it sleeps for the first time; a restarted one is woken
     /// the same way.
     pub(crate) fn set_bell(self: &Arc<Self>, worker: WorkerId, bell: Waker) {
         let index = usize::from(worker.0);
         let Some(slot) = self.bells.get(index) else { return };
         let _ = slot.set(bell.clone());
         let alarm = match self.shares_core && index < u64::BITS as usize {
-            true => Waker::from(Arc::new(Deferred { drivers: Arc::downgrade(self), index, bell })),
+            true => {
+                Waker::from(Arc::new(DeferredWake { drivers: Arc::downgrade(self), index, bell }))
+            }
             false => bell,
         };
         self.remote.set_alarm(worker, alarm);
@@ -112,7 +115,7 @@ impl Drivers {
         self.seat().map_or(GroupId::DIRECT, |seat| seat.group)
     }
 
-    fn seat(self: &Arc<Self>) -> Option<Arc<Seat>> {
+    fn seat(self: &Arc<Self>) -> Option<Arc<DriverSeat>> {
         let runtime = Handle::try_current().ok()?;
         let key = (self.number, self.epoch.load(Ordering::Acquire), runtime.id());
         let known = LAST.with_borrow(|last| {
@@ -122,14 +125,14 @@ impl Drivers {
         known.or_else(|| {
             let seat = self.find(&runtime)?;
             let (number, epoch, runtime) = key;
-            LAST.set(Some(Found { number, epoch, runtime, seat: Arc::clone(&seat) }));
+            LAST.set(Some(FoundDriver { number, epoch, runtime, seat: Arc::clone(&seat) }));
             Some(seat)
         })
     }
 
     /// Finds the runtime's driver, or spawns it.
     #[cold]
-    fn find(self: &Arc<Self>, runtime: &Handle) -> Option<Arc<Seat>> {
+    fn find(self: &Arc<Self>, runtime: &Handle) -> Option<Arc<DriverSeat>> {
         let id = runtime.id();
         let (group, seat) = {
             let mut of = lock(&self.of);
@@ -140,13 +143,13 @@ impl Drivers {
             if group.id() == GroupId::DIRECT && !self.shares_core {
                 return None;
             }
-            let seat = Arc::new(Seat {
+            let seat = Arc::new(DriverSeat {
                 group: group.id(),
                 workers: AtomicU64::new(0),
                 dead: AtomicBool::new(false),
                 waker: Mutex::new(None),
             });
-            of.insert(id, Entry { seat: Arc::clone(&seat), task: None });
+            of.insert(id, DriverEntry { seat: Arc::clone(&seat), task: None });
             (group, seat)
         };
         let one = runtime.runtime_flavor() == RuntimeFlavor::CurrentThread;
@@ -165,8 +168,8 @@ impl Drivers {
         Some(seat)
     }
 
-    /// Wakes the workers that are asked for.
-    fn wake_workers(&self, seat: &Seat) {
+    /// Wakes the workers that were requested.
+    fn wake_workers(&self, seat: &DriverSeat) {
         let mut left = seat.workers.swap(0, Ordering::SeqCst);
         while left != 0 {
             let index = left.trailing_zeros() as usize;
@@ -181,7 +184,7 @@ impl Drivers {
 impl Drop for Drivers {
     fn drop(&mut self) {
         let of = std::mem::take(self.of.get_mut().unwrap_or_else(PoisonError::into_inner));
-        for Entry { task, .. } in of.into_values() {
+        for DriverEntry { task, .. } in of.into_values() {
             if let Some(task) = task {
                 task.abort();
             }
@@ -190,13 +193,13 @@ impl Drop for Drivers {
 }
 
 /// A worker's alarm where the worker shares its core with tasks.
-struct Deferred {
+struct DeferredWake {
     drivers: Weak<Drivers>,
     index: usize,
     bell: Waker,
 }
 
-impl Wake for Deferred {
+impl Wake for DeferredWake {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -210,7 +213,7 @@ impl Wake for Deferred {
         };
         let driver = match seat.workers.fetch_or(1 << self.index, Ordering::SeqCst) {
             0 => lock(&seat.waker).take(),
-            // The driver has been told.
+            // The driver has been woken.
             _ => None,
         };
         if let Some(driver) = driver {
@@ -225,7 +228,7 @@ impl Wake for Deferred {
 /// The task.
 struct Driver {
     group: RuntimeGroup,
-    seat: Arc<Seat>,
+    seat: Arc<DriverSeat>,
     drivers: Weak<Drivers>,
     runtime: Id,
     most: usize,

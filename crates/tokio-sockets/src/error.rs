@@ -9,8 +9,8 @@ use floodwall_packet::PoolError;
 use floodwall_stack::ConfigError;
 use thiserror::Error;
 
-/// See the file's head. Each says in one line what to do. It turns into an [`io::Error`], so that
-/// `?` works where sockets are used.
+/// An error of starting or running a network. Each message gives a remedy in one line. It converts
+/// into an [`io::Error`], so that `?` works where sockets are used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum NetworkError {
@@ -26,7 +26,7 @@ pub enum NetworkError {
     /// The text is no address.
     #[error("{0:?} is no router's address: write one as in 192.0.2.254")]
     Gateway(String),
-    /// Something was said about an interface before one was named.
+    /// An interface setting was given before a device was named.
     #[error("{0} belongs to a device: name the device first")]
     NoDevice(&'static str),
     /// The network has no device.
@@ -54,7 +54,7 @@ pub enum NetworkError {
     /// The workers could not start, or ended by themselves.
     #[error(transparent)]
     Workers(#[from] CrewError),
-    /// Somebody on the link has the address already.
+    /// The address is in use by another station on the link (duplicate address detection).
     #[error("{0} is in use by another station of the link: give another address")]
     Duplicate(IpAddr),
     /// An address did not become usable.
@@ -65,7 +65,7 @@ pub enum NetworkError {
     System {
         /// What was tried.
         action: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The network has ended.

@@ -15,13 +15,13 @@
 //! |---|---|---|---|
 //! | bind | `bind(addr)` | `bind(&network, addr)` | there may be several hosts |
 //! | names | resolved by the system | only with a resolver | it has no name service |
-//! | no route to the destination | told at once | told by the next call | routes are the workers' |
-//! | readiness | remembered, may be wrong | looked at, exact | the mailbox itself is asked |
-//! | ICMP error, `readable()` | does not wake it | wakes it | whoever waits shall hear of it |
-//! | its runtime ends | the socket is dead | it goes on elsewhere | workers are no part of it |
+//! | no route to the destination | at once | by the next call | routes are the workers' |
+//! | readiness | cached, may be wrong | exact | the mailbox itself is checked |
+//! | ICMP error, `readable()` | does not wake it | wakes it | waiting tasks get the error |
+//! | its runtime ends | the socket fails | it works elsewhere | workers are independent |
 //! | setters | a system call | wait for the workers: a round | in force on return |
 //! | TCP: setters | at once | from the worker's next round | options are the worker's |
-//! | TCP: `TcpSocket::bind` | fails at once | told by `connect` or `listen` | so is the port |
+//! | TCP: `TcpSocket::bind` | fails at once | error by `connect` or `listen` | so for the port |
 //! | TCP: linger above 0 | the close may block | never blocks | no thread may wait |
 //! | TCP: several listeners at one port | `SO_REUSEPORT` | one, with a share on each worker | |
 //! | raw descriptors, `from_std`, `recv_buf` | there | not there | no descriptor, no `bytes` |
@@ -47,8 +47,8 @@ pub use tcp::{
 };
 pub use udp::{Datagram, UdpSocket};
 
-/// What a socket can be told, and what a received datagram says of itself.
+/// Options of a socket, and metadata of a received datagram.
 pub use floodwall_stack::remote::Segments;
-/// How a silent peer of a connection is asked.
+/// Keepalive probes of an idle connection.
 pub use floodwall_tcp::Keepalive;
 pub use floodwall_udp::{Received, SocketSettings};

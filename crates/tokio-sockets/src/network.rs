@@ -1,10 +1,10 @@
 //! `Network`: a running host, and the way to its sockets.
 //!
 //! Started by [`NetworkBuilder`]; shared by cloning. Its workers are threads of their own, on which
-//! no task ever runs; a thread beside them waits for their end. It runs until
-//! [`Network::shutdown`], until its last clone *and* its last socket are dropped, or until its last
-//! device vanishes. Invariants: a program never waits for a worker with a lock held, and no worker
-//! ever waits for a program; however it ends, whoever waits on a socket is told `BrokenPipe`.
+//! no task ever runs; another thread waits for their end. It runs until [`Network::shutdown`],
+//! until its last clone *and* its last socket are dropped, or until its last device vanishes.
+//! Invariants: a program never waits for a worker with a lock held, and no worker ever waits for a
+//! program; however it ends, every task that waits on a socket gets `BrokenPipe`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use floodwall_base::{Counter, DropReason};
 use floodwall_dispatch::{
-    Command, Control, ControlError, Crew, CrewConfig, CrewEnded, CrewError, CrewReader, Desk, Fact,
-    Facts, PortReport, Setting, Shown, Stop, entropy,
+    Command, Control, ControlError, ControlQueue, CrewConfig, CrewEnded, CrewError, CrewReader,
+    PortReport, Setting, Shown, Stop, WorkerCounter, WorkerCounters, WorkerGroup, entropy,
 };
 use floodwall_stack::remote::{GroupId, Remote, RemoteConfig, RemoteShard};
 use floodwall_stack::{Seat, Stack, StackConfig, Stats, seats};
@@ -31,17 +31,17 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How often they are looked at.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What the builder has made of what it was told.
-pub(crate) struct Plan {
+/// The checked configuration of a network.
+pub(crate) struct NetworkPlan {
     pub(crate) stack: StackConfig,
     pub(crate) crew: CrewConfig,
     pub(crate) remote: RemoteConfig,
     pub(crate) shares_core: bool,
     pub(crate) resolver: Option<Box<dyn Resolver>>,
-    pub(crate) tcp: floodwall_tcp::Settings,
+    pub(crate) tcp: floodwall_tcp::TcpSettings,
 }
 
-/// See the file's head.
+/// A running host with its workers, as a shared handle.
 ///
 /// # Example
 ///
@@ -69,25 +69,25 @@ pub(crate) struct Plan {
 /// ```
 #[derive(Clone)]
 pub struct Network {
-    inner: Arc<Inner>,
+    inner: Arc<NetworkInner>,
 }
 
-struct Inner {
+struct NetworkInner {
     remote: Remote,
     drivers: Arc<Drivers>,
     controls: Vec<Control<Shown<Stack>>>,
     reader: CrewReader,
     resolver: Option<Box<dyn Resolver>>,
     receive_bytes: u64,
-    tcp: floodwall_tcp::Settings,
+    tcp: floodwall_tcp::TcpSettings,
     stop: Stop,
     ended: watch::Receiver<Option<Ending>>,
 }
 
-/// How it ended; the first who asks is given the report.
+/// Its end; the first query gets the report.
 type Ending = Arc<Mutex<Option<Result<CrewEnded, CrewError>>>>;
 
-impl Drop for Inner {
+impl Drop for NetworkInner {
     fn drop(&mut self) {
         // The threads end by themselves: a runtime's thread must not wait for them.
         self.stop.trigger();
@@ -95,13 +95,13 @@ impl Drop for Inner {
 }
 
 impl Network {
-    /// Says how a network is to be.
+    /// A builder for a network's configuration.
     pub fn builder() -> NetworkBuilder {
         NetworkBuilder::new()
     }
 
-    pub(crate) async fn launch(plan: Plan) -> Result<Self, NetworkError> {
-        let Plan { stack, crew, remote, shares_core, resolver, tcp } = plan;
+    pub(crate) async fn launch(plan: NetworkPlan) -> Result<Self, NetworkError> {
+        let NetworkPlan { stack, crew, remote, shares_core, resolver, tcp } = plan;
         let system = |source| NetworkError::System { action: "make the stop", source };
         let stop = Stop::new().map_err(system)?;
         let (remote, shards) = Remote::new(&remote)?;
@@ -111,13 +111,22 @@ impl Network {
         let mut random = entropy::randomness()?;
         let seats = seats(&stack, &crew.domain, crew.steering, &mut random.secret);
         let places = seats.into_iter().zip(shards).map(Some).collect();
-        let crew = Crew::start(crew, &stop, maker(stack, places, Arc::clone(&drivers)))?;
+        let crew = WorkerGroup::start(crew, &stop, maker(stack, places, Arc::clone(&drivers)))?;
         let controls = crew.seats().iter().map(|seat| seat.control.clone()).collect::<Vec<_>>();
         let reader = crew.reader();
         let (tell, ended) = watch::channel(None);
         let (ready, is_ready) = oneshot::channel();
-        let inner =
-            Inner { remote, drivers, controls, reader, resolver, receive_bytes, tcp, stop, ended };
+        let inner = NetworkInner {
+            remote,
+            drivers,
+            controls,
+            reader,
+            resolver,
+            receive_bytes,
+            tcp,
+            stop,
+            ended,
+        };
         let network = Self { inner: Arc::new(inner) };
         let (control, stop) = (crew.control(), network.inner.stop.clone());
         let wait = move || {
@@ -147,7 +156,7 @@ impl Network {
     }
 
     /// What connections begin with.
-    pub(crate) fn tcp_settings(&self) -> floodwall_tcp::Settings {
+    pub(crate) fn tcp_settings(&self) -> floodwall_tcp::TcpSettings {
         self.inner.tcp.clone()
     }
 
@@ -156,7 +165,7 @@ impl Network {
         self.inner.drivers.group()
     }
 
-    /// What all workers have counted, asked of each between two bursts.
+    /// The counters of all workers, read from each between two bursts.
     ///
     /// # Errors
     /// `Ended`.
@@ -170,8 +179,8 @@ impl Network {
         Ok(NetworkStats { workers: both.map(worker).collect() })
     }
 
-    /// Lets every worker come by a few times: a drop that was told before has been heard by its
-    /// worker, decided by the control shard, and carried out by all then.
+    /// Lets every worker finish its earlier requests: a drop that was sent before has been received
+    /// by its worker, decided by the control shard, and carried out by all then.
     pub(crate) async fn settle(&self) -> Result<(), NetworkError> {
         for _ in 0..4 {
             self.ask(|_| ()).await?;
@@ -179,23 +188,23 @@ impl Network {
         Ok(())
     }
 
-    /// Asks every worker.
+    /// Sends a request to every worker.
     async fn ask<R: Send + 'static>(
         &self,
-        what: impl Fn(&mut Desk<'_, Shown<Stack>>) -> R + Clone + Send + 'static,
+        what: impl Fn(&mut ControlQueue<'_, Shown<Stack>>) -> R + Clone + Send + 'static,
     ) -> Result<Vec<R>, NetworkError> {
         let mut answers = Vec::new();
         for control in &self.inner.controls {
             let answered = loop {
                 let (answer, answered) = oneshot::channel();
                 let what = what.clone();
-                let command = Command::new(move |desk: &mut Desk<'_, Shown<Stack>>| {
-                    // Who asked may have gone.
+                let command = Command::new(move |desk: &mut ControlQueue<'_, Shown<Stack>>| {
+                    // The caller may have been dropped.
                     let _ = answer.send(what(desk));
                 });
                 match control.post(command) {
                     Ok(()) => break answered,
-                    // Many ask at once: the worker takes some each turn.
+                    // Many requests at once: the worker takes some each turn.
                     Err(ControlError::Full) => tokio::task::yield_now().await,
                     Err(_) => return Err(NetworkError::Ended),
                 }
@@ -209,9 +218,9 @@ impl Network {
         Ok(all)
     }
 
-    /// Ends the network in good order: what was sent and taken still leaves, sockets are told
-    /// `BrokenPipe`, the workers' threads end. Waits for that, a few milliseconds. Again is
-    /// allowed.
+    /// Ends the network in good order: data that was accepted is still sent, sockets get
+    /// `BrokenPipe`, the workers' threads end. Waits for that, a few milliseconds. May be called
+    /// again.
     ///
     /// # Errors
     /// How it had ended before, where that was not by a call of this.
@@ -220,10 +229,10 @@ impl Network {
         self.closed().await
     }
 
-    /// Waits until it has ended, by whatever.
+    /// Waits until it has ended, for any reason.
     ///
     /// # Errors
-    /// The last device vanished, or a worker failed; told to the first who asks.
+    /// The last device vanished, or a worker failed; returned to the first caller.
     pub async fn closed(&self) -> Result<(), NetworkError> {
         let mut ended = self.inner.ended.clone();
         let ending = match ended.wait_for(Option::is_some).await {
@@ -314,10 +323,10 @@ fn wait_for(
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WorkerStats {
-    /// Its stack's counters, fates and drops by reason.
+    /// Its stack's counters and drops by reason.
     pub stack: Stats,
     /// What its loop has counted, as last published.
-    pub facts: Facts,
+    pub facts: WorkerCounters,
     /// What its devices have carried and lost.
     pub ports: Vec<PortReport>,
 }
@@ -337,13 +346,13 @@ impl NetworkStats {
         self.workers.iter().map(|worker| worker.stack.counters.of(counter)).sum()
     }
 
-    /// What has died on its way in for one reason, at all workers together.
+    /// Packets dropped on receive for one reason, all workers together.
     #[must_use]
     pub fn drops_in(&self, reason: DropReason) -> u64 {
         self.workers.iter().map(|worker| worker.stack.drops_in.of(reason)).sum()
     }
 
-    /// What has died on its way out for one reason, at all workers together.
+    /// Packets dropped on transmit for one reason, all workers together.
     #[must_use]
     pub fn drops_out(&self, reason: DropReason) -> u64 {
         self.workers.iter().map(|worker| worker.stack.drops_out.of(reason)).sum()
@@ -351,11 +360,11 @@ impl NetworkStats {
 
     /// One fact of all workers' loops together.
     #[must_use]
-    pub fn fact(&self, fact: Fact) -> u64 {
+    pub fn fact(&self, fact: WorkerCounter) -> u64 {
         self.workers.iter().map(|worker| worker.facts.of(fact)).sum()
     }
 
-    /// Whether, at each worker, every packet had exactly one fate.
+    /// Whether the packet accounting of each worker balances.
     #[must_use]
     pub fn is_conserved(&self) -> bool {
         self.workers.iter().all(|worker| worker.stack.conservation().holds())

@@ -1,38 +1,38 @@
 //! Waiting for readiness and paying for it, as all sockets here do: tokio's `ready` and its polls.
 //!
-//! Invariants: nothing is kept across `Pending` but a place among those who wait; whoever is about
-//! to wait names its runtime first; one unit of tokio's cooperative budget is paid for what was
-//! achieved, and none for waiting.
+//! Invariants: nothing is kept across `Pending` except a waker registration; the runtime is
+//! registered before a wait; one unit of tokio's cooperative budget is used for each success, and
+//! none for waiting.
 
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::task::{Context, Poll, ready};
 
-use floodwall_stack::remote::Direction;
+use floodwall_stack::remote::WaitDirection;
 use tokio::io::{Interest, Ready};
 use tokio::task::coop;
 
-/// Waits until one of the directions of interest is ready; says which are. `name` names the runtime
-/// that is about to wait.
+/// Waits until one of the directions of interest is ready; returns which. `name` registers the
+/// runtime that is about to wait.
 pub(crate) async fn ready(
     interest: Interest,
     read: impl Future<Output = io::Result<()>>,
     write: impl Future<Output = io::Result<()>>,
-    name: impl Fn(Direction),
+    name: impl Fn(WaitDirection),
 ) -> io::Result<Ready> {
     let (mut read, mut write) = (pin!(read), pin!(write));
     poll_fn(|cx| {
         let progress = ready!(coop::poll_proceed(cx));
         let mut found = Ready::EMPTY;
         if interest.is_readable() {
-            name(Direction::Read);
+            name(WaitDirection::Read);
             if read.as_mut().poll(cx)?.is_ready() {
                 found |= Ready::READABLE;
             }
         }
         if interest.is_writable() {
-            name(Direction::Write);
+            name(WaitDirection::Write);
             if write.as_mut().poll(cx)?.is_ready() {
                 found |= Ready::WRITABLE;
             }

@@ -4,11 +4,10 @@
 //! both. What is not tokio's: a socket is bound on a [`Network`], and there are batches
 //! (`udp/batch.rs`). Also here: `udp/poll.rs` (what tries and polls), `udp/options.rs`.
 //!
-//! Invariants: no future keeps anything across `Pending` but its place among those who wait, so
-//! each may be dropped at any await and loses nothing; each call pays one unit of tokio's
-//! cooperative budget for what it achieves, so that a socket that is always ready starves no other
-//! task; the runtime's wake group is named anew before every wait, because sockets move between
-//! runtimes.
+//! Invariants: no future keeps anything across `Pending` except its waker registration, so each is
+//! cancel safe at any await; each successful call uses one unit of tokio's cooperative budget, so
+//! that a socket that is always ready starves no other task; the runtime's wake group is registered
+//! before every wait, because sockets move between runtimes.
 
 mod batch;
 mod options;
@@ -21,7 +20,7 @@ use std::net::SocketAddr;
 use std::pin::pin;
 
 use floodwall_base::Family;
-use floodwall_stack::remote::{Direction, UdpHandle};
+use floodwall_stack::remote::{UdpHandle, WaitDirection};
 use floodwall_udp::{Received, SocketSettings};
 use tokio::io::{Interest, Ready};
 
@@ -73,7 +72,7 @@ pub use batch::Datagram;
 /// # }
 /// ```
 pub struct UdpSocket {
-    /// First: it lets go of its slot while the network stands.
+    /// First: it releases its slot while the network still exists.
     handle: UdpHandle,
     network: Network,
     /// Its family, which never changes.
@@ -122,16 +121,16 @@ impl UdpSocket {
         Err(last)
     }
 
-    /// Opens a socket that takes what comes to every port, of every address that leads here, where
-    /// no other socket takes it, both families; groups and broadcasts excepted. What
-    /// [`UdpSocket::receive`] returns says where a datagram wanted to go; [`UdpSocket::reply`]
-    /// answers it from there, [`UdpSocket::send_from`] from wherever is said. The other calls that
-    /// send fail (`InvalidInput`), for it has no port of its own. Addresses that are not the host's
-    /// lead here where [`any_destination`](crate::NetworkBuilder::any_destination) says so.
+    /// Opens a socket that receives datagrams to every port of every local address that no other
+    /// socket receives, both families; groups and broadcasts excepted. [`UdpSocket::receive`]
+    /// returns each datagram's destination; [`UdpSocket::reply`] answers from that address,
+    /// [`UdpSocket::send_from`] from any given one. The other calls that send fail
+    /// (`InvalidInput`), because the socket has no port of its own. Foreign destination addresses
+    /// are local where [`any_destination`](crate::NetworkBuilder::any_destination) is set.
     ///
     /// A flood at any port is a flood of this socket: it is bounded as any other's
-    /// (`receive_bytes`, fair shares of its senders), and whom its program has answered comes
-    /// first.
+    /// (`receive_bytes`, fair shares of its senders), and peers that its program has answered have
+    /// priority.
     ///
     /// # Errors
     /// As [`UdpSocket::bind`].
@@ -163,8 +162,8 @@ impl UdpSocket {
         Ok(self.as_written(peer))
     }
 
-    /// Connects: it hears this peer only, and sends to it by default. May be called again. Waits as
-    /// [`UdpSocket::bind`] does. A call that is dropped may still be carried out.
+    /// Connects: the socket receives from this peer only, and sends to it by default. May be called
+    /// again. Waits as [`UdpSocket::bind`] does. A call that is dropped may still be carried out.
     ///
     /// # Errors
     /// `NetworkUnreachable` where no route or address of ours leads there, `InvalidInput`, an
@@ -180,16 +179,16 @@ impl UdpSocket {
         Err(last)
     }
 
-    /// Waits until the socket can be read from or written to, whichever is asked for; what it is
-    /// ready for comes back. It is exact, where tokio's is a hint: but another task may be quicker.
-    /// A pending error makes it ready for both. `PRIORITY` and `ERROR` alone never come.
+    /// Waits until the socket is ready for one of the directions in `interest`; returns the
+    /// directions. The result is exact, where tokio's is a hint: but another task may be quicker. A
+    /// pending error makes it ready for both. `PRIORITY` and `ERROR` alone never come.
     ///
     /// # Errors
-    /// Never: what is wrong is told by the call that follows.
+    /// Never: errors are returned by the next operation.
     pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
         let of = |direction| self.handle.ready(direction);
         let name = |direction| self.name_group(direction);
-        readiness::ready(interest, of(Direction::Read), of(Direction::Write), name).await
+        readiness::ready(interest, of(WaitDirection::Read), of(WaitDirection::Write), name).await
     }
 
     /// Waits until there is a datagram, or an error, to be read.
@@ -214,8 +213,8 @@ impl UdpSocket {
     ///
     /// # Errors
     /// An ICMP error about an earlier datagram, once (this one was not sent then):
-    /// `ConnectionRefused`, `HostUnreachable`, `NetworkUnreachable`. What the host's own routes say
-    /// (`NetworkUnreachable`, `AddrNotAvailable`) comes with the next call, too. At once: not
+    /// `ConnectionRefused`, `HostUnreachable`, `NetworkUnreachable`. Errors of the host's own
+    /// routes (`NetworkUnreachable`, `AddrNotAvailable`) come with the next call, too. At once: not
     /// connected (`EDESTADDRREQ`), too large (`EMSGSIZE`), `BrokenPipe` (the network has ended).
     pub async fn send(&self, buf: &[u8]) -> io::Result<usize> {
         self.writing(|handle| handle.try_send(buf)).await
@@ -303,7 +302,7 @@ impl UdpSocket {
         Ok((received.len, self.sender(&received)))
     }
 
-    /// Who sent the oldest datagram, which stays where it is.
+    /// The sender of the oldest datagram, which stays in the queue.
     ///
     /// # Errors
     /// As [`UdpSocket::peek`].
@@ -311,10 +310,10 @@ impl UdpSocket {
         self.peek_from(&mut []).await.map(|(_, from)| from)
     }
 
-    /// Runs `what` where the socket is ready, and again when it says `WouldBlock`.
+    /// Runs `what` where the socket is ready, and again when it returns `WouldBlock`.
     ///
     /// # Errors
-    /// What it says otherwise.
+    /// Any other error of `what`.
     pub async fn async_io<R>(
         &self,
         interest: Interest,
@@ -333,7 +332,7 @@ impl UdpSocket {
 
     /// Reads, and waits where nothing is there.
     async fn reading<R>(&self, mut read: impl FnMut(&UdpHandle) -> io::Result<R>) -> io::Result<R> {
-        self.until(Direction::Read, &mut read).await
+        self.until(WaitDirection::Read, &mut read).await
     }
 
     /// Writes, and waits where that cannot be.
@@ -341,12 +340,12 @@ impl UdpSocket {
         &self,
         mut write: impl FnMut(&UdpHandle) -> io::Result<R>,
     ) -> io::Result<R> {
-        self.until(Direction::Write, &mut write).await
+        self.until(WaitDirection::Write, &mut write).await
     }
 
     async fn until<R>(
         &self,
-        direction: Direction,
+        direction: WaitDirection,
         attempt: &mut impl FnMut(&UdpHandle) -> io::Result<R>,
     ) -> io::Result<R> {
         loop {
@@ -364,11 +363,11 @@ impl UdpSocket {
     }
 
     /// Names the runtime that is about to wait.
-    fn name_group(&self, direction: Direction) {
+    fn name_group(&self, direction: WaitDirection) {
         let group = self.network.group();
         match direction {
-            Direction::Read => self.handle.set_read_group(group),
-            Direction::Write => self.handle.set_write_group(group),
+            WaitDirection::Read => self.handle.set_read_group(group),
+            WaitDirection::Write => self.handle.set_write_group(group),
         }
     }
 
@@ -389,10 +388,11 @@ impl UdpSocket {
 /// Times that a bind waits for sockets that were dropped before it.
 const SETTLES: usize = 3;
 
-/// A socket that was dropped holds its port until its worker has come by, and a program that drops
-/// one and binds another at once must not fail by that: where a port is in use, the workers get to
-/// finish what they were told before, and then it is asked again. So it is while more requests wait
-/// than may: they are answered in microseconds, and who binds many sockets at once shall not count.
+/// Opens a socket. A dropped socket holds its port until its worker has processed the drop, and a
+/// program that drops one and binds another at once must not fail by that: where a port is in use,
+/// the workers finish their earlier requests, and then the bind is repeated. The same is done while
+/// too many requests wait: they are answered in microseconds, and a program that binds many sockets
+/// at once must not have to count.
 async fn open(
     network: &Network,
     addr: SocketAddr,

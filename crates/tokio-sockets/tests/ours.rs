@@ -30,7 +30,7 @@ fn multi_thread() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// A host that talks to itself, on a wire whose other end is kept.
+/// A host that sends to itself, on a wire with its other end kept.
 struct Host {
     network: Network,
     wire: Mutex<Option<MemoryWire>>,
@@ -155,7 +155,7 @@ fn a_worker_that_is_woken_last_is_still_woken() {
         current_thread().block_on(async { (bind(&host.network).await, bind(&host.network).await) });
     let to = b.local_addr().unwrap();
     for _ in 0..20 {
-        current_thread().block_on(async { a.try_send_to(b"last words", to).unwrap() });
+        current_thread().block_on(async { a.try_send_to(b"last data", to).unwrap() });
         current_thread().block_on(async { soon(b.recv(&mut [0; 16])).await.unwrap() });
     }
     // And without any.
@@ -266,6 +266,6 @@ fn what_is_wrong_with_a_network_is_told_before_it_runs() {
         "use a unicast address",
     ];
     for (said, remedy) in said.iter().zip(remedies) {
-        assert!(said.contains(remedy), "{said:?} does not say {remedy:?}");
+        assert!(said.contains(remedy), "{said:?} does not contain {remedy:?}");
     }
 }

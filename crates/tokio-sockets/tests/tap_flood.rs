@@ -1,16 +1,16 @@
 //! The echo service of the first example on a TAP, flooded from the Linux kernel's side while Linux
-//! clients ask it.
+//! clients send queries.
 //!
 //! Everything is in a network namespace of the test's own, which has no name and goes with its
-//! threads. It takes root and `ip`; without, the test says so and passes. The flood is bounded in
-//! time and in packets. What share of the honest questions was answered is counted and printed;
-//! what is asserted holds on any machine, however loaded: the service goes on answering under each
-//! flood, all questions are answered before the floods and when they are over, every packet has one
-//! fate, and a flood of a closed port is answered within the limits of ICMP.
+//! threads. It takes root and `ip`; without, the test prints so and passes. The flood is bounded in
+//! time and in packets. The answered share of the legitimate queries is counted and printed. The
+//! assertions hold on any machine, however loaded: the service continues to answer under each
+//! flood, all queries are answered before the floods and when they are over, the packet accounting
+//! balances, and a flood of a closed port is answered within the limits of ICMP.
 //!
-//! Who is answered under a flood of the service's own port is a matter of luck: clients and flood
-//! share one queue in the kernel and one in the socket, which are full, and each packet has the
-//! same chance of a place. (An answer that was late has not been seen: it is loss, not delay.)
+//! Which queries are answered under a flood of the service's own port is a matter of chance:
+//! clients and flood share one queue in the kernel and one in the socket, which are full, and each
+//! packet has the same chance of a place. (A late answer has not been seen: it is loss, not delay.)
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
@@ -39,7 +39,7 @@ const PACKETS: u64 = 1_500_000;
 const WAIT: Duration = Duration::from_millis(200);
 /// How long it waits where nothing may be lost: as long as the slowest machine needs.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What each client asks then.
+/// Queries of each client then.
 const QUESTIONS: u64 = 50;
 
 /// What the clients saw.
@@ -95,7 +95,7 @@ fn scenario(tap: &'static str, core: Option<usize>) {
             share.asked,
             100 * share.answered / share.asked.max(1)
         );
-        assert!(given > 0, "the service stands still under a flood of {name}");
+        assert!(given > 0, "the service stops under a flood of {name}");
     }
     all_are_answered("when the floods are over");
     stop.send(()).unwrap();
@@ -104,7 +104,7 @@ fn scenario(tap: &'static str, core: Option<usize>) {
     let (none, full) =
         (stats.drops_in(DropReason::UdpNoPort), stats.drops_in(DropReason::UdpSocketFull));
     let told = stats.counter(Counter::IcmpOutDestUnreachs);
-    eprintln!("MEASURED {tap}: {none} for nobody, of which {told} told; {full} found no room");
+    eprintln!("MEASURED {tap}: {none} to a closed port, {told} answered; {full} without room");
     assert!(none > 0, "the flood of the closed port arrived");
     assert!(told < none, "errors about it are limited");
 }
@@ -144,7 +144,7 @@ async fn serve(
     stats
 }
 
-/// Two Linux clients ask, one a family, while two threads flood a port.
+/// Two Linux clients send queries, one a family, while two threads flood a port.
 fn ask_under(port: u16, flooded: &Arc<AtomicU64>) -> Share {
     let over = Arc::new(AtomicBool::new(false));
     let flooders = ["10.78.0.2", "fd78::2"].map(|to| {
@@ -164,14 +164,14 @@ fn ask_under(port: u16, flooded: &Arc<AtomicU64>) -> Share {
     all
 }
 
-/// Nobody floods: each question of both clients is answered, at the first time.
+/// Without a flood: each query of both clients is answered, at the first time.
 fn all_are_answered(when: &str) {
     for to in ["10.78.0.2", "fd78::2"] {
         let socket = connected(to);
         // The link may not be up yet, a neighbour not known, a queue not empty.
         let end = Instant::now() + PATIENCE;
         while !ask(&socket, 0, WAIT) {
-            assert!(Instant::now() < end, "nobody answers at {to} {when}");
+            assert!(Instant::now() < end, "no answer from {to} {when}");
         }
         for question in 1..=QUESTIONS {
             assert!(ask(&socket, question, PATIENCE), "question {question} to {to} {when}");
@@ -184,7 +184,7 @@ fn flooder(to: SocketAddr, over: &AtomicBool, count: &AtomicU64) {
     let socket = KernelSocket::bind(any).unwrap();
     let mut sent = 0;
     while sent < PACKETS && !over.load(Ordering::Acquire) {
-        // What the kernel refuses never left.
+        // A packet that the kernel refused was never sent.
         if socket.send_to(b"a flood", to).is_ok() {
             count.fetch_add(1, Ordering::Relaxed);
         }
@@ -211,7 +211,7 @@ fn connected(to: &str) -> KernelSocket {
     socket
 }
 
-/// Asks once; whether the answer came. One to an earlier question is none to this.
+/// Sends one query; returns whether its answer came. Answers to earlier queries do not count.
 fn ask(socket: &KernelSocket, question: u64, wait: Duration) -> bool {
     let question = question.to_be_bytes();
     socket.set_read_timeout(Some(wait)).unwrap();
@@ -226,7 +226,7 @@ fn ask(socket: &KernelSocket, question: u64, wait: Duration) -> bool {
     }
 }
 
-/// Runs the test on a thread with its own network namespace, or says why not.
+/// Runs the test on a thread with its own network namespace, or prints why not.
 fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let runner = thread::spawn(move || {
         #[expect(deprecated, reason = "what makes it unsafe is a flag about descriptors")]
@@ -235,7 +235,7 @@ fn in_namespace(test: impl FnOnce() + Send + 'static) {
             return eprintln!("SKIPPED: no network namespace of its own ({error}); it takes root");
         }
         if !ip("link set lo up") {
-            return eprintln!("SKIPPED: the command `ip` is missing or refuses");
+            return eprintln!("SKIPPED: the command `ip` is missing or fails");
         }
         if !std::path::Path::new("/dev/net/tun").exists() {
             return eprintln!("SKIPPED: /dev/net/tun is not there");

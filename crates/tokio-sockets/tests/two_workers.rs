@@ -1,4 +1,4 @@
-//! A host of two workers: a socket hears what both deliver, one at every port included.
+//! A host of two workers: a socket receives from both, one at every port included.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a failing test may panic")]
 
@@ -28,7 +28,7 @@ async fn a_host_of_two_workers_serves_sockets_of_its_own() {
     }
 }
 
-/// A host that takes whatever is sent to anywhere, on two workers, and one that sends it all there.
+/// A host that accepts any destination, on two workers, and one that sends all packets there.
 async fn relay_and_client() -> (Network, Network) {
     let (here, there) = pair(256);
     let relay = Network::builder().attach(here).any_destination(true).workers(2);
@@ -59,7 +59,7 @@ async fn a_socket_at_every_port_answers_from_where_each_datagram_wanted_to_go() 
             let received = soon(every.receive(&mut room)).await.unwrap();
             assert_eq!((received.to, &room[..2]), (to(n), &n.to_be_bytes()[..]));
             assert_eq!(received.from, socket.local_addr().unwrap());
-            // A connected socket hears its peer alone.
+            // A connected socket receives from its peer only.
             every.reply(b"reply", &received).await.unwrap();
             assert_eq!(soon(socket.recv(&mut room)).await.unwrap(), 5);
             every.send_from(b"other", to(n + 1), received.from).await.unwrap();
@@ -87,7 +87,7 @@ async fn a_socket_of_a_port_comes_before_the_one_of_every_port() {
         let socket = soon(UdpSocket::bind(&client, any)).await.unwrap();
         for (port, hears) in [(53, &dns), (54, &every)] {
             let to = SocketAddr::new(anywhere.parse().unwrap(), port);
-            socket.send_to(b"whose?", to).await.unwrap();
+            socket.send_to(b"query", to).await.unwrap();
             assert_eq!(soon(hears.receive(&mut room)).await.unwrap().to, to);
         }
     }

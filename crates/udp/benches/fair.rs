@@ -1,9 +1,10 @@
-//! What fair drop costs a datagram: nanoseconds of one question, where the socket is calm, where it
-//! is pressed and grants, where it refuses, and where ten times as many come as are read, so that
-//! nobody can guess the answer; sources of both families out of many prefixes.
+//! The cost of fair drop per datagram: nanoseconds of one decision, where the socket is calm, where
+//! it is pressed and grants, where it refuses, and where ten times as many arrive as are read, so
+//! that the result is hard to predict for the processor; sources of both families out of many
+//! prefixes.
 //!
-//! Run: `cargo bench -p floodwall-udp --bench fair`. Medians of rounds; beside them the least,
-//! which is what a machine that others use too would show if they did not. The aim is 20 ns.
+//! Run: `cargo bench -p floodwall-udp --bench fair`. Medians of rounds, and the minimum, which
+//! excludes the load of other programs on the machine. The aim is 20 ns.
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 
 use std::hint::black_box;
@@ -11,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Instant;
 
 use floodwall_base::{Family, HashKey, PublicRandom};
-use floodwall_udp::{Ask, Demand, FairShare, Standing};
+use floodwall_udp::{FairRequest, FairShare, SenderStanding, ShareDemand};
 
 const ROUNDS: usize = 45;
 const ASKS: usize = 20_000;
@@ -48,18 +49,18 @@ fn main() {
 
 fn measure(family: Family, used: Used, sources: u64) -> (f64, f64) {
     let mut random = PublicRandom::new(3);
-    let mut asks: Vec<Ask> = (0..ASKS)
+    let mut asks: Vec<FairRequest> = (0..ASKS)
         .map(|_| {
             let n = random.below(sources) as u32;
             let source: IpAddr = match family {
                 Family::V4 => Ipv4Addr::from_bits(0x0b00_0000 + n * 256).into(),
                 Family::V6 => Ipv6Addr::from_bits(u128::from(n) << 80 | 1).into(),
             };
-            Ask { source, socket: 7, true_size: SIZE, used: 0, limit: LIMIT }
+            FairRequest { source, socket: 7, true_size: SIZE, used: 0, limit: LIMIT }
         })
         .collect();
     let mut fair = FairShare::new(HashKey::new(1, 2));
-    let (mut demand, mut held) = (Demand::default(), 0);
+    let (mut demand, mut held) = (ShareDemand::default(), 0);
     let mut rounds: Vec<f64> = (0..ROUNDS)
         .map(|round| {
             fair.begin(floodwall_base::Instant::from_nanos(round as u64 * 10_000_000));
@@ -69,7 +70,7 @@ fn measure(family: Family, used: Used, sources: u64) -> (f64, f64) {
                     Used::Always(used) => used,
                     Used::Flooded => held,
                 };
-                let granted = fair.grants(black_box(ask), &mut demand, || Standing::Stranger);
+                let granted = fair.grants(black_box(ask), &mut demand, || SenderStanding::Stranger);
                 held += u64::from(black_box(granted)) * u64::from(SIZE);
                 held -= u64::from(n % 10 == 9) * held.min(u64::from(SIZE));
             }

@@ -12,7 +12,7 @@ use std::time::Instant;
 use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Counters, Family, IfIndex, PublicRandom, Randomness};
 use floodwall_packet::{AccessCounters, PacketBuf, Pool, PoolConfig, Triage};
-use floodwall_udp::{Input, SocketId, SocketSettings, Udp, UdpConfig, Verdict};
+use floodwall_udp::{DatagramInput, DatagramVerdict, SocketId, SocketSettings, Udp, UdpConfig};
 
 const ROUNDS: usize = 9;
 const BURSTS: usize = 2000;
@@ -32,7 +32,7 @@ struct Path {
     access: AccessCounters,
     sender: SocketId,
     ids: Vec<SocketId>,
-    /// Per socket: whom it hears, and where it listens.
+    /// Per socket: its peer, and its local address.
     ends: Vec<(SocketAddr, SocketAddr)>,
     header: Vec<u8>,
 }
@@ -98,7 +98,7 @@ impl Path {
         let (pool, counters) = (&self.pool, &mut self.counters);
         let sent = self.udp.output(pool, self.sender, to, from, black_box(&PAYLOAD), counters);
         let mut packet = sent.expect("room to send");
-        // A connected receiver hears another port than the sender's; the sum stays right.
+        // A connected receiver is connected to another port than the sender's; the sum stays right.
         if from.port() != 1000 {
             let bytes = packet.first_mut().expect("its only owner");
             let check = u16::from_be_bytes([bytes[6], bytes[7]]);
@@ -117,7 +117,7 @@ impl Path {
     fn input(&mut self, at: usize, mut packet: PacketBuf) {
         packet.uncharge();
         let (from, to) = self.ends[at];
-        let input = Input {
+        let input = DatagramInput {
             src_addr: from.ip(),
             dst_addr: to.ip(),
             iface: IfIndex(1),
@@ -128,7 +128,7 @@ impl Path {
         };
         let (counters, access) = (&mut self.counters, &mut self.access);
         match self.udp.input(black_box(&input), packet, &self.pool, counters, access) {
-            Verdict::Delivered { .. } => (),
+            DatagramVerdict::Delivered { .. } => (),
             other => panic!("{other:?}"),
         }
     }
@@ -158,7 +158,7 @@ fn round(path: &mut Path, order: &[usize], triage: bool) -> [f64; 5] {
         let start = Instant::now();
         for at in burst.iter().filter(|_| triage) {
             let (from, to) = path.ends[*at];
-            assert_ne!(path.udp.classify(from, to, IfIndex(1)), Triage::Refusable);
+            assert_ne!(path.udp.classify(from, to, IfIndex(1)), Triage::Rejectable);
         }
         classify += per_datagram(start, order.len());
         let start = Instant::now();

@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 
-use floodwall_packet::{Account, PacketBuf, Pool, Rooms};
+use floodwall_packet::{Account, CapacityHints, PacketBuf, Pool};
 
 /// Above this limit there is no exception, so that sums cannot wrap (CVE-2025-22059).
 const SANE_MAX: u64 = i32::MAX as u64 / 2;
 
-/// See the file's head.
+/// A pool account with a byte limit.
 #[derive(Debug)]
 pub(crate) struct Allowance {
     account: Account,
@@ -23,11 +23,11 @@ impl Allowance {
         Some(Self { account: pool.open_account(limit)?, limit })
     }
 
-    /// One that says in `rooms`, under `index`, what still fits.
+    /// An allowance that publishes in `rooms`, under `index`, how much room is left.
     pub(crate) fn open_watched(
         pool: &Pool,
         limit: u64,
-        rooms: &Arc<Rooms>,
+        rooms: &Arc<CapacityHints>,
         index: u32,
     ) -> Option<Self> {
         Some(Self { account: pool.open_watched_account(limit, rooms, index)?, limit })

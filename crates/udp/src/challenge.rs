@@ -1,14 +1,14 @@
-//! `Challenge`: a socket's way to make strangers prove their address before it queues anything.
+//! `Challenge`: a socket's hook to verify source addresses before it queues anything.
 //!
 //! A function of the datagram alone, without any state: where a socket fills up, `input.rs` hands
-//! it what a stranger sent, and it lets it pass, says that its sender is proven (it returned a
-//! token that only its address could have received), or writes an answer that is sent at once: the
-//! token. DNS cookies (RFC 7873, 9018), QUIC's Retry (RFC 9000 section 8.1) and DTLS's
-//! HelloVerifyRequest (RFC 6347 section 4.2.1) are of this kind; `examples/dns_responder.rs` of the
-//! crate `floodwall` has the first.
+//! it datagrams of unverified sources, and it lets a datagram pass, reports its source as verified
+//! (it returned a token that only its address could have received), or writes an answer that is
+//! sent at once: the token. DNS cookies (RFC 7873, 9018), QUIC's Retry (RFC 9000 section 8.1) and
+//! DTLS's HelloVerifyRequest (RFC 6347 section 4.2.1) are of this kind; `examples/dns_responder.rs`
+//! of the crate `floodwall` has the first.
 //!
-//! Invariants: nothing is kept of a stranger who is challenged; an answer is never longer than what
-//! it answers, so that nobody is flooded through us; nothing that fails its checksum is answered.
+//! Invariants: nothing is kept of a challenged source; an answer is never longer than what it
+//! answers, so that there is no amplification; a datagram that fails its checksum is not answered.
 //!
 //! # Under flood
 //! Worst work per datagram: the checksum, the function, and one packet that leaves. Nothing grows.
@@ -29,10 +29,10 @@ use crate::output::gather;
 /// Bytes of an answer at most.
 pub const CHALLENGE_MAX: usize = 512;
 
-/// A datagram of somebody whom the socket does not know.
+/// A datagram of a source that the socket does not know.
 #[derive(Clone, Copy, Debug)]
-pub struct Stranger<'a> {
-    /// Where it says it comes from.
+pub struct UnverifiedSource<'a> {
+    /// The source address.
     pub from: SocketAddr,
     /// Where it was sent to.
     pub to: SocketAddr,
@@ -45,7 +45,7 @@ pub struct Stranger<'a> {
 /// What is to be done with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Challenged {
-    /// As without a challenge: the stranger's share decides.
+    /// As without a challenge: the share of unverified sources decides.
     Pass,
     /// It returned a token that only its address could have received: it is known.
     Proven,
@@ -53,11 +53,12 @@ pub enum Challenged {
     Answer(usize),
 }
 
-/// See the file's head. Called by workers, on any of them: what it needs (keys) it owns.
+/// A hook that decides about datagrams of unverified sources. Called by any worker: what it needs
+/// (keys) it owns.
 pub trait Challenge: Send + Sync {
-    /// Judges one datagram; `answer` has as many bytes as its payload, [`CHALLENGE_MAX`] at most.
-    /// Must not wait, lock or allocate.
-    fn judge(&self, stranger: &Stranger<'_>, answer: &mut [u8]) -> Challenged;
+    /// Decides about one datagram; `answer` has as many bytes as its payload, [`CHALLENGE_MAX`] at
+    /// most. Must not wait, lock or allocate.
+    fn judge(&self, stranger: &UnverifiedSource<'_>, answer: &mut [u8]) -> Challenged;
 }
 
 /// A challenge as socket settings hold it. Two are equal where they are the same value.
@@ -78,7 +79,7 @@ impl fmt::Debug for ChallengeHook {
     }
 }
 
-/// Asks a hook about a packet's payload, which begins at `offset`; the answer comes back as a
+/// Calls a hook with a packet's payload, which begins at `offset`; the answer comes back as a
 /// packet that begins with its UDP header.
 pub(crate) fn judge(
     hook: &ChallengeHook,
@@ -86,27 +87,28 @@ pub(crate) fn judge(
     packet: &PacketBuf,
     payload: core::ops::Range<usize>,
     pool: &Pool,
-) -> Outcome {
+) -> ChallengeOutcome {
     let (mut bytes, mut answer) = ([0; CHALLENGE_MAX], [0; CHALLENGE_MAX]);
     let len = payload.len().min(CHALLENGE_MAX);
     let (Some(bytes), Some(answer)) = (bytes.get_mut(..len), answer.get_mut(..len)) else {
-        return Outcome::Pass;
+        return ChallengeOutcome::Pass;
     };
     let len = packet.copy_out(payload.start, bytes);
-    let stranger = Stranger { from, to, now, payload: bytes.get(..len).unwrap_or_default() };
+    let stranger =
+        UnverifiedSource { from, to, now, payload: bytes.get(..len).unwrap_or_default() };
     match hook.0.judge(&stranger, answer) {
-        Challenged::Pass => Outcome::Pass,
-        Challenged::Proven => Outcome::Proven,
-        Challenged::Answer(0) => Outcome::Refused(None),
+        Challenged::Pass => ChallengeOutcome::Pass,
+        Challenged::Proven => ChallengeOutcome::Proven,
+        Challenged::Answer(0) => ChallengeOutcome::Refused(None),
         Challenged::Answer(len) => {
             let written = answer.get(..len).unwrap_or_default();
-            Outcome::Refused(datagram(pool, to, from, written))
+            ChallengeOutcome::Refused(datagram(pool, to, from, written))
         }
     }
 }
 
-/// What [`judge`] found.
-pub(crate) enum Outcome {
+/// The result of [`judge`].
+pub(crate) enum ChallengeOutcome {
     Pass,
     Proven,
     Refused(Option<PacketBuf>),

@@ -1,11 +1,11 @@
-//! Whose a datagram is, asked before any work is put into it.
+//! Classifies datagrams by socket for triage, before any work is spent on them.
 //!
-//! Called by the stack's triage for a burst, before the first packet of it is handled: it asks
-//! while it parses, and hears the answers once all are on their way (`demux/burst.rs`). Nothing is
-//! changed or counted. A packet that will be refused costs one line that may lie in no cache, the
-//! bucket's; whether a socket is full stands in two bits (`Rooms`), not in its account. With many
-//! sockets this is also what makes friends fast: `input` then finds the tables warm (packet design
-//! note, section 5).
+//! Called by the stack's triage for a burst, before the first packet of it is handled: it starts
+//! the look-ups while it parses, and reads the results once all cache lines are on their way
+//! (`demux/burst.rs`). Nothing is changed or counted. A packet that will be refused costs one cache
+//! line that may miss, the bucket's; whether a socket is full is read from two bits (`Rooms`), not
+//! from its account. With many sockets this also speeds up established peers: `input` then finds
+//! the tables warm (packet design note, section 5).
 //!
 //! Invariant: what is refusable here `Udp::input` would not take: shown for any sockets in
 //! `tests/triage.rs`.
@@ -16,24 +16,26 @@ use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{IfIndex, PortSet};
 use floodwall_packet::{Class, Triage};
 
-use crate::demux::{Kind, NONE, Probe, Seek, Sight, V4, bits, is_group, is_link_scope, zone_of};
+use crate::demux::{
+    BurstSeek, BurstSight, DemuxProbe, KeyKind, NONE, V4, bits, is_group, is_link_scope, zone_of,
+};
 use crate::intake::Intake;
 use crate::sockets::Udp;
 
-/// What is asked about one datagram: where it is from, where it is to, and where it arrived.
+/// The look-up key of one datagram: its source, its destination, and its interface.
 #[derive(Clone, Copy, Debug)]
-pub struct Whose(Probe);
+pub struct DatagramKey(DemuxProbe);
 
-impl Whose {
-    /// A datagram that asks for nothing: for arrays.
-    pub const NOBODYS: Self =
-        Self(Probe { local: 0, remote: 0, iface: 0, local_port: 0, remote_port: 0 });
+impl DatagramKey {
+    /// An empty query: for arrays.
+    pub const UNUSED: Self =
+        Self(DemuxProbe { local: 0, remote: 0, iface: 0, local_port: 0, remote_port: 0 });
 
     /// Of the addresses and ports in a datagram's headers.
     #[must_use]
     #[inline(always)]
     pub fn new(from: (IpAddr, u16), to: (IpAddr, u16), iface: IfIndex) -> Self {
-        Self(Probe {
+        Self(DemuxProbe {
             local: bits(to.0),
             remote: bits(from.0),
             iface: zone_of(iface),
@@ -42,7 +44,7 @@ impl Whose {
         })
     }
 
-    pub(crate) const fn of(probe: Probe) -> Self {
+    pub(crate) const fn of(probe: DemuxProbe) -> Self {
         Self(probe)
     }
 
@@ -75,32 +77,32 @@ impl Whose {
     }
 }
 
-/// A question of which the first step is on its way.
+/// A look-up with its first step in progress.
 #[derive(Clone, Copy, Debug)]
-pub struct Sought(Seek);
+pub struct PortProbe(BurstSeek);
 
-impl Sought {
+impl PortProbe {
     /// Nothing was sought: for arrays.
-    pub const NOTHING: Self = Self(Seek::NOBODY);
+    pub const NOTHING: Self = Self(BurstSeek::NOBODY);
 }
 
-/// A question that has been asked: what it waits for is on its way.
+/// A look-up in progress: its cache lines are on their way.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked {
-    whose: Whose,
-    seek: Seek,
+pub struct LookupSlot {
+    whose: DatagramKey,
+    seek: BurstSeek,
     class: Class,
 }
 
-impl Asked {
-    /// Nothing was asked: for arrays.
+impl LookupSlot {
+    /// No look-up: for arrays.
     pub const NOTHING: Self =
-        Self { whose: Whose::NOBODYS, seek: Seek::NOBODY, class: Class::Frame };
+        Self { whose: DatagramKey::UNUSED, seek: BurstSeek::NOBODY, class: Class::Frame };
 
     /// About which datagram.
     #[must_use]
     #[inline(always)]
-    pub const fn whose(&self) -> &Whose {
+    pub const fn whose(&self) -> &DatagramKey {
         &self.whose
     }
 }
@@ -109,35 +111,35 @@ impl<I: Intake> Udp<I> {
     /// As [`Udp::answer`] for one datagram, which came in a frame.
     #[must_use]
     pub fn classify(&self, from: SocketAddr, to: SocketAddr, iface: IfIndex) -> Triage {
-        let mut class = [Triage::Refusable];
-        let one = Whose::new((from.ip(), from.port()), (to.ip(), to.port()), iface);
-        let mut asked = Asked::NOTHING;
+        let mut class = [Triage::Rejectable];
+        let one = DatagramKey::new((from.ip(), from.port()), (to.ip(), to.port()), iface);
+        let mut asked = LookupSlot::NOTHING;
         self.ask(one, Class::Frame, &mut asked);
         self.answer(&[asked], &mut class);
         class[0]
     }
 
-    /// What [`Udp::answer`] says, the straightforward way: one look-up, then the socket's own
-    /// account about a packet of so many true bytes. For tests and benches, which compare.
+    /// What [`Udp::answer`] returns, computed directly: one look-up, then the socket's own account
+    /// about a packet of so many true bytes. For tests and benches, which compare.
     #[must_use]
-    pub fn classify_slowly(&self, whose: &Whose, true_size: u32) -> Triage {
+    pub fn classify_slowly(&self, whose: &DatagramKey, true_size: u32) -> Triage {
         let Some(index) = self.demux.lookup(&whose.0) else {
             let group = is_group(whose.0.local);
-            return if group { Triage::Stranger } else { Triage::Refusable };
+            return if group { Triage::Unknown } else { Triage::Rejectable };
         };
         let socket = self.sockets.get(index as usize);
         match socket.and_then(|socket| socket.body.as_ref()) {
             Some(body) if body.intake.admits(true_size) => match self.demux.key(index).kind {
-                Kind::Connected => Triage::Friend,
-                _ => Triage::Stranger,
+                KeyKind::Connected => Triage::Established,
+                _ => Triage::Unknown,
             },
-            _ => Triage::Refusable,
+            _ => Triage::Rejectable,
         }
     }
 
-    /// Begins to ask whose a datagram to this port of ours is, in a packet whose first chunk is of
-    /// `class`. `None` where nobody takes it: no socket has the port, or the only one that has it
-    /// is full. `whose` says more about it, where several sockets have the port. Some 2 ns; waits
+    /// Starts the look-up of a datagram to this local port, in a packet whose first chunk is of
+    /// `class`. `None` where no socket takes it: none has the port, or the only one that has it is
+    /// full. `whose` has the rest of the key, where several sockets have the port. Some 2 ns; waits
     /// for no table.
     #[must_use]
     #[inline(always)]
@@ -145,14 +147,14 @@ impl<I: Intake> Udp<I> {
         &self,
         local_port: u16,
         class: Class,
-        whose: impl FnOnce() -> Whose,
-    ) -> Option<Sought> {
+        whose: impl FnOnce() -> DatagramKey,
+    ) -> Option<PortProbe> {
         if !self.demux.is_heard(local_port) {
             return None;
         }
         let seek = self.demux.seek(local_port, || whose().0);
         let full = seek.only().is_some_and(|socket| !self.rooms.of(socket).admits(class));
-        (!full).then_some(Sought(seek))
+        (!full).then_some(PortProbe(seek))
     }
 
     /// The ports that any socket has.
@@ -167,30 +169,31 @@ impl<I: Intake> Udp<I> {
         self.demux.hears_every_port()
     }
 
-    /// Whether somebody may take what was sought, by the marks of a bucket: of strangers to
-    /// connected sockets, one in 70 or so. One load, which [`Udp::seek`] has asked for; asks for
-    /// the bucket.
+    /// Whether some socket may take the datagram, by the marks of a bucket: of unverified sources
+    /// to connected sockets, one in 70 or so. One load, which [`Udp::seek`] has prefetched;
+    /// prefetches the bucket.
     #[must_use]
     #[inline(always)]
-    pub fn may_find(&self, sought: Sought) -> bool {
+    pub fn may_find(&self, sought: PortProbe) -> bool {
         self.demux.may_find(sought.0)
     }
 
-    /// Asks whose a datagram is, in a packet whose first chunk is of `class`, and keeps that in
-    /// `asked`. A few ns; waits for no table.
+    /// Starts the look-up of a datagram, in a packet whose first chunk is of `class`, and keeps it
+    /// in `asked`. A few ns; waits for no table.
     #[inline(always)]
-    pub fn ask(&self, whose: Whose, class: Class, asked: &mut Asked) {
+    pub fn ask(&self, whose: DatagramKey, class: Class, asked: &mut LookupSlot) {
         asked.seek = self.demux.seek(whose.0.local_port, || whose.0);
         asked.whose = whose;
         asked.class = class;
     }
 
-    /// For each of up to [`BURST_MAX`] datagrams: a friend where a connected socket waits for
-    /// exactly this peer, a stranger where some socket would take it, refusable where none would,
-    /// because nobody listens or the socket is full. Where only connected sockets have the port,
-    /// one line tells who is refused; who is not costs the line of a key, all of them at a time.
+    /// For each of up to [`BURST_MAX`] datagrams: established where a connected socket has exactly
+    /// this peer, unverified where some other socket would take it, refusable where none would,
+    /// because no socket has the port or the socket is full. Where only connected sockets have the
+    /// port, one cache line is enough to refuse; the others cost the line of a key each, fetched
+    /// together.
     #[inline]
-    pub fn answer(&self, asked: &[Asked], classes: &mut [Triage]) {
+    pub fn answer(&self, asked: &[LookupSlot], classes: &mut [Triage]) {
         for (asked, class) in asked.iter().zip(&mut *classes) {
             *class = Self::unwanted(asked);
         }
@@ -221,21 +224,21 @@ impl<I: Intake> Udp<I> {
 
     /// What a datagram is that no socket takes: a group may have members on another address.
     #[inline(always)]
-    const fn unwanted(asked: &Asked) -> Triage {
-        if is_group(asked.whose.0.local) { Triage::Stranger } else { Triage::Refusable }
+    const fn unwanted(asked: &LookupSlot) -> Triage {
+        if is_group(asked.whose.0.local) { Triage::Unknown } else { Triage::Rejectable }
     }
 
     /// Whether some socket may take it, by its bucket and by what fits into the socket there.
     #[inline(always)]
-    fn may_take(&self, asked: &Asked) -> bool {
+    fn may_take(&self, asked: &LookupSlot) -> bool {
         match self.demux.sight(asked.seek) {
-            Sight::Nobody => false,
-            Sight::Unclear => true,
-            Sight::Perhaps(socket) => {
-                // Whoever it is for: if this socket is full, there is no other that it may be.
+            BurstSight::Nobody => false,
+            BurstSight::Unclear => true,
+            BurstSight::Perhaps(socket) => {
+                // If this socket is full, no other can take the datagram.
                 let takes = self.rooms.of(socket).admits(asked.class);
                 if takes {
-                    self.demux.expect(socket);
+                    self.demux.prefetch(socket);
                 }
                 takes
             }
@@ -243,22 +246,22 @@ impl<I: Intake> Udp<I> {
     }
 
     #[inline(always)]
-    fn class_of(&self, asked: &Asked) -> Triage {
+    fn class_of(&self, asked: &LookupSlot) -> Triage {
         let probe = &asked.whose.0;
         let socket = self.demux.settle(probe, asked.seek);
         if socket == NONE {
             return Self::unwanted(asked);
         }
         if !self.rooms.of(socket).admits(asked.class) {
-            return Triage::Refusable;
+            return Triage::Rejectable;
         }
         match self.demux.kind(socket) {
-            Kind::Connected => Triage::Friend,
-            _ => Triage::Stranger,
+            KeyKind::Connected => Triage::Established,
+            _ => Triage::Unknown,
         }
     }
 
-    /// Whether some socket is connected: then some peers are friends by a program's own word.
+    /// Whether some socket is connected: then some peers are established by a program's own choice.
     #[must_use]
     #[inline]
     pub const fn has_connected(&self) -> bool {

@@ -1,4 +1,4 @@
-//! What every [`Intake`] must do, whoever wrote it.
+//! The contract tests that every implementation of [`Intake`] must pass.
 //!
 //! Run by this crate's tests for [`crate::LocalIntake`], and by tests of other intakes under the
 //! feature `testing`. Each check panics with what was broken.
@@ -6,9 +6,9 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::Instant;
-use floodwall_packet::{Class, PacketBuf, Pool, Room, Rooms};
+use floodwall_packet::{CapacityHint, CapacityHints, Class, PacketBuf, Pool};
 
-use crate::intake::{Intake, Offer};
+use crate::intake::{Intake, IntakeOffer};
 
 /// Sources of both families, since an intake may treat them apart.
 const SOURCES: [IpAddr; 2] =
@@ -39,12 +39,12 @@ fn offer<I: Intake>(
     mut packet: PacketBuf,
     source: IpAddr,
 ) -> Result<bool, PacketBuf> {
-    let offer = Offer { source, now: Instant::ORIGIN };
+    let offer = IntakeOffer { source, now: Instant::ORIGIN };
     if intake.reserve(&mut packet, &offer) { Ok(intake.push(packet)) } else { Err(packet) }
 }
 
 fn open<I: Intake>(pool: &Pool, limit: u64) -> I {
-    I::open(pool, limit, &Rooms::new(1), 0).expect("the pool of this check has accounts")
+    I::open(pool, limit, &CapacityHints::new(1), 0).expect("the pool of this check has accounts")
 }
 
 fn keeps_order<I: Intake>(pool: &Pool, source: IpAddr) {
@@ -71,7 +71,7 @@ fn holds_its_limit<I: Intake>(pool: &Pool, source: IpAddr) {
     assert!(!intake.admits(1));
     let refused = offer(&mut intake, packet(pool, 9), source)
         .expect_err("true sizes count, not payload bytes");
-    assert_eq!(refused.first(), [9], "the newcomer is given back");
+    assert_eq!(refused.first(), [9], "the new packet is given back");
     assert_eq!((intake.len(), intake.charged()), (3, u64::from(size) * 3));
     drop(refused);
     assert_eq!(intake.charged(), u64::from(size) * 3, "a refused packet was never charged");
@@ -99,14 +99,14 @@ fn releases_exactly<I: Intake>(pool: &Pool, source: IpAddr) {
     }
     let all = intake.charged();
     let mut reserved = packet(pool, 5);
-    let offer = Offer { source, now: Instant::ORIGIN };
+    let offer = IntakeOffer { source, now: Instant::ORIGIN };
     assert!(intake.reserve(&mut reserved, &offer) && intake.charged() > all && intake.len() == 4);
     drop(reserved);
-    assert_eq!(intake.charged(), all, "a packet that dies before it is queued owes nothing");
+    assert_eq!(intake.charged(), all, "a packet that is dropped unqueued is not charged");
     let taken = intake.take();
-    assert_eq!(intake.charged(), all, "what is taken stays charged while it lives");
+    assert_eq!(intake.charged(), all, "what is taken stays charged while it exists");
     drop(taken);
-    assert_eq!(intake.charged(), all / 4 * 3, "and is released when it dies");
+    assert_eq!(intake.charged(), all / 4 * 3, "and is released when it is dropped");
     drop(intake);
     assert_eq!(pool.available(), before, "a dropped intake leaves nothing behind");
 }
@@ -129,7 +129,7 @@ fn survives_a_lower_limit<I: Intake>(pool: &Pool, source: IpAddr) {
 }
 
 fn says_what_fits<I: Intake>(pool: &Pool, source: IpAddr) {
-    let (rooms, size) = (Rooms::new(3), u64::from(packet(pool, 0).true_size()));
+    let (rooms, size) = (CapacityHints::new(3), u64::from(packet(pool, 0).true_size()));
     for limit in [1, size, 3 * size + 200, 20 * size] {
         let mut intake = I::open(pool, limit, &rooms, 1).expect("an account");
         let mut turns = 0;
@@ -146,9 +146,10 @@ fn says_what_fits<I: Intake>(pool: &Pool, source: IpAddr) {
             turns += 1;
         }
         intake.set_limit(1);
-        let expected = if intake.charged() == 0 { Room::Frame } else { Room::Nothing };
+        let expected =
+            if intake.charged() == 0 { CapacityHint::Frame } else { CapacityHint::Nothing };
         assert_eq!(rooms.of(1), expected);
         drop(intake);
-        assert_eq!([0, 1, 2].map(|index| rooms.of(index)), [Room::Frame; 3]);
+        assert_eq!([0, 1, 2].map(|index| rooms.of(index)), [CapacityHint::Frame; 3]);
     }
 }

@@ -5,19 +5,18 @@
 //! socket's key. A port with several has its keys in a hash table with a secret key
 //! (`key_table.rs`): one probe per kind of socket that the port has at all, at most two, and the
 //! newest of equal sockets wins, as in Linux. Sockets at every port are those of port 0, which is
-//! nobody else's: they are asked where the datagram's own port has none for it. So the cost of a
-//! look-up does not depend on how many sockets there are. Called by `sockets.rs` (changes) and
-//! `input.rs` (look-ups).
+//! not used otherwise: they are looked up where the datagram's own port has none for it. So the
+//! cost of a look-up does not depend on how many sockets there are. Called by `sockets.rs`
+//! (changes) and `input.rs` (look-ups).
 //!
 //! Invariants: `keys` and `holds` of a socket that is entered never change; the hash tables hold
 //! the sockets of shared ports only.
 //!
 //! # Under flood
-//! Strangers only look up: two cache lines, at most two probes of a table, and as many again where
-//! a socket takes every port. Only applications
-//! make it grow, up to `sockets_max`, allocated at construction. A datagram to a group visits
-//! `UDP_GROUP_SOCKETS_MAX` sockets at most; honest groups with more sockets on one port lose the
-//! rest.
+//! Remote peers only cause look-ups: two cache lines, at most two probes of a table, and as many
+//! again where a socket takes every port. Only applications make it grow, up to `sockets_max`,
+//! allocated at construction. A datagram to a group visits `UDP_GROUP_SOCKETS_MAX` sockets at most;
+//! honest groups with more sockets on one port lose the rest.
 
 mod burst;
 mod hash;
@@ -30,19 +29,20 @@ mod tests;
 
 use floodwall_base::limits::UDP_GROUP_SOCKETS_MAX;
 use floodwall_base::{PortSet, SecretRandom};
-use floodwall_sync::Broad;
+use floodwall_sync::HugeArray;
 
-pub(crate) use burst::{Seek, Sight};
+pub(crate) use burst::{BurstSeek, BurstSight};
 use hash::TupleHash;
 pub(crate) use key::{
-    Hold, Key, Kind, Probe, V4, V6, addr, bits, canonical, is_group, is_link_scope, zone_of,
+    DemuxProbe, KeyHold, KeyKind, SocketKey, V4, V6, addr, bits, canonical, is_group,
+    is_link_scope, zone_of,
 };
 use key_table::KeyTable;
 pub(crate) use key_table::TableFull;
 pub(crate) use port::NONE;
-use port::Port;
+use port::PortEntry;
 
-/// In `Demux::ports`: the rest of the number is a place in `shared`, not a socket's.
+/// In `SocketDemux::ports`: the rest of the number is a place in `shared`, not a socket's.
 const SHARED: u32 = 1 << 31;
 
 /// Where sockets at every port are kept.
@@ -53,31 +53,31 @@ const PORTS: usize = 1 << 16;
 
 /// A socket's neighbours in one list.
 #[derive(Clone, Copy, Debug)]
-struct Link {
+struct SocketLink {
     prev: u32,
     next: u32,
 }
 
-const ALONE: Link = Link { prev: NONE, next: NONE };
+const ALONE: SocketLink = SocketLink { prev: NONE, next: NONE };
 
 /// Which list: wildcards per family (a socket with one key uses the first for its equals), and
 /// binds to one address.
 const HOLDS: usize = 2;
 
-/// See the file's head.
+/// The demultiplexing table of one stack: from a datagram's addresses and ports to its socket.
 #[derive(Debug)]
-pub(crate) struct Demux {
+pub(crate) struct SocketDemux {
     /// Per port: 0, or a socket's place plus one, or a shared port's plus one with [`SHARED`].
     ports: Box<[u32; PORTS]>,
     /// Those that are not 0.
     heard: PortSet,
-    keys: Broad<Key>,
-    shared: Vec<Port>,
+    keys: HugeArray<SocketKey>,
+    shared: Vec<PortEntry>,
     shared_free: Vec<u32>,
     flows: KeyTable,
     held: KeyTable,
-    holds: Vec<Hold>,
-    links: Vec<[Link; 3]>,
+    holds: Vec<KeyHold>,
+    links: Vec<[SocketLink; 3]>,
     hash: TupleHash,
     /// Which of several has a flow.
     spread_hash: TupleHash,
@@ -88,19 +88,19 @@ pub(crate) struct Demux {
 }
 
 /// What a port's number means.
-enum At {
+enum KeyPosition {
     Nobody,
     Sole(u32),
     Shared(u32),
 }
 
-impl Demux {
+impl SocketDemux {
     pub(crate) fn new(sockets_max: usize, random: &mut SecretRandom) -> Self {
         Self {
-            // By way of a vector: no array of this size should lie on a stack.
+            // By way of a vector: an array of this size must not be on a stack.
             ports: vec![0; PORTS].try_into().unwrap_or_else(|_| Box::new([0; PORTS])),
             heard: PortSet::default(),
-            keys: Broad::with_capacity(sockets_max),
+            keys: HugeArray::with_capacity(sockets_max),
             shared: Vec::with_capacity(sockets_max / 2),
             shared_free: Vec::with_capacity(sockets_max / 2),
             flows: KeyTable::new(sockets_max),
@@ -116,18 +116,18 @@ impl Demux {
 
     /// Makes a place for one more socket.
     pub(crate) fn grow(&mut self) {
-        self.keys.push(Key::UNBOUND);
-        self.holds.push(Hold::NONE);
+        self.keys.push(SocketKey::UNBOUND);
+        self.holds.push(KeyHold::NONE);
         self.links.push([ALONE; 3]);
     }
 
-    pub(crate) fn key(&self, index: u32) -> Key {
-        self.keys.get(index as usize).copied().unwrap_or(Key::UNBOUND)
+    pub(crate) fn key(&self, index: u32) -> SocketKey {
+        self.keys.get(index as usize).copied().unwrap_or(SocketKey::UNBOUND)
     }
 
     #[inline(always)]
-    pub(crate) fn kind(&self, index: u32) -> Kind {
-        self.keys.get(index as usize).map_or(Kind::Unbound, |key| key.kind)
+    pub(crate) fn kind(&self, index: u32) -> KeyKind {
+        self.keys.get(index as usize).map_or(KeyKind::Unbound, |key| key.kind)
     }
 
     /// How many sockets are connected.
@@ -135,22 +135,22 @@ impl Demux {
         self.connected
     }
 
-    pub(crate) fn hold(&self, index: u32) -> Hold {
-        self.holds.get(index as usize).copied().unwrap_or(Hold::NONE)
+    pub(crate) fn hold(&self, index: u32) -> KeyHold {
+        self.holds.get(index as usize).copied().unwrap_or(KeyHold::NONE)
     }
 
     #[inline(always)]
-    fn at(&self, port: u16) -> At {
+    fn at(&self, port: u16) -> KeyPosition {
         match self.ports.get(usize::from(port)).copied().unwrap_or(0) {
-            0 => At::Nobody,
-            n if n & SHARED == 0 => At::Sole(n - 1),
-            n => At::Shared((n & !SHARED) - 1),
+            0 => KeyPosition::Nobody,
+            n if n & SHARED == 0 => KeyPosition::Sole(n - 1),
+            n => KeyPosition::Shared((n & !SHARED) - 1),
         }
     }
 
     /// The socket for a datagram to one host. About 3 ns for a port with one socket, 8 for others.
     #[inline(always)]
-    pub(crate) fn lookup(&self, probe: &Probe) -> Option<u32> {
+    pub(crate) fn lookup(&self, probe: &DemuxProbe) -> Option<u32> {
         match self.lookup_port(probe) {
             None if self.every => self.lookup_every(*probe),
             found => found,
@@ -159,22 +159,26 @@ impl Demux {
 
     /// The socket at every port that takes what is sent to this address.
     #[inline(never)]
-    fn lookup_every(&self, probe: Probe) -> Option<u32> {
-        self.lookup_port(&Probe { local_port: EVERY_PORT, ..probe })
+    fn lookup_every(&self, probe: DemuxProbe) -> Option<u32> {
+        self.lookup_port(&DemuxProbe { local_port: EVERY_PORT, ..probe })
     }
 
     /// The socket of the datagram's own port.
     #[inline(always)]
-    fn lookup_port(&self, probe: &Probe) -> Option<u32> {
+    fn lookup_port(&self, probe: &DemuxProbe) -> Option<u32> {
         match self.at(probe.local_port) {
-            At::Nobody => None,
-            At::Sole(index) => self.keys.get(index as usize)?.accepts(probe).then_some(index),
-            At::Shared(place) => self.lookup_shared(self.shared.get(place as usize)?, *probe),
+            KeyPosition::Nobody => None,
+            KeyPosition::Sole(index) => {
+                self.keys.get(index as usize)?.accepts(probe).then_some(index)
+            }
+            KeyPosition::Shared(place) => {
+                self.lookup_shared(self.shared.get(place as usize)?, *probe)
+            }
         }
     }
 
     #[inline(never)]
-    fn lookup_shared(&self, port: &Port, probe: Probe) -> Option<u32> {
+    fn lookup_shared(&self, port: &PortEntry, probe: DemuxProbe) -> Option<u32> {
         if port.connected > 0
             && let Some(index) = self.find(&probe.connected())
         {
@@ -192,11 +196,12 @@ impl Demux {
             .map(|index| self.spread(port, index, list, &probe))
     }
 
-    /// The one of several sockets that are bound alike which has this flow: of those that say so,
-    /// by a hash with a key of its own, for who is served by which may show. The newest where it
-    /// does not say so. A walk over `UDP_GROUP_SOCKETS_MAX` of them at most.
+    /// Selects one of several sockets that are bound alike (`SO_REUSEPORT`) for this flow: among
+    /// those that spread flows, by a hash with a key of its own, since peers can observe which
+    /// socket serves them. The newest where it does not spread. A walk over `UDP_GROUP_SOCKETS_MAX`
+    /// of them at most.
     #[inline(always)]
-    fn spread(&self, port: &Port, newest: u32, list: usize, probe: &Probe) -> u32 {
+    fn spread(&self, port: &PortEntry, newest: u32, list: usize, probe: &DemuxProbe) -> u32 {
         if port.spread == 0 || !self.hold(newest).spread {
             return newest;
         }
@@ -211,27 +216,27 @@ impl Demux {
 
     /// The newest socket with exactly this key.
     #[inline]
-    fn find(&self, key: &Key) -> Option<u32> {
+    fn find(&self, key: &SocketKey) -> Option<u32> {
         self.flows.find(self.hash.key(key), |i| self.keys.get(i as usize) == Some(key))
     }
 
     /// Fills `out` with the sockets for a datagram to a group or broadcast address, as many as
     /// fit; returns how many there are in it.
-    pub(crate) fn lookup_group(&self, probe: &Probe, out: &mut [u32]) -> usize {
+    pub(crate) fn lookup_group(&self, probe: &DemuxProbe, out: &mut [u32]) -> usize {
         let place = match self.at(probe.local_port) {
-            At::Nobody => return 0,
-            At::Sole(_) => {
+            KeyPosition::Nobody => return 0,
+            KeyPosition::Sole(_) => {
                 let found = self.lookup_port(probe);
                 return out.iter_mut().zip(found).map(|(slot, index)| *slot = index).count();
             }
-            At::Shared(place) => place,
+            KeyPosition::Shared(place) => place,
         };
         let Some(port) = self.shared.get(place as usize) else { return 0 };
         let [v4, v6] = port.wildcards;
         let (family, wildcard) = if probe.families() == V4 { (0, v4) } else { (1, v6) };
         // A group may be bound with or without its link.
         let bound = probe.bound();
-        let on_link = Key { zone: probe.iface, ..bound };
+        let on_link = SocketKey { zone: probe.iface, ..bound };
         let lists = [
             (0, self.find(&probe.connected())),
             (0, self.find(&bound)),
@@ -251,17 +256,17 @@ impl Demux {
     }
 
     /// Whether a bind would take what another socket holds.
-    pub(crate) fn refuses(&self, new: &Hold) -> bool {
+    pub(crate) fn refuses(&self, new: &KeyHold) -> bool {
         match self.at(new.port) {
-            At::Nobody => false,
-            At::Sole(index) => {
+            KeyPosition::Nobody => false,
+            KeyPosition::Sole(index) => {
                 let old = self.hold(index);
                 let same = old.local == new.local && old.zone == new.zone;
                 old.families & new.families != 0
                     && (same || old.is_wildcard() || new.is_wildcard())
                     && !(old.reuse && new.reuse)
             }
-            At::Shared(place) => {
+            KeyPosition::Shared(place) => {
                 self.shared.get(place as usize).is_some_and(|port| port.refuses(new))
                     || self.holder(new).is_some_and(|old| !(new.reuse && self.hold(old).reuse))
             }
@@ -269,11 +274,12 @@ impl Demux {
     }
 
     /// A socket that is bound to exactly this address and port, on a shared port.
-    fn holder(&self, hold: &Hold) -> Option<u32> {
+    fn holder(&self, hold: &KeyHold) -> Option<u32> {
         if hold.is_wildcard() {
             return None;
         }
-        let same = |old: &Hold| Hold { reuse: hold.reuse, spread: hold.spread, ..*old } == *hold;
+        let same =
+            |old: &KeyHold| KeyHold { reuse: hold.reuse, spread: hold.spread, ..*old } == *hold;
         self.held.find(self.hash.hold(hold), |i| self.holds.get(i as usize).is_some_and(same))
     }
 
@@ -281,20 +287,25 @@ impl Demux {
     ///
     /// # Errors
     /// The table has no room near the key; nothing is changed then.
-    pub(crate) fn enter(&mut self, index: u32, key: Key, hold: Hold) -> Result<(), TableFull> {
+    pub(crate) fn enter(
+        &mut self,
+        index: u32,
+        key: SocketKey,
+        hold: KeyHold,
+    ) -> Result<(), TableFull> {
         if let (Some(own), Some(held)) =
             (self.keys.get_mut(index as usize), self.holds.get_mut(index as usize))
         {
             (*own, *held) = (key, hold);
-            self.connected += u32::from(key.kind == Kind::Connected);
+            self.connected += u32::from(key.kind == KeyKind::Connected);
         }
         let place = match self.at(hold.port) {
-            At::Nobody => {
+            KeyPosition::Nobody => {
                 self.set_port(hold.port, index + 1);
                 return Ok(());
             }
-            At::Sole(other) => self.share(hold.port, other),
-            At::Shared(place) => Ok(place),
+            KeyPosition::Sole(other) => self.share(hold.port, other),
+            KeyPosition::Shared(place) => Ok(place),
         };
         let entered = place.and_then(|place| {
             self.attach(place, index).inspect_err(|_| self.unshare(place, hold.port))
@@ -307,14 +318,14 @@ impl Demux {
 
     /// Takes a socket out, where it is entered. Its port is free for others at once.
     pub(crate) fn leave(&mut self, index: u32) {
-        if self.kind(index) == Kind::Unbound {
+        if self.kind(index) == KeyKind::Unbound {
             return;
         }
         let port = self.hold(index).port;
         match self.at(port) {
-            At::Nobody => return,
-            At::Sole(_) => self.set_port(port, 0),
-            At::Shared(place) => {
+            KeyPosition::Nobody => return,
+            KeyPosition::Sole(_) => self.set_port(port, 0),
+            KeyPosition::Shared(place) => {
                 self.detach(place, index);
                 self.unshare(place, port);
             }
@@ -324,16 +335,16 @@ impl Demux {
 
     fn forget(&mut self, index: u32) {
         if let Some(key) = self.keys.get_mut(index as usize) {
-            self.connected -= u32::from(key.kind == Kind::Connected);
-            *key = Key::UNBOUND;
+            self.connected -= u32::from(key.kind == KeyKind::Connected);
+            *key = SocketKey::UNBOUND;
         }
     }
 
     /// Lets a socket listen to something else on its port.
     ///
     /// # Errors
-    /// As [`Demux::enter`]; the socket listens as before then.
-    pub(crate) fn rekey(&mut self, index: u32, key: Key) -> Result<(), TableFull> {
+    /// As [`SocketDemux::enter`]; the socket listens as before then.
+    pub(crate) fn rekey(&mut self, index: u32, key: SocketKey) -> Result<(), TableFull> {
         let (before, hold) = (self.key(index), self.hold(index));
         self.leave(index);
         let entered = self.enter(index, key, hold);
@@ -374,11 +385,11 @@ impl Demux {
     #[cold]
     fn share(&mut self, port: u16, other: u32) -> Result<u32, TableFull> {
         let place = self.shared_free.pop().unwrap_or_else(|| {
-            self.shared.push(Port::EMPTY);
+            self.shared.push(PortEntry::EMPTY);
             self.shared.len() as u32 - 1
         });
         if let Some(record) = self.shared.get_mut(place as usize) {
-            *record = Port::EMPTY;
+            *record = PortEntry::EMPTY;
         }
         if let Err(full) = self.attach(place, other) {
             self.shared_free.push(place);
@@ -388,7 +399,7 @@ impl Demux {
         Ok(place)
     }
 
-    /// Forgets a port's record where one socket is left.
+    /// Removes a port's record where one socket is left.
     fn unshare(&mut self, place: u32, port: u16) {
         let Some(record) = self.shared.get(place as usize) else { return };
         if record.total == 1 {
@@ -402,7 +413,7 @@ impl Demux {
     /// Puts a socket into the lists and tables of its shared port.
     fn attach(&mut self, place: u32, index: u32) -> Result<(), TableFull> {
         let (key, hold) = (self.key(index), self.hold(index));
-        if key.kind == Kind::Wildcard {
+        if key.kind == KeyKind::Wildcard {
             for (list, family) in [V4, V6].into_iter().enumerate() {
                 if key.families & family != 0 {
                     let head =
@@ -430,7 +441,7 @@ impl Demux {
         Ok(())
     }
 
-    fn attach_hold(&mut self, index: u32, hold: &Hold) -> Result<(), TableFull> {
+    fn attach_hold(&mut self, index: u32, hold: &KeyHold) -> Result<(), TableFull> {
         let (hash, head) = (self.hash.hold(hold), self.holder(hold));
         match head {
             Some(head) => self.held.replace(hash, head, index),
@@ -440,7 +451,7 @@ impl Demux {
         Ok(())
     }
 
-    /// The inverse of [`Demux::attach`].
+    /// The inverse of [`SocketDemux::attach`].
     fn detach(&mut self, place: u32, index: u32) {
         let (key, hold) = (self.key(index), self.hold(index));
         self.detach_key(place, index, &key);
@@ -454,8 +465,8 @@ impl Demux {
         }
     }
 
-    fn detach_key(&mut self, place: u32, index: u32, key: &Key) {
-        if key.kind == Kind::Wildcard {
+    fn detach_key(&mut self, place: u32, index: u32, key: &SocketKey) {
+        if key.kind == KeyKind::Wildcard {
             for (list, family) in [V4, V6].into_iter().enumerate() {
                 if key.families & family != 0 {
                     let link = self.unlink(list, index);
@@ -477,14 +488,14 @@ impl Demux {
         self.shared.get_mut(place as usize)?.wildcards.get_mut(family)
     }
 
-    fn link(&mut self, list: usize, index: u32) -> Option<&mut Link> {
+    fn link(&mut self, list: usize, index: u32) -> Option<&mut SocketLink> {
         self.links.get_mut(index as usize)?.get_mut(list)
     }
 
-    /// Makes a socket the first of a list whose first was `head`.
+    /// Prepends a socket to a list with the present head `head`.
     fn link_before(&mut self, list: usize, index: u32, head: u32) {
         if let Some(link) = self.link(list, index) {
-            *link = Link { prev: NONE, next: head };
+            *link = SocketLink { prev: NONE, next: head };
         }
         if let Some(link) = self.link(list, head) {
             link.prev = index;
@@ -492,7 +503,7 @@ impl Demux {
     }
 
     /// Takes a socket out of a list; returns the neighbours that it had.
-    fn unlink(&mut self, list: usize, index: u32) -> Link {
+    fn unlink(&mut self, list: usize, index: u32) -> SocketLink {
         let link = self.link(list, index).map_or(ALONE, |link| core::mem::replace(link, ALONE));
         if let Some(prev) = self.link(list, link.prev) {
             prev.next = link.next;
@@ -511,10 +522,10 @@ impl Demux {
 }
 
 /// Lets the next of equal sockets stand in the table for one that left, if that one stood there.
-fn follow(table: &mut KeyTable, hash: u32, left: u32, link: Link) {
+fn follow(table: &mut KeyTable, hash: u32, left: u32, link: SocketLink) {
     match link {
-        Link { prev: NONE, next: NONE } => table.remove(hash, left),
-        Link { prev: NONE, next } => table.replace(hash, left, next),
+        SocketLink { prev: NONE, next: NONE } => table.remove(hash, left),
+        SocketLink { prev: NONE, next } => table.replace(hash, left, next),
         _ => (),
     }
 }

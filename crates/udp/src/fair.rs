@@ -1,65 +1,65 @@
-//! `FairShare`: whose datagram a socket takes while more come than are read.
+//! `FairShare`: which datagrams a socket accepts while more arrive than are read.
 //!
 //! Called by `input.rs` between the port look-up and anything that is spent on the datagram
-//! (decision E24). A pure value: time comes in, a verdict goes out. Of a socket's bytes
-//! * the first half is for whoever comes first, as everywhere;
-//! * up to three quarters is for a source beside whom hardly anything comes: one sender alone,
-//!   however fast, finds most of the room;
-//! * up to seven eighths is for everybody whose part of what waits is small: the fuller the socket,
-//!   the smaller, so that what is left is never taken by few;
+//! (decision E24). A pure value: time comes in, a decision goes out. Of a socket's bytes
+//! * the first half is for whichever sender comes first, as everywhere;
+//! * up to three quarters is for a source without much competing traffic: one sender alone, however
+//!   fast, finds most of the room;
+//! * up to seven eighths is for every source with a small part of what waits: the fuller the
+//!   socket, the smaller, so that what is left is never taken by few;
 //! * the last eighth is for peers that were answered lately and hold less than a quarter of what is
-//!   left of it: a heavy one is not let in, known or not, so that strangers keep their room beside
-//!   a flood that is answered.
+//!   left of it: a heavy one is not let in, known or not, so that unverified sources keep their
+//!   room beside a flood that is answered.
 //!
 //! What is small is measured from above: a site may hold a multiple of the room that is left, a
 //! network of it a multiple of what the site has left, a host a part of what the network has left.
-//! So the heavy hosts of a network stop before the network does, and a light one beside them, on
-//! the same LAN, still finds its room. What a source holds is its part of what the socket granted
-//! lately, times what waits there. Whom the socket is connected to is never asked.
+//! So the heavy hosts of a network stop before the network does, and a light one on the same LAN
+//! still finds its room. What a source holds is its part of what the socket granted lately, times
+//! what waits there. The socket's connected peer is not considered.
 //!
-//! Invariants: it only refuses more than the exact cap does, never less; where it refuses somebody,
-//! that one's estimate or the reserve says so. Reading: `sketch.rs` for the estimate's bound;
+//! Invariants: it only refuses more than the exact cap does, never less; each refusal follows from
+//! the source's estimate or from the reserve. Reading: `sketch.rs` for the estimate's bound;
 //! Choudhury and Hahne 1998 for thresholds that follow the room that is left. Not here: the cap
 //! itself (`allowance.rs`).
 //!
 //! # Under flood
-//! Who can fill it: anybody, with forged sources. Bound and worst work: the sketch's, and one
-//! division; nothing is hashed while a socket holds less than an eighth. Who is refused: hosts that
-//! hold much, and /24, /64 and /48 that do, however many addresses they send from. Honest traffic:
-//! a light sender loses what the sketch's error takes, and more where forged sources fill the very
-//! network it is in. Against forged sources of as many prefixes as the socket has room for
-//! datagrams nobody is heavy: who was never answered is then one of them, and loses as they do; who
-//! was answered has the reserve. Reason: `UdpOverShare`.
+//! Reachable by any sender, with forged sources. Bound and worst work: the sketch's, and one
+//! division; nothing is hashed while a socket holds less than an eighth. Refused: hosts that hold
+//! much, and /24, /64 and /48 prefixes that do, however many addresses they send from. Honest
+//! traffic: a light sender loses what the sketch's error takes, and more where forged sources fill
+//! the very network it is in. Against forged sources of as many prefixes as the socket has room for
+//! datagrams no source is heavy: a source that was never answered is then one of them, and loses as
+//! they do; one that was answered has the reserve. Reason: `UdpOverShare`.
 
 use core::net::IpAddr;
 use core::time::Duration;
 
 use floodwall_base::{HashKey, Instant};
 
-use crate::sketch::{Places, PrefixSketch};
+use crate::sketch::{PrefixSketch, SketchCells};
 
 /// How fast grants are forgotten.
 const TICK: Duration = Duration::from_millis(50);
-/// Part of a socket's bytes below which nobody is counted.
-const CALM_PART: u64 = 8;
+/// Part of a socket's bytes below which no source is counted.
+const CALM_DIVISOR: u64 = 8;
 /// Part of a socket's bytes for answered peers alone.
-const RESERVE_PART: u64 = 8;
+const RESERVE_DIVISOR: u64 = 8;
 /// Part of a socket's bytes that one sender alone leaves to the next.
-const NEXT_PART: u64 = 4;
-/// Beside a sender that is alone comes less than this part of what it sends.
-const ALONE_PART: f64 = 8.0;
+const NEXT_DIVISOR: u64 = 4;
+/// A sender counts as alone while other traffic is less than this part of its own.
+const ALONE_DIVISOR: f64 = 8.0;
 /// How much of the room that is left each length of prefix may hold, of what the wider one leaves,
 /// the widest first. Alone in all of them a host has two fifths of the room, which leaves a socket
 /// three quarters full with ten of them; alone a network has twice the room.
 const OF_NETWORKS: [f64; 2] = [2.0, 0.25];
 const OF_SITES: [f64; 3] = [2.5, 4.0, 0.05];
 /// Part of what is left of the reserve that one answered peer may hold.
-const ANSWERED_PART: u64 = 4;
+const ANSWERED_DIVISOR: u64 = 4;
 
-/// A datagram that asks to be taken.
+/// A datagram that is offered to the socket.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask {
-    /// Where it says it comes from.
+pub struct FairRequest {
+    /// The source address.
     pub source: IpAddr,
     /// The socket.
     pub socket: u32,
@@ -71,27 +71,27 @@ pub struct Ask {
     pub limit: u64,
 }
 
-/// What a socket knows of who asks.
+/// What a socket knows about a source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing {
+pub enum SenderStanding {
     /// Nothing.
     Stranger,
-    /// It was answered lately, or has proved that it is where it says.
+    /// It was answered lately, or has proved its address.
     Answered,
     /// The socket is connected to it.
     Connected,
 }
 
-/// What was asked of one socket lately, and what was granted of it: bytes, halved with every tick.
+/// The bytes offered to one socket lately, and the bytes granted; halved with every tick.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Demand {
+pub struct ShareDemand {
     asked: f64,
     granted: f64,
     /// Until when they were halved.
     tick: u64,
 }
 
-impl Demand {
+impl ShareDemand {
     /// Halves it until `tick`.
     #[inline(always)]
     fn settle(&mut self, tick: u64) {
@@ -109,7 +109,7 @@ impl Demand {
     }
 }
 
-/// See the file's head.
+/// Fair admission for the sockets of a shard: one sketch of grants, shared by all.
 #[derive(Debug)]
 pub struct FairShare {
     sketch: PrefixSketch,
@@ -135,22 +135,22 @@ impl FairShare {
         self.tick = self.sketch.tick_of(now);
     }
 
-    /// Whether a socket with so many of its bytes used asks for shares at all. A compare.
+    /// Whether a socket with so many of its bytes used needs shares at all. A compare.
     #[must_use]
     #[inline(always)]
     pub const fn is_pressed(&self, used: u64, limit: u64) -> bool {
-        used > limit / CALM_PART
+        used > limit / CALM_DIVISOR
     }
 
-    /// Whether the datagram has a share in its socket; if so that is noted. Of a socket that is
-    /// nearly empty everybody has, at the price of a compare. Else a hash and two counters for each
-    /// length of prefix. `standing` is asked only where it may matter.
+    /// Whether the datagram has a share in its socket; if so that is noted. In a socket that is
+    /// nearly empty every source has one, at the price of a compare. Else a hash and two counters
+    /// for each length of prefix. `standing` is evaluated only where it may matter.
     #[inline(always)]
     pub fn grants(
         &mut self,
-        ask: &Ask,
-        demand: &mut Demand,
-        standing: impl FnOnce() -> Standing,
+        ask: &FairRequest,
+        demand: &mut ShareDemand,
+        standing: impl FnOnce() -> SenderStanding,
     ) -> bool {
         !self.is_on || !self.is_pressed(ask.used, ask.limit) || self.weighs(ask, demand, standing)
     }
@@ -158,9 +158,9 @@ impl FairShare {
     #[inline(never)]
     fn weighs(
         &mut self,
-        ask: &Ask,
-        demand: &mut Demand,
-        standing: impl FnOnce() -> Standing,
+        ask: &FairRequest,
+        demand: &mut ShareDemand,
+        standing: impl FnOnce() -> SenderStanding,
     ) -> bool {
         demand.settle(self.tick);
         demand.asked += f64::from(ask.true_size);
@@ -180,22 +180,22 @@ impl FairShare {
     #[inline(always)]
     fn weighs_as<const N: usize>(
         &mut self,
-        places: Places<N>,
+        places: SketchCells<N>,
         parts: [f64; N],
-        ask: &Ask,
-        demand: &mut Demand,
-        standing: impl FnOnce() -> Standing,
+        ask: &FairRequest,
+        demand: &mut ShareDemand,
+        standing: impl FnOnce() -> SenderStanding,
     ) -> bool {
         let look = self.sketch.look(places, self.tick);
-        let held = Held::of(ask, look.granted, demand.granted);
-        // Who stands how is looked up only for whom nothing else speaks.
+        let held = HeldShare::of(ask, look.granted, demand.granted);
+        // The standing is looked up only where nothing else decides in favour.
         let is_granted = ask.used <= ask.limit / 2
             || is_alone(ask, demand.asked, look.granted)
             || held.is_light(ask, parts)
             || match standing() {
-                Standing::Connected => return true,
-                Standing::Answered => held.has_reserve(ask),
-                Standing::Stranger => false,
+                SenderStanding::Connected => return true,
+                SenderStanding::Answered => held.has_reserve(ask),
+                SenderStanding::Stranger => false,
             };
         if is_granted {
             demand.granted += f64::from(ask.true_size);
@@ -205,40 +205,41 @@ impl FairShare {
     }
 }
 
-/// Whether hardly anything else was asked of the socket lately, and enough room stays for the next
-/// who comes.
+/// Whether hardly any other traffic came to the socket lately, and enough room stays for the next
+/// source.
 #[inline(always)]
-fn is_alone<const N: usize>(ask: &Ask, asked: f64, granted: [f64; N]) -> bool {
+fn is_alone<const N: usize>(ask: &FairRequest, asked: f64, granted: [f64; N]) -> bool {
     let own = granted.first().map_or(0.0, |host| host + f64::from(ask.true_size));
-    asked - own < own / ALONE_PART
-        && ask.used.saturating_add(ask.true_size.into()) <= ask.limit - ask.limit / NEXT_PART
+    asked - own < own / ALONE_DIVISOR
+        && ask.used.saturating_add(ask.true_size.into()) <= ask.limit - ask.limit / NEXT_DIVISOR
 }
 
 /// What waits of a source in a socket, by each of its prefixes: as much of what waits there as it
 /// has of what was granted there lately. Bytes, the longest prefix first.
-struct Held<const N: usize>([f64; N]);
+struct HeldShare<const N: usize>([f64; N]);
 
-impl<const N: usize> Held<N> {
+impl<const N: usize> HeldShare<N> {
     /// `all` is what the socket granted lately. A division.
     #[inline(always)]
-    fn of(ask: &Ask, granted: [f64; N], all: f64) -> Self {
+    fn of(ask: &FairRequest, granted: [f64; N], all: f64) -> Self {
         let each = in_bytes(ask.used) / (if all > 1.0 { all } else { 1.0 });
         Self(granted.map(|own| (if own < all { own } else { all }) * each))
     }
 
-    /// Whether each prefix holds little beside the room that is left, and what the wider ones leave
-    /// of it.
+    /// Whether each prefix holds little compared with the room that is left, and with what the
+    /// wider ones leave of it.
     #[inline(always)]
-    fn is_light(&self, ask: &Ask, parts: [f64; N]) -> bool {
-        let full = ask.limit - ask.limit / RESERVE_PART;
+    fn is_light(&self, ask: &FairRequest, parts: [f64; N]) -> bool {
+        let full = ask.limit - ask.limit / RESERVE_DIVISOR;
         let room = full.saturating_sub(ask.used);
         let (mut left, asked) = (in_bytes(room), f64::from(ask.true_size));
         let mut is_light = room >= u64::from(ask.true_size);
         for (held, part) in self.0.into_iter().rev().zip(parts) {
-            // Who holds nothing may always begin where there is any room.
+            // A source that holds nothing may always begin where there is any room.
             let may_hold = left * part;
             left = (if may_hold > asked { may_hold } else { asked }) - (held + asked);
-            // No early end: who is light beside a flood is nothing that a processor could guess.
+            // No early return: whether a source is light during a flood is a branch that no
+            // processor predicts.
             is_light &= left >= 0.0;
         }
         is_light
@@ -246,10 +247,10 @@ impl<const N: usize> Held<N> {
 
     /// Whether an answered peer holds so little that the reserve is for it.
     #[inline(always)]
-    fn has_reserve(&self, ask: &Ask) -> bool {
+    fn has_reserve(&self, ask: &FairRequest) -> bool {
         let asked = u64::from(ask.true_size);
-        let room = ask.limit.saturating_sub(ask.used).min(ask.limit / RESERVE_PART);
-        let most = in_bytes((room / ANSWERED_PART).max(asked));
+        let room = ask.limit.saturating_sub(ask.used).min(ask.limit / RESERVE_DIVISOR);
+        let most = in_bytes((room / ANSWERED_DIVISOR).max(asked));
         let host = self.0.first().copied().unwrap_or(0.0);
         room >= asked && host + f64::from(ask.true_size) <= most
     }

@@ -1,9 +1,9 @@
-//! The groups of one socket: where it joined them, and whom it hears there.
+//! The multicast groups of one socket: where it joined them, and its source filters.
 //!
-//! Called by `sockets.rs` (joining, leaving) and `input.rs` (who wants a datagram). Invariants: a
-//! socket has [`UDP_GROUPS_MAX`] groups at most, none twice on one interface, and for each
-//! [`GROUP_SOURCES_MAX`] sources at most: memory that programs take, never strangers. Read first:
-//! RFC 9776 section 2, RFC 3678. Not here: what the network layer makes of it.
+//! Called by `sockets.rs` (joining, leaving) and `input.rs` (which sockets accept a datagram).
+//! Invariants: a socket has [`UDP_GROUPS_MAX`] groups at most, none twice on one interface, and for
+//! each [`GROUP_SOURCES_MAX`] sources at most: memory that programs take, never remote peers. Read
+//! first: RFC 9776 section 2, RFC 3678. Not here: what the network layer makes of it.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -13,30 +13,30 @@ use floodwall_base::limits::{GROUP_SOURCES_MAX, UDP_GROUPS_MAX};
 use crate::demux::{addr, bits, canonical, zone_of};
 use crate::id::SocketId;
 use crate::intake::Intake;
-use crate::sockets::{Body, GroupError, Udp};
+use crate::sockets::{GroupError, SocketBody, Udp};
 
-/// Whom a socket hears in a group.
+/// The source filter of one group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GroupFilter {
-    /// Whether all but the sources are heard; else only they.
+    /// Whether all but the sources are accepted; else only they.
     pub exclude: bool,
     sources: Vec<IpAddr>,
 }
 
 impl GroupFilter {
-    /// Everybody: an ordinary membership.
+    /// All sources: an ordinary membership.
     #[must_use]
     pub const fn everybody() -> Self {
         Self { exclude: true, sources: Vec::new() }
     }
 
-    /// Nobody yet: to be filled with sources.
+    /// No source yet: to be filled with sources.
     #[must_use]
     pub const fn nobody() -> Self {
         Self { exclude: false, sources: Vec::new() }
     }
 
-    /// Whether everybody is heard.
+    /// Whether all sources are accepted.
     #[must_use]
     pub fn is_everybody(&self) -> bool {
         self.exclude && self.sources.is_empty()
@@ -74,7 +74,7 @@ impl GroupFilter {
         self.sources.len() < before
     }
 
-    /// Whether what `source` sends is heard.
+    /// Whether packets from `source` are accepted.
     #[must_use]
     pub fn passes(&self, source: IpAddr) -> bool {
         self.sources.contains(&source) != self.exclude
@@ -83,7 +83,7 @@ impl GroupFilter {
 
 /// One group of a socket.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Joined {
+pub(crate) struct GroupSockets {
     group: u128,
     zone: u32,
     filter: GroupFilter,
@@ -94,7 +94,7 @@ fn key(group: IpAddr, iface: IfIndex) -> (u128, u32) {
 }
 
 impl<I: Intake> Udp<I> {
-    /// Joins a group on an interface. The caller makes the network layer hear it.
+    /// Joins a group on an interface. The caller updates the network layer.
     ///
     /// # Errors
     /// See [`GroupError`].
@@ -111,7 +111,7 @@ impl<I: Intake> Udp<I> {
         if groups.len() == UDP_GROUPS_MAX {
             return Err(GroupError::TooMany);
         }
-        groups.push(Joined { group: group_bits, zone, filter: GroupFilter::everybody() });
+        groups.push(GroupSockets { group: group_bits, zone, filter: GroupFilter::everybody() });
         Ok(())
     }
 
@@ -127,8 +127,8 @@ impl<I: Intake> Udp<I> {
         Ok(())
     }
 
-    /// Says whom a socket hears in a group that it has joined; returns whom it heard before. The
-    /// caller makes the network layer hear it.
+    /// Sets the source filter of a group that the socket has joined; returns the previous one. The
+    /// caller updates the network layer.
     ///
     /// # Errors
     /// See [`GroupError`].
@@ -150,7 +150,7 @@ impl<I: Intake> Udp<I> {
         Ok(core::mem::replace(&mut joined.filter, filter.clone()))
     }
 
-    /// Whom a socket hears in a group that it has joined.
+    /// The source filter of a group that the socket has joined.
     ///
     /// # Errors
     /// See [`GroupError`].
@@ -190,13 +190,13 @@ impl<I: Intake> Udp<I> {
     }
 }
 
-impl<I> Body<I> {
+impl<I> SocketBody<I> {
     /// Whether the socket's families have this group.
     fn hears(&self, group: IpAddr) -> bool {
         self.settings.family == floodwall_base::Family::V6 || group.is_ipv4()
     }
 
-    /// Whether the socket wants what `source` sent to this group on this interface: by its own
+    /// Whether the socket accepts what `source` sent to this group on this interface: by its own
     /// membership there, else by its setting for groups that others joined.
     pub(crate) fn wants_group(&self, group: u128, zone: u32, source: IpAddr) -> bool {
         let mut joined = self.groups.iter().flat_map(|groups| groups.iter());

@@ -1,8 +1,8 @@
 //! ICMP errors as a UDP socket sees them.
 //!
 //! The stack parses the message and its quote, checks that the quote is ours, and calls
-//! [`crate::Udp::icmp_error`]. Invariant: an error reaches the application once, and only a socket
-//! whose own flow was quoted. Read first: RFC 1122 section 4.1.3.3, RFC 8085 section 5.2.
+//! [`crate::Udp::icmp_error`]. Invariant: an error reaches the application once, and only the
+//! socket of the quoted flow. Read first: RFC 1122 section 4.1.3.3, RFC 8085 section 5.2.
 
 use core::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::id::SocketId;
 
-/// What an ICMP message of either family says about a datagram of ours.
+/// The meaning of an ICMP message of either family for a datagram of ours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum IcmpError {
@@ -33,11 +33,11 @@ pub enum IcmpError {
     /// Something in the headers was refused.
     #[error("the destination or a router refused a header field")]
     ParameterProblem,
-    /// Nobody listens on the port.
-    #[error("nobody listens on the destination's port")]
+    /// No socket has the port.
+    #[error("the destination's port is closed")]
     PortUnreachable,
-    /// The host speaks no UDP.
-    #[error("the destination does not speak UDP")]
+    /// The host does not support UDP.
+    #[error("the destination does not support UDP")]
     ProtocolUnreachable,
     /// The hop limit ran out, or fragments were missing.
     #[error("the datagram's time ran out on the way")]
@@ -53,7 +53,7 @@ pub enum IcmpError {
 }
 
 impl IcmpError {
-    /// Whether it says that asking again is pointless. Soft errors reach only sockets with
+    /// Whether the error is hard: a retry is pointless. Soft errors reach only sockets with
     /// `recv_errors` (RFC 1122 section 4.2.3.9 draws the same line for TCP).
     #[must_use]
     pub const fn is_hard(self) -> bool {
@@ -69,7 +69,7 @@ impl IcmpError {
 
 /// The datagram that an ICMP error quotes, from our side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Quote {
+pub struct QuotedDatagram {
     /// Its source: ours.
     pub local: SocketAddr,
     /// Its destination.
@@ -81,9 +81,9 @@ pub struct Quote {
 /// What became of an ICMP error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IcmpVerdict {
-    /// The socket will tell its application.
+    /// The socket will report it to its application.
     Delivered(SocketId),
-    /// A socket could have sent the datagram, but does not want such errors.
+    /// A socket could have sent the datagram, but has such errors disabled.
     Ignored(SocketId),
     /// No socket here can have sent it: count it as `IcmpNoFlow`.
     NoFlow,

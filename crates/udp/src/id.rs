@@ -1,4 +1,4 @@
-//! `SocketId`: how everyone outside names a socket.
+//! `SocketId`: the handle of a socket outside this crate.
 //!
 //! Used by `stack` and, through it, by applications. Invariant: that of `place_id!`.
 

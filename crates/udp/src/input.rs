@@ -1,31 +1,31 @@
-//! A validated IP payload becomes a queued datagram, or dies here.
+//! A validated IP payload becomes a queued datagram, or is dropped here.
 //!
 //! Called by `stack` once the network layer has checked its header. The order makes refusal
 //! cheap: lengths, then the port, then its source's share of the socket (`fair.rs`) and room in
 //! the socket, and only then the checksum, which is the first to touch the payload (decision E24).
-//! A stranger is challenged, where the socket does that, after the checksum and before its share
-//! is spent (`challenge.rs`). Read first: RFC 768, RFC 1122 section 4.1.3,
-//! RFC 8200 section 8.1, RFC 6935, RFC 9868 (bytes behind the UDP length are no error).
+//! An unverified source is challenged, where the socket does that, after the checksum and before
+//! its share is spent (`challenge.rs`). Read first: RFC 768, RFC 1122 section 4.1.3, RFC 8200
+//! section 8.1, RFC 6935, RFC 9868 (bytes behind the UDP length are no error).
 //!
 //! # Under flood
-//! Reachable by anyone. Nothing grows but the socket's queue (`intake.rs`). Worst work per
-//! datagram: two table probes and one pass over its bytes; for a group, a copy for each of at
-//! most `UDP_GROUP_SOCKETS_MAX` sockets. A datagram that a socket refuses costs no pass.
+//! Reachable by any sender. Nothing grows but the socket's queue (`intake.rs`). Worst work per
+//! datagram: two table probes and one pass over its bytes; for a group, a copy for each of at most
+//! `UDP_GROUP_SOCKETS_MAX` sockets. A datagram that a socket refuses costs no pass.
 
 use core::net::{IpAddr, SocketAddr};
 
 use floodwall_base::{Counter, Counters, DropReason, IfIndex};
-use floodwall_checksum::{Accumulator, Sum, pseudo_header_v4, pseudo_header_v6};
+use floodwall_checksum::{Accumulator, InternetSum, pseudo_header_v4, pseudo_header_v6};
 use floodwall_packet::{AccessCounters, ChecksumState, PacketBuf, Pool};
 use floodwall_wire::UdpHeader;
 
-use crate::challenge::{self, Outcome};
-use crate::classify::Whose;
-use crate::demux::{Kind, Probe, bits, zone_of};
-use crate::drops::Cause;
-use crate::fair::{Ask, Standing};
+use crate::challenge::{self, ChallengeOutcome};
+use crate::classify::DatagramKey;
+use crate::demux::{DemuxProbe, KeyKind, bits, zone_of};
+use crate::drops::DropCause;
+use crate::fair::{FairRequest, SenderStanding};
 use crate::id::SocketId;
-use crate::intake::{Intake, Offer};
+use crate::intake::{Intake, IntakeOffer};
 use crate::sockets::Udp;
 use floodwall_base::limits::UDP_GROUP_SOCKETS_MAX;
 
@@ -34,9 +34,9 @@ pub(crate) const PROTOCOL: u8 = 17;
 /// Bytes of the UDP header.
 pub(crate) const HEADER_LEN: usize = 8;
 
-/// What the network layer knows of an arrived datagram.
+/// The network layer's description of a received datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Input {
+pub struct DatagramInput {
     /// The sender.
     pub src_addr: IpAddr,
     /// The final destination, of the same family: an address of ours, a group or broadcast.
@@ -55,7 +55,7 @@ pub struct Input {
 
 /// What became of a datagram.
 #[derive(Debug)]
-pub enum Verdict {
+pub enum DatagramVerdict {
     /// It waits in a socket.
     Delivered {
         /// Which.
@@ -71,28 +71,28 @@ pub enum Verdict {
     /// Its sender is to prove its address first: the caller sends the answer, which begins with its
     /// UDP header, and counts `UdpChallenged`.
     Challenged {
-        /// What asked.
+        /// The challenged datagram.
         packet: PacketBuf,
-        /// What is answered: none where the pool is empty, or nothing was to be said.
+        /// The answer: none where the pool is empty, or the hook wrote none.
         answer: Option<PacketBuf>,
     },
-    /// Nobody listens: the caller may answer with an ICMP error, and counts `UdpNoPort`.
+    /// No socket has the port: the caller may answer with an ICMP error, and counts `UdpNoPort`.
     PortUnreachable(PacketBuf),
-    /// It is to die, for a reason that the caller counts.
+    /// It is to be dropped, for a reason that the caller counts.
     Dropped(PacketBuf, DropReason),
 }
 
 /// The fields of a checked header.
 #[derive(Clone, Copy)]
-struct Header {
+struct ArrivedHeader {
     src_port: u16,
     dst_port: u16,
     len: usize,
     has_checksum: bool,
 }
 
-impl Header {
-    fn ends(self, input: &Input) -> (SocketAddr, SocketAddr) {
+impl ArrivedHeader {
+    fn ends(self, input: &DatagramInput) -> (SocketAddr, SocketAddr) {
         let from = SocketAddr::new(input.src_addr, self.src_port);
         (from, SocketAddr::new(input.dst_addr, self.dst_port))
     }
@@ -100,13 +100,13 @@ impl Header {
 
 /// What [`Udp::weigh`] needs from its caller.
 #[derive(Clone, Copy)]
-struct Known<'a> {
-    is_answered: &'a dyn Fn(&Whose) -> bool,
+struct KnownSender<'a> {
+    is_answered: &'a dyn Fn(&DatagramKey) -> bool,
     pool: &'a Pool,
 }
 
 /// What it found.
-enum Share {
+enum InputShare {
     Granted,
     Over,
     Broken,
@@ -114,7 +114,7 @@ enum Share {
 }
 
 impl<I: Intake> Udp<I> {
-    /// Takes one datagram. `pool` pays for the copies where several sockets hear a group. Names
+    /// Takes one datagram. `pool` provides the copies where several sockets are in a group. Sets
     /// the packet's interface and stores its layers.
     ///
     /// Counts per family: `InErrors` (everything but a missing socket), `InCsumErrors`,
@@ -122,28 +122,28 @@ impl<I: Intake> Udp<I> {
     #[inline(always)]
     pub fn input(
         &mut self,
-        input: &Input,
+        input: &DatagramInput,
         packet: PacketBuf,
         pool: &Pool,
         counters: &mut Counters,
         access: &mut AccessCounters,
-    ) -> Verdict {
+    ) -> DatagramVerdict {
         self.input_from(input, packet, pool, counters, access, |_| false)
     }
 
-    /// As [`Udp::input`]; `is_answered` says whether a program here lately answered a sender. Asked
-    /// only where its socket fills up.
+    /// As [`Udp::input`]; `is_answered` reports whether a local program lately answered a sender.
+    /// Called only where its socket fills up.
     #[inline(always)]
     pub fn input_from(
         &mut self,
-        input: &Input,
+        input: &DatagramInput,
         mut packet: PacketBuf,
         pool: &Pool,
         counters: &mut Counters,
         access: &mut AccessCounters,
-        is_answered: impl Fn(&Whose) -> bool,
-    ) -> Verdict {
-        let mut tally = Tally { counters, v4: input.dst_addr.is_ipv4() };
+        is_answered: impl Fn(&DatagramKey) -> bool,
+    ) -> DatagramVerdict {
+        let mut tally = InputTally { counters, v4: input.dst_addr.is_ipv4() };
         let Some(header) = parse(input, &packet, access) else {
             return tally.drop(packet, DropReason::UdpMalformed);
         };
@@ -158,14 +158,14 @@ impl<I: Intake> Udp<I> {
         self.deliver(index, (input, header), packet, pool, tally, &is_answered)
     }
 
-    /// Takes a burst, handing each verdict to `each` in order.
+    /// Takes a burst, passing each result to `each` in order.
     pub fn input_burst(
         &mut self,
-        burst: impl IntoIterator<Item = (Input, PacketBuf)>,
+        burst: impl IntoIterator<Item = (DatagramInput, PacketBuf)>,
         pool: &Pool,
         counters: &mut Counters,
         access: &mut AccessCounters,
-        mut each: impl FnMut(Verdict),
+        mut each: impl FnMut(DatagramVerdict),
     ) {
         for (input, packet) in burst {
             each(self.input(&input, packet, pool, counters, access));
@@ -177,12 +177,12 @@ impl<I: Intake> Udp<I> {
     fn deliver(
         &mut self,
         index: u32,
-        (input, header): (&Input, Header),
+        (input, header): (&DatagramInput, ArrivedHeader),
         mut packet: PacketBuf,
         pool: &Pool,
-        mut tally: Tally<'_>,
-        is_answered: &dyn Fn(&Whose) -> bool,
-    ) -> Verdict {
+        mut tally: InputTally<'_>,
+        is_answered: &dyn Fn(&DatagramKey) -> bool,
+    ) -> DatagramVerdict {
         let Some(socket) = self.sockets.get_mut(index as usize) else {
             return tally.drop(packet, DropReason::UdpNoPort);
         };
@@ -198,14 +198,14 @@ impl<I: Intake> Udp<I> {
             return tally.drop(packet, DropReason::UdpMemoryFull);
         }
         if self.fair.is_pressed(used, limit) {
-            let known = Known { is_answered, pool };
+            let known = KnownSender { is_answered, pool };
             match self.weigh(index, limit, (input, header), &packet, known) {
-                Share::Granted => {}
-                Share::Over => return tally.drop(packet, DropReason::UdpOverShare),
-                Share::Broken => return tally.drop(packet, DropReason::UdpChecksum),
-                Share::Challenged(answer) => {
+                InputShare::Granted => {}
+                InputShare::Over => return tally.drop(packet, DropReason::UdpOverShare),
+                InputShare::Broken => return tally.drop(packet, DropReason::UdpChecksum),
+                InputShare::Challenged(answer) => {
                     tally.drop_count();
-                    return Verdict::Challenged { packet, answer };
+                    return DatagramVerdict::Challenged { packet, answer };
                 }
             }
         }
@@ -215,12 +215,12 @@ impl<I: Intake> Udp<I> {
         if self.memory.lift(index) {
             body.intake.hold_to(u64::MAX);
         }
-        let offer = Offer { source: input.src_addr, now: self.now };
+        let offer = IntakeOffer { source: input.src_addr, now: self.now };
         if !body.intake.reserve(&mut packet, &offer) {
-            self.refuse(index, Cause::Full);
+            self.refuse(index, DropCause::Full);
             return tally.drop(packet, DropReason::UdpSocketFull);
         }
-        // The settings lie in another cache line, which few datagrams need.
+        // The settings are in another cache line, which few datagrams need.
         let zero_allowed = !header.has_checksum && body.settings.zero_checksum_rx;
         if !verifies(input, header, &packet, zero_allowed) {
             packet.uncharge();
@@ -232,14 +232,14 @@ impl<I: Intake> Udp<I> {
         let was_empty = body.intake.push(packet);
         self.memory.note(index, used + size);
         self.ready.mark(index);
-        Verdict::Delivered { socket: SocketId { index, generation }, was_empty }
+        DatagramVerdict::Delivered { socket: SocketId { index, generation }, was_empty }
     }
 
     /// All sockets hold too much for this one to take more. Its own limit falls to what it may
     /// hold, so that triage refuses the next one.
     #[cold]
     fn refuse_memory(&mut self, index: u32, allowed: u64) {
-        self.refuse(index, Cause::Memory);
+        self.refuse(index, DropCause::Memory);
         self.memory.refused(index);
         let body = self.sockets.get_mut(index as usize).and_then(|socket| socket.body.as_mut());
         if let Some(body) = body.filter(|_| !self.memory.is_cut(index)) {
@@ -255,23 +255,23 @@ impl<I: Intake> Udp<I> {
         &mut self,
         index: u32,
         limit: u64,
-        (input, header): (&Input, Header),
+        (input, header): (&DatagramInput, ArrivedHeader),
         packet: &PacketBuf,
-        known: Known<'_>,
-    ) -> Share {
+        known: KnownSender<'_>,
+    ) -> InputShare {
         let (fair, demux) = (&mut self.fair, &self.demux);
         let body = self.sockets.get_mut(index as usize).and_then(|socket| socket.body.as_mut());
-        let Some(body) = body else { return Share::Granted };
+        let Some(body) = body else { return InputShare::Granted };
         let standing = || {
-            if demux.kind(index) == Kind::Connected {
-                return Standing::Connected;
+            if demux.kind(index) == KeyKind::Connected {
+                return SenderStanding::Connected;
             }
-            match (known.is_answered)(&Whose::of(probe(input, header))) {
-                true => Standing::Answered,
-                false => Standing::Stranger,
+            match (known.is_answered)(&DatagramKey::of(probe(input, header))) {
+                true => SenderStanding::Answered,
+                false => SenderStanding::Stranger,
             }
         };
-        let ask = Ask {
+        let ask = FairRequest {
             source: input.src_addr,
             socket: index,
             true_size: packet.true_size(),
@@ -282,33 +282,33 @@ impl<I: Intake> Udp<I> {
         if let Some(hook) = &body.settings.challenge
             && ask.used > ask.limit / 2
             && !input.group
-            && standing() == Standing::Stranger
+            && standing() == SenderStanding::Stranger
         {
             if !verifies(input, header, packet, body.settings.zero_checksum_rx) {
-                return Share::Broken;
+                return InputShare::Broken;
             }
             let start = input.l4 + HEADER_LEN;
             let (from, to) = header.ends(input);
             let payload = start..input.l4 + header.len;
             match challenge::judge(hook, (from, to, self.now), packet, payload, known.pool) {
-                Outcome::Pass => {}
-                Outcome::Proven => proven = Some(Standing::Answered),
-                Outcome::Refused(answer) => {
-                    self.refuse(index, Cause::Challenged);
-                    return Share::Challenged(answer);
+                ChallengeOutcome::Pass => {}
+                ChallengeOutcome::Proven => proven = Some(SenderStanding::Answered),
+                ChallengeOutcome::Refused(answer) => {
+                    self.refuse(index, DropCause::Challenged);
+                    return InputShare::Challenged(answer);
                 }
             }
         }
         let standing = || proven.unwrap_or_else(standing);
         if !body.settings.fair_drop || fair.grants(&ask, &mut body.demand, standing) {
-            return Share::Granted;
+            return InputShare::Granted;
         }
         if !body.intake.admits(ask.true_size) {
-            // Whoever it is: the cap says so, and is asked next.
-            return Share::Granted;
+            // The cap decides regardless of the source, and is checked next.
+            return InputShare::Granted;
         }
-        self.refuse(index, Cause::OverShare);
-        Share::Over
+        self.refuse(index, DropCause::OverShare);
+        InputShare::Over
     }
 
     /// Into every socket that listens to a group or to broadcasts: copies to all but the last.
@@ -316,13 +316,13 @@ impl<I: Intake> Udp<I> {
     #[cold]
     fn input_group(
         &mut self,
-        input: Input,
-        header: Header,
+        input: DatagramInput,
+        header: ArrivedHeader,
         packet: PacketBuf,
         pool: &Pool,
-        mut tally: Tally<'_>,
-        is_answered: &dyn Fn(&Whose) -> bool,
-    ) -> Verdict {
+        mut tally: InputTally<'_>,
+        is_answered: &dyn Fn(&DatagramKey) -> bool,
+    ) -> DatagramVerdict {
         let mut found = [0; UDP_GROUP_SOCKETS_MAX];
         let probe = probe(&input, header);
         let count = self.demux.lookup_group(&probe, &mut found);
@@ -343,7 +343,7 @@ impl<I: Intake> Udp<I> {
             }
         }
         if wanting == 0 && !refused_zero {
-            return Verdict::Dropped(packet, DropReason::UdpNoPort);
+            return DatagramVerdict::Dropped(packet, DropReason::UdpNoPort);
         }
         if wanting == 0 || !verifies(&input, header, &packet, true) {
             return tally.drop(packet, DropReason::UdpChecksum);
@@ -354,13 +354,13 @@ impl<I: Intake> Udp<I> {
 
     fn deliver_copies(
         &mut self,
-        (input, header): (&Input, Header),
+        (input, header): (&DatagramInput, ArrivedHeader),
         wanted: impl ExactSizeIterator<Item = u32>,
         packet: PacketBuf,
         pool: &Pool,
-        mut tally: Tally<'_>,
-        is_answered: &dyn Fn(&Whose) -> bool,
-    ) -> Verdict {
+        mut tally: InputTally<'_>,
+        is_answered: &dyn Fn(&DatagramKey) -> bool,
+    ) -> DatagramVerdict {
         let (last, mut sockets) = (wanted.len() - 1, 0);
         let mut refused = DropReason::UdpSocketFull;
         let mut packet = Some(packet);
@@ -374,7 +374,7 @@ impl<I: Intake> Udp<I> {
                 tally.full();
                 continue;
             };
-            let known = Known { is_answered, pool };
+            let known = KnownSender { is_answered, pool };
             match self.take_copy(index, (input, header), next, known) {
                 Ok(()) => sockets += 1,
                 Err((next, reason)) => {
@@ -385,8 +385,8 @@ impl<I: Intake> Udp<I> {
             }
         }
         match packet {
-            Some(packet) if sockets == 0 => Verdict::Dropped(packet, refused),
-            _ => Verdict::DeliveredToGroup { sockets },
+            Some(packet) if sockets == 0 => DatagramVerdict::Dropped(packet, refused),
+            _ => DatagramVerdict::DeliveredToGroup { sockets },
         }
     }
 
@@ -394,9 +394,9 @@ impl<I: Intake> Udp<I> {
     fn take_copy(
         &mut self,
         index: u32,
-        (input, header): (&Input, Header),
+        (input, header): (&DatagramInput, ArrivedHeader),
         mut packet: PacketBuf,
-        known: Known<'_>,
+        known: KnownSender<'_>,
     ) -> Result<(), (PacketBuf, DropReason)> {
         let body = self.sockets.get(index as usize).and_then(|s| s.body.as_ref());
         let Some(body) = body else { return Err((packet, DropReason::UdpSocketFull)) };
@@ -408,7 +408,10 @@ impl<I: Intake> Udp<I> {
             return Err((packet, DropReason::UdpMemoryFull));
         }
         let granted = !self.fair.is_pressed(used, limit)
-            || matches!(self.weigh(index, limit, (input, header), &packet, known), Share::Granted);
+            || matches!(
+                self.weigh(index, limit, (input, header), &packet, known),
+                InputShare::Granted
+            );
         if !granted {
             return Err((packet, DropReason::UdpOverShare));
         }
@@ -417,9 +420,9 @@ impl<I: Intake> Udp<I> {
         if self.memory.lift(index) {
             body.intake.hold_to(u64::MAX);
         }
-        let offer = Offer { source: input.src_addr, now: self.now };
+        let offer = IntakeOffer { source: input.src_addr, now: self.now };
         if !body.intake.reserve(&mut packet, &offer) {
-            self.refuse(index, Cause::Full);
+            self.refuse(index, DropCause::Full);
             return Err((packet, DropReason::UdpSocketFull));
         }
         body.intake.push(packet);
@@ -430,12 +433,12 @@ impl<I: Intake> Udp<I> {
 }
 
 /// The counters of one datagram.
-struct Tally<'a> {
+struct InputTally<'a> {
     counters: &'a mut Counters,
     v4: bool,
 }
 
-impl Tally<'_> {
+impl InputTally<'_> {
     fn count(&mut self, v4: Counter, v6: Counter) {
         self.counters.count(if self.v4 { v4 } else { v6 });
     }
@@ -461,7 +464,7 @@ impl Tally<'_> {
     }
 
     #[cold]
-    fn drop(&mut self, packet: PacketBuf, reason: DropReason) -> Verdict {
+    fn drop(&mut self, packet: PacketBuf, reason: DropReason) -> DatagramVerdict {
         match reason {
             DropReason::UdpSocketFull | DropReason::UdpOverShare | DropReason::UdpMemoryFull => {
                 self.refused(reason);
@@ -474,14 +477,14 @@ impl Tally<'_> {
                 self.count(Counter::UdpInErrors, Counter::Udp6InErrors);
             }
         }
-        Verdict::Dropped(packet, reason)
+        DatagramVerdict::Dropped(packet, reason)
     }
 }
 
-/// What the tables are asked for.
+/// The look-up key of a datagram.
 #[inline(always)]
-fn probe(input: &Input, header: Header) -> Probe {
-    Probe {
+fn probe(input: &DatagramInput, header: ArrivedHeader) -> DemuxProbe {
+    DemuxProbe {
         local: bits(input.dst_addr),
         remote: bits(input.src_addr),
         iface: zone_of(input.iface),
@@ -492,7 +495,11 @@ fn probe(input: &Input, header: Header) -> Probe {
 
 /// The header, if its lengths are possible.
 #[inline(always)]
-fn parse(input: &Input, packet: &PacketBuf, access: &mut AccessCounters) -> Option<Header> {
+fn parse(
+    input: &DatagramInput,
+    packet: &PacketBuf,
+    access: &mut AccessCounters,
+) -> Option<ArrivedHeader> {
     let available = input.len.min(packet.len().saturating_sub(input.l4));
     let scratch;
     let fixed: &[u8; HEADER_LEN] = match packet.first_array(input.l4) {
@@ -506,7 +513,7 @@ fn parse(input: &Input, packet: &PacketBuf, access: &mut AccessCounters) -> Opti
         }
     };
     let header = UdpHeader::parse(fixed, available).ok()?;
-    Some(Header {
+    Some(ArrivedHeader {
         src_port: header.src_port(),
         dst_port: header.dst_port(),
         len: header.len(),
@@ -514,19 +521,30 @@ fn parse(input: &Input, packet: &PacketBuf, access: &mut AccessCounters) -> Opti
     })
 }
 
-/// Nobody listens. A datagram that is not even intact gets no answer (RFC 1122 section 4.1.3.4).
+/// No socket has the port. A datagram that is not even intact gets no answer (RFC 1122 section
+/// 4.1.3.4).
 #[cold]
-fn no_port(input: Input, header: Header, packet: PacketBuf, mut tally: Tally<'_>) -> Verdict {
+fn no_port(
+    input: DatagramInput,
+    header: ArrivedHeader,
+    packet: PacketBuf,
+    mut tally: InputTally<'_>,
+) -> DatagramVerdict {
     if !verifies(&input, header, &packet, false) {
         return tally.drop(packet, DropReason::UdpChecksum);
     }
     tally.count(Counter::UdpNoPorts, Counter::Udp6NoPorts);
-    Verdict::PortUnreachable(packet)
+    DatagramVerdict::PortUnreachable(packet)
 }
 
 /// Whether the checksum is right, or there is none and none is needed.
 #[inline(always)]
-fn verifies(input: &Input, header: Header, packet: &PacketBuf, zero_allowed: bool) -> bool {
+fn verifies(
+    input: &DatagramInput,
+    header: ArrivedHeader,
+    packet: &PacketBuf,
+    zero_allowed: bool,
+) -> bool {
     if !header.has_checksum && packet.checksum_state() != ChecksumState::Partial {
         return zero_allowed || input.dst_addr.is_ipv4();
     }
@@ -549,7 +567,7 @@ fn verifies(input: &Input, header: Header, packet: &PacketBuf, zero_allowed: boo
 }
 
 #[cold]
-fn chain_verifies(pseudo: Sum, packet: &PacketBuf, off: usize, len: usize) -> bool {
+fn chain_verifies(pseudo: InternetSum, packet: &PacketBuf, off: usize, len: usize) -> bool {
     let mut sum = Accumulator::with(pseudo);
     for bytes in packet.chunks_in(off, len) {
         sum.add(bytes);
@@ -558,7 +576,7 @@ fn chain_verifies(pseudo: Sum, packet: &PacketBuf, off: usize, len: usize) -> bo
 }
 
 /// A copy in memory of its own, cut to the datagram, for one more socket.
-fn copy(input: &Input, packet: &PacketBuf, pool: &Pool) -> Option<PacketBuf> {
+fn copy(input: &DatagramInput, packet: &PacketBuf, pool: &Pool) -> Option<PacketBuf> {
     let mut copy = match pool.alloc_for(packet.len()) {
         Some(mut copy) => {
             packet.copy_out(0, copy.extend(packet.len())?);

@@ -1,29 +1,29 @@
-//! The seam between the worker that finds a socket and whoever reads from it.
+//! The interface between the worker that finds a socket and the reader of its queue.
 //!
-//! One [`Intake`] belongs to one socket. `input.rs` asks it for room before it spends anything on
-//! the datagram, and hands it over once it is known to be good. [`LocalIntake`] is for one worker:
-//! a list and an account. Intakes for many workers, with a queue per memory node and fair shares
-//! per source, have the same contract (`contract.rs`).
+//! One [`Intake`] belongs to one socket. `input.rs` reserves room before it spends anything on the
+//! datagram, and queues it once its checksum was verified. [`LocalIntake`] is for one worker: a
+//! list and an account. Intakes for many workers, with a queue per memory node and fair shares per
+//! source, have the same contract (`contract.rs`).
 //!
 //! # Under flood
-//! Reachable by anyone. Bound: `UDP_RECEIVE_BYTES` true bytes a socket, and one datagram more
+//! Reachable by any sender. Bound: `UDP_RECEIVE_BYTES` true bytes a socket, and one datagram more
 //! where it was empty; of all sockets together, `memory.rs`. Worst work per refused datagram: two
-//! loads and a compare, before any byte of the payload is read. When full the newcomer is refused;
-//! what waits stays. Honest traffic to the same socket shares that fate, to other sockets nothing.
-//! Counter: `UdpRcvbufErrors`.
+//! loads and a compare, before any byte of the payload is read. When full the new datagram is
+//! refused; what waits stays. Honest traffic to the same socket is refused as well, other sockets
+//! lose nothing. Counter: `UdpRcvbufErrors`.
 
 use core::net::IpAddr;
 use std::sync::Arc;
 
 use floodwall_base::Instant;
-use floodwall_packet::{PacketBuf, PacketList, Pool, Rooms};
+use floodwall_packet::{CapacityHints, PacketBuf, PacketList, Pool};
 
 use crate::allowance::Allowance;
 
-/// What an intake is told of a datagram beside its packet.
+/// The metadata of a datagram, in addition to its packet.
 #[derive(Clone, Copy, Debug)]
-pub struct Offer {
-    /// Where it says it comes from.
+pub struct IntakeOffer {
+    /// The source address.
     pub source: IpAddr,
     /// When.
     pub now: Instant,
@@ -31,19 +31,20 @@ pub struct Offer {
 
 /// A socket's receive queue.
 pub trait Intake: Sized {
-    /// A queue for `limit` true bytes, which says in `rooms`, under `index`, what still fits;
-    /// `None` where the pool has no account left.
-    fn open(pool: &Pool, limit: u64, rooms: &Arc<Rooms>, index: u32) -> Option<Self>;
+    /// A queue for `limit` true bytes, which publishes in `rooms`, under `index`, how much room is
+    /// left; `None` where the pool has no account left.
+    fn open(pool: &Pool, limit: u64, rooms: &Arc<CapacityHints>, index: u32) -> Option<Self>;
 
-    /// Charges a packet, or refuses it, before anything is spent on its bytes.
-    /// A packet that dies after that releases its charge by itself.
-    fn reserve(&self, packet: &mut PacketBuf, offer: &Offer) -> bool;
+    /// Charges a packet, or refuses it, before anything is spent on its bytes. A packet that is
+    /// dropped after that releases its charge by itself.
+    fn reserve(&self, packet: &mut PacketBuf, offer: &IntakeOffer) -> bool;
 
-    /// Whether a packet of so many true bytes would be taken. Triage asks the rooms instead, which
-    /// say the same of one chunk.
+    /// Whether a packet of so many true bytes would be taken. Triage reads the rooms instead, which
+    /// have the same answer for one chunk.
     fn admits(&self, true_size: u32) -> bool;
 
-    /// Queues a packet that was charged by [`Intake::reserve`]; tells whether the queue was empty.
+    /// Queues a packet that was charged by [`Intake::reserve`]; returns whether the queue was
+    /// empty.
     fn push(&mut self, packet: PacketBuf) -> bool;
 
     /// Takes the oldest packet, still charged: its drop releases the charge.
@@ -69,9 +70,9 @@ pub trait Intake: Sized {
     /// Changes the limit. What waits stays.
     fn set_limit(&mut self, limit: u64);
 
-    /// Takes, and says in the rooms, as if the limit were this, where that is less: for sockets
-    /// that hold too much of what all may hold. Ends with [`Intake::set_limit`] or a call with
-    /// more.
+    /// Accepts, and publishes in the rooms, as if the limit were this, where that is less: for
+    /// sockets that hold too much of the common memory. Ends with [`Intake::set_limit`] or a call
+    /// with more.
     fn hold_to(&mut self, bytes: u64);
 }
 
@@ -83,13 +84,13 @@ pub struct LocalIntake {
 }
 
 impl Intake for LocalIntake {
-    fn open(pool: &Pool, limit: u64, rooms: &Arc<Rooms>, index: u32) -> Option<Self> {
+    fn open(pool: &Pool, limit: u64, rooms: &Arc<CapacityHints>, index: u32) -> Option<Self> {
         let allowance = Allowance::open_watched(pool, limit, rooms, index)?;
         Some(Self { queue: PacketList::new(), allowance })
     }
 
     #[inline(always)]
-    fn reserve(&self, packet: &mut PacketBuf, _offer: &Offer) -> bool {
+    fn reserve(&self, packet: &mut PacketBuf, _offer: &IntakeOffer) -> bool {
         self.allowance.charge(packet)
     }
 

@@ -1,9 +1,9 @@
 //! UDP sockets: demultiplexing, intake, output.
 //!
 //! A [`Udp`] is all sockets of one stack. The stack hands it validated IP payloads
-//! ([`Udp::input`]), applications read ([`Udp::recv`]) and send ([`Udp::output`]), and what is
-//! sent comes out as a packet with its UDP header, to be routed by somebody who knows routes.
-//! Sockets with news are announced once ([`Udp::next_ready`]).
+//! ([`Udp::input`]), applications read ([`Udp::recv`]) and send ([`Udp::output`]), and what is sent
+//! comes out as a packet with its UDP header, to be routed by the stack. Sockets with news are
+//! announced once ([`Udp::next_ready`]).
 //!
 //! Invariants: routes, neighbours and the network layer are unknown here; what waits is charged
 //! in true bytes to its socket, and released exactly; nothing is allocated per datagram; the cost
@@ -38,16 +38,16 @@ mod sockets;
 #[cfg(test)]
 mod tests;
 
-pub use challenge::{CHALLENGE_MAX, Challenge, ChallengeHook, Challenged, Stranger};
-pub use classify::{Asked, Sought, Whose};
-pub use drops::{Drops, Refused};
-pub use fair::{Ask, Demand, FairShare, Standing};
+pub use challenge::{CHALLENGE_MAX, Challenge, ChallengeHook, Challenged, UnverifiedSource};
+pub use classify::{DatagramKey, LookupSlot, PortProbe};
+pub use drops::{RefusedDatagram, UdpDrops};
+pub use fair::{FairRequest, FairShare, SenderStanding, ShareDemand};
 pub use groups::GroupFilter;
-pub use icmp_error::{IcmpError, IcmpVerdict, Quote};
+pub use icmp_error::{IcmpError, IcmpVerdict, QuotedDatagram};
 pub use id::{SocketClosed, SocketId};
-pub use input::{Input, Verdict};
-pub use intake::{Intake, LocalIntake, Offer};
-pub use output::{Front, Prepared, SendError, gather};
+pub use input::{DatagramInput, DatagramVerdict};
+pub use intake::{Intake, IntakeOffer, LocalIntake};
+pub use output::{DatagramHeader, PreparedDatagram, SendError, gather};
 pub use receive::{ReceiveSlot, Received, ReceivedPacket, RecvError, copy_datagram};
 pub use settings::{EPHEMERAL_PORTS, SocketSettings, UdpConfig};
 pub use shared::part_of;

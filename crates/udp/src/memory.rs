@@ -1,37 +1,37 @@
-//! `Memory`: what the sockets of a shard hold together, and how much more each may take.
+//! `SocketMemory`: what the sockets of a shard hold together, and how much more each may take.
 //!
-//! Asked by `input.rs` before anything is charged, told what was. Invariants: `held` is the sum of
-//! what each socket's account had charged when it was last looked at, or more: every charge is made
-//! here, so it never says too little, and what programs released meanwhile is found when the socket
-//! is asked for again, or by a review of a few sockets a round while much seems to be held. Nothing
-//! is asked of the pool: what is free there says nothing about sockets, for packets on their way
-//! are not free either.
+//! Checked by `input.rs` before anything is charged, and updated after. Invariants: `held` is the
+//! sum of what each socket's account had charged when it was last looked at, or more: every charge
+//! is made here, so it is never too low, and what programs released meanwhile is found when the
+//! socket is used again, or by a review of a few sockets a round while much seems to be held. The
+//! pool's free count is not used: it shows nothing about sockets, since packets on their way are
+//! not free either.
 //!
 //! A socket may hold as much as is left of the limit (a dynamic threshold: Choudhury and Hahne,
-//! IEEE/ACM Transactions on Networking 6, 1998), so that who holds much is cut first and something
-//! stays for whoever comes next, and [`UDP_MEMORY_FLOOR`] as long as not even a quarter beyond the
-//! limit is held. From there to a half beyond only sockets have it that gave something back since
-//! they were last refused: who is read goes on.
-//! Linux's `net.ipv4.udp_mem` is one number for all: there the first to come have it.
+//! IEEE/ACM Transactions on Networking 6, 1998), so that sockets that hold much are limited first
+//! and something stays for the next one, and [`UDP_MEMORY_FLOOR`] as long as not even a quarter
+//! beyond the limit is held. From there to a half beyond only sockets have it that released
+//! something since they were last refused: sockets that are read go on. Linux's `net.ipv4.udp_mem`
+//! is one number for all: there the first to come have it.
 //!
 //! # Under flood
-//! Reachable by anyone, through sockets that are not read. Bound: one and a half times the limit
-//! (`UDP_MEMORY`, a sixth of the pool's frames at most), and one datagram. Worst work per datagram:
-//! a line and some sums; [`REVIEW_MAX`] accounts a round while memory is short. Who goes: the
-//! newcomer at sockets that hold much, before its checksum; the socket's own limit is lowered then,
-//! so that triage refuses the next one. Honest traffic loses room in sockets that lag behind; where
-//! a thousand sockets hold their floor, also the first datagram of sockets that were never read.
-//! Counters: `UdpMemErrors`, `Udp6MemErrors`. Not counted: packets that a program keeps of a socket
-//! that it has closed.
+//! Reachable by any sender, through sockets that are not read. Bound: one and a half times the
+//! limit (`UDP_MEMORY`, a sixth of the pool's frames at most), and one datagram. Worst work per
+//! datagram: a line and some sums; [`REVIEW_MAX`] accounts a round while memory is short. Dropped:
+//! the new datagram at sockets that hold much, before its checksum; the socket's own limit is
+//! lowered then, so that triage refuses the next one. Honest traffic loses room in sockets that lag
+//! behind; where a thousand sockets hold their floor, also the first datagram of sockets that were
+//! never read. Counters: `UdpMemErrors`, `Udp6MemErrors`. Not counted: packets that a program keeps
+//! of a socket that it has closed.
 
 use floodwall_base::limits::UDP_MEMORY_FLOOR;
 use floodwall_packet::Pool;
 
-use crate::ready::Ready;
+use crate::ready::ReadyList;
 
-/// With half beyond the limit a quarter of the frames: what others have is said where they are told
-/// of each other (`stack/src/memory.rs`).
-const POOL_PART: u64 = 6;
+/// With half beyond the limit a quarter of the frames: the shares of all parts are listed together
+/// in `stack/src/memory.rs`.
+const POOL_DIVISOR: u64 = 6;
 /// Of a pool with hardly any frames: some floors, or one socket would not have its own.
 const LIMIT_MIN: u64 = 16 * FLOOR;
 const FLOOR: u64 = UDP_MEMORY_FLOOR as u64;
@@ -40,7 +40,7 @@ const REVIEW_MAX: usize = 16;
 
 /// What one socket holds.
 #[derive(Clone, Copy, Default, Debug)]
-struct Holder {
+struct BufferHolder {
     held: u64,
     /// It gave something back since it was last refused.
     gave: bool,
@@ -48,34 +48,34 @@ struct Holder {
     cut: bool,
 }
 
-/// See the file's head.
+/// The memory accounting of all UDP sockets of a shard.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct SocketMemory {
     limit: u64,
     held: u64,
-    holders: Vec<Holder>,
-    /// Who holds something; who was looked at longest ago is first.
-    order: Ready,
+    holders: Vec<BufferHolder>,
+    /// The sockets that hold something; the least recently reviewed is first.
+    order: ReadyList,
     cuts: usize,
 }
 
-impl Memory {
+impl SocketMemory {
     /// For at most so many sockets.
     pub(crate) fn new(limit: u64, sockets: usize) -> Self {
         let holders = Vec::with_capacity(sockets);
-        Self { limit, held: 0, holders, order: Ready::new(sockets), cuts: 0 }
+        Self { limit, held: 0, holders, order: ReadyList::new(sockets), cuts: 0 }
     }
 
     /// Makes a place for one more socket.
     pub(crate) fn grow(&mut self) {
-        self.holders.push(Holder::default());
+        self.holders.push(BufferHolder::default());
         self.order.grow();
     }
 
-    /// Leaves most of the pool to others. Asked whenever a socket is opened, so before any holds
+    /// Leaves most of the pool to others. Called whenever a socket is opened, so before any holds
     /// something.
     pub(crate) fn fit(&mut self, pool: &Pool) {
-        self.limit = self.limit.min((pool.frames_true_bytes() / POOL_PART).max(LIMIT_MIN));
+        self.limit = self.limit.min((pool.frames_true_bytes() / POOL_DIVISOR).max(LIMIT_MIN));
     }
 
     /// True bytes that all hold, or more.
@@ -116,13 +116,14 @@ impl Memory {
         }
     }
 
-    /// Whether the socket's account was told a lower limit than its own.
+    /// Whether the socket's account has a lower limit than its own.
     #[inline(always)]
     pub(crate) fn is_cut(&self, index: u32) -> bool {
         self.cuts > 0 && self.holders.get(index as usize).is_some_and(|holder| holder.cut)
     }
 
-    /// The account is told its own limit again, until a review says otherwise; whether it was not.
+    /// Restores the account's own limit, until a review lowers it again; returns whether it was
+    /// lowered.
     #[inline(always)]
     pub(crate) fn lift(&mut self, index: u32) -> bool {
         let was_cut = self.is_cut(index);
@@ -145,8 +146,8 @@ impl Memory {
         self.cuts > 0 || self.held > self.limit / 2
     }
 
-    /// Who is to be looked at in this round, one after the other: each is told of by
-    /// [`Memory::reviewed`].
+    /// The sockets to review in this round, one after the other: each is reported to
+    /// [`SocketMemory::reviewed`].
     pub(crate) fn take_due(&mut self) -> impl Iterator<Item = u32> + use<> {
         let mut due = [0; REVIEW_MAX];
         let mut count = 0;
@@ -158,7 +159,7 @@ impl Memory {
         due.into_iter().take(count)
     }
 
-    /// A socket of [`Memory::take_due`] holds something still, or nothing.
+    /// A socket of [`SocketMemory::take_due`] holds something still, or nothing.
     pub(crate) fn reviewed(&mut self, index: u32, used: u64) {
         if used > 0 {
             self.order.mark(index);
@@ -171,7 +172,7 @@ impl Memory {
         self.order.remove(index);
         if let Some(holder) = self.holders.get_mut(index as usize) {
             self.held -= holder.held;
-            *holder = Holder::default();
+            *holder = BufferHolder::default();
         }
     }
 }
@@ -189,14 +190,14 @@ mod tests {
     const LIMIT: u64 = 100 * FLOOR;
     const PIECE: u64 = FLOOR / 2;
 
-    fn memory(sockets: u32) -> Memory {
-        let mut memory = Memory::new(LIMIT, sockets as usize);
+    fn memory(sockets: u32) -> SocketMemory {
+        let mut memory = SocketMemory::new(LIMIT, sockets as usize);
         (0..sockets).for_each(|_| memory.grow());
         memory
     }
 
     /// Fills sockets that hold `used` with pieces as long as each may take some.
-    fn fill(memory: &mut Memory, used: &mut [u64], indices: core::ops::Range<usize>) {
+    fn fill(memory: &mut SocketMemory, used: &mut [u64], indices: core::ops::Range<usize>) {
         for index in indices {
             while memory.allowed(index as u32, used[index]) >= used[index] + PIECE {
                 used[index] += PIECE;
@@ -211,7 +212,7 @@ mod tests {
         let (mut memory, mut used) = (memory(200), [0; 200]);
         fill(&mut memory, &mut used, 0..200);
         assert!(used.is_sorted_by(|a, b| a >= b) && used[0] == LIMIT / 2, "{used:?}");
-        assert!(used[20] == FLOOR && used[199] == 0, "a quarter beyond the limit nobody has more");
+        assert!(used[20] == FLOOR && used[199] == 0, "a quarter beyond, the rest get none");
         assert_eq!(memory.held(), used.iter().sum());
         assert!(memory.held() >= LIMIT / 4 * 5 && memory.held() < LIMIT / 4 * 5 + PIECE);
         (0..200).for_each(|index| memory.forget(index));

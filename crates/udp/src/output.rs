@@ -8,12 +8,12 @@
 use core::net::{IpAddr, SocketAddr};
 
 use floodwall_base::{Counter, Counters};
-use floodwall_checksum::{Accumulator, Sum, copy_sum, pseudo_header_v4, pseudo_header_v6};
+use floodwall_checksum::{Accumulator, InternetSum, copy_sum, pseudo_header_v4, pseudo_header_v6};
 use floodwall_packet::{Class, PacketBuf, PacketList, Pool};
 use floodwall_wire::UdpFields;
 use thiserror::Error;
 
-use crate::demux::{Kind, V4, V6, canonical};
+use crate::demux::{KeyKind, V4, V6, canonical};
 use crate::icmp_error::IcmpError;
 use crate::id::{SocketClosed, SocketId};
 use crate::input::{HEADER_LEN, PROTOCOL};
@@ -22,18 +22,18 @@ use crate::sockets::Udp;
 
 /// Bytes of payload that one IPv4 packet carries.
 const PAYLOAD_MAX_V4: usize = 65_535 - 20 - HEADER_LEN;
-/// The same for IPv6, whose header does not count.
+/// The same for IPv6, which does not count its header.
 const PAYLOAD_MAX_V6: usize = 65_535 - HEADER_LEN;
 
 /// Why a datagram was not sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The destination is not of a family that the socket speaks from where it is bound, or the
+    /// The destination is of a family that the socket cannot send to from its bound address, or the
     /// source is of another family.
     #[error("the address is not of the socket's family")]
     AddressFamily,
-    /// The destination is everybody, and the socket did not say that it means it.
+    /// The destination is a broadcast address, and the socket did not enable broadcast.
     #[error("sending to a broadcast address needs the socket's broadcast setting")]
     BroadcastRefused,
     /// The socket is closed.
@@ -48,15 +48,14 @@ pub enum SendError {
     /// More bytes than a datagram can have.
     #[error("a datagram has at most {max} bytes of payload here")]
     MessageTooLong {
-        /// The most of this family.
+        /// The maximum of this family.
         max: usize,
     },
     /// The packet pool is empty.
     #[error("the packet pool is empty")]
     NoBuffer,
-    /// A socket at every port has to be told which one its datagrams leave from; any other sends
-    /// from its own.
-    #[error("the source port is not the socket's, or a socket at every port was told none")]
+    /// A socket at every port needs a source port for each datagram; any other sends from its own.
+    #[error("the source port is not the socket's, or a socket at every port was given none")]
     SourcePort,
     /// The socket has no port: bind it first.
     #[error("the socket has no port yet")]
@@ -68,15 +67,15 @@ pub enum SendError {
 
 /// What does not change between the datagrams of one flow: see [`Udp::prepare`].
 #[derive(Clone, Copy, Debug)]
-pub struct Prepared {
+pub struct PreparedDatagram {
     v4: bool,
     src_port: u16,
     dst_port: u16,
     /// The pseudo-header's sum without the length.
-    pseudo: Sum,
+    pseudo: InternetSum,
 }
 
-impl Prepared {
+impl PreparedDatagram {
     /// The port that the datagrams leave from.
     #[must_use]
     pub const fn src_port(&self) -> u16 {
@@ -92,7 +91,7 @@ impl Prepared {
 }
 
 /// The network and link headers of a datagram that is made along a prepared flow.
-pub trait Front {
+pub trait DatagramHeader {
     /// Bytes of all of them, `HEADROOM_SMALL` less a UDP header at most.
     fn len(&self) -> usize;
 
@@ -107,7 +106,7 @@ pub trait Front {
 }
 
 /// No headers: the packet begins with its UDP header.
-impl Front for () {
+impl DatagramHeader for () {
     #[inline]
     fn len(&self) -> usize {
         0
@@ -164,7 +163,7 @@ impl<I: Intake> Udp<I> {
     }
 
     /// Checks what does not change between the datagrams of one flow. They leave from the socket's
-    /// own port, which `from` says as 0 or by its number; a socket at every port is told which one.
+    /// own port, which `from` gives as 0 or by its number; a socket at every port needs the number.
     ///
     /// # Errors
     /// See [`SendError`].
@@ -173,11 +172,11 @@ impl<I: Intake> Udp<I> {
         id: SocketId,
         to: SocketAddr,
         from: SocketAddr,
-    ) -> Result<Prepared, SendError> {
+    ) -> Result<PreparedDatagram, SendError> {
         let (to, from) = (canonical(to), canonical(from));
         let src_port = self.may_send(id, to, from)?;
         let pseudo = pseudo_header(from.ip(), to.ip(), 0)?;
-        Ok(Prepared { v4: to.is_ipv4(), src_port, dst_port: to.port(), pseudo })
+        Ok(PreparedDatagram { v4: to.is_ipv4(), src_port, dst_port: to.port(), pseudo })
     }
 
     /// As [`Udp::output_gather`] along a flow that was prepared and behind headers that are known,
@@ -191,8 +190,8 @@ impl<I: Intake> Udp<I> {
         &mut self,
         pool: &Pool,
         id: SocketId,
-        flow: &Prepared,
-        front: &impl Front,
+        flow: &PreparedDatagram,
+        front: &impl DatagramHeader,
         payload: &[&[u8]],
         counters: &mut Counters,
     ) -> Result<PacketBuf, SendError> {
@@ -207,20 +206,20 @@ impl<I: Intake> Udp<I> {
         self.head(id, flow, front, packet, sum, counters)
     }
 
-    /// As [`Udp::output_prepared`] for a payload that lies in the packet already, of the sum `sum`:
+    /// As [`Udp::output_prepared`] for a payload that is in the packet already, with the sum `sum`:
     /// see [`gather`]. The headers go before it.
     ///
     /// # Errors
     /// As [`Udp::output`]; the packet is dropped then.
-    #[expect(clippy::too_many_arguments, reason = "a flow, a packet, and where they lie")]
+    #[expect(clippy::too_many_arguments, reason = "a flow, a packet, and their offsets")]
     pub fn output_in_place(
         &mut self,
         pool: &Pool,
         id: SocketId,
-        flow: &Prepared,
-        front: &impl Front,
+        flow: &PreparedDatagram,
+        front: &impl DatagramHeader,
         packet: PacketBuf,
-        sum: Sum,
+        sum: InternetSum,
         counters: &mut Counters,
     ) -> Result<PacketBuf, SendError> {
         let body = self.body_mut(id)?;
@@ -238,10 +237,10 @@ impl<I: Intake> Udp<I> {
     fn head(
         &mut self,
         id: SocketId,
-        flow: &Prepared,
-        front: &impl Front,
+        flow: &PreparedDatagram,
+        front: &impl DatagramHeader,
         mut packet: PacketBuf,
-        sum: Sum,
+        sum: InternetSum,
         counters: &mut Counters,
     ) -> Result<PacketBuf, SendError> {
         let body = self.body(id)?;
@@ -257,7 +256,7 @@ impl<I: Intake> Udp<I> {
         if body.settings.zero_checksum_tx {
             fields.emit_without_checksum(header);
         } else {
-            fields.emit(flow.pseudo.add(Sum::of_u16(len)), sum, header);
+            fields.emit(flow.pseudo.add(InternetSum::of_u16(len)), sum, header);
         }
         packet.set_layers(0, front.len(), headers);
         counters.count(match flow.v4 {
@@ -293,7 +292,7 @@ impl<I: Intake> Udp<I> {
     fn may_send(&self, id: SocketId, to: SocketAddr, from: SocketAddr) -> Result<u16, SendError> {
         let settings = &self.body(id)?.settings;
         let key = self.demux.key(id.index);
-        if key.kind == Kind::Unbound {
+        if key.kind == KeyKind::Unbound {
             return Err(SendError::NotBound);
         }
         if to.port() == 0 || to.ip().is_unspecified() {
@@ -318,7 +317,7 @@ impl<I: Intake> Udp<I> {
 
 /// The sum of the pseudo-header.
 #[inline]
-fn pseudo_header(src_addr: IpAddr, dst_addr: IpAddr, len: u16) -> Result<Sum, SendError> {
+fn pseudo_header(src_addr: IpAddr, dst_addr: IpAddr, len: u16) -> Result<InternetSum, SendError> {
     match (src_addr, dst_addr) {
         (IpAddr::V4(src_addr), IpAddr::V4(dst_addr)) => {
             Ok(pseudo_header_v4(src_addr, dst_addr, PROTOCOL, len))
@@ -334,14 +333,19 @@ fn pseudo_header(src_addr: IpAddr, dst_addr: IpAddr, len: u16) -> Result<Sum, Se
 /// for [`Udp::output_in_place`]. `None` where the pool has no room, or `front` is more than
 /// [`HEADROOM_SMALL`](floodwall_packet::HEADROOM_SMALL).
 #[must_use]
-pub fn gather(pool: &Pool, front: usize, payload: &[&[u8]]) -> Option<(PacketBuf, Sum)> {
+pub fn gather(pool: &Pool, front: usize, payload: &[&[u8]]) -> Option<(PacketBuf, InternetSum)> {
     fill(pool, front, payload, payload.iter().map(|piece| piece.len()).sum())
 }
 
 /// A packet with `headers` bytes to be written and the payload behind, in the smallest class that
 /// holds it, and the payload's sum.
 #[inline]
-fn fill(pool: &Pool, headers: usize, payload: &[&[u8]], len: usize) -> Option<(PacketBuf, Sum)> {
+fn fill(
+    pool: &Pool,
+    headers: usize,
+    payload: &[&[u8]],
+    len: usize,
+) -> Option<(PacketBuf, InternetSum)> {
     let Some(mut packet) = pool.alloc_laid_out(headers, len) else {
         return fill_chain(pool, headers, payload);
     };
@@ -361,7 +365,7 @@ fn fill(pool: &Pool, headers: usize, payload: &[&[u8]], len: usize) -> Option<(P
 
 /// The same in a chain of frames.
 #[cold]
-fn fill_chain(pool: &Pool, headers: usize, payload: &[&[u8]]) -> Option<(PacketBuf, Sum)> {
+fn fill_chain(pool: &Pool, headers: usize, payload: &[&[u8]]) -> Option<(PacketBuf, InternetSum)> {
     let mut packet = pool.alloc(Class::Frame)?;
     packet.prepend(headers)?;
     let mut sum = Accumulator::new();

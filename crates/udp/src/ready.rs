@@ -6,24 +6,24 @@
 /// No neighbour in the list.
 const NONE: u32 = u32::MAX;
 /// Not on the list.
-const OFF: Link = Link { prev: NONE, next: NONE, on: false };
+const OFF: ReadyLink = ReadyLink { prev: NONE, next: NONE, on: false };
 
 #[derive(Clone, Copy, Debug)]
-struct Link {
+struct ReadyLink {
     prev: u32,
     next: u32,
     on: bool,
 }
 
-/// See the file's head.
+/// The queue of sockets with news.
 #[derive(Debug)]
-pub(crate) struct Ready {
-    links: Vec<Link>,
+pub(crate) struct ReadyList {
+    links: Vec<ReadyLink>,
     first: u32,
     last: u32,
 }
 
-impl Ready {
+impl ReadyList {
     pub(crate) fn new(sockets_max: usize) -> Self {
         Self { links: Vec::with_capacity(sockets_max), first: NONE, last: NONE }
     }
@@ -42,7 +42,7 @@ impl Ready {
     pub(crate) fn mark(&mut self, index: u32) {
         let last = self.last;
         match self.links.get_mut(index as usize) {
-            Some(link) if !link.on => *link = Link { prev: last, next: NONE, on: true },
+            Some(link) if !link.on => *link = ReadyLink { prev: last, next: NONE, on: true },
             _ => return,
         }
         match self.links.get_mut(last as usize) {
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn each_socket_is_announced_once_in_order_and_a_closed_one_never() {
-        let mut ready = Ready::new(4);
+        let mut ready = ReadyList::new(4);
         (0..4).for_each(|_| ready.grow());
         for index in [2, 0, 2, 3, 1, 0] {
             ready.mark(index);

@@ -1,9 +1,9 @@
 //! What applications read: copied out, handed out whole, or looked at.
 //!
-//! Called by `stack` for its applications. Nothing is stored beside the queued packet: sender,
-//! destination and length are read from its own headers. Invariants: an error is given once and
+//! Called by `stack` for its applications. Nothing is stored besides the queued packet: sender,
+//! destination and length are read from its own headers. Invariants: an error is reported once and
 //! before any datagram; a datagram counts as received when it is read, as in Linux; its charge is
-//! released when its memory is.
+//! released with its memory.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::ops::Range;
@@ -16,7 +16,7 @@ use crate::icmp_error::IcmpError;
 use crate::id::{SocketClosed, SocketId};
 use crate::input::HEADER_LEN;
 use crate::intake::Intake;
-use crate::sockets::{Body, Udp};
+use crate::sockets::{SocketBody, Udp};
 
 /// Bytes of the longer fixed network header, IPv6's.
 const FRONT_LEN: usize = 40;
@@ -27,7 +27,7 @@ pub enum RecvError {
     /// The socket is closed.
     #[error(transparent)]
     Closed(#[from] SocketClosed),
-    /// An earlier datagram of ours came to nothing. Given once.
+    /// An error about an earlier datagram of ours. Reported once.
     #[error(transparent)]
     Icmp(#[from] IcmpError),
     /// Nothing waits.
@@ -48,9 +48,10 @@ pub struct Received {
     pub iface: IfIndex,
     /// The datagram had more bytes than the buffer; they are lost.
     pub truncated: bool,
-    /// When it arrived: where its device said so, or the socket asked (`timestamps`).
+    /// When it arrived: where its device provided it, or the socket requested it (`timestamps`).
     pub timestamp: Option<Instant>,
-    /// What the socket has refused until now, where it asked (`drop_count`): `SO_RXQ_OVFL`. Wraps.
+    /// What the socket has refused until now, where it requested that (`drop_count`):
+    /// `SO_RXQ_OVFL`. Wraps.
     pub dropped: u32,
 }
 
@@ -59,7 +60,7 @@ pub struct Received {
 pub struct ReceivedPacket {
     /// The whole packet, headers included.
     pub packet: PacketBuf,
-    /// Where in it the payload lies.
+    /// The offset of the payload in it.
     pub payload: Range<usize>,
     /// The sender.
     pub from: SocketAddr,
@@ -78,16 +79,16 @@ pub struct ReceiveSlot<'a> {
     pub received: Option<Received>,
 }
 
-/// What a queued packet's headers say.
-struct Datagram {
+/// The header fields of a queued packet.
+struct QueuedDatagram {
     from: SocketAddr,
     to: SocketAddr,
     payload: Range<usize>,
 }
 
 impl<I: Intake> Udp<I> {
-    /// Copies the oldest datagram into `out`. Bytes beyond are lost, and said so. A datagram
-    /// without payload is one of length 0.
+    /// Copies the oldest datagram into `out`. Bytes beyond are lost, and this is reported. A
+    /// datagram without payload is one of length 0.
     ///
     /// # Errors
     /// A pending ICMP error comes first, once; else nothing waits, or the socket is closed.
@@ -106,7 +107,7 @@ impl<I: Intake> Udp<I> {
         Ok(received)
     }
 
-    /// What a socket's datagrams tell of those that were refused.
+    /// The drop counts that a socket's datagrams report.
     #[cold]
     fn told_drops(&self, id: SocketId) -> u32 {
         match self.body(id) {
@@ -154,7 +155,7 @@ impl<I: Intake> Udp<I> {
 
     /// Takes all that waits, in order, to be read elsewhere ([`ReceivedPacket::of`],
     /// [`copy_datagram`]); and how many of them came by IPv4. Nothing is counted as received, and
-    /// every packet stays charged until it is dropped, by whatever thread.
+    /// every packet stays charged until it is dropped, by any thread.
     #[must_use]
     pub fn take_waiting(&mut self, id: SocketId) -> (PacketList, u64) {
         let (mut all, mut v4) = (PacketList::new(), 0);
@@ -174,7 +175,7 @@ impl<I: Intake> Udp<I> {
     pub fn peek(&mut self, id: SocketId, out: &mut [u8]) -> Result<Received, RecvError> {
         let body = self.readable(id)?;
         let packet = body.intake.first().ok_or(RecvError::WouldBlock)?;
-        let datagram = Datagram::of(packet).ok_or(RecvError::WouldBlock)?;
+        let datagram = QueuedDatagram::of(packet).ok_or(RecvError::WouldBlock)?;
         Ok(datagram.copy_out(packet, out))
     }
 
@@ -187,7 +188,7 @@ impl<I: Intake> Udp<I> {
     }
 
     #[inline(always)]
-    fn readable(&mut self, id: SocketId) -> Result<&mut Body<I>, RecvError> {
+    fn readable(&mut self, id: SocketId) -> Result<&mut SocketBody<I>, RecvError> {
         let body = self.body_mut(id)?;
         match body.error.take() {
             Some(error) => Err(error.into()),
@@ -196,34 +197,35 @@ impl<I: Intake> Udp<I> {
     }
 }
 
-/// Copies a datagram out of its packet, which a socket has delivered: bytes beyond `out` are not,
-/// and that is said. `None` where it is no such packet.
+/// Copies a datagram out of its packet, which a socket has delivered: bytes beyond `out` are cut,
+/// and this is reported. `None` where it is no such packet.
 #[must_use]
 #[inline]
 pub fn copy_datagram(packet: &PacketBuf, out: &mut [u8]) -> Option<Received> {
-    Some(Datagram::of(packet)?.copy_out(packet, out))
+    Some(QueuedDatagram::of(packet)?.copy_out(packet, out))
 }
 
 impl ReceivedPacket {
-    /// What a delivered packet says. `None`, and the packet is dropped, where it is no such packet.
+    /// The metadata of a delivered packet. `None`, and the packet is dropped, where it is no such
+    /// packet.
     #[must_use]
     pub fn of(packet: PacketBuf) -> Option<Self> {
-        let datagram = Datagram::of(&packet)?;
+        let datagram = QueuedDatagram::of(&packet)?;
         Some(Self::new(packet, datagram))
     }
 
-    fn new(packet: PacketBuf, Datagram { from, to, payload }: Datagram) -> Self {
+    fn new(packet: PacketBuf, QueuedDatagram { from, to, payload }: QueuedDatagram) -> Self {
         Self { iface: packet.iface(), packet, payload, from, to }
     }
 }
 
-/// The oldest packet and what it says. `input` has checked all this; what does not say it all the
-/// same is dropped.
+/// The oldest packet and its metadata. `input` has checked all this; a packet without valid
+/// metadata is dropped.
 #[inline(always)]
-fn take<I: Intake>(body: &mut Body<I>) -> Option<(PacketBuf, Datagram)> {
+fn take<I: Intake>(body: &mut SocketBody<I>) -> Option<(PacketBuf, QueuedDatagram)> {
     loop {
         let packet = body.intake.take()?;
-        if let Some(datagram) = Datagram::of(&packet) {
+        if let Some(datagram) = QueuedDatagram::of(&packet) {
             return Some((packet, datagram));
         }
         debug_assert!(false, "a queued datagram has no headers");
@@ -232,7 +234,7 @@ fn take<I: Intake>(body: &mut Body<I>) -> Option<(PacketBuf, Datagram)> {
 
 #[inline(always)]
 fn next<I: Intake>(
-    body: &mut Body<I>,
+    body: &mut SocketBody<I>,
     out: &mut [u8],
     counters: &mut Counters,
 ) -> Option<Received> {
@@ -242,14 +244,14 @@ fn next<I: Intake>(
 }
 
 #[inline(always)]
-fn count(datagram: &Datagram, counters: &mut Counters) {
+fn count(datagram: &QueuedDatagram, counters: &mut Counters) {
     counters.count(match datagram.to.ip() {
         IpAddr::V4(_) => Counter::UdpInDatagrams,
         IpAddr::V6(_) => Counter::Udp6InDatagrams,
     });
 }
 
-impl Datagram {
+impl QueuedDatagram {
     #[inline(always)]
     fn of(packet: &PacketBuf) -> Option<Self> {
         let (l3, l4) = (packet.l3(), packet.l4());

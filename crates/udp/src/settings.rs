@@ -1,4 +1,4 @@
-//! What a table of sockets and what one socket can be told.
+//! The settings of a table of sockets and of one socket.
 //!
 //! Used by `stack`, which maps its configuration and its applications' options here. Defaults are
 //! those of `limits.rs` and of Linux.
@@ -9,7 +9,7 @@ use floodwall_base::{Family, IfIndex, limits};
 
 use crate::challenge::ChallengeHook;
 
-/// Ports from which unnamed sockets get theirs (Linux's `ip_local_port_range`).
+/// The ephemeral port range (Linux's `ip_local_port_range`).
 pub const EPHEMERAL_PORTS: RangeInclusive<u16> = 32_768..=60_999;
 
 /// Of all sockets of one [`crate::Udp`].
@@ -17,12 +17,12 @@ pub const EPHEMERAL_PORTS: RangeInclusive<u16> = 32_768..=60_999;
 pub struct UdpConfig {
     /// Sockets at most; their tables are allocated at the start.
     pub sockets_max: usize,
-    /// Sockets beside these that all shards of a host have under one id ([`crate::Udp::open_as`]).
+    /// Sockets besides these that all shards of a host have under one id ([`crate::Udp::open_as`]).
     pub shared_max: usize,
     /// True bytes that all of them may hold before they are held to less than their own limits; a
     /// sixth of the pool's frames at most (`memory.rs`).
     pub memory_bytes: u64,
-    /// Whether sockets drop fairly whose settings say so.
+    /// Whether sockets with fair drop enabled use it.
     pub fair_drop: bool,
     /// Ports for unnamed sockets.
     pub ephemeral_ports: RangeInclusive<u16>,
@@ -53,14 +53,14 @@ pub struct SocketSettings {
     pub send_bytes: u64,
     /// No IPv4 on an IPv6 socket. Fixed when bound.
     pub v6_only: bool,
-    /// Shares address and port with sockets that say the same. Fixed when bound.
+    /// Shares address and port with sockets that also set this. Fixed when bound.
     pub reuse_address: bool,
     /// Shares address and port as `reuse_address` does, and the flows that come there too: each is
     /// one socket's, by a keyed hash (Linux's `SO_REUSEPORT`). Fixed when bound.
     pub spread_flows: bool,
     /// Bound to port 0 it takes every port of its addresses that no other socket takes, and the
-    /// application says from which port it sends ([`crate::Udp::prepare`]). Groups and broadcasts
-    /// it does not hear. Fixed when bound.
+    /// application states the source port of each datagram ([`crate::Udp::prepare`]). It receives
+    /// no groups and broadcasts. Fixed when bound.
     pub every_port: bool,
     /// May send to a broadcast address.
     pub broadcast: bool,
@@ -77,22 +77,23 @@ pub struct SocketSettings {
     pub zero_checksum_tx: bool,
     /// Takes IPv6 datagrams without a checksum (RFC 6935, 6936). IPv4 ones are always taken.
     pub zero_checksum_rx: bool,
-    /// Wants ICMP errors even where unconnected, and soft ones too (Linux's `IP_RECVERR`).
+    /// Receives ICMP errors even where unconnected, and soft ones too (Linux's `IP_RECVERR`).
     pub recv_errors: bool,
     /// Takes datagrams to groups that it has not joined itself (Linux's `IP_MULTICAST_ALL`).
     pub all_groups: bool,
-    /// What it sends to a group is heard by this host's own members (`IP_MULTICAST_LOOP`).
+    /// What it sends to a group is received by this host's own members (`IP_MULTICAST_LOOP`).
     pub group_loop: bool,
     /// While it fills up, light senders come before heavy ones (`fair.rs`). Off, it takes what
     /// comes first.
     pub fair_drop: bool,
     /// Notes when each datagram arrived (`SO_TIMESTAMP`), where its device does not.
     pub timestamps: bool,
-    /// Tells with each datagram how many were refused until now (`SO_RXQ_OVFL`).
+    /// Reports with each datagram how many were refused until now (`SO_RXQ_OVFL`).
     pub drop_count: bool,
-    /// How strangers prove their address while it fills up.
+    /// How unverified sources prove their address while it fills up.
     pub challenge: Option<ChallengeHook>,
-    /// Where what it sends to a group leaves, unless the destination says (`IP_MULTICAST_IF`).
+    /// The interface of what it sends to a group, unless the destination has one
+    /// (`IP_MULTICAST_IF`).
     pub group_iface: Option<IfIndex>,
 }
 

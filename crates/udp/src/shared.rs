@@ -1,21 +1,21 @@
 //! Sockets that every shard of a host has under one id: one shard decides, the others repeat.
 //!
 //! Called by `stack` on the control shard ([`Udp::open_shared`], then [`Udp::bind`] and the like,
-//! which choose places and ports) and on its followers (the calls that end in `_as`, which are told
-//! them). Invariants: these sockets have places of their own, above those that each shard opens by
-//! itself, so that ids never meet; what is repeated never asks whether an address is in use, for
-//! that was decided.
+//! which choose places and ports) and on its followers (the calls that end in `_as`, which take
+//! them as arguments). Invariants: these sockets have places of their own, above those that each
+//! shard opens by itself, so that ids never meet; what is repeated never checks whether an address
+//! is in use, for that was decided.
 
 use core::net::{IpAddr, SocketAddr};
 
 use floodwall_base::{IfIndex, WorkerId};
 use floodwall_packet::Pool;
 
-use crate::demux::{Key, Kind, canonical};
+use crate::demux::{KeyKind, SocketKey, canonical};
 use crate::id::SocketId;
 use crate::intake::Intake;
 use crate::settings::SocketSettings;
-use crate::sockets::{BindError, Body, ConnectError, OpenError, Socket, Udp};
+use crate::sockets::{BindError, ConnectError, OpenError, Socket, SocketBody, Udp};
 
 /// What one of `workers` replicas may use of a limit that all share: the parts of all add up to it.
 #[must_use]
@@ -65,7 +65,7 @@ impl<I: Intake> Udp<I> {
     ) -> Result<(), OpenError> {
         let taken = OpenError::TooMany(self.shared_max().max(self.sockets_max()));
         self.tells |= settings.timestamps || settings.drop_count;
-        let body = Body::open(pool, settings, &self.rooms, id.index)?;
+        let body = SocketBody::open(pool, settings, &self.rooms, id.index)?;
         self.memory.fit(pool);
         if !self.is_shared(id) {
             // Where no places are set aside: it must be free here too.
@@ -99,10 +99,10 @@ impl<I: Intake> Udp<I> {
         zone: Option<IfIndex>,
     ) -> Result<(), BindError> {
         let hold = self.hold_for(id, canonical(local), zone)?;
-        if self.demux.key(id.index).kind != Kind::Unbound {
+        if self.demux.key(id.index).kind != KeyKind::Unbound {
             return Err(BindError::AlreadyBound);
         }
-        Ok(self.demux.enter(id.index, Key::bound(&hold), hold)?)
+        Ok(self.demux.enter(id.index, SocketKey::bound(&hold), hold)?)
     }
 
     /// Connects a socket as another shard has connected it; `port` is what it got where it was
@@ -118,7 +118,7 @@ impl<I: Intake> Udp<I> {
         zone: Option<IfIndex>,
         port: u16,
     ) -> Result<(), ConnectError> {
-        let unbound = self.demux.key(id.index).kind == Kind::Unbound;
+        let unbound = self.demux.key(id.index).kind == KeyKind::Unbound;
         let hold = if unbound {
             let wildcard = SocketAddr::new(self.wildcard(id)?.ip(), port);
             self.hold_for(id, wildcard, None)?

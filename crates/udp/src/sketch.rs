@@ -1,31 +1,31 @@
 //! `PrefixSketch`: how much each source was granted lately, in little memory, never too low.
 //!
 //! Called by `fair.rs`. A count-min sketch with conservative update (Cormode and Muthukrishnan
-//! 2005; Estan and Varghese 2002) whose counters halve with every tick: by themselves, at the next
-//! look, so that no sweep is owed (`sketch/halving.rs`). One for each length of prefix that
+//! 2005; Estan and Varghese 2002) with counters that halve every tick: by themselves, at the next
+//! look, so that no sweep is needed (`sketch/halving.rs`). One for each length of prefix that
 //! addresses are given out by: the host itself (/32, /128), its network (/24, /64), and for IPv6
 //! its site (/48). A source that changes its address within what it was given stays one source by
 //! the shorter ones.
 //!
-//! What a datagram costs are the counters it touches, most of which lie in no first-level cache
-//! under flood: hence few rows, and wide ones. All lengths are hashed at once, for looking and
-//! granting: a multilinear hash with secret keys, of which nobody outside sees a value. The upper
-//! 32 bits of its sums are uniform and pairwise independent (Lemire and Kaser 2014, "Strongly
-//! universal string hashing is fast"): sixteen for each row.
+//! What a datagram costs are the counters it touches, most of which miss the L1 cache under flood:
+//! hence few rows, and wide ones. All lengths are hashed at once, for looking and granting: a
+//! multilinear hash with secret keys, and its values never leave the host. The upper 32 bits of its
+//! sums are uniform and pairwise independent (Lemire and Kaser 2014, "Strongly universal string
+//! hashing is fast"): sixteen for each row.
 //!
 //! # Bound of the error
 //! An estimate is never below what the prefix was granted, halved as often as ticks went by, but
 //! for the 2^31th part of a byte. It is above by more than e^2/width of all that was granted
-//! (halved alike) for at most one prefix in e^4, about 2 %, whatever the stream: in each of two
-//! rows for one in e^2, by Markov's inequality (Cormode and Muthukrishnan's theorem); conservative
-//! update only lowers it. `tests` hold it against an exact list.
+//! (halved alike) for at most one prefix in e^4, about 2 %, for any stream: in each of two rows for
+//! one in e^2, by Markov's inequality (Cormode and Muthukrishnan's theorem); conservative update
+//! only lowers it. `tests` hold it against an exact list.
 //!
 //! # Under flood
-//! Who can fill it: anybody, with forged sources. Bound: [`limits::UDP_FAIR_CELLS`] counters in
-//! each of [`ROWS`] rows and three lengths, taken at the start: 768 KiB. Worst work: six products
-//! and six counters (IPv4: three and four). Nobody is evicted; forged sources raise everybody's
-//! estimate by their part of e^2/width at most, but for the 2 %. Whose counters they meet depends
-//! on the secret keys.
+//! Reachable by any sender, with forged sources. Bound: [`limits::UDP_FAIR_CELLS`] counters in each
+//! of [`ROWS`] rows and three lengths, taken at the start: 768 KiB. Worst work: six products and
+//! six counters (IPv4: three and four). Nothing is evicted; forged sources raise every estimate by
+//! their part of e^2/width at most, but for the 2 %. Which counters they hit depends on the secret
+//! keys.
 
 mod halving;
 
@@ -34,27 +34,28 @@ use core::time::Duration;
 
 use floodwall_base::{HashKey, Instant, limits};
 
-use halving::Halving;
+use halving::SketchHalving;
 
 /// Rows of each sketch: the chance of an estimate beyond the bound is e^2 to the minus this.
 const ROWS: usize = 2;
 /// Lengths of prefix.
 const LENGTHS: usize = 3;
 
-/// See the file's head. `WIDTH` counters in a row: a power of two, to 65,536.
+/// A count-min sketch of bytes granted per prefix, with decay. `WIDTH` counters in a row: a power
+/// of two, to 65,536.
 #[derive(Debug)]
 pub(crate) struct PrefixSketch<const WIDTH: usize = { limits::UDP_FAIR_CELLS }> {
-    keys: Keys,
+    keys: SketchKeys,
     /// Nanoseconds.
     tick: u64,
     /// The rows of each length, the longest prefix first.
-    rows: Box<[[Halving; WIDTH]; ROWS * LENGTHS]>,
+    rows: Box<[[SketchHalving; WIDTH]; ROWS * LENGTHS]>,
 }
 
-/// Secrets of the hash: what a sum begins with in each family, and a factor for each word of what
-/// is hashed.
+/// Secrets of the hash: the initial value of a sum in each family, and a factor for each 32-bit
+/// word of the input.
 #[derive(Debug)]
-struct Keys {
+struct SketchKeys {
     begin: [u64; 2],
     scope: u64,
     v4: [u64; 2],
@@ -63,31 +64,31 @@ struct Keys {
 
 /// Where the counters of a source are, towards one scope, the longest prefix first.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Places<const N: usize>([[usize; ROWS]; N]);
+pub(crate) struct SketchCells<const N: usize>([[usize; ROWS]; N]);
 
 /// What one look found of a source.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Look<const N: usize> {
-    places: Places<N>,
-    cells: [[Halving; ROWS]; N],
+pub(crate) struct SketchLook<const N: usize> {
+    places: SketchCells<N>,
+    cells: [[SketchHalving; ROWS]; N],
     /// What each of its prefixes was granted lately, the longest first: never less than it was.
     pub(crate) granted: [f64; N],
 }
 
 impl<const WIDTH: usize> PrefixSketch<WIDTH> {
-    /// An empty one, whose weights halve every `tick`. Takes 48 bytes a counter of a row.
+    /// An empty one, with weights that halve every `tick`. Takes 48 bytes a counter of a row.
     pub(crate) fn new(key: HashKey, tick: Duration) -> Self {
         const { assert!(WIDTH.is_power_of_two() && WIDTH <= 1 << 16) };
         let [b0, b1, scope, v4 @ .., w0, w1, w2, w3, w4] =
             core::array::from_fn::<u64, 10, _>(|n| key.words(&[n as u64]));
         Self {
-            keys: Keys { begin: [b0, b1], scope, v4, v6: [w0, w1, w2, w3, w4] },
+            keys: SketchKeys { begin: [b0, b1], scope, v4, v6: [w0, w1, w2, w3, w4] },
             tick: u64::try_from(tick.as_nanos()).unwrap_or(u64::MAX).max(1),
             rows: empty(),
         }
     }
 
-    /// The tick that `now` lies in. A division: once a round will do.
+    /// The tick of `now`. A division: once a round is enough.
     pub(crate) const fn tick_of(&self, now: Instant) -> u64 {
         match now.as_nanos().checked_div(self.tick) {
             Some(tick) => tick,
@@ -97,8 +98,9 @@ impl<const WIDTH: usize> PrefixSketch<WIDTH> {
 
     /// Hashes a source's /32 and /24, towards `scope` (a socket). No load but of the keys.
     #[inline(always)]
-    pub(crate) fn places_v4(&self, source: Ipv4Addr, scope: u32) -> Places<2> {
-        let Keys { begin: [begin, _], scope: by_scope, v4: [by_host, by_network], .. } = self.keys;
+    pub(crate) fn places_v4(&self, source: Ipv4Addr, scope: u32) -> SketchCells<2> {
+        let SketchKeys { begin: [begin, _], scope: by_scope, v4: [by_host, by_network], .. } =
+            self.keys;
         let (addr, begin) = (source.to_bits(), begin.wrapping_add(times(by_scope, scope)));
         Self::places([
             begin.wrapping_add(times(by_host, addr)),
@@ -108,8 +110,9 @@ impl<const WIDTH: usize> PrefixSketch<WIDTH> {
 
     /// Hashes a source's /128, /64 and /48.
     #[inline(always)]
-    pub(crate) fn places_v6(&self, source: Ipv6Addr, scope: u32) -> Places<3> {
-        let Keys { begin: [_, begin], scope: by_scope, v6: [k0, k1, k2, k3, k4], .. } = self.keys;
+    pub(crate) fn places_v6(&self, source: Ipv6Addr, scope: u32) -> SketchCells<3> {
+        let SketchKeys { begin: [_, begin], scope: by_scope, v6: [k0, k1, k2, k3, k4], .. } =
+            self.keys;
         let [w0, w1, w2, w3] = [96, 64, 32, 0].map(|shift| (source.to_bits() >> shift) as u32);
         let begin = begin.wrapping_add(times(by_scope, scope)).wrapping_add(times(k0, w0));
         let network = begin.wrapping_add(times(k1, w1));
@@ -122,8 +125,8 @@ impl<const WIDTH: usize> PrefixSketch<WIDTH> {
 
     /// Out of sums modulo 2^64, of which the upper halves are good, an index for each row.
     #[inline(always)]
-    fn places<const N: usize>(sums: [u64; N]) -> Places<N> {
-        Places(sums.map(|sum| {
+    fn places<const N: usize>(sums: [u64; N]) -> SketchCells<N> {
+        SketchCells(sums.map(|sum| {
             let bits = WIDTH.ilog2();
             let [first, second] = [sum.unbounded_shr(64 - bits), sum >> (64 - 2 * bits)];
             [first as usize % WIDTH, second as usize % WIDTH]
@@ -132,27 +135,27 @@ impl<const WIDTH: usize> PrefixSketch<WIDTH> {
 
     /// Looks what was granted lately, at a tick. Two loads for each length.
     #[inline(always)]
-    pub(crate) fn look<const N: usize>(&self, places: Places<N>, tick: u64) -> Look<N> {
-        let (mut cells, mut granted) = ([[Halving::NOTHING; ROWS]; N], [0.0; N]);
+    pub(crate) fn look<const N: usize>(&self, places: SketchCells<N>, tick: u64) -> SketchLook<N> {
+        let (mut cells, mut granted) = ([[SketchHalving::NOTHING; ROWS]; N], [0.0; N]);
         let lengths = self.rows.as_chunks().0.iter().zip(places.0).zip(&mut cells);
         for (((rows, places), found), granted) in lengths.zip(&mut granted) {
             let rows: &[_; ROWS] = rows;
             for ((row, place), found) in rows.iter().zip(places).zip(&mut *found) {
-                *found = row.get(place).copied().unwrap_or(Halving::NOTHING);
+                *found = row.get(place).copied().unwrap_or(SketchHalving::NOTHING);
             }
             let [a, b] = *found;
             *granted = a.min(b).at(tick);
         }
-        Look { places, cells, granted }
+        SketchLook { places, cells, granted }
     }
 
     /// Grants `weight` where [`PrefixSketch::look`] has just looked, at the same tick.
     #[inline(always)]
-    pub(crate) fn grant<const N: usize>(&mut self, look: &Look<N>, weight: u32, tick: u64) {
+    pub(crate) fn grant<const N: usize>(&mut self, look: &SketchLook<N>, weight: u32, tick: u64) {
         let lengths = self.rows.as_chunks_mut().0.iter_mut().zip(look.places.0).zip(look.cells);
         for (((rows, places), found), granted) in lengths.zip(look.granted) {
             let rows: &mut [_; ROWS] = rows;
-            let least = Halving::of(granted + f64::from(weight), tick);
+            let least = SketchHalving::of(granted + f64::from(weight), tick);
             for ((row, place), found) in rows.iter_mut().zip(places).zip(found) {
                 if let Some(cell) = row.get_mut(place) {
                     *cell = found.max(least);
@@ -163,15 +166,15 @@ impl<const WIDTH: usize> PrefixSketch<WIDTH> {
 }
 
 /// Rows without any weight, one after the other: all of them may not fit on a stack.
-fn empty<const WIDTH: usize, const ROWS: usize>() -> Box<[[Halving; WIDTH]; ROWS]> {
-    let rows: Box<[_]> = (0..ROWS).map(|_| [Halving::NOTHING; WIDTH]).collect();
+fn empty<const WIDTH: usize, const ROWS: usize>() -> Box<[[SketchHalving; WIDTH]; ROWS]> {
+    let rows: Box<[_]> = (0..ROWS).map(|_| [SketchHalving::NOTHING; WIDTH]).collect();
     match rows.try_into() {
         Ok(rows) => rows,
         Err(_) => unreachable!("as many rows as were collected"),
     }
 }
 
-/// A word's part of a sum.
+/// The contribution of a word to a sum.
 #[inline(always)]
 const fn times(key: u64, word: u32) -> u64 {
     key.wrapping_mul(word as u64)
@@ -278,8 +281,8 @@ mod tests {
         }
     }
 
-    /// Ten thousand prefixes, some of them heavy, over many ticks: how many estimates are beyond
-    /// the bound that the file's head states.
+    /// Ten thousand prefixes, some of them heavy, over many ticks: how many estimates exceed the
+    /// bound that the module documentation states.
     #[test]
     fn few_estimates_are_beyond_the_stated_bound() {
         for is_v6 in [false, true] {
@@ -321,7 +324,7 @@ mod tests {
         assert_eq!(sketch.estimate(from, 1, now + TICK * 40), [0.0; 2]);
     }
 
-    /// Sockets are told apart, hosts of one network are not by the wider ones.
+    /// Sockets are kept apart, hosts of one network are not by the wider ones.
     #[test]
     fn a_grant_counts_for_its_socket_its_network_and_its_site() {
         let addr = |text: &str| text.parse::<IpAddr>().unwrap();

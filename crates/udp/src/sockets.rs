@@ -1,4 +1,4 @@
-//! `Udp`: the sockets of one stack, and what applications do with them beside moving datagrams.
+//! `Udp`: the sockets of one stack, and their control operations: open, bind, connect, close.
 //!
 //! Called by `stack` for its applications. Invariants: a place is used again only under another
 //! generation; a closed socket leaves nothing behind, not in the tables, not in the accounts.
@@ -7,58 +7,58 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use floodwall_base::{Family, IfIndex, Instant, SecretRandom, Steering, WorkerId};
-use floodwall_packet::{Pool, Rooms};
+use floodwall_packet::{CapacityHints, Pool};
 use floodwall_wire::{IcmpReport, IpProtocol};
 use thiserror::Error;
 
 use crate::allowance::Allowance;
 use crate::demux::{
-    Demux, Hold, Key, Kind, Probe, TableFull, V4, V6, addr, bits, canonical, is_group,
-    is_link_scope, zone_of,
+    DemuxProbe, KeyHold, KeyKind, SocketDemux, SocketKey, TableFull, V4, V6, addr, bits, canonical,
+    is_group, is_link_scope, zone_of,
 };
-use crate::drops::{Cause, Drops, Refused};
+use crate::drops::{DropCause, RefusedDatagram, UdpDrops};
 use crate::ephemeral;
-use crate::fair::{Demand, FairShare};
-use crate::groups::Joined;
-use crate::icmp_error::{IcmpError, IcmpVerdict, Quote};
+use crate::fair::{FairShare, ShareDemand};
+use crate::groups::GroupSockets;
+use crate::icmp_error::{IcmpError, IcmpVerdict, QuotedDatagram};
 use crate::id::{SocketClosed, SocketId};
 use crate::intake::{Intake, LocalIntake};
-use crate::memory::Memory;
-use crate::ready::Ready;
+use crate::memory::SocketMemory;
+use crate::ready::ReadyList;
 use crate::settings::{SocketSettings, UdpConfig};
 use floodwall_base::limits::{GROUP_SOURCES_MAX, UDP_GROUPS_MAX};
 
 /// All sockets of one stack.
 ///
 /// # Under flood
-/// Reachable by anyone. Bounds: `sockets_max` places, allocated at construction, which only
+/// Reachable by any sender. Bounds: `sockets_max` places, allocated at construction, which only
 /// applications take; per socket the intake's (`intake.rs`); for all together `memory.rs`. Worst
-/// work per datagram: two table probes and one pass over its bytes. When a socket is full the
-/// newcomer is refused before its bytes are read; a flood of one socket costs the others nothing.
+/// work per datagram: two table probes and one pass over its bytes. When a socket is full the new
+/// datagram is refused before its bytes are read; a flood of one socket costs the others nothing.
 /// Counters: `UdpNoPorts`, `UdpRcvbufErrors`, `UdpInErrors` and those of IPv6.
 #[derive(Debug)]
 pub struct Udp<I: Intake = LocalIntake> {
-    pub(crate) demux: Demux,
+    pub(crate) demux: SocketDemux,
     pub(crate) sockets: Vec<Socket<I>>,
-    pub(crate) ready: Ready,
+    pub(crate) ready: ReadyList,
     /// What still fits into each socket, by its place.
-    pub(crate) rooms: Arc<Rooms>,
-    /// Who has had much of a socket that fills up.
+    pub(crate) rooms: Arc<CapacityHints>,
+    /// Sources that have had much of a socket that fills up.
     pub(crate) fair: FairShare,
     /// What all of them hold.
-    pub(crate) memory: Memory,
-    pub(crate) drops: Drops,
-    /// Sockets that have refused something since somebody asked.
-    pub(crate) refusing: Ready,
-    /// Some socket wants to be told more than what a datagram says.
+    pub(crate) memory: SocketMemory,
+    pub(crate) drops: UdpDrops,
+    /// Sockets that have refused something since the last report.
+    pub(crate) refusing: ReadyList,
+    /// Some socket needs more than a datagram's usual metadata.
     pub(crate) tells: bool,
     /// When this round began.
     pub(crate) now: Instant,
     pub(crate) free: Vec<u32>,
-    /// Places that all shards share, for whoever allots them.
+    /// Places that all shards share, for the shard that allots them.
     pub(crate) shared_free: Vec<u32>,
     pub(crate) allots: bool,
-    /// Whom connections of ours should come home to, where there are several workers.
+    /// The worker to which our connections should hash (RSS), where there are several workers.
     home: Option<(Steering, WorkerId)>,
     config: UdpConfig,
 }
@@ -68,38 +68,38 @@ pub struct Udp<I: Intake = LocalIntake> {
 #[repr(C, align(64))]
 pub(crate) struct Socket<I> {
     pub(crate) generation: u32,
-    pub(crate) body: Option<Body<I>>,
+    pub(crate) body: Option<SocketBody<I>>,
 }
 
 /// An open socket. What it listens to is in the demux.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Body<I> {
-    /// Its spare tags also tell an open place from a closed one, in the first line.
+pub(crate) struct SocketBody<I> {
+    /// Its spare tags also mark a place as open or closed, in the first cache line.
     pub(crate) error: Option<IcmpError>,
     pub(crate) intake: I,
     pub(crate) send: Allowance,
-    pub(crate) demand: Demand,
+    pub(crate) demand: ShareDemand,
     pub(crate) settings: SocketSettings,
     /// Boxed, for few have any, and a vector's spare values would be taken for the above.
-    #[expect(clippy::box_collection, reason = "as said")]
-    pub(crate) groups: Option<Box<Vec<Joined>>>,
+    #[expect(clippy::box_collection, reason = "boxed for size, as the comment above explains")]
+    pub(crate) groups: Option<Box<Vec<GroupSockets>>>,
     /// The message behind the last error.
     report: Option<IcmpReport>,
 }
 
 const _: () = {
-    assert!(size_of::<Option<Body<LocalIntake>>>() == size_of::<Body<LocalIntake>>());
+    assert!(size_of::<Option<SocketBody<LocalIntake>>>() == size_of::<SocketBody<LocalIntake>>());
     assert!(core::mem::offset_of!(Socket<LocalIntake>, body) == 8);
-    assert!(core::mem::offset_of!(Body<LocalIntake>, send) == 64 - 8);
+    assert!(core::mem::offset_of!(SocketBody<LocalIntake>, send) == 64 - 8);
 };
 
-impl<I: Intake> Body<I> {
+impl<I: Intake> SocketBody<I> {
     /// Takes two accounts.
     pub(crate) fn open(
         pool: &Pool,
         settings: SocketSettings,
-        rooms: &Arc<Rooms>,
+        rooms: &Arc<CapacityHints>,
         index: u32,
     ) -> Result<Self, OpenError> {
         let intake = I::open(pool, settings.receive_bytes, rooms, index);
@@ -110,7 +110,7 @@ impl<I: Intake> Body<I> {
             send,
             settings,
             error: None,
-            demand: Demand::default(),
+            demand: ShareDemand::default(),
             groups: None,
             report: None,
         })
@@ -135,7 +135,7 @@ pub enum BindError {
     /// Another socket holds the address and port, or a wildcard that covers it.
     #[error("the address is in use")]
     AddrInUse,
-    /// The address is of a family that the socket does not speak.
+    /// The address is of a family that the socket does not support.
     #[error("the address is not of the socket's family")]
     AddressFamily,
     /// A socket is bound once.
@@ -178,7 +178,7 @@ pub enum GroupError {
     #[error(transparent)]
     Closed(#[from] SocketClosed),
     /// It is no group address of the socket's families.
-    #[error("not a group address that the socket can hear")]
+    #[error("not a group address that the socket can join")]
     NotGroup,
     /// Joined before, or not joined when leaving.
     #[error("the socket is a member already, or was none")]
@@ -220,15 +220,15 @@ impl<I: Intake> Udp<I> {
         fair.set_on(config.fair_drop);
         let mut udp = Self {
             fair,
-            memory: Memory::new(config.memory_bytes, all),
-            drops: Drops::new(all),
-            refusing: Ready::new(all),
+            memory: SocketMemory::new(config.memory_bytes, all),
+            drops: UdpDrops::new(all),
+            refusing: ReadyList::new(all),
             tells: false,
             now: Instant::ORIGIN,
-            demux: Demux::new(all, random),
+            demux: SocketDemux::new(all, random),
             sockets: Vec::with_capacity(all),
-            ready: Ready::new(all),
-            rooms: Rooms::new(all),
+            ready: ReadyList::new(all),
+            rooms: CapacityHints::new(all),
             free: Vec::with_capacity(own),
             shared_free: (own as u32..all as u32).rev().collect(),
             allots: false,
@@ -277,7 +277,7 @@ impl<I: Intake> Udp<I> {
         }
         let index = self.free.last().copied().unwrap_or(self.sockets.len() as u32);
         self.tells |= settings.timestamps || settings.drop_count;
-        let body = Body::open(pool, settings, &self.rooms, index)?;
+        let body = SocketBody::open(pool, settings, &self.rooms, index)?;
         self.memory.fit(pool);
         let index = self.free.pop().unwrap_or_else(|| self.grow());
         self.drops.begin(index);
@@ -294,7 +294,7 @@ impl<I: Intake> Udp<I> {
         self.sockets.iter().filter(|socket| socket.body.is_some()).count()
     }
 
-    /// Closes a socket; what waits in it dies, and its charges are released. Returns how many
+    /// Closes a socket; what waits in it is dropped, and its charges are released. Returns how many
     /// datagrams that were: the stack's ledger has them as delivered.
     ///
     /// # Errors
@@ -319,11 +319,11 @@ impl<I: Intake> Udp<I> {
 
     /// Binds a socket to an address of ours (the caller has checked that it is) or to all of
     /// them, and to a port, or to an ephemeral one for port 0 (to every port, where its settings
-    /// say so). `zone` is the interface of a link-local address. Returns what it is bound to.
+    /// enable that). `zone` is the interface of a link-local address. Returns what it is bound to.
     ///
     /// # Errors
     /// See [`BindError`]. Without `reuse_address` on both, sockets may not overlap: neither equal
-    /// addresses nor a wildcard beside a specific one, IPv4 beside `::` included.
+    /// addresses nor a wildcard with a specific one, IPv4 with `::` included.
     pub fn bind(
         &mut self,
         id: SocketId,
@@ -332,14 +332,14 @@ impl<I: Intake> Udp<I> {
         random: &mut SecretRandom,
     ) -> Result<SocketAddr, BindError> {
         let hold = self.hold_for(id, canonical(local), zone)?;
-        if self.demux.key(id.index).kind != Kind::Unbound {
+        if self.demux.key(id.index).kind != KeyKind::Unbound {
             return Err(BindError::AlreadyBound);
         }
         let hold = match self.body(id)?.settings.every_port {
             true => self.at_every_port(hold)?,
             false => self.with_port(hold, random, |_| true)?,
         };
-        self.demux.enter(id.index, Key::bound(&hold), hold)?;
+        self.demux.enter(id.index, SocketKey::bound(&hold), hold)?;
         Ok(SocketAddr::new(canonical(local).ip(), hold.port))
     }
 
@@ -349,7 +349,7 @@ impl<I: Intake> Udp<I> {
         id: SocketId,
         local: SocketAddr,
         zone: Option<IfIndex>,
-    ) -> Result<Hold, BindError> {
+    ) -> Result<KeyHold, BindError> {
         let settings = &self.body(id)?.settings;
         let families = match (settings.family, local.ip()) {
             (Family::V4, IpAddr::V4(_)) => V4,
@@ -366,11 +366,11 @@ impl<I: Intake> Udp<I> {
         };
         let spread = settings.spread_flows;
         let reuse = settings.reuse_address || spread;
-        Ok(Hold { local: address, zone, port: local.port(), families, reuse, spread })
+        Ok(KeyHold { local: address, zone, port: local.port(), families, reuse, spread })
     }
 
     /// The hold of a socket at every port, where it may have that: it is kept under port 0.
-    fn at_every_port(&self, hold: Hold) -> Result<Hold, BindError> {
+    fn at_every_port(&self, hold: KeyHold) -> Result<KeyHold, BindError> {
         match hold.port {
             0 if self.demux.refuses(&hold) => Err(BindError::AddrInUse),
             0 => Ok(hold),
@@ -381,22 +381,22 @@ impl<I: Intake> Udp<I> {
     /// The hold with a port that it may have.
     fn with_port(
         &self,
-        hold: Hold,
+        hold: KeyHold,
         random: &mut SecretRandom,
         suits: impl Fn(u16) -> bool,
-    ) -> Result<Hold, BindError> {
+    ) -> Result<KeyHold, BindError> {
         if hold.port == 0 {
             let ports = &self.config.ephemeral_ports;
             let port = ephemeral::pick(&self.demux, hold, ports, random, suits)
                 .ok_or(BindError::PortsExhausted)?;
-            return Ok(Hold { port, ..hold });
+            return Ok(KeyHold { port, ..hold });
         }
         if self.demux.refuses(&hold) { Err(BindError::AddrInUse) } else { Ok(hold) }
     }
 
-    /// Lets a socket hear one peer only, and send to it by default. An unbound socket gets an
-    /// ephemeral port. `src_addr` is our address towards the peer, for sockets that are bound to
-    /// none; `zone` is the interface of a link-local address. May be called again.
+    /// Connects: the socket receives from one peer only, and sends to it by default. An unbound
+    /// socket gets an ephemeral port. `src_addr` is our address towards the peer, for sockets that
+    /// are bound to none; `zone` is the interface of a link-local address. May be called again.
     ///
     /// # Errors
     /// See [`ConnectError`]; the socket is unchanged then.
@@ -412,7 +412,7 @@ impl<I: Intake> Udp<I> {
         if remote.ip().is_unspecified() || remote.port() == 0 {
             return Err(ConnectError::Unspecified);
         }
-        let unbound = self.demux.key(id.index).kind == Kind::Unbound;
+        let unbound = self.demux.key(id.index).kind == KeyKind::Unbound;
         let hold = if unbound {
             let wildcard = self.wildcard(id)?;
             // What all shards have is at home everywhere.
@@ -434,7 +434,7 @@ impl<I: Intake> Udp<I> {
     pub(crate) fn connect_held(
         &mut self,
         id: SocketId,
-        (hold, unbound): (Hold, bool),
+        (hold, unbound): (KeyHold, bool),
         remote: SocketAddr,
         src_addr: IpAddr,
         zone: Option<IfIndex>,
@@ -449,7 +449,7 @@ impl<I: Intake> Udp<I> {
         if hold.port == 0 {
             return Err(BindError::EveryPort.into());
         }
-        let key = Key::connected(local, hold.port, remote_bits, remote.port(), iface);
+        let key = SocketKey::connected(local, hold.port, remote_bits, remote.port(), iface);
         if hold.families & key.families == 0 || addr(local).is_ipv4() != remote.is_ipv4() {
             return Err(BindError::AddressFamily.into());
         }
@@ -472,14 +472,15 @@ impl<I: Intake> Udp<I> {
         })
     }
 
-    /// Lets a connected socket hear everybody again, at what it was bound to. It keeps its port.
+    /// Disconnects: the socket receives from any source again, at what it was bound to. It keeps
+    /// its port.
     ///
     /// # Errors
     /// It is closed, or (practically never) the table is full at the place.
     pub fn disconnect(&mut self, id: SocketId) -> Result<(), BindError> {
         self.body(id)?;
-        if self.demux.key(id.index).kind == Kind::Connected {
-            self.demux.rekey(id.index, Key::bound(&self.demux.hold(id.index)))?;
+        if self.demux.key(id.index).kind == KeyKind::Connected {
+            self.demux.rekey(id.index, SocketKey::bound(&self.demux.hold(id.index)))?;
         }
         Ok(())
     }
@@ -492,12 +493,12 @@ impl<I: Intake> Udp<I> {
     pub fn local_addr(&self, id: SocketId) -> Result<Option<SocketAddr>, SocketClosed> {
         let (body, key) = (self.body(id)?, self.demux.key(id.index));
         let ip = match key.kind {
-            Kind::Unbound => return Ok(None),
-            Kind::Wildcard if body.settings.family == Family::V4 || key.families == V4 => {
+            KeyKind::Unbound => return Ok(None),
+            KeyKind::Wildcard if body.settings.family == Family::V4 || key.families == V4 => {
                 Ipv4Addr::UNSPECIFIED.into()
             }
-            Kind::Wildcard => Ipv6Addr::UNSPECIFIED.into(),
-            Kind::Bound | Kind::Connected => addr(key.local),
+            KeyKind::Wildcard => Ipv6Addr::UNSPECIFIED.into(),
+            KeyKind::Bound | KeyKind::Connected => addr(key.local),
         };
         Ok(Some(SocketAddr::new(ip, key.local_port)))
     }
@@ -509,7 +510,7 @@ impl<I: Intake> Udp<I> {
     pub fn peer_addr(&self, id: SocketId) -> Result<Option<SocketAddr>, SocketClosed> {
         self.body(id)?;
         let key = self.demux.key(id.index);
-        let connected = key.kind == Kind::Connected;
+        let connected = key.kind == KeyKind::Connected;
         Ok(connected.then(|| SocketAddr::new(addr(key.remote), key.remote_port)))
     }
 
@@ -522,7 +523,7 @@ impl<I: Intake> Udp<I> {
         Ok(self.demux.key(id.index).zone.checked_sub(1).map(|iface| IfIndex(iface as u16)))
     }
 
-    /// What the socket was told.
+    /// The socket's settings.
     ///
     /// # Errors
     /// It is closed.
@@ -530,13 +531,13 @@ impl<I: Intake> Udp<I> {
         Ok(&self.body(id)?.settings)
     }
 
-    /// Tells the socket something else. `family` never changes, and `v6_only`,
-    /// `reuse_address` and the like do not once it is bound: those are left as they are.
+    /// Changes the socket's settings. `family` never changes, and `v6_only`, `reuse_address` and
+    /// the like do not once it is bound: those are left as they are.
     ///
     /// # Errors
     /// It is closed.
     pub fn set_settings(&mut self, id: SocketId, new: SocketSettings) -> Result<(), SocketClosed> {
-        let bound = self.demux.key(id.index).kind != Kind::Unbound;
+        let bound = self.demux.key(id.index).kind != KeyKind::Unbound;
         self.tells |= new.timestamps || new.drop_count;
         let body = self.body_mut(id)?;
         let old = &body.settings;
@@ -554,7 +555,7 @@ impl<I: Intake> Udp<I> {
         Ok(())
     }
 
-    /// Datagrams that wait in all sockets together. Visits all places.
+    /// Total number of datagrams that wait in sockets. Visits all places.
     #[must_use]
     pub fn waiting(&self) -> u64 {
         let bodies = self.sockets.iter().filter_map(|socket| socket.body.as_ref());
@@ -576,13 +577,13 @@ impl<I: Intake> Udp<I> {
     ///
     /// # Errors
     /// It is closed.
-    pub fn refused(&self, id: SocketId) -> Result<Refused, SocketClosed> {
+    pub fn refused(&self, id: SocketId) -> Result<RefusedDatagram, SocketClosed> {
         self.body(id).map(|_| self.drops.of(id.index()))
     }
 
     /// Takes the next socket that has refused something since it was last taken here, and all that
     /// it refused. Constant time.
-    pub fn next_refusing(&mut self) -> Option<(SocketId, Refused)> {
+    pub fn next_refusing(&mut self) -> Option<(SocketId, RefusedDatagram)> {
         let index = self.refusing.take()?;
         let generation = self.sockets.get(index as usize)?.generation;
         Some((SocketId { index, generation }, self.drops.of(index as usize)))
@@ -590,7 +591,7 @@ impl<I: Intake> Udp<I> {
 
     /// Counts a refusal.
     #[inline]
-    pub(crate) fn refuse(&mut self, index: u32, cause: Cause) {
+    pub(crate) fn refuse(&mut self, index: u32, cause: DropCause) {
         self.drops.count(index, cause);
         self.refusing.mark(index);
     }
@@ -637,13 +638,13 @@ impl<I: Intake> Udp<I> {
         Ok(self.body(id)?.send.used())
     }
 
-    /// Takes an ICMP error about a datagram that may be ours. The caller has parsed the quote and
-    /// answers for nothing: only a socket that could have sent it hears of it (RFC 8085 section
-    /// 5.2). Connected sockets hear hard errors, others only with `recv_errors`. A later error
-    /// replaces one that nobody has read.
-    pub fn icmp_error(&mut self, quote: &Quote, error: IcmpError) -> IcmpVerdict {
+    /// Takes an ICMP error about a datagram that may be ours. The caller has parsed the quote but
+    /// not matched it: only a socket that could have sent the datagram gets the error (RFC 8085
+    /// section 5.2). Connected sockets get hard errors, others only with `recv_errors`. A later
+    /// error replaces one that was not read.
+    pub fn icmp_error(&mut self, quote: &QuotedDatagram, error: IcmpError) -> IcmpVerdict {
         let Some(index) = self.quoted(quote) else { return IcmpVerdict::NoFlow };
-        let connected = self.demux.key(index).kind == Kind::Connected;
+        let connected = self.demux.key(index).kind == KeyKind::Connected;
         let Some(socket) = self.sockets.get_mut(index as usize) else { return IcmpVerdict::NoFlow };
         let id = SocketId { index, generation: socket.generation };
         let Some(body) = &mut socket.body else { return IcmpVerdict::NoFlow };
@@ -658,15 +659,15 @@ impl<I: Intake> Udp<I> {
     /// The socket that can have sent a quoted datagram, and whether it is connected to where that
     /// went: if not, whether it did send there is for its stack to know.
     #[must_use]
-    pub fn sender_of(&self, quote: &Quote) -> Option<(SocketId, bool)> {
+    pub fn sender_of(&self, quote: &QuotedDatagram) -> Option<(SocketId, bool)> {
         let index = self.quoted(quote)?;
-        let connected = self.demux.key(index).kind == Kind::Connected;
+        let connected = self.demux.key(index).kind == KeyKind::Connected;
         let generation = self.sockets.get(index as usize)?.generation;
         Some((SocketId { index, generation }, connected))
     }
 
-    fn quoted(&self, quote: &Quote) -> Option<u32> {
-        let probe = Probe {
+    fn quoted(&self, quote: &QuotedDatagram) -> Option<u32> {
+        let probe = DemuxProbe {
             local: bits(canonical(quote.local).ip()),
             remote: bits(canonical(quote.remote).ip()),
             iface: zone_of(quote.iface),
@@ -704,7 +705,7 @@ impl<I: Intake> Udp<I> {
     }
 
     #[inline]
-    pub(crate) fn body(&self, id: SocketId) -> Result<&Body<I>, SocketClosed> {
+    pub(crate) fn body(&self, id: SocketId) -> Result<&SocketBody<I>, SocketClosed> {
         match self.sockets.get(id.index()) {
             Some(socket) if socket.generation == id.generation => {
                 socket.body.as_ref().ok_or(SocketClosed)
@@ -714,7 +715,7 @@ impl<I: Intake> Udp<I> {
     }
 
     #[inline]
-    pub(crate) fn body_mut(&mut self, id: SocketId) -> Result<&mut Body<I>, SocketClosed> {
+    pub(crate) fn body_mut(&mut self, id: SocketId) -> Result<&mut SocketBody<I>, SocketClosed> {
         match self.sockets.get_mut(id.index()) {
             Some(socket) if socket.generation == id.generation => {
                 socket.body.as_mut().ok_or(SocketClosed)

@@ -1,4 +1,4 @@
-//! Behaviour of the whole crate through its public face: fixtures for the files beside.
+//! Behaviour of the whole crate through its public API: fixtures for the test modules.
 
 mod adversarial;
 mod bind;
@@ -97,12 +97,17 @@ impl Bench {
         id
     }
 
-    pub(crate) fn input(&mut self, input: &Input, packet: PacketBuf) -> Verdict {
+    pub(crate) fn input(&mut self, input: &DatagramInput, packet: PacketBuf) -> DatagramVerdict {
         self.udp.input(input, packet, &self.pool, &mut self.counters, &mut self.access)
     }
 
     /// A datagram arrives in one chunk.
-    pub(crate) fn arrive(&mut self, from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Verdict {
+    pub(crate) fn arrive(
+        &mut self,
+        from: SocketAddr,
+        to: SocketAddr,
+        payload: &[u8],
+    ) -> DatagramVerdict {
         let bytes = ip_packet(from, to, payload);
         let packet = self.pool.packet_from(&bytes).unwrap();
         self.input(&input_of(from, to, bytes.len()), packet)
@@ -121,10 +126,10 @@ pub(crate) fn l4_of(addr: IpAddr) -> usize {
     if addr.is_ipv4() { 20 } else { 40 }
 }
 
-/// What the network layer says of a packet of `len` bytes.
-pub(crate) fn input_of(from: SocketAddr, to: SocketAddr, len: usize) -> Input {
+/// The network layer's description of a packet of `len` bytes.
+pub(crate) fn input_of(from: SocketAddr, to: SocketAddr, len: usize) -> DatagramInput {
     let l4 = l4_of(to.ip());
-    Input {
+    DatagramInput {
         src_addr: from.ip(),
         dst_addr: to.ip(),
         iface: IfIndex(1),
@@ -188,7 +193,7 @@ fn a_stale_id_never_names_anothers_socket() {
         assert_eq!((old.index(), old == new), (new.index(), false));
         assert!(matches!(
             bench.arrive(end(peer, 1), end(ours, 7), b"x"),
-            Verdict::Delivered { socket, was_empty: true } if socket == new
+            DatagramVerdict::Delivered { socket, was_empty: true } if socket == new
         ));
         assert_eq!(bench.recv(old).unwrap_err(), RecvError::Closed(SocketClosed));
         assert_eq!(bench.udp.close(old), Err(SocketClosed));

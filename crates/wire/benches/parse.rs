@@ -2,7 +2,7 @@
 //!
 //! Run: `cargo bench -p floodwall-wire`. Every rival finds the same ports and the same payload
 //! length in the same frames (checked before the clock starts). What each does for it differs and
-//! is said in its comment; none verifies the checksum of the payload. Rounds are interleaved, so
+//! is stated in its comment; none verifies the checksum of the payload. Rounds are interleaved, so
 //! that a change of clock speed hits all alike; numbers are nanoseconds per frame.
 #![expect(clippy::unwrap_used, reason = "a bench stops at the first surprise")]
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use floodwall_base::MacAddr;
-use floodwall_checksum::Sum;
+use floodwall_checksum::InternetSum;
 use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
 use floodwall_wire::*;
 
@@ -127,7 +127,7 @@ fn upper(protocol: IpProtocol, payload: &[u8]) -> Vec<u8> {
         let (flags, window, urgent) = (TcpFlags::ACK, 1000, 0);
         let fields =
             TcpFields { src_port: 4000, dst_port: 80, seq: 1, ack: 2, flags, window, urgent };
-        fields.emit(&options, Sum::ZERO, Sum::ZERO, &mut out).unwrap()
+        fields.emit(&options, InternetSum::ZERO, InternetSum::ZERO, &mut out).unwrap()
     };
     [&out[..len], payload].concat()
 }

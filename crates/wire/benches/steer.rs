@@ -1,4 +1,4 @@
-//! What it costs to ask whose a frame is; prints medians.
+//! The cost of finding the worker that owns a frame; prints medians.
 //!
 //! Run: `cargo bench -p floodwall-wire --bench steer`. Plain frames of both families with ports
 //! that differ, so that the branch predictor learns no answer; fragments, echoes and errors beside

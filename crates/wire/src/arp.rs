@@ -2,7 +2,7 @@
 //!
 //! Called by `ip/arp.rs`, `pktgen` and the tests. Invariant: an [`ArpPacket`] is Ethernet and
 //! IPv4 with their own address lengths; anything else is refused. Read first: RFC 826 ("Packet
-//! Reception"), RFC 5227 (probes). Not here: any decision about what to believe.
+//! Reception"), RFC 5227 (probes). Not here: any decision on what to accept.
 
 use core::fmt;
 use core::net::Ipv4Addr;
@@ -15,12 +15,12 @@ use crate::field;
 /// The bytes of an ARP packet for IPv4 over Ethernet.
 pub const PACKET_LEN: usize = 28;
 
-/// What an ARP packet asks or says.
+/// The operation of an ARP packet: request or reply.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ArpOperation(pub u16);
 
 impl ArpOperation {
-    /// Who has the target address?
+    /// Requests the link address of the target address.
     pub const REQUEST: Self = Self(1);
     /// The sender has the sender address.
     pub const REPLY: Self = Self(2);
@@ -59,7 +59,7 @@ pub enum ArpError {
 /// The values of an ARP packet: small enough to be copied out of the bytes at once.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ArpPacket {
-    /// What it asks or says.
+    /// The operation: request or reply.
     pub operation: ArpOperation,
     /// The sender's link address.
     pub sender_link_addr: MacAddr,
@@ -67,7 +67,7 @@ pub struct ArpPacket {
     pub sender_addr: Ipv4Addr,
     /// The target's link address; zero in a request.
     pub target_link_addr: MacAddr,
-    /// The IPv4 address asked for.
+    /// The requested IPv4 address.
     pub target_addr: Ipv4Addr,
 }
 

@@ -2,16 +2,16 @@
 //!
 //! Called by `dhcp` (both ways) and its tests. Invariants: a [`Dhcpv4Message`] has its magic
 //! cookie, a link address of six bytes, and options that all end within their fields; walking them
-//! visits each byte once, whatever the overload option says, because it counts in the options field
-//! alone. Read first: RFC 2131 section 2, RFC 2132 sections 2 and 9.3, RFC 3396 (an option given in
-//! pieces). Not here: what options mean (`dhcp`).
+//! visits each byte once, for any value of the overload option, because it counts in the options
+//! field alone. Read first: RFC 2131 section 2, RFC 2132 sections 2 and 9.3, RFC 3396 (an option
+//! given in pieces). Not here: what options mean (`dhcp`).
 
 use core::net::Ipv4Addr;
 
 use floodwall_base::MacAddr;
 use thiserror::Error;
 
-use crate::field::{self, BufferTooShort, Writer};
+use crate::field::{self, BufferTooShort, FieldWriter};
 
 /// The bytes before the options, the cookie included.
 pub const FIXED_LEN: usize = 240;
@@ -21,7 +21,7 @@ pub const MESSAGE_LEN_MIN: usize = 300;
 pub const SERVER_PORT: u16 = 67;
 /// The client's UDP port.
 pub const CLIENT_PORT: u16 = 68;
-/// What tells options from BOOTP's vendor area (RFC 2131 section 3).
+/// The magic cookie, which distinguishes options from BOOTP's vendor area (RFC 2131 section 3).
 const COOKIE: [u8; 4] = [99, 130, 83, 99];
 /// Ethernet's number in `htype`.
 const ETHERNET: u8 = 1;
@@ -62,7 +62,7 @@ pub mod option {
     pub const RENEWAL_TIME: u8 = 58;
     /// Seconds until rebinding.
     pub const REBINDING_TIME: u8 = 59;
-    /// Who the client is.
+    /// The identifier of the client.
     pub const CLIENT_ID: u8 = 61;
     /// Domains to search.
     pub const SEARCH: u8 = 119;
@@ -75,13 +75,13 @@ pub mod option {
 pub struct Dhcpv4Type(pub u8);
 
 impl Dhcpv4Type {
-    /// Who has an address for me?
+    /// The client looks for servers and an address.
     pub const DISCOVER: Self = Self(1);
     /// Here is one.
     pub const OFFER: Self = Self(2);
     /// I take it; or: I keep it.
     pub const REQUEST: Self = Self(3);
-    /// Somebody else uses it.
+    /// The offered address is in use by another host.
     pub const DECLINE: Self = Self(4);
     /// It is yours.
     pub const ACK: Self = Self(5);
@@ -103,7 +103,7 @@ pub enum Dhcpv4Error {
     /// Not about an Ethernet station.
     #[error("the DHCP message is not about an Ethernet station")]
     Hardware,
-    /// Without the cookie nothing says what the options are.
+    /// Without the cookie the format of the options is unknown.
     #[error("the DHCP message has no magic cookie")]
     Cookie,
     /// An option reaches beyond its field.
@@ -146,7 +146,7 @@ impl<'a> Dhcpv4Message<'a> {
         self.fixed[0] == 2
     }
 
-    /// The number by which the client tells its answers.
+    /// The number by which the client matches its answers.
     #[must_use]
     pub fn xid(&self) -> u32 {
         field::long::<4, _>(self.fixed)
@@ -176,14 +176,14 @@ impl<'a> Dhcpv4Message<'a> {
         field::word::<10, _>(self.fixed) & 0x8000 != 0
     }
 
-    /// What the message is for, where it says so properly.
+    /// The type of the message, where the option is valid.
     #[must_use]
     pub fn kind(&self) -> Option<Dhcpv4Type> {
         self.array::<1>(option::MESSAGE_TYPE).map(|[kind]| Dhcpv4Type(kind))
     }
 
     /// Every option with its value: of the options field, then of `file` and `sname` where the
-    /// overload option says that they hold options (RFC 2131 section 4.1).
+    /// overload option marks them as options (RFC 2131 section 4.1).
     #[must_use]
     pub const fn options(&self) -> Dhcpv4Options<'a> {
         Dhcpv4Options { fixed: self.fixed, rest: self.options, area: 0, overload: 0, broken: false }
@@ -290,7 +290,7 @@ impl<'a> Iterator for Dhcpv4Options<'a> {
 pub struct Dhcpv4Fields {
     /// From a server.
     pub is_reply: bool,
-    /// The number by which the client tells its answers.
+    /// The number by which the client matches its answers.
     pub xid: u32,
     /// Seconds since the client began.
     pub secs: u16,
@@ -323,7 +323,7 @@ impl Dhcpv4Fields {
         field::put::<16, 4, _>(&mut fixed, self.yiaddr.octets());
         field::put::<28, 6, _>(&mut fixed, self.chaddr.0);
         field::put::<236, 4, _>(&mut fixed, COOKIE);
-        let mut writer = Writer::new(out);
+        let mut writer = FieldWriter::new(out);
         writer.put(&fixed);
         for (code, value) in options {
             // Longer ones go in pieces (RFC 3396 section 6).

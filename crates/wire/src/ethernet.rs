@@ -153,14 +153,14 @@ impl<'a> EthernetHeader<'a> {
         Ok(Self { fixed, tags: all.get(..TAGS_MAX).unwrap_or_default(), ether_type })
     }
 
-    /// Whom the frame is for.
+    /// The destination of the frame.
     #[inline]
     #[must_use]
     pub fn dst_addr(&self) -> MacAddr {
         MacAddr(field::bytes::<0, 6, _>(self.fixed))
     }
 
-    /// Who says it sent the frame.
+    /// The source of the frame, unverified.
     #[inline]
     #[must_use]
     pub fn src_addr(&self) -> MacAddr {
@@ -205,9 +205,9 @@ impl<'a> EthernetHeader<'a> {
 /// The values of an Ethernet header to be written.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct EthernetFields {
-    /// Whom the frame is for.
+    /// The destination of the frame.
     pub dst_addr: MacAddr,
-    /// Who sends it.
+    /// The source of the frame.
     pub src_addr: MacAddr,
     /// What the payload is.
     pub ether_type: EtherType,
@@ -227,7 +227,7 @@ impl EthernetFields {
     /// # Errors
     /// If `out` cannot hold 14 bytes and four for each tag.
     pub fn emit_tagged(&self, tags: &[VlanTag], out: &mut [u8]) -> Result<usize, BufferTooShort> {
-        let mut writer = field::Writer::new(out);
+        let mut writer = field::FieldWriter::new(out);
         writer.put(&self.dst_addr.0);
         writer.put(&self.src_addr.0);
         for tag in tags {

@@ -23,8 +23,8 @@ pub(crate) fn bytes<const AT: usize, const N: usize, const LEN: usize>(
     header.get(AT..).and_then(|tail| tail.first_chunk::<N>()).map_or([0; N], |field| *field)
 }
 
-/// The 128-bit field at offset `AT`: what is read as a number travels in registers through whatever
-/// holds it, while an array of bytes is copied from place to place in memory.
+/// The 128-bit field at offset `AT`: a number travels in registers through any type that holds it,
+/// while an array of bytes is copied from place to place in memory.
 #[inline(always)]
 pub(crate) fn huge<const AT: usize, const LEN: usize>(header: &[u8; LEN]) -> u128 {
     u128::from_be_bytes(bytes::<AT, 16, LEN>(header))
@@ -68,13 +68,13 @@ pub(crate) fn put_long<const AT: usize, const LEN: usize>(header: &mut [u8; LEN]
 
 /// Bytes written one after another into a buffer that may be too short.
 ///
-/// Counts on even when the buffer is full, so that the error can say what was needed.
-pub(crate) struct Writer<'a> {
+/// Counts on even when the buffer is full, so that the error can report the size that was needed.
+pub(crate) struct FieldWriter<'a> {
     out: &'a mut [u8],
     len: usize,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> FieldWriter<'a> {
     pub(crate) const fn new(out: &'a mut [u8]) -> Self {
         Self { out, len: 0 }
     }

@@ -1,21 +1,21 @@
-//! What IGMP and MLD have in common: the messages by which hosts and routers agree who hears a
-//! group.
+//! What IGMP and MLD have in common: the messages by which hosts report to routers which groups
+//! they receive.
 //!
 //! Called by `ip` (a host's membership), by `show` and the tests, through `igmp.rs` and `mld.rs`,
 //! which know what differs. Invariant: a message is a value of either family; records and sources
-//! are walked where they lie, each announced count checked against the bytes that are there, and
-//! every step moves by at least one address or record header. Read first: RFC 9776 section 4 and
-//! RFC 9777 section 5 (IGMPv3 and MLDv2, formerly RFC 3376 and RFC 3810). Not here: what a host
-//! does about them.
+//! are walked in place, each announced count checked against the bytes that are there, and every
+//! step moves by at least one address or record header. Read first: RFC 9776 section 4 and RFC 9777
+//! section 5 (IGMPv3 and MLDv2, formerly RFC 3376 and RFC 3810). Not here: what a host does about
+//! them.
 
 use core::marker::PhantomData;
 use core::time::Duration;
 
 use floodwall_base::Address;
-use floodwall_checksum::Sum;
+use floodwall_checksum::InternetSum;
 use thiserror::Error;
 
-use crate::field::{BufferTooShort, Writer};
+use crate::field::{BufferTooShort, FieldWriter};
 
 /// Bytes before the records of a report, in both families.
 pub const REPORT_HEADER_LEN: usize = 8;
@@ -25,7 +25,7 @@ const RECORD_HEADER_LEN: usize = 4;
 /// The age of a message: the same three in both families, though MLD has no first one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Generation {
-    /// IGMPv1: who leaves is silent (RFC 1112 appendix I).
+    /// IGMPv1: a host that leaves is silent (RFC 1112 appendix I).
     First,
     /// IGMPv2 (RFC 2236) and MLDv1 (RFC 2710): one group a message.
     Second,
@@ -33,16 +33,16 @@ pub enum Generation {
     Third,
 }
 
-/// Who sends a message to whom: MLD's checksum covers both.
+/// Sender and destination of a message: MLD's checksum covers both.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Ends<A> {
-    /// Who.
+pub struct GroupAddrs<A> {
+    /// The sender.
     pub src_addr: A,
-    /// To whom.
+    /// The destination.
     pub dst_addr: A,
 }
 
-/// The two protocols, as what their addresses know of them.
+/// The two protocols, as far as they depend on their addresses.
 pub trait GroupProtocol: Address {
     /// Where general queries go: every host is in it, and never reports it.
     const ALL_SYSTEMS: Self;
@@ -58,12 +58,12 @@ pub trait GroupProtocol: Address {
     /// Reads a message: the whole payload of the IP packet, contiguous.
     ///
     /// # Errors
-    /// It is shorter than its type and its counts say. The checksum is not looked at: see `igmp`
-    /// and `icmpv6`.
+    /// It is shorter than its type and its counts require. The checksum is not looked at: see
+    /// `igmp` and `icmpv6`.
     fn parse(bytes: &[u8]) -> Result<GroupMessage<'_, Self>, GroupMessageError>;
 
     /// The pseudo-header's sum for a message of `len` bytes: zero for IGMP, which has none.
-    fn pseudo(ends: Ends<Self>, len: usize) -> Sum;
+    fn pseudo(ends: GroupAddrs<Self>, len: usize) -> InternetSum;
 
     /// Writes a query; returns its length.
     ///
@@ -71,7 +71,7 @@ pub trait GroupProtocol: Address {
     /// If `out` is too short.
     fn emit_query(
         query: &QueryFields<'_, Self>,
-        ends: Ends<Self>,
+        ends: GroupAddrs<Self>,
         out: &mut [u8],
     ) -> Result<usize, BufferTooShort>;
 
@@ -83,16 +83,20 @@ pub trait GroupProtocol: Address {
     fn emit_report(
         generation: Generation,
         group: Self,
-        ends: Ends<Self>,
+        ends: GroupAddrs<Self>,
         out: &mut [u8],
     ) -> Result<usize, BufferTooShort>;
 
-    /// Writes that nobody here is in a group any more (IGMPv2 leave, MLDv1 done); returns its
-    /// length.
+    /// Writes that no member of a group is left on this host (IGMPv2 leave, MLDv1 done); returns
+    /// its length.
     ///
     /// # Errors
     /// If `out` is too short.
-    fn emit_leave(group: Self, ends: Ends<Self>, out: &mut [u8]) -> Result<usize, BufferTooShort>;
+    fn emit_leave(
+        group: Self,
+        ends: GroupAddrs<Self>,
+        out: &mut [u8],
+    ) -> Result<usize, BufferTooShort>;
 
     /// The type byte of a report with records.
     const REPORT_KIND: u8;
@@ -113,45 +117,45 @@ pub enum GroupMessageError {
     Records,
 }
 
-/// What a message says.
+/// The content of a message.
 #[derive(Clone, Copy, Debug)]
 pub enum GroupMessage<'a, A> {
-    /// Who is in a group, or in any?
-    Query(Query<'a, A>),
-    /// Somebody is in a group; [`Generation::First`] or [`Generation::Second`].
+    /// A query for the members of one group, or of any.
+    Query(GroupQuery<'a, A>),
+    /// A host is in a group; [`Generation::First`] or [`Generation::Second`].
     Report {
         /// How old the message's form is.
         generation: Generation,
         /// Which group.
         group: A,
     },
-    /// Somebody left a group (second generation).
+    /// A host left a group (second generation).
     Leave {
         /// Which group.
         group: A,
     },
-    /// Somebody tells of many groups at once (third generation).
-    Records(Records<'a, A>),
+    /// A host reports many groups at once (third generation).
+    Records(GroupRecords<'a, A>),
     /// Anything else.
     Unknown(u8),
 }
 
 /// A checked query.
 #[derive(Clone, Copy, Debug)]
-pub struct Query<'a, A> {
+pub struct GroupQuery<'a, A> {
     /// Its form.
     pub generation: Generation,
-    /// The group asked about; unspecified for all.
+    /// The queried group; unspecified for all.
     pub group: A,
     /// How long the answer may take at most.
     pub max_response: Duration,
     /// Routers are not to restart their timers for this query (the S flag).
     pub suppress: bool,
-    /// The querier's robustness variable, 0 to 7; 0 where it says nothing.
+    /// The querier's robustness variable, 0 to 7; 0 where it is not given.
     pub robustness: u8,
-    /// The querier's query interval; zero where it says nothing.
+    /// The querier's query interval; zero where it is not given.
     pub interval: Duration,
-    /// The sources asked about; none for any.
+    /// The queried sources; none for any.
     pub sources: Sources<'a, A>,
 }
 
@@ -191,28 +195,28 @@ impl<'a, A: GroupProtocol> Sources<'a, A> {
     }
 }
 
-/// The address whose bytes these are.
+/// The address in these bytes.
 pub(crate) fn addr<A: Address>(bytes: &[u8]) -> A {
     let bits = bytes.iter().fold(0_u128, |bits, byte| bits << 8 | u128::from(*byte));
     A::from_bits_aligned(bits << (128 - u32::from(A::BITS)))
 }
 
-/// What a record says of its group (RFC 9776 section 4.2.13, RFC 9777 section 5.2.12).
+/// The type of a group record (RFC 9776 section 4.2.13, RFC 9777 section 5.2.12).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RecordKind(pub u8);
 
 impl RecordKind {
-    /// Current state: only these sources are heard.
+    /// Current state: only these sources are received.
     pub const IS_INCLUDE: Self = Self(1);
-    /// Current state: all but these sources are heard.
+    /// Current state: all but these sources are received.
     pub const IS_EXCLUDE: Self = Self(2);
-    /// From now on only these sources are heard; none: the group is left.
+    /// From now on only these sources are received; none: the group is left.
     pub const TO_INCLUDE: Self = Self(3);
-    /// From now on all but these sources are heard.
+    /// From now on all but these sources are received.
     pub const TO_EXCLUDE: Self = Self(4);
-    /// These sources are heard in addition.
+    /// These sources are received in addition.
     pub const ALLOW_NEW: Self = Self(5);
-    /// These sources are not heard any more.
+    /// These sources are not received any more.
     pub const BLOCK_OLD: Self = Self(6);
 
     /// The RFC's abbreviation, for the kinds that it has.
@@ -232,8 +236,8 @@ impl RecordKind {
 
 /// One record of a report; its auxiliary data is skipped, as the RFCs want.
 #[derive(Clone, Copy, Debug)]
-pub struct Record<'a, A> {
-    /// What it says.
+pub struct GroupRecord<'a, A> {
+    /// Its type.
     pub kind: RecordKind,
     /// Of which group.
     pub group: A,
@@ -241,16 +245,16 @@ pub struct Record<'a, A> {
     pub sources: Sources<'a, A>,
 }
 
-/// The records of a report, one after another; ends at the first that lies. At most as many as
+/// The records of a report, one after another; ends at the first malformed one. At most as many as
 /// the report announces, and as there are bytes for.
 #[derive(Clone, Copy, Debug)]
-pub struct Records<'a, A> {
+pub struct GroupRecords<'a, A> {
     left: u16,
     rest: &'a [u8],
     family: PhantomData<A>,
 }
 
-impl<'a, A: GroupProtocol> Records<'a, A> {
+impl<'a, A: GroupProtocol> GroupRecords<'a, A> {
     pub(crate) fn of_report(bytes: &'a [u8]) -> Result<Self, GroupMessageError> {
         match bytes {
             [_, _, _, _, _, _, high, low, rest @ ..] => {
@@ -267,18 +271,18 @@ impl<'a, A: GroupProtocol> Records<'a, A> {
         self.left
     }
 
-    fn read(&mut self) -> Option<Record<'a, A>> {
+    fn read(&mut self) -> Option<GroupRecord<'a, A>> {
         let (&[kind, words, high, low], rest) =
             self.rest.split_first_chunk::<RECORD_HEADER_LEN>()?;
         let (group, rest) = rest.split_at_checked(A::WIDTH)?;
         let (sources, rest) = Sources::take(rest, u16::from_be_bytes([high, low]))?;
         self.rest = rest.get(usize::from(words) * 4..)?;
-        Some(Record { kind: RecordKind(kind), group: addr(group), sources })
+        Some(GroupRecord { kind: RecordKind(kind), group: addr(group), sources })
     }
 }
 
-impl<'a, A: GroupProtocol> Iterator for Records<'a, A> {
-    type Item = Result<Record<'a, A>, GroupMessageError>;
+impl<'a, A: GroupProtocol> Iterator for GroupRecords<'a, A> {
+    type Item = Result<GroupRecord<'a, A>, GroupMessageError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
@@ -295,9 +299,9 @@ impl<'a, A: GroupProtocol> Iterator for Records<'a, A> {
 pub struct QueryFields<'a, A> {
     /// Its form; the first exists for IGMP only.
     pub generation: Generation,
-    /// The group asked about; unspecified for all.
+    /// The queried group; unspecified for all.
     pub group: A,
-    /// How long the answer may take; the nearest lower value that the form can say is written.
+    /// How long the answer may take; rounded down to a value that the form can encode.
     pub max_response: Duration,
     /// The S flag.
     pub suppress: bool,
@@ -305,7 +309,7 @@ pub struct QueryFields<'a, A> {
     pub robustness: u8,
     /// The query interval, as `max_response`; only of the third generation.
     pub interval: Duration,
-    /// The sources asked about; only of the third generation.
+    /// The queried sources; only of the third generation.
     pub sources: &'a [A],
 }
 
@@ -326,7 +330,7 @@ impl<'a, A: GroupProtocol> QueryFields<'a, A> {
     }
 
     /// Writes what is behind the group address in a query of the third generation.
-    pub(crate) fn put_tail(&self, writer: &mut Writer<'_>) {
+    pub(crate) fn put_tail(&self, writer: &mut FieldWriter<'_>) {
         let flags = u8::from(self.suppress) << 3 | self.robustness.min(7);
         writer.put(&[flags, encode_8(self.interval.as_secs())]);
         writer.put(&(self.sources.len() as u16).to_be_bytes());
@@ -335,14 +339,14 @@ impl<'a, A: GroupProtocol> QueryFields<'a, A> {
 }
 
 /// Writes an address.
-pub(crate) fn put_addr<A: GroupProtocol>(addr: A, writer: &mut Writer<'_>) {
+pub(crate) fn put_addr<A: GroupProtocol>(addr: A, writer: &mut FieldWriter<'_>) {
     let bytes = addr.to_bits_aligned().to_be_bytes();
     writer.put(bytes.get(..A::WIDTH).unwrap_or_default());
 }
 
-/// Writes the checksum into a message of `len` bytes at the front of `out`, whose third and fourth
-/// byte it is in both families.
-pub(crate) fn seal<A: GroupProtocol>(ends: Ends<A>, len: usize, out: &mut [u8]) {
+/// Writes the checksum into a message of `len` bytes at the front of `out`; it is the third and
+/// fourth byte in both families.
+pub(crate) fn seal<A: GroupProtocol>(ends: GroupAddrs<A>, len: usize, out: &mut [u8]) {
     let Some(message) = out.get_mut(..len) else { return };
     let check = floodwall_checksum::sum(message).add(A::pseudo(ends, len)).finish().to_be_bytes();
     if let Some(place) = message.get_mut(2..4) {
@@ -380,7 +384,7 @@ impl<'a, A: GroupProtocol> ReportWriter<'a, A> {
     ) -> bool {
         let Ok(count) = u16::try_from(sources.len()) else { return false };
         let room = self.out.get_mut(self.len..).unwrap_or_default();
-        let mut writer = Writer::new(room);
+        let mut writer = FieldWriter::new(room);
         writer.put(&[kind.0, 0]);
         writer.put(&count.to_be_bytes());
         put_addr(group, &mut writer);
@@ -412,7 +416,7 @@ impl<'a, A: GroupProtocol> ReportWriter<'a, A> {
 
     /// Writes the number of records and the checksum; returns the message's length.
     #[must_use]
-    pub fn finish(self, ends: Ends<A>) -> usize {
+    pub fn finish(self, ends: GroupAddrs<A>) -> usize {
         if let Some(place) = self.out.get_mut(6..8) {
             place.copy_from_slice(&self.records.to_be_bytes());
         }
@@ -430,7 +434,7 @@ pub(crate) const fn decode_8(code: u8) -> u64 {
     }
 }
 
-/// The largest code whose value is `value` at most.
+/// The largest code for a value of `value` at most.
 pub(crate) const fn encode_8(value: u64) -> u8 {
     if value < 128 {
         return value as u8;
@@ -452,7 +456,7 @@ pub(crate) const fn decode_16(code: u16) -> u64 {
     }
 }
 
-/// The largest code whose value is `value` at most.
+/// The largest code for a value of `value` at most.
 pub(crate) const fn encode_16(value: u64) -> u16 {
     if value < 0x8000 {
         return value as u16;
@@ -479,7 +483,7 @@ mod tests {
         // The RFCs' largest values.
         assert_eq!((decode_8(0xff), decode_16(0xffff)), (31_744, 8_387_584));
         assert_eq!((encode_8(u64::MAX), encode_16(u64::MAX)), (0xff, 0xffff));
-        // What lies between two codes is rounded down.
+        // A value between two codes is rounded down.
         assert_eq!((decode_8(encode_8(135)), decode_8(encode_8(136))), (128, 136));
         assert_eq!(decode_16(encode_16(32_775)), 32_768);
     }

@@ -1,9 +1,9 @@
-//! What an ICMP error that arrived says, for the program whose packet it quotes.
+//! The content of a received ICMP error, for the program that sent the quoted packet.
 //!
-//! Made by `stack` of a message whose checksum was right and whose quote named a socket of ours;
-//! kept by the sockets of `udp` and `ip` until it is asked for. Invariant: a plain value of either
-//! family, believed no further than an unsigned message can be (RFC 5927). Read first: RFC 1122
-//! section 4.1.3.3, RFC 4443 section 2.4 (d). Not here: what to do about it.
+//! Made by `stack` of a message with a valid checksum and a quote of a socket of ours; kept by the
+//! sockets of `udp` and `ip` until it is read. Invariant: a plain value of either family, trusted
+//! no further than an unsigned message can be (RFC 5927). Read first: RFC 1122 section 4.1.3.3, RFC
+//! 4443 section 2.4 (d). Not here: what to do about it.
 
 use core::net::IpAddr;
 
@@ -12,10 +12,10 @@ use floodwall_base::IfIndex;
 use crate::icmpv4::{self, Icmpv4Message, Icmpv4Type};
 use crate::icmpv6::{Icmpv6Message, Icmpv6Type};
 
-/// See the file's head.
+/// One received ICMP error about a packet of a local socket.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct IcmpReport {
-    /// Who sent the error: a router on the way, or the destination itself. Tells the family.
+    /// The sender of the error: a router on the way, or the destination itself. Gives the family.
     pub offender: IpAddr,
     /// Where it arrived; a link-local offender is to be understood there.
     pub iface: IfIndex,
@@ -30,7 +30,7 @@ pub struct IcmpReport {
 }
 
 impl IcmpReport {
-    /// What an ICMPv4 error says.
+    /// The report of an ICMPv4 error.
     #[must_use]
     pub fn of_v4(
         offender: IpAddr,
@@ -42,7 +42,7 @@ impl IcmpReport {
         Self { offender, iface, dst_addr, kind: kind.0, code, info: u32::from_be_bytes(rest) }
     }
 
-    /// What an ICMPv6 error says.
+    /// The report of an ICMPv6 error.
     #[must_use]
     pub fn of_v6(
         offender: IpAddr,

@@ -1,14 +1,14 @@
 //! ICMP for IPv4: echo and errors.
 //!
 //! Called by `ip` (answering, errors), by the engines (errors about their packets), `pktgen`
-//! and the tests. Invariant: an [`Icmpv4Header`] has its eight bytes; what they say is an
+//! and the tests. Invariant: an [`Icmpv4Header`] has its eight bytes; their content is an
 //! [`Icmpv4Message`], any type and code being a value. Read first: RFC 792, RFC 1191 section 4
 //! (the MTU in "fragmentation needed"), RFC 1122 section 3.2.2. Not here: the quoted packet,
 //! which is unchecked bytes for the IP parsers again.
 
 use core::net::Ipv4Addr;
 
-use floodwall_checksum::Sum;
+use floodwall_checksum::InternetSum;
 use thiserror::Error;
 
 use crate::field;
@@ -61,9 +61,9 @@ impl UnreachableCode {
     pub const NETWORK: Self = Self(0);
     /// The host does not answer on its link.
     pub const HOST: Self = Self(1);
-    /// The host does not speak the protocol.
+    /// The host does not support the protocol.
     pub const PROTOCOL: Self = Self(2);
-    /// Nobody listens on the port.
+    /// The port has no listener.
     pub const PORT: Self = Self(3);
     /// The packet is too big and must not be fragmented.
     pub const FRAGMENTATION_NEEDED: Self = Self(4);
@@ -84,13 +84,13 @@ impl TimeExceededCode {
     pub const REASSEMBLY: Self = Self(1);
 }
 
-/// What a message says: the type, the code, and the four bytes after the checksum.
+/// The content of a message: the type, the code, and the four bytes after the checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Icmpv4Message {
-    /// The answer to an echo request; the body is what was asked.
+    /// The answer to an echo request; the body is that of the request.
     EchoReply {
-        /// Whose request.
+        /// Identifies the requesting program.
         id: u16,
         /// Which request.
         seq: u16,
@@ -112,7 +112,7 @@ pub enum Icmpv4Message {
     },
     /// Please answer.
     EchoRequest {
-        /// Whose request.
+        /// Identifies the requesting program.
         id: u16,
         /// Which request.
         seq: u16,
@@ -124,7 +124,7 @@ pub enum Icmpv4Message {
     },
     /// A packet's header is in error; the body quotes it.
     ParameterProblem {
-        /// 0: the pointer tells; 1: an option is missing; 2: bad length.
+        /// 0: the pointer shows it; 1: an option is missing; 2: bad length.
         code: u8,
         /// The offset of the wrong byte in the quoted packet.
         pointer: u8,
@@ -179,7 +179,7 @@ impl Icmpv4Message {
 
     /// Writes the header, checksum included, given the sum of the body behind it.
     #[inline]
-    pub fn emit(&self, body: Sum, out: &mut [u8; HEADER_LEN]) {
+    pub fn emit(&self, body: InternetSum, out: &mut [u8; HEADER_LEN]) {
         let (kind, code, rest) = self.parts();
         field::put::<0, 4, _>(out, [kind.0, code, 0, 0]);
         field::put::<4, 4, _>(out, rest);
@@ -232,7 +232,7 @@ impl<'a> Icmpv4Header<'a> {
         self.fixed[1]
     }
 
-    /// What the message says.
+    /// The content of the message.
     #[inline]
     #[must_use]
     pub fn message(&self) -> Icmpv4Message {
@@ -243,7 +243,7 @@ impl<'a> Icmpv4Header<'a> {
     /// of the IP payload.
     #[inline]
     #[must_use]
-    pub fn verifies(&self, body: Sum) -> bool {
+    pub fn verifies(&self, body: InternetSum) -> bool {
         floodwall_checksum::sum(self.fixed).add(body).verifies()
     }
 }

@@ -1,12 +1,12 @@
 //! ICMP for IPv6: echo and errors; neighbor discovery is in `ndp.rs`.
 //!
 //! Called by `ip` (answering, errors), by the engines (errors about their packets), `pktgen`
-//! and the tests. Invariant: an [`Icmpv6Header`] has its eight bytes; what they say is an
+//! and the tests. Invariant: an [`Icmpv6Header`] has its eight bytes; their content is an
 //! [`Icmpv6Message`], any type and code being a value. Read first: RFC 4443 sections 2 to 4,
 //! RFC 8883 (codes for limits). Not here: the quoted packet, which is unchecked bytes for the
 //! IP parsers again.
 
-use floodwall_checksum::Sum;
+use floodwall_checksum::InternetSum;
 use thiserror::Error;
 
 use crate::field;
@@ -32,23 +32,23 @@ impl Icmpv6Type {
     pub const ECHO_REQUEST: Self = Self(128);
     /// The answer to an echo request.
     pub const ECHO_REPLY: Self = Self(129);
-    /// Who listens to a group? (RFC 9777)
+    /// Multicast listener query (RFC 9777).
     pub const LISTENER_QUERY: Self = Self(130);
-    /// Somebody listens to a group, version 1 (RFC 2710).
+    /// Multicast listener report, version 1 (RFC 2710).
     pub const LISTENER_REPORT_V1: Self = Self(131);
-    /// Somebody no longer listens, version 1 (RFC 2710).
+    /// Multicast listener done, version 1 (RFC 2710).
     pub const LISTENER_DONE_V1: Self = Self(132);
-    /// Routers, speak up (RFC 4861).
+    /// Router solicitation (RFC 4861).
     pub const ROUTER_SOLICITATION: Self = Self(133);
-    /// A router speaks (RFC 4861).
+    /// Router advertisement (RFC 4861).
     pub const ROUTER_ADVERTISEMENT: Self = Self(134);
-    /// Who has an address? (RFC 4861)
+    /// Neighbor solicitation (RFC 4861).
     pub const NEIGHBOR_SOLICITATION: Self = Self(135);
-    /// Somebody has an address (RFC 4861).
+    /// Neighbor advertisement (RFC 4861).
     pub const NEIGHBOR_ADVERTISEMENT: Self = Self(136);
     /// There is a better first hop (RFC 4861).
     pub const REDIRECT: Self = Self(137);
-    /// Somebody listens to groups, version 2 (RFC 9777).
+    /// Multicast listener report, version 2 (RFC 9777).
     pub const LISTENER_REPORT_V2: Self = Self(143);
 
     /// Whether the message is an error: never to be answered with an error (RFC 4443 section
@@ -93,11 +93,11 @@ impl UnreachableCode {
     pub const BEYOND_SCOPE: Self = Self(2);
     /// The host does not answer on its link.
     pub const ADDRESS: Self = Self(3);
-    /// Nobody listens on the port.
+    /// The port has no listener.
     pub const PORT: Self = Self(4);
     /// The source address failed a policy.
     pub const SOURCE_POLICY: Self = Self(5);
-    /// The route says reject.
+    /// The route is a reject route.
     pub const REJECT_ROUTE: Self = Self(6);
     /// The header chain is too long for this node (RFC 8883 section 3).
     pub const HEADERS_TOO_LONG: Self = Self(8);
@@ -123,7 +123,7 @@ impl ParameterProblemCode {
     pub const ERRONEOUS_FIELD: Self = Self(0);
     /// A next header is not known.
     pub const UNRECOGNIZED_NEXT_HEADER: Self = Self(1);
-    /// An option is not known and says so must be told.
+    /// An option is not known, and its type requires an error.
     pub const UNRECOGNIZED_OPTION: Self = Self(2);
     /// A first fragment lacks part of the header chain (RFC 7112).
     pub const INCOMPLETE_CHAIN: Self = Self(3);
@@ -141,7 +141,7 @@ impl ParameterProblemCode {
     pub const OPTION_TOO_BIG: Self = Self(10);
 }
 
-/// What a message says: the type, the code, and the four bytes after the checksum.
+/// The content of a message: the type, the code, and the four bytes after the checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Icmpv6Message {
@@ -169,14 +169,14 @@ pub enum Icmpv6Message {
     },
     /// Please answer.
     EchoRequest {
-        /// Whose request.
+        /// Identifies the requesting program.
         id: u16,
         /// Which request.
         seq: u16,
     },
-    /// The answer to an echo request; the body is what was asked.
+    /// The answer to an echo request; the body is that of the request.
     EchoReply {
-        /// Whose request.
+        /// Identifies the requesting program.
         id: u16,
         /// Which request.
         seq: u16,
@@ -234,7 +234,7 @@ impl Icmpv6Message {
     /// Writes the header, checksum included, given the sums of the pseudo-header (with the
     /// length of header and body) and of the body behind the header.
     #[inline]
-    pub fn emit(&self, pseudo_header: Sum, body: Sum, out: &mut [u8; HEADER_LEN]) {
+    pub fn emit(&self, pseudo_header: InternetSum, body: InternetSum, out: &mut [u8; HEADER_LEN]) {
         let (kind, code, rest) = self.parts();
         field::put::<0, 4, _>(out, [kind.0, code, 0, 0]);
         field::put::<4, 4, _>(out, rest);
@@ -282,7 +282,7 @@ impl<'a> Icmpv6Header<'a> {
         self.fixed[1]
     }
 
-    /// What the message says.
+    /// The content of the message.
     #[inline]
     #[must_use]
     pub fn message(&self) -> Icmpv6Message {
@@ -293,7 +293,7 @@ impl<'a> Icmpv6Header<'a> {
     /// the whole message) and of the bytes behind the header, to the end of the IP payload.
     #[inline]
     #[must_use]
-    pub fn verifies(&self, pseudo_header: Sum, body: Sum) -> bool {
+    pub fn verifies(&self, pseudo_header: InternetSum, body: InternetSum) -> bool {
         pseudo_header.add(floodwall_checksum::sum(self.fixed)).add(body).verifies()
     }
 }

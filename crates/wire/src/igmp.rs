@@ -1,18 +1,18 @@
 //! IGMP, versions 1 to 3: group membership for IPv4.
 //!
 //! Called by `ip`, `stack`, `show` and the tests; what it has in common with MLD is in `group.rs`.
-//! Invariant: see there. A query's version is told by its length and its second byte (RFC 9776
+//! Invariant: see there. A query's version follows from its length and its second byte (RFC 9776
 //! section 7.1). Read first: RFC 9776 section 4, RFC 2236 section 2, RFC 1112 appendix I.
 
 use core::net::Ipv4Addr;
 use core::time::Duration;
 
-use floodwall_checksum::Sum;
+use floodwall_checksum::InternetSum;
 
-use crate::field::{BufferTooShort, Writer};
+use crate::field::{BufferTooShort, FieldWriter};
 use crate::group::{
-    Ends, Generation, GroupMessage, GroupMessageError, GroupProtocol, Query, QueryFields, Records,
-    Sources, decode_8, encode_8, put_addr, seal,
+    Generation, GroupAddrs, GroupMessage, GroupMessageError, GroupProtocol, GroupQuery,
+    GroupRecords, QueryFields, Sources, decode_8, encode_8, put_addr, seal,
 };
 
 /// The least bytes of a message.
@@ -27,15 +27,15 @@ const TENTH: u64 = 100;
 pub struct IgmpType(pub u8);
 
 impl IgmpType {
-    /// Who is in a group? All versions.
+    /// Membership query, all versions.
     pub const QUERY: Self = Self(0x11);
-    /// Somebody is in a group, version 1.
+    /// Membership report, version 1.
     pub const REPORT_V1: Self = Self(0x12);
-    /// Somebody is in a group, version 2.
+    /// Membership report, version 2.
     pub const REPORT_V2: Self = Self(0x16);
-    /// Somebody left a group, version 2.
+    /// Leave group, version 2.
     pub const LEAVE_V2: Self = Self(0x17);
-    /// Somebody is in groups, version 3.
+    /// Membership report, version 3.
     pub const REPORT_V3: Self = Self(0x22);
 }
 
@@ -57,18 +57,18 @@ impl GroupProtocol for Ipv4Addr {
             IgmpType::REPORT_V1 => GroupMessage::Report { generation: Generation::First, group },
             IgmpType::REPORT_V2 => GroupMessage::Report { generation: Generation::Second, group },
             IgmpType::LEAVE_V2 => GroupMessage::Leave { group },
-            IgmpType::REPORT_V3 => GroupMessage::Records(Records::of_report(bytes)?),
+            IgmpType::REPORT_V3 => GroupMessage::Records(GroupRecords::of_report(bytes)?),
             _ => GroupMessage::Unknown(kind),
         })
     }
 
-    fn pseudo(_: Ends<Self>, _: usize) -> Sum {
-        Sum::ZERO
+    fn pseudo(_: GroupAddrs<Self>, _: usize) -> InternetSum {
+        InternetSum::ZERO
     }
 
     fn emit_query(
         query: &QueryFields<'_, Self>,
-        ends: Ends<Self>,
+        ends: GroupAddrs<Self>,
         out: &mut [u8],
     ) -> Result<usize, BufferTooShort> {
         let tenths = query.max_response.as_millis() as u64 / TENTH;
@@ -78,7 +78,7 @@ impl GroupProtocol for Ipv4Addr {
             Generation::Second => tenths.clamp(1, 255) as u8,
             Generation::Third => encode_8(tenths),
         };
-        let mut writer = Writer::new(out);
+        let mut writer = FieldWriter::new(out);
         writer.put(&[IgmpType::QUERY.0, code, 0, 0]);
         put_addr(query.group, &mut writer);
         if query.generation == Generation::Third {
@@ -92,7 +92,7 @@ impl GroupProtocol for Ipv4Addr {
     fn emit_report(
         generation: Generation,
         group: Self,
-        ends: Ends<Self>,
+        ends: GroupAddrs<Self>,
         out: &mut [u8],
     ) -> Result<usize, BufferTooShort> {
         let kind = match generation {
@@ -102,13 +102,21 @@ impl GroupProtocol for Ipv4Addr {
         one_group(kind, group, ends, out)
     }
 
-    fn emit_leave(group: Self, ends: Ends<Self>, out: &mut [u8]) -> Result<usize, BufferTooShort> {
+    fn emit_leave(
+        group: Self,
+        ends: GroupAddrs<Self>,
+        out: &mut [u8],
+    ) -> Result<usize, BufferTooShort> {
         one_group(IgmpType::LEAVE_V2, group, ends, out)
     }
 }
 
-fn query(code: u8, group: Ipv4Addr, rest: &[u8]) -> Result<Query<'_, Ipv4Addr>, GroupMessageError> {
-    let old = |generation, max_response| Query {
+fn query(
+    code: u8,
+    group: Ipv4Addr,
+    rest: &[u8],
+) -> Result<GroupQuery<'_, Ipv4Addr>, GroupMessageError> {
+    let old = |generation, max_response| GroupQuery {
         generation,
         group,
         max_response,
@@ -123,7 +131,7 @@ fn query(code: u8, group: Ipv4Addr, rest: &[u8]) -> Result<Query<'_, Ipv4Addr>, 
         [flags, interval, high, low, ref rest @ ..] => {
             let count = u16::from_be_bytes([high, low]);
             let (sources, _) = Sources::take(rest, count).ok_or(GroupMessageError::Sources)?;
-            Ok(Query {
+            Ok(GroupQuery {
                 generation: Generation::Third,
                 max_response: Duration::from_millis(decode_8(code) * TENTH),
                 suppress: flags & 8 != 0,
@@ -142,10 +150,10 @@ fn query(code: u8, group: Ipv4Addr, rest: &[u8]) -> Result<Query<'_, Ipv4Addr>, 
 fn one_group(
     kind: IgmpType,
     group: Ipv4Addr,
-    ends: Ends<Ipv4Addr>,
+    ends: GroupAddrs<Ipv4Addr>,
     out: &mut [u8],
 ) -> Result<usize, BufferTooShort> {
-    let mut writer = Writer::new(out);
+    let mut writer = FieldWriter::new(out);
     writer.put(&[kind.0, 0, 0, 0]);
     put_addr(group, &mut writer);
     let len = writer.finish()?;

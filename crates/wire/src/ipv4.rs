@@ -8,7 +8,7 @@
 
 use core::net::Ipv4Addr;
 
-use floodwall_checksum::{Sum, header20, pseudo_header_v4, sum, update16};
+use floodwall_checksum::{InternetSum, header20, pseudo_header_v4, sum, update16};
 use thiserror::Error;
 
 use crate::field;
@@ -20,9 +20,9 @@ pub const HEADER_LEN: usize = 20;
 /// The most bytes a header can have.
 pub const HEADER_LEN_MAX: usize = 60;
 
-/// How many bytes the header that begins with `first` says it has, if it is one of IPv4.
+/// The header length in bytes according to its first byte, `first`, if it is one of IPv4.
 ///
-/// For callers who make 20 bytes contiguous first, then the whole header.
+/// For callers that make 20 bytes contiguous first, then the whole header.
 #[inline]
 #[must_use]
 pub const fn header_len(first: &[u8; HEADER_LEN]) -> Option<usize> {
@@ -45,7 +45,7 @@ pub fn decrement_ttl(header: &mut [u8; HEADER_LEN]) -> Option<u8> {
 /// Kept apart: almost no packet has options, and the loop would cost all the others registers.
 #[cold]
 #[inline(never)]
-fn sum_options(options: &[u8]) -> Sum {
+fn sum_options(options: &[u8]) -> InternetSum {
     sum(options)
 }
 
@@ -94,7 +94,8 @@ impl<'a> Ipv4Header<'a> {
         if header.sum().verifies() { Ok(header) } else { Err(Ipv4Error::Checksum) }
     }
 
-    /// Like [`Ipv4Header::parse`], for packets whose header checksum the hardware has checked.
+    /// Like [`Ipv4Header::parse`], for packets with a header checksum that the hardware has
+    /// verified.
     ///
     /// # Errors
     /// See [`Ipv4Error`], all but the checksum.
@@ -118,7 +119,7 @@ impl<'a> Ipv4Header<'a> {
     }
 
     #[inline]
-    fn sum(&self) -> Sum {
+    fn sum(&self) -> InternetSum {
         let fixed = header20(self.fixed);
         if self.options.is_empty() { fixed } else { fixed.add(sum_options(self.options)) }
     }
@@ -207,14 +208,14 @@ impl<'a> Ipv4Header<'a> {
         IpProtocol(self.fixed[9])
     }
 
-    /// Who says it sent the packet.
+    /// The source of the packet, unverified.
     #[inline]
     #[must_use]
     pub fn src_addr(&self) -> Ipv4Addr {
         Ipv4Addr::from_octets(field::bytes::<12, 4, _>(self.fixed))
     }
 
-    /// Whom the packet is for.
+    /// The destination of the packet.
     #[inline]
     #[must_use]
     pub fn dst_addr(&self) -> Ipv4Addr {
@@ -237,7 +238,7 @@ impl<'a> Ipv4Header<'a> {
 
     /// The sum of the pseudo-header for an upper layer of `len` bytes.
     #[inline]
-    pub fn pseudo_header(&self, protocol: IpProtocol, len: u16) -> Sum {
+    pub fn pseudo_header(&self, protocol: IpProtocol, len: u16) -> InternetSum {
         pseudo_header_v4(self.src_addr(), self.dst_addr(), protocol.0, len)
     }
 
@@ -281,9 +282,9 @@ pub struct Ipv4Fields {
     pub ttl: u8,
     /// What the payload is.
     pub protocol: IpProtocol,
-    /// Who sends it.
+    /// The source.
     pub src_addr: Ipv4Addr,
-    /// Whom it is for.
+    /// The destination.
     pub dst_addr: Ipv4Addr,
 }
 
@@ -316,7 +317,9 @@ impl Ipv4Fields {
     #[inline]
     pub fn emit(&self, out: &mut [u8; HEADER_LEN]) {
         let [first, second, last] = self.lanes(5);
-        let sum = Sum::of_u64(first).add(Sum::of_u64(second)).add(Sum::of_u64(last));
+        let sum = InternetSum::of_u64(first)
+            .add(InternetSum::of_u64(second))
+            .add(InternetSum::of_u64(last));
         put_lanes([first, second | u64::from(sum.finish()) << 32, last], out);
     }
 

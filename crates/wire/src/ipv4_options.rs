@@ -1,6 +1,6 @@
 //! IPv4 options, one after another.
 //!
-//! Called by `ip` where policy asks for options at all, and by `show`. Invariant: the iterator
+//! Called by `ip` where policy looks at options at all, and by `show`. Invariant: the iterator
 //! moves at least one byte per item and ends at the first error, so a header of at most 40
 //! bytes of options gives at most 40 items. Read first: RFC 791 section 3.1 ("Options"), RFC
 //! 2113 (router alert), RFC 7126 (which to drop). Not here: following or filling in routes.
@@ -49,7 +49,7 @@ impl<'a> RouteData<'a> {
         self.addrs.iter().map(|octets| Ipv4Addr::from_octets(*octets))
     }
 
-    /// Whether every address has been used: the option asks for nothing more.
+    /// Whether every address has been used: the option needs no further processing.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         self.pointer as usize > 3 + self.addrs.len() * 4
@@ -84,7 +84,7 @@ pub struct Ipv4OptionError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum Ipv4OptionReason {
     /// The length byte is missing, under 2, or reaches past the header.
-    #[error("its length is a lie")]
+    #[error("its length is malformed")]
     Length,
     /// The length is possible, but not for this kind.
     #[error("its length does not suit its kind")]
@@ -109,7 +109,7 @@ impl<'a> Ipv4Options<'a> {
         Self { rest: bytes, offset: crate::ipv4::HEADER_LEN }
     }
 
-    /// Whether no option is left (which an end marker would also say).
+    /// Whether no option is left (also true at an end marker).
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {

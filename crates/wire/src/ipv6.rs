@@ -2,12 +2,12 @@
 //!
 //! Called by `ip` on input, output and forwarding, by `pktgen` and the tests. Invariant: an
 //! [`Ipv6Header`] is version 6 and its payload fits the packet. Read first: RFC 8200 section 3,
-//! RFC 2675 (why a payload length of zero may lie). Not here: extension headers
+//! RFC 2675 (why a payload length of zero may be wrong). Not here: extension headers
 //! (`ipv6_walk.rs`), any opinion about addresses.
 
 use core::net::Ipv6Addr;
 
-use floodwall_checksum::{Sum, pseudo_header_v6};
+use floodwall_checksum::{InternetSum, pseudo_header_v6};
 use thiserror::Error;
 
 use crate::field;
@@ -129,14 +129,14 @@ impl<'a> Ipv6Header<'a> {
         self.fixed[7]
     }
 
-    /// Who says it sent the packet.
+    /// The source of the packet, unverified.
     #[inline]
     #[must_use]
     pub fn src_addr(&self) -> Ipv6Addr {
         Ipv6Addr::from_bits(field::huge::<8, _>(self.fixed))
     }
 
-    /// Whom the packet is for.
+    /// The destination of the packet.
     #[inline]
     #[must_use]
     pub fn dst_addr(&self) -> Ipv6Addr {
@@ -145,7 +145,7 @@ impl<'a> Ipv6Header<'a> {
 
     /// The sum of the pseudo-header for an upper layer of `len` bytes.
     #[inline]
-    pub fn pseudo_header(&self, protocol: IpProtocol, len: u32) -> Sum {
+    pub fn pseudo_header(&self, protocol: IpProtocol, len: u32) -> InternetSum {
         pseudo_header_v6(self.src_addr(), self.dst_addr(), protocol.0, len)
     }
 
@@ -180,9 +180,9 @@ pub struct Ipv6Fields {
     pub next_header: IpProtocol,
     /// The hop limit.
     pub hop_limit: u8,
-    /// Who sends it.
+    /// The source.
     pub src_addr: Ipv6Addr,
-    /// Whom it is for.
+    /// The destination.
     pub dst_addr: Ipv6Addr,
 }
 

@@ -1,19 +1,19 @@
 //! The IPv6 extension headers, one view each, and how to write them.
 //!
 //! Called by `ipv6_walk.rs`, which finds and checks them, and by generators and tests. Invariant:
-//! a view covers exactly the bytes its own length field says. Read first: RFC 8200 section 4,
-//! RFC 4302 section 2 (AH), RFC 5095 (routing type 0). Not here: ESP, which is opaque; mobility,
-//! HIP and Shim6, which are unknown upper layers to this stack.
+//! a view covers exactly the bytes of its own length field. Read first: RFC 8200 section 4, RFC
+//! 4302 section 2 (AH), RFC 5095 (routing type 0). Not here: ESP, which is opaque; mobility, HIP
+//! and Shim6, which are unknown upper layers to this stack.
 
-use crate::field::{self, Writer};
+use crate::field::{self, FieldWriter};
 use crate::ipv6_options::{Ipv6Options, PAD1, PADN};
 use crate::{BufferTooShort, IpProtocol};
 
 /// The least bytes of any extension header, and the fragment header's only size.
 pub const HEADER_LEN_MIN: usize = 8;
 
-/// How many bytes the extension header `kind` that begins with `first` says it has: 8 to 2,048,
-/// or `None` if `kind` is no extension header.
+/// The length in bytes of the extension header `kind` that begins with `first`: 8 to 2,048, or
+/// `None` if `kind` is no extension header.
 #[inline]
 #[must_use]
 pub const fn header_len(kind: IpProtocol, first: &[u8; HEADER_LEN_MIN]) -> Option<usize> {
@@ -37,7 +37,7 @@ pub enum ExtensionHeader<'a> {
     Fragment(FragmentFields),
     /// For the destination (RFC 8200 section 4.6).
     DestinationOptions(OptionsHeader<'a>),
-    /// Integrity (RFC 4302); skipped unverified by whoever has no key.
+    /// Integrity (RFC 4302); skipped unverified without a key.
     Authentication(AuthenticationHeader<'a>),
 }
 
@@ -178,7 +178,7 @@ impl<'a> AuthenticationHeader<'a> {
     }
 }
 
-/// What a fragment header says, or shall say; reserved bits are ignored and sent as zero.
+/// The fields of a fragment header; reserved bits are ignored and sent as zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct FragmentFields {
     /// What the original packet's fragmentable part begins with.
@@ -240,7 +240,7 @@ pub fn emit_options(
 ) -> Result<usize, BufferTooShort> {
     let len = (2 + options.len()).next_multiple_of(8);
     let units = u8::try_from(len / 8 - 1).map_err(|_| BufferTooShort { needed: len })?;
-    let mut writer = Writer::new(out);
+    let mut writer = FieldWriter::new(out);
     writer.put(&[next_header.0, units]);
     writer.put(options);
     match len - writer.len() {
@@ -268,7 +268,7 @@ pub fn emit_routing(
 ) -> Result<usize, BufferTooShort> {
     let len = (4 + data.len()).next_multiple_of(8);
     let units = u8::try_from(len / 8 - 1).map_err(|_| BufferTooShort { needed: len })?;
-    let mut writer = Writer::new(out);
+    let mut writer = FieldWriter::new(out);
     writer.put(&[next_header.0, units, routing_type, segments_left]);
     writer.put(data);
     writer.pad(8, 0);
@@ -276,7 +276,7 @@ pub fn emit_routing(
 }
 
 /// Writes an authentication header; `check_value` is padded with zeros to a multiple of eight
-/// bytes in all; returns the length.
+/// bytes total; returns the length.
 ///
 /// # Errors
 /// If `out` cannot hold the header, or no header can hold the value.
@@ -289,7 +289,7 @@ pub fn emit_authentication(
 ) -> Result<usize, BufferTooShort> {
     let len = (12 + check_value.len()).next_multiple_of(8);
     let units = u8::try_from(len / 4 - 2).map_err(|_| BufferTooShort { needed: len })?;
-    let mut writer = Writer::new(out);
+    let mut writer = FieldWriter::new(out);
     writer.put(&[next_header.0, units, 0, 0]);
     writer.put(&security_parameters_index.to_be_bytes());
     writer.put(&sequence.to_be_bytes());

@@ -1,6 +1,6 @@
 //! The options inside hop-by-hop and destination options headers.
 //!
-//! Called by `ipv6_walk.rs`, which enforces limits and what unknown options ask for, and by
+//! Called by `ipv6_walk.rs`, which enforces limits and the actions of unknown options, and by
 //! `show`. Invariant: the iterator moves at least one byte per item and ends at the first
 //! error. Read first: RFC 8200 section 4.2, RFC 2711 (router alert), RFC 2675 (jumbo payload).
 
@@ -36,8 +36,8 @@ pub enum Ipv6Option<'a> {
     },
 }
 
-/// What the two highest bits of a type ask of a node that does not know it (RFC 8200 section
-/// 4.2).
+/// The required action of a node that does not know the type, in its two highest bits (RFC 8200
+/// section 4.2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum OptionAction {
     /// 00: skip the option.
@@ -51,7 +51,7 @@ pub enum OptionAction {
 }
 
 impl OptionAction {
-    /// What the type byte `kind` asks for.
+    /// The required action for an unknown type byte `kind`.
     #[inline]
     #[must_use]
     pub const fn of_kind(kind: u8) -> Self {

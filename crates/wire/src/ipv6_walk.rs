@@ -1,6 +1,6 @@
 //! The walk over a packet's IPv6 extension headers, with limits, without input or output.
 //!
-//! Called by `ip/input.rs` on scattered packets (it says what bytes it wants next and is fed
+//! Called by `ip/input.rs` on scattered packets (it returns which bytes it needs next and is fed
 //! them) and by `validate.rs` and `show.rs` on contiguous ones. Nothing is recursive: one header
 //! per step, at most [`ExtensionLimits::headers_max`] of them. What a bad packet's sender is owed
 //! is data in the error; whether to pay (rate, addresses) is the caller's decision.
@@ -13,10 +13,10 @@
 //! RFC 7112 (first fragments), RFC 5095 (routing type 0), RFC 2675 (jumbograms, refused here).
 //!
 //! # Under flood
-//! Reachable by anyone. Bound: [`ExtensionLimits`], by default 8 headers with 8 options and
-//! 1,500 bytes in all. Worst work per packet: one look at each option and each padding byte up
-//! to those bounds. When over: the packet goes. Honest traffic loses nothing: RFC 8504 gives the
-//! same defaults to every host.
+//! Reachable by any sender. Bound: [`ExtensionLimits`], by default 8 headers with 8 options and
+//! 1,500 bytes total. Worst work per packet: one look at each option and each padding byte up to
+//! those bounds. When over: the packet goes. Honest traffic loses nothing: RFC 8504 gives the same
+//! defaults to every host.
 
 use floodwall_base::limits;
 use thiserror::Error;
@@ -66,7 +66,7 @@ pub struct Want {
 /// What feeding brought.
 #[derive(Clone, Copy, Debug)]
 pub enum Step<'a> {
-    /// The header is longer than what was fed: ask [`ExtensionWalk::wants`] again.
+    /// The header is longer than what was fed: call [`ExtensionWalk::wants`] again.
     More,
     /// One header, checked.
     Header {
@@ -109,7 +109,7 @@ pub enum WalkEnd {
 /// The fragment header met on the way.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct FragmentPlace {
-    /// What it says.
+    /// Its fields.
     pub fields: FragmentFields,
     /// Its offset from the first byte of the IPv6 header: how long the unfragmentable part is.
     pub offset: usize,
@@ -129,7 +129,7 @@ impl FragmentPlace {
     }
 }
 
-/// What the sender of a refused packet is owed.
+/// The ICMP error that is sent for a refused packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Owed {
     /// Silence.
@@ -140,7 +140,7 @@ pub enum Owed {
         code: Code,
         /// Its pointer: an offset from the first byte of the IPv6 header.
         pointer: usize,
-        /// Whether it is owed even if the packet went to a multicast address.
+        /// Whether it is sent even if the packet went to a multicast address.
         to_multicast: bool,
     },
 }
@@ -157,10 +157,10 @@ pub enum ExtensionReason {
     /// A jumbo payload option that contradicts the header, or none where one must be.
     #[error("the jumbo payload option is missing or wrong")]
     JumboPayload,
-    /// An honest jumbogram.
+    /// A valid jumbogram.
     #[error("jumbograms are not supported")]
     JumboUnsupported,
-    /// An option's length is a lie or does not suit its type.
+    /// An option's length is malformed or does not suit its type.
     #[error("an option's length is wrong")]
     OptionLength,
     /// More consecutive padding than the limit allows.
@@ -194,13 +194,13 @@ pub struct ExtensionError {
     pub reason: ExtensionReason,
     /// The offset of the extension header at fault from the first byte of the IPv6 header.
     pub offset: usize,
-    /// What the sender is owed for it.
+    /// The ICMP error for it.
     pub owed: Owed,
 }
 
-/// What the IPv6 header's payload length lets the jumbo payload option say.
+/// Whether the IPv6 header's payload length allows a jumbo payload option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Jumbo {
+enum JumboOption {
     Forbidden,
     Required,
 }
@@ -235,7 +235,7 @@ pub struct ExtensionWalk {
     wanted: usize,
     headers: usize,
     fragment: Option<FragmentPlace>,
-    jumbo: Jumbo,
+    jumbo: JumboOption,
     failed: bool,
 }
 
@@ -260,12 +260,12 @@ impl ExtensionWalk {
             wanted: HEADER_LEN_MIN,
             headers: 0,
             fragment: None,
-            jumbo: Jumbo::Forbidden,
+            jumbo: JumboOption::Forbidden,
             failed: false,
         }
     }
 
-    /// Begins behind `header`; `buffer_len` is what [`Ipv6Header::parse`] was told, and matters
+    /// Begins behind `header`; `buffer_len` is the argument of [`Ipv6Header::parse`], and matters
     /// only to a payload length of zero in front of a hop-by-hop header, which must be a
     /// jumbogram (RFC 2675 section 3).
     #[inline]
@@ -279,12 +279,12 @@ impl ExtensionWalk {
         walk
     }
 
-    /// The same for a packet whose payload length is zero in front of a hop-by-hop header, which
+    /// The same for a packet with a payload length of zero in front of a hop-by-hop header, which
     /// must be a jumbogram; its length is then that of the buffer (RFC 2675 section 3).
     #[inline]
     #[must_use]
     pub const fn of_jumbogram(self) -> Self {
-        Self { jumbo: Jumbo::Required, ..self }
+        Self { jumbo: JumboOption::Required, ..self }
     }
 
     /// The header that comes next, if the walk goes on.
@@ -331,7 +331,7 @@ impl ExtensionWalk {
         self.fragment
     }
 
-    /// Takes the bytes asked for by [`ExtensionWalk::wants`], or more of what follows them.
+    /// Takes the bytes requested by [`ExtensionWalk::wants`], or more of what follows them.
     ///
     /// Fewer bytes than wanted count as a packet cut short.
     ///
@@ -420,7 +420,7 @@ impl ExtensionWalk {
                 self.check_options(header.options(), |walk, offset, option| match option {
                     Ipv6Option::Unknown { kind, .. } => walk.unknown_option(offset, kind),
                     // Both belong into the hop-by-hop header: here, the first is unknown and
-                    // asks to be skipped, the second must not be.
+                    // is marked to be skipped, the second must not be.
                     Ipv6Option::JumboPayload(_) => walk.unknown_option(offset, JUMBO_PAYLOAD),
                     _ => Ok(()),
                 })
@@ -446,7 +446,7 @@ impl ExtensionWalk {
         use ExtensionReason as Reason;
         let jumbo = |pointer| self.problem(Reason::JumboPayload, Code::ERRONEOUS_FIELD, pointer);
         self.check_options(options, |walk, offset, option| match option {
-            Ipv6Option::JumboPayload(_) if walk.jumbo == Jumbo::Forbidden => {
+            Ipv6Option::JumboPayload(_) if walk.jumbo == JumboOption::Forbidden => {
                 Err(jumbo(walk.offset + offset))
             }
             Ipv6Option::JumboPayload(len) if len <= 0xffff => Err(jumbo(walk.offset + offset + 2)),
@@ -455,7 +455,7 @@ impl ExtensionWalk {
             _ => Ok(()),
         })?;
         // No option, and yet no length: the pointer is at the payload length field.
-        if self.jumbo == Jumbo::Required { Err(jumbo(4)) } else { Ok(()) }
+        if self.jumbo == JumboOption::Required { Err(jumbo(4)) } else { Ok(()) }
     }
 
     /// Goes through `options` within the limits, showing each that is not padding to `each`.
@@ -505,8 +505,8 @@ impl ExtensionWalk {
         Err(ExtensionError { owed, ..self.silent(ExtensionReason::UnknownOption) })
     }
 
-    /// A first fragment must hold the whole chain (RFC 7112 section 5); otherwise nobody knows
-    /// who cut the packet, and nothing is owed.
+    /// A first fragment must hold the whole chain (RFC 7112 section 5); otherwise the origin of the
+    /// fragment is unclear, and no error is sent.
     #[cold]
     fn truncated(&self) -> ExtensionError {
         match self.fragment {

@@ -1,14 +1,14 @@
 //! Checked views and builders for network headers; never allocates.
 //!
 //! Bytes become types once, here: a header view such as [`Ipv6Header`] can only be made by its
-//! `parse`, which checks every length a stranger may lie about, and from then on its getters
-//! check nothing. The other way, plain values such as [`Ipv6Fields`] write themselves into
-//! buffers. One file is one header; `show` prints any bytes for humans.
+//! `parse`, which checks every length that a peer controls, and from then on its getters check
+//! nothing. The other way, plain values such as [`Ipv6Fields`] write themselves into buffers. One
+//! file is one header; `show` prints any bytes for humans.
 //!
-//! Called by every engine, device and test of the house. Invariants: nothing here panics,
-//! loops without a bound, allocates or keeps state between packets; IPv4 and IPv6 are treated
-//! alike. `packet_len` arguments exist because a packet may lie in several chunks: a view
-//! needs its header contiguous and the *length* of the rest.
+//! Called by every engine, device and test of the workspace. Invariants: nothing here panics, loops
+//! without a bound, allocates or keeps state between packets; IPv4 and IPv6 are treated alike.
+//! `packet_len` arguments exist because a packet may lie in several chunks: a view needs its header
+//! contiguous and the *length* of the rest.
 //!
 //! Start reading with `ipv6.rs`; the longest walk is in `ipv6_walk.rs`.
 #![forbid(unsafe_code)]

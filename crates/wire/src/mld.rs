@@ -1,19 +1,19 @@
 //! MLD, versions 1 and 2: group membership for IPv6, inside of ICMPv6.
 //!
 //! Called by `ip`, `stack`, `show` and the tests; what it has in common with IGMP is in `group.rs`.
-//! Invariant: see there. A query's version is told by its length (RFC 9777 section 8.1). Read
+//! Invariant: see there. A query's version follows from its length (RFC 9777 section 8.1). Read
 //! first: RFC 9777 section 5, RFC 2710 section 3. Not here: the checksum of what arrived, which is
 //! ICMPv6's (`icmpv6.rs`).
 
 use core::net::Ipv6Addr;
 use core::time::Duration;
 
-use floodwall_checksum::{Sum, pseudo_header_v6};
+use floodwall_checksum::{InternetSum, pseudo_header_v6};
 
-use crate::field::{BufferTooShort, Writer};
+use crate::field::{BufferTooShort, FieldWriter};
 use crate::group::{
-    Ends, Generation, GroupMessage, GroupMessageError, GroupProtocol, Query, QueryFields, Records,
-    Sources, addr, decode_8, decode_16, encode_16, put_addr, seal,
+    Generation, GroupAddrs, GroupMessage, GroupMessageError, GroupProtocol, GroupQuery,
+    GroupRecords, QueryFields, Sources, addr, decode_8, decode_16, encode_16, put_addr, seal,
 };
 use crate::{Icmpv6Type, IpProtocol};
 
@@ -40,19 +40,21 @@ impl GroupProtocol for Ipv6Addr {
                 GroupMessage::Report { generation: Generation::Second, group: one()? }
             }
             Icmpv6Type::LISTENER_DONE_V1 => GroupMessage::Leave { group: one()? },
-            Icmpv6Type::LISTENER_REPORT_V2 => GroupMessage::Records(Records::of_report(bytes)?),
+            Icmpv6Type::LISTENER_REPORT_V2 => {
+                GroupMessage::Records(GroupRecords::of_report(bytes)?)
+            }
             _ => GroupMessage::Unknown(kind),
         })
     }
 
-    fn pseudo(ends: Ends<Self>, len: usize) -> Sum {
+    fn pseudo(ends: GroupAddrs<Self>, len: usize) -> InternetSum {
         let (kind, len) = (IpProtocol::ICMPV6.0, u32::try_from(len).unwrap_or(u32::MAX));
         pseudo_header_v6(ends.src_addr, ends.dst_addr, kind, len)
     }
 
     fn emit_query(
         query: &QueryFields<'_, Self>,
-        ends: Ends<Self>,
+        ends: GroupAddrs<Self>,
         out: &mut [u8],
     ) -> Result<usize, BufferTooShort> {
         let millis = query.max_response.as_millis() as u64;
@@ -60,7 +62,7 @@ impl GroupProtocol for Ipv6Addr {
             Generation::Third => encode_16(millis),
             _ => millis.min(0xffff) as u16,
         };
-        let mut writer = Writer::new(out);
+        let mut writer = FieldWriter::new(out);
         writer.put(&[Icmpv6Type::LISTENER_QUERY.0, 0, 0, 0]);
         writer.put(&code.to_be_bytes());
         writer.put(&[0, 0]);
@@ -76,24 +78,28 @@ impl GroupProtocol for Ipv6Addr {
     fn emit_report(
         _: Generation,
         group: Self,
-        ends: Ends<Self>,
+        ends: GroupAddrs<Self>,
         out: &mut [u8],
     ) -> Result<usize, BufferTooShort> {
         one_group(Icmpv6Type::LISTENER_REPORT_V1, group, ends, out)
     }
 
-    fn emit_leave(group: Self, ends: Ends<Self>, out: &mut [u8]) -> Result<usize, BufferTooShort> {
+    fn emit_leave(
+        group: Self,
+        ends: GroupAddrs<Self>,
+        out: &mut [u8],
+    ) -> Result<usize, BufferTooShort> {
         one_group(Icmpv6Type::LISTENER_DONE_V1, group, ends, out)
     }
 }
 
-fn query(group: Ipv6Addr, bytes: &[u8]) -> Result<Query<'_, Ipv6Addr>, GroupMessageError> {
+fn query(group: Ipv6Addr, bytes: &[u8]) -> Result<GroupQuery<'_, Ipv6Addr>, GroupMessageError> {
     let code = match bytes {
         [_, _, _, _, high, low, ..] => u16::from_be_bytes([*high, *low]),
         _ => return Err(GroupMessageError::Truncated),
     };
     match *bytes.get(HEADER_LEN..).unwrap_or_default() {
-        [] => Ok(Query {
+        [] => Ok(GroupQuery {
             generation: Generation::Second,
             group,
             max_response: Duration::from_millis(u64::from(code)),
@@ -105,7 +111,7 @@ fn query(group: Ipv6Addr, bytes: &[u8]) -> Result<Query<'_, Ipv6Addr>, GroupMess
         [flags, interval, high, low, ref rest @ ..] => {
             let count = u16::from_be_bytes([high, low]);
             let (sources, _) = Sources::take(rest, count).ok_or(GroupMessageError::Sources)?;
-            Ok(Query {
+            Ok(GroupQuery {
                 generation: Generation::Third,
                 max_response: Duration::from_millis(decode_16(code)),
                 suppress: flags & 8 != 0,
@@ -124,10 +130,10 @@ fn query(group: Ipv6Addr, bytes: &[u8]) -> Result<Query<'_, Ipv6Addr>, GroupMess
 fn one_group(
     kind: Icmpv6Type,
     group: Ipv6Addr,
-    ends: Ends<Ipv6Addr>,
+    ends: GroupAddrs<Ipv6Addr>,
     out: &mut [u8],
 ) -> Result<usize, BufferTooShort> {
-    let mut writer = Writer::new(out);
+    let mut writer = FieldWriter::new(out);
     writer.put(&[kind.0, 0, 0, 0, 0, 0, 0, 0]);
     put_addr(group, &mut writer);
     let len = writer.finish()?;

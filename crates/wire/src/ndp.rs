@@ -1,10 +1,10 @@
 //! Neighbor discovery messages: router and neighbor solicitations and advertisements, redirects.
 //!
 //! Called by `ip/ndp.rs`, `pktgen` and the tests. A `parse` takes the whole ICMPv6 message,
-//! contiguous, whose checksum the caller has verified. Invariant: a view has its fixed part, code
-//! zero, targets that are no multicast addresses, and options whose lengths are all right; that
-//! is the validation of RFC 4861 as far as the message alone can tell. Left to the caller: hop
-//! limit 255, what the IP addresses must be, and fragments (RFC 6980).
+//! contiguous, with a checksum that the caller has verified. Invariant: a view has its fixed part,
+//! code zero, targets that are no multicast addresses, and options of valid lengths; that is the
+//! validation of RFC 4861 as far as the message alone allows it. Left to the caller: hop limit 255,
+//! what the IP addresses must be, and fragments (RFC 6980).
 //!
 //! Read first: RFC 4861 sections 4 and 6.1, 7.1, 8.1; RFC 4191 section 2.2 (router preference).
 
@@ -14,14 +14,14 @@ use core::time::Duration;
 use floodwall_checksum::{pseudo_header_v6, sum};
 use thiserror::Error;
 
-use crate::field::{self, Writer};
+use crate::field::{self, FieldWriter};
 use crate::icmpv6::Icmpv6Type;
 pub use crate::ndp_options::{
     Lifetime, NdpOption, NdpOptionError, NdpOptions, Preference, PrefixInfo, RouteInfo,
 };
 use crate::{BufferTooShort, IpProtocol};
 
-/// Why bytes are not a neighbor discovery message of the type asked for.
+/// Why bytes are not a neighbor discovery message of the expected type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum NdpError {
     /// Shorter than the fixed part of the message.
@@ -67,7 +67,7 @@ fn emit_message(
     dst_addr: Ipv6Addr,
     out: &mut [u8],
 ) -> Result<usize, BufferTooShort> {
-    let mut writer = Writer::new(out);
+    let mut writer = FieldWriter::new(out);
     writer.put(&[kind.0, 0, 0, 0]);
     writer.put(body);
     for option in options {
@@ -144,7 +144,7 @@ impl<'a> RouterAdvertisement<'a> {
         Ok(Self { fixed, options })
     }
 
-    /// What it says, its options apart.
+    /// Its fields, without options.
     #[must_use]
     pub fn fields(&self) -> RouterAdvertisementFields {
         let fixed = self.fixed;
@@ -175,7 +175,7 @@ pub struct RouterAdvertisementFields {
     pub managed: bool,
     /// Other things are to be had by DHCPv6 (O).
     pub other: bool,
-    /// How much this router is liked (RFC 4191).
+    /// The preference of this router (RFC 4191).
     pub preference: Preference,
     /// How long this is a default router; zero if it is none. Whole seconds, at most 65,535.
     pub router_lifetime: Duration,
@@ -233,7 +233,7 @@ impl<'a> NeighborSolicitation<'a> {
         Ok(this)
     }
 
-    /// Whose link address is asked for.
+    /// The address to be resolved.
     #[must_use]
     pub fn target_addr(&self) -> Ipv6Addr {
         Ipv6Addr::from_octets(field::bytes::<8, 16, _>(self.fixed))
@@ -245,7 +245,7 @@ impl<'a> NeighborSolicitation<'a> {
         self.options
     }
 
-    /// What it says, its options apart.
+    /// Its fields, without options.
     #[must_use]
     pub fn fields(&self) -> NeighborSolicitationFields {
         NeighborSolicitationFields { target_addr: self.target_addr() }
@@ -255,7 +255,7 @@ impl<'a> NeighborSolicitation<'a> {
 /// The values of a neighbor solicitation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct NeighborSolicitationFields {
-    /// Whose link address is asked for.
+    /// The address to be resolved.
     pub target_addr: Ipv6Addr,
 }
 
@@ -298,7 +298,7 @@ impl<'a> NeighborAdvertisement<'a> {
         Ok(this)
     }
 
-    /// Whose link address is told.
+    /// The address that the link address is announced for.
     #[must_use]
     pub fn target_addr(&self) -> Ipv6Addr {
         Ipv6Addr::from_octets(field::bytes::<8, 16, _>(self.fixed))
@@ -310,7 +310,7 @@ impl<'a> NeighborAdvertisement<'a> {
         self.options
     }
 
-    /// What it says, its options apart.
+    /// Its fields, without options.
     #[must_use]
     pub fn fields(&self) -> NeighborAdvertisementFields {
         NeighborAdvertisementFields {
@@ -331,7 +331,7 @@ pub struct NeighborAdvertisementFields {
     pub solicited: bool,
     /// It replaces a link address known before (O).
     pub override_entry: bool,
-    /// Whose link address is told.
+    /// The address that the link address is announced for.
     pub target_addr: Ipv6Addr,
 }
 
@@ -367,7 +367,7 @@ impl<'a> Redirect<'a> {
     /// Checks `message`, from the ICMPv6 type to its end.
     ///
     /// # Errors
-    /// See [`NdpError`]. Whether the target may be a first hop at all is for the caller to ask:
+    /// See [`NdpError`]. Whether the target may be a first hop at all is for the caller to check:
     /// [`RedirectFields::is_target_allowed`].
     pub fn parse(message: &'a [u8]) -> Result<Self, NdpError> {
         let (fixed, options) = split(Icmpv6Type::REDIRECT, message)?;
@@ -379,7 +379,7 @@ impl<'a> Redirect<'a> {
         Ok(this)
     }
 
-    /// What it says, its options apart.
+    /// Its fields, without options.
     #[must_use]
     pub fn fields(&self) -> RedirectFields {
         RedirectFields {
@@ -400,7 +400,7 @@ impl<'a> Redirect<'a> {
 pub struct RedirectFields {
     /// The better first hop; the destination itself if that is on the link.
     pub target_addr: Ipv6Addr,
-    /// For packets to whom.
+    /// The destination that the redirect is about.
     pub dst_addr: Ipv6Addr,
 }
 

@@ -3,7 +3,7 @@
 //! Called by `ndp.rs`. Invariant: [`NdpOptions`] is made from bytes that were gone through once,
 //! so it gives options and never errors; at most [`NDP_OPTIONS_MAX`] of them. Read first: RFC 4861
 //! section 4.6, RFC 8106 section 5 (DNS), RFC 4191 section 2.3 (routes), RFC 3971 section 5.3.2
-//! (nonce). Not here: whether to believe them.
+//! (nonce). Not here: whether to accept them.
 
 use core::net::Ipv6Addr;
 use core::time::Duration;
@@ -13,7 +13,7 @@ use floodwall_base::limits::NDP_OPTIONS_MAX;
 use thiserror::Error;
 
 use crate::BufferTooShort;
-use crate::field::{self, Writer};
+use crate::field::{self, FieldWriter};
 
 /// How long something advertised is good, in whole seconds; all ones mean for ever.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -44,7 +44,7 @@ impl Lifetime {
     }
 }
 
-/// How much a router or a route is liked (RFC 4191 section 2.1).
+/// The preference of a router or a route (RFC 4191 section 2.1).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Preference {
     /// Over others.
@@ -102,7 +102,7 @@ pub struct RouteInfo {
     pub prefix: Ipv6Addr,
     /// The bits of the prefix, 0 to 128.
     pub prefix_len: u8,
-    /// How much this router is liked for it.
+    /// The preference of this router for it.
     pub preference: Preference,
     /// How long the route is good.
     pub lifetime: Lifetime,
@@ -302,12 +302,12 @@ impl NdpOption<'_> {
     /// # Errors
     /// If `out` cannot hold it, or no option can (2,040 bytes).
     pub fn emit_into(&self, out: &mut [u8]) -> Result<usize, BufferTooShort> {
-        let mut writer = Writer::new(out);
+        let mut writer = FieldWriter::new(out);
         self.emit(&mut writer)?;
         writer.finish()
     }
 
-    pub(crate) fn emit(&self, writer: &mut Writer<'_>) -> Result<(), BufferTooShort> {
+    pub(crate) fn emit(&self, writer: &mut FieldWriter<'_>) -> Result<(), BufferTooShort> {
         let (kind, len) = self.kind_and_len();
         let units = u8::try_from(len / 8).map_err(|_| BufferTooShort { needed: len })?;
         writer.put(&[kind, units]);
@@ -361,7 +361,7 @@ impl NdpOption<'_> {
     }
 }
 
-fn emit_prefix_info(info: &PrefixInfo, writer: &mut Writer<'_>) {
+fn emit_prefix_info(info: &PrefixInfo, writer: &mut FieldWriter<'_>) {
     let flags = u8::from(info.on_link) << 7 | u8::from(info.autonomous) << 6;
     writer.put(&[info.prefix_len, flags]);
     writer.put(&info.valid_lifetime.0.to_be_bytes());

@@ -1,6 +1,6 @@
 //! The protocol number of IPv4's Protocol and IPv6's Next Header fields.
 //!
-//! Called by everyone who dispatches on it. Invariant: any of the 256 values is a value; there
+//! Called wherever packets are dispatched on it. Invariant: any of the 256 values is a value; there
 //! is no "invalid" one. Read first: RFC 8200 section 4 and IANA's "Protocol Numbers".
 
 use core::fmt;

@@ -1,7 +1,7 @@
 //! Any bytes as one line for humans, in the manner of tcpdump.
 //!
 //! Called by the command line, by test failures and by traces; never on a packet's path.
-//! Invariant: any bytes give a line; what cannot be read says so in brackets and ends it.
+//! Invariant: any bytes give a line; what cannot be parsed is marked in brackets and ends it.
 //! Nothing is allocated: formatting goes straight into the formatter.
 //!
 //! ```
@@ -21,11 +21,11 @@ use crate::{
     ArpOperation, ArpPacket, Ecn, EtherType, EthernetHeader, ExtensionLimits, ExtensionWalk,
     IpProtocol, Ipv4Error, Ipv4Header, Ipv6Error, Ipv6Header, Step, WalkEnd,
 };
-use upper::Upper;
+use upper::ShownUpper;
 
 /// An Ethernet frame, to be displayed.
 #[derive(Clone, Copy, Debug)]
-pub struct Frame<'a>(
+pub struct ShownFrame<'a>(
     /// The frame, from the destination address on.
     pub &'a [u8],
 );
@@ -37,7 +37,7 @@ pub struct Packet<'a>(
     pub &'a [u8],
 );
 
-impl Display for Frame<'_> {
+impl Display for ShownFrame<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let header = match EthernetHeader::parse(self.0) {
             Ok(header) => header,
@@ -51,8 +51,8 @@ impl Display for Frame<'_> {
         let payload = self.0.get(header.header_len()..).unwrap_or_default();
         match header.ether_type() {
             EtherType::ARP => arp(payload, f),
-            EtherType::IPV4 => ipv4(payload, Quote::Allowed, f),
-            EtherType::IPV6 => ipv6(payload, Quote::Allowed, f),
+            EtherType::IPV4 => ipv4(payload, ShownQuote::Allowed, f),
+            EtherType::IPV6 => ipv6(payload, ShownQuote::Allowed, f),
             other => write!(f, "{other} len {}", payload.len()),
         }
     }
@@ -60,19 +60,19 @@ impl Display for Frame<'_> {
 
 impl Display for Packet<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        packet(self.0, Quote::Allowed, f)
+        packet(self.0, ShownQuote::Allowed, f)
     }
 }
 
 /// Whether an ICMP error may show the packet it quotes: a quote inside of a quote may not, so
 /// that no packet makes this recurse.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Quote {
+enum ShownQuote {
     Allowed,
     Inside,
 }
 
-fn packet(bytes: &[u8], quote: Quote, f: &mut Formatter<'_>) -> fmt::Result {
+fn packet(bytes: &[u8], quote: ShownQuote, f: &mut Formatter<'_>) -> fmt::Result {
     match bytes.first() {
         None => f.write_str("[no bytes]"),
         Some(first) if first >> 4 == 4 => ipv4(bytes, quote, f),
@@ -107,7 +107,7 @@ const fn ecn(ecn: Ecn) -> &'static str {
     }
 }
 
-fn ipv4(bytes: &[u8], quote: Quote, f: &mut Formatter<'_>) -> fmt::Result {
+fn ipv4(bytes: &[u8], quote: ShownQuote, f: &mut Formatter<'_>) -> fmt::Result {
     // A packet cut short or damaged is shown as far as it goes.
     let parsed = Ipv4Header::parse(bytes, bytes.len());
     let header = match parsed {
@@ -123,7 +123,7 @@ fn ipv4(bytes: &[u8], quote: Quote, f: &mut Formatter<'_>) -> fmt::Result {
     write!(f, "IPv4 {} > {} ttl {}", header.src_addr(), header.dst_addr(), header.ttl())?;
     f.write_str(ecn(header.ecn()))?;
     if let Err(error) = parsed
-        && quote == Quote::Allowed
+        && quote == ShownQuote::Allowed
     {
         write!(f, " [{error}]")?;
     }
@@ -138,7 +138,7 @@ fn ipv4(bytes: &[u8], quote: Quote, f: &mut Formatter<'_>) -> fmt::Result {
     }
     let payload = bytes.get(from..to).unwrap_or_default();
     let (protocol, len) = (header.protocol(), header.payload_len());
-    Upper { protocol, bytes: payload, len, quote, whole: !header.is_fragment() }.fmt(f)
+    ShownUpper { protocol, bytes: payload, len, quote, whole: !header.is_fragment() }.fmt(f)
 }
 
 fn ipv4_options(header: &Ipv4Header<'_>, f: &mut Formatter<'_>) -> fmt::Result {
@@ -162,7 +162,7 @@ fn ipv4_options(header: &Ipv4Header<'_>, f: &mut Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-fn ipv6(bytes: &[u8], quote: Quote, f: &mut Formatter<'_>) -> fmt::Result {
+fn ipv6(bytes: &[u8], quote: ShownQuote, f: &mut Formatter<'_>) -> fmt::Result {
     let parsed = Ipv6Header::parse(bytes, bytes.len());
     let header = match parsed {
         Err(Ipv6Error::PayloadLengthLong) => Ipv6Header::parse(bytes, usize::MAX),
@@ -175,7 +175,7 @@ fn ipv6(bytes: &[u8], quote: Quote, f: &mut Formatter<'_>) -> fmt::Result {
     write!(f, "IPv6 {} > {} hop {}", header.src_addr(), header.dst_addr(), header.hop_limit())?;
     f.write_str(ecn(header.ecn()))?;
     if let Err(error) = parsed
-        && quote == Quote::Allowed
+        && quote == ShownQuote::Allowed
     {
         write!(f, " [{error}]")?;
     }
@@ -186,7 +186,7 @@ fn ipv6(bytes: &[u8], quote: Quote, f: &mut Formatter<'_>) -> fmt::Result {
 fn chain(
     header: &Ipv6Header<'_>,
     bytes: &[u8],
-    quote: Quote,
+    quote: ShownQuote,
     f: &mut Formatter<'_>,
 ) -> fmt::Result {
     let mut walk = ExtensionWalk::of_packet(header, bytes.len(), ExtensionLimits::default());
@@ -205,7 +205,7 @@ fn chain(
             let whole = walk.fragment().is_none_or(|place| place.fields.is_atomic());
             let payload = bytes.get(offset..total.min(bytes.len())).unwrap_or_default();
             let len = total.saturating_sub(offset);
-            Upper { protocol, bytes: payload, len, quote, whole }.fmt(f)
+            ShownUpper { protocol, bytes: payload, len, quote, whole }.fmt(f)
         }
         WalkEnd::LaterFragment { offset } => {
             let protocol = walk.fragment().map_or(IpProtocol::FRAGMENT, |p| p.fields.next_header);

@@ -3,17 +3,17 @@
 //! Called by `dispatch` for each packet that a device gave, before anything else looks at it, and
 //! by the stack for datagrams that it has put together. TCP and UDP go by their flow; fragments by
 //! source, destination and identification; echo requests and replies by their two addresses; ICMP
-//! errors by the flow that they quote. Everything else, DHCP, and whatever makes no sense goes to
-//! the control shard, which counts and answers it as a host with one core would.
+//! errors by the flow that they quote. Everything else, DHCP, and malformed packets go to the
+//! control shard, which counts and answers it as a host with one core would.
 //!
-//! Invariants: never panics, whatever the bytes; the owner of a flow is that of
-//! [`Steering::flow`], of an echo [`Steering::pair`] with [`ECHO`]. Nothing is checked here that
-//! does not change the owner: lengths and checksums are the owner's business. Read first: RFC 791,
-//! RFC 8200 section 4, RFC 792, RFC 4443.
+//! Invariants: never panics, for any bytes; the owner of a flow is that of [`Steering::flow`], of
+//! an echo [`Steering::pair`] with [`ECHO`]. Nothing is checked here that does not change the
+//! owner: lengths and checksums are the owner's business. Read first: RFC 791, RFC 8200 section 4,
+//! RFC 792, RFC 4443.
 //!
 //! # Under flood
-//! Reachable by anyone. Work per packet: a few loads and one keyed hash of 40 bytes; IPv6 extension
-//! headers cost a walk within [`ExtensionLimits`]. No state.
+//! Reachable by any sender. Work per packet: a few loads and one keyed hash of 40 bytes; IPv6
+//! extension headers cost a walk within [`ExtensionLimits`]. No state.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -79,7 +79,7 @@ fn tagged(steering: &Steering, bytes: &[u8]) -> Option<WorkerId> {
 }
 
 /// What is read of an IPv4 header, as far as its owner depends on it.
-struct V4<'a> {
+struct SteerV4<'a> {
     src_addr: Ipv4Addr,
     dst_addr: Ipv4Addr,
     protocol: IpProtocol,
@@ -90,7 +90,7 @@ struct V4<'a> {
 }
 
 #[inline]
-fn read_ipv4(bytes: &[u8]) -> Option<V4<'_>> {
+fn read_ipv4(bytes: &[u8]) -> Option<SteerV4<'_>> {
     let header = bytes.first_chunk::<20>()?;
     let first = header[0];
     let header_len = usize::from(first & 0x0f) * 4;
@@ -98,7 +98,7 @@ fn read_ipv4(bytes: &[u8]) -> Option<V4<'_>> {
         return None;
     }
     let [.., a, b, c, d, e, f, g, h] = *header;
-    Some(V4 {
+    Some(SteerV4 {
         src_addr: Ipv4Addr::new(a, b, c, d),
         dst_addr: Ipv4Addr::new(e, f, g, h),
         protocol: IpProtocol(header[9]),
@@ -110,7 +110,7 @@ fn read_ipv4(bytes: &[u8]) -> Option<V4<'_>> {
 
 #[inline]
 fn ipv4(steering: &Steering, bytes: &[u8]) -> Option<WorkerId> {
-    let V4 { src_addr, dst_addr, protocol, id, fragment, behind } = read_ipv4(bytes)?;
+    let SteerV4 { src_addr, dst_addr, protocol, id, fragment, behind } = read_ipv4(bytes)?;
     let (src_addr, dst_addr) = (IpAddr::V4(src_addr), IpAddr::V4(dst_addr));
     if fragment != 0 {
         return Some(steering.pair(src_addr, dst_addr, id.into()));
@@ -218,7 +218,7 @@ fn flow(
 /// What an ICMPv4 error is about: at least the header and eight bytes (RFC 792), more by RFC 1812.
 #[cold]
 fn quoted_v4(steering: &Steering, bytes: &[u8]) -> Option<WorkerId> {
-    let V4 { src_addr, dst_addr, protocol, fragment, behind, .. } = read_ipv4(bytes)?;
+    let SteerV4 { src_addr, dst_addr, protocol, fragment, behind, .. } = read_ipv4(bytes)?;
     // The ports are in the first fragment only.
     if fragment & 0x1fff != 0 {
         return None;
@@ -230,7 +230,7 @@ fn quoted_v4(steering: &Steering, bytes: &[u8]) -> Option<WorkerId> {
     }
 }
 
-/// What an ICMPv6 error is about: as much as fitted (RFC 4443 section 3), so no length is believed.
+/// What an ICMPv6 error is about: as much as fitted (RFC 4443 section 3), so no length is trusted.
 #[cold]
 fn quoted_v6(steering: &Steering, bytes: &[u8]) -> Option<WorkerId> {
     let (header, mut behind) = bytes.split_first_chunk::<40>()?;

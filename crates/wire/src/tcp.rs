@@ -7,7 +7,7 @@
 use core::fmt;
 use core::ops::BitOr;
 
-use floodwall_checksum::{Sum, header20, sum};
+use floodwall_checksum::{InternetSum, header20, sum};
 use thiserror::Error;
 
 use crate::BufferTooShort;
@@ -19,9 +19,9 @@ pub const HEADER_LEN: usize = 20;
 /// The most bytes a header can have.
 pub const HEADER_LEN_MAX: usize = 60;
 
-/// How many bytes the header that begins with `first` says it has, if that is possible.
+/// The header length in bytes of the header that begins with `first`, if that is possible.
 ///
-/// For callers who make 20 bytes contiguous first, then the whole header.
+/// For callers that make 20 bytes contiguous first, then the whole header.
 #[inline]
 #[must_use]
 pub const fn header_len(first: &[u8; HEADER_LEN]) -> Option<usize> {
@@ -229,13 +229,13 @@ impl<'a> TcpHeader<'a> {
     /// header and payload) and of the payload.
     #[inline]
     #[must_use]
-    pub fn verifies(&self, pseudo_header: Sum, payload: Sum) -> bool {
+    pub fn verifies(&self, pseudo_header: InternetSum, payload: InternetSum) -> bool {
         pseudo_header.add(self.sum()).add(payload).verifies()
     }
 
     /// The sum of the header bytes, options and checksum included.
     #[inline]
-    pub fn sum(&self) -> Sum {
+    pub fn sum(&self) -> InternetSum {
         header20(self.fixed).add(sum(self.options))
     }
 
@@ -276,15 +276,15 @@ pub struct TcpFields {
 impl TcpFields {
     /// Writes a header with `options` at the front of `out`, checksum included, given the sum
     /// of the payload and the sum of the pseudo-header for `payload_len` and the header's
-    /// length, which the caller knows from [`TcpOptionSet::emitted_len`]; returns the length.
+    /// length, as returned by [`TcpOptionSet::emitted_len`]; returns the length.
     ///
     /// # Errors
     /// If `out` cannot hold the header; 60 bytes always can.
     pub fn emit(
         &self,
         options: &TcpOptionSet,
-        pseudo_header: Sum,
-        payload: Sum,
+        pseudo_header: InternetSum,
+        payload: InternetSum,
         out: &mut [u8],
     ) -> Result<usize, BufferTooShort> {
         let options_len = options.emitted_len();
@@ -293,7 +293,9 @@ impl TcpFields {
         let rest = rest.get_mut(..options_len).ok_or(short)?;
         let options = options.emit_summed(rest).map_err(|_| short)?;
         let [first, second, _] = self.lanes((short.needed / 4) as u8);
-        let fields = Sum::of_u64(first).add(Sum::of_u64(second)).add(Sum::of_u16(self.urgent));
+        let fields = InternetSum::of_u64(first)
+            .add(InternetSum::of_u64(second))
+            .add(InternetSum::of_u16(self.urgent));
         let check = pseudo_header.add(fields).add(options).add(payload).finish();
         let last = u64::from(check) << 16 | u64::from(self.urgent);
         put_lanes([first, second, last], fixed);

@@ -4,11 +4,11 @@
 //! byte per item and ends at the first error, so at most 40 bytes of options give at most 40
 //! items. Read first: RFC 9293 section 3.2, RFC 7323 (scale, timestamps), RFC 2018 (SACK).
 
-use floodwall_checksum::{Sum, sum};
+use floodwall_checksum::{InternetSum, sum};
 use thiserror::Error;
 
 use crate::BufferTooShort;
-use crate::field::{self, Writer};
+use crate::field::{self, FieldWriter};
 
 /// The most SACK blocks that fit into 40 bytes of options.
 pub const SACK_BLOCKS_MAX: usize = 4;
@@ -54,7 +54,7 @@ pub struct Timestamps {
     pub echo: u32,
 }
 
-/// One block of a SACK option: `[left, right)` as the sender wrote it, not yet believed.
+/// One block of a SACK option: `[left, right)` as the sender wrote it, not yet checked.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct SackBlock {
     /// The first sequence number of the block.
@@ -91,7 +91,7 @@ pub struct TcpOptionError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum TcpOptionReason {
     /// The length byte is missing, under 2, or reaches past the header.
-    #[error("its length is a lie")]
+    #[error("its length is malformed")]
     Length,
     /// The length is possible, but not for this kind.
     #[error("its length does not suit its kind")]
@@ -164,7 +164,7 @@ impl<'a> Iterator for TcpOptions<'a> {
     }
 }
 
-/// The options this stack understands, as values: what a header says, or shall say.
+/// The options that this stack supports, as values, of a parsed header or for a new one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct TcpOptionSet {
     /// The largest segment the sender takes, in bytes.
@@ -263,18 +263,18 @@ impl TcpOptionSet {
     /// # Errors
     /// As [`TcpOptionSet::emit_into`].
     #[inline]
-    pub(crate) fn emit_summed(&self, out: &mut [u8]) -> Result<Sum, BufferTooShort> {
+    pub(crate) fn emit_summed(&self, out: &mut [u8]) -> Result<InternetSum, BufferTooShort> {
         let alone = self.mss.is_none()
             && self.window_scale.is_none()
             && !self.sack_permitted
             && self.sack[0].is_none();
         match (alone, self.timestamps, out.first_chunk_mut::<12>()) {
-            (true, None, _) => Ok(Sum::ZERO),
+            (true, None, _) => Ok(InternetSum::ZERO),
             (true, Some(Timestamps { value, echo }), Some(out)) => {
                 let numbers = u64::from(value) << 32 | u64::from(echo);
                 field::put_long::<0, _>(out, TIMESTAMPS_HEAD);
                 field::put::<4, 8, _>(out, numbers.to_be_bytes());
-                Ok(Sum::of_u32(TIMESTAMPS_HEAD).add(Sum::of_u64(numbers)))
+                Ok(InternetSum::of_u32(TIMESTAMPS_HEAD).add(InternetSum::of_u64(numbers)))
             }
             _ => {
                 let len = self.emit_into(out)?;
@@ -289,7 +289,7 @@ impl TcpOptionSet {
     /// # Errors
     /// If `out` cannot hold [`TcpOptionSet::emitted_len`] bytes.
     pub fn emit_into(&self, out: &mut [u8]) -> Result<usize, BufferTooShort> {
-        let mut writer = Writer::new(out);
+        let mut writer = FieldWriter::new(out);
         if let Some(mss) = self.mss {
             writer.put(&[2, 4]);
             writer.put(&mss.to_be_bytes());

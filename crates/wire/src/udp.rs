@@ -4,7 +4,7 @@
 //! its header and at most the bytes there are. Read first: RFC 768, RFC 8200 section 8.1 (the
 //! checksum over IPv6), RFC 9868 (bytes behind the length are options, and no error).
 
-use floodwall_checksum::Sum;
+use floodwall_checksum::InternetSum;
 use thiserror::Error;
 
 use crate::field;
@@ -90,20 +90,20 @@ impl<'a> UdpHeader<'a> {
         }
     }
 
-    /// Whether the checksum is right, given the sums of the pseudo-header (whose length is
+    /// Whether the checksum is right, given the sums of the pseudo-header (with the length
     /// [`UdpHeader::len`]) and of the payload's [`UdpHeader::payload_len`] bytes.
     ///
     /// A datagram without checksum verifies; over IPv6 the caller must refuse it first unless
     /// its port opted in (RFC 6935).
     #[inline]
     #[must_use]
-    pub fn verifies(&self, pseudo_header: Sum, payload: Sum) -> bool {
+    pub fn verifies(&self, pseudo_header: InternetSum, payload: InternetSum) -> bool {
         self.checksum().is_none() || pseudo_header.add(self.sum()).add(payload).verifies()
     }
 
     /// The sum of the eight header bytes, checksum included.
     #[inline]
-    pub fn sum(&self) -> Sum {
+    pub fn sum(&self) -> InternetSum {
         floodwall_checksum::sum(self.fixed)
     }
 
@@ -132,10 +132,15 @@ pub struct UdpFields {
 impl UdpFields {
     /// Writes a header with a checksum, given the sums of the pseudo-header and the payload.
     #[inline]
-    pub fn emit(&self, pseudo_header: Sum, payload: Sum, out: &mut [u8; HEADER_LEN]) {
+    pub fn emit(
+        &self,
+        pseudo_header: InternetSum,
+        payload: InternetSum,
+        out: &mut [u8; HEADER_LEN],
+    ) {
         // Summed from the values: reading back what was just written in halves would stall.
         let ports = u32::from(self.src_port) << 16 | u32::from(self.dst_port);
-        let header = Sum::of_u32(ports).add(Sum::of_u16(self.len));
+        let header = InternetSum::of_u32(ports).add(InternetSum::of_u16(self.len));
         let check = match pseudo_header.add(header).add(payload).finish() {
             // Zero means "none"; all ones is the same number to the receiver (RFC 768).
             0 => 0xffff,
@@ -145,7 +150,7 @@ impl UdpFields {
         field::put::<0, 8, _>(out, (u64::from(ports) << 32 | u64::from(rest)).to_be_bytes());
     }
 
-    /// Writes a header whose checksum is zero: none (IPv4), or for hardware to fill in.
+    /// Writes a header with a checksum of zero: none (IPv4), or for hardware to fill in.
     #[inline]
     pub fn emit_without_checksum(&self, out: &mut [u8; HEADER_LEN]) {
         field::put_word::<0, _>(out, self.src_port);

@@ -1,7 +1,7 @@
 //! A whole frame checked in one pass: link, IP, extension headers, TCP or UDP.
 //!
 //! Called by tools and benches that hold a contiguous frame; the stack itself goes header by
-//! header (`stack/rx.rs`), with the same parts. Invariant: every offset returned lies inside the
+//! header (`stack/rx.rs`), with the same parts. Invariant: every offset returned is inside the
 //! frame, in the order `network <= transport <= payload <= end`. Checksums over payloads are not
 //! looked at. Read first: `ipv4.rs`, `ipv6_walk.rs`.
 
@@ -58,7 +58,7 @@ pub struct Validated {
     pub dst_port: u16,
     /// The upper-layer protocol.
     pub protocol: IpProtocol,
-    /// Whether this is a fragment, whose upper layer was not looked at.
+    /// Whether this is a fragment; its upper layer was not looked at.
     pub is_fragment: bool,
 }
 
@@ -135,7 +135,8 @@ fn validate_any(frame: &[u8]) -> Result<Validated, FrameError> {
 
 fn validate_ipv4(network: usize, packet: &[u8]) -> Result<Validated, FrameError> {
     let header = Ipv4Header::parse(packet, packet.len())?;
-    let place = Place { network, protocol: header.protocol(), is_fragment: header.is_fragment() };
+    let place =
+        HeaderSpan { network, protocol: header.protocol(), is_fragment: header.is_fragment() };
     upper(place, packet, header.header_len(), header.total_len())
 }
 
@@ -149,19 +150,24 @@ fn validate_ipv6(network: usize, packet: &[u8]) -> Result<Validated, FrameError>
         WalkEnd::LaterFragment { offset } => (IpProtocol::FRAGMENT, offset),
     };
     let is_fragment = fragment.is_some_and(|place| !place.fields.is_atomic());
-    upper(Place { network, protocol, is_fragment }, packet, offset, header.total_len())
+    upper(HeaderSpan { network, protocol, is_fragment }, packet, offset, header.total_len())
 }
 
 /// What is known before the upper layer.
-struct Place {
+struct HeaderSpan {
     network: usize,
     protocol: IpProtocol,
     is_fragment: bool,
 }
 
 /// Checks the upper layer in `packet[from..to]`; `from <= to <= packet.len()`.
-fn upper(place: Place, packet: &[u8], from: usize, to: usize) -> Result<Validated, FrameError> {
-    let Place { network, protocol, is_fragment } = place;
+fn upper(
+    place: HeaderSpan,
+    packet: &[u8],
+    from: usize,
+    to: usize,
+) -> Result<Validated, FrameError> {
+    let HeaderSpan { network, protocol, is_fragment } = place;
     let bytes = packet.get(from..to).unwrap_or_default();
     let (header_len, end, src_port, dst_port) = match protocol {
         _ if is_fragment => (0, to, 0, 0),

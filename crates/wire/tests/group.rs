@@ -1,11 +1,11 @@
-//! IGMP and MLD: what is written is read back, what lies is refused, any bytes end.
+//! IGMP and MLD: what is written is read back, malformed messages are refused, any bytes end.
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use floodwall_checksum::sum;
-use floodwall_wire::group::{Ends, RecordKind, Records, ReportWriter};
+use floodwall_wire::group::{GroupAddrs, GroupRecords, RecordKind, ReportWriter};
 use floodwall_wire::*;
 use proptest::prelude::*;
 
@@ -14,8 +14,8 @@ fn addr<A: GroupProtocol>(n: u128) -> A {
     A::from_bits_aligned(n.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835))
 }
 
-fn nobody<A: GroupProtocol>() -> Ends<A> {
-    Ends { src_addr: A::UNSPECIFIED, dst_addr: A::UNSPECIFIED }
+fn nobody<A: GroupProtocol>() -> GroupAddrs<A> {
+    GroupAddrs { src_addr: A::UNSPECIFIED, dst_addr: A::UNSPECIFIED }
 }
 
 /// Whether the checksum of a message is right.
@@ -126,7 +126,7 @@ fn messages_of_older_versions_come_back_as_they_were() {
     old_messages_come_back::<Ipv6Addr>(&[Generation::Second]);
 }
 
-/// A record's auxiliary data is skipped (RFC 9776 section 4.2.11), and its length may lie too.
+/// A record's auxiliary data is skipped (RFC 9776 section 4.2.11), and its length may be wrong too.
 #[test]
 fn auxiliary_data_is_skipped_and_may_not_reach_past_the_end() {
     let mut bytes = vec![0x22, 0, 0, 0, 0, 0, 0, 2];
@@ -138,7 +138,7 @@ fn auxiliary_data_is_skipped_and_may_not_reach_past_the_end() {
     assert!(found[0].is_ok() && found[1].is_err());
 }
 
-/// CVE-2019-5608 read records beyond the message; counts here are promises, not facts.
+/// CVE-2019-5608 read records beyond the message; counts here are not trusted.
 #[test]
 fn a_report_that_announces_65535_records_costs_what_its_bytes_hold() {
     let mut bytes = vec![143, 0, 0, 0, 0, 0, 0xff, 0xff];
@@ -212,7 +212,7 @@ fn membership_reads_like_a_sentence() {
     assert!(line.ends_with("[the membership message is cut short]"), "{line}");
 }
 
-/// Walks over everything that bytes say, and writes the records again.
+/// Walks over the whole message, and writes the records again.
 fn walk<A: GroupProtocol>(bytes: &[u8]) -> Result<(), TestCaseError> {
     match A::parse(bytes) {
         Ok(GroupMessage::Query(query)) => {
@@ -224,7 +224,10 @@ fn walk<A: GroupProtocol>(bytes: &[u8]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-fn rewrite<A: GroupProtocol>(records: Records<'_, A>, len: usize) -> Result<(), TestCaseError> {
+fn rewrite<A: GroupProtocol>(
+    records: GroupRecords<'_, A>,
+    len: usize,
+) -> Result<(), TestCaseError> {
     prop_assert!(records.count() <= 1 + len / (4 + A::WIDTH));
     let mut out = vec![0; len];
     let mut writer = ReportWriter::<A>::new(&mut out).unwrap();

@@ -1,9 +1,9 @@
-//! Every header cut at every byte, and every length field that lies, is refused by its reason.
+//! Every header cut at every byte, and every wrong length field, is refused with its reason.
 
 use std::net::Ipv4Addr;
 
 use floodwall_base::MacAddr;
-use floodwall_checksum::{Sum, header20};
+use floodwall_checksum::{InternetSum, header20};
 use floodwall_wire::ipv4_options::{Ipv4Option, Ipv4OptionReason, Ipv4Options};
 use floodwall_wire::ndp::{NdpOptionError, NeighborSolicitationFields};
 use floodwall_wire::tcp_options::{TcpOption, TcpOptionReason, TcpOptionSet, TcpOptions};
@@ -142,7 +142,7 @@ fn udp_lies_are_refused_each_by_its_reason() {
     let header = UdpHeader::parse(&good, 40).unwrap();
     assert_eq!(header.payload_len(), 12, "bytes behind the length are options (RFC 9868)");
     assert_eq!(header.checksum(), None);
-    assert!(header.verifies(Sum::ZERO, Sum::ZERO));
+    assert!(header.verifies(InternetSum::ZERO, InternetSum::ZERO));
     for len in 0..8 {
         good[5] = len;
         assert_eq!(UdpHeader::parse(&good, 20).unwrap_err(), UdpError::LengthShort);
@@ -153,10 +153,12 @@ fn udp_lies_are_refused_each_by_its_reason() {
 fn a_udp_checksum_of_zero_is_sent_as_all_ones() {
     let mut out = [0; 8];
     let fields = UdpFields { src_port: 0xffff, dst_port: 0, len: 8 };
-    // 0xffff + 8 + 0xfff7 folds to all ones, whose complement is zero.
-    fields.emit(Sum::of_u16(0xfff7), Sum::ZERO, &mut out);
+    // 0xffff + 8 + 0xfff7 folds to all ones, and its complement is zero.
+    fields.emit(InternetSum::of_u16(0xfff7), InternetSum::ZERO, &mut out);
     assert_eq!(out[6..], [0xff, 0xff]);
-    assert!(UdpHeader::parse(&out, 8).unwrap().verifies(Sum::of_u16(0xfff7), Sum::ZERO));
+    assert!(
+        UdpHeader::parse(&out, 8).unwrap().verifies(InternetSum::of_u16(0xfff7), InternetSum::ZERO)
+    );
 }
 
 #[test]
@@ -172,7 +174,7 @@ fn tcp_lies_are_refused_each_by_its_reason() {
     };
     let options = TcpOptionSet { mss: Some(1460), ..TcpOptionSet::NONE };
     let mut good = [0; 24];
-    assert_eq!(fields.emit(&options, Sum::ZERO, Sum::ZERO, &mut good), Ok(24));
+    assert_eq!(fields.emit(&options, InternetSum::ZERO, InternetSum::ZERO, &mut good), Ok(24));
     for cut in 0..24 {
         assert_eq!(TcpHeader::parse(&good[..cut], 24).unwrap_err(), TcpError::Truncated);
     }

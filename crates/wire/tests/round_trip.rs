@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use floodwall_base::MacAddr;
-use floodwall_checksum::{Sum, pseudo_header_v4, pseudo_header_v6, sum};
+use floodwall_checksum::{InternetSum, pseudo_header_v4, pseudo_header_v6, sum};
 use floodwall_wire::icmpv6::{ParameterProblemCode, UnreachableCode};
 use floodwall_wire::ipv6_ext::{
     self, ExtensionHeader, FragmentFields, emit_authentication, emit_options, emit_routing,
@@ -246,7 +246,7 @@ proptest! {
         prop_assert_eq!(header.fields(), fields);
         prop_assert!(header.checksum().is_some());
         prop_assert!(header.verifies(pseudo, sum(&payload)));
-        prop_assert!(!header.verifies(pseudo, sum(&payload).add(Sum::of_u16(1))));
+        prop_assert!(!header.verifies(pseudo, sum(&payload).add(InternetSum::of_u16(1))));
     }
 
     #[test]
@@ -283,7 +283,8 @@ proptest! {
         for (read, written) in read.sack.iter().zip(options.sack) {
             prop_assert!(read.is_none() || *read == written);
         }
-        prop_assert!(fields.emit(&options, pseudo, Sum::ZERO, &mut out[..header_len - 1]).is_err());
+        let short = &mut out[..header_len - 1];
+        prop_assert!(fields.emit(&options, pseudo, InternetSum::ZERO, short).is_err());
     }
 
     #[test]
@@ -461,7 +462,7 @@ fn typed_icmp_messages_round_trip() {
         Icmpv4Message::ParameterProblem { code: 0, pointer: 20 },
     ] {
         let mut out = [0; 8];
-        message.emit(Sum::ZERO, &mut out);
+        message.emit(InternetSum::ZERO, &mut out);
         assert_eq!(Icmpv4Header::parse(&out).unwrap().message(), message);
     }
     for message in [
@@ -476,7 +477,7 @@ fn typed_icmp_messages_round_trip() {
         },
     ] {
         let mut out = [0; 8];
-        message.emit(Sum::ZERO, Sum::ZERO, &mut out);
+        message.emit(InternetSum::ZERO, InternetSum::ZERO, &mut out);
         assert_eq!(Icmpv6Header::parse(&out).unwrap().message(), message);
     }
 }

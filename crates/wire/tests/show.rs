@@ -1,8 +1,8 @@
-//! The one-line forms, and that no bytes whatever make them panic.
+//! The one-line forms, and that no bytes make them panic.
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use floodwall_base::MacAddr;
-use floodwall_checksum::{Sum, sum};
+use floodwall_checksum::{InternetSum, sum};
 use floodwall_wire::ndp::NeighborSolicitationFields;
 use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
 use floodwall_wire::*;
@@ -41,13 +41,13 @@ fn udp(payload_len: usize) -> Vec<u8> {
 fn udp_over_both_versions_reads_like_a_sentence() {
     let frame = ethernet(EtherType::IPV6, &ipv6(IpProtocol::UDP, &udp(64)));
     assert_eq!(
-        show::Frame(&frame).to_string(),
+        show::ShownFrame(&frame).to_string(),
         "02:00:00:00:00:01 > 02:00:00:00:00:02 IPv6 fd00::1 > fd00::2 hop 64 \
          UDP 4000 > 7001 len 64"
     );
     let frame = ethernet(EtherType::IPV4, &ipv4(IpProtocol::UDP, &udp(0)));
     assert_eq!(
-        show::Frame(&frame).to_string(),
+        show::ShownFrame(&frame).to_string(),
         "02:00:00:00:00:01 > 02:00:00:00:00:02 IPv4 192.0.2.1 > 192.0.2.2 ttl 63 \
          UDP 4000 > 7001 len 0"
     );
@@ -72,7 +72,7 @@ fn tcp_shows_its_flags_and_options() {
         ..TcpOptionSet::NONE
     };
     let mut out = [0; 60];
-    let len = fields.emit(&options, Sum::ZERO, Sum::ZERO, &mut out).unwrap();
+    let len = fields.emit(&options, InternetSum::ZERO, InternetSum::ZERO, &mut out).unwrap();
     assert_eq!(
         show::Packet(&ipv6(IpProtocol::TCP, &out[..len])).to_string(),
         "IPv6 fd00::1 > fd00::2 hop 64 TCP 4000 > 80 S. seq 1 ack 2 win 65535 \
@@ -84,7 +84,7 @@ fn tcp_shows_its_flags_and_options() {
 fn errors_show_the_packet_they_are_about_once() {
     let mut header = [0; 8];
     let quoted = ipv6(IpProtocol::UDP, &udp(4));
-    Icmpv6Message::PacketTooBig { mtu: 1280 }.emit(Sum::ZERO, sum(&quoted), &mut header);
+    Icmpv6Message::PacketTooBig { mtu: 1280 }.emit(InternetSum::ZERO, sum(&quoted), &mut header);
     let error = ipv6(IpProtocol::ICMPV6, &[&header[..], &quoted].concat());
     let line = "IPv6 fd00::1 > fd00::2 hop 64 ICMPv6 packet too big mtu 1280 \
                 about {IPv6 fd00::1 > fd00::2 hop 64 UDP 4000 > 7001 len 4}";
@@ -94,7 +94,7 @@ fn errors_show_the_packet_they_are_about_once() {
     assert_eq!(line.matches("about").count(), 1, "{line}");
 
     let mut header = [0; 8];
-    Icmpv4Message::ParameterProblem { code: 0, pointer: 8 }.emit(Sum::ZERO, &mut header);
+    Icmpv4Message::ParameterProblem { code: 0, pointer: 8 }.emit(InternetSum::ZERO, &mut header);
     let quoted = ipv4(IpProtocol::TCP, &[0, 1, 0, 2, 0, 0, 0, 0]);
     let error = ipv4(IpProtocol::ICMPV4, &[&header[..], &quoted].concat());
     assert_eq!(
@@ -127,7 +127,7 @@ fn neighbors_and_arp_are_readable() {
     }
     .emit(&mut arp);
     assert_eq!(
-        show::Frame(&ethernet(EtherType::ARP, &arp)).to_string(),
+        show::ShownFrame(&ethernet(EtherType::ARP, &arp)).to_string(),
         "02:00:00:00:00:01 > 02:00:00:00:00:02 \
          ARP who has 192.0.2.2, tell 192.0.2.1 at 02:00:00:00:00:01"
     );
@@ -176,7 +176,7 @@ proptest! {
 
     #[test]
     fn any_bytes_make_one_line(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        for line in [show::Frame(&bytes).to_string(), show::Packet(&bytes).to_string()] {
+        for line in [show::ShownFrame(&bytes).to_string(), show::Packet(&bytes).to_string()] {
             prop_assert!(!line.contains('\n') && !line.is_empty());
         }
         _ = validate(&bytes);
@@ -196,7 +196,7 @@ proptest! {
             ethernet(EtherType::IPV6, &ipv6(protocol, &payload)),
             ethernet(EtherType::IPV4, &ipv4(protocol, &payload)),
         ] {
-            let line = show::Frame(&frame).to_string();
+            let line = show::ShownFrame(&frame).to_string();
             prop_assert!(!line.contains('\n'));
             if let Ok(valid) = validate(&frame) {
                 prop_assert!(u32::from(valid.network) <= u32::from(valid.transport));

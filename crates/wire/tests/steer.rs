@@ -1,4 +1,4 @@
-//! Whose a frame is: the flow's owner, both ways, in both families, on both media; and for
+//! The owner of a frame: the flow's owner, both ways, in both families, on both media; and for
 //! everything that has no flow, the control shard.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
@@ -73,7 +73,7 @@ fn owner(packet: &[u8]) -> WorkerId {
     bare
 }
 
-/// Ports of a flow that does not belong to the control shard, so that one is told from the other.
+/// Ports of a flow that does not belong to the control shard, to distinguish the two.
 fn ports(family: u8, protocol: IpProtocol) -> (u16, u16) {
     (1024..)
         .map(|port| (port, 53))

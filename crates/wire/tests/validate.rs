@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use floodwall_base::MacAddr;
-use floodwall_checksum::Sum;
+use floodwall_checksum::InternetSum;
 use floodwall_wire::tcp_options::TcpOptionSet;
 use floodwall_wire::*;
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ fn frame(v6: bool, tcp: bool, tag: Option<VlanTag>, payload: &[u8]) -> (usize, V
         let (flags, options) = (TcpFlags::ACK, TcpOptionSet { mss: Some(9), ..TcpOptionSet::NONE });
         let fields =
             TcpFields { src_port: 1, dst_port: 2, seq: 3, ack: 4, flags, window: 5, urgent: 0 };
-        fields.emit(&options, Sum::ZERO, Sum::ZERO, &mut upper).unwrap()
+        fields.emit(&options, InternetSum::ZERO, InternetSum::ZERO, &mut upper).unwrap()
     } else {
         let fields = UdpFields { src_port: 1, dst_port: 2, len: 8 + payload.len() as u16 };
         fields.emit_without_checksum(upper.first_chunk_mut().unwrap());

@@ -1,4 +1,4 @@
-//! The walk over extension headers: what it accepts, what it refuses and what is then owed.
+//! The walk over extension headers: what it accepts, what it refuses and which error follows.
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use floodwall_wire::icmpv6::ParameterProblemCode as Code;
@@ -7,7 +7,7 @@ use floodwall_wire::ipv6_walk::{ExtensionReason as Reason, FragmentPlace};
 use floodwall_wire::*;
 use proptest::prelude::*;
 
-/// A packet being put together: an IPv6 header whose lengths and links are set at the end.
+/// A packet being put together: an IPv6 header with lengths and links that are set at the end.
 struct Build {
     bytes: Vec<u8>,
     link: usize,

@@ -1,9 +1,9 @@
-//! A node's core and who shares it: the worker, and an application that gets the rest.
+//! A node's core, shared by the worker and an application that gets the rest.
 //!
-//! Called by `node.rs`: before a poll (what to ask the ring for), after it (whose packets the
-//! engine gets), and when a turn has been paid for (how long the worker stays away). The rules are
-//! those of `floodwall-schedule`, which the real dispatcher asks too. Invariants: at any moment the
-//! core is the worker's or the application's, never both; a node without balance, gate and
+//! Called by `node.rs`: before a poll (how much to request from the ring), after it (which packets
+//! the engine gets), and when a turn has been paid for (how long the worker stays away). The rules
+//! are those of `floodwall-schedule`, which the real dispatcher uses too. Invariants: at any moment
+//! the core is the worker's or the application's, never both; a node without balance, gate and
 //! application behaves as if this file were not there.
 
 use core::time::Duration;
@@ -11,22 +11,22 @@ use core::time::Duration;
 use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Instant, WorkerId};
 use floodwall_packet::{Burst, Engine, HandoffList};
-use floodwall_schedule::{Balance, Gate, HandedGate, Next, Poll};
+use floodwall_schedule::{Balance, Gate, HandedGate, NextTurn, Poll};
 
 use crate::node::{NodeConfig, NodeStats};
 
-/// A program on a node's core that wants to do `job` of work in each `every`. It touches no packet:
-/// it shows what packet work leaves to others.
+/// A program on a node's core that needs `job` of work in each `every`. It handles no packets: it
+/// shows the core time that packet work leaves to others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Application {
+pub struct SimulatedApplication {
     /// How long one job takes.
     pub job: Duration,
     /// How often there is one. Jobs that find the core taken wait, however many.
     pub every: Duration,
 }
 
-impl Application {
-    /// One that always wants to run, as a program does that only takes the time.
+impl SimulatedApplication {
+    /// One that is always ready to run, as a program does that only uses time.
     pub const HUNGRY: Self =
         Self { job: Duration::from_millis(1), every: Duration::from_millis(1) };
 
@@ -37,8 +37,8 @@ impl Application {
 
 /// The application at work.
 #[derive(Clone, Copy, Debug)]
-struct Program {
-    application: Application,
+struct SimulatedProgram {
+    application: SimulatedApplication,
     /// What is left of the jobs that have come.
     pending: Duration,
     next_job: Instant,
@@ -48,8 +48,8 @@ struct Program {
     gap_max: Duration,
 }
 
-impl Program {
-    fn new(application: Application) -> Self {
+impl SimulatedProgram {
+    fn new(application: SimulatedApplication) -> Self {
         Self {
             application,
             pending: Duration::ZERO,
@@ -125,14 +125,14 @@ impl Program {
     }
 }
 
-/// See the file's head.
+/// The core of a node: its balance, gates and application.
 #[derive(Debug)]
 pub(crate) struct CoreShare {
     balance: Option<Balance>,
     gate: Option<Gate>,
-    /// The same for what other workers of the host hand over.
+    /// The same for packets that other workers of the host hand over.
     handed_gate: Option<HandedGate>,
-    program: Option<Program>,
+    program: Option<SimulatedProgram>,
     /// Since when the core has been free of packet work.
     free_from: Instant,
     /// The worker stays away until then.
@@ -145,7 +145,7 @@ impl CoreShare {
             balance: config.balance.map(|balance| Balance::new(balance, Instant::ORIGIN)),
             gate: config.gate.map(Gate::new),
             handed_gate: None,
-            program: config.application.map(Program::new),
+            program: config.application.map(SimulatedProgram::new),
             free_from: Instant::ORIGIN,
             rest_until: Instant::ORIGIN,
         }
@@ -165,7 +165,7 @@ impl CoreShare {
         inbox: &mut HandoffList,
         handed: &mut HandoffList,
     ) -> (usize, u64) {
-        let appetite = engine.appetite(now).min(BURST_MAX);
+        let appetite = engine.rx_capacity(now).min(BURST_MAX);
         let asked = self.handed_gate.as_ref().map_or(appetite, |gate| gate.ask(appetite));
         for handoff in inbox.drain_first(asked) {
             let _ = handed.push(handoff);
@@ -188,14 +188,14 @@ impl CoreShare {
             + self.handed_gate.as_ref().map_or(0, HandedGate::waiting)
     }
 
-    /// Whether this turn only looks ahead for friends, and timed work waits.
+    /// Whether this turn only looks ahead for established flows, and timed work waits.
     pub(crate) fn looks_ahead(&self) -> bool {
         self.gate.as_ref().is_some_and(Gate::looks_ahead)
     }
 
-    /// How many packets the engine is willing to take, and how many to ask the ring for.
+    /// The engine's appetite, and the number of packets to request from the ring.
     pub(crate) fn ask<E: Engine + ?Sized>(&self, now: Instant, engine: &E) -> (usize, usize) {
-        let appetite = engine.appetite(now).min(BURST_MAX);
+        let appetite = engine.rx_capacity(now).min(BURST_MAX);
         (appetite, self.gate.as_ref().map_or(appetite, |gate| gate.ask(appetite)))
     }
 
@@ -232,9 +232,9 @@ impl CoreShare {
         balance.set_applications_idle(from, idle);
         self.rest_until = match balance.ran(from, to, packets, more) {
             // An application that falls idle calls the worker back.
-            Next::Rest { until } => self.program.map_or(until, |p| p.done_at(to, until)),
-            Next::Go if more => to,
-            Next::Go => balance.lie_in(to).unwrap_or(to),
+            NextTurn::Rest { until } => self.program.map_or(until, |p| p.done_at(to, until)),
+            NextTurn::Go if more => to,
+            NextTurn::Go => balance.lie_in(to).unwrap_or(to),
         };
     }
 
@@ -301,7 +301,8 @@ mod tests {
 
     #[test]
     fn a_hungry_program_runs_whenever_the_core_is_free_and_its_gaps_are_the_rest() {
-        let config = NodeConfig { application: Some(Application::HUNGRY), ..NodeConfig::default() };
+        let config =
+            NodeConfig { application: Some(SimulatedApplication::HUNGRY), ..NodeConfig::default() };
         let mut core = CoreShare::new(&config);
         core.occupy(at(10), at(30), 1, false);
         core.occupy(at(30), at(45), 1, false);
@@ -316,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_rest_ends_when_the_application_has_nothing_left_to_do() {
-        let application = Application { job: us(60), every: us(1000) };
+        let application = SimulatedApplication { job: us(60), every: us(1000) };
         let config = NodeConfig {
             application: Some(application),
             balance: Some(BalanceConfig::default()),
@@ -326,15 +327,15 @@ mod tests {
         core.occupy(at(0), at(250), 64, true);
         assert_eq!(core.rest_until(), at(310), "not until 500");
         core.occupy(at(310), at(700), 64, true);
-        assert_eq!(core.rest_until(), at(700), "nobody else wants the core");
+        assert_eq!(core.rest_until(), at(700), "no other claim on the core");
         core.occupy(at(700), at(1001), 64, true);
         assert_eq!(core.rest_until(), at(1061), "a job came meanwhile, and is let through");
     }
 
     #[test]
     fn jobs_wait_for_the_core_and_are_done_in_the_time_that_they_take() {
-        let application = Application { job: us(20), every: us(100) };
-        let mut program = Program::new(application);
+        let application = SimulatedApplication { job: us(20), every: us(100) };
+        let mut program = SimulatedProgram::new(application);
         assert!(!program.is_idle(at(0)));
         program.run(at(0), at(50));
         assert!(program.is_idle(at(50)) && !program.is_idle(at(100)));

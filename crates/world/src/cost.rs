@@ -1,8 +1,8 @@
 //! The cost table: what a piece of work costs in virtual time (decision C13).
 //!
-//! Called by `node.rs` after every call to an engine. Without it a simulated floor would say
-//! nothing: a node could handle any number of packets in no time. Invariant: integers only, so
-//! that two machines agree to the picosecond. The default is a table that `floodwall cost` measured
+//! Called by `node.rs` after every call to an engine. Without it a simulated floor would prove
+//! nothing: a node could handle any number of packets in no time. Invariant: integers only, so that
+//! two machines agree to the picosecond. The default is a table that `floodwall cost` measured
 //! through the product's own code and wrote to `data/cost.txt`, with machine and day, in the text
 //! form in which [`CostTable`] parses and prints itself.
 
@@ -39,7 +39,7 @@ impl fmt::Display for Picos {
     }
 }
 
-/// What one [`Units`] consists of. Engines report units only; this says how a unit is priced.
+/// The parts of one [`Units`]. Engines report units only; this sets how a unit is priced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UnitMix {
     /// Headers checked.
@@ -54,7 +54,7 @@ pub struct UnitMix {
     pub entries: u32,
 }
 
-/// What each kind of work costs. See the file's head.
+/// Prices of all kinds of work in virtual time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CostTable {
     /// One packet taken from, or given to, the device ring: the look at its descriptor.
@@ -92,7 +92,7 @@ pub struct Spent {
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// What the engine says it spent.
+    /// The units that the engine reports as spent.
     pub units: Units,
     /// Packets that triage looked at.
     pub triaged: u64,

@@ -1,17 +1,17 @@
 //! A host with several workers in the world: each a node with a core, a ring and memory of its own.
 //!
-//! Called by `world.rs` and `node.rs`. The workers share the host's links: a frame that arrives is
-//! put into the ring of the worker that owns it, by the same function as on real devices
-//! (`wire::steer`). What a turn hands over is in the other worker's inbox when the turn is over,
-//! bounded as the real rings are. Invariants: a worker passes a quiescent state at the end of each
-//! turn, and while it has nothing to do it counts as asleep, so that it holds nobody up; the order
-//! of all that depends on nothing but the world's.
+//! Called by `world.rs` and `node.rs`. The workers share the host's links: an arriving frame is put
+//! into the ring of the worker that owns it, by the same function as on real devices
+//! (`wire::steer`). Packets handed over in a turn are in the other worker's inbox when the turn is
+//! over, bounded as the real rings are. Invariants: a worker passes a quiescent state at the end of
+//! each turn, and while it has nothing to do it counts as asleep, so that it delays no reclamation;
+//! the order depends on the world's order only.
 //!
 //! # Under flood
-//! Reachable by anyone whose packets are handed over. Bound: [`HANDOFFS`] packets of one turn,
-//! [`HANDOFF_RING`] in one inbox, of which a turn takes a burst. When full the newcomer dies and is
-//! counted ([`crate::NodeStats::handoff_lost`]); a packet to be sent also when more than
-//! [`HANDOFF_OUTGOING_MAX`] wait.
+//! Reachable by peers with packets that are handed over. Bound: [`HANDOFFS`] packets of one turn,
+//! [`HANDOFF_RING`] in one inbox, of which a turn takes a burst. When full the new packet is
+//! dropped and counted ([`crate::NodeStats::handoff_lost`]); a packet to be sent also when more
+//! than [`HANDOFF_OUTGOING_MAX`] wait.
 
 use floodwall_base::limits::{BURST_MAX, HANDOFF_OUTGOING_MAX, HANDOFF_RING};
 use floodwall_base::{IfIndex, Instant, Steering, WorkerId};
@@ -21,18 +21,18 @@ use floodwall_wire::steer;
 
 use crate::node::NodeId;
 
-/// Packets that one worker hands over in a turn, at most.
+/// Maximum packets that one worker hands over in a turn.
 pub(crate) const HANDOFFS: usize = 256;
 
 /// The workers of one host, the control shard's first.
-pub(crate) struct Crew {
+pub(crate) struct SimulatedWorkers {
     pub(crate) members: Vec<NodeId>,
     steering: Steering,
-    /// Interfaces whose frames all lie in one worker's queue, whoever owns them.
+    /// Interfaces with all their frames in one worker's queue, regardless of the owner.
     queues: Vec<(IfIndex, NodeId)>,
 }
 
-impl Crew {
+impl SimulatedWorkers {
     pub(crate) const fn new(members: Vec<NodeId>, steering: Steering) -> Self {
         Self { members, steering, queues: Vec::new() }
     }
@@ -48,7 +48,7 @@ impl Crew {
         self.queues.push((iface, worker));
     }
 
-    /// Whose ring an Ethernet frame is put into.
+    /// The worker that gets an Ethernet frame in its ring.
     pub(crate) fn receiver(&self, iface: IfIndex, frame: &[u8]) -> Option<NodeId> {
         let queue = self.queues.iter().find(|(known, _)| *known == iface);
         queue
@@ -58,7 +58,7 @@ impl Crew {
 }
 
 /// What ties a node to the other workers of its host.
-pub(crate) struct Membership {
+pub(crate) struct SimulatedMembership {
     /// Which crew of the world.
     pub(crate) crew: usize,
     reader: Reader,
@@ -68,13 +68,13 @@ pub(crate) struct Membership {
     pub(crate) handed: HandoffList,
     own: WorkerId,
     steering: Steering,
-    /// Another worker wants it to have a turn.
+    /// Another worker has requested a turn for it.
     pub(crate) nudged: bool,
     /// It neither has turns nor pauses: a worker that hangs.
     pub(crate) stuck: bool,
 }
 
-impl Membership {
+impl SimulatedMembership {
     /// `None` where every worker that the domain was made for has its reader.
     pub(crate) fn new(
         crew: usize,
@@ -100,7 +100,7 @@ impl Membership {
         Peers { view: self.reader.view(), handoff: &mut self.handoff }
     }
 
-    /// As [`Membership::peers`], with what it is handed beside it.
+    /// As [`SimulatedMembership::peers`], with what it is handed beside it.
     pub(crate) fn peers_and_handed(&mut self) -> (Peers<'_>, &mut HandoffList) {
         let peers = Peers { view: self.reader.view(), handoff: &mut self.handoff };
         (peers, &mut self.handed)

@@ -24,7 +24,7 @@ pub enum WorldError {
     /// The interface has a link already, or both ends are the same interface.
     #[error("{iface:?} of {node:?} has a link already")]
     InterfaceTaken {
-        /// Whose interface.
+        /// The node of the interface.
         node: NodeId,
         /// Which.
         iface: IfIndex,

@@ -1,9 +1,9 @@
 //! Frames on the way, in the order of their arrival.
 //!
-//! Called by `world.rs`. A frame's bytes lie here, in neither end's pool, from when its sender's
-//! round is over until it is in the receiver's ring. Invariant: frames of the same instant come
-//! out in the order in which they were put in, so nothing depends on the heap's insides. Memory
-//! grows to the most frames that were ever on the way at once, and is then used again.
+//! Called by `world.rs`. A frame's bytes are stored here, in neither end's pool, from the end of
+//! its sender's round until it is in the receiver's ring. Invariant: frames of the same instant
+//! come out in the order in which they were put in, so nothing depends on the heap's internals.
+//! Memory grows to the peak number of frames on the way at once, and is then reused.
 
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -47,16 +47,16 @@ impl Ord for InFlight {
     }
 }
 
-/// See the file's head.
+/// Frames on the way, ordered by arrival time.
 #[derive(Default)]
-pub(crate) struct Flight {
+pub(crate) struct FrameFlight {
     heap: BinaryHeap<Reverse<InFlight>>,
     order: u64,
     /// Empty buffers, to be used again.
     spare: Vec<Vec<u8>>,
 }
 
-impl Flight {
+impl FrameFlight {
     /// An empty buffer.
     pub(crate) fn buffer(&mut self) -> Vec<u8> {
         self.spare.pop().unwrap_or_default()

@@ -1,9 +1,9 @@
 //! From packet to bytes and back: what a network card does on either side of the wire.
 //!
 //! Called by `world.rs` and `node.rs`. Out: the packet's chunks are copied together and a partial
-//! checksum is finished, as hardware would. In: the bytes are copied into fresh frames of the
-//! receiver's pool. So memory stays attributable: a packet on the way belongs to nobody's pool,
-//! a packet in a ring to the receiver's.
+//! checksum is completed, as hardware would (checksum offload). In: the bytes are copied into fresh
+//! frames of the receiver's pool. So memory stays attributable: a packet on the way is in no pool,
+//! a packet in a ring in the receiver's.
 
 use floodwall_packet::{ChecksumState, Class, PacketBuf, Pool};
 
@@ -65,7 +65,7 @@ mod tests {
         let mut packet = pool.packet_from_chunks([&[9; 14][..], &[1, 2, 0, 5, 7]]).unwrap();
         packet.set_checksum_state(ChecksumState::Partial);
         let mut frame = Vec::new();
-        assert!(!copy_out(&packet, &mut frame), "nobody said where the sum goes");
+        assert!(!copy_out(&packet, &mut frame), "the checksum offset is unknown");
         let (checksum_start, checksum_offset) = (14, 2);
         packet.set_offload(Offload {
             flags: 1,

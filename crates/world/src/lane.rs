@@ -126,13 +126,14 @@ pub struct LaneStats {
 }
 
 impl LaneStats {
-    /// Frames dropped, for whatever reason.
+    /// Frames dropped, for any reason.
     #[must_use]
     pub const fn dropped(&self) -> u64 {
         self.unfinished + self.queue_full + self.lost + self.ring_full + self.no_buffer
     }
 
-    /// Whether what went in is what came out, died with a name, or is on the way. Always true.
+    /// Whether every frame that went in came out, was dropped and counted, or is on the way. Always
+    /// true.
     #[must_use]
     pub const fn is_balanced(&self) -> bool {
         self.sent + self.duplicated == self.delivered + self.dropped() + self.in_flight
@@ -151,7 +152,7 @@ impl LaneStats {
 
 /// What becomes of a frame that was sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fate {
+pub(crate) enum LaneOutcome {
     Dropped(LaneDrop),
     Carried {
         at: Instant,
@@ -163,7 +164,7 @@ pub(crate) enum Fate {
 }
 
 /// One direction of a link at work.
-pub(crate) struct Lane {
+pub(crate) struct LinkLane {
     config: LaneConfig,
     random: PublicRandom,
     /// When the transmitter will have sent everything that it was given.
@@ -175,7 +176,7 @@ pub(crate) struct Lane {
     pub(crate) stats: LaneStats,
 }
 
-impl Lane {
+impl LinkLane {
     pub(crate) fn new(config: LaneConfig, seed: u64) -> Result<Self, WorldError> {
         config.check()?;
         Ok(Self {
@@ -196,7 +197,7 @@ impl Lane {
 
     /// Decides what becomes of a frame of `len` bytes that is sent at `now`, and counts it as
     /// sent, and as in flight or dropped.
-    pub(crate) fn send(&mut self, now: Instant, len: usize) -> Fate {
+    pub(crate) fn send(&mut self, now: Instant, len: usize) -> LaneOutcome {
         self.stats.sent += 1;
         self.stats.sent_bytes += len as u64;
         let Some(left) = self.serialize(now, len as u64) else {
@@ -213,12 +214,12 @@ impl Lane {
         let copies = u64::from(again.is_some());
         self.stats.duplicated += copies;
         self.stats.in_flight += 1 + copies;
-        Fate::Carried { at, again, flip }
+        LaneOutcome::Carried { at, again, flip }
     }
 
-    pub(crate) fn drop_frame(&mut self, why: LaneDrop) -> Fate {
+    pub(crate) fn drop_frame(&mut self, why: LaneDrop) -> LaneOutcome {
         self.stats.count_drop(why);
-        Fate::Dropped(why)
+        LaneOutcome::Dropped(why)
     }
 
     /// When the transmitter has sent the last of `len` bytes; `None` where the queue is full.
@@ -262,14 +263,14 @@ impl Lane {
 mod tests {
     use super::*;
 
-    fn lane(config: LaneConfig) -> Lane {
-        Lane::new(config, 7).unwrap()
+    fn lane(config: LaneConfig) -> LinkLane {
+        LinkLane::new(config, 7).unwrap()
     }
 
-    fn at(fate: Fate) -> u64 {
+    fn at(fate: LaneOutcome) -> u64 {
         match fate {
-            Fate::Carried { at, .. } => at.as_nanos(),
-            Fate::Dropped(why) => panic!("dropped: {why:?}"),
+            LaneOutcome::Carried { at, .. } => at.as_nanos(),
+            LaneOutcome::Dropped(why) => panic!("dropped: {why:?}"),
         }
     }
 
@@ -292,7 +293,7 @@ mod tests {
         let now = Instant::ORIGIN;
         assert_eq!(at(lane.send(now, 100)), 100_000_000);
         assert_eq!(at(lane.send(now, 100)), 200_000_000);
-        assert_eq!(lane.send(now, 100), Fate::Dropped(LaneDrop::QueueFull));
+        assert_eq!(lane.send(now, 100), LaneOutcome::Dropped(LaneDrop::QueueFull));
         let later = now + Duration::from_millis(50);
         assert_eq!(at(lane.send(later, 100)), 300_000_000);
         assert!(lane.stats.is_balanced());
@@ -319,9 +320,9 @@ mod tests {
     fn impossible_settings_are_refused() {
         for bad in [f64::NAN, -0.1, 1.1] {
             let config = LaneConfig { corrupt: bad, ..LaneConfig::default() };
-            assert_eq!(Lane::new(config, 0).err(), Some(WorldError::Probability("corrupt")));
+            assert_eq!(LinkLane::new(config, 0).err(), Some(WorldError::Probability("corrupt")));
         }
         let config = LaneConfig { rate: Some(0), ..LaneConfig::default() };
-        assert_eq!(Lane::new(config, 0).err(), Some(WorldError::RateZero));
+        assert_eq!(LinkLane::new(config, 0).err(), Some(WorldError::RateZero));
     }
 }

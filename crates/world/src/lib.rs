@@ -28,7 +28,7 @@ mod remake;
 mod trace;
 mod world;
 
-pub use core_share::Application;
+pub use core_share::SimulatedApplication;
 pub use cost::{CostTable, ParseCostError, Picos, Spent, UnitMix};
 pub use error::WorldError;
 pub use lane::{LaneConfig, LaneDrop, LaneStats};

@@ -5,7 +5,7 @@
 use floodwall_base::IfIndex;
 
 use crate::error::WorldError;
-use crate::lane::{Lane, LaneConfig, LaneStats};
+use crate::lane::{LaneConfig, LaneStats, LinkLane};
 use crate::node::NodeId;
 
 /// A link of one world.
@@ -62,14 +62,14 @@ pub struct LinkStats {
 pub(crate) type Port = (NodeId, IfIndex);
 
 /// A link at work.
-pub(crate) struct Link {
+pub(crate) struct SimulatedLink {
     a: Port,
     b: Port,
-    from_a: Lane,
-    from_b: Lane,
+    from_a: LinkLane,
+    from_b: LinkLane,
 }
 
-impl Link {
+impl SimulatedLink {
     pub(crate) fn new(
         a: Port,
         b: Port,
@@ -80,8 +80,8 @@ impl Link {
         Ok(Self {
             a,
             b,
-            from_a: Lane::new(config.from_a, seed_a)?,
-            from_b: Lane::new(config.from_b, seed_b)?,
+            from_a: LinkLane::new(config.from_a, seed_a)?,
+            from_b: LinkLane::new(config.from_b, seed_b)?,
         })
     }
 
@@ -93,7 +93,7 @@ impl Link {
     }
 
     /// The lane that starts at `side`.
-    pub(crate) const fn lane_mut(&mut self, side: Side) -> &mut Lane {
+    pub(crate) const fn lane_mut(&mut self, side: Side) -> &mut LinkLane {
         match side {
             Side::A => &mut self.from_a,
             Side::B => &mut self.from_b,

@@ -8,9 +8,9 @@
 //! for the worker's share, and packets for the gate's leave.
 //!
 //! # Under flood
-//! Reachable by anyone who can send to the node. Bound: the ring (`NodeConfig::ring`), and the
-//! node's own pool. When full the newcomer is dropped and counted by the lane that brought it
-//! (`ring_full`, `no_buffer`).
+//! Reachable by any sender to the node. Bound: the ring (`NodeConfig::ring`), and the node's own
+//! pool. When full the new frame is dropped and counted by the lane that delivered it (`ring_full`,
+//! `no_buffer`).
 
 use core::any::Any;
 use core::time::Duration;
@@ -20,16 +20,16 @@ use floodwall_base::{IfIndex, Instant, Randomness, Units};
 use floodwall_packet::{Burst, Engine, PacketBuf, PacketList, Pool, Round};
 use floodwall_schedule::{BalanceConfig, GateConfig, Poll};
 
-use crate::core_share::{Application, CoreShare};
+use crate::core_share::{CoreShare, SimulatedApplication};
 use crate::cost::{CostTable, Spent};
-use crate::crew::Membership;
+use crate::crew::SimulatedMembership;
 use crate::error::WorldError;
 use crate::frame;
 use crate::lane::LaneDrop;
 use crate::link::{LinkId, Side};
 use crate::remake::Remake;
 
-/// How long an engine must wait that asks to be called at once and then does nothing.
+/// Delay for an engine that requests an immediate call and then does nothing.
 const FRUITLESS_PAUSE: Duration = Duration::from_micros(1);
 /// The least time between two calls of `work`, so that no engine can stop the clock.
 const WORK_PAUSE: Duration = Duration::from_nanos(1);
@@ -49,14 +49,14 @@ pub struct NodeConfig {
     pub budget: Units,
     /// How the worker shares the core with the application; without, it takes all it can use.
     pub balance: Option<BalanceConfig>,
-    /// Whom the worker serves first under pressure; without, whoever comes first.
+    /// The order of service under pressure; `None` is in order of arrival.
     pub gate: Option<GateConfig>,
     /// A program that gets the core whenever the worker does not have it.
-    pub application: Option<Application>,
+    pub application: Option<SimulatedApplication>,
 }
 
 impl Default for NodeConfig {
-    /// The core is the worker's alone, and nobody is preferred.
+    /// The core is the worker's alone, and packets are served in order of arrival.
     fn default() -> Self {
         Self {
             costs: CostTable::default(),
@@ -70,7 +70,7 @@ impl Default for NodeConfig {
 }
 
 impl NodeConfig {
-    /// A node whose work costs nothing: for generators and others that are not under test.
+    /// A node with free work: for generators and others that are not under test.
     #[must_use]
     pub fn free() -> Self {
         Self { costs: CostTable::FREE, ..Self::default() }
@@ -86,21 +86,21 @@ pub struct NodeStats {
     pub rounds: u64,
     /// Calls of [`Engine::work`].
     pub works: u64,
-    /// Calls of [`Engine::work`] that were asked for at once and did nothing.
+    /// Calls of [`Engine::work`] that were requested at once and did nothing.
     pub fruitless: u64,
     /// Packets handed to the engine.
     pub packets_in: u64,
     /// Packets that the engine sent.
     pub packets_out: u64,
-    /// Of these, how many named an interface without a link, and died.
+    /// Of these, packets for an interface without a link, dropped.
     pub unlinked: u64,
-    /// Units that the engine says it spent.
+    /// Units that the engine reports as spent.
     pub units: u64,
     /// Time during which the node was busy.
     pub busy: Duration,
     /// The longest turn.
     pub turn_max: Duration,
-    /// The most packets that ever waited in the ring.
+    /// Peak number of packets in the ring.
     pub ring_peak: usize,
     /// Packets that other workers of the host handed over.
     pub adopted: u64,
@@ -108,17 +108,17 @@ pub struct NodeStats {
     pub handoff_lost: u64,
     /// Times that the engine panicked and was made again.
     pub panics: u64,
-    /// Packets that were in its hands then and that it had not touched.
+    /// Packets that it held then and had not touched.
     pub untouched: u64,
-    /// Packets that other workers handed over and that died at the gate, or wait there.
+    /// Packets that other workers handed over and that were dropped at the gate, or wait there.
     pub handed_held: u64,
     /// Packets that the gate looked at.
     pub looked_at: u64,
-    /// Of these, how many were refusable, and died (`TriageRefusable`).
+    /// Of these, refusable packets, dropped (`TriageRejectable`).
     pub refused: u64,
-    /// Strangers that died because too many waited (`TriageStranger`).
+    /// Packets of unverified flows dropped because too many waited (`TriageUnknown`).
     pub crowded_out: u64,
-    /// Strangers that wait now.
+    /// Packets of unverified flows that wait now.
     pub waiting: usize,
     /// Times that the worker's share was used up while packets waited.
     pub time_squeeze: u64,
@@ -130,13 +130,13 @@ pub struct NodeStats {
     pub application_gap_max: Duration,
 }
 
-/// An engine that can be asked for its own type again.
+/// An engine that can be downcast to its own type.
 pub(crate) trait AnyEngine: Engine + Any {}
 
 impl<E: Engine + Any> AnyEngine for E {}
 
-/// See the file's head.
-pub(crate) struct Node {
+/// An engine with its core, memory, randomness and device ring.
+pub(crate) struct WorldNode {
     pub(crate) name: String,
     pub(crate) engine: Box<dyn AnyEngine>,
     pub(crate) random: Randomness,
@@ -150,7 +150,7 @@ pub(crate) struct Node {
     adopted: usize,
     departing: PacketList,
     /// What ties it to the other workers of its host.
-    pub(crate) membership: Option<Membership>,
+    pub(crate) membership: Option<SimulatedMembership>,
     /// How its engine is made again after a panic.
     pub(crate) remake: Option<Remake>,
     busy_until: Instant,
@@ -167,7 +167,7 @@ pub(crate) struct Node {
     pub(crate) pool: Pool,
 }
 
-impl Node {
+impl WorldNode {
     pub(crate) fn new(
         name: &str,
         engine: Box<dyn AnyEngine>,
@@ -231,7 +231,7 @@ impl Node {
         }
     }
 
-    /// Attaches a link to an interface that [`Node::check_port`] has found free.
+    /// Attaches a link to an interface that [`WorldNode::check_port`] has found free.
     pub(crate) fn set_port(&mut self, iface: IfIndex, link: LinkId, side: Side) {
         let at = usize::from(iface.0);
         if self.ports.len() <= at {
@@ -260,7 +260,7 @@ impl Node {
         Ok(())
     }
 
-    /// Whether the node has nothing waiting and asks for nothing.
+    /// Whether the node has nothing waiting and no deadline.
     pub(crate) fn is_idle(&self) -> bool {
         !self.has_input() && self.departing.is_empty() && self.engine.deadline().is_none()
     }
@@ -271,14 +271,14 @@ impl Node {
     }
 
     fn has_news(&self) -> bool {
-        self.membership.as_ref().is_some_and(Membership::has_news)
+        self.membership.as_ref().is_some_and(SimulatedMembership::has_news)
     }
 
     fn is_stuck(&self) -> bool {
         self.membership.as_ref().is_some_and(|m| m.stuck)
     }
 
-    /// Pauses if it has nothing to do now: a worker that sleeps holds nobody up.
+    /// Pauses if it has nothing to do now: a sleeping worker delays no reclamation.
     pub(crate) fn pause_if_asleep(&mut self, now: Instant) {
         let asleep = self.busy_until <= now && !self.has_input();
         if let Some(membership) = self.membership.as_mut().filter(|_| asleep) {
@@ -318,7 +318,7 @@ impl Node {
         packet
     }
 
-    /// As [`Node::turn`], without a net.
+    /// As [`WorldNode::turn`], without a net.
     pub(crate) fn take_turn(&mut self, now: Instant) {
         let due = self.engine.deadline().is_some_and(|at| at <= now) && self.work_from <= now;
         let waits = self.has_input() && self.poll_from <= now;
@@ -354,7 +354,7 @@ impl Node {
     fn adopt(&mut self, now: Instant, spent: &mut Spent) {
         let Self { engine, pool, random, config, arrived, departing, membership, share, .. } = self;
         let Some(membership) = membership.as_mut() else { return };
-        let Membership { inbox, handed, .. } = membership;
+        let SimulatedMembership { inbox, handed, .. } = membership;
         let (taken, looked_at) = share.take_handed(now, &**engine, inbox, handed);
         self.stats.adopted += taken as u64;
         self.adopted = taken;
@@ -369,7 +369,7 @@ impl Node {
         drop(handed.drain());
     }
 
-    /// Hands over what came by the wrong queue: to whoever owns it.
+    /// Hands over packets that came by the wrong queue to their owner.
     fn sort(&mut self) {
         let Some(membership) = self.membership.as_mut() else { return };
         let lost = membership.sort(&mut self.arrived);
@@ -383,7 +383,7 @@ impl Node {
         caller: impl FnOnce(&mut E, &mut Round<'_>) -> R,
     ) -> Option<R> {
         let Self { engine, pool, random, config, arrived, departing, membership, .. } = self;
-        let peers = membership.as_mut().map(Membership::peers);
+        let peers = membership.as_mut().map(SimulatedMembership::peers);
         let engine: &mut dyn Any = &mut **engine;
         let engine: &mut E = engine.downcast_mut()?;
         let (budget, sent_before) = (config.budget, departing.len());
@@ -410,7 +410,7 @@ impl Node {
         self.sort();
         spent.triaged = self.share.admit(&*self.engine, &mut self.arrived, &poll);
         self.stats.packets_in += self.arrived.len() as u64;
-        // An engine without appetite says by its deadline when to ask it again, or is asked soon.
+        // An engine without appetite is called again at its deadline, or soon.
         let idled = spent.packets == 0 && self.arrived.is_empty();
         self.poll_from = if idled { now + FRUITLESS_PAUSE } else { now };
         spent
@@ -430,7 +430,7 @@ impl Node {
                 arrived: &mut self.arrived,
                 departing: &mut self.departing,
                 budget: self.config.budget,
-                peers: self.membership.as_mut().map(Membership::peers),
+                peers: self.membership.as_mut().map(SimulatedMembership::peers),
             },
         );
         // What the engine left is dropped here, and its ledger will not balance: its own fault.

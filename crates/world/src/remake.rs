@@ -1,17 +1,17 @@
 //! What happens in the world when a worker's engine panics (decision D19): it is dropped and made
 //! again, as `dispatch` does with a real one.
 //!
-//! Called by `node.rs` around each turn of a node that was told how
+//! Called by `node.rs` around each turn of a node with a `make` function
 //! ([`World::set_remake`](crate::World::set_remake)). Without, a panic is the test's end.
-//! Invariant: what the engine had sent leaves, what others handed over to it later is its
-//! successor's, what it had not touched is counted ([`crate::NodeStats::untouched`]).
+//! Invariant: packets that the engine had sent leave, packets handed over to it later go to its
+//! successor, packets that it had not touched are counted ([`crate::NodeStats::untouched`]).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use floodwall_base::{Instant, Randomness, Units};
 use floodwall_packet::{Burst, Engine, Pool, Round, Triage};
 
-use crate::node::{AnyEngine, Node};
+use crate::node::{AnyEngine, WorldNode};
 
 /// What an engine is made again with.
 #[derive(Debug)]
@@ -27,10 +27,10 @@ pub struct Remaking<'a> {
 /// How a node's engine is made again.
 pub(crate) type Remake = Box<dyn FnMut(&mut Remaking<'_>) -> Box<dyn AnyEngine>>;
 
-/// Stands in while there is no engine.
-struct Nobody;
+/// Placeholder while there is no engine.
+struct NoRemake;
 
-impl Engine for Nobody {
+impl Engine for NoRemake {
     fn round(&mut self, _: &mut Round<'_>) -> Units {
         Units(0)
     }
@@ -43,14 +43,14 @@ impl Engine for Nobody {
     fn classify(&self, _: &Burst, _: &mut [Triage]) {}
 }
 
-impl Node {
+impl WorldNode {
     /// One turn, where something waits or is due. A panic in it costs the engine.
     pub(crate) fn turn(&mut self, now: Instant) {
         let Some(mut remake) = self.remake.take() else { return self.take_turn(now) };
         let panicked = catch_unwind(AssertUnwindSafe(|| self.take_turn(now))).is_err();
         if panicked {
             self.stats.panics += 1;
-            let dead = core::mem::replace(&mut self.engine, Box::new(Nobody));
+            let dead = core::mem::replace(&mut self.engine, Box::new(NoRemake));
             drop(dead);
             self.stats.untouched += self.arrived.drain().count() as u64;
             let Self { pool, random, .. } = self;

@@ -1,4 +1,4 @@
-//! What a trace hook is told: one event for each thing that happens to a frame on a link.
+//! Events for a trace hook: one for each step of a frame on a link.
 //!
 //! Made by `world.rs`. Invariant: events come in the order of virtual time, and the sequence of
 //! all events is the same for the same seed.
@@ -16,7 +16,7 @@ pub enum TraceKind {
     Sent,
     /// It is in the receiver's device ring.
     Delivered,
-    /// It died on the link, or at the receiver's device.
+    /// It was dropped on the link, or at the receiver's device.
     Dropped(LaneDrop),
 }
 

@@ -1,9 +1,9 @@
-//! `World`: the clock, the order of events, and what a program may ask of them.
+//! `World`: the clock, the order of events, and the interface for programs.
 //!
-//! Called by `drill`, tests and users. Each step takes the earliest event: a frame that arrives,
-//! or a node whose turn it is; of the same instant frames come first, so that what arrives
-//! together is handled together; then nodes in the order in which they were added. Invariants:
-//! the clock never goes back, and the order depends on nothing but the seed and the calls made.
+//! Called by `drill`, tests and users. Each step takes the earliest event: a frame that arrives, or
+//! a node with a turn due. At the same instant frames come first, so that simultaneous arrivals are
+//! handled together; then nodes in the order in which they were added. Invariants: the clock never
+//! goes back, and the order depends on the seed and the calls made only.
 
 use core::mem;
 use core::time::Duration;
@@ -14,13 +14,13 @@ use floodwall_packet::{Engine, HandoffList, PacketBuf, Pool, Round};
 use floodwall_sync::qsbr::Domain;
 
 use crate::cost::CostTable;
-use crate::crew::{Crew, Membership};
+use crate::crew::{SimulatedMembership, SimulatedWorkers};
 use crate::error::WorldError;
-use crate::flight::Flight;
+use crate::flight::FrameFlight;
 use crate::frame;
-use crate::lane::{Fate, LaneConfig, LaneDrop};
-use crate::link::{Link, LinkConfig, LinkId, LinkStats, Side};
-use crate::node::{Node, NodeConfig, NodeId, NodeStats};
+use crate::lane::{LaneConfig, LaneDrop, LaneOutcome};
+use crate::link::{LinkConfig, LinkId, LinkStats, Side, SimulatedLink};
+use crate::node::{NodeConfig, NodeId, NodeStats, WorldNode};
 use crate::remake::Remaking;
 use crate::trace::{TraceEvent, TraceKind};
 
@@ -33,14 +33,14 @@ pub enum RunEnd {
     Limit,
 }
 
-/// What kind of stream a seed is for.
+/// The purpose of a seed's stream.
 const NODE_STREAM: u64 = 0x6e6f_6465;
 const LANE_STREAM: u64 = 0x6c61_6e65;
 
-/// Who listens to a trace.
+/// A trace callback.
 type Hook = Box<dyn FnMut(&TraceEvent<'_>)>;
 
-/// See the file's head.
+/// A simulated network in virtual time: nodes, links, one clock and one seed.
 ///
 /// ```
 /// use core::time::Duration;
@@ -94,18 +94,18 @@ type Hook = Box<dyn FnMut(&TraceEvent<'_>)>;
 pub struct World {
     now: Instant,
     seed: u64,
-    nodes: Vec<Node>,
-    links: Vec<Link>,
-    flight: Flight,
+    nodes: Vec<WorldNode>,
+    links: Vec<SimulatedLink>,
+    flight: FrameFlight,
     /// When each node is to be called: one entry a node at most.
     turns: BTreeSet<(Instant, NodeId)>,
     hook: Option<Hook>,
     /// Hosts with several workers.
-    crews: Vec<Crew>,
+    crews: Vec<SimulatedWorkers>,
 }
 
 impl World {
-    /// An empty world whose clock stands at the origin.
+    /// An empty world with its clock at the origin.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
@@ -113,7 +113,7 @@ impl World {
             seed,
             nodes: Vec::new(),
             links: Vec::new(),
-            flight: Flight::default(),
+            flight: FrameFlight::default(),
             turns: BTreeSet::new(),
             hook: None,
             crews: Vec::new(),
@@ -132,7 +132,7 @@ impl World {
         self.add_node_with(name, engine, pool, NodeConfig::default())
     }
 
-    /// As [`World::add_node`] with a core and a device as `config` says.
+    /// As [`World::add_node`], with a core and a device as in `config`.
     pub fn add_node_with(
         &mut self,
         name: &str,
@@ -142,14 +142,14 @@ impl World {
     ) -> NodeId {
         let id = NodeId(self.nodes.len());
         let seed = self.stream(NODE_STREAM, id.0 as u64);
-        self.nodes.push(Node::new(name, Box::new(engine), pool, seed, config));
+        self.nodes.push(WorldNode::new(name, Box::new(engine), pool, seed, config));
         id
     }
 
     /// Adds a host with several workers, the control shard's engine first, each with its memory: a
-    /// node each, whose links are those of the first. Frames of its links (Ethernet) go to the node
-    /// that owns them by `steering`; the engines may hand packets to each other. `domain` is what
-    /// the engines publish under.
+    /// node each, on the links of the first. Frames of its links (Ethernet) go to the node that
+    /// owns them by `steering`; the engines may hand packets to each other. The engines publish
+    /// under `domain`.
     ///
     /// # Errors
     /// The domain has fewer readers than there are engines, or there are none.
@@ -168,7 +168,7 @@ impl World {
         }
         for (at, (engine, pool)) in engines.into_iter().enumerate() {
             let own = WorkerId(at as u16);
-            let membership = Membership::new(crew, domain, own, steering);
+            let membership = SimulatedMembership::new(crew, domain, own, steering);
             let membership = membership.ok_or(WorldError::Workers { made: at, wanted })?;
             let id = self.add_node_with(&format!("{name}.{at}"), engine, pool, config);
             if let Some(node) = self.nodes.get_mut(id.0) {
@@ -177,7 +177,7 @@ impl World {
             }
             members.push(id);
         }
-        self.crews.push(Crew::new(members.clone(), steering));
+        self.crews.push(SimulatedWorkers::new(members.clone(), steering));
         Ok(members)
     }
 
@@ -189,8 +189,8 @@ impl World {
         self.note_turn(id);
     }
 
-    /// From now on all frames that arrive at a host with several workers by this interface lie in
-    /// the queue of one of them, whoever owns them, as with a card that knows nothing of us.
+    /// From now on all frames that arrive at a host with several workers by this interface are put
+    /// into the queue of one of them, regardless of the owner, as by a card without RSS.
     pub fn set_queue(&mut self, worker: NodeId, iface: IfIndex) {
         let crew = self.at(worker).and_then(|node| node.membership.as_ref()).map(|m| m.crew);
         if let Some(crew) = crew.and_then(|crew| self.crews.get_mut(crew)) {
@@ -199,7 +199,7 @@ impl World {
     }
 
     /// From now on a panic of this node's engine costs no more than the engine: `make` makes its
-    /// next one. Whatever the engine shares with others must bear that.
+    /// next one. State that the engine shares with others must tolerate that.
     pub fn set_remake<E: Engine + 'static>(
         &mut self,
         id: NodeId,
@@ -223,7 +223,7 @@ impl World {
         crew.map_or_else(|| vec![id], |crew| crew.members.clone())
     }
 
-    /// Carries what a worker handed over to the others, and calls whom it nudged.
+    /// Carries what a worker handed over to the others, and gives turns to those it nudged.
     fn carry(&mut self, id: NodeId) {
         let Self { nodes, crews, now, .. } = self;
         let Some(membership) = nodes.get_mut(id.0).and_then(|node| node.membership.as_mut()) else {
@@ -273,7 +273,7 @@ impl World {
         let id = LinkId(self.links.len());
         let lane = id.0 as u64 * 2;
         let seeds = [self.stream(LANE_STREAM, lane), self.stream(LANE_STREAM, lane + 1)];
-        self.links.push(Link::new(a, b, config, seeds)?);
+        self.links.push(SimulatedLink::new(a, b, config, seeds)?);
         for ((node, iface), side) in [(a, Side::A), (b, Side::B)] {
             for worker in self.workers_of(node) {
                 if let Some(node) = self.nodes.get_mut(worker.0) {
@@ -361,7 +361,7 @@ impl World {
     /// What a link carried and lost so far; nothing where it is not of this world.
     #[must_use]
     pub fn stats(&self, id: LinkId) -> LinkStats {
-        self.links.get(id.0).map(Link::stats).unwrap_or_default()
+        self.links.get(id.0).map(SimulatedLink::stats).unwrap_or_default()
     }
 
     /// Calls `hook` for every event of every link from now on. It costs no virtual time.
@@ -380,8 +380,8 @@ impl World {
         self.run_until(self.now + length);
     }
 
-    /// Lets time pass until nothing is left to happen, but no longer than `limit`. An engine with
-    /// a timer that always runs never lets the world be idle. The clock stands at the last event.
+    /// Lets time pass until no event is left, but no longer than `limit`. With a timer
+    /// that always runs the world is never idle. The clock stops at the last event.
     pub fn run_until_idle(&mut self, limit: Duration) -> RunEnd {
         let end = self.now + limit;
         if self.run(end, true) {
@@ -391,9 +391,9 @@ impl World {
         RunEnd::Limit
     }
 
-    /// Handles events up to `end`. True where the world fell idle and that was asked for.
+    /// Handles events up to `end`. True where `until_idle` is set and the world became idle.
     fn run(&mut self, end: Instant, until_idle: bool) -> bool {
-        // Whoever used a node since the last run may have changed its deadline.
+        // A node that was used since the last run may have another deadline.
         (0..self.nodes.len()).for_each(|at| self.note_turn(NodeId(at)));
         loop {
             let turn = self.turns.first().copied();
@@ -415,10 +415,10 @@ impl World {
     /// Whether nothing is on the way, and no node waits for anything.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.flight.is_empty() && self.nodes.iter().all(Node::is_idle)
+        self.flight.is_empty() && self.nodes.iter().all(WorldNode::is_idle)
     }
 
-    fn at(&self, id: NodeId) -> Option<&Node> {
+    fn at(&self, id: NodeId) -> Option<&WorldNode> {
         self.nodes.get(id.0)
     }
 
@@ -474,11 +474,11 @@ impl World {
         };
         self.trace(id, from, TraceKind::Sent, &frame);
         match fate {
-            Fate::Dropped(why) => {
+            LaneOutcome::Dropped(why) => {
                 self.trace(id, from, TraceKind::Dropped(why), &frame);
                 self.flight.recycle(frame);
             }
-            Fate::Carried { at, again, flip } => {
+            LaneOutcome::Carried { at, again, flip } => {
                 if let Some(bit) = flip
                     && let Some(byte) = frame.get_mut((bit / 8) as usize)
                 {

@@ -216,8 +216,8 @@ fn an_empty_pool_loses_packets_and_keeps_the_schedule() {
     assert_eq!(seen.borrow().last().map(|(at, _)| *at), Some(5_000_000));
 }
 
-/// A second of a stream whose peer says after 10.5 ms where it is: the generator, and what it sent
-/// behind its question.
+/// A second of a stream with a peer that resolves after 10.5 ms: the generator, and what it sent
+/// after its request.
 fn with_a_late_peer(stream: Stream) -> (floodwall_pktgen::BlastStats, Vec<(u64, Vec<u8>)>) {
     let mut late = plan(vec![stream]);
     late.station.addrs = vec!["10.1.0.1".parse().expect("an address")];
@@ -225,7 +225,7 @@ fn with_a_late_peer(stream: Stream) -> (floodwall_pktgen::BlastStats, Vec<(u64, 
     let (mut world, blast, seen) = world(1, late, 8192);
     world.run_for(Duration::from_micros(10_500));
     assert_eq!(seen.borrow().len(), 1, "one ARP request");
-    // Who has the address says so at last.
+    // The owner of the address replies at last.
     let mut reply = seen.borrow()[0].1.clone();
     let asker: Vec<u8> = reply[6..12].to_vec();
     reply[..6].copy_from_slice(&asker);

@@ -1,8 +1,9 @@
-//! A flood that arrives at another worker's queue, in virtual time: what the application, friends
-//! and strangers of the worker that owns it get.
+//! A flood that arrives at another worker's queue, in virtual time: the parts of the application,
+//! established and unverified flows of the worker that owns it.
 //!
-//! Run by `cargo test`. Two workers of one host echo; what is no IP packet is the first one's. A
-//! friend sends to its queue, a crowd to the other's. Handling a packet costs 2 us, a look 40 ns.
+//! Run by `cargo test`. Two workers of one host echo; packets that are not IP are the first one's.
+//! An established peer sends to its queue, a crowd to the other's. Handling a packet costs 2 us, a
+//! look 40 ns.
 
 use core::time::Duration;
 
@@ -13,8 +14,8 @@ use floodwall_schedule::{BalanceConfig, GateConfig, Share};
 use floodwall_sync::qsbr::Domain;
 use floodwall_testkit::by_byte;
 use floodwall_world::{
-    Application, CostTable, LaneConfig, LinkConfig, NodeConfig, NodeId, NodeStats, Picos, UnitMix,
-    World,
+    CostTable, LaneConfig, LinkConfig, NodeConfig, NodeId, NodeStats, Picos, SimulatedApplication,
+    UnitMix, World,
 };
 
 /// Packets a second that half a core can handle here.
@@ -22,7 +23,7 @@ const CAPACITY: u64 = 235_000;
 const RUN: Duration = Duration::from_millis(25);
 const LOADS: [u64; 4] = [1, 2, 4, 10];
 
-/// Sends packets whose last byte is `class`, one each `every`.
+/// Sends packets with `class` as the last byte, one each `every`.
 struct Client {
     class: u8,
     at: Instant,
@@ -57,7 +58,7 @@ impl Engine for Client {
     fn classify(&self, _: &Burst, _: &mut [Triage]) {}
 }
 
-/// Echoes, whether it arrived here or was handed over; tells friends by the last byte.
+/// Echoes, whether it arrived here or was handed over; classifies by the last byte.
 #[derive(Default)]
 struct Server {
     handled: u64,
@@ -98,7 +99,7 @@ fn config() -> NodeConfig {
         costs: CostTable { header: Picos::from_nanos(2000), unit, ..CostTable::ASSUMED },
         balance: Some(BalanceConfig { share: Share::HALF, ..BalanceConfig::default() }),
         gate: Some(GateConfig::default()),
-        application: Some(Application::HUNGRY),
+        application: Some(SimulatedApplication::HUNGRY),
         ..NodeConfig::default()
     }
 }
@@ -110,13 +111,13 @@ struct Outcome {
     other: (u64, u64),
 }
 
-/// A friend at 10,000 packets a second to the owner's queue, others of a class and rate to the
-/// other worker's.
+/// An established peer at 10,000 packets a second to the owner's queue, others of a class and rate
+/// to the other worker's.
 fn run(config: NodeConfig, class: u8, rate: u64) -> Outcome {
     run_by(config, class, rate, &[IfIndex(2)])
 }
 
-/// The same; what comes by the interfaces named lies in the other worker's queue.
+/// The same; frames of the interfaces given are put into the other worker's queue.
 fn run_by(config: NodeConfig, class: u8, rate: u64, wrong: &[IfIndex]) -> Outcome {
     let pool = |frames| Pool::new(&PoolConfig { frames, ..PoolConfig::default() }).expect("memory");
     let mut world = World::new(5);
@@ -144,12 +145,12 @@ fn run_by(config: NodeConfig, class: u8, rate: u64, wrong: &[IfIndex]) -> Outcom
     Outcome { owner, friend, other }
 }
 
-/// What was taken of the other worker is handled, died by name, or waits: once each.
+/// Packets taken from the other worker are handled, dropped and counted, or wait: once each.
 fn balances(world: &World, owner: NodeId, stats: &NodeStats) {
     let server = world.node_ref::<Server>(owner).expect("the server");
     assert_eq!(stats.packets_in, server.handled, "what arrived here is counted apart");
     let fates = server.adopted + stats.refused + stats.crowded_out + stats.waiting as u64;
-    // The friend's packets are looked at only where its own queue is full.
+    // Established packets are classified only where their own queue is full.
     assert!(stats.adopted > 0 && stats.adopted == fates, "{stats:?}: {} adopted", server.adopted);
 }
 
@@ -164,7 +165,7 @@ fn a_flood_at_the_wrong_queue_starves_neither_friends_nor_the_application() {
             let (back, sent) = outcome.friend;
             assert!(back * 10 >= sent * 9, "{load}x: {outcome:?}");
             let (back, sent) = outcome.other;
-            assert!(back > 0, "strangers are never shut out: {load}x {outcome:?}");
+            assert!(back > 0, "unverified flows are never shut out: {load}x {outcome:?}");
             assert!(class != b'f' || load > 1 || back * 10 > sent * 8, "{outcome:?}");
         }
     }

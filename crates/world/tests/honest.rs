@@ -8,8 +8,8 @@ use core::time::Duration;
 use floodwall_base::{IfIndex, Instant, MacAddr, Units};
 use floodwall_packet::{Burst, Engine, PacketBuf, Pool, PoolConfig, Round, Triage};
 use floodwall_pktgen::{
-    Blast, Honest, HonestConfig, HonestStats, Medium, Pace, Peer, Plan, PlanError, Stamp,
-    StationConfig, Template,
+    Blast, Honest, HonestConfig, HonestStats, Pace, Peer, Plan, PlanError, Stamp, StationConfig,
+    StationMedium, Template,
 };
 use floodwall_world::{
     CostTable, LaneConfig, LinkConfig, LinkId, NodeConfig, NodeId, RunEnd, Side, UnitMix, World,
@@ -19,9 +19,9 @@ const SERVER: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const CLIENT: MacAddr = MacAddr([2, 0, 0, 0, 0, 5]);
 const ONE: IfIndex = IfIndex(1);
 
-/// Two stations that know of each other by address only, and an echo between them: what the
-/// inner station (a [`Blast`] without streams) has no use for is sent back. Nothing is answered
-/// before the client's link address was asked for and told.
+/// Two stations that know each other's address only, and an echo between them: packets that the
+/// inner station (a [`Blast`] without streams) does not use are sent back. No packet is answered
+/// before the client's link address was resolved.
 struct Echo {
     station: Blast,
     held: Vec<PacketBuf>,
@@ -99,7 +99,7 @@ impl Engine for Echo {
     fn classify(&self, _: &Burst, _: &mut [Triage]) {}
 }
 
-/// A client of the service, asking `count` questions, a hundred a second.
+/// A client of the service that sends `count` queries, a hundred a second.
 fn client(v4: bool, count: u64) -> HonestConfig {
     let (addrs, server) = if v4 { ("10.0.0.5", "10.0.0.1:7") } else { ("fd00::5", "[fd00::1]:7") };
     let server: SocketAddr = server.parse().expect("an endpoint");
@@ -189,7 +189,7 @@ fn both_ends_resolve_each_other_and_every_question_is_answered_in_both_families(
         assert_eq!(latency.min(), Some(Duration::from_millis(2)));
         assert_eq!(latency.max(), Some(Duration::from_millis(3)));
         let echo: &Echo = scene.world.node_ref(scene.echo).unwrap();
-        assert_eq!(echo.station.returned().neighbor, 2, "the client asked, and answered");
+        assert_eq!(echo.station.returned().neighbor, 2, "the client resolved, and answered");
         assert_eq!(scene.honest().returned().neighbor, 2);
     }
 }
@@ -263,7 +263,7 @@ fn an_answer_that_nobody_asked_for_is_wrong_whoever_sends_it() {
         ];
         for ((from, src_port, dst_port, stream, seq, at), wrong) in cases {
             let macs = (SERVER, CLIENT);
-            let medium = Medium::Ethernet;
+            let medium = StationMedium::Ethernet;
             let mut answer = Template::udp(medium, macs, (from, ours), 64, 64).unwrap();
             answer.set_src_port(src_port);
             answer.set_dst_port(dst_port);
@@ -292,7 +292,7 @@ fn a_solicitation_that_crossed_a_router_or_is_damaged_is_not_answered() {
     let mut answers = |change: fn(&mut [u8])| {
         let mut frame = world
             .visit(asker, |echo: &mut Echo, round| {
-                // A new one asks at once.
+                // A new one sends a query at once.
                 *echo = Echo::new("fd00::5");
                 echo.work(round);
                 round.departing.pop_front().unwrap().first().to_vec()
@@ -320,7 +320,7 @@ fn a_client_without_server_gives_up_each_question_in_its_time() {
     let honest = Honest::new(client(true, 100)).unwrap();
     let pool = Pool::new(&PoolConfig::default()).unwrap();
     let honest = world.add_node("alone", honest, pool);
-    assert_eq!(world.run_until_idle(Duration::from_secs(60)), RunEnd::Limit, "it asks for ever");
+    assert_eq!(world.run_until_idle(Duration::from_secs(60)), RunEnd::Limit, "it queries for ever");
     let stats = world.node_ref::<Honest>(honest).unwrap().stats();
     assert_eq!((stats.intended, stats.sent, stats.lost, stats.waiting), (100, 0, 100, 0));
 }

@@ -1,7 +1,7 @@
-//! A flooded core in virtual time: what the application, friends and strangers get of it.
+//! A flooded core in virtual time: the parts of the application, established and unverified flows.
 //!
-//! Run by `cargo test`. One server echoes; a friend and a crowd of strangers send to it at fixed
-//! rates, on links of their own. Handling a packet costs 2 us here, a look 40 ns.
+//! Run by `cargo test`. One server echoes; an established peer and a crowd of unverified peers send
+//! to it at fixed rates, on links of their own. Handling a packet costs 2 us here, a look 40 ns.
 
 use core::time::Duration;
 
@@ -11,15 +11,15 @@ use floodwall_packet::{Burst, Engine, Pool, PoolConfig, Round, Triage};
 use floodwall_schedule::{BalanceConfig, GateConfig, Share};
 use floodwall_testkit::by_byte;
 use floodwall_world::{
-    Application, CostTable, LaneConfig, LinkConfig, LinkId, NodeConfig, NodeId, NodeStats, Picos,
-    UnitMix, World,
+    CostTable, LaneConfig, LinkConfig, LinkId, NodeConfig, NodeId, NodeStats, Picos,
+    SimulatedApplication, UnitMix, World,
 };
 
 /// Packets a second that half a core can handle here.
 const CAPACITY: u64 = 235_000;
 const RUN: Duration = Duration::from_millis(25);
 
-/// Sends packets whose last byte is `class`, one each `every`.
+/// Sends packets with `class` as the last byte, one each `every`.
 struct Client {
     class: u8,
     at: Instant,
@@ -55,7 +55,7 @@ impl Engine for Client {
     fn classify(&self, _: &Burst, _: &mut [Triage]) {}
 }
 
-/// Echoes; tells friends by the last byte. With `stuck`, it has no appetite until then.
+/// Echoes; classifies by the last byte. With `stuck`, it has no appetite until then.
 #[derive(Default)]
 struct Server {
     handled: u64,
@@ -74,7 +74,7 @@ impl Engine for Server {
         Units(0)
     }
 
-    fn appetite(&self, now: Instant) -> usize {
+    fn rx_capacity(&self, now: Instant) -> usize {
         if self.stuck.is_some_and(|until| now < until) { 0 } else { 64 }
     }
 
@@ -97,7 +97,7 @@ fn config(share: Share) -> NodeConfig {
         costs: costs(),
         balance: Some(BalanceConfig { share, ..BalanceConfig::default() }),
         gate: Some(GateConfig::default()),
-        application: Some(Application::HUNGRY),
+        application: Some(SimulatedApplication::HUNGRY),
         ..NodeConfig::default()
     }
 }
@@ -110,7 +110,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// A friend at 10,000 packets a second, and others at `rate` of the class given.
+    /// An established peer at 10,000 packets a second, and others at `rate` of the class given.
     fn new(config: NodeConfig, class: u8, rate: u64) -> Self {
         let pool =
             |frames| Pool::new(&PoolConfig { frames, ..PoolConfig::default() }).expect("memory");
@@ -142,7 +142,7 @@ impl Scene {
         Outcome { stats, friend, other }
     }
 
-    /// Every packet that reached the device was handled, died by name, or waits.
+    /// Every packet that reached the device was handled, was dropped and counted, or waits.
     fn balances(&self, stats: NodeStats) {
         let handled = self.world.node_ref::<Server>(self.server).expect("the server").handled;
         assert_eq!(stats.packets_in, handled);
@@ -210,8 +210,9 @@ fn an_application_that_is_never_scheduled_is_yielded_to() {
 
 #[test]
 fn the_core_is_used_wholly_by_whoever_wants_it() {
-    // The application wants a tenth: the worker has nine tenths, far beyond its half.
-    let tenth = Application { job: Duration::from_micros(100), every: Duration::from_millis(1) };
+    // The application needs a tenth: the worker has nine tenths, far beyond its half.
+    let tenth =
+        SimulatedApplication { job: Duration::from_micros(100), every: Duration::from_millis(1) };
     let idle = NodeConfig { application: Some(tenth), ..config(Share::HALF) };
     let outcome = Scene::new(idle, b'f', 10 * CAPACITY).run();
     assert!(outcome.stats.busy >= RUN * 85 / 100, "{outcome:?}");
@@ -230,7 +231,7 @@ fn strangers_cannot_crowd_out_friends() {
         if load > 0 {
             let served = outcome.other.0 as f64 / RUN.as_secs_f64();
             let least = CAPACITY as f64 * if load < 4 { 0.8 } else { 0.25 };
-            assert!(served >= least, "what friends leave is the strangers': {load}x {outcome:?}");
+            assert!(served >= least, "the rest goes to unverified flows: {load}x {outcome:?}");
         }
     }
 }
@@ -259,7 +260,7 @@ fn refusable_packets_die_at_the_price_of_a_look_under_pressure_and_are_handled_o
 fn excess_beyond_what_can_be_looked_at_dies_in_the_ring_before_any_work() {
     // A hundred times what can be handled: twice what can be looked at.
     let mut scene = Scene::new(config(Share::HALF), b's', 50 * CAPACITY);
-    // Long enough for some friends to get through: before the first, nothing is kept for any.
+    // Long enough for some established packets: before the first, no room is reserved.
     scene.world.run_for(RUN);
     let stats = scene.world.node_stats(scene.server);
     let lanes: Vec<_> = scene.links.iter().map(|l| scene.world.stats(*l).from_a).collect();
@@ -278,7 +279,7 @@ fn an_engine_without_appetite_costs_nothing_and_takes_up_again() {
     scene.world.run_for(Duration::from_millis(3));
     let stats = scene.world.node_stats(scene.server);
     assert_eq!((stats.packets_in, stats.looked_at, stats.units), (0, 0, 0), "no work invested");
-    assert!(stats.ring_peak > 300, "what came waits, or dies, in the ring");
+    assert!(stats.ring_peak > 300, "arrivals wait, or are dropped, in the ring");
     scene.world.run_for(Duration::from_millis(4));
     assert!(scene.world.node_stats(scene.server).packets_in > 500);
 }
@@ -294,12 +295,12 @@ fn friends_are_served_while_the_strangers_consumer_is_full() {
         scene.world.node::<Server>(scene.server).expect("the server").stuck = Some(until);
         (back, sent, scene.world.node_stats(scene.server).packets_in)
     };
-    // Until friends are known, nobody is preferred.
+    // Until established flows are known, there is no priority.
     let (back, sent, taken) = so_far(RUN / 5);
     let (more_back, more_sent, more_taken) = so_far(RUN / 2);
     let (back, sent) = (more_back - back, more_sent - sent);
     assert!(back * 10 >= sent * 9, "{back} of {sent}");
-    assert!(more_taken - taken <= sent + 64, "and nobody else is: {taken} {more_taken}");
+    assert!(more_taken - taken <= sent + 64, "and no other is: {taken} {more_taken}");
     scene.world.node::<Server>(scene.server).expect("the server").stuck = None;
     scene.world.run_for(RUN / 2);
     assert!(scene.world.node_stats(scene.server).packets_in > more_taken + 1000);

@@ -79,7 +79,7 @@ impl Engine for Mirror {
     fn classify(&self, _: &Burst, _: &mut [Triage]) {}
 }
 
-/// Asks to be called at once, for ever, and does nothing.
+/// Requests immediate calls, for ever, and does nothing.
 struct Restless;
 
 impl Engine for Restless {
@@ -120,7 +120,7 @@ struct Pair {
     link: LinkId,
 }
 
-/// A table by which one packet costs its receiver `nanos`, whatever its size.
+/// A table by which one packet costs its receiver `nanos`, at any size.
 fn costs(nanos: u64) -> CostTable {
     let unit = UnitMix { headers: 1, ..CostTable::FREE.unit };
     CostTable { header: Picos::from_nanos(nanos), unit, ..CostTable::FREE }

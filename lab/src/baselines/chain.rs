@@ -5,7 +5,7 @@
 //! more in two with the packet split wherever the first is full, anything longer in clusters.
 //! Simplified: no leading space left by drivers, no types, no packet header but the total length; a
 //! cluster is shared by counting its owners. Space before the data of a cluster is never used, as
-//! 4.4BSD's macro says.
+//! in 4.4BSD's macro.
 //! Serves: every claim of the plan `header-pull`.
 
 use std::rc::Rc;
@@ -21,7 +21,7 @@ pub struct Sizes {
     pub cluster: usize,
 }
 
-/// Which kind of buffer a piece lies in.
+/// The kind of buffer that holds a piece.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
     /// A packet's first small buffer.
@@ -70,9 +70,9 @@ impl Sizes {
 /// What reading headers has cost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Costs {
-    /// Headers asked for: comparisons with a length.
+    /// Headers requested: comparisons with a length.
     pub checks: u64,
-    /// Asked of the accessor, because the first piece had not got them.
+    /// Requested from the accessor, because the first piece had not got them.
     pub calls: u64,
     /// Buffers taken.
     pub allocations: u64,
@@ -136,7 +136,7 @@ impl Piece {
         &self.room[self.start..][..self.len]
     }
 
-    /// Whether it lies in a cluster.
+    /// Whether its buffer is a cluster.
     #[must_use]
     pub fn is_cluster(&self) -> bool {
         self.kind == Kind::Cluster
@@ -180,7 +180,8 @@ impl Chain {
         chain
     }
 
-    /// Another packet whose clusters are the same memory, as a copy for a second reader has them.
+    /// Another packet that shares the memory of this one's clusters, as a copy for a second reader
+    /// does.
     #[must_use]
     pub fn share(&self) -> Self {
         let pieces = self.pieces.iter().map(|piece| match piece.kind {
@@ -287,7 +288,7 @@ impl Chain {
     }
 
     /// A fresh buffer of `kind` behind the piece `number`, filled with that piece's bytes from
-    /// `within` on and as many of those behind as make `len` in all.
+    /// `within` on and as many of those behind as make `len` in total.
     pub fn insert_behind(&mut self, number: usize, within: usize, len: usize, kind: Kind) {
         let piece = &mut self.pieces[number];
         let mut bytes = piece.bytes()[within..].to_vec();

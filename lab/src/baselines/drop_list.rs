@@ -8,7 +8,8 @@
 //! bytes there), finding an element by its addresses costs nothing (theirs was hashed), completed
 //! connections take no places of the list, and a list shorter than 8 has 8 places. All of it is
 //! kinder to the list than it was.
-//! Serves: the plan `syn-flood`, elements walked for each SYN and who connects meanwhile.
+//! Serves: the plan `syn-flood`, elements walked for each SYN and the clients that connect
+//! meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,9 +17,9 @@ use core::time::Duration;
 
 use floodwall_base::{FlowKey, HashKey, Instant, Mss, PublicRandom, Seq, Units};
 use floodwall_syncache::{
-    AcceptSlot, Ack, Acked, Answered, CookiePolicy, HalfOpen, ListenSettings, ListenerId,
-    ListenerStats, Moment, Proven, ProvenParts, Refusal, Reset, Stats, Syn, SynAck, SynRefusal,
-    Timestamps, Unreachable,
+    AcceptSlot, AckOutcome, AckRefusal, CookieMoment, CookiePolicy, HalfOpen, HandshakeAck,
+    ListenSettings, ListenerId, ListenerStats, Proven, ProvenParts, ProvenTimestamps, ResetReply,
+    Stats, SynAck, SynAnswer, SynRefusal, SynSegment, Unreachable,
 };
 
 /// How often a SYN-ACK is sent again.
@@ -27,7 +28,7 @@ const RETRANSMITS: u8 = 3;
 /// One half-open connection and its neighbours in the list.
 #[derive(Clone, Copy, Debug)]
 struct Element {
-    syn: Syn,
+    syn: SynSegment,
     iss: Seq,
     listener: ListenerId,
     retransmits: u8,
@@ -47,7 +48,7 @@ struct Listener {
     waiting: usize,
 }
 
-/// See the file's head.
+/// A linear list of half-open connections with random drop, as BSD had before the SYN cache.
 #[derive(Debug)]
 pub struct DropList {
     elements: Vec<Option<Element>>,
@@ -159,7 +160,7 @@ impl DropList {
     }
 
     fn syn_ack(&self, element: &Element, settings: &ListenSettings, now: Instant) -> SynAck {
-        let Syn { flow, seq, options, .. } = element.syn;
+        let SynSegment { flow, seq, options, .. } = element.syn;
         let v4 = flow.remote.addr.to_ipv4_mapped().is_some();
         SynAck {
             flow,
@@ -177,8 +178,8 @@ impl DropList {
         }
     }
 
-    fn proof(&self, element: &Element, ack: &Ack, settings: &ListenSettings) -> Proven {
-        let Syn { flow, seq, options, .. } = element.syn;
+    fn proof(&self, element: &Element, ack: &HandshakeAck, settings: &ListenSettings) -> Proven {
+        let SynSegment { flow, seq, options, .. } = element.syn;
         let shifts = options.window_scale.map(|theirs| (theirs.min(14), settings.window_scale));
         Proven::of_baseline(ProvenParts {
             flow,
@@ -191,22 +192,22 @@ impl DropList {
             timestamps: ack
                 .timestamp
                 .filter(|_| options.timestamp.is_some())
-                .map(|(recent, last_sent)| Timestamps { recent, last_sent }),
+                .map(|(recent, last_sent)| ProvenTimestamps { recent, last_sent }),
             ecn: options.ecn && settings.ecn,
             retransmitted: element.retransmits,
         })
     }
 
-    fn refuse(&mut self, why: Refusal) -> Acked {
+    fn refuse(&mut self, why: AckRefusal) -> AckOutcome {
         match why {
-            Refusal::Unknown => self.stats.unasked += 1,
-            Refusal::BadAck => self.stats.bad_ack += 1,
-            Refusal::BadSeq => self.stats.bad_seq += 1,
-            Refusal::AcceptFull => self.stats.accept_full += 1,
-            Refusal::Budget => self.stats.over_budget += 1,
-            Refusal::NoListener => self.stats.no_listener += 1,
+            AckRefusal::Unknown => self.stats.unasked += 1,
+            AckRefusal::BadAck => self.stats.bad_ack += 1,
+            AckRefusal::BadSeq => self.stats.bad_seq += 1,
+            AckRefusal::AcceptFull => self.stats.accept_full += 1,
+            AckRefusal::Budget => self.stats.over_budget += 1,
+            AckRefusal::NoListener => self.stats.no_listener += 1,
         }
-        Acked::Refused(why)
+        AckOutcome::Refused(why)
     }
 }
 
@@ -243,22 +244,28 @@ impl HalfOpen for DropList {
         HashKey::new(1, 2)
     }
 
-    fn syn_hashed(&mut self, id: ListenerId, syn: &Syn, _hash: u64, at: Moment) -> Answered {
+    fn syn_hashed(
+        &mut self,
+        id: ListenerId,
+        syn: &SynSegment,
+        _hash: u64,
+        at: CookieMoment,
+    ) -> SynAnswer {
         self.spent = self.spent.plus(Units(1));
         let Some((list, settings)) = self.listener(id) else {
             self.stats.no_listener += 1;
-            return Answered::Refused(SynRefusal::NoListener);
+            return SynAnswer::Refused(SynRefusal::NoListener);
         };
         let full = list.len >= (settings.backlog * 3 / 2).max(8);
         if !syn.is_answerable() {
             self.stats.implausible += 1;
-            return Answered::Refused(SynRefusal::Implausible);
+            return SynAnswer::Refused(SynRefusal::Implausible);
         }
         if let Some(known) = self.by_flow.get(&syn.flow).copied() {
             let element = self.element(known).copied().filter(|it| it.syn.seq == syn.seq);
             if let Some(element) = element {
                 self.stats.duplicates += 1;
-                return Answered::Again(self.syn_ack(&element, &settings, at.now));
+                return SynAnswer::Again(self.syn_ack(&element, &settings, at.now));
             }
             self.unlink(known);
         } else if full {
@@ -275,32 +282,38 @@ impl HalfOpen for DropList {
         };
         self.append(element);
         self.stats.added += 1;
-        Answered::Cached(self.syn_ack(&element, &settings, at.now))
+        SynAnswer::Cached(self.syn_ack(&element, &settings, at.now))
     }
 
-    fn ack_hashed(&mut self, id: ListenerId, ack: &Ack, _hash: u64, _at: Moment) -> Acked {
+    fn ack_hashed(
+        &mut self,
+        id: ListenerId,
+        ack: &HandshakeAck,
+        _hash: u64,
+        _at: CookieMoment,
+    ) -> AckOutcome {
         self.spent = self.spent.plus(Units(1));
         let Some((list, settings)) = self.listener(id) else {
-            return self.refuse(Refusal::NoListener);
+            return self.refuse(AckRefusal::NoListener);
         };
         let has_room = list.waiting < settings.backlog;
         let known = self.by_flow.get(&ack.flow).copied();
         let Some((at, element)) = known.and_then(|at| Some((at, *self.element(at)?))) else {
-            return self.refuse(Refusal::Unknown);
+            return self.refuse(AckRefusal::Unknown);
         };
         if ack.ack != element.iss + 1 {
-            return self.refuse(Refusal::BadAck);
+            return self.refuse(AckRefusal::BadAck);
         }
         if !ack.seq.is_within(element.syn.seq + 1, u32::from(settings.window)) {
-            return self.refuse(Refusal::BadSeq);
+            return self.refuse(AckRefusal::BadSeq);
         }
         if !has_room {
-            return self.refuse(Refusal::AcceptFull);
+            return self.refuse(AckRefusal::AcceptFull);
         }
         self.unlink(at);
         self.stats.completed += 1;
         self.list(id).into_iter().for_each(|list| list.waiting += 1);
-        Acked::Proven(self.proof(&element, ack, &settings))
+        AckOutcome::Proven(self.proof(&element, ack, &settings))
     }
 
     fn accepted(&mut self, slot: AcceptSlot) {
@@ -311,15 +324,15 @@ impl HalfOpen for DropList {
         }
     }
 
-    fn reset(&mut self, flow: &FlowKey, seq: Seq, _at: Moment) -> Reset {
+    fn reset(&mut self, flow: &FlowKey, seq: Seq, _at: CookieMoment) -> ResetReply {
         let known = self.by_flow.get(flow).copied();
         match known.and_then(|at| Some((at, self.element(at)?.syn.seq))) {
             Some((at, irs)) if seq == irs + 1 => {
                 self.unlink(at);
                 self.stats.reset += 1;
-                Reset::Removed
+                ResetReply::Removed
             }
-            _ => Reset::Ignored,
+            _ => ResetReply::Ignored,
         }
     }
 
@@ -327,7 +340,7 @@ impl HalfOpen for DropList {
         Unreachable::Ignored
     }
 
-    fn unsent(&mut self, flow: &FlowKey, _at: Moment) {
+    fn unsent(&mut self, flow: &FlowKey, _at: CookieMoment) {
         if let Some(at) = self.by_flow.get(flow).copied() {
             self.unlink(at);
             self.stats.unsent += 1;
@@ -338,19 +351,19 @@ impl HalfOpen for DropList {
         self.by_flow.contains_key(flow)
     }
 
-    // It knows no cookies.
+    // The list has no cookies.
     fn set_cookies(&mut self, _: ListenerId, _: CookiePolicy) {}
 
     fn backlog(&self, listener: ListenerId) -> Option<usize> {
         self.listener(listener).map(|(_, settings)| settings.backlog)
     }
 
-    fn recognizes(&self, ack: &Ack) -> bool {
+    fn recognizes(&self, ack: &HandshakeAck) -> bool {
         let element = self.by_flow.get(&ack.flow).and_then(|at| self.element(*at));
         element.is_some_and(|element| ack.ack == element.iss + 1)
     }
 
-    fn work(&mut self, at: Moment, granted: Units, send: &mut impl FnMut(&SynAck)) -> Units {
+    fn work(&mut self, at: CookieMoment, granted: Units, send: &mut impl FnMut(&SynAck)) -> Units {
         let mut spent = Units(0);
         while spent < granted {
             let due = self.timers.first().copied().filter(|(due, _)| *due <= at.now);
@@ -412,7 +425,7 @@ mod tests {
             let mut list = DropList::new(3);
             let listener = list.listen(contract::listening(backlog)).unwrap();
             for n in 0..20_000 {
-                let syn = contract::Client::nth(n, n % 2 == 0).syn();
+                let syn = contract::HandshakeClient::nth(n, n % 2 == 0).syn();
                 let _ = list.syn(listener, &syn, contract::at_millis(0));
             }
             let (walked, dropped) = list.walked();

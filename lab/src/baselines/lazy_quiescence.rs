@@ -1,4 +1,4 @@
-//! Quiescent only when idle: packet work never says that it holds nothing, however long it goes on.
+//! Quiescent only when idle: packet work reports no quiescent state, however long it goes on.
 //!
 //! Models: read-copy update of Linux 2.6.0 (`kernel/rcupdate.c`, 2003), where a processor was
 //! quiescent in a context switch, in user mode and when idle, and packets that kept coming kept it
@@ -12,7 +12,7 @@ use core::time::Duration;
 
 use floodwall_sync::qsbr::{Moment, Policy};
 
-/// See the file's head.
+/// The reclamation policy under which a reader is quiescent only when its worker is idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LazyQuiescence {
     /// Callbacks in one pass at most.
@@ -39,7 +39,7 @@ impl Policy for LazyQuiescence {
         Duration::MAX
     }
 
-    /// Nobody was told: a busy processor learned of a waiting callback at its next idle moment.
+    /// No notification: a busy processor found a waiting callback at its next idle moment.
     fn chases(&self, _pending: usize) -> bool {
         false
     }

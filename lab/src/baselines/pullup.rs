@@ -1,7 +1,7 @@
 //! `m_pullup`: the first bytes of a packet contiguous, up to one small buffer of them.
 //!
 //! Models: `m_pullup` of 4.4BSD-Lite2 (`sys/kern/uipc_mbuf.c`), as IPv4 input used it.
-//! Simplified: it brings exactly what is asked for, not the customary few bytes more.
+//! Simplified: it brings exactly what is requested, not the customary few bytes more.
 //! Serves: "m_pullup fails beyond its limit" and the fifth row of the plan `header-pull`.
 
 use super::chain::{Chain, Costs, Kind, Lost};

@@ -1,10 +1,10 @@
-//! A cache with an entry for each destination, whose unlinked entries wait for a grace period.
+//! A cache with an entry for each destination; unlinked entries wait for a grace period.
 //!
 //! Models: the IPv4 route cache of Linux 2.6.0 (`net/ipv4/route.c`, `net/core/dst.c`, 2003) with
-//! that machine's sizes of 256 MB: a hash of chains; a bound on entries that counts those which
-//! are unlinked and not yet freed; a collector that is asked for whenever an entry is made above a
-//! threshold, at most twice a second until the bound is reached, and at every new destination from
-//! then on; and a chain that is too long gives up its oldest entry for each new one.
+//! that machine's sizes of 256 MB: a hash of chains; a bound on entries that counts those which are
+//! unlinked and not yet freed; a collector that is started for every entry made above a threshold,
+//! at most twice a second until the bound is reached, and at every new destination from then on;
+//! and a chain that is too long gives up its oldest entry for each new one.
 //! Simplified: what the collector unlinks it takes in the order of its walk, not by age; entries
 //! have no users; IPv6 kept its clones in the routing tree, under locks: here it has the same cache
 //! with IPv6's own bounds, which is kinder to it. The hash has no key, as that of 2.6.0 had none
@@ -15,7 +15,7 @@
 use core::time::Duration;
 
 use floodwall_base::Instant;
-use floodwall_sync::qsbr::{Caps, Domain, Limbo, Policy};
+use floodwall_sync::qsbr::{Domain, Limbo, LimboCaps, Policy};
 
 /// How large a cache is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct Sizes {
     pub buckets: usize,
     /// Entries at most, linked or not yet freed.
     pub entries_max: usize,
-    /// Entries above which making one asks the collector.
+    /// Entries above which making one starts the collector.
     pub collect_from: usize,
     /// Entries of a chain above which a new one costs the oldest.
     pub chain_max: usize,
@@ -44,7 +44,7 @@ impl Sizes {
         collect_gap: Duration::from_millis(500),
         entry_bytes: 256,
     };
-    /// IPv6: 4096 entries, whatever the machine.
+    /// IPv6: 4096 entries on every machine.
     pub const V6: Self = Self { buckets: 256, entries_max: 4096, collect_from: 1024, ..Self::V4 };
 }
 
@@ -65,7 +65,7 @@ struct Entry {
     used: u64,
 }
 
-/// See the file's head.
+/// The route cache: one hash entry for each destination, freed after a grace period.
 pub struct RouteCache<P: Policy> {
     sizes: Sizes,
     chains: Vec<Vec<Entry>>,
@@ -82,7 +82,7 @@ pub struct RouteCache<P: Policy> {
 }
 
 impl<P: Policy> RouteCache<P> {
-    /// An empty one, whose unlinked entries wait for the readers of `domain`.
+    /// An empty cache; its unlinked entries wait for the readers of `domain`.
     #[must_use]
     pub fn new(sizes: Sizes, domain: &Domain<P>) -> Self {
         let bytes = sizes.entries_max.saturating_mul(sizes.entry_bytes);
@@ -90,7 +90,7 @@ impl<P: Policy> RouteCache<P> {
             sizes,
             chains: vec![Vec::new(); sizes.buckets.max(1)],
             linked: 0,
-            limbo: domain.limbo(Caps { items: sizes.entries_max, bytes }),
+            limbo: domain.limbo(LimboCaps { items: sizes.entries_max, bytes }),
             passes: 0,
             waiting: 0,
             retired: 0,
@@ -124,8 +124,8 @@ impl<P: Policy> RouteCache<P> {
         self.limbo.oldest(now)
     }
 
-    /// Looks the destination of a packet up, and makes an entry where it has none. Also says how
-    /// many chains and entries were looked at.
+    /// Looks the destination of a packet up, and makes an entry where it has none. Also returns how
+    /// many chains and entries were visited.
     pub fn packet(&mut self, addr: u128, now: Instant) -> (Found, u64) {
         let (at, stamp) = (bucket(addr, self.chains.len()), now.as_nanos());
         let chain = self.chains.get_mut(at);
@@ -200,8 +200,8 @@ impl<P: Policy> RouteCache<P> {
             if left == 0 {
                 return;
             }
-            // Where no other is left, empty chains are paid for and not walked: eight heads of
-            // chains lie in a line of memory.
+            // Where no other is left, empty chains are paid for and not walked: eight chain heads
+            // share a cache line.
             if self.linked == 0 {
                 *visited += (self.chains.len() - step).div_ceil(8) as u64;
                 return;

@@ -1,4 +1,4 @@
-//! Copy to scratch: a header where it lies, or a private copy of it where it straddles.
+//! Copy to scratch: a header in place, or a private copy of it where it straddles.
 //!
 //! Models: no history but the product's own way, `PacketBuf::header` (Floodwall, `access.rs` of
 //! crate `packet`), on packets cut as the others are; Linux has the same idea since 2.6
@@ -10,7 +10,7 @@ use floodwall_packet::{AccessCounters, PacketBuf, Pool};
 
 use super::chain::Cut;
 
-/// A packet in the product's memory, cut where `cut` says.
+/// A packet in the product's memory, cut at the places in `cut`.
 #[must_use]
 pub fn packet(pool: &Pool, flat: &[u8], cut: &Cut) -> Option<PacketBuf> {
     let mut rest = flat;

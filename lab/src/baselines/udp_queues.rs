@@ -5,11 +5,11 @@
 //! Linux 4.10 to 6.17 (`net/ipv4/udp.c`, `__udp_enqueue_schedule_skb`): above half of the receive
 //! buffer a producer first takes a second lock, so that only one at a time contends with the
 //! reader; [`Lists`] with one list and with one for each node, Linux 6.18 (commit b650bf0977d3):
-//! push onto a lock-free list, and who found it empty drains it under the reader's lock. Drop
-//! counters: one, two by the node's number being odd or even, as in that commit.
+//! push onto a lock-free list; the producer that found it empty drains it under the reader's lock.
+//! Drop counters: one, two by the node's number being odd or even, as in that commit.
 //! Simplified: sleeping locks of the standard library stand for spin locks (on two cores a spinner
-//! whose holder sleeps would measure the scheduler), no socket memory pressure, no compaction of
-//! buffers.
+//! would measure the scheduler while the lock's holder sleeps), no socket memory pressure, no
+//! compaction of buffers.
 //! Serves: the plan `udp-flood`, claims `refusal-locks`, `refusal-writes` and those of the tail.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -71,7 +71,7 @@ impl Locked {
         Self { inside, limit, drops: DropCounters::new(1) }
     }
 
-    /// Takes a packet, or gives it back and says what that cost.
+    /// Takes a packet, or gives it back with the cost of the refusal.
     ///
     /// # Errors
     /// It is full.
@@ -96,7 +96,7 @@ impl Locked {
     }
 }
 
-/// See the file's head.
+/// A queue with the busylock of Linux 4.10 to 6.17: a second lock above half of the receive buffer.
 #[derive(Debug)]
 pub struct Busylock {
     busy: CachePadded<Mutex<()>>,
@@ -159,7 +159,7 @@ struct List {
     bytes: AtomicU64,
 }
 
-/// See the file's head.
+/// Lock-free lists in front of the receive queue, one or one for each node, as in Linux 6.18.
 #[derive(Debug)]
 pub struct Lists {
     lists: Box<[CachePadded<List>]>,

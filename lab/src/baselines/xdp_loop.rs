@@ -4,8 +4,8 @@
 //! `samples/bpf`, 2018, with its L2 forwarding turned into an answer): receive a batch, turn each
 //! frame round in its place, send the batch, refill.
 //! Simplified: the socket is the product's own device, so what it costs is the same on both sides;
-//! lengths are believed, and no checksum is looked at (turning ends round changes none). All of
-//! that is kinder to the loop than a program that lives on a network could be.
+//! lengths are not checked, and no checksum is verified (swapping addresses and ports changes
+//! none). All of that makes the loop faster than a program on a real network could be.
 //! Serves: the plan `xdp-flood`, what the stack costs beside doing nothing but the answer.
 
 use std::io;
@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// How long it waits for frames before it looks whether it is to end.
 const WAIT: Duration = Duration::from_millis(20);
-/// Bytes of a link header, and where the fields of a plain datagram lie.
+/// Bytes of a link header, and the offsets of a plain datagram's fields.
 const LINK: usize = 14;
 const KIND_AT: usize = 12;
 const UDP: u8 = 17;
@@ -40,7 +40,8 @@ pub fn turn_round(frame: &mut [u8], port: u16) -> bool {
     else {
         return false;
     };
-    // Where addresses begin, how long one is, where the ports are, and what says that it is UDP.
+    // Where addresses begin, how long one is, where the ports are, and the protocol field that
+    // marks UDP.
     let (addresses, len, ports, protocol) = match [high, low] {
         [0x08, 0x00] if frame.get(LINK) == Some(&0x45) => (LINK + 12, 4, LINK + 20, LINK + 9),
         [0x86, 0xdd] => (LINK + 8, 16, LINK + 40, LINK + 6),
@@ -59,7 +60,7 @@ pub fn turn_round(frame: &mut [u8], port: u16) -> bool {
     true
 }
 
-/// Serves datagrams to `port` until `ended` says so; each is told to `served`, in numbers.
+/// Serves datagrams to `port` until `ended` returns true; their number is passed to `served`.
 ///
 /// # Errors
 /// The device has gone, or the system refuses to wait.

@@ -1,11 +1,13 @@
-//! `Account`: how long thirds had a core while the program on it was ready, as the system tells.
+//! `Account`: how long third threads ran on a core while the program on it was ready, by the
+//! system's accounting.
 //!
 //! Called by `stamps.rs`, in the program's own thread. A program that is ready and does not run
-//! waits for whoever runs: the receiver, the kernel's own threads for packets (`ksoftirqd`, and
-//! those of an interface's receive halves), or a third, with whom the experiment has nothing to do.
+//! waits for the running thread: the receiver, the kernel's own threads for packets (`ksoftirqd`,
+//! and those of an interface's receive halves), or a third thread, unrelated to the experiment.
 //! What interrupts the program is not among its waits: interrupts stay what they are, the flood's.
-//! Invariant: where the system tells less, fewer thirds are found, never more; but where it hides
-//! these threads, their runs count as a third's, to the advantage of who is served by them.
+//! Invariant: where the system reports less, fewer third threads are found, never more; but where
+//! it hides the kernel's packet threads, their runs count as a third's, to the advantage of the
+//! receiver that they serve.
 
 use core::time::Duration;
 use std::fs;
@@ -20,7 +22,7 @@ struct Schedule {
 }
 
 impl Schedule {
-    /// `None` where the system does not tell.
+    /// `None` where the system does not report it.
     fn read(path: &str) -> Option<Self> {
         Self::parse(&fs::read_to_string(path).ok()?)
     }
@@ -32,10 +34,10 @@ impl Schedule {
     }
 }
 
-/// See the file's head: open from its making on.
+/// The time that third threads had the core while the program was ready, counted from creation on.
 #[derive(Debug)]
 pub(crate) struct Account {
-    /// Of those who belong to the experiment.
+    /// Of the threads that belong to the experiment.
     own: Vec<String>,
     before: Option<(Schedule, Duration)>,
 }
@@ -68,7 +70,7 @@ impl Account {
     }
 }
 
-/// Where the system tells of threads of that name, or whose name begins so.
+/// The system's accounting files of the threads with that name, or with that prefix of a name.
 fn threads_called(name: &str, whole: bool) -> Vec<String> {
     let is_called = |comm: &str| if whole { comm == name } else { comm.starts_with(name) };
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -2,10 +2,10 @@
 //!
 //! Source: Kui-Feng Lee, "Remove expired routes with a separated list of routes" (July 2023). A
 //! table has P permanent routes, T that can expire of which E have, and X that own an exception
-//! (`baselines/gc_list.rs`); one collection is counted and timed. Ours is the product's table, in
-//! which another thread looks up all the while; additions and deletions are the one writer's, who
-//! makes them between two steps. The claims are about counts; times are what this machine took, for
-//! a table of their own.
+//! (`baselines/gc_list.rs`); one collection is counted and timed. Ours is the product's table, with
+//! another thread looking up all the while; additions and deletions are made by the one writer,
+//! between two steps. The claims are about counts; times are what this machine took, for a table of
+//! their own.
 
 use core::net::Ipv6Addr;
 use core::time::Duration;
@@ -26,7 +26,7 @@ use crate::plot::{Axes, Series, lines};
 use crate::progress::Progress;
 use crate::table::Table;
 
-/// See the file's head.
+/// The experiment `fib-gc`: what one collection of expired routes visits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FibGc;
 
@@ -69,7 +69,7 @@ struct Collection {
     idle_nanos: u128,
 }
 
-/// Steps that find nothing due, of which the median is told.
+/// Steps that find nothing due, of which the median is reported.
 const IDLE_STEPS: usize = 1001;
 
 /// What is done beside a collection of ours.
@@ -321,7 +321,7 @@ fn collect(fib: &mut Fib<Ipv6Addr>, step: usize) -> Result<Collection, RouteErro
     Ok(collection)
 }
 
-/// Looks up the first routes in turn until it is told to stop: the median and the longest time.
+/// Looks up the first routes in turn until it is stopped: the median and the longest time.
 fn look(
     mut reader: Reader,
     seen: &FibReader<Ipv6Addr>,
@@ -334,7 +334,7 @@ fn look(
         let addr = Ipv6Addr::from_bits(0x2001_0db8_u128 << 96 | (n % 1000) << 64);
         let (_, nanos) = timed(|| std::hint::black_box(seen.lookup(reader.view(), addr, now)));
         reader.quiescent(now);
-        // The first find nothing in the caches, and nobody collects yet.
+        // The first find nothing in the caches, and no collection runs yet.
         if n > 1000 {
             longest = nanos.max(longest);
             if times.len() < LOOKED_MAX {

@@ -8,11 +8,11 @@
 //! makes numbers, tables and pictures of both.
 
 mod graces;
+mod objects;
 mod schemes;
 mod simulated;
 mod tables;
 mod threads;
-mod yard;
 
 pub use graces::{BUCKET_NANOS, Bucket, Graces};
 pub use schemes::Scheme;
@@ -30,7 +30,7 @@ use crate::measure::Measured;
 use crate::plan::Plan;
 use crate::progress::Progress;
 
-/// See the file's head.
+/// The experiment `grace-period`: how long unlinked memory waits to be freed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GracePeriod;
 

@@ -1,10 +1,10 @@
-//! `header-pull`: four ways to read headers that lie anywhere, over the same packets in the same
+//! `header-pull`: four ways to read headers located anywhere, over the same packets in the same
 //! pieces. Source: Hagino, "Mbuf issues in 4.4BSD IPv6/IPsec support" (FREENIX 2000), section 8.
 //!
 //! Each row's packets are walked (`walk.rs`) three times over: on the flat packet, which judges; on
 //! one chain with the source's counters (`source_count.rs`), which gives its Tables 2 and 3; and by
-//! every accessor on a copy of its own (`access.rs`), which says what it really costs. Table 1 is
-//! found by probing (`probe.rs`). Counts only, no time: the same seed gives the same numbers.
+//! every accessor on a copy of its own (`access.rs`), which gives the real cost. Table 1 is found
+//! by probing (`probe.rs`). Counts only, no time: the same seed gives the same numbers.
 
 mod access;
 mod captures;
@@ -33,7 +33,7 @@ use crate::measure::Measured;
 use crate::plan::Plan;
 use crate::progress::Progress;
 
-/// See the file's head.
+/// The experiment `header-pull`: the cost of reading headers split over chunks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HeaderPull;
 
@@ -66,7 +66,7 @@ struct Amount {
 
 /// What every measurement shares.
 pub struct Setting {
-    /// Who is measured.
+    /// The accessors measured.
     pub accessors: Vec<Accessor>,
     /// Buffers that accessors really run on.
     pub sizes: Sizes,

@@ -1,8 +1,8 @@
 //! The network that experiments with real threads run in: a namespace of one thread, with cables.
 //!
-//! Called by `starvation/threads.rs` and `xdp_flood/trials.rs`. A veth pair whose far end is the
-//! kernel's own stack, or shared with ours, and a TAP whose far end is ours. The namespace has no
-//! name and no way out, and goes with the threads in it, however they end. Needs root, `ip` and
+//! Called by `starvation/threads.rs` and `xdp_flood/trials.rs`. A veth pair with the kernel's own
+//! stack at its far end, or one shared with ours, and a TAP with ours. The namespace has no name
+//! and no route out, and is removed with the threads in it, however they end. Needs root, `ip` and
 //! `mount`.
 
 use std::process::{Command, Stdio};
@@ -35,8 +35,8 @@ pub(crate) fn enter() -> Result<(), String> {
     own.map_err(|errno| format!("the system refuses a network namespace ({errno})"))?;
     // The system's files about this namespace's interfaces, for this thread only.
     run("mount", "--make-rprivate /")?;
-    // The control groups lie in the folder that is covered by that, and a thread of the kernel may
-    // have to be moved into ours. Where they cannot be kept in sight, nobody is moved.
+    // The control groups are in the folder that is covered by that, and a kernel thread may have to
+    // be moved into ours. Where they cannot be kept visible, no thread is moved.
     let kept = run("mount", &format!("--rbind {GROUPS} {ASIDE}")).is_ok();
     run("mount", "-t sysfs sysfs /sys")?;
     if kept {
@@ -69,7 +69,7 @@ pub(crate) fn lay_veth(addrs: &[String], core: usize) -> Result<[u8; 6], String>
     Ok([next()?, next()?, next()?, next()?, next()?, next()?])
 }
 
-/// Has the kernel's receive half of an interface run on `core`, whoever sends.
+/// Has the kernel's receive half of an interface run on `core`, for every sender.
 ///
 /// # Errors
 /// What is missing, in words.
@@ -80,10 +80,10 @@ pub(crate) fn steer(name: &str, core: usize) -> Result<(), String> {
         .map_err(|error| format!("the kernel's receive half cannot be steered ({error})"))
 }
 
-/// Runs `ip` with these words.
+/// Runs `ip` with these arguments.
 ///
 /// # Errors
-/// What it says.
+/// What it printed.
 pub(crate) fn ip(words: &str) -> Result<(), String> {
     run("ip", words)
 }
@@ -91,7 +91,7 @@ pub(crate) fn ip(words: &str) -> Result<(), String> {
 /// Frames that an interface has received.
 ///
 /// # Errors
-/// The system does not tell.
+/// The system does not report it.
 pub(crate) fn received(name: &str) -> Result<u64, String> {
     let path = format!("/sys/class/net/{name}/statistics/rx_packets");
     let text = std::fs::read_to_string(&path);

@@ -1,9 +1,9 @@
-//! `route-flood`: a router whose packets go to random destinations, with a cache of destinations
-//! and deferred frees, and without any.
+//! `route-flood`: a router that forwards packets to random destinations, with a cache of
+//! destinations and deferred frees, and without any.
 //!
 //! Source: Dipankar Sarma, "route cache DoS testing and softirqs" (linux-kernel, 29 March 2004),
-//! and what it asks at its end: a quiescent point at the end of every softirq handler, or softirq
-//! work that is throttled so that programs run? Six variants meet the same packets on one core
+//! and its closing question: a quiescent point at the end of every softirq handler, or softirq work
+//! that is throttled so that programs run? Six variants meet the same packets on one core
 //! (`route_flood/core.rs`): in virtual time, on the source's machine and on today's priced by the
 //! cost table, and in real threads. Besides, the product's own stack routes the flood in
 //! `floodwall-world` (`route_flood/product.rs`). `route_flood/tables.rs` makes numbers, tables and
@@ -35,7 +35,7 @@ use crate::measure::Measured;
 use crate::plan::Plan;
 use crate::progress::Progress;
 
-/// See the file's head.
+/// The experiment `route-flood`: grace periods and starvation in a flooded router.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RouteFlood;
 
@@ -183,7 +183,7 @@ impl Hold {
 
 impl Machine<'_> {
     /// One variant with one policy, in one time.
-    fn core<A: lpm::Family, P: Policy, C: Clock>(
+    fn core<A: lpm::LpmFamily, P: Policy, C: Clock>(
         &self,
         (variant, policy, flowlen): (Variant, P, u32),
         traffic: &Traffic,
@@ -226,7 +226,7 @@ impl Machine<'_> {
         }))
     }
 
-    fn policy<A: lpm::Family, C: Clock>(
+    fn policy<A: lpm::LpmFamily, C: Clock>(
         &self,
         variant: Variant,
         flowlen: u32,
@@ -274,7 +274,7 @@ impl Machine<'_> {
 }
 
 /// A table that leads the whole range one way.
-fn table<A: lpm::Family>(range: Prefix<A>) -> Result<Fib<A>, LabError> {
+fn table<A: lpm::LpmFamily>(range: Prefix<A>) -> Result<Fib<A>, LabError> {
     let config = FibConfig::for_routes(64);
     let mut fib = Fib::alone(config, HashKey::new(1, 2), Instant::ORIGIN);
     let route = Route::on_link(range, IfIndex(1));
@@ -282,7 +282,7 @@ fn table<A: lpm::Family>(range: Prefix<A>) -> Result<Fib<A>, LabError> {
     Ok(fib)
 }
 
-/// The router's second processor: mostly idle, and it says so.
+/// The router's second processor: mostly idle, and reporting so.
 #[expect(clippy::disallowed_methods, reason = "a thread of the experiment that sleeps")]
 fn other_processor<P: Policy>(domain: &Domain<P>, end: u64) {
     let begun = std::time::Instant::now();

@@ -1,8 +1,9 @@
-//! The programs that live behind the stack's sockets in experiments.
+//! The programs behind the stack's sockets in experiments.
 //!
-//! Made by `starvation` and `xdp_flood`. [`Answers`] answers its friends, each on a socket that
-//! is connected to it: known flows, which triage tells from strangers. [`Toil`] takes whatever
-//! anybody sends and works on each datagram: what strangers cost, beyond the stack's own part.
+//! Made by `starvation` and `xdp_flood`. [`Answers`] answers its established peers, each on a
+//! connected socket: known flows, which triage separates from unverified packets. [`Toil`] takes
+//! datagrams from any sender and works on each: what unverified packets cost beyond the stack's own
+//! part.
 
 use core::net::SocketAddr;
 use std::sync::Arc;
@@ -15,16 +16,16 @@ use floodwall_udp::{SocketId, SocketSettings};
 /// The longest datagram that is looked at.
 const DATAGRAM_MAX: usize = 1500;
 
-/// See the file's head.
+/// Answers established peers on connected sockets.
 pub(crate) struct Answers {
-    /// Where each friend asks, and from where.
+    /// Our address and the peer's address of each flow.
     flows: Vec<(SocketAddr, SocketAddr)>,
     sockets: Vec<SocketId>,
     buffer: Box<[u8]>,
 }
 
 impl Answers {
-    /// One that answers what is sent along these flows: our end, the friend's end.
+    /// One that answers what is sent along these flows: our end, the peer's end.
     pub(crate) fn new(flows: Vec<(SocketAddr, SocketAddr)>) -> Self {
         Self { flows, sockets: Vec::new(), buffer: vec![0; DATAGRAM_MAX].into() }
     }
@@ -52,7 +53,7 @@ impl Application for Answers {
                 let Ok(question) = sockets.udp_recv(*id, &mut self.buffer) else { break };
                 spent += 1;
                 let answer = self.buffer.get(..question.len).unwrap_or_default();
-                // What cannot leave dies under its name in the stack's ledger.
+                // What cannot leave is dropped with its reason in the stack's accounting.
                 let _ = sockets.udp_send(*id, None, answer);
             }
         }
@@ -60,7 +61,7 @@ impl Application for Answers {
     }
 }
 
-/// See the file's head.
+/// Works for a configured time on each datagram of any sender.
 pub(crate) struct Toil {
     port: u16,
     /// Units of work for each datagram.

@@ -1,8 +1,8 @@
 //! `Stamps`: what a program that only takes timestamps has of a core that others use as well.
 //!
 //! Called by experiments in real threads, in the program's own thread. A gap up to [`STEP`] is the
-//! program's own step, or an interrupt: progress. Invariant: of the core's time, what thirds had
-//! while the program was ready (`account.rs`) is nobody's loss here.
+//! program's own step, or an interrupt: progress. Invariant: of the core's time, what third threads
+//! had while the program was ready (`account.rs`) does not count as a loss here.
 
 use core::time::Duration;
 
@@ -10,7 +10,7 @@ use floodwall_dispatch::Clock;
 
 use super::account::Account;
 
-/// See the file's head.
+/// The timestamps of one program: its progress, and its gaps.
 pub(crate) const STEP: Duration = Duration::from_micros(20);
 /// Gaps that are remembered: one each 40 us of a second.
 const GAPS_MAX: usize = 25_000;

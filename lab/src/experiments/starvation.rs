@@ -1,6 +1,6 @@
-//! `starvation`: what a flooded core leaves to an application on it, and to friends among the
-//! flood. Source of the question: the route cache and softirq discussion of 2003 and 2004, whose
-//! program that only takes timestamps was starved for more than six seconds.
+//! `starvation`: what a flooded core leaves to an application on it, and to established flows among
+//! the flood. Source of the question: the route cache and softirq discussion of 2003 and 2004, in
+//! which a program that only takes timestamps was starved for more than six seconds.
 //!
 //! Twice: in virtual time (`simulated.rs`), where each variant of the worker (with and without
 //! balance and triage) meets each load, exact and seeded; and in real threads (`threads.rs`), where
@@ -23,11 +23,11 @@ use crate::measure::Measured;
 use crate::plan::Plan;
 use crate::progress::Progress;
 
-/// See the file's head.
+/// The experiment `starvation`: the application's share and the established flows' goodput.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Starvation;
 
-/// How the worker shares its core and whom it serves.
+/// How the worker shares its core, and which packets it serves first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Variant {
@@ -35,7 +35,7 @@ pub(crate) enum Variant {
     Neither,
     /// It leaves the application its share.
     Balance,
-    /// It serves friends first.
+    /// It serves established flows first.
     Triage,
     /// Both, as the product does.
     Both,

@@ -1,11 +1,11 @@
-//! `syn-flood`: who connects while a listener is flooded with SYNs from nowhere.
+//! `syn-flood`: which clients connect while a listener is flooded with spoofed SYNs.
 //!
 //! Source: Jonathan Lemon, "Resisting SYN flood DoS attacks with a SYN cache" (BSDCon 2002), its
 //! Figures 2 to 4. Four designs behind one seam (`HalfOpen`): a linear list with random drop
 //! (`baselines/drop_list.rs`), a SYN cache alone, cookies alone, and the product's cache with
 //! cookies. A server of one core pays for every packet (`syn_flood/simulated.rs`); honest clients
-//! connect one after another through it. Two machines: the source's, whose prices follow from what
-//! it says of itself, and today's, priced by the cost table. Counts and virtual time only: the same
+//! connect one after another through it. Two machines: the source's, with prices that follow from
+//! its own figures, and today's, priced by the cost table. Counts and virtual time only: the same
 //! seed gives the same numbers. Real packets and the kernel beside us are not measured here.
 
 mod simulated;
@@ -20,7 +20,7 @@ use crate::plan::Plan;
 use crate::progress::Progress;
 use simulated::{Design, Outcome, Prices, Run, Speaker, run};
 
-/// See the file's head.
+/// The experiment `syn-flood`: connection time under a SYN flood, by design.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SynFlood;
 
@@ -138,7 +138,7 @@ fn source(vary: &Vary, hold: &Hold, amount: &Amount) -> Vec<(String, Run)> {
     runs
 }
 
-/// Today's machine: every design at every rate; round trips, losses and who speaks first.
+/// Today's machine: every design at every rate; round trips, losses and the side that sends first.
 fn today(vary: &Vary, hold: &Hold, amount: &Amount) -> Vec<(String, Run)> {
     let base = Run {
         design: Design::Hybrid,

@@ -1,13 +1,13 @@
 //! `udp-flood`: what one flooded UDP socket costs its host, its neighbours and its honest peers.
 //!
 //! Source: Eric Dumazet, "udp: add per NUMA queues" (Linux commit b650bf0977d3, September 2025): a
-//! machine of six memory nodes whose cores spun on one socket's lock. Three parts. A model of that
-//! machine in virtual time (`model.rs`), labelled so, with historic designs, ours, and three ways
-//! to count refusals. Real threads (`threads.rs`): the historic designs of
+//! machine of six memory nodes with all cores spinning on one socket's lock. Three parts. A model
+//! of that machine in virtual time (`model.rs`), labelled so, with historic designs, ours, and
+//! three ways to count refusals. Real threads (`threads.rs`): the historic designs of
 //! `baselines/udp_queues.rs`, three queues of other crates, and ours, in turns in one run; memory
 //! nodes are emulated by groups of producers. And the product's own sockets in virtual time
-//! (`goodput.rs`): who is served beside heavy and beside forged sources. Not here: device rings and
-//! hand-offs (`starvation` and the drill have those).
+//! (`goodput.rs`): which senders are served beside heavy and beside forged sources. Not here:
+//! device rings and hand-offs (`starvation` and the drill have those).
 
 mod goodput;
 mod histogram;
@@ -29,7 +29,7 @@ use goodput::{Flood, Goodput};
 use model::{Counters, Design, Outcome, Prices, Run};
 use threads::{Kind, Offer, Turn, Work};
 
-/// See the file's head.
+/// The experiment `udp-flood`: the cost of one flooded UDP socket.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UdpFlood;
 
@@ -51,7 +51,7 @@ struct Vary {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Hold {
-    /// Cores that receive, in all, whatever the nodes.
+    /// Total cores that receive, independent of the number of nodes.
     cores: usize,
     /// Datagrams that a socket may hold in the model.
     datagrams: u64,

@@ -1,17 +1,18 @@
-//! `xdp-flood`: what a flood leaves of a host whose halves, the kernel's and ours, share one core.
+//! `xdp-flood`: what a flood leaves of a host with both halves, the kernel's and ours, on one core.
 //!
 //! Source of the question: receive livelock (Mogul and Ramakrishnan, "Eliminating receive livelock
-//! in an interrupt-driven kernel", 1996), whose figures are answers over offered load. Our worker
-//! on `xdp:` and on `packet:`, the bare loop (`baselines/xdp_loop.rs`) and a program at a socket of
+//! in an interrupt-driven kernel", 1996); its figures show answers over offered load. Our worker on
+//! `xdp:` and on `packet:`, the bare loop (`baselines/xdp_loop.rs`) and a program at a socket of
 //! the kernel meet the same flood in one run, in turns: answering (a UDP echo), forgetting, and
 //! answering beside a program that takes timestamps on the same core. Honest clients of both
-//! families ask the flooded port meanwhile. Real threads in a namespace: needs root and two cores,
-//! and is skipped without, with the reason. Where the system makes a group of each session
-//! (`sched_autogroup_enabled`), or others use the cores, run it in a control group of its own.
+//! families send requests to the flooded port meanwhile. Real threads in a namespace: needs root
+//! and two cores, and is skipped without, with the reason. Where the system makes a group of each
+//! session (`sched_autogroup_enabled`), or others use the cores, run it in a control group of its
+//! own.
 
 mod outside;
-mod scene;
 mod tables;
+mod topology;
 mod trials;
 mod victims;
 
@@ -27,11 +28,11 @@ use crate::measure::Measured;
 use crate::plan::Plan;
 use crate::progress::Progress;
 
-/// See the file's head.
+/// The experiment `xdp-flood`: answers of a flooded host over offered load.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct XdpFlood;
 
-/// What the victim does, and beside whom.
+/// What the victim does, and what else runs on its core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Scene {
     /// It answers, and has the core for itself.
@@ -108,7 +109,7 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Who meets which load in which scene. A load is met by all before the next comes.
+    /// Which victim meets which load in which scene. A load is met by all before the next comes.
     fn cases(&self) -> Vec<(Scene, Victim, u64)> {
         let mut all = Vec::new();
         for scene in Scene::ALL {

@@ -8,11 +8,11 @@ pub(crate) fn failed(report: &Report) -> Vec<&str> {
     failed.map(|claim| claim.id.as_str()).collect()
 }
 
-/// An experiment whose result is broken on purpose, in the one number of a claim.
+/// An experiment with a result that is broken on purpose, in the one number of a claim.
 pub(crate) struct Broken<'a> {
     /// The result as it was.
     pub(crate) whole: &'a Measured,
-    /// Whose number is broken.
+    /// The claim of which the number is broken.
     pub(crate) claim: &'a Claim,
 }
 

@@ -1,11 +1,11 @@
 //! Calls of sockets from several threads at once, on one host that talks to itself.
 //!
-//! The bytes are a program for each of [`THREADS`] threads, which share whatever they open:
+//! The bytes are a program for each of [`THREADS`] threads, which share all that they open:
 //! datagram sockets (some at every port), a listener, both ends of streams. The calling thread is
 //! the worker, in virtual time that moves with its rounds; so what a program's bytes are made into
-//! is the same each time, and who comes first is not. Invariants: no panic; no call waits for ever;
-//! a stream's bytes are each in their place, a datagram comes whole; when all handles are dropped
-//! and time has passed, no connection is left and all memory is back, the programs' and the
+//! is the same each time, and the order of threads is not. Invariants: no panic; no call waits for
+//! ever; a stream's bytes are each in their place, a datagram comes whole; when all handles are
+//! dropped and time has passed, no connection is left and all memory is back, the programs' and the
 //! worker's.
 
 use std::io::{self, ErrorKind, IoSlice};
@@ -19,7 +19,7 @@ use floodwall_base::{Family, Instant, Randomness, Units};
 use floodwall_packet::{Available, Burst, Engine, PacketList, Pool, PoolConfig, Region, Round};
 use floodwall_stack::remote::{ListenHandle, Remote, RemoteConfig, TcpHandle, UdpHandle};
 use floodwall_stack::{Stack, StackConfig, accounts_needed};
-use floodwall_tcp::Settings;
+use floodwall_tcp::TcpSettings;
 use floodwall_udp::SocketSettings;
 
 const THREADS: usize = 3;
@@ -50,7 +50,7 @@ struct Board {
     rounds: AtomicUsize,
 }
 
-/// Runs a program. See the file's head.
+/// Runs `data` as programs of socket calls on several threads at once.
 ///
 /// # Panics
 /// Where an invariant is broken.
@@ -113,7 +113,7 @@ impl Drop for Ended<'_> {
 }
 
 impl Board {
-    /// One call: what, and of whom; some wait until the worker has come by.
+    /// One call on one of the handles; some wait until the worker has come by.
     fn step(&self, step: &[u8]) {
         let (what, which) = (step[0], step.get(1).copied().unwrap_or(0));
         let seen = self.rounds.load(Ordering::Acquire);
@@ -168,7 +168,7 @@ impl Board {
         }
     }
 
-    /// To a port that may be somebody's, or a stranger's whom the socket at every port hears.
+    /// To a port that may be bound, or to one that only the socket at every port receives.
     fn send(&self, socket: &UdpHandle, which: u8) {
         let to = SocketAddr::new(self.at, 7000 + u16::from(which & 7));
         let bytes = vec![which; usize::from(which) * 8];
@@ -192,7 +192,7 @@ impl Board {
     fn listen(&self, which: u8) {
         let every_port = which & 1 != 0;
         let local = SocketAddr::new(self.at, if every_port { 0 } else { 80 });
-        let settings = Settings { every_port, cork: which & 2 != 0, ..Settings::default() };
+        let settings = TcpSettings { every_port, cork: which & 2 != 0, ..TcpSettings::default() };
         let asked = self.remote.listen_tcp(local, settings, usize::from(which >> 5));
         match asked.wait(PATIENCE) {
             Ok(handle) => *lock(&self.listener) = Some(Arc::new(handle)),
@@ -202,7 +202,7 @@ impl Board {
 
     fn connect(&self, which: u8) {
         let to = SocketAddr::new(self.at, 80 + u16::from(which & 1));
-        let settings = Settings { nodelay: which & 2 != 0, ..Settings::default() };
+        let settings = TcpSettings { nodelay: which & 2 != 0, ..TcpSettings::default() };
         match self.remote.connect_tcp(None, to, settings).wait(PATIENCE) {
             Ok(handle) => keep(&mut lock(&self.ends), Arc::new(End::new(handle))),
             Err(error) => is_refusal(&error),
@@ -264,7 +264,7 @@ impl End {
     }
 }
 
-/// The worker: a stack whose time its rounds move.
+/// The worker: a stack with time that its rounds move.
 struct Worker {
     stack: Stack,
     pool: Pool,
@@ -354,5 +354,5 @@ fn forget<T>(all: &mut Vec<T>, whose: usize) {
 
 /// A request may be refused, but always gets its answer.
 fn is_refusal(error: &io::Error) {
-    assert_ne!(error.kind(), ErrorKind::TimedOut, "nobody answers");
+    assert_ne!(error.kind(), ErrorKind::TimedOut, "no answer");
 }

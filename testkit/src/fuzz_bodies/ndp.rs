@@ -1,5 +1,5 @@
 //! Any sequence of neighbour and router messages, ARP, datagrams of ours, link changes and clock
-//! steps into a host that believes routers and follows redirects.
+//! steps into a host that accepts router advertisements and redirects.
 
 use std::cell::RefCell;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -69,10 +69,11 @@ struct World<'a> {
     socket: Option<SocketId>,
 }
 
-/// Runs `data` as a program: a byte says what happens, the next ones with what.
+/// Runs `data` as a program: a byte selects the event, the next ones its arguments.
 ///
 /// # Panics
-/// A bound does not hold, a packet has no fate or two, or something learnt outlives its link.
+/// A bound does not hold, a packet is not accounted for exactly once, or something learnt outlives
+/// its link.
 pub fn ndp(data: &[u8]) {
     POOL.with_borrow(|pool| {
         let before = pool.available();
@@ -114,7 +115,7 @@ impl World<'_> {
         behind
     }
 
-    /// A message of neighbour discovery: who says it, to whom, how long it is, its bytes.
+    /// A message of neighbour discovery: its source, destination, length and bytes.
     fn message<'b>(&mut self, kind: u8, flaw: u8, rest: &'b [u8]) -> &'b [u8] {
         let (&[who, to, len], rest) = rest.split_first_chunk().unwrap_or((&[0, 0, 0], &[]));
         let len = usize::from(len).min(BODY_MAX);
@@ -186,7 +187,7 @@ impl World<'_> {
         }
     }
 
-    /// Lets time pass: at once, as after a sleep, then whatever is due.
+    /// Lets time pass: at once, as after a sleep, then all work that is due.
     fn pass(&mut self, length: Duration) {
         self.now += length;
         for _ in 0..64 {
@@ -201,7 +202,7 @@ impl World<'_> {
         self.stack.set_up(ONE, up, self.now, &mut self.random);
     }
 
-    /// Sends a datagram to somebody near or far, so that neighbours and routers are used.
+    /// Sends a datagram to a near or far host, so that neighbours and routers are used.
     fn send(&mut self, to: u8) {
         let far = |high: u16| Ipv6Addr::new(0x2001, high, 0, 0, 0, 0, 0, u16::from(to & 15));
         let addr: std::net::IpAddr = match to >> 4 & 3 {
@@ -236,7 +237,8 @@ impl World<'_> {
         let (stack, now) = (&self.stack, self.now);
         let stats = stack.stats();
         assert!(stats.conservation().holds(), "{stats:?}");
-        let (_, engine) = stack.routers().next().expect("the interface believes routers");
+        let (_, engine) =
+            stack.routers().next().expect("the interface accepts router advertisements");
         assert!(engine.routers().count() <= limits::ROUTERS_MAX);
         assert!(engine.routes().count() <= limits::ADVERTISED_ROUTES_MAX);
         assert!(engine.prefixes().count() <= limits::PREFIXES_MAX);
@@ -261,7 +263,8 @@ impl World<'_> {
 
     /// What holds once the link is down.
     fn check_empty(&self) {
-        let (_, engine) = self.stack.routers().next().expect("the interface believes routers");
+        let (_, engine) =
+            self.stack.routers().next().expect("the interface accepts router advertisements");
         assert_eq!((engine.routers().count(), engine.routes().count()), (0, 0));
         assert_eq!((engine.prefixes().count(), self.autoconf()), (0, 0));
         assert_eq!(self.stack.exceptions_v6().iter(self.now).count(), 0);
@@ -308,7 +311,7 @@ mod tests {
 
     use super::*;
 
-    /// The corpus is no use if the host never believes any of it.
+    /// The corpus is no use if the host never accepts any of it.
     #[test]
     fn the_corpus_makes_the_host_believe_routers() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/ndp");

@@ -9,7 +9,7 @@ use floodwall_base::{
     Address, Counters, DropCounts, DropReason, HashKey, IfIndex, Instant, TimerWheel, Units, limits,
 };
 use floodwall_ip::input::{self, Layers};
-use floodwall_ip::{Fragment, Piece, Reassembly, ReassemblyConfig, Tally};
+use floodwall_ip::{Fragment, FragmentPiece, FragmentStore, ReassemblyConfig, ReassemblyTally};
 use floodwall_packet::{AccessCounters, PacketBuf, Pool, PoolConfig};
 use floodwall_wire::ipv6_ext::FragmentFields;
 use floodwall_wire::{
@@ -35,8 +35,8 @@ fn pool() -> Pool {
     Pool::new(&config).expect("two megabytes")
 }
 
-/// The steps of `data`, whose first byte says the family: six bytes each say whose fragment comes,
-/// where it belongs, how it is cut, and how much time has passed.
+/// Runs the steps of `data`. Its first byte selects the family; six bytes each give the datagram of
+/// a fragment, where it belongs, how it is cut, and how much time has passed.
 ///
 /// # Panics
 /// The store and flat bytes do not agree, or not all is home at the end.
@@ -69,7 +69,7 @@ struct Step {
 impl Step {
     fn of(bytes: [u8; 6], seed: u8) -> Self {
         let [a, b, c, d, e, f] = bytes;
-        // Places near the start are tried most; some lie near the end of what a packet can have.
+        // Places near the start are tried most; some are near the end of what a packet can have.
         let unit = match a >> 6 {
             0 | 1 => usize::from(b) % 24,
             2 => usize::from(b),
@@ -108,7 +108,10 @@ trait Wire: Address {
     const COUNTED: usize;
 
     fn packet(step: &Step) -> Vec<u8>;
-    fn piece(packet: &PacketBuf, access: &mut AccessCounters) -> Result<Piece<Self>, DropReason>;
+    fn piece(
+        packet: &PacketBuf,
+        access: &mut AccessCounters,
+    ) -> Result<FragmentPiece<Self>, DropReason>;
     /// The payload of a packet that was put together, its header checked.
     fn payload(bytes: &[u8]) -> &[u8];
 }
@@ -133,9 +136,13 @@ impl Wire for Ipv4Addr {
         [&header[..], &step.payload()].concat()
     }
 
-    fn piece(packet: &PacketBuf, access: &mut AccessCounters) -> Result<Piece<Self>, DropReason> {
+    fn piece(
+        packet: &PacketBuf,
+        access: &mut AccessCounters,
+    ) -> Result<FragmentPiece<Self>, DropReason> {
         let heading = input::ipv4(packet, 0, access).expect("it is well made");
-        Piece::of_ipv4(packet, (IfIndex(1), 0, false), heading, access).map_err(|r| r.reason)
+        FragmentPiece::of_ipv4(packet, (IfIndex(1), 0, false), heading, access)
+            .map_err(|r| r.reason)
     }
 
     fn payload(bytes: &[u8]) -> &[u8] {
@@ -163,11 +170,14 @@ impl Wire for Ipv6Addr {
         [&header[..], &fragment, &step.payload()].concat()
     }
 
-    fn piece(packet: &PacketBuf, access: &mut AccessCounters) -> Result<Piece<Self>, DropReason> {
+    fn piece(
+        packet: &PacketBuf,
+        access: &mut AccessCounters,
+    ) -> Result<FragmentPiece<Self>, DropReason> {
         let heading = input::ipv6(packet, 0, access).expect("it is well made");
         let layers = input::ipv6_upper(packet, 0, &heading, &ExtensionLimits::default(), access);
         let Ok(Layers::Fragment { place, upper }) = layers else { panic!("{layers:?}") };
-        Piece::of_ipv6(packet, (IfIndex(1), 0, false), heading, (place, upper), access)
+        FragmentPiece::of_ipv6(packet, (IfIndex(1), 0, false), heading, (place, upper), access)
             .map_err(|refusal| refusal.reason)
     }
 
@@ -187,7 +197,7 @@ struct Model {
     dead: Option<DropReason>,
 }
 
-/// What should come of a fragment: a death of the newcomer or of all, or none.
+/// The expected result of a fragment: a drop of the newcomer or of all, or none.
 enum Expected {
     Stored,
     Dies(DropReason),
@@ -263,7 +273,7 @@ impl Model {
 
 /// The store, its oracle, and what both have counted.
 struct Bench<A> {
-    store: Reassembly<A>,
+    store: FragmentStore<A>,
     models: BTreeMap<(u8, u8), Model>,
     now: Instant,
     drops: DropCounts,
@@ -276,7 +286,7 @@ fn run<A: Wire>(pool: &Pool, steps: &[u8]) {
     let now = Instant::from_nanos(1_000_000_000);
     let config = ReassemblyConfig { bytes: 1 << 24, datagrams: 64 };
     let mut bench = Bench::<A> {
-        store: Reassembly::new(config, HashKey::new(1, 2), now),
+        store: FragmentStore::new(config, HashKey::new(1, 2), now),
         models: BTreeMap::new(),
         now,
         drops: DropCounts::default(),
@@ -324,7 +334,7 @@ impl<A: Wire> Bench<A> {
         self.input(pool, step, &piece, packet);
     }
 
-    fn input(&mut self, pool: &Pool, step: &Step, piece: &Piece<A>, packet: PacketBuf) {
+    fn input(&mut self, pool: &Pool, step: &Step, piece: &FragmentPiece<A>, packet: PacketBuf) {
         let key = (step.name % NAMES, step.name / NAMES % NAMES);
         if self.models.get(&key).is_some_and(|model| model.until <= self.now) {
             self.forget(key);
@@ -344,7 +354,7 @@ impl<A: Wire> Bench<A> {
             }
         }
         let Self { store, drops, counters, access, now, .. } = self;
-        let mut tally = Tally { drops, counters, access };
+        let mut tally = ReassemblyTally { drops, counters, access };
         let (fragment, _) = store.input(piece, packet, *now, pool, &mut tally);
         match (fragment, whole) {
             (Fragment::Whole(got), Some(want)) => {
@@ -364,7 +374,7 @@ impl<A: Wire> Bench<A> {
         // And a little: a wheel gives out what is due one granule late.
         self.now += Duration::from_secs(seconds) + TimerWheel::GRANULARITY * 2;
         let Self { store, drops, counters, access, now, .. } = self;
-        let mut tally = Tally { drops, counters, access };
+        let mut tally = ReassemblyTally { drops, counters, access };
         while store.deadline().is_some_and(|due| due <= *now) {
             store.expire(*now, Units(16), &mut tally, |expired| {
                 assert!(expired.first.is_none_or(|(packet, _)| !packet.is_empty()));
@@ -448,7 +458,7 @@ mod tests {
     fn drive<A: Wire>(pool: &Pool, steps: &[Step]) -> u64 {
         let now = Instant::from_nanos(1);
         let mut bench = Bench::<A> {
-            store: Reassembly::new(ReassemblyConfig::default(), HashKey::new(1, 2), now),
+            store: FragmentStore::new(ReassemblyConfig::default(), HashKey::new(1, 2), now),
             models: BTreeMap::new(),
             now,
             drops: DropCounts::default(),

@@ -1,11 +1,11 @@
 //! Frames, clock steps and a host's own doings in any order: a whole stack with interfaces,
-//! sockets, groups, routers believed and addresses made by itself.
+//! sockets, groups, accepted router advertisements and SLAAC addresses.
 //!
 //! The bytes are a program, one step after another ([`STEPS_MAX`] at most). Besides whole frames
-//! there are packets whose checksums and lengths are put right, and such that come in fragments, so
-//! that the deep end is reached. Invariants that are checked: both ledgers balance after every
-//! step; timed work gets on; tables stay within their bounds; and after a long while without a
-//! packet all packet memory is back, whatever came before.
+//! there are packets with corrected checksums and lengths, and such that come in fragments, so that
+//! the deep end is reached. Invariants that are checked: both ledgers balance after every step;
+//! timed work gets on; tables stay within their bounds; and after a long while without a packet all
+//! packet memory is back in the pool.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -85,7 +85,7 @@ fn config() -> StackConfig {
 /// Runs `data` as a program.
 ///
 /// # Panics
-/// An invariant of the file's head does not hold.
+/// One of the invariants listed at the top of this file does not hold.
 pub fn sequence(data: &[u8]) {
     POOL.with_borrow(|pool| {
         let before = pool.available();
@@ -235,10 +235,11 @@ impl<'a> Machine<'a> {
         self.arrive(ETH, &[&link, packet].concat());
     }
 
-    /// A packet whose lengths and checksums are right.
+    /// A packet with correct lengths and checksums.
     fn make(&mut self, choice: u8, program: &mut Program<'_>) -> Vec<u8> {
         let (protocol, ends, hops) = (program.small(), program.small(), program.small());
-        // Neighbours' messages are believed from next door only, queries with their one hop.
+        // Neighbour discovery messages are accepted from the link only, queries with a hop limit of
+        // one.
         let hops = [255, 1, 64, hops][usize::from(hops & 3)];
         let payload = program.bytes(6000);
         self.made = self.made.wrapping_add(1);
@@ -319,7 +320,7 @@ impl<'a> Machine<'a> {
 
     /// What has arrived is taken, and timed work that is due is done.
     fn round(&mut self) {
-        let mut classes = [Triage::Stranger; 64];
+        let mut classes = [Triage::Unknown; 64];
         self.host.classify(&self.burst, &mut classes);
         self.with_round(|host, round| {
             let spent = host.round(round);
@@ -383,7 +384,7 @@ fn fits(packet: &PacketBuf) -> bool {
     packet.len() <= 1500 + ethernet::HEADER_LEN
 }
 
-/// To whom the host sends: neighbours that are there or not, itself, groups, strangers.
+/// A destination of the host: neighbours that exist or not, itself, groups, far hosts.
 fn endpoint(choice: u8) -> SocketAddr {
     let low = choice >> 4;
     let addr: IpAddr = match choice & 7 {

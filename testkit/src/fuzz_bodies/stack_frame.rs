@@ -65,10 +65,11 @@ fn config() -> StackConfig {
     }
 }
 
-/// The frames of `data`: three bytes each say how it comes and how long it is, then its bytes.
+/// The frames of `data`: three bytes each give how it comes and how long it is, then its bytes.
 ///
 /// # Panics
-/// A packet has no fate or two, or is not home at the end; or something leaves that is malformed.
+/// A packet is not accounted for exactly once, or is not back in the pool at the end; or something
+/// leaves that is malformed.
 pub fn stack_frame(data: &[u8]) {
     POOL.with_borrow(|pool| {
         let before = pool.available();
@@ -128,7 +129,7 @@ fn step(
     burst: &mut Burst,
 ) -> Instant {
     let mut departing = PacketList::new();
-    let mut classes = [Triage::Stranger; 64];
+    let mut classes = [Triage::Unknown; 64];
     host.classify(burst, &mut classes);
     let budget = Units(64);
     let mut round =
@@ -147,7 +148,7 @@ fn step(
 /// What leaves can be read by anybody: link and network headers, lengths, checksum.
 fn well_formed(packet: &PacketBuf) {
     let bytes: Vec<u8> = packet.chunks().flatten().copied().collect();
-    let shown = floodwall_wire::show::Frame(&bytes).to_string();
+    let shown = floodwall_wire::show::ShownFrame(&bytes).to_string();
     let (kind, network) = if packet.iface() == IfIndex(1) {
         let header = EthernetHeader::parse(&bytes).expect("it leaves by Ethernet");
         assert_eq!(header.src_addr(), MAC, "{shown}");
@@ -191,7 +192,7 @@ mod tests {
             .unwrap()
             .map(|entry| run(&pool, &fs::read(entry.unwrap().path()).unwrap()))
             .collect();
-        // Two solicitations of routers or neighbours leave whatever arrives.
+        // Two solicitations of routers or neighbours leave in any case.
         let silent = run(&pool, &[]);
         let answering = departed.iter().filter(|&&count| count > silent).count();
         assert!(answering >= 12, "{answering} of {} beyond {silent}", departed.len());

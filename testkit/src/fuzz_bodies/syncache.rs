@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use floodwall_base::{Randomness, Seq, Units};
-use floodwall_syncache::contract::{Client, at_millis, listening};
+use floodwall_syncache::contract::{HandshakeClient, at_millis, listening};
 use floodwall_syncache::{
-    Ack, Acked, Answered, By, CacheSettings, CookiePolicy, HalfOpen, ListenSettings, ListenerId,
-    Options, Proven, Reset, Secret, SynCache,
+    AckOutcome, CacheSettings, CookiePolicy, HalfOpen, HandshakeAck, ListenSettings, ListenerId,
+    Proven, ProvenBy, ResetReply, Secret, SynAnswer, SynCache, SynOptions,
 };
 
 fn cache(settings: CacheSettings, cookies: CookiePolicy) -> (SynCache, ListenerId) {
@@ -40,23 +40,24 @@ impl Bytes<'_> {
         (self.u8() & 1 == 1).then(|| of(self))
     }
 
-    fn client(&mut self) -> Client {
+    fn client(&mut self) -> HandshakeClient {
         let v6 = self.u8() & 1 == 1;
-        let options = Options {
+        let options = SynOptions {
             mss: self.some(Self::u16),
             window_scale: self.some(Self::u8),
             sack: self.u8() & 1 == 1,
             timestamp: self.some(Self::u32),
             ecn: self.u8() & 1 == 1,
         };
-        Client { options, ..Client::nth(self.u32() >> 8, v6) }.starting_at(self.u32())
+        HandshakeClient { options, ..HandshakeClient::nth(self.u32() >> 8, v6) }
+            .starting_at(self.u32())
     }
 }
 
 /// One SYN answered by cookie, its ACK, and one bit of that ACK changed.
 ///
 /// # Panics
-/// A cookie says more than was offered, is not believed, or is believed when changed.
+/// A cookie carries more than was offered, is not accepted, or is accepted when changed.
 pub fn cookie(data: &[u8]) {
     let mut bytes = Bytes(data);
     let (mut it, listener) = cache(CacheSettings::default(), CookiePolicy::Always);
@@ -77,12 +78,12 @@ pub fn cookie(data: &[u8]) {
     // One in 2^24 of these is a cookie by chance; a finding would have to be repeated.
     let acked = it.ack(listener, &bad, at);
     let flipped = |n: u64| it_again(&client, &bad, n);
-    assert!(matches!(acked, Acked::Refused(_)) || !(1..4).all(flipped), "{bad:?} is believed");
-    let Acked::Proven(proof) = it.ack(listener, &good, at) else {
-        panic!("not believed: {good:?}");
+    assert!(matches!(acked, AckOutcome::Refused(_)) || !(1..4).all(flipped), "{bad:?} is accepted");
+    let AckOutcome::Proven(proof) = it.ack(listener, &good, at) else {
+        panic!("not accepted: {good:?}");
     };
     let offered = client.options;
-    assert_eq!((proof.by(), proof.irs(), proof.iss()), (By::Cookie, client.irs, answer.seq));
+    assert_eq!((proof.by(), proof.irs(), proof.iss()), (ProvenBy::Cookie, client.irs, answer.seq));
     assert!(proof.mss().0 <= client.syn().mss() && proof.mss().0 >= 88);
     assert_eq!(proof.window_scale().is_some(), offered.window_scale.is_some());
     let most = offered.window_scale.map_or(0, |shift| shift.min(14));
@@ -93,18 +94,18 @@ pub fn cookie(data: &[u8]) {
     );
 }
 
-/// Whether the same change is believed under the `n`th other key as well.
-fn it_again(client: &Client, bad: &Ack, n: u64) -> bool {
+/// Whether the same change is accepted under the `n`th other key as well.
+fn it_again(client: &HandshakeClient, bad: &HandshakeAck, n: u64) -> bool {
     let mut random = Randomness::from_number(n).secret;
     let secret = Secret::random(&mut random);
     let mut it = SynCache::new(CacheSettings::default(), secret, &mut random, at_millis(0));
     let always = ListenSettings { cookies: CookiePolicy::Always, ..listening(4) };
     let listener = it.listen(always).expect("the first listener");
     let _ = it.syn(listener, &client.syn(), at_millis(60_000));
-    matches!(it.ack(listener, bad, at_millis(60_000)), Acked::Proven(_))
+    matches!(it.ack(listener, bad, at_millis(60_000)), AckOutcome::Proven(_))
 }
 
-/// What the model knows of a client: the sequence numbers that it was answered with, and the
+/// The model's record of a client: the sequence numbers that it was answered with, and the
 /// timestamps that came with them.
 type Known = BTreeMap<(u8, u32), Vec<(Seq, Option<u32>)>>;
 
@@ -122,14 +123,14 @@ impl Completed {
     fn count(&mut self, proof: &Proven, answers: &[(Seq, Option<u32>)], policy: CookiePolicy) {
         assert!(answers.iter().any(|(iss, _)| *iss == proof.iss()), "proven out of nothing");
         match proof.by() {
-            By::Cache => self.cache += 1,
-            By::Cookie => self.cookie += 1,
+            ProvenBy::Cache => self.cache += 1,
+            ProvenBy::Cookie => self.cookie += 1,
         }
-        assert!(policy != CookiePolicy::Never || proof.by() == By::Cache);
+        assert!(policy != CookiePolicy::Never || proof.by() == ProvenBy::Cache);
     }
 }
 
-/// Time passes and nobody comes: nothing is left.
+/// Time passes without packets: nothing is left.
 fn all_is_over(it: &mut SynCache, mut millis: u64) {
     for _ in 0..200 {
         millis += 200;
@@ -161,7 +162,7 @@ pub fn play(data: &[u8]) -> Completed {
     let (mut known, mut slots, mut millis) = (Known::new(), Vec::new(), 60_000);
     // A quarter of the clients has no timestamps.
     let who = |n: u8| {
-        let client = Client::nth(u32::from(n >> 1), n & 1 == 1);
+        let client = HandshakeClient::nth(u32::from(n >> 1), n & 1 == 1);
         if n & 6 == 6 { client.timeless() } else { client }
     };
     while !bytes.0.is_empty() {
@@ -171,7 +172,7 @@ pub fn play(data: &[u8]) -> Completed {
         match what & 7 {
             0..=2 => {
                 let answer = it.syn(listener, &client.syn(), at);
-                assert!(policy != CookiePolicy::Never || !matches!(answer, Answered::Cookie(_)));
+                assert!(policy != CookiePolicy::Never || !matches!(answer, SynAnswer::Cookie(_)));
                 if let Some(answer) = answer.syn_ack() {
                     let key = (n, answer.ack.0);
                     let stamp = answer.timestamp.map(|(value, _)| value);
@@ -185,8 +186,13 @@ pub fn play(data: &[u8]) -> Completed {
                 let (iss, stamp) = one.unwrap_or((Seq(7), None));
                 let mine = client.options.timestamp;
                 let timestamp = mine.map(|mine| (mine + 1, stamp.unwrap_or(0)));
-                let ack = Ack { flow: client.flow, seq: client.irs + 1, ack: iss + 1, timestamp };
-                if let Acked::Proven(proof) = it.ack(listener, &ack, at) {
+                let ack = HandshakeAck {
+                    flow: client.flow,
+                    seq: client.irs + 1,
+                    ack: iss + 1,
+                    timestamp,
+                };
+                if let AckOutcome::Proven(proof) = it.ack(listener, &ack, at) {
                     completed.count(&proof, answers, policy);
                     assert_eq!(proof.listener(), listener);
                     slots.push(proof.slot());
@@ -195,7 +201,7 @@ pub fn play(data: &[u8]) -> Completed {
             5 => {
                 let seq = client.irs + u32::from(what >> 3);
                 let reset = it.reset(&client.flow, seq, at);
-                assert!(reset != Reset::Removed || known.contains_key(&(n, seq.0)));
+                assert!(reset != ResetReply::Removed || known.contains_key(&(n, seq.0)));
             }
             6 => {
                 slots.pop().into_iter().for_each(|slot| it.accepted(slot));

@@ -3,8 +3,8 @@
 //!
 //! The bytes are a program of at most [`STEPS_MAX`] steps. The peer's numbers are taken from the
 //! connection itself and moved by a small or a large step, so that what is sent often fits; each
-//! byte of its stream says its place. Invariants: no panic; what is read is the peer's stream, each
-//! byte in its place; a set whose connections are let go is empty in the end, and all memory is
+//! byte of its stream encodes its place. Invariants: no panic; what is read is the peer's stream,
+//! each byte in its place; a set of dropped connections is empty in the end, and all memory is
 //! back.
 
 use std::net::{IpAddr, SocketAddr};
@@ -13,8 +13,8 @@ use std::time::Duration;
 use floodwall_base::{Counters, Endpoint, FlowKey, IfIndex, Instant, Randomness, Seq, Units};
 use floodwall_packet::{AccessCounters, Pool, PoolConfig, Region};
 use floodwall_tcp::{
-    ConnectionId, Ends, IcmpSays, Input, Lend, ListenerId, Moment, Settings, State, Tcp, TcpConfig,
-    Verdict,
+    ConnectionAddrs, ConnectionId, ConnectionTable, CookieMoment, IcmpSays, ListenerId,
+    SegmentInput, SegmentVerdict, TcpConfig, TcpContext, TcpSettings, TcpState,
 };
 use floodwall_wire::tcp::{TcpFields, TcpFlags, TcpHeader};
 use floodwall_wire::tcp_options::TcpOptionSet;
@@ -25,7 +25,7 @@ const IRS: u32 = 0xffff_fff0;
 const PORTS: (u16, u16) = (80, 4000);
 
 struct World {
-    tcp: Tcp,
+    tcp: ConnectionTable,
     pool: Pool,
     random: Randomness,
     counters: Counters,
@@ -79,15 +79,15 @@ impl World {
         let now = Instant::from_nanos(1_000_000_000);
         let mut random = Randomness::from_number(1);
         let config = TcpConfig { connections_max: 8, listeners_max: 2, ..TcpConfig::default() };
-        let mut tcp = Tcp::new(config, Moment::simulated(now), &mut random);
+        let mut tcp = ConnectionTable::new(config, CookieMoment::simulated(now), &mut random);
         let choice = bytes.u8();
-        let settings = Settings {
+        let settings = TcpSettings {
             receive_bytes: [1000, 5000, 100_000, 65_536][usize::from(choice & 3)],
             send_bytes: [1000, 40_000][usize::from(choice >> 2 & 1)],
             ecn: choice & 8 != 0,
             cork: choice & 64 != 0,
             unsent_bytes: (choice & 128 != 0).then_some(700),
-            ..Settings::default()
+            ..TcpSettings::default()
         };
         let v6 = choice & 16 != 0;
         let addr = |v4: &str, six: &str| if v6 { six.parse() } else { v4.parse() };
@@ -108,7 +108,7 @@ impl World {
             addrs,
         };
         if choice & 32 != 0 {
-            let ends = Ends {
+            let ends = ConnectionAddrs {
                 local: SocketAddr::new(it.addrs.0, 0),
                 remote: SocketAddr::new(it.addrs.1, PORTS.1),
                 zone: IfIndex::default(),
@@ -123,13 +123,13 @@ impl World {
         it
     }
 
-    fn with<R>(&mut self, act: impl FnOnce(&mut Tcp, &mut Lend<'_>) -> R) -> R {
+    fn with<R>(&mut self, act: impl FnOnce(&mut ConnectionTable, &mut TcpContext<'_>) -> R) -> R {
         let Self { tcp, pool, random, counters, now, .. } = self;
-        let epoch = Moment::simulated(*now).epoch;
-        act(tcp, &mut Lend { now: *now, epoch, pool, random, counters })
+        let epoch = CookieMoment::simulated(*now).epoch;
+        act(tcp, &mut TcpContext { now: *now, epoch, pool, random, counters })
     }
 
-    /// Reads what leaves: our SYN tells our first number.
+    /// Reads what leaves: our SYN carries our first number.
     fn note(&mut self, packet: &[u8]) {
         let header = TcpHeader::parse(packet, packet.len()).expect("our own header");
         TcpOptionSet::read(header.options()).expect("our own options");
@@ -199,9 +199,9 @@ impl World {
         bytes.resize(20 + padded, 0);
         bytes.extend_from_slice(data);
         let Some(mut packet) = self.pool.packet_from(&bytes) else { return };
-        // Sums are the wire's matter: this one is told as right.
+        // Checksums are verified by `wire`: this one counts as right.
         packet.set_checksum_state(floodwall_packet::ChecksumState::Verified);
-        let input = Input {
+        let input = SegmentInput {
             src_addr: self.addrs.1,
             dst_addr: self.addrs.0,
             iface: IfIndex(1),
@@ -213,7 +213,7 @@ impl World {
         };
         let mut access = AccessCounters::default();
         let verdict = self.with(|tcp, lend| tcp.input(lend, &input, packet, &mut access));
-        if let Verdict::Answered(out) = verdict {
+        if let SegmentVerdict::Answered(out) = verdict {
             let bytes: Vec<u8> = out.packet.chunks().flatten().copied().collect();
             self.note(&bytes);
         }
@@ -225,7 +225,7 @@ impl World {
         let mut out = vec![0; most];
         let Ok(info) = self.tcp.info(id, now) else { return };
         let next = self.tcp.sequence(id).map_or(0, |(_, theirs)| theirs.0);
-        // Whatever SYN began it: what was not read ends where the peer's next byte, or FIN, is.
+        // For any first SYN: what was not read ends where the peer's next byte, or FIN, is.
         let first = next.wrapping_sub(u32::from(info.has_ended)).wrapping_sub(info.readable);
         let Ok(n) = self.tcp.recv(id, &mut out, now) else { return };
         for (at, byte) in out.iter().take(n).enumerate() {
@@ -250,7 +250,8 @@ impl World {
             }
             (5, Some(id)) => self.leave(id, bytes.u8() & 1 == 1),
             (6, Some(id)) => {
-                let mut info = Settings { nodelay: bytes.u8() & 1 == 1, ..Settings::default() };
+                let mut info =
+                    TcpSettings { nodelay: bytes.u8() & 1 == 1, ..TcpSettings::default() };
                 info.keepalive = (bytes.u8() & 1 == 1).then(Default::default);
                 let _ = self.tcp.configure(id, &info, now);
             }
@@ -302,7 +303,7 @@ impl World {
     /// Everybody lets go; nothing may stay.
     fn end(mut self) {
         if let Some(id) = self.id {
-            if self.tcp.state(id).is_ok_and(|state| state != State::Closed) {
+            if self.tcp.state(id).is_ok_and(|state| state != TcpState::Closed) {
                 self.read(1 << 16);
             }
             self.leave(id, false);

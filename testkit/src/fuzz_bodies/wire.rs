@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use floodwall_base::{HashKey, Steering, WorkerId};
-use floodwall_checksum::{Sum, sum};
+use floodwall_checksum::{InternetSum, sum};
 use floodwall_packet::{AccessCounters, PacketBuf, Pool, PoolConfig};
 use floodwall_wire::show;
 use floodwall_wire::steer;
@@ -37,7 +37,7 @@ fn pool() -> Pool {
     Pool::new(&config).expect("a quarter of a megabyte")
 }
 
-/// The first byte says how to cut, the rest is an Ethernet frame.
+/// The first byte selects how to cut, the rest is an Ethernet frame.
 ///
 /// # Panics
 /// A header read, written and read again is another one; or it matters how a packet is cut.
@@ -64,8 +64,7 @@ pub fn wire(data: &[u8]) {
     }
 }
 
-/// Whatever the bytes, one of the workers owns them, and the same one each time; one worker owns
-/// all.
+/// For any bytes, one of the workers owns them, and the same one each time; one worker owns all.
 fn steered(frame: &[u8]) {
     let steering = Steering::new(HashKey::new(1, 2), 5);
     for owner in [steer::frame, steer::packet] {
@@ -77,7 +76,7 @@ fn steered(frame: &[u8]) {
 }
 
 fn shown(frame: &[u8]) {
-    for line in [show::Frame(frame).to_string(), show::Packet(frame).to_string()] {
+    for line in [show::ShownFrame(frame).to_string(), show::Packet(frame).to_string()] {
         assert!(line.len() <= SHOWN_BESIDES + SHOWN_PER_BYTE * frame.len(), "{}", line.len());
         assert!(!line.contains('\n'));
     }
@@ -138,7 +137,7 @@ fn ipv6(packet: &[u8], how: u8) {
 /// The headers met, and how it ended.
 type Walked = (Vec<(IpProtocol, usize)>, Result<WalkEnd, ExtensionError>);
 
-/// The same walk over the same packet in chunks, fed only what it asks for.
+/// The same walk over the same packet in chunks, fed only the bytes that it requests.
 fn chunked(walk: ExtensionWalk, packet: &[u8], how: u8, whole: &Walked) {
     POOL.with_borrow(|pool| {
         let before = pool.available();
@@ -157,7 +156,7 @@ fn feed(mut walk: ExtensionWalk, packet: &PacketBuf) -> Walked {
     while let Some(want) = walk.wants() {
         let bytes = packet
             .header(want.offset, want.len, &mut scratch, &mut access)
-            .expect("it asks for bytes of the packet only, and for few");
+            .expect("it requests bytes of the packet only, and few");
         match walk.feed(bytes) {
             Ok(Step::Header { header, offset, .. }) => seen.push((header.kind(), offset)),
             Ok(_) => {}
@@ -170,7 +169,7 @@ fn feed(mut walk: ExtensionWalk, packet: &PacketBuf) -> Walked {
 fn udp(payload: &[u8]) {
     let Ok(header) = UdpHeader::parse(payload, payload.len()) else { return };
     assert!(header.len() <= payload.len());
-    let (pseudo, body) = (Sum::default(), sum(&payload[8..header.len()]));
+    let (pseudo, body) = (InternetSum::default(), sum(&payload[8..header.len()]));
     let mut again = [0; 8];
     header.fields().emit(pseudo, body, &mut again);
     let reparsed = UdpHeader::parse(&again, payload.len()).expect("just written");
@@ -182,7 +181,7 @@ fn tcp(payload: &[u8]) {
     let Ok(header) = TcpHeader::parse(payload, payload.len()) else { return };
     assert!(header.header_len() <= payload.len());
     let Ok(set) = TcpOptionSet::read(header.options()) else { return };
-    let (pseudo, body) = (Sum::default(), sum(&payload[header.header_len()..]));
+    let (pseudo, body) = (InternetSum::default(), sum(&payload[header.header_len()..]));
     let mut again = [0; 60];
     let written = header.fields().emit(&set, pseudo, body, &mut again);
     let len = written.expect("60 bytes are enough");
@@ -213,7 +212,7 @@ fn icmpv6(payload: &[u8]) {
     ndp(payload);
 }
 
-/// Every view of neighbour discovery, on whatever this is: the type is part of what they check.
+/// Every view of neighbour discovery, on any bytes: the type is part of what they check.
 fn ndp(message: &[u8]) {
     let views = [
         RouterSolicitation::parse(message).map(|view| view.options()).ok(),

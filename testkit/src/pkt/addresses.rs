@@ -1,4 +1,4 @@
-//! Between whom scripts are played: the TCP under test, and the script's own end.
+//! The two ends of a script: the TCP under test, and the script's own end.
 
 /// Over IPv4.
 pub(super) const V4: (&str, &str) = ("192.168.0.1", "192.0.2.1");

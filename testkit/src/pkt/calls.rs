@@ -1,4 +1,4 @@
-//! Calls of sockets: what a script asks for and what must come back.
+//! Calls of sockets: what a script calls and what must come back.
 //!
 //! Part of the runner. Invariants: a call is made as often as it must, none ever waits inside of
 //! the back end; a flag, an option or a form that is not known fails the script.
@@ -103,7 +103,7 @@ impl<'a> Player<'a> {
             result = Ok(pending.done);
         }
         let is_partial = is_write && pending.done < call.result;
-        // Who expects nothing waits until the timeout says so.
+        // A call that expects nothing waits until the timeout.
         let is_asleep = matches!(call.name.as_str(), "poll" | "epoll_wait")
             && result == Ok(0)
             && call.result == 0
@@ -231,7 +231,7 @@ impl<'a> Player<'a> {
         let result = self.backend.call(&made);
         if matches!(made, Call::Connect(..)) {
             self.ends.remote.1 = self.script.ports.1;
-            // A socket that never waits is asked by its next call; one that may wait, by us.
+            // A socket that never waits is polled by its next call; one that may wait, by us.
             let waits = self.sockets.get(&script_fd).is_some_and(|(_, never)| !never);
             self.connecting = waits.then_some(socket);
         }

@@ -1,8 +1,8 @@
 //! Our own scripts, and where the kernel differs from them.
 //!
-//! Called by the conformance test and by `cargo xtask pkt`. Every script says a rule, which
-//! Floodwall keeps; where the kernel does something else, [`KERNEL_DIFFERS`] says why. Not here:
-//! where others' scripts ask for what Floodwall does not do (`profile.rs`).
+//! Called by the conformance test and by `cargo xtask pkt`. Every script states a rule, which
+//! Floodwall keeps; where the kernel does something else, [`KERNEL_DIFFERS`] gives the reason. Not
+//! here: where others' scripts require what Floodwall does not do (`profile.rs`).
 
 /// Scripts of ours that the kernel does not pass, each with its reason.
 pub const KERNEL_DIFFERS: &[(&str, &str)] = &[

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use floodwall_tcp::{Info, Phase, State};
+use floodwall_tcp::{Info, RecoveryPhase, TcpState};
 
 /// Timestamps, SACK, window scale, ECN: bits of `tcpi_options`.
 const OPTIONS: &[(&str, i64)] = &[
@@ -58,24 +58,24 @@ pub(super) fn constants() -> BTreeMap<String, i64> {
 /// The fields of a connection.
 pub(super) fn of(info: &Info) -> BTreeMap<String, i64> {
     let state = match info.state {
-        State::Established => 1,
-        State::SynSent => 2,
-        State::SynReceived => 3,
-        State::FinWait1 => 4,
-        State::FinWait2 => 5,
-        State::TimeWait => 6,
-        State::Closed => 7,
-        State::CloseWait => 8,
-        State::LastAck => 9,
-        State::Listen => 10,
-        State::Closing => 11,
+        TcpState::Established => 1,
+        TcpState::SynSent => 2,
+        TcpState::SynReceived => 3,
+        TcpState::FinWait1 => 4,
+        TcpState::FinWait2 => 5,
+        TcpState::TimeWait => 6,
+        TcpState::Closed => 7,
+        TcpState::CloseWait => 8,
+        TcpState::LastAck => 9,
+        TcpState::Listen => 10,
+        TcpState::Closing => 11,
     };
     let phase = match info.phase {
         // What was reported out of order may be a loss (Linux's name: disorder).
-        Phase::Open if info.sacked > 0 => 1,
-        Phase::Open => 0,
-        Phase::Fast => 3,
-        Phase::Timeout => 4,
+        RecoveryPhase::Open if info.sacked > 0 => 1,
+        RecoveryPhase::Open => 0,
+        RecoveryPhase::Fast => 3,
+        RecoveryPhase::Timeout => 4,
     };
     let bits = [info.timestamps, info.sack, info.scaled, info.ecn];
     let options = bits.iter().enumerate().map(|(bit, is_on)| i64::from(*is_on) << bit).sum();
@@ -101,7 +101,7 @@ pub(super) fn of(info: &Info) -> BTreeMap<String, i64> {
         ("tcpi_rto", micros(info.rto)),
         ("tcpi_last_data_recv", micros(info.heard_ago) / 1000),
     ];
-    // While nothing is outstanding, nothing is that was sent again; else nobody counts it.
+    // While nothing is outstanding, nothing is that was sent again; else it is not counted.
     let none = (info.outstanding == 0).then_some(("tcpi_retrans", 0));
     fields.into_iter().chain(none).map(|(name, value)| (name.to_owned(), value)).collect()
 }

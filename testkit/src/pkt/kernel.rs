@@ -24,7 +24,7 @@ use socket2::SockRef;
 use super::runner::{Backend, Call, Errno};
 use super::script::Script;
 
-/// The kernel's TCP: see the file's head.
+/// The kernel's TCP: its sockets on one side, a TUN interface on the other.
 pub struct Kernel {
     tun: Tun,
     pool: Pool,
@@ -51,7 +51,7 @@ impl Kernel {
     /// # Errors
     /// What the system refuses.
     pub fn new(script: &Script) -> Result<Self, String> {
-        // Nobody's packets but the script's: no solicitations, no waiting for addresses.
+        // No packets but the script's: no solicitations, no waiting for addresses.
         for conf in ["all", "default"] {
             for (name, value) in [("accept_dad", "0"), ("router_solicitations", "0")] {
                 let path = format!("/proc/sys/net/ipv6/conf/{conf}/{name}");

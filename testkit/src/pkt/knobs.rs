@@ -2,19 +2,19 @@
 //!
 //! Scripts of others set up their machine with `sysctl` and programs of their suite. Invariant: a
 //! setting that Floodwall has is set; one that changes nothing of what a script sees is taken for
-//! granted; one that asks for what Floodwall refuses, or for nothing that is known, fails the
-//! script, and says so.
+//! granted; one that requires what Floodwall refuses, or that is unknown, fails the script with a
+//! message.
 
 use std::time::Duration;
 
-use floodwall_tcp::{Acknowledge, Algorithm, Keepalive, Settings};
+use floodwall_tcp::{Acknowledge, Algorithm, Keepalive, TcpSettings};
 
 use super::memory::algorithm_of;
 use super::profile::Profile;
 use super::script::Script;
 
-/// Settings of Linux and of FreeBSD that need nothing here, whatever their value: they tune what
-/// scripts do not see, or what they see is compared wherever it shows.
+/// Settings of Linux and of FreeBSD that need nothing here, with any value: they tune what scripts
+/// do not see, or what they see is compared wherever it shows.
 const GRANTED: &[&str] = &[
     "net.core.default_qdisc",
     "net.ipv4.tcp_adv_win_scale",
@@ -80,18 +80,18 @@ pub(super) struct Knobs {
     timestamps: bool,
     sack: bool,
     scale: bool,
-    /// Marks are asked for; and agreed to where the peer asks.
+    /// ECN is requested; and agreed to where the peer requests it.
     ecn: (bool, bool),
     algorithm: Algorithm,
-    /// Bytes that buffers may grow to; what says how windows are scaled.
+    /// Maximum bytes of buffers, from which the window scale follows.
     receive_most: u32,
     send_most: u32,
-    /// A congestion window that nobody used shrinks.
+    /// An unused congestion window shrinks.
     restarts_slowly: bool,
     unsent_bytes: Option<u32>,
     syn_retries: Option<u8>,
     open_timeout: Option<Duration>,
-    /// What a socket begins with that asks for it.
+    /// The initial value of a socket that requests it.
     keepalive: Keepalive,
     /// Bytes that a buffer has, which does not grow.
     receive_fixed: Option<u32>,
@@ -136,10 +136,10 @@ impl Knobs {
     }
 
     /// What a new socket begins with.
-    pub(super) fn settings(&self) -> Settings {
-        Settings {
-            // Where the profile is another's, the most says the scale; what is fixed is set once
-            // the connection is there.
+    pub(super) fn settings(&self) -> TcpSettings {
+        TcpSettings {
+            // Where the profile is another's, the maximum gives the scale; what is fixed is set
+            // once the connection is there.
             receive_bytes: self.receive_most,
             send_bytes: self.send_fixed.unwrap_or(self.send_most),
             send_tuned: self.send_fixed.is_none(),
@@ -157,21 +157,21 @@ impl Knobs {
                 Profile::Linux => Acknowledge::AtOnce,
                 Profile::FreeBsd => Acknowledge::EverySecond,
             },
-            ..Settings::default()
+            ..TcpSettings::default()
         }
     }
 
-    /// Whether a listener agrees to marks where a peer asks for them.
+    /// Whether a listener agrees to ECN where a peer requests it.
     pub(super) const fn answers_ecn(&self) -> bool {
         self.ecn.1
     }
 
-    /// When a silent peer is asked, where a program wants it to be.
+    /// When a silent peer is probed, where a program enables keepalive.
     pub(super) const fn keepalive(&self) -> Keepalive {
         self.keepalive
     }
 
-    /// Whose system it is.
+    /// The system that the script expects.
     pub(super) const fn profile(&self) -> Profile {
         self.profile
     }
@@ -320,7 +320,7 @@ fn shell_words(command: &str) -> Result<Vec<String>, String> {
     Ok(words)
 }
 
-/// What a script asks of sockets: how many of them must be in a state.
+/// What a script requires of sockets: how many of them must be in a state.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Asked {
     pub(super) state: String,

@@ -1,6 +1,6 @@
 //! A script's text, read one piece after another.
 //!
-//! Invariant: every step moves on or says that it cannot; the line is known at any place.
+//! Invariant: every step moves on or returns an error; the line is known at any place.
 
 use super::parser::SyntaxError;
 
@@ -178,7 +178,7 @@ impl<'a> Lexer<'a> {
         Ok(found)
     }
 
-    /// Says what is wrong here.
+    /// An error at the current line.
     pub(super) fn error(&self, what: &str) -> SyntaxError {
         let mut here = self.clone();
         here.skip();

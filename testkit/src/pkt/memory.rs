@@ -16,8 +16,8 @@ use floodwall_base::{IfIndex, Instant, Randomness, Units};
 use floodwall_packet::{Burst, Engine, PacketBuf, PacketList, Pool, PoolConfig, Round};
 use floodwall_stack::{InterfaceConfig, Sockets, Stack, StackConfig, TcpError, accounts_needed};
 use floodwall_tcp::{
-    ConnectionError, ConnectionId, Info, Keepalive, ListenerId, RecvError, SendError, Settings,
-    State,
+    ConnectionError, ConnectionId, Info, Keepalive, ListenerId, RecvError, SendError, TcpSettings,
+    TcpState,
 };
 
 pub(super) use sockopts::algorithm_of;
@@ -27,7 +27,7 @@ use super::profile::Profile;
 use super::runner::{Backend, Call, Errno};
 use super::script::Script;
 
-/// Bytes that a listener's and a client's buffers take, unless a script says otherwise: a window of
+/// Bytes of a listener's and a client's buffers, unless a script sets another size: a window of
 /// 65535 in SYNs, as Linux has it.
 const BUFFER: u32 = 262_144;
 
@@ -43,7 +43,7 @@ enum Socket {
 #[derive(Clone, Debug)]
 struct Entry {
     socket: Socket,
-    settings: Settings,
+    settings: TcpSettings,
     port: u16,
     /// Closing resets (`SO_LINGER` of no time).
     abortive: bool,
@@ -53,13 +53,13 @@ struct Entry {
     deaf: bool,
     /// How many may wait for a listener's program.
     backlog: usize,
-    /// When a silent peer is asked, once the program wants it to be.
+    /// When a silent peer is probed, once the program enables keepalive.
     keepalive: Keepalive,
     /// Bytes of a receive buffer that does not grow: the system's habit, or the program's word.
     buffer: Option<u32>,
 }
 
-/// Floodwall's TCP: see the file's head.
+/// Floodwall's TCP: a whole stack with one interface in virtual time.
 pub struct Memory {
     stack: Stack,
     pool: Pool,
@@ -163,7 +163,7 @@ impl Memory {
         true
     }
 
-    fn keep(&mut self, socket: Socket, settings: Settings) -> i64 {
+    fn keep(&mut self, socket: Socket, settings: TcpSettings) -> i64 {
         self.next += 1;
         let entry = Entry {
             socket,
@@ -256,14 +256,14 @@ impl Memory {
         }
     }
 
-    /// Tells a connection what its socket was told.
+    /// Applies a socket's option to its connection.
     fn apply(&mut self, name: i64) -> Result<(), Errno> {
         let Entry { socket, mut settings, buffer, .. } = self.entry(name)?.clone();
         let id = match socket {
             Socket::Connection(id) => id,
             Socket::Fresh => return Ok(()),
             Socket::Listener(listener) => {
-                // It listens anew: what it is told holds for those to come.
+                // It listens anew: its options hold for connections to come.
                 self.unlisten(listener);
                 return self.begin_to_listen(name).map(|_| ());
             }
@@ -302,8 +302,10 @@ impl Memory {
                 Err(errno("EINPROGRESS"))
             }
             Socket::Connection(id) => match self.with(|sockets| sockets.tcp_state(id)) {
-                Ok(State::SynSent | State::SynReceived) => Err(errno("EALREADY")),
-                Ok(State::Closed) | Err(_) => self.failure(id).map_or(Err(errno("EISCONN")), Err),
+                Ok(TcpState::SynSent | TcpState::SynReceived) => Err(errno("EALREADY")),
+                Ok(TcpState::Closed) | Err(_) => {
+                    self.failure(id).map_or(Err(errno("EISCONN")), Err)
+                }
                 Ok(_) => Err(errno("EISCONN")),
             },
             Socket::Listener(_) => Err(errno("EISCONN")),
@@ -329,7 +331,7 @@ impl Memory {
     fn connected(&mut self, name: i64) -> Result<i64, Errno> {
         let id = self.connection(name)?;
         match self.with(|sockets| sockets.tcp_state(id)) {
-            Ok(State::SynSent | State::SynReceived) => Err(errno("EINPROGRESS")),
+            Ok(TcpState::SynSent | TcpState::SynReceived) => Err(errno("EINPROGRESS")),
             _ => self.failure(id).map_or(Ok(0), Err),
         }
     }
@@ -372,7 +374,7 @@ impl Memory {
     fn shutdown(&mut self, name: i64, how: &str) -> Result<i64, Errno> {
         let id = self.connection(name)?;
         let state = self.with(|sockets| sockets.tcp_state(id));
-        if matches!(state, Err(_) | Ok(State::Closed)) {
+        if matches!(state, Err(_) | Ok(TcpState::Closed)) {
             return Err(errno("ENOTCONN"));
         }
         self.entry(name)?.deaf |= how != "SHUT_WR";
@@ -410,17 +412,17 @@ impl Memory {
             Socket::Fresh => "CLOSED",
             Socket::Listener(_) => "LISTEN",
             Socket::Connection(id) => match self.with(|sockets| sockets.tcp_state(id)) {
-                Ok(State::Listen) => "LISTEN",
-                Ok(State::SynSent) => "SYN_SENT",
-                Ok(State::SynReceived) => "SYN_RCVD",
-                Ok(State::Established) => "ESTABLISHED",
-                Ok(State::CloseWait) => "CLOSE_WAIT",
-                Ok(State::FinWait1) => "FIN_WAIT_1",
-                Ok(State::FinWait2) => "FIN_WAIT_2",
-                Ok(State::Closing) => "CLOSING",
-                Ok(State::LastAck) => "LAST_ACK",
-                Ok(State::TimeWait) => "TIME_WAIT",
-                Ok(State::Closed) | Err(_) => "CLOSED",
+                Ok(TcpState::Listen) => "LISTEN",
+                Ok(TcpState::SynSent) => "SYN_SENT",
+                Ok(TcpState::SynReceived) => "SYN_RCVD",
+                Ok(TcpState::Established) => "ESTABLISHED",
+                Ok(TcpState::CloseWait) => "CLOSE_WAIT",
+                Ok(TcpState::FinWait1) => "FIN_WAIT_1",
+                Ok(TcpState::FinWait2) => "FIN_WAIT_2",
+                Ok(TcpState::Closing) => "CLOSING",
+                Ok(TcpState::LastAck) => "LAST_ACK",
+                Ok(TcpState::TimeWait) => "TIME_WAIT",
+                Ok(TcpState::Closed) | Err(_) => "CLOSED",
             },
         });
         states.map(|state| u64::from(state == wanted)).sum()
@@ -449,7 +451,7 @@ impl Memory {
                 if info.writable {
                     ready |= OUT;
                 }
-                if info.state == State::Closed {
+                if info.state == TcpState::Closed {
                     ready |= IN | OUT | HUP | RDHUP;
                 }
                 Ok(ready)

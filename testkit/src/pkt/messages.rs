@@ -7,7 +7,7 @@ use super::calls::{WRITES, numbers};
 use super::runner::{Call, Errno, Player};
 use super::script::{Arg, SocketCall};
 
-/// Flags of sending. `MSG_EOR` asks for a boundary that TCP has not.
+/// Flags of sending. `MSG_EOR` requests a boundary that TCP does not have.
 const SEND_FLAGS: &[&str] = &["0", "MSG_DONTWAIT", "MSG_NOSIGNAL", "MSG_EOR", "MSG_MORE"];
 /// Flags of receiving. What `MSG_TRUNC` throws away is read here, and not looked at.
 const RECV_FLAGS: &[&str] = &["0", "MSG_DONTWAIT", "MSG_NOSIGNAL", "MSG_PEEK", "MSG_TRUNC"];
@@ -59,7 +59,7 @@ impl Player<'_> {
         Ok(result)
     }
 
-    /// What comes with a message: no flags, and where it was asked for, how much waits behind it.
+    /// What comes with a message: no flags, and where it was requested, how much waits behind it.
     fn compare_message(&mut self, socket: i64, wanted: &Arg) -> Result<(), String> {
         if numbers(wanted.field("msg_flags")).first().is_some_and(|flags| *flags != 0) {
             return Err("recvmsg: msg_flags are 0".to_owned());

@@ -1,8 +1,8 @@
 //! Options of a script, as its head or the command line gives them.
 //!
 //! Called by the parser. Invariant: an option that changes what is checked is carried out; one of
-//! packetdrill that says how its own machine works (`gateway_ip`, `speed`, `mss`: how it cuts what
-//! it injects) needs nothing here; any other is refused.
+//! packetdrill that describes its own machine (`gateway_ip`, `speed`, `mss`: how it cuts what it
+//! injects) needs nothing here; any other is refused.
 
 use std::net::IpAddr;
 use std::time::Duration;

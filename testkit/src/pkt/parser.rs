@@ -182,7 +182,7 @@ fn segment(lexer: &mut Lexer<'_>, is_inbound: bool) -> Result<Segment, SyntaxErr
     if lexer.eat("win") {
         segment.win = Some(lexer.number()?);
     } else if is_inbound {
-        return Err(lexer.error("an inbound segment says its window"));
+        return Err(lexer.error("an inbound segment must state its window"));
     }
     if lexer.eat("urg") {
         segment.urgent = lexer.number()?;
@@ -190,7 +190,7 @@ fn segment(lexer: &mut Lexer<'_>, is_inbound: bool) -> Result<Segment, SyntaxErr
     // A `<` here may also begin the next event, but then a time would stand before it.
     if lexer.eat("<...>") {
         if is_inbound {
-            return Err(lexer.error("an inbound segment says its options"));
+            return Err(lexer.error("an inbound segment must state its options"));
         }
         segment.any_options = true;
     } else if lexer.eat("<") {
@@ -207,7 +207,7 @@ fn place(
 ) -> Result<(), SyntaxError> {
     segment.any_start = lexer.eat("...");
     if segment.any_start && is_inbound {
-        return Err(lexer.error("an inbound segment says where it begins"));
+        return Err(lexer.error("an inbound segment must state its first sequence number"));
     }
     let end = if segment.any_start {
         None
@@ -227,7 +227,7 @@ fn place(
     Ok(())
 }
 
-/// What a script says of the IP header.
+/// A script's conditions on the IP header.
 fn ip_info(lexer: &mut Lexer<'_>, segment: &mut Segment, end: &str) -> Result<(), SyntaxError> {
     loop {
         let before = lexer.clone();
@@ -383,7 +383,7 @@ fn hex(lexer: &mut Lexer<'_>, first: &[u8]) -> Result<Vec<u8>, SyntaxError> {
     Ok(bytes)
 }
 
-/// Counters of accurate ECN (RFC 9768 section 3.2.3): the order of the first two tells the kind.
+/// Counters of accurate ECN (RFC 9768 section 3.2.3): the order of the first two gives the kind.
 fn counters(lexer: &mut Lexer<'_>) -> Result<Opt, SyntaxError> {
     let (kind, names) = match lexer.sees("e1b") {
         true => (174, ["e1b", "ceb", "e0b"]),
@@ -430,7 +430,7 @@ fn call(lexer: &mut Lexer<'_>) -> Result<SocketCall, SyntaxError> {
     let result = lexer.integer()?;
     let errno = if result < 0 { Some(lexer.word().to_owned()) } else { None };
     if errno.as_deref() == Some("") {
-        return Err(lexer.error("a failed call says its errno"));
+        return Err(lexer.error("a failed call must state its errno"));
     }
     while lexer.eat("(") {
         lexer.until(")")?;

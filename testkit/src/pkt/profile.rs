@@ -1,9 +1,9 @@
-//! Profiles: whose habits a script was written down from.
+//! Profiles: the system that a script was written for.
 //!
 //! Scripts of others expect what the system does that they were written for, where a standard
 //! leaves a choice. A profile is settings of Floodwall, chosen as near as can be, and the
-//! differences that remain, each with its reason; what a script says beside these is compared as
-//! ever. Against a kernel nothing of this applies.
+//! differences that remain, each with its reason; all else in a script is compared as always.
+//! Against a kernel nothing of this applies.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::script::{Opt, SYN, Segment};
 /// By how much Floodwall scales the window of a buffer as large as its own scripts have.
 const OWN_SCALE: u8 = 3;
 
-/// See the file's head.
+/// The system that a script was written for, and so the behaviour that it expects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Profile {
@@ -26,8 +26,8 @@ pub enum Profile {
     FreeBsd,
 }
 
-/// Where scripts of others fail for what Floodwall does on purpose: what they ask for, and why it
-/// is not done. What is not done yet is not here: it is refused with the word that asks for it.
+/// Where scripts of others fail for what Floodwall does on purpose: what they require, and why it
+/// is not done. What is not done yet is not here: it is refused with the token that requires it.
 pub const DIFFERENCES: &[(Profile, &str, &str)] = &[
     (
         Profile::Linux,
@@ -77,7 +77,7 @@ pub const DIFFERENCES: &[(Profile, &str, &str)] = &[
     (
         Profile::Linux,
         "MSG_EOR ends a segment",
-        "TCP knows no ends of records (RFC 9293 section 3.9.1)",
+        "TCP has no record boundaries (RFC 9293 section 3.9.1)",
     ),
     (
         Profile::FreeBsd,
@@ -97,12 +97,12 @@ pub const DIFFERENCES: &[(Profile, &str, &str)] = &[
     (
         Profile::FreeBsd,
         "an ICMP error that prohibits a way refuses a connection that is being opened",
-        "it is unreachable, as Linux says it, too (RFC 1812 section 5.2.7.1)",
+        "it is unreachable, as on Linux, too (RFC 1812 section 5.2.7.1)",
     ),
     (
         Profile::FreeBsd,
         "a reset in the window of a half-open connection is challenged",
-        "nobody who has not proved an address is answered twice (docs/design/syn-cookie.md)",
+        "an unproven address is not answered twice (docs/design/syn-cookie.md)",
     ),
 ];
 
@@ -146,7 +146,7 @@ impl Profile {
         match self {
             Self::Own => "floodwall: compared word for word",
             Self::Linux => {
-                "linux: PSH that Linux sets at the end of a burst is not asked for while more \
+                "linux: PSH that Linux sets at the end of a burst is not required while more \
                  waits (RFC 9293 section 3.9.1); an acknowledgment may leave before its delay is \
                  over (RFC 5681 section 4.2)"
             }
@@ -161,7 +161,7 @@ impl Profile {
         }
     }
 
-    /// Whether a segment may leave so much earlier than a script says: a pure acknowledgment that
+    /// Whether a segment may leave so much earlier than in the script: a pure acknowledgment that
     /// the script's system delays. None may be delayed by half a second or more (RFC 5681 section
     /// 4.2); none need be.
     pub(super) fn forgives_early(self, sent: &Segment, by: Duration) -> bool {
@@ -204,7 +204,7 @@ impl Profile {
 }
 
 /// Whether a script without any command is FreeBSD's: no other pads a SYN-ACK with ends of lists,
-/// nor asks how large a receive buffer is that nobody has set.
+/// nor reads the size of a receive buffer that was never set.
 fn speaks_bsd(script: &Script) -> bool {
     script.events.iter().any(|event| match &event.what {
         What::Outbound(segment) => segment.options.contains(&Opt::Eol),
@@ -216,9 +216,8 @@ fn speaks_bsd(script: &Script) -> bool {
     })
 }
 
-/// By how much windows are scaled in the first SYN that must leave, and whose order its options
-/// have: FreeBSD offers a scale before SACK, Linux behind it, as Floodwall does with a scale of its
-/// own.
+/// By how much windows are scaled in the first SYN that must leave, and the order of its options:
+/// FreeBSD offers a scale before SACK, Linux behind it, as Floodwall does with a scale of its own.
 fn offered(script: &Script) -> Option<(Profile, u8)> {
     let syn = script.events.iter().find_map(|event| match &event.what {
         What::Outbound(segment) if segment.has(SYN) => Some(segment),
@@ -240,8 +239,8 @@ fn sacks(segment: &Segment) -> Option<&Opt> {
     segment.options.iter().find(|option| matches!(option, Opt::Sack(_)))
 }
 
-/// Takes away the block that reports a duplicate (RFC 2883 section 4), where one is there: what
-/// was acknowledged already, or lies in the second block.
+/// Takes away the block that reports a duplicate (RFC 2883 section 4), where one is there: what was
+/// acknowledged already, or is in the second block.
 fn without_duplicate(sent: &mut Segment) {
     let ack = sent.ack.unwrap_or(0);
     let before = |a: u32, b: u32| b.wrapping_sub(a).cast_signed() >= 0;
@@ -261,7 +260,7 @@ fn without_duplicate(sent: &mut Segment) {
     }
 }
 
-/// Whether two segments say the same by their options, whatever the order and the padding.
+/// Whether two segments have equal options, in any order and with any padding.
 fn same_options(a: &Segment, b: &Segment) -> bool {
     let said = |segment: &Segment| {
         let options = segment.options.iter().filter(|it| !matches!(it, Opt::Nop | Opt::Eol));

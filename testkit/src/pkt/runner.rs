@@ -2,8 +2,8 @@
 //!
 //! Sequence numbers of a script are relative to the connection's first ones: the peer's are used as
 //! written, ours are learnt from the first SYN that is seen. Timestamps are learnt likewise.
-//! Invariant: what a script does not say is not compared; what it says is compared exactly, times
-//! within the tolerance. A call without `...` must return at once.
+//! Invariant: what a script does not state is not compared; what it states is compared exactly,
+//! times within the tolerance. A call without `...` must return at once.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -41,7 +41,7 @@ pub enum Call {
     Accept(i64),
     /// To the remote address and this port; `EINPROGRESS` where it lasts.
     Connect(i64, u16),
-    /// To nobody (`AF_UNSPEC`): the connection ends at once, and the socket begins anew.
+    /// To no address (`AF_UNSPEC`): the connection ends at once, and the socket begins anew.
     Disconnect(i64),
     /// Whether a connection that was begun is there: 0, `EINPROGRESS`, or how it failed.
     Connected(i64),
@@ -63,7 +63,7 @@ pub enum Call {
     SetText(i64, String, String),
     /// Returns a whole number.
     Option(i64, String),
-    /// What `poll` says is possible now.
+    /// The events that `poll` reports now.
     Ready(i64),
     /// How many bytes wait to be read.
     Waiting(i64),
@@ -82,7 +82,7 @@ pub trait Backend {
     /// Gives the TCP under test a packet.
     ///
     /// # Errors
-    /// What the device says.
+    /// The device's error.
     fn inject(&mut self, packet: &[u8]) -> Result<(), String>;
     /// Makes a call.
     ///
@@ -92,16 +92,16 @@ pub trait Backend {
     /// The particulars of a connection, by the names of `TCP_INFO`.
     ///
     /// # Errors
-    /// This back end does not tell, or there is no connection.
+    /// This back end does not report it, or there is no connection.
     fn fields(&mut self, _socket: i64) -> Result<BTreeMap<String, i64>, String> {
-        Err("this back end tells no particulars of a connection".to_owned())
+        Err("this back end reports no details of a connection".to_owned())
     }
     /// Carries out a script's command (a system setting).
     ///
     /// # Errors
     /// It is not known here, or failed.
     fn command(&mut self, command: &str) -> Result<(), String>;
-    /// Whose habits what is sent is compared with.
+    /// The profile that sent segments are compared with.
     fn profile(&self) -> Profile {
         Profile::Own
     }
@@ -164,7 +164,7 @@ pub(super) struct Player<'a> {
     pub(super) tell_waiting: BTreeSet<i64>,
     /// Bytes that programs have written.
     pub(super) written: u32,
-    /// Our first sequence number as it is, and as the script says; the peer's.
+    /// Our first sequence number as it is, and as in the script; the peer's.
     local_isn: Option<(u32, u32)>,
     remote_isn: Option<u32>,
     /// Where a SYN began that came at another place: it may open the same ends anew.
@@ -173,7 +173,7 @@ pub(super) struct Player<'a> {
     stamps: BTreeMap<u32, u32>,
     /// The first of them.
     first_stamp: Option<(u32, u32)>,
-    /// Our latest timestamp of a segment whose options the script does not say.
+    /// Our latest timestamp of a segment without options in the script.
     unsaid_stamp: Option<u32>,
     /// Connections before this one.
     clients: u16,
@@ -230,7 +230,7 @@ impl<'a> Player<'a> {
         self.finish_pending().map_err(|what| Failure { line, what })
     }
 
-    /// Fails, unless the script says that such an event may go wrong.
+    /// Fails, unless the script allows such an event to fail.
     fn forgive(&mut self, event: &Event, what: String) -> Outcome {
         let kind = match event.what {
             What::Inbound(_) | What::Outbound(_) | What::Icmp(_) => "packet",
@@ -240,7 +240,7 @@ impl<'a> Player<'a> {
         if !self.script.non_fatal.iter().any(|it| it == kind) {
             return Err(what);
         }
-        println!("line {}: {what} (the script says: not fatal)", event.line);
+        println!("line {}: {what} (not fatal by the script)", event.line);
         self.base = self.backend.now();
         Ok(())
     }
@@ -326,7 +326,7 @@ impl<'a> Player<'a> {
         let mut segment = written.clone();
         let (live, script) = self.local_isn.unwrap_or_default();
         if written.has(SYN) {
-            // A second SYN is of the same connection, unless it says otherwise by its place, and is
+            // A second SYN is of the same connection, unless its place shows otherwise, and is
             // answered as such.
             let first = *self.remote_isn.get_or_insert(written.start);
             self.anew = Some(written.start).filter(|start| *start != first);

@@ -1,4 +1,4 @@
-//! What a script says, as values.
+//! A parsed script, as values.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -39,7 +39,7 @@ pub struct Script {
     /// Bytes of the largest packet of the link.
     pub(super) mtu: Option<u32>,
     pub(super) events: Vec<Event>,
-    /// A command to run at the end, whatever the outcome.
+    /// A command to run at the end, with any outcome.
     pub(super) cleanup: Option<String>,
 }
 
@@ -66,7 +66,7 @@ impl Default for Script {
 }
 
 impl Script {
-    /// Whose habits it expects.
+    /// The system that it expects.
     #[must_use]
     pub fn profile(&self) -> Profile {
         Profile::of(self)
@@ -96,7 +96,7 @@ impl Script {
         self.mtu.unwrap_or(1500)
     }
 
-    /// Whether it asks for what only some back ends can tell: the connection's particulars.
+    /// Whether it needs what only some back ends can report: the connection's details.
     #[must_use]
     pub fn has_code(&self) -> bool {
         self.events.iter().any(|event| matches!(event.what, What::Code(_)))
@@ -108,7 +108,7 @@ impl Script {
         self.events.len()
     }
 
-    /// Whether it says nothing.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
@@ -192,7 +192,7 @@ pub(super) const ACK: u16 = 0x10;
 pub(super) const URG: u16 = 0x20;
 pub(super) const ECE: u16 = 0x40;
 pub(super) const CWR: u16 = 0x80;
-/// Accurate ECN's flag (RFC 9768); the reserved bits lie above it.
+/// Accurate ECN's flag (RFC 9768); the reserved bits are above it.
 pub(super) const AE: u16 = 0x100;
 
 impl Segment {

@@ -1,7 +1,7 @@
-//! `Traced`: a back end that says what passes it, packet by packet and call by call.
+//! `Traced`: a back end that prints each packet and call.
 //!
-//! Wrapped around another one by `cargo xtask pkt -v`. It changes nothing and asks for nothing that
-//! the script does not ask for, but at the end: what was sent and nobody waited for is said too.
+//! Wrapped around another one by `cargo xtask pkt -v`. It changes nothing and waits for nothing
+//! beyond the script, except at the end: segments that the script did not expect are printed too.
 //! Numbers are relative to the last SYN of each side, as scripts write them.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use super::runner::{Backend, Call, Errno, show};
 use super::script::{ACK, Opt, SYN, Segment};
 use super::segment::{Ends, decode};
 
-/// See the file's head.
+/// A back end that prints each packet and call of the one that it wraps.
 pub struct Traced<'a> {
     inner: &'a mut dyn Backend,
     say: &'a mut dyn FnMut(&str),
@@ -23,16 +23,16 @@ pub struct Traced<'a> {
 }
 
 impl<'a> Traced<'a> {
-    /// Says a line for everything that passes to and from `inner`.
+    /// Prints a line for everything that passes to and from `inner`.
     pub fn new(inner: &'a mut dyn Backend, say: &'a mut dyn FnMut(&str)) -> Self {
         Self { inner, say, ours: 0, theirs: 0 }
     }
 
-    /// Says what was sent and nobody waited for.
+    /// Prints what was sent and not expected.
     pub fn end(mut self) {
         let now = self.inner.now();
         while let Some((at, packet)) = self.inner.next_packet(now) {
-            self.tell(at, '>', &packet, " (not asked for)");
+            self.tell(at, '>', &packet, " (unexpected)");
         }
     }
 

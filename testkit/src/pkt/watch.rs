@@ -1,7 +1,7 @@
 //! `epoll`: descriptors that are watched together.
 //!
-//! Part of the runner, on top of what the back end says of each socket. Edges are looked for after
-//! each event of the script.
+//! Part of the runner, on top of the readiness that the back end reports for each socket. Edges are
+//! looked for after each event of the script.
 
 use super::calls::poll_bits;
 use super::runner::{Call, Errno, Player};
@@ -11,7 +11,7 @@ use super::script::{Arg, SocketCall};
 pub(super) const EDGE: i64 = 1 << 31;
 /// `EPOLLONESHOT`.
 pub(super) const ONCE: i64 = 1 << 30;
-/// What is always told: `EPOLLERR` and `EPOLLHUP`.
+/// What is always reported: `EPOLLERR` and `EPOLLHUP`.
 const ALWAYS: i64 = 8 | 16;
 
 /// A socket that is watched.
@@ -19,11 +19,11 @@ const ALWAYS: i64 = 8 | 16;
 pub(super) struct Watch {
     fd: i64,
     events: i64,
-    /// What the program wants to be told with it.
+    /// The user data that is returned with it.
     data: (String, Arg),
     /// What it was ready for when it was looked at last, and how many bytes waited.
     last: (i64, i64),
-    /// It became ready since it was told.
+    /// It became ready since it was last reported.
     fresh: bool,
 }
 
@@ -58,7 +58,7 @@ impl Player<'_> {
         Ok(Ok(0))
     }
 
-    /// Notes who has become ready.
+    /// Notes which sockets have become ready.
     pub(super) fn look_at_watches(&mut self) {
         for watch in self.epolls.values_mut().flatten() {
             let Some(&(socket, _)) = self.sockets.get(&watch.fd) else { continue };

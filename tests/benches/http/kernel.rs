@@ -49,7 +49,7 @@ pub(crate) fn serve() {
     }
 }
 
-/// Takes all who wait to be accepted.
+/// Accepts all pending connections.
 fn accept(listener: &TcpListener, watch: &OwnedFd, talks: &mut Vec<Option<(File, Talk, Next)>>) {
     while let Ok(stream) = accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
         let free = talks.iter().position(Option::is_none).unwrap_or_else(|| {

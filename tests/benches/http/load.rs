@@ -9,7 +9,7 @@ use crate::server::Server;
 use crate::talk::{BODIES, Pages};
 use crate::{CLIENTS, network};
 
-/// What `wrk` says in the end: all in one line.
+/// The report of `wrk` at its end, in one line.
 const SCRIPT: &str = "done = function(summary, latency, requests)
   local e = summary.errors
   io.write(string.format(\"COUNT %d %d %d %d\\n\", summary.requests, summary.bytes,
@@ -19,7 +19,7 @@ end
 /// Requests of `ab` at most.
 const REQUESTS_MAX: u32 = 1_000_000;
 
-/// What is asked for, and how.
+/// What is requested, and how.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Load {
     /// A page on connections that stay.
@@ -37,7 +37,7 @@ impl Load {
         format!("{what}, {} B", BODIES[page])
     }
 
-    /// Asks for so many seconds; how many requests were answered, every one as it should.
+    /// Sends requests for so many seconds; returns how many were answered, each one correctly.
     pub(crate) fn run(self, server: &Server, v6: bool, seconds: u32) -> u64 {
         match self {
             Self::Stays(page) => wrk(server, v6, page, seconds),
@@ -101,7 +101,7 @@ fn ab(server: &Server, v6: bool, page: usize, seconds: u32) -> u64 {
     requests
 }
 
-/// Asks for every page in both ways, and compares all bytes.
+/// Requests every page in both ways, and compares all bytes.
 pub(crate) fn compare_bytes(server: &Server) {
     let pages = Pages::new();
     for v6 in [false, true] {

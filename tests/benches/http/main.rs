@@ -7,18 +7,18 @@
 //! has a worker beside the runtime's thread), alike but for the sockets under them (`talk.rs`), and
 //! wait side by side while another is asked. Load: `wrk` on 32 connections that stay, `ab` with 32
 //! at a time and a new one for each request, both families, bodies of 128 B and 16 KiB. Every
-//! server's bytes are compared first; then the counts of `wrk` and `ab` must tell of no error and
-//! of exactly so many bytes.
+//! server's bytes are compared first; then the counts of `wrk` and `ab` must report no error and of
+//! exactly so many bytes.
 //!
 //! What counts as a server's CPU is the time of all its threads on a core, as the scheduler counts
 //! it. The kernel does the receiving half of its own work in whichever context is at hand, for the
 //! client's side as a rule in the *server's* system call. So that each side pays for its own, what
 //! a TUN's writer hands to the kernel is received on the client's core (RPS); and over the veth
-//! both ends are received by kernel threads of their own (threaded NAPI, with GRO), whose time is
-//! added to the server's at its end. Rounds are interleaved, medians told. The namespaces have no
-//! name and go with this process.
+//! both ends are received by kernel threads of their own (threaded NAPI, with GRO); their time is
+//! added to the server's at its end. Rounds are interleaved, medians reported. The namespaces have
+//! no name and go with this process.
 #![expect(clippy::unwrap_used, reason = "a bench stops at the first surprise")]
-#![expect(clippy::disallowed_methods, reason = "a bench waits, and speaks to the kernel's sockets")]
+#![expect(clippy::disallowed_methods, reason = "a bench waits, and uses the kernel's sockets")]
 
 mod kernel;
 mod load;
@@ -40,13 +40,13 @@ pub(crate) const CLIENTS: usize = 32;
 /// Interleaved rounds.
 const ROUNDS: usize = 5;
 
-/// What the command line asks for.
+/// What the command line requests.
 #[derive(Default)]
 struct Asked {
     quick: bool,
     json: bool,
     inside: bool,
-    /// Contestants whose names contain this.
+    /// Contestants with names that contain this.
     word: String,
 }
 
@@ -135,7 +135,7 @@ fn run(asked: &Asked) {
     if asked.json { report::json(&rows) } else { report::table(&rows) }
 }
 
-/// Runs a command and says whether it did what it should.
+/// Runs a command and returns whether it succeeded.
 pub(crate) fn run_words(words: &str) -> bool {
     let mut words = words.split_whitespace();
     let Some(program) = words.next() else { return false };

@@ -1,4 +1,4 @@
-//! Namespaces without names, the addresses in them, and who does the kernel's receiving half.
+//! Namespaces without names, the addresses in them, and the core of the kernel's receiving half.
 //!
 //! The bench itself is in the clients' namespace, where the TUNs are too; the kernel's server is in
 //! one of its own at the other end of a veth. All of it goes with its last process.
@@ -18,7 +18,7 @@ pub(crate) fn apart(program: &Path) -> Command {
     command
 }
 
-/// The loopback, and no probing of addresses that nobody else has.
+/// The loopback, and no duplicate address detection, as no address is used twice.
 pub(crate) fn prepare() {
     assert!(run_words("ip link set lo up"), "`ip` works");
 }

@@ -11,7 +11,7 @@ use floodwall_stack::{
     Application, Host, InterfaceConfig, LinkMedium, Sockets, StackConfig, StartError,
     accounts_needed,
 };
-use floodwall_tcp::{ConnectionId, ListenerId, RecvError, SendError, Settings};
+use floodwall_tcp::{ConnectionId, ListenerId, RecvError, SendError, TcpSettings};
 use floodwall_tokio_sockets::{Network, TcpListener, TcpStream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -80,7 +80,7 @@ impl Application for Web {
     fn start(&mut self, sockets: &mut Sockets<'_>) -> Result<(), StartError> {
         let any: SocketAddr = "[::]:80".parse().unwrap();
         let owner = sockets.tcp_owner()?;
-        let settings = Settings { nodelay: true, ..Settings::default() };
+        let settings = TcpSettings { nodelay: true, ..TcpSettings::default() };
         self.open = Some((sockets.tcp_listen(any, &settings, 4 * CLIENTS, owner)?, owner));
         Ok(())
     }

@@ -36,7 +36,7 @@ impl<'a> Row<'a> {
         if self.v6 { "IPv6" } else { "IPv4" }
     }
 
-    /// How many times the rate of whoever begins with `name` under the same load.
+    /// How many times the rate of the contestant with the prefix `name` under the same load.
     fn to(&self, name: &str, rows: &[Self]) -> Option<f64> {
         let same = |row: &&Row<'_>| {
             row.load == self.load && row.v6 == self.v6 && row.server.name.starts_with(name)

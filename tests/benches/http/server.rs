@@ -10,7 +10,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use crate::load::Load;
 use crate::{CLIENTS, kernel, network, ours, smoltcp_server};
 
-/// One server: see the file's head.
+/// One server process, its addresses, and the CPU time that it has used.
 pub(crate) struct Server {
     pub(crate) name: &'static str,
     process: Child,
@@ -22,7 +22,7 @@ pub(crate) struct Server {
     only: Option<bool>,
 }
 
-/// The name, the word by which a server knows its kind, and which loads it takes if not all.
+/// The name, the argument that selects a server's kind, and which loads it takes if not all.
 const KINDS: &[(&str, &str, Option<bool>)] = &[
     ("Floodwall", "ours", None),
     ("Floodwall, plain TUN", "plain", None),
@@ -32,7 +32,7 @@ const KINDS: &[(&str, &str, Option<bool>)] = &[
     ("kernel, veth", "kernel", None),
 ];
 
-/// All whose names have `word`.
+/// All contestants with names that contain `word`.
 pub(crate) fn contestants(word: &str) -> Vec<Server> {
     let all = KINDS.iter().enumerate().filter(|(_, (name, ..))| name.contains(word));
     all.map(|(net, (name, kind, only))| Server::start(name, kind, net, *only)).collect()
@@ -40,16 +40,16 @@ pub(crate) fn contestants(word: &str) -> Vec<Server> {
 
 /// Runs as the server that these words name.
 pub(crate) fn serve(words: &[String]) {
-    // Whoever started it may be killed: nobody is left behind.
+    // Its parent may be killed: no process is left behind.
     set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
     let [kind, device, addresses @ ..] = words else { panic!("--serve KIND DEVICE ADDRESS...") };
     match kind.as_str() {
         "ours" => ours::in_slices(device, addresses, true),
         "plain" => ours::in_slices(device, addresses, false),
         "tokio" => ours::on_tokio(device, addresses),
-        // One beside the clients' for who looks whether somebody listens, and one to close.
+        // One beside the clients' for the probe for a listener, and one to close.
         "smoltcp" => smoltcp_server::serve(device, addresses, CLIENTS + 2),
-        // A socket that still waits for its last ACK is nobody's yet.
+        // A socket that still waits for its last ACK has no owner yet.
         "smoltcp-new" => smoltcp_server::serve(device, addresses, 2 * CLIENTS),
         _ => kernel::serve(),
     }

@@ -1,8 +1,8 @@
 //! One conversation of HTTP/1.1, the same for every server: a request ends where its head does, and
-//! its answer is bytes that lie ready.
+//! its answer is prepared bytes.
 //!
-//! The path `/` is the small page, any other the large one; who speaks HTTP/1.0 is answered and
-//! left.
+//! The path `/` is the small page, any other the large one; a client of HTTP/1.0 is answered and
+//! its connection closed.
 
 use std::io::{ErrorKind, Read, Write};
 
@@ -56,7 +56,7 @@ pub(crate) struct Talk {
 }
 
 impl Talk {
-    /// Reads on in a request; which page it asks for, once all of it is there.
+    /// Reads on in a request; returns the requested page once all of it is there.
     pub(crate) fn hear(&mut self, bytes: &[u8]) -> Option<usize> {
         for byte in bytes {
             self.matched = match (byte, self.matched) {
@@ -93,8 +93,8 @@ impl Talk {
         self.close
     }
 
-    /// Serves the connection as far as it goes now. `to_the_end`: whoever says that there is more
-    /// says it once, so reading ends only where nothing is left.
+    /// Serves the connection as far as it goes now. `to_the_end`: readiness is edge-triggered, so
+    /// reading ends only where nothing is left.
     pub(crate) fn serve(
         &mut self,
         stream: &mut (impl Read + Write),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use floodwall_checksum::sum;
-use floodwall_stack::tcp_set::{By, CookiePolicy, Settings};
+use floodwall_stack::tcp_set::{CookiePolicy, ProvenBy, TcpSettings};
 use floodwall_tests::craft::{self, FAMILIES};
 use floodwall_tests::tcp::TcpClient;
 use floodwall_wire::IpProtocol;
@@ -16,7 +16,7 @@ use crate::{HELLO, accept, answer, client, half_open, read, server};
 const POLICIES: [CookiePolicy; 2] = [CookiePolicy::Overflow, CookiePolicy::Always];
 
 /// Segment sizes of 0, 1, between two of the table's and the largest; scales over 14 (RFC 7323
-/// section 2.3); options that nobody knows.
+/// section 2.3); unknown options.
 #[test]
 fn odd_offers_make_sane_connections_by_cache_and_by_cookie() {
     for family in FAMILIES {
@@ -34,7 +34,11 @@ fn odd_offers_make_sane_connections_by_cache_and_by_cookie() {
                     let id = accept(&mut rig, listener).unwrap();
                     assert_eq!(read(&mut rig, id), HELLO);
                     let said = rig.sockets(|s| s.tcp_syn_said(id).unwrap()).0.unwrap();
-                    let by = if policy == CookiePolicy::Always { By::Cookie } else { By::Cache };
+                    let by = if policy == CookiePolicy::Always {
+                        ProvenBy::Cookie
+                    } else {
+                        ProvenBy::Cache
+                    };
                     assert_eq!(said.by, by);
                     assert!(said.mss >= 88 && said.mss <= mss.max(88), "{mss} became {}", said.mss);
                     let most = scale.map(|scale| scale.min(14));
@@ -69,8 +73,8 @@ fn syn_with(client: &TcpClient, options: &[u8]) -> Vec<u8> {
     craft::from_peer(&craft::ip(from, to, IpProtocol::TCP, &segment))
 }
 
-/// Options that nobody here knows (an experiment's, MD5 signatures, Fast Open, multipath), some
-/// with lengths that end them early: skipped, never sent back, and what else was offered stands.
+/// Unknown options (an experiment's, MD5 signatures, Fast Open, multipath), some with lengths that
+/// end them early: skipped, never sent back, and what else was offered stands.
 #[test]
 fn options_that_nobody_knows_are_skipped_by_cache_and_by_cookie() {
     const UNKNOWN: [&[u8]; 5] = [
@@ -156,7 +160,7 @@ fn a_completing_ack_that_comes_twice_makes_one_connection() {
     }
 }
 
-/// Resets and ICMP errors that guess; the client gets in all the same.
+/// Resets and ICMP errors that guess; the client connects all the same.
 #[test]
 fn guessed_resets_and_errors_end_no_handshake_and_exact_ones_do() {
     for family in FAMILIES {
@@ -234,15 +238,15 @@ fn a_client_that_starts_again_after_it_was_displaced_gets_in_with_either_number(
             assert_eq!(read(&mut rig, id), HELLO);
             let said = rig.sockets(|s| s.tcp_syn_said(id).unwrap()).0.unwrap();
             assert_eq!((said.window_scale, said.sack), (Some(9), true));
-            by_cookie[n % 4] += u32::from(said.by == By::Cookie);
+            by_cookie[n % 4] += u32::from(said.by == ProvenBy::Cookie);
         }
         assert!(by_cookie.iter().all(|clients| *clients >= 4), "{by_cookie:?} of 8 displaced");
         assert_eq!(accept(&mut rig, listener), None);
     }
 }
 
-/// Two who call each other at the same moment: one connection, nothing half open, and nobody to be
-/// accepted (RFC 9293 section 3.5, figure 8). A SYN-ACK to a listener is nobody's.
+/// A simultaneous open: one connection, nothing half-open, and nothing in the accept queue (RFC
+/// 9293 section 3.5, figure 8). A SYN-ACK to a listener is refused.
 #[test]
 fn syns_that_cross_make_one_connection_and_a_syn_ack_to_a_listener_none() {
     for family in FAMILIES {
@@ -250,7 +254,7 @@ fn syns_that_cross_make_one_connection_and_a_syn_ack_to_a_listener_none() {
         let mut it = client(1, family);
         let (id, departed) = rig.sockets(|s| {
             let owner = s.tcp_owner().unwrap();
-            s.tcp_connect(it.from, &Settings::default(), owner).unwrap()
+            s.tcp_connect(it.from, &TcpSettings::default(), owner).unwrap()
         });
         let heard = it.hears(&departed);
         assert!(heard.len() == 1 && heard[0].flags.contains(TcpFlags::SYN), "{heard:?}");
@@ -320,7 +324,7 @@ fn windows_of_nothing_and_flow_labels_hinder_nobody() {
     }
 }
 
-/// Keys turn every 15 s: a handshake that began before is believed after.
+/// Keys turn every 15 s: a handshake that began before is accepted after.
 #[test]
 fn keys_that_turn_in_mid_handshake_cost_nobody_the_connection() {
     for family in FAMILIES {

@@ -1,4 +1,5 @@
-//! Honest clients while somebody floods: every kind of flood, both families, whoever speaks first.
+//! Honest clients during a flood: every kind of flood, both families, server or client sending
+//! first.
 
 use std::time::Duration;
 
@@ -24,8 +25,8 @@ pub(crate) enum Flood {
     Syn,
     /// The same with a request in each.
     SynWithData,
-    /// SYNs whose exclusive or of all address and port words is one and the same: they meet in one
-    /// row wherever the key is added that way (the source's cache of 2001).
+    /// SYNs with the same exclusive or of all address and port words: they meet in one row wherever
+    /// the key is added that way (the source's cache of 2001).
     OneBucket,
     /// SYNs and ACKs of the same flows, with guessed numbers.
     SynAndAck,
@@ -124,8 +125,8 @@ fn every_honest_client_converses_at_once_through_every_flood_at_every_backlog() 
     }
 }
 
-/// Whoever answers its SYN-ACK a second and more later is let in, though no entry lives that long
-/// under the flood.
+/// A client that answers its SYN-ACK a second and more later connects, though no entry lives that
+/// long under the flood.
 #[test]
 fn a_far_client_whose_entry_was_displaced_is_let_in_by_its_cookie() {
     let (mut rig, listener) = server(64);

@@ -12,7 +12,7 @@ use floodwall_bpf::cookie::{
     SCRATCH_BYTES, SynWays, answer_syn, check_ack, listener_key,
 };
 use floodwall_bpf::interpreter::Machine;
-use floodwall_bpf::{Assembler, Instruction, Reg};
+use floodwall_bpf::{Assembler, Instruction, Register};
 use floodwall_packet::{Engine as _, PacketBuf, SynOffers, Triage};
 use floodwall_stack::AccessRule;
 use floodwall_stack::tcp_set::{CookiePolicy, Secret};
@@ -116,9 +116,9 @@ fn syns(maps: &Maps) -> Vec<Instruction> {
         SynWays { answered: a.label(), asleep: a.label(), left: a.label(), broken: a.label() };
     answer_syn(&mut a, maps, &ways);
     a.place(ways.answered);
-    a.set(Reg::R0, ANSWERED as i32).exit();
+    a.set(Register::R0, ANSWERED as i32).exit();
     [ways.asleep, ways.left, ways.broken].into_iter().for_each(|label| a.place(label));
-    a.set(Reg::R0, 1).exit();
+    a.set(Register::R0, 1).exit();
     a.finish().unwrap()
 }
 
@@ -128,7 +128,7 @@ fn acks(maps: &Maps) -> Vec<Instruction> {
     check_ack(&mut a, maps, &ways);
     for (label, verdict) in [(ways.proven, PROVEN), (ways.forged, FORGED), (ways.stray, 1)] {
         a.place(label);
-        a.set(Reg::R0, verdict as i32).exit();
+        a.set(Register::R0, verdict as i32).exit();
     }
     a.finish().unwrap()
 }

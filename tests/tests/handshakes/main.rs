@@ -1,5 +1,5 @@
-//! Handshakes through the whole stack: honest clients while somebody floods, and each mistake that
-//! other stacks made with half-open connections.
+//! Handshakes through the whole stack: honest clients during a flood, and each mistake that other
+//! stacks made with half-open connections.
 //!
 //! A "row" in the words of a test is the number of the mistake in the project's list of seventy
 //! (rows 1 to 11 and the adversarial list of mechanism S3; row 12 is the SYN proxy's, which is not
@@ -18,7 +18,7 @@ mod triage;
 use floodwall_base::Family;
 use floodwall_packet::PacketBuf;
 use floodwall_stack::StackConfig;
-use floodwall_stack::tcp_set::{ConnectionId, ListenerId, Settings};
+use floodwall_stack::tcp_set::{ConnectionId, ListenerId, TcpSettings};
 use floodwall_tests::craft::{self, FAMILIES, HOST, PEER};
 use floodwall_tests::tcp::{Heard, SYN_ACK, TcpClient};
 use floodwall_tests::{Rig, ethernet_config};
@@ -28,12 +28,12 @@ const PORT: u16 = 80;
 /// Where another one does.
 const OTHER_PORT: u16 = 81;
 
-/// What an honest client says first.
+/// An honest client's first bytes.
 const HELLO: &[u8] = b"HELO client";
-/// What a server says first.
+/// A server's first bytes.
 const GREETING: &[u8] = b"220 ready";
 
-/// A host with TCP whose peer is the router of everybody else.
+/// A host with TCP; its peer is also the router to all others.
 fn config() -> StackConfig {
     let mut config = ethernet_config(HOST);
     config.interfaces[0].gateways = FAMILIES.map(|family| craft::addr(family, PEER)).to_vec();
@@ -47,7 +47,7 @@ fn rig() -> Rig {
 /// Listens for both families.
 fn listen(rig: &mut Rig, port: u16, backlog: usize) -> ListenerId {
     let any = format!("[::]:{port}").parse().unwrap();
-    let settings = Settings { ecn: true, ..Settings::default() };
+    let settings = TcpSettings { ecn: true, ..TcpSettings::default() };
     rig.sockets(|s| {
         let owner = s.tcp_owner().unwrap();
         s.tcp_listen(any, &settings, backlog, owner).unwrap()
@@ -79,7 +79,7 @@ fn read(rig: &mut Rig, id: ConnectionId) -> Vec<u8> {
     out[..n].to_vec()
 }
 
-/// Who speaks first.
+/// The side that sends first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum First {
     Client,

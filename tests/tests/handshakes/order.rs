@@ -1,8 +1,8 @@
 //! SYN, ACK, reset and the listener's end in every order (row 8: CVE-2026-43198, CVE-2024-50154).
 //!
-//! A flow belongs to one worker, whose stack is one value that one thread has at a time (`&mut`):
-//! two of these never happen at once, so what a model checker would look for in their interleavings
-//! is all in their orders, and those are gone through here, every one.
+//! A flow belongs to one worker. Its stack is one value that one thread has at a time (`&mut`): two
+//! of these never happen at once, so what a model checker would look for in their interleavings is
+//! all in their orders, and those are gone through here, every one.
 
 use floodwall_base::Counter;
 use floodwall_stack::services::ServiceKind;
@@ -103,7 +103,7 @@ fn in_every_order_there_is_one_child_at_most_and_none_without_proof() {
             assert!(opened <= 2 && scene.accepted as u64 <= opened, "{order:?}");
             assert!(half_open(&scene.rig) <= 1 && scene.rig.conservation().holds(), "{order:?}");
         }
-        // Whatever is left dies with the listener and its timers.
+        // The rest is removed with the listener and its timers.
         scene.step(Close);
         assert_eq!(scene.rig.stack.tcp_listeners().count(), 0);
         if scene.accepted == 0 && n % 4 == 0 {
@@ -114,8 +114,8 @@ fn in_every_order_there_is_one_child_at_most_and_none_without_proof() {
     }
 }
 
-/// A client's ACK and its copies, whichever of two workers is asked first: the owner of the flow
-/// has it, and it makes one child.
+/// A client's ACK and its copies, whichever of two workers has it first: the owner of the flow has
+/// it, and it makes one child.
 #[test]
 fn copies_of_a_completing_ack_make_one_child_at_a_host_of_two_workers() {
     const CLIENTS: u32 = 64;

@@ -37,7 +37,8 @@ fn a_syn_costs_the_same_units_whatever_the_backlog_and_however_full_the_cache() 
     assert!(all.iter().all(|units| *units == all[0] && *units > Units(0)), "{all:?}");
 }
 
-/// Row 3 (CVE-2002-0518): the entry dies with its listener; the next listener of the port is clean.
+/// Row 3 (CVE-2002-0518): the entry is removed with its listener; the next listener of the port is
+/// clean.
 #[test]
 fn a_listener_that_was_closed_and_opened_again_gives_no_old_handshake_a_wrong_child() {
     for family in FAMILIES {
@@ -50,11 +51,11 @@ fn a_listener_that_was_closed_and_opened_again_gives_no_old_handshake_a_wrong_ch
         assert!(heard.len() == 1 && heard[0].flags.contains(TcpFlags::RST), "{heard:?}");
         let again = listen(&mut rig, PORT, 8);
         rig.frame(&old.ack(&answered, HELLO));
-        // By its cookie or not at all; by it, with the options that it offered.
+        // ProvenBy its cookie or not at all; by it, with the options that it offered.
         if let Some(id) = accept(&mut rig, again) {
             let said = rig.sockets(|s| s.tcp_syn_said(id).unwrap()).0.unwrap();
             assert_eq!((said.window_scale, said.sack), (Some(9), true));
-            assert_eq!(said.by, floodwall_stack::tcp_set::By::Cookie);
+            assert_eq!(said.by, floodwall_stack::tcp_set::ProvenBy::Cookie);
             assert_eq!(read(&mut rig, id), HELLO);
         }
         assert!(converses(&mut rig, again, &client(2, family), First::Client));
@@ -92,7 +93,7 @@ fn no_guessed_acknowledgment_opens_anything_whether_cookies_are_about_or_not() {
     }
 }
 
-/// Row 5 (CVE-2012-6638): only a plain SYN makes an entry, whatever else is set.
+/// Row 5 (CVE-2012-6638): only a plain SYN makes an entry, with any other flag none.
 #[test]
 fn of_all_256_flag_bytes_only_plain_syns_make_an_entry() {
     for family in FAMILIES {
@@ -115,7 +116,7 @@ fn of_all_256_flag_bytes_only_plain_syns_make_an_entry() {
     }
 }
 
-/// Row 7 (CVE-1999-0016, CVE-2005-0688): sources that nobody can be.
+/// Row 7 (CVE-1999-0016, CVE-2005-0688): sources that no host can have.
 #[test]
 fn what_comes_from_nobody_is_dropped_in_silence_in_every_state() {
     let sources: [&[&str]; 2] = [
@@ -159,13 +160,13 @@ fn what_comes_from_nobody_is_dropped_in_silence_in_every_state() {
     }
 }
 
-/// Row 9: ten backlogs of handshakes that nobody accepts, each with text behind it.
+/// Row 9: ten backlogs of handshakes that are not accepted, each with text behind it.
 #[test]
 fn an_accept_queue_that_is_full_puts_clients_off_and_loses_no_acknowledged_byte() {
     const BACKLOG: u32 = 8;
     for family in FAMILIES {
         let (mut rig, listener) = server(BACKLOG as usize);
-        // No cookie is believed any more for having just started: the entries have to stay.
+        // Cookies are no longer accepted for a recent start: the entries have to stay.
         rig.now += Duration::from_secs(40);
         let all: Vec<_> = (0..10 * BACKLOG).map(|n| client(n, family)).collect();
         let answers: Vec<_> =
@@ -198,7 +199,7 @@ fn an_accept_queue_that_is_full_puts_clients_off_and_loses_no_acknowledged_byte(
     }
 }
 
-/// Row 11 (Bock et al. 2021): nobody is told anything before its address is proven.
+/// Row 11 (Bock et al. 2021): no data is sent before the peer's address is proven.
 #[test]
 fn no_text_goes_to_a_source_that_is_not_proven_nor_is_any_of_its_text_kept() {
     for family in FAMILIES {
@@ -219,7 +220,7 @@ fn no_text_goes_to_a_source_that_is_not_proven_nor_is_any_of_its_text_kept() {
     }
 }
 
-/// A sender to whom no way leads gets no second SYN-ACK either: nothing of it is kept.
+/// A sender without a route gets no second SYN-ACK either: nothing of it is kept.
 #[test]
 fn a_syn_that_cannot_be_answered_leaves_no_entry() {
     for family in FAMILIES {
@@ -237,7 +238,7 @@ fn a_syn_that_cannot_be_answered_leaves_no_entry() {
     }
 }
 
-/// A restart and a sister instance that have the secret believe what the other made, if the wall
+/// A restart and a sister instance that have the secret accept each other's cookies, if the wall
 /// clocks agree.
 #[test]
 fn a_sister_host_with_the_same_secret_takes_over_in_mid_handshake() {

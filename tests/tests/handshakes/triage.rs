@@ -1,10 +1,10 @@
-//! Whose a segment is: SYNs are strangers', who comes back is a friend, and no guess is.
+//! Classes of segments: SYNs are unverified, a completed handshake is established, and no guess is.
 
 use std::time::Duration;
 
 use floodwall_base::IfIndex;
-use floodwall_packet::Triage::{self, Friend, Refusable, Stranger};
-use floodwall_packet::{Engine as _, Wanted};
+use floodwall_packet::Triage::{self, Established, Rejectable, Unknown};
+use floodwall_packet::{Engine as _, RxFilter};
 use floodwall_stack::tcp_set::CookiePolicy;
 use floodwall_tests::Rig;
 use floodwall_tests::craft::FAMILIES;
@@ -25,17 +25,17 @@ fn who_comes_back_with_a_syn_acks_number_is_a_friend_by_cache_and_by_cookie() {
             let (mut rig, listener) = server(8);
             rig.sockets(|s| s.tcp_set_cookies(listener, policy).unwrap());
             for it in [client(1, family), client(2, family).timeless()] {
-                assert_eq!(class(&rig, it.syn()), Stranger);
+                assert_eq!(class(&rig, it.syn()), Unknown);
                 let heard = answer(&it, &rig.frame(&it.syn()));
-                assert_eq!(class(&rig, it.syn()), Stranger, "again");
-                assert_eq!(class(&rig, it.ack(&heard, HELLO)), Friend, "{policy:?}");
+                assert_eq!(class(&rig, it.syn()), Unknown, "again");
+                assert_eq!(class(&rig, it.ack(&heard, HELLO)), Established, "{policy:?}");
                 for bit in 0..32 {
                     let seqs = (it.isn.wrapping_add(1), heard.seq.wrapping_add(1) ^ 1 << bit);
                     let guess = it.frame(seqs, TcpFlags::ACK, &it.stamped(&heard), &[]);
-                    assert_eq!(class(&rig, guess), Stranger, "bit {bit}");
+                    assert_eq!(class(&rig, guess), Unknown, "bit {bit}");
                 }
                 let other = TcpClient { from: client(9, family).from, ..it };
-                assert_eq!(class(&rig, other.ack(&heard, &[])), Stranger);
+                assert_eq!(class(&rig, other.ack(&heard, &[])), Unknown);
                 rig.frame(&it.ack(&heard, &[]));
                 assert!(accept(&mut rig, listener).is_some());
             }
@@ -57,20 +57,20 @@ fn what_an_open_connection_waits_for_is_a_friend_and_blind_guesses_are_not() {
             class(&rig, it.frame((seq, ack), flags, &it.stamped(&heard), &[]))
         };
         let [ack, rst] = [TcpFlags::ACK, TcpFlags::RST];
-        assert_eq!(with(next, theirs, ack), Friend);
-        assert_eq!(with(next.wrapping_add(60_000), theirs, ack), Friend, "in the window");
-        assert_eq!(with(next.wrapping_sub(9000), theirs, ack), Friend, "sent again");
-        assert_eq!(with(next, theirs, rst), Friend, "the exact reset");
-        assert_eq!(with(next.wrapping_add(1), theirs, rst), Stranger);
-        assert_eq!(with(next, theirs.wrapping_add(1), ack), Stranger, "never sent");
+        assert_eq!(with(next, theirs, ack), Established);
+        assert_eq!(with(next.wrapping_add(60_000), theirs, ack), Established, "in the window");
+        assert_eq!(with(next.wrapping_sub(9000), theirs, ack), Established, "sent again");
+        assert_eq!(with(next, theirs, rst), Established, "the exact reset");
+        assert_eq!(with(next.wrapping_add(1), theirs, rst), Unknown);
+        assert_eq!(with(next, theirs.wrapping_add(1), ack), Unknown, "never sent");
         for guess in 1..16_u32 {
-            assert_eq!(with(next.wrapping_add(guess << 28), theirs, ack), Stranger);
-            assert_eq!(with(next, theirs.wrapping_add(guess << 28), ack), Stranger);
+            assert_eq!(with(next.wrapping_add(guess << 28), theirs, ack), Unknown);
+            assert_eq!(with(next, theirs.wrapping_add(guess << 28), ack), Unknown);
         }
     }
 }
 
-/// Nobody listens, lengths that lie, flags that mean nothing: dropped anyway, so dropped first.
+/// No listener, wrong lengths, flags without a meaning: dropped anyway, so dropped first.
 #[test]
 fn what_tcp_would_refuse_is_refusable_and_is_refused() {
     for family in FAMILIES {
@@ -90,7 +90,7 @@ fn what_tcp_would_refuse_is_refusable_and_is_refused() {
             short,
         ];
         for frame in frames {
-            assert_eq!(class(&rig, frame.clone()), Refusable, "{frame:?}");
+            assert_eq!(class(&rig, frame.clone()), Rejectable, "{frame:?}");
             let before = rig.stats();
             rig.frame(&frame);
             let (died, _) = floodwall_tests::deaths(&before, &rig.stats());
@@ -99,12 +99,13 @@ fn what_tcp_would_refuse_is_refusable_and_is_refused() {
     }
 }
 
-/// What devices are told of TCP's ports: connections outlive their listener, and TIME-WAIT them.
+/// The wants reported to devices for TCP's ports: connections outlive their listener, and TIME-WAIT
+/// them.
 #[test]
 fn a_port_is_wanted_as_long_as_anything_of_it_is_there() {
     let wants = |rig: &Rig| {
-        let mut wanted = Wanted::default();
-        rig.stack.wants(IfIndex(1), &mut wanted);
+        let mut wanted = RxFilter::default();
+        rig.stack.rx_filter(IfIndex(1), &mut wanted);
         (wanted.tcp.has(PORT), wanted.tcp.has(OTHER_PORT), wanted.any_tcp)
     };
     let told = |rig: &Rig| rig.stack.wants_changed();
@@ -121,8 +122,8 @@ fn a_port_is_wanted_as_long_as_anything_of_it_is_there() {
         let id = accept(&mut rig, listener).unwrap();
         rig.sockets(|s| s.tcp_unlisten(listener).unwrap());
         assert_eq!(wants(&rig), (true, false, false), "the connection is there");
-        assert_eq!(class(&rig, it.ack(&heard, HELLO)), Friend);
-        assert_eq!(class(&rig, client(2, family).syn()), Refusable);
+        assert_eq!(class(&rig, it.ack(&heard, HELLO)), Established);
+        assert_eq!(class(&rig, client(2, family).syn()), Rejectable);
         // We close first, and keep a record.
         let mut buffer = [0; 64];
         rig.sockets(|s| s.tcp_recv(id, &mut buffer)).0.unwrap();
@@ -132,7 +133,7 @@ fn a_port_is_wanted_as_long_as_anything_of_it_is_there() {
         let both = TcpFlags::FIN | TcpFlags::ACK;
         rig.frame(&it.frame((next, ack), both, &it.stamped(&fin), &[]));
         let last = it.frame((next, ack), both, &it.stamped(&fin), &[]);
-        assert_eq!(class(&rig, last), Stranger, "it may come again");
+        assert_eq!(class(&rig, last), Unknown, "it may come again");
         assert_eq!(wants(&rig), (true, false, false), "the record is there");
         let before = told(&rig);
         rig.run_for(Duration::from_secs(600));

@@ -9,7 +9,7 @@ use crate::link::{Kind, MTU, NAME};
 use crate::namespace::{inside, pause, until};
 use crate::site::{Host, Site};
 
-/// How long a change may take to be heard of, detection of duplicates included.
+/// How long a change may take to arrive, detection of duplicates included.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Us with an address of each family, and another host; `None`, and said so, where this machine
@@ -62,7 +62,7 @@ fn an_address_comes_and_goes_over_a_packet_socket() {
     changed(Kind::Packet);
 }
 
-/// Whoever gives us an address for a time need not take it away.
+/// An address with a lifetime need not be removed by hand.
 #[test]
 fn an_address_for_a_time_goes_by_itself() {
     inside(|| {

@@ -2,11 +2,11 @@
 //!
 //! Claim of every test here: while the tool runs at a pace that the link's path itself carries, at
 //! most one honest ping in a hundred is lost, and afterwards none; memory stays within a bound that
-//! does not depend on how long it lasts; every packet has one fate, and every drop a name.
-//! On a virtual cable the sender's core does the receiver's work too, so each tool is held to a
-//! pace (`Host::pace`); what was offered and what arrived is printed.
-//! `FLOODWALL_DEEP=1` lasts longer and comes faster. Tools: `thc.rs`, `si6.rs`, `scans.rs`.
-//! Not here: floods of our own making (crate `drill`), the rows of packets (`tests/security`).
+//! does not depend on how long it lasts; every packet is accounted for exactly once, and every drop
+//! has a reason. On a virtual cable the sender's core does the receiver's work too, so each tool is
+//! held to a pace (`Host::pace`); what was offered and what arrived is printed. `FLOODWALL_DEEP=1`
+//! lasts longer and comes faster. Tools: `thc.rs`, `si6.rs`, `scans.rs`. Not here: floods of our
+//! own making (crate `drill`), the rows of packets (`tests/security`).
 
 mod honest;
 mod scans;
@@ -29,7 +29,7 @@ use crate::site::{Host, Site};
 pub(crate) const ADDRESSES: &str = "--address 10.77.0.2/24 --address fd77::2/64";
 /// How long a tool may think before its first packets: some warn, and wait five seconds.
 const WARNING: Duration = Duration::from_secs(20);
-/// Packets of the tool's that tell that it is under way.
+/// Packets of the tool's that show that it is under way.
 const UNDER_WAY: u64 = 20;
 /// What we may hold more after a flood than before, in KiB: tables and buffers that are there from
 /// the start but were never touched.
@@ -48,7 +48,7 @@ fn pace() -> u32 {
     if is_deep() { 40_000 } else { 10_000 }
 }
 
-/// One link with us, an honest host, and a stranger.
+/// One link with us, an honest host, and an attacker.
 struct Scene {
     pace: Option<u32>,
     instance: Instance,
@@ -65,7 +65,8 @@ impl Scene {
             crate::namespace::skip("`tc` is missing or cannot hold a tool to its pace");
             return None;
         }
-        // Routers are believed here, so that what they say without end finds all its tables.
+        // Router advertisements are accepted here, so that an endless series of them reaches all
+        // their tables.
         let flags = format!("{ADDRESSES} --accept-ra --autoconf {flags}");
         let instance = Instance::start(&site, kind, &flags)?;
         let scene = Self { pace, instance, honest, stranger };
@@ -80,11 +81,11 @@ impl Scene {
         Some(scene)
     }
 
-    /// Runs a tool in the stranger's namespace until the honest pings are through, and judges them.
-    /// What is counted before and after; `None`, and said so, where something is missing.
+    /// Runs a tool in the attacker's namespace until the honest pings are through, and judges them.
+    /// Returns the counters before and after; `None`, with a message, where something is missing.
     ///
-    /// On a machine with much else to do the packets may come faster than anybody gives us the
-    /// core to take them: where the way to us has lost packets, it is tried again at a lower pace.
+    /// On a machine with much else to do the packets may come faster than we get the core to take
+    /// them: where the path to us has lost packets, it is tried again at a lower pace.
     fn flood(&self, program: &str, words: &str) -> Option<(Value, Value)> {
         for tries in 0.. {
             let (before, held) = (self.instance.stat(), self.instance.resident());
@@ -162,7 +163,7 @@ fn withstand_and(
     });
 }
 
-/// Whatever strangers have said, the lists that they fill are no longer than promised.
+/// After any messages of the attacker, the lists that they fill are no longer than promised.
 fn assert_bounded(stat: &Value) {
     let network = &stat["network"];
     let len = |list: &Value| list.as_array().unwrap().len();
@@ -185,12 +186,12 @@ fn gained(before: &Value, after: &Value, name: &str) -> u64 {
     of(after) - of(before)
 }
 
-/// By what names packets died so far.
+/// The reasons of all drops so far.
 fn drops_of(stat: &Value) -> String {
     drops_between(&serde_json::json!({"drops": []}), stat)
 }
 
-/// By what names packets died in between.
+/// The reasons of the drops in between.
 fn drops_between(before: &Value, after: &Value) -> String {
     let of = |stat: &Value| stat["drops"].as_array().unwrap().clone();
     let earlier = of(before);

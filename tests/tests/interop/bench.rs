@@ -11,10 +11,10 @@ use crate::running::{End, Running};
 
 /// Where we send back what we get.
 pub(crate) const ECHO_PORT: u16 = 7777;
-/// Where nobody listens.
+/// A port without a listener.
 pub(crate) const CLOSED_PORT: u16 = 7778;
 
-/// See the file's head.
+/// The veth pair or TUN, the kernel at one end, and our host with an echo service at the other.
 pub(crate) struct Bench {
     pub(crate) kind: Kind,
     pub(crate) running: Running,

@@ -4,7 +4,7 @@
 //! Two namespaces have a TUN each, and a cable between these (`cable.rs`). Receivers are the
 //! kernel's sockets in the far one. The near one's kernel sends by itself, and forwards for a host
 //! of ours behind another TUN: so both go through the same cable to the same receivers. Both use
-//! CUBIC with SACK. `FLOODWALL_DEEP=1` runs it (60 s a case, `FLOODWALL_SECONDS` says otherwise).
+//! CUBIC with SACK. `FLOODWALL_DEEP=1` runs it (60 s a case, or `FLOODWALL_SECONDS`).
 
 #![expect(clippy::disallowed_methods, reason = "the kernel runs in real time")]
 
@@ -45,7 +45,7 @@ fn end(name: &str, addr: &str) -> Option<Tun> {
     Some(tun)
 }
 
-/// The kernel sends to whoever connects, until he goes.
+/// The kernel sends to each client that connects, until it closes.
 fn serve(near: SocketAddr) {
     let listener = TcpListener::bind(near).unwrap();
     thread::spawn(move || {
@@ -78,7 +78,7 @@ fn receive(from: SocketAddr, time: Duration) -> Vec<f64> {
     readers.into_iter().map(|reader| reader.join().unwrap()).collect()
 }
 
-/// The far namespace: its end of the cable, and a thread that receives when it is told.
+/// The far namespace: its end of the cable, and a thread that receives on request.
 type Asked = (SocketAddr, Duration);
 
 fn far() -> Option<(Tun, mpsc::Sender<Asked>, mpsc::Receiver<Vec<f64>>)> {

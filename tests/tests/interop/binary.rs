@@ -25,7 +25,7 @@ pub(crate) fn floodwall() -> Option<&'static Path> {
 
 fn find() -> Result<PathBuf, String> {
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
-    let folder = own.parent().and_then(Path::parent).ok_or("this test lies nowhere")?;
+    let folder = own.parent().and_then(Path::parent).ok_or("this test binary has no folder")?;
     let path = folder.join("floodwall");
     if !is_fresh(&path) {
         build(folder)?;

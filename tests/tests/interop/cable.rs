@@ -1,7 +1,7 @@
 //! A long cable in user space between two TUN devices: a rate, a queue before it, a delay, losses.
 //!
 //! One thread moves packets from each end to the other at their time. Both families, any traffic:
-//! whoever sends through it, the kernel or a host of ours behind a kernel that forwards, finds the
+//! every sender through it, the kernel or a host of ours behind a kernel that forwards, finds the
 //! same cable. Invariant: a packet is dropped by chance, or because it would have waited longer
 //! than the queue is long, and each such drop is counted.
 
@@ -29,7 +29,7 @@ pub(crate) struct CableConfig {
     pub(crate) queue: Duration,
 }
 
-/// What those who use it may ask and say while it runs.
+/// State shared with its users while it runs.
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,
@@ -39,7 +39,7 @@ struct Shared {
     refused: AtomicU64,
 }
 
-/// See the file's head.
+/// A cable between two TUN devices, with a rate, a queue, a delay and losses.
 pub(crate) struct Cable {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,

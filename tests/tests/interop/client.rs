@@ -1,4 +1,4 @@
-//! Floodwall asks, the kernel answers.
+//! Floodwall as the client, the kernel as the server.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use crate::namespace::{inside, tell as tell_measured};
 
 /// Questions of each client.
 const QUESTIONS: u32 = 200;
-/// A port of the kernel's at which nobody listens (RFC 863's service).
+/// A port of the kernel's without a listener (RFC 863's service).
 const DISCARD: u16 = 9;
-/// How long a client waits before it asks again, and before it looks for a source address again.
+/// How long a client waits before it sends again, and before it looks for a source address again.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// What a client has to tell.
+/// A client's result.
 #[derive(Debug, PartialEq, Eq)]
 enum Told {
     /// Every question was answered, in so many tries.
@@ -33,7 +33,7 @@ enum Told {
     Refused(IcmpError),
 }
 
-/// Asks one peer question after question: connect, send, receive.
+/// Sends one peer request after request: connect, send, receive.
 struct Client {
     to: SocketAddr,
     socket: Option<SocketId>,
@@ -63,7 +63,7 @@ impl Client {
         self.tell.try_send((self.to, told)).unwrap();
     }
 
-    /// Connects, where that is still to be done, and asks.
+    /// Connects, where that is still to be done, and sends a request.
     fn ask(&mut self, sockets: &mut Sockets<'_>, socket: SocketId) {
         self.again = Some(sockets.now() + AGAIN);
         // Our address may still be tentative.
@@ -156,8 +156,8 @@ impl Drop for Echo {
     }
 }
 
-/// Two clients of each family: one whose peer answers, and one whose peer has nobody at the port.
-/// Returns when both have told how it went.
+/// Two clients of each family: one with a peer that answers, and one with a closed port. Returns
+/// when both have reported their result.
 fn clients_over(kind: Kind, fault: Option<FaultConfig>) -> Option<Bench> {
     let (tell, told) = mpsc::sync_channel(8);
     let mut servers = Vec::new();

@@ -11,7 +11,7 @@ use crate::namespace::{skip, until};
 
 /// No command may take longer.
 const LIMIT: Duration = Duration::from_secs(60);
-/// How long a command that was asked to end may take for that, before it is not asked any more.
+/// How long a command may take to end after a signal, before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// What a command said.
@@ -66,7 +66,7 @@ impl Process {
             Err(error) => panic!("{program}: {error}"),
         };
         let mut stdin = child.0.stdin.take().unwrap();
-        // Who does not listen has ended already.
+        // A process that does not listen has ended already.
         let _ = stdin.write_all(input);
         drop(stdin);
         let text = read(child.0.stdout.take().unwrap());
@@ -88,7 +88,7 @@ impl Process {
         self.said()
     }
 
-    /// Asks it to end, as Ctrl-C does; one that will not is ended all the same.
+    /// Signals it to end, as Ctrl-C does; one that does not end is killed.
     pub(crate) fn end(mut self) -> Said {
         if !self.has_ended() {
             let pid = Pid::from_raw(self.id().cast_signed()).unwrap();
@@ -127,7 +127,7 @@ pub(crate) fn run(program: &str, words: &str, input: &[u8]) -> Option<Said> {
     Process::start(program, words, input).map(|process| process.wait(LIMIT))
 }
 
-/// Runs one `ip` command; whether it did what it was asked to.
+/// Runs one `ip` command; returns whether it succeeded.
 pub(crate) fn ip(words: &str) -> bool {
     run("ip", words, b"").is_some_and(|said| said.status.success())
 }

@@ -1,5 +1,5 @@
 //! `floodwall run` with no address given: a router (`radvd`) and a DHCP server (`dnsmasq`) of the
-//! link tell it what it needs, and when they fall silent all of it goes in time.
+//! link configure it, and when they fall silent all of it expires in time.
 //!
 //! Both are Debian's, in a host's namespace. Leases and lifetimes are as short as they let them be.
 
@@ -165,7 +165,7 @@ fn a_router_configures_us_over_a_packet_socket_and_when_it_falls_silent_all_of_i
     by_a_router(Kind::Packet);
 }
 
-/// A router that says farewell is none any more at once.
+/// A router that advertises a zero lifetime is removed at once.
 #[test]
 fn a_router_that_says_farewell_is_no_default_router_any_more() {
     inside(|| {

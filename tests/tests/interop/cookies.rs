@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use floodwall_base::Units;
 use floodwall_stack::tcp_set::{
-    By, ConnectionId, CookiePolicy, ListenerId, RecvError, Settings, SynSaid,
+    ConnectionId, CookiePolicy, ListenerId, ProvenBy, RecvError, SynSaid, TcpSettings,
 };
 use floodwall_stack::{Application, Sockets, StartError};
 
@@ -26,8 +26,8 @@ use crate::syn_flood::{PATIENCE, PORT, Server, Stand, service, start};
 
 const LINE: &[u8] = b"is anybody there?\n";
 
-/// Listens, answers every SYN by cookie alone, tells what each one's SYN said, and sends back what
-/// comes.
+/// Listens, answers every SYN by cookie alone, reports the options of each SYN, and echoes what
+/// arrives.
 struct ByCookie {
     listener: Option<ListenerId>,
     open: Vec<ConnectionId>,
@@ -42,7 +42,7 @@ impl Application for ByCookie {
     fn start(&mut self, sockets: &mut Sockets<'_>) -> Result<(), StartError> {
         let any: SocketAddr = format!("[::]:{PORT}").parse().unwrap();
         let owner = sockets.tcp_owner()?;
-        let listener = sockets.tcp_listen(any, &Settings::default(), 64, owner)?;
+        let listener = sockets.tcp_listen(any, &TcpSettings::default(), 64, owner)?;
         sockets.tcp_set_cookies(listener, CookiePolicy::Always).unwrap();
         self.listener = Some(listener);
         Ok(())
@@ -89,7 +89,7 @@ fn options_kept(kind: Kind) {
             let mut stream = TcpStream::connect(to).unwrap();
             say(&mut stream);
             let said = told.recv_timeout(PATIENCE).unwrap();
-            assert_eq!((said.by, said.sack, said.timestamps), (By::Cookie, true, true));
+            assert_eq!((said.by, said.sack, said.timestamps), (ProvenBy::Cookie, true, true));
             let Some(shown) = run("ss", &format!("-t -i -o -n -H dst {to}"), b"") else { return };
             let words = shown.text.split_whitespace().collect::<Vec<_>>();
             assert!(words.contains(&"ts") && words.contains(&"sack"), "{}", shown.text);
@@ -97,8 +97,8 @@ fn options_kept(kind: Kind) {
             let scales = words.iter().find_map(|word| word.strip_prefix("wscale:")).unwrap();
             let (_, its) = scales.split_once(',').unwrap();
             assert_eq!(said.window_scale, its.parse().ok(), "{}", shown.text);
-            // A server that had forgotten its own scale would be believed to have 128 times as
-            // much room as it has.
+            // A server that had forgotten its own scale would seem to have 128 times its real
+            // window.
             let most = floodwall_base::limits::TCP_RECEIVE_BYTES as u64;
             let window = number(&shown.text, "snd_wnd:");
             assert!(window.is_none_or(|window| (1000..=most).contains(&window)), "{}", shown.text);
@@ -122,7 +122,7 @@ fn a_cookie_keeps_window_scale_sack_and_timestamps_of_linux_over_a_packet_socket
     options_kept(Kind::Packet);
 }
 
-/// Says a line and gets it back.
+/// Sends a line and receives it back.
 fn say(stream: &mut TcpStream) {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(LINE).unwrap();
@@ -201,8 +201,9 @@ fn a_file_of_keys_that_changes_in_mid_run_is_told_of_and_clients_connect_through
     });
 }
 
-/// A SYN is answered by one instance, the client's ACK and its line reach the next one, which knows
-/// nothing of it but the keys: by file, or by a file of the same bytes, as a sister has it.
+/// A SYN is answered by one instance, the client's ACK and its line reach the next one, which has
+/// no state of it but the keys: by file, or by a file of the same bytes, as another instance has
+/// it.
 #[test]
 fn a_restarted_instance_with_the_same_keys_takes_over_handshakes_under_way() {
     inside(|| {
@@ -219,7 +220,7 @@ fn a_restarted_instance_with_the_same_keys_takes_over_handshakes_under_way() {
         }
         for (four, keys) in [(true, &sister), (false, &path)] {
             let mut stream = stand.clients.inside(|| TcpStream::connect(service(four)).unwrap());
-            // SIGKILL: it says farewell to nobody.
+            // SIGKILL: it closes no connection.
             stand.ours.take().unwrap().process.kill();
             let flags = format!("--cookie-secret {keys}");
             let next = stand.server.inside(|| start(Server::Packet, &flags)).unwrap();

@@ -10,7 +10,7 @@ use crate::link::{Ends, ends};
 /// How long an answer may take on a machine with much else to do.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Bytes that tell what is missing, and where.
+/// Bytes that show what is missing, and where.
 fn payload(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at as u8).wrapping_mul(31) ^ (at >> 8) as u8 ^ len as u8).collect()
 }

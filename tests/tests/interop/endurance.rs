@@ -1,12 +1,12 @@
 //! An interface shared by AF_XDP for a long time: pings, datagrams, TCP in bulk and a session with
 //! the kernel's own service, while floods come, the link falls and rises, and its MTU is another.
 //!
-//! In cycles of some seconds each. After each the link is calm, and everybody must get on: that is
-//! "no stall". At the end every frame that the program at the interface saw is at the worker or
-//! counted as lost, every packet has one fate, all frames of the pool are home (`running.rs`), and
-//! after a long run the process holds no more memory in its second half than in its first.
-//! `FLOODWALL_DEEP=1` runs it for 20 minutes (`FLOODWALL_SECONDS` says otherwise), else it is
-//! short.
+//! In cycles of some seconds each. After each the link is idle, and every client must make
+//! progress: that is "no stall". At the end every frame that the program at the interface saw is at
+//! the worker or counted as lost, every packet is accounted for exactly once, all frames are back
+//! in the pool (`running.rs`), and after a long run the process holds no more memory in its second
+//! half than in its first. `FLOODWALL_DEEP=1` runs it for 20 minutes, or `FLOODWALL_SECONDS`; else
+//! it is short.
 
 #![expect(clippy::disallowed_methods, reason = "the kernel runs in real time")]
 
@@ -38,7 +38,7 @@ use crate::xdp_site::{KEPT, SharedInterface};
 const SSH: u16 = 22;
 const SHORT: Duration = Duration::from_secs(20);
 const LONG: Duration = Duration::from_secs(20 * 60);
-/// Strangers' packets a second while there is a flood, and how long one lasts.
+/// Packets a second of a flood, and how long one lasts.
 const FLOOD: u64 = 200_000;
 const FLOODED: Duration = Duration::from_millis(1500);
 /// How long the link is down, or of another MTU.
@@ -55,7 +55,7 @@ const GROWTH: (u64, u32) = (1024, 200);
 /// Cycles between two words about how it goes.
 const NEWS: u32 = 25;
 
-/// Who uses the interface.
+/// The users of the interface.
 const USERS: [&str; 8] = [
     "ping IPv4",
     "ping IPv6",
@@ -221,7 +221,7 @@ impl Users {
     }
 }
 
-/// Strangers' datagrams to our echo service and to a closed port, SYNs, of one family.
+/// The flood: datagrams to our echo service and to a closed port, SYNs, of one family.
 fn streams(ours: IpAddr) -> Vec<Stream> {
     let length = if ours.is_ipv4() { 16 } else { 64 };
     let from: AddrRange = IpCidr::new(strangers(ours), length).unwrap().into();

@@ -1,14 +1,13 @@
-//! A router of the kernel's and one of ours in the same place, while somebody sends to random
-//! destinations behind it, or on its own link: who goes on being served.
+//! A router of the kernel's and one of ours in the same place, during a flood to random
+//! destinations behind it, or on its own link: which flows are still served.
 //!
 //! Each router stands in a namespace of its own between two hosts of the kernel's, on two virtual
-//! cables. From the left host a thousand flows ask an echo service on the right one; the flood
+//! cables. From the left host a thousand flows use an echo service on the right one; the flood
 //! comes from the left host, too. Flood and client share the first core, router and what the kernel
-//! does for it the second, so that nobody has a core more than the other. Told beside it: how many
-//! packets a second each router passed on. Both hosts know the
-//! router's link address for good: what is judged is the router's knowledge, not theirs. Reading:
-//! RFC 6583. Not here: a router without a flood (`router.rs`), devices that go away
-//! (`router_life.rs`).
+//! does for it the second, so that neither has a core more than the other. Reported beside it: how
+//! many packets a second each router passed on. Both hosts have the router's link address
+//! permanently: what is tested is the router's neighbour cache, not theirs. Reading: RFC 6583. Not
+//! here: a router without a flood (`router.rs`), devices that go away (`router_life.rs`).
 
 mod losses;
 
@@ -32,7 +31,7 @@ use crate::namespace::{inside_alone, is_deep, pause, set, skip, tell, until};
 use crate::site::{ETH, Host};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The flows: each client socket asks at each port of the service.
+/// The flows: each client socket sends requests to each port of the service.
 const CLIENTS: usize = 50;
 const PORTS: u16 = 20;
 const FIRST_PORT: u16 = 7200;
@@ -48,7 +47,7 @@ const KERNEL_LOSES: f64 = 2.0 / 3.0;
 /// Our link addresses: others than the host's, which it keeps (AF_XDP takes only what is ours).
 const STATIONS: [&str; 2] = ["02:00:00:00:77:01", "02:00:00:00:77:02"];
 
-/// Who forwards.
+/// The router under test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Router {
     Kernel,
@@ -65,7 +64,7 @@ impl Router {
     }
 }
 
-/// Where strangers send.
+/// The destinations of the flood.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Flood {
     /// To random destinations behind the right host.
@@ -93,7 +92,7 @@ fn ends(four: bool) -> [IpAddr; 2] {
     ends.map(|end| end.parse().unwrap())
 }
 
-/// See the file's head.
+/// A router, its two hosts, and the flows and flood through it.
 struct Stand {
     who: Router,
     /// The router's link addresses, left and right.
@@ -189,7 +188,7 @@ impl Stand {
         })
     }
 
-    /// Ends our router, which says that every packet had one fate.
+    /// Ends our router, which reports that every packet is accounted for exactly once.
     fn end(self) {
         if let Some(stat) = self.look() {
             assert_lawful(&stat);
@@ -197,7 +196,11 @@ impl Stand {
         if let Some((process, ..)) = self.ours {
             let said = process.end();
             assert_eq!(said.status.code(), Some(0), "{}", said.complaint);
-            assert!(said.complaint.contains("every packet has one fate"), "{}", said.complaint);
+            assert!(
+                said.complaint.contains("every packet is accounted for exactly once"),
+                "{}",
+                said.complaint
+            );
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Groups: a datagram of the kernel's to a group is heard by our receiver, while it is a member,
-//! and routers are told of it.
+//! Groups: a datagram of the kernel's to a group is received by our member, while it is one, and
+//! routers receive its reports.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::mpsc::{self, SyncSender};
@@ -14,7 +14,7 @@ use crate::command::ip;
 use crate::link::{Kind, NAME, ends};
 use crate::namespace::{inside, until};
 
-/// Groups of the whole link that nobody else here is in.
+/// Groups of the whole link without other members here.
 const GROUPS: [&str; 2] = ["239.7.7.7", "ff12::7:7:7"];
 /// Where our receivers listen: a port for each group.
 const fn port(group: IpAddr) -> u16 {
@@ -25,7 +25,7 @@ const fn port(group: IpAddr) -> u16 {
 const DATAGRAMS: u8 = 20;
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Joins a group, says what it hears there, and leaves after the last datagram.
+/// Joins a group, reports what it receives there, and leaves after the last datagram.
 struct Member {
     group: IpAddr,
     socket: Option<SocketId>,
@@ -90,7 +90,8 @@ fn members(kind: Kind) {
             let (socket, to) = sender(group);
             for number in 0..DATAGRAMS {
                 socket.send_to(&[number], to).unwrap();
-                let heard = told.recv_timeout(PATIENCE).expect("a member hears its group");
+                let heard =
+                    told.recv_timeout(PATIENCE).expect("a member receives its group's datagram");
                 assert_eq!(heard, (group, vec![number]));
             }
             // It has left.
@@ -100,7 +101,7 @@ fn members(kind: Kind) {
             assert!(until(PATIENCE, || unheard() > before), "{group} is left");
             assert!(told.try_recv().is_err());
         }
-        // Two reports of each group to whoever forwards groups, and one when we left it.
+        // Two reports of each group to multicast routers, and one when we left it.
         let counters = bench.running.stats().counters;
         for told in [Counter::FloodwallIgmpOutReports, Counter::Icmp6OutMLDv2Reports] {
             assert!(counters.of(told) >= 2, "{told:?}: {}", counters.of(told));

@@ -1,8 +1,8 @@
-//! `floodwall run` as a process of its own, as whoever runs it sees it: by what `floodwall stat`
-//! shows, by what the system says of the process, by how it ends.
+//! `floodwall run` as a process of its own, as its operator sees it: by what `floodwall stat`
+//! shows, by what the system reports of the process, by how it ends.
 //!
-//! Invariant: when it ends it says that every packet has one fate, each drop has a name, and the
-//! exit code is 0; or the test fails.
+//! Invariant: when it ends it reports that every packet is accounted for exactly once, each drop
+//! has a reason, and the exit code is 0; or the test fails.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -44,7 +44,7 @@ impl Drop for Folder {
     }
 }
 
-/// See the file's head.
+/// A process of `floodwall run`.
 pub(crate) struct Instance {
     binary: &'static Path,
     process: Process,
@@ -154,7 +154,7 @@ impl Instance {
         let said = self.process.end();
         let last = said.complaint.lines().last().unwrap_or_default();
         assert_eq!(said.status.code(), Some(0), "{}", said.complaint);
-        assert!(last.ends_with("every packet has one fate"), "{}", said.complaint);
+        assert!(last.ends_with("every packet is accounted for exactly once"), "{}", said.complaint);
         (stat, said.complaint)
     }
 }
@@ -172,7 +172,8 @@ pub(crate) fn arrived(stat: &Value) -> u64 {
     stat["conservation"]["arrived"].as_u64().unwrap()
 }
 
-/// Every packet has one fate, and each one that died has a reason with a name and a sentence.
+/// Every packet is accounted for exactly once, and each drop has a reason with a name and a
+/// sentence.
 pub(crate) fn assert_lawful(stat: &Value) {
     let law = &stat["conservation"];
     assert_eq!(law["holds"], true, "{law}");

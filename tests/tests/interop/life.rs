@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use floodwall_base::Counter;
 use floodwall_device::DeviceError;
-use floodwall_dispatch::{Fact, WorkerError};
+use floodwall_dispatch::{WorkerCounter, WorkerError};
 
 use crate::bench::{Bench, ECHO_PORT};
 use crate::command::ip;
@@ -67,7 +67,7 @@ fn ended_by_name(end: End) {
     assert!(matches!(error, WorkerError::NoDeviceLeft(DeviceError::Gone { .. })), "{error}");
     let text = error.to_string();
     assert!(text.starts_with("no device is left: fw") && text.contains("gone"), "{text}");
-    assert_eq!(end.facts.of(Fact::DevicesLive), 0);
+    assert_eq!(end.facts.of(WorkerCounter::DevicesLive), 0);
 }
 
 pub(crate) fn deleted_at_rest(bench: Bench) {
@@ -93,7 +93,7 @@ pub(crate) fn stopped_under_load(bench: Bench) {
     assert_eq!(ended.ports.len(), 1);
 }
 
-/// Also under load, so that whatever was on its way is not in the next one's way.
+/// Also under load, so that packets in flight do not disturb the next run.
 #[test]
 fn a_second_run_begins_on_the_same_device_right_after_the_first() {
     inside(|| {
@@ -126,11 +126,11 @@ pub(crate) fn down_and_up(bench: Bench) {
     echo::sizes(v4, 500);
     assert!(ip(&format!("link set {} down", link::NAME)));
     pause(Duration::from_millis(100));
-    let before = bench.running.facts().of(Fact::Rounds);
+    let before = bench.running.facts().of(WorkerCounter::Rounds);
     pause(Duration::from_secs(1));
     // A question wakes it: what it has counted is as of now.
     bench.running.ask(|_| ());
-    let turns = bench.running.facts().of(Fact::Rounds) - before;
+    let turns = bench.running.facts().of(WorkerCounter::Rounds) - before;
     tell(&format!("1 s with the interface down: {turns} turns"));
     assert!(turns <= RESTLESS_DOWN, "{turns} turns in a second with the interface down");
     assert!(ip(&format!("link set {} up", link::NAME)));
@@ -139,7 +139,7 @@ pub(crate) fn down_and_up(bench: Bench) {
 }
 
 /// Turns that three seconds of silence may take: the questions of this test and what the kernel
-/// says by itself.
+/// sends by itself.
 const RESTLESS: u64 = 30;
 
 pub(crate) fn at_rest(bench: Bench) {
@@ -156,8 +156,10 @@ pub(crate) fn at_rest(bench: Bench) {
     pause(Duration::from_secs(3));
     let (after, cpu_then) = look(&bench);
     let count = |fact| after.of(fact) - before.of(fact);
-    let (turns, spent) = (count(Fact::Rounds), cpu_then - cpu);
-    let [device, bell, timer] = [Fact::WakesDevice, Fact::WakesBell, Fact::WakesTimer].map(count);
+    let (turns, spent) = (count(WorkerCounter::Rounds), cpu_then - cpu);
+    let [device, bell, timer] =
+        [WorkerCounter::WakesDevice, WorkerCounter::WakesBell, WorkerCounter::WakesTimer]
+            .map(count);
     tell(&format!(
         "3 s at rest: {turns} turns, woken by device {device}, bell {bell}, timer {timer}; \
          {spent:?} of a core"

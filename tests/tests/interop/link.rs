@@ -13,7 +13,7 @@ use crate::namespace::{available, pause, set, until};
 
 /// Our station.
 pub(crate) const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0x77, 2]);
-/// The kernel's interface, unless it is one end of a cable whose other end is ours.
+/// The kernel's interface, unless it is one end of a veth pair with ours at the other.
 pub(crate) const NAME: &str = "fw0";
 /// Our end of the cable.
 pub(crate) const OTHER_END: &str = "fw1";
@@ -40,7 +40,7 @@ impl Kind {
         if self.is_ethernet() { LinkMedium::Ethernet(MAC) } else { LinkMedium::Ip }
     }
 
-    /// What `floodwall run` takes unless told otherwise.
+    /// The default of `floodwall run`.
     pub(crate) fn usual_offload(self) -> bool {
         self != Self::Xdp
     }

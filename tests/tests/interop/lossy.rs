@@ -22,7 +22,7 @@ fn lossy(loss: f64) -> Option<FaultConfig> {
     Some(FaultConfig { seed: 77, rx: rates, tx: rates })
 }
 
-/// Asks until answered; how often it took.
+/// Sends until answered; returns the number of attempts.
 fn ask(socket: &UdpSocket, to: SocketAddr, number: u32) -> u32 {
     let (request, mut room) = (number.to_be_bytes(), [0; 64]);
     for tries in 1..=30 {

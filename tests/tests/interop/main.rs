@@ -1,9 +1,9 @@
-//! Floodwall beside the Linux kernel: who answers whom over TAP, TUN, a packet socket and AF_XDP.
+//! Floodwall beside the Linux kernel: both directions over TAP, TUN, a packet socket and AF_XDP.
 //!
 //! Floodwall runs as it does in `floodwall run`: a host under a worker, here on a thread of this
 //! process; the kernel is its peer, in a network namespace that the test makes for itself and that
 //! goes with the test's thread, also where the test panics. Root is needed: without it, or without
-//! a command like `ping`, the test says on its error output what was not checked, and passes.
+//! a command like `ping`, the test reports on its error output what was not checked, and passes.
 //! Reading: `link.rs` for the cable, `running.rs` for our side, then the scenarios.
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
@@ -91,7 +91,7 @@ over_every_link! {
     at_rest_a_worker_hardly_wakes = crate::life::at_rest,
 }
 
-/// The same with TCP's services; one scenario over AF_XDP, whose machinery takes long to set up.
+/// The same with TCP's services; one scenario over AF_XDP, which takes long to set up.
 mod tcp_over {
     use crate::link::Kind::{Packet, Tap, Tun, Xdp};
     use crate::tcp::{self, over};

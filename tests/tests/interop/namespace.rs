@@ -1,7 +1,8 @@
-//! A network namespace of one thread and of whatever it starts.
+//! A network namespace of one thread and of the processes and threads that it starts.
 //!
 //! Every test runs in one. It has no name, so that no other test can meet it, and it goes with its
-//! last thread, process and descriptor, so that nobody has to remove it. Waiting is here too.
+//! last thread, process and descriptor, so that it need not be removed by hand. Waiting is here
+//! too.
 
 #![expect(clippy::disallowed_methods, reason = "the kernel is waited for in real time")]
 
@@ -14,7 +15,8 @@ use rustix::thread::UnshareFlags;
 
 use crate::command::{ip, run};
 
-/// Held by tests that others may run beside; whoever has it alone takes the machine for itself.
+/// Held shared by tests that run beside others; held exclusively by a test that needs the machine
+/// for itself.
 static MACHINE: RwLock<()> = RwLock::new(());
 
 /// As [`inside`], while no other test runs: for one that takes both cores, or holds up the kernel's
@@ -58,11 +60,11 @@ pub(crate) fn enter_own() -> bool {
         skip("the command `ip` is missing or refuses");
         return false;
     }
-    // Most of what follows begins with a ping: without it nothing could be told from a fault.
+    // Most of what follows begins with a ping: without it a missing tool would look like a fault.
     if run("ping", "-V", b"").is_none() {
         return false;
     }
-    // What is tested waits for no address of the kernel's, and hears little that nobody sent.
+    // What is tested waits for no address of the kernel's, and receives little unsolicited traffic.
     for conf in ["all", "default"] {
         set(&format!("net/ipv6/conf/{conf}/accept_dad"), "0");
         set(&format!("net/ipv6/conf/{conf}/router_solicitations"), "0");
@@ -70,7 +72,7 @@ pub(crate) fn enter_own() -> bool {
     true
 }
 
-/// Says what was not checked.
+/// Reports what was not checked.
 pub(crate) fn skip(why: &str) {
     eprintln!("SKIPPED {}: {why}", thread::current().name().unwrap_or("test"));
 }
@@ -80,7 +82,7 @@ pub(crate) fn is_deep() -> bool {
     std::env::var_os("FLOODWALL_DEEP").is_some_and(|value| value != "0")
 }
 
-/// Says what was measured.
+/// Reports what was measured.
 pub(crate) fn tell(what: &str) {
     eprintln!("MEASURED {}: {what}", thread::current().name().unwrap_or("test"));
 }

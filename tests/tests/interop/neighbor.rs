@@ -1,4 +1,4 @@
-//! Link addresses: what each side knows of the other, and that it stays so.
+//! Link addresses: each side's neighbour entry for the other, and that it stays.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::echo::{self, PATIENCE};
 use crate::link::{self, Ends, Kind, MAC, NAME, ends, kernel_mac};
 use crate::namespace::{inside, pause, set, until};
 
-/// What the kernel knows of `addr`.
+/// The kernel's neighbour entry for `addr`.
 fn known_to_kernel(addr: IpAddr) -> String {
     shown_by_ip(&format!("neigh show {addr} dev {NAME}"))
 }
@@ -50,7 +50,8 @@ pub(crate) fn each_side_knows_the_other(bench: Bench) {
     bench.end_without_loss();
 }
 
-/// The kernel forgets soon that we hear it, and asks us alone; nothing is lost meanwhile.
+/// The kernel's reachability confirmation expires soon, and it probes us by unicast; nothing is
+/// lost meanwhile.
 pub(crate) fn the_kernel_asks_again(bench: Bench) {
     if !bench.kind.is_ethernet() {
         return;
@@ -64,7 +65,7 @@ pub(crate) fn the_kernel_asks_again(bench: Bench) {
     {
         let before = bench.running.stats().counters.of(counter);
         let (socket, ours) = (echo::bind(ends.kernel), ends.ours);
-        // Not by `ping`, which tells the kernel with each answer that we hear it.
+        // Not by `ping`, which confirms reachability to the kernel with each answer.
         for len in 0..20 {
             echo::there_and_back(&socket, SocketAddr::new(ours, ECHO_PORT), len);
             pause(Duration::from_millis(200));

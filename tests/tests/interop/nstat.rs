@@ -1,6 +1,6 @@
 //! What `floodwall run` counts while a Linux host floods a service and a closed port, as programs
-//! of others see it: at every moment each packet has one fate and no counter runs backwards, and
-//! stock `nstat` reads what `floodwall stat --proc-net` writes.
+//! of others see it: at every moment each packet is accounted for exactly once and no counter runs
+//! backwards, and stock `nstat` reads what `floodwall stat --proc-net` writes.
 //!
 //! `FLOODWALL_DEEP=1` floods for a minute, without a pause.
 #![expect(clippy::disallowed_methods, reason = "a flood lasts so long in real time")]
@@ -33,8 +33,8 @@ fn counters(stat: &Value) -> Counters {
     all.map(|(name, value)| (name.clone(), value.as_u64().unwrap())).collect()
 }
 
-/// Sends to the service, of every fourth datagram to a port where nobody listens, until it is told
-/// to stop; how many of each family were sent.
+/// Sends to the service, of every fourth datagram to a closed port, until `stop` is set; how many
+/// of each family were sent.
 fn flood(host: &Host, stop: &AtomicBool) -> [u64; 2] {
     host.inside(|| {
         let sockets = [("0.0.0.0:0", "10.77.0.2"), ("[::]:0", "fd77::2")];
@@ -47,7 +47,7 @@ fn flood(host: &Host, stop: &AtomicBool) -> [u64; 2] {
             for n in 0..AT_ONCE {
                 for ((socket, to), sent) in sockets.iter().zip(&mut sent) {
                     let port = if n % 4 == 3 { CLOSED } else { SERVICE };
-                    // What the way refuses, or an ICMP error told, was not sent.
+                    // What the path refused, or an ICMP error reported, was not sent.
                     *sent +=
                         u64::from(socket.send_to(&[7; 64], SocketAddr::new(*to, port)).is_ok());
                 }

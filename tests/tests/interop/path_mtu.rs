@@ -1,4 +1,4 @@
-//! A router of the kernel's whose other link becomes narrow under live flows of ours: they learn of
+//! A router of the kernel's; its other link becomes narrow under live flows of ours: they learn of
 //! it, send smaller packets, and go on; both families.
 //!
 //! The test's namespace is the router; behind it is a host of its own with an echo service.
@@ -36,10 +36,10 @@ struct Seen {
     limits: Vec<usize>,
 }
 
-/// Asks one peer on, with the largest datagrams that it may send.
+/// Sends one peer requests, with the largest datagrams that it may send.
 struct Flow {
     to: SocketAddr,
-    /// Nobody may cut its packets.
+    /// Its packets must not be fragmented.
     whole: bool,
     size: usize,
     question: u32,
@@ -93,7 +93,7 @@ impl Flow {
                 self.question += 1;
                 self.again = sockets.now() + PACE;
             }
-            // It was told of the narrow link: it asks at once again.
+            // It has the error of the narrow link: it sends again at once.
             Err(RecvError::Icmp(_)) => self.again = sockets.now(),
             Ok(_) | Err(_) => {}
         }
@@ -181,7 +181,7 @@ fn a_narrow_hop(kind: Kind) {
         if mtu != MTU {
             narrow(&host, mtu);
             // No router cuts what left whole, of either family; of IPv4, a fragment is cut again
-            // and nobody told.
+            // without an error.
             learnt += if mtu == 1400 { 4 } else { 3 };
         }
         let before = seen();
@@ -201,14 +201,14 @@ fn a_narrow_hop(kind: Kind) {
         tell(&format!("{addr}: {} answers of {} tries", seen.answers, seen.tries));
         let told =
             if *whole { [1400, 1300].map(|mtu| mtu - headers(*addr)).to_vec() } else { vec![] };
-        assert_eq!(seen.limits, told, "{addr} was told by our own stack, once for each");
+        assert_eq!(seen.limits, told, "{addr} got an error of our own stack, once for each");
     }
     let count = |counter| end.stats.counters.of(counter);
     let cut = [Counter::IpFragOKs, Counter::Ip6FragOKs].map(count);
-    assert!(cut.iter().all(|cut| *cut > 20), "who may cut its packets does: {cut:?}");
+    assert!(cut.iter().all(|cut| *cut > 20), "packets that may be fragmented are: {cut:?}");
 }
 
-/// Whoever pings from behind the narrow link loses the reply about which the router complains.
+/// A ping from behind the narrow link loses the reply for which the router sends an error.
 fn a_narrow_hop_for_replies(kind: Kind) {
     let host = host_behind(1);
     narrow(&host, 1300);

@@ -20,7 +20,7 @@ const fn most(addr: IpAddr) -> usize {
 /// Has the kernel ping `to` by these words; the numbers of the answers in their order, and how many
 /// it sent. `None` where there is no `ping`.
 ///
-/// A time limit makes `ping` wait for its last answers, and send more than asked for if one is
+/// A time limit makes `ping` wait for its last answers, and send more than requested if one is
 /// missing.
 fn ping(to: &str, count: usize, words: &str) -> Option<Vec<usize>> {
     let said = run("ping", &format!("-n -M do -w 50 -c {count} {words} {to}"), b"")?;
@@ -127,7 +127,7 @@ pub(crate) fn link_local_and_groups(bench: Bench) {
     let before = refused();
     let words = format!("-n -I {NAME} -c 3 -i 0.01 -W 1 224.0.0.1");
     let Some(_) = run("ping", &words, b"") else { return };
-    // `ping` does not wait for those from whom nothing comes.
+    // `ping` does not wait for missing answers.
     assert!(until(PATIENCE, || refused() - before == 3), "each is counted under its name");
     bench.end_without_loss();
 }

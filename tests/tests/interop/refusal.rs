@@ -1,4 +1,4 @@
-//! What we refuse, as the kernel's sockets hear of it.
+//! What we refuse, as the kernel's sockets see it.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -15,10 +15,10 @@ use crate::link::{Ends, ends};
 /// SCTP, and a number that is kept for experiments (RFC 3692).
 const PROTOCOLS: [u32; 2] = [132, 253];
 
-/// Sends until the socket hears of an error: an error may be withheld by our limits, for a while.
+/// Sends until the socket receives an error: an error may be withheld by our limits, for a while.
 fn error_of(socket: &UdpSocket) -> io::Error {
     socket.send(b"anybody?").unwrap();
-    socket.recv(&mut [0; 64]).expect_err("nobody answers")
+    socket.recv(&mut [0; 64]).expect_err("no answer")
 }
 
 pub(crate) fn closed_port(bench: Bench) {

@@ -12,12 +12,12 @@ use crate::namespace::{inside, until};
 use crate::tcp::example;
 
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Networks that nobody has, and somebody there.
+/// Networks without an owner, and a host in each.
 const ANYWHERE: [(&str, &str); 2] =
     [("198.51.100.0/24", "198.51.100.7:4711"), ("2001:db8::/32", "[2001:db8::7]:80")];
 
 /// A proxy (RFC 1928, without authentication) that lets a client through to an echo of its own, and
-/// tells where that wanted to go.
+/// reports the requested destination.
 #[expect(clippy::disallowed_methods, reason = "it runs beside the test")]
 fn proxy() -> (SocketAddr, Receiver<SocketAddr>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -90,8 +90,8 @@ fn relay(proxy: SocketAddr) -> Option<Process> {
     Some(relay)
 }
 
-/// Connections to anywhere go through a TUN and the relay to a proxy, which hears where they wanted
-/// to go; bytes go both ways.
+/// Connections to anywhere go through a TUN and the relay to a proxy, which receives their
+/// destination; bytes go both ways.
 #[test]
 fn the_relay_example_takes_connections_to_anywhere() {
     inside(|| {
@@ -119,7 +119,7 @@ fn the_relay_example_takes_connections_to_anywhere() {
 }
 
 /// Datagrams too: each sender has an association of its own at the proxy, and the kernel's sockets,
-/// connected ones, hear the answers, which say that they are from where it sent.
+/// connected ones, receive the answers, with the destination as their source.
 #[test]
 fn the_relay_example_takes_datagrams_to_anywhere() {
     inside(|| {

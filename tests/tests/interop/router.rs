@@ -2,8 +2,8 @@
 //!
 //! Two bridges in the test's own namespace are the links, each with one host in a namespace of its
 //! own and one of our interfaces; the right one carries 1,300 bytes only. Both families: ping,
-//! traceroute, the path's MTU found, cut packets, a stream, a page; two next hops; and a host that
-//! knows nothing but what our advertisements say. Reading: RFC 1812, RFC 8201, RFC 4861 (6.2).
+//! traceroute, the path's MTU found, cut packets, a stream, a page; two next hops; and a host
+//! configured only by our advertisements. Reading: RFC 1812, RFC 8201, RFC 4861 (6.2).
 
 use std::time::Duration;
 
@@ -161,7 +161,8 @@ impl Scene {
         }
     }
 
-    /// Ends the router, which says that every packet had one fate. The hosts stay.
+    /// Ends the router, which reports that every packet is accounted for exactly once. The hosts
+    /// stay.
     pub(crate) fn end(self) -> [Host; 2] {
         let stat = self.look().expect("it answers");
         assert_lawful(&stat);
@@ -172,10 +173,14 @@ impl Scene {
 
 fn ended_well(said: Said) {
     assert_eq!(said.status.code(), Some(0), "{}", said.complaint);
-    assert!(said.complaint.contains("every packet has one fate"), "{}", said.complaint);
+    assert!(
+        said.complaint.contains("every packet is accounted for exactly once"),
+        "{}",
+        said.complaint
+    );
 }
 
-/// What one of the kernel's commands says on a host; empty where it is missing.
+/// The output of one of the kernel's commands on a host; empty where it is missing.
 fn said(host: &Host, program: &str, words: &str) -> Option<String> {
     host.inside(|| run(program, words, b"")).map(|said| said.text + &said.complaint)
 }
@@ -192,7 +197,7 @@ fn between_two_hosts(kind: Kind) {
                 assert!(hops.len() == 2 && hops[0].contains(router), "{path}");
                 assert!(hops[1].contains(to), "{path}");
             }
-            // Too big for the right link: told so, and believed by the kernel.
+            // Too big for the right link: an error is sent, and accepted by the kernel.
             let big = format!("-n -q -c 3 -i 0.1 -w 3 -M do -s 1400 {to}");
             let lost = said(left, "ping", &big).unwrap_or_default();
             let route = left.inside(|| shown_by_ip(&format!("-{family} route get {to}")));
@@ -336,7 +341,7 @@ fn advertised_to_a_host(kind: Kind) {
             assert!(ip("-6 route add default via fd77:2::1"));
         });
         left.inside(|| {
-            // Again up, the host asks for routers.
+            // Again up, the host solicits routers.
             assert!(ip(&format!("link set {ETH} down")));
             for (switch, value) in [("accept_ra", "2"), ("router_solicitations", "5")] {
                 set(&format!("net/ipv6/conf/{ETH}/{switch}"), value);
@@ -352,7 +357,7 @@ fn advertised_to_a_host(kind: Kind) {
         assert!(until(PATIENCE, configured), "the host has an address and a router");
         assert!(until(PATIENCE, || left.is_answered("fd77:2::2")), "and reaches the other side");
         let [left, _right] = scene.end();
-        // Who ceases to be a router says so.
+        // A router that ceases to be one advertises this.
         let gone = || !left.inside(|| shown_by_ip("-6 route show")).contains("default via");
         assert!(until(PATIENCE, gone), "no default route is left");
     });

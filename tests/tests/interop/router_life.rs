@@ -1,6 +1,6 @@
-//! A router under load whose links go down and come back, whose interface is deleted under it, and
-//! which ends and begins again: what is lost is counted, nothing stays behind, and the hosts on
-//! both sides do nothing to be served again. Over TAP and packet sockets, both families.
+//! A router under load: its links go down and come back, its interface is deleted, and it ends and
+//! begins again: what is lost is counted, nothing stays behind, and the hosts on both sides do
+//! nothing to be served again. Over TAP and packet sockets, both families.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -83,7 +83,7 @@ fn assert_passes(scene: &Scene) {
     }
 }
 
-/// Packets of a name that died.
+/// Packets dropped for a reason.
 fn died(stat: &Value, reason: &str) -> u64 {
     let drops = stat["drops"].as_array().unwrap().iter();
     drops.filter(|drop| drop["reason"] == reason).map(|drop| drop["count"].as_u64().unwrap()).sum()

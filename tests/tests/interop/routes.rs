@@ -14,7 +14,7 @@ use crate::link::{Kind, MTU, NAME};
 use crate::namespace::{inside, is_deep, tell};
 use crate::site::{ETH, Host, Site};
 
-/// What both are told, and whether they do it.
+/// The commands for both, and whether they apply them.
 const SCRIPT: &[(&str, bool)] = &[
     ("-4 add 192.0.2.0/24 via 10.77.0.1", true),
     ("-4 add 192.0.2.0/24 via 10.77.0.1", false),
@@ -60,13 +60,13 @@ fn kernel() -> Host {
     host
 }
 
-/// Tells the kernel one line of the script; whether it does it.
+/// Passes one line of the script to the kernel; returns whether it is applied.
 fn told_kernel(host: &Host, line: &str) -> bool {
     let (family, words) = line.split_once(' ').unwrap();
     host.inside(|| ip(&format!("{family} route {words}")))
 }
 
-/// Routes as somebody shows them in JSON, by what tells them apart; without those that come of the
+/// Routes as listed in JSON, by their distinguishing fields; without those that come of the
 /// addresses.
 fn by_name(json: &str) -> BTreeMap<String, Value> {
     let all: Vec<Value> = serde_json::from_str(json).unwrap_or_else(|e| panic!("{e}: {json}"));
@@ -84,8 +84,7 @@ fn assert_same(ours: &str, kernels: &str, with_lifetimes: bool) -> usize {
         let what = format!("{ours}\n{kernels}");
         let nowhere = kernels.get("type").is_some();
         let mut keys = vec!["dst", "type", "gateway", "protocol", "prefsrc", "metric", "nexthops"];
-        // The kernel says of routes to nowhere that they lead to `lo`; and `ip` leaves out the
-        // interface that was asked for.
+        // The kernel lists blackhole routes with `lo`; and `ip` leaves out the requested interface.
         let named = kernels.get("dev").is_some() && !nowhere;
         keys.extend(["dev"].iter().filter(|_| named));
         for key in keys {

@@ -1,7 +1,7 @@
 //! Floodwall as it runs: a host under a worker on a thread of its own.
 //!
-//! Used by every scenario. Invariant: when it has ended, however it did, every packet had one fate
-//! and all memory is home, or the test fails.
+//! Used by every scenario. Invariant: when it has ended, however it did, every packet is accounted
+//! for exactly once and all memory is back in the pool, or the test fails.
 
 use std::net::IpAddr;
 use std::sync::mpsc;
@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use floodwall_device::Device;
 use floodwall_dispatch::{
-    Clock, Control, Desk, Ended, Fact, Facts, Port, PublishedReader, Shown, Stop, Worker,
-    WorkerConfig, WorkerError, entropy,
+    Clock, Control, ControlQueue, Ended, Port, PublishedReader, Shown, Stop, Worker, WorkerConfig,
+    WorkerCounter, WorkerCounters, WorkerError, entropy,
 };
 use floodwall_ip::AddressState;
 use floodwall_packet::{Pool, PoolConfig};
@@ -23,7 +23,7 @@ use crate::namespace::until;
 /// How long the worker may take to answer, or to end, on a machine with much else to do.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// See the file's head.
+/// A host under a worker on a thread of its own.
 pub(crate) struct Running {
     control: Control<Shown<Host>>,
     reader: PublishedReader,
@@ -35,7 +35,7 @@ pub(crate) struct Running {
 pub(crate) struct End {
     pub(crate) outcome: Result<Ended, WorkerError>,
     pub(crate) stats: Stats,
-    pub(crate) facts: Facts,
+    pub(crate) facts: WorkerCounters,
 }
 
 /// Time on a core so far, of the calling thread.
@@ -80,8 +80,10 @@ impl Running {
             drop(worker);
             assert_eq!(region.attach().unwrap().available(), full, "all memory is home");
             assert!(stats.conservation().holds(), "{:?}", stats.conservation());
-            let departed = facts.of(Fact::TxPackets) + facts.of(Fact::Backlog) + facts.lost();
-            assert_eq!(facts.of(Fact::SentPackets), departed, "{facts:?}");
+            let departed = facts.of(WorkerCounter::TxPackets)
+                + facts.of(WorkerCounter::Backlog)
+                + facts.lost();
+            assert_eq!(facts.of(WorkerCounter::SentPackets), departed, "{facts:?}");
             End { outcome, stats, facts }
         });
         let (control, reader) = is_ready.recv().expect("the worker stands");
@@ -102,15 +104,15 @@ impl Running {
         assert!(until(PATIENCE, has_come), "{addr} is never {state:?}");
     }
 
-    /// Asks the worker.
+    /// Runs a call on the worker's thread.
     pub(crate) fn ask<R: Send + 'static>(
         &self,
-        what: impl FnOnce(&mut Desk<'_, Shown<Host>>) -> R + Send + 'static,
+        what: impl FnOnce(&mut ControlQueue<'_, Shown<Host>>) -> R + Send + 'static,
     ) -> R {
         self.control.ask(PATIENCE, what).expect("the worker answers")
     }
 
-    /// Asks the stack.
+    /// Runs a call on the stack.
     pub(crate) fn stack<R: Send + 'static>(
         &self,
         what: impl FnOnce(&mut Stack) -> R + Send + 'static,
@@ -124,7 +126,7 @@ impl Running {
     }
 
     /// What the loop has counted when it last had nothing to do.
-    pub(crate) fn facts(&self) -> Facts {
+    pub(crate) fn facts(&self) -> WorkerCounters {
         self.reader.read().facts
     }
 
@@ -133,7 +135,7 @@ impl Running {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Asks it to stop, and waits for that.
+    /// Requests it to stop, and waits for that.
     pub(crate) fn stop(self) -> End {
         self.stop.trigger();
         self.wait()
@@ -152,8 +154,8 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.stop.trigger();
-        // Whoever drops it so has failed already: what the stack and the loop have counted may say
-        // why.
+        // A test that drops it so has failed already: what the stack and the loop have counted may
+        // show why.
         if let Some(Ok(end)) = self.thread.take().map(JoinHandle::join)
             && thread::panicking()
         {

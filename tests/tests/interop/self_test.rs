@@ -1,5 +1,5 @@
-//! `floodwall self-test` as whoever runs it sees it: what it proves in namespaces of its own, what
-//! it says of an interface that is there, and that it leaves nothing behind.
+//! `floodwall self-test` as its operator sees it: what it proves in namespaces of its own, what it
+//! reports of an existing interface, and that it leaves nothing behind.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::namespace::{inside, inside_alone, pause, set};
 /// It waits for repeats where super-frames are lost: half a minute on an idle machine.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// What is proved for each device, whatever else is.
+/// What is proved for each device in any case.
 const PROVED: [&str; 11] = [
     "open",
     "ping IPv4",
@@ -66,7 +66,7 @@ fn every_kind_of_device_is_proved_on_a_cable_of_its_own() {
             }
             assert_eq!(outcomes(&report, "super-frames")[0], super_frames, "{word}: {report:#}");
             assert_eq!(outcomes(&report, "each queue used").len(), 1, "{word}: {report:#}");
-            assert!(report.get("capacities").is_none(), "nobody asked");
+            assert!(report.get("capacities").is_none(), "not requested");
         }
         // None of it was in the caller's namespace.
         assert!(!shown_by_ip("link show").contains("fw0"));

@@ -8,7 +8,9 @@ use std::sync::Mutex;
 
 use floodwall_base::{IfIndex, Randomness};
 use floodwall_device::{Tun, TunConfig, TunKind};
-use floodwall_dispatch::{Berth, Crew, CrewConfig, Fact, Port, Setting, Shown, Stop};
+use floodwall_dispatch::{
+    CrewConfig, Port, Setting, Shown, Stop, WorkerCounter, WorkerGroup, WorkerSlot,
+};
 use floodwall_packet::PoolConfig;
 use floodwall_stack::services::{ServiceKind, UdpService};
 use floodwall_stack::{Host, Stack, StackConfig, accounts_needed, seats};
@@ -36,7 +38,7 @@ fn two_workers_on_two_queues_answer_the_kernel() {
         assert!(ip(&format!("addr add 10.77.0.1/24 dev {}", link::NAME)));
         assert!(link::give_v6("fd77::1/64", link::NAME));
         let berth =
-            |queue| Berth { core: None, ports: vec![Port::new(IfIndex(1), Box::new(queue))] };
+            |queue| WorkerSlot { core: None, ports: vec![Port::new(IfIndex(1), Box::new(queue))] };
         let crew = CrewConfig::new(opened.into_iter().map(berth).collect()).unwrap();
         let interfaces = vec![link::interface(Kind::Tap, MTU)];
         let config = StackConfig { interfaces, udp_sockets_max: 64, ..StackConfig::default() };
@@ -56,9 +58,9 @@ fn two_workers_on_two_queues_answer_the_kernel() {
             host.map(Shown::silent).map_err(|e| e.to_string())
         };
         let stop = Stop::new().unwrap();
-        let crew = Crew::start(crew, &stop, make).unwrap();
+        let crew = WorkerGroup::start(crew, &stop, make).unwrap();
         let ready = || {
-            let all = |desk: &mut floodwall_dispatch::Desk<'_, Shown<Host>>| {
+            let all = |desk: &mut floodwall_dispatch::ControlQueue<'_, Shown<Host>>| {
                 let mut addresses =
                     desk.engine.engine.stack().interfaces().iter().flat_map(|i| i.addresses());
                 addresses.all(|a| a.state.is_assigned())
@@ -76,9 +78,9 @@ fn two_workers_on_two_queues_answer_the_kernel() {
         stop.trigger();
         let ended = crew.join().unwrap();
         assert!(ended.is_conserved(), "{ended:?}");
-        let rounds = |at: usize| ended.workers[at].facts.of(Fact::RxPackets);
+        let rounds = |at: usize| ended.workers[at].facts.of(WorkerCounter::RxPackets);
         assert!(rounds(0) > 0 && rounds(1) > 0, "both queues are used: {ended:?}");
-        assert!(ended.sum(Fact::HandedOver) > 0);
+        assert!(ended.sum(WorkerCounter::HandedOver) > 0);
     });
 }
 

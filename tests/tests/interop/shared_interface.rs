@@ -1,5 +1,5 @@
-//! `floodwall run` on an interface that the host uses too, even by its link address: who is heard
-//! by whom, and that nothing is left behind when the process is ended without a word.
+//! `floodwall run` on an interface that the host uses too, even with its link address: which
+//! station receives which frames, and that nothing is left behind when the process is killed.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -38,7 +38,7 @@ fn cable() -> Host {
     client
 }
 
-/// The host's service: it says back what it hears, connection by connection.
+/// The host's service: it echoes what it receives, connection by connection.
 fn serve() {
     let listener = TcpListener::bind(("::", HOSTS_PORT)).unwrap();
     let serve = move || {
@@ -49,7 +49,7 @@ fn serve() {
             }
         }
     };
-    // It ends with the process: nobody connects to it any more.
+    // It ends with the process: no client connects to it any more.
     drop(thread::Builder::new().spawn(serve).unwrap());
 }
 
@@ -117,12 +117,14 @@ fn the_host_keeps_its_services_and_a_killed_process_leaves_nothing_behind() {
                 process.kill();
                 assert!(until(PATIENCE, || !has_program()), "{mode} {round}: it stays attached");
                 assert!(host_answers(&client), "{mode} {round}: afterwards");
-                assert!(!we_answer(&client), "{mode} {round}: nobody is there");
+                assert!(!we_answer(&client), "{mode} {round}: no answer");
             }
             let Some(process) = start(mode, &folder, &client) else { return };
             let said = process.end();
             assert!(said.complaint.contains("same link address"), "{}", said.complaint);
-            assert!(said.complaint.trim_end().ends_with("every packet has one fate"));
+            assert!(
+                said.complaint.trim_end().ends_with("every packet is accounted for exactly once")
+            );
             assert!(ip(&format!("link del {SHARED}")));
         }
     });

@@ -1,10 +1,10 @@
 //! One link with several stations: a bridge in the test's own namespace, and hosts with a
 //! namespace each.
 //!
-//! Used where a stranger, an honest client, a router or a DHCP server must be somebody else.
-//! Invariant: nobody but us changes what passes. The bridge does not snoop, floods what it must,
-//! and has no address; no host believes an advertisement or a redirect. The namespaces have no
-//! names and go with their descriptors.
+//! Used where an attacker, an honest client, a router or a DHCP server must be another host.
+//! Invariant: only we change what passes. The bridge does not snoop, floods what it must, and has
+//! no address; no host accepts an advertisement or a redirect. The namespaces have no names and go
+//! with their descriptors.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
@@ -20,7 +20,7 @@ const BRIDGE: &str = "br0";
 /// A host's interface.
 pub(crate) const ETH: &str = "eth0";
 
-/// See the file's head.
+/// A bridge in the test's own namespace: one link with several stations.
 pub(crate) struct Site {
     pub(crate) mtu: u32,
 }
@@ -76,8 +76,8 @@ impl Host {
         Self { namespace: make_namespace() }
     }
 
-    /// Takes an interface of the calling thread's namespace for its own, and lets it believe
-    /// nothing.
+    /// Takes an interface of the calling thread's namespace for its own, and lets it accept no
+    /// advertisement or redirect.
     pub(crate) fn take(&self, name: &str, mtu: u32) {
         let file = format!("/proc/{}/fd/{}", std::process::id(), self.namespace.as_raw_fd());
         assert!(ip(&format!("link set {name} netns {file}")));
@@ -111,8 +111,8 @@ impl Host {
         })
     }
 
-    /// Lets the host send so many packets a second, however large, and makes whoever sends faster
-    /// wait; false, and said so, where the kernel or `tc` cannot.
+    /// Lets the host send so many packets a second, however large, and makes a faster sender wait;
+    /// false, with a message, where the kernel or `tc` cannot.
     pub(crate) fn pace(&self, packets_per_second: u32) -> bool {
         self.pace_by(packets_per_second, "64k")
     }

@@ -1,5 +1,5 @@
 //! Segments that travel as one: on their way out of a packet socket and in, through a router,
-//! where the peer knows of none, and while the link's MTU changes. Every byte is compared, and
+//! where the peer supports none, and while the link's MTU changes. Every byte is compared, and
 //! packets are counted where the kernel counts them.
 
 use std::io::{Read, Write};
@@ -135,7 +135,7 @@ pub(crate) fn through_a_router(from: &Host, to: &Host, addr: &str) {
     let addr: IpAddr = addr.parse().unwrap();
     let listener = to.inside(|| TcpListener::bind((addr, 0)).unwrap());
     let at = listener.local_addr().unwrap();
-    // By then the sender knows what the narrow link carries.
+    // By then the sender has learnt the narrow link's MTU.
     let send = |len: usize| {
         let mut stream = from.inside(|| TcpStream::connect_timeout(&at, PATIENCE).unwrap());
         stream.set_write_timeout(Some(PATIENCE)).unwrap();

@@ -4,11 +4,11 @@
 //! Each server stands in a namespace of its own at one end of a virtual cable (`packet:`), or is at
 //! the other side of a TAP; the clients are the kernel's of the namespace at the near end, which
 //! also sends the flood. Flood and clients share the first core, server and what the kernel does
-//! for it the second, so that nobody has a core more than the other. Both sides know each other's
+//! for it the second, so that neither has a core more than the other. Both sides know each other's
 //! link addresses or learn them before, so that what is judged is the handshake. The clients' time
 //! counts from the moment at which a call was due until its line has come back
-//! (`syn_flood/callers.rs`). Reading: Lemon, BSDCon 2002; RFC 4987. Not here: what cookies
-//! keep and files of keys (`cookies.rs`), floods in memory (`tests/handshakes`, crate `drill`).
+//! (`syn_flood/callers.rs`). Reading: Lemon, BSDCon 2002; RFC 4987. Not here: what cookies keep and
+//! files of keys (`cookies.rs`), floods in memory (`tests/handshakes`, crate `drill`).
 
 mod callers;
 
@@ -39,7 +39,7 @@ const STATION: &str = "02:00:00:00:77:02";
 /// and were never touched, the SYN cache's megabyte among them.
 const GROWTH_MAX: u64 = 24 * 1024;
 
-/// Who listens.
+/// The listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Server {
     /// The kernel, with cookies and a backlog of 1,024.
@@ -116,7 +116,7 @@ impl Ours {
     }
 }
 
-/// See the file's head.
+/// A server, its clients, and the flood between them.
 pub(crate) struct Stand {
     who: Server,
     /// The server's link address.
@@ -172,7 +172,7 @@ impl Stand {
         Some(stand)
     }
 
-    /// Calls while SYNs of these streams come, which begin before: as long as `lead` says.
+    /// Calls while SYNs of these streams come, which begin before: until `lead` returns.
     fn trial(&self, streams: Vec<Stream>, lead: impl FnOnce(), calls: &[Calls]) -> Trial {
         let goes_on = AtomicBool::new(true);
         let (before, lost_before) = self.seen();
@@ -212,13 +212,17 @@ impl Stand {
         self.ours.as_ref().map_or((0, 0), |ours| (arrived(&ours.stat()), ours.lost_on_the_way()))
     }
 
-    /// Ends ours, which says that every packet had one fate.
+    /// Ends ours, which reports that every packet is accounted for exactly once.
     pub(crate) fn end(self) -> String {
         let Some(ours) = self.ours else { return String::new() };
         assert_lawful(&ours.stat());
         let said = ours.process.end();
         assert_eq!(said.status.code(), Some(0), "{}", said.complaint);
-        assert!(said.complaint.contains("every packet has one fate"), "{}", said.complaint);
+        assert!(
+            said.complaint.contains("every packet is accounted for exactly once"),
+            "{}",
+            said.complaint
+        );
         said.complaint
     }
 }
@@ -289,8 +293,8 @@ fn know(name: &str, addrs: [&str; 2], station: &str) {
     }
 }
 
-/// The kernel's server, in the calling thread's namespace: its addresses, the clients as the way to
-/// everybody, and who sends lines back.
+/// The kernel's server, in the calling thread's namespace: its addresses, the clients as its
+/// default route, and the echo of lines.
 fn listen(clients: &str) -> Lines {
     give_addresses("sv", 2);
     know("sv", ["10.77.0.1", "fd77::1"], clients);
@@ -371,8 +375,9 @@ const JUDGED: f64 = 0.8;
 
 /// 2,000 clients at each rate, device and family, the kernel and ours in turn, the middle of five.
 /// Below eight tenths of what the path to our stack takes at most, ours completes at least what the
-/// kernel does; above, what happens is told. Long, and for an optimised build: `FLOODWALL_DEEP=1
-/// cargo test --release -p floodwall-tests --test interop -- two_thousand_clients --nocapture`.
+/// kernel does; above, the result is only printed. Long, and for an optimised build:
+/// `FLOODWALL_DEEP=1 cargo test --release -p floodwall-tests --test interop -- two_thousand_clients
+/// --nocapture`.
 #[test]
 fn two_thousand_clients_beside_the_kernels_listener_at_every_rate() {
     inside_alone(|| {

@@ -181,7 +181,7 @@ pub(crate) fn netcat(bench: Bench) {
     end(bench);
 }
 
-/// An application that asks for keepalive gets answers; the session survives silence.
+/// An application that enables keepalive gets answers; the session survives silence.
 pub(crate) fn idle_session(bench: Bench) {
     let Ends { ours, .. } = ends()[0];
     let mut idle = connect(SocketAddr::new(ours, ECHO));
@@ -255,11 +255,11 @@ fn start(name: &str, words: &str) -> Option<Process> {
     Some(process)
 }
 
-/// Waits until somebody listens there.
+/// Waits until a listener is there.
 fn wait_for(port: u16) {
     let to = SocketAddr::new("10.77.0.2".parse().unwrap(), port);
     let listens = || TcpStream::connect_timeout(&to, Duration::from_secs(1)).is_ok();
-    assert!(until(PATIENCE, listens), "nobody listens at {to}");
+    assert!(until(PATIENCE, listens), "no listener at {to}");
 }
 
 #[test]

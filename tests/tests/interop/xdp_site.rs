@@ -2,7 +2,7 @@
 //! end a host in a namespace of its own.
 //!
 //! The kernel keeps its own station on the interface, with addresses and a service of its own, as
-//! an operator's ssh would be; ours is another one. Nobody changes a card's settings: the host's
+//! an operator's ssh would be; ours is another one. No card's settings are changed: the host's
 //! checksums are as unfinished as the kernel leaves them. Invariant: every frame for our station
 //! that the program at the interface saw is at the worker or counted as lost ([`Counted`]).
 
@@ -27,7 +27,7 @@ use crate::site::{ETH, Host};
 /// The kernel's own addresses on the interface.
 pub(crate) const KEPT: [&str; 2] = ["10.77.0.3", "fd77::3"];
 
-/// Frames for us that arrived at an interface, told apart.
+/// Frames for us that arrived at an interface, by kind.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     /// For our station alone, seen by the program on all queues.
@@ -36,7 +36,7 @@ pub(crate) struct Tally {
     pub(crate) groups: AtomicU64,
 }
 
-/// A queue of the interface, whose frames are counted beside its own counts.
+/// A queue of the interface; its frames are counted beside its own counts.
 #[derive(Debug)]
 struct Counted {
     queue: AfXdp,
@@ -98,7 +98,7 @@ impl Device for Counted {
     }
 }
 
-/// See the file's head.
+/// An interface shared with the kernel by AF_XDP, and the host at the other end of its veth pair.
 pub(crate) struct SharedInterface {
     pub(crate) host: Host,
     pub(crate) running: Running,

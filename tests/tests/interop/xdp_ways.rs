@@ -1,7 +1,7 @@
 //! Every way in which an interface is opened by AF_XDP: native and generic, one queue and four.
 //!
 //! In each, both families: pings of several sizes, and datagrams of many flows and sizes there and
-//! back, whose checksums the kernel at the other end has left unfinished.
+//! back, with checksums left unfinished by the kernel at the other end.
 
 use std::net::{IpAddr, SocketAddr};
 

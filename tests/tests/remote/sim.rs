@@ -1,5 +1,5 @@
-//! In simulation: two hosts on one thread, a seed that decides who does what next, both families.
-//! The same words as on real threads; nothing in them reads time or knows threads.
+//! In simulation: two hosts on one thread, a seed that decides the order of their steps, both
+//! families. The same calls as on real threads; nothing in them reads time or depends on threads.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::net::{IpAddr, SocketAddr};
@@ -277,7 +277,7 @@ fn segments_of_one_payload_are_datagrams_and_are_read_as_one() {
 fn bursts_end_where_credit_does_and_go_on_behind_it() {
     for family in [Family::V4, Family::V6] {
         let mut hosts = [Host::new(1, 2, family), Host::new(2, 1, family)];
-        // It takes whatever one has credit for.
+        // It takes all that the credit allows.
         let wide = SocketSettings { receive_bytes: 1 << 20, ..SocketSettings::new(family) };
         let [a, b] = [0, 1].map(|n| hosts[n].bind_with(PORT, wide.clone()));
         let [left, right] = &mut hosts;

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::thread;
 
 use floodwall_stack::remote::{ListenHandle, RemoteConfig, TcpHandle};
-use floodwall_tcp::Settings;
+use floodwall_tcp::TcpSettings;
 
 use crate::worker::{PATIENCE, Worker};
 
@@ -19,14 +19,14 @@ fn worker() -> Worker {
 
 fn listen(worker: &Worker, ip: IpAddr) -> ListenHandle {
     let at = SocketAddr::new(ip, 0);
-    worker.remote.listen_tcp(at, Settings::default(), 16).wait(PATIENCE).unwrap()
+    worker.remote.listen_tcp(at, TcpSettings::default(), 16).wait(PATIENCE).unwrap()
 }
 
 fn connect(worker: &Worker, to: SocketAddr) -> TcpHandle {
-    connect_with(worker, to, Settings::default())
+    connect_with(worker, to, TcpSettings::default())
 }
 
-fn connect_with(worker: &Worker, to: SocketAddr, settings: Settings) -> TcpHandle {
+fn connect_with(worker: &Worker, to: SocketAddr, settings: TcpSettings) -> TcpHandle {
     let client = worker.remote.connect_tcp(None, to, settings).wait(PATIENCE).unwrap();
     client.opened_blocking(PATIENCE).unwrap();
     client
@@ -109,7 +109,7 @@ fn megabytes_arrive_exactly_both_ways_at_once() {
     }
 }
 
-/// Nobody polls: each end sleeps until the other has written, and no wake-up is lost.
+/// No polling: each end sleeps until the other has written, and no wake-up is lost.
 #[test]
 fn a_thousand_sleeping_exchanges_lose_no_wake_up() {
     let worker = worker();
@@ -182,7 +182,7 @@ fn a_refused_connection_is_told() {
     for ip in LOCALS {
         let worker = worker();
         let nobody = listen(&worker, ip).local_addr();
-        let client = worker.remote.connect_tcp(None, nobody, Settings::default()).wait(PATIENCE);
+        let client = worker.remote.connect_tcp(None, nobody, TcpSettings::default()).wait(PATIENCE);
         let refused = client.unwrap().opened_blocking(PATIENCE).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
         worker.end().is_clean();
@@ -247,9 +247,9 @@ fn what_a_cork_holds_back_arrives_with_the_end() {
         write_all(&client, 0, 500, 100);
         client.shutdown_write();
         assert_eq!(read_all(&server, 64), 500);
-        // Whose settings said so has one from the beginning.
+        // A socket with this setting has one from the beginning.
         let listener = listen(&worker, ip);
-        let corked = Settings { cork: true, ..Settings::default() };
+        let corked = TcpSettings { cork: true, ..TcpSettings::default() };
         let client = connect_with(&worker, listener.local_addr(), corked);
         assert!(client.cork());
         write_all(&client, 0, 70_000, 333);
@@ -264,9 +264,9 @@ fn slots_are_used_again_and_a_port_is_free_when_its_listener_is_dropped() {
     let worker = worker();
     let mut at = SocketAddr::new(LOCALS[0], 4000);
     for _ in 0..5 {
-        let listening = worker.remote.listen_tcp(at, Settings::default(), 16);
+        let listening = worker.remote.listen_tcp(at, TcpSettings::default(), 16);
         let listener = listening.wait(PATIENCE).unwrap();
-        let taken = worker.remote.listen_tcp(at, Settings::default(), 16).wait(PATIENCE);
+        let taken = worker.remote.listen_tcp(at, TcpSettings::default(), 16).wait(PATIENCE);
         assert_eq!(taken.unwrap_err().kind(), ErrorKind::AddrInUse);
         at = listener.local_addr();
         for _ in 0..40 {

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
 use floodwall_base::{Counter, DropReason, limits};
-use floodwall_stack::remote::{Direction, GroupId, RemoteConfig, UdpHandle};
+use floodwall_stack::remote::{GroupId, RemoteConfig, UdpHandle, WaitDirection};
 
 use crate::worker::{PATIENCE, Worker, pieces};
 
@@ -71,7 +71,7 @@ fn a_datagram_goes_from_one_thread_to_another_and_back() {
     }
 }
 
-/// Nobody polls: each waits to be woken for each datagram, and no wake-up is lost.
+/// No polling: each waits to be woken for each datagram, and no wake-up is lost.
 #[test]
 fn a_thousand_sleeping_exchanges_lose_no_wake_up() {
     const EXCHANGES: u32 = 1000;
@@ -174,7 +174,7 @@ fn several_threads_share_a_handle_and_each_datagram_goes_to_one_of_them() {
     }
 }
 
-/// The server goes while three threads flood it: what it had not read dies, the others get no
+/// The server goes while three threads flood it: what it had not read is dropped, the others get no
 /// answer worse than an ICMP error, and all memory is home.
 #[test]
 fn a_socket_closed_in_mid_flood_leaves_nothing_behind() {
@@ -227,7 +227,7 @@ fn slots_are_used_again_and_never_mix_their_users() {
             let payload = turn.to_be_bytes();
             client.send_to_blocking(&payload, Some(server.local_addr()), PATIENCE).unwrap();
             assert_eq!(receive(&server).0, payload, "a datagram of a former user");
-            // Nobody reads this one.
+            // This one is not read.
             client.send_to_blocking(&[9], Some(server.local_addr()), PATIENCE).unwrap();
         }
         worker.end().is_clean();
@@ -260,7 +260,7 @@ fn tiny_writes_are_paid_for_in_true_bytes() {
     let used = before - pieces(worker.remote.memory());
     assert_eq!(used, 48 * 170);
     assert!(used < before / 2, "{used} of {before}");
-    // Credit comes back with the packets; the sleeper is told.
+    // Credit comes back with the packets; the sleeper is woken.
     let sleeper = thread::spawn({
         let mut sockets = sockets;
         move || {
@@ -275,7 +275,7 @@ fn tiny_writes_are_paid_for_in_true_bytes() {
     worker.end().is_clean();
 }
 
-/// Less memory than the writers want: they wait in line, nobody gets an error, all is sent.
+/// Less memory than the writers want: they wait in line, none gets an error, all is sent.
 #[test]
 fn writers_without_memory_wait_and_are_served() {
     const EACH: usize = 150;
@@ -315,9 +315,9 @@ fn an_icmp_error_is_given_once_to_a_connected_socket() {
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
         let again = client.try_recv_from(&mut buffer).unwrap_err();
         assert_eq!(again.kind(), ErrorKind::WouldBlock);
-        // A writer is told as well as a reader.
+        // A writer gets the error as well as a reader.
         client.try_send(b"anybody?").unwrap();
-        run(client.ready(Direction::Read)).unwrap();
+        run(client.ready(WaitDirection::Read)).unwrap();
         assert_eq!(client.try_send(b"!").unwrap_err().kind(), ErrorKind::ConnectionRefused);
         run(client.disconnect()).unwrap();
         assert_eq!(client.peer_addr(), None);
@@ -333,7 +333,7 @@ fn what_no_route_leads_to_is_told_by_the_next_call() {
     let worker = Worker::start(&RemoteConfig::default());
     let any = worker.bind(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
     any.try_send_to(b"?", "203.0.113.9:9".parse().unwrap()).unwrap();
-    run(any.ready(Direction::Read)).unwrap();
+    run(any.ready(WaitDirection::Read)).unwrap();
     let error = any.try_recv_from(&mut [0]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NetworkUnreachable);
     assert!(any.take_error().is_none());
@@ -359,7 +359,7 @@ fn the_largest_datagram_arrives_whole_and_by_pieces() {
         let (front, back) = payload.split_at(777);
         let sent = client.try_send_gather(&[front, back], Some(server.local_addr())).unwrap();
         assert_eq!(sent, payload.len());
-        run(server.ready(Direction::Read)).unwrap();
+        run(server.ready(WaitDirection::Read)).unwrap();
         let mut short = [0; 10];
         let peeked = server.try_peek_from(&mut short).unwrap();
         assert!(peeked.truncated && peeked.len == 10);
@@ -383,7 +383,7 @@ fn batches_go_and_come_by_one_call() {
         assert_eq!(client.try_send_batch(&batch).unwrap(), 50);
         let mut got = Vec::new();
         while got.len() < 50 {
-            run(server.ready(Direction::Read)).unwrap();
+            run(server.ready(WaitDirection::Read)).unwrap();
             let each = |d: floodwall_udp::ReceivedPacket| {
                 got.push(d.packet.first()[d.payload.clone()].to_vec());
             };
@@ -395,7 +395,7 @@ fn batches_go_and_come_by_one_call() {
     }
 }
 
-/// Readers, writers and askers wait; the worker ends, or panics: all of them are told.
+/// Readers, writers and callers wait; the worker ends, or panics: all of them get an error.
 #[test]
 fn whoever_waits_is_told_when_the_worker_ends_or_panics() {
     let ip = LOCALS[0];
@@ -424,7 +424,7 @@ fn whoever_waits_is_told_when_the_worker_ends_or_panics() {
                 assert_eq!(told.join().unwrap().kind(), ErrorKind::BrokenPipe);
             }
         });
-        // And whoever comes later.
+        // And later ones too.
         assert_eq!(reader.try_recv_from(&mut [0]).unwrap_err().kind(), ErrorKind::BrokenPipe);
         let late = writer.try_send_to(b"?", SocketAddr::new(ip, 9)).unwrap_err();
         assert_eq!(late.kind(), ErrorKind::BrokenPipe);
@@ -461,7 +461,7 @@ fn a_runtimes_tasks_are_woken_by_its_driver() {
     while driver.0.load(Ordering::Acquire) == 0 {
         thread::yield_now();
     }
-    assert_eq!(woken(), 0, "nobody is woken from outside");
+    assert_eq!(woken(), 0, "no task is woken from outside");
     while woken() < 20 {
         let _ = group.poll_drive(&mut cx, 7);
     }

@@ -35,7 +35,7 @@ pub(crate) struct End {
     pub(crate) memory_lost: i64,
 }
 
-/// See the file's head.
+/// A worker's thread that runs one stack, and its handle.
 pub(crate) struct Worker {
     pub(crate) remote: Remote,
     pub(crate) rounds: Arc<AtomicU64>,
@@ -75,7 +75,7 @@ impl Worker {
             let (mut arrived, mut departing) = (Burst::new(), PacketList::new());
             while !stopped.load(Ordering::Acquire) {
                 counted.fetch_add(1, Ordering::AcqRel);
-                assert!(!panics.load(Ordering::Acquire), "the worker was told to panic");
+                assert!(!panics.load(Ordering::Acquire), "the worker panics on request");
                 if held.load(Ordering::Acquire) {
                     std::thread::yield_now();
                     continue;
@@ -150,7 +150,7 @@ impl Worker {
     pub(crate) fn end(mut self) -> End {
         let before = self.rounds.load(Ordering::Acquire);
         let since = std::time::Instant::now();
-        // Who let go rang; a few rounds later all of it is done.
+        // Dropping a handle rings the doorbell; a few rounds later all of it is done.
         while self.rounds.load(Ordering::Acquire) < before + 20 && since.elapsed() < PATIENCE {
             self.wake();
             std::thread::yield_now();
@@ -163,7 +163,7 @@ impl Worker {
 }
 
 impl End {
-    /// All memory is home, and every packet had one fate.
+    /// All memory is back in the pool, and every packet is accounted for exactly once.
     pub(crate) fn is_clean(&self) {
         assert_eq!((self.lost, self.memory_lost), (0, 0), "pieces of memory");
         assert!(self.stats.conservation().holds(), "{:?}", self.stats.conservation());

@@ -16,8 +16,8 @@ fn parse(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// From one of these sources to somebody far away, or from the peer to one of these destinations,
-/// nothing passes, and nobody is told.
+/// From one of these sources to a far host, or from the peer to one of these destinations, nothing
+/// passes, and no error is sent.
 fn none_passes(sources: &[&str], destinations: &[&str], reason: DropReason) {
     let mut router = router();
     let family = |addr: IpAddr| if addr.is_ipv4() { FAMILIES[0] } else { FAMILIES[1] };
@@ -53,7 +53,7 @@ rules! {
     /// Of the link that it came by, and of another: an answer would go to everybody there.
     rfc1812_4_2_2_11_d_no_directed_broadcast_as_source:
         ["10.0.0.255", "10.1.0.255"], [], IpSourceInvalid;
-    /// Blocked unless somebody says otherwise, and nobody can.
+    /// Blocked unless configured otherwise, which is not offered.
     rfc2644_no_directed_broadcast_is_passed_on: [], ["10.1.0.255"], ForwardBroadcast;
     /// {prefix, 0}, the broadcast address of long ago: "SHOULD silently discard".
     rfc1812_4_2_3_1_nothing_to_a_networks_own_address:
@@ -70,7 +70,7 @@ rules! {
     rfc4291_2_5_5_no_ipv4_in_ipv6_source: ["::ffff:10.0.0.2", "::10.0.0.2"], [], IpSourceInvalid;
     rfc4291_2_5_5_no_ipv4_in_ipv6_destination:
         [], ["::ffff:10.1.0.2", "::10.1.0.2"], IpDestinationInvalid;
-    /// A source of this kind is told so: `forwarding.rs`.
+    /// A source of this kind gets an error: `forwarding.rs`.
     rfc4291_2_5_6_no_link_local_destination: [], ["fe80::99"], ForwardLinkScope;
     rfc4291_2_7_no_group_as_source: ["ff02::1", "ff0e::7"], [], IpSourceInvalid;
     rfc4291_2_7_scopes_0_and_1_stay_within_a_node: [], ["ff00::9", "ff01::9"], IpDestinationInvalid;
@@ -78,8 +78,8 @@ rules! {
     rfc4291_2_none_of_our_addresses_as_source: ["fd00::1", "fd01::1"], [], IpSourceInvalid;
 }
 
-/// "Other packets addressed to the tentative address should be silently discarded": a router takes
-/// it for nobody else's either.
+/// "Other packets addressed to the tentative address should be silently discarded": a router does
+/// not forward it either.
 #[test]
 fn rfc4862_5_4_nothing_is_passed_on_to_an_address_of_ours_that_is_tentative() {
     let config = StackConfig { duplicate_address_detection: true, ..router_config() };

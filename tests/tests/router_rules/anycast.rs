@@ -24,7 +24,7 @@ fn sent(packet: &PacketBuf) -> Sent {
     Sent::of_ip(&bytes_of(packet)[14..], EtherType::IPV6)
 }
 
-/// Asks for the address of a station, or probes for it.
+/// Solicits the link address of a station, or probes for it.
 fn question(from: Ipv6Addr, target_addr: Ipv6Addr) -> Vec<u8> {
     let group = solicited_node(target_addr);
     let mut message = [0; 24];
@@ -56,7 +56,7 @@ fn rfc4443_2_2_b_an_error_about_what_was_sent_there_comes_from_an_address_of_our
     assert_eq!((error.icmp().kind, error.icmp().code, error.from), (1, 4, v6(HOST).into()));
 }
 
-/// Whoever else answers is believed as well; a probe for it is no conflict.
+/// Another node's answer is accepted as well; a probe for it is no conflict.
 #[test]
 fn rfc4861_7_2_7_its_link_address_is_told_and_overrides_nothing() {
     let mut router = router();
@@ -84,7 +84,7 @@ fn only_routers_have_it_and_only_of_links_with_room_for_others() {
     let mut router = Transit::new(&config);
     let to_the_other_end = echo(v6(PEER).into(), parse("fd01::").into(), b"?");
     let departed = router.arrive(LEFT, &[from_left(&to_the_other_end)]);
-    // RFC 6164: it is the other router's own; it is asked for there.
+    // RFC 6164: it is the other router's own; it is solicited there.
     let asks = departed.iter().all(|packet| packet.iface() == RIGHT);
     assert!(asks && sent(&departed[0]).icmp().kind == 135, "{departed:?}");
 }

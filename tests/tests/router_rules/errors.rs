@@ -1,5 +1,5 @@
-//! Errors: when a router tells the sender, from which address, and when it never does (RFC 1812
-//! sections 4.3.2, 4.3.3 and 5.2.7, RFC 4443 sections 2 and 3).
+//! Errors: when a router sends one, from which address, and when it never does (RFC 1812 sections
+//! 4.3.2, 4.3.3 and 5.2.7, RFC 4443 sections 2 and 3).
 
 use floodwall_base::DropReason::*;
 use floodwall_base::{DropReason, Family, MacAddr};
@@ -29,8 +29,8 @@ fn rfc1812_4_3_2_3_as_much_is_quoted_as_may_be_and_as_it_was() {
     }
 }
 
-/// The packet came by the left; its sender is on the right, and is told from there. RFC 4443
-/// section 2.2 asks for a unicast address of the node, chosen for this destination.
+/// The packet came by the left; its sender is on the right, and the error leaves from there. RFC
+/// 4443 section 2.2 requires a unicast address of the node, chosen for this destination.
 #[test]
 fn rfc1812_4_3_2_4_the_source_is_of_the_interface_that_leads_back() {
     for family in FAMILIES {
@@ -45,7 +45,7 @@ fn rfc1812_4_3_2_4_the_source_is_of_the_interface_that_leads_back() {
     }
 }
 
-/// RFC 1812 alone speaks of it; ICMPv6 errors have no class of their own.
+/// Only RFC 1812 has this rule; ICMPv6 errors have no class of their own.
 #[test]
 fn rfc1812_4_3_2_5_errors_have_precedence_six_and_replies_that_of_their_request() {
     for family in FAMILIES {
@@ -83,7 +83,7 @@ fn rfc1812_4_3_2_7_no_error_about_an_error() {
     }
 }
 
-/// Nor does one that is cut off before it says what it is.
+/// Nor does one that is cut off before its type.
 #[test]
 fn rfc4443_2_4_e_questions_and_unknown_news_are_no_errors() {
     for (family, kinds) in [(Family::V4, [0, 8, 13, 42]), (Family::V6, [128, 129, 200, 255])] {
@@ -118,7 +118,7 @@ fn rfc1812_4_3_2_7_no_error_about_what_came_to_many_on_its_link() {
         (Family::V6, MacAddr([0x33, 0x33, 0, 0, 0, 1]), EtherType::IPV6),
     ];
     for (family, to, kind) in many {
-        // For somebody else, and for a port of ours at which nobody listens.
+        // For another host, and for a closed port of ours.
         let ours = udp_to_port(family, 9, b"?");
         for (packet, reason) in
             [(with_hop_limit(&honest(family), 1), ForwardBroadcast), (ours, UdpNoPort)]
@@ -158,7 +158,7 @@ fn rfc1812_4_3_2_2_errors_have_the_usual_hop_limit() {
     }
 }
 
-/// What is told of groups alone concerns those who are in them: nobody is told of these.
+/// Errors are never sent about packets to groups.
 #[test]
 fn rfc1812_5_3_1_no_time_is_exceeded_for_a_group() {
     for to in ["239.1.2.3", "ff0e::9"] {
@@ -169,7 +169,8 @@ fn rfc1812_5_3_1_no_time_is_exceeded_for_a_group() {
     }
 }
 
-/// "If the reason for the failure to deliver is congestion", nobody is told (RFC 4443 section 3.1).
+/// "If the reason for the failure to deliver is congestion", no error is sent (RFC 4443 section
+/// 3.1).
 #[test]
 fn rfc4443_3_1_nobody_is_told_of_congestion() {
     for family in FAMILIES {

@@ -10,7 +10,7 @@ use floodwall_wire::{IpProtocol, Ipv4Fields, Ipv4Header};
 
 use super::*;
 
-/// A router whose right link carries 1,280 bytes.
+/// A router with an MTU of 1,280 bytes on its right link.
 fn narrow() -> Transit {
     let mut config = router_config();
     config.interfaces[1].mtu = 1280;
@@ -74,7 +74,7 @@ fn rfc791_3_1_later_pieces_have_the_copied_options_alone() {
     assert_eq!(options, [vec![30, 4, 1, 1, 0x9e, 4, 2, 2], vec![0x9e, 4, 2, 2]]);
 }
 
-/// IPv6 says "don't fragment" always, of a fragment too (RFC 8200 section 4.5).
+/// IPv6 packets are never fragmented by routers, fragments neither (RFC 8200 section 4.5).
 #[test]
 fn rfc1812_4_2_2_7_what_must_not_be_cut_is_told_the_mtu() {
     for family in FAMILIES {

@@ -13,7 +13,7 @@ use floodwall_wire::{IpProtocol, Ipv4Fields};
 
 use super::*;
 
-/// An honest packet whose bytes were changed; IPv4's checksum is right again where `mended`.
+/// An honest packet with changed bytes; IPv4's checksum is right again where `mended`.
 fn changed(family: Family, change: impl FnOnce(&mut Vec<u8>), mended: bool) -> Vec<u8> {
     let mut packet = honest(family);
     change(&mut packet);
@@ -122,7 +122,7 @@ fn with_options(options: &[u8]) -> Vec<u8> {
 #[test]
 fn rfc1812_4_2_2_6_unknown_options_pass_as_they_are() {
     let mut router = router();
-    // All but those whose contents are looked at, below.
+    // All but those with contents that are looked at, below.
     for kind in (2..=u8::MAX).filter(|kind| !matches!(kind, 7 | 68 | 131 | 137)) {
         passes(&mut router, &with_options(&[kind, 4, 0xbe, 0xef]));
     }

@@ -166,8 +166,8 @@ fn rfc1812_4_3_3_2_what_redirects_say_changes_nothing_for_others() {
     assert_eq!(bytes_of(&departed[0])[..6], right_mac(PEER).0);
 }
 
-/// A packet that came over a link without stations, for somebody on it who is not us: "MUST NOT be
-/// forwarded back onto the arrival link", or it goes to and fro until its hops are used up.
+/// A packet that came over a link without stations, for another host on it: "MUST NOT be forwarded
+/// back onto the arrival link", or it goes to and fro until its hops are used up.
 #[test]
 fn rfc4443_3_1_nothing_goes_back_over_a_point_to_point_link() {
     let mut config = router_config();

@@ -63,7 +63,7 @@ fn passes(router: &mut Transit, packet: &[u8]) {
     assert_eq!(bytes_of(&departed[0])[14..], one_hop_later(packet));
 }
 
-/// It ends here for this reason and nobody is told; nor is anybody when it has no hop left.
+/// It is dropped here for this reason without an error; also when it has no hop left.
 fn stays(router: &mut Transit, packet: &[u8], reason: DropReason) {
     for packet in [packet.to_vec(), with_hop_limit(packet, 1)] {
         let departed = router.dies("it stays", &packet, reason);
@@ -71,7 +71,7 @@ fn stays(router: &mut Transit, packet: &[u8], reason: DropReason) {
     }
 }
 
-/// It ends here for this reason; what its sender is told.
+/// It is dropped here for this reason; returns the error for its sender.
 fn told(router: &mut Transit, packet: &[u8], reason: DropReason) -> Icmp {
     let departed = router.dies("it is answered", packet, reason);
     assert_eq!(departed.len(), 1, "{packet:02x?}");

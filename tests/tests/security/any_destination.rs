@@ -1,5 +1,6 @@
 //! An interface that takes any destination: what is routed there is ours, and nothing more than
-//! that. A listener or socket at every port hears who wanted to go where, and answers from there.
+//! that. A listener or socket at every port receives the requested destination, and answers from
+//! it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use floodwall_base::{DropReason, Family};
 use floodwall_packet::{PacketBuf, Triage};
 use floodwall_stack::{SendError, StackConfig};
-use floodwall_tcp::{RecvError, Settings};
+use floodwall_tcp::{RecvError, TcpSettings};
 use floodwall_tests::craft::{self, FAMILIES, HOST, PEER, addr, from_peer};
 use floodwall_tests::tcp_peer::{TcpPeer, put};
 use floodwall_tests::{Rig, ethernet_config};
@@ -22,7 +23,7 @@ fn config(any_destination: bool) -> StackConfig {
     config
 }
 
-/// Somebody else's address.
+/// Another host's address.
 fn elsewhere(family: Family) -> IpAddr {
     match family {
         Family::V4 => Ipv4Addr::new(198, 51, 100, 7).into(),
@@ -30,9 +31,9 @@ fn elsewhere(family: Family) -> IpAddr {
     }
 }
 
-/// A host with a listener at every port, and who wants to go elsewhere by it.
+/// A host with a listener at every port, and a peer that connects elsewhere through it.
 fn peer(family: Family, any_destination: bool) -> TcpPeer {
-    let everything = Settings { every_port: true, ..Settings::default() };
+    let everything = TcpSettings { every_port: true, ..TcpSettings::default() };
     let ends = ((HOST, PEER), (0, 40_000));
     let mut peer = TcpPeer::on(&config(any_destination), family, &everything, ends);
     (peer.ports.0, peer.towards) = (4711, Some(elsewhere(family)));
@@ -60,7 +61,7 @@ fn a_connection_to_anywhere_is_accepted_and_tells_where_it_wanted_to_go() {
 fn a_listener_of_a_port_comes_before_the_one_of_every_port() {
     for family in FAMILIES {
         let mut peer = peer(family, true);
-        let ordinary = Settings::default();
+        let ordinary = TcpSettings::default();
         let web = SocketAddr::from(([0_u16; 8], 80));
         let web = peer.sockets(|s| s.tcp_listen(web, &ordinary, 8, 1)).0.expect("a free port");
         let every = core::mem::replace(&mut peer.listener, web);
@@ -77,7 +78,7 @@ fn without_it_what_is_for_others_is_refused_as_ever() {
         let mut peer = peer(family, false);
         assert!(peer.give(&put(TcpFlags::SYN, 0, 0)).is_empty());
         assert_eq!(peer.rig.stats().drops_in.of(DropReason::IpNotForUs), 1);
-        // Our own address is heard at every port all the same.
+        // Our own address is served at every port all the same.
         peer.towards = None;
         peer.open(TcpOptionSet::NONE);
     }
@@ -108,7 +109,7 @@ fn what_cannot_be_routed_to_anybody_is_nobodys() {
 #[test]
 fn triage_does_not_refuse_what_is_taken() {
     for family in FAMILIES {
-        for (taken, class) in [(true, Triage::Stranger), (false, Triage::Refusable)] {
+        for (taken, class) in [(true, Triage::Unknown), (false, Triage::Rejectable)] {
             let peer = peer(family, taken);
             let bytes = peer.bytes(&put(TcpFlags::SYN, 0, 0));
             let (to, from) = (elsewhere(family), addr(family, PEER));
@@ -151,7 +152,7 @@ fn with_socket(adjust: impl FnOnce(&mut SocketSettings)) -> (Rig, SocketId) {
     settings.every_port = true;
     adjust(&mut settings);
     let id = rig.sockets(|s| s.udp_bind(SocketAddr::from(([0_u16; 8], 0)), settings)).0;
-    (rig, id.expect("nobody else has every port"))
+    (rig, id.expect("no other socket has every port"))
 }
 
 fn datagram(from: SocketAddr, to: SocketAddr) -> Vec<u8> {
@@ -166,11 +167,11 @@ fn a_datagram_to_anywhere_is_heard_and_answered_from_where_it_wanted_to_go() {
         for to in [(elsewhere(family), 4711), (elsewhere(family), 1), (addr(family, HOST), 4711)] {
             let to = SocketAddr::from(to);
             assert!(rig.frame(&datagram(from, to)).is_empty());
-            let received = rig.sockets(|s| s.udp_recv(id, &mut [0; 9])).0.expect("it is heard");
+            let received = rig.sockets(|s| s.udp_recv(id, &mut [0; 9])).0.expect("it is received");
             assert_eq!((received.from, received.to), (from, to));
             let (sent, frames) = rig.sockets(|s| s.udp_reply(id, &received, b"answer"));
             assert_eq!((sent, ends(&frames, family)), (Ok(()), (to, from)));
-            // Anything that is routed here may be the source: what a relay was told elsewhere.
+            // Anything that is routed here may be the source: what a relay received elsewhere.
             let third = SocketAddr::new(to.ip(), 53);
             let (sent, frames) = rig.sockets(|s| s.udp_send_from(id, third, from, b"news"));
             assert_eq!((sent, ends(&frames, family)), (Ok(()), (third, from)));
@@ -196,7 +197,7 @@ fn an_ordinary_socket_answers_from_where_a_datagram_wanted_to_go_too() {
         let id = rig.sockets(|s| s.udp_bind(any, settings)).0.expect("a free port");
         let (from, to) = ((addr(family, PEER), 9).into(), (elsewhere(family), 53).into());
         rig.frame(&datagram(from, to));
-        let received = rig.sockets(|s| s.udp_recv(id, &mut [0; 9])).0.expect("it is heard");
+        let received = rig.sockets(|s| s.udp_recv(id, &mut [0; 9])).0.expect("it is received");
         let (sent, frames) = rig.sockets(|s| s.udp_reply(id, &received, b"answer"));
         assert_eq!((sent, ends(&frames, family)), (Ok(()), (to, from)));
     }
@@ -226,7 +227,7 @@ fn under_flood_a_socket_at_every_port_is_bounded_and_whom_it_answers_come_first(
         // A peer that talks with it.
         for _ in 0..4 {
             rig.frame(&datagram(friend, to));
-            let received = rig.sockets(|s| s.udp_recv(id, &mut [0; 9])).0.expect("it is heard");
+            let received = rig.sockets(|s| s.udp_recv(id, &mut [0; 9])).0.expect("it is received");
             rig.sockets(|s| s.udp_reply(id, &received, b"answer")).0.expect("it is sent");
             rig.run_for(Duration::from_millis(200));
         }
@@ -235,11 +236,11 @@ fn under_flood_a_socket_at_every_port_is_bounded_and_whom_it_answers_come_first(
             datagram((addr(family, 77), n).into(), to)
         };
         let classes = rig.classify(&[datagram(friend, to), stranger(1)]);
-        assert_eq!(classes, [Triage::Friend, Triage::Stranger], "{family:?}");
+        assert_eq!(classes, [Triage::Established, Triage::Unknown], "{family:?}");
         (0..2000).for_each(|n| _ = rig.frame(&stranger(n)));
         let (_, held, refused) = rig.sockets(|s| s.udp_queue(id)).0.expect("it is open");
         assert!(held <= 40_000 && refused > 1500, "{held} bytes, {refused} refused");
-        // Who is answered still has a place, until it is full; and then nobody's is looked at.
+        // An answered peer still has a place, until the socket is full; then none is looked at.
         rig.frame(&datagram(friend, to));
         let mut whose = Vec::new();
         while let Ok(received) = rig.sockets(|s| s.udp_recv(id, &mut [0; 9])).0 {
@@ -250,6 +251,6 @@ fn under_flood_a_socket_at_every_port_is_bounded_and_whom_it_answers_come_first(
         settings.receive_bytes = 1;
         rig.sockets(|s| s.udp_set_settings(id, settings)).0.expect("open");
         rig.frame(&stranger(1));
-        assert_eq!(rig.classify(&[stranger(2)]), [Triage::Refusable]);
+        assert_eq!(rig.classify(&[stranger(2)]), [Triage::Rejectable]);
     }
 }

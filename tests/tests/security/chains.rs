@@ -1,4 +1,4 @@
-//! Chains of headers that mean harm, each of them whole and cut at every place: the same death, the
+//! Malicious header chains, each of them whole and cut at every place: the same drop reason, the
 //! same answer to the byte, and no more looks than a bounded number.
 //!
 //! Where chunks end is the driver's choice and, with fragments and tunnels, the attacker's.
@@ -74,13 +74,14 @@ fn chain(headers: &[(IpProtocol, &[u8])]) -> Vec<u8> {
     ipv6_chain(headers, UDP, &datagram())
 }
 
-/// A payload length that says something else.
+/// A packet with another payload length in its header.
 fn with_length(mut packet: Vec<u8>, len: u16) -> Vec<u8> {
     packet[4..6].copy_from_slice(&len.to_be_bytes());
     packet
 }
 
-/// Row 52: a chain over the limit dies at the limit, one as long as the limits may say is walked.
+/// Row 52: a chain over the limit is dropped at the limit, one at the largest configurable limit is
+/// walked.
 #[test]
 fn a_hundred_headers_die_at_the_limit_and_are_walked_where_it_allows_them() {
     let hundred = chain(&[(OPTIONS, &PADDING[..]); 100]);
@@ -134,8 +135,8 @@ fn hop_by_hop_options_behind_another_header_die_however_cut() {
     dies("twice", &twice, reason, Some(Owed::problem_v6(1, 40)));
 }
 
-/// RFC 6564 gives future headers one format, but a node that does not know a number cannot tell
-/// whether it is a header's: it says so, and does not guess (RFC 8200 section 4).
+/// RFC 6564 gives future headers one format, but a node cannot tell whether an unknown number is a
+/// header's: it sends an error, and does not guess (RFC 8200 section 4).
 #[test]
 fn an_unknown_header_is_not_stepped_over_by_the_format_of_known_ones() {
     for kind in [135, 139, 140, 142, 200, 253, 254] {
@@ -201,7 +202,7 @@ fn jumbo_lengths_that_contradict_die_however_cut() {
     dies("no payload", &empty, DropReason::ExtensionMalformed, None);
 }
 
-/// Row 57: more than arrived is refused at once, less cuts the chain where it says.
+/// Row 57: more than arrived is refused at once, less cuts the chain at that length.
 #[test]
 fn a_payload_length_that_lies_dies_however_cut() {
     let packet = chain(&[(HOP, &PADDING), (OPTIONS, &PADDING)]);
@@ -229,7 +230,7 @@ fn a_payload_length_that_lies_dies_however_cut() {
     }
 }
 
-/// What is announced lies exactly behind the last byte.
+/// The announced header begins exactly behind the last byte.
 #[test]
 fn a_chain_that_ends_where_the_packet_ends_dies_however_cut() {
     for (last, reason) in [
@@ -253,7 +254,7 @@ fn a_chain_that_ends_where_the_packet_ends_dies_however_cut() {
 }
 
 /// Row 58: a header in three chunks and in more is read as one, at the cost of one copy of its own
-/// length; what lies whole is not copied.
+/// length; a contiguous header is not copied.
 #[test]
 fn a_header_that_straddles_chunks_is_copied_once_and_nothing_else_is() {
     let long = options_header(&[&[0x1e, 28][..], &[7; 28]].concat());
@@ -283,7 +284,7 @@ fn a_header_that_straddles_chunks_is_copied_once_and_nothing_else_is() {
         let whole = pieces(&rig, &frame, &cut);
         drop(rig.arrive(vec![whole]));
         let access = rig.stats().access;
-        // No socket is there: the UDP header, which lies in one chunk, is looked at in place.
+        // No socket is there: the UDP header, which is in one chunk, is looked at in place.
         let got = (access.copies, access.copied_bytes);
         assert_eq!(got, (copies, bytes as u64), "{cut:?}: {access:?}");
         assert_eq!(rig.stats().drops_in.of(DropReason::UdpNoPort), 1);

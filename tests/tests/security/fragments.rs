@@ -105,7 +105,7 @@ fn a_store_without_bounds_leaves_memory_to_others() {
     let reassembly = ReassemblyConfig { bytes: u64::MAX, datagrams: 1 << 14 };
     let mut rig = Rig::with_neighbor(&StackConfig { reassembly, ..ethernet_config(HOST) }, PEER);
     let mut random = Seeded::new(48);
-    let part = rig.pool.frames_true_bytes() / limits::REASSEMBLY_PART;
+    let part = rig.pool.frames_true_bytes() / limits::REASSEMBLY_DIVISOR;
     for _ in 0..4000 {
         for family in FAMILIES {
             let from = stranger(family, &mut random, true);
@@ -119,7 +119,7 @@ fn a_store_without_bounds_leaves_memory_to_others() {
     assert!(rig.conservation().holds());
 }
 
-/// Row 46: what a fragment costs does not grow with what is stored, whatever the order.
+/// Row 46: the cost of a fragment does not grow with what is stored, in any order.
 #[test]
 fn a_fragment_costs_no_more_when_the_store_is_full() {
     for family in FAMILIES {
@@ -186,7 +186,7 @@ fn fragments_with_chosen_names_find_each_their_datagram() {
 }
 
 /// Row 48: CVE-1999-0015 (teardrop), CVE-1999-0104, CVE-2012-4444, RFC 5722. Every way in which a
-/// fragment can lie to another: before, behind, within, around, at either edge, equal.
+/// fragment can overlap or adjoin another: before, behind, within, around, at either edge, equal.
 #[test]
 fn no_overlap_of_any_shape_changes_bytes_that_came_first() {
     for family in FAMILIES {
@@ -220,7 +220,7 @@ fn no_overlap_of_any_shape_changes_bytes_that_came_first() {
     }
 }
 
-/// Row 49: CVE-1999-0128 (ping of death), CVE-2009-1298, CVE-2023-3107.
+/// Row 49: CVE-1999-0128 ("ping of death"), CVE-2009-1298, CVE-2023-3107.
 #[test]
 fn fragments_that_end_beyond_the_largest_packet_do_no_harm() {
     for family in FAMILIES {

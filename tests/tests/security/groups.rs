@@ -12,7 +12,7 @@ use floodwall_base::{DropReason, Family, IfIndex};
 use floodwall_tests::craft::{HOST, PEER, from_peer, group_packet};
 use floodwall_tests::{Rig, deaths, ethernet_config};
 use floodwall_udp::SocketSettings;
-use floodwall_wire::group::{Ends, QueryFields, RecordKind, ReportWriter};
+use floodwall_wire::group::{GroupAddrs, QueryFields, RecordKind, ReportWriter};
 use floodwall_wire::{Generation, GroupProtocol};
 
 /// What the families differ in here.
@@ -42,7 +42,7 @@ impl Side for Ipv6Addr {
     }
 }
 
-/// A host that has joined a group and told of it.
+/// A host that has joined a group and reported it.
 fn rig<A: Side>() -> Rig {
     let mut rig = Rig::with_neighbor(&ethernet_config(HOST), PEER);
     let any: IpAddr = match A::FAMILY_OF {
@@ -58,7 +58,7 @@ fn rig<A: Side>() -> Rig {
 
 fn query<A: Side>(fields: &QueryFields<'_, A>) -> Vec<u8> {
     let mut out = [0; 1400];
-    let ends = Ends { src_addr: A::router(), dst_addr: A::ALL_SYSTEMS };
+    let ends = GroupAddrs { src_addr: A::router(), dst_addr: A::ALL_SYSTEMS };
     let len = A::emit_query(fields, ends, &mut out).unwrap();
     out[..len].to_vec()
 }
@@ -71,7 +71,7 @@ fn packet<A: Side>(message: &[u8]) -> Vec<u8> {
 fn sealed<A: Side>(mut message: Vec<u8>) -> Vec<u8> {
     if message.len() >= 4 {
         message[2..4].fill(0);
-        let ends = Ends { src_addr: A::router(), dst_addr: A::ALL_SYSTEMS };
+        let ends = GroupAddrs { src_addr: A::router(), dst_addr: A::ALL_SYSTEMS };
         let sum = floodwall_checksum::sum(&message).add(A::pseudo(ends, message.len()));
         let check = sum.finish().to_be_bytes();
         message[2..4].copy_from_slice(&check);
@@ -84,7 +84,7 @@ fn messages<A: Side>() -> Vec<Vec<u8>> {
     let about = QueryFields { group: A::group(), sources: &sources, ..QueryFields::general() };
     let old = QueryFields::<A> { generation: Generation::Second, ..QueryFields::general() };
     let mut out = [0; 400];
-    let ends = Ends { src_addr: A::router(), dst_addr: A::ALL_SYSTEMS };
+    let ends = GroupAddrs { src_addr: A::router(), dst_addr: A::ALL_SYSTEMS };
     let mut writer = ReportWriter::new(&mut out).unwrap();
     for kind in [RecordKind::IS_EXCLUDE, RecordKind::ALLOW_NEW, RecordKind(77)] {
         writer.record(kind, A::group(), sources.into_iter());
@@ -104,7 +104,7 @@ fn messages<A: Side>() -> Vec<Vec<u8>> {
     ]
 }
 
-/// What became of a packet: who died of what, and what was sent within a minute.
+/// The outcome of a packet: drops by reason, and what was sent within a minute.
 fn fate<A: Side>(frame: &[u8], at: Option<usize>) -> (Vec<(DropReason, u64)>, usize) {
     let mut rig = rig::<A>();
     let before = rig.stats();
@@ -124,7 +124,7 @@ fn every_cut<A: Side>() {
         for cut in 0..message.len() {
             let short = sealed::<A>(message[..cut].to_vec());
             let (died, sent) = fate::<A>(&from_peer(&packet::<A>(&short)), None);
-            // A query cut to an older one's length is that one; what else is short dies.
+            // A query cut to an older one's length is that one; any other short one is dropped.
             let old = died.is_empty() && sent > 0 && (cut == 8 || cut == 24);
             assert!(old || died.len() == 1 && sent == 0, "{cut}: {died:?}, {sent} sent");
         }

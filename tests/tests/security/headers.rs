@@ -15,7 +15,7 @@ use floodwall_wire::IpProtocol;
 use crate::rig;
 
 /// Row 52, CVE-2020-13984, CVE-2020-17445, CVE-2016-7039, CVE-2024-38063: header chains that loop,
-/// recurse, or cost quadratic time. Whatever the chain, a packet costs a bounded number of looks.
+/// recurse, or cost quadratic time. With any chain, a packet costs a bounded number of looks.
 #[test]
 fn any_chain_of_headers_costs_a_bounded_number_of_looks() {
     let kinds = [0, 43, 44, 50, 51, 60, 135, 139, 140, 17, 58, 59, 6];
@@ -146,7 +146,7 @@ fn ipv4_options_of_any_kind_and_length_do_no_harm() {
                 _ if routed && len >= 3 && (len - 3) % 4 == 0 => DropReason::IpSourceRoute,
                 (7, _) if len < 3 || (len - 3) % 4 != 0 => DropReason::IpOptionMalformed,
                 (68, _) if len < 4 || len % 4 != 0 => DropReason::IpOptionMalformed,
-                // Its pointer, 4, lies before the first timestamp.
+                // Its pointer, 4, is before the first timestamp.
                 (68, _) => DropReason::IpOptionMalformed,
                 (148, 4) => DropReason::UdpNoPort,
                 (148, _) => DropReason::IpOptionMalformed,
@@ -160,8 +160,8 @@ fn ipv4_options_of_any_kind_and_length_do_no_harm() {
     assert_eq!(rig.pool.available(), free);
 }
 
-/// Row 57, CVE-2020-11897, CVE-2020-17441: lengths that lie, of every size, for packets cut at
-/// every byte.
+/// Row 57, CVE-2020-11897, CVE-2020-17441: wrong lengths, of every size, for packets cut at every
+/// byte.
 #[test]
 fn a_length_of_any_value_in_a_packet_cut_anywhere_does_no_harm() {
     for family in FAMILIES {
@@ -194,8 +194,9 @@ fn a_length_of_any_value_in_a_packet_cut_anywhere_does_no_harm() {
     }
 }
 
-/// Row 60, CVE-2019-14899: a packet for the address of another interface comes from who should not
-/// know of it. The strong host model (RFC 1122 section 3.3.4.2) answers to an address where it is.
+/// Row 60, CVE-2019-14899: a packet for the address of another interface comes from a peer that
+/// should not learn of it. The strong host model (RFC 1122 section 3.3.4.2) answers to an address
+/// where it is.
 #[test]
 fn an_address_is_reached_through_its_own_interface_alone() {
     let second = InterfaceConfig {
@@ -217,7 +218,7 @@ fn an_address_is_reached_through_its_own_interface_alone() {
         ] {
             rig.packet_dies("another interface's", &packet, DropReason::IpNotForUs, None);
         }
-        // And who claims to be that address is none of ours.
+        // A packet that claims that address as its source is not accepted.
         let packet = echo(to, addr(family, HOST), b"?");
         rig.packet_dies("in our name", &packet, DropReason::IpSourceInvalid, None);
     }
@@ -261,8 +262,9 @@ fn martians_die_silently() {
     }
 }
 
-/// Row 59, CVE-2011-2699, CVE-2019-10638, CVE-2020-36516: counters that strangers can read. What we
-/// send is atomic, so that its identification says nothing (RFC 6864), and carries no flow label.
+/// Row 59, CVE-2011-2699, CVE-2019-10638, CVE-2020-36516: counters that remote hosts can read. What
+/// we send is atomic, so that its identification reveals nothing (RFC 6864), and carries no flow
+/// label.
 #[test]
 fn identifications_say_nothing() {
     for family in FAMILIES {

@@ -32,7 +32,7 @@ fn reachable_from_everywhere() -> StackConfig {
     }
 }
 
-/// Somebody far away: the `n`th of its network.
+/// A far host: the `n`th of its network.
 fn stranger(family: Family, network: u8, n: u16) -> IpAddr {
     let [a, b] = n.to_be_bytes();
     match family {
@@ -42,8 +42,9 @@ fn stranger(family: Family, network: u8, n: u16) -> IpAddr {
 }
 
 /// Row 36, CVE-2020-25705 (SAD DNS): an attacker spends the limit of errors with probes in a
-/// victim's name, then asks in its own; an answer told it that one of its probes had hit an open
-/// port. It chooses how many probes to send, and must not guess better than in 55 of 100 tries.
+/// victim's name, then sends one in its own; an answer revealed that one of its probes had hit an
+/// open port. It chooses how many probes to send, and must not guess better than in 55 of 100
+/// tries.
 #[test]
 fn the_limit_of_errors_does_not_tell_which_ports_are_open() {
     for family in FAMILIES {
@@ -91,13 +92,14 @@ fn a_peer_over_its_share_of_errors_takes_nothing_from_others() {
                 to_honest += rig.frame(&udp((honest, 9).into(), (host, 1).into(), b"")).len();
             }
         }
-        // A hundred a second and a burst, whose prices are random; and everything for the other.
+        // A hundred a second and a burst, with random prices; and everything for the other.
         assert!((700..1500).contains(&to_greedy), "{to_greedy} in ten seconds");
         assert_eq!(to_honest, 200);
     }
 }
 
-/// RFC 4443 section 2.4 (f): however many peers there are, errors in all stay below their limit.
+/// RFC 4443 section 2.4 (f): however many peers there are, the total of errors stays below their
+/// limit.
 #[test]
 fn errors_to_all_peers_together_are_limited() {
     for family in FAMILIES {
@@ -153,7 +155,7 @@ fn an_error_about_a_packet_of_any_shape_keeps_within_its_size() {
     }
 }
 
-/// Row 39, CVE-2020-7469, CVE-2026-23398, CVE-2020-11898: what an error quotes is a stranger's, its
+/// Row 39, CVE-2020-7469, CVE-2026-23398, CVE-2020-11898: what an error quotes is untrusted, its
 /// lengths, headers and protocols too.
 #[test]
 fn a_quote_of_any_bytes_does_no_harm() {
@@ -192,7 +194,7 @@ fn a_quote_of_any_bytes_does_no_harm() {
 }
 
 /// Row 40, CVE-1999-0513 (smurf), rsmurf, RFC 1122 section 3.2.2, RFC 4443 section 2.4 (e):
-/// whatever is wrong with a packet, there is no answer to, from or about many.
+/// for any defect of a packet, there is no answer to, from or about many.
 #[test]
 fn nothing_to_or_from_many_is_ever_answered() {
     let many = |family| -> Vec<IpAddr> {
@@ -272,7 +274,7 @@ fn an_error_is_never_answered_by_an_error_whatever_its_code() {
 }
 
 /// Row 37, CVE-2021-20322: an error that claims a smaller MTU, forged for an open port, a connected
-/// one and a closed one: nobody outside sees a difference, and nothing is stored for any.
+/// one and a closed one: no difference is visible from outside, and nothing is stored for any.
 #[test]
 fn a_forged_error_shows_nobody_whether_a_socket_exists() {
     for family in FAMILIES {
@@ -350,8 +352,8 @@ fn every_error_keeps_within_its_size_whatever_it_is_about() {
     }
 }
 
-/// Row 39 again: behind extension headers, in a quote that RFC 4884 extends, of a protocol that
-/// nobody speaks, cut at every byte.
+/// Row 39 again: behind extension headers, in a quote that RFC 4884 extends, of an unassigned
+/// protocol, cut at every byte.
 #[test]
 fn a_quoted_chain_is_stepped_over_and_read_as_far_as_it_goes() {
     let mut rig = rig();
@@ -406,7 +408,7 @@ fn a_quoted_chain_is_stepped_over_and_read_as_far_as_it_goes() {
         extended.extend([0x20, 0, 0, 0, 0, 8, 1, 1, 0xff, 0xff, 0xff, 0xff]);
         assert_eq!(told(&mut rig, &extended), is_told);
     }
-    // Who it was and what it said is told with it.
+    // The peer and its message are reported with it.
     assert!(told(&mut rig, &udp(local, to, b"hello")));
     let report = rig.sockets(|s| s.udp_last_error(id)).0.expect("a report");
     assert_eq!((report.offender, report.kind, report.code), (v6(PEER).into(), 1, 4));

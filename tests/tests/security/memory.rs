@@ -1,14 +1,14 @@
-//! All that strangers can fill, filled at once: TCP's queues, sockets that nobody reads, incomplete
+//! All that remote peers can fill, filled at once: TCP's queues, unread sockets, incomplete
 //! datagrams of both families, and packets for neighbours that do not answer. Each is bounded by
 //! itself (`tcp_memory.rs`, `udp_memory.rs`, `fragments.rs`, `neighbors.rs`); here they are
-//! together, in every order, and everybody else is served.
+//! together, in every order, and all others are served.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use floodwall_base::{Counter, DropReason, Family};
 use floodwall_stack::{Sockets, StackConfig};
-use floodwall_tcp::Settings;
+use floodwall_tcp::TcpSettings;
 use floodwall_tests::craft::{
     FAMILIES, HOST, PEER, addr, echo, fragment, from_peer, udp, udp_to_port,
 };
@@ -19,7 +19,7 @@ use floodwall_udp::SocketId;
 use crate::tcp_memory::{Hog, exchange, hold, open};
 use crate::udp_memory::bind_large;
 
-/// Sockets that nobody reads.
+/// Unread sockets.
 const UNREAD: u16 = 200;
 /// Their first port.
 const FIRST: u16 = 10_000;
@@ -59,8 +59,8 @@ impl Scene {
     fn new(family: Family) -> Self {
         let config =
             StackConfig { udp_sockets_max: usize::from(UNREAD) + 8, ..ethernet_config(HOST) };
-        let (settings, ends) = (Settings::default(), ((HOST, PEER), (80, 40_000)));
-        let settings = Settings { nodelay: true, ..settings };
+        let (settings, ends) = (TcpSettings::default(), ((HOST, PEER), (80, 40_000)));
+        let settings = TcpSettings { nodelay: true, ..settings };
         let mut peer = TcpPeer::on(&config, family, &settings, ends);
         let frames = peer.rig.pool.available().frames;
         let unread = (FIRST..FIRST + UNREAD).map(|port| bind_large(&mut peer, port)).collect();
@@ -68,7 +68,7 @@ impl Scene {
         Self { peer, unread, dns, frames, served: 0, streams: 0 }
     }
 
-    /// Adds to a part what strangers can in a few milliseconds.
+    /// Adds to a part what remote peers can in a few milliseconds.
     fn fill(&mut self, part: Part, step: u16) {
         match part {
             Part::Streams => {
@@ -148,7 +148,7 @@ impl Scene {
     }
 }
 
-/// Somebody far away; each another.
+/// A far host, another for each `n`.
 fn far(family: Family, n: u16) -> IpAddr {
     let [high, low] = n.to_be_bytes();
     match family {
@@ -172,7 +172,7 @@ fn all_parts_filled_at_once_leave_memory_to_others() {
         scene.others_are_served("before");
         for (at, part) in order.into_iter().enumerate() {
             for step in 0..150 {
-                // Who came before goes on.
+                // Earlier connections go on.
                 let again = order.iter().take(at).filter(|_| step % 3 == 0);
                 again.for_each(|part| scene.fill(*part, step));
                 scene.fill(part, step);

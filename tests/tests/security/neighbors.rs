@@ -1,4 +1,4 @@
-//! Neighbours: tables that strangers fill, answers that nobody asked for, addresses denied.
+//! Neighbours: tables that remote peers fill, unsolicited answers, addresses denied.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -85,7 +85,7 @@ fn advertisement(of: Ipv6Addr, to: Ipv6Addr, link: MacAddr, flags: (bool, bool))
     from_peer(&ip(of.into(), to.into(), IpProtocol::ICMPV6, &bytes[..len]))
 }
 
-/// Whoever asks for our link address.
+/// A solicitation of our link address.
 fn asks(family: Family, sender: (IpAddr, MacAddr)) -> Vec<u8> {
     match family {
         Family::V4 => arp_from(ArpOperation::REQUEST, sender),
@@ -108,7 +108,7 @@ fn neighbours_that_do_not_exist_displace_none_that_does() {
         let mut rig = Rig::new(&wide());
         rig.run_for(Duration::from_secs(10));
         let free = rig.pool.available();
-        // Known because it asked, and then answered our own question.
+        // Known because it solicited us, and then answered our own solicitation.
         let peer = addr(family, PEER);
         rig.frame(&asks(family, (peer, mac(PEER))));
         let honest = from_peer(&echo(peer, addr(family, HOST), b"honest"));
@@ -142,7 +142,7 @@ fn states_after(rig: &Rig, family: Family) -> usize {
     states(rig, family).len()
 }
 
-/// More than three wait for nobody, however fast they come (RFC 4861 section 7.2.2).
+/// At most three packets wait for a neighbour, however fast they come (RFC 4861 section 7.2.2).
 #[test]
 fn a_flood_in_one_absent_neighbours_name_holds_three_packets() {
     for family in FAMILIES {
@@ -157,8 +157,8 @@ fn a_flood_in_one_absent_neighbours_name_holds_three_packets() {
     }
 }
 
-/// CVE-2015-1465 in its flood form: whoever asks for us is remembered, but of strangers that
-/// nobody here has sent to only so many.
+/// CVE-2015-1465 in its flood form: a solicitor is remembered, but of those that we have sent
+/// nothing to only so many.
 #[test]
 fn strangers_that_ask_are_remembered_up_to_a_bound() {
     for family in FAMILIES {
@@ -173,9 +173,9 @@ fn strangers_that_ask_are_remembered_up_to_a_bound() {
     }
 }
 
-/// Answers that nobody asked for make no entry (RFC 4861 section 7.2.5, RFC 826).
-/// Neighbours that ask and are answered are asked at once, as many as a slice of timed work has
-/// units. What else is due has its turn all the same: here a datagram that is never completed.
+/// Unsolicited answers make no entry (RFC 4861 section 7.2.5, RFC 826). Neighbours that solicit and
+/// are answered are solicited at once, as many as a slice of timed work has units. What else is due
+/// has its turn all the same: here a datagram that is never completed.
 #[test]
 fn timed_work_that_strangers_cause_keeps_no_other_waiting() {
     for family in FAMILIES {
@@ -246,7 +246,7 @@ fn a_forged_advertisement_proves_nothing() {
     assert_eq!(entry(&rig), (NeighborState::Stale, Some(mac(66))));
 }
 
-/// Redirects of strangers, without a quote, change nothing; `redirects.rs` has the rules.
+/// Redirects of unverified senders, without a quote, change nothing; `redirects.rs` has the rules.
 #[test]
 fn a_redirect_changes_nothing() {
     for from in ["fe80::2", "fd00::2"] {
@@ -272,8 +272,8 @@ fn a_redirect_changes_nothing() {
     }
 }
 
-/// RFC 3756 section 4.1.3 (dos-new-ip6): somebody who claims every address that we probe for. We
-/// try a few times, then say so and are silent; nothing loops.
+/// RFC 3756 section 4.1.3 (dos-new-ip6): an attacker that claims every address that we probe for.
+/// We try a few times, then report it and are silent; nothing loops.
 #[test]
 fn an_address_that_is_always_denied_is_given_up_after_a_few_tries() {
     let config = StackConfig { duplicate_address_detection: true, ..ethernet_config(HOST) };
@@ -284,7 +284,7 @@ fn an_address_that_is_always_denied_is_given_up_after_a_few_tries() {
         let sent = rig.run_for(Duration::from_millis(100));
         for packet in &sent {
             let bytes = floodwall_tests::bytes_of(packet);
-            // A neighbour solicitation from nobody.
+            // A neighbour solicitation from the unspecified address.
             if bytes[12..14] != [0x86, 0xdd] || bytes[54] != 135 || bytes[22..38] != [0; 16] {
                 continue;
             }
@@ -300,12 +300,12 @@ fn an_address_that_is_always_denied_is_given_up_after_a_few_tries() {
     let state = rig.stack.interfaces()[1].owns_v6(v6(HOST));
     assert_eq!(state, Some(AddressState::Duplicate));
     assert!(rig.conservation().holds());
-    // What nobody has is nobody's to answer for.
+    // An unassigned address is not answered for.
     let question = from_peer(&echo(v6(PEER).into(), v6(HOST).into(), b"?"));
     rig.dies("denied", &question, DropReason::IpNotForUs, None);
 }
 
-/// An address in use is not given up, however often somebody else claims it: it is defended, at
+/// An address in use is not given up, however often another station claims it: it is defended, at
 /// most once in ten seconds (RFC 5227 section 2.4).
 #[test]
 fn an_address_in_use_is_defended_and_the_defence_cannot_be_made_a_flood() {
@@ -333,9 +333,10 @@ fn an_address_in_use_is_defended_and_the_defence_cannot_be_made_a_flood() {
     }
 }
 
-/// A neighbour that has answered us once asks whether we are still there: under pressure it goes
-/// before strangers, or we would lose it to a flood. Who has only asked has no such place, and who
-/// copies a neighbour's question gets two in a burst.
+/// A neighbour that has answered us once probes whether we are still there: under pressure its
+/// probe goes before unverified packets, or we would lose the neighbour to a flood. One that has
+/// only solicited has no such place, and one that copies a neighbour's question gets two in a
+/// burst.
 #[test]
 fn questions_of_proven_neighbours_go_first_and_a_flood_of_them_gains_nothing() {
     for family in FAMILIES {
@@ -344,26 +345,26 @@ fn questions_of_proven_neighbours_go_first_and_a_flood_of_them_gains_nothing() {
         let class = |rig: &Rig, frame: &[u8]| rig.classify(&[frame.to_vec()])[0];
         let question = asks(family, (addr(family, PEER), mac(PEER)));
         rig.frame(&question);
-        assert_eq!(class(&rig, &question), Triage::Stranger, "{family:?}: it is known, no more");
+        assert_eq!(class(&rig, &question), Triage::Unknown, "{family:?}: it is known, no more");
         rig.frame(&from_peer(&echo(addr(family, PEER), addr(family, HOST), b"?")));
         rig.run_for(Duration::from_millis(1));
         rig.frame(&neighbor_answer(family, PEER));
-        assert_eq!(class(&rig, &question), Triage::Friend, "{family:?}: it has answered");
+        assert_eq!(class(&rig, &question), Triage::Established, "{family:?}: it has answered");
         rig.run_for(Duration::from_secs(60));
-        assert_eq!(class(&rig, &question), Triage::Friend, "{family:?}: in silence, too");
+        assert_eq!(class(&rig, &question), Triage::Established, "{family:?}: in silence, too");
         // From another station, or for an address that is not ours.
         let target = if family == Family::V4 { 14 + 27 } else { 14 + 40 + 23 };
         for at in [11, target] {
             let mut forged = question.clone();
             forged[at] ^= 0x40;
-            assert_eq!(class(&rig, &forged), Triage::Stranger, "{family:?} {at}");
+            assert_eq!(class(&rig, &forged), Triage::Unknown, "{family:?} {at}");
         }
         // As it is, as often as anybody likes.
         let friends = |classes: Vec<Triage>| {
-            classes.into_iter().filter(|class| *class == Triage::Friend).count()
+            classes.into_iter().filter(|class| *class == Triage::Established).count()
         };
         assert_eq!(friends(rig.classify(&vec![question.clone(); 64])), 2, "{family:?}");
-        // And of many who have asked, and were asked back in vain.
+        // And of many that have solicited, and did not answer our solicitation.
         let forged: Vec<_> =
             (0..64).map(|n| asks(family, (ghost(family, n), station(n)))).collect();
         for frame in &forged {

@@ -1,4 +1,4 @@
-//! Path MTUs: who may say that a path carries less, and what a flood of such messages does (rows 34
+//! Path MTUs: which senders may lower a path's MTU, and what a flood of such messages does (rows 34
 //! and 37 of the list of attacks), both families.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -17,7 +17,7 @@ use floodwall_udp::{SendError as UdpSendError, SocketId, SocketSettings};
 use floodwall_wire::icmpv4::UnreachableCode;
 use floodwall_wire::{EtherType, Icmpv4Message, Icmpv6Message, IpProtocol};
 
-/// Bytes of payload that fill the link, and a path MTU that both families believe.
+/// Bytes of payload that fill the link, and a path MTU that both families accept.
 const LARGE: usize = 1450;
 const NARROW: u32 = 1300;
 const LINK: usize = 14;
@@ -136,7 +136,7 @@ fn count(rig: &Rig, counter: Counter) -> u64 {
     rig.stats().counters.of(counter)
 }
 
-/// That a message dies of this reason, is counted under this counter, and teaches nothing.
+/// A message is dropped for this reason, counted by this counter, and changes nothing.
 fn refused(rig: &mut Rig, what: &str, frame: &[u8], reason: DropReason, counter: Counter) {
     let before = (count(rig, counter), known(rig, Family::V4), known(rig, Family::V6));
     let learnt = count(rig, Counter::FloodwallExceptionsLearnt);
@@ -328,8 +328,8 @@ fn ping(rig: &mut Rig, family: Family, n: u16, len: usize) -> Vec<Vec<u8>> {
     reply.iter().map(|packet| bytes_of(packet)[LINK..].to_vec()).collect()
 }
 
-/// RFC 8201 section 4, of a packet that no socket sent. Who forges the request's source can quote
-/// the reply: so it teaches nothing about anybody's flows.
+/// RFC 8201 section 4, of a packet that no socket sent. An attacker that forges the request's
+/// source can quote the reply: so it changes nothing for other flows.
 #[test]
 fn a_packet_too_big_about_an_echo_reply_counts_for_echo_replies_alone() {
     for (family, len) in FAMILIES.into_iter().flat_map(|f| [(f, LARGE), (f, 3000)]) {
@@ -371,7 +371,7 @@ fn a_lie_about_an_echo_reply_is_refused_under_its_reason() {
         refused(&mut rig, "another's", &too_big(family, NARROW, &foreign), none, flow);
         let mut request = reply.clone();
         request[upper] = if family == Family::V4 { 8 } else { 128 };
-        refused(&mut rig, "not asked", &too_big(family, NARROW, &request), none, flow);
+        refused(&mut rig, "no request", &too_big(family, NARROW, &request), none, flow);
         let (low, below) = (DropReason::PathMtuBelowFloor, Counter::FloodwallExceptionsBelowFloor);
         for mtu in [0, floor(family) - 1] {
             refused(&mut rig, "below", &too_big(family, mtu, &reply), low, below);
@@ -389,7 +389,7 @@ fn a_lie_about_an_echo_reply_is_refused_under_its_reason() {
     }
 }
 
-/// Places are few, and whoever floods them costs others one large reply each.
+/// Places are few, and a flood of them costs others one large reply each.
 #[test]
 fn a_flood_about_echo_replies_keeps_to_its_places() {
     for family in FAMILIES {
@@ -411,7 +411,7 @@ fn a_flood_about_echo_replies_keeps_to_its_places() {
     }
 }
 
-/// Nobody can tell which routers are on a path: an unrelated one must know the flow to the port,
+/// A host cannot tell which routers are on a path: an unrelated one must know the flow to the port,
 /// and then does no more harm than one that is.
 #[test]
 fn a_packet_too_big_from_an_unrelated_router_is_believed_no_further_than_its_quote() {
@@ -432,8 +432,8 @@ fn a_packet_too_big_from_an_unrelated_router_is_believed_no_further_than_its_quo
     }
 }
 
-/// Row 37, CVE-2021-20322: a socket that was never connected is live for whom it sent to, and for
-/// nobody else, however the ports are guessed; and not for ever.
+/// Row 37, CVE-2021-20322: a socket that was never connected is live for the peers it sent to, and
+/// for no other, however the ports are guessed; and not for ever.
 #[test]
 fn a_socket_that_is_not_connected_is_live_for_whom_it_lately_sent_to() {
     for family in FAMILIES {
@@ -452,7 +452,7 @@ fn a_socket_that_is_not_connected_is_live_for_whom_it_lately_sent_to() {
         };
         let (reason, counter) = (DropReason::IcmpNoFlow, Counter::FloodwallExceptionsNoFlow);
         let other = too_big(family, NARROW, &to_another(2));
-        refused(&mut rig, "never asked", &other, reason, counter);
+        refused(&mut rig, "never a request", &other, reason, counter);
         rig.run_for(Duration::from_secs(31));
         refused(&mut rig, "long ago", &too_big(family, NARROW, &quote), reason, counter);
     }
@@ -548,7 +548,7 @@ fn storms_leave_memory_and_work_as_they_were() {
                     too_big(family, NARROW, &guess)
                 },
             ];
-            // The first is believed once: 1460 lowers 1500.
+            // The first is accepted once: 1460 lowers 1500.
             rig.frame(&storm[0]);
             let (free, due) = (rig.pool.available(), rig.stack.deadline());
             let revision = |rig: &Rig| {
@@ -570,7 +570,7 @@ fn storms_leave_memory_and_work_as_they_were() {
     }
 }
 
-/// Who has many flows, as a server does, is believed at a rate; then not, by name.
+/// Messages about many flows, as a server has, are accepted at a rate; then refused with a reason.
 #[test]
 fn belief_has_a_rate_however_many_flows_are_live() {
     for family in FAMILIES {
@@ -594,7 +594,7 @@ fn belief_has_a_rate_however_many_flows_are_live() {
     }
 }
 
-/// What a message did is not to be seen from where it came: nothing leaves, whatever it was.
+/// The effect of a message is not visible to its sender: nothing leaves in any case.
 #[test]
 fn nothing_tells_from_outside_whether_a_guess_was_right() {
     for family in FAMILIES {

@@ -1,5 +1,5 @@
-//! Path MTUs and redirects of a host with several workers: whose the flow is tells whether a
-//! message is believed, wherever it arrives, and all workers learn of it (rows 34, 37 and 64 of the
+//! Path MTUs and redirects of a host with several workers: the owner of the flow decides whether a
+//! message is accepted, wherever it arrives, and all workers learn of it (rows 34, 37 and 64 of the
 //! list of attacks), both families.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -21,7 +21,7 @@ use floodwall_wire::{EtherType, Icmpv4Message, Icmpv6Message, IpProtocol, NdpOpt
 
 const ECHO: u16 = 7000;
 const LARGE: usize = 1400;
-/// Both families believe it, and each less than the one before.
+/// Both families accept it, and each less than the one before.
 const NARROW: u32 = 1300;
 const LINK: usize = 14;
 const COUNTERS: [Counter; 5] = [
@@ -100,15 +100,15 @@ fn answer(to: SocketAddr) -> Vec<u8> {
     udp(service(Family::of(to.ip())), to, &[7; LARGE])
 }
 
-/// Somebody far away whose flow is this worker's.
+/// A far host with a flow that this worker owns.
 fn peer_of(shards: &Shards, family: Family, n: u16, worker: u16) -> SocketAddr {
     let mut ports = (2000..u16::MAX).map(|port| SocketAddr::new(far(family, n), port));
     let peer = ports.find(|peer| shards.owner(&question(*peer)) == WorkerId(worker));
     peer.expect("some flow comes to each worker")
 }
 
-/// Asks, at the flow's worker; the sizes of the IP packets in which the answer leaves, and the
-/// station that they leave to.
+/// Sends a request, at the flow's worker; returns the sizes of the IP packets in which the answer
+/// leaves, and the station that they leave to.
 fn ask(shards: &mut Shards, peer: SocketAddr) -> (Vec<usize>, Option<MacAddr>) {
     // The worker remembers a socket's path for so long.
     shards.now += Duration::from_millis(101);
@@ -120,7 +120,7 @@ fn ask(shards: &mut Shards, peer: SocketAddr) -> (Vec<usize>, Option<MacAddr>) {
     (left.iter().map(|bytes| bytes.len() - LINK).collect(), station)
 }
 
-/// "Your packet `quote` is larger than `mtu`", from somebody on the way.
+/// "Your packet `quote` is larger than `mtu`", from a router on the path.
 fn too_big(family: Family, mtu: u32, quote: &[u8]) -> Vec<u8> {
     let packet = match far(family, 0xff01) {
         IpAddr::V4(from) => {
@@ -154,7 +154,7 @@ fn redirect(family: Family, quote: &[u8]) -> Vec<u8> {
     }
 }
 
-/// What one worker knows of a destination: its path MTU, its better first hop.
+/// One worker's entries for a destination: its path MTU, its better first hop.
 fn known(shards: &Shards, worker: u16, of: IpAddr) -> (Option<u32>, Option<IpAddr>) {
     fn parts<A: Into<IpAddr>>(e: Exception<A>) -> (IpAddr, Option<u32>, Option<IpAddr>) {
         let (mtu, target) = (e.mtu.map(|(mtu, _)| mtu), e.target_addr);
@@ -289,7 +289,7 @@ fn a_spoofed_quote_is_refused_under_its_reason_wherever_it_arrives() {
     }
 }
 
-/// Each worker believes its part of the rate: who has many flows with one worker gets that part.
+/// Each worker accepts its part of the rate: a peer with many flows at one worker gets that part.
 #[test]
 fn together_the_workers_believe_at_the_host_s_rate() {
     for (family, workers) in FAMILIES.into_iter().flat_map(|f| [(f, 2), (f, 4)]) {

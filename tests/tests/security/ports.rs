@@ -1,4 +1,4 @@
-//! What of our own choices strangers could guess, and what of our memory they could read.
+//! Which of our own choices remote peers could guess, and which of our memory they could read.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -83,7 +83,7 @@ fn provoked(rig: &mut Rig) -> Vec<Vec<u8>> {
         questions.push(from_peer(&echo(from, to, b"odd")));
         questions.push(from_peer(&udp_to_port(family, 9, b"")));
         questions.push(from_peer(&ip(from, to, IpProtocol(200), b"")));
-        // Who does not answer is asked for.
+        // A peer that does not answer is resolved.
         let unknown = addr(family, 77);
         questions.push(from_peer(&echo(unknown, to, b"")));
     }

@@ -1,4 +1,4 @@
-//! Redirects: who may say that there is a better way (row 64 of the list of attacks), both
+//! Redirects: which senders may announce a better first hop (row 64 of the list of attacks), both
 //! families.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,7 +15,7 @@ use floodwall_wire::{EtherType, Icmpv4Message, IpProtocol, NdpOption};
 
 const ONE: IfIndex = IfIndex(1);
 
-/// The router that leads out, another on the link, and somebody far away.
+/// The default router, another on the link, and a far host.
 #[derive(Clone, Copy)]
 struct Places {
     gateway: IpAddr,
@@ -45,7 +45,7 @@ fn config(accept_redirects: bool) -> StackConfig {
     StackConfig { interfaces: vec![interface], accept_redirects, udp_sockets_max: 2048, ..base }
 }
 
-/// A host whose neighbours are all known: the last byte of a station tells who it is.
+/// A host with all neighbours known: the last byte of a station identifies it.
 fn rig(accept_redirects: bool) -> Rig {
     let mut rig = Rig::new(&config(accept_redirects));
     rig.run_for(Duration::from_secs(5));
@@ -73,7 +73,7 @@ fn ours(family: Family, to: IpAddr) -> Vec<u8> {
     ip(addr(family, HOST), to, IpProtocol::UDP, &[0x12, 0x34, 0, 9, 0, 9, 0, 0, b'?'])
 }
 
-/// "For packets to `about` go through `target`", as `from` says it, about the packet `quote`.
+/// "For packets to `about` go through `target`", sent by `from`, about the packet `quote`.
 fn redirect(from: IpAddr, target: IpAddr, about: IpAddr, quote: &[u8]) -> Vec<u8> {
     match (from, target, about) {
         (IpAddr::V4(from), IpAddr::V4(gateway), _) => {
@@ -201,7 +201,7 @@ fn a_redirect_that_breaks_a_rule_changes_nothing_and_says_which() {
     }
 }
 
-/// IPv6 says "on the link after all" by naming the destination itself.
+/// IPv6 announces an on-link destination by a target that is the destination itself.
 #[test]
 fn a_destination_that_is_on_the_link_after_all_is_sent_to_directly() {
     let mut rig = rig(true);
@@ -212,7 +212,7 @@ fn a_destination_that_is_on_the_link_after_all_is_sent_to_directly() {
     assert_eq!(next_station(&mut rig, far), Some(router_mac(3)));
 }
 
-/// Whoever speaks as the router can redirect what programs send, at a rate, and nothing else.
+/// An attacker that forges the router can redirect what programs send, at a rate, and nothing else.
 #[test]
 fn a_flood_of_redirects_is_believed_of_live_flows_and_at_a_rate() {
     for family in FAMILIES {
@@ -237,7 +237,7 @@ fn a_flood_of_redirects_is_believed_of_live_flows_and_at_a_rate() {
         }
         let limited = rig.stats().drops_in.of(DropReason::ExceptionLimited);
         assert!(limited > 1000 - 2 * u64::from(limits::EXCEPTION_BURST), "{limited}");
-        // Each is believed or over the rate; of those believed one may take another's place.
+        // Each is accepted or over the rate; of those accepted one may take another's place.
         let learnt = rig.stats().counters.of(Counter::FloodwallExceptionsLearnt);
         assert_eq!((learnt - before) + limited, 1000);
         let followed = followed(&rig, family) as u64;

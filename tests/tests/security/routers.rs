@@ -26,7 +26,7 @@ use floodwall_wire::ndp::{
 const SECOND: Duration = Duration::from_secs(1);
 const FAR: &str = "2001:db8:ffff::1";
 
-/// A host that has been up for ten seconds and believes routers.
+/// A host that has been up for ten seconds and accepts router advertisements.
 fn rig() -> Rig {
     let mut rig = Rig::new(&believing_config());
     rig.run_for(10 * SECOND);
@@ -38,7 +38,7 @@ fn learnt(rig: &Rig) -> usize {
     rig.stack.routes_v6().dump().filter(|r| r.protocol == learnt).count()
 }
 
-/// Through whom a destination is reached; `None` where it is on the link.
+/// The next hop to a destination; `None` where it is on the link.
 fn gateway(rig: &Rig, to: &str) -> Option<Option<Ipv6Addr>> {
     let to = to.parse().expect("an address");
     rig.stack.routes_v6().lookup(to, rig.now).map(|route| route.gateway)
@@ -67,8 +67,8 @@ fn of_type(frames: &[PacketBuf], kind: u8) -> usize {
     frames.iter().filter(is).count()
 }
 
-/// The whole life: a router is asked for, answers, is believed, and all that it said is gone after
-/// its time.
+/// The whole life: a router is solicited, answers, is accepted, and all that it advertised is gone
+/// after its lifetime.
 #[test]
 fn what_a_router_says_is_done_and_is_gone_in_its_time() {
     let mut rig = Rig::new(&believing_config());
@@ -108,7 +108,7 @@ fn what_a_router_says_is_done_and_is_gone_in_its_time() {
     assert_eq!((ways(&rig), learnt(&rig), autoconf(&rig)), ([None; 3], 0, vec![]));
     let interface = &rig.stack.interfaces()[1];
     assert_eq!((interface.mtu_v6, interface.hop_limit), (1500, 64), "as configured");
-    let (_, engine) = rig.stack.routers().next().expect("one that believes");
+    let (_, engine) = rig.stack.routers().next().expect("a router list");
     assert_eq!((engine.routers().count(), engine.routes().count()), (0, 0));
     assert_eq!(engine.prefixes().count(), 0);
     assert!(rig.conservation().holds());
@@ -116,8 +116,8 @@ fn what_a_router_says_is_done_and_is_gone_in_its_time() {
 
 /// Row 61 (CVE-2010-4669, CVE-2011-2393, CVE-2014-2309): 31,000 routers, each with a prefix, a
 /// route and servers of its own. A thousand come no faster than newcomers are read, the others at
-/// once, and most of those are not read. What is kept has its bounds, the honest router is heard
-/// and leads as before, memory is flat.
+/// once, and most of those are not read. What is kept has its bounds, the honest router is accepted
+/// and remains the default router, memory is flat.
 #[test]
 fn a_flood_of_routers_prefixes_and_routes_keeps_the_honest_one() {
     let mut rig = rig();
@@ -156,12 +156,16 @@ fn a_flood_of_routers_prefixes_and_routes_keeps_the_honest_one() {
     assert_eq!(no_place + unread, 31_000 - 15, "an honest one and fifteen others");
     let read = 1000 - 15..=1000 + 31 * u64::from(ROUTER_NEWCOMER_BURST);
     assert!(read.contains(&no_place), "{no_place} were read");
-    let (_, engine) = rig.stack.routers().next().expect("one that believes");
+    let (_, engine) = rig.stack.routers().next().expect("a router list");
     assert_eq!((engine.routers().count(), engine.routes().count()), (16, 16));
     assert!(engine.prefixes().count() <= 16 && autoconf(&rig).len() <= 16);
     assert!(learnt(&rig) <= 16 + 16 + 32);
     assert_eq!(dns(&rig).0.len(), 8);
-    assert_eq!(gateway(&rig, FAR), Some(Some(router_addr(0))), "who was there first leads");
+    assert_eq!(
+        gateway(&rig, FAR),
+        Some(Some(router_addr(0))),
+        "the first router stays the default"
+    );
     assert_eq!(gateway(&rig, "2001:db8:9::1"), Some(Some(router_addr(0))));
     assert_eq!(gateway(&rig, "2001:db8:1::1"), Some(None));
     let neighbors = rig.stack.neighbors_v6().iter().count();
@@ -187,14 +191,14 @@ fn one_router_with_thousands_of_prefixes_and_routes_fills_no_more_than_the_lists
         breathe(&mut rig);
         rig.lives("a mouthful", &advertisement(1, &header(1800), &options));
     }
-    let (_, engine) = rig.stack.routers().next().expect("one that believes");
+    let (_, engine) = rig.stack.routers().next().expect("a router list");
     assert_eq!((engine.prefixes().count(), engine.routes().count()), (32, 64));
     assert_eq!((autoconf(&rig).len(), learnt(&rig)), (16, 2 + 32 + 64));
     rig.run_for(1000 * SECOND);
     assert_eq!((autoconf(&rig).len(), learnt(&rig)), (0, 2), "all that had an end");
 }
 
-/// Sends one datagram to a far host; whoever it leaves to.
+/// Sends one datagram to a far host; returns the frames that leave.
 fn send_far(rig: &mut Rig) -> Vec<PacketBuf> {
     use floodwall_base::Family;
     use floodwall_udp::SocketSettings;
@@ -217,7 +221,7 @@ fn stations(frames: &[PacketBuf]) -> Vec<MacAddr> {
 }
 
 /// Two routers that both answer once; the first is then silent. RFC 4861 section 6.3.6: another is
-/// chosen; RFC 4191 section 3.5: the silent one is asked again, and is back once it answers.
+/// chosen; RFC 4191 section 3.5: the silent one is probed again, and is back once it answers.
 #[test]
 fn when_a_router_falls_silent_another_is_chosen_and_it_is_back_once_it_answers() {
     let mut rig = rig();
@@ -229,7 +233,7 @@ fn when_a_router_falls_silent_another_is_chosen_and_it_is_back_once_it_answers()
     rig.lives("the other", &advertisement(2, &header(9000), &[]));
     rig.run_for(3 * SECOND);
     assert_eq!(stations(&send_far(&mut rig)), [router_mac(1)]);
-    // It is asked at once, and answers: proven.
+    // It is probed at once, and answers: proven.
     let me = rig.stack.interfaces()[1].link_local_addr().expect("it has one");
     assert_eq!(of_type(&rig.run_for(SECOND / 2), 135), 1);
     rig.lives("an answer", &neighbor_answer(1, me, [true, true, true]));
@@ -242,8 +246,8 @@ fn when_a_router_falls_silent_another_is_chosen_and_it_is_back_once_it_answers()
     let asked = rig.run_for(200 * SECOND);
     assert!((3..=5).contains(&of_type(&asked, 135)), "{}", of_type(&asked, 135));
     assert_eq!(gateway(&rig, FAR), Some(Some(router_addr(2))));
-    // An advertisement says that it can be heard, not that it hears: it is asked.
-    let asked = rig.lives("it speaks", &advertisement(1, &high, &far));
+    // An advertisement proves one direction only: the router is probed.
+    let asked = rig.lives("it advertises", &advertisement(1, &high, &far));
     assert_eq!((of_type(&asked, 135), gateway(&rig, FAR)), (1, Some(Some(router_addr(2)))));
     rig.lives("and answers", &neighbor_answer(1, me, [true, true, true]));
     assert_eq!(stations(&send_far(&mut rig)), [router_mac(1)]);
@@ -400,7 +404,7 @@ fn broken_advertisement(options: &[u8]) -> Vec<u8> {
     message_frame(router_mac(1), addr, ALL_NODES, &message)
 }
 
-/// RFC 4861 sections 6.1.2 and 7.2.5, RFC 6980: who is no router, and who is none any more.
+/// RFC 4861 sections 6.1.2 and 7.2.5, RFC 6980: which stations are no routers, and which no longer.
 #[test]
 fn who_is_no_router_is_not_believed_and_who_stops_being_one_is_left() {
     let mut rig = rig();
@@ -442,8 +446,8 @@ fn a_flapping_router_makes_us_ask_no_faster() {
     assert!(rig.conservation().holds());
 }
 
-/// A known router is read as often as it may speak and more; all others share one rate, and none of
-/// that is the known one's. Who is not read has changed nothing.
+/// A known router is read as often as it may advertise and more; all others share one rate, and
+/// take none of the known one's. An advertisement that is not read has changed nothing.
 #[test]
 fn who_speaks_too_often_is_not_read_and_takes_nothing_from_who_is_known() {
     let mut rig = rig();
@@ -463,14 +467,14 @@ fn who_speaks_too_often_is_not_read_and_takes_nothing_from_who_is_known() {
     breathe(&mut rig);
     rig.lives("its last word", &last);
     assert_ne!(gateway(&rig, FAR), Some(Some(router_addr(0))));
-    // What is no router's word is nobody's share.
+    // What is no router advertisement takes no share.
     let mut afar = said(101);
     afar[14 + 7] = 64;
     for _ in 0..100 {
         rig.dies("from afar", &afar, DropReason::NdpHopLimit, None);
     }
     rig.lives("a newcomer in time", &said(101));
-    let (_, engine) = rig.stack.routers().next().expect("one that believes");
+    let (_, engine) = rig.stack.routers().next().expect("a router list");
     assert!(engine.routers().count() <= ROUTERS_MAX);
 }
 
@@ -495,8 +499,8 @@ fn after_a_jump_of_the_clock_nothing_that_has_ended_is_used() {
     assert!(rig.conservation().holds());
 }
 
-/// RFC 4861 section 6.3.7: on a link that was down routers are asked anew, and nothing of the old
-/// link is left.
+/// RFC 4861 section 6.3.7: on a link that was down routers are solicited anew, and nothing of the
+/// old link is left.
 #[test]
 fn a_link_that_was_down_is_a_new_link() {
     let mut rig = rig();

@@ -1,12 +1,12 @@
-//! Slow loris: thousands of peers that connect to a service and say nothing, or begin a request
-//! that they never end. Newcomers are served, and so is who goes on talking.
+//! Slow loris: thousands of peers that connect to a service and send nothing, or begin a request
+//! that they never end. Newcomers are served, and so are active peers.
 
 use std::time::Duration;
 
 use floodwall_base::{Counter, Family, Units};
 use floodwall_stack::services::ServiceKind;
 use floodwall_stack::{Application, StreamKind, StreamService, TcpService};
-use floodwall_tcp::Settings;
+use floodwall_tcp::TcpSettings;
 use floodwall_tests::craft::FAMILIES;
 use floodwall_tests::tcp_peer::{TcpPeer, put};
 use floodwall_wire::tcp::TcpFlags;
@@ -41,7 +41,7 @@ impl Talk {
         Some(Self { port, iss, said: 1, heard: 1 })
     }
 
-    /// Says something, and acknowledges all of the answer; how long that was.
+    /// Sends something, and acknowledges all of the answer; returns its length.
     fn say(&mut self, peer: &mut TcpPeer, service: &mut dyn Application, says: &[u8]) -> u32 {
         (peer.ports.1, peer.iss) = (self.port, self.iss);
         peer.give(&put(A, self.said, self.heard).data(says));
@@ -57,7 +57,7 @@ impl Talk {
 
 fn flood(family: Family, port: u16, service: Box<dyn Application>, begun: &[u8], whole: &[u8]) {
     let what = format!("{family:?} {port}");
-    let mut peer = TcpPeer::new(family, &Settings::default());
+    let mut peer = TcpPeer::new(family, &TcpSettings::default());
     peer.ports.0 = port;
     let mut service = serve(&mut peer, service);
     let mut talker = Talk::open(&mut peer, &mut *service, 5000).expect("a place");

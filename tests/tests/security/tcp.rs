@@ -1,7 +1,8 @@
-//! Rows 13 to 35 of the list of attacks: an open connection; who forges, lies, stalls or counts.
+//! Rows 13 to 35 of the list of attacks: an open connection; peers that forge, cheat, stall or
+//! count.
 //!
-//! Both families where the family could matter. Rows whose matter is inside of one part are tested
-//! there too: runs and reassembly, scoreboard, challenge limit, ports, ISNs (crate `tcp`).
+//! Both families where the family could matter. Rows that concern one part only are tested there
+//! too: runs and reassembly, scoreboard, challenge limit, ports, ISNs (crate `tcp`).
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use floodwall_base::{DropReason, Family};
 use floodwall_packet::PacketBuf;
-use floodwall_tcp::{Settings, State};
+use floodwall_tcp::{TcpSettings, TcpState};
 use floodwall_tests::bytes_of;
 use floodwall_tests::craft::{self, FAMILIES, HOST, PEER, addr};
 use floodwall_tests::tcp_peer::{Put, Segment, TcpPeer, put};
@@ -32,7 +33,7 @@ fn times(value: u32, echo: u32) -> TcpOptionSet {
 }
 
 fn opened(family: Family) -> (TcpPeer, floodwall_tcp::ConnectionId) {
-    let mut peer = TcpPeer::new(family, &Settings::default());
+    let mut peer = TcpPeer::new(family, &TcpSettings::default());
     let id = peer.open(sack());
     (peer, id)
 }
@@ -50,7 +51,7 @@ fn count(peer: &mut TcpPeer, reason: DropReason) -> u64 {
 #[test]
 fn row_13_time_wait_is_not_cut_short_and_many_short_connections_take_no_memory() {
     for family in FAMILIES {
-        let mut peer = TcpPeer::new(family, &Settings::default());
+        let mut peer = TcpPeer::new(family, &TcpSettings::default());
         let free = peer.rig.pool.available();
         for n in 0..600 {
             peer.ports.1 = 10_000 + n;
@@ -77,7 +78,7 @@ fn row_14_whoever_stalls_is_given_up_in_bounded_time() {
     write(&mut peer, id, 100);
     peer.give(&put(A, 1, 101).window(0));
     write(&mut peer, id, 100);
-    // A FIN that nobody acknowledges, and a peer that never closes its half.
+    // A FIN that is never acknowledged, and a peer that never closes its half.
     peer.ports.1 = 40_001;
     let orphan = peer.open(sack());
     peer.sockets(|s| s.tcp_close(orphan)).0.expect("open");
@@ -106,7 +107,7 @@ fn row_14_whoever_stalls_is_given_up_in_bounded_time() {
 
 #[test]
 fn row_16_one_byte_out_of_order_segments_hold_bounded_memory_and_the_stream_goes_on() {
-    let mut peer = TcpPeer::new(Family::V4, &Settings::default());
+    let mut peer = TcpPeer::new(Family::V4, &TcpSettings::default());
     let mut ids = Vec::new();
     for n in 0..16 {
         peer.ports.1 = 20_000 + n;
@@ -147,7 +148,7 @@ fn row_17_of_overlapping_bytes_the_first_stay_whatever_the_shape() {
 #[test]
 fn row_18_no_peer_and_no_router_makes_segments_tiny() {
     for mss in [0, 1, 20, 48, 87, 88] {
-        let mut peer = TcpPeer::new(Family::V4, &Settings::default());
+        let mut peer = TcpPeer::new(Family::V4, &TcpSettings::default());
         let id = peer.open(TcpOptionSet { mss: Some(mss), ..sack() });
         let sent = write(&mut peer, id, 880);
         assert!(sent.iter().all(|segment| segment.len == 88), "MSS {mss}: {sent:?}");
@@ -221,7 +222,7 @@ fn row_20_every_option_of_every_length_and_truncation_is_survived() {
             peer.give_bytes(&bytes);
         }
     }
-    assert_eq!(peer.state(id), State::Established);
+    assert_eq!(peer.state(id), TcpState::Established);
     peer.give(&put(A, 1, 1).data(b"still here"));
     assert_eq!(peer.received(id), b"still here");
 }
@@ -254,10 +255,10 @@ fn row_22_blind_resets_syns_and_data_are_challenged_or_dropped() {
             assert!(peer.give(&put(R, seq, 0)).is_empty(), "outside of the window: silence");
             peer.give(&put(A, seq, 1).data(b"evil"));
         }
-        assert_eq!(peer.state(id), State::Established);
+        assert_eq!(peer.state(id), TcpState::Established);
         assert!(peer.received(id).is_empty());
         peer.give(&put(R, 1, 0));
-        assert_eq!(peer.state(id), State::Closed, "the exact one is believed");
+        assert_eq!(peer.state(id), TcpState::Closed, "the exact one is accepted");
     }
 }
 
@@ -296,7 +297,7 @@ fn row_24_a_challenge_that_is_not_sent_leaks_nothing() {
     let answers = challenged(&mut peer, 20_000);
     assert!(answers <= 10, "{answers}");
     assert_eq!(peer.rig.pool.available(), free);
-    assert_eq!(peer.state(id), State::Established);
+    assert_eq!(peer.state(id), TcpState::Established);
     assert!(peer.rig.conservation().holds());
 }
 
@@ -333,8 +334,8 @@ fn across(to: &mut TcpPeer, departed: Vec<PacketBuf>) -> Vec<PacketBuf> {
 
 #[test]
 fn row_26_two_who_disagree_end_their_war() {
-    let mut a = TcpPeer::between(Family::V4, &Settings::default(), (1, 2), (80, 90));
-    let mut b = TcpPeer::between(Family::V4, &Settings::default(), (2, 1), (90, 80));
+    let mut a = TcpPeer::between(Family::V4, &TcpSettings::default(), (1, 2), (80, 90));
+    let mut b = TcpPeer::between(Family::V4, &TcpSettings::default(), (2, 1), (90, 80));
     let (of_a, _) = (a.open(sack()), b.open(sack()));
     let (_, departed) = a.rig.sockets(|s| s.tcp_send(of_a, b"are you there?"));
     let mut flying = departed;
@@ -381,7 +382,7 @@ fn row_27_divided_and_optimistic_acknowledgments_gain_nothing() {
 
 #[test]
 fn row_28_timestamps_of_refused_segments_are_forgotten() {
-    let mut peer = TcpPeer::new(Family::V4, &Settings::default());
+    let mut peer = TcpPeer::new(Family::V4, &TcpSettings::default());
     let id = peer.open(times(1000, 0));
     let poison = times(0x4000_0000, 0);
     // Outside of the window, and with an acknowledgment that cannot be.
@@ -395,7 +396,7 @@ fn row_28_timestamps_of_refused_segments_are_forgotten() {
 #[test]
 fn row_29_initial_sequence_numbers_have_no_pattern() {
     for family in FAMILIES {
-        let mut peer = TcpPeer::new(family, &Settings::default());
+        let mut peer = TcpPeer::new(family, &TcpSettings::default());
         let mut numbers = Vec::new();
         // The first thousands fill the cache, and the rest are cookies: neither may show.
         for n in 0..3000_u16 {
@@ -421,12 +422,12 @@ fn row_29_initial_sequence_numbers_have_no_pattern() {
 
 #[test]
 fn row_30_ports_to_one_peer_say_nothing_of_ports_to_another() {
-    let mut peer = TcpPeer::new(Family::V4, &Settings::default());
+    let mut peer = TcpPeer::new(Family::V4, &TcpSettings::default());
     let mut ports: [Vec<u16>; 2] = Default::default();
     for n in 0..1200 {
         let remote = SocketAddr::new(addr(Family::V4, PEER), 1000 + n % 2);
         let connect = |s: &mut floodwall_stack::Sockets<'_>| {
-            let id = s.tcp_connect(remote, &Settings::default(), 2).expect("a port");
+            let id = s.tcp_connect(remote, &TcpSettings::default(), 2).expect("a port");
             let port = s.tcp_ends(id).expect("it lives").0.port();
             s.tcp_abort(id).expect("it lives");
             port
@@ -446,7 +447,7 @@ fn row_30_ports_to_one_peer_say_nothing_of_ports_to_another() {
 #[test]
 fn row_31_timestamps_tell_no_uptime() {
     let mut values = HashSet::new();
-    let mut peer = TcpPeer::new(Family::V4, &Settings::default());
+    let mut peer = TcpPeer::new(Family::V4, &TcpSettings::default());
     let shown = |peer: &mut TcpPeer| {
         let answer = peer.give(&put(S, 0, 0).options(times(1, 0)));
         answer[0].options.timestamps.expect("agreed").value
@@ -460,7 +461,7 @@ fn row_31_timestamps_tell_no_uptime() {
 
 #[test]
 fn row_32_windows_shrink_scale_and_fill_without_harm() {
-    let mut peer = TcpPeer::new(Family::V4, &Settings::default());
+    let mut peer = TcpPeer::new(Family::V4, &TcpSettings::default());
     let options = TcpOptionSet { window_scale: Some(15), ..sack() };
     let id = peer.open(options);
     for window in [65_535, 0, 1, 65_535, 7, 0, 30_000] {
@@ -470,7 +471,7 @@ fn row_32_windows_shrink_scale_and_fill_without_harm() {
         peer.wait(Duration::from_millis(300));
     }
     let info = peer.info(id);
-    assert!(info.outstanding <= 28_000 && info.state == State::Established);
+    assert!(info.outstanding <= 28_000 && info.state == TcpState::Established);
 }
 
 fn icmp_about(peer: &TcpPeer, seq: u32, v4: Icmpv4Message, v6: Icmpv6Message) -> Vec<u8> {
@@ -508,7 +509,7 @@ fn row_33_no_icmp_error_ends_or_slows_an_open_connection() {
             assert!(peer.give_packet(&packet).is_empty(), "code {code}");
         }
         let after = peer.info(id);
-        assert_eq!(after.state, State::Established);
+        assert_eq!(after.state, TcpState::Established);
         assert_eq!((after.window, after.lost), (before.window, before.lost));
         peer.give(&put(A, 1, 3001));
         assert_eq!(peer.info(id).outstanding, 0);
@@ -519,7 +520,7 @@ fn row_33_no_icmp_error_ends_or_slows_an_open_connection() {
 fn row_34_path_mtus_fall_for_what_is_in_flight_only_and_not_below_the_floor() {
     for (family, least, headers) in [(Family::V4, 552, 40), (Family::V6, 1280, 60)] {
         let floor = least - headers;
-        let mut peer = TcpPeer::new(family, &Settings::default());
+        let mut peer = TcpPeer::new(family, &TcpSettings::default());
         let id = peer.open(TcpOptionSet { mss: Some(1400), ..sack() });
         let too_big = |peer: &TcpPeer, seq, mtu: u32| {
             let next_hop_mtu = mtu as u16;
@@ -547,7 +548,7 @@ fn row_34_path_mtus_fall_for_what_is_in_flight_only_and_not_below_the_floor() {
 
 #[test]
 fn row_35_sequence_numbers_and_timestamps_wrap_in_the_middle_of_a_stream() {
-    let mut peer = TcpPeer::new(Family::V6, &Settings::default());
+    let mut peer = TcpPeer::new(Family::V6, &TcpSettings::default());
     let id = peer.open(times(u32::MAX - 20, 0));
     let mut stream = Vec::new();
     for n in 0..200_u32 {

@@ -1,10 +1,11 @@
-//! Slow read: hundreds of connections whose peers read nothing, or send what nobody reads. What
-//! they hold is bounded together, and everybody else's packets, handshakes and bytes go on.
+//! Slow read: hundreds of connections with peers that read nothing, or that send to programs that
+//! do not read. What they hold is bounded together, and all other packets, handshakes and bytes go
+//! on.
 
 use std::time::Duration;
 
 use floodwall_base::{Counter, DropReason, Family};
-use floodwall_tcp::{ConnectionId, Settings};
+use floodwall_tcp::{ConnectionId, TcpSettings};
 use floodwall_tests::craft::FAMILIES;
 use floodwall_tests::tcp_peer::{Segment, TcpPeer, put};
 use floodwall_wire::tcp::TcpFlags;
@@ -20,13 +21,13 @@ const HOGS: u16 = 400;
 pub(crate) enum Hog {
     /// It sends what no program reads.
     Sends,
-    /// It asks for much and acknowledges nothing.
+    /// It requests much and acknowledges nothing.
     ReadsNothing,
-    /// It asks for a byte at a time, which leaves at once, and acknowledges none.
+    /// It requests a byte at a time, which leaves at once, and acknowledges none.
     ReadsNoByte,
 }
 
-/// A connection from this port; whoever is reset meanwhile is another.
+/// A connection from this port; a connection reset meanwhile is another.
 pub(crate) fn open(peer: &mut TcpPeer, port: u16) -> ConnectionId {
     peer.ports.1 = port;
     let options = TcpOptionSet { mss: Some(1400), window_scale: Some(7), ..TcpOptionSet::NONE };
@@ -71,7 +72,7 @@ pub(crate) fn exchange(peer: &mut TcpPeer, port: u16) {
 }
 
 fn flood(family: Family, hog: Hog) {
-    let mut peer = TcpPeer::new(family, &Settings { nodelay: true, ..Settings::default() });
+    let mut peer = TcpPeer::new(family, &TcpSettings { nodelay: true, ..TcpSettings::default() });
     let all = peer.rig.pool.available();
     let mut dropped = 0;
     for n in 0..HOGS {
@@ -90,7 +91,7 @@ fn flood(family: Family, hog: Hog) {
     assert!(held <= peer.rig.pool.frames_true_bytes() / 2 + 16 * 2176, "{held}");
     let aborted = peer.rig.stats().counters.of(Counter::TcpExtTCPAbortOnMemory);
     assert!((1..u64::from(HOGS)).contains(&aborted), "{aborted} ended, {dropped} refused");
-    // Who is done with lets go of everything.
+    // A closed connection frees everything.
     peer.wait(Duration::from_secs(1000));
 }
 
@@ -113,7 +114,8 @@ fn peers_that_nobody_reads_leave_memory_to_others() {
 #[test]
 fn a_connection_that_moves_on_is_not_ended_for_those_that_stand_still() {
     for family in FAMILIES {
-        let mut peer = TcpPeer::new(family, &Settings { nodelay: true, ..Settings::default() });
+        let mut peer =
+            TcpPeer::new(family, &TcpSettings { nodelay: true, ..TcpSettings::default() });
         let honest = open(&mut peer, 9000);
         let (iss, mut sent, mut got) = (peer.iss, 1, 0);
         for n in 0..HOGS {

@@ -27,7 +27,7 @@ fn hello(from: IpAddr, to: IpAddr) -> Vec<u8> {
     udp(SocketAddr::new(from, 4000), SocketAddr::new(to, 9), b"hello")
 }
 
-/// A random address behind the peer on the right, or of a stranger on the left.
+/// A random address behind the peer on the right, or of an unverified source on the left.
 fn anywhere(family: Family, left: bool, random: &mut PublicRandom) -> IpAddr {
     let bits = random.next_u64();
     let [a, b, c, d, ..] = bits.to_be_bytes();
@@ -98,43 +98,43 @@ fn who_is_answered_through_a_router_goes_before_random_destinations() {
         let (client, server) = (addr(family, PEER), far(family, 7));
         let question = from_left(&hello(client, server));
         let class = |router: &Transit| router.rig.classify(std::slice::from_ref(&question))[0];
-        assert_eq!(class(&router), Triage::Stranger);
+        assert_eq!(class(&router), Triage::Unknown);
         assert_eq!(router.arrive(LEFT, std::slice::from_ref(&question)).len(), 1);
-        assert_eq!(class(&router), Triage::Stranger, "anyone can send");
+        assert_eq!(class(&router), Triage::Unknown, "anyone can send");
         assert_eq!(router.arrive(RIGHT, &[from_right(&answer(client, server))]).len(), 1);
-        assert_eq!(class(&router), Triage::Friend, "{family:?}: it was answered");
+        assert_eq!(class(&router), Triage::Established, "{family:?}: it was answered");
         let long = udp(SocketAddr::new(client, 4000), SocketAddr::new(server, 9), &[7; 64]);
         let fragment = from_left(&fragments(&long, 7, 40)[1]);
-        assert_eq!(router.rig.classify(&[fragment]), [Triage::Friend], "as a fragment, too");
+        assert_eq!(router.rig.classify(&[fragment]), [Triage::Established], "as a fragment, too");
         // The same sender to others, and others to the same receiver.
         let mut frames = vec![from_left(&hello(addr(family, 9), server))];
         frames.extend(
             (0..60).map(|_| from_left(&hello(client, anywhere(family, false, &mut random)))),
         );
         let strangers = router.rig.classify(&frames);
-        assert!(strangers.iter().all(|class| *class == Triage::Stranger), "{strangers:?}");
+        assert!(strangers.iter().all(|class| *class == Triage::Unknown), "{strangers:?}");
         // A long flood of them changes nothing.
         for _ in 0..200 {
             let flood = |_| from_left(&hello(client, anywhere(family, false, &mut random)));
             let frames: Vec<_> = (0..64).map(flood).collect();
             assert_eq!(router.arrive(LEFT, &frames).len(), 64);
         }
-        assert_eq!(class(&router), Triage::Friend, "{family:?}");
-        // Who was asked and is not there makes nobody a friend: no packet of it came.
+        assert_eq!(class(&router), Triage::Established, "{family:?}");
+        // A destination that does not answer makes no flow established: no packet of it came.
         let nobody = from_left(&hello(client, right(family, 66)));
         router.arrive(LEFT, std::slice::from_ref(&nobody));
-        assert_eq!(router.rig.classify(&[nobody]), [Triage::Stranger]);
+        assert_eq!(router.rig.classify(&[nobody]), [Triage::Unknown]);
         // After a silence it is as it was in the beginning.
         router.rig.run_for(Duration::from_secs(31));
         router.arrive(LEFT, std::slice::from_ref(&question));
-        assert_eq!(class(&router), Triage::Stranger, "{family:?}");
+        assert_eq!(class(&router), Triage::Unknown, "{family:?}");
     }
 }
 
 /// Floods of a kind, from one and from many, for so many seconds; how many answers departed.
 fn answers(family: Family, many: bool, packet: impl Fn(IpAddr) -> Vec<u8>) -> usize {
     let (mut router, mut random) = (router(), PublicRandom::new(69));
-    // Neighbours of those who are asked back are no part of this.
+    // Neighbours that are solicited back are no part of this.
     for host in 2..=251 {
         let v4 = Ipv4Addr::new(10, 0, 0, host).into();
         router.knows(LEFT, v4, floodwall_tests::craft::mac(PEER));
@@ -237,7 +237,7 @@ fn broken_packets_end_under_a_name_and_pass_no_further_than_they_may() {
         };
         let frames: Vec<_> = (0..32).map(frame).collect();
         for packet in router.arrive(LEFT, &frames) {
-            // Whoever gets there was whole enough for a header, and has a hop less.
+            // A forwarded packet had a valid header, and has a hop less.
             if packet.iface() == RIGHT && bytes_of(&packet)[..6] == right_mac(PEER).0 {
                 assert!(packet.len() >= 14 + 20);
             }

@@ -1,5 +1,5 @@
-//! Hundreds of sockets that nobody reads, or whose programs keep what they read: what they hold is
-//! bounded together, and echo, another socket and TCP go on.
+//! Hundreds of unread sockets, or with programs that keep what they read: what they hold is bounded
+//! together, and echo, another socket and TCP go on.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -7,7 +7,7 @@ use floodwall_base::limits::UDP_MEMORY_FLOOR;
 use floodwall_base::{Counter, DropReason, Family};
 use floodwall_packet::Triage;
 use floodwall_stack::{Sockets, StackConfig};
-use floodwall_tcp::Settings;
+use floodwall_tcp::TcpSettings;
 use floodwall_tests::craft::{FAMILIES, HOST, PEER, addr, echo, from_peer, udp_to_port};
 use floodwall_tests::ethernet_config;
 use floodwall_tests::tcp_peer::{TcpPeer, put};
@@ -22,7 +22,7 @@ const DNS: u16 = 53;
 /// How a socket holds the host's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Hog {
-    /// Nobody reads it.
+    /// It is not read.
     Unread,
     /// Its program takes every packet, and drops none.
     Keeps,
@@ -30,8 +30,8 @@ enum Hog {
     Sends,
 }
 
-/// A socket of both families that may hold more than all together may, and in which nobody is
-/// preferred for being light.
+/// A socket of both families that may hold more than all together may, and in which no light sender
+/// is preferred.
 pub(crate) fn bind_large(peer: &mut TcpPeer, port: u16) -> SocketId {
     let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port);
     let (receive_bytes, fair_drop) = (1 << 20, false);
@@ -54,7 +54,7 @@ impl Scene {
         let config =
             StackConfig { udp_sockets_max: usize::from(hogs) + 8, ..ethernet_config(HOST) };
         let ends = ((HOST, PEER), (80, 40_000));
-        let mut peer = TcpPeer::on(&config, family, &Settings::default(), ends);
+        let mut peer = TcpPeer::on(&config, family, &TcpSettings::default(), ends);
         let hogs = (FIRST..FIRST + hogs).map(|port| bind_large(&mut peer, port)).collect();
         let dns = bind_large(&mut peer, DNS);
         let frames = peer.rig.pool.available().frames;
@@ -121,7 +121,7 @@ impl Scene {
         let told: u64 = (self.hogs.iter())
             .map(|id| self.peer.sockets(|s| s.udp_refused(*id)).0.expect("it is open").memory)
             .sum();
-        assert_eq!(told, full, "each socket knows its own");
+        assert_eq!(told, full, "each socket reports its own");
         assert!(stats.conservation().holds());
         self.kept.clear();
         for id in self.hogs.drain(..).chain([self.dns]) {
@@ -170,7 +170,7 @@ fn sockets_that_send_to_silent_neighbours_leave_memory_to_others() {
     FAMILIES.into_iter().for_each(|family| flood(family, Hog::Sends));
 }
 
-/// More sockets than have two frames each: who came too late gets nothing, who is read goes on.
+/// More sockets than have two frames each: later ones get nothing, those that are read go on.
 #[test]
 fn beyond_all_floors_sockets_that_are_read_go_on() {
     for family in FAMILIES {
@@ -221,8 +221,8 @@ fn the_greedy_are_cut_first() {
     }
 }
 
-/// Who is refused because all hold too much is refused by triage next, until something is given
-/// back, to whatever socket.
+/// A packet refused because all sockets hold too much is refused by triage next, until memory is
+/// returned, to any socket.
 #[test]
 fn triage_refuses_what_memory_refuses() {
     for family in FAMILIES {
@@ -233,7 +233,7 @@ fn triage_refuses_what_memory_refuses() {
         let full = scene.to_hog(0);
         let dns = from_peer(&udp_to_port(family, DNS, b"question"));
         let classes = scene.peer.rig.classify(&[full.clone(), dns.clone()]);
-        assert_eq!(classes, [Triage::Refusable, Triage::Stranger], "{family:?}");
+        assert_eq!(classes, [Triage::Rejectable, Triage::Unknown], "{family:?}");
         let id = scene.hogs[0];
         // The others give back, and rounds go by.
         for id in scene.hogs.split_off(1) {
@@ -242,7 +242,7 @@ fn triage_refuses_what_memory_refuses() {
         for _ in 0..2 {
             scene.peer.rig.frame(&dns);
         }
-        assert_eq!(scene.peer.rig.classify(std::slice::from_ref(&full)), [Triage::Stranger]);
+        assert_eq!(scene.peer.rig.classify(std::slice::from_ref(&full)), [Triage::Unknown]);
         let before = scene.peer.sockets(|s| s.udp_queue(id)).0.expect("it is open").0;
         (0..20).for_each(|_| _ = scene.peer.rig.frame(&full));
         let after = scene.peer.sockets(|s| s.udp_queue(id)).0.expect("it is open").0;

@@ -49,7 +49,7 @@ pub(super) fn run(folder: &Path) -> Result<bool, String> {
     for ((name, script), outcome) in plays.iter().zip(on_kernel(&plays)) {
         let why = kernel_differs(name.split(' ').next().unwrap_or_default());
         let outcome = match outcome {
-            // With nobody beside it: what is late by others' work is not by itself.
+            // Alone on the machine: what is late by others' work is not by itself.
             Kernels::Differs(_) if why.is_none() => tried(script),
             outcome => outcome,
         };
@@ -65,7 +65,7 @@ pub(super) fn run(folder: &Path) -> Result<bool, String> {
             }
             (Kernels::Differs(line), None) => {
                 good = false;
-                println!("kernel: {name} differs, and nobody knows why: {line}");
+                println!("kernel: {name} differs, without a known reason: {line}");
             }
         }
     }

@@ -1,9 +1,9 @@
-//! What the output of `cargo test` under a sanitizer says, counted line by line.
+//! The output of `cargo test` under a sanitizer, counted line by line.
 //!
 //! Called by `sanitize.rs` for each line as it comes. Invariant: a run of which nothing was counted
 //! is not clean.
 
-/// How a sanitizer's report begins, whatever stands before it in the line.
+/// How a sanitizer's report begins, with any text before it in the line.
 const REPORTS: &[&str] = &[
     "ERROR: AddressSanitizer",
     "ERROR: LeakSanitizer",
@@ -11,7 +11,7 @@ const REPORTS: &[&str] = &[
     "FATAL: ThreadSanitizer",
 ];
 
-/// See the file's head.
+/// Tests, failures and sanitizer reports of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) passed: u64,
@@ -23,7 +23,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Counts what one line says.
+    /// Counts one line of output.
     pub(super) fn line(&mut self, line: &str) {
         self.reports += u64::from(REPORTS.iter().any(|report| line.contains(report)));
         let Some(result) = line.trim_start().strip_prefix("test result: ") else { return };

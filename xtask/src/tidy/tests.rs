@@ -13,7 +13,7 @@ fn complaints(path: &str, text: &str) -> Vec<String> {
     out
 }
 
-/// The file breaks exactly one rule, and the complaint says which.
+/// The file breaks exactly one rule, and the complaint names it.
 fn breaks(path: &str, text: &str, what: &str) {
     let found = complaints(path, text);
     assert!(found.len() == 1 && found[0].contains(what), "{path}: {text}: {found:?}");
@@ -42,7 +42,7 @@ fn a_file_says_what_it_is_and_stays_small() {
 
 #[test]
 fn danger_stays_in_its_crates_and_says_why() {
-    let reasoned = "//! A.\n// SAFETY: nobody else has it.\nunsafe { x() }\n";
+    let reasoned = "//! A.\n// SAFETY: it has no other owner.\nunsafe { x() }\n";
     keeps("crates/sync/src/qsbr.rs", reasoned);
     breaks(FILE, reasoned, "outside");
     breaks("crates/sync/src/a.rs", "//! A.\nunsafe { x() }\n", "without a `SAFETY:`");
@@ -93,8 +93,8 @@ fn the_product_uses_the_glossary() {
     breaks(FILE, "//! A.\nfn f(dst: u32) {}\n", "`dst`");
     keeps(FILE, "//! The dst.\nfn f(dst_addr: u32) {}\n");
     breaks(FILE, "//! A.\nfn f() { todo!() }\n", "`todo`");
-    breaks("crates/udp/src/utils.rs", "//! A.\n", "says nothing");
-    breaks(FILE, "//! A.\nmod utils {}\n", "says nothing");
+    breaks("crates/udp/src/utils.rs", "//! A.\n", "has no meaning");
+    breaks(FILE, "//! A.\nmod utils {}\n", "has no meaning");
     keeps("lab/src/experiments/old.rs", "//! The mbuf of 1998.\n");
 }
 

@@ -10,7 +10,7 @@ use super::seal::{MARKS, SPOKEN, say, seal};
 use super::segment::{Family, families, read};
 use super::tables::{Desk, KeyTable, Offer};
 use super::{Maps, at, begin, count, find_epoch, find_listener, options, read_clock, stack};
-use crate::{Assembler, Does, Function, Label, Reg, Size, When, Width};
+use crate::{AccessSize, Assembler, Function, JumpCondition, Label, Operation, Register, Width};
 
 /// Where a segment leaves the program. `R6` is the context, `R7` to `R9` as [`super`] says.
 #[derive(Clone, Copy, Debug)]
@@ -30,20 +30,20 @@ pub fn check_ack(a: &mut Assembler, maps: &Maps, ways: &AckWays) {
     let (ready, v6) = (a.label(), a.label());
     begin(a, maps, ways.stray);
     read_clock(a);
-    a.copy(Reg::R1, Reg::R6).call(Function::FrameBytes).store(
-        Size::Word,
-        Reg::R9,
+    a.copy(Register::R1, Register::R6).call(Function::FrameBytes).store(
+        AccessSize::Word,
+        Register::R9,
         at::FRAME,
-        Reg::R0,
+        Register::R0,
     );
     find_epoch(a, maps, ways.stray);
     for (family, label) in Family::BOTH.into_iter().zip(families(a, ways.stray)) {
         a.place(label);
         read(a, family, ways.stray, |a| {
-            a.load(Size::Double, Reg::R3, Reg::R10, stack::HEADER).load(
-                Size::Double,
-                Reg::R3,
-                Reg::R3,
+            a.load(AccessSize::Double, Register::R3, Register::R10, stack::HEADER).load(
+                AccessSize::Double,
+                Register::R3,
+                Register::R3,
                 KeyTable::ZONE_OFFSET,
             );
         });
@@ -53,7 +53,12 @@ pub fn check_ack(a: &mut Assembler, maps: &Maps, ways: &AckWays) {
     a.place(ready);
     find_listener(a, maps, ways.stray);
     options::walk(a, ways.stray);
-    a.load(Size::Word, Reg::R1, Reg::R9, at::FAMILY).jump_if(Reg::R1, When::Equal, 6, v6);
+    a.load(AccessSize::Word, Register::R1, Register::R9, at::FAMILY).jump_if(
+        Register::R1,
+        JumpCondition::Equal,
+        6,
+        v6,
+    );
     for family in Family::BOTH {
         if family == Family::V6 {
             a.place(v6);
@@ -66,17 +71,14 @@ pub fn check_ack(a: &mut Assembler, maps: &Maps, ways: &AckWays) {
 /// what is no ACK.
 fn numbers(a: &mut Assembler, family: Family, odd: Label) {
     let l4 = family.l4();
-    a.load(Size::Byte, Reg::R1, Reg::R7, l4 + 13).compute(Reg::R1, Does::And, 0x16).jump_if(
-        Reg::R1,
-        When::Differs,
-        0x10,
-        odd,
-    );
+    a.load(AccessSize::Byte, Register::R1, Register::R7, l4 + 13)
+        .compute(Register::R1, Operation::And, 0x16)
+        .jump_if(Register::R1, JumpCondition::Differs, 0x10, odd);
     for (from, to) in [(l4 + 4, at::CLIENT), (l4 + 8, at::COOKIE)] {
-        a.load(Size::Word, Reg::R1, Reg::R7, from)
-            .wire(Reg::R1, Width::Word)
-            .compute_word(Reg::R1, Does::Subtract, 1)
-            .store(Size::Word, Reg::R9, to, Reg::R1);
+        a.load(AccessSize::Word, Register::R1, Register::R7, from)
+            .wire(Register::R1, Width::Word)
+            .compute_word(Register::R1, Operation::Subtract, 1)
+            .store(AccessSize::Word, Register::R9, to, Register::R1);
     }
 }
 
@@ -84,40 +86,40 @@ fn numbers(a: &mut Assembler, family: Family, odd: Label) {
 fn open(a: &mut Assembler, maps: &Maps, family: Family, ways: &AckWays) {
     let (forged, sealed) = (a.label(), a.label());
     // The option bits of the timestamp that comes back, where both speak timestamps.
-    a.load(Size::Double, Reg::R1, Reg::R9, at::OFFER)
-        .compute(Reg::R1, Does::ShiftRight, Offer::FLAGS_SHIFT + 1)
-        .load(Size::Word, Reg::R2, Reg::R9, at::SEEN)
-        .compute(Reg::R2, Does::ShiftRight, 2)
-        .compute_reg(Reg::R1, Does::And, Reg::R2)
-        .compute(Reg::R1, Does::And, 1)
-        .set(Reg::R3, 0)
-        .jump_if(Reg::R1, When::Equal, 0, sealed)
-        .load(Size::Word, Reg::R3, Reg::R9, at::ECHO)
-        .wire(Reg::R3, Width::Word)
-        .compute(Reg::R3, Does::And, MARKS)
-        .compute(Reg::R3, Does::Or, SPOKEN);
+    a.load(AccessSize::Double, Register::R1, Register::R9, at::OFFER)
+        .compute(Register::R1, Operation::ShiftRight, Offer::FLAGS_SHIFT + 1)
+        .load(AccessSize::Word, Register::R2, Register::R9, at::SEEN)
+        .compute(Register::R2, Operation::ShiftRight, 2)
+        .compute_reg(Register::R1, Operation::And, Register::R2)
+        .compute(Register::R1, Operation::And, 1)
+        .set(Register::R3, 0)
+        .jump_if(Register::R1, JumpCondition::Equal, 0, sealed)
+        .load(AccessSize::Word, Register::R3, Register::R9, at::ECHO)
+        .wire(Register::R3, Width::Word)
+        .compute(Register::R3, Operation::And, MARKS)
+        .compute(Register::R3, Operation::Or, SPOKEN);
     a.place(sealed);
     // The flags' byte, and by it the key.
-    a.load(Size::Word, Reg::R2, Reg::R9, at::COOKIE)
-        .copy(Reg::R1, Reg::R2)
-        .compute(Reg::R1, Does::ShiftRight, 24)
-        .compute_reg(Reg::R2, Does::Xor, Reg::R1)
-        .compute(Reg::R2, Does::And, 0xff)
-        .load(Size::Word, Reg::R4, Reg::R9, at::SLOT)
-        .copy(Reg::R1, Reg::R4)
-        .compute_reg(Reg::R1, Does::Xor, Reg::R2)
-        .compute(Reg::R1, Does::And, 1)
-        .compute_reg(Reg::R4, Does::Subtract, Reg::R1)
-        .compute(Reg::R4, Does::And, 3)
-        .store(Size::Word, Reg::R9, at::SLOT, Reg::R4)
-        .load(Size::Word, Reg::R1, Reg::R9, at::CLIENT);
+    a.load(AccessSize::Word, Register::R2, Register::R9, at::COOKIE)
+        .copy(Register::R1, Register::R2)
+        .compute(Register::R1, Operation::ShiftRight, 24)
+        .compute_reg(Register::R2, Operation::Xor, Register::R1)
+        .compute(Register::R2, Operation::And, 0xff)
+        .load(AccessSize::Word, Register::R4, Register::R9, at::SLOT)
+        .copy(Register::R1, Register::R4)
+        .compute_reg(Register::R1, Operation::Xor, Register::R2)
+        .compute(Register::R1, Operation::And, 1)
+        .compute_reg(Register::R4, Operation::Subtract, Register::R1)
+        .compute(Register::R4, Operation::And, 3)
+        .store(AccessSize::Word, Register::R9, at::SLOT, Register::R4)
+        .load(AccessSize::Word, Register::R1, Register::R9, at::CLIENT);
     say(a, family);
-    a.load(Size::Word, Reg::R1, Reg::R9, at::SLOT);
+    a.load(AccessSize::Word, Register::R1, Register::R9, at::SLOT);
     seal(a, maps, family, ways.stray);
-    a.load(Size::Word, Reg::R2, Reg::R9, at::COOKIE).jump_if_reg(
-        Reg::R1,
-        When::Differs,
-        Reg::R2,
+    a.load(AccessSize::Word, Register::R2, Register::R9, at::COOKIE).jump_if_reg(
+        Register::R1,
+        JumpCondition::Differs,
+        Register::R2,
         forged,
     );
     count(a, Desk::Proven);

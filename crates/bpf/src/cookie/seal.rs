@@ -8,7 +8,7 @@ use super::segment::Family;
 use super::tables::KeyTable;
 use super::{Maps, at, look_up, stack};
 use crate::siphash::{self, CAREFUL, FAST};
-use crate::{Assembler, Does, Label, Reg, Size};
+use crate::{AccessSize, Assembler, Label, Operation, Register};
 
 /// Set in the byte of option bits where timestamps are spoken.
 pub(super) const SPOKEN: i32 = 0x80;
@@ -22,11 +22,11 @@ const SHIFT: i32 = 24;
 /// Puts the client's sequence number (`R1`), flags (`R2`) and option bits (`R3`) behind the words
 /// of the flow.
 pub(super) fn say(a: &mut Assembler, family: Family) {
-    a.compute(Reg::R1, Does::ShiftLeft, 32)
-        .compute(Reg::R2, Does::ShiftLeft, 8)
-        .compute_reg(Reg::R1, Does::Or, Reg::R2)
-        .compute_reg(Reg::R1, Does::Or, Reg::R3)
-        .store(Size::Double, Reg::R9, said(family), Reg::R1);
+    a.compute(Register::R1, Operation::ShiftLeft, 32)
+        .compute(Register::R2, Operation::ShiftLeft, 8)
+        .compute_reg(Register::R1, Operation::Or, Register::R2)
+        .compute_reg(Register::R1, Operation::Or, Register::R3)
+        .store(AccessSize::Double, Register::R9, said(family), Register::R1);
 }
 
 const fn said(family: Family) -> i16 {
@@ -34,49 +34,50 @@ const fn said(family: Family) -> i16 {
 }
 
 fn places(words: usize) -> Vec<siphash::Place> {
-    (0..words as i16).map(|n| (Reg::R9, at::WORDS + n * 8)).collect()
+    (0..words as i16).map(|n| (Register::R9, at::WORDS + n * 8)).collect()
 }
 
 /// Leaves the cookie of the words in `R1`, by the key whose number is in `R1`; goes to `none` where
 /// there is no such key. The frame's end waits on the stack meanwhile.
 pub(super) fn seal(a: &mut Assembler, maps: &Maps, family: Family, none: Label) {
-    a.add(Reg::R1, 1);
+    a.add(Register::R1, 1);
     look_up(a, maps.keys, none);
-    a.store(Size::Double, Reg::R10, stack::END, Reg::R8).copy(Reg::R8, Reg::R0);
-    siphash::emit(a, CAREFUL, (Reg::R8, 0), &places(family.words() + 1));
-    a.load(Size::Double, Reg::R8, Reg::R10, stack::END)
-        .copy_word(Reg::R1, Reg::R0)
-        .copy(Reg::R2, Reg::R1)
-        .compute(Reg::R2, Does::ShiftRight, 24)
-        .compute_word(Reg::R1, Does::And, !0xff)
-        .load(Size::Double, Reg::R3, Reg::R9, said(family))
-        .compute(Reg::R3, Does::ShiftRight, 8)
-        .compute(Reg::R3, Does::And, 0xff)
-        .compute_reg(Reg::R2, Does::Xor, Reg::R3)
-        .compute_reg(Reg::R1, Does::Or, Reg::R2);
+    a.store(AccessSize::Double, Register::R10, stack::END, Register::R8)
+        .copy(Register::R8, Register::R0);
+    siphash::emit(a, CAREFUL, (Register::R8, 0), &places(family.words() + 1));
+    a.load(AccessSize::Double, Register::R8, Register::R10, stack::END)
+        .copy_word(Register::R1, Register::R0)
+        .copy(Register::R2, Register::R1)
+        .compute(Register::R2, Operation::ShiftRight, 24)
+        .compute_word(Register::R1, Operation::And, !0xff)
+        .load(AccessSize::Double, Register::R3, Register::R9, said(family))
+        .compute(Register::R3, Operation::ShiftRight, 8)
+        .compute(Register::R3, Operation::And, 0xff)
+        .compute_reg(Register::R2, Operation::Xor, Register::R3)
+        .compute_reg(Register::R1, Operation::Or, Register::R2);
 }
 
 /// Our timestamp with the option bits in `R1`, into the scratch value: the greatest that has them
 /// and is not ahead of the clock, as `timestamp.rs` of `syncache` has it. Keeps no register.
 pub(super) fn timestamp(a: &mut Assembler, family: Family) {
-    a.store(Size::Word, Reg::R9, at::CLOCK, Reg::R1)
-        .store(Size::Double, Reg::R10, stack::END, Reg::R8)
-        .load(Size::Double, Reg::R8, Reg::R10, stack::HEADER);
-    let key = (Reg::R8, KeyTable::CLOCK_OFFSET);
+    a.store(AccessSize::Word, Register::R9, at::CLOCK, Register::R1)
+        .store(AccessSize::Double, Register::R10, stack::END, Register::R8)
+        .load(AccessSize::Double, Register::R8, Register::R10, stack::HEADER);
+    let key = (Register::R8, KeyTable::CLOCK_OFFSET);
     siphash::emit(a, FAST, key, &places(family.words()));
-    a.load(Size::Double, Reg::R8, Reg::R10, stack::END)
-        .compute(Reg::R0, Does::ShiftRight, SHIFT)
-        .load(Size::Double, Reg::R1, Reg::R9, at::NOW)
-        .compute(Reg::R1, Does::ShiftRight, TICK)
-        .compute_word_reg(Reg::R1, Does::Add, Reg::R0)
-        .load(Size::Word, Reg::R2, Reg::R9, at::CLOCK)
-        .copy(Reg::R3, Reg::R1)
-        .compute_word(Reg::R3, Does::And, !MARKS)
-        .compute_word_reg(Reg::R3, Does::Or, Reg::R2)
+    a.load(AccessSize::Double, Register::R8, Register::R10, stack::END)
+        .compute(Register::R0, Operation::ShiftRight, SHIFT)
+        .load(AccessSize::Double, Register::R1, Register::R9, at::NOW)
+        .compute(Register::R1, Operation::ShiftRight, TICK)
+        .compute_word_reg(Register::R1, Operation::Add, Register::R0)
+        .load(AccessSize::Word, Register::R2, Register::R9, at::CLOCK)
+        .copy(Register::R3, Register::R1)
+        .compute_word(Register::R3, Operation::And, !MARKS)
+        .compute_word_reg(Register::R3, Operation::Or, Register::R2)
         // A tick of the marks back where it is ahead: without a branch.
-        .compute_word_reg(Reg::R1, Does::Subtract, Reg::R3)
-        .compute_word(Reg::R1, Does::ShiftRight, 31)
-        .compute_word(Reg::R1, Does::ShiftLeft, 6)
-        .compute_word_reg(Reg::R3, Does::Subtract, Reg::R1)
-        .store(Size::Word, Reg::R9, at::CLOCK, Reg::R3);
+        .compute_word_reg(Register::R1, Operation::Subtract, Register::R3)
+        .compute_word(Register::R1, Operation::ShiftRight, 31)
+        .compute_word(Register::R1, Operation::ShiftLeft, 6)
+        .compute_word_reg(Register::R3, Operation::Subtract, Register::R1)
+        .store(AccessSize::Word, Register::R9, at::CLOCK, Register::R3);
 }

@@ -6,7 +6,7 @@
 //! Layouts: IEEE 802.3, RFC 791, RFC 8200, RFC 9293.
 
 use super::{at, stack};
-use crate::{Assembler, Does, Label, Reg, Size, When, Width};
+use crate::{AccessSize, Assembler, JumpCondition, Label, Operation, Register, Width};
 
 /// Where the network header begins.
 pub(super) const L3: i16 = 14;
@@ -74,10 +74,10 @@ pub(super) const fn wire(value: u16) -> i32 {
 
 /// Goes to `short` where the frame has not so many bytes. Takes `R3`.
 pub(super) fn reach(a: &mut Assembler, bytes: i16, short: Label) {
-    a.copy(Reg::R3, Reg::R7).add(Reg::R3, i32::from(bytes)).jump_if_reg(
-        Reg::R3,
-        When::Above,
-        Reg::R8,
+    a.copy(Register::R3, Register::R7).add(Register::R3, i32::from(bytes)).jump_if_reg(
+        Register::R3,
+        JumpCondition::Above,
+        Register::R8,
         short,
     );
 }
@@ -88,25 +88,30 @@ pub fn find_syn(a: &mut Assembler, syn: Label, other: Label) {
     let v6 = a.label();
     // The least that either family needs; a shorter IPv6 frame has no TCP header.
     reach(a, Family::V4.l4() + TCP_BYTES, other);
-    a.load(Size::Half, Reg::R1, Reg::R7, L3 - 2)
-        .jump_if(Reg::R1, When::Equal, wire(0x86dd), v6)
-        .jump_if(Reg::R1, When::Differs, wire(0x0800), other)
-        .load(Size::Byte, Reg::R1, Reg::R7, L3 + 9)
-        .jump_if(Reg::R1, When::Differs, TCP, other)
-        .load(Size::Byte, Reg::R1, Reg::R7, Family::V4.l4() + 13)
-        .compute(Reg::R1, Does::And, KIND)
-        .jump_if(Reg::R1, When::Differs, SYN, other)
-        .load(Size::Byte, Reg::R1, Reg::R7, L3)
-        .jump_if(Reg::R1, When::Differs, 0x45, other)
-        .load(Size::Half, Reg::R1, Reg::R7, L3 + 6)
-        .jump_if(Reg::R1, When::Meets, wire(0x3fff), other)
+    a.load(AccessSize::Half, Register::R1, Register::R7, L3 - 2)
+        .jump_if(Register::R1, JumpCondition::Equal, wire(0x86dd), v6)
+        .jump_if(Register::R1, JumpCondition::Differs, wire(0x0800), other)
+        .load(AccessSize::Byte, Register::R1, Register::R7, L3 + 9)
+        .jump_if(Register::R1, JumpCondition::Differs, TCP, other)
+        .load(AccessSize::Byte, Register::R1, Register::R7, Family::V4.l4() + 13)
+        .compute(Register::R1, Operation::And, KIND)
+        .jump_if(Register::R1, JumpCondition::Differs, SYN, other)
+        .load(AccessSize::Byte, Register::R1, Register::R7, L3)
+        .jump_if(Register::R1, JumpCondition::Differs, 0x45, other)
+        .load(AccessSize::Half, Register::R1, Register::R7, L3 + 6)
+        .jump_if(Register::R1, JumpCondition::Meets, wire(0x3fff), other)
         .jump(syn);
     a.place(v6);
-    a.load(Size::Byte, Reg::R1, Reg::R7, L3 + 6).jump_if(Reg::R1, When::Differs, TCP, other);
+    a.load(AccessSize::Byte, Register::R1, Register::R7, L3 + 6).jump_if(
+        Register::R1,
+        JumpCondition::Differs,
+        TCP,
+        other,
+    );
     reach(a, Family::V6.l4() + TCP_BYTES, other);
-    a.load(Size::Byte, Reg::R1, Reg::R7, Family::V6.l4() + 13)
-        .compute(Reg::R1, Does::And, KIND)
-        .jump_if(Reg::R1, When::Equal, SYN, syn)
+    a.load(AccessSize::Byte, Register::R1, Register::R7, Family::V6.l4() + 13)
+        .compute(Register::R1, Operation::And, KIND)
+        .jump_if(Register::R1, JumpCondition::Equal, SYN, syn)
         .jump(other);
 }
 
@@ -115,9 +120,9 @@ pub(super) fn families(a: &mut Assembler, odd: Label) -> [Label; 2] {
     let labels = [a.label(), a.label()];
     let [v4, v6] = labels;
     reach(a, L3, odd);
-    a.load(Size::Half, Reg::R1, Reg::R7, L3 - 2)
-        .jump_if(Reg::R1, When::Equal, wire(0x0800), v4)
-        .jump_if(Reg::R1, When::Equal, wire(0x86dd), v6)
+    a.load(AccessSize::Half, Register::R1, Register::R7, L3 - 2)
+        .jump_if(Register::R1, JumpCondition::Equal, wire(0x0800), v4)
+        .jump_if(Register::R1, JumpCondition::Equal, wire(0x86dd), v6)
         .jump(odd);
     labels
 }
@@ -133,58 +138,63 @@ pub(super) fn read(a: &mut Assembler, family: Family, odd: Label, zone: impl Fn(
         Family::V6 => heading_v6(a, odd),
     }
     // The segment's bytes are in `R2`.
-    a.load(Size::Byte, Reg::R1, Reg::R7, l4 + 12)
-        .compute(Reg::R1, Does::ShiftRight, 4)
-        .compute(Reg::R1, Does::ShiftLeft, 2)
-        .jump_if(Reg::R1, When::Below, i32::from(TCP_BYTES), odd)
-        .jump_if_reg(Reg::R1, When::Above, Reg::R2, odd)
-        .add(Reg::R1, -i32::from(TCP_BYTES))
-        .store(Size::Word, Reg::R9, at::OPTIONS_END, Reg::R1);
+    a.load(AccessSize::Byte, Register::R1, Register::R7, l4 + 12)
+        .compute(Register::R1, Operation::ShiftRight, 4)
+        .compute(Register::R1, Operation::ShiftLeft, 2)
+        .jump_if(Register::R1, JumpCondition::Below, i32::from(TCP_BYTES), odd)
+        .jump_if_reg(Register::R1, JumpCondition::Above, Register::R2, odd)
+        .add(Register::R1, -i32::from(TCP_BYTES))
+        .store(AccessSize::Word, Register::R9, at::OPTIONS_END, Register::R1);
     let copied = a.label();
     for word in (0..OPTIONS_MAX).step_by(4) {
-        a.jump_if(Reg::R1, When::AtMost, i32::from(word), copied);
+        a.jump_if(Register::R1, JumpCondition::AtMost, i32::from(word), copied);
         reach(a, l4 + TCP_BYTES + word + 4, odd);
-        a.load(Size::Word, Reg::R2, Reg::R7, l4 + TCP_BYTES + word).store(
-            Size::Word,
-            Reg::R9,
+        a.load(AccessSize::Word, Register::R2, Register::R7, l4 + TCP_BYTES + word).store(
+            AccessSize::Word,
+            Register::R9,
             at::OPTIONS + word,
-            Reg::R2,
+            Register::R2,
         );
     }
     a.place(copied);
-    a.store_value(Size::Word, Reg::R9, at::FAMILY, family.number());
+    a.store_value(AccessSize::Word, Register::R9, at::FAMILY, family.number());
     addresses(a, family);
     ports(a, family, odd, zone);
 }
 
 /// Checks the network header; leaves the bytes behind it in `R2`.
 fn heading_v4(a: &mut Assembler, odd: Label) {
-    a.load(Size::Byte, Reg::R1, Reg::R7, L3)
-        .jump_if(Reg::R1, When::Differs, 0x45, odd)
-        .load(Size::Half, Reg::R1, Reg::R7, L3 + 6)
-        .jump_if(Reg::R1, When::Meets, wire(0x3fff), odd)
-        .load(Size::Byte, Reg::R1, Reg::R7, L3 + 9)
-        .jump_if(Reg::R1, When::Differs, TCP, odd)
-        .load(Size::Half, Reg::R2, Reg::R7, L3 + 2)
-        .read_wire(Reg::R2)
-        .jump_if(Reg::R2, When::Below, i32::from(Family::V4.header() + TCP_BYTES), odd)
-        .load(Size::Word, Reg::R3, Reg::R9, at::FRAME)
-        .add(Reg::R3, -i32::from(L3))
-        .jump_if_reg(Reg::R2, When::Above, Reg::R3, odd)
-        .add(Reg::R2, -i32::from(Family::V4.header()));
+    a.load(AccessSize::Byte, Register::R1, Register::R7, L3)
+        .jump_if(Register::R1, JumpCondition::Differs, 0x45, odd)
+        .load(AccessSize::Half, Register::R1, Register::R7, L3 + 6)
+        .jump_if(Register::R1, JumpCondition::Meets, wire(0x3fff), odd)
+        .load(AccessSize::Byte, Register::R1, Register::R7, L3 + 9)
+        .jump_if(Register::R1, JumpCondition::Differs, TCP, odd)
+        .load(AccessSize::Half, Register::R2, Register::R7, L3 + 2)
+        .read_wire(Register::R2)
+        .jump_if(
+            Register::R2,
+            JumpCondition::Below,
+            i32::from(Family::V4.header() + TCP_BYTES),
+            odd,
+        )
+        .load(AccessSize::Word, Register::R3, Register::R9, at::FRAME)
+        .add(Register::R3, -i32::from(L3))
+        .jump_if_reg(Register::R2, JumpCondition::Above, Register::R3, odd)
+        .add(Register::R2, -i32::from(Family::V4.header()));
 }
 
 fn heading_v6(a: &mut Assembler, odd: Label) {
-    a.load(Size::Byte, Reg::R1, Reg::R7, L3)
-        .compute(Reg::R1, Does::ShiftRight, 4)
-        .jump_if(Reg::R1, When::Differs, 6, odd)
-        .load(Size::Byte, Reg::R1, Reg::R7, L3 + 6)
-        .jump_if(Reg::R1, When::Differs, TCP, odd)
-        .load(Size::Half, Reg::R2, Reg::R7, L3 + 4)
-        .read_wire(Reg::R2)
-        .load(Size::Word, Reg::R3, Reg::R9, at::FRAME)
-        .add(Reg::R3, -i32::from(L3 + Family::V6.header()))
-        .jump_if_reg(Reg::R2, When::Above, Reg::R3, odd);
+    a.load(AccessSize::Byte, Register::R1, Register::R7, L3)
+        .compute(Register::R1, Operation::ShiftRight, 4)
+        .jump_if(Register::R1, JumpCondition::Differs, 6, odd)
+        .load(AccessSize::Byte, Register::R1, Register::R7, L3 + 6)
+        .jump_if(Register::R1, JumpCondition::Differs, TCP, odd)
+        .load(AccessSize::Half, Register::R2, Register::R7, L3 + 4)
+        .read_wire(Register::R2)
+        .load(AccessSize::Word, Register::R3, Register::R9, at::FRAME)
+        .add(Register::R3, -i32::from(L3 + Family::V6.header()))
+        .jump_if_reg(Register::R2, JumpCondition::Above, Register::R3, odd);
 }
 
 /// Addresses into the words of the flow, ours first, and ours into the key of the listener.
@@ -193,27 +203,32 @@ fn addresses(a: &mut Assembler, family: Family) {
     let key = stack::LISTENER;
     match family {
         Family::V4 => {
-            a.load(Size::Word, Reg::R1, Reg::R7, destination)
-                .store_value(Size::Double, Reg::R10, key, 0)
+            a.load(AccessSize::Word, Register::R1, Register::R7, destination)
+                .store_value(AccessSize::Double, Register::R10, key, 0)
                 // As IPv6 has it: RFC 4291 section 2.5.5.2.
-                .store_value(Size::Word, Reg::R10, key + 8, i32::from_ne_bytes([0, 0, 255, 255]))
-                .store(Size::Word, Reg::R10, key + 12, Reg::R1)
-                .wire(Reg::R1, Width::Word)
-                .compute(Reg::R1, Does::ShiftLeft, 32)
-                .load(Size::Word, Reg::R2, Reg::R7, source)
-                .wire(Reg::R2, Width::Word)
-                .compute_reg(Reg::R1, Does::Or, Reg::R2)
-                .store(Size::Double, Reg::R9, at::WORDS, Reg::R1);
+                .store_value(
+                    AccessSize::Word,
+                    Register::R10,
+                    key + 8,
+                    i32::from_ne_bytes([0, 0, 255, 255]),
+                )
+                .store(AccessSize::Word, Register::R10, key + 12, Register::R1)
+                .wire(Register::R1, Width::Word)
+                .compute(Register::R1, Operation::ShiftLeft, 32)
+                .load(AccessSize::Word, Register::R2, Register::R7, source)
+                .wire(Register::R2, Width::Word)
+                .compute_reg(Register::R1, Operation::Or, Register::R2)
+                .store(AccessSize::Double, Register::R9, at::WORDS, Register::R1);
         }
         Family::V6 => {
             for half in [0, 8] {
-                a.load(Size::Double, Reg::R1, Reg::R7, destination + half)
-                    .store(Size::Double, Reg::R10, key + half, Reg::R1)
-                    .wire(Reg::R1, Width::Double)
-                    .store(Size::Double, Reg::R9, at::WORDS + half, Reg::R1)
-                    .load(Size::Double, Reg::R1, Reg::R7, source + half)
-                    .wire(Reg::R1, Width::Double)
-                    .store(Size::Double, Reg::R9, at::WORDS + 16 + half, Reg::R1);
+                a.load(AccessSize::Double, Register::R1, Register::R7, destination + half)
+                    .store(AccessSize::Double, Register::R10, key + half, Register::R1)
+                    .wire(Register::R1, Width::Double)
+                    .store(AccessSize::Double, Register::R9, at::WORDS + half, Register::R1)
+                    .load(AccessSize::Double, Register::R1, Register::R7, source + half)
+                    .wire(Register::R1, Width::Double)
+                    .store(AccessSize::Double, Register::R9, at::WORDS + 16 + half, Register::R1);
             }
         }
     }
@@ -228,28 +243,30 @@ fn ports(a: &mut Assembler, family: Family, odd: Label, zone: impl Fn(&mut Assem
         Family::V6 => (0xffc0, 0xfe80),
     };
     for end in [source, destination] {
-        a.load(Size::Half, Reg::R1, Reg::R7, end).compute(Reg::R1, Does::And, wire(mask)).jump_if(
-            Reg::R1,
-            When::Equal,
-            wire(prefix),
-            local,
-        );
+        a.load(AccessSize::Half, Register::R1, Register::R7, end)
+            .compute(Register::R1, Operation::And, wire(mask))
+            .jump_if(Register::R1, JumpCondition::Equal, wire(prefix), local);
     }
-    a.set(Reg::R3, 0).jump(placed);
+    a.set(Register::R3, 0).jump(placed);
     a.place(local);
     zone(a);
     a.place(placed);
-    a.load(Size::Half, Reg::R1, Reg::R7, l4)
-        .read_wire(Reg::R1)
-        .jump_if(Reg::R1, When::Equal, 0, odd)
-        .load(Size::Half, Reg::R2, Reg::R7, l4 + 2)
-        .read_wire(Reg::R2)
-        .store(Size::Word, Reg::R10, stack::LISTENER_PORT, Reg::R2)
-        .compute(Reg::R2, Does::ShiftLeft, 16)
-        .compute_reg(Reg::R2, Does::Or, Reg::R1)
-        .compute(Reg::R2, Does::ShiftLeft, 32)
-        .compute_reg(Reg::R2, Does::Or, Reg::R3)
-        .store(Size::Double, Reg::R9, at::WORDS + (family.words() as i16 - 1) * 8, Reg::R2);
+    a.load(AccessSize::Half, Register::R1, Register::R7, l4)
+        .read_wire(Register::R1)
+        .jump_if(Register::R1, JumpCondition::Equal, 0, odd)
+        .load(AccessSize::Half, Register::R2, Register::R7, l4 + 2)
+        .read_wire(Register::R2)
+        .store(AccessSize::Word, Register::R10, stack::LISTENER_PORT, Register::R2)
+        .compute(Register::R2, Operation::ShiftLeft, 16)
+        .compute_reg(Register::R2, Operation::Or, Register::R1)
+        .compute(Register::R2, Operation::ShiftLeft, 32)
+        .compute_reg(Register::R2, Operation::Or, Register::R3)
+        .store(
+            AccessSize::Double,
+            Register::R9,
+            at::WORDS + (family.words() as i16 - 1) * 8,
+            Register::R2,
+        );
 }
 
 /// Goes to `odd` with a packet from where no packet comes that is to be answered: `is_answerable`
@@ -257,79 +274,88 @@ fn ports(a: &mut Assembler, family: Family, odd: Label, zone: impl Fn(&mut Assem
 pub(super) fn source(a: &mut Assembler, family: Family, own: Option<i32>, odd: Label) {
     let (source, destination) = family.addresses();
     // From a group of the link.
-    a.load(Size::Byte, Reg::R1, Reg::R7, 6).jump_if(Reg::R1, When::Meets, 1, odd);
-    a.load(Size::Byte, Reg::R1, Reg::R7, source);
+    a.load(AccessSize::Byte, Register::R1, Register::R7, 6).jump_if(
+        Register::R1,
+        JumpCondition::Meets,
+        1,
+        odd,
+    );
+    a.load(AccessSize::Byte, Register::R1, Register::R7, source);
     match family {
         Family::V4 => {
-            a.jump_if(Reg::R1, When::Equal, 0, odd)
-                .jump_if(Reg::R1, When::Equal, 127, odd)
-                .jump_if(Reg::R1, When::AtLeast, 224, odd)
-                .load(Size::Word, Reg::R1, Reg::R7, source)
-                .load(Size::Word, Reg::R2, Reg::R7, destination)
-                .jump_if_reg(Reg::R1, When::Equal, Reg::R2, odd);
+            a.jump_if(Register::R1, JumpCondition::Equal, 0, odd)
+                .jump_if(Register::R1, JumpCondition::Equal, 127, odd)
+                .jump_if(Register::R1, JumpCondition::AtLeast, 224, odd)
+                .load(AccessSize::Word, Register::R1, Register::R7, source)
+                .load(AccessSize::Word, Register::R2, Register::R7, destination)
+                .jump_if_reg(Register::R1, JumpCondition::Equal, Register::R2, odd);
             if own.is_some() {
                 let mapped = i32::from_ne_bytes([0, 0, 255, 255]);
-                a.store_value(Size::Double, Reg::R10, stack::SOURCE, 0)
-                    .store_value(Size::Word, Reg::R10, stack::SOURCE + 8, mapped)
-                    .store(Size::Word, Reg::R10, stack::SOURCE + 12, Reg::R1);
+                a.store_value(AccessSize::Double, Register::R10, stack::SOURCE, 0)
+                    .store_value(AccessSize::Word, Register::R10, stack::SOURCE + 8, mapped)
+                    .store(AccessSize::Word, Register::R10, stack::SOURCE + 12, Register::R1);
             }
         }
         Family::V6 => {
             let (named, other) = (a.label(), a.label());
-            a.jump_if(Reg::R1, When::Equal, 0xff, odd)
-                .load(Size::Double, Reg::R1, Reg::R9, at::WORDS + 16)
-                .load(Size::Double, Reg::R2, Reg::R9, at::WORDS + 24)
-                .jump_if(Reg::R1, When::Differs, 0, named)
-                .compute(Reg::R2, Does::ShiftRight, 48)
-                .jump_if(Reg::R2, When::Equal, 0, odd);
+            a.jump_if(Register::R1, JumpCondition::Equal, 0xff, odd)
+                .load(AccessSize::Double, Register::R1, Register::R9, at::WORDS + 16)
+                .load(AccessSize::Double, Register::R2, Register::R9, at::WORDS + 24)
+                .jump_if(Register::R1, JumpCondition::Differs, 0, named)
+                .compute(Register::R2, Operation::ShiftRight, 48)
+                .jump_if(Register::R2, JumpCondition::Equal, 0, odd);
             a.place(named);
-            a.load(Size::Double, Reg::R1, Reg::R7, source)
-                .load(Size::Double, Reg::R2, Reg::R7, source + 8)
-                .load(Size::Double, Reg::R3, Reg::R7, destination)
-                .load(Size::Double, Reg::R4, Reg::R7, destination + 8)
-                .jump_if_reg(Reg::R1, When::Differs, Reg::R3, other)
-                .jump_if_reg(Reg::R2, When::Equal, Reg::R4, odd);
+            a.load(AccessSize::Double, Register::R1, Register::R7, source)
+                .load(AccessSize::Double, Register::R2, Register::R7, source + 8)
+                .load(AccessSize::Double, Register::R3, Register::R7, destination)
+                .load(AccessSize::Double, Register::R4, Register::R7, destination + 8)
+                .jump_if_reg(Register::R1, JumpCondition::Differs, Register::R3, other)
+                .jump_if_reg(Register::R2, JumpCondition::Equal, Register::R4, odd);
             a.place(other);
             if own.is_some() {
-                a.store(Size::Double, Reg::R10, stack::SOURCE, Reg::R1).store(
-                    Size::Double,
-                    Reg::R10,
+                a.store(AccessSize::Double, Register::R10, stack::SOURCE, Register::R1).store(
+                    AccessSize::Double,
+                    Register::R10,
                     stack::SOURCE + 8,
-                    Reg::R2,
+                    Register::R2,
                 );
             }
         }
     }
     if let Some(own) = own {
-        a.map(Reg::R1, own)
-            .copy(Reg::R2, Reg::R10)
-            .add(Reg::R2, i32::from(stack::SOURCE))
+        a.map(Register::R1, own)
+            .copy(Register::R2, Register::R10)
+            .add(Register::R2, i32::from(stack::SOURCE))
             .call(crate::Function::MapLookup)
-            .jump_if(Reg::R0, When::Differs, 0, odd);
+            .jump_if(Register::R0, JumpCondition::Differs, 0, odd);
     }
 }
 
 /// Goes to `odd` where the IPv4 header's checksum is wrong.
 pub(super) fn header_sum(a: &mut Assembler, odd: Label) {
-    a.load(Size::Word, Reg::R1, Reg::R7, L3);
+    a.load(AccessSize::Word, Register::R1, Register::R7, L3);
     for word in (4..20).step_by(4) {
-        a.load(Size::Word, Reg::R2, Reg::R7, L3 + word).compute_reg(Reg::R1, Does::Add, Reg::R2);
+        a.load(AccessSize::Word, Register::R2, Register::R7, L3 + word).compute_reg(
+            Register::R1,
+            Operation::Add,
+            Register::R2,
+        );
     }
-    fold(a, Reg::R1, Reg::R2);
-    a.jump_if(Reg::R1, When::Differs, 0xffff, odd);
+    fold(a, Register::R1, Register::R2);
+    a.jump_if(Register::R1, JumpCondition::Differs, 0xffff, odd);
 }
 
 /// Makes the sum of 16-bit words out of the sum of wider ones (RFC 1071); takes `with`.
-pub(super) fn fold(a: &mut Assembler, sum: Reg, with: Reg) {
+pub(super) fn fold(a: &mut Assembler, sum: Register, with: Register) {
     for (shift, times) in [(32, 1), (16, 3)] {
         for _ in 0..times {
-            a.copy(with, sum).compute(with, Does::ShiftRight, shift);
+            a.copy(with, sum).compute(with, Operation::ShiftRight, shift);
             match shift {
                 // The low half alone.
                 32 => a.copy_word(sum, sum),
-                _ => a.compute(sum, Does::And, 0xffff),
+                _ => a.compute(sum, Operation::And, 0xffff),
             };
-            a.compute_reg(sum, Does::Add, with);
+            a.compute_reg(sum, Operation::Add, with);
         }
     }
 }

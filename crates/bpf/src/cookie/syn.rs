@@ -12,7 +12,7 @@ use super::tables::{Desk, KeyTable, Offer};
 use super::{
     Maps, answer, at, begin, count, find_epoch, find_listener, options, read_clock, stack,
 };
-use crate::{Assembler, Does, Function, Label, Reg, Size, When, Width};
+use crate::{AccessSize, Assembler, Function, JumpCondition, Label, Operation, Register, Width};
 
 /// What was agreed on, as bits.
 pub(super) const AGREED_MSS: i32 = 1;
@@ -54,20 +54,20 @@ pub fn answer_syn(a: &mut Assembler, maps: &Maps, ways: &SynWays) {
     begin(a, maps, ways.left);
     read_clock(a);
     awake(a, ways.asleep);
-    a.copy(Reg::R1, Reg::R6).call(Function::FrameBytes).store(
-        Size::Word,
-        Reg::R9,
+    a.copy(Register::R1, Register::R6).call(Function::FrameBytes).store(
+        AccessSize::Word,
+        Register::R9,
         at::FRAME,
-        Reg::R0,
+        Register::R0,
     );
     find_epoch(a, maps, left);
     for (family, label) in Family::BOTH.into_iter().zip(families(a, left)) {
         a.place(label);
         read(a, family, left, |a| {
-            a.load(Size::Double, Reg::R3, Reg::R10, stack::HEADER).load(
-                Size::Double,
-                Reg::R3,
-                Reg::R3,
+            a.load(AccessSize::Double, Register::R3, Register::R10, stack::HEADER).load(
+                AccessSize::Double,
+                Register::R3,
+                Register::R3,
                 KeyTable::ZONE_OFFSET,
             );
         });
@@ -83,7 +83,12 @@ pub fn answer_syn(a: &mut Assembler, maps: &Maps, ways: &SynWays) {
     options::walk(a, left);
     agree(a);
     let v6 = a.label();
-    a.load(Size::Word, Reg::R1, Reg::R9, at::FAMILY).jump_if(Reg::R1, When::Equal, 6, v6);
+    a.load(AccessSize::Word, Register::R1, Register::R9, at::FAMILY).jump_if(
+        Register::R1,
+        JumpCondition::Equal,
+        6,
+        v6,
+    );
     for family in Family::BOTH {
         if family == Family::V6 {
             a.place(v6);
@@ -100,137 +105,136 @@ pub fn answer_syn(a: &mut Assembler, maps: &Maps, ways: &SynWays) {
 fn awake(a: &mut Assembler, asleep: Label) {
     let (same, wakes, awake) = (a.label(), a.label(), a.label());
     let word = |word: Desk| word.offset();
-    a.load(Size::Double, Reg::R1, Reg::R10, stack::DESK)
-        .copy(Reg::R4, Reg::R0)
-        .compute(Reg::R4, Does::ShiftRight, WINDOW)
-        .load(Size::Double, Reg::R5, Reg::R1, word(Desk::Window))
-        .jump_if_reg(Reg::R4, When::Equal, Reg::R5, same)
-        .store(Size::Double, Reg::R1, word(Desk::Window), Reg::R4)
-        .store_value(Size::Double, Reg::R1, word(Desk::Syns), 0);
+    a.load(AccessSize::Double, Register::R1, Register::R10, stack::DESK)
+        .copy(Register::R4, Register::R0)
+        .compute(Register::R4, Operation::ShiftRight, WINDOW)
+        .load(AccessSize::Double, Register::R5, Register::R1, word(Desk::Window))
+        .jump_if_reg(Register::R4, JumpCondition::Equal, Register::R5, same)
+        .store(AccessSize::Double, Register::R1, word(Desk::Window), Register::R4)
+        .store_value(AccessSize::Double, Register::R1, word(Desk::Syns), 0);
     a.place(same);
-    a.load(Size::Double, Reg::R5, Reg::R1, word(Desk::Syns))
-        .add(Reg::R5, 1)
-        .store(Size::Double, Reg::R1, word(Desk::Syns), Reg::R5)
-        .load(Size::Double, Reg::R3, Reg::R1, word(Desk::AwakeUntil))
-        .load(Size::Double, Reg::R2, Reg::R1, word(Desk::Pressed))
-        .jump_if(Reg::R2, When::Differs, 0, wakes)
-        .jump_if(Reg::R5, When::AtLeast, WAKES, wakes)
-        .jump_if_reg(Reg::R3, When::Above, Reg::R0, awake)
+    a.load(AccessSize::Double, Register::R5, Register::R1, word(Desk::Syns))
+        .add(Register::R5, 1)
+        .store(AccessSize::Double, Register::R1, word(Desk::Syns), Register::R5)
+        .load(AccessSize::Double, Register::R3, Register::R1, word(Desk::AwakeUntil))
+        .load(AccessSize::Double, Register::R2, Register::R1, word(Desk::Pressed))
+        .jump_if(Register::R2, JumpCondition::Differs, 0, wakes)
+        .jump_if(Register::R5, JumpCondition::AtLeast, WAKES, wakes)
+        .jump_if_reg(Register::R3, JumpCondition::Above, Register::R0, awake)
         .jump(asleep);
     a.place(wakes);
     let renewed = a.label();
-    a.jump_if_reg(Reg::R3, When::Above, Reg::R0, renewed)
-        .load(Size::Double, Reg::R2, Reg::R1, word(Desk::Woken))
-        .add(Reg::R2, 1)
-        .store(Size::Double, Reg::R1, word(Desk::Woken), Reg::R2);
+    a.jump_if_reg(Register::R3, JumpCondition::Above, Register::R0, renewed)
+        .load(AccessSize::Double, Register::R2, Register::R1, word(Desk::Woken))
+        .add(Register::R2, 1)
+        .store(AccessSize::Double, Register::R1, word(Desk::Woken), Register::R2);
     a.place(renewed);
-    a.set_wide(Reg::R2, AWAKE_NANOS).compute_reg(Reg::R2, Does::Add, Reg::R0).store(
-        Size::Double,
-        Reg::R1,
-        word(Desk::AwakeUntil),
-        Reg::R2,
-    );
+    a.set_wide(Register::R2, AWAKE_NANOS)
+        .compute_reg(Register::R2, Operation::Add, Register::R0)
+        .store(AccessSize::Double, Register::R1, word(Desk::AwakeUntil), Register::R2);
     a.place(awake);
 }
 
 /// The flags' byte, until it is agreed, and the client's sequence number into the scratch value;
 /// goes to `odd` with what is no plain SYN.
 fn flags(a: &mut Assembler, family: Family, odd: Label) {
-    a.load(Size::Byte, Reg::R1, Reg::R7, family.l4() + 13)
-        .store(Size::Word, Reg::R9, at::AGREED, Reg::R1)
-        .compute(Reg::R1, Does::And, 0x17)
-        .jump_if(Reg::R1, When::Differs, 2, odd);
-    a.load(Size::Word, Reg::R1, Reg::R7, family.l4() + 4).wire(Reg::R1, Width::Word).store(
-        Size::Word,
-        Reg::R9,
-        at::CLIENT,
-        Reg::R1,
-    );
+    a.load(AccessSize::Byte, Register::R1, Register::R7, family.l4() + 13)
+        .store(AccessSize::Word, Register::R9, at::AGREED, Register::R1)
+        .compute(Register::R1, Operation::And, 0x17)
+        .jump_if(Register::R1, JumpCondition::Differs, 2, odd);
+    a.load(AccessSize::Word, Register::R1, Register::R7, family.l4() + 4)
+        .wire(Register::R1, Width::Word)
+        .store(AccessSize::Word, Register::R9, at::CLIENT, Register::R1);
 }
 
 /// What the client offers and the listener allows, without a branch: `agree` of `syncache`.
 fn agree(a: &mut Assembler) {
     // The listener's flags, from the lowest: SACK, timestamps, ECN. The client's the same.
-    a.load(Size::Double, Reg::R1, Reg::R9, at::OFFER)
-        .compute(Reg::R1, Does::ShiftRight, Offer::FLAGS_SHIFT)
-        .load(Size::Word, Reg::R2, Reg::R9, at::AGREED)
-        .copy(Reg::R3, Reg::R2)
-        .compute(Reg::R3, Does::ShiftRight, 7)
-        .compute(Reg::R2, Does::ShiftRight, 6)
-        .compute_reg(Reg::R2, Does::And, Reg::R3)
-        .compute(Reg::R2, Does::And, 1)
-        .compute(Reg::R2, Does::ShiftLeft, 2)
-        .load(Size::Word, Reg::R3, Reg::R9, at::SEEN)
-        .copy(Reg::R4, Reg::R3)
-        .compute(Reg::R4, Does::ShiftRight, 1)
-        .compute_reg(Reg::R2, Does::Or, Reg::R4)
-        .compute_reg(Reg::R2, Does::And, Reg::R1)
-        .compute(Reg::R2, Does::And, 7)
-        .compute(Reg::R2, Does::ShiftLeft, 1)
-        .compute(Reg::R3, Does::And, AGREED_MSS)
-        .compute_reg(Reg::R2, Does::Or, Reg::R3);
+    a.load(AccessSize::Double, Register::R1, Register::R9, at::OFFER)
+        .compute(Register::R1, Operation::ShiftRight, Offer::FLAGS_SHIFT)
+        .load(AccessSize::Word, Register::R2, Register::R9, at::AGREED)
+        .copy(Register::R3, Register::R2)
+        .compute(Register::R3, Operation::ShiftRight, 7)
+        .compute(Register::R2, Operation::ShiftRight, 6)
+        .compute_reg(Register::R2, Operation::And, Register::R3)
+        .compute(Register::R2, Operation::And, 1)
+        .compute(Register::R2, Operation::ShiftLeft, 2)
+        .load(AccessSize::Word, Register::R3, Register::R9, at::SEEN)
+        .copy(Register::R4, Register::R3)
+        .compute(Register::R4, Operation::ShiftRight, 1)
+        .compute_reg(Register::R2, Operation::Or, Register::R4)
+        .compute_reg(Register::R2, Operation::And, Register::R1)
+        .compute(Register::R2, Operation::And, 7)
+        .compute(Register::R2, Operation::ShiftLeft, 1)
+        .compute(Register::R3, Operation::And, AGREED_MSS)
+        .compute_reg(Register::R2, Operation::Or, Register::R3);
     // A scale below 15 is one.
-    a.load(Size::Word, Reg::R3, Reg::R9, at::SCALE)
-        .add(Reg::R3, -options::NO_SCALE)
-        .compute(Reg::R3, Does::ShiftRight, 63)
-        .compute(Reg::R3, Does::ShiftLeft, 4)
-        .compute_reg(Reg::R2, Does::Or, Reg::R3)
-        .store(Size::Word, Reg::R9, at::AGREED, Reg::R2);
+    a.load(AccessSize::Word, Register::R3, Register::R9, at::SCALE)
+        .add(Register::R3, -options::NO_SCALE)
+        .compute(Register::R3, Operation::ShiftRight, 63)
+        .compute(Register::R3, Operation::ShiftLeft, 4)
+        .compute_reg(Register::R2, Operation::Or, Register::R3)
+        .store(AccessSize::Word, Register::R9, at::AGREED, Register::R2);
 }
 
 /// Our timestamp and the cookie, into the scratch value; goes to `none` without a key.
 fn make(a: &mut Assembler, maps: &Maps, family: Family, none: Label) {
     let sealed = a.label();
-    a.store_value(Size::Word, Reg::R9, at::MARKS, 0)
-        .load(Size::Word, Reg::R2, Reg::R9, at::AGREED)
-        .copy(Reg::R1, Reg::R2)
-        .compute(Reg::R1, Does::And, AGREED_TIMESTAMPS)
-        .jump_if(Reg::R1, When::Equal, 0, sealed)
+    a.store_value(AccessSize::Word, Register::R9, at::MARKS, 0)
+        .load(AccessSize::Word, Register::R2, Register::R9, at::AGREED)
+        .copy(Register::R1, Register::R2)
+        .compute(Register::R1, Operation::And, AGREED_TIMESTAMPS)
+        .jump_if(Register::R1, JumpCondition::Equal, 0, sealed)
         // The option bits: scale, SACK, ECN.
-        .load(Size::Word, Reg::R1, Reg::R9, at::SCALE)
-        .copy(Reg::R3, Reg::R2)
-        .compute(Reg::R3, Does::And, AGREED_SACK)
-        .compute(Reg::R3, Does::ShiftLeft, 3)
-        .compute_reg(Reg::R1, Does::Or, Reg::R3)
-        .compute(Reg::R2, Does::And, AGREED_ECN)
-        .compute(Reg::R2, Does::ShiftLeft, 2)
-        .compute_reg(Reg::R1, Does::Or, Reg::R2)
-        .copy(Reg::R2, Reg::R1)
-        .compute(Reg::R2, Does::Or, SPOKEN)
-        .store(Size::Word, Reg::R9, at::MARKS, Reg::R2);
+        .load(AccessSize::Word, Register::R1, Register::R9, at::SCALE)
+        .copy(Register::R3, Register::R2)
+        .compute(Register::R3, Operation::And, AGREED_SACK)
+        .compute(Register::R3, Operation::ShiftLeft, 3)
+        .compute_reg(Register::R1, Operation::Or, Register::R3)
+        .compute(Register::R2, Operation::And, AGREED_ECN)
+        .compute(Register::R2, Operation::ShiftLeft, 2)
+        .compute_reg(Register::R1, Operation::Or, Register::R2)
+        .copy(Register::R2, Register::R1)
+        .compute(Register::R2, Operation::Or, SPOKEN)
+        .store(AccessSize::Word, Register::R9, at::MARKS, Register::R2);
     timestamp(a, family);
     a.place(sealed);
     kept(a, family);
-    a.load(Size::Word, Reg::R1, Reg::R9, at::CLIENT).load(Size::Word, Reg::R3, Reg::R9, at::MARKS);
+    a.load(AccessSize::Word, Register::R1, Register::R9, at::CLIENT).load(
+        AccessSize::Word,
+        Register::R3,
+        Register::R9,
+        at::MARKS,
+    );
     say(a, family);
-    a.load(Size::Word, Reg::R1, Reg::R9, at::SLOT);
+    a.load(AccessSize::Word, Register::R1, Register::R9, at::SLOT);
     seal(a, maps, family, none);
-    a.store(Size::Word, Reg::R9, at::COOKIE, Reg::R1);
+    a.store(AccessSize::Word, Register::R9, at::COOKIE, Register::R1);
 }
 
 /// The flags' byte of the cookie in `R2`: scale, segment size, SACK, whether the epoch is odd.
 fn kept(a: &mut Assembler, family: Family) {
     let sizes = if family == Family::V4 { MSS_V4 } else { MSS_V6 };
-    a.load(Size::Word, Reg::R1, Reg::R9, at::SCALE)
-        .compute(Reg::R1, Does::And, 0xf)
-        .compute(Reg::R1, Does::ShiftLeft, 2)
-        .set_wide(Reg::R2, SCALES)
-        .compute_reg(Reg::R2, Does::ShiftRight, Reg::R1)
-        .compute(Reg::R2, Does::And, 7)
-        .compute(Reg::R2, Does::ShiftLeft, 3)
-        .load(Size::Word, Reg::R1, Reg::R9, at::MSS);
+    a.load(AccessSize::Word, Register::R1, Register::R9, at::SCALE)
+        .compute(Register::R1, Operation::And, 0xf)
+        .compute(Register::R1, Operation::ShiftLeft, 2)
+        .set_wide(Register::R2, SCALES)
+        .compute_reg(Register::R2, Operation::ShiftRight, Register::R1)
+        .compute(Register::R2, Operation::And, 7)
+        .compute(Register::R2, Operation::ShiftLeft, 3)
+        .load(AccessSize::Word, Register::R1, Register::R9, at::MSS);
     // How many sizes fit, without a branch: size - 1 - mss is negative where one does.
     for size in sizes {
-        a.set(Reg::R3, size - 1)
-            .compute_reg(Reg::R3, Does::Subtract, Reg::R1)
-            .compute(Reg::R3, Does::ShiftRight, 63)
-            .compute_reg(Reg::R2, Does::Add, Reg::R3);
+        a.set(Register::R3, size - 1)
+            .compute_reg(Register::R3, Operation::Subtract, Register::R1)
+            .compute(Register::R3, Operation::ShiftRight, 63)
+            .compute_reg(Register::R2, Operation::Add, Register::R3);
     }
-    a.compute(Reg::R2, Does::ShiftLeft, 2)
-        .load(Size::Word, Reg::R1, Reg::R9, at::AGREED)
-        .compute(Reg::R1, Does::And, AGREED_SACK)
-        .compute_reg(Reg::R2, Does::Or, Reg::R1)
-        .load(Size::Word, Reg::R1, Reg::R9, at::SLOT)
-        .compute(Reg::R1, Does::And, 1)
-        .compute_reg(Reg::R2, Does::Or, Reg::R1);
+    a.compute(Register::R2, Operation::ShiftLeft, 2)
+        .load(AccessSize::Word, Register::R1, Register::R9, at::AGREED)
+        .compute(Register::R1, Operation::And, AGREED_SACK)
+        .compute_reg(Register::R2, Operation::Or, Register::R1)
+        .load(AccessSize::Word, Register::R1, Register::R9, at::SLOT)
+        .compute(Register::R1, Operation::And, 1)
+        .compute_reg(Register::R2, Operation::Or, Register::R1);
 }

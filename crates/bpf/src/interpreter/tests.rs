@@ -1,7 +1,7 @@
 //! What the interpreter does with good programs, and with those that the kernel would refuse.
 
 use super::*;
-use crate::{Assembler, Does, Function, Reg, Size, When, Width};
+use crate::{AccessSize, Assembler, Function, JumpCondition, Operation, Register, Width};
 
 fn run(machine: &mut Machine, write: impl FnOnce(&mut Assembler)) -> Result<Outcome, Fault> {
     let mut a = Assembler::new();
@@ -17,27 +17,27 @@ fn value(write: impl FnOnce(&mut Assembler)) -> Result<u64, Fault> {
 fn arithmetic_is_that_of_both_widths() {
     let of = |does, left: u64, right: i32| {
         value(|a| {
-            a.set_wide(Reg::R0, left).compute(Reg::R0, does, right).exit();
+            a.set_wide(Register::R0, left).compute(Register::R0, does, right).exit();
         })
     };
-    assert_eq!(of(Does::Subtract, 1, 2), Ok(u64::MAX));
-    assert_eq!(of(Does::Divide, 100, 7), Ok(14));
-    assert_eq!(of(Does::Divide, 100, 0), Ok(0), "RFC 9669 section 4.1");
-    assert_eq!(of(Does::Modulo, 100, 0), Ok(100));
-    assert_eq!(of(Does::Xor, 0xff, -1), Ok(!0xff));
-    assert_eq!(of(Does::ShiftRightSigned, 1 << 63, 63), Ok(u64::MAX));
+    assert_eq!(of(Operation::Subtract, 1, 2), Ok(u64::MAX));
+    assert_eq!(of(Operation::Divide, 100, 7), Ok(14));
+    assert_eq!(of(Operation::Divide, 100, 0), Ok(0), "RFC 9669 section 4.1");
+    assert_eq!(of(Operation::Modulo, 100, 0), Ok(100));
+    assert_eq!(of(Operation::Xor, 0xff, -1), Ok(!0xff));
+    assert_eq!(of(Operation::ShiftRightSigned, 1 << 63, 63), Ok(u64::MAX));
     let word = |does, left: u64, right: i32| {
         value(|a| {
-            a.set_wide(Reg::R0, left).compute_word(Reg::R0, does, right).exit();
+            a.set_wide(Register::R0, left).compute_word(Register::R0, does, right).exit();
         })
     };
-    assert_eq!(word(Does::Add, 0xffff_ffff, 1), Ok(0), "the upper half is zero then");
-    assert_eq!(word(Does::ShiftRightSigned, 0x8000_0000, 31), Ok(0xffff_ffff));
+    assert_eq!(word(Operation::Add, 0xffff_ffff, 1), Ok(0), "the upper half is zero then");
+    assert_eq!(word(Operation::ShiftRightSigned, 0x8000_0000, 31), Ok(0xffff_ffff));
     for (width, swapped) in
         [(Width::Half, 0x8877), (Width::Word, 0x8877_6655), (Width::Double, 0x8877_6655_4433_2211)]
     {
         let got = value(|a| {
-            a.set_wide(Reg::R0, 0x1122_3344_5566_7788).swap(Reg::R0, width).exit();
+            a.set_wide(Register::R0, 0x1122_3344_5566_7788).swap(Register::R0, width).exit();
         });
         assert_eq!(got, Ok(swapped));
     }
@@ -48,21 +48,30 @@ fn jumps_compare_with_and_without_a_sign() {
     let taken = |when, left: i32, right: i32, is_word: bool| {
         let got = value(|a| {
             let yes = a.label();
-            a.set(Reg::R1, left);
+            a.set(Register::R1, left);
             match is_word {
-                true => a.jump_if_word(Reg::R1, when, right.cast_unsigned(), yes),
-                false => a.jump_if(Reg::R1, when, right, yes),
+                true => a.jump_if_word(Register::R1, when, right.cast_unsigned(), yes),
+                false => a.jump_if(Register::R1, when, right, yes),
             };
-            a.set(Reg::R0, 0).exit();
+            a.set(Register::R0, 0).exit();
             a.place(yes);
-            a.set(Reg::R0, 1).exit();
+            a.set(Register::R0, 1).exit();
         });
         got.unwrap() == 1
     };
     for is_word in [false, true] {
-        assert!(taken(When::Above, -1, 1, is_word) && !taken(When::SignedAbove, -1, 1, is_word));
-        assert!(taken(When::SignedBelow, -1, 1, is_word) && taken(When::AtMost, 3, 3, is_word));
-        assert!(taken(When::Meets, 6, 2, is_word) && !taken(When::Meets, 6, 1, is_word));
+        assert!(
+            taken(JumpCondition::Above, -1, 1, is_word)
+                && !taken(JumpCondition::SignedAbove, -1, 1, is_word)
+        );
+        assert!(
+            taken(JumpCondition::SignedBelow, -1, 1, is_word)
+                && taken(JumpCondition::AtMost, 3, 3, is_word)
+        );
+        assert!(
+            taken(JumpCondition::Meets, 6, 2, is_word)
+                && !taken(JumpCondition::Meets, 6, 1, is_word)
+        );
     }
 }
 
@@ -77,13 +86,13 @@ fn what_the_kernel_would_refuse_is_a_fault_and_no_panic() {
     );
     assert_eq!(
         value(|a| {
-            a.set(Reg::R0, 0);
+            a.set(Register::R0, 0);
         }),
         Err(Fault::PastEnd)
     );
     let reads = |at: i16| {
         value(|a| {
-            a.load(Size::Word, Reg::R0, Reg::R10, at).exit();
+            a.load(AccessSize::Word, Register::R0, Register::R10, at).exit();
         })
     };
     assert_eq!(reads(-4), Err(Fault::Unwritten));
@@ -91,7 +100,9 @@ fn what_the_kernel_would_refuse_is_a_fault_and_no_panic() {
     assert_eq!(reads(0), Err(Fault::OutOfBounds));
     let packet = |at: i16| {
         value(|a| {
-            a.load(Size::Word, Reg::R2, Reg::R1, 0).load(Size::Half, Reg::R0, Reg::R2, at).exit();
+            a.load(AccessSize::Word, Register::R2, Register::R1, 0)
+                .load(AccessSize::Half, Register::R0, Register::R2, at)
+                .exit();
         })
     };
     assert_eq!(packet(62), Ok(0));
@@ -99,25 +110,25 @@ fn what_the_kernel_would_refuse_is_a_fault_and_no_panic() {
     assert_eq!(packet(-1), Err(Fault::NoMemory));
     let context = |at: i16| {
         value(|a| {
-            a.load(Size::Word, Reg::R0, Reg::R1, at).exit();
+            a.load(AccessSize::Word, Register::R0, Register::R1, at).exit();
         })
     };
     assert_eq!(context(24), Err(Fault::OutOfBounds));
     let store = value(|a| {
-        a.store(Size::Word, Reg::R1, 0, Reg::R1).exit();
+        a.store(AccessSize::Word, Register::R1, 0, Register::R1).exit();
     });
     assert_eq!(store, Err(Fault::ReadOnly));
     let nothing = value(|a| {
-        a.set(Reg::R1, 0).load(Size::Byte, Reg::R0, Reg::R1, 0);
+        a.set(Register::R1, 0).load(AccessSize::Byte, Register::R0, Register::R1, 0);
     });
     assert_eq!(nothing, Err(Fault::NoMemory));
     let lost = value(|a| {
-        a.call(Function::Core).copy(Reg::R0, Reg::R1).exit();
+        a.call(Function::Core).copy(Register::R0, Register::R1).exit();
     });
     assert_eq!(lost, Err(Fault::Unwritten), "calls take their arguments");
     assert_eq!(
         value(|a| {
-            a.map(Reg::R1, 99);
+            a.map(Register::R1, 99);
         }),
         Err(Fault::NoMap)
     );
@@ -151,11 +162,23 @@ fn a_run_ends_however_long_the_program_would_run() {
 fn functions_of_the_program_keep_the_upper_registers_and_have_a_stack_of_their_own() {
     let got = value(|a| {
         let own = a.label();
-        a.set(Reg::R6, 7).set(Reg::R1, 35).store(Size::Double, Reg::R10, -8, Reg::R6);
-        a.call_own(own).compute_reg(Reg::R0, Does::Add, Reg::R6);
-        a.load(Size::Double, Reg::R1, Reg::R10, -8).compute_reg(Reg::R0, Does::Add, Reg::R1).exit();
+        a.set(Register::R6, 7).set(Register::R1, 35).store(
+            AccessSize::Double,
+            Register::R10,
+            -8,
+            Register::R6,
+        );
+        a.call_own(own).compute_reg(Register::R0, Operation::Add, Register::R6);
+        a.load(AccessSize::Double, Register::R1, Register::R10, -8)
+            .compute_reg(Register::R0, Operation::Add, Register::R1)
+            .exit();
         a.place(own);
-        a.copy(Reg::R0, Reg::R1).set(Reg::R6, 1000).store(Size::Double, Reg::R10, -8, Reg::R6);
+        a.copy(Register::R0, Register::R1).set(Register::R6, 1000).store(
+            AccessSize::Double,
+            Register::R10,
+            -8,
+            Register::R6,
+        );
         a.exit();
     });
     assert_eq!(got, Ok(49));
@@ -164,11 +187,15 @@ fn functions_of_the_program_keep_the_upper_registers_and_have_a_stack_of_their_o
 /// Looks a four-byte key up and returns the first word of the value, or 1000 without one.
 fn look(a: &mut Assembler, map: i32, key: u32) {
     let none = a.label();
-    a.set_word(Reg::R1, key).store(Size::Word, Reg::R10, -4, Reg::R1).map(Reg::R1, map);
-    a.copy(Reg::R2, Reg::R10).add(Reg::R2, -4).call(Function::MapLookup);
-    a.jump_if(Reg::R0, When::Equal, 0, none).load(Size::Double, Reg::R0, Reg::R0, 0).exit();
+    a.set_word(Register::R1, key)
+        .store(AccessSize::Word, Register::R10, -4, Register::R1)
+        .map(Register::R1, map);
+    a.copy(Register::R2, Register::R10).add(Register::R2, -4).call(Function::MapLookup);
+    a.jump_if(Register::R0, JumpCondition::Equal, 0, none)
+        .load(AccessSize::Double, Register::R0, Register::R0, 0)
+        .exit();
     a.place(none);
-    a.set(Reg::R0, 1000).exit();
+    a.set(Register::R0, 1000).exit();
 }
 
 #[test]
@@ -204,9 +231,16 @@ fn a_value_is_not_left_by_a_load_into_the_next_one() {
     let array = machine.array(12, 2);
     let got = run(&mut machine, |a| {
         let none = a.label();
-        a.set(Reg::R1, 0).store(Size::Word, Reg::R10, -4, Reg::R1).map(Reg::R1, array);
-        a.copy(Reg::R2, Reg::R10).add(Reg::R2, -4).call(Function::MapLookup);
-        a.jump_if(Reg::R0, When::Equal, 0, none).load(Size::Double, Reg::R0, Reg::R0, 8);
+        a.set(Register::R1, 0)
+            .store(AccessSize::Word, Register::R10, -4, Register::R1)
+            .map(Register::R1, array);
+        a.copy(Register::R2, Register::R10).add(Register::R2, -4).call(Function::MapLookup);
+        a.jump_if(Register::R0, JumpCondition::Equal, 0, none).load(
+            AccessSize::Double,
+            Register::R0,
+            Register::R0,
+            8,
+        );
         a.place(none);
         a.exit();
     });
@@ -218,10 +252,15 @@ fn tail_calls_go_on_with_the_frame_and_fall_through_where_there_is_no_program() 
     let mut machine = Machine::new();
     let (programs, sockets) = (machine.programs(2), machine.sockets(2));
     let mut other = Assembler::new();
-    other.map(Reg::R1, sockets).set(Reg::R2, 1).set(Reg::R3, 1).call(Function::RedirectMap).exit();
+    other
+        .map(Register::R1, sockets)
+        .set(Register::R2, 1)
+        .set(Register::R3, 1)
+        .call(Function::RedirectMap)
+        .exit();
     machine.set_program(programs, 1, other.finish().unwrap());
     let calls = |a: &mut Assembler, index| {
-        a.tail_call(Reg::R1, programs, index).set(Reg::R0, 2).exit();
+        a.tail_call(Register::R1, programs, index).set(Register::R0, 2).exit();
     };
     let got = |machine: &mut Machine, index| run(machine, |a| calls(a, index)).unwrap();
     assert_eq!(got(&mut machine, 0).verdict, verdict::PASS);
@@ -237,10 +276,10 @@ fn old_addresses_of_a_frame_are_bad_once_its_end_has_moved() {
     let cut = |touches: bool| {
         let mut frame = vec![0; 64];
         let mut a = Assembler::new();
-        a.copy(Reg::R6, Reg::R1).load(Size::Word, Reg::R7, Reg::R1, 0);
-        a.set(Reg::R2, -10).call(Function::AdjustTail);
+        a.copy(Register::R6, Register::R1).load(AccessSize::Word, Register::R7, Register::R1, 0);
+        a.set(Register::R2, -10).call(Function::AdjustTail);
         if touches {
-            a.load(Size::Byte, Reg::R1, Reg::R7, 0);
+            a.load(AccessSize::Byte, Register::R1, Register::R7, 0);
         }
         a.exit();
         let outcome = Machine::new().run(&a.finish().unwrap(), &mut frame);

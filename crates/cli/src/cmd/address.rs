@@ -1,24 +1,24 @@
 //! `floodwall address` and `floodwall link`: ip(8)'s words for a running instance.
 //!
-//! Words are read here, so that what is wrong with them is said before anybody is asked; what the
-//! instance refuses it says itself.
+//! The arguments are parsed here, so that a syntax error is reported before the instance is
+//! contacted; errors of the instance are printed as they come.
 
 use std::io::{self, Write};
 use std::net::IpAddr;
 
 use crate::args::{AddressArgs, AskArgs, LinkArgs};
 use crate::exit::Exit;
-use crate::network::{AddrInfo, FOR_EVER, Link, Network};
-use crate::settings::words::{self, Wrong, wrong};
-use crate::socket::request::Request;
+use crate::network::{AddrInfo, FOR_EVER, LinkSettings, NetworkConfig};
+use crate::settings::parse::{self, WrongValue, wrong};
+use crate::socket::request::ControlRequest;
 use crate::socket::{client, path};
 
 /// What is wanted.
 #[derive(Debug, PartialEq)]
-enum Wish {
+enum AddressRequest {
     /// To see this link, or all.
     Show(Option<String>),
-    Do(Request),
+    Do(ControlRequest),
 }
 
 /// `floodwall address …`
@@ -33,10 +33,15 @@ pub(crate) fn link(args: &LinkArgs) -> Exit {
     serve(&args.ask, "link", link_wish(&words), false)
 }
 
-fn serve(ask: &AskArgs, command: &str, wish: Result<Wish, Wrong>, addresses: bool) -> Exit {
+fn serve(
+    ask: &AskArgs,
+    command: &str,
+    wish: Result<AddressRequest, WrongValue>,
+    addresses: bool,
+) -> Exit {
     let wish = match wish {
         Ok(wish) => wish,
-        Err(Wrong { what, remedy }) => {
+        Err(WrongValue { what, remedy }) => {
             eprintln!("floodwall: {command}: {what}; {remedy}");
             return Exit::Usage;
         }
@@ -46,8 +51,8 @@ fn serve(ask: &AskArgs, command: &str, wish: Result<Wish, Wrong>, addresses: boo
         Err(exit) => return exit,
     };
     let (request, only) = match wish {
-        Wish::Show(only) => (Request::Network, Some(only)),
-        Wish::Do(request) => (request, None),
+        AddressRequest::Show(only) => (ControlRequest::Network, Some(only)),
+        AddressRequest::Do(request) => (request, None),
     };
     let answer = match client::ask(&socket, &request.to_string()) {
         Ok(answer) => answer,
@@ -57,7 +62,7 @@ fn serve(ask: &AskArgs, command: &str, wish: Result<Wish, Wrong>, addresses: boo
         }
     };
     let Some(only) = only else { return Exit::Done };
-    match serde_json::from_value::<Network>(answer) {
+    match serde_json::from_value::<NetworkConfig>(answer) {
         Ok(network) => show(network, only.as_deref(), ask.json, addresses),
         Err(error) => {
             eprintln!("floodwall: the instance is of another version ({error})");
@@ -66,7 +71,7 @@ fn serve(ask: &AskArgs, command: &str, wish: Result<Wish, Wrong>, addresses: boo
     }
 }
 
-fn show(network: Network, only: Option<&str>, json: bool, addresses: bool) -> Exit {
+fn show(network: NetworkConfig, only: Option<&str>, json: bool, addresses: bool) -> Exit {
     let mut links = network.links;
     if let Some(only) = only {
         links.retain(|link| link.ifname == only);
@@ -92,7 +97,7 @@ fn show(network: Network, only: Option<&str>, json: bool, addresses: bool) -> Ex
 }
 
 /// As `ip -j` has it.
-fn document(links: &[Link], addresses: bool) -> String {
+fn document(links: &[LinkSettings], addresses: bool) -> String {
     let mut all = serde_json::json!(links);
     if let (false, Some(links)) = (addresses, all.as_array_mut()) {
         for link in links.iter_mut().filter_map(serde_json::Value::as_object_mut) {
@@ -103,8 +108,8 @@ fn document(links: &[Link], addresses: bool) -> String {
 }
 
 /// As `ip` has it.
-fn in_words(link: &Link, addresses: bool) -> String {
-    let Link { ifindex, ifname, mtu, operstate, link_type, .. } = link;
+fn in_words(link: &LinkSettings, addresses: bool) -> String {
+    let LinkSettings { ifindex, ifname, mtu, operstate, link_type, .. } = link;
     let mac = link.address.as_ref().map(|mac| format!(" {mac}")).unwrap_or_default();
     let flags = link.flags.join(",");
     let mut text = format!("{ifindex}: {ifname}: <{flags}> mtu {mtu} state {operstate}\n");
@@ -138,12 +143,12 @@ pub(crate) fn time(seconds: u32) -> String {
     if seconds == FOR_EVER { "forever".to_owned() } else { format!("{seconds}sec") }
 }
 
-const ADDRESS_USE: &str = "say `add ADDRESS/LENGTH dev IFACE`, `del ADDRESS dev IFACE` or `show`";
-const LINK_USE: &str = "say `set IFACE up`, `set IFACE down` or `show`";
+const ADDRESS_USE: &str = "use `add ADDRESS/LENGTH dev IFACE`, `del ADDRESS dev IFACE` or `show`";
+const LINK_USE: &str = "use `set IFACE up`, `set IFACE down` or `show`";
 
-fn address_wish(words: &[&str]) -> Result<Wish, Wrong> {
+fn address_wish(words: &[&str]) -> Result<AddressRequest, WrongValue> {
     match *words {
-        [] => Ok(Wish::Show(None)),
+        [] => Ok(AddressRequest::Show(None)),
         ["show" | "sh" | "s" | "list" | "ls" | "l", ref rest @ ..] => shown(rest, ADDRESS_USE),
         ["add" | "a", ref rest @ ..] => added(rest),
         ["delete" | "del" | "d", ref rest @ ..] => deleted(rest),
@@ -151,13 +156,13 @@ fn address_wish(words: &[&str]) -> Result<Wish, Wrong> {
     }
 }
 
-fn link_wish(words: &[&str]) -> Result<Wish, Wrong> {
+fn link_wish(words: &[&str]) -> Result<AddressRequest, WrongValue> {
     match *words {
-        [] => Ok(Wish::Show(None)),
+        [] => Ok(AddressRequest::Show(None)),
         ["show" | "sh" | "s" | "list" | "ls" | "l", ref rest @ ..] => shown(rest, LINK_USE),
         ["set", "dev", dev, state @ ("up" | "down")] | ["set", dev, state @ ("up" | "down")] => {
             let dev = interface(dev)?;
-            Ok(Wish::Do(Request::SetLink { dev, up: state == "up" }))
+            Ok(AddressRequest::Do(ControlRequest::SetLink { dev, up: state == "up" }))
         }
         ["set", ref rest @ ..] => match rest.last() {
             Some(last) => Err(wrong(format!("{last:?} is neither up nor down"), LINK_USE)),
@@ -167,29 +172,29 @@ fn link_wish(words: &[&str]) -> Result<Wish, Wrong> {
     }
 }
 
-fn shown(words: &[&str], remedy: &str) -> Result<Wish, Wrong> {
+fn shown(words: &[&str], remedy: &str) -> Result<AddressRequest, WrongValue> {
     match *words {
-        [] => Ok(Wish::Show(None)),
-        ["dev", dev] | [dev] => Ok(Wish::Show(Some(interface(dev)?))),
+        [] => Ok(AddressRequest::Show(None)),
+        ["dev", dev] | [dev] => Ok(AddressRequest::Show(Some(interface(dev)?))),
         [_, other, ..] => Err(wrong(format!("{other:?} is no word here"), remedy)),
     }
 }
 
 /// A name that an interface can have, and that fits a request.
-fn interface(name: &str) -> Result<String, Wrong> {
-    words::device(&format!("tap:{name}")).map(|device| device.name)
+fn interface(name: &str) -> Result<String, WrongValue> {
+    parse::device(&format!("tap:{name}")).map(|device| device.name)
 }
 
 /// What stands behind an address: `dev NAME` and times.
 #[derive(Default)]
-struct Behind {
+struct AddressTail {
     dev: Option<String>,
     valid: Option<Option<u32>>,
     preferred: Option<Option<u32>>,
 }
 
-impl Behind {
-    fn read(mut words: &[&str], times: bool) -> Result<Self, Wrong> {
+impl AddressTail {
+    fn read(mut words: &[&str], times: bool) -> Result<Self, WrongValue> {
         let mut behind = Self::default();
         loop {
             words = match *words {
@@ -216,14 +221,14 @@ impl Behind {
         }
     }
 
-    fn dev(&self) -> Result<String, Wrong> {
+    fn dev(&self) -> Result<String, WrongValue> {
         self.dev.clone().ok_or_else(|| {
             wrong("the interface is missing", "name it behind the address, as in `dev fw0`")
         })
     }
 }
 
-fn life_time(text: &str) -> Result<Option<u32>, Wrong> {
+fn life_time(text: &str) -> Result<Option<u32>, WrongValue> {
     if text == "forever" {
         return Ok(None);
     }
@@ -233,52 +238,57 @@ fn life_time(text: &str) -> Result<Option<u32>, Wrong> {
     seconds.map(Some).ok_or_else(|| wrong(format!("{text:?} is not a time"), remedy))
 }
 
-fn added(words: &[&str]) -> Result<Wish, Wrong> {
+fn added(words: &[&str]) -> Result<AddressRequest, WrongValue> {
     let [address, rest @ ..] = words else {
         return Err(wrong("the address is missing", ADDRESS_USE));
     };
-    let address = words::address(address)?;
-    let behind = Behind::read(rest, true)?;
+    let address = parse::address(address)?;
+    let behind = AddressTail::read(rest, true)?;
     let valid = behind.valid.flatten();
     let preferred = behind.preferred.unwrap_or(valid);
     if valid.is_some_and(|valid| preferred.is_none_or(|preferred| preferred > valid)) {
         let what = "an address cannot be preferred longer than it is valid";
         return Err(wrong(what, "give a longer valid_lft or a shorter preferred_lft"));
     }
-    Ok(Wish::Do(Request::AddAddress { dev: behind.dev()?, address, valid, preferred }))
+    Ok(AddressRequest::Do(ControlRequest::AddAddress {
+        dev: behind.dev()?,
+        address,
+        valid,
+        preferred,
+    }))
 }
 
-fn deleted(words: &[&str]) -> Result<Wish, Wrong> {
+fn deleted(words: &[&str]) -> Result<AddressRequest, WrongValue> {
     let [address, rest @ ..] = words else {
         return Err(wrong("the address is missing", ADDRESS_USE));
     };
     let (addr, prefix_len): (IpAddr, _) = match address.contains('/') {
-        true => words::address(address).map(|a| (a.addr(), Some(a.prefix_len())))?,
+        true => parse::address(address).map(|a| (a.addr(), Some(a.prefix_len())))?,
         false => {
             let remedy = "write it as `floodwall address show` does";
             let odd = || wrong(format!("{address:?} is not an address"), remedy);
             (address.parse().map_err(|_| odd())?, None)
         }
     };
-    let dev = Behind::read(rest, false)?.dev()?;
-    Ok(Wish::Do(Request::DelAddress { dev, addr, prefix_len }))
+    let dev = AddressTail::read(rest, false)?.dev()?;
+    Ok(AddressRequest::Do(ControlRequest::DelAddress { dev, addr, prefix_len }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn wish(text: &str) -> Result<Wish, String> {
+    fn wish(text: &str) -> Result<AddressRequest, String> {
         let words: Vec<_> = text.split_whitespace().collect();
         address_wish(&words).map_err(|wrong| format!("{}; {}", wrong.what, wrong.remedy))
     }
 
     #[test]
     fn the_words_of_ip_are_understood() {
-        assert_eq!(wish(""), Ok(Wish::Show(None)));
-        assert_eq!(wish("show dev fw0"), Ok(Wish::Show(Some("fw0".to_owned()))));
+        assert_eq!(wish(""), Ok(AddressRequest::Show(None)));
+        assert_eq!(wish("show dev fw0"), Ok(AddressRequest::Show(Some("fw0".to_owned()))));
         let done = |text: &str| match wish(text) {
-            Ok(Wish::Do(request)) => request.to_string(),
+            Ok(AddressRequest::Do(request)) => request.to_string(),
             other => panic!("{other:?}"),
         };
         assert_eq!(done("add 10.0.0.9/24 dev fw0"), "address add fw0 10.0.0.9/24 forever forever");
@@ -290,7 +300,7 @@ mod tests {
         assert_eq!(done("del 10.0.0.9/24 dev fw0"), "address del fw0 10.0.0.9/24");
         assert_eq!(done("delete fd00::9 dev fw0"), "address del fw0 fd00::9");
         let link = |words: &[&str]| link_wish(words).ok();
-        let down = Wish::Do(Request::SetLink { dev: "fw0".to_owned(), up: false });
+        let down = AddressRequest::Do(ControlRequest::SetLink { dev: "fw0".to_owned(), up: false });
         assert_eq!(link(&["set", "dev", "fw0", "down"]).as_ref(), Some(&down));
         assert_eq!(link(&["set", "fw0", "down"]), Some(down));
     }

@@ -1,12 +1,12 @@
-//! `floodwall check FILE`: says what is wrong with a configuration, and where, and what to do.
+//! `floodwall check FILE`: reports what is wrong with a configuration, where, and the remedy.
 //!
 //! Needs no privilege and starts nothing.
 
 use crate::args::{CheckArgs, RunArgs};
 use crate::exit::Exit;
-use crate::settings::{self, Settings};
+use crate::settings::{self, RunSettings};
 
-/// Reads and judges the file; complaints go to standard error, one a line.
+/// Reads and judges the file; problems go to standard error, one a line.
 pub(crate) fn check(args: &CheckArgs) -> Exit {
     match settings::load(Some(&args.file), &RunArgs::default()) {
         Ok(settings) => {
@@ -20,7 +20,7 @@ pub(crate) fn check(args: &CheckArgs) -> Exit {
     }
 }
 
-fn summary(settings: &Settings) -> String {
+fn summary(settings: &RunSettings) -> String {
     let addresses = settings.interfaces.iter().map(|i| i.addresses.len()).sum();
     let counted =
         |n: usize, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });

@@ -45,7 +45,7 @@ pub(crate) struct CostArgs {
     rounds: u64,
 }
 
-/// Measures, tells, writes.
+/// Measures, prints and writes the cost table.
 pub(crate) fn cost(args: &CostArgs) -> ExitCode {
     let terminal = std::io::stderr().is_terminal();
     let mut step = |what: &str, percent: usize| {
@@ -74,7 +74,7 @@ pub(crate) fn cost(args: &CostArgs) -> ExitCode {
 fn tell(args: &CostArgs, report: &CostReport) -> Result<(), String> {
     let machine = Machine::here();
     let mut out = std::io::stdout().lock();
-    // Who does not read to the end still gets the exit code.
+    // A reader that closes the pipe early must not change the exit code.
     let _ = if args.json {
         eprint!("{report}");
         let document = json!({ "machine": machine, "costs": report });
@@ -85,7 +85,7 @@ fn tell(args: &CostArgs, report: &CostReport) -> Result<(), String> {
     args.write.as_deref().map_or(Ok(()), |path| write_table(path, report, &machine))
 }
 
-/// The table with what a reader needs to know of it.
+/// The table with notes for its readers.
 fn write_table(path: &Path, report: &CostReport, machine: &Machine) -> Result<(), String> {
     let Machine { cpu, cores, system, build, version, commit, date } = machine;
     let mut text = format!(

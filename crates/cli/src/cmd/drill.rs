@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use clap::Args;
 use floodwall_drill::{
-    CostTable, DrillError, Options, ParseCostError, Place, Report, drill as run, to_stderr,
+    CostTable, DrillError, DrillOptions, DrillPlace, ParseCostError, Report, drill as run,
+    to_stderr,
 };
 
 const CODES: &str = "\
@@ -64,16 +65,16 @@ pub(crate) struct DrillArgs {
 /// Runs the drill and reports.
 pub(crate) fn drill(args: &DrillArgs) -> ExitCode {
     let mut options = match (args.sim, args.tap) {
-        (true, _) => Options::simulated(args.seed),
-        (_, true) => Options::on_tap(args.seed),
-        _ => Options::new(args.seed),
+        (true, _) => DrillOptions::simulated(args.seed),
+        (_, true) => DrillOptions::on_tap(args.seed),
+        _ => DrillOptions::new(args.seed),
     };
     if let Some(seconds) = args.seconds {
         options.schedule.phase = Duration::from_secs(seconds);
     }
     if let Some(path) = &args.costs {
         match costs(path) {
-            Ok(costs) => options.place = Place::World(costs),
+            Ok(costs) => options.place = DrillPlace::World(costs),
             Err(error) => {
                 eprintln!("floodwall drill: {}: {error}", path.display());
                 return NOT_RUN.into();
@@ -100,7 +101,7 @@ fn costs(path: &Path) -> Result<CostTable, String> {
 
 fn tell(args: &DrillArgs, report: &Report) -> Result<(), DrillError> {
     let mut out = std::io::stdout().lock();
-    // Who does not read to the end still gets the exit code.
+    // A reader that closes the pipe early must not change the exit code.
     let _ = if args.json {
         eprintln!("\n{report}");
         writeln!(out, "{}", report.to_json()?)

@@ -77,7 +77,7 @@ fn list(args: &LabArgs) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Runs, tells, keeps. Whether every claim holds.
+/// Runs the plan, prints the report and stores it. Returns whether every claim holds.
 fn run_plan(args: &LabArgs) -> Result<bool, LabError> {
     let plan = Plan::load(&args.plan)?;
     let size = if args.quick { Size::Quick } else { Size::Full };
@@ -95,7 +95,7 @@ fn run_plan(args: &LabArgs) -> Result<bool, LabError> {
     Ok(report.passed)
 }
 
-/// Who does not read to the end still gets the exit code.
+/// Prints `text`. A reader that closes the pipe early must not change the exit code.
 fn print(text: &str) {
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
 }

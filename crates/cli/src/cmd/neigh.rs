@@ -1,7 +1,7 @@
 //! `floodwall neigh`: ip(8)'s words about the neighbours of a running instance.
 //!
-//! Words are read here, so that what is wrong with them is said before anybody is asked; what the
-//! instance refuses it says itself.
+//! The arguments are parsed here, so that a syntax error is reported before the instance is
+//! contacted; errors of the instance are printed as they come.
 
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -11,19 +11,19 @@ use serde_json::Value;
 
 use crate::args::NeighArgs;
 use crate::exit::Exit;
-use crate::neighbors::{NeighborRequest, Put};
-use crate::settings::words::{self, Wrong, wrong};
-use crate::socket::request::Request;
+use crate::neighbors::{NeighborRequest, NeighbourPut};
+use crate::settings::parse::{self, WrongValue, wrong};
+use crate::socket::request::ControlRequest;
 use crate::socket::{client, path};
 
-const USE: &str = "say `show`, `add ADDRESS lladdr MAC dev IFACE`, `del ADDRESS dev IFACE` or \
+const USE: &str = "use `show`, `add ADDRESS lladdr MAC dev IFACE`, `del ADDRESS dev IFACE` or \
                    `flush dev IFACE`";
 const STATES: [&str; 7] =
     ["incomplete", "reachable", "stale", "delay", "probe", "failed", "permanent"];
 
 /// Which of them are to be seen.
 #[derive(Debug, Default, PartialEq)]
-struct Filter {
+struct NeighFilter {
     addr: Option<IpAddr>,
     dev: Option<String>,
     nud: Option<String>,
@@ -31,8 +31,8 @@ struct Filter {
 
 /// What is wanted.
 #[derive(Debug, PartialEq)]
-enum Wish {
-    Show(Filter),
+enum NeighRequest {
+    Show(NeighFilter),
     Do(NeighborRequest),
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn neigh(args: &NeighArgs) -> Exit {
     let words: Vec<_> = args.words.iter().map(String::as_str).collect();
     let wish = match wish(&words) {
         Ok(wish) => wish,
-        Err(Wrong { what, remedy }) => {
+        Err(WrongValue { what, remedy }) => {
             eprintln!("floodwall: neigh: {what}; {remedy}");
             return Exit::Usage;
         }
@@ -51,10 +51,10 @@ pub(crate) fn neigh(args: &NeighArgs) -> Exit {
         Err(exit) => return exit,
     };
     let (request, filter) = match wish {
-        Wish::Show(filter) => (NeighborRequest::Show, Some(filter)),
-        Wish::Do(request) => (request, None),
+        NeighRequest::Show(filter) => (NeighborRequest::Show, Some(filter)),
+        NeighRequest::Do(request) => (request, None),
     };
-    let answer = match client::ask(&socket, &Request::Neighbor(request).to_string()) {
+    let answer = match client::ask(&socket, &ControlRequest::Neighbor(request).to_string()) {
         Ok(answer) => answer,
         Err(error) => {
             eprintln!("floodwall: neigh: {error}");
@@ -79,7 +79,7 @@ pub(crate) fn neigh(args: &NeighArgs) -> Exit {
     }
 }
 
-impl Filter {
+impl NeighFilter {
     fn lets(&self, one: &Value, family: impl Fn(&IpAddr) -> bool) -> bool {
         let text = |key: &str| one[key].as_str().unwrap_or_default();
         let addr = text("dst").parse::<IpAddr>().ok();
@@ -106,21 +106,21 @@ fn in_words(one: &Value) -> String {
 
 /// What may stand behind a verb, in any order.
 #[derive(Default)]
-struct Behind {
+struct NeighTail {
     addr: Option<IpAddr>,
     dev: Option<String>,
     mac: Option<MacAddr>,
     nud: Option<String>,
 }
 
-impl Behind {
-    fn read(mut words: &[&str]) -> Result<Self, Wrong> {
+impl NeighTail {
+    fn read(mut words: &[&str]) -> Result<Self, WrongValue> {
         let mut behind = Self::default();
         loop {
             words = match *words {
                 [] => return Ok(behind),
                 ["dev", dev, ref rest @ ..] => {
-                    let name = words::device(&format!("tap:{dev}"))?.name;
+                    let name = parse::device(&format!("tap:{dev}"))?.name;
                     behind.dev = Some(name);
                     rest
                 }
@@ -155,10 +155,10 @@ impl Behind {
     }
 }
 
-fn wish(words: &[&str]) -> Result<Wish, Wrong> {
+fn wish(words: &[&str]) -> Result<NeighRequest, WrongValue> {
     let missing = |what: &str| wrong(format!("{what} is missing"), USE);
     let (verb, rest) = words.split_first().unwrap_or((&"show", &[]));
-    let Behind { addr, dev, mac, nud } = Behind::read(match *verb {
+    let NeighTail { addr, dev, mac, nud } = NeighTail::read(match *verb {
         "show" | "sh" | "s" | "list" | "ls" | "l" | "add" | "a" | "replace" | "repl" | "change"
         | "chg" | "delete" | "del" | "d" | "flush" | "f" => rest,
         other => return Err(wrong(format!("{other:?} is no word here"), USE)),
@@ -170,14 +170,14 @@ fn wish(words: &[&str]) -> Result<Wish, Wrong> {
         "chg" => "change",
         other => other,
     };
-    if let Some(put) = Put::of(verb) {
+    if let Some(put) = NeighbourPut::of(verb) {
         if let Some(state) = nud.filter(|state| state != "permanent") {
             let remedy = "neighbours that are kept are permanent";
             return Err(wrong(format!("a neighbour is not kept as {state}"), remedy));
         }
         let addr = addr.ok_or_else(|| missing("the address"))?;
         let mac = mac.ok_or_else(|| missing("lladdr"))?;
-        return Ok(Wish::Do(NeighborRequest::Keep { put, dev: needs()?, addr, mac }));
+        return Ok(NeighRequest::Do(NeighborRequest::Keep { put, dev: needs()?, addr, mac }));
     }
     if mac.is_some() {
         return Err(wrong("\"lladdr\" is no word here", USE));
@@ -185,7 +185,7 @@ fn wish(words: &[&str]) -> Result<Wish, Wrong> {
     match verb {
         "delete" | "del" | "d" => {
             let addr = addr.ok_or_else(|| missing("the address"))?;
-            Ok(Wish::Do(NeighborRequest::Delete { dev: needs()?, addr }))
+            Ok(NeighRequest::Do(NeighborRequest::Delete { dev: needs()?, addr }))
         }
         "flush" | "f" => {
             if let Some(addr) = addr {
@@ -194,11 +194,11 @@ fn wish(words: &[&str]) -> Result<Wish, Wrong> {
             let all = match nud.as_deref() {
                 None => false,
                 Some("all") => true,
-                Some(_) => return Err(wrong("flush knows nud all only", USE)),
+                Some(_) => return Err(wrong("flush supports nud all only", USE)),
             };
-            Ok(Wish::Do(NeighborRequest::Flush { dev: needs()?, all }))
+            Ok(NeighRequest::Do(NeighborRequest::Flush { dev: needs()?, all }))
         }
-        _ => Ok(Wish::Show(Filter { addr, dev, nud: nud.filter(|nud| nud != "all") })),
+        _ => Ok(NeighRequest::Show(NeighFilter { addr, dev, nud: nud.filter(|nud| nud != "all") })),
     }
 }
 
@@ -206,7 +206,7 @@ fn wish(words: &[&str]) -> Result<Wish, Wrong> {
 mod tests {
     use super::*;
 
-    fn said(text: &str) -> Result<Wish, String> {
+    fn said(text: &str) -> Result<NeighRequest, String> {
         let words: Vec<_> = text.split_whitespace().collect();
         wish(&words).map_err(|wrong| format!("{}; {}", wrong.what, wrong.remedy))
     }
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn the_words_of_ip_are_understood() {
         let line = |text: &str| match said(text) {
-            Ok(Wish::Do(request)) => Request::Neighbor(request).to_string(),
+            Ok(NeighRequest::Do(request)) => ControlRequest::Neighbor(request).to_string(),
             other => panic!("{other:?}"),
         };
         for (text, wanted) in [
@@ -235,13 +235,15 @@ mod tests {
             ("flush dev fw0 nud all", "neigh flush fw0 all"),
         ] {
             assert_eq!(line(text), wanted);
-            let Some(Request::Neighbor(again)) = Request::read(wanted) else { panic!("{wanted}") };
-            assert_eq!(Request::Neighbor(again).to_string(), wanted);
+            let Some(ControlRequest::Neighbor(again)) = ControlRequest::read(wanted) else {
+                panic!("{wanted}")
+            };
+            assert_eq!(ControlRequest::Neighbor(again).to_string(), wanted);
         }
-        assert_eq!(said(""), Ok(Wish::Show(Filter::default())));
+        assert_eq!(said(""), Ok(NeighRequest::Show(NeighFilter::default())));
         let filter =
-            Filter { dev: Some("fw0".to_owned()), nud: Some("stale".to_owned()), addr: None };
-        assert_eq!(said("show dev fw0 nud stale"), Ok(Wish::Show(filter)));
+            NeighFilter { dev: Some("fw0".to_owned()), nud: Some("stale".to_owned()), addr: None };
+        assert_eq!(said("show dev fw0 nud stale"), Ok(NeighRequest::Show(filter)));
     }
 
     #[test]
@@ -273,7 +275,7 @@ mod tests {
         assert_eq!(in_words(&one), "fe80::1 dev fw0 lladdr 02:00:00:00:00:01 router REACHABLE\n");
         let failed = serde_json::json!({ "dst": "10.0.0.9", "dev": "fw0", "state": ["FAILED"] });
         assert_eq!(in_words(&failed), "10.0.0.9 dev fw0 FAILED\n");
-        let filter = Filter { nud: Some("reachable".to_owned()), ..Filter::default() };
+        let filter = NeighFilter { nud: Some("reachable".to_owned()), ..NeighFilter::default() };
         assert!(filter.lets(&one, IpAddr::is_ipv6) && !filter.lets(&one, IpAddr::is_ipv4));
         assert!(!filter.lets(&failed, |_| true));
     }

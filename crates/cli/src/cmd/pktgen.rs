@@ -1,7 +1,7 @@
 //! `floodwall pktgen`: the classic packet generator's script, carried out on any device.
 //!
 //! The script is read and judged before the device is opened; a device that reaches a real network
-//! is opened only where the operator says that it is theirs, or where it stands in a network
+//! is opened only where the operator confirms that it is theirs, or where it stands in a network
 //! namespace that is not the system's first. Sends on the script's schedule and never waits for an
 //! answer; counts what comes back, and how long each stamped datagram took from the moment at which
 //! it was meant to leave.
@@ -17,11 +17,11 @@ use std::time::Duration;
 use clap::Args;
 use floodwall_base::{IpCidr, MacAddr, Units};
 use floodwall_device::{
-    Device, DeviceKind, DeviceWord, Medium as DeviceMedium, OpenConfig, station_address,
+    Device, DeviceKind, DeviceSpec, Medium as DeviceMedium, OpenConfig, station_address,
 };
 use floodwall_dispatch::{Clock, entropy};
 use floodwall_packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round};
-use floodwall_pktgen::{Blast, Classic, Medium, Peer, Plan, StationConfig};
+use floodwall_pktgen::{Blast, ClassicScript, Peer, Plan, StationConfig, StationMedium};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -46,26 +46,27 @@ hop_limit.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct PktgenArgs {
-    /// The script, or - for standard input; without, only what --set says
+    /// The script, or - for standard input; without it, only what --set gives
     script: Option<PathBuf>,
     /// tun:NAME, tap:NAME, packet:INTERFACE or xdp:INTERFACE; by default packet: and the interface
     /// that the script adds
     #[arg(long, value_name = "KIND:NAME")]
     device: Option<String>,
-    /// A parameter, as `count 0`: read before the script, which may say otherwise; repeat for more
+    /// A parameter, as `count 0`: read before the script, which may override it; repeat for more
     #[arg(long, value_name = "WORDS")]
     set: Vec<String>,
     /// An address of ours with its prefix length, which packets come from by default; repeat for
     /// the other family
     #[arg(long, value_name = "ADDRESS/LENGTH", required = true)]
     address: Vec<IpCidr>,
-    /// The neighbour to whom everything is sent, by its address: it is asked for its link address
+    /// The next hop that all packets are sent to, by its address: it is resolved to its link
+    /// address
     #[arg(long, value_name = "ADDRESS", conflicts_with = "peer")]
     gateway: Option<IpAddr>,
     /// The same by its link address; dst_mac in the script goes before
     #[arg(long, value_name = "MAC")]
     peer: Option<MacAddr>,
-    /// End after so long, whatever the count
+    /// End after so long, independent of the count
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: Option<u64>,
@@ -77,7 +78,7 @@ pub(crate) struct PktgenArgs {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Floods leave by a real interface of this system: you own the network behind it. In a network
-    /// namespace of its own it need not be said, where the system lets us see that
+    /// namespace of its own the flag is not needed, where the system lets us see that
     #[arg(long)]
     i_own_this_network: bool,
     /// One JSON document on standard output; words for humans go to standard error
@@ -97,9 +98,9 @@ pub(crate) fn pktgen(args: &PktgenArgs) -> Exit {
 }
 
 /// Everything that is judged before a device is touched.
-struct Prepared {
-    device: DeviceWord,
-    classic: Classic,
+struct PreparedRun {
+    device: DeviceSpec,
+    classic: ClassicScript,
     plan: Plan,
 }
 
@@ -112,8 +113,8 @@ fn text_of(path: &PathBuf) -> Result<String, String> {
     read.map_err(|error| format!("{}: {error}", path.display()))
 }
 
-fn prepared(args: &PktgenArgs) -> Result<Prepared, String> {
-    let mut classic = Classic::default();
+fn prepared(args: &PktgenArgs) -> Result<PreparedRun, String> {
+    let mut classic = ClassicScript::default();
     for words in &args.set {
         classic.parameter(words).map_err(|error| format!("--set {words:?}: {error}"))?;
     }
@@ -129,9 +130,9 @@ fn prepared(args: &PktgenArgs) -> Result<Prepared, String> {
         (None, Some(name)) => format!("packet:{name}"),
         (None, None) => return Err("no device: name one with --device, as tap:fw9".to_owned()),
     };
-    let device: DeviceWord = word.parse().map_err(|error| format!("--device: {error}"))?;
+    let device: DeviceSpec = word.parse().map_err(|error| format!("--device: {error}"))?;
     permitted(&device, args.i_own_this_network)?;
-    // The address of the destinations' family; a wrong one is told by the stream.
+    // The address of the destinations' family; the stream reports a wrong one.
     let six = |cidr: &&IpCidr| cidr.addr().is_ipv6() == classic.wants_ipv6();
     let own = args.address.iter().find(six).or(args.address.first());
     let own = own.map(|cidr| cidr.addr()).ok_or("no --address")?;
@@ -141,7 +142,7 @@ fn prepared(args: &PktgenArgs) -> Result<Prepared, String> {
         (None, Some(gateway)) => Peer::Addr(gateway),
         (None, None) if device.kind == DeviceKind::Tun => Peer::Link(MacAddr::BROADCAST),
         (None, None) => {
-            return Err("to whom? Name --gateway ADDRESS, or --peer MAC, or dst_mac".to_owned());
+            return Err("no next hop; give --gateway ADDRESS, or --peer MAC, or dst_mac".to_owned());
         }
     };
     let single = |cidr: &IpCidr| {
@@ -149,16 +150,20 @@ fn prepared(args: &PktgenArgs) -> Result<Prepared, String> {
         IpCidr::new(cidr.addr(), bits)
     };
     let station = StationConfig {
-        medium: if device.kind == DeviceKind::Tun { Medium::Ip } else { Medium::Ethernet },
+        medium: if device.kind == DeviceKind::Tun {
+            StationMedium::Ip
+        } else {
+            StationMedium::Ethernet
+        },
         addrs: args.address.iter().filter_map(single).collect(),
         peer,
         ..StationConfig::default()
     };
-    Ok(Prepared { device, classic, plan: Plan { station, streams: vec![stream] } })
+    Ok(PreparedRun { device, classic, plan: Plan { station, streams: vec![stream] } })
 }
 
 /// Whether floods may leave there.
-fn permitted(device: &DeviceWord, owned: bool) -> Result<(), String> {
+fn permitted(device: &DeviceSpec, owned: bool) -> Result<(), String> {
     let real = matches!(device.kind, DeviceKind::Packet | DeviceKind::Xdp);
     if !real || owned || is_apart() {
         return Ok(());
@@ -171,7 +176,7 @@ fn permitted(device: &DeviceWord, owned: bool) -> Result<(), String> {
 }
 
 /// Whether this process stands in another network namespace than the system's first process. Where
-/// that cannot be told, it does not.
+/// that is unknown, it does not.
 fn is_apart() -> bool {
     let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
     match (namespace("self"), namespace("1")) {
@@ -180,7 +185,7 @@ fn is_apart() -> bool {
     }
 }
 
-impl Prepared {
+impl PreparedRun {
     fn send(self, args: &PktgenArgs) -> Result<(), String> {
         let told = |error: &dyn core::fmt::Display| error.to_string();
         for line in &self.classic.told {
@@ -203,7 +208,8 @@ impl Prepared {
         let mut device = opened.queues.into_iter().next().ok_or("the device has no queue")?;
         let fits = matches!(
             (plan.station.medium, device.info().medium),
-            (Medium::Ip, DeviceMedium::Ip) | (Medium::Ethernet, DeviceMedium::Ethernet)
+            (StationMedium::Ip, DeviceMedium::Ip)
+                | (StationMedium::Ethernet, DeviceMedium::Ethernet)
         );
         if !fits {
             return Err(format!("{} carries no such frames", self.device));
@@ -218,14 +224,14 @@ impl Prepared {
         let length = args.seconds.map(Duration::from_secs);
         let linger = Duration::from_millis(args.linger);
         let mut sending =
-            Sending { device: device.as_mut(), pool: &pool, random, length, linger, stop };
+            SendingRun { device: device.as_mut(), pool: &pool, random, length, linger, stop };
         let ran = sending.run(&mut blast).map_err(|error| told(&error))?;
         report(args.json, &blast, ran)
     }
 }
 
 /// The loop's things.
-struct Sending<'a> {
+struct SendingRun<'a> {
     device: &'a mut dyn Device,
     pool: &'a Pool,
     random: floodwall_base::Randomness,
@@ -234,7 +240,7 @@ struct Sending<'a> {
     stop: Arc<AtomicBool>,
 }
 
-impl Sending<'_> {
+impl SendingRun<'_> {
     /// Sends until all is sent and answers had their time. Returns how long sending took.
     fn run(&mut self, blast: &mut Blast) -> Result<Duration, floodwall_device::DeviceError> {
         let (clock, mut arrived, mut departing) = (Clock::new(), Burst::new(), PacketList::new());

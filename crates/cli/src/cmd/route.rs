@@ -1,7 +1,7 @@
 //! `floodwall route` and `floodwall rule`: ip(8)'s words for a running instance.
 //!
-//! All words are read here first; a batch, a list of prefixes and the kernel's table become lines
-//! of the same words. What the instance refuses it says itself.
+//! All words are parsed here first; a batch, a list of prefixes and the kernel's table become lines
+//! of the same words. Errors of the instance are printed as they come.
 
 use std::fs;
 use std::io::{self, Write};
@@ -11,13 +11,13 @@ use serde_json::Value;
 
 use crate::args::RouteArgs;
 use crate::exit::Exit;
-use crate::routes::{document, import, session, words};
-use crate::settings::words::{Wrong, wrong};
+use crate::routes::{document, import, parse, session};
+use crate::settings::parse::{WrongValue, wrong};
 use crate::socket::{client, path};
 
-/// What the words before the verb say.
+/// The options before the verb.
 #[derive(Default)]
-struct Options {
+struct RouteOptions {
     json: bool,
     force: bool,
     family: &'static str,
@@ -37,7 +37,7 @@ pub(crate) fn rule(args: &RouteArgs) -> Exit {
 
 fn serve(args: &RouteArgs, object: &str) -> Exit {
     let mut words: Vec<&str> = args.words.iter().map(String::as_str).collect();
-    let complain = |Wrong { what, remedy }: Wrong| {
+    let complain = |WrongValue { what, remedy }: WrongValue| {
         eprintln!("floodwall: {object}: {what}; {remedy}");
         Exit::Usage
     };
@@ -69,8 +69,8 @@ fn serve(args: &RouteArgs, object: &str) -> Exit {
 }
 
 /// Takes the options that stand before the verb off.
-fn options(words: &mut Vec<&str>) -> Result<Options, Wrong> {
-    let mut options = Options::default();
+fn options(words: &mut Vec<&str>) -> Result<RouteOptions, WrongValue> {
+    let mut options = RouteOptions::default();
     while let Some(word) = words.first().copied().filter(|word| word.starts_with('-')) {
         let valued = matches!(word, "-batch" | "-b" | "--batch" | "--socket");
         let value = words.get(1).filter(|_| valued).map(|value| (*value).to_owned());
@@ -94,12 +94,12 @@ fn options(words: &mut Vec<&str>) -> Result<Options, Wrong> {
     Ok(options)
 }
 
-fn words_missing(word: &str) -> Wrong {
+fn words_missing(word: &str) -> WrongValue {
     wrong(format!("nothing stands behind {word:?}"), "write its value behind it")
 }
 
 /// The lines that are to be carried out, each read once here.
-fn lines(object: &str, options: &Options, words: &[&str]) -> Result<String, Wrong> {
+fn lines(object: &str, options: &RouteOptions, words: &[&str]) -> Result<String, WrongValue> {
     let family = options.family;
     if let Some(file) = &options.batch {
         if !words.is_empty() {
@@ -115,13 +115,13 @@ fn lines(object: &str, options: &Options, words: &[&str]) -> Result<String, Wron
         _ => {
             let line = format!("{family}{object} {}", words.join(" "));
             let all: Vec<&str> = line.split_ascii_whitespace().collect();
-            words::line(&all, None).map(|_| line)
+            parse::line(&all, None).map(|_| line)
         }
     }
 }
 
 /// A file's text, `-` for standard input.
-fn text_of(file: &str) -> Result<String, Wrong> {
+fn text_of(file: &str) -> Result<String, WrongValue> {
     let read = match file {
         "-" => io::read_to_string(io::stdin().lock()),
         file => fs::read_to_string(file),
@@ -130,7 +130,7 @@ fn text_of(file: &str) -> Result<String, Wrong> {
 }
 
 /// A batch, its verbs with or without the object before them; lines keep their numbers.
-fn batch(object: &str, family: &str, text: &str, force: bool) -> Result<String, Wrong> {
+fn batch(object: &str, family: &str, text: &str, force: bool) -> Result<String, WrongValue> {
     let mut lines = String::with_capacity(text.len());
     for line in text.lines() {
         let line = line.split('#').next().unwrap_or_default().trim();
@@ -159,7 +159,7 @@ fn batch(object: &str, family: &str, text: &str, force: bool) -> Result<String, 
 
 /// A list of prefixes, one a line, each with the words that stand behind the file's name: those of
 /// the other family are left out where the words name a gateway.
-fn load(text: &str, words: &[&str]) -> Result<String, Wrong> {
+fn load(text: &str, words: &[&str]) -> Result<String, WrongValue> {
     let gateway = words.windows(2).filter(|pair| pair[0] == "via").map(|pair| pair[1]).next();
     let wants_v6 = gateway.map(|gateway| gateway.contains(':'));
     let behind = words.join(" ");
@@ -172,7 +172,7 @@ fn load(text: &str, words: &[&str]) -> Result<String, Wrong> {
             let line = format!("route add {prefix} {behind}");
             let all: Vec<&str> = line.split_ascii_whitespace().collect();
             if first || prefix.contains(char::is_whitespace) {
-                words::line(&all, None).map_err(|Wrong { what, remedy }| {
+                parse::line(&all, None).map_err(|WrongValue { what, remedy }| {
                     wrong(format!("line {}: {what}", at + 1), remedy)
                 })?;
                 first = false;
@@ -193,7 +193,7 @@ fn show(answer: &Value, json: bool) -> Exit {
     };
     if answer.get("more").and_then(Value::as_bool) == Some(true) {
         let most = document::SHOWN_MAX;
-        eprintln!("floodwall: these are the first {most} routes; say which, as in `show dev fw0`");
+        eprintln!("floodwall: only the first {most} routes; use a filter, as `show dev fw0`");
     }
     let text = match json {
         true => format!("{}\n", Value::Array(all.clone())),

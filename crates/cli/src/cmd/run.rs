@@ -2,7 +2,7 @@
 //!
 //! Each worker has a thread of its own (`crew.rs` in dispatch); this thread serves the control
 //! socket. SIGINT and SIGTERM, a worker's end and its panic all trigger the same stop, after which
-//! devices are closed, the socket is removed and one line says what happened.
+//! devices are closed, the socket is removed and one line reports what happened.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,10 +12,10 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use floodwall_base::WorkerId;
-use floodwall_device::HalfRank;
+use floodwall_device::NapiPriority;
 use floodwall_dispatch::{
-    Berth, Clock, Control, ControlError, Crew, CrewConfig, CrewError, CrewReader, Event, OnPanic,
-    Port, Seat, Setting, Shown, Stop, WorkerConfig, WorkerError, entropy, pin,
+    Clock, Control, ControlError, CrewConfig, CrewError, CrewReader, Event, OnPanic, Port, Setting,
+    Shown, Stop, WorkerConfig, WorkerError, WorkerGroup, WorkerSeat, WorkerSlot, entropy, pin,
 };
 use floodwall_drill::measure_capacity;
 use floodwall_packet::PoolConfig;
@@ -29,30 +29,30 @@ use signal_hook::iterator::Signals;
 
 use crate::args::RunArgs;
 use crate::cookie_keys::CookieKeys;
-use crate::devices::{self, Opened};
+use crate::devices::{self, OpenedDevices};
 use crate::exit::Exit;
 use crate::hosted;
 use crate::listeners::Handshakes;
 use crate::network;
 use crate::record::{self, Recording};
-use crate::report::{self, Birth, Report};
+use crate::report::{self, RunReport, StartTime};
 use crate::routes;
-use crate::settings::words::ServiceKind;
-use crate::settings::{self, HostTransit, InterfaceSettings, Settings};
+use crate::settings::parse::ServiceKind;
+use crate::settings::{self, HostTransit, InterfaceSettings, RunSettings};
 use crate::show;
-use crate::socket::path::{self, Taken, TakenError};
-use crate::socket::request::Request;
+use crate::socket::path::{self, SocketTaken, TakenError};
+use crate::socket::request::ControlRequest;
 use crate::socket::server;
-use crate::watch::{self, Watch};
+use crate::watch::{self, StatWatch};
 
 /// How long a worker may take to answer the control socket.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Super-frames in the pool, where a device carries such.
 const SUPERS: usize = 64;
-/// What a failure is told in: one line, which says what to do.
+/// How a failure is reported: one line, with the remedy.
 type Failure = String;
 
-/// Runs until it is asked to stop.
+/// Runs until it is stopped.
 pub(crate) fn run(args: &RunArgs) -> Exit {
     let settings = match settings::load(args.config.as_deref(), args) {
         Ok(settings) => settings,
@@ -74,7 +74,7 @@ fn words(error: impl std::fmt::Display) -> Failure {
     error.to_string()
 }
 
-fn serve(settings: &Settings, capacity: bool) -> Result<(), Failure> {
+fn serve(settings: &RunSettings, capacity: bool) -> Result<(), Failure> {
     let socket = socket_path(settings);
     if path::is_alive(&socket) {
         return Err(words(TakenError::Alive(socket)));
@@ -90,17 +90,17 @@ fn serve(settings: &Settings, capacity: bool) -> Result<(), Failure> {
     let mut opened = open_devices(settings, &cores)?;
     let config = stack_config(settings, &opened);
     floodwall_stack::check(&config).map_err(words)?;
-    let taken = Taken::take(&socket).map_err(words)?;
+    let taken = SocketTaken::take(&socket).map_err(words)?;
     let recordings = record_devices(settings, &mut opened)?;
 
     let placements = opened.iter().map(|o| (o.iface, o.placement.clone())).collect();
-    let birth = Birth { started: Clock::new().now(), cores: cores.clone(), placements };
+    let birth = StartTime { started: Clock::new().now(), cores: cores.clone(), placements };
     let names: Vec<_> = opened.iter().map(|o| (o.iface, o.info.name.clone())).collect();
     let crew = start_crew(settings, config, opened, &cores, (&stop, &keys))?;
-    let seats = Crewed { each: crew.seats().to_vec(), reader: crew.reader() };
-    // Nobody else sets it.
+    let seats = RunningWorkers { each: crew.seats().to_vec(), reader: crew.reader() };
+    // This is the only place that sets it.
     let _ = farewell.set(crew.control());
-    let watch = Watch {
+    let watch = StatWatch {
         control: crew.control(),
         reader: seats.reader.clone(),
         links: watch::links(names),
@@ -114,14 +114,14 @@ fn serve(settings: &Settings, capacity: bool) -> Result<(), Failure> {
         socket.display()
     );
     let served = server::serve(&taken.listener, &stop, |request| answer(request, &birth, &seats));
-    // Only a broken system ends the server early; the packets go on until somebody stops them.
+    // Only a broken system ends the server early; packets are processed until the stop.
     if let Err(error) = served {
         eprintln!("floodwall: the control socket is out of service: {error}");
     }
     let ended = crew.join().map_err(in_words);
     drop(taken);
     signals.close();
-    // It ends with the same stop, and a panic in it has been said.
+    // It ends with the same stop, and a panic in it has been reported.
     let _ = watching.join();
     for recording in recordings {
         let (Ok(told) | Err(told)) = recording.end();
@@ -131,7 +131,7 @@ fn serve(settings: &Settings, capacity: bool) -> Result<(), Failure> {
     ended.map(drop)
 }
 
-/// How the workers ended, without the number of one where that says nothing.
+/// How the workers ended, without a worker's number where there is only one.
 fn in_words(error: CrewError) -> Failure {
     match error {
         CrewError::Worker { error, .. }
@@ -143,8 +143,8 @@ fn in_words(error: CrewError) -> Failure {
     }
 }
 
-/// A core for each worker, where they are pinned. Asked before anything is opened.
-fn cores(settings: &Settings) -> Result<Vec<Option<usize>>, Failure> {
+/// A core for each worker, where they are pinned. Determined before anything is opened.
+fn cores(settings: &RunSettings) -> Result<Vec<Option<usize>>, Failure> {
     let (flag, cores) = match (&settings.cores, &settings.cpu, settings.worker_count()) {
         (Some(cores), _, _) => ("--cores", cores.value.clone()),
         (None, Some(cpu), _) => ("--cpu", vec![cpu.value]),
@@ -160,7 +160,7 @@ fn cores(settings: &Settings) -> Result<Vec<Option<usize>>, Failure> {
     Ok(cores.into_iter().map(Some).collect())
 }
 
-fn socket_path(settings: &Settings) -> PathBuf {
+fn socket_path(settings: &RunSettings) -> PathBuf {
     let first = settings.interfaces.first().map_or("none", |i| i.device.value.name.as_str());
     settings.socket.as_ref().map_or_else(|| path::of_device(first), |socket| socket.value.clone())
 }
@@ -196,24 +196,27 @@ fn named<T: Send + 'static>(
     builder.spawn(what).map_err(|error| format!("cannot start the thread for {name}: {error}"))
 }
 
-/// Says what this machine takes in by such devices, before ours are opened: what cannot be measured
-/// here stops nothing.
-fn tell_capacity(settings: &Settings, cores: &[Option<usize>], stop: &Stop) {
+/// Prints this machine's capacity with such devices, before ours are opened. A failure of the
+/// measurement here stops nothing.
+fn tell_capacity(settings: &RunSettings, cores: &[Option<usize>], stop: &Stop) {
     for wanted in &settings.interfaces {
         let (word, core) = (&wanted.device.value, cores.first().copied().flatten());
         match measure_capacity(word, core, &|| stop.is_triggered()) {
             Ok(capacity) => eprintln!("floodwall: {word}: capacity: {capacity}"),
-            Err(error) => eprintln!("floodwall: {word}: note: no capacity is told: {error}"),
+            Err(error) => eprintln!("floodwall: {word}: note: the capacity is unknown: {error}"),
         }
     }
 }
 
-/// Opens all devices and says what was got.
-fn open_devices(settings: &Settings, cores: &[Option<usize>]) -> Result<Vec<Opened>, Failure> {
+/// Opens all devices and prints what was obtained.
+fn open_devices(
+    settings: &RunSettings,
+    cores: &[Option<usize>],
+) -> Result<Vec<OpenedDevices>, Failure> {
     let mut random = entropy::randomness().map_err(words)?;
     let mut all = Vec::new();
     // A router looks at packets much faster than it passes them on.
-    let rank = settings.transit.forwards().then_some(HalfRank::Before);
+    let rank = settings.transit.forwards().then_some(NapiPriority::Before);
     for (index, wanted) in settings.interfaces.iter().enumerate() {
         let opened = devices::open(index, wanted, (cores, rank), &mut random).map_err(words)?;
         if let Some(mtu) = &wanted.mtu
@@ -232,11 +235,14 @@ fn open_devices(settings: &Settings, cores: &[Option<usize>]) -> Result<Vec<Open
 }
 
 /// Has the devices recorded where that is wanted.
-fn record_devices(settings: &Settings, opened: &mut [Opened]) -> Result<Vec<Recording>, Failure> {
+fn record_devices(
+    settings: &RunSettings,
+    opened: &mut [OpenedDevices],
+) -> Result<Vec<Recording>, Failure> {
     let Some(file) = &settings.record else { return Ok(Vec::new()) };
     let is_only = opened.iter().map(|opened| opened.queues.len()).sum::<usize>() == 1;
     let mut recordings = Vec::new();
-    for Opened { info, queues, .. } in opened {
+    for OpenedDevices { info, queues, .. } in opened {
         for (number, device) in std::mem::take(queues).into_iter().enumerate() {
             let path = record::path_of(&file.value, &info.name, number, is_only);
             let (device, recording) = record::record(device, &path).map_err(|error| {
@@ -252,8 +258,8 @@ fn record_devices(settings: &Settings, opened: &mut [Opened]) -> Result<Vec<Reco
 /// TCP connections of each worker, where a service takes any.
 const TCP_CONNECTIONS: usize = 16_384;
 
-fn stack_config(settings: &Settings, opened: &[Opened]) -> StackConfig {
-    let interface = |(wanted, opened): (&InterfaceSettings, &Opened)| InterfaceConfig {
+fn stack_config(settings: &RunSettings, opened: &[OpenedDevices]) -> StackConfig {
+    let interface = |(wanted, opened): (&InterfaceSettings, &OpenedDevices)| InterfaceConfig {
         name: opened.info.name.clone(),
         medium: opened.mac.map_or(LinkMedium::Ip, LinkMedium::Ethernet),
         mtu: wanted.mtu.as_ref().map_or(opened.info.mtu, |mtu| mtu.value),
@@ -281,19 +287,19 @@ fn stack_config(settings: &Settings, opened: &[Opened]) -> StackConfig {
 type Farewell = Arc<OnceLock<Control<Shown<Host>>>>;
 
 /// What other threads need of the workers.
-struct Crewed {
-    each: Vec<Seat<Shown<Host>>>,
+struct RunningWorkers {
+    each: Vec<WorkerSeat<Shown<Host>>>,
     reader: CrewReader,
 }
 
 /// Starts the workers, and waits until they stand.
 fn start_crew(
-    settings: &Settings,
+    settings: &RunSettings,
     config: StackConfig,
-    opened: Vec<Opened>,
+    opened: Vec<OpenedDevices>,
     cores: &[Option<usize>],
     (stop, keys): (&Stop, &CookieKeys),
-) -> Result<Crew<Shown<Host>>, Failure> {
+) -> Result<WorkerGroup<Shown<Host>>, Failure> {
     let (events, happened) = mpsc::sync_channel(64);
     let workers = cores.len();
     tell_events(happened, workers)?;
@@ -314,12 +320,12 @@ fn start_crew(
         ..crew
     };
     let make = maker(settings, config, &crew, keys)?;
-    Crew::start(crew, stop, make).map_err(in_words)
+    WorkerGroup::start(crew, stop, make).map_err(in_words)
 }
 
 /// How each worker's shard of the host is made.
 fn maker(
-    settings: &Settings,
+    settings: &RunSettings,
     config: StackConfig,
     crew: &CrewConfig,
     keys: &CookieKeys,
@@ -339,11 +345,11 @@ fn maker(
 }
 
 /// The devices' queues shared out to the workers, in turn.
-fn berths(opened: Vec<Opened>, cores: &[Option<usize>]) -> Vec<Berth> {
+fn berths(opened: Vec<OpenedDevices>, cores: &[Option<usize>]) -> Vec<WorkerSlot> {
     let mut berths: Vec<_> =
-        cores.iter().map(|core| Berth { core: *core, ports: Vec::new() }).collect();
+        cores.iter().map(|core| WorkerSlot { core: *core, ports: Vec::new() }).collect();
     let workers = berths.len();
-    for Opened { iface, queues, .. } in opened {
+    for OpenedDevices { iface, queues, .. } in opened {
         for (number, device) in queues.into_iter().enumerate() {
             berths[number % workers].ports.push(Port::new(iface, device));
         }
@@ -351,8 +357,10 @@ fn berths(opened: Vec<Opened>, cores: &[Option<usize>]) -> Vec<Berth> {
     berths
 }
 
-fn services(wanted: &[settings::Given<settings::ServiceWord>]) -> Vec<Box<dyn Application>> {
-    let one = |service: &settings::Given<settings::ServiceWord>| {
+fn services(
+    wanted: &[settings::GivenSettings<settings::ServiceWord>],
+) -> Vec<Box<dyn Application>> {
+    let one = |service: &settings::GivenSettings<settings::ServiceWord>| {
         let port = service.value.port;
         let kind = match service.value.kind {
             ServiceKind::TcpEcho => {
@@ -376,7 +384,7 @@ fn services(wanted: &[settings::Given<settings::ServiceWord>]) -> Vec<Box<dyn Ap
     wanted.iter().map(one).collect()
 }
 
-/// Says what happens to devices and workers, until the workers are gone.
+/// Prints events of devices and workers, until the workers are gone.
 fn tell_events(happened: Receiver<Event>, workers: usize) -> Result<(), Failure> {
     named("events", move || {
         for event in happened {
@@ -402,22 +410,23 @@ fn outlook(worker: WorkerId, workers: usize) -> &'static str {
 }
 
 /// One line of JSON for one request of the control socket.
-fn answer(request: &str, birth: &Birth, seats: &Crewed) -> String {
+fn answer(request: &str, birth: &StartTime, seats: &RunningWorkers) -> String {
     let refusal = |why: String| serde_json::json!({ "error": why }).to_string();
     if let Some(batch) = request.strip_prefix("routes ") {
         return routes::session::serve(&seats.each[0].control, batch).to_string();
     }
-    let Some(request) = Request::read(request) else {
+    let Some(request) = ControlRequest::read(request) else {
         return refusal(format!("unknown request {request:?}: it is of another version"));
     };
     let control = &seats.each[0].control;
     let answered = match request {
-        Request::Stat => ask_all(seats).map(|asked| {
-            let report = Report::new(birth, &seats.reader, asked);
+        ControlRequest::Stat => ask_all(seats).map(|asked| {
+            let report = RunReport::new(birth, &seats.reader, asked);
             serde_json::to_value(&report).map_err(words)
         }),
         request => control.ask(PATIENCE, |desk| {
-            // The worker's own randomness is in use; this is for delays that nobody need guess.
+            // The worker's own randomness is in use; these are delays, which need not be
+            // unpredictable.
             network::carry_out(request, desk.engine.engine.stack_mut(), desk.now)
         }),
     };
@@ -428,13 +437,13 @@ fn answer(request: &str, birth: &Birth, seats: &Crewed) -> String {
     }
 }
 
-/// What the control shard knows, and every worker's devices. A worker that does not answer, as one
-/// whose shard is down, is left out: its counters are shown all the same.
-fn ask_all(seats: &Crewed) -> Result<report::Asked, ControlError> {
+/// The control shard's state, and every worker's devices. A worker that does not answer, for
+/// example because its shard is down, is left out: its counters are shown all the same.
+fn ask_all(seats: &RunningWorkers) -> Result<report::ReportRequest, ControlError> {
     let (control, others) = seats.each.split_first().ok_or(ControlError::Ended)?;
     let mut asked = control.control.ask(PATIENCE, report::ask)?;
     for other in others {
-        let of_worker = |desk: &mut floodwall_dispatch::Desk<'_, Shown<Host>>| {
+        let of_worker = |desk: &mut floodwall_dispatch::ControlQueue<'_, Shown<Host>>| {
             (desk.ports(), Handshakes::of(desk.engine.engine.stack()))
         };
         let (ports, handshakes) = other.control.ask(PATIENCE, of_worker).unwrap_or_default();
@@ -444,15 +453,17 @@ fn ask_all(seats: &Crewed) -> Result<report::Asked, ControlError> {
     Ok(asked)
 }
 
-/// The last line: what came, what went, what died.
-fn summary(birth: &Birth, reader: &CrewReader) -> String {
-    use floodwall_dispatch::{Fact, Facts};
+/// The last line: packets received, sent and dropped.
+fn summary(birth: &StartTime, reader: &CrewReader) -> String {
+    use floodwall_dispatch::{WorkerCounter, WorkerCounters};
     let published = reader.read();
     let stats = hosted::read(&hosted::sum(&published));
-    let facts = Facts::of_all(published.iter().map(|published| &published.facts));
+    let facts = WorkerCounters::of_all(published.iter().map(|published| &published.facts));
     let at = published.iter().map(|published| published.at).max().unwrap_or(birth.started);
-    let triaged = facts.of(Fact::DropsTriageRefusable) + facts.of(Fact::DropsTriageStranger);
-    let lost = facts.lost() + facts.lost_in_handoff() + facts.of(Fact::DropsShardDown) + triaged;
+    let triaged = facts.of(WorkerCounter::DropsTriageRejectable)
+        + facts.of(WorkerCounter::DropsTriageUnknown);
+    let lost =
+        facts.lost() + facts.lost_in_handoff() + facts.of(WorkerCounter::DropsShardDown) + triaged;
     let uptime = (at - birth.started).as_nanos();
     let mut worst: Vec<_> = stats.drops_in.nonzero().chain(stats.drops_out.nonzero()).collect();
     worst.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
@@ -465,11 +476,11 @@ fn summary(birth: &Birth, reader: &CrewReader) -> String {
     format!(
         "ended after {}: {} packets in, {} out, {} dropped{reasons}; {}",
         show::seconds(u64::try_from(uptime).unwrap_or(u64::MAX)),
-        facts.of(Fact::RxPackets),
-        facts.of(Fact::TxPackets),
+        facts.of(WorkerCounter::RxPackets),
+        facts.of(WorkerCounter::TxPackets),
         stats.drops_in.total() + stats.drops_out.total() + lost,
         match stats.conservation().holds() {
-            true => "every packet has one fate",
+            true => "every packet is accounted for exactly once",
             false => "conservation is BROKEN, please report this",
         }
     )

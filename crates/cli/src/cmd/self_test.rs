@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::Args;
-use floodwall_device::DeviceWord;
+use floodwall_device::DeviceSpec;
 use floodwall_drill::{DrillError, SelfTest, SelfTestOptions, self_test as prove};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -85,7 +85,7 @@ pub(crate) fn self_test(args: &SelfTestArgs) -> ExitCode {
 }
 
 fn read(args: &SelfTestArgs) -> Result<SelfTestOptions, String> {
-    let device: DeviceWord =
+    let device: DeviceSpec =
         args.device.parse().map_err(|error: floodwall_device::NoDeviceWord| error.to_string())?;
     let (in_namespaces, capacity) = (args.in_namespaces, args.capacity);
     Ok(SelfTestOptions { device, in_namespaces, capacity })
@@ -93,7 +93,7 @@ fn read(args: &SelfTestArgs) -> Result<SelfTestOptions, String> {
 
 fn tell(args: &SelfTestArgs, report: &SelfTest) -> Result<(), DrillError> {
     let mut out = std::io::stdout().lock();
-    // Who does not read to the end still gets the exit code.
+    // A reader that closes the pipe early must not change the exit code.
     let _ =
         if args.json { writeln!(out, "{}", report.to_json()?) } else { write!(out, "{report}") };
     Ok(())

@@ -1,4 +1,4 @@
-//! `floodwall stat`: asks a running instance, and shows the answer.
+//! `floodwall stat`: queries a running instance, and shows the answer.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use crate::args::StatArgs;
 use crate::exit::Exit;
 use crate::proc_net;
-use crate::report::Report;
-use crate::show::{self, Shown, Style};
-use crate::socket::request::Request;
+use crate::report::RunReport;
+use crate::show::{self, ShownValue, Style};
+use crate::socket::request::ControlRequest;
 use crate::socket::{client, path};
 
-/// Asks once, or again and again.
+/// Queries once, or periodically.
 pub(crate) fn stat(args: &StatArgs) -> Exit {
     let socket = match path::find(args.socket.as_deref()) {
         Ok(socket) => socket,
@@ -32,7 +32,7 @@ fn wait(seconds: u64) {
 }
 
 fn look(args: &StatArgs, socket: &std::path::Path) -> Exit {
-    let answer = match client::ask(socket, &Request::Stat.to_string()) {
+    let answer = match client::ask(socket, &ControlRequest::Stat.to_string()) {
         Ok(answer) => answer,
         Err(error) => {
             eprintln!("floodwall: {error}");
@@ -42,12 +42,12 @@ fn look(args: &StatArgs, socket: &std::path::Path) -> Exit {
     let text = if args.json {
         format!("{answer}\n")
     } else {
-        match serde_json::from_value::<Report>(answer) {
+        match serde_json::from_value::<RunReport>(answer) {
             Ok(report) => {
                 if let Some(folder) = &args.proc_net {
                     return for_nstat(folder, &report);
                 }
-                let shown = Shown { all: args.all, workers: args.workers };
+                let shown = ShownValue { all: args.all, workers: args.workers };
                 let clear = if args.watch { clear_screen() } else { "" };
                 format!("{clear}{}", show::report(&report, shown, Style::of(&io::stdout())))
             }
@@ -64,7 +64,7 @@ fn look(args: &StatArgs, socket: &std::path::Path) -> Exit {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Exit::Done,
-        // Who pipes us into `head` has seen enough.
+        // A closed pipe (as from `head`) is no failure.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
         Err(error) => {
             eprintln!("floodwall: cannot write to standard output: {error}");
@@ -73,7 +73,7 @@ fn look(args: &StatArgs, socket: &std::path::Path) -> Exit {
     }
 }
 
-fn for_nstat(folder: &std::path::Path, report: &Report) -> Exit {
+fn for_nstat(folder: &std::path::Path, report: &RunReport) -> Exit {
     match proc_net::write(folder, &report.counters) {
         Ok(()) => Exit::Done,
         Err(error) => {

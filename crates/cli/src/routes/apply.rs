@@ -6,27 +6,27 @@
 use std::time::Duration;
 
 use floodwall_base::{Address, IfIndex, Instant, Prefix};
-use floodwall_fib::lpm::Family;
+use floodwall_fib::lpm::LpmFamily;
 use floodwall_fib::{Fib, Leg, NextHop, Put, Route, RouteProtocol, Rule, RuleAction, Selector};
 use floodwall_fib::{RouteKind, TableId};
 use floodwall_ip::Interface;
 
+use super::parse::{LegWords, RouteWords};
 use super::rule_words::RuleWords;
-use super::words::{LegWords, RouteWords};
 
 /// iproute2's metric of IPv6 routes without one.
 const METRIC_V6: u32 = 1024;
 
 /// What words are understood by.
 #[derive(Clone, Copy)]
-pub(crate) struct Scene<'a> {
+pub(crate) struct RouteScene<'a> {
     pub(crate) interfaces: &'a [Interface],
     pub(crate) now: Instant,
 }
 
 /// What takes a change back.
 #[derive(Debug, Clone)]
-pub(crate) enum Undo<A: Address> {
+pub(crate) enum RouteUndo<A: Address> {
     /// This one is new.
     Remove(Route<A>),
     /// This one was there instead, with its ways where they are several.
@@ -37,7 +37,7 @@ pub(crate) enum Undo<A: Address> {
     RestoreRule(Rule<A>),
 }
 
-impl Scene<'_> {
+impl RouteScene<'_> {
     pub(crate) fn named(&self, dev: &str) -> Result<IfIndex, String> {
         let found = self.interfaces.iter().find(|i| i.name == dev).map(|i| i.index);
         found.ok_or_else(|| {
@@ -46,7 +46,7 @@ impl Scene<'_> {
         })
     }
 
-    /// The interface of a way out, whose gateway has to be a neighbour there.
+    /// The interface of a next hop; a gateway has to be a neighbour there.
     fn way<A: Address>(
         &self,
         via: Option<A>,
@@ -69,7 +69,7 @@ impl Scene<'_> {
                     true => Ok(dev),
                     false => Err(format!(
                         "the gateway {addr} is on no prefix of that interface; add an address \
-                         whose prefix covers it, or say `onlink`"
+                         with a prefix that covers it, or use `onlink`"
                     )),
                 }
             }
@@ -103,13 +103,13 @@ fn prefix_of<A: Address>(words: &RouteWords) -> Result<Prefix<A>, String> {
         .ok_or_else(|| format!("{} is of the other family; leave -4 or -6 out", words.prefix))
 }
 
-/// Puts a route as it is said.
-pub(crate) fn put<A: Family>(
+/// Adds or replaces a route as given.
+pub(crate) fn put<A: LpmFamily>(
     fib: &mut Fib<A>,
-    scene: Scene<'_>,
+    scene: RouteScene<'_>,
     how: Put,
     words: &RouteWords,
-) -> Result<Undo<A>, String> {
+) -> Result<RouteUndo<A>, String> {
     let (route, legs) = route_of(scene, words)?;
     let former = match how {
         Put::Replace => fib
@@ -124,18 +124,18 @@ pub(crate) fn put<A: Family>(
     };
     done.map_err(|error| error.to_string())?;
     Ok(match former {
-        Some((old, legs)) => Undo::Restore(old, legs, Put::Replace),
+        Some((old, legs)) => RouteUndo::Restore(old, legs, Put::Replace),
         // It stands behind those of its metric.
         None => {
             let same = |new: &Route<A>| new.metric == route.metric;
             let new = fib.routes_to(route.table, route.prefix).filter(same).last();
-            Undo::Remove(new.unwrap_or(route))
+            RouteUndo::Remove(new.unwrap_or(route))
         }
     })
 }
 
-fn route_of<A: Family>(
-    scene: Scene<'_>,
+fn route_of<A: LpmFamily>(
+    scene: RouteScene<'_>,
     words: &RouteWords,
 ) -> Result<(Route<A>, Vec<Leg<A>>), String> {
     let prefix = prefix_of::<A>(words)?;
@@ -172,7 +172,7 @@ fn route_of<A: Family>(
 }
 
 /// The ways of a route that has several.
-pub(crate) fn legs_of<A: Family>(fib: &Fib<A>, route: &Route<A>) -> Vec<Leg<A>> {
+pub(crate) fn legs_of<A: LpmFamily>(fib: &Fib<A>, route: &Route<A>) -> Vec<Leg<A>> {
     let Some(group) = route.next_hop.and_then(|id| fib.next_hop(id)) else { return Vec::new() };
     let leg = |member: &floodwall_fib::Member| {
         let hop = fib.next_hop(member.id).and_then(|shown| shown.hop)?;
@@ -182,11 +182,11 @@ pub(crate) fn legs_of<A: Family>(fib: &Fib<A>, route: &Route<A>) -> Vec<Leg<A>> 
 }
 
 /// Deletes the first route that is meant.
-pub(crate) fn delete<A: Family>(
+pub(crate) fn delete<A: LpmFamily>(
     fib: &mut Fib<A>,
-    scene: Scene<'_>,
+    scene: RouteScene<'_>,
     words: &RouteWords,
-) -> Result<Undo<A>, String> {
+) -> Result<RouteUndo<A>, String> {
     let iface = words.dev.as_deref().map(|dev| scene.named(dev)).transpose()?;
     let table = match words.kind {
         Some(RouteKind::Local) => TableId::LOCAL,
@@ -204,38 +204,38 @@ pub(crate) fn delete<A: Family>(
     let meant = fib.routes_to(which.table, which.prefix).find(|route| which.means(route));
     let legs = meant.map(|route| legs_of(fib, &route)).unwrap_or_default();
     let gone = fib.delete(&which, scene.now).map_err(|error| error.to_string())?;
-    Ok(Undo::Restore(gone, legs, Put::Append))
+    Ok(RouteUndo::Restore(gone, legs, Put::Append))
 }
 
 /// Takes a change back. What cannot be had again, because its end has come meanwhile, is left out.
-pub(crate) fn take_back<A: Family>(fib: &mut Fib<A>, undo: Undo<A>, now: Instant) {
+pub(crate) fn take_back<A: LpmFamily>(fib: &mut Fib<A>, undo: RouteUndo<A>, now: Instant) {
     let _ = match undo {
-        Undo::Remove(new) => {
+        RouteUndo::Remove(new) => {
             fib.remove_to(new.table, new.prefix, now, |route| *route == new);
             Ok(())
         }
-        Undo::Restore(route, legs, how) if legs.is_empty() => fib.put(route, how, now),
-        Undo::Restore(route, legs, how) => {
+        RouteUndo::Restore(route, legs, how) if legs.is_empty() => fib.put(route, how, now),
+        RouteUndo::Restore(route, legs, how) => {
             let route = Route { next_hop: None, gateway: None, ..route };
             fib.put_multipath(route, &legs, how, now)
         }
-        Undo::RemoveRule(rule) => {
+        RouteUndo::RemoveRule(rule) => {
             let _ = fib.delete_rule(|other| *other == rule);
             Ok(())
         }
-        Undo::RestoreRule(rule) => {
+        RouteUndo::RestoreRule(rule) => {
             let _ = fib.add_rule(rule);
             Ok(())
         }
     };
 }
 
-/// Adds a rule; without a priority it is asked before all others that have one (as Linux does).
-pub(crate) fn add_rule<A: Family>(
+/// Adds a rule; without a priority it goes before all others that have one (as Linux does).
+pub(crate) fn add_rule<A: LpmFamily>(
     fib: &mut Fib<A>,
-    scene: Scene<'_>,
+    scene: RouteScene<'_>,
     words: &RuleWords,
-) -> Result<Undo<A>, String> {
+) -> Result<RouteUndo<A>, String> {
     let rules = fib.rules();
     let second = rules.iter().map(|rule| rule.priority).find(|priority| *priority != 0);
     let usual = second.map_or(32_765, |priority| priority.saturating_sub(1));
@@ -250,19 +250,19 @@ pub(crate) fn add_rule<A: Family>(
         iif: words.iif.as_deref().map(|iif| scene.named(iif)).transpose()?,
         action,
     };
-    fib.add_rule(rule).map(|()| Undo::RemoveRule(rule)).map_err(|error| error.to_string())
+    fib.add_rule(rule).map(|()| RouteUndo::RemoveRule(rule)).map_err(|error| error.to_string())
 }
 
 fn prefix<A: Address>(of: Option<floodwall_base::IpCidr>) -> Option<Prefix<A>> {
     of.and_then(|of| Prefix::new(A::from_ip(of.addr())?, of.prefix_len()))
 }
 
-/// Deletes the first rule that has all that is said.
-pub(crate) fn delete_rule<A: Family>(
+/// Deletes the first rule that matches all given fields.
+pub(crate) fn delete_rule<A: LpmFamily>(
     fib: &mut Fib<A>,
-    scene: Scene<'_>,
+    scene: RouteScene<'_>,
     words: &RuleWords,
-) -> Result<Undo<A>, String> {
+) -> Result<RouteUndo<A>, String> {
     let (from, to) = (prefix::<A>(words.from), prefix::<A>(words.to));
     let iif = words.iif.as_deref().map(|iif| scene.named(iif)).transpose()?;
     let done = fib.delete_rule(|rule| {
@@ -281,5 +281,5 @@ pub(crate) fn delete_rule<A: Family>(
             && said(to.is_some(), rule.to == to)
             && said(iif.is_some(), rule.iif == iif)
     });
-    done.map(Undo::RestoreRule).map_err(|error| error.to_string())
+    done.map(RouteUndo::RestoreRule).map_err(|error| error.to_string())
 }

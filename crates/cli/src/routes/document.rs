@@ -1,23 +1,23 @@
 //! Routes and rules as `ip -j` shows them, and as `ip` does.
 //!
 //! Keys and words are iproute2's. A route is one JSON object; its line in words is made of that
-//! object, so that both say the same.
+//! object, so that both agree.
 
 use floodwall_base::{Address, IfIndex, Instant, Prefix};
-use floodwall_fib::lpm::Family;
+use floodwall_fib::lpm::LpmFamily;
 use floodwall_fib::{
     Fib, Route, RouteKind, RoutePreference, RouteProtocol, Rule, RuleAction, TableId,
 };
 use serde_json::{Map, Value, json};
 
-use super::apply::{Scene, legs_of};
+use super::apply::{RouteScene, legs_of};
 use super::names;
-use super::words::Filter;
+use super::parse::RouteFilter;
 
-/// Most routes in one answer; whoever has more filters.
+/// Maximum of routes in one answer; a larger table needs a filter.
 pub(crate) const SHOWN_MAX: usize = 50_000;
 
-fn dev(scene: Scene<'_>, iface: IfIndex) -> String {
+fn dev(scene: RouteScene<'_>, iface: IfIndex) -> String {
     let found = scene.interfaces.iter().find(|i| i.index == iface);
     found.map_or_else(|| format!("if{}", iface.0), |i| i.name.clone())
 }
@@ -32,10 +32,10 @@ pub(crate) fn prefix<A: Address>(prefix: Prefix<A>) -> String {
 }
 
 /// The routes that a filter lets through, in the order of iproute2: by prefix, then metric.
-pub(crate) fn routes<A: Family>(
+pub(crate) fn routes<A: LpmFamily>(
     fib: &Fib<A>,
-    scene: Scene<'_>,
-    filter: &Filter,
+    scene: RouteScene<'_>,
+    filter: &RouteFilter,
 ) -> (Vec<Value>, bool) {
     let table = filter.table.unwrap_or(Some(TableId::MAIN));
     let wanted = |route: &Route<A>| {
@@ -61,9 +61,9 @@ pub(crate) fn routes<A: Family>(
 }
 
 /// One route; its table where others are shown too.
-pub(crate) fn of_route<A: Family>(
+pub(crate) fn of_route<A: LpmFamily>(
     fib: &Fib<A>,
-    scene: Scene<'_>,
+    scene: RouteScene<'_>,
     route: &Route<A>,
     table: bool,
 ) -> Value {
@@ -140,7 +140,7 @@ pub(crate) fn seconds_left(end: Instant, now: Instant) -> u64 {
 }
 
 /// One rule.
-pub(crate) fn of_rule<A: Address>(rule: &Rule<A>, scene: Scene<'_>) -> Value {
+pub(crate) fn of_rule<A: Address>(rule: &Rule<A>, scene: RouteScene<'_>) -> Value {
     let mut out = Map::new();
     let mut say = |key: &str, value: Value| drop(out.insert(key.to_owned(), value));
     say("priority", json!(rule.priority));

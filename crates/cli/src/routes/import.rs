@@ -2,7 +2,7 @@
 //!
 //! Called by `floodwall route import`. What the kernel made itself of its addresses is left out, as
 //! are broadcast and multicast routes; the table is that of the calling thread's network namespace.
-//! Reading: rtnetlink(7). Invariant: every length in a message is checked before it is believed.
+//! Reading: rtnetlink(7). Invariant: every length in a message is checked before it is used.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,7 +14,7 @@ use rustix::net::{
 };
 
 use super::names;
-use crate::settings::words::{Wrong, wrong};
+use crate::settings::parse::{WrongValue, wrong};
 
 const GET_LINK: u16 = 18;
 const GET_ROUTE: u16 = 26;
@@ -29,8 +29,8 @@ const CLONED: u32 = 0x200;
 const HEADER: usize = 16;
 const PROTOCOL_KERNEL: u8 = 2;
 
-/// The lines that add what the kernel has: `[table TABLE] [dev IFACE]` say which.
-pub(crate) fn lines(words: &[&str]) -> Result<String, Wrong> {
+/// The lines that add what the kernel has, limited by `[table TABLE] [dev IFACE]`.
+pub(crate) fn lines(words: &[&str]) -> Result<String, WrongValue> {
     let (mut table, mut only) = (TableId::MAIN, None);
     let mut words = words;
     while let [word, rest @ ..] = words {
@@ -44,7 +44,7 @@ pub(crate) fn lines(words: &[&str]) -> Result<String, Wrong> {
                 rest
             }
             _ => {
-                let remedy = "say `import [table TABLE] [dev IFACE]`";
+                let remedy = "use `import [table TABLE] [dev IFACE]`";
                 return Err(wrong(format!("{word:?} is no word here"), remedy));
             }
         };
@@ -68,7 +68,7 @@ pub(crate) fn lines(words: &[&str]) -> Result<String, Wrong> {
         Ok(lines)
     };
     let lines = read().map_err(|error| {
-        let remedy = "try again; who may not open netlink sockets cannot import";
+        let remedy = "try again; import needs permission to open netlink sockets";
         wrong(format!("cannot read the kernel's routes: {error}"), remedy)
     })?;
     match lines.is_empty() {

@@ -2,7 +2,7 @@
 
 use floodwall_fib::{RouteKind, RouteProtocol, TableId};
 
-use crate::settings::words::{Wrong, wrong};
+use crate::settings::parse::{WrongValue, wrong};
 
 /// `/etc/iproute2/rt_protos`, as it is delivered.
 const PROTOCOLS: [(u8, &str); 21] = [
@@ -29,8 +29,8 @@ const PROTOCOLS: [(u8, &str); 21] = [
     (192, "eigrp"),
 ];
 
-/// Who made a route, by name or number.
-pub(crate) fn protocol(text: &str) -> Result<RouteProtocol, Wrong> {
+/// The protocol (origin) of a route, by name or number.
+pub(crate) fn protocol(text: &str) -> Result<RouteProtocol, WrongValue> {
     let named = PROTOCOLS.iter().find(|(_, name)| *name == text).map(|(number, _)| *number);
     named.or_else(|| text.parse().ok()).map(RouteProtocol::of_number).ok_or_else(|| {
         let remedy = "write a name, as in static, boot or bgp, or a number from 0 to 255";
@@ -46,7 +46,7 @@ pub(crate) fn of_protocol(protocol: RouteProtocol) -> String {
 }
 
 /// A table, by name or number.
-pub(crate) fn table(text: &str) -> Result<TableId, Wrong> {
+pub(crate) fn table(text: &str) -> Result<TableId, WrongValue> {
     match text {
         "main" => Ok(TableId::MAIN),
         "local" => Ok(TableId::LOCAL),
@@ -61,7 +61,7 @@ pub(crate) fn table(text: &str) -> Result<TableId, Wrong> {
     }
 }
 
-/// What a route does, where a word says so.
+/// The kind of a route, where the word is one.
 pub(crate) fn kind(text: &str) -> Option<RouteKind> {
     use RouteKind::{Blackhole, Local, Prohibit, Unicast, Unreachable};
     [Unicast, Local, Blackhole, Unreachable, Prohibit].into_iter().find(|kind| kind.name() == text)

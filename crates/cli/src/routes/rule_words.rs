@@ -4,8 +4,8 @@ use floodwall_base::{Family, IpCidr};
 use floodwall_fib::{RouteKind, TableId};
 
 use super::names;
-use super::words::{dangling, interface, number, prefix};
-use crate::settings::words::{Wrong, wrong};
+use super::parse::{dangling, interface, number, prefix};
+use crate::settings::parse::{WrongValue, wrong};
 
 /// What is wanted of rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(crate) enum RuleWish {
     Show(Option<Family>),
 }
 
-/// One rule, as it is said.
+/// One rule, as given by the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RuleWords {
     pub(crate) family: Family,
@@ -27,17 +27,17 @@ pub(crate) struct RuleWords {
     pub(crate) kind: Option<RouteKind>,
 }
 
-const USE: &str = "say `add [from PREFIX] [to PREFIX] [iif IFACE] [priority N] table TABLE`, \
+const USE: &str = "use `add [from PREFIX] [to PREFIX] [iif IFACE] [priority N] table TABLE`, \
                    `del …` or `show`";
 
 /// Reads what stands behind `rule`.
-pub(super) fn rule(words: &[&str], family: Option<Family>) -> Result<RuleWish, Wrong> {
+pub(super) fn rule(words: &[&str], family: Option<Family>) -> Result<RuleWish, WrongValue> {
     match *words {
         [] | ["show" | "sh" | "s" | "list" | "ls" | "l"] => Ok(RuleWish::Show(family)),
         ["add" | "a", ref rest @ ..] => {
             let rule = spec(rest, family)?;
             if rule.table.is_none() && rule.kind.is_none() {
-                return Err(wrong("the rule asks no table", "add `table TABLE`"));
+                return Err(wrong("the rule has no table", "add `table TABLE`"));
             }
             Ok(RuleWish::Add(rule))
         }
@@ -46,7 +46,7 @@ pub(super) fn rule(words: &[&str], family: Option<Family>) -> Result<RuleWish, W
     }
 }
 
-fn spec(mut words: &[&str], family: Option<Family>) -> Result<RuleWords, Wrong> {
+fn spec(mut words: &[&str], family: Option<Family>) -> Result<RuleWords, WrongValue> {
     let mut rule = RuleWords {
         family: family.unwrap_or(Family::V4),
         priority: None,

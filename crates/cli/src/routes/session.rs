@@ -11,32 +11,32 @@ use std::time::Duration;
 use floodwall_base::{Address, Family as Which, IfIndex, Instant};
 use floodwall_dispatch::{Control, Shown};
 use floodwall_fib::exceptions::{Exceptions, FirstHop};
-use floodwall_fib::lpm::Family;
+use floodwall_fib::lpm::LpmFamily;
 use floodwall_fib::{Fib, Found, Query, RouteKind};
 use floodwall_ip::{Interface, source_address};
 use floodwall_stack::{Host, Stack};
 use serde_json::{Value, json};
 
-use super::apply::{self, Scene, Undo};
+use super::apply::{self, RouteScene, RouteUndo};
 use super::document;
+use super::parse::{self, RouteFilter, RouteQuestion, RouteRequest};
 use super::rule_words::RuleWish;
-use super::words::{self, Filter, Question, Wish};
 
 /// Lines that are carried out before packets are looked at again.
 const SLICE: usize = 256;
-/// Faults of a forced batch that are told one by one.
+/// Maximum of faults of a forced batch that are reported one by one.
 const FAULTS_MAX: usize = 100;
 /// How long the worker may take for a slice.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What takes a line back, of either family.
-enum Back {
-    V4(Undo<Ipv4Addr>),
-    V6(Undo<Ipv6Addr>),
+enum RouteRestore {
+    V4(RouteUndo<Ipv4Addr>),
+    V6(RouteUndo<Ipv6Addr>),
 }
 
-/// A line's number and what it says.
-type Numbered = (usize, Wish);
+/// A line's number and the request in it.
+type Numbered = (usize, RouteRequest);
 
 /// Answers `BYTES MODE` and the lines behind it.
 pub(crate) fn serve(control: &Control<Shown<Host>>, batch: &str) -> Value {
@@ -67,8 +67,11 @@ fn refusal(many: bool, line: usize, why: &str) -> Value {
     }
 }
 
-const fn asks(wish: &Wish) -> bool {
-    matches!(wish, Wish::Show(_) | Wish::Get(_) | Wish::Rule(RuleWish::Show(_)))
+const fn asks(wish: &RouteRequest) -> bool {
+    matches!(
+        wish,
+        RouteRequest::Show(_) | RouteRequest::Get(_) | RouteRequest::Rule(RuleWish::Show(_))
+    )
 }
 
 /// Lines with a meaning, and those with none, by number. Empty ones and remarks are passed over.
@@ -80,7 +83,7 @@ pub(crate) fn read(text: &str) -> (Vec<Numbered>, Vec<(usize, String)>) {
         if words.is_empty() {
             continue;
         }
-        match words::line(&words, None) {
+        match parse::line(&words, None) {
             Ok(wish) => wishes.push((at + 1, wish)),
             Err(wrong) => faults.push((at + 1, format!("{}; {}", wrong.what, wrong.remedy))),
         }
@@ -130,15 +133,15 @@ fn carry_out(
     json!({ "applied": applied, "refused": faults.len(), "faults": told })
 }
 
-fn take_back(control: &Control<Shown<Host>>, mut done: Vec<Back>) -> Result<(), String> {
+fn take_back(control: &Control<Shown<Host>>, mut done: Vec<RouteRestore>) -> Result<(), String> {
     while !done.is_empty() {
         let slice = done.split_off(done.len().saturating_sub(SLICE));
         let asked = control.ask(PATIENCE, move |desk| {
             let (stack, now) = (desk.engine.engine.stack_mut(), desk.now);
             for back in slice.into_iter().rev() {
                 match back {
-                    Back::V4(undo) => apply::take_back(stack.routes_v4_mut(), undo, now),
-                    Back::V6(undo) => apply::take_back(stack.routes_v6_mut(), undo, now),
+                    RouteRestore::V4(undo) => apply::take_back(stack.routes_v4_mut(), undo, now),
+                    RouteRestore::V6(undo) => apply::take_back(stack.routes_v6_mut(), undo, now),
                 }
             }
             stack.routes_changed();
@@ -154,9 +157,9 @@ fn change(
     slice: Vec<Numbered>,
     force: bool,
     now: Instant,
-) -> (Vec<Back>, Vec<(usize, String)>) {
+) -> (Vec<RouteRestore>, Vec<(usize, String)>) {
     let interfaces = stack.interfaces().to_vec();
-    let scene = Scene { interfaces: &interfaces, now };
+    let scene = RouteScene { interfaces: &interfaces, now };
     let (mut done, mut failed) = (Vec::with_capacity(slice.len()), Vec::new());
     for (line, wish) in slice {
         match one(stack, scene, &wish) {
@@ -171,42 +174,52 @@ fn change(
     (done, failed)
 }
 
-fn one(stack: &mut Stack, scene: Scene<'_>, wish: &Wish) -> Result<Back, String> {
+fn one(
+    stack: &mut Stack,
+    scene: RouteScene<'_>,
+    wish: &RouteRequest,
+) -> Result<RouteRestore, String> {
     let v4 = match wish {
-        Wish::Put(_, words) | Wish::Delete(words) => words.prefix.addr().is_ipv4(),
-        Wish::Rule(RuleWish::Add(words) | RuleWish::Delete(words)) => words.family == Which::V4,
-        Wish::Show(_) | Wish::Get(_) | Wish::Rule(RuleWish::Show(_)) => {
+        RouteRequest::Put(_, words) | RouteRequest::Delete(words) => words.prefix.addr().is_ipv4(),
+        RouteRequest::Rule(RuleWish::Add(words) | RuleWish::Delete(words)) => {
+            words.family == Which::V4
+        }
+        RouteRequest::Show(_) | RouteRequest::Get(_) | RouteRequest::Rule(RuleWish::Show(_)) => {
             return Err("a batch changes routes and rules; ask for them by themselves".to_owned());
         }
     };
     match v4 {
-        true => on(stack.routes_v4_mut(), scene, wish).map(Back::V4),
-        false => on(stack.routes_v6_mut(), scene, wish).map(Back::V6),
+        true => on(stack.routes_v4_mut(), scene, wish).map(RouteRestore::V4),
+        false => on(stack.routes_v6_mut(), scene, wish).map(RouteRestore::V6),
     }
 }
 
-fn on<A: Family>(fib: &mut Fib<A>, scene: Scene<'_>, wish: &Wish) -> Result<Undo<A>, String> {
+fn on<A: LpmFamily>(
+    fib: &mut Fib<A>,
+    scene: RouteScene<'_>,
+    wish: &RouteRequest,
+) -> Result<RouteUndo<A>, String> {
     // A batch has the time: else the line behind a prefix with much below it would be refused.
     fib.complete(scene.now);
     match wish {
-        Wish::Put(how, words) => apply::put(fib, scene, *how, words),
-        Wish::Delete(words) => apply::delete(fib, scene, words),
-        Wish::Rule(RuleWish::Add(words)) => apply::add_rule(fib, scene, words),
-        Wish::Rule(RuleWish::Delete(words)) => apply::delete_rule(fib, scene, words),
+        RouteRequest::Put(how, words) => apply::put(fib, scene, *how, words),
+        RouteRequest::Delete(words) => apply::delete(fib, scene, words),
+        RouteRequest::Rule(RuleWish::Add(words)) => apply::add_rule(fib, scene, words),
+        RouteRequest::Rule(RuleWish::Delete(words)) => apply::delete_rule(fib, scene, words),
         _ => Err("it changes nothing".to_owned()),
     }
 }
 
 /// What is to be seen.
-fn look(stack: &Stack, wish: &Wish, now: Instant) -> Value {
-    let scene = Scene { interfaces: stack.interfaces(), now };
+fn look(stack: &Stack, wish: &RouteRequest, now: Instant) -> Value {
+    let scene = RouteScene { interfaces: stack.interfaces(), now };
     match wish {
-        Wish::Show(filter) => shown(stack, scene, filter),
-        Wish::Get(question) => match got(stack, scene, question) {
+        RouteRequest::Show(filter) => shown(stack, scene, filter),
+        RouteRequest::Get(question) => match got(stack, scene, question) {
             Ok(route) => json!({ "routes": [route] }),
             Err(why) => json!({ "error": why }),
         },
-        Wish::Rule(RuleWish::Show(family)) => {
+        RouteRequest::Rule(RuleWish::Show(family)) => {
             let rules: Vec<Value> = match family {
                 Some(Which::V6) => rules(stack.routes_v6(), scene),
                 _ => rules(stack.routes_v4(), scene),
@@ -217,12 +230,12 @@ fn look(stack: &Stack, wish: &Wish, now: Instant) -> Value {
     }
 }
 
-fn rules<A: Family>(fib: &Fib<A>, scene: Scene<'_>) -> Vec<Value> {
+fn rules<A: LpmFamily>(fib: &Fib<A>, scene: RouteScene<'_>) -> Vec<Value> {
     fib.rules().iter().map(|rule| document::of_rule(rule, scene)).collect()
 }
 
 /// As `ip route show`: IPv4, unless the words are of the other family.
-fn shown(stack: &Stack, scene: Scene<'_>, filter: &Filter) -> Value {
+fn shown(stack: &Stack, scene: RouteScene<'_>, filter: &RouteFilter) -> Value {
     if let Some(dev) = &filter.dev
         && let Err(why) = scene.named(dev)
     {
@@ -236,7 +249,7 @@ fn shown(stack: &Stack, scene: Scene<'_>, filter: &Filter) -> Value {
     json!({ "routes": routes, "more": more })
 }
 
-fn got(stack: &Stack, scene: Scene<'_>, question: &Question) -> Result<Value, String> {
+fn got(stack: &Stack, scene: RouteScene<'_>, question: &RouteQuestion) -> Result<Value, String> {
     match question.to {
         IpAddr::V4(to) => way(stack.routes_v4(), stack.exceptions_v4(), scene, to, question),
         IpAddr::V6(to) => way(stack.routes_v6(), stack.exceptions_v6(), scene, to, question),
@@ -244,14 +257,14 @@ fn got(stack: &Stack, scene: Scene<'_>, question: &Question) -> Result<Value, St
 }
 
 /// Where a packet would go, and what was learnt of the path.
-fn way<A: Family>(
+fn way<A: LpmFamily>(
     fib: &Fib<A>,
     exceptions: &Exceptions<A>,
-    scene: Scene<'_>,
+    scene: RouteScene<'_>,
     to: A,
-    question: &Question,
+    question: &RouteQuestion,
 ) -> Result<Value, String> {
-    let Scene { interfaces, now } = scene;
+    let RouteScene { interfaces, now } = scene;
     let iif = question.iif.as_deref().map(|iif| scene.named(iif)).transpose()?;
     let wanted = to.to_string();
     if interfaces.iter().any(|i| i.owns(to.to_ip()).is_some()) {

@@ -3,25 +3,25 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{HashKey, IfIndex, Instant};
-use floodwall_fib::lpm::Family;
+use floodwall_fib::lpm::LpmFamily;
 use floodwall_fib::{Fib, FibConfig};
 use floodwall_ip::{Interface, LinkMedium};
 use serde_json::{Value, json};
 
-use super::apply::{self, Scene, Undo};
+use super::apply::{self, RouteScene, RouteUndo};
 use super::document;
+use super::parse::{self, RouteFilter, RouteRequest};
 use super::rule_words::RuleWish;
-use super::words::{self, Filter, Wish};
 
 const NOW: Instant = Instant::from_nanos(5_000_000_000);
 
-fn table<A: Family>() -> Fib<A> {
+fn table<A: LpmFamily>() -> Fib<A> {
     Fib::alone(FibConfig::for_routes(64), HashKey::new(1, 2), NOW)
 }
 
-fn wish(text: &str) -> Result<Wish, String> {
+fn wish(text: &str) -> Result<RouteRequest, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
-    words::line(&words, None).map_err(|wrong| format!("{}; {}", wrong.what, wrong.remedy))
+    parse::line(&words, None).map_err(|wrong| format!("{}; {}", wrong.what, wrong.remedy))
 }
 
 fn loopback() -> Interface {
@@ -37,25 +37,25 @@ fn interfaces() -> Vec<Interface> {
     vec![loopback(), fw0]
 }
 
-fn act<A: Family>(fib: &mut Fib<A>, text: &str) -> Result<Undo<A>, String> {
+fn act<A: LpmFamily>(fib: &mut Fib<A>, text: &str) -> Result<RouteUndo<A>, String> {
     let all = interfaces();
-    let scene = Scene { interfaces: &all, now: NOW };
+    let scene = RouteScene { interfaces: &all, now: NOW };
     match wish(text)? {
-        Wish::Put(how, words) => apply::put(fib, scene, how, &words),
-        Wish::Delete(words) => apply::delete(fib, scene, &words),
-        Wish::Rule(RuleWish::Add(words)) => apply::add_rule(fib, scene, &words),
-        Wish::Rule(RuleWish::Delete(words)) => apply::delete_rule(fib, scene, &words),
+        RouteRequest::Put(how, words) => apply::put(fib, scene, how, &words),
+        RouteRequest::Delete(words) => apply::delete(fib, scene, &words),
+        RouteRequest::Rule(RuleWish::Add(words)) => apply::add_rule(fib, scene, &words),
+        RouteRequest::Rule(RuleWish::Delete(words)) => apply::delete_rule(fib, scene, &words),
         other => panic!("{other:?}"),
     }
 }
 
-fn shown<A: Family>(fib: &Fib<A>) -> Vec<Value> {
+fn shown<A: LpmFamily>(fib: &Fib<A>) -> Vec<Value> {
     let all = interfaces();
-    let filter = Filter { table: Some(None), ..Filter::default() };
-    document::routes(fib, Scene { interfaces: &all, now: NOW }, &filter).0
+    let filter = RouteFilter { table: Some(None), ..RouteFilter::default() };
+    document::routes(fib, RouteScene { interfaces: &all, now: NOW }, &filter).0
 }
 
-fn only<A: Family>(text: &str) -> Value {
+fn only<A: LpmFamily>(text: &str) -> Value {
     let mut fib = table::<A>();
     act(&mut fib, text).expect(text);
     shown(&fib).remove(0)
@@ -153,7 +153,7 @@ fn what_is_wrong_is_named_with_what_to_say_instead() {
         ("route add default via x", "\"x\" is not an address"),
         ("route add 10.9.0.0/16 via fd00::1", "fd00::1 is of the other family"),
         ("route add 10.9.0.0/16 via 192.0.2.1", "no interface has a prefix that covers"),
-        ("route add 10.9.0.0/16 via 192.0.2.1 dev fw0", "say `onlink`"),
+        ("route add 10.9.0.0/16 via 192.0.2.1 dev fw0", "use `onlink`"),
         ("route add 10.9.0.0/16 via 10.0.0.2", "an address of ours"),
         ("route add 10.9.0.0/16 dev eth9", "there is no interface \"eth9\"; there are lo, fw0"),
         ("route add 10.9.0.0/16 dev fw0 metric much", "\"much\" is not what stands behind"),
@@ -167,7 +167,7 @@ fn what_is_wrong_is_named_with_what_to_say_instead() {
         ("route add 10.9.0.0/16 nexthop via 10.0.0.1 weight 257", "257 cannot be a weight"),
         ("route add 10.9.0.0/16 via 10.0.0.1 nexthop via 10.0.0.9", "one way stands beside"),
         ("-6 route add 10.9.0.0/16 dev fw0", "of the other family"),
-        ("rule add from 10.0.0.0/8", "the rule asks no table"),
+        ("rule add from 10.0.0.0/8", "the rule has no table"),
         ("rule add table 7 ifi fw0", "\"ifi\" is no word here"),
         ("rule del priority 77", "no such rule"),
     ] {
@@ -199,7 +199,7 @@ fn rules_are_read_and_shown_in_ip_s_words() {
     act(&mut fib, "rule add from 10.0.0.0/8 to 192.0.2.1 iif fw0 pref 100 lookup 7").expect("room");
     act(&mut fib, "rule add from 10.0.0.0/8 prohibit").expect("room");
     let all = interfaces();
-    let scene = Scene { interfaces: &all, now: NOW };
+    let scene = RouteScene { interfaces: &all, now: NOW };
     let shown: Vec<Value> = fib.rules().iter().map(|rule| document::of_rule(rule, scene)).collect();
     assert_eq!(
         shown[2],
@@ -214,12 +214,12 @@ fn rules_are_read_and_shown_in_ip_s_words() {
 
 #[test]
 fn questions_and_filters_are_understood() {
-    let Ok(Wish::Get(question)) = wish("route get 192.0.2.1 from 10.0.0.2 iif fw0") else {
+    let Ok(RouteRequest::Get(question)) = wish("route get 192.0.2.1 from 10.0.0.2 iif fw0") else {
         panic!("a question")
     };
     let from: IpAddr = "10.0.0.2".parse().expect("an address");
     assert_eq!((question.from, question.iif.as_deref()), (Some(from), Some("fw0")));
-    let Ok(Wish::Show(filter)) = wish("-6 route show table all proto bgp dev fw0") else {
+    let Ok(RouteRequest::Show(filter)) = wish("-6 route show table all proto bgp dev fw0") else {
         panic!("a filter")
     };
     assert_eq!((filter.table, filter.dev.as_deref()), (Some(None), Some("fw0")));

@@ -1,7 +1,7 @@
 //! The configuration file: TOML with the words of the flags.
 //!
 //! The document is walked with its positions kept, instead of being poured into structs, so that
-//! every complaint has a line and a column and all of them come at once.
+//! every problem has a line and a column and all of them come at once.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -11,9 +11,12 @@ use floodwall_stack::AdvertiserConfig;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::transit::{self, Families};
-use super::words::{self, ServiceWord, Wrong, wrong};
-use super::{Given, HostTransit, InterfaceSettings, InterfaceTransit, Place, Problem, Settings};
+use super::parse::{self, ServiceWord, WrongValue, wrong};
+use super::transit::{self, TransitFamilies};
+use super::{
+    GivenSettings, HostTransit, InterfaceSettings, InterfaceTransit, RunSettings, SettingPlace,
+    SettingProblem,
+};
 
 /// Keys of the file itself, of an interface, of a service.
 const TOP: &[&str] = &[
@@ -56,18 +59,18 @@ const ROUTE: &str = "192.0.2.0/24 via 10.0.0.1";
 const ADVERTISE: &[&str] = &["dns", "interval", "lifetime", "mtu", "prefix", "route"];
 const SERVICE: &[&str] = &["kind", "port", "join"];
 
-/// Reads a file's bytes. All complaints at once, in order of their places.
-pub(super) fn parse(name: &str, bytes: &[u8]) -> Result<Settings, Vec<Problem>> {
+/// Reads a file's bytes. Returns all problems at once, in order of their places.
+pub(super) fn parse(name: &str, bytes: &[u8]) -> Result<RunSettings, Vec<SettingProblem>> {
     let valid = match std::str::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) => std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default(),
     };
-    let mut walk = Walk { name: name.into(), text: valid, problems: Vec::new() };
+    let mut walk = FileWalk { name: name.into(), text: valid, problems: Vec::new() };
     if valid.len() < bytes.len() {
         let problem = wrong("this byte is not UTF-8", "save the file as UTF-8");
         return Err(vec![walk.problem(valid.len(), "", problem)]);
     }
-    let mut settings = Settings::default();
+    let mut settings = RunSettings::default();
     match DeTable::parse(valid) {
         Ok(table) => walk.top(table.get_ref(), &mut settings),
         Err(error) => {
@@ -81,7 +84,7 @@ pub(super) fn parse(name: &str, bytes: &[u8]) -> Result<Settings, Vec<Problem>> 
         return Ok(settings);
     }
     walk.problems.sort_by_key(|problem| match problem.place {
-        Place::File(_, line, column) => (line, column),
+        SettingPlace::File(_, line, column) => (line, column),
         _ => (0, 0),
     });
     Err(walk.problems)
@@ -89,33 +92,33 @@ pub(super) fn parse(name: &str, bytes: &[u8]) -> Result<Settings, Vec<Problem>> 
 
 type Value<'a> = Spanned<DeValue<'a>>;
 
-struct Walk<'a> {
+struct FileWalk<'a> {
     name: Arc<str>,
     text: &'a str,
-    problems: Vec<Problem>,
+    problems: Vec<SettingProblem>,
 }
 
-impl Walk<'_> {
+impl FileWalk<'_> {
     /// Line and column, from 1; columns count characters, as editors do.
-    fn place(&self, at: usize) -> Place {
+    fn place(&self, at: usize) -> SettingPlace {
         let before = self.text.get(..at).unwrap_or(self.text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
         let line = before.matches('\n').count() + 1;
         let column = before.get(line_start..).unwrap_or_default().chars().count() + 1;
-        Place::File(Arc::clone(&self.name), line, column)
+        SettingPlace::File(Arc::clone(&self.name), line, column)
     }
 
-    fn problem(&self, at: usize, key: &str, wrong: Wrong) -> Problem {
-        let Wrong { what, remedy } = wrong;
-        Problem { place: self.place(at), key: key.to_owned(), what, remedy }
+    fn problem(&self, at: usize, key: &str, wrong: WrongValue) -> SettingProblem {
+        let WrongValue { what, remedy } = wrong;
+        SettingProblem { place: self.place(at), key: key.to_owned(), what, remedy }
     }
 
-    fn complain(&mut self, at: usize, key: &str, wrong: Wrong) {
+    fn complain(&mut self, at: usize, key: &str, wrong: WrongValue) {
         let problem = self.problem(at, key, wrong);
         self.problems.push(problem);
     }
 
-    /// Complains of the keys that nobody knows.
+    /// Reports unknown keys.
     fn known(&mut self, table: &DeTable<'_>, known: &[&str], within: &str) {
         for key in table.keys() {
             let word: &str = key.get_ref();
@@ -136,9 +139,9 @@ impl Walk<'_> {
         &mut self,
         table: &DeTable<'_>,
         (within, key): (&str, &str),
-        raw: impl Fn(&DeValue<'_>) -> Result<R, Wrong>,
-        word: impl Fn(R) -> Result<T, Wrong>,
-    ) -> Option<Given<T>> {
+        raw: impl Fn(&DeValue<'_>) -> Result<R, WrongValue>,
+        word: impl Fn(R) -> Result<T, WrongValue>,
+    ) -> Option<GivenSettings<T>> {
         let value = table.get(key)?;
         let path = if within.is_empty() { key.to_owned() } else { format!("{within}.{key}") };
         self.read_value(value, &path, raw, word)
@@ -148,12 +151,12 @@ impl Walk<'_> {
         &mut self,
         value: &Value<'_>,
         path: &str,
-        raw: impl Fn(&DeValue<'_>) -> Result<R, Wrong>,
-        word: impl Fn(R) -> Result<T, Wrong>,
-    ) -> Option<Given<T>> {
+        raw: impl Fn(&DeValue<'_>) -> Result<R, WrongValue>,
+        word: impl Fn(R) -> Result<T, WrongValue>,
+    ) -> Option<GivenSettings<T>> {
         let at = value.span().start;
         match raw(value.get_ref()).and_then(word) {
-            Ok(value) => Some(Given { value, place: self.place(at) }),
+            Ok(value) => Some(GivenSettings { value, place: self.place(at) }),
             Err(wrong) => {
                 self.complain(at, path, wrong);
                 None
@@ -167,8 +170,8 @@ impl Walk<'_> {
         table: &DeTable<'_>,
         (within, key): (&str, &str),
         example: &str,
-        word: impl Fn(&str) -> Result<T, Wrong>,
-    ) -> Vec<Given<T>> {
+        word: impl Fn(&str) -> Result<T, WrongValue>,
+    ) -> Vec<GivenSettings<T>> {
         let Some(value) = table.get(key) else { return Vec::new() };
         let path = format!("{within}.{key}");
         let Some(items) = value.get_ref().as_array() else {
@@ -181,13 +184,13 @@ impl Walk<'_> {
         items.iter().filter_map(read).collect()
     }
 
-    fn top(&mut self, table: &DeTable<'_>, settings: &mut Settings) {
+    fn top(&mut self, table: &DeTable<'_>, settings: &mut RunSettings) {
         self.known(table, TOP, "");
-        settings.cpu = self.read(table, ("", "cpu"), number, words::cpu);
-        settings.workers = self.read(table, ("", "workers"), number, words::workers);
-        settings.routes = self.read(table, ("", "routes"), number, words::routes);
-        settings.cores = self.read(table, ("", "cores"), text, |t| words::cores(&t));
-        settings.on_panic = self.read(table, ("", "panic"), text, |t| words::on_panic(&t));
+        settings.cpu = self.read(table, ("", "cpu"), number, parse::cpu);
+        settings.workers = self.read(table, ("", "workers"), number, parse::workers);
+        settings.routes = self.read(table, ("", "routes"), number, parse::routes);
+        settings.cores = self.read(table, ("", "cores"), text, |t| parse::cores(&t));
+        settings.on_panic = self.read(table, ("", "panic"), text, |t| parse::on_panic(&t));
         settings.record = self.read(table, ("", "record"), text, path_word);
         settings.socket = self.read(table, ("", "socket"), text, path_word);
         settings.dns_file = self.read(table, ("", "dns_file"), text, path_word);
@@ -230,19 +233,19 @@ impl Walk<'_> {
                           \"xdp:INTERFACE\"";
             self.complain(value.span().start, "interface.device", wrong("missing", remedy));
         }
-        let device = self.read(table, (HERE, "device"), text, |t| words::device(&t));
-        let mac = self.read(table, (HERE, "mac"), text, |t| words::mac(&t));
-        let mtu = self.read(table, (HERE, "mtu"), number, words::mtu);
-        let queues = self.read(table, (HERE, "queues"), number, words::queues);
+        let device = self.read(table, (HERE, "device"), text, |t| parse::device(&t));
+        let mac = self.read(table, (HERE, "mac"), text, |t| parse::mac(&t));
+        let mtu = self.read(table, (HERE, "mtu"), number, parse::mtu);
+        let queues = self.read(table, (HERE, "queues"), number, parse::queues);
         let offload = self.read(table, (HERE, "offload"), truth, Ok);
-        let kernel_half = self.read(table, (HERE, "kernel_half"), text, |t| words::kernel_half(&t));
-        let first_line = self.read(table, (HERE, "first_line"), text, |t| words::first_line(&t));
+        let kernel_half = self.read(table, (HERE, "kernel_half"), text, |t| parse::kernel_half(&t));
+        let first_line = self.read(table, (HERE, "first_line"), text, |t| parse::first_line(&t));
         let dhcp = self.read(table, (HERE, "dhcp"), truth, Ok);
         let accept_ra = self.read(table, (HERE, "accept_ra"), truth, Ok);
         let autoconf = self.read(table, (HERE, "autoconf"), truth, Ok);
         let address = (HERE, "address");
-        let addresses = self.read_list(table, address, "10.0.0.2/24", words::address);
-        let gateways = self.read_list(table, (HERE, "gateway"), "10.0.0.1", words::gateway);
+        let addresses = self.read_list(table, address, "10.0.0.2/24", parse::address);
+        let gateways = self.read_list(table, (HERE, "gateway"), "10.0.0.1", parse::gateway);
         let plain = InterfaceSettings::new(device?);
         let offload = offload.unwrap_or_else(|| plain.offload.clone());
         let transit = InterfaceTransit {
@@ -250,7 +253,7 @@ impl Walk<'_> {
             rp_filter: self.read(table, (HERE, "rp_filter"), text, |t| transit::rp_filter(&t)),
             send_redirects: self.read(table, (HERE, "send_redirects"), truth, Ok),
             access: self.read_list(table, (HERE, "access"), "deny udp dport 53", transit::access),
-            routes: self.read_list(table, (HERE, "route"), ROUTE, words::route),
+            routes: self.read_list(table, (HERE, "route"), ROUTE, parse::route),
             advertise: table.get("advertise").and_then(|value| self.advertise(value)),
         };
         let plain = InterfaceSettings { kernel_half, first_line, dhcp, accept_ra, ..plain };
@@ -258,8 +261,8 @@ impl Walk<'_> {
         Some(InterfaceSettings { mac, mtu, queues, offload, addresses, gateways, ..plain })
     }
 
-    /// What a router says to the hosts of a link.
-    fn advertise(&mut self, value: &Value<'_>) -> Option<Given<AdvertiserConfig>> {
+    /// The router advertisements that are sent to the hosts of a link.
+    fn advertise(&mut self, value: &Value<'_>) -> Option<GivenSettings<AdvertiserConfig>> {
         const HERE: &str = "interface.advertise";
         let at = value.span().start;
         let Some(table) = value.get_ref().as_table() else {
@@ -274,7 +277,7 @@ impl Walk<'_> {
         let dns = self.read_list(table, (HERE, "dns"), "fd00::53", transit::dns);
         let interval = self.read(table, (HERE, "interval"), number, transit::seconds);
         let lifetime = self.read(table, (HERE, "lifetime"), number, transit::seconds);
-        let mtu = self.read(table, (HERE, "mtu"), number, words::mtu);
+        let mtu = self.read(table, (HERE, "mtu"), number, parse::mtu);
         let said = AdvertiserConfig {
             prefixes: prefixes.into_iter().map(|given| given.value).collect(),
             routes: routes.into_iter().map(|given| given.value).collect(),
@@ -285,14 +288,14 @@ impl Walk<'_> {
             ..plain
         };
         if let Err(error) = said.check() {
-            let remedy = "see RFC 4861 section 6.2.1 for what may be said";
+            let remedy = "see RFC 4861 section 6.2.1 for valid values";
             self.complain(at, HERE, wrong(error.to_string(), remedy));
             return None;
         }
-        Some(Given { value: said, place: self.place(at) })
+        Some(GivenSettings { value: said, place: self.place(at) })
     }
 
-    fn service(&mut self, value: &Value<'_>) -> Option<Given<ServiceWord>> {
+    fn service(&mut self, value: &Value<'_>) -> Option<GivenSettings<ServiceWord>> {
         const HERE: &str = "service";
         let table = value.get_ref().as_table()?;
         self.known(table, SERVICE, HERE);
@@ -304,13 +307,13 @@ impl Walk<'_> {
                 self.complain(value.span().start, &path, wrong("missing", remedy));
             }
         }
-        let kind = self.read(table, (HERE, "kind"), text, |t| words::service_kind(&t));
-        let port = self.read(table, (HERE, "port"), number, words::port);
-        let groups = self.read_list(table, (HERE, "join"), "239.1.2.3", words::group);
+        let kind = self.read(table, (HERE, "kind"), text, |t| parse::service_kind(&t));
+        let port = self.read(table, (HERE, "port"), number, parse::port);
+        let groups = self.read_list(table, (HERE, "join"), "239.1.2.3", parse::group);
         let groups = groups.into_iter().map(|group| group.value).collect();
         let (kind, port) = (kind?, port?);
         let value = ServiceWord { kind: kind.value, port: port.value, groups };
-        Some(Given { value, place: port.place })
+        Some(GivenSettings { value, place: port.place })
     }
 }
 
@@ -321,12 +324,12 @@ fn this_is(value: &DeValue<'_>) -> String {
     format!("this is {article} {kind}")
 }
 
-fn text(value: &DeValue<'_>) -> Result<String, Wrong> {
+fn text(value: &DeValue<'_>) -> Result<String, WrongValue> {
     let odd = || wrong(this_is(value), "write a text in quotes");
     value.as_str().map(str::to_owned).ok_or_else(odd)
 }
 
-fn number(value: &DeValue<'_>) -> Result<i64, Wrong> {
+fn number(value: &DeValue<'_>) -> Result<i64, WrongValue> {
     let Some(integer) = value.as_integer() else {
         let remedy = "write a whole number without quotes";
         return Err(wrong(this_is(value), remedy));
@@ -335,22 +338,22 @@ fn number(value: &DeValue<'_>) -> Result<i64, Wrong> {
         .map_err(|_| wrong("the number is far too large", "write a smaller one"))
 }
 
-fn truth(value: &DeValue<'_>) -> Result<bool, Wrong> {
+fn truth(value: &DeValue<'_>) -> Result<bool, WrongValue> {
     let odd = || wrong(this_is(value), "write true or false");
     value.as_bool().ok_or_else(odd)
 }
 
 /// Whether packets for others are passed on: of both families, or of one.
-fn forwarding(value: &DeValue<'_>) -> Result<Families, Wrong> {
+fn forwarding(value: &DeValue<'_>) -> Result<TransitFamilies, WrongValue> {
     match (value.as_bool(), value.as_str()) {
-        (Some(all), _) => Ok(Families { v4: all, v6: all }),
-        (_, Some("ipv4")) => Ok(Families { v4: true, v6: false }),
-        (_, Some("ipv6")) => Ok(Families { v4: false, v6: true }),
+        (Some(all), _) => Ok(TransitFamilies { v4: all, v6: all }),
+        (_, Some("ipv4")) => Ok(TransitFamilies { v4: true, v6: false }),
+        (_, Some("ipv6")) => Ok(TransitFamilies { v4: false, v6: true }),
         _ => Err(wrong(this_is(value), "write true, false, \"ipv4\" or \"ipv6\"")),
     }
 }
 
-fn path_word(text: String) -> Result<PathBuf, Wrong> {
+fn path_word(text: String) -> Result<PathBuf, WrongValue> {
     if text.is_empty() || text.contains('\0') {
         return Err(wrong(format!("{text:?} is not a path"), "write the path of a file"));
     }

@@ -2,56 +2,57 @@
 
 use std::path::PathBuf;
 
-use super::words::{self, Wrong, wrong};
+use super::parse::{self, WrongValue, wrong};
 use super::{
-    DeviceWord, FirstLineMode, Given, InterfaceSettings, KernelHalf, Place, Problem, Settings,
+    DeviceSpec, FirstLineMode, GivenSettings, InterfaceSettings, NapiPolicy, RunSettings,
+    SettingPlace, SettingProblem,
 };
 use crate::args::RunArgs;
 
-/// Lays the flags on what the file said. All complaints at once, in the order of the flags.
-pub(super) fn lay(settings: &mut Settings, args: &RunArgs) -> Result<(), Vec<Problem>> {
-    let mut read = Read(Vec::new());
-    let device = read.one("--device", args.device.as_deref(), words::device);
+/// Lays the flags over the file. Returns all problems at once, in the order of the flags.
+pub(super) fn lay(settings: &mut RunSettings, args: &RunArgs) -> Result<(), Vec<SettingProblem>> {
+    let mut read = FlagReader(Vec::new());
+    let device = read.one("--device", args.device.as_deref(), parse::device);
     let flags = InterfaceFlags {
-        mac: read.one("--mac", args.mac.as_deref(), words::mac),
-        mtu: read.one("--mtu", args.mtu, words::mtu),
-        queues: read.one("--queues", args.queues, words::queues),
-        kernel_half: read.one("--kernel-half", args.kernel_half.as_deref(), words::kernel_half),
-        first_line: read.one("--first-line", args.first_line.as_deref(), words::first_line),
+        mac: read.one("--mac", args.mac.as_deref(), parse::mac),
+        mtu: read.one("--mtu", args.mtu, parse::mtu),
+        queues: read.one("--queues", args.queues, parse::queues),
+        kernel_half: read.one("--kernel-half", args.kernel_half.as_deref(), parse::kernel_half),
+        first_line: read.one("--first-line", args.first_line.as_deref(), parse::first_line),
         offload: args.no_offload.then(|| given("--no-offload", false)),
-        addresses: read.many("--address", &args.address, words::address),
-        gateways: read.many("--gateway", &args.gateway, words::gateway),
-        routes: read.many("--route", &args.route, words::route),
+        addresses: read.many("--address", &args.address, parse::address),
+        gateways: read.many("--gateway", &args.gateway, parse::gateway),
+        routes: read.many("--route", &args.route, parse::route),
         dhcp: args.dhcp.map(|value| given("--dhcp", value)),
         accept_ra: args.accept_ra.map(|value| given("--accept-ra", value)),
         autoconf: args.autoconf.map(|value| given("--autoconf", value)),
     };
     let first = flags.first_flag(args);
-    let cpu = read.one("--cpu", args.cpu, words::cpu);
+    let cpu = read.one("--cpu", args.cpu, parse::cpu);
     settings.cpu = cpu.or(settings.cpu.take());
-    let workers = read.one("--workers", args.workers, words::workers);
+    let workers = read.one("--workers", args.workers, parse::workers);
     settings.workers = workers.or(settings.workers.take());
-    let routes = read.one("--routes", args.routes, words::routes);
+    let routes = read.one("--routes", args.routes, parse::routes);
     settings.routes = routes.or(settings.routes.take());
-    let cores = read.one("--cores", args.cores.as_deref(), words::cores);
+    let cores = read.one("--cores", args.cores.as_deref(), parse::cores);
     settings.cores = cores.or(settings.cores.take());
-    let on_panic = read.one("--panic", args.panic.as_deref(), words::on_panic);
+    let on_panic = read.one("--panic", args.panic.as_deref(), parse::on_panic);
     settings.on_panic = on_panic.or(settings.on_panic.take());
-    settings.services.extend(read.many("--service", &args.service, words::service));
+    settings.services.extend(read.many("--service", &args.service, parse::service));
     settings.record = path("--record", args.record.as_ref()).or(settings.record.take());
     settings.socket = path("--socket", args.socket.as_ref()).or(settings.socket.take());
     settings.dns_file = path("--dns-file", args.dns_file.as_ref()).or(settings.dns_file.take());
     let secret = path("--cookie-secret", args.cookie_secret.as_ref());
     settings.cookie_secret = secret.or(settings.cookie_secret.take());
 
-    // A device that could not be read says nothing about which interface is meant.
+    // A device that could not be parsed does not tell which interface is meant.
     if args.device.is_none() || device.is_some() {
         match (interface(settings, device), first) {
             (Some(interface), _) => flags.lay(interface),
             (None, Some(flag)) => {
                 let what = match settings.interfaces.len() {
                     0 => "there is no interface to apply this to".to_owned(),
-                    n => format!("the file has {n} interfaces, and this says not which is meant"),
+                    n => format!("the file has {n} interfaces, and it is not clear which is meant"),
                 };
                 let remedy = "name it with --device, as in --device tap:fw0";
                 read.complain(flag, wrong(what, remedy));
@@ -65,8 +66,8 @@ pub(super) fn lay(settings: &mut Settings, args: &RunArgs) -> Result<(), Vec<Pro
 /// The interface that flags mean: the named one, which is new where the file has none of the
 /// name, or the only one.
 fn interface(
-    settings: &mut Settings,
-    device: Option<Given<DeviceWord>>,
+    settings: &mut RunSettings,
+    device: Option<GivenSettings<DeviceSpec>>,
 ) -> Option<&mut InterfaceSettings> {
     let interfaces = &mut settings.interfaces;
     match device {
@@ -83,20 +84,20 @@ fn interface(
     }
 }
 
-/// What flags say of one interface.
+/// The flags of one interface.
 struct InterfaceFlags {
-    mac: Option<Given<floodwall_base::MacAddr>>,
-    mtu: Option<Given<u32>>,
-    queues: Option<Given<usize>>,
-    offload: Option<Given<bool>>,
-    kernel_half: Option<Given<KernelHalf>>,
-    first_line: Option<Given<FirstLineMode>>,
-    addresses: Vec<Given<floodwall_base::IpCidr>>,
-    gateways: Vec<Given<std::net::IpAddr>>,
-    routes: Vec<Given<words::RouteWord>>,
-    dhcp: Option<Given<bool>>,
-    accept_ra: Option<Given<bool>>,
-    autoconf: Option<Given<bool>>,
+    mac: Option<GivenSettings<floodwall_base::MacAddr>>,
+    mtu: Option<GivenSettings<u32>>,
+    queues: Option<GivenSettings<usize>>,
+    offload: Option<GivenSettings<bool>>,
+    kernel_half: Option<GivenSettings<NapiPolicy>>,
+    first_line: Option<GivenSettings<FirstLineMode>>,
+    addresses: Vec<GivenSettings<floodwall_base::IpCidr>>,
+    gateways: Vec<GivenSettings<std::net::IpAddr>>,
+    routes: Vec<GivenSettings<parse::RouteWord>>,
+    dhcp: Option<GivenSettings<bool>>,
+    accept_ra: Option<GivenSettings<bool>>,
+    autoconf: Option<GivenSettings<bool>>,
 }
 
 impl InterfaceFlags {
@@ -137,29 +138,34 @@ impl InterfaceFlags {
     }
 }
 
-const fn given<T>(flag: &'static str, value: T) -> Given<T> {
-    Given { value, place: Place::Flag(flag) }
+const fn given<T>(flag: &'static str, value: T) -> GivenSettings<T> {
+    GivenSettings { value, place: SettingPlace::Flag(flag) }
 }
 
-fn path(flag: &'static str, path: Option<&PathBuf>) -> Option<Given<PathBuf>> {
+fn path(flag: &'static str, path: Option<&PathBuf>) -> Option<GivenSettings<PathBuf>> {
     path.map(|path| given(flag, path.clone()))
 }
 
-/// Reads flags and keeps the complaints.
-struct Read(Vec<Problem>);
+/// Parses flags and collects the problems.
+struct FlagReader(Vec<SettingProblem>);
 
-impl Read {
-    fn complain(&mut self, flag: &'static str, wrong: Wrong) {
-        let Wrong { what, remedy } = wrong;
-        self.0.push(Problem { place: Place::Flag(flag), key: String::new(), what, remedy });
+impl FlagReader {
+    fn complain(&mut self, flag: &'static str, wrong: WrongValue) {
+        let WrongValue { what, remedy } = wrong;
+        self.0.push(SettingProblem {
+            place: SettingPlace::Flag(flag),
+            key: String::new(),
+            what,
+            remedy,
+        });
     }
 
     fn one<R, T>(
         &mut self,
         flag: &'static str,
         raw: Option<R>,
-        word: impl Fn(R) -> Result<T, Wrong>,
-    ) -> Option<Given<T>> {
+        word: impl Fn(R) -> Result<T, WrongValue>,
+    ) -> Option<GivenSettings<T>> {
         match word(raw?) {
             Ok(value) => Some(given(flag, value)),
             Err(wrong) => {
@@ -173,8 +179,8 @@ impl Read {
         &mut self,
         flag: &'static str,
         raw: &[String],
-        word: impl Fn(&str) -> Result<T, Wrong>,
-    ) -> Vec<Given<T>> {
+        word: impl Fn(&str) -> Result<T, WrongValue>,
+    ) -> Vec<GivenSettings<T>> {
         raw.iter().filter_map(|text| self.one(flag, Some(text.as_str()), &word)).collect()
     }
 }

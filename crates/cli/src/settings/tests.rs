@@ -1,4 +1,4 @@
-//! Settings from files and flags: what is read, and every kind of complaint with its place.
+//! Settings from files and flags: what is read, and every kind of problem with its place.
 
 use clap::Parser;
 use proptest::prelude::*;
@@ -28,21 +28,21 @@ kind = "udp-echo"
 port = 7001
 "#;
 
-fn file(text: &str) -> Result<Settings, Vec<String>> {
+fn file(text: &str) -> Result<RunSettings, Vec<String>> {
     let judged = file::parse("fw.toml", text.as_bytes())
-        .and_then(|settings| judge::judge(&settings).map(|()| settings));
-    judged.map_err(|problems| problems.iter().map(Problem::to_string).collect())
+        .and_then(|settings| validate::validate(&settings).map(|()| settings));
+    judged.map_err(|problems| problems.iter().map(SettingProblem::to_string).collect())
 }
 
-fn both(text: &str, flags: &[&str]) -> Result<Settings, Vec<String>> {
+fn both(text: &str, flags: &[&str]) -> Result<RunSettings, Vec<String>> {
     let cli = Cli::try_parse_from(["floodwall", "run"].iter().chain(flags)).unwrap();
     let Command::Run(args) = cli.command else { panic!("not a run") };
     let judged = file::parse("fw.toml", text.as_bytes()).and_then(|mut settings| {
         flags::lay(&mut settings, &args)?;
-        judge::judge(&settings)?;
+        validate::validate(&settings)?;
         Ok(settings)
     });
-    judged.map_err(|problems| problems.iter().map(Problem::to_string).collect())
+    judged.map_err(|problems| problems.iter().map(SettingProblem::to_string).collect())
 }
 
 #[test]
@@ -57,11 +57,11 @@ fn a_good_file_is_read_whole_with_places() {
     assert!(!first.offload.value && settings.interfaces[1].offload.value);
     let addresses: Vec<_> = first.addresses.iter().map(|a| a.value.to_string()).collect();
     assert_eq!(addresses, ["10.0.0.2/24", "fd00::2/64"]);
-    assert_eq!(first.addresses[1].place, Place::File("fw.toml".into(), 11, 27));
+    assert_eq!(first.addresses[1].place, SettingPlace::File("fw.toml".into(), 11, 27));
     assert_eq!(first.gateways.len(), 2);
     assert_eq!(settings.services[0].value.to_string(), "udp-echo:7001");
     let joined = "udp-echo:7@239.1.2.3,ff02::1234";
-    assert_eq!(words::service(joined).unwrap().to_string(), joined);
+    assert_eq!(parse::service(joined).unwrap().to_string(), joined);
     assert_eq!(settings.cpu.unwrap().value, 2);
     assert_eq!(settings.record.unwrap().value, Path::new("all.pcapng"));
 }
@@ -95,14 +95,14 @@ fn the_same_words_as_flags_mean_the_same() {
 #[test]
 fn the_place_of_the_kernels_half_is_read_from_either_and_the_flag_counts() {
     let text = "[[interface]]\ndevice = \"packet:e0\"\nkernel_half = \"leave\"\n";
-    let half = |settings: Settings| settings.interfaces[0].kernel_half.as_ref().map(|h| h.value);
-    assert_eq!(half(file(text).unwrap()), Some(KernelHalf::Leave));
+    let half = |settings: RunSettings| settings.interfaces[0].kernel_half.as_ref().map(|h| h.value);
+    assert_eq!(half(file(text).unwrap()), Some(NapiPolicy::Leave));
     let flags = ["--kernel-half=napi-thread"];
-    assert_eq!(half(both(text, &flags).unwrap()), Some(KernelHalf::NapiThread));
+    assert_eq!(half(both(text, &flags).unwrap()), Some(NapiPolicy::NapiThread));
     assert_eq!(half(both("", &["--device=packet:e0"]).unwrap()), None);
     assert_eq!(
         half(both("", &["--device=tap:a", "--kernel-half=auto"]).unwrap()),
-        Some(KernelHalf::Auto)
+        Some(NapiPolicy::Auto)
     );
 }
 
@@ -110,7 +110,7 @@ fn the_place_of_the_kernels_half_is_read_from_either_and_the_flag_counts() {
 fn room_for_routes_is_read_from_either() {
     let interface = "[[interface]]\ndevice = \"tap:a\"\n";
     let of = |text: &str, flags: &[&str]| both(&format!("{text}\n{interface}"), flags);
-    let room = |settings: Settings| settings.routes.map(|routes| routes.value);
+    let room = |settings: RunSettings| settings.routes.map(|routes| routes.value);
     assert_eq!(room(of("", &[]).unwrap()), None);
     assert_eq!(room(of("routes = 1100000", &[]).unwrap()), Some(1_100_000));
     assert_eq!(room(of("routes = 5000", &["--routes=64"]).unwrap()), Some(64));
@@ -154,7 +154,7 @@ fn flags_lie_on_top_of_the_file() {
     let problems = both(GOOD, &["--mtu=1400"]).unwrap_err();
     assert_eq!(
         problems,
-        ["--mtu: the file has 2 interfaces, and this says not which is meant; \
+        ["--mtu: the file has 2 interfaces, and it is not clear which is meant; \
           name it with --device, as in --device tap:fw0"]
     );
     let problems = both("", &["--address=10.0.0.2/24"]).unwrap_err();
@@ -171,7 +171,7 @@ fn with(line: &str) -> String {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "one table of every complaint")]
+#[expect(clippy::too_many_lines, reason = "one table of every problem")]
 fn each_kind_of_bad_file_is_told_with_line_column_key_and_remedy() {
     let tun = |line: &str| format!("[[interface]]\ndevice = \"tun:fw0\"\n{line}\n");
     let packet = |line: &str| format!("[[interface]]\ndevice = \"packet:e0\"\n{line}\n");
@@ -452,7 +452,7 @@ fn almost() -> impl Strategy<Value = String> {
 proptest! {
     #[test]
     fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-        let _ = file::parse("x", &bytes).and_then(|settings| judge::judge(&settings));
+        let _ = file::parse("x", &bytes).and_then(|settings| validate::validate(&settings));
     }
 
     #[test]
@@ -468,17 +468,17 @@ proptest! {
 
     #[test]
     fn no_word_makes_it_panic(text in "\\PC{0,40}", number in any::<i64>()) {
-        let _ = (words::device(&text), words::service(&text), words::address(&text));
-        let _ = (words::gateway(&text), words::mac(&text), words::service_kind(&text));
-        let _ = (words::port(number), words::mtu(number), words::queues(number));
-        let _ = (words::cpu(number), words::kernel_half(&text));
+        let _ = (parse::device(&text), parse::service(&text), parse::address(&text));
+        let _ = (parse::gateway(&text), parse::mac(&text), parse::service_kind(&text));
+        let _ = (parse::port(number), parse::mtu(number), parse::queues(number));
+        let _ = (parse::cpu(number), parse::kernel_half(&text));
     }
 }
 
 #[test]
 fn the_cookie_secret_is_named_by_the_file_and_by_the_flag_that_lies_on_top() {
     let text = format!("cookie_secret = \"/etc/fw.secret\"\n{GOOD}");
-    let named = |settings: Settings| settings.cookie_secret.map(|file| file.value);
+    let named = |settings: RunSettings| settings.cookie_secret.map(|file| file.value);
     assert_eq!(named(file(&text).unwrap()), Some(PathBuf::from("/etc/fw.secret")));
     let flags = ["--device", "tap:fw0", "--cookie-secret", "other.secret"];
     assert_eq!(named(both(&text, &flags).unwrap()), Some(PathBuf::from("other.secret")));

@@ -14,12 +14,12 @@ use core::time::Duration;
 use floodwall_base::Prefix;
 use floodwall_wire::ndp::{Lifetime, Preference, PrefixInfo, RouteInfo};
 
-use super::words::{RouteWord, Wrong, wrong};
-use super::{Given, InterfaceSettings};
+use super::parse::{RouteWord, WrongValue, wrong};
+use super::{GivenSettings, InterfaceSettings};
 
-/// Whose packets are passed on.
+/// The senders that packets are forwarded for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Families {
+pub(crate) struct TransitFamilies {
     pub(crate) v4: bool,
     pub(crate) v6: bool,
 }
@@ -27,25 +27,25 @@ pub(crate) struct Families {
 /// Of the whole host.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct HostTransit {
-    pub(crate) forwarding: Option<Given<Families>>,
-    pub(crate) martians: Option<Given<Martians>>,
+    pub(crate) forwarding: Option<GivenSettings<TransitFamilies>>,
+    pub(crate) martians: Option<GivenSettings<Martians>>,
 }
 
 /// Of one interface.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct InterfaceTransit {
-    pub(crate) forwarding: Option<Given<bool>>,
-    pub(crate) rp_filter: Option<Given<ReversePath>>,
-    pub(crate) send_redirects: Option<Given<bool>>,
-    pub(crate) advertise: Option<Given<AdvertiserConfig>>,
+    pub(crate) forwarding: Option<GivenSettings<bool>>,
+    pub(crate) rp_filter: Option<GivenSettings<ReversePath>>,
+    pub(crate) send_redirects: Option<GivenSettings<bool>>,
+    pub(crate) advertise: Option<GivenSettings<AdvertiserConfig>>,
     /// What may come in.
-    pub(crate) access: Vec<Given<AccessRule>>,
-    /// What lies behind it, besides its own prefixes and gateways.
-    pub(crate) routes: Vec<Given<RouteWord>>,
+    pub(crate) access: Vec<GivenSettings<AccessRule>>,
+    /// Destinations behind it, besides its own prefixes and gateways.
+    pub(crate) routes: Vec<GivenSettings<RouteWord>>,
 }
 
 /// `strict`, `loose`, `off`.
-pub(super) fn rp_filter(text: &str) -> Result<ReversePath, Wrong> {
+pub(super) fn rp_filter(text: &str) -> Result<ReversePath, WrongValue> {
     match text {
         "off" => Ok(ReversePath::Off),
         "strict" => Ok(ReversePath::Strict),
@@ -58,7 +58,7 @@ pub(super) fn rp_filter(text: &str) -> Result<ReversePath, Wrong> {
 }
 
 /// `impossible`, `registry`.
-pub(super) fn martians(text: &str) -> Result<Martians, Wrong> {
+pub(super) fn martians(text: &str) -> Result<Martians, WrongValue> {
     match text {
         "impossible" => Ok(Martians::Impossible),
         "registry" => Ok(Martians::Registry),
@@ -70,7 +70,7 @@ pub(super) fn martians(text: &str) -> Result<Martians, Wrong> {
 }
 
 /// `deny udp from 10.0.0.0/8 to any dport 53`.
-pub(super) fn access(text: &str) -> Result<AccessRule, Wrong> {
+pub(super) fn access(text: &str) -> Result<AccessRule, WrongValue> {
     let remedy = "write permit or deny, then udp, tcp, icmp, icmpv6 or a number, from PREFIX, to \
                   PREFIX, sport PORTS, dport PORTS, as far as wanted";
     text.parse().map_err(|error: floodwall_stack::AccessRuleError| wrong(error.to_string(), remedy))
@@ -78,7 +78,7 @@ pub(super) fn access(text: &str) -> Result<AccessRule, Wrong> {
 
 /// A prefix that hosts make addresses of, for a day, four hours of them preferred (RFC 9096 section
 /// 3.5 shortens RFC 4861's month).
-pub(super) fn prefix(text: &str) -> Result<PrefixInfo, Wrong> {
+pub(super) fn prefix(text: &str) -> Result<PrefixInfo, WrongValue> {
     let (prefix, prefix_len) = ipv6_prefix(text)?;
     Ok(PrefixInfo {
         prefix,
@@ -91,13 +91,13 @@ pub(super) fn prefix(text: &str) -> Result<PrefixInfo, Wrong> {
 }
 
 /// A route of medium preference for half an hour.
-pub(super) fn route(text: &str) -> Result<RouteInfo, Wrong> {
+pub(super) fn route(text: &str) -> Result<RouteInfo, WrongValue> {
     let (prefix, prefix_len) = ipv6_prefix(text)?;
     let (preference, lifetime) = (Preference::Medium, Lifetime::from_secs(1800));
     Ok(RouteInfo { prefix, prefix_len, preference, lifetime })
 }
 
-fn ipv6_prefix(text: &str) -> Result<(Ipv6Addr, u8), Wrong> {
+fn ipv6_prefix(text: &str) -> Result<(Ipv6Addr, u8), WrongValue> {
     let odd = || wrong(format!("{text:?} is no IPv6 prefix"), "write one as in fd00:0:0:1::/64");
     let (addr, len) = text.split_once('/').ok_or_else(odd)?;
     let addr: Ipv6Addr = addr.parse().map_err(|_| odd())?;
@@ -107,18 +107,18 @@ fn ipv6_prefix(text: &str) -> Result<(Ipv6Addr, u8), Wrong> {
 }
 
 /// A DNS server.
-pub(super) fn dns(text: &str) -> Result<Ipv6Addr, Wrong> {
+pub(super) fn dns(text: &str) -> Result<Ipv6Addr, WrongValue> {
     let odd = |_| wrong(format!("{text:?} is no IPv6 address"), "write one as in fd00::53");
     text.parse().map_err(odd)
 }
 
 /// Seconds.
-pub(super) fn seconds(number: i64) -> Result<Duration, Wrong> {
+pub(super) fn seconds(number: i64) -> Result<Duration, WrongValue> {
     let odd = |_| wrong(format!("{number} is no number of seconds"), "write 0 to 65535");
     u16::try_from(number).map(|secs| Duration::from_secs(secs.into())).map_err(odd)
 }
 
-fn value<T: Copy>(given: &Option<Given<T>>) -> Option<T> {
+fn value<T: Copy>(given: &Option<GivenSettings<T>>) -> Option<T> {
     given.as_ref().map(|given| given.value)
 }
 
@@ -130,7 +130,7 @@ impl HostTransit {
 
     /// The stack's part of it.
     pub(crate) fn of_host(&self) -> StackConfig {
-        let Families { v4, v6 } = value(&self.forwarding).unwrap_or_default();
+        let TransitFamilies { v4, v6 } = value(&self.forwarding).unwrap_or_default();
         let martians = value(&self.martians).unwrap_or_default();
         StackConfig { ipv4_forwarding: v4, ipv6_forwarding: v6, martians, ..StackConfig::default() }
     }
@@ -138,7 +138,7 @@ impl HostTransit {
     /// The static routes of all interfaces, in their order.
     pub(crate) fn routes(interfaces: &[InterfaceSettings]) -> Vec<StaticRoute> {
         let of = |(iface, settings): (usize, &InterfaceSettings)| {
-            let route = move |given: &Given<RouteWord>| {
+            let route = move |given: &GivenSettings<RouteWord>| {
                 let RouteWord { prefix, via } = given.value;
                 StaticRoute { prefix, via, iface }
             };
@@ -240,7 +240,7 @@ mod tests {
             ("route", "[\"10.0.0.0/8 via fd00::1\"]", "route"),
             ("route", "[\"default\"]", "route"),
             ("advertise.prefix", "[\"10.0.0.0/8\"]", "advertise.prefix"),
-            // Too short, and shorter than something else says: the whole is meant.
+            // Too short, and shorter than another value requires: the whole table is reported.
             ("advertise.interval", "3", "advertise"),
         ] {
             let text = format!("[[interface]]\ndevice = \"tap:f\"\n{word} = {value}\n");

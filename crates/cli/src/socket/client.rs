@@ -1,6 +1,6 @@
-//! Asking a running instance.
+//! The client of the control socket.
 //!
-//! Called by `stat`. Bounded in time and bytes, so that whatever answers cannot hold it up.
+//! Called by `stat`. Bounded in time and bytes, so that no server can hold it up.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -15,7 +15,7 @@ use crate::exit::Exit;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The same for a batch of routes.
 const LONG_PATIENCE: Duration = Duration::from_secs(600);
-/// How often somebody is told that it goes on.
+/// Interval of progress messages.
 const SIGN: Duration = Duration::from_secs(1);
 /// From how many lines on.
 const TOLD_FROM: usize = 50_000;
@@ -25,10 +25,10 @@ const ANSWER_MAX: u64 = 16 << 20;
 /// Why there is no answer.
 #[derive(Debug, Error)]
 pub(crate) enum AskError {
-    /// Nobody was reached.
+    /// No instance was reached.
     #[error("no instance is reached on {path}: {why}; {remedy}", path = .path.display())]
     Unreachable { path: PathBuf, why: String, remedy: &'static str },
-    /// Somebody was, and did not answer as wished.
+    /// An instance was reached, and refused the request.
     #[error("the instance on {path} refused: {why}", path = .path.display())]
     Refused { path: PathBuf, why: String },
 }
@@ -122,10 +122,10 @@ fn unreachable(path: &Path, error: &io::Error) -> AskError {
             ("there is no such socket", "start one with `floodwall run`, or name it with --socket")
         }
         io::ErrorKind::ConnectionRefused => {
-            ("its instance has died", "start one with `floodwall run`")
+            ("its instance is gone", "start one with `floodwall run`")
         }
         io::ErrorKind::PermissionDenied => {
-            ("you may not", "ask as the user who started it, or with sudo")
+            ("permission denied", "run this as the user that started it, or with sudo")
         }
         _ => {
             return AskError::Unreachable {

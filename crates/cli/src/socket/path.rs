@@ -1,7 +1,7 @@
-//! Where control sockets lie, and how an instance takes its own.
+//! The paths of control sockets, and how an instance takes its own.
 //!
-//! Invariant: one living instance a path. A socket whose owner died is noticed, because nobody
-//! answers on it, and replaced.
+//! Invariant: one running instance per path. A socket left by an instance that is gone is
+//! recognized, because no process answers on it, and replaced.
 
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -54,20 +54,20 @@ pub(crate) enum TakenError {
     Io { path: PathBuf, error: io::Error },
 }
 
-/// Whether somebody answers at `path`.
+/// Whether an instance answers at `path`.
 pub(crate) fn is_alive(path: &Path) -> bool {
     UnixStream::connect(path).is_ok()
 }
 
 /// A listening socket that is removed when the instance ends.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct SocketTaken {
     pub(crate) listener: UnixListener,
     pub(crate) path: PathBuf,
 }
 
-impl Taken {
-    /// Binds the socket for its owner only, in place of one that nobody answers on.
+impl SocketTaken {
+    /// Binds the socket for its owner only, in place of one without a listener.
     pub(crate) fn take(path: &Path) -> Result<Self, TakenError> {
         let fail = |error| TakenError::Io { path: path.to_owned(), error };
         if is_alive(path) {
@@ -85,8 +85,8 @@ impl Taken {
     }
 }
 
-/// A listening socket that nobody but its owner may ever connect to: Linux gives the file the mode
-/// that the socket has when it is bound.
+/// A listening socket that only its owner can ever connect to: Linux gives the file the mode that
+/// the socket has when it is bound.
 fn bind(path: &Path) -> io::Result<UnixListener> {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
     let flags = SocketFlags::CLOEXEC;
@@ -98,24 +98,24 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     Ok(UnixListener::from(socket))
 }
 
-/// Removes a socket that nobody answers on; never anything that is not a socket.
+/// Removes a socket without a listener; never anything that is not a socket.
 fn remove_dead(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::FileTypeExt;
     match std::fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path),
-        Ok(_) => Err(io::Error::new(io::ErrorKind::AlreadyExists, "something else lies there")),
+        Ok(_) => Err(io::Error::new(io::ErrorKind::AlreadyExists, "the path is no socket")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-impl Drop for Taken {
+impl Drop for SocketTaken {
     fn drop(&mut self) {
-        // Where somebody has removed it already, it is gone as wished.
+        // If it has been removed already, nothing is left to do.
         let _ = std::fs::remove_file(&self.path);
     }
 }
-/// The named socket, or the only one on which somebody answers.
+/// The named socket, or the only one on which an instance answers.
 pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf, Exit> {
     if let Some(socket) = named {
         return Ok(socket.to_owned());
@@ -134,7 +134,7 @@ pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf, Exit> {
             Err(Exit::Unreachable)
         }
         (Some(last), false) => {
-            eprintln!("floodwall: several instances run; say which one with --socket:");
+            eprintln!("floodwall: several instances run; select one with --socket:");
             for path in found.iter().chain([&last]) {
                 eprintln!("  {}", path.display());
             }

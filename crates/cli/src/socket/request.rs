@@ -1,7 +1,7 @@
-//! What may be asked on the control socket: one line a request.
+//! The requests on the control socket, one line each.
 //!
-//! Written by the commands, read by the instance. Invariant: what [`Request`] writes of itself it
-//! reads again, and nothing else; every line fits [`super::REQUEST_MAX`].
+//! Written by the commands, read by the instance. Invariant: what [`ControlRequest`] writes of
+//! itself it reads again, and nothing else; every line fits [`super::REQUEST_MAX`].
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use crate::neighbors::NeighborRequest;
 
 /// One request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Request {
+pub(crate) enum ControlRequest {
     /// Everything that is counted.
     Stat,
     /// Everything that is known of links.
@@ -27,7 +27,7 @@ pub(crate) enum Request {
     SetLink { dev: String, up: bool },
 }
 
-impl fmt::Display for Request {
+impl fmt::Display for ControlRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let time = |time: &Option<u32>| time.map_or("forever".to_owned(), |t| t.to_string());
         match self {
@@ -50,7 +50,7 @@ impl fmt::Display for Request {
     }
 }
 
-impl Request {
+impl ControlRequest {
     /// Reads a request.
     pub(crate) fn read(line: &str) -> Option<Self> {
         let words: Vec<_> = line.split_ascii_whitespace().collect();
@@ -94,20 +94,20 @@ mod tests {
         let address: IpCidr = long.parse().unwrap();
         let (addr, valid) = (address.addr(), Some(u32::MAX - 1));
         for request in [
-            Request::Stat,
-            Request::Network,
-            Request::AddAddress { dev: dev.clone(), address, valid, preferred: valid },
-            Request::AddAddress { dev: dev.clone(), address, valid: None, preferred: None },
-            Request::DelAddress { dev: dev.clone(), addr, prefix_len: Some(128) },
-            Request::DelAddress { dev: dev.clone(), addr, prefix_len: None },
-            Request::Neighbor(NeighborRequest::Show),
-            Request::Neighbor(NeighborRequest::Delete { dev: dev.clone(), addr }),
-            Request::SetLink { dev: dev.clone(), up: true },
-            Request::SetLink { dev, up: false },
+            ControlRequest::Stat,
+            ControlRequest::Network,
+            ControlRequest::AddAddress { dev: dev.clone(), address, valid, preferred: valid },
+            ControlRequest::AddAddress { dev: dev.clone(), address, valid: None, preferred: None },
+            ControlRequest::DelAddress { dev: dev.clone(), addr, prefix_len: Some(128) },
+            ControlRequest::DelAddress { dev: dev.clone(), addr, prefix_len: None },
+            ControlRequest::Neighbor(NeighborRequest::Show),
+            ControlRequest::Neighbor(NeighborRequest::Delete { dev: dev.clone(), addr }),
+            ControlRequest::SetLink { dev: dev.clone(), up: true },
+            ControlRequest::SetLink { dev, up: false },
         ] {
             let line = request.to_string();
             assert!(line.len() < crate::socket::REQUEST_MAX, "{line}");
-            assert_eq!(Request::read(&line), Some(request), "{line}");
+            assert_eq!(ControlRequest::read(&line), Some(request), "{line}");
         }
     }
 
@@ -122,7 +122,7 @@ mod tests {
             "link set fw0 sideways",
             "address add fw0 10.0.0.1/8 -1 never",
         ] {
-            assert_eq!(Request::read(line), None, "{line}");
+            assert_eq!(ControlRequest::read(line), None, "{line}");
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Answering on the control socket, in a thread of its own, never on the worker.
 //!
-//! Called once by `run`. The thread sleeps until somebody connects.
+//! Called once by `run`. The thread sleeps until a client connects.
 //!
 //! # Under flood
 //! Reachable by the owner's processes. Bound: [`CONNECTIONS_MAX`] connections, [`REQUEST_MAX`]
 //! bytes each, or [`LONG_MAX`] where the first line announces a batch, and [`PATIENCE`] from the
-//! first byte to the last, of a batch for each part; whoever stalls is cut off, and further ones
-//! wait in the system's queue. Packets lose nothing: the worker is asked at most once
-//! a request, between two bursts.
+//! first byte to the last, of a batch for each part; a client that stalls is cut off, and further
+//! ones wait in the system's queue. Packets lose nothing: the worker is queried at most once per
+//! request, between two bursts.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -27,10 +27,10 @@ const CONNECTIONS_MAX: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// One client.
-struct Connection {
+struct ControlConnection {
     stream: UnixStream,
     request: Vec<u8>,
-    /// Bytes of a request that says how long it is.
+    /// Total bytes of a request whose first line announces its length.
     long: Option<usize>,
     /// The answer and how much of it has been sent.
     answer: Option<(Vec<u8>, usize)>,
@@ -40,7 +40,7 @@ struct Connection {
 /// Bytes read at once.
 const PIECE: usize = 4096;
 
-/// How many bytes follow a first line that says so: `routes BYTES MODE`.
+/// The bytes that follow a first line with a length: `routes BYTES MODE`.
 fn announced(line: &[u8]) -> Option<usize> {
     let line = std::str::from_utf8(line).ok()?.strip_prefix("routes ")?;
     line.split_ascii_whitespace().next()?.parse().ok().filter(|len| *len <= LONG_MAX)
@@ -48,7 +48,7 @@ fn announced(line: &[u8]) -> Option<usize> {
 
 /// What has become of a connection.
 #[derive(PartialEq)]
-enum Fate {
+enum ConnectionOutcome {
     Open,
     Closed,
 }
@@ -60,7 +60,7 @@ pub(crate) fn serve(
     mut answer: impl FnMut(&str) -> String,
 ) -> io::Result<()> {
     let clock = Clock::new();
-    let mut connections: Vec<Connection> = Vec::with_capacity(CONNECTIONS_MAX);
+    let mut connections: Vec<ControlConnection> = Vec::with_capacity(CONNECTIONS_MAX);
     while !stop.is_triggered() {
         wait(listener, stop, &connections, clock.now())?;
         let now = clock.now();
@@ -73,7 +73,7 @@ pub(crate) fn serve(
             if connection.progress() != had && connection.long.is_some() {
                 connection.deadline = clock.now() + PATIENCE;
             }
-            fate == Fate::Open
+            fate == ConnectionOutcome::Open
         });
         while connections.len() < CONNECTIONS_MAX {
             let Ok((stream, _)) = listener.accept() else { break };
@@ -82,18 +82,24 @@ pub(crate) fn serve(
             }
             let deadline = now + PATIENCE;
             let request = Vec::with_capacity(REQUEST_MAX);
-            connections.push(Connection { stream, request, long: None, answer: None, deadline });
+            connections.push(ControlConnection {
+                stream,
+                request,
+                long: None,
+                answer: None,
+                deadline,
+            });
         }
     }
     Ok(())
 }
 
-/// Sleeps until somebody calls, or the first patience ends. While all places are taken, new ones
-/// are left in the system's queue.
+/// Sleeps until a client connects, or the first patience ends. While all places are taken, new
+/// clients are left in the system's queue.
 fn wait(
     listener: &UnixListener,
     stop: &Stop,
-    connections: &[Connection],
+    connections: &[ControlConnection],
     now: Instant,
 ) -> io::Result<()> {
     let mut waited = vec![PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
@@ -114,9 +120,9 @@ fn wait(
     }
 }
 
-impl Connection {
+impl ControlConnection {
     /// Reads or writes as much as is possible without waiting.
-    fn step(&mut self, answer: &mut impl FnMut(&str) -> String) -> Fate {
+    fn step(&mut self, answer: &mut impl FnMut(&str) -> String) -> ConnectionOutcome {
         if self.answer.is_none() {
             match self.read() {
                 Ok(Some(request)) => {
@@ -124,8 +130,8 @@ impl Connection {
                     line.push(b'\n');
                     self.answer = Some((line, 0));
                 }
-                Ok(None) => return Fate::Open,
-                Err(_) => return Fate::Closed,
+                Ok(None) => return ConnectionOutcome::Open,
+                Err(_) => return ConnectionOutcome::Closed,
             }
         }
         self.write()
@@ -172,18 +178,20 @@ impl Connection {
         (self.request.len(), self.answer.as_ref().map_or(0, |(_, sent)| 1 + *sent))
     }
 
-    fn write(&mut self) -> Fate {
-        let Some((answer, sent)) = &mut self.answer else { return Fate::Open };
+    fn write(&mut self) -> ConnectionOutcome {
+        let Some((answer, sent)) = &mut self.answer else { return ConnectionOutcome::Open };
         while *sent < answer.len() {
             match self.stream.write(&answer[*sent..]) {
-                Ok(0) => return Fate::Closed,
+                Ok(0) => return ConnectionOutcome::Closed,
                 Ok(n) => *sent += n,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Fate::Open,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return ConnectionOutcome::Open;
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return Fate::Closed,
+                Err(_) => return ConnectionOutcome::Closed,
             }
         }
-        Fate::Closed
+        ConnectionOutcome::Closed
     }
 }
 

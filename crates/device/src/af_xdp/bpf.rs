@@ -1,8 +1,8 @@
 //! bpf(2): maps, programs and links of the kernel, by the raw system call.
 //!
-//! Called by `steering.rs` and `guard.rs`. Invariant: what goes to the system is zeroed to
-//! its true size, so that no field that a newer kernel knows holds what was on the stack; every
-//! descriptor is owned, and program, maps and attachment go away with it. Reading: bpf(2),
+//! Called by `steering.rs` and `guard.rs`. Invariant: attributes passed to the kernel are zeroed to
+//! their full size, so that a field that only a newer kernel reads never holds stack contents.
+//! Every descriptor is owned; program, maps and attachment are released with it. Reading: bpf(2),
 //! `linux/bpf.h`. Not here: object files; the program is assembled in this process.
 
 use std::io;
@@ -19,7 +19,7 @@ const PROG_TEST_RUN: libc::c_int = 10;
 const LINK_CREATE: libc::c_int = 28;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
-/// Bytes of what the verifier may say.
+/// Bytes of the verifier's log.
 const LOG_BYTES: usize = 64 << 10;
 /// Of a map: its values can be mapped into this process.
 const MAPPABLE: u32 = 1 << 10;
@@ -80,7 +80,7 @@ impl Attr {
     }
 
     /// # Safety
-    /// Every address in it is of memory that lives, and has the length that the command expects.
+    /// Every address in it points to live memory of the length that the command expects.
     unsafe fn call(&mut self, command: libc::c_int) -> io::Result<libc::c_long> {
         // SAFETY: the attribute is borrowed for the call; what it points to is the caller's claim.
         let result = unsafe {
@@ -94,7 +94,7 @@ impl Attr {
     unsafe fn call_for_fd(&mut self, command: libc::c_int) -> io::Result<OwnedFd> {
         // SAFETY: the caller's claim.
         let fd = unsafe { self.call(command) }?;
-        // SAFETY: a descriptor that was just made, and that nobody else has.
+        // SAFETY: a new descriptor, which has no other owner.
         Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
     }
 }
@@ -132,14 +132,14 @@ impl Map {
             .u32(0, self.fd.as_raw_fd() as u32)
             .memory(8, &raw const key)
             .memory(16, &raw const value);
-        // SAFETY: key and value are 4 bytes long, as the map's are, and live.
+        // SAFETY: key and value are 4 bytes long, as the map's are, and outlive the call.
         unsafe { attr.call(MAP_UPDATE) }.map(drop)
     }
 
     /// Takes a 4-byte value out, as maps of programs let one.
     pub(crate) fn clear(&self, key: u32) -> io::Result<()> {
         let mut attr = Attr::new().u32(0, self.fd.as_raw_fd() as u32).memory(8, &raw const key);
-        // SAFETY: the key is 4 bytes long, as the map's are, and lives.
+        // SAFETY: the key is 4 bytes long, as the map's are, and outlives the call.
         unsafe { attr.call(MAP_DELETE) }.map(drop)
     }
 
@@ -161,19 +161,19 @@ impl Map {
     }
 }
 
-/// A table of keys of so many bytes with one word each.
+/// A hash table with keys of `KEY` bytes and one 64-bit word each.
 #[derive(Debug)]
-pub(crate) struct Table<const KEY: usize>(OwnedFd);
+pub(crate) struct BpfMapData<const KEY: usize>(OwnedFd);
 
-impl<const KEY: usize> Table<KEY> {
-    /// Room for so many; keys are found whole.
+impl<const KEY: usize> BpfMapData<KEY> {
+    /// A hash table of so many entries, with exact match.
     pub(crate) fn create(entries: u32) -> io::Result<Self> {
         const HASH: u32 = 1;
         Self::of_kind(HASH, entries, 0)
     }
 
-    /// Room for so many; keys begin with a word that says how many bits of the rest count, and the
-    /// longest that fits is found.
+    /// A longest-prefix-match table (LPM trie) of so many entries. Keys begin with a 32-bit prefix
+    /// length in bits.
     pub(crate) fn create_of_prefixes(entries: u32) -> io::Result<Self> {
         const LPM_TRIE: u32 = 11;
         const NO_PREALLOC: u32 = 1;
@@ -195,14 +195,14 @@ impl<const KEY: usize> Table<KEY> {
     pub(crate) fn set(&self, key: &[u8; KEY], value: u64) -> io::Result<()> {
         let fd = self.0.as_raw_fd() as u32;
         let mut attr = Attr::new().u32(0, fd).memory(8, key.as_ptr()).memory(16, &raw const value);
-        // SAFETY: key and value have the table's sizes, `KEY` and 8 bytes, and live.
+        // SAFETY: key and value have the table's sizes, `KEY` and 8 bytes, and outlive the call.
         unsafe { attr.call(MAP_UPDATE) }.map(drop)
     }
 
     /// From now on there is nothing under `key`, where something was.
     pub(crate) fn remove(&self, key: &[u8; KEY]) -> io::Result<()> {
         let mut attr = Attr::new().u32(0, self.0.as_raw_fd() as u32).memory(8, key.as_ptr());
-        // SAFETY: the key has the table's size, `KEY` bytes, and lives.
+        // SAFETY: the key has the table's size, `KEY` bytes, and outlives the call.
         unsafe { attr.call(MAP_DELETE) }.map(drop)
     }
 }
@@ -210,7 +210,7 @@ impl<const KEY: usize> Table<KEY> {
 /// Cores for which a counter has room.
 const CORES_MAX: usize = 512;
 
-/// Cores that this kernel could ever have: those whose values a lookup writes.
+/// Possible CPUs of this kernel: a lookup in a per-CPU map writes one value for each.
 fn possible_cores() -> io::Result<usize> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
     let last = text.trim().rsplit([',', '-']).next().and_then(|n| n.parse::<usize>().ok());
@@ -219,11 +219,11 @@ fn possible_cores() -> io::Result<usize> {
 
 /// A loaded program.
 #[derive(Debug)]
-pub(crate) struct Program(OwnedFd);
+pub(crate) struct BpfProgram(OwnedFd);
 
-impl Program {
-    /// Has the kernel verify and load it. What the verifier says of a program that it refuses is
-    /// in the error.
+impl BpfProgram {
+    /// Has the kernel verify and load the program. If the verifier rejects it, the error contains
+    /// the verifier's message.
     pub(crate) fn load(code: &[Instruction]) -> io::Result<Self> {
         match Self::load_with(code, None) {
             Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EINVAL)) => {
@@ -244,19 +244,8 @@ impl Program {
         if let Some(log) = log {
             attr = attr.u32(24, 1).u32(28, log.len() as u32).memory(32, log.as_mut_ptr());
         }
-        // SAFETY: instructions, licence and log live until the call returns, with these lengths.
+        // SAFETY: instructions, licence and log outlive the call, with these lengths.
         unsafe { attr.call_for_fd(PROG_LOAD) }.map(Self)
-    }
-
-    /// Attaches it to an interface, until what is returned is dropped.
-    pub(crate) fn attach(&self, index: u32, how: Attach) -> io::Result<Attachment> {
-        let mut attr = Attr::new()
-            .u32(0, self.0.as_raw_fd() as u32)
-            .u32(4, index)
-            .u32(8, ATTACH_XDP)
-            .u32(12, how as u32);
-        // SAFETY: no addresses in it.
-        unsafe { attr.call_for_fd(LINK_CREATE) }.map(|fd| Attachment { _link: fd })
     }
 
     /// The descriptor, for a map of programs.
@@ -277,14 +266,25 @@ impl Program {
             .memory(24, out.as_mut_ptr())
             .u32(32, times);
         // SAFETY: the kernel reads `frame.len()` bytes of the frame and writes no more than
-        // `out.len()` bytes to `out`; both live.
+        // `out.len()` bytes to `out`; both outlive the call.
         unsafe { attr.call(PROG_TEST_RUN) }?;
         out.truncate(attr.u32_at(12) as usize);
         *frame = out;
         Ok((attr.u32_at(4), attr.u32_at(36)))
     }
 
-    /// What it says of `frame`, which no device has seen.
+    /// Attaches it to an interface, until what is returned is dropped.
+    pub(crate) fn attach(&self, index: u32, how: Attach) -> io::Result<Attachment> {
+        let mut attr = Attr::new()
+            .u32(0, self.0.as_raw_fd() as u32)
+            .u32(4, index)
+            .u32(8, ATTACH_XDP)
+            .u32(12, how as u32);
+        // SAFETY: no addresses in it.
+        unsafe { attr.call_for_fd(LINK_CREATE) }.map(|fd| Attachment { _link: fd })
+    }
+
+    /// The program's verdict for `frame`, by a test run that involves no device.
     #[cfg(test)]
     pub(crate) fn verdict(&self, frame: &[u8]) -> io::Result<u32> {
         let mut attr = Attr::new()
@@ -292,7 +292,7 @@ impl Program {
             .u32(8, frame.len() as u32)
             .memory(16, frame.as_ptr())
             .u32(32, 1);
-        // SAFETY: the kernel reads `frame.len()` bytes of the frame, which lives.
+        // SAFETY: the kernel reads `frame.len()` bytes of the frame, which outlives the call.
         unsafe { attr.call(PROG_TEST_RUN) }?;
         Ok(attr.u32_at(4))
     }
@@ -309,5 +309,5 @@ fn explained(error: &io::Error, log: &[u8]) -> io::Error {
     let words = String::from_utf8_lossy(log.get(..end).unwrap_or_default());
     let last: Vec<_> = words.lines().rev().take(3).collect();
     let last = last.into_iter().rev().collect::<Vec<_>>().join("; ");
-    io::Error::new(error.kind(), format!("the kernel's verifier refuses the program: {last}"))
+    io::Error::new(error.kind(), format!("the kernel's verifier rejects the program: {last}"))
 }

@@ -1,9 +1,9 @@
-//! `Card`: what ethtool's ioctl(2) knows of an interface's driver.
+//! `Card`: driver properties of an interface, read with ethtool's ioctl(2).
 //!
 //! Called by `af_xdp.rs` when it opens. Where a driver does not answer, the interface has one
 //! receive queue and no name of a driver.
 
-use crate::interface::{Control, named};
+use crate::interface::{InterfaceControl, named};
 use std::io;
 
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
@@ -33,7 +33,7 @@ struct Channels {
     combined: u32,
 }
 
-/// See the file's head.
+/// The driver of an interface and its number of receive queues.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Card {
     /// The driver's name.
@@ -43,9 +43,9 @@ pub(super) struct Card {
 }
 
 impl Card {
-    /// Asks in the calling thread's network namespace.
+    /// Queries the driver in the calling thread's network namespace.
     pub(super) fn of(name: &str) -> io::Result<Self> {
-        let control = Control::open()?;
+        let control = InterfaceControl::open()?;
         let mut info = DriverInfo { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
         let known = ask(&control, name, &mut info).is_ok();
         let end = info.driver.iter().position(|byte| *byte == 0).unwrap_or(info.driver.len());
@@ -63,15 +63,15 @@ impl Card {
 }
 
 /// Structures that ethtool's commands above read and write.
-trait Answer {}
-impl Answer for DriverInfo {}
-impl Answer for Channels {}
+trait ChannelCount {}
+impl ChannelCount for DriverInfo {}
+impl ChannelCount for Channels {}
 
-fn ask<A: Answer>(control: &Control, name: &str, answer: &mut A) -> io::Result<()> {
+fn ask<A: ChannelCount>(control: &InterfaceControl, name: &str, answer: &mut A) -> io::Result<()> {
     let mut question = named(name)?;
     question.ifr_ifru.ifru_data = core::ptr::from_mut(answer).cast();
-    // SAFETY: both structures live until the call returns, and the second has the layout that the
-    // system reads and writes for the command in its first field.
+    // SAFETY: both structures outlive the call, and the second has the layout that the system reads
+    // and writes for the command in its first field.
     let result = unsafe { libc::ioctl(control.fd(), SIOCETHTOOL, &raw mut question) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -21,14 +21,14 @@ use floodwall_bpf::cookie::{
     AckWays, Desk, EPOCH_NANOS, KEY_ENTRIES, KEY_WORDS, KeyTable, LISTENER_KEY_BYTES, Maps, Offer,
     SCRATCH_BYTES, SynWays, answer_syn, check_ack, listener_key,
 };
-use floodwall_bpf::{Assembler, Function, Instruction, Label, NoProgram, Reg, Size};
+use floodwall_bpf::{AccessSize, Assembler, Function, Instruction, Label, NoProgram, Register};
 use floodwall_packet::SynOffers;
 use floodwall_sync::lock::Mutex;
 
-use super::bpf::{Map, MapKind, Program, Table};
-use super::guard::{Guard, SEGMENTS, SYNS};
-use super::steering::{DROP, RX_QUEUE, Station, Steering, TRANSMIT};
-use super::words::Words;
+use super::bpf::{BpfMapData, BpfProgram, Map, MapKind};
+use super::guard::{SEGMENTS, SYNS, XdpFilter};
+use super::steering::{DROP, LinkStation, QueueSteering, RX_QUEUE, TRANSMIT};
+use super::words::UmemWords;
 use super::{AfXdpConfig, features};
 use crate::error::DeviceError;
 use crate::first_line_mode::FirstLineMode;
@@ -66,7 +66,12 @@ impl Default for Plan {
 
 impl Plan {
     /// What is asked for. `is_veth` is whether the other side is this machine's.
-    pub(crate) fn of(config: &AfXdpConfig, station: &Station, is_veth: bool, index: u32) -> Self {
+    pub(crate) fn of(
+        config: &AfXdpConfig,
+        station: &LinkStation,
+        is_veth: bool,
+        index: u32,
+    ) -> Self {
         let veth = is_veth.then_some(index);
         let back = veth.map_or(Back::Transmitted, |_| Back::Redirected(index));
         let wants = matches!(config.first_line, FirstLineMode::Auto | FirstLineMode::Cookies);
@@ -79,7 +84,7 @@ impl Plan {
     }
 
     /// Whether what must be is there.
-    pub(crate) fn judge(&self, name: &str, steering: &Steering) -> Result<(), DeviceError> {
+    pub(crate) fn judge(&self, name: &str, steering: &QueueSteering) -> Result<(), DeviceError> {
         if !self.must_answer || steering.cookies().is_some() {
             return Ok(());
         }
@@ -96,11 +101,11 @@ type Listener = ([u8; LISTENER_KEY_BYTES], u64);
 /// See the file's head.
 #[derive(Debug)]
 pub(crate) struct Cookies {
-    desks: Words,
-    keys: Words,
-    listeners: Table<LISTENER_KEY_BYTES>,
+    desks: UmemWords,
+    keys: UmemWords,
+    listeners: BpfMapData<LISTENER_KEY_BYTES>,
     programs: Map,
-    loaded: [Program; 2],
+    loaded: [BpfProgram; 2],
     shown: Mutex<Vec<Listener>>,
     /// A bit for each program that is in force.
     started: AtomicU32,
@@ -114,11 +119,18 @@ pub(crate) struct Cookies {
 impl Cookies {
     /// Has the kernel load the programs, for so many queues, and for frames that go to `sockets`.
     /// Nothing is answered before [`Cookies::start`].
-    pub(crate) fn load(guard: &Guard, sockets: i32, queues: u32, back: Back) -> io::Result<Self> {
-        let (desks, keys) =
-            (Words::create(Desk::WORDS, queues)?, Words::create(KEY_WORDS, KEY_ENTRIES as u32)?);
+    pub(crate) fn load(
+        guard: &XdpFilter,
+        sockets: i32,
+        queues: u32,
+        back: Back,
+    ) -> io::Result<Self> {
+        let (desks, keys) = (
+            UmemWords::create(Desk::WORDS, queues)?,
+            UmemWords::create(KEY_WORDS, KEY_ENTRIES as u32)?,
+        );
         let scratch = Map::create(MapKind::PerCpuArray, SCRATCH_BYTES, 1)?;
-        let listeners = Table::create(XDP_LISTENERS as u32)?;
+        let listeners = BpfMapData::create(XDP_LISTENERS as u32)?;
         let maps = Maps {
             desks: desks.fd(),
             scratch: scratch.fd(),
@@ -127,8 +139,8 @@ impl Cookies {
             addresses: Some(guard.maps().addresses),
         };
         let nowhere = |NoProgram| io::Error::other("the program has a jump to nowhere");
-        let syns = Program::load(&syns(guard, &maps, sockets, back).map_err(nowhere)?)?;
-        let segments = Program::load(&segments(guard, &maps, sockets).map_err(nowhere)?)?;
+        let syns = BpfProgram::load(&syns(guard, &maps, sockets, back).map_err(nowhere)?)?;
+        let segments = BpfProgram::load(&segments(guard, &maps, sockets).map_err(nowhere)?)?;
         Ok(Self {
             desks,
             keys,
@@ -306,7 +318,7 @@ const _: () = assert!(
 
 /// The program for SYNs.
 fn syns(
-    guard: &Guard,
+    guard: &XdpFilter,
     maps: &Maps,
     sockets: i32,
     back: Back,
@@ -321,19 +333,19 @@ fn syns(
     to_socket(&mut a, sockets);
     a.place(ways.answered);
     match back {
-        Back::Transmitted => drop(a.set(Reg::R0, TRANSMIT)),
+        Back::Transmitted => drop(a.set(Register::R0, TRANSMIT)),
         Back::Redirected(index) => {
-            a.set(Reg::R1, index.cast_signed()).set(Reg::R2, 0).call(Function::Redirect);
+            a.set(Register::R1, index.cast_signed()).set(Register::R2, 0).call(Function::Redirect);
         }
     }
     a.exit();
     a.place(ways.broken);
-    a.set(Reg::R0, DROP).exit();
+    a.set(Register::R0, DROP).exit();
     a.finish()
 }
 
 /// The program for other segments of no known connection.
-fn segments(guard: &Guard, maps: &Maps, sockets: i32) -> Result<Vec<Instruction>, NoProgram> {
+fn segments(guard: &XdpFilter, maps: &Maps, sockets: i32) -> Result<Vec<Instruction>, NoProgram> {
     let mut a = Assembler::new();
     let ways = AckWays { proven: a.label(), forged: a.label(), stray: a.label() };
     let through: Label = a.label();
@@ -350,9 +362,9 @@ fn segments(guard: &Guard, maps: &Maps, sockets: i32) -> Result<Vec<Instruction>
 
 /// Gives the frame to the socket of its queue.
 fn to_socket(a: &mut Assembler, sockets: i32) {
-    a.map(Reg::R1, sockets)
-        .load(Size::Word, Reg::R2, Reg::R6, RX_QUEUE)
-        .set(Reg::R3, DROP)
+    a.map(Register::R1, sockets)
+        .load(AccessSize::Word, Register::R2, Register::R6, RX_QUEUE)
+        .set(Register::R3, DROP)
         .call(Function::RedirectMap)
         .exit();
 }

@@ -1,61 +1,58 @@
-//! `FirstLine`: the program of an XDP interface, asked about frames that no interface has seen.
+//! `FirstLine`: the program of an XDP interface, run by a test facility on given frames.
 //!
-//! Made by tests, which compare what it says with what the stack says. Needs the privileges of
+//! Made by tests, which compare its verdicts with those of the stack. Needs the privileges of
 //! [`AfXdp`](super::AfXdp) but no interface.
 
 use floodwall_base::{Instant, MacAddr};
-use floodwall_packet::{SynOffers, Wanted};
+use floodwall_packet::{RxFilter, SynOffers};
 
 use super::cookies::{Back, Plan};
-use super::guard::Turn;
-use super::steering::{Station, Steering, TRANSMIT};
-use super::wants::Told;
+use super::filter_tables::FilterUpdate;
+use super::guard::FilterTurn;
+use super::steering::{LinkStation, QueueSteering, TRANSMIT};
 use crate::error::DeviceError;
 use crate::stats::DeviceStats;
 
-/// The queue whose frames it is shown.
+/// The queue on which test frames arrive.
 const QUEUE: u32 = 0;
 
 /// What the program does with a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Said {
+pub enum FirstLineState {
     /// It stays the host's.
     Passed,
     /// It goes to our socket.
     Taken,
-    /// It dies; the name is that of the count in [`DeviceStats`].
+    /// Dropped; the text is the name of its counter in [`DeviceStats`].
     Refused(&'static str),
     /// It was a SYN, and is sent back as its answer.
     Answered,
 }
 
-/// See the file's head.
+/// An XDP program that is loaded but not attached: it gives verdicts for test frames.
 #[derive(Debug)]
 pub struct FirstLine {
-    steering: Steering,
-    turn: Turn,
-    told: Option<Told>,
+    steering: QueueSteering,
+    turn: FilterTurn,
+    told: Option<FilterUpdate>,
 }
 
 impl FirstLine {
     /// The program for a station. Costs a look by the kernel's verifier.
     ///
     /// # Errors
-    /// No privilege, or the kernel knows no such programs; what it says of the program.
+    /// No privilege, or the kernel does not support such programs; the verifier's message.
     pub fn load(station: MacAddr) -> Result<Self, DeviceError> {
-        Self::of(Station { mac: station, is_shared: false }, &Plan::default())
+        Self::of(LinkStation { mac: station, is_shared: false }, &Plan::default())
     }
 
-    /// The same with the programs that answer SYNs and believe ACKs, in force at once.
+    /// The same with the programs that answer SYNs and check ACKs, in force at once.
     ///
     /// # Errors
     /// As of [`FirstLine::load`].
     pub fn load_answering(station: MacAddr) -> Result<Self, DeviceError> {
-        let station = Station { mac: station, is_shared: false };
-        Self::of(
-            station,
-            &Plan { filters: true, answers: Some(Back::Transmitted), ..Plan::default() },
-        )
+        let plan = Plan { filters: true, answers: Some(Back::Transmitted), ..Plan::default() };
+        Self::of(LinkStation { mac: station, is_shared: false }, &plan)
     }
 
     /// The program for a station at the link address of the host's own interface.
@@ -63,13 +60,13 @@ impl FirstLine {
     /// # Errors
     /// As of [`FirstLine::load`].
     pub fn load_shared(station: MacAddr) -> Result<Self, DeviceError> {
-        Self::of(Station { mac: station, is_shared: true }, &Plan::default())
+        Self::of(LinkStation { mac: station, is_shared: true }, &Plan::default())
     }
 
-    fn of(station: Station, plan: &Plan) -> Result<Self, DeviceError> {
+    fn of(station: LinkStation, plan: &Plan) -> Result<Self, DeviceError> {
         let mut notes = Vec::new();
         let failed = |error| super::failed("xdp", "load the program that steers frames", error);
-        let steering = Steering::load(station, 1, plan, &mut notes).map_err(failed)?;
+        let steering = QueueSteering::load(station, 1, plan, &mut notes).map_err(failed)?;
         if let Some(cookies) = steering.cookies() {
             cookies.start().map_err(failed)?;
         }
@@ -77,7 +74,7 @@ impl FirstLine {
             None => {
                 let told =
                     steering.guard().map(|guard| guard.wants().join(QUEUE, station.is_shared));
-                Ok(Self { steering, turn: Turn::default(), told })
+                Ok(Self { steering, turn: FilterTurn::default(), told })
             }
             Some(note) => Err(failed(std::io::Error::other(note))),
         }
@@ -96,13 +93,13 @@ impl FirstLine {
     /// As [`Device::answer_syns`](crate::Device::answer_syns).
     ///
     /// # Errors
-    /// The system's, where a listener cannot be shown to the program.
+    /// The kernel's, where a listener cannot be shown to the program.
     pub fn answer_syns(&mut self, offers: &SynOffers) -> Result<(), DeviceError> {
         let failed = |error| super::failed("xdp", "tell the program of listeners", error);
         self.steering.cookies().map_or(Ok(()), |cookies| cookies.offer(offers)).map_err(failed)
     }
 
-    /// As [`Device::befriend`](crate::Device::befriend).
+    /// Records the flow of `frame` as established: [`Device::befriend`](crate::Device::befriend).
     pub fn befriend(&mut self, now: Instant, frame: &[u8]) {
         if let Some(guard) = self.steering.guard() {
             self.turn.befriend(guard, now, frame);
@@ -110,7 +107,7 @@ impl FirstLine {
     }
 
     /// As [`Device::want`](crate::Device::want).
-    pub fn want(&mut self, wanted: &Wanted) {
+    pub fn want(&mut self, wanted: &RxFilter) {
         if let (Some(guard), Some(told)) = (self.steering.guard(), &mut self.told) {
             guard.wants().tell(QUEUE, told, wanted, self.steering.is_shared());
         }
@@ -120,24 +117,28 @@ impl FirstLine {
     ///
     /// # Errors
     /// The kernel runs no program on less than a link header, nor on more than a page.
-    pub fn say(&self, frame: &[u8]) -> Result<Said, DeviceError> {
+    pub fn say(&self, frame: &[u8]) -> Result<FirstLineState, DeviceError> {
         self.run(&mut frame.to_vec(), 1).map(|(said, _)| said)
     }
 
     /// Shows it a frame so many times, each as the last time has left it, and leaves what the last
-    /// one made of it. Also says how many nanoseconds one time took.
+    /// one made of it. Also returns how many nanoseconds one time took.
     ///
     /// # Errors
     /// As of [`FirstLine::say`].
-    pub fn run(&self, frame: &mut Vec<u8>, times: u32) -> Result<(Said, u32), DeviceError> {
+    pub fn run(
+        &self,
+        frame: &mut Vec<u8>,
+        times: u32,
+    ) -> Result<(FirstLineState, u32), DeviceError> {
         let failed = |error| super::failed("xdp", "run the program on a frame", error);
         let (passed, before) = (self.steering.passed().map_err(failed)?, self.stats());
         let (verdict, nanos) = self.steering.run(frame, times).map_err(failed)?;
         if verdict == TRANSMIT {
-            return Ok((Said::Answered, nanos));
+            return Ok((FirstLineState::Answered, nanos));
         }
         if self.steering.passed().map_err(failed)? > passed {
-            return Ok((Said::Passed, nanos));
+            return Ok((FirstLineState::Passed, nanos));
         }
         let counts = before.named().into_iter().zip(self.stats().named());
         let is_loss = |name: &str| !name.starts_with("rx_cookies") && name != "rx_syns_answered";
@@ -145,7 +146,8 @@ impl FirstLine {
             .filter(|((_, before), (_, after))| before != after)
             .map(|(_, now)| now.0)
             .filter(|name| is_loss(name));
-        Ok((moved.next_back().map_or(Said::Taken, Said::Refused), nanos))
+        let said = moved.next_back().map_or(FirstLineState::Taken, FirstLineState::Refused);
+        Ok((said, nanos))
     }
 
     /// The program's descriptor.
@@ -154,7 +156,7 @@ impl FirstLine {
         self.steering.program()
     }
 
-    /// What has died so far.
+    /// Frames dropped so far, by reason.
     #[must_use]
     pub fn stats(&self) -> DeviceStats {
         let mut stats = DeviceStats::default();

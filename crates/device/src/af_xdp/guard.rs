@@ -1,21 +1,21 @@
-//! `Guard`: the first line of defence, in the program at the interface.
+//! `XdpFilter`: the first line of defence, in the program at the interface.
 //!
-//! Called by `steering.rs`, and by the devices of an interface, each for its receive queue. While
-//! more comes than a worker handles, the program loses frames before they cost anything: those of
-//! which triage would say that they are to be dropped anyway, by name, and strangers beyond a
-//! credit that the worker renews each turn. Friends ([`Friends`]) always go through. What cannot be
-//! read to its ports at a glance (neighbours' questions, ICMP, fragments, options, extension
-//! headers) has a credit of its own, so that a flood of plain datagrams takes nothing from it.
-//! Without pressure every frame goes through and costs two look-ups more; but for what the access
-//! list denies whatever it is, which always ends here.
+//! Called by `steering.rs`, and by the devices of an interface, each for its receive queue. Under
+//! overload, when more arrives than a worker handles, the program drops frames before they cost
+//! anything: those that triage would drop anyway, counted by reason, and frames of unverified flows
+//! beyond a credit that the worker renews each turn (a token bucket). Established flows
+//! ([`EstablishedFlows`]) always pass. Traffic without readable ports (neighbour discovery, ICMP,
+//! fragments, options, extension headers) has a credit of its own, so that a flood of plain
+//! datagrams does not take it. Without pressure every frame passes at the cost of two more
+//! look-ups, except frames that the access list denies, which are always dropped here.
 //!
 //! Invariants: program and device share memory, and neither writes what the other counts; each
 //! frame for our station goes to the socket or is counted here. The code: `guard/code.rs`.
 //!
 //! # Under flood
-//! Anyone on the link uses up the credits. Bound: what the worker grants. Work per frame: three
-//! look-ups and a hash of ten words; no memory grows. Strangers lose what the worker could not have
-//! handled, plus what the last turn of a burst leaves unused.
+//! Any sender on the link can use up the credits. Bound: what the worker grants. Work per frame:
+//! three look-ups and a hash of ten words; no memory grows. Unverified flows lose what the worker
+//! could not have handled, plus what the last turn of a burst leaves unused.
 
 mod behind;
 mod code;
@@ -28,69 +28,71 @@ use std::io;
 use floodwall_base::Instant;
 use floodwall_bpf::{Assembler, Label};
 
-use self::code::Known;
+use self::code::KnownFields;
 pub(super) use self::code::{SEGMENTS, SYNS, reach, wire};
-use self::destination::Maps;
-use self::friends::{Friends, KEY_WORDS, SETS, WAYS};
-use super::wants::Wants;
-use super::words::Words;
+use self::destination::DestinationMaps;
+use self::friends::{EstablishedFlows, KEY_WORDS, SETS, WAYS};
+use super::filter_tables::FilterTables;
+use super::words::UmemWords;
 use crate::stats::DeviceStats;
 
-/// Words of a queue's desk: whether there is pressure; for each kind, how much was granted and how
-/// much was used since the start; how many frames died, by reason.
+/// Words of a queue's desk (its shared counters): whether there is pressure; for each kind, the
+/// credit granted and used since the start; frames dropped, by reason.
 const DESK_PRESSED: usize = 0;
 const DESK_GRANTED: usize = 1;
-const DESK_USED: usize = DESK_GRANTED + Kind::COUNT;
-const DESK_REFUSED: usize = DESK_USED + Kind::COUNT;
+const DESK_USED: usize = DESK_GRANTED + ProgramKind::COUNT;
+const DESK_REFUSED: usize = DESK_USED + ProgramKind::COUNT;
 const DESK_WORDS: usize = 16;
-const _: () = assert!(DESK_REFUSED + Refusal::COUNT <= DESK_WORDS, "a desk has room for it all");
-/// What segments of no known connection have of the credit of strangers, and at least.
+const _: () =
+    assert!(DESK_REFUSED + FilterRefusal::COUNT <= DESK_WORDS, "a desk has room for it all");
+/// The part of the credit for unverified flows that segments of unknown connections have, and their
+/// least credit.
 const SEGMENTS_PART: usize = 8;
 const SEGMENTS_MIN: usize = 4;
-/// Friends that a queue makes known in a turn at most: they are there again in the next one.
+/// Maximum number of established flows that a queue adds in a turn; others are added later.
 const NEWCOMERS_MAX: u32 = 16;
 
-/// Whose frames have a credit.
+/// A class of frames that has its own credit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+enum ProgramKind {
     /// TCP and UDP, seen to their ports.
     Plain = 0,
     /// Everything else.
     Other = 1,
-    /// TCP segments that are no SYN, of no known connection, with no cookie of ours: only where
+    /// TCP segments other than SYNs, of no known connection and without a cookie of ours: only where
     /// the programs for SYNs and ACKs are loaded (`cookies.rs`), else they are plain.
     Segment = 2,
 }
 
-impl Kind {
+impl ProgramKind {
     const ALL: [Self; 3] = [Self::Plain, Self::Other, Self::Segment];
     const COUNT: usize = Self::ALL.len();
 }
 
-/// Why a frame died at the interface.
+/// The reason for which a frame was dropped at the interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum FilterRefusal {
     /// Its link source is a group.
     SourceGroup = 0,
     /// It is of a VLAN that is not ours.
     VlanForeign = 1,
     /// It carries neither IP nor ARP.
     KindUnknown = 2,
-    /// Its IP header has another version than its link says, or claims more than arrived.
+    /// Its IP version contradicts the EtherType, or its length exceeds the frame.
     HeaderMalformed = 3,
-    /// A stranger's, beyond the credit.
+    /// A frame of an unverified flow, beyond the credit.
     Stranger = 4,
-    /// It is for an address that is none of ours.
+    /// Its destination is not an address of this host.
     AddressForeign = 5,
-    /// It is for a port of ours at which nobody waits for it.
+    /// Its destination port has no socket.
     PortClosed = 6,
     /// It is from where the access list lets nothing in.
     Denied = 7,
-    /// A segment of no known connection and with no cookie of ours, beyond the credit.
+    /// A segment of no known connection and without a cookie of ours, beyond the credit.
     Segment = 8,
 }
 
-impl Refusal {
+impl FilterRefusal {
     pub(crate) const ALL: [Self; 9] = [
         Self::SourceGroup,
         Self::VlanForeign,
@@ -105,55 +107,56 @@ impl Refusal {
     const COUNT: usize = Self::ALL.len();
 }
 
-/// See the file's head.
+/// The state that the XDP program's filter shares with the devices of an interface.
 #[derive(Debug)]
-pub(crate) struct Guard {
-    desks: Words,
-    friends: Friends,
-    wants: Wants,
+pub(crate) struct XdpFilter {
+    desks: UmemWords,
+    friends: EstablishedFlows,
+    wants: FilterTables,
     queues: u32,
 }
 
-impl Guard {
+impl XdpFilter {
     /// For so many receive queues; all frames go through at first.
     ///
     /// # Errors
     /// The kernel maps no such memory, or gives no randomness.
     pub(crate) fn create(queues: u32) -> io::Result<Self> {
-        let desks = Words::create(DESK_WORDS, queues)?;
-        let (friends, wants) = (Friends::create(secret()?)?, Wants::create(queues)?);
+        let desks = UmemWords::create(DESK_WORDS, queues)?;
+        let (friends, wants) =
+            (EstablishedFlows::create(secret()?)?, FilterTables::create(queues)?);
         Ok(Self { desks, friends, wants, queues })
     }
 
-    /// Its part of the program: goes on at `through` with what does not die. `programs` has the
-    /// programs for SYNs and for other segments of no known connection, where there are any.
+    /// Emits its part of the program: continues at `through` with frames that are not dropped.
+    /// `programs` holds the programs for SYNs and for other segments of unknown connections, if any.
     pub(crate) fn emit(&self, program: &mut Assembler, through: Label, programs: Option<i32>) {
-        code::emit(program, &Known { programs, ..self.known() }, through);
+        code::emit(program, &KnownFields { programs, ..self.known() }, through);
     }
 
-    /// What becomes of a frame of TCP that those programs have left alone: as
-    /// [`Guard::emit`], for segments or for SYNs.
+    /// Emits what becomes of a TCP frame that those programs have left alone: as
+    /// [`XdpFilter::emit`], for segments or for SYNs.
     pub(crate) fn emit_behind(&self, program: &mut Assembler, through: Label, is_syn: bool) {
         behind::emit(program, &self.known(), through, is_syn);
     }
 
-    /// Makes the flow of a frame known, as a friend's.
+    /// Emits code that adds the flow of a frame to the established ones.
     pub(crate) fn emit_befriend(&self, program: &mut Assembler, through: Label) {
         behind::befriend(program, &self.known(), through);
     }
 
-    fn known(&self) -> Known<'_> {
+    fn known(&self) -> KnownFields<'_> {
         let (desks, friends) = (self.desks.fd(), self.friends.fd());
-        Known { desks, friends, key: self.friends.key(), maps: self.maps(), programs: None }
+        KnownFields { desks, friends, key: self.friends.key(), maps: self.maps(), programs: None }
     }
 
-    /// What the stack wants.
-    pub(crate) const fn wants(&self) -> &Wants {
+    /// The destinations that the stack accepts.
+    pub(crate) const fn wants(&self) -> &FilterTables {
         &self.wants
     }
 
     /// Where the program reads it.
-    pub(super) fn maps(&self) -> Maps {
+    pub(super) fn maps(&self) -> DestinationMaps {
         self.wants.maps()
     }
 
@@ -162,15 +165,14 @@ impl Guard {
         self.desks.all().get(desk + word)
     }
 
-    /// From now on `queue` lets so many strangers through, of each kind; with `None` whatever
-    /// comes.
+    /// Sets the credit of `queue` for unverified flows, the same for each kind; `None` is no limit.
     pub(crate) fn admit(&self, queue: u32, strangers: Option<usize>) {
         let Some(pressed) = self.word(queue, DESK_PRESSED) else { return };
         let Some(strangers) = strangers else { return pressed.store(0, Relaxed) };
-        for kind in Kind::ALL {
+        for kind in ProgramKind::ALL {
             let credit = match kind {
-                Kind::Segment => (strangers / SEGMENTS_PART).max(SEGMENTS_MIN),
-                Kind::Plain | Kind::Other => strangers,
+                ProgramKind::Segment => (strangers / SEGMENTS_PART).max(SEGMENTS_MIN),
+                ProgramKind::Plain | ProgramKind::Other => strangers,
             };
             let words = (
                 self.word(queue, DESK_GRANTED + kind as usize),
@@ -183,30 +185,30 @@ impl Guard {
         pressed.store(1, Relaxed);
     }
 
-    /// How many frames have died at `queue` for want of credit.
+    /// Frames dropped at `queue` for want of credit.
     pub(crate) fn strangers(&self, queue: u32) -> u64 {
-        let count = |why: Refusal| {
+        let count = |why: FilterRefusal| {
             let count = self.word(queue, DESK_REFUSED + why as usize);
             count.map_or(0, |count| count.load(Relaxed))
         };
-        count(Refusal::Stranger) + count(Refusal::Segment)
+        count(FilterRefusal::Stranger) + count(FilterRefusal::Segment)
     }
 
-    /// Adds what died at `queue`.
+    /// Adds the frames dropped at `queue`.
     pub(crate) fn count(&self, queue: u32, stats: &mut DeviceStats) {
-        for why in Refusal::ALL {
+        for why in FilterRefusal::ALL {
             let count = self.word(queue, DESK_REFUSED + why as usize);
             let count = count.map_or(0, |count| count.load(Relaxed));
             *match why {
-                Refusal::SourceGroup => &mut stats.rx_source_group,
-                Refusal::VlanForeign => &mut stats.rx_vlan_foreign,
-                Refusal::KindUnknown => &mut stats.rx_kind_unknown,
-                Refusal::HeaderMalformed => &mut stats.rx_header_malformed,
-                Refusal::Stranger => &mut stats.rx_strangers,
-                Refusal::AddressForeign => &mut stats.rx_address_foreign,
-                Refusal::PortClosed => &mut stats.rx_port_closed,
-                Refusal::Denied => &mut stats.rx_denied,
-                Refusal::Segment => &mut stats.rx_segments,
+                FilterRefusal::SourceGroup => &mut stats.rx_source_group,
+                FilterRefusal::VlanForeign => &mut stats.rx_vlan_foreign,
+                FilterRefusal::KindUnknown => &mut stats.rx_kind_unknown,
+                FilterRefusal::HeaderMalformed => &mut stats.rx_header_malformed,
+                FilterRefusal::Stranger => &mut stats.rx_strangers,
+                FilterRefusal::AddressForeign => &mut stats.rx_address_foreign,
+                FilterRefusal::PortClosed => &mut stats.rx_port_closed,
+                FilterRefusal::Denied => &mut stats.rx_denied,
+                FilterRefusal::Segment => &mut stats.rx_segments,
             } += count;
         }
     }
@@ -214,28 +216,34 @@ impl Guard {
 
 /// One queue's way to the guard: how many newcomers it may still make known.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Turn {
+pub(crate) struct FilterTurn {
     newcomers: u32,
     presses: bool,
-    /// Strangers that the queue had refused by the last turn.
+    /// Unverified frames that the queue had dropped by the last turn.
     refused: u64,
 }
 
-impl Turn {
-    /// Whether strangers have a credit just now.
+impl FilterTurn {
+    /// Whether a credit for unverified flows is in force.
     pub(crate) const fn presses(self) -> bool {
         self.presses
     }
 
-    /// Whether strangers have died for want of credit since the last turn: more come than are let
-    /// in, although polls may have room.
-    pub(crate) fn has_refused(&mut self, guard: &Guard, queue: u32) -> bool {
+    /// Whether unverified frames were dropped for lack of credit since the last turn: more arrive
+    /// than are admitted, although polls may have room.
+    pub(crate) fn has_refused(&mut self, guard: &XdpFilter, queue: u32) -> bool {
         let refused = guard.strangers(queue);
         core::mem::replace(&mut self.refused, refused) != refused
     }
 
     /// A turn begins.
-    pub(crate) fn begin(&mut self, guard: &Guard, now: Instant, queue: u32, credit: Option<usize>) {
+    pub(crate) fn begin(
+        &mut self,
+        guard: &XdpFilter,
+        now: Instant,
+        queue: u32,
+        credit: Option<usize>,
+    ) {
         let pressed = credit.is_some();
         if pressed {
             guard.friends.sweep(now);
@@ -246,27 +254,28 @@ impl Turn {
         (self.newcomers, self.presses) = (NEWCOMERS_MAX, pressed);
     }
 
-    /// While the worker sleeps nobody renews the credit: a ring may fill to so much.
-    pub(crate) fn rest(self, guard: &Guard, queue: u32, room: usize) {
+    /// Grants credit for the time that the worker sleeps, in which it is not renewed: `room`
+    /// frames.
+    pub(crate) fn rest(self, guard: &XdpFilter, queue: u32, room: usize) {
         if self.presses {
             guard.admit(queue, Some(room));
         }
     }
 
-    /// This frame, which the queue has brought, is a friend's.
-    pub(crate) fn befriend(&mut self, guard: &Guard, now: Instant, frame: &[u8]) {
+    /// Records the flow of this frame, received on the queue, as established.
+    pub(crate) fn befriend(&mut self, guard: &XdpFilter, now: Instant, frame: &[u8]) {
         if guard.friends.note(now, frame, self.newcomers > 0) {
             self.newcomers = self.newcomers.saturating_sub(1);
         }
     }
 }
 
-/// A key that nobody knows.
+/// A random key, secret to this process.
 fn secret() -> io::Result<[u64; KEY_WORDS]> {
     let mut key = [0_u64; KEY_WORDS];
     let bytes = size_of_val(&key);
-    // SAFETY: the system writes `bytes` bytes at most, of words that live for the call and for
-    // which every value is valid.
+    // SAFETY: the system writes `bytes` bytes at most, of words that outlive the call and for which
+    // every value is valid.
     let given = unsafe { libc::getrandom(key.as_mut_ptr().cast(), bytes, 0) };
     if given == bytes as isize { Ok(key) } else { Err(io::Error::last_os_error()) }
 }

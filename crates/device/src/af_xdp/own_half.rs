@@ -1,40 +1,41 @@
-//! `OwnHalf`: what our own runs of the kernel's half have told: whether another one is needed, and
-//! whether the card still has something for us.
+//! `OwnHalf`: state of busy polling (NAPI within our calls): whether another poll is needed, and
+//! whether the card may still hold frames.
 //!
-//! Asked by `af_xdp.rs` where the kernel's half runs within the worker's calls. A run is over by
-//! its time, so one that brought much has left something behind it. While the half is ours nobody
-//! else takes that: a worker that went to sleep then would give the half back to the card in the
-//! middle of a flood, where it runs as an interrupt before everybody and does not let go.
+//! Queried by `af_xdp.rs` where NAPI runs within the worker's calls. A poll ends by its time limit,
+//! so one that delivered many frames has left more at the card. While this process polls, no other
+//! context takes those frames: a worker that went to sleep then would re-enable the card's
+//! interrupt in the middle of a flood, where NAPI runs before every thread and monopolizes the
+//! core.
 
 use floodwall_base::limits::BURST_MAX;
 
 /// Frames of one run behind which there are more: it was over by its time.
 const BEHIND: u64 = 24;
-/// So many frames that wait when the worker comes are load: somebody else has run the half.
+/// Frames that wait when the worker arrives and count as load: NAPI ran outside our calls.
 const LOAD: usize = BURST_MAX / 2;
 
-/// See the file's head.
+/// State of our own NAPI polls: what the last poll saw and left.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OwnHalf {
     /// The last call left frames in the ring.
     had_more: bool,
-    /// The last run left nothing behind it.
+    /// The last poll emptied the card's ring.
     saw_all: bool,
     /// The last call ended with a run that did.
     left_behind: bool,
 }
 
 impl OwnHalf {
-    /// A call begins, with frames that are `there` already; `presses` is whether strangers have a
-    /// credit. Whether the half must be run: not where the frames are all that there is.
+    /// Starts a call that finds `there` frames; `presses` is whether a credit for unverified flows
+    /// is in force. Returns whether to poll: not where the frames that wait are all that there is.
     pub(crate) fn must_run(&mut self, there: usize, presses: bool) -> bool {
         let is_load = self.had_more || self.left_behind || there >= LOAD || presses;
         self.left_behind = false;
         there == 0 || is_load
     }
 
-    /// A run has brought so many frames, those that died for want of credit included: whether it
-    /// has seen all.
+    /// Records a poll of so many frames, including those dropped for lack of credit. Returns
+    /// whether it emptied the card's ring.
     pub(crate) fn ran(&mut self, frames: u64) -> bool {
         self.saw_all = frames < BEHIND;
         self.left_behind = !self.saw_all;
@@ -46,12 +47,12 @@ impl OwnHalf {
         self.had_more = there > wanted;
     }
 
-    /// Whether the last run left nothing behind it.
+    /// Whether the last poll emptied the card's ring.
     pub(crate) const fn saw_all(self) -> bool {
         self.saw_all
     }
 
-    /// Whether something waits at the card that nobody but us will take.
+    /// Whether frames wait at the card that only our own poll will take.
     pub(crate) const fn has_left_some(self) -> bool {
         self.left_behind
     }
@@ -64,9 +65,9 @@ mod tests {
     #[test]
     fn a_few_frames_do_not_wait_for_a_run_and_what_may_be_more_does() {
         let mut half = OwnHalf::default();
-        assert!(half.must_run(0, false), "nothing is there: somebody must look");
+        assert!(half.must_run(0, false), "nothing is there: a poll is needed");
         assert!(!half.must_run(1, false));
-        assert!(half.must_run(1, true), "strangers die unseen");
+        assert!(half.must_run(1, true), "unverified frames are dropped unseen");
         assert!(!half.must_run(LOAD - 1, false));
         assert!(half.must_run(LOAD, false), "the card runs it, and may not let go");
         half.takes(64, 65);
@@ -81,7 +82,7 @@ mod tests {
         assert!(!half.has_left_some(), "before the first run nothing is known");
         assert!(!half.ran(BEHIND));
         assert!(half.has_left_some() && !half.saw_all());
-        // The next call runs it, whatever is there, and finds the end.
+        // The next call polls regardless of what is there, and finds the end.
         assert!(half.must_run(1, false));
         assert!(half.ran(BEHIND - 1));
         assert!(!half.has_left_some() && half.saw_all());

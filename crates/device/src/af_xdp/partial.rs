@@ -1,15 +1,15 @@
-//! Checksums that the sender left unfinished, on frames that nobody describes.
+//! Partial checksums (checksum offload) on frames that arrive without offload metadata.
 //!
-//! Called by `af_xdp.rs` on interfaces whose other side is this machine's own kernel (a veth). It
-//! leaves the checksum to the card, and there is none; other devices are told so in a header, an
-//! XDP program is not. What stands in the field then is the pseudo header's sum, folded and not
-//! inverted: where that is what stands there, the packet is described as unfinished, as the header
-//! would have. Invariant: on every other interface nothing is believed without its sum. A frame
-//! that was damaged into this state cannot be told apart, once in 65,536; between two ends of one
-//! machine's memory nothing is damaged.
+//! Called by `af_xdp.rs` on interfaces with this machine's own kernel as peer (a veth). That
+//! kernel leaves the checksum to the card, and there is no card. Other devices report this in a
+//! virtio header; an XDP program gets no such report. The checksum field then holds the pseudo
+//! header's sum, folded and not inverted. A packet with exactly that value is marked as having a
+//! partial checksum, as the header would have done. Invariant: on every other interface a packet
+//! needs a valid checksum. A packet that was damaged into this state is not detected, once in
+//! 65,536; between two ends of one machine's memory nothing is damaged.
 //!
-//! Not here: fragments and packets behind extension headers, whose senders finish the sum
-//! themselves; tags.
+//! Not here: fragments and packets with extension headers, which the kernel sends with complete
+//! checksums; VLAN tags.
 
 use floodwall_checksum::Accumulator;
 use floodwall_packet::{ChecksumState, Offload, PacketBuf};
@@ -19,7 +19,7 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 
 /// Where the upper header starts, its protocol, its bytes, and the pseudo header's sum.
-struct Upper {
+struct PartialUpper {
     start: usize,
     protocol: u8,
     sum: Accumulator,
@@ -53,7 +53,7 @@ fn unfinished(frame: &[u8]) -> Option<Offload> {
     })
 }
 
-fn over_v4(frame: &[u8]) -> Option<Upper> {
+fn over_v4(frame: &[u8]) -> Option<PartialUpper> {
     let header: &[u8; 20] = frame.get(LINK..)?.first_chunk()?;
     let len = usize::from(header[0] & 15) * 4;
     let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
@@ -62,16 +62,20 @@ fn over_v4(frame: &[u8]) -> Option<Upper> {
         return None;
     }
     let protocol = header[9];
-    Some(Upper { start: LINK + len, protocol, sum: pseudo(&header[12..20], protocol, total - len) })
+    Some(PartialUpper {
+        start: LINK + len,
+        protocol,
+        sum: pseudo(&header[12..20], protocol, total - len),
+    })
 }
 
-fn over_v6(frame: &[u8]) -> Option<Upper> {
+fn over_v6(frame: &[u8]) -> Option<PartialUpper> {
     let header: &[u8; 40] = frame.get(LINK..)?.first_chunk()?;
     if header[0] >> 4 != 6 {
         return None;
     }
     let (protocol, len) = (header[6], usize::from(u16::from_be_bytes([header[4], header[5]])));
-    Some(Upper { start: LINK + 40, protocol, sum: pseudo(&header[8..40], protocol, len) })
+    Some(PartialUpper { start: LINK + 40, protocol, sum: pseudo(&header[8..40], protocol, len) })
 }
 
 fn pseudo(addresses: &[u8], protocol: u8, len: usize) -> Accumulator {

@@ -1,12 +1,12 @@
-//! `Queue`: the socket of one receive queue, its four rings, and the frames that it has.
+//! `XdpQueue`: the socket of one receive queue, its four rings, and the frames that it has.
 //!
-//! Called by `af_xdp.rs`. The packet pool itself is the socket's memory (UMEM), registered as it
-//! lies: a frame that arrives is written where it stays, a frame that leaves is sent from where it
-//! lies. Each socket registers the pool for itself, so that none lives longer for another's sake;
-//! the memory is one. Invariants: a frame is the kernel's from the moment its address is in a fill
-//! or transmit ring until it comes back in a receive or completion ring, and nobody holds a handle
-//! to it meanwhile (`packet::lent`); when the queue closes, the socket goes first and then every
-//! frame that it had comes home. Reading: the kernel's `Documentation/networking/af_xdp.rst`.
+//! Called by `af_xdp.rs`. The packet pool itself is the socket's memory (UMEM), registered in
+//! place: zero copy in both directions. Each socket registers the pool for itself, so that no
+//! socket has to outlive another; the memory is the same. Invariants: a frame belongs to the kernel
+//! from the moment its address is in a fill or transmit ring until it returns in a receive or
+//! completion ring, and no handle to it exists meanwhile (`packet::lent`). When the queue closes,
+//! the socket is closed first and then every frame that it had returns to the pool. Reading: the
+//! kernel's `Documentation/networking/af_xdp.rst`.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use floodwall_packet::{Class, PacketBuf, Pool, Region};
 
-use super::ring::Ring;
+use super::ring::XdpRing;
 
 /// Transmit calls in a row for one list: each moves at most 32 packets on devices that copy.
 const KICKS_MAX: u32 = 8;
@@ -27,7 +27,7 @@ pub(crate) fn open() -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a descriptor that was just made, and that nobody else has.
+    // SAFETY: a new descriptor, which has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -38,32 +38,32 @@ pub(crate) fn raise_memory_lock() {
     unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const unlimited) };
 }
 
-/// See the file's head.
+/// The AF_XDP socket of one receive queue with its four rings and outstanding frames.
 #[derive(Debug)]
-pub(crate) struct Queue {
+pub(crate) struct XdpQueue {
     /// Goes first: after that the kernel has no frame any more.
     socket: Option<OwnedFd>,
-    rx: Ring<libc::xdp_desc>,
-    tx: Ring<libc::xdp_desc>,
-    fill: Ring<u64>,
-    completion: Ring<u64>,
+    rx: XdpRing<libc::xdp_desc>,
+    tx: XdpRing<libc::xdp_desc>,
+    fill: XdpRing<u64>,
+    completion: XdpRing<u64>,
     region: Arc<Region>,
     /// One bit a frame of the region: whether the kernel has it.
     out: Vec<u64>,
     frame_bytes: usize,
     frames: usize,
-    /// The kernel was too busy to take all of the transmit ring: it has to be asked again.
+    /// The kernel did not take all of the transmit ring: the system call must be repeated.
     is_owed: bool,
 }
 
 /// What a frame that arrived turned out to be.
-pub(crate) enum Arrived {
+pub(crate) enum QueueArrival {
     Packet(PacketBuf),
     /// The kernel's description of it made no sense; the frame is back.
     Nonsense,
 }
 
-impl Queue {
+impl XdpQueue {
     /// Gives `socket` the memory of `pool` and rings of `size` entries (a power of two), and binds
     /// it to `queue` of the interface with these flags (`XDP_COPY`, `XDP_ZEROCOPY`).
     pub(crate) fn attach(
@@ -99,10 +99,10 @@ impl Queue {
         let fill_page = libc::XDP_UMEM_PGOFF_FILL_RING as libc::off_t;
         let completion_page = libc::XDP_UMEM_PGOFF_COMPLETION_RING as libc::off_t;
         let mut made = Self {
-            rx: Ring::map(fd, at.rx, size, libc::XDP_PGOFF_RX_RING)?,
-            tx: Ring::map(fd, at.tx, size, libc::XDP_PGOFF_TX_RING)?,
-            fill: Ring::map(fd, at.fr, size, fill_page)?,
-            completion: Ring::map(fd, at.cr, size, completion_page)?,
+            rx: XdpRing::map(fd, at.rx, size, libc::XDP_PGOFF_RX_RING)?,
+            tx: XdpRing::map(fd, at.tx, size, libc::XDP_PGOFF_TX_RING)?,
+            fill: XdpRing::map(fd, at.fr, size, fill_page)?,
+            completion: XdpRing::map(fd, at.cr, size, completion_page)?,
             out: vec![0; (bytes / frame_bytes).div_ceil(64)],
             frames: bytes / frame_bytes,
             frame_bytes,
@@ -137,13 +137,13 @@ impl Queue {
     }
 
     /// The oldest frame that has arrived.
-    pub(crate) fn receive(&mut self) -> Option<Arrived> {
+    pub(crate) fn receive(&mut self) -> Option<QueueArrival> {
         let arrived = self.rx.pop()?;
         let packet = self.region.take_back_filled(arrived.addr, arrived.len as usize);
         if packet.is_some() {
             self.mark(arrived.addr, false);
         }
-        Some(packet.map_or(Arrived::Nonsense, Arrived::Packet))
+        Some(packet.map_or(QueueArrival::Nonsense, QueueArrival::Packet))
     }
 
     /// After a batch: the places in the ring are the kernel's again, and it gets empty frames.
@@ -182,7 +182,7 @@ impl Queue {
         self.tx.room() > 0
     }
 
-    /// Puts a packet that lies in one frame of the pool into the transmit ring, or gives it back.
+    /// Puts a packet of one pool frame into the transmit ring, or returns it.
     pub(crate) fn send(&mut self, packet: PacketBuf) -> Result<(), PacketBuf> {
         let len = packet.len();
         if self.tx.room() == 0 || !self.is_of_the_pool(&packet) {
@@ -190,12 +190,12 @@ impl Queue {
         }
         let address = packet.lend()?;
         self.mark(address, true);
-        // There is room: nothing else pushes.
+        // There is room: this is the only producer.
         self.tx.push(libc::xdp_desc { addr: address, len: len as u32, options: 0 });
         Ok(())
     }
 
-    /// Whether it lies in the memory that the socket knows.
+    /// Whether the packet is in the socket's registered memory.
     fn is_of_the_pool(&self, packet: &PacketBuf) -> bool {
         let (memory, bytes, _) = self.region.umem();
         let first = packet.first();
@@ -211,7 +211,7 @@ impl Queue {
         kicked
     }
 
-    /// Whether the ring holds packets that nobody but us will have sent: [`Queue::flush`] again.
+    /// Whether the ring holds packets that need another [`XdpQueue::flush`] to be sent.
     pub(crate) const fn is_owed(&self) -> bool {
         self.is_owed
     }
@@ -236,12 +236,12 @@ impl Queue {
     fn kick(&self) -> io::Result<()> {
         let Some(socket) = &self.socket else { return Ok(()) };
         let (fd, flags) = (socket.as_raw_fd(), libc::MSG_DONTWAIT);
-        // SAFETY: no memory is passed; the call only says that the ring has entries.
+        // SAFETY: no memory is passed; the call only announces that the ring has entries.
         let result = unsafe { libc::sendto(fd, core::ptr::null(), 0, flags, core::ptr::null(), 0) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Says that the fill ring has entries. Nothing can be done about a refusal but to ask again.
+    /// Announces that the fill ring has entries. On failure the call is repeated later.
     fn wake_receiver(&self) {
         let Some(socket) = &self.socket else { return };
         let (fd, flags, nobody) =
@@ -290,7 +290,7 @@ impl Queue {
     }
 }
 
-impl Drop for Queue {
+impl Drop for XdpQueue {
     fn drop(&mut self) {
         // From here on the kernel writes into no frame of ours any more.
         drop(self.socket.take());
@@ -303,9 +303,9 @@ impl Drop for Queue {
     }
 }
 
-/// Where frames are copied on their way out, the system counts what the other side has not taken
-/// yet against the socket, 166 small frames by default: fewer than wait there under load. As far as
-/// it may be raised; else the socket refuses for a moment, and is asked again.
+/// Raises the socket's send buffer as far as the system permits. On drivers that copy frames, the
+/// kernel charges frames that the other side has not taken yet to the socket; the default allows
+/// 166 small frames, fewer than wait there under load. Beyond it sends fail and are retried.
 fn raise_send_buffer(socket: BorrowedFd<'_>, bytes: libc::c_int) {
     let set = |option| crate::socket::set_option(socket, libc::SOL_SOCKET, option, &bytes);
     if set(libc::SO_SNDBUFFORCE).is_err() {
@@ -314,14 +314,14 @@ fn raise_send_buffer(socket: BorrowedFd<'_>, bytes: libc::c_int) {
 }
 
 /// Plain structures of the kernel, without pointers that it follows later.
-trait Plain {}
-impl Plain for u32 {}
-impl Plain for libc::xdp_umem_reg {}
-impl Plain for libc::xdp_mmap_offsets {}
-impl Plain for libc::xdp_statistics {}
-impl Plain for libc::xdp_options {}
+trait PlainQueue {}
+impl PlainQueue for u32 {}
+impl PlainQueue for libc::xdp_umem_reg {}
+impl PlainQueue for libc::xdp_mmap_offsets {}
+impl PlainQueue for libc::xdp_statistics {}
+impl PlainQueue for libc::xdp_options {}
 
-fn set<T: Plain>(socket: BorrowedFd<'_>, option: libc::c_int, value: &T) -> io::Result<()> {
+fn set<T: PlainQueue>(socket: BorrowedFd<'_>, option: libc::c_int, value: &T) -> io::Result<()> {
     let (len, at) = (size_of::<T>() as libc::socklen_t, core::ptr::from_ref(value).cast());
     // SAFETY: the kernel reads `len` bytes of a plain value that is borrowed for the call. Memory
     // that a registration names is the region's, which the queue keeps for longer than the socket.
@@ -329,10 +329,14 @@ fn set<T: Plain>(socket: BorrowedFd<'_>, option: libc::c_int, value: &T) -> io::
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-fn get<T: Plain>(socket: BorrowedFd<'_>, option: libc::c_int, value: &mut T) -> io::Result<()> {
+fn get<T: PlainQueue>(
+    socket: BorrowedFd<'_>,
+    option: libc::c_int,
+    value: &mut T,
+) -> io::Result<()> {
     let mut len = size_of::<T>() as libc::socklen_t;
     let at = core::ptr::from_mut(value).cast();
-    // SAFETY: the kernel writes `len` bytes at most, of a plain value that lives for the call.
+    // SAFETY: the kernel writes `len` bytes at most, of a plain value that outlives the call.
     let result =
         unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_XDP, option, at, &raw mut len) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -355,7 +359,7 @@ fn bind(socket: BorrowedFd<'_>, index: u32, queue: u32, flags: u16) -> io::Resul
     };
     let len = size_of::<libc::sockaddr_xdp>() as libc::socklen_t;
     let at = (&raw const address).cast();
-    // SAFETY: the kernel reads `len` bytes of a structure that lives for the call.
+    // SAFETY: the kernel reads `len` bytes of a structure that outlives the call.
     let result = unsafe { libc::bind(socket.as_raw_fd(), at, len) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -1,11 +1,11 @@
 //! One of the four rings that an AF_XDP socket shares with the kernel: one side writes entries and
 //! a producer number, the other reads them and writes a consumer number.
 //!
-//! Called by `queue.rs`. Invariant: an entry is written only while the kernel does not have it
-//! (its consumer number, loaded with acquire, says so) and shown to it with release; read only
-//! after its producer number, loaded with acquire, has shown it. Numbers that the kernel's memory
-//! claims are masked before they are used, so a wrong one gives wrong entries, never a foreign
-//! access. Reading: the kernel's `Documentation/networking/af_xdp.rst`.
+//! Called by `queue.rs`. Invariant: an entry is written only while the kernel does not own it (its
+//! consumer number, loaded with acquire) and is published with release. It is read only after the
+//! kernel's producer number, loaded with acquire, has published it. Numbers from the kernel's
+//! memory are masked before use: a wrong number gives wrong entries, never an access out of bounds.
+//! Reading: the kernel's `Documentation/networking/af_xdp.rst`.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -13,13 +13,13 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Entries of rings: plain structures of the kernel, every value of which is valid.
-pub(crate) trait Entry: Copy {}
-impl Entry for u64 {}
-impl Entry for libc::xdp_desc {}
+pub(crate) trait RingEntry: Copy {}
+impl RingEntry for u64 {}
+impl RingEntry for libc::xdp_desc {}
 
-/// See the file's head.
+/// One mapped ring of an AF_XDP socket with entries of type `T`, used as producer or consumer.
 #[derive(Debug)]
-pub(crate) struct Ring<T> {
+pub(crate) struct XdpRing<T> {
     memory: NonNull<u8>,
     bytes: usize,
     at: libc::xdp_ring_offset,
@@ -33,9 +33,9 @@ pub(crate) struct Ring<T> {
 
 // SAFETY: the mapping belongs to this object alone, wherever it goes; the kernel's side is guarded
 // by the two numbers.
-unsafe impl<T: Entry> Send for Ring<T> {}
+unsafe impl<T: RingEntry> Send for XdpRing<T> {}
 
-impl<T: Entry> Ring<T> {
+impl<T: RingEntry> XdpRing<T> {
     /// Maps the ring of `size` entries (a power of two) that the socket has at `page_offset`.
     pub(crate) fn map(
         socket: BorrowedFd<'_>,
@@ -72,11 +72,11 @@ impl<T: Entry> Ring<T> {
 
     fn entry(&self, number: u32) -> *mut T {
         let index = (number & (self.size - 1)) as usize;
-        // SAFETY: masked, so it lies in the mapping, which has room for `size` entries there.
+        // SAFETY: masked, so it is in the mapping, which has room for `size` entries there.
         unsafe { self.memory.as_ptr().add(self.at.desc as usize).cast::<T>().add(index) }
     }
 
-    /// Whether the kernel asks to be called before it goes on with this ring.
+    /// Whether the kernel requires a system call before it continues with this ring (need_wakeup).
     pub(crate) fn needs_wakeup(&self) -> bool {
         self.word(self.at.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }
@@ -97,7 +97,7 @@ impl<T: Entry> Ring<T> {
         self.ours.wrapping_sub(theirs).min(self.size)
     }
 
-    /// Adds an entry, unseen until [`Ring::show`]; false where the ring is full.
+    /// Adds an entry, unseen until [`XdpRing::show`]; false where the ring is full.
     pub(crate) fn push(&mut self, entry: T) -> bool {
         if self.room() == 0 {
             return false;
@@ -124,7 +124,7 @@ impl<T: Entry> Ring<T> {
         theirs.wrapping_sub(self.ours).min(self.size)
     }
 
-    /// Takes the oldest entry. The kernel keeps it until [`Ring::give_back`].
+    /// Takes the oldest entry. The kernel keeps it until [`XdpRing::give_back`].
     pub(crate) fn pop(&mut self) -> Option<T> {
         if self.theirs == self.ours {
             self.theirs = self.word(self.at.producer).load(Ordering::Acquire);
@@ -144,9 +144,9 @@ impl<T: Entry> Ring<T> {
     }
 }
 
-impl<T> Drop for Ring<T> {
+impl<T> Drop for XdpRing<T> {
     fn drop(&mut self) {
-        // SAFETY: mapped in `map` with this length, and nobody borrows from it any more.
+        // SAFETY: mapped in `map` with this length, and no borrow of it remains.
         unsafe { libc::munmap(self.memory.as_ptr().cast(), self.bytes) };
     }
 }

@@ -1,11 +1,11 @@
 //! A station at the link address of the interface itself, which the host keeps.
 //!
-//! Called by `af_xdp.rs` when a device opens. Then addresses say whose a frame is: what is for one
-//! that the stack wants is ours, whatever it carries; all else passes to the host, and of what both
-//! may need (groups, address resolution, answers to DHCP clients) the device takes a copy through
-//! its packet socket (`Accept::Common`). A router, which wants what is for any address, has it all.
-//! Invariant: no address belongs to both, not even the one that each would make of the link address
-//! for itself (RFC 4291 appendix A).
+//! Called by `af_xdp.rs` when a device opens. IP addresses then decide: packets for an address that
+//! the stack accepts are ours, of any protocol. All others pass to the host. Of traffic that both
+//! may need (groups, address resolution, replies to DHCP clients) the device takes a copy through
+//! its packet socket (`Accept::Common`). A router, which accepts any address, takes all packets.
+//! Invariant: no address belongs to both, not even the one that each would derive from the link
+//! address (RFC 4291 appendix A).
 
 use std::io;
 use std::net::Ipv6Addr;
@@ -15,11 +15,11 @@ use floodwall_base::MacAddr;
 use super::{failed, unsupported};
 use crate::error::DeviceError;
 
-/// What `run` says about it.
-pub(super) const NOTE: &str = "the host has the same link address: what is for our addresses is \
-                               ours, the rest is the host's";
+/// The note that `run` prints about a shared link address.
+pub(super) const NOTE: &str = "the host has the same link address: packets for our addresses \
+                               come to us, all others go to the host";
 
-/// Whether both can live there.
+/// Checks that stack and host can share the link address.
 pub(super) fn check(name: &str, mac: MacAddr) -> Result<(), DeviceError> {
     let addresses = std::fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
     if !has(&addresses, name, made_of(mac)) {

@@ -1,5 +1,5 @@
-//! The program at the interface that says whose a frame is: ours by its link address, or the
-//! host's own, as before.
+//! The XDP program at the interface: it steers frames for our link address to our sockets and
+//! passes all others to the host's stack.
 //!
 //! Called by `af_xdp.rs`. A frame for our station's address goes to the socket of its queue; all
 //! else passes to the system, groups and broadcasts too, of which the device takes a copy through
@@ -8,19 +8,21 @@
 //! interface is dropped, or the process ends.
 //!
 //! # Under flood
-//! Reachable by anyone on the link. No memory grows. Work per frame: three loads and one look-up
-//! of the queue's socket, and what the guard asks for us (`guard.rs`); a frame for us whose queue
-//! has no socket, or whose socket has no room, ends there.
+//! Reachable by any sender on the link. No memory grows. Work per frame: three loads, one look-up
+//! of the queue's socket, and the guard's checks (`guard.rs`). A frame for us is dropped if its
+//! queue has no socket or the socket has no room.
 
 use std::io;
 
 use floodwall_base::MacAddr;
-use floodwall_bpf::{Assembler, Function, Instruction, Label, NoProgram, Reg, Size, When};
+use floodwall_bpf::{
+    AccessSize, Assembler, Function, Instruction, JumpCondition, Label, NoProgram, Register,
+};
 
-use super::bpf::{Attach, Attachment, Map, MapKind, Program};
+use super::bpf::{Attach, Attachment, BpfProgram, Map, MapKind};
 use super::cookies::{Back, Cookies, Plan};
-use super::guard::Guard;
-use super::guard::destination::{Elsewhere, Maps, look};
+use super::guard::XdpFilter;
+use super::guard::destination::{DestinationMaps, OtherDestinations, look};
 use super::guard::{reach, wire};
 
 /// Verdicts of XDP programs.
@@ -31,12 +33,12 @@ pub(super) const TRANSMIT: i32 = 3;
 pub(super) const DATA: i16 = 0;
 pub(super) const DATA_END: i16 = 4;
 pub(super) const RX_QUEUE: i16 = 16;
-/// Bytes that must be there to tell whose a frame is.
+/// Bytes of the frame that the program must see to read the destination address.
 const ADDRESS_BYTES: i32 = 6;
 
 /// What the program counts, by index of its map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Count {
+enum QueueCount {
     /// Frames for our station.
     Ours = 0,
     /// Frames left to the system.
@@ -45,32 +47,31 @@ enum Count {
 
 const COUNTS: u32 = 2;
 
-/// See the file's head.
+/// The loaded XDP program, its socket map and its counters; attached while the value exists.
 #[derive(Debug)]
-pub(crate) struct Steering {
+pub(crate) struct QueueSteering {
     sockets: Map,
     counts: Map,
-    guard: Option<Guard>,
+    guard: Option<XdpFilter>,
     cookies: Option<Cookies>,
-    program: Program,
+    program: BpfProgram,
     attached: Option<Attachment>,
     is_shared: bool,
 }
 
-/// Whose frames the program looks for.
+/// The link address that the program steers to our sockets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Station {
+pub(crate) struct LinkStation {
     pub(crate) mac: MacAddr,
-    /// Whether the host has the same link address: then addresses say whose a frame is.
+    /// Whether the host uses the same link address. IP addresses then decide between the two.
     pub(crate) is_shared: bool,
 }
 
-impl Steering {
-    /// Loads the program for the station at `mac`, on an interface of `queues` receive queues; with
-    /// a guard where the kernel lets us have one, else `notes` says why not.
-    /// `plan` says what else it is to do.
+impl QueueSteering {
+    /// Loads the program for the station at `mac`, on an interface of `queues` receive queues. It
+    /// includes what `plan` asks for if the kernel supports it; otherwise `notes` gives the reason.
     pub(crate) fn load(
-        station: Station,
+        station: LinkStation,
         queues: u32,
         plan: &Plan,
         notes: &mut Vec<String>,
@@ -78,7 +79,7 @@ impl Steering {
         if !plan.filters {
             return Self::load_with(station, queues, (None, None), notes);
         }
-        let guarded = Guard::create(queues.max(1))
+        let guarded = XdpFilter::create(queues.max(1))
             .and_then(|guard| Self::load_with(station, queues, (Some(guard), plan.answers), notes));
         guarded.or_else(|error| {
             if station.is_shared {
@@ -86,17 +87,17 @@ impl Steering {
             }
             let plain = Self::load_with(station, queues, (None, None), notes)?;
             notes.push(format!(
-                "strangers are not held back at the interface, so a flood can crowd out friends in \
-                 the ring: the system says {error}; Linux 5.18 or later should do"
+                "unverified traffic is not limited at the interface, so a flood can crowd out \
+                 established flows in the ring: the kernel reports {error}; use Linux 5.18 or later"
             ));
             Ok(plain)
         })
     }
 
     fn load_with(
-        station: Station,
+        station: LinkStation,
         queues: u32,
-        (guard, answers): (Option<Guard>, Option<Back>),
+        (guard, answers): (Option<XdpFilter>, Option<Back>),
         notes: &mut Vec<String>,
     ) -> io::Result<Self> {
         let sockets = Map::create(MapKind::Sockets, 4, queues.max(1))?;
@@ -108,14 +109,14 @@ impl Steering {
         let programs = cookies.as_ref().map(Cookies::programs);
         let code = code(station, sockets.fd(), counts.fd(), guard.as_ref(), programs)
             .map_err(|NoProgram| io::Error::other("the program has a jump to nowhere"))?;
-        let program = Program::load(&code)?;
+        let program = BpfProgram::load(&code)?;
         let is_shared = station.is_shared;
         Ok(Self { sockets, counts, guard, cookies, program, attached: None, is_shared })
     }
 
-    /// The programs for SYNs and ACKs, where the kernel takes them; else `notes` says why not.
+    /// The programs for SYNs and ACKs, if the kernel takes them; otherwise `notes` gives the reason.
     fn load_cookies(
-        guard: &Guard,
+        guard: &XdpFilter,
         sockets: i32,
         queues: u32,
         answers: Option<Back>,
@@ -125,8 +126,8 @@ impl Steering {
             Ok(cookies) => Some(cookies),
             Err(error) => {
                 notes.push(format!(
-                    "SYNs are not answered at the interface: the system says {error}; Linux 5.18 or \
-                     later should do"
+                    "SYNs are not answered at the interface: the kernel reports {error}; use Linux \
+                     5.18 or later"
                 ));
                 None
             }
@@ -140,7 +141,7 @@ impl Steering {
         }
     }
 
-    /// The programs for SYNs and ACKs, where there are any.
+    /// The programs for SYNs and ACKs, if there are any.
     pub(crate) const fn cookies(&self) -> Option<&Cookies> {
         self.cookies.as_ref()
     }
@@ -151,7 +152,7 @@ impl Steering {
     }
 
     /// The first line of defence, where there is one.
-    pub(crate) const fn guard(&self) -> Option<&Guard> {
+    pub(crate) const fn guard(&self) -> Option<&XdpFilter> {
         self.guard.as_ref()
     }
 
@@ -168,12 +169,12 @@ impl Steering {
 
     /// Frames for our station since the start, those included that found no room.
     pub(crate) fn ours(&self) -> io::Result<u64> {
-        self.counts.sum(Count::Ours as u32)
+        self.counts.sum(QueueCount::Ours as u32)
     }
 
     /// Frames that the system got.
     pub(crate) fn passed(&self) -> io::Result<u64> {
-        self.counts.sum(Count::Passed as u32)
+        self.counts.sum(QueueCount::Passed as u32)
     }
 
     /// The program's descriptor.
@@ -182,12 +183,12 @@ impl Steering {
         self.program.fd()
     }
 
-    /// Runs it on a frame that no device has seen: see [`Program::run`].
+    /// Runs it on a frame by a test run that involves no device: see [`BpfProgram::run`].
     pub(crate) fn run(&self, frame: &mut Vec<u8>, times: u32) -> io::Result<(i32, u32)> {
         self.program.run(frame, times).map(|(verdict, nanos)| (verdict.cast_signed(), nanos))
     }
 
-    /// What it says of a frame that no device has seen.
+    /// The program's verdict for `frame`, by a test run that involves no device.
     #[cfg(test)]
     pub(crate) fn verdict(&self, frame: &[u8]) -> io::Result<i32> {
         self.program.verdict(frame).map(u32::cast_signed)
@@ -196,57 +197,62 @@ impl Steering {
 
 /// The program. Six bytes are compared as four and two, in the machine's own byte order.
 fn code(
-    station: Station,
+    station: LinkStation,
     sockets: i32,
     counts: i32,
-    guard: Option<&Guard>,
+    guard: Option<&XdpFilter>,
     cookies: Option<i32>,
 ) -> Result<Vec<Instruction>, NoProgram> {
     let [a, b, c, d, e, f] = station.mac.0;
     let mut program = Assembler::new();
     let (pass, through) = (program.label(), program.label());
     program
-        .copy(Reg::R6, Reg::R1)
-        .load(Size::Word, Reg::R2, Reg::R6, DATA)
-        .load(Size::Word, Reg::R3, Reg::R6, DATA_END)
-        .copy(Reg::R4, Reg::R2)
-        .add(Reg::R4, ADDRESS_BYTES)
-        .jump_if_reg(Reg::R4, When::Above, Reg::R3, pass)
-        .load(Size::Word, Reg::R4, Reg::R2, 0)
-        .jump_if_word(Reg::R4, When::Differs, u32::from_ne_bytes([a, b, c, d]), pass)
-        .load(Size::Half, Reg::R4, Reg::R2, 4)
-        .jump_if_word(Reg::R4, When::Differs, u32::from(u16::from_ne_bytes([e, f])), pass);
+        .copy(Register::R6, Register::R1)
+        .load(AccessSize::Word, Register::R2, Register::R6, DATA)
+        .load(AccessSize::Word, Register::R3, Register::R6, DATA_END)
+        .copy(Register::R4, Register::R2)
+        .add(Register::R4, ADDRESS_BYTES)
+        .jump_if_reg(Register::R4, JumpCondition::Above, Register::R3, pass)
+        .load(AccessSize::Word, Register::R4, Register::R2, 0)
+        .jump_if_word(Register::R4, JumpCondition::Differs, u32::from_ne_bytes([a, b, c, d]), pass)
+        .load(AccessSize::Half, Register::R4, Register::R2, 4)
+        .jump_if_word(
+            Register::R4,
+            JumpCondition::Differs,
+            u32::from(u16::from_ne_bytes([e, f])),
+            pass,
+        );
     if let Some(guard) = guard.filter(|_| station.is_shared) {
         own(&mut program, &guard.maps(), pass);
     }
-    count(&mut program, counts, Count::Ours);
+    count(&mut program, counts, QueueCount::Ours);
     if let Some(guard) = guard {
         guard.emit(&mut program, through, cookies);
     }
     program.place(through);
     program
-        .map(Reg::R1, sockets)
-        .load(Size::Word, Reg::R2, Reg::R6, RX_QUEUE)
-        .set(Reg::R3, DROP)
+        .map(Register::R1, sockets)
+        .load(AccessSize::Word, Register::R2, Register::R6, RX_QUEUE)
+        .set(Register::R3, DROP)
         .call(Function::RedirectMap)
         .exit();
     program.place(pass);
-    count(&mut program, counts, Count::Passed);
-    program.set(Reg::R0, PASS).exit();
+    count(&mut program, counts, QueueCount::Passed);
+    program.set(Register::R0, PASS).exit();
     program.finish()
 }
 
-/// Goes on with what is for an address that we want; the rest goes to `pass`, what nobody can tell
-/// the owner of by an address too. The frame begins at `R2` and ends at `R3`.
-fn own(program: &mut Assembler, maps: &Maps, pass: Label) {
+/// Continues with frames for an address that the stack wants. All others go to `pass`, including
+/// frames without a readable address. The frame begins at `R2` and ends at `R3`.
+fn own(program: &mut Assembler, maps: &DestinationMaps, pass: Label) {
     const TYPE: i16 = 12;
     const TAG: i16 = 4;
     let (tagged, ours) = (program.label(), program.label());
-    program.copy(Reg::R7, Reg::R2).copy(Reg::R8, Reg::R3);
+    program.copy(Register::R7, Register::R2).copy(Register::R8, Register::R3);
     reach(program, TYPE + 2, pass);
-    program.load(Size::Half, Reg::R1, Reg::R7, TYPE).jump_if(
-        Reg::R1,
-        When::Equal,
+    program.load(AccessSize::Half, Register::R1, Register::R7, TYPE).jump_if(
+        Register::R1,
+        JumpCondition::Equal,
         wire(0x8100),
         tagged,
     );
@@ -255,20 +261,20 @@ fn own(program: &mut Assembler, maps: &Maps, pass: Label) {
     program.place(tagged);
     reach(program, TYPE + 2 + TAG, pass);
     program
-        .load(Size::Half, Reg::R1, Reg::R7, TYPE + 2)
-        .jump_if(Reg::R1, When::Meets, wire(0x0fff), pass)
-        .load(Size::Half, Reg::R1, Reg::R7, TYPE + TAG);
+        .load(AccessSize::Half, Register::R1, Register::R7, TYPE + 2)
+        .jump_if(Register::R1, JumpCondition::Meets, wire(0x0fff), pass)
+        .load(AccessSize::Half, Register::R1, Register::R7, TYPE + TAG);
     network(program, maps, TYPE + 2 + TAG, (ours, pass));
     program.place(ours);
 }
 
-/// Looks at the destination of a packet whose header is at `l3` and whose kind is in `R1`.
-fn network(program: &mut Assembler, maps: &Maps, l3: i16, (ours, pass): (Label, Label)) {
+/// Checks the destination of a packet: its header starts at `l3` and `R1` holds the EtherType.
+fn network(program: &mut Assembler, maps: &DestinationMaps, l3: i16, (ours, pass): (Label, Label)) {
     let v6 = program.label();
-    let elsewhere = Elsewhere { foreign: pass, group: pass };
-    program.jump_if(Reg::R1, When::Equal, wire(0x86dd), v6).jump_if(
-        Reg::R1,
-        When::Differs,
+    let elsewhere = OtherDestinations { foreign: pass, group: pass };
+    program.jump_if(Register::R1, JumpCondition::Equal, wire(0x86dd), v6).jump_if(
+        Register::R1,
+        JumpCondition::Differs,
         wire(0x0800),
         pass,
     );
@@ -282,20 +288,20 @@ fn network(program: &mut Assembler, maps: &Maps, l3: i16, (ours, pass): (Label, 
 }
 
 /// Adds one to a count of this core's.
-fn count(program: &mut Assembler, counts: i32, which: Count) {
+fn count(program: &mut Assembler, counts: i32, which: QueueCount) {
     const KEY: i16 = -4;
     let missing = program.label();
     program
-        .set(Reg::R1, which as i32)
-        .store(Size::Word, Reg::R10, KEY, Reg::R1)
-        .map(Reg::R1, counts)
-        .copy(Reg::R2, Reg::R10)
-        .add(Reg::R2, i32::from(KEY))
+        .set(Register::R1, which as i32)
+        .store(AccessSize::Word, Register::R10, KEY, Register::R1)
+        .map(Register::R1, counts)
+        .copy(Register::R2, Register::R10)
+        .add(Register::R2, i32::from(KEY))
         .call(Function::MapLookup)
-        .jump_if(Reg::R0, When::Equal, 0, missing)
-        .load(Size::Double, Reg::R1, Reg::R0, 0)
-        .add(Reg::R1, 1)
-        .store(Size::Double, Reg::R0, 0, Reg::R1);
+        .jump_if(Register::R0, JumpCondition::Equal, 0, missing)
+        .load(AccessSize::Double, Register::R1, Register::R0, 0)
+        .add(Register::R1, 1)
+        .store(AccessSize::Double, Register::R0, 0, Register::R1);
     program.place(missing);
 }
 
@@ -305,9 +311,9 @@ mod tests {
 
     const STATION: MacAddr = MacAddr([2, 0x11, 0x22, 0x33, 0x44, 0x55]);
 
-    fn loaded() -> Option<Steering> {
-        let station = Station { mac: STATION, is_shared: false };
-        match Steering::load(station, 4, &Plan::default(), &mut Vec::new()) {
+    fn loaded() -> Option<QueueSteering> {
+        let station = LinkStation { mac: STATION, is_shared: false };
+        match QueueSteering::load(station, 4, &Plan::default(), &mut Vec::new()) {
             Ok(steering) => Some(steering),
             Err(error) => {
                 eprintln!("SKIPPED: the kernel loads no program here: {error}");

@@ -1,8 +1,8 @@
-//! `Words`: a map of the kernel whose values lie in our memory too, as atomic words.
+//! `UmemWords`: a BPF array map that is also mapped into this process, as atomic 64-bit words.
 //!
-//! Made by `guard.rs`. The program at the interface and we read and write the same memory: no call
-//! to the system is needed to tell it something. Invariants: every access of ours is atomic and
-//! within the mapping; what the program writes there is believed by nobody who could be harmed.
+//! Made by `guard.rs`. The XDP program and this process read and write the same memory, so that an
+//! update needs no system call. Invariants: every access of ours is atomic and within the mapping;
+//! values that the program writes there are never used in a way that could cause harm.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -11,27 +11,26 @@ use std::sync::atomic::AtomicU64;
 
 use super::bpf::{Map, MapKind};
 
-/// See the file's head.
+/// A shared mapping of an array map's values, accessed as atomic words.
 #[derive(Debug)]
-pub(crate) struct Words {
+pub(crate) struct UmemWords {
     map: Map,
     memory: NonNull<AtomicU64>,
     count: usize,
 }
 
 // SAFETY: the mapping belongs to this object alone, wherever it goes, and is accessed atomically.
-unsafe impl Send for Words {}
-// SAFETY: as above: shared references give atomic words only.
-unsafe impl Sync for Words {}
+unsafe impl Send for UmemWords {}
+// SAFETY: as above: shared references give access to atomic words only.
+unsafe impl Sync for UmemWords {}
 
-impl Words {
-    /// `entries` values of `each` words, all zero.
+impl UmemWords {
+    /// Creates a map of `entries` values of `each` words, all zero.
     pub(crate) fn create(each: usize, entries: u32) -> io::Result<Self> {
         let map = Map::create(MapKind::Mapped, each * size_of::<u64>(), entries)?;
         let count = each * entries as usize;
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        // SAFETY: a new shared mapping of the map's values, which lie one behind the other, at any
-        // address.
+        // SAFETY: a new shared mapping of the map's values, which are contiguous, at any address.
         let memory = unsafe {
             libc::mmap(
                 core::ptr::null_mut(),
@@ -62,10 +61,10 @@ impl Words {
     }
 }
 
-impl Drop for Words {
+impl Drop for UmemWords {
     fn drop(&mut self) {
         let bytes = self.count * size_of::<u64>();
-        // SAFETY: mapped in `create` with this length, and nobody borrows from it any more.
+        // SAFETY: mapped in `create` with this length, and no borrow of it remains.
         unsafe { libc::munmap(self.memory.as_ptr().cast(), bytes) };
     }
 }

@@ -1,8 +1,8 @@
 //! From the bytes of a capture file to packets.
 //!
-//! Called by `capture.rs` only. The records themselves are taken apart by `pcap-parser`; this file
-//! walks from one to the next, remembers the interfaces of a pcapng section and makes times of
-//! ticks. Invariant: every step consumes at least one byte, so the walk ends.
+//! Called by `capture.rs` only. The records themselves are parsed by `pcap-parser`; this file walks
+//! from one to the next, keeps the interfaces of a pcapng section and converts ticks to times.
+//! Invariant: every step consumes at least one byte, so the walk ends.
 
 use core::time::Duration;
 
@@ -40,7 +40,7 @@ fn parse_pcap(bytes: &[u8]) -> Result<Capture, Truncation> {
             nom::Err::Incomplete(_) => broken(0, "the file ends within its header"),
             _ => broken(0, "this is neither a pcap nor a pcapng file"),
         })?;
-    // The upper bits of the word tell of a frame check sequence.
+    // The upper bits describe a frame check sequence.
     let link = LinkType::of_number(header.network.0.cast_unsigned() & 0x0fff_ffff);
     let mut capture = Capture::default();
     while !rest.is_empty() {
@@ -71,7 +71,7 @@ fn parse_pcap(bytes: &[u8]) -> Result<Capture, Truncation> {
     Ok(capture)
 }
 
-/// A length beyond all reason is told apart from a file that merely ends too early.
+/// Distinguishes an implausible length from a truncated file.
 fn record_damage<E>(
     error: &nom::Err<E>,
     record: &[u8],
@@ -96,7 +96,7 @@ fn pcap_time(header: &PcapHeader, seconds: u32, fraction: u32) -> Duration {
     Duration::from_secs(u64::from(seconds)).saturating_add(Duration::from_nanos(nanos))
 }
 
-/// What a pcapng section says of one interface.
+/// A pcapng section's description of one interface.
 struct Described {
     link: LinkType,
     /// Ticks of a second.

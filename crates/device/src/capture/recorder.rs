@@ -1,8 +1,8 @@
-//! `Recorder`: a device that remembers what passes, and writes it as pcapng when told to.
+//! `Recorder`: a device that records the packets of another one, and writes them as pcapng.
 //!
 //! Called by `floodwall dump` and by tests. Invariant: nothing is written between arrival and
 //! departure: packets are copied into a buffer of fixed size, which [`Recorder::flush`] empties
-//! outside of the round. What does not fit is counted, and the file says so where it happened. One
+//! outside of the round. What does not fit is counted, and recorded in the file at that place. One
 //! link type a stream, as tcpdump demands.
 
 use core::fmt;
@@ -27,7 +27,7 @@ use crate::stats::DeviceStats;
 /// Bytes of a record's head in the buffer: time, losses before, wire length, length, direction.
 const HEAD: usize = 8 + 8 + 4 + 4 + 1;
 
-/// How much is remembered.
+/// The limits of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecorderConfig {
     /// Bytes between two flushes, heads of 25 bytes a packet included.
@@ -42,24 +42,24 @@ impl Default for RecorderConfig {
     }
 }
 
-/// The direction word of a pcapng packet (its lowest two bits).
+/// The direction flags of a pcapng packet (the lowest two bits).
 #[derive(Clone, Copy)]
-enum Direction {
+enum CaptureDirection {
     Inbound = 1,
     Outbound = 2,
 }
 
-/// Bytes remembered and both counts of losses, at some moment.
+/// Bytes recorded and both counts of losses, at some moment.
 type Mark = (usize, u64, u64);
 
-/// See the file's head.
+/// A device wrapper that records every packet to a pcapng writer.
 pub struct Recorder<D, W: Write> {
     inner: D,
     writer: PcapNgWriter<W>,
     clock: Box<dyn FnMut() -> Duration + Send>,
     buffer: Vec<u8>,
     config: RecorderConfig,
-    /// Packets that did not fit the buffer, in all.
+    /// Total of packets that did not fit the buffer.
     missed: u64,
     /// The same since the last that did.
     missed_before_next: u64,
@@ -67,7 +67,7 @@ pub struct Recorder<D, W: Write> {
 
 impl<D: Device, W: Write + Send> Recorder<D, W> {
     /// Wraps a device, and writes the file's header. `clock` gives the time since 1970-01-01 00:00
-    /// UTC; it is asked once a call with packets.
+    /// UTC; it is called once a call with packets.
     ///
     /// # Errors
     /// The writer's.
@@ -96,10 +96,10 @@ impl<D: Device, W: Write + Send> Recorder<D, W> {
         Ok(Self { inner, writer, clock, buffer, config, missed: 0, missed_before_next: 0 })
     }
 
-    /// Writes what was remembered, and says how many packets.
+    /// Writes the recorded packets, and returns how many.
     ///
     /// # Errors
-    /// The writer's; what was remembered is then forgotten, lest it be written twice.
+    /// The writer's; the recorded packets are then discarded, lest they be written twice.
     pub fn flush(&mut self) -> io::Result<usize> {
         let result = write_all(&self.buffer, &mut self.writer);
         self.buffer.clear();
@@ -132,13 +132,13 @@ impl<D: Device, W: Write + Send> Recorder<D, W> {
         (self.buffer.len(), self.missed, self.missed_before_next)
     }
 
-    /// Forgets what was remembered since.
+    /// Discards what was recorded since `mark`.
     fn return_to(&mut self, mark: Mark) {
         self.buffer.truncate(mark.0);
         (self.missed, self.missed_before_next) = (mark.1, mark.2);
     }
 
-    fn remember(&mut self, packet: &PacketBuf, time: Duration, direction: Direction) {
+    fn remember(&mut self, packet: &PacketBuf, time: Duration, direction: CaptureDirection) {
         let snap = match self.config.snap_len {
             0 => usize::MAX,
             some => some as usize,
@@ -160,7 +160,7 @@ impl<D: Device, W: Write + Send> Recorder<D, W> {
     }
 }
 
-/// One record of the buffer, and what is behind it.
+/// Splits off one record of the buffer.
 fn split_record(buffer: &[u8]) -> Option<(EnhancedPacketBlock<'_>, &[u8])> {
     let (nanos, rest) = buffer.split_first_chunk()?;
     let (missed, rest) = rest.split_first_chunk()?;
@@ -211,7 +211,7 @@ impl<D: Device, W: Write + Send> Device for Recorder<D, W> {
         if taken > 0 {
             let time = (self.clock)();
             for packet in burst.iter().skip(before) {
-                self.remember(packet, time, Direction::Inbound);
+                self.remember(packet, time, CaptureDirection::Inbound);
             }
         }
         Ok(taken)
@@ -225,7 +225,7 @@ impl<D: Device, W: Write + Send> Device for Recorder<D, W> {
             let mut marks = [self.mark(); BURST_MAX + 1];
             for mark in marks.iter_mut().skip(1) {
                 let Some(packet) = packets.pop_front() else { break };
-                self.remember(&packet, time, Direction::Outbound);
+                self.remember(&packet, time, CaptureDirection::Outbound);
                 *mark = self.mark();
                 batch.push_back(packet);
             }
@@ -235,7 +235,7 @@ impl<D: Device, W: Write + Send> Device for Recorder<D, W> {
             batch.append(packets);
             *packets = batch;
             left += gone;
-            // What stayed was not sent: it is remembered when it is.
+            // Packets that stayed were not sent: they are recorded when they are.
             if let Some(mark) = marks.get(gone) {
                 self.return_to(*mark);
             }
@@ -270,6 +270,6 @@ impl<D: Device, W: Write + Send> Device for Recorder<D, W> {
 
 impl<D, W: Write> fmt::Debug for Recorder<D, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Recorder({} bytes remembered, {} missed)", self.buffer.len(), self.missed)
+        write!(f, "Recorder({} bytes recorded, {} missed)", self.buffer.len(), self.missed)
     }
 }

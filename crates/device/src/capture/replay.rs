@@ -1,8 +1,8 @@
 //! `Replay`: a capture as a device: its packets arrive, what is sent to it disappears.
 //!
 //! Called by tests, fuzzers and programs that feed a stack with recorded traffic, as fast as it
-//! asks; who wants the capture's own pace looks at [`Replay::next_time`]. Invariant: every packet
-//! of the capture is handed over once or counted as skipped; an empty pool delays it.
+//! receives; [`Replay::next_time`] gives the capture's own pace. Invariant: every packet of the
+//! capture is handed over once or counted as skipped; an empty pool delays it.
 
 use core::time::Duration;
 use std::os::fd::BorrowedFd;
@@ -21,7 +21,7 @@ const ADDRESSES: [u8; 12] = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
 /// Bytes of the largest IP packet without a jumbo option.
 const MTU: u32 = 65_535;
 
-/// See the file's head.
+/// A device that delivers the packets of a capture, and drops what is transmitted.
 #[derive(Debug)]
 pub struct Replay {
     info: DeviceInfo,
@@ -32,9 +32,9 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// A device that gives the packets of a capture as `medium` wants them: IP packets are taken
-    /// out of their link headers, or get an Ethernet header where they had another one. Ethernet
-    /// frames stay as they are on an Ethernet medium.
+    /// A device that delivers the packets of a capture in the format of `medium`: IP packets are
+    /// taken out of their link headers, or get an Ethernet header where they had another one.
+    /// Ethernet frames stay unchanged on an Ethernet medium.
     #[must_use]
     pub fn new(name: &str, capture: Capture, medium: Medium) -> Self {
         let info =
@@ -63,7 +63,7 @@ impl Replay {
     }
 }
 
-/// The header and the bytes that `medium` wants of a packet.
+/// The header and the bytes of a packet in the format of `medium`.
 fn pieces(packet: &CapturedPacket, medium: Medium) -> Option<([u8; 14], usize, &[u8])> {
     let none = [0; 14];
     if medium == Medium::Ethernet && packet.link == LinkType::Ethernet {

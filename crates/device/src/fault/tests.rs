@@ -1,4 +1,4 @@
-//! What a disturbed device does, and that it says so.
+//! Effects and counters of a device with injected faults.
 
 use floodwall_packet::PoolConfig;
 

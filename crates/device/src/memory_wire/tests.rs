@@ -1,4 +1,4 @@
-//! What a wire promises its two ends.
+//! Order, capacity, cut and thread use of a memory wire.
 
 use std::thread;
 

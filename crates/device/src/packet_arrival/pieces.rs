@@ -1,15 +1,15 @@
-//! `Pieces`: a frame that its sender left to a card to cut, as the packets that the card would have
-//! made of it.
+//! `ArrivalPieces`: a frame that its sender left to a card to cut, as the packets that the card
+//! would have made of it.
 //!
-//! Called by `packet_arrival.rs`. Invariant: nothing of the frame is believed that does not agree
-//! with its length and its description; each piece is made anew from the frame, so that none has to
-//! be kept. Checksums stay as unfinished as the frame's: of their sum only the length changes.
-//! Reading: RFC 768; RFC 9293 section 3.1; RFC 3168 section 6.1.2; RFC 1624 section 3.
+//! Called by `packet_arrival.rs`. Invariant: the frame's fields are used only where they agree with
+//! its length and its description. Each piece is made from the frame, so that no piece has to be
+//! kept. Checksums stay as partial as the frame's: of their sum only the length changes. Reading:
+//! RFC 768; RFC 9293 section 3.1; RFC 3168 section 6.1.2; RFC 1624 section 3.
 
 use floodwall_checksum::{Accumulator, sum};
 use floodwall_packet::{Offload, PacketBuf, Pool};
 
-use super::{ADDRESSES, Arrival, LINK, moved, tag_of};
+use super::{ADDRESSES, LINK, PacketArrival, moved, tag_of};
 use crate::copy;
 use crate::packet_ring::RingFrame;
 use crate::vnet;
@@ -26,8 +26,8 @@ pub(super) const UDP: u8 = 17;
 const FIN_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
 
-/// See the file's head.
-pub(super) struct Pieces {
+/// A super-frame that is segmented in software, one piece at a time.
+pub(super) struct ArrivalPieces {
     protocol: u8,
     is_v4: bool,
     /// Where the upper header starts, and where the text.
@@ -38,8 +38,8 @@ pub(super) struct Pieces {
     size: usize,
 }
 
-impl Pieces {
-    /// Of a frame of this protocol; `None` where it is not what its description says.
+impl ArrivalPieces {
+    /// Of a frame of this protocol; `None` where it contradicts its description.
     pub(super) fn of(bytes: &[u8], offload: &Offload, protocol: u8) -> Option<Self> {
         let (found_l4, is_v4) = upper(bytes, protocol)?;
         let l4 = usize::from(offload.checksum_start);
@@ -75,7 +75,7 @@ impl Pieces {
     }
 
     /// The piece of this number as a packet.
-    pub(super) fn piece(&self, number: usize, frame: &RingFrame<'_>, pool: &Pool) -> Arrival {
+    pub(super) fn piece(&self, number: usize, frame: &RingFrame<'_>, pool: &Pool) -> PacketArrival {
         let start = self.heads + number * self.size;
         let end = frame.bytes.len().min(start + self.size);
         let text = frame.bytes.get(start..end).unwrap_or_default();
@@ -83,7 +83,7 @@ impl Pieces {
         let heads = heads.get_mut(..self.heads).unwrap_or_default();
         heads.copy_from_slice(frame.bytes.get(..self.heads).unwrap_or_default());
         if self.tell(heads, number, text.len()).is_none() {
-            return Arrival::Malformed;
+            return PacketArrival::Malformed;
         }
         let (tag, tag_len) = tag_of(frame);
         let (addresses, rest) = heads.split_at(ADDRESSES);
@@ -91,17 +91,17 @@ impl Pieces {
         let total = self.heads + tag_len + text.len();
         match copy::assemble(pool, total, parts) {
             Some(packet) => self.describe(packet, tag_len),
-            None => Arrival::NoBuffer,
+            None => PacketArrival::NoBuffer,
         }
     }
 
-    fn describe(&self, mut packet: PacketBuf, tag_len: usize) -> Arrival {
+    fn describe(&self, mut packet: PacketBuf, tag_len: usize) -> PacketArrival {
         let checksum_offset = if self.protocol == TCP { 16 } else { 6 };
         let checksum_start = self.l4 as u16;
         let alone = Offload { flags: 1, checksum_start, checksum_offset, ..Offload::default() };
         match vnet::describe(&mut packet, moved(alone, tag_len)) {
-            true => Arrival::Packet(packet),
-            false => Arrival::Malformed,
+            true => PacketArrival::Packet(packet),
+            false => PacketArrival::Malformed,
         }
     }
 
@@ -161,8 +161,8 @@ fn word(bytes: &[u8], at: usize) -> Option<usize> {
     Some(usize::from(u16::from_be_bytes(*bytes)))
 }
 
-/// Where the upper header starts, and whether the frame is IPv4's; `None` for a frame of another
-/// protocol. Behind IPv6's extension headers it is where the description says.
+/// Where the upper header starts, and whether the frame is IPv4; `None` for a frame of another
+/// protocol. After IPv6 extension headers its position is taken from the description.
 pub(super) fn upper(bytes: &[u8], protocol: u8) -> Option<(Option<usize>, bool)> {
     let (link, ip) = bytes.split_at_checked(LINK)?;
     match (link.get(ADDRESSES..)?, ip) {

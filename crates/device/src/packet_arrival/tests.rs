@@ -1,4 +1,4 @@
-//! Frames of datagrams against what their sender would have sent one by one; descriptions that lie.
+//! Super-frames of datagrams against the single datagrams of their sender; false descriptions.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -28,8 +28,8 @@ fn segment(v6: bool, id: u16, seq: u32, flags: u8, text: &[u8]) -> (Vec<u8>, usi
     upper_frame(v6, false, id, TCP, (&heads, 16), text)
 }
 
-/// A frame with these upper headers, whose checksum lies at `field`; `extension`: with eight bytes
-/// of hop-by-hop options in IPv6.
+/// A frame with these upper headers and the checksum at `field`; `extension`: with eight bytes of
+/// hop-by-hop options in IPv6.
 fn upper_frame(
     v6: bool,
     extension: bool,
@@ -100,8 +100,10 @@ fn all_of(frame: &RingFrame<'_>, pool: &Pool, joined: bool) -> (Vec<PacketBuf>, 
     let (mut packets, mut lost, mut piece) = (Vec::new(), 0, 0);
     loop {
         match arrive(frame, pool, joined, &mut piece) {
-            Arrival::Packet(packet) => packets.push(packet),
-            Arrival::NoBuffer | Arrival::Truncated | Arrival::Malformed => lost += 1,
+            PacketArrival::Packet(packet) => packets.push(packet),
+            PacketArrival::NoBuffer | PacketArrival::Truncated | PacketArrival::Malformed => {
+                lost += 1
+            }
         }
         assert!(packets.len() + lost <= PIECES_MAX);
         if piece == 0 {

@@ -1,4 +1,4 @@
-//! What a switch promises its stations.
+//! Learning, flooding, ageing and eviction of the switch.
 
 use floodwall_packet::{Burst, PacketList, PoolConfig};
 
@@ -90,7 +90,7 @@ fn invented_senders_are_bounded_and_push_out_the_oldest() {
     let known = switch.table.iter().flatten().flatten().count();
     assert!(known <= 16);
     assert_eq!(switch.counts().evicted, 200 - known as u64);
-    // The last one heard of is still known.
+    // The last one seen is still known.
     send(&pool, &mut ends[1], station(199), station(254));
     switch.step(Instant::from_nanos(200), &pool);
     assert_eq!(switch.counts().forwarded, 1);

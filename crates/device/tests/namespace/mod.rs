@@ -1,7 +1,7 @@
 //! A network namespace of one thread, for tests that need real interfaces.
 //!
 //! Used by the tests of TUN, TAP and AF_PACKET. Without root, or without the kernel's support, it
-//! prints why and the test passes: its claim was not checked, and says so.
+//! prints the reason and the test passes without having checked its claim.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
@@ -24,7 +24,7 @@ pub fn inside(test: impl FnOnce() + Send + 'static) {
             return;
         }
         if !ip("link set lo up") {
-            skip("the command `ip` is missing or refuses");
+            skip("the command `ip` is missing or fails");
             return;
         }
         test();
@@ -34,7 +34,7 @@ pub fn inside(test: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Says that a test's claim was not checked.
+/// Reports that a test's claim was not checked.
 pub fn skip(why: &str) {
     eprintln!("SKIPPED {}: {why}", thread::current().name().unwrap_or("test"));
 }
@@ -57,7 +57,7 @@ pub fn ip(words: &str) -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-/// What one `ip` command in the calling thread's namespace says.
+/// The output of one `ip` command in the calling thread's namespace.
 pub fn shown(words: &str) -> String {
     let output = Command::new("ip").args(words.split_whitespace()).output().unwrap();
     String::from_utf8_lossy(&output.stdout).into_owned()

@@ -50,8 +50,8 @@ pub fn pseudo(src_addr: IpAddr, dst_addr: IpAddr, protocol: u8, len: usize) -> u
     }
 }
 
-/// A datagram whose checksum field holds the pseudo header's sum, and what tells of it. Offsets
-/// count from the IP header.
+/// A datagram with the pseudo header's sum in its checksum field, and its metadata. Offsets count
+/// from the IP header.
 pub fn partial_datagram(
     src_addr: IpAddr,
     dst_addr: IpAddr,

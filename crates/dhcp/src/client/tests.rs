@@ -1,4 +1,4 @@
-//! The client against a scripted server in virtual time, honest and lying.
+//! The client against a scripted server in virtual time, well-behaved and malicious.
 
 use floodwall_base::Prefix;
 
@@ -23,7 +23,7 @@ fn honest() -> Options {
     ]
 }
 
-/// The honest options with one of them said otherwise.
+/// The valid options with one of them replaced.
 fn but(code: u8, value: &[u8]) -> Options {
     let mut options = honest();
     options.retain(|(c, _)| *c != code);
@@ -37,13 +37,13 @@ struct Bench {
     now: Instant,
 }
 
-/// What an event was, in one word, and the kind and destination of what was sent.
+/// The kind of an event, and the kind and destination of what was sent.
 #[derive(Debug, PartialEq)]
 enum Said {
     Sent(Dhcpv4Type, Ipv4Addr),
     Verify,
     Bound,
-    Ended(End),
+    Ended(LeaseEnd),
 }
 
 impl Bench {
@@ -54,7 +54,7 @@ impl Bench {
         bench
     }
 
-    /// A bench whose client has a lease.
+    /// A bench with a client that has a lease.
     fn bound() -> Self {
         let mut bench = Self::new();
         bench.next();
@@ -70,7 +70,7 @@ impl Bench {
 
     fn poll(&mut self) -> Option<Said> {
         Some(match self.client.poll(self.now, &mut self.random)? {
-            Event::Send(sent) => {
+            DhcpEvent::Send(sent) => {
                 let message = Dhcpv4Message::parse(sent.bytes()).unwrap();
                 assert_eq!((message.chaddr(), message.is_reply()), (MAC, false));
                 assert_eq!(message.xid(), self.client.xid);
@@ -81,12 +81,12 @@ impl Bench {
                 assert_eq!(message.wants_broadcast(), alone && kind != Dhcpv4Type::DECLINE);
                 Said::Sent(kind, sent.dst_addr)
             }
-            Event::Verify(lease) => {
+            DhcpEvent::Verify(lease) => {
                 assert_eq!(lease.addr, OURS);
                 Said::Verify
             }
-            Event::Bound(_) => Said::Bound,
-            Event::Ended(addr, why) => {
+            DhcpEvent::Bound(_) => Said::Bound,
+            DhcpEvent::Ended(addr, why) => {
                 assert_eq!(addr, OURS);
                 Said::Ended(why)
             }
@@ -132,7 +132,7 @@ impl Bench {
         out
     }
 
-    fn input(&mut self, bytes: &[u8]) -> Result<(), Refused> {
+    fn input(&mut self, bytes: &[u8]) -> Result<(), LeaseRefused> {
         let taken = |addr| addr == Ipv4Addr::new(10, 0, 0, 99);
         self.client.input(bytes, self.now, &mut self.random, taken)
     }
@@ -142,13 +142,13 @@ impl Bench {
         kind: Dhcpv4Type,
         yiaddr: Ipv4Addr,
         options: &Options,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), LeaseRefused> {
         let bytes = self.message(kind, yiaddr, options);
         self.input(&bytes)
     }
 
     /// What becomes of an offer of these options.
-    fn offered(options: &Options) -> Result<Lease, Refused> {
+    fn offered(options: &Options) -> Result<Lease, LeaseRefused> {
         let mut bench = Self::new();
         bench.next();
         bench.reply(Dhcpv4Type::OFFER, OURS, options)?;
@@ -217,7 +217,7 @@ fn a_lease_is_renewed_by_its_server_rebound_by_any_and_ends_in_time() {
     let to_server = said.iter().filter(|s| **s == Said::Sent(Dhcpv4Type::REQUEST, SERVER)).count();
     let rebound = said.iter().filter(|s| **s == to_all(Dhcpv4Type::REQUEST)).count();
     assert!((2..=6).contains(&to_server) && (2..=4).contains(&rebound), "{said:?}");
-    assert_eq!(said.last(), Some(&Said::Ended(End::Expired)));
+    assert_eq!(said.last(), Some(&Said::Ended(LeaseEnd::Expired)));
     assert_eq!((bench.client.lease(), bench.client.state()), (None, DhcpState::Init));
     assert_eq!(bench.next(), [to_all(Dhcpv4Type::DISCOVER)]);
 }
@@ -239,9 +239,9 @@ fn a_server_that_takes_the_lease_back_ends_it_at_once() {
     bench.next();
     let none = Ipv4Addr::UNSPECIFIED;
     let stranger = but(option::SERVER_ID, &[10, 0, 0, 66]);
-    assert_eq!(bench.reply(Dhcpv4Type::NAK, none, &stranger), Err(Refused::Server));
+    assert_eq!(bench.reply(Dhcpv4Type::NAK, none, &stranger), Err(LeaseRefused::Server));
     bench.reply(Dhcpv4Type::NAK, none, &honest()).unwrap();
-    assert_eq!(bench.drain(), [Said::Ended(End::TakenBack)]);
+    assert_eq!(bench.drain(), [Said::Ended(LeaseEnd::TakenBack)]);
     assert_eq!(bench.client.lease(), None);
 }
 
@@ -255,7 +255,7 @@ fn an_address_that_somebody_has_is_declined_and_not_asked_for_again_soon() {
     bench.drain();
     bench.client.unusable(bench.now, &mut bench.random);
     let start = bench.now;
-    assert_eq!(bench.drain(), [to_all(Dhcpv4Type::DECLINE), Said::Ended(End::Unusable)]);
+    assert_eq!(bench.drain(), [to_all(Dhcpv4Type::DECLINE), Said::Ended(LeaseEnd::Unusable)]);
     assert_eq!(bench.next(), [to_all(Dhcpv4Type::DISCOVER)]);
     assert!(bench.now - start >= DECLINE_WAIT);
 }
@@ -265,7 +265,7 @@ fn an_orderly_end_gives_the_lease_back() {
     let mut bench = Bench::bound();
     bench.client.release(bench.now);
     assert_eq!(bench.drain(), [Said::Sent(Dhcpv4Type::RELEASE, SERVER)]);
-    assert_eq!(bench.next(), [Said::Ended(End::Released)]);
+    assert_eq!(bench.next(), [Said::Ended(LeaseEnd::Released)]);
     assert_eq!((bench.client.deadline(), bench.client.state()), (None, DhcpState::Stopped));
     let mut without = Bench::new();
     without.client.release(without.now);
@@ -283,14 +283,14 @@ fn a_link_that_comes_back_asks_for_the_address_of_before() {
     assert_eq!(bench.client.state(), DhcpState::Rebooting);
     bench.reply(Dhcpv4Type::ACK, OURS, &honest()).unwrap();
     assert_eq!(bench.drain(), [Said::Verify]);
-    // Nobody knows us there: from the start.
+    // No server knows us there: from the start.
     let mut elsewhere = Bench::bound();
     elsewhere.client.stop();
     elsewhere.client.start(elsewhere.now, &mut elsewhere.random);
     let said = elsewhere.run(Duration::from_secs(20));
     let request = || to_all(Dhcpv4Type::REQUEST);
     assert_eq!(said[..3], [request(), request(), to_all(Dhcpv4Type::DISCOVER)]);
-    // The lease is over: it is not asked for.
+    // The lease has expired: it is not requested.
     let mut late = Bench::bound();
     late.client.stop();
     late.now += Duration::from_secs(3600);
@@ -302,7 +302,7 @@ fn a_link_that_comes_back_asks_for_the_address_of_before() {
 fn what_answers_nobody_or_somebody_else_is_counted_and_changes_nothing() {
     let mut bench = Bench::new();
     let early = bench.message(Dhcpv4Type::OFFER, OURS, &honest());
-    assert_eq!(bench.input(&early), Err(Refused::Unasked));
+    assert_eq!(bench.input(&early), Err(LeaseRefused::Unasked));
     bench.next();
     let good = bench.message(Dhcpv4Type::OFFER, OURS, &honest());
     let with = |at: usize, byte: u8| {
@@ -310,21 +310,23 @@ fn what_answers_nobody_or_somebody_else_is_counted_and_changes_nothing() {
         bytes[at] ^= byte;
         bytes
     };
-    for (at, refused) in [(4, Refused::NotOurs), (33, Refused::NotOurs), (0, Refused::NotOurs)] {
+    for (at, refused) in
+        [(4, LeaseRefused::NotOurs), (33, LeaseRefused::NotOurs), (0, LeaseRefused::NotOurs)]
+    {
         assert_eq!(bench.input(&with(at, 3)), Err(refused), "byte {at}");
     }
-    assert!(matches!(bench.input(&with(236, 1)), Err(Refused::Malformed(_))));
-    assert!(matches!(bench.input(&good[..200]), Err(Refused::Malformed(_))));
-    assert_eq!(bench.input(&[]), Err(Refused::NotOurs));
+    assert!(matches!(bench.input(&with(236, 1)), Err(LeaseRefused::Malformed(_))));
+    assert!(matches!(bench.input(&good[..200]), Err(LeaseRefused::Malformed(_))));
+    assert_eq!(bench.input(&[]), Err(LeaseRefused::NotOurs));
     let huge: Options = vec![(43, vec![7; 2000])];
-    assert_eq!(bench.reply(Dhcpv4Type::OFFER, OURS, &huge), Err(Refused::TooLong));
-    assert_eq!(bench.reply(Dhcpv4Type::ACK, OURS, &honest()), Err(Refused::Kind));
-    assert_eq!(bench.reply(Dhcpv4Type::NAK, OURS, &honest()), Err(Refused::Kind));
+    assert_eq!(bench.reply(Dhcpv4Type::OFFER, OURS, &huge), Err(LeaseRefused::TooLong));
+    assert_eq!(bench.reply(Dhcpv4Type::ACK, OURS, &honest()), Err(LeaseRefused::Kind));
+    assert_eq!(bench.reply(Dhcpv4Type::NAK, OURS, &honest()), Err(LeaseRefused::Kind));
     let (count, last) = bench.client.refused();
-    assert_eq!((count, last), (10, Some(Refused::Kind)));
+    assert_eq!((count, last), (10, Some(LeaseRefused::Kind)));
     assert_eq!(bench.drain(), []);
     assert_eq!(bench.input(&good), Ok(()), "and the honest one still serves");
-    assert_eq!(bench.input(&good), Err(Refused::Late), "the second offer does not");
+    assert_eq!(bench.input(&good), Err(LeaseRefused::Late), "the second offer does not");
 }
 
 #[test]
@@ -344,20 +346,20 @@ fn an_offer_that_no_host_could_use_is_refused() {
         [10, 0, 0, 0],
         [10, 0, 0, 255],
     ] {
-        assert_eq!(address(bad), Refused::Address(bad.into()));
+        assert_eq!(address(bad), LeaseRefused::Address(bad.into()));
     }
-    assert_eq!(address([10, 0, 0, 99]), Refused::AddressOurs([10, 0, 0, 99].into()));
-    assert_eq!(address(SERVER.octets()), Refused::Server);
+    assert_eq!(address([10, 0, 0, 99]), LeaseRefused::AddressOurs([10, 0, 0, 99].into()));
+    assert_eq!(address(SERVER.octets()), LeaseRefused::Server);
     for mask in [[0; 4], [128, 0, 0, 0], [255, 0, 255, 0], [254, 0, 0, 0], [0, 0, 0, 1]] {
-        assert_eq!(Bench::offered(&but(option::MASK, &mask)), Err(Refused::Mask(mask.into())));
+        assert_eq!(Bench::offered(&but(option::MASK, &mask)), Err(LeaseRefused::Mask(mask.into())));
     }
     for seconds in [0_u32, 1, 9] {
         let options = but(option::LEASE_TIME, &seconds.to_be_bytes());
-        assert_eq!(Bench::offered(&options), Err(Refused::LeaseTime(seconds)));
+        assert_eq!(Bench::offered(&options), Err(LeaseRefused::LeaseTime(seconds)));
     }
-    assert_eq!(Bench::offered(&but(option::LEASE_TIME, &[1])), Err(Refused::LeaseTime(0)));
+    assert_eq!(Bench::offered(&but(option::LEASE_TIME, &[1])), Err(LeaseRefused::LeaseTime(0)));
     for server in [&[0, 0, 0, 0][..], &[224, 0, 0, 1], &[10]] {
-        assert_eq!(Bench::offered(&but(option::SERVER_ID, server)), Err(Refused::Server));
+        assert_eq!(Bench::offered(&but(option::SERVER_ID, server)), Err(LeaseRefused::Server));
     }
 }
 
@@ -398,7 +400,7 @@ fn classless_routes_replace_the_router_and_lead_through_neighbours_only() {
         &[24, 10, 9, 9, 10, 0, 0, 2],    // a network through a neighbour
         &[32, 192, 0, 2, 1, 0, 0, 0, 0], // a host on the link
         &[16, 172, 16, 192, 0, 2, 1],    // through that host
-        &[24, 10, 8, 8, 203, 0, 113, 1], // through nobody
+        &[24, 10, 8, 8, 203, 0, 113, 1], // no gateway
         &[0, 0, 0, 0, 0],                // the world on the link
         &[4, 224, 10, 0, 0, 1],          // groups
         &[8, 127, 10, 0, 0, 1],          // ourselves
@@ -435,9 +437,9 @@ fn an_acknowledgement_of_another_address_or_server_is_no_answer() {
     bench.drain();
     let other = Ipv4Addr::new(10, 0, 0, 51);
     let changed = bench.reply(Dhcpv4Type::ACK, other, &honest());
-    assert_eq!(changed, Err(Refused::AddressChanged(other)));
+    assert_eq!(changed, Err(LeaseRefused::AddressChanged(other)));
     let stranger = but(option::SERVER_ID, &[10, 0, 0, 66]);
-    assert_eq!(bench.reply(Dhcpv4Type::ACK, OURS, &stranger), Err(Refused::Server));
+    assert_eq!(bench.reply(Dhcpv4Type::ACK, OURS, &stranger), Err(LeaseRefused::Server));
     assert_eq!(bench.reply(Dhcpv4Type::ACK, OURS, &honest()), Ok(()));
 }
 

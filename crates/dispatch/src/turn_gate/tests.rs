@@ -1,4 +1,4 @@
-//! Workers with more to do than they can: whom they serve, and what they leave of their core.
+//! Overloaded workers: the order of service, and the share of the core that they leave.
 #![expect(clippy::disallowed_methods, reason = "a worker under test has a thread of its own")]
 
 use core::time::Duration;
@@ -19,7 +19,8 @@ use crate::publish::Publish;
 use crate::stop::Stop;
 use crate::worker::{Ended, Event, Worker};
 
-/// A device whose ring is never empty: of ten packets, one is a friend's and three are refusable.
+/// A device with a ring that is never empty: of ten packets, one is of an established flow and
+/// three are refusable.
 struct Flood {
     info: DeviceInfo,
     given: u64,
@@ -143,15 +144,18 @@ fn under_pressure_friends_are_served_and_every_other_packet_has_a_fate() {
     let fact = |fact| ended.facts.of(fact);
     assert_eq!(refusable, 0);
     // One in ten of what was looked at, and all of them.
-    assert_eq!(friends, fact(Fact::TriageFriends));
-    assert!(friends >= fact(Fact::TriageLooks) / 10 - 1);
+    assert_eq!(friends, fact(WorkerCounter::TriageEstablished));
+    assert!(friends >= fact(WorkerCounter::TriageLooks) / 10 - 1);
     assert!(strangers < 2000 * 30, "{strangers}: looking ahead comes first");
-    assert!(strangers > friends, "{strangers}: and all that it leaves is theirs");
+    assert!(strangers > friends, "{strangers}: and all that it leaves goes to unverified flows");
     let dropped =
-        fact(fact_of(DropReason::TriageStranger)) + fact(fact_of(DropReason::TriageRefusable));
-    assert!(fact(Fact::DropsTriageStranger) > 0 && fact(Fact::DropsTriageRefusable) > 0);
-    let known = friends + strangers + dropped + fact(Fact::TriageWaiting);
-    assert_eq!(fact(Fact::RxPackets), known, "{:?}", ended.facts);
+        fact(fact_of(DropReason::TriageUnknown)) + fact(fact_of(DropReason::TriageRejectable));
+    assert!(
+        fact(WorkerCounter::DropsTriageUnknown) > 0
+            && fact(WorkerCounter::DropsTriageRejectable) > 0
+    );
+    let known = friends + strangers + dropped + fact(WorkerCounter::TriageWaiting);
+    assert_eq!(fact(WorkerCounter::RxPackets), known, "{:?}", ended.facts);
 }
 
 #[test]
@@ -195,8 +199,8 @@ fn without_pressure_or_without_a_gate_everything_is_handled() {
     for gate in [Some(never), None] {
         let config = WorkerConfig { gate, ..WorkerConfig::default() };
         let (ended, seen) = run(u64::MAX, 100, config);
-        assert_eq!(seen.iter().sum::<u64>(), ended.facts.of(Fact::RxPackets));
-        assert_eq!(ended.facts.of(Fact::TriageLooks), 0);
+        assert_eq!(seen.iter().sum::<u64>(), ended.facts.of(WorkerCounter::RxPackets));
+        assert_eq!(ended.facts.of(WorkerCounter::TriageLooks), 0);
     }
 }
 
@@ -210,7 +214,7 @@ fn a_worker_that_shares_its_core_leaves_the_promised_part_whatever_comes() {
         // The last run has not been paid back when it ends; turns that the system cut short count
         // as no more than the limit.
         assert!(left + 50 >= u64::from(share), "{left} of {share}: {:?}", ended.facts);
-        assert!(ended.facts.of(Fact::TimeSqueeze) > 0);
+        assert!(ended.facts.of(WorkerCounter::TimeSqueeze) > 0);
     }
     let (ended, _) = run(u64::MAX, 2000, WorkerConfig::default());
     assert_eq!(ended.facts.application_share(), None);
@@ -234,10 +238,10 @@ fn what_the_system_charges_a_worker_is_in_what_it_says_it_used() {
     })
     .join()
     .unwrap();
-    assert!(said.of(Fact::TimeSqueeze) > 0, "it rested");
-    let ran = Duration::from_nanos(said.of(Fact::BalanceRanNanos));
+    assert!(said.of(WorkerCounter::TimeSqueeze) > 0, "it rested");
+    let ran = Duration::from_nanos(said.of(WorkerCounter::BalanceRanNanos));
     // Falling asleep and waking are a hundredth or two of it.
-    assert!(ran + charged / 500 >= charged, "it used {charged:?} and says {ran:?}");
+    assert!(ran + charged / 500 >= charged, "it used {charged:?} and reports {ran:?}");
 }
 
 #[test]
@@ -246,22 +250,22 @@ fn with_a_share_of_nothing_the_core_is_never_left_under_flood() {
     let config = WorkerConfig { balance: Some(balance), ..WorkerConfig::default() };
     let (ended, _) = run(u64::MAX, 5000, config);
     assert_eq!(ended.facts.application_share(), Some(0), "the floor fails");
-    assert_eq!(ended.facts.of(Fact::TimeSqueeze), 0);
+    assert_eq!(ended.facts.of(WorkerCounter::TimeSqueeze), 0);
 }
 
 #[test]
 fn programs_that_say_they_are_idle_are_not_waited_for() {
-    let applications = Applications::new();
+    let applications = ApplicationShare::new();
     let config = WorkerConfig {
         balance: Some(BalanceConfig::default()),
         applications: Some(applications.clone()),
         ..WorkerConfig::default()
     };
     let (ended, _) = run(u64::MAX, 5000, config.clone());
-    assert_eq!(ended.facts.of(Fact::TimeSqueeze), 0);
+    assert_eq!(ended.facts.of(WorkerCounter::TimeSqueeze), 0);
     let at_work = applications.at_work();
     let (ended, _) = run(u64::MAX, 5000, config);
-    assert!(ended.facts.of(Fact::TimeSqueeze) > 0);
+    assert!(ended.facts.of(WorkerCounter::TimeSqueeze) > 0);
     drop(at_work);
     assert!(applications.are_idle());
 }
@@ -275,15 +279,15 @@ fn a_worker_says_what_it_lacks_for_sharing_and_goes_on() {
         ..WorkerConfig::default()
     };
     let (ended, _) = run(u64::MAX, 100, config);
-    assert!(ended.facts.of(Fact::BusyRounds) >= 100);
+    assert!(ended.facts.of(WorkerCounter::BusyRounds) >= 100);
     match told.try_recv() {
         Ok(Event::SharesPoorly { words }) => assert!(words.contains("CAP_SYS_NICE"), "{words}"),
         Ok(event) => panic!("{event:?}"),
-        Err(_) => eprintln!("nothing to show: this user may do all that is asked for"),
+        Err(_) => eprintln!("nothing to show: this user has all privileges needed"),
     }
 }
 
-/// A flood whose device knows how many strangers it may bring, and which friends came.
+/// A flood on a device with a credit for unverified flows and reports of established ones.
 struct Guarded {
     flood: Flood,
     credit: Option<usize>,
@@ -358,10 +362,10 @@ impl Device for Guarded {
     }
 }
 
-/// So many turns of a worker on a device that knows friends, to which so much comes between two of
-/// them, and whose ring `overflows` in the first. Returns friends and strangers that
-/// the engine got, how many friends the device was told of, in how many turns its credit was cut,
-/// and what it lost.
+/// Runs so many turns of a worker on a device that knows established flows, with so many arrivals
+/// between two turns, and a ring that `overflows` in the first. Returns packets of established and
+/// unverified flows that the engine got, flows reported to the device, turns in which its credit
+/// was cut, and its losses.
 fn run_guarded(
     turns: u64,
     gate: Option<GateConfig>,
@@ -393,10 +397,11 @@ fn run_guarded(
 #[test]
 fn a_device_that_knows_friends_is_told_of_each_and_loses_strangers_in_the_workers_stead() {
     let ([friends, strangers], befriended, cut, lost) = run_guarded(1000, always(), (512, false));
-    assert_eq!(befriended as u64, friends, "of each friend, and of nobody else");
+    assert_eq!(befriended as u64, friends, "each established flow, and no other");
     assert_eq!(cut, 1000, "in every turn");
     assert!(lost > 0 && strangers > 0, "{lost} {strangers}");
-    // Of ten packets one is a friend's: with the ring lost blindly, a tenth of what is taken.
+    // One of ten packets is of an established flow: with indiscriminate loss, a tenth of what is
+    // taken.
     assert!(friends > 3 * (friends + strangers) / 10, "{friends} of {strangers} besides");
 }
 

@@ -1,4 +1,4 @@
-//! The worker over devices made here: a switchboard that tests fill, refuse and cut.
+//! The worker over devices made here: tests fill them, make them refuse and cut them.
 #![expect(clippy::disallowed_methods, reason = "a worker under test has a thread of its own")]
 
 use std::cell::Cell;
@@ -15,7 +15,7 @@ use floodwall_sync::lock::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::*;
-use crate::control::{COMMANDS_MAX, Desk};
+use crate::control::{COMMANDS_MAX, ControlQueue};
 use crate::port::{BACKLOG_MAX, fact_of};
 
 /// Patience of the tests with another thread: none of them asserts how long something took.
@@ -162,7 +162,7 @@ impl Device for Fake {
     }
 }
 
-/// Sends back what arrives; the first byte says through which interface, 0 for the same.
+/// Sends back what arrives; the first byte is the interface to use, 0 for the same.
 #[derive(Default)]
 struct Echo {
     seen: Vec<(IfIndex, u8)>,
@@ -171,7 +171,7 @@ struct Echo {
     owed: u64,
     copies: usize,
     deadline: Option<Instant>,
-    /// How long after it was first asked its deadline is, and when that is.
+    /// The delay from the first query of its deadline, and the deadline.
     after: Option<Duration>,
     due: Cell<Option<Instant>>,
     /// Packets that it leaves in the devices.
@@ -216,7 +216,7 @@ impl Engine for Echo {
         Some(due)
     }
 
-    fn appetite(&self, _: Instant) -> usize {
+    fn rx_capacity(&self, _: Instant) -> usize {
         BURST_MAX.saturating_sub(self.unwanted)
     }
 
@@ -283,8 +283,8 @@ fn packets_go_through_the_engine_and_leave_by_the_interface_they_name() {
     assert_eq!(far_a.state.lock().unwrap().sent, [vec![0, 1], vec![1, 3]]);
     assert_eq!(far_b.state.lock().unwrap().sent, [vec![2, 2]]);
     let facts = worker.facts();
-    assert_eq!((facts.of(Fact::SentPackets), facts.of(Fact::TxPackets)), (3, 3));
-    assert_eq!((facts.of(Fact::Units), facts.lost()), (3, 0));
+    assert_eq!((facts.of(WorkerCounter::SentPackets), facts.of(WorkerCounter::TxPackets)), (3, 3));
+    assert_eq!((facts.of(WorkerCounter::Units), facts.lost()), (3, 0));
 }
 
 #[test]
@@ -327,8 +327,8 @@ fn an_engine_that_is_full_costs_no_core_and_is_served_again_once_it_is_not() {
     far.wait_for_sent(10);
     let facts = running.end().unwrap().facts;
     // A look a millisecond, where a busy loop would make tens of thousands.
-    assert!(facts.of(Fact::Rounds) < 2000, "{facts:?}");
-    assert_eq!(facts.of(Fact::RxPackets), 10);
+    assert!(facts.of(WorkerCounter::Rounds) < 2000, "{facts:?}");
+    assert_eq!(facts.of(WorkerCounter::RxPackets), 10);
 }
 
 #[test]
@@ -342,18 +342,21 @@ fn a_device_that_is_full_keeps_a_bounded_backlog_in_order_and_loses_the_rest_by_
     }
     while worker.turn(Instant::ORIGIN) > 0 {}
     let facts = worker.facts().clone();
-    assert_eq!(facts.of(Fact::TxPackets), 3);
-    assert_eq!(facts.of(Fact::Backlog), BACKLOG_MAX as u64);
+    assert_eq!(facts.of(WorkerCounter::TxPackets), 3);
+    assert_eq!(facts.of(WorkerCounter::Backlog), BACKLOG_MAX as u64);
     let lost = (arrivals - 3 - BACKLOG_MAX) as u64;
     assert_eq!(facts.of(fact_of(DropReason::DeviceFull)), lost);
-    assert_eq!(facts.of(Fact::SentPackets), facts.of(Fact::TxPackets) + lost + BACKLOG_MAX as u64);
+    assert_eq!(
+        facts.of(WorkerCounter::SentPackets),
+        facts.of(WorkerCounter::TxPackets) + lost + BACKLOG_MAX as u64
+    );
 
     far.state.lock().unwrap().room = usize::MAX;
     worker.turn(Instant::ORIGIN);
     let sent = far.state.lock().unwrap().sent.clone();
     assert_eq!(sent.len(), 3 + BACKLOG_MAX);
     assert!(sent.iter().zip(0..).all(|(packet, mark)| packet[1] == mark as u8));
-    assert_eq!(worker.facts().of(Fact::Backlog), 0);
+    assert_eq!(worker.facts().of(WorkerCounter::Backlog), 0);
 }
 
 #[test]
@@ -365,7 +368,10 @@ fn a_device_that_refuses_is_asked_once_a_turn() {
     far.push_many(BURST_MAX, &[0, 7]);
     worker.turn(Instant::ORIGIN);
     assert_eq!(far.state.lock().unwrap().transmits, 1);
-    assert_eq!(worker.facts().of(Fact::DropsDeviceFull), (10 * BURST_MAX - BACKLOG_MAX) as u64);
+    assert_eq!(
+        worker.facts().of(WorkerCounter::DropsDeviceFull),
+        (10 * BURST_MAX - BACKLOG_MAX) as u64
+    );
 }
 
 #[test]
@@ -404,8 +410,8 @@ fn a_device_that_vanishes_takes_its_packets_along_and_the_worker_goes_on_with_th
     worker.turn(Instant::ORIGIN);
     let gone = fact_of(DropReason::DeviceGone);
     assert_eq!(worker.facts().of(gone), 6, "five that waited, one that was sent too late");
-    assert_eq!((worker.facts().of(Fact::DevicesLive), far_b.sent()), (1, 1));
-    let Ok(Event::DeviceLost { device, error }) = happened.try_recv() else { panic!("no word") };
+    assert_eq!((worker.facts().of(WorkerCounter::DevicesLive), far_b.sent()), (1, 1));
+    let Ok(Event::DeviceLost { device, error }) = happened.try_recv() else { panic!("no event") };
     assert_eq!(device, "a");
     assert!(error.contains("gone"), "{error}");
     let report = worker.ports[0].report();
@@ -428,19 +434,26 @@ fn the_worker_ends_with_the_error_of_its_last_device() {
 fn an_idle_worker_sleeps_once_and_wakes_for_each_packet_once() {
     let (a, far) = fake("a");
     let running = start(|| simple(vec![a]));
-    wait_until(|| running.reader.read().facts.of(Fact::Sleeps) == 1);
+    wait_until(|| running.reader.read().facts.of(WorkerCounter::Sleeps) == 1);
     thread::sleep(Duration::from_millis(100));
     let facts = running.reader.read().facts;
-    assert_eq!((facts.of(Fact::Sleeps), facts.of(Fact::Rounds)), (1, 1), "{facts:?}");
+    assert_eq!(
+        (facts.of(WorkerCounter::Sleeps), facts.of(WorkerCounter::Rounds)),
+        (1, 1),
+        "{facts:?}"
+    );
     for n in 1..=20 {
         far.push(&[0, 1]);
         far.wait_for_sent(n);
     }
     let facts = running.end().unwrap().facts;
-    assert!(facts.of(Fact::Sleeps) <= 22, "{facts:?}");
-    assert!(facts.of(Fact::Rounds) <= 22, "one turn each, and none for nothing: {facts:?}");
-    assert_eq!(facts.of(Fact::WakesTimer), 0);
-    assert_eq!(facts.of(Fact::TxPackets), 20);
+    assert!(facts.of(WorkerCounter::Sleeps) <= 22, "{facts:?}");
+    assert!(
+        facts.of(WorkerCounter::Rounds) <= 22,
+        "one turn each, and none for nothing: {facts:?}"
+    );
+    assert_eq!(facts.of(WorkerCounter::WakesTimer), 0);
+    assert_eq!(facts.of(WorkerCounter::TxPackets), 20);
 }
 
 #[test]
@@ -463,15 +476,15 @@ fn an_empty_turn_is_repeated_under_load_but_not_where_its_device_waits_for_the_c
 fn a_deadline_of_the_engine_ends_the_sleep_and_timed_work_goes_on_until_it_is_done() {
     let (a, _far) = fake("a");
     let owed = 3 * u64::from(WORK_UNITS) + 1;
-    // From when the worker first asks, just before it sleeps, however long it was in starting.
+    // From the worker's first query, just before it sleeps, however long the start took.
     let after = Some(Duration::from_millis(200));
     let running = start(move || {
         worker(Echo { owed, after, ..Echo::default() }, vec![a], WorkerConfig::default())
     });
-    wait_until(|| running.reader.read().facts.of(Fact::WorkSlices) == 4);
+    wait_until(|| running.reader.read().facts.of(WorkerCounter::WorkSlices) == 4);
     let facts = running.end().unwrap().facts;
-    assert_eq!(facts.of(Fact::Units), owed);
-    assert_eq!(facts.of(Fact::WakesTimer), 1, "{facts:?}");
+    assert_eq!(facts.of(WorkerCounter::Units), owed);
+    assert_eq!(facts.of(WorkerCounter::WakesTimer), 1, "{facts:?}");
 }
 
 #[test]
@@ -500,20 +513,23 @@ fn it_stops_under_load() {
             }
         }
     });
-    wait_until(|| running.reader.read().facts.of(Fact::TxPackets) > 10_000);
+    wait_until(|| running.reader.read().facts.of(WorkerCounter::TxPackets) > 10_000);
     let ended = running.end().unwrap();
     feeder.join().unwrap();
     let facts = &ended.facts;
-    assert!(facts.of(Fact::TxPackets) > 10_000);
-    assert_eq!(facts.of(Fact::SentPackets), facts.of(Fact::TxPackets) + facts.lost());
-    assert_eq!(ended.ports[0].stats.tx_packets, facts.of(Fact::TxPackets));
+    assert!(facts.of(WorkerCounter::TxPackets) > 10_000);
+    assert_eq!(
+        facts.of(WorkerCounter::SentPackets),
+        facts.of(WorkerCounter::TxPackets) + facts.lost()
+    );
+    assert_eq!(ended.ports[0].stats.tx_packets, facts.of(WorkerCounter::TxPackets));
 }
 
 #[test]
 fn requests_of_other_threads_are_answered_asleep_and_under_load() {
     let (a, far) = fake("a");
     let running = start(|| simple(vec![a]));
-    let seen = |desk: &mut Desk<'_, Echo>| (desk.engine.seen.len(), desk.ports().len());
+    let seen = |desk: &mut ControlQueue<'_, Echo>| (desk.engine.seen.len(), desk.ports().len());
     for _ in 0..100 {
         assert_eq!(running.control.ask(PATIENCE, seen), Ok((0, 1)));
     }
@@ -525,7 +541,7 @@ fn requests_of_other_threads_are_answered_asleep_and_under_load() {
     far.wait_for_sent(pushed);
     let control = running.control.clone();
     let facts = running.end().unwrap().facts;
-    assert_eq!(facts.of(Fact::Commands), 100 + asked);
+    assert_eq!(facts.of(WorkerCounter::Commands), 100 + asked);
     assert_eq!(control.ask(PATIENCE, seen), Err(crate::ControlError::Ended));
 }
 
@@ -538,11 +554,11 @@ fn a_full_mailbox_refuses_at_once_and_is_emptied_a_few_a_turn() {
     assert_eq!(posted, 64);
     assert_eq!(control.post(Command::new(|_| {})), Err(crate::ControlError::Full));
     worker.turn(Instant::ORIGIN);
-    assert_eq!(worker.facts().of(Fact::Commands), COMMANDS_MAX as u64);
+    assert_eq!(worker.facts().of(WorkerCounter::Commands), COMMANDS_MAX as u64);
     for _ in 0..posted {
         worker.turn(Instant::ORIGIN);
     }
-    assert_eq!(worker.facts().of(Fact::Commands), posted as u64);
+    assert_eq!(worker.facts().of(WorkerCounter::Commands), posted as u64);
 }
 
 #[test]
@@ -562,7 +578,7 @@ fn a_device_without_descriptor_is_served_by_the_bell_and_by_looking() {
         bell.ring();
         far.wait_for_sent(n);
     }
-    assert!(running.end().unwrap().facts.of(Fact::Sleeps) <= 12);
+    assert!(running.end().unwrap().facts.of(WorkerCounter::Sleeps) <= 12);
 
     let (b, far) = fake("b");
     let running = start(move || simple(vec![Fake { has_descriptor: false, ..b }]));
@@ -580,8 +596,8 @@ fn a_descriptor_that_always_calls_for_nothing_does_not_keep_the_core_busy() {
     far.push(&[0, 1]);
     far.wait_for_sent(1);
     let facts = running.end().unwrap().facts;
-    // Eight calls are believed, then one in 20 ms: far below the tens of thousands of a busy loop.
-    assert!(facts.of(Fact::WakesDevice) < 1000, "{facts:?}");
+    // Eight wake-ups are accepted, then one in 20 ms: far below a busy loop's tens of thousands.
+    assert!(facts.of(WorkerCounter::WakesDevice) < 1000, "{facts:?}");
 }
 
 #[test]
@@ -594,7 +610,7 @@ fn a_backlog_is_tried_again_without_being_called() {
     far.state.lock().unwrap().room = 1;
     far.wait_for_sent(1);
     let facts = running.end().unwrap().facts;
-    assert_eq!((facts.of(Fact::TxPackets), facts.of(Fact::Backlog)), (1, 0));
+    assert_eq!((facts.of(WorkerCounter::TxPackets), facts.of(WorkerCounter::Backlog)), (1, 0));
 }
 
 #[test]
@@ -605,9 +621,9 @@ fn a_snapshot_holds_the_facts_and_the_engine_of_the_same_moment() {
     let mut last = 0;
     while last < 500 * BURST_MAX as u64 {
         let seen = running.reader.read();
-        assert_eq!(seen.facts.of(Fact::RxPackets), seen.words[0]);
-        let out = seen.facts.of(Fact::TxPackets) + seen.facts.of(Fact::Backlog);
-        assert_eq!(seen.facts.of(Fact::SentPackets), out + seen.facts.lost());
+        assert_eq!(seen.facts.of(WorkerCounter::RxPackets), seen.words[0]);
+        let out = seen.facts.of(WorkerCounter::TxPackets) + seen.facts.of(WorkerCounter::Backlog);
+        assert_eq!(seen.facts.of(WorkerCounter::SentPackets), out + seen.facts.lost());
         last = seen.words[0];
     }
     running.end().unwrap();

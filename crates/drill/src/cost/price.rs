@@ -1,9 +1,9 @@
 //! What each unit of work costs on this machine, by the code that does it in the product.
 //!
-//! Called by `cost.rs`. One [`Piece`] a price: it does the work so often and says how long that
-//! took. What must be done around it (a hash beside a probe, a packet beside a copy) is measured
-//! the same way and taken off. Invariant: no result is unused, no input is known at compile time,
-//! so that no compiler leaves work out.
+//! Called by `cost.rs`. One [`PriceItem`] a price: it does the work so often and returns how long
+//! that took. What must be done around it (a hash beside a probe, a packet beside a copy) is
+//! measured the same way and taken off. Invariant: no result is unused, no input is known at
+//! compile time, so that no compiler leaves work out.
 
 use core::hint::black_box;
 use core::net::{IpAddr, SocketAddr};
@@ -20,17 +20,17 @@ use floodwall_wire::{
 };
 
 use crate::error::DrillError;
-use crate::scene;
+use crate::topology;
 
 /// Times that a piece does its work in one measurement: some 10 to 100 us.
 const TIMES: usize = 2048;
-/// Bytes of the packets whose copies are compared.
+/// Bytes of the packets that are copied for comparison.
 const COPIES: [usize; 2] = [64, 1514];
 /// Headers of a datagram: link, network, transport.
 const HEADERS: usize = 3;
 
 /// One measurement's worth of work of each kind.
-pub(crate) struct Pieces {
+pub(crate) struct PriceItems {
     clock: Clock,
     random: PublicRandom,
     pool: Pool,
@@ -46,7 +46,7 @@ pub(crate) struct Pieces {
 
 /// A kind of work that is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Piece {
+pub(crate) enum PriceItem {
     /// A packet given to a device ring and taken out of it.
     Cross,
     /// A header checked: link, network and transport by turns.
@@ -65,7 +65,7 @@ pub(crate) enum Piece {
     Entry,
 }
 
-impl Piece {
+impl PriceItem {
     /// All, in the order in which they are measured by turns.
     pub(crate) const ALL: [Self; 8] = [
         Self::Cross,
@@ -79,7 +79,7 @@ impl Piece {
     ];
 }
 
-impl Pieces {
+impl PriceItems {
     /// Everything that is measured, the full table of sockets included.
     pub(crate) fn new(seed: u64, clock: Clock) -> Result<Self, DrillError> {
         let mut random = PublicRandom::new(seed);
@@ -97,11 +97,11 @@ impl Pieces {
     }
 
     /// Nanoseconds of one piece of work.
-    pub(crate) fn measure(&mut self, piece: Piece) -> Result<f64, DrillError> {
+    pub(crate) fn measure(&mut self, piece: PriceItem) -> Result<f64, DrillError> {
         match piece {
-            Piece::Cross => self.cross(),
-            Piece::Header => Ok(self.headers()),
-            Piece::Hash => {
+            PriceItem::Cross => self.cross(),
+            PriceItem::Header => Ok(self.headers()),
+            PriceItem::Hash => {
                 let (key, flows) = (self.key, &self.flows);
                 let hash = |n: usize| {
                     let (addr, word) = flows.get(n).copied().unwrap_or_default();
@@ -109,11 +109,11 @@ impl Pieces {
                 };
                 Ok(timed(self.clock, hash))
             }
-            Piece::Hit => Ok(self.probe(1)),
-            Piece::Miss => Ok(self.probe(self.ports.len())),
-            Piece::CopyShort => Ok(self.copy(COPIES[0])),
-            Piece::CopyLong => Ok(self.copy(COPIES[1])),
-            Piece::Entry => Ok(timed(self.clock, |_| self.pool.alloc(Class::Small).is_some())),
+            PriceItem::Hit => Ok(self.probe(1)),
+            PriceItem::Miss => Ok(self.probe(self.ports.len())),
+            PriceItem::CopyShort => Ok(self.copy(COPIES[0])),
+            PriceItem::CopyLong => Ok(self.copy(COPIES[1])),
+            PriceItem::Entry => Ok(timed(self.clock, |_| self.pool.alloc(Class::Small).is_some())),
         }
     }
 
@@ -147,7 +147,7 @@ impl Pieces {
     fn probe(&mut self, used: usize) -> f64 {
         let (udp, ports) = (&self.udp, &self.ports);
         let first = self.random.below(ports.len() as u64) as usize;
-        let (from, to) = (client(), scene::server_addr(Family::V4));
+        let (from, to) = (client(), topology::server_addr(Family::V4));
         timed(self.clock, |n| {
             let port = ports.get((first + n % used) % ports.len()).copied().unwrap_or(0);
             udp.classify(black_box(from), SocketAddr::new(to, port), IfIndex(1))
@@ -188,19 +188,19 @@ fn check(frame: &[u8]) -> Option<u16> {
 }
 
 const fn client() -> SocketAddr {
-    SocketAddr::new(IpAddr::V4(scene::ROUTER_V4), 1000)
+    SocketAddr::new(IpAddr::V4(topology::ROUTER_V4), 1000)
 }
 
 /// A datagram to the host, as a frame.
 fn datagram(port: u16) -> Vec<u8> {
     let mut link = [0; ethernet::HEADER_LEN];
-    let (dst_addr, src_addr) = (scene::SERVER_MAC, scene::FLOOD_MAC);
+    let (dst_addr, src_addr) = (topology::SERVER_MAC, topology::FLOOD_MAC);
     EthernetFields { dst_addr, src_addr, ether_type: EtherType::IPV4 }.emit(&mut link);
     let (mut transport, payload) = ([0; udp::HEADER_LEN], [0; 18]);
     let len = (transport.len() + payload.len()) as u16;
     UdpFields { src_port: client().port(), dst_port: port, len }
         .emit_without_checksum(&mut transport);
-    let (from, to) = (scene::ROUTER_V4, scene::SERVER_V4);
+    let (from, to) = (topology::ROUTER_V4, topology::SERVER_V4);
     let mut network = [0; ipv4::HEADER_LEN];
     Ipv4Fields::new(from, to, IpProtocol::UDP, 64, len).emit(&mut network);
     [&link[..], &network, &transport, &payload].concat()
@@ -214,7 +214,7 @@ fn table(pool: &Pool, sockets: usize, seed: u64, random: &mut PublicRandom) -> (
     let mut ports = Vec::with_capacity(sockets);
     for n in 0..sockets {
         let Ok(port) = u16::try_from(n + 1024) else { break };
-        let local = SocketAddr::new(scene::server_addr(Family::V4), port);
+        let local = SocketAddr::new(topology::server_addr(Family::V4), port);
         let opened = udp.open(pool, SocketSettings::new(Family::V4));
         let Ok(id) = opened else { break };
         if udp.bind(id, local, None, &mut secret.secret).is_ok() {

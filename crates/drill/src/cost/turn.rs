@@ -1,10 +1,10 @@
-//! What a worker's turn really takes under each flood, beside what the table says of it.
+//! What a worker's turn really takes under each flood, beside the table's price of it.
 //!
 //! Called by `cost.rs`. The whole real path on one thread: the crowd of a drill sends a burst over
 //! a memory wire, a worker with the drill's host takes it in one turn, which alone is timed, and
 //! the crowd takes what came back. Time for the host is made up, so that each flood has the rate
-//! that it shall have however slow the machine is; the clock only says what a turn took. Invariant:
-//! what is priced is what was timed: the same turns, their packets, bytes and units.
+//! that it shall have on a machine of any speed; the clock only measures a turn. Invariant: what is
+//! priced is what was timed: the same turns, their packets, bytes and units.
 
 use core::hint::black_box;
 use core::time::Duration;
@@ -12,18 +12,18 @@ use core::time::Duration;
 use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{IfIndex, Instant, Randomness, Units};
 use floodwall_device::{Device, MemoryWire, pair};
-use floodwall_dispatch::{Clock, Fact, Port, Worker, WorkerConfig};
+use floodwall_dispatch::{Clock, Port, Worker, WorkerConfig, WorkerCounter};
 use floodwall_packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round, Triage};
 use floodwall_world::{CostTable, Spent};
 
-use crate::crowd::{Crowd, Stretch};
 use crate::error::DrillError;
 use crate::flood::{Flood, FloodKind};
-use crate::server::{Served, ServerConfig};
+use crate::server::{ServedCounts, ServerConfig};
+use crate::traffic::{TrafficSource, TrafficStretch};
 
 /// Packets of the wire, each way.
 const RING: usize = 1024;
-/// Packets a second of each flood, in the time that the host is told.
+/// Packets a second of each flood, in the host's virtual time.
 const RATE: u64 = 400_000;
 /// In which a burst is due at that rate.
 const STEP: Duration = Duration::from_nanos(64 * 1_000_000_000 / RATE);
@@ -36,29 +36,29 @@ const CROWD_UNITS: Units = Units(256);
 
 /// What some turns did, and how long they took.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Took {
+pub(crate) struct TurnCost {
     pub(crate) spent: Spent,
     pub(crate) arrived: u64,
     pub(crate) nanos: u64,
 }
 
-impl Took {
+impl TurnCost {
     /// Nanoseconds for each packet that arrived.
     pub(crate) fn each(&self) -> f64 {
         self.nanos as f64 / self.arrived.max(1) as f64
     }
 
-    /// What the table says of it.
+    /// The table's price of it.
     pub(crate) fn priced(&self, table: &CostTable) -> f64 {
         table.price(&self.spent).0 as f64 / 1000.0 / self.arrived.max(1) as f64
     }
 }
 
 /// A host under one flood, turn by turn.
-pub(crate) struct Turns {
-    crowd: Crowd,
+pub(crate) struct TurnCosts {
+    crowd: TrafficSource,
     device: MemoryWire,
-    worker: Worker<Served>,
+    worker: Worker<ServedCounts>,
     clock: Clock,
     now: Instant,
     random: Randomness,
@@ -68,7 +68,7 @@ pub(crate) struct Turns {
     pool: Pool,
 }
 
-impl Turns {
+impl TurnCosts {
     /// A host of its own, and its crowd, some turns into the flood; without one, only a router
     /// that is there.
     pub(crate) fn new(
@@ -81,14 +81,14 @@ impl Turns {
         let config = ServerConfig::default();
         let mut random = Randomness::from_number(seed);
         let host_pool = Pool::new(&config.pool())?;
-        let host = Served::new(&config, &host_pool, &mut random, now, None)?;
+        let host = ServedCounts::new(&config, &host_pool, &mut random, now, None)?;
         let ports = vec![Port::new(IfIndex(1), Box::new(theirs))];
-        // Each turn finds as much as it asks for: a gate would take that for more than can be done.
+        // Each turn finds as much as it can take: a gate would take that for more than can be done.
         let how = WorkerConfig { gate: None, ..WorkerConfig::default() };
         let worker = Worker::new(host, host_pool, random, ports, how)?;
-        let mut crowd = Crowd::default();
+        let mut crowd = TrafficSource::default();
         let flood = kind.map(|kind| Flood { kind, rate: RATE, length: LENGTH, seed });
-        crowd.begin(&Stretch { flood, ..Stretch::default() }, true)?;
+        crowd.begin(&TrafficStretch { flood, ..TrafficStretch::default() }, true)?;
         let mut turns = Self {
             crowd,
             device: ours,
@@ -109,9 +109,10 @@ impl Turns {
     }
 
     /// So many turns.
-    pub(crate) fn some(&mut self, count: usize) -> Result<Took, DrillError> {
-        let mut all = Took::default();
-        let before = [Fact::Units, Fact::RxPackets].map(|fact| self.worker.facts().of(fact));
+    pub(crate) fn some(&mut self, count: usize) -> Result<TurnCost, DrillError> {
+        let mut all = TurnCost::default();
+        let before = [WorkerCounter::Units, WorkerCounter::RxPackets]
+            .map(|fact| self.worker.facts().of(fact));
         for _ in 0..count {
             self.now += STEP;
             all.spent.bytes += self.send()?;
@@ -123,8 +124,8 @@ impl Turns {
             all.spent.packets += packets;
             all.spent.bytes += bytes;
         }
-        let [units, arrived] =
-            [Fact::Units, Fact::RxPackets].map(|fact| self.worker.facts().of(fact));
+        let [units, arrived] = [WorkerCounter::Units, WorkerCounter::RxPackets]
+            .map(|fact| self.worker.facts().of(fact));
         let [units_before, arrived_before] = before;
         all.spent.wake_ups = count as u64;
         all.arrived = arrived - arrived_before;
@@ -137,7 +138,7 @@ impl Turns {
     pub(crate) fn look(&mut self) -> f64 {
         self.now += STEP;
         if self.crowd.deadline().is_some_and(|deadline| deadline <= self.now) {
-            self.call(Crowd::work);
+            self.call(TrafficSource::work);
         }
         let mut burst = Burst::new();
         while let Some(mut packet) = self.departing.pop_front() {
@@ -146,7 +147,7 @@ impl Turns {
                 break;
             }
         }
-        let mut classes = [Triage::Stranger; BURST_MAX];
+        let mut classes = [Triage::Unknown; BURST_MAX];
         let started = self.clock.now();
         if let Some(host) = self.worker.engine() {
             host.classify(black_box(&burst), &mut classes);
@@ -159,7 +160,7 @@ impl Turns {
     /// Puts a burst into the wire; returns its bytes.
     fn send(&mut self) -> Result<u64, DrillError> {
         if self.crowd.deadline().is_some_and(|deadline| deadline <= self.now) {
-            self.call(Crowd::work);
+            self.call(TrafficSource::work);
         }
         let bytes = self.departing.iter().map(|packet| packet.len() as u64).sum();
         self.device.transmit(&mut self.departing)?;
@@ -173,12 +174,12 @@ impl Turns {
         while self.device.receive(&self.pool, &mut self.burst)? > 0 {
             packets += self.burst.len() as u64;
             bytes += self.burst.iter().map(|packet| packet.len() as u64).sum::<u64>();
-            self.call(Crowd::round);
+            self.call(TrafficSource::round);
         }
         Ok((packets, bytes))
     }
 
-    fn call(&mut self, call: impl FnOnce(&mut Crowd, &mut Round<'_>) -> Units) {
+    fn call(&mut self, call: impl FnOnce(&mut TrafficSource, &mut Round<'_>) -> Units) {
         call(
             &mut self.crowd,
             &mut Round {

@@ -12,10 +12,11 @@ use std::sync::{Arc, Mutex};
 
 use floodwall_base::{Family, IfIndex, MacAddr, Randomness};
 use floodwall_device::{
-    DeviceError, DeviceInfo, DeviceKind, DeviceWord, Medium, OpenConfig, OpenedDevice,
+    DeviceError, DeviceInfo, DeviceKind, DeviceSpec, Medium, OpenConfig, OpenedDevice,
 };
 use floodwall_dispatch::{
-    Berth, Control, Crew, CrewConfig, CrewError, Port, PortReport, Setting, Shown, Stop, entropy,
+    Control, CrewConfig, CrewError, Port, PortReport, Setting, Shown, Stop, WorkerGroup,
+    WorkerSlot, entropy,
 };
 use floodwall_packet::PoolConfig;
 use floodwall_stack::services::{ServiceKind, UdpService};
@@ -26,7 +27,7 @@ use floodwall_stack::{
 
 use super::finding::Findings;
 use super::probes;
-use super::witness::{Seen, Witness};
+use super::witness::{Witness, WitnessSeen};
 use crate::error::DrillError;
 use crate::namespace::{self, ip};
 
@@ -57,15 +58,15 @@ const fn length(family: Family) -> u8 {
 }
 
 /// What the probes use.
-pub(super) struct Bench {
-    pub(super) device: DeviceWord,
+pub(super) struct SelfTestBench {
+    pub(super) device: DeviceSpec,
     pub(super) info: DeviceInfo,
-    pub(super) seen: Arc<Seen>,
+    pub(super) seen: Arc<WitnessSeen>,
     control: Control<Shown<Host>>,
 }
 
-impl Bench {
-    /// Asks the stack; `None` where the worker does not answer.
+impl SelfTestBench {
+    /// Runs a query on the stack; `None` where the worker does not answer.
     pub(super) fn stack<R: Send + 'static>(
         &self,
         what: impl FnOnce(&mut Stack, floodwall_base::Instant) -> R + Send + 'static,
@@ -83,7 +84,7 @@ impl Bench {
 
 /// Runs `what` in a namespace that goes with the thread in which it runs.
 pub(super) fn in_namespace<T: Send>(
-    way: &DeviceWord,
+    way: &DeviceSpec,
     what: impl FnOnce() -> Result<T, DrillError> + Send,
 ) -> Result<T, DrillError> {
     let tun = matches!(way.kind, DeviceKind::Tun | DeviceKind::Tap);
@@ -107,7 +108,7 @@ pub(super) fn in_namespace<T: Send>(
 
 /// Proves one way of opening a device, in a namespace of its own.
 pub(super) fn prove(
-    way: &DeviceWord,
+    way: &DeviceSpec,
     findings: &mut Findings,
     stop: &AtomicBool,
 ) -> Result<(), DrillError> {
@@ -117,7 +118,7 @@ pub(super) fn prove(
 }
 
 fn run_inside(
-    way: &DeviceWord,
+    way: &DeviceSpec,
     findings: &mut Findings,
     stop: &AtomicBool,
 ) -> Result<(), DrillError> {
@@ -137,7 +138,7 @@ fn run_inside(
     let ended = crew.join()?;
     probed?;
     let words = if ended.is_conserved() {
-        "every packet has one fate, by the stack's ledger and the devices'"
+        "every packet is accounted for once, by the stack and the devices"
     } else {
         "packets are missing from the ledger"
     };
@@ -146,18 +147,18 @@ fn run_inside(
 }
 
 /// Opens our end of the cable, for a worker on `core` where it is pinned.
-pub(super) fn open(way: &DeviceWord, core: Option<usize>) -> Result<OpenedDevice, DeviceError> {
+pub(super) fn open(way: &DeviceSpec, core: Option<usize>) -> Result<OpenedDevice, DeviceError> {
     let station = (way.kind != DeviceKind::Tun).then_some(STATION);
     way.open(&OpenConfig { station, offload: true, core, ..OpenConfig::default() })
 }
 
 /// A host of ours on the opened device, its worker, and what ends it.
 pub(super) fn raise(
-    way: &DeviceWord,
+    way: &DeviceSpec,
     opened: OpenedDevice,
     core: Option<usize>,
-) -> Result<(Bench, Crew<Shown<Host>>, Stop), DrillError> {
-    let seen = Arc::new(Seen::default());
+) -> Result<(SelfTestBench, WorkerGroup<Shown<Host>>, Stop), DrillError> {
+    let seen = Arc::new(WitnessSeen::default());
     let info = opened.queues.first().map(|queue| queue.info().clone());
     let info = info
         .ok_or(DrillError::Missing { what: format!("{way} has no queue"), remedy: "report it" })?;
@@ -165,13 +166,13 @@ pub(super) fn raise(
     let ports = ports.map(|queue| Port::new(IfIndex(1), queue)).collect();
     let ending = Stop::new()
         .map_err(|source| DrillError::System { action: "make a stop signal", source })?;
-    let crew = start(&info, Berth { core, ports }, &ending)?;
-    let bench = Bench { device: way.clone(), info, seen, control: crew.control() };
+    let crew = start(&info, WorkerSlot { core, ports }, &ending)?;
+    let bench = SelfTestBench { device: way.clone(), info, seen, control: crew.control() };
     Ok((bench, crew, ending))
 }
 
 /// Makes the cable where the device is none itself; the name of the kernel's end.
-pub(super) fn lay(way: &DeviceWord) -> Result<String, DrillError> {
+pub(super) fn lay(way: &DeviceSpec) -> Result<String, DrillError> {
     let ours = way.name.as_str();
     if matches!(way.kind, DeviceKind::Tun | DeviceKind::Tap) {
         return Ok(ours.to_owned());
@@ -191,7 +192,7 @@ pub(super) fn lay(way: &DeviceWord) -> Result<String, DrillError> {
 pub(super) fn address(kernels: &str) -> Result<(), DrillError> {
     let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{kernels}/keep_addr_on_down"), "1");
     ip(&["link", "set", kernels, "up"])?;
-    for family in crate::scene::FAMILIES {
+    for family in crate::topology::FAMILIES {
         let [kernel, _] = ends(family);
         let addr = format!("{kernel}/{}", length(family));
         let words = ["addr", "add", &addr, "dev", kernels];
@@ -213,7 +214,7 @@ pub(super) fn tell_opened(findings: &mut Findings, opened: &OpenedDevice) {
     findings.works("open", format!("{medium}, MTU {}, {queues} {plural}", info.mtu));
     for note in &opened.notes {
         if note.starts_with("frames are copied") {
-            findings.lacks("zero copy", note, "a card whose driver has it; all else works without");
+            findings.lacks("zero copy", note, "a card with driver support; all else works without");
         } else if note.starts_with("generic XDP: the driver") {
             let remedy = "a driver that has it, a lower MTU, or fewer queues (`ethtool -L`)";
             findings.lacks("native XDP", note, remedy);
@@ -232,7 +233,11 @@ pub(super) fn tell_opened(findings: &mut Findings, opened: &OpenedDevice) {
 }
 
 /// One worker on all queues.
-fn start(info: &DeviceInfo, berth: Berth, ending: &Stop) -> Result<Crew<Shown<Host>>, DrillError> {
+fn start(
+    info: &DeviceInfo,
+    berth: WorkerSlot,
+    ending: &Stop,
+) -> Result<WorkerGroup<Shown<Host>>, DrillError> {
     let medium = match info.medium {
         Medium::Ethernet => LinkMedium::Ethernet(STATION),
         Medium::Ip => LinkMedium::Ip,
@@ -245,7 +250,7 @@ fn start(info: &DeviceInfo, berth: Berth, ending: &Stop) -> Result<Crew<Shown<Ho
         name: info.name.clone(),
         medium,
         mtu: info.mtu,
-        addresses: crate::scene::FAMILIES.into_iter().filter_map(cidr).collect(),
+        addresses: crate::topology::FAMILIES.into_iter().filter_map(cidr).collect(),
         ..InterfaceConfig::default()
     };
     let config = StackConfig {
@@ -272,5 +277,5 @@ fn start(info: &DeviceInfo, berth: Berth, ending: &Stop) -> Result<Crew<Shown<Ho
         let host = Host::with_stack(stack, services, pool, random, *now);
         host.map(Shown::silent).map_err(|e| e.to_string())
     };
-    Ok(Crew::start(crew, ending, make)?)
+    Ok(WorkerGroup::start(crew, ending, make)?)
 }

@@ -1,10 +1,10 @@
-//! `Capacity`: how many packets a second a device path takes in and judges (decision F27).
+//! `DeviceCapacity`: how many packets a second a device path takes in and judges (decision F27).
 //!
 //! Called by `floodwall self-test --capacity` and `floodwall run --capacity`. On a cable of its
-//! own, as `bench.rs` lays it, a stranger sends as much as one thread can (`stranger.rs`). Judged
-//! is what the worker takes in and what the program at the interface refuses for us; what finds a
-//! ring full is not. Worker and kernel's half are on one core, the sender on another where there is
-//! one.
+//! own, as `bench.rs` lays it, an unverified source sends as much as one thread can
+//! (`stranger.rs`). Judged is what the worker takes in and what the program at the interface
+//! refuses for us; what finds a ring full is not. Worker and kernel's half are on one core, the
+//! sender on another where there is one.
 //!
 //! It is the figure of this machine's cable, not of a card: a card's driver costs less than a
 //! veth's, or more.
@@ -14,32 +14,32 @@ use core::time::Duration;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use floodwall_base::Instant;
-use floodwall_device::{DeviceStats, DeviceWord};
+use floodwall_device::{DeviceSpec, DeviceStats};
 use floodwall_dispatch::{Clock, pin, pin_to_core};
 use serde::Serialize;
 
-use super::bench::{self, Bench};
+use super::bench::{self, SelfTestBench};
 use super::finding::Findings;
 use super::probes;
-use super::stranger::Stranger;
+use super::stranger::UnknownPeer;
+use crate::criteria::OFFERED_MAX;
 use crate::error::DrillError;
-use crate::floors::OFFERED_MAX;
 use crate::report::grouped;
 
 /// What the flood has before anything counts.
 const WARM_UP: Duration = Duration::from_millis(300);
-/// How long each count goes on, and how many there are: their median is told.
+/// How long each count goes on, and how many there are: their median is reported.
 const WINDOW: Duration = Duration::from_millis(500);
 const WINDOWS: usize = 3;
 /// From this part of what is offered on, the sender was the limit.
 const ALL: f64 = 0.99;
 
-/// Whether somebody asks for the end.
+/// Whether an interruption was requested.
 type IsOver<'a> = dyn Fn() -> bool + Sync + 'a;
 
-/// See the file's head.
+/// The measured capacity of a device path.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Capacity {
+pub struct DeviceCapacity {
     /// The word of the device, as it was opened.
     pub device: String,
     /// Packets a second that were taken in and judged.
@@ -52,7 +52,7 @@ pub struct Capacity {
     pub shares_core: bool,
 }
 
-impl fmt::Display for Capacity {
+impl fmt::Display for DeviceCapacity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let promised = (self.judged_pps as f64 * OFFERED_MAX) as u64;
         let [judged, offered, promised] =
@@ -67,27 +67,27 @@ impl fmt::Display for Capacity {
         if self.shares_core {
             write!(f, ", sent from the same core: alone it takes more")?;
         }
-        write!(f, "; what is promised under flood holds up to {promised}/s")
+        write!(f, "; the guarantees under flood hold up to {promised}/s")
     }
 }
 
-/// Measures the path that `word` opens, with its worker on `core`, or wherever it suits. Takes 3 to
-/// 6 s, and stops soon after `is_over` says so.
+/// Measures the path that `word` opens, with its worker on `core`, or on any. Takes 3 to 6 s, and
+/// stops soon after `is_over` returns true.
 ///
 /// # Errors
 /// It could not be measured: a privilege or a command is missing, the device does not open, or
-/// somebody asked for the end.
+/// it was interrupted.
 pub fn measure_capacity(
-    word: &DeviceWord,
+    word: &DeviceSpec,
     core: Option<usize>,
     is_over: &IsOver<'_>,
-) -> Result<Capacity, DrillError> {
+) -> Result<DeviceCapacity, DrillError> {
     bench::in_namespace(word, || inside(word, core, is_over))
 }
 
 /// The same as a finding.
 pub(super) fn tell(
-    word: &DeviceWord,
+    word: &DeviceSpec,
     findings: &mut Findings,
     stop: &AtomicBool,
 ) -> Result<(), DrillError> {
@@ -100,15 +100,15 @@ pub(super) fn tell(
 }
 
 fn inside(
-    word: &DeviceWord,
+    word: &DeviceSpec,
     core: Option<usize>,
     is_over: &IsOver<'_>,
-) -> Result<Capacity, DrillError> {
+) -> Result<DeviceCapacity, DrillError> {
     let kernels = bench::lay(word)?;
     let (ours, senders) = cores(core);
     let opened = bench::open(word, ours)?;
     bench::address(&kernels)?;
-    let stranger = Stranger::open(word, &kernels)?;
+    let stranger = UnknownPeer::open(word, &kernels)?;
     let (bench, crew, ending) = bench::raise(word, opened, ours)?;
     let counted = count(&bench, stranger, senders, is_over);
     ending.trigger();
@@ -118,7 +118,7 @@ fn inside(
         let what = format!("nothing could be sent into {kernels}");
         return Err(DrillError::Missing { what, remedy: "report it" });
     }
-    Ok(Capacity {
+    Ok(DeviceCapacity {
         device: word.to_string(),
         judged_pps,
         offered_pps,
@@ -136,8 +136,8 @@ fn cores(wanted: Option<usize>) -> (Option<usize>, Option<usize>) {
 
 /// Packets a second that were judged, and that were sent.
 fn count(
-    bench: &Bench,
-    stranger: Stranger,
+    bench: &SelfTestBench,
+    stranger: UnknownPeer,
     core: Option<usize>,
     is_over: &IsOver<'_>,
 ) -> Result<(u64, u64), DrillError> {
@@ -147,7 +147,7 @@ fn count(
     let (sent, over) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let sending = scope.spawn(|| {
-            // Where it may not be pinned, the system finds it a place.
+            // Where it may not be pinned, the system schedules it.
             let _ = core.map(pin_to_core);
             stranger.run(&sent, &over)
         });
@@ -162,16 +162,20 @@ fn count(
 
 /// The medians of some windows.
 #[expect(clippy::disallowed_methods, reason = "a flood is watched in real time")]
-fn watch(bench: &Bench, sent: &AtomicU64, is_over: &IsOver<'_>) -> Result<(u64, u64), DrillError> {
+fn watch(
+    bench: &SelfTestBench,
+    sent: &AtomicU64,
+    is_over: &IsOver<'_>,
+) -> Result<(u64, u64), DrillError> {
     std::thread::sleep(WARM_UP);
     let mut rates = Vec::new();
-    let mut before = Look::at(bench, sent)?;
+    let mut before = CapacitySample::at(bench, sent)?;
     for _ in 0..WINDOWS {
         if is_over() {
             return Err(DrillError::Interrupted);
         }
         std::thread::sleep(WINDOW);
-        let now = Look::at(bench, sent)?;
+        let now = CapacitySample::at(bench, sent)?;
         rates.push(before.until(&now));
         before = now;
     }
@@ -180,14 +184,14 @@ fn watch(bench: &Bench, sent: &AtomicU64, is_over: &IsOver<'_>) -> Result<(u64, 
 }
 
 /// What counts at one moment.
-struct Look {
+struct CapacitySample {
     at: Instant,
     judged: u64,
     sent: u64,
 }
 
-impl Look {
-    fn at(bench: &Bench, sent: &AtomicU64) -> Result<Self, DrillError> {
+impl CapacitySample {
+    fn at(bench: &SelfTestBench, sent: &AtomicU64) -> Result<Self, DrillError> {
         let queues = bench.queues();
         if queues.is_empty() {
             return Err(DrillError::WorkerEnded("it did not answer in time".to_owned()));
@@ -235,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_rate_is_of_its_time() {
-        let look = |millis: u64, judged, sent| Look {
+        let look = |millis: u64, judged, sent| CapacitySample {
             at: Instant::from_nanos(millis * 1_000_000),
             judged,
             sent,
@@ -246,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_limit_that_is_not_the_paths_is_said() {
-        let mut capacity = Capacity {
+        let mut capacity = DeviceCapacity {
             device: "xdp:e".to_owned(),
             judged_pps: 1_000_000,
             offered_pps: 1_250_000,

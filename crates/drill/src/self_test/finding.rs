@@ -6,22 +6,22 @@ use core::fmt;
 
 use serde::Serialize;
 
-use super::capacity::Capacity;
+use super::capacity::DeviceCapacity;
 use crate::error::DrillError;
 
 /// What became of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Outcome {
+pub enum FindingOutcome {
     /// It was tried, and it works.
     Works,
     /// It should work here, and does not.
     Fails,
-    /// It cannot be had here, or could not be tried, and nobody claims it.
+    /// It is not available here, or could not be tried, and is not claimed.
     Lacks,
 }
 
-impl Outcome {
+impl FindingOutcome {
     const fn word(self) -> &'static str {
         match self {
             Self::Works => "works",
@@ -31,7 +31,7 @@ impl Outcome {
     }
 }
 
-/// See the file's head.
+/// One result of the self-test.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Finding {
     /// The word of the device, as it was opened for this.
@@ -39,7 +39,7 @@ pub struct Finding {
     /// What was looked at.
     pub check: &'static str,
     /// What became of it.
-    pub outcome: Outcome,
+    pub outcome: FindingOutcome,
     /// What was seen, or why it is not so.
     pub words: String,
     /// What to do where it is not so.
@@ -52,7 +52,7 @@ pub struct Finding {
 pub(super) struct Findings {
     device: String,
     all: Vec<Finding>,
-    capacities: Vec<Capacity>,
+    capacities: Vec<DeviceCapacity>,
 }
 
 impl Findings {
@@ -62,19 +62,19 @@ impl Findings {
     }
 
     pub(super) fn works(&mut self, check: &'static str, words: impl Into<String>) {
-        self.add(check, Outcome::Works, words.into(), String::new());
+        self.add(check, FindingOutcome::Works, words.into(), String::new());
     }
 
     pub(super) fn fails(&mut self, check: &'static str, words: impl Into<String>, remedy: &str) {
-        self.add(check, Outcome::Fails, words.into(), remedy.to_owned());
+        self.add(check, FindingOutcome::Fails, words.into(), remedy.to_owned());
     }
 
     pub(super) fn lacks(&mut self, check: &'static str, words: impl Into<String>, remedy: &str) {
-        self.add(check, Outcome::Lacks, words.into(), remedy.to_owned());
+        self.add(check, FindingOutcome::Lacks, words.into(), remedy.to_owned());
     }
 
     /// What a path can take is a figure, and no failure however small.
-    pub(super) fn capacity(&mut self, capacity: Capacity) {
+    pub(super) fn capacity(&mut self, capacity: DeviceCapacity) {
         self.works("capacity", capacity.to_string());
         self.capacities.push(capacity);
     }
@@ -90,7 +90,7 @@ impl Findings {
         if is_so { self.works(check, words) } else { self.fails(check, words, remedy) }
     }
 
-    fn add(&mut self, check: &'static str, outcome: Outcome, words: String, remedy: String) {
+    fn add(&mut self, check: &'static str, outcome: FindingOutcome, words: String, remedy: String) {
         let device = self.device.clone();
         self.all.push(Finding { device, check, outcome, words, remedy });
     }
@@ -107,15 +107,16 @@ pub struct SelfTest {
     pub works: bool,
     /// In the order in which they were made.
     pub findings: Vec<Finding>,
-    /// What was measured of each way, where that was asked for.
+    /// The measured capacity of each way, where that was requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub capacities: Vec<Capacity>,
+    pub capacities: Vec<DeviceCapacity>,
 }
 
 impl SelfTest {
     pub(super) fn new(device: String, alone: bool, findings: Findings) -> Self {
         let Findings { all: findings, capacities, .. } = findings;
-        let works = !findings.is_empty() && findings.iter().all(|f| f.outcome != Outcome::Fails);
+        let works =
+            !findings.is_empty() && findings.iter().all(|f| f.outcome != FindingOutcome::Fails);
         let place = if alone { "namespace" } else { "interface" };
         Self { device, place, works, findings, capacities }
     }
@@ -148,7 +149,8 @@ impl fmt::Display for SelfTest {
             }
         }
         let of = |outcome| self.findings.iter().filter(|f| f.outcome == outcome).count();
-        let [works, fails, lacks] = [Outcome::Works, Outcome::Fails, Outcome::Lacks].map(of);
+        let [works, fails, lacks] =
+            [FindingOutcome::Works, FindingOutcome::Fails, FindingOutcome::Lacks].map(of);
         writeln!(f, "{works} work, {fails} fail, {lacks} cannot be had here")
     }
 }

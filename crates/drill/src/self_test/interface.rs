@@ -9,8 +9,8 @@ use std::process::Command;
 
 use floodwall_base::MacAddr;
 use floodwall_device::{
-    DeviceKind, DeviceWord, FirstLine, HalfRank, KernelHalf, LinkState, OpenConfig, OpenedDevice,
-    Placement, PlacementConfig, Said,
+    DeviceKind, DeviceSpec, FirstLine, FirstLineState, LinkState, NapiPolicy, NapiPriority,
+    OpenConfig, OpenedDevice, Placement, PlacementConfig,
 };
 use floodwall_packet::{Burst, Pool, PoolConfig};
 use serde_json::Value;
@@ -18,13 +18,13 @@ use serde_json::Value;
 use super::bench::tell_opened;
 use super::finding::Findings;
 
-/// A station that nobody has: no frame is for it.
+/// The address of no station: no frame is for it.
 const STATION: MacAddr = MacAddr([2, 0x5e, 0x1f, 0x7e, 0x57, 1]);
 /// Super-frames in the pool.
 const SUPERS: usize = 16;
 
 /// Looks at the interface; what it finds.
-pub(super) fn look(word: &DeviceWord, findings: &mut Findings) {
+pub(super) fn look(word: &DeviceSpec, findings: &mut Findings) {
     findings.about(word);
     let before = settings(&word.name);
     if word.kind == DeviceKind::Xdp && !program(findings) {
@@ -75,9 +75,9 @@ fn program(findings: &mut Findings) -> bool {
     };
     let [ours, others, all] =
         [STATION, MacAddr([2, 0, 0, 0, 0, 9]), MacAddr([0xff; 6])].map(|to| line.say(&frame(to)));
-    let is_right = matches!(ours, Ok(Said::Taken))
-        && matches!(others, Ok(Said::Passed))
-        && matches!(all, Ok(Said::Passed));
+    let is_right = matches!(ours, Ok(FirstLineState::Taken))
+        && matches!(others, Ok(FirstLineState::Passed))
+        && matches!(all, Ok(FirstLineState::Passed));
     let words = match is_right {
         true => "verified; it takes what is for our station and leaves all else to the host",
         false => "it steers frames wrongly",
@@ -86,7 +86,7 @@ fn program(findings: &mut Findings) -> bool {
     is_right
 }
 
-/// Shares packet memory with the kernel, and asks once for packets.
+/// Shares packet memory with the kernel, and polls once for packets.
 fn memory(mut opened: OpenedDevice, findings: &mut Findings) {
     let check = "packet memory";
     let config = PoolConfig { supers: SUPERS, ..PoolConfig::default() };
@@ -113,9 +113,9 @@ fn memory(mut opened: OpenedDevice, findings: &mut Findings) {
 /// Which places of the kernel's half can be had, by taking each and giving it back.
 fn places(name: &str, findings: &mut Findings) {
     for (half, check) in
-        [(KernelHalf::NapiThread, "NAPI thread"), (KernelHalf::BusyPoll, "busy polling")]
+        [(NapiPolicy::NapiThread, "NAPI thread"), (NapiPolicy::BusyPoll, "busy polling")]
     {
-        let config = PlacementConfig { half, core: None, rank: HalfRank::default() };
+        let config = PlacementConfig { half, core: None, rank: NapiPriority::default() };
         match Placement::take(name, &config) {
             Ok(placement) => {
                 findings.works(check, format!("can be had: {}", placement.report().words));
@@ -125,7 +125,8 @@ fn places(name: &str, findings: &mut Findings) {
     }
 }
 
-/// What `ip` says of an interface, but for what counts and runs; `None` without the command.
+/// The output of `ip` for an interface, without counters and running times; `None` without the
+/// command.
 fn settings(name: &str) -> Option<Value> {
     let words = ["-d", "-j", "link", "show", "dev", name];
     let said = Command::new("ip").args(words).output().ok().filter(|said| said.status.success())?;

@@ -12,11 +12,11 @@ use floodwall_base::{Family, IfIndex, Randomness};
 use floodwall_device::{DeviceStats, XdpMode};
 use floodwall_dispatch::Clock;
 
-use super::bench::{Bench, ECHO, PATIENCE, ends};
+use super::bench::{ECHO, PATIENCE, SelfTestBench, ends};
 use super::finding::Findings;
 use crate::error::DrillError;
 use crate::namespace::ip;
-use crate::scene::FAMILIES;
+use crate::topology::FAMILIES;
 
 /// Pings of a family.
 const PINGS: usize = 20;
@@ -24,8 +24,8 @@ const PINGS: usize = 20;
 const FLOWS: usize = 48;
 /// How long one answer may take.
 const ANSWER: Duration = Duration::from_secs(2);
-/// Bytes there and back by TCP; fewer where super-frames die in generic mode and each is waited for
-/// by a timer of the sender's.
+/// Bytes there and back by TCP; fewer where super-frames are dropped in generic mode and each is
+/// waited for by a timer of the sender's.
 const BYTES: usize = 1 << 18;
 const BYTES_GENERIC: usize = 1 << 16;
 /// How long the link is down.
@@ -34,7 +34,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// All of them, in an order in which each finds what it needs.
 pub(super) fn all(
-    bench: &Bench,
+    bench: &SelfTestBench,
     kernels: &str,
     findings: &mut Findings,
     stop: &AtomicBool,
@@ -43,7 +43,7 @@ pub(super) fn all(
         findings.fails("addresses", "ours were not usable in time", "report it");
         return Ok(());
     }
-    let probes: [fn(&Bench, Family, &mut Findings); 3] = [ping, echo, tcp];
+    let probes: [fn(&SelfTestBench, Family, &mut Findings); 3] = [ping, echo, tcp];
     for probe in probes {
         for family in FAMILIES {
             super::go_on(stop)?;
@@ -58,7 +58,7 @@ pub(super) fn all(
     flap(bench, kernels, findings)
 }
 
-pub(super) fn addresses_stand(bench: &Bench) -> bool {
+pub(super) fn addresses_stand(bench: &SelfTestBench) -> bool {
     let stand = bench.stack(|stack, _| {
         let mut all = stack.interfaces().iter().flat_map(|interface| interface.addresses());
         all.all(|address| address.state.is_assigned())
@@ -99,7 +99,7 @@ fn pinged(to: IpAddr, count: usize) -> Option<usize> {
     Some(text.lines().filter(|line| line.contains(" bytes from ")).count())
 }
 
-fn ping(_: &Bench, family: Family, findings: &mut Findings) {
+fn ping(_: &SelfTestBench, family: Family, findings: &mut Findings) {
     let check = named(family, ["ping IPv4", "ping IPv6"]);
     let [_, ours] = ends(family);
     match pinged(ours, PINGS) {
@@ -112,7 +112,7 @@ fn ping(_: &Bench, family: Family, findings: &mut Findings) {
 }
 
 /// Datagrams of many flows and sizes, there and back.
-fn echo(bench: &Bench, family: Family, findings: &mut Findings) {
+fn echo(bench: &SelfTestBench, family: Family, findings: &mut Findings) {
     let check = named(family, ["UDP IPv4", "UDP IPv6"]);
     let [kernel, ours] = ends(family);
     let header = if family == Family::V4 { 28 } else { 48 };
@@ -138,7 +138,7 @@ fn echo(bench: &Bench, family: Family, findings: &mut Findings) {
 }
 
 /// Some bytes there and back by one connection.
-fn tcp(bench: &Bench, family: Family, findings: &mut Findings) {
+fn tcp(bench: &SelfTestBench, family: Family, findings: &mut Findings) {
     let check = named(family, ["TCP IPv4", "TCP IPv6"]);
     let [_, ours] = ends(family);
     let is_generic = bench.device.mode == XdpMode::Generic;
@@ -168,7 +168,7 @@ fn there_and_back(to: IpAddr, bytes: usize) -> std::io::Result<bool> {
 }
 
 /// Whether the kernel left checksums to us, and we coped: all of the above came back.
-fn unfinished(bench: &Bench, findings: &mut Findings) {
+fn unfinished(bench: &SelfTestBench, findings: &mut Findings) {
     let count = bench.seen.unfinished.load(Ordering::Relaxed);
     let check = "unfinished checksums";
     if count > 0 {
@@ -180,7 +180,7 @@ fn unfinished(bench: &Bench, findings: &mut Findings) {
 }
 
 /// Segments that travel as one, where the device carries such.
-fn super_frames(bench: &Bench, findings: &mut Findings) {
+fn super_frames(bench: &SelfTestBench, findings: &mut Findings) {
     let check = "super-frames";
     let count = bench.seen.supers.load(Ordering::Relaxed);
     match (bench.info.offload, count) {
@@ -197,7 +197,7 @@ fn super_frames(bench: &Bench, findings: &mut Findings) {
     }
 }
 
-fn queues(bench: &Bench, findings: &mut Findings) {
+fn queues(bench: &SelfTestBench, findings: &mut Findings) {
     let check = "each queue used";
     let all: Vec<_> = bench.queues().iter().map(|port| port.stats.rx_packets).collect();
     let words = all.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
@@ -215,14 +215,14 @@ fn queues(bench: &Bench, findings: &mut Findings) {
 
 /// What the device counts as lost, which is nothing where it works. A super-frame that finds no
 /// room in generic mode is no surprise.
-fn losses(bench: &Bench, findings: &mut Findings) {
+fn losses(bench: &SelfTestBench, findings: &mut Findings) {
     let check = "the device's losses";
     let mut all = DeviceStats::default();
     bench.queues().iter().for_each(|port| all.merge(&port.stats));
     let is_generic = bench.device.mode == XdpMode::Generic;
     if is_generic && all.rx_truncated > 0 {
         let words = format!(
-            "{} super-frames of TCP died: in generic mode what was joined, or not cut apart yet, \
+            "{} super-frames of TCP dropped: in generic mode what was joined, or not split yet, \
              fits into no frame of ours",
             all.rx_truncated
         );
@@ -235,12 +235,12 @@ fn losses(bench: &Bench, findings: &mut Findings) {
     let counts = all.named().into_iter().skip(4).filter(|(_, count)| *count > 0);
     let words: Vec<_> = counts.map(|(name, count)| format!("{name} {count}")).collect();
     let words = if lost == 0 { "none".to_owned() } else { words.join(", ") };
-    findings.judge(check, lost == 0, words, "README.md says what each counts");
+    findings.judge(check, lost == 0, words, "README.md explains each counter");
 }
 
 /// The link falls and rises: our side goes on without a new start.
 #[expect(clippy::disallowed_methods, reason = "the kernel runs in real time")]
-fn flap(bench: &Bench, kernels: &str, findings: &mut Findings) -> Result<(), DrillError> {
+fn flap(bench: &SelfTestBench, kernels: &str, findings: &mut Findings) -> Result<(), DrillError> {
     let carrier = |is_there| {
         bench.stack(move |stack, now| {
             let mut random = Randomness::from_number(now.as_nanos());

@@ -1,7 +1,7 @@
-//! `Stranger`: who floods a bench's cable, from the kernel's end, as fast as one thread can.
+//! `UnknownPeer`: floods a bench's cable, from the kernel's end, as fast as one thread can.
 //!
-//! Called by `capacity.rs`. Its packets are the smallest datagrams of both families for a port at
-//! which nobody waits, from addresses to which no answer finds a way; where nothing but the
+//! Called by `capacity.rs`. Its packets are the smallest datagrams of both families for a port
+//! without a listener, from addresses to which no answer finds a way; where nothing but the
 //! kernel's own sockets sends (into a TUN), from the kernel's address.
 
 use core::time::Duration;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use floodwall_base::{Family, MacAddr, Prefix, Randomness, Units};
 use floodwall_device::{
-    Device, DeviceError, DeviceKind, DeviceWord, KernelHalf, OpenConfig, XdpMode,
+    Device, DeviceError, DeviceKind, DeviceSpec, NapiPolicy, OpenConfig, XdpMode,
 };
 use floodwall_dispatch::Clock;
 use floodwall_packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round};
@@ -20,33 +20,33 @@ use floodwall_pktgen::{
 
 use super::bench::{self, STATION};
 use crate::error::DrillError;
-use crate::scene::FAMILIES;
+use crate::topology::FAMILIES;
 
 /// Its link address.
 const STRANGER: MacAddr = MacAddr([2, 0, 0, 0, 0x5e, 3]);
-/// Where nobody waits.
+/// A port without a listener.
 const CLOSED: u16 = 9;
 /// Packets of one turn.
 const TURN: u32 = 64;
 /// Bytes of a socket's datagram: those that fill the smallest frame.
 const PAYLOAD: [u8; 18] = [0; 18];
 
-/// See the file's head.
-pub(super) enum Stranger {
+/// The sender of a capacity measurement, by kind of device.
+pub(super) enum UnknownPeer {
     /// By a device of our own at the kernel's end.
     Device(Box<dyn Device>),
     /// By the kernel's sockets.
     Sockets,
 }
 
-impl Stranger {
+impl UnknownPeer {
     /// By AF_XDP at the end of a veth, which is the fastest, else by a packet socket; a TUN has
     /// room for neither.
-    pub(super) fn open(word: &DeviceWord, kernels: &str) -> Result<Self, DrillError> {
+    pub(super) fn open(word: &DeviceSpec, kernels: &str) -> Result<Self, DrillError> {
         let open = |kind, mode| {
             let queues = (kind == DeviceKind::Xdp).then_some(1);
-            let word = DeviceWord { kind, name: kernels.to_owned(), queues, mode };
-            let kernel_half = KernelHalf::Leave;
+            let word = DeviceSpec { kind, name: kernels.to_owned(), queues, mode };
+            let kernel_half = NapiPolicy::Leave;
             word.open(&OpenConfig { station: Some(STRANGER), kernel_half, ..OpenConfig::default() })
         };
         let opened = match word.kind {
@@ -66,7 +66,7 @@ impl Stranger {
         Ok(Self::Device(device))
     }
 
-    /// Sends until it is `over`, and says how much it has `sent`.
+    /// Sends until it is `over`, and counts what it has `sent`.
     pub(super) fn run(self, sent: &AtomicU64, over: &AtomicBool) -> Result<(), DrillError> {
         match self {
             Self::Device(device) => by_device(device, sent, over),
@@ -85,7 +85,8 @@ fn by_device(
     let (pool, mut random) = (Pool::new(&PoolConfig::default())?, Randomness::from_number(1));
     let (clock, mut departing) = (Clock::new(), PacketList::new());
     while !over.load(Ordering::Relaxed) {
-        // What comes back is nobody's; to ask for it also brings back the memory of what has left.
+        // What comes back is discarded; to poll for it also brings back the memory of what has
+        // left.
         let mut arrived = Burst::new();
         device.receive(&pool, &mut arrived)?;
         drop(arrived);

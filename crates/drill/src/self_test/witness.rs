@@ -1,4 +1,4 @@
-//! `Witness`: a device that says what came through it: unfinished checksums, super-frames.
+//! `Witness`: a device that counts what came through it: unfinished checksums, super-frames.
 //!
 //! Put around each queue by `bench.rs`. It changes nothing.
 
@@ -12,21 +12,21 @@ use floodwall_packet::{Burst, ChecksumState, PacketBuf, PacketList, Pool};
 
 /// What came so far, through all queues.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
-    /// Packets whose checksum the sender had left to the receiver's side.
+pub(super) struct WitnessSeen {
+    /// Packets with a checksum that the sender had left to the receiver's side.
     pub(super) unfinished: AtomicU64,
     /// Packets that a link would have carried as several.
     pub(super) supers: AtomicU64,
 }
 
-/// See the file's head.
+/// A device that forwards to another and counts.
 pub(super) struct Witness {
     device: Box<dyn Device>,
-    seen: Arc<Seen>,
+    seen: Arc<WitnessSeen>,
 }
 
 impl Witness {
-    pub(super) fn of(device: Box<dyn Device>, seen: &Arc<Seen>) -> Box<dyn Device> {
+    pub(super) fn of(device: Box<dyn Device>, seen: &Arc<WitnessSeen>) -> Box<dyn Device> {
         Box::new(Self { device, seen: Arc::clone(seen) })
     }
 }

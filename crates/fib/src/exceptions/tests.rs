@@ -1,4 +1,5 @@
-//! The memory of path MTUs and redirects: what counts for whom, how long, and who makes room.
+//! The table of path MTUs and redirects: what counts for which flows, how long, and what is
+//! evicted.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -29,23 +30,26 @@ fn table<A: Address>() -> (Exceptions<A>, SecretRandom) {
 fn counts<A: Address>() {
     let (mut table, mut random) = table::<A>();
     let (about, hop) = (nth(100), via(1));
-    assert_eq!(table.lookup(about, hop, NOW), Known::NOTHING);
-    table.learn(about, hop, Lesson::PathMtu(1400), NOW, &mut random);
+    assert_eq!(table.lookup(about, hop, NOW), KnownException::NOTHING);
+    table.learn(about, hop, PathUpdate::PathMtu(1400), NOW, &mut random);
     let known = |table: &Exceptions<A>, hop, now| table.lookup(about, hop, now);
-    assert_eq!(known(&table, hop, NOW), Known { mtu: Some(1400), target_addr: None });
-    assert_eq!(table.lookup(nth(101), hop, NOW), Known::NOTHING);
-    assert_eq!(known(&table, via(2), NOW), Known::NOTHING, "the route leads elsewhere");
+    assert_eq!(known(&table, hop, NOW), KnownException { mtu: Some(1400), target_addr: None });
+    assert_eq!(table.lookup(nth(101), hop, NOW), KnownException::NOTHING);
+    assert_eq!(known(&table, via(2), NOW), KnownException::NOTHING, "the route leads elsewhere");
     let other_link = FirstHop { iface: IfIndex(2), ..hop };
-    assert_eq!(known(&table, other_link, NOW), Known::NOTHING);
+    assert_eq!(known(&table, other_link, NOW), KnownException::NOTHING);
     // Each part has its own end.
     let later = NOW + Duration::from_secs(60);
-    table.learn(about, hop, Lesson::Redirect(nth(7)), later, &mut random);
-    assert_eq!(known(&table, hop, later), Known { mtu: Some(1400), target_addr: Some(nth(7)) });
+    table.learn(about, hop, PathUpdate::Redirect(nth(7)), later, &mut random);
+    assert_eq!(
+        known(&table, hop, later),
+        KnownException { mtu: Some(1400), target_addr: Some(nth(7)) }
+    );
     assert_eq!((table.len(), table.iter(later).count()), (1, 1));
     let end = NOW + LIFETIME;
-    assert_eq!(known(&table, hop, end), Known { mtu: None, target_addr: Some(nth(7)) });
+    assert_eq!(known(&table, hop, end), KnownException { mtu: None, target_addr: Some(nth(7)) });
     let end = later + LIFETIME;
-    assert_eq!((known(&table, hop, end), table.iter(end).count()), (Known::NOTHING, 0));
+    assert_eq!((known(&table, hop, end), table.iter(end).count()), (KnownException::NOTHING, 0));
 }
 
 #[test]
@@ -57,14 +61,14 @@ fn an_exception_counts_for_its_destination_and_next_hop_and_for_ten_minutes() {
 fn forgotten<A: Address>() {
     let (mut table, mut random) = table::<A>();
     for n in 0..9 {
-        table.learn(nth(n), via(1), Lesson::Redirect(nth(50 + n % 2)), NOW, &mut random);
-        table.learn(nth(n), via(1), Lesson::PathMtu(1400), NOW, &mut random);
+        table.learn(nth(n), via(1), PathUpdate::Redirect(nth(50 + n % 2)), NOW, &mut random);
+        table.learn(nth(n), via(1), PathUpdate::PathMtu(1400), NOW, &mut random);
     }
     assert!(table.forget_redirects(|_, target_addr| target_addr == nth(50)));
     assert!(!table.forget_redirects(|_, target_addr| target_addr == nth(50)));
     let known = |n| table.lookup(nth(n), via(1), NOW);
-    assert_eq!(known(0), Known { mtu: Some(1400), target_addr: None });
-    assert_eq!(known(1), Known { mtu: Some(1400), target_addr: Some(nth(51)) });
+    assert_eq!(known(0), KnownException { mtu: Some(1400), target_addr: None });
+    assert_eq!(known(1), KnownException { mtu: Some(1400), target_addr: Some(nth(51)) });
     assert!(!table.forget_on(IfIndex(2)) && table.forget_on(ONE) && table.is_empty());
 }
 
@@ -77,7 +81,7 @@ fn a_redirect_is_forgotten_apart_and_a_link_with_all_that_it_taught() {
 fn flooded<A: Address>() {
     let (mut table, mut random) = table::<A>();
     for n in 0..20_000 {
-        table.learn(nth(n), via(1), Lesson::PathMtu(1400), NOW, &mut random);
+        table.learn(nth(n), via(1), PathUpdate::PathMtu(1400), NOW, &mut random);
         assert!(table.len() <= EXCEPTIONS_HOP_MAX, "{n}");
     }
     assert!(table.len() > EXCEPTIONS_HOP_MAX / 2, "{}", table.len());
@@ -85,14 +89,14 @@ fn flooded<A: Address>() {
     assert_eq!(before.len(), table.len());
     // Another next hop finds room of its own, and the first keeps most of what it has.
     for n in 0..20_000 {
-        table.learn(nth(n), via(2), Lesson::PathMtu(1300), NOW, &mut random);
+        table.learn(nth(n), via(2), PathUpdate::PathMtu(1300), NOW, &mut random);
         assert!(table.len() <= EXCEPTIONS_MAX);
     }
     let of = |hop| table.iter(NOW).filter(|e| e.hop == via(hop)).count();
     assert!(of(2) <= EXCEPTIONS_HOP_MAX && of(2) > EXCEPTIONS_HOP_MAX / 4, "{} {}", of(1), of(2));
-    // Ten minutes later whoever comes finds room without displacing anybody.
+    // Ten minutes later a newcomer finds room without evicting anything.
     let later = NOW + LIFETIME;
-    table.learn(nth(5), via(3), Lesson::PathMtu(1300), later, &mut random);
+    table.learn(nth(5), via(3), PathUpdate::PathMtu(1300), later, &mut random);
     assert_eq!(table.iter(later).count(), 1);
 }
 
@@ -103,7 +107,7 @@ fn a_flood_leaves_as_many_as_there_may_be_in_all_and_of_each_next_hop() {
 }
 
 /// CVE-2021-20322: with buckets of a fixed depth that evict the oldest, the fifth newcomer in a
-/// bucket told where the first one lay.
+/// bucket revealed the place of the first one.
 #[test]
 fn neither_how_many_a_bucket_holds_nor_who_goes_can_be_foretold() {
     let (mut lasted, mut victims) = ([0_u32; 12], [0_u32; 9]);
@@ -114,7 +118,7 @@ fn neither_how_many_a_bucket_holds_nor_who_goes_can_be_foretold() {
         let same: Vec<Ipv6Addr> =
             (0..).map(nth).filter(|addr| table.place(*addr) == bucket).take(11).collect();
         let learn = |table: &mut Exceptions<_>, n: usize, random: &mut SecretRandom| {
-            table.learn(same[n], via(1), Lesson::PathMtu(1400), NOW, random);
+            table.learn(same[n], via(1), PathUpdate::PathMtu(1400), NOW, random);
         };
         (0..5).for_each(|n| learn(&mut table, n, &mut random));
         let all = |table: &Exceptions<_>, upto: usize| {
@@ -143,7 +147,7 @@ fn another_secret_puts_destinations_elsewhere() {
 fn copied<A: Address>() {
     let ((mut table, mut random), (mut copy, _)) = (table::<A>(), table::<A>());
     for n in 0..3000 {
-        table.learn(nth(n), via(n % 5), Lesson::PathMtu(1400 + n % 7), NOW, &mut random);
+        table.learn(nth(n), via(n % 5), PathUpdate::PathMtu(1400 + n % 7), NOW, &mut random);
         if n % 500 == 0 {
             table.forget_redirects(|_, _| true);
             table.forget_on(IfIndex(u16::from(n == 2000)));

@@ -7,7 +7,7 @@
 /// The largest block.
 pub(super) const SIZE_MAX: usize = 160;
 
-/// See the file's head.
+/// An allocator of blocks of slots, by size.
 #[derive(Debug)]
 pub(super) struct Blocks {
     free: Vec<Vec<u32>>,
@@ -24,8 +24,8 @@ impl Blocks {
         Self { free, fresh: reserved.min(capacity), capacity, free_slots: 0 }
     }
 
-    /// Whether `slots` more can be had for certain, whatever the sizes asked for: what was never
-    /// used counts, what is free in pieces does not.
+    /// Whether `slots` more can be had for certain, in any sizes: what was never used counts, what
+    /// is free in pieces does not.
     pub(super) fn has_room(&self, slots: usize) -> bool {
         self.capacity - self.fresh >= slots
     }

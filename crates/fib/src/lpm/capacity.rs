@@ -1,6 +1,6 @@
 //! How large a table may become, what it takes, and why a change is refused.
 //!
-//! Used by `writer.rs` and by whoever makes a table.
+//! Used by `writer.rs` and by the owners of tables.
 
 use thiserror::Error;
 
@@ -8,7 +8,7 @@ use super::{ENTRY, VALUE_MAX};
 
 /// How large a table may become: its memory is taken at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Capacity {
+pub struct LpmCapacity {
     /// Nodes, of 64 bytes.
     pub lines: usize,
     /// Slots, of 2 bytes (IPv4) or 4 bytes (IPv6).
@@ -19,9 +19,9 @@ pub struct Capacity {
     pub retired: usize,
 }
 
-impl Capacity {
+impl LpmCapacity {
     /// Enough for `prefixes` of today's Internet, and for as many that share nothing where they
-    /// are few. A table of other habits may be full earlier, and says so.
+    /// are few. A table of another structure may be full earlier, and refuses the change.
     #[must_use]
     pub const fn for_prefixes(prefixes: usize) -> Self {
         let spread = if prefixes < 4096 { prefixes } else { 4096 };
@@ -54,7 +54,7 @@ pub enum UpdateError {
 
 /// What a table takes, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
+pub struct LpmMemory {
     /// What look-ups read, without what is free.
     pub lookup: usize,
     /// The same with what was freed and waits to be used again.

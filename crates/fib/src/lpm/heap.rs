@@ -2,15 +2,15 @@
 //!
 //! Called by `writer.rs`; readers never see it. A prefix of `depth` bits (1 to 8) within the stride
 //! has the index 2^depth + its bits, as in a binary heap; the set of indices is a bitmap, and the
-//! values lie packed in the order of the indices. Invariant: one value for each bit that is set.
+//! values are packed in the order of the indices. Invariant: one value for each bit that is set.
 
 /// Bits of a stride.
 pub(super) const STRIDE: u8 = 8;
 
-/// See the file's head. The set is one cache line.
+/// The prefixes of one stride with their values. The set is one cache line.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub(super) struct Heap {
+pub(super) struct SlotHeap {
     set: [u64; 8],
     /// How many bits are set before each word; of the last three words, since [`UPPER`].
     before: [u8; 8],
@@ -26,7 +26,7 @@ pub(super) const fn index(depth: u8, bits: u8) -> usize {
     (1 << depth) | (bits >> (STRIDE - depth)) as usize
 }
 
-impl Heap {
+impl SlotHeap {
     pub(super) fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
@@ -35,7 +35,7 @@ impl Heap {
         self.set.get(at / 64).is_some_and(|word| word >> (at % 64) & 1 != 0)
     }
 
-    /// How many values lie before that of `at`.
+    /// The number of values before that of `at`.
     #[inline]
     fn rank(&self, at: usize) -> usize {
         let (word, before) = (at / 64 % 8, |word: usize| self.before.get(word).copied());
@@ -98,7 +98,8 @@ impl Heap {
         Some(self.values.remove(rank))
     }
 
-    /// The longest match of each of the 32 positions whose upper three bits are `q`; 0 for none.
+    /// The longest match of each of the 32 positions with `q` as their upper three bits; 0 for
+    /// none.
     pub(super) fn paint(&self, q: usize, painted: &mut [u32; 32]) {
         // At most three bits long: of all 32 alike, the longest counts.
         let whole = (1..=3).rev().find_map(|depth| self.value(1 << depth | q >> (3 - depth)));
@@ -114,7 +115,7 @@ impl Heap {
     /// index `first`.
     #[inline(always)]
     fn over<const RUN: usize>(&self, first: usize, painted: &mut [u32; 32]) {
-        // Their count divides 64 and `first` is a multiple of it: they lie in one word.
+        // Their count divides 64 and `first` is a multiple of it: they are in one word.
         let Some(word) = self.set.get(first / 64) else { return };
         let mut here = word >> (first % 64) & (u64::MAX >> (64 - 32 / RUN));
         if here == 0 {
@@ -163,7 +164,7 @@ mod tests {
             seed
         };
         for round in 0..200 {
-            let (mut heap, mut list) = (Heap::default(), Vec::new());
+            let (mut heap, mut list) = (SlotHeap::default(), Vec::new());
             for n in 1..next() % if round % 9 == 0 { 900 } else { 60 } {
                 let depth = (next() % 8 + 1) as u8;
                 let bits = (next() as u8) & (0xff_u16 << (8 - depth)) as u8;

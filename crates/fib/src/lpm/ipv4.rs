@@ -11,14 +11,14 @@ use floodwall_sync::shim::atomic::Ordering::Relaxed;
 
 use super::ENTRY;
 use super::slots::{ESCAPE, MARK, Narrow};
-use super::table::{Family, Table, or};
-use super::word::{LineWords as _, Word};
+use super::table::{LpmFamily, Table, or};
+use super::word::{LineWords as _, SlotWord};
 
 /// Keys in flight at a time: enough to hide a memory access behind the others, few enough for
 /// their state to stay in the first cache level.
 const LANES: usize = 32;
 
-impl Family for Ipv4Addr {
+impl LpmFamily for Ipv4Addr {
     type Slots = Narrow;
     const LINES_FROM: u8 = 16;
     const INHERITS: bool = false;
@@ -51,7 +51,7 @@ fn single<const CHECK: bool>(table: &Table<Ipv4Addr>, addr: Ipv4Addr) -> u32 {
         return walk::<CHECK>(table, bits);
     }
     let found = or(u32::from(slot & (MARK - 1)), second);
-    // A branch of the space, not of the table: who is above all prefixes of a /8?
+    // A branch of the space, not of the table: is it above all prefixes of a /8?
     if found != 0 {
         return found;
     }
@@ -85,7 +85,7 @@ fn burst<const CHECK: bool>(table: &Table<Ipv4Addr>, addrs: &[Ipv4Addr], found: 
         table.ask_for_line(line as usize);
     }
     for ((addr, at), base) in addrs.iter().zip(&mut at).zip(&mut base) {
-        let word = table.lines.get(*at / 8).map_or(Word::EMPTY, |line| line.word(*at % 8));
+        let word = table.lines.get(*at / 8).map_or(SlotWord::EMPTY, |line| line.word(*at % 8));
         *at = word.slot(addr.to_bits() >> 8);
         table.slots.ask_for(*at);
         if CHECK {

@@ -2,7 +2,7 @@
 //!
 //! Called by `lpm.rs`. What a node's empty positions inherit from the nodes above stands in its
 //! own slots, so that the last slot of a walk is the answer, and only one that is empty up to bit
-//! 24 leads to what the direct blocks said.
+//! 24 leads to the result of the direct blocks.
 
 use core::net::Ipv6Addr;
 
@@ -10,7 +10,7 @@ use floodwall_sync::shim::atomic::Ordering::Relaxed;
 
 use super::ENTRY;
 use super::slots::Wide;
-use super::table::{Family, Table, halves, or};
+use super::table::{LpmFamily, Table, halves, or};
 
 /// Keys in flight at a time.
 const LANES: usize = 32;
@@ -19,7 +19,7 @@ const LANES: usize = 32;
 /// a walk through line 0. All but a few prefixes of the Internet end by bit 48.
 const LEVELS: u32 = 3;
 
-impl Family for Ipv6Addr {
+impl LpmFamily for Ipv6Addr {
     type Slots = Wide;
     const LINES_FROM: u8 = 24;
     const INHERITS: bool = true;

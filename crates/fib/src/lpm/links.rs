@@ -8,59 +8,59 @@ use floodwall_sync::qsbr::Policy;
 
 use super::capacity::UpdateError;
 use super::heap::STRIDE;
-use super::node::{Id, Node, heap_index, level, position};
-use super::table::{Family, TOP};
-use super::word::{LineWords as _, POSITIONS, WORDS, Word};
+use super::node::{TrieNode, TrieNodeId, heap_index, level, position};
+use super::table::{LpmFamily, TOP};
+use super::word::{LineWords as _, POSITIONS, SlotWord, WORDS};
 use super::writer::LpmWriter;
 
 /// Nodes from the top to the end of an address.
 const CHAIN: usize = 16;
 
-impl<A: Family, P: Policy> LpmWriter<A, P> {
-    pub(super) fn node(&self, id: Id) -> Option<&Node> {
+impl<A: LpmFamily, P: Policy> LpmWriter<A, P> {
+    pub(super) fn node(&self, id: TrieNodeId) -> Option<&TrieNode> {
         match id {
-            Id::Direct(block) => self.directs.get(block),
-            Id::Line(line) => self.lines.get(line),
+            TrieNodeId::Direct(block) => self.directs.get(block),
+            TrieNodeId::Line(line) => self.lines.get(line),
         }
     }
 
-    pub(super) fn node_mut(&mut self, id: Id) -> Option<&mut Node> {
+    pub(super) fn node_mut(&mut self, id: TrieNodeId) -> Option<&mut TrieNode> {
         match id {
-            Id::Direct(block) => self.directs.get_mut(block),
-            Id::Line(line) => self.lines.get_mut(line),
+            TrieNodeId::Direct(block) => self.directs.get_mut(block),
+            TrieNodeId::Line(line) => self.lines.get_mut(line),
         }
     }
 
-    const fn id(level: u8, number: u32) -> Id {
-        if level < A::LINES_FROM { Id::Direct(number) } else { Id::Line(number) }
+    const fn id(level: u8, number: u32) -> TrieNodeId {
+        if level < A::LINES_FROM { TrieNodeId::Direct(number) } else { TrieNodeId::Line(number) }
     }
 
     /// The node in which `prefix` ends; else the lowest above it, and its level.
-    pub(super) fn find(&self, prefix: Prefix<A>) -> Result<Id, (Id, u8)> {
-        let (mut id, mut at) = (Id::Direct(TOP), 0);
+    pub(super) fn find(&self, prefix: Prefix<A>) -> Result<TrieNodeId, (TrieNodeId, u8)> {
+        let (mut id, mut at) = (TrieNodeId::Direct(TOP), 0);
         while at < level(prefix) {
             match self.below(id, position(prefix, at)) {
                 0 => return Err((id, at)),
                 below => id = Self::id(at + STRIDE, below),
             }
             at += STRIDE;
-            if let Id::Line(line) = id {
+            if let TrieNodeId::Line(line) = id {
                 self.ask_for(line, position(prefix, at));
             }
         }
         Ok(id)
     }
 
-    /// What lies below a position of a node; 0 for nothing.
-    fn below(&self, id: Id, position: u8) -> u32 {
+    /// The child below a position of a node; 0 for nothing.
+    fn below(&self, id: TrieNodeId, position: u8) -> u32 {
         match id {
             // Of direct blocks readers have it, and an access finds it.
-            Id::Direct(block) => self.table.entry_of(block, position).0,
-            Id::Line(line) => self.lines.get(line).map_or(0, |node| node.child(position)),
+            TrieNodeId::Direct(block) => self.table.entry_of(block, position).0,
+            TrieNodeId::Line(line) => self.lines.get(line).map_or(0, |node| node.child(position)),
         }
     }
 
-    /// Asks for what a change of a line looks at, so that it is on its way together.
+    /// Prefetches what a change of a line looks at.
     fn ask_for(&self, line: u32, position: u8) {
         self.table.ask_for_line(line as usize);
         if let Some(node) = self.lines.get(line) {
@@ -73,7 +73,7 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
         &mut self,
         prefix: Prefix<A>,
         value: u32,
-        (above, from): (Id, u8),
+        (above, from): (TrieNodeId, u8),
         now: Instant,
     ) -> Result<(), UpdateError> {
         let last = level(prefix);
@@ -100,7 +100,13 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
     }
 
     /// Lets a position of a node lead to a node below; to none with number 0.
-    fn link(&mut self, id: Id, at: u8, number: u32, now: Instant) -> Result<(), UpdateError> {
+    fn link(
+        &mut self,
+        id: TrieNodeId,
+        at: u8,
+        number: u32,
+        now: Instant,
+    ) -> Result<(), UpdateError> {
         if let Some(node) = self.node_mut(id) {
             node.set_child(at, number);
         }
@@ -110,9 +116,9 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
     /// Takes away the node in which `prefix` ended, which is empty, and those above that are empty
     /// without it.
     pub(super) fn unlink(&mut self, prefix: Prefix<A>, now: Instant) -> Result<(), UpdateError> {
-        let mut chain = [(Id::Direct(TOP), 0_u8); CHAIN];
+        let mut chain = [(TrieNodeId::Direct(TOP), 0_u8); CHAIN];
         let mut len = 0_usize;
-        let (mut id, mut at) = (Id::Direct(TOP), 0);
+        let (mut id, mut at) = (TrieNodeId::Direct(TOP), 0);
         for place in &mut chain {
             *place = (id, position(prefix, at));
             if at == level(prefix) {
@@ -141,24 +147,24 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
         Ok(())
     }
 
-    fn new_node(&mut self, level: u8, fallback: u32) -> Result<Id, UpdateError> {
+    fn new_node(&mut self, level: u8, fallback: u32) -> Result<TrieNodeId, UpdateError> {
         if level < A::LINES_FROM {
-            return self.directs.take().map(Id::Direct).ok_or(UpdateError::Full);
+            return self.directs.take().map(TrieNodeId::Direct).ok_or(UpdateError::Full);
         }
         let line = self.lines.take().ok_or(UpdateError::Full)?;
         if let Some(node) = self.lines.get_mut(line) {
             node.fallback = fallback;
         }
         if let Some(words) = self.table.lines.get(line as usize) {
-            (0..WORDS).for_each(|q| words.publish(q, Word::EMPTY));
+            (0..WORDS).for_each(|q| words.publish(q, SlotWord::EMPTY));
         }
-        Ok(Id::Line(line))
+        Ok(TrieNodeId::Line(line))
     }
 
     /// What a node inherits that is to hang at a position of `above`.
-    fn inherited_below(&self, above: Id, at: u8) -> u32 {
+    fn inherited_below(&self, above: TrieNodeId, at: u8) -> u32 {
         match above {
-            Id::Line(line) if A::INHERITS => self
+            TrieNodeId::Line(line) if A::INHERITS => self
                 .lines
                 .get(line)
                 .map_or(0, |node| node.heap.longest(at).unwrap_or(node.fallback)),

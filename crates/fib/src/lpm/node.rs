@@ -1,4 +1,4 @@
-//! The writer's record of a node, and where a prefix lies among nodes.
+//! The writer's record of a node, and the place of a prefix among nodes.
 //!
 //! Called by the writer's files; readers never see it. Every node serves eight bits; those of the
 //! first levels are direct blocks, the others lines. A prefix ends in the node of its last bit.
@@ -6,19 +6,19 @@
 use floodwall_base::{Address, Prefix};
 use floodwall_sync::prefetch;
 
-use super::heap::{self, Heap, STRIDE};
+use super::heap::{self, STRIDE, SlotHeap};
 use super::word::{POSITIONS, WORDS};
 
 /// What readers see of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Id {
+pub(super) enum TrieNodeId {
     /// A direct block.
     Direct(u32),
     /// A line.
     Line(u32),
 }
 
-impl Id {
+impl TrieNodeId {
     pub(super) const fn number(self) -> u32 {
         match self {
             Self::Direct(number) | Self::Line(number) => number,
@@ -28,7 +28,7 @@ impl Id {
 
 /// What a word of a line holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Held {
+pub(super) enum HeldNode {
     /// One own value at all 32 positions: a slot that all such words share.
     Shared(u32),
     /// The same, of what the node inherits; of slot 0 there is no need to keep count.
@@ -37,29 +37,29 @@ pub(super) enum Held {
     Block(u32, u16),
 }
 
-impl Default for Held {
+impl Default for HeldNode {
     fn default() -> Self {
         Self::Inherited(0)
     }
 }
 
-/// See the file's head. Three cache lines, in an order in which most changes touch what stands
-/// together.
+/// The writer's record of a node. Three cache lines, in an order in which most changes touch what
+/// stands together.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
-pub(super) struct Node {
-    pub(super) heap: Heap,
-    /// Position and number of what lies below, by position.
+pub(super) struct TrieNode {
+    pub(super) heap: SlotHeap,
+    /// The children, as position and number, by position.
     pub(super) children: Vec<(u8, u32)>,
     /// What it inherits from the lines above.
     pub(super) fallback: u32,
-    pub(super) held: [Held; WORDS],
+    pub(super) held: [HeldNode; WORDS],
 }
 
-const _: () = assert!(size_of::<Node>() == 192);
+const _: () = assert!(size_of::<TrieNode>() == 192);
 
-impl Node {
-    /// Asks for its three cache lines.
+impl TrieNode {
+    /// Prefetches its three cache lines.
     #[inline]
     pub(super) fn ask_for(&self, position: u8) {
         prefetch(&self.heap);
@@ -73,7 +73,7 @@ impl Node {
         self.heap.is_empty() && self.children.is_empty()
     }
 
-    /// What lies below a position; 0 for nothing.
+    /// The child below a position; 0 for nothing.
     pub(super) fn child(&self, position: u8) -> u32 {
         let found = self.children.binary_search_by_key(&position, |(at, _)| *at);
         found.ok().and_then(|n| self.children.get(n)).map_or(0, |(_, number)| *number)
@@ -97,7 +97,7 @@ impl Node {
         self.children.partition_point(|(at, _)| *at < position)
     }
 
-    /// Below which of the 32 positions of a word something lies, and what, in order.
+    /// The children below the 32 positions of a word, with their positions, in order.
     #[inline]
     pub(super) fn children_of(&self, q: usize) -> (u32, &[(u8, u32)]) {
         if self.children.is_empty() {
@@ -113,33 +113,33 @@ impl Node {
 
     /// Bytes of the writer's memory.
     pub(super) fn bytes(&self) -> usize {
-        size_of::<Self>() - size_of::<Heap>() + self.heap.bytes() + 8 * self.children.capacity()
+        size_of::<Self>() - size_of::<SlotHeap>() + self.heap.bytes() + 8 * self.children.capacity()
     }
 }
 
 /// The nodes of one kind, by number.
 #[derive(Debug)]
-pub(super) struct Nodes {
-    all: Vec<Node>,
+pub(super) struct NodeArena {
+    all: Vec<TrieNode>,
     free: Vec<u32>,
     max: usize,
     reserved: usize,
 }
 
-impl Nodes {
+impl NodeArena {
     /// At most `max`, of which the first `reserved` are never handed out.
     pub(super) fn new(max: usize, reserved: usize) -> Self {
         // One that is made later moves none of the others: that would be milliseconds in a call.
         let mut all = Vec::with_capacity(max.max(reserved));
-        all.extend((0..reserved).map(|_| Node::default()));
+        all.extend((0..reserved).map(|_| TrieNode::default()));
         Self { all, free: Vec::new(), max, reserved }
     }
 
-    pub(super) fn get(&self, number: u32) -> Option<&Node> {
+    pub(super) fn get(&self, number: u32) -> Option<&TrieNode> {
         self.all.get(number as usize)
     }
 
-    pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut Node> {
+    pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut TrieNode> {
         self.all.get_mut(number as usize)
     }
 
@@ -155,11 +155,11 @@ impl Nodes {
         if self.all.len() >= self.max {
             return None;
         }
-        self.all.push(Node::default());
+        self.all.push(TrieNode::default());
         Some(self.all.len() as u32 - 1)
     }
 
-    /// Gives a number back that nobody leads to any more.
+    /// Gives a number back that is not referenced any more.
     pub(super) fn give(&mut self, number: u32) {
         self.free.push(number);
     }
@@ -175,7 +175,7 @@ impl Nodes {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.all.iter().map(Node::bytes).sum()
+        self.all.iter().map(TrieNode::bytes).sum()
     }
 }
 

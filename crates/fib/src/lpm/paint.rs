@@ -8,26 +8,31 @@ use floodwall_sync::qsbr::Policy;
 use floodwall_sync::shim::atomic::Ordering::{Relaxed, Release};
 
 use super::capacity::UpdateError;
-use super::node::{Held, Id, Node};
-use super::runs::{Run, Runs};
+use super::node::{HeldNode, TrieNode, TrieNodeId};
+use super::runs::{SlotRun, SlotRuns};
 use super::slots::{Slots, shown};
-use super::table::Family;
-use super::word::{LineWords as _, POSITIONS, WORDS, Word};
-use super::writer::{Gone, LpmWriter};
+use super::table::LpmFamily;
+use super::word::{LineWords as _, POSITIONS, SlotWord, WORDS};
+use super::writer::{LpmWriter, RemovedRoute};
 
-impl<A: Family, P: Policy> LpmWriter<A, P> {
+impl<A: LpmFamily, P: Policy> LpmWriter<A, P> {
     /// Shows every word of a node anew.
-    pub(super) fn paint_all(&mut self, id: Id, now: Instant) -> Result<(), UpdateError> {
+    pub(super) fn paint_all(&mut self, id: TrieNodeId, now: Instant) -> Result<(), UpdateError> {
         (0..WORDS).try_for_each(|q| self.paint(id, q, now))
     }
 
     /// Shows one word of a node anew.
-    pub(super) fn paint(&mut self, id: Id, q: usize, now: Instant) -> Result<(), UpdateError> {
+    pub(super) fn paint(
+        &mut self,
+        id: TrieNodeId,
+        q: usize,
+        now: Instant,
+    ) -> Result<(), UpdateError> {
         self.words += 1;
         match id {
-            Id::Direct(block) => self.paint_direct(block, q),
-            Id::Line(_) if self.loading => {}
-            Id::Line(line) => self.paint_line(line, q, now)?,
+            TrieNodeId::Direct(block) => self.paint_direct(block, q),
+            TrieNodeId::Line(_) if self.loading => {}
+            TrieNodeId::Line(line) => self.paint_line(line, q, now)?,
         }
         Ok(())
     }
@@ -52,7 +57,7 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
     fn paint_line(&mut self, line: u32, q: usize, now: Instant) -> Result<(), UpdateError> {
         let Some(node) = self.lines.get(line) else { return Ok(()) };
         let old = node.held.get(q).copied().unwrap_or_default();
-        let (word, held) = self.write(&Runs::of(node, q))?;
+        let (word, held) = self.write(&SlotRuns::of(node, q))?;
         let Some(words) = self.table.lines.get(line as usize) else { return Ok(()) };
         if words.own(q) != word {
             words.publish(q, word);
@@ -65,18 +70,19 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
     }
 
     /// A word for these runs.
-    fn write(&mut self, runs: &Runs) -> Result<(Word, Held), UpdateError> {
+    fn write(&mut self, runs: &SlotRuns) -> Result<(SlotWord, HeldNode), UpdateError> {
         if let [run] = *runs.as_slice()
             && let Some(slot) = A::Slots::plain(run, &self.living)
         {
             let at = self.share(slot)?;
-            let held = if run.inherited { Held::Inherited(slot) } else { Held::Shared(slot) };
-            return Ok((Word::new(0, at), held));
+            let held =
+                if run.inherited { HeldNode::Inherited(slot) } else { HeldNode::Shared(slot) };
+            return Ok((SlotWord::new(0, at), held));
         }
         let size = A::Slots::size(runs, &self.living);
         let start = self.blocks.take(size).ok_or(UpdateError::Full)?;
         let base = self.table.slots.write(start, size, runs, &self.living);
-        Ok((Word::new(runs.starts, base), Held::Block(start, size as u16)))
+        Ok((SlotWord::new(runs.starts, base), HeldNode::Block(start, size as u16)))
     }
 
     /// Where one more word finds this slot.
@@ -95,12 +101,12 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
     }
 
     /// What a word held is no longer led to by it.
-    pub(super) fn let_go(&mut self, held: Held, now: Instant) {
+    pub(super) fn let_go(&mut self, held: HeldNode, now: Instant) {
         match held {
-            Held::Block(start, size) => self.retire(Gone::Block(start, size), now),
-            Held::Shared(slot) | Held::Inherited(slot) => {
+            HeldNode::Block(start, size) => self.retire(RemovedRoute::Block(start, size), now),
+            HeldNode::Shared(slot) | HeldNode::Inherited(slot) => {
                 if let Some(at) = self.shared.release(slot) {
-                    self.retire(Gone::Block(at, 1), now);
+                    self.retire(RemovedRoute::Block(at, 1), now);
                 }
             }
         }
@@ -113,18 +119,18 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
         if self.loading {
             return;
         }
-        let heir = Run { value, child: 0, inherited: true };
+        let heir = SlotRun { value, child: 0, inherited: true };
         let Some(slot) = A::Slots::plain(heir, &self.living) else { return };
         self.words += WORDS as u64;
         for q in 0..WORDS {
             let Some(node) = self.lines.get(line) else { return };
             match node.held.get(q).copied().unwrap_or_default() {
                 // There is room for one slot: it was made sure of before.
-                Held::Inherited(_) => _ = self.paint_line(line, q, now),
-                Held::Shared(_) => {}
-                Held::Block(..) => {
+                HeldNode::Inherited(_) => _ = self.paint_line(line, q, now),
+                HeldNode::Shared(_) => {}
+                HeldNode::Block(..) => {
                     let base = self.table.lines.get(line as usize).map_or(0, |l| l.own(q).base());
-                    for (n, run) in Runs::of(node, q).as_slice().iter().enumerate() {
+                    for (n, run) in SlotRuns::of(node, q).as_slice().iter().enumerate() {
                         if run.inherited && run.child == 0 {
                             self.table.slots.store(base + n, slot);
                         }
@@ -134,7 +140,7 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
         }
     }
 
-    fn retire(&mut self, gone: Gone, now: Instant) {
+    fn retire(&mut self, gone: RemovedRoute, now: Instant) {
         // Room for all that a change retires was made sure of before.
         if let Ok(slot) = self.limbo.reserve(0) {
             slot.retire(gone, now);
@@ -142,20 +148,20 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
     }
 
     /// Retires a node that nothing leads to any more.
-    pub(super) fn bury(&mut self, id: Id, now: Instant) {
+    pub(super) fn bury(&mut self, id: TrieNodeId, now: Instant) {
         match id {
-            Id::Direct(block) => {
+            TrieNodeId::Direct(block) => {
                 if let Some(node) = self.directs.get_mut(block) {
-                    *node = Node::default();
+                    *node = TrieNode::default();
                 }
-                self.retire(Gone::Direct(block), now);
+                self.retire(RemovedRoute::Direct(block), now);
             }
-            Id::Line(line) => {
+            TrieNodeId::Line(line) => {
                 let node = self.lines.get_mut(line).map(core::mem::take);
                 for held in node.into_iter().flat_map(|node| node.held) {
                     self.let_go(held, now);
                 }
-                self.retire(Gone::Line(line), now);
+                self.retire(RemovedRoute::Line(line), now);
             }
         }
     }

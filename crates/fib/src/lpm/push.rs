@@ -2,7 +2,7 @@
 //!
 //! Part of [`LpmWriter`]: called by `writer.rs`. A change of a prefix that has lines below it
 //! reaches every line that has nothing of its own in between. That may be many: so the way through
-//! them is kept, and goes on when asked. At each moment a look-up finds, for its address, what was
+//! them is kept, and goes on when called. At each moment a look-up finds, for its address, what was
 //! there before or what will be there after.
 //!
 //! The prefix's own words are shown after all lines below; only where the new value can expire
@@ -12,9 +12,9 @@ use floodwall_base::{Instant, Prefix};
 use floodwall_sync::qsbr::Policy;
 
 use super::capacity::UpdateError;
-use super::node::{Id, heap_index, span, touched};
+use super::node::{TrieNodeId, heap_index, span, touched};
 use super::slots::EXPIRES;
-use super::table::Family;
+use super::table::LpmFamily;
 use super::writer::LpmWriter;
 
 /// Levels of lines at most.
@@ -23,7 +23,7 @@ const DEPTH: usize = 16;
 /// Whether a change is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Progress {
+pub enum PushProgress {
     /// Everything that readers see is as the writer has it.
     Done,
     /// Some addresses still find what was there before.
@@ -32,7 +32,7 @@ pub enum Progress {
 
 /// A change that is not complete.
 #[derive(Debug)]
-pub(super) struct Owed<A: Family> {
+pub(super) struct OwedPush<A: LpmFamily> {
     prefix: Prefix<A>,
     line: u32,
     /// The lines on the way down, each with the next of its children.
@@ -44,17 +44,17 @@ pub(super) struct Owed<A: Family> {
     all: bool,
 }
 
-impl<A: Family, P: Policy> LpmWriter<A, P> {
-    /// Shows a change of `prefix`, which ends in the node `id`. What is below is owed.
+impl<A: LpmFamily, P: Policy> LpmWriter<A, P> {
+    /// Shows a change of `prefix`, which ends in the node `id`. What is below is left pending.
     pub(super) fn show(
         &mut self,
-        id: Id,
+        id: TrieNodeId,
         prefix: Prefix<A>,
         all: bool,
         now: Instant,
     ) -> Result<(), UpdateError> {
         let below = match id {
-            Id::Line(line) if A::INHERITS => self.begin_push(line, prefix, all),
+            TrieNodeId::Line(line) if A::INHERITS => self.begin_push(line, prefix, all),
             _ => None,
         };
         let to_show = below.as_ref().is_some_and(|owed| owed.to_show);
@@ -65,7 +65,7 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
         touched(prefix).try_for_each(|q| self.paint(id, q, now))
     }
 
-    fn begin_push(&self, line: u32, prefix: Prefix<A>, all: bool) -> Option<Owed<A>> {
+    fn begin_push(&self, line: u32, prefix: Prefix<A>, all: bool) -> Option<OwedPush<A>> {
         let node = self.lines.get(line)?;
         let (first, last) = span(prefix);
         let from = node.children_from(first);
@@ -75,16 +75,16 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
         if let Some(first) = way.first_mut() {
             *first = (line, from);
         }
-        Some(Owed { prefix, line, way, depth: 1, to_show: value & EXPIRES == 0, all })
+        Some(OwedPush { prefix, line, way, depth: 1, to_show: value & EXPIRES == 0, all })
     }
 
-    /// Goes on with what is owed: at most so many units, of about 20 ns each.
-    pub fn step(&mut self, units: usize, now: Instant) -> Progress {
+    /// Goes on with the pending work: at most so many units, of about 20 ns each.
+    pub fn step(&mut self, units: usize, now: Instant) -> PushProgress {
         self.step_counted(units, now);
-        if self.owed.is_some() { Progress::More } else { Progress::Done }
+        if self.owed.is_some() { PushProgress::More } else { PushProgress::Done }
     }
 
-    /// Whether something is owed.
+    /// Whether work is pending.
     pub(crate) const fn owes(&self) -> bool {
         self.owed.is_some()
     }
@@ -104,14 +104,14 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
         if owed.to_show {
             for q in touched(owed.prefix) {
                 // There is room for it: it was made sure of before.
-                let _ = self.paint(Id::Line(owed.line), q, now);
+                let _ = self.paint(TrieNodeId::Line(owed.line), q, now);
             }
         }
         units - left
     }
 
     /// One child of the line that the way has come to. Returns the units that it took.
-    fn push_one(&mut self, owed: &mut Owed<A>, now: Instant) -> usize {
+    fn push_one(&mut self, owed: &mut OwedPush<A>, now: Instant) -> usize {
         const LOOK: usize = 1;
         const CHANGE: usize = 16;
         let is_first = owed.depth == 1;
@@ -139,8 +139,8 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
         CHANGE
     }
 
-    /// Completes what is owed.
+    /// Completes the pending work.
     pub(super) fn finish(&mut self, now: Instant) {
-        while self.step(usize::MAX, now) == Progress::More {}
+        while self.step(usize::MAX, now) == PushProgress::More {}
     }
 }

@@ -1,15 +1,15 @@
-//! `Runs`: what 32 positions of a line show, as runs of equal ones.
+//! `SlotRuns`: what 32 positions of a line show, as runs of equal ones.
 //!
 //! Called by `paint.rs` for each word that changes, and by `slots.rs`, which finds room for them.
-//! A child is a run by itself, and so is what was inherited, whatever stands beside it. Cost: some
-//! 200 instructions; it is most of what a change takes.
+//! A child is a run by itself, and so is what was inherited, beside any neighbours. Cost: some 200
+//! instructions; it is most of what a change takes.
 
-use super::node::Node;
+use super::node::TrieNode;
 use super::word::POSITIONS;
 
 /// A run of equal positions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Run {
+pub struct SlotRun {
     /// The longest match that ends in this node; 0 for none. See [`super::slots::EXPIRES`].
     pub(super) value: u32,
     /// The line of the node further down; 0 for none.
@@ -18,12 +18,12 @@ pub struct Run {
     pub(super) inherited: bool,
 }
 
-/// See the file's head.
+/// The runs of one word.
 #[derive(Debug)]
-pub struct Runs {
-    all: [Run; POSITIONS],
+pub struct SlotRuns {
+    all: [SlotRun; POSITIONS],
     len: usize,
-    /// Where they begin, the first not said.
+    /// Where they begin, the first left out.
     pub(super) starts: u32,
     /// All values together: what none of them has as a bit is no bit of this.
     pub(super) values: u32,
@@ -31,9 +31,9 @@ pub struct Runs {
     pub(super) has_child: bool,
 }
 
-impl Runs {
+impl SlotRuns {
     const NONE: Self = Self {
-        all: [Run { value: 0, child: 0, inherited: false }; POSITIONS],
+        all: [SlotRun { value: 0, child: 0, inherited: false }; POSITIONS],
         len: 0,
         starts: 0,
         values: 0,
@@ -42,7 +42,7 @@ impl Runs {
 
     /// Those of one word of a node.
     #[inline]
-    pub(super) fn of(node: &Node, q: usize) -> Self {
+    pub(super) fn of(node: &TrieNode, q: usize) -> Self {
         let mut painted = [0; POSITIONS];
         node.heap.paint(q, &mut painted);
         let (below, children) = node.children_of(q);
@@ -65,14 +65,14 @@ impl Runs {
             let own = painted.get(j as usize).copied().unwrap_or(0);
             let inherited = own == 0 && child == 0;
             let value = if inherited { node.fallback } else { own };
-            runs.push(Run { value, child, inherited });
+            runs.push(SlotRun { value, child, inherited });
         }
         runs.starts = starts;
         runs
     }
 
     #[inline(always)]
-    fn push(&mut self, run: Run) {
+    fn push(&mut self, run: SlotRun) {
         self.values |= run.value;
         self.has_child |= run.child != 0;
         if let Some(place) = self.all.get_mut(self.len) {
@@ -82,14 +82,14 @@ impl Runs {
     }
 
     #[inline(always)]
-    pub(super) fn as_slice(&self) -> &[Run] {
+    pub(super) fn as_slice(&self) -> &[SlotRun] {
         self.all.get(..self.len).unwrap_or_default()
     }
 }
 
 #[cfg(test)]
-impl From<&[Run]> for Runs {
-    fn from(all: &[Run]) -> Self {
+impl From<&[SlotRun]> for SlotRuns {
+    fn from(all: &[SlotRun]) -> Self {
         let mut runs = Self::NONE;
         all.iter().for_each(|run| runs.push(*run));
         runs

@@ -1,5 +1,5 @@
-//! Slots that hold one value for many words: a word whose 32 positions all lead to one value needs
-//! no block of its own.
+//! Slots that hold one value for many words: a word with 32 positions that all lead to one value
+//! needs no block of its own.
 //!
 //! Called by `paint.rs`. Invariant: the count of a slot is that of the words that lead to it.
 
@@ -10,21 +10,21 @@ const LOW: usize = 1 << 16;
 
 /// Where a value's slot is, and how many words lead to it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Use {
+pub(super) struct SlotUse {
     pub(super) at: u32,
     pub(super) words: u32,
 }
 
-/// See the file's head.
+/// The slots in use by shared values, with reference counts.
 #[derive(Debug, Default)]
 pub(super) struct SharedSlots {
-    low: Vec<Use>,
-    high: HashMap<u32, Use>,
+    low: Vec<SlotUse>,
+    high: HashMap<u32, SlotUse>,
 }
 
 impl SharedSlots {
     /// The slot of a value that some word leads to.
-    pub(super) fn find(&mut self, slot: u32) -> Option<&mut Use> {
+    pub(super) fn find(&mut self, slot: u32) -> Option<&mut SlotUse> {
         let found = match slot as usize {
             low if low < LOW => self.low.get_mut(low),
             _ => self.high.get_mut(&slot),
@@ -34,14 +34,14 @@ impl SharedSlots {
 
     /// The first word leads to a new slot.
     pub(super) fn add(&mut self, slot: u32, at: u32) {
-        let new = Use { at, words: 1 };
+        let new = SlotUse { at, words: 1 };
         let low = slot as usize;
         if low >= LOW {
             self.high.insert(slot, new);
             return;
         }
         if self.low.len() <= low {
-            self.low.resize(low + 1, Use::default());
+            self.low.resize(low + 1, SlotUse::default());
         }
         if let Some(place) = self.low.get_mut(low) {
             *place = new;

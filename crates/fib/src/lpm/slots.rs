@@ -3,8 +3,8 @@
 //! Called by both sides of `lpm.rs`. Two forms, as the tables of the two families differ: nearly
 //! all runs of IPv4 are values, and a slot of 16 bits with an escape for the rest is half the
 //! memory; of IPv6 a seventh are nodes, and a slot has 32 bits. A run that can expire shows the
-//! value that it has while it lives; the number of its entry stands before the block, where only
-//! those look who met something that has ended: a mask says which runs have one. A block is written
+//! value that it has until then; the number of its entry is before the block, where only look-ups
+//! that met something expired read it: a mask marks the runs that have one. A block is written
 //! once, before the word that leads to it is published, and not touched again until its grace
 //! period is over; only what runs inherit from above is stored over in place, one slot at a time.
 
@@ -15,12 +15,12 @@ use floodwall_sync::shim::atomic::{
 use floodwall_sync::{prefetch, zeroed};
 
 use super::ENTRY;
-use super::runs::{Run, Runs};
+use super::runs::{SlotRun, SlotRuns};
 
 /// In the writer's values: what follows is the number of an entry, not a value.
 pub(super) const EXPIRES: u32 = 1 << 31;
 
-/// What values look-ups get while an entry lives, by entry.
+/// What values look-ups get while an entry is valid, by entry.
 pub(super) type Living = [u32];
 
 /// What look-ups get that cannot be shown as a value.
@@ -32,19 +32,20 @@ pub(super) const fn shown(value: u32) -> u32 {
 pub trait Slots: Send + Sync + Sized + 'static {
     /// Bytes of a slot.
     const BYTES: usize;
-    /// `capacity` slots; those that nobody has written lead nowhere.
+    /// `capacity` slots; those that were never written lead nowhere.
     fn new(capacity: usize) -> Self;
     /// The slot of this run, if it needs that one and nothing else.
-    fn plain(run: Run, living: &[u32]) -> Option<u32>;
+    fn plain(run: SlotRun, living: &[u32]) -> Option<u32>;
     /// Slots of a block with these runs.
-    fn size(runs: &Runs, living: &[u32]) -> usize;
+    fn size(runs: &SlotRuns, living: &[u32]) -> usize;
     /// Writes a block of that size; returns the index of its first run.
-    fn write(&self, start: u32, size: usize, runs: &Runs, living: &[u32]) -> u32;
+    fn write(&self, start: u32, size: usize, runs: &SlotRuns, living: &[u32]) -> u32;
     /// Stores one slot over.
     fn store(&self, at: usize, slot: u32);
 }
 
-/// From here on a 16-bit slot says how many pairs of slots before its block its escape stands.
+/// From here on a 16-bit slot is an escape: the distance of its value before its block, in pairs of
+/// slots.
 pub(super) const ESCAPE: u16 = 1 << 15;
 /// A 16-bit slot with this bit can expire.
 pub(super) const MARK: u16 = 1 << 14;
@@ -74,7 +75,7 @@ impl Narrow {
         self.0.get(at).map_or(0, |slot| slot.load(Relaxed))
     }
 
-    /// Asks for a slot that will be read soon.
+    /// Prefetches a slot that will be read soon.
     #[inline(always)]
     pub(super) fn ask_for(&self, at: usize) {
         if let Some(slot) = self.0.get(at) {
@@ -107,11 +108,11 @@ impl Narrow {
 
     /// Whether each slot is its run's value.
     #[inline(always)]
-    fn is_simple(runs: &Runs) -> bool {
+    fn is_simple(runs: &SlotRuns) -> bool {
         runs.values < u32::from(MARK) && !runs.has_child
     }
 
-    fn shape(run: &Run, living: &Living) -> u16 {
+    fn shape(run: &SlotRun, living: &Living) -> u16 {
         let entry = (run.value & !EXPIRES) as usize;
         let marked = run.value & EXPIRES != 0;
         let value = if marked { living.get(entry).copied().unwrap_or(0) } else { run.value };
@@ -130,11 +131,11 @@ impl Slots for Narrow {
         Self(zeroed(capacity))
     }
 
-    fn plain(run: Run, living: &Living) -> Option<u32> {
+    fn plain(run: SlotRun, living: &Living) -> Option<u32> {
         Some(Self::shape(&run, living)).filter(|slot| *slot < MARK).map(u32::from)
     }
 
-    fn size(runs: &Runs, living: &Living) -> usize {
+    fn size(runs: &SlotRuns, living: &Living) -> usize {
         let all = runs.as_slice();
         if Self::is_simple(runs) {
             return all.len();
@@ -145,7 +146,7 @@ impl Slots for Narrow {
         all.len() + ESCAPE_SLOTS * escapes + ENTRY_SLOTS * with_mask(marks)
     }
 
-    fn write(&self, start: u32, size: usize, runs: &Runs, living: &Living) -> u32 {
+    fn write(&self, start: u32, size: usize, runs: &SlotRuns, living: &Living) -> u32 {
         let all = runs.as_slice();
         if Self::is_simple(runs) {
             let places = self.0.get(start as usize..).unwrap_or_default();
@@ -200,7 +201,7 @@ impl Wide {
         self.0.get(at).map_or(0, |slot| slot.load(Acquire))
     }
 
-    /// Asks for a slot that will be read soon.
+    /// Prefetches a slot that will be read soon.
     #[inline(always)]
     pub(super) fn ask_for(&self, at: usize) {
         if let Some(slot) = self.0.get(at) {
@@ -247,7 +248,7 @@ impl Wide {
         Some(self.slot(base.saturating_sub(1 + rank)))
     }
 
-    fn shape(run: &Run, living: &Living) -> u32 {
+    fn shape(run: &SlotRun, living: &Living) -> u32 {
         let marked = run.value & EXPIRES != 0;
         if run.child != 0 {
             return CHILD | run.child | if marked { MARKED } else { 0 };
@@ -267,12 +268,12 @@ impl Slots for Wide {
         Self(zeroed(capacity))
     }
 
-    fn plain(run: Run, living: &Living) -> Option<u32> {
+    fn plain(run: SlotRun, living: &Living) -> Option<u32> {
         let slot = Self::shape(&run, living);
         Some(slot).filter(|slot| slot & CHILD == 0 && !Self::has_entry(*slot))
     }
 
-    fn size(runs: &Runs, living: &Living) -> usize {
+    fn size(runs: &SlotRuns, living: &Living) -> usize {
         let all = runs.as_slice();
         if runs.values & EXPIRES == 0 {
             return all.len();
@@ -281,7 +282,7 @@ impl Slots for Wide {
         all.len() + with_mask(entries.count())
     }
 
-    fn write(&self, start: u32, size: usize, runs: &Runs, living: &Living) -> u32 {
+    fn write(&self, start: u32, size: usize, runs: &SlotRuns, living: &Living) -> u32 {
         let all = runs.as_slice();
         if runs.values & EXPIRES == 0 {
             let places = self.0.get(start as usize..).unwrap_or_default();
@@ -325,10 +326,10 @@ mod tests {
         let runs = [run(3, 0, false), run(5, 0, true), run(7, 0, false)];
         let below = [run(3, 0, false), run(5, 9, false), run(1 << 20, 0, true)];
         let (narrow, wide) = (Narrow::new(50), Wide::new(50));
-        let simple = Runs::from(&runs[..]);
+        let simple = SlotRuns::from(&runs[..]);
         assert_eq!((Narrow::size(&simple, LIVING), narrow.write(8, 3, &simple, LIVING)), (3, 8));
         assert_eq!([8, 9, 10].map(|at| narrow.slot(at)), [3, 5, 7]);
-        let simple = Runs::from(&below[..]);
+        let simple = SlotRuns::from(&below[..]);
         assert_eq!((Wide::size(&simple, LIVING), wide.write(8, 3, &simple, LIVING)), (3, 8));
         let shapes = below.map(|run| Wide::shape(&run, LIVING));
         assert_eq!([8, 9, 10].map(|at| wide.slot(at)), shapes);
@@ -337,8 +338,8 @@ mod tests {
 
     const LIVING: &[u32] = &[7, 8, 1 << 20];
 
-    fn run(value: u32, child: u32, inherited: bool) -> Run {
-        Run { value, child, inherited }
+    fn run(value: u32, child: u32, inherited: bool) -> SlotRun {
+        SlotRun { value, child, inherited }
     }
 
     #[test]
@@ -352,7 +353,7 @@ mod tests {
             run(EXPIRES | 2, 0, false),
             run(EXPIRES | 1, 5, false),
         ];
-        let runs = Runs::from(&runs[..]);
+        let runs = SlotRuns::from(&runs[..]);
         let size = Narrow::size(&runs, LIVING);
         assert_eq!(size, 6 + 3 * 4 + 2 * 2 + 2);
         let base = slots.write(10, size, &runs, LIVING) as usize;
@@ -377,7 +378,7 @@ mod tests {
             run(EXPIRES | 2, 5, false),
             run(EXPIRES | 1, 0, false),
         ];
-        let runs = Runs::from(&runs[..]);
+        let runs = SlotRuns::from(&runs[..]);
         let base = slots.write(10, Wide::size(&runs, LIVING), &runs, LIVING) as usize;
         let values: Vec<u32> = [0, 1, 3, 5].map(|n| Wide::value(slots.slot(base + n))).into();
         assert_eq!(values, [ENTRY | 3, 7, 8, 8]);

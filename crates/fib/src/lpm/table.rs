@@ -12,18 +12,18 @@ use floodwall_sync::shim::atomic::{
 use floodwall_sync::{BitInstructions, Zero as _, prefetch, zeroed};
 
 use super::slots::Slots;
-use super::word::{Line, LineWords as _, Word};
+use super::word::{Line, LineWords as _, SlotWord};
 
 /// Entries of a direct block: one for each value of its byte.
 pub(super) const DIRECT: usize = 256;
-/// The number of the direct block for the first byte. Number 0 is nobody's.
+/// The number of the direct block for the first byte. Number 0 is not used.
 pub(super) const TOP: u32 = 1;
 
-/// A direct block: what lies below in the low half of an entry, the longest match in the high.
+/// A direct block: the child in the low half of an entry, the longest match in the high.
 pub(super) type Direct = [AtomicU64; DIRECT];
 
 /// A family that has a table.
-pub trait Family: Address {
+pub trait LpmFamily: Address {
     /// Its slots.
     type Slots: Slots;
     /// The first bit that lines serve: direct blocks serve those before.
@@ -36,8 +36,8 @@ pub trait Family: Address {
     fn lookup_burst<const CHECK: bool>(table: &Table<Self>, addrs: &[Self], found: &mut [u32]);
 }
 
-/// See the file's head.
-pub struct Table<A: Family> {
+/// The longest-prefix-match table as readers see it.
+pub struct Table<A: LpmFamily> {
     /// Direct block [`TOP`]: the only one that every table has.
     pub(super) top: Box<Direct>,
     /// The other direct blocks; 0 and [`TOP`] stay empty.
@@ -51,7 +51,7 @@ pub struct Table<A: Family> {
     bits: Option<BitInstructions>,
 }
 
-impl<A: Family> Table<A> {
+impl<A: LpmFamily> Table<A> {
     pub(super) fn new(lines: usize, slots: usize, directs: usize) -> Self {
         Self {
             top: Box::new(Direct::zero()),
@@ -73,7 +73,7 @@ impl<A: Family> Table<A> {
         }
     }
 
-    /// Asks for a line that will be read soon.
+    /// Prefetches a line that will be read soon.
     #[inline(always)]
     pub(super) fn ask_for_line(&self, line: usize) {
         if let Some(line) = self.lines.get(line) {
@@ -111,9 +111,9 @@ impl<A: Family> Table<A> {
     }
 
     #[inline(always)]
-    pub(super) fn word_at(&self, line: u32, position: u32) -> Word {
+    pub(super) fn word_at(&self, line: u32, position: u32) -> SlotWord {
         let q = (position >> 5) as usize & 7;
-        self.lines.get(line as usize).map_or(Word::EMPTY, |line| line.word(q))
+        self.lines.get(line as usize).map_or(SlotWord::EMPTY, |line| line.word(q))
     }
 
     /// The number of the longest match, or its entry where something may have ended at `now`.
@@ -159,7 +159,7 @@ impl<A: Family> Table<A> {
     }
 }
 
-/// Low and high half of an entry: what lies below, and the longest match.
+/// Low and high half of an entry: the child, and the longest match.
 #[inline(always)]
 pub(super) const fn halves(entry: u64) -> (u32, u32) {
     (entry as u32, (entry >> 32) as u32)

@@ -60,8 +60,8 @@ fn oracle<A: Address>(list: &BTreeMap<Prefix<A>, u32>, addr: A) -> u32 {
     fits.max_by_key(|(prefix, _)| prefix.len()).map_or(0, |(_, value)| *value)
 }
 
-fn small() -> Capacity {
-    Capacity { lines: 20_000, slots: 400_000, directs: 1024, retired: 4096 }
+fn small() -> LpmCapacity {
+    LpmCapacity { lines: 20_000, slots: 400_000, directs: 1024, retired: 4096 }
 }
 
 /// Addresses at which an answer may change: the ends of every prefix and their neighbours.
@@ -79,9 +79,9 @@ fn edges<A: Address>(list: &BTreeMap<Prefix<A>, u32>, random: &mut Random) -> Ve
     addrs
 }
 
-fn equals<A: Family>(
+fn equals<A: LpmFamily>(
     lpm: &Lpm<A>,
-    view: View<'_>,
+    view: DomainView<'_>,
     list: &BTreeMap<Prefix<A>, u32>,
     random: &mut Random,
 ) {
@@ -95,7 +95,7 @@ fn equals<A: Family>(
     }
 }
 
-fn changes_like_the_list<A: Family>(seed: u64, rounds: usize) {
+fn changes_like_the_list<A: LpmFamily>(seed: u64, rounds: usize) {
     let domain = Domain::new(1);
     let mut reader = domain.reader().unwrap();
     let mut writer = LpmWriter::<A>::new(&domain, small());
@@ -150,7 +150,7 @@ fn random_changes_leave_what_the_list_has_ipv6() {
     (1..=6).for_each(|seed| changes_like_the_list::<Ipv6Addr>(seed, 120));
 }
 
-fn loads_like_it_inserts<A: Family>() {
+fn loads_like_it_inserts<A: LpmFamily>() {
     let domain = Domain::new(1);
     let reader = domain.reader().unwrap();
     let mut random = Random(9);
@@ -164,7 +164,7 @@ fn loads_like_it_inserts<A: Family>() {
     assert_eq!(loaded.len(), list.len());
     let mut inserted = LpmWriter::<A>::new(&domain, small());
     for (prefix, value) in &list {
-        // With the reader online nothing is freed: the cap must be large enough, or it says so.
+        // With the reader online nothing is freed: the cap must be large enough, or inserts fail.
         inserted.insert(*prefix, *value, NOW).unwrap();
     }
     assert!(loaded.memory().lookup <= inserted.memory().lookup_high_water);
@@ -180,7 +180,7 @@ fn a_loaded_table_answers_like_an_inserted_one_in_both_families() {
 fn what_does_not_fit_is_refused_and_changes_nothing() {
     let domain = Domain::new(1);
     let mut reader = domain.reader().unwrap();
-    let tiny = Capacity { lines: 40, slots: 2000, directs: 4, retired: 4096 };
+    let tiny = LpmCapacity { lines: 40, slots: 2000, directs: 4, retired: 4096 };
     let mut writer = LpmWriter::<Ipv6Addr>::new(&domain, tiny);
     let lpm = writer.reader();
     let (mut list, mut random) = (BTreeMap::new(), Random(3));
@@ -202,7 +202,7 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
 fn a_worker_that_never_pauses_makes_the_writer_refuse_not_wait() {
     let domain = Domain::new(1);
     let stuck = domain.reader().unwrap();
-    let few = Capacity { retired: 64, ..small() };
+    let few = LpmCapacity { retired: 64, ..small() };
     let mut writer = LpmWriter::<Ipv4Addr>::new(&domain, few);
     let addr = Ipv4Addr::new(10, 0, 0, 1);
     let mut change = |n| writer.insert(Prefix::host(addr), n, NOW);
@@ -225,7 +225,7 @@ fn numbers_that_are_no_next_hops_are_refused() {
 /// Prefixes come and go, one at a time, while another thread looks. A look-up during which at most
 /// one change happened answers with that prefix or without it; one that was held up over several
 /// answers with some prefix that fits.
-fn answers_are_whole<A: Family>() {
+fn answers_are_whole<A: LpmFamily>() {
     let domain = Domain::new(1);
     let mut writer = LpmWriter::<A>::new(&domain, small());
     let mut random = Random(11);
@@ -297,34 +297,41 @@ const BEFORE: Instant = Instant::from_nanos(999);
 
 /// What look-ups may find before anything has ended: the value; where direct blocks or escapes
 /// have the route, its entry also.
-fn fits<A: Family>(found: u32, target: Option<(Prefix<A>, Target)>) -> bool {
+fn fits<A: LpmFamily>(found: u32, target: Option<(Prefix<A>, RouteTarget)>) -> bool {
     let Some((prefix, target)) = target else { return found == 0 };
     let entry = target.expires.map(|(entry, _)| ENTRY | entry);
     found == target.value
         || (Some(found) == entry && (prefix.len() <= A::LINES_FROM || A::BITS == 32))
 }
 
-fn best<A: Address>(list: &BTreeMap<Prefix<A>, Target>, addr: A) -> Option<(Prefix<A>, Target)> {
+fn best<A: Address>(
+    list: &BTreeMap<Prefix<A>, RouteTarget>,
+    addr: A,
+) -> Option<(Prefix<A>, RouteTarget)> {
     let fits = list.iter().filter(|(prefix, _)| prefix.contains(addr));
     fits.max_by_key(|(prefix, _)| prefix.len()).map(|(prefix, target)| (*prefix, *target))
 }
 
-fn random_target(random: &mut Random, entry: u32) -> Target {
+fn random_target(random: &mut Random, entry: u32) -> RouteTarget {
     let value = match random.below(8) {
         0 => random.below(u64::from(ENTRY) - 1) as u32 + 1,
         _ => random.below(5) as u32 + 1,
     };
-    if random.below(2) == 0 { Target::forever(value) } else { Target::until(value, entry, END) }
+    if random.below(2) == 0 {
+        RouteTarget::forever(value)
+    } else {
+        RouteTarget::until(value, entry, END)
+    }
 }
 
 /// Random changes by steps of one unit; between any two, each look-up finds what was there before
 /// the change or what is there after it, in a burst and alone.
-fn steps_like_the_list<A: Family>(seed: u64) -> u64 {
+fn steps_like_the_list<A: LpmFamily>(seed: u64) -> u64 {
     let domain = Domain::new(1);
     let mut reader = domain.reader().unwrap();
     let mut writer = LpmWriter::<A>::new(&domain, small());
     let lpm = writer.reader();
-    let (mut list, mut random) = (BTreeMap::<Prefix<A>, Target>::new(), Random(seed));
+    let (mut list, mut random) = (BTreeMap::<Prefix<A>, RouteTarget>::new(), Random(seed));
     let (mut halfway, mut found) = (0, Vec::new());
     for round in 0..250_u32 {
         let known = list.keys().nth(random.below(list.len() as u64 + 1) as usize).copied();
@@ -345,7 +352,7 @@ fn steps_like_the_list<A: Family>(seed: u64) -> u64 {
         }
         loop {
             let progress = writer.step(1, NOW);
-            halfway += u64::from(progress == Progress::More);
+            halfway += u64::from(progress == PushProgress::More);
             for (now, ended) in [(BEFORE, false), (END, true)] {
                 found.resize(addrs.len(), 0);
                 lpm.lookup_burst(reader.view(), &addrs, now, &mut found);
@@ -353,20 +360,20 @@ fn steps_like_the_list<A: Family>(seed: u64) -> u64 {
                     let alone = lpm.lookup(reader.view(), *addr, now);
                     let (old, new) = (best(&before, *addr), best(&list, *addr));
                     let may = |found: u32| {
-                        let fits = |target: Option<(Prefix<A>, Target)>| {
+                        let fits = |target: Option<(Prefix<A>, RouteTarget)>| {
                             let known = target.and_then(|(_, target)| target.expires);
                             match known.filter(|_| ended) {
                                 Some((entry, _)) => found == ENTRY | entry,
                                 None => fits(found, target),
                             }
                         };
-                        fits(new) || (progress == Progress::More && fits(old))
+                        fits(new) || (progress == PushProgress::More && fits(old))
                     };
                     assert!(may(*found), "{addr} of {prefix}: {found:x}, {old:?} {new:?}");
                     assert!(may(alone), "{addr} of {prefix} alone: {alone:x}, {old:?} {new:?}");
                 }
             }
-            if progress == Progress::Done {
+            if progress == PushProgress::Done {
                 break;
             }
         }
@@ -419,10 +426,10 @@ fn a_step_is_bounded_however_much_lies_below() {
         let new = holes.iter().filter(|addr| lpm.lookup(reader.view(), **addr, NOW) == value);
         new.count()
     };
-    writer.begin(wide, Some(Target::forever(9)), NOW).unwrap();
+    writer.begin(wide, Some(RouteTarget::forever(9)), NOW).unwrap();
     let (mut steps, mut before) = (0, changed(9));
     assert_eq!(before, 0, "nothing below is done at once");
-    while writer.step(64, NOW) == Progress::More {
+    while writer.step(64, NOW) == PushProgress::More {
         let after = changed(9);
         // A line costs sixteen units, and has one of these addresses.
         assert!(after - before <= 5, "{before} to {after} in one step");
@@ -436,15 +443,15 @@ fn a_step_is_bounded_however_much_lies_below() {
     assert_eq!(changed(9), 0, "the next change completes the last");
 }
 
-fn values_until_the_first_end<A: Family>(addr: A, short: u8, long: u8) {
+fn values_until_the_first_end<A: LpmFamily>(addr: A, short: u8, long: u8) {
     let domain = Domain::new(1);
     let reader = domain.reader().unwrap();
     let mut writer = LpmWriter::<A>::new(&domain, small());
     let lpm = writer.reader();
     let later = END + END.saturating_since(NOW);
     let (short, long) = (Prefix::new(addr, short).unwrap(), Prefix::new(addr, long).unwrap());
-    writer.replace(long, Some(Target::until(7, 2, END)), NOW).unwrap();
-    writer.replace(short, Some(Target::until(8, 1, later)), NOW).unwrap();
+    writer.replace(long, Some(RouteTarget::until(7, 2, END)), NOW).unwrap();
+    writer.replace(short, Some(RouteTarget::until(8, 1, later)), NOW).unwrap();
     let at = |now| {
         let mut found = [0];
         lpm.lookup_burst(reader.view(), &[addr], now, &mut found);
@@ -469,7 +476,7 @@ fn values_are_found_until_the_first_end_and_again_when_it_was_collected() {
 #[test]
 fn a_small_table_takes_little() {
     let domain = Domain::new(1);
-    let mut writer = LpmWriter::<Ipv4Addr>::new(&domain, Capacity::for_prefixes(16));
+    let mut writer = LpmWriter::<Ipv4Addr>::new(&domain, LpmCapacity::for_prefixes(16));
     for n in 0..16 {
         writer
             .insert(Prefix::new(Ipv4Addr::new(10 + n % 3, n, 0, 0), 20).unwrap(), 1, NOW)

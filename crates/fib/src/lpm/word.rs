@@ -21,39 +21,39 @@ pub(super) type Line = CacheLine<[AtomicU64; WORDS]>;
 
 /// What is done with a line.
 pub(super) trait LineWords {
-    /// The word for the positions whose upper three bits are `q`.
-    fn word(&self, q: usize) -> Word;
+    /// The word for the positions with `q` as their upper three bits.
+    fn word(&self, q: usize) -> SlotWord;
     /// Shows another word to readers; what it refers to must have been written before.
-    fn publish(&self, q: usize, word: Word);
+    fn publish(&self, q: usize, word: SlotWord);
     /// What the writer stored last.
-    fn own(&self, q: usize) -> Word;
+    fn own(&self, q: usize) -> SlotWord;
 }
 
 impl LineWords for Line {
     #[inline(always)]
-    fn word(&self, q: usize) -> Word {
+    fn word(&self, q: usize) -> SlotWord {
         // The mask is for the compiler: no index is beyond.
-        Word(self.0.get(q & (WORDS - 1)).map_or(0, |word| word.load(Acquire)))
+        SlotWord(self.0.get(q & (WORDS - 1)).map_or(0, |word| word.load(Acquire)))
     }
 
     #[inline(always)]
-    fn publish(&self, q: usize, word: Word) {
+    fn publish(&self, q: usize, word: SlotWord) {
         if let Some(slot) = self.0.get(q) {
             slot.store(word.0, Release);
         }
     }
 
     #[inline(always)]
-    fn own(&self, q: usize) -> Word {
-        Word(self.0.get(q).map_or(0, |word| word.load(Relaxed)))
+    fn own(&self, q: usize) -> SlotWord {
+        SlotWord(self.0.get(q).map_or(0, |word| word.load(Relaxed)))
     }
 }
 
-/// See the file's head.
+/// A word of a line: the bitmap of runs of 32 positions, and the index of the first slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Word(u64);
+pub(super) struct SlotWord(u64);
 
-impl Word {
+impl SlotWord {
     /// Nothing at any position: slot 0.
     pub(super) const EMPTY: Self = Self(0);
 
@@ -81,11 +81,11 @@ mod tests {
 
     #[test]
     fn a_positions_slot_is_that_of_its_run() {
-        let word = Word::new(1 << 3 | 1 << 31, 100);
+        let word = SlotWord::new(1 << 3 | 1 << 31, 100);
         let slots: Vec<usize> = (0..32).map(|j| word.slot(j)).collect();
         assert!(slots[..3].iter().all(|s| *s == 100));
         assert!(slots[3..31].iter().all(|s| *s == 101));
         assert_eq!(slots[31], 102);
-        assert_eq!(Word::EMPTY.slot(17), 0);
+        assert_eq!(SlotWord::EMPTY.slot(17), 0);
     }
 }

@@ -1,8 +1,8 @@
-//! The one who changes a longest-prefix-match table.
+//! The writer of a longest-prefix-match table.
 //!
 //! Called by the control side, never between a packet's arrival and departure. Order of every
 //! change: room is made sure of; what is new is written; one store shows it; what it replaces
-//! waits for its grace period. The work lies in `links.rs` (which node leads to which), `paint.rs`
+//! waits for its grace period. The work is in `links.rs` (which node leads to which), `paint.rs`
 //! (what readers see of a node) and `push.rs` (what nodes inherit). Bounds: a change stores at most
 //! 256 entries of a direct block or repaints at most eight words of a line, links or unlinks one
 //! chain of at most fifteen nodes, and in IPv6 goes through the lines below it, in steps.
@@ -10,16 +10,16 @@
 use std::sync::Arc;
 
 use floodwall_base::{Instant, Prefix};
-use floodwall_sync::qsbr::{Caps, Domain, Limbo, LimboStats, Paced, Policy};
+use floodwall_sync::qsbr::{Domain, Limbo, LimboCaps, LimboStats, Paced, Policy};
 use floodwall_sync::shim::atomic::Ordering::Release;
 
 use super::blocks::{self, Blocks};
-use super::capacity::{Capacity, Memory, UpdateError};
-use super::node::{Id, Nodes, heap_index};
-use super::push::Owed;
+use super::capacity::{LpmCapacity, LpmMemory, UpdateError};
+use super::node::{NodeArena, TrieNodeId, heap_index};
+use super::push::OwedPush;
 use super::shared::SharedSlots;
 use super::slots::{EXPIRES, Slots, shown};
-use super::table::{Direct, Family, TOP, Table};
+use super::table::{Direct, LpmFamily, TOP, Table};
 use super::word::{Line, WORDS};
 use super::{ENTRY, Lpm, VALUE_MAX};
 
@@ -33,22 +33,22 @@ const CHAIN_MAX: usize = 16;
 
 /// What a prefix leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct RouteTarget {
     /// The number that look-ups find.
     pub value: u32,
     /// Of a route that expires, the caller's record of it, and when the first of its lifetimes
-    /// ends: from then on look-ups find `ENTRY | entry` instead, and the caller says what that is.
+    /// ends: from then on look-ups find `ENTRY | entry` instead, and the caller resolves it.
     pub expires: Option<(u32, Instant)>,
 }
 
-impl Target {
+impl RouteTarget {
     /// A number that stays.
     #[must_use]
     pub const fn forever(value: u32) -> Self {
         Self { value, expires: None }
     }
 
-    /// A number until a moment, and from then on what the caller's record says.
+    /// A number until a moment, and from then on the value of the caller's record.
     #[must_use]
     pub const fn until(value: u32, entry: u32, until: Instant) -> Self {
         Self { value, expires: Some((entry, until)) }
@@ -57,25 +57,26 @@ impl Target {
 
 /// What waits for its grace period.
 #[derive(Debug)]
-pub(super) enum Gone {
+pub(super) enum RemovedRoute {
     Block(u32, u16),
     Line(u32),
     Direct(u32),
 }
 
-/// See the file's head.
-pub struct LpmWriter<A: Family, P: Policy = Paced> {
+/// The writer's side of a longest-prefix-match table: nodes, blocks, and what waits for a grace
+/// period.
+pub struct LpmWriter<A: LpmFamily, P: Policy = Paced> {
     pub(super) table: Arc<Table<A>>,
     /// What `::/0` or `0.0.0.0/0` leads to.
     default: u32,
-    pub(super) directs: Nodes,
-    pub(super) lines: Nodes,
+    pub(super) directs: NodeArena,
+    pub(super) lines: NodeArena,
     pub(super) blocks: Blocks,
     pub(super) shared: SharedSlots,
-    /// What is found while an entry lives, by entry.
+    /// The value while an entry is valid, by entry.
     pub(super) living: Vec<u32>,
-    pub(super) limbo: Limbo<Gone, P>,
-    pub(super) owed: Option<Owed<A>>,
+    pub(super) limbo: Limbo<RemovedRoute, P>,
+    pub(super) owed: Option<OwedPush<A>>,
     prefixes: usize,
     /// Whether words are left unpainted until all prefixes are there.
     pub(super) loading: bool,
@@ -83,26 +84,26 @@ pub struct LpmWriter<A: Family, P: Policy = Paced> {
     pub(super) words: u64,
 }
 
-impl<A: Family> LpmWriter<A> {
+impl<A: LpmFamily> LpmWriter<A> {
     /// An empty table for the readers of `domain`, with all its memory.
     #[must_use]
-    pub fn new(domain: &Domain, capacity: Capacity) -> Self {
+    pub fn new(domain: &Domain, capacity: LpmCapacity) -> Self {
         Self::with_domain(domain, capacity)
     }
 }
 
-impl<A: Family, P: Policy> LpmWriter<A, P> {
+impl<A: LpmFamily, P: Policy> LpmWriter<A, P> {
     /// As [`LpmWriter::new`], for a domain with a policy of its own.
     #[must_use]
-    pub fn with_domain(domain: &Domain<P>, capacity: Capacity) -> Self {
+    pub fn with_domain(domain: &Domain<P>, capacity: LpmCapacity) -> Self {
         let directs = capacity.directs.max(TOP as usize + 1);
         let lines = capacity.lines.max(1);
-        let caps = Caps { items: capacity.retired, bytes: usize::MAX };
+        let caps = LimboCaps { items: capacity.retired, bytes: usize::MAX };
         Self {
             table: Arc::new(Table::new(lines, capacity.slots, directs)),
             default: 0,
-            directs: Nodes::new(directs, TOP as usize + 1),
-            lines: Nodes::new(lines, 1),
+            directs: NodeArena::new(directs, TOP as usize + 1),
+            lines: NodeArena::new(lines, 1),
             blocks: Blocks::new(capacity.slots, 1),
             shared: SharedSlots::default(),
             living: Vec::new(),
@@ -132,9 +133,9 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
         self.prefixes == 0
     }
 
-    /// How many words, of 32 positions each, changes have looked at for what they show: the work of
-    /// the writer, whatever the machine. At most eight of the prefix's own node and of each node
-    /// that is made, one where a chain begins, and of [`LpmWriter::step`] eight for sixteen units.
+    /// How many words, of 32 positions each, changes have repainted: the work of the writer, on any
+    /// machine. At most eight of the prefix's own node and of each node that is made, one where a
+    /// chain begins, and of [`LpmWriter::step`] eight for sixteen units.
     #[must_use]
     pub const fn words(&self) -> u64 {
         self.words
@@ -156,7 +157,7 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
         value: u32,
         now: Instant,
     ) -> Result<Option<u32>, UpdateError> {
-        self.replace(prefix, Some(Target::forever(value)), now)
+        self.replace(prefix, Some(RouteTarget::forever(value)), now)
     }
 
     /// Lets `prefix` lead nowhere; returns what it led to.
@@ -175,7 +176,7 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
     pub fn replace(
         &mut self,
         prefix: Prefix<A>,
-        target: Option<Target>,
+        target: Option<RouteTarget>,
         now: Instant,
     ) -> Result<Option<u32>, UpdateError> {
         let before = self.begin(prefix, target, now)?;
@@ -183,16 +184,16 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
         Ok(before)
     }
 
-    /// As [`LpmWriter::replace`], but of what nodes below inherit nothing is done yet: that is for
+    /// As [`LpmWriter::replace`], but nodes below do not inherit yet: that is for
     /// [`LpmWriter::step`]. What `prefix` led to before may be found, and must stay good, until
-    /// that says [`Done`](super::Progress::Done). Completes first what the last change left.
+    /// that returns [`Done`](super::Progress::Done). Completes first what the last change left.
     ///
     /// # Errors
     /// See [`UpdateError`]; the table is unchanged then.
     pub fn begin(
         &mut self,
         prefix: Prefix<A>,
-        target: Option<Target>,
+        target: Option<RouteTarget>,
         now: Instant,
     ) -> Result<Option<u32>, UpdateError> {
         self.finish(now);
@@ -214,7 +215,7 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
         self.table.set_soonest(at);
     }
 
-    /// Something ends at `at`: for whoever shortens a lifetime of what is in the table.
+    /// Something ends at `at`: for a caller that shortens a lifetime of what is in the table.
     pub fn ends_at(&mut self, at: Instant) {
         self.table.lower_soonest(at);
     }
@@ -278,7 +279,7 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
         if core::mem::take(&mut self.loading) {
             for line in self.lines.numbers() {
                 self.make_room(now)?;
-                self.paint_all(Id::Line(line), now)?;
+                self.paint_all(TrieNodeId::Line(line), now)?;
             }
         }
         Ok(())
@@ -286,7 +287,7 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
 
     /// What it takes.
     #[must_use]
-    pub fn memory(&self) -> Memory {
+    pub fn memory(&self) -> LpmMemory {
         let bytes = |directs: usize, lines: usize, slots: usize| {
             (1 + directs) * size_of::<Direct>()
                 + lines * size_of::<Line>()
@@ -294,7 +295,7 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
         };
         let (directs, directs_ever) = self.directs.used();
         let (lines, lines_ever) = self.lines.used();
-        Memory {
+        LpmMemory {
             lookup: bytes(directs, lines, self.blocks.used()),
             lookup_high_water: bytes(directs_ever, lines_ever, self.blocks.high_water()),
             writer: self.lines.bytes() + self.directs.bytes() + 4 * self.living.capacity(),
@@ -304,7 +305,7 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
     fn set(
         &mut self,
         prefix: Prefix<A>,
-        target: Target,
+        target: RouteTarget,
         now: Instant,
     ) -> Result<Option<u32>, UpdateError> {
         let (value, all) = self.admit(target);
@@ -344,7 +345,7 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
         let Ok(id) = self.find(prefix) else { return Ok(None) };
         let Some(node) = self.node_mut(id) else { return Ok(None) };
         let before = node.heap.remove(heap_index(prefix));
-        let emptied = node.is_empty() && id != Id::Direct(TOP);
+        let emptied = node.is_empty() && id != TrieNodeId::Direct(TOP);
         match before {
             Some(_) if emptied => self.unlink(prefix, now)?,
             Some(_) => self.show(id, prefix, false, now)?,
@@ -354,7 +355,7 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
     }
 
     /// The writer's number for a target, and whether another value may have had the same.
-    fn admit(&mut self, target: Target) -> (u32, bool) {
+    fn admit(&mut self, target: RouteTarget) -> (u32, bool) {
         let Some((entry, until)) = target.expires else { return (target.value, false) };
         self.table.lower_soonest(until);
         let at = entry as usize;
@@ -371,9 +372,9 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
         limbo.reclaim(
             || now,
             |gone| match gone {
-                Gone::Block(start, size) => blocks.give(start, usize::from(size)),
-                Gone::Line(line) => lines.give(line),
-                Gone::Direct(block) => directs.give(block),
+                RemovedRoute::Block(start, size) => blocks.give(start, usize::from(size)),
+                RemovedRoute::Line(line) => lines.give(line),
+                RemovedRoute::Direct(block) => directs.give(block),
             },
         );
         if self.limbo.room() < RETIRED_MAX {
@@ -387,7 +388,7 @@ impl<A: Family, P: Policy> LpmWriter<A, P> {
 }
 
 /// The number for which a target is refused.
-fn refused(target: Target) -> Option<u32> {
+fn refused(target: RouteTarget) -> Option<u32> {
     let (entry, max) = match target.expires {
         None => (0, VALUE_MAX),
         Some((entry, _)) => (entry, ENTRY - 1),
@@ -396,7 +397,7 @@ fn refused(target: Target) -> Option<u32> {
     value.or(Some(entry).filter(|entry| *entry >= ENTRY))
 }
 
-impl<A: Family, P: Policy> core::fmt::Debug for LpmWriter<A, P> {
+impl<A: LpmFamily, P: Policy> core::fmt::Debug for LpmWriter<A, P> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("LpmWriter").field("prefixes", &self.prefixes).finish_non_exhaustive()
     }

@@ -6,7 +6,7 @@
 use floodwall_base::Randomness;
 
 use super::*;
-use crate::exceptions::{Exceptions, FirstHop, LIFETIME, Lesson};
+use crate::exceptions::{Exceptions, FirstHop, LIFETIME, PathUpdate};
 use crate::{RouteError, RouteProtocol, Selector, TableId};
 
 both! {
@@ -41,19 +41,19 @@ fn ending<A: Address>(n: u32, seconds: u64) -> Route<A> {
     Route { expires: Some(after(seconds)), ..nth(n) }
 }
 
-fn large<A: Family>(routes: usize) -> Fib<A> {
+fn large<A: LpmFamily>(routes: usize) -> Fib<A> {
     Fib::alone(FibConfig::for_routes(routes), HashKey::new(1, 2), START)
 }
 
-fn ten<A: Family>() {
+fn ten<A: LpmFamily>() {
     let mut fib = fib::<A>();
     (0..10).for_each(|n| fib.add(ending(n, 2), START).unwrap());
     assert_eq!((fib.collect(after(1), 100), fib.dump_at(after(1)).count()), (0, 10));
-    assert_eq!(fib.dump_at(after(2)).count(), 0, "absent before anybody collects");
+    assert_eq!(fib.dump_at(after(2)).count(), 0, "absent before it is collected");
     assert_eq!((fib.collect(after(4), 100), fib.len()), (10, 0));
 }
 
-fn thousand<A: Family>() {
+fn thousand<A: LpmFamily>() {
     for permanent in [0, 1000] {
         let mut fib = large::<A>(3000);
         (0..permanent).for_each(|n| fib.add(nth(n), START).unwrap());
@@ -63,7 +63,7 @@ fn thousand<A: Family>() {
     }
 }
 
-fn five_thousand<A: Family>() {
+fn five_thousand<A: LpmFamily>() {
     let mut fib = large::<A>(6000);
     (0..5000).for_each(|n| fib.add(nth(n), START).unwrap());
     (0..1000).for_each(|n| fib.add(ending(9000 + n, 1 + u64::from(n % 7)), START).unwrap());
@@ -72,7 +72,7 @@ fn five_thousand<A: Family>() {
     assert_eq!((visited, fib.len()), (1000, 5000));
 }
 
-fn demoted<A: Family>() {
+fn demoted<A: LpmFamily>() {
     let mut fib = large::<A>(200);
     (0..100).for_each(|n| fib.add(nth(n), START).unwrap());
     (0..100).for_each(|n| fib.replace(ending(n, 2), START).unwrap());
@@ -80,7 +80,7 @@ fn demoted<A: Family>() {
     assert_eq!((fib.collect(after(4), 1000), fib.len()), (100, 0));
 }
 
-fn promoted<A: Family>() {
+fn promoted<A: LpmFamily>() {
     let mut fib = large::<A>(200);
     (0..100).for_each(|n| fib.add(ending(n, 2), START).unwrap());
     (0..100).for_each(|n| fib.replace(nth(n), START).unwrap());
@@ -88,8 +88,8 @@ fn promoted<A: Family>() {
     assert_eq!((fib.collect(after(400), 1000), fib.dump_at(after(400)).count()), (0, 100));
 }
 
-/// What was believed of a path, over the route that leads there now.
-fn believe<A: Family>(
+/// Accepts an MTU of a path, over the route that leads there now.
+fn believe<A: LpmFamily>(
     fib: &Fib<A>,
     paths: &mut Exceptions<A>,
     n: u32,
@@ -99,11 +99,11 @@ fn believe<A: Family>(
     let found = fib.lookup(dst_addr, now).unwrap();
     let hop = FirstHop { iface: found.iface, via: found.gateway };
     let mut random = Randomness::from_number(u64::from(n)).secret;
-    paths.learn(dst_addr, hop, Lesson::PathMtu(1300), now, &mut random);
+    paths.learn(dst_addr, hop, PathUpdate::PathMtu(1300), now, &mut random);
     hop
 }
 
-fn promoted_too_big<A: Family>() {
+fn promoted_too_big<A: LpmFamily>() {
     let (mut fib, mut paths) = (large::<A>(200), Exceptions::new(HashKey::new(5, 6)));
     (0..100).for_each(|n| fib.add(ending(n, 2), START).unwrap());
     let hops: Vec<_> = (0..100).map(|n| believe(&fib, &mut paths, n, START)).collect();
@@ -117,7 +117,7 @@ fn promoted_too_big<A: Family>() {
     assert_eq!((fib.collect(after(5000), 1000), fib.len(), fib.deadline()), (0, 100, None));
 }
 
-fn expired_parent<A: Family>() {
+fn expired_parent<A: LpmFamily>() {
     let (mut fib, mut paths) = (fib::<A>(), Exceptions::new(HashKey::new(5, 6)));
     fib.add(Route { iface: IfIndex(2), ..ending(1, 5) }, START).unwrap();
     fib.add(Route { prefix: Prefix::all(), ..nth(0) }, START).unwrap();
@@ -135,7 +135,7 @@ fn expired_parent<A: Family>() {
     assert_eq!((known(&fib, after(9)), of_parent.iface), (Some(1300), IfIndex(2)));
 }
 
-fn exception_of_permanent<A: Family>() {
+fn exception_of_permanent<A: LpmFamily>() {
     let (mut fib, mut paths) = (large::<A>(2000), Exceptions::new(HashKey::new(5, 6)));
     (0..500).for_each(|n| fib.add(nth(n), START).unwrap());
     fib.add(ending(900, 2), START).unwrap();
@@ -151,19 +151,19 @@ fn told<A: Address>(n: u32, expires: Option<Instant>) -> Route<A> {
     Route { gateway: Some(addr("9.9.9.9")), protocol, expires, ..nth(n) }
 }
 
-fn advertised<A: Family>() {
+fn advertised<A: LpmFamily>() {
     let mut fib = fib::<A>();
     fib.set(told(1, Some(after(30))), START).unwrap();
     fib.set(told(2, Some(Instant::FAR)), START).unwrap();
     assert_eq!((fib.len(), fib.expiring()), (2, 1));
-    // It is said again: it lasts as long as it was said last.
+    // It is set again: it lasts as long as it was set last.
     fib.set(told(1, Some(after(50))), after(20)).unwrap();
     assert_eq!((fib.collect(after(40), 9), fib.dump_at(after(49)).count()), (0, 2));
     assert_eq!(fib.dump_at(after(50)).count(), 1);
     assert_eq!((fib.collect(after(60), 9), fib.len()), (1, 1));
 }
 
-fn flapping<A: Family>() {
+fn flapping<A: LpmFamily>() {
     let mut fib = fib::<A>();
     for round in 0..3000_u64 {
         let now = after(round / 10);
@@ -183,7 +183,7 @@ fn flapping<A: Family>() {
     assert_eq!(fib.free_lifetimes.len(), fib.config().expiring_max);
 }
 
-fn jump<A: Family>() {
+fn jump<A: LpmFamily>() {
     let mut fib = large::<A>(3000);
     fib.add(Route { prefix: Prefix::all(), ..nth(0) }, START).unwrap();
     (1..2001).for_each(|n| {
@@ -195,10 +195,10 @@ fn jump<A: Family>() {
     assert_eq!(fib.dump_at(now).count(), 1);
     let mut steps = 0;
     while fib.len() > 1 {
-        // Whatever is left: the answer is that of a table without them.
+        // With any number left: the answer is that of a table without them.
         let addr = nth::<A>(1 + steps * 31).prefix.addr();
         assert_eq!(fib.lookup(addr, now).map(|found| found.iface), Some(IfIndex(1)));
-        assert!(fib.deadline().is_some_and(|at| at <= now), "it says that there is more");
+        assert!(fib.deadline().is_some_and(|at| at <= now), "it reports that there is more");
         let left = fib.len() - 1;
         assert_eq!(fib.collect(now, 64), left.min(64));
         steps += 1;
@@ -207,7 +207,7 @@ fn jump<A: Family>() {
     assert_eq!(fib.collect(now, 64), 0);
 }
 
-fn first_of_equals<A: Family>() {
+fn first_of_equals<A: LpmFamily>() {
     let mut fib = fib::<A>();
     fib.add(Route { iface: IfIndex(5), ..ending(1, 1) }, START).unwrap();
     fib.append(Route { iface: IfIndex(6), ..ending(1, 2) }, START).unwrap();
@@ -219,17 +219,17 @@ fn first_of_equals<A: Family>() {
     assert_eq!([after(1), after(2)].map(|now| iface(&fib, now)), [6, 7]);
 }
 
-fn exactly<A: Family>() {
+fn exactly<A: LpmFamily>() {
     let mut fib = fib::<A>();
     fib.add(Route { prefix: Prefix::all(), ..ending(0, 5) }, START).unwrap();
     let before = START + (Duration::from_secs(5) - Duration::from_nanos(1));
     let to = nth::<A>(1).prefix.addr();
     assert!(fib.lookup(to, before).is_some() && fib.lookup(to, after(5)).is_none());
-    assert_eq!(fib.collect(after(5), 9), 0, "and nobody collects it too early");
+    assert_eq!(fib.collect(after(5), 9), 0, "and it is not collected too early");
     assert_eq!((fib.collect(after(6), 9), fib.deadline()), (1, None));
 }
 
-fn last_of_interface<A: Family>() {
+fn last_of_interface<A: LpmFamily>() {
     let mut fib = fib::<A>();
     fib.set(told(1, Some(after(5))), START).unwrap();
     fib.set(Route { iface: IfIndex(2), ..told(1, Some(after(9))) }, START).unwrap();
@@ -241,7 +241,7 @@ fn last_of_interface<A: Family>() {
     assert_eq!((fib.next_hops().count(), fib.waits(), fib.deadline()), (0, false, None));
 }
 
-fn two_ways<A: Family>() {
+fn two_ways<A: LpmFamily>() {
     let mut fib = fib::<A>();
     let via = |router: &str, expires| Route { gateway: Some(addr(router)), ..told(1, expires) };
     fib.set(via("9.9.9.1", Some(after(4))), START).unwrap();
@@ -250,13 +250,13 @@ fn two_ways<A: Family>() {
     let of = |fib: &Fib<A>, now| fib.lookup(to, now).and_then(|found| found.gateway);
     let ways = [Some(addr("9.9.9.1")), Some(addr("9.9.9.2")), None];
     assert_eq!([START, after(4), after(8)].map(|now| of(&fib, now)), ways);
-    // The first is told again in time, and is the first again.
+    // The first is set again in time, and is the first again.
     fib.set(via("9.9.9.1", Some(after(20))), after(3)).unwrap();
     assert_eq!([after(5), after(8), after(20)].map(|now| of(&fib, now)), [ways[0], ways[0], None]);
     assert_eq!((fib.collect(after(10), 9), fib.collect(after(30), 9), fib.len()), (1, 1, 0));
 }
 
-fn by_source<A: Family>() {
+fn by_source<A: LpmFamily>() {
     let mut fib = fib::<A>();
     let table = TableId(50);
     let from = Some(prefix("77.0.0.0/8"));
@@ -278,7 +278,7 @@ fn by_source<A: Family>() {
     assert_eq!(iface(&fib, "77.1.1.1", after(4)), Some(1));
 }
 
-fn replaced<A: Family>() {
+fn replaced<A: LpmFamily>() {
     let mut fib = large::<A>(400);
     (0..300).for_each(|n| fib.add(ending(n, 9), START).unwrap());
     let (mut dump, mut seen) = (crate::Dump::default(), Vec::new());
@@ -299,7 +299,7 @@ fn replaced<A: Family>() {
     assert_eq!(fib.expiring(), ends);
 }
 
-fn endless<A: Family>() {
+fn endless<A: LpmFamily>() {
     let mut fib = fib::<A>();
     fib.add(Route { expires: Some(Instant::FAR), ..nth(1) }, START).unwrap();
     let last = Instant::from_nanos(u64::MAX - 1);
@@ -310,7 +310,7 @@ fn endless<A: Family>() {
     assert!(fib.lookup(nth::<A>(2).prefix.addr(), far).is_some());
 }
 
-fn deleted<A: Family>() {
+fn deleted<A: LpmFamily>() {
     let mut fib = fib::<A>();
     (0..20).for_each(|n| fib.add(ending(n, 1), START).unwrap());
     assert_eq!(fib.collect(after(3), 5), 5);
@@ -325,7 +325,7 @@ fn deleted<A: Family>() {
     assert_eq!(fib.routes_to(TableId::MAIN, left[0]).count(), 1);
 }
 
-fn flood<A: Family>() {
+fn flood<A: LpmFamily>() {
     let config = FibConfig { routes_max: 10, ..FibConfig::default() };
     let mut fib = Fib::<A>::alone(config, HashKey::new(1, 2), START);
     fib.set(told(0, Some(after(9))), START).unwrap();
@@ -341,7 +341,7 @@ fn flood<A: Family>() {
     }
     let most = floodwall_base::limits::ROUTES_LEARNT_INTERFACE_MAX;
     assert_eq!((taken + 1, refused), (most, 20_000 - most));
-    assert!(fib.lookup(nth::<A>(0).prefix.addr(), START).is_some(), "who was there stays");
+    assert!(fib.lookup(nth::<A>(0).prefix.addr(), START).is_some(), "what was there stays");
     (0..10).for_each(|n| fib.add(nth(50_000 + n), START).unwrap());
     assert_eq!(fib.collect(after(12), usize::MAX), most);
     assert_eq!((fib.len(), fib.by_router.len()), (10, 0));

@@ -29,7 +29,7 @@ fn inside<A: Address>(n: u32) -> A {
     A::from_bits_aligned(nth::<A>(n).prefix.addr().to_bits_aligned() | 7 << 96)
 }
 
-fn large<A: Family>(routes: usize) -> Fib<A> {
+fn large<A: LpmFamily>(routes: usize) -> Fib<A> {
     Fib::alone(FibConfig::for_routes(routes), HashKey::new(1, 2), START)
 }
 
@@ -37,7 +37,7 @@ fn iface<A: Address>(found: Option<Found<A>>) -> u16 {
     found.map_or(0, |found| found.iface.0)
 }
 
-fn bursts<A: Family>() {
+fn bursts<A: LpmFamily>() {
     let domain = Domain::new(1);
     let reader = domain.reader().unwrap();
     let config = FibConfig::for_routes(4000);
@@ -59,7 +59,7 @@ fn bursts<A: Family>() {
         }
     };
     let ends = |n: u32| n.is_multiple_of(3).then(|| after(u64::from(n % 8 + 1)));
-    // A list alone; a trie alone; both, and rules that ask them for some; one that decides.
+    // A list alone; a trie alone; both, and rules that use them for some; one that decides.
     (0..100).for_each(|n| fib.add(Route { expires: ends(n), ..nth(n) }, START).unwrap());
     check(&mut fib);
     (100..600).for_each(|n| fib.add(Route { expires: ends(n), ..nth(n) }, START).unwrap());
@@ -81,7 +81,7 @@ fn bursts<A: Family>() {
     assert_eq!([0, 7, 8].map(|n| iface(fib.lookup(inside(n), after(9)))), [61, 61, 9]);
 }
 
-fn loads<A: Family>() {
+fn loads<A: LpmFamily>() {
     for count in [10_u32, 3000] {
         let (mut added, mut loaded) = (large::<A>(4000), large::<A>(4000));
         for fib in [&mut added, &mut loaded] {
@@ -112,7 +112,7 @@ fn loads<A: Family>() {
     }
 }
 
-fn refused<A: Family>() {
+fn refused<A: LpmFamily>() {
     for before in [3, 200] {
         let mut fib = large::<A>(2000);
         (0..before).for_each(|n| fib.add(nth(n), START).unwrap());
@@ -146,9 +146,9 @@ fn refused<A: Family>() {
     }
 }
 
-/// In a trie, which knows of ends only the earliest: ends that are moved to and fro, by as little
-/// as a nanosecond, and collected late.
-fn moved<A: Family>() {
+/// In a trie, which stores only the earliest end: ends that are moved to and fro, by as little as a
+/// nanosecond, and collected late.
+fn moved<A: LpmFamily>() {
     let mut fib = large::<A>(2000);
     (0..300).for_each(|n| fib.add(nth(n), START).unwrap());
     let protocol = RouteProtocol::RouterAdvertisement;
@@ -179,7 +179,7 @@ fn moved<A: Family>() {
 
 /// A route in front of thousands that have ended: what these uncover changes in steps, and the
 /// routes that it led to before stay good until the last.
-fn uncovered<A: Family>() {
+fn uncovered<A: LpmFamily>() {
     let domain = Domain::new(1);
     let mut reader = domain.reader().unwrap();
     let config = FibConfig::for_routes(4000);
@@ -261,7 +261,7 @@ fn a_short_ipv6_prefix_over_many_lines_changes_in_steps() {
     }
 }
 
-fn swept<A: Family>() {
+fn swept<A: LpmFamily>() {
     let mut fib = large::<A>(6000);
     let (id, count) = (NextHopId(7), 5000);
     let hop = |iface| NextHop {
@@ -276,7 +276,8 @@ fn swept<A: Family>() {
     fib.load(&through, START).unwrap();
     fib.set_usable(IfIndex(2), false, START);
     while fib.sweep(START, 5000) > 0 {}
-    // Into a dead link and out again: each call looks at so many, and says that there is more.
+    // Into a link that is down and out again: each call looks at so many, and reports that there is
+    // more.
     for (to, uncovers) in [(2, true), (1, false)] {
         fib.replace_next_hop(id, hop(to), START).unwrap();
         let mut steps = 0;
@@ -291,7 +292,7 @@ fn swept<A: Family>() {
     }
 }
 
-fn told<A: Family>() {
+fn told<A: LpmFamily>() {
     let mut fib = large::<A>(3000);
     (0..2000).for_each(|n| fib.add(nth(n), START).unwrap());
     for (n, protocol) in
@@ -313,8 +314,9 @@ fn told<A: Family>() {
     assert_eq!((fib.len(), fib.told.iter().count()), (2000, 0));
 }
 
-/// Many routes of a router, a link and the operator: gone for whoever asks, whatever is left to do.
-fn together<A: Family>() {
+/// Many routes of a router, a link and the operator: gone for all readers at once, with work left
+/// to do.
+fn together<A: LpmFamily>() {
     let mut fib = large::<A>(3000);
     let way = |n: u32, iface| Route { iface: IfIndex(iface), ..nth::<A>(n) };
     (0..2000).for_each(|n| fib.add(way(n, 1 + (n % 2) as u16), START).unwrap());
@@ -349,7 +351,7 @@ fn together<A: Family>() {
 }
 
 /// A router takes back what covers more than one step uncovers; its link goes; a lease ends.
-fn taken_back<A: Family>() {
+fn taken_back<A: LpmFamily>() {
     let mut fib = large::<A>(6000);
     (0..3000).for_each(|n| {
         fib.add(Route { expires: Some(after(9)), ..nth(n) }, START).unwrap();

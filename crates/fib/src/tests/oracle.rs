@@ -1,10 +1,10 @@
-//! Random changes beside a list that knows nothing of tries, wheels or chains.
+//! Random changes beside a list without tries, wheels or chains.
 //!
 //! After every step the table holds what the list holds, every look-up agrees, I1 to I7 hold, and
 //! at the end nothing is left. What a change owes below its prefix is done here in the smallest
 //! steps there are, and between any two of them each answer is the former or the new one. What is
-//! believed of paths' MTUs (PTB) is beside the routes: it lowers paths, and neither a table nor a
-//! collection knows of it. Other threads look up all the while.
+//! accepted of paths' MTUs (PTB) is beside the routes: it lowers paths, and neither a table nor a
+//! collection depends on it. Other threads look up all the while.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use floodwall_base::{PublicRandom, Randomness, SecretRandom};
 use floodwall_sync::qsbr::Domain;
 
 use super::*;
-use crate::exceptions::{Exceptions, FirstHop, LIFETIME, Lesson};
+use crate::exceptions::{Exceptions, FirstHop, LIFETIME, PathUpdate};
 use crate::records::NONE;
 use crate::{Dump, Put, RouteError, RouteProtocol, Selector, TableId};
 
@@ -25,14 +25,14 @@ both! {
 
 /// The list: routes in the order in which they came, an order number each.
 #[derive(Default)]
-struct Oracle<A: Family> {
+struct Oracle<A: LpmFamily> {
     routes: Vec<(u64, Route<A>)>,
     next: u64,
-    /// The last that was believed of each path: its MTU, and until when.
+    /// The last accepted message of each path: its MTU, and until when.
     paths: BTreeMap<(A, IfIndex), (u32, Instant)>,
 }
 
-impl<A: Family> Oracle<A> {
+impl<A: LpmFamily> Oracle<A> {
     fn of(&self, route: &Route<A>) -> impl Iterator<Item = usize> + '_ {
         let (prefix, metric) = (route.prefix, route.metric);
         let mut all: Vec<_> = (0..self.routes.len())
@@ -54,7 +54,7 @@ impl<A: Family> Oracle<A> {
                 return false;
             }
             (Put::Replace, Some(at)) => {
-                // In its place among its equals; behind them where it is liked otherwise.
+                // In its place among its equals; behind them where its preference differs.
                 if self.routes[at].1.preference != route.preference {
                     self.routes[at].0 = self.next;
                     self.next += 1;
@@ -83,7 +83,7 @@ impl<A: Family> Oracle<A> {
     }
 }
 
-struct Case<A: Family> {
+struct Case<A: LpmFamily> {
     fib: Fib<A>,
     oracle: Oracle<A>,
     random: PublicRandom,
@@ -99,7 +99,7 @@ struct Case<A: Family> {
     is_many: bool,
 }
 
-impl<A: Family> Case<A> {
+impl<A: LpmFamily> Case<A> {
     fn new(fib: Fib<A>, seed: u64, bytes: u64) -> Self {
         let oracle = Oracle { routes: Vec::new(), next: 0, paths: BTreeMap::new() };
         Self {
@@ -210,19 +210,19 @@ impl<A: Family> Case<A> {
         }
     }
 
-    /// A path's MTU is told and believed: routes stay as they are.
+    /// A path's MTU is received and accepted: routes stay as they are.
     fn too_big(&mut self) {
         let dst_addr = self.addr();
         let Some(found) = self.fib.lookup(dst_addr, self.now) else { return };
         let (iface, mtu) = (found.iface, 1280 + self.below(200) as u32);
         let (hop, routes) = (FirstHop { iface, via: found.gateway }, self.fib.revision());
         let Self { exceptions, secret, now, .. } = self;
-        exceptions.learn(dst_addr, hop, Lesson::PathMtu(mtu), *now, secret);
+        exceptions.learn(dst_addr, hop, PathUpdate::PathMtu(mtu), *now, secret);
         assert_eq!(self.fib.revision(), routes);
         self.oracle.paths.insert((dst_addr, iface), (mtu, self.now + LIFETIME));
     }
 
-    /// What is known of a path is what was told last of it, over the very route; or nothing.
+    /// The exception of a path is what was accepted last, over the very route; or nothing.
     fn check_paths(&mut self) {
         assert!(self.exceptions.len() <= EXCEPTIONS_MAX.min(EXCEPTIONS_HOP_MAX));
         for ((dst_addr, iface), (mtu, until)) in &self.oracle.paths {
@@ -237,7 +237,7 @@ impl<A: Family> Case<A> {
         assert_eq!(self.exceptions.iter(late).count(), 0, "all of it ages by the clock alone");
     }
 
-    /// One step of a dump: what it shows is there now, whatever has changed since the last step.
+    /// One step of a dump: what it shows is there now, with any changes since the last step.
     fn show_one(&mut self) {
         let Some(route) = self.dump.next(&self.fib) else {
             self.dump = Dump::default();
@@ -275,8 +275,8 @@ impl<A: Family> Case<A> {
         }
     }
 
-    /// All that has one way, out of all or of one prefix: gone at once for whoever asks, and out of
-    /// the tables step by step.
+    /// All routes of one next hop, out of all or of one prefix: gone at once for all readers, and
+    /// out of the tables step by step.
     fn remove_many(&mut self) {
         let iface = IfIndex(1 + self.below(6) as u16);
         let wanted = |r: &Route<A>| r.iface == iface;
@@ -369,7 +369,7 @@ impl<A: Family> Case<A> {
 }
 
 /// I1: in the wheel exactly while in a table and with an end. I4: nothing has two owners.
-fn invariants<A: Family>(fib: &Fib<A>) {
+fn invariants<A: LpmFamily>(fib: &Fib<A>) {
     let records = (0..fib.records.end()).filter_map(|at| Some((at, fib.records.at(at)?)));
     let mut timed = 0;
     for (at, record) in records {
@@ -384,7 +384,7 @@ fn invariants<A: Family>(fib: &Fib<A>) {
     assert_eq!(users as usize, fib.len());
 }
 
-fn small_and_large<A: Family>() {
+fn small_and_large<A: LpmFamily>() {
     for (seed, bytes) in [(1, 2), (2, 3), (3, 12), (4, 60)] {
         let config = FibConfig::for_routes(4096);
         let mut fib = Fib::<A>::alone(config, HashKey::new(seed, 2), START);
@@ -402,7 +402,7 @@ fn small_and_large<A: Family>() {
 }
 
 /// Removes everything, and finds everything free.
-fn empty<A: Family>(fib: &mut Fib<A>, now: Instant) {
+fn empty<A: LpmFamily>(fib: &mut Fib<A>, now: Instant) {
     remove_all(fib, now);
     fib.publish(now);
     invariants(fib);
@@ -412,7 +412,7 @@ fn empty<A: Family>(fib: &mut Fib<A>, now: Instant) {
     fib.next_hops().for_each(|hop| assert_eq!(hop.users, 0));
 }
 
-fn cycle<A: Family>() {
+fn cycle<A: LpmFamily>() {
     let mut fib = Fib::<A>::alone(FibConfig::for_routes(300), HashKey::new(3, 4), START);
     for round in 0..20_u64 {
         let now = after(round * 100);
@@ -428,7 +428,7 @@ fn cycle<A: Family>() {
     }
 }
 
-fn dump<A: Family>() {
+fn dump<A: LpmFamily>() {
     let mut fib = fib::<A>();
     let nth = |n: u16| route::<A>(&format!("10.{n}.0.0/16"), 1 + n % 9);
     (0..250).for_each(|n| fib.add(nth(n), START).unwrap());
@@ -455,7 +455,7 @@ fn look_ups_of_other_threads_find_what_is_or_was_there() {
     threads::<Ipv6Addr>();
 }
 
-fn threads<A: Family>() {
+fn threads<A: LpmFamily>() {
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     let domain = Domain::new(2);
     let mut fib = Fib::<A>::new(&domain, FibConfig::for_routes(2000), HashKey::new(1, 2), START);

@@ -18,11 +18,11 @@ both! {
     at_the_cap_a_route_is_refused_and_nothing_changes => caps;
 }
 
-fn iface<A: Family>(fib: &Fib<A>, to: &str, now: Instant) -> Option<u16> {
+fn iface<A: LpmFamily>(fib: &Fib<A>, to: &str, now: Instant) -> Option<u16> {
     fib.lookup(addr(to), now).map(|found| found.iface.0)
 }
 
-fn longest<A: Family>() {
+fn longest<A: LpmFamily>() {
     let mut fib = fib::<A>();
     fib.add(route("10.0.0.0/8", 1), START).unwrap();
     fib.add(route("10.1.0.0/16", 2), START).unwrap();
@@ -37,7 +37,7 @@ fn longest<A: Family>() {
     assert_eq!(metrics, [4, 7, 9]);
 }
 
-fn uncovers<A: Family>() {
+fn uncovers<A: LpmFamily>() {
     for prefixes in [0, 2 * limits::ROUTES_LISTED_MAX as u16] {
         let mut fib = fib::<A>();
         for n in 0..prefixes {
@@ -62,7 +62,7 @@ fn uncovers<A: Family>() {
     }
 }
 
-fn refused<A: Family>() {
+fn refused<A: LpmFamily>() {
     let mut fib = fib::<A>();
     let one = route("10.0.0.0/8", 1);
     let ending = Route { expires: Some(after(9)), ..one };
@@ -90,7 +90,7 @@ fn hop<A: Address>(iface: u16, via: &str) -> NextHop<A> {
     NextHop { kind: RouteKind::Unicast, iface: IfIndex(iface), gateway, src_addr: None }
 }
 
-fn shared<A: Family>() {
+fn shared<A: LpmFamily>() {
     let mut fib = fib::<A>();
     let id = NextHopId(7);
     let through = |n: u16| Route::through(prefix(&format!("10.{n}.0.0/16")), id);
@@ -116,12 +116,12 @@ fn shared<A: Family>() {
     assert_eq!(fib.next_hops().count(), 0);
 }
 
-fn spread<A: Family>(fib: &Fib<A>) -> Vec<u16> {
+fn spread<A: LpmFamily>(fib: &Fib<A>) -> Vec<u16> {
     let flow = |n: u64| Query { flow: Some(n), ..Query::to(addr("10.1.1.1")) };
     (0..128).map(|n| fib.lookup_query(&flow(n), START).unwrap().iface.0).collect()
 }
 
-fn groups<A: Family>() {
+fn groups<A: LpmFamily>() {
     let mut fib = fib::<A>();
     for n in 1..=3 {
         fib.add_next_hop(NextHopId(n), hop(n as u16, "9.9.9.9")).unwrap();
@@ -142,7 +142,8 @@ fn groups<A: Family>() {
     let third = spread(&fib);
     assert!(before.iter().zip(&third).all(|(a, b)| a == b || *b == 3));
     assert!(count(&third, 3).abs_diff(64) <= 1);
-    // A member whose link goes loses its flows, the others keep theirs; and it gets them back.
+    // A member with a link that goes loses its flows, the others keep theirs; and it gets them
+    // back.
     fib.set_usable(IfIndex(2), false, START);
     let without = spread(&fib);
     assert!(third.iter().zip(&without).all(|(a, b)| *b != 2 && (a == b || *a == 2)));
@@ -157,7 +158,7 @@ fn groups<A: Family>() {
     assert_eq!(fib.next_hops().count(), objects - 3);
 }
 
-fn rules<A: Family>() {
+fn rules<A: LpmFamily>() {
     let mut fib = fib::<A>();
     let (main, other) =
         (route::<A>("0.0.0.0/0", 1), Route { table: TableId(7), ..route("10.0.0.0/8", 2) });
@@ -172,7 +173,7 @@ fn rules<A: Family>() {
         fib.lookup_query(&query, START).map(|found| (found.kind, found.iface.0))
     };
     let unicast = |iface| Some((RouteKind::Unicast, iface));
-    assert_eq!(of(&fib, None, None), unicast(1), "no rule asks table 7");
+    assert_eq!(of(&fib, None, None), unicast(1), "no rule looks up table 7");
     let from = Rule { from: Some(prefix("50.0.0.0/8")), ..Rule::all(100, TableId(7)) };
     fib.add_rule(from).unwrap();
     assert!(fib.add_rule(from).is_err());
@@ -193,7 +194,7 @@ fn rules<A: Family>() {
     assert_eq!(of(&fib, Some("50.0.0.1"), Some(5)), unicast(2));
 }
 
-fn dead<A: Family>() {
+fn dead<A: LpmFamily>() {
     for prefixes in [0, 2 * limits::ROUTES_LISTED_MAX as u16] {
         let mut fib = fib::<A>();
         for n in 0..prefixes {
@@ -215,7 +216,7 @@ fn dead<A: Family>() {
     }
 }
 
-fn caps<A: Family>() {
+fn caps<A: LpmFamily>() {
     let config = FibConfig { routes_max: 3, ..FibConfig::default() };
     let mut fib = Fib::<A>::alone(config, HashKey::new(1, 2), START);
     let nth = |n: u16| route::<A>(&format!("10.{n}.0.0/16"), 1);
@@ -224,7 +225,7 @@ fn caps<A: Family>() {
     assert_eq!(fib.add(nth(3), START), Err(RouteError::Full(3)));
     assert_eq!(fib.dump().collect::<Vec<_>>(), before);
     fib.replace(Route { iface: IfIndex(4), ..nth(0) }, START).unwrap();
-    // What routers tell has room of its own, as much for each interface and for each router.
+    // Advertised routes have room of their own, as much for each interface and for each router.
     let protocol = RouteProtocol::RouterAdvertisement;
     let told = |n: u32, iface: u16, router: &str| {
         let prefix = Prefix::new(A::from_bits_aligned(u128::from(n) << 104), 24).unwrap();

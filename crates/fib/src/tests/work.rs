@@ -9,7 +9,7 @@ use floodwall_base::limits::{ROUTE_STEP_UNITS, ROUTES_LISTED_MAX};
 use floodwall_sync::qsbr::Domain;
 
 use super::*;
-use crate::index::Index;
+use crate::index::SmallIndex;
 use crate::{Selector, TableId};
 
 both! {
@@ -29,16 +29,16 @@ const WORDS_MAX: u64 = NODE * (1 + CHAIN) + 2 * NODE * LINES;
 const UNITS_MAX: u64 = 2 * (ROUTE_STEP_UNITS as u64 + 16);
 
 /// Words and units since the beginning.
-fn work<A: Family>(fib: &Fib<A>) -> (u64, u64) {
+fn work<A: LpmFamily>(fib: &Fib<A>) -> (u64, u64) {
     let words = fib.tables.iter().map(|table| match &table.index {
-        Index::Large(lpm) => lpm.words(),
-        Index::Listed(_) => 0,
+        SmallIndex::Large(lpm) => lpm.words(),
+        SmallIndex::Listed(_) => 0,
     });
     (words.sum(), fib.units)
 }
 
 /// Does something; keeps the most that was done in one call.
-fn count<A: Family, T>(
+fn count<A: LpmFamily, T>(
     fib: &mut Fib<A>,
     most: &mut (u64, u64),
     act: impl FnOnce(&mut Fib<A>) -> T,
@@ -71,7 +71,7 @@ fn prefixes<A: Address>(count: usize) -> Vec<Prefix<A>> {
     all
 }
 
-fn bounded<A: Family>() {
+fn bounded<A: LpmFamily>() {
     let prefixes = prefixes::<A>(20_000);
     let (domain, mut random) = (Domain::new(1), PublicRandom::new(6));
     let mut reader = domain.reader().unwrap();
@@ -124,7 +124,7 @@ fn bounded<A: Family>() {
 
 /// From nothing to many, one by one: no call moves more than one small map, and memory that was
 /// asked for at once; the first change that makes a list a trie moves the list.
-fn grown<A: Family>() {
+fn grown<A: LpmFamily>() {
     let prefixes = prefixes::<A>(30_000);
     let mut fib = Fib::<A>::alone(FibConfig::for_routes(prefixes.len()), HashKey::new(1, 2), START);
     let (mut most, mut first) = ((0, 0), (0, 0));

@@ -143,7 +143,7 @@ fn a_reply_that_nobody_asked_for_makes_nothing_and_proves_nothing() {
         assert_eq!(world.hears(asks((PEER, addr), addr)), NOT_FOR_US);
     }
     assert_eq!(world.cache.iter().count(), 0);
-    // A known one is told from then on, but not believed to hear us.
+    // A known one is updated from then on, but not confirmed as reachable.
     world.asks_for(THEM);
     let _ = world.hears(says((PEER, THEM), (OURS, US)));
     let moved = MacAddr([2, 0, 0, 0, 0, 9]);
@@ -177,7 +177,7 @@ fn another_station_with_our_address_is_a_conflict_and_changes_nothing() {
     assert_eq!(world.hears(asks((PEER, US), US)), conflict);
     assert_eq!(world.hears(asks((PEER, US), THEM)), conflict);
     assert_eq!(world.hears(says((PEER, US), (OURS, US))), conflict);
-    // While an address is tentative, another's probe for it is a conflict too, and no question
+    // While an address is tentative, another host's probe for it is a conflict too, and no request
     // is answered.
     world.iface.set_address_state(IpAddr::V4(US), AddressState::Tentative).unwrap();
     assert_eq!(world.hears(asks((PEER, NOBODY), US)), conflict);

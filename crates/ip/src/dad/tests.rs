@@ -33,7 +33,7 @@ impl World {
         self.dad.start(ONE, addr, detection, self.now, &mut self.random).unwrap();
     }
 
-    fn conflict(&mut self, addr: IpAddr, nonce: Option<Nonce>) -> Response {
+    fn conflict(&mut self, addr: IpAddr, nonce: Option<Nonce>) -> DadResponse {
         self.dad.conflict(ONE, addr, nonce, self.now, &mut self.random)
     }
 
@@ -138,17 +138,17 @@ fn an_attacker_who_answers_every_probe_ends_it_after_four_rounds() {
                 // More answers than one change nothing.
                 let first = world.conflict(ip(addr), None);
                 answers.push(first);
-                if first == Response::Retry {
-                    assert_eq!(world.conflict(ip(addr), None), Response::Ignore);
+                if first == DadResponse::Retry {
+                    assert_eq!(world.conflict(ip(addr), None), DadResponse::Ignore);
                 }
             }
         }
-        let retry = Response::Retry;
-        assert_eq!(answers, [retry, retry, retry, Response::GiveUp], "{addr}");
+        let retry = DadResponse::Retry;
+        assert_eq!(answers, [retry, retry, retry, DadResponse::GiveUp], "{addr}");
         assert!(probes <= most, "{addr}: {probes}");
         assert_eq!(
             (world.dad.deadline(), world.conflict(ip(addr), None)),
-            (None, Response::Ignore)
+            (None, DadResponse::Ignore)
         );
     }
 }
@@ -159,7 +159,7 @@ fn an_address_that_was_taken_for_a_moment_is_had_in_the_end() {
         let mut world = World::new();
         world.start(ip(addr), Detection::Probe);
         assert_eq!(world.probes(SECOND / 10), 1);
-        assert_eq!(world.conflict(ip(addr), None), Response::Retry);
+        assert_eq!(world.conflict(ip(addr), None), DadResponse::Retry);
         let (did, _) = world.pass(60 * SECOND);
         assert!(did.iter().any(|(_, did)| *did == Did::Confirmed), "{addr}");
     }
@@ -171,17 +171,17 @@ fn our_own_probe_that_comes_back_is_no_conflict() {
     let mut world = World::new();
     world.start(addr, Detection::Probe);
     let (_, nonce) = world.pass(SECOND / 10);
-    assert_eq!(world.conflict(addr, nonce), Response::Ignore);
-    assert_eq!(world.conflict(addr, nonce), Response::Ignore);
+    assert_eq!(world.conflict(addr, nonce), DadResponse::Ignore);
+    assert_eq!(world.conflict(addr, nonce), DadResponse::Ignore);
     // It is probed for three times more (RFC 7527 section 4.2), and then ours.
     let (did, last) = world.pass(60 * SECOND);
     let what: Vec<_> = did.iter().map(|(_, did)| *did).collect();
     assert_eq!(what, [Did::Probe, Did::Probe, Did::Probe, Did::Confirmed]);
     assert_ne!(last, nonce);
-    // Another's nonce is another's probe.
+    // Another nonce means another host's probe.
     world.start(addr, Detection::Probe);
     world.pass(SECOND / 10);
-    assert_eq!(world.conflict(addr, Some(Nonce([9; 6]))), Response::Retry);
+    assert_eq!(world.conflict(addr, Some(Nonce([9; 6]))), DadResponse::Retry);
 }
 
 #[test]
@@ -194,8 +194,8 @@ fn an_address_in_use_is_defended_once_in_ten_seconds_and_kept() {
             let mut defended = 0;
             for _ in 0..1000 {
                 match world.conflict(ip(addr), None) {
-                    Response::Defend => defended += 1,
-                    Response::Ignore => {}
+                    DadResponse::Defend => defended += 1,
+                    DadResponse::Ignore => {}
                     other => panic!("{other:?}"),
                 }
                 world.pass(SECOND / 10);
@@ -219,5 +219,5 @@ fn as_many_addresses_are_watched_as_there_is_room_for() {
     world.start(nth(9), Detection::Probe);
     let (did, _) = world.pass(10 * SECOND);
     assert_eq!(did.iter().filter(|(_, did)| *did == Did::Confirmed).count(), 4);
-    assert_eq!(world.conflict(nth(0), None), Response::Ignore);
+    assert_eq!(world.conflict(nth(0), None), DadResponse::Ignore);
 }

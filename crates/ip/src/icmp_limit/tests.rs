@@ -1,4 +1,4 @@
-//! Rates hold on average, peers do not starve each other, and counting answers tells little.
+//! Rates hold on average, peers do not starve each other, and counting answers reveals little.
 
 use core::time::Duration;
 
@@ -31,7 +31,7 @@ fn one_peer_gets_its_rate_in_both_families() {
         let mut sent = 0;
         for millisecond in 0..10_000 {
             let at = now() + Duration::from_millis(millisecond);
-            sent += u32::from(limit.allow_error(ip(peer), at, &mut random) == Allow::Yes);
+            sent += u32::from(limit.allow_error(ip(peer), at, &mut random) == IcmpAllowance::Yes);
         }
         // 100 a second and 50 at once, over ten seconds.
         assert!((950..1150).contains(&sent), "{peer}: {sent}");
@@ -42,13 +42,14 @@ fn one_peer_gets_its_rate_in_both_families() {
 fn echo_replies_have_a_higher_share_of_their_own() {
     let (mut limit, mut random) = (limit(), random(2));
     let peer = ip("192.0.2.1");
-    while limit.allow_error(peer, now(), &mut random) == Allow::Yes {}
-    let sent = (0..5000).filter(|_| limit.allow_echo(peer, now(), &mut random) == Allow::Yes);
+    while limit.allow_error(peer, now(), &mut random) == IcmpAllowance::Yes {}
+    let sent =
+        (0..5000).filter(|_| limit.allow_echo(peer, now(), &mut random) == IcmpAllowance::Yes);
     let sent = sent.count();
     assert!((850..1150).contains(&sent), "{sent}");
-    assert_eq!(limit.allow_echo(peer, now(), &mut random), Allow::PeerLimited);
+    assert_eq!(limit.allow_echo(peer, now(), &mut random), IcmpAllowance::PeerLimited);
     let later = now() + Duration::from_millis(10);
-    assert_eq!(limit.allow_echo(peer, later, &mut random), Allow::Yes);
+    assert_eq!(limit.allow_echo(peer, later, &mut random), IcmpAllowance::Yes);
 }
 
 #[test]
@@ -61,7 +62,7 @@ fn a_peer_over_its_share_costs_others_nothing() {
         }
         // Another peer, at 20 a second, is always answered.
         if millisecond % 50 == 0 {
-            assert_eq!(limit.allow_error(ip("192.0.2.9"), at, &mut random), Allow::Yes);
+            assert_eq!(limit.allow_error(ip("192.0.2.9"), at, &mut random), IcmpAllowance::Yes);
         }
     }
 }
@@ -74,9 +75,9 @@ fn all_together_are_limited_however_many_they_are() {
         let peer = IpAddr::V4((0x0a00_0000 + n).into());
         let at = now() + Duration::from_micros(u64::from(n) * 10);
         match limit.allow_error(peer, at, &mut random) {
-            Allow::Yes => sent += 1,
-            Allow::GlobalLimited => global += 1,
-            Allow::PeerLimited => {}
+            IcmpAllowance::Yes => sent += 1,
+            IcmpAllowance::GlobalLimited => global += 1,
+            IcmpAllowance::PeerLimited => {}
         }
     }
     assert!((950..1150).contains(&sent), "{sent}");
@@ -89,14 +90,14 @@ fn a_whole_ipv6_subnet_is_one_peer_and_a_link_is_many() {
     let (mut subnet, mut link) = (0, 0);
     for n in 0..200 {
         let far = ip(&format!("2001:db8::{n:x}"));
-        subnet += u32::from(limit.allow_echo(far, now(), &mut random) == Allow::Yes);
+        subnet += u32::from(limit.allow_echo(far, now(), &mut random) == IcmpAllowance::Yes);
     }
     assert_eq!(subnet, 200);
     for n in 0..4000 {
         let far = ip(&format!("2001:db8::{n:x}"));
         let near = ip(&format!("fe80::{n:x}"));
-        subnet += u32::from(limit.allow_echo(far, now(), &mut random) == Allow::Yes);
-        link += u32::from(limit.allow_echo(near, now(), &mut random) == Allow::Yes);
+        subnet += u32::from(limit.allow_echo(far, now(), &mut random) == IcmpAllowance::Yes);
+        link += u32::from(limit.allow_echo(near, now(), &mut random) == IcmpAllowance::Yes);
     }
     assert!(subnet < 1150 && link > 3900, "{subnet} {link}");
 }
@@ -107,8 +108,8 @@ fn nothing_leaves_where_the_rate_is_zero() {
     let config = IcmpLimitConfig { error_all: none, echo_peer: none, ..Default::default() };
     let (mut limit, mut random) = (IcmpLimit::new(&config, KEY), random(6));
     let peer = ip("192.0.2.1");
-    assert_eq!(limit.allow_error(peer, now(), &mut random), Allow::GlobalLimited);
-    assert_eq!(limit.allow_echo(peer, now(), &mut random), Allow::PeerLimited);
+    assert_eq!(limit.allow_error(peer, now(), &mut random), IcmpAllowance::GlobalLimited);
+    assert_eq!(limit.allow_echo(peer, now(), &mut random), IcmpAllowance::PeerLimited);
 }
 
 /// A spoofed scan of 50 ports, then probes of the attacker's own until it is refused: with one open
@@ -133,7 +134,7 @@ fn counting_answers_after_a_spoofed_scan_tells_an_open_port_at_most_a_little() {
         }
         let mine = ip("203.0.113.5");
         let mut answers = 0;
-        while answers < 199 && limit.allow_error(mine, now(), &mut random) == Allow::Yes {
+        while answers < 199 && limit.allow_error(mine, now(), &mut random) == IcmpAllowance::Yes {
             answers += 1;
         }
         counted[open as usize][answers] += 1;

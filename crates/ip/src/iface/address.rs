@@ -1,9 +1,9 @@
-//! One address of an interface: what it is, where it comes from, how long it lives.
+//! One address of an interface: its state, its origin, its lifetimes.
 //!
-//! Called by `iface.rs`, which keeps them, and by whoever shows or changes addresses. Invariant:
-//! an address is used for nothing while it is [`AddressState::Tentative`] or
-//! [`AddressState::Duplicate`]. Read first: RFC 4862 sections 2 and 5.5. Not here: who changes the
-//! state when (`dad.rs`, and the stack's timed work).
+//! Called by `iface.rs`, which keeps them, and by the code that lists or changes addresses.
+//! Invariant: an address is used for nothing while it is [`AddressState::Tentative`] or
+//! [`AddressState::Duplicate`]. Read first: RFC 4862 sections 2 and 5.5. Not here: the state
+//! transitions (`dad.rs`, and the stack's timed work).
 
 use core::net::IpAddr;
 
@@ -18,7 +18,7 @@ pub enum AddressState {
     Preferred,
     /// For what exists already, not for new flows.
     Deprecated,
-    /// Somebody else has it: not ours.
+    /// Another host uses it: not ours.
     Duplicate,
 }
 
@@ -30,7 +30,7 @@ impl AddressState {
         matches!(self, Self::Preferred | Self::Deprecated)
     }
 
-    /// iproute2's word, empty for an address in ordinary use.
+    /// iproute2's keyword, empty for an address in ordinary use.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -42,7 +42,7 @@ impl AddressState {
     }
 }
 
-/// Who gave us an address.
+/// The origin of an address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum AddressOrigin {
     /// The operator.
@@ -57,7 +57,7 @@ pub enum AddressOrigin {
 }
 
 impl AddressOrigin {
-    /// A word for operators.
+    /// A keyword for operators.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -68,8 +68,8 @@ impl AddressOrigin {
         }
     }
 
-    /// Whether it goes when the link goes: somebody on the link gave it, and the next link may be
-    /// another.
+    /// Whether it is removed when the link goes down: it was learned from the link, and the next
+    /// link may be another.
     #[must_use]
     pub const fn is_of_the_link(self) -> bool {
         matches!(self, Self::Autoconf | Self::Dhcp)
@@ -85,7 +85,7 @@ pub struct InterfaceAddress {
     pub prefix_len: u8,
     /// How far it may be used.
     pub state: AddressState,
-    /// Who gave it.
+    /// The origin.
     pub origin: AddressOrigin,
     /// Until when new flows may use it; `None` for ever.
     pub preferred_until: Option<Instant>,
@@ -126,8 +126,8 @@ impl InterfaceAddress {
     }
 }
 
-/// An address of one family, packed for the walk that every packet causes: what delivery asks
-/// comes first.
+/// An address of one family, packed for the walk that every packet causes: the fields that delivery
+/// reads come first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Assigned<A> {
     pub(super) addr: A,

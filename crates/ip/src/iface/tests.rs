@@ -1,4 +1,4 @@
-//! What an interface says of addresses and groups, both families.
+//! Addresses and groups of an interface, both families.
 
 use super::*;
 
@@ -85,7 +85,7 @@ fn neighbours_are_asked_for_from_the_nearest_address() {
     assert_eq!(source(&iface, "10.2.9.9"), Some(ip("10.2.0.1")));
     assert_eq!(source(&iface, "10.9.9.9"), Some(ip("10.1.2.3")));
     assert_eq!(source(&iface, "fd01::9"), Some(ip("fd01::1")));
-    // A tentative address asks for nobody.
+    // A tentative address is not a source for solicitations.
     assert_eq!(source(&iface, "fe80::9"), Some(ip("fd00::1")));
     let own = IpAddr::V6(link_local(LINK_ADDR));
     iface.set_address_state(own, AddressState::Preferred).unwrap();

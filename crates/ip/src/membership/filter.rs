@@ -1,8 +1,8 @@
-//! Which senders to a group are heard: the source filters of RFC 9776 section 3, both families.
+//! Source filters of group memberships (RFC 9776 section 3), both families.
 //!
-//! Called by `membership.rs`, and by `stack` for what the programs on an interface want together.
-//! Invariants: a set holds [`GROUP_SOURCES_MAX`] sources at most, sorted,
-//! none twice; a filter that would need more hears more instead, never less.
+//! Called by `membership.rs`, and by `stack` for the merged filters of the programs on an
+//! interface. Invariants: a set holds [`GROUP_SOURCES_MAX`] sources at most, sorted, none twice; a
+//! filter that would need more accepts more instead, never less.
 
 use core::fmt;
 
@@ -82,7 +82,7 @@ impl<A: Address> SourceSet<A> {
         self.len < before
     }
 
-    /// Those that `keep` wants.
+    /// The sources for which `keep` returns true.
     #[must_use]
     pub fn filter(&self, keep: impl Fn(A) -> bool) -> Self {
         let mut kept = Self::EMPTY;
@@ -100,28 +100,28 @@ impl<A: fmt::Debug> fmt::Debug for SourceSet<A> {
     }
 }
 
-/// Which senders to a group are heard.
+/// Which sources of a group are accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Filter<A> {
+pub enum SourceFilter<A> {
     /// Only these; none: the group is not joined.
     Include(SourceSet<A>),
     /// All but these.
     Exclude(SourceSet<A>),
 }
 
-impl<A: Address> Filter<A> {
-    /// Nobody is heard: not a member.
+impl<A: Address> SourceFilter<A> {
+    /// No source is accepted: not a member.
     pub const NOBODY: Self = Self::Include(SourceSet::EMPTY);
-    /// Everybody is heard: an ordinary membership.
+    /// All sources are accepted: an ordinary membership.
     pub const EVERYBODY: Self = Self::Exclude(SourceSet::EMPTY);
 
-    /// Whether nobody is heard.
+    /// Whether no source is accepted.
     #[must_use]
     pub const fn is_nobody(&self) -> bool {
         matches!(self, Self::Include(sources) if sources.is_empty())
     }
 
-    /// Whether what `addr` sends is heard.
+    /// Whether packets from `addr` are accepted.
     #[must_use]
     pub fn passes(&self, addr: A) -> bool {
         match self {
@@ -138,8 +138,8 @@ impl<A: Address> Filter<A> {
         }
     }
 
-    /// Whoever one of both hears (RFC 9776 section 3.2): the order in which filters are merged
-    /// makes no difference. Where that needs too many sources, everybody.
+    /// The union of two filters (RFC 9776 section 3.2); merging is commutative. Where that needs
+    /// too many sources, all are accepted.
     #[must_use]
     pub fn merge(&self, other: &Self) -> Self {
         match (self, other) {

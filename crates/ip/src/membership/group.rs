@@ -1,28 +1,28 @@
-//! One group of one interface: who is heard, what of that has yet to be told, what was asked.
+//! One group of one interface: its filter, unreported changes and pending queries.
 //!
-//! Called by `membership.rs`, which has the timers. Invariant: a change that cannot be told by its
-//! sources is told by the whole filter. Read first: RFC 9776 sections 5.1 and 5.2.
+//! Called by `membership.rs`, which has the timers. Invariant: a change that cannot be reported by
+//! its sources is reported by the whole filter. Read first: RFC 9776 sections 5.1 and 5.2.
 
 use floodwall_base::{Address, Instant, limits::GROUP_SOURCES_MAX};
 use floodwall_wire::Generation;
 use floodwall_wire::group::{GroupProtocol, RecordKind, ReportWriter, Sources};
 
-use super::filter::{Filter, SourceSet};
+use super::filter::{SourceFilter, SourceSet};
 
-/// What is to be told in answer to a query.
+/// What to report in answer to a query.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Asked<A> {
+pub(super) enum GroupQueryTarget<A> {
     /// Nothing.
     Nothing,
     /// The group's state.
     Whole,
-    /// Whether these sources are heard.
+    /// Whether these sources are accepted.
     About(SourceSet<A>),
 }
 
-impl<A: Address> Asked<A> {
-    /// Asked by a query with these sources, none for the whole group. Too many sources to
-    /// remember: the whole group.
+impl<A: Address> GroupQueryTarget<A> {
+    /// A query named these sources, none for the whole group. Too many sources to remember: the
+    /// whole group.
     fn by(sources: Sources<'_, A>) -> Self
     where
         A: GroupProtocol,
@@ -44,39 +44,40 @@ impl<A: Address> Asked<A> {
     }
 }
 
-/// See the file's head.
+/// The report state of one group.
 #[derive(Clone, Debug)]
-pub(super) struct Group<A> {
+pub(super) struct GroupMembership<A> {
     pub(super) addr: A,
-    pub(super) filter: Filter<A>,
-    /// How often the whole filter has yet to be told as a change.
+    pub(super) filter: SourceFilter<A>,
+    /// How often the whole filter has yet to be reported as a change.
     filter_left: u8,
-    /// Sources that are heard, or not heard, since lately; how often that has yet to be told.
+    /// Sources that were recently added or removed, and how often that has yet to be reported.
     changed: SourceSet<A>,
     left: [u8; GROUP_SOURCES_MAX],
-    /// The change is to be told now.
+    /// The change is due now.
     pub(super) change_due: bool,
-    /// What was asked, and when it is to be answered.
-    asked: Asked<A>,
+    /// What was queried, and when it is to be answered.
+    asked: GroupQueryTarget<A>,
     pub(super) answer_at: Option<Instant>,
     /// What is to be answered now.
-    pub(super) answer: Asked<A>,
-    /// In an old version: we told of the group last, so our leaving matters (RFC 2236 section 6).
+    pub(super) answer: GroupQueryTarget<A>,
+    /// In an old version: our report was the last one, so our leave message matters (RFC 2236
+    /// section 6).
     pub(super) reported_last: bool,
 }
 
-impl<A: GroupProtocol> Group<A> {
+impl<A: GroupProtocol> GroupMembership<A> {
     pub(super) const fn new(addr: A) -> Self {
         Self {
             addr,
-            filter: Filter::NOBODY,
+            filter: SourceFilter::NOBODY,
             filter_left: 0,
             changed: SourceSet::EMPTY,
             left: [0; GROUP_SOURCES_MAX],
             change_due: false,
-            asked: Asked::Nothing,
+            asked: GroupQueryTarget::Nothing,
             answer_at: None,
-            answer: Asked::Nothing,
+            answer: GroupQueryTarget::Nothing,
             reported_last: false,
         }
     }
@@ -85,7 +86,7 @@ impl<A: GroupProtocol> Group<A> {
         !self.filter.is_nobody()
     }
 
-    /// Whether something of the group's changes has yet to be told.
+    /// Whether a change of the group has yet to be reported.
     pub(super) const fn is_changing(&self) -> bool {
         self.filter_left > 0 || !self.changed.is_empty()
     }
@@ -95,8 +96,13 @@ impl<A: GroupProtocol> Group<A> {
         !self.is_member() && !self.is_changing()
     }
 
-    /// Takes a new filter; true where something is to be told, `times` times.
-    pub(super) fn change(&mut self, new: Filter<A>, times: u8, generation: Generation) -> bool {
+    /// Takes a new filter; true where something is to be reported, `times` times.
+    pub(super) fn change(
+        &mut self,
+        new: SourceFilter<A>,
+        times: u8,
+        generation: Generation,
+    ) -> bool {
         let old = core::mem::replace(&mut self.filter, new);
         if old == new {
             return false;
@@ -109,7 +115,8 @@ impl<A: GroupProtocol> Group<A> {
         }
         let same_mode = matches!(
             (&old, &new),
-            (Filter::Include(_), Filter::Include(_)) | (Filter::Exclude(_), Filter::Exclude(_))
+            (SourceFilter::Include(_), SourceFilter::Include(_))
+                | (SourceFilter::Exclude(_), SourceFilter::Exclude(_))
         );
         if !same_mode || self.filter_left > 0 || !self.note(&old, times) {
             self.tell_all(times);
@@ -134,7 +141,7 @@ impl<A: GroupProtocol> Group<A> {
     }
 
     /// Notes which sources changed; false where they are too many.
-    fn note(&mut self, old: &Filter<A>, times: u8) -> bool {
+    fn note(&mut self, old: &SourceFilter<A>, times: u8) -> bool {
         let new = self.filter;
         let (was, is) = (old.sources(), new.sources());
         let differ = |s: &A| was.contains(*s) != is.contains(*s);
@@ -153,13 +160,13 @@ impl<A: GroupProtocol> Group<A> {
         self.changed.iter().zip(self.left).find(|(s, _)| *s == source).map_or(0, |(_, left)| left)
     }
 
-    /// The whole filter is to be told, so often.
+    /// The whole filter is to be reported, so often.
     pub(super) fn tell_all(&mut self, times: u8) {
         (self.changed, self.filter_left) = (SourceSet::EMPTY, times);
     }
 
-    /// The version changed: what was to be told and answered is void (RFC 9776 section 7.2.1), but
-    /// that a member that had something to tell tells it once in the new form.
+    /// The version changed: pending reports and answers are void (RFC 9776 section 7.2.1), but a
+    /// member with an unreported change reports it once in the new form.
     pub(super) fn version_changed(&mut self) {
         let untold = self.is_member() && self.is_changing();
         self.tell_all(u8::from(untold));
@@ -167,7 +174,7 @@ impl<A: GroupProtocol> Group<A> {
         self.forget_question();
     }
 
-    /// Somebody else told of the group in an old version.
+    /// Another host reported the group in an old version.
     pub(super) fn suppress(&mut self) {
         self.tell_all(0);
         self.change_due = false;
@@ -176,12 +183,13 @@ impl<A: GroupProtocol> Group<A> {
     }
 
     pub(super) fn forget_question(&mut self) {
-        (self.asked, self.answer, self.answer_at) = (Asked::Nothing, Asked::Nothing, None);
+        (self.asked, self.answer, self.answer_at) =
+            (GroupQueryTarget::Nothing, GroupQueryTarget::Nothing, None);
     }
 
-    /// Rules 3 to 5 of RFC 9776 section 5.2: one pending answer, as early as any asked for.
+    /// Rules 3 to 5 of RFC 9776 section 5.2: one pending answer, as early as any query requires.
     pub(super) fn ask(&mut self, sources: Sources<'_, A>, at: Instant) {
-        let asked = Asked::by(sources);
+        let asked = GroupQueryTarget::by(sources);
         self.asked = if self.answer_at.is_some() { self.asked.and(asked) } else { asked };
         self.answer_at = Some(self.answer_at.map_or(at, |pending| pending.min(at)));
     }
@@ -189,7 +197,7 @@ impl<A: GroupProtocol> Group<A> {
     /// The answer's time has come.
     pub(super) fn answer_now(&mut self) {
         self.answer_at = None;
-        let asked = core::mem::replace(&mut self.asked, Asked::Nothing);
+        let asked = core::mem::replace(&mut self.asked, GroupQueryTarget::Nothing);
         self.answer = self.answer.and(asked);
     }
 
@@ -197,8 +205,8 @@ impl<A: GroupProtocol> Group<A> {
     pub(super) fn write_change(&mut self, out: &mut ReportWriter<'_, A>) -> bool {
         if self.filter_left > 0 {
             let kind = match self.filter {
-                Filter::Include(_) => RecordKind::TO_INCLUDE,
-                Filter::Exclude(_) => RecordKind::TO_EXCLUDE,
+                SourceFilter::Include(_) => RecordKind::TO_INCLUDE,
+                SourceFilter::Exclude(_) => RecordKind::TO_EXCLUDE,
             };
             if !out.record(kind, self.addr, self.filter.sources().iter()) {
                 return false;
@@ -238,23 +246,27 @@ impl<A: GroupProtocol> Group<A> {
         (self.changed, self.left) = (rest, left);
     }
 
-    /// Writes what was asked; false where it does not fit.
+    /// Writes the answer; false where it does not fit.
     pub(super) fn write_answer(&mut self, out: &mut ReportWriter<'_, A>) -> bool {
         let (kind, sources) = match (&self.answer, &self.filter) {
-            (Asked::Whole, Filter::Exclude(sources)) => (RecordKind::IS_EXCLUDE, *sources),
-            (Asked::Whole, Filter::Include(sources)) => (RecordKind::IS_INCLUDE, *sources),
-            (Asked::About(asked), filter) => {
+            (GroupQueryTarget::Whole, SourceFilter::Exclude(sources)) => {
+                (RecordKind::IS_EXCLUDE, *sources)
+            }
+            (GroupQueryTarget::Whole, SourceFilter::Include(sources)) => {
+                (RecordKind::IS_INCLUDE, *sources)
+            }
+            (GroupQueryTarget::About(asked), filter) => {
                 (RecordKind::IS_INCLUDE, asked.filter(|s| filter.passes(s)))
             }
-            (Asked::Nothing, _) => return true,
+            (GroupQueryTarget::Nothing, _) => return true,
         };
         // "If the resulting Current-State Record has an empty set of source addresses, then no
-        // response is sent", and of a group that is not joined there is nothing to say.
+        // response is sent", and of a group that is not joined there is nothing to report.
         let silent = kind == RecordKind::IS_INCLUDE && sources.is_empty();
         if !silent && !out.record(kind, self.addr, sources.iter()) {
             return false;
         }
-        self.answer = Asked::Nothing;
+        self.answer = GroupQueryTarget::Nothing;
         true
     }
 
@@ -262,7 +274,7 @@ impl<A: GroupProtocol> Group<A> {
     pub(super) fn told_old(&mut self) {
         self.filter_left = self.filter_left.saturating_sub(1);
         self.change_due = false;
-        self.answer = Asked::Nothing;
+        self.answer = GroupQueryTarget::Nothing;
         self.reported_last = self.is_member();
     }
 }

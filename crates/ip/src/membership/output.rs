@@ -1,14 +1,14 @@
 //! Membership messages of ours, with their IP header: hop limit 1 and router alert.
 //!
-//! Called by `stack` with what [`super::Membership::work`] wrote. Invariant: one chunk, one packet;
-//! the checksum is the writer's. Read first: RFC 9776 section 4, RFC 9777 section 5, RFC 2113, RFC
-//! 2711.
+//! Called by `stack` with what [`super::GroupProtocolState::work`] wrote. Invariant: one chunk, one
+//! packet; the checksum is the writer's. Read first: RFC 9776 section 4, RFC 9777 section 5, RFC
+//! 2113, RFC 2711.
 
 use core::net::IpAddr;
 
 use floodwall_base::Address;
 use floodwall_packet::{PacketBuf, Pool};
-use floodwall_wire::group::Ends;
+use floodwall_wire::group::GroupAddrs;
 use floodwall_wire::ipv6_ext::emit_options;
 use floodwall_wire::{BufferTooShort, Dscp, IpProtocol, Ipv4Fields, Ipv6Fields, ipv4, ipv6};
 
@@ -22,7 +22,7 @@ const DSCP: Dscp = Dscp::new(48);
 
 /// The IP packet around a message. `None` where the pool is empty.
 #[must_use]
-pub fn packet<A: Address>(pool: &Pool, ends: Ends<A>, message: &[u8]) -> Option<PacketBuf> {
+pub fn packet<A: Address>(pool: &Pool, ends: GroupAddrs<A>, message: &[u8]) -> Option<PacketBuf> {
     let mut headers = [0; HEADERS_MAX];
     let len = match (ends.src_addr.to_ip(), ends.dst_addr.to_ip()) {
         (IpAddr::V4(src_addr), IpAddr::V4(dst_addr)) => {

@@ -1,27 +1,27 @@
-//! What a host knows of the router that asks: which version it speaks, how often, how robustly.
+//! The state of the querier on a link: its protocol version, query interval and robustness.
 //!
-//! Called by `membership.rs`. Invariants: what a stranger can teach lies within bounds; an old
-//! version is spoken only while somebody who speaks it was heard lately; no timer decides, moments
-//! are compared. Read first: RFC 9776 sections 7.2.1 and 8, RFC 9777 sections 8.2.1 and 9.
+//! Called by `membership.rs`. Invariants: values taken from queries are clamped; an old version is
+//! used only while a querier used it recently; no timer decides, timestamps are compared. Read
+//! first: RFC 9776 sections 7.2.1 and 8, RFC 9777 sections 8.2.1 and 9.
 
 use core::time::Duration;
 
 use floodwall_base::{Family, Instant};
 use floodwall_wire::Generation;
-use floodwall_wire::group::{GroupProtocol, Query};
+use floodwall_wire::group::{GroupProtocol, GroupQuery};
 
-/// The robustness variable until somebody says otherwise.
+/// The robustness variable until a query states another.
 const ROBUSTNESS: u8 = 2;
 /// "SHOULD NOT be one" (RFC 9776 section 8.1).
 const ROBUSTNESS_MIN: u8 = 2;
-/// The query interval until somebody says otherwise.
+/// The query interval until a query states another.
 const INTERVAL: Duration = Duration::from_secs(125);
-/// The longest query interval believed: it pins us to an old version for so long.
+/// The longest query interval accepted: it holds us at an old version for so long.
 const INTERVAL_MAX: Duration = Duration::from_secs(3600);
-/// The longest time to answer believed, in the same sum.
+/// The longest response time accepted, in the same sum.
 const RESPONSE_MAX: Duration = Duration::from_secs(3600);
 
-/// See the file's head.
+/// What was learned from queries on one interface.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Querier {
     first_until: Instant,
@@ -40,7 +40,7 @@ impl Querier {
         }
     }
 
-    /// The oldest version that somebody spoke lately, or the newest.
+    /// The oldest version that a querier used recently, or the newest.
     pub(super) fn generation(&self, now: Instant) -> Generation {
         if now < self.first_until {
             Generation::First
@@ -51,13 +51,13 @@ impl Querier {
         }
     }
 
-    /// How often what changes is told.
+    /// How often a change is reported.
     pub(super) const fn robustness(&self) -> u8 {
         self.robustness
     }
 
-    /// Learns from a query that is fit to be believed.
-    pub(super) fn hear<A: GroupProtocol>(&mut self, query: &Query<'_, A>, now: Instant) {
+    /// Updates the state from a valid query.
+    pub(super) fn hear<A: GroupProtocol>(&mut self, query: &GroupQuery<'_, A>, now: Instant) {
         // The older version querier present timeout.
         let response = query.max_response.min(RESPONSE_MAX);
         let until = now + self.interval * u32::from(self.robustness) + response;

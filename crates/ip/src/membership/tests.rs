@@ -49,14 +49,15 @@ impl Nth for Ipv6Addr {
     }
 }
 
-/// What was told: by records, or by one old message, whose kind is 0 for a report, 100 for a leave.
+/// What was reported: by records, or by one old message, which has kind 0 for a report, 100 for a
+/// leave.
 type Told<A> = (RecordKind, A, Vec<A>);
 const OLD_REPORT: RecordKind = RecordKind(0);
 const OLD_LEAVE: RecordKind = RecordKind(100);
 
 /// An engine with its clock.
 struct Bench<A> {
-    engine: Membership<A>,
+    engine: GroupProtocolState<A>,
     random: PublicRandom,
     now: Instant,
     /// When each message left.
@@ -67,22 +68,22 @@ impl<A: Nth> Bench<A> {
     fn new() -> Self {
         let now = Instant::from_nanos(5_000_000_000);
         let random = PublicRandom::new(3);
-        Self { engine: Membership::new(), random, now, times: Vec::new() }
+        Self { engine: GroupProtocolState::new(), random, now, times: Vec::new() }
     }
 
-    fn set(&mut self, n: u32, filter: Filter<A>) {
+    fn set(&mut self, n: u32, filter: SourceFilter<A>) {
         self.engine.set(A::group(n), filter, self.now, Duration::ZERO).unwrap();
     }
 
     fn join(&mut self, n: u32) {
-        self.set(n, Filter::EVERYBODY);
+        self.set(n, SourceFilter::EVERYBODY);
     }
 
     fn leave(&mut self, n: u32) {
-        self.set(n, Filter::NOBODY);
+        self.set(n, SourceFilter::NOBODY);
     }
 
-    /// A bench with groups 1 to `count`, told long ago.
+    /// A bench with groups 1 to `count`, reported long ago.
     fn joined(count: u32) -> Self {
         let mut bench = Self::new();
         (1..=count).for_each(|n| bench.join(n));
@@ -91,7 +92,7 @@ impl<A: Nth> Bench<A> {
         bench
     }
 
-    /// Lets time pass; returns what was told in each message.
+    /// Lets time pass; returns what was reported in each message.
     fn run(&mut self, length: Duration) -> Vec<Vec<Told<A>>> {
         let (until, mut told) = (self.now + length, Vec::new());
         let mut rounds = 0;
@@ -131,7 +132,7 @@ impl<A: Nth> Bench<A> {
         fields: &QueryFields<'_, A>,
     ) -> Result<(), DropReason> {
         let mut out = [0; 2000];
-        let ends = Ends { src_addr: heading.src_addr, dst_addr: heading.dst_addr };
+        let ends = GroupAddrs { src_addr: heading.src_addr, dst_addr: heading.dst_addr };
         let len = A::emit_query(fields, ends, &mut out).unwrap();
         let message = A::parse(&out[..len]).unwrap();
         self.engine.input(heading, &message, self.now, &mut self.random)
@@ -146,7 +147,7 @@ fn about<'a, A: Nth>(n: u32, sources: &'a [A]) -> QueryFields<'a, A> {
     QueryFields { group: A::group(n), sources, ..QueryFields::general() }
 }
 
-fn read<A: Nth>(report: &Report<A>, message: &[u8]) -> Vec<Told<A>> {
+fn read<A: Nth>(report: &MembershipReport<A>, message: &[u8]) -> Vec<Told<A>> {
     match A::parse(message).unwrap() {
         GroupMessage::Records(records) => {
             assert_eq!(report.ends.dst_addr, A::ALL_REPORT_ROUTERS);
@@ -221,7 +222,7 @@ fn together<A: Nth>() {
     bench.join(5);
     let told = bench.run(60 * SECOND);
     assert_eq!(told.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3]);
-    // "If another change occurs before all the retransmissions": one schedule, each told twice.
+    // "If another change occurs before all the retransmissions": one schedule, each reported twice.
     bench.leave(4);
     bench.run(5 * REPORT_GAP);
     bench.leave(5);
@@ -237,8 +238,8 @@ fn never_told<A: Nth>() {
     let others = [node_local, reserved].map(|a| A::from_ip(a.into()));
     let all = others.into_iter().flatten().chain([A::ALL_SYSTEMS, A::station(1), A::UNSPECIFIED]);
     for group in all {
-        bench.engine.set(group, Filter::EVERYBODY, bench.now, Duration::ZERO).unwrap();
-        assert!(!Membership::<A>::is_told(group));
+        bench.engine.set(group, SourceFilter::EVERYBODY, bench.now, Duration::ZERO).unwrap();
+        assert!(!GroupProtocolState::<A>::is_told(group));
     }
     assert_eq!((bench.run(60 * SECOND).len(), bench.engine.groups.len()), (0, 0));
     bench.ask(&QueryFields::general()).unwrap();
@@ -308,7 +309,7 @@ fn covered<A: Nth>() {
     bench.ask(&QueryFields { max_response: Duration::ZERO, ..QueryFields::general() }).unwrap();
     bench.ask(&about(2, &[])).unwrap();
     assert_eq!(bench.told(60 * SECOND).len(), 3);
-    // And a later general answer tells what was asked of one group before.
+    // And a later general answer includes the earlier query for one group.
     bench.ask(&about(2, &[])).unwrap();
     bench.ask(&QueryFields { max_response: Duration::ZERO, ..QueryFields::general() }).unwrap();
     assert_eq!(bench.told(60 * SECOND).len(), 3);
@@ -317,12 +318,12 @@ fn covered<A: Nth>() {
 fn sources_asked<A: Nth>() {
     let sources = [A::station(5), A::station(6)];
     let mut bench = Bench::<A>::joined(1);
-    // EXCLUDE (nothing): all that were asked about are heard.
+    // EXCLUDE (nothing): all that were queried are accepted.
     bench.ask(&about(1, &sources)).unwrap();
     let all = (RecordKind::IS_INCLUDE, A::group(1), sources.to_vec());
     assert_eq!(bench.told(60 * SECOND), [all]);
     // EXCLUDE one: the other.
-    bench.set(1, Filter::Exclude(SourceSet::of([sources[0]]).unwrap()));
+    bench.set(1, SourceFilter::Exclude(SourceSet::of([sources[0]]).unwrap()));
     bench.run(60 * SECOND);
     bench.ask(&about(1, &sources)).unwrap();
     let one = (RecordKind::IS_INCLUDE, A::group(1), vec![sources[1]]);
@@ -330,7 +331,7 @@ fn sources_asked<A: Nth>() {
     bench.ask(&about(1, &sources[..1])).unwrap();
     assert!(bench.told(60 * SECOND).is_empty(), "an empty record is not sent");
     // INCLUDE: those that are in both.
-    bench.set(1, Filter::Include(SourceSet::of([sources[0], A::station(7)]).unwrap()));
+    bench.set(1, SourceFilter::Include(SourceSet::of([sources[0], A::station(7)]).unwrap()));
     bench.run(60 * SECOND);
     bench.ask(&about(1, &sources)).unwrap();
     let one = (RecordKind::IS_INCLUDE, A::group(1), vec![sources[0]]);
@@ -344,7 +345,7 @@ fn sources_added<A: Nth>() {
     bench.ask(&about(1, &many[1..4])).unwrap();
     let four = (RecordKind::IS_INCLUDE, A::group(1), many[..4].to_vec());
     assert_eq!(bench.told(60 * SECOND), [four]);
-    // Rule 4: a question about the whole group covers those about sources.
+    // Rule 4: a query for the whole group covers those for sources.
     bench.ask(&about(1, &many[..2])).unwrap();
     bench.ask(&about(1, &[])).unwrap();
     bench.ask(&about(1, &many[..2])).unwrap();
@@ -401,7 +402,7 @@ fn invalid<A: Nth>() {
 fn for_routers<A: Nth>() {
     let mut bench = Bench::<A>::joined(1);
     let mut out = [0; 200];
-    let ends = Ends { src_addr: A::station(9), dst_addr: A::ALL_REPORT_ROUTERS };
+    let ends = GroupAddrs { src_addr: A::station(9), dst_addr: A::ALL_REPORT_ROUTERS };
     let mut writer = ReportWriter::new(&mut out).unwrap();
     writer.record(RecordKind::TO_INCLUDE, A::group(1), [].into_iter());
     let len = writer.finish(ends);
@@ -423,7 +424,7 @@ fn for_routers<A: Nth>() {
 }
 
 fn robustness<A: Nth>() {
-    // What is said, what is meant: 0 is the default, 1 is believed by nobody.
+    // The value sent, the value used: 0 is the default, 1 is never accepted.
     for (said, times) in [(0, 2), (1, 2), (2, 2), (3, 3), (7, 7)] {
         let mut bench = Bench::<A>::joined(1);
         bench.ask(&QueryFields { robustness: said, ..QueryFields::general() }).unwrap();
@@ -454,7 +455,7 @@ fn split<A: Nth>() {
 
 fn full<A: Nth>() {
     let mut bench = Bench::<A>::joined(GROUPS_MAX as u32);
-    let (everybody, now) = (Filter::EVERYBODY, bench.now);
+    let (everybody, now) = (SourceFilter::EVERYBODY, bench.now);
     let one_more =
         |bench: &mut Bench<A>| bench.engine.set(A::group(1000), everybody, now, Duration::ZERO);
     assert_eq!(one_more(&mut bench), Err(GroupsFull));

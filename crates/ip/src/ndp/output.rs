@@ -31,8 +31,8 @@ const MESSAGE_MAX: usize = 24 + 2 * 8;
 /// The longest advertisement of a router.
 const MESSAGE_LONGEST: usize = crate::advertiser::MESSAGE_MAX;
 
-/// Asks for the link address of `target_addr`: its solicited-node group, or the neighbour at
-/// `unicast` whether it still hears us. `src_addr` is one of our addresses.
+/// A solicitation for the link address of `target_addr`: to its solicited-node group, or to the
+/// neighbour at `unicast` to verify reachability. `src_addr` is one of our addresses.
 #[must_use]
 pub fn solicitation(
     pool: &Pool,
@@ -52,8 +52,8 @@ pub fn solicitation(
     })
 }
 
-/// Asks whether anybody has `addr`, without having it (RFC 4862 section 5.4.2), with a nonce by
-/// which we know our own probe (RFC 7527).
+/// A probe for `addr`, without using it (RFC 4862 section 5.4.2), with a nonce by which we
+/// recognise our own probe (RFC 7527).
 #[must_use]
 pub fn probe(pool: &Pool, iface: &Interface, addr: Ipv6Addr, nonce: Nonce) -> Option<PacketBuf> {
     let (src_addr, dst_addr) = (Ipv6Addr::UNSPECIFIED, solicited_node(addr));
@@ -64,9 +64,9 @@ pub fn probe(pool: &Pool, iface: &Interface, addr: Ipv6Addr, nonce: Nonce) -> Op
     })
 }
 
-/// The answer to a solicitation, from the address that was asked for. What others answer to as well
-/// overrides nobody's answer (RFC 4861 section 7.2.7); it is told at once, as Linux does, not after
-/// a random while.
+/// The answer to a solicitation, from the address that was solicited. For an anycast address the
+/// override flag is clear (RFC 4861 section 7.2.7); it is sent at once, as Linux does, not after a
+/// random delay.
 #[must_use]
 pub fn advertisement(pool: &Pool, iface: &Interface, answer: &Advertisement) -> Option<PacketBuf> {
     let &Advertisement { target_addr, dst_addr, link_dst_addr, solicited } = answer;
@@ -84,7 +84,7 @@ pub fn advertisement(pool: &Pool, iface: &Interface, answer: &Advertisement) -> 
     })
 }
 
-/// Tells everybody that we have `addr` (RFC 4861 section 7.2.6).
+/// Announces to all nodes that we use `addr` (RFC 4861 section 7.2.6).
 #[must_use]
 pub fn announce(pool: &Pool, iface: &Interface, addr: Ipv6Addr) -> Option<PacketBuf> {
     let answer = Advertisement {
@@ -96,7 +96,7 @@ pub fn announce(pool: &Pool, iface: &Interface, addr: Ipv6Addr) -> Option<Packet
     advertisement(pool, iface, &answer)
 }
 
-/// Asks routers to speak (RFC 4861 section 6.3.7), from our link-local address where there is one.
+/// A router solicitation (RFC 4861 section 6.3.7), from our link-local address where there is one.
 #[must_use]
 pub fn router_solicitation(pool: &Pool, iface: &Interface) -> Option<PacketBuf> {
     let src_addr = iface.link_local_addr();
@@ -109,8 +109,8 @@ pub fn router_solicitation(pool: &Pool, iface: &Interface) -> Option<PacketBuf> 
     })
 }
 
-/// Tells all nodes of the link what `fields` and `options` say, from our link-local address (RFC
-/// 4861 section 6.2.3).
+/// An advertisement to all nodes of the link with `fields` and `options`, from our link-local
+/// address (RFC 4861 section 6.2.3).
 #[must_use]
 pub fn router_advertisement(
     pool: &Pool,
@@ -126,13 +126,14 @@ pub fn router_advertisement(
     })
 }
 
-/// The most bytes of a redirect, IPv6 header included (RFC 4861 section 4.5).
+/// Maximum bytes of a redirect, IPv6 header included (RFC 4861 section 4.5).
 const REDIRECT_MAX: usize = 1280;
 /// The fixed part of a redirect, a link address and the head of the option that quotes.
 const REDIRECT_LEN: usize = 40 + 8 + 8;
 
-/// Tells `ends.1`, from our link-local address `ends.0`, of a better first hop for `packet`, which
-/// is quoted from `l3` on (RFC 4861 section 8.2): the message without its IP header.
+/// A redirect to `ends.1`, from our link-local address `ends.0`, to a better first hop for
+/// `packet`, which is quoted from `l3` on (RFC 4861 section 8.2): the message without its IP
+/// header.
 #[must_use]
 pub fn redirect(
     pool: &Pool,

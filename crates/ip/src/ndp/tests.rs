@@ -121,7 +121,7 @@ fn heading(src_addr: Ipv6Addr, dst_addr: Ipv6Addr) -> NdpHeading {
     NdpHeading { src_addr, dst_addr, hop_limit: 255, fragmented: false, link_src_addr }
 }
 
-/// A solicitation, whose checksum nobody looks at here.
+/// A solicitation; its checksum is not read here.
 fn asks(target_addr: Ipv6Addr, options: &[NdpOption<'_>]) -> Vec<u8> {
     let mut out = [0; 200];
     let fields = NeighborSolicitationFields { target_addr };
@@ -140,7 +140,7 @@ fn says(target_addr: Ipv6Addr, flags: [bool; 3], options: &[NdpOption<'_>]) -> V
 const FROM_PEER: NdpOption<'static> = NdpOption::SourceLinkAddr(PEER);
 const AT_PEER: NdpOption<'static> = NdpOption::TargetLinkAddr(PEER);
 
-/// Why a message died; `None` where it did not.
+/// Why a message was dropped; `None` where it was not.
 fn why(verdict: NdpVerdict<'_>) -> Option<DropReason> {
     match verdict {
         NdpVerdict::Drop(reason) => Some(reason),
@@ -293,7 +293,8 @@ fn whoever_claims_our_address_is_reported_and_our_own_echo_is_not() {
         let verdict = world.hears(&message, &heading(addr, output::ALL_NODES));
         assert_eq!(why(verdict), Some(DropReason::NdpNotForUs));
     }
-    // Another's probe for what we probe for; a question for it has to wait.
+    // Another host's probe for the address that we probe for; a solicitation for it is not answered
+    // yet.
     let group = solicited_node(tentative);
     let message = asks(tentative, &[NdpOption::Nonce(&NONCE.0)]);
     let verdict = world.hears(&message, &heading(NOBODY, group));
@@ -380,7 +381,8 @@ fn a_router_remembers_who_asks_for_routers_and_that_it_is_a_host() {
     assert!(matches!(world.hears(&out[..len], &heading(THEM, US)), NdpVerdict::Asked));
     assert_eq!(world.known(THEM), Some((NeighborState::Stale, Some(other))));
     assert!(!world.cache.neighbor(IfIndex(1), THEM).unwrap().is_router);
-    // Who is not on the link, or says that it is us, is not remembered; without the option nobody.
+    // A sender that is not on the link, or claims our address, is not remembered; without the
+    // option none is.
     let afar: Ipv6Addr = "2001:db8::7".parse().unwrap();
     let len = RouterSolicitationFields.emit_into(&[FROM_PEER], afar, US, &mut out).unwrap();
     let why_not = Some(DropReason::NdpNotForUs);
@@ -410,7 +412,7 @@ fn our_frames_say_what_they_must() {
     assert_eq!((at.src_addr, at.dst_addr), (US, output::ALL_NODES));
     let said = wire::NeighborAdvertisement::parse(&message).unwrap();
     assert_eq!((said.fields().solicited, said.fields().override_entry), (false, true));
-    // Before our link-local address is ours, routers are asked without it, and without a link
+    // Before our link-local address is ours, routers are solicited without it, and without a link
     // address.
     let (at, message) = parts(&router_solicitation(pool, iface).unwrap());
     let asked = wire::RouterSolicitation::parse(&message).unwrap();

@@ -1,4 +1,4 @@
-//! Which entries have changed, for whoever keeps a copy of the cache.
+//! Which entries have changed, for the owner of a copy of the cache.
 //!
 //! Called by `table.rs` at each change, and by the copy's keeper (the control shard of a host with
 //! several workers), which takes places one by one. Invariants: a place is noted once however often
@@ -48,8 +48,8 @@ pub struct Usable<A> {
     pub iface: IfIndex,
     /// Its link address.
     pub link_addr: MacAddr,
-    /// From when on the cache wants to know that it is used, to ask whether it still hears us;
-    /// [`Instant::FAR`] where it does not want to.
+    /// From when on a use of the entry must be reported to the cache, to start a reachability
+    /// probe; [`Instant::FAR`] where it need not be.
     pub watch_from: Instant,
 }
 
@@ -61,7 +61,7 @@ impl<A: Address> NeighborCache<A> {
         self.table.changes = Some(changes);
     }
 
-    /// A place whose entry may have changed since it was last taken.
+    /// The index of an entry that may have changed since it was last taken.
     pub fn take_change(&mut self) -> Option<u32> {
         self.table.changes.as_mut()?.take()
     }

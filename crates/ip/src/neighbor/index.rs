@@ -2,9 +2,9 @@
 //!
 //! Called by `neighbor.rs` and `dad.rs`, which hold the entries and the key. Invariants: at most a
 //! quarter of the cells is taken, all allocated at construction; between an entry's home cell and
-//! its own there is no free cell, so that a walk ends at the first one. Whoever does not know the
-//! key cannot aim at a cell, so the longest run stays about as long as chance makes it: the chance
-//! of one of [`PROBES_MAX`] cells is below 2^-50. Should it happen, the newcomer is refused.
+//! its own there is no free cell, so that a walk ends at the first one. Without the key a sender
+//! cannot aim at a cell, so runs stay as short as random ones: the probability of a run of
+//! [`PROBES_MAX`] cells is below 2^-50. Should it happen, the new entry is refused.
 
 /// Cells that one walk looks at.
 const PROBES_MAX: usize = 64;
@@ -17,20 +17,20 @@ struct Cell {
     entry: u32,
 }
 
-/// See the file's head.
+/// An open-addressing hash index into an array of entries.
 #[derive(Clone, Debug)]
-pub(crate) struct Index {
+pub(crate) struct NeighborIndex {
     cells: Box<[Cell]>,
 }
 
-impl Index {
+impl NeighborIndex {
     /// An index for up to `entries` entries. Takes 32 to 64 bytes an entry.
     pub(crate) fn new(entries: usize) -> Self {
         let cells = entries.saturating_mul(4).next_power_of_two().max(PROBES_MAX * 2);
         Self { cells: vec![Cell { hash: 0, entry: FREE }; cells].into() }
     }
 
-    /// The entry of this hash that `is_it` says it is.
+    /// The entry of this hash for which `is_it` returns true.
     #[inline]
     pub(crate) fn find(&self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         for step in 0..PROBES_MAX {
@@ -61,7 +61,7 @@ impl Index {
         false
     }
 
-    /// Forgets an entry. The run behind it is closed up, one cell at a time; the run's end is
+    /// Removes an entry. The run behind it is closed up, one cell at a time; the run's end is
     /// within reach because every walk's is.
     pub(crate) fn remove(&mut self, hash: u32, entry: u32) {
         let found = (0..PROBES_MAX).map(|step| self.at(hash, step));
@@ -117,7 +117,7 @@ mod tests {
             // Few hashes, so that runs and wrap-around are common.
             steps in prop::collection::vec((any::<bool>(), 0_u32..24, 0_u32..16), 1..300),
         ) {
-            let mut index = Index::new(24);
+            let mut index = NeighborIndex::new(24);
             let mut oracle: BTreeMap<u32, u32> = BTreeMap::new();
             for (insert, entry, hash) in steps {
                 let hash = hash.wrapping_sub(4);
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_run_that_is_too_long_refuses_and_stays_sound() {
-        let mut index = Index::new(1000);
+        let mut index = NeighborIndex::new(1000);
         for entry in 0..PROBES_MAX as u32 {
             assert!(index.insert(7, entry));
         }

@@ -1,8 +1,8 @@
 //! What the neighbour cache does for the default router list, and what routers do to the cache.
 //!
 //! Called by `stack` for accepted router advertisements and for `router_discovery`'s probes.
-//! Invariants: a router's advertisement proves that it can be heard, not that it hears us; a probe
-//! without a packet makes room as any question does. Read first: RFC 4861 sections 6.3.2 and 6.3.4,
+//! Invariants: a router's advertisement proves the path from it, not the path to it; a probe
+//! without a packet evicts as any solicitation does. Read first: RFC 4861 sections 6.3.2 and 6.3.4,
 //! RFC 4191 section 3.5.
 
 use core::time::Duration;
@@ -29,8 +29,8 @@ impl Default for LinkTimers {
 }
 
 impl<A: Address> NeighborCache<A> {
-    /// Says how long a sign of life counts on this link, and how long to wait between questions;
-    /// `None` for the defaults. Timers that run are left.
+    /// Sets the reachable time of this link, and the interval between solicitations; `None` for the
+    /// defaults. Timers that run are left.
     pub fn set_timers(
         &mut self,
         iface: IfIndex,
@@ -43,8 +43,8 @@ impl<A: Address> NeighborCache<A> {
         }
     }
 
-    /// A router in our list spoke, with its link address or without (RFC 4861 section 6.3.4): as
-    /// [`NeighborCache::solicited_by`], and it is known to be a router.
+    /// A router in our list sent an advertisement, with its link address or without (RFC 4861
+    /// section 6.3.4): as [`NeighborCache::solicited_by`], and it is known to be a router.
     pub fn router_said(
         &mut self,
         iface: IfIndex,
@@ -62,8 +62,8 @@ impl<A: Address> NeighborCache<A> {
         known
     }
 
-    /// Asks a neighbour once whether it hears us, although nobody sends to it. Returns what to
-    /// send; `None` where it is being asked already, or there is no room to ask.
+    /// Probes a neighbour's reachability once, although there is no traffic to it. Returns what to
+    /// send; `None` where it is being probed already, or there is no room.
     pub fn probe(&mut self, iface: IfIndex, addr: A, now: Instant) -> Option<NeighborEvent<A>> {
         let at = match self.table.find(iface, addr) {
             Some(at) => at,

@@ -4,30 +4,31 @@
 //! so that the tests can compare every case with the RFC. Read first: RFC 4861 sections 7.3.2
 //! (states), 7.2.5 (advertisements), appendix C (the table).
 
-/// What is known of a neighbour (RFC 4861 section 7.3.2, and two that every system has beside).
+/// The state of a neighbour (RFC 4861 section 7.3.2, and two more that every implementation has).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum NeighborState {
-    /// Its link address was asked for, and no answer has come.
+    /// Its link address was solicited, and no answer has come.
     Incomplete,
-    /// It has shown a moment ago that it hears us.
+    /// Reachability was confirmed recently.
     Reachable,
-    /// Its link address is known, and it has not been used since it was last known to hear us.
+    /// Its link address is known, and it has not been used since its reachability was last
+    /// confirmed.
     Stale,
-    /// It is being used, and somebody may yet tell us that it hears us.
+    /// It is being used, and an upper protocol may yet confirm its reachability.
     Delay,
-    /// It is being asked whether it still hears us.
+    /// It is being probed for reachability.
     Probe,
-    /// It was reachable once and does not answer; the link is asked for it, at longer and longer
-    /// intervals, and what is sent to it goes where it was (RFC 7048).
+    /// It was reachable once and does not answer; it is solicited by multicast, at growing
+    /// intervals, and what is sent to it goes to its last link address (RFC 7048).
     Unreachable,
-    /// It did not answer; for a while nobody asks again.
+    /// It did not answer; for a while it is not solicited again.
     Failed,
-    /// The operator said what its link address is: nothing changes it.
+    /// Static: the operator set its link address, and nothing changes it.
     Permanent,
 }
 
 impl NeighborState {
-    /// iproute2's word.
+    /// iproute2's keyword.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -50,7 +51,7 @@ impl NeighborState {
     }
 }
 
-/// What an advertisement says of itself (RFC 4861 section 4.4).
+/// The flags of an advertisement (RFC 4861 section 4.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AdvertisementFlags {
     /// R: the sender is a router.
@@ -74,7 +75,7 @@ pub(crate) enum Supplied {
 
 /// What is to be done with the entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Change {
+pub(crate) struct NeighborChange {
     /// Its state from now on.
     pub(crate) state: NeighborState,
     /// Whether the supplied link address replaces the known one.
@@ -84,12 +85,12 @@ pub(crate) struct Change {
 }
 
 /// What an advertisement does to an entry in `state` (RFC 4861 section 7.2.5); `None` where it
-/// changes nothing. Failed counts as no entry: it was deleted in the RFC's words.
+/// changes nothing. Failed counts as no entry: the RFC deletes such entries.
 pub(crate) fn on_advertisement(
     state: NeighborState,
     supplied: Supplied,
     flags: AdvertisementFlags,
-) -> Option<Change> {
+) -> Option<NeighborChange> {
     use NeighborState::{Failed, Incomplete, Permanent, Reachable, Stale};
     let answered = |otherwise| if flags.solicited { Reachable } else { otherwise };
     match state {
@@ -98,18 +99,18 @@ pub(crate) fn on_advertisement(
         // the receiving node SHOULD silently discard."
         Incomplete if supplied == Supplied::Nothing => None,
         Incomplete => {
-            Some(Change { state: answered(Stale), take_link_addr: true, take_router: true })
+            Some(NeighborChange { state: answered(Stale), take_link_addr: true, take_router: true })
         }
-        // Case I: another address, and it does not say that it overrides.
+        // Case I: another address, and the override flag is clear.
         Reachable if supplied == Supplied::Different && !flags.overriding => {
-            Some(Change { state: Stale, take_link_addr: false, take_router: false })
+            Some(NeighborChange { state: Stale, take_link_addr: false, take_router: false })
         }
         _ if supplied == Supplied::Different && !flags.overriding => None,
-        // Case II: it overrides, or tells nothing new of the address.
+        // Case II: the override flag is set, or the address is unchanged.
         _ => {
             let take_link_addr = supplied == Supplied::Different;
             let otherwise = if take_link_addr { Stale } else { state };
-            Some(Change { state: answered(otherwise), take_link_addr, take_router: true })
+            Some(NeighborChange { state: answered(otherwise), take_link_addr, take_router: true })
         }
     }
 }

@@ -1,20 +1,20 @@
-//! The neighbour cache's memory: entries, who may be evicted first, and their timers.
+//! The neighbour cache's memory: entries, eviction order (LRU), and timers.
 //!
 //! Called by `neighbor.rs` alone, which decides what an entry becomes. Invariants: an entry is in
-//! the list that its state and history say, or in the list of free ones; an interface's counts are
-//! those of its entries; what is in no list of a share is never evicted; what is evicted holds no
-//! packet. Evicting and making an entry cost constant time.
+//! the list of its state and history, or in the list of free ones; an interface's counts are those
+//! of its entries; what is in no list of a share is never evicted; what is evicted holds no packet.
+//! Evicting and making an entry cost constant time.
 
 use floodwall_base::{Address, HashKey, IfIndex, IndexLists, Instant, MacAddr, TimerWheel};
 use floodwall_packet::PacketList;
 
 use super::NeighborConfig;
 use super::changes::Changes;
-use super::index::Index;
+use super::index::NeighborIndex;
 use super::state::{NeighborState, Supplied};
 
 /// One neighbour.
-pub(super) struct Entry<A> {
+pub(super) struct NeighborEntry<A> {
     pub(super) addr: A,
     pub(super) iface: IfIndex,
     /// `None`: the entry is free.
@@ -23,15 +23,15 @@ pub(super) struct Entry<A> {
     pub(super) is_router: bool,
     /// It has answered us once.
     pub(super) proven: bool,
-    /// Questions asked since it became incomplete or probed.
+    /// Solicitations sent since it became incomplete or probed.
     pub(super) solicits: u8,
     hash: u32,
-    /// Reachable: how long. Failed: how long it is not asked again.
+    /// Reachable: how long. Failed: how long it is not solicited again.
     pub(super) until: Instant,
     pub(super) pending: PacketList,
 }
 
-impl<A: Address> Entry<A> {
+impl<A: Address> NeighborEntry<A> {
     const fn free() -> Self {
         Self {
             addr: A::UNSPECIFIED,
@@ -56,30 +56,30 @@ impl<A: Address> Entry<A> {
         }
     }
 
-    const fn standing(&self) -> Standing {
+    const fn standing(&self) -> NeighborStanding {
         let share = match self.state {
-            Some(NeighborState::Failed) => Some(Share::Failed),
+            Some(NeighborState::Failed) => Some(NeighborShare::Failed),
             Some(NeighborState::Stale | NeighborState::Delay | NeighborState::Probe)
                 if !self.proven =>
             {
-                Some(Share::Strangers)
+                Some(NeighborShare::Unverified)
             }
-            Some(NeighborState::Stale | NeighborState::Unreachable) => Some(Share::Stale),
+            Some(NeighborState::Stale | NeighborState::Unreachable) => Some(NeighborShare::Stale),
             _ => None,
         };
-        Standing { state: self.state, share }
+        NeighborStanding { state: self.state, share }
     }
 }
 
 /// Entries that may be evicted, in lists per interface: longest there first.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Share {
+enum NeighborShare {
     /// Did not answer.
     Failed = 0,
-    /// Proven, and unused or silent.
+    /// Verified, and unused or unresponsive.
     Stale = 1,
     /// Never answered us.
-    Strangers = 2,
+    Unverified = 2,
 }
 
 /// Lists of one interface.
@@ -87,47 +87,47 @@ const SHARES: u32 = 3;
 
 /// What an entry counts as.
 #[derive(Clone, Copy)]
-struct Standing {
+struct NeighborStanding {
     state: Option<NeighborState>,
-    share: Option<Share>,
+    share: Option<NeighborShare>,
 }
 
 /// How many entries of each sort an interface has.
 #[derive(Clone, Copy, Default)]
-struct Counts {
+struct NeighborCounts {
     unresolved: usize,
     resolved: usize,
     strangers: usize,
 }
 
-impl Counts {
-    const fn add(&mut self, standing: Standing, n: usize) {
+impl NeighborCounts {
+    const fn add(&mut self, standing: NeighborStanding, n: usize) {
         match standing.state {
             Some(state) if state.is_resolved() => self.resolved = self.resolved.wrapping_add(n),
             Some(_) => self.unresolved = self.unresolved.wrapping_add(n),
             None => {}
         }
-        if matches!(standing.share, Some(Share::Strangers)) {
+        if matches!(standing.share, Some(NeighborShare::Unverified)) {
             self.strangers = self.strangers.wrapping_add(n);
         }
     }
 }
 
-/// See the file's head.
-pub(super) struct Table<A> {
+/// The entries, their lists and their timers.
+pub(super) struct NeighborTable<A> {
     pub(super) config: NeighborConfig,
-    entries: Box<[Entry<A>]>,
-    index: Index,
+    entries: Box<[NeighborEntry<A>]>,
+    index: NeighborIndex,
     /// [`SHARES`] lists of each interface, then the list of free entries.
     lists: IndexLists,
-    counts: Box<[Counts]>,
+    counts: Box<[NeighborCounts]>,
     pub(super) wheel: TimerWheel,
     key: HashKey,
-    /// Of whoever keeps a copy.
+    /// Of the owner of a copy.
     pub(super) changes: Option<Changes>,
 }
 
-impl<A: Address> Table<A> {
+impl<A: Address> NeighborTable<A> {
     pub(super) fn new(config: NeighborConfig, key: HashKey, now: Instant) -> Self {
         let config = config.balanced();
         let capacity = config.interfaces.saturating_mul(config.entries);
@@ -136,10 +136,10 @@ impl<A: Address> Table<A> {
         (0..lists.items()).for_each(|at| lists.push_back(free, at));
         Self {
             config,
-            entries: (0..capacity).map(|_| Entry::free()).collect(),
-            index: Index::new(capacity),
+            entries: (0..capacity).map(|_| NeighborEntry::free()).collect(),
+            index: NeighborIndex::new(capacity),
             lists,
-            counts: vec![Counts::default(); config.interfaces].into(),
+            counts: vec![NeighborCounts::default(); config.interfaces].into(),
             wheel: TimerWheel::new(capacity, now),
             key,
             changes: None,
@@ -159,12 +159,12 @@ impl<A: Address> Table<A> {
     }
 
     #[inline]
-    pub(super) fn entry(&self, at: u32) -> Option<&Entry<A>> {
+    pub(super) fn entry(&self, at: u32) -> Option<&NeighborEntry<A>> {
         self.entries.get(at as usize)
     }
 
     #[inline]
-    pub(super) fn entry_mut(&mut self, at: u32) -> Option<&mut Entry<A>> {
+    pub(super) fn entry_mut(&mut self, at: u32) -> Option<&mut NeighborEntry<A>> {
         if let Some(changes) = &mut self.changes {
             changes.note(at);
         }
@@ -172,7 +172,7 @@ impl<A: Address> Table<A> {
     }
 
     /// Every entry in use, with its place.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry<A>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &NeighborEntry<A>> {
         self.entries.iter().filter(|e| e.state.is_some())
     }
 
@@ -186,8 +186,8 @@ impl<A: Address> Table<A> {
         self.lists.items()
     }
 
-    /// A place for a neighbour that is not known. It has no state yet: [`Table::set_state`] must
-    /// follow. Room must have been made.
+    /// A place for a neighbour that is not known. It has no state yet: [`NeighborTable::set_state`]
+    /// must follow. Room must have been made.
     pub(super) fn create(&mut self, iface: IfIndex, addr: A) -> Option<u32> {
         let hash = self.hash(iface, addr);
         let at = self.lists.first(self.free_list())?;
@@ -196,11 +196,11 @@ impl<A: Address> Table<A> {
         }
         self.lists.unlink(at);
         let entry = self.entry_mut(at)?;
-        *entry = Entry { addr, iface, hash, ..Entry::free() };
+        *entry = NeighborEntry { addr, iface, hash, ..NeighborEntry::free() };
         Some(at)
     }
 
-    /// Forgets a neighbour. Its packets must have been taken.
+    /// Removes a neighbour. Its packets must have been taken.
     pub(super) fn discard(&mut self, at: u32) {
         let Some(entry) = self.entry_mut(at) else {
             return;
@@ -231,7 +231,7 @@ impl<A: Address> Table<A> {
         let (iface, after) = (entry.iface, entry.standing());
         self.count(iface, before, usize::MAX);
         self.count(iface, after, 1);
-        // A stranger keeps its place in the queue, whatever happens to it.
+        // An unverified neighbour keeps its place in the queue in every state.
         if before.share != after.share {
             match after.share {
                 Some(share) => self.lists.push_back(list_of(iface, share), at),
@@ -249,32 +249,34 @@ impl<A: Address> Table<A> {
         let Some(counts) = self.counts.get(usize::from(iface.0)) else {
             return false;
         };
-        counts.unresolved < self.config.unresolved || self.evict(iface, Share::Failed)
+        counts.unresolved < self.config.unresolved || self.evict(iface, NeighborShare::Failed)
     }
 
-    /// Makes room for another resolved neighbour: a stranger may go, then the stale one that is
-    /// unused for longest.
+    /// Makes room for another resolved neighbour: an unverified one is evicted, else the least
+    /// recently used stale one.
     pub(super) fn room_for_resolved(&mut self, iface: IfIndex) -> bool {
         let Some(counts) = self.counts.get(usize::from(iface.0)) else {
             return false;
         };
         counts.resolved < self.config.resolved()
-            || self.evict(iface, Share::Strangers)
-            || self.evict(iface, Share::Stale)
+            || self.evict(iface, NeighborShare::Unverified)
+            || self.evict(iface, NeighborShare::Stale)
     }
 
-    /// Makes room for another stranger: where there are enough, one of them goes.
+    /// Makes room for another unverified neighbour: at the limit, one of them is evicted.
     pub(super) fn room_for_stranger(&mut self, iface: IfIndex) -> bool {
         let Some(counts) = self.counts.get(usize::from(iface.0)) else {
             return false;
         };
-        if counts.strangers >= self.config.strangers && !self.evict(iface, Share::Strangers) {
+        if counts.strangers >= self.config.strangers
+            && !self.evict(iface, NeighborShare::Unverified)
+        {
             return false;
         }
         self.room_for_resolved(iface)
     }
 
-    fn evict(&mut self, iface: IfIndex, share: Share) -> bool {
+    fn evict(&mut self, iface: IfIndex, share: NeighborShare) -> bool {
         let first = self.lists.first(list_of(iface, share));
         if let Some(at) = first {
             self.discard(at);
@@ -282,7 +284,7 @@ impl<A: Address> Table<A> {
         first.is_some()
     }
 
-    fn count(&mut self, iface: IfIndex, standing: Standing, n: usize) {
+    fn count(&mut self, iface: IfIndex, standing: NeighborStanding, n: usize) {
         if let Some(counts) = self.counts.get_mut(usize::from(iface.0)) {
             counts.add(standing, n);
         }
@@ -294,8 +296,8 @@ impl<A: Address> Table<A> {
 }
 
 #[cfg(test)]
-impl<A: Address> Table<A> {
-    /// Asserts the invariants of the file's head.
+impl<A: Address> NeighborTable<A> {
+    /// Asserts the invariants of this module.
     pub(super) fn assert_sound(&self) {
         let config = &self.config;
         let mut used = 0;
@@ -306,7 +308,7 @@ impl<A: Address> Table<A> {
             used += mine().count();
             assert_eq!((counts.resolved, counts.unresolved), (resolved, mine().count() - resolved));
             assert!(resolved <= config.resolved() && counts.unresolved <= config.unresolved);
-            for share in [Share::Failed, Share::Stale, Share::Strangers] {
+            for share in [NeighborShare::Failed, NeighborShare::Stale, NeighborShare::Unverified] {
                 let listed: Vec<u32> = self.lists.iter(list_of(iface, share)).collect();
                 let standing = mine().filter(|e| e.standing().share == Some(share)).count();
                 assert_eq!(listed.len(), standing);
@@ -316,7 +318,8 @@ impl<A: Address> Table<A> {
                     assert!(entry.pending.is_empty());
                 }
             }
-            let strangers = mine().filter(|e| e.standing().share == Some(Share::Strangers));
+            let strangers =
+                mine().filter(|e| e.standing().share == Some(NeighborShare::Unverified));
             assert_eq!(counts.strangers, strangers.count());
             assert!(counts.strangers <= config.strangers);
         }
@@ -332,6 +335,6 @@ impl<A: Address> Table<A> {
     }
 }
 
-const fn list_of(iface: IfIndex, share: Share) -> u32 {
+const fn list_of(iface: IfIndex, share: NeighborShare) -> u32 {
     iface.0 as u32 * SHARES + share as u32
 }

@@ -1,4 +1,4 @@
-//! What the cache promises, in virtual time, for both families.
+//! The cache's guarantees, in virtual time, for both families.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -45,12 +45,12 @@ enum Fate {
     To(MacAddr),
     Waits,
     Asks,
-    /// It waits, and the oldest that waited dies as `NeighborPendingFull`.
+    /// It waits, and the oldest that waited is dropped as `NeighborPendingFull`.
     Replaces,
     Dies(DropReason),
 }
 
-/// What timed work asked for.
+/// What timed work returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Asked<A> {
     Everybody(A),
@@ -118,7 +118,7 @@ impl<A: Nth> World<A> {
         heard.map(|heard| heard.link_addr)
     }
 
-    /// The neighbour `n` asks for us.
+    /// The neighbour `n` solicits us.
     fn asks_for_us(&mut self, n: u32) -> Option<MacAddr> {
         let released = &mut self.released;
         self.cache.solicited_by(ONE, A::nth(n), mac(n), self.now, released)
@@ -129,7 +129,7 @@ impl<A: Nth> World<A> {
         self.released.take().len()
     }
 
-    /// Lets time pass, waking up whenever the cache wants to.
+    /// Lets time pass, and calls timed work at every deadline of the cache.
     fn pass(&mut self, time: Duration) -> Vec<Asked<A>> {
         let (end, mut asked) = (self.now + time, Vec::new());
         loop {

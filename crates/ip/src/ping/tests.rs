@@ -1,4 +1,4 @@
-//! The table alone: whose identifier is whose, who may answer, what is kept.
+//! The table alone: identifiers, allowed sources of replies, what is kept.
 
 use floodwall_base::Randomness;
 use floodwall_packet::PoolConfig;
@@ -78,7 +78,7 @@ fn a_reply_is_heard_from_whom_something_was_asked_and_nobody_else() {
         let heard = |sockets: &mut PingSockets, host, identifier| {
             sockets.reply(addr(family, host), identifier, reply(&pool, family, 1, b"?")).is_ok()
         };
-        assert!(!heard(&mut sockets, 2, identifier), "nothing was asked yet");
+        assert!(!heard(&mut sockets, 2, identifier), "nothing was sent yet");
         asked(&mut sockets, &pool, id, family, 2);
         assert!(heard(&mut sockets, 2, identifier));
         assert!(!heard(&mut sockets, 3, identifier) && !heard(&mut sockets, 2, identifier ^ 1));
@@ -88,7 +88,7 @@ fn a_reply_is_heard_from_whom_something_was_asked_and_nobody_else() {
         }
         assert!(!heard(&mut sockets, 99, identifier));
         asked(&mut sockets, &pool, id, family, 10);
-        assert!(heard(&mut sockets, 99, identifier), "too many to remember: anybody");
+        assert!(heard(&mut sockets, 99, identifier), "too many to remember: any source");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The table alone: who is allowed, who hears what, what it costs who does not read.
+//! The table alone: permissions, filters, and the cost of sockets that do not read.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 

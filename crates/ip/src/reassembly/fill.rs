@@ -8,21 +8,21 @@ use floodwall_base::limits::REASSEMBLY_RUNS_MAX;
 use floodwall_packet::{PacketBuf, PacketList, Pool};
 
 use super::gather;
-use super::runs::{Chain, Grown, Place, Runs};
+use super::runs::{ByteRange, FragmentChain, FragmentRuns, Grown};
 
 /// Where bytes are missing: from, to.
 type Gap = (u32, u32);
 
-/// Puts `packet`, whose bytes belong to `span` behind `header` bytes of headers, into `chain`.
-/// Says how many bytes were missing and what it took.
+/// Puts `packet`, with bytes that belong to `span` behind `header` bytes of headers, into `chain`.
+/// Returns how many bytes were missing and what it took.
 ///
 /// # Errors
 /// Gives the packet back where the pool or the runs are used up; nothing is changed then.
 pub(super) fn fill(
-    chain: &mut Chain,
-    runs: &mut Runs,
+    chain: &mut FragmentChain,
+    runs: &mut FragmentRuns,
     pool: &Pool,
-    (place, header): (Place, usize),
+    (place, header): (ByteRange, usize),
     span: Gap,
     mut packet: PacketBuf,
 ) -> Result<(u32, Grown), PacketBuf> {
@@ -49,7 +49,7 @@ pub(super) fn fill(
         packet.trim_front(header + (first.0 - span.0) as usize);
     }
     let place = runs.locate(chain, first.0);
-    // A gap adjoins what it lies between: no run need be made, and nothing can fail from here on.
+    // A gap adjoins its neighbouring runs: no run need be made, and nothing can fail from here on.
     let mut grown = runs.insert(chain, place, first, packet)?;
     let mut missing = first.1 - first.0;
     for gap in gaps {
@@ -63,7 +63,7 @@ pub(super) fn fill(
 }
 
 /// Writes the gaps of `span` to `out`; returns how many there are.
-fn gaps_of(runs: &Runs, place: Place, span: Gap, out: &mut [Gap]) -> usize {
+fn gaps_of(runs: &FragmentRuns, place: ByteRange, span: Gap, out: &mut [Gap]) -> usize {
     let (mut from, mut at, mut count) = (span.0, place.behind, 0);
     let mut put = |gap: Gap| {
         if let Some(slot) = out.get_mut(count).filter(|_| gap.0 < gap.1) {

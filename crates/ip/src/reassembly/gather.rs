@@ -2,19 +2,19 @@
 //!
 //! Called by `reassembly.rs`. Invariants: payload is copied only where a fragment wastes memory
 //! (more chunks or a larger frame than its bytes need) or where the whole would have more chunks
-//! than a packet may; then once, into frames. What devices said of the fragments' checksums is
-//! forgotten. Reading: RFC 791 section 3.2, RFC 8200 section 4.5, RFC 3168 section 5.3.
+//! than a packet may; then once, into frames. The devices' checksum results for the fragments are
+//! discarded. Reading: RFC 791 section 3.2, RFC 8200 section 4.5, RFC 3168 section 5.3.
 
 use floodwall_base::{Address, DropReason, Family, limits};
 use floodwall_packet::{AccessCounters, Class, HEADROOM, PacketBuf, PacketList, Pool};
 use floodwall_wire::{IpProtocol, ipv4, ipv6, ipv6_ext};
 
-use super::piece::{LENGTH_MAX, Piece};
-use crate::input::Heading;
+use super::piece::{FragmentPiece, LENGTH_MAX};
+use crate::input::ArrivedHeading;
 
-/// Chunks that whoever answers the datagram may still add.
+/// Spare chunks for the code that answers the datagram.
 const CHUNKS_SPARE: usize = 4;
-/// Bytes that a descriptor takes beside its frame.
+/// Bytes of a descriptor in addition to its frame.
 const DESCRIPTOR_BYTES: usize = 128;
 
 /// One value of the congestion field as a bit.
@@ -104,7 +104,7 @@ pub(super) fn chain(pool: &Pool, mut packets: PacketList) -> Result<PacketBuf, D
 }
 
 /// The congestion field of the whole, of the values that its fragments had: congestion anywhere is
-/// congestion, and where a sender that is not capable met it, somebody lies.
+/// congestion, and congestion marks together with not-ECT fragments are invalid.
 pub(super) fn ecn_of(seen: u8, first: u8) -> Result<u8, DropReason> {
     match (seen & CONGESTION != 0, seen & NOT_CAPABLE != 0) {
         (true, true) => Err(DropReason::FragmentMalformed),
@@ -117,17 +117,17 @@ pub(super) fn ecn_of(seen: u8, first: u8) -> Result<u8, DropReason> {
 /// `total` bytes, and returns that header's values.
 ///
 /// # Errors
-/// `FragmentMalformed` where the datagram is longer than a header can say, `NoBuffer`.
+/// `FragmentMalformed` where the datagram is longer than the length field allows, `NoBuffer`.
 pub(super) fn head<A: Address>(
     pool: &Pool,
     packet: &mut PacketBuf,
-    first: &Piece<A>,
+    first: &FragmentPiece<A>,
     total: usize,
     ecn: u8,
     access: &mut AccessCounters,
-) -> Result<Heading<A>, DropReason> {
+) -> Result<ArrivedHeading<A>, DropReason> {
     let total_len = first.repeated + total;
-    let mut heading = Heading { total_len, is_fragment: false, ..first.heading };
+    let mut heading = ArrivedHeading { total_len, is_fragment: false, ..first.heading };
     if A::FAMILY == Family::V4 {
         let bytes = packet
             .pulldown(pool, first.l3, first.repeated, access)
@@ -139,7 +139,7 @@ pub(super) fn head<A: Address>(
     let bytes = packet.pulldown(pool, 0, len, access).map_err(|_| DropReason::NoBuffer)?;
     let at = first.l3 + first.announced_at;
     *bytes.get_mut(at).ok_or(DropReason::FragmentMalformed)? = first.protocol.0;
-    // The fragment header goes: what is before it moves up.
+    // The fragment header is removed: what is before it moves up.
     let kept = first.l3 + first.repeated;
     bytes.copy_within(..kept, ipv6_ext::HEADER_LEN_MIN);
     let header = bytes

@@ -1,10 +1,10 @@
 //! One fragment as its headers describe it, checked by itself.
 //!
-//! Made by `stack` for each fragment before the store hears of it. Invariant: a piece has at least
-//! one byte, ends within what a packet can have, is a multiple of eight bytes unless it is the
-//! last, and, where it is the first, holds its whole upper header. Reading: RFC 791, RFC 8200
-//! section 4.5, RFC 7112 (whole chain), RFC 1858 and RFC 3128 (tiny fragments). Not here: what
-//! pieces are to one another.
+//! Made by `stack` for each fragment before the store sees it. Invariant: a piece has at least one
+//! byte, ends within what a packet can have, is a multiple of eight bytes unless it is the last,
+//! and, where it is the first, holds its whole upper header. Reading: RFC 791, RFC 8200 section
+//! 4.5, RFC 7112 (whole chain), RFC 1858 and RFC 3128 (tiny fragments). Not here: how pieces relate
+//! to one another.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,21 +13,21 @@ use floodwall_packet::{AccessCounters, PacketBuf};
 use floodwall_wire::ipv6_walk::FragmentPlace;
 use floodwall_wire::{IpProtocol, Ipv4Header, icmpv4, icmpv6, ipv4, ipv6_ext, tcp, udp};
 
-use crate::action::{IcmpError, Refusal};
-use crate::input::{self, Heading, Upper};
+use crate::action::{IcmpError, RefusedAction};
+use crate::input::{self, ArrivedHeading, ArrivedUpper};
 
-/// The most bytes that the length field of either family can say.
+/// The maximum of either family's length field in bytes.
 pub(super) const LENGTH_MAX: usize = 65_535;
 /// ICMPv6's code for a first fragment without its whole chain (RFC 7112 section 5).
 const INCOMPLETE_CHAIN: u8 = 3;
 /// Where IPv6's payload length stands.
 const PAYLOAD_LENGTH_AT: u32 = 4;
 
-/// See the file's head.
+/// One fragment: its datagram's key, its place in it, and its headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Piece<A> {
+pub struct FragmentPiece<A> {
     /// This fragment's fixed header.
-    pub heading: Heading<A>,
+    pub heading: ArrivedHeading<A>,
     /// Where it arrived.
     pub iface: IfIndex,
     /// Whether it went to a group or broadcast address.
@@ -54,7 +54,7 @@ pub struct Piece<A> {
     pub ecn: u8,
 }
 
-impl<A: Address> Piece<A> {
+impl<A: Address> FragmentPiece<A> {
     /// Where its bytes end in the datagram.
     #[must_use]
     pub const fn end(&self) -> usize {
@@ -72,8 +72,8 @@ impl<A: Address> Piece<A> {
     }
 }
 
-impl Piece<Ipv4Addr> {
-    /// An IPv4 fragment whose fixed header is checked already.
+impl FragmentPiece<Ipv4Addr> {
+    /// An IPv4 fragment, after its fixed header was checked.
     ///
     /// # Errors
     /// Broken options and source routes as for any packet; `FragmentMalformed`, `FragmentTiny`.
@@ -81,9 +81,9 @@ impl Piece<Ipv4Addr> {
     pub fn of_ipv4(
         packet: &PacketBuf,
         place: (IfIndex, usize, bool),
-        heading: Heading<Ipv4Addr>,
+        heading: ArrivedHeading<Ipv4Addr>,
         access: &mut AccessCounters,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, RefusedAction> {
         let (iface, l3, to_group) = place;
         let mut scratch = [0; ipv4::HEADER_LEN_MAX];
         let bytes = packet
@@ -122,20 +122,20 @@ impl Piece<Ipv4Addr> {
     }
 }
 
-impl Piece<Ipv6Addr> {
-    /// An IPv6 fragment whose chain has been walked up to `found`, and, in the first one, to the
-    /// upper layer.
+impl FragmentPiece<Ipv6Addr> {
+    /// An IPv6 fragment after its header chain was walked up to `found`, and, in the first one, to
+    /// the upper layer.
     ///
     /// # Errors
-    /// `FragmentMalformed` and `FragmentTiny`, with the parameter problem that is owed.
+    /// `FragmentMalformed` and `FragmentTiny`, with a parameter problem.
     #[inline]
     pub fn of_ipv6(
         packet: &PacketBuf,
         place: (IfIndex, usize, bool),
-        heading: Heading<Ipv6Addr>,
-        (found, upper): (FragmentPlace, Option<Upper>),
+        heading: ArrivedHeading<Ipv6Addr>,
+        (found, upper): (FragmentPlace, Option<ArrivedUpper>),
         access: &mut AccessCounters,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, RefusedAction> {
         let (iface, l3, to_group) = place;
         let mut scratch = [0; 2];
         let first: &[u8; 2] =
@@ -173,18 +173,18 @@ impl Piece<Ipv6Addr> {
         Ok(piece)
     }
 
-    /// A refusal for which a parameter problem is owed, unless the fragment may be of an ICMPv6
-    /// error for all that can be seen (RFC 4443 section 2.4(e)).
-    fn problem(&self, reason: DropReason, code: u8, pointer: u32) -> Refusal {
+    /// A refusal with a parameter problem, unless the fragment may be of an ICMPv6 error for all
+    /// that can be seen (RFC 4443 section 2.4(e)).
+    fn problem(&self, reason: DropReason, code: u8, pointer: u32) -> RefusedAction {
         let unseen = self.protocol == IpProtocol::ICMPV6 || self.protocol.is_extension();
         if self.offset > 0 && unseen {
             return reason.into();
         }
-        Refusal::owing(reason, IcmpError::ParameterProblem { code, pointer, to_group: false })
+        RefusedAction::owing(reason, IcmpError::ParameterProblem { code, pointer, to_group: false })
     }
 }
 
-/// The least bytes of an upper header that a first fragment must hold.
+/// Minimum bytes of an upper header that a first fragment must hold.
 const fn upper_len(protocol: IpProtocol) -> usize {
     match protocol {
         IpProtocol::TCP => tcp::HEADER_LEN,

@@ -1,11 +1,11 @@
 //! The bytes of an incomplete datagram: runs without gaps, in order.
 //!
-//! Called by `reassembly.rs`. A run is a list of packets whose bytes adjoin; the first packet of
+//! Called by `reassembly.rs`. A run is a list of packets with adjoining bytes; the first packet of
 //! the datagram keeps its headers in front. Runs are nodes of one array, taken at the start, that
 //! each datagram links in order of offset. Invariants: runs of a datagram neither overlap nor
-//! adjoin; a run has at least one packet; what is not in a datagram is in the list of free nodes.
-//! A small fragment is copied behind its neighbour where there is room, so that many small ones do
-//! not hold a frame each. Not here: who may insert what.
+//! adjoin; a run has at least one packet; what is not in a datagram is in the list of free nodes. A
+//! small fragment is copied behind its neighbour where there is room, so that many small ones do
+//! not hold a frame each. Not here: checks of what may be inserted.
 
 use floodwall_base::IndexLists;
 use floodwall_packet::{PacketBuf, PacketList};
@@ -16,7 +16,7 @@ pub(super) const NONE: u32 = u32::MAX;
 const FREE: u32 = 0;
 
 /// Bytes that adjoin.
-pub(super) struct Run {
+pub(super) struct FragmentRun {
     start: u32,
     end: u32,
     next: u32,
@@ -27,14 +27,14 @@ pub(super) struct Run {
 }
 
 /// All runs of one family's store.
-pub(super) struct Runs {
-    nodes: Box<[Run]>,
+pub(super) struct FragmentRuns {
+    nodes: Box<[FragmentRun]>,
     free: IndexLists,
 }
 
 /// The runs of one datagram.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Chain {
+pub(super) struct FragmentChain {
     first: u32,
     /// The run that grew last: where the next fragment most likely goes.
     recent: u32,
@@ -44,7 +44,7 @@ pub(super) struct Chain {
 
 /// Where bytes would go.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct ByteRange {
     /// The run before, which ends at or before the bytes.
     before: u32,
     /// The run that ends behind the bytes' start: it begins behind their end, or they overlap.
@@ -58,7 +58,7 @@ pub(super) struct Place {
 pub(super) struct Grown {
     /// True bytes of what was stored.
     pub(super) added: u64,
-    /// True bytes of packets whose bytes were copied to others: their memory went home.
+    /// True bytes of packets that were copied into others: their memory was freed.
     pub(super) freed: u64,
     /// Bytes copied.
     pub(super) copied: u64,
@@ -76,18 +76,24 @@ impl Grown {
     }
 }
 
-impl Place {
+impl ByteRange {
     /// In a datagram without bytes.
     pub(super) const START: Self = Self { before: NONE, behind: NONE, steps: 0 };
 }
 
-impl Chain {
+impl FragmentChain {
     pub(super) const EMPTY: Self = Self { first: NONE, recent: NONE, count: 0 };
 }
 
-impl Runs {
+impl FragmentRuns {
     pub(super) fn new(count: usize) -> Self {
-        let run = |_| Run { start: 0, end: 0, next: NONE, earlier: PacketList::new(), last: None };
+        let run = |_| FragmentRun {
+            start: 0,
+            end: 0,
+            next: NONE,
+            earlier: PacketList::new(),
+            last: None,
+        };
         let mut free = IndexLists::new(count, 1);
         (0..free.items()).for_each(|at| free.push_back(FREE, at));
         Self { nodes: (0..count).map(run).collect(), free }
@@ -110,10 +116,11 @@ impl Runs {
 
     /// Where bytes that begin at `start` would go. The run that grew last is looked at first:
     /// fragments in order cost one look.
-    pub(super) fn locate(&self, chain: &Chain, start: u32) -> Place {
-        let mut place = Place { before: NONE, behind: chain.first, steps: 1 };
+    pub(super) fn locate(&self, chain: &FragmentChain, start: u32) -> ByteRange {
+        let mut place = ByteRange { before: NONE, behind: chain.first, steps: 1 };
         if let Some((_, end)) = self.span(chain.recent).filter(|(_, end)| *end <= start) {
-            place = Place { before: chain.recent, behind: self.following(chain.recent), steps: 1 };
+            place =
+                ByteRange { before: chain.recent, behind: self.following(chain.recent), steps: 1 };
             debug_assert!(end <= start);
         }
         while let Some((_, end)) = self.span(place.behind) {
@@ -130,14 +137,19 @@ impl Runs {
     /// The run that grew last, if `len` bytes that begin at `start` go behind it as a packet of
     /// their own and nothing comes after.
     #[inline]
-    pub(super) fn next_of(&mut self, chain: &Chain, start: u32, len: usize) -> Option<&mut Run> {
+    pub(super) fn next_of(
+        &mut self,
+        chain: &FragmentChain,
+        start: u32,
+        len: usize,
+    ) -> Option<&mut FragmentRun> {
         let run = self.nodes.get_mut(chain.recent as usize)?;
         let absorbed = run.last.as_ref().is_none_or(|last| len <= last.tailroom());
         (run.end == start && run.next == NONE && !absorbed).then_some(run)
     }
 
     /// The end of the last run.
-    pub(super) fn end(&self, chain: &Chain) -> u32 {
+    pub(super) fn end(&self, chain: &FragmentChain) -> u32 {
         let mut at = if chain.recent == NONE { chain.first } else { chain.recent };
         let mut end = 0;
         while let Some((_, here)) = self.span(at) {
@@ -148,20 +160,20 @@ impl Runs {
     }
 
     /// Whether bytes at `place` would need a run of their own.
-    pub(super) fn is_apart(&self, place: &Place, start: u32, end: u32) -> bool {
+    pub(super) fn is_apart(&self, place: &ByteRange, start: u32, end: u32) -> bool {
         let joins_before = self.span(place.before).is_some_and(|(_, to)| to == start);
         let joins_behind = self.span(place.behind).is_some_and(|(from, _)| from == end);
         !joins_before && !joins_behind
     }
 
-    /// Puts a packet, whose bytes belong from `start` to `end`, at a place where nothing is.
+    /// Inserts a packet, with bytes from `start` to `end`, at a place that is empty.
     ///
     /// # Errors
     /// Gives the packet back where a run is needed and none is free.
     pub(super) fn insert(
         &mut self,
-        chain: &mut Chain,
-        place: Place,
+        chain: &mut FragmentChain,
+        place: ByteRange,
         (start, end): (u32, u32),
         packet: PacketBuf,
     ) -> Result<Grown, PacketBuf> {
@@ -182,7 +194,7 @@ impl Runs {
             let Some(at) = self.free.pop_front(FREE) else { return Err(packet) };
             if let Some(run) = self.nodes.get_mut(at as usize) {
                 let earlier = PacketList::new();
-                *run = Run { start, end, next: place.behind, earlier, last: Some(packet) };
+                *run = FragmentRun { start, end, next: place.behind, earlier, last: Some(packet) };
             }
             match self.nodes.get_mut(place.before as usize) {
                 Some(before) => before.next = at,
@@ -244,7 +256,7 @@ impl Runs {
     }
 
     /// Takes all packets of a datagram, in order; its nodes are free again.
-    pub(super) fn take(&mut self, chain: &mut Chain) -> PacketList {
+    pub(super) fn take(&mut self, chain: &mut FragmentChain) -> PacketList {
         let mut all = PacketList::new();
         let mut at = chain.first;
         while let Some(run) = self.nodes.get_mut(at as usize) {
@@ -256,13 +268,14 @@ impl Runs {
             self.free.push_back(FREE, at);
             at = next;
         }
-        *chain = Chain::EMPTY;
+        *chain = FragmentChain::EMPTY;
         all
     }
 }
 
-impl Run {
-    /// Adds a packet that [`Runs::next_of`] was asked about, and which ends at `end`.
+impl FragmentRun {
+    /// Appends a packet for which [`FragmentRuns::next_of`] returned a run, and which ends at
+    /// `end`.
     #[inline]
     pub(super) fn follow(&mut self, end: u32, packet: PacketBuf) {
         self.end = end;

@@ -1,4 +1,4 @@
-//! The memory of the reassembly store: datagrams, whose share they are, who goes first.
+//! The memory of the reassembly store: datagrams, shares of sources, eviction order (LRU).
 //!
 //! Called by `reassembly.rs`, which decides what becomes of a fragment. Invariants: a datagram is
 //! in the list of its source's share and in that of all, least recently extended first, or else in
@@ -13,11 +13,11 @@ use floodwall_packet::PacketList;
 
 use super::ReassemblyConfig;
 use super::gather;
-use super::piece::Piece;
-use super::runs::{Chain, Grown, Runs};
-use crate::neighbor::Index;
+use super::piece::FragmentPiece;
+use super::runs::{FragmentChain, FragmentRuns, Grown};
+use crate::neighbor::NeighborIndex;
 
-/// Sources are told apart by a keyed hash into so many shares; two strangers may meet in one.
+/// Sources are assigned by a keyed hash to so many shares; two unrelated ones may share one.
 const SHARES: usize = 1024;
 /// The list of all datagrams in use.
 const IN_USE: u32 = 0;
@@ -26,18 +26,18 @@ const FREE: u32 = 1;
 
 /// What fragments of one datagram have in common.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Key<A> {
+pub(super) struct ReassemblyKey<A> {
     src_addr: A,
     dst_addr: A,
     id: u32,
-    /// IPv4 only: IPv6's first fragment alone says what the datagram carries.
+    /// IPv4 only: IPv6's first fragment alone determines what the datagram carries.
     protocol: u8,
     /// Where an address means something on one link only.
     zone: Option<IfIndex>,
 }
 
-impl<A: Address> Key<A> {
-    pub(super) fn of(piece: &Piece<A>) -> Self {
+impl<A: Address> ReassemblyKey<A> {
+    pub(super) fn of(piece: &FragmentPiece<A>) -> Self {
         let (src_addr, dst_addr) = (piece.heading.src_addr, piece.heading.dst_addr);
         let scoped = src_addr.is_link_scope() || dst_addr.is_link_scope() || dst_addr.is_group();
         Self {
@@ -51,7 +51,7 @@ impl<A: Address> Key<A> {
 
     /// Whether it is the key of `piece`, without making that.
     #[inline]
-    fn is_of(&self, piece: &Piece<A>) -> bool {
+    fn is_of(&self, piece: &FragmentPiece<A>) -> bool {
         self.id == piece.id
             && self.src_addr == piece.heading.src_addr
             && self.dst_addr == piece.heading.dst_addr
@@ -77,20 +77,20 @@ impl<A: Address> Key<A> {
 
 /// The first fragment, as long as its datagram is incomplete.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Head<A> {
-    pub(super) piece: Piece<A>,
+pub(super) struct DatagramHead<A> {
+    pub(super) piece: FragmentPiece<A>,
     /// Bytes of its packet, headers included; what is behind was copied there.
     pub(super) len: usize,
 }
 
 /// One datagram.
-pub(super) struct Datagram<A> {
-    key: Key<A>,
+pub(super) struct PartialDatagram<A> {
+    key: ReassemblyKey<A>,
     hash: u32,
     share: u32,
     pub(super) deadline: Instant,
-    pub(super) chain: Chain,
-    pub(super) head: Option<Head<A>>,
+    pub(super) chain: FragmentChain,
+    pub(super) head: Option<DatagramHead<A>>,
     /// Distinct bytes that have arrived.
     pub(super) received: u32,
     /// All bytes of the datagram, once its last fragment has arrived.
@@ -103,14 +103,14 @@ pub(super) struct Datagram<A> {
     /// One bit for each value of the congestion field that arrived.
     pub(super) ecn: u8,
     pub(super) link_group: bool,
-    /// It was given up, and what still arrives of it dies of this.
+    /// It was given up, and further fragments are dropped for this reason.
     pub(super) dead: Option<DropReason>,
 }
 
-impl<A: Address> Datagram<A> {
+impl<A: Address> PartialDatagram<A> {
     const fn free() -> Self {
         Self {
-            key: Key {
+            key: ReassemblyKey {
                 src_addr: A::UNSPECIFIED,
                 dst_addr: A::UNSPECIFIED,
                 id: 0,
@@ -120,7 +120,7 @@ impl<A: Address> Datagram<A> {
             hash: 0,
             share: 0,
             deadline: Instant::ORIGIN,
-            chain: Chain::EMPTY,
+            chain: FragmentChain::EMPTY,
             head: None,
             received: 0,
             total: None,
@@ -135,7 +135,7 @@ impl<A: Address> Datagram<A> {
 
     /// Notes a fragment of which `missing` bytes were new; not beyond as many as there may be.
     #[inline]
-    pub(super) fn take_in(&mut self, piece: &Piece<A>, missing: u32, link_group: bool) {
+    pub(super) fn take_in(&mut self, piece: &FragmentPiece<A>, missing: u32, link_group: bool) {
         if let Some(slot) = self.starts.get_mut(self.fragments) {
             *slot = (piece.offset / 8) as u16;
             self.fragments += 1;
@@ -169,12 +169,12 @@ pub(super) struct Holding {
 /// What was taken out of a datagram: its packets, and how many fragments they were.
 pub(super) type Emptied = (PacketList, u64);
 
-/// See the file's head.
+/// The datagrams that are being reassembled, with their shares and LRU lists.
 pub(super) struct Store<A> {
     config: ReassemblyConfig,
-    datagrams: Box<[Datagram<A>]>,
-    pub(super) runs: Runs,
-    index: Index,
+    datagrams: Box<[PartialDatagram<A>]>,
+    pub(super) runs: FragmentRuns,
+    index: NeighborIndex,
     by_age: IndexLists,
     by_share: IndexLists,
     shares: Box<[Holding]>,
@@ -193,9 +193,9 @@ impl<A: Address> Store<A> {
         (0..by_age.items()).for_each(|at| by_age.push_back(FREE, at));
         Self {
             config,
-            datagrams: (0..count).map(|_| Datagram::free()).collect(),
-            runs: Runs::new(count.saturating_mul(4)),
-            index: Index::new(count),
+            datagrams: (0..count).map(|_| PartialDatagram::free()).collect(),
+            runs: FragmentRuns::new(count.saturating_mul(4)),
+            index: NeighborIndex::new(count),
             by_age,
             by_share: IndexLists::new(count, SHARES),
             shares: vec![Holding::default(); SHARES].into(),
@@ -211,23 +211,26 @@ impl<A: Address> Store<A> {
         self.config.bytes = self.config.bytes.min(bytes);
     }
 
-    pub(super) fn at(&mut self, at: u32) -> Option<&mut Datagram<A>> {
+    pub(super) fn at(&mut self, at: u32) -> Option<&mut PartialDatagram<A>> {
         self.datagrams.get_mut(at as usize)
     }
 
     /// The datagram and the runs, to be changed together.
-    pub(super) fn parts(&mut self, at: u32) -> Option<(&mut Datagram<A>, &mut Runs)> {
+    pub(super) fn parts(
+        &mut self,
+        at: u32,
+    ) -> Option<(&mut PartialDatagram<A>, &mut FragmentRuns)> {
         self.datagrams.get_mut(at as usize).map(|datagram| (datagram, &mut self.runs))
     }
 
     /// The datagram that grew last, if `piece` is of it.
     #[inline]
-    pub(super) fn recent(&self, piece: &Piece<A>) -> Option<u32> {
-        let is_it = |datagram: &Datagram<A>| datagram.key.is_of(piece);
+    pub(super) fn recent(&self, piece: &FragmentPiece<A>) -> Option<u32> {
+        let is_it = |datagram: &PartialDatagram<A>| datagram.key.is_of(piece);
         self.recent.filter(|at| self.datagrams.get(*at as usize).is_some_and(is_it))
     }
 
-    pub(super) fn find(&self, key: &Key<A>) -> Option<u32> {
+    pub(super) fn find(&self, key: &ReassemblyKey<A>) -> Option<u32> {
         let is_it =
             |at: u32| self.datagrams.get(at as usize).is_some_and(|datagram| datagram.key == *key);
         let recent = self.recent.filter(|at| is_it(*at));
@@ -241,7 +244,7 @@ impl<A: Address> Store<A> {
     }
 
     /// A new datagram; `None` where there is no room.
-    pub(super) fn make(&mut self, key: Key<A>, deadline: Instant) -> Option<u32> {
+    pub(super) fn make(&mut self, key: ReassemblyKey<A>, deadline: Instant) -> Option<u32> {
         let at = self.by_age.first(FREE)?;
         let hash = key.hash(&self.key);
         if !self.index.insert(hash, at) {
@@ -249,7 +252,7 @@ impl<A: Address> Store<A> {
         }
         let share = self.share_of(key.src_addr);
         let datagram = self.datagrams.get_mut(at as usize)?;
-        *datagram = Datagram { key, hash, share, deadline, ..Datagram::free() };
+        *datagram = PartialDatagram { key, hash, share, deadline, ..PartialDatagram::free() };
         self.by_share.push_back(share, at);
         self.by_age.push_back(IN_USE, at);
         self.recent = Some(at);
@@ -261,7 +264,7 @@ impl<A: Address> Store<A> {
         Some(at)
     }
 
-    /// A datagram has grown by a fragment: it goes last.
+    /// A datagram has grown by a fragment: it becomes the most recently used.
     #[inline]
     pub(super) fn grow(&mut self, at: u32, grown: Grown) {
         let Some(datagram) = self.datagrams.get_mut(at as usize) else { return };
@@ -310,8 +313,8 @@ impl<A: Address> Store<A> {
         packets
     }
 
-    /// Who must go before `bytes` more of this source fit, in a datagram (`newcomer`: in one that
-    /// is not there yet); never `spared`.
+    /// The datagram to evict before `bytes` more of this source fit, in a datagram (`newcomer`: in
+    /// one that is not there yet); never `spared`.
     #[inline]
     pub(super) fn crowd(
         &self,
@@ -319,7 +322,7 @@ impl<A: Address> Store<A> {
         bytes: u64,
         spared: Option<u32>,
         apart: bool,
-    ) -> Option<Crowd> {
+    ) -> Option<ReassemblyQueue> {
         let newcomer = usize::from(spared.is_none());
         let known = spared.and_then(|at| self.datagrams.get(at as usize));
         let share = known.map_or_else(|| self.share_of(src_addr), |datagram| datagram.share);
@@ -332,12 +335,12 @@ impl<A: Address> Store<A> {
             |list: &IndexLists, of: u32| list.iter(of).take(2).find(|at| Some(*at) != spared);
         if held.bytes + bytes > bytes_max || held.datagrams + newcomer > datagrams_max {
             let oldest = other(&self.by_share, share);
-            return Some(Crowd { oldest, reason: DropReason::FragmentSourceFull });
+            return Some(ReassemblyQueue { oldest, reason: DropReason::FragmentSourceFull });
         }
         let full = self.all.bytes + bytes > self.config.bytes
             || self.all.datagrams + newcomer > self.config.datagrams
             || (apart && !self.runs.has_room());
-        full.then(|| Crowd {
+        full.then(|| ReassemblyQueue {
             oldest: other(&self.by_age, IN_USE),
             reason: DropReason::FragmentStoreFull,
         })
@@ -345,8 +348,8 @@ impl<A: Address> Store<A> {
 }
 
 /// There is no room.
-pub(super) struct Crowd {
-    /// Whoever goes first, if anybody can.
+pub(super) struct ReassemblyQueue {
+    /// The next datagram to evict, if any can be.
     pub(super) oldest: Option<u32>,
     pub(super) reason: DropReason,
 }

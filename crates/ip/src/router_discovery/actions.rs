@@ -1,4 +1,4 @@
-//! What router discovery asks of its caller, as plain values in a list of fixed size.
+//! What router discovery requests of its caller, as plain values in a list of fixed size.
 //!
 //! Filled by `router_discovery.rs` and its parts, emptied by `stack` after each message and each
 //! unit of timed work. Invariant: the list never grows beyond what it was given at construction,
@@ -22,7 +22,7 @@ const _: () = assert!(
 /// One thing to be done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RouterAction {
-    /// Have this route, in place of the one that was learnt for the same prefix and gateway.
+    /// Add this route, in place of the one that was learned for the same prefix and gateway.
     SetRoute {
         /// What it is for.
         prefix: Prefix<Ipv6Addr>,
@@ -33,7 +33,7 @@ pub enum RouterAction {
         /// When it ceases to exist; [`Instant::FAR`] for never.
         until: Instant,
     },
-    /// Have the learnt route for this prefix and gateway no longer.
+    /// Remove the learned route for this prefix and gateway.
     RemoveRoute {
         /// What it was for.
         prefix: Prefix<Ipv6Addr>,
@@ -57,13 +57,13 @@ pub enum RouterAction {
     SetLink(LinkParameters),
     /// The DNS servers or the search list are others.
     DnsChanged,
-    /// Ask routers to speak.
+    /// Send a router solicitation.
     Solicit,
-    /// Ask this router whether it hears us (RFC 4191 section 3.5).
+    /// Probe the reachability of this router (RFC 4191 section 3.5).
     Probe(Ipv6Addr),
 }
 
-/// What routers say of the link; `None`: as configured.
+/// What routers advertise of the link; `None`: as configured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LinkParameters {
     /// The hop limit of what we send.
@@ -72,11 +72,11 @@ pub struct LinkParameters {
     pub mtu: Option<u32>,
     /// How long a sign of life of a neighbour counts.
     pub reachable_time: Option<Duration>,
-    /// How long between two questions to a neighbour.
+    /// The interval between two solicitations of a neighbour.
     pub retrans_timer: Option<Duration>,
 }
 
-/// See the file's head.
+/// The list of actions of one call.
 #[derive(Debug)]
 pub struct RouterActions(Vec<RouterAction>);
 
@@ -100,7 +100,7 @@ impl RouterActions {
         }
     }
 
-    /// Says that the DNS changed, once however often it did.
+    /// Reports that the DNS configuration changed, once for any number of changes.
     pub(super) fn dns_changed(&mut self) {
         if self.0.last() != Some(&RouterAction::DnsChanged) {
             self.push(RouterAction::DnsChanged);
@@ -119,7 +119,7 @@ impl RouterActions {
         self.0.get(n).copied()
     }
 
-    /// Forgets all, keeping the memory.
+    /// Clears the list, keeping the memory.
     pub fn clear(&mut self) {
         self.0.clear();
     }

@@ -1,16 +1,15 @@
 //! `DnsList`: the DNS servers and the search list that routers of one link advertise.
 //!
-//! Called by `router_discovery.rs`; read by whoever resolves names. Invariants: at most
-//! [`DNS_SERVERS_MAX`] servers and [`DNS_SEARCH_MAX`] domains; a kept name has only letters,
-//! digits, hyphens, underscores and dots, so that it may be written into any file; what has expired
-//! is absent by the reader's own clock check. Read first: RFC 8106 sections 5 and 6. Not here:
-//! resolving names.
+//! Called by `router_discovery.rs`; read by the resolver. Invariants: at most [`DNS_SERVERS_MAX`]
+//! servers and [`DNS_SEARCH_MAX`] domains; a kept name has only letters, digits, hyphens,
+//! underscores and dots, so that it may be written into any file; what has expired is absent by the
+//! reader's own clock check. Read first: RFC 8106 sections 5 and 6. Not here: resolving names.
 //!
 //! # Under flood
-//! Reachable by anyone on the link. When full, the newcomer is refused: RFC 8106 section 6.3 would
-//! evict the one that ends first, which lets a forger replace the honest ones. Honest servers that
-//! are known already lose nothing. Worst work per option: its bytes once, and 8 compares for each
-//! server or name. A name cannot point back into itself: compression is refused.
+//! Reachable by any station on the link. When full, the new entry is refused: RFC 8106 section 6.3
+//! would evict the one that ends first, which would let a forger replace the valid ones. Honest
+//! servers that are known already lose nothing. Worst work per option: its bytes once, and 8
+//! compares for each server or name. A name cannot point back into itself: compression is refused.
 
 use core::fmt;
 use core::net::Ipv6Addr;
@@ -91,7 +90,7 @@ fn take_name(bytes: &[u8]) -> Option<Option<(DomainName, &[u8])>> {
     let mut name = DomainName::EMPTY;
     loop {
         let Some((&len, behind)) = rest.split_first() else {
-            // No bytes are no name; a name without its end is broken.
+            // An empty name, or one without its end, is malformed.
             return (name.len == 0 && bytes.is_empty()).then_some(None);
         };
         if len == 0 {
@@ -109,14 +108,14 @@ fn take_name(bytes: &[u8]) -> Option<Option<(DomainName, &[u8])>> {
 
 /// One entry, and until when.
 #[derive(Clone, Copy, Debug)]
-struct Timed<T> {
+struct TimedServer<T> {
     value: T,
     until: Instant,
 }
 
 /// A few values, each with its end.
 #[derive(Debug)]
-pub(super) struct TimedSet<T>(Box<[Option<Timed<T>>]>);
+pub(super) struct TimedSet<T>(Box<[Option<TimedServer<T>>]>);
 
 impl<T: Copy + PartialEq> TimedSet<T> {
     fn new(max: usize) -> Self {
@@ -125,21 +124,21 @@ impl<T: Copy + PartialEq> TimedSet<T> {
 
     /// Sets when `value` ends, at once for a past moment; true where what is there has changed.
     fn set(&mut self, value: T, until: Instant, now: Instant) -> bool {
-        let live = |e: &Option<Timed<T>>| e.filter(|t| t.until > now);
+        let live = |e: &Option<TimedServer<T>>| e.filter(|t| t.until > now);
         if let Some(slot) = self.0.iter_mut().find(|e| live(e).is_some_and(|t| t.value == value)) {
             let goes = until <= now;
-            *slot = (!goes).then_some(Timed { value, until });
+            *slot = (!goes).then_some(TimedServer { value, until });
             return goes;
         }
         let free = self.0.iter_mut().find(|e| live(e).is_none()).filter(|_| until > now);
         let added = free.is_some();
         if let Some(slot) = free {
-            *slot = Some(Timed { value, until });
+            *slot = Some(TimedServer { value, until });
         }
         added
     }
 
-    /// Forgets what has ended; true where something had.
+    /// Removes what has expired; true where something had.
     fn expire(&mut self, now: Instant) -> bool {
         let mut gone = false;
         for slot in &mut self.0 {
@@ -165,7 +164,7 @@ impl<T: Copy + PartialEq> TimedSet<T> {
     }
 }
 
-/// See the file's head.
+/// The DNS servers and search domains of one interface.
 #[derive(Debug)]
 pub struct DnsList {
     servers: TimedSet<Ipv6Addr>,
@@ -187,7 +186,7 @@ impl DnsList {
         self.search.iter(now)
     }
 
-    /// A router tells of servers; true where what is known has changed.
+    /// Takes servers of an advertisement; true where the list has changed.
     pub(super) fn servers_input(
         &mut self,
         servers: &[[u8; 16]],
@@ -199,18 +198,18 @@ impl DnsList {
         possible.fold(false, |changed, addr| self.servers.set(addr, until, now) | changed)
     }
 
-    /// A router tells of domains; true where what is known has changed.
+    /// Takes domains of an advertisement; true where the list has changed.
     pub(super) fn search_input(&mut self, bytes: &[u8], until: Instant, now: Instant) -> bool {
         let names = names(bytes).into_iter().flatten();
         names.fold(false, |changed, name| self.search.set(name, until, now) | changed)
     }
 
-    /// Forgets what has ended; true where something had.
+    /// Removes what has expired; true where something had.
     pub(super) fn expire(&mut self, now: Instant) -> bool {
         self.servers.expire(now) | self.search.expire(now)
     }
 
-    /// Forgets everything; true where there was something.
+    /// Removes everything; true where there was something.
     pub(super) fn clear(&mut self) -> bool {
         self.servers.clear() | self.search.clear()
     }

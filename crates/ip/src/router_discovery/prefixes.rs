@@ -6,12 +6,12 @@
 //! [`AUTOCONF_ADDRESSES_MAX`] addresses; a forged short lifetime takes no address away within two
 //! hours (RFC 4862 section 5.5.3 (e)); what has ended is absent by the reader's own clock. Read
 //! first: RFC 4861 section 6.3.4, RFC 4862 section 5.5. Not here: whether an address is ours alone
-//! (`dad.rs`), when it is deprecated (the stack, by the moments that it is told).
+//! (`dad.rs`), when it is deprecated (the stack, by the times that it gets).
 //!
 //! # Under flood
-//! Reachable by anyone on the link. When full, the newcomer is refused. Worst work per option: 32
-//! compares and, for a new prefix, one keyed hash. Every address that is made costs us one probe
-//! and a compare for each packet that arrives, hence their own smaller bound.
+//! Reachable by any station on the link. When full, the new prefix is refused. Worst work per
+//! option: 32 compares and, for a new prefix, one keyed hash. Every address that is made costs us
+//! one probe and a compare for each packet that arrives, hence their own smaller bound.
 
 use core::net::Ipv6Addr;
 use core::time::Duration;
@@ -25,7 +25,7 @@ use super::slaac::{AUTOCONF_PREFIX_LEN, IDGEN_RETRIES, StableIds};
 
 /// What no advertisement may take from an address at once (RFC 4862 section 5.5.3 (e)).
 pub const TWO_HOURS: Duration = Duration::from_secs(7200);
-/// The metric of a route to a prefix on the link: Linux's for learnt ones.
+/// The metric of an on-link prefix route: Linux's for learned ones.
 pub const METRIC_ON_LINK: u32 = 256;
 
 /// An address that we made.
@@ -59,7 +59,7 @@ impl AdvertisedPrefix {
         RouterAction::SetAddress { addr, prefix_len, preferred_until, valid_until }
     }
 
-    /// Says what has ended, and forgets it.
+    /// Reports what has ended, and removes it.
     fn expire(&mut self, now: Instant, actions: &mut RouterActions) {
         if self.on_link_until != Instant::ORIGIN && self.on_link_until <= now {
             self.on_link_until = Instant::ORIGIN;
@@ -92,7 +92,7 @@ pub(super) fn is_usable(prefix: Prefix<Ipv6Addr>) -> bool {
     reserved && !addr.is_unicast_link_local()
 }
 
-/// See the file's head.
+/// The prefixes of one interface, and the SLAAC addresses made from them.
 #[derive(Debug)]
 pub(super) struct Prefixes {
     slots: Box<[Option<AdvertisedPrefix>]>,
@@ -113,7 +113,7 @@ impl Prefixes {
         self.slots.iter().all(Option::is_none)
     }
 
-    /// A router tells of a prefix. Returns its place and when it must be looked at again.
+    /// Takes a prefix of an advertisement. Returns its place and when it must be checked again.
     pub(super) fn input(
         &mut self,
         info: &PrefixInfo,
@@ -214,7 +214,7 @@ impl Prefixes {
         next
     }
 
-    /// An address of ours is somebody else's: the next identifier is tried, if any may be. True
+    /// Another host uses an address of ours: the next identifier is tried, if one is left. True
     /// where the address is one of these.
     pub(super) fn conflict(
         &mut self,
@@ -240,7 +240,7 @@ impl Prefixes {
         Some(next.is_some())
     }
 
-    /// Forgets everything.
+    /// Removes everything.
     pub(super) fn clear(&mut self, actions: &mut RouterActions) {
         for slot in &mut self.slots {
             if let Some(mut entry) = slot.take() {

@@ -1,19 +1,19 @@
-//! `Routers`: who leads out of one link, how much each is liked, and which of them answer.
+//! `RouterList`: the default routers of one link, their preference, and which of them answer.
 //!
-//! Called by `router_discovery.rs` with what advertisements and the neighbour cache say. A router's
-//! rank is a route metric: of the routers that answer the liked one wins, a router that does not
-//! answer stands behind all that may, and the one that failed longest ago is tried first, so that
-//! they take turns when none answers (RFC 4861 section 6.3.6, RFC 4191 section 3.2). Invariants: at
-//! most [`ROUTERS_MAX`] routers; a lifetime that has ended counts as none by the reader's own
-//! clock. Not here: routes beside the default one (`routes.rs`).
+//! Called by `router_discovery.rs` with advertisements and results of the neighbour cache. A
+//! router's rank is a route metric: of the routers that answer the preferred one wins, a router
+//! that does not answer ranks below all that may, and the one that failed longest ago is tried
+//! first, so that they take turns when none answers (RFC 4861 section 6.3.6, RFC 4191 section 3.2).
+//! Invariants: at most [`ROUTERS_MAX`] routers; a lifetime that has ended counts as none by the
+//! reader's own clock. Not here: routes besides the default one (`routes.rs`).
 //!
 //! # Under flood
-//! Reachable by anyone on the link. When full, the newcomer is refused, unless a router that was
-//! asked and did not answer can make room: of these the one that failed longest ago goes. A router
+//! Reachable by any station on the link. When full, the new router is refused, unless a router that
+//! was probed and did not answer can be evicted: of these the one that failed longest ago. A router
 //! that is used stays. Worst work per message: 16 compares, and 16 ranks. How many messages are
 //! worked on is bounded too: each router of the list has a share of its own, all others have one
-//! together, so invented routers take no attention from a known one; who forges a known router's
-//! own address can, as it could speak for it anyway.
+//! together, so invented routers take no budget from a known one; a sender that forges a known
+//! router's own address can, as it could impersonate that router anyway.
 
 use core::net::Ipv6Addr;
 use core::time::Duration;
@@ -22,16 +22,16 @@ use floodwall_base::limits::{
     ROUTER_ADVERTISEMENT_BURST, ROUTER_ADVERTISEMENT_RATE, ROUTER_NEWCOMER_BURST,
     ROUTER_NEWCOMER_RATE, ROUTERS_MAX,
 };
-use floodwall_base::{Bucket, Instant, Price};
+use floodwall_base::{Instant, Price, TokenBucket};
 use floodwall_wire::ndp::Preference;
 
-/// The metric of a router that is liked as others are: Linux's for learnt routes.
+/// The metric of a router of medium preference: Linux's for learned routes.
 pub const METRIC: u32 = 1024;
 /// Behind every router that may answer.
 pub(super) const METRIC_UNREACHABLE: u32 = 4096;
-/// How often a router that does not answer is asked again (RFC 4191 section 3.5).
+/// How often a router that does not answer is probed again (RFC 4191 section 3.5).
 pub(super) const PROBE_INTERVAL: Duration = Duration::from_secs(60);
-/// How often at most when it speaks in between.
+/// The same at most when it sends advertisements in between.
 const PROBE_INTERVAL_HEARD: Duration = Duration::from_secs(5);
 
 /// The metric of a preference, of a router or of a route of its.
@@ -50,22 +50,22 @@ const NEWCOMERS: Price = Price::new(ROUTER_NEWCOMER_RATE, ROUTER_NEWCOMER_BURST)
 
 /// One router.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Router {
+pub(super) struct KnownRouter {
     pub(super) addr: Ipv6Addr,
     pub(super) preference: Preference,
     /// Until when it is a default router.
     pub(super) default_until: Instant,
-    /// In which order it failed to answer; `None`: it answers, or was never asked.
+    /// In which order it failed to answer; `None`: it answers, or was never probed.
     failed: Option<u64>,
-    /// When it may be asked again whether it answers.
+    /// When it may be probed again.
     pub(super) next_probe: Instant,
-    /// The default route that was last asked for: its metric and its end.
+    /// The default route that was last requested: its metric and its end.
     pub(super) told: Option<(u32, Instant)>,
     /// What is left of its share of our attention.
-    attention: Bucket,
+    attention: TokenBucket,
 }
 
-impl Router {
+impl KnownRouter {
     pub(super) fn is_default(&self, now: Instant) -> bool {
         self.default_until > now
     }
@@ -75,7 +75,7 @@ impl Router {
     }
 }
 
-/// Who had to go so that a newcomer could come.
+/// The router that was evicted for a new one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Admission {
     /// It is known, or there was room.
@@ -84,29 +84,33 @@ pub(super) enum Admission {
     Displacing(usize, Ipv6Addr, bool),
 }
 
-/// See the file's head.
+/// The list of default routers of one interface.
 #[derive(Debug)]
-pub(super) struct Routers {
-    slots: Box<[Option<Router>]>,
+pub(super) struct RouterList {
+    slots: Box<[Option<KnownRouter>]>,
     failures: u64,
-    /// What is left for all who are not in the list.
-    attention: Bucket,
+    /// The token bucket of all that are not in the list.
+    attention: TokenBucket,
 }
 
-impl Routers {
+impl RouterList {
     pub(super) fn new() -> Self {
-        Self { slots: vec![None; ROUTERS_MAX].into(), failures: 0, attention: Bucket::default() }
+        Self {
+            slots: vec![None; ROUTERS_MAX].into(),
+            failures: 0,
+            attention: TokenBucket::default(),
+        }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Router> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &KnownRouter> {
         self.slots.iter().flatten()
     }
 
-    pub(super) fn at(&self, at: usize) -> Option<&Router> {
+    pub(super) fn at(&self, at: usize) -> Option<&KnownRouter> {
         self.slots.get(at)?.as_ref()
     }
 
-    pub(super) fn at_mut(&mut self, at: usize) -> Option<&mut Router> {
+    pub(super) fn at_mut(&mut self, at: usize) -> Option<&mut KnownRouter> {
         self.slots.get_mut(at)?.as_mut()
     }
 
@@ -114,8 +118,8 @@ impl Routers {
         self.slots.iter().position(|s| s.is_some_and(|r| r.addr == addr))
     }
 
-    /// Whether another advertisement of this router is to be read now: it spends its own share
-    /// where it is known, else the one of all newcomers.
+    /// Whether another advertisement of this router is to be read now: it takes a token of its own
+    /// bucket where it is known, else of the one for all unknown routers.
     pub(super) fn attend(&mut self, addr: Ipv6Addr, now: Instant) -> bool {
         let known = self.slots.iter_mut().flatten().find(|router| router.addr == addr);
         match known {
@@ -130,7 +134,7 @@ impl Routers {
 
     /// A place for the router; `None` where all are taken by others that may answer.
     pub(super) fn admit(&mut self, addr: Ipv6Addr) -> Option<Admission> {
-        let free = |slots: &[Option<Router>]| slots.iter().position(Option::is_none);
+        let free = |slots: &[Option<KnownRouter>]| slots.iter().position(Option::is_none);
         if let Some(at) = self.find(addr) {
             return Some(Admission::At(at));
         }
@@ -138,7 +142,7 @@ impl Routers {
             self.put(at, addr);
             return Some(Admission::At(at));
         }
-        let failed = |s: &Option<Router>| s.and_then(|r| r.failed);
+        let failed = |s: &Option<KnownRouter>| s.and_then(|r| r.failed);
         let silent = self.slots.iter().enumerate().filter(|(_, s)| failed(s).is_some());
         let (at, old) = silent.min_by_key(|(_, s)| failed(s)).map(|(at, s)| (at, *s))?;
         self.put(at, addr);
@@ -147,23 +151,23 @@ impl Routers {
 
     fn put(&mut self, at: usize, addr: Ipv6Addr) {
         if let Some(slot) = self.slots.get_mut(at) {
-            *slot = Some(Router {
+            *slot = Some(KnownRouter {
                 addr,
                 preference: Preference::Medium,
                 default_until: Instant::ORIGIN,
                 failed: None,
                 next_probe: Instant::ORIGIN,
                 told: None,
-                attention: Bucket::default(),
+                attention: TokenBucket::default(),
             });
         }
     }
 
-    pub(super) fn remove(&mut self, at: usize) -> Option<Router> {
+    pub(super) fn remove(&mut self, at: usize) -> Option<KnownRouter> {
         self.slots.get_mut(at)?.take()
     }
 
-    /// The router was asked and did not answer.
+    /// The router was probed and did not answer.
     pub(super) fn failed(&mut self, at: usize, now: Instant) {
         self.failures += 1;
         let failures = self.failures;
@@ -180,7 +184,8 @@ impl Routers {
         }
     }
 
-    /// Whether a router that does not answer, and that has just spoken, should be asked.
+    /// Whether a router that does not answer, and that has just sent an advertisement, should be
+    /// probed.
     pub(super) fn probe_heard(&mut self, at: usize, now: Instant) -> bool {
         let Some(router) = self.at_mut(at).filter(|r| !r.is_reachable()) else { return false };
         let asked = Instant::from_nanos(
@@ -221,8 +226,8 @@ mod tests {
         Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, n)
     }
 
-    fn full() -> Routers {
-        let mut routers = Routers::new();
+    fn full() -> RouterList {
+        let mut routers = RouterList::new();
         for n in 0..16 {
             let at = routers.admit(addr(n));
             assert_eq!(at, Some(Admission::At(usize::from(n))));
@@ -248,8 +253,8 @@ mod tests {
 
     #[test]
     fn invented_routers_take_no_attention_from_a_known_one() {
-        let mut routers = Routers::new();
-        let read = |routers: &mut Routers, n, times, now| {
+        let mut routers = RouterList::new();
+        let read = |routers: &mut RouterList, n, times, now| {
             (0..times).filter(|_| routers.attend(addr(n), now)).count()
         };
         assert_eq!(read(&mut routers, 0, 1, NOW), 1, "known only once it is admitted");
@@ -257,7 +262,7 @@ mod tests {
         let invented = (100..10_000).filter(|n| routers.attend(addr(*n), NOW)).count();
         assert_eq!(invented, ROUTER_NEWCOMER_BURST as usize - 1);
         assert_eq!(read(&mut routers, 0, 100, NOW), ROUTER_ADVERTISEMENT_BURST as usize);
-        // And as often as it may speak it is heard, whoever else speaks in between.
+        // And it is read at its own rate, however many others send in between.
         for n in 1..100 {
             let now = NOW + Duration::from_secs(3 * n);
             assert!(read(&mut routers, 1000, 100, now) <= ROUTER_NEWCOMER_BURST as usize);
@@ -272,7 +277,7 @@ mod tests {
         for (at, preference) in preferences.into_iter().enumerate() {
             routers.at_mut(at).unwrap().preference = preference;
         }
-        let metric = |r: &Routers, at| r.metric(at, NOW).unwrap();
+        let metric = |r: &RouterList, at| r.metric(at, NOW).unwrap();
         assert_eq!([0, 1, 2].map(|at| metric(&routers, at)), [512, 2048, 1024]);
         for at in [0, 2, 1] {
             routers.failed(at, NOW);

@@ -1,13 +1,13 @@
-//! `AdvertisedRoutes`: the routes that routers of one link advertise beside the default one.
+//! `AdvertisedRoutes`: the routes that routers of one link advertise besides the default one.
 //!
 //! Called by `router_discovery.rs` for route information options. Invariants: at most
 //! [`ADVERTISED_ROUTES_MAX`]; each belongs to a router of the list; a route through a router that
 //! does not answer is not shown to the routing table, as if it were not there (RFC 4191 section
-//! 3.2). Not here: ::/0, which says the same as the header (`router_discovery.rs`).
+//! 3.2). Not here: ::/0, which means the same as the header (`router_discovery.rs`).
 //!
 //! # Under flood
-//! Reachable by anyone on the link. When full, the newcomer is refused: nothing that is there goes
-//! before its end, or its router's. Worst work per option: 64 compares.
+//! Reachable by any station on the link. When full, the new route is refused: no entry is removed
+//! before its own lifetime or its router's ends. Worst work per option: 64 compares.
 
 use core::net::Ipv6Addr;
 
@@ -38,7 +38,7 @@ impl AdvertisedRoute {
     }
 }
 
-/// See the file's head.
+/// The advertised routes of one interface.
 #[derive(Debug)]
 pub(super) struct AdvertisedRoutes(Box<[Option<AdvertisedRoute>]>);
 
@@ -78,7 +78,7 @@ impl AdvertisedRoutes {
         Some(at)
     }
 
-    /// A route's timer rang: when it has ended it goes. Returns its end otherwise.
+    /// A route's timer expired: an ended route is removed. Returns its end otherwise.
     pub(super) fn ring(
         &mut self,
         at: usize,
@@ -108,7 +108,7 @@ impl AdvertisedRoutes {
         }
     }
 
-    /// Forgets the routes of a router.
+    /// Removes the routes of a router.
     pub(super) fn forget(&mut self, router: Ipv6Addr, actions: &mut RouterActions) {
         for at in 0..self.0.len() {
             if self.0.get(at).is_some_and(|s| s.is_some_and(|r| r.router == router)) {

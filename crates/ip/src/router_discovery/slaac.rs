@@ -1,10 +1,10 @@
-//! `StableIds`: interface identifiers that are the same on the same link and tell nothing else.
+//! `StableIds`: interface identifiers that are stable per link and reveal nothing else.
 //!
 //! Called by `prefixes.rs` for each prefix from which we make an address. Invariants: the same
-//! secret, interface, prefix and counter give the same identifier; whoever does not know the secret
-//! can neither guess the identifier nor link those of two prefixes; an identifier is never one of
-//! the reserved ones. Read first: RFC 7217 section 5 (the function), RFC 5453 (reserved
-//! identifiers), RFC 8064. Not here: temporary addresses (RFC 8981).
+//! secret, interface, prefix and counter give the same identifier; without the secret a peer can
+//! neither guess the identifier nor link those of two prefixes; an identifier is never one of the
+//! reserved ones. Read first: RFC 7217 section 5 (the function), RFC 5453 (reserved identifiers),
+//! RFC 8064. Not here: temporary addresses (RFC 8981).
 
 use core::net::Ipv6Addr;
 
@@ -18,7 +18,7 @@ pub const IDGEN_RETRIES: u8 = 3;
 /// How often in a row an identifier may be a reserved one: the chance of each is below 2^-38.
 const RESERVED_TRIES: u8 = 4;
 
-/// See the file's head.
+/// The generator of stable identifiers (RFC 7217) of one interface.
 #[derive(Clone, Copy, Debug)]
 pub struct StableIds {
     key: HashKey,
@@ -33,8 +33,8 @@ impl StableIds {
         Self { key, iface: key.bytes(iface_name.as_bytes()) }
     }
 
-    /// The address of the prefix, whose length must be [`AUTOCONF_PREFIX_LEN`], after so many
-    /// conflicts; `None` where chance, or a wrong length, makes none.
+    /// The address of the prefix, of length [`AUTOCONF_PREFIX_LEN`], after so many conflicts;
+    /// `None` where the identifier is reserved, or the length is wrong.
     #[must_use]
     pub fn address(&self, prefix: Prefix<Ipv6Addr>, conflicts: u8) -> Option<Ipv6Addr> {
         if prefix.len() != AUTOCONF_PREFIX_LEN {

@@ -1,32 +1,32 @@
-//! `RouterSolicitor`: when to ask routers to speak, at longer and longer intervals.
+//! `RouterSolicitor`: when to send router solicitations, at growing intervals.
 //!
-//! Called by `router_discovery.rs`. Invariant: no two questions are closer than nine tenths of the
-//! interval, which doubles up to an hour, so that a link without a router is not bothered; whoever
-//! makes routers come and go cannot make us ask faster than the first interval. Read first: RFC
+//! Called by `router_discovery.rs`. Invariant: no two solicitations are closer than nine tenths of
+//! the interval, which doubles up to an hour, so that a link without a router sees little traffic;
+//! routers that come and go cannot make us solicit faster than the first interval. Read first: RFC
 //! 4861 section 6.3.7, RFC 7559 section 2.
 
 use core::time::Duration;
 
 use floodwall_base::{Instant, PublicRandom};
 
-/// How long the first question may be delayed (MAX_RTR_SOLICITATION_DELAY).
+/// Maximum delay of the first solicitation (MAX_RTR_SOLICITATION_DELAY).
 pub const SOLICITATION_DELAY_MAX: Duration = Duration::from_secs(1);
 /// The first interval (IRT of RFC 7559).
 pub const SOLICITATION_INTERVAL: Duration = Duration::from_secs(4);
 /// The longest interval (MRT of RFC 7559).
 pub const SOLICITATION_INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
-/// See the file's head.
+/// The solicitation timer of one interface.
 #[derive(Clone, Debug)]
 pub struct RouterSolicitor {
     next: Option<Instant>,
     interval: Duration,
-    /// No question before this moment.
+    /// No solicitation before this moment.
     not_before: Instant,
 }
 
 impl RouterSolicitor {
-    /// One that first asks within a second from `now`.
+    /// Sends its first solicitation within a second from `now`.
     #[must_use]
     pub fn new(now: Instant, random: &mut PublicRandom) -> Self {
         let not_before = Instant::ORIGIN;
@@ -35,7 +35,7 @@ impl RouterSolicitor {
         this
     }
 
-    /// Whether to ask now.
+    /// Whether to send one now.
     pub fn work(&mut self, now: Instant, random: &mut PublicRandom) -> bool {
         if self.next.is_none_or(|next| now < next) {
             return false;
@@ -49,13 +49,13 @@ impl RouterSolicitor {
         true
     }
 
-    /// A router has spoken: no more questions.
+    /// A router has advertised: no more solicitations.
     pub const fn stop(&mut self) {
         self.next = None;
     }
 
-    /// The link is another, or its last router has gone: asks from the beginning, but no sooner
-    /// after the last question than ever.
+    /// The link is another, or its last router is gone: starts over, but never sooner after the
+    /// last solicitation than the first interval.
     pub fn restart(&mut self, now: Instant, random: &mut PublicRandom) {
         let nanos = random.below(SOLICITATION_DELAY_MAX.as_nanos() as u64);
         self.next = Some((now + Duration::from_nanos(nanos)).max(self.not_before));

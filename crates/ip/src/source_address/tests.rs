@@ -54,7 +54,7 @@ fn each_rule_decides_where_those_before_it_do_not() {
     let (near, far) = ("2001:db8:1::9/64", "2001:db8:9::1/64");
     assert_eq!(chosen("2001:db8:1::1", &[&format!("!{near}"), far], &[]), "2001:db8:9::1");
     assert_eq!(chosen("10.1.0.1", &["!10.1.0.2/24", "10.2.0.2/24"], &[]), "10.2.0.2");
-    // Rule 5: the outgoing interface's, though another's matches longer.
+    // Rule 5: the outgoing interface's, though one of another interface matches longer.
     assert_eq!(chosen("2001:db8:1::1", &[far], &[near]), "2001:db8:9::1");
     assert_eq!(chosen("10.1.0.1", &["10.2.0.2/24"], &["10.1.0.2/24"]), "10.2.0.2");
     // Rule 6: the label, though another matches longer (unique local against global).
@@ -78,7 +78,7 @@ fn scopes_are_kept_apart_in_both_families() {
 
 #[test]
 fn a_link_is_answered_from_that_link_only() {
-    // Link-local and group destinations: nobody else's address will do.
+    // Link-local and group destinations: no other interface's address will do.
     assert_eq!(chosen("fe80::7", &[], &["fe80::1/64", "2001:db8::1/64"]), "");
     assert_eq!(chosen("ff02::1", &[], &["2001:db8::1/64"]), "");
     assert_eq!(chosen("224.0.0.1", &[], &["10.0.0.1/8"]), "");

@@ -1,4 +1,4 @@
-//! What a handle promises beyond plain bytes.
+//! What a handle guarantees beyond plain bytes.
 
 use floodwall_base::limits::CHUNKS_MAX;
 use floodwall_base::{IfIndex, Instant};
@@ -187,7 +187,7 @@ fn who_shares_behind_its_front_still_puts_headers_before_what_others_read() {
         packet.front_mut(14).unwrap().fill(2);
         packet.front_mut(34).unwrap()[13] = 3;
         assert_eq!(packet.chunk_count(), 1);
-        // What the view sees is nobody's to write, and nothing is behind it.
+        // The bytes of the view are read-only, and nothing is behind it.
         assert_eq!(packet.front_mut(35), None);
         assert_eq!(packet.first_mut(), None);
         assert_eq!(packet.extend(1), None);
@@ -195,7 +195,7 @@ fn who_shares_behind_its_front_still_puts_headers_before_what_others_read() {
         assert_eq!(view.first(), bytes);
         assert_eq!(packet.first()[..14], [[2; 13].as_slice(), &[3]].concat());
         assert_eq!(packet.first()[14..], [[1; 20].as_slice(), bytes].concat());
-        // The view stands for the frame, whoever has it.
+        // The view counts as the frame, in every holder.
         assert_eq!((view.true_size(), view.held_size()), (size, size));
         let again = view.share(&pool, 0, bytes.len()).unwrap();
         assert_eq!(again.held_size(), again.true_size() + size);
@@ -232,7 +232,7 @@ fn a_front_that_somebody_sees_is_not_written() {
     assert_eq!(packet.prepend(1), None);
     assert_eq!(packet.headroom(), 0);
     assert_eq!((all.first(), view.first()), (&b"HEADtext"[..], &b"text"[..]));
-    // A reference has no front, and a chain none that all of its bytes lie behind.
+    // A reference has no front, and a chain none that is before all of its bytes.
     let mut reference = view.share(&pool, 0, 4).unwrap();
     assert_eq!(reference.front_mut(1), None);
     assert_eq!(reference.prepend(1), None);
@@ -250,7 +250,7 @@ fn a_view_that_stands_for_its_frame_outlives_it_elsewhere() {
     let mut view = packet.share_behind(&pool).unwrap();
     view.charge(&account).unwrap();
     assert_eq!(account.used(), u64::from(packet.true_size()));
-    // It travels, gets its last header there, and dies.
+    // It travels, gets its last header there, and is dropped.
     std::thread::scope(|scope| {
         scope.spawn(move || {
             packet.prepend(14).unwrap().fill(4);

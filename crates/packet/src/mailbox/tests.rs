@@ -26,7 +26,7 @@ mod threads {
         while let Some(packet) = list.pop_front() {
             all.push(u32::from_be_bytes(packet.first().try_into().unwrap()));
         }
-        assert_eq!(all.len(), len, "a list knows its length");
+        assert_eq!(all.len(), len, "a list has its length");
         all
     }
 
@@ -121,7 +121,7 @@ mod model {
     fn packet(number: u32) -> PacketBuf {
         let descriptor = Box::new(Descriptor::new(Class::Frame, u16::MAX, core::ptr::null_mut()));
         descriptor.hash.set(number);
-        // SAFETY: live, and nobody else has it. It is leaked: `numbers` frees it.
+        // SAFETY: live, and without another owner. It is leaked: `numbers` frees it.
         unsafe { PacketBuf::from_descriptor(Box::into_raw(descriptor)) }
     }
 

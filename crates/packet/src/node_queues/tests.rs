@@ -61,7 +61,7 @@ mod threads {
             assert!(queues.park(Bits::FIN));
             let push = |n| queues.push(NumaNode(node), list(&pool, [n]), Bits::NONE);
             assert!(push(1).has(Bits::WAIT), "the first wakes");
-            assert!(!push(2).has(Bits::WAIT), "and nobody else");
+            assert!(!push(2).has(Bits::WAIT), "and no other");
             assert!(!queues.park(Bits::FIN), "what waits keeps it awake");
             assert_eq!(numbers(queues.take(Bits::NONE).0), [1, 2]);
         }
@@ -150,7 +150,7 @@ mod model {
     fn packet(number: u32) -> PacketBuf {
         let descriptor = Box::new(Descriptor::new(Class::Frame, u16::MAX, core::ptr::null_mut()));
         descriptor.hash.set(number);
-        // SAFETY: live, and nobody else has it. It is leaked: `numbers` frees it.
+        // SAFETY: live, and without another owner. It is leaked: `numbers` frees it.
         unsafe { PacketBuf::from_descriptor(Box::into_raw(descriptor)) }
     }
 
@@ -190,7 +190,7 @@ mod model {
             let slept = queues.park(Bits::FIN);
             producers.into_iter().for_each(|producer| producer.join().unwrap());
             let late = numbers(queues.take(Bits::NONE).0);
-            // Asleep with both still to come means that somebody wakes.
+            // Asleep with both still to come means that one of them wakes.
             assert!(!slept || late.is_empty() || wakes.load(Ordering::Acquire) > 0);
             seen.extend(late);
             seen.sort_unstable();
@@ -210,8 +210,8 @@ mod model {
                     queues.push(NumaNode(node), list(&[u32::from(node)]), Bits::NONE);
                 })
             });
-            // The reader reads once, says that it has gone, and whoever frees the slot later, when
-            // no producer is left, takes the rest: `Slot::clear`.
+            // The reader reads once, marks itself as gone, and the thread that frees the slot
+            // later, when no producer is left, takes the rest: `AccountSlot::clear`.
             queues.set(Bits::GONE);
             let mut seen = numbers(queues.take(Bits::NONE).0);
             producers.into_iter().for_each(|producer| producer.join().unwrap());

@@ -1,4 +1,4 @@
-//! What a pool promises: nothing lost, nothing twice, exact charges, from any thread.
+//! What a pool guarantees: nothing lost, nothing twice, exact charges, from any thread.
 
 use super::*;
 
@@ -26,7 +26,7 @@ fn a_packet_dropped_on_another_thread_comes_home() {
     assert_eq!(pool.available().small, 4);
 }
 
-/// What died elsewhere included.
+/// Those dropped elsewhere included.
 #[test]
 fn who_looks_sees_whether_more_than_a_quarter_is_free() {
     let pool = small_pool();
@@ -137,39 +137,44 @@ fn a_configuration_beyond_all_memory_is_refused() {
 
 #[test]
 fn a_watched_account_says_what_still_fits_here_and_elsewhere() {
-    use crate::rooms::{Room, Rooms};
+    use crate::capacity_hints::{CapacityHint, CapacityHints};
     let pool = small_pool();
-    let rooms = Rooms::new(40);
+    let rooms = CapacityHints::new(40);
     // A frame and a small one, and a reference behind them.
     let account = pool.open_watched_account(2176 + 384 + 130, &rooms, 33).unwrap();
     let (mut frame, mut small) =
         (pool.alloc(Class::Frame).unwrap(), pool.alloc(Class::Small).unwrap());
-    assert_eq!(rooms.of(33), Room::Frame);
+    assert_eq!(rooms.of(33), CapacityHint::Frame);
     frame.charge(&account).unwrap();
-    assert_eq!(rooms.of(33), Room::Small);
+    assert_eq!(rooms.of(33), CapacityHint::Small);
     small.charge(&account).unwrap();
-    assert_eq!(rooms.of(33), Room::Reference);
+    assert_eq!(rooms.of(33), CapacityHint::Reference);
     assert!(pool.alloc(Class::Small).unwrap().charge(&account).is_err());
     assert_eq!(
         (rooms.of(33), rooms.of(32), rooms.of(34)),
-        (Room::Reference, Room::Frame, Room::Frame)
+        (CapacityHint::Reference, CapacityHint::Frame, CapacityHint::Frame)
     );
     account.set_limit(2000);
-    assert_eq!(rooms.of(33), Room::Nothing);
+    assert_eq!(rooms.of(33), CapacityHint::Nothing);
     account.set_limit(2176 + 384 + 130);
     drop(small);
-    assert_eq!(rooms.of(33), Room::Small);
+    assert_eq!(rooms.of(33), CapacityHint::Small);
     std::thread::scope(|scope| scope.spawn(move || drop(frame)).join().unwrap());
-    assert_eq!((account.used(), rooms.of(33)), (0, Room::Frame));
+    assert_eq!((account.used(), rooms.of(33)), (0, CapacityHint::Frame));
     let mut frame = pool.alloc(Class::Frame).unwrap();
     frame.charge(&account).unwrap();
     drop(account);
-    assert_eq!(rooms.of(33), Room::Frame, "a closed account says nothing");
+    assert_eq!(rooms.of(33), CapacityHint::Frame, "a closed account reports nothing");
     drop(frame);
     for (class, admitted) in
         [(Class::Super, 1), (Class::Frame, 1), (Class::Small, 2), (Class::Reference, 3)]
     {
-        let all = [Room::Frame, Room::Small, Room::Reference, Room::Nothing];
+        let all = [
+            CapacityHint::Frame,
+            CapacityHint::Small,
+            CapacityHint::Reference,
+            CapacityHint::Nothing,
+        ];
         assert_eq!(all.iter().filter(|room| room.admits(class)).count(), admitted);
     }
 }
@@ -181,7 +186,7 @@ fn a_home_has_accounts_for_a_million_sockets() {
     let accounts: Vec<_> = (0..2_100_000).map(|_| pool.open_account(10_000).unwrap()).collect();
     let mut packet = pool.alloc(Class::Small).unwrap();
     for at in [0, 5, 1 << 20, (1 << 20) + 5, (1 << 21) + 5] {
-        // A packet that dies knows its account by number alone.
+        // A dropped packet has its account by number alone.
         packet.charge(&accounts[at]).unwrap();
         let used: u64 = accounts.iter().map(Account::used).sum();
         assert_eq!((accounts[at].used(), used), (384, 384));

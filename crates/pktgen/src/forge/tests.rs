@@ -1,4 +1,4 @@
-//! Forged messages judged by the views of `wire`.
+//! Forged messages checked by the views of `wire`.
 
 use std::collections::HashSet;
 
@@ -17,10 +17,10 @@ const ALL: [Forgery; 5] = [
     Forgery::GroupQueries,
 ];
 
-fn ends(v4: bool, medium: Medium) -> Ends {
+fn ends(v4: bool, medium: StationMedium) -> ForgedAddrs {
     let addrs = if v4 { ["10.0.0.1", "10.0.0.2"] } else { ["fe80::1", "fe80::2"] };
     let [from, to] = addrs.map(|text| text.parse().unwrap());
-    Ends { medium, link: (MacAddr([2; 6]), MacAddr([4; 6])), addrs: (from, to) }
+    ForgedAddrs { medium, link: (MacAddr([2; 6]), MacAddr([4; 6])), addrs: (from, to) }
 }
 
 /// Checks what a receiver would check before it looks at the message.
@@ -70,7 +70,7 @@ fn every_forgery_is_well_formed_in_both_families() {
     for (forgery, v4) in ALL.into_iter().flat_map(|f| [(f, true), (f, false)]) {
         let mut seen = HashSet::new();
         for _ in 0..500 {
-            write(forgery, ends(v4, Medium::Ethernet), &mut random, &mut out);
+            write(forgery, ends(v4, StationMedium::Ethernet), &mut random, &mut out);
             assert!(out.len() <= FRAME_MAX, "{forgery:?} has {}", out.len());
             assert_eq!(out[6..12], [2; 6], "our own station address, so that losses are ours");
             match u16::from_be_bytes([out[12], out[13]]) {
@@ -95,7 +95,7 @@ fn the_same_randomness_forges_the_same_bytes_and_a_bare_medium_has_no_link_heade
             write(forgery, ends(v4, medium), &mut random, &mut out);
             out
         };
-        assert_eq!(forged(Medium::Ethernet), forged(Medium::Ethernet));
-        assert_eq!(forged(Medium::Ethernet)[14..], forged(Medium::Ip));
+        assert_eq!(forged(StationMedium::Ethernet), forged(StationMedium::Ethernet));
+        assert_eq!(forged(StationMedium::Ethernet)[14..], forged(StationMedium::Ip));
     }
 }

@@ -12,7 +12,7 @@ const VARIABLES_MAX: usize = 256;
 
 /// What a line does.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Does {
+pub(super) enum ShellAction {
     Nothing,
     /// `echo`
     Say(String),
@@ -23,11 +23,11 @@ pub(super) enum Does {
 /// Variables, and whether a function is being passed over.
 pub(super) struct Shell {
     variables: Vec<(String, String)>,
-    /// The name of the function whose body this is, and open braces.
+    /// The name of the function that is being skipped, and open braces.
     function: Option<(String, usize)>,
 }
 
-/// A word, and whether its first letter stands in quotes.
+/// A token, and whether its first letter stands in quotes.
 type Word = (String, bool);
 
 fn is_name(text: &str) -> bool {
@@ -51,7 +51,7 @@ impl Shell {
     }
 
     /// Reads one line.
-    pub(super) fn line(&mut self, line: &str) -> Result<Does, Fault> {
+    pub(super) fn line(&mut self, line: &str) -> Result<ShellAction, Fault> {
         let bare = line.trim();
         if let Some((_, open)) = &mut self.function {
             let count = |brace| bare.matches(brace).count();
@@ -60,7 +60,7 @@ impl Shell {
             if *open == 0 && bare.contains('}') {
                 self.function = None;
             }
-            return Ok(Does::Nothing);
+            return Ok(ShellAction::Nothing);
         }
         if let Some(name) = function(bare) {
             let open = bare.matches('{').count();
@@ -68,10 +68,12 @@ impl Shell {
             if open == 0 || open > closed {
                 self.function = Some((name.to_owned(), open.saturating_sub(closed)));
             }
-            return Ok(Does::Nothing);
+            return Ok(ShellAction::Nothing);
         }
         let words = self.words(bare)?;
-        let Some(((first, quoted), rest)) = words.split_first() else { return Ok(Does::Nothing) };
+        let Some(((first, quoted), rest)) = words.split_first() else {
+            return Ok(ShellAction::Nothing);
+        };
         if let Some((name, value)) = first.split_once('=').filter(|(name, _)| is_name(name))
             && !quoted
         {
@@ -79,20 +81,20 @@ impl Shell {
                 return Err(fault(other, "stands behind an assignment: put the value in quotes"));
             }
             self.assign(name, value)?;
-            return Ok(Does::Nothing);
+            return Ok(ShellAction::Nothing);
         }
         let mut said: Vec<&str> = rest.iter().map(|(word, _)| word.as_str()).collect();
         let into = rest.iter().position(|(word, quoted)| word.starts_with('>') && !quoted);
         match first.as_str() {
-            "pgset" => Ok(Does::Set(said.join(" "))),
-            "pg" => Ok(Does::Set("inject".to_owned())),
-            // Said to the generator's file, not to who runs the script.
+            "pgset" => Ok(ShellAction::Set(said.join(" "))),
+            "pg" => Ok(ShellAction::Set("inject".to_owned())),
+            // A control-file command, not output for the user.
             "echo" if into.is_some() => {
                 said.truncate(into.unwrap_or(0));
-                Ok(Does::Set(said.join(" ")))
+                Ok(ShellAction::Set(said.join(" ")))
             }
-            "echo" => Ok(Does::Say(said.join(" "))),
-            "modprobe" | "cat" | "exit" | "set" => Ok(Does::Nothing),
+            "echo" => Ok(ShellAction::Say(said.join(" "))),
+            "modprobe" | "cat" | "exit" | "set" => Ok(ShellAction::Nothing),
             other => Err(fault(other, "is no line of such a script: NAME=, pgset or echo")),
         }
     }
@@ -111,7 +113,7 @@ impl Shell {
         found.map_or("", |(_, value)| value)
     }
 
-    /// The words of a line: quotes taken off, variables put in, remarks left out.
+    /// The tokens of a line: quotes taken off, variables put in, remarks left out.
     fn words(&self, line: &str) -> Result<Vec<Word>, Fault> {
         let (mut words, mut word, mut open): (Vec<Word>, Option<Word>, Option<char>) =
             (Vec::new(), None, None);

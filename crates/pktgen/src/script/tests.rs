@@ -15,12 +15,14 @@ const CLASSIC: &str = include_str!("classic.sh");
 
 const OURS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 
-fn read(text: &str) -> Result<Classic, String> {
-    Classic::default().read(text, &[("PGDEV", "/proc/net/pktgen/eth0")]).map_err(|e| e.to_string())
+fn read(text: &str) -> Result<ClassicScript, String> {
+    ClassicScript::default()
+        .read(text, &[("PGDEV", "/proc/net/pktgen/eth0")])
+        .map_err(|e| e.to_string())
 }
 
 /// The first packets of a script, as frames.
-fn frames(classic: &Classic, from: IpAddr, count: usize) -> Vec<Vec<u8>> {
+fn frames(classic: &ClassicScript, from: IpAddr, count: usize) -> Vec<Vec<u8>> {
     let station =
         StationConfig { peer: Peer::Link(MacAddr([2, 0, 0, 0, 0, 9])), ..StationConfig::default() };
     let streams = vec![classic.stream(from).unwrap()];
@@ -53,7 +55,7 @@ fn frames(classic: &Classic, from: IpAddr, count: usize) -> Vec<Vec<u8>> {
 
 #[test]
 fn the_classic_script_is_read_as_it_is_written() {
-    let mut given = Classic::default();
+    let mut given = ClassicScript::default();
     given.parameter("dst_min 172.16.0.0").unwrap();
     given.parameter("dst_max 172.31.255.255").unwrap();
     let classic = given.read(CLASSIC, &[("PGDEV", "/proc/net/pktgen/eth0")]).unwrap();
@@ -67,7 +69,7 @@ fn the_classic_script_is_read_as_it_is_written() {
     let to: HashSet<&[u8]> = frames.iter().map(|frame| &frame[30..34]).collect();
     assert!(to.iter().all(|addr| addr[0] == 172 && (16..32).contains(&addr[1])));
     assert!(to.len() > 3700, "its flows are many: {}", to.len());
-    // Without the range that the script has lost, somebody has to say where.
+    // Without the range that the script has lost, the destination must be given otherwise.
     let lost = read(CLASSIC).unwrap();
     assert!(!lost.has_destination());
     assert!(lost.stream(OURS.into()).unwrap_err().to_string().contains("no destination"));
@@ -138,7 +140,7 @@ fn every_parameter_shows_in_the_packets() {
         let text = format!("pgset \"dst 10.9.0.1\"\npgset \"dst_max 10.9.0.4\"\n{more}");
         read(&text).unwrap()
     };
-    let to = |classic: &Classic, count| -> Vec<u8> {
+    let to = |classic: &ClassicScript, count| -> Vec<u8> {
         frames(classic, OURS.into(), count).iter().map(|frame| frame[33]).collect()
     };
     assert_eq!(to(&with(""), 6), [1, 2, 3, 4, 1, 2], "one after the other without IPDST_RND");

@@ -1,4 +1,4 @@
-//! Templates judged by the views of `wire`, after every kind of patch.
+//! Templates checked by the views of `wire`, after every kind of patch.
 
 use floodwall_base::PublicRandom;
 use floodwall_checksum::sum;
@@ -6,17 +6,17 @@ use floodwall_wire::{Icmpv4Header, Icmpv6Header, Ipv4Header, Ipv6Header, TcpHead
 
 use super::*;
 
-const SHAPES: [Shape; 5] = [
-    Shape::Echo,
-    Shape::Tcp(TcpFlags::SYN),
-    Shape::Tcp(TcpFlags::ACK),
-    Shape::Tcp(TcpFlags::RST),
-    Shape::Udp,
+const SHAPES: [TemplateShape; 5] = [
+    TemplateShape::Echo,
+    TemplateShape::Tcp(TcpFlags::SYN),
+    TemplateShape::Tcp(TcpFlags::ACK),
+    TemplateShape::Tcp(TcpFlags::RST),
+    TemplateShape::Udp,
 ];
 
 /// Checks everything that a receiver would check.
-fn assert_valid(frame: &[u8], shape: Shape, medium: Medium) {
-    let network = if medium == Medium::Ethernet { 14 } else { 0 };
+fn assert_valid(frame: &[u8], shape: TemplateShape, medium: StationMedium) {
+    let network = if medium == StationMedium::Ethernet { 14 } else { 0 };
     let packet = &frame[network..];
     let (header_len, pseudo) = if packet[0] >> 4 == 4 {
         let ip = Ipv4Header::parse(packet, packet.len()).unwrap();
@@ -29,22 +29,22 @@ fn assert_valid(frame: &[u8], shape: Shape, medium: Medium) {
     };
     let body = &packet[header_len..];
     match shape {
-        Shape::Udp => {
+        TemplateShape::Udp => {
             let udp = UdpHeader::parse(body, body.len()).unwrap();
             assert_eq!(udp.len(), body.len());
             assert!(udp.checksum().is_some() && udp.verifies(pseudo, sum(&body[8..])));
         }
-        Shape::Tcp(flags) => {
+        TemplateShape::Tcp(flags) => {
             let tcp = TcpHeader::parse(body, body.len()).unwrap();
             assert_eq!(tcp.flags(), flags);
             assert!(tcp.verifies(pseudo, sum(&body[tcp.header_len()..])));
             let options = TcpOptionSet::read(tcp.options()).unwrap();
             assert_eq!(options.mss.is_some(), flags == TcpFlags::SYN);
         }
-        Shape::Echo if header_len == 20 => {
+        TemplateShape::Echo if header_len == 20 => {
             assert!(Icmpv4Header::parse(body).unwrap().verifies(sum(&body[8..])));
         }
-        Shape::Echo => {
+        TemplateShape::Echo => {
             assert!(Icmpv6Header::parse(body).unwrap().verifies(pseudo, sum(&body[8..])));
         }
     }
@@ -54,7 +54,8 @@ fn assert_valid(frame: &[u8], shape: Shape, medium: Medium) {
 fn checksums_stay_right_whatever_is_patched_in_both_families() {
     let mut random = PublicRandom::new(1);
     let link = (MacAddr([2; 6]), MacAddr([4; 6]));
-    for (shape, medium) in SHAPES.into_iter().flat_map(|s| [(s, Medium::Ethernet), (s, Medium::Ip)])
+    for (shape, medium) in
+        SHAPES.into_iter().flat_map(|s| [(s, StationMedium::Ethernet), (s, StationMedium::Ip)])
     {
         for v4 in [true, false] {
             let addr = |random: &mut PublicRandom| {
@@ -90,7 +91,8 @@ fn a_datagram_never_says_that_it_has_no_checksum() {
     let link = (MacAddr::ZERO, MacAddr::ZERO);
     for addrs in [["10.0.0.1", "10.0.0.2"], ["fd00::1", "fd00::2"]] {
         let addrs = addrs.map(|addr| addr.parse().unwrap());
-        let mut template = Template::udp(Medium::Ip, link, (addrs[0], addrs[1]), 64, 4).unwrap();
+        let mut template =
+            Template::udp(StationMedium::Ip, link, (addrs[0], addrs[1]), 64, 4).unwrap();
         let (mut ones, transport) = (0, template.frame().len() - 12);
         for port in 0..=u16::MAX {
             template.set_dst_port(port);
@@ -99,7 +101,7 @@ fn a_datagram_never_says_that_it_has_no_checksum() {
             ones += u32::from(check == Some(0xffff));
         }
         assert!(ones > 0, "the case came up");
-        assert_valid(template.frame(), Shape::Udp, Medium::Ip);
+        assert_valid(template.frame(), TemplateShape::Udp, StationMedium::Ip);
     }
 }
 
@@ -107,7 +109,7 @@ fn a_datagram_never_says_that_it_has_no_checksum() {
 fn what_is_patched_is_there_and_its_neighbours_are_not_touched() {
     let addrs = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
     let link = (MacAddr([2; 6]), MacAddr([4; 6]));
-    let mut template = Template::udp(Medium::Ethernet, link, addrs, 64, 30).unwrap();
+    let mut template = Template::udp(StationMedium::Ethernet, link, addrs, 64, 30).unwrap();
     template.set_src_port(1111);
     template.set_dst_port(2222);
     template.set_src_addr("10.9.8.7".parse().unwrap());
@@ -128,8 +130,8 @@ fn what_is_patched_is_there_and_its_neighbours_are_not_touched() {
 fn impossible_packets_are_refused() {
     let link = (MacAddr::ZERO, MacAddr::ZERO);
     let (v4, v6): (IpAddr, IpAddr) = ("10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap());
-    let error = Template::udp(Medium::Ip, link, (v4, v6), 64, 0).err();
+    let error = Template::udp(StationMedium::Ip, link, (v4, v6), 64, 0).err();
     assert_eq!(error, Some(PlanError::MixedFamilies));
-    let error = Template::udp(Medium::Ip, link, (v6, v6), 64, 65_500).err();
+    let error = Template::udp(StationMedium::Ip, link, (v6, v6), 64, 65_500).err();
     assert_eq!(error, Some(PlanError::PayloadTooLong(65_500)));
 }

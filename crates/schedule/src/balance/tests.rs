@@ -1,4 +1,4 @@
-//! The promises of `Balance`, told with made-up clocks.
+//! Guarantees of `Balance`, with simulated clocks.
 
 use floodwall_base::PublicRandom;
 
@@ -16,8 +16,8 @@ fn config(share: u16) -> BalanceConfig {
     BalanceConfig { share: Share::per_mille(share), ..BalanceConfig::default() }
 }
 
-/// A worker that always has more to do, in turns of random length, which obeys; woken late by up
-/// to `late`. Returns the time at the end.
+/// A worker that always has more to do, in turns of random length, which follows the decisions;
+/// woken late by up to `late`. Returns the time at the end.
 fn flooded(balance: &mut Balance, turns: u32, longest: u64, late: u64) -> Instant {
     flooded_where_sleep_costs(balance, turns, longest, (late, Duration::ZERO))
 }
@@ -34,7 +34,7 @@ fn flooded_where_sleep_costs(
     for _ in 0..turns {
         let from = now;
         now += Duration::from_nanos(1 + random.below(longest));
-        if let Next::Rest { until } = balance.ran(from, now, 8, true) {
+        if let NextTurn::Rest { until } = balance.ran(from, now, 8, true) {
             assert!(until > now);
             let woken = until + Duration::from_nanos(random.below(late + 1));
             balance.rested(now, woken, spent);
@@ -52,7 +52,7 @@ fn under_any_flood_applications_have_their_share_to_the_nanosecond() {
             let end = flooded(&mut balance, 20_000, longest, 0);
             let stats = *balance.stats();
             assert_eq!(stats.ran + stats.rested, end - Instant::ORIGIN);
-            // What the last, unpaid run used stands against it.
+            // What the last, unpaid run used counts against it.
             let promised = Share::per_mille(share).of_time(end - Instant::ORIGIN);
             let slack = us(2000);
             assert!(stats.rested + slack >= promised, "{share} {longest}: {stats:?}");
@@ -97,21 +97,21 @@ fn without_a_share_nothing_is_kept_for_applications() {
 fn an_overrun_is_paid_back() {
     let mut balance = Balance::new(config(500), at(0));
     // 400 us where 250 are allowed: away until 800, not until the period's end at 500.
-    assert_eq!(balance.ran(at(0), at(400), 64, true), Next::Rest { until: at(800) });
+    assert_eq!(balance.ran(at(0), at(400), 64, true), NextTurn::Rest { until: at(800) });
     balance.rested(at(400), at(800), Duration::ZERO);
-    assert_eq!(balance.ran(at(800), at(900), 64, true), Next::Go);
+    assert_eq!(balance.ran(at(800), at(900), 64, true), NextTurn::Go);
     assert_eq!(balance.stats().time_squeeze, 1);
 }
 
 #[test]
 fn a_rest_that_ends_early_is_still_owed() {
     let mut balance = Balance::new(config(500), at(0));
-    assert_eq!(balance.ran(at(0), at(250), 64, true), Next::Rest { until: at(500) });
+    assert_eq!(balance.ran(at(0), at(250), 64, true), NextTurn::Rest { until: at(500) });
     balance.rested(at(250), at(300), Duration::ZERO);
-    assert_eq!(balance.ran(at(300), at(310), 64, true), Next::Rest { until: at(520) });
+    assert_eq!(balance.ran(at(300), at(310), 64, true), NextTurn::Rest { until: at(520) });
     balance.rested(at(310), at(520), Duration::ZERO);
-    assert_eq!(balance.ran(at(520), at(530), 64, true), Next::Go);
-    assert_eq!(balance.stats().time_squeeze, 1, "one exhaustion, told twice");
+    assert_eq!(balance.ran(at(520), at(530), 64, true), NextTurn::Go);
+    assert_eq!(balance.stats().time_squeeze, 1, "one exhaustion, reported twice");
 }
 
 #[test]
@@ -131,10 +131,10 @@ fn no_run_is_longer_than_the_limit_whatever_the_period() {
 fn a_budget_in_packets_ends_a_run_where_time_does_not() {
     let config = BalanceConfig { packets_max: 128, ..config(500) };
     let mut balance = Balance::new(config, at(0));
-    assert_eq!(balance.ran(at(0), at(1), 64, true), Next::Go);
-    assert_eq!(balance.ran(at(1), at(2), 64, true), Next::Rest { until: at(500) });
+    assert_eq!(balance.ran(at(0), at(1), 64, true), NextTurn::Go);
+    assert_eq!(balance.ran(at(1), at(2), 64, true), NextTurn::Rest { until: at(500) });
     balance.rested(at(2), at(500), Duration::ZERO);
-    assert_eq!(balance.ran(at(500), at(501), 64, true), Next::Go);
+    assert_eq!(balance.ran(at(500), at(501), 64, true), NextTurn::Go);
     let stats = balance.stats();
     assert_eq!((stats.time_squeeze, stats.packet_squeeze), (1, 1));
 }
@@ -144,15 +144,19 @@ fn idle_applications_leave_the_worker_everything_until_they_want_it_back() {
     let mut balance = Balance::new(config(500), at(0));
     balance.set_applications_idle(at(0), true);
     for turn in 0..100 {
-        assert_eq!(balance.ran(at(turn * 50), at(turn * 50 + 50), 64, true), Next::Go);
+        assert_eq!(balance.ran(at(turn * 50), at(turn * 50 + 50), 64, true), NextTurn::Go);
     }
-    assert_eq!(balance.stats().longest_run, Duration::ZERO, "nobody waited");
+    assert_eq!(balance.stats().longest_run, Duration::ZERO, "no application waited");
     balance.set_applications_idle(at(5_000), false);
-    assert_eq!(balance.ran(at(5_000), at(5_249), 64, true), Next::Go, "a whole budget from here");
-    assert_eq!(balance.ran(at(5_249), at(5_250), 64, true), Next::Rest { until: at(5_500) });
-    // And idle again: what was owed to nobody is not waited for.
+    assert_eq!(
+        balance.ran(at(5_000), at(5_249), 64, true),
+        NextTurn::Go,
+        "a whole budget from here"
+    );
+    assert_eq!(balance.ran(at(5_249), at(5_250), 64, true), NextTurn::Rest { until: at(5_500) });
+    // And idle again: unused application time is not waited for.
     balance.set_applications_idle(at(5_250), true);
-    assert_eq!(balance.ran(at(5_250), at(5_900), 64, true), Next::Go);
+    assert_eq!(balance.ran(at(5_250), at(5_900), 64, true), NextTurn::Go);
 }
 
 #[test]
@@ -160,7 +164,7 @@ fn a_worker_without_work_is_not_squeezed() {
     let mut balance = Balance::new(config(500), at(0));
     for n in 0..1000 {
         // 20 us of work every 100 us.
-        assert_eq!(balance.ran(at(n * 100), at(n * 100 + 20), 1, false), Next::Go);
+        assert_eq!(balance.ran(at(n * 100), at(n * 100 + 20), 1, false), NextTurn::Go);
         balance.rested(at(n * 100 + 20), at(n * 100 + 100), Duration::ZERO);
     }
     assert_eq!(balance.stats().time_squeeze, 0);
@@ -172,7 +176,7 @@ fn a_worker_without_work_is_not_squeezed() {
 fn a_worker_that_is_woken_for_every_packet_lies_in_to_the_periods_end() {
     let mut balance = Balance::new(config(500), at(0));
     assert_eq!(balance.lie_in(at(1)), None, "the first packet is answered at once");
-    assert_eq!(balance.ran(at(0), at(130), 64, false), Next::Go);
+    assert_eq!(balance.ran(at(0), at(130), 64, false), NextTurn::Go);
     assert_eq!(balance.lie_in(at(130)), Some(at(500)));
     assert_eq!(balance.lie_in(at(500)), None);
     balance.set_applications_idle(at(130), true);
@@ -190,10 +194,13 @@ fn everything_promised_to_applications_still_leaves_the_worker_a_hundredth() {
 #[test]
 fn a_clock_that_stands_still_or_leaps_is_survived() {
     let mut balance = Balance::new(config(500), at(0));
-    assert_eq!(balance.ran(at(5), at(5), 0, true), Next::Go);
-    assert_eq!(balance.ran(at(9), at(5), 0, true), Next::Go);
-    assert!(matches!(balance.ran(at(5), Instant::FAR, 64, true), Next::Go | Next::Rest { .. }));
+    assert_eq!(balance.ran(at(5), at(5), 0, true), NextTurn::Go);
+    assert_eq!(balance.ran(at(9), at(5), 0, true), NextTurn::Go);
+    assert!(matches!(
+        balance.ran(at(5), Instant::FAR, 64, true),
+        NextTurn::Go | NextTurn::Rest { .. }
+    ));
     balance.rested(Instant::FAR, at(5), Duration::ZERO);
     balance.rested(at(5), Instant::FAR, Duration::ZERO);
-    assert!(matches!(balance.ran(Instant::FAR, Instant::FAR, usize::MAX, true), Next::Go));
+    assert!(matches!(balance.ran(Instant::FAR, Instant::FAR, usize::MAX, true), NextTurn::Go));
 }

@@ -1,4 +1,4 @@
-//! The promises of `Gate`, with an engine that reads the class out of the packet.
+//! Guarantees of `Gate`, with an engine that reads the class out of the packet.
 
 use core::time::Duration;
 use floodwall_base::Instant;
@@ -38,7 +38,7 @@ impl Bench {
         self.pool.packet_from(&bytes).unwrap()
     }
 
-    /// One round: as much of `ring` as is asked for. Returns what the engine gets.
+    /// One round: as much of `ring` as is requested. Returns what the engine gets.
     fn round(&mut self, ring: &mut Vec<PacketBuf>, appetite: usize) -> Vec<u8> {
         self.poll(ring, appetite);
         assert!(self.gate.stats().conserves(self.gate.waiting()));
@@ -60,8 +60,8 @@ impl Bench {
         self.ran += took;
     }
 
-    /// So many rounds of a ring that is never empty, of which each packet is what `class` says.
-    /// Returns how many of each class the engine gets.
+    /// So many rounds of a ring that is never empty, with the classes that `class` returns. Returns
+    /// how many of each class the engine gets.
     fn flood(&mut self, rounds: usize, mut class: impl FnMut() -> u8) -> [usize; 2] {
         let mut got = [0, 0];
         for _ in 0..rounds {
@@ -105,10 +105,10 @@ fn full_polls_that_do_not_end_are_pressure_and_polls_with_room_end_it() {
     while !bench.gate.is_under_pressure() {
         answered += bench.round(&mut ring, BURST_MAX).len();
     }
-    assert!(answered <= 8 * BURST_MAX, "{answered}: friends must not wait for long");
+    assert!(answered <= 8 * BURST_MAX, "{answered}: established flows must not wait for long");
     let dropped = bench.gate.stats().refused;
     for n in 1..=6 {
-        assert_eq!(bench.round(&mut ring, BURST_MAX).len(), 0, "the {n}th: dropped by name");
+        assert_eq!(bench.round(&mut ring, BURST_MAX).len(), 0, "the {n}th: dropped and counted");
     }
     assert_eq!(bench.gate.stats().refused - dropped, 6 * BURST_MAX as u64);
     bench.now += LASTS - LOOK * 64;
@@ -146,12 +146,12 @@ fn what_a_pause_leaves_in_the_ring_is_no_pressure_and_what_lasts_longer_is() {
         let begin = bench.ran;
         while !bench.gate.is_under_pressure() {
             let mut ring = bench.ring([(false, b's'); BURST_MAX]);
-            assert_eq!(bench.round(&mut ring, BURST_MAX).len(), BURST_MAX, "nobody is held back");
+            assert_eq!(bench.round(&mut ring, BURST_MAX).len(), BURST_MAX, "none is held back");
         }
         let took = bench.ran - begin;
         assert!(took >= pause * 4 && took < pause * 4 + LOOK * 640 + HANDLING * 640, "{took:?}");
     }
-    // Whoever has slept for a second is not flooded for four.
+    // A worker that has slept for a second is not flooded for four.
     let mut bench = Bench::new(GateConfig::default());
     bench.round(&mut Vec::new(), BURST_MAX);
     bench.now += Duration::from_secs(1);
@@ -163,7 +163,7 @@ fn what_a_pause_leaves_in_the_ring_is_no_pressure_and_what_lasts_longer_is() {
 fn a_burst_is_no_pressure_and_what_lasts_longer_or_comes_again_is() {
     let config = GateConfig { burst: usize::MAX, ..GateConfig::default() };
     let mut bench = Bench::new(config);
-    // Bursts of just less, one after the other: nobody is looked at.
+    // Bursts of just less, one after the other: no packet is classified.
     for _ in 0..5 {
         let begin = bench.ran;
         while bench.ran - begin < config.patience {
@@ -190,7 +190,7 @@ fn a_burst_is_no_pressure_and_what_lasts_longer_or_comes_again_is() {
         assert_eq!(rounds_until_pressure(&mut bench), a_burst as usize + 3);
         for _ in 0..3 {
             calm(&mut bench);
-            assert_eq!(rounds_until_pressure(&mut bench), 2, "who comes again is known");
+            assert_eq!(rounds_until_pressure(&mut bench), 2, "a repeated burst is known");
         }
         bench.now += ALERT_LASTS;
         calm(&mut bench);
@@ -202,7 +202,7 @@ fn who_has_caught_up_with_strangers_is_not_under_pressure_and_refusable_packets_
     for (class, stays) in [(b's', false), (b'r', true)] {
         let mut bench = Bench::new(GateConfig::default());
         bench.flood(3, || b's');
-        // Friends among them, so that it looks ahead and strangers die.
+        // Established flows among them, so that it looks ahead and unverified packets are dropped.
         let mut n = 0;
         bench.flood(100, || {
             n += 1;
@@ -210,7 +210,7 @@ fn who_has_caught_up_with_strangers_is_not_under_pressure_and_refusable_packets_
         });
         assert!(bench.gate.stats().dropped() > 0 && bench.gate.is_under_pressure());
         while bench.gate.waiting() > 0 {
-            assert!(bench.gate.is_under_pressure(), "somebody waits");
+            assert!(bench.gate.is_under_pressure(), "packets wait");
             bench.round(&mut Vec::new(), BURST_MAX);
         }
         bench.round(&mut Vec::new(), BURST_MAX);
@@ -238,7 +238,7 @@ fn choosing_goes_on_while_strangers_wait() {
     assert!(waiting > BURST_MAX && bench.gate.is_under_pressure());
     bench.now += LASTS * 2;
     bench.round(&mut Vec::new(), 0);
-    assert_eq!(bench.gate.waiting(), waiting, "nobody wants them yet");
+    assert_eq!(bench.gate.waiting(), waiting, "the engine has no appetite yet");
     assert!(bench.gate.is_under_pressure(), "newcomers would find the line full");
     while bench.gate.waiting() > 0 {
         bench.round(&mut Vec::new(), BURST_MAX);
@@ -256,7 +256,7 @@ fn while_refusable_packets_die_a_burst_of_strangers_loses_nobody() {
     while !bench.gate.is_under_pressure() {
         bench.flood(1, || b'r');
     }
-    // Polls with room, until a burst is believed again; some refusable packets in each.
+    // Polls with room, until a burst is accepted again; some refusable packets in each.
     let begin = bench.now;
     while bench.now - begin <= ALERT_LASTS {
         let mut ring = bench.ring([(false, b'r'), (true, b'f'), (false, b's')]);
@@ -268,9 +268,9 @@ fn while_refusable_packets_die_a_burst_of_strangers_loses_nobody() {
         n += 1;
         [b'r', b'f', b's', b's'][n % 4]
     });
-    assert_eq!(passed, [1600, 3200], "friends and strangers, as they came");
+    assert_eq!(passed, [1600, 3200], "established and unverified, as they came");
     assert_eq!((bench.gate.waiting(), bench.gate.stats().crowded_out), (0, 0));
-    assert_eq!(bench.gate.stats().refused - refused, 1600, "nobody answers them");
+    assert_eq!(bench.gate.stats().refused - refused, 1600, "they are not answered");
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn a_pause_in_a_flood_does_not_end_the_pressure() {
 #[test]
 fn strangers_cannot_crowd_out_friends() {
     let mut bench = Bench::new(always());
-    // Nine strangers for each friend, for ever.
+    // Nine unverified packets for each established one, for ever.
     for round in 0..500 {
         let mut ring =
             bench.ring((0..BURST_MAX).map(|i| (i % 2 == 0, if i % 10 == 9 { b'f' } else { b's' })));
@@ -294,14 +294,14 @@ fn strangers_cannot_crowd_out_friends() {
         let due = ring.iter().filter(|p| p.first().last() == Some(&b'f')).count();
         let got = bench.round(&mut ring, BURST_MAX);
         assert_eq!(count(&got, b'f'), due, "round {round}");
-        assert!(got.starts_with(&vec![b'f'; due]), "friends first");
-        assert!(count(&got, b's') > 0, "and some strangers with them");
+        assert!(got.starts_with(&vec![b'f'; due]), "established flows first");
+        assert!(count(&got, b's') > 0, "and some unverified packets with them");
     }
     assert!(bench.gate.stats().crowded_out > 0);
 }
 
-/// Whatever part friends are of what comes: the burst is full, or the gate looks ahead, which it
-/// does for no more than its part of the time; and all that a poll with room leaves is given away.
+/// At any fraction of established flows the burst is full, or the gate looks ahead, which it does
+/// for no more than its part of the time; all room that a poll leaves is used.
 #[test]
 fn nothing_is_left_unused_but_what_looking_ahead_takes() {
     for friends in [0, 1, 5, 50, 500, 5000] {
@@ -326,7 +326,7 @@ fn nothing_is_left_unused_but_what_looking_ahead_takes() {
         let part = ahead.as_secs_f64() / bench.ran.as_secs_f64();
         let most = bench.gate.config().ahead.thousandths() as f64 / 1000.0;
         assert!(part <= most + 0.02, "{friends}: {part}");
-        assert!(friends == 0 || part >= most - 0.05, "friends are looked for: {friends} {part}");
+        assert!(friends == 0 || part >= most - 0.05, "it looks ahead: {friends} {part}");
         assert!(friends > 0 || ahead.is_zero(), "and where there are none, they are not");
     }
 }
@@ -345,8 +345,8 @@ fn polls_with_room_leave_everything_to_strangers() {
     assert_eq!(bench.gate.waiting(), 0);
 }
 
-/// In a flood beyond what can be looked at, one friend does not take the service from strangers:
-/// they are served a quarter of the time, whatever serving one costs.
+/// In a flood beyond what can be classified, one established flow does not starve unverified ones:
+/// they are served a quarter of the time, at any cost of serving one.
 #[test]
 fn a_friend_in_a_boundless_flood_costs_strangers_no_more_than_looks_may_take() {
     let [_, blind] = Bench::new(always()).flood(4000, || b's');
@@ -425,7 +425,7 @@ fn friends_alone_do_not_shut_strangers_out() {
         assert_eq!(got.len(), BURST_MAX, "no room is wasted");
         strangers += count(&got, b's');
     }
-    assert_eq!(strangers, 60, "three a round, though friends come in full bursts");
+    assert_eq!(strangers, 60, "three a round, though established flows fill bursts");
     assert!(bench.gate.stats().friends >= 19 * 61);
 }
 
@@ -489,7 +489,7 @@ fn an_engine_without_appetite_is_given_friends_only_with_and_without_pressure() 
         let mut bench = Bench::new(config);
         let mut ring = bench.ring([(false, b's'); 9]);
         assert_eq!(bench.round(&mut ring, 0).len(), 0);
-        assert_eq!(ring.len(), 9, "where no friend is known, what is not asked for stays");
+        assert_eq!(ring.len(), 9, "without established flows, what is not requested stays");
         let mut ring = bench.ring([(false, b'f'), (false, b's')]);
         assert_eq!(bench.round(&mut ring, 1), b"f");
         let packets = |n: u8| (0..n).map(|i| (false, if i % 4 == 0 { b'f' } else { b's' }));
@@ -499,7 +499,7 @@ fn an_engine_without_appetite_is_given_friends_only_with_and_without_pressure() 
             let due = ring.iter().filter(|p| p.first().last() == Some(&b'f')).count();
             assert_eq!(bench.round(&mut ring, 0), vec![b'f'; due], "{n}");
         }
-        assert!(bench.gate.waiting() > 50, "strangers wait until it has");
+        assert!(bench.gate.waiting() > 50, "unverified packets wait until it has");
         let mut served = 0;
         for _ in 0..10 {
             served += count(&bench.round(&mut Vec::new(), 16), b's');
@@ -513,7 +513,7 @@ fn devices_have_credit_for_strangers_only_while_more_comes_than_is_handled() {
     let mut bench = Bench::new(GateConfig::default());
     for _ in 0..100 {
         bench.round(&mut bench.ring([(false, b's'), (true, b'f')]), BURST_MAX);
-        assert_eq!(bench.gate.credit(), None, "nobody is held back");
+        assert_eq!(bench.gate.credit(), None, "no packet is held back");
     }
     bench.flood(100, || b's');
     assert_eq!(bench.gate.credit(), Some(CREDIT_FULL), "polls come back full");
@@ -536,14 +536,14 @@ fn after_a_ring_has_overflowed_friends_are_looked_for_and_nobody_dies_of_it() {
     bench.gate.overflowed(bench.now);
     let ring = [(false, b's'), (true, b'f'), (false, b's'), (true, b's')];
     assert_eq!(bench.round(&mut bench.ring(ring), BURST_MAX), b"fsss");
-    assert_eq!(bench.gate.credit(), Some(BURST_MAX), "what lies in the ring goes first");
+    assert_eq!(bench.gate.credit(), Some(BURST_MAX), "packets in the ring go first");
     while bench.now < Instant::from_nanos(1) + ALERT_LASTS {
         assert_eq!(bench.round(&mut bench.ring(ring), BURST_MAX), b"fsss");
         assert_eq!((bench.gate.friends(), bench.gate.credit()), (1, Some(512)), "half a ring");
         bench.now += LASTS;
     }
     bench.now += LASTS;
-    assert_eq!(bench.round(&mut bench.ring(ring), BURST_MAX), b"sfss", "nobody looks any more");
+    assert_eq!(bench.round(&mut bench.ring(ring), BURST_MAX), b"sfss", "no more looks");
     assert_eq!((bench.gate.credit(), bench.gate.stats().dropped()), (None, 0));
 }
 
@@ -571,7 +571,7 @@ fn of_strangers_that_a_device_has_just_refused_it_brings_no_more_than_a_burst() 
 fn a_device_that_tells_friends_is_told_of_them_before_there_is_pressure() {
     let mut bench = Bench::new(GateConfig { acquaints: true, ..GateConfig::default() });
     let ring = [(false, b'r'), (false, b's'), (true, b'f'), (false, b's'), (true, b'f')];
-    assert_eq!(bench.round(&mut bench.ring(ring), BURST_MAX), b"ffrss", "nobody dies of it");
+    assert_eq!(bench.round(&mut bench.ring(ring), BURST_MAX), b"ffrss", "nothing is dropped");
     assert_eq!((bench.gate.friends(), bench.gate.credit()), (2, None));
     // One burst in a while is enough: the others cost nothing.
     assert_eq!(bench.round(&mut bench.ring(ring), BURST_MAX), b"rsfsf");
@@ -602,7 +602,7 @@ fn friends_come_first_and_it_is_known_how_many_they_are() {
     assert_eq!(burst, b"ffs");
     let mut calm = Bench::new(GateConfig::default());
     calm.poll(&mut calm.ring([(false, b'f')]), 64);
-    assert_eq!(calm.gate.friends(), 0, "nobody has looked");
+    assert_eq!(calm.gate.friends(), 0, "no packet was classified");
 }
 
 #[test]
@@ -617,7 +617,7 @@ fn families_are_told_apart_with_and_without_a_link_header() {
     (bare[0], bare[3]) = (0x45, 60);
     bare[12..14].copy_from_slice(&[0x86, 0xdd]);
     assert!(!is(&bare));
-    // A station whose address begins as IPv6 does.
+    // A station with an address that begins as IPv6 does.
     let mut frame = [0x66; 60];
     frame[12..14].copy_from_slice(&[8, 0]);
     assert!(!is(&frame));

@@ -157,7 +157,8 @@ fn measure(row: Row, size: &Size) -> Duration {
     })
 }
 
-/// A worker's thread: rounds, and a sleep where nobody rings (or not, where it has its core alone).
+/// A worker's thread: rounds, and a sleep when no doorbell rings (or not, where it has its core
+/// alone).
 fn work(shared: &Shared, mut worker: Worker, index: usize, spins: bool) {
     while !Worker::is_stopped(shared) {
         if worker.round(shared) > 0 {

@@ -7,7 +7,7 @@ use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Instant, Randomness, Units};
 use floodwall_packet::{Burst, ChecksumState, Engine, PacketList, Pool, PoolConfig, Round};
 use floodwall_stack::{InterfaceConfig, LinkMedium, Sockets, Stack, StackConfig, accounts_needed};
-use floodwall_tcp::{ConnectionId, ListenerId, RecvError, SendError, Settings};
+use floodwall_tcp::{ConnectionId, ListenerId, RecvError, SendError, TcpSettings};
 
 use crate::TURN;
 use crate::net::{IDLE_PORTS, Net, PORT, Shape, Side};
@@ -28,7 +28,7 @@ pub(crate) struct FloodwallNet {
     idle: Vec<ListenerId>,
     /// The server's address.
     server: SocketAddr,
-    settings: Settings,
+    settings: TcpSettings,
     sums: bool,
     nanos: u64,
 }
@@ -121,13 +121,13 @@ impl Net for FloodwallNet {
         };
         let pool = Pool::new(&memory).unwrap();
         let mut ends = [End::new(&configs[0], 1), End::new(&configs[1], 2)];
-        let settings = Settings {
+        let settings = TcpSettings {
             receive_bytes: shape.buffer as u32,
             receive_tuned: false,
             send_bytes: shape.buffer as u32,
             send_tuned: false,
             nodelay: true,
-            ..Settings::default()
+            ..TcpSettings::default()
         };
         let mut listen = |port| {
             let any = SocketAddr::new("::".parse().unwrap(), port);
@@ -192,5 +192,5 @@ impl Net for FloodwallNet {
 
 /// Bytes of a connection, buffers apart.
 pub(crate) const fn connection_bytes() -> usize {
-    <floodwall_tcp::Tcp>::connection_bytes()
+    <floodwall_tcp::ConnectionTable>::connection_bytes()
 }

@@ -1,4 +1,4 @@
-//! What is asked of a pair of hosts. Each load compares every byte that it reads.
+//! The loads that a pair of hosts is measured with. Each compares every byte that it reads.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ struct Stream<C> {
 pub(crate) struct Bulk<N: Net> {
     net: N,
     streams: Vec<Stream<N::Conn>>,
-    /// Two periods more than a piece, and where a byte of a stream lies in it.
+    /// Two periods more than a piece; gives the byte at any offset of a stream.
     text: Vec<u8>,
     buffer: Vec<u8>,
 }

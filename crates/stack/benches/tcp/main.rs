@@ -1,12 +1,12 @@
 //! TCP through two sockets, both ends on one core, beside smoltcp in the same run.
 //!
-//! `cargo bench -p floodwall-stack --bench tcp`. Rounds of those that are compared are interleaved,
-//! and nobody else's, whose memory would be in the caches instead; the table shows medians, ratios
-//! and the bars. Both have the same MTU, buffers and policy of
-//! checksums, no Nagle, and a wire that only moves packets; each byte read is compared with what
-//! was sent. A word picks rows (`-- bulk`; a full stop ends each name, so that `-- ping-pong.` is
-//! one of three); `--count N` does N of each and measures nothing: two such runs under an
-//! instruction counter differ by N times what one costs. As a test a small share runs once.
+//! `cargo bench -p floodwall-stack --bench tcp`. Only rounds of contestants that are compared are
+//! interleaved, so that no other's memory is in the caches; the table shows medians, ratios and the
+//! bars. Both have the same MTU, buffers and policy of checksums, no Nagle, and a wire that only
+//! moves packets; each byte read is compared with what was sent. An argument selects rows (`--
+//! bulk`; a full stop ends each name, so that `-- ping-pong.` is one of three); `--count N` does N
+//! of each and measures nothing: two such runs under an instruction counter differ by N times the
+//! cost of one. As a test a small share runs once.
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot set itself up has no result")]
 #![expect(clippy::indexing_slicing, reason = "two ends, and buffers of their own size")]
 
@@ -67,11 +67,11 @@ struct Row {
     nanos: Vec<f64>,
 }
 
-/// What the command line asks for.
+/// Options of the command line.
 struct Asked {
     quick: bool,
     count: Option<usize>,
-    /// Rows whose names contain this.
+    /// Selects the rows with this in their name.
     rows: String,
 }
 
@@ -91,7 +91,7 @@ impl Asked {
     }
 }
 
-/// A contestant that is made only if it is asked for.
+/// Builds a contestant, only if its row was selected.
 type Maker = Box<dyn FnOnce() -> Box<dyn Load>>;
 
 fn main() {

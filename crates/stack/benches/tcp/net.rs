@@ -24,7 +24,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Bytes of a socket's buffers, unless a row says otherwise.
+    /// Bytes of a socket's buffers, unless a row sets another number.
     pub(crate) const BUFFER: usize = 262_144;
 
     /// An Ethernet's MTU and checksums.
@@ -53,7 +53,7 @@ pub(crate) trait Net {
     /// Bytes that were taken.
     fn send(&mut self, side: Side, conn: Self::Conn, bytes: &[u8]) -> usize;
 
-    /// Bytes that were read; 0 is the peer's end, `None` says that nothing waits.
+    /// Bytes that were read; 0 at the peer's end of data, `None` if nothing is queued.
     fn recv(&mut self, side: Side, conn: Self::Conn, out: &mut [u8]) -> Option<usize>;
 
     fn close(&mut self, side: Side, conn: Self::Conn);
@@ -61,7 +61,7 @@ pub(crate) trait Net {
     /// What was sent arrives at the other end, and what that answers at the first.
     fn turn(&mut self);
 
-    /// So long nothing is asked for.
+    /// Advances time by `time` without traffic.
     fn wait(&mut self, time: Duration);
 }
 

@@ -110,7 +110,7 @@ pub(crate) struct SmoltcpNet {
     local_port: u16,
     /// Client's sockets that are closed.
     closed: Vec<SocketHandle>,
-    /// Server's sockets that listen, or have heard and are not accepted.
+    /// Server's sockets that listen, or have received a SYN and are not accepted.
     listening: Vec<SocketHandle>,
     /// Server's sockets that end.
     ending: Vec<SocketHandle>,

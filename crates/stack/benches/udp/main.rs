@@ -35,11 +35,11 @@ struct Row {
     nanos: Vec<f64>,
 }
 
-/// What the command line asks for.
+/// Options of the command line.
 struct Asked {
     quick: bool,
     count: Option<usize>,
-    /// Rows whose names contain this.
+    /// Selects the rows with this in their name.
     rows: String,
 }
 

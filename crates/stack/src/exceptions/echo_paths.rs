@@ -1,18 +1,18 @@
-//! `EchoPaths`: what paths are said to carry of our echo replies, and of nothing else.
+//! `EchoPaths`: path MTUs that apply to our echo replies, and to nothing else.
 //!
-//! A reply goes to whoever its request names as source, and the request chose its bytes: who can
-//! send one packet with a forged source can quote the reply. So a message about a reply must not
-//! lower the path of anybody's connections (RFC 5927 section 7, RFC 8201 section 6), and yet large
-//! replies behind a narrow link must arrive (RFC 8201 section 4): the two are kept apart.
-//! Written by `exceptions.rs`, read by `echo.rs`, at the shard that answers: requests, replies and
-//! what quotes them have one owner (decision D16).
+//! A reply goes to the source that its request claims, and the request chose its bytes: one packet
+//! with a forged source lets an attacker quote the reply. So a message about a reply must not lower
+//! the path MTU of connections (RFC 5927 section 7, RFC 8201 section 6), and yet large replies
+//! behind a narrow link must arrive (RFC 8201 section 4): the two are kept apart. Written by
+//! `exceptions.rs`, read by `echo.rs`, at the shard that answers: requests, replies and the errors
+//! that quote them have one owner (decision D16).
 //!
 //! # Under flood
-//! Reachable by anyone. Bound: [`ECHO_PATHS_MAX`] entries, allocated at the start. Worst work per
-//! message: one keyed hash, one entry. A newcomer displaces whoever has its place; that one loses
-//! its next large reply, and the message about that brings it back. What an attacker gains: large
-//! replies to a destination leave in fragments of the family's floor, each within the asker's share
-//! of replies. Counters: those of `exceptions.rs`.
+//! Reachable by any source. Bound: [`ECHO_PATHS_MAX`] entries, allocated at the start. Worst work
+//! per message: one keyed hash, one entry. A newcomer evicts the entry in its place; the evicted
+//! destination loses its next large reply, and the message about that restores it. What an attacker
+//! gains: large replies to a destination leave in fragments of the family's floor, each within the
+//! peer's share of replies. Counters: those of `exceptions.rs`.
 
 use core::net::IpAddr;
 
@@ -20,18 +20,18 @@ use floodwall_base::limits::ECHO_PATHS_MAX;
 use floodwall_base::{HashKey, Instant};
 use floodwall_fib::exceptions::LIFETIME;
 
-/// One destination, what its path carries, and until when.
+/// One destination, its path MTU, and the entry's expiry.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct EchoPathUpdate {
     dst_addr: IpAddr,
     mtu: u32,
     until: Instant,
 }
 
-/// See the file's head.
+/// Direct-mapped table of path MTUs for echo replies, by destination.
 #[derive(Debug)]
 pub(crate) struct EchoPaths {
-    places: Box<[Option<Told>]>,
+    places: Box<[Option<EchoPathUpdate>]>,
     key: HashKey,
 }
 
@@ -40,18 +40,18 @@ impl EchoPaths {
         Self { places: vec![None; ECHO_PATHS_MAX].into(), key }
     }
 
-    /// The most bytes of an IP packet that a reply to `dst_addr` may have, where somebody said so.
+    /// The path MTU for replies to `dst_addr`, where one is known.
     #[inline]
     pub(crate) fn mtu(&self, dst_addr: IpAddr, now: Instant) -> Option<u32> {
         let told = self.places.get(self.place_of(dst_addr)).copied().flatten()?;
         (told.dst_addr == dst_addr && now < told.until).then_some(told.mtu)
     }
 
-    /// The path to `dst_addr` carries `mtu` bytes, for the next ten minutes.
+    /// Sets the path MTU to `dst_addr`, for the next ten minutes.
     pub(crate) fn learn(&mut self, dst_addr: IpAddr, mtu: u32, now: Instant) {
         let place = self.place_of(dst_addr);
         if let Some(place) = self.places.get_mut(place) {
-            *place = Some(Told { dst_addr, mtu, until: now + LIFETIME });
+            *place = Some(EchoPathUpdate { dst_addr, mtu, until: now + LIFETIME });
         }
     }
 

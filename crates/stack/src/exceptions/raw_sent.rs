@@ -1,8 +1,9 @@
-//! `RawSent`: whom raw sockets sent to lately, so that a message about such a packet is believed.
+//! `RawSent`: destinations that raw sockets sent to lately, so that an ICMP message about such a
+//! packet is accepted.
 //!
 //! Written where a raw socket sends, read where an ICMP message quotes a protocol that no other
-//! socket speaks. Only programs of this host fill it. Bound: [`RAW_SENT_MAX`] destinations; the
-//! oldest goes, and its next packet brings it back.
+//! socket handles. Only programs of this host fill it. Bound: [`RAW_SENT_MAX`] destinations; the
+//! least recently used is evicted, and its next packet adds it again.
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -17,20 +18,20 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// A destination and a protocol, where there is one.
 type Who = Option<(IpAddr, IpProtocol)>;
 
-/// See the file's head.
+/// Least-recently-used (LRU) list of the destinations and protocols that raw sockets sent to.
 #[derive(Debug)]
 pub(crate) struct RawSent {
     entries: Box<[(Who, Instant)]>,
 }
 
 impl RawSent {
-    /// Nobody yet; no memory where there can be no raw socket.
+    /// An empty table; no memory where there can be no raw socket.
     pub(crate) fn new(sockets_max: usize) -> Self {
         let places = if sockets_max == 0 { 0 } else { RAW_SENT_MAX };
         Self { entries: vec![(None, Instant::ORIGIN); places].into() }
     }
 
-    /// A raw socket sends to `dst_addr`. Visits all.
+    /// Records that a raw socket sends to `dst_addr`. Visits all entries.
     pub(crate) fn note(&mut self, dst_addr: IpAddr, protocol: IpProtocol, now: Instant) {
         let who = Some((dst_addr, protocol));
         let known = self.entries.iter().position(|(known, _)| *known == who);
@@ -40,7 +41,7 @@ impl RawSent {
         }
     }
 
-    /// Whether one did lately. Visits all.
+    /// Whether a raw socket sent to `dst_addr` lately. Visits all entries.
     pub(crate) fn knows(&self, dst_addr: IpAddr, protocol: IpProtocol, now: Instant) -> bool {
         let who = Some((dst_addr, protocol));
         self.entries.iter().any(|(known, sent)| *known == who && now < *sent + SILENCE)

@@ -1,37 +1,38 @@
-//! Redirects that we send: a packet leaves by the link that it came by, so its sender could hand it
-//! to the next hop itself.
+//! ICMP redirects that we send: a packet leaves by the link that it came by, so its sender could
+//! send it to the next hop directly.
 //!
-//! Called by `forward.rs`, which passes the packet on whatever is decided here. Invariants: only a
-//! sender on that very link is told, of a neighbour on it, and never about an error or what else
-//! earns none (RFC 1812 section 4.3.2.7); each redirect counts as an error does, against the share
-//! of its peer and that of all (`ip/icmp_limit.rs`). Reading: RFC 1812 section 5.2.7.2, RFC 4861
-//! section 8.2. Not here: redirects that we follow (`redirect.rs` beside `forward.rs`).
+//! Called by `forward.rs`, which forwards the packet regardless. Invariants: a redirect goes only
+//! to a sender on that very link, names a neighbour on it, and is never sent about an error or
+//! another packet that earns none (RFC 1812 section 4.3.2.7); each redirect counts as an error
+//! does, against the peer's share and the global one (`ip/icmp_limit.rs`). Reading: RFC 1812
+//! section 5.2.7.2, RFC 4861 section 8.2. Not here: redirects that we follow (`redirect.rs` beside
+//! `forward.rs`).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Address, Counter, IfIndex};
-use floodwall_ip::{Allow, IcmpError, Interface, LinkMedium, icmp, ndp};
+use floodwall_ip::{IcmpAllowance, IcmpError, Interface, LinkMedium, icmp, ndp};
 use floodwall_packet::PacketBuf;
 use floodwall_wire::ndp::RedirectFields;
 
-use super::way::Way;
-use super::{Crosses, Stack};
-use crate::cx::Cx;
-use crate::rx::Ascent;
-use crate::tables::{Ends, Tables};
-use crate::tx::Outgoing;
+use super::way::ForwardPath;
+use super::{CrossingPacket, Stack};
+use crate::ip_family::{AddrPair, IpFamily};
+use crate::round_context::RoundContext;
+use crate::rx::RxMeta;
+use crate::tx::OutgoingPacket;
 
-/// Shows that no router has touched a message (RFC 4861 section 8.1).
+/// Hop limit of a message that no router has forwarded (RFC 4861 section 8.1).
 const UNTOUCHED: u8 = 255;
 
 impl Stack {
-    /// Tells the sender of a better first hop, if it is on the link and may be told.
-    pub(super) fn redirect_sender<A: Crosses>(
+    /// Sends a redirect to the packet's sender, if it is on the link and the limits allow.
+    pub(super) fn redirect_sender<A: CrossingPacket>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: &PacketBuf,
-        ascent: &Ascent<A>,
-        way: &Way<A>,
+        ascent: &RxMeta<A>,
+        way: &ForwardPath<A>,
     ) {
         let Some(next_hop) = way.next_hop() else { return };
         let (from, iface) = (ascent.heading.src_addr, ascent.iface);
@@ -45,21 +46,21 @@ impl Stack {
         };
         let Some(own) = own else { return };
         let ends = (from, ascent.heading.dst_addr);
-        // Any error will do: none of those that have exceptions.
+        // Any error will do that has no exception for groups.
         let (error, access) = (IcmpError::NoRoute, &mut self.stats.access);
         if !icmp::may_answer(packet, ascent.l3, ends, None, error, access) {
             return;
         }
         let counters = &mut self.stats.counters;
         match self.icmp_limit.allow_error(from.to_ip(), cx.now, &mut cx.random.secret) {
-            Allow::Yes => {}
-            Allow::PeerLimited => return counters.count(A::OUT_LIMITED_PEER),
-            Allow::GlobalLimited => return counters.count(A::OUT_LIMITED_ALL),
+            IcmpAllowance::Yes => {}
+            IcmpAllowance::PeerLimited => return counters.count(A::OUT_LIMITED_PEER),
+            IcmpAllowance::GlobalLimited => return counters.count(A::OUT_LIMITED_ALL),
         }
         match (own, from.to_ip(), next_hop.to_ip(), ascent.heading.dst_addr.to_ip()) {
             (IpAddr::V4(own), IpAddr::V4(to), IpAddr::V4(gateway), _) => {
                 let message = icmp::redirect_v4(cx.pool, gateway, packet, ascent.l3);
-                let ends = Ends { src_addr: own, dst_addr: to };
+                let ends = AddrPair { src_addr: own, dst_addr: to };
                 let hop_limit = self.hop_limit_of::<Ipv4Addr>(iface);
                 self.send_redirect(
                     cx,
@@ -74,7 +75,7 @@ impl Stack {
                 let target = known.and_then(|neighbor| neighbor.link_addr);
                 let fields = RedirectFields { target_addr, dst_addr };
                 let message = ndp::redirect(cx.pool, (own, to), fields, target, packet, ascent.l3);
-                let ends = Ends { src_addr: own, dst_addr: to };
+                let ends = AddrPair { src_addr: own, dst_addr: to };
                 let at = (UNTOUCHED, iface);
                 self.send_redirect::<Ipv6Addr>(cx, message, ends, at, Counter::Icmp6OutRedirects);
             }
@@ -82,11 +83,11 @@ impl Stack {
         }
     }
 
-    fn send_redirect<A: Tables>(
+    fn send_redirect<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         message: Option<PacketBuf>,
-        ends: Ends<A>,
+        ends: AddrPair<A>,
         (hop_limit, iface): (u8, IfIndex),
         counter: Counter,
     ) {
@@ -96,12 +97,19 @@ impl Stack {
         let zone = Some(iface);
         self.output(
             cx,
-            Outgoing { packet, ends, protocol: A::ICMP, hop_limit, class: A::ERROR_CLASS, zone },
+            OutgoingPacket {
+                packet,
+                ends,
+                protocol: A::ICMP,
+                hop_limit,
+                class: A::ERROR_CLASS,
+                zone,
+            },
         );
     }
 }
 
-/// Whether a host on the link may be told of this neighbour.
+/// Whether a redirect to this next hop may be sent to a host on the link.
 fn may_redirect<A: Address>(interface: &Interface, from: A, next_hop: A, dst_addr: A) -> bool {
     let ethernet = matches!(interface.medium, LinkMedium::Ethernet(_));
     let target = match next_hop.to_ip() {

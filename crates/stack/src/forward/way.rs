@@ -1,54 +1,56 @@
-//! `Way`: how packets leave to one next hop, found once for all of a burst that go there; `Ways`,
-//! those of a burst.
+//! `ForwardPath`: how packets leave to one next hop, resolved once for all packets of a burst;
+//! `ForwardPaths`, a burst's cache of them.
 //!
-//! Called by `forward.rs`. Invariant: a way is forgotten with its burst, so nothing learnt later
-//! can be missed. Not here: what is cut, and who is told.
+//! Called by `forward.rs`. Invariant: a way is discarded at the end of its burst, so it is never
+//! stale. Not here: fragmentation, and errors to senders.
 
 use floodwall_base::{Address, DropReason, IfIndex, MacAddr};
 use floodwall_ip::{LinkMedium, Resolution};
 use floodwall_packet::{PacketBuf, Pool};
 use floodwall_wire::{EthernetFields, ethernet};
 
-use super::{Crosses, Stack};
-use crate::cx::Cx;
-use crate::tables::Tables;
+use super::{CrossingPacket, Stack};
+use crate::ip_family::IpFamily;
+use crate::round_context::RoundContext;
 
-/// Bytes of both stations in a frame's header.
+/// Bytes of both station addresses in a frame's header.
 const STATIONS: usize = 12;
 
-/// Who stands in the link header.
+/// The station addresses of the outgoing link header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Stations {
-    /// The neighbour, then ourselves.
+pub(super) enum LinkPeers {
+    /// The neighbour's, then ours.
     Known([u8; STATIONS]),
-    /// The link has none.
+    /// The link has no station addresses.
     Bare,
-    /// The neighbour's link address is not known here.
+    /// The neighbour is not resolved here.
     Unknown,
-    /// The link carries nothing.
+    /// The link is down.
     Down,
-    /// Nothing is passed on there.
+    /// The interface does not forward.
     Closed,
 }
 
-/// See the file's head.
+/// How packets leave to one next hop: interface, MTU, and link header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Way<A> {
+pub(super) struct ForwardPath<A> {
     pub(super) iface: IfIndex,
     next_hop: Option<A>,
     pub(super) mtu: u32,
-    pub(super) stations: Stations,
+    pub(super) stations: LinkPeers,
 }
 
-impl<A: Copy + PartialEq> Way<A> {
-    /// To nobody.
+impl<A: Copy + PartialEq> ForwardPath<A> {
+    /// No next hop.
     pub(super) const NONE: Self =
-        Self { iface: IfIndex::LOOPBACK, next_hop: None, mtu: u32::MAX, stations: Stations::Down };
+        Self { iface: IfIndex::LOOPBACK, next_hop: None, mtu: u32::MAX, stations: LinkPeers::Down };
 
-    /// Whether packets to `next_hop` go this way, and it is known.
+    /// Whether this is the way to `next_hop` on `iface`, and in use.
     #[inline]
     fn is_to(&self, iface: IfIndex, next_hop: A) -> bool {
-        self.iface == iface && self.next_hop == Some(next_hop) && self.stations != Stations::Unknown
+        self.iface == iface
+            && self.next_hop == Some(next_hop)
+            && self.stations != LinkPeers::Unknown
     }
 
     pub(super) const fn next_hop(&self) -> Option<A> {
@@ -56,26 +58,26 @@ impl<A: Copy + PartialEq> Way<A> {
     }
 }
 
-/// The ways of a burst that were found so far: each next hop has one place, by its lowest bits, and
-/// takes it from another that would have the same.
-pub(super) struct Ways<A> {
-    ways: [Way<A>; WAYS],
-    /// Where a place would be that is beyond them: there is none.
-    beyond: Way<A>,
+/// Direct-mapped cache of the ways of a burst: each next hop has one place, by its lowest bits, and
+/// evicts another that maps to the same.
+pub(super) struct ForwardPaths<A> {
+    ways: [ForwardPath<A>; WAYS],
+    /// Fallback for an index beyond the places: never used.
+    beyond: ForwardPath<A>,
 }
 
-/// Next hops of a burst that are told apart.
+/// Places of the cache: next hops kept at a time.
 const WAYS: usize = 16;
 
-impl<A: Address> Ways<A> {
-    /// None yet.
+impl<A: Address> ForwardPaths<A> {
+    /// An empty cache.
     pub(super) const fn new() -> Self {
-        Self { ways: [Way::NONE; WAYS], beyond: Way::NONE }
+        Self { ways: [ForwardPath::NONE; WAYS], beyond: ForwardPath::NONE }
     }
 
     /// The place for the way to `next_hop`, and whether it is there.
     #[inline]
-    pub(super) fn place(&mut self, iface: IfIndex, next_hop: A) -> (&mut Way<A>, bool) {
+    pub(super) fn place(&mut self, iface: IfIndex, next_hop: A) -> (&mut ForwardPath<A>, bool) {
         let lowest = (next_hop.to_bits_aligned() >> (128 - u32::from(A::BITS))) as usize;
         let way = self.ways.get_mut(lowest & (WAYS - 1)).unwrap_or(&mut self.beyond);
         let known = way.is_to(iface, next_hop);
@@ -83,7 +85,8 @@ impl<A: Address> Ways<A> {
     }
 }
 
-/// The largest IP packet that leaves for this one: the packet, or of a super-frame its pieces.
+/// Length of the largest IP packet that leaves for this one: the packet itself, or of a super-frame
+/// (GSO) its segments.
 pub(super) fn largest_piece(packet: &PacketBuf, l3: usize) -> usize {
     let len = packet.len() - l3;
     match packet.offload().filter(|offload| offload.gso_type != 0) {
@@ -95,16 +98,16 @@ pub(super) fn largest_piece(packet: &PacketBuf, l3: usize) -> usize {
     }
 }
 
-/// Whether its device cuts the packet.
+/// Whether the device segments the packet (GSO).
 pub(super) fn is_super_frame(packet: &PacketBuf) -> bool {
     packet.offload().is_some_and(|offload| offload.gso_type != 0)
 }
 
-/// Takes the link header away; what a device was told of offsets into the frame moves along.
+/// Replaces the link header; the offload offsets into the frame are adjusted.
 #[cold]
-pub(super) fn change_link_header(packet: &mut PacketBuf, l3: usize, stations: Stations) {
+pub(super) fn change_link_header(packet: &mut PacketBuf, l3: usize, stations: LinkPeers) {
     packet.trim_front(l3);
-    let after = if matches!(stations, Stations::Known(_)) { ethernet::HEADER_LEN } else { 0 };
+    let after = if matches!(stations, LinkPeers::Known(_)) { ethernet::HEADER_LEN } else { 0 };
     if let Some(mut offload) = packet.offload().filter(|_| l3 != after) {
         let moved = |at: u16| {
             let at = (usize::from(at) + after).saturating_sub(l3);
@@ -116,8 +119,8 @@ pub(super) fn change_link_header(packet: &mut PacketBuf, l3: usize, stations: St
     }
 }
 
-/// The frame around an IP packet.
-pub(super) fn frame<A: Tables>(
+/// Builds the frame around an IP packet.
+pub(super) fn frame<A: IpFamily>(
     pool: &Pool,
     packet: PacketBuf,
     stations: [u8; STATIONS],
@@ -136,43 +139,53 @@ pub(super) fn frame<A: Tables>(
 }
 
 impl Stack {
-    /// How packets leave by an interface to a neighbour, as far as that is known.
-    pub(super) fn way<A: Crosses>(&mut self, cx: &Cx<'_>, iface: IfIndex, next_hop: A) -> Way<A> {
+    /// Resolves the way of packets by an interface to a neighbour, as far as that is known.
+    pub(super) fn way<A: CrossingPacket>(
+        &mut self,
+        cx: &RoundContext<'_>,
+        iface: IfIndex,
+        next_hop: A,
+    ) -> ForwardPath<A> {
         let next_hop_is = Some(next_hop);
         let Some(interface) = self.interfaces.get(usize::from(iface.0)).filter(|i| i.up) else {
-            return Way { iface, next_hop: next_hop_is, ..Way::NONE };
+            return ForwardPath { iface, next_hop: next_hop_is, ..ForwardPath::NONE };
         };
         if !self.forwards::<A>(iface) && iface != IfIndex::LOOPBACK {
-            return Way { iface, next_hop: next_hop_is, stations: Stations::Closed, ..Way::NONE };
+            return ForwardPath {
+                iface,
+                next_hop: next_hop_is,
+                stations: LinkPeers::Closed,
+                ..ForwardPath::NONE
+            };
         }
         let v4 = A::BITS == 32;
         let mtu = if v4 { interface.mtu } else { interface.mtu_v6 };
         let stations = match interface.medium {
-            LinkMedium::Ip => Stations::Bare,
-            // Nobody is behind it.
-            LinkMedium::Loopback => Stations::Down,
+            LinkMedium::Ip => LinkPeers::Bare,
+            // There is no link behind it.
+            LinkMedium::Loopback => LinkPeers::Down,
             LinkMedium::Ethernet(MacAddr([s0, s1, s2, s3, s4, s5])) => {
                 let neighbor = match self.is_follower() {
                     true => self.published_neighbor(cx, iface, next_hop),
                     false => A::neighbors(self).lookup(iface, next_hop, cx.now),
                 };
-                neighbor.map_or(Stations::Unknown, |MacAddr([d0, d1, d2, d3, d4, d5])| {
-                    Stations::Known([d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5])
+                neighbor.map_or(LinkPeers::Unknown, |MacAddr([d0, d1, d2, d3, d4, d5])| {
+                    LinkPeers::Known([d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5])
                 })
             }
         };
-        Way { iface, next_hop: next_hop_is, mtu, stations }
+        ForwardPath { iface, next_hop: next_hop_is, mtu, stations }
     }
 
-    /// A packet whose neighbour is not known: it waits, within the neighbour's bounds, or goes to
-    /// who finds neighbours.
+    /// Handles a packet to an unresolved neighbour: it waits, within the neighbour's bounds, or is
+    /// handed to the control shard, which resolves neighbours.
     #[cold]
-    pub(super) fn forward_unresolved<A: Crosses>(
+    pub(super) fn forward_unresolved<A: CrossingPacket>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         mut packet: PacketBuf,
         l3: usize,
-        way: &Way<A>,
+        way: &ForwardPath<A>,
     ) {
         let Some(next_hop) = way.next_hop() else {
             return self.die_ip::<A>(packet, DropReason::NoRoute);
@@ -183,10 +196,10 @@ impl Stack {
         if !self.lower::<A>(cx, &mut packet, l3) {
             return self.die_ip::<A>(packet, DropReason::NoBuffer);
         }
-        change_link_header(&mut packet, l3, Stations::Known([0; STATIONS]));
+        change_link_header(&mut packet, l3, LinkPeers::Known([0; STATIONS]));
         packet.set_iface(way.iface);
         self.count_forwarded::<A>();
-        // What is to be cut is so when it leaves: until then it is one packet that waits.
+        // Fragmentation is deferred to departure: until then one packet waits.
         match A::neighbors(self).resolve(way.iface, next_hop, cx.now, packet) {
             Resolution::Known(packet, _) => {
                 self.die_out::<A>(packet, DropReason::NeighborUnreachable);

@@ -1,31 +1,31 @@
-//! IGMP and MLD messages that arrived: checked, counted, handed to their interface's engine.
+//! IGMP and MLD messages that arrived: validated, counted, handed to their interface's engine.
 //!
-//! Called by `deliver.rs`. Invariant: nothing is believed before checksum, hop limit and router
-//! alert are looked at. Reading: RFC 9776 section 4, RFC 9777 sections 5 and 6.2.
+//! Called by `deliver.rs`. Invariant: nothing is processed before checksum, hop limit and router
+//! alert are validated. Reading: RFC 9776 section 4, RFC 9777 sections 5 and 6.2.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Counter, DropReason, limits};
-use floodwall_ip::{GroupHeading, GroupMessageKind, Upper};
+use floodwall_ip::{ArrivedUpper, GroupHeading, GroupMessageKind};
 use floodwall_packet::{AccessCounters, ChecksumState, PacketBuf};
 use floodwall_wire::ipv4_options::{Ipv4Option, Ipv4Options};
 use floodwall_wire::ipv6_options::{Ipv6Option, Ipv6Options};
 use floodwall_wire::{IpProtocol, ipv4, ipv6};
 
-use super::{Engines, MESSAGE_MAX};
-use crate::cx::Cx;
-use crate::rx::Ascent;
+use super::{GroupEngines, MESSAGE_MAX};
+use crate::round_context::RoundContext;
+use crate::rx::RxMeta;
 use crate::shard::Stack;
 
 impl Stack {
-    /// An IGMP message.
+    /// Handles an IGMP message.
     #[cold]
     pub(crate) fn igmp(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<Ipv4Addr>,
-        upper: Upper,
+        ascent: RxMeta<Ipv4Addr>,
+        upper: ArrivedUpper,
     ) {
         if self.is_follower() {
             return self.hand_in(cx, packet, upper.fragmented.then_some(ascent.l3));
@@ -35,7 +35,7 @@ impl Stack {
         if unverified && !packet.sum(l4, packet.len().saturating_sub(l4)).verifies() {
             self.stats.counters.count(Counter::FloodwallIgmpInCsumErrors);
             self.stats.counters.count(Counter::FloodwallIgmpInErrors);
-            return self.die(packet, DropReason::IgmpChecksum);
+            return self.drop_packet(packet, DropReason::IgmpChecksum);
         }
         let alert = router_alert_v4(&packet, &ascent, &mut self.stats.access);
         let result = self.group_message(cx, &packet, ascent, upper, alert, |stack, kind| {
@@ -48,16 +48,16 @@ impl Stack {
         self.group_message_done(packet, result, Counter::FloodwallIgmpInErrors);
     }
 
-    /// An MLD message, whose checksum is right.
+    /// Handles an MLD message with a correct checksum.
     #[cold]
     pub(crate) fn mld(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: PacketBuf,
-        ascent: Ascent<Ipv6Addr>,
-        upper: Upper,
+        ascent: RxMeta<Ipv6Addr>,
+        upper: ArrivedUpper,
     ) {
-        // Our own message, come back, or a forged one.
+        // Our own message, looped back, or a forged one.
         if self.is_forged(ascent) {
             return self.die_ip::<Ipv6Addr>(packet, DropReason::IpSourceInvalid);
         }
@@ -75,12 +75,12 @@ impl Stack {
         self.group_message_done(packet, result, Counter::Icmp6InErrors);
     }
 
-    fn group_message<A: Engines>(
+    fn group_message<A: GroupEngines>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         packet: &PacketBuf,
-        ascent: Ascent<A>,
-        upper: Upper,
+        ascent: RxMeta<A>,
+        upper: ArrivedUpper,
         router_alert: bool,
         count: impl FnOnce(&mut Self, GroupMessageKind),
     ) -> Result<(), DropReason> {
@@ -118,7 +118,7 @@ impl Stack {
                 if reason != DropReason::GroupMessageNotForUs {
                     self.stats.counters.count(errors);
                 }
-                self.die(packet, reason);
+                self.drop_packet(packet, reason);
             }
         }
     }
@@ -127,7 +127,7 @@ impl Stack {
 /// Whether an IPv4 packet carries the router alert option (RFC 2113).
 fn router_alert_v4(
     packet: &PacketBuf,
-    ascent: &Ascent<Ipv4Addr>,
+    ascent: &RxMeta<Ipv4Addr>,
     access: &mut AccessCounters,
 ) -> bool {
     let mut scratch = [0; ipv4::HEADER_LEN_MAX];
@@ -144,7 +144,7 @@ fn router_alert_v4(
 /// (RFC 2711).
 fn router_alert_v6(
     packet: &PacketBuf,
-    ascent: &Ascent<Ipv6Addr>,
+    ascent: &RxMeta<Ipv6Addr>,
     access: &mut AccessCounters,
 ) -> bool {
     if ascent.heading.protocol != IpProtocol::HOP_BY_HOP {

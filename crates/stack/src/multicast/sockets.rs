@@ -1,32 +1,33 @@
-//! Groups as programs see them: joining, leaving, choosing senders, and what a program sends to a
-//! group that is heard here.
+//! The programs' interface to multicast groups: join, leave, source filters, and sending to a group
+//! that has members on this host.
 //!
-//! Called by applications through [`Sockets`], whose words are those of `std::net::UdpSocket`, and
-//! by `sockets.rs` when a datagram goes to a group. Invariant: an interface is in a group for
-//! exactly as many sockets as joined it there; a socket that closes leaves. Reading: RFC 9776
-//! section 2 (the interface to programs) and section 3.2, RFC 3678.
+//! Called by applications through [`Sockets`], with the names of `std::net::UdpSocket`, and by
+//! `sockets.rs` when a datagram goes to a group. Invariant: an interface is in a group for exactly
+//! as many sockets as joined it there; a socket that closes leaves. Reading: RFC 9776 section 2
+//! (the interface to programs) and section 3.2, RFC 3678.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Address, Counter, DropReason, Family, IfIndex};
-use floodwall_ip::{Filter, SourceSet};
+use floodwall_ip::{SourceFilter, SourceSet};
 use floodwall_packet::ChecksumState;
 use floodwall_udp::{
-    GroupError, GroupFilter, Input, SocketClosed, SocketId, SocketSettings, Udp, Verdict,
+    DatagramInput, DatagramVerdict, GroupError, GroupFilter, SocketClosed, SocketId,
+    SocketSettings, Udp,
 };
 use floodwall_wire::IpProtocol;
 use floodwall_wire::group::GroupProtocol;
 
-use crate::cx::Cx;
+use crate::ip_family::IpFamily;
+use crate::round_context::RoundContext;
 use crate::shard::Stack;
 use crate::sockets::Sockets;
-use crate::tables::Tables;
-use crate::tx::{Outgoing, Path};
+use crate::tx::{OutgoingPacket, OutputPath};
 
-/// How a program names the interface on which it joins a group.
+/// How a program specifies the interface on which it joins a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GroupInterface {
-    /// The one that the routes to the group lead to, else the first that is up.
+    /// The outgoing interface of the route to the group, else the first that is up.
     Any,
     /// The one that has this address.
     Address(Ipv4Addr),
@@ -35,7 +36,7 @@ pub enum GroupInterface {
 }
 
 impl Sockets<'_> {
-    /// Joins a group on an interface, for this socket and for the host: everybody is heard.
+    /// Joins a group on an interface, for this socket and for the host, from any source (ASM).
     ///
     /// # Errors
     /// See [`GroupError`].
@@ -48,7 +49,7 @@ impl Sockets<'_> {
         self.udp_join_filtered(id, group, iface, &GroupFilter::everybody())
     }
 
-    /// Joins with a filter, of which the link is told as of one change.
+    /// Joins with a filter, which is reported to the link as one change.
     fn udp_join_filtered(
         &mut self,
         id: SocketId,
@@ -58,7 +59,7 @@ impl Sockets<'_> {
     ) -> Result<(), GroupError> {
         self.stack.udp.join(id, group, iface)?;
         if let Err(error) = self.stack.udp.set_group_filter(id, group, iface, filter) {
-            // It was joined a moment ago, as below.
+            // It was joined just above: leaving succeeds.
             let _ = self.stack.udp.leave(id, group, iface);
             return Err(error);
         }
@@ -96,8 +97,8 @@ impl Sockets<'_> {
         Ok(())
     }
 
-    /// Says whom the socket hears in a group that it has joined (RFC 9776 section 2, RFC 3678's
-    /// full-state form). A filter that hears nobody is not a way to leave.
+    /// Sets the source filter of a group that the socket has joined (RFC 9776 section 2, RFC 3678's
+    /// full-state form). A filter that excludes all sources does not leave the group.
     ///
     /// # Errors
     /// See [`GroupError`].
@@ -116,10 +117,10 @@ impl Sockets<'_> {
         Ok(())
     }
 
-    /// Joins a group for one sender, or one sender more (source-specific multicast, RFC 4607).
+    /// Joins a group for one source, or adds a source (source-specific multicast, SSM, RFC 4607).
     ///
     /// # Errors
-    /// See [`GroupError`]; also where the socket hears all but some in the group.
+    /// See [`GroupError`]; also where the socket's filter of the group is in exclude mode.
     pub fn udp_join_source(
         &mut self,
         id: SocketId,
@@ -142,8 +143,8 @@ impl Sockets<'_> {
         }
     }
 
-    /// Hears a sender no more that [`Sockets::udp_join_source`] joined; the last one's leaving
-    /// leaves the group.
+    /// Removes a source that [`Sockets::udp_join_source`] added; removing the last one leaves the
+    /// group.
     ///
     /// # Errors
     /// See [`GroupError`].
@@ -221,7 +222,7 @@ impl Sockets<'_> {
         self.udp_leave(id, group.into(), iface)
     }
 
-    /// Which interface a program means.
+    /// Resolves the interface that a program specified.
     ///
     /// # Errors
     /// `NoInterface`.
@@ -237,11 +238,11 @@ impl Sockets<'_> {
         found.ok_or(GroupError::NoInterface)
     }
 
-    /// Changes what a socket was told: hop limit to groups, loop, outgoing interface and the like.
-    /// What is fixed stays (see `floodwall_udp`).
+    /// Changes a socket's settings: hop limit to groups, loopback, outgoing interface and the like.
+    /// Fixed settings are unaffected (see `floodwall_udp`).
     ///
     /// # Errors
-    /// It is closed.
+    /// The socket is closed.
     pub fn udp_set(
         &mut self,
         id: SocketId,
@@ -250,32 +251,32 @@ impl Sockets<'_> {
         let mut settings = self.stack.udp.settings(id)?.clone();
         change(&mut settings);
         self.stack.udp.set_settings(id, settings)?;
-        self.stack.paths.forget();
+        self.stack.path_cache.forget();
         Ok(())
     }
 
-    /// `std::net::UdpSocket::set_multicast_ttl_v4`; the hop limit of IPv6 groups too.
+    /// `std::net::UdpSocket::set_multicast_ttl_v4`; sets the hop limit of IPv6 groups too.
     ///
     /// # Errors
-    /// It is closed.
+    /// The socket is closed.
     pub fn udp_set_multicast_ttl(&mut self, id: SocketId, ttl: u8) -> Result<(), SocketClosed> {
         self.udp_set(id, |settings| settings.group_hop_limit = ttl)
     }
 
-    /// `std::net::UdpSocket::set_multicast_loop_v4` and `set_multicast_loop_v6`: whether what the
-    /// socket sends to a group is heard by this host's own members.
+    /// `std::net::UdpSocket::set_multicast_loop_v4` and `set_multicast_loop_v6`: whether the
+    /// socket's datagrams to a group are delivered to this host's own members.
     ///
     /// # Errors
-    /// It is closed.
+    /// The socket is closed.
     pub fn udp_set_multicast_loop(&mut self, id: SocketId, on: bool) -> Result<(), SocketClosed> {
         self.udp_set(id, |settings| settings.group_loop = on)
     }
 
-    /// The interface on which the socket's datagrams to groups leave, unless the destination names
-    /// one (`IP_MULTICAST_IF`, `IPV6_MULTICAST_IF`).
+    /// The interface on which the socket's datagrams to groups leave, unless the destination
+    /// specifies one (`IP_MULTICAST_IF`, `IPV6_MULTICAST_IF`).
     ///
     /// # Errors
-    /// It is closed.
+    /// The socket is closed.
     pub fn udp_set_multicast_interface(
         &mut self,
         id: SocketId,
@@ -293,37 +294,38 @@ const fn by_number(number: u32) -> GroupInterface {
     match number {
         0 => GroupInterface::Any,
         1..=0xffff => GroupInterface::Index(IfIndex(number as u16)),
-        // No interface has it.
+        // No interface has this index.
         _ => GroupInterface::Index(IfIndex(u16::MAX)),
     }
 }
 
-/// Replaces the filters of an interface's groups by what its sockets want together (RFC 9776
+/// Replaces the filters of an interface's groups by the union of its sockets' filters (RFC 9776
 /// section 3.2). One pass over all sockets.
 pub(super) fn merge_filters<A: GroupProtocol>(
     udp: &Udp,
     iface: IfIndex,
-    groups: &mut [Option<(A, Filter<A>)>],
+    groups: &mut [Option<(A, SourceFilter<A>)>],
 ) {
     for (group, filter) in groups.iter_mut().flatten() {
-        let mut merged = Filter::NOBODY;
+        let mut merged = SourceFilter::NOBODY;
         udp.filters_of(group.to_ip(), iface, |wanted| merged = merged.merge(&converted(wanted)));
         *filter = merged;
     }
 }
 
-/// A socket's filter as the network layer writes it. More sources than that knows: everybody.
-fn converted<A: Address>(filter: &GroupFilter) -> Filter<A> {
+/// Converts a socket's filter to the network layer's. With more sources than that supports: any
+/// source.
+fn converted<A: Address>(filter: &GroupFilter) -> SourceFilter<A> {
     match SourceSet::of(filter.sources().iter().filter_map(|s| A::from_ip(*s))) {
-        Ok(sources) if filter.exclude => Filter::Exclude(sources),
-        Ok(sources) => Filter::Include(sources),
-        Err(_) => Filter::EVERYBODY,
+        Ok(sources) if filter.exclude => SourceFilter::Exclude(sources),
+        Ok(sources) => SourceFilter::Include(sources),
+        Err(_) => SourceFilter::EVERYBODY,
     }
 }
 
 impl Stack {
-    /// Leaves every group of a socket that is to be closed.
-    pub(crate) fn leave_groups(&mut self, cx: &mut Cx<'_>, id: SocketId) {
+    /// Leaves every group of a socket that is about to be closed.
+    pub(crate) fn leave_groups(&mut self, cx: &mut RoundContext<'_>, id: SocketId) {
         loop {
             let Ok(mut joined) = self.udp.groups(id) else { return };
             let Some((group, iface)) = joined.next() else { return };
@@ -342,23 +344,23 @@ impl Stack {
         }
     }
 
-    /// The interface on which a socket's datagrams to a group leave, where it said so.
+    /// The interface on which a socket's datagrams to a group leave, where it set one.
     pub(crate) fn group_zone<A: Address>(&self, id: SocketId, dst_addr: A) -> Option<IfIndex> {
         let settings = self.udp.settings(id).ok().filter(|_| dst_addr.is_group());
         settings.and_then(|settings| settings.group_iface)
     }
 
-    /// Sends a datagram to a group: to the link, and to our own members unless the socket does not
-    /// want that. With hop limit 0 it does not leave this host (RFC 1112 section 6.1).
+    /// Sends a datagram to a group: to the link, and to our own members unless the socket disabled
+    /// loopback. With hop limit 0 it does not leave this host (RFC 1112 section 6.1).
     #[cold]
-    pub(crate) fn output_to_group<A: Tables>(
+    pub(crate) fn output_to_group<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         id: SocketId,
-        outgoing: Outgoing<A>,
-        path: Path<A>,
+        outgoing: OutgoingPacket<A>,
+        path: OutputPath<A>,
     ) {
-        if let Path::Via { iface, .. } = path {
+        if let OutputPath::Via { iface, .. } = path {
             if self.udp.settings(id).is_ok_and(|settings| settings.group_loop) {
                 self.loop_to_members(cx, &outgoing, iface);
             }
@@ -371,12 +373,12 @@ impl Stack {
         self.output_on(cx, outgoing, path, None);
     }
 
-    /// A datagram of ours to a group is heard by our own members too: a copy goes to them now.
-    /// The packet begins with its UDP header.
-    fn loop_to_members<A: Tables>(
+    /// Delivers a copy of a datagram that we send to a group to our own members. The packet begins
+    /// with its UDP header.
+    fn loop_to_members<A: IpFamily>(
         &mut self,
-        cx: &mut Cx<'_>,
-        &Outgoing { ref packet, ends, class, .. }: &Outgoing<A>,
+        cx: &mut RoundContext<'_>,
+        &OutgoingPacket { ref packet, ends, class, .. }: &OutgoingPacket<A>,
         iface: IfIndex,
     ) {
         let (src_addr, dst_addr) = (ends.src_addr.to_ip(), ends.dst_addr.to_ip());
@@ -399,15 +401,17 @@ impl Stack {
         self.stats.counters.count(delivers);
         copy.set_checksum_state(ChecksumState::Verified);
         let (l4, len) = (A::HEADER_LEN, packet.len());
-        let input = Input { src_addr, dst_addr, iface, l3: 0, l4, len, group: true };
+        let input = DatagramInput { src_addr, dst_addr, iface, l3: 0, l4, len, group: true };
         let stats = &mut self.stats;
         match self.udp.input(&input, copy, cx.pool, &mut stats.counters, &mut stats.access) {
-            Verdict::Delivered { .. } | Verdict::DeliveredToGroup { .. } => {
+            DatagramVerdict::Delivered { .. } | DatagramVerdict::DeliveredToGroup { .. } => {
                 stats.fates.delivered += 1;
             }
-            Verdict::Dropped(copy, reason) => self.die(copy, reason),
-            Verdict::PortUnreachable(copy) => self.die(copy, DropReason::UdpNoPort),
-            Verdict::Challenged { packet, .. } => self.die(packet, DropReason::UdpChallenged),
+            DatagramVerdict::Dropped(copy, reason) => self.drop_packet(copy, reason),
+            DatagramVerdict::PortUnreachable(copy) => self.drop_packet(copy, DropReason::UdpNoPort),
+            DatagramVerdict::Challenged { packet, .. } => {
+                self.drop_packet(packet, DropReason::UdpChallenged)
+            }
         }
     }
 }

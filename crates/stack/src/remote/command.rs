@@ -1,12 +1,12 @@
 //! What the control shard has decided about a socket, for every shard to carry out.
 //!
-//! Made by the control shard out of a program's request, where it has carried it out itself:
-//! [`Stack::take_commands`](crate::Stack::take_commands). Who ties the shards together gives each
-//! of the others a clone, in order, and each carries it out by
+//! Made by the control shard out of a program's request, after it has carried it out itself:
+//! [`Stack::take_commands`](crate::Stack::take_commands). The code that connects the shards gives
+//! each of the others a clone, in order, and each carries it out by
 //! [`Stack::carry_out`](crate::Stack::carry_out). So binds are decided once and in one order
 //! (decision D17), ephemeral ports included, and a socket has the same [`SocketId`] everywhere.
 //!
-//! Who asked is answered when the last clone has been dropped.
+//! The reply is sent when the last clone has been dropped.
 
 use core::any::Any;
 use core::net::{IpAddr, SocketAddr};
@@ -19,11 +19,11 @@ use super::slot::SlotId;
 
 /// One change of one socket.
 #[derive(Clone)]
-pub struct Command {
+pub struct SocketCommand {
     /// Which socket, the same on every shard.
     pub socket: SocketId,
     /// What changes.
-    pub change: Change,
+    pub change: SocketChange,
     pub(super) slot: SlotId,
     /// Dropped with the last clone: that is the answer.
     pub(super) done: Option<Arc<dyn Any + Send + Sync>>,
@@ -32,7 +32,7 @@ pub struct Command {
 /// What changes.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum Change {
+pub enum SocketChange {
     /// It is opened and bound, as decided: the port is 0 only of a socket at every port.
     Open {
         /// Its settings. Where there are more shards, each allows its part of `receive_bytes`.
@@ -40,7 +40,7 @@ pub enum Change {
         /// What it is bound to.
         local: SocketAddr,
     },
-    /// It hears one peer only.
+    /// It receives from one peer only.
     Connect {
         /// The peer.
         remote: SocketAddr,
@@ -49,20 +49,20 @@ pub enum Change {
         /// The interface of a link-local address.
         zone: Option<IfIndex>,
     },
-    /// It hears everybody again.
+    /// It receives from any peer again.
     Disconnect,
     /// It has other settings.
     Configure {
         /// These.
         settings: Box<SocketSettings>,
     },
-    /// It has joined a group, of which the control shard has told the link.
+    /// It has joined a group, for which the control shard has sent a membership report.
     Join {
         /// The group.
         group: IpAddr,
         /// Where.
         iface: IfIndex,
-        /// Whom it hears there.
+        /// The sources that it receives from in that group.
         filter: Box<GroupFilter>,
     },
     /// It has left a group.
@@ -76,7 +76,7 @@ pub enum Change {
     Close,
 }
 
-impl core::fmt::Debug for Command {
+impl core::fmt::Debug for SocketCommand {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Command")
             .field("socket", &self.socket)

@@ -19,9 +19,9 @@ pub struct RemoteConfig {
     pub nodes: usize,
     /// Lanes from which programs take memory to send from: two for each core that they run on.
     pub lanes: usize,
-    /// Frames of 256 bytes for sending, in all.
+    /// Frames of 256 bytes for sending, total.
     pub small: usize,
-    /// Frames for sending, in all.
+    /// Frames for sending, total.
     pub frames: usize,
 }
 

@@ -1,8 +1,9 @@
-//! The stack's part: sending for programs, handing datagrams over, deciding what programs ask.
+//! The stack's part: sending for programs, handing datagrams over, deciding programs' requests.
 //!
 //! Called in rounds and in timed work by `shard.rs` of this crate; the followers' part,
-//! [`Stack::carry_out`], by whoever ties shards together. Invariant: what the control shard decided
-//! is carried out by every shard in the same order, so that a socket is the same everywhere.
+//! [`Stack::carry_out`], by the code that connects the shards. Invariant: what the control shard
+//! decided is carried out by every shard in the same order, so that a socket is the same
+//! everywhere.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -13,28 +14,28 @@ use floodwall_base::{Instant, Units, limits};
 use floodwall_packet::Round;
 use floodwall_udp::{SocketId, SocketSettings, part_of};
 
-use super::command::{Change, Command};
+use super::command::{SocketChange, SocketCommand};
 use super::envelope;
 use super::errno::Errno;
 use super::handle::UdpHandle;
-use super::request::{Ask, Ends, Request};
-use super::shard::{News, RemoteShard, envelope_of};
-use super::shared::Shared;
+use super::request::{RequestAddrs, RequestKind, SocketRequest};
+use super::shard::{RemoteShard, ShardNews, envelope_of};
+use super::shared::RemoteShared;
 use super::slot::SlotId;
-use crate::cx::Cx;
+use crate::round_context::RoundContext;
 use crate::shard::Stack;
 use crate::sockets::Sockets;
 
-/// How long a bind waits for a port whose user may just have let go of it.
+/// How long a bind waits for a port that may be released soon.
 const REUSE_PATIENCE: Duration = Duration::from_millis(5);
 
-/// Frees a slot when the last shard has forgotten it.
-struct Freed {
-    shared: Arc<Shared>,
+/// Frees a slot when the last shard has released it.
+struct FreedSockets {
+    shared: Arc<RemoteShared>,
     index: u32,
 }
 
-impl Drop for Freed {
+impl Drop for FreedSockets {
     fn drop(&mut self) {
         self.shared.free(self.index);
     }
@@ -43,9 +44,9 @@ impl Drop for Freed {
 impl Stack {
     /// Serves programs on other threads: this stack is the worker that the shard was made for.
     pub fn serve(&mut self, mut shard: RemoteShard) {
-        shard.prepare(self.paths.len());
+        shard.prepare(self.path_cache.len());
         if let Some(tcp) = &mut self.tcp {
-            // Who does not acknowledge must leave memory to send from to the others.
+            // Connections with unacknowledged data must leave send memory for the others.
             tcp.set.limit_memory(shard.send_share());
         }
         let owner = self.tcp.as_mut().map(|tcp| tcp.next_owner());
@@ -59,7 +60,7 @@ impl Stack {
 
     /// What the control shard has decided since the last call, for the other shards to carry out in
     /// this order. Nothing where it has none, or is none.
-    pub fn take_commands(&mut self) -> Vec<Command> {
+    pub fn take_commands(&mut self) -> Vec<SocketCommand> {
         self.remote.as_mut().map_or_else(Vec::new, |remote| core::mem::take(&mut remote.decided))
     }
 
@@ -70,11 +71,11 @@ impl Stack {
     }
 
     /// Carries out what the control shard has decided. On the other shards, in the order given.
-    pub fn carry_out(&mut self, round: &mut Round<'_>, command: &Command) {
-        self.carry_out_here(&mut Cx::of(round), command);
+    pub fn carry_out(&mut self, round: &mut Round<'_>, command: &SocketCommand) {
+        self.carry_out_here(&mut RoundContext::of(round), command);
     }
 
-    pub(crate) fn carry_out_here(&mut self, cx: &mut Cx<'_>, command: &Command) {
+    pub(crate) fn carry_out_here(&mut self, cx: &mut RoundContext<'_>, command: &SocketCommand) {
         let Some(mut remote) = self.remote.take() else { return };
         follow(&mut Sockets::new(self, cx.again()), &mut remote, command);
         self.remote = Some(remote);
@@ -83,7 +84,7 @@ impl Stack {
     /// After a panic: programs' sockets are opened again as they were, once. Costs as much as
     /// opening them did.
     #[cold]
-    pub(crate) fn open_again(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn open_again(&mut self, cx: &mut RoundContext<'_>) {
         let Some(remote) = &mut self.remote else { return };
         for command in remote.take_histories() {
             self.carry_out_here(cx, &command);
@@ -94,13 +95,13 @@ impl Stack {
         }
     }
 
-    /// Takes what programs sent and asked; bounded. Part of timed work.
-    pub(crate) fn serve_programs(&mut self, cx: &mut Cx<'_>) -> Units {
+    /// Takes datagrams and requests of programs; bounded. Part of timed work.
+    pub(crate) fn serve_programs(&mut self, cx: &mut RoundContext<'_>) -> Units {
         let Some(mut remote) = self.remote.take() else { return Units(0) };
         remote.hear();
         remote.look_at_dry(cx.now);
         let mut spent = 0;
-        // First the slots: who lets go of a port and asks for it again shall have it.
+        // Slots first: a program that drops a port and requests it again must get it.
         for _ in 0..limits::REMOTE_SLOTS_ROUND {
             let Some(index) = remote.next_slot() else { break };
             spent += 1 + self.send_for(cx, &mut remote, index);
@@ -118,7 +119,7 @@ impl Stack {
     }
 
     /// Sends what one program gave its worker, up to a round's share.
-    fn send_for(&mut self, cx: &mut Cx<'_>, remote: &mut RemoteShard, index: u32) -> u32 {
+    fn send_for(&mut self, cx: &mut RoundContext<'_>, remote: &mut RemoteShard, index: u32) -> u32 {
         let (mut count, mut bytes) = (0, 0);
         let Some(socket) = remote.local(index).and_then(|local| local.socket) else { return 0 };
         while bytes < limits::REMOTE_SLOT_BYTES {
@@ -137,7 +138,7 @@ impl Stack {
             let sent = sockets.udp_send_packet(socket, way, packet, sum);
             remote.owe(index, envelope.paid);
             if let Err(error) = sent {
-                let news = News { error: Some(error.into()), ..News::default() };
+                let news = ShardNews { error: Some(error.into()), ..ShardNews::default() };
                 remote.deliver(socket, news, &mut self.stats.counters);
             }
         }
@@ -148,7 +149,7 @@ impl Stack {
     /// A slot had its turn: back into the queue, closed, or at rest.
     fn after_slot(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         remote: &mut RemoteShard,
         index: u32,
         socket: SocketId,
@@ -167,7 +168,7 @@ impl Stack {
         if remote.controls() {
             return self.close_for(cx, remote, slot, socket);
         }
-        if !remote.shared.request(Request::Close { slot })
+        if !remote.shared.request(SocketRequest::Close { slot })
             && let Some(local) = remote.local(index)
         {
             // The control shard has much to do: again in the next round.
@@ -177,7 +178,7 @@ impl Stack {
     }
 
     /// Hands programs what arrived on their connections, and what timers have made of them.
-    pub(crate) fn deliver_streams(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn deliver_streams(&mut self, cx: &mut RoundContext<'_>) {
         if self.tcp.is_some()
             && let Some(mut remote) = self.remote.take()
         {
@@ -187,36 +188,36 @@ impl Stack {
     }
 
     /// Hands each socket's datagrams and error to its program: at the end of a round.
-    pub(crate) fn deliver_to_programs(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn deliver_to_programs(&mut self, cx: &mut RoundContext<'_>) {
         self.deliver_streams(cx);
         let Some(remote) = &mut self.remote else { return };
         while let Some((socket, refused)) = self.udp.next_refusing() {
             remote.refused(socket, refused);
         }
         while let Some(socket) = self.udp.next_ready() {
-            // The stack's own sockets are asked by their applications.
+            // The stack's own sockets are polled by their applications.
             if !remote.serves(socket) {
                 continue;
             }
             let (packets, v4) = self.udp.take_waiting(socket);
             let error = self.udp.take_error(socket).ok().flatten().map(Errno::from);
-            let news = News { packets, v4, error };
+            let news = ShardNews { packets, v4, error };
             remote.deliver(socket, news, &mut self.stats.counters);
         }
     }
 
-    /// `until` is when a request that was put off is answered whatever comes.
+    /// `until` is the deadline of a request that was put off: it is answered then in any case.
     fn decide(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         remote: &mut RemoteShard,
-        request: Request,
+        request: SocketRequest,
         until: Option<Instant>,
     ) {
         let now = cx.now;
         let mut sockets = Sockets::new(self, cx.again());
         match request {
-            Request::Bind { local, settings, reply } => {
+            SocketRequest::Bind { local, settings, reply } => {
                 let Some(slot) = remote.take_slot() else {
                     return reply.set(Err(Errno::TOO_MANY));
                 };
@@ -229,14 +230,14 @@ impl Stack {
                         remote.return_slot(slot);
                         let at = until.unwrap_or(now + REUSE_PATIENCE);
                         if errno == Errno::IN_USE && at > now && remote.may_be_let_go() {
-                            remote.put_off(Request::Bind { local, settings, reply }, at);
+                            remote.put_off(SocketRequest::Bind { local, settings, reply }, at);
                         } else {
                             reply.set(Err(errno));
                         }
                     }
                 }
             }
-            Request::Ask { slot, what, reply } => match remote.socket_of(slot) {
+            SocketRequest::Ask { slot, what, reply } => match remote.socket_of(slot) {
                 None => reply.set(Err(Errno::STOPPED)),
                 Some(socket) => match change(&mut sockets, remote, slot, socket, what) {
                     Ok(command) => {
@@ -246,7 +247,7 @@ impl Stack {
                     Err(errno) => reply.set(Err(errno)),
                 },
             },
-            Request::Close { slot } => {
+            SocketRequest::Close { slot } => {
                 if let Some(socket) = remote.socket_of(slot) {
                     self.close_for(cx, remote, slot, socket);
                 }
@@ -256,22 +257,22 @@ impl Stack {
 
     fn close_for(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         remote: &mut RemoteShard,
         slot: SlotId,
         socket: SocketId,
     ) {
         Sockets::new(self, cx.again()).udp_close(socket);
         remote.untie(slot, socket);
-        let freed = Freed { shared: Arc::clone(&remote.shared), index: slot.index };
-        let command = Command { socket, change: Change::Close, slot, done: None };
+        let freed = FreedSockets { shared: Arc::clone(&remote.shared), index: slot.index };
+        let command = SocketCommand { socket, change: SocketChange::Close, slot, done: None };
         remote.announce(command, freed);
     }
 }
 
 impl RemoteShard {
     /// Keeps a command for the other shards; where there are none, it is done.
-    fn announce(&mut self, mut command: Command, done: impl Any + Send + Sync) {
+    fn announce(&mut self, mut command: SocketCommand, done: impl Any + Send + Sync) {
         if self.has_followers() {
             command.done = Some(Arc::new(done));
             self.decided.push(command);
@@ -286,10 +287,10 @@ fn share(stack: &Stack, settings: &SocketSettings) -> SocketSettings {
     SocketSettings { receive_bytes, ..settings.clone() }
 }
 
-fn ends(sockets: &Sockets<'_>, socket: SocketId) -> Ends {
+fn ends(sockets: &Sockets<'_>, socket: SocketId) -> RequestAddrs {
     let unspecified = SocketAddr::from(([0; 4], 0));
     let local = sockets.udp_local_addr(socket).unwrap_or(unspecified);
-    Ends { local, peer: sockets.stack.udp.peer_addr(socket).ok().flatten() }
+    RequestAddrs { local, peer: sockets.stack.udp.peer_addr(socket).ok().flatten() }
 }
 
 fn open(
@@ -298,23 +299,23 @@ fn open(
     slot: SlotId,
     local: SocketAddr,
     settings: &SocketSettings,
-) -> Result<(UdpHandle, Command), Errno> {
+) -> Result<(UdpHandle, SocketCommand), Errno> {
     let socket = sockets.udp_bind_shared(local, share(sockets.stack, settings))?;
     let ends = ends(sockets, socket);
     let limit = u32::try_from(settings.send_bytes).unwrap_or(u32::MAX);
     remote.tie(slot, socket, limit);
     if let Some(slot) = remote.shared.slots.get(slot.index as usize) {
-        // Nobody waits there yet.
+        // No writer waits there yet.
         let _ = slot.credit.give(limit, 0);
     }
     let mut bound = ends.local;
     if let (SocketAddr::V6(bound), SocketAddr::V6(asked)) = (&mut bound, local) {
         bound.set_scope_id(asked.scope_id());
     }
-    let ends = Ends { local: bound, ..ends };
-    let change = Change::Open { settings: Box::new(settings.clone()), local: bound };
+    let ends = RequestAddrs { local: bound, ..ends };
+    let change = SocketChange::Open { settings: Box::new(settings.clone()), local: bound };
     let handle = UdpHandle::new(Arc::clone(&remote.shared), slot, ends, settings.clone());
-    Ok((handle, Command { socket, change, slot, done: None }))
+    Ok((handle, SocketCommand { socket, change, slot, done: None }))
 }
 
 fn change(
@@ -322,36 +323,36 @@ fn change(
     remote: &mut RemoteShard,
     slot: SlotId,
     socket: SocketId,
-    what: Ask,
-) -> Result<Command, Errno> {
+    what: RequestKind,
+) -> Result<SocketCommand, Errno> {
     let change = match what {
-        Ask::Connect(peer) => {
+        RequestKind::Connect(peer) => {
             let (src_addr, zone) = sockets.udp_connect_from(socket, peer)?;
-            Change::Connect { remote: peer, src_addr, zone }
+            SocketChange::Connect { remote: peer, src_addr, zone }
         }
-        Ask::Disconnect => {
+        RequestKind::Disconnect => {
             sockets.stack.udp.disconnect(socket).map_err(Errno::from)?;
-            Change::Disconnect
+            SocketChange::Disconnect
         }
-        Ask::Configure(settings) => {
+        RequestKind::Configure(settings) => {
             configure(sockets, remote, slot, socket, &settings);
-            Change::Configure { settings }
+            SocketChange::Configure { settings }
         }
-        Ask::Join(group, iface, filter) => {
+        RequestKind::Join(group, iface, filter) => {
             let iface = sockets.group_interface(iface)?;
             sockets.udp_join(socket, group, iface)?;
             if !filter.is_everybody() {
                 sockets.udp_set_group_filter(socket, group, iface, &filter)?;
             }
-            Change::Join { group, iface, filter }
+            SocketChange::Join { group, iface, filter }
         }
-        Ask::Leave(group, iface) => {
+        RequestKind::Leave(group, iface) => {
             let iface = sockets.group_interface(iface)?;
             sockets.udp_leave(socket, group, iface)?;
-            Change::Leave { group, iface }
+            SocketChange::Leave { group, iface }
         }
     };
-    Ok(Command { socket, change, slot, done: None })
+    Ok(SocketCommand { socket, change, slot, done: None })
 }
 
 fn configure(
@@ -363,40 +364,40 @@ fn configure(
 ) {
     // Known a moment ago.
     let _ = sockets.stack.udp.set_settings(socket, share(sockets.stack, settings));
-    sockets.stack.paths.forget();
+    sockets.stack.path_cache.forget();
     if let Some(local) = remote.local(slot.index) {
         local.limit = u32::try_from(settings.send_bytes).unwrap_or(u32::MAX);
     }
 }
 
-/// What a follower does: as the control shard did, with nothing left to decide. It cannot fail
-/// where the shards are equal; where it does (a pool without accounts), this shard does not hear
-/// the socket, and the others do.
-fn follow(sockets: &mut Sockets<'_>, remote: &mut RemoteShard, command: &Command) {
+/// A follower repeats what the control shard did, with nothing left to decide. It cannot fail where
+/// the shards are equal; if it does (a pool without accounts), the socket receives nothing on this
+/// shard, and still receives on the others.
+fn follow(sockets: &mut Sockets<'_>, remote: &mut RemoteShard, command: &SocketCommand) {
     remote.note(command);
-    let Command { socket, slot, .. } = *command;
+    let SocketCommand { socket, slot, .. } = *command;
     match &command.change {
-        Change::Open { settings, local } => {
+        SocketChange::Open { settings, local } => {
             let opened = sockets.udp_bind_as(socket, *local, share(sockets.stack, settings));
             if opened.is_ok() {
                 let limit = u32::try_from(settings.send_bytes).unwrap_or(u32::MAX);
                 remote.tie(slot, socket, limit);
             }
         }
-        Change::Connect { remote: peer, src_addr, zone } => {
+        SocketChange::Connect { remote: peer, src_addr, zone } => {
             let secret = &mut sockets.cx.random.secret;
             let _ = sockets.stack.udp.connect(socket, *peer, *src_addr, *zone, secret);
         }
-        Change::Disconnect => _ = sockets.stack.udp.disconnect(socket),
-        Change::Configure { settings } => configure(sockets, remote, slot, socket, settings),
-        Change::Join { group, iface, filter } => {
+        SocketChange::Disconnect => _ = sockets.stack.udp.disconnect(socket),
+        SocketChange::Configure { settings } => configure(sockets, remote, slot, socket, settings),
+        SocketChange::Join { group, iface, filter } => {
             let _ = sockets.stack.udp.join(socket, *group, *iface);
             let _ = sockets.stack.udp.set_group_filter(socket, *group, *iface, filter);
         }
-        Change::Leave { group, iface } => {
+        SocketChange::Leave { group, iface } => {
             let _ = sockets.stack.udp.leave(socket, *group, *iface);
         }
-        Change::Close => {
+        SocketChange::Close => {
             let _ = sockets.stack.udp.close(socket);
             remote.untie(slot, socket);
         }

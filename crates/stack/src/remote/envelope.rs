@@ -1,4 +1,4 @@
-//! What a program says about a datagram that it sends: where to, and what was paid for it.
+//! Metadata of a datagram that a program sends: its addresses, and the credit charged for it.
 //!
 //! Written by the program's thread into the frame itself, in the place where the worker will write
 //! the headers; so a datagram needs no memory beside its own. Both ends are this file.
@@ -6,15 +6,15 @@
 use core::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use floodwall_base::IfIndex;
-use floodwall_checksum::Sum;
+use floodwall_checksum::InternetSum;
 
 /// Bytes of it. Less than the headroom of the smallest frame.
 pub(super) const LEN: usize = 56;
 
-/// See the file's head.
+/// The metadata in front of a datagram on its way from a program to the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Envelope {
-    /// The peer; `None` where the socket's connection says so.
+    /// The peer; `None` for the connected one.
     pub(super) to: Option<SocketAddr>,
     /// Our end, where the program wants a certain one.
     pub(super) from: Option<SocketAddr>,
@@ -50,8 +50,8 @@ fn narrow(octets: [u8; 16], v4: bool) -> IpAddr {
 
 impl Envelope {
     /// The payload's sum as the checksum crate wants it.
-    pub(super) const fn payload_sum(&self) -> Sum {
-        Sum::of_u16(self.sum)
+    pub(super) const fn payload_sum(&self) -> InternetSum {
+        InternetSum::of_u16(self.sum)
     }
 
     pub(super) fn write(&self, out: &mut [u8; LEN]) {

@@ -42,7 +42,7 @@ pub(super) struct Errno(u32);
 impl Errno {
     /// The stack has stopped, or the socket is closed.
     pub(super) const STOPPED: Self = Self(EPIPE);
-    /// Ask again later.
+    /// Try again later.
     pub(super) const AGAIN: Self = Self(EAGAIN);
     /// The destination makes no sense.
     pub(super) const INVALID: Self = Self(EINVAL);
@@ -50,7 +50,7 @@ impl Errno {
     pub(super) const NO_DESTINATION: Self = Self(EDESTADDRREQ);
     /// Not of the socket's family.
     pub(super) const FAMILY: Self = Self(EAFNOSUPPORT);
-    /// Broadcast was not asked for.
+    /// Broadcast was not enabled.
     pub(super) const ACCESS: Self = Self(EACCES);
     /// Another socket has the address.
     pub(super) const IN_USE: Self = Self(EADDRINUSE);
@@ -61,11 +61,11 @@ impl Errno {
 
     /// The peer reset the connection.
     pub(super) const RESET: Self = Self(ECONNRESET);
-    /// This stack does not speak it.
+    /// The protocol is not supported by this stack.
     pub(super) const NO_PROTOCOL: Self = Self(EPROTONOSUPPORT);
 
-    /// What a connection ended with. Behind the peer's end of data a reset is nobody's loss but the
-    /// writer's, as the kernel says it.
+    /// The error of a connection that ended. A reset after the peer's end of data is an error only
+    /// for writers, as in the kernel.
     pub(super) const fn of_ended(error: ConnectionError, after_end: bool) -> Self {
         Self(match error {
             ConnectionError::Refused => ECONNREFUSED,
@@ -167,7 +167,7 @@ impl From<ConnectError> for Errno {
     fn from(error: ConnectError) -> Self {
         match error {
             ConnectError::Bind(error) => error.into(),
-            // No address of ours leads there: what the kernel says of it.
+            // No address of ours leads there: the same error as the kernel's.
             _ => Self(ENETUNREACH),
         }
     }

@@ -2,12 +2,12 @@
 //!
 //! Made by [`Remote::bind_udp`](super::Remote::bind_udp). Shared by reference (put it into an
 //! `Arc`); each direction has a lock of its own, which only the program's threads take and never
-//! while somebody is woken. `try_` calls never wait; `poll_` calls register the task; the futures
-//! of [`UdpHandle::ready`] let any number wait. Sending: `sender.rs`. Errors are the kernel's
-//! numbers (`errno.rs`); an ICMP error is given once, to the next call of either direction.
+//! while waking a task. `try_` calls never wait; `poll_` calls register the task; the futures of
+//! [`UdpHandle::ready`] let any number wait. Sending: `sender.rs`. Errors are the kernel's numbers
+//! (`errno.rs`); an ICMP error is given once, to the next call of either direction.
 //!
 //! Invariant: no call keeps a borrow or half a result across `Pending`. The drop is the last
-//! access: what was sent before still leaves, what waits to be read dies, and the control shard
+//! access: what was sent before still leaves, datagrams not read are dropped, and the control shard
 //! frees the slot.
 
 use core::net::{IpAddr, SocketAddr};
@@ -21,46 +21,46 @@ use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_sync::WakerCell;
 use floodwall_sync::lock::{Mutex, MutexGuard, PoisonError};
 use floodwall_sync::mailbox::Bits;
-use floodwall_udp::{GroupFilter, Received, ReceivedPacket, Refused, SocketSettings};
+use floodwall_udp::{GroupFilter, Received, ReceivedPacket, RefusedDatagram, SocketSettings};
 
 use super::errno::Errno;
-use super::request::{Ask, Asked, Ends, Request, question};
-use super::shared::Shared;
-use super::slot::{ERROR, STOPPED, Slot, SlotId};
-use super::waiters::{Direction, Parker, Ready, Waited, Waiters};
+use super::request::{PendingRequest, RequestAddrs, RequestKind, SocketRequest, question};
+use super::shared::RemoteShared;
+use super::slot::{ERROR, RemoteSlot, STOPPED, SlotId};
+use super::waiters::{Parker, Readiness, WaitDirection, Waited, Waiters};
 use super::wake::GroupId;
 use crate::multicast::GroupInterface;
 
-/// See the file's head.
+/// A UDP socket of a program. Dropping it closes the socket.
 pub struct UdpHandle {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<RemoteShared>,
     pub(super) id: SlotId,
     /// The worker that sends for it.
     pub(super) home: usize,
     /// What was taken and not yet read.
     read: Mutex<PacketList>,
-    /// One writer at a time: the only one who takes credit and pushes.
+    /// Held by the one writer that takes credit and pushes.
     pub(super) write: Mutex<()>,
     /// True bytes that may be on their way out.
     pub(super) send_bytes: AtomicU32,
-    /// True bytes of what was read whose room may be given back later (`PacketList::bury`).
+    /// True bytes that were read and are not yet released (`PacketList::bury`).
     pub(super) deferred: AtomicU32,
-    pub(super) facts: Mutex<Facts>,
-    /// Datagrams tell how many were refused.
+    pub(super) facts: Mutex<HandleFacts>,
+    /// Received datagrams carry the number of refused ones.
     drop_count: AtomicBool,
     reading: Waiters,
     writing: Waiters,
 }
 
-/// What the program knows of its socket.
+/// What the program's side stores about its socket.
 #[derive(Clone, Debug)]
-pub(super) struct Facts {
-    pub(super) ends: Ends,
+pub(super) struct HandleFacts {
+    pub(super) ends: RequestAddrs,
     pub(super) settings: SocketSettings,
 }
 
 /// What the read half finds.
-enum News {
+enum HandleNews {
     Datagram,
     Error,
     Stopped,
@@ -73,9 +73,9 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl UdpHandle {
     pub(super) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<RemoteShared>,
         id: SlotId,
-        ends: Ends,
+        ends: RequestAddrs,
         settings: SocketSettings,
     ) -> Self {
         let send_bytes = u32::try_from(settings.send_bytes).unwrap_or(u32::MAX);
@@ -89,14 +89,14 @@ impl UdpHandle {
             send_bytes: AtomicU32::new(send_bytes),
             deferred,
             drop_count: AtomicBool::new(settings.drop_count),
-            facts: Mutex::new(Facts { ends, settings }),
+            facts: Mutex::new(HandleFacts { ends, settings }),
             reading: Waiters::default(),
             writing: Waiters::default(),
         }
     }
 
     #[inline]
-    pub(super) fn slot(&self) -> Option<&Slot> {
+    pub(super) fn slot(&self) -> Option<&RemoteSlot> {
         self.shared.slots.get(self.id.index as usize)
     }
 
@@ -112,13 +112,14 @@ impl UdpHandle {
         lock(&self.facts).ends.peer
     }
 
-    /// The socket's settings, as they were asked for last.
+    /// The socket's settings, as last requested.
     #[must_use]
     pub fn settings(&self) -> SocketSettings {
         lock(&self.facts).settings.clone()
     }
 
-    /// Says which runtime's tasks read here. Before the poll that may have to wait.
+    /// Sets the runtime that the reading tasks run on. To be called before a poll that may have to
+    /// wait.
     #[inline]
     pub fn set_read_group(&self, group: GroupId) {
         if let Some(slot) = self.slot() {
@@ -126,7 +127,8 @@ impl UdpHandle {
         }
     }
 
-    /// Says which runtime's tasks write here. Before the poll that may have to wait.
+    /// Sets the runtime that the writing tasks run on. To be called before a poll that may have to
+    /// wait.
     #[inline]
     pub fn set_write_group(&self, group: GroupId) {
         if let Some(slot) = self.slot() {
@@ -136,13 +138,13 @@ impl UdpHandle {
 
     /// What there is for a reader. Does not take a pending error.
     #[inline]
-    fn news(&self, slot: &Slot, list: &mut PacketList) -> Option<News> {
+    fn news(&self, slot: &RemoteSlot, list: &mut PacketList) -> Option<HandleNews> {
         loop {
             if slot.error.load(Ordering::Acquire) != 0 {
-                return Some(News::Error);
+                return Some(HandleNews::Error);
             }
             if !list.is_empty() {
-                return Some(News::Datagram);
+                return Some(HandleNews::Datagram);
             }
             let (taken, bits) = slot.rx.take(ERROR);
             *list = taken;
@@ -151,8 +153,8 @@ impl UdpHandle {
                 continue;
             }
             return match (list.is_empty(), bits.has(STOPPED)) {
-                (false, _) => Some(News::Datagram),
-                (true, true) => Some(News::Stopped),
+                (false, _) => Some(HandleNews::Datagram),
+                (true, true) => Some(HandleNews::Stopped),
                 (true, false) => None,
             };
         }
@@ -174,9 +176,9 @@ impl UdpHandle {
         let mut list = lock(&self.read);
         loop {
             match self.news(slot, &mut list)? {
-                News::Datagram => return read(&mut list).map(Ok),
-                News::Stopped => return Some(Err(Errno::STOPPED.into_io())),
-                News::Error => {
+                HandleNews::Datagram => return read(&mut list).map(Ok),
+                HandleNews::Stopped => return Some(Err(Errno::STOPPED.into_io())),
+                HandleNews::Error => {
                     // Another thread, sending, may have taken it meanwhile.
                     if let Some(errno) = self.pending_error() {
                         return Some(Err(errno.into_io()));
@@ -188,9 +190,9 @@ impl UdpHandle {
 
     /// Sets `WAIT` where there is nothing; `false`: look again.
     ///
-    /// Between the look and the sleep another reader may have taken the whole batch out and read
-    /// one of it: what it left is nobody's news any more, so it is looked for here. Who takes a
-    /// batch out later than that takes one that came after `WAIT`, and that wakes.
+    /// Between the check and the sleep another reader may have taken the whole batch and read one
+    /// datagram of it: the rest of the batch causes no further wake-up, so it is checked here. A
+    /// reader that takes a batch later takes one that came after `WAIT`, and that wakes.
     fn park_reader(&self) -> bool {
         let Some(slot) = self.slot() else { return false };
         slot.rx.park(ERROR.and(STOPPED))
@@ -208,7 +210,7 @@ impl UdpHandle {
             if let Some(done) = self.read(&mut read) {
                 return Poll::Ready(done);
             }
-            let (waiters, cell) = self.waiting(Direction::Read);
+            let (waiters, cell) = self.waiting(WaitDirection::Read);
             waiters.poll(cell, cx.waker());
             if self.park_reader() {
                 return Poll::Pending;
@@ -216,7 +218,8 @@ impl UdpHandle {
         }
     }
 
-    /// Copies the oldest datagram into `buffer`; bytes beyond are lost, and said so.
+    /// Copies the oldest datagram into `buffer`; bytes beyond are lost, and the result reports
+    /// that.
     ///
     /// # Errors
     /// `WouldBlock`; an ICMP error, once; `BrokenPipe` where the stack has stopped.
@@ -232,17 +235,17 @@ impl UdpHandle {
     pub(super) fn copy_first(&self, list: &mut PacketList, buffer: &mut [u8]) -> Option<Received> {
         let packet = list.pop_front()?;
         let received = floodwall_udp::copy_datagram(&packet, buffer);
-        self.bury(list, packet);
+        self.drop_burst(list, packet);
         received
     }
 
     /// What was taken from this list has been read.
     #[inline]
-    pub(super) fn bury(&self, list: &mut PacketList, packet: PacketBuf) {
-        list.bury(packet, self.deferred.load(Ordering::Relaxed));
+    pub(super) fn drop_burst(&self, list: &mut PacketList, packet: PacketBuf) {
+        list.drop_burst(packet, self.deferred.load(Ordering::Relaxed));
     }
 
-    /// Adds what was refused until now, where the socket asked for that.
+    /// Adds the number of refused datagrams, if the socket has that option.
     #[inline]
     pub(super) fn tell_drops(&self, received: &mut Received) {
         if self.drop_count.load(Ordering::Relaxed) {
@@ -332,8 +335,8 @@ impl UdpHandle {
     /// What the workers refused for this socket since it was bound, and why: their counters, each
     /// worker's own, summed. A round behind at most.
     #[must_use]
-    pub fn refused(&self) -> Refused {
-        let mut all = Refused::default();
+    pub fn refused(&self) -> RefusedDatagram {
+        let mut all = RefusedDatagram::default();
         self.shared.refused.iter().for_each(|drops| all += drops.of(self.id.index as usize));
         all
     }
@@ -367,35 +370,39 @@ impl UdpHandle {
 
     /// Waits until the handle may be read from or written to. Any number may wait.
     #[must_use]
-    pub const fn ready(&self, direction: Direction) -> Ready<'_> {
-        Ready::new(self, direction)
+    pub const fn ready(&self, direction: WaitDirection) -> Readiness<'_> {
+        Readiness::new(self, direction)
     }
 
     /// As [`UdpHandle::ready`] for one task that polls.
-    pub fn poll_ready(&self, cx: &mut Context<'_>, direction: Direction) -> Poll<io::Result<()>> {
+    pub fn poll_ready(
+        &self,
+        cx: &mut Context<'_>,
+        direction: WaitDirection,
+    ) -> Poll<io::Result<()>> {
         let (waiters, cell) = self.waiting(direction);
         self.poll_ready_by(direction, &mut || waiters.poll(cell, cx.waker()))
     }
 
-    /// Asks the control shard for something; notes what came of it.
-    fn ask(&self, what: Ask) -> Asked<Ends> {
+    /// Sends a request to the control shard; stores the resulting ends.
+    fn ask(&self, what: RequestKind) -> PendingRequest<RequestAddrs> {
         let (reply, asked) = question();
-        self.shared.request(Request::Ask { slot: self.id, what, reply });
+        self.shared.request(SocketRequest::Ask { slot: self.id, what, reply });
         asked
     }
 
-    fn note(&self, ends: Ends) {
+    fn note(&self, ends: RequestAddrs) {
         lock(&self.facts).ends = ends;
     }
 
-    /// Hears `peer` only, and sends to it by default. May be called again. Dropping the future
-    /// leaves open whether it is connected.
+    /// Receives from `peer` only, and sends to it by default. May be called again. If the future is
+    /// dropped, the socket may or may not be connected.
     ///
     /// # Errors
     /// No route or address leads there, or it is of another family; `WouldBlock` where too many
     /// requests wait.
     pub async fn connect(&self, peer: SocketAddr) -> io::Result<()> {
-        let ends = self.ask(Ask::Connect(peer)).await?;
+        let ends = self.ask(RequestKind::Connect(peer)).await?;
         self.note(ends);
         Ok(())
     }
@@ -405,17 +412,17 @@ impl UdpHandle {
     /// # Errors
     /// As there, and `TimedOut`.
     pub fn connect_blocking(&self, peer: SocketAddr, patience: Duration) -> io::Result<()> {
-        let ends = self.ask(Ask::Connect(peer)).wait(patience)?;
+        let ends = self.ask(RequestKind::Connect(peer)).wait(patience)?;
         self.note(ends);
         Ok(())
     }
 
-    /// Hears everybody again.
+    /// Receives from any peer again.
     ///
     /// # Errors
     /// As [`UdpHandle::connect`].
     pub async fn disconnect(&self) -> io::Result<()> {
-        let ends = self.ask(Ask::Disconnect).await?;
+        let ends = self.ask(RequestKind::Disconnect).await?;
         self.note(ends);
         Ok(())
     }
@@ -426,12 +433,12 @@ impl UdpHandle {
     /// # Errors
     /// `WouldBlock` where too many requests wait; `BrokenPipe` where the stack has stopped.
     pub async fn set_settings(&self, settings: SocketSettings) -> io::Result<()> {
-        let ends = self.ask(Ask::Configure(Box::new(settings.clone()))).await?;
+        let ends = self.ask(RequestKind::Configure(Box::new(settings.clone()))).await?;
         self.noted(settings, ends);
         Ok(())
     }
 
-    fn noted(&self, settings: SocketSettings, ends: Ends) {
+    fn noted(&self, settings: SocketSettings, ends: RequestAddrs) {
         self.drop_count.store(settings.drop_count, Ordering::Relaxed);
         self.deferred.store(deferred_of(&self.shared, &settings), Ordering::Relaxed);
         self.set_send_bytes(u32::try_from(settings.send_bytes).unwrap_or(u32::MAX));
@@ -456,7 +463,7 @@ impl UdpHandle {
         iface: GroupInterface,
         filter: GroupFilter,
     ) -> io::Result<()> {
-        self.ask(Ask::Join(group, iface, Box::new(filter))).await.map(|_| ())
+        self.ask(RequestKind::Join(group, iface, Box::new(filter))).await.map(|_| ())
     }
 
     /// Leaves a group.
@@ -464,7 +471,7 @@ impl UdpHandle {
     /// # Errors
     /// No member there.
     pub async fn leave(&self, group: IpAddr, iface: GroupInterface) -> io::Result<()> {
-        self.ask(Ask::Leave(group, iface)).await.map(|_| ())
+        self.ask(RequestKind::Leave(group, iface)).await.map(|_| ())
     }
 }
 
@@ -474,7 +481,7 @@ pub(super) fn would_block<R>() -> io::Result<R> {
 }
 
 /// An eighth of what a worker allows: a reader writes the worker's account once for so much.
-fn deferred_of(shared: &Shared, settings: &SocketSettings) -> u32 {
+fn deferred_of(shared: &RemoteShared, settings: &SocketSettings) -> u32 {
     let part = settings.receive_bytes / shared.refused.len().max(1) as u64;
     u32::try_from(part / 8).unwrap_or(u32::MAX)
 }
@@ -492,22 +499,22 @@ fn take_first(list: &mut PacketList) -> Option<ReceivedPacket> {
 impl Waited for UdpHandle {
     fn poll_ready_by(
         &self,
-        direction: Direction,
+        direction: WaitDirection,
         register: &mut dyn FnMut(),
     ) -> Poll<io::Result<()>> {
         let Some(slot) = self.slot() else { return Poll::Ready(Ok(())) };
         loop {
             let ready = match direction {
-                Direction::Read => self.news(slot, &mut lock(&self.read)).is_some(),
-                Direction::Write => self.is_writable(slot),
+                WaitDirection::Read => self.news(slot, &mut lock(&self.read)).is_some(),
+                WaitDirection::Write => self.is_writable(slot),
             };
             if ready {
                 return Poll::Ready(Ok(()));
             }
             register();
             let parked = match direction {
-                Direction::Read => self.park_reader(),
-                Direction::Write => self.park_writer(slot),
+                WaitDirection::Read => self.park_reader(),
+                WaitDirection::Write => self.park_writer(slot),
             };
             if parked {
                 return Poll::Pending;
@@ -515,12 +522,12 @@ impl Waited for UdpHandle {
         }
     }
 
-    fn waiting(&self, direction: Direction) -> (&Waiters, &WakerCell) {
+    fn waiting(&self, direction: WaitDirection) -> (&Waiters, &WakerCell) {
         static NOBODY: std::sync::LazyLock<WakerCell> = std::sync::LazyLock::new(WakerCell::new);
         let slot = self.slot();
         match direction {
-            Direction::Read => (&self.reading, slot.map_or(&*NOBODY, |slot| &slot.reader)),
-            Direction::Write => (&self.writing, slot.map_or(&*NOBODY, |slot| &slot.writer)),
+            WaitDirection::Read => (&self.reading, slot.map_or(&*NOBODY, |slot| &slot.reader)),
+            WaitDirection::Write => (&self.writing, slot.map_or(&*NOBODY, |slot| &slot.writer)),
         }
     }
 }

@@ -1,9 +1,9 @@
-//! What a program asks of the control shard, and how it is answered.
+//! Requests of a program to the control shard, and their replies.
 //!
-//! Requests wait in a bounded queue; each has a reply that answers when it is dropped: with what
-//! was decided, or that the stack has stopped. So nobody who asked waits for ever, whatever becomes
-//! of the request. A reply that commands carry along is dropped when the last shard has carried the
-//! command out.
+//! Requests wait in a bounded queue; each has a reply that is sent when it is dropped: with the
+//! decision, or with the error that the stack has stopped. So no program waits for ever, regardless
+//! of what happens to the request. A reply that commands carry along is dropped when the last shard
+//! has carried the command out.
 
 use core::future::Future;
 use core::net::SocketAddr;
@@ -24,8 +24,8 @@ use super::slot::SlotId;
 use super::waiters::Parker;
 use crate::multicast::GroupInterface;
 
-/// See the file's head.
-pub(super) enum Request {
+/// A request of a program to the control shard about a UDP socket.
+pub(super) enum SocketRequest {
     Bind {
         local: SocketAddr,
         settings: Box<SocketSettings>,
@@ -33,16 +33,16 @@ pub(super) enum Request {
     },
     Ask {
         slot: SlotId,
-        what: Ask,
-        reply: Reply<Ends>,
+        what: RequestKind,
+        reply: Reply<RequestAddrs>,
     },
-    /// A program has let go of a socket, and all that it sent has left.
+    /// A program has dropped a socket, and all that it sent has left.
     Close {
         slot: SlotId,
     },
 }
 
-impl Request {
+impl SocketRequest {
     /// Answers that it will not be carried out.
     pub(super) fn refuse(self, errno: Errno) {
         match self {
@@ -53,8 +53,8 @@ impl Request {
     }
 }
 
-/// What can be asked of an open socket.
-pub(super) enum Ask {
+/// An operation on an open socket.
+pub(super) enum RequestKind {
     Connect(SocketAddr),
     Disconnect,
     Configure(Box<SocketSettings>),
@@ -64,12 +64,12 @@ pub(super) enum Ask {
 
 /// A socket's ends after a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Ends {
+pub(super) struct RequestAddrs {
     pub(super) local: SocketAddr,
     pub(super) peer: Option<SocketAddr>,
 }
 
-/// The one who answers.
+/// The sending side of a reply.
 pub(super) struct Reply<T> {
     answer: SyncSender<io::Result<T>>,
     waker: Arc<WakerCell>,
@@ -77,7 +77,8 @@ pub(super) struct Reply<T> {
 }
 
 impl<T> Reply<T> {
-    /// What will be answered when the last owner drops the reply. Nobody else looks at it then.
+    /// Sets the value that is sent when the last owner drops the reply. No other thread reads it
+    /// then.
     pub(super) fn set(&self, value: Result<T, Errno>) {
         let value = Some(value.map_err(Errno::into_io));
         *self.value.lock().unwrap_or_else(PoisonError::into_inner) = value;
@@ -87,7 +88,7 @@ impl<T> Reply<T> {
 impl<T> Drop for Reply<T> {
     fn drop(&mut self) {
         let value = self.value.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        // Who asked may have lost interest: then the answer is dropped.
+        // The requester may have gone: then the reply is discarded.
         let _ = self.answer.try_send(value.unwrap_or_else(|| Err(Errno::STOPPED.into_io())));
         if let Some(waker) = self.waker.take() {
             waker.wake();
@@ -95,23 +96,23 @@ impl<T> Drop for Reply<T> {
     }
 }
 
-/// An answer that will come: a future, or wait for it ([`Asked::wait`]).
+/// A pending reply: a future, or wait for it ([`PendingRequest::wait`]).
 #[must_use = "the answer comes here"]
 #[derive(Debug)]
-pub struct Asked<T> {
+pub struct PendingRequest<T> {
     answer: Receiver<io::Result<T>>,
     waker: Arc<WakerCell>,
 }
 
 /// Both ends of one answer.
-pub(super) fn question<T>() -> (Reply<T>, Asked<T>) {
+pub(super) fn question<T>() -> (Reply<T>, PendingRequest<T>) {
     let (sender, answer) = sync_channel(1);
     let waker = Arc::new(WakerCell::new());
     let reply = Reply { answer: sender, waker: Arc::clone(&waker), value: Mutex::new(None) };
-    (reply, Asked { answer, waker })
+    (reply, PendingRequest { answer, waker })
 }
 
-impl<T> Asked<T> {
+impl<T> PendingRequest<T> {
     /// The answer, where it has come.
     fn look(&self) -> Option<io::Result<T>> {
         match self.answer.try_recv() {
@@ -124,8 +125,8 @@ impl<T> Asked<T> {
     /// Blocks the thread until the answer comes, `patience` at most. Not for a worker's thread.
     ///
     /// # Errors
-    /// What was asked for failed; or no answer came in time (`TimedOut`), and then it may still be
-    /// carried out: a socket that is bound too late is closed again.
+    /// The request failed; or no reply came in time (`TimedOut`), and then it may still be carried
+    /// out: a socket that is bound too late is closed again.
     pub fn wait(self, patience: Duration) -> io::Result<T> {
         let parker = Parker::new();
         self.waker.register(&parker.waker());
@@ -145,7 +146,7 @@ impl<T> Asked<T> {
     }
 }
 
-impl<T> Future for Asked<T> {
+impl<T> Future for PendingRequest<T> {
     type Output = io::Result<T>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

@@ -1,9 +1,9 @@
 //! Many datagrams in one call: a large payload cut into them, one put together from them, and
 //! bursts for threads that block.
 //!
-//! What `UDP_SEGMENT` and `UDP_GRO` are in Linux, at the socket: one call, one lock, one exchange
-//! with the worker, whatever the number of datagrams. On the way each is a datagram of its own.
-//! Called by programs. Invariants: a segment is sent whole or not at all; what is put together is
+//! What `UDP_SEGMENT` (GSO) and `UDP_GRO` are in Linux, at the socket: one call, one lock, one
+//! exchange with the worker for any number of datagrams. On the way each is a datagram of its own.
+//! Called by programs. Invariants: a segment is sent whole or not at all; coalesced datagrams are
 //! of one sender, to one address, on one interface, of equal lengths but for the last.
 
 use core::net::SocketAddr;
@@ -17,8 +17,8 @@ use floodwall_udp::{Received, ReceivedPacket, copy_datagram};
 
 use super::errno::Errno;
 use super::handle::{UdpHandle, would_block};
-use super::sender::Blocked;
-use super::waiters::{Direction, Waited};
+use super::sender::SendBlocked;
+use super::waiters::{WaitDirection, Waited};
 
 /// Datagrams of one sender that were copied one behind the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,7 +44,7 @@ impl UdpHandle {
     ) -> io::Result<usize> {
         match self.segments(payload, size, to) {
             Ok(bytes) => Ok(bytes),
-            Err(Blocked::Failed(errno)) => Err(errno.into_io()),
+            Err(SendBlocked::Failed(errno)) => Err(errno.into_io()),
             Err(_) => would_block(),
         }
     }
@@ -57,7 +57,7 @@ impl UdpHandle {
         size: usize,
         to: Option<SocketAddr>,
     ) -> Poll<io::Result<usize>> {
-        let (waiters, cell) = self.waiting(Direction::Write);
+        let (waiters, cell) = self.waiting(WaitDirection::Write);
         self.poll_write(
             size.min(payload.len()),
             || waiters.poll(cell, cx.waker()),
@@ -102,9 +102,9 @@ impl UdpHandle {
         })
     }
 
-    /// Copies the oldest datagram and those behind it that are like it into `buffer`, as many as
-    /// lie ready and have room; a shorter one is the last. A first one that is longer than the
-    /// buffer is cut, and said so.
+    /// Copies the oldest datagram and those behind it that can be coalesced with it into `buffer`,
+    /// as many as are queued and have room; a shorter one is the last. A first one that is longer
+    /// than the buffer is truncated, and the result reports that.
     ///
     /// # Errors
     /// As [`UdpHandle::try_recv_from`].
@@ -156,7 +156,7 @@ impl UdpHandle {
         patience: Duration,
         mut attempt: impl FnMut(&Self) -> io::Result<R>,
     ) -> io::Result<R> {
-        let mut ready = self.ready(Direction::Read);
+        let mut ready = self.ready(WaitDirection::Read);
         self.block(patience, |handle, cx| {
             loop {
                 match attempt(handle) {
@@ -170,17 +170,17 @@ impl UdpHandle {
         })
     }
 
-    /// Lets `some` take more and more of `all`, told what is done, until it is all of it.
+    /// Calls `some` with the number of items done, until all of `all` are done.
     fn all_blocking(
         &self,
         all: usize,
         patience: Duration,
         len: usize,
-        some: impl Fn(usize) -> Result<usize, Blocked>,
+        some: impl Fn(usize) -> Result<usize, SendBlocked>,
     ) -> io::Result<usize> {
         let mut done = 0;
         while done < all {
-            let mut ready = self.ready(Direction::Write);
+            let mut ready = self.ready(WaitDirection::Write);
             let more = self.block(patience, |handle, cx| {
                 handle.poll_write(len, || ready.register(cx.waker()), || some(done))
             });
@@ -199,9 +199,9 @@ impl UdpHandle {
         payload: &[u8],
         size: usize,
         to: Option<SocketAddr>,
-    ) -> Result<usize, Blocked> {
+    ) -> Result<usize, SendBlocked> {
         if size == 0 {
-            return Err(Blocked::Failed(Errno::INVALID));
+            return Err(SendBlocked::Failed(Errno::INVALID));
         }
         if payload.is_empty() {
             return self.send_many(core::iter::once((payload, to))).map(|_| 0);
@@ -216,12 +216,12 @@ impl UdpHandle {
         let size = received.len;
         while size > 0 && !received.truncated {
             let Some(room) = buffer.get_mut(received.len..received.len + size) else { break };
-            // What is longer than a segment is found to be by copying as much: bytes of the buffer
-            // beyond what is said to be there mean nothing.
+            // Whether a datagram is longer than a segment is found by copying that many bytes:
+            // bytes of the buffer beyond the returned length are unspecified.
             let next = list.iter().next().and_then(|packet| copy_datagram(packet, room));
             let Some(next) = next.filter(|next| is_like(next, &received)) else { break };
             if let Some(packet) = list.pop_front() {
-                self.bury(list, packet);
+                self.drop_burst(list, packet);
             }
             received.len += next.len;
             if next.len < size {
@@ -231,7 +231,7 @@ impl UdpHandle {
         Some(Segments { received, size })
     }
 
-    /// Adds what was refused until now, where the socket asked for that.
+    /// Adds the number of refused datagrams, if the socket has that option.
     fn told(&self, mut segments: Segments) -> Segments {
         self.tell_drops(&mut segments.received);
         segments

@@ -1,10 +1,10 @@
 //! The sending half of a handle: memory from a lane, credit in true bytes, one push a batch.
 //!
-//! Called by [`UdpHandle`]'s users. The payload is copied once, into the frame that will leave, and
-//! summed while it is; routes, neighbours and headers are the worker's. So what no route leads to
-//! is told by the *next* call, as an ICMP error would be. Invariants: what is on its way out, in
-//! true bytes, never exceeds the socket's `send_bytes` by more than one datagram; a writer that has
-//! no memory waits in line, and is never given an error for it.
+//! Called by users of [`UdpHandle`]. The payload is copied once, into the frame that will leave,
+//! and summed while it is; routes, neighbours and headers are the worker's. So a missing route is
+//! reported by the *next* call, as an ICMP error would be. Invariants: the true bytes on their way
+//! out never exceed the socket's `send_bytes` by more than one datagram; a writer without memory
+//! waits in line, and never gets an error for it (backpressure).
 
 use core::net::{IpAddr, SocketAddr};
 use core::task::{Context, Poll};
@@ -19,9 +19,9 @@ use floodwall_udp::SocketSettings;
 
 use super::envelope::{self, Envelope};
 use super::errno::Errno;
-use super::handle::{Facts, UdpHandle, lock, would_block};
-use super::slot::Slot;
-use super::waiters::{Direction, Waited};
+use super::handle::{HandleFacts, UdpHandle, lock, would_block};
+use super::slot::RemoteSlot;
+use super::waiters::{WaitDirection, Waited};
 
 /// True bytes of the memory behind the smallest datagram.
 const SMALL_TRUE_BYTES: u32 = SMALL_BYTES as u32 + 128;
@@ -34,7 +34,7 @@ const PAYLOAD_MAX_V4: usize = 65_535 - 28;
 const PAYLOAD_MAX_V6: usize = 65_535 - 8;
 
 /// Why a datagram was not taken.
-pub(super) enum Blocked {
+pub(super) enum SendBlocked {
     /// For want of credit.
     Credit,
     /// For want of memory.
@@ -42,9 +42,9 @@ pub(super) enum Blocked {
     Failed(Errno),
 }
 
-/// Where a datagram goes, where that is not what the socket's connection and routes say.
+/// Where a datagram goes, where that differs from the socket's connection and routes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Way {
+pub(super) struct SenderPath {
     pub(super) to: Option<SocketAddr>,
     pub(super) from: Option<SocketAddr>,
     /// It leaves from there or not at all.
@@ -73,7 +73,7 @@ impl UdpHandle {
     /// be; too large (`EMSGSIZE`); `BrokenPipe` where the stack has stopped.
     #[inline]
     pub fn try_send_to(&self, payload: &[u8], to: SocketAddr) -> io::Result<usize> {
-        self.try_send_way(&[payload], Way { to: Some(to), ..Way::default() })
+        self.try_send_way(&[payload], SenderPath { to: Some(to), ..SenderPath::default() })
     }
 
     /// Sends one datagram to the connected peer.
@@ -82,7 +82,7 @@ impl UdpHandle {
     /// As [`UdpHandle::try_send_to`], and that the socket is not connected (`EDESTADDRREQ`).
     #[inline]
     pub fn try_send(&self, payload: &[u8]) -> io::Result<usize> {
-        self.try_send_way(&[payload], Way::default())
+        self.try_send_way(&[payload], SenderPath::default())
     }
 
     /// Sends one datagram in several pieces.
@@ -90,7 +90,7 @@ impl UdpHandle {
     /// # Errors
     /// As [`UdpHandle::try_send_to`].
     pub fn try_send_gather(&self, payload: &[&[u8]], to: Option<SocketAddr>) -> io::Result<usize> {
-        self.try_send_way(payload, Way { to, ..Way::default() })
+        self.try_send_way(payload, SenderPath { to, ..SenderPath::default() })
     }
 
     /// Answers from the address and port, and by the interface, that a datagram came to.
@@ -104,7 +104,7 @@ impl UdpHandle {
     ) -> io::Result<usize> {
         let from = (!received.to.ip().is_multicast()).then_some(received.to);
         let iface = Some(received.iface);
-        let way = Way { to: Some(received.from), from, insists: false, iface };
+        let way = SenderPath { to: Some(received.from), from, insists: false, iface };
         self.try_send_way(&[payload], way)
     }
 
@@ -112,9 +112,8 @@ impl UdpHandle {
     /// which all that is routed to it comes here; the socket's own port, or any where it was bound
     /// at every port.
     ///
-    /// # Errors
-    /// As [`UdpHandle::try_send_to`]; `InvalidInput` for another port. That the address is another
-    /// (`AddrNotAvailable`) is told by the next call.
+    /// As [`UdpHandle::try_send_to`]; `InvalidInput` for another port. A source address that is not
+    /// ours (`AddrNotAvailable`) is reported by the next call.
     pub fn try_send_from(
         &self,
         payload: &[u8],
@@ -123,7 +122,7 @@ impl UdpHandle {
     ) -> io::Result<usize> {
         self.try_send_way(
             &[payload],
-            Way { to: Some(to), from: Some(from), insists: true, iface: None },
+            SenderPath { to: Some(to), from: Some(from), insists: true, iface: None },
         )
     }
 
@@ -135,7 +134,7 @@ impl UdpHandle {
         payload: &[u8],
         to: Option<SocketAddr>,
     ) -> Poll<io::Result<usize>> {
-        let (waiters, cell) = self.waiting(Direction::Write);
+        let (waiters, cell) = self.waiting(WaitDirection::Write);
         self.poll_send_by(payload, to, || waiters.poll(cell, cx.waker()))
     }
 
@@ -145,7 +144,7 @@ impl UdpHandle {
         to: Option<SocketAddr>,
         mut register: impl FnMut(),
     ) -> Poll<io::Result<usize>> {
-        let way = Way { to, ..Way::default() };
+        let way = SenderPath { to, ..SenderPath::default() };
         let len = payload.len();
         self.poll_write(len, &mut register, || self.send(&[payload], way).map(|()| len))
     }
@@ -155,12 +154,12 @@ impl UdpHandle {
         &self,
         len: usize,
         mut register: impl FnMut(),
-        mut attempt: impl FnMut() -> Result<R, Blocked>,
+        mut attempt: impl FnMut() -> Result<R, SendBlocked>,
     ) -> Poll<io::Result<R>> {
         loop {
             match attempt() {
                 Ok(done) => return Poll::Ready(Ok(done)),
-                Err(Blocked::Failed(errno)) => return Poll::Ready(Err(errno.into_io())),
+                Err(SendBlocked::Failed(errno)) => return Poll::Ready(Err(errno.into_io())),
                 Err(blocked) => {
                     register();
                     if self.park_for(&blocked, len) {
@@ -179,21 +178,21 @@ impl UdpHandle {
     pub fn try_send_batch(&self, datagrams: &[(&[u8], Option<SocketAddr>)]) -> io::Result<usize> {
         match self.send_many(datagrams.iter().copied()) {
             Ok(count) => Ok(count),
-            Err(Blocked::Failed(errno)) => Err(errno.into_io()),
+            Err(SendBlocked::Failed(errno)) => Err(errno.into_io()),
             Err(_) => would_block(),
         }
     }
 
-    /// Takes as many as there is credit and memory for; says why it took none.
+    /// Sends as many as there is credit and memory for; if none, returns the reason.
     pub(super) fn send_many<'a>(
         &self,
         datagrams: impl Iterator<Item = (&'a [u8], Option<SocketAddr>)>,
-    ) -> Result<usize, Blocked> {
+    ) -> Result<usize, SendBlocked> {
         let mut list = PacketList::new();
         let guard = lock(&self.write);
         let mut blocked = None;
         for (payload, to) in datagrams {
-            let way = Way { to, ..Way::default() };
+            let way = SenderPath { to, ..SenderPath::default() };
             if let Err(why) = self.make(&mut list, &[payload], way) {
                 blocked = Some(why);
                 break;
@@ -204,7 +203,7 @@ impl UdpHandle {
         drop(guard);
         match blocked.filter(|_| count == 0) {
             Some(why) => Err(why),
-            None => self.ring(pushed).map(|()| count).map_err(Blocked::Failed),
+            None => self.ring(pushed).map(|()| count).map_err(SendBlocked::Failed),
         }
     }
 
@@ -218,54 +217,59 @@ impl UdpHandle {
         to: Option<SocketAddr>,
         patience: Duration,
     ) -> io::Result<usize> {
-        let mut ready = self.ready(Direction::Write);
+        let mut ready = self.ready(WaitDirection::Write);
         self.block(patience, |handle, cx| {
             handle.poll_send_by(payload, to, || ready.register(cx.waker()))
         })
     }
 
     #[inline]
-    fn try_send_way(&self, payload: &[&[u8]], way: Way) -> io::Result<usize> {
+    fn try_send_way(&self, payload: &[&[u8]], way: SenderPath) -> io::Result<usize> {
         match self.send(payload, way) {
             Ok(()) => Ok(payload.iter().map(|piece| piece.len()).sum()),
-            Err(Blocked::Failed(errno)) => Err(errno.into_io()),
+            Err(SendBlocked::Failed(errno)) => Err(errno.into_io()),
             Err(_) => would_block(),
         }
     }
 
     #[inline]
-    fn send(&self, payload: &[&[u8]], way: Way) -> Result<(), Blocked> {
+    fn send(&self, payload: &[&[u8]], way: SenderPath) -> Result<(), SendBlocked> {
         let mut list = PacketList::new();
         let pushed = {
             let _guard = lock(&self.write);
             self.make(&mut list, payload, way)?;
             self.push(list)
         };
-        self.ring(pushed).map_err(Blocked::Failed)
+        self.ring(pushed).map_err(SendBlocked::Failed)
     }
 
     /// Makes one datagram, paid for. The caller holds the write half.
-    fn make(&self, list: &mut PacketList, payload: &[&[u8]], way: Way) -> Result<(), Blocked> {
-        let slot = self.slot().ok_or(Blocked::Failed(Errno::STOPPED))?;
+    fn make(
+        &self,
+        list: &mut PacketList,
+        payload: &[&[u8]],
+        way: SenderPath,
+    ) -> Result<(), SendBlocked> {
+        let slot = self.slot().ok_or(SendBlocked::Failed(Errno::STOPPED))?;
         if slot.error.load(Ordering::Relaxed) != 0
             && let Some(errno) = self.pending_error()
         {
-            return Err(Blocked::Failed(errno));
+            return Err(SendBlocked::Failed(errno));
         }
         let len = payload.iter().map(|piece| piece.len()).sum();
-        check(&lock(&self.facts), way, len).map_err(Blocked::Failed)?;
+        check(&lock(&self.facts), way, len).map_err(SendBlocked::Failed)?;
         if self.shared.is_stopped(self.home) {
-            return Err(Blocked::Failed(Errno::STOPPED));
+            return Err(SendBlocked::Failed(Errno::STOPPED));
         }
         if slot.credit.left() < u64::from(self.needed(len)) {
-            return Err(Blocked::Credit);
+            return Err(SendBlocked::Credit);
         }
         let lane = self.id.index as usize;
         let made =
             self.shared.with_lane(lane, |pool| floodwall_udp::gather(pool, envelope::LEN, payload));
-        let (mut packet, sum) = made.flatten().ok_or(Blocked::Memory)?;
+        let (mut packet, sum) = made.flatten().ok_or(SendBlocked::Memory)?;
         let paid = slot.credit.take(packet.true_size());
-        let Way { to, from, insists, iface } = way;
+        let SenderPath { to, from, insists, iface } = way;
         let envelope = Envelope { to, from, insists, iface, paid, sum: sum.fold() };
         if let Some(out) = packet.first_mut().and_then(|bytes| bytes.first_chunk_mut()) {
             envelope.write(out);
@@ -291,29 +295,29 @@ impl UdpHandle {
         if rings { self.shared.ring(self.home, self.id.index) } else { Ok(()) }
     }
 
-    /// Whether a small datagram would be taken, or there is an error to tell.
-    pub(super) fn is_writable(&self, slot: &Slot) -> bool {
+    /// Whether a small datagram would be accepted, or an error is pending.
+    pub(super) fn is_writable(&self, slot: &RemoteSlot) -> bool {
         slot.error.load(Ordering::Acquire) != 0
             || self.shared.is_stopped(self.home)
             || slot.credit.left() >= u64::from(self.needed(1))
     }
 
     /// Sleeps for credit, of which a small datagram has enough; `false`: look again.
-    pub(super) fn park_writer(&self, slot: &Slot) -> bool {
+    pub(super) fn park_writer(&self, slot: &RemoteSlot) -> bool {
         slot.credit.park(self.needed(1)) && !self.has_news(slot)
     }
 
     /// An error or the end may have come between the look and the sleep: neither is in the word.
-    fn has_news(&self, slot: &Slot) -> bool {
+    fn has_news(&self, slot: &RemoteSlot) -> bool {
         slot.error.load(Ordering::Acquire) != 0 || self.shared.is_stopped(self.home)
     }
 
-    fn park_for(&self, blocked: &Blocked, len: usize) -> bool {
+    fn park_for(&self, blocked: &SendBlocked, len: usize) -> bool {
         let Some(slot) = self.slot() else { return false };
         match blocked {
-            Blocked::Failed(_) => false,
-            Blocked::Credit => slot.credit.park(self.needed(len)) && !self.has_news(slot),
-            Blocked::Memory => {
+            SendBlocked::Failed(_) => false,
+            SendBlocked::Credit => slot.credit.park(self.needed(len)) && !self.has_news(slot),
+            SendBlocked::Memory => {
                 self.shared.wait_for_memory(self.id.index);
                 // Its worker comes by, awake or not.
                 let before = slot.tx.set(Bits::QUEUED);
@@ -330,7 +334,7 @@ impl UdpHandle {
         let old = self.send_bytes.load(Ordering::Relaxed);
         let new = match bytes.checked_sub(old) {
             Some(more) => {
-                // Whoever waits has its turn when the worker comes by.
+                // Writers that wait are served when the worker runs.
                 let _ = slot.credit.give(more, u32::MAX);
                 bytes
             }
@@ -341,9 +345,9 @@ impl UdpHandle {
     }
 }
 
-/// What can be said of a destination without routes.
-fn check(facts: &Facts, way: Way, len: usize) -> Result<(), Errno> {
-    let Facts { ends, settings } = facts;
+/// The checks of a destination that need no routes.
+fn check(facts: &HandleFacts, way: SenderPath, len: usize) -> Result<(), Errno> {
+    let HandleFacts { ends, settings } = facts;
     let to = way.to.or(ends.peer).ok_or(Errno::NO_DESTINATION)?;
     let ip = to.ip().to_canonical();
     if to.port() == 0 || ip.is_unspecified() {

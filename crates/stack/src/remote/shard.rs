@@ -1,15 +1,15 @@
 //! `RemoteShard`: the worker's side, run by its stack between packets.
 //!
 //! Called by `shard.rs` of this crate: in timed work it takes the doorbell's list and sends what
-//! programs gave it; at the end of each round it hands each socket's datagrams over as one batch;
+//! programs queued; at the end of each round it hands each socket's datagrams over as one batch;
 //! after the packets have left it gives credit back and hands the round's wakers over, once. The
-//! control shard also carries out what programs ask for.
+//! control shard also carries out programs' requests.
 //!
 //! Invariants: the doorbell's list is moved whole into a queue of the worker's own, of which a
-//! round serves a bounded number of slots and bytes, and who is not done goes to the tail; nothing
-//! here waits or allocates per datagram; when the shard is dropped, a worker's panic included,
-//! whoever rings is told and whoever waits is woken; but a follower's whose place another stack may
-//! take is kept there, sockets and all, until that one comes or nobody can.
+//! round serves a bounded number of slots and bytes, and a slot with work left goes to the tail;
+//! nothing here waits or allocates per datagram; when the shard is dropped, a worker's panic
+//! included, later rings fail and all waiters are woken; except that a follower's shard is kept in
+//! its place, with its sockets, as long as another stack may take that place.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -19,26 +19,26 @@ use std::sync::mpsc::Receiver;
 use floodwall_base::{Counters, Instant, NumaNode, limits};
 use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_sync::mailbox::Bits;
-use floodwall_udp::{Refused, SocketId};
+use floodwall_udp::{RefusedDatagram, SocketId};
 
-use super::command::{Change, Command};
+use super::command::{SocketChange, SocketCommand};
 use super::errno::Errno;
-use super::history::History;
-use super::request::Request;
-use super::shared::Shared;
+use super::request::SocketRequest;
+use super::segment_history::SegmentHistory;
+use super::shared::RemoteShared;
 use super::slot::{ERROR, SlotId};
 use super::tcp::{TcpPart, TcpRequest};
 use super::wake::Wakes;
-use crate::shards::Place;
+use crate::shards::ShardPlace;
 
 /// No slot.
 pub(super) const NONE: u32 = u32::MAX;
-/// How long those wait for memory that nobody is seen to give back.
+/// How long writers wait for memory that may have been released without a signal.
 const DRY_RETRY: Duration = Duration::from_millis(1);
 
-/// What the worker alone knows of a slot.
+/// State of a slot that is private to the worker.
 #[derive(Default)]
-pub(super) struct Local {
+pub(super) struct LocalRemote {
     /// Its socket on this shard.
     pub(super) socket: Option<SocketId>,
     /// What its program sent and has not left.
@@ -52,48 +52,48 @@ pub(super) struct Local {
     owed: u32,
     /// Credit with which it began, a part of which wakes its writer.
     pub(super) limit: u32,
-    /// Its program has let go of it.
+    /// Its program has dropped it.
     pub(super) dropped: bool,
-    /// The control shard has been asked to close it.
+    /// The control shard has a request to close it.
     pub(super) closing: bool,
     /// A follower's: how its socket came to be what it is.
-    pub(super) history: History,
+    pub(super) history: SegmentHistory,
 }
 
-/// See the file's head.
+/// One worker's side of programs' sockets: serves their slots and hands received datagrams over.
 pub struct RemoteShard {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<RemoteShared>,
     pub(super) worker: usize,
-    /// Whose queues it pushes to.
+    /// The NUMA node of the worker, which selects the queues to push to.
     node: NumaNode,
     /// The control shard's.
-    pub(super) requests: Option<Receiver<Request>>,
-    pub(super) locals: Box<[Local]>,
+    pub(super) requests: Option<Receiver<SocketRequest>>,
+    pub(super) locals: Box<[LocalRemote]>,
     /// The slot of each socket; [`NONE`] for the stack's own.
     slot_of: Vec<u32>,
     first: Option<u32>,
     last: Option<u32>,
-    /// Slots that are owed credit.
+    /// Slots with credit to be returned.
     owed: Vec<u32>,
     pub(super) wakes: Wakes,
     /// Programs' connections.
     pub(super) tcp: TcpPart,
-    /// Memory of programs came home since those who wait for it were woken.
+    /// Memory of programs was freed since its waiters were last woken.
     pub(super) gave_back: bool,
     /// Requests wait.
     pub(super) asked: bool,
     /// Requests that wait for a port, and until when.
-    put_off: Vec<(Request, Instant)>,
-    /// When those who wait for memory try again.
+    put_off: Vec<(SocketRequest, Instant)>,
+    /// When waiters for memory retry.
     dry_at: Option<Instant>,
     dry_due: bool,
     /// What was decided, for the other shards.
-    pub(crate) decided: Vec<Command>,
+    pub(crate) decided: Vec<SocketCommand>,
     /// Slots never used, and slots free again.
     fresh: u32,
     free: Vec<u32>,
     /// Where it waits for the next stack, if the one that it serves is dropped.
-    pub(crate) home: Option<Arc<Place>>,
+    pub(crate) home: Option<Arc<ShardPlace>>,
     /// Sockets that were opened here so far.
     pub(super) opened: u64,
     /// The stack is a new one: it has none of the sockets yet.
@@ -102,9 +102,9 @@ pub struct RemoteShard {
 
 impl RemoteShard {
     pub(super) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<RemoteShared>,
         (worker, node): (usize, NumaNode),
-        requests: Option<Receiver<Request>>,
+        requests: Option<Receiver<SocketRequest>>,
         desk: Receiver<TcpRequest>,
     ) -> Self {
         let slots = shared.slots.len();
@@ -114,7 +114,7 @@ impl RemoteShard {
             worker,
             node,
             requests,
-            locals: (0..slots).map(|_| Local::default()).collect(),
+            locals: (0..slots).map(|_| LocalRemote::default()).collect(),
             slot_of: Vec::new(),
             first: None,
             last: None,
@@ -146,7 +146,7 @@ impl RemoteShard {
         self.shared.share
     }
 
-    /// Wakes another worker, for whom something waits.
+    /// Wakes another worker that has work queued.
     pub(crate) fn call(&self, worker: usize) {
         self.shared.alarm(worker);
     }
@@ -156,12 +156,12 @@ impl RemoteShard {
         self.requests.is_some()
     }
 
-    /// Whether there are shards to tell what was decided.
+    /// Whether there are followers, to which decisions are forwarded.
     pub(super) fn has_followers(&self) -> bool {
         self.shared.bells.len() > 1
     }
 
-    /// A slot that nobody uses.
+    /// An unused slot.
     pub(super) fn take_slot(&mut self) -> Option<SlotId> {
         if self.free.is_empty() {
             let slots = &self.shared.slots;
@@ -198,39 +198,39 @@ impl RemoteShard {
         if let Some(local) = self.locals.get_mut(slot.index as usize) {
             (local.socket, local.limit) = (Some(socket), limit);
         }
-        self.tell_refused(slot.index, Refused::default());
+        self.tell_refused(slot.index, RefusedDatagram::default());
         if let Some(place) = self.slot_of.get_mut(socket.index()) {
             *place = slot.index;
         }
     }
 
     /// Shows programs what this worker has refused for a slot.
-    fn tell_refused(&self, index: u32, refused: Refused) {
+    fn tell_refused(&self, index: u32, refused: RefusedDatagram) {
         if let Some(drops) = self.shared.refused.get(self.worker) {
             drops.set(index, refused);
         }
     }
 
     /// The same, of a socket; nothing where it is the stack's own.
-    pub(super) fn refused(&self, socket: SocketId, refused: Refused) {
+    pub(super) fn refused(&self, socket: SocketId, refused: RefusedDatagram) {
         if let Some(index) = self.slot_of.get(socket.index()).filter(|index| **index != NONE) {
             self.tell_refused(*index, refused);
         }
     }
 
-    /// Forgets a slot; what waits there dies.
+    /// Disconnects a slot from its socket; datagrams queued there are dropped.
     pub(super) fn untie(&mut self, slot: SlotId, socket: SocketId) {
         if let Some(place) = self.slot_of.get_mut(socket.index()) {
             *place = NONE;
         }
         if let Some(local) = self.locals.get_mut(slot.index as usize) {
-            let Local { next, queued, .. } = *local;
-            *local = Local { next, queued, ..Local::default() };
+            let LocalRemote { next, queued, .. } = *local;
+            *local = LocalRemote { next, queued, ..LocalRemote::default() };
         }
     }
 
-    /// The stack that it served is no more, and the next one is to have the sockets again. Returns
-    /// how many datagrams of programs have died with it. Visits all slots.
+    /// The stack that it served is gone, and the next one opens the sockets again. Returns how many
+    /// datagrams of programs were dropped with it. Visits all slots.
     pub(crate) fn begin_again(&mut self) -> u64 {
         self.begins_again = true;
         let shared = Arc::clone(&self.shared);
@@ -254,7 +254,7 @@ impl RemoteShard {
     }
 
     /// What the next stack repeats, in the order in which the sockets were opened. Once.
-    pub(super) fn take_histories(&mut self) -> Vec<Command> {
+    pub(super) fn take_histories(&mut self) -> Vec<SocketCommand> {
         self.begins_again = false;
         let mut slots: Vec<u32> = (0..self.locals.len() as u32).collect();
         slots.sort_by_key(|index| self.locals.get(*index as usize).map(|l| l.history.opened));
@@ -263,15 +263,15 @@ impl RemoteShard {
             let slot = self.slot_id(index);
             let history = self.locals.get_mut(index as usize).and_then(|l| l.history.take());
             let Some((socket, changes)) = history else { continue };
-            let command = |change| Command { socket, change, slot, done: None };
+            let command = |change| SocketCommand { socket, change, slot, done: None };
             all.extend(changes.into_iter().map(command));
         }
         all
     }
 
     /// Notes a command that is carried out here, for a stack that begins again.
-    pub(super) fn note(&mut self, command: &Command) {
-        let opens = matches!(command.change, Change::Open { .. });
+    pub(super) fn note(&mut self, command: &SocketCommand) {
+        let opens = matches!(command.change, SocketChange::Open { .. });
         self.opened += u64::from(opens);
         let opened = self.opened;
         if let Some(local) = self.locals.get_mut(command.slot.index as usize) {
@@ -343,9 +343,9 @@ impl RemoteShard {
 
     /// Takes the slot that has waited longest, with what its program has sent since it rang.
     ///
-    /// The mailbox of a slot that is in the queue for other reasons is left alone: whoever has set
-    /// `QUEUED` in it is still to ring, and would ring for a slot that is in the list already, or
-    /// that was closed meanwhile and has another user.
+    /// The mailbox of a slot that is in the queue for other reasons is left alone: the program that
+    /// set `QUEUED` in it has not rung yet, and would ring for a slot that is in the list already,
+    /// or that was closed meanwhile and has another user.
     pub(super) fn next_slot(&mut self) -> Option<u32> {
         let index = self.first?;
         let local = self.locals.get_mut(index as usize)?;
@@ -363,7 +363,7 @@ impl RemoteShard {
         Some(index)
     }
 
-    pub(super) fn local(&mut self, index: u32) -> Option<&mut Local> {
+    pub(super) fn local(&mut self, index: u32) -> Option<&mut LocalRemote> {
         self.locals.get_mut(index as usize)
     }
 
@@ -381,7 +381,7 @@ impl RemoteShard {
     pub(super) fn deliver(
         &mut self,
         socket: SocketId,
-        news: News,
+        news: ShardNews,
         counters: &mut Counters,
     ) -> bool {
         let index = self.slot_of.get(socket.index()).copied().unwrap_or(NONE);
@@ -436,7 +436,7 @@ impl RemoteShard {
         }
     }
 
-    /// Notes when those who wait for memory try again.
+    /// Schedules the retry of slots that wait for memory.
     pub(super) fn look_at_dry(&mut self, now: Instant) {
         if self.shared.dry.has_rung() {
             let at = *self.dry_at.get_or_insert(now + DRY_RETRY);
@@ -455,7 +455,7 @@ impl RemoteShard {
         dry.into_iter().chain(self.put_off.iter().map(|(_, until)| *until)).min()
     }
 
-    /// Whether the worker may sleep: nobody has rung. Who rings from now on wakes it.
+    /// Whether the worker may sleep: no doorbell has rung. A ring from now on wakes it.
     pub(crate) fn rests(&self) -> bool {
         let bell = self.shared.bells.get(self.worker);
         let idle = self.first.is_none() && !self.asked && !self.tcp.is_busy();
@@ -463,7 +463,7 @@ impl RemoteShard {
     }
 
     /// Requests that wait, a few a round: those that were put off, and until when, first.
-    pub(super) fn take_requests(&mut self) -> Vec<(Request, Option<Instant>)> {
+    pub(super) fn take_requests(&mut self) -> Vec<(SocketRequest, Option<Instant>)> {
         let Some(requests) = &self.requests else { return Vec::new() };
         let mut some: Vec<_> =
             self.put_off.drain(..).map(|(request, until)| (request, Some(until))).collect();
@@ -477,8 +477,8 @@ impl RemoteShard {
         some
     }
 
-    /// Whether a socket's program may have let go of it, and the socket be still there: its ring
-    /// came before whatever the program asked next.
+    /// Whether a socket's program may have dropped it, and the socket still be open: its ring came
+    /// before the program's next request.
     pub(super) fn may_be_let_go(&self) -> bool {
         let rung = self.shared.bells.get(self.worker).is_some_and(|bell| bell.bell.has_rung());
         let bounded = self.put_off.len() < limits::REMOTE_REQUESTS_MAX;
@@ -486,14 +486,14 @@ impl RemoteShard {
     }
 
     /// Keeps a request for the next rounds.
-    pub(super) fn put_off(&mut self, request: Request, until: Instant) {
+    pub(super) fn put_off(&mut self, request: SocketRequest, until: Instant) {
         self.put_off.push((request, until));
     }
 }
 
 /// What a socket has for its program.
 #[derive(Default)]
-pub(super) struct News {
+pub(super) struct ShardNews {
     pub(super) packets: PacketList,
     /// How many of them are IPv4's.
     pub(super) v4: u64,

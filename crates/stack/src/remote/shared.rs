@@ -13,48 +13,48 @@ use std::sync::{Arc, OnceLock};
 use floodwall_base::{WorkerId, limits};
 use floodwall_packet::{Lane, Pool, PoolConfig, PoolError, Region};
 use floodwall_sync::{CachePadded, Call, Doorbell, Ring, WakerCell};
-use floodwall_tcp::Settings;
-use floodwall_udp::{Drops, SocketSettings};
+use floodwall_tcp::TcpSettings;
+use floodwall_udp::{SocketSettings, UdpDrops};
 
 use super::config::RemoteConfig;
 use super::errno::Errno;
 use super::handle::UdpHandle;
-use super::request::{Asked, Request, question};
+use super::request::{PendingRequest, SocketRequest, question};
 use super::shard::RemoteShard;
-use super::slot::{STOPPED, Slot};
+use super::slot::{RemoteSlot, STOPPED};
 use super::tcp::{AskedListen, Listen, Listening, TcpHandle, TcpRequest, TcpShared, TcpSlot};
-use super::wake::{Groups, RuntimeGroup};
+use super::wake::{RuntimeGroup, WakeGroups};
 
 /// A worker's doorbell, and how it is woken where it sleeps.
-pub(super) struct Bell {
+pub(super) struct SharedBell {
     pub(super) bell: Doorbell,
     alarm: OnceLock<Waker>,
 }
 
 /// What programs and workers share.
-pub(super) struct Shared {
-    pub(super) slots: Box<[Slot]>,
-    pub(super) bells: Box<[CachePadded<Bell>]>,
-    pub(super) groups: Groups,
+pub(super) struct RemoteShared {
+    pub(super) slots: Box<[RemoteSlot]>,
+    pub(super) bells: Box<[CachePadded<SharedBell>]>,
+    pub(super) groups: WakeGroups,
     /// Of each worker, what it refused for each slot.
-    pub(super) refused: Box<[CachePadded<Drops>]>,
-    /// Slots whose writers wait for memory, first come first served.
+    pub(super) refused: Box<[CachePadded<UdpDrops>]>,
+    /// Slots with writers that wait for memory, in FIFO order.
     pub(super) dry: CachePadded<Doorbell>,
-    /// Slots that every shard has forgotten.
+    /// Slots that every shard has released.
     pub(super) freed: CachePadded<Doorbell>,
     lanes: Box<[CachePadded<Lane>]>,
     /// True bytes of the lanes' frames, for each worker.
     pub(super) share: u64,
-    requests: SyncSender<Request>,
+    requests: SyncSender<SocketRequest>,
     /// To the control shard: requests wait.
     pub(super) asked: Call,
     /// The connections'.
     pub(super) tcp: TcpShared,
 }
 
-impl Shared {
-    /// The link of a slot in its home's doorbell; the place behind the last slot is the requests',
-    /// and behind it are TCP's.
+impl RemoteShared {
+    /// The link of a slot in its worker's doorbell; the place behind the last slot is the
+    /// requests', and behind it are TCP's.
     #[inline]
     pub(super) fn link(&self, index: u32) -> Option<&AtomicU32> {
         match self.slots.get(index as usize) {
@@ -93,7 +93,7 @@ impl Shared {
         }
     }
 
-    /// Whether a worker has stopped: then nobody is served any more.
+    /// Whether a worker has stopped: then no handle is served any more.
     #[inline]
     pub(super) fn is_stopped(&self, worker: usize) -> bool {
         self.bells.get(worker).is_none_or(|bell| bell.bell.is_stopped())
@@ -101,7 +101,7 @@ impl Shared {
 
     /// Hands a request to the control shard; `false` where too many wait, and then it has answered
     /// so. One that is dropped without being looked at answers that the stack has stopped.
-    pub(super) fn request(&self, request: Request) -> bool {
+    pub(super) fn request(&self, request: SocketRequest) -> bool {
         if let Err(TrySendError::Full(request)) = self.requests.try_send(request) {
             request.refuse(Errno::AGAIN);
             return false;
@@ -113,7 +113,7 @@ impl Shared {
         true
     }
 
-    /// Lets `act` take memory from a lane: the caller's if nobody is in it, else another.
+    /// Runs `act` on a lane's pool: the caller's lane if it is free, else another.
     pub(super) fn with_lane<R>(&self, mine: usize, act: impl FnOnce(&Pool) -> R) -> Option<R> {
         let count = self.lanes.len().max(1);
         let mut act = act;
@@ -127,14 +127,14 @@ impl Shared {
     }
 
     /// What stands for a slot, by its number in the doorbell, among those that wait for memory.
-    fn thirst(&self, index: u32) -> Option<Thirst<'_>> {
+    fn thirst(&self, index: u32) -> Option<WakeupWant<'_>> {
         if let Some(slot) = self.slots.get(index as usize) {
-            let Slot { dry_link, dry, writer, write_group, .. } = slot;
-            return Some(Thirst { link: dry_link, dry, writer, group: write_group });
+            let RemoteSlot { dry_link, dry, writer, write_group, .. } = slot;
+            return Some(WakeupWant { link: dry_link, dry, writer, group: write_group });
         }
         let TcpSlot { dry_link, dry, writer, write_group, .. } =
             self.tcp.slot(index.checked_sub(self.tcp_bell(0))?)?;
-        Some(Thirst { link: dry_link, dry, writer, group: write_group })
+        Some(WakeupWant { link: dry_link, dry, writer, group: write_group })
     }
 
     /// Puts a slot, by its number in the doorbell, among those that wait for memory.
@@ -142,12 +142,12 @@ impl Shared {
         if let Some(thirst) = self.thirst(index)
             && thirst.dry.swap(1, Ordering::AcqRel) == 0
         {
-            // Never stopped: whoever stops the stack wakes all the same.
+            // This bell is never stopped: stopping the stack wakes all waiters in any case.
             let _ = self.dry.ring(index, thirst.link);
         }
     }
 
-    /// The slots that wait for memory, which may ring again: whose runtime, and who waits.
+    /// The slots that wait for memory, which may ring again: the runtime and waker of each.
     pub(super) fn dry_slots(&self) -> impl Iterator<Item = (u8, Option<Waker>)> {
         let rung = self.dry.take(|index| self.thirst(index).map(|thirst| thirst.link));
         rung.filter_map(|index| {
@@ -157,7 +157,7 @@ impl Shared {
         })
     }
 
-    /// Every shard has forgotten the slot: it may be used again.
+    /// Every shard has released the slot: it may be used again.
     pub(super) fn free(&self, index: u32) {
         if let Some(slot) = self.slots.get(index as usize) {
             slot.clear();
@@ -165,7 +165,8 @@ impl Shared {
         }
     }
 
-    /// A worker has ended, however: whoever rings is told, whoever waits is woken.
+    /// Stops all workers' doorbells after one has ended for any reason: later rings fail, and all
+    /// waiters are woken.
     pub(super) fn stop(&self) {
         self.bells.iter().for_each(|bell| bell.bell.stop());
         for slot in &self.slots {
@@ -177,18 +178,19 @@ impl Shared {
     }
 }
 
-/// A slot, of whichever kind, whose writer waits for memory.
-struct Thirst<'a> {
+/// A slot of either kind, of a writer that waits for memory.
+struct WakeupWant<'a> {
     link: &'a AtomicU32,
     dry: &'a AtomicU8,
     writer: &'a WakerCell,
     group: &'a AtomicU8,
 }
 
-/// See the file's head.
+/// A program's access to the stack: opens UDP sockets and TCP connections from other threads. Cheap
+/// to clone.
 #[derive(Clone)]
 pub struct Remote {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<RemoteShared>,
 }
 
 impl Remote {
@@ -213,12 +215,13 @@ impl Remote {
         let (requests, asked) = sync_channel(limits::REMOTE_REQUESTS_MAX);
         let sockets_max = config.sockets_max.clamp(1, limits::UDP_SOCKETS_MAX);
         let (tcp, mut desks) = TcpShared::new(workers, config.connections_max);
-        let bell = || CachePadded::new(Bell { bell: Doorbell::new(), alarm: OnceLock::new() });
-        let shared = Arc::new(Shared {
-            slots: (0..sockets_max).map(|_| Slot::new(config.nodes.max(1))).collect(),
-            refused: (0..workers).map(|_| CachePadded::new(Drops::new(sockets_max))).collect(),
+        let bell =
+            || CachePadded::new(SharedBell { bell: Doorbell::new(), alarm: OnceLock::new() });
+        let shared = Arc::new(RemoteShared {
+            slots: (0..sockets_max).map(|_| RemoteSlot::new(config.nodes.max(1))).collect(),
+            refused: (0..workers).map(|_| CachePadded::new(UdpDrops::new(sockets_max))).collect(),
             bells: (0..workers).map(|_| bell()).collect(),
-            groups: Groups::new(workers, sockets_max + config.connections_max),
+            groups: WakeGroups::new(workers, sockets_max + config.connections_max),
             dry: CachePadded::new(Doorbell::new()),
             freed: CachePadded::new(Doorbell::new()),
             lanes: lanes?.into_iter().map(CachePadded::new).collect(),
@@ -239,7 +242,7 @@ impl Remote {
         Ok((Self { shared }, shards))
     }
 
-    /// Says how a worker is woken where it sleeps. Once, before it sleeps for the first time.
+    /// Sets how a sleeping worker is woken. To be called once, before it sleeps for the first time.
     pub fn set_alarm(&self, worker: WorkerId, alarm: Waker) {
         if let Some(bell) = self.shared.bells.get(usize::from(worker.0)) {
             let _ = bell.alarm.set(alarm);
@@ -252,10 +255,14 @@ impl Remote {
     /// # Errors
     /// In the answer: `AddrInUse`, `AddrNotAvailable`; `WouldBlock` where too many requests wait;
     /// `BrokenPipe` where the stack has stopped; too many sockets (`ENFILE`).
-    pub fn bind_udp(&self, local: SocketAddr, settings: SocketSettings) -> Asked<UdpHandle> {
+    pub fn bind_udp(
+        &self,
+        local: SocketAddr,
+        settings: SocketSettings,
+    ) -> PendingRequest<UdpHandle> {
         let (reply, asked) = question();
         let settings = Box::new(settings);
-        self.shared.request(Request::Bind { local, settings, reply });
+        self.shared.request(SocketRequest::Bind { local, settings, reply });
         asked
     }
 
@@ -266,7 +273,12 @@ impl Remote {
     /// # Errors
     /// In the answer: `AddrInUse`, `AddrNotAvailable`; `WouldBlock` where too many requests wait;
     /// `BrokenPipe` where the stack has stopped.
-    pub fn listen_tcp(&self, local: SocketAddr, settings: Settings, backlog: usize) -> AskedListen {
+    pub fn listen_tcp(
+        &self,
+        local: SocketAddr,
+        settings: TcpSettings,
+        backlog: usize,
+    ) -> AskedListen {
         let (reply, asked) = question();
         let listening = Arc::new(Listening::new());
         self.shared.tcp.note(Arc::downgrade(&listening));
@@ -295,8 +307,8 @@ impl Remote {
         &self,
         local: Option<SocketAddr>,
         peer: SocketAddr,
-        settings: Settings,
-    ) -> Asked<TcpHandle> {
+        settings: TcpSettings,
+    ) -> PendingRequest<TcpHandle> {
         let (reply, asked) = question();
         let request = TcpRequest::Connect {
             local,
@@ -310,14 +322,14 @@ impl Remote {
         asked
     }
 
-    /// A wake group for a runtime: its adapter spawns a task that polls it, and names it to each
-    /// handle whose tasks run there.
+    /// A wake group for a runtime: its adapter spawns a task that polls it, and sets it on each
+    /// handle that is used by tasks of this runtime.
     #[must_use]
     pub fn runtime_group(&self) -> RuntimeGroup {
         RuntimeGroup::new(Arc::clone(&self.shared))
     }
 
-    /// What could be allocated for sending just now, in all lanes: for tests and reports.
+    /// Frames that are free for sending at the moment, in all lanes: for tests and reports.
     #[must_use]
     pub fn memory(&self) -> floodwall_packet::Available {
         let none = floodwall_packet::Available { small: 0, frames: 0, supers: 0, references: 0 };

@@ -25,15 +25,15 @@ pub(super) struct SlotId {
     pub(super) generation: u32,
 }
 
-/// See the file's head.
+/// The shared state of one socket: mailboxes, credit and wakers of its program and the workers.
 #[repr(C, align(128))]
-pub(super) struct Slot {
+pub(super) struct RemoteSlot {
     // Line A.
     /// What the program sends.
     pub(super) tx: PacketMailbox,
     /// True bytes that it may still send.
     pub(super) credit: Credit,
-    /// The next slot in the home worker's doorbell, or among the free ones.
+    /// The next slot in its worker's doorbell, or in the free list.
     pub(super) link: AtomicU32,
     pub(super) generation: AtomicU32,
     /// Waits for memory to send from: the next one that does.
@@ -45,7 +45,7 @@ pub(super) struct Slot {
     pub(super) writer: WakerCell,
     _rest_of_line_a: [u8; 8],
     // Line B.
-    /// What arrived, on whatever node's worker.
+    /// What arrived, on workers of any NUMA node.
     pub(super) rx: NodeQueues,
     pub(super) reader: WakerCell,
     /// An error's number; given once.
@@ -54,9 +54,10 @@ pub(super) struct Slot {
     pub(super) read_group: AtomicU8,
 }
 
-const _: () = assert!(size_of::<Slot>() == 128 && core::mem::offset_of!(Slot, rx) == 64);
+const _: () =
+    assert!(size_of::<RemoteSlot>() == 128 && core::mem::offset_of!(RemoteSlot, rx) == 64);
 
-impl Slot {
+impl RemoteSlot {
     pub(super) fn new(nodes: usize) -> Self {
         Self {
             tx: PacketMailbox::new(),
@@ -75,7 +76,7 @@ impl Slot {
         }
     }
 
-    /// Makes the slot ready for its next user: nobody else knows it.
+    /// Makes the slot ready for its next user: no other thread has access.
     pub(super) fn clear(&self) {
         drop(self.tx.take(ALL));
         drop(self.rx.take(ALL));

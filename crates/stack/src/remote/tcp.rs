@@ -1,16 +1,18 @@
 //! TCP for programs on other threads: streams, listeners, and the worker's side of both.
 //!
-//! As for UDP: a slab of slots with two one-word mailboxes each, one doorbell a worker, no lock
-//! that a program may hold. A connection lives on one worker, whose slots these are; so nothing is
-//! repeated on other shards but listeners, of which each shard has one behind the same handle.
-//! Invariants: one copy of a byte between a program's memory and the wire in each direction, made
-//! by the program's thread (`write.rs`, `stream.rs`; the worker moves chunks); what is handed to a
-//! program and not read closes the peer's window; a slot is free when its program has let go.
+//! As for UDP: a slab of slots with two one-word mailboxes each, one doorbell per worker, no lock
+//! that a program may hold. A connection belongs to one worker, which owns its slot; so only
+//! listeners are repeated on other shards: each shard has one behind the same handle. Invariants:
+//! one copy of a byte between a program's memory and the wire in each direction, made by the
+//! program's thread (`write.rs`, `stream.rs`; the worker moves chunks); data that was handed to a
+//! program and not read closes the receive window towards the peer (backpressure, zero window); a
+//! slot is free when its program has dropped it.
 //!
 //! # Under flood
-//! Strangers fill accept queues with proven connections: bounded by the listener's backlog and by
-//! `REMOTE_ACCEPT_MAX` beyond it; each takes one slot of `connections_max`, and where none is free
-//! it waits in the engine's queue. What they send is bounded by each connection's receive limit.
+//! Peers fill accept queues with connections after a complete handshake: bounded by the listener's
+//! backlog and by `REMOTE_ACCEPT_MAX` beyond it; each takes one slot of `connections_max`, and
+//! where none is free it waits in the engine's queue. Received data is bounded by each connection's
+//! receive limit.
 
 mod listener;
 mod options;

@@ -12,21 +12,21 @@ use floodwall_sync::mailbox::Bits;
 use floodwall_udp::SocketSettings;
 
 use super::handle::{UdpHandle, lock};
-use super::request::Ends;
-use super::shared::Shared;
+use super::request::RequestAddrs;
+use super::shared::RemoteShared;
 use super::slot::SlotId;
 use super::tcp::Listening;
-use super::waiters::{Direction, Waited};
+use super::waiters::{WaitDirection, Waited};
 use super::{ListenHandle, Remote, RemoteConfig, RemoteShard, TcpHandle};
 
-/// What programs share, and the shards, which serve nobody: without them it would have stopped.
-fn shared() -> (Vec<RemoteShard>, Arc<Shared>) {
+/// What programs share, and the shards, which do no work: without them it would have stopped.
+fn shared() -> (Vec<RemoteShard>, Arc<RemoteShared>) {
     let config = RemoteConfig { sockets_max: 4, connections_max: 4, ..RemoteConfig::default() };
     let (remote, shards) = Remote::new(&config).unwrap();
     (shards, Arc::clone(&remote.shared))
 }
 
-fn two_packets(shared: &Shared) -> PacketList {
+fn two_packets(shared: &RemoteShared) -> PacketList {
     let mut list = PacketList::new();
     for _ in 0..2 {
         list.push_back(shared.with_lane(0, |pool| pool.alloc(Class::Small)).flatten().unwrap());
@@ -34,7 +34,7 @@ fn two_packets(shared: &Shared) -> PacketList {
     list
 }
 
-/// Whether who looked, saw nothing, and is about to sleep stays awake, `meanwhile` having happened.
+/// Whether a reader that found nothing and is about to sleep stays awake when `meanwhile` runs.
 fn stays_awake(handle: &dyn Waited, mut meanwhile: impl FnMut()) -> bool {
     let mut times = 0;
     let mut once = || {
@@ -44,7 +44,7 @@ fn stays_awake(handle: &dyn Waited, mut meanwhile: impl FnMut()) -> bool {
             meanwhile();
         }
     };
-    handle.poll_ready_by(Direction::Read, &mut once).is_ready()
+    handle.poll_ready_by(WaitDirection::Read, &mut once).is_ready()
 }
 
 #[test]
@@ -60,8 +60,8 @@ fn a_datagram_that_another_reader_left_is_not_slept_over() {
     assert!(reads_one_more(&handle), "and is read");
 }
 
-/// A reader writes the worker's account once for an eighth of the limit: less is charged than the
-/// limit whatever it does, and nothing when it has read all.
+/// A reader writes the worker's account once for an eighth of the limit: less than the limit is
+/// charged at any time, and nothing when it has read all.
 #[test]
 fn what_is_read_gives_its_room_back_together_within_an_eighth_of_the_limit() {
     let (_shards, shared) = shared();
@@ -94,8 +94,8 @@ fn what_is_read_gives_its_room_back_together_within_an_eighth_of_the_limit() {
 }
 
 /// The socket of the first slot.
-fn udp(shared: &Arc<Shared>) -> UdpHandle {
-    let ends = Ends { local: ([127, 0, 0, 1], 7).into(), peer: None };
+fn udp(shared: &Arc<RemoteShared>) -> UdpHandle {
+    let ends = RequestAddrs { local: ([127, 0, 0, 1], 7).into(), peer: None };
     let id = SlotId { index: 0, generation: 1 };
     UdpHandle::new(Arc::clone(shared), id, ends, SocketSettings::new(Family::V4))
 }
@@ -114,10 +114,11 @@ fn an_error_whose_flag_another_reader_saw_is_not_slept_over() {
         let slot = handle.slot().unwrap();
         slot.error.store(111, Ordering::Release);
         slot.rx.set(super::slot::ERROR);
-        // Its look at the number was too early, it takes the flag, is told, and then does not read.
+        // The reader has checked the number too early; it takes the flag, finds an error, and does
+        // not read.
         assert!(slot.rx.take(super::slot::ERROR).0.is_empty());
     });
-    assert!(awake, "the error is still to be told");
+    assert!(awake, "the error is still pending");
 }
 
 #[test]
@@ -158,12 +159,12 @@ fn who_tries_to_accept_and_finds_nothing_leaves_the_sleeper_its_wake() {
     assert!(handle.try_accept().is_err());
     let link = &shared.tcp.slot(0).unwrap().accept_link;
     let waiting = listening.hand_over(0, link).unwrap();
-    waiting.expect("somebody sleeps").wake();
+    waiting.expect("a waker is registered").wake();
     assert!(woken.0.load(Ordering::Relaxed));
     drop(handle.try_accept().unwrap());
 }
 
-fn listener(shared: &Arc<Shared>) -> (Arc<Listening>, ListenHandle) {
+fn listener(shared: &Arc<RemoteShared>) -> (Arc<Listening>, ListenHandle) {
     let listening = Arc::new(Listening::new());
     let local = ([127, 0, 0, 1], 80).into();
     let handle = ListenHandle::new(Arc::clone(shared), Arc::clone(&listening), local);

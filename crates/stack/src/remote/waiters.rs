@@ -1,12 +1,12 @@
-//! Who waits on a handle: one task by polling, any number by futures, or a blocked thread.
+//! Tasks that wait on a handle: one by polling, any number by futures, or a blocked thread.
 //!
-//! The worker knows one waker per direction (the slot's cell). A single waiter stands there itself;
-//! where there are more, a fan-out stands there, which wakes them all: each looks again, and who
-//! finds nothing waits again.
+//! The worker sees one waker per direction (the slot's cell). A single waiter is registered there
+//! itself; where there are more, a fan-out is registered, which wakes them all: each checks again,
+//! and waits again if it finds nothing.
 //!
 //! Invariants: one registrar at a time is at the cell, by a lock that no worker takes; the list's
-//! own lock is never held while something is registered or woken, for a cell that is taken at that
-//! moment wakes whoever registers: the fan-out itself, which goes through the list.
+//! own lock is never held while a waker is registered or woken, for a cell that is taken at that
+//! moment wakes the waker being registered: the fan-out itself, which takes the list's lock.
 
 use core::future::Future;
 use core::pin::Pin;
@@ -19,36 +19,36 @@ use std::task::Wake;
 use floodwall_sync::WakerCell;
 use floodwall_sync::lock::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// What somebody waits for.
+/// The event that a task waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Direction {
+pub enum WaitDirection {
     /// A datagram or an error.
     Read,
     /// Credit to send at least a small datagram, or an error.
     Write,
 }
 
-/// Who waits for one direction of one handle.
+/// The tasks that wait for one direction of one handle.
 #[derive(Default)]
 pub(super) struct Waiters {
     all: Arc<FanOut>,
-    /// Held by who registers at the cell.
+    /// Held while a waker is registered at the cell.
     registrar: Mutex<()>,
 }
 
 #[derive(Default)]
-struct FanOut(Mutex<List>);
+struct FanOut(Mutex<WaiterList>);
 
 #[derive(Default)]
-struct List {
-    /// Who polls: the last one counts, as everywhere.
+struct WaiterList {
+    /// The task that polls: the last one counts, as is usual for `poll` functions.
     polling: Option<Waker>,
     futures: Vec<(u64, Waker)>,
     next: u64,
 }
 
 impl FanOut {
-    fn lock(&self) -> MutexGuard<'_, List> {
+    fn lock(&self) -> MutexGuard<'_, WaiterList> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -69,12 +69,12 @@ impl Wake for FanOut {
 }
 
 impl Waiters {
-    /// Registers who polls.
+    /// Registers the polling task.
     pub(super) fn poll(&self, cell: &WakerCell, waker: &Waker) {
         let _registrar = self.registrar();
         let is_alone = {
             let mut list = self.all.lock();
-            // Also for who joins later, and takes the cell over.
+            // Also for a task that joins later, and takes the cell over.
             match &mut list.polling {
                 Some(old) => old.clone_from(waker),
                 none => *none = Some(waker.clone()),
@@ -120,28 +120,28 @@ impl Waiters {
 
 /// What can be waited for: a handle of any kind.
 pub(super) trait Waited: Send + Sync {
-    /// Who waits in a direction, and the cell that the worker knows.
-    fn waiting(&self, direction: Direction) -> (&Waiters, &WakerCell);
+    /// The waiters of a direction, and the cell that the worker wakes.
+    fn waiting(&self, direction: WaitDirection) -> (&Waiters, &WakerCell);
 
     /// Whether it is ready, or `register` and sleep. An error is news of either direction, and is
     /// left for the call that follows.
     fn poll_ready_by(
         &self,
-        direction: Direction,
+        direction: WaitDirection,
         register: &mut dyn FnMut(),
     ) -> Poll<io::Result<()>>;
 }
 
-/// A handle that will be ready: to be read from or written to. Any number may wait on one handle;
-/// all are woken, and who finds nothing waits again. May be dropped at any time.
-pub struct Ready<'a> {
+/// A handle that will be ready: to be read from or written to. Any number of tasks may wait on one
+/// handle; all are woken, and wait again if they find nothing. May be dropped at any time.
+pub struct Readiness<'a> {
     handle: &'a dyn Waited,
-    direction: Direction,
+    direction: WaitDirection,
     key: Option<u64>,
 }
 
-impl<'a> Ready<'a> {
-    pub(super) const fn new(handle: &'a dyn Waited, direction: Direction) -> Self {
+impl<'a> Readiness<'a> {
+    pub(super) const fn new(handle: &'a dyn Waited, direction: WaitDirection) -> Self {
         Self { handle, direction, key: None }
     }
 
@@ -152,7 +152,7 @@ impl<'a> Ready<'a> {
     }
 }
 
-impl Future for Ready<'_> {
+impl Future for Readiness<'_> {
     type Output = io::Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -161,13 +161,13 @@ impl Future for Ready<'_> {
     }
 }
 
-impl core::fmt::Debug for Ready<'_> {
+impl core::fmt::Debug for Readiness<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Ready").field("direction", &self.direction).finish_non_exhaustive()
     }
 }
 
-impl Drop for Ready<'_> {
+impl Drop for Readiness<'_> {
     fn drop(&mut self) {
         if let Some(key) = self.key {
             self.handle.waiting(self.direction).0.leave(key);
@@ -177,15 +177,15 @@ impl Drop for Ready<'_> {
 
 /// A thread that blocks until its waker is woken.
 #[derive(Default)]
-pub(super) struct Parker(Arc<Bell>);
+pub(super) struct Parker(Arc<WaiterBell>);
 
 #[derive(Default)]
-struct Bell {
+struct WaiterBell {
     rung: Mutex<bool>,
     told: Condvar,
 }
 
-impl Wake for Bell {
+impl Wake for WaiterBell {
     fn wake(self: Arc<Self>) {
         *self.rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.told.notify_one();
@@ -240,9 +240,9 @@ mod tests {
 
     /// Counts how often it was woken.
     #[derive(Default)]
-    struct Count(AtomicU64);
+    struct WaiterCount(AtomicU64);
 
-    impl Wake for Count {
+    impl Wake for WaiterCount {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
@@ -266,7 +266,7 @@ mod tests {
                 let joining: Vec<_> = (0..2)
                     .map(|_| {
                         scope.spawn(|| {
-                            let waker = Waker::from(Arc::new(Count::default()));
+                            let waker = Waker::from(Arc::new(WaiterCount::default()));
                             let mut key = None;
                             (0..TURNS).for_each(|_| waiters.join(&cell, &mut key, &waker));
                             waiters.leave(key.unwrap());
@@ -286,13 +286,13 @@ mod tests {
     #[test]
     fn who_polls_is_woken_too_where_another_takes_the_cell_over() {
         let (waiters, cell) = (Waiters::default(), WakerCell::new());
-        let counts = [Arc::new(Count::default()), Arc::new(Count::default())];
+        let counts = [Arc::new(WaiterCount::default()), Arc::new(WaiterCount::default())];
         let wakers = counts.clone().map(Waker::from);
         let mut key = None;
         for round in 1..=2 {
             waiters.poll(&cell, &wakers[0]);
             waiters.join(&cell, &mut key, &wakers[1]);
-            cell.take().expect("somebody waits").wake();
+            cell.take().expect("a waker is registered").wake();
             let woken = counts.clone().map(|count| count.0.load(Ordering::Relaxed));
             assert_eq!(woken, [round, round]);
         }

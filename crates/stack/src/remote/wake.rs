@@ -2,8 +2,8 @@
 //!
 //! Worker's side: [`Wakes`] gathers a round's wakers and hands them over once the packets have
 //! left. Program's side: a runtime's adapter takes a [`RuntimeGroup`], spawns a driver task that
-//! polls it, and says of each handle which group waits there. Group 0 is nobody's: its wakers are
-//! woken one by one, which is right for blocked threads and for executors without an adapter.
+//! polls it, and sets on each handle the group that waits there. Group 0 has no driver: its wakers
+//! are woken one by one, which is right for blocked threads and for executors without an adapter.
 
 use core::task::{Context, Poll, Waker};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use floodwall_base::limits;
 use floodwall_sync::WakeGroup;
 use floodwall_sync::lock::{Mutex, PoisonError};
 
-use super::shared::Shared;
+use super::shared::RemoteShared;
 
 /// Which runtime a waiter belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -24,13 +24,13 @@ impl GroupId {
 }
 
 /// The groups of one worker, and of all workers which are in use.
-pub(super) struct Groups {
+pub(super) struct WakeGroups {
     /// Of each worker, one for each runtime: group `n` is at `n - 1`.
     of_worker: Box<[Box<[WakeGroup]>]>,
     taken: Mutex<u64>,
 }
 
-impl Groups {
+impl WakeGroups {
     pub(super) fn new(workers: usize, sockets_max: usize) -> Self {
         let wakers = (2 * sockets_max).min(limits::REMOTE_GROUP_WAKERS);
         let groups = || (0..limits::REMOTE_GROUPS_MAX).map(|_| WakeGroup::new(wakers)).collect();
@@ -69,18 +69,18 @@ impl Groups {
 /// One runtime's group. Its driver polls it; when it is dropped, what was handed over is woken and
 /// workers wake this runtime's tasks one by one.
 pub struct RuntimeGroup {
-    shared: Arc<Shared>,
+    shared: Arc<RemoteShared>,
     id: GroupId,
 }
 
 impl RuntimeGroup {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(super) fn new(shared: Arc<RemoteShared>) -> Self {
         let id = shared.groups.take();
         Self { shared, id }
     }
 
-    /// What handles are told. [`GroupId::DIRECT`] where all groups are taken: then no driver is
-    /// needed.
+    /// The group to set on handles. [`GroupId::DIRECT`] where all groups are taken: then no driver
+    /// is needed.
     #[must_use]
     pub const fn id(&self) -> GroupId {
         self.id
@@ -140,7 +140,7 @@ impl Wakes {
 
     /// Hands all over: at most one foreign wake a runtime; group 0's directly. Returns how many
     /// wakers there were.
-    pub(super) fn hand_over(&mut self, groups: &Groups) -> usize {
+    pub(super) fn hand_over(&mut self, groups: &WakeGroups) -> usize {
         let mut left = core::mem::take(&mut self.groups);
         while left != 0 {
             let id = GroupId(left.trailing_zeros() as u8);

@@ -13,13 +13,13 @@
 
 use floodwall_base::{Counter, WorkerId, limits};
 
-use super::{Control, Role};
-use crate::cx::Cx;
+use super::{ControlShard, Role};
+use crate::round_context::RoundContext;
 use crate::shard::Stack;
 
 const _: () = assert!(limits::SOCKET_COMMANDS_WAITING.is_power_of_two());
 
-impl Control {
+impl ControlShard {
     /// How many commands every follower has room for.
     fn room(&mut self) -> usize {
         self.logs.iter_mut().map(|log| log.room()).min().unwrap_or(usize::MAX)
@@ -27,8 +27,8 @@ impl Control {
 }
 
 impl Stack {
-    /// Tells every follower what was decided, and has it called.
-    pub(super) fn spread_commands(&mut self, cx: &mut Cx<'_>) {
+    /// Logs what was decided for every follower, and wakes them.
+    pub(super) fn spread_commands(&mut self, cx: &mut RoundContext<'_>) {
         let (Role::Control(control), Some(remote)) = (&mut self.role, &mut self.remote) else {
             return;
         };
@@ -52,7 +52,7 @@ impl Stack {
     }
 
     /// Carries out what the control shard has decided, all of it: at most as much as a log holds.
-    pub(super) fn repeat_commands(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn repeat_commands(&mut self, cx: &mut RoundContext<'_>) {
         if self.remote.as_ref().is_some_and(|remote| remote.begins_again) {
             self.open_again(cx);
         }

@@ -1,8 +1,8 @@
-//! The control shard's side: it looks what has changed, and publishes it.
+//! The control shard's side: it detects changes, and publishes them.
 //!
-//! Called by `shard.rs` at the end of every call, and before a host is looked at from outside. What
-//! is looked at first is a handful of words that change with every change ([`Marks`]); tables are
-//! compared and copied only where one of these is another, and not more often than
+//! Called by `shard.rs` at the end of every call, and before a host's state is read from outside. A
+//! handful of words that change with every change ([`PublishedMarks`]) is compared first; tables
+//! are compared and copied only where one of these differs, and not more often than
 //! [`limits::SNAPSHOT_EVERY`]. Invariant: what could not be published yet is announced as withheld
 //! in the same call.
 
@@ -15,19 +15,19 @@ use core::time::Duration;
 use floodwall_base::{Counter, Instant, limits};
 use floodwall_ip::Interface;
 use floodwall_sync::Retired;
-use floodwall_sync::qsbr::{Caps, Domain, Limbo};
+use floodwall_sync::qsbr::{Domain, Limbo, LimboCaps};
 use floodwall_sync::snapshot::SnapshotWriter;
 use floodwall_sync::spsc::Producer;
 
 use super::neighbor_sets::NeighborWriter;
-use super::notes::Notes;
-use super::snapshot::{Snapshot, copy_interfaces};
+use super::notes::PeerNotes;
+use super::snapshot::{TableSnapshot, copy_interfaces};
 use super::{
-    GENERATION, NEIGHBORS, NEIGHBORS_WITHHELD, Published, ROUTES, Role, SNAPSHOT_WITHHELD,
+    GENERATION, NEIGHBORS, NEIGHBORS_WITHHELD, PublishedTables, ROUTES, Role, SNAPSHOT_WITHHELD,
     STATUS_WORDS, WITHHELD,
 };
-use crate::cx::Cx;
-use crate::remote::Command;
+use crate::remote::SocketCommand;
+use crate::round_context::RoundContext;
 use crate::shard::Stack;
 
 /// Neighbours of each family published in one call.
@@ -35,19 +35,19 @@ const NEIGHBORS_EACH: usize = 128;
 /// How soon memory is reclaimed where nothing else is to be done.
 const RECLAIM_EVERY: Duration = Duration::from_millis(5);
 
-/// Words that tell that something may have changed.
+/// Counters of which at least one changes whenever a table may have changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Marks {
+struct PublishedMarks {
     paths: u32,
     exceptions: (u32, u32),
     changes: u64,
     dhcp_asks: bool,
 }
 
-impl Marks {
+impl PublishedMarks {
     fn of(stack: &Stack) -> Self {
         Self {
-            paths: stack.paths.generation(),
+            paths: stack.path_cache.generation(),
             exceptions: (stack.exceptions_v4.revision(), stack.exceptions_v6.revision()),
             changes: stack.stats.counters.of(Counter::FloodwallChanges),
             dhcp_asks: stack.dhcp.asks(),
@@ -60,21 +60,21 @@ impl Marks {
     }
 }
 
-/// See the file's head.
-pub(crate) struct Control {
-    published: Arc<Published>,
+/// The control shard's publishing state: snapshots, neighbour sets, status words and command logs.
+pub(crate) struct ControlShard {
+    published: Arc<PublishedTables>,
     status: SnapshotWriter<STATUS_WORDS>,
-    /// What the status says.
+    /// The status words as last published.
     said: [u64; STATUS_WORDS],
     /// As they were when the snapshot that is out was made.
-    marks: Option<Marks>,
+    marks: Option<PublishedMarks>,
     interfaces: Vec<Interface>,
     interfaces_revision: u64,
     generation: u64,
     next_look: Instant,
-    limbo: Limbo<Retired<Snapshot>>,
+    limbo: Limbo<Retired<TableSnapshot>>,
     #[expect(clippy::vec_box, reason = "the boxes themselves are what is shown")]
-    spare: Vec<Box<Snapshot>>,
+    spare: Vec<Box<TableSnapshot>>,
     bytes: usize,
     snapshot_refused: u64,
     withheld: bool,
@@ -86,20 +86,20 @@ pub(crate) struct Control {
     /// When memory may be looked at again.
     next_reclaim: Option<Instant>,
     /// One for each follower.
-    pub(super) logs: Vec<Producer<Command>>,
-    pub(super) notes: Notes,
+    pub(super) logs: Vec<Producer<SocketCommand>>,
+    pub(super) notes: PeerNotes,
 }
 
-impl Control {
+impl ControlShard {
     pub(super) fn new(
         domain: &Domain,
-        published: Arc<Published>,
+        published: Arc<PublishedTables>,
         status: SnapshotWriter<STATUS_WORDS>,
-        logs: Vec<Producer<Command>>,
-        notes: Notes,
+        logs: Vec<Producer<SocketCommand>>,
+        notes: PeerNotes,
     ) -> Self {
         let items = limits::SNAPSHOTS_WAITING;
-        let bytes = Snapshot::bytes(limits::INTERFACES_MAX);
+        let bytes = TableSnapshot::bytes(limits::INTERFACES_MAX);
         let v4 = NeighborWriter::new(domain, &published.v4);
         let v6 = NeighborWriter::new(domain, &published.v6);
         Self {
@@ -111,8 +111,8 @@ impl Control {
             interfaces_revision: 0,
             generation: 0,
             next_look: Instant::ORIGIN,
-            limbo: domain.limbo(Caps { items, bytes: items * bytes }),
-            spare: (0..=items).map(|_| Box::new(Snapshot::empty())).collect(),
+            limbo: domain.limbo(LimboCaps { items, bytes: items * bytes }),
+            spare: (0..=items).map(|_| Box::new(TableSnapshot::empty())).collect(),
             bytes,
             snapshot_refused: 0,
             withheld: false,
@@ -134,7 +134,7 @@ impl Control {
         if stack.has_decided() {
             return Some(self.next_look);
         }
-        let looks = (self.marks != Some(Marks::of(stack))).then_some(self.next_look);
+        let looks = (self.marks != Some(PublishedMarks::of(stack))).then_some(self.next_look);
         looks.into_iter().chain(self.next_reclaim).min()
     }
 
@@ -153,7 +153,7 @@ impl Control {
 
     /// Shows interfaces, routes and exceptions, where they are others now.
     fn show(&mut self, stack: &Stack, now: Instant) {
-        let marks = Marks::of(stack);
+        let marks = PublishedMarks::of(stack);
         if self.marks == Some(marks) || now < self.next_look {
             return;
         }
@@ -194,7 +194,7 @@ impl Control {
         }
     }
 
-    /// Tells followers what they have to know, where it is another.
+    /// Publishes the status words to followers, where they have changed.
     fn say(&mut self, routes: u64) {
         let mut words = [0; STATUS_WORDS];
         words[GENERATION] = self.generation;
@@ -221,7 +221,7 @@ impl Stack {
     /// Publishes what has changed; nothing where this is no control shard. Bounded: a look at a
     /// handful of words, [`NEIGHBORS_EACH`] neighbours of each family, and once in a while a copy
     /// of the tables.
-    pub(crate) fn publish(&mut self, cx: &mut Cx<'_>) {
+    pub(crate) fn publish(&mut self, cx: &mut RoundContext<'_>) {
         let now = cx.now;
         if self.is_follower() {
             return;
@@ -229,7 +229,7 @@ impl Stack {
         let routes_shown = self.publish_routes(now);
         let Role::Control(mut control) = mem::replace(&mut self.role, Role::Alone) else { return };
         control.reclaim(now);
-        let Control { published, v4, v6, neighbors_withheld, .. } = &mut *control;
+        let ControlShard { published, v4, v6, neighbors_withheld, .. } = &mut *control;
         let v4 = v4.publish(&published.v4, &mut self.neighbors_v4, NEIGHBORS_EACH, now);
         let v6 = v6.publish(&published.v6, &mut self.neighbors_v6, NEIGHBORS_EACH, now);
         *neighbors_withheld = !(v4 && v6);

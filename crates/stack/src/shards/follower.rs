@@ -1,16 +1,18 @@
-//! A follower's side: it takes over what the control shard shows, and asks for what it does not.
+//! A follower's side: it takes over published tables, and hands unresolved packets to the control
+//! shard.
 //!
-//! Called by `shard.rs` at the start of every call, by `tx.rs` for each packet whose neighbour is
-//! not in the path cache. Invariants: it writes nothing that others read; the tables of this stack
-//! are copies, of one snapshot all of them; a packet is sent to a published link address only while
-//! nothing is withheld.
+//! Called by `shard.rs` at the start of every call, by `tx.rs` for each packet without a neighbour
+//! in the path cache. Invariants: it writes nothing that others read; the tables of this stack are
+//! copies, all of one snapshot; a packet is sent to a published link address only while nothing is
+//! withheld.
 //!
-//! # How the control shard hears that a neighbour is used
-//! Reachability is probed where traffic goes (RFC 4861 section 7.3.3), so the cache must know of
-//! it. The first packet to a neighbour whose sign of life has run out is handed to the control
+//! # How the control shard learns that a neighbour is used
+//!
+//! Reachability is probed where traffic goes (RFC 4861 section 7.3.3), so the cache must see it.
+//! When a neighbour's reachability has expired, the first packet to it is handed to the control
 //! shard instead of being sent, once in [`NOTE_EVERY`] for each publication of the neighbour: the
-//! cache sees it, sends it, and begins to watch. So there is no write that two cores share, and
-//! what it costs is that this one packet may be overtaken.
+//! cache sees it, sends it, and starts the delay timer. So there is no write that two cores share,
+//! and the cost is that this one packet may be overtaken.
 
 use std::sync::Arc;
 
@@ -19,28 +21,29 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use floodwall_base::{Address, Counter, DropReason, Family, IfIndex, Instant, MacAddr, WorkerId};
 use floodwall_ip::neighbor::DELAY_FIRST_PROBE_TIME;
 use floodwall_packet::{Handoff, HandoffKind, PacketBuf};
-use floodwall_sync::qsbr::View;
+use floodwall_sync::qsbr::DomainView;
 use floodwall_sync::snapshot::SnapshotReader;
 use floodwall_sync::spsc::Consumer;
 
-use super::neighbor_sets::{Found, NeighborSets};
-use super::notes::Notes;
+use super::neighbor_sets::{FoundNeighbor, NeighborSets};
+use super::notes::PeerNotes;
 use super::{
-    GENERATION, NEIGHBORS_WITHHELD, Published, Role, SNAPSHOT_WITHHELD, STATUS_WORDS, WITHHELD,
+    GENERATION, NEIGHBORS_WITHHELD, PublishedTables, Role, SNAPSHOT_WITHHELD, STATUS_WORDS,
+    WITHHELD,
 };
-use crate::cx::Cx;
-use crate::remote::Command;
+use crate::ip_family::IpFamily;
+use crate::remote::SocketCommand;
+use crate::round_context::RoundContext;
 use crate::routes::FibReaders;
 use crate::shard::Stack;
-use crate::tables::Tables;
 
-/// How often the control shard is shown that a neighbour is used: once in the time for which it
-/// waits before it asks.
+/// How often the control shard is shown that a neighbour is used: once per delay before its first
+/// probe.
 const NOTE_EVERY: core::time::Duration = DELAY_FIRST_PROBE_TIME;
 
-/// See the file's head.
+/// A follower's reading state: readers of published tables, versions already seen, its command log.
 pub(crate) struct Follower {
-    published: Arc<Published>,
+    published: Arc<PublishedTables>,
     pub(crate) routes: FibReaders,
     status: SnapshotReader<STATUS_WORDS>,
     /// Version of the status that was acted upon.
@@ -49,8 +52,8 @@ pub(crate) struct Follower {
     interfaces_revision: u64,
     withheld: u64,
     pub(crate) dhcp_asks: bool,
-    pub(super) log: Consumer<Command>,
-    pub(super) notes: Notes,
+    pub(super) log: Consumer<SocketCommand>,
+    pub(super) notes: PeerNotes,
     /// By way of a published set: the stamp that the control shard was shown last, and when.
     noted_v4: Box<[(u32, Instant)]>,
     noted_v6: Box<[(u32, Instant)]>,
@@ -58,11 +61,11 @@ pub(crate) struct Follower {
 
 impl Follower {
     pub(super) fn new(
-        published: Arc<Published>,
+        published: Arc<PublishedTables>,
         routes: FibReaders,
         status: SnapshotReader<STATUS_WORDS>,
-        log: Consumer<Command>,
-        notes: Notes,
+        log: Consumer<SocketCommand>,
+        notes: PeerNotes,
     ) -> Self {
         let noted_v4 = vec![(0, Instant::ORIGIN); published.v4.ways()].into();
         let noted_v6 = vec![(0, Instant::ORIGIN); published.v6.ways()].into();
@@ -95,9 +98,9 @@ impl Follower {
 
     /// The link address of a neighbour that may be sent to; `None` where the control shard must do
     /// it.
-    fn neighbor<A: Seen>(
+    fn neighbor<A: FollowerView>(
         &mut self,
-        view: View<'_>,
+        view: DomainView<'_>,
         iface: IfIndex,
         addr: A,
         now: Instant,
@@ -106,7 +109,7 @@ impl Follower {
             return None;
         }
         let (sets, noted) = A::seen(self);
-        let Found { link_addr, watch_from, way, stamp } = sets.lookup(view, iface, addr)?;
+        let FoundNeighbor { link_addr, watch_from, way, stamp } = sets.lookup(view, iface, addr)?;
         if now < watch_from {
             return Some(link_addr);
         }
@@ -120,27 +123,27 @@ impl Follower {
 }
 
 /// What a follower has of one family.
-pub(crate) trait Seen: Address {
+pub(crate) trait FollowerView: Address {
     fn seen(follower: &mut Follower) -> (&NeighborSets<Self>, &mut [(u32, Instant)]);
 }
 
-impl Seen for Ipv4Addr {
+impl FollowerView for Ipv4Addr {
     fn seen(follower: &mut Follower) -> (&NeighborSets<Self>, &mut [(u32, Instant)]) {
         (&follower.published.v4, &mut follower.noted_v4)
     }
 }
 
-impl Seen for Ipv6Addr {
+impl FollowerView for Ipv6Addr {
     fn seen(follower: &mut Follower) -> (&NeighborSets<Self>, &mut [(u32, Instant)]) {
         (&follower.published.v6, &mut follower.noted_v6)
     }
 }
 
 impl Stack {
-    /// Takes over what the other shards have told since the last call, and of a follower's control
-    /// shard what it has shown. Costs a look at three words, and at one of each other shard, where
-    /// nothing is new; nothing where there are no others.
-    pub(crate) fn catch_up(&mut self, cx: &mut Cx<'_>) {
+    /// Takes over notes of the other shards since the last call, and, on a follower, what the
+    /// control shard has published. Costs a look at three words, and at one of each other shard,
+    /// where nothing is new; nothing where there are no others.
+    pub(crate) fn catch_up(&mut self, cx: &mut RoundContext<'_>) {
         self.hear_notes(cx.now);
         if !self.is_follower() {
             return;
@@ -151,7 +154,7 @@ impl Stack {
         self.repeat_commands(cx);
     }
 
-    fn take_over(&mut self, view: View<'_>) {
+    fn take_over(&mut self, view: DomainView<'_>) {
         let Role::Follower(follower) = &mut self.role else { return };
         let status = follower.status.read();
         if status.version == follower.seen {
@@ -169,7 +172,7 @@ impl Stack {
             snapshot.give_to(self, has);
             self.stats.counters.count(Counter::FloodwallSnapshotsTaken);
         }
-        self.paths.forget();
+        self.path_cache.forget();
     }
 
     /// Whether another shard learns for this one.
@@ -199,9 +202,9 @@ impl Stack {
 
     /// The link address of a neighbour that a follower may send to; `None` where the control shard
     /// must send for it.
-    pub(crate) fn published_neighbor<A: Seen>(
+    pub(crate) fn published_neighbor<A: FollowerView>(
         &mut self,
-        cx: &Cx<'_>,
+        cx: &RoundContext<'_>,
         iface: IfIndex,
         addr: A,
     ) -> Option<MacAddr> {
@@ -211,7 +214,11 @@ impl Stack {
 
     /// Lets the control shard send a packet of ours, which begins with its IP header.
     #[cold]
-    pub(crate) fn hand_out<A: Tables>(&mut self, cx: &mut Cx<'_>, mut packet: PacketBuf) {
+    pub(crate) fn hand_out<A: IpFamily>(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        mut packet: PacketBuf,
+    ) {
         packet.uncharge();
         let (to, kind) = (WorkerId::CONTROL, HandoffKind::Outgoing);
         match hand(cx, Handoff { to, kind, packet }) {
@@ -223,7 +230,12 @@ impl Stack {
     /// Lets the control shard have what only it understands: the frame as it arrived, or where it
     /// came in fragments, the whole.
     #[cold]
-    pub(crate) fn hand_in(&mut self, cx: &mut Cx<'_>, mut packet: PacketBuf, whole: Option<usize>) {
+    pub(crate) fn hand_in(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        mut packet: PacketBuf,
+        whole: Option<usize>,
+    ) {
         let kind = match whole {
             None => HandoffKind::Frame,
             Some(l3) => {
@@ -238,14 +250,14 @@ impl Stack {
     #[cold]
     pub(crate) fn hand_to(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         to: WorkerId,
         kind: HandoffKind,
         packet: PacketBuf,
     ) {
         match hand(cx, Handoff { to, kind, packet }) {
             Ok(()) => self.stats.fates.handed_in += 1,
-            Err(packet) => self.die(packet, DropReason::HandoffFull),
+            Err(packet) => self.drop_packet(packet, DropReason::HandoffFull),
         }
     }
 
@@ -264,7 +276,7 @@ impl Stack {
 
 /// Puts a packet into the list of what other workers shall have; gives it back where there is none
 /// or no room.
-fn hand(cx: &mut Cx<'_>, handoff: Handoff) -> Result<(), PacketBuf> {
+fn hand(cx: &mut RoundContext<'_>, handoff: Handoff) -> Result<(), PacketBuf> {
     match &mut cx.peers {
         Some(peers) => peers.handoff.push(handoff).map_err(|back| back.packet),
         None => Err(handoff.packet),

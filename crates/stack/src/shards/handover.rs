@@ -1,10 +1,10 @@
 //! What another shard handed over: taken in as if it had happened here.
 //!
-//! Called by `shard.rs` with packets that other workers' engines gave away. A frame goes the way of
-//! any frame; a whole datagram the way behind reassembly; a packet of a follower that is to be sent
-//! is sent by this shard's own tables, for the follower's may be older. Invariant: what is adopted
-//! has one fate here, and what was handed over is counted by both sides, so that the sum over all
-//! shards and what is on its way balances.
+//! Called by `shard.rs` with packets that other workers' engines handed over. A frame takes the
+//! path of any frame; a reassembled datagram the path behind reassembly; a packet that a follower
+//! wants sent is routed by this shard's own tables, for the follower's may be older. Invariant: an
+//! adopted packet has one outcome here, and both sides count what was handed over, so that the sum
+//! over all shards and what is in transit balances.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -13,21 +13,25 @@ use floodwall_ip::input;
 use floodwall_packet::{Handoff, HandoffKind, HandoffList, PacketBuf};
 
 use super::follower::family_of;
-use crate::cx::Cx;
-use crate::reassemble::Reassembles;
-use crate::rx::Ascent;
+use crate::ip_family::IpFamily;
+use crate::reassemble::ReassembleFamily;
+use crate::round_context::RoundContext;
+use crate::rx::RxMeta;
 use crate::shard::Stack;
-use crate::tables::Tables;
-use crate::tx::Path;
+use crate::tx::OutputPath;
 
 impl Stack {
     /// Takes all that was handed over: a unit each.
-    pub(crate) fn adopt_all(&mut self, cx: &mut Cx<'_>, handed: &mut HandoffList) -> Units {
-        // A worker without a queue of its own hears the time by this alone.
+    pub(crate) fn adopt_all(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        handed: &mut HandoffList,
+    ) -> Units {
+        // A worker without a receive queue of its own gets the time only here.
         self.begin(cx.now);
         let spent = handed.len();
         let out = handed.iter().filter(|handoff| handoff.kind == HandoffKind::Outgoing).count();
-        // Before the first: whatever ends this loop, all have been taken over.
+        // Counted before the loop: even if it ends early, all have been taken over.
         self.stats.fates.adopted_in += (spent - out) as u64;
         self.stats.fates.adopted_out += out as u64;
         let mut behind = spent;
@@ -47,13 +51,13 @@ impl Stack {
         Units(u32::try_from(spent).unwrap_or(u32::MAX))
     }
 
-    fn adopt_whole(&mut self, cx: &mut Cx<'_>, packet: PacketBuf) {
+    fn adopt_whole(&mut self, cx: &mut RoundContext<'_>, packet: PacketBuf) {
         let iface = packet.iface();
         match family_of(&packet) {
             Some(Family::V4) => match input::ipv4(&packet, 0, &mut self.stats.access) {
                 Ok(heading) => match self.is_ours_v4(iface, &heading) {
                     Ok(to_group) => {
-                        let ascent = Ascent { iface, l3: 0, heading, to_group };
+                        let ascent = RxMeta { iface, l3: 0, heading, to_group };
                         Ipv4Addr::deliver_whole(self, cx, packet, ascent);
                     }
                     Err(reason) => self.die_ip::<Ipv4Addr>(packet, reason),
@@ -63,18 +67,18 @@ impl Stack {
             Some(Family::V6) => match input::ipv6(&packet, 0, &mut self.stats.access) {
                 Ok(heading) => match self.is_ours_v6(iface, &heading) {
                     Ok(to_group) => {
-                        let ascent = Ascent { iface, l3: 0, heading, to_group };
+                        let ascent = RxMeta { iface, l3: 0, heading, to_group };
                         Ipv6Addr::deliver_whole(self, cx, packet, ascent);
                     }
                     Err(reason) => self.die_ip::<Ipv6Addr>(packet, reason),
                 },
                 Err(reason) => self.die_ip::<Ipv6Addr>(packet, reason),
             },
-            None => self.die(packet, DropReason::IpVersion),
+            None => self.drop_packet(packet, DropReason::IpVersion),
         }
     }
 
-    fn adopt_outgoing(&mut self, cx: &mut Cx<'_>, packet: PacketBuf) {
+    fn adopt_outgoing(&mut self, cx: &mut RoundContext<'_>, packet: PacketBuf) {
         match family_of(&packet) {
             Some(Family::V4) => match input::ipv4(&packet, 0, &mut self.stats.access) {
                 Ok(heading) => self.send_for_another(cx, packet, heading.dst_addr),
@@ -89,11 +93,16 @@ impl Stack {
         }
     }
 
-    fn send_for_another<A: Tables>(&mut self, cx: &mut Cx<'_>, packet: PacketBuf, dst_addr: A) {
+    fn send_for_another<A: IpFamily>(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        packet: PacketBuf,
+        dst_addr: A,
+    ) {
         let zone = Some(packet.iface()).filter(|iface| *iface != IfIndex::LOOPBACK);
         match self.path(cx, dst_addr, zone) {
-            Ok(Path::Local) => self.loop_back::<A>(packet),
-            Ok(Path::Via { iface, next_hop, mtu }) => {
+            Ok(OutputPath::Local) => self.loop_back::<A>(packet),
+            Ok(OutputPath::Via { iface, next_hop, mtu }) => {
                 self.transmit_within(cx, packet, iface, next_hop, mtu);
             }
             Err(reason) => self.die_out::<A>(packet, reason),
@@ -103,7 +112,7 @@ impl Stack {
 
 const _: fn() = || {
     // Both families have what the above needs.
-    fn has<A: Address + Reassembles + Tables>() {}
+    fn has<A: Address + ReassembleFamily + IpFamily>() {}
     has::<Ipv4Addr>();
     has::<Ipv6Addr>();
 };

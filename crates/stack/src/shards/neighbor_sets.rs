@@ -1,24 +1,24 @@
 //! The neighbours that the control shard has published, as followers read them: without a write.
 //!
-//! A set-associative table: a keyed hash names the set, of at most [`WAYS`] neighbours, which lies
-//! in one piece behind one pointer. The control shard replaces whole sets ([`NeighborWriter`]) and
-//! lets the old ones wait for their grace period; their memory is used again, so that nothing is
-//! allocated after the start. Invariants: what a set holds was true when the writer last had
-//! nothing to put off, and while it puts off something followers are told not to look
-//! (`WITHHELD`); a neighbour is in one set at most.
+//! A set-associative table: a keyed hash selects the set, of at most [`WAYS`] neighbours, which
+//! lies in one piece behind one pointer. The control shard replaces whole sets ([`NeighborWriter`])
+//! and keeps the old ones for their grace period; their memory is reused, so that nothing is
+//! allocated after the start. Invariants: a set was accurate when the writer last had no deferred
+//! update, and while it has one a status flag disables look-ups of followers (`WITHHELD`); a
+//! neighbour is in one set at most.
 //!
 //! # Under flood
-//! Reachable by whoever is or pretends to be a neighbour, through the cache of
+//! Reachable from any station that is, or pretends to be, a neighbour, through the cache of
 //! `floodwall_ip::neighbor` and its bounds alone. Bound: four places for each neighbour that the
 //! cache may hold, and [`limits::NEIGHBOR_SETS_WAITING`] sets that wait, all taken at the start.
-//! Where a set is full the neighbour is not published: packets to it go by the control shard.
-//! Worst work per look-up: one keyed hash, [`WAYS`] comparisons.
+//! Where a set is full the neighbour is not published: packets to it go by the control shard. Worst
+//! work per look-up: one keyed hash, [`WAYS`] comparisons.
 
 use core::mem;
 
 use floodwall_base::{Address, HashKey, IfIndex, Instant, MacAddr, limits};
 use floodwall_ip::{NeighborCache, Usable};
-use floodwall_sync::qsbr::{Caps, Domain, Limbo, View};
+use floodwall_sync::qsbr::{Domain, DomainView, Limbo, LimboCaps};
 use floodwall_sync::{RcuCell, Retired};
 
 /// Neighbours of one set.
@@ -30,16 +30,16 @@ const RECLAIM_PASSES: usize = 16;
 
 /// One published neighbour. Each publication has a stamp of its own; 0 marks a free way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Entry<A> {
+pub(super) struct PublishedNeighbor<A> {
     stamp: u32,
     usable: Usable<A>,
 }
 
-/// See the file's head.
+/// One set of the table: at most [`WAYS`] neighbours, replaced as a whole.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Set<A>([Entry<A>; WAYS]);
+pub(super) struct NeighborSet<A>([PublishedNeighbor<A>; WAYS]);
 
-impl<A: Address> Set<A> {
+impl<A: Address> NeighborSet<A> {
     const fn empty() -> Self {
         let usable = Usable {
             addr: A::UNSPECIFIED,
@@ -47,11 +47,13 @@ impl<A: Address> Set<A> {
             link_addr: MacAddr::ZERO,
             watch_from: Instant::FAR,
         };
-        Self([Entry { stamp: 0, usable }; WAYS])
+        Self([PublishedNeighbor { stamp: 0, usable }; WAYS])
     }
 
     fn way_of(&self, iface: IfIndex, addr: A) -> Option<usize> {
-        let is_it = |e: &Entry<A>| e.stamp != 0 && e.usable.addr == addr && e.usable.iface == iface;
+        let is_it = |e: &PublishedNeighbor<A>| {
+            e.stamp != 0 && e.usable.addr == addr && e.usable.iface == iface
+        };
         self.0.iter().position(is_it)
     }
 
@@ -62,7 +64,7 @@ impl<A: Address> Set<A> {
 
 /// What a follower finds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Found {
+pub(super) struct FoundNeighbor {
     pub(super) link_addr: MacAddr,
     pub(super) watch_from: Instant,
     /// Which way of which set, as one number below [`NeighborSets::ways`].
@@ -72,7 +74,7 @@ pub(super) struct Found {
 
 /// The table that all read.
 pub(crate) struct NeighborSets<A: Address> {
-    sets: Box<[RcuCell<Set<A>>]>,
+    sets: Box<[RcuCell<NeighborSet<A>>]>,
     key: HashKey,
 }
 
@@ -80,7 +82,7 @@ impl<A: Address> NeighborSets<A> {
     /// An empty table for a cache of so many neighbours.
     pub(super) fn new(domain: &Domain, neighbors: usize, key: HashKey) -> Self {
         let sets = (neighbors.saturating_mul(PLACES_EACH) / WAYS).next_power_of_two();
-        let cell = |_| RcuCell::new(domain, Box::new(Set::empty()));
+        let cell = |_| RcuCell::new(domain, Box::new(NeighborSet::empty()));
         Self { sets: (0..sets).map(cell).collect(), key }
     }
 
@@ -96,13 +98,18 @@ impl<A: Address> NeighborSets<A> {
 
     /// A neighbour, if it is published. Writes nothing.
     #[inline]
-    pub(super) fn lookup(&self, view: View<'_>, iface: IfIndex, addr: A) -> Option<Found> {
+    pub(super) fn lookup(
+        &self,
+        view: DomainView<'_>,
+        iface: IfIndex,
+        addr: A,
+    ) -> Option<FoundNeighbor> {
         let at = self.set_of(iface, addr);
         let set = self.sets.get(at)?.load(view);
         let way = set.way_of(iface, addr)?;
-        let Entry { stamp, usable } = set.0.get(way)?;
+        let PublishedNeighbor { stamp, usable } = set.0.get(way)?;
         let Usable { link_addr, watch_from, .. } = *usable;
-        Some(Found { link_addr, watch_from, way: at * WAYS + way, stamp: *stamp })
+        Some(FoundNeighbor { link_addr, watch_from, way: at * WAYS + way, stamp: *stamp })
     }
 }
 
@@ -111,9 +118,9 @@ pub(super) struct NeighborWriter<A: Address> {
     /// By place of the cache.
     placed: Vec<Option<Usable<A>>>,
     /// What the sets hold, to be changed and copied: only the writer may look without a view.
-    mirror: Box<[Set<A>]>,
-    limbo: Limbo<Retired<Set<A>>>,
-    spare: Vec<Box<Set<A>>>,
+    mirror: Box<[NeighborSet<A>]>,
+    limbo: Limbo<Retired<NeighborSet<A>>>,
+    spare: Vec<Box<NeighborSet<A>>>,
     stamp: u32,
     /// Neighbours published, and taken back.
     pub(super) published: u64,
@@ -124,12 +131,12 @@ pub(super) struct NeighborWriter<A: Address> {
 impl<A: Address> NeighborWriter<A> {
     pub(super) fn new(domain: &Domain, sets: &NeighborSets<A>) -> Self {
         let items = limits::NEIGHBOR_SETS_WAITING;
-        let bytes = items * mem::size_of::<Set<A>>();
+        let bytes = items * mem::size_of::<NeighborSet<A>>();
         Self {
             placed: Vec::new(),
-            mirror: vec![Set::empty(); sets.sets.len()].into(),
-            limbo: domain.limbo(Caps { items, bytes }),
-            spare: (0..=items).map(|_| Box::new(Set::empty())).collect(),
+            mirror: vec![NeighborSet::empty(); sets.sets.len()].into(),
+            limbo: domain.limbo(LimboCaps { items, bytes }),
+            spare: (0..=items).map(|_| Box::new(NeighborSet::empty())).collect(),
             stamp: 0,
             published: 0,
             refused: 0,
@@ -237,13 +244,13 @@ impl<A: Address> NeighborWriter<A> {
         let stamp = self.stamp.wrapping_add(1).max(1);
         if let Some(entry) = changed.0.get_mut(way) {
             match usable {
-                Some(usable) => *entry = Entry { stamp, usable },
+                Some(usable) => *entry = PublishedNeighbor { stamp, usable },
                 None => entry.stamp = 0,
             }
         }
         let Some(mut set) = self.spare.pop() else { return false };
         *set = changed;
-        match cell.replace(set, mem::size_of::<Set<A>>(), &mut self.limbo, now) {
+        match cell.replace(set, mem::size_of::<NeighborSet<A>>(), &mut self.limbo, now) {
             Ok(()) => {
                 self.stamp = stamp;
                 *mirror = changed;

@@ -1,37 +1,40 @@
-//! `Notes`: friends that one shard has made, told to the shard that their next packet comes to.
+//! `PeerNotes`: peers that one shard has established, passed to the shard that receives their next
+//! packet.
 //!
-//! A program's socket has one worker that sends for it and hears by all of them. So whom it answers
-//! is known where the answer left (`answered.rs`), and the next question comes to whoever owns the
-//! flow: there it is to be a friend too, for triage and for the reserve of a socket that fills up.
-//! Called by `answered.rs` when a socket sends to a friend whose flow is another shard's, and by
-//! `shard.rs` at the start of each call, before it looks at a packet. Invariants: only a peer that
-//! was answered again is told, once in a step of some seconds while it is sent to, so neither an
-//! answer to a friend nor one to whoever asks once writes to a line that two workers share; what is
-//! told is a copy, and nobody waits for it.
+//! A program's socket has one worker that sends for it, and receives through all of them. So the
+//! peers that it answers are known where the answer left (`recent_peers.rs`), and the next request
+//! arrives at the owner of the flow: there the peer is to be established too, for triage and for
+//! the reserve of a socket that fills up. Called by `recent_peers.rs` when a socket sends to an
+//! established peer with a flow of another shard, and by `shard.rs` at the start of each call,
+//! before it processes a packet. Invariants: a note is sent only for a peer that was answered
+//! again, once in a step of some seconds while it is sent to; so neither an answer to an
+//! established peer nor one to a peer that sends once writes to a cache line that two workers
+//! share. A note is a copy, and no shard waits for it.
 //!
 //! # Under flood
-//! Reachable by anyone whom a program answers twice. Bound: [`BURST_MAX`] notes between any two
-//! shards, taken at the start; a call of a shard hears as many of each other at most, a set of the
-//! table each. When full the newcomer is not told, but with the next answer. Honest traffic loses
-//! the preference until then, and nothing else: no packet dies of it, so there is no counter.
+//! Reachable from any peer that a program answers twice. Bound: [`BURST_MAX`] notes between any two
+//! shards, taken at the start; a call of a shard reads as many of each other at most, one set of
+//! the table each. When full the note is skipped and sent with the next answer. Honest traffic
+//! loses the preference until then, and nothing else: no packet is dropped for it, so there is no
+//! counter.
 
 use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Instant, WorkerId};
 use floodwall_sync::spsc::{Consumer, Producer, ring};
 
 use super::Role;
-use crate::answered::Peer;
+use crate::recent_peers::RecentPeer;
 use crate::shard::Stack;
 
 /// One shard's ends.
-pub(crate) struct Notes {
+pub(crate) struct PeerNotes {
     own: WorkerId,
     /// Of the others, in their order.
-    tell: Vec<Producer<Peer>>,
-    hear: Vec<Consumer<Peer>>,
+    tell: Vec<Producer<RecentPeer>>,
+    hear: Vec<Consumer<RecentPeer>>,
 }
 
-impl Notes {
+impl PeerNotes {
     /// Those of all shards of a host, in their order.
     pub(super) fn among(workers: u16) -> Vec<Self> {
         let ends = |own| Self { own: WorkerId(own), tell: Vec::new(), hear: Vec::new() };
@@ -51,20 +54,20 @@ impl Notes {
         all
     }
 
-    /// Tells another shard of a friend; false where there is no room.
-    fn tell(&mut self, to: WorkerId, peer: Peer) -> bool {
+    /// Sends a note about an established peer to another shard; false where the ring is full.
+    fn tell(&mut self, to: WorkerId, peer: RecentPeer) -> bool {
         let place = usize::from(if to > self.own { to.0 - 1 } else { to.0 });
         self.tell.get_mut(place).is_some_and(|ring| ring.push(peer).is_ok())
     }
 
-    /// Of whom the others have told; of each a burst at most.
-    fn heard(&mut self) -> impl Iterator<Item = Peer> {
+    /// The notes of the other shards, of each a burst at most.
+    fn heard(&mut self) -> impl Iterator<Item = RecentPeer> {
         self.hear.iter_mut().flat_map(|ring| ring.pop_batch(BURST_MAX))
     }
 }
 
 impl Role {
-    fn notes(&mut self) -> Option<&mut Notes> {
+    fn notes(&mut self) -> Option<&mut PeerNotes> {
         match self {
             Self::Alone => None,
             Self::Control(control) => Some(&mut control.notes),
@@ -74,23 +77,23 @@ impl Role {
 }
 
 impl Stack {
-    /// Takes over which friends the other shards have made. Costs a look at a word of each.
+    /// Takes over the peers that other shards have established. Costs a look at one word of each.
     #[inline]
     pub(crate) fn hear_notes(&mut self, now: Instant) {
         let Some(notes) = self.role.notes() else { return };
-        // It may hear without a packet for long, and is asked before the next one's round.
-        self.answered.begin(now);
+        // A shard may receive notes for long without a packet, so the clock is advanced here.
+        self.recent_peers.begin(now);
         for peer in notes.heard() {
-            self.answered.hear(&peer, now);
+            self.recent_peers.hear(&peer, now);
         }
     }
 
-    /// A friend is to be known to the owner of its flow as well.
+    /// Sends a note about an established peer to the owner of its flow.
     #[cold]
-    pub(crate) fn tell_friend(&mut self, owner: WorkerId, peer: &Peer, now: Instant) {
+    pub(crate) fn tell_friend(&mut self, owner: WorkerId, peer: &RecentPeer, now: Instant) {
         let Some(notes) = self.role.notes() else { return };
         if notes.tell(owner, *peer) {
-            self.answered.told(peer, now);
+            self.recent_peers.told(peer, now);
         }
     }
 }
@@ -99,13 +102,13 @@ impl Stack {
 mod tests {
     use super::*;
 
-    const fn peer(port: u16) -> Peer {
-        Peer { addr: 7, port, local_port: 53, zone: 0 }
+    const fn peer(port: u16) -> RecentPeer {
+        RecentPeer { addr: 7, port, local_port: 53, zone: 0 }
     }
 
     #[test]
     fn each_shard_hears_what_each_other_tells_it_in_order() {
-        let mut all = Notes::among(4);
+        let mut all = PeerNotes::among(4);
         for (from, to) in (0..4_u16).flat_map(|from| (0..4).map(move |to| (from, to))) {
             if from != to {
                 for n in 0..2 {
@@ -126,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_shard_that_does_not_listen_is_told_a_bounded_number() {
-        let mut all = Notes::among(2);
+        let mut all = PeerNotes::among(2);
         let told = (0..10_000).filter(|n| all[0].tell(WorkerId(1), peer(*n))).count();
         assert_eq!(told, BURST_MAX);
         assert_eq!(all[1].heard().count(), told);

@@ -1,10 +1,10 @@
-//! `Snapshot`: what the control shard shows of interfaces and exceptions, and how followers
-//! take it over.
+//! `TableSnapshot`: the interfaces and exceptions that the control shard publishes, and how
+//! followers copy them.
 //!
-//! Filled by `control.rs`, copied by `follower.rs`. Each part carries a revision, so that both
-//! copy only what has changed; memory is used again and again, so that neither allocates. A copy
-//! instead of a look in place: every packet asks these tables, several times, and they change
-//! seldom; so each core has its own lines of them.
+//! Filled by `control.rs`, copied by `follower.rs`. Each part carries a revision, so that both copy
+//! only what has changed; memory is reused, so that neither allocates. Followers copy instead of
+//! reading in place: every packet reads these tables, several times, and they rarely change; so
+//! each core has its own cache lines of them.
 
 use core::mem;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -15,8 +15,8 @@ use floodwall_ip::Interface;
 
 use crate::shard::Stack;
 
-/// See the file's head.
-pub(crate) struct Snapshot {
+/// One published state of interfaces, path exceptions and DHCP clients.
+pub(crate) struct TableSnapshot {
     /// Grows with each snapshot; 0 is the empty one that is there before the first.
     pub(super) generation: u64,
     pub(super) interfaces_revision: u64,
@@ -27,7 +27,7 @@ pub(crate) struct Snapshot {
     pub(super) dhcp_asks: bool,
 }
 
-impl Snapshot {
+impl TableSnapshot {
     /// One with memory for all that it may ever hold.
     pub(super) fn empty() -> Self {
         let key = HashKey::new(0, 0);

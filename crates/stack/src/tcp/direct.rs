@@ -4,15 +4,15 @@
 //! Called by `tcp.rs` and by applications.
 
 use floodwall_packet::{AccessCounters, PacketBuf};
-use floodwall_tcp::{Gone, Lend, Moment, Tcp};
+use floodwall_tcp::{ConnectionTable, CookieMoment, StaleHandle, TcpContext};
 use floodwall_wire::Ecn;
 
+use crate::ip_family::IpFamily;
 use crate::sockets::Sockets;
-use crate::tables::Tables;
 use crate::tx::traffic_class;
 
 /// Whether a router marked the packet: congestion experienced.
-pub(super) fn is_marked<A: Tables>(
+pub(super) fn is_marked<A: IpFamily>(
     packet: &PacketBuf,
     l3: usize,
     access: &mut AccessCounters,
@@ -26,16 +26,16 @@ impl Sockets<'_> {
     /// Does something with the set itself; what connections want to send leaves afterwards.
     ///
     /// # Errors
-    /// This stack speaks no TCP.
+    /// TCP is disabled on this stack.
     pub fn tcp_with<R>(
         &mut self,
-        act: impl FnOnce(&mut Tcp, &mut Lend<'_>) -> R,
-    ) -> Result<R, Gone> {
+        act: impl FnOnce(&mut ConnectionTable, &mut TcpContext<'_>) -> R,
+    ) -> Result<R, StaleHandle> {
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
-        let tcp = stack.tcp.as_mut().ok_or(Gone)?;
-        let mut lend = Lend {
+        let tcp = stack.tcp.as_mut().ok_or(StaleHandle)?;
+        let mut lend = TcpContext {
             now: cx.now,
-            epoch: Moment::simulated(cx.now).epoch,
+            epoch: CookieMoment::simulated(cx.now).epoch,
             pool: cx.pool,
             random: &mut *cx.random,
             counters: &mut stack.stats.counters,

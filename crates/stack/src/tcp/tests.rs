@@ -49,9 +49,9 @@ fn an_echo_service_gives_back_a_clients_stream_and_a_closed_port_refuses() {
             }
             service.run(&mut sockets, Units(64));
             let id = *client.get_or_insert_with(|| {
-                sockets.tcp_connect(addr.parse().unwrap(), &Settings::default(), 60).unwrap()
+                sockets.tcp_connect(addr.parse().unwrap(), &TcpSettings::default(), 60).unwrap()
             });
-            // An error is given once, to whoever asks first.
+            // An error is reported once, to the first call.
             match sockets.tcp_send(id, &sent[written..]) {
                 Ok(n) => written += n,
                 Err(SendError::WouldBlock) => {}
@@ -94,7 +94,7 @@ impl Application for Once {
 
     fn start(&mut self, sockets: &mut Sockets<'_>) -> Result<(), StartError> {
         let (any, owner) = ("[::]:80".parse().unwrap(), sockets.tcp_owner()?);
-        self.0 = Some((sockets.tcp_listen(any, &Settings::default(), 4, owner)?, owner));
+        self.0 = Some((sockets.tcp_listen(any, &TcpSettings::default(), 4, owner)?, owner));
         Ok(())
     }
 
@@ -111,7 +111,7 @@ impl Application for Once {
     }
 }
 
-/// Asks, reads to the end, and closes.
+/// Sends a request, reads to the end, and closes.
 struct Asks(SocketAddr, Option<(ConnectionId, u32)>);
 
 impl Application for Asks {
@@ -121,14 +121,14 @@ impl Application for Asks {
 
     fn start(&mut self, sockets: &mut Sockets<'_>) -> Result<(), StartError> {
         let owner = sockets.tcp_owner()?;
-        self.1 = Some((sockets.tcp_connect(self.0, &Settings::default(), owner)?, owner));
+        self.1 = Some((sockets.tcp_connect(self.0, &TcpSettings::default(), owner)?, owner));
         Ok(())
     }
 
     fn run(&mut self, sockets: &mut Sockets<'_>, _: Units) -> Units {
         let (id, owner) = self.1.unwrap();
         while let Some((_, events)) = sockets.tcp_event(owner) {
-            if events.contains(Events::OPENED) {
+            if events.contains(ConnectionEvents::OPENED) {
                 assert_eq!(sockets.tcp_send(id, b"ask"), Ok(3));
             }
             while let Ok(n) = sockets.tcp_recv(id, &mut [0; 100]) {

@@ -1,29 +1,30 @@
-//! The short walk to a datagram's ports: what floods and friends are made of.
+//! The short walk to a datagram's ports, for the packets that floods and established flows consist
+//! of.
 //!
-//! Called by `triage.rs` for each packet of a burst, before the walk that knows everything. Plain
-//! is a whole UDP datagram for an address of ours, in one chunk, without tag, options, fragments or
-//! extension headers, on the link that the last one came by; and what is surely for others on a
-//! link from which it is passed on, without tag and options. Invariant: says of a packet what the
-//! other walk says, or nothing; a test compares them for every packet of the captures. Layouts: RFC
-//! 894, RFC 791, RFC 8200, RFC 768.
+//! Called by `triage.rs` for each packet of a burst, before the full walk. Plain is a whole UDP
+//! datagram for an address of ours, in one chunk, without tag, options, fragments or extension
+//! headers, on the same interface as the previous one; and a packet that is surely for others, on
+//! an interface from which packets are forwarded, without tag and options. Invariant: the result is
+//! that of the full walk, or none; a test compares them for every packet of the captures. Layouts:
+//! RFC 894, RFC 791, RFC 8200, RFC 768.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{IfIndex, MacAddr};
 use floodwall_ip::{Interface, LinkMedium};
 use floodwall_packet::{Class, PacketBuf, Triage};
-use floodwall_udp::{Sought, Whose};
+use floodwall_udp::{DatagramKey, PortProbe};
 use floodwall_wire::{EtherType, IpProtocol, ethernet, ipv4, ipv6, udp};
 
-use super::Unwanted;
-use crate::forward::dialogues::{Dialogues, Place};
+use super::UnwantedPacket;
+use crate::forward::flows::{DialogueSlot, ForwardedFlows};
 use crate::rx::takes_any;
 use crate::shard::Stack;
 
 /// Bytes of the headers behind the link's.
 const V4_LEN: usize = ipv4::HEADER_LEN + udp::HEADER_LEN;
 const V6_LEN: usize = ipv6::HEADER_LEN + udp::HEADER_LEN;
-/// Of a frame's first eight bytes: whom it is for, and that not a group sent it.
+/// Of a frame's first eight bytes: the destination address, and the group bit of the source.
 const STATION: u64 = 0xffff_ffff_ffff_0100;
 /// The first byte of an IPv4 header without options.
 const NO_OPTIONS_V4: u8 = 0x45;
@@ -33,26 +34,26 @@ const PLAIN_V4: u64 = (NO_OPTIONS_V4 as u64) << 56;
 /// Of an IPv6 header's first eight bytes: version and next header.
 const FIXED_V6: u64 = 0xf000_0000_0000_ff00;
 const PLAIN_V6: u64 = 6 << 60 | (IpProtocol::UDP.0 as u64) << 8;
-/// The first byte of IPv4's groups; what is above is nobody's, or everybody's.
+/// The first byte of IPv4's groups; addresses above are reserved or broadcast.
 const FIRST_GROUP_V4: u8 = 224;
 
-/// What the short walk says of a packet.
+/// Result of the short walk.
 #[derive(Clone, Copy)]
-pub(super) enum Plainly {
+pub(super) enum PlainVerdict {
     /// A datagram for us.
     Datagram {
-        /// Who may take it; `None` for nobody.
-        sought: Option<Sought>,
-        /// What it is if nobody does.
+        /// The look-up of the socket that may receive it; `None` where no socket has the port.
+        sought: Option<PortProbe>,
+        /// Its class if no socket receives it.
         unwanted: Triage,
     },
     /// It is for others; where the dialogue of its ends would be.
-    Transit(Place),
+    Transit(DialogueSlot),
 }
 
 /// What is known of a packet beside its bytes.
 #[derive(Clone, Copy)]
-struct Arrived {
+struct PlainArrival {
     iface: IfIndex,
     /// Bytes from the network header on.
     room: usize,
@@ -60,22 +61,22 @@ struct Arrived {
 }
 
 /// What the packets of a burst have in common so far.
-pub(super) struct Plain<'a> {
+pub(super) struct PlainPacket<'a> {
     stack: &'a Stack,
-    unwanted: Unwanted,
+    unwanted: UnwantedPacket,
     /// The link of the last packet, if it is up.
     interface: Option<&'a Interface>,
     station: Option<u64>,
-    /// Who talks with whom, where the families' packets for others are passed on from there.
-    passes_v4: Option<&'a Dialogues>,
-    passes_v6: Option<&'a Dialogues>,
+    /// Dialogues between hosts, where packets of the family are forwarded from this interface.
+    passes_v4: Option<&'a ForwardedFlows>,
+    passes_v6: Option<&'a ForwardedFlows>,
     /// Addresses of ours that the last ones went to.
     v4: Option<Ipv4Addr>,
     v6: Option<Ipv6Addr>,
 }
 
-impl<'a> Plain<'a> {
-    pub(super) const fn new(stack: &'a Stack, unwanted: Unwanted) -> Self {
+impl<'a> PlainPacket<'a> {
+    pub(super) const fn new(stack: &'a Stack, unwanted: UnwantedPacket) -> Self {
         Self {
             stack,
             unwanted,
@@ -88,9 +89,9 @@ impl<'a> Plain<'a> {
         }
     }
 
-    /// What a plain packet asks for.
+    /// The look-up that a plain packet needs.
     #[inline(always)]
-    pub(super) fn look(&mut self, packet: &PacketBuf) -> Option<Plainly> {
+    pub(super) fn look(&mut self, packet: &PacketBuf) -> Option<PlainVerdict> {
         let interface = match self.interface {
             Some(interface) if interface.index == packet.iface() => interface,
             _ => self.turn_to(packet.iface())?,
@@ -98,7 +99,7 @@ impl<'a> Plain<'a> {
         let bytes = packet.first();
         let (is_v4, ip) = self.network(bytes)?;
         let room = packet.len() - (bytes.len() - ip.len());
-        let at = Arrived { iface: interface.index, room, class: packet.class() };
+        let at = PlainArrival { iface: interface.index, room, class: packet.class() };
         if is_v4 { self.v4(interface, ip, at) } else { self.v6(interface, ip, at) }
     }
 
@@ -141,9 +142,9 @@ impl<'a> Plain<'a> {
     }
 
     #[inline(always)]
-    fn v4(&mut self, interface: &Interface, ip: &[u8], at: Arrived) -> Option<Plainly> {
+    fn v4(&mut self, interface: &Interface, ip: &[u8], at: PlainArrival) -> Option<PlainVerdict> {
         if let Some(place) = self.transit_v4(interface, ip, at.room) {
-            return Some(Plainly::Transit(place));
+            return Some(PlainVerdict::Transit(place));
         }
         let header: &[u8; V4_LEN] = ip.first_chunk()?;
         let (start, behind) = header.split_first_chunk::<8>()?;
@@ -161,12 +162,12 @@ impl<'a> Plain<'a> {
         }
         let ends = || (Ipv4Addr::from(*from).into(), dst_addr.into());
         let sought = self.seek(udp.first_chunk()?, ends, at)?;
-        Some(Plainly::Datagram { sought, unwanted: self.unwanted.v4 })
+        Some(PlainVerdict::Datagram { sought, unwanted: self.unwanted.v4 })
     }
 
     /// Where the dialogue of an IPv4 packet is that is surely for others.
     #[inline(always)]
-    fn transit_v4(&self, interface: &Interface, ip: &[u8], room: usize) -> Option<Place> {
+    fn transit_v4(&self, interface: &Interface, ip: &[u8], room: usize) -> Option<DialogueSlot> {
         let dialogues = self.passes_v4?;
         let [first, _, n0, n1, .., s0, s1, s2, s3, d0, d1, d2, d3] =
             *ip.first_chunk::<{ ipv4::HEADER_LEN }>()?;
@@ -180,9 +181,9 @@ impl<'a> Plain<'a> {
     }
 
     #[inline(always)]
-    fn v6(&mut self, interface: &Interface, ip: &[u8], at: Arrived) -> Option<Plainly> {
+    fn v6(&mut self, interface: &Interface, ip: &[u8], at: PlainArrival) -> Option<PlainVerdict> {
         if let Some(place) = self.transit_v6(interface, ip, at.room) {
-            return Some(Plainly::Transit(place));
+            return Some(PlainVerdict::Transit(place));
         }
         let header: &[u8; V6_LEN] = ip.first_chunk()?;
         let (start, behind) = header.split_first_chunk::<8>()?;
@@ -198,13 +199,13 @@ impl<'a> Plain<'a> {
         }
         let ends = || (Ipv6Addr::from(*from).into(), dst_addr.into());
         let sought = self.seek(udp.first_chunk()?, ends, at)?;
-        Some(Plainly::Datagram { sought, unwanted: self.unwanted.v6 })
+        Some(PlainVerdict::Datagram { sought, unwanted: self.unwanted.v6 })
     }
 
     /// Where the dialogue of an IPv6 packet is that is surely for others. Neighbours' messages are
     /// looked at by the other walk.
     #[inline(always)]
-    fn transit_v6(&self, interface: &Interface, ip: &[u8], room: usize) -> Option<Place> {
+    fn transit_v6(&self, interface: &Interface, ip: &[u8], room: usize) -> Option<DialogueSlot> {
         let dialogues = self.passes_v6?;
         let fixed: &[u8; ipv6::HEADER_LEN] = ip.first_chunk()?;
         let [version, _, _, _, n0, n1, next, _, ends @ ..] = fixed;
@@ -219,15 +220,15 @@ impl<'a> Plain<'a> {
         is_foreign.then(|| dialogues.place(Ipv6Addr::from(*from), dst_addr))
     }
 
-    /// Who may take a datagram, unless its length is impossible. Its ends are made where somebody
-    /// asks for them: not for a port that nobody has, or only one.
+    /// The sockets that may receive a datagram, unless its length is impossible. Addresses are read
+    /// only where they are needed: not for a port that no socket has, or only one.
     #[inline(always)]
     fn seek(
         &self,
         header: &[u8; udp::HEADER_LEN],
         ends: impl FnOnce() -> (IpAddr, IpAddr),
-        at: Arrived,
-    ) -> Option<Option<Sought>> {
+        at: PlainArrival,
+    ) -> Option<Option<PortProbe>> {
         let [s0, s1, d0, d1, n0, n1, ..] = *header;
         if usize::from(u16::from_be_bytes([n0, n1])) < udp::HEADER_LEN {
             return None;
@@ -235,7 +236,7 @@ impl<'a> Plain<'a> {
         let (src_port, dst_port) = (u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1]));
         let whose = || {
             let (src_addr, dst_addr) = ends();
-            Whose::new((src_addr, src_port), (dst_addr, dst_port), at.iface)
+            DatagramKey::new((src_addr, src_port), (dst_addr, dst_port), at.iface)
         };
         Some(self.stack.udp.seek(dst_port, at.class, whose))
     }

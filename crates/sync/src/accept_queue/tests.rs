@@ -31,7 +31,7 @@ mod alone {
         queue.hand_over(0, &links[0]).unwrap();
         assert!(!queue.is_gone() && !queue.is_stopped());
         queue.close();
-        assert_eq!(queue.hand_over(1, &links[1]), Err(Stopped));
+        assert_eq!(queue.hand_over(1, &links[1]), Err(DoorbellStopped));
         assert!(queue.is_gone() && queue.is_stopped());
         assert_eq!(queue.take(|n| links.get(n as usize)).collect::<Vec<_>>(), [0]);
     }
@@ -39,7 +39,7 @@ mod alone {
 
 /// Weakened by hand, each made a model fail: `has_room` without its second look, `accepted` that
 /// takes the marks before it makes room, `close` that does not stop the list, and `close` that
-/// stops it but does not say that it is gone.
+/// stops it but does not set the closed flag.
 #[cfg(loom)]
 mod model {
     use loom::{sync::Notify, thread};
@@ -74,7 +74,7 @@ mod model {
             match self.queue.hand_over(index, &self.links[index as usize]) {
                 Ok(Ring::Wake) => self.program.notify(),
                 Ok(Ring::Heard) => {}
-                Err(Stopped) => return true,
+                Err(DoorbellStopped) => return true,
             }
             false
         }
@@ -130,7 +130,7 @@ mod model {
                     ours.wait_for_a_call();
                     ours.call.answer(|| {});
                 }
-                assert!(!ours.finish(index), "nobody has let go");
+                assert!(!ours.finish(index), "not closed yet");
             }
             program.join().unwrap();
         });

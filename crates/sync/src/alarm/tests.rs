@@ -1,4 +1,4 @@
-//! The alarm alone, and under loom beside the ring whose news it tells.
+//! The alarm alone, and under loom beside the ring that it announces.
 
 use super::*;
 
@@ -29,8 +29,8 @@ mod threads {
 }
 
 /// The hand-off of two and three workers: rings' items, announced by nudges; the sleeper's rule
-/// kept. Sleeping is modelled by a counter of wake-ups (the descriptor): who may sleep has seen
-/// none, and whoever has to wake adds one. Each ordering, and the look after `doze`, is left out by
+/// kept. Sleeping is modelled by a counter of wake-ups (the descriptor): a sleeper has seen none,
+/// and a ringer that has to wake adds one. Each ordering, and the look after `doze`, is left out by
 /// a test, and a model must notice.
 #[cfg(loom)]
 mod model {
@@ -44,7 +44,7 @@ mod model {
     use crate::spsc::{self, Consumer, Producer};
     use crate::weaken::is_noticed;
 
-    /// What the system knows of the sleeper: how often its descriptor was written.
+    /// What the system records of the sleeper: how often its descriptor was written.
     #[derive(Default)]
     struct Descriptor(AtomicU32);
 
@@ -72,13 +72,13 @@ mod model {
             }
         }
 
-        /// Whether the owner sleeps for ever; asked when all others are done.
+        /// Whether the owner sleeps for ever; checked when all others are done.
         fn is_lost(&self, sleeps: bool) -> bool {
             sleeps && !self.descriptor.is_readable()
         }
     }
 
-    /// So many preemptions in one execution at most, or as many as `LOOM_MAX_PREEMPTIONS` says.
+    /// So many preemptions in one execution at most, or the number in `LOOM_MAX_PREEMPTIONS`.
     fn bounded(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound.get_or_insert(preemptions);
@@ -147,28 +147,28 @@ mod model {
         assert!(consumers.iter_mut().all(|ring| ring.pop() == Some(7)));
     }
 
-    /// Who hears sees what the ringer did before, with nothing else between the two.
+    /// The owner sees what the ringer did before, with nothing else between the two.
     fn hearing() {
         struct Asked(UnsafeCell<u32>, AtomicBool);
-        // SAFETY: written before the ring, read after it was heard: what the model checks.
+        // SAFETY: written before the ring, read after `heard` returned true: what the model checks.
         unsafe impl Sync for Asked {}
         // SAFETY: as above.
         unsafe impl Send for Asked {}
         let shared = Arc::new((Alarm::new(), Asked(UnsafeCell::new(0), AtomicBool::new(false))));
         let theirs = Arc::clone(&shared);
         let asker = thread::spawn(move || {
-            // SAFETY: nobody has heard yet.
+            // SAFETY: the ring has not been seen yet.
             theirs.1.0.with_mut(|asked| unsafe { *asked = 1 });
             theirs.1.1.store(true, Relaxed);
             let _ = theirs.0.ring();
         });
         let (alarm, asked) = &*shared;
-        // A sleep that ends by itself lies between the ring and the owner's look, or does not.
+        // A sleep that ends by itself comes between the ring and the owner's look, or does not.
         if alarm.doze() {
             alarm.rise();
         }
         if alarm.heard() {
-            // SAFETY: it was heard.
+            // SAFETY: `heard` returned true.
             assert_eq!(asked.0.with(|asked| unsafe { *asked }), 1);
             assert!(asked.1.load(Relaxed));
         }
@@ -204,13 +204,13 @@ mod model {
     #[test]
     fn every_weakened_ordering_is_noticed_by_each_of_its_models() {
         let one: fn() = || one_neighbour(true);
-        let mutants: [(Point, fn()); 6] = [
-            (Point::NudgeFence, one),
-            (Point::NudgeFence, both_ways),
-            (Point::DozeFence, one),
-            (Point::DozeFence, both_ways),
-            (Point::RingRelease, hearing),
-            (Point::HeardAcquire, hearing),
+        let mutants: [(WeakenPoint, fn()); 6] = [
+            (WeakenPoint::NudgeFence, one),
+            (WeakenPoint::NudgeFence, both_ways),
+            (WeakenPoint::DozeFence, one),
+            (WeakenPoint::DozeFence, both_ways),
+            (WeakenPoint::RingRelease, hearing),
+            (WeakenPoint::HeardAcquire, hearing),
         ];
         let missed = mutants.into_iter().enumerate();
         let missed =

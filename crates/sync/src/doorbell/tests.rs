@@ -32,7 +32,7 @@ mod threads {
         assert!(bell.park());
         assert_eq!(bell.ring(0, &links[0]), Ok(Ring::Wake));
         assert_eq!(bell.ring(1, &links[1]), Ok(Ring::Heard));
-        assert!(!bell.park(), "somebody has rung: look first");
+        assert!(!bell.park(), "it was rung: look first");
         assert_eq!(taken(&bell, &links), [0, 1]);
         assert!(bell.park());
         assert!(taken(&bell, &links).is_empty(), "woken by something else");
@@ -44,9 +44,9 @@ mod threads {
         let (bell, links) = (Doorbell::new(), links(2));
         bell.ring(1, &links[1]).unwrap();
         bell.stop();
-        assert_eq!(bell.ring(0, &links[0]), Err(Stopped));
+        assert_eq!(bell.ring(0, &links[0]), Err(DoorbellStopped));
         assert_eq!(taken(&bell, &links), [1]);
-        assert_eq!(bell.ring(1, &links[1]), Err(Stopped), "taking does not start it again");
+        assert_eq!(bell.ring(1, &links[1]), Err(DoorbellStopped), "taking does not start it again");
         assert!(bell.is_stopped());
     }
 
@@ -102,7 +102,7 @@ mod threads {
 }
 
 /// Weakened by hand, each made a model fail: `take`'s exchange without acquire (a payload or a link
-/// is read too early), `park` that sleeps although somebody has rung, and `ring` that overlooks
+/// is read too early), `park` that sleeps although it was rung, and `ring` that overlooks
 /// `STOPPED`.
 #[cfg(loom)]
 mod model {
@@ -111,7 +111,7 @@ mod model {
     use super::*;
     use crate::shim::{Arc, UnsafeCell, atomic::AtomicBool};
 
-    /// A slot as a socket has it: a flag that says that it is queued, and something to say.
+    /// A slot as a socket has it: a flag that it is queued, and a payload.
     struct Slot {
         link: AtomicU32,
         queued: AtomicBool,
@@ -140,7 +140,7 @@ mod model {
     }
 
     impl Shared {
-        fn ring(&self, index: u32) -> Result<(), Stopped> {
+        fn ring(&self, index: u32) -> Result<(), DoorbellStopped> {
             let slot = &self.slots[index as usize];
             assert!(!slot.queued.swap(true, AcqRel));
             // SAFETY: not queued until now, so the worker does not look.
@@ -189,7 +189,7 @@ mod model {
         });
     }
 
-    /// The worker stops while somebody rings: the ringer is told, or its slot is found in the list.
+    /// The worker stops during a ring: the ringer gets an error, or its slot is found in the list.
     #[test]
     fn a_ring_at_a_worker_that_stops_is_refused_or_found() {
         bounded(|| {
@@ -199,13 +199,13 @@ mod model {
             ours.bell.stop();
             let found = ours.serve();
             let refused = thread.join().unwrap();
-            assert_eq!(found, u32::from(!refused), "neither told nor found");
+            assert_eq!(found, u32::from(!refused), "neither refused nor found");
             assert!(ours.bell.is_stopped());
         });
     }
 
-    /// Why the flag stands in the word: a worker that looks, and then says that it sleeps, is
-    /// never woken.
+    /// Why the flag is in the word: a worker that looks, and then announces its sleep, is never
+    /// woken.
     #[test]
     #[should_panic(expected = "asleep for ever")]
     fn a_worker_that_says_too_late_that_it_sleeps_is_never_woken() {

@@ -3,7 +3,7 @@
 //! Called through `lock` in sanitized builds, and by its tests. Only what is called here of `std`'s
 //! interface exists; invariants stand in `lock.rs`. Not here: fairness, parking.
 
-#![expect(clippy::disallowed_methods, reason = "who waits here is a program, as behind std's")]
+#![expect(clippy::disallowed_methods, reason = "only programs wait here, as behind std's")]
 
 use core::cell::UnsafeCell;
 use core::fmt;
@@ -25,7 +25,7 @@ pub struct Mutex<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached by who holds the lock, one thread at a time.
+// SAFETY: the value is reached by the holder of the lock, one thread at a time.
 unsafe impl<T: Send> Send for Mutex<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Mutex<T> {}
@@ -83,7 +83,7 @@ impl<T> Mutex<T> {
         if poisoned { Err(PoisonError::new(value)) } else { Ok(value) }
     }
 
-    /// Of who has just taken it.
+    /// A guard for the thread that has just locked it.
     fn guard(&self) -> LockResult<MutexGuard<'_, T>> {
         let (panicking, _stays) = (thread::panicking(), core::marker::PhantomData);
         let guard = MutexGuard { mutex: self, panicking, _stays };
@@ -98,7 +98,7 @@ impl<T> Deref for MutexGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: a guard holds the lock, so nobody else reaches the value.
+        // SAFETY: a guard holds the lock, so no other thread reaches the value.
         unsafe { &*self.mutex.value.get() }
     }
 }
@@ -131,7 +131,7 @@ impl<T: fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
     }
 }
 
-/// As `std`'s, and everybody is told of every call.
+/// As `std`'s, but every call notifies all waiters.
 #[derive(Debug, Default)]
 pub struct Condvar {
     calls: AtomicU32,

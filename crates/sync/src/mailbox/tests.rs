@@ -2,18 +2,18 @@
 
 use super::*;
 use crate::shim::UnsafeCell;
-use crate::take_all::Link;
+use crate::take_all::TakeAllLink;
 
-/// A node whose payload loom watches.
+/// A node with a payload that loom watches.
 #[repr(align(64))]
 struct Letter {
-    link: Link<Self>,
+    link: TakeAllLink<Self>,
     text: UnsafeCell<u32>,
 }
 
 // SAFETY: `link` is a field, reached without touching the node.
 unsafe impl Node for Letter {
-    unsafe fn link(node: NonNull<Self>) -> NonNull<Link<Self>> {
+    unsafe fn link(node: NonNull<Self>) -> NonNull<TakeAllLink<Self>> {
         // SAFETY: the caller's node is live, so its field is in bounds and not null.
         unsafe { NonNull::new_unchecked(&raw mut (*node.as_ptr()).link) }
     }
@@ -23,8 +23,8 @@ unsafe impl Node for Letter {
 unsafe impl Send for Letter {}
 
 fn push(mailbox: &Mailbox<Letter>, text: u32, bits: Bits) -> Bits {
-    let letter = Box::new(Letter { link: Link::new(), text: UnsafeCell::new(0) });
-    // SAFETY: nobody else knows the letter yet.
+    let letter = Box::new(Letter { link: TakeAllLink::new(), text: UnsafeCell::new(0) });
+    // SAFETY: the letter is not shared yet.
     letter.text.with_mut(|slot| unsafe { *slot = text });
     // SAFETY: the letter is fresh, and given up.
     unsafe { mailbox.push(NonNull::from(Box::leak(letter)), bits) }
@@ -49,7 +49,7 @@ mod threads {
     #[test]
     fn nodes_and_flags_travel_in_one_word() {
         let mailbox = Mailbox::new();
-        assert_eq!(push(&mailbox, 1, Bits::QUEUED), Bits::NONE, "who pushes first rings");
+        assert_eq!(push(&mailbox, 1, Bits::QUEUED), Bits::NONE, "the first push rings");
         assert_eq!(push(&mailbox, 2, Bits::QUEUED), Bits::QUEUED);
         assert_eq!(mailbox.set(Bits::FIN), Bits::QUEUED);
         let (texts, bits) = take(&mailbox, Bits::QUEUED);
@@ -63,12 +63,12 @@ mod threads {
         let mailbox = Mailbox::new();
         assert!(mailbox.park(Bits::FIN));
         assert!(push(&mailbox, 1, Bits::NONE).has(Bits::WAIT), "the pusher wakes");
-        assert!(!mailbox.bits().has(Bits::WAIT), "and nobody else after it");
+        assert!(!mailbox.bits().has(Bits::WAIT), "and only one pusher does");
         assert!(!mailbox.park(Bits::FIN), "there is a letter");
         assert_eq!(take(&mailbox, Bits::NONE).0, [1]);
         mailbox.set(Bits::FIN);
         assert!(!mailbox.park(Bits::FIN.and(Bits::RESET)), "there is an end");
-        assert!(mailbox.park(Bits::RESET), "and who does not mind it sleeps");
+        assert!(mailbox.park(Bits::RESET), "and a consumer that ignores it sleeps");
         assert!(mailbox.set(Bits::RESET).has(Bits::WAIT));
     }
 
@@ -123,8 +123,8 @@ mod model {
 
     struct Shared {
         mailbox: Mailbox<Letter>,
-        /// Stands for a waker: who finds `WAIT` notifies it. A wait that nobody ends fails the
-        /// model.
+        /// Stands for a waker: the thread that finds `WAIT` notifies it. A wait that never ends
+        /// fails the model.
         waker: Notify,
     }
 
@@ -298,7 +298,7 @@ mod model {
     struct Socket {
         rx: Mailbox<Letter>,
         error: AtomicU32,
-        /// Letters that nobody had read when the slot was cleared.
+        /// Letters that were not read when the slot was cleared.
         died: AtomicU32,
     }
 
@@ -320,8 +320,8 @@ mod model {
     }
 
     /// A program lets go while a worker delivers an error with the last datagram. The control shard
-    /// hears of it, and the slot is cleared when both workers have forgotten it; or, `too_early`,
-    /// by the control shard at once.
+    /// detects it, and the slot is cleared when both workers have released it; or, `too_early`, by
+    /// the control shard at once.
     fn dropped_against_reset(too_early: bool) {
         bounded(2, move || {
             let socket = Arc::new(Socket::default());
@@ -358,7 +358,7 @@ mod model {
             let left =
                 (socket.rx.is_empty(), socket.rx.bits(), socket.error.load(Ordering::Acquire));
             assert_eq!(left, (true, Bits::NONE, 0), "the next user would find it");
-            assert_eq!(unread as u32 + socket.died.load(Ordering::Acquire), 1, "one fate");
+            assert_eq!(unread as u32 + socket.died.load(Ordering::Acquire), 1, "read or dropped");
         });
     }
 

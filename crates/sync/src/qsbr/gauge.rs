@@ -1,13 +1,13 @@
 //! What a limbo has seen, written by its one writer and shown to any thread.
 //!
-//! Called by `limbo.rs` at every change, and by whoever shows figures ([`LimboStats`]) while the
-//! writer works. Invariant: each figure is whole and was true at some moment; figures of one
-//! reading may be of moments a few instructions apart, so a sum over them is not a balance sheet.
-//! Nothing is allocated after construction and nothing is ordered by these words: they are the
-//! standard library's atomics under loom, too.
+//! Called by `limbo.rs` at every change, and by reports ([`LimboStats`]) while the writer works.
+//! Invariant: each figure is whole and was true at some moment; figures of one reading may be of
+//! moments a few instructions apart, so a sum over them is not a balance sheet. Nothing is
+//! allocated after construction and nothing is ordered by these words: they are the standard
+//! library's atomics under loom, too.
 //!
-//! Grace periods are counted in buckets whose edges grow by a quarter at most: four to each power
-//! of two, as in Gil Tene's *HdrHistogram*, so that a percentile is known to 25 % whatever its
+//! Grace periods are counted in buckets with edges that grow by a quarter at most: four to each
+//! power of two, as in Gil Tene's *HdrHistogram*, so that a percentile is exact to 25 % at any
 //! size, from a round's microseconds to a stuck worker's hours.
 
 use core::sync::atomic::{
@@ -18,7 +18,7 @@ use core::time::Duration;
 
 use floodwall_base::Instant;
 
-use super::Caps;
+use super::LimboCaps;
 
 /// Buckets to each power of two: 2^2.
 const SUB_BITS: u32 = 2;
@@ -37,12 +37,12 @@ pub struct LimboStats {
     /// The most bytes that ever waited; of several limbos, the sum of each one's most.
     pub bytes_max: usize,
     /// How much may wait.
-    pub caps: Caps,
+    pub caps: LimboCaps,
     /// Objects that were freed.
     pub freed: u64,
     /// Changes that were refused at the cap.
     pub refused: u64,
-    /// Passes that found so much waiting that slow workers were told to pause.
+    /// Passes that found so much waiting that slow workers were requested to pause.
     pub chased: u64,
     /// From retiring to freeing, of the object freed last.
     pub grace_last: Duration,
@@ -55,9 +55,9 @@ pub struct LimboStats {
 }
 
 /// One limbo's figures.
-pub(super) struct Gauge {
+pub(super) struct LimboGauge {
     class: &'static str,
-    caps: Caps,
+    caps: LimboCaps,
     items: AtomicU64,
     bytes: AtomicU64,
     items_max: AtomicU64,
@@ -65,7 +65,7 @@ pub(super) struct Gauge {
     freed: AtomicU64,
     refused: AtomicU64,
     chased: AtomicU64,
-    /// When the last object was freed: tells whose `grace_last` is the domain's.
+    /// When the last object was freed: selects the limbo with the domain's `grace_last`.
     freed_at: AtomicU64,
     grace_last: AtomicU64,
     grace_max: AtomicU64,
@@ -104,8 +104,8 @@ const fn edge_of(bucket: usize) -> u64 {
     (((1 << SUB_BITS) + sub) << shift) + ((1 << shift) - 1)
 }
 
-impl Gauge {
-    pub(super) fn new(class: &'static str, caps: Caps) -> Self {
+impl LimboGauge {
+    pub(super) fn new(class: &'static str, caps: LimboCaps) -> Self {
         let zero = || AtomicU64::new(0);
         Self {
             class,
@@ -153,7 +153,7 @@ impl Gauge {
         if let Some(bucket) = self.graces.get(bucket_of(nanos)) {
             add(bucket, 1);
         }
-        // Whoever reads this time sees the grace period that it belongs to, or a later one.
+        // A reader of this time sees the grace period that it belongs to, or a later one.
         self.freed_at.store(now.as_nanos(), Release);
     }
 
@@ -165,34 +165,34 @@ impl Gauge {
         add(&self.chased, 1);
     }
 
-    /// Nothing waits any more, and nobody counted it.
+    /// Nothing waits any more, and it was not counted.
     pub(super) fn emptied(&self) {
         self.items.store(0, Relaxed);
         self.bytes.store(0, Relaxed);
     }
 
     pub(super) fn stats(&self) -> LimboStats {
-        let mut sum = Sum::default();
+        let mut sum = GaugeSum::default();
         sum.add(self);
         sum.stats()
     }
 }
 
 /// The figures of several limbos, being added up.
-pub(super) struct Sum {
+pub(super) struct GaugeSum {
     stats: LimboStats,
     freed_at: u64,
     graces: [u64; BUCKETS],
 }
 
-impl Default for Sum {
+impl Default for GaugeSum {
     fn default() -> Self {
         Self { stats: LimboStats::default(), freed_at: 0, graces: [0; BUCKETS] }
     }
 }
 
-impl Sum {
-    pub(super) fn add(&mut self, gauge: &Gauge) {
+impl GaugeSum {
+    pub(super) fn add(&mut self, gauge: &LimboGauge) {
         let stats = &mut self.stats;
         let freed_at = gauge.freed_at.load(Acquire);
         if freed_at >= self.freed_at {
@@ -242,7 +242,7 @@ impl Sum {
 mod tests {
     use super::*;
 
-    const CAPS: Caps = Caps { items: 9, bytes: 90 };
+    const CAPS: LimboCaps = LimboCaps { items: 9, bytes: 90 };
 
     #[test]
     fn every_duration_has_a_bucket_whose_edge_is_a_quarter_above_it_at_most() {
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn percentiles_of_a_thousand_grace_periods_are_those_of_the_sorted_list() {
-        let gauge = Gauge::new("test", CAPS);
+        let gauge = LimboGauge::new("test", CAPS);
         for nanos in 1..=1000 {
             gauge.retired(0);
             gauge.freed(0, Duration::from_nanos(nanos * 100), Instant::from_nanos(nanos));
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn one_slow_grace_period_in_ten_thousand_shows_in_the_longest_alone() {
-        let gauge = Gauge::new("test", CAPS);
+        let gauge = LimboGauge::new("test", CAPS);
         for n in 0..10_000 {
             let grace = if n == 17 { 1_000_000 } else { 1000 };
             gauge.freed(0, Duration::from_nanos(grace), Instant::from_nanos(n));
@@ -289,20 +289,20 @@ mod tests {
 
     #[test]
     fn several_limbos_add_up_and_the_last_grace_period_is_the_latest_ones() {
-        let (one, other) = (Gauge::new("one", CAPS), Gauge::new("other", CAPS));
+        let (one, other) = (LimboGauge::new("one", CAPS), LimboGauge::new("other", CAPS));
         one.retired(3);
         one.retired(4);
         other.retired(5);
         one.freed(3, Duration::from_nanos(40), Instant::from_nanos(50));
         other.freed(5, Duration::from_nanos(7), Instant::from_nanos(60));
         one.refused();
-        let mut sum = Sum::default();
+        let mut sum = GaugeSum::default();
         sum.add(&other);
         sum.add(&one);
         let stats = sum.stats();
         assert_eq!((stats.items, stats.bytes, stats.freed, stats.refused), (1, 4, 2, 1));
         assert_eq!((stats.items_max, stats.bytes_max), (3, 12));
-        assert_eq!(stats.caps, Caps { items: 18, bytes: 180 });
+        assert_eq!(stats.caps, LimboCaps { items: 18, bytes: 180 });
         assert_eq!(stats.grace_last, Duration::from_nanos(7));
         assert_eq!(stats.grace_max, Duration::from_nanos(40));
     }

@@ -1,14 +1,14 @@
 //! Where unlinked objects wait for their grace period: bounded, in order, freed in small steps.
 //!
-//! Called by the one writer of a table. Invariants: at most [`Caps`] objects and bytes wait, and
-//! room is asked for *before* anything is unlinked, so that a refusal changes nothing; objects
+//! Called by the one writer of a table. Invariants: at most [`LimboCaps`] objects and bytes wait,
+//! and room is reserved *before* anything is unlinked, so that a refusal changes nothing; objects
 //! leave in the order in which they came, none before every worker has paused. See `qsbr.rs`.
 //!
 //! # Pace
 //!
-//! [`Policy`] decides how much one pass frees, as the table of Linux' figures in `policy.rs` says.
-//! Two of them are decided here: with more than [`Paced::CHASE`] objects waiting, workers that have
-//! not paused since the oldest was retired are told to ([`Reader::is_chased`]); and objects that
+//! [`Policy`] decides how much one pass frees, from the table of Linux' figures in `policy.rs`. Two
+//! of them are decided here: with more than [`Paced::CHASE`] objects waiting, workers that have not
+//! paused since the oldest was retired are requested to ([`Reader::is_chased`]); and objects that
 //! were retired [lazily](Slot::retire_lazily) start no grace period of their own until there are
 //! many of them, or they are old, or they fill half of what may wait.
 //!
@@ -21,17 +21,17 @@ use std::collections::VecDeque;
 use floodwall_base::Instant;
 use thiserror::Error;
 
-use super::gauge::{Gauge, LimboStats};
-use super::{Paced, Policy, Shared};
+use super::gauge::{LimboGauge, LimboStats};
+use super::{DomainShared, Paced, Policy};
 use crate::shim::Arc;
-use crate::weaken::{Point, is_weak};
+use crate::weaken::{WeakenPoint, is_weak};
 
 /// Objects after which a pass looks at the clock again.
 const CLOCK_EVERY: usize = 32;
 
 /// How much may wait at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Caps {
+pub struct LimboCaps {
     /// Objects.
     pub items: usize,
     /// Their bytes together, as the retirer states them.
@@ -41,7 +41,7 @@ pub struct Caps {
 /// The limbo is at its cap; nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{items} objects of {bytes} bytes wait for their grace period: as many as may")]
-pub struct Refused {
+pub struct LimboFull {
     /// Objects that wait.
     pub items: usize,
     /// Their bytes.
@@ -51,35 +51,35 @@ pub struct Refused {
 /// Whether every worker has paused since an object was retired with this epoch.
 #[inline]
 fn is_free(epoch: u64, horizon: u64) -> bool {
-    epoch < horizon || (epoch == horizon && is_weak(Point::Strictly))
+    epoch < horizon || (epoch == horizon && is_weak(WeakenPoint::Strictly))
 }
 
-struct Waiting<T> {
+struct WaitingObject<T> {
     value: T,
     epoch: u64,
     bytes: usize,
     since: Instant,
 }
 
-/// See the file's head. Dropped while workers are online, it leaves its objects to the domain,
-/// which frees them when it ends itself.
+/// Retired objects in wait for their grace period. Dropped while workers are online, it leaves its
+/// objects to the domain, which frees them when it ends itself.
 pub struct Limbo<T: Send + 'static, P: Policy = Paced> {
-    shared: Arc<Shared>,
+    shared: Arc<DomainShared>,
     policy: P,
-    caps: Caps,
-    waiting: VecDeque<Waiting<T>>,
+    caps: LimboCaps,
+    waiting: VecDeque<WaitingObject<T>>,
     hurried: bool,
     /// How many of the objects that came last were retired lazily, without an eager one behind.
     lazy: usize,
-    gauge: std::sync::Arc<Gauge>,
+    gauge: std::sync::Arc<LimboGauge>,
 }
 
 impl<T: Send + 'static, P: Policy> Limbo<T, P> {
     pub(super) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<DomainShared>,
         policy: P,
-        caps: Caps,
-        gauge: std::sync::Arc<Gauge>,
+        caps: LimboCaps,
+        gauge: std::sync::Arc<LimboGauge>,
     ) -> Self {
         let waiting = VecDeque::with_capacity(caps.items);
         Self { shared, policy, caps, waiting, hurried: false, lazy: 0, gauge }
@@ -89,14 +89,14 @@ impl<T: Send + 'static, P: Policy> Limbo<T, P> {
     ///
     /// # Errors
     /// The limbo is at its cap: the change that would fill it must not be made.
-    pub fn reserve(&mut self, bytes: usize) -> Result<Slot<'_, T, P>, Refused> {
+    pub fn reserve(&mut self, bytes: usize) -> Result<LimboSlot<'_, T, P>, LimboFull> {
         let held = self.gauge.bytes();
         let fits = held.checked_add(bytes).is_some_and(|sum| sum <= self.caps.bytes);
         if self.waiting.len() >= self.caps.items || !fits {
             self.gauge.refused();
-            return Err(Refused { items: self.waiting.len(), bytes: held });
+            return Err(LimboFull { items: self.waiting.len(), bytes: held });
         }
-        Ok(Slot { limbo: self, bytes })
+        Ok(LimboSlot { limbo: self, bytes })
     }
 
     /// How many more objects may wait.
@@ -155,7 +155,8 @@ impl<T: Send + 'static, P: Policy> Limbo<T, P> {
         true
     }
 
-    /// Tells the workers that hold up the oldest object, where too much waits behind it.
+    /// Requests a pause from the workers that hold up the oldest object, where too much waits
+    /// behind it.
     fn chase(&self, horizon: u64) {
         let oldest = self.waiting.front().map_or(u64::MAX, |first| first.epoch);
         if oldest >= horizon && self.policy.chases(self.waiting.len()) {
@@ -164,7 +165,7 @@ impl<T: Send + 'static, P: Policy> Limbo<T, P> {
         }
     }
 
-    fn note(&self, gone: &Waiting<T>, now: Instant) {
+    fn note(&self, gone: &WaitingObject<T>, now: Instant) {
         self.gauge.freed(gone.bytes, now.saturating_since(gone.since), now);
     }
 
@@ -182,7 +183,7 @@ impl<T: Send + 'static, P: Policy> Limbo<T, P> {
 
     /// Frees everything, if no worker is online; returns whether it did. For an orderly end.
     pub fn drain(&mut self, now: Instant, mut free: impl FnMut(T)) -> bool {
-        // With nobody online the horizon is beyond every epoch.
+        // With no worker online the horizon is beyond every epoch.
         if self.shared.horizon() != u64::MAX {
             return false;
         }
@@ -195,11 +196,11 @@ impl<T: Send + 'static, P: Policy> Limbo<T, P> {
 
     fn push(&mut self, value: T, bytes: usize, now: Instant) {
         let epoch = self.shared.retiring_epoch();
-        self.waiting.push_back(Waiting { value, epoch, bytes, since: now });
+        self.waiting.push_back(WaitingObject { value, epoch, bytes, since: now });
         self.gauge.retired(bytes);
     }
 
-    pub(crate) fn belongs_to(&self, shared: &Arc<Shared>) -> bool {
+    pub(crate) fn belongs_to(&self, shared: &Arc<DomainShared>) -> bool {
         Arc::ptr_eq(&self.shared, shared)
     }
 }
@@ -212,7 +213,7 @@ impl<T: Send + 'static, P: Policy> Drop for Limbo<T, P> {
         if self.shared.horizon() == u64::MAX {
             self.gauge.emptied();
         } else {
-            // A reader may still look. The domain holds them now, and its figures say so.
+            // A reader may still look. The domain holds them now, and counts them in its figures.
             self.shared.adopt(Box::new(core::mem::take(&mut self.waiting)));
         }
     }
@@ -226,12 +227,12 @@ impl<T: Send + 'static, P: Policy> fmt::Debug for Limbo<T, P> {
 
 /// Room in a limbo, for one object that is about to be unlinked.
 #[must_use = "room that is not used is given back"]
-pub struct Slot<'l, T: Send + 'static, P: Policy = Paced> {
+pub struct LimboSlot<'l, T: Send + 'static, P: Policy = Paced> {
     limbo: &'l mut Limbo<T, P>,
     bytes: usize,
 }
 
-impl<T: Send + 'static, P: Policy> Slot<'_, T, P> {
+impl<T: Send + 'static, P: Policy> LimboSlot<'_, T, P> {
     /// Lets `value`, which the caller has unlinked from everything that readers can reach, wait
     /// for its grace period. One full fence.
     pub fn retire(self, value: T, now: Instant) {
@@ -240,7 +241,7 @@ impl<T: Send + 'static, P: Policy> Slot<'_, T, P> {
         limbo.push(value, bytes, now);
     }
 
-    /// As [`Slot::retire`], for what nobody is in a hurry to get back: alone it starts no grace
+    /// As [`LimboSlot::retire`], for objects that are not urgent to free: alone it starts no grace
     /// period, so that workers do not pay two fences for it. It is freed with the next object that
     /// is retired eagerly, or with [`Paced::LAZY_FLUSH`] of its kind, or after
     /// [`Paced::LAZY_AGE_MAX`], or as soon as half of what may wait does.
@@ -251,7 +252,7 @@ impl<T: Send + 'static, P: Policy> Slot<'_, T, P> {
     }
 }
 
-impl<T: Send + 'static, P: Policy> fmt::Debug for Slot<'_, T, P> {
+impl<T: Send + 'static, P: Policy> fmt::Debug for LimboSlot<'_, T, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Slot").field("bytes", &self.bytes).finish_non_exhaustive()
     }

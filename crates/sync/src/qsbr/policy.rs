@@ -12,7 +12,7 @@
 //! | `qlowmark` 100 | [`Paced::LOW_WATER`] | fewer waiting: ordinary passes again |
 //! | `rcu_divisor` 7 | [`Paced::DIVISOR_BITS`] | a pass frees a 128th of what waits at least |
 //! | `rcu_resched_ns` 3 ms | [`Paced::PASS_MAX`] | the longest pass |
-//! | `qovld` 20,000 | [`Paced::CHASE`] | more waiting: slow workers are told to pause |
+//! | `qovld` 20,000 | [`Paced::CHASE`] | more waiting: slow workers are requested to pause |
 //! | lazy flush at 100, 10 s | [`Paced::LAZY_FLUSH`] | when lazy objects are waited for after all |
 
 use core::time::Duration;
@@ -40,13 +40,12 @@ pub trait Policy: Copy + Send + Sync + 'static {
     /// How long one pass lasts at most.
     fn pass_max(&self) -> Duration;
 
-    /// Whether workers that hold up so many waiting objects are told to pause early.
+    /// Whether workers that hold up so many waiting objects are requested to pause early.
     fn chases(&self, pending: usize) -> bool {
         pending > Paced::CHASE
     }
 
-    /// Whether `lazy` objects that nobody is in a hurry for, the oldest of this age, are to be
-    /// waited for.
+    /// Whether `lazy` objects that are not urgent, the oldest of this age, are to be waited for.
     fn flushes(&self, lazy: usize, age: Duration) -> bool {
         lazy >= Paced::LAZY_FLUSH || age >= Paced::LAZY_AGE_MAX
     }
@@ -69,7 +68,7 @@ impl Paced {
     pub const DIVISOR_BITS: u32 = 7;
     /// The longest pass.
     pub const PASS_MAX: Duration = Duration::from_millis(3);
-    /// Waiting objects above which workers that have not paused are told to.
+    /// Waiting objects above which workers that have not paused are requested to.
     pub const CHASE: usize = 2 * Self::HIGH_WATER;
     /// Lazily retired objects that are worth a grace period of their own.
     pub const LAZY_FLUSH: usize = 100;

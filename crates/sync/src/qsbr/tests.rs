@@ -4,7 +4,7 @@ use super::*;
 use crate::shim::UnsafeCell;
 use crate::{RcuCell, Retired};
 
-const CAPS: Caps = Caps { items: 64, bytes: 64 };
+const CAPS: LimboCaps = LimboCaps { items: 64, bytes: 64 };
 
 /// A value that loom watches: freeing writes to it, so a reader that still looks fails the model.
 struct Watched {
@@ -12,7 +12,7 @@ struct Watched {
     life: UnsafeCell<u32>,
 }
 
-// SAFETY: the cell is read by many or written by the one who frees; that nobody mixes the two is
+// SAFETY: the cell is read by many or written by the one that frees; that the two never overlap is
 // what the models check.
 unsafe impl Sync for Watched {}
 
@@ -22,7 +22,7 @@ impl Watched {
     }
 
     fn read(&self) -> u32 {
-        // SAFETY: nobody writes while a view lives: that is the claim.
+        // SAFETY: there is no writer while a view exists: that is the claim.
         let life = self.life.with(|life| unsafe { *life });
         assert_eq!(life, self.number, "read after it was freed");
         life
@@ -35,7 +35,7 @@ impl Drop for Watched {
         if std::thread::panicking() {
             return;
         }
-        // SAFETY: whoever drops it is alone with it.
+        // SAFETY: the thread that drops it has exclusive access.
         self.life.with_mut(|life| unsafe { *life = u32::MAX });
     }
 }

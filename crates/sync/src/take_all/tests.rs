@@ -2,15 +2,15 @@
 
 use super::*;
 
-/// A node whose payload loom watches: an access that the list does not order fails the model.
+/// A node with a payload that loom watches: an access that the list does not order fails the model.
 struct Letter {
-    link: Link<Self>,
+    link: TakeAllLink<Self>,
     text: UnsafeCell<u32>,
 }
 
 // SAFETY: `link` is a field, reached without touching the node.
 unsafe impl Node for Letter {
-    unsafe fn link(node: NonNull<Self>) -> NonNull<Link<Self>> {
+    unsafe fn link(node: NonNull<Self>) -> NonNull<TakeAllLink<Self>> {
         // SAFETY: the caller's node is live, so its field is in bounds and not null.
         unsafe { NonNull::new_unchecked(&raw mut (*node.as_ptr()).link) }
     }
@@ -22,8 +22,8 @@ unsafe impl Send for Letter {}
 impl Letter {
     /// Writes a letter and lets go of it.
     fn leak(text: u32) -> NonNull<Self> {
-        let letter = Box::new(Self { link: Link::new(), text: UnsafeCell::new(0) });
-        // SAFETY: nobody else knows the letter yet.
+        let letter = Box::new(Self { link: TakeAllLink::new(), text: UnsafeCell::new(0) });
+        // SAFETY: the letter is not shared yet.
         letter.text.with_mut(|slot| unsafe { *slot = text });
         NonNull::from(Box::leak(letter))
     }
@@ -37,13 +37,13 @@ impl Letter {
     }
 }
 
-fn push(list: &TakeAllList<Letter>, text: u32) -> Was {
+fn push(list: &TakeAllList<Letter>, text: u32) -> PushedOnto {
     // SAFETY: the letter is fresh, and given up.
     unsafe { list.push(Letter::leak(text)) }
 }
 
 /// Pushes a chain of letters that arrive in the order given.
-fn push_chain(list: &TakeAllList<Letter>, texts: &[u32]) -> Was {
+fn push_chain(list: &TakeAllList<Letter>, texts: &[u32]) -> PushedOnto {
     let nodes: Vec<_> = texts.iter().map(|&text| Letter::leak(text)).collect();
     for pair in nodes.windows(2) {
         // SAFETY: both letters are fresh and ours.
@@ -73,9 +73,9 @@ mod threads {
     #[test]
     fn nodes_come_newest_first_and_reversed_in_order_of_arrival() {
         let list = TakeAllList::new();
-        assert_eq!(push(&list, 1), Was::Empty);
-        assert_eq!(push(&list, 2), Was::NotEmpty);
-        assert_eq!(push(&list, 3), Was::NotEmpty);
+        assert_eq!(push(&list, 1), PushedOnto::Empty);
+        assert_eq!(push(&list, 2), PushedOnto::NotEmpty);
+        assert_eq!(push(&list, 3), PushedOnto::NotEmpty);
         assert_eq!(open_all(list.take_all()), [3, 2, 1]);
         assert!(list.is_empty());
         (1..=3).for_each(|text| _ = push(&list, text));
@@ -93,9 +93,9 @@ mod threads {
     #[test]
     fn chain_goes_in_as_a_whole_and_keeps_its_order() {
         let list = TakeAllList::new();
-        assert_eq!(push_chain(&list, &[1, 2, 3]), Was::Empty);
-        assert_eq!(push_chain(&list, &[4]), Was::NotEmpty);
-        assert_eq!(push_chain(&list, &[5, 6]), Was::NotEmpty);
+        assert_eq!(push_chain(&list, &[1, 2, 3]), PushedOnto::Empty);
+        assert_eq!(push_chain(&list, &[4]), PushedOnto::NotEmpty);
+        assert_eq!(push_chain(&list, &[5, 6]), PushedOnto::NotEmpty);
         assert_eq!(open_all(list.take_all().reverse()), [1, 2, 3, 4, 5, 6]);
     }
 
@@ -169,8 +169,8 @@ mod model {
         builder.check(model);
     }
 
-    /// Two producers (one is the first thread) and a taker, who takes once beside them; the rest
-    /// is taken when all are done.
+    /// Two producers (one is the first thread) and a taker that takes once beside them; the rest is
+    /// taken when all are done.
     fn check_two_producers(produce: fn(&TakeAllList<Letter>, u32)) {
         let saw_some = StdArc::new(AtomicBool::new(false));
         let saw = StdArc::clone(&saw_some);
@@ -211,7 +211,7 @@ mod model {
             let other = Arc::clone(&list);
             let thread = thread::spawn(move || push(&other, 1));
             let found = [push(&list, 2), thread.join().expect("producer")];
-            assert_eq!(found.iter().filter(|&&was| was == Was::Empty).count(), 1);
+            assert_eq!(found.iter().filter(|&&was| was == PushedOnto::Empty).count(), 1);
             assert_eq!(open_all(list.take_all()).len(), 2);
         });
     }

@@ -83,7 +83,7 @@ mod threads {
     }
 }
 
-/// Weakened by hand: `close` that does not mark the group dead made a model fail. `WAIT` set after
+/// Weakened by hand: `close` that does not set the closed mark made a model fail. `WAIT` set after
 /// the last look at the list fails as the last model shows (and is right while the lock is held).
 #[cfg(loom)]
 mod model {
@@ -107,7 +107,7 @@ mod model {
         (Arc::clone(&sleeper), Waker::from(sleeper))
     }
 
-    /// Counts, and tells nobody.
+    /// Counts wake-ups, and wakes nothing.
     struct Task(AtomicU32);
 
     impl Wake for Task {
@@ -142,8 +142,8 @@ mod model {
             while task.0.fetch_or(0, AcqRel) < 2 {
                 if group.drive(&mut cx, 1).is_pending() && task.0.fetch_or(0, AcqRel) < 2 {
                     match joined.take() {
-                        // All was handed over: nobody may be left in the list of a sleeper that is
-                        // not told.
+                        // All was handed over: no waker may be left in the list of a sleeper that
+                        // is not notified.
                         Some(thread) => {
                             thread.join().unwrap();
                             if task.0.fetch_or(0, AcqRel) < 2 {

@@ -79,8 +79,8 @@ mod threads {
 }
 
 /// Weakened by hand: `take`'s first change without acquire made both models fail. A registrar that
-/// ignores the taker's mark does not: who publishes before it takes, and looks after it registered,
-/// needs no mark. It is for users who do otherwise.
+/// ignores the taker's mark does not: a taker that publishes before it takes, and a registrar that
+/// looks after it registered, need no mark. It is for users that do otherwise.
 #[cfg(loom)]
 mod model {
     use std::sync::Arc;

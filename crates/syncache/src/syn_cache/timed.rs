@@ -1,70 +1,71 @@
-//! Timed work of the cache: what is sent again, and what is over.
+//! Timed work of the cache: retransmission and expiry.
 //!
-//! Called by `syn_cache.rs`. A hand goes over the rows that hold something, once in [`SWEEP`], and
-//! stops wherever its units are spent; it reads one line of a row and no entry that is not due. An
-//! entry's birth follows from when it is due and how often it was sent, so that readers know by
-//! themselves when one is over. Invariant: every visit moves an entry's due moment ahead or takes
-//! it out, so a sweep ends.
+//! Used by `syn_cache.rs`. A clock hand visits the rows that have entries, once in [`SWEEP`], and
+//! stops when its units are spent; it reads one line per row and only entries that are due. The
+//! creation time of an entry follows from its due time and its number of transmissions, so that
+//! readers detect an expired one by themselves. Invariant: every visit moves an entry's due time
+//! ahead or removes it, so a sweep terminates.
 
 use core::time::Duration;
 
 use floodwall_base::{Instant, Units, limits};
 
 use super::SynCache;
-use crate::cache::{Place, Tick};
-use crate::entry::{Entry, FRACTION};
+use crate::cache::{CacheSlot, CacheTick};
+use crate::entry::{FRACTION, SynEntry};
 use crate::half_open::SynAck;
-use crate::moment::Moment;
+use crate::moment::CookieMoment;
 
-/// How often the hand goes round: two ticks, an eighth of a second.
-pub(super) const SWEEP: Duration = Duration::from_nanos(2 << Tick::SHIFT);
+/// The period of the sweep: two ticks, an eighth of a second.
+pub(super) const SWEEP: Duration = Duration::from_nanos(2 << CacheTick::SHIFT);
 
-/// Ticks of a second: a second and seven thousandths.
+/// Ticks per second, rounded up: 1.007 seconds.
 const SECOND: u16 = 15;
 
-const _: () = assert!((SECOND as u64) << Tick::SHIFT >= 1_000_000_000);
+const _: () = assert!((SECOND as u64) << CacheTick::SHIFT >= 1_000_000_000);
 
 /// When a new entry is due first.
 #[inline]
-pub(super) const fn first_due(now: Instant) -> Tick {
-    Tick::of(now).plus(interval(0))
+pub(super) const fn first_due(now: Instant) -> CacheTick {
+    CacheTick::of(now).plus(interval(0))
 }
 
-/// How long ago an entry was made that is due the first time: by up to a [`FRACTION`] more than it
-/// is, and never less.
-pub(super) const fn age(due: Tick, born: u8, now: Instant) -> Duration {
-    /// Nanoseconds that ticks count before they wrap.
-    const ROUND: u64 = 1 << (Tick::SHIFT + u16::BITS);
+/// The age of an entry that is due for the first time: overestimated by up to one [`FRACTION`],
+/// never underestimated.
+pub(super) const fn age(due: CacheTick, born: u8, now: Instant) -> Duration {
+    /// Nanoseconds after which the tick counter wraps.
+    const ROUND: u64 = 1 << (CacheTick::SHIFT + u16::BITS);
     let tick = due.0.wrapping_sub(interval(0)) as u64;
-    let birth = tick << Tick::SHIFT | (born as u64) << FRACTION;
+    let birth = tick << CacheTick::SHIFT | (born as u64) << FRACTION;
     Duration::from_nanos(now.as_nanos().wrapping_sub(birth) % ROUND)
 }
 
-/// Ticks to the next time, after so many: 1, 2, 4, 8 seconds.
+/// Ticks to the next retransmission, after this many: 1, 2, 4, 8 seconds.
 #[inline]
 const fn interval(retransmits: u8) -> u16 {
     SECOND << (if retransmits > 7 { 7 } else { retransmits })
 }
 
-/// Ticks from birth to the moment that is due next, after so many: 1, 3, 7, 15 seconds.
+/// Ticks from creation to the next due time, after this many retransmissions: 1, 3, 7, 15
+/// seconds.
 #[inline]
 const fn until_due(retransmits: u8) -> u16 {
     (interval(retransmits) << 1) - SECOND
 }
 
 impl SynCache {
-    /// Whether an entry has lived its time, whatever timed work has done.
+    /// Whether an entry is past its lifetime, regardless of timed work.
     #[inline]
-    pub(super) fn is_over(&self, place: Place, entry: &Entry, now: Instant) -> bool {
+    pub(super) fn is_over(&self, place: CacheSlot, entry: &SynEntry, now: Instant) -> bool {
         let due = self.cache.due(place);
-        let late = Tick::of(now).since(due);
+        let late = CacheTick::of(now).since(due);
         let left = until_due(limits::SYN_ACK_RETRANSMITS) - until_due(entry.retransmits);
         late >= left as i16
     }
 
     pub(super) fn sweep(
         &mut self,
-        at: Moment,
+        at: CookieMoment,
         granted: Units,
         send: &mut impl FnMut(&SynAck),
     ) -> Units {
@@ -72,7 +73,7 @@ impl SynCache {
         if self.hand.is_none() && (self.cache.len() == 0 || at.now < self.next_sweep) {
             return Units::default();
         }
-        let tick = Tick::of(at.now);
+        let tick = CacheTick::of(at.now);
         let mut row = self.hand.unwrap_or(0);
         while !left.is_zero() {
             let Some(next) = self.cache.next_row(row) else {
@@ -96,8 +97,8 @@ impl SynCache {
         granted
     }
 
-    /// One entry that is due: sent again, or over.
-    fn overdue(&mut self, place: Place, at: Moment, send: &mut impl FnMut(&SynAck)) {
+    /// Processes one due entry: retransmits or removes it.
+    fn overdue(&mut self, place: CacheSlot, at: CookieMoment, send: &mut impl FnMut(&SynAck)) {
         let Some(entry) = self.cache.entry(place).copied() else { return };
         let Some(listener) = self.listeners.of(entry.listener) else {
             self.remove(place);
@@ -116,9 +117,9 @@ impl SynCache {
         if let Some(entry) = self.cache.entry_mut(place) {
             entry.retransmits += 1;
         }
-        // From when it was due, not from now: late work makes nobody live longer.
+        // From its due time, not from now: late work extends no lifetime.
         let (now, next) =
-            (Tick::of(at.now), self.cache.due(place).plus(interval(entry.retransmits + 1)));
+            (CacheTick::of(at.now), self.cache.due(place).plus(interval(entry.retransmits + 1)));
         self.cache.set_due(place, if now.since(next) < 0 { next } else { now.plus(1) });
         if sends {
             let found = |_| self.found(&entry.flow()).clock(at.now);
@@ -134,7 +135,7 @@ mod tests {
 
     #[test]
     fn an_age_is_exact_to_a_fraction_and_never_too_short_across_the_wrap_too() {
-        let wrap = 1_u64 << (Tick::SHIFT + u16::BITS);
+        let wrap = 1_u64 << (CacheTick::SHIFT + u16::BITS);
         for start in [0, 1, 999_999_999, wrap - 1_000_000, 5 * wrap + 12_345_678] {
             for took in [0, 1, 50_000, 80_000_000, 999_000_000] {
                 let (made, now) = (Instant::from_nanos(start), Instant::from_nanos(start + took));

@@ -3,19 +3,19 @@
 //! Called through [`super::Controller`]. The window follows `C * (t - K)^3 + W_max` since the last
 //! reduction, and never grows slower than Reno would. Integers: time in 1/1024 s, windows in bytes,
 //! products in 64 bits; `t - K` is cut at 256 s, where the cube has passed every window.
-//! Invariants: see [`super`]; remainders of divisions are kept, so that large windows and small
-//! ACKs lose nothing to rounding.
+//! Invariants: see [`super`]; remainders of divisions are kept, so that rounding does not slow
+//! growth with large windows and small ACKs.
 
 use core::time::Duration;
 
 use floodwall_base::Instant;
 
-use super::hystart::{CSS_GROWTH_DIVISOR, Hystart, Pace};
+use super::hystart::{CSS_GROWTH_DIVISOR, Hystart, HystartPace};
 use super::{
     Congestion, CongestionControl, Delivery, Flight, UNLIMITED, WINDOW_MAX, decayed,
     initial_window, rescaled, slow_start,
 };
-use crate::at::At;
+use crate::connection_index::ConnectionIndex;
 
 /// C = 0.4 segments per second cubed, in 1/65536 (RFC 9438 section 5.1).
 const C_Q16: u64 = 26_214;
@@ -23,29 +23,29 @@ const C_Q16: u64 = 26_214;
 const BETA_TENTHS: u64 = 7;
 /// 3 * (1 - β) / (1 + β) = 9/17 (section 4.3).
 const ALPHA: (u64, u64) = (9, 17);
-/// Longest distance from the plateau that is computed, in 1/1024 s: 256 s.
+/// Longest distance from the plateau that is evaluated, in 1/1024 s: 256 s.
 const REACH: u64 = 1 << 18;
 /// Segments that one ACK may add in the first slow start (RFC 9406 section 4.2, not paced), and
 /// in later ones (RFC 3465 section 2.3).
 const LIMIT: (u32, u32) = (8, 2);
 
-/// The curve since the last reduction.
+/// The cubic curve since the last reduction.
 #[derive(Clone, Copy, Debug)]
 struct Curve {
-    /// When congestion avoidance began; moved on over times in which the window did not limit
-    /// (section 5.8).
+    /// When congestion avoidance began; moved forward over times in which the window did not limit
+    /// the flow (section 5.8).
     epoch: Instant,
     /// Bytes at the plateau.
     w_max: u32,
     /// From the epoch to the plateau, in 1/1024 s.
     k: u32,
-    /// What Reno would have by now, in bytes.
+    /// The window that Reno would have now, in bytes.
     w_est: u32,
-    /// The window before the reduction: from there on Reno's α is 1.
+    /// The window before the reduction: above it, Reno's α is 1.
     prior: u32,
 }
 
-/// What a reduction replaced.
+/// The state that a reduction replaced.
 #[derive(Clone, Copy, Debug)]
 struct Before {
     window: u32,
@@ -54,7 +54,7 @@ struct Before {
     curve: Option<Curve>,
 }
 
-/// See the file's head.
+/// The CUBIC congestion controller (RFC 9438) with HyStart++ (RFC 9406).
 #[derive(Clone, Debug)]
 pub struct Cubic {
     window: u32,
@@ -67,7 +67,7 @@ pub struct Cubic {
     /// Remainders of the window's and of the estimate's growth: bytes times window.
     carry: (u64, u64),
     /// Since when the window has not limited the flow.
-    unlimited_since: At,
+    unlimited_since: ConnectionIndex,
     /// In the first slow start.
     hystart: Option<Hystart>,
     before: Option<Before>,
@@ -84,7 +84,7 @@ impl Cubic {
             prior: 0,
             curve: None,
             carry: (0, 0),
-            unlimited_since: At::NONE,
+            unlimited_since: ConnectionIndex::NONE,
             hystart: Some(Hystart::new()),
             before: None,
         }
@@ -112,7 +112,7 @@ impl Cubic {
     /// The multiplicative decrease (sections 4.6 and 4.7).
     fn reduce(&mut self, flight: &Flight) {
         self.prior = self.window;
-        // Fast convergence: a plateau below the last one leaves room for who comes new.
+        // Fast convergence: a plateau below the last one leaves bandwidth for new flows.
         self.w_max = if self.window < self.w_max {
             tenths(self.window, 10 + BETA_TENTHS) / 2
         } else {
@@ -122,7 +122,7 @@ impl Cubic {
         self.curve = None;
         self.carry = (0, 0);
         self.hystart = None;
-        self.unlimited_since = At::NONE;
+        self.unlimited_since = ConnectionIndex::NONE;
     }
 
     fn grow_in_slow_start(&mut self, delivery: &Delivery) -> u32 {
@@ -133,10 +133,10 @@ impl Cubic {
         };
         let pace = hystart.on_ack(delivery);
         let slower = Delivery { acked: delivery.acked / CSS_GROWTH_DIVISOR, ..*delivery };
-        let counted = if pace == Pace::Slow { &slower } else { delivery };
+        let counted = if pace == HystartPace::Slow { &slower } else { delivery };
         let (window, left) = slow_start(self.window, self.ssthresh, counted, LIMIT.0);
         self.window = window;
-        if pace == Pace::End {
+        if pace == HystartPace::End {
             self.ssthresh = self.window;
             self.hystart = None;
             return 0;

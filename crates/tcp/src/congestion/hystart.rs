@@ -1,8 +1,8 @@
-//! HyStart++ (RFC 9406): when slow start should end before it loses.
+//! HyStart++ (RFC 9406): detects when slow start should end before it causes loss.
 //!
 //! Called by [`super::cubic`], in the first slow start of a connection only. Invariant: it only
-//! slows the window's growth or ends slow start; it never shrinks a window. A round lasts until
-//! what had been sent at its beginning is acknowledged.
+//! slows the window's growth or ends slow start; it never shrinks a window. A round lasts until all
+//! data that was in flight at its beginning is acknowledged.
 
 use core::time::Duration;
 
@@ -16,30 +16,30 @@ const MAX_RTT_THRESH: u32 = 16_000;
 const MIN_RTT_DIVISOR: u32 = 8;
 const N_RTT_SAMPLE: u8 = 8;
 const CSS_ROUNDS: u8 = 5;
-/// How many times slower the window grows in conservative slow start.
+/// Divisor of the window growth in conservative slow start.
 pub(super) const CSS_GROWTH_DIVISOR: u32 = 4;
-/// No time measured, in microseconds.
+/// No sample, in microseconds.
 const NONE: u32 = u32::MAX;
 
-/// How slow start goes on.
+/// The phase of slow start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Pace {
-    /// As before.
+pub(super) enum HystartPace {
+    /// Standard slow start.
     Full,
-    /// Conservatively.
+    /// Conservative slow start.
     Slow,
-    /// It is over.
+    /// Slow start has ended.
     End,
 }
 
-/// See the file's head; times in microseconds.
+/// The HyStart++ state of one connection; times in microseconds.
 #[derive(Clone, Debug)]
 pub(super) struct Hystart {
     round_end: Option<Seq>,
     last_min: u32,
     current_min: u32,
     samples: u8,
-    /// Conservative slow start: the smallest time before it, and its rounds.
+    /// Conservative slow start: the baseline minimum RTT, and its rounds.
     css: Option<(u32, u8)>,
 }
 
@@ -48,11 +48,11 @@ impl Hystart {
         Self { round_end: None, last_min: NONE, current_min: NONE, samples: 0, css: None }
     }
 
-    /// Takes one ACK in slow start.
-    pub(super) fn on_ack(&mut self, delivery: &Delivery) -> Pace {
+    /// Processes one ACK in slow start.
+    pub(super) fn on_ack(&mut self, delivery: &Delivery) -> HystartPace {
         let in_round = self.round_end.is_some_and(|end| delivery.ack.is_before(end));
         if !in_round && self.next_round(delivery.next) {
-            return Pace::End;
+            return HystartPace::End;
         }
         if let Some(rtt) = delivery.rtt {
             self.current_min = self.current_min.min(micros(rtt));
@@ -61,10 +61,10 @@ impl Hystart {
         if self.samples >= N_RTT_SAMPLE && self.current_min != NONE {
             self.judge();
         }
-        if self.css.is_some() { Pace::Slow } else { Pace::Full }
+        if self.css.is_some() { HystartPace::Slow } else { HystartPace::Full }
     }
 
-    /// Begins a round; true where the conservative rounds are used up.
+    /// Begins a round; returns true where the conservative rounds are used up.
     fn next_round(&mut self, next: Seq) -> bool {
         let is_first = self.round_end.is_none();
         self.round_end = Some(next);
@@ -87,7 +87,7 @@ impl Hystart {
                     self.css = Some((self.current_min, 0));
                 }
             }
-            // The delay has gone again: it was not the queue that we fill.
+            // The delay has fallen again: the queue was not caused by this flow.
             Some((baseline, _)) if self.current_min < baseline => self.css = None,
             _ => {}
         }

@@ -2,7 +2,7 @@
 //!
 //! Called through [`super::Controller`]. Invariant: one segment more in a window's worth of
 //! acknowledged bytes; half of the flight after a loss. Not here: which segments are lost
-//! (`scoreboard`), how recovery is paced (`prr`).
+//! (`scoreboard`), the sending rate in recovery (`prr`).
 
 use core::time::Duration;
 
@@ -14,14 +14,14 @@ use super::{
 /// Segments that one ACK may add in slow start: L of RFC 3465 section 2.2.
 const LIMIT: u32 = 2;
 
-/// See the file's head: 24 bytes.
+/// The NewReno congestion controller (RFC 5681): 24 bytes.
 #[derive(Clone, Debug)]
 pub struct Reno {
     window: u32,
     ssthresh: u32,
     /// Acknowledged bytes towards the next segment of congestion avoidance.
     counted: u32,
-    /// Window and threshold before the reduction that may be taken back.
+    /// Window and threshold before the last reduction, for undo.
     before: Option<(u32, u32)>,
 }
 

@@ -235,7 +235,7 @@ fn an_unused_window_decays_to_the_restart_window_and_does_not_grow() {
         (0..3).for_each(|n| round(&mut c, at(n), ms(1)));
         let window = c.window();
         c.on_ack(&Delivery { is_window_limited: false, ..delivery(MSS, at(4)) });
-        assert_eq!(c.window(), window, "the application limits");
+        assert_eq!(c.window(), window, "the application limits the flow");
         c.after_idle(ms(199), ms(200), MSS);
         assert_eq!(c.window(), window);
         c.after_idle(ms(400), ms(200), MSS);

@@ -5,32 +5,36 @@ use floodwall_base::DropReason;
 use floodwall_base::limits::TCP_TIME_WAIT;
 use floodwall_wire::tcp::TcpFlags;
 
-use super::Outcome;
-use crate::connection::{Connection, Cx};
-use crate::events::Events;
+use super::InputOutcome;
+use crate::connection::{Connection, ConnectionContext};
+use crate::events::ConnectionEvents;
 use crate::recovery::AckSegment;
-use crate::segment::{Reset, Segment};
-use crate::state::{State, Step};
-use crate::timer::Timer;
+use crate::segment::{ResetSegment, Segment};
+use crate::state::{StateStep, TcpState};
+use crate::timer::TimerKind;
 
 impl Connection {
-    /// Takes the acknowledgment; an outcome where the segment ends here.
-    pub(super) fn on_ack(&mut self, cx: &mut Cx<'_>, segment: &Segment) -> Option<Outcome> {
-        if self.state() == State::SynReceived {
+    /// Processes the acknowledgment; returns an outcome where processing of the segment ends.
+    pub(super) fn on_ack(
+        &mut self,
+        cx: &mut ConnectionContext<'_>,
+        segment: &Segment,
+    ) -> Option<InputOutcome> {
+        if self.state() == TcpState::SynReceived {
             if !self.snd.una.is_before(segment.ack) || !segment.ack.is_at_most(self.snd.nxt) {
-                return Some(Outcome::Reset(
-                    Reset::answer(self.flow, segment),
+                return Some(InputOutcome::Reset(
+                    ResetSegment::answer(self.flow, segment),
                     DropReason::TcpAckInvalid,
                 ));
             }
-            self.step(Step::SynAcked);
+            self.step(StateStep::SynAcked);
             self.snd.acknowledge(segment.ack);
             self.take_window(segment);
             self.opened(cx);
             return None;
         }
-        // What acknowledges data that was never sent, or is older than any window (RFC 5961
-        // section 5.2, row 25 of the bar).
+        // An ACK of data that was never sent, or one older than any window (RFC 5961 section 5.2,
+        // row 25 of the bar).
         if !self.snd.may_acknowledge(segment.ack) {
             return Some(self.challenge(cx, DropReason::TcpAckInvalid));
         }
@@ -45,7 +49,8 @@ impl Connection {
         self.after_ack(cx)
     }
 
-    /// RFC 5681 section 2: it tells nothing but that something arrived out of order.
+    /// Whether it is a duplicate ACK (RFC 5681 section 2), which only signals an out-of-order
+    /// arrival.
     fn is_duplicate(&self, segment: &Segment) -> bool {
         segment.ack == self.snd.una
             && self.snd.una != self.snd.nxt
@@ -65,12 +70,12 @@ impl Connection {
         if self.snd.wnd > 0 && (grew || self.probes > 0) {
             self.probes = 0;
             self.stalled = self.heard.max(self.stalled);
-            self.timers.clear(Timer::Persist);
+            self.timers.clear(TimerKind::Persist);
         }
     }
 
-    /// The sender learns what arrived and what did not.
-    fn tell_recovery(&mut self, cx: &mut Cx<'_>, segment: &Segment) {
+    /// Passes the acknowledgment and its SACK blocks to the sender.
+    fn tell_recovery(&mut self, cx: &mut ConnectionContext<'_>, segment: &Segment) {
         let says_nothing = segment.ack == self.snd.una && segment.options.sack[0].is_none();
         if says_nothing && self.recovery.awaits_nothing() {
             return;
@@ -91,8 +96,8 @@ impl Connection {
         }
     }
 
-    /// `una` moves.
-    fn on_new_ack(&mut self, cx: &mut Cx<'_>, segment: &Segment) {
+    /// Advances `una`.
+    fn on_new_ack(&mut self, cx: &mut ConnectionContext<'_>, segment: &Segment) {
         let bytes = self.snd.acknowledge(segment.ack);
         self.probe = None;
         self.stalled = cx.now;
@@ -102,46 +107,46 @@ impl Connection {
         }
     }
 
-    /// What our FIN's acknowledgment changes.
-    fn after_ack(&mut self, cx: &mut Cx<'_>) -> Option<Outcome> {
+    /// State changes on the acknowledgment of our FIN.
+    fn after_ack(&mut self, cx: &mut ConnectionContext<'_>) -> Option<InputOutcome> {
         if !self.snd.fin_acked() {
             return None;
         }
         match self.state() {
-            State::FinWait1 => {
-                self.step(Step::FinAcked);
+            TcpState::FinWait1 => {
+                self.step(StateStep::FinAcked);
                 if self.released {
-                    self.timers.set(Timer::Close, cx.now + TCP_TIME_WAIT);
+                    self.timers.set(TimerKind::Close, cx.now + TCP_TIME_WAIT);
                 }
                 None
             }
-            State::Closing => {
-                self.step(Step::FinAcked);
+            TcpState::Closing => {
+                self.step(StateStep::FinAcked);
                 self.wait_for_stragglers(cx);
-                Some(Outcome::Taken)
+                Some(InputOutcome::Taken)
             }
-            State::LastAck => {
-                self.step(Step::FinAcked);
+            TcpState::LastAck => {
+                self.step(StateStep::FinAcked);
                 self.finish();
-                Some(Outcome::Taken)
+                Some(InputOutcome::Taken)
             }
             _ => None,
         }
     }
 
     /// TIME-WAIT begins, or begins anew.
-    pub(super) fn wait_for_stragglers(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn wait_for_stragglers(&mut self, cx: &mut ConnectionContext<'_>) {
         self.snd.clear();
         self.timers.clear_all();
-        self.timers.set(Timer::Close, cx.now + TCP_TIME_WAIT);
-        self.events.add(Events::ENDED);
+        self.timers.set(TimerKind::Close, cx.now + TCP_TIME_WAIT);
+        self.events.add(ConnectionEvents::ENDED);
     }
 
-    /// Data that came before is reported (RFC 2883 section 4).
+    /// Data that was received before is reported by D-SACK (RFC 2883 section 4).
     pub(super) fn note_duplicate(&mut self, segment: &Segment) {
         let end = segment.seq + segment.len;
         if self.agreed.sack && segment.len > 0 && end.is_at_most(self.rcv.nxt) {
-            self.ahead.note_duplicate(segment.seq, end);
+            self.out_of_order.note_duplicate(segment.seq, end);
         }
     }
 }

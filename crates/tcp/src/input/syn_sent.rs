@@ -4,74 +4,77 @@ use floodwall_base::DropReason;
 use floodwall_packet::PacketBuf;
 use floodwall_wire::tcp::TcpFlags;
 
-use super::Outcome;
-use crate::connection::{Connection, Cx, Due, clamp_mss};
+use super::InputOutcome;
+use crate::connection::{Connection, ConnectionContext, ConnectionDue, clamp_mss};
 use crate::error::ConnectionError;
-use crate::events::Events;
-use crate::segment::{Reset, Segment};
-use crate::state::Step;
-use crate::timer::Timer;
-use crate::timestamps::Recent;
+use crate::events::ConnectionEvents;
+use crate::segment::{ResetSegment, Segment};
+use crate::state::StateStep;
+use crate::timer::TimerKind;
+use crate::timestamps::RecentTimestamp;
 
 impl Connection {
     pub(super) fn input_syn_sent(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut ConnectionContext<'_>,
         segment: Segment,
         payload: PacketBuf,
-    ) -> Outcome {
+    ) -> InputOutcome {
         let has_ack = segment.has(TcpFlags::ACK);
-        // First: ACK. What does not acknowledge our SYN is of another life.
+        // First: ACK. One that does not acknowledge our SYN belongs to an earlier connection.
         let acceptable =
             self.snd.una.is_before(segment.ack) && segment.ack.is_at_most(self.snd.nxt);
         if has_ack && !acceptable {
-            return Outcome::Reset(Reset::answer(self.flow, &segment), DropReason::TcpAckInvalid);
+            return InputOutcome::Reset(
+                ResetSegment::answer(self.flow, &segment),
+                DropReason::TcpAckInvalid,
+            );
         }
-        // Second: RST, believed only of who has seen our SYN (RFC 5961 section 3.2).
+        // Second: RST, accepted only if it acknowledges our SYN (RFC 5961 section 3.2).
         if segment.has(TcpFlags::RST) {
             if has_ack {
                 self.fail(ConnectionError::Refused);
-                return Outcome::Taken;
+                return InputOutcome::Taken;
             }
-            return Outcome::Dropped(DropReason::TcpOutOfWindow);
+            return InputOutcome::Dropped(DropReason::TcpOutOfWindow);
         }
         // Fourth: SYN; fifth: neither.
         if !segment.has(TcpFlags::SYN) {
-            return Outcome::Dropped(DropReason::TcpNoAck);
+            return InputOutcome::Dropped(DropReason::TcpNoAck);
         }
         self.agree(cx, &segment);
         self.rcv.start(segment.seq);
         if !has_ack {
             // Simultaneous open.
-            self.step(Step::Syn);
-            self.due.add(Due::SYN);
+            self.step(StateStep::Syn);
+            self.due.add(ConnectionDue::SYN);
             (self.snd.wl1, self.snd.wl2) = (segment.seq, self.snd.una);
             self.snd.wnd = u32::from(segment.window);
             self.snd.wnd_max = self.snd.wnd;
-            return Outcome::Taken;
+            return InputOutcome::Taken;
         }
-        self.step(Step::SynAck);
+        self.step(StateStep::SynAck);
         self.snd.acknowledge(segment.ack);
         (self.snd.wl1, self.snd.wl2) = (segment.seq, segment.ack);
         self.snd.wnd = u32::from(segment.window);
         self.snd.wnd_max = self.snd.wnd;
         self.opened(cx);
-        self.due.add(Due::ACK);
-        // What came with the SYN begins behind it.
+        self.due.add(ConnectionDue::ACK);
+        // Data in the SYN starts after its sequence number.
         let mut rest = segment;
         rest.seq += 1;
         rest.flags = TcpFlags(rest.flags.0 & !TcpFlags::SYN.0);
         if rest.len > 0 || rest.has(TcpFlags::FIN) {
-            // The window that our SYN offered holds it.
+            // It fits the window that our SYN offered.
             self.rcv.edge = self.rcv.edge.later(self.rcv.nxt + self.syn_window());
             return self.on_text(cx, rest, payload);
         }
-        Outcome::Taken
+        InputOutcome::Taken
     }
 
     /// The handshake is complete.
-    pub(super) fn opened(&mut self, cx: &mut Cx<'_>) {
-        self.timers.clear(Timer::Retransmit);
+    pub(super) fn opened(&mut self, cx: &mut ConnectionContext<'_>) {
+        self.timers.clear(TimerKind::Retransmit);
         // The handshake gives the first sample, where the SYN was sent once (Karn; RFC 6298
         // section 5.7).
         if self.recovery.rtt().backoff() == 0 {
@@ -85,11 +88,11 @@ impl Connection {
         self.heard = cx.now;
         self.stalled = cx.now;
         self.arm_keepalive();
-        self.events.add(Events::OPENED | Events::WRITABLE);
+        self.events.add(ConnectionEvents::OPENED | ConnectionEvents::WRITABLE);
     }
 
-    /// Takes what a SYN's options offer and we offered too.
-    fn agree(&mut self, cx: &mut Cx<'_>, segment: &Segment) {
+    /// Accepts the options of a SYN that we offered too.
+    fn agree(&mut self, cx: &mut ConnectionContext<'_>, segment: &Segment) {
         let options = &segment.options;
         if let Some(mss) = options.mss {
             self.agreed.peer_mss = clamp_mss(mss);
@@ -99,9 +102,9 @@ impl Connection {
         self.agreed.timestamps = self.offers.timestamps && options.timestamps.is_some();
         self.agree_on_marks(segment);
         if let Some(timestamps) = options.timestamps {
-            self.recent = Recent::new(timestamps.value, cx.now);
+            self.recent = RecentTimestamp::new(timestamps.value, cx.now);
         }
-        // Scaled both ways or not at all (RFC 7323 section 2.2).
+        // Window scaling applies both ways or not at all (RFC 7323 section 2.2).
         let scale = options.window_scale.filter(|_| self.offers.scale);
         self.agreed.scaled = scale.is_some();
         self.snd.shift = scale.unwrap_or(0).min(14);

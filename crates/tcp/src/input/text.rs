@@ -6,66 +6,69 @@ use floodwall_base::{DropReason, Instant};
 use floodwall_packet::{PacketBuf, PacketList, Pool};
 use floodwall_wire::tcp::TcpFlags;
 
-use super::Outcome;
-use crate::connection::{Connection, Cx, Due};
+use super::InputOutcome;
+use crate::connection::{Connection, ConnectionContext, ConnectionDue};
 use crate::error::ConnectionError;
-use crate::events::Events;
-use crate::reassembly::Insertion;
+use crate::events::ConnectionEvents;
+use crate::out_of_order::Insertion;
 use crate::segment::Segment;
 use crate::settings::Acknowledge;
-use crate::state::{State, Step};
-use crate::timer::Timer;
+use crate::state::{StateStep, TcpState};
+use crate::timer::TimerKind;
 
-/// How long an acknowledgment may wait for another segment or for data to go with (RFC 9293
-/// section 3.8.6.3: less than half a second).
+/// The delay of a delayed ACK: the wait for another segment or for data to send (RFC 9293 section
+/// 3.8.6.3: less than half a second).
 const DELAY: Duration = Duration::from_millis(40);
 
 impl Connection {
     pub(super) fn on_text(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut ConnectionContext<'_>,
         mut segment: Segment,
         mut payload: PacketBuf,
-    ) -> Outcome {
+    ) -> InputOutcome {
         if segment.sequence_len() == 0 {
-            if self.state() == State::TimeWait && segment.seq != self.rcv.nxt {
-                // Somebody has lost count; the record of TIME-WAIT (`time_wait.rs`) says so, too.
+            if self.state() == TcpState::TimeWait && segment.seq != self.rcv.nxt {
+                // The counts disagree; the TIME-WAIT record (`time_wait.rs`) answers in the same
+                // way.
                 self.answer(cx, &segment);
             }
-            return Outcome::Taken;
+            return InputOutcome::Taken;
         }
         if !self.state().hears() {
-            // The peer has said that it has no more; what it repeats is acknowledged again.
-            self.due.add(Due::ACK);
-            if self.state() == State::TimeWait && segment.has(TcpFlags::FIN) {
+            // The peer has sent its FIN; repeated segments are acknowledged again.
+            self.due.add(ConnectionDue::ACK);
+            if self.state() == TcpState::TimeWait && segment.has(TcpFlags::FIN) {
                 self.wait_for_stragglers(cx);
             }
-            return Outcome::Taken;
+            return InputOutcome::Taken;
         }
         self.trim(&mut segment, &mut payload);
         if segment.len > 0 && self.rcv.shut && self.released {
-            // Data for an application that has gone (RFC 9293 section 3.6.1, MUST-17).
+            // Data for an application that has released the connection (RFC 9293 section 3.6.1,
+            // MUST-17).
             self.abort(ConnectionError::Reset);
-            return Outcome::Taken;
+            return InputOutcome::Taken;
         }
-        if segment.len > 0 && self.rcv.is_refused(self.ahead.held(), cx.full) {
-            // It comes again; the window that is told meanwhile is what there is.
-            self.due.add(Due::ACK);
+        if segment.len > 0 && self.rcv.is_refused(self.out_of_order.held(), cx.full) {
+            // It is retransmitted by the peer; the window announced meanwhile is the actual one.
+            self.due.add(ConnectionDue::ACK);
             self.note_pressure();
-            return Outcome::Dropped(DropReason::TcpReceiveFull);
+            return InputOutcome::Dropped(DropReason::TcpReceiveFull);
         }
         if segment.seq != self.rcv.nxt {
             return self.out_of_order(cx, segment, payload);
         }
         if segment.len > 0 {
-            // What the window promised is never refused for this connection's own sake.
-            if self.ahead.is_empty() {
+            // Data within the promised window is never refused because of this connection's own
+            // limit.
+            if self.out_of_order.is_empty() {
                 self.take_in_order(cx.pool, payload, cx.now);
             } else {
-                // A hole is filled: told at once (RFC 5681 section 4.2). Of bytes that wait already
-                // the first stay.
-                self.due.add(Due::ACK);
-                let _ = self.ahead.insert(cx.runs, cx.pool, segment.seq, payload, u32::MAX);
+                // A hole is filled: acknowledged at once (RFC 5681 section 4.2). Of bytes received
+                // twice the first copy is kept.
+                self.due.add(ConnectionDue::ACK);
+                let _ = self.out_of_order.insert(cx.runs, cx.pool, segment.seq, payload, u32::MAX);
                 self.take_ready(cx);
             }
         }
@@ -75,51 +78,56 @@ impl Connection {
         if fin {
             self.on_fin(cx);
         }
-        Outcome::Taken
+        InputOutcome::Taken
     }
 
-    /// As [`Connection::on_text`] of segments in a row that are expected: `len` bytes of text.
-    pub(super) fn on_texts(&mut self, cx: &mut Cx<'_>, len: u32, mut texts: PacketList) -> Outcome {
-        if self.rcv.is_refused(self.ahead.held(), cx.full) {
-            self.due.add(Due::ACK);
+    /// As [`Connection::on_text`] for consecutive expected segments: `len` bytes of text in total.
+    pub(super) fn on_texts(
+        &mut self,
+        cx: &mut ConnectionContext<'_>,
+        len: u32,
+        mut texts: PacketList,
+    ) -> InputOutcome {
+        if self.rcv.is_refused(self.out_of_order.held(), cx.full) {
+            self.due.add(ConnectionDue::ACK);
             self.note_pressure();
-            return Outcome::Dropped(DropReason::TcpReceiveFull);
+            return InputOutcome::Dropped(DropReason::TcpReceiveFull);
         }
         let is_train = texts.len() > 1;
         while let Some(text) = texts.pop_front() {
             self.take_in_order(cx.pool, text, cx.now);
         }
         if is_train && self.acknowledge == Acknowledge::EverySecond {
-            self.due.add(Due::ACK);
+            self.due.add(ConnectionDue::ACK);
         }
         self.owe_ack(cx, len, false);
-        Outcome::Taken
+        InputOutcome::Taken
     }
 
-    /// Cuts off what lies outside of the window.
+    /// Trims a segment to the window.
     fn trim(&mut self, segment: &mut Segment, payload: &mut PacketBuf) {
         if segment.seq.is_before(self.rcv.nxt) {
             let old = self.rcv.nxt.since(segment.seq).min(segment.len);
             if old > 0 {
-                self.ahead.note_duplicate(segment.seq, segment.seq + old);
+                self.out_of_order.note_duplicate(segment.seq, segment.seq + old);
             }
             payload.trim_front(old as usize);
             segment.len -= old;
             segment.seq += old;
-            self.due.add(Due::ACK);
+            self.due.add(ConnectionDue::ACK);
         }
         let mut room =
             if segment.seq.is_before(self.rcv.edge) { self.rcv.edge.since(segment.seq) } else { 0 };
         if let Some(end) = self.fin_ahead {
-            // What a peer sends behind its end is nothing.
+            // Data after the peer's FIN is ignored.
             room = room.min(if segment.seq.is_before(end) { end.since(segment.seq) } else { 0 });
         }
         if segment.len > room {
             payload.truncate(room as usize);
             segment.len = room;
-            // The FIN lies behind what was cut off.
+            // The FIN lies behind the trimmed part.
             segment.flags = TcpFlags(segment.flags.0 & !TcpFlags::FIN.0);
-            self.due.add(Due::ACK);
+            self.due.add(ConnectionDue::ACK);
         }
     }
 
@@ -133,67 +141,73 @@ impl Connection {
         if self.rcv.shut {
             return;
         }
-        if self.rcv.is_crowded(self.ahead.held()) {
+        if self.rcv.is_crowded(self.out_of_order.held()) {
             self.rcv.queue.push_tight(payload, pool);
         } else {
             self.rcv.queue.push_compact(payload);
         }
-        self.events.add(Events::READABLE);
+        self.events.add(ConnectionEvents::READABLE);
     }
 
-    /// Every second full segment at once, or as the settings say; else within [`DELAY`] (RFC 9293
-    /// section 3.8.6.3).
-    fn owe_ack(&mut self, cx: &mut Cx<'_>, len: u32, fin: bool) {
+    /// Delayed ACK: every second full segment is acknowledged at once, or as the settings specify;
+    /// otherwise within [`DELAY`] (RFC 9293 section 3.8.6.3).
+    fn owe_ack(&mut self, cx: &mut ConnectionContext<'_>, len: u32, fin: bool) {
         self.rcv.unacked = self.rcv.unacked.saturating_add(len);
         let is_enough = match self.acknowledge {
             Acknowledge::SecondFull => self.rcv.unacked >= 2 * u32::from(self.rcv.mss),
-            Acknowledge::EverySecond => len > 0 && self.timers.is_set(Timer::DelayedAck),
+            Acknowledge::EverySecond => len > 0 && self.timers.is_set(TimerKind::DelayedAck),
             Acknowledge::AtOnce => len > 0,
         };
         if fin || is_enough {
-            self.due.add(Due::ACK);
-        } else if len > 0 && !self.timers.is_set(Timer::DelayedAck) {
-            self.timers.set(Timer::DelayedAck, cx.now + DELAY);
+            self.due.add(ConnectionDue::ACK);
+        } else if len > 0 && !self.timers.is_set(TimerKind::DelayedAck) {
+            self.timers.set(TimerKind::DelayedAck, cx.now + DELAY);
         }
     }
 
-    /// A hole before it: told at once (RFC 5681 section 4.2).
-    fn out_of_order(&mut self, cx: &mut Cx<'_>, segment: Segment, payload: PacketBuf) -> Outcome {
-        self.due.add(Due::ACK);
+    /// Out of order: acknowledged at once (RFC 5681 section 4.2), which drives the peer's fast
+    /// retransmit.
+    fn out_of_order(
+        &mut self,
+        cx: &mut ConnectionContext<'_>,
+        segment: Segment,
+        payload: PacketBuf,
+    ) -> InputOutcome {
+        self.due.add(ConnectionDue::ACK);
         if segment.has(TcpFlags::FIN) {
             self.fin_ahead = Some(segment.seq + segment.len);
         }
         if segment.len == 0 {
-            return Outcome::Taken;
+            return InputOutcome::Taken;
         }
         let room = self.rcv.room_ahead();
-        match self.ahead.insert(cx.runs, cx.pool, segment.seq, payload, room) {
-            Insertion::Kept | Insertion::Duplicate => Outcome::Taken,
+        match self.out_of_order.insert(cx.runs, cx.pool, segment.seq, payload, room) {
+            Insertion::Kept | Insertion::Duplicate => InputOutcome::Taken,
             Insertion::NoRoom | Insertion::TooManyRuns => {
-                Outcome::Dropped(DropReason::TcpReceiveFull)
+                InputOutcome::Dropped(DropReason::TcpReceiveFull)
             }
         }
     }
 
-    /// What waited for the segment that just came is in order now.
-    fn take_ready(&mut self, cx: &mut Cx<'_>) {
-        let (mut ready, next) = self.ahead.take_ready(cx.runs, self.rcv.nxt);
+    /// Delivers queued segments that are now in order.
+    fn take_ready(&mut self, cx: &mut ConnectionContext<'_>) {
+        let (mut ready, next) = self.out_of_order.take_ready(cx.runs, self.rcv.nxt);
         while let Some(packet) = ready.pop_front() {
             self.take_in_order(cx.pool, packet, cx.now);
         }
         debug_assert_eq!(self.rcv.nxt, next);
     }
 
-    /// The peer has no more.
-    fn on_fin(&mut self, cx: &mut Cx<'_>) {
+    /// Processes the peer's FIN.
+    fn on_fin(&mut self, cx: &mut ConnectionContext<'_>) {
         self.rcv.nxt += 1;
         self.rcv.fin = true;
-        // What a peer sent behind its end is nothing.
-        self.ahead.clear(cx.runs);
-        self.events.add(Events::READABLE);
-        self.due.add(Due::ACK);
-        let is_wait = self.state() == State::FinWait2;
-        self.step(Step::Fin);
+        // Data after the peer's FIN is dropped.
+        self.out_of_order.clear(cx.runs);
+        self.events.add(ConnectionEvents::READABLE);
+        self.due.add(ConnectionDue::ACK);
+        let is_wait = self.state() == TcpState::FinWait2;
+        self.step(StateStep::Fin);
         if is_wait {
             self.wait_for_stragglers(cx);
         }

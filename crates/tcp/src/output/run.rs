@@ -1,38 +1,39 @@
-//! A run: full segments of new data that leave at one moment, with one look at what may leave.
+//! A run: full segments of new data that are sent at one moment, after one check of what may be
+//! sent: segmentation offload (GSO) in software.
 //!
-//! Called by `output.rs` where more than one full segment may leave. What large-send offload does
-//! in cards is done here, so that every link profits, whatever its device can: the header is
-//! written once and patched for each segment, what is sent is recorded once. Invariants: each
-//! segment is what it would be alone, checksum and PSH included; a FIN, a mark and whatever is less
-//! than a full segment leave the ordinary way.
+//! Called by `output.rs` where more than one full segment may be sent. The work of large-send
+//! offload in network cards (TSO) is done here, so that every device profits: the header is written
+//! once and patched for each segment, and the run is recorded once. Invariants: each segment equals
+//! the one that would be sent alone, checksum and PSH included; a FIN, a mark and anything shorter
+//! than a full segment are sent the ordinary way.
 
 use floodwall_base::{Counter, FlowKey, Seq};
-use floodwall_checksum::{Sum, sum};
+use floodwall_checksum::{InternetSum, sum};
 use floodwall_packet::{PacketBuf, PacketList, Pool};
 use floodwall_wire::tcp::{HEADER_LEN, HEADER_LEN_MAX, TcpFields, TcpFlags};
 use floodwall_wire::tcp_options::TcpOptionSet;
 
 use super::{CHECKSUM, NoBuffer, leave_partial, pseudo_header, with_front};
-use crate::connection::{Connection, Cx};
+use crate::connection::{Connection, ConnectionContext};
 
-/// Where in a header sequence number and flags lie (RFC 9293 section 3.1).
+/// Offsets of sequence number and flags in a header (RFC 9293 section 3.1).
 const SEQ: core::ops::Range<usize> = 4..8;
 const FLAGS: usize = 13;
 
 /// The header that the segments of a run have in common.
-struct Heading {
+struct SegmentHeading {
     bytes: [u8; HEADER_LEN_MAX],
     len: usize,
-    /// Of the pseudo-header, payload apart.
-    pseudo: Sum,
-    /// The same with these bytes, sequence number apart.
-    sum: Sum,
-    /// The device finishes the checksum.
+    /// The sum of the pseudo-header, without the payload.
+    pseudo: InternetSum,
+    /// The sum of these header bytes, without the sequence number.
+    sum: InternetSum,
+    /// The device completes the checksum.
     partial: bool,
 }
 
-impl Heading {
-    /// `fields` have no sequence number.
+impl SegmentHeading {
+    /// Builds the template; `fields` have no sequence number.
     fn new(
         flow: &FlowKey,
         fields: &TcpFields,
@@ -50,11 +51,11 @@ impl Heading {
         Some(Self { bytes, len, pseudo, sum, partial })
     }
 
-    /// The segment of `payload`, which is borrowed, from `seq` on.
+    /// The segment of a borrowed `payload` that starts at `seq`.
     #[inline]
     fn segment(&self, pool: &Pool, seq: Seq, push: bool, payload: PacketBuf) -> Option<PacketBuf> {
         let payload_len = payload.len();
-        let sum = if self.partial { Sum::ZERO } else { payload.sum(0, payload_len) };
+        let sum = if self.partial { InternetSum::ZERO } else { payload.sum(0, payload_len) };
         let mut packet = with_front(pool, Some(payload), self.len)?;
         let out = packet.front_mut(self.len)?;
         out.copy_from_slice(self.bytes.get(..self.len)?);
@@ -62,12 +63,16 @@ impl Heading {
         if push {
             *out.get_mut(FLAGS)? |= TcpFlags::PSH.0;
         }
-        let len = Sum::of_u32(payload_len as u32);
+        let len = InternetSum::of_u32(payload_len as u32);
         if self.partial {
             leave_partial(&mut packet, self.pseudo.add(len))?;
         } else {
-            let pushed = if push { Sum::of_u16(u16::from(TcpFlags::PSH.0)) } else { Sum::ZERO };
-            let heads = self.sum.add(Sum::of_u32(seq.0)).add(len).add(pushed);
+            let pushed = if push {
+                InternetSum::of_u16(u16::from(TcpFlags::PSH.0))
+            } else {
+                InternetSum::ZERO
+            };
+            let heads = self.sum.add(InternetSum::of_u32(seq.0)).add(len).add(pushed);
             let check = heads.add(sum).finish();
             out.get_mut(CHECKSUM)?.copy_from_slice(&check.to_be_bytes());
         }
@@ -77,7 +82,7 @@ impl Heading {
 }
 
 impl Connection {
-    /// How many full segments of new data may leave at once, `most` of them; fewer than two are no
+    /// How many full segments of new data may be sent at once, up to `most`; fewer than two are no
     /// run.
     pub(super) fn run_length(&self, most: u32) -> u32 {
         let (waits, mss) = (self.snd.unsent(), self.mss());
@@ -85,15 +90,15 @@ impl Connection {
         if most < 2 || fits < 2 * mss || self.owes_mark() {
             return 0;
         }
-        // A FIN goes with the last byte.
+        // The last segment may carry the FIN.
         let whole = if self.snd.fin { fits.min(waits - 1) } else { fits };
         (whole / mss).min(most)
     }
 
-    /// Sends `count` full segments: the first is given back, the others are put behind `rest`.
+    /// Sends `count` full segments: the first is returned, the others are appended to `rest`.
     pub(super) fn run(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut ConnectionContext<'_>,
         count: u32,
         rest: &mut PacketList,
     ) -> Result<Option<PacketBuf>, NoBuffer> {
@@ -109,7 +114,8 @@ impl Connection {
             let len = payload.len() as u32;
             bytes += len;
             let (seq, push) = (self.snd.nxt - len, self.snd.is_last(self.snd.nxt));
-            // It counts as sent, whether its header finds memory or not: the timer sends it again.
+            // It counts as sent, whether or not a header could be allocated: the timer retransmits
+            // it.
             if let Some(packet) = heading.segment(cx.pool, seq, push, payload) {
                 segments += 1;
                 match first {
@@ -134,7 +140,7 @@ impl Connection {
         Ok(first)
     }
 
-    fn heading(&mut self, cx: &Cx<'_>, marks: TcpFlags) -> Option<Heading> {
+    fn heading(&mut self, cx: &ConnectionContext<'_>, marks: TcpFlags) -> Option<SegmentHeading> {
         let options = self.options(cx);
         let fields = TcpFields {
             src_port: self.flow.local.port,
@@ -142,9 +148,9 @@ impl Connection {
             seq: 0,
             ack: self.rcv.nxt.0,
             flags: TcpFlags::ACK | self.marks_of_ack() | marks,
-            window: self.rcv.offer(self.agreed.scaled, self.ahead.held()),
+            window: self.rcv.offer(self.agreed.scaled, self.out_of_order.held()),
             urgent: 0,
         };
-        Heading::new(&self.flow, &fields, &options, cx.partial)
+        SegmentHeading::new(&self.flow, &fields, &options, cx.partial)
     }
 }

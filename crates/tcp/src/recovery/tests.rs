@@ -1,4 +1,4 @@
-//! The sender as a whole: rules one by one, and whole transfers over a bad path.
+//! Rules of the sender one by one, and whole transfers over an impaired path.
 
 use std::collections::BTreeMap;
 
@@ -21,9 +21,9 @@ fn ms(n: u64) -> Instant {
     Instant::ORIGIN + Duration::from_millis(n)
 }
 
-/// A sender with its slab, and a connection that has measured 100 ms.
+/// A sender with its slab, on a connection with a measured RTT of 100 ms.
 struct Sender {
-    records: Records,
+    records: SentSegments,
     recovery: Recovery,
 }
 
@@ -32,7 +32,7 @@ impl Sender {
         let mut recovery = Recovery::new(Seq(0), MSS, algorithm, ms(0));
         recovery.rtt_mut().sample(Duration::from_millis(100), 1, ms(0));
         recovery.rack.set_min_rtt(recovery.rtt.min_nanos());
-        Self { records: Records::new(10_000), recovery }
+        Self { records: SentSegments::new(10_000), recovery }
     }
 
     fn send(&mut self, segments: u32, now: Instant) {
@@ -41,7 +41,7 @@ impl Sender {
         }
     }
 
-    fn ack(&mut self, ack: u32, blocks: &[(u32, u32)], now: Instant) -> Verdict {
+    fn ack(&mut self, ack: u32, blocks: &[(u32, u32)], now: Instant) -> RecoveryVerdict {
         self.ack_echo(ack, blocks, None, now)
     }
 
@@ -55,7 +55,7 @@ impl Sender {
         blocks: &[(u32, u32)],
         echoed_at: Option<Instant>,
         now: Instant,
-    ) -> Verdict {
+    ) -> RecoveryVerdict {
         let sack: Vec<_> = blocks
             .iter()
             .map(|&(l, r)| Some(SackBlock { left: l * MSS, right: r * MSS }))
@@ -65,7 +65,7 @@ impl Sender {
         self.recovery.on_ack(&mut self.records, &segment, &ALL)
     }
 
-    /// Sends again what may be, and returns the segments.
+    /// Retransmits what is permitted, and returns the segments.
     fn repair(&mut self, now: Instant) -> Vec<u32> {
         let mut sent = Vec::new();
         while self.recovery.allowance() >= MSS
@@ -77,11 +77,11 @@ impl Sender {
         sent
     }
 
-    fn expire(&mut self, now: Instant) -> Expired {
+    fn expire(&mut self, now: Instant) -> TimeoutKind {
         self.recovery.on_timer(&mut self.records, &ALL, now)
     }
 
-    fn timer(&self) -> Option<(Timer, Instant)> {
+    fn timer(&self) -> Option<(RecoveryTimer, Instant)> {
         self.recovery.timer(&ALL)
     }
 }
@@ -117,7 +117,7 @@ fn a_plain_acknowledgment_changes_what_any_other_way_to_take_it_would() {
                     is_duplicate: false,
                     now,
                 };
-                // Now and then a block first, or only a part.
+                // Sometimes a SACK block first, or only a part.
                 let block = SackBlock { left: (sent - 1) * MSS, right: sent * MSS };
                 let blocks = [Some(block)];
                 match chance.below(16) {
@@ -148,11 +148,14 @@ fn three_segments_reported_beyond_a_hole_start_a_recovery_at_once() {
     assert_eq!(s.ack(0, &[(1, 3)], ms(100)).lost, 0);
     let verdict = s.ack(0, &[(1, 4)], ms(100));
     assert_eq!((verdict.lost, verdict.is_reduced), (MSS, true));
-    assert_eq!(s.recovery.phase(), Phase::Fast);
+    assert_eq!(s.recovery.phase(), RecoveryPhase::Fast);
     assert_eq!(s.recovery.controller().ssthresh(), 5 * MSS);
     assert_eq!(s.repair(ms(100)), [0]);
     assert!(!s.ack(10, &[], ms(200)).is_reduced);
-    assert_eq!((s.recovery.phase(), s.recovery.controller().window()), (Phase::Open, 5 * MSS));
+    assert_eq!(
+        (s.recovery.phase(), s.recovery.controller().window()),
+        (RecoveryPhase::Open, 5 * MSS)
+    );
 }
 
 #[test]
@@ -160,10 +163,10 @@ fn one_segment_beyond_a_hole_waits_for_the_reordering_window() {
     let mut s = Sender::new(Algorithm::Reno);
     s.send(3, ms(0));
     assert_eq!(s.ack(0, &[(1, 2)], ms(100)).lost, 0);
-    // A quarter of the smallest time behind the latest that arrived.
-    assert_eq!(s.timer(), Some((Timer::Reordering, ms(125))));
-    assert_eq!(s.expire(ms(124)), Expired::Nothing);
-    assert_eq!(s.expire(ms(125)), Expired::Lost);
+    // A quarter of the minimum RTT behind the latest delivery.
+    assert_eq!(s.timer(), Some((RecoveryTimer::Reordering, ms(125))));
+    assert_eq!(s.expire(ms(124)), TimeoutKind::Nothing);
+    assert_eq!(s.expire(ms(125)), TimeoutKind::Lost);
     assert_eq!(s.repair(ms(125)), [0]);
 }
 
@@ -173,7 +176,8 @@ fn reordering_that_was_seen_is_waited_for_and_reported_duplicates_widen_it() {
     s.send(10, ms(0));
     assert_eq!(s.ack(0, &[(1, 4)], ms(100)).lost, MSS);
     assert_eq!(s.repair(ms(100)), [0]);
-    // The original comes: the path reorders. Its ACK beats the smallest time of a retransmission.
+    // The original arrives: the path reorders. Its ACK comes before a retransmission could be
+    // acknowledged.
     let early = s.ack_echo(10, &[], Some(ms(0)), ms(110));
     assert!(early.is_undone, "its echo is from before the retransmission");
     assert_eq!(s.recovery.controller().ssthresh(), crate::congestion::UNLIMITED);
@@ -182,7 +186,7 @@ fn reordering_that_was_seen_is_waited_for_and_reported_duplicates_widen_it() {
     s.hear(11, &[], ms(301));
     assert!(s.recovery.rack.is_reordering());
     assert_eq!(s.ack(11, &[(13, 19)], ms(302)).lost, 0, "six segments beyond, and it waits");
-    let Some((Timer::Reordering, first)) = s.timer() else { panic!("{:?}", s.timer()) };
+    let Some((RecoveryTimer::Reordering, first)) = s.timer() else { panic!("{:?}", s.timer()) };
     s.hear(11, &[(0, 1), (13, 19)], ms(303));
     let mut wider = s.recovery.rack.reordering_window(&s.recovery.rtt, false, 6);
     assert_eq!(wider, s.recovery.rtt.min().unwrap() / 4 * 2, "one more quarter");
@@ -201,7 +205,7 @@ fn prr_sends_one_for_two_and_ends_at_the_threshold() {
     let (mut out, mut delivered) = (0, 0);
     for n in 1..20 {
         let verdict = s.ack(0, &[(1, 1 + n)], ms(100));
-        if s.recovery.phase() == Phase::Fast {
+        if s.recovery.phase() == RecoveryPhase::Fast {
             delivered += verdict.change.delivered() / MSS;
             out += s.repair(ms(100)).len() as u32;
             while s.recovery.allowance() >= MSS {
@@ -224,14 +228,18 @@ fn prr_sends_one_for_two_and_ends_at_the_threshold() {
 fn a_tail_that_is_lost_is_probed_after_two_round_trips() {
     let mut s = Sender::new(Algorithm::Reno);
     s.send(4, ms(0));
-    assert_eq!(s.timer(), Some((Timer::Probe, ms(200))));
-    assert_eq!(s.expire(ms(200)), Expired::Probe { start: Seq(3 * MSS), len: MSS });
+    assert_eq!(s.timer(), Some((RecoveryTimer::Probe, ms(200))));
+    assert_eq!(s.expire(ms(200)), TimeoutKind::Probe { start: Seq(3 * MSS), len: MSS });
     s.recovery.on_retransmitted(&mut s.records, Seq(3 * MSS), MSS, ms(200));
     s.recovery.on_probe_sent(true, ms(200));
-    assert_eq!(s.timer(), Some((Timer::Retransmission, ms(500))), "one probe, then the timeout");
-    // The probe's ACK shows the hole: a recovery, and no timeout.
+    assert_eq!(
+        s.timer(),
+        Some((RecoveryTimer::Retransmission, ms(500))),
+        "one probe, then the timeout"
+    );
+    // The probe's ACK reveals the hole: a recovery, and no timeout.
     let verdict = s.ack(2, &[(3, 4)], ms(300));
-    assert_eq!((verdict.lost, s.recovery.phase()), (MSS, Phase::Fast));
+    assert_eq!((verdict.lost, s.recovery.phase()), (MSS, RecoveryPhase::Fast));
     assert_eq!(s.repair(ms(300)), [2]);
     assert_eq!(s.ack(4, &[], ms(400)).lost, 0);
     assert_eq!(s.timer(), None);
@@ -242,26 +250,26 @@ fn a_single_segment_is_probed_when_its_timeout_would_be() {
     let mut s = Sender::new(Algorithm::Reno);
     s.send(1, ms(0));
     // After 2 * SRTT + 200 ms, and after SRTT + 200 ms at the latest, when the timeout would be.
-    assert_eq!(s.timer(), Some((Timer::Probe, ms(300))));
+    assert_eq!(s.timer(), Some((RecoveryTimer::Probe, ms(300))));
     let window = s.recovery.controller().window();
-    assert!(matches!(s.expire(ms(300)), Expired::Probe { .. }));
+    assert!(matches!(s.expire(ms(300)), TimeoutKind::Probe { .. }));
     s.recovery.on_retransmitted(&mut s.records, Seq(0), MSS, ms(300));
     s.recovery.on_probe_sent(true, ms(300));
-    // The timeout is as far behind the probe as it would have been behind the segment.
+    // The timeout is as long after the probe as it would have been after the segment.
     assert_eq!(s.recovery.controller().window(), window);
-    assert_eq!(s.timer(), Some((Timer::Retransmission, ms(600))));
+    assert_eq!(s.timer(), Some((RecoveryTimer::Retransmission, ms(600))));
 }
 
 #[test]
 fn a_probe_that_repaired_a_loss_reduces_the_window() {
     let mut s = Sender::new(Algorithm::Reno);
     s.send(4, ms(0));
-    assert!(matches!(s.expire(ms(200)), Expired::Probe { .. }));
+    assert!(matches!(s.expire(ms(200)), TimeoutKind::Probe { .. }));
     s.recovery.on_retransmitted(&mut s.records, Seq(3 * MSS), MSS, ms(200));
     s.recovery.on_probe_sent(true, ms(200));
     s.send(1, ms(201));
     let before = s.recovery.controller().window();
-    // All up to beyond the probe, and no duplicate was reported: the original was lost.
+    // All data beyond the probe is acknowledged without a D-SACK: the original was lost.
     assert!(s.ack(5, &[], ms(301)).is_reduced);
     assert!(s.recovery.controller().window() < before);
 }
@@ -270,14 +278,14 @@ fn a_probe_that_repaired_a_loss_reduces_the_window() {
 fn a_timeout_sends_everything_again_in_slow_start_and_doubles() {
     let mut s = Sender::new(Algorithm::Reno);
     s.send(10, ms(0));
-    assert!(matches!(s.expire(ms(200)), Expired::Probe { .. }));
+    assert!(matches!(s.expire(ms(200)), TimeoutKind::Probe { .. }));
     s.recovery.on_probe_sent(true, ms(200));
-    assert_eq!(s.expire(ms(499)), Expired::Nothing);
-    assert_eq!(s.expire(ms(500)), Expired::Timeout);
+    assert_eq!(s.expire(ms(499)), TimeoutKind::Nothing);
+    assert_eq!(s.expire(ms(500)), TimeoutKind::Timeout);
     assert_eq!((s.recovery.controller().window(), s.recovery.board.lost()), (MSS, 10 * MSS));
     assert_eq!(s.repair(ms(500)), [0]);
-    assert_eq!(s.timer(), Some((Timer::Retransmission, ms(1100))));
-    assert_eq!(s.expire(ms(1100)), Expired::Timeout);
+    assert_eq!(s.timer(), Some((RecoveryTimer::Retransmission, ms(1100))));
+    assert_eq!(s.expire(ms(1100)), TimeoutKind::Timeout);
     assert_eq!(s.recovery.controller().ssthresh(), 5 * MSS, "not halved again");
     assert_eq!(s.repair(ms(1100)), [0]);
     s.hear(1, &[], ms(1200));
@@ -285,7 +293,7 @@ fn a_timeout_sends_everything_again_in_slow_start_and_doubles() {
     s.hear(3, &[], ms(1300));
     assert_eq!(s.repair(ms(1300)).len(), 4);
     s.hear(10, &[], ms(1400));
-    assert_eq!(s.recovery.phase(), Phase::Open);
+    assert_eq!(s.recovery.phase(), RecoveryPhase::Open);
 }
 
 #[test]
@@ -293,11 +301,11 @@ fn a_timeout_that_answered_a_delay_is_undone_by_the_echo() {
     let mut s = Sender::new(Algorithm::Cubic);
     s.send(10, ms(0));
     let window = s.recovery.controller().window();
-    s.recovery.probe_at = At::NONE;
-    assert_eq!(s.expire(ms(300)), Expired::Timeout);
+    s.recovery.probe_at = ConnectionIndex::NONE;
+    assert_eq!(s.expire(ms(300)), TimeoutKind::Timeout);
     s.repair(ms(300));
     assert!(s.ack_echo(1, &[], Some(ms(0)), ms(310)).is_undone);
-    assert_eq!((s.recovery.phase(), s.recovery.board.lost()), (Phase::Open, 0));
+    assert_eq!((s.recovery.phase(), s.recovery.board.lost()), (RecoveryPhase::Open, 0));
     assert!(s.recovery.controller().window() >= window);
 }
 
@@ -335,27 +343,27 @@ fn a_peer_that_forgets_what_it_reported_gets_it_again() {
     assert_eq!(s.recovery.board.sacked(), 3 * MSS);
     let (_, at) = s.timer().unwrap();
     let mut now = at;
-    while s.expire(now) != Expired::Timeout {
+    while s.expire(now) != TimeoutKind::Timeout {
         now += Duration::from_millis(100);
     }
     assert_eq!((s.recovery.board.sacked(), s.recovery.board.lost()), (0, 4 * MSS));
 }
 
-/// An ACK under way.
+/// An ACK in flight.
 struct Ack {
     ack: u32,
     sack: Vec<Option<SackBlock>>,
     of: Instant,
 }
 
-/// A path and a receiver: delays, losses, reordering and duplicates by a seed.
+/// A path and a receiver: delays, losses, reordering and duplicates from a seed.
 struct Path {
     random: PublicRandom,
     loss: f64,
     jitter: u64,
     sack: bool,
     timestamps: bool,
-    /// What is under way to the receiver: when, and which bytes, and when sent.
+    /// Segments in flight to the receiver: arrival time, byte range, and time sent.
     forth: BTreeMap<(u64, u64), (u32, u32, Instant)>,
     back: BTreeMap<(u64, u64), Ack>,
     /// Received ranges beyond the hole.
@@ -425,12 +433,13 @@ impl Path {
 }
 
 #[expect(clippy::too_many_lines, reason = "one loop that reads from top to bottom")]
-/// Plays a transfer; returns the virtual time it took in ms, and bytes sent for each byte.
+/// Runs a transfer; returns its duration in virtual ms, and the number of bytes sent per byte of
+/// data.
 fn transfer(seed: u64, loss: f64, jitter: u64, kind: (bool, bool, Algorithm)) -> (u64, f64) {
     let (sack, timestamps, algorithm) = kind;
     let agreement = Agreement { sack, ..ALL };
     let total = 1000 * MSS;
-    let mut records = Records::new(10_000);
+    let mut records = SentSegments::new(10_000);
     let mut r = Recovery::new(Seq(0), MSS, algorithm, ms(0));
     let mut path = Path {
         random: PublicRandom::new(seed),
@@ -451,7 +460,7 @@ fn transfer(seed: u64, loss: f64, jitter: u64, kind: (bool, bool, Algorithm)) ->
             "stuck: seed {seed} {loss} {kind:?}, {r:?} {:?}",
             r.timer(&agreement)
         );
-        // Send what may leave.
+        // Send what is permitted.
         loop {
             let room = r.allowance();
             if let Some((start, len)) = r.next_lost(&records) {
@@ -493,13 +502,13 @@ fn transfer(seed: u64, loss: f64, jitter: u64, kind: (bool, bool, Algorithm)) ->
             let _ = r.on_ack(&mut records, &segment, &agreement);
         } else {
             match r.on_timer(&mut records, &agreement, now) {
-                Expired::Probe { start, len } => {
+                TimeoutKind::Probe { start, len } => {
                     r.on_retransmitted(&mut records, start, len, now);
                     r.on_probe_sent(true, now);
                     path.offer(start.0, len, now);
                     sent += u64::from(len);
                 }
-                Expired::Nothing | Expired::Lost | Expired::Timeout => {}
+                TimeoutKind::Nothing | TimeoutKind::Lost | TimeoutKind::Timeout => {}
             }
         }
         let b = r.board();
@@ -524,7 +533,7 @@ fn every_transfer_ends_whatever_is_lost_or_comes_out_of_order() {
         for kind in kinds {
             for (loss, jitter) in [(0.0, 0), (0.01, 0), (0.05, 4_000_000), (0.2, 30_000_000)] {
                 let (time, factor) = transfer(seed, loss, jitter, kind);
-                // What is sent twice is about what is lost, without SACK more of it.
+                // Retransmissions approximately equal losses, without SACK there are more.
                 let bound = match (loss, kind.0) {
                     (0.0, _) => 1.0,
                     (l, true) if l < 0.1 => 1.0 + 4.0 * l,

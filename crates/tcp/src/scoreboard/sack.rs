@@ -1,26 +1,26 @@
-//! The blocks of a SACK option: which to believe, and what they mark (RFC 2018, RFC 2883).
+//! The blocks of a SACK option: validation and marking (RFC 2018, RFC 2883).
 //!
-//! Part of the scoreboard; its invariants and bounds stand there.
+//! Part of the scoreboard; see there for invariants and bounds.
 
 use floodwall_base::Seq;
 use floodwall_base::limits::TCP_SACK_STEPS;
 use floodwall_wire::tcp_options::{SACK_BLOCKS_MAX, SackBlock};
 
-use super::{AckSegment, Change, Scoreboard, arrived};
-use crate::rack::Rack;
-use crate::records::{Fate, NONE, Records};
+use super::{AckSegment, Scoreboard, ScoreboardChange, arrived};
+use crate::rack::RackState;
+use crate::sent_segments::{NONE, SegmentOutcome, SentSegments};
 
-/// How far behind what is acknowledged a reported duplicate may lie.
+/// Maximum distance of a reported duplicate below the cumulative acknowledgment.
 const DSACK_REACH: u32 = 1 << 30;
 
 impl Scoreboard {
-    /// Marks what the blocks name, in the order of the stream.
+    /// Marks the ranges of the blocks, in stream order.
     pub(super) fn take_blocks(
         &mut self,
-        records: &mut Records,
+        records: &mut SentSegments,
         segment: &AckSegment<'_>,
-        rack: &mut Rack,
-        change: &mut Change,
+        rack: &mut RackState,
+        change: &mut ScoreboardChange,
     ) {
         let mut blocks = [(Seq(0), Seq(0)); SACK_BLOCKS_MAX];
         let mut count = 0;
@@ -46,9 +46,9 @@ impl Scoreboard {
 
     fn take_block(
         &mut self,
-        records: &mut Records,
+        records: &mut SentSegments,
         segment: &AckSegment<'_>,
-        (rack, change): (&mut Rack, &mut Change),
+        (rack, change): (&mut RackState, &mut ScoreboardChange),
         (left, right): (Seq, Seq),
         steps: &mut u32,
     ) {
@@ -64,7 +64,7 @@ impl Scoreboard {
             let next = record.next;
             let from = record.cut_behind(left.later(record.start));
             let to = record.cut_before(right.earlier(record.end()));
-            if record.fate != Fate::Sacked && from.is_before(to) {
+            if record.fate != SegmentOutcome::Sacked && from.is_before(to) {
                 let Some(index) = self.carve(records, at, (from, to)) else {
                     return;
                 };
@@ -78,9 +78,9 @@ impl Scoreboard {
         }
     }
 
-    /// The record that holds `left`, from the cursor on in either direction. Where the steps run
-    /// out the cursor is that much nearer for the next ACK.
-    fn seek(&mut self, records: &Records, left: Seq, steps: &mut u32) -> Option<u32> {
+    /// The record that contains `left`, searched from the cursor in either direction. Where the
+    /// steps are used up, the cursor is that much nearer for the next ACK.
+    fn seek(&mut self, records: &SentSegments, left: Seq, steps: &mut u32) -> Option<u32> {
         if self.cursor == NONE {
             self.cursor = self.by_seq.first;
         }
@@ -95,8 +95,13 @@ impl Scoreboard {
         }
     }
 
-    /// Makes a record of its own of a range within one.
-    fn carve(&mut self, records: &mut Records, index: u32, (from, to): (Seq, Seq)) -> Option<u32> {
+    /// Splits a range off into a record of its own.
+    fn carve(
+        &mut self,
+        records: &mut SentSegments,
+        index: u32,
+        (from, to): (Seq, Seq),
+    ) -> Option<u32> {
         let mut index = index;
         if records.at(index)?.start != from {
             index = self.split(records, index, from)?;
@@ -109,19 +114,19 @@ impl Scoreboard {
 
     fn mark_sacked(
         &mut self,
-        records: &mut Records,
+        records: &mut SentSegments,
         segment: &AckSegment<'_>,
-        (rack, change): (&mut Rack, &mut Change),
+        (rack, change): (&mut RackState, &mut ScoreboardChange),
         index: u32,
     ) {
         self.leave_list(records, index);
         let Some(record) = records.at_mut(index) else {
             return;
         };
-        if record.fate == Fate::Lost {
+        if record.fate == SegmentOutcome::Lost {
             self.lost -= record.len;
         }
-        record.fate = Fate::Sacked;
+        record.fate = SegmentOutcome::Sacked;
         record.segments = u16::try_from(record.segment_count()).unwrap_or(u16::MAX);
         self.sacked += record.len;
         self.sacked_segments += u32::from(record.segments);
@@ -129,14 +134,15 @@ impl Scoreboard {
         arrived(rack, change, segment, (record.sent_at, record.end(), record.retransmits));
     }
 
-    /// Joins a reported record with reported neighbours: what it was made of does not matter any
-    /// more. Returns the record that it is part of then.
-    fn merge(&mut self, records: &mut Records, index: u32) -> u32 {
+    /// Merges a SACKed record with SACKed neighbours: its segment boundaries are no longer needed.
+    /// Returns the merged record.
+    fn merge(&mut self, records: &mut SentSegments, index: u32) -> u32 {
         let neighbours =
             records.at(index).map_or((NONE, NONE), |record| (record.prev, record.next));
         let mut whole = index;
         for (front, back) in [(index, neighbours.1), (neighbours.0, index)] {
-            let is_sacked = |at| records.at(at).is_some_and(|record| record.fate == Fate::Sacked);
+            let is_sacked =
+                |at| records.at(at).is_some_and(|record| record.fate == SegmentOutcome::Sacked);
             if !is_sacked(front) || !is_sacked(back) {
                 continue;
             }
@@ -155,13 +161,13 @@ impl Scoreboard {
         whole
     }
 
-    /// Nothing that the peer reported counts any more: all of it is lost.
-    pub(super) fn forget_blocks(&mut self, records: &mut Records) {
+    /// Discards all SACKs of the peer: their ranges are lost.
+    pub(super) fn forget_blocks(&mut self, records: &mut SentSegments) {
         let mut at = self.by_seq.first;
         while let Some(record) = records.at_mut(at) {
             let next = record.next;
-            if record.fate == Fate::Sacked {
-                record.fate = Fate::Lost;
+            if record.fate == SegmentOutcome::Sacked {
+                record.fate = SegmentOutcome::Lost;
                 record.head = record.unit.min(u16::try_from(record.len).unwrap_or(u16::MAX));
                 self.lost += record.len;
                 records.append_by_time(&mut self.lost_list, at);
@@ -172,8 +178,8 @@ impl Scoreboard {
     }
 }
 
-/// The duplicate that the first block reports (RFC 2883 section 4): it lies below what is
-/// acknowledged, or within the second block.
+/// The duplicate that the first block reports (D-SACK, RFC 2883 section 4): it lies below the
+/// cumulative acknowledgment, or within the second block.
 fn duplicate(segment: &AckSegment<'_>, nxt: Seq) -> Option<SackBlock> {
     let mut blocks = segment.sack.iter().flatten();
     let first = *blocks.next()?;

@@ -1,4 +1,4 @@
-//! The scoreboard against a model that knows the fate of every byte, and its bounds.
+//! The scoreboard against a model with the status of every byte, and its bounds.
 
 use floodwall_base::limits::TCP_SACK_STEPS;
 use proptest::prelude::*;
@@ -22,10 +22,10 @@ fn segment<'a>(ack: Seq, sack: &'a [Option<SackBlock>], now: Instant) -> AckSegm
 /// One byte of the model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Byte {
-    fate: Fate,
+    fate: SegmentOutcome,
     sent_at: Instant,
     retransmits: u8,
-    /// The first byte of the segment that it is of.
+    /// The first byte of its segment.
     segment: usize,
 }
 
@@ -37,7 +37,7 @@ struct Model {
 }
 
 impl Model {
-    fn count(&self, fate: Fate) -> u32 {
+    fn count(&self, fate: SegmentOutcome) -> u32 {
         self.bytes[self.una..].iter().filter(|b| b.fate == fate).count() as u32
     }
 
@@ -50,26 +50,26 @@ impl Model {
         (at..self.bytes.len()).find(|&i| self.bytes[i].segment != of).unwrap_or(self.bytes.len())
     }
 
-    /// Whole segments (what is left of them) within the range are reported.
+    /// Whole segments (or their rest) within the range are SACKed.
     fn sack(&mut self, from: usize, to: usize) {
         let mut at = from;
         while at < to {
             let end = self.segment_end(at);
             let is_begin = at == self.una || self.bytes[at - 1].segment != self.bytes[at].segment;
             if is_begin && end <= to {
-                self.bytes[at..end].iter_mut().for_each(|b| b.fate = Fate::Sacked);
+                self.bytes[at..end].iter_mut().for_each(|b| b.fate = SegmentOutcome::Sacked);
             }
             at = end;
         }
     }
 }
 
-fn check(board: &Scoreboard, records: &Records, model: &Model) {
+fn check(board: &Scoreboard, records: &SentSegments, model: &Model) {
     assert_eq!(board.una(), model.seq(model.una));
     assert_eq!(board.nxt(), model.seq(model.bytes.len()));
-    assert_eq!(board.sacked(), model.count(Fate::Sacked));
-    assert_eq!(board.lost(), model.count(Fate::Lost));
-    assert_eq!(board.pipe(), model.count(Fate::InFlight));
+    assert_eq!(board.sacked(), model.count(SegmentOutcome::Sacked));
+    assert_eq!(board.lost(), model.count(SegmentOutcome::Lost));
+    assert_eq!(board.pipe(), model.count(SegmentOutcome::InFlight));
     let (mut at, mut index, mut seen) = (model.una, board.by_seq.first, 0);
     while let Some(record) = records.at(index) {
         assert_eq!(record.start, model.seq(at));
@@ -77,7 +77,7 @@ fn check(board: &Scoreboard, records: &Records, model: &Model) {
         for _ in 0..record.len {
             let byte = model.bytes[at];
             assert_eq!(record.fate, byte.fate, "byte {at}");
-            if byte.fate != Fate::Sacked {
+            if byte.fate != SegmentOutcome::Sacked {
                 assert_eq!((record.sent_at, record.retransmits), (byte.sent_at, byte.retransmits));
             }
             at += 1;
@@ -86,12 +86,14 @@ fn check(board: &Scoreboard, records: &Records, model: &Model) {
         index = record.next;
     }
     assert_eq!((at, seen), (model.bytes.len(), board.record_count()));
-    // Each list by time holds each record of its fate once, and the one in flight is in order.
-    for (ends, fate) in [(board.in_flight, Fate::InFlight), (board.lost_list, Fate::Lost)] {
+    // Each list by time contains each record of its status once, and the in-flight one is sorted.
+    for (ends, fate) in
+        [(board.in_flight, SegmentOutcome::InFlight), (board.lost_list, SegmentOutcome::Lost)]
+    {
         let (mut index, mut bytes, mut last) = (ends.first, 0, None);
         while let Some(record) = records.at(index) {
             assert_eq!(record.fate, fate);
-            assert!(fate == Fate::Lost || last.is_none_or(|last| last <= record.sent_at));
+            assert!(fate == SegmentOutcome::Lost || last.is_none_or(|last| last <= record.sent_at));
             bytes += record.len;
             last = Some(record.sent_at);
             index = record.newer;
@@ -125,9 +127,9 @@ fn step() -> impl Strategy<Value = Step> {
 
 #[expect(clippy::too_many_lines, reason = "one arm for each kind of step")]
 fn play(base: Seq, steps: Vec<Step>) {
-    let mut records = Records::new(2000);
+    let mut records = SentSegments::new(2000);
     let mut board = Scoreboard::new(base);
-    let mut rack = Rack::new(base);
+    let mut rack = RackState::new(base);
     let mut model = Model { base, bytes: Vec::new(), una: 0 };
     let mut now = ms(0);
     for step in steps {
@@ -137,7 +139,7 @@ fn play(base: Seq, steps: Vec<Step>) {
                 assert!(board.on_sent(&mut records, len, MSS, now));
                 let first = model.bytes.len();
                 model.bytes.extend((0..len as usize).map(|i| Byte {
-                    fate: Fate::InFlight,
+                    fate: SegmentOutcome::InFlight,
                     sent_at: now,
                     retransmits: 0,
                     segment: first + i / MSS as usize * MSS as usize,
@@ -145,7 +147,8 @@ fn play(base: Seq, steps: Vec<Step>) {
             }
             Step::Ack(n) => {
                 let to = (model.una + n).min(model.bytes.len());
-                let new = model.bytes[model.una..to].iter().filter(|b| b.fate != Fate::Sacked);
+                let new =
+                    model.bytes[model.una..to].iter().filter(|b| b.fate != SegmentOutcome::Sacked);
                 let expected = (to - model.una, new.count());
                 model.una = to;
                 let change =
@@ -154,14 +157,14 @@ fn play(base: Seq, steps: Vec<Step>) {
             }
             Step::Sack(ranges) => {
                 let mut blocks = [None; 4];
-                let before = model.count(Fate::Sacked);
+                let before = model.count(SegmentOutcome::Sacked);
                 for (place, (at, len)) in blocks.iter_mut().skip(1).zip(ranges) {
                     let from = (model.una + at).min(model.bytes.len());
                     let to = (from + len).min(model.bytes.len());
                     *place = block(model.seq(from), model.seq(to));
                     model.sack(from, to);
                 }
-                // Bad blocks around them change nothing: inverted, empty, unsent, acknowledged.
+                // Invalid blocks around them change nothing: inverted, empty, unsent, acknowledged.
                 blocks[0] = [
                     block(model.seq(model.bytes.len()), board.una()),
                     block(board.una(), board.una()),
@@ -170,21 +173,22 @@ fn play(base: Seq, steps: Vec<Step>) {
                 ][now.as_nanos() as usize / 1_000_000 % 4];
                 let una = board.una();
                 let change = board.on_ack(&mut records, &segment(una, &blocks, now), &mut rack);
-                assert_eq!(change.sacked, model.count(Fate::Sacked) - before);
+                assert_eq!(change.sacked, model.count(SegmentOutcome::Sacked) - before);
             }
             Step::Detect => {
                 let (lost, _) = board.detect_lost(&mut records, &rack, Duration::ZERO, now);
-                let before = model.count(Fate::Lost);
+                let before = model.count(SegmentOutcome::Lost);
                 for at in model.una..model.bytes.len() {
-                    // A record's end decides: that of the segments that share its fate and moment.
-                    if model.bytes[at].fate == Fate::InFlight {
+                    // Detection goes by a record's end, which covers all segments with the same
+                    // status and time.
+                    if model.bytes[at].fate == SegmentOutcome::InFlight {
                         let seq = model.seq(at);
                         let record = record_of(&board, &records, seq);
-                        if record.fate == Fate::Lost {
+                        if record.fate == SegmentOutcome::Lost {
                             assert!(rack.was_sent_before(record.sent_at, record.end()));
-                            model.bytes[at].fate = Fate::Lost;
+                            model.bytes[at].fate = SegmentOutcome::Lost;
                         } else {
-                            // Of what left in one moment some may be found a little later.
+                            // Of data sent at one moment, some may be detected a little later.
                             let is_tie = !rack.was_sent_before(record.sent_at, board.nxt());
                             let is_early = now < record.sent_at + rack.rtt();
                             let is_before = rack.was_sent_before(record.sent_at, record.end());
@@ -192,26 +196,30 @@ fn play(base: Seq, steps: Vec<Step>) {
                         }
                     }
                 }
-                assert_eq!(lost, model.count(Fate::Lost) - before);
+                assert_eq!(lost, model.count(SegmentOutcome::Lost) - before);
             }
             Step::Timeout => {
                 let una = model.una;
-                if model.bytes.get(una).is_some_and(|b| b.fate == Fate::Sacked) {
-                    model.bytes[una..].iter_mut().filter(|b| b.fate == Fate::Sacked).for_each(
-                        |b| {
-                            b.fate = Fate::Lost;
-                        },
-                    );
-                    // What they were made of is forgotten: leave the rest of the play.
+                if model.bytes.get(una).is_some_and(|b| b.fate == SegmentOutcome::Sacked) {
+                    model.bytes[una..]
+                        .iter_mut()
+                        .filter(|b| b.fate == SegmentOutcome::Sacked)
+                        .for_each(|b| {
+                            b.fate = SegmentOutcome::Lost;
+                        });
+                    // Segment boundaries are forgotten on reneging: skip the rest of the run.
                     board.on_timeout(&mut records, None, now);
                     assert_eq!((board.sacked(), board.pipe()), (0, 0));
                     board.clear(&mut records);
                     assert_eq!(records.available(), 2000);
                     return;
                 }
-                model.bytes[una..].iter_mut().filter(|b| b.fate == Fate::InFlight).for_each(|b| {
-                    b.fate = Fate::Lost;
-                });
+                model.bytes[una..]
+                    .iter_mut()
+                    .filter(|b| b.fate == SegmentOutcome::InFlight)
+                    .for_each(|b| {
+                        b.fate = SegmentOutcome::Lost;
+                    });
                 board.on_timeout(&mut records, None, now);
             }
             Step::Retransmit(len) => {
@@ -219,10 +227,10 @@ fn play(base: Seq, steps: Vec<Step>) {
                 let len = len.min(most);
                 board.on_retransmitted(&mut records, start, len, now);
                 let at = start.since(base) as usize;
-                // What leaves again in other pieces is made of other segments.
+                // Data retransmitted in other pieces has other segment boundaries.
                 for byte in &mut model.bytes[at..at + len as usize] {
-                    assert_eq!(byte.fate, Fate::Lost);
-                    byte.fate = Fate::InFlight;
+                    assert_eq!(byte.fate, SegmentOutcome::Lost);
+                    byte.fate = SegmentOutcome::InFlight;
                     byte.sent_at = now;
                     byte.retransmits += 1;
                 }
@@ -241,7 +249,7 @@ fn play(base: Seq, steps: Vec<Step>) {
     assert_eq!((records.available(), board.outstanding(), board.pipe()), (2000, 0, 0));
 }
 
-fn record_of(board: &Scoreboard, records: &Records, seq: Seq) -> Record {
+fn record_of(board: &Scoreboard, records: &SentSegments, seq: Seq) -> SentSegment {
     let mut index = board.by_seq.first;
     loop {
         let record = records.at(index).unwrap();
@@ -264,7 +272,7 @@ proptest! {
 
 #[test]
 fn a_burst_of_segments_is_one_record_and_a_small_one_ends_it() {
-    let (mut records, mut board) = (Records::new(100), Scoreboard::new(Seq(0)));
+    let (mut records, mut board) = (SentSegments::new(100), Scoreboard::new(Seq(0)));
     for len in [MSS, 3 * MSS, MSS, 4] {
         assert!(board.on_sent(&mut records, len, MSS, ms(0)));
     }
@@ -277,8 +285,8 @@ fn a_burst_of_segments_is_one_record_and_a_small_one_ends_it() {
 #[test]
 fn blocks_that_cut_segments_make_no_records() {
     // Row 18, CVE-2019-11478: blocks of one byte in every place.
-    let (mut records, mut board) = (Records::new(100), Scoreboard::new(Seq(0)));
-    let mut rack = Rack::new(Seq(0));
+    let (mut records, mut board) = (SentSegments::new(100), Scoreboard::new(Seq(0)));
+    let mut rack = RackState::new(Seq(0));
     assert!(board.on_sent(&mut records, 10 * MSS, MSS, ms(0)));
     for left in 0..10 * MSS {
         for right in left + 1..=(left + MSS).min(10 * MSS) {
@@ -294,8 +302,8 @@ fn blocks_that_cut_segments_make_no_records() {
 #[test]
 fn blocks_here_and_there_cost_a_bounded_number_of_steps() {
     let most = 4000_u32;
-    let (mut records, mut board) = (Records::new(65_536), Scoreboard::new(Seq(0)));
-    let mut rack = Rack::new(Seq(0));
+    let (mut records, mut board) = (SentSegments::new(65_536), Scoreboard::new(Seq(0)));
+    let mut rack = RackState::new(Seq(0));
     assert!(board.on_sent(&mut records, 2 * most * MSS, MSS, ms(0)));
     for i in 0..most {
         let left = Seq((2 * i + 1) * MSS);
@@ -304,7 +312,7 @@ fn blocks_here_and_there_cost_a_bounded_number_of_steps() {
     }
     assert!(board.record_count() as usize <= TCP_RECORDS_FLOW);
     assert!(board.sacked() > TCP_RECORDS_FLOW as u32 / 2 * MSS - 10 * MSS);
-    // First and last place in turn: nobody walks the whole list for it.
+    // First and last place alternately: the search does not walk the whole list.
     let sacked = board.sacked();
     let blocks = [block(Seq(0), Seq(MSS))];
     let change = board.on_ack(&mut records, &segment(Seq(0), &blocks, ms(2)), &mut rack);
@@ -312,12 +320,12 @@ fn blocks_here_and_there_cost_a_bounded_number_of_steps() {
     for _ in 0..TCP_RECORDS_FLOW as u32 / TCP_SACK_STEPS + 1 {
         board.on_ack(&mut records, &segment(Seq(0), &blocks, ms(2)), &mut rack);
     }
-    assert_eq!(board.sacked(), sacked + MSS, "an honest peer repeats it until it is heard");
+    assert_eq!(board.sacked(), sacked + MSS, "an honest peer repeats it until it is processed");
 }
 
 #[test]
 fn a_full_slab_stops_new_data_of_those_who_have_some_and_nobody_else() {
-    let mut records = Records::new(80);
+    let mut records = SentSegments::new(80);
     let (mut a, mut b) = (Scoreboard::new(Seq(0)), Scoreboard::new(Seq(0)));
     let mut sent = 0;
     while a.on_sent(&mut records, MSS, MSS, ms(sent)) {
@@ -325,7 +333,7 @@ fn a_full_slab_stops_new_data_of_those_who_have_some_and_nobody_else() {
     }
     assert_eq!((sent, records.available()), (70, 10), "a part is kept back");
     assert!(b.on_sent(&mut records, MSS, MSS, ms(0)) && !b.can_record(&records));
-    // A cut is allowed to take from it.
+    // A split may use the reserve.
     a.mark_first_lost(&mut records);
     a.on_retransmitted(&mut records, Seq(0), 3, ms(99));
     assert_eq!(records.available(), 8);
@@ -335,8 +343,8 @@ fn a_full_slab_stops_new_data_of_those_who_have_some_and_nobody_else() {
 
 #[test]
 fn duplicates_are_believed_only_where_something_was_sent() {
-    let (mut records, mut board) = (Records::new(100), Scoreboard::new(Seq(1000)));
-    let mut rack = Rack::new(Seq(1000));
+    let (mut records, mut board) = (SentSegments::new(100), Scoreboard::new(Seq(1000)));
+    let mut rack = RackState::new(Seq(1000));
     assert!(board.on_sent(&mut records, 10 * MSS, MSS, ms(0)));
     let b = |left: u32, right: u32| block(Seq(left), Seq(right));
     for (ack, blocks, is_dsack) in [

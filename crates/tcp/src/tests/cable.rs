@@ -1,4 +1,4 @@
-//! Two sets of connections and a cable between them that may lose, repeat, delay and spoil.
+//! Two sets of connections and a cable between them with loss, duplication, delay and corruption.
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -6,17 +6,17 @@ use std::collections::BTreeMap;
 
 use floodwall_base::{Counters, IfIndex, Instant, PublicRandom, Randomness, Units};
 use floodwall_packet::{AccessCounters, PacketList, Pool, PoolConfig, Region};
-use floodwall_syncache::Moment;
+use floodwall_syncache::CookieMoment;
 
 use crate::{
-    ConnectionId, Ends, Input, Lend, ListenerId, RecvError, Settings, Tcp, TcpConfig, Transmit,
-    Verdict,
+    ConnectionAddrs, ConnectionId, ConnectionTable, ListenerId, RecvError, SegmentInput,
+    SegmentVerdict, TcpConfig, TcpContext, TcpSettings, Transmit,
 };
 
-/// Frames of a host: half of them may be held by its connections.
+/// Frames of a host's pool: half of them may be held by its connections.
 pub(super) const FRAMES: usize = 8192;
 
-/// What the cable does to a segment.
+/// The impairments of the cable.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Weather {
     pub(super) delay: Duration,
@@ -24,14 +24,14 @@ pub(super) struct Weather {
     pub(super) loss: f64,
     pub(super) twice: f64,
     pub(super) spoil: f64,
-    /// Bits a second of each direction, and how long a segment waits for its turn before it is
-    /// dropped; `None`: as many as come.
+    /// Bits per second of each direction, and the maximum queueing delay before a segment is
+    /// dropped; `None` is unlimited.
     pub(super) rate: Option<(u64, Duration)>,
 }
 
 /// One host.
 pub(super) struct Host {
-    pub(super) tcp: Tcp,
+    pub(super) tcp: ConnectionTable,
     pub(super) pool: Pool,
     pub(super) random: Randomness,
     pub(super) counters: Counters,
@@ -54,9 +54,9 @@ pub(super) struct Cable {
     pub(super) chance: PublicRandom,
     flying: BTreeMap<(Instant, u64), Flying>,
     count: u64,
-    /// When each direction has sent all that it took.
+    /// When each direction has finished sending.
     busy: [Instant; 2],
-    /// Segments that were put on the cable, from each side.
+    /// Segments put on the cable, from each side.
     pub(super) sent: [u64; 2],
 }
 
@@ -65,7 +65,7 @@ impl Host {
         Self::with_frames(seed, number, config, now, FRAMES)
     }
 
-    /// One whose pool has so many frames.
+    /// A host with a pool of so many frames.
     pub(super) fn with_frames(
         seed: u64,
         number: u8,
@@ -75,7 +75,7 @@ impl Host {
     ) -> Self {
         let pool = PoolConfig { frames, small: 4096, references: frames, ..Default::default() };
         let mut random = Randomness::from_number(seed);
-        let tcp = Tcp::new(config, Moment::simulated(now), &mut random);
+        let tcp = ConnectionTable::new(config, CookieMoment::simulated(now), &mut random);
         let v6 = format!("fd00::{number}").parse().unwrap();
         Self {
             tcp,
@@ -86,16 +86,16 @@ impl Host {
         }
     }
 
-    /// The same with so few references that segments leave as copies.
+    /// The same with so few references that segments are sent as copies.
     pub(super) fn with_references(self, references: usize) -> Self {
         let pool = PoolConfig { frames: FRAMES, small: 4096, references, ..Default::default() };
         Self { pool: Region::new(&pool).unwrap().attach().unwrap(), ..self }
     }
 
-    pub(super) fn lend(&mut self, now: Instant) -> (&mut Tcp, Lend<'_>) {
+    pub(super) fn lend(&mut self, now: Instant) -> (&mut ConnectionTable, TcpContext<'_>) {
         let Self { tcp, pool, random, counters, .. } = self;
-        let epoch = Moment::simulated(now).epoch;
-        (tcp, Lend { now, epoch, pool, random, counters })
+        let epoch = CookieMoment::simulated(now).epoch;
+        (tcp, TcpContext { now, epoch, pool, random, counters })
     }
 }
 
@@ -127,15 +127,15 @@ impl Cable {
         }
     }
 
-    pub(super) fn listen(&mut self, host: usize, port: u16, settings: &Settings) -> ListenerId {
+    pub(super) fn listen(&mut self, host: usize, port: u16, settings: &TcpSettings) -> ListenerId {
         let any = SocketAddr::new("::".parse().unwrap(), port);
         self.hosts[host].tcp.listen(any, IfIndex::default(), 1500, settings, 16, 0).unwrap()
     }
 
-    /// Opens from host 0 to host 1.
-    pub(super) fn connect(&mut self, v6: bool, port: u16, settings: &Settings) -> ConnectionId {
+    /// Opens a connection from host 0 to host 1.
+    pub(super) fn connect(&mut self, v6: bool, port: u16, settings: &TcpSettings) -> ConnectionId {
         let [from, to] = [0, 1].map(|host| self.hosts[host].addrs[usize::from(v6)]);
-        let ends = Ends {
+        let ends = ConnectionAddrs {
             local: SocketAddr::new(from, 0),
             remote: SocketAddr::new(to, port),
             zone: IfIndex::default(),
@@ -178,7 +178,7 @@ impl Cable {
         tcp.close(&lend, id).unwrap();
     }
 
-    /// Puts a segment on the cable as the weather has it.
+    /// Puts a segment on the cable, with impairments applied.
     pub(super) fn fly(&mut self, flying: Flying) {
         self.sent[1 - flying.to] += 1;
         let Weather { delay, jitter, loss, twice, spoil, rate } = self.weather;
@@ -209,7 +209,7 @@ impl Cable {
         }
     }
 
-    /// Everything that wants to leave goes onto the cable.
+    /// Puts all pending output on the cable.
     pub(super) fn flush(&mut self) {
         for host in 0..2 {
             loop {
@@ -233,12 +233,12 @@ impl Cable {
         self.fly(Flying { to: 1 - from, src_addr, dst_addr, bytes });
     }
 
-    /// One of those that arrive at one moment: its train may wait for the others.
+    /// Delivers one of several simultaneous arrivals: its train may wait for the others.
     pub(super) fn deliver(&mut self, flying: &Flying) {
         let now = self.now;
         let (tcp, mut lend) = self.hosts[flying.to].lend(now);
         let Some(packet) = lend.pool.packet_from(&flying.bytes) else { return };
-        let input = Input {
+        let input = SegmentInput {
             src_addr: flying.src_addr,
             dst_addr: flying.dst_addr,
             iface: IfIndex(1),
@@ -250,19 +250,19 @@ impl Cable {
         };
         let access = &mut AccessCounters::default();
         let verdict = tcp.input_of_burst(&mut lend, &input, packet, access, &mut None);
-        match verdict.unwrap_or(Verdict::Taken) {
-            Verdict::Answered(out) => self.launch(flying.to, out),
-            Verdict::Refused(reset, _) => {
+        match verdict.unwrap_or(SegmentVerdict::Taken) {
+            SegmentVerdict::Answered(out) => self.launch(flying.to, out),
+            SegmentVerdict::Refused(reset, _) => {
                 let packet = tcp.reset(&mut lend, &reset).unwrap();
                 let bytes = packet.chunks().flatten().copied().collect();
                 let (src_addr, dst_addr) = (flying.dst_addr, flying.src_addr);
                 self.fly(Flying { to: 1 - flying.to, src_addr, dst_addr, bytes });
             }
-            Verdict::Taken | Verdict::Dropped(_) => {}
+            SegmentVerdict::Taken | SegmentVerdict::Dropped(_) => {}
         }
     }
 
-    /// Lets the next thing happen, at its time; false where nothing will before `until`.
+    /// Processes the next event at its time; false where there is none before `until`.
     pub(super) fn step(&mut self, until: Instant) -> bool {
         self.flush();
         let arrives = self.flying.first_key_value().map(|((at, _), _)| *at);

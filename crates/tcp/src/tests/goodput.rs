@@ -1,37 +1,37 @@
-//! How much gets through a link of 50 ms: without losses nearly all that it carries, whatever its
-//! rate, by windows that grow; with losses against a stated model.
+//! Goodput over a link of 50 ms: without losses nearly the link's capacity, at any rate, by windows
+//! that grow; with losses compared with a stated model.
 //!
-//! The model: without loss nine tenths of what the link carries beside its headers; with a share p
-//! of segments lost at random, half of MSS/RTT * sqrt(3/(2p)), which is what Reno's saw gives
-//! (Mathis 1997), and which CUBIC never falls short of for long (RFC 9438 section 4.3): half,
-//! because timeouts and short runs are not in it. The queue holds one more round trip.
+//! The model: without loss nine tenths of the link's capacity beside the headers; with a share p of
+//! segments lost at random, half of MSS/RTT * sqrt(3/(2p)), which is the mean of Reno's sawtooth
+//! (Mathis 1997), and a lower bound of CUBIC in the long run (RFC 9438 section 4.3): half, because
+//! the model ignores timeouts and short transfers. The queue holds one more round trip.
 
 use core::time::Duration;
 
 use floodwall_base::{Instant, limits};
 
 use super::cable::{Cable, FRAMES, Weather};
-use crate::{Algorithm, ConnectionId, Settings};
+use crate::{Algorithm, ConnectionId, TcpSettings};
 
 const TRIP: Duration = Duration::from_millis(50);
 const FIRST: u32 = limits::TCP_BUFFER_BYTES_FIRST as u32;
 
-/// Hosts and the link between them; all flows go one way.
+/// Hosts and the link between them; all flows go in one direction.
 struct Link {
-    /// Bits a second.
+    /// Bits per second.
     rate: u64,
     v6: bool,
     frames: usize,
-    settings: Settings,
+    settings: TcpSettings,
 }
 
 impl Default for Link {
     fn default() -> Self {
-        Self { rate: 100_000_000, v6: false, frames: FRAMES, settings: Settings::default() }
+        Self { rate: 100_000_000, v6: false, frames: FRAMES, settings: TcpSettings::default() }
     }
 }
 
-/// Flows that are open: clients send, servers read.
+/// Open flows: clients send, servers read.
 struct Flows {
     cable: Cable,
     clients: Vec<ConnectionId>,
@@ -53,7 +53,7 @@ impl Flows {
         Self { cable, clients, servers, piece: vec![7; 64 << 10], buffer: vec![0; 1 << 20] }
     }
 
-    /// Bits a second that each of them reads; each reader takes so much at a time.
+    /// Bits per second that each server reads, and the size of one read.
     fn read(&mut self, time: Duration, (every, most): (Duration, usize)) -> Vec<f64> {
         let (start, mut read) = (self.cable.now, vec![0_u64; self.servers.len()]);
         while self.cable.now - start < time {
@@ -75,7 +75,7 @@ impl Flows {
         read.into_iter().map(|bytes| bytes as f64 * 8.0 / time.as_secs_f64()).collect()
     }
 
-    /// As fast as it comes.
+    /// As fast as data arrives.
     fn goodput(&mut self, time: Duration) -> Vec<f64> {
         self.read(time, (Duration::from_millis(2), usize::MAX))
     }
@@ -97,15 +97,19 @@ fn is_deep() -> bool {
 
 #[test]
 fn windows_grow_until_one_flow_fills_the_link() {
-    // What the usual sizes reach with the usual pool; ten times as much takes sizes to match, and a
-    // pool: 6 MB in frames that are two thirds full, of which one flow may have a twelfth. CUBIC
-    // needs twenty seconds for that, by its own design; it is not what is asked here.
-    let larger = Settings { receive_bytes: 16 << 20, send_bytes: 16 << 20, ..Settings::default() };
-    let larger = Settings { algorithm: Algorithm::Reno, ..larger };
+    // The default sizes suffice with the default pool; ten times the rate needs larger sizes and a
+    // larger pool: 6 MB in frames that are two thirds full, of which one flow may have a twelfth.
+    // CUBIC needs twenty seconds for that by design, which is not tested here.
+    let larger =
+        TcpSettings { receive_bytes: 16 << 20, send_bytes: 16 << 20, ..TcpSettings::default() };
+    let larger = TcpSettings { algorithm: Algorithm::Reno, ..larger };
     let links = [
         Link::default(),
         Link { v6: true, ..Link::default() },
-        Link { settings: Settings { timestamps: false, ..Settings::default() }, ..Link::default() },
+        Link {
+            settings: TcpSettings { timestamps: false, ..TcpSettings::default() },
+            ..Link::default()
+        },
         Link { rate: 1_000_000_000, frames: 65_536, settings: larger, ..Link::default() },
     ];
     for link in links {
@@ -134,8 +138,8 @@ fn a_slow_reader_s_window_stays_as_it_began() {
 #[test]
 fn sizes_that_a_program_chose_stay() {
     let (receive_bytes, send_bytes) = (1 << 20, 400_000);
-    let chosen = Settings { receive_bytes, send_bytes, ..Settings::default() };
-    let settings = Settings { receive_tuned: false, send_tuned: false, ..chosen };
+    let chosen = TcpSettings { receive_bytes, send_bytes, ..TcpSettings::default() };
+    let settings = TcpSettings { receive_tuned: false, send_tuned: false, ..chosen };
     let mut flows = Flows::open(&Link { settings, ..Link::default() }, 1);
     assert_eq!((flows.receive_limit(), flows.send_limit()), (receive_bytes, send_bytes));
     flows.goodput(Duration::from_secs(2));

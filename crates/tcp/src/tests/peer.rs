@@ -1,4 +1,4 @@
-//! One host and a peer played by hand: every segment to it is written out, every answer read.
+//! One host and a scripted peer: every segment to the host is written out, every answer is read.
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -11,7 +11,8 @@ use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
 use super::cable::{Host, small};
 use crate::output::pseudo_header;
 use crate::{
-    ConnectionId, Ends, Input, ListenerId, RecvError, SendError, Settings, State, Tcp, Verdict,
+    ConnectionAddrs, ConnectionId, ConnectionTable, ListenerId, RecvError, SegmentInput,
+    SegmentVerdict, SendError, TcpSettings, TcpState,
 };
 
 pub(super) const S: TcpFlags = TcpFlags::SYN;
@@ -34,13 +35,13 @@ pub(super) struct Out {
     pub(super) data: Vec<u8>,
 }
 
-/// What the peer sends.
+/// The scripted peer.
 #[derive(Clone, Debug)]
 pub(super) struct Put<'a> {
     pub(super) flags: TcpFlags,
-    /// From the peer's SYN on.
+    /// Relative to the peer's SYN.
     pub(super) seq: u32,
-    /// From our SYN on.
+    /// Relative to our SYN.
     pub(super) ack: u32,
     pub(super) window: u16,
     pub(super) urgent: u16,
@@ -102,7 +103,7 @@ impl Peer {
         }
     }
 
-    pub(super) fn listen(&mut self, settings: &Settings, backlog: usize) -> ListenerId {
+    pub(super) fn listen(&mut self, settings: &TcpSettings, backlog: usize) -> ListenerId {
         let any = core::net::SocketAddr::new("::".parse().unwrap(), PORT);
         let tcp = &mut self.host.tcp;
         tcp.listen(any, IfIndex::default(), 1500, settings, backlog, 0).unwrap()
@@ -111,7 +112,7 @@ impl Peer {
     /// A connection that the peer opened, with these options.
     pub(super) fn accepted(
         v6: bool,
-        settings: &Settings,
+        settings: &TcpSettings,
         options: TcpOptionSet,
     ) -> (Self, ConnectionId) {
         let mut peer = Self::new(v6);
@@ -140,7 +141,7 @@ impl Peer {
     /// A connection that our host opened; the peer's SYN-ACK has these options.
     pub(super) fn connected(
         v6: bool,
-        settings: &Settings,
+        settings: &TcpSettings,
         options: TcpOptionSet,
     ) -> (Self, ConnectionId) {
         let mut peer = Self::new(v6);
@@ -151,14 +152,14 @@ impl Peer {
     }
 
     /// Our host's SYN.
-    pub(super) fn connect(&mut self, settings: &Settings) -> ConnectionId {
+    pub(super) fn connect(&mut self, settings: &TcpSettings) -> ConnectionId {
         self.connect_saying(settings).0
     }
 
-    /// The same, and what it said.
-    pub(super) fn connect_saying(&mut self, settings: &Settings) -> (ConnectionId, Out) {
+    /// The same, and the parsed SYN.
+    pub(super) fn connect_saying(&mut self, settings: &TcpSettings) -> (ConnectionId, Out) {
         let (ours, theirs) = self.addrs();
-        let ends = Ends {
+        let ends = ConnectionAddrs {
             local: (ours, 0).into(),
             remote: (theirs, PEER_PORT).into(),
             zone: IfIndex::default(),
@@ -202,7 +203,7 @@ impl Peer {
         bytes
     }
 
-    /// The peer sends; what our host answers at once.
+    /// The peer sends a segment; returns the host's immediate answer.
     pub(super) fn give(&mut self, put: Put<'_>) -> Vec<Out> {
         let bytes = self.bytes(&put);
         self.give_bytes(&bytes)
@@ -213,7 +214,7 @@ impl Peer {
         let now = self.now;
         let (tcp, mut lend) = self.host.lend(now);
         let packet = lend.pool.packet_from(bytes).unwrap();
-        let input = Input {
+        let input = SegmentInput {
             src_addr,
             dst_addr,
             iface: IfIndex(1),
@@ -226,13 +227,13 @@ impl Peer {
         let verdict = tcp.input(&mut lend, &input, packet, &mut AccessCounters::default());
         self.dropped = None;
         let packet = match verdict {
-            Verdict::Taken => None,
-            Verdict::Answered(transmit) => Some(transmit.packet),
-            Verdict::Dropped(reason) => {
+            SegmentVerdict::Taken => None,
+            SegmentVerdict::Answered(transmit) => Some(transmit.packet),
+            SegmentVerdict::Dropped(reason) => {
                 self.dropped = Some(reason);
                 None
             }
-            Verdict::Refused(reset, reason) => {
+            SegmentVerdict::Refused(reset, reason) => {
                 self.dropped = Some(reason);
                 tcp.reset(&mut lend, &reset)
             }
@@ -268,7 +269,7 @@ impl Peer {
         }
     }
 
-    /// What our host sends within so long a time of silence.
+    /// The segments that our host sends while the peer is silent for so long.
     pub(super) fn wait(&mut self, time: Duration) -> Vec<Out> {
         let until = self.now + time;
         while let Some(next) = self.host.tcp.deadline().filter(|next| *next <= until) {
@@ -286,7 +287,7 @@ impl Peer {
         core::mem::take(&mut self.out)
     }
 
-    /// Our application writes; what leaves at once.
+    /// Our application writes; returns the segments sent at once.
     pub(super) fn write(&mut self, id: ConnectionId, bytes: &[u8]) -> Vec<Out> {
         let now = self.now;
         let (tcp, mut lend) = self.host.lend(now);
@@ -295,7 +296,7 @@ impl Peer {
         core::mem::take(&mut self.out)
     }
 
-    /// The same, and it says that more comes.
+    /// The same, with `MSG_MORE`.
     pub(super) fn write_more(&mut self, id: ConnectionId, bytes: &[u8]) -> Vec<Out> {
         let now = self.now;
         let (tcp, mut lend) = self.host.lend(now);
@@ -304,7 +305,7 @@ impl Peer {
         core::mem::take(&mut self.out)
     }
 
-    /// Our application writes what fits; what leaves is nobody's matter.
+    /// Our application writes as much as fits; the segments sent are ignored.
     pub(super) fn try_write(&mut self, id: ConnectionId, bytes: &[u8]) -> Result<usize, SendError> {
         let now = self.now;
         let (tcp, mut lend) = self.host.lend(now);
@@ -314,20 +315,23 @@ impl Peer {
         taken
     }
 
-    /// Bytes that were written and have not left, and whether more may be written.
+    /// Bytes written and not sent, and whether more may be written.
     pub(super) fn unsent(&self, id: ConnectionId) -> (u32, bool) {
         let unsent = self.host.tcp.named(id).unwrap().snd.unsent();
         (unsent, self.host.tcp.info(id, self.now).unwrap().writable)
     }
 
-    /// What leaves when something is done with the set.
-    pub(super) fn with<R>(&mut self, act: impl FnOnce(&mut Tcp, Instant) -> R) -> Vec<Out> {
+    /// The segments sent after an operation on the set.
+    pub(super) fn with<R>(
+        &mut self,
+        act: impl FnOnce(&mut ConnectionTable, Instant) -> R,
+    ) -> Vec<Out> {
         act(&mut self.host.tcp, self.now);
         self.flush();
         core::mem::take(&mut self.out)
     }
 
-    /// Our application reads; what it gets, and what leaves at once.
+    /// Our application reads; returns the data, and the segments sent at once.
     pub(super) fn read(
         &mut self,
         id: ConnectionId,
@@ -355,8 +359,8 @@ impl Peer {
         core::mem::take(&mut self.out)
     }
 
-    pub(super) fn state(&self, id: ConnectionId) -> State {
-        self.host.tcp.state(id).unwrap_or(State::Closed)
+    pub(super) fn state(&self, id: ConnectionId) -> TcpState {
+        self.host.tcp.state(id).unwrap_or(TcpState::Closed)
     }
 
     /// A sequence number of the peer's stream.

@@ -1,4 +1,4 @@
-//! One test for each rule, its name the rule.
+//! One test per rule; the test's name is the rule.
 
 mod arrival;
 mod closing;

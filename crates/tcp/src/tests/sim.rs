@@ -1,18 +1,19 @@
-//! Seeded worlds: loss, reordering, repetition, corruption, changing delays, tiny windows, and a
-//! side that starts anew. Every stream arrives exactly, and nothing is stuck.
+//! Seeded simulations: loss, reordering, duplication, corruption, changing delays, tiny windows,
+//! and an end that restarts. Every stream arrives exactly, and no connection stalls.
 //!
-//! `FLOODWALL_SEED=n` plays one world, which a failure names; `FLOODWALL_DEEP=1` plays a thousand.
+//! `FLOODWALL_SEED=n` runs one simulation, which a failure prints; `FLOODWALL_DEEP=1` runs a
+//! thousand.
 
 use core::time::Duration;
 
 use floodwall_base::PublicRandom;
 
 use super::cable::{Cable, FRAMES, Host, Weather, small};
-use crate::{ConnectionId, Keepalive, ListenerId, RecvError, SendError, Settings};
+use crate::{ConnectionId, Keepalive, ListenerId, RecvError, SendError, TcpSettings};
 
-/// Longest that any of this may take: beyond, something is stuck.
+/// Time limit in virtual time: beyond it, a connection has stalled.
 const PATIENCE: Duration = Duration::from_secs(3600);
-/// A peer that has forgotten us is found out in this time, where we have nothing to say.
+/// Time in which an end that restarted is detected, where we have no data to send.
 const KEEPALIVE: Keepalive =
     Keepalive { idle: Duration::from_secs(20), interval: Duration::from_secs(5), count: 9 };
 
@@ -82,12 +83,12 @@ fn weather(chance: &mut PublicRandom) -> Weather {
     }
 }
 
-fn settings(chance: &mut PublicRandom) -> Settings {
+fn settings(chance: &mut PublicRandom) -> TcpSettings {
     let receive_bytes = [1000, 5000, 70_000, 1 << 20][chance.below(4) as usize];
     let send_bytes = [3000, 20_000, 200_000][chance.below(3) as usize];
     let nodelay = chance.chance(0.5);
     let keepalive = Some(KEEPALIVE);
-    Settings { receive_bytes, send_bytes, nodelay, keepalive, ..Settings::default() }
+    TcpSettings { receive_bytes, send_bytes, nodelay, keepalive, ..TcpSettings::default() }
 }
 
 /// A cable, a listener, and a connection after the other.
@@ -115,7 +116,7 @@ impl World {
         world
     }
 
-    /// Of each host: plenty, few, or none.
+    /// Pool size of each host: large, small, or zero.
     const fn references(seed: u64) -> usize {
         match seed % 4 {
             2 => 8,
@@ -131,7 +132,7 @@ impl World {
         self.apps = [Some(client), None].map(|id| App::new(&mut self.chance, id));
     }
 
-    /// A little time, and what the applications do then.
+    /// Advances time a little, and runs the applications.
     fn turn(&mut self) {
         let slice = Duration::from_micros(100 + self.chance.below(20_000));
         self.cable.run(slice);
@@ -144,7 +145,7 @@ impl World {
         }
     }
 
-    /// The server's end. What is left of a client that has started anew is let go of.
+    /// The server's end. Connections left over from a client that has restarted are released.
     fn accept(&mut self) {
         let Self { cable, apps, listener, .. } = self;
         while apps[1].id.is_none()
@@ -183,8 +184,8 @@ impl World {
         }
     }
 
-    /// One side loses all that it knew. The other has read what was sent, as far as it came, and
-    /// finds out; then they begin again.
+    /// One end restarts without its state. The other has read a prefix of what was sent, and
+    /// detects the restart; then they connect again.
     fn restart(&mut self) {
         for _ in 0..self.chance.below(100) {
             self.turn();
@@ -200,17 +201,17 @@ impl World {
         self.apps[lost].id = None;
         let limit = now + PATIENCE;
         let is_over = |app: &App| app.failed.is_some() || app.is_done();
-        // A server may never have heard of it.
+        // A server may never have received the SYN.
         let unheard = now + Duration::from_secs(200);
         while !is_over(&self.apps[left])
             && (self.apps[left].id.is_some() || self.cable.now < unheard)
         {
             self.turn();
-            assert!(self.cable.now < limit, "{left} does not find out: {}", self.tell());
+            assert!(self.cable.now < limit, "{left} does not detect the restart: {}", self.tell());
         }
         let (sent, read) = (&self.apps[lost].stream, &self.apps[left].read);
         assert!(sent.starts_with(read), "what came was not sent: {}", self.tell());
-        // A SYN that left before may have opened a connection to the new life.
+        // A SYN sent before the restart may have opened a connection to the new instance.
         for (host, app) in self.apps.iter().enumerate() {
             if let Some(id) = app.id {
                 self.cable.close(host, id);
@@ -219,12 +220,12 @@ impl World {
         self.connect();
     }
 
-    /// Nothing is left of any connection.
+    /// No state is left of any connection.
     fn end(&mut self) {
         for _ in 0..2 {
             self.cable.run(Duration::from_secs(400));
-            // Handshakes that were completed after their client had forgotten them, or by a late
-            // copy of what completed them.
+            // Handshakes completed after their client had restarted, or by a late copy of the
+            // completing ACK.
             while let Some(id) = self.cable.accept(1, self.listener) {
                 self.cable.close(1, id);
             }
@@ -242,7 +243,7 @@ impl World {
     }
 }
 
-/// One world; what it saw, so that a replay can be compared.
+/// Runs one simulation; returns a trace, so that a replay can be compared.
 fn world(seed: u64) -> (u64, u64, u64) {
     let mut world = World::new(seed);
     if world.chance.below(4) == 0 {
@@ -254,7 +255,7 @@ fn world(seed: u64) -> (u64, u64, u64) {
     (sent[0], sent[1], now.as_nanos())
 }
 
-/// The worlds to play: few, a thousand, or one.
+/// The seeds to run: few, a thousand, or one.
 fn seeds() -> core::ops::Range<u64> {
     let one = std::env::var("FLOODWALL_SEED").ok().and_then(|seed| seed.parse().ok());
     match one {
@@ -281,7 +282,7 @@ fn a_world_replays_exactly() {
 fn a_side_that_starts_anew_resets_what_it_does_not_know() {
     for seed in 0..20 {
         let mut cable = Cable::new(seed);
-        let settings = Settings::default();
+        let settings = TcpSettings::default();
         let listener = cable.listen(1, 80, &settings);
         let client = cable.connect(seed & 1 == 1, 80, &settings);
         cable.run(Duration::from_millis(100));
@@ -291,7 +292,7 @@ fn a_side_that_starts_anew_resets_what_it_does_not_know() {
         cable.run(Duration::from_secs(2));
         let read = cable.recv(0, client, &mut [0; 8]);
         assert_eq!(read, Err(RecvError::Connection(crate::ConnectionError::Reset)));
-        // The error is given once; then it is the end.
+        // The error is reported once; then reads return end of stream.
         assert_eq!(cable.recv(0, client, &mut [0; 8]), Ok(0));
         cable.close(0, client);
         assert!(cable.hosts[0].tcp.is_empty());

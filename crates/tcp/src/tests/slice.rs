@@ -1,11 +1,11 @@
-//! Connect, exchange, close: the plain life of a connection, in both families.
+//! Connect, exchange, close: the ordinary course of a connection, in both families.
 
 use core::time::Duration;
 
 use super::cable::{Cable, FRAMES};
-use crate::{RecvError, Settings, State};
+use crate::{RecvError, TcpSettings, TcpState};
 
-/// Reads all that there is; true at the peer's end.
+/// Reads all available data; true at end of stream.
 fn drain(cable: &mut Cable, host: usize, id: crate::ConnectionId, into: &mut Vec<u8>) -> bool {
     let mut buffer = [0; 4096];
     loop {
@@ -22,12 +22,12 @@ fn drain(cable: &mut Cable, host: usize, id: crate::ConnectionId, into: &mut Vec
 fn an_acknowledgment_that_left_with_data_is_no_reason_to_wake() {
     for v6 in [false, true] {
         let mut cable = Cable::new(1);
-        let settings = Settings::default();
+        let settings = TcpSettings::default();
         let listener = cable.listen(1, 80, &settings);
         let client = cable.connect(v6, 80, &settings);
         cable.run(Duration::from_millis(100));
         let server = cable.accept(1, listener).unwrap();
-        // What came of the handshake has rung.
+        // The timers of the handshake have expired.
         cable.run(Duration::from_secs(10));
         let wakes = |cable: &Cable| cable.hosts[1].tcp.deadline().map(|at| at - cable.now);
         cable.write(0, client, b"question");
@@ -40,7 +40,7 @@ fn an_acknowledgment_that_left_with_data_is_no_reason_to_wake() {
         assert!(wakes(&cable).is_some_and(|wait| wait <= Duration::from_millis(40)));
         cable.write(1, server, b"answer");
         cable.flush();
-        // What is left is the answer's own timer.
+        // Only the timer of the answer is left.
         assert!(wakes(&cable).is_some_and(|wait| wait >= Duration::from_millis(150)));
     }
 }
@@ -49,13 +49,13 @@ fn an_acknowledgment_that_left_with_data_is_no_reason_to_wake() {
 fn streams_cross_both_ways_and_connections_close_in_order_in_both_families() {
     for v6 in [false, true] {
         let mut cable = Cable::new(1);
-        let settings = Settings::default();
+        let settings = TcpSettings::default();
         let listener = cable.listen(1, 80, &settings);
         let client = cable.connect(v6, 80, &settings);
         cable.run(Duration::from_millis(100));
-        assert_eq!(cable.hosts[0].tcp.state(client), Ok(State::Established));
+        assert_eq!(cable.hosts[0].tcp.state(client), Ok(TcpState::Established));
         let server = cable.accept(1, listener).unwrap();
-        assert_eq!(cable.hosts[1].tcp.state(server), Ok(State::Established));
+        assert_eq!(cable.hosts[1].tcp.state(server), Ok(TcpState::Established));
 
         let streams: [Vec<u8>; 2] =
             [17, 91].map(|m| (0..300_000_u32).map(|n| ((n * m) >> 4) as u8).collect());
@@ -78,15 +78,15 @@ fn streams_cross_both_ways_and_connections_close_in_order_in_both_families() {
 
         cable.shutdown(0, client);
         cable.run(Duration::from_millis(100));
-        assert_eq!(cable.hosts[0].tcp.state(client), Ok(State::FinWait2));
-        assert_eq!(cable.hosts[1].tcp.state(server), Ok(State::CloseWait));
+        assert_eq!(cable.hosts[0].tcp.state(client), Ok(TcpState::FinWait2));
+        assert_eq!(cable.hosts[1].tcp.state(server), Ok(TcpState::CloseWait));
         assert!(drain(&mut cable, 1, server, &mut vec![]));
-        // Half-closed, the other way still works.
-        assert_eq!(cable.write(1, server, b"last words"), 10);
+        // Half-closed: the other direction still works.
+        assert_eq!(cable.write(1, server, b"last bytes"), 10);
         cable.run(Duration::from_millis(100));
         let mut last = vec![];
         assert!(!drain(&mut cable, 0, client, &mut last));
-        assert_eq!(last, b"last words");
+        assert_eq!(last, b"last bytes");
         cable.close(1, server);
         cable.run(Duration::from_millis(100));
         assert!(drain(&mut cable, 0, client, &mut last));

@@ -1,4 +1,4 @@
-//! The rules of RFC 9293, RFC 1337 and RFC 6191, and the table against a list.
+//! The rules of RFC 9293, RFC 1337 and RFC 6191, and the table compared with a list.
 
 use floodwall_base::{Endpoint, IfIndex};
 use proptest::prelude::*;
@@ -22,7 +22,8 @@ fn record(timestamp: Option<u32>) -> TimeWait {
         snd_nxt: Seq(5000),
         rcv_nxt: Seq(1000),
         window: 100,
-        timestamps: timestamp.map(|v| (TimestampClock::default(), Recent::new(v, Instant::ORIGIN))),
+        timestamps: timestamp
+            .map(|v| (TimestampClock::default(), RecentTimestamp::new(v, Instant::ORIGIN))),
         challenges: ChallengeLimit::new(),
     }
 }
@@ -37,7 +38,7 @@ fn with(timestamp: Option<u32>) -> TimeWaits {
     table
 }
 
-const ACK: Arrived = Arrived {
+const ACK: TimeWaitArrival = TimeWaitArrival {
     seq: Seq(1000),
     len: 0,
     syn: false,
@@ -58,21 +59,25 @@ fn a_record_that_is_not_due_uses_up_no_units() {
 #[test]
 fn a_reset_does_not_end_time_wait() {
     let mut table = with(None);
-    let rst = Arrived { rst: true, ack: false, ..ACK };
-    assert!(matches!(table.input(&flow(1), &rst, at(1)), Verdict::Ignore));
+    let rst = TimeWaitArrival { rst: true, ack: false, ..ACK };
+    assert!(matches!(table.input(&flow(1), &rst, at(1)), TimeWaitVerdict::Ignore));
     assert!(table.lookup(&flow(1)).is_some());
 }
 
 #[test]
 fn a_fin_that_comes_again_is_acknowledged_and_the_wait_begins_anew() {
     let mut table = with(None);
-    let fin = Arrived { seq: Seq(999), len: 1, fin: true, ..ACK };
-    assert!(
-        matches!(table.input(&flow(1), &fin, at(50)), Verdict::Ack(r) if r.rcv_nxt == Seq(1000))
-    );
+    let fin = TimeWaitArrival { seq: Seq(999), len: 1, fin: true, ..ACK };
+    assert!(matches!(
+        table.input(&flow(1), &fin, at(50)),
+        TimeWaitVerdict::Ack(r) if r.rcv_nxt == Seq(1000)
+    ));
     assert_eq!(table.deadline(), Some(at(110)));
-    assert!(!matches!(table.input(&flow(1), &ACK, at(109)), Verdict::Absent));
-    assert!(matches!(table.input(&flow(1), &ACK, at(110)), Verdict::Absent), "by the clock alone");
+    assert!(!matches!(table.input(&flow(1), &ACK, at(109)), TimeWaitVerdict::Absent));
+    assert!(
+        matches!(table.input(&flow(1), &ACK, at(110)), TimeWaitVerdict::Absent),
+        "by the clock alone"
+    );
     assert!(table.is_empty());
 }
 
@@ -80,25 +85,41 @@ fn a_fin_that_comes_again_is_acknowledged_and_the_wait_begins_anew() {
 fn old_data_and_a_syn_below_the_window_are_answered_and_change_nothing() {
     let mut table = with(Some(77));
     for arrived in [
-        Arrived { seq: Seq(500), len: 100, ..ACK },
-        Arrived { seq: Seq(900), syn: true, ack: false, len: 1, timestamp: Some(70), ..ACK },
-        Arrived { seq: Seq(2000), syn: true, len: 1, timestamp: Some(99), ..ACK },
-        Arrived { seq: Seq(999), len: 1, fin: true, timestamp: Some(70), ..ACK },
+        TimeWaitArrival { seq: Seq(500), len: 100, ..ACK },
+        TimeWaitArrival {
+            seq: Seq(900),
+            syn: true,
+            ack: false,
+            len: 1,
+            timestamp: Some(70),
+            ..ACK
+        },
+        TimeWaitArrival { seq: Seq(2000), syn: true, len: 1, timestamp: Some(99), ..ACK },
+        TimeWaitArrival { seq: Seq(999), len: 1, fin: true, timestamp: Some(70), ..ACK },
     ] {
-        assert!(matches!(table.input(&flow(1), &arrived, at(1)), Verdict::Ack(_)), "{arrived:?}");
+        assert!(
+            matches!(table.input(&flow(1), &arrived, at(1)), TimeWaitVerdict::Ack(_)),
+            "{arrived:?}"
+        );
         assert_eq!(table.deadline(), Some(at(60)), "the wait goes on");
     }
     assert!(
-        matches!(table.input(&flow(1), &ACK, at(1)), Verdict::Ignore),
+        matches!(table.input(&flow(1), &ACK, at(1)), TimeWaitVerdict::Ignore),
         "an ACK is in its place"
     );
-    assert!(matches!(table.input(&flow(2), &ACK, at(1)), Verdict::Absent));
+    assert!(matches!(table.input(&flow(2), &ACK, at(1)), TimeWaitVerdict::Absent));
 }
 
 #[test]
 fn a_syn_opens_anew_where_it_is_later_by_timestamp_or_by_sequence() {
-    let syn =
-        |seq, timestamp| Arrived { seq: Seq(seq), syn: true, ack: false, len: 1, timestamp, ..ACK };
+    let syn = |seq, timestamp| TimeWaitArrival {
+        seq: Seq(seq),
+        syn: true,
+        ack: false,
+        len: 1,
+        timestamp,
+        ..ACK
+    };
     // Kept timestamp, SYN's sequence number, SYN's timestamp, expected (RFC 6191 section 2).
     for (kept, seq, value, opens) in [
         (Some(77), 500, Some(78), true),
@@ -114,7 +135,7 @@ fn a_syn_opens_anew_where_it_is_later_by_timestamp_or_by_sequence() {
     ] {
         let mut table = with(kept);
         let verdict = table.input(&flow(1), &syn(seq, value), at(1));
-        assert_eq!(matches!(verdict, Verdict::Reopen(r) if r.snd_nxt == Seq(5000)), opens);
+        assert_eq!(matches!(verdict, TimeWaitVerdict::Reopen(r) if r.snd_nxt == Seq(5000)), opens);
         assert_eq!(table.lookup(&flow(1)).is_none(), opens);
     }
 }

@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::task::{Context, Poll};
 
 use floodwall_stack::remote::{ListenHandle, TcpHandle};
-use floodwall_tcp::Settings;
+use floodwall_tcp::TcpSettings;
 
 use super::stream::TcpStream;
 use crate::addrs::{self, ToSocketAddrs};
@@ -21,9 +21,9 @@ const BACKLOG: usize = 1024;
 
 /// A TCP listener, for tasks of tokio. Every worker listens; any number of tasks may accept.
 ///
-/// Connections that nobody has accepted when it is dropped are reset.
+/// A TCP listener. Connections that were not accepted when it is dropped are reset.
 pub struct TcpListener {
-    /// First: it lets go of its port while the network stands.
+    /// First: it releases its port while the network still exists.
     handle: ListenHandle,
     network: Network,
     v6: bool,
@@ -49,23 +49,23 @@ impl TcpListener {
         Err(last)
     }
 
-    /// Listens at every port, of every address that leads here, at which nobody else does, both
-    /// families. [`TcpStream::local_addr`] of what is accepted says where its peer wanted to go.
-    /// Addresses that are not the host's lead here where
-    /// [`any_destination`](crate::NetworkBuilder::any_destination) says so.
+    /// Listens at every port of every local address that has no other listener, both families.
+    /// [`TcpStream::local_addr`] of an accepted stream is the destination that its peer connected
+    /// to. Foreign destination addresses are local where
+    /// [`any_destination`](crate::NetworkBuilder::any_destination) is set.
     ///
     /// # Errors
     /// As [`TcpListener::bind`].
     pub async fn bind_every(network: &Network) -> io::Result<Self> {
         let all = SocketAddr::from(([0_u16; 8], 0));
-        let settings = Settings { every_port: true, ..network.tcp_settings() };
+        let settings = TcpSettings { every_port: true, ..network.tcp_settings() };
         Self::open(network, all, settings, BACKLOG).await
     }
 
     pub(super) async fn open(
         network: &Network,
         addr: SocketAddr,
-        settings: Settings,
+        settings: TcpSettings,
         backlog: usize,
     ) -> io::Result<Self> {
         let handle = loop {
@@ -99,8 +99,8 @@ impl TcpListener {
         (stream, peer)
     }
 
-    /// Waits for a connection. Cancel safe: a dropped call has taken none. Where the peer has reset
-    /// it meanwhile, its first read says so.
+    /// Waits for a connection. Cancel safe: a dropped call has taken none. If the peer has reset it
+    /// meanwhile, its first read returns that error.
     ///
     /// # Errors
     /// `BrokenPipe` (the network has ended).
@@ -128,7 +128,7 @@ impl TcpListener {
         taken.map_ok(|handle| self.accepted(handle))
     }
 
-    /// The time to live (hop limit) of what is sent, as long as nobody sets another.
+    /// The time to live (hop limit) of sent packets, unless another one is set.
     ///
     /// # Errors
     /// Never: the signature is tokio's.
@@ -142,7 +142,7 @@ impl axum::serve::Listener for TcpListener {
     type Io = TcpStream;
     type Addr = SocketAddr;
 
-    /// Waits for ever where the network has ended: who serves is told by
+    /// Waits for ever where the network has ended: a server gets that from
     /// [`Network::closed`](crate::Network::closed).
     async fn accept(&mut self) -> (TcpStream, SocketAddr) {
         match Self::accept(self).await {

@@ -1,7 +1,7 @@
 //! `TcpSocket`: options that are set before a connection is opened or a listener is.
 //!
-//! Nothing is taken of the host before [`TcpSocket::connect`] or [`TcpSocket::listen`]: those say
-//! what is wrong with an address that was bound to.
+//! No resource of the host is used before [`TcpSocket::connect`] or [`TcpSocket::listen`]: those
+//! return errors about the bound address.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -9,22 +9,22 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use floodwall_tcp::{Keepalive, Settings};
+use floodwall_tcp::{Keepalive, TcpSettings};
 
 use super::listener::TcpListener;
 use super::stream::TcpStream;
 use crate::network::Network;
 
-/// See the file's head.
+/// A TCP socket that is configured before it connects or listens.
 pub struct TcpSocket {
     network: Network,
     v6: bool,
-    state: RefCell<State>,
+    state: RefCell<SocketState>,
 }
 
-struct State {
+struct SocketState {
     local: Option<SocketAddr>,
-    settings: Settings,
+    settings: TcpSettings,
     linger: Option<Duration>,
     reuse_address: bool,
     reuse_port: bool,
@@ -32,7 +32,7 @@ struct State {
 
 impl TcpSocket {
     fn new(network: &Network, v6: bool) -> Self {
-        let state = State {
+        let state = SocketState {
             local: None,
             settings: network.tcp_settings(),
             linger: None,
@@ -45,7 +45,7 @@ impl TcpSocket {
     /// One for IPv4.
     ///
     /// # Errors
-    /// Never: the signature is tokio's. So with all that only ask or set.
+    /// Never: the signature is tokio's. The same holds for all calls that only get or set options.
     pub fn new_v4(network: &Network) -> io::Result<Self> {
         Ok(Self::new(network, false))
     }
@@ -58,11 +58,11 @@ impl TcpSocket {
         Ok(Self::new(network, true))
     }
 
-    /// Says what our end is to be: an address of the host or the unspecified one, a port or 0.
+    /// Sets our address: an address of the host or the unspecified one, a port or 0.
     ///
     /// # Errors
-    /// Not of the socket's family, or bound already (`InvalidInput`); whether the address is ours
-    /// and the port free is told by what follows.
+    /// Not of the socket's family, or bound already (`InvalidInput`); a foreign address or a port
+    /// in use is reported by `connect` or `listen`.
     pub fn bind(&self, addr: SocketAddr) -> io::Result<()> {
         let mut state = self.state.borrow_mut();
         if addr.is_ipv6() != self.v6 || state.local.is_some() {
@@ -85,37 +85,37 @@ impl TcpSocket {
     /// Opens a connection.
     ///
     /// # Errors
-    /// As [`TcpStream::connect`]; an address of another family (`EAFNOSUPPORT`), an end that is
-    /// none of ours or in use (`AddrNotAvailable`).
+    /// As [`TcpStream::connect`]; an address of another family (`EAFNOSUPPORT`), a bound address
+    /// that is not the host's or is in use (`AddrNotAvailable`).
     pub async fn connect(self, addr: SocketAddr) -> io::Result<TcpStream> {
         if addr.is_ipv6() != self.v6 {
             return Err(io::Error::from_raw_os_error(97));
         }
-        let State { local, settings, linger, .. } = self.state.into_inner();
+        let SocketState { local, settings, linger, .. } = self.state.into_inner();
         let stream = TcpStream::open(&self.network, local, addr, settings).await?;
         stream.set_linger(linger)?;
         Ok(stream)
     }
 
     /// Listens: at most `backlog` connections of each worker wait to be accepted. (Not tokio's
-    /// signature: the workers are asked.)
+    /// signature: it is a request to the workers.)
     ///
     /// # Errors
     /// As [`TcpListener::bind`].
     pub async fn listen(self, backlog: u32) -> io::Result<TcpListener> {
         let local = self.local_addr()?;
-        let State { settings, .. } = self.state.into_inner();
+        let SocketState { settings, .. } = self.state.into_inner();
         let backlog = usize::try_from(backlog).unwrap_or(usize::MAX);
         TcpListener::open(&self.network, local, settings, backlog).await
     }
 
     /// Changes what no other call here names: how long and how often a connection is tried, its
     /// segments' size, how it goes on after a pause, its congestion controller.
-    pub fn adjust(&self, change: impl FnOnce(&mut Settings)) {
+    pub fn adjust(&self, change: impl FnOnce(&mut TcpSettings)) {
         change(&mut self.state.borrow_mut().settings);
     }
 
-    fn with<R>(&self, act: impl FnOnce(&mut State) -> R) -> io::Result<R> {
+    fn with<R>(&self, act: impl FnOnce(&mut SocketState) -> R) -> io::Result<R> {
         Ok(act(&mut self.state.borrow_mut()))
     }
 
@@ -153,7 +153,7 @@ impl TcpSocket {
         self.with(|state| state.reuse_port = reuse)
     }
 
-    /// Whether a silent peer is asked whether it lives.
+    /// Whether keepalive probes are sent to a silent peer.
     ///
     /// # Errors
     /// Never.
@@ -169,7 +169,7 @@ impl TcpSocket {
         self.with(|state| state.settings.keepalive = on.then(Keepalive::default))
     }
 
-    /// Sets how a silent peer is asked.
+    /// Sets the keepalive parameters.
     ///
     /// # Errors
     /// Never.
@@ -209,7 +209,7 @@ impl TcpSocket {
     /// Never.
     pub fn set_recv_buffer_size(&self, bytes: u32) -> io::Result<()> {
         self.with(|state| {
-            let Settings { receive_bytes, receive_tuned, .. } = &mut state.settings;
+            let TcpSettings { receive_bytes, receive_tuned, .. } = &mut state.settings;
             (*receive_bytes, *receive_tuned) = (bytes.max(4096), false);
         })
     }
@@ -263,7 +263,7 @@ impl TcpSocket {
         self.set_tos_v4(tclass)
     }
 
-    /// What [`TcpStream::linger`] will say.
+    /// The value that [`TcpStream::linger`] will return.
     ///
     /// # Errors
     /// Never.

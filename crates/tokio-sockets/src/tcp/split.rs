@@ -1,7 +1,8 @@
-//! A stream in two halves: borrowed ones, and ones that may live in different tasks.
+//! A stream in two halves: borrowed ones, and owned ones for different tasks.
 //!
-//! Each half has the stream's calls by `AsRef`; reading and writing never meet. Invariant: the drop
-//! of an owned writing half, and only that, closes our side while the reading half lives.
+//! Each half has the stream's calls by `AsRef`; reading and writing are independent. Invariant: the
+//! drop of an owned writing half, and only that, closes our side (FIN) while the reading half
+//! exists.
 
 use std::error::Error;
 use std::fmt;
@@ -26,7 +27,7 @@ pub struct WriteHalf<'a>(&'a TcpStream);
 #[derive(Debug)]
 pub struct OwnedReadHalf(Arc<TcpStream>);
 
-/// The writing half of a stream. Its drop says that there is no more.
+/// The writing half of a stream. Its drop closes our side (FIN).
 #[derive(Debug)]
 pub struct OwnedWriteHalf {
     stream: Arc<TcpStream>,
@@ -87,8 +88,8 @@ impl OwnedWriteHalf {
         whole(other, self)
     }
 
-    /// Drops the half without closing our side: what the peer is told, the reading half's drop
-    /// says.
+    /// Drops the half without closing our side: the drop of the reading half decides how the
+    /// connection ends.
     pub fn forget(mut self) {
         self.closes = false;
     }

@@ -1,9 +1,8 @@
 //! `TcpStream`: tokio's TCP stream, over a Floodwall host.
 //!
-//! Invariants: no future keeps anything across `Pending` but its place among those who wait, so
-//! each may be dropped at any await and loses nothing; each call pays one unit of tokio's
-//! cooperative budget for what it achieves; the runtime's wake group is named anew before every
-//! wait, because streams move between runtimes.
+//! Invariants: no future keeps anything across `Pending` except its waker registration, so each is
+//! cancel safe at any await; each successful call uses one unit of tokio's cooperative budget; the
+//! runtime's wake group is registered before every wait, because streams move between runtimes.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -14,8 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use floodwall_stack::remote::{Direction, TcpHandle};
-use floodwall_tcp::Settings;
+use floodwall_stack::remote::{TcpHandle, WaitDirection};
+use floodwall_tcp::TcpSettings;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 
 use super::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf, split, split_owned};
@@ -23,7 +22,7 @@ use crate::addrs::{self, ToSocketAddrs};
 use crate::network::Network;
 use crate::readiness;
 
-/// The hop limit that is told where none was set.
+/// The hop limit that is returned where none was set.
 pub(super) const TTL: u32 = 64;
 /// No linger time was set.
 const NO_LINGER: u64 = u64::MAX;
@@ -60,7 +59,7 @@ const NO_LINGER: u64 = u64::MAX;
 /// # }
 /// ```
 pub struct TcpStream {
-    /// First: it lets go of its slot while the network stands.
+    /// First: it releases its slot while the network still exists.
     pub(super) handle: TcpHandle,
     network: Network,
     /// Seconds, or [`NO_LINGER`].
@@ -96,11 +95,11 @@ impl TcpStream {
         network: &Network,
         local: Option<SocketAddr>,
         peer: SocketAddr,
-        settings: Settings,
+        settings: TcpSettings,
     ) -> io::Result<Self> {
         let handle = loop {
             match network.remote().connect_tcp(local, peer, settings.clone()).await {
-                // Many ask at once: a worker takes some each round.
+                // Many requests at once: a worker takes some each round.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     tokio::task::yield_now().await;
                 }
@@ -111,7 +110,7 @@ impl TcpStream {
         let mapped = matches!(peer, SocketAddr::V6(v6) if v6.ip().to_ipv4_mapped().is_some());
         let stream = Self::new(handle, network.clone(), mapped);
         poll_fn(|cx| {
-            stream.name_group(Direction::Write);
+            stream.name_group(WaitDirection::Write);
             stream.handle.poll_opened(cx)
         })
         .await?;
@@ -142,7 +141,7 @@ impl TcpStream {
     /// The peer.
     ///
     /// # Errors
-    /// Never: it is known as long as the stream lives.
+    /// Never: the address is stored in the stream.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         Ok(self.as_written(self.handle.peer_addr()))
     }
@@ -156,24 +155,24 @@ impl TcpStream {
     }
 
     /// Names the runtime that is about to wait.
-    fn name_group(&self, direction: Direction) {
+    fn name_group(&self, direction: WaitDirection) {
         let group = self.network.group();
         match direction {
-            Direction::Read => self.handle.set_read_group(group),
-            Direction::Write => self.handle.set_write_group(group),
+            WaitDirection::Read => self.handle.set_read_group(group),
+            WaitDirection::Write => self.handle.set_write_group(group),
         }
     }
 
-    /// Waits until the stream can be read from or written to, whichever is asked for; what it is
-    /// ready for comes back. The peer's end and errors make it readable, errors also writable. It
-    /// is exact, where tokio's is a hint: but another task may be quicker.
+    /// Waits until the stream is ready for one of the directions in `interest`; returns the
+    /// directions. The peer's end (FIN) and errors make it readable, errors also writable. The
+    /// result is exact, where tokio's is a hint: but another task may be quicker.
     ///
     /// # Errors
-    /// Never: what is wrong is told by the call that follows.
+    /// Never: errors are returned by the next operation.
     pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
         let of = |direction| self.handle.ready(direction);
         let name = |direction| self.name_group(direction);
-        readiness::ready(interest, of(Direction::Read), of(Direction::Write), name).await
+        readiness::ready(interest, of(WaitDirection::Read), of(WaitDirection::Write), name).await
     }
 
     /// Waits until there is something to be read: bytes, the peer's end, or an error.
@@ -194,12 +193,14 @@ impl TcpStream {
 
     /// Polls [`TcpStream::readable`].
     pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll(cx, Direction::Read, |handle, cx| handle.poll_ready(cx, Direction::Read))
+        self.poll(cx, WaitDirection::Read, |handle, cx| handle.poll_ready(cx, WaitDirection::Read))
     }
 
     /// Polls [`TcpStream::writable`].
     pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll(cx, Direction::Write, |handle, cx| handle.poll_ready(cx, Direction::Write))
+        self.poll(cx, WaitDirection::Write, |handle, cx| {
+            handle.poll_ready(cx, WaitDirection::Write)
+        })
     }
 
     /// Reads what is there; 0 where the peer has no more, or `buf` is empty.
@@ -236,11 +237,11 @@ impl TcpStream {
         self.handle.try_write(bufs)
     }
 
-    /// Runs `what`. Readiness is not remembered here, as tokio does it, so nothing has to be
-    /// forgotten when it says `WouldBlock`: the next wait looks for itself.
+    /// Runs `what`. Readiness is not cached here, as tokio does it, so there is no flag to clear
+    /// when it returns `WouldBlock`: the next wait checks again.
     ///
     /// # Errors
-    /// What it says.
+    /// Those of `what`.
     pub fn try_io<R>(
         &self,
         _interest: Interest,
@@ -249,10 +250,10 @@ impl TcpStream {
         what()
     }
 
-    /// Runs `what` where the stream is ready, and again when it says `WouldBlock`.
+    /// Runs `what` where the stream is ready, and again when it returns `WouldBlock`.
     ///
     /// # Errors
-    /// What it says otherwise.
+    /// Any other error of `what`.
     pub async fn async_io<R>(
         &self,
         interest: Interest,
@@ -290,7 +291,7 @@ impl TcpStream {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<usize>> {
         let room = buf.initialize_unfilled();
-        let n = ready!(self.poll(cx, Direction::Read, |h, cx| h.poll_peek(cx, room)))?;
+        let n = ready!(self.poll(cx, WaitDirection::Read, |h, cx| h.poll_peek(cx, room)))?;
         buf.advance(n);
         Poll::Ready(Ok(n))
     }
@@ -299,7 +300,7 @@ impl TcpStream {
     fn poll<R>(
         &self,
         cx: &mut Context<'_>,
-        direction: Direction,
+        direction: WaitDirection,
         poll: impl FnOnce(&TcpHandle, &mut Context<'_>) -> Poll<io::Result<R>>,
     ) -> Poll<io::Result<R>> {
         readiness::paid(cx, |cx| {
@@ -314,7 +315,7 @@ impl TcpStream {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let room = buf.initialize_unfilled();
-        let n = ready!(self.poll(cx, Direction::Read, |h, cx| h.poll_read(cx, room)))?;
+        let n = ready!(self.poll(cx, WaitDirection::Read, |h, cx| h.poll_read(cx, room)))?;
         buf.advance(n);
         Poll::Ready(Ok(()))
     }
@@ -324,10 +325,10 @@ impl TcpStream {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll(cx, Direction::Write, |handle, cx| handle.poll_write(cx, bufs))
+        self.poll(cx, WaitDirection::Write, |handle, cx| handle.poll_write(cx, bufs))
     }
 
-    /// There is no more to write, as [`AsyncWrite::poll_shutdown`] says it.
+    /// Closes our side, as [`AsyncWrite::poll_shutdown`] does.
     pub(super) fn shut(&self) {
         self.handle.shutdown_write();
     }
@@ -335,7 +336,7 @@ impl TcpStream {
     /// Whether small segments leave at once (Nagle's algorithm off).
     ///
     /// # Errors
-    /// Never: the signature is tokio's. So with all that only ask or set.
+    /// Never: the signature is tokio's. The same holds for all calls that only get or set options.
     pub fn nodelay(&self) -> io::Result<bool> {
         Ok(self.handle.nodelay())
     }
@@ -357,9 +358,9 @@ impl TcpStream {
         Ok(self.handle.cork())
     }
 
-    /// Sets it, for what is sent from the worker's next round on; what waited leaves when it ends.
-    /// It goes before `nodelay`. Where all before it is acknowledged, nothing waits for longer than
-    /// a retransmission timeout: 200 ms on short paths.
+    /// Sets it (TCP_CORK), from the worker's next round on; data that waited is sent when it is
+    /// cleared. It takes precedence over `nodelay`. Where all earlier data is acknowledged, no data
+    /// waits for longer than a retransmission timeout: 200 ms on short paths.
     ///
     /// # Errors
     /// Never.
@@ -368,7 +369,7 @@ impl TcpStream {
         Ok(())
     }
 
-    /// The time to live (hop limit) of what is sent.
+    /// The time to live (hop limit) of sent packets.
     ///
     /// # Errors
     /// Never.
@@ -396,8 +397,8 @@ impl TcpStream {
         Ok((seconds != NO_LINGER).then(|| Duration::from_secs(seconds)))
     }
 
-    /// Sets what the drop does: with a time of zero it resets the connection; otherwise it closes
-    /// it in order, and never blocks, whatever the time.
+    /// Sets the behaviour of the drop: with a time of zero it resets the connection; otherwise it
+    /// closes it in order, and never blocks, for any time.
     ///
     /// # Errors
     /// Never.
@@ -421,8 +422,8 @@ impl TcpStream {
         split(self)
     }
 
-    /// Two halves that may live in different tasks. The drop of the writing one says that there is
-    /// no more.
+    /// Splits into two halves for different tasks. The drop of the writing one closes our side
+    /// (FIN).
     #[must_use]
     pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
         split_owned(self)

@@ -1,4 +1,4 @@
-//! Many datagrams a call, and datagrams without a copy: what tokio's socket has no name for.
+//! Batched and zero-copy receive and send, which tokio's socket does not have.
 //!
 //! A batch costs one unit of the task's budget and one exchange with the worker, however large.
 
@@ -12,8 +12,9 @@ use floodwall_udp::ReceivedPacket;
 
 use super::UdpSocket;
 
-/// One received datagram in the memory that it arrived in. It stays charged to its socket until it
-/// is dropped: who keeps many hears no more. May be sent to and dropped on any thread.
+/// One received datagram in the memory that it arrived in (zero copy). It stays charged to its
+/// socket until it is dropped: a program that keeps many receives no more. May be sent to and
+/// dropped on any thread.
 ///
 /// Its payload is one or more [chunks](Datagram::chunks): one, unless it was put together from
 /// fragments or is larger than a frame of the pool.
@@ -53,7 +54,7 @@ impl Datagram {
         self.len() == 0
     }
 
-    /// The payload where it lies in one piece, which is usual.
+    /// The payload where it is contiguous, which is usual.
     #[must_use]
     pub fn as_slice(&self) -> Option<&[u8]> {
         self.inner.packet.first().get(self.inner.payload.clone())
@@ -160,7 +161,7 @@ impl UdpSocket {
             match self.writing(|_| self.try_send_batch(left)).await {
                 Ok(count) => sent += count,
                 Err(error) if sent == 0 => return Err(error),
-                // For those that were taken there is nothing to say; the next call finds it again.
+                // The batch was successful so far; the next call returns the error.
                 Err(_) => break,
             }
         }
@@ -194,8 +195,8 @@ impl UdpSocket {
     }
 
     /// Receives one datagram and those behind it that are like it (sender, our address, interface,
-    /// length), one after the other, as many as lie ready and have room; a shorter one is the last.
-    /// As Linux does with `UDP_GRO`. Cancel safe.
+    /// length), as many as wait and have room; a shorter one is the last. The same coalescing as
+    /// Linux's `UDP_GRO`. Cancel safe.
     ///
     /// # Errors
     /// As [`UdpSocket::recv`].
@@ -229,7 +230,7 @@ impl UdpSocket {
         while let Some(left) = buf.get(sent..).filter(|left| !left.is_empty()) {
             match self.writing(|handle| handle.try_send_segments(left, size, Some(target))).await {
                 Ok(bytes) => sent += bytes,
-                // For those that were taken there is nothing to say; the next call finds it again.
+                // The batch was successful so far; the next call returns the error.
                 Err(_) => break,
             }
         }

@@ -1,9 +1,9 @@
-//! What a socket can be told, with tokio's names.
+//! Socket options, with tokio's names.
 //!
-//! To ask costs a lock and a copy. To tell is a request to the workers: when the call returns, it
-//! is in force at all of them, as after `setsockopt`. The calls with tokio's signatures block the
-//! thread for that, microseconds, or one round of a busy worker; [`UdpSocket::set_settings`] awaits
-//! it instead, and changes many at once.
+//! Reading an option costs a lock and a copy. Setting one is a request to the workers: when the
+//! call returns, it is in force at all of them, as after `setsockopt`. The calls with tokio's
+//! signatures block the thread for that, microseconds, or one round of a busy worker;
+//! [`UdpSocket::set_settings`] awaits it instead, and changes many at once.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -43,7 +43,7 @@ impl UdpSocket {
     /// Whether it may send to broadcast addresses.
     ///
     /// # Errors
-    /// Never: the signature is tokio's. So with all that only ask.
+    /// Never: the signature is tokio's. The same holds for all calls that only read.
     pub fn broadcast(&self) -> io::Result<bool> {
         Ok(self.settings().broadcast)
     }
@@ -106,7 +106,7 @@ impl UdpSocket {
         self.set_tos_v4(tclass)
     }
 
-    /// Whether this host's own members hear what it sends to a group.
+    /// Whether this host's own members receive what it sends to a group (multicast loop).
     ///
     /// # Errors
     /// Never.
@@ -114,7 +114,7 @@ impl UdpSocket {
         Ok(self.settings().group_loop)
     }
 
-    /// Lets this host's own members hear what it sends to a group, or not.
+    /// Sets whether this host's own members receive what it sends to a group (multicast loop).
     ///
     /// # Errors
     /// As [`UdpSocket::set_broadcast`].
@@ -202,7 +202,7 @@ impl UdpSocket {
     }
 
     fn leave(&self, group: IpAddr, iface: GroupInterface) -> io::Result<()> {
-        // Of a group that one leaves, the kernel says it so.
+        // The kernel's error for a group that the socket has not joined.
         block_on(self.handle.leave(group, iface)).map_err(|error| match error.kind() {
             io::ErrorKind::AddrInUse => io::ErrorKind::AddrNotAvailable.into(),
             _ => error,

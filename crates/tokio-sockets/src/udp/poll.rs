@@ -1,4 +1,4 @@
-//! What tries without waiting, and what polls: the forms for hand-written futures.
+//! Operations without waiting (`try_*`) and poll functions, for hand-written futures.
 //!
 //! Of several tasks that poll one direction, the last one is woken, as with tokio's socket; any
 //! number may await. A `try_` call costs none of the task's budget.
@@ -7,7 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::task::{Context, Poll, ready};
 
-use floodwall_stack::remote::{Direction, UdpHandle};
+use floodwall_stack::remote::{UdpHandle, WaitDirection};
 use floodwall_udp::Received;
 use tokio::io::{Interest, ReadBuf};
 
@@ -84,7 +84,7 @@ impl UdpSocket {
         self.with_sender(self.handle.try_peek_from(buf))
     }
 
-    /// Who sent the oldest datagram, where one is there.
+    /// The sender of the oldest datagram, where one is there.
     ///
     /// # Errors
     /// As [`UdpSocket::try_recv`].
@@ -92,11 +92,11 @@ impl UdpSocket {
         self.try_peek_from(&mut []).map(|(_, from)| from)
     }
 
-    /// Runs `what`. Readiness is not remembered here, as tokio does it, so nothing has to be
-    /// forgotten when it says `WouldBlock`: the next wait looks for itself.
+    /// Runs `what`. Readiness is not cached here, as tokio does it, so there is no flag to clear
+    /// when it returns `WouldBlock`: the next wait checks again.
     ///
     /// # Errors
-    /// What it says.
+    /// Those of `what`.
     pub fn try_io<R>(
         &self,
         _interest: Interest,
@@ -107,17 +107,17 @@ impl UdpSocket {
 
     /// Polls [`UdpSocket::writable`].
     pub fn poll_send_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_ready(cx, Direction::Write)
+        self.poll_ready(cx, WaitDirection::Write)
     }
 
     /// Polls [`UdpSocket::readable`].
     pub fn poll_recv_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_ready(cx, Direction::Read)
+        self.poll_ready(cx, WaitDirection::Read)
     }
 
     /// Polls [`UdpSocket::send`].
     pub fn poll_send(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll(cx, Direction::Write, |handle, cx| handle.poll_send_to(cx, buf, None))
+        self.poll(cx, WaitDirection::Write, |handle, cx| handle.poll_send_to(cx, buf, None))
     }
 
     /// Polls [`UdpSocket::send_to`].
@@ -127,7 +127,7 @@ impl UdpSocket {
         buf: &[u8],
         target: SocketAddr,
     ) -> Poll<io::Result<usize>> {
-        self.poll(cx, Direction::Write, |handle, cx| handle.poll_send_to(cx, buf, Some(target)))
+        self.poll(cx, WaitDirection::Write, |handle, cx| handle.poll_send_to(cx, buf, Some(target)))
     }
 
     /// Polls [`UdpSocket::recv`]; appends to what `buf` holds already.
@@ -142,7 +142,8 @@ impl UdpSocket {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<SocketAddr>> {
         let room = buf.initialize_unfilled();
-        let received = ready!(self.poll(cx, Direction::Read, |h, cx| h.poll_recv_from(cx, room)));
+        let received =
+            ready!(self.poll(cx, WaitDirection::Read, |h, cx| h.poll_recv_from(cx, room)));
         Poll::Ready(self.filled(buf, received))
     }
 
@@ -158,14 +159,15 @@ impl UdpSocket {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<SocketAddr>> {
         let room = buf.initialize_unfilled();
-        let received = ready!(self.poll(cx, Direction::Read, |h, cx| h.poll_peek_from(cx, room)));
+        let received =
+            ready!(self.poll(cx, WaitDirection::Read, |h, cx| h.poll_peek_from(cx, room)));
         Poll::Ready(self.filled(buf, received))
     }
 
     /// Polls [`UdpSocket::peek_sender`].
     pub fn poll_peek_sender(&self, cx: &mut Context<'_>) -> Poll<io::Result<SocketAddr>> {
         let received =
-            ready!(self.poll(cx, Direction::Read, |h, cx| h.poll_peek_from(cx, &mut [])));
+            ready!(self.poll(cx, WaitDirection::Read, |h, cx| h.poll_peek_from(cx, &mut [])));
         Poll::Ready(received.map(|received| self.sender(&received)))
     }
 
@@ -173,7 +175,7 @@ impl UdpSocket {
     pub(super) fn poll<R>(
         &self,
         cx: &mut Context<'_>,
-        direction: Direction,
+        direction: WaitDirection,
         poll: impl FnOnce(&UdpHandle, &mut Context<'_>) -> Poll<io::Result<R>>,
     ) -> Poll<io::Result<R>> {
         readiness::paid(cx, |cx| {
@@ -182,7 +184,7 @@ impl UdpSocket {
         })
     }
 
-    fn poll_ready(&self, cx: &mut Context<'_>, direction: Direction) -> Poll<io::Result<()>> {
+    fn poll_ready(&self, cx: &mut Context<'_>, direction: WaitDirection) -> Poll<io::Result<()>> {
         self.poll(cx, direction, |handle, cx| handle.poll_ready(cx, direction))
     }
 

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{Interest, ReadBuf, Ready};
 
-/// Hands the list to another macro.
+/// Passes the list to another macro.
 macro_rules! methods {
     ($then:ident $($first:tt)*) => {
         $then! { $($first)*
@@ -78,7 +78,7 @@ macro_rules! declare {
         async { $($name:ident($($arg:ident: $of:ty),*) -> $out:ty,)* }
         plain { $($plain:ident($($given:ident: $kind:ty),*) -> $gives:ty,)* }
     ) => {
-        /// See the file's head.
+        /// The operations of a datagram socket that both stacks have.
         pub(crate) trait Datagrams: Sized + Send + Sync + 'static {
             $(fn $name(&self $(, $arg: $of)*) -> impl Future<Output = $out> + Send;)*
             $(fn $plain(&self $(, $given: $kind)*) -> $gives;)*

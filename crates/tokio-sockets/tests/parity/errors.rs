@@ -1,4 +1,4 @@
-//! What goes wrong is told, by the same kind of error.
+//! Errors are reported, with the same kind of error.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use crate::datagrams::Datagrams;
 use crate::place::{Ip, Place, never, soon};
 use crate::transfer::{largest, payload};
 
-/// The system's numbers for what has no kind of its own.
+/// The system's numbers for errors without a kind of their own.
 const DESTINATION_MISSING: i32 = 89;
 const MESSAGE_TOO_LONG: i32 = 90;
 const FAMILY_NOT_SUPPORTED: i32 = 97;
@@ -69,8 +69,8 @@ pub(crate) async fn a_peer_is_known_only_when_connected<P: Place>(place: Arc<P>)
 
 pub(crate) async fn sending_without_a_destination_is_refused<P: Place>(place: Arc<P>) {
     let one = place.one().await;
-    assert_eq!(number(one.send(b"to whom?").await), Some(DESTINATION_MISSING));
-    assert_eq!(number(one.try_send(b"to whom?")), Some(DESTINATION_MISSING));
+    assert_eq!(number(one.send(b"no peer").await), Some(DESTINATION_MISSING));
+    assert_eq!(number(one.try_send(b"no peer")), Some(DESTINATION_MISSING));
 }
 
 pub(crate) async fn a_datagram_beyond_the_largest_is_refused<P: Place>(place: Arc<P>) {
@@ -99,7 +99,7 @@ pub(crate) async fn a_destination_of_the_other_family_is_refused<P: Place>(place
     assert_eq!(number(one.connect(other).await), Some(FAMILY_NOT_SUPPORTED));
 }
 
-/// A port there at which nobody listens. A socket of ours is gone when its worker has come by.
+/// A closed port there. A socket of ours is gone when its worker has processed the drop.
 async fn closed<P: Place>(place: &P) -> SocketAddr {
     let at = place.one_there().await.local_addr().unwrap();
     place.settle().await;
@@ -109,7 +109,7 @@ async fn closed<P: Place>(place: &P) -> SocketAddr {
 pub(crate) async fn a_closed_port_is_a_refused_connection<P: Place>(place: Arc<P>) {
     let one = place.one().await;
     one.connect(closed(&*place).await).await.unwrap();
-    one.send(b"anybody?").await.unwrap();
+    one.send(b"hello").await.unwrap();
     let refused = soon(one.recv(&mut [0; 10])).await;
     assert_eq!(kind(refused), ErrorKind::ConnectionRefused);
 }
@@ -118,7 +118,7 @@ pub(crate) async fn a_closed_port_is_told_once_and_the_socket_goes_on<P: Place>(
     let one = place.one().await;
     one.connect(closed(&*place).await).await.unwrap();
     for _ in 0..3 {
-        one.send(b"anybody?").await.unwrap();
+        one.send(b"hello").await.unwrap();
         assert_eq!(kind(soon(one.recv(&mut [0; 10])).await), ErrorKind::ConnectionRefused);
         never(one.recv(&mut [0; 10])).await;
     }
@@ -130,7 +130,7 @@ pub(crate) async fn a_closed_port_is_told_once_and_the_socket_goes_on<P: Place>(
 
 pub(crate) async fn a_closed_port_is_not_told_to_the_unconnected<P: Place>(place: Arc<P>) {
     let one = place.one().await;
-    one.send_to(b"anybody?", closed(&*place).await).await.unwrap();
+    one.send_to(b"hello", closed(&*place).await).await.unwrap();
     never(one.recv_from(&mut [0; 10])).await;
 }
 
@@ -149,7 +149,7 @@ pub(crate) async fn a_pending_error_can_be_taken<P: Place>(place: Arc<P>) {
     let one = place.one().await;
     assert!(one.take_error().unwrap().is_none());
     one.connect(closed(&*place).await).await.unwrap();
-    one.send(b"anybody?").await.unwrap();
+    one.send(b"hello").await.unwrap();
     let error = soon(async {
         loop {
             if let Some(error) = one.take_error().unwrap() {
@@ -170,7 +170,7 @@ pub(crate) async fn a_pending_error_wakes_a_reader<P: Place>(place: Arc<P>) {
     let waiting = Arc::clone(&one);
     let reader = tokio::spawn(async move { waiting.recv(&mut [0; 10]).await });
     tokio::task::yield_now().await;
-    one.send(b"anybody?").await.unwrap();
+    one.send(b"hello").await.unwrap();
     assert_eq!(kind(soon(reader).await.unwrap()), ErrorKind::ConnectionRefused);
 }
 

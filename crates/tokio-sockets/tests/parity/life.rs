@@ -16,7 +16,7 @@ pub(crate) async fn a_socket_dropped_by_an_aborted_reader_frees_its_port<P: Plac
     place.bind(at).await.unwrap();
 }
 
-/// Bound on one runtime, used on another while the first lives.
+/// Bound on one runtime, used on another while the first exists.
 pub(crate) async fn a_socket_serves_another_runtime<P: Place>(place: Arc<P>) {
     let (a, b) = place.connected().await;
     let other = std::thread::Builder::new().spawn(move || {
@@ -60,7 +60,7 @@ pub(crate) async fn a_thousand_short_lives_leave_nothing<P: Place>(place: Arc<P>
         let (len, from) = soon(sink.recv_from(&mut room)).await.unwrap();
         assert_eq!((len, &room[..4]), (4, &n.to_be_bytes()[..]));
         assert_eq!(from, one.local_addr().unwrap());
-        // Something unread dies with it.
+        // An unread datagram is dropped with it.
         sink.send_to(b"unread", from).await.unwrap();
     }
 }

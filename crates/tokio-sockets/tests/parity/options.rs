@@ -1,4 +1,4 @@
-//! What a socket can be told, and what follows.
+//! Socket options and their effects.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -27,7 +27,7 @@ pub(crate) enum Ip {
     V6,
 }
 
-/// See the file's head.
+/// The stack under test: the kernel's sockets or ours, with the same operations.
 pub(crate) trait Place: Send + Sync + 'static {
     type Socket: Datagrams;
 
@@ -70,7 +70,7 @@ pub(crate) trait Place: Send + Sync + 'static {
         async { self.bind_there((self.there(), 0).into()).await.unwrap() }
     }
 
-    /// One socket on each side, strangers to each other.
+    /// One socket on each side, not connected to each other.
     fn two(&self) -> impl Future<Output = (Self::Socket, Self::Socket)> + Send {
         async { (self.one().await, self.one_there().await) }
     }
@@ -94,7 +94,7 @@ impl Kernel {
         Self(ip)
     }
 
-    /// Nothing, and said so, where the machine has no IPv6.
+    /// `None`, with a message, where the machine has no IPv6.
     pub(crate) fn with_v6() -> Option<Self> {
         match std::net::UdpSocket::bind("[::1]:0") {
             Ok(_) => Some(Self(Ip::V6)),
@@ -157,7 +157,7 @@ pub(crate) struct Ours {
     ends: [IpAddr; 2],
     here: Network,
     there: Network,
-    /// Kept: who cuts the wire ends the host.
+    /// Kept: dropping the other end cuts the wire and ends the host.
     _other_end: Option<Mutex<MemoryWire>>,
 }
 
@@ -220,8 +220,9 @@ impl Place for Ours {
     }
 
     async fn settle(&self) {
-        // A drop is heard by the worker, who asks the control shard, who tells all the others: each
-        // step takes a turn or two of the worker's, and each question takes one at least.
+        // The worker receives the drop and sends a request to the control shard, which notifies all
+        // the others: each step takes a turn or two of the worker's, and each request takes one at
+        // least.
         for _ in 0..32 {
             self.there.stats().await.unwrap();
         }

@@ -1,4 +1,4 @@
-//! When a socket says that it is ready, and what waiting costs.
+//! Readiness of a socket, and the cost of waiting.
 
 use std::future::poll_fn;
 use std::io::ErrorKind;
@@ -39,10 +39,10 @@ pub(crate) async fn readable_stays_while_something_waits<P: Place>(place: Arc<P>
     a.send(b"2").await.unwrap();
     let mut room = [0; 10];
     for _ in 0..2 {
-        // Twice: to ask takes nothing away.
+        // Twice: the check does not consume readiness.
         soon(b.readable()).await.unwrap();
         soon(b.readable()).await.unwrap();
-        // tokio's word is a hint: it may have to be asked again.
+        // tokio's readiness is a hint: it may have to be repeated.
         while b.try_recv(&mut room).is_err() {
             soon(b.readable()).await.unwrap();
         }
@@ -57,8 +57,8 @@ pub(crate) async fn writable_comes_at_once<P: Place>(place: Arc<P>) {
     assert_eq!(soon(b.recv(&mut [0; 10])).await.unwrap(), 3);
 }
 
-/// Polls are counted: a waiting task is polled when it begins, when the timer is asked, and when
-/// something comes.
+/// Polls are counted: a waiting task is polled when it begins, when the timer is checked, and when
+/// a datagram arrives.
 pub(crate) async fn a_waiting_reader_is_not_polled_in_vain<P: Place>(place: Arc<P>) {
     let (a, b) = place.connected().await;
     let polls = Arc::new(AtomicUsize::new(0));

@@ -33,7 +33,7 @@ pub(crate) async fn several_readers_share_what_comes<P: Place>(place: Arc<P>) {
         let n = soon(all.recv()).await.unwrap();
         assert!(seen.insert(n), "{n} was read twice");
     }
-    // Each of the eight is woken by one datagram, and none is left asleep.
+    // Each of the eight is woken by one datagram, and none stays asleep.
     for _ in 0..8 {
         a.send(b"end").await.unwrap();
     }

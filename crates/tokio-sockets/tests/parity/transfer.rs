@@ -1,4 +1,4 @@
-//! What was sent arrives: whole, in order, from whom it came.
+//! Sent data arrives: whole, in order, with its sender's address.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::datagrams::Datagrams;
 use crate::place::{Ip, Place, never, soon};
 
-/// Bytes that tell what is missing, and where.
+/// Bytes that show the position of a gap.
 pub(crate) fn payload(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at as u8).wrapping_mul(31) ^ (at >> 8) as u8 ^ len as u8).collect()
 }
@@ -118,8 +118,8 @@ pub(crate) async fn a_connected_socket_hears_its_peer_only<P: Place>(place: Arc<
     a.connect(b.local_addr().unwrap()).await.unwrap();
     assert_eq!(a.peer_addr().unwrap(), b.local_addr().unwrap());
     let at_a = a.local_addr().unwrap();
-    stranger.send_to(b"stranger", at_a).await.unwrap();
-    b.send_to(b"friend", at_a).await.unwrap();
+    stranger.send_to(b"other", at_a).await.unwrap();
+    b.send_to(b"answer", at_a).await.unwrap();
     let mut room = [0; 10];
     assert_eq!(soon(a.recv_from(&mut room)).await.unwrap(), (6, b.local_addr().unwrap()));
     never(a.recv(&mut room)).await;

@@ -1,4 +1,4 @@
-//! How connections end, and what goes wrong, told by the same kind of error.
+//! Ends of connections and errors, which must be of the same kind at both stacks.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -13,11 +13,11 @@ fn kind<T>(outcome: io::Result<T>) -> ErrorKind {
     outcome.map(drop).expect_err("it is refused").kind()
 }
 
-/// Writes until the stream says that it cannot any more.
+/// Writes until the stream returns an error.
 async fn write_until_refused(stream: &mut impl Stream) -> ErrorKind {
     soon(async {
         loop {
-            if let Err(error) = stream.write_all(b"anybody?").await {
+            if let Err(error) = stream.write_all(b"hello").await {
                 return error.kind();
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -87,7 +87,7 @@ pub(crate) async fn unread_data_at_the_drop_is_a_reset<P: Place>(place: Arc<P>) 
 
 pub(crate) async fn a_reset_is_told_once_behind_the_data<P: Place>(place: Arc<P>) {
     let (mut here, mut there) = place.connected().await;
-    there.write_all(b"last words").await.unwrap();
+    there.write_all(b"final data").await.unwrap();
     here.ready(Interest::READABLE).await;
     let mut room = [0; 4];
     soon(here.read_exact(&mut room)).await.unwrap();

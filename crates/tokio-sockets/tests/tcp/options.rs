@@ -28,7 +28,7 @@ pub(crate) async fn options_are_read_back<P: Place>(place: Arc<P>) {
 
 pub(crate) async fn a_socket_is_bound_before_it_connects<P: Place>(place: Arc<P>) {
     let listener = place.listener().await;
-    // A port that nobody has.
+    // A free port.
     let free = place.socket(place.is_v6());
     free.set_and_check_options();
     let port = {
@@ -44,13 +44,13 @@ pub(crate) async fn a_socket_is_bound_before_it_connects<P: Place>(place: Arc<P>
     assert_eq!(peer, local);
     there.write_all(b"x").await.unwrap();
     soon(here.read_exact(&mut [0])).await.unwrap();
-    // Who closes first waits: not the port that was asked for.
+    // The side that closes first waits (TIME-WAIT): not the requested port.
     drop(there);
     assert_eq!(soon(here.read(&mut [0])).await.unwrap(), 0);
 }
 
 pub(crate) async fn a_socket_listens<P: Place>(place: Arc<P>) {
-    // At an address that is here; who connects is here, too.
+    // At an address that is here; the connecting socket is here, too.
     let socket = place.socket(place.is_v6());
     socket.set_and_check_options();
     socket.bind((place.here(), 0).into()).unwrap();

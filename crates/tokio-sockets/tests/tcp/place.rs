@@ -1,8 +1,8 @@
 //! Where a behaviour is tried: the kernel's loopback, or hosts of ours; and the calls of both
 //! kinds of sockets that are no traits of tokio's.
 //!
-//! A listener is *there*, who connects is *here*. At the kernel, and on our own loopback, both are
-//! the same host.
+//! A listener is *there*, a connecting socket is *here*. At the kernel, and on our own loopback,
+//! both are the same host.
 
 use std::future::Future;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -212,7 +212,7 @@ sockets!(ours, ours::OwnedReadHalf, ours::OwnedWriteHalf, |socket, backlog| {
     socket.listen(backlog).await
 });
 
-/// See the file's head.
+/// The stack under test: the kernel's sockets or ours, with the same operations.
 pub(crate) trait Place: Send + Sync + 'static {
     type Stream: Stream;
     type Listener: Listener<Stream = Self::Stream>;
@@ -249,7 +249,7 @@ pub(crate) enum Kernel {
 }
 
 impl Kernel {
-    /// Nothing, and said so, where the machine has no IPv6.
+    /// `None`, with a message, where the machine has no IPv6.
     pub(crate) fn with_v6() -> Option<Self> {
         match std::net::TcpListener::bind("[::1]:0") {
             Ok(_) => Some(Self::V6),
@@ -308,7 +308,7 @@ async fn host(wire: MemoryWire, number: u8, workers: usize) -> Network {
         .send_memory(4096, 4096)
         .sockets_max(16)
         .connections_max(64)
-        // A wire in memory wakes nobody.
+        // A memory wire has no descriptor to wake the worker.
         .worker(WorkerConfig { look_every: Duration::from_micros(200), ..WorkerConfig::default() })
         .stack(|config| config.duplicate_address_detection = false)
         .start()
@@ -321,7 +321,7 @@ pub(crate) struct Ours {
     ends: [IpAddr; 2],
     here: Network,
     there: Network,
-    /// Kept: who cuts the wire ends the host.
+    /// Kept: dropping the other end cuts the wire and ends the host.
     _other_end: Option<Mutex<MemoryWire>>,
 }
 

@@ -1,4 +1,4 @@
-//! What would block says so, and who waits is woken.
+//! Operations that would block return so, and waiting tasks are woken.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;

@@ -1,19 +1,19 @@
 //! The keyed hash of the socket tables.
 //!
 //! Multilinear hashing by halves (Lemire and Kaser, "Strongly universal string hashing is fast",
-//! 2013): one multiplication for two 32-bit words. Nobody outside ever sees a value of it, so
-//! strong universality is what is needed: whoever does not know the key can only make sockets
-//! collide by chance. Values that leave the machine use `HashKey` instead.
+//! 2013): one multiplication for two 32-bit words. Its values never leave the host, so strong
+//! universality is sufficient: without the key a peer can make sockets collide only by chance.
+//! Values that leave the machine use `HashKey` instead.
 
 use floodwall_base::SecretRandom;
 
-use super::key::{Hold, Key, Probe, V4, is_link_scope, is_v4};
+use super::key::{DemuxProbe, KeyHold, SocketKey, V4, is_link_scope, is_v4};
 
 /// The secret of one table.
 #[derive(Clone)]
 pub(crate) struct TupleHash([u64; 16]);
 
-/// Two words' share of the sum.
+/// The contribution of two words to the sum.
 #[inline(always)]
 const fn pair(key_a: u64, a: u32, key_b: u64, b: u32) -> u64 {
     key_a.wrapping_add(a as u64).wrapping_mul(key_b.wrapping_add(b as u64))
@@ -32,15 +32,15 @@ impl TupleHash {
 
     /// Of what a socket listens to. Two multiplications for IPv4, five for IPv6.
     #[inline]
-    pub(crate) const fn key(&self, key: &Key) -> u32 {
+    pub(crate) const fn key(&self, key: &SocketKey) -> u32 {
         let ports = (key.local_port as u32) << 16 | key.remote_port as u32;
         self.tuple(key.local, key.remote, ports, key.zone, key.families == V4)
     }
 
     /// Of what a socket listens to that is connected to exactly this peer: as [`TupleHash::key`] of
-    /// [`Probe::connected`], which need not be made.
+    /// [`DemuxProbe::connected`], which need not be made.
     #[inline(always)]
-    pub(crate) const fn connected(&self, probe: &Probe) -> u32 {
+    pub(crate) const fn connected(&self, probe: &DemuxProbe) -> u32 {
         let on_link = is_link_scope(probe.local) || is_link_scope(probe.remote);
         let zone = if on_link { probe.iface } else { 0 };
         let ports = (probe.local_port as u32) << 16 | probe.remote_port as u32;
@@ -48,7 +48,7 @@ impl TupleHash {
     }
 
     /// Of what a socket holds.
-    pub(crate) const fn hold(&self, hold: &Hold) -> u32 {
+    pub(crate) const fn hold(&self, hold: &KeyHold) -> u32 {
         self.tuple(hold.local, 0, (hold.port as u32) << 16, hold.zone, hold.families == V4)
     }
 

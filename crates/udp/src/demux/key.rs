@@ -1,7 +1,7 @@
-//! What a socket listens to, and what an arrived datagram asks for, in the form the tables compare.
+//! The key of a socket and the key of an arrived datagram, in the form that the tables compare.
 //!
 //! Addresses of both families are 128-bit numbers with IPv4 mapped (RFC 4291 section 2.5.5.2), so
-//! that nothing behind the entry asks for a family. Invariant: a zone is 0 unless an address of
+//! that nothing behind the entry depends on the family. Invariant: a zone is 0 unless an address of
 //! the key is valid on one link only (decision E20), so equal flows have equal keys.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -18,7 +18,7 @@ pub(crate) const V6: u8 = 2;
 
 /// How narrowly a socket listens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum KeyKind {
     /// To nothing: it has no port yet.
     Unbound,
     /// To a port at any address of its families.
@@ -32,19 +32,19 @@ pub(crate) enum Kind {
 /// What a socket listens to. One cache line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(align(64))]
-pub(crate) struct Key {
+pub(crate) struct SocketKey {
     pub(crate) local: u128,
     pub(crate) remote: u128,
     pub(crate) zone: u32,
     pub(crate) local_port: u16,
     pub(crate) remote_port: u16,
     pub(crate) families: u8,
-    pub(crate) kind: Kind,
+    pub(crate) kind: KeyKind,
 }
 
-const _: () = assert!(size_of::<Key>() == 64);
+const _: () = assert!(size_of::<SocketKey>() == 64);
 
-impl Key {
+impl SocketKey {
     pub(crate) const UNBOUND: Self = Self {
         local: 0,
         remote: 0,
@@ -52,17 +52,17 @@ impl Key {
         local_port: 0,
         remote_port: 0,
         families: 0,
-        kind: Kind::Unbound,
+        kind: KeyKind::Unbound,
     };
 
     /// Of a socket that was bound and not connected.
-    pub(crate) const fn bound(hold: &Hold) -> Self {
+    pub(crate) const fn bound(hold: &KeyHold) -> Self {
         Self {
             local: hold.local,
             zone: hold.zone,
             local_port: hold.port,
             families: hold.families,
-            kind: if hold.is_wildcard() { Kind::Wildcard } else { Kind::Bound },
+            kind: if hold.is_wildcard() { KeyKind::Wildcard } else { KeyKind::Bound },
             ..Self::UNBOUND
         }
     }
@@ -77,32 +77,32 @@ impl Key {
     ) -> Self {
         let zone = if is_link_scope(local) || is_link_scope(remote) { iface } else { 0 };
         let families = if is_v4(local) { V4 } else { V6 };
-        Self { local, remote, zone, local_port, remote_port, families, kind: Kind::Connected }
+        Self { local, remote, zone, local_port, remote_port, families, kind: KeyKind::Connected }
     }
 
-    /// Whether the socket wants this datagram, as far as addresses go.
+    /// Whether the socket matches this datagram, as far as addresses go.
     #[inline(always)]
-    pub(crate) fn accepts(&self, probe: &Probe) -> bool {
-        if self.kind == Kind::Wildcard {
+    pub(crate) fn accepts(&self, probe: &DemuxProbe) -> bool {
+        if self.kind == KeyKind::Wildcard {
             return self.families & probe.families() != 0;
         }
         let zone_fits = self.zone == 0 || self.zone == probe.iface;
         match self.kind {
-            Kind::Connected => {
+            KeyKind::Connected => {
                 self.local == probe.local
                     && self.remote == probe.remote
                     && self.remote_port == probe.remote_port
                     && zone_fits
             }
-            Kind::Bound => self.local == probe.local && zone_fits,
-            Kind::Wildcard | Kind::Unbound => false,
+            KeyKind::Bound => self.local == probe.local && zone_fits,
+            KeyKind::Wildcard | KeyKind::Unbound => false,
         }
     }
 }
 
-/// What a socket keeps others from binding: its bind, whatever it connects to later.
+/// The binding that a socket reserves: its bind, regardless of a later connect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Hold {
+pub(crate) struct KeyHold {
     /// The address; 0 (`::`) is every one of its families.
     pub(crate) local: u128,
     pub(crate) zone: u32,
@@ -113,7 +113,7 @@ pub(crate) struct Hold {
     pub(crate) spread: bool,
 }
 
-impl Hold {
+impl KeyHold {
     pub(crate) const NONE: Self =
         Self { local: 0, zone: 0, port: 0, families: 0, reuse: false, spread: false };
 
@@ -122,9 +122,9 @@ impl Hold {
     }
 }
 
-/// What an arrived datagram asks for; local is us.
+/// The key of an arrived datagram; local is us.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Probe {
+pub(crate) struct DemuxProbe {
     pub(crate) local: u128,
     pub(crate) remote: u128,
     /// The interface, plus one.
@@ -133,7 +133,7 @@ pub(crate) struct Probe {
     pub(crate) remote_port: u16,
 }
 
-impl Probe {
+impl DemuxProbe {
     #[inline(always)]
     pub(crate) const fn families(&self) -> u8 {
         if is_v4(self.local) { V4 } else { V6 }
@@ -141,20 +141,20 @@ impl Probe {
 
     /// The key of a socket that is connected to exactly this peer.
     #[inline]
-    pub(crate) const fn connected(&self) -> Key {
-        Key::connected(self.local, self.local_port, self.remote, self.remote_port, self.iface)
+    pub(crate) const fn connected(&self) -> SocketKey {
+        SocketKey::connected(self.local, self.local_port, self.remote, self.remote_port, self.iface)
     }
 
     /// The key of a socket that is bound to exactly this address.
     #[inline]
-    pub(crate) const fn bound(&self) -> Key {
-        Key {
+    pub(crate) const fn bound(&self) -> SocketKey {
+        SocketKey {
             local: self.local,
             zone: if is_link_scope(self.local) { self.iface } else { 0 },
             local_port: self.local_port,
             families: self.families(),
-            kind: Kind::Bound,
-            ..Key::UNBOUND
+            kind: KeyKind::Bound,
+            ..SocketKey::UNBOUND
         }
     }
 }
@@ -195,14 +195,14 @@ pub(crate) const fn is_link_scope(bits: u128) -> bool {
     bits >> 118 == 0xfe80 >> 6 || bits >> 16 == (MAPPED | 0xa9fe_0000) >> 16
 }
 
-/// Whether the address is a group, or everybody (255.255.255.255).
+/// Whether the address is a group, or the broadcast address (255.255.255.255).
 pub(crate) const fn is_group(bits: u128) -> bool {
     bits >> 120 == 0xff
         || bits >> 28 == (MAPPED | 0xe000_0000) >> 28
         || bits as u32 == u32::MAX && is_v4(bits)
 }
 
-/// An end as the API speaks of it: IPv4-mapped addresses become IPv4.
+/// An end in the form of the API: IPv4-mapped addresses become IPv4.
 #[inline]
 pub(crate) fn canonical(end: SocketAddr) -> SocketAddr {
     match end {

@@ -1,19 +1,19 @@
-//! An open-addressing table from keyed hashes to sockets; the keys themselves lie elsewhere.
+//! An open-addressing table from keyed hashes to sockets; the keys themselves are stored elsewhere.
 //!
-//! Buckets of eight in one cache line: eight 16-bit tags, eight sockets, and how many entries went
-//! past because the bucket was full (as in Meta's F14), so that there are no tombstones and a
-//! probe ends at the first bucket that nobody passed. Beside them 64 bits a bucket tell strangers
-//! apart from those who may be in it: for a million keys 2 MiB on 512 pages, where the buckets are
-//! 16 MiB on 4,096, more than a processor has translations for. Invariants: at most one entry per
-//! key; an entry lies within [`PROBES_MAX`] buckets of its home; a bucket's marks are those of its
-//! tags and of those that went past, or more.
+//! Buckets of eight in one cache line: eight 16-bit tags, eight sockets, and an overflow count: how
+//! many entries went past because the bucket was full (as in Meta's F14), so that there are no
+//! tombstones and a probe ends at the first bucket without an overflow. In a separate array, 64
+//! bits a bucket are a filter that excludes most keys that are not in it: for a million keys 2 MiB
+//! on 512 pages, where the buckets are 16 MiB on 4,096, more than a TLB holds. Invariants: at most
+//! one entry per key; an entry lies within [`PROBES_MAX`] buckets of its home; a bucket's marks are
+//! those of its tags and of those that went past, or more.
 //!
 //! # Under flood
 //! Only applications insert. A datagram looks at one bucket, rarely two, never more than
 //! [`PROBES_MAX`]. At half load the chance that an insertion finds no room within them is below
 //! 10^-12, and then the bind fails: nothing is evicted.
 
-use floodwall_sync::{Broad, prefetch};
+use floodwall_sync::{HugeArray, prefetch};
 
 /// Buckets that one key may be looked for in.
 const PROBES_MAX: usize = 16;
@@ -21,27 +21,27 @@ const SLOTS: usize = 8;
 
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-struct Bucket {
+struct KeyBucket {
     /// 0 is a free slot.
     tags: [u16; SLOTS],
     sockets: [u32; SLOTS],
     passed: u32,
 }
 
-const _: () = assert!(size_of::<Bucket>() == 64);
-const EMPTY: Bucket = Bucket { tags: [0; SLOTS], sockets: [0; SLOTS], passed: 0 };
+const _: () = assert!(size_of::<KeyBucket>() == 64);
+const EMPTY: KeyBucket = KeyBucket { tags: [0; SLOTS], sockets: [0; SLOTS], passed: 0 };
 
-/// See the file's head.
+/// The hash table of a port with several sockets: from keyed hash to socket.
 pub(crate) struct KeyTable {
-    buckets: Broad<Bucket>,
+    buckets: HugeArray<KeyBucket>,
     /// Of each bucket: two bits for each tag in it, and for those that went past.
-    marks: Broad<u64>,
+    marks: HugeArray<u64>,
     mask: usize,
 }
 
 /// What a look at the first bucket of a key shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Peek {
+pub(crate) struct BucketPeek {
     /// A socket that the key may be of; `u32::MAX` for none.
     pub(crate) socket: u32,
     /// Whether it can be of no other.
@@ -56,8 +56,8 @@ impl KeyTable {
     /// A table for `entries_max` entries at half load.
     pub(crate) fn new(entries_max: usize) -> Self {
         let buckets = (entries_max * 2).div_ceil(SLOTS).next_power_of_two();
-        let (marks, mask) = (Broad::filled(0, buckets), buckets - 1);
-        Self { buckets: Broad::filled(EMPTY, buckets), marks, mask }
+        let (marks, mask) = (HugeArray::filled(0, buckets), buckets - 1);
+        Self { buckets: HugeArray::filled(EMPTY, buckets), marks, mask }
     }
 
     /// The bits of a tag, out of those that do not choose the bucket.
@@ -73,8 +73,8 @@ impl KeyTable {
         }
     }
 
-    /// An entry has left a bucket, or those behind it. What went past a crowded one cannot be told
-    /// apart any more: its marks stay until nobody has.
+    /// Recomputes a bucket's marks after an entry has left. Overflows of a bucket cannot be
+    /// distinguished: where it has any, its marks stay until none is left.
     fn mark_again(&mut self, at: usize) {
         if let (Some(bucket), Some(marks)) = (self.buckets.get(at), self.marks.get_mut(at))
             && bucket.passed == 0
@@ -84,8 +84,8 @@ impl KeyTable {
         }
     }
 
-    /// Whether a key with this hash may be here. Says yes where it is not for some 1.5 % at half
-    /// load; never no where it is. One load from an array that is an eighth of the table.
+    /// Whether a key with this hash may be here. False positives are some 1.5 % at half load; there
+    /// are no false negatives. One load from an array that is an eighth of the table.
     #[inline(always)]
     pub(crate) fn may_have(&self, hash: u32) -> bool {
         let mark = Self::mark(Self::tag(hash));
@@ -93,7 +93,7 @@ impl KeyTable {
         marks & mark == mark
     }
 
-    /// Asks for what [`KeyTable::may_have`] looks at.
+    /// Prefetches what [`KeyTable::may_have`] looks at.
     #[inline(always)]
     pub(crate) fn prefetch_mark(&self, hash: u32) {
         if let Some(marks) = self.marks.get(hash as usize & self.mask) {
@@ -114,7 +114,7 @@ impl KeyTable {
         (0..probes).map(move |step| (hash as usize + step) & mask)
     }
 
-    /// The socket whose key `is` the sought one.
+    /// The socket of the key for which `is` returns true.
     #[inline]
     pub(crate) fn find(&self, hash: u32, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
         let tag = Self::tag(hash);
@@ -138,7 +138,7 @@ impl KeyTable {
         None
     }
 
-    /// Asks for the first bucket of a hash.
+    /// Prefetches the first bucket of a hash.
     #[inline(always)]
     pub(crate) fn prefetch(&self, hash: u32) {
         if let Some(bucket) = self.buckets.get(hash as usize & self.mask) {
@@ -148,9 +148,9 @@ impl KeyTable {
 
     /// One look at one bucket, and at no key: the part of [`KeyTable::find`] that waits for memory.
     #[inline(always)]
-    pub(crate) fn peek(&self, hash: u32) -> Peek {
+    pub(crate) fn peek(&self, hash: u32) -> BucketPeek {
         let Some(bucket) = self.buckets.get(hash as usize & self.mask) else {
-            return Peek { socket: u32::MAX, sure: true };
+            return BucketPeek { socket: u32::MAX, sure: true };
         };
         let tag = Self::tag(hash);
         let mut hits = 0_u32;
@@ -159,7 +159,7 @@ impl KeyTable {
         }
         let first = bucket.sockets.get(hits.trailing_zeros() as usize).copied();
         let sure = bucket.passed == 0 && hits.count_ones() <= 1;
-        Peek { socket: first.unwrap_or(u32::MAX), sure }
+        BucketPeek { socket: first.unwrap_or(u32::MAX), sure }
     }
 
     /// Adds an entry. The caller has made sure that its key is new.
@@ -206,7 +206,7 @@ impl KeyTable {
     pub(crate) fn remove(&mut self, hash: u32, old: u32) {
         let tag = Self::tag(hash);
         let is = |(theirs, socket): (&u16, &u32)| *theirs == tag && *socket == old;
-        let holds = |b: &Bucket| b.tags.iter().zip(&b.sockets).position(is);
+        let holds = |b: &KeyBucket| b.tags.iter().zip(&b.sockets).position(is);
         let home =
             self.places(hash).find(|at| self.buckets.get(*at).is_some_and(|b| holds(b).is_some()));
         debug_assert!(home.is_some(), "an entry to remove was not there");

@@ -2,14 +2,14 @@
 //!
 //! A port with one socket needs none of this; `demux.rs` then goes straight to the socket.
 
-use super::key::{Hold, Key, Kind, V4, V6};
+use super::key::{KeyHold, KeyKind, SocketKey, V4, V6};
 
 /// No socket.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// The state of one port with two sockets or more.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Port {
+pub(crate) struct PortEntry {
     /// Per family: the newest wildcard socket.
     pub(crate) wildcards: [u32; 2],
     /// Sockets that are connected, and that listen to one address.
@@ -21,19 +21,19 @@ pub(crate) struct Port {
     pub(crate) total: u32,
     pub(crate) places: u32,
     /// Per family: binds.
-    held: [Count; 2],
+    held: [PortUse; 2],
 }
 
 /// Binds of one family.
 #[derive(Clone, Copy, Default, Debug)]
-struct Count {
+struct PortUse {
     all: u32,
     exclusive: u32,
     wildcard: u32,
     wildcard_exclusive: u32,
 }
 
-impl Port {
+impl PortEntry {
     pub(crate) const EMPTY: Self = Self {
         wildcards: [NONE; 2],
         connected: 0,
@@ -41,21 +41,21 @@ impl Port {
         spread: 0,
         total: 0,
         places: 0,
-        held: [Count { all: 0, exclusive: 0, wildcard: 0, wildcard_exclusive: 0 }; 2],
+        held: [PortUse { all: 0, exclusive: 0, wildcard: 0, wildcard_exclusive: 0 }; 2],
     };
 
     /// Counts a socket in.
-    pub(crate) fn count_in(&mut self, index: u32, key: &Key, hold: &Hold) {
+    pub(crate) fn count_in(&mut self, index: u32, key: &SocketKey, hold: &KeyHold) {
         self.count(index, key, hold, 1);
     }
 
     /// Counts a socket out.
-    pub(crate) fn count_out(&mut self, index: u32, key: &Key, hold: &Hold) {
+    pub(crate) fn count_out(&mut self, index: u32, key: &SocketKey, hold: &KeyHold) {
         self.count(index, key, hold, u32::MAX);
     }
 
     /// Adds `one`, which is 1 or its two's complement.
-    fn count(&mut self, index: u32, key: &Key, hold: &Hold, one: u32) {
+    fn count(&mut self, index: u32, key: &SocketKey, hold: &KeyHold, one: u32) {
         let add = |n: &mut u32, when: bool| {
             if when {
                 *n = n.wrapping_add(one);
@@ -63,8 +63,8 @@ impl Port {
         };
         add(&mut self.total, true);
         self.places ^= index;
-        add(&mut self.connected, key.kind == Kind::Connected);
-        add(&mut self.bound, key.kind == Kind::Bound);
+        add(&mut self.connected, key.kind == KeyKind::Connected);
+        add(&mut self.bound, key.kind == KeyKind::Bound);
         add(&mut self.spread, hold.spread);
         for (count, family) in self.held.iter_mut().zip([V4, V6]) {
             let here = hold.families & family != 0;
@@ -77,7 +77,7 @@ impl Port {
 
     /// Whether a new bind meets one that it may not share with; binds to the very same address
     /// are looked up elsewhere.
-    pub(crate) fn refuses(&self, new: &Hold) -> bool {
+    pub(crate) fn refuses(&self, new: &KeyHold) -> bool {
         self.held.iter().zip([V4, V6]).filter(|(_, f)| new.families & f != 0).any(|(count, _)| {
             let met = match (new.is_wildcard(), new.reuse) {
                 (true, true) => count.exclusive,

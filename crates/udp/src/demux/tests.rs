@@ -8,31 +8,31 @@ use super::*;
 
 /// Sockets in the order in which they began to listen to what they listen to.
 #[derive(Default)]
-struct Oracle(Vec<(u32, Key, Hold)>);
+struct Oracle(Vec<(u32, SocketKey, KeyHold)>);
 
 impl Oracle {
-    fn lookup(&self, probe: &Probe) -> Option<u32> {
+    fn lookup(&self, probe: &DemuxProbe) -> Option<u32> {
         let rank = |kind| match kind {
-            Kind::Connected => 3,
-            Kind::Bound => 2,
+            KeyKind::Connected => 3,
+            KeyKind::Bound => 2,
             _ => 1,
         };
         let on_port = |local_port| {
-            let probe = Probe { local_port, ..*probe };
+            let probe = DemuxProbe { local_port, ..*probe };
             let hits = self.0.iter().filter(move |(_, key, _)| wants(key, &probe));
             hits.max_by_key(|(_, key, _)| rank(key.kind)).map(|hit| hit.0)
         };
         on_port(probe.local_port).or_else(|| on_port(EVERY_PORT))
     }
 
-    fn group(&self, probe: &Probe) -> Vec<u32> {
+    fn group(&self, probe: &DemuxProbe) -> Vec<u32> {
         let mut all: Vec<u32> =
             self.0.iter().filter(|(_, key, _)| wants(key, probe)).map(|hit| hit.0).collect();
         all.sort_unstable();
         all
     }
 
-    fn refuses(&self, new: &Hold) -> bool {
+    fn refuses(&self, new: &KeyHold) -> bool {
         self.0.iter().any(|(_, _, old)| {
             let same = (old.local, old.zone) == (new.local, new.zone);
             old.port == new.port
@@ -42,13 +42,13 @@ impl Oracle {
         })
     }
 
-    fn leave(&mut self, index: u32) -> Option<(u32, Key, Hold)> {
+    fn leave(&mut self, index: u32) -> Option<(u32, SocketKey, KeyHold)> {
         let at = self.0.iter().position(|entry| entry.0 == index)?;
         Some(self.0.remove(at))
     }
 }
 
-fn wants(key: &Key, probe: &Probe) -> bool {
+fn wants(key: &SocketKey, probe: &DemuxProbe) -> bool {
     key.local_port == probe.local_port && key.accepts(probe)
 }
 
@@ -100,7 +100,7 @@ fn any_op() -> impl Strategy<Value = Op> {
 
 /// Both under test, and the places that are free.
 struct Pair {
-    demux: Demux,
+    demux: SocketDemux,
     oracle: Oracle,
     free: Vec<u32>,
 }
@@ -108,24 +108,24 @@ struct Pair {
 impl Pair {
     fn new(sockets: u32) -> Self {
         let mut random = Randomness::from_number(5);
-        let mut demux = Demux::new(sockets as usize, &mut random.secret);
+        let mut demux = SocketDemux::new(sockets as usize, &mut random.secret);
         (0..sockets).for_each(|_| demux.grow());
         Self { demux, oracle: Oracle::default(), free: (0..sockets).collect() }
     }
 
-    fn bind(&mut self, hold: Hold) {
+    fn bind(&mut self, hold: KeyHold) {
         let refused = self.oracle.refuses(&hold);
         assert_eq!(self.demux.refuses(&hold), refused, "{hold:?}");
         if refused {
             return;
         }
         if let Some(index) = self.free.pop() {
-            self.demux.enter(index, Key::bound(&hold), hold).unwrap();
-            self.oracle.0.push((index, Key::bound(&hold), hold));
+            self.demux.enter(index, SocketKey::bound(&hold), hold).unwrap();
+            self.oracle.0.push((index, SocketKey::bound(&hold), hold));
         }
     }
 
-    fn rekey(&mut self, at: usize, key: impl FnOnce(&Hold) -> Key) {
+    fn rekey(&mut self, at: usize, key: impl FnOnce(&KeyHold) -> SocketKey) {
         let (index, _, hold) = self.oracle.0[at];
         let key = key(&hold);
         self.demux.rekey(index, key).unwrap();
@@ -139,18 +139,18 @@ impl Pair {
             Op::Bind { local, zone, port, reuse } => {
                 let zone = if is_link_scope(local) { zone } else { 0 };
                 let families = if key::is_v4(local) { V4 } else { V6 };
-                self.bind(Hold { local, zone, port, families, reuse, spread: false });
+                self.bind(KeyHold { local, zone, port, families, reuse, spread: false });
             }
             Op::BindWildcard { families, port, reuse } => {
-                self.bind(Hold { local: 0, zone: 0, port, families, reuse, spread: false });
+                self.bind(KeyHold { local: 0, zone: 0, port, families, reuse, spread: false });
             }
             Op::Connect { socket, local, remote, port, iface } if len > 0 => {
                 self.rekey(socket.index(len), |hold| {
                     let local = if hold.is_wildcard() { local } else { hold.local };
-                    Key::connected(local, hold.port, remote, port, iface)
+                    SocketKey::connected(local, hold.port, remote, port, iface)
                 });
             }
-            Op::Disconnect(socket) if len > 0 => self.rekey(socket.index(len), Key::bound),
+            Op::Disconnect(socket) if len > 0 => self.rekey(socket.index(len), SocketKey::bound),
             Op::Close(socket) if len > 0 => {
                 let index = self.oracle.0[socket.index(len)].0;
                 self.demux.leave(index);
@@ -159,13 +159,13 @@ impl Pair {
             }
             Op::Probe { local, remote, ports, iface } => {
                 let (local_port, remote_port) = ports;
-                self.probe(&Probe { local, remote, iface, local_port, remote_port });
+                self.probe(&DemuxProbe { local, remote, iface, local_port, remote_port });
             }
             _ => (),
         }
     }
 
-    fn probe(&self, probe: &Probe) {
+    fn probe(&self, probe: &DemuxProbe) {
         assert_eq!(self.demux.lookup(probe), self.oracle.lookup(probe), "{probe:?}");
         let mut found = [0; 64];
         let count = self.demux.lookup_group(probe, &mut found);
@@ -231,16 +231,16 @@ fn colliding_hashes_end_in_an_error_and_not_in_a_long_probe() {
 fn a_refused_entry_leaves_the_port_as_it_was() {
     let mut pair = Pair::new(200);
     let local = bits("10.0.0.1".parse().unwrap());
-    let hold = Hold { local: 0, zone: 0, port: 9, families: V4, reuse: true, spread: false };
+    let hold = KeyHold { local: 0, zone: 0, port: 9, families: V4, reuse: true, spread: false };
     pair.bind(hold);
     pair.bind(hold);
     // Fill the probe path of one key with others that hash alike.
-    let key = Key::connected(local, 9, local, 1, 1);
+    let key = SocketKey::connected(local, 9, local, 1, 1);
     let hash = pair.demux.hash.key(&key);
     while pair.demux.flows.insert(hash, 199).is_ok() {}
     let before = pair.demux.key(1);
     assert_eq!(pair.demux.rekey(198, key), Err(TableFull));
-    let probe = Probe { local, remote: local, iface: 1, local_port: 9, remote_port: 1 };
+    let probe = DemuxProbe { local, remote: local, iface: 1, local_port: 9, remote_port: 1 };
     assert_eq!(pair.demux.lookup(&probe), pair.oracle.lookup(&probe));
     assert_eq!(pair.demux.key(1), before);
 }
@@ -253,12 +253,12 @@ fn keys_hash_apart_in_every_field() {
     {
         let [local, remote, other] = [local, remote, other].map(|a| bits(a.parse().unwrap()));
         let mut seen: Vec<u32> = [
-            Key::connected(local, 1, remote, 2, 1),
-            Key::connected(other, 1, remote, 2, 1),
-            Key::connected(local, 1, other, 2, 1),
-            Key::connected(local, 2, remote, 2, 1),
-            Key::connected(local, 1, remote, 1, 1),
-            Key { zone: 9, ..Key::connected(local, 1, remote, 2, 1) },
+            SocketKey::connected(local, 1, remote, 2, 1),
+            SocketKey::connected(other, 1, remote, 2, 1),
+            SocketKey::connected(local, 1, other, 2, 1),
+            SocketKey::connected(local, 2, remote, 2, 1),
+            SocketKey::connected(local, 1, remote, 1, 1),
+            SocketKey { zone: 9, ..SocketKey::connected(local, 1, remote, 2, 1) },
         ]
         .map(|key| hash.key(&key))
         .to_vec();
@@ -271,7 +271,7 @@ fn keys_hash_apart_in_every_field() {
 #[test]
 fn a_burst_finds_what_one_look_up_after_another_finds() {
     let mut random = Randomness::from_number(11);
-    let mut demux = Demux::new(4096, &mut random.secret);
+    let mut demux = SocketDemux::new(4096, &mut random.secret);
     let mut pick = random.public.clone();
     let address = |n: u64, v6: bool| {
         let n = (n % 5) as u128;
@@ -286,20 +286,26 @@ fn a_burst_finds_what_one_look_up_after_another_finds() {
         let local = if pick.below(8) == 0 { 0 } else { local };
         let zone = if local != 0 && is_link_scope(local) { 1 + pick.below(2) as u32 } else { 0 };
         let families = if v6 { V6 } else { V4 };
-        let hold = Hold { local, zone, port, families, reuse: true, spread: false };
+        let hold = KeyHold { local, zone, port, families, reuse: true, spread: false };
         let key = if pick.below(3) > 0 && local != 0 {
-            Key::connected(local, port, remote, pick.below(40) as u16, 1 + pick.below(2) as u32)
+            SocketKey::connected(
+                local,
+                port,
+                remote,
+                pick.below(40) as u16,
+                1 + pick.below(2) as u32,
+            )
         } else {
-            Key::bound(&hold)
+            SocketKey::bound(&hold)
         };
         let _ = demux.enter(index, key, hold);
     }
     let mut hits = 0;
     for _ in 0..2000 {
-        let probes: Vec<Probe> = (0..pick.below(65))
+        let probes: Vec<DemuxProbe> = (0..pick.below(65))
             .map(|_| {
                 let v6 = pick.below(2) == 1;
-                Probe {
+                DemuxProbe {
                     local: address(pick.next_u64(), v6),
                     remote: address(pick.next_u64(), v6),
                     iface: 1 + pick.below(2) as u32,
@@ -313,11 +319,11 @@ fn a_burst_finds_what_one_look_up_after_another_finds() {
                 (demux.lookup(probe).unwrap_or(NONE), demux.seek(probe.local_port, || *probe));
             assert!(demux.may_find(seek) || expected == NONE, "{probe:?}");
             match demux.sight(seek) {
-                Sight::Nobody => assert_eq!(expected, NONE, "{probe:?}"),
-                Sight::Perhaps(socket) => {
+                BurstSight::Nobody => assert_eq!(expected, NONE, "{probe:?}"),
+                BurstSight::Perhaps(socket) => {
                     assert!(expected == socket || expected == NONE, "{probe:?}");
                 }
-                Sight::Unclear => {}
+                BurstSight::Unclear => {}
             }
             assert_eq!(demux.settle(probe, seek), expected, "{probe:?}");
             assert!(demux.is_heard(probe.local_port) || expected == NONE);

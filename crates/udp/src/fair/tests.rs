@@ -1,4 +1,4 @@
-//! Whole floods through a socket that is a number: who keeps what.
+//! Whole floods through a socket that is a number: which sources keep what.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -14,7 +14,7 @@ const READ: u32 = 50;
 /// How long a flood lasts, in milliseconds.
 const LENGTH: u64 = 1500;
 
-/// Who floods.
+/// The flooding sources.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Flood {
     /// Ten addresses, far from each other.
@@ -48,24 +48,30 @@ fn neighbour(host: u32, is_v6: bool) -> IpAddr {
     }
 }
 
-/// What light senders lost of what they sent, and what the reader got, while strangers offer ten
-/// times what is read: 40 light ones, 25 datagrams a second each.
+/// What light senders lost of what they sent, and what the reader got, while unverified sources
+/// offer ten times what is read: 40 light ones, 25 datagrams a second each.
 struct Outcome {
     sent: u32,
     lost: u32,
     read: u32,
 }
 
-fn flooded(flood: Flood, honest: Standing, is_v6: bool, is_on: bool) -> Outcome {
+fn flooded(flood: Flood, honest: SenderStanding, is_v6: bool, is_on: bool) -> Outcome {
     flooded_at(flood, honest, is_v6, is_on, READ)
 }
 
 /// The same where the reader takes `pace` datagrams a millisecond.
-fn flooded_at(flood: Flood, honest: Standing, is_v6: bool, is_on: bool, pace: u32) -> Outcome {
+fn flooded_at(
+    flood: Flood,
+    honest: SenderStanding,
+    is_v6: bool,
+    is_on: bool,
+    pace: u32,
+) -> Outcome {
     let mut fair = FairShare::new(HashKey::new(5, 6));
     fair.set_on(is_on);
     let (mut queue, mut random) = (VecDeque::new(), PublicRandom::new(1));
-    let mut demand = Demand::default();
+    let mut demand = ShareDemand::default();
     let (mut sent, mut lost, mut read) = (0, 0, 0);
     for millisecond in 0..LENGTH {
         fair.begin(Instant::from_nanos(millisecond * 1_000_000));
@@ -84,11 +90,11 @@ fn flooded_at(flood: Flood, honest: Standing, is_v6: bool, is_on: bool, pace: u3
             };
             let standing = match flood {
                 _ if is_light => honest,
-                Flood::TenAnswered => Standing::Answered,
-                _ => Standing::Stranger,
+                Flood::TenAnswered => SenderStanding::Answered,
+                _ => SenderStanding::Stranger,
             };
             let used = queue.len() as u64 * u64::from(SIZE);
-            let ask = Ask { source, socket: 1, true_size: SIZE, used, limit: LIMIT };
+            let ask = FairRequest { source, socket: 1, true_size: SIZE, used, limit: LIMIT };
             let fits = used + u64::from(SIZE) <= LIMIT;
             let is_taken = fair.grants(&ask, &mut demand, || standing) && fits;
             if is_taken {
@@ -104,38 +110,38 @@ fn flooded_at(flood: Flood, honest: Standing, is_v6: bool, is_on: bool, pace: u3
     Outcome { sent, lost, read }
 }
 
-/// Far from those who flood or on their own link, known to the service or not: those who flood
+/// Far from the flooding hosts or on their own link, known to the service or not: flooding hosts
 /// gain nothing by having been answered.
 #[test]
 fn light_senders_keep_99_in_a_hundred_while_ten_or_a_network_flood_tenfold() {
     for is_v6 in [false, true] {
         for flood in [Flood::Ten, Flood::TenAnswered, Flood::Network, Flood::Neighbours] {
-            for honest in [Standing::Stranger, Standing::Answered] {
+            for honest in [SenderStanding::Stranger, SenderStanding::Answered] {
                 let Outcome { sent, lost, read } = flooded(flood, honest, is_v6, true);
                 assert!(sent > 1000 && lost * 100 <= sent, "{flood:?}, {honest:?}: {lost}/{sent}");
                 // Fairness costs the reader nothing: there is always something to read.
                 assert!(read >= (LENGTH as u32 - 1) * READ, "{flood:?}: {read} read");
             }
-            let Outcome { sent, lost, .. } = flooded(flood, Standing::Answered, is_v6, false);
+            let Outcome { sent, lost, .. } = flooded(flood, SenderStanding::Answered, is_v6, false);
             assert!(lost * 2 > sent, "without it most are lost: {lost} of {sent}");
         }
     }
 }
 
-/// A reader whose queue lasts as long as grants are remembered: each light sender then has a good
-/// part of what is read.
+/// A reader with a queue that lasts as long as grants are remembered: each light sender then has a
+/// good part of what is read.
 #[test]
 fn light_senders_keep_nearly_all_at_a_slow_reader() {
     for is_v6 in [false, true] {
         for flood in [Flood::Ten, Flood::TenAnswered, Flood::Network, Flood::Neighbours] {
-            let outcome = flooded_at(flood, Standing::Stranger, is_v6, true, 2);
+            let outcome = flooded_at(flood, SenderStanding::Stranger, is_v6, true, 2);
             assert!(outcome.lost * 33 <= outcome.sent, "{flood:?}: {} lost", outcome.lost);
         }
     }
 }
 
-/// With as many heavy hosts on one link as there is room for datagrams, who holds one is as heavy
-/// as they are.
+/// With as many heavy hosts on one link as there is room for datagrams, a source that holds one is
+/// as heavy as they are.
 #[test]
 fn beside_a_hundred_heavy_neighbours_answered_peers_lose_nothing_and_strangers_a_third() {
     for is_v6 in [false, true] {
@@ -143,71 +149,77 @@ fn beside_a_hundred_heavy_neighbours_answered_peers_lose_nothing_and_strangers_a
             let Outcome { sent, lost, .. } = flooded(Flood::HundredNeighbours, honest, is_v6, true);
             100 * lost / sent
         };
-        assert!(lost(Standing::Answered) < 1 && lost(Standing::Stranger) <= 33);
+        assert!(lost(SenderStanding::Answered) < 1 && lost(SenderStanding::Stranger) <= 33);
     }
 }
 
 #[test]
 fn forged_sources_cost_strangers_their_part_and_answered_peers_nothing() {
     for is_v6 in [false, true] {
-        let Outcome { sent, lost, read } = flooded(Flood::Million, Standing::Answered, is_v6, true);
+        let Outcome { sent, lost, read } =
+            flooded(Flood::Million, SenderStanding::Answered, is_v6, true);
         assert!(sent > 1000 && lost * 100 <= sent, "answered: {lost} of {sent}");
         assert!(read >= (LENGTH as u32 - 1) * READ, "{read} read");
-        // Nobody can tell a stranger from a forger: a tenth of all is read.
-        let Outcome { sent, lost, .. } = flooded(Flood::Million, Standing::Stranger, is_v6, true);
-        assert!(sent - lost >= sent / 14, "strangers: {lost} of {sent}");
+        // An unverified source cannot be distinguished from a forged one: a tenth of all is read.
+        let Outcome { sent, lost, .. } =
+            flooded(Flood::Million, SenderStanding::Stranger, is_v6, true);
+        assert!(sent - lost >= sent / 14, "unverified: {lost} of {sent}");
     }
 }
 
-fn ask(used: u64) -> Ask {
+fn ask(used: u64) -> FairRequest {
     let source = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    Ask { source, socket: 1, true_size: SIZE, used, limit: LIMIT }
+    FairRequest { source, socket: 1, true_size: SIZE, used, limit: LIMIT }
 }
 
-fn share() -> (FairShare, Demand) {
-    (FairShare::new(HashKey::new(5, 6)), Demand::default())
+fn share() -> (FairShare, ShareDemand) {
+    (FairShare::new(HashKey::new(5, 6)), ShareDemand::default())
 }
 
 #[test]
 fn the_reserve_is_for_answered_peers_alone() {
     let (mut fair, mut demand) = share();
-    let full = LIMIT - LIMIT / RESERVE_PART;
-    assert!(!fair.grants(&ask(full), &mut demand, || Standing::Stranger));
-    let count = (0..100).filter(|_| fair.grants(&ask(full), &mut demand, || Standing::Answered));
+    let full = LIMIT - LIMIT / RESERVE_DIVISOR;
+    assert!(!fair.grants(&ask(full), &mut demand, || SenderStanding::Stranger));
+    let count =
+        (0..100).filter(|_| fair.grants(&ask(full), &mut demand, || SenderStanding::Answered));
     assert!((1..27).contains(&count.count()), "some of the last eighth, not all of it");
     for _ in 0..100 {
-        assert!(fair.grants(&ask(full), &mut demand, || Standing::Connected));
+        assert!(fair.grants(&ask(full), &mut demand, || SenderStanding::Connected));
     }
     let (mut fair, mut demand) = share();
     let beyond = ask(3 * LIMIT / 4 + 1);
-    assert!(fair.grants(&beyond, &mut demand, || Standing::Stranger), "a light stranger");
+    assert!(
+        fair.grants(&beyond, &mut demand, || SenderStanding::Stranger),
+        "a light unverified source"
+    );
 }
 
 #[test]
 fn one_sender_alone_has_three_quarters_and_leaves_the_next_its_room() {
     let (mut fair, mut demand) = share();
     let mut used = 0;
-    while fair.grants(&ask(used), &mut demand, || Standing::Stranger) {
+    while fair.grants(&ask(used), &mut demand, || SenderStanding::Stranger) {
         used += u64::from(SIZE);
     }
     assert!(used >= 3 * LIMIT / 4 - u64::from(SIZE) && used <= 3 * LIMIT / 4, "{used}");
-    let other = Ask { source: addr(77, 1, false), ..ask(used) };
+    let other = FairRequest { source: addr(77, 1, false), ..ask(used) };
     for _ in 0..3 {
-        assert!(fair.grants(&other, &mut demand, || Standing::Stranger));
+        assert!(fair.grants(&other, &mut demand, || SenderStanding::Stranger));
     }
 }
 
 /// Where the limit is tiny, or is shrunk below what waits, nothing panics and an empty socket takes
-/// whatever comes.
+/// any datagram.
 #[test]
 fn odd_limits_are_lived_with() {
     let (mut fair, mut demand) = share();
     for limit in [0, 1, 2, u64::from(SIZE), u64::MAX] {
-        let ask = Ask { limit, ..ask(0) };
-        assert!(fair.grants(&ask, &mut demand, || Standing::Stranger), "{limit}");
+        let ask = FairRequest { limit, ..ask(0) };
+        assert!(fair.grants(&ask, &mut demand, || SenderStanding::Stranger), "{limit}");
     }
-    for standing in [Standing::Stranger, Standing::Answered] {
-        let ask = Ask { limit: 1, ..ask(u64::MAX) };
+    for standing in [SenderStanding::Stranger, SenderStanding::Answered] {
+        let ask = FairRequest { limit: 1, ..ask(u64::MAX) };
         assert!(!fair.grants(&ask, &mut demand, || standing));
     }
 }
@@ -216,7 +228,7 @@ fn odd_limits_are_lived_with() {
 fn a_socket_that_is_nearly_empty_counts_nobody() {
     let (mut fair, mut demand) = share();
     for _ in 0..1000 {
-        assert!(fair.grants(&ask(LIMIT / 8), &mut demand, || Standing::Stranger));
+        assert!(fair.grants(&ask(LIMIT / 8), &mut demand, || SenderStanding::Stranger));
     }
     let places = fair.sketch.places_v4(Ipv4Addr::LOCALHOST, 1);
     assert_eq!(fair.sketch.look(places, 0).granted, [0.0; 2]);

@@ -1,11 +1,11 @@
-//! `Halving`: a weight that halves with every tick, as one ordered number.
+//! `SketchHalving`: a weight that halves with every tick, as one ordered number.
 //!
 //! The counters of `sketch.rs`. What weighed w at tick t is kept as w times 2^t, in floating point:
 //! halving is then the passing of time, nothing has to be written for it, and of two that were set
 //! at different ticks the larger number is the heavier at every tick, so that the least of many is
-//! found without working out any. Only where a weight is asked for, the time is divided out again:
-//! a subtraction from the exponent. What is kept is a double's exponent, widened, and the upper
-//! half of its fraction.
+//! found without working out any. Only where a weight is read, the time is divided out again: a
+//! subtraction from the exponent. What is kept is a double's exponent, widened, and the upper half
+//! of its fraction.
 //!
 //! Invariant: a weight is never less than it was, and more by less than its 2^27th part; what has
 //! become less than the 2^32th part of one is nothing.
@@ -20,11 +20,11 @@ const FORGOTTEN: u64 = 32;
 /// What is left of it then, at the first tick.
 const LEAST: u64 = (1_f64.to_bits() >> DROPPED) - (FORGOTTEN << FRACTION);
 
-/// See the file's head.
+/// A weight with exponential decay, scaled so that stored values compare directly.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Halving(u64);
+pub(super) struct SketchHalving(u64);
 
-impl Halving {
+impl SketchHalving {
     /// No weight at any tick.
     pub(super) const NOTHING: Self = Self(0);
 
@@ -40,7 +40,7 @@ impl Halving {
     pub(super) const fn at(self, tick: u64) -> f64 {
         let bits = self.0.wrapping_sub(tick << FRACTION);
         // A weight of long ago has an exponent below a double's, which shows as a sign. Masked, not
-        // chosen: under flood nobody can guess which counters are in use.
+        // chosen: under flood the branch predictor cannot guess which counters are in use.
         let is_some = bits.cast_signed() >= LEAST.cast_signed();
         f64::from_bits((bits << DROPPED) & (is_some as u64).wrapping_neg())
     }
@@ -58,7 +58,7 @@ mod tests {
             weight in 1..u32::MAX, tick in 0..1_u64 << 36, ticks in 0..3000_u64
         ) {
             let exact = f64::from(weight) * 0.5_f64.powi(ticks as i32);
-            let found = Halving::of(weight.into(), tick).at(tick + ticks);
+            let found = SketchHalving::of(weight.into(), tick).at(tick + ticks);
             let least = 0.5_f64.powi(FORGOTTEN as i32);
             if exact >= least {
                 let bound = exact * (1.0 + 0.5_f64.powi(FRACTION as i32));
@@ -72,7 +72,8 @@ mod tests {
         fn the_larger_number_is_the_heavier_at_every_tick(
             a in (1..u32::MAX, 0..40_u64), b in (1..u32::MAX, 0..40_u64)
         ) {
-            let [one, two] = [a, b].map(|(weight, tick)| Halving::of(weight.into(), 100 + tick));
+            let halving = |(weight, tick): (u32, u64)| SketchHalving::of(weight.into(), 100 + tick);
+            let [one, two] = [a, b].map(halving);
             for tick in 140..180 {
                 prop_assert_eq!(one.max(two).at(tick), one.at(tick).max(two.at(tick)));
                 prop_assert_eq!(one.min(two).at(tick), one.at(tick).min(two.at(tick)));
@@ -83,11 +84,11 @@ mod tests {
     #[test]
     fn weights_that_fit_into_the_fraction_are_exact() {
         for weight in [1, 2, 3, 383, 384, 1 << 20, (1 << 28) - 1, 1 << 31] {
-            assert_eq!(Halving::of(weight.into(), 7).at(7), f64::from(weight));
+            assert_eq!(SketchHalving::of(weight.into(), 7).at(7), f64::from(weight));
         }
-        assert_eq!(Halving::of(0.0, 7).at(7), 0.0);
-        assert_eq!(Halving::of(1.0, 7).at(7 + 32), 0.5_f64.powi(32));
-        assert_eq!(Halving::of(1.0, 7).at(7 + 33), 0.0);
-        assert_eq!(Halving::NOTHING.at(0), 0.0);
+        assert_eq!(SketchHalving::of(0.0, 7).at(7), 0.0);
+        assert_eq!(SketchHalving::of(1.0, 7).at(7 + 32), 0.5_f64.powi(32));
+        assert_eq!(SketchHalving::of(1.0, 7).at(7 + 33), 0.0);
+        assert_eq!(SketchHalving::NOTHING.at(0), 0.0);
     }
 }

@@ -7,9 +7,9 @@ use floodwall_packet::{Class, Triage};
 
 use super::*;
 
-fn reason(verdict: &Verdict) -> Option<DropReason> {
+fn reason(verdict: &DatagramVerdict) -> Option<DropReason> {
     match verdict {
-        Verdict::Dropped(_, reason) => Some(*reason),
+        DatagramVerdict::Dropped(_, reason) => Some(*reason),
         _ => None,
     }
 }
@@ -142,9 +142,10 @@ fn memory_that_ends_within_a_batch_is_counted_and_nothing_is_lost() {
     for class in [Class::Small, Class::Frame, Class::Super] {
         hoard.extend(core::iter::from_fn(|| bench.pool.alloc(class)));
     }
-    let input = Input { group: true, ..input_of(end("10.0.0.2", 9), end(group, 53), bytes.len()) };
+    let input =
+        DatagramInput { group: true, ..input_of(end("10.0.0.2", 9), end(group, 53), bytes.len()) };
     let verdict = bench.input(&input, packet);
-    assert!(matches!(verdict, Verdict::DeliveredToGroup { sockets: 1 }), "{verdict:?}");
+    assert!(matches!(verdict, DatagramVerdict::DeliveredToGroup { sockets: 1 }), "{verdict:?}");
     assert_eq!(bench.counters.of(Counter::UdpRcvbufErrors), 3);
     drop(hoard);
     let waiting: usize = ids.iter().map(|id| bench.udp.queue(*id).unwrap().0).sum();
@@ -167,7 +168,7 @@ fn a_checksum_that_is_found_wrong_after_the_charge_releases_it_exactly() {
         let packet = bench.pool.packet_from(&broken).unwrap();
         let verdict = bench.input(&input_of(from, to, broken.len()), packet);
         assert_eq!(reason(&verdict), Some(DropReason::UdpChecksum));
-        assert_eq!(bench.udp.queue(id), before, "while the dead packet still lives");
+        assert_eq!(bench.udp.queue(id), before, "while the dropped packet is still referenced");
         let (csum, errors) = match family {
             Family::V4 => (Counter::UdpInCsumErrors, Counter::UdpInErrors),
             Family::V6 => (Counter::Udp6InCsumErrors, Counter::Udp6InErrors),
@@ -220,7 +221,8 @@ fn who_asks_is_told_when_a_datagram_came_and_how_many_were_refused() {
     }
 }
 
-/// Sockets that spread flows: each flow has one, all of them some, and triage says the same.
+/// Sockets that spread flows: each flow has one, all of them some, and triage gives the same
+/// result.
 #[test]
 fn flows_are_spread_over_sockets_that_are_bound_alike_and_each_keeps_its_own() {
     for (family, ours, peer, _) in FAMILIES {
@@ -239,12 +241,13 @@ fn flows_are_spread_over_sockets_that_are_bound_alike_and_each_keeps_its_own() {
                 })
                 .collect();
             let stranger = bench.open(family);
-            assert!(bench.bind(stranger, &addr, 53).is_err(), "who does not say so may not");
+            assert!(bench.bind(stranger, &addr, 53).is_err(), "the option is needed on both");
             let mut of_flow = Vec::new();
             for round in 0..2 {
                 for port in 1000..1200 {
                     let from = SocketAddr::new(ip(peer), port);
-                    let Verdict::Delivered { socket, .. } = bench.arrive(from, to, b"x") else {
+                    let DatagramVerdict::Delivered { socket, .. } = bench.arrive(from, to, b"x")
+                    else {
                         panic!("not delivered");
                     };
                     if round == 0 {
@@ -267,19 +270,19 @@ fn flows_are_spread_over_sockets_that_are_bound_alike_and_each_keeps_its_own() {
             drop(bench.arrive(SocketAddr::new(ip(peer), 1000), to, b"x"));
             for port in 1000..1200 {
                 let from = SocketAddr::new(ip(peer), port);
-                let refusable = bench.udp.classify(from, to, IfIndex(1)) == Triage::Refusable;
+                let refusable = bench.udp.classify(from, to, IfIndex(1)) == Triage::Rejectable;
                 assert_eq!(refusable, of_flow[usize::from(port) - 1000] == full, "{port}");
             }
             bench.udp.close(full).unwrap();
             assert!(matches!(
                 bench.arrive(SocketAddr::new(ip(peer), 1000), to, b"x"),
-                Verdict::Delivered { .. }
+                DatagramVerdict::Delivered { .. }
             ));
         }
     }
 }
 
-/// The refusals of a round are told once for each socket, whoever shares its place later.
+/// The refusals of a round are reported once for each socket, even if its place is reused later.
 #[test]
 fn refusals_are_told_once_a_round_and_begin_anew_with_the_next_socket() {
     let (family, from, to) = at(0);

@@ -1,10 +1,10 @@
-//! Binding, connecting, ephemeral ports: who may have which address.
+//! Binding, connecting, ephemeral ports: which sockets may have which address.
 
 use std::collections::BTreeSet;
 
 use super::*;
 
-/// One socket's wish: family, v6_only, reuse_address, address. The port is the same for all.
+/// One socket's request: family, v6_only, reuse_address, address. The port is the same for all.
 #[derive(Clone, Copy, Debug)]
 struct Wish(Family, bool, bool, &'static str);
 
@@ -52,7 +52,7 @@ fn binds_conflict_as_linux_says_in_either_order() {
             try_bind(&mut bench, a).unwrap();
             let expected = if fits { Ok(()) } else { Err(BindError::AddrInUse) };
             assert_eq!(try_bind(&mut bench, b), expected, "{a:?} then {b:?}");
-            // Sharing needs both to say so.
+            // Sharing needs the option on both.
             let mut bench = Bench::new();
             try_bind(&mut bench, a).unwrap();
             assert_eq!(try_bind(&mut bench, with_reuse(b)), expected, "{a:?} then {b:?} reusing");
@@ -110,8 +110,10 @@ fn link_local_addresses_belong_to_an_interface() {
             let bytes = ip_packet(end(peer, 9), end(addr, 5), b"x");
             let packet = bench.pool.packet_from(&bytes).unwrap();
             let input = input_of(end(peer, 9), end(addr, 5), bytes.len());
-            let verdict = bench.input(&Input { iface: IfIndex(iface), ..input }, packet);
-            assert!(matches!(verdict, Verdict::Delivered { socket, .. } if socket == ids[n]));
+            let verdict = bench.input(&DatagramInput { iface: IfIndex(iface), ..input }, packet);
+            assert!(
+                matches!(verdict, DatagramVerdict::Delivered { socket, .. } if socket == ids[n])
+            );
             assert_eq!(bench.recv(ids[n]).unwrap().1.iface, IfIndex(iface));
         }
         let unbound = bench.open(family);
@@ -166,7 +168,9 @@ fn a_connected_socket_hears_its_peer_only_and_keeps_its_bind() {
             (end(peer, 9), end(other, 53), server),
         ] {
             let verdict = bench.arrive(from, to, b"x");
-            assert!(matches!(verdict, Verdict::Delivered { socket, .. } if socket == expected));
+            assert!(
+                matches!(verdict, DatagramVerdict::Delivered { socket, .. } if socket == expected)
+            );
         }
         // The bind stays, so others are refused as before.
         let third = bench.open(family);
@@ -175,7 +179,7 @@ fn a_connected_socket_hears_its_peer_only_and_keeps_its_bind() {
         assert_eq!(bench.udp.peer_addr(client), Ok(None));
         bench.udp.close(server).unwrap();
         let verdict = bench.arrive(end(other, 1), end(ours, 53), b"x");
-        assert!(matches!(verdict, Verdict::Delivered { socket, .. } if socket == client));
+        assert!(matches!(verdict, DatagramVerdict::Delivered { socket, .. } if socket == client));
     }
 }
 
@@ -196,8 +200,14 @@ fn connecting_an_unbound_socket_gives_it_a_port() {
         // And another peer later.
         bench.connect(id, end(peer, 10), ours).unwrap();
         assert_eq!(bench.udp.local_addr(id), Ok(Some(local)));
-        assert!(matches!(bench.arrive(end(peer, 9), local, b""), Verdict::PortUnreachable(_)));
-        assert!(matches!(bench.arrive(end(peer, 10), local, b""), Verdict::Delivered { .. }));
+        assert!(matches!(
+            bench.arrive(end(peer, 9), local, b""),
+            DatagramVerdict::PortUnreachable(_)
+        ));
+        assert!(matches!(
+            bench.arrive(end(peer, 10), local, b""),
+            DatagramVerdict::Delivered { .. }
+        ));
     }
 }
 

@@ -1,4 +1,4 @@
-//! From arrival to the application: what is read, and what is told.
+//! From arrival to the application: the payload, and its metadata.
 
 use floodwall_base::Counter;
 
@@ -12,7 +12,7 @@ fn a_datagram_is_read_as_it_was_sent() {
         assert_eq!(bench.recv(id).unwrap_err(), RecvError::WouldBlock);
         for payload in [&b""[..], b"x", b"hello", &[7; 1500], &[9; 40_000]] {
             let verdict = bench.arrive(end(peer, 9), end(ours, 53), payload);
-            assert!(matches!(verdict, Verdict::Delivered { was_empty: true, .. }));
+            assert!(matches!(verdict, DatagramVerdict::Delivered { was_empty: true, .. }));
             let mut out = [0; 3];
             let peeked = bench.udp.peek(id, &mut out).unwrap();
             assert_eq!((peeked.len, peeked.truncated), (payload.len().min(3), payload.len() > 3));
@@ -67,7 +67,7 @@ fn a_dual_stack_socket_names_ipv4_senders_as_ipv4() {
     let only = bench.open_with(Family::V6, |s| s.v6_only = true);
     bench.bind(only, "::", 54).unwrap();
     let v4 = bench.arrive(end("10.0.0.2", 9), end("10.0.0.1", 54), b"x");
-    assert!(matches!(v4, Verdict::PortUnreachable(_)));
+    assert!(matches!(v4, DatagramVerdict::PortUnreachable(_)));
 }
 
 #[test]
@@ -122,20 +122,20 @@ fn triage_tells_friends_from_strangers_and_changes_nothing() {
         bench.connect(friend, end(peer, 9), ours).unwrap();
         let group = if family == Family::V4 { "224.0.0.9" } else { "ff02::9" };
         for (from, to, expected) in [
-            (end(peer, 9), end(ours, 54), Triage::Friend),
-            (end(other, 9), end(ours, 54), Triage::Refusable),
-            (end(other, 9), end(ours, 53), Triage::Stranger),
-            (end(other, 9), end(ours, 55), Triage::Refusable),
-            (end(other, 9), end(group, 55), Triage::Stranger),
+            (end(peer, 9), end(ours, 54), Triage::Established),
+            (end(other, 9), end(ours, 54), Triage::Rejectable),
+            (end(other, 9), end(ours, 53), Triage::Unknown),
+            (end(other, 9), end(ours, 55), Triage::Rejectable),
+            (end(other, 9), end(group, 55), Triage::Unknown),
         ] {
             assert_eq!(bench.udp.classify(from, to, IfIndex(1)), expected, "{from} {to}");
         }
         let full = bench.open_with(family, |s| s.receive_bytes = 1);
         bench.bind(full, ours, 56).unwrap();
         let triage = |bench: &Bench| bench.udp.classify(end(peer, 9), end(ours, 56), IfIndex(1));
-        assert_eq!(triage(&bench), Triage::Stranger);
+        assert_eq!(triage(&bench), Triage::Unknown);
         let _ = bench.arrive(end(peer, 9), end(ours, 56), b"x");
-        assert_eq!(triage(&bench), Triage::Refusable);
+        assert_eq!(triage(&bench), Triage::Rejectable);
         assert_eq!(bench.udp.next_ready(), Some(full));
         assert_eq!((bench.counters, bench.udp.has_ready()), (Counters::default(), false));
     }
@@ -169,7 +169,7 @@ fn icmp_errors_reach_the_socket_that_sent_and_only_once() {
         let open = bench.listen(family, 54);
         let asking = bench.open_with(family, |s| s.recv_errors = true);
         bench.bind(asking, ours, 55).unwrap();
-        let quote = |local, remote| Quote { local, remote, iface: IfIndex(1) };
+        let quote = |local, remote| QuotedDatagram { local, remote, iface: IfIndex(1) };
         let hard = IcmpError::PortUnreachable;
         let cases = [
             (end(ours, 53), end(peer, 9), hard, IcmpVerdict::Delivered(connected)),

@@ -13,7 +13,7 @@ fn at_every_port(bench: &mut Bench) -> SocketId {
 
 fn taken_by(bench: &mut Bench, from: SocketAddr, to: SocketAddr) -> Option<SocketId> {
     match bench.arrive(from, to, b"x") {
-        Verdict::Delivered { socket, .. } => Some(socket),
+        DatagramVerdict::Delivered { socket, .. } => Some(socket),
         _ => None,
     }
 }
@@ -42,7 +42,7 @@ fn it_takes_what_no_other_socket_takes_and_tells_where_that_wanted_to_go() {
         ];
         for (to, socket) in whose {
             let class = bench.udp.classify(end(peer, 9), to, IfIndex(1));
-            assert_eq!(class, Triage::Stranger, "{to}");
+            assert_eq!(class, Triage::Unknown, "{to}");
             assert_eq!(taken_by(&mut bench, end(peer, 9), to), Some(socket), "{to}");
             let (bytes, received) = bench.recv(socket).unwrap();
             assert_eq!((&bytes[..], received.from, received.to), (&b"x"[..], end(peer, 9), to));
@@ -50,7 +50,7 @@ fn it_takes_what_no_other_socket_takes_and_tells_where_that_wanted_to_go() {
         assert_eq!(taken_by(&mut bench, end(peer, 7), end(ours, 99)), Some(connected));
         bench.udp.close(every).unwrap();
         let unheard = bench.arrive(end(peer, 9), end(ours, 1), b"x");
-        assert!(matches!(unheard, Verdict::PortUnreachable(_)), "{unheard:?}");
+        assert!(matches!(unheard, DatagramVerdict::PortUnreachable(_)), "{unheard:?}");
     }
 }
 
@@ -67,15 +67,15 @@ fn full_it_is_refused_before_any_work_and_groups_are_not_its() {
         assert_eq!(taken_by(&mut bench, end(peer, 9), end(ours, 1)), Some(every));
         for port in [1, 2, 60_000] {
             let class = bench.udp.classify(end(peer, 9), end(ours, port), IfIndex(1));
-            assert_eq!(class, Triage::Refusable, "{port}");
+            assert_eq!(class, Triage::Rejectable, "{port}");
             let refused = bench.arrive(end(peer, 9), end(ours, port), b"x");
             let full = floodwall_base::DropReason::UdpSocketFull;
-            assert!(matches!(refused, Verdict::Dropped(_, reason) if reason == full));
+            assert!(matches!(refused, DatagramVerdict::Dropped(_, reason) if reason == full));
         }
         bench.recv(every).unwrap();
         let group = if ip(ours).is_ipv4() { "239.1.2.3" } else { "ff05::7" };
         let dropped = bench.arrive(end(peer, 9), end(group, 5), b"x");
-        assert!(matches!(dropped, Verdict::Dropped(..)), "{dropped:?}");
+        assert!(matches!(dropped, DatagramVerdict::Dropped(..)), "{dropped:?}");
     }
 }
 
@@ -96,7 +96,7 @@ fn it_is_bound_to_no_port_shared_only_by_agreement_and_never_connected() {
         // What was never bound takes nothing along when it is closed.
         bench.udp.close(third).unwrap();
         assert_eq!(taken_by(&mut bench, end(peer, 9), end(ours, 7)), Some(id));
-        // Who asks for any port gets one, as ever.
+        // A request for any port gets one, as ever.
         let other = bench.open(family);
         assert!(bench.bind(other, ours, 0).unwrap().port() >= 32_768);
         let mut bench = Bench::new();

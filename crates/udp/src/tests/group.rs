@@ -1,4 +1,4 @@
-//! Datagrams to groups and to everybody.
+//! Datagrams to groups and to broadcast addresses.
 
 use floodwall_base::limits::{UDP_GROUP_SOCKETS_MAX, UDP_GROUPS_MAX};
 use floodwall_base::{Counter, DropReason};
@@ -29,7 +29,7 @@ fn every_listener_of_a_group_gets_its_own_charged_copy() {
         ];
         let deaf = [shared(&mut bench, family, ours, 5), shared(&mut bench, family, any, 6)];
         let verdict = bench.arrive(end(peer, 9), end(group, 5), b"to all");
-        assert!(matches!(verdict, Verdict::DeliveredToGroup { sockets: 3 }), "{verdict:?}");
+        assert!(matches!(verdict, DatagramVerdict::DeliveredToGroup { sockets: 3 }), "{verdict:?}");
         let charges = hearing.map(|id| bench.udp.queue(id).unwrap().1);
         assert!(charges.iter().all(|charge| *charge == charges[0] && *charge > 200));
         for id in hearing {
@@ -53,7 +53,7 @@ fn a_socket_may_insist_on_its_own_memberships() {
         let id = bench.open_with(family, |s| s.all_groups = false);
         bench.bind(id, if family == Family::V4 { "0.0.0.0" } else { "::" }, 5).unwrap();
         let reason = |verdict| match verdict {
-            Verdict::Dropped(_, reason) => Some(reason),
+            DatagramVerdict::Dropped(_, reason) => Some(reason),
             _ => None,
         };
         let verdict = bench.arrive(end(peer, 9), end(group, 5), b"x");
@@ -63,7 +63,7 @@ fn a_socket_may_insist_on_its_own_memberships() {
         bench.udp.join(id, ip(group), IfIndex(1)).unwrap();
         assert_eq!(bench.udp.join(id, ip(group), IfIndex(1)), Err(GroupError::Membership));
         let verdict = bench.arrive(end(peer, 9), end(group, 5), b"x");
-        assert!(matches!(verdict, Verdict::DeliveredToGroup { sockets: 1 }));
+        assert!(matches!(verdict, DatagramVerdict::DeliveredToGroup { sockets: 1 }));
         assert_eq!(bench.udp.groups(id).unwrap().count(), 2);
         bench.udp.leave(id, ip(group), IfIndex(1)).unwrap();
         assert_eq!(bench.udp.leave(id, ip(group), IfIndex(1)), Err(GroupError::Membership));
@@ -107,7 +107,9 @@ fn a_group_reaches_a_bounded_number_of_sockets() {
         }
         let verdict = bench.arrive(end(peer, 9), end(group, 5), b"x");
         let most = UDP_GROUP_SOCKETS_MAX as u32;
-        assert!(matches!(verdict, Verdict::DeliveredToGroup { sockets } if sockets == most));
+        assert!(
+            matches!(verdict, DatagramVerdict::DeliveredToGroup { sockets } if sockets == most)
+        );
     }
 }
 
@@ -118,9 +120,9 @@ fn an_ipv4_broadcast_reaches_wildcards_and_needs_leave_to_be_sent() {
     let (from, to) = (end("10.0.0.2", 68), end("255.255.255.255", 67));
     let bytes = ip_packet(from, to, b"discover");
     let packet = bench.pool.packet_from(&bytes).unwrap();
-    let input = Input { group: true, ..input_of(from, to, bytes.len()) };
+    let input = DatagramInput { group: true, ..input_of(from, to, bytes.len()) };
     let verdict = bench.input(&input, packet);
-    assert!(matches!(verdict, Verdict::DeliveredToGroup { sockets: 1 }));
+    assert!(matches!(verdict, DatagramVerdict::DeliveredToGroup { sockets: 1 }));
     assert_eq!(bench.recv(id).unwrap().0, b"discover");
     let (pool, counters) = (&bench.pool, &mut bench.counters);
     let sent = bench.udp.output(pool, id, to, end("10.0.0.1", 0), b"x", counters);

@@ -32,14 +32,17 @@ fn what_is_sent_is_what_arrives_at_every_length() {
             let mut packet = bench.send(id, end(peer, 9), ours, &bytes[..len]).unwrap();
             assert!(packet.headroom() >= HEADROOM_SMALL - 8);
             let header = packet.prepend(l4_of(ip(ours))).unwrap();
-            // The answer: the two ends are the other way round, whose sum is the same.
+            // The answer: the two ends are exchanged, which leaves the sum unchanged.
             header.copy_from_slice(&ip_packet(end(peer, 53), end(ours, 9), b"")[..header.len()]);
             let input = input_of(end(peer, 53), end(ours, 53), packet.len());
             let at = l4_of(ip(ours));
             assert_eq!(flat(&packet)[at..at + 4], [0, 53, 0, 9]);
             let mut reader = Bench::new();
             let other = reader.listen(family, 9);
-            assert!(matches!(reader.input(&input, packet), Verdict::Delivered { .. }), "{len}");
+            assert!(
+                matches!(reader.input(&input, packet), DatagramVerdict::Delivered { .. }),
+                "{len}"
+            );
             assert_eq!(reader.recv(other).unwrap().0, bytes[..len]);
         }
         let refused = bench.send(id, end(peer, 9), ours, &bytes[..most + 1]);
@@ -118,7 +121,7 @@ fn the_send_limit_counts_what_has_not_left() {
             drop(out);
             assert_eq!(bench.udp.sending(id), Ok(0));
         }
-        // A socket that closes while its datagrams are on their way owes nothing.
+        // A socket that closes while its datagrams are on their way releases their charge.
         let packet = bench.send(id, end(peer, 9), ours, b"x").unwrap();
         bench.udp.close(id).unwrap();
         drop(packet);

@@ -7,20 +7,20 @@ use proptest::prelude::*;
 use super::*;
 
 /// What a verdict comes down to.
-fn outcome(verdict: &Verdict) -> &'static str {
+fn outcome(verdict: &DatagramVerdict) -> &'static str {
     match verdict {
-        Verdict::Delivered { .. } => "delivered",
-        Verdict::DeliveredToGroup { .. } => "delivered to group",
-        Verdict::Challenged { .. } => "challenged",
-        Verdict::PortUnreachable(_) => "port unreachable",
-        Verdict::Dropped(_, reason) => reason.name(),
+        DatagramVerdict::Delivered { .. } => "delivered",
+        DatagramVerdict::DeliveredToGroup { .. } => "delivered to group",
+        DatagramVerdict::Challenged { .. } => "challenged",
+        DatagramVerdict::PortUnreachable(_) => "port unreachable",
+        DatagramVerdict::Dropped(_, reason) => reason.name(),
     }
 }
 
 /// How the bytes fare as one chunk; in the other chunkings they must fare alike.
 fn verdict_in_every_cut(
     family: Family,
-    input: Input,
+    input: DatagramInput,
     bytes: &[u8],
     cuts: &[usize],
 ) -> &'static str {
@@ -48,8 +48,8 @@ fn every_truncation_in_every_cut_is_judged_alike() {
             let cuts: Vec<usize> = (0..=len).collect();
             let verdict = verdict_in_every_cut(family, input, &bytes[..len], &cuts);
             assert_eq!(verdict, if len < bytes.len() { "UdpMalformed" } else { "delivered" });
-            // The network layer's word of more bytes than there are changes nothing.
-            let boast = Input { len: bytes.len() - input.l4, ..input };
+            // An IP length beyond the bytes of the packet changes nothing.
+            let boast = DatagramInput { len: bytes.len() - input.l4, ..input };
             assert_eq!(verdict_in_every_cut(family, boast, &bytes[..len], &[]), verdict);
         }
     }
@@ -98,7 +98,7 @@ proptest! {
         if verified {
             packet.set_checksum_state(ChecksumState::Verified);
         }
-        let input = Input { l4, len, group, ..input_of(end(peer, 9), end(ours, 53), 999) };
+        let input = DatagramInput { l4, len, group, ..input_of(end(peer, 9), end(ours, 53), 999) };
         drop(bench.input(&input, packet));
         let _ = bench.udp.close(id);
         prop_assert_eq!(bench.pool.available(), before);
@@ -169,12 +169,12 @@ fn counts_are_those_of_linux_and_of_the_right_family() {
         let mut broken = ip_packet(from, to, b"x");
         *broken.last_mut().unwrap() ^= 1;
         let input = input_of(from, to, broken.len());
-        let put = |bench: &mut Bench, bytes: &[u8], input: &Input| {
+        let put = |bench: &mut Bench, bytes: &[u8], input: &DatagramInput| {
             let packet = bench.pool.packet_from(bytes).unwrap();
             outcome(&bench.input(input, packet))
         };
         assert_eq!(put(&mut bench, &broken, &input), "UdpChecksum");
-        let short = Input { len: 7, ..input };
+        let short = DatagramInput { len: 7, ..input };
         assert_eq!(put(&mut bench, &broken, &short), "UdpMalformed");
         let closed = end(ours, 54);
         assert_eq!(outcome(&bench.arrive(from, closed, b"x")), "port unreachable");
@@ -205,7 +205,7 @@ fn a_full_socket_refuses_before_it_reads_the_payload() {
         bench.bind(id, ours, 53).unwrap();
         let (from, to) = (end(peer, 9), end(ours, 53));
         assert_eq!(outcome(&bench.arrive(from, to, &[1; 3000])), "delivered");
-        // Broken, but nobody looked: had the checksum come first, it would be named.
+        // Broken, but not checked: had the checksum come first, it would be the reason.
         let mut broken = ip_packet(from, to, b"x");
         *broken.last_mut().unwrap() ^= 1;
         let packet = bench.pool.packet_from(&broken).unwrap();
@@ -216,7 +216,7 @@ fn a_full_socket_refuses_before_it_reads_the_payload() {
         // Another socket does not notice.
         let other = bench.listen(family, 54);
         let verdict = bench.arrive(from, end(ours, 54), b"x");
-        assert!(matches!(verdict, Verdict::Delivered { socket, .. } if socket == other));
+        assert!(matches!(verdict, DatagramVerdict::Delivered { socket, .. } if socket == other));
     }
 }
 
@@ -234,7 +234,7 @@ fn the_limit_counts_true_bytes_at_every_size() {
                 .chain(huge.map(|limit| (limit, 100)))
         {
             let mut bench = Bench::new();
-            // Who is heavy is not asked here: this is the cap.
+            // Heavy sources are not considered here: this is the cap.
             let id = bench.open_with(family, |s| {
                 (s.receive_bytes, s.fair_drop) = (limit, false);
             });
@@ -265,7 +265,7 @@ fn closing_in_the_middle_of_a_flood_releases_everything() {
             assert_eq!(bench.udp.close(id), Ok(50 - round));
             assert_eq!(bench.pool.available(), before);
             let verdict = bench.arrive(end(peer, 9), end(ours, 53), b"x");
-            assert!(matches!(verdict, Verdict::PortUnreachable(_)));
+            assert!(matches!(verdict, DatagramVerdict::PortUnreachable(_)));
         }
     }
 }
@@ -283,7 +283,7 @@ fn a_lower_limit_keeps_what_waits_and_refuses_more() {
     bench.udp.set_settings(id, settings).unwrap();
     for left in (0..10).rev() {
         let verdict = bench.arrive(from, to, b"x");
-        assert!(matches!(verdict, Verdict::Dropped(_, DropReason::UdpSocketFull)));
+        assert!(matches!(verdict, DatagramVerdict::Dropped(_, DropReason::UdpSocketFull)));
         bench.recv(id).unwrap();
         assert_eq!(bench.udp.queue(id).map(|q| q.0), Ok(left));
     }

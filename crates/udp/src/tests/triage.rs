@@ -29,7 +29,7 @@ const ENDS: [Ends; 2] = [
     },
 ];
 
-/// A host whose sockets come and go, get full and are read.
+/// A host with sockets that come and go, get full and are read.
 struct Churn {
     bench: Bench,
     pick: PublicRandom,
@@ -46,7 +46,7 @@ impl Churn {
         let ends = &ENDS[self.below(2)];
         let (port, bytes) = (50 + self.below(PORTS as usize - 1) as u16, self.below(900) as u64);
         let v6_only = self.below(2) == 0;
-        // Some take every port: they come and go, so that triage is asked with and without.
+        // Some take every port: they come and go, so that triage runs with and without.
         let every = self.below(12) == 0;
         let port = if every { 0 } else { port };
         let id = self.bench.open_with(ends.family, |s| {
@@ -93,17 +93,17 @@ impl Churn {
         (from, end(ends.ours[self.below(2)], 50 + self.below(PORTS as usize) as u16))
     }
 
-    /// Asks about a burst as the stack does, and compares; returns the classes.
+    /// Classifies a burst as the stack does, and compares; returns the classes.
     fn classify(&self, burst: &[(SocketAddr, SocketAddr)], true_size: u32) -> Vec<Triage> {
         let udp = &self.bench.udp;
         let whose = |(from, to): &(SocketAddr, SocketAddr)| {
-            Whose::new((from.ip(), from.port()), (to.ip(), to.port()), IfIndex(1))
+            DatagramKey::new((from.ip(), from.port()), (to.ip(), to.port()), IfIndex(1))
         };
-        let mut asked = [Asked::NOTHING; BURST_MAX];
+        let mut asked = [LookupSlot::NOTHING; BURST_MAX];
         for (datagram, slot) in burst.iter().zip(&mut asked) {
             udp.ask(whose(datagram), Class::Small, slot);
         }
-        let mut classes = vec![Triage::Stranger; burst.len()];
+        let mut classes = vec![Triage::Unknown; burst.len()];
         udp.answer(&asked[..burst.len()], &mut classes);
         for (datagram, class) in burst.iter().zip(&classes) {
             let slowly = udp.classify_slowly(&whose(datagram), true_size);
@@ -111,7 +111,7 @@ impl Churn {
             let port = datagram.1.port();
             let sought = udp.seek(port, Class::Small, || whose(datagram));
             let sorted_out = sought.is_none_or(|sought| !udp.may_find(sought));
-            assert!(!sorted_out || slowly == Triage::Refusable, "{datagram:?}");
+            assert!(!sorted_out || slowly == Triage::Rejectable, "{datagram:?}");
         }
         classes
     }
@@ -131,8 +131,9 @@ fn any_sockets_are_triaged_as_one_look_up_after_another_says_and_as_they_then_ta
             // One by one, for each may fill a socket.
             for datagram @ (from, to) in burst {
                 let class = churn.classify(&[datagram], true_size)[0];
-                let taken = matches!(churn.bench.arrive(from, to, b"x"), Verdict::Delivered { .. });
-                assert_eq!(taken, class != Triage::Refusable, "{from} {to}");
+                let taken =
+                    matches!(churn.bench.arrive(from, to, b"x"), DatagramVerdict::Delivered { .. });
+                assert_eq!(taken, class != Triage::Rejectable, "{from} {to}");
                 seen[class as usize] += 1;
             }
         }

@@ -5,7 +5,7 @@
 
 use core::fmt::{self, Formatter};
 
-use crate::group::{Generation, GroupMessage, GroupProtocol, Query, Records, Sources};
+use crate::group::{Generation, GroupMessage, GroupProtocol, GroupQuery, GroupRecords, Sources};
 
 pub(super) fn message<A: GroupProtocol>(
     bytes: &[u8],
@@ -30,7 +30,7 @@ pub(super) fn message<A: GroupProtocol>(
 }
 
 fn query<A: GroupProtocol>(
-    query: &Query<'_, A>,
+    query: &GroupQuery<'_, A>,
     version: u8,
     f: &mut Formatter<'_>,
 ) -> fmt::Result {
@@ -42,7 +42,7 @@ fn query<A: GroupProtocol>(
     sources(query.sources, f)
 }
 
-fn records<A: GroupProtocol>(records: Records<'_, A>, f: &mut Formatter<'_>) -> fmt::Result {
+fn records<A: GroupProtocol>(records: GroupRecords<'_, A>, f: &mut Formatter<'_>) -> fmt::Result {
     for record in records {
         match record {
             Ok(record) => {

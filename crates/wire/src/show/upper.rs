@@ -5,7 +5,7 @@
 use core::fmt::{self, Display, Formatter};
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-use super::{Quote, packet};
+use super::{ShownQuote, packet};
 use crate::icmpv6::Icmpv6Type;
 use crate::ndp::{
     NdpError, NdpOption, NdpOptions, NeighborAdvertisement, NeighborSolicitation, Redirect,
@@ -19,18 +19,18 @@ use crate::{
 
 /// What an IP packet carries.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Upper<'a> {
+pub(super) struct ShownUpper<'a> {
     pub(super) protocol: IpProtocol,
     /// The bytes there are.
     pub(super) bytes: &'a [u8],
-    /// The bytes the IP header says there are.
+    /// The payload length in bytes according to the IP header.
     pub(super) len: usize,
-    pub(super) quote: Quote,
+    pub(super) quote: ShownQuote,
     /// Whether this is the whole upper layer, and not only its first fragment or a quote of it.
     pub(super) whole: bool,
 }
 
-impl Display for Upper<'_> {
+impl Display for ShownUpper<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, " {}", self.protocol)?;
         match self.protocol {
@@ -44,8 +44,8 @@ impl Display for Upper<'_> {
     }
 }
 
-impl Upper<'_> {
-    /// How long the upper layer may say it is: a first fragment's length is not known.
+impl ShownUpper<'_> {
+    /// The maximum of the upper layer's length field: a first fragment's length is not known.
     const fn available(&self) -> usize {
         if self.whole { self.len } else { usize::MAX }
     }
@@ -80,10 +80,10 @@ impl Upper<'_> {
         write!(f, " len {}", self.len.saturating_sub(tcp.header_len()))
     }
 
-    /// What a quote of eight bytes still says.
+    /// What remains in a quote of eight bytes.
     fn tcp_ports(&self, error: crate::TcpError, f: &mut Formatter<'_>) -> fmt::Result {
         match *self.bytes {
-            [a, b, c, d, ..] if self.quote == Quote::Inside => {
+            [a, b, c, d, ..] if self.quote == ShownQuote::Inside => {
                 write!(f, " {} > {}", u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]))
             }
             _ => write!(f, " [{error}]"),
@@ -166,11 +166,11 @@ impl Upper<'_> {
     /// The packet an error is about.
     fn quoted(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let quoted = self.bytes.get(8..).unwrap_or_default();
-        if self.quote == Quote::Inside || quoted.is_empty() {
+        if self.quote == ShownQuote::Inside || quoted.is_empty() {
             return write!(f, " len {}", self.len);
         }
         f.write_str(" about {")?;
-        packet(quoted, Quote::Inside, f)?;
+        packet(quoted, ShownQuote::Inside, f)?;
         f.write_str("}")
     }
 }

@@ -35,7 +35,7 @@ pub struct Graces {
     pub bytes_max: u64,
     /// Changes that were refused.
     pub refused: u64,
-    /// Objects that somebody looked at after they had been freed.
+    /// Objects that a reader looked at after they had been freed.
     pub wrong_reads: u64,
 }
 

@@ -1,9 +1,9 @@
 //! The ways to reclaim that real threads try, behind one interface: ours, ours with the historic
 //! policy, and two crates as their documentation shows them.
 //!
-//! Called by `threads.rs`. A scheme decides which object a reader sees, what a reader says at the
-//! end of a round, and when an unlinked object's [`Ticket`] is dropped. Invariant: a scheme touches
-//! an object only by [`Yard`]'s means, so that all of them are measured and judged alike.
+//! Called by `threads.rs`. A scheme decides which object a reader sees, what a reader reports at
+//! the end of a round, and when an unlinked object's [`Ticket`] is dropped. Invariant: a scheme
+//! touches an object only by [`Yard`]'s means, so that all of them are measured and judged alike.
 
 mod crossbeam;
 mod floodwall;
@@ -13,10 +13,10 @@ use core::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use floodwall_sync::qsbr::{Caps, Paced};
+use floodwall_sync::qsbr::{LimboCaps, Paced};
 use serde::Deserialize;
 
-use super::yard::{Ticket, Yard};
+use super::objects::{Ticket, Yard};
 use crate::baselines::lazy_quiescence::LazyQuiescence;
 
 /// The reader's half.
@@ -100,7 +100,7 @@ impl Scheme {
 
     /// Both halves over a yard. `caps` is ours alone; `historic` is the route cache's bound; the
     /// crates have none.
-    pub(super) fn halves(self, yard: &Arc<Yard>, caps: Caps, historic: Caps) -> Halves {
+    pub(super) fn halves(self, yard: &Arc<Yard>, caps: LimboCaps, historic: LimboCaps) -> Halves {
         match self {
             Self::Floodwall => floodwall::halves(yard, Paced, caps),
             Self::QuiescentWhenIdle => floodwall::halves(yard, LazyQuiescence::UNBOUNDED, historic),

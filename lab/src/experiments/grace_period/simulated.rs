@@ -6,13 +6,13 @@
 //! events happen in order of virtual time, and the same seed gives the same numbers.
 //!
 //! Each worker has a ring that packets come to at random (Poisson). A round takes up to a budget of
-//! them; at its end the worker says so. Worker 0 unlinks an object every so many packets (as a
-//! cache of destinations does for each new one) and frees what may be freed, which costs time, too.
-//! A worker whose ring is empty is idle: it says so, and sleeps until the next packet; while
-//! objects wait, worker 0 wakes now and then to free them.
+//! them; at its end the worker reports a quiescent state. Worker 0 unlinks an object every so many
+//! packets (as a cache of destinations does for each new one) and frees what may be freed, which
+//! costs time, too. A worker with an empty ring is idle: it reports this, and sleeps until the next
+//! packet; while objects wait, worker 0 wakes now and then to free them.
 
 use floodwall_base::{Instant, PublicRandom};
-use floodwall_sync::qsbr::{Caps, Domain, Limbo, Moment, Policy, Reader};
+use floodwall_sync::qsbr::{Domain, Limbo, LimboCaps, Moment, Policy, Reader};
 use serde::Deserialize;
 
 use super::graces::Graces;
@@ -125,7 +125,7 @@ struct Run<'a, P: Policy> {
 pub fn simulate<P: Policy>(policy: P, costs: &Costs, traffic: &Traffic, seed: u64) -> Seen {
     let domain = Domain::with_policy(2, policy);
     let bytes = costs.cap_items.saturating_mul(costs.object_bytes);
-    let limbo = domain.limbo(Caps { items: costs.cap_items, bytes });
+    let limbo = domain.limbo(LimboCaps { items: costs.cap_items, bytes });
     let random = PublicRandom::new(seed);
     let seen = Seen::default();
     let mut run = Run { costs, traffic, domain, limbo, random, flow: 0, seen };

@@ -2,21 +2,21 @@
 //! what was unlinked waited.
 //!
 //! Called by the experiment, for each scheme and condition in turn, again and again: a slow moment
-//! of the machine hits all schemes, and medians over the turns are compared. Invariant: whatever
-//! the scheme, the reader does the same work on the same bursts and the writer unlinks at the same
-//! pace; a turn lasts as long as it is told, and everything unlinked in it is freed and counted
-//! before it is over.
+//! of the machine hits all schemes, and medians over the turns are compared. Invariant: under every
+//! scheme the reader does the same work on the same bursts and the writer unlinks at the same pace;
+//! a turn lasts as long as planned, and everything unlinked in it is freed and counted before it is
+//! over.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::Arc;
 use std::time::Duration;
 
-use floodwall_sync::qsbr::Caps;
+use floodwall_sync::qsbr::LimboCaps;
 use serde::Deserialize;
 
 use super::graces::Graces;
+use super::objects::{Presence, Yard};
 use super::schemes::{ReadSide, Scheme, WriteSide};
-use super::yard::{Presence, Yard};
 
 /// What the reader and the writer do.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -45,8 +45,8 @@ pub struct Work {
 }
 
 impl Work {
-    fn caps(&self, items: usize) -> Caps {
-        Caps { items, bytes: items * self.object_bytes }
+    fn caps(&self, items: usize) -> LimboCaps {
+        LimboCaps { items, bytes: items * self.object_bytes }
     }
 }
 
@@ -88,7 +88,7 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// Whether the machine left both threads alone for long enough to tell a percentile.
+    /// Whether the machine left both threads alone for long enough to give a percentile.
     #[must_use]
     pub fn is_undisturbed(&self) -> bool {
         self.graces.undisturbed.len() >= 200

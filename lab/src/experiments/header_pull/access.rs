@@ -1,7 +1,7 @@
 //! The accessors behind one face, each with its own copy of the packet, and the flat packet as
 //! judge.
 //!
-//! The walker (`walk.rs`) reads through [`HeaderAccess`]; whoever implements it counts. Invariant:
+//! The walker (`walk.rs`) reads through [`HeaderAccess`]; each implementation counts. Invariant:
 //! what an accessor gives is compared with the flat packet ([`Audit`]), so a wrong byte is a
 //! number, never luck.
 
@@ -52,7 +52,7 @@ impl Accessor {
     }
 }
 
-/// Somebody who can be asked for headers.
+/// A source of headers.
 pub trait HeaderAccess {
     /// The `len` bytes from `off`; `None` where they cannot be had.
     fn header(&mut self, off: usize, len: usize) -> Option<&[u8]>;
@@ -182,7 +182,7 @@ impl HeaderAccess for Own<'_> {
     }
 }
 
-/// One header asked for, and what it has cost.
+/// One requested header, and what it has cost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Asked {
     /// Where it begins.
@@ -195,8 +195,8 @@ pub struct Asked {
     pub costs: Costs,
 }
 
-/// An accessor on its own copy, whose every answer is compared with the flat packet and whose
-/// every asking is noted with its cost.
+/// An accessor on its own copy: every answer is compared with the flat packet, and every request is
+/// noted with its cost.
 pub struct Audit<'a> {
     own: Own<'a>,
     flat: &'a [u8],
@@ -224,7 +224,7 @@ impl<'a> Audit<'a> {
         }
     }
 
-    /// Everything asked for, what it all cost, and how many answers were wrong.
+    /// All requested headers, what they cost, and how many answers were wrong.
     #[must_use]
     pub fn finish(mut self) -> (Vec<Asked>, Costs, u64) {
         self.settle();

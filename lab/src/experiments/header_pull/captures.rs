@@ -1,4 +1,4 @@
-//! The captures whose packets and header lengths are measured: part of the program, or files.
+//! The captures of which packets and header lengths are measured: part of the program, or files.
 //!
 //! Those in the program are small ones of `data/pcaps` (licences and origins stand there), so that
 //! an installed program measures the same. A plan may name a file of its user's instead.

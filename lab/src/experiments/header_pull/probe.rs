@@ -1,7 +1,7 @@
-//! Table 1, found out: limits and habits of each accessor, by asking it.
+//! Table 1, found out: limits and habits of each accessor, found by calling it.
 //!
-//! Nothing here knows a limit. A limit is searched for by asking for more and more of a packet cut
-//! into small pieces until the answer is no; whether outer headers are copied again, and whether
+//! No limit is hard-coded. A limit is searched for by requesting more and more of a packet cut into
+//! small pieces until the answer is no; whether outer headers are copied again, and whether
 //! pointers to them stay good, is read off the bytes copied and the places of bytes before and
 //! after a call. Serves the plan's claims about limits.
 
@@ -11,9 +11,9 @@ use crate::baselines::chain::{Cut, Kind, Sizes};
 
 use super::access::{Accessor, HeaderAccess, Own};
 
-/// The longest packet that is asked about: an IPv6 packet without a jumbo payload.
+/// The longest packet that is probed: an IPv6 packet without a jumbo payload.
 const PACKET_MAX: usize = 40 + 65_535;
-/// Length of the header whose place in the packet is probed.
+/// Length of the header of which the place in the packet is probed.
 const SHORT: usize = 8;
 
 /// What was found out about one accessor.
@@ -24,7 +24,7 @@ pub struct Habits {
     pub total_max: Option<usize>,
     /// The most bytes of one header, where that is less than `total_max`.
     pub single_max: Option<usize>,
-    /// Bytes before the header asked for are left alone.
+    /// Bytes before the requested header are left alone.
     pub spares_outer: bool,
     /// A pointer to an outer header stays good.
     pub keeps_pointers: bool,
@@ -49,7 +49,7 @@ impl Bench<'_> {
         Some(own.header(off, len) == Some(&flat[off..]))
     }
 
-    /// A cut whose last `len` bytes straddle: small pieces at the front and behind `off`.
+    /// A cut of which the last `len` bytes straddle: small pieces at the front and behind `off`.
     fn straddling(&self, off: usize, len: usize) -> Cut {
         let Sizes { header, data, .. } = self.sizes;
         let middle = len / 2;
@@ -68,7 +68,7 @@ impl Bench<'_> {
         cut
     }
 
-    /// The greatest `n` of which `holds` still says yes; `None` where it never says no.
+    /// The greatest `n` for which `holds` is true; `None` where it is true for all.
     fn search(max: usize, holds: impl Fn(usize) -> Option<bool>) -> Option<Option<usize>> {
         if holds(max)? {
             return Some(None);
@@ -110,7 +110,7 @@ impl Bench<'_> {
         let mut room = vec![0; self.scratch];
         let mut own = Own::new(accessor, self.sizes, &flat, &cut, self.pool, &mut room)?;
         let other = match &own {
-            // A second owner of the cluster, as a listener's copy is: nobody may write to it.
+            // A second owner of the cluster, as a listener's copy is: it is read-only.
             Own::Chain { chain, .. } => Some(chain.share()),
             Own::Scratch { .. } => None,
         };
@@ -122,7 +122,7 @@ impl Bench<'_> {
     }
 }
 
-/// The address of a byte, in whatever memory it lies.
+/// The address of a byte, in any kind of buffer.
 fn address(own: &Own<'_>, off: usize) -> Option<usize> {
     let byte = match own {
         Own::Chain { chain, .. } => chain.contiguous(off, 1)?,

@@ -31,7 +31,7 @@ pub struct ProtocolCount {
 pub struct OwnCount {
     /// What it cost.
     pub costs: Costs,
-    /// Packets whose walk ended elsewhere than on the flat packet.
+    /// Packets with another end of the walk than the flat packet.
     pub lost: u64,
     /// Answers with wrong bytes.
     pub wrong: u64,
@@ -47,7 +47,7 @@ pub struct OwnCount {
     pub lost_within_limit: u64,
 }
 
-/// See the file's head.
+/// What one row's packets cost each accessor.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Measurement {
     /// Packets that arrived.

@@ -306,7 +306,7 @@ const PICTURE_BYTES: usize = 200;
 fn picture(setting: &Setting, rows: &[RowOf], captures: &[CaptureOf]) -> String {
     let named = rows.iter().map(|(name, _, row)| (name.as_str(), row));
     let all = named.chain(captures.iter().map(|(name, row)| (name.as_str(), row)));
-    // A line of one step says less than the table does.
+    // A line of one step shows less than the table does.
     let drawn = all.filter(|(_, row)| row.header_bytes.first() != row.header_bytes.last());
     let series: Vec<_> = drawn.map(|(name, row)| cumulative(name, &row.header_bytes)).collect();
     let limit = setting.sizes.header;
@@ -321,7 +321,7 @@ fn picture(setting: &Setting, rows: &[RowOf], captures: &[CaptureOf]) -> String 
     plot::lines(&axes, &series)
 }
 
-/// Steps of the share of packets whose headers are not longer than so many bytes.
+/// Steps of the share of packets with headers not longer than so many bytes.
 fn cumulative(name: &str, sorted: &[usize]) -> Series {
     let share = |count: usize| 100.0 * per(count as u64, sorted.len() as u64);
     let (mut points, mut before) = (vec![(0.0, 0.0)], 0.0);

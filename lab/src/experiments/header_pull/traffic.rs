@@ -113,7 +113,7 @@ impl Packet {
 /// The packets of a row.
 ///
 /// # Errors
-/// It asks for a capture that is not there.
+/// It requests a capture that does not exist.
 pub fn packets(row: &Row, sizes: Sizes, count: u64, seed: u64) -> Result<Vec<Packet>, LabError> {
     let mut maker = Maker { random: PublicRandom::new(seed), sizes };
     let all = 0..row.packets.unwrap_or(count);

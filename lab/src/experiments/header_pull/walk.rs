@@ -1,15 +1,15 @@
-//! What the input path of the KAME stack of 2000 asks of a packet, header by header.
+//! What the input path of the KAME stack of 2000 reads of a packet, header by header.
 //!
 //! Reads through [`HeaderAccess`] only, so the same walk runs over the flat packet and over every
 //! accessor. The lab's own, and not the product's walk (`floodwall_wire::ExtensionWalk`), because
-//! it does what that must not: it follows a routing header of type 0 whose hops are all this host,
-//! and gives the packet to input once more for each (RFC 2460 section 4.4, withdrawn by RFC 5095;
-//! the product answers it with a parameter problem). What a hop writes (segments left, one address)
+//! it does what that must not: it follows a routing header of type 0 that lists only this host, and
+//! gives the packet to input once more for each (RFC 2460 section 4.4, withdrawn by RFC 5095; the
+//! product answers it with a parameter problem). What a hop writes (segments left, one address)
 //! changes no length and is kept aside.
 //!
-//! Invariants: nothing is asked beyond the packet's end; the walk is a loop, at most 50 headers
-//! a pass and as many passes as a routing header has addresses. Each header is asked for as
-//! that stack did: its fixed part first, then whole where its length is inside; TCP therefore three
+//! Invariants: nothing is requested beyond the packet's end; the walk is a loop, at most 50 headers
+//! a pass and as many passes as a routing header has addresses. Each header is requested as that
+//! stack did: its fixed part first, then whole where its length is inside; TCP therefore three
 //! checks with the IP header, ICMPv6 once more for raw listeners. Deliberately not here: whether a
 //! packet is any good (addresses, checksums), reassembly, IPsec.
 
@@ -29,7 +29,7 @@ pub enum End {
     Lost,
     /// The packet ends before a header does, or is none.
     Malformed,
-    /// A fragment, ESP, or a protocol that nobody here speaks: input ends there, too.
+    /// A fragment, ESP, or a protocol that is not implemented: input ends there, too.
     Beyond,
 }
 
@@ -42,7 +42,7 @@ pub struct Seen {
     pub protocol: Option<IpProtocol>,
     /// Times that the packet was given to input: 1 and one for each hop that was this host.
     pub passes: u64,
-    /// End of the furthest header asked for: the packet's header portion in bytes.
+    /// End of the furthest requested header: the packet's header portion in bytes.
     pub header_bytes: usize,
 }
 
@@ -57,7 +57,7 @@ struct Walk<'a> {
 struct Stop(End);
 
 impl Walk<'_> {
-    /// Asks for bytes that the packet must have.
+    /// Requests bytes that the packet must have.
     fn ask(&mut self, off: usize, len: usize) -> Result<&[u8], Stop> {
         if off + len > self.len {
             return Err(Stop(End::Malformed));
@@ -91,7 +91,7 @@ impl Walk<'_> {
             self.ask(off, 48)?;
             self.quoted(off + 8)?;
         } else if kind == Icmpv6Type::ECHO_REQUEST {
-            // The reply is made in a copy whose headers are contiguous.
+            // The reply is made in a copy with contiguous headers.
             self.access.check_own_copy();
         }
         // Raw listeners.
@@ -206,7 +206,7 @@ impl Hops {
     }
 }
 
-/// Walks a packet of `len` bytes through input. The link layer knows the `family`, 4 or 6.
+/// Walks a packet of `len` bytes through input. The link layer gives the `family`, 4 or 6.
 pub fn walk(access: &mut dyn HeaderAccess, family: u8, len: usize) -> Seen {
     let mut walk = Walk { access, len, reach: 0 };
     let mut seen = Seen { end: End::Malformed, protocol: None, passes: 1, header_bytes: 0 };

@@ -1,11 +1,11 @@
-//! Whose time a run is in: virtual time, which prices advance, or the thread's own.
+//! The clock of a run: virtual time, which prices advance, or the thread's own time.
 //!
 //! Called by `core.rs`. Invariant: no clock goes back.
 
 use std::hint::{black_box, spin_loop};
 use std::time::Instant as Real;
 
-/// See the file's head. Times are nanoseconds since the run began.
+/// A run's clock. Times are nanoseconds since the run began.
 pub(super) trait Clock {
     /// What time it is.
     fn now(&self) -> u64;
@@ -31,7 +31,7 @@ impl Clock for Virtual {
     }
 }
 
-/// The time of this thread's machine; what a price says is worked off in arithmetic.
+/// The time of this thread's machine; a price is spent in arithmetic.
 #[derive(Debug)]
 pub(super) struct Wall(Real);
 

@@ -11,7 +11,7 @@ use core::time::Duration;
 
 use floodwall_base::{Instant, PublicRandom};
 use floodwall_fib::{Fib, lpm};
-use floodwall_schedule::{Balance, BalanceConfig, Next};
+use floodwall_schedule::{Balance, BalanceConfig, NextTurn};
 use floodwall_sync::qsbr::{Moment, Policy, Reader};
 use serde::Deserialize;
 
@@ -132,15 +132,15 @@ impl Seen {
 }
 
 /// How a packet's next hop is found.
-pub(super) enum Ways<A: lpm::Family, P: Policy> {
+pub(super) enum Ways<A: lpm::LpmFamily, P: Policy> {
     /// A cache in front of the table.
     Cached(Box<RouteCache<P>>),
     /// The table, each time.
     Table(Box<Fib<A>>),
 }
 
-/// See the file's head.
-pub(super) struct Core<'a, A: lpm::Family, P: Policy, C: Clock> {
+/// One core: its handlers, its cache or table, the reclamation's reader, and the program.
+pub(super) struct Core<'a, A: lpm::LpmFamily, P: Policy, C: Clock> {
     pub(super) clock: C,
     pub(super) costs: &'a Costs,
     pub(super) traffic: &'a Traffic,
@@ -163,7 +163,7 @@ pub(super) fn balance(share: f64) -> Balance {
     Balance::new(BalanceConfig { share, ..BalanceConfig::default() }, Instant::ORIGIN)
 }
 
-impl<A: lpm::Family, P: Policy, C: Clock> Core<'_, A, P, C> {
+impl<A: lpm::LpmFamily, P: Policy, C: Clock> Core<'_, A, P, C> {
     /// Runs to the end.
     pub(super) fn run(mut self) -> Seen {
         loop {
@@ -182,7 +182,7 @@ impl<A: lpm::Family, P: Policy, C: Clock> Core<'_, A, P, C> {
             let more = self.ring > 0;
             let Some(balance) = &mut self.balance else { continue };
             let next = balance.ran(at(now), at(then), handled as usize, more);
-            if let Next::Rest { until } = next {
+            if let NextTurn::Rest { until } = next {
                 self.program(then, until.as_nanos());
             }
         }

@@ -6,7 +6,7 @@
 
 use floodwall_base::{Address, Prefix, PublicRandom};
 
-/// See the file's head.
+/// The generator's flows and the destinations that they have drawn.
 pub(super) struct Flows<A> {
     range: Prefix<A>,
     /// Packets of a flow.

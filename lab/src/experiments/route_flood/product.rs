@@ -17,7 +17,7 @@ use floodwall_schedule::{BalanceConfig, GateConfig, Share};
 use floodwall_stack::{
     InterfaceConfig, LinkMedium, Stack, StackConfig, StaticRoute, accounts_needed,
 };
-use floodwall_world::{Application, LaneConfig, LinkConfig, NodeConfig, World};
+use floodwall_world::{LaneConfig, LinkConfig, NodeConfig, SimulatedApplication, World};
 
 use crate::error::LabError;
 
@@ -142,7 +142,7 @@ impl Scene {
             ring,
             balance: Some(BalanceConfig { share, ..BalanceConfig::default() }),
             gate: Some(GateConfig::default()),
-            application: Some(Application::HUNGRY),
+            application: Some(SimulatedApplication::HUNGRY),
             ..NodeConfig::default()
         };
         let router = world.add_node_with("router", stack, pool, core);

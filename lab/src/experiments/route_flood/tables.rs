@@ -271,7 +271,7 @@ fn product_table(product: &Outcome) -> Table {
     ]);
     table.note = format!(
         "virtual time, priced by the cost table; share and gap are those of a program that always \
-         wants the core; of all destinations {} left anything behind; {} died at the gate",
+         wants the core; of all destinations {} left anything behind; {} were dropped at the gate",
         product.state, product.gate
     );
     table

@@ -1,10 +1,11 @@
-//! The flooded core in virtual time: one host with an application on its core, a friend, a crowd.
+//! The flooded core in virtual time: one host with an application on its core, an established peer,
+//! and a flood.
 //!
 //! Called by `starvation.rs` for each variant and load. The host is the product's own stack on a
-//! node of `floodwall-world`, priced by its cost table; the friend asks on flows that the host
-//! knows, strangers send from random addresses to a program that works on each of their datagrams;
-//! both families alike. Each side has a link of its own, and both end in one device ring. Exact:
-//! the same seed gives the same numbers on any machine.
+//! node of `floodwall-world`, priced by its cost table; the established peer sends requests on
+//! flows known to the host, unverified sources send from random addresses to a program that works
+//! on each of their datagrams; both families alike. Each side has a link of its own, and both end
+//! in one device ring. Exact: the same seed gives the same numbers on any machine.
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -22,7 +23,8 @@ use floodwall_stack::{
     Application as Service, Host, InterfaceConfig, LinkMedium, StackConfig, accounts_needed,
 };
 use floodwall_world::{
-    Application, CostTable, LaneConfig, LinkConfig, LinkId, NodeConfig, NodeId, Spent, World,
+    CostTable, LaneConfig, LinkConfig, LinkId, NodeConfig, NodeId, SimulatedApplication, Spent,
+    World,
 };
 
 use super::Variant;
@@ -30,15 +32,15 @@ use crate::error::LabError;
 use crate::experiments::service::{Answers, Toil};
 
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
-/// The interface of friends, the one of strangers.
+/// The interface of the established peer, and that of the flood.
 const IFACES: [IfIndex; 2] = [IfIndex(1), IfIndex(2)];
-/// Where friends ask, and where strangers send.
+/// The port of the established peer's requests, and the port of the flood.
 pub(super) const PORTS: [u16; 2] = [7, 9];
-/// From where friends ask.
+/// The source port of the established peer's requests.
 const FRIEND_PORT: u16 = 40_000;
 /// Packets a second, more than any core here looks at.
 const BOUNDLESS: u64 = 40_000_000;
-/// How long a friend waits for an answer.
+/// How long the established peer waits for an answer.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// One way between anybody and the host.
 const DELAY: Duration = Duration::from_micros(20);
@@ -50,11 +52,11 @@ pub(super) struct Scene {
     pub(super) share: Share,
     /// Packets that wait in the device.
     pub(super) ring: usize,
-    /// How long the strangers' program works on each datagram.
+    /// How long the program works on each unverified datagram.
     pub(super) toil: Duration,
-    /// The friend's questions a second.
+    /// The established peer's requests a second.
     pub(super) friend_rate: u64,
-    /// How long friends ask.
+    /// How long the established peer sends requests.
     pub(super) length: Duration,
     pub(super) seed: u64,
 }
@@ -72,21 +74,21 @@ pub(super) struct Point {
     pub(super) app_gap: Duration,
     /// The longest run of the worker without a break.
     pub(super) run_max: Duration,
-    /// The friend's questions, and those answered in time.
+    /// The established peer's requests, and those answered in time.
     pub(super) asked: u64,
     pub(super) answered: u64,
     /// Of the answers, how long the slowest hundredth took at least.
     pub(super) p99: Duration,
-    /// Strangers' datagrams a second that were worked on.
+    /// Unverified datagrams a second that were worked on.
     pub(super) strangers_served: f64,
     /// Packets that found the ring full, of those offered.
     pub(super) ring_full: f64,
-    /// Packets that died in triage, of those offered.
+    /// Packets dropped in triage, of those offered.
     pub(super) refused: f64,
 }
 
 impl Point {
-    /// The friend's goodput.
+    /// The established peer's goodput.
     pub(super) fn goodput(&self) -> f64 {
         self.answered as f64 / (self.asked as f64).max(1.0)
     }
@@ -112,7 +114,7 @@ fn cidr(side: usize, family: Family, number: u8) -> Option<IpCidr> {
     IpCidr::new(addr(side, family, number), if family == Family::V4 { 16 } else { 64 })
 }
 
-/// The addresses that strangers say they have: an upper half of the link's prefix.
+/// The source addresses of the flood: the upper half of the link's prefix.
 fn stranger_addrs(family: Family) -> Result<AddrRange, LabError> {
     let range = match addr(1, family, 0) {
         IpAddr::V4(addr) => {
@@ -127,7 +129,7 @@ fn stranger_addrs(family: Family) -> Result<AddrRange, LabError> {
     range.ok_or(LabError::Scene("a prefix".to_owned()))
 }
 
-/// The host's addresses on the strangers' link, with their prefixes, as `ip` writes them.
+/// The host's addresses on the flood's link, with their prefixes, as `ip` writes them.
 pub(super) fn stranger_side() -> Vec<String> {
     let text = |family: &Family| {
         let len = if *family == Family::V4 { 16 } else { 64 };
@@ -136,13 +138,13 @@ pub(super) fn stranger_side() -> Vec<String> {
     FAMILIES.iter().map(text).collect()
 }
 
-/// One host, its friend and its strangers.
+/// One host, its established peer and its flood.
 struct Built {
     world: World,
     host: NodeId,
     friend: NodeId,
     links: [LinkId; 2],
-    /// Strangers' datagrams that were worked on.
+    /// Unverified datagrams that were worked on.
     served: Arc<AtomicU64>,
 }
 
@@ -166,8 +168,8 @@ pub(super) fn stack() -> StackConfig {
 }
 
 impl Scene {
-    /// How many datagrams a second of strangers this host serves while more come, with the core
-    /// for itself.
+    /// How many unverified datagrams a second this host serves while more arrive, with the core for
+    /// itself.
     ///
     /// # Errors
     /// The scene cannot be made.
@@ -183,8 +185,8 @@ impl Scene {
         Ok((served as f64 / (alone.length - start).as_secs_f64()) as u64)
     }
 
-    /// How many packets a second triage looks at while more come, with friends about and the core
-    /// shared: its capacity.
+    /// How many packets a second triage looks at while more arrive, with established flows present
+    /// and the core shared: its capacity.
     ///
     /// # Errors
     /// The scene cannot be made.
@@ -198,7 +200,7 @@ impl Scene {
         Ok((looked_at as f64 / length.as_secs_f64()) as u64)
     }
 
-    /// What becomes of everybody where strangers send `rate` packets a second.
+    /// The outcome for all parties of a flood of `rate` packets a second.
     ///
     /// # Errors
     /// The scene cannot be made.
@@ -209,7 +211,7 @@ impl Scene {
         built.world.run_for(length);
         let stats = built.world.node_stats(built.host);
         let honest = built.world.node_ref::<Honest>(built.friend);
-        let honest = honest.ok_or(LabError::Scene("the friend is gone".to_owned()))?;
+        let honest = honest.ok_or(LabError::Scene("the established peer is gone".to_owned()))?;
         let [friends, strangers] = built.links.map(|link| built.world.stats(link).from_a);
         let offered = (friends.sent + strangers.sent).max(1) as f64;
         let died = stats.refused + stats.crowded_out;
@@ -279,7 +281,7 @@ impl Scene {
     fn core(&self, variant: Option<Variant>) -> NodeConfig {
         let mut config = NodeConfig { ring: self.ring, ..NodeConfig::default() };
         let Some(variant) = variant else { return config };
-        config.application = Some(Application::HUNGRY);
+        config.application = Some(SimulatedApplication::HUNGRY);
         if variant.balances() {
             config.balance = Some(BalanceConfig { share: self.share, ..BalanceConfig::default() });
         }
@@ -309,7 +311,8 @@ impl Scene {
     }
 }
 
-/// Strangers who send so many packets a second to the station `host`, half of each family.
+/// Unverified sources that send so many packets a second to the station `host`, half of each
+/// family.
 ///
 /// # Errors
 /// The scene cannot be made.

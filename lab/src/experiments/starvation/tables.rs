@@ -1,7 +1,7 @@
 //! What was found, as numbers, tables and pictures.
 //!
-//! Called by `starvation.rs` at the end of a run. Invariant: everything that a claim speaks of is
-//! set here, and only from what was measured.
+//! Called by `starvation.rs` at the end of a run. Invariant: every number named by a claim is set
+//! here, and only from what was measured.
 
 use super::simulated::Point;
 use super::threads::{System, Threads};
@@ -34,7 +34,7 @@ fn millis(length: core::time::Duration) -> f64 {
 }
 
 impl Curves {
-    /// The friend's goodput at a point, in goodputs of the same variant without strangers.
+    /// The established peer's goodput at a point, in parts of the same variant's without a flood.
     fn kept(points: &[Point], point: &Point) -> f64 {
         let unloaded = points.first().map_or(0.0, Point::goodput);
         if unloaded > 0.0 { point.goodput() / unloaded } else { 0.0 }
@@ -46,8 +46,8 @@ impl Curves {
         both.map_or(0.0, |(_, points)| Self::kept(points, &self.promised.1))
     }
 
-    /// Strangers served, in parts of what the same worker serves that does not tell friends from
-    /// strangers; none where there are no strangers.
+    /// Unverified packets served, in parts of what the same worker serves without triage; none
+    /// where there is no flood.
     fn strangers_part(&self, variant: Variant, load: f64, point: &Point) -> Option<f64> {
         let blind = if variant.balances() { Variant::Balance } else { Variant::Neither };
         let (_, points) = self.variants.iter().find(|(other, _)| *other == blind)?;
@@ -96,8 +96,8 @@ impl Curves {
 
     fn title(&self) -> String {
         let what = match self.name {
-            "virtual" => "Virtual time: strangers' datagrams are worked on",
-            _ => "Bare stack in virtual time: strangers' datagrams are thrown away",
+            "virtual" => "Virtual time: unverified datagrams are worked on",
+            _ => "Bare stack in virtual time: unverified datagrams are thrown away",
         };
         format!("{what}; a load of 1 is {} packets/s", self.capacity)
     }
@@ -108,9 +108,9 @@ impl Curves {
             "load",
             "app's share",
             "longest gap",
-            "friends kept",
+            "established kept",
             "p99",
-            "strangers/s",
+            "unverified/s",
             "ring full",
             "refused",
         ];
@@ -132,11 +132,11 @@ impl Curves {
         }
         let (rate, promised) = &self.promised;
         table.note = format!(
-            "a gap is time in which the application wanted the core and did not have it; friends \
-             kept is goodput in parts of the same variant's without strangers; ring full and \
-             refused are parts of all that was offered; triage looks at {} packets/s of a \
-             boundless flood, and where {rate} are offered friends keep {} and {:.0} strangers/s \
-             are served",
+            "a gap is time in which the application wanted the core and did not have it; \
+             established kept is goodput in parts of the same variant's without a flood; ring full \
+             and refused are parts of all that was offered; triage looks at {} packets/s of a \
+             boundless flood, and where {rate} are offered established flows keep {} and {:.0} \
+             unverified/s are served",
             self.triage,
             percent(self.promised_kept()),
             promised.strangers_served
@@ -159,7 +159,7 @@ impl Curves {
         };
         let x_max = self.loads.iter().copied().fold(1.0, f64::max);
         let draw = |title: &str, y: &str, series: Vec<Series>| {
-            let x = "strangers' packets, in capacities";
+            let x = "unverified packets, in capacities";
             lines(&Axes { title, x, y, x_max, y_max: 1.0, marks: &[] }, &series)
         };
         let share = draw(
@@ -168,8 +168,8 @@ impl Curves {
             series(&|_, point| point.app_share),
         );
         let kept = draw(
-            "What the flood leaves of the friends' goodput",
-            "part of the goodput without strangers",
+            "What the flood leaves of established flows' goodput",
+            "part of the goodput without a flood",
             series(&Self::kept),
         );
         let name = self.name;
@@ -192,7 +192,7 @@ impl Threads {
         let series: Vec<_> = System::ALL.iter().map(series).collect();
         let x_max = self.results.iter().map(|result| result.offered / 1000.0).fold(0.0, f64::max);
         let title = "Real threads: what the flooded core leaves to a program";
-        let (x, y) = ("strangers' packets a second, in thousands", "part of the time");
+        let (x, y) = ("unverified packets a second, in thousands", "part of the time");
         let axes = Axes { title, x, y, x_max: x_max.ceil(), y_max: 1.0, marks: &[] };
         (!self.results.is_empty()).then(|| ("threads-share.svg".to_owned(), lines(&axes, &series)))
     }
@@ -245,7 +245,7 @@ fn table_of(threads: &Threads) -> Table {
              threads on one core, the flood is sent from another; the kernel's receive half is \
              steered to the same core (RPS); thirds is the part of the time for which other work \
              on the machine had the core while the program was ready, and shares are of the rest; \
-             stolen is what the machine's host says that it took",
+             stolen is what the machine's host reports that it took",
             threads.rounds
         ),
     };

@@ -1,15 +1,15 @@
 //! The flooded core in real threads: our worker, and the kernel's own stack, in one run.
 //!
 //! Called by `starvation.rs`. On one core a program takes timestamps as fast as it can; on the same
-//! core somebody receives what another core floods it with: a program at a socket of the kernel,
-//! or our worker with the same program behind its stack, with and without balance. What the
-//! timestamps show is the program's share of the core and its longest gap. Everything is bounded:
-//! each trial lasts as long as the plan says, and its threads are joined.
+//! core a receiver takes what another core floods it with: a program at a socket of the kernel, or
+//! our worker with the same program behind its stack, with and without balance. What the timestamps
+//! show is the program's share of the core and its longest gap. Everything is bounded: each trial
+//! lasts as long as planned, and its threads are joined.
 //!
 //! Other work on the machine is told apart by the system's account (`account.rs`): for as long as
 //! the program was ready and neither it nor the receiver ran, a third had the core. Shares are of
 //! what is left of the time. Gaps cannot be told apart so: of them, and of everything else, claims
-//! compare medians of one run, whose trials take turns.
+//! compare medians of one run with alternating trials.
 
 #![expect(clippy::disallowed_methods, reason = "this part measures real time in real threads")]
 
@@ -33,14 +33,14 @@ use crate::experiments::service::Toil;
 use crate::experiments::stamps::Stamps;
 use crate::progress::Progress;
 
-/// What the program has of a core that nobody else wants, at least.
+/// What the program has of an otherwise idle core, at least.
 const QUIET: f64 = 0.85;
 /// What a flood has before timestamps count.
 const WARM_UP: Duration = Duration::from_millis(50);
 /// The system's unit of time in `/proc/stat`: its user interface is fixed at this.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Who receives on the core.
+/// The receiver on the core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum System {
     /// A socket of the kernel.
@@ -78,7 +78,7 @@ pub(super) struct Trial {
     pub(super) thirds: f64,
     /// Its longest gap.
     pub(super) gap: Duration,
-    /// What the machine's own host took of the core meanwhile, where it says so.
+    /// What the machine's own host took of the core meanwhile, where it reports it.
     pub(super) stolen: Option<f64>,
 }
 
@@ -143,7 +143,7 @@ impl Threads {
         self.rivals().map(|[kernel, ours]| seconds(ours) / seconds(kernel))
     }
 
-    /// Whether the machine left the core to the program where nobody flooded it.
+    /// Whether the machine left the core to the program without a flood.
     pub(super) fn is_undisturbed(&self) -> bool {
         let unloaded = self.results.iter().filter(|trial| trial.planned == 0);
         !self.results.is_empty() && unloaded.map(|trial| trial.share).fold(1.0, f64::min) >= QUIET
@@ -162,7 +162,7 @@ pub(super) struct Work {
     pub(super) seed: u64,
 }
 
-/// Who runs where.
+/// Which core runs which thread.
 #[derive(Clone, Copy, Debug)]
 struct Cores {
     flood: usize,
@@ -273,7 +273,7 @@ struct Table {
     share: Share,
 }
 
-/// What the threads of a trial tell each other.
+/// State shared by the threads of a trial.
 struct Shared {
     stop: Stop,
     /// Datagrams that reached the program.
@@ -377,7 +377,7 @@ impl Table {
         Ok(())
     }
 
-    /// Sends strangers' datagrams to `mac` from another core, as fast as planned or as it can.
+    /// Sends unverified datagrams to `mac` from another core, as fast as planned or as it can.
     fn flood(self, mut device: AfPacket, mac: MacAddr, shared: &Shared) -> Result<(), LabError> {
         pin_to_core(self.cores.flood).map_err(wrong)?;
         let (clock, pool) = (Clock::new(), Pool::new(&PoolConfig::default())?);
@@ -402,7 +402,7 @@ impl Table {
             shared.offered.fetch_add(departing.len() as u64, Ordering::Relaxed);
             match device.transmit(&mut departing) {
                 Ok(_) => {}
-                // Whoever receives has gone first, and taken the cable away.
+                // The receiver has ended first, and has removed the veth pair.
                 Err(_) if shared.stop.is_triggered() => break,
                 Err(error) => return Err(wrong(error)),
             }
@@ -413,7 +413,7 @@ impl Table {
     }
 }
 
-/// Ticks of a core that the machine's own host has taken, as far as it says so.
+/// Ticks of a core that the machine's own host has taken, as far as it reports it.
 fn stolen(core: usize) -> Option<u64> {
     let text = std::fs::read_to_string("/proc/stat").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(&format!("cpu{core} ")))?;

@@ -3,7 +3,7 @@
 //!
 //! Called by `syn_flood.rs`. The server is a queue: segments wait in a ring, are handled in order,
 //! and what they cost is added up from [`Prices`]; a full ring drops them. Behind it stands a
-//! [`HalfOpen`] value, asked exactly as a listener asks it. Clients follow RFC 6298: a SYN or a
+//! [`HalfOpen`] value, called exactly as a listener calls it. Clients follow RFC 6298: a SYN or a
 //! request is sent again after 1, 3, 7 s. Invariant: nothing but the seed is random. Not modelled:
 //! interrupts that starve the program (so a saturated server here loses what does not fit, and no
 //! more), congestion control, anything after the first byte.
@@ -13,21 +13,21 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use floodwall_base::{FlowKey, Instant, PublicRandom, Randomness, Units};
-use floodwall_syncache::contract::Client;
+use floodwall_syncache::contract::HandshakeClient;
 use floodwall_syncache::{
-    Ack, Acked, CacheSettings, CookiePolicy, HalfOpen, ListenSettings, ListenerId, Moment, Secret,
-    SynAck, SynCache,
+    AckOutcome, CacheSettings, CookieMoment, CookiePolicy, HalfOpen, HandshakeAck, ListenSettings,
+    ListenerId, Secret, SynAck, SynCache,
 };
 use floodwall_world::{CostTable, Spent};
 
 use crate::baselines::drop_list::DropList;
 
-/// Who keeps the half-open connections.
+/// The store of the half-open connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Design {
     /// A linear list with random drop.
     List,
-    /// The cache, and no cookie is ever believed.
+    /// The SYN cache; no cookie is accepted.
     Cache,
     /// Cookies, and nothing is ever kept.
     Cookies,
@@ -46,7 +46,7 @@ impl Design {
     }
 }
 
-/// Whose byte is the first of the connection.
+/// The side that sends the first byte of the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Speaker {
     /// A request, then an answer.
@@ -143,12 +143,12 @@ pub(crate) struct Outcome {
     pub(crate) flood_bytes: (u64, u64),
     /// Half-open connections at most.
     pub(crate) half_open_max: u64,
-    /// Clients whose window scale, SACK and timestamps were kept, of those who were proven.
+    /// Clients with window scale, SACK and timestamps kept, of those that completed the handshake.
     pub(crate) kept: (u64, u64),
 }
 
 impl Outcome {
-    /// The share of clients whose time is at most `millis`.
+    /// The share of clients with a time of at most `millis`.
     pub(crate) fn within(times: &[f64], millis: f64) -> f64 {
         times.iter().filter(|time| **time <= millis).count() as f64 / times.len().max(1) as f64
     }
@@ -176,7 +176,7 @@ enum Event {
 /// A client's half of the story.
 #[derive(Clone, Copy, Debug)]
 struct Honest {
-    client: Client,
+    client: HandshakeClient,
     start: u64,
     answer: Option<(u32, u32)>,
     proven: bool,
@@ -208,7 +208,7 @@ struct Sim<'a, H> {
 /// Runs it.
 pub(crate) fn run(run: &Run, seed: u64) -> Outcome {
     let mut random = Randomness::from_number(seed).secret;
-    let start = Moment::simulated(Instant::from_nanos(START - 100_000_000_000));
+    let start = CookieMoment::simulated(Instant::from_nanos(START - 100_000_000_000));
     let cookies = match run.design {
         Design::List => {
             return simulate(run, DropList::new(seed), DropList::walked, CookiePolicy::Never, seed);
@@ -236,7 +236,7 @@ fn simulate<H: HalfOpen>(
     let server =
         Server { half_open, walked, listener, free_at: START, ring: VecDeque::new(), timer_at };
     let honest = (0..run.connects).map(|n| Honest {
-        client: Client::nth(n, n % 2 == 1),
+        client: HandshakeClient::nth(n, n % 2 == 1),
         start: START + run.nth_start(n),
         answer: None,
         proven: false,
@@ -272,7 +272,7 @@ impl<H: HalfOpen> Sim<'_, H> {
                 break;
             }
             if next_flood <= next {
-                let client = Client::nth(flood & 0x3fff_ffff, flood % 2 == 1);
+                let client = HandshakeClient::nth(flood & 0x3fff_ffff, flood % 2 == 1);
                 self.outcome.flood_in += 1;
                 self.syn(next_flood, &client, None);
                 flood = flood.wrapping_add(1);
@@ -354,7 +354,7 @@ impl<H: HalfOpen> Sim<'_, H> {
     }
 
     /// A SYN-ACK at the client: connect returns, and its ACK leaves, with a request where the
-    /// client speaks first. A second one is acknowledged again.
+    /// client sends first. A second one is acknowledged again.
     fn answered(&mut self, now: u64, n: u32, iss: u32, stamp: u32) {
         let Some(one) = self.honest.get_mut(n as usize) else { return };
         let first = one.answer.is_none();
@@ -400,10 +400,10 @@ impl<H: HalfOpen> Sim<'_, H> {
         self.server.free_at
     }
 
-    fn syn(&mut self, now: u64, client: &Client, honest: Option<u32>) {
+    fn syn(&mut self, now: u64, client: &HandshakeClient, honest: Option<u32>) {
         let Some(begun) = self.taken(now) else { return };
         let walked = (self.server.walked)(&self.server.half_open).0;
-        let at = Moment::simulated(Instant::from_nanos(begun));
+        let at = CookieMoment::simulated(Instant::from_nanos(begun));
         let answer = self.server.half_open.syn(self.server.listener, &client.syn(), at);
         let sent = answer.syn_ack().copied();
         if honest.is_none() {
@@ -426,7 +426,7 @@ impl<H: HalfOpen> Sim<'_, H> {
         } else {
             self.prove(begun, n, one, iss, stamp)
         };
-        // The program accepts at once and says its byte, once.
+        // The program accepts at once and sends its byte, once.
         let speaks = self.honest.get_mut(n as usize).filter(|one| one.proven && !one.served);
         if let Some(one) = speaks {
             one.served = self.run.loss == 0.0;
@@ -444,14 +444,15 @@ impl<H: HalfOpen> Sim<'_, H> {
 
     fn prove(&mut self, begun: u64, n: u32, one: Honest, iss: u32, stamp: u32) -> u64 {
         let walked = (self.server.walked)(&self.server.half_open).0;
-        let at = Moment::simulated(Instant::from_nanos(begun));
-        let ack = Ack {
+        let at = CookieMoment::simulated(Instant::from_nanos(begun));
+        let ack = HandshakeAck {
             flow: one.client.flow,
             seq: one.client.irs + 1,
             ack: floodwall_base::Seq(iss) + 1,
             timestamp: one.client.options.timestamp.map(|mine| (mine.wrapping_add(30), stamp)),
         };
-        if let Acked::Proven(proof) = self.server.half_open.ack(self.server.listener, &ack, at) {
+        if let AckOutcome::Proven(proof) = self.server.half_open.ack(self.server.listener, &ack, at)
+        {
             self.server.half_open.accepted(proof.slot());
             let kept = proof.sack()
                 && proof.window_scale() == Some((7, 7))
@@ -479,7 +480,7 @@ impl<H: HalfOpen> Sim<'_, H> {
         self.server.timer_at = u64::MAX;
         let begun = self.server.free_at.max(now);
         let mut again: Vec<SynAck> = Vec::new();
-        let at = Moment::simulated(Instant::from_nanos(begun));
+        let at = CookieMoment::simulated(Instant::from_nanos(begun));
         let spent = self.server.half_open.work(at, Units(64), &mut |one| again.push(*one));
         let cost = u64::from(spent.0) * self.run.prices.answer.max(20);
         self.server.free_at = begun + cost;
@@ -517,7 +518,7 @@ fn is_v6(flow: &FlowKey) -> bool {
     flow.remote.addr.to_ipv4_mapped().is_none()
 }
 
-fn syn_frame(client: &Client) -> u64 {
+fn syn_frame(client: &HandshakeClient) -> u64 {
     let it = &client.options;
     let options = (it.mss.is_some(), it.window_scale.is_some(), it.sack, it.timestamp.is_some());
     frame(is_v6(&client.flow), options)

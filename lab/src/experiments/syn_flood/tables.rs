@@ -73,7 +73,7 @@ fn numbers(metrics: &mut Metrics, Row { name, run, outcome }: &Row) {
     set("connect-within-500ms", 100.0 * Outcome::within(&outcome.connected, 500.0));
     set("first-byte-within-500ms", 100.0 * Outcome::within(&outcome.first_byte, 500.0));
     set("first-byte-within-3s", 100.0 * Outcome::within(&outcome.first_byte, 3000.0));
-    // Connect, ACK and byte: one and a half round trips, two where the client speaks first.
+    // Connect, ACK and byte: one and a half round trips, two where the client sends first.
     let whole = 2.0 * run.round_trip + 0.3;
     set("first-byte-within-trips", 100.0 * Outcome::within(&outcome.first_byte, whole));
     let ratio = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;

@@ -1,5 +1,5 @@
-//! Who is served at a flooded socket: the product's own sockets in virtual time, fair drop on and
-//! off, a light sender's datagrams beside ten times what the reader takes.
+//! Which senders are served at a flooded socket: the product's own sockets in virtual time, fair
+//! drop on and off, a light sender's datagrams beside ten times what the reader takes.
 //!
 //! The whole of `floodwall-udp` runs: look-up, share, room, checksum, queue. The same seed gives
 //! the same numbers. An innocent second socket gets a datagram for each honest one.
@@ -7,14 +7,14 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use floodwall_base::{Counters, Family, IfIndex, Instant, PublicRandom, Randomness};
-use floodwall_checksum::{Sum, pseudo_header_v4, pseudo_header_v6};
+use floodwall_checksum::{InternetSum, pseudo_header_v4, pseudo_header_v6};
 use floodwall_packet::{AccessCounters, Pool, PoolConfig};
-use floodwall_udp::{Input, SocketId, SocketSettings, Udp, UdpConfig};
+use floodwall_udp::{DatagramInput, SocketId, SocketSettings, Udp, UdpConfig};
 use floodwall_wire::UdpFields;
 
 use crate::error::LabError;
 
-/// Who floods.
+/// The sources of the flood.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Flood {
     /// Ten addresses.
@@ -55,7 +55,7 @@ struct Scene {
     family: Family,
 }
 
-/// Honest datagrams: sent and read, of strangers and of answered ones.
+/// Honest datagrams: sent and read, of unverified and of answered senders.
 #[derive(Default)]
 struct Count {
     sent: [u64; 2],
@@ -113,7 +113,7 @@ impl Scene {
                 bytes.extend(from.octets().into_iter().chain(to.octets()));
                 pseudo_header_v6(from, to, 17, len.into())
             }
-            _ => Sum::default(),
+            _ => InternetSum::default(),
         };
         let l4 = bytes.len();
         let payload = [tag; PAYLOAD];
@@ -124,7 +124,8 @@ impl Scene {
         bytes.extend(payload);
         let Some(packet) = self.pool.packet_from(&bytes) else { return };
         let len = bytes.len() - l4;
-        let input = Input { src_addr, dst_addr, iface: IfIndex(1), l3: 0, l4, len, group: false };
+        let input =
+            DatagramInput { src_addr, dst_addr, iface: IfIndex(1), l3: 0, l4, len, group: false };
         let is_answered = from >= HONEST && !from.is_multiple_of(2);
         let (counters, access) = (&mut self.counters, &mut self.access);
         drop(self.udp.input_from(&input, packet, &self.pool, counters, access, |_| is_answered));

@@ -19,7 +19,7 @@ pub(super) const NAMES: [&str; 9] = [
 /// Fine buckets: eight in every doubling.
 const FINE: usize = 8 * 48;
 
-/// See the file's head.
+/// A histogram of enqueue times: the source's buckets, and fine ones for percentiles.
 #[derive(Clone, Debug)]
 pub(super) struct Histogram {
     pub(super) source: [u64; 9],

@@ -1,11 +1,11 @@
 //! The source's machine in virtual time: six memory nodes, cores that do nothing but receive, one
 //! reader. A model, and called so wherever its numbers are shown.
 //!
-//! What it knows: a line that was last written on another node costs `far`, one of the same node
-//! `near`; who wants a line or a lock waits for those who came before. `far` is the source's own
-//! figure turned round: 14.2 million refusals a second on two counters that all cores add to, the
+//! What is modelled: a cache line last written on another node costs `far`, one of the same node
+//! `near`; requests for a line or a lock are served in order. `far` is the source's own figure
+//! turned round: 14.2 million refusals a second on two counters that all cores add to, the
 //! bottleneck that it names, are one add in 141 ns on each. What a core does before it enqueues
-//! follows from its rate beside that. What it does not know: caches within a node, batching by the
+//! follows from its rate beside that. What is not modelled: caches within a node, batching by the
 //! driver, unfair locks (which make the source's histogram of the busylock wider than ours), and
 //! what else ran.
 
@@ -24,7 +24,7 @@ pub(super) enum Design {
     Mutex,
     /// Linux until 6.17: above half of the room a second lock is taken first.
     Busylock,
-    /// One lock-free list; who finds it empty drains it under the reader's lock.
+    /// One lock-free list; the producer that finds it empty drains it under the reader's lock.
     OneList,
     /// Linux 6.18: the same, a list for each node.
     PerNode,
@@ -119,7 +119,7 @@ pub(super) struct Outcome {
     pub(super) overshoot: u64,
 }
 
-/// A line that is written by whoever comes, one after another.
+/// A cache line that producers write one after another.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     free_at: u64,
@@ -130,7 +130,7 @@ struct Line {
 const NEW: Line = Line { free_at: 0, node: 0, version: 0 };
 
 impl Line {
-    /// When a write that is asked for at this moment is done.
+    /// When a write that is requested at this moment is done.
     fn write(&mut self, now: u64, node: usize, prices: &Prices) -> u64 {
         let cost = if self.node == node { prices.near } else { prices.far };
         (self.node, self.version) = (node, self.version + 1);
@@ -139,7 +139,7 @@ impl Line {
     }
 }
 
-/// A lock in whose queue one waits.
+/// A lock with a queue of waiters.
 #[derive(Clone, Debug, Default)]
 struct Lock {
     held: bool,
@@ -486,7 +486,7 @@ impl Sim<'_> {
             return self.at(end + prices.near, reader, Step::Read);
         }
         match self.queued.is_empty() {
-            // It sleeps until somebody wakes it.
+            // It sleeps until it is woken.
             true => self.at(self.now + prices.far, reader, Step::Read),
             false => self.acquire(reader, false),
         }

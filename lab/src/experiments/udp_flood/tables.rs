@@ -71,7 +71,7 @@ fn for_a_second(turn: &Turn) -> f64 {
 }
 
 fn of_threads(metrics: &mut Metrics, rows: &[ThreadRow]) {
-    // Of a few turns the middle one is whatever the machine was doing.
+    // The median of a few turns shows what else the machine was doing.
     let enough = rows.iter().all(|row| row.turns.len() >= TURNS_MIN);
     metrics.set("threads/long-enough", f64::from(u8::from(enough)));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -228,7 +228,7 @@ fn thread_buckets(rows: &[ThreadRow]) -> Table {
 }
 
 fn goodput(rows: &[FloodRow]) -> Table {
-    let columns = ["flood", "strangers", "answered peers", "innocent socket", "reader busy"];
+    let columns = ["flood", "unverified", "answered peers", "innocent socket", "reader busy"];
     let mut table =
         Table::new("Goodput: honest datagrams read, at ten times the capacity", &columns);
     for row in rows {

@@ -5,9 +5,9 @@
 //! the queue is measured. Times are the machine's, the scheduler's interruptions included: where
 //! there are fewer cores than threads the tail is the scheduler's, and what is claimed of it is not
 //! judged. Counts (locks, shared writes, overshoot, conservation) are judged everywhere; where
-//! there are turns enough, so is what the reader gets for a second of its own processor, which
-//! knows no scheduler: beside what it gets of the same queue when producers come with half of what
-//! it can take.
+//! there are turns enough, so is what the reader gets for a second of its own processor, which is
+//! independent of the scheduler: beside what it gets of the same queue when producers come with
+//! half of what it can take.
 #![expect(clippy::disallowed_methods, reason = "what is measured is time")]
 
 use std::hint::spin_loop;
@@ -21,7 +21,7 @@ use floodwall_packet::{
     Account, Class, NodeQueues, PacketBuf, PacketList, Pool, PoolConfig, Region,
 };
 use floodwall_sync::mailbox::Bits;
-use floodwall_udp::{Ask, Demand, FairShare, Standing};
+use floodwall_udp::{FairRequest, FairShare, SenderStanding, ShareDemand};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 
@@ -127,7 +127,7 @@ struct Mine {
     account: Option<Arc<Account>>,
     batch: PacketList,
     in_round: u32,
-    fair: Option<Box<(FairShare, Demand)>>,
+    fair: Option<Box<(FairShare, ShareDemand)>>,
     limit: u64,
     ring: Option<rtrb::Producer<PacketBuf>>,
 }
@@ -159,8 +159,9 @@ impl Queue {
                 let mut all = accounts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 all.extend(account.clone());
                 mine.account = account;
-                mine.fair = (kind == Kind::TakeAllFair)
-                    .then(|| Box::new((FairShare::new(HashKey::new(1, 2)), Demand::default())));
+                mine.fair = (kind == Kind::TakeAllFair).then(|| {
+                    Box::new((FairShare::new(HashKey::new(1, 2)), ShareDemand::default()))
+                });
             }
             Self::Rings(consumers) => {
                 let room = work.datagrams as usize / producers;
@@ -295,14 +296,14 @@ impl Mine {
         let Some(account) = &self.account else { return Err(packet) };
         if let Some(fair) = &mut self.fair {
             let (fair, demand) = &mut **fair;
-            let ask = Ask {
+            let ask = FairRequest {
                 source: std::net::Ipv4Addr::from_bits(source << 8).into(),
                 socket: 1,
                 true_size: packet.true_size(),
                 used: account.used(),
                 limit: self.limit,
             };
-            if !fair.grants(&ask, demand, || Standing::Stranger) {
+            if !fair.grants(&ask, demand, || SenderStanding::Stranger) {
                 return Err(packet);
             }
         }
@@ -460,7 +461,7 @@ fn read(
             while start.elapsed() < Duration::from_nanos(work.read_nanos) {
                 spin_loop();
             }
-            all.bury(packet, deferred);
+            all.drop_burst(packet, deferred);
         }
         if !stop.load(Ordering::Relaxed) {
             seen.busy += processor_time().saturating_sub(before);

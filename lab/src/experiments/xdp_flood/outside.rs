@@ -13,7 +13,7 @@ use floodwall_packet::{Burst, Engine, PacketBuf, PacketList, Pool, PoolConfig, R
 use floodwall_pktgen::{Blast, Honest};
 
 use super::Hold;
-use super::scene::{self, CLIENT, FAMILIES, Server};
+use super::topology::{self, CLIENT, FAMILIES, Server};
 use crate::error::LabError;
 use crate::experiments::namespace::{self, VETH_NEAR};
 
@@ -28,7 +28,7 @@ const TURN: Units = Units(64);
 /// The type field of IPv6.
 const IPV6: [u8; 2] = [0x86, 0xdd];
 
-/// See the file's head.
+/// The thread outside the host: honest clients and the flood.
 pub(super) struct Outside {
     device: AfXdp,
     pool: Pool,
@@ -50,7 +50,7 @@ struct Counts {
 /// What was seen within the window.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seen {
-    /// Packets a second of the flood, and of whatever came back.
+    /// Packets a second of the flood, and of all that came back.
     pub(super) offered: f64,
     pub(super) answers: f64,
     /// The answered part of each family's questions.
@@ -59,7 +59,7 @@ pub(super) struct Seen {
     pub(super) all_answered: bool,
 }
 
-/// The three who send.
+/// The three senders.
 struct Senders {
     honest: [Honest; 2],
     flood: Blast,
@@ -86,8 +86,9 @@ impl Outside {
         ACQUAINTED.saturating_add(WARM_UP)
     }
 
-    /// Clients ask and strangers flood `server`, for `length` after the time before the window, and
-    /// on until `is_over` is content with what was seen, or [`PATIENCE`] has passed.
+    /// Clients send requests to and unverified sources flood `server`, for `length` after the time
+    /// before the window, and on until `is_over` is content with what was seen, or [`PATIENCE`] has
+    /// passed.
     pub(super) fn run(
         &mut self,
         hold: &Hold,
@@ -95,8 +96,8 @@ impl Outside {
         length: Duration,
         is_over: impl Fn(&Seen) -> bool,
     ) -> Result<Seen, LabError> {
-        let [v4, v6] = FAMILIES.map(|family| scene::honest(hold, server, family));
-        let flood = scene::strangers(rate, server)?;
+        let [v4, v6] = FAMILIES.map(|family| topology::honest(hold, server, family));
+        let flood = topology::strangers(rate, server)?;
         let mut senders = Senders { honest: [v4?, v6?], flood };
         let clock = Clock::new();
         let start = clock.now();

@@ -1,7 +1,7 @@
 //! What was found, as numbers, tables and a picture.
 //!
-//! Called by `xdp_flood.rs` at the end of a run. Invariant: everything that a claim speaks of is
-//! set here, and only from what was measured.
+//! Called by `xdp_flood.rs` at the end of a run. Invariant: every number named by a claim is set
+//! here, and only from what was measured.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -10,7 +10,7 @@ use floodwall_packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round};
 use floodwall_wire::{EtherType, EthernetHeader, Ipv4Header, Ipv6Header, UdpHeader};
 
 use super::Scene;
-use super::scene::{self, PORT, Server};
+use super::topology::{self, PORT, Server};
 use super::trials::{Results, Trial};
 use super::victims::Victim;
 use crate::baselines::xdp_loop::turn_round;
@@ -193,14 +193,14 @@ impl Results {
                 "medians of {} turns, all victims in turns; in brackets where the kernel's half \
                  ran; of a flood of invented senders to the service's port, half of each family; \
                  honest is the answered part of the clients' questions; a gap is a pause of the \
-                 program over 20 us, p99 is by number; what died at the interface, at the gate and \
+                 program over 20 us, p99 is by number; drops at the interface, at the gate and \
                  in rings is of a whole trial",
                 self.rounds
             ),
         }
     }
 
-    /// The curves: what each victim delivers over what is offered, and whom it answers.
+    /// The curves: what each victim delivers over what is offered, and which senders it answers.
     fn plots(&self) -> Vec<(String, String)> {
         let mut victims: Vec<Victim> = Vec::new();
         for trial in self.trials.iter().filter(|trial| trial.scene == Scene::Answers) {
@@ -242,7 +242,7 @@ impl Results {
 pub(super) fn loop_turns_round() -> Result<f64, LabError> {
     const PACKETS: usize = 128;
     let pool = Pool::new(&PoolConfig { frames: 2 * PACKETS, ..PoolConfig::default() })?;
-    let mut flood = scene::strangers(1_000_000, Server::ours())?;
+    let mut flood = topology::strangers(1_000_000, Server::ours())?;
     let mut random = Randomness::from_number(1);
     let (mut nothing, mut frames) = (Burst::new(), PacketList::new());
     for now in [Instant::ORIGIN, Instant::from_nanos(1_000_000)] {

@@ -2,8 +2,8 @@
 //!
 //! Called by `xdp_flood.rs`. The victim's halves, the kernel's and its own, are on one core, with
 //! them, where that is the scene, a program that takes timestamps; flood and clients are on the
-//! other. Everything is bounded: a trial lasts as long as the plan says, and its threads are
-//! joined. Claims compare medians of trials that took turns.
+//! other. Everything is bounded: a trial lasts as long as planned, and its threads are joined.
+//! Claims compare medians of trials that took turns.
 
 #![expect(clippy::disallowed_methods, reason = "this part measures real time in real threads")]
 
@@ -17,7 +17,7 @@ use floodwall_dispatch::{Clock, Stop, pin_to_core};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::outside::{Outside, Seen};
-use super::scene::{self, Server};
+use super::topology::{self, Server};
 use super::victims::{Ended, Run, Shared, Victim};
 use super::{Hold, Scene, Work};
 use crate::baselines::xdp_loop::Does;
@@ -53,7 +53,7 @@ pub(super) struct Results {
     pub(super) why_not: Option<String>,
 }
 
-/// Who runs where.
+/// Which core runs which thread.
 #[derive(Clone, Copy, Debug)]
 struct Cores {
     outside: usize,
@@ -98,7 +98,7 @@ pub(super) fn measure(work: &Work<'_>, progress: &mut dyn Progress) -> Result<Re
     outcome.map_err(|error| error.unwrap_or_else(|| wrong("a thread panicked")))
 }
 
-/// The cable, and who sends on it.
+/// The veth pair, and the senders on it.
 struct Bench {
     cores: Cores,
     /// The kernel's link address.
@@ -109,10 +109,10 @@ struct Bench {
 impl Bench {
     /// Lays the cable.
     fn lay(cores: Cores) -> Result<Self, LabError> {
-        let mac = namespace::lay_veth(&scene::kernel_addrs(), cores.flooded).map_err(wrong)?;
+        let mac = namespace::lay_veth(&topology::kernel_addrs(), cores.flooded).map_err(wrong)?;
         // What comes back is the outside's work, or the victim's core would do it.
         namespace::steer(namespace::VETH_NEAR, cores.outside).map_err(wrong)?;
-        for words in scene::kernel_ways(namespace::VETH_FAR) {
+        for words in topology::kernel_ways(namespace::VETH_FAR) {
             namespace::ip(&words).map_err(wrong)?;
         }
         Ok(Self { cores, kernel: MacAddr(mac), outside: Outside::open(1)? })
@@ -162,14 +162,14 @@ impl Bench {
         thread::scope(|scope| {
             let running = scope.spawn(|| {
                 let ended = run.until_stopped(&shared);
-                // Where it could not even stand nobody waits for it.
+                // A victim that could not be set up is not waited for.
                 shared.stop.trigger();
                 ended
             });
             let outcome = self.meet(work, &shared, (server, rate), scene);
             shared.stop.trigger();
             let ended = running.join().unwrap_or_else(|_| Err(wrong("the victim panicked")));
-            // Its own words say more than those of who waited for it.
+            // Its own error is more precise than that of the thread that waited for it.
             let ended = ended?;
             let (works, seen, served, stamps) = outcome?;
             Ok(Trial { scene, victim, planned: rate, works, seen, served, stamps, ended })
@@ -205,7 +205,7 @@ impl Bench {
                 }
                 Ok::<_, LabError>((shared.served.load(Ordering::Relaxed) - before, stamps))
             });
-            // Where only whether everybody works is looked at, nobody's speed shall decide.
+            // Where only function is tested, speed must not decide.
             let works = |seen: &Seen| match scene.does() {
                 Does::Answers => seen.all_answered,
                 Does::Drops => shared.served.load(Ordering::Relaxed) > 0,

@@ -1,4 +1,5 @@
-//! Who is flooded: our worker on a device, the bare loop, a program at the kernel's socket.
+//! The victims of the flood: our worker on a device, the bare loop, a program at the kernel's
+//! socket.
 //!
 //! Run by `trials.rs`, each in a thread of its own on the flooded core. All serve the same port of
 //! both families, by answering or by forgetting, and count what reached the program.
@@ -12,15 +13,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use floodwall_base::{IfIndex, Randomness};
-use floodwall_device::{Device, DeviceError, DeviceWord, HalfRank, KernelHalf, OpenConfig};
-use floodwall_dispatch::{Clock, Fact, Port, Shown, Stop, Worker, WorkerConfig, pin_to_core};
+use floodwall_device::{Device, DeviceError, DeviceSpec, NapiPolicy, NapiPriority, OpenConfig};
+use floodwall_dispatch::{
+    Clock, Port, Shown, Stop, Worker, WorkerConfig, WorkerCounter, pin_to_core,
+};
 use floodwall_packet::{Pool, PoolConfig};
 use floodwall_schedule::BalanceConfig;
 use floodwall_stack::services::{ServiceKind, UdpService};
 use floodwall_stack::{Application, Host, accounts_needed};
 use serde::Deserialize;
 
-use super::scene::{self, OURS, PORT};
+use super::topology::{self, OURS, PORT};
 use crate::baselines::xdp_loop::{self, Does};
 use crate::error::LabError;
 use crate::experiments::namespace::VETH_FAR;
@@ -30,7 +33,7 @@ use crate::experiments::service::Toil;
 const TRIES_MAX: u32 = 200;
 const BETWEEN: Duration = Duration::from_millis(5);
 
-/// Who is flooded.
+/// The victim of a flood.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Victim {
@@ -61,22 +64,22 @@ impl Victim {
         }
     }
 
-    const fn half(self) -> KernelHalf {
+    const fn half(self) -> NapiPolicy {
         match self {
-            Self::XdpBusyPoll => KernelHalf::BusyPoll,
-            _ => KernelHalf::Auto,
+            Self::XdpBusyPoll => NapiPolicy::BusyPoll,
+            _ => NapiPolicy::Auto,
         }
     }
 
-    const fn rank(self) -> Option<HalfRank> {
+    const fn rank(self) -> Option<NapiPriority> {
         match self {
-            Self::XdpBehind | Self::BareLoop => Some(HalfRank::Behind),
+            Self::XdpBehind | Self::BareLoop => Some(NapiPriority::Behind),
             _ => None,
         }
     }
 }
 
-/// What its threads and the outside tell each other.
+/// State shared by its threads and the outside.
 pub(super) struct Shared {
     pub(super) stop: Stop,
     /// The victim's thread; 0 before it is ready.
@@ -101,10 +104,10 @@ pub(super) struct Run {
 pub(super) struct Ended {
     /// Where the kernel's half was, in words.
     pub(super) place: &'static str,
-    /// Packets that the interface's program refused to strangers, and that died in rings.
+    /// Unverified packets refused by the interface's program, and packets lost in rings.
     pub(super) strangers: u64,
     pub(super) ring_full: u64,
-    /// Packets that died at the gate.
+    /// Packets dropped at the gate.
     pub(super) gate: u64,
 }
 
@@ -147,7 +150,7 @@ impl Run {
     /// The device, and where the kernel's half is.
     fn open(self) -> Result<(Box<dyn Device>, &'static str), LabError> {
         let word = if self.victim == Victim::Packet { "packet" } else { "xdp" };
-        let word: DeviceWord = format!("{word}:{VETH_FAR}").parse().map_err(wrong)?;
+        let word: DeviceSpec = format!("{word}:{VETH_FAR}").parse().map_err(wrong)?;
         let config = OpenConfig {
             station: Some(OURS),
             kernel_half: self.victim.half(),
@@ -187,7 +190,7 @@ impl Run {
     fn ours(self, shared: &Shared) -> Result<Ended, LabError> {
         let (device, place) = self.open()?;
         let clock = Clock::new();
-        let config = scene::stack();
+        let config = topology::stack();
         let sizes = PoolConfig { accounts: accounts_needed(&config), ..PoolConfig::default() };
         let pool = Pool::new(&sizes)?;
         let mut random = Randomness::from_number(self.seed);
@@ -197,7 +200,7 @@ impl Run {
         };
         let now = clock.now();
         let mut host = Host::new(&config, vec![service], &pool, &mut random, now).map_err(wrong)?;
-        for (addr, mac) in scene::neighbours() {
+        for (addr, mac) in topology::neighbours() {
             host.stack_mut().add_neighbor(IfIndex(1), addr, mac, now).map_err(wrong)?;
         }
         let balance = self.shares.then(BalanceConfig::default);
@@ -208,7 +211,8 @@ impl Run {
         Self::is_ready(shared);
         let ended = worker.run(&shared.stop).map_err(wrong)?;
         let facts = &ended.facts;
-        let gate = facts.of(Fact::DropsTriageStranger) + facts.of(Fact::DropsTriageRefusable);
+        let gate = facts.of(WorkerCounter::DropsTriageUnknown)
+            + facts.of(WorkerCounter::DropsTriageRejectable);
         let stats = ended.ports.first().map(|port| port.stats).unwrap_or_default();
         let ring_full = stats.rx_ring_full + stats.rx_no_buffer;
         Ok(Ended { place, strangers: stats.rx_strangers, ring_full, gate })

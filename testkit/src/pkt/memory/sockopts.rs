@@ -5,14 +5,14 @@
 
 use std::time::Duration;
 
-use floodwall_tcp::{Acknowledge, Algorithm, State};
+use floodwall_tcp::{Acknowledge, Algorithm, TcpState};
 
 use super::super::calls::number_of;
 use super::super::profile::Profile;
 use super::super::runner::Errno;
 use super::{Memory, Socket, errno, whole_segments};
 
-/// Options that need nothing: who may share an address, and what other parts of a system make of a
+/// Options that need nothing: sharing of an address, and what other parts of a system make of a
 /// packet.
 const GRANTED: &[&str] = &[
     "SO_REUSEADDR",
@@ -26,7 +26,7 @@ const GRANTED: &[&str] = &[
     "IPV6_MTU_DISCOVER",
     "IPV6_V6ONLY",
 ];
-/// The segment size before a peer has said one (RFC 9293 section 3.7.1), as systems tell it.
+/// The segment size before a peer has sent one (RFC 9293 section 3.7.1), as systems report it.
 const UNSAID_MSS: i64 = 536;
 const SOCK_STREAM: i64 = 1;
 const IPPROTO_TCP: i64 = 6;
@@ -123,7 +123,7 @@ impl Memory {
             }
             ("TCP_MAXSEG", Socket::Connection(_)) => {
                 let info = self.info(name)?;
-                let is_early = info.state == State::SynSent;
+                let is_early = info.state == TcpState::SynSent;
                 Ok(if is_early { UNSAID_MSS } else { info.snd_mss.into() })
             }
             ("TCP_MAXSEG", _) => Ok(UNSAID_MSS),
@@ -136,14 +136,14 @@ impl Memory {
         }
     }
 
-    /// What each system says of a receive buffer: Linux twice what was asked for, FreeBSD whole
+    /// What each system reports of a receive buffer: Linux twice the requested size, FreeBSD whole
     /// segments once the connection is there.
     fn receive_buffer(&mut self, name: i64) -> Result<u32, Errno> {
         let entry = self.entry(name)?.clone();
         let buffer = entry.buffer.unwrap_or(entry.settings.receive_bytes);
         let is_early = match entry.socket {
             Socket::Connection(id) => {
-                self.with(|sockets| sockets.tcp_state(id)) == Ok(State::SynSent)
+                self.with(|sockets| sockets.tcp_state(id)) == Ok(TcpState::SynSent)
             }
             Socket::Fresh | Socket::Listener(_) => true,
         };

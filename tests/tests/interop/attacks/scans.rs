@@ -8,7 +8,7 @@ use crate::instance::assert_lawful;
 use crate::link::Kind;
 use crate::namespace::{inside, tell};
 
-/// One scan from the stranger's place; what it said, and what was counted then.
+/// One scan from the attacker's namespace; its output, and the counters after it.
 fn scanned(kind: Kind, words: &'static str, judge: fn(&Said, &Value)) {
     inside(move || {
         let Some(scene) = Scene::set_up(kind, None, "--service udp-echo:7") else { return };
@@ -30,8 +30,8 @@ fn a_port_scan_in_tiny_fragments_ends() {
     });
 }
 
-/// Fewer protocols than errors that a peer gets in one go: what is asked for after those may stay
-/// without an answer, and nmap cannot tell then what is there.
+/// Fewer protocols than errors that a peer gets in one go: probes after those may stay without an
+/// answer, and nmap has no result for them then.
 #[test]
 fn a_scan_of_ipv4_protocols_finds_those_that_we_have() {
     let words = "-n -Pn -sO -T5 --max-retries 1 -p 1,17,33,50,89,132 10.77.0.2";

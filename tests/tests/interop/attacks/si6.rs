@@ -2,8 +2,8 @@
 //! redirects and fragments, in bursts of a second's worth.
 //!
 //! These tools give up where the kernel makes them wait, so they are held to what a burst has. Not
-//! here: `rs6`, which crashes by itself in this version (2.0), `flow6`, whose UDP packets have
-//! a length of 0 and whose TCP packets find nobody yet, `udp6` and `tcp6`, which fill any ring and
+//! here: `rs6`, which crashes by itself in this version (2.0), `flow6`, with UDP packets of a
+//! length of 0 and TCP packets without a listener yet, `udp6` and `tcp6`, which fill any ring and
 //! stop where they are paced, and `icmp6` and `jumbo6`, which send one packet a second.
 
 use crate::attacks::{Scene, withstand_unpaced};
@@ -31,7 +31,7 @@ withstands! {
         "frag6" "-i eth0 -s fd77::/64 -d fd77::2 -O first -P 400 -F 500 -l -z 1";
 }
 
-/// Row 59 of what is promised: nobody can say which identification our next fragment has.
+/// Row 59 of what is promised: the identification of our next fragment cannot be predicted.
 #[test]
 fn frag6_finds_our_identifications_random() {
     inside(|| {

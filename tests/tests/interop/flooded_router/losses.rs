@@ -1,9 +1,9 @@
 //! Where packets are lost between the left host and the right one, each place by its own counter.
 //!
-//! Asked by `flooded_router.rs` before and after a trial. Counters of the kernel's: of each cable's
-//! ends (a virtual cable counts what its ring refused at the sender's end), of the queue between
-//! interrupt and stack (`softnet`), of sockets that are full. Ours: what `floodwall stat` tells of
-//! devices, of the worker and of the stack. Not here: what is no loss.
+//! Called by `flooded_router.rs` before and after a trial. Counters of the kernel's: of each
+//! cable's ends (a virtual cable counts what its ring refused at the sender's end), of the queue
+//! between interrupt and stack (`softnet`), of sockets that are full. Ours: what `floodwall stat`
+//! reports of devices, the worker and the stack. Not here: what is no loss.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::command::shown_by_ip;
 
-/// See the file's head: counts by place.
+/// Packets lost, by place.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Losses(BTreeMap<String, u64>);
 
@@ -66,7 +66,7 @@ impl Losses {
         self.add("softnet".to_owned(), text.lines().filter_map(second).sum());
     }
 
-    /// What an instance of ours tells.
+    /// Adds the losses that an instance of ours reports.
     pub(super) fn look_at_ours(&mut self, stat: &Value) {
         for device in stat["devices"].as_array().into_iter().flatten() {
             let name = device["ifname"].as_str().unwrap_or_default();

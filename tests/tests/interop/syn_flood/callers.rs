@@ -1,8 +1,8 @@
-//! Honest clients of the kernel's, each of which connects, says a line and waits until it comes
-//! back; and a server of the kernel's that sends lines back.
+//! Honest clients of the kernel's: each connects, sends a line and waits until it comes back; and a
+//! server of the kernel's that sends lines back.
 //!
 //! Called by `syn_flood.rs`. One thread drives all clients with poll(2): a call begins when it is
-//! due, whatever became of the others, and ends with a reset, so that no port is kept. Invariant: a
+//! due, independent of the others, and ends with a reset, so that no port is kept. Invariant: a
 //! call's time counts from when it was due.
 
 use std::io::{ErrorKind, Read, Write};
@@ -114,7 +114,7 @@ pub(super) fn call(all: &[Calls]) -> Vec<Option<Duration>> {
     loop {
         for (calling, next) in all.iter().zip(&mut begun_of) {
             while *next < calling.count && calling.due(begun, *next) <= clock.now() {
-                let to = calling.to.expect("somebody is called");
+                let to = calling.to.expect("the calls have a target");
                 let call = Call::begin(to, calling.due(begun, *next));
                 lost += usize::from(call.is_none());
                 calls.extend(call);

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::rig::*;
 use crate::cookie::find_syn;
 use crate::interpreter::Machine;
-use crate::{Assembler, Reg, Size};
+use crate::{AccessSize, Assembler, Register};
 
 const START: Instant = Instant::from_nanos(77_000_000_000);
 const LINUX: [u8; 20] = [2, 4, 5, 180, 4, 2, 8, 10, 1, 2, 3, 4, 0, 0, 0, 0, 1, 3, 3, 7];
@@ -131,11 +131,16 @@ fn network_headers_that_lie_are_left() {
 fn a_plain_syn_is_found_at_a_glance_and_nothing_else_is() {
     let mut a = Assembler::new();
     let (syn, other) = (a.label(), a.label());
-    a.load(Size::Word, Reg::R7, Reg::R1, 0).load(Size::Word, Reg::R8, Reg::R1, 4);
+    a.load(AccessSize::Word, Register::R7, Register::R1, 0).load(
+        AccessSize::Word,
+        Register::R8,
+        Register::R1,
+        4,
+    );
     find_syn(&mut a, syn, other);
     for (label, verdict) in [(syn, 1), (other, 0)] {
         a.place(label);
-        a.set(Reg::R0, verdict).exit();
+        a.set(Register::R0, verdict).exit();
     }
     let code = a.finish().unwrap();
     let found = |frame: &[u8]| Machine::new().run(&code, &mut frame.to_vec()).unwrap().verdict == 1;

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use floodwall_base::{Instant, Seq};
-use floodwall_syncache::{Ack, Acked, HalfOpen, ListenSettings};
+use floodwall_syncache::{AckOutcome, HalfOpen, HandshakeAck, ListenSettings};
 
 use super::rig::*;
 use crate::cookie::*;
@@ -48,13 +48,13 @@ fn verdict(rig: &mut Rig, sent: &Sent) -> u64 {
 fn cache_believes(rig: &mut Rig, sent: &Sent) -> bool {
     let timestamp =
         (sent.options.len() == 12).then(|| (long(&sent.options, 4), long(&sent.options, 8)));
-    let ack = Ack { flow: sent.flow(), seq: Seq(sent.seq), ack: Seq(sent.ack), timestamp };
+    let ack = HandshakeAck { flow: sent.flow(), seq: Seq(sent.seq), ack: Seq(sent.ack), timestamp };
     let (listener, at) = (rig.listener, rig.moment());
     let acked = rig.cache.ack(listener, &ack, at);
-    if let Acked::Proven(proven) = &acked {
+    if let AckOutcome::Proven(proven) = &acked {
         rig.cache.accepted(proven.slot());
     }
-    matches!(acked, Acked::Proven(_))
+    matches!(acked, AckOutcome::Proven(_))
 }
 
 #[test]

@@ -4,14 +4,14 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Endpoint, FlowKey, IfIndex, Instant, Randomness, Seq};
 use floodwall_syncache::{
-    Answered, CacheSettings, CookiePolicy, Epoch, HalfOpen, ListenSettings, ListenerId, Moment,
-    Options, Secret, Syn, SynCache,
+    CacheSettings, CookieEpoch, CookieMoment, CookiePolicy, HalfOpen, ListenSettings, ListenerId,
+    Secret, SynAnswer, SynCache, SynOptions, SynSegment,
 };
 use floodwall_wire::tcp_options::{TcpOptionSet, TcpOptions, Timestamps};
 
 use crate::cookie::*;
 use crate::interpreter::{Machine, Outcome};
-use crate::{Assembler, Instruction, Reg};
+use crate::{Assembler, Instruction, Register};
 
 /// What the programs of the tests return.
 pub(super) const ANSWERED: u64 = 3;
@@ -52,7 +52,7 @@ pub(super) fn programs(maps: &Maps) -> (Vec<Instruction>, Vec<Instruction>) {
     ];
     for (label, verdict) in ends {
         a.place(label);
-        a.set(Reg::R0, verdict as i32).exit();
+        a.set(Register::R0, verdict as i32).exit();
     }
     let syn = a.finish().unwrap();
     let mut a = Assembler::new();
@@ -60,7 +60,7 @@ pub(super) fn programs(maps: &Maps) -> (Vec<Instruction>, Vec<Instruction>) {
     check_ack(&mut a, maps, &ways);
     for (label, verdict) in [(ways.proven, PROVEN), (ways.forged, FORGED), (ways.stray, STRAY)] {
         a.place(label);
-        a.set(Reg::R0, verdict as i32).exit();
+        a.set(Register::R0, verdict as i32).exit();
     }
     (syn, a.finish().unwrap())
 }
@@ -82,7 +82,7 @@ impl Rig {
             addresses: Some(machine.hash(16, 8, 16)),
         };
         let (syn, ack) = programs(&maps);
-        let at = Moment::simulated(now);
+        let at = CookieMoment::simulated(now);
         let mut random = Randomness::from_number(7).secret;
         let mut cache = SynCache::new(CacheSettings::default(), secret(1), &mut random, at);
         cache.set_shared(true);
@@ -117,8 +117,8 @@ impl Rig {
         }
     }
 
-    pub(super) fn moment(&self) -> Moment {
-        Moment::simulated(self.now)
+    pub(super) fn moment(&self) -> CookieMoment {
+        CookieMoment::simulated(self.now)
     }
 
     /// It is `now`, and the keys are written.
@@ -135,7 +135,7 @@ impl Rig {
 
     /// Writes the keys.
     pub(super) fn turn(&mut self) {
-        let Epoch(epoch) = self.moment().epoch;
+        let CookieEpoch(epoch) = self.moment().epoch;
         let until = Instant::from_nanos((epoch + 1) * EPOCH_NANOS);
         let keys = self.cache.interface_keys(self.moment(), until);
         for (key, of) in keys.keys.into_iter().zip(epoch.wrapping_sub(1)..) {
@@ -177,11 +177,11 @@ impl Rig {
     /// What the cache answers to a SYN.
     pub(super) fn cache_answers(&mut self, sent: &Sent) -> Option<Vec<u8>> {
         let set = TcpOptionSet::read(TcpOptions::new(&sent.options)).ok()?;
-        let syn = Syn {
+        let syn = SynSegment {
             flow: sent.flow(),
             seq: Seq(sent.seq),
             window: 1000,
-            options: Options {
+            options: SynOptions {
                 mss: set.mss,
                 window_scale: set.window_scale,
                 sack: set.sack_permitted,
@@ -190,7 +190,7 @@ impl Rig {
             },
         };
         let (listener, at) = (self.listener, self.moment());
-        let Answered::Cookie(answer) = self.cache.syn(listener, &syn, at) else { return None };
+        let SynAnswer::Cookie(answer) = self.cache.syn(listener, &syn, at) else { return None };
         let options = TcpOptionSet {
             mss: answer.mss,
             window_scale: answer.window_scale,

@@ -1,4 +1,4 @@
-//! What becomes of words, batches and lists before anybody is asked.
+//! What becomes of words, batches and lists before the instance is contacted.
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn a_batch_names_the_line_that_is_wrong_and_keeps_its_numbers() {
     assert_eq!(text, expected);
     let mut long = "add 192.0.2.0/24 dev fw0\n".repeat(69_999);
     long.push_str("add 192.0.2.1/24 dev fw0\n");
-    let Wrong { what, remedy } = batch("route", "", &long, false).unwrap_err();
+    let WrongValue { what, remedy } = batch("route", "", &long, false).unwrap_err();
     assert!(what.starts_with("line 70000: 192.0.2.1/24 has bits behind"), "{what}");
     assert_eq!(remedy, "nothing was applied");
     assert!(batch("route", "", &long, true).is_ok());

@@ -1,4 +1,4 @@
-//! The control socket against clients that ask, stall, babble and flood.
+//! The control socket against clients that query, stall, send garbage and flood.
 #![expect(clippy::disallowed_methods, reason = "the server under test has a thread of its own")]
 
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::thread;
 
 use super::*;
 use crate::socket::client;
-use crate::socket::path::{Taken, TakenError, is_alive};
+use crate::socket::path::{SocketTaken, TakenError, is_alive};
 
 /// A request.
 const STAT: &str = "stat";
@@ -24,7 +24,7 @@ impl Server {
     fn start(name: &str, answer: &'static str) -> Self {
         let folder = std::env::temp_dir().join(format!("floodwall-test-{}", std::process::id()));
         let path = folder.join(format!("{name}.sock"));
-        let taken = Taken::take(&path).unwrap();
+        let taken = SocketTaken::take(&path).unwrap();
         let (stop, asked) = (Stop::new().unwrap(), Arc::new(AtomicUsize::new(0)));
         let (stopped, counted) = (stop.clone(), Arc::clone(&asked));
         let thread = thread::spawn(move || {
@@ -93,7 +93,7 @@ fn a_client_that_babbles_is_cut_off_at_the_bound() {
     let server = Server::start("babble", "{}");
     let mut stream = UnixStream::connect(&server.path).unwrap();
     let babble = vec![b'x'; 1 << 20];
-    assert!(stream.write_all(&babble).is_err(), "nobody reads a megabyte");
+    assert!(stream.write_all(&babble).is_err(), "a megabyte is not read");
     assert_eq!(server.asked(), 0);
     assert!(client::ask(&server.path, STAT).is_ok());
 }
@@ -112,14 +112,14 @@ fn a_client_that_never_reads_does_not_hold_up_the_others() {
 fn a_second_instance_is_told_and_a_dead_ones_socket_is_replaced() {
     let server = Server::start("second", "{}");
     assert!(is_alive(&server.path));
-    let error = Taken::take(&server.path).unwrap_err();
+    let error = SocketTaken::take(&server.path).unwrap_err();
     assert!(matches!(&error, TakenError::Alive(path) if *path == server.path));
     assert!(error.to_string().contains("another floodwall answers"), "{error}");
 
-    let dead = server.path.with_file_name("dead.sock");
+    let dead = server.path.with_file_name("stale.sock");
     drop(UnixListener::bind(&dead).unwrap());
     assert!(dead.exists() && !is_alive(&dead));
-    drop(Taken::take(&dead).unwrap());
+    drop(SocketTaken::take(&dead).unwrap());
     assert!(!dead.exists());
 }
 
@@ -128,7 +128,7 @@ fn a_file_that_is_no_socket_is_never_removed() {
     let server = Server::start("file", "{}");
     let file = server.path.with_file_name("precious.sock");
     std::fs::write(&file, "precious").unwrap();
-    assert!(matches!(Taken::take(&file), Err(TakenError::Io { .. })));
+    assert!(matches!(SocketTaken::take(&file), Err(TakenError::Io { .. })));
     assert_eq!(std::fs::read(&file).unwrap(), b"precious");
     std::fs::remove_file(file).unwrap();
 }

@@ -5,23 +5,23 @@ use core::net::IpAddr;
 use floodwall_base::{
     Endpoint, FlowKey, IfIndex, Instant, MacAddr, PortSet, Randomness, SecretRandom, Seq,
 };
-use floodwall_packet::{CookieKeys, SynOffer, SynOffers, Wanted};
+use floodwall_packet::{CookieKeys, RxFilter, SynOffer, SynOffers};
 use floodwall_syncache::{
-    Ack, Acked, CacheSettings, Epoch, HalfOpen, ListenSettings, ListenerId, Moment, Proven, Secret,
-    SynCache,
+    AckOutcome, CacheSettings, CookieEpoch, CookieMoment, HalfOpen, HandshakeAck, ListenSettings,
+    ListenerId, Proven, Secret, SynCache,
 };
 
-use floodwall_bpf::{Assembler, Reg, Size, When};
+use floodwall_bpf::{AccessSize, Assembler, JumpCondition, Register};
 
 use crate::DeviceError;
-use crate::af_xdp::bpf::{Map, MapKind, Program};
-use crate::af_xdp::first_line::{FirstLine, Said};
+use crate::af_xdp::bpf::{BpfProgram, Map, MapKind};
+use crate::af_xdp::first_line::{FirstLine, FirstLineState};
 
 const STATION: MacAddr = MacAddr([2, 0x11, 0x22, 0x33, 0x44, 0x55]);
 const PORT: u16 = 80;
 const V4: &str = "10.0.0.99";
 const V6: &str = "fd00::99";
-const SEGMENT: Said = Said::Refused("rx_segments");
+const SEGMENT: FirstLineState = FirstLineState::Refused("rx_segments");
 
 /// The clock of the programs.
 fn now() -> Instant {
@@ -49,7 +49,7 @@ impl Rig {
         };
         let mut random = Randomness::from_number(5).secret;
         let secret = Secret::from_bytes(&[b"one word more".as_slice(); 3].concat()).unwrap();
-        let at = Moment::simulated(now());
+        let at = CookieMoment::simulated(now());
         let mut cache = SynCache::new(CacheSettings::default(), secret, &mut random, at);
         cache.set_shared(true);
         let listener = cache.listen(ListenSettings::new(100)).unwrap();
@@ -60,7 +60,7 @@ impl Rig {
     }
 
     fn want(&mut self) {
-        let mut wanted = Wanted::default();
+        let mut wanted = RxFilter::default();
         wanted.nothing();
         wanted.add_v4(V4.parse().unwrap(), true);
         wanted.add_v6(V6.parse().unwrap(), true);
@@ -71,8 +71,8 @@ impl Rig {
     }
 
     fn offer(&mut self, now: Instant) {
-        let at = Moment::simulated(now);
-        let Epoch(epoch) = at.epoch;
+        let at = CookieMoment::simulated(now);
+        let CookieEpoch(epoch) = at.epoch;
         let until = Instant::from_nanos((epoch + 1) * super::EPOCH_NANOS);
         let keys = self.cache.interface_keys(at, until);
         let keys = CookieKeys { epoch, until, keys: keys.keys, clock: keys.clock };
@@ -102,7 +102,7 @@ impl Rig {
     }
 
     /// A random SYN, its options and what they say.
-    fn syn(&mut self, port: u16) -> (Sent, Said, Vec<u8>) {
+    fn syn(&mut self, port: u16) -> (Sent, FirstLineState, Vec<u8>) {
         let bits = self.random.next_u64();
         let mut options = Vec::new();
         if bits & 1 != 0 {
@@ -138,13 +138,14 @@ impl Rig {
         let ack = sent.ack_of(answer);
         let echo = ack.options.get(8..12).map(|bytes| long(bytes, 0));
         let listener = self.listener;
-        let ack_value = Ack {
+        let ack_value = HandshakeAck {
             flow: sent.flow(),
             seq: Seq(ack.seq),
             ack: Seq(ack.ack),
             timestamp: echo.map(|echo| (0x0908_0707, echo)),
         };
-        let Acked::Proven(proven) = self.cache.ack(listener, &ack_value, Moment::simulated(now()))
+        let AckOutcome::Proven(proven) =
+            self.cache.ack(listener, &ack_value, CookieMoment::simulated(now()))
         else {
             return (ack, None);
         };
@@ -248,7 +249,7 @@ fn syns_answered_in_the_kernel_are_opened_by_the_cache_and_in_the_kernel() {
     for n in 0..400_u16 {
         rig.offer(now());
         let (sent, said, answer) = rig.syn(1024 + n);
-        assert_eq!(said, Said::Answered, "{n}: {sent:?}");
+        assert_eq!(said, FirstLineState::Answered, "{n}: {sent:?}");
         let (ack, proven) = rig.opens(&sent, &answer);
         let proven = proven.unwrap_or_else(|| panic!("{n}: {sent:?}: {answer:02x?}"));
         assert_eq!(proven.irs(), Seq(sent.seq));
@@ -262,7 +263,7 @@ fn syns_answered_in_the_kernel_are_opened_by_the_cache_and_in_the_kernel() {
         // A look at the ticks of our own clock: the cache's is the same.
         let is_young = proven.round_trip().is_none_or(|time| time.as_millis() < 5_000);
         assert_eq!((proven.round_trip().is_some(), is_young), (has(8, 10), true));
-        assert_eq!(rig.line.say(&ack.frame()).unwrap(), Said::Taken);
+        assert_eq!(rig.line.say(&ack.frame()).unwrap(), FirstLineState::Taken);
     }
     let stats = rig.line.stats();
     assert_eq!((stats.rx_syns_answered, stats.rx_cookies_forged), (400, 0));
@@ -275,20 +276,20 @@ fn forged_acks_and_strays_have_a_small_credit_and_proven_flows_need_none() {
     for v6 in [false, true] {
         let sent = Sent { v6, host: 7, port: 4711, seq: 5, ack: 0, flags: 2, options: vec![] };
         let mut answer = sent.frame();
-        assert_eq!(rig.line.run(&mut answer, 1).unwrap().0, Said::Answered);
+        assert_eq!(rig.line.run(&mut answer, 1).unwrap().0, FirstLineState::Answered);
         let good = sent.ack_of(&answer);
         let forged = Sent { ack: good.ack ^ 0x100, ..good.clone() };
         rig.press(Some(0));
         for (n, flags) in [0x10, 0x14, 0x12, 0x04, 0x01, 0x00].into_iter().enumerate() {
             let stray = Sent { flags, ..forged.clone() };
-            let wanted = if n < 4 { Said::Taken } else { SEGMENT };
+            let wanted = if n < 4 { FirstLineState::Taken } else { SEGMENT };
             assert_eq!(rig.line.say(&stray.frame()).unwrap(), wanted, "{flags:#x}");
         }
         assert_eq!(rig.line.say(&forged.frame()).unwrap(), SEGMENT, "v6: {v6}");
-        assert_eq!(rig.line.say(&good.frame()).unwrap(), Said::Taken);
+        assert_eq!(rig.line.say(&good.frame()).unwrap(), FirstLineState::Taken);
         // From now on the flow is known, whatever it sends.
         let data = Sent { seq: good.seq + 1448, flags: 0x18, ..good.clone() };
-        assert_eq!(rig.line.say(&data.frame()).unwrap(), Said::Taken);
+        assert_eq!(rig.line.say(&data.frame()).unwrap(), FirstLineState::Taken);
     }
 }
 
@@ -354,20 +355,20 @@ fn renewing(line: &FirstLine, frame: &[u8], goes_on: bool, times: u32) -> u32 {
     }
     let mut a = Assembler::new();
     let short = a.label();
-    a.copy(Reg::R6, Reg::R1)
-        .load(Size::Word, Reg::R7, Reg::R6, 0)
-        .load(Size::Word, Reg::R8, Reg::R6, 4)
-        .copy(Reg::R1, Reg::R7)
-        .add(Reg::R1, frame.len() as i32)
-        .jump_if_reg(Reg::R1, When::Above, Reg::R8, short);
+    a.copy(Register::R6, Register::R1)
+        .load(AccessSize::Word, Register::R7, Register::R6, 0)
+        .load(AccessSize::Word, Register::R8, Register::R6, 4)
+        .copy(Register::R1, Register::R7)
+        .add(Register::R1, frame.len() as i32)
+        .jump_if_reg(Register::R1, JumpCondition::Above, Register::R8, short);
     for (half, at) in frame.chunks_exact(2).zip((0..).step_by(2)) {
         let half = i32::from(u16::from_ne_bytes([half[0], half[1]]));
-        a.store_value(Size::Half, Reg::R7, at, half);
+        a.store_value(AccessSize::Half, Register::R7, at, half);
     }
-    a.tail_call(Reg::R6, programs.fd(), 0);
+    a.tail_call(Register::R6, programs.fd(), 0);
     a.place(short);
-    a.set(Reg::R0, 1).exit();
-    let program = Program::load(&a.finish().unwrap()).unwrap();
+    a.set(Register::R0, 1).exit();
+    let program = BpfProgram::load(&a.finish().unwrap()).unwrap();
     let mut best = u32::MAX;
     for _ in 0..5 {
         let (verdict, nanos) = program.run(&mut frame.to_vec(), times).unwrap();

@@ -5,43 +5,45 @@
 //! under pressure it has the same credit and is asked the same questions as in `code.rs`, without
 //! pressure it goes to the socket. `R6` is the context.
 
-use floodwall_bpf::{Assembler, Does, Label, Reg, Size, When};
+use floodwall_bpf::{AccessSize, Assembler, JumpCondition, Label, Operation, Register};
 
 use super::code::{
-    Known, V4_PORTS, V4_WORDS, V6_PORTS, V6_WORDS, Ways, credit, destination, end, look_up, print,
-    reach, wire, word,
+    CodePaths, KnownFields, V4_PORTS, V4_WORDS, V6_PORTS, V6_WORDS, credit, destination, end,
+    look_up, print, reach, wire, word,
 };
 use super::destination::port;
-use super::{Kind, Refusal, SETS, WAYS};
+use super::{FilterRefusal, ProgramKind, SETS, WAYS};
+use crate::af_xdp::filter_tables::AnyAddress;
 use crate::af_xdp::steering::{DATA, DATA_END, RX_QUEUE};
-use crate::af_xdp::wants::Any;
 
 /// Where the kind of a frame is.
 const TYPE: i16 = 12;
 
 /// See the file's head. Frames that die end here; all others go on at `through`.
-pub(super) fn emit(a: &mut Assembler, known: &Known<'_>, through: Label, is_syn: bool) {
-    let (ways, v6) = (Ways::new(a, through), a.label());
-    let kind = if is_syn { Kind::Plain } else { Kind::Segment };
-    a.load(Size::Word, Reg::R1, Reg::R6, RX_QUEUE);
+pub(super) fn emit(a: &mut Assembler, known: &KnownFields<'_>, through: Label, is_syn: bool) {
+    let (ways, v6) = (CodePaths::new(a, through), a.label());
+    let kind = if is_syn { ProgramKind::Plain } else { ProgramKind::Segment };
+    a.load(AccessSize::Word, Register::R1, Register::R6, RX_QUEUE);
     look_up(a, known.desks, through);
-    a.copy(Reg::R9, Reg::R0).load(Size::Double, Reg::R1, Reg::R9, 0).jump_if(
-        Reg::R1,
-        When::Equal,
-        0,
-        through,
-    );
+    a.copy(Register::R9, Register::R0)
+        .load(AccessSize::Double, Register::R1, Register::R9, 0)
+        .jump_if(Register::R1, JumpCondition::Equal, 0, through);
     frame(a);
     reach(a, V4_PORTS + 4, ways.other);
     credit(a, kind, &ways);
-    a.load(Size::Half, Reg::R1, Reg::R7, TYPE).jump_if(Reg::R1, When::Equal, wire(0x86dd), v6);
+    a.load(AccessSize::Half, Register::R1, Register::R7, TYPE).jump_if(
+        Register::R1,
+        JumpCondition::Equal,
+        wire(0x86dd),
+        v6,
+    );
     for (is_v6, ports) in [(false, V4_PORTS), (true, V6_PORTS)] {
         if is_v6 {
             a.place(v6);
             reach(a, ports + 4, ways.other);
         }
         destination(a, known, is_v6, &ways);
-        port(a, &known.maps, ports, Any::Tcp, ways.refuse(Refusal::PortClosed));
+        port(a, &known.maps, ports, AnyAddress::Tcp, ways.refuse(FilterRefusal::PortClosed));
         a.jump(ways.spend(kind));
     }
     end(a, &ways);
@@ -50,29 +52,34 @@ pub(super) fn emit(a: &mut Assembler, known: &Known<'_>, through: Label, is_syn:
 /// Enters the flow of a frame into a free place of its set, if there is one; goes on at `through`.
 /// Only what has proved its source comes here, so a flood fills nothing; what the worker does not
 /// confirm is swept out.
-pub(super) fn befriend(a: &mut Assembler, known: &Known<'_>, through: Label) {
+pub(super) fn befriend(a: &mut Assembler, known: &KnownFields<'_>, through: Label) {
     let (printed, v6) = (a.label(), a.label());
     frame(a);
     reach(a, V4_PORTS + 4, through);
-    a.load(Size::Half, Reg::R1, Reg::R7, TYPE).jump_if(Reg::R1, When::Equal, wire(0x86dd), v6);
+    a.load(AccessSize::Half, Register::R1, Register::R7, TYPE).jump_if(
+        Register::R1,
+        JumpCondition::Equal,
+        wire(0x86dd),
+        v6,
+    );
     print(a, known, &V4_WORDS);
     a.jump(printed);
     a.place(v6);
     reach(a, V6_PORTS + 4, through);
     print(a, known, &V6_WORDS);
     a.place(printed);
-    a.copy(Reg::R1, Reg::R8).compute(Reg::R1, Does::ShiftRight, 32).compute(
-        Reg::R1,
-        Does::And,
+    a.copy(Register::R1, Register::R8).compute(Register::R1, Operation::ShiftRight, 32).compute(
+        Register::R1,
+        Operation::And,
         SETS as i32 - 1,
     );
     look_up(a, known.friends, through);
     for way in 0..WAYS {
         let next = a.label();
-        a.load(Size::Double, Reg::R1, Reg::R0, word(way))
-            .jump_if_reg(Reg::R1, When::Equal, Reg::R8, through)
-            .jump_if(Reg::R1, When::Differs, 0, next)
-            .store(Size::Double, Reg::R0, word(way), Reg::R8)
+        a.load(AccessSize::Double, Register::R1, Register::R0, word(way))
+            .jump_if_reg(Register::R1, JumpCondition::Equal, Register::R8, through)
+            .jump_if(Register::R1, JumpCondition::Differs, 0, next)
+            .store(AccessSize::Double, Register::R0, word(way), Register::R8)
             .jump(through);
         a.place(next);
     }
@@ -81,5 +88,10 @@ pub(super) fn befriend(a: &mut Assembler, known: &Known<'_>, through: Label) {
 
 /// The frame from `R7` to `R8`.
 fn frame(a: &mut Assembler) {
-    a.load(Size::Word, Reg::R7, Reg::R6, DATA).load(Size::Word, Reg::R8, Reg::R6, DATA_END);
+    a.load(AccessSize::Word, Register::R7, Register::R6, DATA).load(
+        AccessSize::Word,
+        Register::R8,
+        Register::R6,
+        DATA_END,
+    );
 }

@@ -1,18 +1,18 @@
-//! What the program asks of a packet's ends: whether we want it from there, or there, at all.
+//! BPF code that filters by source and destination: denied sources, addresses and ports.
 //!
-//! Called by `steering.rs` and `code.rs` while they assemble. Invariant: what goes to `foreign`,
-//! `closed` or `denied` is wanted by no shard (`wants.rs`). `R6` to `R9` stay; the frame begins at
-//! `R7`.
+//! Called by `steering.rs` and `code.rs` while they assemble. Invariant: packets that go to
+//! `foreign`, `closed` or `denied` are accepted by no shard (`filter_tables.rs`). `R6` to `R9` are
+//! preserved; the frame begins at `R7`.
 
-use floodwall_bpf::{Assembler, Does, Function, Label, Reg, Size, When};
+use floodwall_bpf::{AccessSize, Assembler, Function, JumpCondition, Label, Operation, Register};
 
 use super::code::{L3, look_up, reach, wire, word};
-use crate::af_xdp::wants::{Any, BY_PORT, DENIES, PORT_WORDS, WHATEVER};
+use crate::af_xdp::filter_tables::{AnyAddress, BY_PORT, DENIES, PORT_WORDS, WHATEVER};
 
-/// Where an address of 16 bytes lies on the stack, and whether ports say what is wanted there.
+/// Stack slots of an address of 16 bytes, and of the flag that its ports are checked.
 const ADDRESS: i16 = -32;
 const PORTS_SAY: i16 = -40;
-/// Where a prefix of 20 bytes lies: how many bits count, and the address.
+/// Stack slot of a prefix of 20 bytes: its length in bits, and the address.
 const SOURCE: i16 = -72;
 /// Where the sources are in the headers.
 const V4_SOURCE: i16 = 12;
@@ -20,13 +20,13 @@ const V6_SOURCE: i16 = 8;
 /// Where the destination is in the headers.
 const V4_DESTINATION: i16 = 16;
 const V6_DESTINATION: i16 = 24;
-/// The first bytes of groups, of IPv4 also of what is above them, which is everybody.
+/// The first bytes of groups; for IPv4 also of the range above, with the broadcast address.
 const FIRST_GROUP_V4: i32 = 224;
 const GROUP_V6: i32 = 0xff;
 
 /// The maps, by descriptor.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::af_xdp) struct Maps {
+pub(in crate::af_xdp) struct DestinationMaps {
     pub(in crate::af_xdp) board: i32,
     pub(in crate::af_xdp) ports: i32,
     pub(in crate::af_xdp) addresses: i32,
@@ -35,25 +35,25 @@ pub(in crate::af_xdp) struct Maps {
 
 /// Where a packet goes that is not for an address of ours.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::af_xdp) struct Elsewhere {
+pub(in crate::af_xdp) struct OtherDestinations {
     pub(in crate::af_xdp) foreign: Label,
     pub(in crate::af_xdp) group: Label,
 }
 
-/// Goes elsewhere with a packet whose destination we do not want, and notes whether ports say what
-/// is wanted of it. The network header at `l3`, of `is_v6` or not, is in the frame.
+/// Jumps elsewhere with a packet for an address that the stack does not accept, and records whether
+/// its ports must be checked. The network header at `l3`, of `is_v6` or not, is in the frame.
 pub(in crate::af_xdp) fn look(
     a: &mut Assembler,
-    maps: &Maps,
+    maps: &DestinationMaps,
     (is_v6, l3): (bool, i16),
-    elsewhere: Elsewhere,
+    elsewhere: OtherDestinations,
 ) {
     let (unknown, known) = (a.label(), a.label());
     if is_v6 {
         let at = l3 + V6_DESTINATION;
-        a.load(Size::Byte, Reg::R1, Reg::R7, at).jump_if(
-            Reg::R1,
-            When::Equal,
+        a.load(AccessSize::Byte, Register::R1, Register::R7, at).jump_if(
+            Register::R1,
+            JumpCondition::Equal,
             GROUP_V6,
             elsewhere.group,
         );
@@ -62,90 +62,111 @@ pub(in crate::af_xdp) fn look(
         }
     } else {
         let at = l3 + V4_DESTINATION;
-        a.load(Size::Byte, Reg::R1, Reg::R7, at)
-            .jump_if(Reg::R1, When::AtLeast, FIRST_GROUP_V4, elsewhere.group)
-            .set(Reg::R1, 0)
-            .store(Size::Double, Reg::R10, ADDRESS, Reg::R1)
+        a.load(AccessSize::Byte, Register::R1, Register::R7, at)
+            .jump_if(Register::R1, JumpCondition::AtLeast, FIRST_GROUP_V4, elsewhere.group)
+            .set(Register::R1, 0)
+            .store(AccessSize::Double, Register::R10, ADDRESS, Register::R1)
             // As IPv6 has it: RFC 4291 section 2.5.5.2.
-            .set(Reg::R1, i32::from_ne_bytes([0, 0, 0xff, 0xff]))
-            .store(Size::Word, Reg::R10, ADDRESS + 8, Reg::R1);
+            .set(Register::R1, i32::from_ne_bytes([0, 0, 0xff, 0xff]))
+            .store(AccessSize::Word, Register::R10, ADDRESS + 8, Register::R1);
         copy_word(a, at, ADDRESS + 12);
     }
-    a.map(Reg::R1, maps.addresses)
-        .copy(Reg::R2, Reg::R10)
-        .add(Reg::R2, i32::from(ADDRESS))
+    a.map(Register::R1, maps.addresses)
+        .copy(Register::R2, Register::R10)
+        .add(Register::R2, i32::from(ADDRESS))
         .call(Function::MapLookup)
-        .jump_if(Reg::R0, When::Equal, 0, unknown)
-        .load(Size::Double, Reg::R1, Reg::R0, 0)
+        .jump_if(Register::R0, JumpCondition::Equal, 0, unknown)
+        .load(AccessSize::Double, Register::R1, Register::R0, 0)
         .jump(known);
     a.place(unknown);
-    wanted_anyway(a, maps, if is_v6 { Any::V6 } else { Any::V4 }, elsewhere.foreign);
-    a.set(Reg::R1, WHATEVER as i32);
+    wanted_anyway(a, maps, if is_v6 { AnyAddress::V6 } else { AnyAddress::V4 }, elsewhere.foreign);
+    a.set(Register::R1, WHATEVER as i32);
     a.place(known);
-    a.store(Size::Double, Reg::R10, PORTS_SAY, Reg::R1);
+    a.store(AccessSize::Double, Register::R10, PORTS_SAY, Register::R1);
 }
 
 fn copy_word(a: &mut Assembler, from: i16, to: i16) {
-    a.load(Size::Word, Reg::R1, Reg::R7, from).store(Size::Word, Reg::R10, to, Reg::R1);
+    a.load(AccessSize::Word, Register::R1, Register::R7, from).store(
+        AccessSize::Word,
+        Register::R10,
+        to,
+        Register::R1,
+    );
 }
 
-/// Notes that whatever comes is wanted, whatever its port.
+/// Records that every port is accepted.
 pub(super) fn whatever(a: &mut Assembler) {
-    a.set(Reg::R1, WHATEVER as i32).store(Size::Double, Reg::R10, PORTS_SAY, Reg::R1);
+    a.set(Register::R1, WHATEVER as i32).store(
+        AccessSize::Double,
+        Register::R10,
+        PORTS_SAY,
+        Register::R1,
+    );
 }
 
 /// Goes to `unwanted` unless everything of a kind is wanted.
-fn wanted_anyway(a: &mut Assembler, maps: &Maps, any: Any, unwanted: Label) {
-    a.set(Reg::R1, 0);
+fn wanted_anyway(a: &mut Assembler, maps: &DestinationMaps, any: AnyAddress, unwanted: Label) {
+    a.set(Register::R1, 0);
     look_up(a, maps.board, unwanted);
-    a.load(Size::Double, Reg::R1, Reg::R0, word(any as usize)).jump_if(
-        Reg::R1,
-        When::Equal,
+    a.load(AccessSize::Double, Register::R1, Register::R0, word(any as usize)).jump_if(
+        Register::R1,
+        JumpCondition::Equal,
         0,
         unwanted,
     );
 }
 
-/// Goes to `closed` with a packet for a port at which nobody wants it; the frame has its `ports`.
-/// Takes `R8`.
-pub(super) fn port(a: &mut Assembler, maps: &Maps, ports: i16, any: Any, closed: Label) {
+/// Jumps to `closed` with a packet for a port that no socket uses; the frame has its `ports`.
+/// Clobbers `R8`.
+pub(super) fn port(
+    a: &mut Assembler,
+    maps: &DestinationMaps,
+    ports: i16,
+    any: AnyAddress,
+    closed: Label,
+) {
     let open = a.label();
-    let first = if any == Any::Tcp { PORT_WORDS as i32 } else { 0 };
-    a.load(Size::Double, Reg::R1, Reg::R10, PORTS_SAY)
-        .jump_if(Reg::R1, When::Differs, BY_PORT as i32, open)
-        .load(Size::Half, Reg::R1, Reg::R7, ports + 2)
-        .read_wire(Reg::R1)
-        .copy(Reg::R8, Reg::R1)
-        .compute(Reg::R1, Does::ShiftRight, 3)
-        .add(Reg::R1, first);
+    let first = if any == AnyAddress::Tcp { PORT_WORDS as i32 } else { 0 };
+    a.load(AccessSize::Double, Register::R1, Register::R10, PORTS_SAY)
+        .jump_if(Register::R1, JumpCondition::Differs, BY_PORT as i32, open)
+        .load(AccessSize::Half, Register::R1, Register::R7, ports + 2)
+        .read_wire(Register::R1)
+        .copy(Register::R8, Register::R1)
+        .compute(Register::R1, Operation::ShiftRight, 3)
+        .add(Register::R1, first);
     look_up(a, maps.ports, open);
-    a.load(Size::Double, Reg::R1, Reg::R0, 0)
-        .compute(Reg::R8, Does::And, 7)
-        .compute(Reg::R8, Does::ShiftLeft, 3)
-        .compute_reg(Reg::R1, Does::ShiftRight, Reg::R8)
-        .compute(Reg::R1, Does::And, 0xff)
-        .jump_if(Reg::R1, When::Differs, 0, open);
+    a.load(AccessSize::Double, Register::R1, Register::R0, 0)
+        .compute(Register::R8, Operation::And, 7)
+        .compute(Register::R8, Operation::ShiftLeft, 3)
+        .compute_reg(Register::R1, Operation::ShiftRight, Register::R8)
+        .compute(Register::R1, Operation::And, 0xff)
+        .jump_if(Register::R1, JumpCondition::Differs, 0, open);
     wanted_anyway(a, maps, any, closed);
     a.place(open);
 }
 
 /// Goes to `denied` with what comes from where nothing is let in. The frame begins at `R7` and ends
 /// at `R8`; what cannot be read goes on.
-pub(super) fn source(a: &mut Assembler, maps: &Maps, denied: Label) {
+pub(super) fn source(a: &mut Assembler, maps: &DestinationMaps, denied: Label) {
     let (v6, ask, on) = (a.label(), a.label(), a.label());
-    a.set(Reg::R1, 0);
+    a.set(Register::R1, 0);
     look_up(a, maps.board, on);
-    a.load(Size::Double, Reg::R1, Reg::R0, word(DENIES)).jump_if(Reg::R1, When::Equal, 0, on);
+    a.load(AccessSize::Double, Register::R1, Register::R0, word(DENIES)).jump_if(
+        Register::R1,
+        JumpCondition::Equal,
+        0,
+        on,
+    );
     reach(a, L3, on);
-    a.load(Size::Half, Reg::R1, Reg::R7, L3 - 2)
-        .jump_if(Reg::R1, When::Equal, wire(0x86dd), v6)
-        .jump_if(Reg::R1, When::Differs, wire(0x0800), on);
+    a.load(AccessSize::Half, Register::R1, Register::R7, L3 - 2)
+        .jump_if(Register::R1, JumpCondition::Equal, wire(0x86dd), v6)
+        .jump_if(Register::R1, JumpCondition::Differs, wire(0x0800), on);
     reach(a, L3 + 20, on);
-    a.set(Reg::R1, 0)
-        .store(Size::Word, Reg::R10, SOURCE + 4, Reg::R1)
-        .store(Size::Word, Reg::R10, SOURCE + 8, Reg::R1)
-        .set(Reg::R1, i32::from_ne_bytes([0, 0, 0xff, 0xff]))
-        .store(Size::Word, Reg::R10, SOURCE + 12, Reg::R1);
+    a.set(Register::R1, 0)
+        .store(AccessSize::Word, Register::R10, SOURCE + 4, Register::R1)
+        .store(AccessSize::Word, Register::R10, SOURCE + 8, Register::R1)
+        .set(Register::R1, i32::from_ne_bytes([0, 0, 0xff, 0xff]))
+        .store(AccessSize::Word, Register::R10, SOURCE + 12, Register::R1);
     copy_word(a, L3 + V4_SOURCE, SOURCE + 16);
     a.jump(ask);
     a.place(v6);
@@ -154,12 +175,12 @@ pub(super) fn source(a: &mut Assembler, maps: &Maps, denied: Label) {
         copy_word(a, L3 + V6_SOURCE + word, SOURCE + 4 + word);
     }
     a.place(ask);
-    a.set(Reg::R1, 128)
-        .store(Size::Word, Reg::R10, SOURCE, Reg::R1)
-        .map(Reg::R1, maps.denied)
-        .copy(Reg::R2, Reg::R10)
-        .add(Reg::R2, i32::from(SOURCE))
+    a.set(Register::R1, 128)
+        .store(AccessSize::Word, Register::R10, SOURCE, Register::R1)
+        .map(Register::R1, maps.denied)
+        .copy(Register::R2, Register::R10)
+        .add(Register::R2, i32::from(SOURCE))
         .call(Function::MapLookup)
-        .jump_if(Reg::R0, When::Differs, 0, denied);
+        .jump_if(Register::R0, JumpCondition::Differs, 0, denied);
     a.place(on);
 }

@@ -1,17 +1,18 @@
-//! `Friends`: the flows that the program at the interface always lets through.
+//! `EstablishedFlows`: the table of established flows that the XDP program always passes.
 //!
-//! Filled by the device with what the stack's triage has called a friend's, and with nothing else.
-//! A flow is the addresses, the protocol and the ports of a packet; kept is a keyed print of it, of
-//! which nobody outside sees a value. Several workers may write at once: the worst is that one of
-//! two newcomers is not entered this time.
+//! Filled by the device with flows that the stack's triage has verified, and with no others. A flow
+//! is the addresses, the protocol and the ports of a packet. The table stores a keyed hash of it
+//! (its print); no hash value leaves the process. Several workers may write at once: at worst one
+//! of two newcomers is not entered this time.
 //!
 //! # Under flood
-//! Reachable by whom triage calls a friend. Bound: `XDP_FRIENDS` prints, allocated at the start;
-//! the caller's bound of newcomers a turn. Work per friend's packet: a hash and one set of four.
-//! When a set is full of flows that were seen lately, a newcomer takes the place of the longest
-//! silent of the two that do not hold theirs, if for [`CROWDED`]; the first two stay until they are
-//! silent. A stranger whose print meets a friend's (one in 2^30 tries) goes through, and is a
-//! stranger to triage. Honest traffic that finds no place is treated as strangers are.
+//! Reachable by peers that triage has verified. Bound: `XDP_FRIENDS` prints, allocated at the
+//! start, and the caller's limit of newcomers a turn. Work per packet of an established flow: a
+//! hash and one set of four entries. When a set is full of recent flows, a newcomer replaces the
+//! least recently used (LRU) of the two entries that are not held, if that was silent for
+//! [`CROWDED`]; the first two stay until they are silent. An unverified flow with a colliding print
+//! (one in 2^30 tries) passes here and is still unverified for triage. Legitimate flows that find
+//! no place are treated as unverified.
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
@@ -21,38 +22,38 @@ use std::sync::atomic::{AtomicU32, AtomicUsize};
 use floodwall_base::Instant;
 use floodwall_base::limits::XDP_FRIENDS;
 
-use crate::af_xdp::words::Words;
+use crate::af_xdp::words::UmemWords;
 
 /// Entries of one set.
 pub(super) const WAYS: usize = 4;
 pub(super) const SETS: usize = XDP_FRIENDS / WAYS;
 const _: () = assert!(SETS.is_power_of_two(), "a set is named by bits of a print");
-/// Of these, whose flows keep their places until they are silent.
+/// Entries of a set that keep their flows until those are silent.
 const HELD: usize = 2;
-/// Words of the key: one to start with, and one for each word of a flow.
+/// Words of the key: the initial value, and one for each word of a flow.
 pub(super) const KEY_WORDS: usize = 11;
-/// Who has not been seen for so long is forgotten.
+/// Entries that were not seen for so long are removed.
 const SILENCE: Duration = Duration::from_secs(30);
-/// Who has not been seen for so long makes room where a set is full.
+/// Entries that were not seen for so long are replaced where a set is full.
 const CROWDED: Duration = Duration::from_millis(500);
 /// Time is kept in steps of 2^20 ns, about a millisecond, which wrap after seven weeks.
 const TICK_BITS: u32 = 20;
 
-/// See the file's head.
+/// A set-associative table of flow hashes, shared with the XDP program.
 #[derive(Debug)]
-pub(super) struct Friends {
-    prints: Words,
+pub(super) struct EstablishedFlows {
+    prints: UmemWords,
     seen: Box<[AtomicU32]>,
-    /// The set that is looked through next for who has gone.
+    /// The set to check next for silent flows.
     swept: AtomicUsize,
     key: [u64; KEY_WORDS],
 }
 
-impl Friends {
-    /// Nobody; `key` is secret.
+impl EstablishedFlows {
+    /// An empty table; `key` is secret.
     pub(super) fn create(key: [u64; KEY_WORDS]) -> io::Result<Self> {
         let seen = (0..SETS * WAYS).map(|_| AtomicU32::new(0)).collect();
-        let prints = Words::create(WAYS, SETS as u32)?;
+        let prints = UmemWords::create(WAYS, SETS as u32)?;
         Ok(Self { prints, seen, swept: AtomicUsize::new(0), key })
     }
 
@@ -64,7 +65,8 @@ impl Friends {
         &self.key
     }
 
-    /// This frame is a friend's. A flow that is not there is entered if it `may`; whether one was.
+    /// Records a frame of an established flow. A new flow is entered if `may`; returns whether one
+    /// was.
     pub(super) fn note(&self, now: Instant, frame: &[u8], may: bool) -> bool {
         let Some(print) = self.print(frame) else { return false };
         let first = set_of(print) * WAYS;
@@ -94,7 +96,7 @@ impl Friends {
         place.is_some()
     }
 
-    /// Looks through one set for who has gone.
+    /// Removes the silent flows of one set.
     pub(super) fn sweep(&self, now: Instant) {
         let first = self.swept.fetch_add(1, Relaxed) % SETS * WAYS;
         let now = tick(now);

@@ -1,16 +1,16 @@
-//! The program asked by `BPF_PROG_TEST_RUN`, for every verdict that the guard adds.
+//! The program run by `BPF_PROG_TEST_RUN`, for every verdict that the guard adds.
 
 use core::time::Duration;
 
 use floodwall_base::{Instant, MacAddr};
 
 use crate::DeviceError;
-use crate::af_xdp::first_line::{FirstLine, Said};
+use crate::af_xdp::first_line::{FirstLine, FirstLineState};
 
 pub(super) const STATION: MacAddr = MacAddr([2, 0x11, 0x22, 0x33, 0x44, 0x55]);
 pub(super) const NOW: Instant = Instant::ORIGIN;
-pub(super) const STRANGER: Said = Said::Refused("rx_strangers");
-const MALFORMED: Said = Said::Refused("rx_header_malformed");
+pub(super) const STRANGER: FirstLineState = FirstLineState::Refused("rx_strangers");
+const MALFORMED: FirstLineState = FirstLineState::Refused("rx_header_malformed");
 pub(super) const UDP: u8 = 17;
 pub(super) const TCP: u8 = 6;
 
@@ -71,7 +71,7 @@ fn without_pressure_everything_for_the_station_is_taken() {
     let vlan = frame(0x8100, &[0, 7, 8, 0]);
     let all = [flow(true, TCP, 1, 1), source_group, vlan, frame(0x9000, &[]), frame(0x86dd, &[])];
     for frame in all {
-        assert_eq!(line.say(&frame).unwrap(), Said::Taken, "{frame:x?}");
+        assert_eq!(line.say(&frame).unwrap(), FirstLineState::Taken, "{frame:x?}");
     }
 }
 
@@ -83,11 +83,11 @@ fn what_triage_would_refuse_dies_under_pressure_by_name_whatever_the_credit() {
     source_group[6] |= 1;
     let (v4, v6) = (flow(false, UDP, 1, 1), flow(true, UDP, 1, 1));
     let cases = [
-        (source_group, Said::Refused("rx_source_group")),
-        (frame(0x8100, &[0, 7, 8, 0, 0x45]), Said::Refused("rx_vlan_foreign")),
-        (frame(0x8100, &[0x0f, 0, 8, 0, 0x45]), Said::Refused("rx_vlan_foreign")),
-        (frame(0x9000, &[0; 46]), Said::Refused("rx_kind_unknown")),
-        (frame(0x0005, &[0; 46]), Said::Refused("rx_kind_unknown")),
+        (source_group, FirstLineState::Refused("rx_source_group")),
+        (frame(0x8100, &[0, 7, 8, 0, 0x45]), FirstLineState::Refused("rx_vlan_foreign")),
+        (frame(0x8100, &[0x0f, 0, 8, 0, 0x45]), FirstLineState::Refused("rx_vlan_foreign")),
+        (frame(0x9000, &[0; 46]), FirstLineState::Refused("rx_kind_unknown")),
+        (frame(0x0005, &[0; 46]), FirstLineState::Refused("rx_kind_unknown")),
         (with(v4.clone(), 0, 0x65), MALFORMED),
         (with(v4.clone(), 0, 0x44), MALFORMED),
         (with(v4.clone(), 0, 0x4f), MALFORMED),
@@ -104,7 +104,7 @@ fn what_triage_would_refuse_dies_under_pressure_by_name_whatever_the_credit() {
     let stats = line.stats();
     assert_eq!((stats.rx_refused(), stats.rx_strangers, stats.rx_lost()), (count, 0, count));
     line.admit(NOW, None);
-    assert_eq!(line.say(&with(v4, 3, 19)).unwrap(), Said::Taken, "the pressure is over");
+    assert_eq!(line.say(&with(v4, 3, 19)).unwrap(), FirstLineState::Taken, "the pressure is over");
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn what_cannot_be_read_to_its_ports_has_a_credit_of_its_own() {
         with(v4.clone(), 6, 0x20),
         with(v4.clone(), 7, 1),
         with(v4.clone(), 6, 0x1f),
-        // Options; ICMP; IGMP; a protocol that a raw socket may hear.
+        // Options; ICMP; IGMP; a protocol that a raw socket may receive.
         with(v4.clone(), 0, 0x46),
         with(v4.clone(), 9, 1),
         with(v4.clone(), 9, 2),
@@ -137,12 +137,12 @@ fn what_cannot_be_read_to_its_ports_has_a_credit_of_its_own() {
     ];
     line.admit(NOW, Some(others.len()));
     for (number, frame) in others.iter().enumerate() {
-        assert_eq!(line.say(frame).unwrap(), Said::Taken, "{number}: {frame:x?}");
+        assert_eq!(line.say(frame).unwrap(), FirstLineState::Taken, "{number}: {frame:x?}");
     }
     assert_eq!(line.say(&others[0]).unwrap(), STRANGER, "the credit is used up");
-    assert_eq!(line.say(&v4).unwrap(), Said::Taken, "a datagram's is untouched");
+    assert_eq!(line.say(&v4).unwrap(), FirstLineState::Taken, "a datagram's is untouched");
     line.admit(NOW, Some(1));
-    assert_eq!(line.say(&others[0]).unwrap(), Said::Taken, "it is renewed");
+    assert_eq!(line.say(&others[0]).unwrap(), FirstLineState::Taken, "it is renewed");
     assert_eq!(line.say(&others[1]).unwrap(), STRANGER);
 }
 
@@ -155,8 +155,8 @@ fn friends_go_through_without_credit_and_strangers_up_to_it() {
         line.admit(NOW, Some(0));
         assert_eq!(line.say(&friend).unwrap(), STRANGER);
         line.befriend(NOW, &friend);
-        assert_eq!(line.say(&friend).unwrap(), Said::Taken);
-        // Each part of a flow tells it from others.
+        assert_eq!(line.say(&friend).unwrap(), FirstLineState::Taken);
+        // Each part of a flow's key distinguishes it from others.
         let other = if protocol == UDP { TCP } else { UDP };
         let mut ours = friend.clone();
         let last = 14 + if v6 { 39 } else { 19 };
@@ -175,10 +175,11 @@ fn friends_go_through_without_credit_and_strangers_up_to_it() {
         }
         let before = line.stats().rx_strangers;
         line.admit(NOW, Some(3));
-        let taken = strangers.iter().filter(|frame| line.say(frame).unwrap() == Said::Taken);
+        let taken =
+            strangers.iter().filter(|frame| line.say(frame).unwrap() == FirstLineState::Taken);
         assert_eq!(taken.count(), 3);
         assert_eq!(line.stats().rx_strangers - before, 2);
-        assert_eq!(line.say(&friend).unwrap(), Said::Taken);
+        assert_eq!(line.say(&friend).unwrap(), FirstLineState::Taken);
     }
 }
 
@@ -197,8 +198,9 @@ fn what_is_no_flow_is_nobodys_friend() {
 #[test]
 fn newcomers_are_few_a_turn_and_those_who_talk_keep_half_of_each_set() {
     let Some(mut line) = loaded() else { return };
-    let known =
-        |line: &FirstLine, port| line.say(&flow(true, UDP, 1, port)).unwrap() == Said::Taken;
+    let known = |line: &FirstLine, port| {
+        line.say(&flow(true, UDP, 1, port)).unwrap() == FirstLineState::Taken
+    };
     line.admit(NOW, Some(0));
     (0..100).for_each(|port| line.befriend(NOW, &flow(true, UDP, 1, port)));
     assert_eq!((0..100).filter(|port| known(&line, *port)).count(), 16, "a turn's bound");
@@ -215,8 +217,8 @@ fn newcomers_are_few_a_turn_and_those_who_talk_keep_half_of_each_set() {
         }
     }
     let kept = (0..16).filter(|port| known(&line, *port)).count();
-    assert_eq!(kept, 16, "who talks keeps his place");
-    // All are silent for half a minute: whoever comes finds room, and nobody is known any more.
+    assert_eq!(kept, 16, "active flows keep their places");
+    // All are silent for half a minute: any newcomer finds room, and no flow is known any more.
     now += Duration::from_secs(31);
     for _ in 0..4096 {
         line.admit(now, Some(0));

@@ -1,34 +1,34 @@
-//! The program asked by `BPF_PROG_TEST_RUN`, for what depends on what the stack wants.
+//! The program run by `BPF_PROG_TEST_RUN`, for verdicts that depend on what the stack accepts.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-use floodwall_packet::Wanted;
+use floodwall_packet::RxFilter;
 
 use super::tests::{NOW, STATION, STRANGER, TCP, UDP, flow, frame, or_skipped, with};
-use crate::af_xdp::first_line::{FirstLine, Said};
+use crate::af_xdp::first_line::{FirstLine, FirstLineState};
 
-const FOREIGN: Said = Said::Refused("rx_address_foreign");
-const CLOSED: Said = Said::Refused("rx_port_closed");
+const FOREIGN: FirstLineState = FirstLineState::Refused("rx_address_foreign");
+const CLOSED: FirstLineState = FirstLineState::Refused("rx_port_closed");
 const OURS_V4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 99);
 /// To where and to which port `flow` goes.
 const OURS_V6: Ipv6Addr = Ipv6Addr::from_octets([0xfd; 16]);
 const PORT: u16 = 7;
 
-fn nothing() -> Wanted {
-    let mut wanted = Wanted::default();
+fn nothing() -> RxFilter {
+    let mut wanted = RxFilter::default();
     wanted.nothing();
     wanted
 }
 
 /// Both addresses, with ports.
-fn ours() -> Wanted {
+fn ours() -> RxFilter {
     let mut wanted = nothing();
     wanted.add_v4(OURS_V4, true);
     wanted.add_v6(OURS_V6, true);
     wanted
 }
 
-/// Under pressure, with credit for everybody.
+/// Under pressure, with credit for every kind.
 fn pressed() -> Option<FirstLine> {
     let mut line = or_skipped(FirstLine::load(STATION))?;
     line.admit(NOW, Some(usize::MAX));
@@ -39,7 +39,7 @@ fn shared() -> Option<FirstLine> {
     or_skipped(FirstLine::load_shared(STATION))
 }
 
-fn say(line: &FirstLine, frame: &[u8]) -> Said {
+fn say(line: &FirstLine, frame: &[u8]) -> FirstLineState {
     line.say(frame).unwrap()
 }
 
@@ -70,12 +70,12 @@ fn until_it_is_told_and_without_pressure_everything_is_wanted() {
     let Some(mut line) = pressed() else { return };
     for (v6, protocol) in KINDS {
         let packet = elsewhere(v6, flow(v6, protocol, 1, 1));
-        assert_eq!(say(&line, &packet), Said::Taken);
+        assert_eq!(say(&line, &packet), FirstLineState::Taken);
     }
     line.want(&nothing());
     assert_eq!(say(&line, &flow(true, UDP, 1, 1)), FOREIGN);
     line.admit(NOW, None);
-    assert_eq!(say(&line, &flow(true, UDP, 1, 1)), Said::Taken, "no pressure");
+    assert_eq!(say(&line, &flow(true, UDP, 1, 1)), FirstLineState::Taken, "no pressure");
 }
 
 #[test]
@@ -86,11 +86,15 @@ fn under_pressure_what_is_for_others_dies_whatever_it_carries_and_groups_and_nei
     line.want(&all_ports);
     for (v6, protocol) in KINDS {
         let mine = flow(v6, protocol, 1, 1);
-        assert_eq!(say(&line, &mine), Said::Taken, "{v6} {protocol}");
+        assert_eq!(say(&line, &mine), FirstLineState::Taken, "{v6} {protocol}");
         assert_eq!(say(&line, &elsewhere(v6, mine.clone())), FOREIGN, "{v6} {protocol}");
-        assert_eq!(say(&line, &to_group(v6, mine.clone())), Said::Taken, "{v6} {protocol}");
+        assert_eq!(
+            say(&line, &to_group(v6, mine.clone())),
+            FirstLineState::Taken,
+            "{v6} {protocol}"
+        );
         // What is tagged is read no further.
-        assert_eq!(say(&line, &tagged(&elsewhere(v6, mine), 0)), Said::Taken);
+        assert_eq!(say(&line, &tagged(&elsewhere(v6, mine), 0)), FirstLineState::Taken);
     }
     let (v4, v6) = (flow(false, UDP, 1, 1), flow(true, UDP, 1, 1));
     let foreign = [elsewhere(false, v4), elsewhere(true, v6)];
@@ -102,20 +106,20 @@ fn under_pressure_what_is_for_others_dies_whatever_it_carries_and_groups_and_nei
     for next in [0, 43, 44, 60, 132] {
         assert_eq!(say(&line, &with(v6.clone(), 6, next)), FOREIGN, "{next}");
     }
-    // A neighbour's message says more than its destination does.
-    assert_eq!(say(&line, &with(v6.clone(), 6, 58)), Said::Taken);
-    // Cut within the headers: nobody can tell.
+    // A neighbour discovery message passes regardless of its destination.
+    assert_eq!(say(&line, &with(v6.clone(), 6, 58)), FirstLineState::Taken);
+    // Cut within the headers: the destination is not readable.
     for cut in [&v4[..33], &v6[..53], &v4[..14]] {
-        assert_eq!(say(&line, cut), Said::Taken);
+        assert_eq!(say(&line, cut), FirstLineState::Taken);
     }
     let count = line.stats().rx_address_foreign;
     assert_eq!((count, line.stats().rx_lost()), (13, 13));
-    // A router, and who asks for an address, want what is for others.
-    type Change = fn(&mut Wanted);
-    let cases: [(Change, [Said; 2]); 3] = [
-        (|wanted| wanted.any_v4 = true, [Said::Taken, FOREIGN]),
-        (|wanted| wanted.any_v6 = true, [FOREIGN, Said::Taken]),
-        (|wanted| wanted.asks_v4 = true, [Said::Taken, FOREIGN]),
+    // A router, and a client that requests an address, accept packets for other addresses.
+    type Change = fn(&mut RxFilter);
+    let cases: [(Change, [FirstLineState; 2]); 3] = [
+        (|wanted| wanted.any_v4 = true, [FirstLineState::Taken, FOREIGN]),
+        (|wanted| wanted.any_v6 = true, [FOREIGN, FirstLineState::Taken]),
+        (|wanted| wanted.asks_v4 = true, [FirstLineState::Taken, FOREIGN]),
     ];
     for (change, expected) in cases {
         let mut wanted = all_ports.clone();
@@ -131,7 +135,7 @@ fn without_credit_a_stranger_dies_before_anything_else_is_asked_of_it_and_a_frie
     let mut all_ports = ours();
     (all_ports.any_udp, all_ports.any_tcp) = (true, true);
     line.want(&all_ports);
-    let stranger = Said::Refused("rx_strangers");
+    let stranger = FirstLineState::Refused("rx_strangers");
     for (v6, protocol) in KINDS {
         let mine = flow(v6, protocol, 1, 1);
         let pieces = with(mine.clone(), if v6 { 6 } else { 7 }, if v6 { 44 } else { 1 });
@@ -141,12 +145,15 @@ fn without_credit_a_stranger_dies_before_anything_else_is_asked_of_it_and_a_frie
             assert_eq!(say(&line, frame), stranger, "{v6} {protocol}");
         }
         line.befriend(NOW, &mine);
-        assert_eq!(say(&line, &mine), Said::Taken, "{v6} {protocol}");
-        // What nobody wants takes nothing from the credit that there is.
+        assert_eq!(say(&line, &mine), FirstLineState::Taken, "{v6} {protocol}");
+        // Packets that no shard accepts take nothing from the credit.
         line.admit(NOW, Some(1));
         assert_eq!(say(&line, &elsewhere(v6, mine.clone())), FOREIGN, "{v6} {protocol}");
         let other = flow(v6, protocol, 2, 1);
-        assert_eq!([&other, &other].map(|frame| say(&line, frame)), [Said::Taken, stranger]);
+        assert_eq!(
+            [&other, &other].map(|frame| say(&line, frame)),
+            [FirstLineState::Taken, stranger]
+        );
     }
 }
 
@@ -158,25 +165,25 @@ fn addresses_come_and_go_and_so_many_that_there_is_no_room_are_all_wanted() {
         assert_eq!(say(&line, &flow(false, UDP, 1, 1)), FOREIGN, "{round}");
         line.want(&ours());
         assert_eq!(say(&line, &flow(false, UDP, 1, 1)), CLOSED, "{round}");
-        // In use no longer, or not yet: its ports say nothing.
+        // In use no longer, or not yet: its ports are not checked.
         let mut probed = nothing();
         probed.add_v4(OURS_V4, false);
         probed.add_v6(OURS_V6, false);
         line.want(&probed);
-        assert_eq!(say(&line, &flow(false, UDP, 1, 1)), Said::Taken, "{round}");
-        assert_eq!(say(&line, &flow(true, TCP, 1, 1)), Said::Taken, "{round}");
+        assert_eq!(say(&line, &flow(false, UDP, 1, 1)), FirstLineState::Taken, "{round}");
+        assert_eq!(say(&line, &flow(true, TCP, 1, 1)), FirstLineState::Taken, "{round}");
     }
     let mut many = nothing();
     (0..200).for_each(|n| many.add_v4(Ipv4Addr::from_bits(n), true));
     line.want(&many);
-    assert_eq!(say(&line, &flow(false, UDP, 1, 1)), Said::Taken, "no room");
+    assert_eq!(say(&line, &flow(false, UDP, 1, 1)), FirstLineState::Taken, "no room");
     assert_eq!(say(&line, &flow(true, UDP, 1, 1)), FOREIGN);
 }
 
 #[test]
 fn under_pressure_what_is_for_a_closed_port_dies_and_no_other_one() {
     let Some(mut line) = pressed() else { return };
-    let is = |line: &FirstLine, wanted: [Said; 2]| {
+    let is = |line: &FirstLine, wanted: [FirstLineState; 2]| {
         for (v6, protocol) in KINDS {
             let said = say(line, &flow(v6, protocol, 1, 1));
             assert_eq!(said, wanted[usize::from(protocol == TCP)], "{v6} {protocol}");
@@ -191,35 +198,35 @@ fn under_pressure_what_is_for_a_closed_port_dies_and_no_other_one() {
     is(&line, [CLOSED, CLOSED]);
     wanted.udp.set(PORT, true);
     line.want(&wanted);
-    is(&line, [Said::Taken, CLOSED]);
+    is(&line, [FirstLineState::Taken, CLOSED]);
     wanted.udp.set(PORT, false);
     wanted.tcp.set(PORT, true);
     line.want(&wanted);
-    is(&line, [CLOSED, Said::Taken]);
+    is(&line, [CLOSED, FirstLineState::Taken]);
     wanted.any_udp = true;
     line.want(&wanted);
-    is(&line, [Said::Taken, Said::Taken]);
+    is(&line, [FirstLineState::Taken, FirstLineState::Taken]);
     wanted.any_udp = false;
     wanted.tcp.set(PORT, false);
     wanted.any_tcp = true;
     line.want(&wanted);
-    is(&line, [CLOSED, Said::Taken]);
+    is(&line, [CLOSED, FirstLineState::Taken]);
     line.want(&ours());
-    // Pieces, options, other protocols and headers behind which ports may be: nobody can tell.
+    // Fragments, options, other protocols and extension headers: ports are not readable.
     let (v4, v6) = (flow(false, UDP, 1, 1), flow(true, UDP, 1, 1));
     for (at, byte) in [(6, 0x20), (7, 1), (0, 0x46), (9, 1), (9, 132)] {
-        assert_eq!(say(&line, &with(v4.clone(), at, byte)), Said::Taken, "{at} {byte}");
+        assert_eq!(say(&line, &with(v4.clone(), at, byte)), FirstLineState::Taken, "{at} {byte}");
     }
     for next in [0, 43, 44, 60, 58, 132] {
-        assert_eq!(say(&line, &with(v6.clone(), 6, next)), Said::Taken, "{next}");
+        assert_eq!(say(&line, &with(v6.clone(), 6, next)), FirstLineState::Taken, "{next}");
     }
     for cut in [&v4[..37], &v6[..57]] {
-        let malformed = Said::Refused("rx_header_malformed");
-        assert_eq!(say(&line, cut), malformed, "shorter than it says");
+        let malformed = FirstLineState::Refused("rx_header_malformed");
+        assert_eq!(say(&line, cut), malformed, "shorter than its length field");
     }
-    assert_eq!(say(&line, &tagged(&v4, 0)), Said::Taken);
-    assert_eq!(say(&line, &to_group(false, v4.clone())), Said::Taken);
-    // Closed ports take nothing from the credit of strangers.
+    assert_eq!(say(&line, &tagged(&v4, 0)), FirstLineState::Taken);
+    assert_eq!(say(&line, &to_group(false, v4.clone())), FirstLineState::Taken);
+    // Packets for closed ports take nothing from the credit of unverified flows.
     wanted = ours();
     wanted.udp.set(PORT, true);
     line.want(&wanted);
@@ -227,7 +234,10 @@ fn under_pressure_what_is_for_a_closed_port_dies_and_no_other_one() {
     for _ in 0..10 {
         assert_eq!(say(&line, &flow(false, TCP, 1, 1)), CLOSED);
     }
-    assert_eq!([0; 3].map(|_| say(&line, &v4)), [Said::Taken, Said::Taken, STRANGER]);
+    assert_eq!(
+        [0; 3].map(|_| say(&line, &v4)),
+        [FirstLineState::Taken, FirstLineState::Taken, STRANGER]
+    );
 }
 
 #[test]
@@ -241,7 +251,7 @@ fn every_port_is_told_from_every_other_one() {
         for (v6, at) in [(false, 22), (true, 42)] {
             let [high, low] = port.to_be_bytes();
             let frame = with(with(flow(v6, TCP, 1, 1), at, high), at + 1, low);
-            let expected = if is_open(port) { Said::Taken } else { CLOSED };
+            let expected = if is_open(port) { FirstLineState::Taken } else { CLOSED };
             assert_eq!(say(&line, &frame), expected, "{port}");
         }
     }
@@ -251,14 +261,18 @@ fn every_port_is_told_from_every_other_one() {
 fn at_a_shared_link_address_only_what_is_for_our_addresses_is_taken() {
     let Some(mut line) = shared() else { return };
     for (v6, protocol) in KINDS {
-        assert_eq!(say(&line, &flow(v6, protocol, 1, 1)), Said::Passed, "nothing is told yet");
+        assert_eq!(
+            say(&line, &flow(v6, protocol, 1, 1)),
+            FirstLineState::Passed,
+            "nothing is reported yet"
+        );
     }
     line.want(&ours());
     for (v6, protocol) in KINDS {
         let mine = flow(v6, protocol, 1, 1);
         let theirs = elsewhere(v6, mine.clone());
         for frame in [&mine, &tagged(&mine, 0)] {
-            assert_eq!(say(&line, frame), Said::Taken, "{v6} {protocol}");
+            assert_eq!(say(&line, frame), FirstLineState::Taken, "{v6} {protocol}");
         }
         let passed = [
             theirs.clone(),
@@ -269,46 +283,46 @@ fn at_a_shared_link_address_only_what_is_for_our_addresses_is_taken() {
             mine[..14].to_vec(),
         ];
         for frame in passed {
-            assert_eq!(say(&line, &frame), Said::Passed, "{frame:x?}");
+            assert_eq!(say(&line, &frame), FirstLineState::Passed, "{frame:x?}");
         }
     }
     let (v4, v6) = (flow(false, UDP, 1, 1), flow(true, UDP, 1, 1));
-    // Whatever it carries: pieces, options, ICMP, extension headers, a neighbour's message.
+    // Any content: fragments, options, ICMP, extension headers, a neighbour discovery message.
     for (at, byte) in [(6, 0x20), (7, 1), (0, 0x46), (9, 1), (9, 47)] {
         let mine = with(v4.clone(), at, byte);
-        assert_eq!(say(&line, &mine), Said::Taken, "{at} {byte}");
-        assert_eq!(say(&line, &elsewhere(false, mine)), Said::Passed, "{at} {byte}");
+        assert_eq!(say(&line, &mine), FirstLineState::Taken, "{at} {byte}");
+        assert_eq!(say(&line, &elsewhere(false, mine)), FirstLineState::Passed, "{at} {byte}");
     }
     for next in [0, 43, 44, 60, 58] {
         let mine = with(v6.clone(), 6, next);
-        assert_eq!(say(&line, &mine), Said::Taken, "{next}");
-        assert_eq!(say(&line, &elsewhere(true, mine)), Said::Passed, "{next}");
+        assert_eq!(say(&line, &mine), FirstLineState::Taken, "{next}");
+        assert_eq!(say(&line, &elsewhere(true, mine)), FirstLineState::Passed, "{next}");
     }
     for frame in [frame(0x0806, &[0, 1, 8, 0, 6, 4, 0, 2]), frame(0x88cc, &[2, 7])] {
-        assert_eq!(say(&line, &frame), Said::Passed, "the host's too");
+        assert_eq!(say(&line, &frame), FirstLineState::Passed, "the host's too");
     }
-    // Who asks for an address hears by the packet socket; a router has it all.
+    // A client that requests an address gets replies by the packet socket; a router takes all.
     let mut wanted = ours();
     wanted.asks_v4 = true;
     line.want(&wanted);
-    assert_eq!(say(&line, &elsewhere(false, v4.clone())), Said::Passed);
+    assert_eq!(say(&line, &elsewhere(false, v4.clone())), FirstLineState::Passed);
     (wanted.any_v4, wanted.any_v6) = (true, true);
     line.want(&wanted);
     for frame in [elsewhere(false, v4.clone()), elsewhere(true, v6)] {
-        assert_eq!(say(&line, &frame), Said::Taken);
+        assert_eq!(say(&line, &frame), FirstLineState::Taken);
     }
     line.want(&nothing());
-    assert_eq!(say(&line, &v4), Said::Passed);
+    assert_eq!(say(&line, &v4), FirstLineState::Passed);
     // The guard works on what is ours.
     line.want(&ours());
     line.admit(NOW, Some(usize::MAX));
     assert_eq!(say(&line, &v4), CLOSED);
-    assert_eq!(say(&line, &elsewhere(false, v4)), Said::Passed);
+    assert_eq!(say(&line, &elsewhere(false, v4)), FirstLineState::Passed);
 }
 
 #[test]
 fn what_is_denied_dies_always_by_the_longest_word_on_it_and_nothing_else_does() {
-    const DENIED: Said = Said::Refused("rx_denied");
+    const DENIED: FirstLineState = FirstLineState::Refused("rx_denied");
     for line in [FirstLine::load(STATION), FirstLine::load_shared(STATION)] {
         let Some(mut line) = or_skipped(line) else { return };
         let mut wanted = ours();
@@ -316,7 +330,7 @@ fn what_is_denied_dies_always_by_the_longest_word_on_it_and_nothing_else_does() 
         line.want(&wanted);
         // From 10.0.0.host and from fdfd:…:fd and the host.
         let (v4, v6) = (|host| flow(false, UDP, host, 1), |host| flow(true, UDP, host, 1));
-        assert_eq!([v4(3), v6(3)].map(|frame| say(&line, &frame)), [Said::Taken; 2]);
+        assert_eq!([v4(3), v6(3)].map(|frame| say(&line, &frame)), [FirstLineState::Taken; 2]);
         wanted.deny("10.0.0.0/30".parse().unwrap());
         wanted.deny("fdfd:fdfd:fdfd:fdfd:fdfd:fdfd:fdfd:fd00/126".parse().unwrap());
         line.want(&wanted);
@@ -324,13 +338,13 @@ fn what_is_denied_dies_always_by_the_longest_word_on_it_and_nothing_else_does() 
             line.admit(NOW, pressure);
             for frame in [v4(0), v4(3), v6(0), v6(3)] {
                 assert_eq!(say(&line, &frame), DENIED, "{pressure:?}");
-                // Whatever it carries; a tag hides it from here.
-                assert_eq!(say(&line, &tagged(&frame, 0)), Said::Taken);
+                // Any content; a tag hides it from this filter.
+                assert_eq!(say(&line, &tagged(&frame, 0)), FirstLineState::Taken);
             }
             assert_eq!(say(&line, &with(with(v4(1), 6, 0x20), 9, 1)), DENIED, "in pieces");
             assert_eq!(say(&line, &with(v6(1), 6, 44)), DENIED);
             for frame in [v4(4), v6(4)] {
-                assert_eq!(say(&line, &frame), Said::Taken, "{pressure:?}");
+                assert_eq!(say(&line, &frame), FirstLineState::Taken, "{pressure:?}");
             }
             assert_ne!(say(&line, &frame(0x0806, &[0, 1, 8, 0, 6, 4, 0, 1, 10, 0])), DENIED);
             for cut in [&v4(1)[..33], &v6(1)[..53], &v4(1)[..14]] {
@@ -346,6 +360,6 @@ fn what_is_denied_dies_always_by_the_longest_word_on_it_and_nothing_else_does() 
         wanted = ours();
         wanted.udp.set(PORT, true);
         line.want(&wanted);
-        assert_eq!([v4(3), v6(3)].map(|frame| say(&line, &frame)), [Said::Taken; 2]);
+        assert_eq!([v4(3), v6(3)].map(|frame| say(&line, &frame)), [FirstLineState::Taken; 2]);
     }
 }

@@ -1,4 +1,4 @@
-//! Source filters: how they are merged, and how their changes are told.
+//! Source filters: how they are merged, and how their changes are reported.
 
 use super::*;
 
@@ -11,10 +11,12 @@ both! {
 }
 
 /// Every filter over three sources: sixteen.
-fn filters<A: Nth>() -> Vec<Filter<A>> {
+fn filters<A: Nth>() -> Vec<SourceFilter<A>> {
     let subset = |bits: u32| (0..3).filter(move |n| bits >> n & 1 == 1).map(A::station);
     let set = |bits| SourceSet::of(subset(bits)).unwrap();
-    (0..8).flat_map(|bits| [Filter::Include(set(bits)), Filter::Exclude(set(bits))]).collect()
+    (0..8)
+        .flat_map(|bits| [SourceFilter::Include(set(bits)), SourceFilter::Exclude(set(bits))])
+        .collect()
 }
 
 fn merged<A: Nth>() {
@@ -32,22 +34,22 @@ fn merged<A: Nth>() {
             }
         }
     }
-    // More than fits: everybody, never fewer.
+    // More than fits: all sources, never fewer.
     let set = |from: u32| {
         let sources = (from..from + GROUP_SOURCES).map(A::station);
-        Filter::Include(SourceSet::of(sources).unwrap())
+        SourceFilter::Include(SourceSet::of(sources).unwrap())
     };
-    assert_eq!(set(0).merge(&set(5)), Filter::EVERYBODY);
+    assert_eq!(set(0).merge(&set(5)), SourceFilter::EVERYBODY);
 }
 
 const GROUP_SOURCES: u32 = floodwall_base::limits::GROUP_SOURCES_MAX as u32;
 
-fn include<A: Nth>(numbers: impl IntoIterator<Item = u32>) -> Filter<A> {
-    Filter::Include(SourceSet::of(numbers.into_iter().map(A::station)).unwrap())
+fn include<A: Nth>(numbers: impl IntoIterator<Item = u32>) -> SourceFilter<A> {
+    SourceFilter::Include(SourceSet::of(numbers.into_iter().map(A::station)).unwrap())
 }
 
-fn exclude<A: Nth>(numbers: impl IntoIterator<Item = u32>) -> Filter<A> {
-    Filter::Exclude(SourceSet::of(numbers.into_iter().map(A::station)).unwrap())
+fn exclude<A: Nth>(numbers: impl IntoIterator<Item = u32>) -> SourceFilter<A> {
+    SourceFilter::Exclude(SourceSet::of(numbers.into_iter().map(A::station)).unwrap())
 }
 
 fn sources_told<A: Nth>() {
@@ -66,7 +68,7 @@ fn sources_told<A: Nth>() {
         ];
         assert_eq!(bench.run(60 * SECOND), [once.clone(), once]);
     }
-    // A source that comes and goes before all is told: its last state, as often as ever.
+    // A source that comes and goes before all is reported: its last state, as often as ever.
     let mut bench = Bench::<A>::new();
     bench.set(1, include([1]));
     bench.run(60 * SECOND);
@@ -84,7 +86,7 @@ fn mode_told<A: Nth>() {
     assert_eq!(bench.run(60 * SECOND), [once.clone(), once]);
     bench.set(1, exclude([5]));
     bench.run(REPORT_GAP / 2);
-    // While that is being told, its sources change: the whole once more.
+    // While that is being reported, its sources change: the whole once more.
     bench.set(1, exclude([5, 6]));
     let told = bench.told(60 * SECOND);
     let both = vec![A::station(5), A::station(6)];

@@ -1,4 +1,4 @@
-//! Routers that speak an older version (RFC 9776 section 7.2, RFC 9777 section 8.2).
+//! Queriers that use an older version (RFC 9776 section 7.2, RFC 9777 section 8.2).
 
 use super::*;
 
@@ -24,7 +24,7 @@ fn answered<A: Nth>() {
     assert_eq!(told.len(), 3);
     assert!(told.iter().flatten().all(|(kind, ..)| *kind == OLD_REPORT));
     assert!(bench.times.iter().all(|at| *at - asked <= 10 * SECOND + 3 * REPORT_GAP));
-    // Also where a new querier asks meanwhile.
+    // Also where a new querier sends a query meanwhile.
     bench.ask(&QueryFields::general()).unwrap();
     bench.ask(&about(2, &[A::station(3)])).unwrap();
     let told = bench.told(60 * SECOND);
@@ -43,7 +43,7 @@ fn changes<A: Nth>() {
     assert_eq!(bench.times[0], joined);
     bench.leave(2);
     assert_eq!(bench.told(30 * SECOND), [(OLD_LEAVE, A::group(2), vec![])]);
-    // Who did not report last does not tell of leaving.
+    // A host that did not report last sends no leave.
     report_by_another(&mut bench, 1).unwrap();
     bench.leave(1);
     assert!(bench.told(30 * SECOND).is_empty());
@@ -83,7 +83,7 @@ fn report_as<A: Nth>(
     n: u32,
 ) -> Result<(), DropReason> {
     let mut out = [0; 64];
-    let ends = Ends { src_addr: heading.src_addr, dst_addr: heading.dst_addr };
+    let ends = GroupAddrs { src_addr: heading.src_addr, dst_addr: heading.dst_addr };
     let len = A::emit_report(Generation::Second, A::group(n), ends, &mut out).unwrap();
     let message = A::parse(&out[..len]).unwrap();
     bench.engine.input(heading, &message, bench.now, &mut bench.random)
@@ -94,7 +94,7 @@ fn suppressed<A: Nth>() {
     bench.ask(&old()).unwrap();
     report_by_another(&mut bench, 1).unwrap();
     assert_eq!(bench.told(60 * SECOND), [(OLD_REPORT, A::group(2), vec![])]);
-    // From afar, or to the wrong place, it silences nobody.
+    // From off-link, or to the wrong address, it suppresses no report.
     bench.ask(&old()).unwrap();
     let good = heading(A::group(1));
     let refused = Err(DropReason::GroupMessageInvalid);
@@ -110,7 +110,7 @@ fn voided<A: Nth>() {
     // The old query is about another group: what else was pending is void.
     bench.ask(&QueryFields { group: A::group(2), ..old() }).unwrap();
     assert_eq!(bench.told(60 * SECOND), [(OLD_REPORT, A::group(2), vec![])]);
-    // But nobody's query makes us forget to tell of a join.
+    // But no query makes us drop a pending join report.
     let mut bench = Bench::<A>::joined(1);
     bench.join(2);
     bench.ask(&QueryFields { group: A::group(1), ..old() }).unwrap();

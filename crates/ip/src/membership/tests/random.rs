@@ -1,5 +1,5 @@
-//! Random sequences against an oracle: a router that believes every report knows exactly who is
-//! heard, once all is told.
+//! Random sequences against an oracle: a router that accepts every report knows exactly which
+//! sources are accepted, once all is reported.
 
 use std::collections::HashMap;
 
@@ -11,39 +11,39 @@ both! {
 
 /// A router's view of one host: the filter of each group.
 #[derive(Default)]
-struct Router<A>(HashMap<A, Filter<A>>);
+struct Router<A>(HashMap<A, SourceFilter<A>>);
 
 impl<A: Nth> Router<A> {
     /// Takes a record; of the queried ones `IS_INCLUDE` may be about some sources only.
     fn hear(&mut self, (kind, group, sources): &Told<A>) {
         let set = SourceSet::of(sources.iter().copied()).unwrap();
-        let known = self.0.get(group).copied().unwrap_or(Filter::NOBODY);
+        let known = self.0.get(group).copied().unwrap_or(SourceFilter::NOBODY);
         let (with, without) = (
             |f: SourceSet<A>| SourceSet::of(f.iter().chain(set.iter())).unwrap(),
             |f: SourceSet<A>| f.filter(|s| !set.contains(s)),
         );
         let filter = match (*kind, known) {
-            (RecordKind::TO_EXCLUDE | RecordKind::IS_EXCLUDE, _) => Filter::Exclude(set),
-            (RecordKind::TO_INCLUDE, _) => Filter::Include(set),
-            (RecordKind::ALLOW_NEW, Filter::Include(f)) => Filter::Include(with(f)),
-            (RecordKind::ALLOW_NEW, Filter::Exclude(f)) => Filter::Exclude(without(f)),
-            (RecordKind::BLOCK_OLD, Filter::Include(f)) => Filter::Include(without(f)),
-            (RecordKind::BLOCK_OLD, Filter::Exclude(f)) => Filter::Exclude(with(f)),
+            (RecordKind::TO_EXCLUDE | RecordKind::IS_EXCLUDE, _) => SourceFilter::Exclude(set),
+            (RecordKind::TO_INCLUDE, _) => SourceFilter::Include(set),
+            (RecordKind::ALLOW_NEW, SourceFilter::Include(f)) => SourceFilter::Include(with(f)),
+            (RecordKind::ALLOW_NEW, SourceFilter::Exclude(f)) => SourceFilter::Exclude(without(f)),
+            (RecordKind::BLOCK_OLD, SourceFilter::Include(f)) => SourceFilter::Include(without(f)),
+            (RecordKind::BLOCK_OLD, SourceFilter::Exclude(f)) => SourceFilter::Exclude(with(f)),
             (_, known) => known,
         };
         self.0.insert(*group, filter);
     }
 }
 
-fn filter<A: Nth>(random: &mut PublicRandom) -> Filter<A> {
+fn filter<A: Nth>(random: &mut PublicRandom) -> SourceFilter<A> {
     let bits = random.below(16);
     let sources = (0..4).filter(|n| bits >> n & 1 == 1).map(|n| A::station(50 + n));
     let set = SourceSet::of(sources).unwrap();
     match random.below(5) {
-        0 => Filter::NOBODY,
-        1 => Filter::EVERYBODY,
-        2 | 3 => Filter::Include(set),
-        _ => Filter::Exclude(set),
+        0 => SourceFilter::NOBODY,
+        1 => SourceFilter::EVERYBODY,
+        2 | 3 => SourceFilter::Include(set),
+        _ => SourceFilter::Exclude(set),
     }
 }
 
@@ -69,7 +69,7 @@ fn router_knows<A: Nth>() {
         }
         bench.told(60 * SECOND).iter().for_each(|told| router.hear(told));
         for (group, filter) in truth {
-            let known = router.0.get(&group).copied().unwrap_or(Filter::NOBODY);
+            let known = router.0.get(&group).copied().unwrap_or(SourceFilter::NOBODY);
             assert_eq!(known, filter, "seed {seed}: {group}");
             assert_eq!(bench.engine.filter(group), filter);
         }

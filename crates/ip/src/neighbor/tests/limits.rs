@@ -1,4 +1,4 @@
-//! The shares of an interface under flood: who goes, who stays, what honest traffic loses.
+//! The shares of an interface under flood: what is evicted, what stays, what honest traffic loses.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn unresolved_flood<A: Nth>() {
     }
     assert_eq!((asks, full), (NEIGHBORS_INCOMPLETE_MAX, 1_000_000 - NEIGHBORS_INCOMPLETE_MAX));
     assert!((0..honest).all(|n| world.send(n) == Fate::To(mac(n))));
-    // Three seconds later the flood's neighbours have failed, and give way to any newcomer.
+    // Three seconds later the flood's neighbours have failed, and give way to any new one.
     world.pass(4 * SECOND);
     world.resolves(500);
     // The flood goes on: it evicts failed ones, its own, and never what is resolved.
@@ -53,7 +53,7 @@ fn stranger_flood<A: Nth>() {
     world.cache.table.assert_sound();
     let (silent, others): (Vec<_>, Vec<_>) = world.cache.iter().partition(|n| n.state == Failed);
     assert_eq!(others.len(), honest as usize + NEIGHBOR_STRANGERS_MAX);
-    // Those that were answered and asked, and did not answer.
+    // Those that were answered and solicited, and did not answer.
     assert!(silent.len() <= NEIGHBORS_INCOMPLETE_MAX, "{}", silent.len());
     assert!((0..honest).all(|n| world.state(n) == Some(Stale)));
     // A new neighbour is found as ever.
@@ -100,12 +100,12 @@ fn oldest_stale<A: Nth>() {
         assert_eq!(world.state(gone), None);
         world.cache.table.assert_sound();
     }
-    // None is stale: the newcomer's packets leave, and it is not kept.
+    // None is stale: the new neighbour's packets leave, and it is not kept.
     assert_eq!((world.send(20), world.send(20), world.answers(20)), (Fate::Asks, Fate::Waits, 2));
     assert_eq!(world.state(20), None);
     assert!((10..14).all(|n| world.state(n) == Some(Reachable)));
     assert_eq!(world.asks_for_us(21), None);
-    // The operator's are never evicted, and are told when there is no room.
+    // The operator's are never evicted, and the call fails when there is no room.
     let (addr, released) = (A::nth(30), &mut world.released);
     let refused = world.cache.set_permanent(ONE, addr, mac(30), world.now, released);
     assert_eq!(refused, Err(NeighborTableFull));
@@ -124,13 +124,13 @@ fn unproven_neighbours_go_before_proven_ones() {
     (0..2).for_each(|n| world.resolves(n));
     world.pass(46 * SECOND);
     assert!(world.asks_for_us(5).is_some() && world.asks_for_us(6).is_some());
-    // A stranger that is being probed is evicted all the same; it holds no packet.
+    // An unverified neighbour that is being probed is evicted all the same; it holds no packet.
     assert_eq!(world.send(5), Fate::To(mac(5)));
     world.resolves(10);
     assert_eq!((world.state(5), world.state(6)), (None, Some(Stale)));
     world.resolves(11);
     assert_eq!((world.state(6), world.state(0), world.state(1)), (None, Some(Stale), Some(Stale)));
-    // One that answers is no stranger any more.
+    // One that answers is verified.
     world.pass(46 * SECOND);
     world.resolves(12);
     assert_eq!(world.state(0), None);
@@ -147,7 +147,7 @@ fn interfaces_do_not_share_their_bounds() {
         match world.cache.resolve(IfIndex(iface), Ipv4Addr::nth(3), world.now, packet) {
             Resolution::Waiting { solicit, .. } => Ok(solicit),
             Resolution::Refused(_, reason) => Err(reason),
-            Resolution::Known(..) => panic!("nobody answered"),
+            Resolution::Known(..) => panic!("no answer was sent"),
         }
     };
     assert_eq!(send(0), Ok(true));
@@ -205,20 +205,20 @@ fn timed_work_stops_at_its_budget() {
         assert!(spent > Units(0) && spent <= Units(8));
         calls += 1;
     }
-    // Late questions are asked once, not once for each second that was missed.
+    // Late solicitations are sent once, not once for each second that was missed.
     assert_eq!(events, 100);
     assert!(calls <= 100);
 }
 
-/// What waits for all neighbours together is bounded by the pool; who came too late is asked for
-/// all the same.
+/// What waits for all neighbours together is bounded by the pool; a neighbour beyond that is
+/// solicited all the same.
 fn crowded_queue<A: Nth>() {
     let mut world = World::<A>::new();
     let frames = PoolConfig { frames: 64, small: 1024, ..PoolConfig::default() };
     world.pool = Pool::new(&frames).unwrap();
     let each = u64::from(world.pool.packet_from(&[1]).unwrap().true_size());
     world.cache.fit(&world.pool);
-    let most = world.pool.frames_true_bytes() / NEIGHBOR_PENDING_PART;
+    let most = world.pool.frames_true_bytes() / NEIGHBOR_PENDING_DIVISOR;
     let room = (most / each) as u32;
     assert!((4..NEIGHBORS_INCOMPLETE_MAX as u32 / 2).contains(&room));
     for n in 0..2 * room {
@@ -226,10 +226,10 @@ fn crowded_queue<A: Nth>() {
         assert!(world.cache.waiting_bytes() <= most);
     }
     assert_eq!(world.cache.waiting_bytes(), each * u64::from(room));
-    // Of those for whom a packet waits the newest does; of the others none.
+    // Of those for which a packet waits the newest is dropped; of the others none.
     assert_eq!((world.send(0), world.send(room)), (Fate::Replaces, Fate::Replaces));
     assert_eq!((world.answers(0), world.answers(room)), (1, 0));
-    assert_eq!(world.send(room), Fate::To(mac(room)), "it was asked for");
+    assert_eq!(world.send(room), Fate::To(mac(room)), "it was resolved");
     assert_eq!((world.send(room + 1), world.send(room + 1)), (Fate::Waits, Fate::Replaces));
     world.cache.flush(ONE, &mut world.released);
     assert_eq!((world.left() as u32, world.cache.waiting_bytes()), (room, 0));

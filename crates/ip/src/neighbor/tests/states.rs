@@ -51,7 +51,7 @@ fn silent_neighbour<A: Nth>() {
     assert_eq!(world.pass(SECOND / 50), [everybody]);
     assert_eq!(world.pass(SECOND), [everybody]);
     assert_eq!(world.pass(SECOND), [Asked::Unreachable(addr, 3)]);
-    // For a second nobody asks again; then somebody may.
+    // For a second it is not solicited again; then it may be.
     assert_eq!(world.state(7), Some(Failed));
     assert_eq!(world.send(7), Fate::Dies(DropReason::NeighborUnreachable));
     assert_eq!(world.answers(7), 0);
@@ -76,7 +76,7 @@ fn reachability_ends<A: Nth>() {
     assert_eq!(world.state(7), Some(Reachable));
     assert_eq!(world.pass(31 * SECOND), []);
     assert_eq!((world.state(7), world.cache.deadline()), (Some(Stale), None));
-    // Used again: five seconds for upper protocols to confirm, then three questions to itself.
+    // Used again: five seconds for upper protocols to confirm, then three unicast probes.
     assert_eq!((world.send(7), world.state(7)), (Fate::To(mac(7)), Some(Delay)));
     assert_eq!(world.pass(SECOND * 49 / 10), []);
     let neighbor = Asked::Neighbor(addr, mac(7));
@@ -93,8 +93,8 @@ fn reachability_ends_and_is_probed_for_when_the_neighbour_is_used() {
     reachability_ends::<Ipv6Addr>();
 }
 
-/// RFC 7048: who was reachable once is asked for longer, more and more rarely, of everybody; what
-/// is sent goes where it was.
+/// RFC 7048: a neighbour that was reachable once is solicited for longer, at growing intervals, by
+/// multicast; what is sent goes to its last link address.
 fn patience<A: Nth>() {
     let mut world = World::<A>::new();
     let addr = A::nth(7);
@@ -125,7 +125,7 @@ fn a_neighbour_that_was_reachable_is_given_up_later_and_asked_for_ever_more_rare
     patience::<Ipv6Addr>();
 }
 
-/// Who has never answered us has no such credit.
+/// A neighbour that has never answered us is given up at once.
 #[test]
 fn a_stranger_that_does_not_answer_is_given_up_at_once() {
     let mut world = World::<Ipv6Addr>::new();
@@ -150,7 +150,7 @@ fn a_links_own_times_are_used_on_that_link() {
     assert_eq!(world.pass(SECOND * 3 / 5), []);
 }
 
-/// A question without a packet, for the default router list (RFC 4191 section 3.5).
+/// A probe without a packet, for the default router list (RFC 4191 section 3.5).
 #[test]
 fn a_router_is_probed_once_and_at_most_once_at_a_time() {
     let mut world = World::<Ipv6Addr>::new();
@@ -158,7 +158,7 @@ fn a_router_is_probed_once_and_at_most_once_at_a_time() {
     let asks = |world: &mut World<Ipv6Addr>| match world.cache.probe(ONE, addr, world.now) {
         Some(NeighborEvent::Solicit { unicast, .. }) => Some(unicast),
         None => None,
-        Some(NeighborEvent::Unreachable { .. }) => panic!("it was not asked yet"),
+        Some(NeighborEvent::Unreachable { .. }) => panic!("it was not probed yet"),
     };
     assert_eq!((asks(&mut world), asks(&mut world)), (Some(None), None));
     assert_eq!(world.pass(2 * SECOND), [Asked::Unreachable(addr, 0)]);
@@ -167,14 +167,15 @@ fn a_router_is_probed_once_and_at_most_once_at_a_time() {
     assert_eq!((asks(&mut world), asks(&mut world)), (Some(Some(mac(7))), None));
     assert_eq!(world.pass(SECOND * 7 / 2).len(), 3);
     assert_eq!((world.state(7), asks(&mut world)), (Some(Unreachable), None));
-    // A flood of them makes no more entries than any other question.
+    // A flood of them makes no more entries than any other solicitation.
     for n in 100..10_000 {
         world.cache.probe(ONE, Ipv6Addr::nth(n), world.now);
     }
     world.cache.table.assert_sound();
 }
 
-/// RFC 4861 section 6.3.4: who advertises itself is a router, and has shown that we hear it.
+/// RFC 4861 section 6.3.4: the sender of an advertisement is a router, and proves only that we
+/// receive from it.
 #[test]
 fn a_routers_word_makes_a_stale_entry_that_is_a_router() {
     let mut world = World::<Ipv6Addr>::new();
@@ -195,7 +196,7 @@ fn a_routers_word_makes_a_stale_entry_that_is_a_router() {
 fn confirmation<A: Nth>() {
     let mut world = World::<A>::new();
     world.resolves(7);
-    // An upper protocol that hears the neighbour spares it all questions.
+    // Reachability confirmation by an upper protocol avoids all probes.
     for _ in 0..100 {
         assert_eq!(world.pass(10 * SECOND), []);
         world.cache.confirm(ONE, A::nth(7), world.now);
@@ -226,7 +227,7 @@ fn an_upper_protocols_word_keeps_a_neighbour_reachable() {
 fn late_work<A: Nth>() {
     let mut world = World::<A>::new();
     world.resolves(7);
-    // Nobody did timed work for a minute: the state is true all the same.
+    // No timed work ran for a minute: the state is true all the same.
     world.now += 60 * SECOND;
     assert_eq!(world.send(7), Fate::To(mac(7)));
     assert_eq!(world.state(7), Some(Delay));
@@ -256,7 +257,7 @@ fn appendix_c() -> Vec<Row> {
         (Reachable, Some(true), Some(false), Different, Stale, false),
         (Reachable, Some(false), Some(false), Different, Stale, false),
     ];
-    // RFC 7048's state is, for advertisements, one more that is being asked.
+    // RFC 7048's state is, for advertisements, one more that is being probed.
     for state in [Stale, Probe, Delay, Unreachable] {
         rows.push((state, Some(true), Some(false), Different, state, false));
         rows.push((state, Some(false), Some(false), Different, state, false));
@@ -273,7 +274,7 @@ fn appendix_c() -> Vec<Row> {
             (state, Some(false), Some(true), Different, Stale, true),
         ]);
     }
-    // Ours beside the RFC's: what was given up, and what the operator said.
+    // In addition to the RFC's: what was given up, and static entries.
     for state in [Failed, Permanent] {
         rows.extend(SUPPLIES.map(|supplied| (state, None, None, supplied, state, false)));
     }

@@ -1,8 +1,9 @@
 //! `ListenHandle`: a listener as a program has it, one for all shards.
 //!
-//! Each shard has a listener of its own behind it and rings for every connection that is finished;
-//! who accepts takes the whole list. Invariants: what is in the list is in nobody else's hands; a
-//! connection that a shard finishes after the handle was dropped is reset by that shard.
+//! Each shard has a listener of its own behind it and rings for every connection that completes its
+//! handshake; the accepting task takes the whole list. Invariants: a connection in the list has no
+//! other owner; a connection that a shard completes after the handle was dropped is reset by that
+//! shard.
 
 use core::future::Future;
 use core::net::SocketAddr;
@@ -21,9 +22,9 @@ use floodwall_sync::{AcceptQueue, Ring, WakerCell};
 use super::stream::TcpHandle;
 use crate::remote::errno::Errno;
 use crate::remote::handle::{lock, would_block};
-use crate::remote::request::{Asked, question};
-use crate::remote::shared::Shared;
-use crate::remote::waiters::{Direction, Parker, Ready, Waited, Waiters};
+use crate::remote::request::{PendingRequest, question};
+use crate::remote::shared::RemoteShared;
+use crate::remote::waiters::{Parker, Readiness, WaitDirection, Waited, Waiters};
 use crate::remote::wake::GroupId;
 
 /// What a listener's program and all workers share.
@@ -43,7 +44,8 @@ impl Listening {
         }
     }
 
-    /// Hands a connection over; `None`: nobody will accept it. What is in it: who waits for one.
+    /// Hands a connection over. Returns the waker of a task that waits to accept; `None` if the
+    /// program has stopped accepting.
     pub(in crate::remote) fn hand_over(
         &self,
         index: u32,
@@ -56,7 +58,7 @@ impl Listening {
         }
     }
 
-    /// Nobody serves it any more.
+    /// Ends the listener: no worker serves it any more.
     pub(in crate::remote) fn stop(&self) {
         self.finished.stop();
         self.waker.take().into_iter().for_each(Waker::wake);
@@ -66,8 +68,8 @@ impl Listening {
 /// An answer that will come: a future, or wait for it ([`AskedListen::wait`]).
 #[must_use = "the answer comes here"]
 pub struct AskedListen {
-    pub(in crate::remote) asked: Asked<SocketAddr>,
-    pub(in crate::remote) made: Option<(Arc<Shared>, Arc<Listening>)>,
+    pub(in crate::remote) asked: PendingRequest<SocketAddr>,
+    pub(in crate::remote) made: Option<(Arc<RemoteShared>, Arc<Listening>)>,
 }
 
 impl AskedListen {
@@ -80,7 +82,7 @@ impl AskedListen {
     /// Blocks the thread until the answer comes, `patience` at most. Not for a worker's thread.
     ///
     /// # Errors
-    /// Nobody listens; or no answer came in time (`TimedOut`).
+    /// The port cannot be listened on; or no reply came in time (`TimedOut`).
     pub fn wait(mut self, patience: Duration) -> io::Result<ListenHandle> {
         let (_, unused) = question();
         let answer = core::mem::replace(&mut self.asked, unused).wait(patience);
@@ -97,7 +99,7 @@ impl Future for AskedListen {
     }
 }
 
-/// Who asked has lost interest: what may have been opened is closed again.
+/// The request was abandoned: what may have been opened is closed again.
 impl Drop for AskedListen {
     fn drop(&mut self) {
         if let Some((shared, listening)) = self.made.take() {
@@ -113,9 +115,10 @@ impl core::fmt::Debug for AskedListen {
     }
 }
 
-/// See the file's head.
+/// A TCP listener of a program, one for all shards. Dropping it closes the listener on each of
+/// them.
 pub struct ListenHandle {
-    shared: Arc<Shared>,
+    shared: Arc<RemoteShared>,
     listening: Arc<Listening>,
     local: SocketAddr,
     taken: Mutex<VecDeque<u32>>,
@@ -124,7 +127,7 @@ pub struct ListenHandle {
 
 impl ListenHandle {
     pub(in crate::remote) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<RemoteShared>,
         listening: Arc<Listening>,
         local: SocketAddr,
     ) -> Self {
@@ -138,7 +141,8 @@ impl ListenHandle {
         self.local
     }
 
-    /// Says which runtime's tasks accept here. Before the poll that may have to wait.
+    /// Sets the runtime that the accepting tasks run on. To be called before a poll that may have
+    /// to wait.
     #[inline]
     pub fn set_group(&self, group: GroupId) {
         self.listening.group.store(group.0, Ordering::Relaxed);
@@ -147,7 +151,7 @@ impl ListenHandle {
     /// The next connection's slot.
     fn take(&self) -> Option<u32> {
         let mut taken = lock(&self.taken);
-        // A list that is taken wakes nobody any more: an empty one is left to whoever sleeps on it.
+        // Taking the list consumes its wake-up: an empty one is left for a task that sleeps on it.
         if taken.is_empty() && self.listening.finished.has_rung() {
             let slots = &self.shared.tcp.slots;
             let link = |index: u32| slots.get(index as usize).map(|slot| &slot.accept_link);
@@ -202,8 +206,8 @@ impl ListenHandle {
 
     /// Waits until a connection may be accepted. Any number may wait.
     #[must_use]
-    pub const fn ready(&self) -> Ready<'_> {
-        Ready::new(self, Direction::Read)
+    pub const fn ready(&self) -> Readiness<'_> {
+        Readiness::new(self, WaitDirection::Read)
     }
 
     /// Blocks the thread until a connection is there, `patience` at most.
@@ -216,13 +220,13 @@ impl ListenHandle {
 }
 
 impl Waited for ListenHandle {
-    fn waiting(&self, _direction: Direction) -> (&Waiters, &WakerCell) {
+    fn waiting(&self, _direction: WaitDirection) -> (&Waiters, &WakerCell) {
         (&self.waiting, &self.listening.waker)
     }
 
     fn poll_ready_by(
         &self,
-        _direction: Direction,
+        _direction: WaitDirection,
         register: &mut dyn FnMut(),
     ) -> Poll<io::Result<()>> {
         loop {

@@ -2,20 +2,20 @@
 //!
 //! Written by the program, which then rings; the worker applies what differs from before.
 
-use floodwall_tcp::Settings;
+use floodwall_tcp::TcpSettings;
 
 /// Small segments leave at once.
 const NODELAY: u32 = 1;
-/// A silent peer is asked.
+/// An idle peer is probed (keepalive).
 const KEEPALIVE: u32 = 2;
 /// Less than a full segment waits.
 const CORK: u32 = 4;
 const HOP_LIMIT_AT: u32 = 8;
 const CLASS_AT: u32 = 16;
 
-/// See the file's head.
+/// The options of an open connection that a program may change, packed into one word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(in crate::remote) struct Options {
+pub(in crate::remote) struct StreamOptions {
     pub(in crate::remote) nodelay: bool,
     pub(in crate::remote) keepalive: bool,
     pub(in crate::remote) cork: bool,
@@ -24,8 +24,8 @@ pub(in crate::remote) struct Options {
     pub(in crate::remote) traffic_class: u8,
 }
 
-impl Options {
-    pub(in crate::remote) fn of(settings: &Settings) -> Self {
+impl StreamOptions {
+    pub(in crate::remote) fn of(settings: &TcpSettings) -> Self {
         Self {
             nodelay: settings.nodelay,
             keepalive: settings.keepalive.is_some(),
@@ -63,8 +63,8 @@ mod tests {
         for (hop_limit, traffic_class) in [(None, 255), (Some(1), 0), (Some(255), 0xb8)] {
             for at in 0..3 {
                 let (nodelay, keepalive, cork) = (at == 0, at == 1, at == 2);
-                let options = Options { nodelay, keepalive, cork, hop_limit, traffic_class };
-                assert_eq!(Options::from_word(options.word()), options);
+                let options = StreamOptions { nodelay, keepalive, cork, hop_limit, traffic_class };
+                assert_eq!(StreamOptions::from_word(options.word()), options);
             }
         }
     }

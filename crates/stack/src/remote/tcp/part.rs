@@ -1,8 +1,8 @@
-//! `TcpPart`: what a worker alone knows of its programs' connections and listeners.
+//! `TcpPart`: a worker's private state of its programs' connections and listeners.
 //!
-//! Owned by the worker's [`RemoteShard`](crate::remote::RemoteShard); what is done with it stands
-//! in `serve.rs`. Invariant: a slot is free, or belongs to a connection or to a program that has
-//! not let go of one that is over; it is in the queue at most once.
+//! Owned by the worker's [`RemoteShard`](crate::remote::RemoteShard); `serve.rs` operates on it.
+//! Invariant: a slot is free, or belongs to a connection, or to a program that still holds the
+//! handle of a closed one; it is in the queue at most once.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -12,15 +12,15 @@ use floodwall_base::limits;
 use floodwall_sync::mailbox::Bits;
 use floodwall_tcp::{ConnectionId, ListenerId};
 
-use super::options::Options;
+use super::options::StreamOptions;
 use super::request::{Listen, TcpRequest};
 use super::slot::{ENDED, TcpSlot};
 use crate::remote::errno::Errno;
 use crate::remote::shard::NONE;
-use crate::remote::shared::Shared;
+use crate::remote::shared::RemoteShared;
 use crate::remote::wake::Wakes;
 
-/// What the worker alone knows of a slot.
+/// State of a slot that is private to the worker.
 #[derive(Clone, Default)]
 pub(in crate::remote) struct TcpLocal {
     /// Its connection; none where that is over.
@@ -29,9 +29,9 @@ pub(in crate::remote) struct TcpLocal {
     pub(in crate::remote) charged: u32,
     /// Those, what it may still write, and what is on its way from it.
     pub(in crate::remote) granted: u32,
-    pub(in crate::remote) options: Options,
+    pub(in crate::remote) options: StreamOptions,
     pub(in crate::remote) opened: bool,
-    /// Its program has been told of the peer's end, or of an error.
+    /// Its program was notified of the peer's end of data, or of an error.
     pub(in crate::remote) told: bool,
     pub(in crate::remote) queued: bool,
     /// It stood in the doorbell since its mailbox was taken last.
@@ -39,19 +39,19 @@ pub(in crate::remote) struct TcpLocal {
 }
 
 /// A listener of this shard.
-pub(in crate::remote) struct Open {
+pub(in crate::remote) struct OpenStreams {
     pub(in crate::remote) id: ListenerId,
     pub(in crate::remote) listen: Listen,
 }
 
 /// What programs have for a worker.
-pub(in crate::remote) struct Asked {
+pub(in crate::remote) struct PendingOpen {
     pub(in crate::remote) requests: Vec<TcpRequest>,
-    /// Listeners whose programs let go of them before they asked for any of that.
+    /// Listeners that their programs dropped before they made any of these requests.
     pub(in crate::remote) gone: Vec<ListenerId>,
 }
 
-/// See the file's head.
+/// A worker's private state of its programs' connections and listeners.
 pub(in crate::remote) struct TcpPart {
     worker: usize,
     requests: Receiver<TcpRequest>,
@@ -61,12 +61,12 @@ pub(in crate::remote) struct TcpPart {
     slot_of: Vec<u32>,
     free: Vec<u32>,
     queue: VecDeque<u32>,
-    /// Who tells the engine apart from other applications.
+    /// The number of these programs as an application of the engine.
     pub(in crate::remote) owner: Option<u32>,
-    pub(in crate::remote) listeners: Vec<Open>,
+    pub(in crate::remote) listeners: Vec<OpenStreams>,
     /// Requests wait, or a listener has gone, or has room again.
     pub(in crate::remote) asked: bool,
-    /// Listeners of this shard that other shards are still to be told of.
+    /// Listeners of this shard that are not yet forwarded to all other shards.
     pub(in crate::remote) deferred: VecDeque<(usize, Listen)>,
     /// The passive opens that were looked at.
     pub(in crate::remote) seen: u64,
@@ -94,12 +94,12 @@ impl TcpPart {
         }
     }
 
-    /// One that nobody serves any more.
+    /// An empty part, without worker.
     pub(in crate::remote) fn ended() -> Self {
         Self::new(0, 0, std::sync::mpsc::sync_channel(0).1)
     }
 
-    /// Makes room for the connections of a stack that knows us by this number.
+    /// Makes room for the connections of a stack, as the application with this number.
     pub(in crate::remote) fn prepare(&mut self, connections_max: usize, owner: Option<u32>) {
         self.slot_of.clear();
         self.slot_of.resize(connections_max, NONE);
@@ -172,7 +172,7 @@ impl TcpPart {
         !self.free.is_empty()
     }
 
-    /// The program has let go: the slot may be used again. Returns what was its connection.
+    /// The program has dropped the slot: it may be used again. Returns the connection that it had.
     pub(in crate::remote) fn free(&mut self, index: u32, slot: &TcpSlot) -> Option<ConnectionId> {
         let id = self.local(index).and_then(|local| core::mem::take(local).id);
         if let Some(place) = id.and_then(|id| self.slot_of.get_mut(id.index())) {
@@ -187,21 +187,25 @@ impl TcpPart {
         id
     }
 
-    /// What programs have for this worker, where one has called: requests, a few a round, and then
-    /// the listeners that are gone, so that who lets go of a port and asks for it again has it.
-    pub(in crate::remote) fn take_asked(&mut self, shared: &Shared) -> Option<Asked> {
+    /// Requests of programs for this worker, if notified: a few a round, and then the listeners
+    /// that are gone, so that a program that drops a port and requests it again gets it.
+    pub(in crate::remote) fn take_asked(&mut self, shared: &RemoteShared) -> Option<PendingOpen> {
         let call = &shared.tcp.desks.get(self.worker).filter(|_| self.asked)?.call;
         Some(call.answer(|| {
             let most = limits::REMOTE_CONNECTS_ROUND;
             let requests: Vec<_> = self.requests.try_iter().take(most).collect();
             self.asked = requests.len() == most;
             self.seen = u64::MAX;
-            Asked { requests, gone: self.gone() }
+            PendingOpen { requests, gone: self.gone() }
         }))
     }
 
-    /// The stack that had the connections is no more: their programs are told that they were reset.
-    pub(in crate::remote) fn forget_connections(&mut self, shared: &Shared, wakes: &mut Wakes) {
+    /// The stack that had the connections is gone: their programs see a reset.
+    pub(in crate::remote) fn forget_connections(
+        &mut self,
+        shared: &RemoteShared,
+        wakes: &mut Wakes,
+    ) {
         let first = self.worker * self.locals.len();
         for (number, local) in self.locals.iter_mut().enumerate() {
             let Some(slot) = shared.tcp.slots.get(first + number) else { continue };
@@ -216,9 +220,9 @@ impl TcpPart {
         }
     }
 
-    /// Listeners whose programs have let go of them.
+    /// Listeners that their programs have dropped.
     fn gone(&mut self) -> Vec<ListenerId> {
-        let is_gone = |open: &mut Open| open.listen.listening.finished.is_gone();
+        let is_gone = |open: &mut OpenStreams| open.listen.listening.finished.is_gone();
         self.listeners.extract_if(.., is_gone).map(|open| open.id).collect()
     }
 

@@ -2,9 +2,9 @@
 //! listening and connecting for them.
 //!
 //! Called in rounds and in timed work by `remote/control.rs`. Chunks move whole in both directions;
-//! nothing here looks into them. Invariants: a round serves a bounded number of slots and requests;
-//! credit is given back for what was acknowledged only; what a program was not handed stays in the
-//! engine, where the window knows of it.
+//! nothing here reads them. Invariants: a round serves a bounded number of slots and requests;
+//! credit is given back for acknowledged data only; data not handed to a program stays in the
+//! engine, where it counts against the receive window.
 
 use core::net::SocketAddr;
 use std::sync::Arc;
@@ -13,27 +13,27 @@ use std::sync::atomic::Ordering;
 use floodwall_base::{Counter, Instant, limits};
 use floodwall_packet::PacketList;
 use floodwall_sync::mailbox::Bits;
-use floodwall_tcp::{ConnectionId, Keepalive, RecvError, Settings};
+use floodwall_tcp::{ConnectionId, Keepalive, RecvError, TcpSettings};
 use floodwall_wire::IpProtocol;
 
-use super::options::Options;
-use super::part::{Asked, Open, TcpLocal};
+use super::options::StreamOptions;
+use super::part::{OpenStreams, PendingOpen, TcpLocal};
 use super::request::{Listen, TcpRequest};
-use super::slot::{ENDED, Facts, OPENED, TcpSlot};
+use super::slot::{ENDED, OPENED, TcpSlot, TcpSlotFacts};
 use super::stream::TcpHandle;
 use super::write::CHUNK_TRUE_BYTES;
-use crate::cx::Cx;
 use crate::remote::errno::Errno;
 use crate::remote::request::Reply;
 use crate::remote::shard::RemoteShard;
+use crate::round_context::RoundContext;
 use crate::shard::Stack;
 use crate::sockets::Sockets;
 
 impl Stack {
-    /// Takes what programs wrote to connections and asked for; bounded. Part of timed work.
+    /// Takes what programs wrote to connections, and their requests; bounded. Part of timed work.
     pub(in crate::remote) fn serve_connections(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         remote: &mut RemoteShard,
     ) -> u32 {
         let mut spent = 0;
@@ -45,7 +45,7 @@ impl Stack {
             }
         }
         let shared = Arc::clone(&remote.shared);
-        if let Some(Asked { requests, gone }) = remote.tcp.take_asked(&shared) {
+        if let Some(PendingOpen { requests, gone }) = remote.tcp.take_asked(&shared) {
             for id in gone {
                 let _ = Sockets::new(self, cx.again()).tcp_unlisten(id);
             }
@@ -69,7 +69,12 @@ impl Stack {
     }
 
     /// What one program has for its connection.
-    fn serve_connection(&mut self, cx: &mut Cx<'_>, remote: &mut RemoteShard, index: u32) {
+    fn serve_connection(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        remote: &mut RemoteShard,
+        index: u32,
+    ) {
         let shared = Arc::clone(&remote.shared);
         let (Some(slot), Some(local)) = (shared.tcp.slot(index), remote.tcp.local(index)) else {
             return;
@@ -79,7 +84,7 @@ impl Stack {
         if let (Some(id), Some(tcp)) = (id, &mut self.tcp) {
             let paid: u32 = chunks.iter().map(|chunk| chunk.true_size()).sum();
             if !chunks.is_empty() {
-                // Where it fails its program is told by what the connection ended with.
+                // If it fails, the program gets the error that the connection ended with.
                 let _ = tcp.set.send_chunks(id, &mut chunks, cx.now);
                 local.charged = local.charged.saturating_add(paid);
             }
@@ -101,7 +106,7 @@ impl Stack {
     /// A program has dropped its handle.
     fn let_go(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         remote: &mut RemoteShard,
         index: u32,
         slot: &TcpSlot,
@@ -119,7 +124,7 @@ impl Stack {
     /// Hands programs what has become possible for their connections: at the end of a round.
     pub(in crate::remote) fn deliver_connections(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         remote: &mut RemoteShard,
     ) {
         let Some(owner) = remote.tcp.owner else { return };
@@ -131,7 +136,7 @@ impl Stack {
         }
     }
 
-    /// Tells a program all that is new of its connection.
+    /// Publishes all changes of a connection to its program.
     fn tell_program(
         &mut self,
         remote: &mut RemoteShard,
@@ -153,7 +158,7 @@ impl Stack {
         if local.opened {
             let (freed, wakes_writer) = grant(&tcp.set, id, local, slot);
             wake_writer |= wakes_writer;
-            // Chunks have come home: who waits for memory may try again.
+            // Chunks were returned to the pool: writers that wait for memory may retry.
             remote.gave_back |= freed;
         }
         if let Ok(Some(error)) = tcp.set.error(id)
@@ -187,7 +192,7 @@ impl Stack {
     }
 
     /// Hands finished connections to the programs that listen.
-    fn accept_for(&mut self, cx: &mut Cx<'_>, remote: &mut RemoteShard) {
+    fn accept_for(&mut self, cx: &mut RoundContext<'_>, remote: &mut RemoteShard) {
         let opens = self.stats.counters.of(Counter::TcpPassiveOpens);
         if remote.tcp.listeners.is_empty() || remote.tcp.seen == opens {
             return;
@@ -215,8 +220,13 @@ impl Stack {
         }
     }
 
-    /// Nobody will accept it.
-    fn leave_unaccepted(&mut self, cx: &mut Cx<'_>, remote: &mut RemoteShard, index: u32) {
+    /// Resets a connection that will not be accepted.
+    fn leave_unaccepted(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        remote: &mut RemoteShard,
+        index: u32,
+    ) {
         let shared = Arc::clone(&remote.shared);
         let Some(slot) = shared.tcp.slot(index) else { return };
         if let Some(id) = remote.tcp.free(index, slot) {
@@ -229,26 +239,31 @@ impl Stack {
         &mut self,
         remote: &mut RemoteShard,
         id: ConnectionId,
-        settings: &Settings,
+        settings: &TcpSettings,
     ) -> Option<u32> {
         let tcp = self.tcp.as_ref()?;
         let (local, peer) = tcp.set.ends(id).ok()?;
-        let options = Options::of(settings);
+        let options = StreamOptions::of(settings);
         let here = TcpLocal { options, ..TcpLocal::default() };
         let index = remote.tcp.take_slot(id, here)?;
         let options = options.word();
         if let Some(slot) = remote.shared.tcp.slot(index) {
             slot.options.store(options, Ordering::Relaxed);
         }
-        // Nobody else has the slot: it is never waited for.
+        // No other thread has the slot: the lock is not contended.
         let facts = remote.shared.tcp.facts.get(index as usize);
         if let Some(mut facts) = facts.and_then(|facts| facts.try_lock().ok()) {
-            *facts = Facts { local, peer, options };
+            *facts = TcpSlotFacts { local, peer, options };
         }
         Some(index)
     }
 
-    fn decide_tcp(&mut self, cx: &mut Cx<'_>, remote: &mut RemoteShard, request: TcpRequest) {
+    fn decide_tcp(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        remote: &mut RemoteShard,
+        request: TcpRequest,
+    ) {
         if remote.tcp.owner.is_none() {
             return request.refuse(Errno::NO_PROTOCOL);
         }
@@ -260,10 +275,10 @@ impl Stack {
         }
     }
 
-    /// Opens a listener; the control shard also tells the others.
+    /// Opens a listener; the control shard also forwards the request to the others.
     pub(in crate::remote) fn listen_for(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         remote: &mut RemoteShard,
         mut listen: Listen,
     ) {
@@ -292,7 +307,7 @@ impl Stack {
                         |worker| (worker, Listen { reply: reply.clone(), ..listen.clone() });
                     remote.tcp.deferred.extend(others.map(clone));
                 }
-                remote.tcp.listeners.push(Open { id, listen });
+                remote.tcp.listeners.push(OpenStreams { id, listen });
             }
             Err(error) => {
                 // Where a follower cannot, the others listen all the same.
@@ -305,10 +320,10 @@ impl Stack {
 
     fn connect_for(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut RoundContext<'_>,
         remote: &mut RemoteShard,
         (local, peer): (Option<SocketAddr>, SocketAddr),
-        settings: Box<Settings>,
+        settings: Box<TcpSettings>,
         reply: Box<Reply<TcpHandle>>,
     ) {
         let owner = remote.tcp.owner.unwrap_or(0);
@@ -321,7 +336,7 @@ impl Stack {
             Err(error) => return reply.set(Err(error.into())),
         };
         if ends.local.port() != 0 {
-            // The port says whose answers these will be.
+            // The port determines the worker that receives the replies (RSS).
             let home = self.steering().flow(ends.local, ends.remote, IpProtocol::TCP.0);
             let home = usize::from(home.0);
             if home != remote.worker {
@@ -347,7 +362,11 @@ impl Stack {
 
     /// After a panic: listeners are opened again as they were.
     #[cold]
-    pub(in crate::remote) fn listen_again(&mut self, cx: &mut Cx<'_>, remote: &mut RemoteShard) {
+    pub(in crate::remote) fn listen_again(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        remote: &mut RemoteShard,
+    ) {
         for listen in remote.tcp.take_listeners() {
             self.listen_for(cx, remote, listen);
         }
@@ -355,18 +374,23 @@ impl Stack {
 }
 
 /// What the program has read since is not held any more: the window may open.
-fn take_back(tcp: &mut floodwall_tcp::Tcp, id: ConnectionId, slot: &TcpSlot, now: Instant) {
+fn take_back(
+    tcp: &mut floodwall_tcp::ConnectionTable,
+    id: ConnectionId,
+    slot: &TcpSlot,
+    now: Instant,
+) {
     let consumed = slot.consumed.swap(0, Ordering::AcqRel);
     if consumed > 0 {
         let _ = tcp.consumed(id, consumed, now);
     }
 }
 
-/// Gives a writer credit for what was acknowledged and for what its connection may hold more than
-/// before; less, where that has become less. Whether chunks came home, and whether its writer is to
-/// be woken.
+/// Gives a writer credit for acknowledged data and for growth of its connection's limit; less,
+/// where the limit has shrunk. Returns whether chunks were freed, and whether the writer is to be
+/// woken.
 fn grant(
-    tcp: &floodwall_tcp::Tcp,
+    tcp: &floodwall_tcp::ConnectionTable,
     id: ConnectionId,
     local: &mut TcpLocal,
     slot: &TcpSlot,
@@ -382,13 +406,13 @@ fn grant(
 }
 
 fn apply_options(
-    tcp: &mut floodwall_tcp::Tcp,
+    tcp: &mut floodwall_tcp::ConnectionTable,
     id: ConnectionId,
     local: &mut TcpLocal,
     slot: &TcpSlot,
     now: Instant,
 ) {
-    let wanted = Options::from_word(slot.options.load(Ordering::Acquire));
+    let wanted = StreamOptions::from_word(slot.options.load(Ordering::Acquire));
     let before = core::mem::replace(&mut local.options, wanted);
     if wanted == before {
         return;

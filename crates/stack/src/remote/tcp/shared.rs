@@ -13,26 +13,26 @@ use super::listener::Listening;
 use super::request::TcpRequest;
 use super::slot::{FactsCell, STOPPED, TcpSlot};
 use crate::remote::errno::Errno;
-use crate::remote::shared::Shared;
+use crate::remote::shared::RemoteShared;
 
 /// Where requests of one worker wait.
-pub(in crate::remote) struct Desk {
+pub(in crate::remote) struct TcpRequestQueue {
     requests: SyncSender<TcpRequest>,
     /// To the worker: something waits here, or a listener has gone, or has room again.
     pub(in crate::remote) call: Call,
 }
 
-/// See the file's head.
+/// What programs and all workers share for TCP: slots, request queues and listeners.
 pub(in crate::remote) struct TcpShared {
     /// Each worker's slots behind those of the one before.
     pub(in crate::remote) slots: Box<[TcpSlot]>,
     pub(in crate::remote) facts: Box<[FactsCell]>,
     /// Slots of one worker.
     pub(in crate::remote) each: usize,
-    pub(in crate::remote) desks: Box<[CachePadded<Desk>]>,
-    /// Whom to tell of the end.
+    pub(in crate::remote) desks: Box<[CachePadded<TcpRequestQueue>]>,
+    /// The listeners to wake at the end.
     listeners: Mutex<Vec<Weak<Listening>>>,
-    /// The worker that is asked for the next connection.
+    /// The worker that gets the next connection request (round robin).
     turn: AtomicUsize,
 }
 
@@ -42,7 +42,7 @@ impl TcpShared {
         let desk = |receivers: &mut Vec<_>| {
             let (requests, receiver) = sync_channel(limits::REMOTE_CONNECTS_MAX);
             receivers.push(receiver);
-            CachePadded::new(Desk { requests, call: Call::new() })
+            CachePadded::new(TcpRequestQueue { requests, call: Call::new() })
         };
         let all = workers * each;
         let shared = Self {
@@ -73,7 +73,7 @@ impl TcpShared {
         }
     }
 
-    /// Notes a listener, so that it is told of the end.
+    /// Stores a listener, so that it is woken at the end.
     pub(in crate::remote) fn note(&self, listening: Weak<Listening>) {
         let mut all = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|listening| listening.strong_count() > 0);
@@ -85,7 +85,7 @@ impl TcpShared {
         self.turn.fetch_add(1, Ordering::Relaxed) % self.desks.len().max(1)
     }
 
-    /// Everybody is told that nobody serves any more.
+    /// Ends all connections and listeners, and wakes their waiters.
     pub(in crate::remote) fn stop(&self) {
         for slot in &self.slots {
             slot.rx.set(STOPPED);
@@ -97,7 +97,7 @@ impl TcpShared {
     }
 }
 
-impl Shared {
+impl RemoteShared {
     /// The number of a worker's desk in its doorbell.
     pub(in crate::remote) fn desk_bell(&self, worker: usize) -> u32 {
         (self.slots.len() + 1 + worker) as u32
@@ -113,7 +113,7 @@ impl Shared {
         self.ring(self.tcp.home(index), self.tcp_bell(index))
     }
 
-    /// Tells a worker that there is something at its desk.
+    /// Notifies a worker that its request queue is not empty.
     pub(in crate::remote) fn call_desk(&self, worker: usize) {
         let Some(desk) = self.tcp.desks.get(worker) else { return };
         if desk.call.make() {

@@ -1,7 +1,7 @@
 //! A connection's slot: what its program and its worker share, 128 bytes.
 //!
 //! Line A is written by the program (the worker takes, and gives credit), line B by the worker.
-//! Invariant: a slot that nobody uses has empty mailboxes without flags, no credit and no wakers.
+//! Invariant: an unused slot has empty mailboxes without flags, no credit and no wakers.
 
 use core::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use floodwall_sync::{Credit, WakerCell};
 
 use crate::remote::slot::ALL;
 
-/// The worker has stopped: nothing follows, whatever was expected.
+/// The worker has stopped: no data or flag follows.
 pub(in crate::remote) const STOPPED: Bits = Bits::DROPPED;
 
 /// The handshake is complete.
@@ -21,11 +21,12 @@ pub(in crate::remote) const OPENED: u32 = 1;
 /// Nothing can be written any more.
 pub(in crate::remote) const ENDED: u32 = 2;
 
-/// See the file's head.
+/// The shared state of one connection: mailboxes, credit and wakers of its program and its worker.
 #[repr(C, align(128))]
 pub(in crate::remote) struct TcpSlot {
     // Line A.
-    /// What the program wrote. `FIN`: there is no more; `RESET`: reset it; `DROPPED`: let go of.
+    /// What the program wrote. `FIN`: end of data; `RESET`: reset it; `DROPPED`: the handle is
+    /// gone.
     pub(in crate::remote) tx: PacketMailbox,
     /// True bytes that it may still write.
     pub(in crate::remote) credit: Credit,
@@ -54,7 +55,7 @@ pub(in crate::remote) struct TcpSlot {
     pub(in crate::remote) accept_link: AtomicU32,
     /// Bytes of a full segment: how long chunks should be.
     pub(in crate::remote) chunk_len: AtomicU32,
-    /// True bytes of which the worker should be told that they were read.
+    /// Number of true bytes that the program reads before it notifies the worker.
     pub(in crate::remote) read_step: AtomicU32,
     /// The reader's runtime.
     pub(in crate::remote) read_group: AtomicU8,
@@ -90,7 +91,7 @@ impl TcpSlot {
         self.state.load(Ordering::Acquire) & state != 0
     }
 
-    /// Makes the slot ready for its next user: nobody else knows it.
+    /// Makes the slot ready for its next user: no other thread has access.
     pub(in crate::remote) fn clear(&self) {
         drop(self.tx.take(ALL));
         drop(self.rx.take(ALL));
@@ -105,19 +106,19 @@ impl TcpSlot {
     }
 }
 
-/// Who speaks to whom on a slot's connection, and what its program should know: written before the
-/// program is told of the slot, read by it then. Nobody ever waits for this lock.
-pub(in crate::remote) type FactsCell = Mutex<Facts>;
+/// Addresses and properties of a slot's connection: written before the slot is handed to the
+/// program, read by it then. This lock is never contended.
+pub(in crate::remote) type FactsCell = Mutex<TcpSlotFacts>;
 
 /// See [`FactsCell`].
 #[derive(Clone, Copy, Debug)]
-pub(in crate::remote) struct Facts {
+pub(in crate::remote) struct TcpSlotFacts {
     pub(in crate::remote) local: SocketAddr,
     pub(in crate::remote) peer: SocketAddr,
     pub(in crate::remote) options: u32,
 }
 
-impl Default for Facts {
+impl Default for TcpSlotFacts {
     fn default() -> Self {
         let nobody = SocketAddr::from(([0; 4], 0));
         Self { local: nobody, peer: nobody, options: 0 }

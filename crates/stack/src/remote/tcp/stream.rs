@@ -2,11 +2,11 @@
 //!
 //! Made by [`Remote::connect_tcp`](crate::remote::Remote::connect_tcp) and by listeners. Shared by
 //! reference; each direction has a lock of its own that only the program's threads take, and never
-//! while somebody is woken or rung for. Writing: `write.rs`. Errors are the kernel's numbers; what
-//! was received is read before a reset is told, and an error is told once.
+//! while waking a task or ringing a doorbell. Writing: `write.rs`. Errors are the kernel's numbers;
+//! received data is read before a reset is reported, and an error is reported once.
 //!
-//! Invariants: no call keeps a borrow or half a result across `Pending`; what is read is told to
-//! the worker in true bytes, in steps that it names; the drop is the last access.
+//! Invariants: no call keeps a borrow or half a result across `Pending`; the true bytes read are
+//! reported to the worker in steps of the size that it sets; the drop is the last access.
 
 use core::net::SocketAddr;
 use core::task::{Context, Poll};
@@ -20,19 +20,19 @@ use floodwall_sync::WakerCell;
 use floodwall_sync::lock::Mutex;
 use floodwall_sync::mailbox::Bits;
 
-use super::options::Options;
-use super::slot::{Facts, OPENED, STOPPED, TcpSlot};
+use super::options::StreamOptions;
+use super::slot::{OPENED, STOPPED, TcpSlot, TcpSlotFacts};
 use crate::remote::errno::Errno;
 use crate::remote::handle::{lock, would_block};
-use crate::remote::shared::Shared;
-use crate::remote::waiters::{Direction, Parker, Ready, Waited, Waiters};
+use crate::remote::shared::RemoteShared;
+use crate::remote::waiters::{Parker, Readiness, WaitDirection, Waited, Waiters};
 use crate::remote::wake::GroupId;
 
-/// See the file's head.
+/// A TCP connection of a program. Dropping it closes the connection.
 pub struct TcpHandle {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<RemoteShared>,
     pub(super) index: u32,
-    facts: Facts,
+    facts: TcpSlotFacts,
     /// What the program has set last.
     options: AtomicU32,
     read: Mutex<ReadHalf>,
@@ -55,7 +55,7 @@ struct ReadHalf {
 }
 
 /// What the read half finds.
-enum News {
+enum StreamNews {
     Data,
     End,
     Failed(Errno),
@@ -94,8 +94,8 @@ impl ReadHalf {
 }
 
 impl TcpHandle {
-    /// The handle of a slot that nobody else has one of.
-    pub(in crate::remote) fn new(shared: Arc<Shared>, index: u32) -> Self {
+    /// The handle of a slot that has no other handle.
+    pub(in crate::remote) fn new(shared: Arc<RemoteShared>, index: u32) -> Self {
         let facts = shared.tcp.facts.get(index as usize).map(|facts| *lock(facts));
         let facts = facts.unwrap_or_default();
         Self {
@@ -128,7 +128,8 @@ impl TcpHandle {
         self.facts.peer
     }
 
-    /// Says which runtime's tasks read here. Before the poll that may have to wait.
+    /// Sets the runtime that the reading tasks run on. To be called before a poll that may have to
+    /// wait.
     #[inline]
     pub fn set_read_group(&self, group: GroupId) {
         if let Some(slot) = self.slot() {
@@ -136,7 +137,8 @@ impl TcpHandle {
         }
     }
 
-    /// Says which runtime's tasks write here. Before the poll that may have to wait.
+    /// Sets the runtime that the writing tasks run on. To be called before a poll that may have to
+    /// wait.
     #[inline]
     pub fn set_write_group(&self, group: GroupId) {
         if let Some(slot) = self.slot() {
@@ -152,24 +154,24 @@ impl TcpHandle {
 
     /// What there is for a reader. Does not take a pending error.
     #[inline]
-    fn news(slot: &TcpSlot, list: &mut PacketList) -> Option<News> {
+    fn news(slot: &TcpSlot, list: &mut PacketList) -> Option<StreamNews> {
         if !list.is_empty() {
-            return Some(News::Data);
+            return Some(StreamNews::Data);
         }
         let (taken, bits) = slot.rx.take(Bits::NONE);
         *list = taken;
         if !list.is_empty() {
-            return Some(News::Data);
+            return Some(StreamNews::Data);
         }
         if bits.has(Bits::FIN) {
-            return Some(News::End);
+            return Some(StreamNews::End);
         }
         if bits.has(Bits::RESET) {
             let error = Errno::from_word(slot.error.load(Ordering::Acquire));
-            // Told already: nothing follows.
-            return Some(error.map_or(News::End, News::Failed));
+            // The error was reported already: end of data.
+            return Some(error.map_or(StreamNews::End, StreamNews::Failed));
         }
-        bits.has(STOPPED).then_some(News::Failed(Errno::STOPPED))
+        bits.has(STOPPED).then_some(StreamNews::Failed(Errno::STOPPED))
     }
 
     /// Reads once; `None`: nothing is there.
@@ -179,11 +181,12 @@ impl TcpHandle {
         let (done, consumed, calls) = {
             let mut half = lock(&self.read);
             match Self::news(slot, &mut half.list)? {
-                News::Data => {
+                StreamNews::Data => {
                     let done = read(&mut half);
                     let consumed = core::mem::take(&mut half.consumed);
                     half.uncalled = half.uncalled.saturating_add(consumed);
-                    // Who waits for the window is called in steps; who comes by finds the sum.
+                    // The worker is notified in steps, for window updates; whenever it runs, it
+                    // finds the sum.
                     let step = slot.read_step.load(Ordering::Relaxed).max(1);
                     let calls = half.uncalled >= step;
                     if calls {
@@ -191,8 +194,8 @@ impl TcpHandle {
                     }
                     (Ok(done), consumed, calls)
                 }
-                News::End => (Ok(end), 0, false),
-                News::Failed(errno) => {
+                StreamNews::End => (Ok(end), 0, false),
+                StreamNews::Failed(errno) => {
                     // Another thread, writing, may have taken it meanwhile.
                     let taken = (errno != Errno::STOPPED).then(|| self.pending_error());
                     match taken {
@@ -212,7 +215,7 @@ impl TcpHandle {
         Some(done)
     }
 
-    /// Puts all that has arrived behind what was taken before, for who looks and leaves it.
+    /// Appends all that has arrived to what was taken before, for callers that peek.
     fn gather(&self) {
         if let Some(slot) = self.slot() {
             let mut half = lock(&self.read);
@@ -301,7 +304,7 @@ impl TcpHandle {
             if let Some(done) = read() {
                 return Poll::Ready(done);
             }
-            let (waiters, cell) = self.waiting(Direction::Read);
+            let (waiters, cell) = self.waiting(WaitDirection::Read);
             waiters.poll(cell, cx.waker());
             if self.park_reader() {
                 return Poll::Pending;
@@ -326,7 +329,7 @@ impl TcpHandle {
             if self.is_over(slot) {
                 return Poll::Ready(Err(Errno::STOPPED.into_io()));
             }
-            let (waiters, cell) = self.waiting(Direction::Write);
+            let (waiters, cell) = self.waiting(WaitDirection::Write);
             waiters.poll(cell, cx.waker());
             if self.park_writer(slot) {
                 return Poll::Pending;
@@ -356,11 +359,11 @@ impl TcpHandle {
         self.pending_error().map(Errno::into_io)
     }
 
-    fn options(&self) -> Options {
-        Options::from_word(self.options.load(Ordering::Relaxed))
+    fn options(&self) -> StreamOptions {
+        StreamOptions::from_word(self.options.load(Ordering::Relaxed))
     }
 
-    fn set_options(&self, options: Options) {
+    fn set_options(&self, options: StreamOptions) {
         self.options.store(options.word(), Ordering::Relaxed);
         if let Some(slot) = self.slot() {
             slot.options.store(options.word(), Ordering::Release);
@@ -376,10 +379,10 @@ impl TcpHandle {
 
     /// Sets it; in force when the worker comes by.
     pub fn set_nodelay(&self, nodelay: bool) {
-        self.set_options(Options { nodelay, ..self.options() });
+        self.set_options(StreamOptions { nodelay, ..self.options() });
     }
 
-    /// Whether a silent peer is asked.
+    /// Whether keepalive is on: an idle peer is probed.
     #[must_use]
     pub fn keepalive(&self) -> bool {
         self.options().keepalive
@@ -387,7 +390,7 @@ impl TcpHandle {
 
     /// Sets it; in force when the worker comes by.
     pub fn set_keepalive(&self, keepalive: bool) {
-        self.set_options(Options { keepalive, ..self.options() });
+        self.set_options(StreamOptions { keepalive, ..self.options() });
     }
 
     /// Whether less than a full segment waits for more.
@@ -398,7 +401,7 @@ impl TcpHandle {
 
     /// Sets it; in force when the worker comes by.
     pub fn set_cork(&self, cork: bool) {
-        self.set_options(Options { cork, ..self.options() });
+        self.set_options(StreamOptions { cork, ..self.options() });
     }
 
     /// The hop limit (time to live) of what is sent; `None` is the interface's.
@@ -409,7 +412,7 @@ impl TcpHandle {
 
     /// Sets it; in force when the worker comes by.
     pub fn set_hop_limit(&self, hop_limit: Option<u8>) {
-        self.set_options(Options { hop_limit, ..self.options() });
+        self.set_options(StreamOptions { hop_limit, ..self.options() });
     }
 
     /// The TOS byte or traffic class of what is sent.
@@ -420,7 +423,7 @@ impl TcpHandle {
 
     /// Sets it, but for its two lowest bits; in force when the worker comes by.
     pub fn set_traffic_class(&self, traffic_class: u8) {
-        self.set_options(Options { traffic_class, ..self.options() });
+        self.set_options(StreamOptions { traffic_class, ..self.options() });
     }
 
     /// Whether the drop resets the connection instead of closing it in order (linger time zero).
@@ -441,45 +444,49 @@ impl TcpHandle {
 
     /// Waits until the handle may be read from or written to. Any number may wait.
     #[must_use]
-    pub const fn ready(&self, direction: Direction) -> Ready<'_> {
-        Ready::new(self, direction)
+    pub const fn ready(&self, direction: WaitDirection) -> Readiness<'_> {
+        Readiness::new(self, direction)
     }
 
     /// As [`TcpHandle::ready`] for one task that polls.
-    pub fn poll_ready(&self, cx: &mut Context<'_>, direction: Direction) -> Poll<io::Result<()>> {
+    pub fn poll_ready(
+        &self,
+        cx: &mut Context<'_>,
+        direction: WaitDirection,
+    ) -> Poll<io::Result<()>> {
         let (waiters, cell) = self.waiting(direction);
         self.poll_ready_by(direction, &mut || waiters.poll(cell, cx.waker()))
     }
 }
 
 impl Waited for TcpHandle {
-    fn waiting(&self, direction: Direction) -> (&Waiters, &WakerCell) {
+    fn waiting(&self, direction: WaitDirection) -> (&Waiters, &WakerCell) {
         static NOBODY: std::sync::LazyLock<WakerCell> = std::sync::LazyLock::new(WakerCell::new);
         let slot = self.slot();
         match direction {
-            Direction::Read => (&self.reading, slot.map_or(&*NOBODY, |slot| &slot.reader)),
-            Direction::Write => (&self.writing, slot.map_or(&*NOBODY, |slot| &slot.writer)),
+            WaitDirection::Read => (&self.reading, slot.map_or(&*NOBODY, |slot| &slot.reader)),
+            WaitDirection::Write => (&self.writing, slot.map_or(&*NOBODY, |slot| &slot.writer)),
         }
     }
 
     fn poll_ready_by(
         &self,
-        direction: Direction,
+        direction: WaitDirection,
         register: &mut dyn FnMut(),
     ) -> Poll<io::Result<()>> {
         let Some(slot) = self.slot() else { return Poll::Ready(Ok(())) };
         loop {
             let ready = match direction {
-                Direction::Read => Self::news(slot, &mut lock(&self.read).list).is_some(),
-                Direction::Write => self.is_writable(slot),
+                WaitDirection::Read => Self::news(slot, &mut lock(&self.read).list).is_some(),
+                WaitDirection::Write => self.is_writable(slot),
             };
             if ready {
                 return Poll::Ready(Ok(()));
             }
             register();
             let parked = match direction {
-                Direction::Read => self.park_reader(),
-                Direction::Write => self.park_writer(slot),
+                WaitDirection::Read => self.park_reader(),
+                WaitDirection::Write => self.park_writer(slot),
             };
             if parked {
                 return Poll::Pending;
@@ -505,7 +512,7 @@ impl Drop for TcpHandle {
 
 impl core::fmt::Debug for TcpHandle {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let Facts { local, peer, .. } = self.facts;
+        let TcpSlotFacts { local, peer, .. } = self.facts;
         let mut debug = f.debug_struct("TcpHandle");
         debug.field("local", &local).field("peer", &peer).finish_non_exhaustive()
     }

@@ -16,7 +16,7 @@ use super::slot::{ENDED, TcpSlot};
 use super::stream::TcpHandle;
 use crate::remote::errno::Errno;
 use crate::remote::handle::{lock, would_block};
-use crate::remote::waiters::{Direction, Parker, Waited};
+use crate::remote::waiters::{Parker, WaitDirection, Waited};
 
 /// True bytes of a frame, without which nothing is written.
 pub(in crate::remote) const CHUNK_TRUE_BYTES: u32 = 2048 + 128;
@@ -24,7 +24,7 @@ pub(in crate::remote) const CHUNK_TRUE_BYTES: u32 = 2048 + 128;
 const WRITE_MAX: usize = 65_536;
 
 /// Why nothing was taken.
-enum Blocked {
+enum WriteBlocked {
     Credit,
     Memory,
     Failed(Errno),
@@ -32,41 +32,41 @@ enum Blocked {
 
 impl TcpHandle {
     /// Writes what fits of these buffers, in turn; how many bytes.
-    fn write(&self, bufs: &[IoSlice<'_>]) -> Result<usize, Blocked> {
-        let slot = self.slot().ok_or(Blocked::Failed(Errno::STOPPED))?;
+    fn write(&self, bufs: &[IoSlice<'_>]) -> Result<usize, WriteBlocked> {
+        let slot = self.slot().ok_or(WriteBlocked::Failed(Errno::STOPPED))?;
         let shut = lock(&self.write);
         if slot.error.load(Ordering::Relaxed) != 0
             && let Some(errno) = self.pending_error()
         {
-            return Err(Blocked::Failed(errno));
+            return Err(WriteBlocked::Failed(errno));
         }
         if *shut || self.is_over(slot) {
-            return Err(Blocked::Failed(Errno::STOPPED));
+            return Err(WriteBlocked::Failed(Errno::STOPPED));
         }
         if bufs.iter().all(|buf| buf.is_empty()) {
             return Ok(0);
         }
         let left = u32::try_from(slot.credit.left()).unwrap_or(u32::MAX);
         if left < CHUNK_TRUE_BYTES {
-            return Err(Blocked::Credit);
+            return Err(WriteBlocked::Credit);
         }
         let chunk_len = slot.chunk_len.load(Ordering::Relaxed) as usize;
         let lane = self.index as usize;
         let fill = |pool: &Pool| fill(pool, bufs, chunk_len, left);
         let (list, taken, paid) = self.shared.with_lane(lane, fill).unwrap_or_default();
         if taken == 0 {
-            return Err(Blocked::Memory);
+            return Err(WriteBlocked::Memory);
         }
         let _ = slot.credit.take(paid);
         let rings = !slot.tx.push(list, Bits::QUEUED).has(Bits::QUEUED);
         drop(shut);
         if rings {
-            self.shared.ring_tcp(self.index).map_err(Blocked::Failed)?;
+            self.shared.ring_tcp(self.index).map_err(WriteBlocked::Failed)?;
         }
         Ok(taken)
     }
 
-    /// Whether nothing can be written any more, whatever comes.
+    /// Whether no more data can be written.
     pub(super) fn is_over(&self, slot: &TcpSlot) -> bool {
         slot.has(ENDED) || self.shared.is_stopped(self.shared.tcp.home(self.index))
     }
@@ -76,7 +76,7 @@ impl TcpHandle {
         slot.error.load(Ordering::Acquire) != 0 || self.is_over(slot)
     }
 
-    /// Whether something would be taken, or there is an error to tell.
+    /// Whether data would be accepted, or an error is pending.
     pub(super) fn is_writable(&self, slot: &TcpSlot) -> bool {
         let credit = slot.credit.left() >= u64::from(CHUNK_TRUE_BYTES);
         credit || self.has_news(slot) || *lock(&self.write)
@@ -87,12 +87,12 @@ impl TcpHandle {
         slot.credit.park(CHUNK_TRUE_BYTES) && !self.has_news(slot)
     }
 
-    fn park_for(&self, blocked: &Blocked) -> bool {
+    fn park_for(&self, blocked: &WriteBlocked) -> bool {
         let Some(slot) = self.slot() else { return false };
         match blocked {
-            Blocked::Failed(_) => false,
-            Blocked::Credit => self.park_writer(slot),
-            Blocked::Memory => {
+            WriteBlocked::Failed(_) => false,
+            WriteBlocked::Credit => self.park_writer(slot),
+            WriteBlocked::Memory => {
                 self.shared.wait_for_memory(self.shared.tcp_bell(self.index));
                 // Its worker comes by, awake or not.
                 self.call();
@@ -109,7 +109,7 @@ impl TcpHandle {
     pub fn try_write(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         match self.write(bufs) {
             Ok(taken) => Ok(taken),
-            Err(Blocked::Failed(errno)) => Err(errno.into_io()),
+            Err(WriteBlocked::Failed(errno)) => Err(errno.into_io()),
             Err(_) => would_block(),
         }
     }
@@ -124,9 +124,9 @@ impl TcpHandle {
         loop {
             match self.write(bufs) {
                 Ok(taken) => return Poll::Ready(Ok(taken)),
-                Err(Blocked::Failed(errno)) => return Poll::Ready(Err(errno.into_io())),
+                Err(WriteBlocked::Failed(errno)) => return Poll::Ready(Err(errno.into_io())),
                 Err(blocked) => {
-                    let (waiters, cell) = self.waiting(Direction::Write);
+                    let (waiters, cell) = self.waiting(WaitDirection::Write);
                     waiters.poll(cell, cx.waker());
                     if self.park_for(&blocked) {
                         return Poll::Pending;
@@ -144,7 +144,7 @@ impl TcpHandle {
         Parker::new().block(patience, |cx| self.poll_write(cx, &[IoSlice::new(bytes)]))
     }
 
-    /// There is no more to write: the peer is told behind all that was written. Again is allowed.
+    /// Closes our direction: the FIN follows all that was written. May be called again.
     pub fn shutdown_write(&self) {
         let Some(slot) = self.slot() else { return };
         let rings = {

@@ -30,7 +30,7 @@ fn every_figure_is_the_one_that_two_decades_of_floods_left_over() {
 fn an_ordinary_pass_frees_ten_and_a_hurried_one_what_it_can() {
     let domain = Domain::new(1);
     let mut reader = domain.reader().unwrap();
-    let mut limbo: Limbo<u8> = domain.limbo(Caps { items: 30_000, bytes: 30_000 });
+    let mut limbo: Limbo<u8> = domain.limbo(LimboCaps { items: 30_000, bytes: 30_000 });
     let pass = |reader: &mut Reader, limbo: &mut Limbo<u8>| {
         reader.pass(Moment::RoundEnd, at(1));
         limbo.reclaim(|| at(1), drop)
@@ -53,7 +53,7 @@ fn above_twenty_thousand_waiting_objects_slow_workers_are_told_to_pause() {
     let mut slow = domain.reader().unwrap();
     let mut asleep = domain.reader().unwrap();
     let _parked = asleep.park();
-    let mut limbo: Limbo<u8> = domain.limbo(Caps { items: 30_000, bytes: 30_000 });
+    let mut limbo: Limbo<u8> = domain.limbo(LimboCaps { items: 30_000, bytes: 30_000 });
     fill(&mut limbo, 20_000, || 0);
     limbo.reclaim(|| at(1), drop);
     fast.pass(Moment::RoundEnd, at(1));
@@ -70,7 +70,7 @@ fn above_twenty_thousand_waiting_objects_slow_workers_are_told_to_pause() {
 
 #[test]
 fn lazy_objects_begin_no_grace_period_until_a_hundred_wait_or_they_are_old() {
-    let caps = Caps { items: 1000, bytes: 1000 };
+    let caps = LimboCaps { items: 1000, bytes: 1000 };
     let round = |domain: &Domain, reader: &mut Reader, limbo: &mut Limbo<u8>, now: Instant| {
         let before = domain.stats(now).epoch;
         let mut freed = limbo.reclaim(|| now, drop);
@@ -78,7 +78,7 @@ fn lazy_objects_begin_no_grace_period_until_a_hundred_wait_or_they_are_old() {
         freed += limbo.reclaim(|| now, drop);
         (domain.stats(now).epoch - before, freed)
     };
-    let with_lazy = |count: usize, caps: Caps, bytes: usize| {
+    let with_lazy = |count: usize, caps: LimboCaps, bytes: usize| {
         let domain = Domain::new(1);
         let (reader, mut limbo) = (domain.reader().unwrap(), domain.limbo(caps));
         for _ in 0..count {
@@ -99,7 +99,7 @@ fn lazy_objects_begin_no_grace_period_until_a_hundred_wait_or_they_are_old() {
     assert_eq!(round(&domain, &mut reader, &mut limbo, ms(9_999)), (0, 0));
     assert_eq!(round(&domain, &mut reader, &mut limbo, ms(10_000)), (1, 5));
     // Half of the items, half of the bytes: refusals must not wait for laziness.
-    let (domain, mut reader, mut limbo) = with_lazy(5, Caps { items: 10, bytes: 1000 }, 1);
+    let (domain, mut reader, mut limbo) = with_lazy(5, LimboCaps { items: 10, bytes: 1000 }, 1);
     assert_eq!(round(&domain, &mut reader, &mut limbo, at(2)), (1, 5));
     let (domain, mut reader, mut limbo) = with_lazy(2, caps, 250);
     assert_eq!(round(&domain, &mut reader, &mut limbo, at(2)), (1, 2));
@@ -110,7 +110,7 @@ fn a_worker_stuck_in_a_batch_costs_no_more_than_the_cap_is_named_and_stops_nobod
     const CHANGES: u64 = 10_000;
     let domain = Domain::new(3);
     let cell = RcuCell::new(&domain, Box::new([0_u64; 4]));
-    let caps = Caps { items: 100, bytes: 100 * 32 };
+    let caps = LimboCaps { items: 100, bytes: 100 * 32 };
     let mut limbo = domain.limbo_of("routes", caps);
     let mut stuck = domain.reader().unwrap();
     let mut others = [domain.reader().unwrap(), domain.reader().unwrap()];
@@ -135,7 +135,7 @@ fn a_worker_stuck_in_a_batch_costs_no_more_than_the_cap_is_named_and_stops_nobod
     assert_eq!((stats.limbo.bytes_max, stats.limbo.refused), (caps.bytes, refused));
     let stalled: Vec<_> = domain.stalled(ms(CHANGES), Paced::STALL_AFTER).collect();
     let age = Duration::from_secs(10);
-    assert_eq!(stalled, [Stall { worker: 0, age }]);
+    assert_eq!(stalled, [ReaderStall { worker: 0, age }]);
     assert_eq!(stats.slowest, Some(stalled[0]));
     assert_eq!(stalled[0].to_string(), "worker 0 has not paused for 10s");
     assert_eq!(domain.classes(), [("routes", stats.limbo)]);
@@ -151,7 +151,7 @@ fn a_worker_parked_for_ever_makes_no_grace_period_longer() {
     let domain = Domain::new(2);
     let (mut sleeper, mut reader) = (domain.reader().unwrap(), domain.reader().unwrap());
     let _parked = sleeper.park();
-    let mut limbo: Limbo<u8> = domain.limbo(Caps { items: 8, bytes: 8 });
+    let mut limbo: Limbo<u8> = domain.limbo(LimboCaps { items: 8, bytes: 8 });
     for round in 0..100_000 {
         limbo.reserve(1).unwrap().retire(0, at(round));
         limbo.reclaim(|| at(round), drop);
@@ -166,7 +166,7 @@ fn a_worker_parked_for_ever_makes_no_grace_period_longer() {
 fn at_the_end_of_all_epochs_nothing_is_freed_early_and_the_cap_still_holds() {
     let domain = Domain::with_epoch(1, Paced, EPOCH_MAX - 2);
     let mut reader = domain.reader().unwrap();
-    let mut limbo: Limbo<u64> = domain.limbo(Caps { items: 6, bytes: 6 });
+    let mut limbo: Limbo<u64> = domain.limbo(LimboCaps { items: 6, bytes: 6 });
     let (mut refused, mut freed) = (0, 0);
     for n in 0..20 {
         match limbo.reserve(1) {
@@ -183,12 +183,12 @@ fn at_the_end_of_all_epochs_nothing_is_freed_early_and_the_cap_still_holds() {
     drop(reader.park());
     assert_eq!(limbo.reclaim(|| at(20), drop), 0);
     let parked = reader.park();
-    assert_eq!(limbo.reclaim(|| at(20), drop), 6, "nobody looks");
+    assert_eq!(limbo.reclaim(|| at(20), drop), 6, "there is no reader");
     parked.wake(at(21));
 }
 
-/// A cache whose every refusal would want to make room, which means to retire: it must be refused,
-/// too, and neither grow nor recurse.
+/// A cache that would have to make room at every refusal, which means to retire: it must be
+/// refused, too, and neither grow nor recurse.
 #[test]
 fn a_refusal_that_makes_room_by_retiring_is_refused_itself() {
     struct Cache {
@@ -213,7 +213,7 @@ fn a_refusal_that_makes_room_by_retiring_is_refused_itself() {
     let domain = Domain::new(1);
     let reader = domain.reader().unwrap();
     let entries = (0..8).map(|_| RcuCell::new(&domain, Box::new(0))).collect();
-    let limbo = domain.limbo(Caps { items: 4, bytes: 4 });
+    let limbo = domain.limbo(LimboCaps { items: 4, bytes: 4 });
     let mut cache = Cache { entries, limbo, evictions: 0 };
     let inserted = (1..=1000).filter(|n| cache.insert(*n)).count();
     assert_eq!((inserted, cache.evictions), (4, 0));
@@ -229,8 +229,8 @@ fn a_refusal_that_makes_room_by_retiring_is_refused_itself() {
 fn what_is_freed_may_retire_more_and_its_refusal_loses_nothing() {
     let domain = Domain::new(1);
     let mut reader = domain.reader().unwrap();
-    let mut parents: Limbo<Vec<u32>> = domain.limbo(Caps { items: 4, bytes: 4 });
-    let mut children: Limbo<u32> = domain.limbo(Caps { items: 2, bytes: 2 });
+    let mut parents: Limbo<Vec<u32>> = domain.limbo(LimboCaps { items: 4, bytes: 4 });
+    let mut children: Limbo<u32> = domain.limbo(LimboCaps { items: 2, bytes: 2 });
     parents.reserve(1).unwrap().retire(vec![1, 2, 3], at(0));
     let (mut kept, mut freed) = (Vec::new(), Vec::new());
     for now in 1..6 {
@@ -265,7 +265,7 @@ fn a_slow_dump_that_goes_in_slices_holds_no_old_snapshot() {
     const ENTRIES: usize = 1000;
     let domain = Domain::new(1);
     let cell = RcuCell::new(&domain, Box::new(vec![0_u64; ENTRIES]));
-    let mut limbo = domain.limbo(Caps { items: 64, bytes: 64 * ENTRIES * 8 });
+    let mut limbo = domain.limbo(LimboCaps { items: 64, bytes: 64 * ENTRIES * 8 });
     let mut dump = domain.reader().unwrap();
     let (mut shown, mut generation) = (0, 0);
     while shown < ENTRIES {
@@ -286,7 +286,7 @@ fn a_slow_dump_that_goes_in_slices_holds_no_old_snapshot() {
 fn bytes_are_capped_where_entries_are_few_and_large() {
     let domain = Domain::new(1);
     let _stuck = domain.reader().unwrap();
-    let mut limbo: Limbo<Vec<u8>> = domain.limbo(Caps { items: 1000, bytes: 1 << 20 });
+    let mut limbo: Limbo<Vec<u8>> = domain.limbo(LimboCaps { items: 1000, bytes: 1 << 20 });
     let mut kept = 0;
     for size in (0..1000).map(|n| 1 + n * 97 % 65_536) {
         if let Ok(slot) = limbo.reserve(size) {
@@ -309,7 +309,7 @@ fn a_worker_that_has_just_come_is_not_taken_for_a_stuck_one() {
     assert_eq!(domain.stalled(ms(5001), Paced::STALL_AFTER).count(), 0);
     assert_eq!(domain.stalled(ms(5021), Paced::STALL_AFTER).count(), 1);
     let _parked = late.park();
-    assert_eq!(domain.stats(ms(9000)).slowest, None, "who sleeps is not stuck");
+    assert_eq!(domain.stats(ms(9000)).slowest, None, "a sleeper is not stuck");
 }
 
 #[test]
@@ -325,7 +325,7 @@ fn a_limbo_that_ended_leaves_its_figures_to_the_domain() {
     let mut limbo: Limbo<u8> = domain.limbo_of("later", CAPS);
     fill(&mut limbo, 2, || 0);
     drop(limbo);
-    assert_eq!(domain.classes()[1].1.items, 0, "nobody looked: they were freed at once");
+    assert_eq!(domain.classes()[1].1.items, 0, "no reader: they were freed at once");
 }
 
 /// Objects are made by two threads, handed to a third, and freed there, as many as they can make:
@@ -394,5 +394,5 @@ fn what_other_threads_made_is_freed_exactly_once_by_the_writer() {
         assert!(limbo.drain(at(0), drop));
         assert_eq!(limbo.stats().freed, 2 * EACH as u64);
     });
-    assert_eq!(FREED.load(Relaxed), EACH * (EACH + 1), "each once: the sum says so");
+    assert_eq!(FREED.load(Relaxed), EACH * (EACH + 1), "each once: the sum shows it");
 }

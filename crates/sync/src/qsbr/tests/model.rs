@@ -4,10 +4,10 @@
 use loom::thread;
 
 use super::*;
-use crate::weaken::{Point, is_noticed};
+use crate::weaken::{WeakenPoint, is_noticed};
 
 /// Checks a model with so many preemptions in one execution at most, or as many as
-/// `LOOM_MAX_PREEMPTIONS` says.
+/// the number in `LOOM_MAX_PREEMPTIONS`.
 fn bounded(preemptions: usize, model: fn()) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound.get_or_insert(preemptions);
@@ -25,8 +25,8 @@ fn reclaim(limbo: &mut Limbo<Retired<Watched>>) {
     }
 }
 
-/// One reader that pauses, one writer. The yields tell loom where to change threads: without them
-/// it looks at freeing only before the worker has paused and after its thread has ended.
+/// One reader that pauses, one writer. The yields mark where loom changes threads: without them it
+/// looks at freeing only before the worker has paused and after its thread has ended.
 fn pausing() {
     let domain = Domain::new(1);
     let cell = Arc::new(RcuCell::new(&domain, Watched::boxed(1)));
@@ -52,9 +52,9 @@ fn pausing() {
     assert!(limbo.drain(at(0), drop));
 }
 
-/// One reader whose first look comes after its pause, one writer. No yield before that look, and no
-/// look before: loom shows no thread a value again that it had seen before it yielded, and so hides
-/// the stale load that the fence of a quiescent state is there to prevent.
+/// One reader with a first look after its pause, one writer. No yield before that look, and no look
+/// before: loom shows no thread a value again that it had seen before it yielded, and so hides the
+/// stale load that the fence of a quiescent state is there to prevent.
 fn looking_after_a_pause() {
     let domain = Domain::new(1);
     let cell = Arc::new(RcuCell::new(&domain, Watched::boxed(1)));
@@ -244,15 +244,15 @@ fn two_writers_with_a_limbo_each_free_what_each_replaced() {
 }
 
 /// Each ordering and the models that fail without it.
-const MUTANTS: &[(Point, &[(&str, fn())])] = &[
-    (Point::RetireFence, &[("sleeping", sleeping), ("one_pauses", one_pauses_one_sleeps)]),
-    (Point::OnlineFence, &[("sleeping", sleeping), ("one_pauses", one_pauses_one_sleeps)]),
-    (Point::QuiescentFence, &[("looking", looking_after_a_pause)]),
-    (Point::QuiescentRelease, &[("pausing", pausing), ("two_readers", two_readers)]),
-    (Point::OfflineRelease, &[("falling_asleep", falling_asleep)]),
-    (Point::HorizonAcquire, &[("pausing", pausing), ("falling_asleep", falling_asleep)]),
-    (Point::SwapRelease, &[("pausing", pausing), ("two_writers", two_writers)]),
-    (Point::Strictly, &[("pausing", pausing), ("two_writers", two_writers)]),
+const MUTANTS: &[(WeakenPoint, &[(&str, fn())])] = &[
+    (WeakenPoint::RetireFence, &[("sleeping", sleeping), ("one_pauses", one_pauses_one_sleeps)]),
+    (WeakenPoint::OnlineFence, &[("sleeping", sleeping), ("one_pauses", one_pauses_one_sleeps)]),
+    (WeakenPoint::QuiescentFence, &[("looking", looking_after_a_pause)]),
+    (WeakenPoint::QuiescentRelease, &[("pausing", pausing), ("two_readers", two_readers)]),
+    (WeakenPoint::OfflineRelease, &[("falling_asleep", falling_asleep)]),
+    (WeakenPoint::HorizonAcquire, &[("pausing", pausing), ("falling_asleep", falling_asleep)]),
+    (WeakenPoint::SwapRelease, &[("pausing", pausing), ("two_writers", two_writers)]),
+    (WeakenPoint::Strictly, &[("pausing", pausing), ("two_writers", two_writers)]),
 ];
 
 #[test]

@@ -3,7 +3,7 @@
 use super::*;
 
 fn limbo_of(domain: &Domain, items: usize) -> Limbo<u32> {
-    domain.limbo(Caps { items, bytes: 1000 })
+    domain.limbo(LimboCaps { items, bytes: 1000 })
 }
 
 fn reclaim(limbo: &mut Limbo<u32>, now: u64) -> Vec<u32> {
@@ -67,12 +67,12 @@ fn a_parked_worker_blocks_nothing_and_neither_does_one_that_ended() {
 fn at_the_cap_a_change_is_refused_counted_and_nothing_waits_longer() {
     let domain = Domain::new(1);
     let _stuck = domain.reader().unwrap();
-    let mut limbo: Limbo<u32> = domain.limbo(Caps { items: 3, bytes: 100 });
+    let mut limbo: Limbo<u32> = domain.limbo(LimboCaps { items: 3, bytes: 100 });
     for n in 0..3 {
         limbo.reserve(10).unwrap().retire(n, at(0));
     }
-    assert_eq!(limbo.reserve(10).unwrap_err(), Refused { items: 3, bytes: 30 });
-    let mut by_bytes: Limbo<u32> = domain.limbo(Caps { items: 9, bytes: 100 });
+    assert_eq!(limbo.reserve(10).unwrap_err(), LimboFull { items: 3, bytes: 30 });
+    let mut by_bytes: Limbo<u32> = domain.limbo(LimboCaps { items: 9, bytes: 100 });
     by_bytes.reserve(60).unwrap().retire(0, at(0));
     assert!(by_bytes.reserve(41).is_err());
     assert!(by_bytes.reserve(usize::MAX).is_err(), "the sum does not overflow");
@@ -86,7 +86,7 @@ fn a_refused_replacement_changes_nothing_and_gives_the_value_back() {
     let domain = Domain::new(1);
     let reader = domain.reader().unwrap();
     let cell = RcuCell::new(&domain, Box::new(1));
-    let mut limbo: Limbo<Retired<i32>> = domain.limbo(Caps { items: 1, bytes: 8 });
+    let mut limbo: Limbo<Retired<i32>> = domain.limbo(LimboCaps { items: 1, bytes: 8 });
     cell.replace(Box::new(2), 4, &mut limbo, at(0)).unwrap();
     let (back, _) = cell.replace(Box::new(3), 4, &mut limbo, at(0)).unwrap_err();
     assert_eq!((*back, *cell.load(reader.view())), (3, 2));
@@ -102,7 +102,7 @@ fn a_stuck_worker_is_reported_with_its_number_and_age() {
     readers[2].pass(Moment::RoundEnd, ms(5));
     let _asleep = readers[2].park();
     let stalls: Vec<_> = domain.stalled(ms(100), Duration::from_millis(20)).collect();
-    assert_eq!(stalls, [Stall { worker: 1, age: Duration::from_millis(90) }]);
+    assert_eq!(stalls, [ReaderStall { worker: 1, age: Duration::from_millis(90) }]);
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn passes_are_small_until_much_waits_and_small_again_when_little_does() {
 #[test]
 fn a_pass_ends_with_its_time() {
     let domain = Domain::new(1);
-    let mut limbo: Limbo<u32> = domain.limbo(Caps { items: 20_000, bytes: 20_000 });
+    let mut limbo: Limbo<u32> = domain.limbo(LimboCaps { items: 20_000, bytes: 20_000 });
     for n in 0..10_001 {
         limbo.reserve(1).unwrap().retire(n, at(0));
     }

@@ -8,7 +8,7 @@ use floodwall_wire::tcp_options::{SackBlock, TcpOptionSet, Timestamps};
 
 use crate::tests::cable::FRAMES;
 use crate::tests::peer::{A, F, Peer, R, S, put};
-use crate::{ConnectionError, RecvError, Settings, State};
+use crate::{ConnectionError, RecvError, TcpSettings, TcpState};
 
 fn with_timestamps() -> TcpOptionSet {
     let timestamps = Some(Timestamps { value: 1000, echo: 0 });
@@ -16,7 +16,7 @@ fn with_timestamps() -> TcpOptionSet {
 }
 
 fn open() -> (Peer, crate::ConnectionId) {
-    Peer::accepted(false, &Settings::default(), TcpOptionSet::NONE)
+    Peer::accepted(false, &TcpSettings::default(), TcpOptionSet::NONE)
 }
 
 #[test]
@@ -30,14 +30,15 @@ fn a_reset_ends_a_connection_only_at_the_next_sequence_number() {
         assert!(peer.give(put(R, seq, 0)).is_empty(), "outside: silence");
         assert_eq!(peer.dropped, Some(DropReason::TcpOutOfWindow));
     }
-    // As many challenges as the connection may, however many ask; no memory is lost by the others.
+    // As many challenges as the budget permits, for any number of triggers; the others leak no
+    // memory.
     let answers: usize = (0..1000).map(|_| peer.give(put(R, 2, 0)).len()).sum();
     assert!(answers <= 5, "{answers}");
     assert_eq!(peer.host.pool.available(), free);
-    assert_eq!(peer.state(id), State::Established);
+    assert_eq!(peer.state(id), TcpState::Established);
     assert!(peer.give(put(R, 1, 0)).is_empty());
     assert_eq!(peer.read(id, 9).0, Err(RecvError::Connection(ConnectionError::Reset)));
-    assert_eq!(peer.state(id), State::Closed);
+    assert_eq!(peer.state(id), TcpState::Closed);
 }
 
 #[test]
@@ -48,9 +49,10 @@ fn a_syn_in_the_window_is_challenged_and_changes_nothing() {
     assert!(peer.is_ack(&answer, 1));
     assert_eq!(
         (peer.state(id), peer.dropped),
-        (State::Established, Some(DropReason::TcpOutOfWindow))
+        (TcpState::Established, Some(DropReason::TcpOutOfWindow))
     );
-    // The SYN of the handshake again lies before the window: an acknowledgment says where we are.
+    // A repeated SYN of the handshake lies before the window: the answer is an ACK with the current
+    // numbers.
     let answer = peer.give(put(S, 0, 0));
     assert!(peer.is_ack(&answer, 1));
 }
@@ -64,16 +66,16 @@ fn an_acknowledgment_of_what_was_never_sent_changes_nothing() {
         let answers = peer.give(put(A, 1, ack).data(b"evil").window(1));
         assert!(answers.len() <= 1 && peer.dropped == Some(DropReason::TcpAckInvalid), "{ack}");
     }
-    // Older than any window that was ever offered.
+    // Older than any window that was offered.
     peer.give(put(A, 1, 1_u32.wrapping_sub(50_001)).data(b"evil"));
     assert_eq!(peer.dropped, Some(DropReason::TcpAckInvalid));
     assert_eq!(peer.host.tcp.unacknowledged(id), Ok(3));
     assert_eq!(peer.read(id, 9).0, Err(RecvError::WouldBlock));
-    // Nor is what lies before our SYN.
+    // Below our SYN.
     peer.give(put(A, 1, 0).data(b"evil"));
     assert_eq!(peer.dropped, Some(DropReason::TcpAckInvalid));
     assert_eq!(peer.read(id, 9).0, Err(RecvError::WouldBlock));
-    // An old one within the window is a duplicate, and its data counts.
+    // An old one within the window is a duplicate, and its data is accepted.
     peer.give(put(A, 1, 4));
     peer.give(put(A, 1, 1).data(b"good"));
     assert_eq!(peer.read(id, 9).0, Ok(b"good".to_vec()));
@@ -90,7 +92,7 @@ fn a_segment_without_ack_is_dropped() {
 #[test]
 fn an_old_timestamp_is_answered_and_its_segment_dropped() {
     // RFC 7323 section 5.3 (R1); section 3.2 for the missing one.
-    let (mut peer, id) = Peer::accepted(true, &Settings::default(), with_timestamps());
+    let (mut peer, id) = Peer::accepted(true, &TcpSettings::default(), with_timestamps());
     peer.give(put(A, 1, 1).time(2000, 0).data(b"new"));
     let answer = peer.give(put(A, 4, 1).time(1999, 0).data(b"old"));
     assert_eq!(peer.dropped, Some(DropReason::TcpTimestamp));
@@ -100,13 +102,13 @@ fn an_old_timestamp_is_answered_and_its_segment_dropped() {
     assert_eq!(peer.read(id, 9).0, Ok(b"new".to_vec()));
     // A reset needs none (section 3.2).
     peer.give(put(R, 4, 0));
-    assert_eq!(peer.state(id), State::Closed);
+    assert_eq!(peer.state(id), TcpState::Closed);
 }
 
 #[test]
 fn a_segment_that_fails_a_test_never_changes_the_recent_timestamp() {
     // Row 28: CVE-2005-0356.
-    let (mut peer, id) = Peer::accepted(false, &Settings::default(), with_timestamps());
+    let (mut peer, id) = Peer::accepted(false, &TcpSettings::default(), with_timestamps());
     let poison = 0x7000_0000;
     peer.give(put(A, 1 << 20, 1).time(poison, 0).data(b"outside"));
     peer.give(put(A, 1, 99).time(poison, 0).data(b"acknowledges too much"));
@@ -120,13 +122,13 @@ fn a_segment_that_fails_a_test_never_changes_the_recent_timestamp() {
 
 #[test]
 fn what_lies_outside_of_the_window_is_cut_off() {
-    let settings = Settings { receive_bytes: 1000, ..Settings::default() };
+    let settings = TcpSettings { receive_bytes: 1000, ..TcpSettings::default() };
     let (mut peer, id) = Peer::accepted(false, &settings, TcpOptionSet::NONE);
     let data: Vec<u8> = (0..1400_u32).map(|n| n as u8).collect();
     let answer = peer.give(put(A | F, 1, 1).data(&data));
     assert_eq!(answer[0].ack, peer.theirs(1001), "and the FIN behind is not taken");
     assert_eq!(peer.read(id, 2000).0.unwrap(), data[..1000]);
-    // What is here already is cut off at the front.
+    // Bytes already received are trimmed at the front.
     peer.give(put(A, 501, 1).data(&data[500..1300]));
     assert_eq!(peer.read(id, 2000).0.unwrap(), data[1000..1300]);
     let answer = peer.give(put(A, 1, 1).data(&data[..100]));
@@ -154,7 +156,7 @@ fn an_urgent_pointer_changes_nothing_of_the_stream() {
 
 #[test]
 fn segments_without_data_outside_of_the_window_are_answered_twice_a_second_at_most() {
-    // Row 26: two who disagree would answer each other for ever.
+    // Row 26: two desynchronised ends would answer each other for ever.
     let (mut peer, _) = open();
     let mut answers = 0;
     for _ in 0..100 {
@@ -177,7 +179,7 @@ fn bytes_that_came_first_are_kept_whatever_comes_later_for_their_place() {
 #[test]
 fn what_comes_ahead_is_reported_in_blocks_and_duplicates_first() {
     // RFC 2018 section 4, RFC 2883 section 4.
-    let (mut peer, id) = Peer::accepted(false, &Settings::default(), with_timestamps());
+    let (mut peer, id) = Peer::accepted(false, &TcpSettings::default(), with_timestamps());
     let answer = peer.give(put(A, 11, 1).time(1001, 0).data(&[1; 10]));
     assert_eq!(answer[0].ack, peer.theirs(1));
     let block = SackBlock { left: peer.theirs(11), right: peer.theirs(21) };
@@ -185,7 +187,7 @@ fn what_comes_ahead_is_reported_in_blocks_and_duplicates_first() {
     let answer = peer.give(put(A, 11, 1).time(1001, 0).data(&[1; 10]));
     assert_eq!(answer[0].options.sack[..2], [Some(block), Some(block)]);
     let answer = peer.give(put(A, 1, 1).time(1001, 0).data(&[0; 10]));
-    assert_eq!(answer[0].ack, peer.theirs(21), "a filled hole is told at once");
+    assert_eq!(answer[0].ack, peer.theirs(21), "a filled hole is acknowledged at once");
     assert_eq!(answer[0].options.sack[0], None);
     let answer = peer.give(put(A, 1, 1).time(1001, 0).data(&[0; 5]));
     let again = SackBlock { left: peer.theirs(1), right: peer.theirs(6) };
@@ -197,10 +199,10 @@ fn what_comes_ahead_is_reported_in_blocks_and_duplicates_first() {
 fn a_fin_that_comes_ahead_waits_for_what_lies_before_it() {
     let (mut peer, id) = open();
     peer.give(put(A | F, 4, 1).data(b"def"));
-    assert_eq!(peer.state(id), State::Established);
+    assert_eq!(peer.state(id), TcpState::Established);
     let answer = peer.give(put(A, 1, 1).data(b"abc"));
     assert!(peer.is_ack(&answer, 8));
-    assert_eq!(peer.state(id), State::CloseWait);
+    assert_eq!(peer.state(id), TcpState::CloseWait);
     assert_eq!(peer.read(id, 99).0, Ok(b"abcdef".to_vec()));
     assert_eq!(peer.read(id, 99).0, Ok(vec![]));
 }
@@ -247,7 +249,7 @@ fn a_wrong_checksum_or_an_impossible_header_is_dropped_and_counted() {
             peer.give_bytes(&bytes);
         }
     }
-    assert_eq!(peer.state(id), State::Established);
+    assert_eq!(peer.state(id), TcpState::Established);
     assert_eq!(peer.read(id, 9).0, Err(RecvError::WouldBlock));
 }
 
@@ -256,7 +258,7 @@ fn every_second_full_segment_is_acknowledged_at_once_and_one_alone_soon() {
     // RFC 9293 section 3.8.6.3.
     let (mut peer, id) = open();
     let full = [7; 1460];
-    // The first segments teach the size.
+    // The first segments determine the segment size estimate.
     peer.give(put(A, 1, 1).data(&full));
     peer.wait(Duration::from_millis(500));
     let mut seq = 1461;
@@ -271,17 +273,17 @@ fn every_second_full_segment_is_acknowledged_at_once_and_one_alone_soon() {
     assert!(peer.wait(Duration::from_millis(30)).is_empty());
     let late = peer.wait(Duration::from_millis(470));
     assert!(peer.is_ack(&late, seq + 1460));
-    // Data takes it along.
+    // Data carries the acknowledgment.
     assert!(peer.give(put(A, seq + 1460, 1).data(b"x")).is_empty());
     assert_eq!(peer.write(id, b"y")[0].ack, peer.theirs(seq + 1461));
     assert!(peer.wait(Duration::from_millis(150)).iter().all(|out| !out.data.is_empty()));
 }
 
-/// A peer fills the window that it was promised with segments of `size` bytes: all but the first
-/// `hole` bytes, then these too.
+/// A peer fills the promised window with segments of `size` bytes: first all but the first `hole`
+/// bytes, then these too.
 fn fill(size: usize, hole: u32) {
     const WINDOW: u32 = 65_535;
-    let settings = Settings { receive_bytes: WINDOW, ..Settings::default() };
+    let settings = TcpSettings { receive_bytes: WINDOW, ..TcpSettings::default() };
     let (mut peer, id) = Peer::accepted(false, &settings, TcpOptionSet::NONE);
     for (mut next, end) in [(hole, WINDOW), (0, hole)] {
         while next < end {
@@ -293,7 +295,7 @@ fn fill(size: usize, hole: u32) {
     }
     assert_eq!(peer.host.tcp.readable(id), Ok(WINDOW as usize), "{size}");
     let frames = FRAMES - peer.host.pool.available().frames;
-    // What came ahead may hold four times the window, what is in order three times.
+    // Out-of-order data may hold four times the window, in-order data three times.
     let times = if hole == 0 { 3 } else { 4 };
     assert!(frames as u32 <= times * WINDOW / 2048 + 2, "{size}, {hole}: {frames} frames");
 }

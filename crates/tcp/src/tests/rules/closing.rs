@@ -7,10 +7,10 @@ use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
 
 use crate::tests::cable::FRAMES;
 use crate::tests::peer::{A, F, Peer, R, S, put};
-use crate::{ConnectionError, RecvError, SendError, Settings, State};
+use crate::{ConnectionError, RecvError, SendError, TcpSettings, TcpState};
 
 fn open() -> (Peer, crate::ConnectionId) {
-    Peer::accepted(false, &Settings::default(), TcpOptionSet::NONE)
+    Peer::accepted(false, &TcpSettings::default(), TcpOptionSet::NONE)
 }
 
 #[test]
@@ -21,16 +21,16 @@ fn both_sides_may_close_at_once() {
     assert_eq!((fin[0].flags, fin[0].seq), (F | A, peer.ours(1)));
     let answer = peer.give(put(F | A, 1, 1));
     assert!(peer.is_ack(&answer, 2));
-    assert_eq!(peer.state(id), State::Closing);
+    assert_eq!(peer.state(id), TcpState::Closing);
     peer.give(put(A, 2, 2));
-    assert_eq!(peer.state(id), State::TimeWait);
+    assert_eq!(peer.state(id), TcpState::TimeWait);
 }
 
 #[test]
 fn the_passive_side_closes_by_way_of_last_ack() {
     let (mut peer, id) = open();
     peer.give(put(F | A, 1, 1).data(b"bye"));
-    assert_eq!(peer.state(id), State::CloseWait);
+    assert_eq!(peer.state(id), TcpState::CloseWait);
     assert_eq!(peer.read(id, 9).0, Ok(b"bye".to_vec()));
     let last = peer.write(id, b"and bye");
     assert_eq!(last[0].data, b"and bye");
@@ -45,16 +45,16 @@ fn a_fin_waits_for_the_data_before_it_and_is_sent_again_until_acknowledged() {
     peer.give(put(A, 1, 1).window(536));
     assert_eq!(peer.write(id, &[7; 540])[0].data.len(), 536);
     assert!(peer.shutdown(id).is_empty());
-    assert_eq!(peer.state(id), State::Established);
+    assert_eq!(peer.state(id), TcpState::Established);
     let rest = peer.give(put(A, 1, 537).window(500));
     assert_eq!((rest[0].flags, rest[0].data.len()), (F | A, 4));
-    assert_eq!(peer.state(id), State::FinWait1);
+    assert_eq!(peer.state(id), TcpState::FinWait1);
     let again = peer.wait(Duration::from_secs(3));
     assert!(!again.is_empty() && again.iter().all(|out| out.flags == F | A));
     peer.give(put(A, 1, 541));
     assert!(peer.wait(Duration::from_secs(9)).iter().all(|out| out.data.is_empty()));
     peer.give(put(A, 1, 542));
-    assert_eq!(peer.state(id), State::FinWait2);
+    assert_eq!(peer.state(id), TcpState::FinWait2);
     let now = peer.now;
     let (tcp, mut lend) = peer.host.lend(now);
     assert_eq!(tcp.send(&mut lend, id, b"more"), Err(SendError::Closed));
@@ -123,7 +123,7 @@ fn an_orphan_waits_a_minute_for_the_peers_fin() {
 fn an_orphan_whose_fin_nobody_acknowledges_is_given_up() {
     // Row 14: Sockstress.
     let (mut peer, id) = open();
-    peer.write(id, b"data that nobody acknowledges");
+    peer.write(id, b"data without acknowledgment");
     peer.close(id);
     let out = peer.wait(Duration::from_secs(300));
     assert!(peer.host.tcp.is_empty());
@@ -132,16 +132,17 @@ fn an_orphan_whose_fin_nobody_acknowledges_is_given_up() {
     assert_eq!((free.frames, free.small, free.references), (FRAMES, 4096, 8192));
 }
 
-/// A connection that we have closed first, its application gone: a record.
+/// A connection that we have closed first, and that the application has released: a TIME-WAIT
+/// record.
 fn in_time_wait() -> Peer {
     let timestamps = Some(Timestamps { value: 1000, echo: 0 });
     let options = TcpOptionSet { timestamps, ..TcpOptionSet::NONE };
-    let (mut peer, id) = Peer::accepted(false, &Settings::default(), options);
+    let (mut peer, id) = Peer::accepted(false, &TcpSettings::default(), options);
     peer.close(id);
     peer.give(put(A, 1, 2).time(1002, 0));
     let answer = peer.give(put(F | A, 1, 2).time(1003, 0));
     assert!(peer.is_ack(&answer, 2));
-    assert_eq!((peer.host.tcp.len(), peer.state(id)), (1, State::Closed));
+    assert_eq!((peer.host.tcp.len(), peer.state(id)), (1, TcpState::Closed));
     peer
 }
 

@@ -7,11 +7,11 @@ use floodwall_wire::tcp::TcpFlags;
 use floodwall_wire::tcp_options::TcpOptionSet;
 
 use crate::tests::peer::{A, F, Peer, Put, R, S, put};
-use crate::{ConnectionError, ListenError, RecvError, Settings, State};
+use crate::{ConnectionError, ListenError, RecvError, TcpSettings, TcpState};
 
 #[test]
 fn an_idle_connection_takes_no_more_than_its_bound() {
-    let bytes = crate::Tcp::<floodwall_syncache::SynCache>::connection_bytes();
+    let bytes = crate::ConnectionTable::<floodwall_syncache::SynCache>::connection_bytes();
     assert!(bytes <= 960, "{bytes}");
 }
 
@@ -35,7 +35,7 @@ fn of_all_flags_only_a_syn_begins_anything_and_none_makes_a_connection() {
     for listens in [false, true] {
         let mut peer = Peer::new(true);
         if listens {
-            peer.listen(&Settings::default(), 4);
+            peer.listen(&TcpSettings::default(), 4);
         }
         for flags in 0..=255_u8 {
             peer.peer_port += 1;
@@ -53,7 +53,7 @@ fn of_all_flags_only_a_syn_begins_anything_and_none_makes_a_connection() {
 fn a_segment_of_ourselves_or_to_a_group_is_dropped_in_silence() {
     // Row 7: land (CVE-1999-0016).
     let mut peer = Peer::new(false);
-    peer.listen(&Settings::default(), 4);
+    peer.listen(&TcpSettings::default(), 4);
     let bytes = peer.bytes(&put(S, 0, 0));
     let now = peer.now;
     let addr = peer.host.addrs[0];
@@ -65,7 +65,7 @@ fn a_segment_of_ourselves_or_to_a_group_is_dropped_in_silence() {
             bytes[0..2].copy_from_slice(&80_u16.to_be_bytes());
         }
         let packet = lend.pool.packet_from(&bytes).unwrap();
-        let input = crate::Input {
+        let input = crate::SegmentInput {
             src_addr,
             dst_addr: addr,
             iface: floodwall_base::IfIndex(1),
@@ -76,7 +76,7 @@ fn a_segment_of_ourselves_or_to_a_group_is_dropped_in_silence() {
             congestion: false,
         };
         let verdict = tcp.input(&mut lend, &input, packet, &mut Default::default());
-        assert!(matches!(verdict, crate::Verdict::Dropped(DropReason::TcpMalformed)));
+        assert!(matches!(verdict, crate::SegmentVerdict::Dropped(DropReason::TcpMalformed)));
     }
 }
 
@@ -84,7 +84,7 @@ fn a_segment_of_ourselves_or_to_a_group_is_dropped_in_silence() {
 fn a_full_accept_queue_delays_a_client_and_loses_nothing_of_it() {
     // Row 9.
     let mut peer = Peer::new(false);
-    let listener = peer.listen(&Settings::default(), 1);
+    let listener = peer.listen(&TcpSettings::default(), 1);
     let answer = peer.give(put(S, 0, 0)).remove(0);
     peer.iss = answer.seq;
     assert!(peer.give(put(A, 1, 1)).is_empty());
@@ -96,7 +96,7 @@ fn a_full_accept_queue_delays_a_client_and_loses_nothing_of_it() {
     assert_eq!(peer.host.tcp.len(), 1);
     let now = peer.now;
     assert!(peer.host.tcp.accept(listener, now).unwrap().is_some());
-    // The client sends again, and is let in.
+    // The client sends again, and is accepted.
     peer.give(put(A, 1, 1).data(b"hello"));
     let id = peer.host.tcp.accept(listener, now).unwrap().unwrap();
     assert_eq!(peer.read(id, 9).0, Ok(b"hello".to_vec()));
@@ -107,14 +107,14 @@ fn both_sides_may_open_at_once() {
     // RFC 9293 section 3.5, figure 7.
     for v6 in [false, true] {
         let mut peer = Peer::new(v6);
-        let id = peer.connect(&Settings::default());
+        let id = peer.connect(&TcpSettings::default());
         let answer = peer.give(put(S, 0, 0));
         assert_eq!((answer[0].flags, answer[0].seq), (S | A, peer.ours(0)));
         assert_eq!(answer[0].ack, peer.theirs(1));
-        assert_eq!(peer.state(id), State::SynReceived);
+        assert_eq!(peer.state(id), TcpState::SynReceived);
         // The peer's SYN-ACK repeats its SYN.
         peer.give(put(S | A, 0, 1));
-        assert_eq!(peer.state(id), State::Established);
+        assert_eq!(peer.state(id), TcpState::Established);
         peer.give(put(A, 1, 1).data(b"hi"));
         assert_eq!(peer.read(id, 9).0, Ok(b"hi".to_vec()));
     }
@@ -124,25 +124,25 @@ fn both_sides_may_open_at_once() {
 fn an_answer_that_acknowledges_another_syn_is_reset_and_ours_goes_on() {
     // RFC 9293 section 3.10.7.3, first check; section 3.5.1.
     let mut peer = Peer::new(false);
-    let id = peer.connect(&Settings::default());
+    let id = peer.connect(&TcpSettings::default());
     for ack in [0, 2, 1 << 31] {
         let answer = peer.give(put(S | A, 0, ack));
         assert_eq!((answer[0].flags, answer[0].seq), (R, peer.ours(ack)));
         assert_eq!(peer.dropped, Some(DropReason::TcpAckInvalid));
         assert!(peer.give(put(R | A, 0, ack)).is_empty());
     }
-    assert_eq!(peer.state(id), State::SynSent);
+    assert_eq!(peer.state(id), TcpState::SynSent);
     assert!(peer.give(put(S | A, 0, 1))[0].flags == A);
-    assert_eq!(peer.state(id), State::Established);
+    assert_eq!(peer.state(id), TcpState::Established);
 }
 
 #[test]
 fn a_refused_connection_says_so_and_a_reset_without_acknowledgment_is_nobodys() {
     let mut peer = Peer::new(false);
-    let id = peer.connect(&Settings::default());
+    let id = peer.connect(&TcpSettings::default());
     peer.give(put(R, 0, 0));
     peer.give(put(F | A, 0, 1));
-    assert_eq!(peer.state(id), State::SynSent);
+    assert_eq!(peer.state(id), TcpState::SynSent);
     peer.give(put(R | A, 0, 1));
     assert_eq!(peer.read(id, 9).0, Err(RecvError::Connection(ConnectionError::Refused)));
     assert_eq!(ConnectionError::Refused.kind(), std::io::ErrorKind::ConnectionRefused);
@@ -152,11 +152,11 @@ fn a_refused_connection_says_so_and_a_reset_without_acknowledgment_is_nobodys() 
 fn an_unanswered_syn_is_sent_again_ever_later_for_three_minutes() {
     // RFC 9293 section 3.8.3: at least three minutes.
     let mut peer = Peer::new(true);
-    let id = peer.connect(&Settings::default());
+    let id = peer.connect(&TcpSettings::default());
     let again = peer.wait(Duration::from_secs(170));
     assert!(again.iter().all(|out| out.flags == S && out.seq == peer.iss));
     assert!((6..=8).contains(&again.len()), "{}", again.len());
-    assert_eq!(peer.state(id), State::SynSent);
+    assert_eq!(peer.state(id), TcpState::SynSent);
     peer.wait(Duration::from_secs(200));
     assert_eq!(peer.read(id, 9).0, Err(RecvError::Connection(ConnectionError::TimedOut)));
     let now = peer.now;
@@ -172,34 +172,35 @@ fn how_long_and_how_often_a_syn_is_tried_can_be_set() {
     for v6 in [false, true] {
         for retries in [0, 1, 3] {
             let mut peer = Peer::new(v6);
-            let settings = Settings { syn_retries: Some(retries), ..Settings::default() };
+            let settings = TcpSettings { syn_retries: Some(retries), ..TcpSettings::default() };
             let id = peer.connect(&settings);
             assert_eq!(peer.wait(170 * second).len(), usize::from(retries));
             let error = RecvError::Connection(ConnectionError::TimedOut);
             assert_eq!(peer.read(id, 9).0, Err(error));
         }
         let mut peer = Peer::new(v6);
-        let settings = Settings { open_timeout: Some(5 * second), ..Settings::default() };
+        let settings = TcpSettings { open_timeout: Some(5 * second), ..TcpSettings::default() };
         let id = peer.connect(&settings);
         assert_eq!(peer.wait(4 * second).len(), 2);
-        assert_eq!(peer.state(id), State::SynSent);
+        assert_eq!(peer.state(id), TcpState::SynSent);
         peer.wait(2 * second);
         assert_eq!(peer.read(id, 9).0, Err(RecvError::Connection(ConnectionError::TimedOut)));
-        // It bounds the opening alone.
+        // It bounds the handshake only.
         let (mut peer, id) = Peer::accepted(v6, &settings, TcpOptionSet::NONE);
         peer.write(id, b"x");
         peer.wait(60 * second);
-        assert_eq!(peer.state(id), State::Established);
+        assert_eq!(peer.state(id), TcpState::Established);
     }
 }
 
 #[test]
 fn a_segment_size_can_be_asked_for() {
-    // TCP_MAXSEG: announced by both sides of the handshake, and kept to.
+    // TCP_MAXSEG: announced by both sides of the handshake, and obeyed.
     for (v6, asked, size) in
         [(false, 1000, 1000), (true, 700, 700), (false, 9000, 1460), (true, 9, 88)]
     {
-        let settings = Settings { mss: Some(asked), timestamps: false, ..Settings::default() };
+        let settings =
+            TcpSettings { mss: Some(asked), timestamps: false, ..TcpSettings::default() };
         let mut peer = Peer::new(v6);
         let listener = peer.listen(&settings, 4);
         let large = TcpOptionSet { mss: Some(9000), ..TcpOptionSet::NONE };
@@ -215,7 +216,7 @@ fn a_segment_size_can_be_asked_for() {
 
 #[test]
 fn a_peers_segment_size_is_kept_to_but_never_below_the_floor() {
-    // RFC 9293 section 3.7.1 (MUST-15: 536 and 1220 unsaid); row 18.
+    // RFC 9293 section 3.7.1 (MUST-15: defaults 536 and 1220); row 18.
     let data = [1; 4000];
     for (v6, mss, expected) in [
         (false, None, 536),
@@ -227,9 +228,9 @@ fn a_peers_segment_size_is_kept_to_but_never_below_the_floor() {
         (true, Some(1), 88),
     ] {
         let options = TcpOptionSet { mss, ..TcpOptionSet::NONE };
-        let (mut peer, id) = Peer::accepted(v6, &Settings::default(), options);
+        let (mut peer, id) = Peer::accepted(v6, &TcpSettings::default(), options);
         assert_eq!(peer.write(id, &data)[0].data.len(), expected, "{mss:?}");
-        let (mut peer, id) = Peer::connected(v6, &Settings::default(), options);
+        let (mut peer, id) = Peer::connected(v6, &TcpSettings::default(), options);
         assert_eq!(peer.write(id, &data)[0].data.len(), expected, "{mss:?}");
     }
 }
@@ -237,7 +238,7 @@ fn a_peers_segment_size_is_kept_to_but_never_below_the_floor() {
 #[test]
 fn a_window_scale_above_14_counts_as_14_and_is_used_both_ways_or_not_at_all() {
     // RFC 7323 sections 2.2 and 2.3; row 32.
-    let settings = Settings { receive_bytes: 1 << 20, ..Settings::default() };
+    let settings = TcpSettings { receive_bytes: 1 << 20, ..TcpSettings::default() };
     for window_scale in [None, Some(0), Some(14), Some(15), Some(255)] {
         let options = TcpOptionSet { window_scale, mss: Some(1460), ..TcpOptionSet::NONE };
         let (mut peer, id) = Peer::accepted(false, &settings, options);
@@ -256,12 +257,12 @@ fn a_window_scale_above_14_counts_as_14_and_is_used_both_ways_or_not_at_all() {
 #[test]
 fn listeners_that_share_a_port_get_connections_by_their_ends() {
     let mut peer = Peer::new(false);
-    let shared = Settings { share_port: true, ..Settings::default() };
+    let shared = TcpSettings { share_port: true, ..TcpSettings::default() };
     let listeners = [0; 4].map(|_| peer.listen(&shared, 64));
     let any = core::net::SocketAddr::new("::".parse().unwrap(), crate::tests::peer::PORT);
     let zone = floodwall_base::IfIndex::default();
-    let alone = peer.host.tcp.listen(any, zone, 1500, &Settings::default(), 4, 0);
-    assert_eq!(alone, Err(crate::ListenError::InUse), "who shares not finds it taken");
+    let alone = peer.host.tcp.listen(any, zone, 1500, &TcpSettings::default(), 4, 0);
+    assert_eq!(alone, Err(crate::ListenError::InUse), "in use without the share option");
     let now = peer.now;
     for n in 0..60 {
         peer.peer_port = 10_000 + n;
@@ -280,14 +281,14 @@ fn listeners_that_share_a_port_get_connections_by_their_ends() {
 fn a_listener_at_every_port_gets_what_no_other_wants() {
     for v6 in [false, true] {
         let mut peer = Peer::new(v6);
-        let everything = Settings { every_port: true, ..Settings::default() };
-        let of_port = peer.listen(&Settings::default(), 4);
-        let listen = |peer: &mut Peer, port, settings: &Settings| {
+        let everything = TcpSettings { every_port: true, ..TcpSettings::default() };
+        let of_port = peer.listen(&TcpSettings::default(), 4);
+        let listen = |peer: &mut Peer, port, settings: &TcpSettings| {
             let any = core::net::SocketAddr::from(([0_u16; 8], port));
             peer.host.tcp.listen(any, floodwall_base::IfIndex::default(), 1500, settings, 4, 0)
         };
-        // Port 0 and every port are the same thing, and nothing else is.
-        assert_eq!(listen(&mut peer, 0, &Settings::default()), Err(ListenError::InvalidAddress));
+        // Port 0 is valid only for a listener at every port.
+        assert_eq!(listen(&mut peer, 0, &TcpSettings::default()), Err(ListenError::InvalidAddress));
         assert_eq!(listen(&mut peer, 81, &everything), Err(ListenError::InvalidAddress));
         let every = listen(&mut peer, 0, &everything).unwrap();
         assert_eq!(listen(&mut peer, 0, &everything), Err(ListenError::InUse));
@@ -297,7 +298,7 @@ fn a_listener_at_every_port_gets_what_no_other_wants() {
             let id = peer.handshake(every, TcpOptionSet::NONE);
             assert_eq!(peer.host.tcp.ends(id).unwrap().0.port(), port);
         }
-        // A closed one takes nothing any more.
+        // A closed listener accepts nothing.
         let now = peer.now;
         let (tcp, lend) = peer.host.lend(now);
         tcp.unlisten(&lend, every).unwrap();

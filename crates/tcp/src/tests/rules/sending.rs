@@ -1,4 +1,4 @@
-//! When data leaves: RFC 9293 sections 3.7 and 3.8, RFC 6429, RFC 5482.
+//! When data is sent: RFC 9293 sections 3.7 and 3.8, RFC 6429, RFC 5482.
 
 use core::time::Duration;
 
@@ -6,7 +6,7 @@ use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
 
 use crate::settings::Keepalive;
 use crate::tests::peer::{A, Peer, R, put};
-use crate::{ConnectionError, RecvError, SendError, Settings, State};
+use crate::{ConnectionError, RecvError, SendError, TcpSettings, TcpState};
 
 const MSS: TcpOptionSet = TcpOptionSet { mss: Some(1000), ..TcpOptionSet::NONE };
 
@@ -14,7 +14,7 @@ const MSS: TcpOptionSet = TcpOptionSet { mss: Some(1000), ..TcpOptionSet::NONE }
 fn small_segments_wait_for_acknowledgments_unless_told_not_to() {
     // RFC 9293 section 3.7.4 (Nagle).
     for nodelay in [false, true] {
-        let settings = Settings { nodelay, ..Settings::default() };
+        let settings = TcpSettings { nodelay, ..TcpSettings::default() };
         let (mut peer, id) = Peer::accepted(false, &settings, MSS);
         assert_eq!(peer.write(id, b"a").len(), 1, "nothing is in flight");
         assert_eq!(peer.write(id, b"b").len(), usize::from(nodelay));
@@ -31,9 +31,10 @@ fn small_segments_wait_for_acknowledgments_unless_told_not_to() {
 
 #[test]
 fn a_cork_holds_short_segments_back_until_it_is_drawn_or_time_is_up() {
-    // Linux's TCP_CORK: before Nagle's algorithm and its switch, never before the end.
+    // Linux's TCP_CORK: takes precedence over Nagle's algorithm and TCP_NODELAY, but not over the
+    // FIN.
     for nodelay in [false, true] {
-        let settings = Settings { nodelay, cork: true, ..Settings::default() };
+        let settings = TcpSettings { nodelay, cork: true, ..TcpSettings::default() };
         let (mut peer, id) = Peer::accepted(nodelay, &settings, MSS);
         assert!(peer.write(id, b"head").is_empty(), "nothing is in flight, and yet");
         let out = peer.write(id, &[7; 1500]);
@@ -42,13 +43,13 @@ fn a_cork_holds_short_segments_back_until_it_is_drawn_or_time_is_up() {
         let drawn = peer.with(|tcp, now| tcp.set_cork(id, false, now));
         assert_eq!(drawn.iter().map(|out| out.data.len()).collect::<Vec<_>>(), [504]);
         peer.give(put(A, 1, 1505));
-        // 200 milliseconds are the most, as with Linux.
+        // At most 200 milliseconds, as with Linux.
         peer.with(|tcp, now| tcp.set_cork(id, true, now));
         assert!(peer.write(id, b"tail").is_empty());
         assert!(peer.wait(Duration::from_millis(190)).is_empty());
         assert_eq!(peer.wait(Duration::from_millis(20))[0].data, b"tail");
         peer.give(put(A, 1, 1509));
-        // Who asks for no delay asks for what waits, too; the end waits for nothing.
+        // Setting TCP_NODELAY also sends waiting data; the FIN waits for nothing.
         if !nodelay {
             assert!(peer.write(id, b"now").is_empty());
             let out = peer.with(|tcp, now| tcp.set_nodelay(id, true, now));
@@ -62,7 +63,7 @@ fn a_cork_holds_short_segments_back_until_it_is_drawn_or_time_is_up() {
 #[test]
 fn a_write_may_say_that_more_comes() {
     // Linux's MSG_MORE: header and body are one segment, however small.
-    let (mut peer, id) = Peer::accepted(false, &Settings::default(), MSS);
+    let (mut peer, id) = Peer::accepted(false, &TcpSettings::default(), MSS);
     assert!(peer.write_more(id, b"head").is_empty());
     assert_eq!(peer.write(id, b"body")[0].data, b"headbody");
     peer.give(put(A, 1, 9));
@@ -72,26 +73,26 @@ fn a_write_may_say_that_more_comes() {
 
 #[test]
 fn a_pause_of_hours_before_a_short_or_held_write_ends_nothing() {
-    // What moved last was an hour ago; nothing has been tried since.
+    // The last progress was an hour ago; nothing was tried since.
     let hour = Duration::from_secs(3600);
     for (cork, window) in [(true, 50_000), (false, 0)] {
-        let settings = Settings { cork, ..Settings::default() };
+        let settings = TcpSettings { cork, ..TcpSettings::default() };
         let (mut peer, id) = Peer::accepted(true, &settings, MSS);
         peer.give(put(A, 1, 1).window(window));
         assert!(peer.wait(hour).is_empty());
         assert!(peer.write(id, b"late").is_empty());
-        // The handshake took no time: the first timeout is the least, and the next twice that.
+        // The handshake took no time: the first timeout is the minimum, and the next twice that.
         assert_eq!(peer.wait(Duration::from_millis(300)).len(), 1, "cork {cork}");
-        assert_eq!(peer.state(id), State::Established, "cork {cork}");
+        assert_eq!(peer.state(id), TcpState::Established, "cork {cork}");
     }
 }
 
 #[test]
 fn what_was_written_and_not_sent_may_be_bounded() {
     // Linux's TCP_NOTSENT_LOWAT.
-    let settings = Settings { unsent_bytes: Some(3000), ..Settings::default() };
+    let settings = TcpSettings { unsent_bytes: Some(3000), ..TcpSettings::default() };
     let (mut peer, id) = Peer::accepted(false, &settings, MSS);
-    // The initial window leaves; what waits behind it is what counts.
+    // The initial window is sent; only the unsent rest counts.
     peer.write(id, &[1; 3000]);
     let mut written = 3000;
     while let Ok(n @ 1..) = peer.try_write(id, &[1; 10_000]) {
@@ -101,23 +102,23 @@ fn what_was_written_and_not_sent_may_be_bounded() {
     assert!((3000..=4000).contains(&unsent) && !writable, "{unsent} of {written}");
     assert_eq!(peer.try_write(id, b"x"), Err(SendError::WouldBlock));
     peer.with(|tcp, _| core::iter::from_fn(|| tcp.next_event(0)).count());
-    // Once segments leave there is room, and whoever wrote is told.
+    // Once segments are sent there is space, and the writer is notified.
     peer.give(put(A, 1, 3001));
-    let mut events = crate::Events::NONE;
+    let mut events = crate::ConnectionEvents::NONE;
     peer.with(|tcp, _| {
         while let Some((_, news)) = tcp.next_event(0) {
             events.add(news);
         }
     });
-    assert!(events.contains(crate::Events::WRITABLE) && peer.unsent(id).1);
+    assert!(events.contains(crate::ConnectionEvents::WRITABLE) && peer.unsent(id).1);
     assert!(peer.try_write(id, b"x").is_ok());
 }
 
 #[test]
 fn a_window_may_be_kept_over_a_pause() {
-    // Linux's tcp_slow_start_after_idle; RFC 5681 section 4.1 wants it to shrink.
+    // Linux's tcp_slow_start_after_idle; RFC 5681 section 4.1 requires the reduction.
     for shrinks in [true, false] {
-        let settings = Settings { slow_start_after_idle: shrinks, ..Settings::default() };
+        let settings = TcpSettings { slow_start_after_idle: shrinks, ..TcpSettings::default() };
         let (mut peer, id) = Peer::accepted(false, &settings, MSS);
         let mut acked = 1;
         for _ in 0..4 {
@@ -138,10 +139,10 @@ fn a_window_may_be_kept_over_a_pause() {
 #[test]
 fn a_sender_avoids_silly_windows() {
     // RFC 9293 section 3.8.6.2.1.
-    let (mut peer, id) = Peer::accepted(false, &Settings::default(), MSS);
+    let (mut peer, id) = Peer::accepted(false, &TcpSettings::default(), MSS);
     peer.give(put(A, 1, 1).window(3000));
     assert_eq!(peer.write(id, &[0; 9000]).len(), 3);
-    // The window opens by a little: not worth a segment.
+    // The window opens by a little: not enough for a segment.
     assert!(peer.give(put(A, 1, 1001).window(2100)).is_empty());
     let out = peer.give(put(A, 1, 1001).window(3000));
     assert_eq!(out.iter().map(|out| out.data.len()).collect::<Vec<_>>(), [1000]);
@@ -150,7 +151,7 @@ fn a_sender_avoids_silly_windows() {
 #[test]
 fn a_shut_window_is_asked_about_ever_more_rarely_and_then_filled() {
     // RFC 9293 section 3.8.6.1.
-    let (mut peer, id) = Peer::accepted(true, &Settings::default(), MSS);
+    let (mut peer, id) = Peer::accepted(true, &TcpSettings::default(), MSS);
     peer.give(put(A, 1, 1).window(0));
     assert!(peer.write(id, b"waiting").is_empty());
     let probes = peer.wait(Duration::from_secs(60));
@@ -162,8 +163,8 @@ fn a_shut_window_is_asked_about_ever_more_rarely_and_then_filled() {
 
 #[test]
 fn a_window_that_stays_shut_ends_the_connection_in_the_end() {
-    // RFC 6429; row 14: Nkiller2. The peer answers every question.
-    let (mut peer, id) = Peer::accepted(false, &Settings::default(), MSS);
+    // RFC 6429; row 14: Nkiller2. The peer answers every probe.
+    let (mut peer, id) = Peer::accepted(false, &TcpSettings::default(), MSS);
     peer.give(put(A, 1, 1).window(0));
     peer.write(id, b"waiting");
     let mut probes = 0;
@@ -182,7 +183,7 @@ fn a_window_that_stays_shut_ends_the_connection_in_the_end() {
 #[test]
 fn a_window_that_shrinks_is_survived() {
     // RFC 9293 section 3.8.6: MUST-34; row 32.
-    let (mut peer, id) = Peer::accepted(false, &Settings::default(), MSS);
+    let (mut peer, id) = Peer::accepted(false, &TcpSettings::default(), MSS);
     peer.give(put(A, 1, 1).window(5000));
     assert_eq!(peer.write(id, &[1; 8000]).len(), 5);
     assert!(peer.give(put(A, 1, 1001).window(100)).is_empty());
@@ -196,30 +197,31 @@ fn a_silent_peer_is_asked_and_given_up_when_it_does_not_answer() {
     // RFC 9293 section 3.8.4.
     let second = Duration::from_secs(1);
     let keepalive = Some(Keepalive { idle: 10 * second, interval: second, count: 3 });
-    let settings = Settings { keepalive, ..Settings::default() };
+    let settings = TcpSettings { keepalive, ..TcpSettings::default() };
     let (mut peer, id) = Peer::accepted(false, &settings, MSS);
     assert!(peer.wait(9 * second).is_empty());
     let probes = peer.wait(2 * second);
     assert!(probes.iter().all(|out| out.seq == peer.ours(0) && out.data.is_empty()));
     assert!(!probes.is_empty());
     peer.give(put(A, 1, 1));
-    assert!(peer.wait(9 * second).is_empty(), "it lives");
+    assert!(peer.wait(9 * second).is_empty(), "the connection stays open");
     let end = peer.wait(20 * second);
     assert_eq!((end.len(), end.last().unwrap().flags), (4, R | A));
     assert_eq!(peer.read(id, 9).0, Err(RecvError::Connection(ConnectionError::TimedOut)));
     // Off by default (MUST-25).
-    let (mut peer, _) = Peer::accepted(false, &Settings::default(), MSS);
+    let (mut peer, _) = Peer::accepted(false, &TcpSettings::default(), MSS);
     assert!(peer.wait(Duration::from_secs(20_000)).is_empty());
 }
 
 #[test]
 fn unacknowledged_data_ends_the_connection_after_the_user_timeout() {
     // RFC 5482.
-    let settings = Settings { user_timeout: Some(Duration::from_secs(5)), ..Settings::default() };
+    let settings =
+        TcpSettings { user_timeout: Some(Duration::from_secs(5)), ..TcpSettings::default() };
     let (mut peer, id) = Peer::accepted(false, &settings, MSS);
     peer.write(id, b"x");
     peer.wait(Duration::from_secs(4));
-    assert_eq!(peer.state(id), State::Established);
+    assert_eq!(peer.state(id), TcpState::Established);
     let out = peer.wait(Duration::from_secs(10));
     assert_eq!(out.last().unwrap().flags, R | A);
     let now = peer.now;
@@ -232,7 +234,7 @@ fn unacknowledged_data_ends_the_connection_after_the_user_timeout() {
 #[test]
 fn a_receiver_offers_no_silly_windows_and_tells_when_it_has_room() {
     // RFC 9293 section 3.8.6.2.2.
-    let settings = Settings { receive_bytes: 10_000, ..Settings::default() };
+    let settings = TcpSettings { receive_bytes: 10_000, ..TcpSettings::default() };
     let (mut peer, id) = Peer::accepted(false, &settings, MSS);
     for n in 0..8 {
         peer.give(put(A, 1 + 1000 * n, 1).data(&[n as u8; 1000]));
@@ -240,7 +242,7 @@ fn a_receiver_offers_no_silly_windows_and_tells_when_it_has_room() {
     let shut = peer.wait(Duration::from_millis(100));
     let before = peer.host.tcp.readable(id).unwrap();
     assert!(before >= 4000, "{before}");
-    // A byte read is no news; much read is.
+    // A one-byte read sends no window update; a large read does.
     assert!(peer.read(id, 1).1.is_empty());
     let (_, news) = peer.read(id, 9000);
     assert_eq!(news.len(), 1, "{shut:?}");
@@ -250,8 +252,8 @@ fn a_receiver_offers_no_silly_windows_and_tells_when_it_has_room() {
 #[test]
 fn a_peer_that_acknowledges_in_pieces_gains_nothing() {
     // Row 27: Savage 1999; RFC 3465.
-    let (mut one, a) = Peer::accepted(false, &Settings::default(), MSS);
-    let (mut many, b) = Peer::accepted(false, &Settings::default(), MSS);
+    let (mut one, a) = Peer::accepted(false, &TcpSettings::default(), MSS);
+    let (mut many, b) = Peer::accepted(false, &TcpSettings::default(), MSS);
     let data = [0; 60_000];
     let first: usize = one.write(a, &data).len();
     assert_eq!(many.write(b, &data).len(), first);
@@ -262,16 +264,16 @@ fn a_peer_that_acknowledges_in_pieces_gains_nothing() {
 
 #[test]
 fn full_segments_that_vanish_again_and_again_become_smaller() {
-    // RFC 4821 section 7.7: a router that drops what is large, and its own errors.
+    // RFC 4821 section 7.7: a router that drops large packets without an ICMP error.
     for (v6, smaller) in [(false, 1024), (true, 1220)] {
         let large = TcpOptionSet { mss: Some(1440), ..TcpOptionSet::NONE };
-        let (mut peer, id) = Peer::accepted(v6, &Settings::default(), large);
+        let (mut peer, id) = Peer::accepted(v6, &TcpSettings::default(), large);
         assert_eq!(peer.write(id, &[7; 4000])[0].data.len(), 1440);
         let out = peer.wait(Duration::from_secs(30));
         let sizes: Vec<usize> = out.iter().map(|segment| segment.data.len()).collect();
-        assert_eq!(sizes[..2], [1440; 2], "a loss or two say nothing");
+        assert_eq!(sizes[..2], [1440; 2], "one or two losses change nothing");
         assert_eq!(sizes.last(), Some(&smaller));
-        // What was held is complete once the path carries it.
+        // The held data is complete once segments fit the path.
         let mut arrived = smaller;
         let mut out = peer.give(put(A, 1, 1 + smaller as u32));
         for _ in 0..50 {
@@ -293,15 +295,16 @@ fn full_segments_that_vanish_again_and_again_become_smaller() {
     }
 }
 
-/// What travels is what is kept, in one piece with its headers; and what is sent again while a
-/// device still has the first is put before the same bytes, not over its headers.
+/// A sent packet is the stored chunk, in one piece with its headers; a retransmission while a
+/// device still owns the first packet has its headers before the same bytes, and does not overwrite
+/// the first ones.
 #[test]
 fn a_segment_lies_in_the_chunk_that_was_written_and_is_repeated_while_it_travels() {
     for v6 in [false, true] {
         for (len, header) in [(1000, 20), (64, 32)] {
             let stamps = (header == 32).then_some(Timestamps { value: 7, echo: 0 });
             let options = TcpOptionSet { timestamps: stamps, ..MSS };
-            let (mut peer, id) = Peer::accepted(v6, &Settings::default(), options);
+            let (mut peer, id) = Peer::accepted(v6, &TcpSettings::default(), options);
             let text: Vec<u8> = (0..len).map(|i| i as u8).collect();
             let now = peer.now;
             let (tcp, mut lend) = peer.host.lend(now);
@@ -310,14 +313,14 @@ fn a_segment_lies_in_the_chunk_that_was_written_and_is_repeated_while_it_travels
             assert_eq!((first.chunk_count(), first.len()), (1, header + len));
             assert_eq!(first.first()[header..], text[..]);
             assert!(first.headroom() >= 58, "IPv6 and a tagged frame: {}", first.headroom());
-            // Lower layers write theirs; the text is nobody's to write.
+            // Lower layers write their headers; the text is read-only.
             first.prepend(58).unwrap().fill(0xee);
             assert!(first.front_mut(58 + header).is_some() && first.first_mut().is_none());
             let before = first.first().to_vec();
             let again = peer.wait(Duration::from_secs(2));
             assert_eq!(again[0].data, text);
             assert_eq!(first.first(), before, "while a device has it");
-            // Acknowledged, its memory lives as long as the device has it.
+            // After the acknowledgment, the memory lives as long as the device owns the packet.
             let ack = put(A, 1, 1 + len as u32);
             peer.give(if header == 32 { ack.time(9, 0) } else { ack });
             assert_eq!(peer.host.tcp.named(id).unwrap().snd.held(), 0);

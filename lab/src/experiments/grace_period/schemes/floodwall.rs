@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::time::Duration;
 
-use floodwall_sync::qsbr::{Caps, Domain, Limbo, Moment, Paced, Policy, Reader};
+use floodwall_sync::qsbr::{Domain, Limbo, LimboCaps, Moment, Paced, Policy, Reader};
 
 use super::{Halves, ReadSide, Ticket, WriteSide, Yard};
 
@@ -21,7 +21,7 @@ struct Writes<P: Policy> {
     object_bytes: usize,
 }
 
-pub(super) fn halves<P: Policy>(yard: &Arc<Yard>, policy: P, caps: Caps) -> Halves {
+pub(super) fn halves<P: Policy>(yard: &Arc<Yard>, policy: P, caps: LimboCaps) -> Halves {
     let domain = Domain::with_policy(1, policy);
     let limbo = domain.limbo(caps);
     let Ok(reader) = domain.reader_at(yard.now()) else {

@@ -1,8 +1,8 @@
 //! `seize`: a reader has a guard for a round, a writer for a turn. See `schemes.rs`.
 //!
-//! It hands over what was unlinked in batches (32 or more), and whoever leaves last frees; flushed,
-//! its writer hands its batch over after every turn that unlinked something. Its interface is raw
-//! pointers, which is why this one file of the lab holds `unsafe`.
+//! It hands over what was unlinked in batches (32 or more), and the last thread to leave frees;
+//! flushed, its writer hands its batch over after every turn that unlinked something. Its interface
+//! is raw pointers, which is why this one file of the lab holds `unsafe`.
 #![expect(unsafe_code, reason = "seize has no safe interface")]
 
 use core::ops::Range;
@@ -25,7 +25,8 @@ struct Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: nobody else is left, and what is shown came from a box that nobody unlinked.
+        // SAFETY: no other thread is left, and what is shown came from a box that was never
+        // unlinked.
         drop(unsafe { Box::from_raw(self.shown.load(Relaxed)) });
     }
 }
@@ -67,7 +68,7 @@ impl WriteSide for Writes {
         for slot in slots {
             let new = Box::into_raw(Box::new(self.yard.held(slot)));
             let old = guard.swap(&self.shared.shown, new, AcqRel);
-            // SAFETY: it came from a box, and only this writer, who has just unlinked it, frees.
+            // SAFETY: it came from a box, and only this writer, which has just unlinked it, frees.
             self.yard.unlinked(unsafe { (*old).slot });
             // SAFETY: it was unlinked above and is retired once; `free` is for boxes.
             unsafe { guard.defer_retire(old, free) };
@@ -87,7 +88,7 @@ impl WriteSide for Writes {
 /// Frees an object.
 ///
 /// # Safety
-/// It came from a box, and nobody looks at it any more.
+/// It came from a box, and no reader looks at it any more.
 unsafe fn free(object: *mut Ticket, _: &Collector) {
     // SAFETY: as promised.
     drop(unsafe { Box::from_raw(ptr::from_mut(&mut *object)) });

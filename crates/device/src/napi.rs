@@ -1,0 +1,547 @@
+//! `Placement`: where the kernel's half of a device runs, taken when it is opened, given back when
+//! it closes.
+//!
+//! Called by `spec.rs` for packet sockets. Before we see a frame, the kernel's half (the driver's
+//! NAPI poll) has taken it from the card. As an interrupt on our core it runs before the worker,
+//! and can use the whole core under flood while the worker gets no time (receive livelock). With a
+//! place of its own it runs after the worker, and the excess is dropped in the card's ring. The
+//! best place and the cost of each were measured: `docs/design/placement.md`.
+//!
+//! Invariants: each setting is recorded in a note before it is changed, and restored when this is
+//! dropped, by unwinding too; after a process that was killed, by the next one (`note.rs`). A place
+//! that cannot be set up leaves no change behind. Without any privilege nothing is changed, and the
+//! report states the cost. Not here: dropping frames behind the packet socket, before the host's
+//! own IP layer sees them, which would cut the host off from its interface.
+//!
+//! # Under flood
+//! Nothing here grows with packets. The place decides where packets are dropped under flood: in the
+//! worker's own calls, or in a thread of lower priority, the card's ring overflows first, and drops
+//! packets regardless of their flow.
+
+mod joining;
+mod link;
+mod linux;
+mod napi;
+pub(crate) mod netlink;
+mod note;
+mod poller;
+mod system;
+#[cfg(test)]
+mod tests;
+mod thread;
+mod undo;
+
+use std::io;
+
+use self::link::InterfaceLink;
+use self::linux::Linux;
+use self::napi::{Napi, NapiSetting};
+use self::note::{NoteTaken, PlacementNote};
+use self::poller::PollDrive;
+use self::system::System;
+use self::undo::{PlacementUndo, UNDO_MAX};
+use crate::error::{DeviceError, named};
+use crate::napi_policy::{NapiPolicy, NapiPriority};
+use crate::napi_report::{MissingCapability, PlacementReport};
+
+/// Empty looks in a row after which the card calls again.
+const DEFER: u32 = 200;
+/// After how many nanoseconds the thread looks by itself while the card does not call: behind the
+/// worker, and before it, where nothing may be lost meanwhile (a veth's ring has 256 places: those
+/// are filled in 100 us by 2.5 million packets a second, in 500 us by half a million).
+const THREAD_FLUSH_NANOS: u64 = 500_000;
+const BEFORE_FLUSH_NANOS: u64 = 100_000;
+/// As [`DEFER`], where we look ourselves: the first look that is the card's own is its call.
+const POLL_DEFER: u32 = 1;
+/// As [`THREAD_FLUSH_NANOS`]: far above our longest absence, else the half runs by itself under
+/// flood, and never lets go.
+const POLL_FLUSH_NANOS: u64 = 20_000_000;
+/// The rank of the kernel's half behind the worker, the last, and before it: of a core that both
+/// want it gets nine parts of ten, and where it chooses nineteen of twenty.
+const NICE_BEHIND: i32 = 19;
+const NICE_BEFORE: i32 = -10;
+const NICE_CHOOSING: i32 = -13;
+
+// Figures: `docs/design/placement.md`.
+const COSTS_ALL: &str = "under flood the kernel's half runs before the worker and may leave it \
+                         nothing of the core (measured on one core: a fifth of the answers, and \
+                         honest requests took 30 ms instead of 1)";
+const COSTS_RANK: &str = "under flood the kernel's half takes as much of the core as the worker \
+                          (no loss measured with light work, up to a third with heavier)";
+const COSTS_BEFORE: &str = "while the worker has the core for a moment, under flood the card's \
+                            ring overflows, friend and foe alike";
+const COSTS_NOTE: &str = "if this process is killed, the interface keeps our settings";
+
+/// How a device's kernel half is wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlacementConfig {
+    /// Where.
+    pub half: NapiPolicy,
+    /// The core of the worker that will have the device; `None` where it is not pinned.
+    pub core: Option<usize>,
+    /// Which of the two goes first there, where the kernel's half is a thread.
+    pub rank: NapiPriority,
+}
+
+/// The placement of the kernel's half of one interface; restores all settings when dropped.
+#[derive(Debug)]
+pub struct Placement {
+    report: PlacementReport,
+    system: Option<Box<dyn System>>,
+    /// The interface's number: another one may have its name by the end.
+    index: u32,
+    undo: Vec<PlacementUndo>,
+    note: Option<PlacementNote>,
+    /// What runs the kernel's half, where that is we.
+    driver: Option<Box<dyn PollDrive>>,
+    /// How often it did.
+    polls: u64,
+    /// Receive halves that we run, as they are set while we do; and whether they are now.
+    driven: Vec<(Napi, NapiSetting)>,
+    holds: bool,
+    /// Threads of the kernel run it on the worker's core.
+    beside: bool,
+}
+
+/// Why a place could not be had.
+#[derive(Debug)]
+enum PlacementRefusal {
+    /// The system refused something.
+    System(&'static str, io::Error),
+    /// The interface has no such thing.
+    Unfit { missing: &'static str, remedy: &'static str },
+}
+
+impl Placement {
+    /// Gives the kernel's half of the interface `name` its place. Costs some system calls.
+    ///
+    /// # Errors
+    /// A place that was configured explicitly is not available. With [`NapiPolicy::Auto`] this is
+    /// only in the report.
+    pub fn take(name: &str, config: &PlacementConfig) -> Result<Self, DeviceError> {
+        if config.half == NapiPolicy::Leave {
+            return Ok(Self::left(
+                "where the system runs it, as configured".to_owned(),
+                Vec::new(),
+            ));
+        }
+        let system = match Linux::of(name) {
+            Ok(system) => Box::new(system),
+            Err(error) => {
+                let refusal =
+                    PlacementRefusal::System("look for the interface's receive halves", error);
+                return Self::refused(name, config.half, refusal, Vec::new());
+            }
+        };
+        let link = system.link().unwrap_or_default();
+        Self::take_by(name, config, system, PlacementNote::take(&link))
+    }
+
+    fn take_by(
+        name: &str,
+        config: &PlacementConfig,
+        system: Box<dyn System>,
+        note: NoteTaken,
+    ) -> Result<Self, DeviceError> {
+        let mut lacks = Vec::new();
+        let note = match note {
+            NoteTaken::Ours(note, left) => {
+                left.iter().rev().for_each(|undo| drop(undo.apply(&*system)));
+                Some(note)
+            }
+            NoteTaken::Theirs => {
+                let words = "where another floodwall on this interface has put it";
+                return Ok(Self::left(words.to_owned(), lacks));
+            }
+            NoteTaken::Nowhere(error) => {
+                lacks.push(MissingCapability {
+                    missing: format!("no place to note the interface's settings ({error})"),
+                    costs: COSTS_NOTE,
+                    remedy: "make /run/floodwall writable for this user, or set XDG_RUNTIME_DIR \
+                             (RuntimeDirectory=floodwall in a systemd unit)"
+                        .to_owned(),
+                });
+                None
+            }
+        };
+        let report = PlacementReport { place: "left", words: String::new(), lacks };
+        let index = system.link().map_or(0, |link| link.index);
+        let system = Some(system);
+        let mut placement = Self::new(report, system);
+        (placement.index, placement.note) = (index, note);
+        match placement.settle(config) {
+            Ok(()) => Ok(placement),
+            Err(refusal) => {
+                let lacks = core::mem::take(&mut placement.report.lacks);
+                drop(placement);
+                Self::refused(name, config.half, refusal, lacks)
+            }
+        }
+    }
+
+    /// One that has nothing to undo yet.
+    fn new(report: PlacementReport, system: Option<Box<dyn System>>) -> Self {
+        let (undo, note, driver, driven) = (Vec::new(), None, None, Vec::new());
+        let (polls, holds, beside) = (0, false, false);
+        Self { report, system, index: 0, undo, note, driver, polls, driven, holds, beside }
+    }
+
+    /// Runs the kernel's half for a moment, where that is ours to do.
+    pub(crate) fn poll(&mut self) {
+        self.hold();
+        if let Some(driver) = &mut self.driver {
+            driver.poll();
+            self.polls += 1;
+        }
+    }
+
+    /// Whether the kernel's half is taken from the card just now.
+    pub(crate) const fn holds(&self) -> bool {
+        self.holds
+    }
+
+    /// Takes the kernel's half from the card, where we run it ourselves: frames have come.
+    pub(crate) fn hold(&mut self) {
+        if !self.holds && self.driver.is_some() {
+            self.holds = true;
+            self.shift(|(_, ours)| *ours);
+        }
+    }
+
+    /// Gives the kernel's half back to the card until the next [`Placement::hold`]: set as it was
+    /// before us, or what comes for others while we sleep waits for our long time to be over.
+    pub(crate) fn rest(&mut self) {
+        if core::mem::take(&mut self.holds) {
+            self.shift(|(theirs, _)| theirs.setting);
+            self.driver.iter_mut().for_each(|driver| driver.release());
+        }
+    }
+
+    /// Sets the halves that we run. Where that is refused by now, they stay as they are.
+    fn shift(&self, to: impl Fn(&(Napi, NapiSetting)) -> NapiSetting) {
+        let Some(system) = &self.system else { return };
+        for half in &self.driven {
+            let wish = NapiSetting { threaded: None, ..to(half) };
+            let _ = system.set_napi(half.0.id, &wish);
+        }
+    }
+
+    /// Whether this process runs the kernel's half (busy polling).
+    pub(crate) const fn is_ours(&self) -> bool {
+        self.driver.is_some()
+    }
+
+    /// Whether a thread of the kernel runs it on the worker's core.
+    pub(crate) const fn is_beside(&self) -> bool {
+        self.beside
+    }
+
+    /// How often we ran the kernel's half ourselves.
+    #[must_use]
+    pub const fn polls(&self) -> u64 {
+        self.polls
+    }
+
+    /// Where it is, and what lacks.
+    #[must_use]
+    pub const fn report(&self) -> &PlacementReport {
+        &self.report
+    }
+
+    /// The report for a device without a card's ring: a TUN or TAP.
+    #[must_use]
+    pub fn of_tun(name: &str) -> PlacementReport {
+        let link = InterfaceLink::of(name).unwrap_or_default();
+        let words = match link.part_of.as_str() {
+            "bridge" => {
+                "nothing to place here: it is the sender's own call and our read; but it is a \
+                 port of a bridge, and what comes from the bridge's cards runs where the system \
+                 runs those cards"
+            }
+            _ => "nothing to place: it is the sender's own call and our read",
+        };
+        PlacementReport { place: "none", words: words.to_owned(), lacks: Vec::new() }
+    }
+
+    fn left(words: String, lacks: Vec<MissingCapability>) -> Self {
+        let report = PlacementReport { place: "left", words, lacks };
+        Self::new(report, None)
+    }
+
+    /// Nothing could be set up: an error where it was configured explicitly, else a report.
+    fn refused(
+        name: &str,
+        half: NapiPolicy,
+        refusal: PlacementRefusal,
+        mut lacks: Vec<MissingCapability>,
+    ) -> Result<Self, DeviceError> {
+        if half != NapiPolicy::Auto {
+            return Err(refusal.into_error(name, half));
+        }
+        lacks.retain(|lack| lack.costs != COSTS_NOTE);
+        lacks.push(refusal.into_lack(name));
+        Ok(Self::left("where the system runs it".to_owned(), lacks))
+    }
+
+    fn system(&self) -> Result<&dyn System, PlacementRefusal> {
+        let none = || PlacementRefusal::System("set anything", io::ErrorKind::NotConnected.into());
+        self.system.as_deref().ok_or_else(none)
+    }
+
+    /// Looks at the interface and takes the place that is wanted.
+    fn settle(&mut self, config: &PlacementConfig) -> Result<(), PlacementRefusal> {
+        let napis = self.napis()?;
+        match config.half {
+            NapiPolicy::BusyPoll => self.poll_ourselves(&napis),
+            NapiPolicy::NapiThread => self.use_threads(&napis, config),
+            NapiPolicy::Auto | NapiPolicy::Leave => {
+                let first = self.undo.len();
+                let Err(refusal) = self.use_threads(&napis, config) else { return Ok(()) };
+                self.undo_from(first);
+                self.poll_ourselves(&napis).map_err(|_| refusal)
+            }
+        }
+    }
+
+    /// Undoes what was done since there were `first` things to undo.
+    fn undo_from(&mut self, first: usize) {
+        let undo = self.undo.split_off(first);
+        let Some(system) = &self.system else { return };
+        undo.iter().rev().for_each(|undo| drop(undo.apply(&**system)));
+    }
+
+    /// The worker's own calls.
+    fn poll_ourselves(&mut self, napis: &[Napi]) -> Result<(), PlacementRefusal> {
+        let ids: Vec<_> = napis.iter().map(|napi| napi.id).collect();
+        let driver = self.system()?.driver(&ids);
+        let refuse =
+            |error| PlacementRefusal::System("run the receive half from an io_uring", error);
+        let driver = driver.map_err(refuse)?;
+        for napi in napis {
+            let threaded = napi.setting.threaded.map(|_| false);
+            let (defer, flush_nanos) = (POLL_DEFER, POLL_FLUSH_NANOS);
+            let ours = NapiSetting { defer, flush_nanos, threaded };
+            self.set(napi, ours)?;
+            self.driven.push((*napi, ours));
+        }
+        (self.driver, self.holds) = (Some(driver), true);
+        self.report.place = NapiPolicy::BusyPoll.word();
+        self.report.words = "within the worker's own calls while packets come".to_owned();
+        Ok(())
+    }
+
+    /// The interface's receive halves; a veth is made to have one.
+    fn napis(&mut self) -> Result<Vec<Napi>, PlacementRefusal> {
+        let look = |error| PlacementRefusal::System("list the interface's receive halves", error);
+        let link = self.system()?.link().map_err(look)?;
+        if !link.is_up {
+            return Err(PlacementRefusal::Unfit {
+                missing: "a receive half while the interface is down",
+                remedy: "bring it up first, with `ip link set dev INTERFACE up`",
+            });
+        }
+        let mut napis = self.system()?.napis().map_err(look)?;
+        if napis.is_empty() && link.kind == "veth" {
+            let set = |error| PlacementRefusal::System("switch on the joining of packets", error);
+            let joins = self.system()?.joins().map_err(set)?;
+            self.remember(PlacementUndo::Joining(joins));
+            self.system()?.set_joins(true).map_err(set)?;
+            napis = self.system()?.napis().map_err(look)?;
+        }
+        match napis.len() {
+            0 => Err(PlacementRefusal::Unfit {
+                missing: "a receive half of its own (NAPI)",
+                remedy: "use the card below it, or `leave`",
+            }),
+            n if n > UNDO_MAX / 2 => Err(PlacementRefusal::Unfit {
+                missing: "an interface with so many queues",
+                remedy: "give it fewer, with `ethtool -L`, or use `leave`",
+            }),
+            _ => Ok(napis),
+        }
+    }
+
+    /// Writes down what will be undone, before it is done.
+    fn remember(&mut self, undo: PlacementUndo) {
+        self.undo.push(undo);
+        let Some(note) = &mut self.note else { return };
+        if let Err(error) = note.write(&self.undo) {
+            self.report.lacks.push(MissingCapability {
+                missing: format!(
+                    "the note of the interface's settings cannot be written ({error})"
+                ),
+                costs: COSTS_NOTE,
+                remedy: "make room in /run/floodwall".to_owned(),
+            });
+            self.note = None;
+        }
+    }
+
+    fn set(&mut self, napi: &Napi, wish: NapiSetting) -> Result<(), PlacementRefusal> {
+        self.remember(PlacementUndo::Napi(napi.id, napi.setting));
+        let done = self.system()?.set_napi(napi.id, &wish);
+        done.map_err(|error| PlacementRefusal::System("set the interface's receive half", error))
+    }
+
+    /// Threads of the kernel beside the worker, behind or before it in rank.
+    fn use_threads(
+        &mut self,
+        napis: &[Napi],
+        config: &PlacementConfig,
+    ) -> Result<(), PlacementRefusal> {
+        let flush_nanos = match config.rank {
+            NapiPriority::Behind => THREAD_FLUSH_NANOS,
+            NapiPriority::Before | NapiPriority::Choosing => BEFORE_FLUSH_NANOS,
+        };
+        let wish = NapiSetting { defer: DEFER, flush_nanos, threaded: Some(true) };
+        for napi in napis {
+            self.set(napi, wish)?;
+        }
+        let look = |error| PlacementRefusal::System("find the receive half's thread", error);
+        let threads = self.system()?.napis().map_err(look)?;
+        let mut ranked = true;
+        let mut named = Vec::new();
+        for thread in threads.iter().filter_map(|napi| napi.thread) {
+            let was = napis.iter().any(|napi| napi.thread == Some(thread));
+            ranked &= self.rank(thread, config, was)?;
+            named.push(thread.to_string());
+        }
+        if named.is_empty() {
+            return Err(PlacementRefusal::Unfit {
+                missing: "a thread for its receive half",
+                remedy: "it needs Linux 6.13 or newer with a driver that can; use `leave`",
+            });
+        }
+        let plural = if named.len() == 1 { "a thread" } else { "threads" };
+        let at = config.core.map_or_else(|| "any core".to_owned(), |core| format!("core {core}"));
+        let rank = match (ranked, config.rank) {
+            (true, NapiPriority::Behind) => "behind the worker in rank",
+            (true, NapiPriority::Before | NapiPriority::Choosing) => "before the worker in rank",
+            (false, _) => "equal to the worker in rank",
+        };
+        self.beside = config.core.is_some();
+        self.report.place = NapiPolicy::NapiThread.word();
+        self.report.words =
+            format!("in {plural} of its own ({}) on {at}, {rank}", named.join(", "));
+        Ok(())
+    }
+
+    /// Puts a thread beside the worker, and behind or before it; whether all of that was granted.
+    fn rank(
+        &mut self,
+        thread: u32,
+        config: &PlacementConfig,
+        was: bool,
+    ) -> Result<bool, PlacementRefusal> {
+        let look = |error| PlacementRefusal::System("look at the receive half's thread", error);
+        let standing = self.system()?.standing(thread).map_err(look)?;
+        let group = self.system()?.group(Some(thread)).unwrap_or_default();
+        let ours = self.system()?.group(None).unwrap_or_default();
+        if was {
+            // Threads that come with the place go with it.
+            self.remember(PlacementUndo::Thread(thread, standing, group.clone()));
+        }
+        let system = self.system()?;
+        let pinned = config.core.map_or(Ok(()), |core| system.pin(thread, &[core]));
+        // In another group it would compete with whole groups, and starve at the last rank.
+        let joined = if group == ours { Ok(()) } else { system.move_to(thread, &ours) };
+        let (nice, side, costs) = match config.rank {
+            NapiPriority::Behind => (NICE_BEHIND, "behind", COSTS_RANK),
+            NapiPriority::Before => (NICE_BEFORE, "before", COSTS_BEFORE),
+            NapiPriority::Choosing => (NICE_CHOOSING, "before", COSTS_BEFORE),
+        };
+        let ranked = joined.is_ok().then(|| system.set_nice(thread, nice));
+        let mut lacks = Vec::new();
+        if let Err(error) = &joined {
+            lacks.push(MissingCapability {
+                missing: format!(
+                    "the kernel's thread may not be moved into our control group {ours} ({error})"
+                ),
+                costs,
+                remedy: "run as root, or delegate the group (Delegate=cpu in a systemd unit)"
+                    .to_owned(),
+            });
+        }
+        let refused = [Some(pinned), ranked].into_iter().flatten().find_map(Result::err);
+        if let Some(error) = &refused {
+            lacks.push(MissingCapability {
+                missing: format!("the kernel's thread may not be put {side} the worker ({error})"),
+                costs,
+                remedy: grant("CAP_SYS_NICE"),
+            });
+        }
+        let granted = lacks.is_empty();
+        for lack in lacks {
+            if !self.report.lacks.contains(&lack) {
+                self.report.lacks.push(lack);
+            }
+        }
+        Ok(granted)
+    }
+}
+
+impl Drop for Placement {
+    /// Everything as it was, the last change first.
+    fn drop(&mut self) {
+        // The card first: it must not wait for a poller that is gone.
+        self.rest();
+        self.driver = None;
+        let Some(system) = self.system.take() else { return };
+        let is_there = system.link().is_ok_and(|link| link.index == self.index);
+        let undone = |undo: &PlacementUndo| !is_there || undo.apply(&*system).is_ok();
+        let all = self.undo.iter().rev().map(undone).fold(true, |all, done| all & done);
+        // What could not be undone stays in the note, for the next one.
+        if let (Some(note), true) = (self.note.take(), all) {
+            note.remove();
+        }
+    }
+}
+
+/// How to get a capability.
+fn grant(capability: &str) -> String {
+    format!(
+        "run as root, or grant it with `setcap cap_net_admin,cap_net_raw,cap_sys_nice+ep \
+         <binary>`, or AmbientCapabilities={capability} in a systemd unit"
+    )
+}
+
+impl PlacementRefusal {
+    fn into_lack(self, name: &str) -> MissingCapability {
+        match self {
+            Self::System(action, error) => {
+                let denied = matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES));
+                let remedy = match denied {
+                    true => grant("CAP_NET_ADMIN"),
+                    false => "it needs Linux 6.8 or newer; 6.13 for all of it".to_owned(),
+                };
+                let missing = match denied {
+                    true => format!("CAP_NET_ADMIN is missing to {action}"),
+                    false => format!("cannot {action} ({error})"),
+                };
+                MissingCapability { missing, costs: COSTS_ALL, remedy }
+            }
+            Self::Unfit { missing, remedy } => MissingCapability {
+                missing: format!("{missing} is missing"),
+                costs: COSTS_ALL,
+                remedy: named(remedy, name),
+            },
+        }
+    }
+
+    fn into_error(self, name: &str, half: NapiPolicy) -> DeviceError {
+        match self {
+            Self::System(action, error)
+                if matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES)) =>
+            {
+                let missing = "CAP_NET_ADMIN";
+                DeviceError::NoPrivilege { device: name.to_owned(), action, missing }
+            }
+            Self::System(action, source) => {
+                DeviceError::Io { device: format!("{name}: {half}"), action, source }
+            }
+            Self::Unfit { missing, remedy } => {
+                DeviceError::Unsupported { device: format!("{name}: {half}"), missing, remedy }
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! How much work a call was, in units, computed from the counters that it moved.
+//!
+//! Called by `shard.rs` and `host.rs` before and after they handle packets. A unit is the cost of
+//! the cheapest packet, one that is dropped at its headers; a packet that goes further costs more
+//! of them. `floodwall cost` compares a turn's units with the time that it took, for every flood of
+//! the drill, so that no flood is cheap in virtual time only (decision C13). Invariant: nothing is
+//! counted on a packet's path for this: a handful of counters is read once a burst.
+
+use floodwall_base::{Counter, Units};
+
+use crate::shard::Stack;
+
+/// Units beside the packet itself, for: being delivered to its protocol; being originated and
+/// routed; being a fragment, which is inserted among others (reassembly); being a neighbour
+/// discovery message, which may update the cache.
+const DELIVERED: u64 = 1;
+const ORIGINATED: u64 = 2;
+const FRAGMENT: u64 = 5;
+const TOLD: u64 = 1;
+/// Headers that any packet has: link, network, transport. Further headers cost a unit per
+/// [`HEADERS_A_UNIT`].
+const PLAIN_HEADERS: u64 = 3;
+const HEADERS_A_UNIT: u64 = 5;
+/// Neighbour discovery messages of both families.
+const WORDS: [Counter; 4] = [
+    Counter::FloodwallArpInRequests,
+    Counter::FloodwallArpInReplies,
+    Counter::Icmp6InNeighborSolicits,
+    Counter::Icmp6InNeighborAdvertisements,
+];
+
+/// The counters that effort is computed from, at one moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct WorkSnapshot {
+    received: u64,
+    delivered: u64,
+    originated: u64,
+    fragments: u64,
+    told: u64,
+    headers: u64,
+}
+
+impl Stack {
+    /// Reads the counters.
+    pub(crate) fn marks(&self) -> WorkSnapshot {
+        let (fates, counters) = (&self.stats.fates, &self.stats.counters);
+        let of = |v4: Counter, v6: Counter| counters.of(v4) + counters.of(v6);
+        WorkSnapshot {
+            received: fates.received,
+            delivered: of(Counter::IpInDelivers, Counter::Ip6InDelivers),
+            originated: fates.originated,
+            fragments: of(Counter::IpReasmReqds, Counter::Ip6ReasmReqds),
+            told: WORDS.iter().map(|word| counters.of(*word)).sum(),
+            headers: self.stats.access.checks(),
+        }
+    }
+
+    /// The units of work since `before`.
+    pub(crate) fn effort_since(&self, before: &WorkSnapshot) -> Units {
+        Units(u32::try_from(self.marks().beyond(before)).unwrap_or(u32::MAX))
+    }
+}
+
+impl WorkSnapshot {
+    /// The units of work from `before` to `self`.
+    fn beyond(&self, before: &Self) -> u64 {
+        let received = self.received - before.received;
+        let headers = self.headers - before.headers;
+        received
+            + DELIVERED * (self.delivered - before.delivered)
+            + ORIGINATED * (self.originated - before.originated)
+            + FRAGMENT * (self.fragments - before.fragments)
+            + TOLD * (self.told - before.told)
+            + headers.saturating_sub(PLAIN_HEADERS * received) / HEADERS_A_UNIT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE: WorkSnapshot = WorkSnapshot {
+        received: 0,
+        delivered: 0,
+        originated: 0,
+        fragments: 0,
+        told: 0,
+        headers: 0,
+    };
+
+    #[test]
+    fn what_goes_further_costs_more() {
+        let dead = WorkSnapshot { received: 64, headers: 128, ..NONE };
+        let delivered = WorkSnapshot { delivered: 64, headers: 192, ..dead };
+        let answered = WorkSnapshot { originated: 64, ..delivered };
+        let fragments = WorkSnapshot { fragments: 64, ..dead };
+        let chains = WorkSnapshot { headers: 64 * 30, ..dead };
+        let told = WorkSnapshot { told: 64, ..dead };
+        let of = |marks: WorkSnapshot| marks.beyond(&NONE);
+        assert_eq!(of(NONE), 0);
+        assert_eq!([dead, delivered, answered].map(of), [64, 128, 256]);
+        assert_eq!([fragments, told].map(of), [384, 128]);
+        assert_eq!(of(chains), 64 + 64 * 27 / 5);
+        assert_eq!(chains.beyond(&dead), 64 * 28 / 5, "no unit twice");
+    }
+}

@@ -1,0 +1,714 @@
+//! `ConnectionTable`: all connections and listeners of one shard.
+//!
+//! Used by `stack`: segments are received by [`ConnectionTable::input`] (`set/intake.rs`) and sent
+//! by [`ConnectionTable::transmit`], timers expire in [`ConnectionTable::work`]; applications use
+//! `set/calls.rs`. Invariants: a place is in the demultiplexer exactly as long as it has a
+//! connection that is not CLOSED: what a program still holds of a closed one blocks no new
+//! connection (RFC 9293 section 3.10.7.1); after every call each connection with pending output is
+//! on the list of senders; for every other connection, and for senders once they have sent, events
+//! are on the owner's list, the wheel has a time not later than the deadline, and its memory is
+//! accounted for. Nothing is allocated after construction except within the capacities that were
+//! reserved then.
+//!
+//! # Under flood
+//! Unverified sources reach [`ConnectionTable::input`]: one hash, one chain, one pass over the
+//! bytes of a segment that matches a connection. Places are taken by proven handshakes (bounded by
+//! the accept queues) and by our own applications, up to `TCP_CONNECTIONS_MAX`; a full table
+//! refuses new connections.
+
+use core::net::IpAddr;
+use core::num::NonZeroU8;
+
+use floodwall_base::limits::{TCP_MEMORY_ENDED_MAX, TCP_RECORDS, TCP_RUNS, WORK_UNITS};
+use floodwall_base::{
+    Counter, Counters, FlowKey, HashKey, IfIndex, IndexLists, Instant, PortSet, Randomness,
+    Steering, TimerWheel, Units, WorkerId,
+};
+use floodwall_packet::{PacketBuf, PacketList, Pool};
+use floodwall_syncache::{
+    AcceptSlot, CacheSettings, CookieEpoch, CookieMoment, HalfOpen, Secret, SynCache,
+};
+
+use crate::connection::{AbortReason, Connection, ConnectionContext, ConnectionDue};
+use crate::delayed_ack::DelayedAcks;
+use crate::demux::ConnectionTableIndex;
+use crate::error::ConnectionError;
+use crate::events::ConnectionEvents;
+use crate::id::{ConnectionId, StaleHandle};
+use crate::isn::IsnSecret;
+use crate::listener::ListenerTable;
+use crate::memory::ConnectionMemory;
+use crate::out_of_order::OooRanges;
+use crate::port_counts::PortCounts;
+use crate::sent_segments::SentSegments;
+use crate::settings::TcpConfig;
+use crate::state::TcpState;
+use crate::table::rx_coalesce::RxCoalesce;
+use crate::time_wait::TimeWaits;
+use crate::timer::TimerKind;
+
+/// Maximum number of distinct owners of connections: applications of one shard.
+pub const OWNERS_MAX: usize = 64;
+
+/// The environment that a call borrows.
+pub struct TcpContext<'a> {
+    /// The round's time.
+    pub now: Instant,
+    /// The wall clock's period, for cookies.
+    pub epoch: CookieEpoch,
+    /// The pool for packets.
+    pub pool: &'a Pool,
+    /// The shard's randomness.
+    pub random: &'a mut Randomness,
+    /// The shard's counters.
+    pub counters: &'a mut Counters,
+}
+
+impl TcpContext<'_> {
+    pub(crate) const fn moment(&self) -> CookieMoment {
+        CookieMoment::new(self.now, self.epoch)
+    }
+
+    pub(crate) fn cx<'b>(
+        &'b mut self,
+        runs: &'b mut OooRanges,
+        records: &'b mut SentSegments,
+        (full, partial): (bool, bool),
+    ) -> ConnectionContext<'b> {
+        let Self { now, pool, random, counters, .. } = self;
+        ConnectionContext { now: *now, pool, random, counters, runs, records, full, partial }
+    }
+}
+
+/// A segment to be sent.
+#[derive(Debug)]
+pub struct Transmit {
+    /// Begins with the TCP header; checksum complete; headroom for the network header.
+    pub packet: PacketBuf,
+    /// The source address.
+    pub src_addr: IpAddr,
+    /// The destination address.
+    pub dst_addr: IpAddr,
+    /// The interface of link-local addresses.
+    pub zone: IfIndex,
+    /// The hop limit that the connection sets.
+    pub hop_limit: Option<u8>,
+    /// The traffic class that the connection sets, except for its two lowest bits.
+    pub traffic_class: u8,
+    /// Routers may mark it: ECT(0) in its IP header (RFC 3168 section 6.1.2).
+    pub ecn_capable: bool,
+}
+
+impl Transmit {
+    /// A packet of this flow.
+    #[inline]
+    pub(crate) fn of(packet: PacketBuf, flow: &FlowKey) -> Self {
+        let (src_addr, dst_addr) = (flow.local.ip(), flow.remote.ip());
+        let (zone, hop_limit, traffic_class, ecn_capable) = (flow.zone, None, 0, false);
+        Self { packet, src_addr, dst_addr, zone, hop_limit, traffic_class, ecn_capable }
+    }
+}
+
+/// The number of connections that ended abnormally.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AbortCounts {
+    /// Before they were established; half-open ones of listeners are not included.
+    pub attempts: u64,
+    /// Established ones: by a reset of either side, or given up.
+    pub open: u64,
+}
+
+/// A place for one connection.
+#[repr(C)]
+pub(crate) struct Slot {
+    pub(crate) generation: u32,
+    /// The owner that receives its events.
+    pub(crate) owner: u32,
+    /// The time that the wheel has for it.
+    armed: Instant,
+    /// The listener in the accept queue of which it waits; `None` once accepted.
+    pub(crate) slot: Option<(u32, AcceptSlot)>,
+    pub(crate) connection: Option<Connection>,
+    /// The options of its client's SYN, for a passive open.
+    pub(crate) said: Option<crate::table::SynSaid>,
+}
+
+/// All connections and listeners of one shard.
+pub struct ConnectionTable<H = SynCache> {
+    pub(crate) config: TcpConfig,
+    pub(crate) places: Vec<Slot>,
+    free: Vec<u32>,
+    pub(crate) demux: ConnectionTableIndex,
+    /// The local ports with connections.
+    ports: PortCounts,
+    /// The key of flow hashes, shared with the half-open connections.
+    flow_key: HashKey,
+    /// The connection of the segment that arrived last.
+    latest: u32,
+    wheel: TimerWheel,
+    delayed: DelayedAcks,
+    /// Connections with pending output: list 0.
+    dirty: IndexLists,
+    /// The connection that currently sends, and how many more segments it may send in its turn.
+    turn: (u32, u32),
+    /// Connections with events, by owner.
+    ready: IndexLists,
+    pub(crate) listeners: ListenerTable,
+    pub(crate) half_open: H,
+    pub(crate) time_waits: TimeWaits,
+    pub(crate) isn: IsnSecret,
+    runs: OooRanges,
+    records: SentSegments,
+    memory: ConnectionMemory,
+    /// The memory of some connection has grown since the last check.
+    grew: bool,
+    /// Connections that ended abnormally.
+    broken: AbortCounts,
+    /// Devices complete checksums (checksum offload).
+    partial: bool,
+    /// The train of the current burst: segments that wait for later ones (GRO).
+    pub(crate) train: RxCoalesce,
+    pub(crate) clock: HashKey,
+    pub(crate) steering: Option<(Steering, WorkerId)>,
+}
+
+/// The only list of `dirty`.
+const DIRTY: u32 = 0;
+/// Segments that a connection sends before the next one's turn: as many of 1,460 bytes as one
+/// super-frame holds, into which devices combine consecutive ones (GSO).
+const TURN: u32 = 44;
+
+impl ConnectionTable {
+    /// An empty set with a SYN cache of its own, with a cookie secret that no other instance
+    /// shares.
+    #[must_use]
+    pub fn new(config: TcpConfig, at: CookieMoment, random: &mut Randomness) -> Self {
+        let secret = Secret::random(&mut random.secret);
+        let cache = SynCache::new(CacheSettings::default(), secret, &mut random.secret, at);
+        Self::with(config, cache.with_new_secret(), at.now, random)
+    }
+}
+
+impl<H: HalfOpen> ConnectionTable<H> {
+    /// An empty set. Allocates the tables now; places are allocated as they are used, within the
+    /// reserved capacity.
+    #[must_use]
+    pub fn with(config: TcpConfig, half_open: H, now: Instant, random: &mut Randomness) -> Self {
+        let max = config.connections_max;
+        Self {
+            places: Vec::with_capacity(max),
+            free: Vec::with_capacity(max),
+            demux: ConnectionTableIndex::new(max),
+            ports: PortCounts::default(),
+            flow_key: half_open.flow_key(),
+            latest: 0,
+            wheel: TimerWheel::new(max, now),
+            delayed: DelayedAcks::new(max),
+            dirty: IndexLists::new(max, 1),
+            turn: (0, 0),
+            ready: IndexLists::new(max, OWNERS_MAX),
+            listeners: ListenerTable::new(config.listeners_max, max, random.secret.hash_key()),
+            half_open,
+            time_waits: TimeWaits::new(
+                config.time_waits_max,
+                config.time_wait,
+                random.secret.hash_key(),
+            ),
+            isn: IsnSecret::new(random.secret.hash_key()),
+            runs: OooRanges::new(TCP_RUNS),
+            records: SentSegments::new(TCP_RECORDS),
+            memory: ConnectionMemory::new(config.memory_bytes, max),
+            grew: false,
+            broken: AbortCounts::default(),
+            partial: false,
+            train: RxCoalesce::default(),
+            clock: random.secret.hash_key(),
+            steering: None,
+            config,
+        }
+    }
+
+    /// Sets the shard: active opens select ports for which RSS delivers the answers to it.
+    pub fn steer(&mut self, steering: Steering, worker: WorkerId) {
+        self.steering = Some((steering, worker));
+    }
+
+    /// Leaves the checksums of connections' segments to their devices: a packet's state is
+    /// [`ChecksumState::Partial`](floodwall_packet::ChecksumState) then.
+    pub const fn leave_checksums(&mut self) {
+        self.partial = true;
+    }
+
+    /// Number of connections, TIME-WAIT included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.demux.len() + self.time_waits.len()
+    }
+
+    /// Adds the local ports at which segments are expected to `ports`; returns whether all ports
+    /// are expected.
+    pub fn ports(&self, ports: &mut PortSet) -> bool {
+        let sets = [self.ports.set(), self.time_waits.ports(), self.listeners.heard()];
+        sets.into_iter().for_each(|set| ports.add(set));
+        self.listeners.hears_every_port()
+    }
+
+    /// A number that changes whenever the result of [`ConnectionTable::ports`] changes.
+    #[must_use]
+    pub fn ports_changed(&self) -> u64 {
+        let sets = [self.ports.set(), self.time_waits.ports(), self.listeners.heard()];
+        sets.into_iter().map(PortSet::changes).sum()
+    }
+
+    /// The number of connections that ended abnormally.
+    #[must_use]
+    pub const fn broken(&self) -> AbortCounts {
+        self.broken
+    }
+
+    /// Whether there is no connection.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Maximum number of connections: every [`ConnectionId::index`] is below.
+    #[must_use]
+    pub const fn places_max(&self) -> usize {
+        self.config.connections_max
+    }
+
+    /// Size in bytes of one connection's state, idle, without buffers.
+    #[must_use]
+    pub const fn connection_bytes() -> usize {
+        size_of::<Slot>()
+    }
+
+    /// The flow hash used by connections and half-open connections.
+    #[inline]
+    pub(crate) fn hash(&self, flow: &FlowKey) -> u64 {
+        self.flow_key.flow(flow)
+    }
+
+    /// The connection of an arriving segment: mostly that of the previous segment. Else the flow's
+    /// hash, with which its half-open connection is looked up next.
+    #[inline]
+    pub(crate) fn find_again(&mut self, flow: &FlowKey) -> Result<u32, u64> {
+        let is_it = |c: &Connection| c.flow == *flow && c.state() != TcpState::Closed;
+        if self.at(self.latest).is_some_and(is_it) {
+            return Ok(self.latest);
+        }
+        let hash = self.hash(flow);
+        self.half_open.prefetch(hash);
+        let found = self.find_hashed(flow, hash).ok_or(hash)?;
+        self.prefetch(found);
+        Ok(found)
+    }
+
+    /// Prefetches all memory of a connection that will be used next.
+    #[inline]
+    pub(crate) fn prefetch(&mut self, index: u32) {
+        if index == self.latest {
+            return;
+        }
+        self.latest = index;
+        if let Some(connection) = self.at(index) {
+            connection.prefetch();
+        }
+        self.memory.prefetch(index);
+    }
+
+    pub(crate) fn find(&self, flow: &FlowKey) -> Option<u32> {
+        self.find_hashed(flow, self.hash(flow))
+    }
+
+    #[inline]
+    pub(crate) fn find_hashed(&self, flow: &FlowKey, hash: u64) -> Option<u32> {
+        self.demux
+            .find(hash, |place| self.at(place).is_some_and(|connection| connection.flow == *flow))
+    }
+
+    pub(crate) fn at(&self, index: u32) -> Option<&Connection> {
+        self.places.get(index as usize)?.connection.as_ref()
+    }
+
+    pub(crate) fn at_mut(&mut self, index: u32) -> Option<&mut Connection> {
+        self.places.get_mut(index as usize)?.connection.as_mut()
+    }
+
+    pub(crate) fn named(&self, id: ConnectionId) -> Result<&Connection, StaleHandle> {
+        let place = self.places.get(id.index()).filter(|p| p.generation == id.generation);
+        place.and_then(|place| place.connection.as_ref()).ok_or(StaleHandle)
+    }
+
+    pub(crate) fn named_mut(&mut self, id: ConnectionId) -> Result<&mut Connection, StaleHandle> {
+        let place = self.places.get_mut(id.index()).filter(|p| p.generation == id.generation);
+        place.and_then(|place| place.connection.as_mut()).ok_or(StaleHandle)
+    }
+
+    /// A connection and the environment that it borrows.
+    pub(crate) fn lent<'b>(
+        &'b mut self,
+        index: u32,
+        lend: &'b mut TcpContext<'_>,
+    ) -> Option<(&'b mut Connection, ConnectionContext<'b>)> {
+        let connection = self.places.get_mut(index as usize)?.connection.as_mut()?;
+        self.memory.fit(lend.pool);
+        connection.rcv.allowed = self.memory.allowance();
+        let full = self.memory.is_full();
+        Some((connection, lend.cx(&mut self.runs, &mut self.records, (full, self.partial))))
+    }
+
+    /// A connection and its records of sent data.
+    pub(crate) fn with_records(
+        &mut self,
+        index: u32,
+    ) -> Option<(&mut Connection, &mut SentSegments)> {
+        let connection = self.places.get_mut(index as usize)?.connection.as_mut()?;
+        Some((connection, &mut self.records))
+    }
+
+    pub(crate) fn id(&self, index: u32) -> ConnectionId {
+        let generation = self.places.get(index as usize).map_or(0, |place| place.generation);
+        ConnectionId { index, generation }
+    }
+
+    /// Whether a place is free for one more connection.
+    pub(crate) fn has_place(&self) -> bool {
+        !self.free.is_empty() || self.places.len() < self.config.connections_max
+    }
+
+    /// Stores a connection in a place; returns it where none is free.
+    pub(crate) fn place(
+        &mut self,
+        connection: Connection,
+        owner: u32,
+        slot: Option<(u32, AcceptSlot)>,
+        now: Instant,
+    ) -> Result<u32, Box<Connection>> {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None if self.places.len() < self.config.connections_max => {
+                self.places.push(Slot {
+                    generation: 0,
+                    owner: 0,
+                    slot: None,
+                    said: None,
+                    armed: Instant::FAR,
+                    connection: None,
+                });
+                self.places.len() as u32 - 1
+            }
+            None => return Err(Box::new(connection)),
+        };
+        self.demux.enter(self.flow_key.flow(&connection.flow), index);
+        self.ports.enter(connection.flow.local.port);
+        if let Some(place) = self.places.get_mut(index as usize) {
+            place.owner = owner.min(OWNERS_MAX as u32 - 1);
+            place.slot = slot;
+            place.said = None;
+            place.connection = Some(connection);
+        }
+        self.settle(index, now);
+        Ok(index)
+    }
+
+    /// Restores the invariants of one place after a change of its connection. A connection with
+    /// pending output sends before time advances; its remaining invariants are restored then.
+    pub(crate) fn settle(&mut self, index: u32, now: Instant) {
+        let Some(connection) = self.at(index) else { return };
+        if !connection.wants_output(&self.records) {
+            self.settle_as(index, now, false);
+        } else if !self.dirty.is_linked(index) {
+            self.dirty.push_back(DIRTY, index);
+        }
+    }
+
+    /// The same after the program has read, which usually changes only the memory held.
+    pub(crate) fn settle_read(&mut self, index: u32, now: Instant) {
+        match self.at(index) {
+            Some(connection)
+                if connection.due == ConnectionDue::default()
+                    && connection.state().is_synchronized()
+                    && connection.state() != TcpState::TimeWait =>
+            {
+                let held = connection.held();
+                self.grew |= self.memory.note(index, held, now) && self.memory.is_short();
+            }
+            _ => self.settle(index, now),
+        }
+    }
+
+    /// As [`ConnectionTable::settle`], where it is known whether the connection has pending output.
+    fn settle_as(&mut self, index: u32, now: Instant, wants_output: bool) {
+        let Some(place) = self.places.get_mut(index as usize) else { return };
+        let Some(connection) = &mut place.connection else { return };
+        // Of an ended connection only the program's part is left, which the program frees.
+        let held = if connection.state() == TcpState::Closed { 0 } else { connection.held() };
+        self.grew |= self.memory.note(index, held, now) && self.memory.is_short();
+        if connection.state() == TcpState::Closed {
+            connection.out_of_order.clear(&mut self.runs);
+            connection.recovery.clear(&mut self.records);
+            if self.demux.leave(index) {
+                self.ports.leave(connection.flow.local.port);
+                match connection.broke {
+                    Some(AbortReason::Attempt) => self.broken.attempts += 1,
+                    Some(AbortReason::Open) => self.broken.open += 1,
+                    None => {}
+                }
+            }
+        }
+        if connection.is_over() {
+            return self.vacate(index);
+        }
+        if connection.state() == TcpState::TimeWait && connection.released && !wants_output {
+            return self.shrink(index, now);
+        }
+        if wants_output {
+            if !self.dirty.is_linked(index) {
+                self.dirty.push_back(DIRTY, index);
+            }
+        } else if self.dirty.is_linked(index) {
+            self.dirty.unlink(index);
+        }
+        connection.arm_retransmit();
+        if !wants_output {
+            connection.mind_the_window(now);
+        }
+        self.delayed.set(index, connection.timers.at(TimerKind::DelayedAck));
+        let next = connection.timers.next();
+        if next < place.armed {
+            place.armed = next;
+            self.wheel.insert(index, next);
+        }
+        if !connection.events.is_empty() && place.slot.is_none() && !connection.released {
+            let owner = place.owner;
+            if !self.ready.is_linked(index) {
+                self.ready.push_back(owner, index);
+            }
+        }
+    }
+
+    /// Replaces a connection in TIME-WAIT by a record, which needs no place.
+    fn shrink(&mut self, index: u32, now: Instant) {
+        if let Some(connection) = self.at_mut(index) {
+            let (flow, record) = (connection.flow, connection.time_wait());
+            self.time_waits.insert(&flow, record, now);
+        }
+        self.vacate(index);
+    }
+
+    /// Frees a place.
+    fn vacate(&mut self, index: u32) {
+        let was_found = self.demux.leave(index);
+        self.wheel.cancel(index);
+        self.delayed.set(index, Instant::FAR);
+        self.dirty.unlink(index);
+        self.ready.unlink(index);
+        // The time is not read where no memory is held any more.
+        self.memory.note(index, 0, Instant::ORIGIN);
+        if let Some(place) = self.places.get_mut(index as usize) {
+            if let Some(mut connection) = place.connection.take() {
+                if was_found {
+                    self.ports.leave(connection.flow.local.port);
+                }
+                connection.out_of_order.clear(&mut self.runs);
+                connection.recovery.clear(&mut self.records);
+            }
+            if let Some((_, slot)) = place.slot.take() {
+                self.half_open.accepted(slot);
+            }
+            place.armed = Instant::FAR;
+            place.generation = place.generation.wrapping_add(1);
+            self.free.push(index);
+        }
+    }
+
+    /// The next segment to be sent, a few of each connection in turn (round-robin); `None` where
+    /// there is none. Call it until `None` after every call that may change a connection.
+    pub fn transmit(&mut self, lend: &mut TcpContext<'_>) -> Option<Transmit> {
+        self.transmit_some(lend, 1, &mut PacketList::new())
+    }
+
+    /// As [`ConnectionTable::transmit`]; segments of the same run, with the same peer and IP header
+    /// except for lengths, are appended to `rest`.
+    pub fn transmit_run(
+        &mut self,
+        lend: &mut TcpContext<'_>,
+        rest: &mut PacketList,
+    ) -> Option<Transmit> {
+        self.transmit_some(lend, TURN, rest)
+    }
+
+    fn transmit_some(
+        &mut self,
+        lend: &mut TcpContext<'_>,
+        most: u32,
+        rest: &mut PacketList,
+    ) -> Option<Transmit> {
+        self.relieve(lend);
+        while let Some(index) = self.next_in_turn() {
+            let left = self.turn.1;
+            let Some((connection, mut cx)) = self.lent(index, lend) else {
+                self.dirty.unlink(index);
+                continue;
+            };
+            let packet = connection.output(&mut cx, most.min(left + 1), rest);
+            let left = left.saturating_sub(rest.len() as u32);
+            let has_turn = left > 0;
+            let has_news = connection.has_news(cx.records);
+            let wants_output = has_news || connection.due != ConnectionDue::default();
+            let goes_on = has_turn && packet.is_some() && has_news;
+            let ecn_capable = connection.take_capable();
+            let transmit = packet.map(|packet| Transmit {
+                hop_limit: connection.hop_limit.map(NonZeroU8::get),
+                traffic_class: connection.traffic_class,
+                ecn_capable,
+                ..Transmit::of(packet, &connection.flow)
+            });
+            self.turn.1 = left;
+            if goes_on {
+                // It is called again at once, and after its last segment timers and events are
+                // updated.
+                return transmit;
+            }
+            self.dirty.unlink(index);
+            self.settle_as(index, lend.now, wants_output);
+            if transmit.is_some() {
+                return transmit;
+            }
+            self.dirty.unlink(index);
+        }
+        None
+    }
+
+    /// The connection that sends now.
+    fn next_in_turn(&mut self) -> Option<u32> {
+        let (whose, left) = self.turn;
+        let stays = left > 0 && self.dirty.is_linked(whose);
+        let (next, most) = if stays { (whose, left) } else { (self.dirty.first(DIRTY)?, TURN) };
+        self.turn = (next, most - 1);
+        Some(next)
+    }
+
+    /// Where memory is short and some connection has grown, ends one without progress; where more
+    /// is held than allowed, ends as many as necessary.
+    fn relieve(&mut self, lend: &mut TcpContext<'_>) {
+        if !core::mem::take(&mut self.grew) {
+            return;
+        }
+        for _ in 0..TCP_MEMORY_ENDED_MAX {
+            let Some(index) = self.memory.victim(lend.now) else { return };
+            if let Some(connection) = self.at_mut(index) {
+                connection.abort(ConnectionError::Aborted);
+                lend.counters.count(Counter::TcpExtTCPAbortOnMemory);
+            }
+            self.settle(index, lend.now);
+            if !self.memory.is_exceeded() {
+                return;
+            }
+        }
+    }
+
+    /// Accounts for true bytes that other users hold of the frames in which connections keep their
+    /// data. Call it whenever that has changed, before connections use the pool. Returns whether
+    /// the limit of connections is lowered by it.
+    pub fn share_memory(&mut self, pool: &Pool, others: u64) -> bool {
+        self.memory.fit(pool);
+        self.memory.beside(others);
+        self.grew |= self.memory.is_exceeded();
+        self.memory.is_lowered()
+    }
+
+    /// Limits the total of true bytes that all connections hold.
+    pub fn limit_memory(&mut self, bytes: u64) {
+        self.memory.limit(bytes);
+    }
+
+    /// True bytes that all connections hold.
+    #[must_use]
+    pub const fn memory_held(&self) -> u64 {
+        self.memory.held()
+    }
+
+    /// Removes a connection from its owner's event list.
+    pub(crate) fn unready(&mut self, index: u32) {
+        self.ready.unlink(index);
+    }
+
+    /// Whether [`ConnectionTable::transmit`] has a segment.
+    #[inline]
+    #[must_use]
+    pub fn wants_transmit(&self) -> bool {
+        self.grew || !self.dirty.is_empty(DIRTY)
+    }
+
+    /// Handles expired timers, with at most `units` of work; returns the units spent. SYN-ACK
+    /// retransmissions are passed to `send`; segments of connections are returned by
+    /// [`ConnectionTable::transmit`] as usual.
+    pub fn work(
+        &mut self,
+        lend: &mut TcpContext<'_>,
+        units: Units,
+        send: &mut impl FnMut(Transmit),
+    ) -> Units {
+        let mut left = Units(units.0.min(WORK_UNITS));
+        let granted = left;
+        while !left.is_zero()
+            && let Some(index) = self.delayed.pop_due(lend.now)
+        {
+            left = left.minus(Units(1));
+            self.ring(index, lend);
+        }
+        while let Some(index) = self.wheel.pop_due(lend.now, &mut left) {
+            if let Some(place) = self.places.get_mut(index as usize) {
+                place.armed = Instant::FAR;
+            }
+            self.ring(index, lend);
+        }
+        left = left.minus(Units(self.time_waits.expire(lend.now, left.0)));
+        if self.has_to_resend(lend.now) {
+            left = left.minus(self.resend(lend, left, send));
+        }
+        granted.minus(left)
+    }
+
+    /// Handles the expired timers of a connection.
+    fn ring(&mut self, index: u32, lend: &mut TcpContext<'_>) {
+        if let Some((connection, mut cx)) = self.lent(index, lend) {
+            connection.ring(&mut cx);
+        }
+        self.settle(index, lend.now);
+    }
+
+    /// Whether SYN-ACK retransmissions are due, which [`ConnectionTable::work`] sends.
+    #[must_use]
+    pub fn has_to_resend(&self, now: Instant) -> bool {
+        self.half_open.deadline() <= now
+    }
+
+    /// The latest time at which [`ConnectionTable::work`] is due.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        let or_far = |at: Option<Instant>| at.unwrap_or(Instant::FAR);
+        let first = or_far(self.wheel.deadline())
+            .min(or_far(self.time_waits.deadline()))
+            .min(self.half_open.deadline())
+            .min(self.delayed.first_at());
+        (first != Instant::FAR).then_some(first)
+    }
+
+    /// The next connection of this owner with an event.
+    pub fn next_event(&mut self, owner: u32) -> Option<(ConnectionId, ConnectionEvents)> {
+        while let Some(index) = self.ready.pop_front(owner.min(OWNERS_MAX as u32 - 1)) {
+            let id = self.id(index);
+            if let Some(connection) = self.at_mut(index) {
+                let events = connection.events.take();
+                if !events.is_empty() {
+                    return Some((id, events));
+                }
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,88 @@
+//! `DelayedAcks`: the connections with a pending delayed ACK, oldest first.
+//!
+//! Updated by `connection_table.rs` after every operation that may have changed it. All delayed
+//! ACKs have the same delay (`input/text.rs`), so that a list in order of arrival is a list by
+//! deadline. Setting and clearing one is a few stores to adjacent memory. The timer wheel has no
+//! removal and would return each connection once per delay, mostly after its acknowledgment has
+//! left with a later segment. Invariant: a connection is in the list exactly while its timer is
+//! set.
+//!
+//! # Under flood
+//! Reachable by a proven peer, with one segment per operation. Bound: the places, allocated at
+//! construction, 16 bytes each. Work: one list operation per segment; expiry is accounted in units.
+
+use floodwall_base::{IndexLists, Instant};
+
+/// The only list.
+const WAITING: u32 = 0;
+
+/// The list of pending delayed ACKs, ordered by deadline.
+#[derive(Debug)]
+pub(crate) struct DelayedAcks {
+    list: IndexLists,
+    /// The deadline of each; [`Instant::FAR`] where none is pending.
+    at: Box<[Instant]>,
+}
+
+impl DelayedAcks {
+    /// A list for the places below `places`.
+    pub(crate) fn new(places: usize) -> Self {
+        Self { list: IndexLists::new(places, 1), at: vec![Instant::FAR; places].into() }
+    }
+
+    /// Sets the deadline of a place; [`Instant::FAR`] clears it.
+    #[inline]
+    pub(crate) fn set(&mut self, place: u32, at: Instant) {
+        let Some(slot) = self.at.get_mut(place as usize) else { return };
+        if *slot == at {
+            return;
+        }
+        *slot = at;
+        if at == Instant::FAR {
+            self.list.unlink(place);
+        } else {
+            self.list.push_back(WAITING, place);
+        }
+    }
+
+    /// The earliest deadline; [`Instant::FAR`] where none is pending.
+    #[inline]
+    pub(crate) fn first_at(&self) -> Instant {
+        let first = self.list.first(WAITING).and_then(|place| self.at.get(place as usize));
+        first.copied().unwrap_or(Instant::FAR)
+    }
+
+    /// Removes one that is due.
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<u32> {
+        let place = self.list.first(WAITING).filter(|_| self.first_at() <= now)?;
+        self.set(place, Instant::FAR);
+        Some(place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(ms: u64) -> Instant {
+        Instant::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn the_first_that_was_set_and_not_cleared_is_due_first() {
+        let mut acks = DelayedAcks::new(4);
+        assert_eq!((acks.first_at(), acks.pop_due(at(u64::MAX >> 24))), (Instant::FAR, None));
+        for place in [2, 0, 3] {
+            acks.set(place, at(40 + u64::from(place)));
+        }
+        acks.set(2, at(42));
+        assert_eq!(acks.first_at(), at(42));
+        acks.set(2, Instant::FAR);
+        assert_eq!((acks.first_at(), acks.pop_due(at(39))), (at(40), None));
+        // It was sent, and another is pending.
+        acks.set(0, at(50));
+        assert_eq!(acks.pop_due(at(60)), Some(3));
+        assert_eq!((acks.pop_due(at(49)), acks.pop_due(at(50))), (None, Some(0)));
+        assert_eq!((acks.pop_due(at(99)), acks.first_at()), (None, Instant::FAR));
+    }
+}

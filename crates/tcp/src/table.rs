@@ -1,0 +1,21 @@
+//! The operations of a set of connections: arriving segments, handshakes, and calls of applications
+//! on the same core and on others.
+
+mod calls;
+mod half_open;
+mod handshake;
+mod icmp;
+mod idle_reclaim;
+mod info;
+mod intake;
+mod offers;
+mod remote_io;
+pub(crate) mod rx_coalesce;
+mod triage;
+
+pub use calls::ConnectionAddrs;
+pub use half_open::SynSaid;
+pub use icmp::IcmpSays;
+pub use info::Info;
+pub use intake::{SegmentInput, SegmentVerdict};
+pub use rx_coalesce::TrainEnd;

@@ -1,0 +1,423 @@
+//! Calls of applications: open, listen, accept, read, write, close.
+//!
+//! Used by `stack` for its applications, with the addresses that its routes selected. Calls never
+//! block; an operation that is not possible now returns an error. Reading: RFC 9293 section 3.9.1.
+
+use core::net::{IpAddr, SocketAddr};
+
+use floodwall_base::limits::TCP_ORPHAN_PATIENCE;
+use floodwall_base::{Counter, Endpoint, Family, FlowKey, IfIndex, Instant, Seq};
+use floodwall_packet::PacketBuf;
+use floodwall_syncache::{HalfOpen, ListenSettings};
+
+use crate::connection::{Connection, ConnectionDue, OpenKind};
+use crate::connection_table::{ConnectionTable, TcpContext};
+use crate::error::{ConnectionError, ListenError, OpenError, RecvError, SendError};
+use crate::id::{ConnectionId, ListenerId, StaleHandle};
+use crate::mss::{announced_mss, floored_mtu};
+use crate::output::PROTOCOL;
+use crate::port;
+use crate::receive_state::{first_limit, shift_for};
+use crate::settings::TcpSettings;
+use crate::state::TcpState;
+
+/// The endpoints and the path of a connection to be opened.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionAddrs {
+    /// Our address, and a port or 0 for any.
+    pub local: SocketAddr,
+    /// The peer's endpoint.
+    pub remote: SocketAddr,
+    /// The interface of link-local addresses; the default otherwise.
+    pub zone: IfIndex,
+    /// The path MTU: bytes of the largest packet.
+    pub mtu: u32,
+}
+
+impl<H: HalfOpen> ConnectionTable<H> {
+    /// Opens a connection: its SYN is ready to be sent. Port 0 selects an ephemeral port for which
+    /// RSS delivers the answers to this worker.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn connect(
+        &mut self,
+        lend: &mut TcpContext<'_>,
+        ends: &ConnectionAddrs,
+        settings: &TcpSettings,
+        owner: u32,
+    ) -> Result<ConnectionId, OpenError> {
+        let (local, remote) = (ends.local.ip().to_canonical(), ends.remote.ip().to_canonical());
+        let impossible = |addr: IpAddr| addr.is_unspecified() || addr.is_multicast();
+        let same = local == remote && ends.local.port() == ends.remote.port();
+        if local.is_ipv4() != remote.is_ipv4()
+            || impossible(local)
+            || impossible(remote)
+            || ends.remote.port() == 0
+            || same
+        {
+            return Err(OpenError::InvalidAddress);
+        }
+        if !self.has_place() {
+            return Err(OpenError::TooMany);
+        }
+        let mut flow = FlowKey {
+            local: Endpoint::new(local, ends.local.port()),
+            remote: Endpoint::new(remote, ends.remote.port()),
+            zone: ends.zone,
+            protocol: PROTOCOL,
+        };
+        flow.local.port = self.local_port(lend, flow)?;
+        let start = self.start(lend, flow, ends.mtu, settings);
+        let connection = Connection::open(&start);
+        lend.counters.count(Counter::TcpActiveOpens);
+        match self.place(connection, owner, None, lend.now) {
+            Ok(index) => Ok(self.id(index)),
+            Err(_) => Err(OpenError::TooMany),
+        }
+    }
+
+    /// The requested port, if its four-tuple is free, or a free ephemeral port.
+    fn local_port(&self, lend: &mut TcpContext<'_>, flow: FlowKey) -> Result<u16, OpenError> {
+        let with = |port| FlowKey { local: Endpoint { port, ..flow.local }, ..flow };
+        if flow.local.port != 0 {
+            let free = self.find(&flow).is_none() && self.time_waits.lookup(&flow).is_none();
+            return free.then_some(flow.local.port).ok_or(OpenError::InUse);
+        }
+        let comes_home = |port| match &self.steering {
+            None => true,
+            Some((steering, worker)) => {
+                let local = SocketAddr::new(flow.local.ip(), port);
+                let remote = SocketAddr::new(flow.remote.ip(), flow.remote.port);
+                steering.flow(local, remote, PROTOCOL) == *worker
+            }
+        };
+        let suits = |port| {
+            comes_home(port)
+                && with(port).local != flow.remote
+                && self.find(&with(port)).is_none()
+                && self.time_waits.lookup(&with(port)).is_none()
+                && !self.listeners.holds(flow.local, port)
+        };
+        port::pick(&self.config.ephemeral, &mut lend.random.secret, suits).ok_or(OpenError::NoPort)
+    }
+
+    pub(crate) fn start<'a>(
+        &self,
+        lend: &TcpContext<'_>,
+        flow: FlowKey,
+        mtu: u32,
+        settings: &'a TcpSettings,
+    ) -> OpenKind<'a> {
+        let family = crate::connection::family(&flow);
+        OpenKind {
+            flow,
+            iss: self.isn.isn(&flow, lend.now),
+            clock: crate::timestamps::TimestampClock::of(&self.clock, &flow),
+            path_mss: settings.wanted_mss(announced_mss(family, floored_mtu(family, mtu)).0),
+            settings,
+            now: lend.now,
+        }
+    }
+
+    /// Listens at an address and port: the unspecified address of IPv4 means all its addresses,
+    /// that of IPv6 both families. At port 0 only with [`TcpSettings::every_port`]. At most
+    /// `backlog` connections wait to be accepted.
+    ///
+    /// # Errors
+    /// See [`ListenError`].
+    pub fn listen(
+        &mut self,
+        local: SocketAddr,
+        zone: IfIndex,
+        mtu: u32,
+        settings: &TcpSettings,
+        backlog: usize,
+        owner: u32,
+    ) -> Result<ListenerId, ListenError> {
+        self.listeners.may_open(local, zone, settings)?;
+        let backlog = backlog.clamp(1, self.config.backlog_max);
+        let mss = [Family::V4, Family::V6];
+        let mss = mss.map(|family| settings.wanted_mss(announced_mss(family, mtu).0));
+        let first = first_limit(settings.receive_bytes, settings.receive_tuned);
+        let half = self.half_open.listen(ListenSettings {
+            window: u16::try_from(first).unwrap_or(u16::MAX),
+            window_scale: shift_for(settings.receive_bytes),
+            mss: (mss[0], mss[1]),
+            ecn: settings.ecn,
+            sack: settings.sack,
+            timestamps: settings.timestamps,
+            ..ListenSettings::new(backlog)
+        });
+        let half = half.ok_or(ListenError::TooMany)?;
+        let opened = self.listeners.open(local, zone, settings, half, owner);
+        if opened.is_err() {
+            self.half_open.unlisten(half);
+        }
+        opened
+    }
+
+    /// Accepts the connection that has waited longest.
+    ///
+    /// # Errors
+    /// The listener is gone. `Ok(None)` where the accept queue is empty.
+    pub fn accept(
+        &mut self,
+        listener: ListenerId,
+        now: Instant,
+    ) -> Result<Option<ConnectionId>, StaleHandle> {
+        let Some(index) = self.listeners.accept(listener)? else { return Ok(None) };
+        let slot = self.places.get_mut(index as usize).and_then(|place| place.slot.take());
+        if let Some((_, slot)) = slot {
+            self.half_open.accepted(slot);
+        }
+        self.settle(index, now);
+        Ok(Some(self.id(index)))
+    }
+
+    /// Closes a listener. Connections in its accept queue are reset.
+    ///
+    /// # Errors
+    /// It is gone already.
+    pub fn unlisten(
+        &mut self,
+        lend: &TcpContext<'_>,
+        listener: ListenerId,
+    ) -> Result<(), StaleHandle> {
+        while let Some(index) = self.listeners.accept(listener)? {
+            if let Some(connection) = self.at_mut(index) {
+                connection.release(true, TCP_ORPHAN_PATIENCE, lend.now);
+            }
+            self.settle(index, lend.now);
+        }
+        let half = self.listeners.close(listener)?;
+        self.half_open.unlisten(half);
+        Ok(())
+    }
+
+    /// Writes as much as fits; returns the number of bytes taken.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub fn send(
+        &mut self,
+        lend: &mut TcpContext<'_>,
+        id: ConnectionId,
+        bytes: &[u8],
+    ) -> Result<usize, SendError> {
+        self.write(lend, id, bytes, false)
+    }
+
+    /// As [`ConnectionTable::send`], with more data to follow at once: a partial segment waits for
+    /// it (`MSG_MORE`).
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub fn send_more(
+        &mut self,
+        lend: &mut TcpContext<'_>,
+        id: ConnectionId,
+        bytes: &[u8],
+    ) -> Result<usize, SendError> {
+        self.write(lend, id, bytes, true)
+    }
+
+    fn write(
+        &mut self,
+        lend: &mut TcpContext<'_>,
+        id: ConnectionId,
+        bytes: &[u8],
+        more: bool,
+    ) -> Result<usize, SendError> {
+        self.prefetch(id.index);
+        self.named(id)?;
+        let (connection, cx) = self.lent(id.index, lend).ok_or(StaleHandle)?;
+        let sent = connection.send(&cx, bytes, more);
+        self.settle(id.index, lend.now);
+        sent
+    }
+
+    /// Copies received data into `out`; returns the number of bytes, 0 at end of stream.
+    ///
+    /// # Errors
+    /// See [`RecvError`].
+    pub fn recv(
+        &mut self,
+        id: ConnectionId,
+        out: &mut [u8],
+        now: Instant,
+    ) -> Result<usize, RecvError> {
+        self.prefetch(id.index);
+        let read = self.named_mut(id)?.recv(out, now);
+        self.settle_read(id.index, now);
+        read
+    }
+
+    /// Returns the oldest received chunk without a copy; `None` at end of stream.
+    ///
+    /// # Errors
+    /// See [`RecvError`].
+    pub fn recv_chunk(
+        &mut self,
+        id: ConnectionId,
+        now: Instant,
+    ) -> Result<Option<PacketBuf>, RecvError> {
+        let connection = self.named_mut(id)?;
+        let chunk = match connection.rcv.queue.pop() {
+            Some(chunk) => {
+                connection.rcv.tuning.took(chunk.len() as u32);
+                connection.note_read(now);
+                Ok(Some(chunk))
+            }
+            None => connection.nothing_to_read().map(|_| None),
+        };
+        self.settle_read(id.index, now);
+        chunk
+    }
+
+    /// Copies received data from `offset` on without removing it (peek).
+    ///
+    /// # Errors
+    /// See [`RecvError`].
+    pub fn peek(
+        &mut self,
+        id: ConnectionId,
+        offset: u32,
+        out: &mut [u8],
+    ) -> Result<usize, RecvError> {
+        let connection = self.named_mut(id)?;
+        match connection.rcv.queue.peek(offset, out) {
+            0 if !out.is_empty() => connection.nothing_to_read(),
+            n => Ok(n),
+        }
+    }
+
+    /// Number of bytes available to read.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn readable(&self, id: ConnectionId) -> Result<usize, StaleHandle> {
+        Ok(self.named(id)?.rcv.queue.len() as usize)
+    }
+
+    /// Number of bytes written and not acknowledged.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn unacknowledged(&self, id: ConnectionId) -> Result<usize, StaleHandle> {
+        let snd = &self.named(id)?.snd;
+        Ok((snd.outstanding() + snd.unsent()) as usize)
+    }
+
+    /// Closes the send direction: a FIN is sent after the data. Reading remains possible.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn shutdown_write(&mut self, id: ConnectionId, now: Instant) -> Result<(), StaleHandle> {
+        self.named_mut(id)?.shutdown_write();
+        self.settle(id.index, now);
+        Ok(())
+    }
+
+    /// Closes a connection: written data is still sent, then FIN; with unread data, a reset
+    /// instead. The id is invalid afterwards.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn close(&mut self, lend: &TcpContext<'_>, id: ConnectionId) -> Result<(), StaleHandle> {
+        self.named_mut(id)?.release(false, TCP_ORPHAN_PATIENCE, lend.now);
+        self.forget(id, lend.now)
+    }
+
+    /// Aborts a connection with a reset (linger time zero).
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn abort(&mut self, lend: &TcpContext<'_>, id: ConnectionId) -> Result<(), StaleHandle> {
+        self.named_mut(id)?.release(true, TCP_ORPHAN_PATIENCE, lend.now);
+        self.forget(id, lend.now)
+    }
+
+    /// Invalidates the application's id of a connection.
+    fn forget(&mut self, id: ConnectionId, now: Instant) -> Result<(), StaleHandle> {
+        if let Some(place) = self.places.get_mut(id.index()) {
+            place.generation = place.generation.wrapping_add(1);
+        }
+        self.unready(id.index);
+        self.settle(id.index, now);
+        Ok(())
+    }
+
+    /// The state of a connection.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn state(&self, id: ConnectionId) -> Result<TcpState, StaleHandle> {
+        Ok(self.named(id)?.state())
+    }
+
+    /// The two endpoints, the local one first.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn ends(&self, id: ConnectionId) -> Result<(SocketAddr, SocketAddr), StaleHandle> {
+        let flow = &self.named(id)?.flow;
+        let end = |end: Endpoint| SocketAddr::new(end.ip(), end.port);
+        Ok((end(flow.local), end(flow.remote)))
+    }
+
+    /// Returns and clears the error with which the connection ended, as `SO_ERROR` does.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn take_error(&mut self, id: ConnectionId) -> Result<Option<ConnectionError>, StaleHandle> {
+        Ok(self.named_mut(id)?.error.take())
+    }
+
+    /// Sets whether small segments are sent at once (Nagle's algorithm off).
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn set_nodelay(
+        &mut self,
+        id: ConnectionId,
+        nodelay: bool,
+        now: Instant,
+    ) -> Result<(), StaleHandle> {
+        let connection = self.named_mut(id)?;
+        let before = core::mem::replace(&mut connection.nodelay, nodelay);
+        if nodelay && !before && connection.snd.unsent() > 0 {
+            // Data held back by a cork is sent too.
+            connection.due.add(ConnectionDue::FORCE);
+        }
+        self.settle(id.index, now);
+        Ok(())
+    }
+
+    /// Sets whether a partial segment waits for more data ([`TcpSettings::cork`]). When the cork is
+    /// removed, waiting data is sent as far as Nagle's algorithm permits.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn set_cork(
+        &mut self,
+        id: ConnectionId,
+        on: bool,
+        now: Instant,
+    ) -> Result<(), StaleHandle> {
+        let connection = self.named_mut(id)?;
+        connection.wishes.set_cork(on);
+        connection.wishes.writes(false);
+        self.settle(id.index, now);
+        Ok(())
+    }
+
+    /// The next sequence numbers, ours and the peer's: for tests and for `show`.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn sequence(&self, id: ConnectionId) -> Result<(Seq, Seq), StaleHandle> {
+        let connection = self.named(id)?;
+        Ok((connection.snd.nxt, connection.rcv.nxt))
+    }
+}

@@ -1,0 +1,279 @@
+//! Segments without a connection: for TIME-WAIT, for a handshake, or unmatched.
+//!
+//! Used by `intake.rs`. A reset is due for a segment that matches no listener (RFC 9293 section
+//! 3.10.7.1), unless it is one. Invariant: a passive connection is made only from a [`Proven`] of
+//! `syncache` (decision E22).
+
+use floodwall_base::{Counter, DropReason, FlowKey, IfIndex, Seq};
+use floodwall_packet::PacketBuf;
+use floodwall_syncache::{
+    AckOutcome, HalfOpen, HandshakeAck, Proven, SegmentKind, SynAck, SynOptions, SynRefusal,
+    SynSegment,
+};
+use floodwall_wire::tcp::{TcpFields, TcpFlags};
+use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
+
+use super::SegmentVerdict;
+use crate::connection::{Connection, Handshake, OpenKind, rto_config};
+use crate::connection_table::{ConnectionTable, TcpContext, Transmit};
+use crate::output::assemble;
+use crate::segment::{ResetSegment, Segment};
+use crate::settings::TcpSettings;
+use crate::time_wait::{TimeWait, TimeWaitArrival, TimeWaitVerdict as Waited};
+use crate::timestamps::TimestampClock;
+
+/// The answer to an ACK that proves no handshake, as one value, so that the verdict is built in one
+/// place.
+enum Unproven {
+    Reset,
+    Silence,
+}
+
+impl<H: HalfOpen> ConnectionTable<H> {
+    pub(super) fn unclaimed(
+        &mut self,
+        lend: &mut TcpContext<'_>,
+        (flow, hash): (&FlowKey, u64),
+        (iface, mtu): (IfIndex, u32),
+        segment: &Segment,
+        packet: (PacketBuf, usize),
+    ) -> SegmentVerdict {
+        if !self.time_waits.is_empty()
+            && let Some(verdict) = self.in_time_wait(lend, flow, segment)
+        {
+            return verdict;
+        }
+        let Some(listener) = self.listeners.lookup(flow, iface) else {
+            return refused(flow, segment);
+        };
+        match SegmentKind::of(segment.flags.0) {
+            SegmentKind::Syn => self.on_syn(lend, listener, (flow, hash), segment),
+            SegmentKind::Ack => match self.on_proof(lend, listener, (flow, hash), mtu, segment) {
+                Ok(()) => self.segment(lend, flow, (iface, mtu), segment, packet),
+                Err(Unproven::Reset) => refused(flow, segment),
+                Err(Unproven::Silence) => SegmentVerdict::Dropped(DropReason::TcpHandshakeRefused),
+            },
+            SegmentKind::Reset => {
+                // A challenge ACK would need a rate limit shared by all unverified peers, which is
+                // a side channel (CVE-2016-5696); an inexact reset is ignored instead.
+                let _ = self.half_open.reset(flow, segment.seq, lend.moment());
+                SegmentVerdict::Dropped(DropReason::TcpNoConnection)
+            }
+            SegmentKind::SynAck => refused(flow, segment),
+            SegmentKind::Odd => SegmentVerdict::Dropped(DropReason::TcpNoConnection),
+        }
+    }
+
+    fn on_syn(
+        &mut self,
+        lend: &mut TcpContext<'_>,
+        listener: u32,
+        (flow, hash): (&FlowKey, u64),
+        segment: &Segment,
+    ) -> SegmentVerdict {
+        let Some(half) = self.listeners.half(listener) else { return refused(flow, segment) };
+        let options = &segment.options;
+        let syn = SynSegment {
+            flow: *flow,
+            seq: segment.seq,
+            window: segment.window,
+            options: SynOptions {
+                mss: options.mss,
+                window_scale: options.window_scale,
+                sack: options.sack_permitted,
+                timestamp: options.timestamps.map(|timestamps| timestamps.value),
+                ecn: segment.has(TcpFlags::ECE | TcpFlags::CWR),
+            },
+        };
+        let answered = self.half_open.syn_hashed(half, &syn, hash, lend.moment());
+        match (answered.syn_ack(), answered) {
+            (Some(answer), _) => match syn_ack_packet(lend, answer, self.header_of(listener)) {
+                Some(transmit) => SegmentVerdict::Answered(transmit),
+                None => SegmentVerdict::Dropped(DropReason::NoBuffer),
+            },
+            (None, floodwall_syncache::SynAnswer::Refused(SynRefusal::NoListener)) => {
+                refused(flow, segment)
+            }
+            _ => SegmentVerdict::Dropped(DropReason::TcpHandshakeRefused),
+        }
+    }
+
+    /// The fields of the IP header that a listener's connections set.
+    fn header_of(&self, listener: u32) -> Option<HandshakeHeader> {
+        self.listeners.of_new(listener).map(|(settings, _)| HandshakeHeader::of(settings))
+    }
+
+    /// Processes a segment that may prove a handshake; if it does, its connection is created.
+    fn on_proof(
+        &mut self,
+        lend: &mut TcpContext<'_>,
+        listener: u32,
+        (flow, hash): (&FlowKey, u64),
+        mtu: u32,
+        segment: &Segment,
+    ) -> Result<(), Unproven> {
+        let half = self.listeners.half(listener).ok_or(Unproven::Reset)?;
+        if !self.has_place() {
+            return Err(Unproven::Silence);
+        }
+        let ack = HandshakeAck {
+            flow: *flow,
+            seq: segment.seq,
+            ack: segment.ack,
+            timestamp: segment.options.timestamps.map(|t| (t.value, t.echo)),
+        };
+        match self.half_open.ack_hashed(half, &ack, hash, lend.moment()) {
+            AckOutcome::Proven(proven) => {
+                self.establish(lend, listener, mtu, &proven);
+                Ok(())
+            }
+            AckOutcome::Refused(refusal) if refusal.wants_reset() => Err(Unproven::Reset),
+            AckOutcome::Refused(_) => Err(Unproven::Silence),
+        }
+    }
+
+    /// Creates a connection from a proven handshake and queues it for accept.
+    fn establish(&mut self, lend: &mut TcpContext<'_>, listener: u32, mtu: u32, proven: &Proven) {
+        let Some((settings, owner)) = self.listeners.of_new(listener) else {
+            return self.half_open.accepted(proven.slot());
+        };
+        let settings = settings.clone();
+        let shake = Handshake::of(proven);
+        let start = self.start(lend, *proven.flow(), mtu, &settings);
+        let clock = proven
+            .timestamps()
+            .map_or(start.clock, |t| TimestampClock::that_showed(t.last_sent, lend.now));
+        let start = OpenKind { iss: proven.iss(), clock, ..start };
+        let mut connection = Connection::proven(&start, &shake);
+        if proven.retransmitted() > 0 {
+            connection.recovery.rtt_mut().syn_was_retransmitted();
+            if proven.retransmitted() > 1 {
+                connection.recovery.begin_slowly();
+            }
+        } else if let Some(time) = proven.round_trip() {
+            connection.recovery.rtt_mut().sample(time, 1, lend.now);
+        }
+        debug_assert!(connection.rto() <= rto_config().max);
+        match self.place(connection, owner, Some((listener, proven.slot())), lend.now) {
+            Ok(index) => {
+                if let Some(place) = self.places.get_mut(index as usize) {
+                    place.said = Some(super::SynSaid::of(proven));
+                }
+                self.listeners.enqueue(listener, index);
+                lend.counters.count(Counter::TcpPassiveOpens);
+            }
+            Err(_) => self.half_open.accepted(proven.slot()),
+        }
+    }
+
+    /// Processes a segment of a flow in TIME-WAIT.
+    fn in_time_wait(
+        &mut self,
+        lend: &mut TcpContext<'_>,
+        flow: &FlowKey,
+        segment: &Segment,
+    ) -> Option<SegmentVerdict> {
+        match self.time_waits.input(flow, &TimeWaitArrival::of(segment), lend.now) {
+            Waited::Absent | Waited::Reopen(_) => None,
+            Waited::Ignore => Some(SegmentVerdict::Dropped(DropReason::TcpOutOfWindow)),
+            Waited::Ack(mut record) => {
+                let may = record.challenges.allow(lend.now, &mut lend.random.secret);
+                self.time_waits.update(flow, record);
+                let answer = may.then(|| time_wait_ack(lend, flow, &record)).flatten();
+                Some(match answer {
+                    Some(transmit) => SegmentVerdict::Answered(transmit),
+                    None => SegmentVerdict::Dropped(DropReason::TcpOutOfWindow),
+                })
+            }
+        }
+    }
+
+    /// Sends the SYN-ACKs that are due for retransmission.
+    pub(crate) fn resend(
+        &mut self,
+        lend: &mut TcpContext<'_>,
+        units: floodwall_base::Units,
+        send: &mut impl FnMut(Transmit),
+    ) -> floodwall_base::Units {
+        let (at, listeners) = (lend.moment(), &self.listeners);
+        self.half_open.work(at, units, &mut |answer| {
+            let listener = listeners.lookup(&answer.flow, answer.flow.zone);
+            let settings = listener.and_then(|listener| listeners.of_new(listener));
+            let header = settings.map(|(settings, _)| HandshakeHeader::of(settings));
+            if let Some(transmit) = syn_ack_packet(lend, answer, header) {
+                send(transmit);
+            }
+        })
+    }
+}
+
+fn refused(flow: &FlowKey, segment: &Segment) -> SegmentVerdict {
+    let reason = DropReason::TcpNoConnection;
+    match ResetSegment::answer(*flow, segment) {
+        Some(reset) => SegmentVerdict::Refused(reset, reason),
+        None => SegmentVerdict::Dropped(reason),
+    }
+}
+
+/// The IP header fields to set: a hop limit, and a traffic class.
+#[derive(Clone, Copy)]
+struct HandshakeHeader(Option<u8>, u8);
+
+impl HandshakeHeader {
+    const fn of(settings: &TcpSettings) -> Self {
+        Self(settings.hop_limit, settings.traffic_class)
+    }
+}
+
+/// The packet of a SYN-ACK, with its listener's header fields.
+fn syn_ack_packet(
+    lend: &mut TcpContext<'_>,
+    answer: &SynAck,
+    header: Option<HandshakeHeader>,
+) -> Option<Transmit> {
+    let options = TcpOptionSet {
+        mss: answer.mss,
+        window_scale: answer.window_scale,
+        sack_permitted: answer.sack,
+        timestamps: answer.timestamp.map(|(value, echo)| Timestamps { value, echo }),
+        ..TcpOptionSet::NONE
+    };
+    let ecn = if answer.ecn { TcpFlags::ECE } else { TcpFlags::NONE };
+    let flags = TcpFlags::SYN | TcpFlags::ACK | ecn;
+    let flow = &answer.flow;
+    let transmit = plain(lend, flow, (answer.seq, answer.ack), flags, answer.window, &options)?;
+    let HandshakeHeader(hop_limit, traffic_class) = header.unwrap_or(HandshakeHeader(None, 0));
+    Some(Transmit { hop_limit, traffic_class, ..transmit })
+}
+
+fn time_wait_ack(lend: &mut TcpContext<'_>, flow: &FlowKey, record: &TimeWait) -> Option<Transmit> {
+    let timestamps = record
+        .timestamps
+        .map(|(clock, recent)| Timestamps { value: clock.value(lend.now), echo: recent.echo() });
+    let options = TcpOptionSet { timestamps, ..TcpOptionSet::NONE };
+    let seqs = (record.snd_nxt, record.rcv_nxt);
+    plain(lend, flow, seqs, TcpFlags::ACK, record.window, &options)
+}
+
+/// A segment without text that belongs to no connection.
+fn plain(
+    lend: &mut TcpContext<'_>,
+    flow: &FlowKey,
+    (seq, ack): (Seq, Seq),
+    flags: TcpFlags,
+    window: u16,
+    options: &TcpOptionSet,
+) -> Option<Transmit> {
+    let fields = TcpFields {
+        src_port: flow.local.port,
+        dst_port: flow.remote.port,
+        seq: seq.0,
+        ack: ack.0,
+        flags,
+        window,
+        urgent: 0,
+    };
+    let packet = assemble(lend.pool, flow, &fields, options, None, false)?;
+    lend.counters.count(Counter::TcpOutSegs);
+    Some(Transmit::of(packet, flow))
+}

@@ -1,0 +1,68 @@
+//! ICMP errors that quote a segment of ours: RFC 5927, RFC 5461, RFC 1191, RFC 8201.
+//!
+//! Called by `stack` with the parsed quotation. Invariants: an error is accepted only where the
+//! quoted sequence number is in flight (RFC 5927 section 4); no error ends an established
+//! connection, and no router reduces its rate (rows 33 and 34 of the bar); here a path MTU is only
+//! lowered, never below its family's floor (decision E25), and never for a segment that is smaller
+//! already.
+
+use floodwall_base::{FlowKey, IfIndex, Instant, Seq};
+use floodwall_syncache::HalfOpen;
+
+use crate::connection::family;
+use crate::connection_table::ConnectionTable;
+use crate::error::ConnectionError;
+use crate::mss::{announced_mss, floored_mtu};
+use crate::state::TcpState;
+
+/// An ICMP error of either family.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IcmpSays {
+    /// Destination unreachable or prohibited: the errors that RFC 1122 section 4.2.3.9 calls hard.
+    Refused,
+    /// A temporary failure: the soft errors.
+    Unreachable,
+    /// The packet exceeds the path MTU of so many bytes.
+    TooBig(u32),
+}
+
+impl<H: HalfOpen> ConnectionTable<H> {
+    /// Processes an ICMP error about a flow of ours that quotes this sequence number. Returns
+    /// whether it was accepted.
+    pub fn icmp_error(&mut self, flow: &FlowKey, seq: Seq, says: IcmpSays, now: Instant) -> bool {
+        let zoneless = FlowKey { zone: IfIndex::default(), ..*flow };
+        let Some(index) = self.find(&zoneless).or_else(|| self.find(flow)) else {
+            if !matches!(says, IcmpSays::TooBig(_)) {
+                let _ = self.half_open.unreachable(&zoneless, seq);
+            }
+            return false;
+        };
+        let Some((connection, records)) = self.with_records(index) else { return false };
+        let in_flight = connection.snd.nxt.since(connection.snd.una);
+        if !seq.is_within(connection.snd.una, in_flight.max(1)) || in_flight == 0 {
+            return false;
+        }
+        let opening = matches!(connection.state(), TcpState::SynSent | TcpState::SynReceived);
+        match says {
+            IcmpSays::Refused if opening => connection.fail(ConnectionError::Refused),
+            IcmpSays::Unreachable if opening => connection.fail(ConnectionError::Unreachable),
+            // Soft for every connection that was established (RFC 5461): the timers decide.
+            IcmpSays::Refused | IcmpSays::Unreachable => {}
+            IcmpSays::TooBig(mtu) => {
+                let family = family(&connection.flow);
+                let mss = announced_mss(family, floored_mtu(family, mtu)).0;
+                if mss >= connection.agreed.path_mss {
+                    return false;
+                }
+                connection.agreed.path_mss = mss;
+                let mss = connection.mss();
+                connection.recovery.set_mss(mss);
+                if !opening {
+                    connection.recovery.on_too_big(records);
+                }
+            }
+        }
+        self.settle(index, now);
+        true
+    }
+}
