@@ -533,6 +533,9 @@ impl Device for AfXdp {
         self.turn.begin(guard, now, self.number, credit);
         if let Some(cookies) = self.shared.steering.cookies() {
             cookies.press(self.number, credit.is_some());
+            if self.number == 0 {
+                cookies.look_again(now);
+            }
         }
         self.overflowed |= self.turn.has_refused(guard, self.number) && !self.own_half.saw_all();
     }

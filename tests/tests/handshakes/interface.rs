@@ -182,15 +182,15 @@ fn who_was_answered_at_the_interface_is_a_friend_and_is_let_in() {
             let heard = interface.hears(&it);
             let ack = it.ack(&heard, HELLO);
             rig.stack.syns_are_answered(false);
-            assert_eq!(rig.classify(&[ack.clone()]), [Triage::Stranger]);
+            assert_eq!(rig.classify(&[ack.clone()]), [Triage::Unknown]);
             assert_eq!(interface.judges(&ack), PROVEN);
             rig.stack.syns_are_answered(true);
-            assert_eq!(rig.classify(&[ack.clone()]), [Triage::Friend]);
+            assert_eq!(rig.classify(&[ack.clone()]), [Triage::Established]);
             let guess = Heard { seq: heard.seq ^ 0x100, ..heard.clone() };
             let guess = it.ack(&guess, HELLO);
             assert_eq!(
                 (interface.judges(&guess), rig.classify(&[guess])[0]),
-                (FORGED, Triage::Stranger)
+                (FORGED, Triage::Unknown)
             );
             rig.frame(&ack);
             let id = accept(&mut rig, listener).unwrap_or_else(|| panic!("{n}"));

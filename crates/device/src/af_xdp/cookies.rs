@@ -12,10 +12,11 @@
 //! more are the stack's. The lock is taken where listeners change, and by nobody who handles
 //! packets.
 
-use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::{AtomicU32, AtomicU64};
 use std::io;
 
+use floodwall_base::Instant;
 use floodwall_base::limits::XDP_LISTENERS;
 use floodwall_bpf::cookie::{
     AckWays, Desk, EPOCH_NANOS, KEY_ENTRIES, KEY_WORDS, KeyTable, LISTENER_KEY_BYTES, Maps, Offer,
@@ -96,6 +97,9 @@ impl Plan {
     }
 }
 
+/// How often the way back is looked at.
+const LOOK_NANOS: u64 = 1_000_000_000;
+
 type Listener = ([u8; LISTENER_KEY_BYTES], u64);
 
 /// See the file's head.
@@ -109,8 +113,9 @@ pub(crate) struct Cookies {
     shown: Mutex<Vec<Listener>>,
     /// A bit for each program that is in force.
     started: AtomicU32,
-    /// Of a veth whose peer takes answers only under conditions.
+    /// Of a veth whose peer takes answers only under conditions, and when that was looked at last.
     veth: Option<u32>,
+    looked: AtomicU64,
     queues: u32,
     /// The programs' own; kept for as long as they may run.
     _scratch: Map,
@@ -149,6 +154,7 @@ impl Cookies {
             loaded: [syns, segments],
             shown: Mutex::new(Vec::with_capacity(XDP_LISTENERS)),
             started: AtomicU32::new(0),
+            looked: AtomicU64::new(0),
             veth: match back {
                 Back::Redirected(index) => Some(index),
                 Back::Transmitted => None,
@@ -198,7 +204,7 @@ impl Cookies {
             notes.push(
                 "SYNs are not answered at the interface, and ACKs are checked there: the peer takes \
                  no frames from a program (it has none itself, and no GRO); `ethtool -K PEER gro \
-                 on` helps, within 15 s"
+                 on` helps, within a second"
                     .to_owned(),
             );
         }
@@ -216,6 +222,19 @@ impl Cookies {
         let answers = checks && self.has_way_back();
         let changed = self.set(SEGMENTS, checks).and_then(|()| self.set(SYNS, answers));
         changed.is_ok() && checks
+    }
+
+    /// Looks once a second whether the peer of a veth takes answers now. For the worker's turns;
+    /// costs two loads but for that once.
+    pub(crate) fn look_again(&self, now: Instant) {
+        let nanos = now.as_nanos();
+        let is_due = nanos.wrapping_sub(self.looked.load(Relaxed)) >= LOOK_NANOS;
+        if self.veth.is_none() || !is_due || !self.is_started() {
+            return;
+        }
+        self.looked.store(nanos, Relaxed);
+        // What the kernel refuses is tried again.
+        let _ = self.set(SYNS, self.has_way_back());
     }
 
     /// From now on SYNs are answered with this.
