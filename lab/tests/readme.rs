@@ -1,5 +1,5 @@
-//! The README's figures of the lab are those of the kept results that it names: generated, not
-//! typed. Where they differ, the failure prints what should stand there.
+//! The figures of lab/README.md are those of the kept results that it names: generated, not typed.
+//! Where they differ, the failure prints the expected text.
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without ends the test")]
 
 use std::fs;
@@ -22,7 +22,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The block of the README out of a report.
+/// The block of lab/README.md out of a report.
 fn block(report: &Value) -> String {
     let median = |name: &str| report["metrics"][name]["median"].as_f64().unwrap();
     let mut text = String::from("| bytes copied a packet; packets lost |");
@@ -55,14 +55,14 @@ fn block(report: &Value) -> String {
 }
 
 #[test]
-fn the_figures_of_the_readme_are_those_of_the_results_it_names() {
-    let readme = fs::read_to_string(root().join("README.md")).unwrap();
-    let (_, rest) = readme.split_once(BEGIN).expect("README.md names no results");
+fn the_figures_of_the_lab_readme_are_those_of_the_results_it_names() {
+    let readme = fs::read_to_string(root().join("lab/README.md")).unwrap();
+    let (_, rest) = readme.split_once(BEGIN).expect("lab/README.md names no results");
     let (folder, rest) = rest.split_once(" -->\n").unwrap();
     let (found, _) = rest.split_once(END).unwrap();
     let report = fs::read_to_string(root().join(folder).join("report.json")).unwrap();
     let report: Value = serde_json::from_str(&report).unwrap();
     assert_eq!((&report["passed"], &report["size"]), (&Value::Bool(true), &"full".into()));
     let want = block(&report);
-    assert_eq!(found.trim(), want.trim(), "README.md should say:\n{want}");
+    assert_eq!(found.trim(), want.trim(), "lab/README.md should say:\n{want}");
 }

@@ -35,6 +35,7 @@ mod watch;
 pub use differs::{KERNEL_DIFFERS, is_of_other_family, kernel_differs};
 pub use kernel::Kernel;
 pub use memory::Memory;
+pub use options::takes_value;
 pub use parser::{SyntaxError, parse, parse_with};
 pub use profile::{DIFFERENCES, Profile};
 pub use runner::{Backend, Call, Errno, Failure, play};

@@ -29,6 +29,22 @@ fn the_unit_grants_three_capabilities_and_pinned_memory_to_a_user_of_its_own() {
 }
 
 #[test]
+fn the_unit_checks_first_reloads_and_keeps_instances_apart() {
+    let unit = unit();
+    let set = |key: &str| {
+        let of = |line: &str| line.strip_prefix(key)?.strip_prefix('=').map(str::to_owned);
+        unit.lines().find_map(of).unwrap_or_default()
+    };
+    assert_eq!(set("Type"), "notify");
+    assert!(set("ExecStartPre").ends_with("floodwall check /etc/floodwall/%i.toml"));
+    let socket = " --socket %t/floodwall/%i/control.sock";
+    assert!(set("ExecStart").ends_with(socket) && set("ExecReload").ends_with(socket));
+    assert!(set("ExecReload").contains("floodwall reload"));
+    assert!(set("ExecStopPost").ends_with("floodwall cleanup %i"));
+    assert_eq!(set("RuntimeDirectory"), "floodwall/%i");
+}
+
+#[test]
 fn systemd_understands_the_unit() {
     let folder = std::env::temp_dir().join(format!("floodwall-unit-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");

@@ -71,6 +71,12 @@ const STEPS: &[Step] = &[
         run: Run::Cargo(&["test", "--workspace"], &[("FLOODWALL_APART", "interop")]),
         place: Place::After,
     },
+    Step {
+        name: "lib",
+        what: "cargo test --workspace --lib",
+        run: Run::Cargo(&["test", "--workspace", "--lib"], &[]),
+        place: Place::After,
+    },
     // Its tests mostly wait, for the kernel and for the tools of others: two at a time, as many as
     // a small machine has cores, they last three times as long as six at a time.
     Step {
@@ -113,13 +119,20 @@ const STEPS: &[Step] = &[
     },
 ];
 
+/// What `quick` stands for: the inner loop, without root.
+const QUICK: &[&str] = &["fmt", "layers", "tidy", "lib"];
+
 /// Runs the named steps, or all; true if every one of them passed.
 pub(crate) fn run(root: &Path, names: &[String]) -> Result<bool, String> {
+    let quick: Vec<String> = QUICK.iter().map(|name| (*name).to_owned()).collect();
+    let names = if names == ["quick"] { quick.as_slice() } else { names };
     if let Some(unknown) = names.iter().find(|name| !STEPS.iter().any(|step| step.name == **name)) {
         let known: Vec<_> = STEPS.iter().map(|step| step.name).collect();
         return Err(format!("no step is called {unknown}; there are {}", known.join(", ")));
     }
-    let wanted = |step: &&Step| names.is_empty() || names.iter().any(|name| name == step.name);
+    // `test` runs what `lib` does.
+    let all = |step: &Step| names.is_empty() && step.name != "lib";
+    let wanted = |step: &&Step| all(step) || names.iter().any(|name| name == step.name);
     let steps: Vec<&Step> = STEPS.iter().filter(wanted).collect();
     let start = now();
     let mut ended = Vec::with_capacity(steps.len());

@@ -1,6 +1,6 @@
-//! Project checks: `layers` (imports between crates), `tidy` (what no compiler checks), `ci`
-//! (everything), `sanitize` (the tests under a sanitizer), `pkt` (scripts of segments), `rfc` (what
-//! standards require).
+//! Project checks: `layers` (imports between crates), `tidy` (what no compiler checks), `words`
+//! (the language in figures), `ci` (everything), `sanitize` (the tests under a sanitizer), `pkt`
+//! (scripts of segments), `rfc` (what standards require).
 //!
 //! Run as `cargo run -p xtask -- <command>`. Exit code 0: it holds; 1: it does not, one line per
 //! complaint; 2: the command itself could not be run.
@@ -8,11 +8,13 @@
 
 mod ci;
 mod layers;
+mod links;
 mod pkt;
 mod rfc;
 mod sanitize;
 mod source;
 mod tidy;
+mod words;
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -23,7 +25,9 @@ usage: cargo run -p xtask -- <command>
 
   layers          check every import between crates against the table of shelves
   tidy            check the rules that no compiler checks
-  ci [step ...]   run everything, or the steps named: fmt layers tidy clippy test interop doc loom
+  words           measure comments, type names and the README against their bounds
+  ci [step ...]   run everything, or the steps named: fmt layers tidy clippy test interop doc loom;
+                  quick: those that need neither root nor many minutes
   sanitize thread|address [crate ...]
                   run the tests of these crates, or of those that matter, under a sanitizer
   pkt FILE.pkt ... [--kernel] [--ipv6]
@@ -41,6 +45,13 @@ fn main() -> ExitCode {
     let passed = match arguments.split_first() {
         Some((command, [])) if command == "layers" => layers(&root),
         Some((command, [])) if command == "tidy" => tidy(&root),
+        Some((command, [])) if command == "words" => match words::measure(&root) {
+            Ok(figures) => figures.iter().fold(true, |passed, figure| {
+                println!("{}", figure.line());
+                passed && figure.holds()
+            }),
+            Err(error) => return unusable(&error),
+        },
         Some((command, steps)) if command == "ci" => match ci::run(&root, steps) {
             Ok(passed) => passed,
             Err(error) => return unusable(&error),

@@ -13,7 +13,9 @@ mod compare;
 use std::path::Path;
 use std::thread;
 
-use floodwall_testkit::pkt::{Backend, Kernel, Memory, Script, Traced, parse_with, play};
+use floodwall_testkit::pkt::{
+    Backend, Kernel, Memory, Script, Traced, parse_with, play, takes_value,
+};
 
 /// The text of `--help`.
 const HELP: &str = "\
@@ -52,6 +54,10 @@ pub(crate) fn run(root: &Path, words: &[String]) -> Result<bool, String> {
             "-v" | "--verbose" => is_verbose = true,
             "-D" | "--define" => {
                 options.push(word.clone());
+                options.extend(words.next().cloned());
+            }
+            word if word.strip_prefix("--").is_some_and(takes_value) => {
+                options.push(word.to_owned());
                 options.extend(words.next().cloned());
             }
             // Drivers give several options in one word.

@@ -85,6 +85,8 @@ pub(crate) fn check(root: &Path) -> Result<Report, String> {
     limits_are_threats(&sources, &threats, UNNAMED_LIMITS_ALLOWED, &mut report);
     let pages = pages(root).map_err(|error| format!("cannot read: {error}"))?;
     named_tests_exist(&sources, &pages, &mut report.complaints);
+    report.complaints.extend(crate::words::complaints(&sources));
+    report.complaints.extend(crate::links::complaints(root)?);
     Ok(report)
 }
 

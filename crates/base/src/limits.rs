@@ -283,8 +283,9 @@ pub const SYN_CACHE_ENTRIES: usize = 15_359;
 /// Half-open connections of one IPv4 /24 or IPv6 /56: a quarter. Beyond, its SYNs are answered by
 /// cookies, which costs a client the retransmission of our SYN-ACK and nothing else.
 pub const SYN_CACHE_PREFIX_MAX: usize = SYN_CACHE_ENTRIES / 4;
-/// How often an unacknowledged SYN-ACK is retransmitted: after 1, 3 and 7 seconds.
-pub const SYN_ACK_RETRANSMITS: u8 = 3;
+/// How often an unacknowledged SYN-ACK is retransmitted: after 1, 3, 7, 15 and 31 seconds, as by
+/// Linux, so that a half-open connection lasts 63 seconds.
+pub const SYN_ACK_RETRANSMITS: u8 = 5;
 /// SYN-ACKs that one cache sends again in a second: half a megabit of them.
 pub const SYN_ACK_RETRANSMIT_RATE: u32 = 1000;
 /// SYN-ACKs that are sent again at once.
@@ -312,6 +313,21 @@ pub const TCP_RECORDS_RESERVE_DIVISOR: usize = 8;
 pub const TCP_SACK_STEPS: u32 = 256;
 /// TCP connections of one shard, TIME-WAIT apart.
 pub const TCP_CONNECTIONS_MAX: usize = 65_536;
+/// Which part of a shard's connection places is kept free: where less is free, each newcomer evicts
+/// a connection of the source prefix that holds most.
+pub const TCP_PLACES_KEPT_PART: usize = 16;
+/// Which part is kept for newcomers of prefixes that have less than their fair share.
+pub const TCP_PLACES_NEWCOMERS_PART: usize = 32;
+/// Connections that are looked at to find one to evict, of one list.
+pub const TCP_EVICT_LOOKS: usize = 16;
+/// Connections that one newcomer evicts at most.
+pub const TCP_EVICTED_MAX: usize = 2;
+/// How long a connection must have been idle to be evicted for another one of its own prefix, or of
+/// a prefix that holds as much.
+pub const TCP_EVICT_OWN_IDLE: Duration = Duration::from_millis(500);
+/// How much a connection that no program owns any more weighs in its prefix's share of the places,
+/// beside one that is in use.
+pub const TCP_UNOWNED_WEIGHT: u8 = 4;
 /// Connections that may wait to be accepted of one listener, the limit of any backlog: Linux's
 /// `somaxconn`.
 pub const TCP_BACKLOG_MAX: usize = 4096;
@@ -350,3 +366,6 @@ pub const TCP_ORPHAN_PATIENCE: Duration = Duration::from_secs(60);
 /// How long what such a connection has sent, or what its peer's window keeps back, may stand still:
 /// more than the 100 seconds of RFC 9293 section 3.8.3 (R2).
 pub const TCP_ORPHAN_STALL_PATIENCE: Duration = Duration::from_secs(120);
+/// What both fall to as more than half of the places are used: Linux's orphans are reset at once
+/// beyond `tcp_max_orphans`. A lost FIN is sent again within this time.
+pub const TCP_ORPHAN_PATIENCE_MIN: Duration = Duration::from_secs(3);

@@ -49,6 +49,10 @@ pub(crate) enum Command {
     Neigh(NeighArgs),
     /// Send the traffic of a classic packet generator's script, and count what comes back
     Pktgen(PktgenArgs),
+    /// Have a running instance read its configuration file again: all of it, or nothing
+    Reload(AskArgs),
+    /// Repair what an instance that was killed has left behind: sockets, settings of interfaces
+    Cleanup(CleanupArgs),
     /// Validate a configuration file, without starting anything
     Check(CheckArgs),
     /// Test a device end to end, and report what works
@@ -120,7 +124,7 @@ Where both are given, the file is read first; flags replace its single values an
 lists. Flags of an interface mean the one that --device names, or the file's only one.";
 
 /// `floodwall run`
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 #[command(after_long_help = RUN_EXAMPLE)]
 pub(crate) struct RunArgs {
     /// Configuration file (TOML), read before the flags
@@ -347,6 +351,14 @@ pub(crate) struct StatArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 1, requires = "watch")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) interval: u64,
+}
+
+/// `floodwall cleanup`
+#[derive(Debug, Args)]
+pub(crate) struct CleanupArgs {
+    /// Only these interfaces; by default all of this network namespace
+    #[arg(value_name = "INTERFACE")]
+    pub(crate) interfaces: Vec<String>,
 }
 
 /// `floodwall check`

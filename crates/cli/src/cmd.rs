@@ -2,6 +2,7 @@
 
 pub(crate) mod address;
 pub(crate) mod check;
+pub(crate) mod cleanup;
 #[cfg(feature = "lab")]
 pub(crate) mod cost;
 pub(crate) mod drill;
@@ -10,6 +11,7 @@ pub(crate) mod lab;
 pub(crate) mod neigh;
 pub(crate) mod paper;
 pub(crate) mod pktgen;
+pub(crate) mod reload;
 pub(crate) mod route;
 pub(crate) mod run;
 pub(crate) mod self_test;

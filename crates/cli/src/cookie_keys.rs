@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use floodwall_base::Instant;
-use floodwall_dispatch::{Clock, Command, Control, ControlQueue, Shown};
+use floodwall_dispatch::{Clock, Control, ControlQueue, Shown, WorkerCommand};
 use floodwall_stack::tcp_set::{Secret, SecretError};
 use floodwall_stack::{Host, Stack};
 use thiserror::Error;
@@ -176,7 +176,7 @@ impl KeyWatch {
     fn tell(&self, what: impl Fn(&mut Stack, Instant) + Clone + Send + 'static) -> bool {
         let told = self.workers.iter().map(|worker| {
             let what = what.clone();
-            worker.post(Command::new(move |desk: &mut ControlQueue<'_, Shown<Host>>| {
+            worker.post(WorkerCommand::new(move |desk: &mut ControlQueue<'_, Shown<Host>>| {
                 let now = desk.now;
                 what(desk.engine.engine.stack_mut(), now);
             }))

@@ -14,12 +14,16 @@ mod hosted;
 mod listeners;
 mod neighbors;
 mod network;
+mod notify;
+mod output;
 mod proc_net;
 mod record;
+mod reload;
 mod report;
 mod routes;
 mod settings;
 mod show;
+mod signals;
 mod socket;
 mod watch;
 
@@ -57,6 +61,8 @@ fn main() -> ExitCode {
         Command::Rule(args) => cmd::route::rule(&args),
         Command::Neigh(args) => cmd::neigh::neigh(&args),
         Command::Pktgen(args) => cmd::pktgen::pktgen(&args),
+        Command::Reload(args) => cmd::reload::reload(&args),
+        Command::Cleanup(args) => cmd::cleanup::cleanup(&args),
         Command::Check(args) => cmd::check::check(&args),
         Command::SelfTest(args) => return cmd::self_test::self_test(&args),
         Command::Drill(args) => return cmd::drill::drill(&args),

@@ -148,7 +148,8 @@ pub(crate) fn carry_out(
     let mut random = Randomness::from_number(now.as_nanos());
     let done = serde_json::json!({ "done": true });
     match request {
-        ControlRequest::Stat | ControlRequest::Network => {
+        // A reload is not a worker's to carry out.
+        ControlRequest::Stat | ControlRequest::Reload | ControlRequest::Network => {
             serde_json::to_value(NetworkConfig::of(stack, now)).map_err(|error| error.to_string())
         }
         ControlRequest::AddAddress { dev, address, valid, preferred } => {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use floodwall_base::{Counter, IfIndex, Randomness};
 use floodwall_device::LinkState;
-use floodwall_dispatch::{Command, Control, ControlQueue, CrewReader, Shown, Stop};
+use floodwall_dispatch::{Control, ControlQueue, CrewReader, Shown, Stop, WorkerCommand};
 use floodwall_stack::Host;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -89,8 +89,8 @@ impl StatWatch {
             if carries == link.carries {
                 continue;
             }
-            let told =
-                self.control.post(Command::new(move |desk: &mut ControlQueue<'_, Shown<Host>>| {
+            let told = self.control.post(WorkerCommand::new(
+                move |desk: &mut ControlQueue<'_, Shown<Host>>| {
                     let mut random = Randomness::from_number(desk.now.as_nanos());
                     desk.engine.engine.stack_mut().set_carrier(
                         iface,
@@ -98,7 +98,8 @@ impl StatWatch {
                         desk.now,
                         &mut random,
                     );
-                }));
+                },
+            ));
             // Else the next look tries again.
             if told.is_ok() {
                 link.carries = carries;

@@ -179,6 +179,29 @@ impl Placement {
         }
     }
 
+    /// Restores what a process that was killed has left set on the interface `name`, and returns
+    /// how many settings that were; `None` where a running process holds them. Costs some system
+    /// calls, and changes nothing where nothing was left.
+    ///
+    /// # Errors
+    /// There is no such interface, or no note can be read; or a setting could not be restored:
+    /// then the note stays.
+    pub fn repair(name: &str) -> io::Result<Option<usize>> {
+        let system = Linux::of(name)?;
+        let link = system.link()?;
+        match PlacementNote::take(&link) {
+            NoteTaken::Theirs => Ok(None),
+            NoteTaken::Nowhere(error) => Err(error),
+            NoteTaken::Ours(note, left) => {
+                let undone: io::Result<Vec<()>> =
+                    left.iter().rev().map(|undo| undo.apply(&system)).collect();
+                let count = undone?.len();
+                note.remove();
+                Ok(Some(count))
+            }
+        }
+    }
+
     /// One that has nothing to undo yet.
     fn new(report: PlacementReport, system: Option<Box<dyn System>>) -> Self {
         let (undo, note, driver, driven) = (Vec::new(), None, None, Vec::new());

@@ -42,9 +42,9 @@ impl<E> ControlQueue<'_, E> {
 
 /// One request. It must be short: packets wait while it is carried out.
 #[expect(clippy::type_complexity, reason = "one closure; a second name would hide it")]
-pub struct Command<E>(Box<dyn FnOnce(&mut ControlQueue<'_, E>) + Send>);
+pub struct WorkerCommand<E>(Box<dyn FnOnce(&mut ControlQueue<'_, E>) + Send>);
 
-impl<E> Command<E> {
+impl<E> WorkerCommand<E> {
     /// A request out of a closure.
     pub fn new(what: impl FnOnce(&mut ControlQueue<'_, E>) + Send + 'static) -> Self {
         Self(Box::new(what))
@@ -55,9 +55,9 @@ impl<E> Command<E> {
     }
 }
 
-impl<E> std::fmt::Debug for Command<E> {
+impl<E> std::fmt::Debug for WorkerCommand<E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Command")
+        f.write_str("WorkerCommand")
     }
 }
 
@@ -78,7 +78,7 @@ pub enum ControlError {
 /// A handle to send requests to one worker. Clones refer to the same worker.
 #[derive(Debug)]
 pub struct Control<E> {
-    sender: SyncSender<Command<E>>,
+    sender: SyncSender<WorkerCommand<E>>,
     bell: Bell,
 }
 
@@ -93,7 +93,7 @@ impl<E: 'static> Control<E> {
     ///
     /// # Errors
     /// The mailbox is full, or the worker has ended.
-    pub fn post(&self, command: Command<E>) -> Result<(), ControlError> {
+    pub fn post(&self, command: WorkerCommand<E>) -> Result<(), ControlError> {
         self.sender.try_send(command).map_err(|refused| match refused {
             TrySendError::Full(_) => ControlError::Full,
             TrySendError::Disconnected(_) => ControlError::Ended,
@@ -113,7 +113,7 @@ impl<E: 'static> Control<E> {
         what: impl FnOnce(&mut ControlQueue<'_, E>) -> R + Send + 'static,
     ) -> Result<R, ControlError> {
         let (answer, answered) = mpsc::sync_channel(1);
-        self.post(Command::new(move |desk| {
+        self.post(WorkerCommand::new(move |desk| {
             // The requester may have timed out; the answer is dropped then.
             let _ = answer.try_send(what(desk));
         }))?;
@@ -125,7 +125,7 @@ impl<E: 'static> Control<E> {
 }
 
 /// The mailbox's two ends.
-pub(crate) fn mailbox<E>(bell: &Bell) -> (Control<E>, Receiver<Command<E>>) {
+pub(crate) fn mailbox<E>(bell: &Bell) -> (Control<E>, Receiver<WorkerCommand<E>>) {
     let (sender, receiver) = mpsc::sync_channel(MAILBOX);
     (Control { sender, bell: bell.clone() }, receiver)
 }

@@ -35,7 +35,7 @@ mod worker_group;
 
 pub use bell::Bell;
 pub use clock::Clock;
-pub use control::{Command, Control, ControlError, ControlQueue};
+pub use control::{Control, ControlError, ControlQueue, WorkerCommand};
 pub use floodwall_schedule::{BalanceConfig, GateConfig, Share};
 pub use membership::Setting;
 pub use panics::{OnPanic, PanicReport};

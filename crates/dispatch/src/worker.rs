@@ -24,7 +24,7 @@ use thiserror::Error;
 
 use crate::bell::Bell;
 use crate::clock::Clock;
-use crate::control::{Command, Control, mailbox};
+use crate::control::{Control, WorkerCommand, mailbox};
 use crate::membership::{GroupCommands, Setting};
 use crate::offers::Offers;
 use crate::panics::{PanicReport, Restarts};
@@ -157,7 +157,7 @@ pub struct Worker<E: 'static> {
     published: Instant,
     pub(crate) bell: Bell,
     control: Control<E>,
-    pub(crate) mailbox: Receiver<Command<E>>,
+    pub(crate) mailbox: Receiver<WorkerCommand<E>>,
     config: WorkerConfig,
     /// The order of service under pressure, and the worker's share of its core.
     pub(crate) gate: TurnGate,

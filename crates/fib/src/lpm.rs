@@ -2,8 +2,9 @@
 //!
 //! # What it is
 //!
-//! A trie of 8-bit strides. The nodes of the first levels are **direct blocks** of 256 entries of
-//! 64 bits: what is below, and the longest match so far. The others are **lines**: one cache line
+//! A trie of 8-bit strides under a root of 65,536 entries, one for the first 16 bits of an address.
+//! Its nodes, and those of the third byte of IPv6, are **direct blocks** of 256 entries of 64 bits:
+//! what is below, and the longest match so far. The others are **lines**: one cache line
 //! of eight words; a word serves 32 of the node's 256 positions by a bitmap of runs and the index
 //! of the first run's slot (`word.rs`), so a level costs two memory accesses and one popcount, and
 //! no branch. The idea of runs and popcounts is that of Degermark, Brodnik, Carlsson and Pink
@@ -12,18 +13,19 @@
 //! 32 positions one atomic store.
 //!
 //! ```text
-//!         0-8 bits   8-16 bits   16-24 bits   24-32 bits   32-40 bits ...
-//! IPv4    direct ->  direct ->   line ->      line
-//! IPv6    direct ->  direct ->   direct ->    line ->      line -> ...
+//!         0-16 bits   16-24 bits   24-32 bits   32-40 bits ...
+//! IPv4    root ->     line ->      line
+//! IPv6    root ->     direct ->    line ->      line -> ...
 //! ```
 //!
-//! A small table has a block for each /8 that it uses and no more: there is no root of 65,536
-//! entries, and so no size at which one must be built. The first block, 2 KiB, stays in the first
-//! cache level; its load costs less than a larger root's misses.
+//! The root is 256 direct blocks side by side, each in the place of its first byte. Their memory is
+//! the system's until it is touched, so a table takes 2 KiB for each /8 that it uses. What ends
+//! within the first byte stands in the entries of all blocks below it: up to 256 entries for a /8,
+//! and for a shorter one as many blocks as it covers, one a step.
 //!
-//! Matches of direct blocks are not pushed down: a walk remembers the last. Between lines of IPv6
-//! they are, into the positions that have nothing of their own, so that the last slot of a walk is
-//! the answer (`push.rs`).
+//! Matches of direct blocks are not pushed down further: a walk remembers the last. Between lines
+//! of IPv6 they are, into the positions that have nothing of their own, so that the last slot of a
+//! walk is the answer (`push.rs`).
 //!
 //! # Callers
 //!
@@ -45,8 +47,9 @@
 //! # Changes in steps
 //!
 //! [`insert`](LpmWriter::insert), [`remove`](LpmWriter::remove) and
-//! [`replace`](LpmWriter::replace) are complete when they return. A short IPv6 prefix may have many
-//! lines below it: [`begin`](LpmWriter::begin) shows the change where that is constant work, and
+//! [`replace`](LpmWriter::replace) are complete when they return. A prefix below 8 bits stands in
+//! several blocks, and a short IPv6 prefix may have many lines below it:
+//! [`begin`](LpmWriter::begin) shows the change where that is constant work, and
 //! [`step`](LpmWriter::step) goes on for as many units as it is given; each look-up meanwhile
 //! finds, for its address, the old answer or the new.
 //!

@@ -34,6 +34,14 @@ pub trait Application: Send {
     fn deadline(&self) -> Option<Instant> {
         None
     }
+
+    /// Takes nothing new from now on: closes what it listens with. Returns whether it still has
+    /// connections to serve; then it goes on running, and [`Application::start`] may open it
+    /// again.
+    fn stop(&mut self, sockets: &mut Sockets<'_>) -> bool {
+        let _ = sockets;
+        false
+    }
 }
 
 /// Why a host did not start.
@@ -42,6 +50,12 @@ pub enum HostError {
     /// The stack rejected the configuration.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// There is no such application to stop.
+    #[error("there is no {0} to stop")]
+    NoSuch(String),
+    /// As many have been stopped, and are kept for their connections, as may be.
+    #[error("{max} stopped services are kept for their connections already", max = STOPPED_MAX)]
+    TooManyStopped,
     /// An application did not start.
     #[error("{name} did not start: {error}")]
     Start {
@@ -62,6 +76,19 @@ const FEW_UNITS: u32 = BURST_MAX as u32 / 4;
 /// Maximum time that input is held up for applications that do not catch up (backpressure).
 const HOLD_UP_MAX: Duration = Duration::from_micros(500);
 
+/// Stopped applications that are kept for their connections.
+const STOPPED_MAX: usize = 32;
+
+/// Applications to be stopped and started while a host runs: all of them, or none.
+pub struct ApplicationChange {
+    /// By their names.
+    pub stop: Vec<String>,
+    /// In this order, after the others have stopped.
+    pub start: Vec<Box<dyn Application>>,
+    /// Told once it is done, or refused and taken back. It must not wait.
+    pub done: Box<dyn FnOnce(Result<(), HostError>) + Send>,
+}
+
 /// An application and its budget. Each has an account of its own, so that one with a backlog takes
 /// nothing from the others.
 struct HostedApplication {
@@ -70,9 +97,19 @@ struct HostedApplication {
     earned: i64,
     /// It used its whole budget: it has more to do.
     lags: bool,
+    /// It takes nothing new, and is kept for its connections.
+    stopped: bool,
+    /// It had connections when it stopped, or may have had.
+    serves: bool,
+    /// It took what is new when the change that is carried out began.
+    ran: bool,
 }
 
 impl HostedApplication {
+    const fn new(application: Box<dyn Application>) -> Self {
+        Self { application, earned: 0, lags: false, stopped: false, serves: false, ran: false }
+    }
+
     /// Budget after packet work of `spent` units: the same amount, half of the core, if it lags
     /// behind; else a whole slice.
     fn earn(&mut self, spent: u32) -> u32 {
@@ -109,6 +146,8 @@ pub struct Host {
     resumed: Option<Instant>,
     /// Datagrams refused by full sockets at the last check.
     refused: u64,
+    /// Applications to be stopped and started with the next timed work.
+    change: Option<ApplicationChange>,
 }
 
 impl Host {
@@ -148,15 +187,98 @@ impl Host {
                 HostError::Start { name, error }
             })?;
         }
-        let hosted = |application| HostedApplication { application, earned: 0, lags: false };
         Ok(Self {
             stack,
-            applications: applications.into_iter().map(hosted).collect(),
+            applications: applications.into_iter().map(HostedApplication::new).collect(),
             packet_work: 0,
             held_up: None,
             resumed: None,
             refused: 0,
+            change: None,
         })
+    }
+
+    /// Has applications stopped and started with the next timed work, which follows at once. The
+    /// others, and connections of those that stop, are not touched. A change that still waits is
+    /// replaced, and never told.
+    pub fn change_applications(&mut self, change: ApplicationChange) {
+        self.change = Some(change);
+    }
+
+    /// Names of the applications that take what is new, in order.
+    pub fn application_names(&self) -> impl Iterator<Item = &str> {
+        let open = self.applications.iter().filter(|hosted| !hosted.stopped);
+        open.map(|hosted| hosted.application.name())
+    }
+
+    /// Carries out a change of applications. Off the packet path: at most once a turn, and it
+    /// allocates.
+    #[cold]
+    fn carry_out(&mut self, change: ApplicationChange, round: &mut Round<'_>) {
+        let ApplicationChange { stop, start, done } = change;
+        self.applications.iter_mut().for_each(|hosted| hosted.ran = !hosted.stopped);
+        let outcome = self.stop_all(&stop, round).and_then(|()| {
+            start.into_iter().try_for_each(|application| self.start_one(application, round))
+        });
+        match &outcome {
+            // What was stopped and has no connections goes.
+            Ok(()) => self.applications.retain(|hosted| !hosted.stopped || hosted.serves),
+            Err(_) => self.restore(round),
+        }
+        done(outcome);
+    }
+
+    fn stop_all(&mut self, names: &[String], round: &mut Round<'_>) -> Result<(), HostError> {
+        let stopped = self.applications.iter().filter(|hosted| hosted.stopped).count();
+        if stopped + names.len() > STOPPED_MAX {
+            return Err(HostError::TooManyStopped);
+        }
+        for name in names {
+            let named = |h: &&mut HostedApplication| !h.stopped && h.application.name() == name;
+            let hosted = self.applications.iter_mut().find(named);
+            let hosted = hosted.ok_or_else(|| HostError::NoSuch(name.clone()))?;
+            let mut sockets = Sockets::new(&mut self.stack, RoundContext::of(round));
+            hosted.serves = hosted.application.stop(&mut sockets);
+            hosted.stopped = true;
+        }
+        Ok(())
+    }
+
+    /// Starts one application, or the stopped one of its name that is kept for its connections.
+    fn start_one(
+        &mut self,
+        application: Box<dyn Application>,
+        round: &mut Round<'_>,
+    ) -> Result<(), HostError> {
+        let name = application.name().to_owned();
+        let kept = |h: &HostedApplication| h.stopped && h.serves && h.application.name() == name;
+        let at = self.applications.iter().position(kept);
+        let mut hosted = match at {
+            Some(at) => self.applications.swap_remove(at),
+            None => HostedApplication::new(application),
+        };
+        let mut sockets = Sockets::new(&mut self.stack, RoundContext::of(round));
+        let started = hosted.application.start(&mut sockets);
+        hosted.stopped = started.is_err();
+        if started.is_ok() || at.is_some() {
+            self.applications.push(hosted);
+        }
+        started.map_err(|error| HostError::Start { name, error })
+    }
+
+    /// Takes a change back: what runs and did not run before stops, and the other way round.
+    fn restore(&mut self, round: &mut Round<'_>) {
+        for hosted in self.applications.iter_mut().filter(|h| !h.ran && !h.stopped) {
+            let mut sockets = Sockets::new(&mut self.stack, RoundContext::of(round));
+            hosted.serves = hosted.application.stop(&mut sockets);
+            hosted.stopped = true;
+        }
+        for hosted in self.applications.iter_mut().filter(|h| h.ran && h.stopped) {
+            let mut sockets = Sockets::new(&mut self.stack, RoundContext::of(round));
+            // It ran a moment ago with what it needs, which nothing else has now.
+            hosted.stopped = hosted.application.start(&mut sockets).is_err();
+        }
+        self.applications.retain(|hosted| !hosted.stopped || hosted.serves);
     }
 
     /// The stack.
@@ -243,6 +365,9 @@ impl Engine for Host {
 
     fn work(&mut self, round: &mut Round<'_>) -> Units {
         let spent = self.stack.work(round);
+        if let Some(change) = self.change.take() {
+            self.carry_out(change, round);
+        }
         // Where hardly any packets came, the core is free for applications.
         let alone = core::mem::take(&mut self.packet_work) < FEW_UNITS;
         let behind = self.applications.iter().filter(|hosted| hosted.lags).count();
@@ -269,7 +394,7 @@ impl Engine for Host {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        if self.lags() {
+        if self.lags() || self.change.is_some() {
             return Some(Instant::ORIGIN);
         }
         let applications = self.applications.iter().filter_map(|a| a.application.deadline());

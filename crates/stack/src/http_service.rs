@@ -382,7 +382,7 @@ impl Application for StreamService {
     }
 
     fn start(&mut self, sockets: &mut Sockets<'_>) -> Result<(), StartError> {
-        let settings = TcpSettings { nodelay: true, ..TcpSettings::default() };
+        let settings = TcpSettings { nodelay: true, ecn: true, ..TcpSettings::default() };
         self.door.open(sockets, self.port, &settings)
     }
 
@@ -399,6 +399,11 @@ impl Application for StreamService {
 
     fn deadline(&self) -> Option<Instant> {
         self.door.deadline()
+    }
+
+    fn stop(&mut self, sockets: &mut Sockets<'_>) -> bool {
+        self.door.shut(sockets);
+        true
     }
 }
 

@@ -68,7 +68,7 @@ pub use floodwall_ip::{
 };
 pub use floodwall_tcp as tcp_set;
 pub use floodwall_wire::IcmpReport;
-pub use host::{Application, Host, HostError};
+pub use host::{Application, ApplicationChange, Host, HostError};
 pub use http_service::{StreamKind, StreamService};
 pub use multicast::GroupInterface;
 pub use ping::PingSendError;

@@ -4,10 +4,9 @@
 //! Invariant: new connections are served before those that have further events.
 //!
 //! # Under flood
-//! A peer may connect and send nothing, or hardly anything, without end. Where no more than an
-//! eighth of the places for connections is left, each newcomer resets the one of [`LOOKS`]
-//! connections of this service that was idle for longest. Worst work for a newcomer: a look at each
-//! of these. Honest traffic loses idle connections meanwhile. Counter: `TcpEstabResets`.
+//! A peer may connect and send nothing, or hardly anything, without end. Where places for
+//! connections run out, those of the source prefix that holds most are reset
+//! (`tcp/src/table/room.rs`); a service releases them as it does all that have ended.
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -22,12 +21,7 @@ pub(crate) struct ServiceListener {
     open: Option<(ListenerId, u32)>,
     /// The last poll returned a connection, so there may be more.
     more: bool,
-    /// Position at which the next search for an idle connection begins.
-    hand: u32,
 }
-
-/// Connections examined to find an idle one.
-const LOOKS: usize = 32;
 
 impl ServiceListener {
     /// Listens on a port, both families.
@@ -41,33 +35,33 @@ impl ServiceListener {
         settings: &TcpSettings,
     ) -> Result<(), StartError> {
         let any = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port);
-        let owner = sockets.tcp_owner()?;
+        // One that was shut is opened again with the number of its connections.
+        let owner = match self.open {
+            Some((_, owner)) => owner,
+            None => sockets.tcp_owner()?,
+        };
         let listener = sockets.tcp_listen(any, settings, limits::TCP_BACKLOG_MAX, owner)?;
         self.open = Some((listener, owner));
         Ok(())
+    }
+
+    /// Listens no more; connections that were accepted go on.
+    pub(crate) fn shut(&mut self, sockets: &mut Sockets<'_>) {
+        if let Some((listener, _)) = self.open {
+            // An error means that it was shut before.
+            let _ = sockets.tcp_unlisten(listener);
+        }
     }
 
     /// The next connection that can be served; `None` where there is none.
     pub(crate) fn next(&mut self, sockets: &mut Sockets<'_>) -> Option<ConnectionId> {
         let (listener, owner) = self.open?;
         let next = match sockets.tcp_accept(listener) {
-            Ok(Some(id)) => {
-                self.make_room(sockets, owner);
-                Some(id)
-            }
+            Ok(Some(id)) => Some(id),
             _ => sockets.tcp_event(owner).map(|(id, _)| id),
         };
         self.more = next.is_some();
         next
-    }
-
-    /// Resets an idle connection where few places are left.
-    #[inline]
-    fn make_room(&mut self, sockets: &mut Sockets<'_>, owner: u32) {
-        if let Some(silent) = sockets.tcp_dispensable(owner, self.hand, LOOKS) {
-            self.hand = self.hand.wrapping_add(LOOKS as u32);
-            let _ = sockets.tcp_abort(silent);
-        }
     }
 
     /// Immediately, where the last slice used up its budget.

@@ -137,4 +137,12 @@ impl Application for UdpService {
     fn deadline(&self) -> Option<floodwall_base::Instant> {
         self.more.then_some(floodwall_base::Instant::ORIGIN)
     }
+
+    fn stop(&mut self, sockets: &mut Sockets<'_>) -> bool {
+        if let Some(socket) = self.socket.take() {
+            sockets.udp_close(socket);
+        }
+        self.more = false;
+        false
+    }
 }

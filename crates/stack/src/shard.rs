@@ -231,6 +231,33 @@ impl Stack {
         self.access_lists.get(usize::from(iface.0))?.as_ref()
     }
 
+    /// Replaces the access list of an interface on this shard; without rules it has none. The
+    /// counts of the rules begin anew. Returns false, and changes nothing, where there is no such
+    /// interface, or it is the loopback, or there are more rules than `ACCESS_RULES_MAX`.
+    /// Allocates: not for the packet path.
+    pub fn set_access_list(
+        &mut self,
+        iface: IfIndex,
+        rules: &[floodwall_ip::access_list::AccessRule],
+    ) -> bool {
+        let at = usize::from(iface.0);
+        let fits = rules.len() <= limits::ACCESS_RULES_MAX;
+        if iface == IfIndex::LOOPBACK || at >= self.interfaces.len() || !fits {
+            return false;
+        }
+        let mut lists = core::mem::take(&mut self.access_lists).into_vec();
+        lists.resize_with(self.interfaces.len(), || None);
+        if let Some(list) = lists.get_mut(at) {
+            let new = || floodwall_ip::access_list::AccessList::new(rules);
+            *list = (!rules.is_empty()).then(new);
+        }
+        // Packets are not looked at where no interface has rules.
+        if lists.iter().any(Option::is_some) {
+            self.access_lists = lists.into();
+        }
+        true
+    }
+
     /// The interface with this name.
     #[must_use]
     pub fn interface_named(&self, name: &str) -> Option<IfIndex> {

@@ -558,15 +558,6 @@ impl Sockets<'_> {
         Ok(())
     }
 
-    /// A connection that an application should close, because no more than an eighth of the places
-    /// for connections is left: of its own at `looks` places from `from` on, in a ring, the least
-    /// recently active one (LRU by the last segment of its peer). `None` where there are places, at
-    /// the cost of a compare.
-    pub fn tcp_dispensable(&mut self, owner: u32, from: u32, looks: usize) -> Option<ConnectionId> {
-        let set = self.tcp().ok().filter(|set| set.has_few_places())?;
-        set.silent_for_longest(owner, from, looks)
-    }
-
     /// The state of a connection.
     ///
     /// # Errors

@@ -75,7 +75,8 @@ impl Application for TcpService {
     }
 
     fn start(&mut self, sockets: &mut Sockets<'_>) -> Result<(), StartError> {
-        self.door.open(sockets, self.port, &TcpSettings::default())
+        let settings = TcpSettings { ecn: true, ..TcpSettings::default() };
+        self.door.open(sockets, self.port, &settings)
     }
 
     fn run(&mut self, sockets: &mut Sockets<'_>, budget: Units) -> Units {
@@ -91,5 +92,10 @@ impl Application for TcpService {
 
     fn deadline(&self) -> Option<Instant> {
         self.door.deadline()
+    }
+
+    fn stop(&mut self, sockets: &mut Sockets<'_>) -> bool {
+        self.door.shut(sockets);
+        true
     }
 }

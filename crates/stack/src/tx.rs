@@ -20,8 +20,7 @@ use crate::path_cache::{LearnedPath, PathQuery, SendingPath};
 use crate::round_context::RoundContext;
 use crate::shard::Stack;
 
-/// Hop limit of what we originate (IANA's recommended default).
-pub(crate) const HOP_LIMIT: u8 = 64;
+pub(crate) use floodwall_ip::iface::HOP_LIMIT;
 
 /// The default traffic class: best effort.
 pub(crate) const BEST_EFFORT: u8 = 0;

@@ -88,4 +88,4 @@ pub use prefetch::prefetch;
 pub use rcu_cell::{RcuCell, Retired};
 pub use wake_group::WakeGroup;
 pub use waker::WakerCell;
-pub use zeroed::{CacheLine, Zero, zeroed};
+pub use zeroed::{CacheLine, Zero, zeroed, zeroed_box};

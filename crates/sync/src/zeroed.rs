@@ -59,6 +59,19 @@ unsafe impl<T: Zero> Zero for CacheLine<T> {
     }
 }
 
+/// One of them, all zero, in memory of its own.
+#[must_use]
+pub fn zeroed_box<T: Zero>() -> Box<T> {
+    #[cfg(loom)]
+    return Box::new(T::zero());
+    #[cfg(not(loom))]
+    {
+        let place = Box::<T>::new_zeroed();
+        // SAFETY: types with `Zero` guarantee that all bytes zero are a value.
+        unsafe { place.assume_init() }
+    }
+}
+
 /// So many of them, all nought.
 #[must_use]
 pub fn zeroed<T: Zero>(len: usize) -> Box<[T]> {
@@ -91,5 +104,6 @@ mod tests {
         assert!(zeroed::<AtomicU16>(0).is_empty());
         assert!(zeroed::<AtomicU32>(77).iter().all(|slot| slot.load(Relaxed) == 0));
         assert_eq!(AtomicU32::zero().load(Relaxed), 0);
+        assert!(zeroed_box::<[AtomicU64; 70_000]>().iter().all(|word| word.load(Relaxed) == 0));
     }
 }

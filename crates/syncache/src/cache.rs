@@ -36,7 +36,7 @@ pub(crate) struct SlotClaim {
 }
 
 /// A time in ticks of 2^26 ns, a fifteenth of a second. It wraps after 73 minutes; no entry
-/// exists for longer than half a minute.
+/// exists for longer than 64 seconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct CacheTick(pub(crate) u16);
 

@@ -10,6 +10,7 @@ use floodwall_base::{Endpoint, FlowKey, IfIndex, Instant, Seq};
 use crate::cache::CacheTick;
 use crate::half_open::SynAck;
 use crate::listener::ListenerId;
+use crate::proven::ProvenBy;
 use crate::settings::ListenSettings;
 use crate::timestamp;
 
@@ -222,7 +223,8 @@ impl SynEntry {
 
     /// The SYN-ACK of this entry, with the current time.
     pub(crate) fn syn_ack(&self, role: &ListenSettings, clock: u32) -> SynAck {
-        syn_ack(self.flow(), self.irs(), self.iss(), &self.agreed(), role, clock)
+        let by = (ProvenBy::Cache, clock);
+        syn_ack(self.flow(), self.irs(), self.iss(), &self.agreed(), role, by)
     }
 }
 
@@ -234,7 +236,7 @@ pub(crate) fn syn_ack(
     iss: Seq,
     agreed: &AgreedOptions,
     role: &ListenSettings,
-    clock: u32,
+    (by, clock): (ProvenBy, u32),
 ) -> SynAck {
     let v4 = flow.remote.ipv4_bits().is_some();
     let marks = agreed.marks().unwrap_or(0);
@@ -243,9 +245,14 @@ pub(crate) fn syn_ack(
         seq: iss,
         ack: irs + 1,
         window: role.window,
-        // A client that sent no MSS gets none, so that the answer is not longer than its SYN: no
-        // amplification (row 10 of the security bar).
-        mss: agreed.said_mss.then_some(if v4 { role.mss.0 } else { role.mss.1 }),
+        // Ours is sent whether or not the client sent its own (RFC 9293 section 3.7.1, SHLD-5)
+        // while the cache has room; where cookies answer, a flood may be under way, and the answer
+        // to a SYN without options is not longer than that (row 10 of the security bar).
+        mss: (agreed.said_mss || by == ProvenBy::Cache).then_some(if v4 {
+            role.mss.0
+        } else {
+            role.mss.1
+        }),
         window_scale: agreed.window_scale.map(|_| role.window_scale),
         sack: agreed.sack,
         timestamp: agreed.timestamp.map(|echo| (timestamp::marked(clock, marks), echo)),

@@ -25,8 +25,8 @@ pub struct SynAck {
     pub ack: Seq,
     /// The window field, not scaled.
     pub window: u16,
-    /// Our MSS option; `None` where it is omitted, so that the answer is no longer than the SYN
-    /// of a client that sent none.
+    /// Our MSS option; `None` where it is omitted, so that a cookie is no longer than the SYN of a
+    /// client that sent none.
     pub mss: Option<u16>,
     /// Our shift, where the client offered one.
     pub window_scale: Option<u8>,
@@ -215,6 +215,12 @@ pub trait HalfOpen {
 
     /// Whether that flow has a half-open connection: a hint for triage. Read-only.
     fn expects(&self, flow: &FlowKey) -> bool;
+
+    /// Whether cookies of that listener may be outstanding: then a segment that proves nothing may
+    /// be a later one of a client whose first was lost. Read-only.
+    fn awaits_cookies(&self, _listener: ListenerId, _now: Instant) -> bool {
+        false
+    }
 
     /// Whether an ACK acknowledges a SYN-ACK of ours: a hint for triage, which separates
     /// returning clients from a flood. Read-only; ignores the gate, the budget and the room in the

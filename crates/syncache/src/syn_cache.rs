@@ -16,7 +16,7 @@
 //! then one more hash, within the budget (`budget.rs`). SYNs of one prefix: a quarter of the cache,
 //! the rest by cookie. Completed handshakes: the backlog, and three quarters of it for one prefix.
 //! Retransmissions: `SYN_ACK_RETRANSMITS` per entry, `SYN_ACK_RETRANSMIT_RATE` in total, none while
-//! entries are evicted before they serve: so a SYN is answered by at most four segments, and by one
+//! entries are evicted before they serve: so a SYN is answered by at most six segments, and by one
 //! under flood.
 
 mod timed;
@@ -44,6 +44,9 @@ use crate::settings::{CacheSettings, CookiePolicy, ListenSettings};
 use crate::shares::ListenerShares;
 use crate::stats::{ListenerStats, Stats};
 use crate::timestamp;
+
+/// Retransmissions of a SYN-ACK before ICMP errors about it are believed: FreeBSD's.
+const UNREACHED_RETRANSMITS: u8 = 3;
 
 /// The SYN cache of one worker, with SYN cookies for its overflow.
 pub struct SynCache {
@@ -228,10 +231,10 @@ impl SynCache {
         syn: &SynSegment,
         (iss, agreed): (Seq, &AgreedOptions),
         settings: &ListenSettings,
-        now: Instant,
+        (by, now): (ProvenBy, Instant),
     ) -> SynAck {
         let clock = agreed.timestamp.map_or(0, |_| found.clock(now));
-        syn_ack(syn.flow, syn.seq, iss, agreed, settings, clock)
+        syn_ack(syn.flow, syn.seq, iss, agreed, settings, (by, clock))
     }
 
     /// Processes a SYN between endpoints that have an entry.
@@ -307,7 +310,10 @@ impl SynCache {
         };
         listener.stats.cookies_sent += 1;
         let settings = listener.settings;
-        SynAnswer::Cookie(self.answer(found, syn, (iss, agreed), &settings, at.now))
+        // ECN is kept in our timestamp, or not at all (docs/design/syn-cookie.md).
+        let agreed = AgreedOptions { ecn: agreed.ecn && agreed.timestamp.is_some(), ..*agreed };
+        let by = (ProvenBy::Cookie, at.now);
+        SynAnswer::Cookie(self.answer(found, syn, (iss, &agreed), &settings, by))
     }
 
     /// Processes a SYN without an entry.
@@ -360,7 +366,8 @@ impl SynCache {
             self.next_sweep = at.now + timed::SWEEP;
         }
         self.stats.added += 1;
-        SynAnswer::Cached(self.answer(found, syn, (iss, &agreed), &settings, at.now))
+        let by = (ProvenBy::Cache, at.now);
+        SynAnswer::Cached(self.answer(found, syn, (iss, &agreed), &settings, by))
     }
 
     /// Accounts for a SYN of listener `by` that has evicted `evicted`; that cookie stays
@@ -447,8 +454,8 @@ impl SynCache {
         let agreed = entry.agreed();
         let in_window = ack.seq.is_within(entry.irs() + 1, u32::from(settings.window).max(1));
         let in_time = match (agreed.timestamp, ack.timestamp) {
-            (None, _) => true,
-            (Some(_), None) => false,
+            // A client that leaves its timestamp out is answered like any peer that does.
+            (None, _) | (_, None) => true,
             (Some(recent), Some((value, _))) => value.wrapping_sub(recent) as i32 >= 0,
         };
         if !in_window || !in_time {
@@ -473,10 +480,13 @@ impl SynCache {
             peer_window: Some(entry.window()),
             window_scale: agreed.window_scale.map(|theirs| (theirs, settings.window_scale)),
             sack: agreed.sack,
-            timestamps: ack
-                .timestamp
-                .filter(|_| agreed.timestamp.is_some())
-                .map(|(recent, _)| ProvenTimestamps { recent, last_sent: clock }),
+            timestamps: agreed.timestamp.map(|of_syn| {
+                // Later data may prove the handshake: its timestamp is newer than that of data
+                // which is still to come (RFC 7323 section 4.3).
+                let next = ack.timestamp.filter(|_| ack.seq == entry.irs() + 1);
+                let recent = next.map_or(of_syn, |(value, _)| value);
+                ProvenTimestamps { recent, last_sent: clock }
+            }),
             ecn: agreed.ecn,
             retransmitted: entry.retransmits,
             round_trip,
@@ -745,7 +755,7 @@ impl HalfOpen for SynCache {
         let Some(entry) = self.cache.entry_mut(place).filter(|entry| entry.iss() == quoted) else {
             return Unreachable::Ignored;
         };
-        if !entry.unreached() || entry.retransmits < floodwall_base::limits::SYN_ACK_RETRANSMITS {
+        if !entry.unreached() || entry.retransmits < UNREACHED_RETRANSMITS {
             return Unreachable::Noted;
         }
         self.remove(place);
@@ -768,6 +778,10 @@ impl HalfOpen for SynCache {
     fn expects(&self, flow: &FlowKey) -> bool {
         let found = self.found(flow);
         self.cache.find(found.hash, |entry| entry.is_of(flow)).is_some()
+    }
+
+    fn awaits_cookies(&self, listener: ListenerId, now: Instant) -> bool {
+        self.listeners.of(listener).is_some_and(|listener| self.may_verify(listener, now))
     }
 
     fn recognizes(&self, ack: &HandshakeAck) -> bool {

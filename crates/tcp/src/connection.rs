@@ -32,6 +32,7 @@ use crate::sent_segments::SentSegments;
 use crate::settings::{Acknowledge, EcnRequest, TcpSettings};
 use crate::state::{StateStep, TcpState};
 use crate::time_wait::{TimeWait, TimeWaitArrival, opens_anew};
+use crate::timeouts::OrphanPatience;
 use crate::timer::{TimerKind, Timers};
 use crate::timestamps::{RecentTimestamp, TimestampClock};
 use crate::user_options::UserOptions;
@@ -48,6 +49,8 @@ pub(crate) struct ConnectionContext<'a> {
     pub(crate) full: bool,
     /// Devices complete checksums (checksum offload).
     pub(crate) partial: bool,
+    /// How long connections without an owner may currently wait.
+    pub(crate) orphans: OrphanPatience,
 }
 
 /// Bounds of the retransmission timeout.
@@ -196,6 +199,9 @@ pub(crate) struct Connection {
     /// Set when it ended abnormally: whether it was established.
     pub(crate) broke: Option<AbortReason>,
     pub(crate) offers: OfferedOptions,
+    /// In SYN-SENT: the SYN was repeated because an earlier connection answered it. In TIME-WAIT: a
+    /// SYN was answered by an ACK, so that an exact reset may come from a peer in SYN-SENT.
+    pub(crate) syn_answered: bool,
     pub(crate) wishes: UserOptions,
 }
 
@@ -278,6 +284,7 @@ impl Connection {
             challenges: ChallengeLimit::new(),
             heard: *now,
             broke: None,
+            syn_answered: false,
             stalled: *now,
             probes: 0,
             keepalive: settings.keepalive.map(EcnRequest::of),
@@ -364,14 +371,15 @@ impl Connection {
             window: u16::try_from(self.rcv.window() >> self.rcv.shift).unwrap_or(u16::MAX),
             timestamps: self.agreed.timestamps.then_some((self.clock, self.recent)),
             challenges: self.challenges,
+            syn_answered: self.syn_answered,
         }
     }
 
     /// Whether a SYN may open a new connection of the same endpoints in place of this one in
     /// TIME-WAIT (RFC 9293 section 3.6.1, RFC 6191).
     pub(crate) fn opens_anew(&self, segment: &Segment) -> bool {
-        self.state == TcpState::TimeWait
-            && opens_anew(&self.time_wait(), &TimeWaitArrival::of(segment))
+        let arrived = TimeWaitArrival::of(segment).of_listener(self.offers.timestamps);
+        self.state == TcpState::TimeWait && opens_anew(&self.time_wait(), &arrived)
     }
 
     /// The parameters of the handshake that the sender needs.
@@ -389,7 +397,10 @@ impl Connection {
         if !self.state.is_synchronized() {
             return;
         }
-        let at = self.recovery.timer(&self.agreement()).map_or(Instant::FAR, |(_, at)| at);
+        let at = self.recovery.timer(&self.agreement()).map_or(Instant::FAR, |(_, at)| {
+            // Not later than the connection is given up (RFC 5482).
+            at.min(self.given_up_at())
+        });
         self.timers.set(TimerKind::Retransmit, at);
     }
 
@@ -488,6 +499,15 @@ impl Connection {
         self.rcv.queue.clear();
         if tell {
             self.due.add(ConnectionDue::RST);
+        }
+    }
+
+    /// Switches Nagle's algorithm off, or on again. When it is switched off, what it holds back is
+    /// sent, and what a cork holds back, too.
+    pub(crate) fn set_nodelay(&mut self, nodelay: bool) {
+        let before = core::mem::replace(&mut self.nodelay, nodelay);
+        if nodelay && !before && self.snd.unsent() > 0 {
+            self.due.add(ConnectionDue::FORCE);
         }
     }
 

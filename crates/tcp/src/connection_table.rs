@@ -13,8 +13,9 @@
 //! # Under flood
 //! Unverified sources reach [`ConnectionTable::input`]: one hash, one chain, one pass over the
 //! bytes of a segment that matches a connection. Places are taken by proven handshakes (bounded by
-//! the accept queues) and by our own applications, up to `TCP_CONNECTIONS_MAX`; a full table
-//! refuses new connections.
+//! the accept queues) and by our own applications, up to `TCP_CONNECTIONS_MAX`. Where places run
+//! out, newcomers evict connections of the source prefix that holds most (`table/room.rs`,
+//! `places.rs`).
 
 use core::net::IpAddr;
 use core::num::NonZeroU8;
@@ -39,12 +40,14 @@ use crate::isn::IsnSecret;
 use crate::listener::ListenerTable;
 use crate::memory::ConnectionMemory;
 use crate::out_of_order::OooRanges;
+use crate::places::PlaceLedgers;
 use crate::port_counts::PortCounts;
 use crate::sent_segments::SentSegments;
 use crate::settings::TcpConfig;
 use crate::state::TcpState;
 use crate::table::rx_coalesce::RxCoalesce;
 use crate::time_wait::TimeWaits;
+use crate::timeouts::OrphanPatience;
 use crate::timer::TimerKind;
 
 /// Maximum number of distinct owners of connections: applications of one shard.
@@ -74,9 +77,20 @@ impl TcpContext<'_> {
         runs: &'b mut OooRanges,
         records: &'b mut SentSegments,
         (full, partial): (bool, bool),
+        orphans: OrphanPatience,
     ) -> ConnectionContext<'b> {
         let Self { now, pool, random, counters, .. } = self;
-        ConnectionContext { now: *now, pool, random, counters, runs, records, full, partial }
+        ConnectionContext {
+            now: *now,
+            pool,
+            random,
+            counters,
+            runs,
+            records,
+            full,
+            partial,
+            orphans,
+        }
     }
 }
 
@@ -129,6 +143,8 @@ pub(crate) struct Slot {
     /// The listener in the accept queue of which it waits; `None` once accepted.
     pub(crate) slot: Option<(u32, AcceptSlot)>,
     pub(crate) connection: Option<Connection>,
+    /// It is being evicted: it ends as soon as its reset is sent, and is not counted any more.
+    pub(crate) evicted: bool,
     /// The options of its client's SYN, for a passive open.
     pub(crate) said: Option<crate::table::SynSaid>,
 }
@@ -158,8 +174,12 @@ pub struct ConnectionTable<H = SynCache> {
     pub(crate) time_waits: TimeWaits,
     pub(crate) isn: IsnSecret,
     runs: OooRanges,
-    records: SentSegments,
+    pub(crate) records: SentSegments,
     memory: ConnectionMemory,
+    /// The connections that may be evicted, by source prefix.
+    pub(crate) ledgers: PlaceLedgers,
+    /// Connections that are being evicted.
+    pub(crate) leaving: usize,
     /// The memory of some connection has grown since the last check.
     grew: bool,
     /// Connections that ended abnormally.
@@ -218,6 +238,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
             runs: OooRanges::new(TCP_RUNS),
             records: SentSegments::new(TCP_RECORDS),
             memory: ConnectionMemory::new(config.memory_bytes, max),
+            ledgers: PlaceLedgers::new(max, random.secret.hash_key()),
+            leaving: 0,
             grew: false,
             broken: AbortCounts::default(),
             partial: false,
@@ -356,7 +378,9 @@ impl<H: HalfOpen> ConnectionTable<H> {
         self.memory.fit(lend.pool);
         connection.rcv.allowed = self.memory.allowance();
         let full = self.memory.is_full();
-        Some((connection, lend.cx(&mut self.runs, &mut self.records, (full, self.partial))))
+        let orphans = OrphanPatience::at(self.demux.len(), self.config.connections_max);
+        let flags = (full, self.partial);
+        Some((connection, lend.cx(&mut self.runs, &mut self.records, flags, orphans)))
     }
 
     /// A connection and its records of sent data.
@@ -373,9 +397,14 @@ impl<H: HalfOpen> ConnectionTable<H> {
         ConnectionId { index, generation }
     }
 
+    /// Number of places that are free.
+    pub(crate) const fn free_places(&self) -> usize {
+        self.free.len() + self.config.connections_max.saturating_sub(self.places.len())
+    }
+
     /// Whether a place is free for one more connection.
-    pub(crate) fn has_place(&self) -> bool {
-        !self.free.is_empty() || self.places.len() < self.config.connections_max
+    pub(crate) const fn has_place(&self) -> bool {
+        self.free_places() > 0
     }
 
     /// Stores a connection in a place; returns it where none is free.
@@ -394,6 +423,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
                     owner: 0,
                     slot: None,
                     said: None,
+                    evicted: false,
                     armed: Instant::FAR,
                     connection: None,
                 });
@@ -406,6 +436,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         if let Some(place) = self.places.get_mut(index as usize) {
             place.owner = owner.min(OWNERS_MAX as u32 - 1);
             place.slot = slot;
+            place.evicted = false;
             place.said = None;
             place.connection = Some(connection);
         }
@@ -451,11 +482,13 @@ impl<H: HalfOpen> ConnectionTable<H> {
             connection.recovery.clear(&mut self.records);
             if self.demux.leave(index) {
                 self.ports.leave(connection.flow.local.port);
+                self.leaving -= usize::from(core::mem::take(&mut place.evicted));
                 match connection.broke {
                     Some(AbortReason::Attempt) => self.broken.attempts += 1,
                     Some(AbortReason::Open) => self.broken.open += 1,
                     None => {}
                 }
+                self.ledgers.leave(index);
             }
         }
         if connection.is_over() {
@@ -501,6 +534,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
     /// Frees a place.
     fn vacate(&mut self, index: u32) {
         let was_found = self.demux.leave(index);
+        self.ledgers.leave(index);
         self.wheel.cancel(index);
         self.delayed.set(index, Instant::FAR);
         self.dirty.unlink(index);
@@ -518,6 +552,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             if let Some((_, slot)) = place.slot.take() {
                 self.half_open.accepted(slot);
             }
+            self.leaving -= usize::from(core::mem::take(&mut place.evicted));
             place.armed = Instant::FAR;
             place.generation = place.generation.wrapping_add(1);
             self.free.push(index);

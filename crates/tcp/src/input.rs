@@ -12,6 +12,8 @@ mod ack;
 mod syn_sent;
 mod text;
 
+pub(crate) use text::DELAY;
+
 use core::time::Duration;
 
 use floodwall_base::limits::TCP_TIME_WAIT;
@@ -91,6 +93,7 @@ impl Connection {
         }
         // Fourth: SYN (RFC 5961 section 4.2).
         if segment.has(TcpFlags::SYN) {
+            self.syn_answered |= self.state() == TcpState::TimeWait;
             return self.challenge(cx, DropReason::TcpOutOfWindow);
         }
         // Fifth: ACK.
@@ -129,7 +132,7 @@ impl Connection {
         self.note_marks(segment);
         self.heard = cx.now;
         self.arm_keepalive();
-        self.on_texts(cx, segment.len, texts)
+        self.on_texts(cx, (segment.len, segment.has(TcpFlags::PSH)), texts)
     }
 
     /// Whether only in-order data is expected, and a program is there to read it.
@@ -141,8 +144,10 @@ impl Connection {
             && !self.rcv.shut
     }
 
-    /// RFC 7323 section 5.3: protection against wrapped sequence numbers (PAWS), and section 3.2:
-    /// with timestamps in use, a segment without one is dropped.
+    /// RFC 7323 section 5.3: protection against wrapped sequence numbers (PAWS). A segment without a
+    /// timestamp is not dropped, although section 3.2 says that it should be: keepalives and resets
+    /// of middleboxes, and keepalives and ACKs of some hosts, have none on connections that agreed
+    /// on them, and a peer that gets no answer resets the connection. Linux accepts them, too.
     fn refuse_by_timestamp(
         &mut self,
         cx: &mut ConnectionContext<'_>,
@@ -151,9 +156,7 @@ impl Connection {
         if !self.agreed.timestamps || segment.has(TcpFlags::RST) {
             return None;
         }
-        let Some(timestamps) = segment.options.timestamps else {
-            return Some(InputOutcome::Dropped(DropReason::TcpTimestamp));
-        };
+        let timestamps = segment.options.timestamps?;
         if !self.recent.is_old(timestamps.value, cx.now) {
             return None;
         }
@@ -188,14 +191,37 @@ impl Connection {
             }
             return InputOutcome::Dropped(DropReason::TcpOutOfWindow);
         }
-        if self.state() == TcpState::TimeWait && segment.has(TcpFlags::FIN) {
-            // The peer's FIN again: our acknowledgment was lost (eighth check).
-            self.timers.set(TimerKind::Close, cx.now + TCP_TIME_WAIT);
+        if self.state() == TcpState::TimeWait {
+            self.syn_answered |= segment.has(TcpFlags::SYN);
+            if segment.has(TcpFlags::FIN) {
+                // The peer's FIN again: our acknowledgment was lost (eighth check).
+                self.timers.set(TimerKind::Close, cx.now + TCP_TIME_WAIT);
+            }
         }
         self.note_duplicate(segment);
         self.answer(cx, segment);
         self.note_pressure();
+        if self.repeats_last(segment) {
+            self.heard = cx.now;
+            self.arm_keepalive();
+            if let Some(outcome) = self.on_ack(cx, segment) {
+                return outcome;
+            }
+        }
         InputOutcome::Dropped(DropReason::TcpOutOfWindow)
+    }
+
+    /// Whether a segment outside of the window ends exactly at RCV.NXT: the peer repeats its last
+    /// one, or probes us with a byte before the window. All of its text is old, but its
+    /// acknowledgment is as current as that of a segment without text at RCV.NXT, and may be the
+    /// only one that still arrives.
+    fn repeats_last(&self, segment: &Segment) -> bool {
+        segment.has(TcpFlags::ACK)
+            && !segment.has(TcpFlags::SYN)
+            && segment.sequence_len() > 0
+            && segment.end() == self.rcv.nxt
+            && self.state().is_synchronized()
+            && self.state() != TcpState::TimeWait
     }
 
     /// The peer's data did not fit. A program on another thread may have read data without
@@ -230,7 +256,12 @@ impl Connection {
     /// A reset in the window: accepted only with exactly the next sequence number.
     fn on_reset(&mut self, cx: &mut ConnectionContext<'_>, segment: &Segment) -> InputOutcome {
         if self.state() == TcpState::TimeWait {
-            // RFC 1337: a reset must not cut TIME-WAIT short.
+            // RFC 1337: a reset must not cut TIME-WAIT short, unless it answers our answer to a
+            // SYN (see `time_wait.rs`).
+            if self.syn_answered && segment.seq == self.rcv.nxt {
+                self.be_quiet();
+                return InputOutcome::Taken;
+            }
             return InputOutcome::Dropped(DropReason::TcpOutOfWindow);
         }
         if segment.seq != self.rcv.nxt {

@@ -21,6 +21,7 @@ mod input;
 mod listener;
 mod memory;
 mod output;
+mod places;
 mod port;
 mod queue;
 mod receive_state;

@@ -278,6 +278,11 @@ impl ListenerTable {
         self.queues.push_back(index, connection);
     }
 
+    /// A connection is not to be accepted any more.
+    pub(crate) fn dequeue(&mut self, connection: u32) {
+        self.queues.unlink(connection);
+    }
+
     pub(crate) fn has_waiting(&self, id: ListenerId) -> Result<bool, StaleHandle> {
         let place = self.listeners.get(id.index as usize);
         let live = place.is_some_and(|(n, it)| *n == id.generation && it.is_some());

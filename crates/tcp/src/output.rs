@@ -20,6 +20,7 @@ use core::time::Duration;
 use floodwall_base::FlowKey;
 
 use crate::connection::{Connection, ConnectionContext, ConnectionDue};
+use crate::input::DELAY;
 use crate::segment::ResetSegment;
 use crate::sent_segments::SentSegments;
 use crate::state::{StateStep, TcpState};
@@ -288,6 +289,10 @@ impl Connection {
         if len < self.mss() {
             self.snd.short = self.snd.nxt;
         }
+        if len > 0 && cx.now.saturating_since(self.heard) < DELAY {
+            // The program answers what was received: acknowledgments ride on its data.
+            self.rcv.quick = 0;
+        }
         let seq = self.snd.nxt - len;
         let fin = self.may_finish(cx.records);
         if fin {
@@ -317,7 +322,7 @@ impl Connection {
                 // From now on, regardless of how long the connection was idle.
                 self.stalled = self.stalled.max(now);
             }
-            self.timers.set(TimerKind::Persist, now + self.persist_delay());
+            self.timers.set(TimerKind::Persist, self.persist_at(now));
         }
     }
 

@@ -110,6 +110,13 @@ impl RackState {
         self.has_sample && is_after(self.sent_at, self.end, sent_at, end)
     }
 
+    /// The latest delivered segment is again that of an earlier state: an ACK has turned out to be
+    /// of originals, and not of what was sent again.
+    pub(crate) const fn forget_arrival(&mut self, earlier: &Self) {
+        (self.sent_at, self.end) = (earlier.sent_at, earlier.end);
+        (self.rtt, self.has_sample) = (earlier.rtt, earlier.has_sample);
+    }
+
     /// Adapts the reordering window to D-SACKs (step 4).
     pub fn on_ack(&mut self, una: Seq, nxt: Seq, has_dsack: bool) {
         if self.dsack_round.is_some_and(|round| round.is_at_most(una)) {

@@ -18,6 +18,10 @@ use crate::memory::{FIRST, FLOOR};
 use crate::queue::ByteQueue;
 use crate::tuning::Tuning;
 
+/// Full segments that are acknowledged one by one at the beginning of a connection, and after a
+/// delay that gained nothing: Linux's `TCP_MAX_QUICKACKS`. By then a sender in slow start has more
+/// than one segment in flight.
+pub(crate) const QUICK_ACKS: u8 = 16;
 /// True bytes of a frame and its descriptor, with room to spare.
 const FRAME_HELD: u32 = 4096;
 
@@ -38,6 +42,8 @@ pub(crate) struct ReceiveState {
     pub(crate) mss: u16,
     /// Bytes received since the last acknowledgment was sent.
     pub(crate) unacked: u32,
+    /// How many full segments are still acknowledged at once (`input/text.rs`).
+    pub(crate) quick: u8,
     /// The last acknowledgment that was sent.
     pub(crate) acked: Seq,
     /// The peer's FIN was processed.
@@ -68,6 +74,7 @@ impl ReceiveState {
             limit,
             mss: 536,
             unacked: 0,
+            quick: QUICK_ACKS,
             acked: Seq(0),
             fin: false,
             shut: false,

@@ -190,6 +190,12 @@ impl Recovery {
         &self.controller
     }
 
+    /// Whether reordering was seen on the path.
+    #[must_use]
+    pub const fn is_reordered(&self) -> bool {
+        self.rack.is_reordering()
+    }
+
     /// The phase of the sender.
     #[must_use]
     pub const fn phase(&self) -> RecoveryPhase {
@@ -217,7 +223,13 @@ impl Recovery {
     /// The range to retransmit before anything new: its first byte, and its length.
     #[must_use]
     pub fn next_lost(&self, records: &SentSegments) -> Option<(Seq, u32)> {
-        self.board.next_lost(records)
+        if self.undo.is_waiting() { None } else { self.board.next_lost(records) }
+    }
+
+    /// Call before an ACK is processed after a timeout: whether a full segment of new data waits and
+    /// fits the peer's window, which F-RTO may send in place of a repetition (RFC 5682 section 2.1).
+    pub const fn note_unsent(&mut self, is_full: bool) {
+        self.undo.note_unsent(is_full);
     }
 
     /// Call before sending after a pause: a congestion window that was unused for an RTO is reduced
@@ -322,6 +334,7 @@ impl Recovery {
         agreement: &Agreement,
     ) -> RecoveryVerdict {
         let (flight, pipe) = (self.board.outstanding(), self.board.pipe());
+        let rack_before = self.undo.is_armed().then(|| self.rack.clone());
         let change = self.board.on_ack(records, segment, &mut self.rack);
         self.measure(&change, segment, flight);
         self.rack.on_ack(self.board.una(), self.board.nxt(), change.dsack.is_some());
@@ -332,6 +345,13 @@ impl Recovery {
         }
         self.judge_probe(segment, &change, &mut verdict, flight);
         verdict.is_undone = self.judge_undo(records, segment, &change);
+        if verdict.is_undone
+            && let Some(before) = rack_before
+        {
+            // What was sent again was not what arrived: by its time all that was sent before would
+            // be lost.
+            self.rack.forget_arrival(&before);
+        }
         let is_ending = self.end_recovery(&change);
         verdict.lost = self.detect(records, segment, agreement, &change);
         if verdict.lost > 0 && self.phase == RecoveryPhase::Open {
@@ -341,6 +361,9 @@ impl Recovery {
         // The ACK that ends a recovery leaves the window at `ssthresh` (RFC 9937).
         if !is_ending {
             self.open_window(segment, &change, &verdict, flight);
+        }
+        if self.undo.is_waiting() && !(self.undo.has_unsent() && self.allowance() >= self.mss) {
+            self.undo.end_frto();
         }
         self.schedule_probe(agreement, segment.now);
         verdict
@@ -675,6 +698,8 @@ impl Recovery {
         self.controller.on_timeout(&size, is_new);
         if is_new {
             self.undo.arm_for_timeout(self.board.una(), self.phase == RecoveryPhase::Open);
+        } else {
+            self.undo.end_frto();
         }
         let window = self.rack.reordering_window(&self.rtt, true, self.board.sacked_segments());
         let old = self.rack.sample().map(|rtt| rtt + window);
@@ -696,8 +721,8 @@ impl Recovery {
         segment: &AckSegment<'_>,
         change: &ScoreboardChange,
     ) -> bool {
-        let is_timeout = self.phase == RecoveryPhase::Timeout;
-        if !self.undo.judge(segment, change, is_timeout) {
+        let timeout_at = (self.phase == RecoveryPhase::Timeout).then_some(self.point);
+        if !self.undo.judge(segment, change, timeout_at) {
             return false;
         }
         self.controller.undo();

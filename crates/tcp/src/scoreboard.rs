@@ -52,8 +52,8 @@ pub struct ScoreboardChange {
     pub rtt: Option<Duration>,
     /// A duplicate range that the peer reports (D-SACK, RFC 2883), within the sent range.
     pub dsack: Option<SackBlock>,
-    /// A segment that was sent once was newly delivered.
-    pub is_original: bool,
+    /// The end of the first segment, in stream order, that was sent once and was newly delivered.
+    pub original: Option<Seq>,
 }
 
 impl ScoreboardChange {
@@ -135,6 +135,19 @@ impl Scoreboard {
     #[must_use]
     pub const fn lost(&self) -> u32 {
         self.lost
+    }
+
+    /// Bytes sent again and not known to be delivered. A walk over all records.
+    #[must_use]
+    pub fn repeated(&self, records: &SentSegments) -> u32 {
+        let (mut bytes, mut at) = (0, self.by_seq.first);
+        while let Some(record) = records.at(at) {
+            if record.fate == SegmentOutcome::InFlight && record.retransmits > 0 {
+                bytes += record.len;
+            }
+            at = record.next;
+        }
+        bytes
     }
 
     /// Segments that the peer has SACKed.
@@ -602,7 +615,7 @@ fn arrived(
     if retransmits == 0 {
         let rtt = segment.now.saturating_since(sent_at);
         change.rtt = Some(change.rtt.map_or(rtt, |other| other.min(rtt)));
-        change.is_original = true;
+        change.original.get_or_insert(end);
     }
 }
 

@@ -7,7 +7,7 @@
 use floodwall_base::{FlowKey, Seq};
 use floodwall_packet::PacketBuf;
 use floodwall_wire::tcp::{TcpFlags, TcpHeader};
-use floodwall_wire::tcp_options::{TcpOptionError, TcpOptionSet};
+use floodwall_wire::tcp_options::TcpOptionSet;
 
 use crate::connection_table::Transmit;
 
@@ -43,16 +43,14 @@ impl Segment {
         congestion: false,
     };
 
-    /// Parses a validated header, before `len` bytes of payload.
-    ///
-    /// # Errors
-    /// An option has an invalid length.
+    /// Parses a validated header, before `len` bytes of payload. Malformed options are left out.
     #[inline]
-    pub fn of(header: &TcpHeader<'_>, len: u32) -> Result<Self, TcpOptionError> {
+    #[must_use]
+    pub fn of(header: &TcpHeader<'_>, len: u32) -> Self {
         let mut segment = Self::NONE;
         segment.take_fields(header, len);
-        segment.options.add(header.options())?;
-        Ok(segment)
+        segment.options.add_readable(header.options());
+        segment
     }
 
     /// The same without its options, which are added later.

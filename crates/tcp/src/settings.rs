@@ -62,6 +62,17 @@ pub struct TcpSettings {
     /// A listener at port 0 accepts on every port of its addresses that has no listener of its own.
     /// A connection's local endpoint is the destination that its peer chose.
     pub every_port: bool,
+    /// For a listener: its connections may be reset to make room for others where places run out,
+    /// once they have been idle for so long (no segment of the peer); zero means at any time, and
+    /// `None` never. Always of the source prefix that holds most; `None` leaves its places to
+    /// whichever peer takes them first, so limit them by `places_max`.
+    pub evict_idle_after: Option<Duration>,
+    /// For a listener: the maximum number of its connections on each shard. Beyond it a newcomer
+    /// evicts one of the source prefix that holds most of them, or is refused.
+    pub places_max: Option<usize>,
+    /// For a listener: the maximum number of its connections on each shard of one source prefix
+    /// (IPv4 /24, IPv6 /48). Beyond it a newcomer evicts an idle one of these, or is refused.
+    pub per_prefix_max: Option<usize>,
     /// The congestion controller.
     pub algorithm: Algorithm,
     /// Request ECN (RFC 3168), and accept requests of peers.
@@ -161,6 +172,9 @@ impl Default for TcpSettings {
             traffic_class: 0,
             share_port: false,
             every_port: false,
+            evict_idle_after: Some(Duration::ZERO),
+            places_max: None,
+            per_prefix_max: None,
             algorithm: Algorithm::default(),
             ecn: false,
             timestamps: true,

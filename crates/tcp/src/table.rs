@@ -5,11 +5,11 @@ mod calls;
 mod half_open;
 mod handshake;
 mod icmp;
-mod idle_reclaim;
 mod info;
 mod intake;
 mod offers;
 mod remote_io;
+mod room;
 pub(crate) mod rx_coalesce;
 mod triage;
 

@@ -2,8 +2,8 @@
 //! behind.
 //!
 //! Used by the shard's demultiplexer for segments of flows without a connection. Invariants: a
-//! record is found by its whole flow under a keyed hash; a reset never removes one (RFC 1337); a
-//! SYN opens a new connection only where no segment of the old one can be mistaken for the new
+//! record is found by its whole flow under a keyed hash; a reset removes one only where it
+//! answers our answer to a SYN, with the exact number (RFC 1337; the peer is in SYN-SENT); a SYN opens a new connection only where no segment of the old one can be mistaken for the new
 //! one's (RFC 6191, RFC 9293 section 3.10.7.4); records are listed by age, so the first to expire
 //! is the first of the list.
 //!
@@ -42,6 +42,9 @@ pub struct TimeWait {
     pub timestamps: Option<(TimestampClock, RecentTimestamp)>,
     /// Remaining answers in the current second.
     pub challenges: ChallengeLimit,
+    /// A SYN was answered by an ACK: an exact reset may come from a peer in SYN-SENT, which has
+    /// nothing of the old connection (RFC 9293 section 3.10.7.3).
+    pub syn_answered: bool,
 }
 
 /// The fields of a segment to a flow in TIME-WAIT.
@@ -61,6 +64,8 @@ pub struct TimeWaitArrival {
     pub ack: bool,
     /// Its timestamp, TSval.
     pub timestamp: Option<u32>,
+    /// A connection that it opens would use timestamps: the listener agrees to them.
+    pub timestamps_agreed: bool,
 }
 
 impl TimeWaitArrival {
@@ -73,7 +78,13 @@ impl TimeWaitArrival {
             rst: segment.has(TcpFlags::RST),
             ack: segment.has(TcpFlags::ACK),
             timestamp: segment.options.timestamps.map(|timestamps| timestamps.value),
+            timestamps_agreed: false,
         }
+    }
+
+    /// The same for a listener that agrees to timestamps, or does not.
+    pub(crate) const fn of_listener(self, timestamps: bool) -> Self {
+        Self { timestamps_agreed: timestamps && self.timestamp.is_some(), ..self }
     }
 }
 
@@ -208,7 +219,12 @@ impl TimeWaits {
             return TimeWaitVerdict::Absent;
         }
         if arrived.rst {
-            return TimeWaitVerdict::Ignore; // RFC 1337, fix F1.
+            // RFC 1337, fix F1; but a peer in SYN-SENT resets what answers its SYN with an
+            // acknowledgment of the old connection, and would wait for its end in vain.
+            if entry.record.syn_answered && arrived.seq == entry.record.rcv_nxt {
+                self.remove_at(index);
+            }
+            return TimeWaitVerdict::Ignore;
         }
         if opens_anew(&entry.record, arrived) {
             let record = entry.record;
@@ -322,6 +338,8 @@ pub(crate) fn opens_anew(record: &TimeWait, arrived: &TimeWaitArrival) -> bool {
         (Some((_, recent)), Some(value)) if value != recent.echo() => {
             crate::timestamps::is_before(recent.echo(), value)
         }
+        // The old connection's segments have no timestamps, the new one's have.
+        (None, Some(_)) if arrived.timestamps_agreed => true,
         _ => beyond,
     }
 }

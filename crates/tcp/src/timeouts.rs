@@ -7,17 +7,23 @@
 //!
 //! # Under flood
 //! A peer that vanishes or keeps a zero window holds a connection and its buffers for
-//! `TCP_STALL_PATIENCE`, without an owner for `TCP_ORPHAN_STALL_PATIENCE`; then it is reset (RFC
+//! `TCP_STALL_PATIENCE`, without an owner for `TCP_ORPHAN_STALL_PATIENCE`, and for less as places
+//! run out (`TCP_ORPHAN_PATIENCE_MIN`); then it is reset (RFC
 //! 6429 permits a host to do so; probes that are answered for ever must not keep it open).
 
 use core::time::Duration;
 
-use floodwall_base::limits::{TCP_OPEN_PATIENCE, TCP_ORPHAN_STALL_PATIENCE, TCP_STALL_PATIENCE};
+use floodwall_base::limits::{
+    TCP_OPEN_PATIENCE, TCP_ORPHAN_PATIENCE, TCP_ORPHAN_PATIENCE_MIN, TCP_ORPHAN_STALL_PATIENCE,
+    TCP_PLACES_KEPT_PART, TCP_STALL_PATIENCE,
+};
 use floodwall_base::{Counter, Family, Instant};
 
 use crate::connection::{Connection, ConnectionContext, ConnectionDue, family};
 use crate::error::ConnectionError;
+use crate::receive_state::QUICK_ACKS;
 use crate::recovery::TimeoutKind;
+use crate::settings::EcnRequest;
 use crate::state::{StateStep, TcpState};
 use crate::timer::TimerKind;
 
@@ -30,13 +36,49 @@ const BLACK_HOLE_TRIES: u8 = 3;
 /// carries).
 const BLACK_HOLE_MSS: (u16, u16) = (1024, 1220);
 
+/// How long connections that no program owns any more may wait: less as places run out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct OrphanPatience {
+    /// For the peer's FIN, in FIN-WAIT-2.
+    pub(crate) fin: Duration,
+    /// Without progress.
+    pub(crate) stall: Duration,
+}
+
+impl OrphanPatience {
+    /// While there are places.
+    pub(crate) const FULL: Self =
+        Self { fin: TCP_ORPHAN_PATIENCE, stall: TCP_ORPHAN_STALL_PATIENCE };
+
+    /// Where so many of all places are used: the full time up to a half, then less and less.
+    #[inline]
+    pub(crate) fn at(used: usize, places: usize) -> Self {
+        let half = places / 2;
+        if used <= half {
+            return Self::FULL;
+        }
+        // The last sixteenth is kept free (`table/room.rs`): there the least is reached.
+        let room = (half - places / TCP_PLACES_KEPT_PART).max(1) as u32;
+        let left = room.saturating_sub((used - half) as u32);
+        let part = |full: Duration| {
+            let more = full.saturating_sub(TCP_ORPHAN_PATIENCE_MIN);
+            TCP_ORPHAN_PATIENCE_MIN + more * left / room
+        };
+        Self { fin: part(TCP_ORPHAN_PATIENCE), stall: part(TCP_ORPHAN_STALL_PATIENCE) }
+    }
+}
+
 impl Connection {
     /// Handles every timer that is due.
     pub(crate) fn ring(&mut self, cx: &mut ConnectionContext<'_>) {
         while let Some(timer) = self.timers.pop_due(cx.now) {
             match timer {
                 TimerKind::Retransmit => self.on_retransmit(cx),
-                TimerKind::DelayedAck => self.due.add(ConnectionDue::ACK),
+                TimerKind::DelayedAck => {
+                    // Neither an answer nor another segment came meanwhile.
+                    self.rcv.quick = QUICK_ACKS;
+                    self.due.add(ConnectionDue::ACK);
+                }
                 TimerKind::Persist => self.on_persist(cx),
                 TimerKind::Keepalive => self.on_keepalive(cx),
                 TimerKind::Close => self.on_close_timer(),
@@ -47,18 +89,24 @@ impl Connection {
     }
 
     /// How long a connection may make no progress before it is given up.
-    fn patience(&self) -> Duration {
+    fn patience(&self, orphans: OrphanPatience) -> Duration {
         let usual = match self.state() {
             TcpState::SynSent | TcpState::SynReceived => self.wishes.opening(TCP_OPEN_PATIENCE),
-            _ if self.released => TCP_ORPHAN_STALL_PATIENCE,
+            _ if self.released => orphans.stall,
             _ => TCP_STALL_PATIENCE,
         };
         self.wishes.stalling(usual)
     }
 
+    /// When the connection is given up unless there is progress. No timer that looks after data or
+    /// a window is later, so that a user timeout is kept to (RFC 5482).
+    pub(crate) fn given_up_at(&self) -> Instant {
+        self.stalled + self.patience(OrphanPatience::FULL)
+    }
+
     /// Gives the connection up if it has stalled for too long; returns whether it did.
     fn is_hopeless(&mut self, cx: &ConnectionContext<'_>) -> bool {
-        if cx.now - self.stalled < self.patience() {
+        if cx.now - self.stalled < self.patience(cx.orphans) {
             return false;
         }
         self.abort(ConnectionError::TimedOut);
@@ -70,6 +118,9 @@ impl Connection {
         if !self.state().is_synchronized() {
             return self.on_syn_timeout(cx);
         }
+        if self.is_hopeless(cx) {
+            return;
+        }
         let agreement = self.agreement();
         match self.recovery.on_timer(cx.records, &agreement, cx.now) {
             TimeoutKind::Nothing => {}
@@ -79,9 +130,7 @@ impl Connection {
                 cx.counters.count(Counter::TcpExtTCPTimeouts);
                 self.probe = None;
                 self.note_reduction();
-                if !self.is_hopeless(cx) {
-                    self.suspect_black_hole();
-                }
+                self.suspect_black_hole();
             }
         }
     }
@@ -120,12 +169,12 @@ impl Connection {
 
     /// When a SYN that is sent now is retransmitted or given up.
     pub(crate) fn open_until(&self, now: Instant) -> Instant {
-        (now + self.rto()).min(self.stalled + self.patience())
+        (now + self.rto()).min(self.given_up_at())
     }
 
     /// The interval of the persist timer: after how long the peer's window is probed (RFC 9293
     /// section 3.8.6.1).
-    pub(crate) fn persist_delay(&self) -> Duration {
+    fn persist_delay(&self) -> Duration {
         let doubled = self.rto().saturating_mul(1 << self.probes.min(10));
         doubled.min(PERSIST_MAX)
     }
@@ -144,7 +193,12 @@ impl Connection {
         } else {
             ConnectionDue::PROBE
         });
-        self.timers.set(TimerKind::Persist, cx.now + self.persist_delay());
+        self.timers.set(TimerKind::Persist, self.persist_at(cx.now));
+    }
+
+    /// When the peer's window is probed next, or the connection given up.
+    pub(crate) fn persist_at(&self, now: Instant) -> Instant {
+        (now + self.persist_delay()).min(self.given_up_at())
     }
 
     fn on_keepalive(&mut self, cx: &mut ConnectionContext<'_>) {
@@ -160,12 +214,24 @@ impl Connection {
         if self.snd.una == self.snd.nxt {
             let asked = silence.saturating_sub(keepalive.idle()).as_nanos()
                 / keepalive.interval().as_nanos();
-            if asked >= u128::from(keepalive.count) {
+            // A user timeout replaces the count, once a probe was not answered (as on Linux).
+            let is_over = match self.wishes.user_timeout() {
+                Some(timeout) => silence >= timeout && (asked > 0 || timeout > keepalive.idle()),
+                None => asked >= u128::from(keepalive.count),
+            };
+            if is_over {
                 return self.abort(ConnectionError::TimedOut);
             }
             self.due.add(ConnectionDue::PROBE);
         }
-        self.timers.set(TimerKind::Keepalive, cx.now + keepalive.interval());
+        self.timers.set(TimerKind::Keepalive, self.keepalive_at(keepalive, cx.now));
+    }
+
+    /// When a silent peer is probed again, or the connection given up by its user timeout.
+    fn keepalive_at(&self, keepalive: EcnRequest, now: Instant) -> Instant {
+        let next = now + keepalive.interval();
+        let over = self.wishes.user_timeout().map(|timeout| self.heard + timeout);
+        over.filter(|over| now < *over).map_or(next, |over| next.min(over))
     }
 
     /// TIME-WAIT is over, or an orphaned connection has waited long enough for the peer's FIN.

@@ -71,6 +71,14 @@ impl UserOptions {
         bounded(usual, self.opening)
     }
 
+    /// The user timeout, where the application has set one.
+    pub(crate) const fn user_timeout(&self) -> Option<Duration> {
+        match self.stalling {
+            0 => None,
+            millis => Some(Duration::from_millis(millis as u64)),
+        }
+    }
+
     /// The time limit of unacknowledged data; the argument is the default.
     pub(crate) fn stalling(&self, usual: Duration) -> Duration {
         bounded(usual, self.stalling)

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use floodwall_base::{Counter, DropReason};
 use floodwall_dispatch::{
-    Command, Control, ControlError, ControlQueue, CrewConfig, CrewEnded, CrewError, CrewReader,
-    PortReport, Setting, Shown, Stop, WorkerCounter, WorkerCounters, WorkerGroup, entropy,
+    Control, ControlError, ControlQueue, CrewConfig, CrewEnded, CrewError, CrewReader, PortReport,
+    Setting, Shown, Stop, WorkerCommand, WorkerCounter, WorkerCounters, WorkerGroup, entropy,
 };
 use floodwall_stack::remote::{GroupId, Remote, RemoteConfig, RemoteShard};
 use floodwall_stack::{Seat, Stack, StackConfig, Stats, seats};
@@ -198,10 +198,11 @@ impl Network {
             let answered = loop {
                 let (answer, answered) = oneshot::channel();
                 let what = what.clone();
-                let command = Command::new(move |desk: &mut ControlQueue<'_, Shown<Stack>>| {
-                    // The caller may have been dropped.
-                    let _ = answer.send(what(desk));
-                });
+                let command =
+                    WorkerCommand::new(move |desk: &mut ControlQueue<'_, Shown<Stack>>| {
+                        // The caller may have been dropped.
+                        let _ = answer.send(what(desk));
+                    });
                 match control.post(command) {
                     Ok(()) => break answered,
                     // Many requests at once: the worker takes some each turn.

@@ -229,6 +229,22 @@ impl TcpOptionSet {
         Ok(())
     }
 
+    /// As [`TcpOptionSet::add`], but a malformed option is no error, so that one peer's mistake
+    /// costs it an option and not the segment (RFC 9293 section 3.1, MUST-7): one whose length does
+    /// not suit its kind is skipped by its length, and one with an impossible length ends the list.
+    /// Linux reads options in the same way.
+    pub fn add_readable(&mut self, options: TcpOptions<'_>) {
+        let mut rest = options;
+        while let Err(TcpOptionError { offset, reason: TcpOptionReason::LengthForKind }) =
+            self.add(rest)
+        {
+            let start = options.rest.get(offset - options.offset..).unwrap_or_default();
+            let len = start.get(1).map_or(0, |len| usize::from(*len));
+            let behind = start.get(len..).unwrap_or_default();
+            rest = TcpOptions { rest: behind, offset: offset + len };
+        }
+    }
+
     /// The bytes these options take in a header, padding included: a multiple of four, at most
     /// 40. SACK blocks that would not fit are left out.
     #[must_use]

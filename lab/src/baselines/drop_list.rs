@@ -23,7 +23,7 @@ use floodwall_syncache::{
 };
 
 /// How often a SYN-ACK is sent again.
-const RETRANSMITS: u8 = 3;
+const RETRANSMITS: u8 = floodwall_base::limits::SYN_ACK_RETRANSMITS;
 
 /// One half-open connection and its neighbours in the list.
 #[derive(Clone, Copy, Debug)]

@@ -91,7 +91,22 @@ pub(super) fn of(info: &Info) -> BTreeMap<String, i64> {
         ("tcpi_snd_ssthresh", info.threshold.map_or(0x7fff_ffff, |bytes| i64::from(bytes) / mss)),
         ("tcpi_unacked", segments(info.outstanding)),
         ("tcpi_sacked", segments(info.sacked)),
-        ("tcpi_lost", segments(info.lost)),
+        // Linux counts what is lost until it is delivered, also once it was sent again.
+        ("tcpi_lost", segments(info.lost_so_far)),
+        ("tcpi_retrans", segments(info.repeated)),
+        // By time, and not by a number of segments: the number of RFC 5681.
+        ("tcpi_reordering", 3),
+        ("tcpi_reord_seen", info.is_reordered.into()),
+        ("tcpi_rcv_mss", i64::from(info.rcv_mss)),
+        ("SK_MEMINFO_RMEM_ALLOC", i64::from(info.readable)),
+        ("SK_MEMINFO_RCVBUF", i64::from(info.receive_limit)),
+        ("SK_MEMINFO_WMEM_ALLOC", i64::from(info.outstanding)),
+        ("SK_MEMINFO_SNDBUF", i64::from(info.send_limit)),
+        ("SK_MEMINFO_FWD_ALLOC", 0),
+        ("SK_MEMINFO_WMEM_QUEUED", i64::from(info.outstanding) + i64::from(info.unsent)),
+        ("SK_MEMINFO_OPTMEM", 0),
+        ("SK_MEMINFO_BACKLOG", 0),
+        ("SK_MEMINFO_DROPS", 0),
         ("tcpi_snd_mss", mss),
         ("tcpi_advmss", i64::from(info.our_mss)),
         ("tcpi_backoff", i64::from(info.backoff)),
@@ -101,7 +116,5 @@ pub(super) fn of(info: &Info) -> BTreeMap<String, i64> {
         ("tcpi_rto", micros(info.rto)),
         ("tcpi_last_data_recv", micros(info.heard_ago) / 1000),
     ];
-    // While nothing is outstanding, nothing is that was sent again; else it is not counted.
-    let none = (info.outstanding == 0).then_some(("tcpi_retrans", 0));
-    fields.into_iter().chain(none).map(|(name, value)| (name.to_owned(), value)).collect()
+    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }

@@ -53,6 +53,7 @@ const CODES_V4: &[(Option<u8>, &str, u8)] = &[
     (Some(3), "precedence_cutoff", 15),
     (Some(11), "ttl_exceeded_in_transit", 0),
     (Some(11), "fragment_reassembly_time_exceeded", 1),
+    (Some(11), "frag_reass_exceeded", 1),
 ];
 const CODES_V6: &[(Option<u8>, &str, u8)] = &[
     (None, "", 0),
@@ -63,6 +64,9 @@ const CODES_V6: &[(Option<u8>, &str, u8)] = &[
     (Some(1), "port_unreachable", 4),
     (Some(3), "exceed_hoplimit", 0),
     (Some(3), "exceed_fragment_reassembly_time", 1),
+    (Some(3), "exceeded_hop_limit", 0),
+    (Some(3), "exceeded_frag_time", 1),
+    (Some(4), "header_field", 0),
     (Some(4), "erroneous_header_field", 0),
     (Some(4), "unknown_next_header", 1),
     (Some(4), "unknown_option", 2),

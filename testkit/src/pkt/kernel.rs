@@ -30,6 +30,8 @@ pub struct Kernel {
     pool: Pool,
     start: Instant,
     addresses: (IpAddr, IpAddr),
+    /// Sockets are IPv6's, and their addresses mapped (RFC 4291 section 2.5.5.2).
+    mapped: bool,
     sockets: BTreeMap<i64, OwnedFd>,
     next: i64,
     seen: VecDeque<(Duration, Vec<u8>)>,
@@ -59,9 +61,6 @@ impl Kernel {
             }
         }
         ip("link set lo up")?;
-        if script.mapped {
-            return Err("--ip_version=ipv4-mapped-ipv6 is not supported for the kernel".to_owned());
-        }
         let mtu = Some(script.mtu());
         let (kind, up) = (TunKind::Tun, true);
         let config = TunConfig { kind, vnet_header: false, up, mtu, ..Default::default() };
@@ -79,6 +78,7 @@ impl Kernel {
             pool,
             start: Instant::now(),
             addresses: (local, remote),
+            mapped: script.mapped,
             sockets: BTreeMap::new(),
             next: 0,
             seen: VecDeque::new(),
@@ -118,7 +118,8 @@ impl Kernel {
     }
 
     fn try_call(&mut self, call: &Call) -> Result<i64, Os> {
-        let (local, remote) = self.addresses;
+        let of_socket = |addr| if self.mapped { mapped(addr) } else { addr };
+        let (local, remote) = (of_socket(self.addresses.0), of_socket(self.addresses.1));
         let flags = SocketFlags::NONBLOCK;
         let done = |()| 0;
         let length = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
@@ -249,6 +250,8 @@ impl Kernel {
                 Ok(error.err().map_or(0, |error| error.raw_os_error().into()))
             }
             "TCP_NODELAY" => sockopt::tcp_nodelay(socket).map(i64::from),
+            "TCP_MAXSEG" => read(SockRef::from(socket).tcp_mss()),
+            "TCP_NOTSENT_LOWAT" => read(SockRef::from(socket).tcp_notsent_lowat()),
             _ => Err(Os::NOPROTOOPT),
         }
     }
@@ -278,6 +281,11 @@ impl Backend for Kernel {
         self.seen.pop_front()
     }
 
+    fn patience(&self) -> Duration {
+        // It is real time.
+        Duration::from_secs(900)
+    }
+
     fn inject(&mut self, packet: &[u8]) -> Result<(), String> {
         let packet = self.pool.packet_from(packet).ok_or("the packet is too long")?;
         let mut list = PacketList::new();
@@ -303,6 +311,19 @@ impl Backend for Kernel {
             Err(error) => Err(format!("`{command}`: {error}")),
         }
     }
+}
+
+/// An IPv4 address as a socket of IPv6 has it.
+fn mapped(addr: IpAddr) -> IpAddr {
+    match addr {
+        IpAddr::V4(v4) => IpAddr::V6(v4.to_ipv6_mapped()),
+        v6 @ IpAddr::V6(_) => v6,
+    }
+}
+
+/// A number of another crate's call.
+fn read(got: std::io::Result<u32>) -> Result<i64, Os> {
+    got.map(i64::from).map_err(|error| Os::from_raw_os_error(error.raw_os_error().unwrap_or(0)))
 }
 
 /// An error of another crate's call, as this file's calls say theirs.

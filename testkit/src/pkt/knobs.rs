@@ -35,18 +35,24 @@ const GRANTED: &[&str] = &[
     "net.ipv4.tcp_max_syn_backlog",
     "net.ipv4.tcp_min_tso_segs",
     "net.ipv4.tcp_moderate_rcvbuf",
+    // A path that loses large segments is looked for in any case; no window is taken back.
+    "net.ipv4.tcp_mtu_probing",
     "net.ipv4.tcp_no_metrics_save",
     "net.ipv4.tcp_pacing_ca_ratio",
     "net.ipv4.tcp_pacing_ss_ratio",
     "net.ipv4.tcp_recovery",
     "net.ipv4.tcp_reordering",
+    "net.ipv4.tcp_shrink_window",
     "net.ipv4.tcp_synack_retries",
     "net.ipv4.tcp_syncookies",
     "net.ipv4.tcp_tso_rtt_log",
     "net.ipv4.tcp_tso_win_divisor",
     "net.ipv4.tcp_tw_reuse",
     "net.inet.icmp.icmplim",
+    "net.inet.tcp.delacktime",
     "net.inet.tcp.delayed_ack",
+    // A SYN with FIN begins nothing in any case.
+    "net.inet.tcp.drop_synfin",
     "net.inet.tcp.fast_finwait2_recycle",
     "net.inet.tcp.hostcache.enable",
     "net.inet.tcp.hostcache.purgenow",
@@ -61,11 +67,9 @@ const GRANTED: &[&str] = &[
 /// Settings that need nothing at the value that Floodwall has anyway, and are refused at another.
 const ONLY: &[(&str, &str)] = &[
     ("net.ipv4.tcp_abort_on_overflow", "0"),
-    ("net.ipv4.tcp_mtu_probing", "0"),
     ("net.ipv4.tcp_rfc1337", "1"),
-    ("net.ipv4.tcp_shrink_window", "0"),
+    ("net.ipv4.tcp_rto_max_ms", "120000"),
     ("net.inet.tcp.blackhole", "0"),
-    ("net.inet.tcp.drop_synfin", "0"),
     ("net.inet.tcp.rexmit_drop_options", "0"),
     ("net.inet.tcp.rexmit_initial", "1000"),
     ("net.inet.tcp.pmtud_blackhole_detection", "0"),
@@ -367,6 +371,9 @@ mod tests {
             "sysctl -q net.ipv4.tcp_rmem=\"4096 540000 $((1000*1000))\" > /dev/null 2>&1",
             "/tmp/sysctl_restore_${PPID}.sh",
             "tc qdisc replace dev tun0 root pfifo; sysctl -w net.inet.tcp.rexmit_initial=1000",
+            "sysctl net.inet.tcp.delacktime=100 net.inet.tcp.drop_synfin=1",
+            "sysctl -q net.ipv4.tcp_mtu_probing=1 net.ipv4.tcp_shrink_window=1 \
+             net.ipv4.tcp_rto_max_ms=120000",
         ] {
             assert_eq!(knobs.command(command), Ok(()), "{command}");
         }
@@ -375,6 +382,7 @@ mod tests {
         for (command, why) in [
             ("tc qdisc replace dev tun0 root fq", "no pacing"),
             ("sysctl -w net.inet.tcp.rexmit_initial=3000", "1000 alone"),
+            ("sysctl -w net.ipv4.tcp_rto_max_ms=1000", "120000 alone"),
             ("sysctl -w net.inet.tcp.unheard=1", "means nothing"),
             ("sysctl net.ipv4.tcp_sack", "no NAME=VALUE"),
             ("sysctl net.ipv4.tcp_rmem=\"1 2\"", "no number there"),

@@ -86,6 +86,12 @@ impl<'a> Lexer<'a> {
         self.rest().starts_with(|c: char| c.is_ascii_digit())
     }
 
+    /// Whether a letter is next.
+    pub(super) fn starts_a_word(&mut self) -> bool {
+        self.skip();
+        self.rest().starts_with(|c: char| c.is_ascii_alphabetic())
+    }
+
     /// A word of letters, digits and underlines.
     pub(super) fn word(&mut self) -> &'a str {
         self.take_while(|c| c.is_ascii_alphanumeric() || c == '_')
@@ -107,6 +113,14 @@ impl<'a> Lexer<'a> {
                     ('\\', Some('n')) => '\n',
                     ('\\', Some('r')) => '\r',
                     ('\\', Some('t')) => '\t',
+                    ('\\', Some('f')) => '\x0c',
+                    ('\\', Some('v')) => '\x0b',
+                    ('\\', Some('x')) => {
+                        let digits: String = rest.by_ref().take(2).collect();
+                        let byte = u8::from_str_radix(&digits, 16).ok();
+                        let byte = byte.filter(|_| digits.len() == 2);
+                        char::from(byte.ok_or_else(|| self.error("two digits follow \\x"))?)
+                    }
                     ('\\', Some(other)) if !other.is_ascii_alphanumeric() => other,
                     ('\\', _) => return Err(self.error("this escape is not supported")),
                     (plain, _) => plain,

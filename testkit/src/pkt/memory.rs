@@ -7,6 +7,7 @@
 //! (`memory/sockopts.rs`).
 
 mod sockopts;
+mod times;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -21,6 +22,7 @@ use floodwall_tcp::{
 };
 
 pub(super) use sockopts::algorithm_of;
+use times::Times;
 
 use super::knobs::{Asked, Knobs, asked_of_sockets};
 use super::profile::Profile;
@@ -57,6 +59,10 @@ struct Entry {
     keepalive: Keepalive,
     /// Bytes of a receive buffer that does not grow: the system's habit, or the program's word.
     buffer: Option<u32>,
+    /// The limit of unsent bytes as the program has set it.
+    lowat: u32,
+    /// What its connection has waited for.
+    times: Times,
 }
 
 /// Floodwall's TCP: a whole stack with one interface in virtual time.
@@ -68,6 +74,7 @@ pub struct Memory {
     start: Instant,
     addresses: (IpAddr, IpAddr),
     mtu: u32,
+    mapped: bool,
     owner: u32,
     knobs: Knobs,
     sockets: BTreeMap<i64, Entry>,
@@ -109,6 +116,7 @@ impl Memory {
             start,
             addresses: (local, remote),
             mtu: script.mtu(),
+            mapped: script.mapped,
             owner: 0,
             knobs: Knobs::of(script, BUFFER),
             sockets: BTreeMap::new(),
@@ -154,13 +162,26 @@ impl Memory {
     /// Does the next timed work, if it is due until then.
     fn step(&mut self, until: Duration) -> bool {
         let until = self.start + until;
-        let Some(due) = self.stack.deadline().filter(|due| *due <= until) else {
-            self.now = self.now.max(until);
+        let due = self.stack.deadline().filter(|due| *due <= until);
+        self.note_times(due.unwrap_or(until));
+        self.now = self.now.max(due.unwrap_or(until));
+        if due.is_none() {
             return false;
-        };
-        self.now = self.now.max(due);
+        }
         self.round(None, |stack, round| stack.work(round));
         true
+    }
+
+    /// Notes what connections wait for until then: nothing changes before.
+    fn note_times(&mut self, until: Instant) {
+        let time = until.saturating_since(self.now);
+        let names: Vec<i64> = self.sockets.keys().copied().collect();
+        for name in names {
+            let Ok(info) = self.info(name) else { continue };
+            if let Ok(entry) = self.entry(name) {
+                entry.times.pass(time, &info);
+            }
+        }
     }
 
     fn keep(&mut self, socket: Socket, settings: TcpSettings) -> i64 {
@@ -175,6 +196,8 @@ impl Memory {
             deaf: false,
             keepalive: self.knobs.keepalive(),
             buffer: self.knobs.receive_fixed(),
+            lowat: 0,
+            times: Times::default(),
         };
         self.sockets.insert(self.next, entry);
         self.next
@@ -228,12 +251,20 @@ impl Memory {
     fn begin_to_listen(&mut self, name: i64) -> Result<i64, Errno> {
         let Entry { mut settings, port, backlog, .. } = self.entry(name)?.clone();
         settings.ecn = self.knobs.answers_ecn();
-        let (local, owner) = (SocketAddr::new(self.addresses.0, port), self.owner);
+        let (local, owner) = (SocketAddr::new(self.of_socket(self.addresses.0), port), self.owner);
         let listener = self
             .with(|sockets| sockets.tcp_listen(local, &settings, backlog, owner))
             .map_err(|_| errno("EADDRINUSE"))?;
         self.entry(name)?.socket = Socket::Listener(listener);
         Ok(0)
+    }
+
+    /// An address as the script's sockets have it: IPv4 addresses mapped where they are of IPv6.
+    fn of_socket(&self, addr: IpAddr) -> IpAddr {
+        match addr {
+            IpAddr::V4(v4) if self.mapped => IpAddr::V6(v4.to_ipv6_mapped()),
+            other => other,
+        }
     }
 
     fn unlisten(&mut self, listener: ListenerId) {
@@ -288,7 +319,7 @@ impl Memory {
     }
 
     fn connect(&mut self, name: i64, port: u16) -> Result<i64, Errno> {
-        let (remote, owner) = (SocketAddr::new(self.addresses.1, port), self.owner);
+        let (remote, owner) = (SocketAddr::new(self.of_socket(self.addresses.1), port), self.owner);
         let Entry { socket, settings, .. } = self.entry(name)?.clone();
         match socket {
             Socket::Fresh => {
@@ -343,6 +374,8 @@ impl Memory {
             true => sockets.tcp_send_more(id, &bytes),
             false => sockets.tcp_send(id, &bytes),
         });
+        let is_short = !matches!(sent, Ok(taken) if taken == len);
+        self.entry(name)?.times.has_no_space = is_short;
         match sent {
             Ok(taken) => Ok(length(taken)),
             Err(SendError::WouldBlock) => Err(errno("EAGAIN")),
@@ -479,6 +512,11 @@ impl Backend for Memory {
         while self.step(until) {}
     }
 
+    fn patience(&self) -> Duration {
+        // All that a stack still does by itself is done by then.
+        Duration::from_secs(7 * 24 * 3600)
+    }
+
     fn next_packet(&mut self, until: Duration) -> Option<(Duration, Vec<u8>)> {
         while self.seen.is_empty() && self.step(until) {}
         self.seen.pop_front()
@@ -514,7 +552,10 @@ impl Backend for Memory {
 
     fn fields(&mut self, socket: i64) -> Result<BTreeMap<String, i64>, String> {
         let info = self.info(socket).map_err(|Errno(name)| name)?;
-        Ok(super::fields::of(&info))
+        let times = self.entry(socket).map_err(|Errno(name)| name)?.times;
+        let mut fields = super::fields::of(&info);
+        fields.extend(times.fields());
+        Ok(fields)
     }
 }
 

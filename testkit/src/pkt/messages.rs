@@ -124,7 +124,8 @@ impl Player<'_> {
             Some(other) => return Err(format!("{name} has 4 bytes, expected {other}")),
             None => return Err(format!("{name}: the length is missing")),
         }
-        if wanted.first() == Some(&got) {
+        // `[-1]` and `[0xffffffff]` are the same four bytes.
+        if wanted.first().is_some_and(|wanted| wanted & 0xffff_ffff == got & 0xffff_ffff) {
             return Ok(Ok(0));
         }
         Err(format!("{name} is {got}, expected {wanted:?}"))

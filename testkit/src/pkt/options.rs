@@ -13,6 +13,25 @@ use super::script::Script;
 const NEED_NOTHING: &[&str] =
     &["gateway_ip", "netmask_ip", "speed", "verbose", "debug", "mss", "send_omit_free"];
 
+/// Whether an option has a value, which on a command line may be a word of its own.
+#[must_use]
+pub fn takes_value(name: &str) -> bool {
+    let of_others = ["gateway_ip", "netmask_ip", "speed", "mss"];
+    let ours = [
+        "ip_version",
+        "mtu",
+        "local_ip",
+        "remote_ip",
+        "bind_port",
+        "connect_port",
+        "tolerance_usecs",
+        "tolerance_percent",
+        "tcp_ts_tick_usecs",
+        "non_fatal",
+    ];
+    ours.contains(&name) || of_others.contains(&name)
+}
+
 /// Carries out an option.
 ///
 /// # Errors

@@ -55,6 +55,7 @@ pub fn parse_with(text: &str, words: &[String]) -> Result<Script, SyntaxError> {
         options::set(&mut script, name, value).map_err(|what| before.error(what))?;
     }
     for (name, value) in options {
+        script.mtu_is_final |= name == "mtu";
         let wrong = |what: &str| command_line_error(&format!("--{name}={value}"), what);
         options::set(&mut script, name, value).map_err(wrong)?;
     }
@@ -109,7 +110,15 @@ fn command_line(words: &[String]) -> Result<(Options<'_>, Defines), SyntaxError>
                 define(next, &mut defines)?;
             }
             (Some(rest), _) => define(rest.strip_prefix('=').unwrap_or(rest), &mut defines)?,
-            (None, Some(option)) => options.push(option.split_once('=').unwrap_or((option, ""))),
+            (None, Some(option)) => options.push(match option.split_once('=') {
+                Some(both) => both,
+                // As packetdrill has it, the value may also be the next word.
+                None if options::takes_value(option) => {
+                    let missing = || command_line_error(word, "its value is missing");
+                    (option, words.next().ok_or_else(missing)?.as_str())
+                }
+                None => (option, ""),
+            }),
             (None, None) if word == "-v" => {}
             (None, None) => return Err(command_line_error(word, "this option is not supported")),
         }
@@ -428,10 +437,8 @@ fn call(lexer: &mut Lexer<'_>) -> Result<SocketCall, SyntaxError> {
     }
     lexer.expect("=")?;
     let result = lexer.integer()?;
-    let errno = if result < 0 { Some(lexer.word().to_owned()) } else { None };
-    if errno.as_deref() == Some("") {
-        return Err(lexer.error("a failed call must state its errno"));
-    }
+    // A failed call without an errno may fail for any reason.
+    let errno = (result < 0 && lexer.starts_a_word()).then(|| lexer.word().to_owned());
     while lexer.eat("(") {
         lexer.until(")")?;
     }

@@ -41,11 +41,6 @@ pub const DIFFERENCES: &[(Profile, &str, &str)] = &[
     ),
     (
         Profile::Linux,
-        "data without timestamps on a connection that agreed to them is taken",
-        "it is dropped (RFC 7323 section 3.2)",
-    ),
-    (
-        Profile::Linux,
         "a timeout leaves a threshold of 0.7 windows",
         "of half of what was in flight (RFC 5681 section 3.1, equation 4)",
     ),

@@ -20,9 +20,6 @@ const CLIENT_PORT: u16 = 49_152;
 const TOLERANCE: Duration = Duration::from_millis(4);
 /// How often a call that lasts is tried.
 pub(super) const STEP: Duration = Duration::from_millis(1);
-/// How long a packet that may come at any time is waited for.
-const ANY: Duration = Duration::from_secs(60);
-
 /// A failed call: the name of its errno.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Errno(pub String);
@@ -79,6 +76,8 @@ pub trait Backend {
     fn wait(&mut self, until: Duration);
     /// The next packet that the TCP under test sent, waited for until then.
     fn next_packet(&mut self, until: Duration) -> Option<(Duration, Vec<u8>)>;
+    /// How long a packet that may come at any time (`*`) is waited for.
+    fn patience(&self) -> Duration;
     /// Gives the TCP under test a packet.
     ///
     /// # Errors
@@ -331,8 +330,8 @@ impl<'a> Player<'a> {
             let first = *self.remote_isn.get_or_insert(written.start);
             self.anew = Some(written.start).filter(|start| *start != first);
         } else if !written.raw_start {
-            segment.start =
-                written.start.wrapping_add(*self.remote_isn.get_or_insert(written.start));
+            // Without a SYN there is no first number to count from.
+            segment.start = written.start.wrapping_add(self.remote_isn.unwrap_or(0));
         }
         if written.has(ACK) {
             let from = if written.has(SYN) { script } else { 0 };
@@ -396,7 +395,7 @@ impl<'a> Player<'a> {
         let gap = due.saturating_sub(self.base);
         let tolerance = self.tolerance(gap);
         let latest = match event.when {
-            When::Any => self.backend.now() + ANY,
+            When::Any => self.backend.now() + self.backend.patience(),
             When::Between(_, latest) => self.base + latest + tolerance,
             When::BetweenTimes(_, latest) => latest + tolerance,
             When::At(_) | When::After(_) => due + tolerance,

@@ -38,6 +38,8 @@ pub struct Script {
     pub(super) init: Option<String>,
     /// Bytes of the largest packet of the link.
     pub(super) mtu: Option<u32>,
+    /// It was stated by the command line, for the family that is played.
+    pub(super) mtu_is_final: bool,
     pub(super) events: Vec<Event>,
     /// A command to run at the end, with any outcome.
     pub(super) cleanup: Option<String>,
@@ -59,6 +61,7 @@ impl Default for Script {
             strict_segments: false,
             init: None,
             mtu: None,
+            mtu_is_final: false,
             events: Vec::new(),
             cleanup: None,
         }
@@ -119,7 +122,9 @@ impl Script {
     pub fn over_ipv6(mut self) -> Self {
         self.ipv6 = true;
         // The segments of a script are as large in both families.
-        self.mtu = Some(self.mtu() + 20);
+        if !self.mtu_is_final {
+            self.mtu = Some(self.mtu() + 20);
+        }
         self
     }
 }

@@ -93,6 +93,10 @@ impl Backend for Traced<'_> {
         Some((at, packet))
     }
 
+    fn patience(&self) -> Duration {
+        self.inner.patience()
+    }
+
     fn inject(&mut self, packet: &[u8]) -> Result<(), String> {
         let at = self.inner.now();
         self.tell(at, '<', packet, "");

@@ -16,6 +16,7 @@ mod memory;
 mod neighbors;
 mod path_mtu;
 mod paths_of_shards;
+mod places;
 mod ports;
 mod redirects;
 mod routers;

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -34,12 +34,15 @@ use crate::exit::Exit;
 use crate::hosted;
 use crate::listeners::Handshakes;
 use crate::network;
+use crate::notify::ServiceManager;
 use crate::record::{self, Recording};
+use crate::reload::{Reloader, ShardConfig, SharedShardConfig};
 use crate::report::{self, RunReport, StartTime};
 use crate::routes;
 use crate::settings::parse::ServiceKind;
 use crate::settings::{self, HostTransit, InterfaceSettings, RunSettings};
 use crate::show;
+use crate::signals;
 use crate::socket::path::{self, SocketTaken, TakenError};
 use crate::socket::request::ControlRequest;
 use crate::socket::server;
@@ -61,7 +64,7 @@ pub(crate) fn run(args: &RunArgs) -> Exit {
             return Exit::Usage;
         }
     };
-    match serve(&settings, args.capacity) {
+    match serve(&settings, args) {
         Ok(()) => Exit::Done,
         Err(failure) => {
             eprintln!("floodwall: {failure}");
@@ -74,7 +77,7 @@ fn words(error: impl std::fmt::Display) -> Failure {
     error.to_string()
 }
 
-fn serve(settings: &RunSettings, capacity: bool) -> Result<(), Failure> {
+fn serve(settings: &RunSettings, args: &RunArgs) -> Result<(), Failure> {
     let socket = socket_path(settings);
     if path::is_alive(&socket) {
         return Err(words(TakenError::Alive(socket)));
@@ -84,7 +87,7 @@ fn serve(settings: &RunSettings, capacity: bool) -> Result<(), Failure> {
     let farewell = Farewell::default();
     let signals = catch_signals(&stop, &farewell)?;
     let cores = cores(settings)?;
-    if capacity {
+    if args.capacity {
         tell_capacity(settings, &cores, &stop);
     }
     let mut opened = open_devices(settings, &cores)?;
@@ -96,7 +99,9 @@ fn serve(settings: &RunSettings, capacity: bool) -> Result<(), Failure> {
     let placements = opened.iter().map(|o| (o.iface, o.placement.clone())).collect();
     let birth = StartTime { started: Clock::new().now(), cores: cores.clone(), placements };
     let names: Vec<_> = opened.iter().map(|o| (o.iface, o.info.name.clone())).collect();
-    let crew = start_crew(settings, config, opened, &cores, (&stop, &keys))?;
+    let services = settings.services.clone();
+    let shards: SharedShardConfig = Arc::new(Mutex::new(ShardConfig { stack: config, services }));
+    let crew = start_crew(settings, &shards, opened, &cores, (&stop, &keys))?;
     let seats = RunningWorkers { each: crew.seats().to_vec(), reader: crew.reader() };
     // This is the only place that sets it.
     let _ = farewell.set(crew.control());
@@ -113,7 +118,16 @@ fn serve(settings: &RunSettings, capacity: bool) -> Result<(), Failure> {
         "floodwall: running; `floodwall stat --socket {}` shows counters, Ctrl-C ends",
         socket.display()
     );
-    let served = server::serve(&taken.listener, &stop, |request| answer(request, &birth, &seats));
+    let controls = seats.each.iter().map(|seat| seat.control.clone()).collect();
+    let reloader = Arc::new(Reloader::new(args, settings, controls, shards, application));
+    let manager = ServiceManager::of_environment();
+    let hangups = catch_hangups(&reloader, &birth, &seats, &manager)?;
+    watch_dog(&manager, &seats, &stop)?;
+    manager.ready(&format!("serving on {} workers", seats.each.len()));
+    let served = server::serve(&taken.listener, &stop, |request| {
+        answer(request, &birth, &seats, (&reloader, &manager))
+    });
+    manager.stopping();
     // Only a broken system ends the server early; packets are processed until the stop.
     if let Err(error) = served {
         eprintln!("floodwall: the control socket is out of service: {error}");
@@ -121,13 +135,14 @@ fn serve(settings: &RunSettings, capacity: bool) -> Result<(), Failure> {
     let ended = crew.join().map_err(in_words);
     drop(taken);
     signals.close();
+    hangups.close();
     // It ends with the same stop, and a panic in it has been reported.
     let _ = watching.join();
     for recording in recordings {
         let (Ok(told) | Err(told)) = recording.end();
         eprintln!("floodwall: {told}");
     }
-    eprintln!("floodwall: {}", summary(&birth, &seats.reader));
+    eprintln!("floodwall: {}", summary("ended after", &birth, &seats.reader));
     ended.map(drop)
 }
 
@@ -295,7 +310,7 @@ struct RunningWorkers {
 /// Starts the workers, and waits until they stand.
 fn start_crew(
     settings: &RunSettings,
-    config: StackConfig,
+    shards: &SharedShardConfig,
     opened: Vec<OpenedDevices>,
     cores: &[Option<usize>],
     (stop, keys): (&Stop, &CookieKeys),
@@ -306,40 +321,43 @@ fn start_crew(
     let supers = if opened.iter().any(|opened| opened.info.offload) { SUPERS } else { 0 };
     let crew = CrewConfig::new(berths(opened, cores)).map_err(words)?;
     let plain = PoolConfig::default();
+    let accounts = floodwall_stack::accounts_needed(&lock(shards).stack);
     let crew = CrewConfig {
         memory: PoolConfig {
             supers: supers * workers,
             small: plain.small * workers,
             frames: plain.frames * workers,
             references: plain.references * workers,
-            accounts: floodwall_stack::accounts_needed(&config),
+            accounts,
             ..plain
         },
         on_panic: settings.on_panic.as_ref().map_or(OnPanic::EndCrew, |policy| policy.value),
         worker: WorkerConfig { events: Some(events), ..WorkerConfig::default() },
         ..crew
     };
-    let make = maker(settings, config, &crew, keys)?;
+    let make = maker(shards, &crew, keys)?;
     WorkerGroup::start(crew, stop, make).map_err(in_words)
 }
 
 /// How each worker's shard of the host is made.
 fn maker(
-    settings: &RunSettings,
-    config: StackConfig,
+    shards: &SharedShardConfig,
     crew: &CrewConfig,
     keys: &CookieKeys,
 ) -> Result<impl Fn(&mut Setting<'_>) -> Result<Shown<Host>, String> + Send + Sync + use<>, Failure>
 {
     let mut random = entropy::randomness().map_err(words)?;
-    let seats = Seats::new(&config, &crew.domain, crew.steering, &mut random.secret);
-    let (wanted, keys) = (settings.services.clone(), keys.clone());
+    let seats = Seats::new(&lock(shards).stack, &crew.domain, crew.steering, &mut random.secret);
+    let (shards, keys) = (Arc::clone(shards), keys.clone());
     Ok(move |setting: &mut Setting<'_>| {
         let seat = seats.take(setting.worker).map_err(words)?;
         let Setting { pool, random, now, .. } = setting;
-        let mut stack = Stack::seated(&config, seat, random, *now).map_err(words)?;
+        // What was reloaded since the start, too, where a shard is made again.
+        let shards = lock(&shards);
+        let mut stack = Stack::seated(&shards.stack, seat, random, *now).map_err(words)?;
         keys.tell(&mut stack, *now);
-        let host = Host::with_stack(stack, services(&wanted), pool, random, *now);
+        let applications = shards.services.iter().map(|s| application(&s.value)).collect();
+        let host = Host::with_stack(stack, applications, pool, random, *now);
         host.map(hosted::shown).map_err(words)
     })
 }
@@ -357,31 +375,85 @@ fn berths(opened: Vec<OpenedDevices>, cores: &[Option<usize>]) -> Vec<WorkerSlot
     berths
 }
 
-fn services(
-    wanted: &[settings::GivenSettings<settings::ServiceWord>],
-) -> Vec<Box<dyn Application>> {
-    let one = |service: &settings::GivenSettings<settings::ServiceWord>| {
-        let port = service.value.port;
-        let kind = match service.value.kind {
-            ServiceKind::TcpEcho => {
-                return Box::new(TcpService::new(StackService::Echo, port)) as Box<dyn Application>;
-            }
-            ServiceKind::TcpDiscard => {
-                return Box::new(TcpService::new(StackService::Discard, port));
-            }
-            ServiceKind::TcpChargen => {
-                return Box::new(StreamService::new(StreamKind::Chargen, port));
-            }
-            ServiceKind::Http => return Box::new(StreamService::new(StreamKind::Http, port)),
-            ServiceKind::Bulk => return Box::new(StreamService::new(StreamKind::Bulk, port)),
-            ServiceKind::Echo => StackService::Echo,
-            ServiceKind::Discard => StackService::Discard,
-            ServiceKind::Chargen => StackService::Chargen,
-        };
-        let made = UdpService::new(kind, port).in_groups(&service.value.groups);
-        Box::new(made) as Box<dyn Application>
+/// The application of one service.
+fn application(service: &settings::ServiceWord) -> Box<dyn Application> {
+    let port = service.port;
+    let kind = match service.kind {
+        ServiceKind::TcpEcho => return Box::new(TcpService::new(StackService::Echo, port)),
+        ServiceKind::TcpDiscard => return Box::new(TcpService::new(StackService::Discard, port)),
+        ServiceKind::TcpChargen => return Box::new(StreamService::new(StreamKind::Chargen, port)),
+        ServiceKind::Http => return Box::new(StreamService::new(StreamKind::Http, port)),
+        ServiceKind::Bulk => return Box::new(StreamService::new(StreamKind::Bulk, port)),
+        ServiceKind::Echo => StackService::Echo,
+        ServiceKind::Discard => StackService::Discard,
+        ServiceKind::Chargen => StackService::Chargen,
     };
-    wanted.iter().map(one).collect()
+    Box::new(UdpService::new(kind, port).in_groups(&service.groups))
+}
+
+fn lock(shards: &SharedShardConfig) -> std::sync::MutexGuard<'_, ShardConfig> {
+    shards.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// SIGHUP reads the file again, SIGUSR1 reports the counts in a line.
+fn catch_hangups(
+    reloader: &Arc<Reloader>,
+    birth: &StartTime,
+    seats: &RunningWorkers,
+    manager: &ServiceManager,
+) -> Result<signal_hook::iterator::Handle, Failure> {
+    let (reloader, manager) = (Arc::clone(reloader), manager.clone());
+    let (birth, reader) = (birth.clone(), seats.reader.clone());
+    signals::catch(
+        move || drop(reload(&reloader, &manager)),
+        move || eprintln!("floodwall: {}", summary("running for", &birth, &reader)),
+    )
+}
+
+/// Reads the file again, and reports to the log and the service manager what came of it.
+fn reload(reloader: &Reloader, manager: &ServiceManager) -> Result<serde_json::Value, String> {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    manager.reloading(Duration::new(
+        u64::try_from(now.tv_sec).unwrap_or(0),
+        u32::try_from(now.tv_nsec).unwrap_or(0),
+    ));
+    let outcome = reloader.reload();
+    match &outcome {
+        Ok(outcome) => {
+            eprintln!("floodwall: reloaded: {} changes", outcome.changed.len());
+            outcome.changed.iter().for_each(|line| eprintln!("floodwall: {line}"));
+            let restart = outcome.needs_restart.iter();
+            restart.for_each(|key| eprintln!("floodwall: needs a restart: {key}"));
+            manager.ready("reloaded");
+        }
+        Err(problems) => {
+            problems.iter().for_each(|problem| eprintln!("floodwall: {problem}"));
+            eprintln!("floodwall: not reloaded: what ran goes on");
+            manager.ready("the last reload was refused; what ran goes on");
+        }
+    }
+    outcome.map(|outcome| outcome.to_json()).map_err(|problems| problems.join("\n"))
+}
+
+/// Tells the service manager that this process is alive, as long as every worker answers.
+#[expect(clippy::disallowed_methods, reason = "a thread that has nothing else to do")]
+fn watch_dog(manager: &ServiceManager, seats: &RunningWorkers, stop: &Stop) -> Result<(), Failure> {
+    let Some(interval) = manager.watchdog_interval() else { return Ok(()) };
+    let controls: Vec<_> = seats.each.iter().map(|seat| seat.control.clone()).collect();
+    let (manager, stop) = (manager.clone(), stop.clone());
+    let _ = named("watchdog", move || {
+        while !stop.is_triggered() {
+            // A shard that is being made again is not hung.
+            let hung = |c: &Control<Shown<Host>>| {
+                matches!(c.ask(PATIENCE, |_| ()), Err(ControlError::Late | ControlError::Full))
+            };
+            if !controls.iter().any(hung) {
+                manager.alive();
+            }
+            thread::sleep(interval);
+        }
+    })?;
+    Ok(())
 }
 
 /// Prints events of devices and workers, until the workers are gone.
@@ -410,7 +482,12 @@ fn outlook(worker: WorkerId, workers: usize) -> &'static str {
 }
 
 /// One line of JSON for one request of the control socket.
-fn answer(request: &str, birth: &StartTime, seats: &RunningWorkers) -> String {
+fn answer(
+    request: &str,
+    birth: &StartTime,
+    seats: &RunningWorkers,
+    (reloader, manager): (&Reloader, &ServiceManager),
+) -> String {
     let refusal = |why: String| serde_json::json!({ "error": why }).to_string();
     if let Some(batch) = request.strip_prefix("routes ") {
         return routes::session::serve(&seats.each[0].control, batch).to_string();
@@ -424,6 +501,7 @@ fn answer(request: &str, birth: &StartTime, seats: &RunningWorkers) -> String {
             let report = RunReport::new(birth, &seats.reader, asked);
             serde_json::to_value(&report).map_err(words)
         }),
+        ControlRequest::Reload => Ok(reload(reloader, manager)),
         request => control.ask(PATIENCE, |desk| {
             // The worker's own randomness is in use; these are delays, which need not be
             // unpredictable.
@@ -454,7 +532,7 @@ fn ask_all(seats: &RunningWorkers) -> Result<report::ReportRequest, ControlError
 }
 
 /// The last line: packets received, sent and dropped.
-fn summary(birth: &StartTime, reader: &CrewReader) -> String {
+fn summary(state: &str, birth: &StartTime, reader: &CrewReader) -> String {
     use floodwall_dispatch::{WorkerCounter, WorkerCounters};
     let published = reader.read();
     let stats = hosted::read(&hosted::sum(&published));
@@ -474,7 +552,7 @@ fn summary(birth: &StartTime, reader: &CrewReader) -> String {
         false => format!(" ({})", reasons.join(", ")),
     };
     format!(
-        "ended after {}: {} packets in, {} out, {} dropped{reasons}; {}",
+        "{state} {}: {} packets in, {} out, {} dropped{reasons}; {}",
         show::seconds(u64::try_from(uptime).unwrap_or(u64::MAX)),
         facts.of(WorkerCounter::RxPackets),
         facts.of(WorkerCounter::TxPackets),

@@ -59,6 +59,12 @@ const ROUTE: &str = "192.0.2.0/24 via 10.0.0.1";
 const ADVERTISE: &[&str] = &["dns", "interval", "lifetime", "mtu", "prefix", "route"];
 const SERVICE: &[&str] = &["kind", "port", "join"];
 
+/// Every key that a file may have.
+#[cfg(test)]
+pub(super) fn keys() -> impl Iterator<Item = &'static str> {
+    [TOP, INTERFACE, ADVERTISE, SERVICE].concat().into_iter()
+}
+
 /// Reads a file's bytes. Returns all problems at once, in order of their places.
 pub(super) fn parse(name: &str, bytes: &[u8]) -> Result<RunSettings, Vec<SettingProblem>> {
     let valid = match std::str::from_utf8(bytes) {

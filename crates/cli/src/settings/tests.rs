@@ -1,5 +1,7 @@
 //! Settings from files and flags: what is read, and every kind of problem with its place.
 
+use std::collections::BTreeSet;
+
 use clap::Parser;
 use proptest::prelude::*;
 
@@ -483,4 +485,16 @@ fn the_cookie_secret_is_named_by_the_file_and_by_the_flag_that_lies_on_top() {
     let flags = ["--device", "tap:fw0", "--cookie-secret", "other.secret"];
     assert_eq!(named(both(&text, &flags).unwrap()), Some(PathBuf::from("other.secret")));
     assert_eq!(named(file(GOOD).unwrap()), None);
+}
+
+/// The keys of the first column of a page's tables.
+fn documented(page: &str) -> BTreeSet<&str> {
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+    rows.filter_map(|row| row.split('`').next()).collect()
+}
+
+#[test]
+fn the_reference_of_the_configuration_has_every_key_and_no_other() {
+    let page = include_str!("../../../../docs/configuration.md");
+    assert_eq!(documented(page), file::keys().collect());
 }

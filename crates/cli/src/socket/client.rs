@@ -66,6 +66,11 @@ pub(crate) fn ask(path: &Path, request: &str) -> Result<serde_json::Value, AskEr
     ask_for(path, request, PATIENCE, |_| {})
 }
 
+/// As [`ask`], for a request that may keep the instance for longer.
+pub(crate) fn ask_slowly(path: &Path, request: &str) -> Result<serde_json::Value, AskError> {
+    ask_for(path, request, LONG_PATIENCE, |_| {})
+}
+
 fn ask_for(
     path: &Path,
     request: &str,

@@ -27,13 +27,20 @@ pub(crate) fn of_device(device: &str) -> PathBuf {
     folder().join(format!("{device}.sock"))
 }
 
-/// The sockets of all instances that were given no path, sorted.
+/// The sockets of all instances that were given no path, or one in a folder of its own there,
+/// sorted.
 pub(crate) fn all() -> Vec<PathBuf> {
     let mut found = Vec::new();
+    let inside = |folder: &Path| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).collect()
+    };
     for folder in [folder(), PathBuf::from("/run/floodwall")] {
-        let Ok(entries) = std::fs::read_dir(folder) else { continue };
-        let paths = entries.flatten().map(|entry| entry.path());
-        found.extend(paths.filter(|path| path.extension().is_some_and(|e| e == "sock")));
+        let paths = inside(&folder);
+        // A service manager makes a folder for each instance.
+        let deeper = paths.iter().flat_map(|path| inside(path)).collect::<Vec<_>>();
+        let all = paths.into_iter().chain(deeper);
+        found.extend(all.filter(|path| path.extension().is_some_and(|e| e == "sock")));
     }
     found.sort();
     found.dedup();
@@ -99,7 +106,7 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
 }
 
 /// Removes a socket without a listener; never anything that is not a socket.
-fn remove_dead(path: &Path) -> io::Result<()> {
+pub(crate) fn remove_dead(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::FileTypeExt;
     match std::fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path),

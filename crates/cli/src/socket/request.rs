@@ -15,6 +15,8 @@ use crate::neighbors::NeighborRequest;
 pub(crate) enum ControlRequest {
     /// Everything that is counted.
     Stat,
+    /// The configuration file read again.
+    Reload,
     /// Everything that is known of links.
     Network,
     /// A new address; times in seconds, `None` for ever.
@@ -32,6 +34,7 @@ impl fmt::Display for ControlRequest {
         let time = |time: &Option<u32>| time.map_or("forever".to_owned(), |t| t.to_string());
         match self {
             Self::Stat => f.write_str("stat"),
+            Self::Reload => f.write_str("reload"),
             Self::Network => f.write_str("network"),
             Self::AddAddress { dev, address, valid, preferred } => {
                 write!(f, "address add {dev} {address} {} {}", time(valid), time(preferred))
@@ -60,6 +63,7 @@ impl ControlRequest {
         };
         Some(match *words {
             ["stat"] => Self::Stat,
+            ["reload"] => Self::Reload,
             ["network"] => Self::Network,
             ["address", "add", dev, address, valid, preferred] => Self::AddAddress {
                 dev: dev.to_owned(),
@@ -96,6 +100,7 @@ mod tests {
         for request in [
             ControlRequest::Stat,
             ControlRequest::Network,
+            ControlRequest::Reload,
             ControlRequest::AddAddress { dev: dev.clone(), address, valid, preferred: valid },
             ControlRequest::AddAddress { dev: dev.clone(), address, valid: None, preferred: None },
             ControlRequest::DelAddress { dev: dev.clone(), addr, prefix_len: Some(128) },

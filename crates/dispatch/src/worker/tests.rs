@@ -550,9 +550,9 @@ fn a_full_mailbox_refuses_at_once_and_is_emptied_a_few_a_turn() {
     let (a, _far) = fake("a");
     let mut worker = simple(vec![a]);
     let control = worker.control();
-    let posted = (0..).take_while(|_| control.post(Command::new(|_| {})).is_ok()).count();
+    let posted = (0..).take_while(|_| control.post(WorkerCommand::new(|_| {})).is_ok()).count();
     assert_eq!(posted, 64);
-    assert_eq!(control.post(Command::new(|_| {})), Err(crate::ControlError::Full));
+    assert_eq!(control.post(WorkerCommand::new(|_| {})), Err(crate::ControlError::Full));
     worker.turn(Instant::ORIGIN);
     assert_eq!(worker.facts().of(WorkerCounter::Commands), COMMANDS_MAX as u64);
     for _ in 0..posted {

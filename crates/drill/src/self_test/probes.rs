@@ -235,7 +235,7 @@ fn losses(bench: &SelfTestBench, findings: &mut Findings) {
     let counts = all.named().into_iter().skip(4).filter(|(_, count)| *count > 0);
     let words: Vec<_> = counts.map(|(name, count)| format!("{name} {count}")).collect();
     let words = if lost == 0 { "none".to_owned() } else { words.join(", ") };
-    findings.judge(check, lost == 0, words, "README.md explains each counter");
+    findings.judge(check, lost == 0, words, "docs/operating.md explains each counter");
 }
 
 /// The link falls and rises: our side goes on without a new start.

@@ -13,7 +13,8 @@ pub struct LpmCapacity {
     pub lines: usize,
     /// Slots, of 2 bytes (IPv4) or 4 bytes (IPv6).
     pub slots: usize,
-    /// Blocks of 2 KiB: one for each /8 with anything below, and of IPv6 one for each /16.
+    /// Blocks of 2 KiB: of IPv6 one for each /16 with anything below; none of IPv4. Beside them a
+    /// table has 256 in places of their own, which take memory when they are first used.
     pub directs: usize,
     /// Objects that wait for their grace period.
     pub retired: usize,

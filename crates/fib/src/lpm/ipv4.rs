@@ -1,4 +1,4 @@
-//! The walk of IPv4: two direct blocks, then lines with 16-bit slots.
+//! The walk of IPv4: the root of 16 bits, then lines with 16-bit slots.
 //!
 //! Called by `lpm.rs`. Nearly all prefixes end by bit 24, so the way there has no branch, and the
 //! rest is a cold one: prefixes of 25 to 32 bits, values that do not fit a slot, and with `CHECK`
@@ -16,7 +16,7 @@ use super::word::{LineWords as _, SlotWord};
 
 /// Keys in flight at a time: enough to hide a memory access behind the others, few enough for
 /// their state to stay in the first cache level.
-const LANES: usize = 32;
+const LANES: usize = 64;
 
 impl LpmFamily for Ipv4Addr {
     type Slots = Narrow;
@@ -30,7 +30,11 @@ impl LpmFamily for Ipv4Addr {
 
     fn lookup_burst<const CHECK: bool>(table: &Table<Self>, addrs: &[Self], found: &mut [u32]) {
         for (addrs, found) in addrs.chunks(LANES).zip(found.chunks_mut(LANES)) {
-            table.run(|| burst::<CHECK>(table, addrs, found));
+            // With as many as there are lanes, the loops have a length that the compiler knows.
+            match (addrs.as_array::<LANES>(), found.as_mut_array::<LANES>()) {
+                (Some(addrs), Some(found)) => table.run(|| burst::<CHECK>(table, addrs, found)),
+                _ => table.run(|| burst::<CHECK>(table, addrs, found)),
+            }
         }
     }
 }
@@ -40,8 +44,7 @@ fn single<const CHECK: bool>(table: &Table<Ipv4Addr>, addr: Ipv4Addr) -> u32 {
     let bits = addr.to_bits();
     // As few instructions as can be: what a processor has under way at a time is counted in
     // them, and each look-up waits for memory.
-    let (block, first) = table.top((bits >> 24) as u8);
-    let (line, second) = table.entry(block, (bits >> 16) as u8);
+    let (line, above) = direct(table, bits);
     let slot = table.slots.slot(table.slot_at(line, bits >> 8));
     if CHECK && (MARK..ESCAPE).contains(&slot) {
         let word = table.word_at(line, bits >> 8 & 255);
@@ -50,12 +53,7 @@ fn single<const CHECK: bool>(table: &Table<Ipv4Addr>, addr: Ipv4Addr) -> u32 {
     if is_unusual::<CHECK>(slot) {
         return walk::<CHECK>(table, bits);
     }
-    let found = or(u32::from(slot & (MARK - 1)), second);
-    // A branch of the space, not of the table: is it above all prefixes of a /8?
-    if found != 0 {
-        return found;
-    }
-    or(first, table.default.load(Relaxed))
+    or(u32::from(slot & (MARK - 1)), above)
 }
 
 #[inline(always)]
@@ -66,14 +64,13 @@ const fn is_unusual<const CHECK: bool>(slot: u16) -> bool {
 /// The line below the direct blocks, and the longest match among them.
 #[inline(always)]
 fn direct(table: &Table<Ipv4Addr>, bits: u32) -> (u32, u32) {
-    let (block, first) = table.top((bits >> 24) as u8);
-    let (line, second) = table.entry(block, (bits >> 16) as u8);
-    (line, or(second, or(first, table.default.load(Relaxed))))
+    let (line, above) = table.root((bits >> 16) as u16);
+    (line, or(above, table.default.load(Relaxed)))
 }
 
 #[inline(always)]
 fn burst<const CHECK: bool>(table: &Table<Ipv4Addr>, addrs: &[Ipv4Addr], found: &mut [u32]) {
-    let mut at = [0_usize; LANES];
+    let mut at = [0_u32; LANES];
     let mut base = [0_u32; LANES];
     for ((addr, at), found) in addrs.iter().zip(&mut at).zip(found.iter_mut()) {
         let bits = addr.to_bits();
@@ -81,22 +78,24 @@ fn burst<const CHECK: bool>(table: &Table<Ipv4Addr>, addrs: &[Ipv4Addr], found: 
         *found = above;
         // The finished index: half-done arithmetic would be done for several keys at once and
         // taken apart again.
-        *at = line as usize * 8 + (bits >> 13 & 7) as usize;
+        *at = line * 8 + (bits >> 13 & 7);
         table.ask_for_line(line as usize);
     }
     for ((addr, at), base) in addrs.iter().zip(&mut at).zip(&mut base) {
-        let word = table.lines.get(*at / 8).map_or(SlotWord::EMPTY, |line| line.word(*at % 8));
-        *at = word.slot(addr.to_bits() >> 8);
-        table.slots.ask_for(*at);
+        let line = table.lines.get(*at as usize / 8);
+        let word = line.map_or(SlotWord::EMPTY, |line| line.word(*at as usize % 8));
+        let slot = word.slot(addr.to_bits() >> 8);
+        *at = slot as u32;
+        table.slots.ask_for(slot);
         if CHECK {
             *base = word.base() as u32;
         }
     }
-    let mut unusual = 0_u32;
+    let mut unusual = 0_u64;
     for ((at, found), lane) in at.iter().zip(found.iter_mut()).zip(0..) {
-        let slot = table.slots.slot(*at);
+        let slot = table.slots.slot(*at as usize);
         *found = or(u32::from(slot & (MARK - 1)), *found);
-        unusual |= u32::from(is_unusual::<CHECK>(slot)) << (lane & 31);
+        unusual |= u64::from(is_unusual::<CHECK>(slot)) << (lane & 63);
     }
     while unusual != 0 {
         let lane = unusual.trailing_zeros() as usize;
@@ -105,6 +104,7 @@ fn burst<const CHECK: bool>(table: &Table<Ipv4Addr>, addrs: &[Ipv4Addr], found: 
         let (Some(at), Some(base)) = (at.get(lane).copied(), base.get(lane).copied()) else {
             break;
         };
+        let at = at as usize;
         *found = match table.slots.slot(at) {
             MARK..ESCAPE => ENTRY | table.slots.entry(base as usize, at),
             _ => walk::<CHECK>(table, addr.to_bits()),

@@ -1,4 +1,4 @@
-//! The walk of IPv6: three direct blocks, then lines with 32-bit slots.
+//! The walk of IPv6: the root of 16 bits, a direct block, then lines with 32-bit slots.
 //!
 //! Called by `lpm.rs`. What a node's empty positions inherit from the nodes above stands in its
 //! own slots, so that the last slot of a walk is the answer, and only one that is empty up to bit
@@ -31,7 +31,11 @@ impl LpmFamily for Ipv6Addr {
 
     fn lookup_burst<const CHECK: bool>(table: &Table<Self>, addrs: &[Self], found: &mut [u32]) {
         for (addrs, found) in addrs.chunks(LANES).zip(found.chunks_mut(LANES)) {
-            table.run(|| burst::<CHECK>(table, addrs, found));
+            // With as many as there are lanes, the loops have a length that the compiler knows.
+            match (addrs.as_array::<LANES>(), found.as_mut_array::<LANES>()) {
+                (Some(addrs), Some(found)) => table.run(|| burst::<CHECK>(table, addrs, found)),
+                _ => table.run(|| burst::<CHECK>(table, addrs, found)),
+            }
         }
     }
 }
@@ -59,10 +63,9 @@ fn single<const CHECK: bool>(table: &Table<Ipv6Addr>, addr: Ipv6Addr) -> u32 {
 /// The line below the direct blocks, and the longest match among them.
 #[inline(always)]
 fn direct(table: &Table<Ipv6Addr>, upper: u64) -> (u32, u32) {
-    let (block, first) = table.top((upper >> 56) as u8);
-    let (block, second) = table.entry(block, (upper >> 48) as u8);
+    let (block, above) = table.root((upper >> 48) as u16);
     let (line, third) = table.entry(block, (upper >> 40) as u8);
-    (line, or(third, or(second, or(first, table.default.load(Relaxed)))))
+    (line, or(third, or(above, table.default.load(Relaxed))))
 }
 
 #[inline(always)]
@@ -86,19 +89,20 @@ fn burst<const CHECK: bool>(table: &Table<Ipv6Addr>, addrs: &[Ipv6Addr], found: 
             break;
         }
         lines = 0;
-        let mut at = [0_usize; LANES];
+        let mut at = [0_u32; LANES];
         for (((upper, line), at), last) in upper.iter().zip(&line).zip(&mut at).zip(&mut last) {
             let position = (upper >> (32 - 8 * level)) as u32;
             let word = table.word_at(*line, position);
-            *at = word.slot(position);
-            table.slots.ask_for(*at);
+            let slot = word.slot(position);
+            *at = slot as u32;
+            table.slots.ask_for(slot);
             if CHECK {
-                let here = (word.base() as u64) << 32 | *at as u64;
+                let here = (word.base() as u64) << 32 | slot as u64;
                 *last = if *line == 0 { *last } else { here };
             }
         }
         for ((at, line), slot) in at.iter().zip(&mut line).zip(&mut slot) {
-            let here = table.slots.slot(*at);
+            let here = table.slots.slot(*at as usize);
             *line = Wide::line(here);
             *slot |= Wide::leaf(here);
             lines |= *line;

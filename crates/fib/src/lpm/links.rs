@@ -55,7 +55,7 @@ impl<A: LpmFamily, P: Policy> LpmWriter<A, P> {
     fn below(&self, id: TrieNodeId, position: u8) -> u32 {
         match id {
             // Of direct blocks readers have it, and an access finds it.
-            TrieNodeId::Direct(block) => self.table.entry_of(block, position).0,
+            TrieNodeId::Direct(block) => self.table.below(block, position),
             TrieNodeId::Line(line) => self.lines.get(line).map_or(0, |node| node.child(position)),
         }
     }
@@ -125,17 +125,17 @@ impl<A: LpmFamily, P: Policy> LpmWriter<A, P> {
                 break;
             }
             len += 1;
-            let below = self.node(id).map_or(0, |node| node.child(position(prefix, at)));
+            let below = self.below(id, position(prefix, at));
             at += STRIDE;
             id = Self::id(at, below);
         }
-        // The lowest node that stays: the top one always does.
+        // The lowest node that stays: those with a fixed place always do.
         let mut stays = len;
         while let Some((up, at)) = stays.checked_sub(1).and_then(|up| chain.get(up)).copied() {
             stays -= 1;
             let Some(node) = self.node_mut(up) else { break };
             node.set_child(at, 0);
-            if !node.is_empty() {
+            if !node.is_empty() || up.is_fixed() {
                 break;
             }
         }

@@ -7,6 +7,7 @@ use floodwall_base::{Address, Prefix};
 use floodwall_sync::prefetch;
 
 use super::heap::{self, STRIDE, SlotHeap};
+use super::table::DYNAMIC_FROM;
 use super::word::{POSITIONS, WORDS};
 
 /// What readers see of a node.
@@ -23,6 +24,11 @@ impl TrieNodeId {
         match self {
             Self::Direct(number) | Self::Line(number) => number,
         }
+    }
+
+    /// Whether it has a fixed place, and so stays when it is empty.
+    pub(super) const fn is_fixed(self) -> bool {
+        matches!(self, Self::Direct(number) if number < DYNAMIC_FROM)
     }
 }
 

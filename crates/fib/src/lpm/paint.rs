@@ -11,7 +11,7 @@ use super::capacity::UpdateError;
 use super::node::{HeldNode, TrieNode, TrieNodeId};
 use super::runs::{SlotRun, SlotRuns};
 use super::slots::{Slots, shown};
-use super::table::LpmFamily;
+use super::table::{LpmFamily, TOP, first};
 use super::word::{LineWords as _, POSITIONS, SlotWord, WORDS};
 use super::writer::{LpmWriter, RemovedRoute};
 
@@ -39,12 +39,15 @@ impl<A: LpmFamily, P: Policy> LpmWriter<A, P> {
 
     fn paint_direct(&self, block: u32, q: usize) {
         let Some(node) = self.directs.get(block) else { return };
+        // What the first byte alone matches stands in the blocks of the second.
+        let above = first(block).and_then(|byte| self.directs.get(TOP)?.heap.longest(byte));
         let (mut painted, mut below) = ([0; POSITIONS], [0; POSITIONS]);
         node.heap.paint(q, &mut painted);
         for (at, number) in node.children_of(q).1 {
             below.get_mut(usize::from(at & 31)).into_iter().for_each(|place| *place = *number);
         }
         for (n, (value, child)) in painted.into_iter().zip(below).enumerate() {
+            let value = if value == 0 { above.unwrap_or(0) } else { value };
             let entry = u64::from(child) | u64::from(shown(value)) << 32;
             if let Some(cell) = self.table.cell(block, q * POSITIONS + n)
                 && cell.load(Relaxed) != entry

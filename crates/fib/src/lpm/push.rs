@@ -1,9 +1,10 @@
 //! What nodes inherit from those above, in steps of bounded work.
 //!
-//! Part of [`LpmWriter`]: called by `writer.rs`. A change of a prefix that has lines below it
-//! reaches every line that has nothing of its own in between. That may be many: so the way through
-//! them is kept, and goes on when called. At each moment a look-up finds, for its address, what was
-//! there before or what will be there after.
+//! Part of [`LpmWriter`]: called by `writer.rs`. What ends within the first byte stands in the
+//! blocks of the second, 256 entries each, that it covers. A change of a prefix that has lines
+//! below it reaches every line that has nothing of its own in between. That may be many: so the way
+//! through them is kept, and goes on when called. At each moment a look-up finds, for its address,
+//! what was there before or what will be there after.
 //!
 //! The prefix's own words are shown after all lines below; only where the new value can expire
 //! they are shown first, as its entry stands there.
@@ -14,7 +15,7 @@ use floodwall_sync::qsbr::Policy;
 use super::capacity::UpdateError;
 use super::node::{TrieNodeId, heap_index, span, touched};
 use super::slots::EXPIRES;
-use super::table::LpmFamily;
+use super::table::{LpmFamily, TOP, second};
 use super::writer::LpmWriter;
 
 /// Levels of lines at most.
@@ -31,6 +32,16 @@ pub enum PushProgress {
 }
 
 /// A change that is not complete.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a table has one, and a change allocates nothing")]
+pub(super) enum OwedSubtree<A: LpmFamily> {
+    /// Of the first byte: the blocks of the second from this first byte to that.
+    Blocks(u8, u8),
+    /// Of lines.
+    Lines(OwedPush<A>),
+}
+
+/// A change of which lines below do not know yet.
 #[derive(Debug)]
 pub(super) struct OwedPush<A: LpmFamily> {
     prefix: Prefix<A>,
@@ -53,14 +64,24 @@ impl<A: LpmFamily, P: Policy> LpmWriter<A, P> {
         all: bool,
         now: Instant,
     ) -> Result<(), UpdateError> {
-        let below = match id {
-            TrieNodeId::Line(line) if A::INHERITS => self.begin_push(line, prefix, all),
-            _ => None,
-        };
-        let to_show = below.as_ref().is_some_and(|owed| owed.to_show);
-        self.owed = below;
-        if to_show {
-            return Ok(());
+        match id {
+            TrieNodeId::Direct(TOP) => {
+                let (first, last) = span(prefix);
+                if first == last {
+                    return self.paint_all(TrieNodeId::Direct(second(first)), now);
+                }
+                self.owed = Some(OwedSubtree::Blocks(first, last));
+                return Ok(());
+            }
+            TrieNodeId::Line(line) if A::INHERITS => {
+                let below = self.begin_push(line, prefix, all);
+                let to_show = below.as_ref().is_some_and(|owed| owed.to_show);
+                self.owed = below.map(OwedSubtree::Lines);
+                if to_show {
+                    return Ok(());
+                }
+            }
+            _ => {}
         }
         touched(prefix).try_for_each(|q| self.paint(id, q, now))
     }
@@ -91,12 +112,37 @@ impl<A: LpmFamily, P: Policy> LpmWriter<A, P> {
 
     /// As [`LpmWriter::step`]; returns how many units it took.
     pub(crate) fn step_counted(&mut self, units: usize, now: Instant) -> usize {
-        let Some(mut owed) = self.owed.take() else { return 0 };
         let units = units.max(1);
+        match self.owed.take() {
+            None => 0,
+            Some(OwedSubtree::Blocks(next, last)) => self.step_blocks(next, last, units, now),
+            Some(OwedSubtree::Lines(owed)) => self.step_lines(owed, units, now),
+        }
+    }
+
+    fn step_blocks(&mut self, mut next: u8, last: u8, units: usize, now: Instant) -> usize {
+        const BLOCK: usize = 32;
+        let mut left = units;
+        loop {
+            // No slots are taken for it: it cannot fail.
+            let _ = self.paint_all(TrieNodeId::Direct(second(next)), now);
+            left = left.saturating_sub(BLOCK);
+            if next == last {
+                return units - left;
+            }
+            next += 1;
+            if left == 0 {
+                self.owed = Some(OwedSubtree::Blocks(next, last));
+                return units;
+            }
+        }
+    }
+
+    fn step_lines(&mut self, mut owed: OwedPush<A>, units: usize, now: Instant) -> usize {
         let mut left = units;
         while owed.depth > 0 {
             if left == 0 {
-                self.owed = Some(owed);
+                self.owed = Some(OwedSubtree::Lines(owed));
                 return units;
             }
             left = left.saturating_sub(self.push_one(&mut owed, now));

@@ -9,15 +9,40 @@ use floodwall_sync::shim::atomic::{
     AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
-use floodwall_sync::{BitInstructions, Zero as _, prefetch, zeroed};
+use floodwall_sync::{BitInstructions, prefetch, zeroed, zeroed_box};
 
 use super::slots::Slots;
 use super::word::{Line, LineWords as _, SlotWord};
 
 /// Entries of a direct block: one for each value of its byte.
 pub(super) const DIRECT: usize = 256;
-/// The number of the direct block for the first byte. Number 0 is not used.
+/// The number of the node of the first byte, whose matches stand in the blocks below. Number 0 is
+/// not used.
 pub(super) const TOP: u32 = 1;
+
+/// Direct blocks of the second byte: one for each first byte, side by side, so that the first 16
+/// bits of an address are the index of its entry. Under loom, where each entry is an object, only
+/// those from [`FIRST`] on.
+const SECOND: u32 = if cfg!(loom) { 4 } else { 256 };
+/// The first byte that has such a block.
+const FIRST: u8 = if cfg!(loom) { 8 } else { 0 };
+/// The number of the first of them.
+const SECOND_FROM: u32 = TOP + 1;
+/// The first number of the other direct blocks. Those below have fixed places and are never freed.
+pub(super) const DYNAMIC_FROM: u32 = SECOND_FROM + SECOND;
+
+/// The number of the direct block of the second byte, below this first byte.
+pub(super) const fn second(byte: u8) -> u32 {
+    SECOND_FROM + byte.wrapping_sub(FIRST) as u32 % SECOND
+}
+
+/// The first byte of a direct block of the second byte; none of any other.
+pub(super) const fn first(block: u32) -> Option<u8> {
+    match block {
+        SECOND_FROM..DYNAMIC_FROM => Some((block - SECOND_FROM) as u8 + FIRST),
+        _ => None,
+    }
+}
 
 /// A direct block: the child in the low half of an entry, the longest match in the high.
 pub(super) type Direct = [AtomicU64; DIRECT];
@@ -38,10 +63,10 @@ pub trait LpmFamily: Address {
 
 /// The longest-prefix-match table as readers see it.
 pub struct Table<A: LpmFamily> {
-    /// Direct block [`TOP`]: the only one that every table has.
-    pub(super) top: Box<Direct>,
-    /// The other direct blocks; 0 and [`TOP`] stay empty.
-    pub(super) directs: Box<[Direct]>,
+    /// The direct blocks of the second byte, with the longest match of up to 16 bits.
+    root: Box<[AtomicU64; DIRECT * SECOND as usize]>,
+    /// Those of the third byte, from [`DYNAMIC_FROM`] on.
+    directs: Box<[Direct]>,
     pub(super) lines: Box<[Line]>,
     pub(super) slots: A::Slots,
     /// What everything falls back to.
@@ -54,7 +79,7 @@ pub struct Table<A: LpmFamily> {
 impl<A: LpmFamily> Table<A> {
     pub(super) fn new(lines: usize, slots: usize, directs: usize) -> Self {
         Self {
-            top: Box::new(Direct::zero()),
+            root: zeroed_box(),
             directs: zeroed(directs),
             lines: zeroed(lines),
             slots: A::Slots::new(slots),
@@ -81,33 +106,45 @@ impl<A: LpmFamily> Table<A> {
         }
     }
 
-    /// The link and the value of an entry.
+    /// The link and the value of an entry of a direct block of the third byte; none of block 0.
     #[inline(always)]
     pub(super) fn entry(&self, block: u32, byte: u8) -> (u32, u32) {
-        let entry = self.directs.get(block as usize).and_then(|block| block.get(usize::from(byte)));
+        let block = self.directs.get((block as usize).wrapping_sub(DYNAMIC_FROM as usize));
+        let entry = block.and_then(|block| block.get(usize::from(byte)));
         halves(entry.map_or(0, |entry| entry.load(Acquire)))
     }
 
-    /// The same of the first byte.
+    /// What is below the first 16 bits, and the longest match of up to 16 bits.
     #[inline(always)]
-    pub(super) fn top(&self, byte: u8) -> (u32, u32) {
-        halves(self.top.get(usize::from(byte)).map_or(0, |entry| entry.load(Acquire)))
+    pub(super) fn root(&self, first: u16) -> (u32, u32) {
+        let at = usize::from(first.wrapping_sub(u16::from(FIRST) << 8));
+        let entry = self.root.get(at % self.root.len());
+        halves(entry.map_or(0, |entry| entry.load(Acquire)))
     }
 
-    /// The link and the value of an entry of any direct block, as the writer stored them.
-    pub(super) fn entry_of(&self, block: u32, byte: u8) -> (u32, u32) {
-        halves(self.cell(block, usize::from(byte)).map_or(0, |cell| cell.load(Relaxed)))
+    /// The child of an entry of any direct block, as the writer stored it.
+    pub(super) fn below(&self, block: u32, byte: u8) -> u32 {
+        if block == TOP {
+            return second(byte);
+        }
+        halves(self.cell(block, usize::from(byte)).map_or(0, |cell| cell.load(Relaxed))).0
     }
 
     /// An entry for the writer.
     pub(super) fn cell(&self, block: u32, at: usize) -> Option<&AtomicU64> {
-        if block == TOP { self.top.get(at) } else { self.directs.get(block as usize)?.get(at) }
+        match block {
+            ..=TOP => None,
+            SECOND_FROM..DYNAMIC_FROM => {
+                self.root.get((block - SECOND_FROM) as usize * DIRECT + at)
+            }
+            _ => self.directs.get(block.checked_sub(DYNAMIC_FROM)? as usize)?.get(at),
+        }
     }
 
     /// The index of the slot for the byte `position` of a node.
     #[inline(always)]
     pub(super) fn slot_at(&self, line: u32, position: u32) -> usize {
-        self.word_at(line, position).slot(position)
+        self.word_at(line, position).slot_by(position, self.bits)
     }
 
     #[inline(always)]

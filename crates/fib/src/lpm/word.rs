@@ -5,11 +5,13 @@
 //! a position is one popcount away, and storing one word changes all 32 positions at once. Bit 0
 //! is always clear. Not here: what a slot holds (`slots.rs`).
 
-use floodwall_sync::CacheLine;
+use core::hint::cold_path;
+
 use floodwall_sync::shim::atomic::{
     AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
+use floodwall_sync::{BitInstructions, CacheLine};
 
 /// Words of a node: 8 bits of the address, 256 positions.
 pub(super) const WORDS: usize = 8;
@@ -73,6 +75,16 @@ impl SlotWord {
         let begun = (self.0 as u32) << (31 - (j & 31));
         self.base() + begun.count_ones() as usize
     }
+
+    /// The same in code that is compiled for any processor, by the instruction of this one.
+    #[inline(always)]
+    pub(super) fn slot_by(self, j: u32, bits: Option<BitInstructions>) -> usize {
+        let Some(bits) = bits else {
+            cold_path();
+            return self.slot(j);
+        };
+        self.base() + bits.rank(self.0 as u32, j) as usize
+    }
 }
 
 #[cfg(test)]
@@ -86,6 +98,9 @@ mod tests {
         assert!(slots[..3].iter().all(|s| *s == 100));
         assert!(slots[3..31].iter().all(|s| *s == 101));
         assert_eq!(slots[31], 102);
+        for bits in [None, BitInstructions::detect()] {
+            assert!((0..32).all(|j| word.slot_by(j, bits) == slots[j as usize]));
+        }
         assert_eq!(SlotWord::EMPTY.slot(17), 0);
     }
 }

@@ -4,8 +4,9 @@
 //! change: room is made sure of; what is new is written; one store shows it; what it replaces
 //! waits for its grace period. The work is in `links.rs` (which node leads to which), `paint.rs`
 //! (what readers see of a node) and `push.rs` (what nodes inherit). Bounds: a change stores at most
-//! 256 entries of a direct block or repaints at most eight words of a line, links or unlinks one
-//! chain of at most fifteen nodes, and in IPv6 goes through the lines below it, in steps.
+//! 256 entries of a direct block (a prefix below 8 bits of several, one a step) or repaints at most
+//! eight words of a line, links or unlinks one chain of at most fifteen nodes, and in IPv6 goes
+//! through the lines below it, in steps.
 
 use std::sync::Arc;
 
@@ -16,10 +17,10 @@ use floodwall_sync::shim::atomic::Ordering::Release;
 use super::blocks::{self, Blocks};
 use super::capacity::{LpmCapacity, LpmMemory, UpdateError};
 use super::node::{NodeArena, TrieNodeId, heap_index};
-use super::push::OwedPush;
+use super::push::OwedSubtree;
 use super::shared::SharedSlots;
 use super::slots::{EXPIRES, Slots, shown};
-use super::table::{Direct, LpmFamily, TOP, Table};
+use super::table::{DYNAMIC_FROM, Direct, LpmFamily, TOP, Table, second};
 use super::word::{Line, WORDS};
 use super::{ENTRY, Lpm, VALUE_MAX};
 
@@ -76,7 +77,7 @@ pub struct LpmWriter<A: LpmFamily, P: Policy = Paced> {
     /// The value while an entry is valid, by entry.
     pub(super) living: Vec<u32>,
     pub(super) limbo: Limbo<RemovedRoute, P>,
-    pub(super) owed: Option<OwedPush<A>>,
+    pub(super) owed: Option<OwedSubtree<A>>,
     prefixes: usize,
     /// Whether words are left unpainted until all prefixes are there.
     pub(super) loading: bool,
@@ -96,13 +97,13 @@ impl<A: LpmFamily, P: Policy> LpmWriter<A, P> {
     /// As [`LpmWriter::new`], for a domain with a policy of its own.
     #[must_use]
     pub fn with_domain(domain: &Domain<P>, capacity: LpmCapacity) -> Self {
-        let directs = capacity.directs.max(TOP as usize + 1);
+        let fixed = DYNAMIC_FROM as usize;
         let lines = capacity.lines.max(1);
         let caps = LimboCaps { items: capacity.retired, bytes: usize::MAX };
         Self {
-            table: Arc::new(Table::new(lines, capacity.slots, directs)),
+            table: Arc::new(Table::new(lines, capacity.slots, capacity.directs)),
             default: 0,
-            directs: NodeArena::new(directs, TOP as usize + 1),
+            directs: NodeArena::new(fixed + capacity.directs, fixed),
             lines: NodeArena::new(lines, 1),
             blocks: Blocks::new(capacity.slots, 1),
             shared: SharedSlots::default(),
@@ -288,8 +289,9 @@ impl<A: LpmFamily, P: Policy> LpmWriter<A, P> {
     /// What it takes.
     #[must_use]
     pub fn memory(&self) -> LpmMemory {
+        let root = self.second_blocks();
         let bytes = |directs: usize, lines: usize, slots: usize| {
-            (1 + directs) * size_of::<Direct>()
+            (root + directs) * size_of::<Direct>()
                 + lines * size_of::<Line>()
                 + slots * A::Slots::BYTES
         };
@@ -300,6 +302,16 @@ impl<A: LpmFamily, P: Policy> LpmWriter<A, P> {
             lookup_high_water: bytes(directs_ever, lines_ever, self.blocks.high_water()),
             writer: self.lines.bytes() + self.directs.bytes() + 4 * self.living.capacity(),
         }
+    }
+
+    /// How many direct blocks of the second byte have an entry: the others were never touched.
+    fn second_blocks(&self) -> usize {
+        let Some(top) = self.directs.get(TOP) else { return 0 };
+        let used = |byte: &u8| {
+            let own = self.directs.get(second(*byte));
+            top.heap.longest(*byte).is_some() || own.is_some_and(|node| !node.is_empty())
+        };
+        (0..=u8::MAX).filter(used).count()
     }
 
     fn set(
@@ -345,7 +357,7 @@ impl<A: LpmFamily, P: Policy> LpmWriter<A, P> {
         let Ok(id) = self.find(prefix) else { return Ok(None) };
         let Some(node) = self.node_mut(id) else { return Ok(None) };
         let before = node.heap.remove(heap_index(prefix));
-        let emptied = node.is_empty() && id != TrieNodeId::Direct(TOP);
+        let emptied = node.is_empty() && !id.is_fixed();
         match before {
             Some(_) if emptied => self.unlink(prefix, now)?,
             Some(_) => self.show(id, prefix, false, now)?,

@@ -8,7 +8,7 @@ use floodwall_wire::tcp::TcpFlags;
 use super::InputOutcome;
 use crate::connection::{Connection, ConnectionContext};
 use crate::events::ConnectionEvents;
-use crate::recovery::AckSegment;
+use crate::recovery::{AckSegment, RecoveryPhase};
 use crate::segment::{ResetSegment, Segment};
 use crate::state::{StateStep, TcpState};
 use crate::timer::TimerKind;
@@ -90,6 +90,11 @@ impl Connection {
             is_duplicate,
             now: cx.now,
         };
+        if self.recovery.phase() == RecoveryPhase::Timeout {
+            let edge = segment.ack + self.scaled(segment);
+            let fits = self.snd.nxt.is_before(edge) && edge.since(self.snd.nxt) >= self.mss();
+            self.recovery.note_unsent(fits && self.snd.unsent() >= self.mss());
+        }
         let agreement = self.agreement();
         if self.recovery.on_ack(cx.records, &told, &agreement).is_reduced {
             self.note_reduction();
@@ -116,7 +121,7 @@ impl Connection {
             TcpState::FinWait1 => {
                 self.step(StateStep::FinAcked);
                 if self.released {
-                    self.timers.set(TimerKind::Close, cx.now + TCP_TIME_WAIT);
+                    self.timers.set(TimerKind::Close, cx.now + cx.orphans.fin);
                 }
                 None
             }

@@ -25,6 +25,9 @@ impl Connection {
         let acceptable =
             self.snd.una.is_before(segment.ack) && segment.ack.is_at_most(self.snd.nxt);
         if has_ack && !acceptable {
+            if !segment.has(TcpFlags::RST) {
+                self.repeat_syn(cx);
+            }
             return InputOutcome::Reset(
                 ResetSegment::answer(self.flow, &segment),
                 DropReason::TcpAckInvalid,
@@ -72,9 +75,22 @@ impl Connection {
         InputOutcome::Taken
     }
 
+    /// The peer answers an earlier connection of these endpoints, most likely by a challenge ACK to
+    /// our SYN. The reset that it gets ends that connection (RFC 5961 section 4.2), so our SYN is
+    /// sent again at once, as by Linux: once, so that forged answers cause no more than one.
+    fn repeat_syn(&mut self, cx: &ConnectionContext<'_>) {
+        if self.syn_answered || self.recovery.rtt().backoff() > 0 {
+            return;
+        }
+        self.syn_answered = true;
+        self.heard = cx.now;
+        self.due.add(ConnectionDue::SYN);
+    }
+
     /// The handshake is complete.
     pub(super) fn opened(&mut self, cx: &mut ConnectionContext<'_>) {
         self.timers.clear(TimerKind::Retransmit);
+        self.syn_answered = false;
         // The handshake gives the first sample, where the SYN was sent once (Karn; RFC 6298
         // section 5.7).
         if self.recovery.rtt().backoff() == 0 {

@@ -11,14 +11,14 @@ use crate::connection::{Connection, ConnectionContext, ConnectionDue};
 use crate::error::ConnectionError;
 use crate::events::ConnectionEvents;
 use crate::out_of_order::Insertion;
-use crate::segment::Segment;
+use crate::segment::{ResetSegment, Segment};
 use crate::settings::Acknowledge;
 use crate::state::{StateStep, TcpState};
 use crate::timer::TimerKind;
 
 /// The delay of a delayed ACK: the wait for another segment or for data to send (RFC 9293 section
 /// 3.8.6.3: less than half a second).
-const DELAY: Duration = Duration::from_millis(40);
+pub(crate) const DELAY: Duration = Duration::from_millis(40);
 
 impl Connection {
     pub(super) fn on_text(
@@ -46,9 +46,11 @@ impl Connection {
         self.trim(&mut segment, &mut payload);
         if segment.len > 0 && self.rcv.shut && self.released {
             // Data for an application that has released the connection (RFC 9293 section 3.6.1,
-            // MUST-17).
-            self.abort(ConnectionError::Reset);
-            return InputOutcome::Taken;
+            // MUST-17). The reset has the number that the peer expects: one with SND.NXT would be
+            // inexact for a peer that has not received our FIN (RFC 5961 section 3.2).
+            self.fail(ConnectionError::Reset);
+            let reset = ResetSegment::answer(self.flow, &segment);
+            return InputOutcome::Reset(reset, DropReason::TcpNoConnection);
         }
         if segment.len > 0 && self.rcv.is_refused(self.out_of_order.held(), cx.full) {
             // It is retransmitted by the peer; the window announced meanwhile is the actual one.
@@ -74,7 +76,7 @@ impl Connection {
         }
         let fin = (segment.has(TcpFlags::FIN) && segment.seq + segment.len == self.rcv.nxt)
             || self.fin_ahead.is_some_and(|end| end.is_at_most(self.rcv.nxt));
-        self.owe_ack(cx, segment.len, fin);
+        self.owe_ack(cx, (segment.len, segment.has(TcpFlags::PSH)), fin);
         if fin {
             self.on_fin(cx);
         }
@@ -85,7 +87,7 @@ impl Connection {
     pub(super) fn on_texts(
         &mut self,
         cx: &mut ConnectionContext<'_>,
-        len: u32,
+        (len, pushed): (u32, bool),
         mut texts: PacketList,
     ) -> InputOutcome {
         if self.rcv.is_refused(self.out_of_order.held(), cx.full) {
@@ -100,7 +102,7 @@ impl Connection {
         if is_train && self.acknowledge == Acknowledge::EverySecond {
             self.due.add(ConnectionDue::ACK);
         }
-        self.owe_ack(cx, len, false);
+        self.owe_ack(cx, (len, pushed), false);
         InputOutcome::Taken
     }
 
@@ -151,10 +153,12 @@ impl Connection {
 
     /// Delayed ACK: every second full segment is acknowledged at once, or as the settings specify;
     /// otherwise within [`DELAY`] (RFC 9293 section 3.8.6.3).
-    fn owe_ack(&mut self, cx: &mut ConnectionContext<'_>, len: u32, fin: bool) {
+    fn owe_ack(&mut self, cx: &mut ConnectionContext<'_>, (len, pushed): (u32, bool), fin: bool) {
         self.rcv.unacked = self.rcv.unacked.saturating_add(len);
         let is_enough = match self.acknowledge {
-            Acknowledge::SecondFull => self.rcv.unacked >= 2 * u32::from(self.rcv.mss),
+            Acknowledge::SecondFull => {
+                self.rcv.unacked >= 2 * u32::from(self.rcv.mss) || self.is_quick(len, pushed)
+            }
             Acknowledge::EverySecond => len > 0 && self.timers.is_set(TimerKind::DelayedAck),
             Acknowledge::AtOnce => len > 0,
         };
@@ -163,6 +167,20 @@ impl Connection {
         } else if len > 0 && !self.timers.is_set(TimerKind::DelayedAck) {
             self.timers.set(TimerKind::DelayedAck, cx.now + DELAY);
         }
+    }
+
+    /// Quick acknowledgments: while a connection is young, or after a delay in vain, a segment alone
+    /// is acknowledged at once, since its sender may have no more than one in flight. They end when
+    /// the program answers, so that acknowledgments ride on its data, and for full segments after
+    /// [`QUICK_ACKS`]: what follows in a row is acknowledged by pairs anyway. A short segment, or one
+    /// with PSH, ends a write of the peer, whose next one may wait for this acknowledgment (Nagle's
+    /// algorithm).
+    fn is_quick(&mut self, len: u32, pushed: bool) -> bool {
+        let is_quick = len > 0 && self.rcv.quick > 0;
+        if is_quick && !pushed && len >= u32::from(self.rcv.mss) {
+            self.rcv.quick -= 1;
+        }
+        is_quick
     }
 
     /// Out of order: acknowledged at once (RFC 5681 section 4.2), which drives the peer's fast

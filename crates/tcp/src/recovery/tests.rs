@@ -309,6 +309,72 @@ fn a_timeout_that_answered_a_delay_is_undone_by_the_echo() {
     assert!(s.recovery.controller().window() >= window);
 }
 
+/// A timeout at 300 ms of ten segments, the first of which was sent again.
+fn after_a_timeout() -> Sender {
+    let mut s = Sender::new(Algorithm::Cubic);
+    s.send(10, ms(0));
+    s.recovery.probe_at = ConnectionIndex::NONE;
+    assert_eq!(s.expire(ms(300)), TimeoutKind::Timeout);
+    assert_eq!(s.repair(ms(300)), [0]);
+    s
+}
+
+#[test]
+fn a_timeout_that_answered_a_delay_is_undone_without_timestamps_and_nothing_is_sent_again() {
+    // RFC 5682 section 2.1. All acknowledgments come 350 ms late; the first covers two segments.
+    let mut s = after_a_timeout();
+    let window = 10 * MSS;
+    assert!(s.ack(2, &[], ms(350)).is_undone);
+    for n in 3..=10 {
+        let verdict = s.ack(n, &[], ms(350 + u64::from(n)));
+        assert_eq!((verdict.lost, s.recovery.board.lost()), (0, 0), "{n}");
+        assert!(s.repair(ms(360)).is_empty());
+    }
+    assert_eq!(s.recovery.phase(), RecoveryPhase::Open);
+    assert!(s.recovery.controller().window() >= window);
+    // The same where blocks report what comes late (section 3).
+    let mut s = after_a_timeout();
+    assert!(s.ack(0, &[(3, 5)], ms(350)).is_undone);
+    assert!(s.ack(5, &[], ms(351)).lost == 0 && s.repair(ms(351)).is_empty());
+}
+
+#[test]
+fn an_acknowledgment_of_what_was_sent_again_alone_waits_for_the_next() {
+    // RFC 5682 section 2.1, steps 2b and 3b: two new segments, and then the decision.
+    let mut s = after_a_timeout();
+    s.recovery.note_unsent(true);
+    assert!(!s.ack(1, &[], ms(350)).is_undone);
+    assert!(s.repair(ms(350)).is_empty(), "no repetition");
+    assert_eq!(s.recovery.allowance(), 2 * MSS);
+    s.send(2, ms(350));
+    s.recovery.note_unsent(true);
+    assert!(s.ack(2, &[], ms(351)).is_undone, "an original");
+    assert!(s.repair(ms(351)).is_empty() && s.recovery.board.lost() == 0);
+
+    // Only the new ones arrive: all else was lost.
+    let mut s = after_a_timeout();
+    s.recovery.note_unsent(true);
+    s.hear(1, &[], ms(350));
+    s.send(2, ms(350));
+    assert!(!s.ack(1, &[(10, 11)], ms(450)).is_undone);
+    assert_eq!(s.repair(ms(450))[0], 1, "repaired as ever");
+
+    // Nothing new to send, or the window is shut: repaired at once.
+    let mut s = after_a_timeout();
+    s.recovery.note_unsent(false);
+    s.hear(1, &[], ms(350));
+    assert_eq!(s.repair(ms(350)), [1, 2]);
+
+    // The new ones are lost, too: the next timeout repairs.
+    let mut s = after_a_timeout();
+    s.recovery.note_unsent(true);
+    s.hear(1, &[], ms(350));
+    s.send(2, ms(350));
+    let (_, at) = s.timer().unwrap();
+    assert_eq!(s.expire(at), TimeoutKind::Timeout);
+    assert_eq!(s.repair(at), [1]);
+}
+
 #[test]
 fn all_that_was_sent_again_and_reported_as_duplicate_undoes_the_reduction() {
     let mut s = Sender::new(Algorithm::Reno);

@@ -3,7 +3,9 @@
 //! Part of the sender ([`super::Recovery`]). Three kinds of evidence: the first ACK after a
 //! retransmission echoes a timestamp from before it (Eifel, RFC 3522); all retransmitted data is
 //! reported as duplicate (RFC 3708); after a timeout, data that was never retransmitted is
-//! acknowledged (F-RTO, RFC 5682 section 3). Invariant: one reduction is undone at most once.
+//! acknowledged or reported by SACK (F-RTO, RFC 5682 sections 2 and 3). Where the first ACK after the
+//! timeout covers no more than what was sent again, new data is sent in place of repetitions, and
+//! the next ACK decides. Invariant: one reduction is undone at most once.
 
 use floodwall_base::{Instant, Seq};
 
@@ -18,6 +20,10 @@ pub(super) struct RecoveryUndo {
     is_armed: bool,
     /// Its timeout was the first of the episode: F-RTO applies.
     is_frto: bool,
+    /// New data is sent in place of repetitions (RFC 5682 section 2.1, step 2b).
+    is_waiting: bool,
+    /// A full segment of new data may be sent.
+    has_unsent: bool,
     /// When data was first retransmitted in it.
     first_at: ConnectionIndex,
     /// Bytes retransmitted in it, and those of them reported as duplicates.
@@ -37,6 +43,31 @@ impl RecoveryUndo {
     pub(super) fn arm_for_timeout(&mut self, una: Seq, is_frto: bool) {
         self.arm(una);
         self.is_frto = is_frto;
+    }
+
+    /// Whether there is an episode to be decided.
+    pub(super) const fn is_armed(&self) -> bool {
+        self.is_armed
+    }
+
+    /// Whether lost data waits, because the next ACK may prove that nothing is lost.
+    #[inline]
+    pub(super) const fn is_waiting(&self) -> bool {
+        self.is_waiting
+    }
+
+    /// Notes whether a full segment of new data may be sent.
+    pub(super) const fn note_unsent(&mut self, is_full: bool) {
+        self.has_unsent = is_full;
+    }
+
+    pub(super) const fn has_unsent(&self) -> bool {
+        self.has_unsent
+    }
+
+    /// Ends F-RTO without a result: lost data is sent again.
+    pub(super) const fn end_frto(&mut self) {
+        (self.is_frto, self.is_waiting) = (false, false);
     }
 
     /// Whether an acknowledgment without reports may still decide.
@@ -60,12 +91,13 @@ impl RecoveryUndo {
         }
     }
 
-    /// Whether this ACK proves that nothing was lost; then the episode ends.
+    /// Whether this ACK proves that nothing was lost; then the episode ends. `timeout_at` is what was
+    /// sent next when the timer expired, where it did.
     pub(super) fn judge(
         &mut self,
         segment: &AckSegment<'_>,
         change: &ScoreboardChange,
-        is_timeout: bool,
+        timeout_at: Option<Seq>,
     ) -> bool {
         if !self.is_armed {
             return false;
@@ -81,13 +113,22 @@ impl RecoveryUndo {
                 .echoed_at
                 .zip(self.first_at.get())
                 .is_some_and(|(echo, at)| echo < tick_of(at));
-        let is_original = is_timeout && self.is_frto && change.is_original;
+        let is_original = self.is_frto
+            && timeout_at.zip(change.original).is_some_and(|(point, end)| end.is_at_most(point));
         // The first ACK that advances `una` decides about the timestamp; D-SACKs may arrive later.
         if change.acked > 0 {
-            self.is_frto = false;
+            // One that covers only what was sent again decides nothing, the first time.
+            let may_wait = !self.is_waiting && change.original.is_none();
+            let is_over = timeout_at.is_none_or(|point| point.is_at_most(segment.ack));
+            self.is_waiting = self.is_frto && may_wait && !is_over;
+            self.is_frto = self.is_waiting;
             if !self.first_at.is_none() && segment.echoed_at.is_some() && !is_early {
                 self.first_at = ConnectionIndex::NONE;
             }
+        }
+        if change.acked == 0 && self.is_waiting && (change.sacked > 0 || segment.is_duplicate) {
+            // Only new data arrives: the rest is lost.
+            self.end_frto();
         }
         let is_spurious = is_all_reported || is_early || is_original;
         if is_spurious {

@@ -4,13 +4,13 @@
 //! block; an operation that is not possible now returns an error. Reading: RFC 9293 section 3.9.1.
 
 use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
 
-use floodwall_base::limits::TCP_ORPHAN_PATIENCE;
 use floodwall_base::{Counter, Endpoint, Family, FlowKey, IfIndex, Instant, Seq};
 use floodwall_packet::PacketBuf;
 use floodwall_syncache::{HalfOpen, ListenSettings};
 
-use crate::connection::{Connection, ConnectionDue, OpenKind};
+use crate::connection::{Connection, OpenKind};
 use crate::connection_table::{ConnectionTable, TcpContext};
 use crate::error::{ConnectionError, ListenError, OpenError, RecvError, SendError};
 use crate::id::{ConnectionId, ListenerId, StaleHandle};
@@ -20,6 +20,7 @@ use crate::port;
 use crate::receive_state::{first_limit, shift_for};
 use crate::settings::TcpSettings;
 use crate::state::TcpState;
+use crate::timeouts::OrphanPatience;
 
 /// The endpoints and the path of a connection to be opened.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +59,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         {
             return Err(OpenError::InvalidAddress);
         }
+        self.make_room(lend, None);
         if !self.has_place() {
             return Err(OpenError::TooMany);
         }
@@ -153,6 +155,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
         let opened = self.listeners.open(local, zone, settings, half, owner);
         if opened.is_err() {
             self.half_open.unlisten(half);
+        } else if settings.places_max.or(settings.per_prefix_max).is_some() {
+            self.ledgers.limit_listeners(self.config.connections_max, self.config.listeners_max);
         }
         opened
     }
@@ -186,7 +190,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
     ) -> Result<(), StaleHandle> {
         while let Some(index) = self.listeners.accept(listener)? {
             if let Some(connection) = self.at_mut(index) {
-                connection.release(true, TCP_ORPHAN_PATIENCE, lend.now);
+                connection.release(true, Duration::ZERO, lend.now);
             }
             self.settle(index, lend.now);
         }
@@ -325,7 +329,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
     /// # Errors
     /// The connection is gone.
     pub fn close(&mut self, lend: &TcpContext<'_>, id: ConnectionId) -> Result<(), StaleHandle> {
-        self.named_mut(id)?.release(false, TCP_ORPHAN_PATIENCE, lend.now);
+        let patience = OrphanPatience::at(self.demux.len(), self.places_max()).fin;
+        self.named_mut(id)?.release(false, patience, lend.now);
         self.forget(id, lend.now)
     }
 
@@ -334,7 +339,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
     /// # Errors
     /// The connection is gone.
     pub fn abort(&mut self, lend: &TcpContext<'_>, id: ConnectionId) -> Result<(), StaleHandle> {
-        self.named_mut(id)?.release(true, TCP_ORPHAN_PATIENCE, lend.now);
+        self.named_mut(id)?.release(true, Duration::ZERO, lend.now);
         self.forget(id, lend.now)
     }
 
@@ -344,6 +349,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             place.generation = place.generation.wrapping_add(1);
         }
         self.unready(id.index);
+        self.ledgers.all.disown(id.index);
         self.settle(id.index, now);
         Ok(())
     }
@@ -384,12 +390,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         nodelay: bool,
         now: Instant,
     ) -> Result<(), StaleHandle> {
-        let connection = self.named_mut(id)?;
-        let before = core::mem::replace(&mut connection.nodelay, nodelay);
-        if nodelay && !before && connection.snd.unsent() > 0 {
-            // Data held back by a cork is sent too.
-            connection.due.add(ConnectionDue::FORCE);
-        }
+        self.named_mut(id)?.set_nodelay(nodelay);
         self.settle(id.index, now);
         Ok(())
     }

@@ -39,7 +39,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         packet: (PacketBuf, usize),
     ) -> SegmentVerdict {
         if !self.time_waits.is_empty()
-            && let Some(verdict) = self.in_time_wait(lend, flow, segment)
+            && let Some(verdict) = self.in_time_wait(lend, flow, iface, segment)
         {
             return verdict;
         }
@@ -113,19 +113,30 @@ impl<H: HalfOpen> ConnectionTable<H> {
         segment: &Segment,
     ) -> Result<(), Unproven> {
         let half = self.listeners.half(listener).ok_or(Unproven::Reset)?;
-        if !self.has_place() {
-            return Err(Unproven::Silence);
-        }
         let ack = HandshakeAck {
             flow: *flow,
             seq: segment.seq,
             ack: segment.ack,
             timestamp: segment.options.timestamps.map(|t| (t.value, t.echo)),
         };
+        if !self.admits(lend, listener, &ack) {
+            return Err(Unproven::Silence);
+        }
         match self.half_open.ack_hashed(half, &ack, hash, lend.moment()) {
             AckOutcome::Proven(proven) => {
+                self.make_room(lend, Some(flow.remote.ip()));
                 self.establish(lend, listener, mtu, &proven);
                 Ok(())
+            }
+            // A cookie is proved by the first byte of the stream alone. Where that was lost, and
+            // what comes first is a later segment of the first flight, a reset would end an honest
+            // client's connection, while its timeout sends what proves it.
+            AckOutcome::Refused(refusal)
+                if refusal.wants_reset()
+                    && (segment.len > 0 || segment.has(TcpFlags::FIN))
+                    && self.half_open.awaits_cookies(half, lend.now) =>
+            {
+                Err(Unproven::Silence)
             }
             AckOutcome::Refused(refusal) if refusal.wants_reset() => Err(Unproven::Reset),
             AckOutcome::Refused(_) => Err(Unproven::Silence),
@@ -156,6 +167,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         debug_assert!(connection.rto() <= rto_config().max);
         match self.place(connection, owner, Some((listener, proven.slot())), lend.now) {
             Ok(index) => {
+                self.enter_ledgers(index, listener, &settings, lend.now);
                 if let Some(place) = self.places.get_mut(index as usize) {
                     place.said = Some(super::SynSaid::of(proven));
                 }
@@ -171,13 +183,21 @@ impl<H: HalfOpen> ConnectionTable<H> {
         &mut self,
         lend: &mut TcpContext<'_>,
         flow: &FlowKey,
+        iface: IfIndex,
         segment: &Segment,
     ) -> Option<SegmentVerdict> {
-        match self.time_waits.input(flow, &TimeWaitArrival::of(segment), lend.now) {
+        let mut arrived = TimeWaitArrival::of(segment);
+        if arrived.syn && arrived.timestamp.is_some() {
+            let listener = self.listeners.lookup(flow, iface);
+            let settings = listener.and_then(|listener| self.listeners.of_new(listener));
+            arrived = arrived.of_listener(settings.is_some_and(|(it, _)| it.timestamps));
+        }
+        match self.time_waits.input(flow, &arrived, lend.now) {
             Waited::Absent | Waited::Reopen(_) => None,
             Waited::Ignore => Some(SegmentVerdict::Dropped(DropReason::TcpOutOfWindow)),
             Waited::Ack(mut record) => {
                 let may = record.challenges.allow(lend.now, &mut lend.random.secret);
+                record.syn_answered |= may && arrived.syn;
                 self.time_waits.update(flow, record);
                 let answer = may.then(|| time_wait_ack(lend, flow, &record)).flatten();
                 Some(match answer {

@@ -57,6 +57,18 @@ pub struct Info {
     pub rtt_variation: Duration,
     /// The current retransmission timeout.
     pub rto: Duration,
+    /// Bytes considered lost and not delivered since, those sent again included.
+    pub lost_so_far: u32,
+    /// Bytes sent again and not known to be delivered.
+    pub repeated: u32,
+    /// Bytes written and not sent yet.
+    pub unsent: u32,
+    /// Bytes that the peer's window still permits.
+    pub usable: u32,
+    /// The estimated size of the peer's segments.
+    pub rcv_mss: u16,
+    /// Segments were delivered out of order.
+    pub is_reordered: bool,
     /// Time since the last segment of the peer.
     pub heard_ago: Duration,
     /// Bytes available to read.
@@ -79,6 +91,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
     pub fn info(&self, id: ConnectionId, now: Instant) -> Result<Info, StaleHandle> {
         let it = self.named(id)?;
         let (board, rtt) = (it.recovery.board(), it.recovery.rtt());
+        let repeated = board.repeated(&self.records);
         let threshold = it.recovery.controller().ssthresh();
         Ok(Info {
             state: it.state(),
@@ -92,6 +105,12 @@ impl<H: HalfOpen> ConnectionTable<H> {
             outstanding: board.outstanding(),
             sacked: board.sacked(),
             lost: board.lost(),
+            lost_so_far: board.lost() + repeated,
+            repeated,
+            unsent: it.snd.unsent(),
+            usable: it.snd.usable(),
+            rcv_mss: it.rcv.mss,
+            is_reordered: it.recovery.is_reordered(),
             snd_mss: it.mss(),
             our_mss: it.our_mss,
             backoff: rtt.backoff(),
@@ -125,7 +144,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         let connection = self.named_mut(id)?;
         (connection.send_bytes, connection.send_tuned) = (settings.send_bytes, settings.send_tuned);
         connection.rcv.resize(settings.receive_bytes, settings.receive_tuned);
-        connection.nodelay = settings.nodelay;
+        connection.set_nodelay(settings.nodelay);
         connection.acknowledge = settings.acknowledge;
         connection.wishes = UserOptions::of(settings);
         connection.hop_limit = settings.hop_limit.and_then(NonZeroU8::new);

@@ -182,9 +182,7 @@ fn read(
     let text = input.l4 + header.header_len();
     segment.take_fields(&header, (input.len - header.header_len()) as u32);
     segment.congestion = input.congestion;
-    if segment.options.add(header.options()).is_err() {
-        return Err(broken(lend, DropReason::TcpMalformed));
-    }
+    segment.options.add_readable(header.options());
     Ok((flow, text))
 }
 

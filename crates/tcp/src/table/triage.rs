@@ -64,7 +64,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         match SegmentKind::of(header.flags().0) {
             SegmentKind::Syn | SegmentKind::Reset => Triage::Unknown,
             SegmentKind::Ack => {
-                let Ok(segment) = Segment::of(header, 0) else { return Triage::Rejectable };
+                let segment = Segment::of(header, 0);
                 let timestamp = segment.options.timestamps.map(|t| (t.value, t.echo));
                 let ack =
                     HandshakeAck { flow: *flow, seq: segment.seq, ack: segment.ack, timestamp };

@@ -3,4 +3,5 @@
 mod arrival;
 mod closing;
 mod opening;
+mod peers;
 mod sending;

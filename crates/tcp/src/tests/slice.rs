@@ -30,13 +30,20 @@ fn an_acknowledgment_that_left_with_data_is_no_reason_to_wake() {
         // The timers of the handshake have expired.
         cable.run(Duration::from_secs(10));
         let wakes = |cable: &Cable| cable.hosts[1].tcp.deadline().map(|at| at - cable.now);
-        cable.write(0, client, b"question");
-        let mut heard = vec![];
-        while heard.is_empty() {
-            let until = cable.now + Duration::from_millis(50);
-            assert!(cable.step(until));
-            drain(&mut cable, 1, server, &mut heard);
-        }
+        let ask = |cable: &mut Cable| {
+            cable.write(0, client, b"question");
+            let mut heard = vec![];
+            while heard.is_empty() {
+                let until = cable.now + Duration::from_millis(50);
+                assert!(cable.step(until));
+                drain(cable, 1, server, &mut heard);
+            }
+        };
+        // A program that has answered is expected to answer again.
+        ask(&mut cable);
+        cable.write(1, server, b"answer");
+        cable.run(Duration::from_secs(10));
+        ask(&mut cable);
         assert!(wakes(&cable).is_some_and(|wait| wait <= Duration::from_millis(40)));
         cable.write(1, server, b"answer");
         cable.flush();

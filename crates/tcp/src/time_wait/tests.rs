@@ -25,6 +25,7 @@ fn record(timestamp: Option<u32>) -> TimeWait {
         timestamps: timestamp
             .map(|v| (TimestampClock::default(), RecentTimestamp::new(v, Instant::ORIGIN))),
         challenges: ChallengeLimit::new(),
+        syn_answered: false,
     }
 }
 
@@ -46,6 +47,7 @@ const ACK: TimeWaitArrival = TimeWaitArrival {
     rst: false,
     ack: true,
     timestamp: None,
+    timestamps_agreed: false,
 };
 
 #[test]

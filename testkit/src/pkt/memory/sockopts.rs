@@ -28,6 +28,8 @@ const GRANTED: &[&str] = &[
 ];
 /// The segment size before a peer has sent one (RFC 9293 section 3.7.1), as systems report it.
 const UNSAID_MSS: i64 = 536;
+/// How long a handshake may take where nothing was set, as FreeBSD reports it.
+const KEEPINIT: Duration = Duration::from_secs(75);
 const SOCK_STREAM: i64 = 1;
 const IPPROTO_TCP: i64 = 6;
 
@@ -60,6 +62,7 @@ impl Memory {
             "TCP_CORK" => entry.settings.cork = value != 0,
             "TCP_NOTSENT_LOWAT" => {
                 let is_bound = number > 0 && number < u32::MAX;
+                entry.lowat = number;
                 entry.settings.unsent_bytes = is_bound.then_some(number);
             }
             "TCP_SYNCNT" => entry.settings.syn_retries = u8::try_from(value).ok(),
@@ -108,9 +111,8 @@ impl Memory {
             ("SO_TYPE", _) => Ok(SOCK_STREAM),
             ("SO_PROTOCOL", _) => Ok(IPPROTO_TCP),
             ("SO_ACCEPTCONN", of) => Ok(matches!(of, Socket::Listener(_)).into()),
-            ("TCP_NOTSENT_LOWAT", _) => {
-                Ok(entry.settings.unsent_bytes.map_or(u32::MAX, |bytes| bytes).into())
-            }
+            ("TCP_NOTSENT_LOWAT", _) => Ok(entry.lowat.into()),
+            ("TCP_KEEPINIT", _) => Ok(seconds(entry.settings.open_timeout.unwrap_or(KEEPINIT))),
             ("SO_RCVBUF", _) => Ok(self.receive_buffer(name)?.into()),
             ("SO_SNDBUF", _) => Ok(entry.settings.send_bytes.into()),
             ("SO_KEEPALIVE", _) => Ok(entry.settings.keepalive.is_some().into()),
@@ -126,7 +128,7 @@ impl Memory {
                 let is_early = info.state == TcpState::SynSent;
                 Ok(if is_early { UNSAID_MSS } else { info.snd_mss.into() })
             }
-            ("TCP_MAXSEG", _) => Ok(UNSAID_MSS),
+            ("TCP_MAXSEG", _) => Ok(entry.settings.mss.map_or(UNSAID_MSS, i64::from)),
             ("TCP_SYNCNT", _) => entry.settings.syn_retries.map(i64::from).ok_or_else(unknown),
             ("IP_TOS" | "IPV6_TCLASS", _) => Ok(entry.settings.traffic_class.into()),
             ("IP_TTL" | "IPV6_UNICAST_HOPS", _) => {

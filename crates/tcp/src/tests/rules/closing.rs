@@ -67,7 +67,7 @@ fn data_for_an_application_that_has_gone_is_answered_by_a_reset() {
     peer.close(id);
     peer.give(put(A, 1, 2));
     let answer = peer.give(put(A, 1, 2).data(b"hello?"));
-    assert_eq!((answer[0].flags, answer[0].seq), (R | A, peer.ours(2)));
+    assert_eq!((answer[0].flags, answer[0].seq), (R, peer.ours(2)));
     assert!(peer.host.tcp.is_empty());
 }
 
