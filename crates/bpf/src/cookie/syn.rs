@@ -165,6 +165,11 @@ fn agree(a: &mut Assembler) {
         .compute_reg(Register::R2, Operation::Or, Register::R4)
         .compute_reg(Register::R2, Operation::And, Register::R1)
         .compute(Register::R2, Operation::And, 7)
+        // ECN has a bit in the timestamp alone: without one it is not agreed to.
+        .copy(Register::R4, Register::R2)
+        .compute(Register::R4, Operation::ShiftLeft, 1)
+        .compute(Register::R4, Operation::Or, 3)
+        .compute_reg(Register::R2, Operation::And, Register::R4)
         .compute(Register::R2, Operation::ShiftLeft, 1)
         .compute(Register::R3, Operation::And, AGREED_MSS)
         .compute_reg(Register::R2, Operation::Or, Register::R3);
