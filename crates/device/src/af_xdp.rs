@@ -547,10 +547,15 @@ impl Device for AfXdp {
         }
     }
 
-    fn answer_syns(&mut self, offers: &SynOffers) -> bool {
-        let Some(cookies) = self.shared.steering.cookies() else { return false };
+    fn answer_syns(&mut self, offers: &SynOffers) {
         // All queues share the listeners and keys.
-        self.number != 0 && cookies.is_started() || self.number == 0 && cookies.renew(offers)
+        if let (Some(cookies), 0) = (self.shared.steering.cookies(), self.number) {
+            cookies.renew(offers);
+        }
+    }
+
+    fn has_answered_syns(&self, now: Instant) -> bool {
+        self.shared.steering.cookies().is_some_and(|cookies| cookies.has_answered(now))
     }
 
     fn knows_friends(&self) -> bool {

@@ -108,9 +108,15 @@ pub trait Device: Send {
     }
 
     /// What the program at the interface may answer SYNs with, from now on; told again when the keys
-    /// turn. Whether ACKs are checked there under pressure, and SYNs answered when many come.
-    fn answer_syns(&mut self, offers: &SynOffers) -> bool {
+    /// turn.
+    fn answer_syns(&mut self, offers: &SynOffers) {
         let _ = offers;
+    }
+
+    /// Whether SYNs were answered at the interface so lately that ACKs may come of it. Asked once a
+    /// turn; costs a load for each queue.
+    fn has_answered_syns(&self, now: Instant) -> bool {
+        let _ = now;
         false
     }
 
@@ -178,8 +184,12 @@ impl<D: Device + ?Sized> Device for Box<D> {
         (**self).want(wanted);
     }
 
-    fn answer_syns(&mut self, offers: &SynOffers) -> bool {
-        (**self).answer_syns(offers)
+    fn answer_syns(&mut self, offers: &SynOffers) {
+        (**self).answer_syns(offers);
+    }
+
+    fn has_answered_syns(&self, now: Instant) -> bool {
+        (**self).has_answered_syns(now)
     }
 
     fn has_overflowed(&mut self) -> bool {

@@ -1,8 +1,8 @@
 //! Telling devices what SYNs are answered with, and the engine whether they are.
 //!
-//! Called by `turn.rs` once a turn, before anything leaves. Invariant: a device is told before the
-//! keys that it has are of no use (it has those of two epochs to come), and the engine is told
-//! before an ACK can come of what a device has answered.
+//! Called by `turn.rs` once a turn. Invariant: a device is told before the keys that it has are of
+//! no use (it has those of two epochs to come), and the engine is told before it sees an ACK that
+//! came of what a device has answered.
 
 use floodwall_base::Instant;
 use floodwall_packet::{Engine, SynOffers};
@@ -17,6 +17,8 @@ pub(crate) struct Offers {
     filled: SynOffers,
     /// For which of the engines, and its number then.
     told: Option<(u64, u64)>,
+    /// Which of the engines was told, and what, of SYNs that devices have answered.
+    answered: Option<(u64, bool)>,
 }
 
 impl<E: Engine + Publish + 'static> Worker<E> {
@@ -33,13 +35,22 @@ impl<E: Engine + Publish + 'static> Worker<E> {
 
     #[cold]
     fn tell_offers_anew(&mut self, now: Instant) {
-        let Some(engine) = &mut self.engine else { return };
-        let mut answered = false;
+        let Some(engine) = &self.engine else { return };
         for port in self.ports.iter_mut().filter(|port| port.knows_friends()) {
             self.offers.filled.clear();
             engine.syn_offers(now, port.iface(), &mut self.offers.filled);
-            answered |= port.answer_syns(&self.offers.filled);
+            port.answer_syns(&self.offers.filled);
         }
-        engine.syns_are_answered(answered);
+    }
+
+    /// Tells the engine whether devices answer SYNs, before it sees what comes of it.
+    #[inline]
+    pub(crate) fn tell_answered(&mut self, now: Instant) {
+        let Some(engine) = self.engine.as_mut().filter(|_| self.tells_wants) else { return };
+        let answered = self.ports.iter().any(|port| port.has_answered_syns(now));
+        if self.offers.answered != Some((self.restarts.count, answered)) {
+            self.offers.answered = Some((self.restarts.count, answered));
+            engine.syns_are_answered(answered);
+        }
     }
 }

@@ -136,9 +136,17 @@ impl Port {
         self.device.as_ref().is_some_and(|device| device.knows_friends())
     }
 
-    /// Tells its device what SYNs are answered with; whether it answers them.
-    pub(crate) fn answer_syns(&mut self, offers: &SynOffers) -> bool {
-        self.device.as_mut().is_some_and(|device| device.answer_syns(offers))
+    /// Tells its device what SYNs are answered with.
+    pub(crate) fn answer_syns(&mut self, offers: &SynOffers) {
+        if let Some(device) = &mut self.device {
+            device.answer_syns(offers);
+        }
+    }
+
+    /// Whether its device has answered SYNs lately.
+    #[inline]
+    pub(crate) fn has_answered_syns(&self, now: Instant) -> bool {
+        self.device.as_ref().is_some_and(|device| device.has_answered_syns(now))
     }
 
     /// What is wanted of what arrives there.

@@ -33,6 +33,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         if self.bell.heard() {
             self.carry_out_commands(now);
         }
+        self.tell_answered(now);
         let adopted = self.adopt(now);
         let found = self.receive(now);
         if !self.burst.is_empty() {

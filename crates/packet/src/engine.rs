@@ -141,8 +141,8 @@ pub trait Engine {
         0
     }
 
-    /// Whether a device answers SYNs with what was offered: the engine then accepts the ACKs that
-    /// come of it.
+    /// Whether a device has lately answered SYNs with what was offered: the engine then accepts the
+    /// ACKs that come of it.
     fn syns_are_answered(&mut self, answered: bool) {
         let _ = answered;
     }

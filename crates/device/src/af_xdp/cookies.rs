@@ -215,13 +215,20 @@ impl Cookies {
         self.veth.is_none_or(|index| features::transmits(index).unwrap_or(false))
     }
 
-    /// What SYNs are answered with, told anew. Whether ACKs are checked, and so those that come up
-    /// under pressure are proven; SYNs are answered too where answers arrive.
-    pub(crate) fn renew(&self, offers: &SynOffers) -> bool {
+    /// What SYNs are answered with, told anew: ACKs are checked from now on, and SYNs answered
+    /// where answers arrive. What the kernel refuses is tried again when the keys turn.
+    pub(crate) fn renew(&self, offers: &SynOffers) {
         let checks = offers.keys.is_some() && self.offer(offers).is_ok();
         let answers = checks && self.has_way_back();
-        let changed = self.set(SEGMENTS, checks).and_then(|()| self.set(SYNS, answers));
-        changed.is_ok() && checks
+        let _ = self.set(SEGMENTS, checks).and_then(|()| self.set(SYNS, answers));
+    }
+
+    /// Whether any queue answered SYNs so lately that their cookies are good.
+    pub(crate) fn has_answered(&self, now: Instant) -> bool {
+        (0..self.queues).any(|queue| {
+            let until = self.word(queue, Desk::AwakeUntil);
+            until != 0 && now.as_nanos() < until.saturating_add(2 * EPOCH_NANOS)
+        })
     }
 
     /// Looks once a second whether the peer of a veth takes answers now. For the worker's turns;
