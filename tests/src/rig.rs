@@ -34,6 +34,22 @@ pub fn ethernet_config(host: u8) -> StackConfig {
     }
 }
 
+/// No TCP segment is ever an IP fragment (RFC 9293 section 3.7): its size follows the path's.
+fn refuse_tcp_fragment(packet: &PacketBuf) {
+    const TCP: u8 = 6;
+    const FRAGMENT: u8 = 44;
+    let bytes = packet.first();
+    let is_fragment = match bytes.get(12..14) {
+        Some([8, 0]) => {
+            let cut = bytes.get(20..22).is_some_and(|b| b[0] & 0x3f != 0 || b[1] != 0);
+            cut && bytes.get(23) == Some(&TCP)
+        }
+        Some([0x86, 0xdd]) => bytes.get(20) == Some(&FRAGMENT) && bytes.get(54) == Some(&TCP),
+        _ => false,
+    };
+    assert!(!is_fragment, "a TCP segment leaves as an IP fragment");
+}
+
 /// One stack with its pool, clock and randomness, driven by hand.
 pub struct Rig {
     /// The stack.
@@ -107,7 +123,9 @@ impl Rig {
             peers: None,
         };
         let result = act(&mut self.stack, &mut round);
-        (result, std::iter::from_fn(|| departing.pop_front()).collect())
+        let departed: Vec<_> = std::iter::from_fn(|| departing.pop_front()).collect();
+        departed.iter().for_each(refuse_tcp_fragment);
+        (result, departed)
     }
 
     /// Lets packets arrive on the first interface; returns what departs.

@@ -152,7 +152,8 @@ fn a_host_without_an_address_gets_one_and_uses_it_once_nobody_else_has_it() {
         let routes: Vec<_> = link.rig.stack.routes_v4().dump().collect();
         assert_eq!(routes.len(), 2);
         assert_eq!((routes[1].gateway, routes[1].prefix.len()), (Some(v4(PEER)), 0));
-        assert_eq!(link.rig.stack.interfaces()[1].mtu, 1400);
+        let link_now = &link.rig.stack.interfaces()[1];
+        assert_eq!((link_now.mtu, link_now.mtu_v6), (1400, 1400), "both families");
         let ping = craft::echo(v4(PEER).into(), OURS.into(), b"?");
         let answers = link.rig.lives("in use", &craft::from_peer(&ping));
         assert!(!answers.is_empty());

@@ -315,9 +315,9 @@ pub const TCP_SACK_STEPS: u32 = 256;
 pub const TCP_CONNECTIONS_MAX: usize = 65_536;
 /// Which part of a shard's connection places is kept free: where less is free, each newcomer evicts
 /// a connection of the source prefix that holds most.
-pub const TCP_PLACES_KEPT_PART: usize = 16;
+pub const TCP_PLACES_KEPT_DIVISOR: usize = 16;
 /// Which part is kept for newcomers of prefixes that have less than their fair share.
-pub const TCP_PLACES_NEWCOMERS_PART: usize = 32;
+pub const TCP_PLACES_NEWCOMERS_DIVISOR: usize = 32;
 /// Connections that are looked at to find one to evict, of one list.
 pub const TCP_EVICT_LOOKS: usize = 16;
 /// Connections that one newcomer evicts at most.

@@ -38,6 +38,8 @@ pub(crate) struct WatchedCounters {
     iface: IfIndex,
     state: LinkState,
     carries: bool,
+    /// The MTU that the stack knows, and the most that is configured.
+    mtu: (u32, u32),
 }
 
 /// The state of the watch thread: links, DNS file, cookie keys, control handles.
@@ -49,12 +51,23 @@ pub(crate) struct StatWatch {
     pub(crate) keys: KeyWatch,
 }
 
+/// A device to be watched.
+pub(crate) struct WatchedLink {
+    pub(crate) iface: IfIndex,
+    pub(crate) name: String,
+    /// The MTU with which the stack began.
+    pub(crate) mtu: u32,
+    /// The configured MTU: the interface's own may be lower, and is not followed beyond.
+    pub(crate) mtu_max: Option<u32>,
+}
+
 /// The links of these devices, as far as the system reports their state.
-pub(crate) fn links(names: Vec<(IfIndex, String)>) -> Vec<WatchedCounters> {
-    let watched = |(iface, name): (IfIndex, String)| {
-        Some(WatchedCounters { iface, state: LinkState::new(&name).ok()?, carries: true })
+pub(crate) fn links(links: Vec<WatchedLink>) -> Vec<WatchedCounters> {
+    let watched = |WatchedLink { iface, name, mtu, mtu_max }: WatchedLink| {
+        let mtu = (mtu, mtu_max.unwrap_or(u32::MAX));
+        Some(WatchedCounters { iface, state: LinkState::new(&name).ok()?, carries: true, mtu })
     };
-    names.into_iter().filter_map(watched).collect()
+    links.into_iter().filter_map(watched).collect()
 }
 
 impl StatWatch {
@@ -86,6 +99,18 @@ impl StatWatch {
     fn look_at_links(&mut self) {
         for link in &mut self.links {
             let (iface, carries) = (link.iface, link.state.carries());
+            // An interface that is gone keeps its last MTU.
+            let mtu = link.state.mtu().map_or(link.mtu.0, |mtu| mtu.min(link.mtu.1));
+            if mtu != link.mtu.0
+                && self
+                    .control
+                    .post(WorkerCommand::new(move |desk: &mut ControlQueue<'_, Shown<Host>>| {
+                        desk.engine.engine.stack_mut().set_link_mtu(iface, mtu);
+                    }))
+                    .is_ok()
+            {
+                link.mtu.0 = mtu;
+            }
             if carries == link.carries {
                 continue;
             }

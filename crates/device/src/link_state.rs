@@ -1,4 +1,4 @@
-//! `LinkState`: whether the system's interface behind a device carries packets.
+//! `LinkState`: whether the system's interface behind a device carries packets, and how large.
 //!
 //! Called a few times a second by a thread that is not the worker, because a query costs a system
 //! call. An interface has carrier while it is up and its link is there (for a TAP: it is open in a
@@ -9,7 +9,7 @@ use std::io;
 
 use crate::interface::InterfaceControl;
 
-/// A handle to read an interface's carrier state.
+/// A handle to read an interface's carrier state and MTU.
 #[derive(Debug)]
 pub struct LinkState {
     control: InterfaceControl,
@@ -29,5 +29,12 @@ impl LinkState {
     #[must_use]
     pub fn carries(&self) -> bool {
         self.control.interface(&self.name).carries().unwrap_or(false)
+    }
+
+    /// Bytes of the largest IP packet that the interface carries now; `None` where it does not
+    /// exist.
+    #[must_use]
+    pub fn mtu(&self) -> Option<u32> {
+        self.control.interface(&self.name).mtu().ok()
     }
 }

@@ -208,6 +208,19 @@ impl Level {
         self.rank(ends.heaviest).map(|rank| rank.first)
     }
 
+    /// The children of a parent that hold something, the heaviest rank first.
+    pub(crate) fn from_heaviest(&self, parent: u32) -> impl Iterator<Item = u32> {
+        let first = self.heaviest(parent);
+        core::iter::successors(first, |id| {
+            let node = self.node(*id)?;
+            let rank = self.rank(node.rank)?;
+            if node.next != rank.first {
+                return Some(node.next);
+            }
+            self.rank(rank.lighter).map(|lighter| lighter.first)
+        })
+    }
+
     /// Moves a node to the rank of that class.
     fn move_to(&mut self, id: u32, class: u16) {
         let Some(&Node { parent, rank: from, .. }) = self.node(id) else { return };

@@ -109,7 +109,9 @@ impl Shares {
         self.exchange(id, 0, weight);
     }
 
-    fn exchange(&mut self, id: ShareId, more: u64, less: u64) {
+    /// Both at once.
+    #[inline]
+    pub fn exchange(&mut self, id: ShareId, more: u64, less: u64) {
         let Some(prefix) = self.parts.parent(id.0) else { return };
         self.parts.set(id.0, (self.parts.weight(id.0) + more).saturating_sub(less));
         self.change(prefix, more, less);
@@ -166,6 +168,14 @@ impl Shares {
     pub fn heaviest(&self, group: usize) -> Option<ShareId> {
         let prefix = self.prefixes.heaviest(u32::try_from(group).ok()?)?;
         self.parts.heaviest(prefix).map(ShareId)
+    }
+
+    /// The prefixes of a group that hold something, each by its part that holds most; from the
+    /// heaviest on, in the order of ranks an eighth wide.
+    pub fn from_heaviest(&self, group: usize) -> impl Iterator<Item = ShareId> {
+        let group = u32::try_from(group).unwrap_or(u32::MAX);
+        let prefixes = self.prefixes.from_heaviest(group);
+        prefixes.filter_map(|prefix| self.parts.heaviest(prefix).map(ShareId))
     }
 
     /// Of the prefix of an address, the part that holds most.

@@ -106,6 +106,9 @@ const fn host_bits(prefix_len: u8) -> u32 {
     }
 }
 
+/// IPv6's minimum MTU (RFC 8200 section 5).
+const MTU_MIN_V6: u32 = 1280;
+
 /// One interface: link, MTU, addresses and groups.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Interface {
@@ -115,7 +118,8 @@ pub struct Interface {
     pub name: String,
     /// Its frames, and our link address.
     pub medium: LinkMedium,
-    /// Largest IP packet in bytes.
+    /// Bytes of the largest IPv4 packet that we send: what the link carries, or less where a lease
+    /// says so.
     pub mtu: u32,
     /// Whether packets may pass: the operator lets them, and the link carries.
     pub up: bool,
@@ -123,8 +127,12 @@ pub struct Interface {
     pub admin_up: bool,
     /// Whether the link carries.
     pub carrier: bool,
-    /// Largest IPv6 packet in bytes: as routers advertise, at most [`Interface::mtu`].
+    /// Bytes of the largest IPv6 packet that we send: the same, or less where a router says so.
     pub mtu_v6: u32,
+    /// Bytes of the largest packet that the link itself carries.
+    pub link_mtu: u32,
+    /// The MTU of the interface's lease, and the one that a router advertises.
+    told_mtu: (Option<u32>, Option<u32>),
     /// The hop limit of the IPv6 packets that we send here.
     pub hop_limit: u8,
     /// Whether IPv6 packets that arrive here are forwarded: neighbours see it in the router flag.
@@ -165,6 +173,8 @@ impl Interface {
             is_router: false,
             any_destination: false,
             mtu_v6: mtu,
+            link_mtu: mtu,
+            told_mtu: (None, None),
             v4: Vec::with_capacity(ADDRESSES_MAX),
             v6: Vec::with_capacity(ADDRESSES_MAX),
             sieves: Default::default(),
@@ -194,12 +204,49 @@ impl Interface {
         (*index, *medium, *mtu, *up) = (other.index, other.medium, other.mtu, other.up);
         (*admin_up, *carrier) = (other.admin_up, other.carrier);
         (*mtu_v6, *hop_limit) = (other.mtu_v6, other.hop_limit);
+        (self.link_mtu, self.told_mtu) = (other.link_mtu, other.told_mtu);
         name.clone_from(&other.name);
         self.is_router = other.is_router;
         self.v4.clone_from(&other.v4);
         self.v6.clone_from(&other.v6);
         self.sieves = other.sieves;
         self.groups.clone_from(&other.groups);
+    }
+
+    /// Bytes of the largest packet of a family that we send.
+    #[must_use]
+    #[inline]
+    pub const fn mtu_of(&self, v4: bool) -> u32 {
+        if v4 { self.mtu } else { self.mtu_v6 }
+    }
+
+    /// The link's own MTU has changed; true where that changes what we send.
+    pub fn set_link_mtu(&mut self, mtu: u32) -> bool {
+        self.link_mtu = mtu;
+        self.fit_mtu()
+    }
+
+    /// The MTU of a lease (RFC 2132 section 5.1), or that of none. One below IPv6's minimum counts
+    /// for IPv4 alone.
+    pub fn set_leased_mtu(&mut self, mtu: Option<u32>) {
+        self.told_mtu.0 = mtu;
+        self.fit_mtu();
+    }
+
+    /// The MTU that a router advertises (RFC 4861 section 6.3.4), or that of none. It counts for IPv6.
+    pub fn set_advertised_mtu(&mut self, mtu: Option<u32>) {
+        self.told_mtu.1 = mtu;
+        self.fit_mtu();
+    }
+
+    /// The smallest of what counts for each family: judged again whenever any of it changes.
+    fn fit_mtu(&mut self) -> bool {
+        let before = (self.mtu, self.mtu_v6);
+        let (leased, advertised) = self.told_mtu;
+        self.mtu = self.link_mtu.min(leased.unwrap_or(u32::MAX));
+        let of_lease = leased.filter(|mtu| *mtu >= MTU_MIN_V6).unwrap_or(u32::MAX);
+        self.mtu_v6 = self.link_mtu.min(of_lease).min(advertised.unwrap_or(u32::MAX));
+        before != (self.mtu, self.mtu_v6)
     }
 
     /// Sets whether the interface is administratively up, and whether the link has a carrier; true

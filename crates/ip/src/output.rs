@@ -9,6 +9,9 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use floodwall_packet::{PacketBuf, Pool};
 use floodwall_wire::{Dscp, Ecn, IpProtocol, Ipv4Fields, Ipv6Fields, ipv4, ipv6};
 
+/// DF among the flags of an IPv4 header (RFC 791 section 3.1).
+const DONT_FRAGMENT: u8 = 0x40;
+
 /// Why a header could not be put before a packet, which is given back.
 #[derive(Debug)]
 pub enum HeaderError {
@@ -44,6 +47,15 @@ pub fn ipv4(
         fields.emit(out);
     }
     Ok(packet)
+}
+
+/// Lets routers fragment a packet with this header: DF becomes clear, and `id` its identification.
+pub fn let_fragment(header: &mut [u8; ipv4::HEADER_LEN], id: u16) {
+    [header[4], header[5]] = id.to_be_bytes();
+    header[6] &= !DONT_FRAGMENT;
+    [header[10], header[11]] = [0; 2];
+    let check = floodwall_checksum::header20(header).finish();
+    [header[10], header[11]] = check.to_be_bytes();
 }
 
 /// Puts an IPv6 header before `packet`; `class` is the whole traffic class.

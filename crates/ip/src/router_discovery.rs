@@ -256,6 +256,11 @@ impl RouterDiscovery {
         }
     }
 
+    /// The link carries packets of so many bytes from now on: advertised MTUs are at most that.
+    pub const fn set_link_mtu(&mut self, mtu: u32) {
+        self.link_mtu = mtu;
+    }
+
     fn is_mtu(&self, mtu: u32) -> bool {
         (MTU_MIN..=self.link_mtu).contains(&mtu)
     }

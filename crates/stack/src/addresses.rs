@@ -233,8 +233,8 @@ impl Stack {
         }
         let cidr = IpCidr::new(addr, prefix_len).filter(|cidr| build::is_host(*cidr));
         let cidr = cidr.ok_or(AddressError::Invalid { addr, prefix_len })?;
-        if addr.is_ipv6() && interface.mtu < build::MTU_MIN_V6 {
-            return Err(AddressError::Mtu(interface.mtu));
+        if addr.is_ipv6() && interface.link_mtu < build::MTU_MIN_V6 {
+            return Err(AddressError::Mtu(interface.link_mtu));
         }
         let over = new.valid_until.is_some_and(|until| until <= now);
         if over || ends_before(new.valid_until, new.preferred_until) {

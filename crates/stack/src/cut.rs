@@ -4,11 +4,12 @@
 //! datagram that waits for a neighbour takes one place in that queue, however many fragments it
 //! will be. A path MTU below the link's is carried with the packet. Invariants: each fragment
 //! counts as an originated packet in the ledger; identifications come from the secret random
-//! source, one draw a packet. Not here: the cutting itself (`floodwall_ip::fragment`).
+//! source, one draw a packet; a TCP segment is never cut (RFC 9293 section 3.7.5). Not here: the cutting itself (`floodwall_ip::fragment`).
 
-use floodwall_base::{IfIndex, MacAddr};
+use floodwall_base::{DropReason, IfIndex, MacAddr};
 use floodwall_ip::fragment;
 use floodwall_packet::{ChecksumState, PacketBuf, PacketList};
+use floodwall_wire::IpProtocol;
 
 use crate::ip_family::IpFamily;
 use crate::partial;
@@ -19,6 +20,12 @@ use crate::shard::Stack;
 #[inline]
 pub(crate) fn mtu(packet: &PacketBuf, link: u32) -> u32 {
     packet.path_mtu().map_or(link, |path| link.min(path.into()))
+}
+
+/// Whether an IP packet of ours without options or extension headers is a TCP segment.
+fn is_segment<A: IpFamily>(packet: &PacketBuf) -> bool {
+    let at = if A::BITS == 32 { 9 } else { 6 };
+    packet.first().get(at).is_some_and(|protocol| *protocol == IpProtocol::TCP.0)
 }
 
 impl Stack {
@@ -51,7 +58,8 @@ impl Stack {
         next_hop: A,
         mtu: u32,
     ) {
-        let link = self.interfaces.get(usize::from(iface.0)).map_or(mtu, |i| i.mtu);
+        let interface = self.interfaces.get(usize::from(iface.0));
+        let link = interface.map_or(mtu, |i| i.mtu_of(A::BITS == 32));
         if packet.len() > mtu as usize && mtu < link {
             packet.set_path_mtu(u16::try_from(mtu).unwrap_or(u16::MAX));
         }
@@ -66,6 +74,13 @@ impl Stack {
         mtu: u32,
     ) -> Option<PacketList> {
         let mut packet = packet;
+        if is_segment::<A>(&packet) {
+            // The path became narrower while it waited for a neighbour: its connection follows, and
+            // sends it again in a size that fits.
+            self.stats.counters.count(A::FRAG_FAILS);
+            self.die_out::<A>(packet, DropReason::PacketTooBig);
+            return None;
+        }
         if packet.checksum_state() == ChecksumState::Partial {
             partial::finish(&mut packet);
         }

@@ -26,7 +26,6 @@ use floodwall_wire::dhcpv4::{CLIENT_PORT, SERVER_PORT};
 use floodwall_wire::{IpProtocol, UdpFields, UdpHeader, udp};
 
 use crate::addresses::AddAddress;
-use crate::build::MTU_MIN_V6;
 use crate::ip_family::AddrPair;
 use crate::round_context::RoundContext;
 use crate::rx::RxMeta;
@@ -40,8 +39,6 @@ const METRIC: u32 = 1024;
 #[derive(Debug)]
 struct LeasedInterface {
     client: DhcpClient,
-    /// The MTU without a lease.
-    mtu: u32,
     /// Whether the client is enabled: it starts when the link comes up.
     on: bool,
 }
@@ -66,10 +63,6 @@ impl Dhcp {
 
     fn client_mut(&mut self, iface: IfIndex) -> Option<&mut DhcpClient> {
         self.served.get_mut(usize::from(iface.0))?.as_mut().map(|served| &mut served.client)
-    }
-
-    fn mtu(&self, iface: IfIndex) -> Option<u32> {
-        self.served.get(usize::from(iface.0))?.as_ref().map(|served| served.mtu)
     }
 
     /// Whether any client waits for an answer: otherwise no packet is checked.
@@ -103,11 +96,11 @@ impl Stack {
     pub fn set_dhcp(&mut self, iface: IfIndex, on: bool, now: Instant, random: &mut Randomness) {
         let Some(interface) = self.interfaces.get(usize::from(iface.0)) else { return };
         let LinkMedium::Ethernet(mac) = interface.medium else { return };
-        let (up, mtu) = (interface.up, interface.mtu);
+        let up = interface.up;
         let Some(slot) = self.dhcp.served.get_mut(usize::from(iface.0)) else { return };
         let served = slot.get_or_insert_with(|| {
             let client = DhcpClient::new(mac);
-            LeasedInterface { client, mtu, on: false }
+            LeasedInterface { client, on: false }
         });
         match (core::mem::replace(&mut served.on, on), on) {
             (true, false) => served.client.release(now),
@@ -142,7 +135,9 @@ impl Stack {
             client.start(now, random);
         } else {
             client.stop();
-            self.restore_mtu(iface);
+            if let Some(interface) = self.interfaces.get_mut(usize::from(iface.0)) {
+                interface.set_leased_mtu(None);
+            }
         }
         self.dhcp.look();
     }
@@ -351,12 +346,8 @@ impl Stack {
             // The table is full, or the operator has the same route.
             let _ = self.routes_v4.append(of_lease, cx.now);
         }
-        self.restore_mtu(iface);
-        if let (Some(mtu), Some(interface)) =
-            (lease.mtu.map(u32::from), self.interfaces.get_mut(usize::from(iface.0)))
-            && (MTU_MIN_V6..interface.mtu).contains(&mtu)
-        {
-            interface.mtu = mtu;
+        if let Some(interface) = self.interfaces.get_mut(usize::from(iface.0)) {
+            interface.set_leased_mtu(lease.mtu.map(u32::from));
         }
         self.path_cache.forget();
     }
@@ -368,20 +359,14 @@ impl Stack {
             let _ = self.remove_address(iface, addr.into(), cx.now, cx.random);
         }
         self.forget_lease_routes(iface, cx.now);
-        self.restore_mtu(iface);
+        if let Some(interface) = self.interfaces.get_mut(usize::from(iface.0)) {
+            interface.set_leased_mtu(None);
+        }
         self.path_cache.forget();
     }
 
     fn forget_lease_routes(&mut self, iface: IfIndex, now: Instant) {
         self.routes_v4.remove_told(now, |r| r.iface == iface && r.protocol == RouteProtocol::Dhcp);
-    }
-
-    fn restore_mtu(&mut self, iface: IfIndex) {
-        if let (Some(mtu), Some(interface)) =
-            (self.dhcp.mtu(iface), self.interfaces.get_mut(usize::from(iface.0)))
-        {
-            interface.mtu = mtu;
-        }
     }
 }
 

@@ -146,7 +146,13 @@ impl Stack {
                 false => self.drop_packet(packet, DropReason::IcmpNoFlow),
             };
         };
-        match self.standing(&said.flow, &packet, asked, cx) {
+        // A connection has accepted it: a segment in flight was quoted.
+        let is_segment = said.flow.protocol == IpProtocol::TCP;
+        let standing = match is_segment && told {
+            true => PathStanding::Live,
+            false => self.standing(&said.flow, &packet, asked, cx),
+        };
+        match standing {
             PathStanding::Live => {}
             PathStanding::AskAt(worker) => {
                 packet.trim_front(l4);

@@ -43,6 +43,18 @@ impl Stack {
         }
     }
 
+    /// The MTU of an interface's link, as the device reports it: both families follow, and open
+    /// connections with their next segments. What a lease or a router says of it is judged against
+    /// the new one.
+    pub fn set_link_mtu(&mut self, iface: IfIndex, mtu: u32) {
+        let Some(interface) = self.interfaces.get_mut(usize::from(iface.0)) else { return };
+        if interface.set_link_mtu(mtu) {
+            self.routers_link_mtu(iface, mtu);
+            self.path_cache.forget();
+            self.stats.counters.count(Counter::FloodwallChanges);
+        }
+    }
+
     /// Handles a change of the interface's `up`. The one place that notifies dependent parts.
     fn link_changed(&mut self, iface: IfIndex, now: Instant, random: &mut Randomness) {
         let Some(up) = self.interfaces.get(usize::from(iface.0)).map(|i| i.up) else { return };

@@ -396,10 +396,17 @@ impl Stack {
         self.interfaces.get(usize::from(iface.0))?.address(addr).map(|a| a.origin)
     }
 
+    /// The link's MTU has changed: advertised ones are judged against the new one.
+    pub(crate) fn routers_link_mtu(&mut self, iface: IfIndex, mtu: u32) {
+        if let Some((engine, _)) = self.routers.of(iface) {
+            engine.set_link_mtu(mtu);
+        }
+    }
+
     fn set_link_parameters(&mut self, iface: IfIndex, link: LinkParameters) {
         let Some(interface) = self.interfaces.get_mut(usize::from(iface.0)) else { return };
         interface.hop_limit = link.hop_limit.unwrap_or(floodwall_ip::iface::HOP_LIMIT);
-        interface.mtu_v6 = link.mtu.unwrap_or(interface.mtu).min(interface.mtu);
+        interface.set_advertised_mtu(link.mtu);
         self.neighbors_v6.set_timers(iface, link.reachable_time, link.retrans_timer);
         self.path_cache.forget();
     }

@@ -19,7 +19,7 @@ use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_tcp::{
     ConnectionAddrs as TcpEnds, ConnectionEvents, ConnectionId, ConnectionTable, CookieMoment,
     IcmpSays, ListenError, ListenerId, OpenError, RecvError, SegmentInput, SegmentVerdict,
-    SendError, StaleHandle, TcpSettings, TcpState, Transmit,
+    SendError, StaleHandle, SynAck, TcpSettings, TcpState, Transmit,
 };
 use floodwall_wire::{Dscp, Ecn, IpProtocol};
 use thiserror::Error;
@@ -103,7 +103,7 @@ impl Stack {
             iface: ascent.iface,
             l4,
             len: packet.len().saturating_sub(l4),
-            mtu: self.interfaces.get(usize::from(ascent.iface.0)).map_or(0, |i| i.mtu),
+            mtu: self.mtu_back(cx, &packet, &ascent, l4),
             group: ascent.to_group || packet.is_link_group(),
             congestion: direct::is_marked::<A>(&packet, ascent.l3, &mut self.stats.access),
         };
@@ -178,10 +178,31 @@ impl Stack {
     fn tcp_transmit_all(&mut self, cx: &mut RoundContext<'_>) {
         let mut rest = PacketList::new();
         while let Some(tcp) = self.tcp.as_mut().filter(|tcp| tcp.set.wants_transmit()) {
-            let Some(transmit) = tcp.set.transmit_run(&mut lend!(self, cx), &mut rest) else {
-                return;
-            };
-            self.tcp_send_run(cx, transmit, &mut rest);
+            let Some((peer, zone)) = tcp.set.next_to_send(&mut lend!(self, cx)) else { return };
+            match peer {
+                IpAddr::V4(peer) => self.tcp_transmit_to(cx, peer, zone, &mut rest),
+                IpAddr::V6(peer) => self.tcp_transmit_to(cx, peer, zone, &mut rest),
+            }
+        }
+    }
+
+    /// Lets leave what the connection in turn sends, in segments that its path carries.
+    fn tcp_transmit_to<A: IpFamily>(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        peer: A,
+        zone: IfIndex,
+        rest: &mut PacketList,
+    ) {
+        let zone = Some(zone).filter(|zone| *zone != IfIndex::default());
+        let path = self.tcp_path(cx, peer, zone);
+        let mtu = path.ok().and_then(|path| self.path_mtu(path));
+        let Some(tcp) = &mut self.tcp else { return };
+        let sent = tcp.set.transmit_on(&mut lend!(self, cx), mtu, rest);
+        if let Some(transmit) = sent
+            && let Some(src_addr) = A::from_ip(transmit.src_addr)
+        {
+            self.tcp_output_on(cx, (src_addr, peer), path, transmit, rest);
         }
     }
 
@@ -214,9 +235,24 @@ impl Stack {
         transmit: Transmit,
         rest: &mut PacketList,
     ) {
+        let zone = Some(transmit.zone).filter(|zone| *zone != IfIndex::default());
+        let path = self.tcp_path(cx, dst_addr, zone);
+        self.tcp_output_on(cx, (src_addr, dst_addr), path, transmit, rest);
+    }
+
+    /// Sends segments on the path of their destination.
+    fn tcp_output_on<A: IpFamily>(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        (src_addr, dst_addr): (A, A),
+        path: Result<OutputPath<A>, DropReason>,
+        transmit: Transmit,
+        rest: &mut PacketList,
+    ) {
         let Transmit { packet, zone, hop_limit, traffic_class, ecn_capable, .. } = transmit;
+        let fragmentable = transmit.fragmentable;
         let zone = (zone != IfIndex::default()).then_some(zone);
-        let path = match self.tcp_path(cx, dst_addr, zone) {
+        let path = match path {
             Ok(path) => path,
             Err(reason) => {
                 self.originate::<A>(packet.len() + A::HEADER_LEN);
@@ -237,6 +273,14 @@ impl Stack {
         let protocol = IpProtocol::TCP;
         let (len, departed) = (packet.len(), cx.departing.len());
         let outgoing = OutgoingPacket { packet, ends, protocol, hop_limit, class, zone };
+        if fragmentable {
+            self.output_fragmentable(cx, outgoing, path);
+            while let Some(packet) = rest.pop_front() {
+                let outgoing = OutgoingPacket { packet, ends, protocol, hop_limit, class, zone };
+                self.output_fragmentable(cx, outgoing, path);
+            }
+            return;
+        }
         self.output_on(cx, outgoing, path, None);
         if rest.is_empty() {
             return;
@@ -277,9 +321,16 @@ impl Stack {
     ) -> PacketBuf {
         let (src_addr, dst_addr) = (src_addr.to_ip(), dst_addr.to_ip());
         let zone = zone.unwrap_or_default();
-        let (hop_limit, traffic_class, ecn_capable) = (None, 0, false);
-        let transmit =
-            Transmit { packet, src_addr, dst_addr, zone, hop_limit, traffic_class, ecn_capable };
+        let transmit = Transmit {
+            packet,
+            src_addr,
+            dst_addr,
+            zone,
+            hop_limit: None,
+            traffic_class: 0,
+            ecn_capable: false,
+            fragmentable: false,
+        };
         if let Some(tcp) = &mut self.tcp {
             tcp.set.unsent(&transmit, CookieMoment::new(now, self.wall.epoch(now)));
         }
@@ -301,17 +352,21 @@ impl Stack {
     fn tcp_resend(&mut self, cx: &mut RoundContext<'_>, budget: Units) -> Units {
         let Some(mut tcp) = self.tcp.take() else { return Units(0) };
         // Few leave in one turn: what is beyond comes in the next.
-        let mut again: [Option<Transmit>; 16] = [const { None }; 16];
+        let mut again: [Option<SynAck>; 16] = [None; 16];
         let mut free = again.iter_mut();
         let budget = Units(budget.0.min(16));
-        let spent = tcp.set.work(&mut lend!(self, cx), budget, &mut |transmit| {
+        let spent = tcp.set.work(&mut lend!(self, cx), budget, &mut |answer| {
             if let Some(slot) = free.next() {
-                *slot = Some(transmit);
+                *slot = Some(*answer);
             }
         });
         self.tcp = Some(tcp);
-        for transmit in again.into_iter().flatten() {
-            self.tcp_send(cx, transmit);
+        for answer in again.into_iter().flatten() {
+            let mtu = self.link_mtu_to(cx, answer.flow.remote.ip(), answer.flow.zone);
+            let Some(tcp) = &mut self.tcp else { break };
+            if let Some(transmit) = tcp.set.syn_ack(&mut lend!(self, cx), &answer, mtu) {
+                self.tcp_send(cx, transmit);
+            }
         }
         self.tcp_transmit(cx);
         spent
@@ -441,14 +496,12 @@ impl Sockets<'_> {
         Ok(id)
     }
 
-    /// Our address towards a destination, and the MTU of the way.
+    /// Our address towards a destination, and the MTU of the link to it: the one that our SYN
+    /// announces. What the path carries is followed with each transmission.
     fn way_to<A: IpFamily>(&self, dst_addr: A, zone: Option<IfIndex>) -> Option<(IpAddr, u32)> {
         let src_addr = self.stack.source_for(&self.cx, dst_addr, zone)?;
-        let mtu = match self.stack.path(&self.cx, dst_addr, zone).ok()? {
-            crate::tx::OutputPath::Via { mtu, .. } => mtu,
-            crate::tx::OutputPath::Local => self.stack.interfaces.first().map_or(1500, |i| i.mtu),
-        };
-        Some((src_addr.to_ip(), mtu))
+        let path = self.stack.path(&self.cx, dst_addr, zone).ok()?;
+        Some((src_addr.to_ip(), self.stack.link_mtu_on(path)))
     }
 
     pub(crate) fn tcp(&mut self) -> Result<&mut ConnectionTable, StaleHandle> {
@@ -578,6 +631,7 @@ impl Sockets<'_> {
 mod burst_heads;
 mod direct;
 pub(crate) mod gro;
+mod path_mtu;
 
 #[cfg(test)]
 mod tests;

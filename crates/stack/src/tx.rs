@@ -143,7 +143,7 @@ impl Stack {
         if !interface.up {
             return Err(DropReason::InterfaceDown);
         }
-        let mtu = if A::FAMILY == Family::V4 { interface.mtu } else { interface.mtu_v6 };
+        let mtu = interface.mtu_of(A::FAMILY == Family::V4);
         Ok(OutputPath::Via { iface, next_hop, mtu })
     }
 
@@ -303,7 +303,7 @@ impl Stack {
             return self.die_out::<A>(packet, DropReason::InterfaceUnknown);
         };
         let LinkMedium::Ethernet(mac) = interface.medium else {
-            let mtu = cut::mtu(&packet, interface.mtu);
+            let mtu = cut::mtu(&packet, interface.mtu_of(A::FAMILY == Family::V4));
             if packet.len() > mtu as usize {
                 return self.depart_cut::<A>(cx, packet, mtu, None);
             }
@@ -378,7 +378,8 @@ impl Stack {
         learn: Option<(PathQuery, LearnedPath)>,
     ) {
         const LEN: usize = floodwall_wire::ethernet::HEADER_LEN;
-        let mtu = self.interfaces.get(usize::from(packet.iface().0)).map_or(0, |i| i.mtu);
+        let interface = self.interfaces.get(usize::from(packet.iface().0));
+        let mtu = interface.map_or(0, |i| i.mtu_of(A::FAMILY == Family::V4));
         let mtu = cut::mtu(&packet, mtu);
         if packet.len() > mtu as usize {
             return self.depart_cut::<A>(cx, packet, mtu, Some((src_addr, dst_addr)));

@@ -23,6 +23,7 @@ use crate::events::ConnectionEvents;
 use crate::memory::FRAME;
 use crate::mss::default_mss;
 use crate::out_of_order::{OooRanges, OutOfOrder};
+use crate::path::PathSize;
 use crate::receive_state::{ReceiveState, first_limit};
 use crate::recovery::{Agreement, Recovery};
 use crate::rtt::RttConfig;
@@ -34,7 +35,7 @@ use crate::state::{StateStep, TcpState};
 use crate::time_wait::{TimeWait, TimeWaitArrival, opens_anew};
 use crate::timeouts::OrphanPatience;
 use crate::timer::{TimerKind, Timers};
-use crate::timestamps::{RecentTimestamp, TimestampClock};
+use crate::timestamps::{OPTION_LEN, RecentTimestamp, TimestampClock};
 use crate::user_options::UserOptions;
 
 /// The environment that a call borrows to a connection.
@@ -99,7 +100,7 @@ impl ConnectionDue {
 pub(crate) struct NegotiatedOptions {
     /// The largest payload that the peer accepts.
     pub(crate) peer_mss: u16,
-    /// The largest payload that the path carries, without options.
+    /// The largest payload that the path carries, without options ([`PathSize::mss`]).
     pub(crate) path_mss: u16,
     /// Timestamps are in use (RFC 7323 section 3).
     pub(crate) timestamps: bool,
@@ -203,6 +204,7 @@ pub(crate) struct Connection {
     /// SYN was answered by an ACK, so that an exact reset may come from a peer in SYN-SENT.
     pub(crate) syn_answered: bool,
     pub(crate) wishes: UserOptions,
+    pub(crate) path: PathSize,
 }
 
 /// The initial parameters of a connection.
@@ -210,8 +212,9 @@ pub(crate) struct OpenKind<'a> {
     pub(crate) flow: FlowKey,
     pub(crate) iss: Seq,
     pub(crate) clock: TimestampClock,
-    /// The largest payload that the path to the peer carries.
-    pub(crate) path_mss: u16,
+    /// The largest payload that we accept.
+    pub(crate) our_mss: u16,
+    pub(crate) path: PathSize,
     pub(crate) settings: &'a TcpSettings,
     pub(crate) now: Instant,
 }
@@ -246,7 +249,7 @@ impl Handshake {
 impl Connection {
     fn new(start: &OpenKind<'_>, state: TcpState) -> Self {
         let OpenKind { settings, now, .. } = start;
-        let mss = start.path_mss;
+        let mss = start.path.mss(family(&start.flow));
         Self {
             flow: start.flow,
             state,
@@ -265,7 +268,7 @@ impl Connection {
             },
             offers: OfferedOptions::of(settings),
             marks: EcnState::default(),
-            our_mss: mss,
+            our_mss: start.our_mss,
             hop_limit: settings.hop_limit.and_then(NonZeroU8::new),
             traffic_class: settings.traffic_class,
             error: None,
@@ -289,6 +292,7 @@ impl Connection {
             probes: 0,
             keepalive: settings.keepalive.map(EcnRequest::of),
             wishes: UserOptions::of(settings),
+            path: start.path.clone(),
         }
     }
 
@@ -405,10 +409,26 @@ impl Connection {
     }
 
     /// Payload bytes of a full segment: the minimum of peer and path, less the options of every
-    /// segment (RFC 6691).
+    /// segment (RFC 6691). The unit of congestion control; see [`Connection::segment_room`].
     pub(crate) fn mss(&self) -> u32 {
-        let options = if self.agreed.timestamps { 12 } else { 0 };
+        let options = if self.agreed.timestamps { OPTION_LEN } else { 0 };
         u32::from(self.agreed.peer_mss.min(self.agreed.path_mss)).saturating_sub(options).max(1)
+    }
+
+    /// Payload bytes of a full segment that is sent now: as [`Connection::mss`], less the SACK
+    /// blocks that it will carry (RFC 9293 section 3.7.1: all options count).
+    pub(crate) fn segment_room(&self) -> u32 {
+        let blocks = if self.agreed.sack { self.out_of_order.block_count() } else { 0 };
+        let sack = match blocks.min(self.sack_blocks_max() as u32) {
+            0 => 0,
+            blocks => 4 + 8 * blocks,
+        };
+        self.mss().saturating_sub(sack).max(1)
+    }
+
+    /// How many SACK blocks fit beside the other options.
+    pub(crate) const fn sack_blocks_max(&self) -> usize {
+        if self.agreed.timestamps { 3 } else { 4 }
     }
 
     /// Whether the connection has ended completely: its place may be freed.

@@ -27,7 +27,7 @@ use floodwall_base::{
 };
 use floodwall_packet::{PacketBuf, PacketList, Pool};
 use floodwall_syncache::{
-    AcceptSlot, CacheSettings, CookieEpoch, CookieMoment, HalfOpen, Secret, SynCache,
+    AcceptSlot, CacheSettings, CookieEpoch, CookieMoment, HalfOpen, Secret, SynAck, SynCache,
 };
 
 use crate::connection::{AbortReason, Connection, ConnectionContext, ConnectionDue};
@@ -111,6 +111,9 @@ pub struct Transmit {
     pub traffic_class: u8,
     /// Routers may mark it: ECT(0) in its IP header (RFC 3168 section 6.1.2).
     pub ecn_capable: bool,
+    /// Routers may fragment it: DF is clear in its IP header. The path carries less than IPv4's
+    /// smallest path MTU.
+    pub fragmentable: bool,
 }
 
 impl Transmit {
@@ -118,8 +121,16 @@ impl Transmit {
     #[inline]
     pub(crate) fn of(packet: PacketBuf, flow: &FlowKey) -> Self {
         let (src_addr, dst_addr) = (flow.local.ip(), flow.remote.ip());
-        let (zone, hop_limit, traffic_class, ecn_capable) = (flow.zone, None, 0, false);
-        Self { packet, src_addr, dst_addr, zone, hop_limit, traffic_class, ecn_capable }
+        Self {
+            packet,
+            src_addr,
+            dst_addr,
+            zone: flow.zone,
+            hop_limit: None,
+            traffic_class: 0,
+            ecn_capable: false,
+            fragmentable: false,
+        }
     }
 }
 
@@ -237,7 +248,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             isn: IsnSecret::new(random.secret.hash_key()),
             runs: OooRanges::new(TCP_RUNS),
             records: SentSegments::new(TCP_RECORDS),
-            memory: ConnectionMemory::new(config.memory_bytes, max),
+            memory: ConnectionMemory::new(config.memory_bytes, max, random.secret.hash_key()),
             ledgers: PlaceLedgers::new(max, random.secret.hash_key()),
             leaving: 0,
             grew: false,
@@ -376,8 +387,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
     ) -> Option<(&'b mut Connection, ConnectionContext<'b>)> {
         let connection = self.places.get_mut(index as usize)?.connection.as_mut()?;
         self.memory.fit(lend.pool);
-        connection.rcv.allowed = self.memory.allowance();
-        let full = self.memory.is_full();
+        connection.rcv.allowed = self.memory.allowance(index);
+        let full = self.memory.is_full(index);
         let orphans = OrphanPatience::at(self.demux.len(), self.config.connections_max);
         let flags = (full, self.partial);
         Some((connection, lend.cx(&mut self.runs, &mut self.records, flags, orphans)))
@@ -433,6 +444,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         };
         self.demux.enter(self.flow_key.flow(&connection.flow), index);
         self.ports.enter(connection.flow.local.port);
+        self.memory.join(index, connection.flow.remote.ip());
         if let Some(place) = self.places.get_mut(index as usize) {
             place.owner = owner.min(OWNERS_MAX as u32 - 1);
             place.slot = slot;
@@ -539,8 +551,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         self.delayed.set(index, Instant::FAR);
         self.dirty.unlink(index);
         self.ready.unlink(index);
-        // The time is not read where no memory is held any more.
-        self.memory.note(index, 0, Instant::ORIGIN);
+        self.memory.quit(index);
         if let Some(place) = self.places.get_mut(index as usize) {
             if let Some(mut connection) = place.connection.take() {
                 if was_found {
@@ -581,48 +592,94 @@ impl<H: HalfOpen> ConnectionTable<H> {
         most: u32,
         rest: &mut PacketList,
     ) -> Option<Transmit> {
-        self.relieve(lend);
-        while let Some(index) = self.next_in_turn() {
-            let left = self.turn.1;
-            let Some((connection, mut cx)) = self.lent(index, lend) else {
-                self.dirty.unlink(index);
-                continue;
-            };
-            let packet = connection.output(&mut cx, most.min(left + 1), rest);
-            let left = left.saturating_sub(rest.len() as u32);
-            let has_turn = left > 0;
-            let has_news = connection.has_news(cx.records);
-            let wants_output = has_news || connection.due != ConnectionDue::default();
-            let goes_on = has_turn && packet.is_some() && has_news;
-            let ecn_capable = connection.take_capable();
-            let transmit = packet.map(|packet| Transmit {
-                hop_limit: connection.hop_limit.map(NonZeroU8::get),
-                traffic_class: connection.traffic_class,
-                ecn_capable,
-                ..Transmit::of(packet, &connection.flow)
-            });
-            self.turn.1 = left;
-            if goes_on {
-                // It is called again at once, and after its last segment timers and events are
-                // updated.
-                return transmit;
-            }
-            self.dirty.unlink(index);
-            self.settle_as(index, lend.now, wants_output);
+        while self.next_to_send(lend).is_some() {
+            let transmit = self.transmit_in_turn(lend, None, most, rest);
             if transmit.is_some() {
                 return transmit;
             }
-            self.dirty.unlink(index);
         }
         None
     }
 
+    /// The peer to which the next segments go, and its interface where that is significant: the
+    /// caller looks its path up, and calls [`ConnectionTable::transmit_on`]. `None` where nothing is to be
+    /// sent.
+    pub fn next_to_send(&mut self, lend: &mut TcpContext<'_>) -> Option<(IpAddr, IfIndex)> {
+        self.relieve(lend);
+        loop {
+            let index = self.whose_turn()?;
+            if let Some(connection) = self.at(index) {
+                return Some((connection.flow.remote.ip(), connection.flow.zone));
+            }
+            self.dirty.unlink(index);
+        }
+    }
+
+    /// As [`ConnectionTable::transmit_run`], for the connection of [`ConnectionTable::next_to_send`] alone: its
+    /// segments are those of a path of `mtu` bytes, where that is known. `None` where it has
+    /// nothing to send.
+    pub fn transmit_on(
+        &mut self,
+        lend: &mut TcpContext<'_>,
+        mtu: Option<u32>,
+        rest: &mut PacketList,
+    ) -> Option<Transmit> {
+        self.transmit_in_turn(lend, mtu, TURN, rest)
+    }
+
+    fn transmit_in_turn(
+        &mut self,
+        lend: &mut TcpContext<'_>,
+        mtu: Option<u32>,
+        most: u32,
+        rest: &mut PacketList,
+    ) -> Option<Transmit> {
+        let index = self.whose_turn()?;
+        let left = self.turn.1 - 1;
+        let Some((connection, mut cx)) = self.lent(index, lend) else {
+            self.dirty.unlink(index);
+            return None;
+        };
+        if let Some(mtu) = mtu {
+            connection.follow_path(mtu, cx.now);
+        }
+        let packet = connection.output(&mut cx, most.min(left + 1), rest);
+        let left = left.saturating_sub(rest.len() as u32);
+        let has_turn = left > 0;
+        let has_news = connection.has_news(cx.records);
+        let wants_output = has_news || connection.due != ConnectionDue::default();
+        let goes_on = has_turn && packet.is_some() && has_news;
+        let (ecn_capable, fragmentable) =
+            (connection.take_capable(), connection.take_fragmentable());
+        let transmit = packet.map(|packet| Transmit {
+            hop_limit: connection.hop_limit.map(NonZeroU8::get),
+            traffic_class: connection.traffic_class,
+            ecn_capable,
+            fragmentable,
+            ..Transmit::of(packet, &connection.flow)
+        });
+        self.turn.1 = left;
+        if goes_on {
+            // It is called again at once, and after its last segment timers and events are
+            // updated.
+            return transmit;
+        }
+        self.dirty.unlink(index);
+        self.settle_as(index, lend.now, wants_output);
+        if transmit.is_none() {
+            self.dirty.unlink(index);
+        }
+        transmit
+    }
+
     /// The connection that sends now.
-    fn next_in_turn(&mut self) -> Option<u32> {
+    fn whose_turn(&mut self) -> Option<u32> {
         let (whose, left) = self.turn;
-        let stays = left > 0 && self.dirty.is_linked(whose);
-        let (next, most) = if stays { (whose, left) } else { (self.dirty.first(DIRTY)?, TURN) };
-        self.turn = (next, most - 1);
+        if left > 0 && self.dirty.is_linked(whose) {
+            return Some(whose);
+        }
+        let next = self.dirty.first(DIRTY)?;
+        self.turn = (next, TURN);
         Some(next)
     }
 
@@ -638,6 +695,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
                 connection.abort(ConnectionError::Aborted);
                 lend.counters.count(Counter::TcpExtTCPAbortOnMemory);
             }
+            // Its memory is free already, whenever its reset is sent: it is not found again.
+            self.memory.note(index, 0, lend.now);
             self.settle(index, lend.now);
             if !self.memory.is_exceeded() {
                 return;
@@ -666,6 +725,14 @@ impl<H: HalfOpen> ConnectionTable<H> {
         self.memory.held()
     }
 
+    /// Has [`ConnectionTable::transmit_on`] called for a new connection, so that it knows its path before its
+    /// program writes.
+    pub(crate) fn look_path_up(&mut self, index: u32) {
+        if !self.dirty.is_linked(index) {
+            self.dirty.push_back(DIRTY, index);
+        }
+    }
+
     /// Removes a connection from its owner's event list.
     pub(crate) fn unready(&mut self, index: u32) {
         self.ready.unlink(index);
@@ -678,14 +745,14 @@ impl<H: HalfOpen> ConnectionTable<H> {
         self.grew || !self.dirty.is_empty(DIRTY)
     }
 
-    /// Handles expired timers, with at most `units` of work; returns the units spent. SYN-ACK
-    /// retransmissions are passed to `send`; segments of connections are returned by
-    /// [`ConnectionTable::transmit`] as usual.
+    /// Handles expired timers, with at most `units` of work; returns the units spent. SYN-ACKs to be
+    /// sent again are passed to `send` ([`ConnectionTable::syn_ack`] makes their packets); segments of
+    /// connections are returned by [`ConnectionTable::transmit`] as usual.
     pub fn work(
         &mut self,
         lend: &mut TcpContext<'_>,
         units: Units,
-        send: &mut impl FnMut(Transmit),
+        send: &mut impl FnMut(&SynAck),
     ) -> Units {
         let mut left = Units(units.0.min(WORK_UNITS));
         let granted = left;

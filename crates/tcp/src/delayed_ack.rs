@@ -2,7 +2,8 @@
 //!
 //! Updated by `connection_table.rs` after every operation that may have changed it. All delayed
 //! ACKs have the same delay (`input/text.rs`), so that a list in order of arrival is a list by
-//! deadline. Setting and clearing one is a few stores to adjacent memory. The timer wheel has no
+//! deadline; quick ones, which wait for the end of the round alone, have a list of their own.
+//! Setting and clearing one is a few stores to adjacent memory. The timer wheel has no
 //! removal and would return each connection once per delay, mostly after its acknowledgment has
 //! left with a later segment. Invariant: a connection is in the list exactly while its timer is
 //! set.
@@ -13,8 +14,12 @@
 
 use floodwall_base::{IndexLists, Instant};
 
-/// The only list.
+/// The list of those with a delay.
 const WAITING: u32 = 0;
+/// The list of those that leave at the end of the round, unless the program answers in it.
+const QUICK: u32 = 1;
+/// The deadline of a quick one: it is due.
+pub(crate) const AT_ONCE: Instant = Instant::ORIGIN;
 
 /// The list of pending delayed ACKs, ordered by deadline.
 #[derive(Debug)]
@@ -27,10 +32,10 @@ pub(crate) struct DelayedAcks {
 impl DelayedAcks {
     /// A list for the places below `places`.
     pub(crate) fn new(places: usize) -> Self {
-        Self { list: IndexLists::new(places, 1), at: vec![Instant::FAR; places].into() }
+        Self { list: IndexLists::new(places, 2), at: vec![Instant::FAR; places].into() }
     }
 
-    /// Sets the deadline of a place; [`Instant::FAR`] clears it.
+    /// Sets the deadline of a place; [`Instant::FAR`] clears it, [`AT_ONCE`] has passed already.
     #[inline]
     pub(crate) fn set(&mut self, place: u32, at: Instant) {
         let Some(slot) = self.at.get_mut(place as usize) else { return };
@@ -41,20 +46,26 @@ impl DelayedAcks {
         if at == Instant::FAR {
             self.list.unlink(place);
         } else {
-            self.list.push_back(WAITING, place);
+            self.list.push_back(if at == AT_ONCE { QUICK } else { WAITING }, place);
         }
+    }
+
+    /// The first of either list.
+    #[inline]
+    fn first(&self) -> Option<u32> {
+        self.list.first(QUICK).or_else(|| self.list.first(WAITING))
     }
 
     /// The earliest deadline; [`Instant::FAR`] where none is pending.
     #[inline]
     pub(crate) fn first_at(&self) -> Instant {
-        let first = self.list.first(WAITING).and_then(|place| self.at.get(place as usize));
+        let first = self.first().and_then(|place| self.at.get(place as usize));
         first.copied().unwrap_or(Instant::FAR)
     }
 
     /// Removes one that is due.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<u32> {
-        let place = self.list.first(WAITING).filter(|_| self.first_at() <= now)?;
+        let place = self.first().filter(|_| self.first_at() <= now)?;
         self.set(place, Instant::FAR);
         Some(place)
     }
@@ -84,5 +95,12 @@ mod tests {
         assert_eq!(acks.pop_due(at(60)), Some(3));
         assert_eq!((acks.pop_due(at(49)), acks.pop_due(at(50))), (None, Some(0)));
         assert_eq!((acks.pop_due(at(99)), acks.first_at()), (None, Instant::FAR));
+        // A quick one comes before all that wait, and one that waits may become one.
+        for (place, at) in [(0, at(90)), (1, at(91)), (3, AT_ONCE), (1, AT_ONCE)] {
+            acks.set(place, at);
+        }
+        assert_eq!(acks.first_at(), AT_ONCE);
+        assert_eq!([0; 3].map(|_| acks.pop_due(at(50))), [Some(3), Some(1), None]);
+        assert_eq!(acks.first_at(), at(90));
     }
 }

@@ -144,10 +144,11 @@ impl Connection {
             && !self.rcv.shut
     }
 
-    /// RFC 7323 section 5.3: protection against wrapped sequence numbers (PAWS). A segment without a
-    /// timestamp is not dropped, although section 3.2 says that it should be: keepalives and resets
-    /// of middleboxes, and keepalives and ACKs of some hosts, have none on connections that agreed
-    /// on them, and a peer that gets no answer resets the connection. Linux accepts them, too.
+    /// RFC 7323 section 5.3: protection against wrapped sequence numbers (PAWS). A segment without
+    /// a timestamp is not dropped, although section 3.2 says that it should be: keepalives and
+    /// resets of middleboxes, and keepalives and ACKs of some hosts, have none on connections that
+    /// agreed on them, and a peer that gets no answer resets the connection. Linux accepts them,
+    /// too.
     fn refuse_by_timestamp(
         &mut self,
         cx: &mut ConnectionContext<'_>,

@@ -21,6 +21,7 @@ mod input;
 mod listener;
 mod memory;
 mod output;
+mod path;
 mod places;
 mod port;
 mod queue;
@@ -56,7 +57,7 @@ pub use error::{ConnectionError, ListenError, OpenError, RecvError, SendError};
 pub use events::ConnectionEvents;
 pub use floodwall_syncache::{
     CookieEpoch, CookieMoment, CookiePolicy, ListenerStats as ListenerCounts, ProvenBy, Secret,
-    SecretError, Stats as HalfOpenStats,
+    SecretError, Stats as HalfOpenStats, SynAck,
 };
 pub use id::{ConnectionId, ListenerId, StaleHandle};
 pub use recovery::RecoveryPhase;

@@ -1,40 +1,47 @@
 //! `ConnectionMemory`: the total memory of a shard's connections, the limit for each, and the
 //! choice of connections to end when memory is short.
 //!
-//! Updated by `connection_table.rs` after every change of a connection, and by the stack with the
-//! memory that other users of the same frames hold. Invariants: `held` is the sum of the true bytes
-//! of all connections, both halves and chunks handed out to programs; every connection that holds
-//! memory is on a list, ordered by the time it last made progress: a peer acknowledged a whole
-//! chunk, or a program read one (LRU). Not here: the configured maximum of one connection
-//! (`TcpSettings`).
+//! Updated by `tcp.rs` after every change of a connection, and by the stack with the memory that
+//! other users of the same frames hold. Invariants: `held` is the sum of the true bytes of all
+//! connections, both halves and chunks handed out to programs; every connection that holds memory
+//! is on a list of its source prefix's share, ordered by the time of its last *turnover*: since
+//! then it has given back less than it held. So what a connection holds is weighed by what it
+//! drains: a peer that takes a little of much, however steadily, is at the front of the list, and a
+//! long-distance download, which turns over in a few round trips, is not. Not here: the configured
+//! maximum of one connection (`TcpSettings`).
 //!
 //! Each half of a connection may hold half of the free memory (a dynamic threshold: Choudhury and
 //! Hahne, IEEE/ACM Transactions on Networking 6, 1998), so that some stays free for new
 //! connections, and always [`FLOOR`]. Beyond [`FIRST`], where windows and buffers have grown, it
-//! may hold half of the free memory above [`KEPT_DIVISOR`]: so a few connections that have grown
-//! never make memory short, which would end others that only paused. Windows promised before may
-//! exceed the limit; data beyond it is refused, and retransmitted by the peer.
+//! may hold half of the free memory above [`KEPT_DIVISOR`]: so a few connections that have grown never
+//! make memory short, which would end others that only paused. Where several source prefixes hold
+//! memory, a half of a connection may also hold what is missing to its prefix's fair share, however
+//! little is free: others give way. Windows promised before may exceed the limit; data
+//! beyond it is refused, and retransmitted by the peer.
 //!
 //! # Under flood
 //! Reachable by any peer with a proven handshake, by data that is not read or by not acknowledging
 //! data. Bound: a half of the pool's frames (`TCP_MEMORY_DIVISOR`), or what sockets, fragments and
 //! neighbours leave where that is less, and a quarter in any case (`TCP_MEMORY_PART_LEAST`); an
-//! eighth of that more, and the data of one round, for floors. Worst work: two list operations per
-//! segment, and one connection ended for each that grows; `TCP_MEMORY_ENDED_MAX` per round while
-//! more is held than the bound. Eviction, once less than a quarter is free: among the connections
-//! that hold more than [`FLOOR`], then among all, the one that has made no progress for longest,
-//! and for at least [`PATIENCE`]; as free memory shrinks this falls to [`PATIENCE_MIN`] when
-//! nothing is free, and to zero at the bound. Honest traffic loses window, and connections with a
-//! peer or program that made no progress for so long. Counter: `TcpExtTCPAbortOnMemory`; segments:
-//! `TcpReceiveFull`.
+//! eighth of that more, and the data of one round, for floors. Worst work: two list operations and
+//! two shares per segment, and one connection ended for each that grows; `TCP_MEMORY_ENDED_MAX` per
+//! round while more is held than the bound. Eviction, once less than a quarter is free: of the
+//! source prefixes that hold most ([`PREFIXES_LOOKED_AT`], none that holds less than the average),
+//! among the connections that hold more than [`FLOOR`], then among all, the one whose turnover
+//! takes longest, and at least [`PATIENCE`]; as free memory shrinks this falls to [`PATIENCE_MIN`]
+//! when nothing is free, and to zero at the bound. Honest traffic of other prefixes loses nothing;
+//! beside the attacker, connections with a peer or program as slow. Counter:
+//! `TcpExtTCPAbortOnMemory`; segments: `TcpReceiveFull`.
 
+use core::net::IpAddr;
 use core::time::Duration;
 
 use floodwall_base::limits::{
     PACKETS_KEPT_DIVISOR, TCP_BUFFER_BYTES_FIRST, TCP_MEMORY_DIVISOR, TCP_MEMORY_EXCESS_DIVISOR,
     TCP_MEMORY_PART_LEAST,
 };
-use floodwall_base::{IndexLists, Instant};
+use floodwall_base::{HashKey, IndexLists, Instant};
+use floodwall_fair::{ShareId, Shares};
 use floodwall_packet::Pool;
 use floodwall_sync::prefetch;
 
@@ -50,21 +57,29 @@ pub(crate) const FIRST: u32 = TCP_BUFFER_BYTES_FIRST as u32;
 const KEPT_DIVISOR: u64 = 2;
 /// Memory is short when less than this part of it is free.
 const SHORT_DIVISOR: u64 = 4;
-/// How long a connection may make no progress when memory begins to be short: the first
-/// retransmission timeout (RFC 6298 section 2.1).
-const PATIENCE: Duration = Duration::from_secs(1);
-/// The same when nothing is free: the shortest timeout.
-const PATIENCE_MIN: Duration = Duration::from_millis(200);
-/// The list of connections that hold more than [`FLOOR`], and that of the others.
-const LARGE: u32 = 0;
-const SMALL: u32 = 1;
+/// The part of the memory that prefixes share before it is short.
+const SHARED: (u64, u64) = (3, 4);
+/// Less than this part in use is plenty: shares are not computed.
+const PLENTY_DIVISOR: u64 = 8;
+/// How long the turnover of a connection may take when memory begins to be short: a buffer of two
+/// windows turns over in two round trips, and one may be lost.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// The same when nothing is free: the first retransmission timeout (RFC 6298 section 2.1).
+const PATIENCE_MIN: Duration = Duration::from_secs(1);
+/// Prefixes that are looked at to find a connection to end.
+const PREFIXES_LOOKED_AT: usize = 8;
+/// The only group of shares.
+const ALL: usize = 0;
 
 /// The memory of one connection.
 #[derive(Clone, Copy, Default, Debug)]
 struct MemoryHolder {
     held: u32,
-    /// When it last made progress, or began to hold memory.
+    /// What it must still give back until its turnover is complete.
+    owed: u32,
+    /// When that began: at its last turnover, or when it began to hold memory.
     since: Instant,
+    share: Option<ShareId>,
 }
 
 /// The memory accounting of all connections of a shard.
@@ -76,15 +91,36 @@ pub(crate) struct ConnectionMemory {
     frames: Option<u64>,
     held: u64,
     holders: Box<[MemoryHolder]>,
+    shares: Shares,
+    /// Two lists for each share: of connections that hold more than [`FLOOR`], and of the others.
     lists: IndexLists,
 }
 
 impl ConnectionMemory {
     /// Accounting for so many connections; allocates its tables now.
-    pub(crate) fn new(limit: u64, connections: usize) -> Self {
+    pub(crate) fn new(limit: u64, connections: usize, key: HashKey) -> Self {
         let holders = vec![MemoryHolder::default(); connections].into();
-        let lists = IndexLists::new(connections, 2);
-        Self { limit, most: limit, frames: None, held: 0, holders, lists }
+        let lists = IndexLists::new(connections, 2 * connections);
+        let shares = Shares::new(connections, 1, key);
+        Self { limit, most: limit, frames: None, held: 0, holders, shares, lists }
+    }
+
+    /// There is a connection with that peer at `index`.
+    pub(crate) fn join(&mut self, index: u32, peer: IpAddr) {
+        self.quit(index);
+        if let Some(holder) = self.holders.get_mut(index as usize) {
+            holder.share = self.shares.join(ALL, peer);
+        }
+    }
+
+    /// There is no connection at `index` any more.
+    pub(crate) fn quit(&mut self, index: u32) {
+        // The time is not read where no memory is held any more.
+        self.note(index, 0, Instant::ORIGIN);
+        let holder = self.holders.get_mut(index as usize);
+        if let Some(share) = holder.and_then(|holder| holder.share.take()) {
+            self.shares.quit(share);
+        }
     }
 
     /// Limits the total to `limit`.
@@ -139,24 +175,46 @@ impl ConnectionMemory {
             return false;
         }
         self.held = (self.held + u64::from(held)).saturating_sub(u64::from(before));
-        let moved = held < before || before == 0;
+        holder.owed = holder.owed.saturating_sub(before.saturating_sub(held));
+        let moved = before == 0 || held < before && holder.owed == 0;
         if moved {
-            holder.since = now;
+            (holder.since, holder.owed) = (now, held);
         }
+        let Some(share) = holder.share else { return held > before };
+        self.shares.exchange(share, u64::from(held), u64::from(before));
         if held == 0 {
             self.lists.unlink(index);
-        } else if moved || list_of(held) != list_of(before) {
-            self.lists.push_back(list_of(held), index);
+        } else if moved || is_large(held) != is_large(before) {
+            self.lists.push_back(list_of(share, is_large(held)), index);
         }
         held > before
     }
 
-    /// True bytes that each half of a connection may currently hold.
-    pub(crate) fn allowance(&self) -> u32 {
+    /// True bytes that each half of the connection at `index` may currently hold.
+    #[inline]
+    pub(crate) fn allowance(&self, index: u32) -> u32 {
         let free = self.limit.saturating_sub(self.held);
         let usual = (free / PART).min(u64::from(FIRST));
         let grown = free.saturating_sub(self.limit / KEPT_DIVISOR) / PART;
-        u32::try_from(usual.max(grown)).unwrap_or(u32::MAX).max(FLOOR)
+        let alone = usual.max(grown);
+        let allowed = if self.has_plenty() { alone } else { alone.max(self.missing(index)) };
+        u32::try_from(allowed).unwrap_or(u32::MAX).max(FLOOR)
+    }
+
+    const fn has_plenty(&self) -> bool {
+        self.held < self.limit / PLENTY_DIVISOR
+    }
+
+    /// What is missing to the fair share of the prefix of the connection at `index`; nothing where
+    /// no other prefix holds any memory.
+    fn missing(&self, index: u32) -> u64 {
+        let share = self.holders.get(index as usize).and_then(|holder| holder.share);
+        let held = share.map_or(0, |share| self.shares.prefix_weight(share));
+        let prefixes = self.shares.prefixes(ALL) as u64 + u64::from(held == 0);
+        if prefixes < 2 {
+            return 0;
+        }
+        (self.limit / SHARED.1 * SHARED.0 / prefixes).saturating_sub(held)
     }
 
     /// Whether memory is short, so that a connection may have to be ended.
@@ -165,9 +223,11 @@ impl ConnectionMemory {
         self.limit.saturating_sub(self.held) < self.limit / SHORT_DIVISOR
     }
 
-    /// Whether nothing is free.
-    pub(crate) const fn is_full(&self) -> bool {
-        self.held >= self.limit
+    /// Whether nothing is free for the connection at `index`: all is held, and its prefix has its
+    /// fair share; or more is held than allowed.
+    #[inline]
+    pub(crate) fn is_full(&self, index: u32) -> bool {
+        self.held >= self.limit && (self.is_exceeded() || self.missing(index) == 0)
     }
 
     /// By how much the limit may be exceeded.
@@ -189,14 +249,24 @@ impl ConnectionMemory {
         }
         let left = PATIENCE.as_millis() as u64 * free / short.max(1);
         let patience = Duration::from_millis(left).max(PATIENCE_MIN);
-        let firsts = [LARGE, SMALL].map(|list| self.lists.first(list));
         let stood = |index: &u32| now.saturating_since(self.since(*index));
-        let found = firsts.into_iter().flatten().find(|index| stood(index) >= patience);
-        if found.is_some() || self.held <= self.limit {
-            return found;
+        let average = self.held / (self.shares.prefixes(ALL) as u64).max(1);
+        let mut beyond = None;
+        for share in self.shares.from_heaviest(ALL).take(PREFIXES_LOOKED_AT) {
+            let is_heavy = self.shares.prefix_weight(share) >= average;
+            let firsts = [true, false].map(|large| self.lists.first(list_of(share, large)));
+            let mut firsts = firsts.into_iter().flatten();
+            if beyond.is_none() {
+                beyond = firsts.clone().max_by_key(stood);
+            }
+            if let Some(found) = firsts.find(|index| is_heavy && stood(index) >= patience) {
+                return Some(found);
+            }
         }
-        let oldest = firsts.into_iter().flatten().max_by_key(stood);
-        oldest.filter(|index| stood(index) >= self.patience_beyond())
+        if self.held <= self.limit {
+            return None;
+        }
+        beyond.filter(|index| stood(index) >= self.patience_beyond())
     }
 
     fn since(&self, index: u32) -> Instant {
@@ -212,8 +282,12 @@ impl ConnectionMemory {
     }
 }
 
-const fn list_of(held: u32) -> u32 {
-    if held > FLOOR { LARGE } else { SMALL }
+const fn is_large(held: u32) -> bool {
+    held > FLOOR
+}
+
+const fn list_of(share: ShareId, large: bool) -> u32 {
+    2 * share.index() + if large { 0 } else { 1 }
 }
 
 #[cfg(test)]
@@ -224,20 +298,32 @@ mod tests {
 
     const MEGABYTE: u64 = 1 << 20;
 
+    /// Connections of one peer.
+    fn memory(limit: u64, connections: usize) -> ConnectionMemory {
+        let mut memory = ConnectionMemory::new(limit, connections, HashKey::new(1, 2));
+        (0..connections as u32).for_each(|index| memory.join(index, peer(1)));
+        memory
+    }
+
+    /// A peer of a prefix of its own.
+    fn peer(prefix: u8) -> IpAddr {
+        IpAddr::from([10, 0, prefix, 1])
+    }
+
     const fn at(ms: u64) -> Instant {
         Instant::from_nanos(ms * 1_000_000)
     }
 
     #[test]
     fn what_each_may_hold_falls_with_what_is_free_and_never_below_the_floor() {
-        let mut memory = ConnectionMemory::new(MEGABYTE, 1000);
-        assert_eq!(u64::from(memory.allowance()), MEGABYTE / 4);
+        let mut memory = memory(MEGABYTE, 1000);
+        assert_eq!(u64::from(memory.allowance(0)), MEGABYTE / 4);
         for index in 0..200 {
-            let part = memory.allowance();
+            let part = memory.allowance(0);
             assert!(memory.note(index, part, at(0)));
-            assert!(memory.allowance() <= part && memory.allowance() >= FLOOR);
+            assert!(memory.allowance(0) <= part && memory.allowance(0) >= FLOOR);
         }
-        assert_eq!(memory.allowance(), FLOOR);
+        assert_eq!(memory.allowance(0), FLOOR);
         // Geometric steps, then floors.
         assert!(memory.held() < MEGABYTE + 200 * u64::from(FLOOR), "{}", memory.held());
         (0..200).for_each(|index| assert!(!memory.note(index, 0, at(1))));
@@ -247,11 +333,11 @@ mod tests {
     #[test]
     fn a_few_that_have_grown_never_make_memory_short() {
         for count in [1, 3, 10, 30] {
-            let mut memory = ConnectionMemory::new(64 * MEGABYTE, count);
+            let mut memory = memory(64 * MEGABYTE, count);
             // Each takes its maximum, again and again.
             for turn in 0..50 * count as u32 {
                 let index = turn % count as u32;
-                memory.note(index, memory.allowance(), at(0));
+                memory.note(index, memory.allowance(index), at(0));
                 assert_eq!(memory.victim(at(100_000)), None, "{count}: {}", memory.held());
             }
             assert!(memory.held() / count as u64 > u64::from(FIRST), "{count}: {}", memory.held());
@@ -260,7 +346,7 @@ mod tests {
 
     #[test]
     fn nobody_goes_while_a_quarter_is_free() {
-        let mut memory = ConnectionMemory::new(MEGABYTE, 10);
+        let mut memory = memory(MEGABYTE, 10);
         memory.note(0, (MEGABYTE * 3 / 4) as u32, at(0));
         assert_eq!(memory.victim(at(100_000)), None);
         memory.note(1, 5000, at(0));
@@ -268,40 +354,45 @@ mod tests {
     }
 
     #[test]
-    fn who_gave_nothing_back_for_longest_goes_and_patience_shrinks_with_what_is_free() {
-        let mut memory = ConnectionMemory::new(MEGABYTE, 10);
+    fn the_slowest_turnover_ends_first_and_patience_shrinks_with_what_is_free() {
+        let mut memory = memory(MEGABYTE, 10);
         memory.note(3, 500_000, at(0));
         memory.note(4, 400_000, at(10));
-        assert_eq!((memory.victim(at(400)), memory.victim(at(700))), (None, Some(3)));
-        // It makes progress.
-        memory.note(3, 490_000, at(600));
-        assert_eq!(memory.victim(at(700)), Some(4));
-        // Growth is no progress.
-        memory.note(4, 410_000, at(650));
-        memory.note(3, MEGABYTE as u32 - 410_000, at(660));
-        assert!(memory.is_full());
-        assert_eq!(memory.victim(at(700)), Some(4));
-        assert_eq!((memory.victim(at(209)), memory.victim(at(210))), (None, Some(4)));
+        assert_eq!((memory.victim(at(2000)), memory.victim(at(3000))), (None, Some(3)));
+        // It gives back as much as it held, while it takes more.
+        memory.note(3, 300_000, at(500));
+        memory.note(3, 500_000, at(600));
+        assert_eq!(memory.victim(at(3000)), Some(3), "not all of it yet");
+        memory.note(3, 200_000, at(700));
+        memory.note(3, 500_000, at(710));
+        assert_eq!(memory.victim(at(3000)), Some(4));
+        // A little of much is no turnover, nor is growth.
+        memory.note(4, 390_000, at(2900));
+        memory.note(4, 410_000, at(2950));
+        memory.note(3, MEGABYTE as u32 - 410_000, at(2960));
+        assert!(memory.is_full(0));
+        assert_eq!(memory.victim(at(3000)), Some(4));
+        assert_eq!((memory.victim(at(1009)), memory.victim(at(1010))), (None, Some(4)));
     }
 
     #[test]
     fn small_holders_go_last() {
-        let mut memory = ConnectionMemory::new(MEGABYTE, 10);
+        let mut memory = memory(MEGABYTE, 10);
         memory.note(0, FLOOR, at(0));
         memory.note(1, 900_000, at(5));
-        assert_eq!(memory.victim(at(2000)), Some(1));
-        memory.note(1, 0, at(2000));
+        assert_eq!(memory.victim(at(4000)), Some(1));
+        memory.note(1, 0, at(4000));
         for index in 2..10 {
-            memory.note(index, 120_000, at(1900));
+            memory.note(index, 120_000, at(3900));
         }
-        assert_eq!(memory.victim(at(2000)), Some(0), "the large ones have all just made progress");
+        assert_eq!(memory.victim(at(4000)), Some(0), "the large ones have all just turned over");
     }
 
     #[test]
     fn others_have_theirs_first_and_a_quarter_is_kept() {
         let pool = Pool::new(&PoolConfig { frames: 720, ..PoolConfig::default() }).unwrap();
         let frames = pool.frames_true_bytes();
-        let mut memory = ConnectionMemory::new(u64::MAX, 10);
+        let mut memory = memory(u64::MAX, 10);
         memory.beside(1);
         assert_eq!(memory.limit, u64::MAX, "the pool is not known");
         memory.fit(&pool);
@@ -324,17 +415,17 @@ mod tests {
 
     #[test]
     fn beyond_the_limit_patience_ends() {
-        let mut memory = ConnectionMemory::new(MEGABYTE, 10);
+        let mut memory = memory(MEGABYTE, 10);
         memory.note(1, MEGABYTE as u32, at(0));
         memory.note(2, FLOOR, at(10));
         let least = PATIENCE_MIN.as_millis() as u64;
-        assert_eq!((memory.victim(at(190)), memory.victim(at(least))), (None, Some(1)));
+        assert_eq!((memory.victim(at(960)), memory.victim(at(least))), (None, Some(1)));
         // It makes progress, and holds more than before.
         memory.note(1, 0, at(20));
         memory.note(1, MEGABYTE as u32 + (MEGABYTE / 16) as u32, at(20));
-        assert_eq!(memory.victim(at(100)), None);
+        assert_eq!(memory.victim(at(400)), None);
         assert_eq!(
-            memory.victim(at(115)),
+            memory.victim(at(515)),
             Some(2),
             "the one without progress for longest, not the largest"
         );
@@ -344,5 +435,42 @@ mod tests {
         assert_eq!(memory.victim(at(20)), Some(2));
         memory.note(2, 0, at(20));
         assert_eq!(memory.victim(at(20)), Some(1));
+    }
+
+    #[test]
+    fn the_prefix_that_holds_most_gives_way_and_others_have_their_share() {
+        let mut memory = memory(MEGABYTE, 12);
+        (10..12).for_each(|index| memory.join(index, peer(2)));
+        // Many of one prefix hold everything, and give a little back all the time.
+        for index in 0..10 {
+            memory.note(index, (MEGABYTE / 10) as u32, at(0));
+        }
+        memory.note(0, (MEGABYTE / 10) as u32 + 10, at(0));
+        assert!(memory.is_full(0) && !memory.is_full(10));
+        assert_eq!(u64::from(memory.allowance(10)), MEGABYTE * 3 / 8, "a half of three quarters");
+        assert_eq!(memory.allowance(0), FLOOR);
+        memory.note(10, 100_000, at(100));
+        // However long the other one has stood still.
+        for index in 0..6 {
+            assert_eq!(memory.victim(at(60_000)), Some(index));
+            memory.note(index, 0, at(60_000));
+            memory.note(11, 250_000, at(60_000));
+        }
+        assert_eq!(memory.victim(at(120_000)), None, "now much is free");
+        (6..10).for_each(|index| memory.quit(index));
+        assert_eq!(memory.missing(10), 0, "it is alone");
+    }
+
+    #[test]
+    fn a_connection_that_was_ended_is_not_found_again() {
+        let mut memory = memory(MEGABYTE, 3);
+        (0..3).for_each(|index| _ = memory.note(index, 340_000, at(0)));
+        for index in 0..2 {
+            let found = memory.victim(at(5000));
+            assert_eq!(found, (index == 0).then_some(0), "a third is free then");
+            memory.note(0, 0, at(5000));
+            memory.quit(0);
+        }
+        assert_eq!(memory.held(), 680_000);
     }
 }

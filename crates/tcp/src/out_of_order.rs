@@ -268,6 +268,18 @@ impl OutOfOrder {
         self.duplicate = Some(SackBlock { left: left.0, right: right.0 });
     }
 
+    /// Whether a duplicate is to be reported: once (RFC 2883 section 4).
+    #[must_use]
+    pub const fn has_duplicate(&self) -> bool {
+        self.duplicate.is_some()
+    }
+
+    /// Number of blocks that [`OutOfOrder::sack_blocks`] returns, if `most` permits.
+    #[must_use]
+    pub const fn block_count(&self) -> u32 {
+        self.count + self.duplicate.is_some() as u32
+    }
+
     /// The SACK blocks of an ACK: a duplicate first, once (RFC 2883), then the run that grew last,
     /// and others by recency (RFC 2018 section 4); at most `most` blocks. Work: the runs.
     pub fn sack_blocks(

@@ -145,8 +145,7 @@ impl Connection {
         let timestamps = self.agreed.timestamps.then(|| self.timestamps(cx));
         let mut options = TcpOptionSet { timestamps, ..TcpOptionSet::NONE };
         if self.agreed.sack {
-            let most = if timestamps.is_some() { 3 } else { 4 };
-            options.sack = self.out_of_order.sack_blocks(cx.runs, most);
+            options.sack = self.out_of_order.sack_blocks(cx.runs, self.sack_blocks_max());
         }
         options
     }
@@ -170,7 +169,7 @@ impl Connection {
         start: Seq,
         len: u32,
     ) -> Result<Option<PacketBuf>, NoBuffer> {
-        let fits = self.snd.unsent().min(self.snd.usable()).min(self.mss());
+        let fits = self.snd.unsent().min(self.snd.usable()).min(self.segment_room());
         let is_new = fits > 0 && self.recovery.board().can_record(cx.records);
         let packet = match is_new {
             true => self.fresh(cx, fits)?,
@@ -190,7 +189,7 @@ impl Connection {
     ) -> Result<PacketBuf, NoBuffer> {
         let data_end = self.snd.data_end();
         let data = if from.is_before(data_end) { data_end.since(from) } else { 0 };
-        let data = data.min(len).min(self.mss());
+        let data = data.min(len).min(self.segment_room());
         let payload = match data {
             0 => None,
             data => Some(self.snd.again(from, data, cx.pool).ok_or(NoBuffer)?),
@@ -228,7 +227,7 @@ impl Connection {
         }
         let usable = self.snd.usable();
         let fits = waits.min(usable).min(self.recovery.allowance());
-        let mss = self.mss();
+        let mss = self.segment_room();
         let quiet = self.snd.una == self.snd.nxt || !self.snd.has_short_outstanding();
         let worth = fits >= mss
             || fits == waits
@@ -264,6 +263,12 @@ impl Connection {
             self.due.remove(ConnectionDue::FORCE);
             return Ok(None);
         }
+        if let Some(larger) = self.size_probe(cx.now) {
+            let seq = self.snd.nxt;
+            let packet = self.fresh(cx, larger);
+            self.size_probe_sent(seq, self.snd.nxt.since(seq), larger);
+            return packet;
+        }
         match self.run_length(most) {
             0 => self.fresh(cx, len),
             count => self.run(cx, count, rest),
@@ -286,7 +291,9 @@ impl Connection {
         self.due.remove(ConnectionDue::FORCE);
         self.note_sent();
         let len = payload.as_ref().map_or(0, |payload| payload.len() as u32);
-        if len < self.mss() {
+        // Larger only where that is a probe.
+        let unit = self.segment_room().max(len);
+        if len < unit {
             self.snd.short = self.snd.nxt;
         }
         if len > 0 && cx.now.saturating_since(self.heard) < DELAY {
@@ -302,7 +309,8 @@ impl Connection {
         }
         // It counts as sent, whether or not a header could be allocated: the timer retransmits it.
         let agreement = self.agreement();
-        let sent = self.recovery.on_sent(cx.records, len + u32::from(fin), &agreement, cx.now);
+        let sent = (len + u32::from(fin), unit);
+        let sent = self.recovery.on_sent(cx.records, sent, &agreement, cx.now);
         debug_assert!(sent, "there was room for a record");
         let marks = self.marks_of_news(len);
         self.text(cx, seq, payload, fin, marks).map(Some)

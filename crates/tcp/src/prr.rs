@@ -48,6 +48,13 @@ impl PrrState {
         self.allowance = self.allowance.saturating_sub(len);
     }
 
+    /// At least `bytes` may be sent now.
+    pub const fn grant(&mut self, bytes: u32) {
+        if self.allowance < bytes {
+            self.allowance = bytes;
+        }
+    }
+
     /// Bytes that may be sent now.
     #[must_use]
     pub const fn allowance(&self) -> u32 {

@@ -104,10 +104,15 @@ impl RackState {
         }
     }
 
-    /// Whether a segment was sent before the latest delivered one.
+    /// Whether a segment was sent before the latest delivered one. What a round sends has one time:
+    /// the order of a retransmission and of new data in it is not known.
     #[must_use]
-    pub fn was_sent_before(&self, sent_at: Instant, end: Seq) -> bool {
-        self.has_sample && is_after(self.sent_at, self.end, sent_at, end)
+    pub fn was_sent_before(&self, sent_at: Instant, end: Seq, is_retransmission: bool) -> bool {
+        self.has_sample
+            && match is_retransmission {
+                true => self.sent_at > sent_at,
+                false => is_after(self.sent_at, self.end, sent_at, end),
+            }
     }
 
     /// The latest delivered segment is again that of an earlier state: an ACK has turned out to be

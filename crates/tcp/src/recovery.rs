@@ -127,7 +127,29 @@ pub struct Recovery {
     /// A recovery ends when this is acknowledged; no second reduction before (RFC 6582's recover).
     point: Seq,
     /// Reduced because of an ECN mark, up to here (RFC 3168 section 6.1.2).
-    marked: Option<Seq>,
+    marked: Seq,
+    size_probe: SizeProbe,
+}
+
+/// A segment that is larger than the others: a probe for a larger size (RFC 4821).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum SizeProbe {
+    /// There is none.
+    Absent,
+    /// It is in flight: where it begins, and its length.
+    Flying(Seq, u16),
+    /// Whether it arrived, until [`Recovery::take_size_verdict`].
+    Judged(bool),
+}
+
+impl SizeProbe {
+    /// Where it begins and its length, while it is in flight.
+    fn flying(self) -> Option<(Seq, u32)> {
+        match self {
+            Self::Flying(start, len) => Some((start, len.into())),
+            Self::Absent | Self::Judged(_) => None,
+        }
+    }
 }
 
 impl Recovery {
@@ -147,7 +169,8 @@ impl Recovery {
             mss,
             point: una,
             burst: 0,
-            marked: None,
+            marked: una,
+            size_probe: SizeProbe::Absent,
             probe: None,
             progress: now,
             sent_at: now,
@@ -226,8 +249,9 @@ impl Recovery {
         if self.undo.is_waiting() { None } else { self.board.next_lost(records) }
     }
 
-    /// Call before an ACK is processed after a timeout: whether a full segment of new data waits and
-    /// fits the peer's window, which F-RTO may send in place of a repetition (RFC 5682 section 2.1).
+    /// Call before an ACK is processed after a timeout: whether a full segment of new data waits
+    /// and fits the peer's window, which F-RTO may send in place of a repetition (RFC 5682 section
+    /// 2.1).
     pub const fn note_unsent(&mut self, is_full: bool) {
         self.undo.note_unsent(is_full);
     }
@@ -248,19 +272,19 @@ impl Recovery {
         }
     }
 
-    /// New data was sent: `len` sequence numbers (SYN and FIN count). False where it could not be
-    /// recorded: then it must not be sent. Check [`Scoreboard::can_record`] before a segment is
-    /// built.
+    /// New data was sent: `len` sequence numbers (SYN and FIN count), in segments of `unit` bytes.
+    /// False where it could not be recorded: then it must not be sent. Check
+    /// [`Scoreboard::can_record`] before a segment is built.
     #[must_use]
     pub fn on_sent(
         &mut self,
         records: &mut SentSegments,
-        len: u32,
+        (len, unit): (u32, u32),
         agreement: &Agreement,
         now: Instant,
     ) -> bool {
         let was_idle = self.board.outstanding() == 0;
-        if !self.board.on_sent(records, len, self.mss, now) {
+        if !self.board.on_sent(records, len, unit, now) {
             return false;
         }
         if was_idle {
@@ -285,6 +309,9 @@ impl Recovery {
         now: Instant,
     ) {
         self.board.on_retransmitted(records, start, len, now);
+        if self.size_probe.flying().is_some_and(|(seq, len)| start.is_within(seq, len)) {
+            self.end_size_probe(false);
+        }
         self.prr.on_sent(len);
         self.undo.on_retransmitted(len, now);
         if start == self.board.una() {
@@ -343,6 +370,7 @@ impl Recovery {
             self.progress = segment.now;
             self.duplicates = 0;
         }
+        let is_new = change.acked > 0 || change.sacked > 0;
         self.judge_probe(segment, &change, &mut verdict, flight);
         verdict.is_undone = self.judge_undo(records, segment, &change);
         if verdict.is_undone
@@ -353,20 +381,45 @@ impl Recovery {
             self.rack.forget_arrival(&before);
         }
         let is_ending = self.end_recovery(&change);
+        if self
+            .size_probe
+            .flying()
+            .is_some_and(|(seq, len)| (seq + len).is_at_most(self.board.una()))
+        {
+            self.end_size_probe(true);
+        }
         verdict.lost = self.detect(records, segment, agreement, &change);
-        if verdict.lost > 0 && self.phase == RecoveryPhase::Open {
+        if verdict.lost > 0
+            && self.phase == RecoveryPhase::Open
+            && !self.loses_probe(records, verdict.lost)
+        {
             self.enter_fast(flight, pipe, segment.now);
             verdict.is_reduced = true;
         }
-        // The ACK that ends a recovery leaves the window at `ssthresh` (RFC 9937).
-        if !is_ending {
+        // The ACK that ends a recovery leaves the window at `ssthresh` (RFC 9937), unless it begins
+        // the next one: its first retransmission leaves at once.
+        if !is_ending || self.phase == RecoveryPhase::Fast {
             self.open_window(segment, &change, &verdict, flight);
         }
         if self.undo.is_waiting() && !(self.undo.has_unsent() && self.allowance() >= self.mss) {
             self.undo.end_frto();
         }
-        self.schedule_probe(agreement, segment.now);
+        // A segment without news of the flight does not put the probe off.
+        if is_new {
+            self.schedule_probe(agreement, segment.now);
+        }
+        self.pass_marks();
         verdict
+    }
+
+    /// Clears marks in the stream that were passed: half of the circle later they would mean the
+    /// opposite.
+    #[inline]
+    fn pass_marks(&mut self) {
+        let una = self.board.una();
+        self.point = self.point.later(una);
+        self.marked = self.marked.later(una);
+        self.undo.pass(una);
     }
 
     /// Fast path: whether an acknowledgment covers all outstanding data, of which nothing was lost,
@@ -376,6 +429,7 @@ impl Recovery {
         self.phase == RecoveryPhase::Open
             && self.probe.is_none()
             && self.reordering.is_none()
+            && self.size_probe == SizeProbe::Absent
             && !self.undo.awaits_ack()
             && segment.sack.iter().all(Option::is_none)
             && self.board.is_completed_by(segment.ack)
@@ -393,6 +447,7 @@ impl Recovery {
         self.rack.on_ack(self.board.una(), self.board.nxt(), false);
         self.progress = segment.now;
         self.duplicates = 0;
+        self.pass_marks();
         let verdict = RecoveryVerdict { change, ..RecoveryVerdict::default() };
         self.open_window(segment, &change, &verdict, flight);
         self.probe_at = ConnectionIndex::NONE;
@@ -405,7 +460,7 @@ impl Recovery {
         if self.is_reduced_for_a_mark() || self.phase != RecoveryPhase::Open {
             return false;
         }
-        self.marked = Some(self.board.nxt());
+        self.marked = self.board.nxt();
         self.undo.disarm();
         // The data in flight when the marked segment passed; this may be its last ACK.
         let size = self.board.outstanding().max(u32::from(self.burst).saturating_mul(self.mss));
@@ -416,7 +471,7 @@ impl Recovery {
     /// Whether the outstanding data has caused a reduction already: one per window of data, for any
     /// kind of congestion event.
     fn is_reduced_for_a_mark(&self) -> bool {
-        self.marked.is_some_and(|until| self.board.una().is_before(until))
+        self.board.una().is_before(self.marked)
     }
 
     /// More than one SYN of the handshake was lost: the flow begins with one segment (RFC 5681
@@ -469,10 +524,60 @@ impl Recovery {
         }
     }
 
-    /// A router reports that a segment was too big: the first segment is lost, without congestion
-    /// (RFC 1191 section 3, RFC 5927). The caller has validated the report and set the size.
-    pub fn on_too_big(&mut self, records: &mut SentSegments) {
-        self.board.mark_first_lost(records);
+    /// A router reports that segments of more than `size` bytes were too big: all of them in flight
+    /// are lost, and to be sent again at once, without congestion (RFC 1191 section 6.4, RFC 8201
+    /// section 5.4). The caller has validated the report and set the size.
+    pub fn on_too_big(&mut self, records: &mut SentSegments, size: u32) {
+        if self.board.mark_larger_lost(records, size) == 0 {
+            return;
+        }
+        // What arrived of the rest signals no other loss.
+        self.point = self.board.nxt();
+        self.undo.end_frto();
+        self.probe_at = ConnectionIndex::NONE;
+        if self.size_probe.flying().is_some_and(|(_, len)| len > size) {
+            self.end_size_probe(false);
+        }
+        if self.phase == RecoveryPhase::Fast {
+            self.prr.grant(self.mss);
+        }
+    }
+
+    /// Whether a probe for a larger segment size may be sent: no loss is known or being looked for.
+    #[must_use]
+    pub fn may_probe_size(&self) -> bool {
+        self.phase == RecoveryPhase::Open
+            && self.size_probe == SizeProbe::Absent
+            && self.board.lost() == 0
+            && self.board.sacked() == 0
+    }
+
+    /// The segment of `len` bytes from `start` on, just sent, is larger than the others: its loss is
+    /// not congestion (RFC 4821 section 7.6.1).
+    pub fn on_size_probe(&mut self, start: Seq, len: u32) {
+        self.size_probe = SizeProbe::Flying(start, u16::try_from(len).unwrap_or(u16::MAX));
+    }
+
+    /// Whether the last probe for a larger segment size has arrived, once that is known.
+    pub const fn take_size_verdict(&mut self) -> Option<bool> {
+        let SizeProbe::Judged(arrived) = self.size_probe else { return None };
+        self.size_probe = SizeProbe::Absent;
+        Some(arrived)
+    }
+
+    const fn end_size_probe(&mut self, arrived: bool) {
+        self.size_probe = SizeProbe::Judged(arrived);
+    }
+
+    /// Whether the newly `lost` bytes are exactly the probe for a larger segment size.
+    fn loses_probe(&mut self, records: &SentSegments, lost: u32) -> bool {
+        let Some((start, len)) = self.size_probe.flying() else { return false };
+        let is_it = lost == len && self.board.next_lost(records) == Some((start, len));
+        if is_it {
+            self.point = self.board.nxt();
+            self.end_size_probe(false);
+        }
+        is_it
     }
 
     /// Frees the records: before the connection is freed.
@@ -573,6 +678,7 @@ impl Recovery {
         self.phase = RecoveryPhase::Open;
         self.rack.on_recovered();
         self.board.end_presumption(u32::MAX);
+        self.undo.on_recovered(self.board.nxt());
         was_fast
     }
 
@@ -678,10 +784,11 @@ impl Recovery {
 
     fn on_reordering_timer(&mut self, records: &mut SentSegments, now: Instant) -> TimeoutKind {
         let (flight, pipe) = (self.board.outstanding(), self.board.pipe());
-        if self.detect_by_time(records, now) == 0 {
+        let lost = self.detect_by_time(records, now);
+        if lost == 0 {
             return TimeoutKind::Nothing;
         }
-        if self.phase == RecoveryPhase::Open {
+        if self.phase == RecoveryPhase::Open && !self.loses_probe(records, lost) {
             self.enter_fast(flight, pipe, now);
         }
         if self.phase == RecoveryPhase::Fast {
@@ -705,6 +812,9 @@ impl Recovery {
         let old = self.rack.sample().map(|rtt| rtt + window);
         self.board.on_timeout(records, old, now);
         self.rtt.back_off();
+        if self.size_probe.flying().is_some() {
+            self.end_size_probe(false);
+        }
         self.phase = RecoveryPhase::Timeout;
         self.point = self.board.nxt();
         self.duplicates = 0;

@@ -426,7 +426,7 @@ impl Scoreboard {
     ) -> (u32, Option<Instant>) {
         let before = self.lost;
         while let Some(record) = records.at(self.in_flight.first) {
-            if !rack.was_sent_before(record.sent_at, record.end()) {
+            if !rack.was_sent_before(record.sent_at, record.end(), record.retransmits > 0) {
                 break;
             }
             let due = record.sent_at + rack.rtt() + reordering;
@@ -480,6 +480,33 @@ impl Scoreboard {
         self.mark_lost(records, index);
         self.presumed = self.presumed.min(self.outstanding() - self.sacked - self.lost);
         len
+    }
+
+    /// Marks as lost what is in flight in segments of more than `size` bytes (path MTU); a shorter
+    /// last segment of a record has arrived or will. Returns the number of bytes. Visits all
+    /// records.
+    pub fn mark_larger_lost(&mut self, records: &mut SentSegments, size: u32) -> u32 {
+        let (before, mut at) = (self.lost, self.by_seq.first);
+        while let Some(record) = records.at(at) {
+            let (index, is_single) = (at, u32::from(record.head) >= record.len);
+            let largest =
+                if is_single { record.len } else { u32::from(record.head.max(record.unit)) };
+            if record.fate != SegmentOutcome::InFlight || largest <= size {
+                at = record.next;
+                continue;
+            }
+            let (last, end) = (record.cut_before(record.end() - 1), record.end());
+            if !is_single && end.since(last) <= size {
+                self.split(records, index, last);
+            }
+            at = records.at(index).map_or(NONE, |record| record.next);
+            self.mark_lost(records, index);
+        }
+        if self.lost != before {
+            self.order_lost(records);
+            self.presumed = self.presumed.min(self.outstanding() - self.sacked - self.lost);
+        }
+        self.lost - before
     }
 
     /// A duplicate ACK without SACK: a segment of `unit` bytes has left the network.

@@ -177,6 +177,8 @@ impl SendState {
         let bytes = ack.since(self.una).saturating_sub(syn).min(self.sent.len());
         self.sent.consume(bytes);
         self.una = ack;
+        // A mark that was passed would mean the opposite half of the circle later.
+        self.short = self.short.later(ack);
         self.oldest = self.oldest.later(ack - self.wnd_max.max(1));
         bytes
     }
@@ -221,6 +223,22 @@ mod tests {
     use floodwall_packet::PoolConfig;
 
     use super::*;
+
+    #[test]
+    fn a_short_segment_of_long_ago_holds_nothing_back() {
+        // Nagle's mark, past half of the circle and past all of it.
+        let mut snd = SendState::new(Seq(0));
+        (snd.una, snd.nxt, snd.short) = (Seq(1), Seq(1), Seq(1));
+        for step in 1..=10_u64 {
+            let at = Seq((step << 29) as u32);
+            (snd.nxt, snd.una) = (at, snd.una.later(at - (1 << 20)));
+            snd.acknowledge(at);
+            assert!(!snd.has_short_outstanding(), "{step}");
+        }
+        snd.nxt += 10;
+        snd.short = snd.nxt;
+        assert!(snd.has_short_outstanding());
+    }
 
     #[test]
     fn a_frame_that_segments_cut_is_counted_once() {

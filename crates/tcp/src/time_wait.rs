@@ -2,10 +2,11 @@
 //! behind.
 //!
 //! Used by the shard's demultiplexer for segments of flows without a connection. Invariants: a
-//! record is found by its whole flow under a keyed hash; a reset removes one only where it
-//! answers our answer to a SYN, with the exact number (RFC 1337; the peer is in SYN-SENT); a SYN opens a new connection only where no segment of the old one can be mistaken for the new
-//! one's (RFC 6191, RFC 9293 section 3.10.7.4); records are listed by age, so the first to expire
-//! is the first of the list.
+//! record is found by its whole flow under a keyed hash; a reset removes one only where it answers
+//! our answer to a SYN, with the exact number (RFC 1337; the peer is in SYN-SENT); a SYN opens a
+//! new connection only where no segment of the old one can be mistaken for the new one's (RFC 6191,
+//! RFC 9293 section 3.10.7.4); records are listed by age, so the first to expire is the first of
+//! the list.
 //!
 //! # Under flood
 //! Reachable by a peer that opens and closes connections, where we close first. Bound:

@@ -15,11 +15,12 @@ use core::time::Duration;
 
 use floodwall_base::limits::{
     TCP_OPEN_PATIENCE, TCP_ORPHAN_PATIENCE, TCP_ORPHAN_PATIENCE_MIN, TCP_ORPHAN_STALL_PATIENCE,
-    TCP_PLACES_KEPT_PART, TCP_STALL_PATIENCE,
+    TCP_PLACES_KEPT_DIVISOR, TCP_STALL_PATIENCE,
 };
-use floodwall_base::{Counter, Family, Instant};
+use floodwall_base::{Counter, Instant};
 
-use crate::connection::{Connection, ConnectionContext, ConnectionDue, family};
+use crate::connection::{Connection, ConnectionContext, ConnectionDue};
+use crate::delayed_ack::AT_ONCE;
 use crate::error::ConnectionError;
 use crate::receive_state::QUICK_ACKS;
 use crate::recovery::TimeoutKind;
@@ -29,12 +30,6 @@ use crate::timer::TimerKind;
 
 /// Longest interval between two zero-window probes (persist timer).
 const PERSIST_MAX: Duration = Duration::from_secs(60);
-
-/// Consecutive timeouts after which the path MTU is suspected: Linux's `tcp_retries1`.
-const BLACK_HOLE_TRIES: u8 = 3;
-/// The MSS that is tried then, over IPv4 (Linux's `tcp_base_mss`) and over IPv6 (which every link
-/// carries).
-const BLACK_HOLE_MSS: (u16, u16) = (1024, 1220);
 
 /// How long connections that no program owns any more may wait: less as places run out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,7 +53,7 @@ impl OrphanPatience {
             return Self::FULL;
         }
         // The last sixteenth is kept free (`table/room.rs`): there the least is reached.
-        let room = (half - places / TCP_PLACES_KEPT_PART).max(1) as u32;
+        let room = (half - places / TCP_PLACES_KEPT_DIVISOR).max(1) as u32;
         let left = room.saturating_sub((used - half) as u32);
         let part = |full: Duration| {
             let more = full.saturating_sub(TCP_ORPHAN_PATIENCE_MIN);
@@ -71,12 +66,15 @@ impl OrphanPatience {
 impl Connection {
     /// Handles every timer that is due.
     pub(crate) fn ring(&mut self, cx: &mut ConnectionContext<'_>) {
+        let was_delayed = self.timers.at(TimerKind::DelayedAck) != AT_ONCE;
         while let Some(timer) = self.timers.pop_due(cx.now) {
             match timer {
                 TimerKind::Retransmit => self.on_retransmit(cx),
                 TimerKind::DelayedAck => {
-                    // Neither an answer nor another segment came meanwhile.
-                    self.rcv.quick = QUICK_ACKS;
+                    if was_delayed {
+                        // Neither an answer nor another segment came meanwhile.
+                        self.rcv.quick = QUICK_ACKS;
+                    }
                     self.due.add(ConnectionDue::ACK);
                 }
                 TimerKind::Persist => self.on_persist(cx),
@@ -130,26 +128,10 @@ impl Connection {
                 cx.counters.count(Counter::TcpExtTCPTimeouts);
                 self.probe = None;
                 self.note_reduction();
-                self.suspect_black_hole();
+                self.suspect_black_hole(cx.now);
             }
         }
-    }
-
-    /// Black-hole detection: full segments that are lost repeatedly may exceed the MTU of a router
-    /// which sends no errors, or sends errors that are lost; smaller ones are tried (RFC 4821
-    /// section 7.7, RFC 5927 section 7.2). On a path that is only slow this costs some efficiency.
-    fn suspect_black_hole(&mut self) {
-        let smaller = match family(&self.flow) {
-            Family::V4 => BLACK_HOLE_MSS.0,
-            Family::V6 => BLACK_HOLE_MSS.1,
-        };
-        let is_full = self.recovery.board().outstanding() >= self.mss();
-        let tries = self.recovery.rtt().backoff();
-        if tries >= BLACK_HOLE_TRIES && is_full && self.agreed.path_mss > smaller {
-            self.agreed.path_mss = smaller;
-            let mss = self.mss();
-            self.recovery.set_mss(mss);
-        }
+        self.judge_size_probe(cx.now);
     }
 
     /// Our SYN, or our SYN-ACK, is unanswered.

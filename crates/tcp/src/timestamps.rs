@@ -10,6 +10,9 @@ use core::time::Duration;
 
 use floodwall_base::{FlowKey, HashKey, Instant, Seq};
 
+/// Bytes of the option in a segment, with the padding before it (RFC 7323 appendix A).
+pub(crate) const OPTION_LEN: u32 = 12;
+
 /// One tick of our clock (RFC 7323 section 5.4: 1 ms to 1 s).
 pub const TICK: Duration = Duration::from_millis(1);
 const TICK_NANOS: u64 = 1_000_000;

@@ -132,7 +132,7 @@ impl Completed {
 
 /// Time passes without packets: nothing is left.
 fn all_is_over(it: &mut SynCache, mut millis: u64) {
-    for _ in 0..200 {
+    for _ in 0..330 {
         millis += 200;
         it.work(at_millis(millis), Units(64), &mut |_| {});
     }

@@ -21,6 +21,7 @@ mod ports;
 mod redirects;
 mod routers;
 mod silent_peers;
+mod slow_readers;
 mod tcp;
 mod tcp_memory;
 mod transit;

@@ -22,7 +22,7 @@ const A: TcpFlags = TcpFlags::ACK;
 const PLACES: usize = 1024;
 
 /// The address of a host of a prefix: an IPv4 /24, or an IPv6 /64 of a /48 of its own.
-fn source(family: Family, prefix: u16, host: u16) -> IpAddr {
+pub(crate) fn source(family: Family, prefix: u16, host: u16) -> IpAddr {
     match family {
         Family::V4 => IpAddr::from([10, 1, prefix as u8, host as u8]),
         Family::V6 => IpAddr::from([0xfd01, 0, prefix, host / 256, 0, 0, 0, host]),
@@ -30,24 +30,24 @@ fn source(family: Family, prefix: u16, host: u16) -> IpAddr {
 }
 
 /// A host behind a router, with services, and what happens to it.
-struct World {
+pub(crate) struct World {
     rig: Rig,
     services: Vec<Box<dyn Application>>,
     /// Segments of the host for flows that are played.
-    out: Vec<Heard>,
+    pub(crate) out: Vec<Heard>,
     next: u32,
 }
 
 /// A connection that the test plays: its client, and the sequence numbers of both sides.
 #[derive(Clone)]
-struct Play {
-    client: TcpClient,
-    seq: u32,
-    ack: u32,
+pub(crate) struct Play {
+    pub(crate) client: TcpClient,
+    pub(crate) seq: u32,
+    pub(crate) ack: u32,
 }
 
 impl World {
-    fn new(services: Vec<Box<dyn Application>>) -> Self {
+    pub(crate) fn new(services: Vec<Box<dyn Application>>) -> Self {
         Self::with(PLACES, services)
     }
 
@@ -78,7 +78,7 @@ impl World {
         }
     }
 
-    fn wait(&mut self, time: Duration) {
+    pub(crate) fn wait(&mut self, time: Duration) {
         let departed = self.rig.run_for(time);
         self.out.extend(departed.iter().filter_map(heard));
         self.serve();
@@ -91,7 +91,7 @@ impl World {
     }
 
     /// Completes a handshake; `None` where it is refused.
-    fn open(&mut self, from: IpAddr, port: u16) -> Option<Play> {
+    pub(crate) fn open(&mut self, from: IpAddr, port: u16) -> Option<Play> {
         self.next += 1;
         let family = if from.is_ipv4() { Family::V4 } else { Family::V6 };
         let mut client = TcpClient::nth(self.next, family, port).timeless();
@@ -107,7 +107,7 @@ impl World {
         Some(play)
     }
 
-    fn say(&mut self, play: &Play, flags: TcpFlags, text: &[u8]) {
+    pub(crate) fn say(&mut self, play: &Play, flags: TcpFlags, text: &[u8]) {
         let options = floodwall_wire::tcp_options::TcpOptionSet::NONE;
         let frame = play.client.frame((play.seq, play.ack), flags, &options, text);
         self.give(&frame);
@@ -130,7 +130,7 @@ impl World {
         (bytes > 0).then(|| self.say(play, A, &[])).map(|()| bytes)
     }
 
-    fn count(&self, counter: Counter) -> u64 {
+    pub(crate) fn count(&self, counter: Counter) -> u64 {
         self.rig.stats().counters.of(counter)
     }
 }
@@ -138,7 +138,7 @@ impl World {
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const LAST: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
 
-fn http() -> Box<dyn Application> {
+pub(crate) fn http() -> Box<dyn Application> {
     Box::new(StreamService::new(StreamKind::Http, 80))
 }
 

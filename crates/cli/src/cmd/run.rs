@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use floodwall_base::WorkerId;
-use floodwall_device::NapiPriority;
+use floodwall_device::{DeviceKind, NapiPriority};
 use floodwall_dispatch::{
     Clock, Control, ControlError, CrewConfig, CrewError, CrewReader, Event, OnPanic, Port, Setting,
     Shown, Stop, WorkerConfig, WorkerError, WorkerGroup, WorkerSeat, WorkerSlot, entropy, pin,
@@ -46,7 +46,7 @@ use crate::signals;
 use crate::socket::path::{self, SocketTaken, TakenError};
 use crate::socket::request::ControlRequest;
 use crate::socket::server;
-use crate::watch::{self, StatWatch};
+use crate::watch::{self, StatWatch, WatchedLink};
 
 /// How long a worker may take to answer the control socket.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -98,7 +98,7 @@ fn serve(settings: &RunSettings, args: &RunArgs) -> Result<(), Failure> {
 
     let placements = opened.iter().map(|o| (o.iface, o.placement.clone())).collect();
     let birth = StartTime { started: Clock::new().now(), cores: cores.clone(), placements };
-    let names: Vec<_> = opened.iter().map(|o| (o.iface, o.info.name.clone())).collect();
+    let links = watched_links(settings, &opened);
     let services = settings.services.clone();
     let shards: SharedShardConfig = Arc::new(Mutex::new(ShardConfig { stack: config, services }));
     let crew = start_crew(settings, &shards, opened, &cores, (&stop, &keys))?;
@@ -108,7 +108,7 @@ fn serve(settings: &RunSettings, args: &RunArgs) -> Result<(), Failure> {
     let watch = StatWatch {
         control: crew.control(),
         reader: seats.reader.clone(),
-        links: watch::links(names),
+        links: watch::links(links),
         dns_file: settings.dns_file.as_ref().map(|file| file.value.clone()),
         keys: keys.watched(seats.each.iter().map(|seat| seat.control.clone()).collect()),
     };
@@ -268,6 +268,22 @@ fn record_devices(
         }
     }
     Ok(recordings)
+}
+
+/// The links to be watched. An `xdp:` interface's MTU is not followed beyond what it was opened with:
+/// its frames have that size.
+fn watched_links(settings: &RunSettings, opened: &[OpenedDevices]) -> Vec<WatchedLink> {
+    let link = |(wanted, opened): (&InterfaceSettings, &OpenedDevices)| {
+        let configured = wanted.mtu.as_ref().map(|mtu| mtu.value);
+        let is_fixed = wanted.device.value.kind == DeviceKind::Xdp;
+        WatchedLink {
+            iface: opened.iface,
+            name: opened.info.name.clone(),
+            mtu: configured.unwrap_or(opened.info.mtu),
+            mtu_max: configured.or(is_fixed.then_some(opened.info.mtu)),
+        }
+    };
+    settings.interfaces.iter().zip(opened).map(link).collect()
 }
 
 /// TCP connections of each worker, where a service takes any.

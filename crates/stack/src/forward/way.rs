@@ -159,7 +159,7 @@ impl Stack {
             };
         }
         let v4 = A::BITS == 32;
-        let mtu = if v4 { interface.mtu } else { interface.mtu_v6 };
+        let mtu = interface.mtu_of(v4);
         let stations = match interface.medium {
             LinkMedium::Ip => LinkPeers::Bare,
             // There is no link behind it.

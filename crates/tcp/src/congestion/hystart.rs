@@ -50,7 +50,10 @@ impl Hystart {
 
     /// Processes one ACK in slow start.
     pub(super) fn on_ack(&mut self, delivery: &Delivery) -> HystartPace {
-        let in_round = self.round_end.is_some_and(|end| delivery.ack.is_before(end));
+        // An end of long ago, before a pause without samples, lies half of the circle ahead.
+        let in_round = self
+            .round_end
+            .is_some_and(|end| delivery.ack.is_before(end) && end.is_at_most(delivery.next));
         if !in_round && self.next_round(delivery.next) {
             return HystartPace::End;
         }

@@ -99,6 +99,7 @@ impl Connection {
         if self.recovery.on_ack(cx.records, &told, &agreement).is_reduced {
             self.note_reduction();
         }
+        self.judge_size_probe(cx.now);
     }
 
     /// Advances `una`.
@@ -107,6 +108,7 @@ impl Connection {
         self.probe = None;
         self.stalled = cx.now;
         self.probes = 0;
+        self.note_alive(cx.now);
         if bytes > 0 {
             self.note_room();
         }

@@ -8,6 +8,7 @@ use floodwall_wire::tcp::TcpFlags;
 
 use super::InputOutcome;
 use crate::connection::{Connection, ConnectionContext, ConnectionDue};
+use crate::delayed_ack::AT_ONCE;
 use crate::error::ConnectionError;
 use crate::events::ConnectionEvents;
 use crate::out_of_order::Insertion;
@@ -156,27 +157,28 @@ impl Connection {
     fn owe_ack(&mut self, cx: &mut ConnectionContext<'_>, (len, pushed): (u32, bool), fin: bool) {
         self.rcv.unacked = self.rcv.unacked.saturating_add(len);
         let is_enough = match self.acknowledge {
-            Acknowledge::SecondFull => {
-                self.rcv.unacked >= 2 * u32::from(self.rcv.mss) || self.is_quick(len, pushed)
-            }
+            Acknowledge::SecondFull => self.rcv.unacked >= 2 * u32::from(self.rcv.mss),
             Acknowledge::EverySecond => len > 0 && self.timers.is_set(TimerKind::DelayedAck),
             Acknowledge::AtOnce => len > 0,
         };
         if fin || is_enough {
             self.due.add(ConnectionDue::ACK);
+        } else if self.is_quick(len, pushed) {
+            self.timers.set(TimerKind::DelayedAck, AT_ONCE);
         } else if len > 0 && !self.timers.is_set(TimerKind::DelayedAck) {
             self.timers.set(TimerKind::DelayedAck, cx.now + DELAY);
         }
     }
 
-    /// Quick acknowledgments: while a connection is young, or after a delay in vain, a segment alone
-    /// is acknowledged at once, since its sender may have no more than one in flight. They end when
-    /// the program answers, so that acknowledgments ride on its data, and for full segments after
-    /// [`QUICK_ACKS`]: what follows in a row is acknowledged by pairs anyway. A short segment, or one
-    /// with PSH, ends a write of the peer, whose next one may wait for this acknowledgment (Nagle's
-    /// algorithm).
+    /// Quick acknowledgments: while a connection is young, or after a delay in vain, a segment
+    /// alone is acknowledged at the end of the round, since its sender may have no more than one in
+    /// flight: by then a program on the same core has answered, and its data carries it. They end
+    /// when the program answers, so that acknowledgments ride on its data, and for full
+    /// segments after `QUICK_ACKS`: what follows in a row is acknowledged by pairs anyway. A short
+    /// segment, or one with PSH, ends a write of the peer: the next one may wait for this
+    /// acknowledgment (Nagle's algorithm).
     fn is_quick(&mut self, len: u32, pushed: bool) -> bool {
-        let is_quick = len > 0 && self.rcv.quick > 0;
+        let is_quick = len > 0 && self.rcv.quick > 0 && self.acknowledge == Acknowledge::SecondFull;
         if is_quick && !pushed && len >= u32::from(self.rcv.mss) {
             self.rcv.quick -= 1;
         }

@@ -85,9 +85,10 @@ impl Connection {
     /// How many full segments of new data may be sent at once, up to `most`; fewer than two are no
     /// run.
     pub(super) fn run_length(&self, most: u32) -> u32 {
-        let (waits, mss) = (self.snd.unsent(), self.mss());
+        let (waits, mss) = (self.snd.unsent(), self.segment_room());
         let fits = waits.min(self.snd.usable()).min(self.recovery.allowance());
-        if most < 2 || fits < 2 * mss || self.owes_mark() {
+        // A mark and a reported duplicate are in one segment only.
+        if most < 2 || fits < 2 * mss || self.owes_mark() || self.out_of_order.has_duplicate() {
             return 0;
         }
         // The last segment may carry the FIN.
@@ -102,7 +103,7 @@ impl Connection {
         count: u32,
         rest: &mut PacketList,
     ) -> Result<Option<PacketBuf>, NoBuffer> {
-        let mss = self.mss();
+        let mss = self.segment_room();
         if self.snd.una == self.snd.nxt {
             self.stalled = cx.now;
         }
@@ -129,13 +130,14 @@ impl Connection {
         }
         if bytes > 0 {
             let agreement = self.agreement();
-            let sent = self.recovery.on_sent(cx.records, bytes, &agreement, cx.now);
+            let sent = self.recovery.on_sent(cx.records, (bytes, mss), &agreement, cx.now);
             debug_assert!(sent, "there was room for a record");
         }
         if first.is_none() {
             return Err(NoBuffer);
         }
         cx.counters.add(Counter::TcpOutSegs, segments);
+        self.note_sent();
         self.acknowledged();
         Ok(first)
     }

@@ -37,7 +37,7 @@ impl Sender {
 
     fn send(&mut self, segments: u32, now: Instant) {
         for _ in 0..segments {
-            assert!(self.recovery.on_sent(&mut self.records, MSS, &ALL, now));
+            assert!(self.recovery.on_sent(&mut self.records, (MSS, MSS), &ALL, now));
         }
     }
 
@@ -88,7 +88,7 @@ impl Sender {
 
 #[test]
 fn a_connections_sender_stays_within_its_share_of_memory() {
-    assert!(size_of::<Recovery>() <= 416, "{}", size_of::<Recovery>());
+    assert!(size_of::<Recovery>() <= 432, "{}", size_of::<Recovery>());
 }
 
 #[test]
@@ -401,6 +401,136 @@ fn a_mark_reduces_once_in_a_window() {
     assert!(s.recovery.on_ecn_echo(ms(260)));
 }
 
+/// Sends and acknowledges so many bytes, without a loss.
+fn pass(s: &mut Sender, bytes: u64, agreement: &Agreement, now: Instant) {
+    const BURST: u32 = 1_000_000;
+    for _ in 0..bytes.div_ceil(u64::from(BURST)) {
+        assert!(s.recovery.on_sent(&mut s.records, (BURST, MSS), agreement, now));
+        let nxt = s.recovery.board.nxt();
+        let _ = acknowledge(s, nxt, agreement, now);
+    }
+}
+
+fn acknowledge(s: &mut Sender, ack: Seq, agreement: &Agreement, now: Instant) -> RecoveryVerdict {
+    let is_duplicate = ack == s.recovery.board.una();
+    let segment = AckSegment { ack, sack: &[], echoed_at: None, is_duplicate, now };
+    s.recovery.on_ack(&mut s.records, &segment, agreement)
+}
+
+/// Past half of the circle of sequence numbers, and past all of it.
+const FAR: [u64; 4] =
+    [(1 << 31) - 5_000_000, (1 << 31) + 5_000_000, 3 << 30, (1 << 32) + 5_000_000];
+
+#[test]
+fn a_mark_is_heeded_however_much_was_sent_since_the_last_one() {
+    for far in FAR {
+        let mut s = Sender::new(Algorithm::Cubic);
+        s.send(10, ms(0));
+        assert!(s.recovery.on_ecn_echo(ms(10)));
+        assert!(!s.recovery.on_ecn_echo(ms(11)), "once in a window");
+        let _ = acknowledge(&mut s, Seq(10 * MSS), &ALL, ms(20));
+        pass(&mut s, far, &ALL, ms(30));
+        assert!(s.recovery.on_sent(&mut s.records, (MSS, MSS), &ALL, ms(40)));
+        assert!(s.recovery.on_ecn_echo(ms(41)), "{far}");
+    }
+}
+
+#[test]
+fn a_loss_is_found_however_much_was_sent_since_the_last_one() {
+    for sack in [false, true] {
+        let agreement = Agreement { sack, ..ALL };
+        for far in FAR {
+            let mut s = Sender::new(Algorithm::Reno);
+            for round in 0..2_u64 {
+                let una = s.recovery.board.una();
+                assert!(s.recovery.on_sent(
+                    &mut s.records,
+                    (10 * MSS, MSS),
+                    &agreement,
+                    ms(1000 * round)
+                ));
+                let mut lost = 0;
+                for n in 2..=6 {
+                    let block = SackBlock { left: (una + MSS).0, right: (una + n * MSS).0 };
+                    let blocks = [Some(block)];
+                    let segment = AckSegment {
+                        ack: una,
+                        sack: if sack { &blocks } else { &[] },
+                        echoed_at: None,
+                        is_duplicate: true,
+                        now: ms(1000 * round + 100),
+                    };
+                    lost += s.recovery.on_ack(&mut s.records, &segment, &agreement).lost;
+                }
+                assert_eq!(lost, MSS, "{sack} {far} {round}");
+                let (start, len) = s.recovery.next_lost(&s.records).unwrap();
+                assert!(s.recovery.allowance() >= MSS);
+                s.recovery.on_retransmitted(
+                    &mut s.records,
+                    start,
+                    len.min(MSS),
+                    ms(1000 * round + 100),
+                );
+                let nxt = s.recovery.board.nxt();
+                let _ = acknowledge(&mut s, nxt, &agreement, ms(1000 * round + 200));
+                assert_eq!(s.recovery.phase(), RecoveryPhase::Open);
+                pass(&mut s, far, &agreement, ms(1000 * round + 300));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_duplicate_long_after_a_recovery_does_not_undo_it() {
+    let mut s = Sender::new(Algorithm::Reno);
+    s.send(10, ms(0));
+    let _ = s.ack(0, &[(1, 4)], ms(100));
+    assert_eq!(s.repair(ms(100)), [0]);
+    let _ = s.ack(10, &[], ms(200));
+    let reduced = s.recovery.controller().window();
+    // The network duplicates a segment, two flights later.
+    for round in 1..=2 {
+        s.send(5, ms(200 + 100 * round));
+        let _ = s.ack(10 + 5 * round as u32, &[], ms(250 + 100 * round));
+    }
+    let verdict = s.ack(20, &[(19, 20)], ms(500));
+    assert!(verdict.change.dsack.is_some() && !verdict.is_undone);
+    assert!(s.recovery.controller().window() < 2 * reduced);
+}
+
+#[test]
+fn the_ack_that_ends_one_recovery_and_begins_the_next_sends_at_once() {
+    // RFC 9937: the first retransmission of a recovery always leaves.
+    let mut s = Sender::new(Algorithm::Reno);
+    s.send(10, ms(0));
+    let _ = s.ack(0, &[(1, 4)], ms(100));
+    assert_eq!(s.repair(ms(100)), [0]);
+    s.send(10, ms(150));
+    // The first recovery's data is acknowledged, and the first of the next flight is missing.
+    let verdict = s.ack(10, &[(11, 15)], ms(250));
+    assert_eq!(verdict.lost, MSS);
+    assert_eq!(s.recovery.phase(), RecoveryPhase::Fast);
+    assert_eq!(s.repair(ms(250)), [10]);
+}
+
+#[test]
+fn a_segment_without_news_does_not_put_the_probe_off() {
+    // RFC 8985 section 7.2: the peer's own data arrives all the time.
+    let mut s = Sender::new(Algorithm::Reno);
+    s.send(2, ms(0));
+    let _ = s.ack(2, &[], ms(100));
+    s.send(3, ms(100));
+    let (timer, at) = s.timer().unwrap();
+    assert_eq!(timer, RecoveryTimer::Probe);
+    for n in 1..10 {
+        let _ = s.ack(2, &[], ms(100 + 10 * n));
+        assert_eq!(s.timer(), Some((timer, at)), "{n}");
+    }
+    // What is acknowledged does.
+    let _ = s.ack(3, &[], ms(200));
+    assert!(s.timer().unwrap().1 > at);
+}
+
 #[test]
 fn a_peer_that_forgets_what_it_reported_gets_it_again() {
     let mut s = Sender::new(Algorithm::Reno);
@@ -541,7 +671,7 @@ fn transfer(seed: u64, loss: f64, jitter: u64, kind: (bool, bool, Algorithm)) ->
             {
                 r.before_sending(&agreement, now);
                 let start = r.board().nxt().0;
-                assert!(r.on_sent(&mut records, MSS, &agreement, now));
+                assert!(r.on_sent(&mut records, (MSS, MSS), &agreement, now));
                 path.offer(start, MSS, now);
                 sent += u64::from(MSS);
             } else {

@@ -3,9 +3,9 @@
 //! Part of the sender ([`super::Recovery`]). Three kinds of evidence: the first ACK after a
 //! retransmission echoes a timestamp from before it (Eifel, RFC 3522); all retransmitted data is
 //! reported as duplicate (RFC 3708); after a timeout, data that was never retransmitted is
-//! acknowledged or reported by SACK (F-RTO, RFC 5682 sections 2 and 3). Where the first ACK after the
-//! timeout covers no more than what was sent again, new data is sent in place of repetitions, and
-//! the next ACK decides. Invariant: one reduction is undone at most once.
+//! acknowledged or reported by SACK (F-RTO, RFC 5682 sections 2 and 3). Where the first ACK after
+//! the timeout covers no more than what was sent again, new data is sent in place of repetitions,
+//! and the next ACK decides. Invariant: one reduction is undone at most once.
 
 use floodwall_base::{Instant, Seq};
 
@@ -26,11 +26,16 @@ pub(super) struct RecoveryUndo {
     has_unsent: bool,
     /// When data was first retransmitted in it.
     first_at: ConnectionIndex,
-    /// Bytes retransmitted in it, and those of them reported as duplicates.
-    repeated: u32,
-    reported: u32,
+    /// Bytes retransmitted in it, less those of them reported as duplicates.
+    unreported: u32,
     /// The cumulative acknowledgment when it began.
     from: Seq,
+    /// The recovery is over: reports of duplicates that may still come do so before this is
+    /// acknowledged.
+    until: Seq,
+    is_over: bool,
+    /// Something was retransmitted in it.
+    has_repeated: bool,
 }
 
 impl RecoveryUndo {
@@ -81,18 +86,34 @@ impl RecoveryUndo {
         *self = Self::default();
     }
 
+    /// The recovery has ended, with data up to `nxt` sent.
+    pub(super) fn on_recovered(&mut self, nxt: Seq) {
+        if self.is_armed {
+            (self.until, self.is_over) = (nxt, true);
+        }
+    }
+
+    /// All before `una` is acknowledged.
+    #[inline]
+    pub(super) fn pass(&mut self, una: Seq) {
+        if self.is_over && self.until.is_before(una) {
+            self.disarm();
+        }
+    }
+
     /// Data was retransmitted.
     pub(super) fn on_retransmitted(&mut self, len: u32, now: Instant) {
         if self.is_armed {
             if self.first_at.is_none() {
                 self.first_at = now.into();
             }
-            self.repeated = self.repeated.saturating_add(len);
+            self.unreported = self.unreported.saturating_add(len);
+            self.has_repeated = true;
         }
     }
 
-    /// Whether this ACK proves that nothing was lost; then the episode ends. `timeout_at` is what was
-    /// sent next when the timer expired, where it did.
+    /// Whether this ACK proves that nothing was lost; then the episode ends. `timeout_at` is the
+    /// next number to be sent when the timer expired, where it did.
     pub(super) fn judge(
         &mut self,
         segment: &AckSegment<'_>,
@@ -105,9 +126,10 @@ impl RecoveryUndo {
         if let Some(block) = change.dsack
             && self.from.is_at_most(Seq(block.left))
         {
-            self.reported = self.reported.saturating_add(Seq(block.right).since(Seq(block.left)));
+            let len = Seq(block.right).since(Seq(block.left));
+            self.unreported = self.unreported.saturating_sub(len);
         }
-        let is_all_reported = self.repeated > 0 && self.reported >= self.repeated;
+        let is_all_reported = self.has_repeated && self.unreported == 0;
         let is_early = change.acked > 0
             && segment
                 .echoed_at

@@ -185,13 +185,25 @@ fn play(base: Seq, steps: Vec<Step>) {
                         let seq = model.seq(at);
                         let record = record_of(&board, &records, seq);
                         if record.fate == SegmentOutcome::Lost {
-                            assert!(rack.was_sent_before(record.sent_at, record.end()));
+                            assert!(rack.was_sent_before(
+                                record.sent_at,
+                                record.end(),
+                                record.retransmits > 0
+                            ));
                             model.bytes[at].fate = SegmentOutcome::Lost;
                         } else {
                             // Of data sent at one moment, some may be detected a little later.
-                            let is_tie = !rack.was_sent_before(record.sent_at, board.nxt());
+                            let is_tie = !rack.was_sent_before(
+                                record.sent_at,
+                                board.nxt(),
+                                record.retransmits > 0,
+                            );
                             let is_early = now < record.sent_at + rack.rtt();
-                            let is_before = rack.was_sent_before(record.sent_at, record.end());
+                            let is_before = rack.was_sent_before(
+                                record.sent_at,
+                                record.end(),
+                                record.retransmits > 0,
+                            );
                             assert!(!is_before || is_tie || is_early);
                         }
                     }

@@ -16,6 +16,7 @@ use crate::error::{ConnectionError, ListenError, OpenError, RecvError, SendError
 use crate::id::{ConnectionId, ListenerId, StaleHandle};
 use crate::mss::{announced_mss, floored_mtu};
 use crate::output::PROTOCOL;
+use crate::path::PathSize;
 use crate::port;
 use crate::receive_state::{first_limit, shift_for};
 use crate::settings::TcpSettings;
@@ -112,19 +113,22 @@ impl<H: HalfOpen> ConnectionTable<H> {
         settings: &'a TcpSettings,
     ) -> OpenKind<'a> {
         let family = crate::connection::family(&flow);
+        let of_link = if mtu == 0 { floored_mtu(family, 1500) } else { floored_mtu(family, mtu) };
         OpenKind {
             flow,
             iss: self.isn.isn(&flow, lend.now),
             clock: crate::timestamps::TimestampClock::of(&self.clock, &flow),
-            path_mss: settings.wanted_mss(announced_mss(family, floored_mtu(family, mtu)).0),
+            our_mss: settings.wanted_mss(announced_mss(family, of_link).0),
+            path: PathSize::new(mtu, settings.wanted_mss(u16::MAX)),
             settings,
             now: lend.now,
         }
     }
 
-    /// Listens at an address and port: the unspecified address of IPv4 means all its addresses,
-    /// that of IPv6 both families. At port 0 only with [`TcpSettings::every_port`]. At most
-    /// `backlog` connections wait to be accepted.
+    /// Listens at an address and port, with the MSS of `mtu` where that of the way back to a SYN's
+    /// sender is not known ([`SegmentInput::mtu`](crate::SegmentInput)): the unspecified address of IPv4 means all its addresses,
+    /// that of IPv6 both families. At port 0 only with [`TcpSettings::every_port`]. At most `backlog`
+    /// connections wait to be accepted.
     ///
     /// # Errors
     /// See [`ListenError`].

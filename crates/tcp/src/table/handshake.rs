@@ -14,8 +14,9 @@ use floodwall_wire::tcp::{TcpFields, TcpFlags};
 use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
 
 use super::SegmentVerdict;
-use crate::connection::{Connection, Handshake, OpenKind, rto_config};
+use crate::connection::{Connection, Handshake, OpenKind, family, rto_config};
 use crate::connection_table::{ConnectionTable, TcpContext, Transmit};
+use crate::mss::announced_mss;
 use crate::output::assemble;
 use crate::segment::{ResetSegment, Segment};
 use crate::settings::TcpSettings;
@@ -47,7 +48,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             return refused(flow, segment);
         };
         match SegmentKind::of(segment.flags.0) {
-            SegmentKind::Syn => self.on_syn(lend, listener, (flow, hash), segment),
+            SegmentKind::Syn => self.on_syn(lend, listener, (flow, hash), mtu, segment),
             SegmentKind::Ack => match self.on_proof(lend, listener, (flow, hash), mtu, segment) {
                 Ok(()) => self.segment(lend, flow, (iface, mtu), segment, packet),
                 Err(Unproven::Reset) => refused(flow, segment),
@@ -69,6 +70,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         lend: &mut TcpContext<'_>,
         listener: u32,
         (flow, hash): (&FlowKey, u64),
+        mtu: u32,
         segment: &Segment,
     ) -> SegmentVerdict {
         let Some(half) = self.listeners.half(listener) else { return refused(flow, segment) };
@@ -87,7 +89,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         };
         let answered = self.half_open.syn_hashed(half, &syn, hash, lend.moment());
         match (answered.syn_ack(), answered) {
-            (Some(answer), _) => match syn_ack_packet(lend, answer, self.header_of(listener)) {
+            (Some(answer), _) => match self.syn_ack_of(lend, Some(listener), answer, mtu) {
                 Some(transmit) => SegmentVerdict::Answered(transmit),
                 None => SegmentVerdict::Dropped(DropReason::NoBuffer),
             },
@@ -98,9 +100,35 @@ impl<H: HalfOpen> ConnectionTable<H> {
         }
     }
 
-    /// The fields of the IP header that a listener's connections set.
-    fn header_of(&self, listener: u32) -> Option<HandshakeHeader> {
-        self.listeners.of_new(listener).map(|(settings, _)| HandshakeHeader::of(settings))
+    /// The packet of a SYN-ACK that [`ConnectionTable::work`] has asked for. Its MSS is that of `mtu`, the MTU
+    /// of the link by which it leaves; 0 where that is not known. `None` where the pool is empty.
+    #[must_use]
+    pub fn syn_ack(
+        &mut self,
+        lend: &mut TcpContext<'_>,
+        answer: &SynAck,
+        mtu: u32,
+    ) -> Option<Transmit> {
+        let listener = self.listeners.lookup(&answer.flow, answer.flow.zone);
+        self.syn_ack_of(lend, listener, answer, mtu)
+    }
+
+    /// The packet of a SYN-ACK, with its listener's IP header fields.
+    fn syn_ack_of(
+        &self,
+        lend: &mut TcpContext<'_>,
+        listener: Option<u32>,
+        answer: &SynAck,
+        mtu: u32,
+    ) -> Option<Transmit> {
+        let settings = listener.and_then(|listener| self.listeners.of_new(listener));
+        let settings = settings.map(|(settings, _)| settings);
+        let of_path = |_| {
+            let mss = announced_mss(family(&answer.flow), mtu).0;
+            settings.map_or(mss, |settings| settings.wanted_mss(mss))
+        };
+        let mss = if mtu == 0 { answer.mss } else { answer.mss.map(of_path) };
+        syn_ack_packet(lend, &SynAck { mss, ..*answer }, settings.map(HandshakeHeader::of))
     }
 
     /// Processes a segment that may prove a handshake; if it does, its connection is created.
@@ -172,6 +200,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
                     place.said = Some(super::SynSaid::of(proven));
                 }
                 self.listeners.enqueue(listener, index);
+                self.look_path_up(index);
                 lend.counters.count(Counter::TcpPassiveOpens);
             }
             Err(_) => self.half_open.accepted(proven.slot()),
@@ -208,22 +237,14 @@ impl<H: HalfOpen> ConnectionTable<H> {
         }
     }
 
-    /// Sends the SYN-ACKs that are due for retransmission.
+    /// Passes the SYN-ACKs that are due for retransmission to `send`.
     pub(crate) fn resend(
         &mut self,
-        lend: &mut TcpContext<'_>,
+        lend: &TcpContext<'_>,
         units: floodwall_base::Units,
-        send: &mut impl FnMut(Transmit),
+        send: &mut impl FnMut(&SynAck),
     ) -> floodwall_base::Units {
-        let (at, listeners) = (lend.moment(), &self.listeners);
-        self.half_open.work(at, units, &mut |answer| {
-            let listener = listeners.lookup(&answer.flow, answer.flow.zone);
-            let settings = listener.and_then(|listener| listeners.of_new(listener));
-            let header = settings.map(|(settings, _)| HandshakeHeader::of(settings));
-            if let Some(transmit) = syn_ack_packet(lend, answer, header) {
-                send(transmit);
-            }
-        })
+        self.half_open.work(lend.moment(), units, send)
     }
 }
 

@@ -2,17 +2,15 @@
 //!
 //! Called by `stack` with the parsed quotation. Invariants: an error is accepted only where the
 //! quoted sequence number is in flight (RFC 5927 section 4); no error ends an established
-//! connection, and no router reduces its rate (rows 33 and 34 of the bar); here a path MTU is only
-//! lowered, never below its family's floor (decision E25), and never for a segment that is smaller
-//! already.
+//! connection, and no router reduces its rate (rows 33 and 34 of the bar); a path MTU is
+//! only lowered, never below its family's floor (decision E25); one that is known already is no
+//! news, but is still about a segment of ours.
 
 use floodwall_base::{FlowKey, IfIndex, Instant, Seq};
 use floodwall_syncache::HalfOpen;
 
-use crate::connection::family;
 use crate::connection_table::ConnectionTable;
 use crate::error::ConnectionError;
-use crate::mss::{announced_mss, floored_mtu};
 use crate::state::TcpState;
 
 /// An ICMP error of either family.
@@ -48,19 +46,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             IcmpSays::Unreachable if opening => connection.fail(ConnectionError::Unreachable),
             // Soft for every connection that was established (RFC 5461): the timers decide.
             IcmpSays::Refused | IcmpSays::Unreachable => {}
-            IcmpSays::TooBig(mtu) => {
-                let family = family(&connection.flow);
-                let mss = announced_mss(family, floored_mtu(family, mtu)).0;
-                if mss >= connection.agreed.path_mss {
-                    return false;
-                }
-                connection.agreed.path_mss = mss;
-                let mss = connection.mss();
-                connection.recovery.set_mss(mss);
-                if !opening {
-                    connection.recovery.on_too_big(records);
-                }
-            }
+            IcmpSays::TooBig(mtu) => connection.on_too_big(records, mtu, now),
         }
         self.settle(index, now);
         true

@@ -32,7 +32,8 @@ pub struct SegmentInput {
     pub l4: usize,
     /// Bytes of the IP payload from there on.
     pub len: usize,
-    /// The MTU of the link on which it arrived.
+    /// The MTU of the link on the way back to the source: what a SYN-ACK announces. 0 where it was
+    /// not looked up; needed of a SYN only.
     pub mtu: u32,
     /// The destination is a multicast or broadcast address, of IP or of the link layer.
     pub group: bool,

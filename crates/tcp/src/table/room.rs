@@ -3,15 +3,17 @@
 //!
 //! Used by `handshake.rs` once a handshake is proven, so that nothing forged evicts anything, and
 //! by `calls.rs` for connections that programs open. A sixteenth of the places is kept free
-//! (`TCP_PLACES_KEPT_PART`), because an evicted connection keeps its place until its reset is sent
-//! and its program has released it; the last half of that is for prefixes with less than their fair
+//! (`TCP_PLACES_KEPT_DIVISOR`), because an evicted connection keeps its place until its reset is
+//! sent and its program has released it; the last half of that is for prefixes with less than their fair
 //! share. Connections that programs opened themselves, and those of listeners that do not permit
 //! it, are never evicted.
 
 use core::net::IpAddr;
 use core::time::Duration;
 
-use floodwall_base::limits::{TCP_EVICTED_MAX, TCP_PLACES_KEPT_PART, TCP_PLACES_NEWCOMERS_PART};
+use floodwall_base::limits::{
+    TCP_EVICTED_MAX, TCP_PLACES_KEPT_DIVISOR, TCP_PLACES_NEWCOMERS_DIVISOR,
+};
 use floodwall_base::{Counter, Instant};
 use floodwall_syncache::{HalfOpen, HandshakeAck};
 
@@ -44,7 +46,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
     ) -> bool {
         let (peer, max) = (ack.flow.remote.ip(), self.places_max());
         let free = self.free_places();
-        let is_scarce = free <= max / TCP_PLACES_NEWCOMERS_PART;
+        let is_scarce = free <= max / TCP_PLACES_NEWCOMERS_DIVISOR;
         if free == 0 || is_scarce && self.ledgers.all.has_its_share(ALL, peer, max) {
             if self.half_open.recognizes(ack) {
                 self.make_room(lend, Some(peer));
@@ -90,7 +92,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
     /// Where few places are left, evicts for a newcomer.
     pub(super) fn make_room(&mut self, lend: &mut TcpContext<'_>, newcomer: Newcomer) {
         let max = self.places_max();
-        let most = max - max / TCP_PLACES_KEPT_PART;
+        let most = max - max / TCP_PLACES_KEPT_DIVISOR;
         for _ in 0..TCP_EVICTED_MAX {
             if self.live() < most {
                 return;

@@ -180,6 +180,8 @@ impl Cable {
 
     /// Puts a segment on the cable, with impairments applied.
     pub(super) fn fly(&mut self, flying: Flying) {
+        let len = flying.bytes.len() + if flying.dst_addr.is_ipv4() { 20 } else { 40 };
+        assert!(len <= 1500, "a segment of {len} bytes would be fragmented");
         self.sent[1 - flying.to] += 1;
         let Weather { delay, jitter, loss, twice, spoil, rate } = self.weather;
         let mut delay = delay;
@@ -287,7 +289,9 @@ impl Cable {
             let now = self.now;
             let (tcp, mut lend) = self.hosts[host].lend(now);
             let mut again = vec![];
-            tcp.work(&mut lend, Units(64), &mut |out| again.push(out));
+            tcp.work(&mut lend, Units(64), &mut |answer| again.push(*answer));
+            let again: Vec<_> =
+                again.iter().filter_map(|answer| tcp.syn_ack(&mut lend, answer, 1500)).collect();
             again.into_iter().for_each(|out| self.launch(host, out));
         }
         self.flush();

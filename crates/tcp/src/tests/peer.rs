@@ -4,7 +4,7 @@ use core::net::IpAddr;
 use core::time::Duration;
 
 use floodwall_base::{DropReason, Endpoint, FlowKey, IfIndex, Instant, Seq, Units};
-use floodwall_packet::AccessCounters;
+use floodwall_packet::{AccessCounters, PacketList};
 use floodwall_wire::tcp::{TcpFields, TcpFlags, TcpHeader};
 use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
 
@@ -33,6 +33,8 @@ pub(super) struct Out {
     pub(super) window: u16,
     pub(super) options: TcpOptionSet,
     pub(super) data: Vec<u8>,
+    /// DF is clear in its IP header.
+    pub(super) fragmentable: bool,
 }
 
 /// The scripted peer.
@@ -78,6 +80,8 @@ pub(super) struct Peer {
     pub(super) peer_port: u16,
     pub(super) out: Vec<Out>,
     pub(super) dropped: Option<DropReason>,
+    /// The MTU of the path, which no segment exceeds.
+    pub(super) mtu: u32,
 }
 
 impl Peer {
@@ -85,7 +89,7 @@ impl Peer {
         let now = Instant::from_nanos(5_000_000_000);
         let host = Host::new(77, 1, small(), now);
         let (port, peer_port) = (PORT, PEER_PORT);
-        Self { host, now, v6, iss: 0, port, peer_port, out: vec![], dropped: None }
+        Self { host, now, v6, iss: 0, port, peer_port, out: vec![], dropped: None, mtu: 1500 }
     }
 
     fn addrs(&self) -> (IpAddr, IpAddr) {
@@ -163,7 +167,7 @@ impl Peer {
             local: (ours, 0).into(),
             remote: (theirs, PEER_PORT).into(),
             zone: IfIndex::default(),
-            mtu: 1500,
+            mtu: self.mtu,
         };
         let now = self.now;
         let (tcp, mut lend) = self.host.lend(now);
@@ -220,7 +224,7 @@ impl Peer {
             iface: IfIndex(1),
             l4: 0,
             len: bytes.len(),
-            mtu: 1500,
+            mtu: self.mtu,
             group: false,
             congestion: false,
         };
@@ -246,6 +250,8 @@ impl Peer {
     }
 
     fn note(&mut self, bytes: &[u8]) {
+        let len = bytes.len() + if self.v6 { 40 } else { 20 };
+        assert!(len <= self.mtu as usize, "a segment of {len} bytes would be fragmented");
         let header = TcpHeader::parse(bytes, bytes.len()).unwrap();
         let flow = self.flow();
         let pseudo = pseudo_header(&flow, bytes.len() as u32).unwrap();
@@ -257,6 +263,7 @@ impl Peer {
             window: header.window(),
             options: TcpOptionSet::read(header.options()).unwrap(),
             data: bytes[header.header_len()..].to_vec(),
+            fragmentable: false,
         });
     }
 
@@ -264,8 +271,15 @@ impl Peer {
         loop {
             let now = self.now;
             let (tcp, mut lend) = self.host.lend(now);
-            let Some(out) = tcp.transmit(&mut lend) else { break };
-            self.note(&out.packet.chunks().flatten().copied().collect::<Vec<_>>());
+            if tcp.next_to_send(&mut lend).is_none() {
+                break;
+            }
+            let (mtu, mut rest) = (Some(self.mtu), PacketList::new());
+            let Some(out) = tcp.transmit_on(&mut lend, mtu, &mut rest) else { continue };
+            for packet in [out.packet].into_iter().chain(core::iter::from_fn(|| rest.pop_front())) {
+                self.note(&packet.chunks().flatten().copied().collect::<Vec<_>>());
+                self.out.last_mut().unwrap().fragmentable = out.fragmentable;
+            }
         }
     }
 
@@ -277,8 +291,10 @@ impl Peer {
             let now = self.now;
             let (tcp, mut lend) = self.host.lend(now);
             let mut again = vec![];
-            tcp.work(&mut lend, Units(64), &mut |out| again.push(out));
-            for out in again {
+            tcp.work(&mut lend, Units(64), &mut |answer| again.push(*answer));
+            let mtu = self.mtu;
+            let again = again.iter().filter_map(|answer| tcp.syn_ack(&mut lend, answer, mtu));
+            for out in again.collect::<Vec<_>>() {
                 self.note(&out.packet.chunks().flatten().copied().collect::<Vec<_>>());
             }
             self.flush();

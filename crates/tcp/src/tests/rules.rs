@@ -4,4 +4,5 @@ mod arrival;
 mod closing;
 mod opening;
 mod peers;
+mod segment_size;
 mod sending;

@@ -301,8 +301,10 @@ fn syn_acks_are_repeated_for_half_a_minute_and_the_handshake_may_end_after_a_min
 fn at_once(peer: &mut Peer, seq: &mut u32, count: u32, put: &Put<'_>) -> u32 {
     let mut quick = 0;
     for _ in 0..count {
-        let answer = peer.give(Put { seq: *seq, ..put.clone() });
+        let mut answer = peer.give(Put { seq: *seq, ..put.clone() });
         *seq += put.data.len() as u32;
+        // At the end of the round.
+        answer.extend(peer.wait(Duration::ZERO));
         quick += u32::from(peer.is_ack(&answer, *seq));
         let late = peer.wait(Duration::from_millis(100));
         assert_eq!(answer.len() + late.len(), 1, "one acknowledgment each");
@@ -322,12 +324,16 @@ fn a_sender_of_one_segment_at_a_time_need_not_wait_for_each_acknowledgment() {
             let (mut seq, segment) = (1, put(flags, 0, 1).data(data));
             let quick = at_once(&mut peer, &mut seq, 40, &segment);
             assert!(quick >= least, "{} bytes: {quick} of 40", data.len());
-            // Where the program answers, acknowledgments ride on its data.
-            assert_eq!(peer.give(Put { seq, ..segment.clone() }).len(), 1);
+            // A program that answers in the same round carries it.
+            assert!(peer.give(Put { seq, ..segment.clone() }).is_empty());
             seq += data.len() as u32;
-            peer.write(id, b"answer");
+            let answer = peer.write(id, b"answer");
+            assert_eq!((answer.len(), answer[0].ack), (1, peer.theirs(seq)));
+            assert!(peer.wait(Duration::ZERO).is_empty());
             peer.give(put(A, seq, 7));
+            // It is expected to answer again, though later.
             assert!(peer.give(Put { seq, ack: 7, ..segment.clone() }).is_empty());
+            assert!(peer.wait(Duration::from_millis(30)).is_empty());
             let answer = peer.write(id, b"again");
             seq += data.len() as u32;
             assert_eq!((answer.len(), answer[0].ack), (1, peer.theirs(seq)));

@@ -269,7 +269,7 @@ fn full_segments_that_vanish_again_and_again_become_smaller() {
         let large = TcpOptionSet { mss: Some(1440), ..TcpOptionSet::NONE };
         let (mut peer, id) = Peer::accepted(v6, &TcpSettings::default(), large);
         assert_eq!(peer.write(id, &[7; 4000])[0].data.len(), 1440);
-        let out = peer.wait(Duration::from_secs(30));
+        let out = peer.wait(Duration::from_secs(10));
         let sizes: Vec<usize> = out.iter().map(|segment| segment.data.len()).collect();
         assert_eq!(sizes[..2], [1440; 2], "one or two losses change nothing");
         assert_eq!(sizes.last(), Some(&smaller));

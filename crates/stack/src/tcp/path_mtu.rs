@@ -1,0 +1,114 @@
+//! The path MTU of connections, and the MSS of answers to SYNs: what the routing tables say of the
+//! way back to a peer.
+//!
+//! Called by `tcp.rs` with every transmission and with every SYN. Invariant: no segment is ever an
+//! IP fragment of ours: what exceeds the path's MTU is dropped here in place of being cut, and
+//! counted (`cut.rs` refuses it as well).
+
+use core::net::IpAddr;
+
+use floodwall_base::DropReason;
+use floodwall_base::IfIndex;
+use floodwall_ip::output::HeaderError;
+use floodwall_packet::PacketBuf;
+use floodwall_wire::ipv4;
+
+use crate::ip_family::IpFamily;
+use crate::round_context::RoundContext;
+use crate::rx::RxMeta;
+use crate::shard::Stack;
+use crate::tx::{OutgoingPacket, OutputPath};
+
+/// Where a TCP header has its flags, and the bit of SYN (RFC 9293 section 3.1).
+const FLAGS: usize = 13;
+const SYN: u8 = 2;
+
+impl Stack {
+    /// The MTU of a path, with what was learnt of the destination; `None` where this shard's tables
+    /// are behind.
+    #[inline]
+    pub(super) fn path_mtu<A: IpFamily>(&self, path: OutputPath<A>) -> Option<u32> {
+        match path {
+            OutputPath::Via { mtu, .. } => (!self.is_behind()).then_some(mtu),
+            OutputPath::Local => self.interfaces.first().map(|loopback| loopback.mtu),
+        }
+    }
+
+    /// The MTU of the link by which a path begins: what we announce is what we can receive, not what
+    /// the path carries (RFC 9293 section 3.7.1).
+    pub(super) fn link_mtu_on<A: IpFamily>(&self, path: OutputPath<A>) -> u32 {
+        let iface = match path {
+            OutputPath::Via { iface, .. } => iface,
+            OutputPath::Local => IfIndex::LOOPBACK,
+        };
+        self.interfaces.get(usize::from(iface.0)).map_or(0, |i| i.mtu_of(A::BITS == 32))
+    }
+
+    /// The MTU of the link by which packets to `peer` leave; 0 where no route leads there.
+    pub(super) fn link_mtu_to(
+        &mut self,
+        cx: &RoundContext<'_>,
+        peer: IpAddr,
+        zone: IfIndex,
+    ) -> u32 {
+        let zone = Some(zone).filter(|zone| *zone != IfIndex::default());
+        match peer {
+            IpAddr::V4(peer) => {
+                self.tcp_path(cx, peer, zone).map_or(0, |path| self.link_mtu_on(path))
+            }
+            IpAddr::V6(peer) => {
+                self.tcp_path(cx, peer, zone).map_or(0, |path| self.link_mtu_on(path))
+            }
+        }
+    }
+
+    /// Of a SYN the MTU of the link back to its sender; 0 of every other segment, whose connection
+    /// follows its path when it sends. The answer takes the path that is looked up here.
+    #[inline]
+    pub(super) fn mtu_back<A: IpFamily>(
+        &mut self,
+        cx: &RoundContext<'_>,
+        packet: &PacketBuf,
+        ascent: &RxMeta<A>,
+        l4: usize,
+    ) -> u32 {
+        let is_syn = match packet.first().get(l4 + FLAGS) {
+            Some(flags) => flags & SYN != 0,
+            None => true,
+        };
+        if !is_syn {
+            return 0;
+        }
+        let src_addr = ascent.heading.src_addr;
+        let zone = src_addr.is_link_scope().then_some(ascent.iface);
+        self.tcp_path(cx, src_addr, zone).map_or(0, |path| self.link_mtu_on(path))
+    }
+
+    /// Sends a segment that routers may fragment: its path carries less than the smallest size that
+    /// is believed.
+    #[cold]
+    pub(super) fn output_fragmentable<A: IpFamily>(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        outgoing: OutgoingPacket<A>,
+        path: OutputPath<A>,
+    ) {
+        let OutgoingPacket { packet, ends, protocol, hop_limit, class, .. } = outgoing;
+        self.originate::<A>(packet.len() + A::HEADER_LEN);
+        match A::header(cx.pool, packet, ends, protocol, hop_limit, class) {
+            Ok(mut packet) => {
+                let header = packet.front_mut(ipv4::HEADER_LEN).filter(|_| A::BITS == 32);
+                if let Some(header) = header.and_then(|bytes| bytes.first_chunk_mut()) {
+                    floodwall_ip::output::let_fragment(header, cx.random.secret.next_u32() as u16);
+                }
+                self.send_headed(cx, packet, path, None);
+            }
+            Err(HeaderError::NoBuffer(packet)) => {
+                self.die_out::<A>(packet, DropReason::NoBuffer);
+            }
+            Err(HeaderError::TooLong(packet)) => {
+                self.die_out::<A>(packet, DropReason::PacketTooBig);
+            }
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! `PathSize`: how large segments may be on the path to the peer, from all that is known of it.
+//!
+//! Used by a connection. The routing tables give the path MTU with every transmission
+//! ([`Connection::follow_path`]), so that a connection follows its route, its link and what others
+//! have learnt of the destination, without a list of connections per route. A router's report (RFC
+//! 1191, RFC 8201) counts beside it until the tables have it as well. Where full segments vanish
+//! without a report, smaller ones are tried, and larger ones are searched for again once the path
+//! is alive (RFC 4821). Invariants: the size is never below its family's floor, whatever is
+//! reported; a search never exceeds what tables and reports permit; where a path carries less than
+//! IPv4's floor, segments may be fragmented by routers (DF clear), never by us.
+
+use core::time::Duration;
+
+use floodwall_base::{Family, Instant};
+
+use crate::congestion::CongestionControl;
+use crate::connection::{Connection, family};
+use crate::connection_index::ConnectionIndex;
+use crate::mss::{announced_mss, floored_mtu};
+use crate::sent_segments::SentSegments;
+use crate::timestamps::OPTION_LEN;
+
+/// How long a report counts, and after which time larger segments are tried again (RFC 1191 section
+/// 6.3, RFC 8201 section 4, RFC 4821 section 7.3).
+const LIFETIME: Duration = Duration::from_secs(600);
+/// The MTU that is assumed before the first look-up.
+const ETHERNET_MTU: u32 = 1500;
+/// A search ends where so few bytes are left to be gained.
+const CLOSE_ENOUGH: u16 = 24;
+/// The MSS of IPv4's smallest path MTU: with it, DF is clear.
+const LEAST_MSS_V4: u16 = 512;
+
+/// The segment sizes of one path. Fields hold the payload of a segment without options, unless
+/// stated otherwise.
+#[derive(Clone, Debug)]
+pub(crate) struct PathSize {
+    /// In a search: when a probe may be sent, `NONE` until the path has proved alive. Else until
+    /// when `told` counts.
+    at: ConnectionIndex,
+    /// The path MTU by the routing tables, in bytes; 0 before the first look-up.
+    mtu: u32,
+    /// The path MTU that a router has reported, in bytes; 0 where there is none.
+    told: u16,
+    /// The largest size that the program permits.
+    cap: u16,
+    /// The size in use while a search is on; 0 where there is none.
+    low: u16,
+    /// The largest size of the search that is not refuted.
+    high: u16,
+    /// The size of the probe in flight; 0 where there is none.
+    probe: u16,
+    /// The search has tried its largest size.
+    has_tried: bool,
+    /// The path carries less than the floor: routers may fragment.
+    clears_df: bool,
+    /// The segment built last is a probe.
+    is_probe: bool,
+}
+
+impl PathSize {
+    /// A path with this MTU by the routing tables, 0 where it was not looked up yet.
+    pub(crate) fn new(mtu: u32, cap: u16) -> Self {
+        Self {
+            at: ConnectionIndex::NONE,
+            mtu,
+            told: 0,
+            cap,
+            low: 0,
+            high: 0,
+            probe: 0,
+            has_tried: false,
+            clears_df: false,
+            is_probe: false,
+        }
+    }
+
+    /// The size that tables, reports and the program permit.
+    fn permitted(&self, family: Family) -> u16 {
+        let mtu = if self.mtu == 0 { ETHERNET_MTU } else { self.mtu };
+        let mtu = if self.told == 0 { mtu } else { mtu.min(self.told.into()) };
+        announced_mss(family, floored_mtu(family, mtu)).0.min(self.cap)
+    }
+
+    /// The size in use.
+    pub(crate) fn mss(&self, family: Family) -> u16 {
+        let permitted = self.permitted(family);
+        if self.is_searching() { permitted.min(self.low) } else { permitted }
+    }
+
+    /// Whether a smaller size than permitted is in use, because full segments vanished.
+    pub(crate) const fn is_searching(&self) -> bool {
+        self.low != 0
+    }
+
+    /// Ends a search and what was reported before.
+    fn start_over(&mut self) {
+        *self = Self::new(self.mtu, self.cap);
+    }
+
+    /// Whether a segment of ours may be fragmented by routers.
+    pub(crate) const fn clears_df(&self) -> bool {
+        self.clears_df && !self.is_probe
+    }
+
+    /// The routing tables' MTU at this moment; returns whether it changes anything.
+    #[inline]
+    fn follow(&mut self, mtu: u32, now: Instant) -> bool {
+        if mtu == self.mtu && self.told == 0 {
+            return false;
+        }
+        self.follow_change(mtu, now)
+    }
+
+    #[cold]
+    fn follow_change(&mut self, mtu: u32, now: Instant) -> bool {
+        let is_over = !self.is_searching() && self.at.get().is_none_or(|until| now >= until);
+        // Once the tables have it, they also know when it ends.
+        let is_known = mtu <= u32::from(self.told) && !self.clears_df;
+        if self.told != 0 && (is_over || is_known) {
+            self.start_over();
+        } else if self.mtu != mtu && self.is_searching() {
+            // Another path: what was found does not hold for it.
+            self.start_over();
+        }
+        self.mtu = mtu;
+        true
+    }
+
+    /// A router reports that the path carries `mtu` bytes.
+    fn report(&mut self, family: Family, mtu: u32, now: Instant) {
+        let floor = floored_mtu(family, mtu);
+        let at_floor = self.mss(family) <= LEAST_MSS_V4;
+        // Without a size in it, it comes from a router older than RFC 1191: the floor is a guess.
+        let is_less = family == Family::V4 && mtu < floor && (mtu > 0 || at_floor);
+        let clears_df = self.clears_df || is_less;
+        self.start_over();
+        self.told = u16::try_from(floor).unwrap_or(u16::MAX);
+        (self.at, self.clears_df) = ((now + LIFETIME).into(), clears_df);
+    }
+
+    /// Full segments of `size` bytes were lost several times: `smaller` ones are tried.
+    fn suspect(&mut self, size: u16, smaller: u16) {
+        self.high = self.high.max(size);
+        (self.low, self.probe, self.has_tried) = (smaller, 0, false);
+        self.at = ConnectionIndex::NONE;
+        self.clears_df |= smaller == LEAST_MSS_V4;
+    }
+
+    /// Data was acknowledged: the path is alive.
+    fn prove_alive(&mut self, now: Instant) {
+        if self.is_searching() && self.at.is_none() {
+            self.at = now.into();
+        }
+    }
+
+    /// The size of the next probe, where one is due.
+    fn next_probe(&mut self, family: Family, peer: u16, now: Instant) -> Option<u16> {
+        if self.probe != 0 || self.at.get().is_none_or(|at| now < at) {
+            return None;
+        }
+        let permitted = self.permitted(family).min(peer);
+        let high = if self.has_tried { self.high.min(permitted) } else { permitted };
+        if high <= self.low {
+            self.start_over();
+            return None;
+        }
+        self.high = high;
+        Some(if self.has_tried { self.low + (high - self.low).div_ceil(2) } else { high })
+    }
+
+    /// A probe's fate is known; returns whether the size in use grows.
+    fn judge(&mut self, arrived: bool, now: Instant) -> bool {
+        let size = core::mem::take(&mut self.probe);
+        if size == 0 || !self.is_searching() {
+            return false;
+        }
+        self.has_tried = true;
+        if arrived {
+            self.low = size;
+            self.clears_df = false;
+        } else {
+            self.high = size - 1;
+        }
+        if self.high <= self.low && arrived {
+            self.start_over();
+        } else if self.high.saturating_sub(self.low) < CLOSE_ENOUGH {
+            (self.has_tried, self.at) = (false, (now + LIFETIME).into());
+        }
+        arrived
+    }
+}
+
+/// Consecutive timeouts after which the path MTU is suspected: Linux's `tcp_retries1`.
+const BLACK_HOLE_TRIES: u8 = 3;
+/// Those after which IPv4 segments of the smallest size are sent with DF clear.
+const FRAGMENT_TRIES: u8 = 6;
+/// The MSS that is tried first, over IPv4 (Linux's `tcp_base_mss`) and over IPv6 (which every link
+/// carries).
+const BLACK_HOLE_MSS: (u16, u16) = (1024, 1220);
+
+impl Connection {
+    /// Follows the path MTU of the routing tables: call it before a segment is built.
+    #[inline]
+    pub(crate) fn follow_path(&mut self, mtu: u32, now: Instant) {
+        let is_first = self.path.mtu == 0;
+        if self.path.follow(mtu, now) {
+            self.resize(is_first, now);
+        }
+    }
+
+    /// Adopts the size of the path.
+    #[cold]
+    fn resize(&mut self, is_first: bool, now: Instant) {
+        let mss = self.path.mss(family(&self.flow));
+        if mss == self.agreed.path_mss {
+            return;
+        }
+        self.agreed.path_mss = mss;
+        if is_first && self.snd.nxt == self.snd.iss + 1 {
+            // Nothing was sent: the initial window is that of the right size.
+            let is_slow = self.recovery.controller().window() <= self.recovery.mss();
+            self.restart_recovery(now);
+            if is_slow {
+                self.recovery.begin_slowly();
+            }
+        } else {
+            let mss = self.mss();
+            self.recovery.set_mss(mss);
+        }
+    }
+
+    /// A router reports that a packet of ours exceeded `mtu` bytes. All that is in flight in larger
+    /// segments is lost, and is sent again at once, not as congestion (RFC 1191 section 6.4, RFC
+    /// 8201 section 5.4).
+    pub(crate) fn on_too_big(&mut self, records: &mut SentSegments, mtu: u32, now: Instant) {
+        let family = family(&self.flow);
+        let carries = announced_mss(family, floored_mtu(family, mtu)).0;
+        if carries < self.agreed.path_mss || mtu < floored_mtu(family, 0) {
+            self.path.report(family, mtu, now);
+            self.resize(false, now);
+        }
+        if self.state().is_synchronized() {
+            let options = if self.agreed.timestamps { OPTION_LEN } else { 0 };
+            let size = u32::from(carries).saturating_sub(options);
+            self.recovery.on_too_big(records, size);
+        }
+    }
+
+    /// Black-hole detection: full segments that are lost repeatedly may exceed the MTU of a router
+    /// which sends no errors, or sends errors that are lost; smaller ones are tried (RFC 4821
+    /// section 7.7, RFC 5927 section 7.2). Once the path is alive, larger ones are tried again.
+    pub(crate) fn suspect_black_hole(&mut self, now: Instant) {
+        let tries = self.recovery.rtt().backoff();
+        let is_full = self.recovery.board().outstanding() >= self.mss();
+        let smaller = match family(&self.flow) {
+            Family::V4 if tries >= FRAGMENT_TRIES => LEAST_MSS_V4,
+            Family::V4 => BLACK_HOLE_MSS.0,
+            Family::V6 => BLACK_HOLE_MSS.1,
+        };
+        let size = self.agreed.path_mss.min(self.agreed.peer_mss);
+        if tries >= BLACK_HOLE_TRIES && is_full && size > smaller {
+            self.path.suspect(size, smaller);
+            self.resize(false, now);
+        }
+    }
+
+    /// New data was acknowledged.
+    #[inline]
+    pub(crate) fn note_alive(&mut self, now: Instant) {
+        if self.path.is_searching() {
+            self.path.prove_alive(now);
+        }
+    }
+
+    /// The payload of a probe for a larger segment size, where one is due and may be sent: followed
+    /// by enough data that its loss is noticed (RFC 4821 section 7.4).
+    pub(crate) fn size_probe(&mut self, now: Instant) -> Option<u32> {
+        if !self.path.is_searching() || !self.recovery.may_probe_size() {
+            return None;
+        }
+        let size = self.path.next_probe(family(&self.flow), self.agreed.peer_mss, now)?;
+        let options = self.agreed.path_mss.min(self.agreed.peer_mss);
+        let options = u32::from(options).saturating_sub(self.segment_room());
+        let len = u32::from(size).saturating_sub(options);
+        let fits = self.snd.usable().min(self.recovery.allowance());
+        let behind = len + 3 * self.mss();
+        (len > self.segment_room() && len <= fits && behind <= self.snd.unsent()).then(|| {
+            self.path.probe = size;
+            len
+        })
+    }
+
+    /// A probe of `len` bytes that begins at `seq` was built.
+    pub(crate) fn size_probe_sent(&mut self, seq: floodwall_base::Seq, len: u32, asked: u32) {
+        if len == asked {
+            self.recovery.on_size_probe(seq, len);
+            self.path.is_probe = true;
+        } else {
+            // The data lies in too many pieces for one packet.
+            self.path.probe = 0;
+        }
+    }
+
+    /// Takes the outcome of a probe from the sender.
+    #[inline]
+    pub(crate) fn judge_size_probe(&mut self, now: Instant) {
+        if let Some(arrived) = self.recovery.take_size_verdict()
+            && self.path.judge(arrived, now)
+        {
+            self.resize(false, now);
+        }
+    }
+
+    /// Whether the segment built last may be fragmented by routers.
+    pub(crate) const fn take_fragmentable(&mut self) -> bool {
+        let clears = self.path.clears_df();
+        self.path.is_probe = false;
+        clears
+    }
+}

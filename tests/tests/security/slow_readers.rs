@@ -1,0 +1,118 @@
+//! Slow readers of one source prefix: each takes a little of a huge answer, steadily. An honest
+//! download over a long path keeps its window and is not reset; the readers are.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use floodwall_base::{Counter, Family};
+use floodwall_tests::craft::FAMILIES;
+use floodwall_tests::tcp::Heard;
+use floodwall_wire::tcp::TcpFlags;
+
+use crate::places::{Play, World, http, source};
+
+const A: TcpFlags = TcpFlags::ACK;
+const HUGE: &[u8] = b"GET /bytes/100000000000 HTTP/1.1\r\nHost: a\r\n\r\n";
+/// What a reader takes at a time, and how often.
+const TAKES: u32 = 2900;
+const EVERY_MS: u64 = 80;
+/// The honest peer's round trip.
+const TRIP_MS: u64 = 300;
+const MILLIS: u64 = 20_000;
+
+/// A reader, and how far the host has sent.
+struct Reader {
+    play: Play,
+    sent: u32,
+    gone: bool,
+}
+
+impl Reader {
+    fn open(world: &mut World, family: Family, prefix: u16, host: u16) -> Option<Self> {
+        let mut play = world.open(source(family, prefix, host), 80)?;
+        world.say(&play, A | TcpFlags::PSH, HUGE);
+        play.seq = play.seq.wrapping_add(HUGE.len() as u32);
+        Some(Self { sent: play.ack, play, gone: false })
+    }
+
+    fn hear(&mut self, heard: &Heard) {
+        self.gone |= heard.flags.contains(TcpFlags::RST);
+        let end = heard.seq.wrapping_add(heard.text.len() as u32);
+        if end.wrapping_sub(self.sent) < 1 << 31 {
+            self.sent = end;
+        }
+    }
+
+    /// Acknowledges up to `most` more bytes of what was sent; returns how many.
+    fn take(&mut self, world: &mut World, most: u32) -> u32 {
+        let bytes = self.sent.wrapping_sub(self.play.ack).min(most);
+        self.play.ack = self.play.ack.wrapping_add(bytes);
+        if bytes > 0 {
+            world.say(&self.play, A, &[]);
+        }
+        bytes
+    }
+}
+
+/// What an honest download got beside so many readers, how many connections were reset, and how
+/// often one was ended for memory.
+fn download(family: Family, readers: u16) -> (u64, u64, u64) {
+    let mut world = World::new(vec![http()]);
+    let open = |world: &mut World, n| Reader::open(world, family, 1, n % 200).expect("a place");
+    let mut slow: Vec<_> = (0..readers).map(|n| open(&mut world, n)).collect();
+    // They have filled what they can before the honest one comes.
+    let mut honest: Option<Reader> = None;
+    let mut got = 0;
+    // What the honest peer will have received, and when its acknowledgment arrives.
+    let mut trip: VecDeque<(u64, u32)> = VecDeque::new();
+    for now in 0..MILLIS {
+        if now == 2000 {
+            honest = Reader::open(&mut world, family, 9, 1);
+        }
+        world.wait(Duration::from_millis(1));
+        for heard in std::mem::take(&mut world.out) {
+            let is_of = |reader: &Reader| reader.play.client.from == heard.to;
+            if let Some(honest) = honest.as_mut().filter(|it| is_of(it)) {
+                honest.hear(&heard);
+                assert!(!honest.gone, "{family:?}, {readers} readers: reset after {now} ms");
+                trip.push_back((now + TRIP_MS, honest.sent));
+            } else if let Some(reader) = slow.iter_mut().find(|it| is_of(it)) {
+                reader.hear(&heard);
+            }
+        }
+        while let Some((_, sent)) = trip.pop_front_if(|(at, _)| *at <= now) {
+            let honest = honest.as_mut().expect("it was opened");
+            let bytes = sent.wrapping_sub(honest.play.ack);
+            got += u64::from(honest.take(&mut world, if bytes < 1 << 31 { bytes } else { 0 }));
+        }
+        for (n, reader) in slow.iter_mut().enumerate() {
+            if reader.gone {
+                // It comes again at once.
+                if let Some(again) = Reader::open(&mut world, family, 1, n as u16 % 200) {
+                    *reader = again;
+                }
+            } else if now % EVERY_MS == n as u64 % EVERY_MS {
+                reader.take(&mut world, TAKES);
+            }
+        }
+    }
+    let resets = world.count(Counter::TcpEstabResets);
+    (got, resets, world.count(Counter::TcpExtTCPAbortOnMemory))
+}
+
+/// 64 readers had a download at 300 ms reset, six times of six.
+#[test]
+fn a_long_distance_download_keeps_its_window_beside_slow_readers_of_another_prefix() {
+    for family in FAMILIES {
+        let (alone, _, _) = download(family, 0);
+        assert!(alone > 5_000_000, "{alone}");
+        for readers in [64, 256] {
+            let (got, resets, ended) = download(family, readers);
+            let what = format!("{family:?}, {readers} readers: {got} of {alone}, {resets} resets");
+            assert!(got * 10 >= alone * 9, "{what}");
+            // Each was counted once.
+            assert_eq!(ended, resets, "{what}");
+            assert!(ended > 0, "{what}");
+        }
+    }
+}
