@@ -1,6 +1,7 @@
 //! The path of a connection: its segments are as large as the way to its peer carries, at every
 //! moment, and none of them is ever an IP fragment of ours (RFC 9293 section 3.7, RFC 1191, RFC
 //! 8201), both families. The rig refuses every fragment of a TCP segment that leaves.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -85,10 +86,10 @@ impl Bench {
     /// The client acknowledges all of it, until nothing more leaves.
     fn drain(&mut self, open: &mut Open, first: Vec<Heard>) -> Vec<usize> {
         let (mut now, mut sizes) = (first, vec![]);
-        while let Some(last) = now.iter().filter(|heard| !heard.text.is_empty()).last() {
+        while let Some(last) = now.iter().rfind(|heard| !heard.text.is_empty()) {
             sizes.extend(now.iter().map(|heard| heard.len));
             open.next = last.seq.wrapping_add(last.text.len() as u32);
-            self.rig.now = self.rig.now + Duration::from_millis(5);
+            self.rig.now += Duration::from_millis(5);
             let seqs = (open.client.isn.wrapping_add(1), open.next);
             let ack = open.client.frame(seqs, TcpFlags::ACK, &TcpOptionSet::NONE, &[]);
             let departed = self.rig.frame(&ack);

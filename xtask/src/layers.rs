@@ -49,7 +49,8 @@ const CRATES: &[Rule] = &[
     ),
     rule("guard", 4, &["base", "packet", "wire", "checksum", "syncache"]),
     rule("pktgen", 4, &["base", "packet", "wire", "checksum"]),
-    rule("device", 5, &["base", "sync", "packet", "checksum"]),
+    rule("bpf", 5, &[]),
+    rule("device", 5, &["base", "sync", "packet", "checksum", "bpf"]),
     rule("dispatch", 5, &["base", "sync", "packet", "wire", "schedule", "device"]),
     rule(
         "tokio-sockets",

@@ -21,6 +21,12 @@ impl HashKey {
         Self(a, b)
     }
 
+    /// The two words of the key, for a program outside of this process that computes the same hash.
+    #[must_use]
+    pub const fn to_words(self) -> (u64, u64) {
+        (self.0, self.1)
+    }
+
     /// The hash of raw bytes. About 10 ns for 20 bytes.
     #[must_use]
     #[inline]

@@ -213,6 +213,8 @@ pub const ROUND_MAX: Duration = Duration::from_millis(1);
 pub const STRANGERS_WAITING_MAX: usize = 512;
 /// Peers that sockets which are not connected have lately answered, and that triage prefers.
 pub const ANSWERED_PEERS: usize = 4096;
+/// Listeners, each at one address, for which the program at an XDP interface answers SYNs.
+pub const XDP_LISTENERS: usize = 1024;
 /// Established flows that the program at an XDP interface knows: 128 KiB.
 pub const XDP_FRIENDS: usize = 16_384;
 /// Of these, how many may be of one IPv4 /24 or IPv6 /64: a multiple of eight.

@@ -181,6 +181,12 @@ pub(crate) struct RunArgs {
     /// busy-poll (within the worker), napi-thread (beside it, behind in rank) or leave
     #[arg(long, value_name = "PLACE")]
     pub(crate) kernel_half: Option<String>,
+    /// What the program at an xdp:INTERFACE does before a packet reaches a worker: off (steering
+    /// alone), filter (under pressure what is not wanted or not known is dropped), cookies
+    /// (besides, SYNs are answered and ACKs checked there) or auto (as much as kernel and driver
+    /// allow)
+    #[arg(long, value_name = "MODE")]
+    pub(crate) first_line: Option<String>,
     /// Before it begins, measure on a cable of its own how many packets a second this machine takes
     /// in and judges by such a device; takes some seconds, needs root
     #[arg(long)]

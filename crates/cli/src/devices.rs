@@ -46,6 +46,7 @@ pub(crate) fn open(
         offload: wanted.offload.value,
         mtu: wanted.mtu.as_ref().map(|mtu| mtu.value),
         kernel_half: wanted.kernel_half.as_ref().map(|half| half.value).unwrap_or_default(),
+        first_line: wanted.first_line.as_ref().map(|mode| mode.value).unwrap_or_default(),
         // A device of one queue goes to the first worker.
         core: cores.first().copied().flatten(),
         rank,

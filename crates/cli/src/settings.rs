@@ -25,7 +25,7 @@ use floodwall_dispatch::OnPanic;
 pub(crate) use self::parse::ServiceWord;
 pub(crate) use self::transit::{HostTransit, InterfaceTransit};
 use crate::args::RunArgs;
-pub(crate) use floodwall_device::{DeviceKind, DeviceSpec, NapiPolicy};
+pub(crate) use floodwall_device::{DeviceKind, DeviceSpec, FirstLineMode, NapiPolicy};
 
 /// Where a value was given.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -55,6 +55,8 @@ pub(crate) struct InterfaceSettings {
     pub(crate) offload: GivenSettings<bool>,
     /// Where the kernel's half of the device runs.
     pub(crate) kernel_half: Option<GivenSettings<NapiPolicy>>,
+    /// What the program at an XDP interface does.
+    pub(crate) first_line: Option<GivenSettings<FirstLineMode>>,
     pub(crate) addresses: Vec<GivenSettings<IpCidr>>,
     pub(crate) gateways: Vec<GivenSettings<IpAddr>>,
     /// Routers that are on the link although no prefix covers them.
@@ -77,6 +79,7 @@ impl InterfaceSettings {
             queues: None,
             offload: GivenSettings { value: true, place: SettingPlace::Nowhere },
             kernel_half: None,
+            first_line: None,
             addresses: Vec::new(),
             gateways: Vec::new(),
             onlink_routers: Vec::new(),

@@ -19,9 +19,10 @@
 //! (`af_xdp/guard.rs`). Work per frame: two ring entries, no copy of ours. Groups have a ring of
 //! their own, so that neither crowds out the other.
 
-mod assembler;
 mod bpf;
 mod card;
+mod cookies;
+mod features;
 mod filter_tables;
 mod first_line;
 mod guard;
@@ -39,11 +40,14 @@ use std::sync::Arc;
 
 use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Instant, MacAddr};
-use floodwall_packet::{Burst, Class, PacketBuf, PacketList, Pool, PoolConfig, RxFilter};
+use floodwall_packet::{
+    Burst, Class, PacketBuf, PacketList, Pool, PoolConfig, RxFilter, SynOffers,
+};
 use rustix::event::epoll;
 
 use self::bpf::Attach;
 use self::card::Card;
+use self::cookies::CookieProgramPlan;
 use self::filter_tables::FilterUpdate;
 pub use self::first_line::{FirstLine, FirstLineState};
 use self::guard::FilterTurn;
@@ -53,6 +57,7 @@ use self::steering::{LinkStation, QueueSteering};
 use crate::af_packet::{Accept, AfPacket, AfPacketConfig};
 use crate::device::{Device, DeviceInfo, Medium};
 use crate::error::DeviceError;
+use crate::first_line_mode::FirstLineMode;
 use crate::interface::InterfaceControl;
 use crate::napi::Placement;
 use crate::stats::DeviceStats;
@@ -89,13 +94,22 @@ pub struct AfXdpConfig {
     pub ring: u32,
     /// Bytes of a frame of the pool: 2048 or 4096.
     pub frame_bytes: usize,
+    /// What the program at the interface does besides steering.
+    pub first_line: FirstLineMode,
 }
 
 impl AfXdpConfig {
     /// All queues of the interface, by the best way that there is.
     #[must_use]
     pub const fn new(station: MacAddr) -> Self {
-        Self { station, queues: None, mode: XdpMode::Auto, ring: 1024, frame_bytes: 2048 }
+        Self {
+            station,
+            queues: None,
+            mode: XdpMode::Auto,
+            ring: 1024,
+            frame_bytes: 2048,
+            first_line: FirstLineMode::Auto,
+        }
     }
 }
 
@@ -171,12 +185,17 @@ impl AfXdp {
         let queues = chosen(name, config.queues, card.queues)?;
         queue::raise_memory_lock();
         let mut notes = Vec::new();
-        let mut steering = QueueSteering::load(station, card.queues, &mut notes)
+        let plan = CookieProgramPlan::of(config, &station, card.is_local(), index.cast_unsigned());
+        let mut steering = QueueSteering::load(station, card.queues, &plan, &mut notes)
             .map_err(|error| shared::not_loaded(name, station.is_shared, error))?;
+        plan.judge(name, &steering)?;
         if station.is_shared {
             notes.push(shared::NOTE.to_owned());
         }
         attach(name, &mut steering, index.cast_unsigned(), config.mode, &mut notes)?;
+        let is_generic =
+            config.mode == XdpMode::Generic || notes.iter().any(|note| note.starts_with("generic"));
+        steering.reach_peer(&plan, is_generic, &mut notes);
         let bind = trial(name, index.cast_unsigned(), config, &mut notes)?;
         let info = DeviceInfo {
             name: name.to_owned(),
@@ -512,6 +531,12 @@ impl Device for AfXdp {
             }
         });
         self.turn.begin(guard, now, self.number, credit);
+        if let Some(cookies) = self.shared.steering.cookies() {
+            cookies.press(self.number, credit.is_some());
+            if self.number == 0 {
+                cookies.look_again(now);
+            }
+        }
         self.overflowed |= self.turn.has_refused(guard, self.number) && !self.own_half.saw_all();
     }
 
@@ -520,6 +545,17 @@ impl Device for AfXdp {
         if let (Some(guard), Some(told)) = (steering.guard(), &mut self.told) {
             guard.wants().tell(self.number, told, wanted, steering.is_shared());
         }
+    }
+
+    fn answer_syns(&mut self, offers: &SynOffers) {
+        // All queues share the listeners and keys.
+        if let (Some(cookies), 0) = (self.shared.steering.cookies(), self.number) {
+            cookies.renew(offers);
+        }
+    }
+
+    fn has_answered_syns(&self, now: Instant) -> bool {
+        self.shared.steering.cookies().is_some_and(|cookies| cookies.has_answered(now))
     }
 
     fn knows_friends(&self) -> bool {
@@ -556,6 +592,9 @@ impl Device for AfXdp {
         }
         if let Some(guard) = self.shared.steering.guard() {
             guard.count(self.number, &mut all);
+        }
+        if let Some(cookies) = self.shared.steering.cookies() {
+            cookies.count(self.number, &mut all);
         }
         all.merge(&self.groups.stats());
         all

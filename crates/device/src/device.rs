@@ -7,7 +7,7 @@
 use std::os::fd::BorrowedFd;
 
 use floodwall_base::{Instant, MacAddr};
-use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, RxFilter};
+use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, RxFilter, SynOffers};
 
 use crate::error::DeviceError;
 use crate::stats::DeviceStats;
@@ -107,6 +107,19 @@ pub trait Device: Send {
         let _ = wanted;
     }
 
+    /// What the program at the interface may answer SYNs with, from now on; told again when the
+    /// keys turn.
+    fn answer_syns(&mut self, offers: &SynOffers) {
+        let _ = offers;
+    }
+
+    /// Whether SYNs were answered at the interface so lately that ACKs may come of it. Asked once a
+    /// turn; costs a load for each queue.
+    fn has_answered_syns(&self, now: Instant) -> bool {
+        let _ = now;
+        false
+    }
+
     /// Whether packets were lost since the last call for lack of room, where a device that knows
     /// the established flows can tell at low cost.
     fn has_overflowed(&mut self) -> bool {
@@ -169,6 +182,14 @@ impl<D: Device + ?Sized> Device for Box<D> {
 
     fn want(&mut self, wanted: &RxFilter) {
         (**self).want(wanted);
+    }
+
+    fn answer_syns(&mut self, offers: &SynOffers) {
+        (**self).answer_syns(offers);
+    }
+
+    fn has_answered_syns(&self, now: Instant) -> bool {
+        (**self).has_answered_syns(now)
     }
 
     fn has_overflowed(&mut self) -> bool {

@@ -18,6 +18,7 @@ mod copy;
 mod device;
 mod error;
 mod fault;
+mod first_line_mode;
 #[cfg(target_os = "linux")]
 mod gather;
 #[cfg(target_os = "linux")]
@@ -57,6 +58,7 @@ pub use capture::{
 pub use device::{Device, DeviceInfo, Medium};
 pub use error::DeviceError;
 pub use fault::{Fault, FaultConfig, FaultCounts, FaultRates};
+pub use first_line_mode::FirstLineMode;
 pub use link_state::LinkState;
 pub use memory_wire::{MemoryWire, WireConfig, pair, pair_of};
 #[cfg(target_os = "linux")]

@@ -14,6 +14,7 @@ use thiserror::Error;
 
 use crate::device::Device;
 use crate::error::DeviceError;
+use crate::first_line_mode::FirstLineMode;
 use crate::napi_policy::{NapiPolicy, NapiPriority};
 use crate::napi_report::PlacementReport;
 use crate::xdp_mode::XdpMode;
@@ -184,6 +185,8 @@ pub struct OpenConfig {
     /// itself drops unverified traffic, because packets that it has no time for are lost regardless
     /// of their flow; else the worker.
     pub rank: Option<NapiPriority>,
+    /// What the program at an XDP interface does besides steering.
+    pub first_line: FirstLineMode,
 }
 
 impl Default for OpenConfig {
@@ -197,6 +200,7 @@ impl Default for OpenConfig {
             kernel_half: NapiPolicy::default(),
             core: None,
             rank: None,
+            first_line: FirstLineMode::default(),
         }
     }
 }
@@ -292,7 +296,12 @@ fn open_xdp(word: &DeviceSpec, config: &OpenConfig) -> Result<OpenedDevice, Devi
         });
     };
     let queues = word.queues.or(config.queues);
-    let wanted = AfXdpConfig { queues, mode: word.mode, ..AfXdpConfig::new(station) };
+    let wanted = AfXdpConfig {
+        queues,
+        mode: word.mode,
+        first_line: config.first_line,
+        ..AfXdpConfig::new(station)
+    };
     let OpenedXdp { mut queues, notes } = AfXdp::open(name, &wanted)?;
     let wanted = placement_of(config, queues.first().is_some_and(Device::knows_friends));
     let placement = Placement::take(name, &wanted)?;

@@ -44,6 +44,16 @@ pub struct DeviceStats {
     pub rx_denied: u64,
     /// Packets of unverified flows dropped at the interface, beyond the worker's credit.
     pub rx_strangers: u64,
+    /// Segments of no known connection and without a cookie of ours that died at the interface
+    /// under pressure: the worker granted no more.
+    pub rx_segments: u64,
+    /// SYNs that the program at the interface answered by itself; no loss.
+    pub rx_syns_answered: u64,
+    /// ACKs that the program at the interface found to carry a cookie of ours; they are among
+    /// `rx_packets`.
+    pub rx_cookies_proven: u64,
+    /// ACKs without a valid cookie; what became of them is counted elsewhere.
+    pub rx_cookies_forged: u64,
     /// Refused by the device for good: too long, malformed, or a kind it cannot carry.
     pub tx_refused: u64,
     /// Dropped because the interface was down.
@@ -55,7 +65,7 @@ pub struct DeviceStats {
 impl DeviceStats {
     /// Every count with its name, in the order of the fields.
     #[must_use]
-    pub const fn named(&self) -> [(&'static str, u64); 20] {
+    pub const fn named(&self) -> [(&'static str, u64); 24] {
         [
             ("rx_packets", self.rx_packets),
             ("rx_bytes", self.rx_bytes),
@@ -74,6 +84,10 @@ impl DeviceStats {
             ("rx_port_closed", self.rx_port_closed),
             ("rx_denied", self.rx_denied),
             ("rx_strangers", self.rx_strangers),
+            ("rx_segments", self.rx_segments),
+            ("rx_syns_answered", self.rx_syns_answered),
+            ("rx_cookies_proven", self.rx_cookies_proven),
+            ("rx_cookies_forged", self.rx_cookies_forged),
             ("tx_refused", self.tx_refused),
             ("tx_down", self.tx_down),
             ("tx_injected", self.tx_injected),
@@ -91,6 +105,7 @@ impl DeviceStats {
             + self.rx_refused()
             + self.rx_denied
             + self.rx_strangers
+            + self.rx_segments
     }
 
     /// Of these, what was refused at the interface because triage would have dropped it.
@@ -129,6 +144,10 @@ impl DeviceStats {
         self.rx_port_closed += other.rx_port_closed;
         self.rx_denied += other.rx_denied;
         self.rx_strangers += other.rx_strangers;
+        self.rx_segments += other.rx_segments;
+        self.rx_syns_answered += other.rx_syns_answered;
+        self.rx_cookies_proven += other.rx_cookies_proven;
+        self.rx_cookies_forged += other.rx_cookies_forged;
         self.tx_refused += other.tx_refused;
         self.tx_down += other.tx_down;
         self.tx_injected += other.tx_injected;

@@ -18,6 +18,7 @@ mod control;
 pub mod entropy;
 mod exchange;
 mod membership;
+mod offers;
 mod panics;
 pub mod pin;
 mod port;

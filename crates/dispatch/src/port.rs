@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use floodwall_base::{DropReason, IfIndex, Instant};
 use floodwall_device::{Device, DeviceError, DeviceInfo, DeviceStats, Medium};
-use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, RxFilter};
+use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, RxFilter, SynOffers};
 
 use crate::worker_counters::{WorkerCounter, WorkerCounters};
 
@@ -134,6 +134,19 @@ impl Port {
     #[inline]
     pub(crate) fn knows_friends(&self) -> bool {
         self.device.as_ref().is_some_and(|device| device.knows_friends())
+    }
+
+    /// Tells its device what SYNs are answered with.
+    pub(crate) fn answer_syns(&mut self, offers: &SynOffers) {
+        if let Some(device) = &mut self.device {
+            device.answer_syns(offers);
+        }
+    }
+
+    /// Whether its device has answered SYNs lately.
+    #[inline]
+    pub(crate) fn has_answered_syns(&self, now: Instant) -> bool {
+        self.device.as_ref().is_some_and(|device| device.has_answered_syns(now))
     }
 
     /// What is wanted of what arrives there.

@@ -5,7 +5,7 @@
 //! snapshot: the loop's facts and the engine's words in it are consistent.
 
 use floodwall_base::{IfIndex, Instant, Units};
-use floodwall_packet::{Burst, Engine, HandoffList, Round, RxFilter, Triage};
+use floodwall_packet::{Burst, Engine, HandoffList, Round, RxFilter, SynOffers, Triage};
 use floodwall_sync::snapshot::{self, SnapshotReader, SnapshotWriter};
 
 use crate::worker_counters::{WorkerCounter, WorkerCounters};
@@ -93,6 +93,18 @@ impl<E: Engine> Engine for Shown<E> {
 
     fn rx_filter(&self, iface: IfIndex, wanted: &mut RxFilter) {
         self.engine.rx_filter(iface, wanted);
+    }
+
+    fn syn_offers(&self, now: Instant, iface: IfIndex, offers: &mut SynOffers) {
+        self.engine.syn_offers(now, iface, offers);
+    }
+
+    fn syn_offers_changed(&self, now: Instant) -> u64 {
+        self.engine.syn_offers_changed(now)
+    }
+
+    fn syns_are_answered(&mut self, answered: bool) {
+        self.engine.syns_are_answered(answered);
     }
 
     fn wants_changed(&self) -> u64 {

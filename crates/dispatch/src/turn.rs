@@ -33,6 +33,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         if self.bell.heard() {
             self.carry_out_commands(now);
         }
+        self.tell_answered(now);
         let adopted = self.adopt(now);
         let found = self.receive(now);
         if !self.burst.is_empty() {
@@ -41,6 +42,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         if found + adopted > 0 {
             self.facts.add(WorkerCounter::BusyRounds, 1);
         }
+        self.tell_offers(now);
         self.transmit();
         let due = self.deadline().is_some_and(|deadline| deadline <= now);
         if due && !self.gate.looks_ahead() {

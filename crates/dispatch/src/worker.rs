@@ -26,6 +26,7 @@ use crate::bell::Bell;
 use crate::clock::Clock;
 use crate::control::{Control, WorkerCommand, mailbox};
 use crate::membership::{GroupCommands, Setting};
+use crate::offers::Offers;
 use crate::panics::{PanicReport, Restarts};
 use crate::port::{Port, PortReport};
 use crate::publish::{Publish, PublishedReader, Publisher};
@@ -143,6 +144,8 @@ pub struct Worker<E: 'static> {
     /// What the engine accepts, as last reported to devices, and the versions of that report.
     pub(crate) wanted: RxFilter,
     pub(crate) wants_told: Option<(u64, u64)>,
+    /// The same of what SYNs are answered with.
+    pub(crate) offers: Offers,
     /// Whether any device cares.
     pub(crate) tells_wants: bool,
     /// How many of them there were before the call of the engine that runs.
@@ -216,6 +219,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             departing: PacketList::new(),
             wanted: RxFilter::default(),
             wants_told: None,
+            offers: Offers::default(),
             sent_before: 0,
             random,
             first: 0,

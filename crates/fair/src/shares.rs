@@ -2,8 +2,8 @@
 //!
 //! Used by `tcp` for connection places and for connection memory. A user joins with the address of
 //! its peer, adds and subtracts what it holds, and quits. Invariants: the weight of a prefix is the
-//! sum of what its users hold; every operation is a bounded number of steps, independent of the number of
-//! users and prefixes.
+//! sum of what its users hold; every operation is a bounded number of steps, independent of the
+//! number of users and prefixes.
 //!
 //! # Under flood
 //! Reachable by any peer that can make its host a user. Bound: as many prefixes as the constructor

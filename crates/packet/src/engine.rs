@@ -13,6 +13,7 @@ use crate::handoff::HandoffList;
 use crate::list::PacketList;
 use crate::pool::Pool;
 use crate::rx_filter::RxFilter;
+use crate::syn_offers::SynOffers;
 
 /// What an engine gets for one call.
 pub struct Round<'a> {
@@ -124,6 +125,26 @@ pub trait Engine {
     fn rx_filter(&self, iface: IfIndex, wanted: &mut RxFilter) {
         let _ = iface;
         wanted.everything();
+    }
+
+    /// What SYNs that arrive at an interface at `now` are answered with, for devices that can
+    /// answer them before they cost anything. `offers` is empty before; it stays so where only the
+    /// engine can answer.
+    fn syn_offers(&self, now: Instant, iface: IfIndex, offers: &mut SynOffers) {
+        let _ = (now, iface, offers);
+    }
+
+    /// Another number whenever the result of [`Engine::syn_offers`] may have changed. Called once a
+    /// turn; must cost a few loads.
+    fn syn_offers_changed(&self, now: Instant) -> u64 {
+        let _ = now;
+        0
+    }
+
+    /// Whether a device has lately answered SYNs with what was offered: the engine then accepts the
+    /// ACKs that come of it.
+    fn syns_are_answered(&mut self, answered: bool) {
+        let _ = answered;
     }
 
     /// Another number whenever the result of [`Engine::wants`] may have changed. Called at least

@@ -45,6 +45,7 @@ mod pulldown;
 mod refcount;
 mod rx_filter;
 mod sum;
+mod syn_offers;
 
 pub use access::AccessCounters;
 pub use account::{Account, AccountFull};
@@ -66,3 +67,4 @@ pub use pool::{
 };
 pub use pulldown::PulldownError;
 pub use rx_filter::RxFilter;
+pub use syn_offers::{CookieKeys, SynOffer, SynOffers};

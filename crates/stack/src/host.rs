@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Counter, IfIndex, Instant, Randomness, Units};
-use floodwall_packet::{Burst, Engine, HandoffList, Pool, Round, RxFilter, Triage};
+use floodwall_packet::{Burst, Engine, HandoffList, Pool, Round, RxFilter, SynOffers, Triage};
 use thiserror::Error;
 
 use crate::config::{ConfigError, StackConfig};
@@ -407,6 +407,18 @@ impl Engine for Host {
 
     fn rx_filter(&self, iface: IfIndex, wanted: &mut RxFilter) {
         self.stack.rx_filter(iface, wanted);
+    }
+
+    fn syn_offers(&self, now: Instant, iface: IfIndex, offers: &mut SynOffers) {
+        self.stack.syn_offers(now, iface, offers);
+    }
+
+    fn syn_offers_changed(&self, now: Instant) -> u64 {
+        self.stack.syn_offers_changed(now)
+    }
+
+    fn syns_are_answered(&mut self, answered: bool) {
+        self.stack.syns_are_answered(answered);
     }
 
     fn wants_changed(&self) -> u64 {

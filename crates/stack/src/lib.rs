@@ -49,6 +49,7 @@ pub mod shards;
 mod sockets;
 mod stats;
 mod syn;
+mod syn_offers;
 mod tcp;
 mod tcp_service;
 mod triage;

@@ -21,7 +21,9 @@ use floodwall_ip::{
     Dad, FragmentStore, IcmpLimit, Interface, NeighborCache, PingSockets, RawSockets,
     neighbor::NeighborTableFull,
 };
-use floodwall_packet::{Burst, Engine, HandoffList, PacketList, Peers, Round, RxFilter, Triage};
+use floodwall_packet::{
+    Burst, Engine, HandoffList, PacketList, Peers, Round, RxFilter, SynOffers, Triage,
+};
 use floodwall_udp::Udp;
 use floodwall_wire::ExtensionLimits;
 
@@ -468,6 +470,20 @@ impl Engine for Stack {
 
     fn rx_filter(&self, iface: IfIndex, wanted: &mut RxFilter) {
         crate::rx_filter::fill(self, iface, wanted);
+    }
+
+    fn syn_offers(&self, now: Instant, iface: IfIndex, offers: &mut SynOffers) {
+        crate::syn_offers::fill(self, now, iface, offers);
+    }
+
+    fn syn_offers_changed(&self, now: Instant) -> u64 {
+        crate::syn_offers::changed(self, now)
+    }
+
+    fn syns_are_answered(&mut self, answered: bool) {
+        if let Some(tcp) = &mut self.tcp {
+            tcp.set.set_interface_answers(answered);
+        }
     }
 
     fn wants_changed(&self) -> u64 {

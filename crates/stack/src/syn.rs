@@ -17,13 +17,17 @@ use floodwall_tcp::{
 use crate::shard::Stack;
 use crate::sockets::Sockets;
 
-/// The wall clock, by the monotonic one.
+/// The wall clock, by the monotonic one, and versions of other settings of cookies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct WallClock {
     /// The monotonic time at which both clocks were read.
     at: Instant,
     /// The wall clock at that time, in nanoseconds since 1970: until the year 2554.
     since_1970: u64,
+    /// How often a secret for cookies was set that other shards and instances share, and how often
+    /// a listener's policy for cookies.
+    pub(crate) secrets: u32,
+    pub(crate) policies: u32,
 }
 
 impl WallClock {
@@ -31,10 +35,21 @@ impl WallClock {
     /// one.
     #[inline]
     pub(crate) fn epoch(&self, now: Instant) -> CookieEpoch {
+        CookieEpoch::of(Duration::from_nanos(self.nanos_since_1970(now)))
+    }
+
+    /// The wall clock's time.
+    #[inline]
+    pub(crate) fn nanos_since_1970(&self, now: Instant) -> u64 {
         let (now, at) = (now.as_nanos(), self.at.as_nanos());
         let (ahead, behind) = (now.saturating_sub(at), at.saturating_sub(now));
-        let nanos = self.since_1970.saturating_add(ahead).saturating_sub(behind);
-        CookieEpoch::of(Duration::from_nanos(nanos))
+        self.since_1970.saturating_add(ahead).saturating_sub(behind)
+    }
+
+    /// Another number when it was set, or a secret or a policy.
+    pub(crate) fn number(&self) -> u64 {
+        let others = u64::from(self.secrets) << 32 | u64::from(self.policies);
+        self.since_1970.wrapping_sub(self.at.as_nanos()).wrapping_add(others)
     }
 }
 
@@ -54,7 +69,7 @@ impl Stack {
     /// system's clock was set; in between, it runs with the monotonic clock.
     pub fn set_wall_clock(&mut self, now: Instant, since_1970: Duration) {
         let since_1970 = u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX);
-        self.wall = WallClock { at: now, since_1970 };
+        self.wall = WallClock { at: now, since_1970, ..self.wall };
     }
 
     /// Sets a cookie secret that other instances share, so that each accepts cookies that the
@@ -63,6 +78,7 @@ impl Stack {
     /// differs from the one before. Does nothing on a stack without TCP.
     pub fn set_cookie_secret(&mut self, secret: Secret, now: Instant) -> bool {
         let at = CookieMoment::new(now, self.wall.epoch(now));
+        self.wall.secrets += 1;
         self.tcp.as_mut().is_some_and(|tcp| tcp.set.share_cookies(secret, at))
     }
 
@@ -125,6 +141,7 @@ impl Sockets<'_> {
         listener: ListenerId,
         policy: CookiePolicy,
     ) -> Result<(), floodwall_tcp::StaleHandle> {
+        self.stack.wall.policies += 1;
         self.tcp()?.set_cookies(listener, policy)
     }
 
@@ -150,7 +167,7 @@ mod tests {
         let second = |n: u64| Instant::from_nanos(n * 1_000_000_000);
         let mut wall = WallClock::default();
         assert_eq!(wall.epoch(second(31)), CookieEpoch(2), "never set");
-        wall = WallClock { at: second(100), since_1970: 1_500_000_000_000 };
+        wall = WallClock { at: second(100), since_1970: 1_500_000_000_000, ..wall };
         assert_eq!(wall.epoch(second(100)), CookieEpoch(100));
         assert_eq!(
             (wall.epoch(second(114)), wall.epoch(second(115))),

@@ -17,6 +17,7 @@ mod cache;
 mod cookie;
 mod entry;
 mod half_open;
+mod interface;
 mod listener;
 mod moment;
 mod prefix;
@@ -36,6 +37,7 @@ pub use half_open::{
     AckOutcome, AckRefusal, ChallengeAck, HalfOpen, ResetReply, SynAck, SynAnswer, SynRefusal,
     Unreachable,
 };
+pub use interface::InterfaceKeys;
 pub use listener::{AcceptSlot, ListenerId};
 pub use moment::{CookieEpoch, CookieMoment};
 #[cfg(any(test, feature = "testing"))]

@@ -160,6 +160,12 @@ impl Keyring {
         (self.present.current, at.epoch.0 & 1 == 1)
     }
 
+    /// The key of any epoch under the current secret.
+    pub(crate) fn key_of(&self, epoch: CookieEpoch) -> (u64, u64) {
+        let CookieKey(a, b) = self.present.secret.key(epoch);
+        (a, b)
+    }
+
     /// The keys of that parity as they were last derived, for callers that must not advance the
     /// epoch.
     #[inline]

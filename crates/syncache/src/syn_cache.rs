@@ -36,7 +36,7 @@ use crate::half_open::{
     Unreachable,
 };
 use crate::listener::{AcceptSlot, CacheListener, CacheListeners, ListenerId};
-use crate::moment::CookieMoment;
+use crate::moment::{CookieEpoch, CookieMoment};
 use crate::proven::{Proven, ProvenBy, ProvenTimestamps};
 use crate::secret::{Keyring, LIFETIME, Secret};
 use crate::segment::{HandshakeAck, SynSegment};
@@ -65,6 +65,8 @@ pub struct SynCache {
     enough: usize,
     /// Entries of listeners that are gone, still to be removed.
     orphans: u64,
+    /// A program at the interface makes and opens cookies of ours (`interface.rs`).
+    pub(crate) interface_answers: bool,
     next_sweep: Instant,
     /// The row at which the current sweep continues, if one is in progress.
     hand: Option<u32>,
@@ -111,6 +113,7 @@ impl SynCache {
             resend: (TokenBucket::default(), Price::new(rate, burst)),
             loaded_until: at.now + LIFETIME,
             orphans: 0,
+            interface_answers: false,
             next_sweep: at.now,
             hand: None,
             stats: Stats::default(),
@@ -135,6 +138,21 @@ impl SynCache {
             self.loaded_until = at.now + LIFETIME;
         }
         changed
+    }
+
+    /// What a listener was configured with.
+    pub(crate) fn settings_of(&self, listener: ListenerId) -> Option<ListenSettings> {
+        self.listeners.of(listener).map(|it| it.settings)
+    }
+
+    /// The key of an epoch, for a program that makes the same cookies.
+    pub(crate) fn key_of(&self, epoch: CookieEpoch) -> (u64, u64) {
+        self.keys.key_of(epoch)
+    }
+
+    /// The key of the hash that shifts our timestamps for each flow.
+    pub(crate) const fn clock_key(&self) -> (u64, u64) {
+        self.index.to_words()
     }
 
     /// Sets whether other instances make cookies with the same secret: see
@@ -524,7 +542,7 @@ impl SynCache {
     /// recently, or other instances make cookies too (decision E23).
     #[inline]
     fn may_verify(&self, listener: &CacheListener, now: Instant) -> bool {
-        let loaded = now < self.loaded_until || self.settings.shared;
+        let loaded = now < self.loaded_until || self.settings.shared || self.interface_answers;
         listener.gate_is_open(now) || loaded && listener.settings.cookies != CookiePolicy::Never
     }
 
@@ -773,7 +791,8 @@ impl HalfOpen for SynCache {
         // An unverified flow is in no row, and in the filter only by a false positive: then it
         // costs one more hash, and no write.
         entry.is_some_and(|entry| ack.ack == entry.iss() + 1)
-            || self.budget.is_expected(found.hash) && self.would_open(ack)
+            || (self.interface_answers || self.budget.is_expected(found.hash))
+                && self.would_open(ack)
     }
 
     fn work(&mut self, at: CookieMoment, granted: Units, send: &mut impl FnMut(&SynAck)) -> Units {

@@ -221,6 +221,19 @@ impl ListenerTable {
         (count > 0).then_some(u32::from(first))
     }
 
+    /// The listeners of which one gets that flow: the best of its port.
+    pub(crate) fn all_that_hear(
+        &self,
+        flow: &FlowKey,
+        iface: IfIndex,
+    ) -> impl Iterator<Item = u32> {
+        let port = flow.local.port;
+        let hears = move |it: &(u16, &ListenerEntry)| it.1.hears(flow, iface);
+        let best = self.on_port(port).filter(hears).map(|(_, listener)| listener.any).max();
+        let all = self.on_port(port).filter(hears);
+        all.filter(move |it| Some(it.1.any) == best).map(|(index, _)| u32::from(index))
+    }
+
     fn hash(&self, flow: &FlowKey) -> u64 {
         let remote = self.key.addr(flow.remote.ip(), u32::from(flow.remote.port));
         self.key.words(&[remote, u64::from(flow.local.port)])

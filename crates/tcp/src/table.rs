@@ -8,6 +8,7 @@ mod handshake;
 mod icmp;
 mod info;
 mod intake;
+mod offers;
 mod remote_io;
 mod room;
 pub(crate) mod rx_coalesce;

@@ -1,5 +1,6 @@
 //! Connection places of a program's listener: real connections of one source prefix that stay idle
 //! shut no other prefix out, and the program is told which of its connections were reset.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};

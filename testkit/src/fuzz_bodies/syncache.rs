@@ -148,6 +148,12 @@ pub fn syncache(data: &[u8]) {
     play(data);
 }
 
+/// One of the clients; a quarter of them has no timestamps.
+fn client(n: u8) -> HandshakeClient {
+    let client = HandshakeClient::nth(u32::from(n >> 1), n & 1 == 1);
+    if n & 6 == 6 { client.timeless() } else { client }
+}
+
 /// The same; what came of it, so that a test can tell whether inputs reach what they are for.
 ///
 /// # Panics
@@ -160,15 +166,10 @@ pub fn play(data: &[u8]) -> Completed {
     let policy = policies[usize::from(bytes.u8()) % policies.len()];
     let (mut it, mut listener) = cache(settings, policy);
     let (mut known, mut slots, mut millis) = (Known::new(), Vec::new(), 60_000);
-    // A quarter of the clients has no timestamps.
-    let who = |n: u8| {
-        let client = HandshakeClient::nth(u32::from(n >> 1), n & 1 == 1);
-        if n & 6 == 6 { client.timeless() } else { client }
-    };
     while !bytes.0.is_empty() {
         let (what, n) = (bytes.u8(), bytes.u8());
         let at = at_millis(millis);
-        let client = who(n).starting_at(u32::from(what >> 6));
+        let client = client(n).starting_at(u32::from(what >> 6));
         match what & 7 {
             0..=2 => {
                 let answer = it.syn(listener, &client.syn(), at);

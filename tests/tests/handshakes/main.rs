@@ -10,6 +10,7 @@
 
 mod adversarial;
 mod floods;
+mod interface;
 mod order;
 mod rows;
 mod triage;

@@ -44,6 +44,7 @@ const INTERFACE: &[&str] = &[
     "autoconf",
     "device",
     "dhcp",
+    "first_line",
     "forwarding",
     "gateway",
     "kernel_half",
@@ -247,6 +248,7 @@ impl FileWalk<'_> {
         let queues = self.read(table, (HERE, "queues"), number, parse::queues);
         let offload = self.read(table, (HERE, "offload"), truth, Ok);
         let kernel_half = self.read(table, (HERE, "kernel_half"), text, |t| parse::kernel_half(&t));
+        let first_line = self.read(table, (HERE, "first_line"), text, |t| parse::first_line(&t));
         let dhcp = self.read(table, (HERE, "dhcp"), truth, Ok);
         let accept_ra = self.read(table, (HERE, "accept_ra"), truth, Ok);
         let autoconf = self.read(table, (HERE, "autoconf"), truth, Ok);
@@ -265,7 +267,8 @@ impl FileWalk<'_> {
             routes: self.read_list(table, (HERE, "route"), ROUTE, parse::route),
             advertise: table.get("advertise").and_then(|value| self.advertise(value)),
         };
-        let plain = InterfaceSettings { kernel_half, dhcp, accept_ra, autoconf, transit, ..plain };
+        let plain = InterfaceSettings { kernel_half, first_line, dhcp, accept_ra, ..plain };
+        let plain = InterfaceSettings { autoconf, transit, ..plain };
         Some(InterfaceSettings { mac, mtu, queues, offload, addresses, onlink, ..plain })
     }
 

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use super::parse::{self, WrongValue, wrong};
 use super::{
-    DeviceSpec, GivenSettings, InterfaceSettings, NapiPolicy, RunSettings, SettingPlace,
-    SettingProblem,
+    DeviceSpec, FirstLineMode, GivenSettings, InterfaceSettings, NapiPolicy, RunSettings,
+    SettingPlace, SettingProblem,
 };
 use crate::args::RunArgs;
 
@@ -18,6 +18,7 @@ pub(super) fn lay(settings: &mut RunSettings, args: &RunArgs) -> Result<(), Vec<
         mtu: read.one("--mtu", args.mtu, parse::mtu),
         queues: read.one("--queues", args.queues, parse::queues),
         kernel_half: read.one("--kernel-half", args.kernel_half.as_deref(), parse::kernel_half),
+        first_line: read.one("--first-line", args.first_line.as_deref(), parse::first_line),
         offload: args.no_offload.then(|| given("--no-offload", false)),
         addresses: read.many("--address", &args.address, parse::address),
         gateways: read.many("--gateway", &joined(&args.gateway), parse::router),
@@ -92,6 +93,7 @@ struct InterfaceFlags {
     queues: Option<GivenSettings<usize>>,
     offload: Option<GivenSettings<bool>>,
     kernel_half: Option<GivenSettings<NapiPolicy>>,
+    first_line: Option<GivenSettings<FirstLineMode>>,
     addresses: Vec<GivenSettings<floodwall_base::IpCidr>>,
     gateways: Vec<GivenSettings<parse::RouterWord>>,
     routes: Vec<GivenSettings<parse::RouteWord>>,
@@ -109,6 +111,7 @@ impl InterfaceFlags {
             ("--queues", args.queues.is_some()),
             ("--no-offload", args.no_offload),
             ("--kernel-half", args.kernel_half.is_some()),
+            ("--first-line", args.first_line.is_some()),
             ("--address", !args.address.is_empty()),
             ("--gateway", !args.gateway.is_empty()),
             ("--route", !args.route.is_empty()),
@@ -124,6 +127,7 @@ impl InterfaceFlags {
         interface.mtu = self.mtu.or(interface.mtu.take());
         interface.queues = self.queues.or(interface.queues.take());
         interface.kernel_half = self.kernel_half.or(interface.kernel_half.take());
+        interface.first_line = self.first_line.or(interface.first_line.take());
         if let Some(offload) = self.offload {
             interface.offload = offload;
         }

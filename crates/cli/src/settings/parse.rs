@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use floodwall_base::{IpCidr, MacAddr};
-use floodwall_device::{DeviceSpec, NapiPolicy, NoDeviceWord, NoKernelHalf};
+use floodwall_device::{DeviceSpec, FirstLineMode, NapiPolicy, NoDeviceWord, NoKernelHalf};
 use floodwall_dispatch::{OnPanic, WORKERS_MAX};
 
 /// What is wrong, and the remedy.
@@ -24,6 +24,12 @@ pub(crate) fn wrong(what: impl Into<String>, remedy: impl Into<String>) -> Wrong
 /// `tun:NAME`, `tap:NAME`, `packet:INTERFACE`, `xdp:INTERFACE,queues=N,mode=WAY`.
 pub(crate) fn device(text: &str) -> Result<DeviceSpec, WrongValue> {
     text.parse().map_err(|NoDeviceWord { what, remedy }| wrong(what, remedy))
+}
+
+/// `off`, `filter`, `cookies`, `auto`.
+pub(crate) fn first_line(text: &str) -> Result<FirstLineMode, WrongValue> {
+    let what = || format!("{text:?} is no mode of the first line");
+    text.parse().map_err(|()| wrong(what(), FirstLineMode::REMEDY))
 }
 
 /// `auto`, `busy-poll`, `napi-thread`, `leave`.

@@ -251,7 +251,8 @@ mod tests {
         };
         let near = [("172.31.1.1/32", None)];
         let both = [("172.31.1.1/32", None), ("fd19:9::1/128", None)];
-        let ways: [(&str, &[(&str, Option<&str>)]); 6] = [
+        type Routes<'a> = &'a [(&'a str, Option<&'a str>)];
+        let ways: [(&str, Routes<'_>); 6] = [
             ("gateway = [\"172.31.1.1 onlink\", \"fe80::1\"]", &near),
             ("gateway = [\"172.31.1.1\", \"fd19:9::1\", \"fe80::1\"]\nonlink = true", &both),
             ("gateway = [\"172.31.1.1\"]\nroute = [\"172.31.1.1/32\"]", &near),

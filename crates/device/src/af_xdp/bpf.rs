@@ -8,7 +8,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use super::assembler::Instruction;
+use floodwall_bpf::Instruction;
 
 const MAP_CREATE: libc::c_int = 0;
 const MAP_LOOKUP: libc::c_int = 1;
@@ -29,6 +29,8 @@ const MAPPABLE: u32 = 1 << 10;
 pub(crate) enum MapKind {
     /// One value an index, which this process can map into its memory.
     Mapped = 2,
+    /// Programs by index.
+    Programs = 3,
     /// One value a core and index.
     PerCpuArray = 6,
     /// Sockets by receive queue.
@@ -134,6 +136,13 @@ impl Map {
         unsafe { attr.call(MAP_UPDATE) }.map(drop)
     }
 
+    /// Takes a 4-byte value out, as maps of programs let one.
+    pub(crate) fn clear(&self, key: u32) -> io::Result<()> {
+        let mut attr = Attr::new().u32(0, self.fd.as_raw_fd() as u32).memory(8, &raw const key);
+        // SAFETY: the key is 4 bytes long, as the map's are, and outlives the call.
+        unsafe { attr.call(MAP_DELETE) }.map(drop)
+    }
+
     /// The sum over all cores of an 8-byte value.
     pub(crate) fn sum(&self, key: u32) -> io::Result<u64> {
         // One value for every core that there can be.
@@ -217,7 +226,7 @@ impl BpfProgram {
     /// the verifier's message.
     pub(crate) fn load(code: &[Instruction]) -> io::Result<Self> {
         match Self::load_with(code, None) {
-            Err(error) if error.raw_os_error() == Some(libc::EACCES) => {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EINVAL)) => {
                 let mut log = vec![0; LOG_BYTES];
                 Self::load_with(code, Some(&mut log)).map_err(|error| explained(&error, &log))
             }
@@ -239,6 +248,31 @@ impl BpfProgram {
         unsafe { attr.call_for_fd(PROG_LOAD) }.map(Self)
     }
 
+    /// The descriptor, for a map of programs.
+    pub(crate) fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    /// Runs it on `frame`, which no device has seen, so many times one after another, each on what
+    /// the last one left; `frame` is what it left then. Returns the last verdict and the
+    /// nanoseconds of one run. For tests and benches.
+    pub(crate) fn run(&self, frame: &mut Vec<u8>, times: u32) -> io::Result<(u32, u32)> {
+        let mut out = vec![0; frame.len() + 512];
+        let mut attr = Attr::new()
+            .u32(0, self.0.as_raw_fd() as u32)
+            .u32(8, frame.len() as u32)
+            .u32(12, out.len() as u32)
+            .memory(16, frame.as_ptr())
+            .memory(24, out.as_mut_ptr())
+            .u32(32, times);
+        // SAFETY: the kernel reads `frame.len()` bytes of the frame and writes no more than
+        // `out.len()` bytes to `out`; both outlive the call.
+        unsafe { attr.call(PROG_TEST_RUN) }?;
+        out.truncate(attr.u32_at(12) as usize);
+        *frame = out;
+        Ok((attr.u32_at(4), attr.u32_at(36)))
+    }
+
     /// Attaches it to an interface, until what is returned is dropped.
     pub(crate) fn attach(&self, index: u32, how: Attach) -> io::Result<Attachment> {
         let mut attr = Attr::new()
@@ -251,6 +285,7 @@ impl BpfProgram {
     }
 
     /// The program's verdict for `frame`, by a test run that involves no device.
+    #[cfg(test)]
     pub(crate) fn verdict(&self, frame: &[u8]) -> io::Result<u32> {
         let mut attr = Attr::new()
             .u32(0, self.0.as_raw_fd() as u32)

@@ -4,11 +4,12 @@
 //! [`AfXdp`](super::AfXdp) but no interface.
 
 use floodwall_base::{Instant, MacAddr};
-use floodwall_packet::RxFilter;
+use floodwall_packet::{RxFilter, SynOffers};
 
+use super::cookies::{Back, CookieProgramPlan};
 use super::filter_tables::FilterUpdate;
 use super::guard::FilterTurn;
-use super::steering::{LinkStation, QueueSteering};
+use super::steering::{LinkStation, QueueSteering, TRANSMIT};
 use crate::error::DeviceError;
 use crate::stats::DeviceStats;
 
@@ -24,6 +25,8 @@ pub enum FirstLineState {
     Taken,
     /// Dropped; the text is the name of its counter in [`DeviceStats`].
     Refused(&'static str),
+    /// It was a SYN, and is sent back as its answer.
+    Answered,
 }
 
 /// An XDP program that is loaded but not attached: it gives verdicts for test frames.
@@ -40,7 +43,20 @@ impl FirstLine {
     /// # Errors
     /// No privilege, or the kernel does not support such programs; the verifier's message.
     pub fn load(station: MacAddr) -> Result<Self, DeviceError> {
-        Self::of(LinkStation { mac: station, is_shared: false })
+        Self::of(LinkStation { mac: station, is_shared: false }, &CookieProgramPlan::default())
+    }
+
+    /// The same with the programs that answer SYNs and check ACKs, in force at once.
+    ///
+    /// # Errors
+    /// As of [`FirstLine::load`].
+    pub fn load_answering(station: MacAddr) -> Result<Self, DeviceError> {
+        let plan = CookieProgramPlan {
+            filters: true,
+            answers: Some(Back::Transmitted),
+            ..CookieProgramPlan::default()
+        };
+        Self::of(LinkStation { mac: station, is_shared: false }, &plan)
     }
 
     /// The program for a station at the link address of the host's own interface.
@@ -48,13 +64,16 @@ impl FirstLine {
     /// # Errors
     /// As of [`FirstLine::load`].
     pub fn load_shared(station: MacAddr) -> Result<Self, DeviceError> {
-        Self::of(LinkStation { mac: station, is_shared: true })
+        Self::of(LinkStation { mac: station, is_shared: true }, &CookieProgramPlan::default())
     }
 
-    fn of(station: LinkStation) -> Result<Self, DeviceError> {
+    fn of(station: LinkStation, plan: &CookieProgramPlan) -> Result<Self, DeviceError> {
         let mut notes = Vec::new();
         let failed = |error| super::failed("xdp", "load the program that steers frames", error);
-        let steering = QueueSteering::load(station, 1, &mut notes).map_err(failed)?;
+        let steering = QueueSteering::load(station, 1, plan, &mut notes).map_err(failed)?;
+        if let Some(cookies) = steering.cookies() {
+            cookies.start().map_err(failed)?;
+        }
         match notes.pop() {
             None => {
                 let told =
@@ -70,6 +89,18 @@ impl FirstLine {
         if let Some(guard) = self.steering.guard() {
             self.turn.begin(guard, now, QUEUE, credit);
         }
+        if let Some(cookies) = self.steering.cookies() {
+            cookies.press(QUEUE, credit.is_some());
+        }
+    }
+
+    /// As [`Device::answer_syns`](crate::Device::answer_syns).
+    ///
+    /// # Errors
+    /// The kernel's, where a listener cannot be shown to the program.
+    pub fn answer_syns(&mut self, offers: &SynOffers) -> Result<(), DeviceError> {
+        let failed = |error| super::failed("xdp", "tell the program of listeners", error);
+        self.steering.cookies().map_or(Ok(()), |cookies| cookies.offer(offers)).map_err(failed)
     }
 
     /// Records the flow of `frame` as established: [`Device::befriend`](crate::Device::befriend).
@@ -91,16 +122,42 @@ impl FirstLine {
     /// # Errors
     /// The kernel runs no program on less than a link header, nor on more than a page.
     pub fn say(&self, frame: &[u8]) -> Result<FirstLineState, DeviceError> {
+        self.run(&mut frame.to_vec(), 1).map(|(said, _)| said)
+    }
+
+    /// Shows it a frame so many times, each as the last time has left it, and leaves what the last
+    /// one made of it. Also returns how many nanoseconds one time took.
+    ///
+    /// # Errors
+    /// As of [`FirstLine::say`].
+    pub fn run(
+        &self,
+        frame: &mut Vec<u8>,
+        times: u32,
+    ) -> Result<(FirstLineState, u32), DeviceError> {
         let failed = |error| super::failed("xdp", "run the program on a frame", error);
         let (passed, before) = (self.steering.passed().map_err(failed)?, self.stats());
-        self.steering.verdict(frame).map_err(failed)?;
+        let (verdict, nanos) = self.steering.run(frame, times).map_err(failed)?;
+        if verdict == TRANSMIT {
+            return Ok((FirstLineState::Answered, nanos));
+        }
         if self.steering.passed().map_err(failed)? > passed {
-            return Ok(FirstLineState::Passed);
+            return Ok((FirstLineState::Passed, nanos));
         }
         let counts = before.named().into_iter().zip(self.stats().named());
-        let mut moved =
-            counts.filter(|((_, before), (_, after))| before != after).map(|(_, now)| now.0);
-        Ok(moved.next_back().map_or(FirstLineState::Taken, FirstLineState::Refused))
+        let is_loss = |name: &str| !name.starts_with("rx_cookies") && name != "rx_syns_answered";
+        let mut moved = counts
+            .filter(|((_, before), (_, after))| before != after)
+            .map(|(_, now)| now.0)
+            .filter(|name| is_loss(name));
+        let said = moved.next_back().map_or(FirstLineState::Taken, FirstLineState::Refused);
+        Ok((said, nanos))
+    }
+
+    /// The program's descriptor.
+    #[cfg(test)]
+    pub(super) fn program(&self) -> i32 {
+        self.steering.program()
     }
 
     /// Frames dropped so far, by reason.
@@ -109,6 +166,9 @@ impl FirstLine {
         let mut stats = DeviceStats::default();
         if let Some(guard) = self.steering.guard() {
             guard.count(QUEUE, &mut stats);
+        }
+        if let Some(cookies) = self.steering.cookies() {
+            cookies.count(QUEUE, &mut stats);
         }
         stats
     }

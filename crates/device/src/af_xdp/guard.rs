@@ -17,6 +17,7 @@
 //! three look-ups and a hash of ten words; no memory grows. Unverified flows lose what the worker
 //! could not have handled, plus what the last turn of a burst leaves unused.
 
+mod behind;
 mod code;
 pub(super) mod destination;
 mod friends;
@@ -25,12 +26,12 @@ use core::sync::atomic::Ordering::Relaxed;
 use std::io;
 
 use floodwall_base::Instant;
+use floodwall_bpf::{Assembler, Label};
 
 use self::code::KnownFields;
-pub(super) use self::code::{reach, wire};
+pub(super) use self::code::{SEGMENTS, SYNS, reach, wire};
 use self::destination::DestinationMaps;
 use self::friends::{EstablishedFlows, KEY_WORDS, SETS, WAYS};
-use super::assembler::{Assembler, Label};
 use super::filter_tables::FilterTables;
 use super::words::UmemWords;
 use crate::stats::DeviceStats;
@@ -44,6 +45,10 @@ const DESK_REFUSED: usize = DESK_USED + ProgramKind::COUNT;
 const DESK_WORDS: usize = 16;
 const _: () =
     assert!(DESK_REFUSED + FilterRefusal::COUNT <= DESK_WORDS, "a desk has room for it all");
+/// The part of the credit for unverified flows that segments of unknown connections have, and their
+/// least credit.
+const SEGMENTS_PART: usize = 8;
+const SEGMENTS_MIN: usize = 4;
 /// Maximum number of established flows that a queue adds in a turn; others are added later.
 const NEWCOMERS_MAX: u32 = 16;
 
@@ -54,10 +59,13 @@ enum ProgramKind {
     Plain = 0,
     /// Everything else.
     Other = 1,
+    /// TCP segments other than SYNs, of no known connection and without a cookie of ours: only
+    /// where the programs for SYNs and ACKs are loaded (`cookies.rs`), else they are plain.
+    Segment = 2,
 }
 
 impl ProgramKind {
-    const ALL: [Self; 2] = [Self::Plain, Self::Other];
+    const ALL: [Self; 3] = [Self::Plain, Self::Other, Self::Segment];
     const COUNT: usize = Self::ALL.len();
 }
 
@@ -80,10 +88,12 @@ pub(crate) enum FilterRefusal {
     PortClosed = 6,
     /// It is from where the access list lets nothing in.
     Denied = 7,
+    /// A segment of no known connection and without a cookie of ours, beyond the credit.
+    Segment = 8,
 }
 
 impl FilterRefusal {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::SourceGroup,
         Self::VlanForeign,
         Self::KindUnknown,
@@ -92,6 +102,7 @@ impl FilterRefusal {
         Self::AddressForeign,
         Self::PortClosed,
         Self::Denied,
+        Self::Segment,
     ];
     const COUNT: usize = Self::ALL.len();
 }
@@ -118,10 +129,26 @@ impl XdpFilter {
     }
 
     /// Emits its part of the program: continues at `through` with frames that are not dropped.
-    pub(crate) fn emit(&self, program: &mut Assembler, through: Label) {
+    /// `programs` holds the programs for SYNs and for other segments of unknown connections, if
+    /// any.
+    pub(crate) fn emit(&self, program: &mut Assembler, through: Label, programs: Option<i32>) {
+        code::emit(program, &KnownFields { programs, ..self.known() }, through);
+    }
+
+    /// Emits what becomes of a TCP frame that those programs have left alone: as
+    /// [`XdpFilter::emit`], for segments or for SYNs.
+    pub(crate) fn emit_behind(&self, program: &mut Assembler, through: Label, is_syn: bool) {
+        behind::emit(program, &self.known(), through, is_syn);
+    }
+
+    /// Emits code that adds the flow of a frame to the established ones.
+    pub(crate) fn emit_befriend(&self, program: &mut Assembler, through: Label) {
+        behind::befriend(program, &self.known(), through);
+    }
+
+    fn known(&self) -> KnownFields<'_> {
         let (desks, friends) = (self.desks.fd(), self.friends.fd());
-        let known = KnownFields { desks, friends, key: self.friends.key(), maps: self.maps() };
-        code::emit(program, &known, through);
+        KnownFields { desks, friends, key: self.friends.key(), maps: self.maps(), programs: None }
     }
 
     /// The destinations that the stack accepts.
@@ -144,21 +171,28 @@ impl XdpFilter {
         let Some(pressed) = self.word(queue, DESK_PRESSED) else { return };
         let Some(strangers) = strangers else { return pressed.store(0, Relaxed) };
         for kind in ProgramKind::ALL {
+            let credit = match kind {
+                ProgramKind::Segment => (strangers / SEGMENTS_PART).max(SEGMENTS_MIN),
+                ProgramKind::Plain | ProgramKind::Other => strangers,
+            };
             let words = (
                 self.word(queue, DESK_GRANTED + kind as usize),
                 self.word(queue, DESK_USED + kind as usize),
             );
             if let (Some(granted), Some(used)) = words {
-                granted.store(used.load(Relaxed).saturating_add(strangers as u64), Relaxed);
+                granted.store(used.load(Relaxed).saturating_add(credit as u64), Relaxed);
             }
         }
         pressed.store(1, Relaxed);
     }
 
-    /// Frames of unverified flows dropped at `queue`.
+    /// Frames dropped at `queue` for want of credit.
     pub(crate) fn strangers(&self, queue: u32) -> u64 {
-        let count = self.word(queue, DESK_REFUSED + FilterRefusal::Stranger as usize);
-        count.map_or(0, |count| count.load(Relaxed))
+        let count = |why: FilterRefusal| {
+            let count = self.word(queue, DESK_REFUSED + why as usize);
+            count.map_or(0, |count| count.load(Relaxed))
+        };
+        count(FilterRefusal::Stranger) + count(FilterRefusal::Segment)
     }
 
     /// Adds the frames dropped at `queue`.
@@ -175,6 +209,7 @@ impl XdpFilter {
                 FilterRefusal::AddressForeign => &mut stats.rx_address_foreign,
                 FilterRefusal::PortClosed => &mut stats.rx_port_closed,
                 FilterRefusal::Denied => &mut stats.rx_denied,
+                FilterRefusal::Segment => &mut stats.rx_segments,
             } += count;
         }
     }

@@ -15,11 +15,12 @@
 use std::io;
 
 use floodwall_base::MacAddr;
-
-use super::assembler::{
+use floodwall_bpf::{
     AccessSize, Assembler, Function, Instruction, JumpCondition, Label, NoProgram, Register,
 };
+
 use super::bpf::{Attach, Attachment, BpfProgram, Map, MapKind};
+use super::cookies::{Back, CookieProgramPlan, Cookies};
 use super::guard::XdpFilter;
 use super::guard::destination::{DestinationMaps, OtherDestinations, look};
 use super::guard::{reach, wire};
@@ -27,6 +28,7 @@ use super::guard::{reach, wire};
 /// Verdicts of XDP programs.
 pub(super) const DROP: i32 = 1;
 const PASS: i32 = 2;
+pub(super) const TRANSMIT: i32 = 3;
 /// Where the context has the frame's first byte, its end, and the queue.
 pub(super) const DATA: i16 = 0;
 pub(super) const DATA_END: i16 = 4;
@@ -51,6 +53,7 @@ pub(crate) struct QueueSteering {
     sockets: Map,
     counts: Map,
     guard: Option<XdpFilter>,
+    cookies: Option<Cookies>,
     program: BpfProgram,
     attached: Option<Attachment>,
     is_shared: bool,
@@ -66,19 +69,23 @@ pub(crate) struct LinkStation {
 
 impl QueueSteering {
     /// Loads the program for the station at `mac`, on an interface of `queues` receive queues. It
-    /// includes the guard if the kernel supports it; otherwise `notes` gives the reason.
+    /// includes what `plan` asks for if the kernel supports it; otherwise `notes` gives the reason.
     pub(crate) fn load(
         station: LinkStation,
         queues: u32,
+        plan: &CookieProgramPlan,
         notes: &mut Vec<String>,
     ) -> io::Result<Self> {
+        if !plan.filters {
+            return Self::load_with(station, queues, (None, None), notes);
+        }
         let guarded = XdpFilter::create(queues.max(1))
-            .and_then(|guard| Self::load_with(station, queues, Some(guard)));
+            .and_then(|guard| Self::load_with(station, queues, (Some(guard), plan.answers), notes));
         guarded.or_else(|error| {
             if station.is_shared {
                 return Err(error);
             }
-            let plain = Self::load_with(station, queues, None)?;
+            let plain = Self::load_with(station, queues, (None, None), notes)?;
             notes.push(format!(
                 "unverified traffic is not limited at the interface, so a flood can crowd out \
                  established flows in the ring: the kernel reports {error}; use Linux 5.18 or later"
@@ -87,14 +94,62 @@ impl QueueSteering {
         })
     }
 
-    fn load_with(station: LinkStation, queues: u32, guard: Option<XdpFilter>) -> io::Result<Self> {
+    fn load_with(
+        station: LinkStation,
+        queues: u32,
+        (guard, answers): (Option<XdpFilter>, Option<Back>),
+        notes: &mut Vec<String>,
+    ) -> io::Result<Self> {
         let sockets = Map::create(MapKind::Sockets, 4, queues.max(1))?;
         let counts = Map::create(MapKind::PerCpuArray, 8, COUNTS)?;
-        let code = code(station, sockets.fd(), counts.fd(), guard.as_ref())
+        let cookies = match &guard {
+            Some(guard) => Self::load_cookies(guard, sockets.fd(), queues, answers, notes),
+            None => None,
+        };
+        let programs = cookies.as_ref().map(Cookies::programs);
+        let code = code(station, sockets.fd(), counts.fd(), guard.as_ref(), programs)
             .map_err(|NoProgram| io::Error::other("the program has a jump to nowhere"))?;
         let program = BpfProgram::load(&code)?;
         let is_shared = station.is_shared;
-        Ok(Self { sockets, counts, guard, program, attached: None, is_shared })
+        Ok(Self { sockets, counts, guard, cookies, program, attached: None, is_shared })
+    }
+
+    /// The programs for SYNs and ACKs, if the kernel takes them; otherwise `notes` gives the
+    /// reason.
+    fn load_cookies(
+        guard: &XdpFilter,
+        sockets: i32,
+        queues: u32,
+        answers: Option<Back>,
+        notes: &mut Vec<String>,
+    ) -> Option<Cookies> {
+        match Cookies::load(guard, sockets, queues.max(1), answers?) {
+            Ok(cookies) => Some(cookies),
+            Err(error) => {
+                notes.push(format!(
+                    "SYNs are not answered at the interface: the kernel reports {error}; use Linux \
+                     5.18 or later"
+                ));
+                None
+            }
+        }
+    }
+
+    /// Answers are to leave by an interface that runs its program so.
+    pub(crate) fn reach_peer(
+        &mut self,
+        plan: &CookieProgramPlan,
+        is_generic: bool,
+        notes: &mut Vec<String>,
+    ) {
+        if let Some(cookies) = &mut self.cookies {
+            cookies.reach_peer(plan, is_generic, notes);
+        }
+    }
+
+    /// The programs for SYNs and ACKs, if there are any.
+    pub(crate) const fn cookies(&self) -> Option<&Cookies> {
+        self.cookies.as_ref()
     }
 
     /// Whether the host has our link address as well.
@@ -128,7 +183,19 @@ impl QueueSteering {
         self.counts.sum(QueueCount::Passed as u32)
     }
 
+    /// The program's descriptor.
+    #[cfg(test)]
+    pub(crate) fn program(&self) -> i32 {
+        self.program.fd()
+    }
+
+    /// Runs it on a frame by a test run that involves no device: see [`BpfProgram::run`].
+    pub(crate) fn run(&self, frame: &mut Vec<u8>, times: u32) -> io::Result<(i32, u32)> {
+        self.program.run(frame, times).map(|(verdict, nanos)| (verdict.cast_signed(), nanos))
+    }
+
     /// The program's verdict for `frame`, by a test run that involves no device.
+    #[cfg(test)]
     pub(crate) fn verdict(&self, frame: &[u8]) -> io::Result<i32> {
         self.program.verdict(frame).map(u32::cast_signed)
     }
@@ -140,6 +207,7 @@ fn code(
     sockets: i32,
     counts: i32,
     guard: Option<&XdpFilter>,
+    cookies: Option<i32>,
 ) -> Result<Vec<Instruction>, NoProgram> {
     let [a, b, c, d, e, f] = station.mac.0;
     let mut program = Assembler::new();
@@ -165,7 +233,7 @@ fn code(
     }
     count(&mut program, counts, QueueCount::Ours);
     if let Some(guard) = guard {
-        guard.emit(&mut program, through);
+        guard.emit(&mut program, through, cookies);
     }
     program.place(through);
     program
@@ -251,7 +319,7 @@ mod tests {
 
     fn loaded() -> Option<QueueSteering> {
         let station = LinkStation { mac: STATION, is_shared: false };
-        match QueueSteering::load(station, 4, &mut Vec::new()) {
+        match QueueSteering::load(station, 4, &CookieProgramPlan::default(), &mut Vec::new()) {
             Ok(steering) => Some(steering),
             Err(error) => {
                 eprintln!("SKIPPED: the kernel loads no program here: {error}");

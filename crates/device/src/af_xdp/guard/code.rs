@@ -5,11 +5,11 @@
 //! A frame without readable ports has a credit of its own, separate from that of unverified flows.
 //! Layouts: IEEE 802.3, RFC 791, RFC 8200, RFC 768, RFC 9293.
 
+use floodwall_bpf::cookie::find_syn;
+use floodwall_bpf::{AccessSize, Assembler, Function, JumpCondition, Label, Operation, Register};
+
 use super::destination::{DestinationMaps, OtherDestinations, look, port, source, whatever};
 use super::{DESK_GRANTED, DESK_REFUSED, DESK_USED, FilterRefusal, ProgramKind, SETS, WAYS};
-use crate::af_xdp::assembler::{
-    AccessSize, Assembler, Function, JumpCondition, Label, Operation, Register,
-};
 use crate::af_xdp::filter_tables::AnyAddress;
 use crate::af_xdp::steering::{DATA, DATA_END, DROP, RX_QUEUE};
 
@@ -18,16 +18,16 @@ const KEY: i16 = -4;
 const LENGTH: i16 = -16;
 /// Where headers and fields are in a frame without tag.
 pub(super) const L3: i16 = 14;
-const V4_PORTS: i16 = L3 + 20;
-const V6_PORTS: i16 = L3 + 40;
+pub(super) const V4_PORTS: i16 = L3 + 20;
+pub(super) const V6_PORTS: i16 = L3 + 40;
 /// Header words of plain IPv4 and IPv6 packets that form a flow's key, with their load sizes.
-const V4_WORDS: [(AccessSize, i16); 4] = [
+pub(super) const V4_WORDS: [(AccessSize, i16); 4] = [
     (AccessSize::Word, L3 + 12),
     (AccessSize::Word, L3 + 16),
     (AccessSize::Word, V4_PORTS),
     (AccessSize::Byte, L3 + 9),
 ];
-const V6_WORDS: [(AccessSize, i16); 10] = [
+pub(super) const V6_WORDS: [(AccessSize, i16); 10] = [
     (AccessSize::Word, L3 + 8),
     (AccessSize::Word, L3 + 12),
     (AccessSize::Word, L3 + 16),
@@ -50,15 +50,22 @@ pub(super) struct KnownFields<'a> {
     pub(super) friends: i32,
     pub(super) key: &'a [u64],
     pub(super) maps: DestinationMaps,
+    /// The programs for SYNs and for other segments of unknown connections, at [`SYNS`] and
+    /// [`SEGMENTS`].
+    pub(super) programs: Option<i32>,
 }
+
+/// The index of each program.
+pub(in crate::af_xdp) const SYNS: i32 = 0;
+pub(in crate::af_xdp) const SEGMENTS: i32 = 1;
 
 /// Where a frame goes from its place in the code.
 #[derive(Clone, Copy)]
-struct CodePaths {
+pub(super) struct CodePaths {
     /// To the socket.
-    through: Label,
+    pub(super) through: Label,
     /// It cannot be read to its ports, and not to its destination either.
-    other: Label,
+    pub(super) other: Label,
     /// It goes to the socket, at the cost of its kind's credit; by the number of the kind.
     spends: [Label; ProgramKind::COUNT],
     /// Dropped; by the number of the reason.
@@ -66,11 +73,20 @@ struct CodePaths {
 }
 
 impl CodePaths {
-    fn refuse(&self, why: FilterRefusal) -> Label {
+    pub(super) fn new(a: &mut Assembler, through: Label) -> Self {
+        Self {
+            through,
+            other: a.label(),
+            spends: core::array::from_fn(|_| a.label()),
+            refused: core::array::from_fn(|_| a.label()),
+        }
+    }
+
+    pub(super) fn refuse(&self, why: FilterRefusal) -> Label {
         self.refused[why as usize]
     }
 
-    fn spend(&self, kind: ProgramKind) -> Label {
+    pub(super) fn spend(&self, kind: ProgramKind) -> Label {
         self.spends[kind as usize]
     }
 }
@@ -78,31 +94,38 @@ impl CodePaths {
 /// Emits the filter: frames to drop end here, all others continue at `through`. `R6` holds the
 /// context and is preserved.
 pub(super) fn emit(a: &mut Assembler, known: &KnownFields<'_>, through: Label) {
-    let ways = CodePaths {
-        through,
-        other: a.label(),
-        spends: core::array::from_fn(|_| a.label()),
-        refused: core::array::from_fn(|_| a.label()),
-    };
+    let ways = CodePaths::new(a, through);
     desk(a, known, &ways);
     let (v4, v6) = link(a, &ways);
     a.place(v4);
     ipv4(a, known, &ways);
     a.place(v6);
     ipv6(a, known, &ways);
+    end(a, &ways);
+}
+
+/// Emits the ends of the paths that are taken: frames that cannot be read have a credit, frames
+/// that are refused are dropped.
+pub(super) fn end(a: &mut Assembler, ways: &CodePaths) {
     a.place(ways.other);
-    credit(a, ProgramKind::Other, &ways);
-    for kind in ProgramKind::ALL.into_iter().rev() {
-        a.place(ways.spend(kind));
-        a.set(Register::R1, 1);
-        a.add_shared(Register::R9, word(DESK_USED + kind as usize), Register::R1);
-        a.jump(through);
+    credit(a, ProgramKind::Other, ways);
+    a.jump(ways.spend(ProgramKind::Other));
+    for kind in ProgramKind::ALL {
+        let label = ways.spend(kind);
+        if a.is_used(label) {
+            a.place(label);
+            a.set(Register::R1, 1);
+            a.add_shared(Register::R9, word(DESK_USED + kind as usize), Register::R1);
+            a.jump(ways.through);
+        }
     }
     for (number, label) in (0..).zip(ways.refused) {
-        a.place(label);
-        a.set(Register::R1, 1);
-        a.add_shared(Register::R9, word(DESK_REFUSED + number), Register::R1);
-        a.set(Register::R0, DROP).exit();
+        if a.is_used(label) {
+            a.place(label);
+            a.set(Register::R1, 1);
+            a.add_shared(Register::R9, word(DESK_REFUSED + number), Register::R1);
+            a.set(Register::R0, DROP).exit();
+        }
     }
 }
 
@@ -130,11 +153,29 @@ fn desk(a: &mut Assembler, known: &KnownFields<'_>, ways: &CodePaths) {
         .load(AccessSize::Word, Register::R7, Register::R6, DATA)
         .load(AccessSize::Word, Register::R8, Register::R6, DATA_END);
     source(a, &known.maps, ways.refuse(FilterRefusal::Denied));
-    a.load(AccessSize::Double, Register::R1, Register::R9, 0)
-        .jump_if(Register::R1, JumpCondition::Equal, 0, ways.through)
-        .copy(Register::R1, Register::R6)
-        .call(Function::FrameBytes)
-        .store(AccessSize::Double, Register::R10, LENGTH, Register::R0);
+    let pressed = a.label();
+    a.load(AccessSize::Double, Register::R1, Register::R9, 0);
+    match known.programs {
+        None => {
+            a.jump_if(Register::R1, JumpCondition::Equal, 0, ways.through);
+        }
+        Some(programs) => {
+            let syn = a.label();
+            a.jump_if(Register::R1, JumpCondition::Differs, 0, pressed);
+            // Without pressure only SYNs are looked at: they are counted, and answered if there are
+            // many.
+            find_syn(a, syn, ways.through);
+            a.place(syn);
+            a.tail_call(Register::R6, programs, SYNS).jump(ways.through);
+        }
+    }
+    a.place(pressed);
+    a.copy(Register::R1, Register::R6).call(Function::FrameBytes).store(
+        AccessSize::Double,
+        Register::R10,
+        LENGTH,
+        Register::R0,
+    );
 }
 
 /// Goes to `short` where the frame has not so many bytes.
@@ -246,7 +287,12 @@ fn no_flow(a: &mut Assembler, known: &KnownFields<'_>, is_v6: bool, ways: &CodeP
 
 /// Drops packets for a destination that no shard accepts. Groups are not checked further: they have
 /// no closed ports.
-fn destination(a: &mut Assembler, known: &KnownFields<'_>, is_v6: bool, ways: &CodePaths) {
+pub(super) fn destination(
+    a: &mut Assembler,
+    known: &KnownFields<'_>,
+    is_v6: bool,
+    ways: &CodePaths,
+) {
     let (group, on) = (a.label(), a.label());
     let foreign = ways.refuse(FilterRefusal::AddressForeign);
     look(a, &known.maps, (is_v6, L3), OtherDestinations { foreign, group });
@@ -276,6 +322,9 @@ fn flow(
     a.place(flow);
     print(a, known, words);
     friend(a, known, ways);
+    if let Some(programs) = known.programs {
+        unknown_segment(a, programs, (ports, protocol));
+    }
     credit(a, ProgramKind::Plain, ways);
     destination(a, known, is_v6, ways);
     a.load(AccessSize::Byte, Register::R1, Register::R7, protocol).jump_if(
@@ -291,9 +340,32 @@ fn flow(
     a.jump(ways.spend(ProgramKind::Plain));
 }
 
+/// Continues with a segment of an unknown connection in the program for its kind, if there is one.
+fn unknown_segment(a: &mut Assembler, programs: i32, (ports, protocol): (i16, i16)) {
+    const FLAGS: i16 = 13;
+    let (on, syn) = (a.label(), a.label());
+    a.load(AccessSize::Byte, Register::R1, Register::R7, protocol).jump_if(
+        Register::R1,
+        JumpCondition::Differs,
+        TCP,
+        on,
+    );
+    // It held the flow's hash.
+    a.load(AccessSize::Word, Register::R8, Register::R6, DATA_END);
+    reach(a, ports + FLAGS + 1, on);
+    a.load(AccessSize::Byte, Register::R1, Register::R7, ports + FLAGS)
+        .compute(Register::R1, Operation::And, 0x17)
+        .jump_if(Register::R1, JumpCondition::Equal, 2, syn)
+        .tail_call(Register::R6, programs, SEGMENTS)
+        .jump(on);
+    a.place(syn);
+    a.tail_call(Register::R6, programs, SYNS);
+    a.place(on);
+}
+
 /// The hash (print) of a flow, as computed by `EstablishedFlows::print`, in `R8`. The protocol is
 /// the last of the words.
-fn print(a: &mut Assembler, known: &KnownFields<'_>, words: &[(AccessSize, i16)]) {
+pub(super) fn print(a: &mut Assembler, known: &KnownFields<'_>, words: &[(AccessSize, i16)]) {
     let (start, factors) = known.key.split_first().unwrap_or((&0, &[]));
     a.set_wide(Register::R8, *start);
     for ((size, at), factor) in words.iter().zip(factors) {
@@ -324,14 +396,13 @@ fn friend(a: &mut Assembler, known: &KnownFields<'_>, ways: &CodePaths) {
 }
 
 /// Drops the frame where the credit of its kind is used up.
-fn credit(a: &mut Assembler, kind: ProgramKind, ways: &CodePaths) {
+pub(super) fn credit(a: &mut Assembler, kind: ProgramKind, ways: &CodePaths) {
     let (granted, used) = (word(DESK_GRANTED + kind as usize), word(DESK_USED + kind as usize));
+    let why = match kind {
+        ProgramKind::Segment => FilterRefusal::Segment,
+        ProgramKind::Plain | ProgramKind::Other => FilterRefusal::Stranger,
+    };
     a.load(AccessSize::Double, Register::R1, Register::R9, granted)
         .load(AccessSize::Double, Register::R2, Register::R9, used)
-        .jump_if_reg(
-            Register::R2,
-            JumpCondition::AtLeast,
-            Register::R1,
-            ways.refuse(FilterRefusal::Stranger),
-        );
+        .jump_if_reg(Register::R2, JumpCondition::AtLeast, Register::R1, ways.refuse(why));
 }

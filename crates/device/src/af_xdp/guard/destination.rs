@@ -4,10 +4,9 @@
 //! `foreign`, `closed` or `denied` are accepted by no shard (`filter_tables.rs`). `R6` to `R9` are
 //! preserved; the frame begins at `R7`.
 
+use floodwall_bpf::{AccessSize, Assembler, Function, JumpCondition, Label, Operation, Register};
+
 use super::code::{L3, look_up, reach, wire, word};
-use crate::af_xdp::assembler::{
-    AccessSize, Assembler, Function, JumpCondition, Label, Operation, Register,
-};
 use crate::af_xdp::filter_tables::{AnyAddress, BY_PORT, DENIES, PORT_WORDS, WHATEVER};
 
 /// Stack slots of an address of 16 bytes, and of the flag that its ports are checked.

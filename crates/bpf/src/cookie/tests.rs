@@ -1,0 +1,7 @@
+//! The programs beside `syncache` and `wire`: the same cookies, the same answers, the same
+//! verdicts.
+
+mod answers;
+mod bad;
+mod proofs;
+mod rig;

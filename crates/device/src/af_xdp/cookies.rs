@@ -1,0 +1,404 @@
+//! `Cookies`: SYNs answered and ACKs believed by the program at the interface.
+//!
+//! Made by `steering.rs`, told by the device of queue 0 what to answer with ([`SynOffers`]). The
+//! programs are composed in the crate `bpf`; here are their maps, and what becomes of the frames
+//! that they leave alone. They stand in a map of programs, behind the guard's code: while there is
+//! none in it everything is as without them. Invariants: keys of four epochs are written before the
+//! word that puts them in force; a listener is in the table before SYNs for it are answered and out
+//! of it before its word is forgotten.
+//!
+//! # Under flood
+//! See `floodwall_bpf::cookie`. Bound: `XDP_LISTENERS` listeners, each at one address; SYNs for
+//! more are the stack's. The lock is taken where listeners change, and not by code that handles
+//! packets.
+
+use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::{AtomicU32, AtomicU64};
+use std::io;
+
+use floodwall_base::Instant;
+use floodwall_base::limits::XDP_LISTENERS;
+use floodwall_bpf::cookie::{
+    AckWays, Desk, EPOCH_NANOS, KEY_ENTRIES, KEY_WORDS, KeyTable, LISTENER_KEY_BYTES, Maps, Offer,
+    SCRATCH_BYTES, SynWays, answer_syn, check_ack, listener_key,
+};
+use floodwall_bpf::{AccessSize, Assembler, Function, Instruction, Label, NoProgram, Register};
+use floodwall_packet::SynOffers;
+use floodwall_sync::lock::Mutex;
+
+use super::bpf::{BpfMapData, BpfProgram, Map, MapKind};
+use super::guard::{SEGMENTS, SYNS, XdpFilter};
+use super::steering::{DROP, LinkStation, QueueSteering, RX_QUEUE, TRANSMIT};
+use super::words::UmemWords;
+use super::{AfXdpConfig, features};
+use crate::error::DeviceError;
+use crate::first_line_mode::FirstLineMode;
+use crate::stats::DeviceStats;
+
+/// How an answer leaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Back {
+    /// By the way that drivers keep for it (`XDP_TX`).
+    Transmitted,
+    /// As a frame that is redirected to the interface of that number: where the peer of a veth has
+    /// no program of its own, the other way leads nowhere.
+    Redirected(u32),
+}
+
+/// What the program at an interface is to do besides steering.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct CookieProgramPlan {
+    /// Frames are dropped under pressure.
+    pub(crate) filters: bool,
+    /// SYNs are answered, and the answers leave so.
+    pub(crate) answers: Option<Back>,
+    /// It is an error if they cannot be.
+    pub(crate) must_answer: bool,
+    /// The peer of a veth takes answers only under conditions: the number of the interface.
+    pub(crate) veth: Option<u32>,
+}
+
+impl Default for CookieProgramPlan {
+    /// To drop, and not to answer.
+    fn default() -> Self {
+        Self { filters: true, answers: None, must_answer: false, veth: None }
+    }
+}
+
+impl CookieProgramPlan {
+    /// What is asked for. `is_veth` is whether the other side is this machine's.
+    pub(crate) fn of(
+        config: &AfXdpConfig,
+        station: &LinkStation,
+        is_veth: bool,
+        index: u32,
+    ) -> Self {
+        let veth = is_veth.then_some(index);
+        let back = veth.map_or(Back::Transmitted, |_| Back::Redirected(index));
+        let wants = matches!(config.first_line, FirstLineMode::Auto | FirstLineMode::Cookies);
+        Self {
+            filters: config.first_line != FirstLineMode::Off || station.is_shared,
+            answers: wants.then_some(back),
+            must_answer: config.first_line == FirstLineMode::Cookies,
+            veth,
+        }
+    }
+
+    /// Whether what must be is there.
+    pub(crate) fn judge(&self, name: &str, steering: &QueueSteering) -> Result<(), DeviceError> {
+        if !self.must_answer || steering.cookies().is_some() {
+            return Ok(());
+        }
+        Err(DeviceError::Unsupported {
+            device: name.to_owned(),
+            missing: "SYN cookies at the interface",
+            remedy: "they need Linux 5.18 and CAP_BPF; or ask for `--first-line filter`",
+        })
+    }
+}
+
+/// How often the way back is looked at.
+const LOOK_NANOS: u64 = 1_000_000_000;
+
+type Listener = ([u8; LISTENER_KEY_BYTES], u64);
+
+/// See the file's head.
+#[derive(Debug)]
+pub(crate) struct Cookies {
+    desks: UmemWords,
+    keys: UmemWords,
+    listeners: BpfMapData<LISTENER_KEY_BYTES>,
+    programs: Map,
+    loaded: [BpfProgram; 2],
+    shown: Mutex<Vec<Listener>>,
+    /// A bit for each program that is in force.
+    started: AtomicU32,
+    /// Of a veth whose peer takes answers only under conditions, and when that was looked at last.
+    veth: Option<u32>,
+    looked: AtomicU64,
+    queues: u32,
+    /// The programs' own; kept for as long as they may run.
+    _scratch: Map,
+}
+
+impl Cookies {
+    /// Has the kernel load the programs, for so many queues, and for frames that go to `sockets`.
+    /// Nothing is answered before [`Cookies::start`].
+    pub(crate) fn load(
+        guard: &XdpFilter,
+        sockets: i32,
+        queues: u32,
+        back: Back,
+    ) -> io::Result<Self> {
+        let (desks, keys) = (
+            UmemWords::create(Desk::WORDS, queues)?,
+            UmemWords::create(KEY_WORDS, KEY_ENTRIES as u32)?,
+        );
+        let scratch = Map::create(MapKind::PerCpuArray, SCRATCH_BYTES, 1)?;
+        let listeners = BpfMapData::create(XDP_LISTENERS as u32)?;
+        let maps = Maps {
+            desks: desks.fd(),
+            scratch: scratch.fd(),
+            keys: keys.fd(),
+            listeners: listeners.fd(),
+            addresses: Some(guard.maps().addresses),
+        };
+        let nowhere = |NoProgram| io::Error::other("the program has a jump to nowhere");
+        let syns = BpfProgram::load(&syns(guard, &maps, sockets, back).map_err(nowhere)?)?;
+        let segments = BpfProgram::load(&segments(guard, &maps, sockets).map_err(nowhere)?)?;
+        Ok(Self {
+            desks,
+            keys,
+            listeners,
+            programs: Map::create(MapKind::Programs, 4, 2)?,
+            loaded: [syns, segments],
+            shown: Mutex::new(Vec::with_capacity(XDP_LISTENERS)),
+            started: AtomicU32::new(0),
+            looked: AtomicU64::new(0),
+            veth: match back {
+                Back::Redirected(index) => Some(index),
+                Back::Transmitted => None,
+            },
+            queues,
+            _scratch: scratch,
+        })
+    }
+
+    /// The map of programs that the guard's code goes on with.
+    pub(crate) fn programs(&self) -> i32 {
+        self.programs.fd()
+    }
+
+    /// The programs are in force from now on, without asking whether answers arrive.
+    pub(crate) fn start(&self) -> io::Result<()> {
+        [SYNS, SEGMENTS].into_iter().try_for_each(|which| self.set(which, true))
+    }
+
+    /// From now on one of the programs is in force, or frames of its kind are as without it.
+    fn set(&self, which: i32, on: bool) -> io::Result<()> {
+        let (bit, index) = (1 << which, which.cast_unsigned());
+        let started = self.started.load(Relaxed);
+        let changed = match self.loaded.get(index as usize) {
+            Some(program) if on && started & bit == 0 => {
+                self.programs.set(index, program.fd().cast_unsigned())
+            }
+            _ if !on && started & bit != 0 => self.programs.clear(index),
+            _ => return Ok(()),
+        };
+        if changed.is_ok() {
+            self.started.store(if on { started | bit } else { started & !bit }, Relaxed);
+        }
+        changed
+    }
+
+    /// Whether ACKs are checked.
+    pub(crate) fn is_started(&self) -> bool {
+        self.started.load(Relaxed) & 1 << SEGMENTS != 0
+    }
+
+    /// Says how answers leave, where that is not certain.
+    pub(crate) fn reach_peer(
+        &mut self,
+        plan: &CookieProgramPlan,
+        is_generic: bool,
+        notes: &mut Vec<String>,
+    ) {
+        // In front of the system's stack a redirected frame leaves as any other does.
+        self.veth = plan.veth.filter(|_| !is_generic);
+        if self.veth.is_some() && !self.has_way_back() {
+            notes.push(
+                "SYNs are not answered at the interface, and ACKs are checked there: the peer takes \
+                 no frames from a program (it has none itself, and no GRO); `ethtool -K PEER gro \
+                 on` helps, within a second"
+                    .to_owned(),
+            );
+        }
+    }
+
+    /// Whether answers arrive.
+    fn has_way_back(&self) -> bool {
+        self.veth.is_none_or(|index| features::transmits(index).unwrap_or(false))
+    }
+
+    /// What SYNs are answered with, told anew: ACKs are checked from now on, and SYNs answered
+    /// where answers arrive. What the kernel refuses is tried again when the keys turn.
+    pub(crate) fn renew(&self, offers: &SynOffers) {
+        let checks = offers.keys.is_some() && self.offer(offers).is_ok();
+        let answers = checks && self.has_way_back();
+        let _ = self.set(SEGMENTS, checks).and_then(|()| self.set(SYNS, answers));
+    }
+
+    /// Whether any queue answered SYNs so lately that their cookies are good.
+    pub(crate) fn has_answered(&self, now: Instant) -> bool {
+        (0..self.queues).any(|queue| {
+            let until = self.word(queue, Desk::AwakeUntil);
+            until != 0 && now.as_nanos() < until.saturating_add(2 * EPOCH_NANOS)
+        })
+    }
+
+    /// Looks once a second whether the peer of a veth takes answers now. For the worker's turns;
+    /// costs two loads but for that once.
+    pub(crate) fn look_again(&self, now: Instant) {
+        let nanos = now.as_nanos();
+        let is_due = nanos.wrapping_sub(self.looked.load(Relaxed)) >= LOOK_NANOS;
+        if self.veth.is_none() || !is_due || !self.is_started() {
+            return;
+        }
+        self.looked.store(nanos, Relaxed);
+        // What the kernel refuses is tried again.
+        let _ = self.set(SYNS, self.has_way_back());
+    }
+
+    /// From now on SYNs are answered with this.
+    pub(crate) fn offer(&self, offers: &SynOffers) -> io::Result<()> {
+        match &offers.keys {
+            None => self.put_header(0, 0),
+            Some(keys) => {
+                for (epoch, key) in keys.by_epoch() {
+                    self.put(KeyTable::entry_of(epoch), 0, &KeyTable::key(key));
+                }
+                let until = KeyTable::until(keys.epoch, keys.until.as_nanos());
+                let header = KeyTable::header(until, keys.clock, offers.zone.0);
+                self.put(0, 1, &header);
+                self.put_header(0, until);
+            }
+        }
+        self.list(offers)
+    }
+
+    /// Writes words of a value of the keys from the one numbered `first` on.
+    fn put(&self, entry: usize, first: usize, words: &[u64; KEY_WORDS]) {
+        let places = self.keys.all().iter().skip(entry * KEY_WORDS);
+        for (place, word) in places.zip(words).skip(first) {
+            if place.load(Relaxed) != *word {
+                place.store(*word, Relaxed);
+            }
+        }
+    }
+
+    fn put_header(&self, word: usize, value: u64) {
+        if let Some(place) = self.keys.all().get(word) {
+            place.store(value, Release);
+        }
+    }
+
+    /// Shows the listeners.
+    fn list(&self, offers: &SynOffers) -> io::Result<()> {
+        // Nobody panics while he holds it.
+        let Ok(mut shown) = self.shown.lock() else { return Err(io::ErrorKind::Other.into()) };
+        let wanted = |offer: &floodwall_packet::SynOffer| {
+            let word = Offer {
+                window: offer.window,
+                mss: offer.mss,
+                window_scale: offer.window_scale,
+                sack: offer.sack,
+                timestamps: offer.timestamps,
+                ecn: offer.ecn,
+                hop_limit: offer.hop_limit,
+                traffic_class: offer.traffic_class,
+            };
+            (listener_key(offer.addr, offer.port), word.word())
+        };
+        let all = || offers.listeners().iter().take(XDP_LISTENERS).map(wanted);
+        for (key, _) in shown.extract_if(.., |(key, _)| !all().any(|(other, _)| other == *key)) {
+            self.listeners.remove(&key)?;
+        }
+        for (key, word) in all() {
+            match shown.iter_mut().find(|(other, _)| *other == key) {
+                Some((_, before)) if *before == word => {}
+                Some((_, before)) => {
+                    self.listeners.set(&key, word)?;
+                    *before = word;
+                }
+                None => {
+                    self.listeners.set(&key, word)?;
+                    shown.push((key, word));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn word(&self, queue: u32, word: Desk) -> u64 {
+        let desk = (queue < self.queues).then_some(queue as usize * Desk::WORDS);
+        let place = desk.and_then(|desk| self.desks.all().get(desk + word as usize));
+        place.map_or(0, |place| place.load(Relaxed))
+    }
+
+    /// Whether the worker of `queue` is behind, which wakes the program.
+    pub(crate) fn press(&self, queue: u32, pressed: bool) {
+        let desk = (queue < self.queues).then_some(queue as usize * Desk::WORDS);
+        let place = desk.and_then(|desk| self.desks.all().get(desk + Desk::Pressed as usize));
+        if let Some(place) = place {
+            place.store(u64::from(pressed), Relaxed);
+        }
+    }
+
+    /// Adds what was counted at `queue`.
+    pub(crate) fn count(&self, queue: u32, stats: &mut DeviceStats) {
+        stats.rx_syns_answered += self.word(queue, Desk::Answered);
+        stats.rx_cookies_proven += self.word(queue, Desk::Proven);
+        stats.rx_cookies_forged += self.word(queue, Desk::Forged);
+    }
+}
+
+const _: () = assert!(
+    EPOCH_NANOS == floodwall_base::limits::SYN_COOKIE_PERIOD.as_nanos() as u64,
+    "the programs' epochs are those of the stack"
+);
+
+/// The program for SYNs.
+fn syns(
+    guard: &XdpFilter,
+    maps: &Maps,
+    sockets: i32,
+    back: Back,
+) -> Result<Vec<Instruction>, NoProgram> {
+    let mut a = Assembler::new();
+    let ways =
+        SynWays { answered: a.label(), asleep: a.label(), left: a.label(), broken: a.label() };
+    answer_syn(&mut a, maps, &ways);
+    a.place(ways.left);
+    guard.emit_behind(&mut a, ways.asleep, true);
+    a.place(ways.asleep);
+    to_socket(&mut a, sockets);
+    a.place(ways.answered);
+    match back {
+        Back::Transmitted => drop(a.set(Register::R0, TRANSMIT)),
+        Back::Redirected(index) => {
+            a.set(Register::R1, index.cast_signed()).set(Register::R2, 0).call(Function::Redirect);
+        }
+    }
+    a.exit();
+    a.place(ways.broken);
+    a.set(Register::R0, DROP).exit();
+    a.finish()
+}
+
+/// The program for other segments of no known connection.
+fn segments(guard: &XdpFilter, maps: &Maps, sockets: i32) -> Result<Vec<Instruction>, NoProgram> {
+    let mut a = Assembler::new();
+    let ways = AckWays { proven: a.label(), forged: a.label(), stray: a.label() };
+    let through: Label = a.label();
+    check_ack(&mut a, maps, &ways);
+    a.place(ways.forged);
+    a.place(ways.stray);
+    guard.emit_behind(&mut a, through, false);
+    a.place(ways.proven);
+    guard.emit_befriend(&mut a, through);
+    a.place(through);
+    to_socket(&mut a, sockets);
+    a.finish()
+}
+
+/// Gives the frame to the socket of its queue.
+fn to_socket(a: &mut Assembler, sockets: i32) {
+    a.map(Register::R1, sockets)
+        .load(AccessSize::Word, Register::R2, Register::R6, RX_QUEUE)
+        .set(Register::R3, DROP)
+        .call(Function::RedirectMap)
+        .exit();
+}
+
+#[cfg(test)]
+mod tests;
