@@ -207,9 +207,9 @@ impl Cookies {
         self.veth = plan.veth.filter(|_| !is_generic);
         if self.veth.is_some() && !self.has_way_back() {
             notes.push(
-                "SYNs are not answered at the interface, and ACKs are checked there: the peer takes \
-                 no frames from a program (it has none itself, and no GRO); `ethtool -K PEER gro \
-                 on` helps, within a second"
+                "SYNs are not answered at the interface, and ACKs are checked there: the peer \
+                 takes no frames from a program (it has none itself, and no GRO); `ethtool -K PEER \
+                 gro on` helps, within a second"
                     .to_owned(),
             );
         }
