@@ -32,9 +32,9 @@ use crate::publish::{Publish, PublishedReader, Publisher};
 use crate::sleep::{PORTS_MAX, WakeReason, sleep, stay_away};
 use crate::standing;
 use crate::stop::Stop;
+use crate::turn_gate::{ApplicationShare, TurnGate};
 use crate::turn_limit::TurnLimit;
 use crate::turn_watch::TurnWatch;
-use crate::turn_gate::{ApplicationShare, TurnGate};
 use crate::worker_counters::{WorkerCounter, WorkerCounters};
 
 /// A burst of so many packets means load: the next ones are worth polling for.

@@ -284,8 +284,20 @@ const fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(
             byte,
-            b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_'
-                | b'`' | b'|' | b'~'
+            b'!' | b'#'
+                | b'$'
+                | b'%'
+                | b'&'
+                | b'\''
+                | b'*'
+                | b'+'
+                | b'-'
+                | b'.'
+                | b'^'
+                | b'_'
+                | b'`'
+                | b'|'
+                | b'~'
         )
 }
 
@@ -328,7 +340,9 @@ mod tests {
         assert!(head("GET / HTTP/1.0\r\n\r\n").close);
         assert!(!head("GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n").close);
         assert!(head("GET / HTTP/1.1\r\nConnection: close\r\n\r\n").close);
-        assert!(head("GET / HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings , close \r\n\r\n").close);
+        assert!(
+            head("GET / HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings , close \r\n\r\n").close
+        );
         assert!(!head("GET / HTTP/1.1\r\nConnection: closed\r\n\r\n").close);
         assert!(!head("GET / HTTP/1.1\r\nX: close\r\n\r\n").close);
         assert_eq!(head("HEAD / HTTP/1.1\r\n\r\n").method, RequestMethod::Head);

@@ -23,6 +23,7 @@ mod silent_peers;
 mod tcp;
 mod tcp_memory;
 mod transit;
+mod turns;
 mod udp;
 mod udp_memory;
 

@@ -24,6 +24,7 @@ use floodwall_stack::{
     StreamService, TcpService,
 };
 
+use crate::address_space;
 use crate::args::RunArgs;
 use crate::cookie_keys::CookieKeys;
 use crate::devices::{self, OpenedDevices};
@@ -291,6 +292,7 @@ fn start_crew(
         worker: WorkerConfig { events: Some(events), ..WorkerConfig::default() },
         ..crew
     };
+    address_space::check(&config, &crew.memory, workers)?;
     let make = maker(settings, config, &crew, keys)?;
     WorkerGroup::start(crew, stop, make).map_err(in_words)
 }
