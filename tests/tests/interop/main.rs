@@ -20,6 +20,7 @@ mod command;
 mod configured;
 mod cookies;
 mod draining;
+mod draining;
 mod echo;
 mod endurance;
 mod flooded_router;
