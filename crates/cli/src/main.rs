@@ -5,6 +5,7 @@
 //! `self-test`, where 1 means that a check failed, exit with 2.
 #![forbid(unsafe_code)]
 
+mod address_space;
 mod args;
 mod cmd;
 mod cookie_keys;

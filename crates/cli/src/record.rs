@@ -2,10 +2,14 @@
 //!
 //! Called by `run` when it opens devices. The worker only copies; a thread of its own writes, so a
 //! slow disk never holds up packets. What it does not keep up with is missing in the file, and the
-//! last line reports how many bytes.
+//! last line reports how many packets.
 //!
-//! Invariant: the file holds whole blocks only, in order. A packet is on its way to the file by the
-//! device's next call at the latest; all are there when the run has ended.
+//! Invariants: the file holds whole blocks only, in order; at most [`QUEUE_BYTES`] wait for the
+//! disk. A packet is on its way to the file by the device's next call at the latest; all are there
+//! when the run has ended, unless the disk takes longer than [`LAST_WRITES`] for what waits then.
+//!
+//! # Under flood
+//! Packets that come faster than the disk writes are dropped from the recording, and counted.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -13,9 +17,10 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
-use std::thread::{self, JoinHandle};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
+use std::thread;
+use std::time::Duration;
 
 use floodwall_device::{Device, DeviceError, DeviceInfo, DeviceStats, Recorder, RecorderConfig};
 use floodwall_dispatch::Clock;
@@ -23,8 +28,21 @@ use floodwall_packet::{Burst, PacketList, Pool};
 
 /// Pieces that may wait for the disk.
 const PIECES_MAX: usize = 256;
-/// Bytes of a piece that could not be handed over yet.
-const PIECE_MAX: usize = 8 << 20;
+/// Bytes that may wait for the disk.
+const QUEUE_BYTES: usize = 32 << 20;
+/// How long the end of the run waits for the disk.
+const LAST_WRITES: Duration = Duration::from_secs(5);
+/// A block with a packet, in the file's byte order.
+const PACKET_BLOCK: u32 = 6;
+
+/// What the worker and the writing thread share.
+#[derive(Debug, Default)]
+struct RecordQueue {
+    /// Bytes on their way to the file.
+    waiting: AtomicUsize,
+    /// Packets that are not in the file.
+    lost: AtomicU64,
+}
 
 /// A device that is recorded.
 struct RecordedPacket {
@@ -37,8 +55,7 @@ struct RecordedPacket {
 struct RecordPiece {
     bytes: Vec<u8>,
     disk: SyncSender<Vec<u8>>,
-    /// Bytes that are not in the file.
-    lost: Arc<AtomicU64>,
+    queue: Arc<RecordQueue>,
 }
 
 impl Write for RecordPiece {
@@ -49,18 +66,46 @@ impl Write for RecordPiece {
 
     /// Hands over what was collected, or keeps it where the disk lags behind; too much is lost.
     fn flush(&mut self) -> io::Result<()> {
-        match self.disk.try_send(std::mem::take(&mut self.bytes)) {
-            Ok(()) => Ok(()),
-            Err(TrySendError::Full(bytes)) if bytes.len() < PIECE_MAX => {
+        let len = self.bytes.len();
+        if self.queue.waiting.load(Ordering::Relaxed) + len > QUEUE_BYTES {
+            let packets = packets_in(&self.bytes);
+            self.bytes.clear();
+            return self.lose(packets);
+        }
+        self.queue.waiting.fetch_add(len, Ordering::Relaxed);
+        let Err(refused) = self.disk.try_send(std::mem::take(&mut self.bytes)) else {
+            return Ok(());
+        };
+        self.queue.waiting.fetch_sub(len, Ordering::Relaxed);
+        match refused {
+            TrySendError::Full(bytes) => {
                 self.bytes = bytes;
                 Ok(())
             }
-            Err(TrySendError::Full(bytes) | TrySendError::Disconnected(bytes)) => {
-                self.lost.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-                Err(io::ErrorKind::StorageFull.into())
-            }
+            TrySendError::Disconnected(bytes) => self.lose(packets_in(&bytes)),
         }
     }
+}
+
+impl RecordPiece {
+    #[cold]
+    fn lose(&self, packets: u64) -> io::Result<()> {
+        self.queue.lost.fetch_add(packets, Ordering::Relaxed);
+        Err(io::ErrorKind::StorageFull.into())
+    }
+}
+
+/// The number of packets in whole blocks of ours.
+fn packets_in(mut blocks: &[u8]) -> u64 {
+    let mut packets = 0;
+    while let Some((kind, rest)) = blocks.split_first_chunk()
+        && let Some(len) = rest.first_chunk()
+    {
+        packets += u64::from(u32::from_ne_bytes(*kind) == PACKET_BLOCK);
+        let len = (u32::from_ne_bytes(*len) as usize).max(8);
+        blocks = blocks.get(len..).unwrap_or_default();
+    }
+    packets
 }
 
 impl RecordedPacket {
@@ -123,8 +168,8 @@ impl Drop for RecordedPacket {
 #[derive(Debug)]
 pub(crate) struct Recording {
     path: PathBuf,
-    thread: JoinHandle<io::Result<u64>>,
-    lost: Arc<AtomicU64>,
+    ended: Receiver<io::Result<u64>>,
+    queue: Arc<RecordQueue>,
 }
 
 /// Records `device` to `path`, which is made anew, for its owner's eyes only.
@@ -135,41 +180,59 @@ pub(crate) fn record(
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
     let (disk, pieces) = mpsc::sync_channel(PIECES_MAX);
-    let lost = Arc::new(AtomicU64::new(0));
-    let piece = RecordPiece { bytes: Vec::new(), disk, lost: Arc::clone(&lost) };
+    let queue = Arc::new(RecordQueue::default());
+    let piece = RecordPiece { bytes: Vec::new(), disk, queue: Arc::clone(&queue) };
     let clock = Clock::new();
     let recorder =
         Recorder::new(device, piece, RecorderConfig::default(), move || clock.unix_time())?;
     let builder = thread::Builder::new().name("record".to_owned());
-    let thread = builder.spawn(move || write(file, &pieces))?;
+    let (tell, ended) = mpsc::sync_channel(1);
+    let shared = Arc::clone(&queue);
+    builder.spawn(move || {
+        // Nothing waits for it after `LAST_WRITES`.
+        let _ = tell.send(write(file, &pieces, &shared));
+    })?;
     let recorded = RecordedPacket { recorder, owes: true };
-    Ok((Box::new(recorded), Recording { path: path.to_owned(), thread, lost }))
+    Ok((Box::new(recorded), Recording { path: path.to_owned(), ended, queue }))
 }
 
 /// Writes until the device is gone; returns the number of bytes.
-fn write(mut file: File, pieces: &Receiver<Vec<u8>>) -> io::Result<u64> {
+fn write(mut file: File, pieces: &Receiver<Vec<u8>>, queue: &RecordQueue) -> io::Result<u64> {
     let mut written = 0;
     for piece in pieces {
         file.write_all(&piece)?;
         written += piece.len() as u64;
+        queue.waiting.fetch_sub(piece.len(), Ordering::Relaxed);
     }
     file.sync_data()?;
     Ok(written)
 }
 
 impl Recording {
-    /// Waits until all is written; to be called when the device has been dropped.
+    /// Waits until all is written, for [`LAST_WRITES`] at most; to be called when the device has
+    /// been dropped.
     pub(crate) fn end(self) -> Result<String, String> {
         let path = self.path.display();
-        match self.thread.join() {
-            Ok(Ok(bytes)) => match self.lost.load(Ordering::Relaxed) {
+        let lost = || self.queue.lost.load(Ordering::Relaxed);
+        match self.ended.recv_timeout(LAST_WRITES) {
+            Ok(Ok(bytes)) => match lost() {
                 0 => Ok(format!("recorded {bytes} bytes to {path}")),
                 lost => {
-                    Err(format!("the recording {path} lacks {lost} bytes: the disk was too slow"))
+                    Err(format!("the recording {path} lacks {lost} packets: the disk was too slow"))
                 }
             },
             Ok(Err(error)) => Err(format!("the recording {path} is incomplete: {error}")),
-            Err(_) => Err(format!("the recording {path} is incomplete: its thread panicked")),
+            Err(RecvTimeoutError::Timeout) => {
+                let waiting = self.queue.waiting.load(Ordering::Relaxed);
+                Err(format!(
+                    "the recording {path} lacks {} packets, and its last {waiting} bytes: the \
+                     disk was too slow",
+                    lost()
+                ))
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(format!("the recording {path} is incomplete: its thread panicked"))
+            }
         }
     }
 }
@@ -217,21 +280,34 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_lags_behind_loses_whole_pieces_and_holds_nobody_up() {
-        let (disk, pieces) = mpsc::sync_channel(1);
-        let lost = Arc::new(AtomicU64::new(0));
-        let mut piece = RecordPiece { bytes: Vec::new(), disk, lost: Arc::clone(&lost) };
-        let mut put = |n: usize| {
-            piece.write_all(&vec![7; n]).unwrap();
+    fn a_disk_that_lags_behind_loses_packets_that_are_counted_and_takes_no_more_memory() {
+        let (disk, pieces) = mpsc::sync_channel(2);
+        let queue = Arc::new(RecordQueue::default());
+        let mut piece = RecordPiece { bytes: Vec::new(), disk, queue: Arc::clone(&queue) };
+        let mut put = |blocks: usize, len: u32| {
+            for _ in 0..blocks {
+                let mut block = vec![0; len as usize];
+                block[..4].copy_from_slice(&PACKET_BLOCK.to_ne_bytes());
+                block[4..8].copy_from_slice(&len.to_ne_bytes());
+                piece.write_all(&block).unwrap();
+            }
             piece.flush()
         };
-        assert!(put(10).is_ok() && put(10).is_ok());
-        assert!(put(PIECE_MAX).is_err(), "too much waits");
-        assert_eq!(lost.load(Ordering::Relaxed), PIECE_MAX as u64 + 10);
-        assert!(put(5).is_ok(), "and then it goes on");
-        assert_eq!(pieces.try_recv().unwrap().len(), 10);
-        assert!(put(5).is_ok());
-        assert_eq!(pieces.try_recv().unwrap().len(), 10);
+        let waiting = || queue.waiting.load(Ordering::Relaxed);
+        let lost = || queue.lost.load(Ordering::Relaxed);
+        let half = QUEUE_BYTES as u32 / 2;
+        assert!(put(1, half).is_ok() && put(1, half - 64).is_ok());
+        assert_eq!((waiting(), lost()), (QUEUE_BYTES - 64, 0));
+        assert!(put(3, 32).is_err(), "too much would wait");
+        assert_eq!((waiting(), lost()), (QUEUE_BYTES - 64, 3));
+        assert!(put(2, 32).is_ok(), "no place, but room: it is kept");
+        assert_eq!((waiting(), lost()), (QUEUE_BYTES - 64, 3));
+        let written = pieces.try_recv().unwrap().len();
+        queue.waiting.fetch_sub(written, Ordering::Relaxed);
+        assert!(put(1, 32).is_ok(), "and then it goes on");
+        assert_eq!((waiting(), lost()), (half as usize + 32, 3));
+        assert_eq!(pieces.try_recv().unwrap().len(), half as usize - 64);
+        assert_eq!(pieces.try_recv().unwrap().len(), 96);
     }
 
     #[test]

@@ -309,3 +309,30 @@ fn it_ends_in_words_when_its_only_device_is_deleted() {
     assert!(said.contains("floodwall: no device is left: fw0: gone"), "{said}");
     assert!(!socket.exists());
 }
+
+/// Whatever the limit on address space is, it runs, or says what is too small: it never aborts.
+#[test]
+fn a_small_address_space_is_refused_in_words() {
+    if !may() {
+        return;
+    }
+    let mut refused = 0;
+    for mebibytes in [24, 48, 60, 72, 84, 96, 112, 128] {
+        let socket = std::env::temp_dir()
+            .join(format!("floodwall-space-{}-{mebibytes}", std::process::id()));
+        let (binary, kib) = (env!("CARGO_BIN_EXE_floodwall"), mebibytes * 1024);
+        let words = format!(
+            "ulimit -v {kib}; exec timeout -s INT 2 {binary} run --device tap:fw0 --socket {} \
+             --address 10.0.0.2/24 --service http:80 --drain 0",
+            socket.display()
+        );
+        let output = Command::new("unshare").args(["--net", "sh", "-c", &words]).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        let is_refused = said.contains("address space") || said.contains("packet memory");
+        refused += usize::from(is_refused);
+        let has_run = said.contains("floodwall: running");
+        assert!(is_refused != has_run, "{mebibytes} MiB: {:?}\n{said}", output.status);
+        assert!(!said.contains("memory allocation of"), "{mebibytes} MiB: {said}");
+    }
+    assert!(refused > 0, "24 MiB were enough");
+}

@@ -29,6 +29,8 @@ mod standing;
 mod stop;
 mod turn;
 mod turn_gate;
+mod turn_limit;
+mod turn_watch;
 mod worker;
 mod worker_counters;
 mod worker_group;

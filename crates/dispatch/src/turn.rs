@@ -1,8 +1,11 @@
 //! One turn of a worker: what others handed over, a burst, transmitting, a slice of timed work.
 //!
-//! Called by [`Worker::run`], and by programs that run a worker inside another loop. A turn reads
-//! no clock. It takes at most one burst from devices (round robin) after at most one burst from its
-//! neighbours, which is first because work has been spent on it already.
+//! Called by [`Worker::run`], which has the clock read between the parts of a turn: after more than
+//! [`TURN_MAX`] the slice of timed work is left to the next turn, which begins with it, and a part
+//! that took too long takes on less the next time (`turn_limit.rs`). Programs that run a worker
+//! inside another loop have no such clock. A turn takes at most one burst from devices (round
+//! robin) after at most one burst from its neighbours, which is first because work has been spent
+//! on it already.
 //!
 //! Invariants: work in a turn is bounded (two bursts, [`WORK_UNITS`] of timed work, a few
 //! requests). Timed work gets its slice in every turn that does more than look ahead for
@@ -19,6 +22,7 @@ use crate::control::{COMMANDS_MAX, ControlQueue};
 use crate::membership::GroupCommands;
 use crate::port::Port;
 use crate::publish::Publish;
+use crate::turn_limit::TURN_MAX;
 use crate::worker::Worker;
 use crate::worker_counters::WorkerCounter;
 
@@ -34,21 +38,32 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             self.carry_out_commands(now);
         }
         self.tell_answered(now);
+        // The turn before had no time left for it.
+        if std::mem::take(&mut self.owes_slice) {
+            self.work_slice(now, now);
+        }
         let adopted = self.adopt(now);
         let found = self.receive(now);
         if !self.burst.is_empty() {
-            self.call(now, ROUND_UNITS, Moment::RoundEnd, E::round);
+            let units = Units(self.packet_limit.part_of(ROUND_UNITS.0));
+            self.call(now, units, Moment::RoundEnd, E::round);
         }
         if found + adopted > 0 {
             self.facts.add(WorkerCounter::BusyRounds, 1);
         }
         self.tell_offers(now);
         self.transmit();
+        let mut at = now;
+        if found + adopted > 0 {
+            at = self.time(now);
+            self.packet_limit.note(at - now);
+        }
         let due = self.deadline().is_some_and(|deadline| deadline <= now);
         if due && !self.gate.looks_ahead() {
-            self.facts.add(WorkerCounter::WorkSlices, 1);
-            self.call(now, Units(WORK_UNITS), Moment::SliceEnd, E::work);
-            self.transmit();
+            match at - now > TURN_MAX {
+                true => self.owes_slice = true,
+                false => self.work_slice(now, at),
+            }
         }
         self.give_out(now);
         if let Some(engine) = &mut self.engine {
@@ -58,6 +73,25 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             crew.reader.pass(Moment::RoundEnd, now);
         }
         found + adopted
+    }
+
+    /// A slice of timed work, that begins `at` in the turn of `now`.
+    fn work_slice(&mut self, now: Instant, at: Instant) {
+        self.facts.add(WorkerCounter::WorkSlices, 1);
+        let before = self.facts.of(WorkerCounter::Units);
+        let units = Units(self.work_limit.part_of(WORK_UNITS));
+        self.call(now, units, Moment::SliceEnd, E::work);
+        let spent = self.facts.of(WorkerCounter::Units) - before;
+        self.facts.add(WorkerCounter::SliceUnits, spent);
+        self.transmit();
+        let took = self.time(at) - at;
+        self.work_limit.note(took);
+    }
+
+    /// The time, where the worker runs by a clock; else what was given.
+    #[inline]
+    fn time(&self, otherwise: Instant) -> Instant {
+        self.clock.map_or(otherwise, |clock| clock.now())
     }
 
     /// The one way to the engine: every call has its round, may look at what is shared for as long

@@ -34,6 +34,8 @@ use crate::sleep::{PORTS_MAX, WakeReason, sleep, stay_away};
 use crate::standing;
 use crate::stop::Stop;
 use crate::turn_gate::{ApplicationShare, TurnGate};
+use crate::turn_limit::TurnLimit;
+use crate::turn_watch::TurnWatch;
 use crate::worker_counters::{WorkerCounter, WorkerCounters};
 
 /// A burst of so many packets means load: the next ones are worth polling for.
@@ -163,6 +165,14 @@ pub struct Worker<E: 'static> {
     config: WorkerConfig,
     /// The order of service under pressure, and the worker's share of its core.
     pub(crate) gate: TurnGate,
+    /// How many packets a turn may take, and how much timed work.
+    pub(crate) packet_limit: TurnLimit,
+    pub(crate) work_limit: TurnLimit,
+    /// The next turn begins with a slice of timed work.
+    pub(crate) owes_slice: bool,
+    /// While it runs.
+    pub(crate) clock: Option<Clock>,
+    watch: TurnWatch,
     /// Empty turns left before sleeping, and until when.
     spin: (u32, Instant),
     /// What ties it to the other workers of its crew, where it has such.
@@ -232,6 +242,11 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             mailbox,
             gate: TurnGate::new(&config, ring, acquaints),
             config,
+            packet_limit: TurnLimit::default(),
+            work_limit: TurnLimit::default(),
+            owes_slice: false,
+            clock: None,
+            watch: TurnWatch::default(),
             spin: (0, Instant::ORIGIN),
             crew: None,
             restarts: Restarts::default(),
@@ -278,6 +293,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     pub fn run(&mut self, stop: &Stop) -> Result<Ended, WorkerError> {
         let clock = Clock::new();
         let mut now = clock.now();
+        self.clock = Some(clock);
+        self.watch.mark(&clock);
         self.publish(now);
         let spins = self.take_standing();
         while !stop.is_triggered() {
@@ -285,11 +302,11 @@ impl<E: Engine + Publish + 'static> Worker<E> {
                 self.make_engine(now)?;
             }
             let began = now;
+            self.watch.begin(&self.facts);
             let found = self.turn(began);
             self.tell_begun();
             now = clock.now();
-            let took = u64::try_from((now - began).as_nanos()).unwrap_or(u64::MAX);
-            self.facts.raise(WorkerCounter::LongestRoundNanos, took);
+            self.watch.end(now - began, &clock, &mut self.facts);
             if self.has_no_device() {
                 self.publish(now);
                 return Err(self.last_device());
@@ -300,6 +317,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             }
             if self.has_more(found, now, spins) {
                 if now - self.published >= PUBLISH_EVERY {
+                    self.watch.mark(&clock);
                     self.publish(now);
                 }
                 continue;
@@ -390,11 +408,12 @@ impl<E: Engine + Publish + 'static> Worker<E> {
 
     /// Whether the next turn must follow at once.
     fn has_more(&mut self, found: usize, now: Instant, spins: bool) -> bool {
+        let full = self.packet_limit.part_of(BURST_MAX as u32) as usize;
         if found >= LOAD {
             self.spin = (SPIN.0, now + SPIN.1);
         }
         let is_hungry = self.is_hungry(now);
-        if found >= BURST_MAX
+        if found >= full
             || self.gate.has_more()
             || self.deadline().is_some_and(|deadline| deadline <= now)
             || is_hungry && self.ports.iter().any(Port::has_pending)
@@ -546,7 +565,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     /// The number of packets it takes now. Without an engine there is no limit: they are dropped
     /// and counted.
     pub(crate) fn rx_capacity(&self, now: Instant) -> usize {
-        self.engine.as_ref().map_or(BURST_MAX, |engine| engine.rx_capacity(now))
+        let most = self.packet_limit.part_of(BURST_MAX as u32) as usize;
+        self.engine.as_ref().map_or(most, |engine| engine.rx_capacity(now).min(most))
     }
 
     /// Whether packets are requested from devices.

@@ -46,8 +46,22 @@ facts! {
     BusyRounds = "busy_rounds", "Turns that found packets.",
     WorkSlices = "work_slices", "Slices of timed work.",
     Units = "units", "Units of work that the engine spent.",
+    SliceUnits = "slice_units", "Of these, units spent in slices of timed work.",
     LongestRoundNanos = "longest_round_ns",
         "Longest turn so far in nanoseconds, what the system took away included.",
+    LongTurns = "long_turns",
+        "Turns that took more than a millisecond, what the system took away included.",
+    LongestTurnProcessorNanos = "longest_turn_processor_ns",
+        "Processor time of the longest turn, at most: of the millisecond before it, too.",
+    LongestTurnPackets = "longest_turn_packets", "Packets that the longest turn took from devices.",
+    LongestTurnAdopted = "longest_turn_adopted",
+        "Packets that the longest turn took from other workers.",
+    LongestTurnSent = "longest_turn_sent", "Packets that the engine sent in the longest turn.",
+    LongestTurnUnits = "longest_turn_units", "Units of work of the longest turn.",
+    LongestTurnSliceUnits = "longest_turn_slice_units",
+        "Of these, units in its slice of timed work.",
+    LongestTurnCommands = "longest_turn_commands",
+        "Requests of other threads that the longest turn carried out.",
     Sleeps = "sleeps", "Times that the worker gave up the core to wait.",
     WakesDevice = "wakes_device", "Sleeps that a device ended.",
     WakesBell = "wakes_bell", "Sleeps that another thread ended.",
@@ -101,6 +115,8 @@ facts! {
     DevicesLive = "devices_live", "Devices in service.",
 }
 
+use crate::turn_watch;
+
 const COUNT: usize = WorkerCounter::ALL.len();
 
 /// One number per fact.
@@ -126,10 +142,17 @@ impl WorkerCounters {
     pub fn of_all<'a>(all: impl IntoIterator<Item = &'a Self>) -> Self {
         let mut sum = Self::default();
         for facts in all {
+            let is_longest = facts.of(WorkerCounter::LongestRoundNanos)
+                > sum.of(WorkerCounter::LongestRoundNanos);
             for fact in WorkerCounter::ALL {
                 match fact {
                     WorkerCounter::LongestRoundNanos | WorkerCounter::LongestRunNanos => {
                         sum.raise(*fact, facts.of(*fact))
+                    }
+                    fact if turn_watch::OF_LONGEST.contains(fact) => {
+                        if is_longest {
+                            sum.set(*fact, facts.of(*fact));
+                        }
                     }
                     _ => sum.add(*fact, facts.of(*fact)),
                 }

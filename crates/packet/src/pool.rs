@@ -140,12 +140,7 @@ impl Region {
             let (frames, workers) = (config.frames, config.workers);
             return Err(PoolError::TooFew { frames, workers });
         }
-        let parts = [
-            PoolPart { class: Class::Frame, count: config.frames, bytes: config.frame_bytes },
-            PoolPart { class: Class::Super, count: config.supers, bytes: SUPER_BYTES },
-            PoolPart { class: Class::Small, count: config.small, bytes: SMALL_BYTES },
-            PoolPart { class: Class::Reference, count: config.references, bytes: 0 },
-        ];
+        let parts = parts_of(config);
         let (count, descriptor_bytes, bytes) =
             sizes(&parts).ok_or(PoolError::NoMemory(usize::MAX))?;
         let (memory, memory_layout) = zeroed::<u8>(bytes, PAGE)?;
@@ -273,11 +268,29 @@ impl Region {
         self.frames as u64 * (self.frame_bytes + size_of::<Descriptor>()) as u64
     }
 
+    /// Bytes that a region of this configuration takes; `None` where they are more than there can
+    /// be.
+    #[must_use]
+    pub fn bytes_of(config: &PoolConfig) -> Option<usize> {
+        let (_, descriptors, frames) = sizes(&parts_of(config))?;
+        descriptors.checked_add(frames)
+    }
+
     /// Bytes taken at the start, descriptors included.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.memory_layout.size() + self.descriptor_layout.size()
     }
+}
+
+/// The packets of each class.
+const fn parts_of(config: &PoolConfig) -> [PoolPart; 4] {
+    [
+        PoolPart { class: Class::Frame, count: config.frames, bytes: config.frame_bytes },
+        PoolPart { class: Class::Super, count: config.supers, bytes: SUPER_BYTES },
+        PoolPart { class: Class::Small, count: config.small, bytes: SMALL_BYTES },
+        PoolPart { class: Class::Reference, count: config.references, bytes: 0 },
+    ]
 }
 
 /// How many descriptors there are, and the bytes of all descriptors and of all frames; `None` where

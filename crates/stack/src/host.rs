@@ -306,7 +306,8 @@ impl Host {
     ) -> Units {
         let (before, mut spent) = (self.stack.marks(), 0_u32);
         for hosted in &mut self.applications {
-            let granted = budget(hosted);
+            // Less, where the worker grants less because its turns take too long.
+            let granted = budget(hosted).min(round.budget.0.saturating_mul(2));
             if granted == 0 {
                 continue;
             }

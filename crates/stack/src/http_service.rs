@@ -6,8 +6,9 @@
 //! reads. Bulk sends N bytes to a peer that writes the line `send N`, and reports to any other how
 //! many bytes it received from it.
 //!
-//! Invariants: a request stays in the receive queue until all of it is there, so no byte is kept
-//! here; what cannot be sent yet is a position in an answer; nothing is allocated for a request.
+//! Invariants: a byte of a request is looked at once, when it has come (`http_request.rs`); what
+//! cannot be sent yet is a position in an answer; nothing is allocated for a request; connections
+//! get turns (`ready_queue.rs`), however many requests one of them sends at once.
 //!
 //! # Under flood
 //! Reachable by any peer. Bound: a connection keeps `HttpConversation`, 40 bytes, within
@@ -15,17 +16,24 @@
 //! slice serves connections within its budget. From a peer that does not read, nothing is read
 //! either (backpressure).
 
+use core::mem::take;
 use std::io::Write as _;
 
 use floodwall_base::{Instant, Units};
 use floodwall_tcp::{ConnectionId, RecvError, SendError, TcpSettings, TcpState};
 
 use crate::host::Application;
+use crate::http_request::{
+    ParsedRequest, RequestHead, RequestMethod, RequestParser, RequestTarget,
+};
+use crate::ready_queue::{ReadyQueue, ServedTurn, copied};
 use crate::service_listener::ServiceListener;
 use crate::sockets::{Sockets, StartError};
 
-/// Maximum length of a request's head in bytes.
-const HEAD_MAX: usize = 8192;
+/// Bytes of requests that are looked at together.
+const LOOK: usize = 1024;
+/// Units that a whole request costs beside what is copied.
+const REQUEST: u32 = 2;
 /// Bytes that are sent at a time.
 const PIECE: usize = 16_384;
 /// The page at `/`.
@@ -71,7 +79,13 @@ struct HttpConversation {
     skip: u64,
     /// Bytes that were counted (bulk).
     taken: u64,
+    /// The head that is coming.
+    head: RequestParser,
+    /// The last request was refused: what follows means nothing.
+    refused: bool,
 }
+
+const _: () = assert!(size_of::<HttpConversation>() <= 192);
 
 /// The next step for a connection.
 enum HttpStep {
@@ -89,6 +103,9 @@ pub struct StreamService {
     port: u16,
     name: String,
     door: ServiceListener,
+    ready: ReadyQueue,
+    /// Units spent in the turn that runs.
+    spent: u32,
     talks: Vec<HttpConversation>,
     input: Box<[u8]>,
     output: Box<[u8]>,
@@ -108,18 +125,20 @@ impl StreamService {
             port,
             name: format!("{word}:{port}"),
             door: ServiceListener::default(),
+            ready: ReadyQueue::default(),
+            spent: 0,
             talks: Vec::new(),
             input: vec![0; PIECE].into(),
             output: vec![0; PIECE].into(),
         }
     }
 
-    /// Serves a connection as far as possible now.
-    fn serve(&mut self, sockets: &mut Sockets<'_>, id: ConnectionId) {
-        if self.talks.len() <= id.index() {
-            self.talks.resize(id.index() + 1, HttpConversation::default());
-        }
-        let Some(talk) = self.talks.get_mut(id.index()) else { return };
+    /// Serves a connection within its quantum.
+    fn serve(&mut self, sockets: &mut Sockets<'_>, id: ConnectionId, quantum: u32) -> ServedTurn {
+        self.spent = 0;
+        let Some(talk) = self.talks.get_mut(id.index()) else {
+            return ServedTurn { spent: 0, more: false };
+        };
         if talk.id != Some(id) {
             *talk = HttpConversation { id: Some(id), ..HttpConversation::default() };
         }
@@ -129,7 +148,7 @@ impl StreamService {
                 Some(answer) => self.send(sockets, id, &mut talk, answer),
                 None => self.read(sockets, id, &mut talk),
             };
-            if !matches!(next, HttpStep::Again) {
+            if !matches!(next, HttpStep::Again) || self.spent >= quantum {
                 break next;
             }
         };
@@ -146,6 +165,7 @@ impl StreamService {
         if let Some(place) = self.talks.get_mut(id.index()) {
             *place = if over { HttpConversation::default() } else { talk };
         }
+        ServedTurn { spent: self.spent, more: matches!(outcome, HttpStep::Again) }
     }
 
     /// Whether a connection has nothing that must be finished before the host stops.
@@ -168,14 +188,22 @@ impl StreamService {
     ) -> HttpStep {
         if self.kind == StreamKind::Chargen {
             // Input is discarded: only the peer's close matters.
-            let _ = drain(sockets, id, &mut self.input);
+            self.discard(sockets, id);
         }
         let piece = answer.piece(&mut self.output);
-        let Some(bytes) = self.output.get(..piece).filter(|bytes| !bytes.is_empty()) else {
-            talk.answer = None;
-            return if answer.close { HttpStep::Close } else { HttpStep::Again };
-        };
-        match sockets.tcp_send(id, bytes) {
+        self.spent += 1 + copied(piece);
+        let bytes = self.output.get(..piece).unwrap_or_default();
+        let sent = if bytes.is_empty() { Ok(0) } else { sockets.tcp_send(id, bytes) };
+        match sent {
+            // Shorter than what there is room for: it is the last piece.
+            Ok(taken) if taken == piece && piece < self.output.len() => {
+                talk.answer = None;
+                if talk.refused {
+                    // Unread data would reset the connection, and the answer with it.
+                    self.discard(sockets, id);
+                }
+                if answer.close { HttpStep::Close } else { HttpStep::Again }
+            }
             Ok(taken) => {
                 talk.answer = Some(HttpAnswer { at: answer.at + taken as u64, ..answer });
                 HttpStep::Again
@@ -183,6 +211,11 @@ impl StreamService {
             Err(SendError::WouldBlock) => HttpStep::Wait,
             Err(_) => HttpStep::Abort,
         }
+    }
+
+    /// Discards received bytes, one piece at most.
+    fn discard(&mut self, sockets: &mut Sockets<'_>, id: ConnectionId) {
+        self.spent += copied(sockets.tcp_recv(id, &mut self.input).unwrap_or(0));
     }
 
     /// Reads a request of the service's kind.
@@ -196,16 +229,23 @@ impl StreamService {
             talk.answer = Some(HttpAnswer { close: true, ..HttpAnswer::bare(u64::MAX) });
             return HttpStep::Again;
         }
-        let n = match sockets.tcp_peek(id, &mut self.input) {
-            Ok(0) if talk.taken > 0 => {
+        let look = if self.kind == StreamKind::Http && talk.skip == 0 { LOOK } else { PIECE };
+        let room = self.input.get_mut(..look).unwrap_or_default();
+        let n = match sockets.tcp_peek(id, room) {
+            Ok(n @ 1..) => n,
+            Ok(_) if self.kind == StreamKind::Bulk && talk.taken > 0 => {
                 let _ = sockets.tcp_send(id, told(talk.taken, &mut self.output));
                 return HttpStep::Close;
             }
-            Ok(0) => return HttpStep::Close,
-            Ok(n) => n,
-            Err(RecvError::WouldBlock) => return HttpStep::Wait,
-            Err(_) => return HttpStep::Close,
+            // The peer's end in the middle of a request.
+            Ok(_) if talk.skip > 0 || !talk.head.is_fresh() => return HttpStep::Abort,
+            Err(RecvError::WouldBlock) => {
+                self.spent += 1;
+                return HttpStep::Wait;
+            }
+            _ => return HttpStep::Close,
         };
+        self.spent += 1 + copied(n);
         let Some(bytes) = self.input.get(..n) else { return HttpStep::Abort };
         let eaten = if self.kind == StreamKind::Bulk {
             let is_over = sockets.tcp_state(id).is_ok_and(|state| state == TcpState::CloseWait);
@@ -222,17 +262,17 @@ impl StreamService {
             talk.skip -= eaten;
             eaten as usize
         } else {
-            match request(bytes) {
-                HttpRequest::Partly => {
-                    let is_over = sockets.tcp_state(id).is_ok_and(|s| s == TcpState::CloseWait);
-                    return if is_over { HttpStep::Abort } else { HttpStep::Wait };
-                }
-                HttpRequest::Wholly { head, body, answer } => {
-                    talk.answer = Some(answer);
-                    talk.skip = body;
-                    head
+            let (eaten, parsed) = talk.head.feed(bytes);
+            match parsed {
+                ParsedRequest::Partly => {}
+                ParsedRequest::Wholly(head) => talk.begin_answer(HttpAnswer::to(&head), head.body),
+                ParsedRequest::Refused(status) => {
+                    talk.begin_answer(HttpAnswer::refusal(status), 0);
+                    talk.refused = true;
                 }
             }
+            self.spent += if talk.answer.is_some() { REQUEST } else { 0 };
+            eaten
         };
         if let Some(out) = self.input.get_mut(..eaten) {
             let _ = sockets.tcp_recv(id, out);
@@ -241,14 +281,11 @@ impl StreamService {
     }
 }
 
-/// Discards the received bytes; whether more may follow.
-fn drain(sockets: &mut Sockets<'_>, id: ConnectionId, room: &mut [u8]) -> bool {
-    loop {
-        match sockets.tcp_recv(id, room) {
-            Ok(1..) => {}
-            Err(RecvError::WouldBlock) => return true,
-            _ => return false,
-        }
+impl HttpConversation {
+    /// A request is complete.
+    fn begin_answer(&mut self, answer: HttpAnswer, body: u64) {
+        (self.answer, self.skip) = (Some(answer), body);
+        self.head = RequestParser::default();
     }
 }
 
@@ -267,67 +304,25 @@ fn asked_bulk(bytes: &[u8]) -> Option<u64> {
     core::str::from_utf8(line).ok()?.trim().parse().ok()
 }
 
-/// Result of parsing the receive queue.
-#[derive(PartialEq, Eq, Debug)]
-enum HttpRequest {
-    /// The head is incomplete.
-    Partly,
-    /// A head of so many bytes, followed by a body of `body` bytes.
-    Wholly { head: usize, body: u64, answer: HttpAnswer },
-}
-
-/// Parses a request's head (RFC 9112 section 2.1). One pass over it.
-fn request(bytes: &[u8]) -> HttpRequest {
-    let refused = |status| HttpRequest::Wholly {
-        head: bytes.len(),
-        body: 0,
-        answer: HttpAnswer { status, close: true, bare: false, ..HttpAnswer::bare(0) },
-    };
-    let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {
-        return if bytes.len() >= HEAD_MAX { refused(431) } else { HttpRequest::Partly };
-    };
-    let Some(head) = bytes.get(..end) else { return refused(400) };
-    let mut lines = head.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
-    let mut words = lines.next().unwrap_or_default().split(|byte| *byte == b' ');
-    let (method, path, version) = (words.next(), words.next(), words.next());
-    let (Some(method), Some(path), Some(version)) = (method, path, version) else {
-        return refused(400);
-    };
-    if !version.starts_with(b"HTTP/1.") {
-        return refused(505);
-    }
-    let (mut close, mut body) = (version == b"HTTP/1.0", 0);
-    for line in lines {
-        let Some(colon) = line.iter().position(|byte| *byte == b':') else { return refused(400) };
-        let (name, value) = line.split_at(colon);
-        let value = value.get(1..).unwrap_or_default().trim_ascii();
-        if name.eq_ignore_ascii_case(b"connection") {
-            close = value.eq_ignore_ascii_case(b"close")
-                || close && !value.eq_ignore_ascii_case(b"keep-alive");
-        } else if name.eq_ignore_ascii_case(b"content-length") {
-            let text = core::str::from_utf8(value).unwrap_or_default();
-            let Ok(len) = text.parse() else { return refused(400) };
-            body = len;
-        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
-            return refused(501);
-        }
-    }
-    let head_only = method == b"HEAD";
-    let (status, page, len) = if !head_only && method != b"GET" {
-        (405, false, 0)
-    } else if path == b"/" {
-        (200, true, PAGE.len() as u64)
-    } else {
-        let asked = path.strip_prefix(b"/bytes/").and_then(|n| core::str::from_utf8(n).ok());
-        asked.and_then(|n| n.parse().ok()).map_or((404, false, 0), |len| (200, false, len))
-    };
-    let answer = HttpAnswer { status, len, page, head_only, close, bare: false, at: 0 };
-    HttpRequest::Wholly { head: end + 4, body, answer }
-}
-
 impl HttpAnswer {
     const fn bare(len: u64) -> Self {
         Self { status: 200, len, page: false, head_only: false, close: false, bare: true, at: 0 }
+    }
+
+    /// The answer to a request.
+    fn to(head: &RequestHead) -> Self {
+        let head_only = head.method == RequestMethod::Head;
+        let (status, page, len) = match (head.method, head.target) {
+            (RequestMethod::Other, _) => (405, false, 0),
+            (_, RequestTarget::Page) => (200, true, PAGE.len() as u64),
+            (_, RequestTarget::Bytes(len)) => (200, false, len),
+            (_, RequestTarget::Unknown) => (404, false, 0),
+        };
+        Self { status, len, page, head_only, close: head.close, bare: false, at: 0 }
+    }
+
+    const fn refusal(status: u16) -> Self {
+        Self { status, close: true, bare: false, ..Self::bare(0) }
     }
 
     const fn reason(self) -> &'static str {
@@ -397,22 +392,23 @@ impl Application for StreamService {
 
     fn start(&mut self, sockets: &mut Sockets<'_>) -> Result<(), StartError> {
         let settings = TcpSettings { nodelay: true, ecn: true, ..TcpSettings::default() };
+        let places = sockets.tcp_places_max();
+        self.ready.prepare(places);
+        self.talks.resize(places, HttpConversation::default());
         self.door.open(sockets, self.port, &settings)
     }
 
     fn run(&mut self, sockets: &mut Sockets<'_>, budget: Units) -> Units {
-        let mut spent = 0;
-        while spent < budget.0
-            && let Some(id) = self.door.next(sockets)
-        {
-            self.serve(sockets, id);
-            spent += 1;
-        }
-        Units(spent)
+        let (mut door, mut ready) = (take(&mut self.door), take(&mut self.ready));
+        let spent = ready.run(sockets, &mut door, budget, |sockets, id, quantum| {
+            self.serve(sockets, id, quantum)
+        });
+        (self.door, self.ready) = (door, ready);
+        spent
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.door.deadline()
+        if self.ready.is_empty() { self.door.deadline() } else { Some(Instant::ORIGIN) }
     }
 
     fn stop(&mut self, sockets: &mut Sockets<'_>) -> bool {
@@ -425,10 +421,11 @@ impl Application for StreamService {
 mod tests {
     use super::*;
 
-    fn answered(text: &str) -> (usize, u64, HttpAnswer) {
-        match request(text.as_bytes()) {
-            HttpRequest::Wholly { head, body, answer } => (head, body, answer),
-            HttpRequest::Partly => panic!("{text:?} is whole"),
+    fn answered(text: &str) -> HttpAnswer {
+        match RequestParser::default().feed(text.as_bytes()).1 {
+            ParsedRequest::Wholly(head) => HttpAnswer::to(&head),
+            ParsedRequest::Refused(status) => HttpAnswer::refusal(status),
+            ParsedRequest::Partly => panic!("{text:?} is whole"),
         }
     }
 
@@ -444,41 +441,24 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_read_as_far_as_their_heads_go() {
-        let text = "GET /bytes/3 HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello";
-        let (head, body, answer) = answered(text);
-        assert_eq!((head, body, answer.len, answer.close), (text.len() - 5, 5, 3, false));
-        for end in 0..head {
-            assert_eq!(request(&text.as_bytes()[..end]), HttpRequest::Partly);
-        }
-        assert!(answered("GET / HTTP/1.0\r\n\r\n").2.close);
-        assert!(!answered("GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n").2.close);
-        assert!(answered("GET / HTTP/1.1\r\nConnection: close\r\n\r\n").2.close);
-    }
-
-    #[test]
     fn what_cannot_be_answered_is_refused_by_number() {
         let refused = [
-            ("\r\n\r\n", 400),
-            ("GET /\r\n\r\n", 400),
-            ("GET / SPDY/3\r\n\r\n", 505),
-            ("GET / HTTP/1.1\r\nno colon\r\n\r\n", 400),
-            ("GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
-            ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 501),
-            ("POST / HTTP/1.1\r\n\r\n", 405),
-            ("GET /nothing HTTP/1.1\r\n\r\n", 404),
-            ("GET /bytes/99999999999999999999 HTTP/1.1\r\n\r\n", 404),
+            ("GET / SPDY/3\r\n\r\n", 505, true),
+            ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 501, true),
+            ("POST / HTTP/1.1\r\n\r\n", 405, false),
+            ("GET /nothing HTTP/1.1\r\n\r\n", 404, false),
+            ("GET /bytes/99999999999999999999 HTTP/1.1\r\n\r\n", 404, false),
         ];
-        for (text, status) in refused {
-            assert_eq!(answered(text).2.status, status, "{text:?}");
+        for (text, status, close) in refused {
+            let answer = answered(text);
+            assert_eq!((answer.status, answer.close), (status, close), "{text:?}");
         }
-        assert_eq!(answered(&"x".repeat(HEAD_MAX)).2.status, 431);
     }
 
     #[test]
     fn an_answer_is_the_same_in_pieces_of_any_size() {
         for text in ["GET /bytes/9999 HTTP/1.1\r\n\r\n", "GET / HTTP/1.1\r\n\r\n"] {
-            let answer = answered(text).2;
+            let answer = answered(text);
             let all = whole(answer, 20_000);
             let head = answer.head(&mut [0; 256]);
             assert_eq!(all.len() as u64, head as u64 + answer.len);
@@ -489,7 +469,7 @@ mod tests {
                 assert!(whole(answer, step) == all, "in pieces of {step}");
             }
         }
-        let head = whole(answered("HEAD /bytes/1000 HTTP/1.1\r\n\r\n").2, 100);
+        let head = whole(answered("HEAD /bytes/1000 HTTP/1.1\r\n\r\n"), 100);
         assert!(head.ends_with(b"\r\n\r\n"));
         assert_eq!(asked_bulk(b"send 12\n"), Some(12));
         assert_eq!(asked_bulk(b"sent"), None);

@@ -622,6 +622,12 @@ impl Sockets<'_> {
         Ok(())
     }
 
+    /// Maximum number of connections: every [`ConnectionId::index`] is below.
+    #[must_use]
+    pub fn tcp_places_max(&self) -> usize {
+        self.stack.tcp.as_ref().map_or(0, |tcp| tcp.set.places_max())
+    }
+
     /// The state of a connection.
     ///
     /// # Errors

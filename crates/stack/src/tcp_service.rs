@@ -1,12 +1,16 @@
 //! The classic services over TCP, for trying a stack out: echo and discard (RFC 862, 863).
 //!
 //! An application on the stack's own core. It keeps no bytes of its own: what cannot be sent yet
-//! stays unread, so that a peer that does not read is not read either.
+//! stays unread, so that a peer that does not read is not read either. Connections get turns
+//! (`ready_queue.rs`).
+
+use core::mem::take;
 
 use floodwall_base::{Instant, Units};
 use floodwall_tcp::{ConnectionId, RecvError, SendError, TcpSettings};
 
 use crate::host::Application;
+use crate::ready_queue::{ReadyQueue, ServedTurn, copied};
 use crate::service_listener::ServiceListener;
 use crate::services::ServiceKind;
 use crate::sockets::{Sockets, StartError};
@@ -20,6 +24,7 @@ pub struct TcpService {
     port: u16,
     name: String,
     door: ServiceListener,
+    ready: ReadyQueue,
     buffer: Box<[u8]>,
 }
 
@@ -30,48 +35,50 @@ impl TcpService {
     pub fn new(kind: ServiceKind, port: u16) -> Self {
         let word = if kind == ServiceKind::Discard { "tcp-discard" } else { "tcp-echo" };
         let name = format!("{word}:{port}");
-        Self { kind, port, name, door: ServiceListener::default(), buffer: vec![0; PIECE].into() }
+        let (door, ready) = (ServiceListener::default(), ReadyQueue::default());
+        Self { kind, port, name, door, ready, buffer: vec![0; PIECE].into() }
     }
 
-    /// Serves a connection as far as it goes now.
-    fn serve(&mut self, sockets: &mut Sockets<'_>, id: ConnectionId) {
-        loop {
-            match sockets.tcp_peek(id, &mut self.buffer) {
-                Ok(0) => {
-                    let _ = sockets.tcp_close(id);
-                    return;
-                }
-                Ok(n) => {
-                    let taken = match self.kind {
-                        ServiceKind::Discard => n,
-                        _ => {
-                            let Some(bytes) = self.buffer.get(..n) else { return };
-                            match sockets.tcp_send(id, bytes) {
-                                Ok(taken) => taken,
-                                Err(SendError::WouldBlock) => return,
-                                Err(_) => {
-                                    let _ = sockets.tcp_abort(id);
-                                    return;
-                                }
-                            }
-                        }
-                    };
-                    let Some(out) = self.buffer.get_mut(..taken) else { return };
-                    let _ = sockets.tcp_recv(id, out);
-                }
-                Err(RecvError::WouldBlock) => {
-                    // Everything was answered.
-                    if sockets.is_draining() {
-                        let _ = sockets.tcp_close(id);
-                    }
-                    return;
-                }
-                Err(_) => {
-                    let _ = sockets.tcp_close(id);
-                    return;
-                }
+    /// Serves a connection within its quantum.
+    fn serve(&mut self, sockets: &mut Sockets<'_>, id: ConnectionId, quantum: u32) -> ServedTurn {
+        let mut spent = 0;
+        while spent < quantum {
+            let (units, more) = self.serve_piece(sockets, id);
+            spent += units;
+            if !more {
+                return ServedTurn { spent, more };
             }
         }
+        ServedTurn { spent, more: true }
+    }
+
+    /// Serves a connection once; the units that it cost, and whether more may follow at once.
+    fn serve_piece(&mut self, sockets: &mut Sockets<'_>, id: ConnectionId) -> (u32, bool) {
+        let n = match sockets.tcp_peek(id, &mut self.buffer) {
+            Ok(n @ 1..) => n,
+            // Everything was answered.
+            Err(RecvError::WouldBlock) if !sockets.is_draining() => return (1, false),
+            _ => {
+                let _ = sockets.tcp_close(id);
+                return (1, false);
+            }
+        };
+        let units = 1 + copied(n);
+        let taken = match self.kind {
+            ServiceKind::Discard => n,
+            _ => match sockets.tcp_send(id, self.buffer.get(..n).unwrap_or_default()) {
+                Ok(taken) => taken,
+                Err(SendError::WouldBlock) => return (units, false),
+                Err(_) => {
+                    let _ = sockets.tcp_abort(id);
+                    return (units, false);
+                }
+            },
+        };
+        if let Some(out) = self.buffer.get_mut(..taken) {
+            let _ = sockets.tcp_recv(id, out);
+        }
+        (units, true)
     }
 }
 
@@ -81,23 +88,22 @@ impl Application for TcpService {
     }
 
     fn start(&mut self, sockets: &mut Sockets<'_>) -> Result<(), StartError> {
+        self.ready.prepare(sockets.tcp_places_max());
         let settings = TcpSettings { ecn: true, ..TcpSettings::default() };
         self.door.open(sockets, self.port, &settings)
     }
 
     fn run(&mut self, sockets: &mut Sockets<'_>, budget: Units) -> Units {
-        let mut spent = 0;
-        while spent < budget.0
-            && let Some(id) = self.door.next(sockets)
-        {
-            self.serve(sockets, id);
-            spent += 1;
-        }
-        Units(spent)
+        let (mut door, mut ready) = (take(&mut self.door), take(&mut self.ready));
+        let spent = ready.run(sockets, &mut door, budget, |sockets, id, quantum| {
+            self.serve(sockets, id, quantum)
+        });
+        (self.door, self.ready) = (door, ready);
+        spent
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.door.deadline()
+        if self.ready.is_empty() { self.door.deadline() } else { Some(Instant::ORIGIN) }
     }
 
     fn stop(&mut self, sockets: &mut Sockets<'_>) -> bool {

@@ -233,6 +233,9 @@ impl<const OWN: bool> ByteQueue<OWN> {
                 done += chunk.copy_out(skip, out.get_mut(done..).unwrap_or_default());
             }
             skip = skip.saturating_sub(len);
+            if done == out.len() {
+                break;
+            }
         }
         done
     }

@@ -25,6 +25,7 @@ mod slow_readers;
 mod tcp;
 mod tcp_memory;
 mod transit;
+mod turns;
 mod udp;
 mod udp_memory;
 

@@ -26,6 +26,7 @@ use floodwall_stack::{
     StreamService, TcpService,
 };
 
+use crate::address_space;
 use crate::args::RunArgs;
 use crate::cookie_keys::CookieKeys;
 use crate::devices::{self, OpenedDevices};
@@ -330,6 +331,7 @@ fn start_crew(
         worker: WorkerConfig { events: Some(events), ..WorkerConfig::default() },
         ..crew
     };
+    address_space::check(&lock(shards).stack, &crew.memory, workers)?;
     let make = maker(shards, &crew, keys)?;
     WorkerGroup::start(crew, stop, make).map_err(in_words)
 }

@@ -1,0 +1,43 @@
+//! Whether the address space that the process may use is enough for what it is about to take.
+//!
+//! Called by `run` before it starts its workers. All memory is taken at the start, and a limit
+//! (`ulimit -v`, `LimitAS=`) that is too small for it would end the process without a word of what
+//! to do: most of the tables have no other way to fail.
+
+use floodwall_packet::{PoolConfig, Region};
+use floodwall_stack::StackConfig;
+use rustix::process::{Resource, getrlimit};
+
+/// Bytes of one worker beside the pool: its stack's tables, its thread, its rings.
+const WORKER: usize = 40 << 20;
+/// Bytes of a connection: its state, its place in tables, and what services keep of it.
+const CONNECTION: usize = 2048;
+/// Bytes of a route, in the table and in what is published of it.
+const ROUTE: usize = 128;
+
+/// Checks it, where there is a limit.
+///
+/// # Errors
+/// The limit is too small, in words.
+pub(crate) fn check(
+    config: &StackConfig,
+    memory: &PoolConfig,
+    workers: usize,
+) -> Result<(), String> {
+    let Some(limit) = getrlimit(Resource::As).current else { return Ok(()) };
+    let connections = config.tcp_connections_max.saturating_mul(CONNECTION);
+    let each = WORKER.saturating_add(connections);
+    let tables = each.saturating_mul(workers).saturating_add(2 * ROUTE * config.routes_max);
+    let pool = Region::bytes_of(memory).unwrap_or(usize::MAX);
+    let wanted = pool.saturating_add(tables);
+    // Reserved and given back: nothing is touched.
+    if Vec::<u8>::new().try_reserve_exact(wanted).is_ok() {
+        return Ok(());
+    }
+    Err(format!(
+        "the limit on address space (ulimit -v, LimitAS=) is {} MiB, and {} MiB more are needed \
+         for {workers} worker(s): raise it, or use fewer workers or routes",
+        limit >> 20,
+        wanted >> 20
+    ))
+}

@@ -1,0 +1,115 @@
+//! `TurnWatch`: what the longest turn was spent on.
+//!
+//! Called by the worker around each of its turns. It costs a few loads a turn; the processor's time
+//! is asked for once a millisecond, and after long turns. So it can be told afterwards whether a
+//! long turn was our work, and of which kind, or time that the system took away.
+
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::worker_counters::{WorkerCounter, WorkerCounters};
+
+/// A turn that takes longer is counted.
+const LONG: Duration = Duration::from_millis(1);
+
+/// The kinds of work, and where the longest turn's amount of each is stored.
+const KINDS: [(WorkerCounter, WorkerCounter); 6] = [
+    (WorkerCounter::RxPackets, WorkerCounter::LongestTurnPackets),
+    (WorkerCounter::Adopted, WorkerCounter::LongestTurnAdopted),
+    (WorkerCounter::SentPackets, WorkerCounter::LongestTurnSent),
+    (WorkerCounter::Units, WorkerCounter::LongestTurnUnits),
+    (WorkerCounter::SliceUnits, WorkerCounter::LongestTurnSliceUnits),
+    (WorkerCounter::Commands, WorkerCounter::LongestTurnCommands),
+];
+
+/// What is stored of the longest turn beside its length.
+pub(crate) const OF_LONGEST: [WorkerCounter; 7] = [
+    WorkerCounter::LongestTurnProcessorNanos,
+    KINDS[0].1,
+    KINDS[1].1,
+    KINDS[2].1,
+    KINDS[3].1,
+    KINDS[4].1,
+    KINDS[5].1,
+];
+
+/// The state of the work before the turn that runs.
+#[derive(Debug, Default)]
+pub(crate) struct TurnWatch {
+    before: [u64; KINDS.len()],
+    /// The processor's time when it was last asked for.
+    processor: Duration,
+}
+
+impl TurnWatch {
+    /// Asks for the processor's time: a system call.
+    pub(crate) fn mark(&mut self, clock: &Clock) {
+        self.processor = clock.thread_time();
+    }
+
+    /// A turn begins.
+    #[inline]
+    pub(crate) fn begin(&mut self, facts: &WorkerCounters) {
+        self.before = KINDS.map(|(kind, _)| facts.of(kind));
+    }
+
+    /// A turn is over, after this time.
+    #[inline]
+    pub(crate) fn end(&mut self, took: Duration, clock: &Clock, facts: &mut WorkerCounters) {
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        if took > LONG || nanos > facts.of(WorkerCounter::LongestRoundNanos) {
+            self.note(nanos, clock.thread_time(), facts);
+        }
+    }
+
+    #[cold]
+    fn note(&mut self, nanos: u64, processor: Duration, facts: &mut WorkerCounters) {
+        let spent = processor.saturating_sub(self.processor).as_nanos();
+        self.processor = processor;
+        if u128::from(nanos) > LONG.as_nanos() {
+            facts.add(WorkerCounter::LongTurns, 1);
+        }
+        if nanos <= facts.of(WorkerCounter::LongestRoundNanos) {
+            return;
+        }
+        facts.set(WorkerCounter::LongestRoundNanos, nanos);
+        let spent = u64::try_from(spent).unwrap_or(u64::MAX).min(nanos);
+        facts.set(WorkerCounter::LongestTurnProcessorNanos, spent);
+        for ((kind, of_longest), before) in KINDS.into_iter().zip(self.before) {
+            facts.set(of_longest, facts.of(kind) - before);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_turn_is_told_by_its_kinds_of_work_and_others_are_counted() {
+        let (mut watch, mut facts) = (TurnWatch::default(), WorkerCounters::default());
+        let mut turn = |packets, units, millis: u64, processor: u64| {
+            watch.begin(&facts);
+            facts.add(WorkerCounter::RxPackets, packets);
+            facts.add(WorkerCounter::Units, units);
+            let processor = watch.processor + Duration::from_millis(processor);
+            watch.note(millis * 1_000_000, processor, &mut facts);
+            let of = |fact| facts.of(fact);
+            [
+                of(WorkerCounter::LongestRoundNanos) / 1_000_000,
+                of(WorkerCounter::LongestTurnProcessorNanos) / 1_000_000,
+                of(WorkerCounter::LongestTurnPackets),
+                of(WorkerCounter::LongestTurnUnits),
+                of(WorkerCounter::LongTurns),
+            ]
+        };
+        assert_eq!(turn(3, 30, 1, 1), [1, 1, 3, 30, 0]);
+        assert_eq!(turn(64, 700, 9, 2), [9, 2, 64, 700, 1]);
+        assert_eq!(turn(5, 50, 8, 8), [9, 2, 64, 700, 2]);
+        let mut other = WorkerCounters::default();
+        other.set(WorkerCounter::LongestRoundNanos, 7_000_000);
+        other.set(WorkerCounter::LongestTurnPackets, 60);
+        let all = WorkerCounters::of_all([&other, &facts, &other]);
+        assert_eq!(all.of(WorkerCounter::LongestTurnPackets), 64, "of the longest of all");
+    }
+}

@@ -1,0 +1,154 @@
+//! Turns of a service: a peer that sends thousands of requests at once, or one byte at a time, gets
+//! its share of each turn and no more.
+
+use floodwall_base::Units;
+use floodwall_stack::services::ServiceKind;
+use floodwall_stack::{Application, StreamKind, StreamService, TcpService};
+use floodwall_tcp::TcpSettings;
+use floodwall_tests::craft::FAMILIES;
+use floodwall_tests::tcp_peer::{Segment, TcpPeer, put};
+use floodwall_wire::tcp::TcpFlags;
+
+const A: TcpFlags = TcpFlags::ACK;
+/// Units of one turn, as a host grants them.
+const TURN: u32 = 128;
+/// What one connection may spend in its turn, and what its last piece may cost beyond.
+const QUANTUM: u32 = 16;
+const PIECE: u32 = 20;
+/// The shortest request there is.
+const REQUEST: &[u8] = b"HEAD / HTTP/1.1\r\n\r\n";
+/// Of these in one segment, and segments.
+const IN_SEGMENT: usize = 70;
+const SEGMENTS: usize = 10;
+
+/// A connection of the peer.
+struct Client {
+    port: u16,
+    iss: u32,
+    said: u32,
+    heard: u32,
+}
+
+impl Client {
+    fn open(peer: &mut TcpPeer, port: u16) -> Self {
+        peer.ports.1 = port;
+        let answers = peer.give(&put(TcpFlags::SYN, 0, 0));
+        let iss = answers.iter().find(|it| it.ports.1 == port).expect("a SYN-ACK").seq;
+        peer.iss = iss;
+        peer.give(&put(A, 1, 1));
+        Self { port, iss, said: 1, heard: 1 }
+    }
+
+    fn say(&mut self, peer: &mut TcpPeer, says: &[u8]) {
+        (peer.ports.1, peer.iss) = (self.port, self.iss);
+        peer.give(&put(A, self.said, self.heard).data(says));
+        self.said += says.len() as u32;
+    }
+
+    /// Acknowledges what was sent to it; how many bytes of text that was.
+    fn hear(&mut self, peer: &mut TcpPeer, sent: &[Segment]) -> u32 {
+        let ours = sent.iter().filter(|it| it.ports.1 == self.port);
+        let len = ours.map(|it| it.len as u32).sum();
+        if len > 0 {
+            self.heard += len;
+            (peer.ports.1, peer.iss) = (self.port, self.iss);
+            let more = peer.give(&put(A, self.said, self.heard));
+            return len + self.hear(peer, &more);
+        }
+        len
+    }
+}
+
+fn turn(peer: &mut TcpPeer, service: &mut dyn Application) -> (u32, Vec<Segment>) {
+    let (spent, sent) = peer.sockets(|s| service.run(s, Units(TURN)));
+    assert!(spent.0 <= TURN + QUANTUM + PIECE, "{} units in a turn of {TURN}", spent.0);
+    (spent.0, sent)
+}
+
+/// Length of the answer to one request.
+fn answer_len(peer: &mut TcpPeer, service: &mut dyn Application) -> u32 {
+    let mut client = Client::open(peer, 4000);
+    client.say(peer, REQUEST);
+    let (_, sent) = turn(peer, service);
+    client.hear(peer, &sent)
+}
+
+#[test]
+fn who_sends_hundreds_of_requests_at_once_shares_each_turn_with_the_others() {
+    for family in FAMILIES {
+        let mut peer = TcpPeer::new(family, &TcpSettings::default());
+        peer.ports.0 = 8080;
+        let mut service = StreamService::new(StreamKind::Http, 8080);
+        peer.sockets(|s| service.start(s)).0.expect("a service");
+        let one = answer_len(&mut peer, &mut service);
+        let mut greedy = Client::open(&mut peer, 5000);
+        for _ in 0..SEGMENTS {
+            greedy.say(&mut peer, &REQUEST.repeat(IN_SEGMENT));
+        }
+        let (mut answers, mut turns) = (0, 0);
+        while answers < (IN_SEGMENT * SEGMENTS) as u32 {
+            // One that asks once is answered in the same turn, whatever waits before it.
+            let mut honest = Client::open(&mut peer, 6000 + turns);
+            honest.say(&mut peer, REQUEST);
+            let (spent, sent) = turn(&mut peer, &mut service);
+            assert_eq!(honest.hear(&mut peer, &sent), one, "{family:?}, turn {turns}");
+            let heard = greedy.hear(&mut peer, &sent);
+            assert!(heard % one == 0 && heard / one <= TURN / 4, "{heard} bytes in a turn");
+            assert!(spent > heard / one * 4, "a request costs more than four units");
+            answers += heard / one;
+            turns += 1;
+            assert!(turns < 200, "{family:?}: it is never done");
+        }
+        assert!(turns > 20, "{family:?}: {turns} turns");
+    }
+}
+
+#[test]
+fn a_head_that_comes_byte_by_byte_costs_the_same_for_each_byte() {
+    for family in FAMILIES {
+        let mut peer = TcpPeer::new(family, &TcpSettings::default());
+        peer.ports.0 = 8080;
+        let mut service = StreamService::new(StreamKind::Http, 8080);
+        peer.sockets(|s| service.start(s)).0.expect("a service");
+        let one = answer_len(&mut peer, &mut service);
+        let mut slow = Client::open(&mut peer, 5000);
+        turn(&mut peer, &mut service);
+        let mut head = b"HEAD / HTTP/1.1\r\nX: ".to_vec();
+        head.resize(7000, b'x');
+        head.extend_from_slice(b"\r\n\r\n");
+        let (last, first) = head.split_last().unwrap();
+        let mut dearest = 0;
+        for byte in first {
+            slow.say(&mut peer, &[*byte]);
+            let (spent, sent) = turn(&mut peer, &mut service);
+            dearest = dearest.max(spent);
+            assert_eq!(slow.hear(&mut peer, &sent), 0);
+        }
+        assert!(dearest <= 4, "{family:?}: {dearest} units for a byte");
+        slow.say(&mut peer, &[*last]);
+        let (_, sent) = turn(&mut peer, &mut service);
+        assert_eq!(slow.hear(&mut peer, &sent), one);
+    }
+}
+
+#[test]
+fn what_one_sends_to_be_echoed_leaves_a_part_of_the_turn_to_others() {
+    for family in FAMILIES {
+        let mut peer = TcpPeer::new(family, &TcpSettings::default());
+        peer.ports.0 = 7777;
+        let mut service = TcpService::new(ServiceKind::Discard, 7777);
+        peer.sockets(|s| service.start(s)).0.expect("a service");
+        let mut clients: Vec<_> = (0..12).map(|n| Client::open(&mut peer, 5000 + n)).collect();
+        for client in &mut clients {
+            for _ in 0..10 {
+                client.say(&mut peer, &[7; 1400]);
+            }
+        }
+        // 14 units each, and one for the look that finds nothing more: not all in one turn.
+        let (first, _) = turn(&mut peer, &mut service);
+        let (second, _) = turn(&mut peer, &mut service);
+        assert!(first >= TURN && second > 0, "{family:?}: {first} and {second} units");
+        let (third, _) = turn(&mut peer, &mut service);
+        assert!(first + second + third >= 12 * 14, "{family:?}: {first}, {second}, {third}");
+    }
+}
