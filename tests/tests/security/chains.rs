@@ -237,7 +237,6 @@ fn a_chain_that_ends_where_the_packet_ends_dies_however_cut() {
         (OPTIONS, DropReason::ExtensionMalformed),
         (IpProtocol::ROUTING, DropReason::ExtensionMalformed),
         (IpProtocol::FRAGMENT, DropReason::ExtensionMalformed),
-        (IpProtocol::AUTHENTICATION, DropReason::ProtocolUnknown),
         (UDP, DropReason::UdpMalformed),
         (IpProtocol::ICMPV6, DropReason::IcmpMalformed),
         (IpProtocol::NO_NEXT_HEADER, DropReason::NoNextHeader),
