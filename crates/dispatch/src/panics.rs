@@ -35,7 +35,7 @@ pub enum OnPanic {
     /// The process ends at once, after a message on standard error.
     #[default]
     EndProcess,
-    /// All workers end, and [`WorkerGroup::join`](crate::Crew::join) returns the report: for
+    /// All workers end, and [`WorkerGroup::join`](crate::WorkerGroup::join) returns the report: for
     /// programs that end by themselves then, in good order.
     EndCrew,
     /// The worker's flows are closed and its engine is made again; the others go on.

@@ -492,8 +492,9 @@ impl PacketBuf {
         }
     }
 
-    /// Releases what it was left by others ([`PacketList::bury`](crate::PacketList::bury)): for a
-    /// packet that is handed out, to be kept for any time by its new owner.
+    /// Releases what it was left by others
+    /// ([`PacketList::drop_burst`](crate::PacketList::drop_burst)): for a packet that is handed
+    /// out, to be kept for any time by its new owner.
     #[inline]
     pub fn keep_own_charge(&mut self) {
         let (d, own) = (self.descriptor(), self.true_size());

@@ -147,8 +147,8 @@ pub trait Engine {
         let _ = answered;
     }
 
-    /// Another number whenever the result of [`Engine::wants`] may have changed. Called at least
-    /// once a turn, before what the engine has appended is sent; must cost a few loads.
+    /// Another number whenever the result of [`Engine::rx_filter`] may have changed. Called at
+    /// least once a turn, before what the engine has appended is sent; must cost a few loads.
     fn wants_changed(&self) -> u64 {
         0
     }

@@ -1,8 +1,8 @@
 //! `RxFilter`: what an engine wants of what arrives at one interface, apart from link headers.
 //!
-//! Filled by an engine ([`Engine::wants`](crate::Engine::wants)), passed to devices that can refuse
-//! a packet before it costs anything, or leave it to other programs. Invariant: what is not wanted
-//! by this the engine would drop on any path; of what is wanted it may drop most.
+//! Filled by an engine ([`Engine::rx_filter`](crate::Engine::rx_filter)), passed to devices that
+//! can refuse a packet before it costs anything, or leave it to other programs. Invariant: what is
+//! not wanted by this the engine would drop on any path; of what is wanted it may drop most.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 

@@ -101,7 +101,7 @@ pub struct Poll {
     pub asked: usize,
     /// How many they gave. Of these, the burst may lack what is not for this engine.
     pub taken: usize,
-    /// How many packets the engine is willing to take ([`Engine::appetite`]).
+    /// How many packets the engine is willing to take ([`Engine::rx_capacity`]).
     pub appetite: usize,
 }
 

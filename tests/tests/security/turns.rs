@@ -93,7 +93,10 @@ fn who_sends_hundreds_of_requests_at_once_shares_each_turn_with_the_others() {
             let (spent, sent) = turn(&mut peer, &mut service);
             assert_eq!(honest.hear(&mut peer, &sent), one, "{family:?}, turn {turns}");
             let heard = greedy.hear(&mut peer, &sent);
-            assert!(heard % one == 0 && heard / one <= TURN / 4, "{heard} bytes in a turn");
+            assert!(
+                heard.is_multiple_of(one) && heard / one <= TURN / 4,
+                "{heard} bytes in a turn"
+            );
             assert!(spent > heard / one * 4, "a request costs more than four units");
             answers += heard / one;
             turns += 1;

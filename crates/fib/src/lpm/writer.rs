@@ -187,7 +187,7 @@ impl<A: LpmFamily, P: Policy> LpmWriter<A, P> {
 
     /// As [`LpmWriter::replace`], but nodes below do not inherit yet: that is for
     /// [`LpmWriter::step`]. What `prefix` led to before may be found, and must stay good, until
-    /// that returns [`Done`](super::Progress::Done). Completes first what the last change left.
+    /// that returns [`Done`](super::PushProgress::Done). Completes first what the last change left.
     ///
     /// # Errors
     /// See [`UpdateError`]; the table is unchanged then.

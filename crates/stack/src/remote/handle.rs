@@ -41,7 +41,7 @@ pub struct UdpHandle {
     read: Mutex<PacketList>,
     /// Held by the one writer that takes credit and pushes.
     pub(super) write: Mutex<()>,
-    /// True bytes that were read and are not yet released (`PacketList::bury`).
+    /// True bytes that were read and are not yet released (`PacketList::drop_burst`).
     pub(super) deferred: AtomicU32,
     pub(super) facts: Mutex<HandleFacts>,
     /// Received datagrams carry the number of refused ones.
