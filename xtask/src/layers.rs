@@ -322,6 +322,7 @@ mod tests {
         let inside = ["packet -> sync", "packet -> checksum", "wire -> checksum"];
         let shell = [
             "dispatch -> device",
+            "device -> bpf",
             "tokio-sockets -> device",
             "tokio-sockets -> dispatch",
             "cli -> drill",

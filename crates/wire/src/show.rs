@@ -5,7 +5,7 @@
 //! Nothing is allocated: formatting goes straight into the formatter.
 //!
 //! ```
-//! let line = floodwall_wire::show::Frame(&[0; 3]).to_string();
+//! let line = floodwall_wire::show::ShownFrame(&[0; 3]).to_string();
 //! assert_eq!(line, "[the Ethernet header is cut short]");
 //! ```
 
