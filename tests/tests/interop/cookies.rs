@@ -160,7 +160,7 @@ fn a_file_of_keys_that_is_missing_short_or_open_to_all_is_refused_in_clear_words
         write_keys(&path, &KEYS[..31], 0o600);
         refused(["31 bytes", "needs 32 or more"]);
         write_keys(&path, KEYS, 0o644);
-        refused(["open to everybody (mode 0644)", "chmod"]);
+        refused(["open to all users (mode 0644)", "chmod"]);
     });
 }
 
@@ -194,7 +194,7 @@ fn a_file_of_keys_that_changes_in_mid_run_is_told_of_and_clients_connect_through
         let said = stand.end();
         let count = |word: &str| said.matches(word).count();
         assert_eq!(count("9 bytes and needs 32"), 1, "{said}");
-        assert_eq!(count("open to everybody (mode 0666)"), 1, "{said}");
+        assert_eq!(count("open to all users (mode 0666)"), 1, "{said}");
         assert_eq!(count("cannot be read"), 1, "{said}");
         assert_eq!(count("The old keys stay in force"), 3, "{said}");
         assert_eq!(count("another cookie secret is in force"), 1, "{said}");
