@@ -28,7 +28,7 @@ pub struct Assembler {
     code: Vec<Instruction>,
     /// Where each label stands.
     labels: Vec<Option<usize>>,
-    /// Instructions whose target is still to be filled in.
+    /// Instructions with a target that is patched later.
     open: Vec<(usize, Open)>,
 }
 
@@ -43,7 +43,7 @@ const PSEUDO_MAP: u8 = 1;
 const PSEUDO_CALL: u8 = 1;
 /// Of a source register of a call: the constant is the number of a kernel function in its BTF.
 const PSEUDO_KFUNC: u8 = 2;
-/// The bit of an operation whose right side is a register.
+/// The bit of an operation with a register as right side.
 const BY_REGISTER: u8 = 0x08;
 /// Classes.
 const ALU32: u8 = 0x04;

@@ -54,7 +54,7 @@ pub(crate) struct Reloader {
 pub(crate) struct ReloadOutcome {
     /// One sentence each.
     pub(crate) changed: Vec<String>,
-    /// Keys whose new value waits for a restart.
+    /// Keys with a new value that needs a restart.
     pub(crate) needs_restart: Vec<String>,
 }
 

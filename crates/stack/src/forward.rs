@@ -72,7 +72,7 @@ impl<A> ForwardBatch<A> {
     }
 }
 
-/// An empty batch without memory: the placeholder while a batch is processed.
+/// An empty batch without memory: it stands in while a batch is processed.
 impl<A> Default for ForwardBatch<A> {
     fn default() -> Self {
         Self { packets: Vec::new(), ascents: Vec::new() }

@@ -138,7 +138,7 @@ fn syn_flood(between: &ReportDifference<'_>) -> Option<Explanation> {
     )
 }
 
-/// Sockets whose heavy senders are refused.
+/// Sockets that refuse their heavy senders.
 fn udp_floods(between: &ReportDifference<'_>) -> Vec<Explanation> {
     let mut all = Vec::new();
     for socket in &between.after.udp_sockets {

@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 struct ControlConnection {
     stream: UnixStream,
     request: Vec<u8>,
-    /// Total bytes of a request whose first line announces its length.
+    /// Total bytes of a request that announces its length in its first line.
     long: Option<usize>,
     /// The answer and how much of it has been sent.
     answer: Option<(Vec<u8>, usize)>,

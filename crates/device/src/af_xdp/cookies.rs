@@ -113,7 +113,8 @@ pub(crate) struct Cookies {
     shown: Mutex<Vec<Listener>>,
     /// A bit for each program that is in force.
     started: AtomicU32,
-    /// Of a veth whose peer takes answers only under conditions, and when that was looked at last.
+    /// Of a veth with a peer that takes answers only under conditions, and when that was looked at
+    /// last.
     veth: Option<u32>,
     looked: AtomicU64,
     queues: u32,
