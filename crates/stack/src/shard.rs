@@ -5,36 +5,27 @@
 //! every packet that this stack made is accounted for exactly once ([`Stats::conservation`]); no
 //! allocation per packet; nothing here does I/O or reads a clock.
 
-use core::cell::Cell;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
 
 use floodwall_base::{
     Counter, DropReason, IfIndex, Instant, MacAddr, Randomness, Steering, Units, WorkerId, limits,
 };
 use floodwall_fib::Fib;
-use floodwall_fib::exceptions::{Exceptions, PathUpdateFilter};
 use floodwall_ip::{
-    Dad, FragmentStore, IcmpLimit, Interface, NeighborCache, PingSockets, RawSockets,
+    FragmentStore, Interface, NeighborCache,
     neighbor::NeighborTableFull,
 };
 use floodwall_packet::{
     Burst, Engine, HandoffList, PacketList, Peers, Round, RxFilter, SynOffers, Triage,
 };
-use floodwall_udp::Udp;
-use floodwall_wire::ExtensionLimits;
 
 use crate::config::{ConfigError, StackConfig};
-use crate::echo::EchoRefusals;
-use crate::exceptions::{EchoPaths, RawSent};
-use crate::multicast::MulticastGroups;
 use crate::parts::{
     BurstState, ControlState, FamilyState, IcmpState, MemoryShare, PacketPolicy, ShardContext,
     SocketTables,
 };
 use crate::round_context::RoundContext;
-use crate::router::InterfaceRouters;
-use crate::shards::{Role, Seat, ShardPlace};
+use crate::shards::{Role, Seat};
 use crate::sockets::Sockets;
 use crate::stats::Stats;
 
