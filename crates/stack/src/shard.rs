@@ -11,10 +11,7 @@ use floodwall_base::{
     Counter, DropReason, IfIndex, Instant, MacAddr, Randomness, Steering, Units, WorkerId, limits,
 };
 use floodwall_fib::Fib;
-use floodwall_ip::{
-    FragmentStore, Interface, NeighborCache,
-    neighbor::NeighborTableFull,
-};
+use floodwall_ip::{FragmentStore, Interface, NeighborCache, neighbor::NeighborTableFull};
 use floodwall_packet::{
     Burst, Engine, HandoffList, PacketList, Peers, Round, RxFilter, SynOffers, Triage,
 };
