@@ -181,16 +181,20 @@ fn a_packet_for_a_group_that_nobody_joined_dies() {
     }
 }
 
-/// Broken IPv4 options, and where the option stands.
-const BAD_OPTIONS: [(&[u8], u8); 8] = [
-    (&[130], 20),                 // no length
-    (&[130, 0, 0, 0], 20),        // length 0
-    (&[130, 1, 0, 0], 20),        // length 1
-    (&[130, 5, 0, 0], 20),        // past the header
-    (&[1, 1, 130, 200], 22),      // past the header, behind no-operations
-    (&[7, 4, 4, 0], 20),          // record route without whole addresses
-    (&[7, 7, 3, 0, 0, 0, 0], 20), // its pointer before its first address
-    (&[148, 3, 0, 0], 20),        // a router alert of three bytes
+/// Broken IPv4 options, and where the byte at fault stands.
+const BAD_OPTIONS: [(&[u8], u8); 12] = [
+    (&[130], 20),                        // no length
+    (&[130, 0, 0, 0], 20),               // length 0
+    (&[130, 1, 0, 0], 20),               // length 1
+    (&[130, 5, 0, 0], 20),               // past the header
+    (&[1, 1, 130, 200], 22),             // past the header, behind no-operations
+    (&[7, 4, 4, 0], 21),                 // record route without whole addresses
+    (&[7, 7, 3, 0, 0, 0, 0], 22),        // its pointer before its first address
+    (&[1, 7, 7, 5, 0, 0, 0, 0], 23),     // room for a part of an address
+    (&[68, 8, 6, 0, 0, 0, 0, 0], 22),    // for a part of a time
+    (&[68, 8, 5, 1, 0, 0, 0, 0], 22),    // for an address without its time
+    (&[68, 8, 9, 0xf0, 0, 0, 0, 0], 23), // a sixteenth host without room
+    (&[148, 3, 0, 0], 21),               // a router alert of three bytes
 ];
 
 #[test]

@@ -6,21 +6,23 @@
 //! peer's small share and against the global share (`ip/icmp_limit.rs`). Reading: RFC 1122 section
 //! 3.2.2.6, RFC 4443 section 4.2. Not here: requests that we send (`ping.rs`).
 
-use core::net::{Ipv4Addr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use floodwall_base::{Counter, DropReason, limits};
+use floodwall_base::{Address, Counter, DropReason, limits};
 use floodwall_fib::exceptions::path_mtu_floor;
-use floodwall_ip::{IcmpAllowance, icmp};
+use floodwall_ip::output::HeaderError;
+use floodwall_ip::reply_options::ReplyOptions;
+use floodwall_ip::{IcmpAllowance, icmp, output};
 use floodwall_packet::PacketBuf;
 use floodwall_wire::icmpv4::Icmpv4Type;
 use floodwall_wire::icmpv6::Icmpv6Type;
-use floodwall_wire::{Dscp, Ecn};
+use floodwall_wire::{Dscp, Ecn, IpProtocol, Ipv4Fields, ipv4};
 
 use crate::ip_family::{AddrPair, IpFamily};
 use crate::round_context::RoundContext;
 use crate::rx::RxMeta;
 use crate::shard::Stack;
-use crate::tx::{BEST_EFFORT, OutgoingPacket, traffic_class};
+use crate::tx::{BEST_EFFORT, HOP_LIMIT, OutgoingPacket, traffic_class};
 
 /// Which group and broadcast echo requests are ignored, named after Linux's sysctls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,10 +47,16 @@ impl Stack {
         }
         let kinds = (Icmpv4Type::ECHO_REQUEST.0, Icmpv4Type::ECHO_REPLY.0);
         let class = self.class_asked::<Ipv4Addr>(&packet, ascent.l3);
+        let options = (l4 > ascent.l3 + ipv4::HEADER_LEN)
+            .then(|| self.reply_options(cx, &packet, ascent, l4))
+            .filter(|options| !options.is_empty());
         let Some((packet, from)) = self.echo(cx, packet, ascent, l4, kinds) else { return };
         self.stats.counters.count(Counter::IcmpOutMsgs);
         self.stats.counters.count(Counter::IcmpOutEchoReps);
-        self.reply(cx, packet, ascent, (from, class));
+        match options {
+            None => self.reply(cx, packet, ascent, (from, class)),
+            Some(options) => self.reply_with_options(cx, packet, ascent, (from, class), options),
+        }
     }
 
     pub(crate) fn echo_v6(
@@ -131,6 +139,60 @@ impl Stack {
             return Some(ascent.heading.dst_addr);
         }
         self.source_for(cx, ascent.heading.src_addr, Some(ascent.iface))
+    }
+
+    /// The options of the reply to a request that has some (RFC 1122 section 3.2.2.6).
+    #[cold]
+    fn reply_options(
+        &mut self,
+        cx: &RoundContext<'_>,
+        packet: &PacketBuf,
+        ascent: RxMeta<Ipv4Addr>,
+        l4: usize,
+    ) -> ReplyOptions {
+        let mut scratch = [0; ipv4::HEADER_LEN_MAX];
+        let (at, len) = (ascent.l3 + ipv4::HEADER_LEN, l4 - ascent.l3 - ipv4::HEADER_LEN);
+        let access = &mut self.stats.access;
+        let asked = packet.header(at, len, &mut scratch, access).unwrap_or_default();
+        let own = self.echo_source(cx, ascent).unwrap_or(ascent.heading.dst_addr);
+        let is_ours = |addr: Ipv4Addr| {
+            let addr = IpAddr::V4(addr);
+            self.interfaces.iter().any(|i| i.owns(addr).is_some_and(|it| it.is_assigned()))
+        };
+        #[expect(clippy::cast_possible_truncation, reason = "a clock that wraps")]
+        ReplyOptions::to(asked, own, is_ours, (cx.now.as_nanos() / 1_000_000) as u32)
+    }
+
+    #[cold]
+    fn reply_with_options(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        mut packet: PacketBuf,
+        ascent: RxMeta<Ipv4Addr>,
+        (from, class): (Ipv4Addr, u8),
+        options: ReplyOptions,
+    ) {
+        packet.clear_offload();
+        packet.set_link_group(false);
+        let dst_addr = ascent.heading.src_addr;
+        let told = self.echo_paths.mtu(dst_addr.to_ip(), cx.now);
+        let mut fields = Ipv4Fields::new(from, dst_addr, IpProtocol::ICMPV4, HOP_LIMIT, 0);
+        (fields.dscp, fields.ecn) = (Dscp::of_traffic_class(class), Ecn::NotCapable);
+        let path = self.path(cx, dst_addr, Some(ascent.iface));
+        self.originate::<Ipv4Addr>(packet.len() + ipv4::HEADER_LEN + options.bytes().len());
+        let packet = match output::ipv4_with_options(cx.pool, packet, fields, options.bytes()) {
+            Ok(packet) => packet,
+            Err(HeaderError::NoBuffer(packet)) => {
+                return self.die_out::<Ipv4Addr>(packet, DropReason::NoBuffer);
+            }
+            Err(HeaderError::TooLong(packet)) => {
+                return self.die_out::<Ipv4Addr>(packet, DropReason::PacketTooBig);
+            }
+        };
+        match path {
+            Ok(path) => self.send_headed(cx, packet, path.at_most(told), None),
+            Err(reason) => self.die_out::<Ipv4Addr>(packet, reason),
+        }
     }
 
     /// The traffic class of a request, which its reply copies (RFC 1812 section 4.3.2.5, RFC 1349

@@ -43,7 +43,7 @@ pub(crate) enum OutputPath<A> {
 
 impl<A> OutputPath<A> {
     /// The same with a known path MTU, which never exceeds its link's.
-    fn at_most(self, path_mtu: Option<u32>) -> Self {
+    pub(crate) fn at_most(self, path_mtu: Option<u32>) -> Self {
         match (self, path_mtu) {
             (Self::Via { iface, next_hop, mtu }, Some(known)) => {
                 Self::Via { iface, next_hop, mtu: mtu.min(known) }
