@@ -139,7 +139,7 @@ pub(crate) fn is_host(address: IpCidr) -> bool {
         IpAddr::V4(a) => {
             let host = u32::MAX.checked_shr(u32::from(address.prefix_len())).unwrap_or(0);
             let edge = host > 1 && (a.to_bits() & host == 0 || a.to_bits() & host == host);
-            floodwall_base::ipv4_source_is_plausible(a) && !edge
+            floodwall_base::ipv4_is_configurable(a) && !edge
         }
         IpAddr::V6(a) => floodwall_base::ipv6_source_is_plausible(a),
     }

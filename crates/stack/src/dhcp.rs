@@ -204,7 +204,8 @@ impl Stack {
     }
 
     /// Handles a datagram to an address that is not ours: a reply to a client that has no address
-    /// yet, sent to the offered address (RFC 2131 section 4.1), or one to drop.
+    /// yet, sent to the offered address (RFC 2131 section 4.1), in a frame for this station or, by
+    /// servers that do not know how, for all; or one to drop.
     #[cold]
     pub(crate) fn dhcp_stray(
         &mut self,
@@ -217,7 +218,6 @@ impl Stack {
         let awaited = self.is_follower()
             || self.dhcp.client(iface).is_some_and(DhcpClient::awaits_without_address);
         if awaited
-            && !packet.is_link_group()
             && let Ok(upper) = input::ipv4_upper(&packet, l3, heading, &mut self.stats.access)
             && upper.protocol == IpProtocol::UDP
             // To an address that is not ours, from the server's own port only.

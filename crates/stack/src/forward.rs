@@ -36,7 +36,7 @@ use floodwall_base::{
 };
 use floodwall_fib::{Found, Query, RouteKind};
 use floodwall_ip::forward::{self, Fit, Martians, ReversePath};
-use floodwall_ip::{ArrivedHeading, IcmpError, RefusedAction, input};
+use floodwall_ip::{ArrivedHeading, IcmpError, Interface, RefusedAction, input};
 use floodwall_packet::PacketBuf;
 use floodwall_wire::{IpProtocol, ethernet};
 
@@ -247,7 +247,9 @@ impl Stack {
         };
         let limits = &self.extension_limits;
         let access = &mut self.stats.access;
-        let may = forward::may_cross(heading.src_addr, heading.dst_addr, forwarding.martians)
+        let (from, to) = (heading.src_addr, heading.dst_addr);
+        let reserved = to.to_ip().is_ipv4() && self.interfaces.iter().any(Interface::has_reserved);
+        let may = forward::may_cross(from, to, forwarding.martians, reserved)
             .and_then(|()| forward::may_go_on(&packet, l3, heading, limits, access));
         if let Err(refusal) = may {
             let ascent = ascent();

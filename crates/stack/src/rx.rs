@@ -6,7 +6,7 @@
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-use floodwall_base::{Address, Counter, DropReason, IfIndex, MacAddr};
+use floodwall_base::{Address, Counter, DropReason, IfIndex, MacAddr, ipv4_is_reserved};
 use floodwall_ip::input::Layers;
 use floodwall_ip::{ArrivedHeading, Interface, input};
 use floodwall_packet::PacketBuf;
@@ -252,7 +252,7 @@ impl Stack {
         };
         let dst_addr = heading.dst_addr;
         if at != IfIndex::LOOPBACK {
-            input::ipv4_addresses(heading)?;
+            input::ipv4_addresses(heading).or_else(|why| self.reserved_source(heading, why))?;
             let src_addr = heading.src_addr;
             let foreign = self.interfaces.iter().all(|i| i.is_surely_foreign_v4(src_addr));
             if !foreign && self.is_forged_v4(src_addr) {
@@ -272,6 +272,23 @@ impl Stack {
         let looped = at == IfIndex::LOOPBACK && self.owns(dst_addr);
         let taken = looped || takes_any(interface, dst_addr);
         if taken { Ok(false) } else { Err(DropReason::IpNotForUs) }
+    }
+
+    /// Lets a source of 240/4 pass where one of our links is there.
+    #[cold]
+    fn reserved_source(
+        &self,
+        heading: &ArrivedHeading<Ipv4Addr>,
+        refused: DropReason,
+    ) -> Result<(), DropReason> {
+        let reserved = refused == DropReason::IpSourceInvalid
+            && ipv4_is_reserved(heading.src_addr)
+            && self.interfaces.iter().any(Interface::has_reserved);
+        match heading.dst_addr.octets()[0] {
+            _ if !reserved => Err(refused),
+            0 | 127 => Err(DropReason::IpDestinationInvalid),
+            _ => Ok(()),
+        }
     }
 
     /// Whether a packet from elsewhere has as its source one of our addresses, or everybody's on
