@@ -117,12 +117,16 @@ fn find(a: &mut Assembler, family: SegmentFamily) {
 
 /// What becomes of a listener's segment.
 fn judge(a: &mut Assembler, maps: &HostMaps, ways: &Ways) {
-    let (syn, ack) = (a.label(), a.label());
-    a.load(AccessSize::Word, Register::R1, Register::R9, own::IS_MPTCP)
-        .jump_if(Register::R1, JumpCondition::Differs, 0, ways.pass)
-        .load(AccessSize::Word, Register::R1, Register::R9, own::PORT);
+    let (syn, ack, single) = (a.label(), a.label(), a.label());
+    a.load(AccessSize::Word, Register::R1, Register::R9, own::PORT);
     look_up(a, maps.tallies, ways.pass);
-    a.store(AccessSize::Double, Register::R10, stack::DESK, Register::R0).set(Register::R1, 0);
+    a.store(AccessSize::Double, Register::R10, stack::DESK, Register::R0)
+        .load(AccessSize::Word, Register::R1, Register::R9, own::IS_MPTCP)
+        .jump_if(Register::R1, JumpCondition::Equal, 0, single);
+    count(a, Tally::Multipath);
+    a.jump(ways.pass);
+    a.place(single);
+    a.set(Register::R1, 0);
     look_up(a, maps.settings, ways.pass);
     a.copy(Register::R7, Register::R0)
         .load(AccessSize::Double, Register::R1, Register::R7, HostSettings::MODE)

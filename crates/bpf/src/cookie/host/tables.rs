@@ -130,6 +130,8 @@ pub enum Tally {
     Uncredited = 19,
     /// Datagrams that were answered with a challenge.
     Challenged = 20,
+    /// Segments that went to the kernel because the listener is MPTCP.
+    Multipath = 21,
 }
 
 impl Tally {
