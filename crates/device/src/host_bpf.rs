@@ -363,6 +363,16 @@ pub fn carries(name: &str) -> io::Result<bool> {
 /// Nanoseconds of the clock that programs read (`bpf_ktime_get_boot_ns`).
 #[must_use]
 pub fn boot_nanos() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    nanos(rustix::time::ClockId::Boottime)
+}
+
+/// Nanoseconds since 1970.
+#[must_use]
+pub fn wall_nanos() -> u64 {
+    nanos(rustix::time::ClockId::Realtime)
+}
+
+fn nanos(clock: rustix::time::ClockId) -> u64 {
+    let now = rustix::time::clock_gettime(clock);
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }

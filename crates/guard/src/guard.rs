@@ -8,10 +8,9 @@
 use core::time::Duration;
 use std::collections::BTreeSet;
 use std::io;
-use std::time::SystemTime;
 
 use floodwall_bpf::cookie::host::{HostSettings, PORTS_MAX, SETTING_WORDS, Tally};
-use floodwall_device::host_bpf::{HostLink, boot_nanos, carries, interface};
+use floodwall_device::host_bpf::{HostLink, boot_nanos, carries, interface, wall_nanos};
 use floodwall_syncache::Secret;
 
 use crate::addresses;
@@ -82,8 +81,7 @@ pub struct Guard {
 }
 
 fn wall_offset() -> u64 {
-    let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    (wall.as_nanos() as u64).wrapping_sub(boot_nanos())
+    wall_nanos().wrapping_sub(boot_nanos())
 }
 
 fn index_of(name: &str) -> Result<(u32, u32), GuardError> {
