@@ -60,7 +60,7 @@ impl Stack {
             return self.hand_in(cx, packet, None);
         }
         let (mut scratch, mut released) = ([0; LEN], PacketList::new());
-        let Self { interfaces, neighbors_v4, stats, .. } = self;
+        let Self { interfaces, v4, stats, .. } = self;
         let Some(interface) = interfaces.get(usize::from(packet.iface().0)) else {
             return self.drop_packet(packet, DropReason::InterfaceUnknown);
         };
@@ -68,7 +68,8 @@ impl Stack {
             return self.drop_packet(packet, DropReason::ArpMalformed);
         };
         let counters = &mut stats.counters;
-        let verdict = arp::input(bytes, interface, neighbors_v4, cx.now, &mut released, counters);
+        let verdict =
+            arp::input(bytes, interface, &mut v4.neighbors, cx.now, &mut released, counters);
         let iface = interface.index;
         match verdict {
             ArpVerdict::Reply { link_addr, packet: reply } => {
@@ -114,7 +115,7 @@ impl Stack {
             return self.drop_packet(packet, DropReason::RouterTalkative);
         }
         let mut released = PacketList::new();
-        let Self { interfaces, neighbors_v6, stats, .. } = self;
+        let Self { interfaces, v6, stats, .. } = self;
         let Some(interface) = interfaces.get(usize::from(ascent.iface.0)) else {
             return self.drop_packet(packet, DropReason::InterfaceUnknown);
         };
@@ -129,8 +130,15 @@ impl Stack {
             return self.drop_packet(packet, DropReason::NdpMalformed);
         };
         let (now, counters) = (cx.now, &mut stats.counters);
-        let verdict =
-            ndp::input(message, &heading, interface, neighbors_v6, now, &mut released, counters);
+        let verdict = ndp::input(
+            message,
+            &heading,
+            interface,
+            &mut v6.neighbors,
+            now,
+            &mut released,
+            counters,
+        );
         match verdict {
             NdpVerdict::Advertise(answer) => {
                 let frame = ndp::advertisement(cx.pool, interface, &answer);
@@ -190,7 +198,7 @@ impl Stack {
         released: PacketList,
         neighbor: MacAddr,
     ) {
-        self.path_cache.forget();
+        self.sockets.path_cache.forget();
         self.release::<A>(cx, released, neighbor);
     }
 
@@ -202,12 +210,12 @@ impl Stack {
         addr: IpAddr,
         nonce: Option<Nonce>,
     ) {
-        let response = self.dad.conflict(iface, addr, nonce, cx.now, cx.random);
+        let response = self.control.dad.conflict(iface, addr, nonce, cx.now, cx.random);
         match response {
             DadResponse::Ignore => return,
             // It is declined at the first sign of another owner (RFC 2131 section 4.4.1).
             DadResponse::Retry if self.is_leased(iface, addr) => {
-                self.dad.stop(iface, addr);
+                self.control.dad.stop(iface, addr);
                 self.address_is_taken(cx, iface, addr);
             }
             DadResponse::Defend => self.announce(cx, iface, addr),
@@ -320,7 +328,7 @@ impl Stack {
 
     fn address_timers(&mut self, cx: &mut RoundContext<'_>, budget: Units) -> Units {
         let mut events = NeighborEvents::new();
-        let spent = self.dad.work(cx.now, budget, cx.random, |event| events.push(event));
+        let spent = self.control.dad.work(cx.now, budget, cx.random, |event| events.push(event));
         for event in events.take() {
             match event {
                 DadEvent::Announce(iface, addr) => self.announce(cx, iface, addr),
@@ -352,7 +360,7 @@ impl Stack {
                         self.tell_sender_unreachable::<A>(cx, &packet);
                         self.die_out::<A>(packet, DropReason::NeighborUnreachable);
                     }
-                    self.path_cache.forget();
+                    self.sockets.path_cache.forget();
                 }
             }
         }

@@ -393,16 +393,16 @@ impl Stack {
         now: Instant,
     ) -> bool {
         let OutputPath::Via { iface, .. } = path else { return true };
-        if !matches!(self.udp.peer_addr(id), Ok(None)) {
+        if !matches!(self.sockets.udp.peer_addr(id), Ok(None)) {
             return true;
         }
         // Keyed as the peer's next datagram will be.
         let whose = DatagramKey::new((to.ip(), to.port()), (from.ip(), from.port()), iface);
         let peer = peer_of(&whose, iface);
-        let noted = self.recent_peers.note(&peer, now);
-        if noted.is_untold && self.steering.workers() > 1 {
-            let owner = self.steering.flow(from, *to, IpProtocol::UDP.0);
-            if owner != self.worker {
+        let noted = self.sockets.recent_peers.note(&peer, now);
+        if noted.is_untold && self.shard.steering.workers() > 1 {
+            let owner = self.shard.steering.flow(from, *to, IpProtocol::UDP.0);
+            if owner != self.shard.worker {
                 self.tell_friend(owner, &peer, now);
             }
         }
