@@ -60,8 +60,13 @@ fn a_flood_is_seen_and_explained_and_nothing_is_claimed_at_rest() {
     assert_eq!(top["refusals"][0]["reason"], "UdpNoPort", "{top}");
     let text = running.text(&["top", "-n", "1"]);
     assert!(text.contains("\nSERVICE") && text.contains("tcp [::]:80"), "{text}");
+    let said = running.wait_said("flood begins: flood of closed ports, ");
+    assert_eq!(said.matches("flood begins").count(), 1, "{said}");
+    assert!(said.contains(" WARN floodwall: flood begins"), "{said}");
     done.store(true, Ordering::Relaxed);
     flood.join().unwrap();
+    let said = running.wait_said("flood ended: flood of closed ports after ");
+    assert!(said.contains(" refused; "), "{said}");
     let rest = running.json(&["explain", "--seconds", "1", "--json"]);
     assert_eq!(rest["verdict"], "fine: nothing is wrong", "{rest}");
 }

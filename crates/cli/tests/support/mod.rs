@@ -18,7 +18,8 @@ use serde_json::Value;
 pub(crate) const BIN: &str = env!("CARGO_BIN_EXE_floodwall");
 
 /// The device and the addresses of most tests.
-pub(crate) const HOST: [&str; 3] = ["--device=tap:fw0", "--address=10.0.0.2/24", "--address=fd00::2/64"];
+pub(crate) const HOST: [&str; 3] =
+    ["--device=tap:fw0", "--address=10.0.0.2/24", "--address=fd00::2/64"];
 
 /// Whether a namespace and a TAP can be had here.
 pub(crate) fn may() -> bool {
@@ -83,7 +84,12 @@ impl Instance {
     }
 
     /// The same with environment variables, after a script has run in the new namespace.
-    pub(crate) fn start_after(name: &str, script: &str, args: &[&str], envs: &[(&str, &str)]) -> Self {
+    pub(crate) fn start_after(
+        name: &str,
+        script: &str,
+        args: &[&str],
+        envs: &[(&str, &str)],
+    ) -> Self {
         let folder = Folder::new(name);
         let child = Command::new("unshare")
             .args(["--net", "sh", "-c", &format!("{script} && exec \"$@\""), "sh", BIN, "run"])
