@@ -17,6 +17,7 @@ use crate::cmd::lab::LabArgs;
 use crate::cmd::pktgen::PktgenArgs;
 use crate::cmd::self_test::SelfTestArgs;
 use crate::exit::EXIT_CODES;
+use crate::log::{LogFormat, LogLevel};
 
 /// A network stack in user space that keeps serving under flood.
 #[derive(Debug, Parser)]
@@ -235,6 +236,12 @@ pub(crate) struct RunArgs {
     /// an address that only the collector reaches
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) metrics: Option<String>,
+    /// Form of the messages on standard error: text, or json with one object a line
+    #[arg(long, value_name = "FORM", value_enum, default_value_t)]
+    pub(crate) log_format: LogFormat,
+    /// The least important messages that are written
+    #[arg(long, value_name = "LEVEL", value_enum, default_value_t)]
+    pub(crate) log_level: LogLevel,
     /// Control socket, for `floodwall stat`; by default $XDG_RUNTIME_DIR/floodwall/DEVICE.sock, or
     /// /run/floodwall/DEVICE.sock
     #[arg(long, value_name = "PATH")]

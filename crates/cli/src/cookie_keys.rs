@@ -166,9 +166,9 @@ impl KeyWatch {
                 self.tell(move |stack, now| {
                     stack.set_cookie_secret(secret, now);
                 });
-                eprintln!("floodwall: another cookie secret is in force");
+                tracing::info!("another cookie secret is in force");
             }
-            Some(Err(complaint)) => eprintln!("floodwall: {complaint}"),
+            Some(Err(complaint)) => tracing::warn!("{complaint}"),
         }
     }
 

@@ -52,6 +52,18 @@ impl<E> NeighborEvents<E> {
     }
 }
 
+/// What the IP header of a message says; the link's part is not yet known.
+fn heading_of(ascent: &RxMeta<Ipv6Addr>) -> NdpHeading {
+    let heading = &ascent.heading;
+    NdpHeading {
+        src_addr: heading.src_addr,
+        dst_addr: heading.dst_addr,
+        hop_limit: heading.hop_limit,
+        fragmented: false,
+        link_src_addr: None,
+    }
+}
+
 impl Stack {
     #[cold]
     pub(crate) fn arp(&mut self, cx: &mut RoundContext<'_>, packet: PacketBuf, l3: usize) {
@@ -104,13 +116,9 @@ impl Stack {
         let l4 = ascent.l3 + upper.offset;
         let len = packet.len() - l4;
         let mut scratch = [0; NDP_MESSAGE_MAX];
-        let heading = NdpHeading {
-            src_addr: ascent.heading.src_addr,
-            dst_addr: ascent.heading.dst_addr,
-            hop_limit: ascent.heading.hop_limit,
-            fragmented: upper.fragmented,
-            link_src_addr: self.link_source(&packet),
-        };
+        let link_src_addr = self.link_source(&packet);
+        let heading =
+            NdpHeading { fragmented: upper.fragmented, link_src_addr, ..heading_of(&ascent) };
         if !self.attends(ascent.iface, kind, &heading, cx.now) {
             return self.drop_packet(packet, DropReason::RouterTalkative);
         }
@@ -123,22 +131,16 @@ impl Stack {
         if interface.link_addr().is_none() {
             return self.drop_packet(packet, DropReason::NdpNotForUs);
         }
+        let access = &mut stats.access;
         let fits = len <= NDP_MESSAGE_MAX;
-        let message =
-            fits.then(|| packet.header(l4, len, &mut scratch, &mut stats.access)).flatten();
-        let Some(message) = message else {
+        let Some(message) = fits.then(|| packet.header(l4, len, &mut scratch, access)).flatten()
+        else {
             return self.drop_packet(packet, DropReason::NdpMalformed);
         };
         let (now, counters) = (cx.now, &mut stats.counters);
-        let verdict = ndp::input(
-            message,
-            &heading,
-            interface,
-            &mut v6.neighbors,
-            now,
-            &mut released,
-            counters,
-        );
+        let neighbors = &mut v6.neighbors;
+        let verdict =
+            ndp::input(message, &heading, interface, neighbors, now, &mut released, counters);
         match verdict {
             NdpVerdict::Advertise(answer) => {
                 let frame = ndp::advertisement(cx.pool, interface, &answer);

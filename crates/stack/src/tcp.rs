@@ -206,6 +206,27 @@ impl Stack {
         }
     }
 
+    /// Writes to a connection of `peer`: what it makes pending leaves at once, where that is one
+    /// segment.
+    fn tcp_send_now<A: IpFamily>(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        id: ConnectionId,
+        (peer, zone): (A, IfIndex),
+        bytes: &[u8],
+    ) -> Result<usize, SendError> {
+        let path = self.tcp_path(cx, peer, (zone != IfIndex::default()).then_some(zone));
+        let mtu = path.ok().and_then(|path| self.path_mtu(path));
+        let tcp = self.tcp.as_mut().ok_or(StaleHandle)?;
+        let (sent, transmit) = tcp.set.send_now(&mut lend!(self, cx), id, bytes, (false, mtu));
+        if let Some(transmit) = transmit
+            && let Some(src_addr) = A::from_ip(transmit.src_addr)
+        {
+            self.tcp_output_on(cx, (src_addr, peer), path, transmit, &mut PacketList::new());
+        }
+        sent
+    }
+
     fn tcp_send(&mut self, cx: &mut RoundContext<'_>, transmit: Transmit) {
         self.tcp_send_run(cx, transmit, &mut PacketList::new());
     }
@@ -550,8 +571,15 @@ impl Sockets<'_> {
     pub fn tcp_send(&mut self, id: ConnectionId, bytes: &[u8]) -> Result<usize, SendError> {
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
         let tcp = stack.tcp.as_mut().ok_or(StaleHandle)?;
-        let sent = tcp.set.send(&mut lend!(stack, cx), id, bytes);
-        self.tcp_leave();
+        if self.in_slice {
+            return tcp.set.send(&mut lend!(stack, cx), id, bytes);
+        }
+        let sent = match tcp.set.next_to_write(id) {
+            Some((IpAddr::V4(peer), zone)) => stack.tcp_send_now(cx, id, (peer, zone), bytes),
+            Some((IpAddr::V6(peer), zone)) => stack.tcp_send_now(cx, id, (peer, zone), bytes),
+            None => tcp.set.send(&mut lend!(stack, cx), id, bytes),
+        };
+        stack.tcp_transmit(cx);
         sent
     }
 
