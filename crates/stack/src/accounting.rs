@@ -53,7 +53,7 @@ impl Stack {
             return;
         }
         let counters = &mut self.stats.counters;
-        match self.icmp_limit.allow_error(heading.src_addr.to_ip(), cx.now, &mut cx.random.secret) {
+        match self.icmp.limit.allow_error(heading.src_addr.to_ip(), cx.now, &mut cx.random.secret) {
             IcmpAllowance::Yes => {}
             IcmpAllowance::PeerLimited => return counters.count(A::OUT_LIMITED_PEER),
             IcmpAllowance::GlobalLimited => return counters.count(A::OUT_LIMITED_ALL),

@@ -194,7 +194,7 @@ impl Stack {
         let interface = self.interfaces.get(usize::from(iface.0));
         let interface = interface.ok_or(AddressError::NoInterface(iface))?;
         let address = interface.address(addr).ok_or(AddressError::Unknown(addr))?;
-        self.dad.stop(iface, addr);
+        self.control.dad.stop(iface, addr);
         self.disown(iface, addr);
         if let Some(cidr) = address.cidr() {
             self.disconnect(iface, cidr, now);
@@ -212,7 +212,7 @@ impl Stack {
         now: Instant,
         random: &mut Randomness,
     ) {
-        self.path_cache.forget();
+        self.sockets.path_cache.forget();
         self.stats.counters.count(Counter::FloodwallChanges);
         self.dhcp_address(iface, addr, now, random);
         self.groups_changed(iface, now, random);
@@ -265,7 +265,7 @@ impl Stack {
             return;
         }
         let stations = matches!(interface.medium, LinkMedium::Ethernet(_));
-        let detection = if self.detects { detection } else { Detection::Announce };
+        let detection = if self.control.detects { detection } else { Detection::Announce };
         let probed = stations && detection == Detection::Probe;
         let state = match interface.address(addr) {
             _ if probed => AddressState::Tentative,
@@ -275,7 +275,7 @@ impl Stack {
         self.set_state(iface, addr, state);
         if stations {
             // The table has room for every address that an interface may have.
-            let _ = self.dad.start(iface, addr, detection, now, random);
+            let _ = self.control.dad.start(iface, addr, detection, now, random);
         }
     }
 
@@ -308,7 +308,7 @@ impl Stack {
             // It has the address, or the detection would have been cancelled.
             let _ = interface.set_address_state(addr, state);
         }
-        self.path_cache.forget();
+        self.sockets.path_cache.forget();
     }
 
     fn disown(&mut self, iface: IfIndex, addr: IpAddr) {
@@ -331,8 +331,8 @@ impl Stack {
         }
         let by = RouteProtocol::Kernel;
         let inserted = match cidr.addr() {
-            IpAddr::V4(a) => build::insert(&mut self.routes_v4, a, cidr, (None, iface, by), now),
-            IpAddr::V6(a) => build::insert(&mut self.routes_v6, a, cidr, (None, iface, by), now),
+            IpAddr::V4(a) => build::insert(&mut self.v4.routes, a, cidr, (None, iface, by), now),
+            IpAddr::V6(a) => build::insert(&mut self.v6.routes, a, cidr, (None, iface, by), now),
         };
         match inserted {
             // Two addresses of one prefix share one route.
@@ -362,18 +362,18 @@ impl Stack {
         }
         let len = cidr.prefix_len();
         match cidr.addr() {
-            IpAddr::V4(a) => drop_route(&mut self.routes_v4, Prefix::new(a, len), iface, now),
-            IpAddr::V6(a) => drop_route(&mut self.routes_v6, Prefix::new(a, len), iface, now),
+            IpAddr::V4(a) => drop_route(&mut self.v4.routes, Prefix::new(a, len), iface, now),
+            IpAddr::V6(a) => drop_route(&mut self.v6.routes, Prefix::new(a, len), iface, now),
         }
     }
 
     fn watch_end(&mut self, end: Option<Instant>) {
-        self.address_deadline = self.address_deadline.into_iter().chain(end).min();
+        self.control.address_deadline = self.control.address_deadline.into_iter().chain(end).min();
     }
 
     /// Expires addresses past their lifetime: one pass, and another where more are due.
     pub(crate) fn address_lifetimes(&mut self, cx: &mut RoundContext<'_>, budget: Units) -> Units {
-        if budget.is_zero() || self.address_deadline.is_none_or(|at| at > cx.now) {
+        if budget.is_zero() || self.control.address_deadline.is_none_or(|at| at > cx.now) {
             return Units(0);
         }
         let (mut ended, mut count, mut next) = ([None; ENDS], 0, None::<Instant>);
@@ -390,7 +390,7 @@ impl Stack {
                 }
             }
         }
-        self.address_deadline = next;
+        self.control.address_deadline = next;
         for (iface, address) in ended.into_iter().flatten() {
             if address.valid_until.is_some_and(|until| until <= cx.now) {
                 // It was found there above.

@@ -49,7 +49,7 @@ impl Advertisers {
 impl Stack {
     /// The advertising interfaces with their advertisers, for display.
     pub fn advertisers(&self) -> impl Iterator<Item = (IfIndex, &Advertiser)> {
-        self.advertisers.0.iter().map(|(iface, engine)| (*iface, engine))
+        self.control.advertisers.0.iter().map(|(iface, engine)| (*iface, engine))
     }
 
     /// Handles a router solicitation.
@@ -58,7 +58,7 @@ impl Stack {
         cx: &mut RoundContext<'_>,
         iface: IfIndex,
     ) -> Result<(), DropReason> {
-        let engine = self.advertisers.of(iface).ok_or(DropReason::IcmpTypeUnknown)?;
+        let engine = self.control.advertisers.of(iface).ok_or(DropReason::IcmpTypeUnknown)?;
         engine.asked(cx.now, &mut cx.random.public);
         self.stats.counters.count(Counter::Icmp6InRouterSolicits);
         Ok(())
@@ -72,14 +72,16 @@ impl Stack {
         now: Instant,
         random: &mut PublicRandom,
     ) {
-        let Some(engine) = self.advertisers.of(iface) else { return };
+        let Some(engine) = self.control.advertisers.of(iface) else { return };
         if up { engine.start(now, random) } else { engine.stop() }
     }
 
     /// Sends the advertisements that are due, up to `budget` units.
     pub(crate) fn advertiser_timers(&mut self, cx: &mut RoundContext<'_>, budget: Units) -> Units {
         let (mut left, mut at) = (budget, 0);
-        while let Some((iface, engine)) = self.advertisers.0.get_mut(at).filter(|_| left.0 > 0) {
+        while let Some((iface, engine)) =
+            self.control.advertisers.0.get_mut(at).filter(|_| left.0 > 0)
+        {
             let iface = *iface;
             if engine.work(cx.now, &mut cx.random.public) {
                 self.advertise(cx, iface);
@@ -93,12 +95,12 @@ impl Stack {
     /// Stops acting as a router: the final advertisements with lifetime zero (RFC 4861 section
     /// 6.2.5) leave on every link with the next timed work.
     pub fn cease_advertising(&mut self, now: Instant) {
-        self.advertisers.0.iter_mut().for_each(|(_, engine)| engine.cease(now));
+        self.control.advertisers.0.iter_mut().for_each(|(_, engine)| engine.cease(now));
     }
 
     fn advertise(&mut self, cx: &mut RoundContext<'_>, iface: IfIndex) {
         let interface = self.interfaces.get(usize::from(iface.0)).filter(|i| i.up);
-        let engine = self.advertisers.0.iter().find(|(index, _)| *index == iface);
+        let engine = self.control.advertisers.0.iter().find(|(index, _)| *index == iface);
         let (Some(interface), Some((_, engine))) = (interface, engine) else { return };
         let mut room = [NdpOption::Mtu(0); ADVERTISED_MAX + 3];
         let options = engine.options(interface.link_addr(), &mut room);

@@ -16,7 +16,6 @@ use floodwall_ip::{
     InterfaceError, LinkMedium, NeighborCache, NeighborConfig, PingSockets, RawSockets,
     ReassemblyConfig,
 };
-use floodwall_packet::PacketList;
 use floodwall_tcp::{ConnectionTable, CookieMoment, TcpConfig};
 use floodwall_udp::{Udp, UdpConfig};
 
@@ -27,6 +26,10 @@ use crate::echo::EchoRefusals;
 use crate::exceptions::{EchoPaths, RawSent};
 use crate::forward::Forwarding;
 use crate::multicast::MulticastGroups;
+use crate::parts::{
+    BurstState, ControlState, FamilyState, IcmpState, MemoryShare, PacketPolicy, ShardContext,
+    SocketTables,
+};
 use crate::path_cache::PathCache;
 use crate::recent_peers::RecentPeers;
 use crate::router::InterfaceRouters;
@@ -175,71 +178,98 @@ pub(crate) fn stack(
     let (follows, workers) = (matches!(role, Role::Follower(_)), steering.workers());
     let neighbors_v4 = neighbors::<Ipv4Addr>(config, follows, random, now);
     let neighbors_v6 = neighbors::<Ipv6Addr>(config, follows, random, now);
+    let dad = Dad::new(watched(config), DAD_DELAY_MAX, random.secret.hash_key(), now);
     let reassembly = reassembly_part(config.reassembly, workers);
-    let udp = udp(config);
-    let mut stack = Stack {
-        interfaces: interfaces(config)?,
-        routes_v4: fibs.v4,
-        routes_v6: fibs.v6,
-        neighbors_v4,
-        neighbors_v6,
-        dad: Dad::new(watched(config), DAD_DELAY_MAX, random.secret.hash_key(), now),
-        reassembly_v4: FragmentStore::new(reassembly, random.secret.hash_key(), now),
-        reassembly_v6: FragmentStore::new(reassembly, random.secret.hash_key(), now),
-        icmp_limit: IcmpLimit::new(&icmp_limits(config, workers), random.secret.hash_key()),
+    let reassembly_v4 = FragmentStore::new(reassembly, random.secret.hash_key(), now);
+    let reassembly_v6 = FragmentStore::new(reassembly, random.secret.hash_key(), now);
+    let limit = IcmpLimit::new(&icmp_limits(config, workers), random.secret.hash_key());
+    let udp = Udp::new(&udp(config), &mut random.secret);
+    let tcp = tcp(config, steering, worker, random, now);
+    let exceptions_v4 = Exceptions::new(random.secret.hash_key());
+    let exceptions_v6 = Exceptions::new(random.secret.hash_key());
+    let icmp = IcmpState {
+        limit,
         echo_refusals: echo_refusals(config),
-        extension_limits: config.extension_limits,
-        udp: Udp::new(&udp, &mut random.secret),
-        tcp: tcp(config, steering, worker, random, now),
-        wall: crate::syn::WallClock::default(),
-        ping: PingSockets::new(config.ping_sockets_max),
-        raw: RawSockets::new(config.raw_sockets_max),
-        groups: MulticastGroups::new(config.interfaces.len() + 1),
-        path_cache: PathCache::new(udp.sockets_max + udp.shared_max),
-        loopback: PacketList::new(),
-        stats: inherited,
-        exceptions_v4: Exceptions::new(random.secret.hash_key()),
-        exceptions_v6: Exceptions::new(random.secret.hash_key()),
-        path_update_filter: PathUpdateFilter::new(workers),
         echo_paths: EchoPaths::new(random.secret.hash_key()),
-        raw_sent: RawSent::new(config.raw_sockets_max),
-        follows_redirects: config.accept_redirects,
+        path_updates: PathUpdateFilter::new(workers),
+    };
+    let policy = PacketPolicy {
         access_lists: access_lists(config),
         forwarding: Forwarding::new(config, &mut random.secret),
-        routers: InterfaceRouters::new(config, random, now),
-        advertisers: advertisers(follows, config, random, now),
-        detects: config.duplicate_address_detection,
-        address_deadline: None,
-        dhcp: Dhcp::new(config.interfaces.len() + 1),
-        remote: None,
-        drain: None,
-        restless: false,
-        memory_fitted: false,
-        memory_moved: true,
-        more_arrives: false,
-        follow: crate::tcp::gro::GroFlow::default(),
-        role,
-        place: None,
-        worker,
-        steering,
-        recent_peers: RecentPeers::new(&mut random.secret),
-        desk: Some(Box::default()).into(),
+        extension_limits: config.extension_limits,
+    };
+    let mut stack = Stack {
+        interfaces: interfaces(config)?,
+        v4: FamilyState {
+            routes: fibs.v4,
+            neighbors: neighbors_v4,
+            exceptions: exceptions_v4,
+            reassembly: reassembly_v4,
+        },
+        v6: FamilyState {
+            routes: fibs.v6,
+            neighbors: neighbors_v6,
+            exceptions: exceptions_v6,
+            reassembly: reassembly_v6,
+        },
+        control: control(config, follows, dad, random, now),
+        icmp,
+        policy,
+        sockets: sockets(config, udp, random),
+        tcp,
+        shard: ShardContext::new(role, worker, steering),
+        burst: BurstState::default(),
+        memory: MemoryShare::default(),
+        stats: inherited,
     };
     if !follows {
         routes(&mut stack, config, now)?;
     }
-    stack.place = place;
+    stack.shard.place = place;
     if let Some(remote) = remote {
         stack.serve(*remote);
     }
     if workers > 1 {
-        stack.udp.set_home(steering, worker);
+        stack.sockets.udp.set_home(steering, worker);
     }
     // Learning from the link, and transmitting control messages to it, is the control shard's part.
     if !follows {
         lead(&mut stack, config, random, now);
     }
     Ok(stack)
+}
+
+/// What configures the host while it runs.
+fn control(
+    config: &StackConfig,
+    follows: bool,
+    dad: Dad,
+    random: &mut Randomness,
+    now: Instant,
+) -> ControlState {
+    ControlState {
+        dad,
+        detects: config.duplicate_address_detection,
+        address_deadline: None,
+        routers: InterfaceRouters::new(config, random, now),
+        advertisers: advertisers(follows, config, random, now),
+        dhcp: Dhcp::new(config.interfaces.len() + 1),
+        groups: MulticastGroups::new(config.interfaces.len() + 1),
+        follows_redirects: config.accept_redirects,
+    }
+}
+
+/// The datagram sockets: none is open.
+fn sockets(config: &StackConfig, udp: Udp, random: &mut Randomness) -> SocketTables {
+    let udp_max = config.udp_sockets_max + config.udp_shared_sockets_max;
+    SocketTables {
+        udp,
+        ping: PingSockets::new(config.ping_sockets_max),
+        raw: RawSockets::new(config.raw_sockets_max),
+        raw_sent: RawSent::new(config.raw_sockets_max),
+        recent_peers: RecentPeers::new(&mut random.secret),
+        path_cache: PathCache::new(udp_max),
+    }
 }
 
 /// Initial state of the control shard.
@@ -424,8 +454,8 @@ fn add_route(
     now: Instant,
 ) -> Result<(), ConfigError> {
     let inserted = match prefix.addr() {
-        IpAddr::V4(addr) => insert(&mut stack.routes_v4, addr, prefix, way, now),
-        IpAddr::V6(addr) => insert(&mut stack.routes_v6, addr, prefix, way, now),
+        IpAddr::V4(addr) => insert(&mut stack.v4.routes, addr, prefix, way, now),
+        IpAddr::V6(addr) => insert(&mut stack.v6.routes, addr, prefix, way, now),
     };
     inserted.map_err(|error| ConfigError::Route { prefix, error })
 }
@@ -465,6 +495,6 @@ fn detect(stack: &mut Stack, config: &StackConfig, random: &mut Randomness, now:
             let _ = i.set_address_state(addr, AddressState::Preferred);
         }
         // The table has room for every address that an interface may have.
-        let _ = stack.dad.start(iface, addr, detection, now, random);
+        let _ = stack.control.dad.start(iface, addr, detection, now, random);
     }
 }

@@ -137,13 +137,13 @@ impl Stack {
             len: packet.len() - l4,
             group: ascent.to_group,
         };
-        let (stats, answered) = (&mut self.stats, &self.recent_peers);
+        let (stats, answered) = (&mut self.stats, &self.sockets.recent_peers);
         let (counters, access) = (&mut stats.counters, &mut stats.access);
         let is_answered = |whose: &DatagramKey| answered.knows(&peer_of(whose, ascent.iface));
-        let udp = &mut self.udp;
+        let udp = &mut self.sockets.udp;
         match udp.input_from(&input, packet, cx.pool, counters, access, is_answered) {
             DatagramVerdict::Delivered { .. } | DatagramVerdict::DeliveredToGroup { .. } => {
-                (stats.fates.delivered, self.memory_moved) = (stats.fates.delivered + 1, true);
+                (stats.fates.delivered, self.memory.has_moved) = (stats.fates.delivered + 1, true);
             }
             DatagramVerdict::Dropped(packet, reason) => self.drop_packet(packet, reason),
             DatagramVerdict::Challenged { packet, answer } => {

@@ -97,7 +97,7 @@ impl Stack {
         let Some(interface) = self.interfaces.get(usize::from(iface.0)) else { return };
         let LinkMedium::Ethernet(mac) = interface.medium else { return };
         let up = interface.up;
-        let Some(slot) = self.dhcp.served.get_mut(usize::from(iface.0)) else { return };
+        let Some(slot) = self.control.dhcp.served.get_mut(usize::from(iface.0)) else { return };
         let served = slot.get_or_insert_with(|| {
             let client = DhcpClient::new(mac);
             LeasedInterface { client, on: false }
@@ -107,29 +107,30 @@ impl Stack {
             (false, true) if up => served.client.start(now, random),
             _ => {}
         }
-        self.dhcp.look();
+        self.control.dhcp.look();
     }
 
     /// The DHCP client of an interface, where it has one: its state, its lease, its refusals.
     #[must_use]
     pub fn dhcp(&self, iface: IfIndex) -> Option<&DhcpClient> {
-        self.dhcp.client(iface)
+        self.control.dhcp.client(iface)
     }
 
     /// Releases all leases, for an orderly shutdown; the release messages leave with the next timed
     /// work.
     pub fn release_leases(&mut self, now: Instant) {
-        for served in self.dhcp.served.iter_mut().flatten() {
+        for served in self.control.dhcp.served.iter_mut().flatten() {
             served.client.release(now);
             served.on = false;
         }
-        self.dhcp.look();
+        self.control.dhcp.look();
     }
 
     /// A link came up or went down.
     pub(crate) fn dhcp_link(&mut self, iface: IfIndex, now: Instant, random: &mut Randomness) {
         let up = self.interfaces.get(usize::from(iface.0)).is_some_and(|i| i.up);
-        let served = self.dhcp.served.get_mut(usize::from(iface.0)).and_then(Option::as_mut);
+        let served =
+            self.control.dhcp.served.get_mut(usize::from(iface.0)).and_then(Option::as_mut);
         let Some(LeasedInterface { client, on: true, .. }) = served else { return };
         if up {
             client.start(now, random);
@@ -139,7 +140,7 @@ impl Stack {
                 interface.set_leased_mtu(None);
             }
         }
-        self.dhcp.look();
+        self.control.dhcp.look();
     }
 
     /// Notifies the client of an address change that it may wait for.
@@ -154,7 +155,7 @@ impl Stack {
             return;
         }
         let state = self.interfaces.get(usize::from(iface.0)).and_then(|i| i.owns(addr));
-        let Some(client) = self.dhcp.client_mut(iface) else { return };
+        let Some(client) = self.control.dhcp.client_mut(iface) else { return };
         match state {
             Some(AddressState::Preferred | AddressState::Deprecated) => client.verified(now),
             Some(AddressState::Duplicate) => {
@@ -163,7 +164,7 @@ impl Stack {
             }
             Some(AddressState::Tentative) | None => {}
         }
-        self.dhcp.look();
+        self.control.dhcp.look();
     }
 
     /// Whether the address is from a lease: on the first sign of a conflict it is declined.
@@ -195,7 +196,7 @@ impl Stack {
     ) -> Option<u16> {
         let mut ports = [0; 4];
         let answers = self.is_follower() && self.dhcp_asks()
-            || self.dhcp.client(iface).is_some_and(DhcpClient::awaits);
+            || self.control.dhcp.client(iface).is_some_and(DhcpClient::awaits);
         let at = l3 + upper.offset;
         let ports: Option<&[u8; 4]> =
             answers.then(|| packet.header_array(at, &mut ports, &mut self.stats.access)).flatten();
@@ -216,7 +217,7 @@ impl Stack {
     ) {
         let iface = packet.iface();
         let awaited = self.is_follower()
-            || self.dhcp.client(iface).is_some_and(DhcpClient::awaits_without_address);
+            || self.control.dhcp.client(iface).is_some_and(DhcpClient::awaits_without_address);
         if awaited
             && let Ok(upper) = input::ipv4_upper(&packet, l3, heading, &mut self.stats.access)
             && upper.protocol == IpProtocol::UDP
@@ -256,14 +257,16 @@ impl Stack {
         let Some(payload) = datagram(bytes, &ascent.heading, summed) else {
             return self.refuse_dhcp(packet);
         };
-        let Self { dhcp, interfaces, .. } = self;
+        let Self { control, interfaces, .. } = self;
         // The client's own address is no conflict: it renews that lease.
         let is_others = |addr: Ipv4Addr| {
             let of = |i: &floodwall_ip::Interface| Some((i.index, i.address(addr.into())?.origin));
             let found = interfaces.iter().find_map(of);
             found.is_some_and(|(at, by)| at != ascent.iface || by != AddressOrigin::Dhcp)
         };
-        let Some(client) = dhcp.client_mut(ascent.iface) else { return self.refuse_dhcp(packet) };
+        let Some(client) = control.dhcp.client_mut(ascent.iface) else {
+            return self.refuse_dhcp(packet);
+        };
         match client.input(payload, ascent.heading.src_addr, cx.now, cx.random, is_others) {
             Ok(()) => {
                 self.stats.fates.delivered += 1;
@@ -282,8 +285,8 @@ impl Stack {
     /// Processes due client events, up to `budget` of them.
     pub(crate) fn dhcp_timers(&mut self, cx: &mut RoundContext<'_>, budget: Units) -> Units {
         let mut left = budget;
-        while !left.is_zero() && self.dhcp.deadline().is_some_and(|at| at <= cx.now) {
-            let Some((iface, event)) = self.dhcp.poll(cx.now, cx.random) else { break };
+        while !left.is_zero() && self.control.dhcp.deadline().is_some_and(|at| at <= cx.now) {
+            let Some((iface, event)) = self.control.dhcp.poll(cx.now, cx.random) else { break };
             left = left.minus(Units(1));
             match event {
                 DhcpEvent::Send(message) => self.send_dhcp(cx, iface, &message),
@@ -323,7 +326,7 @@ impl Stack {
         // An expired address is removed by its own lifetime; a new lease may come before.
         let _ = self.remove_address(iface, new.addr, cx.now, cx.random);
         if self.add_address(iface, new, cx.now, cx.random).is_err()
-            && let Some(client) = self.dhcp.client_mut(iface)
+            && let Some(client) = self.control.dhcp.client_mut(iface)
         {
             client.unusable(cx.now, cx.random);
         }
@@ -349,7 +352,7 @@ impl Stack {
         if let Some(interface) = self.interfaces.get_mut(usize::from(iface.0)) {
             interface.set_leased_mtu(lease.mtu.map(u32::from));
         }
-        self.path_cache.forget();
+        self.sockets.path_cache.forget();
     }
 
     /// Adds the lease's routes and removes those that it no longer has. A route that stays is only
@@ -364,8 +367,8 @@ impl Stack {
             ..Route::on_link(route.prefix, iface)
         };
         let wanted = || (0..).zip(lease.routes.iter()).map(of_lease);
-        let full = wanted().any(|route| self.routes_v4.set(route, now).is_err());
-        self.routes_v4.remove_told(now, |r| {
+        let full = wanted().any(|route| self.v4.routes.set(route, now).is_err());
+        self.v4.routes.remove_told(now, |r| {
             let kept = |w: Route<_>| (w.prefix, w.gateway) == (r.prefix, r.gateway);
             r.iface == iface && r.protocol == RouteProtocol::Dhcp && !wanted().any(kept)
         });
@@ -374,7 +377,7 @@ impl Stack {
         }
         // There may be room now.
         for route in wanted() {
-            if self.routes_v4.set(route, now).is_err() {
+            if self.v4.routes.set(route, now).is_err() {
                 self.stats.counters.count(Counter::FloodwallDhcpRoutesFailed);
             }
         }
@@ -390,11 +393,11 @@ impl Stack {
         if let Some(interface) = self.interfaces.get_mut(usize::from(iface.0)) {
             interface.set_leased_mtu(None);
         }
-        self.path_cache.forget();
+        self.sockets.path_cache.forget();
     }
 
     fn forget_lease_routes(&mut self, iface: IfIndex, now: Instant) {
-        self.routes_v4.remove_told(now, |r| r.iface == iface && r.protocol == RouteProtocol::Dhcp);
+        self.v4.routes.remove_told(now, |r| r.iface == iface && r.protocol == RouteProtocol::Dhcp);
     }
 }
 

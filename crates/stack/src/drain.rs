@@ -93,7 +93,7 @@ impl Stack {
         done: impl FnOnce(Drained) + Send + 'static,
     ) {
         let until = now + patience;
-        let drain = self.drain.get_or_insert_with(|| {
+        let drain = self.shard.drain.get_or_insert_with(|| {
             Box::new(DrainProgress {
                 step: DrainStep::Begin,
                 closes_held: false,
@@ -119,12 +119,12 @@ impl Stack {
     /// Whether [`Stack::drain`] was called: applications should close their connections.
     #[must_use]
     pub const fn is_draining(&self) -> bool {
-        self.drain.is_some()
+        self.shard.drain.is_some()
     }
 
     /// When the next step is due.
     pub(crate) fn drain_deadline(&self) -> Option<Instant> {
-        let drain = self.drain.as_ref()?;
+        let drain = self.shard.drain.as_ref()?;
         match drain.step {
             DrainStep::Over => None,
             DrainStep::Wait if !self.is_quiet() => Some(drain.until),
@@ -138,8 +138,8 @@ impl Stack {
     /// Whether no connection is left, and nothing of programs waits to be sent.
     fn is_quiet(&self) -> bool {
         self.unfinished() == 0
-            && self.loopback.is_empty()
-            && self.remote.as_ref().is_none_or(|remote| remote.is_quiet())
+            && self.burst.loopback.is_empty()
+            && self.shard.remote.as_ref().is_none_or(|remote| remote.is_quiet())
     }
 
     fn unfinished(&self) -> usize {
@@ -156,7 +156,7 @@ impl Stack {
     /// The steps that are due: part of timed work.
     pub(crate) fn drain_on(&mut self, cx: &mut RoundContext<'_>) {
         // Taken out, so that a step may use the rest of the stack.
-        let Some(mut drain) = self.drain.take() else { return };
+        let Some(mut drain) = self.shard.drain.take() else { return };
         let mut step = drain.step;
         // A visit of all at most, and the steps between.
         while let Some(next) = self.drain_step(cx, &mut drain, step) {
@@ -181,7 +181,7 @@ impl Stack {
         };
         let reset = self.broken().saturating_sub(drain.broken);
         let drained = Drained { closed: drain.had.saturating_sub(reset), reset };
-        self.drain = Some(drain);
+        self.shard.drain = Some(drain);
         replies.into_iter().for_each(|reply| reply(drained));
     }
 
@@ -195,7 +195,7 @@ impl Stack {
         match step {
             DrainStep::Begin => {
                 (drain.had, drain.broken) = (self.unfinished() as u64, self.broken());
-                if let Some(remote) = &mut self.remote {
+                if let Some(remote) = &mut self.shard.remote {
                     remote.stop_listening();
                 }
                 Some(DrainStep::CloseListeners)

@@ -42,7 +42,7 @@ impl Stack {
         l4: usize,
     ) {
         self.stats.counters.count(Counter::IcmpInEchos);
-        if is_refused(&packet, ascent, self.echo_refusals.broadcasts) {
+        if is_refused(&packet, ascent, self.icmp.echo_refusals.broadcasts) {
             return self.drop_packet(packet, DropReason::IcmpEchoRefused);
         }
         let kinds = (Icmpv4Type::ECHO_REQUEST.0, Icmpv4Type::ECHO_REPLY.0);
@@ -73,7 +73,7 @@ impl Stack {
         if forged || ascent.heading.src_addr.is_unspecified() {
             return self.drop_packet(packet, DropReason::IpSourceInvalid);
         }
-        if is_refused(&packet, ascent, self.echo_refusals.multicast_v6) {
+        if is_refused(&packet, ascent, self.icmp.echo_refusals.multicast_v6) {
             return self.drop_packet(packet, DropReason::IcmpEchoRefused);
         }
         let kinds = (Icmpv6Type::ECHO_REQUEST.0, Icmpv6Type::ECHO_REPLY.0);
@@ -100,8 +100,8 @@ impl Stack {
         };
         let (peer, secret) = (ascent.heading.src_addr.to_ip(), &mut cx.random.secret);
         let allowed = match ascent.to_group {
-            true => self.icmp_limit.allow_error(peer, cx.now, secret),
-            false => self.icmp_limit.allow_echo(peer, cx.now, secret),
+            true => self.icmp.limit.allow_error(peer, cx.now, secret),
+            false => self.icmp.limit.allow_echo(peer, cx.now, secret),
         };
         let over = match allowed {
             IcmpAllowance::Yes => None,
@@ -218,7 +218,7 @@ impl Stack {
         let (protocol, zone) = (A::ICMP, Some(ascent.iface));
         // No message makes a path MTU fall below the floor, so a short reply needs no look-up.
         let is_long = packet.len() + A::HEADER_LEN > path_mtu_floor(A::FAMILY) as usize;
-        let told = is_long.then(|| self.echo_paths.mtu(ends.dst_addr.to_ip(), cx.now));
+        let told = is_long.then(|| self.icmp.echo_paths.mtu(ends.dst_addr.to_ip(), cx.now));
         let path_mtu = told.flatten();
         let outgoing = OutgoingPacket { packet, ends, protocol, hop_limit, class, zone };
         self.output_within(cx, outgoing, path_mtu);

@@ -170,12 +170,13 @@ impl Stack {
         report: IcmpReport,
     ) -> bool {
         let protocol = quote.protocol;
-        let overheard = self.raw.hears(A::FAMILY, protocol) && self.raw.error(protocol, report);
+        let overheard =
+            self.sockets.raw.hears(A::FAMILY, protocol) && self.sockets.raw.error(protocol, report);
         let asked = if protocol == IpProtocol::UDP {
             quote.udp(packet, report.iface, &mut self.stats.access).is_some_and(|flow| {
-                match self.udp.icmp_error(&flow, error) {
+                match self.sockets.udp.icmp_error(&flow, error) {
                     IcmpVerdict::Delivered(id) => {
-                        self.udp.note_report(id, report);
+                        self.sockets.udp.note_report(id, report);
                         true
                     }
                     _ => false,
@@ -190,7 +191,7 @@ impl Stack {
             })
         } else if protocol == A::ICMP {
             let quote = quote.ping(packet, &mut self.stats.access);
-            quote.is_some_and(|quote| self.ping.error(&quote, report))
+            quote.is_some_and(|quote| self.sockets.ping.error(&quote, report))
         } else {
             false
         };

@@ -71,13 +71,13 @@ impl Stack {
     /// Path exceptions (path MTUs, redirects) of single IPv4 destinations.
     #[must_use]
     pub const fn exceptions_v4(&self) -> &Exceptions<Ipv4Addr> {
-        &self.exceptions_v4
+        &self.v4.exceptions
     }
 
     /// Path exceptions (path MTUs, redirects) of single IPv6 destinations.
     #[must_use]
     pub const fn exceptions_v6(&self) -> &Exceptions<Ipv6Addr> {
-        &self.exceptions_v6
+        &self.v6.exceptions
     }
 
     /// Handles "packet too big", or a redirect that passed the route and link checks; its ICMP
@@ -191,12 +191,12 @@ impl Stack {
         }
         let live = match flow.protocol {
             IpProtocol::UDP => return self.standing_of_udp(flow, packet, asked, cx),
-            protocol if protocol == A::ICMP => {
-                flow.ping().is_some_and(|quote| self.ping.has_asked(&quote, flow.dst_addr.to_ip()))
-            }
+            protocol if protocol == A::ICMP => flow
+                .ping()
+                .is_some_and(|quote| self.sockets.ping.has_asked(&quote, flow.dst_addr.to_ip())),
             _ => false,
         };
-        let raw = || self.raw_sent.knows(flow.dst_addr.to_ip(), flow.protocol, cx.now);
+        let raw = || self.sockets.raw_sent.knows(flow.dst_addr.to_ip(), flow.protocol, cx.now);
         if live || raw() { PathStanding::Live } else { PathStanding::Unknown }
     }
 
@@ -210,26 +210,27 @@ impl Stack {
         let [a, b, c, d, ..] = flow.front;
         let local = SocketAddr::new(flow.src_addr.to_ip(), u16::from_be_bytes([a, b]));
         let remote = SocketAddr::new(flow.dst_addr.to_ip(), u16::from_be_bytes([c, d]));
-        if self.steering.workers() > 1 && !asked {
-            let owner = self.steering.flow(remote, local, IpProtocol::UDP.0);
-            if owner != self.worker {
+        if self.shard.steering.workers() > 1 && !asked {
+            let owner = self.shard.steering.flow(remote, local, IpProtocol::UDP.0);
+            if owner != self.shard.worker {
                 return PathStanding::AskAt(owner);
             }
         }
         let iface = packet.iface();
-        let Some((id, connected)) = self.udp.sender_of(&QuotedDatagram { local, remote, iface })
+        let Some((id, connected)) =
+            self.sockets.udp.sender_of(&QuotedDatagram { local, remote, iface })
         else {
             return PathStanding::Unknown;
         };
         let whose =
             DatagramKey::new((remote.ip(), remote.port()), (local.ip(), local.port()), iface);
         let peer = peer_of(&whose, iface);
-        if connected || self.recent_peers.has_sent(&peer, cx.now) {
+        if connected || self.sockets.recent_peers.has_sent(&peer, cx.now) {
             return PathStanding::Live;
         }
         // A program's socket: one shard sends for it, whichever shard the flow belongs to.
-        let home = self.remote.as_ref().and_then(|remote| remote.home_of(id));
-        match home.map(|home| WorkerId(home as u16)).filter(|home| *home != self.worker) {
+        let home = self.shard.remote.as_ref().and_then(|remote| remote.home_of(id));
+        match home.map(|home| WorkerId(home as u16)).filter(|home| *home != self.shard.worker) {
             Some(home) => PathStanding::AskAt(home),
             None => PathStanding::Unknown,
         }
@@ -246,9 +247,9 @@ impl Stack {
                 let current =
                     self.mtu_to(cx, said.flow.dst_addr).ok_or(PathUpdateReason::NoRoute)?;
                 let said = TooBig { family: A::FAMILY, mtu, current, quoted: said.flow.len };
-                self.path_update_filter.path_mtu(&said, now, &mut cx.random.secret)
+                self.icmp.path_updates.path_mtu(&said, now, &mut cx.random.secret)
             }
-            PathUpdate::Redirect(_) => self.path_update_filter.afford(now, &mut cx.random.secret),
+            PathUpdate::Redirect(_) => self.icmp.path_updates.afford(now, &mut cx.random.secret),
         };
         verdict.map_err(PathUpdateReason::Judged)
     }
@@ -270,11 +271,11 @@ impl Stack {
         }
         let dst_addr = flow.dst_addr.to_ip();
         let path_mtu = self.mtu_to(cx, flow.dst_addr).ok_or(PathUpdateReason::NoRoute)?;
-        let known = self.echo_paths.mtu(dst_addr, cx.now).unwrap_or(u32::MAX);
+        let known = self.icmp.echo_paths.mtu(dst_addr, cx.now).unwrap_or(u32::MAX);
         if mtu >= path_mtu.min(known).min(flow.len) {
             return Err(PathUpdateReason::Judged(PathUpdateRefusal::NotLower));
         }
-        self.echo_paths.learn(dst_addr, mtu, cx.now);
+        self.icmp.echo_paths.learn(dst_addr, mtu, cx.now);
         Ok(())
     }
 
@@ -299,7 +300,7 @@ impl Stack {
         };
         let secret = &mut cx.random.secret;
         A::exceptions_mut(self).learn(dst_addr, hop, said.lesson, cx.now, secret);
-        self.path_cache.forget();
+        self.sockets.path_cache.forget();
         self.stats.counters.count(Counter::FloodwallExceptionsLearnt);
         self.stats.fates.delivered += 1;
         let (PathUpdate::Redirect(target_addr), Some(link_addr)) = (said.lesson, said.link_addr)

@@ -215,7 +215,7 @@ impl Stack {
     /// Whether packets to other hosts that arrive on `iface` are forwarded.
     #[inline]
     pub(crate) fn forwards<A: CrossingPacket>(&self, iface: IfIndex) -> bool {
-        self.forwarding.as_ref().is_some_and(|forwarding| A::is_open(forwarding.port(iface)))
+        self.policy.forwarding.as_ref().is_some_and(|forwarding| A::is_open(forwarding.port(iface)))
     }
 
     /// Handles a packet that is not for this host on its input interface: it waits for the end of
@@ -242,10 +242,10 @@ impl Stack {
         if packet.is_link_group() {
             return self.die_ip::<A>(packet, DropReason::ForwardBroadcast);
         }
-        let Some(forwarding) = &mut self.forwarding else {
+        let Some(forwarding) = &mut self.policy.forwarding else {
             return self.die_ip::<A>(packet, DropReason::IpNotForUs);
         };
-        let limits = &self.extension_limits;
+        let limits = &self.policy.extension_limits;
         let access = &mut self.stats.access;
         let (from, to) = (heading.src_addr, heading.dst_addr);
         let reserved = to.to_ip().is_ipv4() && self.interfaces.iter().any(Interface::has_reserved);
@@ -287,7 +287,7 @@ impl Stack {
     /// Forwards all packets that wait: called at the end of a burst.
     #[inline]
     pub(crate) fn forward_all(&mut self, cx: &mut RoundContext<'_>) {
-        let Some(forwarding) = &mut self.forwarding else { return };
+        let Some(forwarding) = &mut self.policy.forwarding else { return };
         forwarding.handed = 0;
         let (v4, v6) = (!forwarding.v4.packets.is_empty(), !forwarding.v6.packets.is_empty());
         if v4 {
@@ -300,7 +300,7 @@ impl Stack {
 
     /// Looks up all packets of the batch together, then forwards each in order.
     fn forward_burst<A: CrossingPacket>(&mut self, cx: &mut RoundContext<'_>) {
-        let Some(forwarding) = &mut self.forwarding else { return };
+        let Some(forwarding) = &mut self.policy.forwarding else { return };
         let looks_back = forwarding.looks_back;
         let mut batch = mem::take(A::batch(forwarding));
         let ForwardBatch { packets, ascents } = &mut batch;
@@ -324,13 +324,15 @@ impl Stack {
                 continue;
             }
             let left = self.forward(cx, packet, ascent, (found.as_ref(), &mut ways));
-            if let (true, Some(place), Some(forwarding)) = (left, place, &mut self.forwarding) {
+            if let (true, Some(place), Some(forwarding)) =
+                (left, place, &mut self.policy.forwarding)
+            {
                 forwarding.dialogues.note(place);
             }
         }
         // The batch's memory is reused.
         ascents.clear();
-        if let Some(forwarding) = &mut self.forwarding {
+        if let Some(forwarding) = &mut self.policy.forwarding {
             *A::batch(forwarding) = batch;
         }
     }
@@ -342,7 +344,7 @@ impl Stack {
         now: Instant,
     ) -> NotedPacket {
         let mut noted = NotedPacket { places: [DialogueSlot::UNUSED; BURST_MAX], chosen: 0, at: 0 };
-        let Some(Forwarding { dialogues, .. }) = self.forwarding.as_deref_mut() else {
+        let Some(Forwarding { dialogues, .. }) = self.policy.forwarding.as_deref_mut() else {
             return noted;
         };
         dialogues.begin(now);
@@ -375,7 +377,7 @@ impl Stack {
     }
 
     fn comes_by_its_way<A: CrossingPacket>(&self, iface: IfIndex, back: Option<&Found<A>>) -> bool {
-        let port = self.forwarding.as_ref().map(|f| f.port(iface)).unwrap_or_default();
+        let port = self.policy.forwarding.as_ref().map(|f| f.port(iface)).unwrap_or_default();
         let same = back.is_some_and(|back| back.iface == iface);
         let back = back.map(|back| (back.kind, back.is_choice));
         forward::comes_by_its_way(port.reverse_path, back, same)
@@ -389,7 +391,7 @@ impl Stack {
         addrs: &[A],
         found: &mut [Option<Found<A>>],
     ) {
-        match (&self.role, &cx.peers) {
+        match (&self.shard.role, &cx.peers) {
             (Role::Follower(follower), Some(peers)) => {
                 let routes = A::fib_reader(&follower.routes);
                 routes.lookup_burst(peers.view, addrs, cx.now, found);
@@ -409,7 +411,7 @@ impl Stack {
     ) -> Option<Found<A>> {
         let flow = self.flow_of(packet, ascent);
         let query = Query { flow: Some(flow), ..Query::to(ascent.heading.dst_addr) };
-        match (&self.role, &cx.peers) {
+        match (&self.shard.role, &cx.peers) {
             (Role::Follower(follower), Some(peers)) => {
                 A::fib_reader(&follower.routes).lookup_query(peers.view, &query, cx.now)
             }
@@ -444,7 +446,7 @@ impl Stack {
             let word = if by_ports { [a, b, c, d] } else { [0, b & 0x0f, c, d] };
             word_out.copy_from_slice(&word);
         }
-        self.forwarding.as_ref().map_or(0, |forwarding| forwarding.key.bytes(&bytes))
+        self.policy.forwarding.as_ref().map_or(0, |forwarding| forwarding.key.bytes(&bytes))
     }
 
     /// Forwards one packet along the route that was looked up. Whether it has left to a resolved
@@ -690,7 +692,7 @@ impl Stack {
     /// control shard can handle.
     #[cold]
     fn hand_transit<A: CrossingPacket>(&mut self, cx: &mut RoundContext<'_>, packet: PacketBuf) {
-        let Some(forwarding) = &mut self.forwarding else {
+        let Some(forwarding) = &mut self.policy.forwarding else {
             return self.drop_packet(packet, DropReason::HandoffFull);
         };
         forwarding.handed += 1;
@@ -707,7 +709,7 @@ impl Stack {
         cx: &mut RoundContext<'_>,
         packet: &PacketBuf,
     ) {
-        if self.forwarding.is_none() {
+        if self.policy.forwarding.is_none() {
             return;
         }
         let Some(ascent) = A::reread(self, packet) else { return };

@@ -70,17 +70,17 @@ impl Stack {
     /// The bound UDP sockets at `looks` places from `from` on; and where to go on.
     #[must_use]
     pub fn udp_sockets(&self, from: usize, looks: usize) -> (Vec<UdpSocketReport>, Option<usize>) {
-        let (ids, next) = self.udp.sockets_from(from, looks);
+        let (ids, next) = self.sockets.udp.sockets_from(from, looks);
         let one = |id| {
-            let local = self.udp.local_addr(id).ok()??;
-            let (waiting, charged, _) = self.udp.queue(id).ok()?;
+            let local = self.sockets.udp.local_addr(id).ok()??;
+            let (waiting, charged, _) = self.sockets.udp.queue(id).ok()?;
             Some(UdpSocketReport {
                 local,
-                remote: self.udp.peer_addr(id).ok().flatten(),
+                remote: self.sockets.udp.peer_addr(id).ok().flatten(),
                 waiting,
                 charged,
-                sending: self.udp.sending(id).unwrap_or(0),
-                refused: self.udp.refused(id).unwrap_or_default(),
+                sending: self.sockets.udp.sending(id).unwrap_or(0),
+                refused: self.sockets.udp.refused(id).unwrap_or_default(),
             })
         };
         (ids.into_iter().filter_map(one).collect(), next)

@@ -95,22 +95,22 @@ impl IpFamily for Ipv4Addr {
     const OUT_LIMITED_ALL: Counter = Counter::IcmpOutRateLimitGlobal;
 
     fn fib(stack: &Stack) -> &Fib<Self> {
-        &stack.routes_v4
+        &stack.v4.routes
     }
     fn fib_mut(stack: &mut Stack) -> &mut Fib<Self> {
-        &mut stack.routes_v4
+        &mut stack.v4.routes
     }
     fn fib_reader(readers: &FibReaders) -> &FibReader<Self> {
         &readers.v4
     }
     fn neighbors(stack: &mut Stack) -> &mut NeighborCache<Self> {
-        &mut stack.neighbors_v4
+        &mut stack.v4.neighbors
     }
     fn exceptions(stack: &Stack) -> &Exceptions<Self> {
-        &stack.exceptions_v4
+        &stack.v4.exceptions
     }
     fn exceptions_mut(stack: &mut Stack) -> &mut Exceptions<Self> {
-        &mut stack.exceptions_v4
+        &mut stack.v4.exceptions
     }
     fn last_way(paths: &PathCache) -> &Option<ResolvedPath<Self>> {
         &paths.last_v4
@@ -168,22 +168,22 @@ impl IpFamily for Ipv6Addr {
     const OUT_LIMITED_ALL: Counter = Counter::Icmp6OutRateLimitGlobal;
 
     fn fib(stack: &Stack) -> &Fib<Self> {
-        &stack.routes_v6
+        &stack.v6.routes
     }
     fn fib_mut(stack: &mut Stack) -> &mut Fib<Self> {
-        &mut stack.routes_v6
+        &mut stack.v6.routes
     }
     fn fib_reader(readers: &FibReaders) -> &FibReader<Self> {
         &readers.v6
     }
     fn neighbors(stack: &mut Stack) -> &mut NeighborCache<Self> {
-        &mut stack.neighbors_v6
+        &mut stack.v6.neighbors
     }
     fn exceptions(stack: &Stack) -> &Exceptions<Self> {
-        &stack.exceptions_v6
+        &stack.v6.exceptions
     }
     fn exceptions_mut(stack: &mut Stack) -> &mut Exceptions<Self> {
-        &mut stack.exceptions_v6
+        &mut stack.v6.exceptions
     }
     fn last_way(paths: &PathCache) -> &Option<ResolvedPath<Self>> {
         &paths.last_v6

@@ -31,6 +31,7 @@ mod memory;
 mod multicast;
 mod neighbors;
 mod partial;
+mod parts;
 mod path_cache;
 mod ping;
 mod raw;

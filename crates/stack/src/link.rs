@@ -50,7 +50,7 @@ impl Stack {
         let Some(interface) = self.interfaces.get_mut(usize::from(iface.0)) else { return };
         if interface.set_link_mtu(mtu) {
             self.routers_link_mtu(iface, mtu);
-            self.path_cache.forget();
+            self.sockets.path_cache.forget();
             self.stats.counters.count(Counter::FloodwallChanges);
         }
     }
@@ -58,9 +58,9 @@ impl Stack {
     /// Handles a change of the interface's `up`. The one place that notifies dependent parts.
     fn link_changed(&mut self, iface: IfIndex, now: Instant, random: &mut Randomness) {
         let Some(up) = self.interfaces.get(usize::from(iface.0)).map(|i| i.up) else { return };
-        self.routes_v4.set_usable(iface, up, now);
-        self.routes_v6.set_usable(iface, up, now);
-        self.path_cache.forget();
+        self.v4.routes.set_usable(iface, up, now);
+        self.v6.routes.set_usable(iface, up, now);
+        self.sockets.path_cache.forget();
         self.routers_link_changed(iface, up, now, random);
         self.advertisers_link_changed(iface, up, now, &mut random.public);
         self.forget_exceptions_on(iface);
@@ -83,17 +83,17 @@ impl Stack {
         };
         let mut kept = 0;
         while let Some((addr, origin)) = next(self, kept) {
-            self.dad.stop(iface, addr);
+            self.control.dad.stop(iface, addr);
             if !origin.is_of_the_link() || self.remove_address(iface, addr, now, random).is_err() {
                 kept += 1;
             }
         }
         let told = [RouteProtocol::RouterAdvertisement, RouteProtocol::Dhcp];
-        self.routes_v4.remove_told(now, |r| r.iface == iface && told.contains(&r.protocol));
-        self.routes_v6.remove_told(now, |r| r.iface == iface && told.contains(&r.protocol));
+        self.v4.routes.remove_told(now, |r| r.iface == iface && told.contains(&r.protocol));
+        self.v6.routes.remove_told(now, |r| r.iface == iface && told.contains(&r.protocol));
         let mut waited = PacketList::new();
-        self.neighbors_v4.flush_learnt(iface, &mut waited);
-        self.neighbors_v6.flush_learnt(iface, &mut waited);
+        self.v4.neighbors.flush_learnt(iface, &mut waited);
+        self.v6.neighbors.flush_learnt(iface, &mut waited);
         self.stats.pending -= waited.len() as u64;
         self.stats.drops_out.add(DropReason::InterfaceDown, waited.len() as u64);
     }

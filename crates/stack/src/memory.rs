@@ -22,37 +22,37 @@ impl Stack {
     /// Updates TCP's memory limit to what the other parts leave, if that may have changed.
     #[inline]
     pub(crate) fn share_memory(&mut self, pool: &Pool) {
-        if self.memory_moved {
+        if self.memory.has_moved {
             self.share_memory_anew(pool);
         }
     }
 
     #[inline(never)]
     fn share_memory_anew(&mut self, pool: &Pool) {
-        if !self.memory_fitted {
+        if !self.memory.is_fitted {
             self.fit_memory(pool);
         }
-        self.memory_moved = false;
+        self.memory.has_moved = false;
         let Some(tcp) = &mut self.tcp else { return };
-        let others = self.udp.memory_held()
-            + self.reassembly_v4.bytes()
-            + self.reassembly_v6.bytes()
-            + self.neighbors_v4.waiting_bytes()
-            + self.neighbors_v6.waiting_bytes();
+        let others = self.sockets.udp.memory_held()
+            + self.v4.reassembly.bytes()
+            + self.v6.reassembly.bytes()
+            + self.v4.neighbors.waiting_bytes()
+            + self.v6.neighbors.waiting_bytes();
         // While connections are limited below their maximum, the limit is computed again each
         // round.
-        self.memory_moved = tcp.set.share_memory(pool, others);
+        self.memory.has_moved = tcp.set.share_memory(pool, others);
     }
 
     /// Sets each part's bound from the size of the pool.
     #[cold]
     fn fit_memory(&mut self, pool: &Pool) {
-        self.memory_fitted = true;
-        self.reassembly_v4.fit(pool);
-        self.reassembly_v6.fit(pool);
-        self.neighbors_v4.fit(pool);
-        self.neighbors_v6.fit(pool);
-        self.ping.fit(pool);
-        self.raw.fit(pool);
+        self.memory.is_fitted = true;
+        self.v4.reassembly.fit(pool);
+        self.v6.reassembly.fit(pool);
+        self.v4.neighbors.fit(pool);
+        self.v6.neighbors.fit(pool);
+        self.sockets.ping.fit(pool);
+        self.sockets.raw.fit(pool);
     }
 }

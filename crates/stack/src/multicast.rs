@@ -162,7 +162,8 @@ impl Stack {
     /// one place for that. Costs a pass over its groups for each of them; never on a packet's path
     /// except where the packet brought an address.
     pub(crate) fn groups_changed(&mut self, iface: IfIndex, now: Instant, random: &mut Randomness) {
-        let Self { interfaces, groups, .. } = self;
+        let Self { interfaces, control, .. } = self;
+        let groups = &mut control.groups;
         let Some(interface) = interfaces.get(usize::from(iface.0)) else { return };
         let Some(link) = groups.link_mut(iface) else { return };
         if interface.medium == LinkMedium::Loopback {
@@ -179,8 +180,8 @@ impl Stack {
         let mut wanted_v4 = WantedGroup::<Ipv4Addr>::of(interface);
         let mut wanted_v6 = WantedGroup::<Ipv6Addr>::of(interface);
         if groups.filtered > 0 {
-            sockets::merge_filters(&self.udp, iface, &mut wanted_v4.groups);
-            sockets::merge_filters(&self.udp, iface, &mut wanted_v6.groups);
+            sockets::merge_filters(&self.sockets.udp, iface, &mut wanted_v4.groups);
+            sockets::merge_filters(&self.sockets.udp, iface, &mut wanted_v6.groups);
         }
         let Some(link) = groups.link_mut(iface) else { return };
         follow(interface, &wanted_v4, link, now, wait);
@@ -204,7 +205,7 @@ impl Stack {
     /// Sends due reports, up to `budget` messages.
     pub(crate) fn group_timers(&mut self, cx: &mut RoundContext<'_>, budget: Units) -> Units {
         let mut spent = Units(0);
-        if self.groups.next.is_none_or(|next| next > cx.now) {
+        if self.control.groups.next.is_none_or(|next| next > cx.now) {
             return spent;
         }
         for at in 0..self.interfaces.len() {
@@ -215,7 +216,7 @@ impl Stack {
                 }
             }
         }
-        self.groups.plan();
+        self.control.groups.plan();
         spent
     }
 
@@ -225,7 +226,8 @@ impl Stack {
         cx: &mut RoundContext<'_>,
         iface: IfIndex,
     ) -> Units {
-        let Self { interfaces, groups, .. } = self;
+        let Self { interfaces, control, .. } = self;
+        let groups = &mut control.groups;
         let Some(interface) = interfaces.get(usize::from(iface.0)) else { return Units(0) };
         let Some(link) = groups.link_mut(iface) else { return Units(0) };
         let engine = A::engine(link);

@@ -52,6 +52,18 @@ impl<E> NeighborEvents<E> {
     }
 }
 
+/// What the IP header of a message says; the link's part is not yet known.
+fn heading_of(ascent: &RxMeta<Ipv6Addr>) -> NdpHeading {
+    let heading = &ascent.heading;
+    NdpHeading {
+        src_addr: heading.src_addr,
+        dst_addr: heading.dst_addr,
+        hop_limit: heading.hop_limit,
+        fragmented: false,
+        link_src_addr: None,
+    }
+}
+
 impl Stack {
     #[cold]
     pub(crate) fn arp(&mut self, cx: &mut RoundContext<'_>, packet: PacketBuf, l3: usize) {
@@ -60,7 +72,7 @@ impl Stack {
             return self.hand_in(cx, packet, None);
         }
         let (mut scratch, mut released) = ([0; LEN], PacketList::new());
-        let Self { interfaces, neighbors_v4, stats, .. } = self;
+        let Self { interfaces, v4, stats, .. } = self;
         let Some(interface) = interfaces.get(usize::from(packet.iface().0)) else {
             return self.drop_packet(packet, DropReason::InterfaceUnknown);
         };
@@ -68,7 +80,8 @@ impl Stack {
             return self.drop_packet(packet, DropReason::ArpMalformed);
         };
         let counters = &mut stats.counters;
-        let verdict = arp::input(bytes, interface, neighbors_v4, cx.now, &mut released, counters);
+        let verdict =
+            arp::input(bytes, interface, &mut v4.neighbors, cx.now, &mut released, counters);
         let iface = interface.index;
         match verdict {
             ArpVerdict::Reply { link_addr, packet: reply } => {
@@ -103,18 +116,14 @@ impl Stack {
         let l4 = ascent.l3 + upper.offset;
         let len = packet.len() - l4;
         let mut scratch = [0; NDP_MESSAGE_MAX];
-        let heading = NdpHeading {
-            src_addr: ascent.heading.src_addr,
-            dst_addr: ascent.heading.dst_addr,
-            hop_limit: ascent.heading.hop_limit,
-            fragmented: upper.fragmented,
-            link_src_addr: self.link_source(&packet),
-        };
+        let link_src_addr = self.link_source(&packet);
+        let heading =
+            NdpHeading { fragmented: upper.fragmented, link_src_addr, ..heading_of(&ascent) };
         if !self.attends(ascent.iface, kind, &heading, cx.now) {
             return self.drop_packet(packet, DropReason::RouterTalkative);
         }
         let mut released = PacketList::new();
-        let Self { interfaces, neighbors_v6, stats, .. } = self;
+        let Self { interfaces, v6, stats, .. } = self;
         let Some(interface) = interfaces.get(usize::from(ascent.iface.0)) else {
             return self.drop_packet(packet, DropReason::InterfaceUnknown);
         };
@@ -122,15 +131,16 @@ impl Stack {
         if interface.link_addr().is_none() {
             return self.drop_packet(packet, DropReason::NdpNotForUs);
         }
+        let access = &mut stats.access;
         let fits = len <= NDP_MESSAGE_MAX;
-        let message =
-            fits.then(|| packet.header(l4, len, &mut scratch, &mut stats.access)).flatten();
-        let Some(message) = message else {
+        let Some(message) = fits.then(|| packet.header(l4, len, &mut scratch, access)).flatten()
+        else {
             return self.drop_packet(packet, DropReason::NdpMalformed);
         };
         let (now, counters) = (cx.now, &mut stats.counters);
+        let neighbors = &mut v6.neighbors;
         let verdict =
-            ndp::input(message, &heading, interface, neighbors_v6, now, &mut released, counters);
+            ndp::input(message, &heading, interface, neighbors, now, &mut released, counters);
         match verdict {
             NdpVerdict::Advertise(answer) => {
                 let frame = ndp::advertisement(cx.pool, interface, &answer);
@@ -190,7 +200,7 @@ impl Stack {
         released: PacketList,
         neighbor: MacAddr,
     ) {
-        self.path_cache.forget();
+        self.sockets.path_cache.forget();
         self.release::<A>(cx, released, neighbor);
     }
 
@@ -202,12 +212,12 @@ impl Stack {
         addr: IpAddr,
         nonce: Option<Nonce>,
     ) {
-        let response = self.dad.conflict(iface, addr, nonce, cx.now, cx.random);
+        let response = self.control.dad.conflict(iface, addr, nonce, cx.now, cx.random);
         match response {
             DadResponse::Ignore => return,
             // It is declined at the first sign of another owner (RFC 2131 section 4.4.1).
             DadResponse::Retry if self.is_leased(iface, addr) => {
-                self.dad.stop(iface, addr);
+                self.control.dad.stop(iface, addr);
                 self.address_is_taken(cx, iface, addr);
             }
             DadResponse::Defend => self.announce(cx, iface, addr),
@@ -320,7 +330,7 @@ impl Stack {
 
     fn address_timers(&mut self, cx: &mut RoundContext<'_>, budget: Units) -> Units {
         let mut events = NeighborEvents::new();
-        let spent = self.dad.work(cx.now, budget, cx.random, |event| events.push(event));
+        let spent = self.control.dad.work(cx.now, budget, cx.random, |event| events.push(event));
         for event in events.take() {
             match event {
                 DadEvent::Announce(iface, addr) => self.announce(cx, iface, addr),
@@ -352,7 +362,7 @@ impl Stack {
                         self.tell_sender_unreachable::<A>(cx, &packet);
                         self.die_out::<A>(packet, DropReason::NeighborUnreachable);
                     }
-                    self.path_cache.forget();
+                    self.sockets.path_cache.forget();
                 }
             }
         }

@@ -42,12 +42,12 @@ impl Sockets<'_> {
     /// # Errors
     /// See [`PingOpenError`].
     pub fn ping_open(&mut self, settings: PingSettings) -> Result<PingId, PingOpenError> {
-        self.stack.ping.open(settings, &mut self.cx.random.secret)
+        self.stack.sockets.ping.open(settings, &mut self.cx.random.secret)
     }
 
     /// Closes a ping socket; queued packets are dropped. Closing it twice does nothing.
     pub fn ping_close(&mut self, id: PingId) {
-        self.stack.ping.close(id);
+        self.stack.sockets.ping.close(id);
     }
 
     /// The identifier in the socket's messages.
@@ -55,7 +55,7 @@ impl Sockets<'_> {
     /// # Errors
     /// It is closed.
     pub fn ping_identifier(&self, id: PingId) -> Result<u16, PingClosed> {
-        self.stack.ping.identifier(id)
+        self.stack.sockets.ping.identifier(id)
     }
 
     /// Sends one echo request. A link-local address or a group needs `zone`, or the first interface
@@ -82,7 +82,7 @@ impl Sockets<'_> {
     /// # Errors
     /// See [`PingRecvError`]: nothing waits, an error about a request of ours, or it is closed.
     pub fn ping_recv(&mut self, id: PingId, out: &mut [u8]) -> Result<PingReply, PingRecvError> {
-        self.stack.ping.recv(id, out)
+        self.stack.sockets.ping.recv(id, out)
     }
 
     fn ping_to<A: IpFamily>(
@@ -95,7 +95,7 @@ impl Sockets<'_> {
     ) -> Result<(), PingSendError> {
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
         let closed = |error: PingClosed| PingSendError::Socket(error.into());
-        let settings = stack.ping.settings(id).map_err(closed)?;
+        let settings = stack.sockets.ping.settings(id).map_err(closed)?;
         let to = dst_addr.to_ip();
         let Ok(path) = stack.path(cx, dst_addr, zone) else {
             stack.stats.counters.count(A::OUT_NO_ROUTES);
@@ -103,10 +103,10 @@ impl Sockets<'_> {
         };
         let src_addr = stack.source_on(cx, path, dst_addr).ok_or(PingSendError::NoSource(to))?;
         let ends = (src_addr.to_ip(), to);
-        let packet = stack.ping.request(cx.pool, id, ends, sequence, payload)?;
+        let packet = stack.sockets.ping.request(cx.pool, id, ends, sequence, payload)?;
         let many = dst_addr.is_group() || stack.is_broadcast(to);
         if many {
-            stack.ping.expect_anybody(id);
+            stack.sockets.ping.expect_anybody(id);
         }
         stack.stats.counters.count(A::OUT_ICMP);
         stack.stats.counters.count(A::OUT_ECHOS);
@@ -133,7 +133,7 @@ impl Stack {
             return self.drop_packet(packet, DropReason::IcmpNoFlow);
         }
         packet.set_layers(ascent.l3, l4, l4);
-        match self.ping.reply(ascent.heading.src_addr.to_ip(), identifier, packet) {
+        match self.sockets.ping.reply(ascent.heading.src_addr.to_ip(), identifier, packet) {
             Ok(()) => self.stats.fates.delivered += 1,
             Err((packet, reason)) => self.drop_packet(packet, reason),
         }

@@ -46,12 +46,12 @@ impl Sockets<'_> {
     /// # Errors
     /// See [`RawOpenError`]: not permitted unless the stack's configuration allows it.
     pub fn raw_open(&mut self, settings: RawSettings) -> Result<RawId, RawOpenError> {
-        self.stack.raw.open(settings)
+        self.stack.sockets.raw.open(settings)
     }
 
     /// Closes a raw socket; queued packets are dropped. Closing it twice does nothing.
     pub fn raw_close(&mut self, id: RawId) {
-        self.stack.raw.close(id);
+        self.stack.sockets.raw.close(id);
     }
 
     /// Sends one packet: `payload` goes behind the IP header, which is ours. A link-local address
@@ -77,7 +77,7 @@ impl Sockets<'_> {
     /// # Errors
     /// See [`RawRecvError`]: nothing waits, an error about such a packet, or it is closed.
     pub fn raw_recv(&mut self, id: RawId, out: &mut [u8]) -> Result<RawReceived, RawRecvError> {
-        self.stack.raw.recv(id, out)
+        self.stack.sockets.raw.recv(id, out)
     }
 
     fn raw_to<A: IpFamily>(
@@ -89,7 +89,7 @@ impl Sockets<'_> {
     ) -> Result<(), RawSendError> {
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
         let closed = |error: RawClosed| RawSendError::Socket(error.into());
-        let settings = stack.raw.settings(id).map_err(closed)?;
+        let settings = stack.sockets.raw.settings(id).map_err(closed)?;
         let (to, zone) = (dst_addr.to_ip(), zone.or(settings.iface));
         let Ok(path) = stack.path(cx, dst_addr, zone) else {
             stack.stats.counters.count(A::OUT_NO_ROUTES);
@@ -102,7 +102,7 @@ impl Sockets<'_> {
         let src_addr = bound.or_else(|| stack.source_on(cx, path, dst_addr));
         let src_addr = src_addr.ok_or(RawSendError::NoSource(to))?;
         let (ends, access) = ((src_addr.to_ip(), to), &mut stack.stats.access);
-        let packet = stack.raw.packet(cx.pool, id, ends, payload, access)?;
+        let packet = stack.sockets.raw.packet(cx.pool, id, ends, payload, access)?;
         let many = dst_addr.is_group() || stack.is_broadcast(to);
         let usual = if many { GROUP_HOP_LIMIT } else { stack.hop_limit_on(path) };
         let hop_limit = settings.hop_limit.unwrap_or(usual);
@@ -115,7 +115,7 @@ impl Sockets<'_> {
             class: BEST_EFFORT,
             zone,
         };
-        stack.raw_sent.note(to, settings.protocol, cx.now);
+        stack.sockets.raw_sent.note(to, settings.protocol, cx.now);
         stack.output_on(cx, outgoing, path, None);
         Ok(())
     }
@@ -132,7 +132,8 @@ impl Stack {
         ascent: &RxMeta<A>,
         upper: ArrivedUpper,
     ) -> bool {
-        self.raw.hears(A::FAMILY, upper.protocol) && self.show_raw(cx, packet, ascent, upper)
+        self.sockets.raw.hears(A::FAMILY, upper.protocol)
+            && self.show_raw(cx, packet, ascent, upper)
     }
 
     #[cold]
@@ -148,6 +149,6 @@ impl Stack {
             (ascent.heading.src_addr.to_ip(), ascent.heading.dst_addr.to_ip());
         let (protocol, iface) = (upper.protocol, ascent.iface);
         let input = RawInput { src_addr, dst_addr, iface, protocol, l3, l4 };
-        self.raw.input(&input, packet, cx.pool, &mut self.stats.access)
+        self.sockets.raw.input(&input, packet, cx.pool, &mut self.stats.access)
     }
 }

@@ -47,7 +47,7 @@ impl ReassembleFamily for Ipv4Addr {
     const IN_DISCARDS: Counter = Counter::IpInDiscards;
 
     fn reassembly(stack: &mut Stack) -> (&mut FragmentStore<Self>, &mut Stats) {
-        (&mut stack.reassembly_v4, &mut stack.stats)
+        (&mut stack.v4.reassembly, &mut stack.stats)
     }
 
     fn deliver_whole(
@@ -71,7 +71,7 @@ impl ReassembleFamily for Ipv6Addr {
     const IN_DISCARDS: Counter = Counter::Ip6InDiscards;
 
     fn reassembly(stack: &mut Stack) -> (&mut FragmentStore<Self>, &mut Stats) {
-        (&mut stack.reassembly_v6, &mut stack.stats)
+        (&mut stack.v6.reassembly, &mut stack.stats)
     }
 
     fn deliver_whole(
@@ -80,7 +80,7 @@ impl ReassembleFamily for Ipv6Addr {
         packet: PacketBuf,
         ascent: RxMeta<Self>,
     ) {
-        let (limits, access) = (&stack.extension_limits, &mut stack.stats.access);
+        let (limits, access) = (&stack.policy.extension_limits, &mut stack.stats.access);
         match input::ipv6_upper(&packet, ascent.l3, &ascent.heading, limits, access) {
             Ok(Layers::Upper(upper)) => {
                 let upper = ArrivedUpper { fragmented: true, ..upper };
@@ -134,7 +134,7 @@ impl Stack {
         packet: PacketBuf,
         piece: &FragmentPiece<A>,
     ) {
-        self.memory_moved = true;
+        self.memory.has_moved = true;
         let (store, stats) = A::reassembly(self);
         let (fragment, late) = store.input(piece, packet, cx.now, cx.pool, &mut tally(stats));
         if let Some(expired) = late {

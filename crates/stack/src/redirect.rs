@@ -59,7 +59,7 @@ impl Stack {
         from: A,
         on: IfIndex,
     ) {
-        if !self.follows_redirects {
+        if !self.control.follows_redirects {
             return self.drop_packet(packet, DropReason::RedirectIgnored);
         }
         let said = A::statement(&packet, l4, &mut self.stats.access);
@@ -120,13 +120,13 @@ impl Stack {
             entry.hop.iface == on && target == target_addr && (router || !as_router)
         });
         if gone {
-            self.path_cache.forget();
+            self.sockets.path_cache.forget();
         }
     }
 
     /// The link went down.
     pub(crate) fn forget_exceptions_on(&mut self, iface: IfIndex) {
-        self.exceptions_v4.forget_on(iface);
-        self.exceptions_v6.forget_on(iface);
+        self.v4.exceptions.forget_on(iface);
+        self.v6.exceptions.forget_on(iface);
     }
 }

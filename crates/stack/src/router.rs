@@ -92,7 +92,7 @@ impl Stack {
     /// The state of router discovery of each interface that accepts router advertisements, for
     /// display.
     pub fn routers(&self) -> impl Iterator<Item = (IfIndex, &RouterDiscovery)> {
-        self.routers.engines.iter().map(|(iface, engine)| (*iface, engine))
+        self.control.routers.engines.iter().map(|(iface, engine)| (*iface, engine))
     }
 
     /// The DNS servers and the search list that routers advertise, of all links. Allocates: to be
@@ -100,7 +100,7 @@ impl Stack {
     /// expire.
     #[must_use]
     pub fn dns(&self, now: Instant) -> Dns {
-        let mut dns = Dns { changes: self.routers.dns_changes, ..Dns::default() };
+        let mut dns = Dns { changes: self.control.routers.dns_changes, ..Dns::default() };
         for (iface, engine) in self.routers() {
             let servers = engine.dns().servers(now);
             dns.servers.extend(servers.map(|(addr, _)| (IpAddr::V6(addr), iface)));
@@ -116,7 +116,7 @@ impl Stack {
     /// How often the DNS servers or the search list have changed.
     #[must_use]
     pub const fn dns_changes(&self) -> u64 {
-        self.routers.dns_changes
+        self.control.routers.dns_changes
     }
 
     /// Whether a message is to be processed: checked before its options are walked, and false for a
@@ -133,7 +133,9 @@ impl Stack {
             && heading.src_addr.is_unicast_link_local()
             && heading.hop_limit == u8::MAX
             && !heading.fragmented;
-        let Some((engine, _)) = self.routers.of(iface).filter(|_| may_be) else { return true };
+        let Some((engine, _)) = self.control.routers.of(iface).filter(|_| may_be) else {
+            return true;
+        };
         let attends = engine.attend(heading.src_addr, now);
         if !attends {
             self.stats.counters.count(Counter::Icmp6InRouterAdvertisements);
@@ -149,7 +151,8 @@ impl Stack {
         said: &RouterSummary<'_>,
     ) -> Result<(), DropReason> {
         // Where router discovery is off, the message is of a type that does nothing here.
-        let (engine, actions) = self.routers.of(iface).ok_or(DropReason::IcmpTypeUnknown)?;
+        let (engine, actions) =
+            self.control.routers.of(iface).ok_or(DropReason::IcmpTypeUnknown)?;
         engine
             .input(said, cx.now, &mut cx.random.public, actions)
             .map_err(|_| DropReason::RouterListFull)?;
@@ -157,7 +160,7 @@ impl Stack {
         self.do_actions(cx, iface);
         if known {
             let (mut released, addr) = (PacketList::new(), said.router_addr);
-            let cache = &mut self.neighbors_v6;
+            let cache = &mut self.v6.neighbors;
             let link_addr = cache.router_said(iface, addr, said.link_addr, cx.now, &mut released);
             if let Some(link_addr) = link_addr.filter(|_| !released.is_empty()) {
                 self.learnt::<Ipv6Addr>(cx, released, link_addr);
@@ -209,7 +212,8 @@ impl Stack {
         addr: IpAddr,
         act: impl FnOnce(&mut RouterDiscovery, Ipv6Addr, &mut RoundContext<'_>, &mut RouterActions),
     ) {
-        let (IpAddr::V6(addr), Some((engine, actions))) = (addr, self.routers.of(iface)) else {
+        let (IpAddr::V6(addr), Some((engine, actions))) = (addr, self.control.routers.of(iface))
+        else {
             return;
         };
         act(engine, addr, cx, actions);
@@ -224,12 +228,13 @@ impl Stack {
         iface: IfIndex,
         addr: IpAddr,
     ) -> bool {
-        let (IpAddr::V6(v6), Some((engine, actions))) = (addr, self.routers.of(iface)) else {
+        let (IpAddr::V6(v6), Some((engine, actions))) = (addr, self.control.routers.of(iface))
+        else {
             return false;
         };
         let Some(tries_another) = engine.conflict(v6, cx.now, actions) else { return false };
         if !tries_another {
-            self.dad.stop(iface, addr);
+            self.control.dad.stop(iface, addr);
             self.address_is_taken(cx, iface, addr);
         }
         self.do_actions(cx, iface);
@@ -244,25 +249,28 @@ impl Stack {
         now: Instant,
         random: &mut Randomness,
     ) {
-        let Some((engine, actions)) = self.routers.of(iface) else { return };
+        let Some((engine, actions)) = self.control.routers.of(iface) else { return };
         if up {
             return engine.start(now, &mut random.public);
         }
         engine.stop(actions);
         let mut n = 0;
-        while let Some(action) = self.routers.actions.at(n) {
+        while let Some(action) = self.control.routers.actions.at(n) {
             self.change_by_router(iface, action, now, random);
             n += 1;
         }
-        self.routers.actions.clear();
+        self.control.routers.actions.clear();
     }
 
     /// Timed work of all interfaces, up to `budget` units.
     pub(crate) fn router_timers(&mut self, cx: &mut RoundContext<'_>, budget: Units) -> Units {
         let (mut left, mut at) = (budget, 0);
-        while let Some((iface, engine)) = self.routers.engines.get_mut(at).filter(|_| left.0 > 0) {
+        while let Some((iface, engine)) =
+            self.control.routers.engines.get_mut(at).filter(|_| left.0 > 0)
+        {
             let iface = *iface;
-            let spent = engine.step(cx.now, &mut cx.random.public, &mut self.routers.actions);
+            let spent =
+                engine.step(cx.now, &mut cx.random.public, &mut self.control.routers.actions);
             self.do_actions(cx, iface);
             left = left.minus(spent);
             at += usize::from(spent.is_zero());
@@ -272,7 +280,7 @@ impl Stack {
 
     fn do_actions(&mut self, cx: &mut RoundContext<'_>, iface: IfIndex) {
         let mut n = 0;
-        while let Some(action) = self.routers.actions.at(n) {
+        while let Some(action) = self.control.routers.actions.at(n) {
             match action {
                 RouterAction::Solicit => self.solicit_routers(cx, iface),
                 RouterAction::Probe(router) => self.probe_router(cx, iface, router),
@@ -280,7 +288,7 @@ impl Stack {
             }
             n += 1;
         }
-        self.routers.actions.clear();
+        self.control.routers.actions.clear();
     }
 
     /// Solicits routers (RFC 4861 section 6.3.7).
@@ -292,7 +300,7 @@ impl Stack {
     }
 
     fn probe_router(&mut self, cx: &mut RoundContext<'_>, iface: IfIndex, router: Ipv6Addr) {
-        let asked = self.neighbors_v6.probe(iface, router, cx.now);
+        let asked = self.v6.neighbors.probe(iface, router, cx.now);
         if let Some(NeighborEvent::Solicit { iface, addr, unicast }) = asked {
             self.solicit(cx, iface, addr.into(), unicast);
         }
@@ -312,10 +320,10 @@ impl Stack {
             }
             RouterAction::RemoveRoute { prefix, gateway } => {
                 let learnt = RouteProtocol::RouterAdvertisement;
-                self.routes_v6.remove_to(TableId::MAIN, prefix, now, |r| {
+                self.v6.routes.remove_to(TableId::MAIN, prefix, now, |r| {
                     (r.protocol, r.iface, r.gateway) == (learnt, iface, gateway)
                 });
-                self.path_cache.forget();
+                self.sockets.path_cache.forget();
             }
             RouterAction::SetAddress { addr, prefix_len, preferred_until, valid_until } => {
                 let ends = (preferred_until, valid_until);
@@ -329,7 +337,7 @@ impl Stack {
             }
             RouterAction::SetLink(link) => self.set_link_parameters(iface, link),
             RouterAction::DnsChanged => {
-                self.routers.dns_changes = self.routers.dns_changes.wrapping_add(1);
+                self.control.routers.dns_changes = self.control.routers.dns_changes.wrapping_add(1);
             }
             // These send; the caller has done them.
             RouterAction::Solicit | RouterAction::Probe(_) => {}
@@ -350,11 +358,11 @@ impl Stack {
             expires: ending(until),
             ..Route::on_link(prefix, iface)
         };
-        let before = self.routes_v6.generation();
+        let before = self.v6.routes.generation();
         // A full table is the operator's; the next advertisement tries again.
-        let _ = self.routes_v6.set(route, now);
-        if self.routes_v6.generation() != before {
-            self.path_cache.forget();
+        let _ = self.v6.routes.set(route, now);
+        if self.v6.routes.generation() != before {
+            self.sockets.path_cache.forget();
         }
     }
 
@@ -398,7 +406,7 @@ impl Stack {
 
     /// The link's MTU has changed: advertised ones are judged against the new one.
     pub(crate) fn routers_link_mtu(&mut self, iface: IfIndex, mtu: u32) {
-        if let Some((engine, _)) = self.routers.of(iface) {
+        if let Some((engine, _)) = self.control.routers.of(iface) {
             engine.set_link_mtu(mtu);
         }
     }
@@ -407,8 +415,8 @@ impl Stack {
         let Some(interface) = self.interfaces.get_mut(usize::from(iface.0)) else { return };
         interface.hop_limit = link.hop_limit.unwrap_or(floodwall_ip::iface::HOP_LIMIT);
         interface.set_advertised_mtu(link.mtu);
-        self.neighbors_v6.set_timers(iface, link.reachable_time, link.retrans_timer);
-        self.path_cache.forget();
+        self.v6.neighbors.set_timers(iface, link.reachable_time, link.retrans_timer);
+        self.sockets.path_cache.forget();
     }
 }
 

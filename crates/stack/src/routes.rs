@@ -97,7 +97,7 @@ impl Stack {
         cx: &RoundContext<'_>,
         dst_addr: A,
     ) -> Option<Found<A>> {
-        match &self.role {
+        match &self.shard.role {
             Role::Follower(follower) => {
                 let view = cx.peers.as_ref()?.view;
                 A::fib_reader(&follower.routes).lookup(view, dst_addr, cx.now)
@@ -112,7 +112,7 @@ impl Stack {
         cx: &RoundContext<'_>,
         dst_addr: A,
     ) -> bool {
-        match (&self.role, &cx.peers) {
+        match (&self.shard.role, &cx.peers) {
             (Role::Follower(follower), Some(peers)) => {
                 A::fib_reader(&follower.routes).leads_into_a_dead_link(peers.view, dst_addr)
             }
@@ -131,7 +131,7 @@ impl Stack {
         let mut visited = fib.sweep(cx.now, budget.0 as usize);
         visited += fib.collect(cx.now, (budget.0 as usize).saturating_sub(visited));
         if fib.generation() != before {
-            self.path_cache.forget();
+            self.sockets.path_cache.forget();
         }
         Units(visited as u32)
     }
@@ -139,23 +139,23 @@ impl Stack {
     /// Shows the other shards what has changed. False where too much waits for them.
     pub(crate) fn publish_routes(&mut self, now: Instant) -> bool {
         // Publish both families, even if the first fails.
-        let (v4, v6) = (self.routes_v4.publish(now), self.routes_v6.publish(now));
+        let (v4, v6) = (self.v4.routes.publish(now), self.v6.routes.publish(now));
         v4 && v6
     }
 
     /// The routing table of a family, to be changed: for the operator's commands. Only the control
     /// shard's counts; [`Stack::routes_changed`] is to be called afterwards.
     pub fn routes_v4_mut(&mut self) -> &mut Fib<Ipv4Addr> {
-        &mut self.routes_v4
+        &mut self.v4.routes
     }
 
     /// As [`Stack::routes_v4_mut`].
     pub fn routes_v6_mut(&mut self) -> &mut Fib<Ipv6Addr> {
-        &mut self.routes_v6
+        &mut self.v6.routes
     }
 
     /// Routes were changed from outside: invalidates the cached paths of sockets.
     pub fn routes_changed(&mut self) {
-        self.path_cache.forget();
+        self.sockets.path_cache.forget();
     }
 }

@@ -41,7 +41,7 @@ impl Stack {
     /// One packet as its device gave it, to this worker or to another.
     #[inline]
     pub(crate) fn take_in(&mut self, cx: &mut RoundContext<'_>, mut packet: PacketBuf) {
-        if self.follow.is_active() {
+        if self.burst.follow.is_active() {
             packet = match self.tcp_followed(packet) {
                 Ok(()) => return,
                 Err(packet) => packet,
@@ -170,7 +170,7 @@ impl Stack {
         heading: &ArrivedHeading<A>,
     ) -> bool {
         let at = usize::from(packet.iface().0);
-        let Some(Some(list)) = self.access_lists.get_mut(at) else { return true };
+        let Some(Some(list)) = self.policy.access_lists.get_mut(at) else { return true };
         let permits = list.permits(packet, l3, heading, &mut self.stats.access);
         if !permits {
             self.stats.counters.count(Counter::FloodwallAccessDenied);
@@ -230,7 +230,7 @@ impl Stack {
         packet: PacketBuf,
         ascent: RxMeta<Ipv6Addr>,
     ) {
-        let (limits, RxMeta { l3, heading, .. }) = (&self.extension_limits, ascent);
+        let (limits, RxMeta { l3, heading, .. }) = (&self.policy.extension_limits, ascent);
         match input::ipv6_upper(&packet, l3, &heading, limits, &mut self.stats.access) {
             Ok(Layers::Upper(upper)) => self.deliver_v6(cx, packet, ascent, upper),
             Ok(Layers::Fragment { place, upper }) => {
@@ -337,7 +337,7 @@ impl Stack {
     /// nothing (RFC 4862 section 5.4), and a router must not forward packets for it either.
     fn is_tentative(&self, addr: Ipv6Addr) -> bool {
         let ours = |i: &Interface| i.owns_v6(addr).is_some_and(|state| !state.is_assigned());
-        self.dad.deadline().is_some() && self.interfaces.iter().any(ours)
+        self.control.dad.deadline().is_some() && self.interfaces.iter().any(ours)
     }
 
     /// Whether we may have sent from `addr`: it is ours, or all that is routed here is.

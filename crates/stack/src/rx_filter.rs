@@ -32,9 +32,10 @@ pub(crate) fn fill(stack: &Stack, iface: IfIndex, wanted: &mut RxFilter) {
     if let Some(list) = stack.access_list(iface) {
         list.denied_sources().for_each(|from| wanted.deny(from));
     }
-    let hears = |protocol| [Family::V4, Family::V6].iter().any(|f| stack.raw.hears(*f, protocol));
-    wanted.udp.add(stack.udp.ports());
-    wanted.any_udp = asks || hears(IpProtocol::UDP) || stack.udp.hears_every_port();
+    let hears =
+        |protocol| [Family::V4, Family::V6].iter().any(|f| stack.sockets.raw.hears(*f, protocol));
+    wanted.udp.add(stack.sockets.udp.ports());
+    wanted.any_udp = asks || hears(IpProtocol::UDP) || stack.sockets.udp.hears_every_port();
     wanted.any_tcp = hears(IpProtocol::TCP);
     if let Some(tcp) = &stack.tcp {
         wanted.any_tcp |= tcp.set.ports(&mut wanted.tcp);
@@ -58,16 +59,16 @@ fn addresses(interface: &Interface, wanted: &mut RxFilter) {
 /// A number that changes whenever the result of [`fill`] may change: counts of changes, and bits
 /// that toggle on top of them.
 pub(crate) fn changed(stack: &Stack) -> u64 {
-    let taken_over = match &stack.role {
+    let taken_over = match &stack.shard.role {
         Role::Follower(follower) => follower.taken_over(),
         _ => 0,
     };
     let tcp = stack.tcp.as_ref().map_or(0, |tcp| tcp.set.ports_changed());
     let counts = stack.stats.counters.of(Counter::FloodwallChanges)
         + taken_over
-        + stack.udp.ports().changes()
+        + stack.sockets.udp.ports().changes()
         + tcp;
-    let hears = |family, protocol| stack.raw.hears(family, protocol);
+    let hears = |family, protocol| stack.sockets.raw.hears(family, protocol);
     let bits = [
         stack.dhcp_asks(),
         hears(Family::V4, IpProtocol::UDP),

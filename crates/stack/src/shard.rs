@@ -5,35 +5,24 @@
 //! every packet that this stack made is accounted for exactly once ([`Stats::conservation`]); no
 //! allocation per packet; nothing here does I/O or reads a clock.
 
-use core::cell::Cell;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
 
-use crate::path_cache::PathCache;
-use crate::recent_peers::RecentPeers;
-use crate::triage::TriageScratch;
 use floodwall_base::{
     Counter, DropReason, IfIndex, Instant, MacAddr, Randomness, Steering, Units, WorkerId, limits,
 };
 use floodwall_fib::Fib;
-use floodwall_fib::exceptions::{Exceptions, PathUpdateFilter};
-use floodwall_ip::{
-    Dad, FragmentStore, IcmpLimit, Interface, NeighborCache, PingSockets, RawSockets,
-    neighbor::NeighborTableFull,
-};
+use floodwall_ip::{FragmentStore, Interface, NeighborCache, neighbor::NeighborTableFull};
 use floodwall_packet::{
     Burst, Engine, HandoffList, PacketList, Peers, Round, RxFilter, SynOffers, Triage,
 };
-use floodwall_udp::Udp;
-use floodwall_wire::ExtensionLimits;
 
 use crate::config::{ConfigError, StackConfig};
-use crate::echo::EchoRefusals;
-use crate::exceptions::{EchoPaths, RawSent};
-use crate::multicast::MulticastGroups;
+use crate::parts::{
+    BurstState, ControlState, FamilyState, IcmpState, MemoryShare, PacketPolicy, ShardContext,
+    SocketTables,
+};
 use crate::round_context::RoundContext;
-use crate::router::InterfaceRouters;
-use crate::shards::{Role, Seat, ShardPlace};
+use crate::shards::{Role, Seat};
 use crate::sockets::Sockets;
 use crate::stats::Stats;
 
@@ -41,80 +30,18 @@ use crate::stats::Stats;
 /// as an [`Engine`](floodwall_packet::Engine).
 pub struct Stack {
     pub(crate) interfaces: Vec<Interface>,
-    pub(crate) routes_v4: Fib<Ipv4Addr>,
-    pub(crate) routes_v6: Fib<Ipv6Addr>,
-    pub(crate) neighbors_v4: NeighborCache<Ipv4Addr>,
-    pub(crate) neighbors_v6: NeighborCache<Ipv6Addr>,
-    pub(crate) dad: Dad,
-    /// What routers have reported about single destinations (path MTU, redirects).
-    pub(crate) exceptions_v4: Exceptions<Ipv4Addr>,
-    pub(crate) exceptions_v6: Exceptions<Ipv6Addr>,
-    /// Decides which of these reports are accepted, for flows of this shard.
-    pub(crate) path_update_filter: PathUpdateFilter,
-    /// MTU of the paths of our echo replies.
-    pub(crate) echo_paths: EchoPaths,
-    /// Destinations to which raw sockets have lately sent.
-    pub(crate) raw_sent: RawSent,
-    pub(crate) follows_redirects: bool,
-    /// What each interface lets in; empty where none has rules.
-    pub(crate) access_lists: Box<[Option<floodwall_ip::access_list::AccessList>]>,
-    /// What is needed to pass others' packets on, where that is wanted.
-    pub(crate) forwarding: Option<Box<crate::forward::Forwarding>>,
-    /// State of router discovery, for each interface that accepts router advertisements.
-    pub(crate) routers: InterfaceRouters,
-    /// Where we advertise ourselves.
-    pub(crate) advertisers: crate::advertise::Advertisers,
-    pub(crate) reassembly_v4: FragmentStore<Ipv4Addr>,
-    pub(crate) reassembly_v6: FragmentStore<Ipv6Addr>,
-    pub(crate) icmp_limit: IcmpLimit,
-    pub(crate) echo_refusals: EchoRefusals,
-    pub(crate) extension_limits: ExtensionLimits,
-    pub(crate) udp: Udp,
+    pub(crate) v4: FamilyState<Ipv4Addr>,
+    pub(crate) v6: FamilyState<Ipv6Addr>,
+    pub(crate) control: ControlState,
+    pub(crate) icmp: IcmpState,
+    pub(crate) policy: PacketPolicy,
+    pub(crate) sockets: SocketTables,
     /// Connections, where this stack has any.
     pub(crate) tcp: Option<Box<crate::tcp::TcpShard>>,
-    /// The wall clock, which selects the keys of SYN cookies.
-    pub(crate) wall: crate::syn::WallClock,
-    /// Peers to which sockets that are not connected have lately sent.
-    pub(crate) recent_peers: RecentPeers,
-    /// What triage notes of a burst.
-    pub(crate) desk: Cell<Option<Box<TriageScratch>>>,
-    pub(crate) ping: PingSockets,
-    pub(crate) raw: RawSockets,
-    /// Multicast groups that we are members of, and reports that we sent.
-    pub(crate) groups: MulticastGroups,
-    /// What each socket's last datagram took.
-    pub(crate) path_cache: PathCache,
-    /// What we sent to ourselves and have not yet received.
-    pub(crate) loopback: PacketList,
+    pub(crate) shard: ShardContext,
+    pub(crate) burst: BurstState,
+    pub(crate) memory: MemoryShare,
     pub(crate) stats: Stats,
-    /// Whether new addresses are probed before their use.
-    pub(crate) detects: bool,
-    /// When an address may have to be looked at: never later than its next end.
-    pub(crate) address_deadline: Option<Instant>,
-    /// The DHCP clients of the interfaces.
-    pub(crate) dhcp: crate::dhcp::Dhcp,
-    /// The sockets of programs on other threads, where there are any.
-    pub(crate) remote: Option<Box<crate::remote::RemoteShard>>,
-    /// Its connections are being ended, or have been.
-    pub(crate) drain: Option<Box<crate::drain::DrainProgress>>,
-    /// What this stack is among the shards of its host.
-    pub(crate) role: Role,
-    /// Where the next one finds what it needs, if this one is dropped.
-    pub(crate) place: Option<Arc<ShardPlace>>,
-    pub(crate) worker: WorkerId,
-    /// The worker that owns a flow (software RSS).
-    pub(crate) steering: Steering,
-    /// The last query whether this stack may sleep was answered no: there is work.
-    pub(crate) restless: bool,
-    /// Its parts know how much of the packet memory is theirs.
-    pub(crate) memory_fitted: bool,
-    /// Some part may hold more packet memory than the limit last given to the TCP connections
-    /// allows for.
-    pub(crate) memory_moved: bool,
-    /// Behind the packet that is taken in, others of its burst follow.
-    pub(crate) more_arrives: bool,
-    /// The segment before, where others may follow it.
-    pub(crate) follow: crate::tcp::gro::GroFlow,
 }
 
 impl Stack {
@@ -148,13 +75,13 @@ impl Stack {
     /// Which of its host's workers runs this stack.
     #[must_use]
     pub const fn worker(&self) -> WorkerId {
-        self.worker
+        self.shard.worker
     }
 
     /// The function that maps a flow to the worker that owns it.
     #[must_use]
     pub const fn steering(&self) -> &Steering {
-        &self.steering
+        &self.shard.steering
     }
 
     /// What has been counted, complete as of now.
@@ -162,7 +89,7 @@ impl Stack {
     pub fn stats(&self) -> Stats {
         let mut stats = self.stats.clone();
         let access = stats.access;
-        stats.held = self.reassembly_v4.held() + self.reassembly_v6.held();
+        stats.held = self.v4.reassembly.held() + self.v6.reassembly.held();
         let pairs = [
             (Counter::FloodwallHeaderChecks, access.checks()),
             (Counter::FloodwallHeaderBorrows, access.borrows),
@@ -178,7 +105,7 @@ impl Stack {
         // changes.
         let changes = stats.counters.of(Counter::FloodwallChanges);
         let routes =
-            u64::from(self.routes_v4.generation()) + u64::from(self.routes_v6.generation());
+            u64::from(self.v4.routes.generation()) + u64::from(self.v6.routes.generation());
         stats.counters.set(Counter::FloodwallChanges, changes + routes + self.dns_changes());
         self.count_published(&mut stats.counters);
         self.count_half_open(&mut stats.counters);
@@ -194,43 +121,43 @@ impl Stack {
     /// The IPv4 routes; of a follower none: its control shard has them.
     #[must_use]
     pub fn routes_v4(&self) -> &Fib<Ipv4Addr> {
-        &self.routes_v4
+        &self.v4.routes
     }
 
     /// The IPv6 routes; of a follower none: its control shard has them.
     #[must_use]
     pub fn routes_v6(&self) -> &Fib<Ipv6Addr> {
-        &self.routes_v6
+        &self.v6.routes
     }
 
     /// The IPv4 neighbours.
     #[must_use]
     pub fn neighbors_v4(&self) -> &NeighborCache<Ipv4Addr> {
-        &self.neighbors_v4
+        &self.v4.neighbors
     }
 
     /// The IPv6 neighbours.
     #[must_use]
     pub fn neighbors_v6(&self) -> &NeighborCache<Ipv6Addr> {
-        &self.neighbors_v6
+        &self.v6.neighbors
     }
 
     /// IPv4 datagrams that lack fragments.
     #[must_use]
     pub fn reassembly_v4(&self) -> &FragmentStore<Ipv4Addr> {
-        &self.reassembly_v4
+        &self.v4.reassembly
     }
 
     /// IPv6 datagrams that lack fragments.
     #[must_use]
     pub fn reassembly_v6(&self) -> &FragmentStore<Ipv6Addr> {
-        &self.reassembly_v6
+        &self.v6.reassembly
     }
 
     /// The access list of an interface, where it has one, with what each rule decided here.
     #[must_use]
     pub fn access_list(&self, iface: IfIndex) -> Option<&floodwall_ip::access_list::AccessList> {
-        self.access_lists.get(usize::from(iface.0))?.as_ref()
+        self.policy.access_lists.get(usize::from(iface.0))?.as_ref()
     }
 
     /// Replaces the access list of an interface on this shard; without rules it has none. The
@@ -247,7 +174,7 @@ impl Stack {
         if iface == IfIndex::LOOPBACK || at >= self.interfaces.len() || !fits {
             return false;
         }
-        let mut lists = core::mem::take(&mut self.access_lists).into_vec();
+        let mut lists = core::mem::take(&mut self.policy.access_lists).into_vec();
         lists.resize_with(self.interfaces.len(), || None);
         if let Some(list) = lists.get_mut(at) {
             let new = || floodwall_ip::access_list::AccessList::new(rules);
@@ -255,7 +182,7 @@ impl Stack {
         }
         // Packets are not looked at where no interface has rules.
         if lists.iter().any(Option::is_some) {
-            self.access_lists = lists.into();
+            self.policy.access_lists = lists.into();
         }
         true
     }
@@ -269,11 +196,11 @@ impl Stack {
     /// Sets the time at which the following packets are received.
     #[inline]
     pub(crate) fn begin(&mut self, now: Instant) {
-        self.recent_peers.begin(now);
-        if let Some(forwarding) = &mut self.forwarding {
+        self.sockets.recent_peers.begin(now);
+        if let Some(forwarding) = &mut self.policy.forwarding {
             forwarding.dialogues.begin(now);
         }
-        self.udp.begin(now);
+        self.sockets.udp.begin(now);
     }
 
     /// Takes a burst, then what waits on the loopback.
@@ -286,14 +213,14 @@ impl Stack {
         let mut behind = arrived.len();
         for packet in arrived.drain() {
             behind -= 1;
-            self.more_arrives = behind > 0;
+            self.burst.more_arrives = behind > 0;
             self.take_in(cx, packet);
         }
         self.tcp_end_burst(cx);
-        let looped = self.loopback.len().min(limits::BURST_MAX);
+        let looped = self.burst.loopback.len().min(limits::BURST_MAX);
         for behind in (0..looped).rev() {
-            let Some(packet) = self.loopback.pop_front() else { break };
-            self.more_arrives = behind > 0;
+            let Some(packet) = self.burst.loopback.pop_front() else { break };
+            self.burst.more_arrives = behind > 0;
             self.input(cx, packet);
         }
         self.tcp_end_burst(cx);
@@ -304,22 +231,22 @@ impl Stack {
     /// When there is work beside that of connections; [`Instant::FAR`] where there is none. One
     /// comparison after another: this runs every turn, and an array of all would cost more.
     pub(crate) fn deadline_beside_tcp(&self) -> Instant {
-        let mut first = self.address_deadline.unwrap_or(Instant::FAR);
+        let mut first = self.control.address_deadline.unwrap_or(Instant::FAR);
         let mut or = |at: Option<Instant>| first = first.min(at.unwrap_or(Instant::FAR));
-        or(self.neighbors_v4.deadline());
-        or(self.neighbors_v6.deadline());
-        or(self.dad.deadline());
-        or(self.routers.deadline());
-        or(self.advertisers.deadline());
-        or(self.reassembly_v4.deadline());
-        or(self.reassembly_v6.deadline());
-        or(self.dhcp.deadline());
-        or(self.groups.deadline());
-        or(self.routes_v4.deadline());
-        or(self.routes_v6.deadline());
-        or(self.remote.as_ref().and_then(|remote| remote.deadline()));
+        or(self.v4.neighbors.deadline());
+        or(self.v6.neighbors.deadline());
+        or(self.control.dad.deadline());
+        or(self.control.routers.deadline());
+        or(self.control.advertisers.deadline());
+        or(self.v4.reassembly.deadline());
+        or(self.v6.reassembly.deadline());
+        or(self.control.dhcp.deadline());
+        or(self.control.groups.deadline());
+        or(self.v4.routes.deadline());
+        or(self.v6.routes.deadline());
+        or(self.shard.remote.as_ref().and_then(|remote| remote.deadline()));
         or(self.drain_deadline());
-        if let Role::Control(control) = &self.role {
+        if let Role::Control(control) = &self.shard.role {
             or(control.deadline(self));
         }
         first
@@ -346,8 +273,8 @@ impl Stack {
     ) -> Result<(), NeighborTableFull> {
         let mut waited = PacketList::new();
         match addr {
-            IpAddr::V4(a) => self.neighbors_v4.set_permanent(iface, a, link_addr, now, &mut waited),
-            IpAddr::V6(a) => self.neighbors_v6.set_permanent(iface, a, link_addr, now, &mut waited),
+            IpAddr::V4(a) => self.v4.neighbors.set_permanent(iface, a, link_addr, now, &mut waited),
+            IpAddr::V6(a) => self.v6.neighbors.set_permanent(iface, a, link_addr, now, &mut waited),
         }?;
         // The packets that waited were sent for a neighbour with another link address.
         self.neighbors_gone(&waited);
@@ -359,8 +286,8 @@ impl Stack {
     pub fn remove_neighbor(&mut self, iface: IfIndex, addr: IpAddr) -> bool {
         let mut waited = PacketList::new();
         let known = match addr {
-            IpAddr::V4(addr) => self.neighbors_v4.remove(iface, addr, &mut waited),
-            IpAddr::V6(addr) => self.neighbors_v6.remove(iface, addr, &mut waited),
+            IpAddr::V4(addr) => self.v4.neighbors.remove(iface, addr, &mut waited),
+            IpAddr::V6(addr) => self.v6.neighbors.remove(iface, addr, &mut waited),
         };
         self.neighbors_gone(&waited);
         known
@@ -370,22 +297,22 @@ impl Stack {
     /// Packets that wait for them are dropped. Visits every entry.
     pub fn flush_neighbors(&mut self, iface: IfIndex) {
         let mut waited = PacketList::new();
-        self.neighbors_v4.flush(iface, &mut waited);
-        self.neighbors_v6.flush(iface, &mut waited);
+        self.v4.neighbors.flush(iface, &mut waited);
+        self.v6.neighbors.flush(iface, &mut waited);
         self.neighbors_gone(&waited);
     }
 
     /// As [`Stack::flush_neighbors`], but keeps the permanent ones (`ip neigh flush`).
     pub fn flush_learnt_neighbors(&mut self, iface: IfIndex) {
         let mut waited = PacketList::new();
-        self.neighbors_v4.flush_learnt(iface, &mut waited);
-        self.neighbors_v6.flush_learnt(iface, &mut waited);
+        self.v4.neighbors.flush_learnt(iface, &mut waited);
+        self.v6.neighbors.flush_learnt(iface, &mut waited);
         self.neighbors_gone(&waited);
     }
 
     /// Invalidates cached paths after neighbours were removed; these packets waited for them.
     fn neighbors_gone(&mut self, waited: &PacketList) {
-        self.path_cache.forget();
+        self.sockets.path_cache.forget();
         self.stats.pending -= waited.len() as u64;
         self.stats.drops_out.add(DropReason::NeighborUnreachable, waited.len() as u64);
     }
@@ -426,11 +353,11 @@ impl Engine for Stack {
     fn work(&mut self, round: &mut Round<'_>) -> Units {
         let budget = round.budget;
         let mut cx = RoundContext::of(round);
-        self.restless = false;
+        self.shard.restless = false;
         self.share_memory(cx.pool);
         self.catch_up(&mut cx);
         let mut spent = Units(0);
-        if !self.loopback.is_empty() {
+        if !self.burst.loopback.is_empty() {
             spent = self.receive(&mut cx, &mut Burst::new());
         }
         spent = spent.plus(self.serve_programs(&mut cx));
@@ -443,21 +370,21 @@ impl Engine for Stack {
     }
 
     fn departed(&mut self) {
-        if let Some(remote) = &mut self.remote {
+        if let Some(remote) = &mut self.shard.remote {
             remote.departed();
         }
     }
 
     fn rests(&mut self) -> bool {
         let rests =
-            !self.has_to_repeat() && self.remote.as_ref().is_none_or(|remote| remote.rests());
+            !self.has_to_repeat() && self.shard.remote.as_ref().is_none_or(|remote| remote.rests());
         // What keeps it from its rest is to be seen to, also where no packet comes.
-        self.restless = !rests;
+        self.shard.restless = !rests;
         rests
     }
 
     fn deadline(&self) -> Option<Instant> {
-        if self.restless || !self.loopback.is_empty() {
+        if self.shard.restless || !self.burst.loopback.is_empty() {
             return Some(Instant::ORIGIN);
         }
         let first = self.deadline_beside_tcp().min(self.tcp_deadline().unwrap_or(Instant::FAR));

@@ -145,9 +145,9 @@ impl<'a> Sockets<'a> {
         if !addr.is_unspecified() && !addr.is_multicast() && !self.stack.has(addr) {
             return Err(StartError::NotOurs(addr));
         }
-        let id = self.stack.udp.open(self.cx.pool, settings)?;
+        let id = self.stack.sockets.udp.open(self.cx.pool, settings)?;
         let zone = scope_of(local);
-        match self.stack.udp.bind(id, local, zone, &mut self.cx.random.secret) {
+        match self.stack.sockets.udp.bind(id, local, zone, &mut self.cx.random.secret) {
             Ok(_) => Ok(id),
             Err(error) => {
                 self.udp_close(id);
@@ -161,13 +161,13 @@ impl<'a> Sockets<'a> {
     /// # Errors
     /// See [`OpenError`].
     pub fn udp_open(&mut self, settings: SocketSettings) -> Result<SocketId, OpenError> {
-        self.stack.udp.open(self.cx.pool, settings)
+        self.stack.sockets.udp.open(self.cx.pool, settings)
     }
 
     /// What the socket is bound to.
     #[must_use]
     pub fn udp_local_addr(&self, id: SocketId) -> Option<SocketAddr> {
-        self.stack.udp.local_addr(id).ok().flatten()
+        self.stack.sockets.udp.local_addr(id).ok().flatten()
     }
 
     /// Connects a socket: it sends to this peer and receives from no other.
@@ -190,7 +190,7 @@ impl<'a> Sockets<'a> {
             IpAddr::V6(a) => self.stack.source_for(&self.cx, a, zone).map(IpAddr::V6),
         };
         let src_addr = src_addr.ok_or(ConnectError::Unspecified)?;
-        self.stack.udp.connect(id, remote, src_addr, zone, &mut self.cx.random.secret)?;
+        self.stack.sockets.udp.connect(id, remote, src_addr, zone, &mut self.cx.random.secret)?;
         Ok((src_addr, zone))
     }
 
@@ -204,8 +204,8 @@ impl<'a> Sockets<'a> {
         if !addr.is_unspecified() && !addr.is_multicast() && !self.stack.has(addr) {
             return Err(StartError::NotOurs(addr));
         }
-        let id = self.stack.udp.open_shared(self.cx.pool, settings)?;
-        match self.stack.udp.bind(id, local, scope_of(local), &mut self.cx.random.secret) {
+        let id = self.stack.sockets.udp.open_shared(self.cx.pool, settings)?;
+        match self.stack.sockets.udp.bind(id, local, scope_of(local), &mut self.cx.random.secret) {
             Ok(_) => Ok(id),
             Err(error) => {
                 self.udp_close(id);
@@ -221,8 +221,8 @@ impl<'a> Sockets<'a> {
         local: SocketAddr,
         settings: SocketSettings,
     ) -> Result<(), StartError> {
-        self.stack.udp.open_as(id, self.cx.pool, settings)?;
-        match self.stack.udp.bind_as(id, local, scope_of(local)) {
+        self.stack.sockets.udp.open_as(id, self.cx.pool, settings)?;
+        match self.stack.sockets.udp.bind_as(id, local, scope_of(local)) {
             Ok(_) => Ok(()),
             Err(error) => {
                 self.udp_close(id);
@@ -235,7 +235,7 @@ impl<'a> Sockets<'a> {
     pub fn udp_close(&mut self, id: SocketId) {
         self.stack.leave_groups(&mut self.cx, id);
         // Closing twice is no harm.
-        let _ = self.stack.udp.close(id);
+        let _ = self.stack.sockets.udp.close(id);
     }
 
     /// Copies the oldest datagram out.
@@ -244,7 +244,7 @@ impl<'a> Sockets<'a> {
     /// See [`RecvError`]: nothing waits, an ICMP error (once), or the socket is closed.
     #[inline]
     pub fn udp_recv(&mut self, id: SocketId, out: &mut [u8]) -> Result<Received, RecvError> {
-        self.stack.udp.recv(id, out, &mut self.stack.stats.counters)
+        self.stack.sockets.udp.recv(id, out, &mut self.stack.stats.counters)
     }
 
     /// Copies as many datagrams as there are slots and datagrams; returns how many.
@@ -256,7 +256,7 @@ impl<'a> Sockets<'a> {
         id: SocketId,
         slots: &mut [ReceiveSlot<'_>],
     ) -> Result<usize, RecvError> {
-        self.stack.udp.recv_burst(id, slots, &mut self.stack.stats.counters)
+        self.stack.sockets.udp.recv_burst(id, slots, &mut self.stack.stats.counters)
     }
 
     /// Sends datagrams in order, each to its own address or to the connected peer; returns how many
@@ -284,7 +284,7 @@ impl<'a> Sockets<'a> {
     /// # Errors
     /// As [`Sockets::udp_recv`].
     pub fn udp_recv_packet(&mut self, id: SocketId) -> Result<ReceivedPacket, RecvError> {
-        self.stack.udp.recv_packet(id, &mut self.stack.stats.counters)
+        self.stack.sockets.udp.recv_packet(id, &mut self.stack.stats.counters)
     }
 
     /// Datagrams that wait, true bytes charged for them, and datagrams refused since the socket was
@@ -293,7 +293,7 @@ impl<'a> Sockets<'a> {
     /// # Errors
     /// It is closed.
     pub fn udp_queue(&self, id: SocketId) -> Result<(usize, u64, u64), SocketClosed> {
-        self.stack.udp.queue(id)
+        self.stack.sockets.udp.queue(id)
     }
 
     /// What the socket refused, and why.
@@ -301,7 +301,7 @@ impl<'a> Sockets<'a> {
     /// # Errors
     /// It is closed.
     pub fn udp_refused(&self, id: SocketId) -> Result<RefusedDatagram, SocketClosed> {
-        self.stack.udp.refused(id)
+        self.stack.sockets.udp.refused(id)
     }
 
     /// The socket's settings.
@@ -309,7 +309,7 @@ impl<'a> Sockets<'a> {
     /// # Errors
     /// It is closed.
     pub fn udp_settings(&self, id: SocketId) -> Result<&SocketSettings, SocketClosed> {
-        self.stack.udp.settings(id)
+        self.stack.sockets.udp.settings(id)
     }
 
     /// Changes the socket's settings, its receive limit included: queued datagrams stay. `family`
@@ -322,8 +322,8 @@ impl<'a> Sockets<'a> {
         id: SocketId,
         settings: SocketSettings,
     ) -> Result<(), SocketClosed> {
-        self.stack.udp.set_settings(id, settings)?;
-        self.stack.path_cache.forget();
+        self.stack.sockets.udp.set_settings(id, settings)?;
+        self.stack.sockets.path_cache.forget();
         Ok(())
     }
 
@@ -332,14 +332,14 @@ impl<'a> Sockets<'a> {
     /// # Errors
     /// As [`Sockets::udp_recv`].
     pub fn udp_peek(&mut self, id: SocketId, out: &mut [u8]) -> Result<Received, RecvError> {
-        self.stack.udp.peek(id, out)
+        self.stack.sockets.udp.peek(id, out)
     }
 
     /// The message behind the last ICMP error that the socket received: its type and code, the MTU
     /// or pointer, and its sender. It stays until the next one arrives.
     #[must_use]
     pub fn udp_last_error(&self, id: SocketId) -> Option<IcmpReport> {
-        self.stack.udp.last_report(id)
+        self.stack.sockets.udp.last_report(id)
     }
 
     /// Sends one datagram, to `to` or to the connected peer.
@@ -395,7 +395,7 @@ impl<'a> Sockets<'a> {
 
     fn peer(&self, id: SocketId) -> Result<Option<SocketAddr>, SendError> {
         let closed = |error: SocketClosed| SendError::Socket(error.into());
-        self.stack.udp.peer_addr(id).map_err(closed)
+        self.stack.sockets.udp.peer_addr(id).map_err(closed)
     }
 
     /// Along the path that the socket used last, if it leads to the same place; else by the tables.
@@ -409,7 +409,7 @@ impl<'a> Sockets<'a> {
         payload: &[u8],
     ) -> Result<(), SendError> {
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
-        let Some(path) = stack.path_cache.find(id, &to, &from, zone, cx.now) else {
+        let Some(path) = stack.sockets.path_cache.find(id, &to, &from, zone, cx.now) else {
             return self.send_by_tables(PathQuery { id, to, from, zone }, Payload::Bytes(payload));
         };
         let total = path.ip_len() + floodwall_wire::udp::HEADER_LEN + payload.len();
@@ -418,7 +418,7 @@ impl<'a> Sockets<'a> {
         }
         let (counters, flow) = (&mut stack.stats.counters, &path.flow);
         let mut packet =
-            stack.udp.output_prepared(cx.pool, id, flow, path, &[payload], counters)?;
+            stack.sockets.udp.output_prepared(cx.pool, id, flow, path, &[payload], counters)?;
         packet.set_iface(path.iface);
         match path.is_v4() {
             true => stack.originate::<Ipv4Addr>(total),
@@ -460,7 +460,7 @@ impl<'a> Sockets<'a> {
         };
         let zone = iface.or_else(|| scope_of(to));
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
-        let path = stack.path_cache.find(id, &to, &from, zone, cx.now).filter(|path| {
+        let path = stack.sockets.path_cache.find(id, &to, &from, zone, cx.now).filter(|path| {
             let total = path.ip_len() + floodwall_wire::udp::HEADER_LEN + packet.len();
             total <= path.mtu as usize
         });
@@ -471,7 +471,7 @@ impl<'a> Sockets<'a> {
         let total = path.ip_len() + floodwall_wire::udp::HEADER_LEN + packet.len();
         let (counters, flow) = (&mut stack.stats.counters, &path.flow);
         let mut packet =
-            stack.udp.output_in_place(cx.pool, id, flow, path, packet, sum, counters)?;
+            stack.sockets.udp.output_in_place(cx.pool, id, flow, path, packet, sum, counters)?;
         packet.set_iface(path.iface);
         match path.is_v4() {
             true => stack.originate::<Ipv4Addr>(total),
@@ -483,7 +483,7 @@ impl<'a> Sockets<'a> {
 
     /// The address that the socket is bound to, where it is bound to one.
     fn bound_source(&self, id: SocketId) -> Result<Option<IpAddr>, SocketClosed> {
-        let local = self.stack.udp.local_addr(id)?;
+        let local = self.stack.sockets.udp.local_addr(id)?;
         Ok(local.map(|l| l.ip()).filter(|ip| !ip.is_unspecified() && !ip.is_multicast()))
     }
 
@@ -503,7 +503,7 @@ impl<'a> Sockets<'a> {
         };
         let src_addr = from.or_else(|| stack.source_on(cx, path, dst_addr));
         let src_addr = src_addr.ok_or(SendError::NoSource(to.ip()))?;
-        let whole = stack.udp.settings(id).is_ok_and(|settings| settings.dont_fragment);
+        let whole = stack.sockets.udp.settings(id).is_ok_and(|settings| settings.dont_fragment);
         if let OutputPath::Via { mtu, .. } = path
             && whole
         {
@@ -515,21 +515,24 @@ impl<'a> Sockets<'a> {
         }
         let port = query.from.map_or(0, |from| from.port());
         let from = SocketAddr::new(src_addr.to_ip(), port);
-        let flow = stack.udp.prepare(id, to, from)?;
+        let flow = stack.sockets.udp.prepare(id, to, from)?;
         let counters = &mut stack.stats.counters;
         // It may have to wait for a link address: charged until it departs.
         let packet = match payload {
-            Payload::Bytes(bytes) => stack.udp.output(cx.pool, id, to, from, bytes, counters)?,
+            Payload::Bytes(bytes) => {
+                stack.sockets.udp.output(cx.pool, id, to, from, bytes, counters)?
+            }
             Payload::Packet(packet, sum) => {
-                stack.udp.output_in_place(cx.pool, id, &flow, &(), packet, sum, counters)?
+                stack.sockets.udp.output_in_place(cx.pool, id, &flow, &(), packet, sum, counters)?
             }
         };
-        let hop_limit = match stack.udp.settings(id) {
+        let hop_limit = match stack.sockets.udp.settings(id) {
             Ok(settings) if dst_addr.is_group() => settings.group_hop_limit,
             Ok(settings) => settings.hop_limit.unwrap_or_else(|| stack.hop_limit_on(path)),
             Err(_) => stack.hop_limit_on(path),
         };
-        let class = stack.udp.settings(id).map_or(BEST_EFFORT, |settings| settings.traffic_class);
+        let class =
+            stack.sockets.udp.settings(id).map_or(BEST_EFFORT, |settings| settings.traffic_class);
         let (ends, protocol) = (AddrPair { src_addr, dst_addr }, IpProtocol::UDP);
         let outgoing = OutgoingPacket { packet, ends, protocol, hop_limit, class, zone };
         match dst_addr.is_group() {

@@ -69,7 +69,7 @@ impl Stack {
     /// system's clock was set; in between, it runs with the monotonic clock.
     pub fn set_wall_clock(&mut self, now: Instant, since_1970: Duration) {
         let since_1970 = u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX);
-        self.wall = WallClock { at: now, since_1970, ..self.wall };
+        self.shard.wall = WallClock { at: now, since_1970, ..self.shard.wall };
     }
 
     /// Sets a cookie secret that other instances share, so that each accepts cookies that the
@@ -77,8 +77,8 @@ impl Stack {
     /// Cookies of the previous secret stay valid for their lifetime. Returns whether the secret
     /// differs from the one before. Does nothing on a stack without TCP.
     pub fn set_cookie_secret(&mut self, secret: Secret, now: Instant) -> bool {
-        let at = CookieMoment::new(now, self.wall.epoch(now));
-        self.wall.secrets += 1;
+        let at = CookieMoment::new(now, self.shard.wall.epoch(now));
+        self.shard.wall.secrets += 1;
         self.tcp.as_mut().is_some_and(|tcp| tcp.set.share_cookies(secret, at))
     }
 
@@ -141,7 +141,7 @@ impl Sockets<'_> {
         listener: ListenerId,
         policy: CookiePolicy,
     ) -> Result<(), floodwall_tcp::StaleHandle> {
-        self.stack.wall.policies += 1;
+        self.stack.shard.wall.policies += 1;
         self.tcp()?.set_cookies(listener, policy)
     }
 

@@ -24,12 +24,12 @@ pub(crate) fn fill(stack: &Stack, now: Instant, iface: IfIndex, offers: &mut Syn
     let interface = stack.interfaces.get(usize::from(iface.0)).filter(|found| found.up);
     let (Some(interface), Some(tcp)) = (interface, &stack.tcp) else { return };
     // Of several shards each must believe what any of them has made.
-    let is_alone = matches!(stack.role, Role::Alone) || stack.wall.secrets > 0;
+    let is_alone = matches!(stack.shard.role, Role::Alone) || stack.shard.wall.secrets > 0;
     if !is_alone || !lets_all_else_in(stack, iface) {
         return;
     }
-    let epoch = stack.wall.epoch(now);
-    let until = stack.wall.end_of(epoch, now);
+    let epoch = stack.shard.wall.epoch(now);
+    let until = stack.shard.wall.end_of(epoch, now);
     offers.keys = Some(tcp.set.cookie_keys(CookieMoment::new(now, epoch), until));
     offers.zone = iface;
     for address in interface.addresses().filter(|address| address.state.is_assigned()) {
@@ -52,8 +52,8 @@ fn lets_all_else_in(stack: &Stack, iface: IfIndex) -> bool {
 
 /// Another number whenever [`fill`] may say something else.
 pub(crate) fn changed(stack: &Stack, now: Instant) -> u64 {
-    let CookieEpoch(epoch) = stack.wall.epoch(now);
-    let numbers = [crate::rx_filter::changed(stack), stack.wall.number()];
+    let CookieEpoch(epoch) = stack.shard.wall.epoch(now);
+    let numbers = [crate::rx_filter::changed(stack), stack.shard.wall.number()];
     numbers.into_iter().fold(epoch, |all, number| all.rotate_left(17).wrapping_add(number))
 }
 

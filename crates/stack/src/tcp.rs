@@ -79,7 +79,7 @@ macro_rules! lend {
     ($stack:expr, $cx:expr) => {
         floodwall_tcp::TcpContext {
             now: $cx.now,
-            epoch: $stack.wall.epoch($cx.now),
+            epoch: $stack.shard.wall.epoch($cx.now),
             pool: $cx.pool,
             random: &mut *$cx.random,
             counters: &mut $stack.stats.counters,
@@ -108,7 +108,7 @@ impl Stack {
             congestion: direct::is_marked::<A>(&packet, ascent.l3, &mut self.stats.access),
         };
         let of_burst =
-            self.more_arrives || self.tcp.as_ref().is_some_and(|tcp| tcp.set.has_train());
+            self.burst.more_arrives || self.tcp.as_ref().is_some_and(|tcp| tcp.set.has_train());
         if of_burst {
             let ArrivedHeading { src_addr, dst_addr, .. } = ascent.heading;
             self.tcp_follow::<A>(&packet, (src_addr, dst_addr), [ascent.l3, l4]);
@@ -124,7 +124,7 @@ impl Stack {
             false => Some(tcp.set.input(&mut lend, &input, packet, access)),
         };
         if verdict.is_some() {
-            self.follow.stop();
+            self.burst.follow.stop();
         }
         match verdict {
             None if ended.is_none() => return,
@@ -160,7 +160,7 @@ impl Stack {
         if !tcp.set.has_train() {
             return;
         }
-        self.follow.stop();
+        self.burst.follow.stop();
         if let Some(ended) = tcp.set.end_train(&mut lend!(self, cx)) {
             self.stats.note_train(ended);
         }
@@ -204,6 +204,27 @@ impl Stack {
         {
             self.tcp_output_on(cx, (src_addr, peer), path, transmit, rest);
         }
+    }
+
+    /// Writes to a connection of `peer`: what it makes pending leaves at once, where that is one
+    /// segment.
+    fn tcp_send_now<A: IpFamily>(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        id: ConnectionId,
+        (peer, zone): (A, IfIndex),
+        bytes: &[u8],
+    ) -> Result<usize, SendError> {
+        let path = self.tcp_path(cx, peer, (zone != IfIndex::default()).then_some(zone));
+        let mtu = path.ok().and_then(|path| self.path_mtu(path));
+        let tcp = self.tcp.as_mut().ok_or(StaleHandle)?;
+        let (sent, transmit) = tcp.set.send_now(&mut lend!(self, cx), id, bytes, (false, mtu));
+        if let Some(transmit) = transmit
+            && let Some(src_addr) = A::from_ip(transmit.src_addr)
+        {
+            self.tcp_output_on(cx, (src_addr, peer), path, transmit, &mut PacketList::new());
+        }
+        sent
     }
 
     fn tcp_send(&mut self, cx: &mut RoundContext<'_>, transmit: Transmit) {
@@ -303,11 +324,11 @@ impl Stack {
         dst_addr: A,
         zone: Option<IfIndex>,
     ) -> Result<OutputPath<A>, DropReason> {
-        if let Some(path) = self.path_cache.last(dst_addr, zone, cx.now) {
+        if let Some(path) = self.sockets.path_cache.last(dst_addr, zone, cx.now) {
             return Ok(path);
         }
         let path = self.path(cx, dst_addr, zone)?;
-        self.path_cache.note_last((dst_addr, zone), path, cx.now);
+        self.sockets.path_cache.note_last((dst_addr, zone), path, cx.now);
         Ok(path)
     }
 
@@ -332,7 +353,7 @@ impl Stack {
             fragmentable: false,
         };
         if let Some(tcp) = &mut self.tcp {
-            tcp.set.unsent(&transmit, CookieMoment::new(now, self.wall.epoch(now)));
+            tcp.set.unsent(&transmit, CookieMoment::new(now, self.shard.wall.epoch(now)));
         }
         transmit.packet
     }
@@ -550,8 +571,15 @@ impl Sockets<'_> {
     pub fn tcp_send(&mut self, id: ConnectionId, bytes: &[u8]) -> Result<usize, SendError> {
         let (stack, cx) = (&mut *self.stack, &mut self.cx);
         let tcp = stack.tcp.as_mut().ok_or(StaleHandle)?;
-        let sent = tcp.set.send(&mut lend!(stack, cx), id, bytes);
-        self.tcp_leave();
+        if self.in_slice {
+            return tcp.set.send(&mut lend!(stack, cx), id, bytes);
+        }
+        let sent = match tcp.set.next_to_write(id) {
+            Some((IpAddr::V4(peer), zone)) => stack.tcp_send_now(cx, id, (peer, zone), bytes),
+            Some((IpAddr::V6(peer), zone)) => stack.tcp_send_now(cx, id, (peer, zone), bytes),
+            None => tcp.set.send(&mut lend!(stack, cx), id, bytes),
+        };
+        stack.tcp_transmit(cx);
         sent
     }
 

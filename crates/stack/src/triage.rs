@@ -103,7 +103,8 @@ impl TriageScratch {
         at: u8,
         passing: &mut usize,
     ) {
-        if let (Some(slot), Some(forwarding)) = (self.transits.get_mut(*passing), &stack.forwarding)
+        if let (Some(slot), Some(forwarding)) =
+            (self.transits.get_mut(*passing), &stack.policy.forwarding)
         {
             forwarding.dialogues.prefetch(place);
             *slot = (place, at);
@@ -125,13 +126,13 @@ impl TriageScratch {
 /// Classifies each packet of a burst.
 pub(crate) fn classify(stack: &Stack, burst: &Burst, classes: &mut [Triage]) {
     // Always present: `classify` is not re-entrant.
-    let mut desk = stack.desk.take().unwrap_or_default();
+    let mut desk = stack.burst.triage.take().unwrap_or_default();
     let unwanted = UnwantedPacket::now(stack);
     let left = sort_out(stack, unwanted, burst, classes, &mut desk);
     if left > 0 {
         look_again(stack, unwanted, burst, classes, &mut desk, left);
     }
-    stack.desk.set(Some(desk));
+    stack.burst.triage.set(Some(desk));
 }
 
 /// Marks what is plainly refusable; returns how many packets need the full walk. Two loops: the
@@ -165,7 +166,7 @@ fn sort_out(
     }
     desk.judge(stack, passing, classes);
     for (sought, at) in desk.sought.iter().take(count) {
-        if stack.udp.may_find(*sought) {
+        if stack.sockets.udp.may_find(*sought) {
             note(&mut desk.left, &mut left, *at);
         }
     }
@@ -216,7 +217,7 @@ fn look_again(
             (desk.questions.get_mut(count), desk.asked.get_mut(count))
         {
             *question = TriageQuery { at, is_error, iface: packet.iface() };
-            stack.udp.ask(whose, packet.class(), slot);
+            stack.sockets.udp.ask(whose, packet.class(), slot);
             count += 1;
         }
     }
@@ -226,7 +227,7 @@ fn look_again(
         return;
     };
     let mut answers = [Triage::Rejectable; BURST_MAX];
-    stack.udp.answer(asked, &mut answers);
+    stack.sockets.udp.answer(asked, &mut answers);
     prefer_answered(stack, questions, asked, &mut answers);
     for (question, (answer, asked)) in questions.iter().zip(answers.into_iter().zip(asked)) {
         if let Some(class) = classes.get_mut(question.at) {
@@ -253,12 +254,12 @@ impl Stack {
             TriageLook::Datagram(whose) => (whose, false),
             TriageLook::Error(whose) => (whose, true),
         };
-        match self.udp.classify_slowly(&whose, packet.true_size()) {
+        match self.sockets.udp.classify_slowly(&whose, packet.true_size()) {
             Triage::Rejectable if is_error => Triage::Unknown,
             Triage::Rejectable => UnwantedPacket::now(self).of(whose.is_v4()),
             Triage::Unknown => {
-                let place = self.recent_peers.place(&peer_of(&whose, packet.iface()));
-                if self.recent_peers.is_friend(place) {
+                let place = self.sockets.recent_peers.place(&peer_of(&whose, packet.iface()));
+                if self.sockets.recent_peers.is_friend(place) {
                     Triage::Established
                 } else {
                     Triage::Unknown
@@ -281,7 +282,7 @@ impl UnwantedPacket {
         let unless = |wanted| if wanted { Triage::Unknown } else { Triage::Rejectable };
         // Checks whether any raw socket has the protocol, not which. A DHCP reply to us may be for
         // an address that we do not have yet.
-        let hears = |family| stack.raw.hears(family, IpProtocol::UDP);
+        let hears = |family| stack.sockets.raw.hears(family, IpProtocol::UDP);
         Self { v4: unless(hears(Family::V4) || stack.dhcp_asks()), v6: unless(hears(Family::V6)) }
     }
 
@@ -309,15 +310,16 @@ fn prefer_answered(
         if *answer == Triage::Unknown
             && let Some(place) = places.get_mut(count)
         {
-            *place = (at, stack.recent_peers.place(&peer_of(asked.whose(), question.iface)));
-            stack.recent_peers.prefetch(place.1);
+            *place =
+                (at, stack.sockets.recent_peers.place(&peer_of(asked.whose(), question.iface)));
+            stack.sockets.recent_peers.prefetch(place.1);
             count += 1;
         }
     }
-    let mut left = if stack.udp.has_connected() { QUOTA } else { BURST_MAX };
+    let mut left = if stack.sockets.udp.has_connected() { QUOTA } else { BURST_MAX };
     for (at, place) in places.into_iter().take(count) {
         if left > 0
-            && stack.recent_peers.is_friend(place)
+            && stack.sockets.recent_peers.is_friend(place)
             && let Some(answer) = answers.get_mut(at)
         {
             *answer = Triage::Established;
@@ -330,7 +332,7 @@ fn prefer_answered(
 #[inline]
 fn of_dialogue(stack: &Stack, place: flows::DialogueSlot) -> Triage {
     let knows = |forwarding: &crate::forward::Forwarding| forwarding.dialogues.is_friend(place);
-    if stack.forwarding.as_deref().is_some_and(knows) {
+    if stack.policy.forwarding.as_deref().is_some_and(knows) {
         Triage::Established
     } else {
         Triage::Unknown
@@ -339,7 +341,7 @@ fn of_dialogue(stack: &Stack, place: flows::DialogueSlot) -> Triage {
 
 /// A packet that is not for this host on a link from which it passes packets on.
 fn transit<A: CrossingPacket>(stack: &Stack, src_addr: A, dst_addr: A) -> TriageLook {
-    match &stack.forwarding {
+    match &stack.policy.forwarding {
         Some(forwarding) => TriageLook::Transit(forwarding.dialogues.place(src_addr, dst_addr)),
         None => TriageLook::Is(Triage::Unknown),
     }
@@ -402,7 +404,7 @@ fn source(frame: &[u8]) -> Option<MacAddr> {
 /// ours from one that has answered us.
 fn arp(stack: &Stack, interface: &Interface, bytes: &[u8], from: MacAddr) -> Option<TriageLook> {
     let arp = ArpPacket::parse(bytes).ok()?;
-    let (neighbors, iface) = (&stack.neighbors_v4, interface.index);
+    let (neighbors, iface) = (&stack.v4.neighbors, interface.index);
     if arp.operation == ArpOperation::REPLY {
         let neighbor = neighbors.neighbor(iface, arp.sender_addr);
         let asked = neighbor.is_some_and(|neighbor| is_asked(neighbor.state));
@@ -513,7 +515,7 @@ fn advertised(stack: &Stack, interface: &Interface, message: &[u8]) -> Option<Tr
         return None;
     }
     let target = Ipv6Addr::from(*message.get(8..)?.first_chunk::<16>()?);
-    let neighbor = stack.neighbors_v6.neighbor(interface.index, target)?;
+    let neighbor = stack.v6.neighbors.neighbor(interface.index, target)?;
     is_asked(neighbor.state).then_some(Triage::Established)
 }
 
@@ -532,12 +534,12 @@ fn knocks(
     let station = source(packet.first()).filter(|_| interface.link_addr().is_some());
     ours.is_some_and(|state| state.is_assigned())
         && station
-            .is_some_and(|station| stack.neighbors_v6.is_proven(interface.index, from, station))
+            .is_some_and(|station| stack.v6.neighbors.is_proven(interface.index, from, station))
 }
 
 /// A protocol that only raw sockets here may want.
 fn overheard(stack: &Stack, family: Family, protocol: IpProtocol) -> Option<TriageLook> {
-    stack.raw.hears(family, protocol).then_some(TriageLook::Is(Triage::Unknown))
+    stack.sockets.raw.hears(family, protocol).then_some(TriageLook::Is(Triage::Unknown))
 }
 
 /// The class of a TCP segment of `len` bytes, of which `body` is in the first chunk.
@@ -551,7 +553,7 @@ fn segment(
     let family = if ends.0.is_ipv4() { Family::V4 } else { Family::V6 };
     let set = &stack.tcp.as_ref()?.set;
     match set.triage(ends, interface.index, body.get(..len).unwrap_or(body), len) {
-        None | Some(Triage::Rejectable) if stack.raw.hears(family, IpProtocol::TCP) => {
+        None | Some(Triage::Rejectable) if stack.sockets.raw.hears(family, IpProtocol::TCP) => {
             Some(TriageLook::Is(Triage::Unknown))
         }
         class => class.map(TriageLook::Is),

@@ -274,14 +274,14 @@ impl Stack {
 
     /// To ourselves: the packet arrives on the loopback interface in one of the next rounds.
     pub(crate) fn loop_back<A: IpFamily>(&mut self, mut packet: PacketBuf) {
-        if self.loopback.len() >= limits::LOOPBACK_QUEUE_MAX {
+        if self.burst.loopback.len() >= limits::LOOPBACK_QUEUE_MAX {
             return self.die_out::<A>(packet, DropReason::LoopbackFull);
         }
         packet.set_iface(IfIndex::LOOPBACK);
         packet.set_link_group(false);
         packet.uncharge();
         self.stats.fates.transmitted += 1;
-        self.loopback.push_back(packet);
+        self.burst.loopback.push_back(packet);
     }
 
     /// Hands an IP packet to its link. The link header goes before it once the neighbour's
@@ -308,7 +308,7 @@ impl Stack {
                 return self.depart_cut::<A>(cx, packet, mtu, None);
             }
             if let Some((query, path)) = learn {
-                self.path_cache.learn(query, cx.now, path, packet.first(), 0);
+                self.sockets.path_cache.learn(query, cx.now, path, packet.first(), 0);
             }
             return self.depart(cx, packet);
         };
@@ -336,7 +336,7 @@ impl Stack {
                 self.frame::<A>(cx, packet, mac, neighbor, learn);
             }
             Resolution::Waiting { solicit, dropped } => {
-                (self.stats.pending, self.memory_moved) = (self.stats.pending + 1, true);
+                (self.stats.pending, self.memory.has_moved) = (self.stats.pending + 1, true);
                 if let Some(dropped) = dropped {
                     self.stats.pending -= 1;
                     self.die_out::<A>(dropped, DropReason::NeighborPendingFull);
@@ -393,7 +393,7 @@ impl Stack {
             EthernetFields { dst_addr, src_addr, ether_type }.emit(out);
         }
         if let Some((query, path)) = learn {
-            self.path_cache.learn(query, cx.now, path, packet.first(), LEN);
+            self.sockets.path_cache.learn(query, cx.now, path, packet.first(), LEN);
         }
         self.depart(cx, packet);
     }

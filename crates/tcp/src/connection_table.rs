@@ -132,6 +132,23 @@ impl Transmit {
             fragmentable: false,
         }
     }
+
+    /// What a connection has just built, if anything, with what it sets in the IP header.
+    #[inline]
+    pub(crate) fn from_connection(
+        packet: Option<PacketBuf>,
+        connection: &mut Connection,
+    ) -> Option<Self> {
+        let (ecn_capable, fragmentable) =
+            (connection.take_capable(), connection.take_fragmentable());
+        packet.map(|packet| Self {
+            hop_limit: connection.hop_limit.map(NonZeroU8::get),
+            traffic_class: connection.traffic_class,
+            ecn_capable,
+            fragmentable,
+            ..Self::of(packet, &connection.flow)
+        })
+    }
 }
 
 /// The number of connections that ended abnormally.
@@ -177,7 +194,7 @@ pub struct ConnectionTable<H = SynCache> {
     wheel: TimerWheel,
     delayed: DelayedAcks,
     /// Connections with pending output: list 0.
-    dirty: IndexLists,
+    pub(crate) dirty: IndexLists,
     /// The connection that currently sends, and how many more segments it may send in its turn.
     turn: (u32, u32),
     /// Connections with events, by owner.
@@ -485,7 +502,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
     }
 
     /// As [`ConnectionTable::settle`], where it is known whether the connection has pending output.
-    fn settle_as(&mut self, index: u32, now: Instant, wants_output: bool) {
+    pub(crate) fn settle_as(&mut self, index: u32, now: Instant, wants_output: bool) {
         let Some(place) = self.places.get_mut(index as usize) else { return };
         let Some(connection) = &mut place.connection else { return };
         // Of an ended connection only the program's part is left, which the program frees.
@@ -652,15 +669,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         let has_news = connection.has_news(cx.records);
         let wants_output = has_news || connection.due != ConnectionDue::default();
         let goes_on = has_turn && packet.is_some() && has_news;
-        let (ecn_capable, fragmentable) =
-            (connection.take_capable(), connection.take_fragmentable());
-        let transmit = packet.map(|packet| Transmit {
-            hop_limit: connection.hop_limit.map(NonZeroU8::get),
-            traffic_class: connection.traffic_class,
-            ecn_capable,
-            fragmentable,
-            ..Transmit::of(packet, &connection.flow)
-        });
+        let transmit = Transmit::from_connection(packet, connection);
         self.turn.1 = left;
         if goes_on {
             // It is called again at once, and after its last segment timers and events are
@@ -684,6 +693,14 @@ impl<H: HalfOpen> ConnectionTable<H> {
         let next = self.dirty.first(DIRTY)?;
         self.turn = (next, TURN);
         Some(next)
+    }
+
+    /// A segment of this connection is sent next: in its turn, or in a new one.
+    #[inline]
+    pub(crate) const fn begin_turn(&mut self, index: u32) {
+        let (whose, left) = self.turn;
+        let left = if whose == index && left > 0 { left } else { TURN };
+        self.turn = (index, left - 1);
     }
 
     /// Where memory is short and some connection has grown, ends one without progress; where more

@@ -214,6 +214,13 @@ impl Connection {
                 || self.may_finish(records))
     }
 
+    /// Whether what is pending is one segment at most: nothing again, and no more than one of news.
+    pub(crate) fn is_one_segment(&self, records: &SentSegments) -> bool {
+        self.snd.unsent() <= self.mss()
+            && self.probe.is_none()
+            && self.recovery.next_lost(records).is_none()
+    }
+
     /// How many new bytes may be sent now (RFC 9293 section 3.8.6.2.1; Nagle's algorithm in
     /// Minshall's form, as in Linux and BSD: one segment that is not full at a time, so that the
     /// tail of a write need not wait for its beginning).

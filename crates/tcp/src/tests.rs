@@ -2,6 +2,7 @@
 
 mod cable;
 
+mod at_once;
 mod goodput;
 mod peer;
 mod rules;

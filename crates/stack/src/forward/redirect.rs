@@ -36,7 +36,7 @@ impl Stack {
     ) {
         let Some(next_hop) = way.next_hop() else { return };
         let (from, iface) = (ascent.heading.src_addr, ascent.iface);
-        let sends = self.forwarding.as_ref().is_some_and(|f| f.port(iface).redirects);
+        let sends = self.policy.forwarding.as_ref().is_some_and(|f| f.port(iface).redirects);
         let interface = self.interfaces.get(usize::from(iface.0)).filter(|_| sends);
         let may = |i: &&Interface| may_redirect(i, from, next_hop, ascent.heading.dst_addr);
         let Some(interface) = interface.filter(may) else { return };
@@ -52,7 +52,7 @@ impl Stack {
             return;
         }
         let counters = &mut self.stats.counters;
-        match self.icmp_limit.allow_error(from.to_ip(), cx.now, &mut cx.random.secret) {
+        match self.icmp.limit.allow_error(from.to_ip(), cx.now, &mut cx.random.secret) {
             IcmpAllowance::Yes => {}
             IcmpAllowance::PeerLimited => return counters.count(A::OUT_LIMITED_PEER),
             IcmpAllowance::GlobalLimited => return counters.count(A::OUT_LIMITED_ALL),
@@ -71,7 +71,7 @@ impl Stack {
                 );
             }
             (IpAddr::V6(own), IpAddr::V6(to), IpAddr::V6(target_addr), IpAddr::V6(dst_addr)) => {
-                let known = self.neighbors_v6.neighbor(iface, target_addr);
+                let known = self.v6.neighbors.neighbor(iface, target_addr);
                 let target = known.and_then(|neighbor| neighbor.link_addr);
                 let fields = RedirectFields { target_addr, dst_addr };
                 let message = ndp::redirect(cx.pool, (own, to), fields, target, packet, ascent.l3);

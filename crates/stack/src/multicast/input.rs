@@ -100,9 +100,10 @@ impl Stack {
             hop_limit: ascent.heading.hop_limit,
             router_alert,
         };
-        let link = self.groups.link_mut(ascent.iface).ok_or(DropReason::InterfaceUnknown)?;
+        let link =
+            self.control.groups.link_mut(ascent.iface).ok_or(DropReason::InterfaceUnknown)?;
         A::engine(link).input(&heading, &message, cx.now, &mut cx.random.public)?;
-        self.groups.plan();
+        self.control.groups.plan();
         Ok(())
     }
 

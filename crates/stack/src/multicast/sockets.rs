@@ -57,22 +57,22 @@ impl Sockets<'_> {
         iface: IfIndex,
         filter: &GroupFilter,
     ) -> Result<(), GroupError> {
-        self.stack.udp.join(id, group, iface)?;
-        if let Err(error) = self.stack.udp.set_group_filter(id, group, iface, filter) {
+        self.stack.sockets.udp.join(id, group, iface)?;
+        if let Err(error) = self.stack.sockets.udp.set_group_filter(id, group, iface, filter) {
             // It was joined just above: leaving succeeds.
-            let _ = self.stack.udp.leave(id, group, iface);
+            let _ = self.stack.sockets.udp.leave(id, group, iface);
             return Err(error);
         }
         let interface = self.stack.interfaces.get_mut(usize::from(iface.0));
         match interface.map(|i| i.join(group.to_canonical())) {
             Some(Ok(_)) => {}
             refused => {
-                let _ = self.stack.udp.leave(id, group, iface);
+                let _ = self.stack.sockets.udp.leave(id, group, iface);
                 let unknown = refused.is_none();
                 return Err(if unknown { GroupError::NoInterface } else { GroupError::TooMany });
             }
         }
-        self.stack.groups.filtered += usize::from(!filter.is_everybody());
+        self.stack.control.groups.filtered += usize::from(!filter.is_everybody());
         self.stack.groups_changed(iface, self.cx.now, self.cx.random);
         Ok(())
     }
@@ -87,9 +87,9 @@ impl Sockets<'_> {
         group: IpAddr,
         iface: IfIndex,
     ) -> Result<(), GroupError> {
-        let filter = self.stack.udp.group_filter(id, group, iface)?;
-        self.stack.groups.filtered -= usize::from(!filter.is_everybody());
-        self.stack.udp.leave(id, group, iface)?;
+        let filter = self.stack.sockets.udp.group_filter(id, group, iface)?;
+        self.stack.control.groups.filtered -= usize::from(!filter.is_everybody());
+        self.stack.sockets.udp.leave(id, group, iface)?;
         if let Some(interface) = self.stack.interfaces.get_mut(usize::from(iface.0)) {
             interface.leave(group.to_canonical());
         }
@@ -109,8 +109,8 @@ impl Sockets<'_> {
         iface: IfIndex,
         filter: &GroupFilter,
     ) -> Result<(), GroupError> {
-        let before = self.stack.udp.set_group_filter(id, group, iface, filter)?;
-        let filtered = &mut self.stack.groups.filtered;
+        let before = self.stack.sockets.udp.set_group_filter(id, group, iface, filter)?;
+        let filtered = &mut self.stack.control.groups.filtered;
         *filtered += usize::from(!filter.is_everybody());
         *filtered -= usize::from(!before.is_everybody());
         self.stack.groups_changed(iface, self.cx.now, self.cx.random);
@@ -128,7 +128,7 @@ impl Sockets<'_> {
         group: IpAddr,
         iface: IfIndex,
     ) -> Result<(), GroupError> {
-        match self.stack.udp.group_filter(id, group, iface) {
+        match self.stack.sockets.udp.group_filter(id, group, iface) {
             Ok(filter) if filter.exclude => Err(GroupError::Membership),
             Ok(mut filter) => {
                 filter.add(source)?;
@@ -155,7 +155,7 @@ impl Sockets<'_> {
         group: IpAddr,
         iface: IfIndex,
     ) -> Result<(), GroupError> {
-        let mut filter = self.stack.udp.group_filter(id, group, iface)?;
+        let mut filter = self.stack.sockets.udp.group_filter(id, group, iface)?;
         if filter.exclude || !filter.remove(source) {
             return Err(GroupError::Membership);
         }
@@ -248,10 +248,10 @@ impl Sockets<'_> {
         id: SocketId,
         change: impl FnOnce(&mut SocketSettings),
     ) -> Result<(), SocketClosed> {
-        let mut settings = self.stack.udp.settings(id)?.clone();
+        let mut settings = self.stack.sockets.udp.settings(id)?.clone();
         change(&mut settings);
-        self.stack.udp.set_settings(id, settings)?;
-        self.stack.path_cache.forget();
+        self.stack.sockets.udp.set_settings(id, settings)?;
+        self.stack.sockets.path_cache.forget();
         Ok(())
     }
 
@@ -327,14 +327,14 @@ impl Stack {
     /// Leaves every group of a socket that is about to be closed.
     pub(crate) fn leave_groups(&mut self, cx: &mut RoundContext<'_>, id: SocketId) {
         loop {
-            let Ok(mut joined) = self.udp.groups(id) else { return };
+            let Ok(mut joined) = self.sockets.udp.groups(id) else { return };
             let Some((group, iface)) = joined.next() else { return };
             drop(joined);
-            let filter = self.udp.group_filter(id, group, iface);
+            let filter = self.sockets.udp.group_filter(id, group, iface);
             if filter.is_ok_and(|filter| !filter.is_everybody()) {
-                self.groups.filtered -= 1;
+                self.control.groups.filtered -= 1;
             }
-            if self.udp.leave(id, group, iface).is_err() {
+            if self.sockets.udp.leave(id, group, iface).is_err() {
                 return;
             }
             if let Some(interface) = self.interfaces.get_mut(usize::from(iface.0)) {
@@ -346,7 +346,7 @@ impl Stack {
 
     /// The interface on which a socket's datagrams to a group leave, where it set one.
     pub(crate) fn group_zone<A: Address>(&self, id: SocketId, dst_addr: A) -> Option<IfIndex> {
-        let settings = self.udp.settings(id).ok().filter(|_| dst_addr.is_group());
+        let settings = self.sockets.udp.settings(id).ok().filter(|_| dst_addr.is_group());
         settings.and_then(|settings| settings.group_iface)
     }
 
@@ -361,7 +361,7 @@ impl Stack {
         path: OutputPath<A>,
     ) {
         if let OutputPath::Via { iface, .. } = path {
-            if self.udp.settings(id).is_ok_and(|settings| settings.group_loop) {
+            if self.sockets.udp.settings(id).is_ok_and(|settings| settings.group_loop) {
                 self.loop_to_members(cx, &outgoing, iface);
             }
             if outgoing.hop_limit == 0 {
@@ -403,7 +403,8 @@ impl Stack {
         let (l4, len) = (A::HEADER_LEN, packet.len());
         let input = DatagramInput { src_addr, dst_addr, iface, l3: 0, l4, len, group: true };
         let stats = &mut self.stats;
-        match self.udp.input(&input, copy, cx.pool, &mut stats.counters, &mut stats.access) {
+        match self.sockets.udp.input(&input, copy, cx.pool, &mut stats.counters, &mut stats.access)
+        {
             DatagramVerdict::Delivered { .. } | DatagramVerdict::DeliveredToGroup { .. } => {
                 stats.fates.delivered += 1;
             }

@@ -44,7 +44,7 @@ impl Drop for FreedSockets {
 impl Stack {
     /// Serves programs on other threads: this stack is the worker that the shard was made for.
     pub fn serve(&mut self, mut shard: RemoteShard) {
-        shard.prepare(self.path_cache.len());
+        shard.prepare(self.sockets.path_cache.len());
         if let Some(tcp) = &mut self.tcp {
             // Connections with unacknowledged data must leave send memory for the others.
             tcp.set.limit_memory(shard.send_share());
@@ -53,21 +53,24 @@ impl Stack {
         shard.tcp.prepare(self.tcp.as_ref().map_or(0, |tcp| tcp.set.places_max()), owner);
         if self.is_follower() {
             // Another stack may take its place.
-            shard.home = self.place.clone();
+            shard.home = self.shard.place.clone();
         }
-        self.remote = Some(Box::new(shard));
+        self.shard.remote = Some(Box::new(shard));
     }
 
     /// What the control shard has decided since the last call, for the other shards to carry out in
     /// this order. Nothing where it has none, or is none.
     pub fn take_commands(&mut self) -> Vec<SocketCommand> {
-        self.remote.as_mut().map_or_else(Vec::new, |remote| core::mem::take(&mut remote.decided))
+        self.shard
+            .remote
+            .as_mut()
+            .map_or_else(Vec::new, |remote| core::mem::take(&mut remote.decided))
     }
 
     /// Whether [`Stack::take_commands`] has something.
     #[must_use]
     pub fn has_commands(&self) -> bool {
-        self.remote.as_ref().is_some_and(|remote| !remote.decided.is_empty())
+        self.shard.remote.as_ref().is_some_and(|remote| !remote.decided.is_empty())
     }
 
     /// Carries out what the control shard has decided. On the other shards, in the order given.
@@ -76,28 +79,28 @@ impl Stack {
     }
 
     pub(crate) fn carry_out_here(&mut self, cx: &mut RoundContext<'_>, command: &SocketCommand) {
-        let Some(mut remote) = self.remote.take() else { return };
+        let Some(mut remote) = self.shard.remote.take() else { return };
         follow(&mut Sockets::new(self, cx.again()), &mut remote, command);
-        self.remote = Some(remote);
+        self.shard.remote = Some(remote);
     }
 
     /// After a panic: programs' sockets are opened again as they were, once. Costs as much as
     /// opening them did.
     #[cold]
     pub(crate) fn open_again(&mut self, cx: &mut RoundContext<'_>) {
-        let Some(remote) = &mut self.remote else { return };
+        let Some(remote) = &mut self.shard.remote else { return };
         for command in remote.take_histories() {
             self.carry_out_here(cx, &command);
         }
-        if let Some(mut remote) = self.remote.take() {
+        if let Some(mut remote) = self.shard.remote.take() {
             self.listen_again(cx, &mut remote);
-            self.remote = Some(remote);
+            self.shard.remote = Some(remote);
         }
     }
 
     /// Takes datagrams and requests of programs; bounded. Part of timed work.
     pub(crate) fn serve_programs(&mut self, cx: &mut RoundContext<'_>) -> Units {
-        let Some(mut remote) = self.remote.take() else { return Units(0) };
+        let Some(mut remote) = self.shard.remote.take() else { return Units(0) };
         remote.hear();
         remote.look_at_dry(cx.now);
         let mut spent = 0;
@@ -114,7 +117,7 @@ impl Stack {
             self.decide(cx, &mut remote, request, until);
         }
         spent += self.serve_connections(cx, &mut remote);
-        self.remote = Some(remote);
+        self.shard.remote = Some(remote);
         Units(spent)
     }
 
@@ -180,27 +183,27 @@ impl Stack {
     /// Hands programs what arrived on their connections, and what timers have made of them.
     pub(crate) fn deliver_streams(&mut self, cx: &mut RoundContext<'_>) {
         if self.tcp.is_some()
-            && let Some(mut remote) = self.remote.take()
+            && let Some(mut remote) = self.shard.remote.take()
         {
             self.deliver_connections(cx, &mut remote);
-            self.remote = Some(remote);
+            self.shard.remote = Some(remote);
         }
     }
 
     /// Hands each socket's datagrams and error to its program: at the end of a round.
     pub(crate) fn deliver_to_programs(&mut self, cx: &mut RoundContext<'_>) {
         self.deliver_streams(cx);
-        let Some(remote) = &mut self.remote else { return };
-        while let Some((socket, refused)) = self.udp.next_refusing() {
+        let Some(remote) = &mut self.shard.remote else { return };
+        while let Some((socket, refused)) = self.sockets.udp.next_refusing() {
             remote.refused(socket, refused);
         }
-        while let Some(socket) = self.udp.next_ready() {
+        while let Some(socket) = self.sockets.udp.next_ready() {
             // The stack's own sockets are polled by their applications.
             if !remote.serves(socket) {
                 continue;
             }
-            let (packets, v4) = self.udp.take_waiting(socket);
-            let error = self.udp.take_error(socket).ok().flatten().map(Errno::from);
+            let (packets, v4) = self.sockets.udp.take_waiting(socket);
+            let error = self.sockets.udp.take_error(socket).ok().flatten().map(Errno::from);
             let news = ShardNews { packets, v4, error };
             remote.deliver(socket, news, &mut self.stats.counters);
         }
@@ -290,7 +293,7 @@ fn share(stack: &Stack, settings: &SocketSettings) -> SocketSettings {
 fn ends(sockets: &Sockets<'_>, socket: SocketId) -> RequestAddrs {
     let unspecified = SocketAddr::from(([0; 4], 0));
     let local = sockets.udp_local_addr(socket).unwrap_or(unspecified);
-    RequestAddrs { local, peer: sockets.stack.udp.peer_addr(socket).ok().flatten() }
+    RequestAddrs { local, peer: sockets.stack.sockets.udp.peer_addr(socket).ok().flatten() }
 }
 
 fn open(
@@ -328,7 +331,7 @@ fn change(
 ) -> Result<SocketCommand, Errno> {
     let change = match what {
         RequestKind::Connect(peer) => {
-            let allowed = sockets.stack.udp.settings(socket).is_ok_and(|s| s.broadcast);
+            let allowed = sockets.stack.sockets.udp.settings(socket).is_ok_and(|s| s.broadcast);
             if !allowed && sockets.is_broadcast(peer.ip().to_canonical()) {
                 return Err(Errno::ACCESS);
             }
@@ -336,7 +339,7 @@ fn change(
             SocketChange::Connect { remote: peer, src_addr, zone }
         }
         RequestKind::Disconnect => {
-            sockets.stack.udp.disconnect(socket).map_err(Errno::from)?;
+            sockets.stack.sockets.udp.disconnect(socket).map_err(Errno::from)?;
             SocketChange::Disconnect
         }
         RequestKind::Configure(settings) => {
@@ -368,8 +371,8 @@ fn configure(
     settings: &SocketSettings,
 ) {
     // Known a moment ago.
-    let _ = sockets.stack.udp.set_settings(socket, share(sockets.stack, settings));
-    sockets.stack.path_cache.forget();
+    let _ = sockets.stack.sockets.udp.set_settings(socket, share(sockets.stack, settings));
+    sockets.stack.sockets.path_cache.forget();
     remote.limit(slot.index, u32::try_from(settings.send_bytes).unwrap_or(u32::MAX));
 }
 
@@ -389,19 +392,19 @@ fn follow(sockets: &mut Sockets<'_>, remote: &mut RemoteShard, command: &SocketC
         }
         SocketChange::Connect { remote: peer, src_addr, zone } => {
             let secret = &mut sockets.cx.random.secret;
-            let _ = sockets.stack.udp.connect(socket, *peer, *src_addr, *zone, secret);
+            let _ = sockets.stack.sockets.udp.connect(socket, *peer, *src_addr, *zone, secret);
         }
-        SocketChange::Disconnect => _ = sockets.stack.udp.disconnect(socket),
+        SocketChange::Disconnect => _ = sockets.stack.sockets.udp.disconnect(socket),
         SocketChange::Configure { settings } => configure(sockets, remote, slot, socket, settings),
         SocketChange::Join { group, iface, filter } => {
-            let _ = sockets.stack.udp.join(socket, *group, *iface);
-            let _ = sockets.stack.udp.set_group_filter(socket, *group, *iface, filter);
+            let _ = sockets.stack.sockets.udp.join(socket, *group, *iface);
+            let _ = sockets.stack.sockets.udp.set_group_filter(socket, *group, *iface, filter);
         }
         SocketChange::Leave { group, iface } => {
-            let _ = sockets.stack.udp.leave(socket, *group, *iface);
+            let _ = sockets.stack.sockets.udp.leave(socket, *group, *iface);
         }
         SocketChange::Close => {
-            let _ = sockets.stack.udp.close(socket);
+            let _ = sockets.stack.sockets.udp.close(socket);
             remote.untie(slot, socket);
         }
     }

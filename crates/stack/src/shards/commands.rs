@@ -29,7 +29,8 @@ impl ControlShard {
 impl Stack {
     /// Logs what was decided for every follower, and wakes them.
     pub(super) fn spread_commands(&mut self, cx: &mut RoundContext<'_>) {
-        let (Role::Control(control), Some(remote)) = (&mut self.role, &mut self.remote) else {
+        let (Role::Control(control), Some(remote)) = (&mut self.shard.role, &mut self.shard.remote)
+        else {
             return;
         };
         if remote.decided.is_empty() {
@@ -53,10 +54,10 @@ impl Stack {
 
     /// Carries out what the control shard has decided, all of it: at most as much as a log holds.
     pub(super) fn repeat_commands(&mut self, cx: &mut RoundContext<'_>) {
-        if self.remote.as_ref().is_some_and(|remote| remote.begins_again) {
+        if self.shard.remote.as_ref().is_some_and(|remote| remote.begins_again) {
             self.open_again(cx);
         }
-        while let Role::Follower(follower) = &mut self.role
+        while let Role::Follower(follower) = &mut self.shard.role
             && let Some(command) = follower.log.pop()
         {
             self.stats.counters.count(Counter::FloodwallSocketCommands);
@@ -66,13 +67,13 @@ impl Stack {
 
     /// Whether the control shard has decided something that waits for room in a log.
     pub(crate) fn has_decided(&self) -> bool {
-        matches!(self.role, Role::Control(_))
-            && self.remote.as_ref().is_some_and(|remote| !remote.decided.is_empty())
+        matches!(self.shard.role, Role::Control(_))
+            && self.shard.remote.as_ref().is_some_and(|remote| !remote.decided.is_empty())
     }
 
     /// Whether a follower must carry something out before it sleeps.
     pub(crate) fn has_to_repeat(&mut self) -> bool {
-        match &mut self.role {
+        match &mut self.shard.role {
             Role::Follower(follower) => follower.log.ready() > 0,
             _ => false,
         }

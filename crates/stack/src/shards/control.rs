@@ -47,10 +47,10 @@ struct PublishedMarks {
 impl PublishedMarks {
     fn of(stack: &Stack) -> Self {
         Self {
-            paths: stack.path_cache.generation(),
-            exceptions: (stack.exceptions_v4.revision(), stack.exceptions_v6.revision()),
+            paths: stack.sockets.path_cache.generation(),
+            exceptions: (stack.v4.exceptions.revision(), stack.v6.exceptions.revision()),
             changes: stack.stats.counters.of(Counter::FloodwallChanges),
-            dhcp_asks: stack.dhcp.asks(),
+            dhcp_asks: stack.control.dhcp.asks(),
         }
     }
 
@@ -212,9 +212,9 @@ impl ControlShard {
 impl Stack {
     /// Takes the place of the control shard: everything is to be published.
     pub(crate) fn lead(&mut self) {
-        if let Role::Control(control) = &mut self.role {
-            control.v4.follow(&mut self.neighbors_v4);
-            control.v6.follow(&mut self.neighbors_v6);
+        if let Role::Control(control) = &mut self.shard.role {
+            control.v4.follow(&mut self.v4.neighbors);
+            control.v6.follow(&mut self.v6.neighbors);
         }
     }
 
@@ -227,26 +227,28 @@ impl Stack {
             return;
         }
         let routes_shown = self.publish_routes(now);
-        let Role::Control(mut control) = mem::replace(&mut self.role, Role::Alone) else { return };
+        let Role::Control(mut control) = mem::replace(&mut self.shard.role, Role::Alone) else {
+            return;
+        };
         control.reclaim(now);
         let ControlShard { published, v4, v6, neighbors_withheld, .. } = &mut *control;
-        let v4 = v4.publish(&published.v4, &mut self.neighbors_v4, NEIGHBORS_EACH, now);
-        let v6 = v6.publish(&published.v6, &mut self.neighbors_v6, NEIGHBORS_EACH, now);
+        let v4 = v4.publish(&published.v4, &mut self.v4.neighbors, NEIGHBORS_EACH, now);
+        let v6 = v6.publish(&published.v6, &mut self.v6.neighbors, NEIGHBORS_EACH, now);
         *neighbors_withheld = !(v4 && v6);
         control.show(self, now);
         control.routes_withheld = !routes_shown;
-        let (v4, v6) = (&self.routes_v4, &self.routes_v6);
+        let (v4, v6) = (&self.v4.routes, &self.v6.routes);
         let routes = u64::from(v4.generation()) + u64::from(v6.generation());
         let waits = control.waits() || v4.waits() || v6.waits();
         control.next_reclaim = waits.then(|| now + RECLAIM_EVERY);
         control.say(routes);
-        self.role = Role::Control(control);
+        self.shard.role = Role::Control(control);
         self.spread_commands(cx);
     }
 
     /// What the control shard has published, for its counters.
     pub(crate) fn count_published(&self, counters: &mut floodwall_base::Counters) {
-        let Role::Control(control) = &self.role else { return };
+        let Role::Control(control) = &self.shard.role else { return };
         let neighbors = control.v4.published + control.v6.published;
         let refused = control.v4.refused + control.v6.refused;
         for (counter, n) in [

@@ -155,7 +155,7 @@ impl Stack {
     }
 
     fn take_over(&mut self, view: DomainView<'_>) {
-        let Role::Follower(follower) = &mut self.role else { return };
+        let Role::Follower(follower) = &mut self.shard.role else { return };
         let status = follower.status.read();
         if status.version == follower.seen {
             return;
@@ -172,20 +172,20 @@ impl Stack {
             snapshot.give_to(self, has);
             self.stats.counters.count(Counter::FloodwallSnapshotsTaken);
         }
-        self.path_cache.forget();
+        self.sockets.path_cache.forget();
     }
 
     /// Whether another shard learns for this one.
     #[inline]
     pub(crate) const fn is_follower(&self) -> bool {
-        matches!(self.role, Role::Follower(_))
+        matches!(self.shard.role, Role::Follower(_))
     }
 
     /// Whether the control shard must decide where packets go, because it could not show what it
     /// decides by.
     #[inline]
     pub(crate) const fn is_behind(&self) -> bool {
-        match &self.role {
+        match &self.shard.role {
             Role::Follower(follower) => follower.withheld & SNAPSHOT_WITHHELD != 0,
             _ => false,
         }
@@ -194,9 +194,9 @@ impl Stack {
     /// Whether a DHCP client of this host waits for an answer.
     #[inline]
     pub(crate) const fn dhcp_asks(&self) -> bool {
-        match &self.role {
+        match &self.shard.role {
             Role::Follower(follower) => follower.dhcp_asks,
-            _ => self.dhcp.asks(),
+            _ => self.control.dhcp.asks(),
         }
     }
 
@@ -208,7 +208,7 @@ impl Stack {
         iface: IfIndex,
         addr: A,
     ) -> Option<MacAddr> {
-        let Role::Follower(follower) = &mut self.role else { return None };
+        let Role::Follower(follower) = &mut self.shard.role else { return None };
         follower.neighbor(cx.peers.as_ref()?.view, iface, addr, cx.now)
     }
 
@@ -263,14 +263,14 @@ impl Stack {
 
     /// The owner of a datagram that was put together here and begins at `l3`, where it is another.
     pub(crate) fn owner_of_whole(&self, packet: &PacketBuf, l3: usize) -> Option<WorkerId> {
-        if self.steering.workers() == 1 {
+        if self.shard.steering.workers() == 1 {
             return None;
         }
         // As far as the first chunk shows it: what hides its ports behind it is the control
         // shard's, here as on arrival.
         let bytes = packet.first().get(l3..).unwrap_or_default();
-        let owner = floodwall_wire::steer::packet(&self.steering, bytes);
-        (owner != self.worker).then_some(owner)
+        let owner = floodwall_wire::steer::packet(&self.shard.steering, bytes);
+        (owner != self.shard.worker).then_some(owner)
     }
 }
 

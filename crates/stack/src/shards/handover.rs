@@ -37,7 +37,7 @@ impl Stack {
         let mut behind = spent;
         for Handoff { kind, packet, .. } in handed.drain() {
             behind -= 1;
-            self.more_arrives = behind > 0;
+            self.burst.more_arrives = behind > 0;
             match kind {
                 HandoffKind::Frame => self.take_in(cx, packet),
                 HandoffKind::Reassembled => self.adopt_whole(cx, packet),

@@ -80,20 +80,20 @@ impl Stack {
     /// Takes over the peers that other shards have established. Costs a look at one word of each.
     #[inline]
     pub(crate) fn hear_notes(&mut self, now: Instant) {
-        let Some(notes) = self.role.notes() else { return };
+        let Some(notes) = self.shard.role.notes() else { return };
         // A shard may receive notes for long without a packet, so the clock is advanced here.
-        self.recent_peers.begin(now);
+        self.sockets.recent_peers.begin(now);
         for peer in notes.heard() {
-            self.recent_peers.hear(&peer, now);
+            self.sockets.recent_peers.hear(&peer, now);
         }
     }
 
     /// Sends a note about an established peer to the owner of its flow.
     #[cold]
     pub(crate) fn tell_friend(&mut self, owner: WorkerId, peer: &RecentPeer, now: Instant) {
-        let Some(notes) = self.role.notes() else { return };
+        let Some(notes) = self.shard.role.notes() else { return };
         if notes.tell(owner, *peer) {
-            self.recent_peers.told(peer, now);
+            self.sockets.recent_peers.told(peer, now);
         }
     }
 }

@@ -145,12 +145,12 @@ impl ShardPlace {
 impl Stack {
     /// The stack is dropped: what the next one in its place needs stays there.
     pub(crate) fn leave_place(&mut self) {
-        let Some(place) = self.place.take() else { return };
-        let looped = self.loopback.len() as u64;
+        let Some(place) = self.shard.place.take() else { return };
+        let looped = self.burst.loopback.len() as u64;
         let mut stats = bereaved(self.stats(), looped);
         // The accounting has them as delivered.
-        stats.counters.add(Counter::FloodwallPanicDatagrams, self.udp.waiting());
-        let role = core::mem::replace(&mut self.role, Role::Alone);
+        stats.counters.add(Counter::FloodwallPanicDatagrams, self.sockets.udp.waiting());
+        let role = core::mem::replace(&mut self.shard.role, Role::Alone);
         let mut left = place.left();
         left.stats = Some(stats);
         if let Role::Follower(mut follower) = role {

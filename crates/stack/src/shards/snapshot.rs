@@ -58,9 +58,9 @@ impl TableSnapshot {
             copy_interfaces(&mut self.interfaces, &stack.interfaces);
             self.interfaces_revision = interfaces_revision;
         }
-        copy_exceptions(&mut self.exceptions_v4, &stack.exceptions_v4);
-        copy_exceptions(&mut self.exceptions_v6, &stack.exceptions_v6);
-        self.dhcp_asks = stack.dhcp.asks();
+        copy_exceptions(&mut self.exceptions_v4, &stack.v4.exceptions);
+        copy_exceptions(&mut self.exceptions_v6, &stack.v6.exceptions);
+        self.dhcp_asks = stack.control.dhcp.asks();
     }
 
     /// Gives `stack`, which has the interfaces of revision `has`, what is here.
@@ -68,8 +68,8 @@ impl TableSnapshot {
         if self.interfaces_revision != has {
             copy_interfaces(&mut stack.interfaces, &self.interfaces);
         }
-        copy_exceptions(&mut stack.exceptions_v4, &self.exceptions_v4);
-        copy_exceptions(&mut stack.exceptions_v6, &self.exceptions_v6);
+        copy_exceptions(&mut stack.v4.exceptions, &self.exceptions_v4);
+        copy_exceptions(&mut stack.v6.exceptions, &self.exceptions_v6);
     }
 }
 

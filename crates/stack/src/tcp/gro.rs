@@ -138,23 +138,26 @@ impl Stack {
         at: [usize; 2],
     ) {
         let [l3, l4] = at;
-        let listed =
-            self.access_lists.get(usize::from(packet.iface().0)).is_some_and(Option::is_some);
-        if listed || self.raw.hears(A::FAMILY, IpProtocol::TCP) {
-            return self.follow.stop();
+        let listed = self
+            .policy
+            .access_lists
+            .get(usize::from(packet.iface().0))
+            .is_some_and(Option::is_some);
+        if listed || self.sockets.raw.hears(A::FAMILY, IpProtocol::TCP) {
+            return self.burst.follow.stop();
         }
-        self.follow.learn::<A>(packet, l3, l4);
-        self.follow.pseudo = match (ends.0.to_ip(), ends.1.to_ip()) {
+        self.burst.follow.learn::<A>(packet, l3, l4);
+        self.burst.follow.pseudo = match (ends.0.to_ip(), ends.1.to_ip()) {
             (IpAddr::V4(from), IpAddr::V4(to)) => pseudo_header_v4(from, to, IpProtocol::TCP.0, 0),
             (IpAddr::V6(from), IpAddr::V6(to)) => pseudo_header_v6(from, to, IpProtocol::TCP.0, 0),
-            _ => return self.follow.stop(),
+            _ => return self.burst.follow.stop(),
         };
     }
 
     /// Takes a packet that goes on where the train ends; gives back any other.
     #[inline]
     pub(crate) fn tcp_followed(&mut self, packet: PacketBuf) -> Result<(), PacketBuf> {
-        let follow = &self.follow;
+        let follow = &self.burst.follow;
         let Some(tcp) = &mut self.tcp else { return Err(packet) };
         if !follow.matches(&packet) {
             return Err(packet);

@@ -117,7 +117,8 @@ impl<'a> PlainPacket<'a> {
             }
             LinkMedium::Ip | LinkMedium::Loopback => None,
         };
-        let dialogues = self.stack.forwarding.as_ref().map(|forwarding| &forwarding.dialogues);
+        let dialogues =
+            self.stack.policy.forwarding.as_ref().map(|forwarding| &forwarding.dialogues);
         self.passes_v4 = dialogues.filter(|_| self.stack.forwards::<Ipv4Addr>(iface));
         self.passes_v6 = dialogues.filter(|_| self.stack.forwards::<Ipv6Addr>(iface));
         self.interface = Some(interface);
@@ -238,7 +239,7 @@ impl<'a> PlainPacket<'a> {
             let (src_addr, dst_addr) = ends();
             DatagramKey::new((src_addr, src_port), (dst_addr, dst_port), at.iface)
         };
-        Some(self.stack.udp.seek(dst_port, at.class, whose))
+        Some(self.stack.sockets.udp.seek(dst_port, at.class, whose))
     }
 
     #[cold]

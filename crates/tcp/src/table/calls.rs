@@ -7,11 +7,11 @@ use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
 use floodwall_base::{Counter, Endpoint, Family, FlowKey, IfIndex, Instant, Seq};
-use floodwall_packet::PacketBuf;
+use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_syncache::{HalfOpen, ListenSettings};
 
 use crate::connection::{Connection, OpenKind};
-use crate::connection_table::{ConnectionTable, TcpContext};
+use crate::connection_table::{ConnectionTable, TcpContext, Transmit};
 use crate::error::{ConnectionError, ListenError, OpenError, RecvError, SendError};
 use crate::id::{ConnectionId, ListenerId, StaleHandle};
 use crate::mss::{announced_mss, floored_mtu};
@@ -228,6 +228,68 @@ impl<H: HalfOpen> ConnectionTable<H> {
         bytes: &[u8],
     ) -> Result<usize, SendError> {
         self.write(lend, id, bytes, true)
+    }
+
+    /// The peer to which a write of this connection would leave at once, and its interface where
+    /// that is significant: nothing waits to be sent, here or by others. The caller looks its path
+    /// up for [`ConnectionTable::send_now`].
+    #[inline]
+    pub fn next_to_write(&mut self, id: ConnectionId) -> Option<(IpAddr, IfIndex)> {
+        if self.wants_transmit() {
+            return None;
+        }
+        self.prefetch(id.index);
+        let connection = self.named(id).ok()?;
+        let waits = connection.snd.unsent() > 0;
+        (!waits).then(|| (connection.flow.remote.ip(), connection.flow.zone))
+    }
+
+    /// As [`ConnectionTable::send`] or, with `more`, [`ConnectionTable::send_more`], on a path of
+    /// `mtu` bytes, where that is known. Where what it makes pending is at most one segment and
+    /// nothing else is pending, that segment is returned, and no list is touched. Call
+    /// [`ConnectionTable::transmit`] for the rest as usual.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub fn send_now(
+        &mut self,
+        lend: &mut TcpContext<'_>,
+        id: ConnectionId,
+        bytes: &[u8],
+        (more, mtu): (bool, Option<u32>),
+    ) -> (Result<usize, SendError>, Option<Transmit>) {
+        if self.wants_transmit() {
+            return (self.write(lend, id, bytes, more), None);
+        }
+        self.prefetch(id.index);
+        if let Err(stale) = self.named(id) {
+            return (Err(stale.into()), None);
+        }
+        let now = lend.now;
+        let Some((connection, mut cx)) = self.lent(id.index, lend) else {
+            return (Err(StaleHandle.into()), None);
+        };
+        if let Some(mtu) = mtu {
+            connection.follow_path(mtu, now);
+        }
+        let sent = connection.send(&cx, bytes, more);
+        if !connection.wants_output(cx.records) {
+            self.settle_as(id.index, now, false);
+            return (sent, None);
+        }
+        if !connection.is_one_segment(cx.records) {
+            self.settle(id.index, now);
+            return (sent, None);
+        }
+        let packet = connection.output(&mut cx, 1, &mut PacketList::new());
+        let wants_output = connection.wants_output(cx.records);
+        let transmit = Transmit::from_connection(packet, connection);
+        self.begin_turn(id.index);
+        self.settle_as(id.index, now, wants_output);
+        if transmit.is_none() {
+            self.dirty.unlink(id.index);
+        }
+        (sent, transmit)
     }
 
     fn write(

@@ -3,6 +3,7 @@
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use floodwall_base::{Counters, IfIndex, Instant, PublicRandom, Randomness, Units};
 use floodwall_packet::{AccessCounters, PacketList, Pool, PoolConfig, Region};
@@ -10,7 +11,7 @@ use floodwall_syncache::CookieMoment;
 
 use crate::{
     ConnectionAddrs, ConnectionId, ConnectionTable, ListenerId, RecvError, SegmentInput,
-    SegmentVerdict, TcpConfig, TcpContext, TcpSettings, Transmit,
+    SegmentVerdict, SendError, TcpConfig, TcpContext, TcpSettings, Transmit,
 };
 
 /// Frames of a host's pool: half of them may be held by its connections.
@@ -58,6 +59,10 @@ pub(super) struct Cable {
     busy: [Instant; 2],
     /// Segments put on the cable, from each side.
     pub(super) sent: [u64; 2],
+    /// A hash of all of them, with their times.
+    pub(super) seen: u64,
+    /// Segments that left within the call that wrote them.
+    pub(super) at_once: u64,
 }
 
 impl Host {
@@ -124,6 +129,8 @@ impl Cable {
             count: 0,
             busy: [now; 2],
             sent: [0; 2],
+            seen: 0,
+            at_once: 0,
         }
     }
 
@@ -172,6 +179,28 @@ impl Cable {
         tcp.send(&mut lend, id, bytes).unwrap_or(0)
     }
 
+    /// As a host's application writes: all that may be sent leaves, at once (`now`) or by lists.
+    pub(super) fn write_out(
+        &mut self,
+        host: usize,
+        id: ConnectionId,
+        bytes: &[u8],
+        more: bool,
+        at_once: bool,
+    ) -> Result<usize, SendError> {
+        let now = self.now;
+        let (tcp, mut lend) = self.hosts[host].lend(now);
+        let (sent, out) = match (at_once, more) {
+            (true, _) => tcp.send_now(&mut lend, id, bytes, (more, None)),
+            (false, true) => (tcp.send_more(&mut lend, id, bytes), None),
+            (false, false) => (tcp.send(&mut lend, id, bytes), None),
+        };
+        self.at_once += u64::from(out.is_some());
+        out.into_iter().for_each(|out| self.launch(host, out));
+        self.flush();
+        sent
+    }
+
     pub(super) fn close(&mut self, host: usize, id: ConnectionId) {
         let now = self.now;
         let (tcp, lend) = self.hosts[host].lend(now);
@@ -183,6 +212,9 @@ impl Cable {
         let len = flying.bytes.len() + if flying.dst_addr.is_ipv4() { 20 } else { 40 };
         assert!(len <= 1500, "a segment of {len} bytes would be fragmented");
         self.sent[1 - flying.to] += 1;
+        let mut hash = DefaultHasher::new();
+        (self.seen, self.now.as_nanos(), flying.to, &flying.bytes).hash(&mut hash);
+        self.seen = hash.finish();
         let Weather { delay, jitter, loss, twice, spoil, rate } = self.weather;
         let mut delay = delay;
         if let Some((rate, patience)) = rate {

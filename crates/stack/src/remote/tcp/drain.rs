@@ -36,7 +36,7 @@ impl Stack {
         from: u32,
         visits: u32,
     ) -> Option<u32> {
-        let mut remote = self.remote.take()?;
+        let mut remote = self.shard.remote.take()?;
         let shared = Arc::clone(&remote.shared);
         let (first, count) = remote.tcp.slots();
         let end = from.saturating_add(visits).min(count);
@@ -65,7 +65,7 @@ impl Stack {
             // It was there a moment ago.
             let _ = Sockets::new(self, cx.again()).tcp_close(id);
         }
-        self.remote = Some(remote);
+        self.shard.remote = Some(remote);
         (end < count).then_some(end)
     }
 }

@@ -1,0 +1,82 @@
+//! A write whose segment leaves at once sends what the same write by the lists sends: the same
+//! bytes at the same times, in both families, with loss, held writes and several connections.
+
+use core::time::Duration;
+
+use floodwall_base::PublicRandom;
+
+use super::cable::{Cable, Weather};
+use crate::{ConnectionId, TcpSettings};
+
+/// Two connections of each host, in one of two ways of writing.
+struct Pair {
+    cable: Cable,
+    at_once: bool,
+    /// By host.
+    ids: [Vec<ConnectionId>; 2],
+}
+
+impl Pair {
+    fn new(seed: u64, v6: bool, settings: &TcpSettings, at_once: bool) -> Self {
+        let mut cable = Cable::new(seed);
+        let listener = cable.listen(1, 80, settings);
+        let clients = (0..2).map(|_| cable.connect(v6, 80, settings)).collect();
+        cable.run(Duration::from_millis(100));
+        let servers = std::iter::from_fn(|| cable.accept(1, listener)).collect();
+        Self { cable, at_once, ids: [clients, servers] }
+    }
+}
+
+/// A few bytes mostly; sometimes about a segment, sometimes much.
+fn length(random: &mut PublicRandom) -> usize {
+    let most = [1, 200, 200, 200, 1448, 1500, 3000, 40_000][random.below(8) as usize];
+    random.below(most + 1) as usize
+}
+
+fn writes_alike(seed: u64, v6: bool) -> u64 {
+    let mut random = PublicRandom::new(seed);
+    let settings = TcpSettings {
+        nodelay: random.below(2) == 0,
+        ecn: random.below(2) == 0,
+        timestamps: random.below(4) != 0,
+        ..TcpSettings::default()
+    };
+    let mut pairs = [false, true].map(|at_once| Pair::new(seed, v6, &settings, at_once));
+    let loss = random.below(2) as f64 * 0.05;
+    for pair in &mut pairs {
+        let delay = Duration::from_micros(500);
+        pair.cable.weather = Weather { delay, loss, ..Weather::default() };
+        assert_eq!((pair.ids[0].len(), pair.ids[1].len()), (2, 2), "seed {seed}");
+    }
+    for round in 0..300 {
+        let (host, which, len) =
+            (random.below(2) as usize, random.below(2) as usize, length(&mut random));
+        let (more, reads) = (random.below(6) == 0, random.below(3) != 0);
+        let wait = [0, 50, 400, 1000, 50_000, 3_000_000][random.below(6) as usize];
+        let shut = round == 290;
+        let happened = pairs.each_mut().map(|Pair { cable, at_once, ids }| {
+            let id = ids[host][which];
+            let bytes: Vec<u8> = (0..len).map(|n| (n + round) as u8).collect();
+            let sent = cable.write_out(host, id, &bytes, more, *at_once);
+            if shut {
+                cable.shutdown(host, id);
+                cable.flush();
+            }
+            cable.run(Duration::from_micros(wait));
+            let mut out = [0; 20_000];
+            let read =
+                if reads { cable.recv(1 - host, ids[1 - host][which], &mut out) } else { Ok(0) };
+            cable.flush();
+            (sent, read, cable.seen, cable.sent, cable.hosts[host].tcp.deadline())
+        });
+        assert_eq!(happened[0], happened[1], "seed {seed}, round {round}, of {len} bytes");
+    }
+    pairs[1].cable.at_once
+}
+
+#[test]
+fn a_write_that_leaves_at_once_sends_what_the_lists_would_in_both_families() {
+    let at_once: u64 =
+        (1..=20).flat_map(|seed| [false, true].map(|v6| writes_alike(seed, v6))).sum();
+    assert!(at_once > 1000, "only {at_once} left at once");
+}
