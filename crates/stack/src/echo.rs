@@ -175,7 +175,7 @@ impl Stack {
         packet.clear_offload();
         packet.set_link_group(false);
         let dst_addr = ascent.heading.src_addr;
-        let told = self.echo_paths.mtu(dst_addr.to_ip(), cx.now);
+        let told = self.icmp.echo_paths.mtu(dst_addr.to_ip(), cx.now);
         let mut fields = Ipv4Fields::new(from, dst_addr, IpProtocol::ICMPV4, HOP_LIMIT, 0);
         (fields.dscp, fields.ecn) = (Dscp::of_traffic_class(class), Ecn::NotCapable);
         let path = self.path(cx, dst_addr, Some(ascent.iface));

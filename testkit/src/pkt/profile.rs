@@ -1,9 +1,9 @@
 //! Profiles: the system that a script was written for.
 //!
 //! Scripts of others expect what the system does that they were written for, where a standard
-//! leaves a choice. A profile is settings of Floodwall, chosen as near as can be; all else in a script
-//! is compared as always. Against a kernel nothing of this applies. Not here: the differences that
-//! remain, each with its reason (`permitted.rs`).
+//! leaves a choice. A profile is settings of Floodwall, chosen as near as can be; all else in a
+//! script is compared as always. Against a kernel nothing of this applies. Not here: the
+//! differences that remain, each with its reason (`permitted.rs`).
 
 use std::time::Duration;
 
