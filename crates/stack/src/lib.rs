@@ -53,6 +53,7 @@ mod sockets;
 mod stats;
 mod syn;
 mod syn_offers;
+mod tap;
 mod tcp;
 mod tcp_service;
 mod triage;
@@ -86,5 +87,8 @@ pub use shards::{NoSeat, Seat, Seats, seats};
 pub use sockets::{SendError, Sockets, StartError};
 pub use stats::{Conservation, Fates, Stats};
 pub use syn::ListenerReport;
+pub use tap::{
+    PacketTap, TapConfig, TapEvent, TapFilter, TapProtocol, TapReader, TapRecord, TapSide,
+};
 pub use tcp::TcpError;
 pub use tcp_service::TcpService;

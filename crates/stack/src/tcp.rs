@@ -113,6 +113,9 @@ impl Stack {
             let ArrivedHeading { src_addr, dst_addr, .. } = ascent.heading;
             self.tcp_follow::<A>(&packet, (src_addr, dst_addr), [ascent.l3, l4]);
         }
+        if let Some(tap) = &mut self.tap {
+            tap.hold(&packet);
+        }
         let Some(tcp) = &mut self.tcp else {
             return self.drop_packet(packet, DropReason::TcpNoConnection);
         };
@@ -134,7 +137,10 @@ impl Stack {
                 self.stats.fates.delivered += 1;
                 answer = Some(transmit);
             }
-            Some(SegmentVerdict::Dropped(reason)) => self.stats.drops_in.count(reason),
+            Some(SegmentVerdict::Dropped(reason)) => {
+                self.stats.drops_in.count(reason);
+                self.tap_dropped_held(reason);
+            }
             Some(SegmentVerdict::Refused(reset, reason)) => {
                 let peer = reset.flow.remote.ip();
                 let allowed = tcp.resets.allow_error(peer, cx.now, &mut lend.random.secret);
@@ -142,6 +148,7 @@ impl Stack {
                     answer = tcp.set.reset(&mut lend, &reset).map(|packet| reset.transmit(packet));
                 }
                 self.stats.drops_in.count(reason);
+                self.tap_dropped_held(reason);
             }
         }
         if let Some(ended) = ended {
