@@ -11,6 +11,7 @@ use clap_complete::Shell;
 #[cfg(feature = "lab")]
 use crate::cmd::cost::CostArgs;
 use crate::cmd::drill::DrillArgs;
+use crate::cmd::guard::GuardArgs;
 #[cfg(feature = "lab")]
 use crate::cmd::lab::LabArgs;
 use crate::cmd::pktgen::PktgenArgs;
@@ -65,6 +66,8 @@ pub(crate) enum Command {
     Cleanup(CleanupArgs),
     /// Validate a configuration file, without starting anything
     Check(CheckArgs),
+    /// Put SYN cookies in front of services of the kernel's own stack, until SIGINT or SIGTERM
+    Guard(GuardArgs),
     /// Test a device end to end, and report what works
     SelfTest(SelfTestArgs),
     /// Flood a host of its own, and judge whether its guarantees hold: no root, no device

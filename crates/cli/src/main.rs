@@ -90,6 +90,7 @@ fn main() -> ExitCode {
         Command::Cost(args) => return cmd::cost::cost(&args),
         #[cfg(feature = "lab")]
         Command::Lab(args) => return cmd::lab::lab(&args),
+        Command::Guard(args) => cmd::guard::guard(&args),
         Command::Man => cmd::paper::man(),
         Command::Completions { shell } => cmd::paper::completions(shell),
     }

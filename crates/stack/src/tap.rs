@@ -18,7 +18,7 @@ use floodwall_base::{DropReason, Family, IfIndex, Instant, IpCidr};
 use floodwall_packet::{HandoffKind, HandoffList, PacketBuf, PacketList};
 use floodwall_sync::spsc::{self, Consumer, Producer};
 
-use crate::shard::Stack;
+use crate::stack::Stack;
 
 /// Records of one tap at most.
 const RECORDS_MAX: usize = 4096;
