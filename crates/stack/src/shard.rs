@@ -184,6 +184,7 @@ impl Stack {
         if lists.iter().any(Option::is_some) {
             self.policy.access_lists = lists.into();
         }
+        self.sockets.path_cache.forget();
         true
     }
 
