@@ -11,11 +11,13 @@ use clap_complete::Shell;
 #[cfg(feature = "lab")]
 use crate::cmd::cost::CostArgs;
 use crate::cmd::drill::DrillArgs;
+use crate::cmd::guard::GuardArgs;
 #[cfg(feature = "lab")]
 use crate::cmd::lab::LabArgs;
 use crate::cmd::pktgen::PktgenArgs;
 use crate::cmd::self_test::SelfTestArgs;
 use crate::exit::EXIT_CODES;
+use crate::log::{LogFormat, LogLevel};
 
 /// A network stack in user space that keeps serving under flood.
 #[derive(Debug, Parser)]
@@ -62,6 +64,8 @@ pub(crate) enum Command {
     Cleanup(CleanupArgs),
     /// Validate a configuration file, without starting anything
     Check(CheckArgs),
+    /// Put SYN cookies in front of services of the kernel's own stack, until SIGINT or SIGTERM
+    Guard(GuardArgs),
     /// Test a device end to end, and report what works
     SelfTest(SelfTestArgs),
     /// Flood a host of its own, and judge whether its guarantees hold: no root, no device
@@ -232,6 +236,12 @@ pub(crate) struct RunArgs {
     /// an address that only the collector reaches
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) metrics: Option<String>,
+    /// Form of the messages on standard error: text, or json with one object a line
+    #[arg(long, value_name = "FORM", value_enum, default_value_t)]
+    pub(crate) log_format: LogFormat,
+    /// The least important messages that are written
+    #[arg(long, value_name = "LEVEL", value_enum, default_value_t)]
+    pub(crate) log_level: LogLevel,
     /// Control socket, for `floodwall stat`; by default $XDG_RUNTIME_DIR/floodwall/DEVICE.sock, or
     /// /run/floodwall/DEVICE.sock
     #[arg(long, value_name = "PATH")]

@@ -7,6 +7,7 @@ pub(crate) mod cleanup;
 pub(crate) mod cost;
 pub(crate) mod drill;
 pub(crate) mod explain;
+pub(crate) mod guard;
 #[cfg(feature = "lab")]
 pub(crate) mod lab;
 pub(crate) mod neigh;

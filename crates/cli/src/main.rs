@@ -5,6 +5,12 @@
 //! `self-test`, where 1 means that a check failed, exit with 2.
 #![forbid(unsafe_code)]
 
+/// Writes a line to standard error, as the standard library's macro of this name, but never panics:
+/// where the terminal or the disk behind it is gone, the line is lost and the work goes on.
+macro_rules! eprintln {
+    ($($parts:tt)*) => { $crate::output::complain(format_args!($($parts)*)) };
+}
+
 mod address_space;
 mod args;
 mod cmd;
@@ -13,8 +19,10 @@ mod devices;
 mod ending;
 mod exit;
 mod explain;
+mod floods;
 mod hosted;
 mod listeners;
+mod log;
 mod metrics;
 mod neighbors;
 mod network;
@@ -80,6 +88,7 @@ fn main() -> ExitCode {
         Command::Cost(args) => return cmd::cost::cost(&args),
         #[cfg(feature = "lab")]
         Command::Lab(args) => return cmd::lab::lab(&args),
+        Command::Guard(args) => cmd::guard::guard(&args),
         Command::Man => cmd::paper::man(),
         Command::Completions { shell } => cmd::paper::completions(shell),
     }

@@ -19,7 +19,7 @@
 //! (`af_xdp/guard.rs`). Work per frame: two ring entries, no copy of ours. Groups have a ring of
 //! their own, so that neither crowds out the other.
 
-mod bpf;
+pub(crate) mod bpf;
 mod card;
 mod cookies;
 mod features;

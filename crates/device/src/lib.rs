@@ -24,6 +24,8 @@ mod gather;
 #[cfg(target_os = "linux")]
 mod gso_join;
 #[cfg(target_os = "linux")]
+pub mod host_bpf;
+#[cfg(target_os = "linux")]
 mod interface;
 mod link_state;
 mod memory_wire;

@@ -134,15 +134,11 @@ fn without_a_reassembly_store_large_questions_are_not_answered() {
 }
 
 #[test]
-fn who_believes_no_router_cannot_answer_those_behind_it() {
+fn without_router_advertisements_those_behind_the_router_are_not_answered() {
     let server = ServerConfig { accept_ra: false, ..ServerConfig::default() };
     let report = run(&DrillOptions { server, ..short(DrillOptions::simulated(1)) });
     // Each step of the recovery waits for answers that do not come.
-    // Established IPv6 flows are not judged here: in this set-up alone they keep 77 % of
-    // their goodput: a known regression (docs/benchmarks.md).
-    let others = |failed: &Criterion| *failed != Criterion::EstablishedKept;
-    let found: Vec<_> = failed(&report).into_iter().filter(others).collect();
-    assert_eq!(found, [Criterion::Far, Criterion::Recovery], "{report}");
+    assert_eq!(failed(&report), [Criterion::Far, Criterion::Recovery], "{report}");
     let far = |family: usize| {
         report.phases.iter().filter_map(move |phase| Some(phase.far.get(family)?.answered))
     };
@@ -151,7 +147,7 @@ fn who_believes_no_router_cannot_answer_those_behind_it() {
 
 /// By default redirects are ignored; hosts that accept them can be misled by a neighbour.
 #[test]
-fn who_follows_redirects_cannot_answer_those_behind_the_router() {
+fn a_host_that_accepts_redirects_cannot_answer_those_behind_the_router() {
     let server = ServerConfig { accept_redirects: true, ..ServerConfig::default() };
     let report = run(&DrillOptions { server, ..short(DrillOptions::simulated(1)) });
     assert!(failed(&report).contains(&Criterion::Far), "{report}");
