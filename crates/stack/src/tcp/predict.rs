@@ -6,7 +6,7 @@
 //! but timestamps in their usual place, with right lengths and checksums, of a flow whose packets
 //! the network layer has admitted on that interface before. Invariant: a packet that is not taken
 //! goes the general way, unchanged; that is the only place where packets are refused. Guarded by
-//! [`PathCache::generation`](crate::path_cache::PathCache::generation), which changes with
+//! [`PathCache::generation`](crate::ip::path_cache::PathCache::generation), which changes with
 //! addresses, interfaces, access lists and raw sockets.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -20,9 +20,10 @@ use floodwall_wire::tcp_options::Timestamps;
 use floodwall_wire::{IpProtocol, ethernet, ipv4, ipv6};
 
 use super::gro::{COUNTERS_V4, COUNTERS_V6};
+use crate::ip::ip_family::IpFamily;
+use crate::ip::rx::RxMeta;
 use crate::round_context::RoundContext;
-use crate::rx::RxMeta;
-use crate::shard::Stack;
+use crate::stack::Stack;
 
 /// Bytes of a TCP header without options, and of one with timestamps after two bytes of padding
 /// (RFC 7323 appendix A).
@@ -210,7 +211,7 @@ impl Stack {
 
     /// Notes that the network layer has admitted a segment that its connection took: later ones
     /// may be predicted.
-    pub(super) fn tcp_admitted<A: crate::ip_family::IpFamily>(&mut self, ascent: &RxMeta<A>) {
+    pub(super) fn tcp_admitted<A: IpFamily>(&mut self, ascent: &RxMeta<A>) {
         let generation = self.sockets.path_cache.generation();
         let at = usize::from(ascent.iface.0);
         let listed = self.policy.access_lists.get(at).is_some_and(Option::is_some);
