@@ -33,7 +33,7 @@ const ATTACH_TCX_INGRESS: u32 = 46;
 /// Of an XDP program: frames in several pieces are taken.
 const HAS_FRAGS: u32 = 1 << 5;
 /// XDP in front of the system's stack, by any driver; in the driver.
-const SKB_MODE: u32 = 1 << 1;
+const GENERIC_MODE: u32 = 1 << 1;
 const DRIVER_MODE: u32 = 1 << 2;
 
 /// Kinds of maps by number.
@@ -306,7 +306,7 @@ impl HostLink {
     /// (`EOPNOTSUPP`).
     pub fn attach(program: &HostProgram, index: u32, generic: bool) -> io::Result<Self> {
         let (attach, flags) = match program.kind {
-            HostProgramKind::Xdp if generic => (ATTACH_XDP, SKB_MODE),
+            HostProgramKind::Xdp if generic => (ATTACH_XDP, GENERIC_MODE),
             HostProgramKind::Xdp => (ATTACH_XDP, DRIVER_MODE),
             HostProgramKind::TcIngress => (ATTACH_TCX_INGRESS, 0),
         };

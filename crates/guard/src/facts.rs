@@ -94,9 +94,9 @@ impl Facts {
 
 /// The ports that TCP sockets of this network namespace listen on.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Listening(BTreeSet<u16>);
+pub struct ListeningPorts(BTreeSet<u16>);
 
-impl Listening {
+impl ListeningPorts {
     /// As they are now. Reads no further than the listeners, which stand first.
     #[must_use]
     pub fn read() -> Self {
