@@ -28,6 +28,9 @@ const PROG_TEST_RUN: libc::c_int = 10;
 const LINK_CREATE: libc::c_int = 28;
 const LINK_UPDATE: libc::c_int = 29;
 
+/// How often a program is given to the verifier that was interrupted.
+const LOAD_TRIES: usize = 8;
+
 const ATTACH_XDP: u32 = 37;
 const ATTACH_TCX_INGRESS: u32 = 46;
 /// Of an XDP program: frames in several pieces are taken.
@@ -230,7 +233,17 @@ impl HostProgram {
     /// # Errors
     /// It refuses; the verifier's last words are in the error.
     pub fn load(code: &[Instruction], kind: HostProgramKind) -> io::Result<Self> {
-        match Self::load_with(code, kind, None) {
+        // The verifier gives up where a signal waits, and is asked again.
+        let mut loaded = Self::load_with(code, kind, None);
+        for _ in 0..LOAD_TRIES {
+            match &loaded {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    loaded = Self::load_with(code, kind, None);
+                }
+                _ => break,
+            }
+        }
+        match loaded {
             Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EINVAL)) => {
                 let mut log = vec![0; LOG_BYTES];
                 Self::load_with(code, kind, Some(&mut log)).map_err(|error| explained(&error, &log))

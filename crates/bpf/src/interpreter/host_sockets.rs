@@ -82,7 +82,7 @@ impl Run<'_> {
         Ok(0)
     }
 
-    pub(super) fn to_tcp_socket(&mut self) -> Result<u64, InterpreterFault> {
+    pub(super) fn as_tcp_socket(&self) -> Result<u64, InterpreterFault> {
         let number = self.socket()?;
         let socket = self.machine.host.found.get(number).ok_or(InterpreterFault::NoMemory)?;
         Ok(socket.fields.as_ref().map_or(0, |_| MemoryRegion::TcpSocket(number).at(0)))

@@ -64,7 +64,7 @@ impl Run<'_> {
             Function::AdjustMeta => self.adjust_metadata()?,
             Function::LookupTcp => self.lookup_socket()?,
             Function::Release => self.release_socket()?,
-            Function::ToTcpSocket => self.to_tcp_socket()?,
+            Function::ToTcpSocket => self.as_tcp_socket()?,
             Function::CheckKernelCookieV4 => self.check_cookie(20)?,
             Function::CheckKernelCookieV6 => self.check_cookie(40)?,
             _ => self.context().map(|()| self.frame.len() as u64)?,

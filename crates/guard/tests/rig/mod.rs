@@ -22,6 +22,7 @@ use floodwall_guard::{Guard, GuardConfig, GuardError, Watch};
 use floodwall_syncache::Secret;
 use rustix::thread::UnshareFlags;
 
+#[allow(unused_imports, reason = "each test file uses a part of it")]
 pub use self::flood::Flood;
 
 pub const SERVER: (&str, &str) = ("10.77.0.1", "fd77::1");

@@ -291,8 +291,8 @@ proptest! {
             prop_assert_eq!(word >> 24 & 1 != 0, proven.ecn());
             prop_assert_eq!(word >> 27 & 1 != 0, ack.options.len() == 12);
             if ack.options.len() == 12 {
-                prop_assert_eq!(value, u32::from_ne_bytes(*ack.options[4..].first_chunk().unwrap()));
-                prop_assert_eq!(echo, u32::from_ne_bytes(*ack.options[8..].first_chunk().unwrap()));
+                prop_assert_eq!(value, long(&ack.options, 4).to_be());
+                prop_assert_eq!(echo, long(&ack.options, 8).to_be());
             }
             Ok(())
         })?;
