@@ -1,12 +1,13 @@
 //! Project checks: `layers` (imports between crates), `tidy` (what no compiler checks), `words`
 //! (the language in figures), `ci` (everything), `sanitize` (the tests under a sanitizer), `pkt`
-//! (scripts of segments), `rfc` (what standards require).
+//! (scripts of segments), `conformance` (collections of them), `rfc` (what standards require).
 //!
 //! Run as `cargo run -p xtask -- <command>`. Exit code 0: it holds; 1: it does not, one line per
 //! complaint; 2: the command itself could not be run.
 #![forbid(unsafe_code)]
 
 mod ci;
+mod conformance;
 mod layers;
 mod links;
 mod pkt;
@@ -36,6 +37,9 @@ usage: cargo run -p xtask -- <command>
                   scripts' (--mtu=1520, --local_ip=..., -D NAME=VALUE)
   pkt             play our own scripts in memory and (as root) against this system's TCP, over
                   both families; list the differences with their reasons
+  conformance [--write] [-v] FOLDER ...
+                  play collections of others' scripts in memory: scripts, played, passed, permitted
+                  differences with reasons; --write: into docs/conformance.md
   rfc             list what the standards ask for, clause by clause, and the test that shows it
 ";
 
@@ -64,6 +68,12 @@ fn main() -> ExitCode {
             Ok(passed) => passed,
             Err(error) => return unusable(&error),
         },
+        Some((command, words)) if command == "conformance" => {
+            match conformance::run(&root, words) {
+                Ok(passed) => passed,
+                Err(error) => return unusable(&error),
+            }
+        }
         Some((command, [])) if command == "rfc" => match rfc::run(&root) {
             Ok(passed) => passed,
             Err(error) => return unusable(&error),

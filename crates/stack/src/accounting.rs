@@ -8,11 +8,11 @@ use floodwall_base::{Address, Counter, DropReason, Family};
 use floodwall_ip::{ArrivedUpper, IcmpError, RefusedAction, icmp};
 use floodwall_packet::PacketBuf;
 
-use crate::ip_family::{AddrPair, IpFamily};
+use crate::ip::ip_family::{AddrPair, IpFamily};
+use crate::ip::rx::RxMeta;
+use crate::ip::tx::OutgoingPacket;
 use crate::round_context::RoundContext;
-use crate::rx::RxMeta;
-use crate::shard::Stack;
-use crate::tx::OutgoingPacket;
+use crate::stack::Stack;
 use floodwall_ip::IcmpAllowance;
 
 impl Stack {

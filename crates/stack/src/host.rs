@@ -12,8 +12,8 @@ use thiserror::Error;
 
 use crate::config::{ConfigError, StackConfig};
 use crate::round_context::RoundContext;
-use crate::shard::Stack;
 use crate::sockets::{Sockets, StartError};
+use crate::stack::Stack;
 
 /// A program on the stack's own core.
 pub trait Application: Send {

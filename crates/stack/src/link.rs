@@ -7,6 +7,9 @@
 //! here; messages leave with the next timed work. Reading: RFC 4862 section 5.3, RFC 4861 section
 //! 6.3.7, RFC 5227 section 2.1, RFC 6059.
 
+pub(crate) mod neighbors;
+pub(crate) mod rx_filter;
+
 use core::net::IpAddr;
 
 use floodwall_base::{Counter, DropReason, IfIndex, Instant, Randomness};
@@ -14,7 +17,7 @@ use floodwall_fib::RouteProtocol;
 use floodwall_ip::Detection;
 use floodwall_packet::PacketList;
 
-use crate::shard::Stack;
+use crate::stack::Stack;
 
 impl Stack {
     /// Sets the administrative state of an interface (`ip link set … up`, `down`). No effect where

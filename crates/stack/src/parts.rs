@@ -16,21 +16,21 @@ use floodwall_packet::PacketList;
 use floodwall_udp::Udp;
 use floodwall_wire::ExtensionLimits;
 
-use crate::advertise::Advertisers;
-use crate::dhcp::Dhcp;
-use crate::drain::DrainProgress;
-use crate::echo::EchoRefusals;
-use crate::exceptions::{EchoPaths, RawSent};
-use crate::forward::Forwarding;
-use crate::multicast::MulticastGroups;
-use crate::path_cache::PathCache;
-use crate::recent_peers::RecentPeers;
+use crate::control::advertise::Advertisers;
+use crate::control::dhcp::Dhcp;
+use crate::control::multicast::MulticastGroups;
+use crate::control::router::InterfaceRouters;
+use crate::ip::echo::EchoRefusals;
+use crate::ip::exceptions::{EchoPaths, RawSent};
+use crate::ip::forward::Forwarding;
+use crate::ip::path_cache::PathCache;
 use crate::remote::RemoteShard;
-use crate::router::InterfaceRouters;
 use crate::shards::{Role, ShardPlace};
-use crate::syn::WallClock;
+use crate::tcp::drain::DrainProgress;
 use crate::tcp::gro::GroFlow;
+use crate::tcp::syn::WallClock;
 use crate::triage::TriageScratch;
+use crate::triage::recent_peers::RecentPeers;
 
 /// The tables of one address family.
 pub(crate) struct FamilyState<A: Address + LpmFamily> {

@@ -10,6 +10,10 @@
 //! Anyone makes us look up a flow and sum a segment; resets leave within the limits of
 //! `ICMP_ERROR_RATE` and `ICMP_PEER_RATE`; handshakes are the SYN cache's matter.
 
+pub(crate) mod drain;
+pub(crate) mod syn;
+pub(crate) mod syn_offers;
+
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use floodwall_base::{DropReason, Endpoint, FlowKey, IfIndex, Instant, Seq, Units};
@@ -24,12 +28,12 @@ use floodwall_tcp::{
 use floodwall_wire::{Dscp, Ecn, IpProtocol};
 use thiserror::Error;
 
-use crate::ip_family::{AddrPair, IpFamily};
+use crate::ip::ip_family::{AddrPair, IpFamily};
+use crate::ip::rx::RxMeta;
+use crate::ip::tx::{OutgoingPacket, OutputPath};
 use crate::round_context::RoundContext;
-use crate::rx::RxMeta;
-use crate::shard::Stack;
 use crate::sockets::{Sockets, scope_of};
-use crate::tx::{OutgoingPacket, OutputPath};
+use crate::stack::Stack;
 
 /// The TCP of one shard.
 pub(crate) struct TcpShard {

@@ -15,8 +15,8 @@ use floodwall_checksum::{InternetSum, header20, pseudo_header_v4, pseudo_header_
 use floodwall_packet::{ChecksumState, PacketBuf};
 use floodwall_wire::IpProtocol;
 
-use crate::ip_family::IpFamily;
-use crate::shard::Stack;
+use crate::ip::ip_family::IpFamily;
+use crate::stack::Stack;
 
 /// Link header, IPv6's, and TCP's with all options, in words of eight bytes.
 const WORDS: usize = (14 + 40 + 60_usize).div_ceil(8);
