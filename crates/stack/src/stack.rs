@@ -186,6 +186,7 @@ impl Stack {
         if lists.iter().any(Option::is_some) {
             self.policy.access_lists = lists.into();
         }
+        self.sockets.path_cache.forget();
         true
     }
 

@@ -133,6 +133,11 @@ impl Stack {
         if verdict.is_some() {
             self.burst.follow.stop();
         }
+        if matches!(verdict, None | Some(SegmentVerdict::Taken)) {
+            self.tcp_admitted(&ascent);
+        }
+        let Some(tcp) = &mut self.tcp else { return };
+        let mut lend = lend!(self, cx);
         match verdict {
             None if ended.is_none() => return,
             None => {}
@@ -167,6 +172,7 @@ impl Stack {
     /// The burst has ended: what waits in a train is taken, and answered.
     #[inline]
     pub(crate) fn tcp_end_burst(&mut self, cx: &mut RoundContext<'_>) {
+        self.burst.predicted = predict::NONE;
         let Some(tcp) = &mut self.tcp else { return };
         if !tcp.set.has_train() {
             return;
@@ -688,6 +694,7 @@ mod burst_heads;
 mod direct;
 pub(crate) mod gro;
 mod path_mtu;
+pub(crate) mod predict;
 
 #[cfg(test)]
 mod tests;
