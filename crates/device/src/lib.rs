@@ -54,8 +54,8 @@ pub use af_packet::{AfPacket, AfPacketConfig};
 #[cfg(target_os = "linux")]
 pub use af_xdp::{AfXdp, AfXdpConfig, FirstLine, FirstLineState, OpenedXdp};
 pub use capture::{
-    Capture, CaptureError, CapturedPacket, LinkType, Recorder, RecorderConfig, Replay, Truncation,
-    parse_capture, read_capture,
+    AnnotatedPacket, AnnotatedWriter, Capture, CaptureError, CapturedPacket, LinkType, Recorder,
+    RecorderConfig, Replay, Truncation, parse_capture, read_capture,
 };
 pub use device::{Device, DeviceInfo, Medium};
 pub use error::DeviceError;
