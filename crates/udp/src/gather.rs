@@ -6,7 +6,8 @@ use floodwall_checksum::{Accumulator, InternetSum, copy_sum};
 use floodwall_packet::{Class, PacketBuf, Pool};
 
 /// A packet with a copy of `payload` behind `front` bytes to be written, and the payload's sum:
-/// for [`Udp::output_in_place`](crate::Udp::output_in_place). `None` where the pool has no room, or `front` is more than
+/// for [`Udp::output_in_place`](crate::Udp::output_in_place). `None` where the pool has no room, or
+/// `front` is more than
 /// [`HEADROOM_SMALL`](floodwall_packet::HEADROOM_SMALL).
 #[must_use]
 pub fn gather(pool: &Pool, front: usize, payload: &[&[u8]]) -> Option<(PacketBuf, InternetSum)> {
