@@ -323,6 +323,8 @@ mod tests {
         let shell = [
             "dispatch -> device",
             "device -> bpf",
+            "guard -> bpf",
+            "guard -> device",
             "tokio-sockets -> device",
             "tokio-sockets -> dispatch",
             "cli -> drill",

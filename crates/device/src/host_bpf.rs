@@ -28,12 +28,15 @@ const PROG_TEST_RUN: libc::c_int = 10;
 const LINK_CREATE: libc::c_int = 28;
 const LINK_UPDATE: libc::c_int = 29;
 
+/// How often a program is given to the verifier that was interrupted.
+const LOAD_TRIES: usize = 8;
+
 const ATTACH_XDP: u32 = 37;
 const ATTACH_TCX_INGRESS: u32 = 46;
 /// Of an XDP program: frames in several pieces are taken.
 const HAS_FRAGS: u32 = 1 << 5;
 /// XDP in front of the system's stack, by any driver; in the driver.
-const SKB_MODE: u32 = 1 << 1;
+const GENERIC_MODE: u32 = 1 << 1;
 const DRIVER_MODE: u32 = 1 << 2;
 
 /// Kinds of maps by number.
@@ -230,7 +233,17 @@ impl HostProgram {
     /// # Errors
     /// It refuses; the verifier's last words are in the error.
     pub fn load(code: &[Instruction], kind: HostProgramKind) -> io::Result<Self> {
-        match Self::load_with(code, kind, None) {
+        // The verifier gives up where a signal waits, and is asked again.
+        let mut loaded = Self::load_with(code, kind, None);
+        for _ in 0..LOAD_TRIES {
+            match &loaded {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    loaded = Self::load_with(code, kind, None);
+                }
+                _ => break,
+            }
+        }
+        match loaded {
             Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EINVAL)) => {
                 let mut log = vec![0; LOG_BYTES];
                 Self::load_with(code, kind, Some(&mut log)).map_err(|error| explained(&error, &log))
@@ -306,7 +319,7 @@ impl HostLink {
     /// (`EOPNOTSUPP`).
     pub fn attach(program: &HostProgram, index: u32, generic: bool) -> io::Result<Self> {
         let (attach, flags) = match program.kind {
-            HostProgramKind::Xdp if generic => (ATTACH_XDP, SKB_MODE),
+            HostProgramKind::Xdp if generic => (ATTACH_XDP, GENERIC_MODE),
             HostProgramKind::Xdp => (ATTACH_XDP, DRIVER_MODE),
             HostProgramKind::TcIngress => (ATTACH_TCX_INGRESS, 0),
         };

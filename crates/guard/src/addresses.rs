@@ -12,8 +12,8 @@ pub(crate) const ADDRESSES_MAX: u32 = 1024;
 
 /// All of them, IPv4 as IPv6 has it (RFC 4291 section 2.5.5.2).
 pub(crate) fn read() -> BTreeSet<[u8; 16]> {
-    let trie = fs::read_to_string("/proc/self/net/fib_trie").unwrap_or_default();
-    let six = fs::read_to_string("/proc/self/net/if_inet6").unwrap_or_default();
+    let trie = fs::read_to_string("/proc/thread-self/net/fib_trie").unwrap_or_default();
+    let six = fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
     let all = of_trie(&trie).map(|addr| addr.to_ipv6_mapped().octets());
     all.chain(six.lines().filter_map(of_line)).take(ADDRESSES_MAX as usize).collect()
 }
@@ -44,10 +44,16 @@ mod tests {
 
     #[test]
     fn addresses_and_broadcasts_are_found_and_networks_are_not() {
-        let text = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 10.0.0.0\n        /24 link UNICAST\n     \
-                    |-- 10.0.0.1\n        /32 host LOCAL\n     |-- 10.0.0.255\n        /32 link \
-                    BROADCAST\n";
-        let found: Vec<_> = of_trie(text).collect();
+        let text = [
+            "     |-- 10.0.0.0",
+            "        /24 link UNICAST",
+            "     |-- 10.0.0.1",
+            "        /32 host LOCAL",
+            "     |-- 10.0.0.255",
+            "        /32 link BROADCAST",
+        ]
+        .join("\n");
+        let found: Vec<_> = of_trie(&text).collect();
         assert_eq!(found, [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 255)]);
         let line = "fe8000000000000000000000000000aa 02 40 20 80     eth0";
         assert_eq!(of_line(line), Some("fe80::aa".parse::<Ipv6Addr>().unwrap().octets()));

@@ -1,7 +1,8 @@
 //! `Facts`: what the kernel would answer to a SYN, read from its settings.
 //!
 //! Read at the start and four times a second (`guard.rs`), from `/proc`, which shows the network
-//! namespace of the reader. Invariant: a setting that cannot be read counts as the kernel's default.
+//! namespace of the reading thread. Invariant: a setting that cannot be read counts as the kernel's
+//! default.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -94,14 +95,14 @@ impl Facts {
 
 /// The ports that TCP sockets of this network namespace listen on.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Listening(BTreeSet<u16>);
+pub struct ListeningPorts(BTreeSet<u16>);
 
-impl Listening {
+impl ListeningPorts {
     /// As they are now. Reads no further than the listeners, which stand first.
     #[must_use]
     pub fn read() -> Self {
         let mut ports = BTreeSet::new();
-        for path in ["/proc/self/net/tcp", "/proc/self/net/tcp6"] {
+        for path in ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"] {
             let Ok(file) = fs::File::open(path) else { continue };
             let lines = BufReader::new(file).lines().skip(1).map_while(Result::ok);
             ports.extend(lines.map_while(|line| listener(&line)));
@@ -166,8 +167,8 @@ mod tests {
         assert_eq!(listener(line), Some(22));
         let other = "   1: 0100007F:0016 0100007F:D2F0 01 00000000:00000000 00:00000000 00000000";
         assert_eq!(listener(other), None);
-        let six = "   0: 00000000000000000000000001000000:01BB 00000000000000000000000000000000:0000 \
-                   0A 00000000:00000000";
+        let six = "   0: 00000000000000000000000001000000:01BB \
+                   00000000000000000000000000000000:0000 0A 00000000:00000000";
         assert_eq!(listener(six), Some(443));
         assert_eq!(listener(""), None);
     }

@@ -15,7 +15,7 @@ use floodwall_syncache::Secret;
 
 use crate::addresses;
 use crate::error::GuardError;
-use crate::facts::{Facts, Listening};
+use crate::facts::{Facts, ListeningPorts};
 use crate::loaded::Loaded;
 use crate::notice::Notice;
 use crate::status::{PortStatus, Status};
@@ -207,7 +207,7 @@ impl Guard {
     }
 
     fn follow_ports(&mut self, notices: &mut Vec<Notice>) -> Result<(), GuardError> {
-        let listening = Listening::read();
+        let listening = ListeningPorts::read();
         let status = self.status()?;
         for (n, port) in status.ports.iter().enumerate() {
             let number = port.port;

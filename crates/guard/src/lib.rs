@@ -25,7 +25,7 @@ mod status;
 #[cfg(target_os = "linux")]
 pub use self::{
     error::GuardError,
-    facts::{Facts, Listening},
+    facts::{Facts, ListeningPorts},
     guard::{Guard, GuardConfig, Watch},
     notice::Notice,
     status::{PortStatus, Status},

@@ -1,7 +1,7 @@
 //! `Loaded`: the programs in the kernel, and their maps.
 //!
-//! Made by `guard.rs`. Composes what `floodwall_bpf::cookie::host` has, for the kernel's own numbers
-//! of functions and fields.
+//! Made by `guard.rs`. Composes what `floodwall_bpf::cookie::host` has, for the kernel's own
+//! numbers of functions and fields.
 
 use std::io;
 

@@ -222,6 +222,7 @@ pub(crate) fn stack(
         burst: BurstState::default(),
         memory: MemoryShare::default(),
         stats: inherited,
+        tap: None,
     };
     if !follows {
         routes(&mut stack, config, now)?;

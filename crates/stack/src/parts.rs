@@ -136,6 +136,8 @@ pub(crate) struct BurstState {
     pub(crate) more_arrives: bool,
     /// The segment before, where others may follow it.
     pub(crate) follow: GroFlow,
+    /// The connection of the burst's last segment that was predicted.
+    pub(crate) predicted: u32,
     /// What we sent to ourselves and have not yet received.
     pub(crate) loopback: PacketList,
 }
@@ -155,6 +157,7 @@ impl Default for BurstState {
             triage: Some(Box::default()).into(),
             more_arrives: false,
             follow: GroFlow::default(),
+            predicted: crate::tcp::predict::NONE,
             loopback: PacketList::new(),
         }
     }

@@ -3,11 +3,11 @@
 //! Four programs. [`classify`] is attached to the interface (XDP): it asks the kernel's socket
 //! table for the owner of each segment to a protected port, so that connections that exist pass
 //! and what belongs to none is judged. By tail calls it hands SYNs to [`answer_syn`] and other
-//! segments of a listener to [`prove_ack`]. An ACK that carries a cookie goes up with a note in its
-//! metadata, and [`adopt`] (tc ingress) has the kernel make the connection
-//! (`bpf_sk_assign_tcp_reqsk`, Linux 6.9). Keys, options and cookies are those of [`super`]; but the
-//! keys are derived here, by the program's own clock (`keys.rs`), so that programs which outlive
-//! their process go on.
+//! segments of a listener to [`prove_ack`]. An ACK that carries a cookie goes up with a note in
+//! its metadata, and [`adopt`] (tc ingress) has the kernel make the connection
+//! (`bpf_sk_assign_tcp_reqsk`, Linux 6.9). Keys, options and cookies are those of [`super`];
+//! but the keys are derived here, by the program's own clock (`keys.rs`), so that programs
+//! which outlive their process go on.
 //!
 //! # Under flood
 //! Reachable by anyone on the link. No memory grows: counters, keys and [`PROOFS`] recent proofs

@@ -26,9 +26,9 @@ Example:
   floodwall guard eth0 --port 443 --port 22
   floodwall guard eth0 --status
 
-Services of the kernel's own stack go on unchanged: SYNs to these ports are answered at the interface
-with cookies, and the kernel takes over the connections that are proven. Asleep in quiet times, when
-the kernel answers itself. docs/guard.md says what it does and what it cannot.";
+Services of the kernel's own stack go on unchanged: SYNs to these ports are answered at the
+interface with cookies, and the kernel takes over the connections that are proven. Asleep in quiet
+times, when the kernel answers itself. docs/guard.md says what it does and what it cannot.";
 
 /// `floodwall guard`
 #[derive(Clone, Debug, Args)]

@@ -7,6 +7,8 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a failing test may panic")]
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 
+mod flood;
+
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
@@ -19,6 +21,9 @@ use floodwall_device::host_bpf::{HostLink, HostProgram, HostProgramKind, interfa
 use floodwall_guard::{Guard, GuardConfig, GuardError, Watch};
 use floodwall_syncache::Secret;
 use rustix::thread::UnshareFlags;
+
+#[allow(unused_imports, reason = "each test file uses a part of it")]
+pub use self::flood::Flood;
 
 pub const SERVER: (&str, &str) = ("10.77.0.1", "fd77::1");
 pub const CLIENT: (&str, &str) = ("10.77.0.2", "fd77::2");

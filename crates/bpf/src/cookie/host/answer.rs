@@ -1,6 +1,7 @@
 //! The program that answers SYNs for the kernel's listeners.
 //!
-//! Called by tail call from `classify.rs`, which has left the listener's offer in the scratch value.
+//! Called by tail call from `classify.rs`, which has left the listener's offer in the scratch
+//! value.
 //! A SYN that no cookie can stand for goes to the kernel: a signature, a segment size below what
 //! the kernel lets a cookie have, an implausible source. Timestamps tick in milliseconds, as the
 //! kernel's do, which goes on from what comes back.

@@ -25,8 +25,8 @@ const KNOWN: i32 = 954;
 const KERNEL_COOKIES_NANOS: u64 = 60_000_000_000;
 /// Of the context: where metadata begins.
 const DATA_META: i16 = 8;
-/// Segment sizes of a cookie, 16 bits each from the lowest: IPv4, IPv6, each in two words. The first
-/// is raised to what the kernel takes.
+/// Segment sizes of a cookie, 16 bits each from the lowest: IPv4, IPv6, each in two words. The
+/// first is raised to what the kernel takes.
 const MSS_V4: [u64; 2] = [words([536, 536, 1220, 1360]), words([1400, 1440, 1460, 8960])];
 const MSS_V6: [u64; 2] = [words([1220, 1220, 1280, 1360]), words([1380, 1420, 1440, 8940])];
 /// Window scales of a cookie, four bits each from the lowest; the first stands for none.
