@@ -8,9 +8,12 @@
 use core::time::Duration;
 use std::collections::BTreeSet;
 use std::io;
+use std::path::PathBuf;
 
 use floodwall_bpf::cookie::host::{HostSettings, PORTS_MAX, SETTING_WORDS, Tally};
-use floodwall_device::host_bpf::{HostLink, boot_nanos, carries, interface, wall_nanos};
+use floodwall_device::host_bpf::{
+    HostLink, HostProgram, boot_nanos, carries, interface, wall_nanos,
+};
 use floodwall_syncache::Secret;
 
 use crate::addresses;
@@ -18,6 +21,7 @@ use crate::error::GuardError;
 use crate::facts::{Facts, ListeningPorts};
 use crate::loaded::Loaded;
 use crate::notice::Notice;
+use crate::pins::{self, Pins};
 use crate::status::{PortStatus, Status};
 
 /// SYNs to one port at one core within 134 ms that wake the programs: 10,000 a second.
@@ -53,6 +57,11 @@ pub struct GuardConfig {
     pub watch: Watch,
     /// In front of the system's stack, not in the driver.
     pub generic: bool,
+    /// A folder of a BPF file system in which links and maps are kept beyond the process. Where
+    /// there are some of this interface already, their place is taken without a gap.
+    pub pin: Option<PathBuf>,
+    /// Of what is pinned: its secret is not taken over.
+    pub own_secret: bool,
 }
 
 /// What `follow` compares with.
@@ -104,6 +113,7 @@ impl Guard {
             return Err(GuardError::CookiesOff);
         }
         let loaded = Loaded::load()?;
+        let before = config.pin.as_deref().and_then(Pins::open);
         for (number, port) in (1_u64..).zip(&config.ports) {
             loaded.ports.set(&u32::from(*port).to_ne_bytes(), &number.to_ne_bytes())?;
         }
@@ -112,6 +122,15 @@ impl Guard {
             Watch::Always => (true, 0),
             Watch::Backlog { shift } => (false, shift),
         };
+        let (mut secret, mut clock) = (config.secret.words(), config.clock);
+        if let Some(before) = &before
+            && let Ok([last, last_clock]) = before.keys()
+        {
+            clock = last_clock;
+            if !config.own_secret {
+                secret = last;
+            }
+        }
         let settings = HostSettings {
             offer_v4,
             offer_v6,
@@ -121,8 +140,8 @@ impl Guard {
             watch_shift: u64::from(watch_shift),
             wall_offset: wall_offset(),
             generation: 0,
-            secret: config.secret.words(),
-            clock: config.clock,
+            secret,
+            clock,
             zone: u64::from(index),
         };
         let mut addresses = BTreeSet::new();
@@ -139,11 +158,7 @@ impl Guard {
             carries: true,
         };
         write(&loaded, &settings, true)?;
-        let name = &config.interface;
-        let adopt = HostLink::attach(&loaded.adopt, index, false)
-            .map_err(|error| GuardError::Attach(name.clone(), error))?;
-        let classify = HostLink::attach(&loaded.classify, index, config.generic)
-            .map_err(|error| refused(name, error))?;
+        let (classify, adopt) = attach(&config, &loaded, index, before)?;
         let settings = HostSettings { generation: 1, ..settings };
         Ok(Self { config, loaded, settings, seen, _classify: classify, _adopt: adopt })
     }
@@ -252,6 +267,12 @@ impl Guard {
         })
     }
 
+    /// The program at the interface, for test runs.
+    #[must_use]
+    pub const fn classifier(&self) -> &HostProgram {
+        &self.loaded.classify
+    }
+
     /// How often [`Guard::follow`] is to be called.
     pub const PERIOD: Duration = Duration::from_millis(250);
 }
@@ -290,6 +311,34 @@ fn follow_addresses(loaded: &Loaded, seen: &mut BTreeSet<[u8; 16]>) -> io::Resul
     }
     *seen = now;
     Ok(())
+}
+
+/// Attaches both programs, tc first, or puts them in the place of those that are pinned.
+fn attach(
+    config: &GuardConfig,
+    loaded: &Loaded,
+    index: u32,
+    before: Option<Pins>,
+) -> Result<(HostLink, HostLink), GuardError> {
+    let name = &config.interface;
+    let pin = |error| GuardError::Pin(name.clone(), error);
+    if let Some(Pins { folder, classify, adopt, .. }) = before {
+        // Links of an interface that has gone take no program.
+        if adopt.update(&loaded.adopt).and_then(|()| classify.update(&loaded.classify)).is_ok() {
+            pins::keep_maps(&folder, loaded).map_err(pin)?;
+            return Ok((classify, adopt));
+        }
+        pins::remove(&folder).map_err(pin)?;
+    }
+    let adopt = HostLink::attach(&loaded.adopt, index, false)
+        .map_err(|error| GuardError::Attach(name.clone(), error))?;
+    let classify = HostLink::attach(&loaded.classify, index, config.generic)
+        .map_err(|error| refused(name, error))?;
+    if let Some(folder) = &config.pin {
+        let kept = pins::keep(folder, loaded, &classify, &adopt);
+        kept.inspect_err(|_| drop(pins::remove(folder))).map_err(pin)?;
+    }
+    Ok((classify, adopt))
 }
 
 fn refused(name: &str, error: io::Error) -> GuardError {

@@ -20,6 +20,8 @@ mod loaded;
 #[cfg(target_os = "linux")]
 mod notice;
 #[cfg(target_os = "linux")]
+pub mod pins;
+#[cfg(target_os = "linux")]
 mod status;
 
 #[cfg(target_os = "linux")]

@@ -31,8 +31,10 @@ pub(crate) struct Loaded {
     pub(crate) classify: HostProgram,
     /// Attached to traffic control.
     pub(crate) adopt: HostProgram,
-    /// The maps of programs and what only the programs use.
-    _kept: [HostMap; 4],
+    /// What is behind the first.
+    pub(crate) programs: HostMap,
+    /// What only the programs use.
+    _kept: [HostMap; 3],
     _behind: [HostProgram; Program::COUNT],
 }
 
@@ -79,7 +81,8 @@ impl Loaded {
             addresses,
             classify,
             adopt,
-            _kept: [scratch, keys, proofs, programs],
+            programs,
+            _kept: [scratch, keys, proofs],
             _behind: [answer, prove],
         })
     }

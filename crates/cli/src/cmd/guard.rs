@@ -6,13 +6,13 @@
 
 mod status;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
 use floodwall_dispatch::entropy;
-use floodwall_guard::{Guard, GuardConfig, GuardError, Watch};
+use floodwall_guard::{Guard, GuardConfig, GuardError, Watch, pins};
 use floodwall_stack::tcp_set::Secret;
 
 use self::status::StatusSocket;
@@ -53,6 +53,13 @@ pub(crate) struct GuardArgs {
     /// In front of the system's stack, for drivers without XDP
     #[arg(long)]
     pub(crate) generic: bool,
+    /// Keep the programs at the interface beyond this process, in a BPF file system; one that is
+    /// kept there already is replaced without a gap
+    #[arg(long)]
+    pub(crate) pin: bool,
+    /// End a guard that was kept with --pin
+    #[arg(long, conflicts_with_all = ["ports", "always", "generic", "cookie_secret", "pin"])]
+    pub(crate) unpin: bool,
     /// Show what the guard of this interface does and has counted, and end
     #[arg(long, conflicts_with_all = ["ports", "always", "generic", "cookie_secret"])]
     pub(crate) status: bool,
@@ -72,7 +79,16 @@ fn percent(text: &str) -> Result<u32, String> {
 /// Guards an interface until SIGINT or SIGTERM, or asks the guard of one.
 pub(crate) fn guard(args: &GuardArgs) -> Exit {
     if args.status {
-        return status::show(&args.interface, args.json);
+        return status::show(&args.interface, &folder(args), args.json);
+    }
+    if args.unpin {
+        return match pins::remove(&folder(args)) {
+            Ok(()) => Exit::Done,
+            Err(error) => {
+                eprintln!("floodwall: {}: {error}", folder(args).display());
+                Exit::Usage
+            }
+        };
     }
     match run(args) {
         Ok(()) => Exit::Done,
@@ -81,6 +97,11 @@ pub(crate) fn guard(args: &GuardArgs) -> Exit {
             Exit::Usage
         }
     }
+}
+
+/// Where the programs of the interface are kept.
+fn folder(args: &GuardArgs) -> PathBuf {
+    Path::new(pins::FOLDER).join(&args.interface)
 }
 
 fn log(interface: &str, text: &dyn std::fmt::Display) {
@@ -107,6 +128,8 @@ fn config(args: &GuardArgs) -> Result<GuardConfig, String> {
             false => Watch::Backlog { shift: args.watch },
         },
         generic: args.generic,
+        pin: args.pin.then(|| folder(args)),
+        own_secret: args.cookie_secret.is_some(),
     })
 }
 
@@ -129,7 +152,11 @@ fn run(args: &GuardArgs) -> Result<(), String> {
     drop(guard);
     match ending {
         Ok(()) => {
-            log(&args.interface, &"no longer guarded");
+            let words = match args.pin {
+                true => "still guarded by what is pinned; `--unpin` ends that",
+                false => "no longer guarded",
+            };
+            log(&args.interface, &words);
             Ok(())
         }
         Err(GuardError::NoInterface(name)) => Err(format!("{name}: the interface has gone")),

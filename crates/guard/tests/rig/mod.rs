@@ -140,6 +140,8 @@ pub fn config(ports: &[u16], watch: Watch) -> GuardConfig {
         clock: (3, 4),
         watch,
         generic: false,
+        pin: None,
+        own_secret: false,
     }
 }
 

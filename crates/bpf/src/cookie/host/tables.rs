@@ -61,6 +61,16 @@ impl HostSettings {
     pub(super) const ALWAYS: i32 = 1;
     pub(super) const PAUSED: i32 = 2;
 
+    /// Secret and clock of settings that lie in a map.
+    #[must_use]
+    pub fn keys_of(words: &[u64; SETTING_WORDS]) -> [(u64, u64); 2] {
+        let [one, two, ..] = siphash::start((0, 0));
+        [Self::SECRET, Self::CLOCK].map(|at| {
+            let word = |n: usize| words.get(at as usize / 8 + n).copied().unwrap_or(0);
+            (word(0) ^ one, word(1) ^ two)
+        })
+    }
+
     /// As it lies in the map.
     #[must_use]
     pub fn words(&self) -> [u64; SETTING_WORDS] {
@@ -151,3 +161,30 @@ const _: () = {
     assert!(Tally::Proven as usize == Desk::Proven as usize, "`ack.rs` counts it");
     assert!(Tally::NotOurs as usize == Desk::Forged as usize, "`ack.rs` counts it");
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_keys_of_settings_can_be_read_again() {
+        let (secret, clock) = ((1 << 60 | 7, 8), (9, u64::MAX));
+        let settings = HostSettings {
+            offer_v4: 1,
+            offer_v6: 2,
+            always: true,
+            paused: false,
+            wakes: 3,
+            watch_shift: 4,
+            wall_offset: 5,
+            generation: 6,
+            secret,
+            clock,
+            zone: 10,
+        };
+        let words = settings.words();
+        assert_eq!(HostSettings::keys_of(&words), [secret, clock]);
+        assert_eq!(words[HostSettings::GENERATION_WORD], 6);
+        assert_eq!(words[HostSettings::ZONE as usize / 8], 10);
+    }
+}

@@ -282,7 +282,7 @@ proptest! {
             prop_assert_eq!(rig.verdict(&ack), verdict::PASS);
             let [head, word, value, echo] = rig.note().expect("a note");
             let proven = proven_by_cache(&mut rig.cache, &ack);
-            prop_assert_eq!(head, 0x46_5767_00 | u32::from(NUMBER));
+            prop_assert_eq!(head, 0x4657_6700 | u32::from(NUMBER));
             prop_assert_eq!(word & 0xffff, u32::from(proven.mss().0));
             let scales = proven.window_scale().map(|(theirs, ours)| (ours, theirs));
             let said = ((word >> 16 & 0xf) as u8, (word >> 20 & 0xf) as u8);
