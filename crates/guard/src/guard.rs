@@ -6,7 +6,7 @@
 //! the generation that puts it in force.
 
 use core::time::Duration;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 
@@ -26,6 +26,8 @@ use crate::status::{PortStatus, Status};
 
 /// SYNs to one port at one core within 134 ms that wake the programs: 10,000 a second.
 const WAKES: u64 = 1_342;
+/// Nanoseconds of its rate that a prefix may send at once.
+const UDP_BURST: u64 = 250_000_000;
 /// The change of the wall clock from which on the programs are told.
 const SET_BY: u64 = 200_000_000;
 
@@ -49,6 +51,10 @@ pub struct GuardConfig {
     pub interface: String,
     /// Protected TCP ports.
     pub ports: Vec<u16>,
+    /// Protected UDP ports.
+    pub udp_ports: Vec<u16>,
+    /// Datagrams a second that one source prefix may send to all of them.
+    pub udp_rate: u32,
     /// The secret of cookies.
     pub secret: Secret,
     /// A random key for hashes of flows.
@@ -103,7 +109,7 @@ impl Guard {
     /// # Errors
     /// See [`GuardError`]. Nothing is attached then.
     pub fn start(config: GuardConfig) -> Result<Self, GuardError> {
-        let count = config.ports.len();
+        let count = config.ports.len() + config.udp_ports.len();
         if count == 0 || count >= PORTS_MAX {
             return Err(GuardError::Ports(count, PORTS_MAX - 1));
         }
@@ -114,9 +120,7 @@ impl Guard {
         }
         let loaded = Loaded::load()?;
         let before = config.pin.as_deref().and_then(Pins::open);
-        for (number, port) in (1_u64..).zip(&config.ports) {
-            loaded.ports.set(&u32::from(*port).to_ne_bytes(), &number.to_ne_bytes())?;
-        }
+        write_ports(&config, &loaded)?;
         let (offer_v4, offer_v6) = facts.offers();
         let (always, watch_shift) = match config.watch {
             Watch::Always => (true, 0),
@@ -143,6 +147,8 @@ impl Guard {
             secret,
             clock,
             zone: u64::from(index),
+            interval: 1_000_000_000 / u64::from(config.udp_rate.max(1)),
+            burst: UDP_BURST,
         };
         let mut addresses = BTreeSet::new();
         follow_addresses(&loaded, &mut addresses)?;
@@ -224,7 +230,8 @@ impl Guard {
     fn follow_ports(&mut self, notices: &mut Vec<Notice>) -> Result<(), GuardError> {
         let listening = ListeningPorts::read();
         let status = self.status()?;
-        for (n, port) in status.ports.iter().enumerate() {
+        let tcp = status.ports.iter().filter(|port| port.protocol == "tcp");
+        for (n, port) in tcp.enumerate() {
             let number = port.port;
             let listens = listening.has(number);
             if changed(&mut self.seen.listening, n, listens) {
@@ -256,9 +263,9 @@ impl Guard {
     /// The kernel refuses to read a map.
     pub fn status(&self) -> Result<Status, GuardError> {
         let now = boot_nanos();
-        let ports = (1_u32..).zip(&self.config.ports).map(|(number, port)| {
-            let values = self.loaded.tallies.get(&number.to_ne_bytes())?;
-            Ok(PortStatus::of("tcp", *port, &values, now))
+        let ports = numbered(&self.config).map(|(number, protocol, port)| {
+            let values = self.loaded.tallies.get(&u32::from(number).to_ne_bytes())?;
+            Ok(PortStatus::of(protocol, port, &values, now))
         });
         Ok(Status {
             interface: self.config.interface.clone(),
@@ -275,6 +282,25 @@ impl Guard {
 
     /// How often [`Guard::follow`] is to be called.
     pub const PERIOD: Duration = Duration::from_millis(250);
+}
+
+/// Each protected port with its number and protocol.
+fn numbered(config: &GuardConfig) -> impl Iterator<Item = (u8, &'static str, u16)> + '_ {
+    let tcp = config.ports.iter().map(|port| ("tcp", *port));
+    let udp = config.udp_ports.iter().map(|port| ("udp", *port));
+    (1..).zip(tcp.chain(udp)).map(|(number, (protocol, port))| (number, protocol, port))
+}
+
+/// Writes the numbers of ports: TCP in the low byte, UDP in the next.
+fn write_ports(config: &GuardConfig, loaded: &Loaded) -> io::Result<()> {
+    let mut words = BTreeMap::new();
+    for (number, protocol, port) in numbered(config) {
+        let shift = if protocol == "udp" { 8 } else { 0 };
+        *words.entry(port).or_insert(0) |= u64::from(number) << shift;
+    }
+    words.iter().try_for_each(|(port, word)| {
+        loaded.ports.set(&u32::from(*port).to_ne_bytes(), &word.to_ne_bytes())
+    })
 }
 
 fn changed(seen: &mut [bool], n: usize, now: bool) -> bool {

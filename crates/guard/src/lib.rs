@@ -10,6 +10,8 @@
 #[cfg(target_os = "linux")]
 mod addresses;
 #[cfg(target_os = "linux")]
+mod check;
+#[cfg(target_os = "linux")]
 mod error;
 #[cfg(target_os = "linux")]
 mod facts;
@@ -26,6 +28,7 @@ mod status;
 
 #[cfg(target_os = "linux")]
 pub use self::{
+    check::{Finding, Trouble, check},
     error::GuardError,
     facts::{Facts, ListeningPorts},
     guard::{Guard, GuardConfig, Watch},

@@ -12,6 +12,8 @@ pub const PORT_ENTRIES: usize = 1 << 16;
 pub const PORTS_MAX: usize = 64;
 /// Flows whose proof is remembered; a power of two.
 pub const PROOFS: usize = 1 << 16;
+/// Source prefixes with a credit of their own at UDP ports; a power of two.
+pub const BUCKETS: usize = 1 << 16;
 /// Words of the settings.
 pub const SETTING_WORDS: usize = 24;
 /// In the word of an [`Offer`]: no window scale is said.
@@ -42,6 +44,10 @@ pub struct HostSettings {
     pub clock: (u64, u64),
     /// The number of the link, which counts for link-local addresses.
     pub zone: u64,
+    /// Nanoseconds from one datagram of a prefix to the next that it is owed.
+    pub interval: u64,
+    /// Nanoseconds of datagrams that it may send at once.
+    pub burst: u64,
 }
 
 impl HostSettings {
@@ -55,6 +61,8 @@ impl HostSettings {
     pub(super) const SECRET: i16 = 56;
     pub(super) const CLOCK: i16 = 88;
     pub(super) const ZONE: i16 = 120;
+    pub(super) const INTERVAL: i16 = 128;
+    pub(super) const BURST: i16 = 136;
     /// The word of the generation, to be written last.
     pub const GENERATION_WORD: usize = Self::GENERATION as usize / 8;
     /// Bits of the mode.
@@ -89,7 +97,7 @@ impl HostSettings {
             .into_iter()
             .chain(siphash::start(self.secret))
             .chain(siphash::start(self.clock))
-            .chain([self.zone]);
+            .chain([self.zone, self.interval, self.burst]);
         words.iter_mut().zip(all).for_each(|(place, word)| *place = word);
         words
     }
@@ -181,10 +189,13 @@ mod tests {
             secret,
             clock,
             zone: 10,
+            interval: 11,
+            burst: 12,
         };
         let words = settings.words();
         assert_eq!(HostSettings::keys_of(&words), [secret, clock]);
         assert_eq!(words[HostSettings::GENERATION_WORD], 6);
         assert_eq!(words[HostSettings::ZONE as usize / 8], 10);
+        assert_eq!(words[HostSettings::BURST as usize / 8], 12);
     }
 }

@@ -90,7 +90,10 @@ fn ask(path: PathBuf) -> std::io::Result<Value> {
 
 /// Asks the guard of an interface and shows what it says; or what is pinned in the folder says.
 pub(super) fn show(interface: &str, folder: &Path, as_json: bool) -> Exit {
-    let said = ask(of_guard(interface));
+    // That of this user, and that of a service manager's guard.
+    let managed = Path::new("/run/floodwall").join(format!("guard-{interface}/floodwall"));
+    let said = ask(of_guard(interface))
+        .or_else(|error| ask(managed.join(format!("{interface}.guard"))).map_err(|_| error));
     let pinned = || pins::status(folder, interface).map(|status| document(&status));
     match said.or_else(|error| pinned().map_err(|_| error)) {
         Ok(said) if as_json => output::print(&format!("{said:#}\n")),
@@ -112,6 +115,7 @@ fn table(said: &Value) -> String {
     for port in said["ports"].as_array().into_iter().flatten() {
         let state = match port["awake_seconds"].as_f64() {
             Some(seconds) => format!("awake for {seconds:.0} s"),
+            None if port["protocol"] == "udp" => "shared among prefixes".to_owned(),
             None => "asleep".to_owned(),
         };
         let protocol = output::shown(&port["protocol"].as_str().unwrap_or_default());
