@@ -1,6 +1,7 @@
 //! One file a command.
 
 pub(crate) mod address;
+pub(crate) mod capture;
 pub(crate) mod check;
 pub(crate) mod cleanup;
 #[cfg(feature = "lab")]

@@ -13,6 +13,7 @@ macro_rules! eprintln {
 
 mod address_space;
 mod args;
+mod capture;
 mod cmd;
 mod cookie_keys;
 mod devices;
@@ -79,6 +80,7 @@ fn main() -> ExitCode {
         Command::Top(args) => cmd::top::top(&args),
         Command::Explain(args) => cmd::explain::explain(&args),
         Command::Socket(args) => cmd::socket::socket(&args),
+        Command::Capture(args) => cmd::capture::capture(&args),
         Command::Reload(args) => cmd::reload::reload(&args),
         Command::Cleanup(args) => cmd::cleanup::cleanup(&args),
         Command::Check(args) => cmd::check::check(&args),

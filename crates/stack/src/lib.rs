@@ -24,6 +24,7 @@ pub mod shards;
 mod sockets;
 mod stack;
 mod stats;
+mod tap;
 mod tcp;
 mod triage;
 mod work_units;
@@ -54,6 +55,9 @@ pub use sockets::raw::RawSendError;
 pub use sockets::{SendError, Sockets, StartError};
 pub use stack::{Stack, accounts_needed};
 pub use stats::{Conservation, Fates, Stats};
+pub use tap::{
+    PacketTap, TapConfig, TapEvent, TapFilter, TapProtocol, TapReader, TapRecord, TapSide,
+};
 pub use tcp::TcpError;
 pub use tcp::drain::{Drained, HeldConnections};
 pub use tcp::syn::ListenerReport;

@@ -18,6 +18,7 @@ use floodwall_wire::ExtensionLimits;
 
 use crate::control::advertise::Advertisers;
 use crate::control::dhcp::Dhcp;
+use crate::control::group_gateways::GroupGateways;
 use crate::control::multicast::MulticastGroups;
 use crate::control::router::InterfaceRouters;
 use crate::ip::echo::EchoRefusals;
@@ -54,6 +55,8 @@ pub(crate) struct ControlState {
     pub(crate) advertisers: Advertisers,
     /// The DHCP clients of the interfaces.
     pub(crate) dhcp: Dhcp,
+    /// Whether the gateways of ECMP groups answer.
+    pub(crate) group_gateways: GroupGateways,
     /// Multicast groups that we are members of, and reports that we sent.
     pub(crate) groups: MulticastGroups,
     pub(crate) follows_redirects: bool,
@@ -133,6 +136,8 @@ pub(crate) struct BurstState {
     pub(crate) more_arrives: bool,
     /// The segment before, where others may follow it.
     pub(crate) follow: GroFlow,
+    /// The connection of the burst's last segment that was predicted.
+    pub(crate) predicted: u32,
     /// What we sent to ourselves and have not yet received.
     pub(crate) loopback: PacketList,
 }
@@ -152,6 +157,7 @@ impl Default for BurstState {
             triage: Some(Box::default()).into(),
             more_arrives: false,
             follow: GroFlow::default(),
+            predicted: crate::tcp::predict::NONE,
             loopback: PacketList::new(),
         }
     }

@@ -42,6 +42,8 @@ pub struct Stack {
     pub(crate) burst: BurstState,
     pub(crate) memory: MemoryShare,
     pub(crate) stats: Stats,
+    /// Copies packets for an operator, where one looks.
+    pub(crate) tap: Option<Box<crate::tap::PacketTap>>,
 }
 
 impl Stack {
@@ -184,6 +186,7 @@ impl Stack {
         if lists.iter().any(Option::is_some) {
             self.policy.access_lists = lists.into();
         }
+        self.sockets.path_cache.forget();
         true
     }
 
@@ -241,6 +244,7 @@ impl Stack {
         or(self.v4.reassembly.deadline());
         or(self.v6.reassembly.deadline());
         or(self.control.dhcp.deadline());
+        or(self.group_gateway_deadline());
         or(self.control.groups.deadline());
         or(self.v4.routes.deadline());
         or(self.v6.routes.deadline());
@@ -327,6 +331,7 @@ impl Drop for Stack {
 impl Engine for Stack {
     fn round(&mut self, round: &mut Round<'_>) -> Units {
         let Round { now, pool, random, arrived, departing, peers, .. } = round;
+        let tapped = self.tap_begin(*now, arrived.iter(), departing.len());
         let peers = peers.as_mut().map(Peers::again);
         let mut cx = RoundContext { now: *now, pool, random, departing, peers };
         self.share_memory(cx.pool);
@@ -336,10 +341,12 @@ impl Engine for Stack {
         self.tcp_transmit(&mut cx);
         self.deliver_to_programs(&mut cx);
         self.publish(&mut cx);
+        self.tap_end(cx.departing, tapped);
         spent
     }
 
     fn adopt(&mut self, round: &mut Round<'_>, handed: &mut HandoffList) -> Units {
+        let tapped = self.tap_begin_handed(round.now, handed, round.departing.len());
         let mut cx = RoundContext::of(round);
         self.share_memory(cx.pool);
         self.catch_up(&mut cx);
@@ -347,10 +354,12 @@ impl Engine for Stack {
         self.tcp_transmit(&mut cx);
         self.deliver_to_programs(&mut cx);
         self.publish(&mut cx);
+        self.tap_end(cx.departing, tapped);
         spent
     }
 
     fn work(&mut self, round: &mut Round<'_>) -> Units {
+        let tapped = self.tap_begin(round.now, core::iter::empty(), round.departing.len());
         let budget = round.budget;
         let mut cx = RoundContext::of(round);
         self.shard.restless = false;
@@ -366,6 +375,7 @@ impl Engine for Stack {
         self.deliver_streams(&mut cx);
         self.drain_on(&mut cx);
         self.publish(&mut cx);
+        self.tap_end(cx.departing, tapped);
         spent
     }
 

@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use floodwall_base::WorkerId;
-use floodwall_device::{DeviceKind, NapiPriority};
+use floodwall_device::{DeviceKind, Medium, NapiPriority};
 use floodwall_dispatch::{
     Clock, Control, ControlError, CrewConfig, CrewError, CrewReader, Event, OnPanic, Port, Setting,
     Shown, Stop, WorkerConfig, WorkerCounter, WorkerCounters, WorkerError, WorkerGroup, WorkerSeat,
@@ -29,6 +29,7 @@ use tracing::{error, info, warn};
 
 use crate::address_space;
 use crate::args::RunArgs;
+use crate::capture::Captures;
 use crate::cookie_keys::CookieKeys;
 use crate::devices::{self, OpenedDevices};
 use crate::ending::{DRAIN, Ending};
@@ -137,8 +138,12 @@ fn serve(settings: &RunSettings, args: &RunArgs) -> Result<(), Failure> {
         serve_metrics(address, &birth, &seats)?;
     }
     manager.ready(&format!("serving on {} workers", seats.each.len()));
-    let served = server::serve(&taken.listener, &stop, |request| {
-        answer(request, &birth, &seats, (&reloader, &manager))
+    let captures = captures(settings, &seats, &stop);
+    let served = server::serve(&taken.listener, &stop, |request, stream| {
+        match request.strip_prefix("capture ") {
+            Some(words) => captures.begin(words, stream),
+            None => Some(answer(request, &birth, &seats, (&reloader, &manager))),
+        }
     });
     manager.stopping();
     // Only a broken system ends the server early; packets are processed until the stop.
@@ -441,6 +446,18 @@ fn reload(reloader: &Reloader, manager: &ServiceManager) -> Result<serde_json::V
         }
     }
     outcome.map(|outcome| outcome.to_json()).map_err(|problems| problems.join("\n"))
+}
+
+/// What a capture needs of this instance.
+fn captures(settings: &RunSettings, seats: &RunningWorkers, stop: &Stop) -> Captures {
+    let medium = |i: &InterfaceSettings| match i.device.value.kind {
+        DeviceKind::Tun => Medium::Ip,
+        _ => Medium::Ethernet,
+    };
+    let interface = |i: &InterfaceSettings| (i.device.value.name.clone(), medium(i));
+    let interfaces = settings.interfaces.iter().map(interface).collect();
+    let controls = seats.each.iter().map(|seat| seat.control.clone()).collect();
+    Captures::new(interfaces, controls, stop)
 }
 
 /// How other threads get a report of the whole instance.

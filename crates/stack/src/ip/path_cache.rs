@@ -167,7 +167,8 @@ impl PathCache {
         self.generation
     }
 
-    /// Something changed that may change an answer: a route, an address, a neighbour, a setting.
+    /// Something changed that may change an answer: a route, an address, a neighbour, a setting, or
+    /// what is let in (`tcp/predict.rs`).
     pub(crate) fn forget(&mut self) {
         self.generation = self.generation.wrapping_add(1);
     }

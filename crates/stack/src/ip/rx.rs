@@ -54,8 +54,16 @@ impl Stack {
             return self.drop_packet(packet, DropReason::InterfaceDown);
         }
         match interface.medium {
-            floodwall_ip::LinkMedium::Ethernet(mac) => self.ethernet(cx, packet, mac),
-            _ => self.bare_ip(cx, packet),
+            floodwall_ip::LinkMedium::Ethernet(mac) => {
+                match self.tcp_predicted(cx, packet, Some(mac)) {
+                    Ok(()) => {}
+                    Err(packet) => self.ethernet(cx, packet, mac),
+                }
+            }
+            _ => match self.tcp_predicted(cx, packet, None) {
+                Ok(()) => {}
+                Err(packet) => self.bare_ip(cx, packet),
+            },
         }
     }
 

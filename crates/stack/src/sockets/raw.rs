@@ -46,6 +46,7 @@ impl Sockets<'_> {
     /// # Errors
     /// See [`RawOpenError`]: not permitted unless the stack's configuration allows it.
     pub fn raw_open(&mut self, settings: RawSettings) -> Result<RawId, RawOpenError> {
+        self.stack.sockets.path_cache.forget();
         self.stack.sockets.raw.open(settings)
     }
 
