@@ -23,6 +23,8 @@ use crate::worker_counters::{WorkerCounter, WorkerCounters};
 
 /// Packets that wait for one device.
 pub(crate) const BACKLOG_MAX: usize = 256;
+/// Sends of a full backlog when the time is over.
+const FORCED: u32 = 32;
 /// Packets that are taken even so.
 const TAKEN_LEAST: usize = 4;
 /// How soon a refused backlog is tried again, at first and at the latest.
@@ -42,6 +44,8 @@ pub struct Port {
     refused: bool,
     /// The time to send was over before the backlog was: the next turn follows at once.
     cut: bool,
+    /// Some of the backlog must leave, whatever the time.
+    forced: bool,
     retry: Duration,
     /// Consecutive polls that reported readiness without a packet.
     empty_calls: u32,
@@ -76,6 +80,7 @@ impl Port {
             backlog: PacketList::new(),
             refused: false,
             cut: false,
+            forced: false,
             retry: RETRY.0,
             empty_calls: 0,
             muted_until: Instant::ORIGIN,
@@ -222,7 +227,11 @@ impl Port {
     ) -> bool {
         let mut vanished = false;
         if self.backlog.len() >= BACKLOG_MAX {
+            // Nothing is dropped for want of time alone.
+            self.forced = self.cut;
+            self.refused &= !self.cut;
             vanished = self.flush(facts, until);
+            self.forced = false;
         }
         let loss = if self.device.is_none() {
             DropReason::DeviceGone
@@ -249,9 +258,13 @@ impl Port {
             return false;
         }
         let before = self.backlog.len();
-        let mut is_late = false;
+        let (mut is_late, mut sends, forced) = (false, 0, self.forced);
         let mut goes_on = || {
-            is_late = until.is_some_and(|(clock, until)| clock.now() >= until);
+            sends += 1;
+            is_late = match forced {
+                true => sends >= FORCED,
+                false => until.is_some_and(|(clock, until)| clock.now() >= until),
+            };
             !is_late
         };
         let outcome = device.transmit_while(&mut self.backlog, &mut goes_on);
