@@ -18,9 +18,10 @@ use std::time::{Duration, Instant};
 
 use floodwall_guard::Watch;
 use rig::{Flood, IFACE, Rig, config, echo, server, start};
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 const PORT: u16 = 7000;
-const LASTS: Duration = Duration::from_secs(4);
+const LASTS: Duration = Duration::from_secs(3);
 /// An honest client waits no longer.
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -45,6 +46,13 @@ fn idle() -> u64 {
     text.lines().next().unwrap().split_whitespace().nth(4).unwrap().parse().unwrap()
 }
 
+/// Keeps the calling thread, and those that it starts, on one core.
+fn pin(core: usize) {
+    let mut set = CpuSet::new();
+    set.set(core);
+    sched_setaffinity(None, &set).unwrap();
+}
+
 /// One measurement at a pace (0 is as fast as it goes).
 fn measure(rig: &Rig, what: &str, v6: bool, pace: u64) {
     let before = (received(), idle());
@@ -55,12 +63,15 @@ fn measure(rig: &Rig, what: &str, v6: bool, pace: u64) {
             let (ended, sent) = (Arc::clone(&ended), Arc::clone(&sent));
             thread::spawn(move || {
                 let mut source = Flood::new(server(v6, PORT), 2);
+                pin(0);
+                let made = source.made(1 << 14);
+                let mut made = made.iter().cycle();
                 let began = Instant::now();
                 while !ended.load(Ordering::Relaxed) {
                     let due = began.elapsed().as_micros() as u64 * pace / 1_000_000;
                     let so_far = sent.load(Ordering::Relaxed);
                     let batch = if pace == 0 { 256 } else { due.saturating_sub(so_far).min(512) };
-                    source.send(batch as usize);
+                    source.send_made(made.by_ref().take(batch as usize));
                     sent.fetch_add(batch, Ordering::Relaxed);
                     if batch == 0 {
                         thread::sleep(Duration::from_micros(200));
@@ -69,6 +80,7 @@ fn measure(rig: &Rig, what: &str, v6: bool, pace: u64) {
             })
         };
         thread::sleep(Duration::from_millis(500));
+        pin(1);
         let began = Instant::now();
         let (mut tried, mut good, mut worst) = (0, 0, Duration::ZERO);
         while began.elapsed() < LASTS {
@@ -103,6 +115,7 @@ fn what_each_takes_and_loses() {
     assert!(rig::ip(&format!("route add 2001:db8::/32 via {}", rig::CLIENT.1)));
     // Connections of the same ends again, which TIME-WAIT would take to the kernel.
     rig::sysctl("ipv4/tcp_max_tw_buckets", "0");
+    pin(1);
     for v6 in [false, true] {
         echo(server(v6, PORT));
     }
