@@ -29,7 +29,7 @@ use crate::error::DeviceError;
 use crate::gather::Slices;
 use crate::gso_join::{self, JoinRun};
 use crate::interface::KernelInterface;
-use crate::napi::Placement;
+use crate::napi::{self, Placement};
 use crate::packet_arrival::{PacketArrival, arrive};
 use crate::packet_ring::PacketRing;
 use crate::socket::{self, BATCH_MAX, Messages};
@@ -124,6 +124,8 @@ pub struct AfPacket {
     ring_full: Cell<u64>,
     /// Where the kernel's half runs; given back when this is dropped.
     placement: Option<Placement>,
+    /// The worker's first call is still to take the turns of the kernel's half beside it.
+    takes_turns: bool,
 }
 
 impl AfPacket {
@@ -181,6 +183,7 @@ impl AfPacket {
             stats: DeviceStats::default(),
             ring_full: Cell::new(0),
             placement: None,
+            takes_turns: false,
         })
     }
 
@@ -199,6 +202,7 @@ impl AfPacket {
 
     /// Keeps a place for the kernel's half, until the device closes.
     pub fn place(&mut self, placement: Placement) {
+        self.takes_turns = placement.is_beside();
         self.placement = Some(placement);
     }
 
@@ -419,6 +423,9 @@ impl Device for AfPacket {
     fn receive(&mut self, pool: &Pool, burst: &mut Burst) -> Result<usize, DeviceError> {
         let mut taken = 0;
         let mut looked = 0;
+        if core::mem::take(&mut self.takes_turns) {
+            napi::take_turns();
+        }
         if let Some(placement) = &mut self.placement {
             match self.ring.is_ready() {
                 true => placement.hold(),

@@ -59,7 +59,7 @@ use crate::device::{Device, DeviceInfo, Medium};
 use crate::error::DeviceError;
 use crate::first_line_mode::FirstLineMode;
 use crate::interface::InterfaceControl;
-use crate::napi::Placement;
+use crate::napi::{self, Placement};
 use crate::stats::DeviceStats;
 use crate::vnet::{self, Completion};
 use crate::xdp_mode::XdpMode;
@@ -142,6 +142,8 @@ pub struct AfXdp {
     /// Frames for copies of packets that span several frames.
     spares: PacketList,
     placement: Option<Placement>,
+    /// Its kernel half is a thread on the worker's core.
+    beside: bool,
     turn: FilterTurn,
     /// The last report to the program of what the stack accepts.
     told: Option<FilterUpdate>,
@@ -250,6 +252,7 @@ impl AfXdp {
             either,
             spares: PacketList::new(),
             placement: None,
+            beside: false,
             turn: FilterTurn::default(),
             told: guard.map(|guard| guard.wants().join(number, shared.steering.is_shared())),
             own_half: OwnHalf::default(),
@@ -260,7 +263,13 @@ impl AfXdp {
 
     /// Keeps a place for the kernel's half, until the device closes.
     pub fn place(&mut self, placement: Placement) {
+        self.beside = placement.is_beside();
         self.placement = Some(placement);
+    }
+
+    /// The kernel's half of this queue is where that of the first queue is, which keeps its place.
+    pub(crate) const fn place_as(&mut self, first: &Self) {
+        self.beside = first.beside;
     }
 
     /// Frames for our station that came to the interface, on all queues, and frames that were left
@@ -289,6 +298,10 @@ impl AfXdp {
                 self.connect(&queue)
                     .map_err(|error| failed(&self.info.name, "give frames to the socket", error))?;
                 self.queue = Some(queue);
+                // By now this is the worker's thread.
+                if self.beside {
+                    napi::take_turns();
+                }
                 Ok(true)
             }
             // The memory that a refused socket had locked is given back a moment later, too.
@@ -352,8 +365,8 @@ impl AfXdp {
     /// core a burst is enough: the time that it spends on them at a stretch must end before the
     /// card's ring is full.
     fn stranger_places(&self) -> usize {
-        let needs_us = |placement: &Placement| placement.is_ours() || placement.is_beside();
-        match self.placement.as_ref().is_some_and(needs_us) {
+        let is_ours = self.placement.as_ref().is_some_and(Placement::is_ours);
+        match is_ours || self.beside {
             true => BURST_MAX,
             false => self.shared.ring as usize / 2,
         }
@@ -512,8 +525,7 @@ impl Device for AfXdp {
 
     fn rest(&mut self) {
         if let Some(guard) = self.shared.steering.guard() {
-            let is_beside = self.placement.as_ref().is_some_and(Placement::is_beside);
-            let room = if is_beside { BURST_MAX } else { self.shared.ring as usize / 2 };
+            let room = if self.beside { BURST_MAX } else { self.shared.ring as usize / 2 };
             self.turn.rest(guard, self.number, room);
         }
         if let Some(placement) = &mut self.placement {
@@ -573,7 +585,7 @@ impl Device for AfXdp {
     }
 
     fn waits_for_core(&self) -> bool {
-        self.placement.as_ref().is_some_and(Placement::is_beside)
+        self.beside
     }
 
     fn ring(&self) -> usize {

@@ -179,8 +179,9 @@ pub struct OpenConfig {
     pub mtu: Option<u32>,
     /// Where the kernel's half of an interface shall run.
     pub kernel_half: NapiPolicy,
-    /// The core of the worker that will have the device; `None` where it is not pinned.
-    pub core: Option<usize>,
+    /// The core of the worker that will have each queue, in their order, taken in turn where there
+    /// are more queues; empty where workers are not pinned.
+    pub cores: Vec<usize>,
     /// Which of the two has priority there. With `None` it is the kernel's half where the device
     /// itself drops unverified traffic, because packets that it has no time for are lost regardless
     /// of their flow; else the worker.
@@ -198,7 +199,7 @@ impl Default for OpenConfig {
             offload: false,
             mtu: None,
             kernel_half: NapiPolicy::default(),
-            core: None,
+            cores: Vec::new(),
             rank: None,
             first_line: FirstLineMode::default(),
         }
@@ -268,7 +269,7 @@ fn boxed<D: Device + 'static>(devices: Vec<D>) -> Vec<Box<dyn Device>> {
 fn placement_of(config: &OpenConfig, chooses: bool) -> PlacementConfig {
     let rank = if chooses { NapiPriority::Choosing } else { NapiPriority::Behind };
     let rank = config.rank.unwrap_or(rank);
-    PlacementConfig { half: config.kernel_half, core: config.core, rank }
+    PlacementConfig { half: config.kernel_half, cores: config.cores.clone(), rank }
 }
 
 /// A packet socket, and the placement of its kernel half (NAPI).
@@ -306,8 +307,9 @@ fn open_xdp(word: &DeviceSpec, config: &OpenConfig) -> Result<OpenedDevice, Devi
     let wanted = placement_of(config, queues.first().is_some_and(Device::knows_friends));
     let placement = Placement::take(name, &wanted)?;
     let report = placement.report().clone();
-    if let Some(first) = queues.first_mut() {
+    if let Some((first, others)) = queues.split_first_mut() {
         first.place(placement);
+        others.iter_mut().for_each(|queue| queue.place_as(first));
     }
     Ok(OpenedDevice { queues: boxed(queues), notes, placement: report })
 }
