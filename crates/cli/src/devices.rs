@@ -50,6 +50,7 @@ pub(crate) fn open(
         // Queues go to the workers in their order; if one is not pinned, none is.
         cores: cores.iter().copied().collect::<Option<_>>().unwrap_or_default(),
         rank,
+        sends_only: false,
     };
     let OpenedDevice { queues, mut notes, placement } = wanted.device.value.open(&config)?;
     let Some(first) = queues.first() else {

@@ -22,8 +22,11 @@ use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use floodwall_packet::{Burst, PacketBuf, PacketList, Pool};
+use floodwall_base::Instant;
+use floodwall_base::limits::BURST_MAX;
+use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, RxFilter, SynOffers};
 
+use crate::af_xdp::packet_line::PacketLine;
 use crate::device::{Device, DeviceInfo, Medium};
 use crate::error::DeviceError;
 use crate::gather::Slices;
@@ -126,6 +129,10 @@ pub struct AfPacket {
     placement: Option<Placement>,
     /// The worker's first call is still to take the turns of the kernel's half beside it.
     takes_turns: bool,
+    /// Its kernel half is a thread on the worker's core.
+    beside: bool,
+    /// The program at the interface, where there is one.
+    line: Option<PacketLine>,
 }
 
 impl AfPacket {
@@ -184,6 +191,8 @@ impl AfPacket {
             ring_full: Cell::new(0),
             placement: None,
             takes_turns: false,
+            beside: false,
+            line: None,
         })
     }
 
@@ -202,8 +211,14 @@ impl AfPacket {
 
     /// Keeps a place for the kernel's half, until the device closes.
     pub fn place(&mut self, placement: Placement) {
-        self.takes_turns = placement.is_beside();
+        self.beside = placement.is_beside();
+        self.takes_turns = self.beside;
         self.placement = Some(placement);
+    }
+
+    /// Keeps the program at the interface, until the device closes.
+    pub(crate) fn set_line(&mut self, line: Option<PacketLine>) {
+        self.line = line;
     }
 
     /// Where the kernel's half runs, if that was arranged.
@@ -479,9 +494,52 @@ impl Device for AfPacket {
     }
 
     fn rest(&mut self) {
+        if let Some(line) = &self.line {
+            line.rest(if self.beside { BURST_MAX } else { self.ring() / 2 });
+        }
         if let Some(placement) = &mut self.placement {
             placement.rest();
         }
+    }
+
+    fn admit(&mut self, now: Instant, credit: Option<usize>) {
+        if let Some(line) = &mut self.line {
+            line.admit(now, credit);
+        }
+    }
+
+    fn want(&mut self, wanted: &RxFilter) {
+        if let Some(line) = &mut self.line {
+            line.want(wanted);
+        }
+    }
+
+    fn answer_syns(&mut self, offers: &SynOffers) {
+        if let Some(line) = &self.line {
+            line.answer_syns(offers);
+        }
+    }
+
+    fn has_answered_syns(&self, now: Instant) -> bool {
+        self.line.as_ref().is_some_and(|line| line.has_answered_syns(now))
+    }
+
+    fn knows_friends(&self) -> bool {
+        self.line.is_some()
+    }
+
+    fn has_overflowed(&mut self) -> bool {
+        self.line.as_mut().is_some_and(PacketLine::has_overflowed)
+    }
+
+    fn befriend(&mut self, now: Instant, friend: &PacketBuf) {
+        if let Some(line) = &mut self.line {
+            line.befriend(now, friend.first());
+        }
+    }
+
+    fn waits_for_core(&self) -> bool {
+        self.beside && self.line.is_some()
     }
 
     fn pending(&self) -> bool {
@@ -495,6 +553,10 @@ impl Device for AfPacket {
     fn stats(&self) -> DeviceStats {
         let dropped = socket::take_drops(self.socket.as_fd()).unwrap_or(0);
         self.ring_full.set(self.ring_full.get() + u64::from(dropped));
-        DeviceStats { rx_ring_full: self.ring_full.get(), ..self.stats }
+        let mut all = DeviceStats { rx_ring_full: self.ring_full.get(), ..self.stats };
+        if let Some(line) = &self.line {
+            line.count(&mut all);
+        }
+        all
     }
 }

@@ -27,11 +27,13 @@ mod filter_tables;
 mod first_line;
 mod guard;
 mod own_half;
+pub(crate) mod packet_line;
 mod partial;
 mod queue;
 mod ring;
 mod shared;
 mod steering;
+mod way_back;
 mod words;
 
 use std::io;
@@ -96,6 +98,8 @@ pub struct AfXdpConfig {
     pub frame_bytes: usize,
     /// What the program at the interface does besides steering.
     pub first_line: FirstLineMode,
+    /// Frames for our station are dropped at the interface.
+    pub sends_only: bool,
 }
 
 impl AfXdpConfig {
@@ -109,6 +113,7 @@ impl AfXdpConfig {
             ring: 1024,
             frame_bytes: 2048,
             first_line: FirstLineMode::Auto,
+            sends_only: false,
         }
     }
 }
@@ -123,6 +128,7 @@ struct SharedUmem {
     ring: u32,
     /// `XDP_COPY` or `XDP_ZEROCOPY`.
     bind: u16,
+    sends_only: bool,
 }
 
 /// An AF_XDP device: one receive queue of an interface.
@@ -187,7 +193,12 @@ impl AfXdp {
         let queues = chosen(name, config.queues, card.queues)?;
         queue::raise_memory_lock();
         let mut notes = Vec::new();
-        let plan = CookieProgramPlan::of(config, &station, card.is_local(), index.cast_unsigned());
+        let plan = CookieProgramPlan::of(
+            config.first_line,
+            &station,
+            card.is_local(),
+            index.cast_unsigned(),
+        );
         let mut steering = QueueSteering::load(station, card.queues, &plan, &mut notes)
             .map_err(|error| shared::not_loaded(name, station.is_shared, error))?;
         plan.judge(name, &steering)?;
@@ -212,6 +223,7 @@ impl AfXdp {
             local: card.is_local(),
             ring: config.ring,
             bind,
+            sends_only: config.sends_only,
         });
         let queues = (0..queues).map(|number| Self::queue(&info, &shared, number));
         Ok(OpenedXdp { queues: queues.collect::<Result<_, _>>()?, notes })
@@ -325,6 +337,9 @@ impl AfXdp {
     fn connect(&self, queue: &XdpQueue) -> io::Result<()> {
         let Some(fd) = queue.fd() else { return Ok(()) };
         watch(&self.either, fd)?;
+        if self.shared.sends_only {
+            return Ok(());
+        }
         self.shared.steering.take(self.number, fd.as_raw_fd())
     }
 

@@ -12,6 +12,8 @@ use std::str::FromStr;
 use floodwall_base::{HashKey, MacAddr, Randomness};
 use thiserror::Error;
 
+#[cfg(target_os = "linux")]
+use crate::af_xdp::packet_line::PacketLine;
 use crate::device::Device;
 use crate::error::DeviceError;
 use crate::first_line_mode::FirstLineMode;
@@ -186,8 +188,11 @@ pub struct OpenConfig {
     /// itself drops unverified traffic, because packets that it has no time for are lost regardless
     /// of their flow; else the worker.
     pub rank: Option<NapiPriority>,
-    /// What the program at an XDP interface does besides steering.
+    /// What the program at an XDP or packet interface does besides steering.
     pub first_line: FirstLineMode,
+    /// Of XDP: frames for our station are dropped at the interface, for a sender to which answers
+    /// mean nothing.
+    pub sends_only: bool,
 }
 
 impl Default for OpenConfig {
@@ -202,6 +207,7 @@ impl Default for OpenConfig {
             cores: Vec::new(),
             rank: None,
             first_line: FirstLineMode::default(),
+            sends_only: false,
         }
     }
 }
@@ -277,11 +283,14 @@ fn placement_of(config: &OpenConfig, chooses: bool) -> PlacementConfig {
 fn open_packet(name: &str, config: &OpenConfig) -> Result<OpenedDevice, DeviceError> {
     let wanted = AfPacketConfig { offload: config.offload, ..AfPacketConfig::default() };
     let mut device = AfPacket::open(name, &wanted)?;
-    let wanted = placement_of(config, false);
+    let mut notes = device.notes();
+    if let Some(station) = config.station {
+        device.set_line(PacketLine::attach(name, station, config.first_line, &mut notes)?);
+    }
+    let wanted = placement_of(config, device.knows_friends());
     let placement = Placement::take(name, &wanted)?;
     let report = placement.report().clone();
     device.place(placement);
-    let notes = device.notes();
     Ok(OpenedDevice { queues: boxed(vec![device]), notes, placement: report })
 }
 
@@ -300,7 +309,8 @@ fn open_xdp(word: &DeviceSpec, config: &OpenConfig) -> Result<OpenedDevice, Devi
     let wanted = AfXdpConfig {
         queues,
         mode: word.mode,
-        first_line: config.first_line,
+        first_line: if config.sends_only { FirstLineMode::Off } else { config.first_line },
+        sends_only: config.sends_only,
         ..AfXdpConfig::new(station)
     };
     let OpenedXdp { mut queues, notes } = AfXdp::open(name, &wanted)?;

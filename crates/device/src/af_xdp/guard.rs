@@ -281,6 +281,11 @@ fn secret() -> io::Result<[u64; KEY_WORDS]> {
     if given == bytes as isize { Ok(key) } else { Err(io::Error::last_os_error()) }
 }
 
+/// A random number, secret to this process.
+pub(super) fn secret_word() -> io::Result<u64> {
+    secret().map(|[word, ..]| word)
+}
+
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

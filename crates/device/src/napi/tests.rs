@@ -54,7 +54,14 @@ impl Fake {
         };
         let standing = ThreadStanding { cores: vec![0, 1], nice: 0 };
         let napis = vec![Napi::default()];
-        let state = State { link, joins: false, napis, standing, group: "/".to_owned(), slice: Duration::ZERO };
+        let state = State {
+            link,
+            joins: false,
+            napis,
+            standing,
+            group: "/".to_owned(),
+            slice: Duration::ZERO,
+        };
         let setting = NapiSetting { threaded: Some(false), ..NapiSetting::default() };
         let mut state = State { ..state };
         state.napis[0] = Napi { id: 9000, thread: None, setting };

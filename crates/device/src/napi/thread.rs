@@ -65,9 +65,8 @@ pub(super) fn set_slice(thread: u32, slice: Duration) -> io::Result<()> {
     let size = size_of::<SchedAttributes>();
     let none: libc::c_uint = 0;
     // SAFETY: the kernel writes at most `size` bytes into the structure, which has them.
-    let read = unsafe {
-        libc::syscall(libc::SYS_sched_getattr, thread, &raw mut attributes, size, none)
-    };
+    let read =
+        unsafe { libc::syscall(libc::SYS_sched_getattr, thread, &raw mut attributes, size, none) };
     if read != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -78,7 +77,8 @@ pub(super) fn set_slice(thread: u32, slice: Duration) -> io::Result<()> {
     attributes.flags = 0;
     attributes.runtime = slice.as_nanos() as u64;
     // SAFETY: the kernel reads `size` bytes of the structure.
-    let set = unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw const attributes, none) };
+    let set =
+        unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw const attributes, none) };
     if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

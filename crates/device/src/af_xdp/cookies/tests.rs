@@ -16,6 +16,7 @@ use floodwall_bpf::{AccessSize, Assembler, JumpCondition, Register};
 use crate::DeviceError;
 use crate::af_xdp::bpf::{BpfProgram, Map, MapKind};
 use crate::af_xdp::first_line::{FirstLine, FirstLineState};
+use crate::af_xdp::steering::Deliver;
 
 const STATION: MacAddr = MacAddr([2, 0x11, 0x22, 0x33, 0x44, 0x55]);
 const PORT: u16 = 80;
@@ -368,7 +369,7 @@ fn renewing(line: &FirstLine, frame: &[u8], goes_on: bool, times: u32) -> u32 {
     a.tail_call(Register::R6, programs.fd(), 0);
     a.place(short);
     a.set(Register::R0, 1).exit();
-    let program = BpfProgram::load(&a.finish().unwrap()).unwrap();
+    let program = BpfProgram::load(&a.finish().unwrap(), Deliver::ToSockets).unwrap();
     let mut best = u32::MAX;
     for _ in 0..5 {
         let (verdict, nanos) = program.run(&mut frame.to_vec(), times).unwrap();
