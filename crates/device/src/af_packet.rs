@@ -494,8 +494,9 @@ impl Device for AfPacket {
     }
 
     fn rest(&mut self) {
-        if let Some(line) = &self.line {
-            line.rest(if self.beside { BURST_MAX } else { self.ring() / 2 });
+        let room = if self.beside { BURST_MAX } else { self.ring() / 2 };
+        if let Some(line) = &mut self.line {
+            line.rest(room);
         }
         if let Some(placement) = &mut self.placement {
             placement.rest();

@@ -106,6 +106,9 @@ impl CookieProgramPlan {
 
 /// The bit of [`Cookies::started`] that stands where answers pass by the system.
 const PASSES: u32 = 1 << 8;
+/// What `run` says where everything is in force.
+const IN_FORCE: &str = "under pressure unverified traffic is limited at the interface, SYNs are \
+                        answered there, and ACKs are checked";
 /// How often the way back is looked at.
 const LOOK_NANOS: u64 = 1_000_000_000;
 
@@ -121,7 +124,7 @@ pub(crate) struct Cookies {
     /// The program for SYNs and that for other segments; and that for SYNs whose answers pass by
     /// the system.
     loaded: [BpfProgram; 2],
-    passing: Option<PassingAnswers>,
+    passing: Result<PassingAnswers, String>,
     shown: Mutex<Vec<Listener>>,
     /// A bit for each program that is in force, and one where answers pass by the system.
     started: AtomicU32,
@@ -162,9 +165,10 @@ impl Cookies {
         };
         let passing = match back {
             Back::Redirected(index) => {
-                PassingAnswers::load(index, |mark| syns_by(Back::Passed(mark))).ok()
+                let load = PassingAnswers::load(index, |mark| syns_by(Back::Passed(mark)));
+                load.map_err(|error| error.to_string())
             }
-            Back::Transmitted | Back::Passed(_) => None,
+            Back::Transmitted | Back::Passed(_) => Err(String::new()),
         };
         let syns = syns_by(back)?;
         let segments = BpfProgram::load(&segments(guard, &maps, to).map_err(nowhere)?, to.1)?;
@@ -211,9 +215,9 @@ impl Cookies {
         if started & kinds == wanted {
             return Ok(());
         }
-        let program = match self.passing.as_ref().filter(|_| wanted & PASSES != 0) {
-            Some(passing) => Some(passing.program()?),
-            None => self.loaded.get(index as usize),
+        let program = match &self.passing {
+            Ok(passing) if wanted & PASSES != 0 => Some(passing.program()?),
+            _ => self.loaded.get(index as usize),
         };
         match program.filter(|_| on) {
             Some(program) => self.programs.set(index, program.fd().cast_unsigned())?,
@@ -237,14 +241,20 @@ impl Cookies {
     ) {
         // In front of the system's stack a redirected frame leaves as any other does.
         self.veth = plan.veth.filter(|_| !is_generic);
-        if self.veth.is_some() && self.way_back() == (false, false) {
-            notes.push(
-                "SYNs are not answered at the interface, and ACKs are checked there: the peer \
-                 takes no frames from a program (it has none itself, and no GRO); `ethtool -K PEER \
-                 gro on` helps, within a second"
-                    .to_owned(),
-            );
-        }
+        let helps = "`ethtool -K PEER gro on` helps, within a second";
+        notes.push(match (self.way_back(), &self.passing) {
+            ((true, false), _) => IN_FORCE.to_owned(),
+            ((_, true), _) => format!(
+                "{IN_FORCE}; answers pass by the system, at some cost, because the peer takes no \
+                 frames from a program (it has none itself, and no GRO); {helps}"
+            ),
+            (_, passing) => format!(
+                "SYNs are not answered at the interface, and ACKs are checked there: the peer takes \
+                 no frames from a program (it has none itself, and no GRO), and they cannot pass by \
+                 the system either ({}); {helps}",
+                passing.as_ref().err().map_or("", String::as_str)
+            ),
+        });
     }
 
     /// Whether answers arrive, and whether they pass by the system to do so.
@@ -252,7 +262,7 @@ impl Cookies {
         let takes = self.veth.is_none_or(|index| features::transmits(index).unwrap_or(false));
         match takes {
             true => (true, false),
-            false => (self.passing.is_some(), self.passing.is_some()),
+            false => (self.passing.is_ok(), self.passing.is_ok()),
         }
     }
 

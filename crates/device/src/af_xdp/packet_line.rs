@@ -144,10 +144,10 @@ impl PacketLine {
     }
 
     /// As [`Device::rest`](crate::Device::rest), where so many unverified frames may wait.
-    pub(crate) fn rest(&self, room: usize) {
+    pub(crate) fn rest(&mut self, room: usize) {
         let Some(guard) = self.steering.guard() else { return };
         let part = room.div_ceil(self.turns.len().max(1));
-        for (queue, turn) in (0..).zip(&self.turns) {
+        for (queue, turn) in (0..).zip(&mut self.turns) {
             turn.rest(guard, queue, part);
         }
     }
