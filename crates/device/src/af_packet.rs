@@ -22,8 +22,8 @@ use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use floodwall_base::Instant;
 use floodwall_base::limits::BURST_MAX;
+use floodwall_base::{Instant, MacAddr};
 use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, RxFilter, SynOffers};
 
 use crate::af_xdp::packet_line::PacketLine;
@@ -68,6 +68,8 @@ pub enum Accept {
     /// Those that the host and a station at its own link address both need: for groups and
     /// broadcasts, of either layer, address resolution, and answers to DHCP clients.
     Common,
+    /// All but those that claim to come from this station: ours, which a program sends back.
+    NotOf(MacAddr),
     /// None: the socket only reports whether the interface is there.
     Nothing,
 }
@@ -217,7 +219,11 @@ impl AfPacket {
     }
 
     /// Keeps the program at the interface, until the device closes.
-    pub(crate) fn set_line(&mut self, line: Option<PacketLine>) {
+    pub(crate) fn set_line(&mut self, station: MacAddr, line: Option<PacketLine>) {
+        if line.is_some() {
+            // Answers may pass by here, and would be copied for nothing.
+            let _ = socket::filter(self.socket.as_fd(), Accept::NotOf(station));
+        }
         self.line = line;
     }
 

@@ -285,7 +285,8 @@ fn open_packet(name: &str, config: &OpenConfig) -> Result<OpenedDevice, DeviceEr
     let mut device = AfPacket::open(name, &wanted)?;
     let mut notes = device.notes();
     if let Some(station) = config.station {
-        device.set_line(PacketLine::attach(name, station, config.first_line, &mut notes)?);
+        let line = PacketLine::attach(name, station, config.first_line, &mut notes)?;
+        device.set_line(station, line);
     }
     let wanted = placement_of(config, device.knows_friends());
     let placement = Placement::take(name, &wanted)?;

@@ -5,7 +5,8 @@
 //! turn of the worker a service has no more than a limit, and within it a prefix no more than
 //! another. Both limits are the same for all and follow the load: while the credit is nearly used
 //! up they fall, and else they rise, so that whoever asks for less than the limit loses nothing and
-//! what they leave is lent to the others (max-min shares). Invariant: a limit is never zero.
+//! what they leave is lent to the others (max-min shares). The last eighth of a service's part is kept
+//! for prefixes that have had nothing of it in this turn. Invariant: a limit is never zero.
 //!
 //! # Under flood
 //! Bound: [`SERVICES`] and [`PREFIXES`] counters a queue, of fixed size; services and prefixes find
@@ -161,7 +162,7 @@ pub(super) fn emit(
         .compute_reg(Register::R1, Operation::Multiply, Register::R2)
         .compute(Register::R1, Operation::ShiftRight, far - PREFIXES_LOG);
     counter(a, maps.prefixes, PREFIXES_LOG, ways);
-    let counted = a.label();
+    let (first, counted) = (a.label(), a.label());
     a.load(AccessSize::Double, Register::R1, Register::R0, USED)
         .load(AccessSize::Double, Register::R2, Register::R9, word(DESK_PREFIX_MAX))
         .jump_if_reg(
@@ -170,7 +171,12 @@ pub(super) fn emit(
             Register::R2,
             ways.refuse(FilterRefusal::Prefix),
         )
-        .add(Register::R1, 1)
+        .load(AccessSize::Double, Register::R3, Register::R8, USED)
+        .load(AccessSize::Double, Register::R2, Register::R9, word(DESK_SERVICE_HIGH))
+        .jump_if_reg(Register::R3, JumpCondition::Below, Register::R2, first)
+        .jump_if(Register::R1, JumpCondition::Differs, 0, ways.refuse(FilterRefusal::Prefix));
+    a.place(first);
+    a.add(Register::R1, 1)
         .store(AccessSize::Double, Register::R0, USED, Register::R1)
         .load(AccessSize::Double, Register::R1, Register::R8, USED)
         .add(Register::R1, 1)
