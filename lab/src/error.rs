@@ -45,6 +45,9 @@ pub enum LabError {
         /// What is wrong with it.
         what: String,
     },
+    /// A plot could not be drawn.
+    #[error("a plot cannot be drawn: {0}")]
+    Plot(String),
     /// The packet memory could not be made.
     #[error("the packet memory cannot be made: {0}")]
     Pool(#[from] floodwall_packet::PoolError),

@@ -32,7 +32,7 @@ mod table;
 pub use claim::{Bound, Claim, Verdict};
 pub use error::LabError;
 pub use experiments::Experiment;
-pub use keep::{Kept, keep, results_folder};
+pub use keep::{Kept, keep, redraw, results_folder};
 pub use machine::Machine;
 pub use measure::{Measured, Metrics, Spread};
 pub use plan::{Listed, Plan, Published, Size, listed};

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::plot::Plot;
 use crate::table::Table;
 
 /// Numbers by name.
@@ -39,8 +40,8 @@ pub struct Measured {
     pub metrics: Metrics,
     /// For humans.
     pub tables: Vec<Table>,
-    /// File name and text of each picture (SVG).
-    pub plots: Vec<(String, String)>,
+    /// File name (SVG) and data of each plot.
+    pub plots: Vec<(String, Plot)>,
 }
 
 /// One number over all seeds.

@@ -10,6 +10,7 @@ use crate::error::LabError;
 use crate::machine::Machine;
 use crate::measure::Spread;
 use crate::plan::{Published, Size};
+use crate::plot::Plot;
 use crate::table::Table;
 
 /// The result of a run: claims judged, numbers, tables and plots.
@@ -35,9 +36,9 @@ pub struct Report {
     pub published: Vec<Published>,
     /// Every number of every seed.
     pub metrics: BTreeMap<String, Spread>,
-    /// Pictures of the first seed: file name and SVG. Not part of the JSON.
+    /// Plots of the first seed: file name (SVG) and data. Not part of the JSON: kept beside it.
     #[serde(skip)]
-    pub plots: Vec<(String, String)>,
+    pub plots: Vec<(String, Plot)>,
 }
 
 impl Report {

@@ -5,7 +5,7 @@ mod broken;
 
 use broken::{Broken, failed};
 use floodwall_lab::{
-    Experiment, LabError, Plan, Report, Silent, Size, keep, listed, run, run_experiment,
+    Experiment, LabError, Plan, Report, Silent, Size, keep, listed, redraw, run, run_experiment,
 };
 
 /// Plans that measure time of real threads: each has a file of tests and so a process of its own.
@@ -118,6 +118,14 @@ fn results_are_kept_whole() {
     let csv = read("metrics.csv");
     assert!(csv.starts_with("metric,seed 1\n"));
     assert!(csv.contains("\nrouting-header/counted/calls-per-packet,11\n"), "{csv}");
-    assert_eq!(kept.files.len(), 5);
+    assert_eq!(kept.files.len(), 6);
+    let picture = read("header-lengths.svg");
+    std::fs::remove_file(folder.join("header-lengths.svg")).unwrap();
+    let drawn = redraw(&folder).unwrap();
+    assert_eq!(drawn.files, ["header-lengths.svg"]);
+    assert_eq!(read("header-lengths.svg"), picture, "drawn again from the data beside it");
+    let outside = read("plots.json").replace("header-lengths.svg", "../header-lengths.svg");
+    std::fs::write(folder.join("plots.json"), outside).unwrap();
+    assert!(redraw(&folder).is_err(), "a picture stays in its folder");
     std::fs::remove_dir_all(&folder).unwrap();
 }

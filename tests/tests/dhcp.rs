@@ -180,6 +180,26 @@ fn an_answer_from_another_port_is_one() {
 
 /// A renewal prolongs the routes of the lease where they are: none of them is ever missing, and
 /// what the new lease does not have goes.
+/// To the offered address, but in a frame for all: no station has that address yet.
+#[test]
+fn an_answer_to_the_offered_address_may_come_in_a_frame_for_all() {
+    let mut link = Link::new(false);
+    let mut question = link.question();
+    for kind in [Dhcpv4Type::OFFER, Dhcpv4Type::ACK] {
+        let message = link.answer(&question, kind);
+        let packet = udp((link.server, 67).into(), (OURS, 68).into(), &message);
+        let sent = link
+            .rig
+            .lives("an answer", &frame(MacAddr::BROADCAST, mac(PEER), EtherType::IPV4, &packet));
+        question = sent.first().and_then(dhcp_of).unwrap_or_default();
+    }
+    assert_eq!(link.state(), DhcpState::Bound);
+    // Once there is an address, only the frame decides (RFC 1122 section 3.3.6).
+    let ping = craft::echo(v4(PEER).into(), OURS.into(), b"?");
+    let ping = frame(MacAddr::BROADCAST, mac(PEER), EtherType::IPV4, &ping);
+    link.rig.dies("ping", &ping, DropReason::IcmpEchoRefused, None);
+}
+
 #[test]
 fn a_renewal_replaces_no_route_that_stays() {
     let mut link = Link { lease: 120, ..Link::new(false) };

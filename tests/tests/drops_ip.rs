@@ -6,13 +6,15 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use floodwall_base::{DropReason, Family};
+use floodwall_base::{DropReason, Family, MacAddr};
 use floodwall_tests::craft::{
     FAMILIES, HOP_LIMIT, HOST, PEER, addr, echo, frame, from_peer, icmpv4, ip, ipv4_fields,
     ipv4_with_options, mac, port_unreachable, udp, udp_to_port, v4,
 };
-use floodwall_tests::{Owed, Rig, ethernet_config};
-use floodwall_wire::{EtherType, Icmpv4Message, IpProtocol, Ipv4Fields, icmpv4 as icmp};
+use floodwall_tests::{Owed, Rig, bytes_of, ethernet_config};
+use floodwall_wire::{
+    ArpOperation, ArpPacket, EtherType, Icmpv4Message, IpProtocol, Ipv4Fields, icmpv4 as icmp,
+};
 
 fn rig() -> Rig {
     Rig::with_neighbor(&ethernet_config(HOST), PEER)
@@ -128,6 +130,37 @@ fn a_source_that_no_sender_can_have_dies() {
     rig().packet_dies("::", &packet, DropReason::IpSourceInvalid, None);
 }
 
+/// 240/4 belongs to hosts where one of our links is there, and nowhere else.
+#[test]
+fn a_reserved_address_is_a_hosts_where_it_is_configured() {
+    let mut config = ethernet_config(HOST);
+    config.interfaces[0].addresses.push("240.8.0.5/24".parse().expect("an address"));
+    let mut rig = Rig::new(&config);
+    let (own, near) = ([240, 8, 0, 5], [240, 8, 0, 9]);
+    let request = ArpPacket {
+        operation: ArpOperation::REQUEST,
+        sender_link_addr: mac(PEER),
+        sender_addr: near.into(),
+        target_link_addr: MacAddr::ZERO,
+        target_addr: own.into(),
+    };
+    let mut bytes = [0; 28];
+    request.emit(&mut bytes);
+    let asked = frame(MacAddr::BROADCAST, mac(PEER), EtherType::ARP, &bytes);
+    assert_eq!(rig.lives("a request", &asked).len(), 1);
+    let ping = |from: [u8; 4]| from_peer(&echo(IpAddr::from(from), IpAddr::from(own), b"?"));
+    let reply = bytes_of(&rig.lives("an echo", &ping(near))[0]);
+    assert_eq!((&reply[26..30], &reply[30..34]), (&own[..], &near[..]));
+    let closed = udp((IpAddr::from(near), 4000).into(), (IpAddr::from(own), 9).into(), b"?");
+    let refused = rig.frame(&from_peer(&closed));
+    assert_eq!(bytes_of(&refused[0])[34], 3, "an error answers it");
+    rig.dies("broadcast", &ping([255; 4]), DropReason::IpSourceInvalid, None);
+    let nowhere = echo(IpAddr::from(near), IpAddr::from([0, 1, 2, 3]), b"?");
+    rig.dies("to 0/8", &from_peer(&nowhere), DropReason::IpDestinationInvalid, None);
+    let unconfigured = echo(IpAddr::from(near), addr(Family::V4, HOST), b"?");
+    self::rig().dies("", &from_peer(&unconfigured), DropReason::IpSourceInvalid, None);
+}
+
 #[test]
 fn a_datagram_to_a_group_from_one_of_our_own_addresses_dies() {
     let group: IpAddr = "ff02::1".parse().expect("an address");
@@ -181,16 +214,20 @@ fn a_packet_for_a_group_that_nobody_joined_dies() {
     }
 }
 
-/// Broken IPv4 options, and where the option stands.
-const BAD_OPTIONS: [(&[u8], u8); 8] = [
-    (&[130], 20),                 // no length
-    (&[130, 0, 0, 0], 20),        // length 0
-    (&[130, 1, 0, 0], 20),        // length 1
-    (&[130, 5, 0, 0], 20),        // past the header
-    (&[1, 1, 130, 200], 22),      // past the header, behind no-operations
-    (&[7, 4, 4, 0], 20),          // record route without whole addresses
-    (&[7, 7, 3, 0, 0, 0, 0], 20), // its pointer before its first address
-    (&[148, 3, 0, 0], 20),        // a router alert of three bytes
+/// Broken IPv4 options, and where the byte at fault stands.
+const BAD_OPTIONS: [(&[u8], u8); 12] = [
+    (&[130], 20),                        // no length
+    (&[130, 0, 0, 0], 20),               // length 0
+    (&[130, 1, 0, 0], 20),               // length 1
+    (&[130, 5, 0, 0], 20),               // past the header
+    (&[1, 1, 130, 200], 22),             // past the header, behind no-operations
+    (&[7, 4, 4, 0], 21),                 // record route without whole addresses
+    (&[7, 7, 3, 0, 0, 0, 0], 22),        // its pointer before its first address
+    (&[1, 7, 7, 5, 0, 0, 0, 0], 23),     // room for a part of an address
+    (&[68, 8, 6, 0, 0, 0, 0, 0], 22),    // for a part of a time
+    (&[68, 8, 5, 1, 0, 0, 0, 0], 22),    // for an address without its time
+    (&[68, 8, 9, 0xf0, 0, 0, 0, 0], 23), // a sixteenth host without room
+    (&[148, 3, 0, 0], 21),               // a router alert of three bytes
 ];
 
 #[test]

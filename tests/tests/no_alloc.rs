@@ -9,9 +9,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use floodwall_base::{Counter, Family, IfIndex, Units, solicited_node};
+use floodwall_base::{Counter, DropReason, Family, IfIndex, Units, solicited_node};
 use floodwall_packet::{Burst, Engine, PacketBuf, PacketList, Round};
-use floodwall_stack::{Host, StackConfig};
+use floodwall_stack::{Host, PacketTap, StackConfig, TapConfig, TapEvent, TapFilter};
 use floodwall_testkit::alloc::{CountingAllocator, counted};
 use floodwall_tests::craft::{
     FAMILIES, HOST, PEER, addr, echo, fragments, frame, from_peer, icmp_of, ip, ipv6_chain, mac,
@@ -107,6 +107,37 @@ fn solicitation() -> Vec<u8> {
 fn the_count_counts() {
     let (count, boxed) = counted(|| Box::new([0_u8; 64]));
     assert_eq!((count.allocations, count.bytes, boxed.len()), (1, 64, 64));
+}
+
+#[test]
+fn packets_that_an_operator_captures_are_copied_without_an_allocation() {
+    for family in FAMILIES {
+        let mut bare = Bare::new(&ethernet_config(HOST));
+        let closed = from_peer(&udp_to_port(family, 9, &[7; 700]));
+        let echo = from_peer(&echo(addr(family, PEER), addr(family, HOST), &[7; 100]));
+        for dropped_only in [false, true] {
+            let config = TapConfig { filter: TapFilter::default(), dropped_only, snap_len: 2048 };
+            let (tap, mut reader) = PacketTap::new(config);
+            bare.rig.stack.set_tap(Some(Box::new(tap)));
+            let mut events = Vec::with_capacity(10_000);
+            allocates_nothing("captured", || {
+                for _ in 0..100 {
+                    bare.round(Some(&closed));
+                    bare.round(Some(&echo));
+                    while let Some(event) = reader.read(|record| (record.event, record.missed)) {
+                        events.push(event);
+                    }
+                }
+            });
+            let count = |of: TapEvent| events.iter().filter(|event| event.0 == of).count();
+            assert_eq!(count(TapEvent::DroppedIn(DropReason::UdpNoPort)), 300);
+            let arrived = if dropped_only { 0 } else { 600 };
+            assert_eq!(count(TapEvent::Arrived), arrived);
+            assert!((count(TapEvent::Sent) >= 300) != dropped_only, "the answers");
+            assert!(events.iter().all(|event| event.1 == 0));
+        }
+        assert!(bare.rig.stack.set_tap(None).is_some() && !bare.rig.stack.has_tap());
+    }
 }
 
 #[test]

@@ -10,10 +10,12 @@ use floodwall_ip::iface::link_local;
 use floodwall_packet::PacketBuf;
 use floodwall_stack::{PingId, PingRecvError, PingSendError, PingSettings, StackConfig};
 use floodwall_tests::craft::{
-    FAMILIES, HOST, PEER, addr, from_peer, icmpv4, icmpv6, mac, port_unreachable, v4, v6,
+    self, FAMILIES, HOST, PEER, addr, from_peer, icmpv4, icmpv6, mac, port_unreachable, v4, v6,
 };
 use floodwall_tests::{Rig, Sent, bytes_of, ethernet_config};
-use floodwall_wire::{Icmpv4Message, Icmpv6Message, icmpv4 as wire_v4, icmpv6 as wire_v6};
+use floodwall_wire::{
+    Icmpv4Message, Icmpv6Message, IpProtocol, icmpv4 as wire_v4, icmpv6 as wire_v6,
+};
 
 /// Carries frames to and fro until both are silent.
 fn exchange(a: &mut Rig, b: &mut Rig, mut to_b: Vec<PacketBuf>) {
@@ -224,4 +226,50 @@ fn a_request_on_the_wire_is_well_formed_and_its_memory_comes_back() {
         }
         assert_eq!(rig.pool.available(), free);
     }
+}
+
+/// RFC 1122 section 3.2.2.6: a record route and a timestamp come back with our entries, whatever
+/// other options stand beside them; a reply that becomes too long for its link is cut.
+#[test]
+fn a_record_route_and_a_timestamp_come_back_in_the_reply_with_our_entries() {
+    let (own, mut rig) =
+        (craft::v4(HOST).octets(), Rig::with_neighbor(&ethernet_config(HOST), PEER));
+    let route = |pointer, first: [u8; 4], second: [u8; 4]| {
+        [&[7, 11, pointer][..], &first, &second, &[0]].concat()
+    };
+    let asked = route(4, [0; 4], [0; 4]);
+    for (options, wanted, len) in [
+        (asked.clone(), route(12, own, own), 12),
+        ([&[148, 4, 0, 0][..], &asked].concat(), route(12, own, own), 12),
+        ([&asked[..11], &[148, 4, 0, 0, 0]].concat(), route(12, own, own), 12),
+        (vec![148, 4, 0, 0], Vec::new(), 0),
+        (vec![1; 40], Vec::new(), 0),
+    ] {
+        for body in [8, 1400, 1440, 1452] {
+            let request =
+                craft::echo(addr(Family::V4, PEER), addr(Family::V4, HOST), &vec![7; body]);
+            let fields = craft::ipv4_fields(IpProtocol::ICMPV4);
+            let request = craft::ipv4_with_options(fields, &options, &request[20..]);
+            if request.len() > 1500 {
+                continue;
+            }
+            let departed = rig.lives("echo", &craft::from_peer(&request));
+            assert_eq!(departed.len(), 1);
+            let reply = &bytes_of(&departed[0])[14..];
+            let header_len = usize::from(reply[0] & 0x0f) * 4;
+            assert_eq!((header_len, &reply[20..header_len]), (20 + len, &wanted[..]));
+            assert_eq!(floodwall_checksum::sum(&reply[..header_len]).finish(), 0);
+            assert_eq!(reply.len(), header_len + 8 + body);
+            assert_eq!((reply[header_len], &reply[12..16]), (0, &own[..]));
+        }
+    }
+    // A time that is not of midnight has its highest bit set.
+    let fields = craft::ipv4_fields(IpProtocol::ICMPV4);
+    let request = craft::echo(addr(Family::V4, PEER), addr(Family::V4, HOST), b"?");
+    let options = [68, 12, 5, 1, 0, 0, 0, 0, 0, 0, 0, 0];
+    let request = craft::ipv4_with_options(fields, &options, &request[20..]);
+    let reply = bytes_of(&rig.lives("echo", &craft::from_peer(&request))[0])[14..].to_vec();
+    assert_eq!((&reply[20..24], &reply[24..28]), (&[68, 12, 13, 1][..], &own[..]));
+    assert_eq!(reply[28] & 0x80, 0x80);
+    assert!(rig.conservation().holds());
 }

@@ -47,10 +47,10 @@ const CRATES: &[Rule] = &[
             "tcp",
         ],
     ),
-    rule("guard", 4, &["base", "packet", "wire", "checksum", "syncache"]),
     rule("pktgen", 4, &["base", "packet", "wire", "checksum"]),
     rule("bpf", 5, &[]),
     rule("device", 5, &["base", "sync", "packet", "checksum", "bpf"]),
+    rule("guard", 5, &["bpf", "device", "syncache"]),
     rule("dispatch", 5, &["base", "sync", "packet", "wire", "schedule", "device"]),
     rule(
         "tokio-sockets",
@@ -323,6 +323,8 @@ mod tests {
         let shell = [
             "dispatch -> device",
             "device -> bpf",
+            "guard -> bpf",
+            "guard -> device",
             "tokio-sockets -> device",
             "tokio-sockets -> dispatch",
             "cli -> drill",

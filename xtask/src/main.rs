@@ -1,12 +1,14 @@
 //! Project checks: `layers` (imports between crates), `tidy` (what no compiler checks), `words`
 //! (the language in figures), `ci` (everything), `sanitize` (the tests under a sanitizer), `pkt`
-//! (scripts of segments), `rfc` (what standards require).
+//! (scripts of segments), `conformance` (collections of them), `rfc` (what standards require).
 //!
 //! Run as `cargo run -p xtask -- <command>`. Exit code 0: it holds; 1: it does not, one line per
 //! complaint; 2: the command itself could not be run.
 #![forbid(unsafe_code)]
 
 mod ci;
+mod conformance;
+mod instructions;
 mod layers;
 mod links;
 mod pkt;
@@ -36,6 +38,12 @@ usage: cargo run -p xtask -- <command>
                   scripts' (--mtu=1520, --local_ip=..., -D NAME=VALUE)
   pkt             play our own scripts in memory and (as root) against this system's TCP, over
                   both families; list the differences with their reasons
+  conformance [--write] [-v] FOLDER ...
+                  play collections of others' scripts in memory: scripts, played, passed, permitted
+                  differences with reasons; --write: into docs/conformance.md
+  instructions [ROW]
+                  what a round trip and a short connection execute, by valgrind: of all rows of the
+                  TCP bench, or of those with this in their name
   rfc             list what the standards ask for, clause by clause, and the test that shows it
 ";
 
@@ -64,6 +72,18 @@ fn main() -> ExitCode {
             Ok(passed) => passed,
             Err(error) => return unusable(&error),
         },
+        Some((command, words)) if command == "conformance" => {
+            match conformance::run(&root, words) {
+                Ok(passed) => passed,
+                Err(error) => return unusable(&error),
+            }
+        }
+        Some((command, rows)) if command == "instructions" && rows.len() < 2 => {
+            match instructions::run(&root, rows.first().map_or("", |row| row)) {
+                Ok(()) => true,
+                Err(error) => return unusable(&error),
+            }
+        }
         Some((command, [])) if command == "rfc" => match rfc::run(&root) {
             Ok(passed) => passed,
             Err(error) => return unusable(&error),

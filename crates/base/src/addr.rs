@@ -300,6 +300,20 @@ pub const fn ipv4_source_is_plausible(addr: Ipv4Addr) -> bool {
     first != 0 && first != 127 && first < 224
 }
 
+/// Whether `addr` is reserved for future use (240/4 without the broadcast address, RFC 1112 section
+/// 4): a host's only where an operator or a server configures it, as some clouds do.
+#[must_use]
+#[inline]
+pub const fn ipv4_is_reserved(addr: Ipv4Addr) -> bool {
+    addr.octets()[0] >= 240 && addr.to_bits() != u32::MAX
+}
+
+/// Whether `addr` may be configured for a host: one that may stand as a source, or is reserved.
+#[must_use]
+pub const fn ipv4_is_configurable(addr: Ipv4Addr) -> bool {
+    ipv4_source_is_plausible(addr) || ipv4_is_reserved(addr)
+}
+
 /// Whether `addr` may stand as the source of a packet that arrived on a link: not a group, not ::1,
 /// not an IPv4-mapped or IPv4-compatible address (RFC 4291 section 2, RFC 6890). The caller checks
 /// the unspecified address: duplicate address detection uses it.
@@ -356,6 +370,16 @@ mod tests {
             assert!(!ipv6_source_is_plausible(bad.parse().unwrap()), "{bad}");
         }
         assert!(ipv4_source_is_plausible(Ipv4Addr::new(10, 0, 0, 1)));
+        for (addr, reserved) in [
+            ("240.0.0.1", true),
+            ("255.255.255.254", true),
+            ("255.255.255.255", false),
+            ("239.1.1.1", false),
+            ("10.0.0.1", false),
+        ] {
+            assert_eq!(ipv4_is_reserved(addr.parse().unwrap()), reserved, "{addr}");
+            assert_eq!(ipv4_is_configurable(addr.parse().unwrap()), reserved || addr == "10.0.0.1");
+        }
         assert!(ipv6_source_is_plausible("fe80::1".parse().unwrap()));
         assert_eq!(
             solicited_node("fd00::12:3456".parse().unwrap()).to_string(),

@@ -26,8 +26,8 @@ mod time;
 mod wheel;
 
 pub use addr::{
-    Address, Family, IpCidr, ParsePrefixError, Prefix, ipv4_source_is_plausible,
-    ipv6_source_is_plausible, solicited_node,
+    Address, Family, IpCidr, ParsePrefixError, Prefix, ipv4_is_configurable, ipv4_is_reserved,
+    ipv4_source_is_plausible, ipv6_source_is_plausible, solicited_node,
 };
 pub use bucket::{Price, TokenBucket};
 pub use counter::{Counter, Counters};

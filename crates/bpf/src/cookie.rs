@@ -21,6 +21,7 @@
 
 mod ack;
 mod answer;
+pub mod host;
 mod options;
 mod seal;
 mod segment;

@@ -171,7 +171,7 @@ pub enum Function {
     AdjustMeta = 54,
     /// `bpf_xdp_adjust_tail(context, delta)`: 0, or an error. Packet pointers are lost.
     AdjustTail = 65,
-    /// `bpf_skb_release(socket)`.
+    /// `bpf_sk_release(socket)`.
     Release = 86,
     /// `bpf_skc_lookup_tcp(context, tuple, size, namespace, flags)`: a socket, or 0.
     LookupTcp = 99,
@@ -181,4 +181,8 @@ pub enum Function {
     ToTcpSocket = 137,
     /// `bpf_xdp_get_buff_len(context)`: bytes of the frame.
     FrameBytes = 188,
+    /// `bpf_tcp_raw_check_syncookie_ipv4(ip, tcp)`: 0 where the kernel's own cookie is valid.
+    CheckKernelCookieV4 = 206,
+    /// `bpf_tcp_raw_check_syncookie_ipv6(ip, tcp)`: 0 where the kernel's own cookie is valid.
+    CheckKernelCookieV6 = 207,
 }

@@ -7,6 +7,7 @@
 //! verifier's proof over all paths; only the kernel has that.
 
 mod fault;
+mod host_sockets;
 mod kernel_calls;
 mod maps;
 mod memory;
@@ -15,6 +16,7 @@ mod run;
 use std::collections::BTreeMap;
 
 pub use self::fault::InterpreterFault;
+pub use self::host_sockets::{HostModel, SocketModel};
 use self::maps::{Kind, MapModel};
 use crate::instruction::Instruction;
 
@@ -73,6 +75,10 @@ pub struct Machine {
     pub core: usize,
     /// What `bpf_get_prandom_u32` says next; it counts on from there.
     pub random: u32,
+    /// The kernel's sockets.
+    pub host: HostModel,
+    /// The metadata that the last run left in front of the frame.
+    pub metadata: Vec<u8>,
     /// The interface that frames come by, and the receive queue.
     pub interface: (u32, u32),
 }

@@ -11,11 +11,13 @@ use clap_complete::Shell;
 #[cfg(feature = "lab")]
 use crate::cmd::cost::CostArgs;
 use crate::cmd::drill::DrillArgs;
+use crate::cmd::guard::GuardArgs;
 #[cfg(feature = "lab")]
 use crate::cmd::lab::LabArgs;
 use crate::cmd::pktgen::PktgenArgs;
 use crate::cmd::self_test::SelfTestArgs;
 use crate::exit::EXIT_CODES;
+use crate::log::{LogFormat, LogLevel};
 
 /// A network stack in user space that keeps serving under flood.
 #[derive(Debug, Parser)]
@@ -56,12 +58,16 @@ pub(crate) enum Command {
     /// Show sockets of a running instance, in the columns of ss(8)
     #[command(visible_aliases = ["ss"])]
     Socket(SocketArgs),
+    /// Write packets of a running instance, or only dropped ones with their reason, to a pcapng file
+    Capture(CaptureArgs),
     /// Have a running instance read its configuration file again: all of it, or nothing
     Reload(AskArgs),
     /// Repair what an instance that was killed has left behind: sockets, settings of interfaces
     Cleanup(CleanupArgs),
     /// Validate a configuration file, without starting anything
     Check(CheckArgs),
+    /// Put SYN cookies in front of services of the kernel's own stack, until SIGINT or SIGTERM
+    Guard(GuardArgs),
     /// Test a device end to end, and report what works
     SelfTest(SelfTestArgs),
     /// Flood a host of its own, and judge whether its guarantees hold: no root, no device
@@ -232,6 +238,12 @@ pub(crate) struct RunArgs {
     /// an address that only the collector reaches
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) metrics: Option<String>,
+    /// Form of the messages on standard error: text, or json with one object a line
+    #[arg(long, value_name = "FORM", value_enum, default_value_t)]
+    pub(crate) log_format: LogFormat,
+    /// The least important messages that are written
+    #[arg(long, value_name = "LEVEL", value_enum, default_value_t)]
+    pub(crate) log_level: LogLevel,
     /// Control socket, for `floodwall stat`; by default $XDG_RUNTIME_DIR/floodwall/DEVICE.sock, or
     /// /run/floodwall/DEVICE.sock
     #[arg(long, value_name = "PATH")]
@@ -438,6 +450,46 @@ pub(crate) struct SocketArgs {
     /// show [state STATE] [sport PORT] [dport PORT] [src PREFIX] [dst PREFIX]
     #[arg(value_name = "WORDS")]
     pub(crate) words: Vec<String>,
+}
+
+const CAPTURE_EXAMPLE: &str = "\
+Examples:
+  floodwall capture -w all.pcapng
+  floodwall capture --dropped -w dropped.pcapng      # each with its reason as a comment
+  floodwall capture tcp dst port 80 and src net 192.0.2.0/24 -c 1000 -w web.pcapng
+  floodwall capture udp -w - | tshark -r - -T fields -e frame.comment
+
+The filter: ip, ip6, arp, tcp, udp, icmp, icmp6; [src|dst] host ADDRESS, net PREFIX, port PORT;
+joined by `and`.";
+
+/// `floodwall capture`
+#[derive(Debug, Args)]
+#[command(after_help = CAPTURE_EXAMPLE)]
+pub(crate) struct CaptureArgs {
+    /// Control socket of the instance; by default the only one that is found
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Where the packets go; - for standard output
+    #[arg(short = 'w', long = "write", value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Only packets that the stack drops
+    #[arg(long)]
+    pub(crate) dropped: bool,
+    /// End after so many packets
+    #[arg(short = 'c', long, value_name = "N", default_value_t = 100_000)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) count: u64,
+    /// End after so many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) seconds: u64,
+    /// Bytes of each packet at most
+    #[arg(short = 's', long, value_name = "BYTES", default_value_t = 2048)]
+    #[arg(value_parser = clap::value_parser!(u32).range(64..=65_600))]
+    pub(crate) snaplen: u32,
+    /// Which packets; by default all
+    #[arg(value_name = "FILTER")]
+    pub(crate) filter: Vec<String>,
 }
 
 /// `floodwall cleanup`

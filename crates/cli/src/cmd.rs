@@ -1,12 +1,14 @@
 //! One file a command.
 
 pub(crate) mod address;
+pub(crate) mod capture;
 pub(crate) mod check;
 pub(crate) mod cleanup;
 #[cfg(feature = "lab")]
 pub(crate) mod cost;
 pub(crate) mod drill;
 pub(crate) mod explain;
+pub(crate) mod guard;
 #[cfg(feature = "lab")]
 pub(crate) mod lab;
 pub(crate) mod neigh;

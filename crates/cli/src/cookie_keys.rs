@@ -49,7 +49,7 @@ pub(crate) enum KeyFileError {
 
 /// What distinguishes one state of a file from another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct KeyFileStamp {
+pub(crate) struct KeyFileStamp {
     inode: (u64, u64),
     changed: (i64, i64),
     len: u64,
@@ -57,7 +57,7 @@ struct KeyFileStamp {
 }
 
 impl KeyFileStamp {
-    fn of(path: &Path) -> Option<Self> {
+    pub(crate) fn of(path: &Path) -> Option<Self> {
         let it = std::fs::metadata(path).ok()?;
         Some(Self {
             inode: (it.dev(), it.ino()),
@@ -178,9 +178,9 @@ impl KeyWatch {
                 self.tell(move |stack, now| {
                     stack.set_cookie_secret(secret, now);
                 });
-                eprintln!("floodwall: another cookie secret is in force");
+                tracing::info!("another cookie secret is in force");
             }
-            Some(Err(complaint)) => eprintln!("floodwall: {complaint}"),
+            Some(Err(complaint)) => tracing::warn!("{complaint}"),
         }
     }
 

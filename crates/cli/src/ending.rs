@@ -50,6 +50,7 @@ impl Ending {
         named("signals", move || {
             for signal in signals.forever() {
                 if asked.swap(true, Ordering::Relaxed) {
+                    crate::log::flush();
                     std::process::exit(128 + signal);
                 }
                 let (ends, stop) = (ending.clone(), ending.stop.clone());
@@ -66,7 +67,7 @@ impl Ending {
             let drained = self.drain(workers);
             if drained != Drained::default() {
                 let Drained { closed, reset } = drained;
-                eprintln!("floodwall: connections at the end: {closed} closed, {reset} reset");
+                tracing::info!("connections at the end: {closed} closed, {reset} reset");
             }
             // A lease is needed until the last connection has ended.
             workers.first().into_iter().for_each(watch::say_farewell);

@@ -5,16 +5,25 @@
 //! `self-test`, where 1 means that a check failed, exit with 2.
 #![forbid(unsafe_code)]
 
+/// Writes a line to standard error, as the standard library's macro of this name, but never panics:
+/// where the terminal or the disk behind it is gone, the line is lost and the work goes on.
+macro_rules! eprintln {
+    ($($parts:tt)*) => { $crate::output::complain(format_args!($($parts)*)) };
+}
+
 mod address_space;
 mod args;
+mod capture;
 mod cmd;
 mod cookie_keys;
 mod devices;
 mod ending;
 mod exit;
 mod explain;
+mod floods;
 mod hosted;
 mod listeners;
+mod log;
 mod metrics;
 mod neighbors;
 mod network;
@@ -71,6 +80,7 @@ fn main() -> ExitCode {
         Command::Top(args) => cmd::top::top(&args),
         Command::Explain(args) => cmd::explain::explain(&args),
         Command::Socket(args) => cmd::socket::socket(&args),
+        Command::Capture(args) => cmd::capture::capture(&args),
         Command::Reload(args) => cmd::reload::reload(&args),
         Command::Cleanup(args) => cmd::cleanup::cleanup(&args),
         Command::Check(args) => cmd::check::check(&args),
@@ -80,6 +90,7 @@ fn main() -> ExitCode {
         Command::Cost(args) => return cmd::cost::cost(&args),
         #[cfg(feature = "lab")]
         Command::Lab(args) => return cmd::lab::lab(&args),
+        Command::Guard(args) => cmd::guard::guard(&args),
         Command::Man => cmd::paper::man(),
         Command::Completions { shell } => cmd::paper::completions(shell),
     }

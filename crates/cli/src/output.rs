@@ -18,6 +18,11 @@ pub(crate) fn print(text: &str) -> Exit {
     }
 }
 
+/// Writes a line to standard error; where that fails, it is lost.
+pub(crate) fn complain(line: std::fmt::Arguments<'_>) {
+    let _ = io::stderr().lock().write_all(format!("{line}\n").as_bytes());
+}
+
 /// A text with control characters escaped, so that no name can control a terminal or end a line.
 pub(crate) fn shown(text: &impl Display) -> String {
     let mut out = String::new();

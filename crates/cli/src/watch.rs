@@ -16,16 +16,20 @@ use std::time::Duration;
 
 use floodwall_base::{Counter, IfIndex, Randomness};
 use floodwall_device::LinkState;
-use floodwall_dispatch::{Control, ControlQueue, CrewReader, Shown, Stop, WorkerCommand};
+use floodwall_dispatch::{Clock, Control, ControlQueue, CrewReader, Shown, Stop, WorkerCommand};
 use floodwall_stack::Host;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tracing::{info, warn};
 
 use crate::cookie_keys::KeyWatch;
+use crate::floods::FloodLog;
 use crate::hosted;
 use crate::network::{DnsInfo, FOR_EVER, NetworkConfig, RouterConfig};
 
 /// How often it looks.
 const EVERY: Duration = Duration::from_millis(250);
+/// How often floods are looked for.
+const FLOODS_EVERY: Duration = Duration::from_secs(1);
 /// How long the worker may take to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long leases may take to be given back.
@@ -50,6 +54,7 @@ pub(crate) struct StatWatch {
     pub(crate) links: Vec<WatchedCounters>,
     pub(crate) dns_file: Option<PathBuf>,
     pub(crate) keys: KeyWatch,
+    pub(crate) floods: FloodLog,
 }
 
 /// A device to be watched.
@@ -75,10 +80,17 @@ impl StatWatch {
     /// Looks until `stop` is triggered.
     pub(crate) fn run(mut self, stop: &Stop) {
         let (mut seen, mut known, mut dns) = (None, Vec::new(), None);
+        let clock = Clock::new();
+        let mut next = clock.now();
         while !stop.is_triggered() {
             self.look_at_links();
             self.keys.look();
-            let changes = hosted::read(&hosted::sum(&self.reader.read()));
+            let published = self.reader.read();
+            if clock.now() >= next {
+                next = clock.now() + FLOODS_EVERY;
+                self.floods.look(clock.now(), &published);
+            }
+            let changes = hosted::read(&hosted::sum(&published));
             let changes = changes.counters.of(Counter::FloodwallChanges);
             if seen != Some(changes)
                 && let Ok(network) = self
@@ -139,7 +151,7 @@ impl StatWatch {
             return;
         }
         if let Err(error) = replace(file, &now.resolv_conf()) {
-            eprintln!("floodwall: cannot write {}: {error}", file.display());
+            warn!("cannot write {}: {error}", file.display());
         }
         *before = Some(now);
     }
@@ -165,12 +177,15 @@ fn wait(stop: &Stop) {
 fn tell(known: Vec<String>, network: &NetworkConfig) -> Vec<String> {
     let now = facts(network);
     for came in now.iter().filter(|fact| !known.contains(fact)) {
-        eprintln!("floodwall: {came}");
+        match came.ends_with(DOWN) {
+            true => warn!(event = "link_down", "{came}"),
+            false => info!(event = "learnt", "{came}"),
+        }
     }
     for went in known.iter().filter(|fact| !now.contains(fact)) {
         match went.strip_suffix(DOWN) {
-            Some(link) => eprintln!("floodwall: {link}the link is up again"),
-            None => eprintln!("floodwall: no more: {went}"),
+            Some(link) => info!(event = "link_up", "{link}the link is up again"),
+            None => info!(event = "lost", "no more: {went}"),
         }
     }
     now

@@ -6,55 +6,26 @@
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without ends the test")]
 #![expect(clippy::disallowed_methods, reason = "the test waits for another process")]
 
-use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+mod support;
+
+use std::process::{Command, Output};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
+use support::{BIN, Ended, Instance, may};
 
-const BIN: &str = env!("CARGO_BIN_EXE_floodwall");
-
-/// Whether a namespace and a TAP can be had here.
-fn may() -> bool {
-    let made = Command::new("unshare").args(["--net", "true"]).output();
-    let may = made.is_ok_and(|made| made.status.success())
-        && std::fs::File::options().write(true).open("/dev/net/tun").is_ok();
-    if !may {
-        eprintln!("skipped: needs root, for a network namespace and /dev/net/tun");
-    }
-    may
-}
-
-/// An instance in a network namespace of its own.
-struct Running {
-    child: Child,
-    socket: PathBuf,
-}
+/// An instance, asked in words.
+struct Running(Instance);
 
 impl Running {
     fn start(name: &str, flags: &[&str]) -> Self {
-        let folder = std::env::temp_dir().join(format!("floodwall-addr-{}", std::process::id()));
-        let socket = folder.join(format!("{name}.sock"));
-        let child = Command::new("unshare")
-            .args(["--net", BIN, "run", "--device=tap:fw0", "--socket"])
-            .arg(&socket)
-            .args(flags)
-            .stderr(Stdio::piped())
-            .spawn();
-        let running = Self { child: child.unwrap(), socket };
-        for _ in 0..1000 {
-            if running.ask("address show").status.success() {
-                return running;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        panic!("it never answered");
+        let args: Vec<_> = ["--device=tap:fw0"].iter().chain(flags).copied().collect();
+        Self(Instance::start(name, &args))
     }
 
     fn ask(&self, words: &str) -> Output {
-        let socket = ["--socket", self.socket.to_str().unwrap()];
-        Command::new(BIN).args(words.split(' ')).args(socket).output().unwrap()
+        self.0.ask(&words.split(' ').collect::<Vec<_>>())
     }
 
     /// A refused command: its exit code and its message.
@@ -78,11 +49,8 @@ impl Running {
     }
 
     fn end(self) -> String {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
-        kill_process(pid, Signal::TERM).unwrap();
-        let output = self.child.wait_with_output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(0), "{said}");
+        let Ended { code, said, .. } = self.0.end_by(Signal::TERM);
+        assert_eq!(code, Some(0), "{said}");
         assert!(said.ends_with("every packet is accounted for exactly once\n"), "{said}");
         said
     }
@@ -135,8 +103,11 @@ fn neighbours_and_routes_stand_in_the_words_of_ip() {
     let routes = ["--address=10.0.0.2/24", "--route=192.0.2.0/24 via 10.0.0.1"];
     let running = Running::start("neigh", &routes);
     // Of `route` every option stands before the words.
-    let socket = running.socket.to_str().unwrap();
-    let shown = Command::new(BIN).args(["route", "--socket", socket, "show"]).output().unwrap();
+    let socket = running.0.socket();
+    let shown = Command::new(BIN)
+        .args(["route", "--socket", socket.to_str().unwrap(), "show"])
+        .output()
+        .unwrap();
     let shown = String::from_utf8(shown.stdout).unwrap();
     assert!(shown.contains("192.0.2.0/24 via 10.0.0.1 dev fw0"), "{shown}");
     let add = "neigh add 10.0.0.7 lladdr 02:00:00:00:00:07 dev fw0";

@@ -4,86 +4,34 @@
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without ends the test")]
 #![expect(clippy::disallowed_methods, reason = "the test waits for another process")]
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+mod support;
+
+use std::process::Command;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
+use support::{BIN, Ended, HOST, Instance, alone, may};
 
-/// A command in a network namespace of its own, which is gone with the process.
-fn alone(args: &[&str]) -> Command {
-    let mut command = Command::new("unshare");
-    command.args(["--net", env!("CARGO_BIN_EXE_floodwall")]).args(args);
-    command
-}
-
-/// Whether a namespace and a TAP can be had here.
-fn may() -> bool {
-    let made = Command::new("unshare").args(["--net", "true"]).output();
-    let may = made.is_ok_and(|made| made.status.success())
-        && std::fs::File::options().write(true).open("/dev/net/tun").is_ok();
-    if !may {
-        eprintln!("skipped: needs root, for a network namespace and /dev/net/tun");
-    }
-    may
-}
-
-struct Running {
-    child: Child,
-    socket: PathBuf,
-}
-
-fn start(name: &str) -> Running {
+fn start(name: &str) -> Instance {
     start_with(name, &[])
 }
 
-fn start_with(name: &str, more: &[&str]) -> Running {
-    let folder = std::env::temp_dir().join(format!("floodwall-life-{}", std::process::id()));
-    let socket = folder.join(format!("{name}.sock"));
-    let child = alone(&["run", "--device=tap:fw0", "--socket", socket.to_str().unwrap()])
-        .args(["--address=10.0.0.2/24", "--address=fd00::2/64", "--service=udp-echo:7001"])
-        .args(more)
-        .stderr(Stdio::piped())
-        .spawn();
-    let running = Running { child: child.unwrap(), socket };
-    for _ in 0..1000 {
-        if running.stat(&["--json"]).status.success() {
-            return running;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    panic!("it never answered");
+fn start_with(name: &str, more: &[&str]) -> Instance {
+    let args = HOST.iter().chain(&["--service=udp-echo:7001"]).chain(more);
+    Instance::start(name, &args.copied().collect::<Vec<_>>())
 }
 
-impl Running {
-    fn stat(&self, args: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_floodwall"));
-        command.args(["stat", "--socket", self.socket.to_str().unwrap()]).args(args);
-        command.output().unwrap()
-    }
-
-    fn json(&self) -> Value {
-        let output = self.stat(&["--json"]);
-        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
-        serde_json::from_slice(&output.stdout).unwrap()
-    }
-
-    /// Sends a signal, and returns the exit code and the messages.
-    fn end(self, signal: Signal) -> (Option<i32>, String, PathBuf) {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
-        kill_process(pid, signal).unwrap();
-        let output = self.child.wait_with_output().unwrap();
-        (output.status.code(), String::from_utf8(output.stderr).unwrap(), self.socket)
-    }
+fn report(running: &Instance) -> Value {
+    running.json(&["stat", "--json"])
 }
 
-fn assert_ended_well((code, said, socket): &(Option<i32>, String, PathBuf)) {
+fn assert_ended_well(Ended { code, said, socket }: &Ended) {
     assert_eq!(*code, Some(0), "{said}");
-    assert!(!Path::new(socket).exists(), "the socket is removed");
+    assert!(!socket.exists(), "the socket is removed");
     assert!(said.contains("tap:fw0: interface 1, Ethernet, our address"), "{said}");
     let last = said.lines().last().unwrap();
-    assert!(last.starts_with("floodwall: ended after "), "{said}");
+    assert!(last.contains("floodwall: ended after "), "{said}");
     assert!(last.ends_with("every packet is accounted for exactly once"), "{said}");
 }
 
@@ -93,7 +41,7 @@ fn both_signals_end_it_in_good_order() {
         return;
     }
     for signal in [Signal::INT, Signal::TERM] {
-        assert_ended_well(&start("signals").end(signal));
+        assert_ended_well(&start("signals").end_by(signal));
     }
 }
 
@@ -102,11 +50,15 @@ fn the_capacity_of_its_device_is_said_before_it_begins_where_that_is_asked_for()
     if !may() {
         return;
     }
-    let ended = start_with("capacity", &["--capacity"]).end(Signal::TERM);
-    let mut lines = ended.1.lines();
-    let said = lines.find(|line| line.starts_with("floodwall: tap:fw0: capacity: on a cable of"));
-    assert!(said.is_some_and(|line| line.contains(" packets/s are taken in")), "{}", ended.1);
-    assert!(lines.any(|line| line.contains("tap:fw0: interface 1")), "then it opens: {}", ended.1);
+    let ended = start_with("capacity", &["--capacity"]).end_by(Signal::TERM);
+    let mut lines = ended.said.lines();
+    let said = lines.find(|line| line.contains("floodwall: tap:fw0: capacity: on a cable of"));
+    assert!(said.is_some_and(|line| line.contains(" packets/s are taken in")), "{}", ended.said);
+    assert!(
+        lines.any(|line| line.contains("tap:fw0: interface 1")),
+        "then it opens: {}",
+        ended.said
+    );
     assert_ended_well(&ended);
 }
 
@@ -116,7 +68,7 @@ fn stat_tells_the_same_to_humans_and_programs() {
         return;
     }
     let running = start("stat");
-    let json = running.json();
+    let json = report(&running);
     let device = &json["devices"][0];
     assert_eq!(device["ifname"], "fw0");
     let addresses = device["addr_info"].as_array().unwrap();
@@ -124,12 +76,11 @@ fn stat_tells_the_same_to_humans_and_programs() {
     assert_eq!(json["conservation"]["holds"], true);
     assert!(json["counters"]["IpInReceives"].is_u64(), "{json}");
     assert!(json["worker"]["rounds"].as_u64().unwrap() > 0);
-    let text = |args: &[&str]| String::from_utf8(running.stat(args).stdout).unwrap();
-    let (brief, all) = (text(&[]), text(&["--all"]));
+    let (brief, all) = (running.text(&["stat"]), running.text(&["stat", "--all"]));
     assert!(brief.contains("1: fw0 link/ether") && brief.contains("Conservation: every packet"));
     assert!(!brief.contains("UdpRcvbufErrors") && all.contains("UdpRcvbufErrors"), "{all}");
     assert!(!brief.contains('\x1b'), "no colour into a pipe");
-    assert_ended_well(&running.end(Signal::TERM));
+    assert_ended_well(&running.end_by(Signal::TERM));
 }
 
 #[test]
@@ -138,13 +89,13 @@ fn a_second_instance_on_the_same_socket_is_told_and_the_first_goes_on() {
         return;
     }
     let running = start("second");
-    let socket = running.socket.to_str().unwrap().to_owned();
+    let socket = running.socket().to_str().unwrap().to_owned();
     let second = alone(&["run", "--device=tap:fw0", "--socket", &socket]).output().unwrap();
     assert_eq!(second.status.code(), Some(1));
     let said = String::from_utf8(second.stderr).unwrap();
     assert!(said.contains("another floodwall answers on"), "{said}");
-    assert!(running.stat(&[]).status.success());
-    assert_ended_well(&running.end(Signal::TERM));
+    assert!(running.ask(&["stat"]).status.success());
+    assert_ended_well(&running.end_by(Signal::TERM));
 }
 
 #[test]
@@ -154,35 +105,21 @@ fn at_rest_it_hardly_wakes() {
     }
     let running = start("rest");
     // Addresses are probed and the kernel greets the new link for a few seconds; then compare.
-    let sleeps = || running.json()["worker"]["sleeps"].as_u64().unwrap();
+    let sleeps = || report(&running)["worker"]["sleeps"].as_u64().unwrap();
     std::thread::sleep(Duration::from_secs(3));
     let before = sleeps();
     std::thread::sleep(Duration::from_secs(2));
     let during = sleeps() - before;
     assert!(during <= 20, "{during} wake-ups in two seconds at rest");
-    assert_ended_well(&running.end(Signal::TERM));
+    assert_ended_well(&running.end_by(Signal::TERM));
 }
 
 /// An instance on one end of a veth, the kernel's half where it is wanted.
-fn start_on_veth(half: &str) -> Running {
-    let folder = std::env::temp_dir().join(format!("floodwall-life-{}", std::process::id()));
-    let socket = folder.join(format!("half-{half}.sock"));
+fn start_on_veth(half: &str) -> Instance {
     let script = "ip link add ours type veth peer name theirs && ip link set ours up && \
-                  ip link set theirs up && exec \"$@\"";
-    let child = Command::new("unshare")
-        .args(["--net", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_floodwall"), "run"])
-        .args(["--device=packet:ours", "--address=10.0.0.2/24", "--address=fd00::2/64"])
-        .args(["--kernel-half", half, "--socket", socket.to_str().unwrap()])
-        .stderr(Stdio::piped())
-        .spawn();
-    let running = Running { child: child.unwrap(), socket };
-    for _ in 0..1000 {
-        if running.stat(&["--json"]).status.success() {
-            return running;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    panic!("it never answered");
+                  ip link set theirs up";
+    let args = ["--device=packet:ours", HOST[1], HOST[2], "--kernel-half", half];
+    Instance::start_after(&format!("half-{half}"), script, &args, &[])
 }
 
 #[test]
@@ -192,17 +129,17 @@ fn the_kernels_half_has_a_place_that_is_said_and_an_idle_worker_sleeps_whichever
     }
     for half in ["auto", "busy-poll", "leave"] {
         let running = start_on_veth(half);
-        let told = running.json()["devices"][0]["kernel_half"].clone();
+        let told = report(&running)["devices"][0]["kernel_half"].clone();
         let words = told["words"].as_str().unwrap().to_owned();
-        let text = String::from_utf8(running.stat(&[]).stdout).unwrap();
+        let text = running.text(&["stat"]);
         assert!(text.contains(&words), "{text}");
-        let sleeps = || running.json()["worker"]["sleeps"].as_u64().unwrap();
+        let sleeps = || report(&running)["worker"]["sleeps"].as_u64().unwrap();
         std::thread::sleep(Duration::from_secs(3));
         let before = sleeps();
         std::thread::sleep(Duration::from_secs(2));
         let during = sleeps() - before;
         assert!(during <= 20, "{half}: {during} wake-ups in two seconds at rest");
-        let (code, said, _) = running.end(Signal::TERM);
+        let Ended { code, said, .. } = running.end_by(Signal::TERM);
         assert_eq!(code, Some(0), "{said}");
         assert!(said.contains(&format!("packet:ours: the kernel's half: {words}")), "{said}");
         match half {
@@ -214,7 +151,7 @@ fn the_kernels_half_has_a_place_that_is_said_and_an_idle_worker_sleeps_whichever
 }
 
 /// Runs a script where the instance's TAP is. `None` where that cannot be done here.
-fn beside(running: &Running, script: &str) -> Option<String> {
+fn beside(running: &Instance, script: &str) -> Option<String> {
     let pid = running.child.id().to_string();
     let output = Command::new("nsenter")
         .args(["--net", "--target", &pid, "bash", "-ec", script])
@@ -249,9 +186,9 @@ fn two_workers_share_one_tap_and_every_packet_has_one_fate() {
             |json: &Value| count(json, "UdpOutDatagrams") + count(json, "Udp6OutDatagrams");
         let enough = (0..500).any(|_| {
             std::thread::sleep(Duration::from_millis(20));
-            answered(&running.json()) >= 80
+            answered(&report(&running)) >= 80
         });
-        let json = running.json();
+        let json = report(&running);
         assert!(enough, "{json}");
         let workers = json["workers"].as_array().unwrap();
         assert_eq!(workers.len(), 2);
@@ -261,15 +198,15 @@ fn two_workers_share_one_tap_and_every_packet_has_one_fate() {
         }
         assert_eq!(json["conservation"]["holds"], true, "{json}");
     }
-    let text = String::from_utf8(running.stat(&["--workers"]).stdout).unwrap();
+    let text = running.text(&["stat", "--workers"]);
     assert!(text.contains("2 workers on cores ") && text.contains("paused ago"), "{text}");
-    assert_ended_well(&running.end(Signal::TERM));
+    assert_ended_well(&running.end_by(Signal::TERM));
 }
 
 #[test]
 fn more_workers_than_cores_and_cores_that_are_not_there_are_told_in_words() {
     let refused = |args: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_floodwall"));
+        let mut command = Command::new(BIN);
         command.args(["run", "--device=tap:fw0"]).args(args);
         let output = command.args(["--socket", "/nonexistent/fw.sock"]).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -299,13 +236,11 @@ fn it_ends_in_words_when_its_only_device_is_deleted() {
         .status();
     if !deleted.is_ok_and(|status| status.success()) {
         eprintln!("skipped: needs nsenter and ip");
-        assert_ended_well(&running.end(Signal::TERM));
+        assert_ended_well(&running.end_by(Signal::TERM));
         return;
     }
-    let socket = running.socket.clone();
-    let output = running.child.wait_with_output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let Ended { code, said, socket } = running.ended();
+    assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("floodwall: no device is left: fw0: gone"), "{said}");
     assert!(!socket.exists());
 }
@@ -320,7 +255,7 @@ fn a_small_address_space_is_refused_in_words() {
     for mebibytes in [24, 48, 60, 72, 84, 96, 112, 128] {
         let socket = std::env::temp_dir()
             .join(format!("floodwall-space-{}-{mebibytes}", std::process::id()));
-        let (binary, kib) = (env!("CARGO_BIN_EXE_floodwall"), mebibytes * 1024);
+        let (binary, kib) = (BIN, mebibytes * 1024);
         let words = format!(
             "ulimit -v {kib}; exec timeout -s INT 2 {binary} run --device tap:fw0 --socket {} \
              --address 10.0.0.2/24 --service http:80 --drain 0",

@@ -5,102 +5,22 @@
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without ends the test")]
 #![expect(clippy::disallowed_methods, reason = "the test waits for another process")]
 
+mod support;
+
 use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
-use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::process::{Child, Command, Output};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use serde_json::Value;
-
-fn may() -> bool {
-    let made = Command::new("unshare").args(["--net", "true"]).output();
-    let may = made.is_ok_and(|made| made.status.success())
-        && std::fs::File::options().write(true).open("/dev/net/tun").is_ok();
-    if !may {
-        eprintln!("skipped: needs root, for a network namespace and /dev/net/tun");
-    }
-    may
-}
-
-struct Running {
-    child: Child,
-    folder: PathBuf,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
+use support::{Instance, may};
 
 /// An instance on a TAP, whose other side has 10.0.0.1 and fd00::1.
-fn start(name: &str) -> Running {
-    let folder = std::env::temp_dir().join(format!("floodwall-{name}-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let child = Command::new("unshare")
-        .args(["--net", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh"])
-        .args([env!("CARGO_BIN_EXE_floodwall"), "run", "--device=tap:fw0"])
-        .args(["--address=10.0.0.2/24", "--address=fd00::2/64", "--metrics=127.0.0.1:9100"])
-        .args(["--service=udp-echo:7001", "--service=http:80"])
-        .arg("--socket")
-        .arg(folder.join("s.sock"))
-        .stderr(std::fs::File::create(folder.join("said")).unwrap())
-        .spawn();
-    let running = Running { child: child.unwrap(), folder };
-    for _ in 0..1000 {
-        if running.ask(&["stat"]).status.success() {
-            for words in [
-                "addr add 10.0.0.1/24 dev fw0",
-                "addr add fd00::1/64 dev fw0 nodad",
-                "link set fw0 up",
-            ] {
-                let mut ip = Command::new("nsenter");
-                ip.args(["-t", &running.child.id().to_string(), "-n", "ip"]);
-                assert!(ip.args(words.split(' ')).status().unwrap().success());
-            }
-            return running;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    panic!("it never answered");
-}
-
-impl Running {
-    fn ask(&self, args: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_floodwall"));
-        command.args(args).arg("--socket").arg(self.folder.join("s.sock")).output().unwrap()
-    }
-
-    fn text(&self, args: &[&str]) -> String {
-        let output = self.ask(args);
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    fn json(&self, args: &[&str]) -> Value {
-        serde_json::from_str(&self.text(args)).unwrap()
-    }
-
-    /// Runs in the instance's network namespace.
-    fn within<T: Send + 'static>(
-        &self,
-        what: impl FnOnce() -> T + Send + 'static,
-    ) -> std::thread::JoinHandle<T> {
-        let pid = self.child.id();
-        std::thread::spawn(move || {
-            let space = std::fs::File::open(format!("/proc/{pid}/ns/net")).unwrap();
-            move_into_link_name_space(space.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
-            what()
-        })
-    }
+fn start(name: &str) -> Instance {
+    let services = ["--metrics=127.0.0.1:9100", "--service=udp-echo:7001", "--service=http:80"];
+    Instance::start_with_peer(name, &services)
 }
 
 #[test]
@@ -140,8 +60,13 @@ fn a_flood_is_seen_and_explained_and_nothing_is_claimed_at_rest() {
     assert_eq!(top["refusals"][0]["reason"], "UdpNoPort", "{top}");
     let text = running.text(&["top", "-n", "1"]);
     assert!(text.contains("\nSERVICE") && text.contains("tcp [::]:80"), "{text}");
+    let said = running.wait_said("flood begins: flood of closed ports, ");
+    assert_eq!(said.matches("flood begins").count(), 1, "{said}");
+    assert!(said.contains(" WARN floodwall: flood begins"), "{said}");
     done.store(true, Ordering::Relaxed);
     flood.join().unwrap();
+    let said = running.wait_said("flood ended: flood of closed ports after ");
+    assert!(said.contains(" refused; "), "{said}");
     let rest = running.json(&["explain", "--seconds", "1", "--json"]);
     assert_eq!(rest["verdict"], "fine: nothing is wrong", "{rest}");
 }
@@ -180,7 +105,7 @@ fn connections_of_both_families_are_shown_in_the_columns_of_ss() {
 }
 
 #[test]
-fn metrics_are_served_and_clients_that_never_read_harm_nobody_else() {
+fn metrics_are_served_and_clients_that_never_read_harm_no_others() {
     if !may() {
         return;
     }
@@ -210,7 +135,7 @@ fn metrics_are_served_and_clients_that_never_read_harm_nobody_else() {
     // A hundred clients that ask and never read, and some that never ask.
     let deaf: Vec<_> = (0..100)
         .map(|n| {
-            let mut stream = UnixStream::connect(running.folder.join("s.sock")).unwrap();
+            let mut stream = UnixStream::connect(running.socket()).unwrap();
             if n % 2 == 0 {
                 stream.write_all(b"sockets\n").unwrap();
             }

@@ -5,16 +5,17 @@
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without ends the test")]
 #![expect(clippy::disallowed_methods, reason = "the test waits for another process")]
 
+mod support;
+
 use std::net::UdpSocket;
 use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
-use std::process::{Child, Command, Output};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use rustix::process::Signal;
 use serde_json::Value;
+use support::{BIN, Folder, Instance, may};
 
 const FILE: &str = "\
 [[interface]]
@@ -30,101 +31,50 @@ kind = \"http\"
 port = 80
 ";
 
-fn may() -> bool {
-    let made = Command::new("unshare").args(["--net", "true"]).output();
-    let may = made.is_ok_and(|made| made.status.success())
-        && std::fs::File::options().write(true).open("/dev/net/tun").is_ok();
-    if !may {
-        eprintln!("skipped: needs root, for a network namespace and /dev/net/tun");
-    }
-    may
-}
-
+/// An instance with its file, which a test may write again.
 struct Running {
-    child: Child,
-    folder: PathBuf,
+    instance: Instance,
+    file: Folder,
 }
 
 fn start(name: &str) -> Running {
-    let folder = std::env::temp_dir().join(format!("floodwall-{name}-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    std::fs::write(folder.join("fw.toml"), FILE).unwrap();
-    let child = Command::new("unshare")
-        .args(["--net", env!("CARGO_BIN_EXE_floodwall"), "run", "--config"])
-        .arg(folder.join("fw.toml"))
-        .arg("--socket")
-        .arg(folder.join("s.sock"))
-        .env("NOTIFY_SOCKET", folder.join("notify"))
-        // Not a pipe: it is read at the end only.
-        .stderr(std::fs::File::create(folder.join("said")).unwrap())
-        .spawn();
-    let running = Running { child: child.unwrap(), folder };
-    for _ in 0..1000 {
-        if running.ask(&["stat", "--json"]).status.success() {
-            return running;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    panic!("it never answered");
+    let file = Folder::new(&format!("{name}-file"));
+    let path = file.0.join("fw.toml");
+    std::fs::write(&path, FILE).unwrap();
+    let notify = file.0.join("notify");
+    let args = ["--config", path.to_str().unwrap()];
+    let envs = [("NOTIFY_SOCKET", notify.to_str().unwrap())];
+    Running { instance: Instance::start_after(name, "true", &args, &envs), file }
 }
 
 impl Running {
-    fn ask(&self, args: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_floodwall"));
-        command.args(args).arg("--socket").arg(self.folder.join("s.sock")).output().unwrap()
-    }
-
     fn write(&self, text: &str) {
-        std::fs::write(self.folder.join("fw.toml"), text).unwrap();
+        std::fs::write(self.file.0.join("fw.toml"), text).unwrap();
     }
 
     fn reload(&self) -> (Option<i32>, String) {
-        let output = self.ask(&["reload"]);
+        let output = self.instance.ask(&["reload"]);
         let said = [output.stdout, output.stderr].concat();
         (output.status.code(), String::from_utf8(said).unwrap())
     }
 
-    fn json(&self, args: &[&str]) -> Value {
-        let output = self.ask(args);
-        assert!(output.status.success(), "{output:?}");
-        serde_json::from_slice(&output.stdout).unwrap()
-    }
-
     fn addresses(&self) -> Vec<String> {
-        let json = self.json(&["stat", "--json"]);
+        let json = self.instance.json(&["stat", "--json"]);
         let all = json["devices"][0]["addr_info"].as_array().unwrap();
         all.iter().map(|a| a["local"].as_str().unwrap().to_owned()).collect()
     }
 
     fn gateways(&self, family: &str) -> Vec<String> {
-        let socket = self.folder.join("s.sock");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_floodwall"));
-        command.args(["route", "-j", "--socket"]).arg(socket).args([family, "show"]);
+        let mut command = Command::new(BIN);
+        command.args(["route", "-j", "--socket"]).arg(self.instance.socket());
+        command.args([family, "show"]);
         let json: Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
         let all = json.as_array().into_iter().flatten();
         all.filter_map(|route| route["gateway"].as_str().map(str::to_owned)).collect()
     }
 
-    fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
-        kill_process(pid, signal).unwrap();
-    }
-
-    fn end(mut self) -> String {
-        self.signal(Signal::TERM);
-        let status = self.child.wait().unwrap();
-        let said = std::fs::read_to_string(self.folder.join("said")).unwrap();
-        assert_eq!(status.code(), Some(0), "{said}");
-        said
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // A test that fails leaves nothing behind.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
+    fn end(self) -> String {
+        self.instance.end()
     }
 }
 
@@ -182,7 +132,7 @@ fn a_file_that_is_wrong_or_missing_changes_nothing_and_says_why() {
     let (code, said) = running.reload();
     assert_eq!(code, Some(2), "{said}");
     assert_eq!(running.addresses(), has, "{said}");
-    std::fs::remove_file(running.folder.join("fw.toml")).unwrap();
+    std::fs::remove_file(running.file.0.join("fw.toml")).unwrap();
     let (code, said) = running.reload();
     assert!(code == Some(2) && said.contains("cannot be read"), "{said}");
     assert_eq!(running.addresses(), has);
@@ -197,9 +147,8 @@ fn hangups_reload_user_signals_never_kill_and_systemd_is_told() {
     if !may() {
         return;
     }
-    let folder = std::env::temp_dir().join(format!("floodwall-signals-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let manager = UnixDatagram::bind(folder.join("notify")).unwrap();
+    let folder = Folder::new("signals-file");
+    let manager = UnixDatagram::bind(folder.0.join("notify")).unwrap();
     manager.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let hear = || {
         let mut text = [0; 512];
@@ -208,10 +157,10 @@ fn hangups_reload_user_signals_never_kill_and_systemd_is_told() {
     };
     let running = start("signals");
     assert!(hear().starts_with("READY=1\n"));
-    running.signal(Signal::USR1);
-    running.signal(Signal::USR2);
+    running.instance.signal(Signal::USR1);
+    running.instance.signal(Signal::USR2);
     running.write(&FILE.replace("10.0.0.2/24", "10.0.0.9/24"));
-    running.signal(Signal::HUP);
+    running.instance.signal(Signal::HUP);
     assert!(hear().starts_with("RELOADING=1\nMONOTONIC_USEC="));
     assert!(hear().starts_with("READY=1\n"), "ready again");
     assert!(running.addresses().contains(&"10.0.0.9".to_owned()));
@@ -220,37 +169,16 @@ fn hangups_reload_user_signals_never_kill_and_systemd_is_told() {
     assert!(said.contains("floodwall: running for "), "SIGUSR1 reports the counts: {said}");
 }
 
-/// Runs in the network namespace of a process.
-fn within<T: Send + 'static>(
-    pid: u32,
-    what: impl FnOnce() -> T + Send + 'static,
-) -> std::thread::JoinHandle<T> {
-    std::thread::spawn(move || {
-        let space = std::fs::File::open(format!("/proc/{pid}/ns/net")).unwrap();
-        move_into_link_name_space(
-            std::os::fd::AsFd::as_fd(&space),
-            Some(LinkNameSpaceType::Network),
-        )
-        .unwrap();
-        what()
-    })
-}
-
 #[test]
 fn reloads_under_flood_lose_no_request() {
     if !may() {
         return;
     }
     let running = start("flood");
-    let pid = running.child.id();
-    for words in ["addr add 10.0.0.1/24 dev fw0", "link set fw0 up"] {
-        let mut ip = Command::new("nsenter");
-        ip.args(["-t", &pid.to_string(), "-n", "ip"]).args(words.split(' '));
-        assert!(ip.status().unwrap().success());
-    }
+    running.instance.give_peer();
     static DONE: AtomicBool = AtomicBool::new(false);
     // Datagrams to a port without a socket, as many as one thread can send in bursts.
-    let flood = within(pid, || {
+    let flood = running.instance.within(|| {
         let socket = UdpSocket::bind("10.0.0.1:0").unwrap();
         let mut sent = 0_u64;
         while !DONE.load(Ordering::Relaxed) && sent < 5_000_000 {
@@ -262,7 +190,7 @@ fn reloads_under_flood_lose_no_request() {
         }
         sent
     });
-    let honest = within(pid, || {
+    let honest = running.instance.within(|| {
         let socket = UdpSocket::bind("10.0.0.1:0").unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
         socket.connect("10.0.0.2:7001").unwrap();
@@ -289,7 +217,7 @@ fn reloads_under_flood_lose_no_request() {
     for turn in 0..turns.unwrap_or(1000_usize) {
         running.write(&texts[turn % texts.len()]);
         let mut stream =
-            std::os::unix::net::UnixStream::connect(running.folder.join("s.sock")).unwrap();
+            std::os::unix::net::UnixStream::connect(running.instance.socket()).unwrap();
         let mut answer = String::new();
         std::io::Write::write_all(&mut stream, b"reload\n").unwrap();
         std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();

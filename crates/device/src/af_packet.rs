@@ -35,7 +35,7 @@ use crate::interface::KernelInterface;
 use crate::napi::{self, Placement};
 use crate::packet_arrival::{PacketArrival, arrive};
 use crate::packet_ring::PacketRing;
-use crate::socket::{self, BATCH_MAX, Messages};
+use crate::socket::{self, Accept, BATCH_MAX, Messages};
 use crate::stats::DeviceStats;
 use crate::super_limits::SuperLimits;
 use crate::vnet::{self, VNET_BYTES};
@@ -56,23 +56,6 @@ const STUCK_MAX: u32 = 1000;
 /// Bytes of the link header, and of a tag behind its addresses.
 const LINK: usize = 14;
 const TAG: usize = 4;
-
-/// Which frames a packet socket takes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Accept {
-    /// All that arrive.
-    #[default]
-    All,
-    /// Those for groups and broadcasts only.
-    Groups,
-    /// Those that the host and a station at its own link address both need: for groups and
-    /// broadcasts, of either layer, address resolution, and answers to DHCP clients.
-    Common,
-    /// All but those that claim to come from this station: ours, which a program sends back.
-    NotOf(MacAddr),
-    /// None: the socket only reports whether the interface is there.
-    Nothing,
-}
 
 /// How an interface is opened.
 #[derive(Clone, Debug)]
@@ -443,7 +426,7 @@ impl Device for AfPacket {
 
     fn receive(&mut self, pool: &Pool, burst: &mut Burst) -> Result<usize, DeviceError> {
         let mut taken = 0;
-        let mut looked = 0;
+        let mut looked = 0_u64;
         if core::mem::take(&mut self.takes_turns) {
             napi::take_turns();
         }
@@ -472,6 +455,9 @@ impl Device for AfPacket {
                 PacketArrival::Truncated => self.stats.rx_truncated += 1,
                 PacketArrival::Malformed => self.stats.rx_malformed += 1,
             }
+        }
+        if let Some(line) = &mut self.line {
+            line.took(looked, !self.ring.is_ready());
         }
         if looked == 0 && burst.room() > 0 {
             self.check()?;
@@ -511,7 +497,10 @@ impl Device for AfPacket {
 
     fn admit(&mut self, now: Instant, credit: Option<usize>) {
         if let Some(line) = &mut self.line {
-            line.admit(now, credit);
+            // As many as the worker handles before the ring has to be seen to again.
+            let places =
+                if self.beside { 2 * BURST_MAX } else { self.ring.bytes() / SMALL_FRAME / 2 };
+            line.admit(now, credit, places);
         }
     }
 

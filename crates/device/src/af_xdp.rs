@@ -19,7 +19,7 @@
 //! (`af_xdp/guard.rs`). Work per frame: two ring entries, no copy of ours. Groups have a ring of
 //! their own, so that neither crowds out the other.
 
-mod bpf;
+pub(crate) mod bpf;
 mod card;
 mod cookies;
 mod features;
@@ -56,12 +56,13 @@ use self::guard::FilterTurn;
 use self::own_half::OwnHalf;
 use self::queue::{QueueArrival, XdpQueue};
 use self::steering::{LinkStation, QueueSteering};
-use crate::af_packet::{Accept, AfPacket, AfPacketConfig};
+use crate::af_packet::{AfPacket, AfPacketConfig};
 use crate::device::{Device, DeviceInfo, Medium};
 use crate::error::DeviceError;
 use crate::first_line_mode::FirstLineMode;
 use crate::interface::InterfaceControl;
 use crate::napi::{self, Placement};
+use crate::socket::Accept;
 use crate::stats::DeviceStats;
 use crate::vnet::{self, Completion};
 use crate::xdp_mode::XdpMode;

@@ -13,10 +13,12 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+mod annotated;
 mod parse;
 mod recorder;
 mod replay;
 
+pub use annotated::{AnnotatedPacket, AnnotatedWriter};
 pub use recorder::{Recorder, RecorderConfig};
 pub use replay::Replay;
 

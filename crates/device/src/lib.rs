@@ -24,6 +24,8 @@ mod gather;
 #[cfg(target_os = "linux")]
 mod gso_join;
 #[cfg(target_os = "linux")]
+pub mod host_bpf;
+#[cfg(target_os = "linux")]
 mod interface;
 mod link_state;
 mod memory_wire;
@@ -48,12 +50,12 @@ mod vnet;
 mod xdp_mode;
 
 #[cfg(target_os = "linux")]
-pub use af_packet::{Accept, AfPacket, AfPacketConfig};
+pub use af_packet::{AfPacket, AfPacketConfig};
 #[cfg(target_os = "linux")]
 pub use af_xdp::{AfXdp, AfXdpConfig, FirstLine, FirstLineState, OpenedXdp};
 pub use capture::{
-    Capture, CaptureError, CapturedPacket, LinkType, Recorder, RecorderConfig, Replay, Truncation,
-    parse_capture, read_capture,
+    AnnotatedPacket, AnnotatedWriter, Capture, CaptureError, CapturedPacket, LinkType, Recorder,
+    RecorderConfig, Replay, Truncation, parse_capture, read_capture,
 };
 pub use device::{Device, DeviceInfo, Medium};
 pub use error::DeviceError;
@@ -65,6 +67,7 @@ pub use memory_wire::{MemoryWire, WireConfig, pair, pair_of};
 pub use napi::{Placement, PlacementConfig};
 pub use napi_policy::{NapiPolicy, NapiPriority, NoKernelHalf};
 pub use napi_report::{MissingCapability, PlacementReport};
+pub use socket::Accept;
 pub use spec::{
     DeviceKind, DeviceSpec, NoDeviceWord, OpenConfig, OpenedDevice, stable_secret, station_address,
 };

@@ -12,9 +12,9 @@ use core::net::Ipv4Addr;
 use core::time::Duration;
 
 use floodwall_base::limits::{DHCP_DNS_MAX, DHCP_ROUTES_MAX};
-use floodwall_base::{Instant, Prefix, ipv4_source_is_plausible};
-use floodwall_wire::Dhcpv4Message;
+use floodwall_base::{Instant, Prefix, ipv4_is_configurable};
 use floodwall_wire::dhcpv4::option;
+use floodwall_wire::{Dhcpv4Message, Dhcpv4Type};
 use thiserror::Error;
 
 use crate::array_vec::ArrayVec;
@@ -122,16 +122,20 @@ impl Lease {
         is_ours: impl Fn(Ipv4Addr) -> bool,
     ) -> Result<Self, LeaseRefused> {
         let addr = message.yiaddr();
-        if !ipv4_source_is_plausible(addr) {
+        if !ipv4_is_configurable(addr) {
             return Err(LeaseRefused::Address(addr));
         }
         if is_ours(addr) {
             return Err(LeaseRefused::AddressOurs(addr));
         }
-        let server = server(message, from).filter(|s| ipv4_source_is_plausible(*s));
+        let server = server(message, from).filter(|s| ipv4_is_configurable(*s));
         let server = server.filter(|server| *server != addr).ok_or(LeaseRefused::Server)?;
         let prefix_len = prefix_len(message, addr)?;
-        let seconds = message.number(option::LEASE_TIME).unwrap_or(0);
+        // An offer may leave it to the acknowledgement, although RFC 2131 table 3 requires it.
+        let is_later =
+            message.kind() == Some(Dhcpv4Type::OFFER) && message.find(option::LEASE_TIME).is_none();
+        let seconds = if is_later { Some(FOR_EVER) } else { message.number(option::LEASE_TIME) };
+        let seconds = seconds.unwrap_or(0);
         let length = Duration::from_secs(u64::from(seconds));
         if length < LEASE_MIN {
             return Err(LeaseRefused::LeaseTime(seconds));
@@ -211,7 +215,7 @@ impl Lease {
     /// Whether a route can be used; true where its gateway is put on the link for it.
     fn may_route(&self, route: &LeaseRoute) -> Result<bool, RouteFault> {
         let (first, len) = (route.prefix.addr(), route.prefix.len());
-        let target = len == 0 || (len >= PREFIX_LEN_MIN && ipv4_source_is_plausible(first));
+        let target = len == 0 || (len >= PREFIX_LEN_MIN && ipv4_is_configurable(first));
         let Some(gateway) = route.gateway else {
             let near = target && len >= PREFIX_LEN_MIN;
             return near.then_some(false).ok_or(RouteFault::Destination);
@@ -219,7 +223,7 @@ impl Lease {
         if !target {
             return Err(RouteFault::Destination);
         }
-        if !ipv4_source_is_plausible(gateway) || gateway == self.addr {
+        if !ipv4_is_configurable(gateway) || gateway == self.addr {
             return Err(RouteFault::Gateway);
         }
         let near = self.prefix().is_some_and(|prefix| prefix.contains(gateway))
@@ -232,7 +236,7 @@ impl Lease {
         let mut room = [0; JOINED_MAX];
         for server in message.join(option::DNS, &mut room).unwrap_or_default().as_chunks::<4>().0 {
             let server = Ipv4Addr::from(*server);
-            if !(ipv4_source_is_plausible(server) && self.dns.push(server)) {
+            if !(ipv4_is_configurable(server) && self.dns.push(server)) {
                 self.left_out.push(LeftOut::Dns(server));
             }
         }

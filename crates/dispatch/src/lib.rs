@@ -17,6 +17,7 @@ mod clock;
 mod control;
 pub mod entropy;
 mod exchange;
+mod flood_watch;
 mod membership;
 mod offers;
 mod panics;
@@ -38,6 +39,9 @@ mod worker_group;
 pub use bell::Bell;
 pub use clock::Clock;
 pub use control::{Control, ControlError, ControlQueue, WorkerCommand};
+pub use flood_watch::{
+    FLOOD_RATE_MIN, FloodBegan, FloodCounts, FloodEnded, FloodEvent, FloodKind, FloodWatch,
+};
 pub use floodwall_schedule::{BalanceConfig, GateConfig, Share};
 pub use membership::Setting;
 pub use panics::{OnPanic, PanicReport};

@@ -2,13 +2,13 @@
 //!
 //! Called by `stack` with the payload of ARP frames, and when [`NeighborEvent::Solicit`],
 //! [`Resolution::Waiting`] or `dad.rs` need something sent. Invariants: an entry is made only of a
-//! request for one of our addresses by a station of the link; a reply changes something only where
-//! the neighbour is known or was solicited; nothing is accepted about our own addresses. Read
+//! request for one of our addresses by a station of the link; anything else changes something only
+//! where the neighbour is known or was solicited; nothing is accepted about our own addresses. Read
 //! first: RFC 826 ("Packet Reception"), RFC 5227 (conflicts and probes), RFC 5494. Not here: the
 //! states (`neighbor.rs`), what is done about a conflict (`dad.rs`).
 //!
-//! RFC 826 also updates entries from requests for others, seen because they are broadcast. This
-//! does not: such a request proves nothing that we need, and costs a forger nothing.
+//! A request for another host, seen because it is broadcast, updates the entry of its sender where
+//! there is one (RFC 826): an address that has moved to another station is known at once.
 //!
 //! # Under flood
 //! Reachable by any station on the link. It keeps nothing itself; what it makes the neighbour cache
@@ -21,7 +21,9 @@
 
 use core::net::{IpAddr, Ipv4Addr};
 
-use floodwall_base::{Counter, Counters, DropReason, Instant, MacAddr, ipv4_source_is_plausible};
+use floodwall_base::{
+    Counter, Counters, DropReason, Instant, MacAddr, ipv4_is_reserved, ipv4_source_is_plausible,
+};
 use floodwall_packet::{Class, PacketBuf, PacketList, Pool};
 use floodwall_wire::{ArpOperation, ArpPacket, EtherType, EthernetFields, arp, ethernet};
 
@@ -91,7 +93,9 @@ pub fn input(
 fn sender_is_plausible(packet: &ArpPacket, iface: &Interface) -> bool {
     let addr = packet.sender_addr;
     packet.sender_link_addr.is_unicast()
-        && (addr.is_unspecified() || ipv4_source_is_plausible(addr))
+        && (addr.is_unspecified()
+            || ipv4_source_is_plausible(addr)
+            || ipv4_is_reserved(addr) && iface.has_reserved())
         && !iface.is_broadcast_v4(addr)
 }
 
@@ -121,9 +125,16 @@ fn request_input(
         Some(AddressState::Tentative) if sender_addr.is_unspecified() => {
             ArpVerdict::Conflict(packet.target_addr)
         }
-        None if announces => tell(packet, false, iface, cache, now, released),
+        None if announces || is_resolved(cache, iface, sender_addr) => {
+            tell(packet, false, iface, cache, now, released)
+        }
         _ => ArpVerdict::Drop(DropReason::ArpNotForUs),
     }
+}
+
+/// Whether the neighbour's link address is known: only then a request for another host counts.
+fn is_resolved(cache: &NeighborCache<Ipv4Addr>, iface: &Interface, addr: Ipv4Addr) -> bool {
+    cache.neighbor(iface.index, addr).is_some_and(|neighbor| neighbor.link_addr.is_some())
 }
 
 fn reply_input(

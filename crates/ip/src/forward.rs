@@ -10,7 +10,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use floodwall_base::{Address, DropReason, Family};
+use floodwall_base::{Address, DropReason, Family, ipv4_is_reserved};
 use floodwall_checksum::update16;
 use floodwall_fib::RouteKind;
 use floodwall_packet::{AccessCounters, PacketBuf};
@@ -87,7 +87,8 @@ pub fn is_registered_martian(addr: IpAddr) -> bool {
     }
 }
 
-/// Whether a packet's addresses let it cross a router. The caller has checked with
+/// Whether a packet's addresses let it cross a router, one of whose links is in 240/4 if
+/// `reserved`. The caller has checked with
 /// [`input::ipv4_addresses`] or its IPv6 counterpart that the destination is no group and not ours.
 ///
 /// # Errors
@@ -98,13 +99,14 @@ pub fn may_cross<A: Address>(
     src_addr: A,
     dst_addr: A,
     martians: Martians,
+    reserved: bool,
 ) -> Result<(), RefusedAction> {
     if src_addr.is_link_scope() || dst_addr.is_link_scope() {
         return Err(out_of_scope(dst_addr));
     }
     let impossible = match (src_addr.to_ip(), dst_addr.to_ip()) {
-        // 240/4 with the limited broadcast: a source there was refused on arrival.
-        (_, IpAddr::V4(to)) => to.octets()[0] >= 240,
+        // A source in 240/4 was refused on arrival, unless one of our links is there.
+        (_, IpAddr::V4(to)) => to.is_broadcast() || !reserved && ipv4_is_reserved(to),
         (from, _) => from.is_unspecified(),
     };
     if impossible || martians == Martians::Registry && is_either_registered(src_addr, dst_addr) {
@@ -270,13 +272,15 @@ mod tests {
     fn what_is_valid_on_its_link_only_stays_there() {
         let far = v4("10.9.0.1");
         for (from, to) in [("169.254.1.1", "10.9.0.1"), ("10.0.0.1", "169.254.1.1")] {
-            let refused = may_cross(v4(from), v4(to), Martians::Impossible).unwrap_err();
+            let refused = may_cross(v4(from), v4(to), Martians::Impossible, false).unwrap_err();
             assert_eq!((refused.reason, refused.owed), (DropReason::ForwardLinkScope, None));
         }
-        assert!(may_cross(v4("10.0.0.1"), far, Martians::Registry).is_ok());
-        let refused = may_cross(v6("fe80::1"), v6("fd00:9::1"), Martians::Impossible).unwrap_err();
+        assert!(may_cross(v4("10.0.0.1"), far, Martians::Registry, false).is_ok());
+        let refused =
+            may_cross(v6("fe80::1"), v6("fd00:9::1"), Martians::Impossible, false).unwrap_err();
         assert_eq!(refused.owed, Some(IcmpError::BeyondScope));
-        let refused = may_cross(v6("fd00::1"), v6("fe80::1"), Martians::Impossible).unwrap_err();
+        let refused =
+            may_cross(v6("fd00::1"), v6("fe80::1"), Martians::Impossible, false).unwrap_err();
         assert_eq!((refused.reason, refused.owed), (DropReason::ForwardLinkScope, None));
     }
 
@@ -302,15 +306,17 @@ mod tests {
             assert_eq!(is_registered_martian(addr.parse().unwrap()), martian, "{addr}");
         }
         let (near, doc) = (v4("10.0.0.1"), v4("192.0.2.1"));
-        assert!(may_cross(near, doc, Martians::Impossible).is_ok());
+        assert!(may_cross(near, doc, Martians::Impossible, false).is_ok());
         for (from, to) in [(near, doc), (doc, near)] {
-            let refused = may_cross(from, to, Martians::Registry).unwrap_err();
+            let refused = may_cross(from, to, Martians::Registry, false).unwrap_err();
             assert_eq!(refused.reason, DropReason::ForwardMartian);
         }
         for to in ["240.0.0.1", "255.255.255.255"] {
-            assert!(may_cross(near, v4(to), Martians::Impossible).is_err(), "{to}");
+            assert!(may_cross(near, v4(to), Martians::Impossible, false).is_err(), "{to}");
         }
-        assert!(may_cross(Ipv6Addr::UNSPECIFIED, v6("fd00::1"), Martians::Impossible).is_err());
+        assert!(
+            may_cross(Ipv6Addr::UNSPECIFIED, v6("fd00::1"), Martians::Impossible, false).is_err()
+        );
     }
 
     #[test]

@@ -5,9 +5,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use floodwall_base::{
-    Address, IfIndex, ipv4_source_is_plausible, ipv6_source_is_plausible, limits,
-};
+use floodwall_base::{Address, IfIndex, ipv4_is_configurable, ipv6_source_is_plausible, limits};
 use floodwall_checksum::{InternetSum, pseudo_header_v6, sum, update16};
 use floodwall_packet::{AccessCounters, PacketBuf, Pool};
 use floodwall_wire::icmpv4::{self, Icmpv4Message, Icmpv4Type};
@@ -41,7 +39,7 @@ pub fn may_answer<A: Address>(
     let (src_addr, dst_addr) = addresses;
     // A loopback source is always our own: input refuses it on every other interface.
     let source_is_host = match src_addr.to_ip() {
-        IpAddr::V4(a) => a.is_loopback() || ipv4_source_is_plausible(a),
+        IpAddr::V4(a) => a.is_loopback() || ipv4_is_configurable(a),
         IpAddr::V6(a) => a.is_loopback() || ipv6_source_is_plausible(a),
     };
     // Loopback addresses are no host's on any wire; here they are our own programs'.

@@ -11,7 +11,9 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::limits::{ADDRESSES_MAX, INTERFACE_GROUPS_MAX};
-use floodwall_base::{Address, IfIndex, Instant, IpCidr, MacAddr, solicited_node};
+use floodwall_base::{
+    Address, IfIndex, Instant, IpCidr, MacAddr, ipv4_is_reserved, solicited_node,
+};
 use thiserror::Error;
 
 mod address;
@@ -266,6 +268,12 @@ impl Interface {
     #[inline]
     pub fn is_surely_foreign_v4(&self, addr: Ipv4Addr) -> bool {
         !self.sieves.0.may_hold(u64::from(addr.to_bits()))
+    }
+
+    /// Whether it has an address of 240/4, so that its neighbours may, too.
+    #[must_use]
+    pub fn has_reserved(&self) -> bool {
+        self.v4.iter().any(|assigned| ipv4_is_reserved(assigned.addr))
     }
 
     /// Whether this IPv6 address cannot be ours here, in any state, nor the subnet-router anycast

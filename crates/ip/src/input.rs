@@ -162,7 +162,7 @@ pub(crate) fn ipv4_options(
             }
             Ok(_) => {}
             Err(error) => {
-                let pointer = u32::try_from(error.offset).unwrap_or(0);
+                let pointer = u32::try_from(error.pointer()).unwrap_or(0);
                 let owed = IcmpError::ParameterProblem { code: 0, pointer, to_group: false };
                 return Err(RefusedAction::owing(DropReason::IpOptionMalformed, owed));
             }

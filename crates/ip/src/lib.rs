@@ -28,6 +28,7 @@ pub mod ping;
 pub mod raw;
 pub mod reassembly;
 pub mod refragment;
+pub mod reply_options;
 pub mod router_discovery;
 pub mod source_address;
 

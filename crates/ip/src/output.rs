@@ -49,6 +49,32 @@ pub fn ipv4(
     Ok(packet)
 }
 
+/// Puts an IPv4 header with options before `packet`: don't fragment.
+///
+/// # Errors
+/// See [`HeaderError`]; options that no header holds are too long.
+pub fn ipv4_with_options(
+    pool: &Pool,
+    packet: PacketBuf,
+    mut fields: Ipv4Fields,
+    options: &[u8],
+) -> Result<PacketBuf, HeaderError> {
+    let mut header = [0; ipv4::HEADER_LEN_MAX];
+    let header_len = ipv4::HEADER_LEN + options.len().next_multiple_of(4);
+    let Ok(total_len) = u16::try_from(packet.len() + header_len) else {
+        return Err(HeaderError::TooLong(packet));
+    };
+    (fields.total_len, fields.dont_fragment) = (total_len, true);
+    if fields.emit_with_options(options, &mut header).is_err() {
+        return Err(HeaderError::TooLong(packet));
+    }
+    let mut packet = packet.push_header(pool, header_len).map_err(HeaderError::NoBuffer)?;
+    if let (Some(out), Some(header)) = (packet.front_mut(header_len), header.get(..header_len)) {
+        out.copy_from_slice(header);
+    }
+    Ok(packet)
+}
+
 /// Lets routers fragment a packet with this header: DF becomes clear, and `id` its identification.
 pub fn let_fragment(header: &mut [u8; ipv4::HEADER_LEN], id: u16) {
     [header[4], header[5]] = id.to_be_bytes();

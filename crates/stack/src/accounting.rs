@@ -8,11 +8,12 @@ use floodwall_base::{Address, Counter, DropReason, Family};
 use floodwall_ip::{ArrivedUpper, IcmpError, RefusedAction, icmp};
 use floodwall_packet::PacketBuf;
 
-use crate::ip_family::{AddrPair, IpFamily};
+use crate::ip::ip_family::{AddrPair, IpFamily};
+use crate::ip::rx::RxMeta;
+use crate::ip::tx::OutgoingPacket;
 use crate::round_context::RoundContext;
-use crate::rx::RxMeta;
-use crate::shard::Stack;
-use crate::tx::OutgoingPacket;
+use crate::stack::Stack;
+use crate::tap::TapEvent;
 use floodwall_ip::IcmpAllowance;
 
 impl Stack {
@@ -90,6 +91,9 @@ impl Stack {
             DropReason::NoRoute => A::OUT_NO_ROUTES,
             _ => A::OUT_DISCARDS,
         });
+        if let Some(tap) = &mut self.tap {
+            tap.dropped(&packet, TapEvent::DroppedOut(reason));
+        }
         drop(packet);
     }
 
@@ -97,6 +101,9 @@ impl Stack {
     #[cold]
     pub(crate) fn drop_packet(&mut self, packet: PacketBuf, reason: DropReason) {
         self.stats.drops_in.count(reason);
+        if let Some(tap) = &mut self.tap {
+            tap.dropped(&packet, TapEvent::DroppedIn(reason));
+        }
         drop(packet);
     }
 

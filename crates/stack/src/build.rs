@@ -19,24 +19,25 @@ use floodwall_ip::{
 use floodwall_tcp::{ConnectionTable, CookieMoment, TcpConfig};
 use floodwall_udp::{Udp, UdpConfig};
 
-use crate::advertise::Advertisers;
 use crate::config::{ConfigError, InterfaceConfig, StackConfig, StaticRoute};
-use crate::dhcp::Dhcp;
-use crate::echo::EchoRefusals;
-use crate::exceptions::{EchoPaths, RawSent};
-use crate::forward::Forwarding;
-use crate::multicast::MulticastGroups;
+use crate::control::advertise::Advertisers;
+use crate::control::dhcp::Dhcp;
+use crate::control::group_gateways::GroupGateways;
+use crate::control::multicast::MulticastGroups;
+use crate::control::router::InterfaceRouters;
+use crate::ip::echo::EchoRefusals;
+use crate::ip::exceptions::{EchoPaths, RawSent};
+use crate::ip::forward::Forwarding;
+use crate::ip::path_cache::PathCache;
+use crate::ip::routes::FibPair;
 use crate::parts::{
     BurstState, ControlState, FamilyState, IcmpState, MemoryShare, PacketPolicy, ShardContext,
     SocketTables,
 };
-use crate::path_cache::PathCache;
-use crate::recent_peers::RecentPeers;
-use crate::router::InterfaceRouters;
-use crate::routes::FibPair;
-use crate::shard::Stack;
 use crate::shards::{Role, Seat};
+use crate::stack::Stack;
 use crate::tcp::TcpShard;
+use crate::triage::recent_peers::RecentPeers;
 
 /// Maximum delay of the first probe of an address (RFC 4862 section 5.4.2 allows less where the
 /// interface was not just brought up by many hosts at once).
@@ -142,7 +143,7 @@ pub(crate) fn is_host(address: IpCidr) -> bool {
         IpAddr::V4(a) => {
             let host = u32::MAX.checked_shr(u32::from(address.prefix_len())).unwrap_or(0);
             let edge = host > 1 && (a.to_bits() & host == 0 || a.to_bits() & host == host);
-            floodwall_base::ipv4_source_is_plausible(a) && !edge
+            floodwall_base::ipv4_is_configurable(a) && !edge
         }
         IpAddr::V6(a) => floodwall_base::ipv6_source_is_plausible(a),
     }
@@ -221,6 +222,7 @@ pub(crate) fn stack(
         burst: BurstState::default(),
         memory: MemoryShare::default(),
         stats: inherited,
+        tap: None,
     };
     if !follows {
         routes(&mut stack, config, now)?;
@@ -254,6 +256,7 @@ fn control(
         routers: InterfaceRouters::new(config, random, now),
         advertisers: advertisers(follows, config, random, now),
         dhcp: Dhcp::new(config.interfaces.len() + 1),
+        group_gateways: GroupGateways::new(),
         groups: MulticastGroups::new(config.interfaces.len() + 1),
         follows_redirects: config.accept_redirects,
     }

@@ -12,8 +12,8 @@ use thiserror::Error;
 
 use crate::config::{ConfigError, StackConfig};
 use crate::round_context::RoundContext;
-use crate::shard::Stack;
 use crate::sockets::{Sockets, StartError};
+use crate::stack::Stack;
 
 /// A program on the stack's own core.
 pub trait Application: Send {
@@ -305,6 +305,7 @@ impl Host {
         mut budget: impl FnMut(&mut HostedApplication) -> u32,
     ) -> Units {
         let (before, mut spent) = (self.stack.marks(), 0_u32);
+        let departing = round.departing.len();
         for hosted in &mut self.applications {
             // Less, where the worker grants less because its turns take too long.
             let granted = budget(hosted).min(round.budget.0.saturating_mul(2));
@@ -317,6 +318,7 @@ impl Host {
             hosted.note(granted, used);
             spent = spent.saturating_add(used);
         }
+        self.stack.tap_end(round.departing, departing);
         self.feed_back(round.now);
         Units(spent).plus(self.stack.effort_since(&before))
     }

@@ -7,6 +7,9 @@
 //! here; messages leave with the next timed work. Reading: RFC 4862 section 5.3, RFC 4861 section
 //! 6.3.7, RFC 5227 section 2.1, RFC 6059.
 
+pub(crate) mod neighbors;
+pub(crate) mod rx_filter;
+
 use core::net::IpAddr;
 
 use floodwall_base::{Counter, DropReason, IfIndex, Instant, Randomness};
@@ -14,7 +17,7 @@ use floodwall_fib::RouteProtocol;
 use floodwall_ip::Detection;
 use floodwall_packet::PacketList;
 
-use crate::shard::Stack;
+use crate::stack::Stack;
 
 impl Stack {
     /// Sets the administrative state of an interface (`ip link set … up`, `down`). No effect where
@@ -48,8 +51,9 @@ impl Stack {
     /// the new one.
     pub fn set_link_mtu(&mut self, iface: IfIndex, mtu: u32) {
         let Some(interface) = self.interfaces.get_mut(usize::from(iface.0)) else { return };
-        if interface.set_link_mtu(mtu) {
-            self.routers_link_mtu(iface, mtu);
+        let changed = interface.set_link_mtu(mtu);
+        self.routers_link_mtu(iface, mtu);
+        if changed {
             self.sockets.path_cache.forget();
             self.stats.counters.count(Counter::FloodwallChanges);
         }

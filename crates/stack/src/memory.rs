@@ -1,7 +1,7 @@
 //! Division of a shard's packet memory among its parts, so that some is left for packets that
 //! arrive and leave, and for their answers.
 //!
-//! Called by `shard.rs` before each round. Each part is bounded by a fraction of the pool's frames:
+//! Called by `stack.rs` before each round. Each part is bounded by a fraction of the pool's frames:
 //! sockets have a quarter at most (`udp/src/memory.rs`), the fragments of each family an eighth,
 //! packets that wait for neighbours a 32nd. TCP's connections have the rest, a half at most, except
 //! for an eighth that stays unassigned: only TCP can be made to release memory at once. So filling
@@ -16,7 +16,7 @@
 
 use floodwall_packet::Pool;
 
-use crate::shard::Stack;
+use crate::stack::Stack;
 
 impl Stack {
     /// Updates TCP's memory limit to what the other parts leave, if that may have changed.

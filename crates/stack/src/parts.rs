@@ -16,21 +16,22 @@ use floodwall_packet::PacketList;
 use floodwall_udp::Udp;
 use floodwall_wire::ExtensionLimits;
 
-use crate::advertise::Advertisers;
-use crate::dhcp::Dhcp;
-use crate::drain::DrainProgress;
-use crate::echo::EchoRefusals;
-use crate::exceptions::{EchoPaths, RawSent};
-use crate::forward::Forwarding;
-use crate::multicast::MulticastGroups;
-use crate::path_cache::PathCache;
-use crate::recent_peers::RecentPeers;
+use crate::control::advertise::Advertisers;
+use crate::control::dhcp::Dhcp;
+use crate::control::group_gateways::GroupGateways;
+use crate::control::multicast::MulticastGroups;
+use crate::control::router::InterfaceRouters;
+use crate::ip::echo::EchoRefusals;
+use crate::ip::exceptions::{EchoPaths, RawSent};
+use crate::ip::forward::Forwarding;
+use crate::ip::path_cache::PathCache;
 use crate::remote::RemoteShard;
-use crate::router::InterfaceRouters;
 use crate::shards::{Role, ShardPlace};
-use crate::syn::WallClock;
+use crate::tcp::drain::DrainProgress;
 use crate::tcp::gro::GroFlow;
+use crate::tcp::syn::WallClock;
 use crate::triage::TriageScratch;
+use crate::triage::recent_peers::RecentPeers;
 
 /// The tables of one address family.
 pub(crate) struct FamilyState<A: Address + LpmFamily> {
@@ -54,6 +55,8 @@ pub(crate) struct ControlState {
     pub(crate) advertisers: Advertisers,
     /// The DHCP clients of the interfaces.
     pub(crate) dhcp: Dhcp,
+    /// Whether the gateways of ECMP groups answer.
+    pub(crate) group_gateways: GroupGateways,
     /// Multicast groups that we are members of, and reports that we sent.
     pub(crate) groups: MulticastGroups,
     pub(crate) follows_redirects: bool,
@@ -133,6 +136,8 @@ pub(crate) struct BurstState {
     pub(crate) more_arrives: bool,
     /// The segment before, where others may follow it.
     pub(crate) follow: GroFlow,
+    /// The connection of the burst's last segment that was predicted.
+    pub(crate) predicted: u32,
     /// What we sent to ourselves and have not yet received.
     pub(crate) loopback: PacketList,
 }
@@ -152,6 +157,7 @@ impl Default for BurstState {
             triage: Some(Box::default()).into(),
             more_arrives: false,
             follow: GroFlow::default(),
+            predicted: crate::tcp::predict::NONE,
             loopback: PacketList::new(),
         }
     }

@@ -3,6 +3,11 @@
 //! None answers a well-known port, so that two of them never talk to each other for ever
 //! (CVE-1999-0103, CVE-2024-2169), and none sends more than it received, so that none amplifies.
 
+pub(crate) mod http_request;
+pub(crate) mod http_service;
+pub(crate) mod service_listener;
+pub(crate) mod tcp_service;
+
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use floodwall_base::{Family, IfIndex, Units};

@@ -61,8 +61,8 @@ pub(crate) use self::shard_places::ShardPlace;
 pub use self::shard_places::{NoSeat, Seats};
 use self::snapshot::TableSnapshot;
 use crate::config::StackConfig;
+use crate::ip::routes::FibPair;
 use crate::remote::RemoteShard;
-use crate::routes::FibPair;
 use crate::stats::Stats;
 
 /// Words of the status that followers read once a round.

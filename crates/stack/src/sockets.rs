@@ -3,6 +3,11 @@
 //! Borrowed for one slice: the stack, the clock, the pool. No call blocks; one that cannot complete
 //! now returns an error. Reading: RFC 1122 section 4.1.4, RFC 6724 for the source address.
 
+pub(crate) mod inspect;
+pub(crate) mod ping;
+pub(crate) mod raw;
+pub(crate) mod ready_queue;
+
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use floodwall_base::{Address, IfIndex, Instant, Randomness};
@@ -16,11 +21,11 @@ use floodwall_udp::{
 use floodwall_wire::{IcmpReport, IpProtocol};
 use thiserror::Error;
 
-use crate::ip_family::{AddrPair, IpFamily};
-use crate::path_cache::{PathQuery, SendingPath};
+use crate::ip::ip_family::{AddrPair, IpFamily};
+use crate::ip::path_cache::{PathQuery, SendingPath};
+use crate::ip::tx::{BEST_EFFORT, OutgoingPacket, OutputPath};
 use crate::round_context::RoundContext;
-use crate::shard::Stack;
-use crate::tx::{BEST_EFFORT, OutgoingPacket, OutputPath};
+use crate::stack::Stack;
 
 /// Why an application's socket was not made.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]

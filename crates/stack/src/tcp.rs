@@ -10,6 +10,10 @@
 //! Anyone makes us look up a flow and sum a segment; resets leave within the limits of
 //! `ICMP_ERROR_RATE` and `ICMP_PEER_RATE`; handshakes are the SYN cache's matter.
 
+pub(crate) mod drain;
+pub(crate) mod syn;
+pub(crate) mod syn_offers;
+
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use floodwall_base::{DropReason, Endpoint, FlowKey, IfIndex, Instant, Seq, Units};
@@ -24,12 +28,12 @@ use floodwall_tcp::{
 use floodwall_wire::{Dscp, Ecn, IpProtocol};
 use thiserror::Error;
 
-use crate::ip_family::{AddrPair, IpFamily};
+use crate::ip::ip_family::{AddrPair, IpFamily};
+use crate::ip::rx::RxMeta;
+use crate::ip::tx::{OutgoingPacket, OutputPath};
 use crate::round_context::RoundContext;
-use crate::rx::RxMeta;
-use crate::shard::Stack;
 use crate::sockets::{Sockets, scope_of};
-use crate::tx::{OutgoingPacket, OutputPath};
+use crate::stack::Stack;
 
 /// The TCP of one shard.
 pub(crate) struct TcpShard {
@@ -113,6 +117,9 @@ impl Stack {
             let ArrivedHeading { src_addr, dst_addr, .. } = ascent.heading;
             self.tcp_follow::<A>(&packet, (src_addr, dst_addr), [ascent.l3, l4]);
         }
+        if let Some(tap) = &mut self.tap {
+            tap.hold(&packet);
+        }
         let Some(tcp) = &mut self.tcp else {
             return self.drop_packet(packet, DropReason::TcpNoConnection);
         };
@@ -126,6 +133,11 @@ impl Stack {
         if verdict.is_some() {
             self.burst.follow.stop();
         }
+        if matches!(verdict, None | Some(SegmentVerdict::Taken)) {
+            self.tcp_admitted(&ascent);
+        }
+        let Some(tcp) = &mut self.tcp else { return };
+        let mut lend = lend!(self, cx);
         match verdict {
             None if ended.is_none() => return,
             None => {}
@@ -134,7 +146,10 @@ impl Stack {
                 self.stats.fates.delivered += 1;
                 answer = Some(transmit);
             }
-            Some(SegmentVerdict::Dropped(reason)) => self.stats.drops_in.count(reason),
+            Some(SegmentVerdict::Dropped(reason)) => {
+                self.stats.drops_in.count(reason);
+                self.tap_dropped_held(reason);
+            }
             Some(SegmentVerdict::Refused(reset, reason)) => {
                 let peer = reset.flow.remote.ip();
                 let allowed = tcp.resets.allow_error(peer, cx.now, &mut lend.random.secret);
@@ -142,6 +157,7 @@ impl Stack {
                     answer = tcp.set.reset(&mut lend, &reset).map(|packet| reset.transmit(packet));
                 }
                 self.stats.drops_in.count(reason);
+                self.tap_dropped_held(reason);
             }
         }
         if let Some(ended) = ended {
@@ -156,6 +172,7 @@ impl Stack {
     /// The burst has ended: what waits in a train is taken, and answered.
     #[inline]
     pub(crate) fn tcp_end_burst(&mut self, cx: &mut RoundContext<'_>) {
+        self.burst.predicted = predict::NONE;
         let Some(tcp) = &mut self.tcp else { return };
         if !tcp.set.has_train() {
             return;
@@ -677,6 +694,7 @@ mod burst_heads;
 mod direct;
 pub(crate) mod gro;
 mod path_mtu;
+pub(crate) mod predict;
 
 #[cfg(test)]
 mod tests;

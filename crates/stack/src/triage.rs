@@ -16,6 +16,8 @@
 //! overlap; the packets that make up a flood take the short walk of `triage/plain.rs`. Layouts: RFC
 //! 894, RFC 791, RFC 8200, RFC 768, RFC 9293, RFC 792, RFC 4443, RFC 826, RFC 4861 section 4.4.
 
+pub(crate) mod recent_peers;
+
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::limits::BURST_MAX;
@@ -27,11 +29,11 @@ use floodwall_wire::{
     ArpOperation, ArpPacket, EtherType, Icmpv6Type, IpProtocol, ethernet, icmpv4, ipv4, ipv6,
 };
 
-use crate::forward::{CrossingPacket, flows};
-use crate::recent_peers::{PeerSlot, QUOTA, RecentPeer};
-use crate::rx::takes_any;
-use crate::shard::Stack;
+use crate::ip::forward::{CrossingPacket, flows};
+use crate::ip::rx::takes_any;
+use crate::stack::Stack;
 use crate::triage::plain::{PlainPacket, PlainVerdict};
+use crate::triage::recent_peers::{PeerSlot, QUOTA, RecentPeer};
 
 mod plain;
 
@@ -331,7 +333,7 @@ fn prefer_answered(
 /// The class of a packet for others, given the `place` of its dialogue's entry.
 #[inline]
 fn of_dialogue(stack: &Stack, place: flows::DialogueSlot) -> Triage {
-    let knows = |forwarding: &crate::forward::Forwarding| forwarding.dialogues.is_friend(place);
+    let knows = |forwarding: &crate::ip::forward::Forwarding| forwarding.dialogues.is_friend(place);
     if stack.policy.forwarding.as_deref().is_some_and(knows) {
         Triage::Established
     } else {

@@ -1,6 +1,6 @@
 //! How much work a call was, in units, computed from the counters that it moved.
 //!
-//! Called by `shard.rs` and `host.rs` before and after they handle packets. A unit is the cost of
+//! Called by `stack.rs` and `host.rs` before and after they handle packets. A unit is the cost of
 //! the cheapest packet, one that is dropped at its headers; a packet that goes further costs more
 //! of them. `floodwall cost` compares a turn's units with the time that it took, for every flood of
 //! the drill, so that no flood is cheap in virtual time only (decision C13). Invariant: nothing is
@@ -8,7 +8,7 @@
 
 use floodwall_base::{Counter, Units};
 
-use crate::shard::Stack;
+use crate::stack::Stack;
 
 /// Units beside the packet itself, for: being delivered to its protocol; being originated and
 /// routed; being a fragment, which is inserted among others (reassembly); being a neighbour

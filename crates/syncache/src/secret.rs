@@ -71,6 +71,13 @@ impl Secret {
         Ok(Self(pass((word(0), word(1)), 1), pass((word(2), word(3)), 2)))
     }
 
+    /// The key of which the keys of epochs are derived, for a program that derives them itself:
+    /// SipHash-2-4 of the epoch's number and of which half of the key it is.
+    #[must_use]
+    pub const fn words(&self) -> (u64, u64) {
+        (self.0, self.1)
+    }
+
     /// A random secret of this process.
     #[must_use]
     pub fn random(random: &mut SecretRandom) -> Self {

@@ -357,6 +357,12 @@ impl<H: HalfOpen> ConnectionTable<H> {
         Ok(found)
     }
 
+    /// The connection of the segment that arrived, or of the write that was made, last.
+    #[inline]
+    pub(crate) const fn latest(&self) -> u32 {
+        self.latest
+    }
+
     /// Prefetches all memory of a connection that will be used next.
     #[inline]
     pub(crate) fn prefetch(&mut self, index: u32) {

@@ -64,7 +64,9 @@ pub use recovery::RecoveryPhase;
 pub use segment::{ResetSegment, Segment};
 pub use settings::{Acknowledge, Keepalive, TcpConfig, TcpSettings};
 pub use state::{StateStep, TcpState};
-pub use table::{ConnectionAddrs, IcmpSays, Info, SegmentInput, SegmentVerdict, SynSaid, TrainEnd};
+pub use table::{
+    Admission, ConnectionAddrs, IcmpSays, Info, SegmentInput, SegmentVerdict, SynSaid, TrainEnd,
+};
 
 #[cfg(test)]
 mod tests;

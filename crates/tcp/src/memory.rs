@@ -10,6 +10,10 @@
 //! long-distance download, which turns over in a few round trips, is not. Not here: the configured
 //! maximum of one connection (`TcpSettings`).
 //!
+//! While less than an eighth is in use, shares decide nothing, and connections that hold little
+//! only note what they hold; they are weighed a few at a time once more is in use. So a short
+//! message costs no list operation.
+//!
 //! Each half of a connection may hold half of the free memory (a dynamic threshold: Choudhury and
 //! Hahne, IEEE/ACM Transactions on Networking 6, 1998), so that some stays free for new
 //! connections, and always [`FLOOR`]. Beyond [`FIRST`], where windows and buffers have grown, it
@@ -23,8 +27,8 @@
 //! Reachable by any peer with a proven handshake, by data that is not read or by not acknowledging
 //! data. Bound: a half of the pool's frames (`TCP_MEMORY_DIVISOR`), or what sockets, fragments and
 //! neighbours leave where that is less, and a quarter in any case (`TCP_MEMORY_PART_LEAST`); an
-//! eighth of that more, and the data of one round, for floors. Worst work: two list operations and
-//! two shares per segment, and one connection ended for each that grows; `TCP_MEMORY_ENDED_MAX` per
+//! eighth of that more, and the data of one round, for floors. Worst work: list operations and
+//! shares of five connections per segment, and one connection ended for each that grows; `TCP_MEMORY_ENDED_MAX` per
 //! round while more is held than the bound. Eviction, once less than a quarter is free: of the
 //! source prefixes that hold most ([`PREFIXES_LOOKED_AT`], none that holds less than the average),
 //! among the connections that hold more than [`FLOOR`], then among all, the one whose turnover
@@ -66,10 +70,16 @@ const PLENTY_DIVISOR: u64 = 8;
 const PATIENCE: Duration = Duration::from_secs(4);
 /// The same when nothing is free: the first retransmission timeout (RFC 6298 section 2.1).
 const PATIENCE_MIN: Duration = Duration::from_secs(1);
+/// Connections that are weighed with each change, once memory is not plenty any more.
+const WEIGHED_BESIDE: usize = 4;
+/// Connections that are weighed before one is chosen to end.
+const WEIGHED_BEFORE: usize = 64;
 /// Prefixes that are looked at to find a connection to end.
 const PREFIXES_LOOKED_AT: usize = 8;
 /// The only group of shares.
 const ALL: usize = 0;
+/// The only list of connections that are not weighed.
+const UNWEIGHED: u32 = 0;
 
 /// The memory of one connection.
 #[derive(Clone, Copy, Default, Debug)]
@@ -80,6 +90,9 @@ struct MemoryHolder {
     /// When that began: at its last turnover, or when it began to hold memory.
     since: Instant,
     share: Option<ShareId>,
+    /// What its share accounts for, and whether it has turned over since.
+    weighed: u32,
+    turned: bool,
 }
 
 /// The memory accounting of all connections of a shard.
@@ -94,6 +107,9 @@ pub(crate) struct ConnectionMemory {
     shares: Shares,
     /// Two lists for each share: of connections that hold more than [`FLOOR`], and of the others.
     lists: IndexLists,
+    /// Connections that hold little, and changed while memory was plenty: their shares and lists do
+    /// not know it.
+    unweighed: IndexLists,
 }
 
 impl ConnectionMemory {
@@ -102,7 +118,8 @@ impl ConnectionMemory {
         let holders = vec![MemoryHolder::default(); connections].into();
         let lists = IndexLists::new(connections, 2 * connections);
         let shares = Shares::new(connections, 1, key);
-        Self { limit, most: limit, frames: None, held: 0, holders, shares, lists }
+        let unweighed = IndexLists::new(connections, 1);
+        Self { limit, most: limit, frames: None, held: 0, holders, shares, lists, unweighed }
     }
 
     /// There is a connection with that peer at `index`.
@@ -117,6 +134,7 @@ impl ConnectionMemory {
     pub(crate) fn quit(&mut self, index: u32) {
         // The time is not read where no memory is held any more.
         self.note(index, 0, Instant::ORIGIN);
+        self.weigh(index);
         let holder = self.holders.get_mut(index as usize);
         if let Some(share) = holder.and_then(|holder| holder.share.take()) {
             self.shares.quit(share);
@@ -168,6 +186,7 @@ impl ConnectionMemory {
     }
 
     /// Sets the memory of the connection at `index`; returns whether it grew.
+    #[inline]
     pub(crate) fn note(&mut self, index: u32, held: u32, now: Instant) -> bool {
         let Some(holder) = self.holders.get_mut(index as usize) else { return false };
         let before = core::mem::replace(&mut holder.held, held);
@@ -176,18 +195,48 @@ impl ConnectionMemory {
         }
         self.held = (self.held + u64::from(held)).saturating_sub(u64::from(before));
         holder.owed = holder.owed.saturating_sub(before.saturating_sub(held));
-        let moved = before == 0 || held < before && holder.owed == 0;
-        if moved {
-            (holder.since, holder.owed) = (now, held);
+        if before == 0 || held < before && holder.owed == 0 {
+            (holder.since, holder.owed, holder.turned) = (now, held, true);
         }
-        let Some(share) = holder.share else { return held > before };
-        self.shares.exchange(share, u64::from(held), u64::from(before));
-        if held == 0 {
-            self.lists.unlink(index);
-        } else if moved || is_large(held) != is_large(before) {
-            self.lists.push_back(list_of(share, is_large(held)), index);
+        let is_small = held <= FLOOR && holder.weighed <= FLOOR;
+        if is_small && self.has_plenty() {
+            if !self.unweighed.is_linked(index) {
+                self.unweighed.push_back(UNWEIGHED, index);
+            }
+        } else {
+            self.weigh(index);
+            self.weigh_others(WEIGHED_BESIDE);
         }
         held > before
+    }
+
+    /// Updates the share and the list of the connection at `index`.
+    fn weigh(&mut self, index: u32) {
+        self.unweighed.unlink(index);
+        let Some(holder) = self.holders.get_mut(index as usize) else { return };
+        let Some(share) = holder.share else { return };
+        let held = holder.held;
+        let before = core::mem::replace(&mut holder.weighed, held);
+        let turned = core::mem::take(&mut holder.turned);
+        if held != before {
+            self.shares.exchange(share, u64::from(held), u64::from(before));
+        }
+        if held == 0 {
+            self.lists.unlink(index);
+        } else if turned || before == 0 || is_large(held) != is_large(before) {
+            self.lists.push_back(list_of(share, is_large(held)), index);
+        }
+    }
+
+    /// Weighs up to `most` connections that were not, unless memory is plenty.
+    fn weigh_others(&mut self, most: usize) {
+        if self.has_plenty() {
+            return;
+        }
+        for _ in 0..most {
+            let Some(index) = self.unweighed.first(UNWEIGHED) else { return };
+            self.weigh(index);
+        }
     }
 
     /// True bytes that each half of the connection at `index` may currently hold.
@@ -242,7 +291,8 @@ impl ConnectionMemory {
     }
 
     /// The connection to end, if any.
-    pub(crate) fn victim(&self, now: Instant) -> Option<u32> {
+    pub(crate) fn victim(&mut self, now: Instant) -> Option<u32> {
+        self.weigh_others(WEIGHED_BEFORE);
         let (free, short) = (self.limit.saturating_sub(self.held), self.limit / SHORT_DIVISOR);
         if free >= short {
             return None;
@@ -411,6 +461,28 @@ mod tests {
         memory.limit(1000);
         memory.beside(0);
         assert_eq!(memory.limit, 1000, "nor more than was configured");
+    }
+
+    #[test]
+    fn what_changed_while_memory_was_plenty_is_weighed_when_it_is_not() {
+        let mut memory = memory(MEGABYTE, 41);
+        memory.join(40, peer(2));
+        // Little of each, often: no share knows it yet.
+        for turn in 0..100 {
+            (0..29).for_each(|index| _ = memory.note(index, FLOOR - turn % 2, at(0)));
+        }
+        assert_eq!(memory.shares.total(ALL), 0);
+        memory.note(40, 900_000, at(1));
+        assert!(memory.shares.total(ALL) < memory.held(), "a few at a time");
+        assert_eq!(memory.victim(at(60_000)), Some(40));
+        assert_eq!(memory.shares.total(ALL), memory.held());
+        memory.note(40, 0, at(2));
+        assert!(
+            (0..41)
+                .all(|index| memory.victim(at(60_000)).is_none() && !memory.note(index, 0, at(3)))
+        );
+        (0..41).for_each(|index| memory.quit(index));
+        assert_eq!((memory.shares.total(ALL), memory.shares.prefixes(ALL)), (0, 0));
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod offers;
 mod remote_io;
 mod room;
 pub(crate) mod rx_coalesce;
+pub(crate) mod rx_predict;
 mod triage;
 
 pub use calls::ConnectionAddrs;
@@ -20,3 +21,4 @@ pub use icmp::IcmpSays;
 pub use info::Info;
 pub use intake::{SegmentInput, SegmentVerdict};
 pub use rx_coalesce::TrainEnd;
+pub use rx_predict::Admission;

@@ -69,15 +69,38 @@ pub struct TimestampData<'a> {
     pub entries: &'a [u8],
 }
 
+impl TimestampData<'_> {
+    /// The flag of entries that are times alone.
+    pub const TIMES: u8 = 0;
+    /// The flag of entries that are addresses with times.
+    pub const ADDRESSES: u8 = 1;
+    /// The flag of entries whose addresses the sender gave: only these hosts add their times.
+    pub const ADDRESSES_GIVEN: u8 = 3;
+}
+
 /// An option that cannot be read, and where.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("bad IPv4 option at byte {offset} of the header: {reason}")]
 pub struct Ipv4OptionError {
-    /// The offset of the option from the header's first byte: the pointer of a parameter
-    /// problem message.
+    /// The offset of the option from the header's first byte.
     pub offset: usize,
     /// What is wrong with it.
     pub reason: Ipv4OptionReason,
+}
+
+impl Ipv4OptionError {
+    /// The offset of the byte at fault from the header's first byte: the pointer of a parameter
+    /// problem message (RFC 792).
+    #[must_use]
+    pub const fn pointer(&self) -> usize {
+        self.offset
+            + match self.reason {
+                Ipv4OptionReason::Length => 0,
+                Ipv4OptionReason::LengthForKind => 1,
+                Ipv4OptionReason::Pointer => 2,
+                Ipv4OptionReason::Overflow => 3,
+            }
+    }
 }
 
 /// What is wrong with an IPv4 option.
@@ -89,9 +112,12 @@ pub enum Ipv4OptionReason {
     /// The length is possible, but not for this kind.
     #[error("its length does not suit its kind")]
     LengthForKind,
-    /// The pointer is smaller than the kind allows.
-    #[error("its pointer is too small")]
+    /// The pointer is smaller than the kind allows, or leaves room for a part of an entry.
+    #[error("its pointer is at no entry")]
     Pointer,
+    /// One more host found no room than can be counted.
+    #[error("its overflow is full")]
+    Overflow,
 }
 
 /// The options of an IPv4 header; stops at End of Options and at the first error.
@@ -137,7 +163,12 @@ impl<'a> Ipv4Options<'a> {
 
 fn decode(kind: u8, data: &[u8]) -> Result<Ipv4Option<'_>, Ipv4OptionReason> {
     Ok(match kind {
-        7 => Ipv4Option::RecordRoute(route(data)?),
+        7 => match route(data)? {
+            it if has_part(it.pointer, 2 + data.len(), 4) => {
+                return Err(Ipv4OptionReason::Pointer);
+            }
+            route => Ipv4Option::RecordRoute(route),
+        },
         131 => Ipv4Option::LooseSourceRoute(route(data)?),
         137 => Ipv4Option::StrictSourceRoute(route(data)?),
         68 => Ipv4Option::Timestamp(timestamp(data)?),
@@ -167,10 +198,25 @@ fn timestamp(data: &[u8]) -> Result<TimestampData<'_>, Ipv4OptionReason> {
     if !entries.len().is_multiple_of(4) {
         return Err(Ipv4OptionReason::LengthForKind);
     }
-    if *pointer < 5 {
+    let (len, overflow, flag) = (4 + entries.len(), flags >> 4, flags & 0x0f);
+    let entry = match flag {
+        TimestampData::TIMES => 4,
+        TimestampData::ADDRESSES | TimestampData::ADDRESSES_GIVEN => 8,
+        _ => 1,
+    };
+    if *pointer < 5 || has_part(*pointer, len, entry) {
         return Err(Ipv4OptionReason::Pointer);
     }
-    Ok(TimestampData { pointer: *pointer, overflow: flags >> 4, flag: flags & 0x0f, entries })
+    let is_counted = flag != TimestampData::ADDRESSES_GIVEN;
+    if usize::from(*pointer) > len && is_counted && overflow == 15 {
+        return Err(Ipv4OptionReason::Overflow);
+    }
+    Ok(TimestampData { pointer: *pointer, overflow, flag, entries })
+}
+
+/// Whether an option of `len` bytes has room at `pointer`, but not for an entry.
+fn has_part(pointer: u8, len: usize, entry: usize) -> bool {
+    (usize::from(pointer)..usize::from(pointer) + entry - 1).contains(&len)
 }
 
 impl<'a> Iterator for Ipv4Options<'a> {

@@ -258,7 +258,7 @@ fn ipv4_options_of_every_kind_and_length_end() {
 
 #[test]
 fn ipv4_options_are_read_and_refused_by_kind() {
-    use Ipv4OptionReason::{Length, LengthForKind, Pointer};
+    use Ipv4OptionReason::{Length, LengthForKind, Overflow, Pointer};
     let bytes = [131, 11, 8, 10, 0, 0, 1, 10, 0, 0, 2, 1, 148, 4, 0, 0, 0];
     let items: Vec<_> = Ipv4Options::new(&bytes).map(Result::unwrap).collect();
     let [Ipv4Option::LooseSourceRoute(route), Ipv4Option::Nop, Ipv4Option::RouterAlert(0)] =
@@ -279,10 +279,16 @@ fn ipv4_options_are_read_and_refused_by_kind() {
         (&[131, 7, 3, 0, 0, 0, 0], 20, Pointer),
         (&[68, 3, 5], 20, LengthForKind),
         (&[68, 4, 4, 0], 20, Pointer),
+        (&[7, 7, 7, 0, 0, 0, 0], 20, Pointer),
+        (&[68, 8, 8, 0, 0, 0, 0, 0], 20, Pointer),
+        (&[68, 4, 5, 0xf0], 20, Overflow),
         (&[148, 3, 0], 20, LengthForKind),
     ] {
         let error = Ipv4Options::new(bytes).find_map(Result::err).unwrap();
         assert_eq!((error.offset, error.reason), (offset, reason), "{bytes:?}");
+    }
+    for (full, flags) in [(&[7, 7, 8, 9, 9, 9, 9][..], 0), (&[68, 4, 5, 0xf3], 3)] {
+        assert!(Ipv4Options::new(full).all(|option| option.is_ok()), "{flags}");
     }
 }
 

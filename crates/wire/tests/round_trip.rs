@@ -494,3 +494,67 @@ fn headers_too_big_for_their_length_fields_are_not_written() {
     let fields = Ipv4Fields::new([1; 4].into(), [2; 4].into(), IpProtocol::UDP, 64, 100);
     assert!(fields.emit_with_options(&[0; 41], &mut out).is_err());
 }
+
+/// CVE-2026-43341, CVE-2026-31415: a sum of lengths near 2^8 or 2^16 wrapped in an emitter.
+#[test]
+fn row_77_no_sum_of_lengths_wraps_in_an_emitter() {
+    let mut out = [0; 5000];
+    for len in (0..2100).filter(|len| len % 8 < 2 || *len > 2020) {
+        let data = vec![7; len];
+        for option in [
+            NdpOption::RedirectedHeader(&data),
+            NdpOption::Unknown { kind: 200, data: &data },
+            NdpOption::DnsSearch { lifetime: Lifetime::from_secs(9), names: &data },
+            NdpOption::RecursiveDns {
+                lifetime: Lifetime::from_secs(9),
+                servers: data.as_chunks().0,
+            },
+        ] {
+            if let Ok(written) = option.emit_into(&mut out) {
+                assert_eq!((written, written <= 2040), (usize::from(out[1]) * 8, true), "{len}");
+            } else {
+                assert!(len > 1900, "{len} bytes of data have room");
+            }
+        }
+        for is_routing in [false, true] {
+            let emitted = match is_routing {
+                true => emit_routing(IpProtocol::UDP, 0, 0, &data, &mut out),
+                false => emit_options(IpProtocol::UDP, &data, &mut out),
+            };
+            // Routing data is whole words.
+            let Ok(written) = emitted else { continue };
+            assert!(len <= 2046 && written == (usize::from(out[1]) + 1) * 8 && written >= len);
+        }
+    }
+    // DHCP's options have one byte of length: longer ones go in pieces that are joined again.
+    for len in [0, 1, 254, 255, 256, 257, 509, 510, 511, 512, 1000] {
+        let value: Vec<u8> = (0..len).map(|n| n as u8).collect();
+        let fields = Dhcpv4Fields {
+            is_reply: true,
+            xid: 1,
+            secs: 0,
+            wants_broadcast: false,
+            ciaddr: [0; 4].into(),
+            yiaddr: [0; 4].into(),
+            chaddr: MacAddr([2; 6]),
+        };
+        let len = fields.emit_into(&[(43, &value), (53, &[5])], &mut out).unwrap();
+        let message = Dhcpv4Message::parse(&out[..len]).unwrap();
+        let mut room = [0; 2000];
+        assert_eq!(message.join(43, &mut room).unwrap_or_default(), value);
+        assert!(message.kind().is_some());
+    }
+    // TCP's forty bytes hold as many blocks as fit, and no more.
+    let block = Some(SackBlock { left: 1, right: 2 });
+    for (mss, times, scale) in [(true, true, true), (false, true, false), (false, false, false)] {
+        let options = TcpOptionSet {
+            mss: mss.then_some(1460),
+            timestamps: times.then_some(Timestamps { value: 1, echo: 2 }),
+            window_scale: scale.then_some(7),
+            sack: [block; 4],
+            ..TcpOptionSet::NONE
+        };
+        let len = options.emit_into(&mut out).unwrap();
+        assert_eq!((len, len <= 40, len % 4), (options.emitted_len(), true, 0));
+    }
+}

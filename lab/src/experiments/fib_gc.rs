@@ -22,7 +22,7 @@ use crate::error::LabError;
 use crate::experiments::Experiment;
 use crate::measure::Measured;
 use crate::plan::Plan;
-use crate::plot::{Axes, Series, lines};
+use crate::plot::{Axes, Plot, Series, lines};
 use crate::progress::Progress;
 use crate::table::Table;
 
@@ -172,7 +172,7 @@ const VARIANTS: [&str; 4] =
     ["walk of the tree", "list (July 2023)", "list with exceptions (today's)", "ours"];
 
 /// Routes visited as permanent ones grow, with one that expired, and all exceptions there are.
-fn by_permanent(drawn: &[Drawn]) -> String {
+fn by_permanent(drawn: &[Drawn]) -> Plot {
     let most = drawn.iter().map(|(row, _)| row.exceptions).max().unwrap_or(0);
     let wanted = |row: &Row| (row.temporary, row.expired, row.exceptions) == (1, 1, most);
     // The source's own range, where there is more than that.
@@ -186,7 +186,7 @@ fn by_permanent(drawn: &[Drawn]) -> String {
 }
 
 /// The same as those grow that can expire and have not.
-fn by_unexpired(drawn: &[Drawn]) -> String {
+fn by_unexpired(drawn: &[Drawn]) -> Plot {
     let least = drawn.iter().map(|(row, _)| row.permanent).min().unwrap_or(0);
     picture(
         drawn,
@@ -201,7 +201,7 @@ fn picture(
     wanted: impl Fn(&Row) -> bool,
     across: impl Fn(&Row) -> u32,
     (title, x): (&str, &str),
-) -> String {
+) -> Plot {
     let chosen: Vec<&Drawn> = drawn.iter().filter(|(row, _)| wanted(row)).collect();
     let series: Vec<Series> = VARIANTS
         .iter()

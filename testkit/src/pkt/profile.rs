@@ -1,9 +1,9 @@
 //! Profiles: the system that a script was written for.
 //!
 //! Scripts of others expect what the system does that they were written for, where a standard
-//! leaves a choice. A profile is settings of Floodwall, chosen as near as can be, and the
-//! differences that remain, each with its reason; all else in a script is compared as always.
-//! Against a kernel nothing of this applies.
+//! leaves a choice. A profile is settings of Floodwall, chosen as near as can be; all else in a
+//! script is compared as always. Against a kernel nothing of this applies. Not here: the
+//! differences that remain, each with its reason (`permitted.rs`).
 
 use std::time::Duration;
 
@@ -25,81 +25,6 @@ pub enum Profile {
     /// FreeBSD, as its test suite sets it up (by `sysctl` and `sockstat`).
     FreeBsd,
 }
-
-/// Where scripts of others fail for what Floodwall does on purpose: what they require, and why it
-/// is not done. What is not done yet is not here: it is refused with the token that requires it.
-pub const DIFFERENCES: &[(Profile, &str, &str)] = &[
-    (
-        Profile::Linux,
-        "one ACK of ten segments opens the window by ten in slow start",
-        "eight at most where nothing is paced (RFC 9406 section 4.2); a smaller burst follows",
-    ),
-    (
-        Profile::Linux,
-        "an ACK of segments that were reported before opens the window by one",
-        "it opens it by what it acknowledges (RFC 3465)",
-    ),
-    (
-        Profile::Linux,
-        "a timeout leaves a threshold of 0.7 windows",
-        "of half of what was in flight (RFC 5681 section 3.1, equation 4)",
-    ),
-    (
-        Profile::Linux,
-        "a mark that is echoed leads to a state of its own, TCP_CA_CWR, with PRR",
-        "the window is reduced at once (RFC 3168 section 6.1.2)",
-    ),
-    (
-        Profile::Linux,
-        "an acknowledgment of what was never sent is dropped in silence",
-        "it is answered (RFC 9293 section 3.10.7.4)",
-    ),
-    (
-        Profile::Linux,
-        "data that comes again with a FIN is not reported as a duplicate",
-        "it is (RFC 2883 section 4)",
-    ),
-    (
-        Profile::Linux,
-        "the timestamp of a SYN-ACK ticks exactly with those behind it",
-        "its low bits carry what a cookie must (docs/design/syn-cookie.md): up to 63 ms off",
-    ),
-    (
-        Profile::Linux,
-        "writes stop at a number of bytes that counts Linux's own structures",
-        "Floodwall counts its own; both take all in the end",
-    ),
-    (
-        Profile::Linux,
-        "MSG_EOR ends a segment",
-        "TCP has no record boundaries (RFC 9293 section 3.9.1)",
-    ),
-    (
-        Profile::FreeBsd,
-        "with insecure_rst or insecure_syn, any reset or SYN in the window ends a connection",
-        "only an exact reset does (RFC 5961 sections 3 and 4); there is no setting for less",
-    ),
-    (
-        Profile::FreeBsd,
-        "a reset up to 65,700 is in a window of which 65,535 was announced",
-        "the window is what was announced (RFC 9293 section 3.8.6)",
-    ),
-    (
-        Profile::FreeBsd,
-        "the answer to a SYN without options offers scaling and timestamps where SYNs cross",
-        "only what the peer offered is agreed to (RFC 7323 sections 2.2 and 3.2)",
-    ),
-    (
-        Profile::FreeBsd,
-        "an ICMP error that prohibits a way refuses a connection that is being opened",
-        "it is unreachable, as on Linux, too (RFC 1812 section 5.2.7.1)",
-    ),
-    (
-        Profile::FreeBsd,
-        "a reset in the window of a half-open connection is challenged",
-        "an unproven address is not answered twice (docs/design/syn-cookie.md)",
-    ),
-];
 
 impl Profile {
     /// The one that a script's commands ask for.
@@ -278,13 +203,6 @@ mod tests {
 
     fn segment(flags: u16, win: u16, options: Vec<Opt>) -> Segment {
         Segment { flags, win: Some(win), options, start: 1, ..Segment::default() }
-    }
-
-    #[test]
-    fn every_difference_has_its_reason() {
-        for (profile, what, why) in DIFFERENCES {
-            assert!(*profile != Profile::Own && !what.is_empty() && !why.is_empty());
-        }
     }
 
     #[test]

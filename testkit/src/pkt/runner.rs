@@ -115,6 +115,16 @@ pub struct Failure {
     pub what: String,
 }
 
+impl Failure {
+    /// Whether the script asks for what this player or this back end does not have, so that it says
+    /// nothing about the TCP under test.
+    #[must_use]
+    pub fn is_unsupported(&self) -> bool {
+        let marks = ["not supported", "means nothing to", "there is no pacing", " alone"];
+        marks.iter().any(|mark| self.what.contains(mark))
+    }
+}
+
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "line {}: {}", self.line, self.what)

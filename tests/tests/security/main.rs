@@ -18,6 +18,7 @@ mod path_mtu;
 mod paths_of_shards;
 mod places;
 mod ports;
+mod recent;
 mod redirects;
 mod routers;
 mod silent_peers;

@@ -69,7 +69,7 @@ pub fn check_ack(a: &mut Assembler, maps: &Maps, ways: &AckWays) {
 
 /// The numbers that the handshake would have begun with, into the scratch value. Goes to `odd` with
 /// what is no ACK.
-fn numbers(a: &mut Assembler, family: SegmentFamily, odd: Label) {
+pub(super) fn numbers(a: &mut Assembler, family: SegmentFamily, odd: Label) {
     let l4 = family.l4();
     a.load(AccessSize::Byte, Register::R1, Register::R7, l4 + 13)
         .compute(Register::R1, Operation::And, 0x16)
@@ -83,7 +83,7 @@ fn numbers(a: &mut Assembler, family: SegmentFamily, odd: Label) {
 }
 
 /// Seals what the cookie says and compares.
-fn open(a: &mut Assembler, maps: &Maps, family: SegmentFamily, ways: &AckWays) {
+pub(super) fn open(a: &mut Assembler, maps: &Maps, family: SegmentFamily, ways: &AckWays) {
     let (forged, sealed) = (a.label(), a.label());
     // The option bits of the timestamp that comes back, where both speak timestamps.
     a.load(AccessSize::Double, Register::R1, Register::R9, at::OFFER)

@@ -6,7 +6,7 @@
 //! The order of the options is that of `wire`'s `TcpOptionSet::emit_into`, the headers are those of
 //! `ip`'s `output.rs`.
 
-use super::segment::{L3, SegmentFamily, TCP_BYTES, fold, reach, wire};
+use super::segment::{L3, SegmentFamily, TCP_BYTES, fold, head, reach, wire};
 use super::syn::{AGREED_ECN, AGREED_MSS, AGREED_SACK, AGREED_SCALE, AGREED_TIMESTAMPS, SynWays};
 use super::tables::{Desk, Offer};
 use super::{at, count};
@@ -72,7 +72,7 @@ pub(super) fn write(a: &mut Assembler, family: SegmentFamily, ways: &SynWays, sh
         SegmentFamily::V4 => header_v4(a),
         SegmentFamily::V6 => header_v6(a),
     }
-    link(a);
+    link(a, short);
     cut(a, family, ways);
 }
 
@@ -279,13 +279,15 @@ fn header_v6(a: &mut Assembler) {
     }
 }
 
-/// Link addresses change places.
-fn link(a: &mut Assembler) {
+/// Link addresses change places. They are where the frame begins, which `R7` is not where a VLAN
+/// tag stands between.
+fn link(a: &mut Assembler, short: Label) {
+    head(a, short);
     for (size, at) in [(AccessSize::Word, 0), (AccessSize::Half, 4)] {
-        a.load(size, Register::R1, Register::R7, at)
-            .load(size, Register::R2, Register::R7, at + 6)
-            .store(size, Register::R7, at, Register::R2)
-            .store(size, Register::R7, at + 6, Register::R1);
+        a.load(size, Register::R1, Register::R4, at)
+            .load(size, Register::R2, Register::R4, at + 6)
+            .store(size, Register::R4, at, Register::R2)
+            .store(size, Register::R4, at + 6, Register::R1);
     }
 }
 

@@ -14,6 +14,8 @@ use crate::{AccessSize, Assembler, JumpCondition, Label, Operation, Register, Wi
 pub(super) const SAID_MSS: i32 = 1;
 pub(super) const SAID_SACK: i32 = 2;
 pub(super) const SAID_TIMESTAMPS: i32 = 4;
+/// A signature (RFC 2385, RFC 5925); above all bits that are agreed on.
+pub(super) const SAID_SIGNATURE: i32 = 0x100;
 
 /// What stands for no window scale, and the largest one.
 pub(super) const NO_SCALE: i32 = 15;
@@ -106,6 +108,7 @@ fn option(a: &mut Assembler, place: i16, done: Label, bad: Label) {
     );
     let (plain, mss, scale, sack, blocks, timestamps) =
         (a.label(), a.label(), a.label(), a.label(), a.label(), a.label());
+    let signature = a.label();
     a.load(AccessSize::Byte, Register::R1, Register::R9, at::OPTIONS + place)
         .jump_if(Register::R1, JumpCondition::Equal, 0, done)
         .jump_if(Register::R1, JumpCondition::Differs, 1, plain)
@@ -125,7 +128,10 @@ fn option(a: &mut Assembler, place: i16, done: Label, bad: Label) {
         .jump_if(Register::R1, JumpCondition::Equal, 4, sack)
         .jump_if(Register::R1, JumpCondition::Equal, 5, blocks)
         .jump_if(Register::R1, JumpCondition::Equal, 8, timestamps)
-        .jump(next);
+        .jump_if(Register::R1, JumpCondition::Equal, 19, signature)
+        .jump_if(Register::R1, JumpCondition::Differs, 29, next);
+    a.place(signature);
+    see(a, SAID_SIGNATURE, next);
     a.place(mss);
     a.jump_if(Register::R2, JumpCondition::Differs, 4, bad);
     take_mss(a, data);

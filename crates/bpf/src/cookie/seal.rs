@@ -57,16 +57,26 @@ pub(super) fn seal(a: &mut Assembler, maps: &Maps, family: SegmentFamily, none: 
         .compute_reg(Register::R1, Operation::Or, Register::R2);
 }
 
+/// Leaves a keyed hash of the flow in `R0`: the fast one, by the key that shifts clocks. Takes `R1`
+/// to `R5`.
+pub(super) fn hash_flow(a: &mut Assembler, family: SegmentFamily) {
+    a.store(AccessSize::Double, Register::R10, stack::END, Register::R8).load(
+        AccessSize::Double,
+        Register::R8,
+        Register::R10,
+        stack::HEADER,
+    );
+    let key = (Register::R8, KeyTable::CLOCK_OFFSET);
+    siphash::emit(a, FAST, key, &places(family.words()));
+    a.load(AccessSize::Double, Register::R8, Register::R10, stack::END);
+}
+
 /// Our timestamp with the option bits in `R1`, into the scratch value: the greatest that has them
 /// and is not ahead of the clock, as `timestamp.rs` of `syncache` has it. Keeps no register.
 pub(super) fn timestamp(a: &mut Assembler, family: SegmentFamily) {
-    a.store(AccessSize::Word, Register::R9, at::CLOCK, Register::R1)
-        .store(AccessSize::Double, Register::R10, stack::END, Register::R8)
-        .load(AccessSize::Double, Register::R8, Register::R10, stack::HEADER);
-    let key = (Register::R8, KeyTable::CLOCK_OFFSET);
-    siphash::emit(a, FAST, key, &places(family.words()));
-    a.load(AccessSize::Double, Register::R8, Register::R10, stack::END)
-        .compute(Register::R0, Operation::ShiftRight, SHIFT)
+    a.store(AccessSize::Word, Register::R9, at::CLOCK, Register::R1);
+    hash_flow(a, family);
+    a.compute(Register::R0, Operation::ShiftRight, SHIFT)
         .load(AccessSize::Double, Register::R1, Register::R9, at::NOW)
         .compute(Register::R1, Operation::ShiftRight, TICK)
         .compute_word_reg(Register::R1, Operation::Add, Register::R0)

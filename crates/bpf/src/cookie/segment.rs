@@ -5,7 +5,7 @@
 //! protocols, IPv4 options, fragments, extension headers, VLANs) goes to the caller's label.
 //! Layouts: IEEE 802.3, RFC 791, RFC 8200, RFC 9293.
 
-use super::{at, stack};
+use super::{DATA, at, stack};
 use crate::{AccessSize, Assembler, JumpCondition, Label, Operation, Register, Width};
 
 /// Where the network header begins.
@@ -80,6 +80,14 @@ pub(super) fn reach(a: &mut Assembler, bytes: i16, short: Label) {
         Register::R8,
         short,
     );
+}
+
+/// The place of the frame's link addresses in `R4`; goes to `short` where it has none. Takes `R3`.
+pub(super) fn head(a: &mut Assembler, short: Label) {
+    a.load(AccessSize::Word, Register::R4, Register::R6, DATA)
+        .copy(Register::R3, Register::R4)
+        .add(Register::R3, i32::from(L3))
+        .jump_if_reg(Register::R3, JumpCondition::Above, Register::R8, short);
 }
 
 /// Goes to `syn` with a plain SYN of either family, to `other` with all else: a quick look, which
@@ -279,7 +287,8 @@ fn ports(a: &mut Assembler, family: SegmentFamily, odd: Label, zone: impl Fn(&mu
 pub(super) fn source(a: &mut Assembler, family: SegmentFamily, own: Option<i32>, odd: Label) {
     let (source, destination) = family.addresses();
     // From a group of the link.
-    a.load(AccessSize::Byte, Register::R1, Register::R7, 6).jump_if(
+    head(a, odd);
+    a.load(AccessSize::Byte, Register::R1, Register::R4, 6).jump_if(
         Register::R1,
         JumpCondition::Meets,
         1,

@@ -22,7 +22,7 @@ pub(super) const AGREED_ECN: i32 = 8;
 pub(super) const AGREED_SCALE: i32 = 16;
 
 /// Nanoseconds of a window in which SYNs are counted, as a power of two: 134 ms.
-const WINDOW: i32 = 27;
+pub(super) const WINDOW: i32 = 27;
 /// SYNs in a window that wake the program: 10,000 a second.
 pub(super) const WAKES: i32 = 1_342;
 /// How long it stays awake.
@@ -137,7 +137,7 @@ fn awake(a: &mut Assembler, asleep: Label) {
 
 /// The flags' byte, until it is agreed, and the client's sequence number into the scratch value;
 /// goes to `odd` with what is no plain SYN.
-fn flags(a: &mut Assembler, family: SegmentFamily, odd: Label) {
+pub(super) fn flags(a: &mut Assembler, family: SegmentFamily, odd: Label) {
     a.load(AccessSize::Byte, Register::R1, Register::R7, family.l4() + 13)
         .store(AccessSize::Word, Register::R9, at::AGREED, Register::R1)
         .compute(Register::R1, Operation::And, 0x17)
@@ -148,7 +148,7 @@ fn flags(a: &mut Assembler, family: SegmentFamily, odd: Label) {
 }
 
 /// What the client offers and the listener allows, without a branch: `agree` of `syncache`.
-fn agree(a: &mut Assembler) {
+pub(super) fn agree(a: &mut Assembler) {
     // The listener's flags, from the lowest: SACK, timestamps, ECN. The client's the same.
     a.load(AccessSize::Double, Register::R1, Register::R9, at::OFFER)
         .compute(Register::R1, Operation::ShiftRight, Offer::FLAGS_SHIFT)
@@ -183,7 +183,7 @@ fn agree(a: &mut Assembler) {
 }
 
 /// Our timestamp and the cookie, into the scratch value; goes to `none` without a key.
-fn make(a: &mut Assembler, maps: &Maps, family: SegmentFamily, none: Label) {
+pub(super) fn make(a: &mut Assembler, maps: &Maps, family: SegmentFamily, none: Label) {
     let sealed = a.label();
     a.store_value(AccessSize::Word, Register::R9, at::MARKS, 0)
         .load(AccessSize::Word, Register::R2, Register::R9, at::AGREED)

@@ -3,5 +3,6 @@
 
 mod answers;
 mod bad;
+mod host;
 mod proofs;
 mod rig;

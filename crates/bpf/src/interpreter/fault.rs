@@ -29,6 +29,9 @@ pub enum InterpreterFault {
     /// A helper or kernel function that this interpreter does not know.
     #[error("unknown function {0}")]
     UnknownFunction(i32),
+    /// A socket was not released, or more often than it was looked up.
+    #[error("a socket is held at the end, or released twice")]
+    NotHeld,
     /// A map that is none, or is not of the kind that a helper needs.
     #[error("no such map, or of another kind")]
     NoMap,

@@ -27,7 +27,13 @@ const fn known(number: i32) -> Option<Function> {
         12 => Function::TailCall,
         23 => Function::Redirect,
         51 => Function::RedirectMap,
+        54 => Function::AdjustMeta,
         65 => Function::AdjustTail,
+        86 => Function::Release,
+        99 => Function::LookupTcp,
+        137 => Function::ToTcpSocket,
+        206 => Function::CheckKernelCookieV4,
+        207 => Function::CheckKernelCookieV6,
         125 => Function::BootNanos,
         188 => Function::FrameBytes,
         _ => return None,
@@ -55,6 +61,12 @@ impl Run<'_> {
             }
             Function::RedirectMap => self.redirect_map()?,
             Function::AdjustTail => self.adjust_tail()?,
+            Function::AdjustMeta => self.adjust_metadata()?,
+            Function::LookupTcp => self.lookup_socket()?,
+            Function::Release => self.release_socket()?,
+            Function::ToTcpSocket => self.as_tcp_socket()?,
+            Function::CheckKernelCookieV4 => self.check_cookie(20)?,
+            Function::CheckKernelCookieV6 => self.check_cookie(40)?,
             _ => self.context().map(|()| self.frame.len() as u64)?,
         };
         for register in 1..=5 {
@@ -66,7 +78,7 @@ impl Run<'_> {
     }
 
     /// The first argument is the context.
-    fn context(&self) -> Result<(), InterpreterFault> {
+    pub(super) fn context(&self) -> Result<(), InterpreterFault> {
         if self.get(1)? == MemoryRegion::Context.at(0) {
             Ok(())
         } else {
@@ -136,6 +148,21 @@ impl Run<'_> {
         }
         self.target = Some(Target::Socket { map, key });
         Ok(verdict::REDIRECT)
+    }
+
+    /// Makes room in front of the frame, or takes it away.
+    fn adjust_metadata(&mut self) -> Result<u64, InterpreterFault> {
+        const MOST: usize = 32;
+        self.context()?;
+        let delta = self.get(2)? as i32;
+        self.moves += 1;
+        let bytes = self.machine.metadata.len() as i64 - i64::from(delta);
+        let fits = (0..=MOST as i64).contains(&bytes) && bytes % 4 == 0;
+        if !fits || !self.machine.host.has_metadata {
+            return Ok(INVALID.cast_unsigned());
+        }
+        self.machine.metadata = vec![0; bytes as usize];
+        Ok(0)
     }
 
     fn adjust_tail(&mut self) -> Result<u64, InterpreterFault> {

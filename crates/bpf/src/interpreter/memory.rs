@@ -24,6 +24,12 @@ pub(super) enum MemoryRegion {
     Map(i32),
     /// The map itself, for helpers only.
     Handle(i32),
+    /// Metadata in front of the frame, after so many moves.
+    Metadata(u64),
+    /// A socket that a look-up found, by number.
+    Socket(usize),
+    /// The same as the kernel's own structure.
+    TcpSocket(usize),
 }
 
 const CONTEXT: u64 = 1;
@@ -31,6 +37,9 @@ const STACK: u64 = 0x10;
 const FRAME: u64 = 0x100;
 const MAP: u64 = 0x10_0000;
 const HANDLE: u64 = 0x20_0000;
+const METADATA: u64 = 0x40;
+const SOCKET: u64 = 0x30_0000;
+const TCP_SOCKET: u64 = 0x40_0000;
 
 impl MemoryRegion {
     pub(super) const fn at(self, offset: u64) -> u64 {
@@ -40,6 +49,9 @@ impl MemoryRegion {
             Self::Stack(depth) => STACK + depth as u64,
             Self::Map(fd) => MAP + fd as u64,
             Self::Handle(fd) => HANDLE + fd as u64,
+            Self::Metadata(moves) => METADATA + moves,
+            Self::Socket(number) => SOCKET + number as u64,
+            Self::TcpSocket(number) => TCP_SOCKET + number as u64,
         };
         (number << OFFSET_BITS) + offset
     }
@@ -50,10 +62,13 @@ impl MemoryRegion {
         let number = address >> OFFSET_BITS;
         let region = match number {
             CONTEXT => Self::Context,
-            STACK..FRAME => Self::Stack((number - STACK) as usize),
+            METADATA..FRAME => Self::Metadata(number - METADATA),
+            STACK..METADATA => Self::Stack((number - STACK) as usize),
             FRAME..MAP => Self::Frame(number - FRAME),
             MAP..HANDLE => Self::Map((number - MAP) as i32),
-            HANDLE..0x30_0000 => Self::Handle((number - HANDLE) as i32),
+            HANDLE..SOCKET => Self::Handle((number - HANDLE) as i32),
+            SOCKET..TCP_SOCKET => Self::Socket((number - SOCKET) as usize),
+            TCP_SOCKET..0x50_0000 => Self::TcpSocket((number - TCP_SOCKET) as usize),
             _ => return Err(InterpreterFault::NoMemory),
         };
         Ok((region, offset))

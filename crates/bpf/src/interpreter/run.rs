@@ -62,6 +62,9 @@ impl<'a> Run<'a> {
         let mut code = code;
         let (mut at, mut steps) = (0, 0);
         self.begin();
+        self.machine.metadata.clear();
+        self.machine.host.found.clear();
+        self.machine.host.held = 0;
         loop {
             steps += 1;
             if steps > STEPS_MAX {
@@ -77,17 +80,23 @@ impl<'a> Run<'a> {
                 _ => match self.jump(it, next)? {
                     Some(next) => next,
                     None => {
+                        self.nothing_held()?;
                         let verdict = self.get(0)?;
                         return Ok(Outcome { verdict, target: self.target, steps });
                     }
                 },
             };
             if let Some(other) = self.goes_on.take() {
+                self.nothing_held()?;
                 own = other;
                 (code, at) = (&own, 0);
                 self.begin();
             }
         }
+    }
+
+    fn nothing_held(&self) -> Result<(), InterpreterFault> {
+        if self.machine.host.held == 0 { Ok(()) } else { Err(InterpreterFault::NotHeld) }
     }
 
     pub(super) fn get(&self, register: u8) -> Result<u64, InterpreterFault> {
@@ -145,7 +154,9 @@ impl<'a> Run<'a> {
         }
         let frame = MemoryRegion::Frame(self.moves);
         Ok(match at {
-            0 | 8 => frame.at(0),
+            0 => frame.at(0),
+            8 if self.machine.metadata.is_empty() => frame.at(0),
+            8 => MemoryRegion::Metadata(self.moves).at(0),
             4 => frame.at(self.frame.len() as u64),
             12 => u64::from(self.machine.interface.0),
             16 => u64::from(self.machine.interface.1),
@@ -167,9 +178,15 @@ impl<'a> Run<'a> {
                 let map = self.machine.maps.get_mut(&fd).ok_or(InterpreterFault::NoMap)?;
                 map.bytes(at, len).map(|bytes| &*bytes)
             }
-            MemoryRegion::Frame(_) | MemoryRegion::Context | MemoryRegion::Handle(_) => {
-                Err(InterpreterFault::NoMemory)
+            MemoryRegion::Metadata(moves) if moves == self.moves => {
+                self.machine.metadata.get(at..at + len).ok_or(InterpreterFault::OutOfBounds)
             }
+            MemoryRegion::Socket(number) => self.of_socket(number, false, at, len),
+            MemoryRegion::TcpSocket(number) => self.of_socket(number, true, at, len),
+            MemoryRegion::Frame(_)
+            | MemoryRegion::Metadata(_)
+            | MemoryRegion::Context
+            | MemoryRegion::Handle(_) => Err(InterpreterFault::NoMemory),
         }
     }
 
@@ -195,8 +212,13 @@ impl<'a> Run<'a> {
             MemoryRegion::Map(fd) => {
                 self.machine.maps.get_mut(&fd).ok_or(InterpreterFault::NoMap)?.bytes(at, len)?
             }
-            MemoryRegion::Context => return Err(InterpreterFault::ReadOnly),
-            MemoryRegion::Frame(_) | MemoryRegion::Handle(_) => {
+            MemoryRegion::Metadata(moves) if moves == self.moves => {
+                self.machine.metadata.get_mut(at..at + len).ok_or(InterpreterFault::OutOfBounds)?
+            }
+            MemoryRegion::Context | MemoryRegion::Socket(_) | MemoryRegion::TcpSocket(_) => {
+                return Err(InterpreterFault::ReadOnly);
+            }
+            MemoryRegion::Frame(_) | MemoryRegion::Metadata(_) | MemoryRegion::Handle(_) => {
                 return Err(InterpreterFault::NoMemory);
             }
         };

@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use floodwall_lab::{LabError, Plan, Report, Size, keep, listed, results_folder, run, to_stderr};
+use floodwall_lab::{
+    LabError, Plan, Report, Size, keep, listed, redraw, results_folder, run, to_stderr,
+};
 
 const CODES: &str = "\
 Exit codes:
@@ -24,7 +26,8 @@ lab/results/PLAN/DATE-COMMIT/, and nothing is written elsewhere.
 Example:
   floodwall lab list
   floodwall lab header-pull
-  floodwall lab header-pull --json --out /tmp/header-pull";
+  floodwall lab header-pull --json --out /tmp/header-pull
+  floodwall lab redraw /tmp/header-pull";
 
 /// A claim does not hold.
 const FAILED: u8 = 1;
@@ -32,13 +35,18 @@ const FAILED: u8 = 1;
 const NOT_RUN: u8 = 2;
 /// The word that names plans instead of running one.
 const LIST: &str = "list";
+/// The word that draws the plots of kept results again.
+const REDRAW: &str = "redraw";
 
 /// `floodwall lab`
 #[derive(Debug, Args)]
 #[command(after_help = CODES)]
 pub(crate) struct LabArgs {
-    /// A plan's name, a path to a plan (TOML), or `list` for the names
+    /// A plan's name, a path to a plan (TOML), `list` for the names, or `redraw` to draw the plots
+    /// of kept results again
     plan: String,
+    /// With `redraw`: the folder of the results
+    results: Option<PathBuf>,
     /// As little as tests can afford; the claims are the same
     #[arg(long)]
     quick: bool,
@@ -52,7 +60,11 @@ pub(crate) struct LabArgs {
 
 /// Runs a plan and reports.
 pub(crate) fn lab(args: &LabArgs) -> ExitCode {
-    let done = if args.plan == LIST { list(args).map(|()| true) } else { run_plan(args) };
+    let done = match args.plan.as_str() {
+        LIST => list(args).map(|()| true),
+        REDRAW => draw_again(args).map(|()| true),
+        _ => run_plan(args),
+    };
     match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => FAILED.into(),
@@ -74,6 +86,16 @@ fn list(args: &LabArgs) -> Result<(), LabError> {
         plans.iter().map(line).collect()
     };
     print(&text);
+    Ok(())
+}
+
+fn draw_again(args: &LabArgs) -> Result<(), LabError> {
+    let Some(folder) = &args.results else {
+        let what = "name the folder: floodwall lab redraw lab/results/PLAN/DATE-COMMIT";
+        return Err(LabError::Plot(what.to_owned()));
+    };
+    let kept = redraw(folder)?;
+    print(&format!("{}: {}\n", kept.folder.display(), kept.files.join(", ")));
     Ok(())
 }
 

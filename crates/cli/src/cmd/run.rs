@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use floodwall_base::WorkerId;
-use floodwall_device::{DeviceKind, NapiPriority};
+use floodwall_device::{DeviceKind, Medium, NapiPriority};
 use floodwall_dispatch::{
     Clock, Control, ControlError, CrewConfig, CrewError, CrewReader, Event, OnPanic, Port, Setting,
     Shown, Stop, WorkerConfig, WorkerCounter, WorkerCounters, WorkerError, WorkerGroup, WorkerSeat,
@@ -25,15 +25,19 @@ use floodwall_stack::{
     Application, Host, InterfaceConfig, LinkMedium, Seats, Stack, StackConfig, Stats, StreamKind,
     StreamService, TcpService,
 };
+use tracing::{error, info, warn};
 
 use crate::address_space;
 use crate::args::RunArgs;
+use crate::capture::Captures;
 use crate::cookie_keys::CookieKeys;
 use crate::devices::{self, OpenedDevices};
 use crate::ending::{DRAIN, Ending};
 use crate::exit::Exit;
+use crate::floods::{FloodLog, Look};
 use crate::hosted;
 use crate::listeners::Handshakes;
+use crate::log;
 use crate::metrics;
 use crate::network;
 use crate::notify::ServiceManager;
@@ -67,13 +71,19 @@ pub(crate) fn run(args: &RunArgs) -> Exit {
             return Exit::Usage;
         }
     };
-    match serve(&settings, args) {
+    if let Err(failure) = log::start(args.log_format, args.log_level) {
+        eprintln!("floodwall: {failure}");
+        return Exit::Usage;
+    }
+    let exit = match serve(&settings, args) {
         Ok(()) => Exit::Done,
         Err(failure) => {
-            eprintln!("floodwall: {failure}");
+            error!("{failure}");
             Exit::Usage
         }
-    }
+    };
+    log::flush();
+    exit
 }
 
 fn words(error: impl std::fmt::Display) -> Failure {
@@ -103,6 +113,7 @@ fn serve(settings: &RunSettings, args: &RunArgs) -> Result<(), Failure> {
     let placements = opened.iter().map(|o| (o.iface, o.placement.clone())).collect();
     let birth = StartTime { started: Clock::new().now(), cores: cores.clone(), placements };
     let links = watched_links(settings, &opened);
+    let devices_drop = settings.interfaces.iter().any(|i| i.device.value.kind == DeviceKind::Xdp);
     let services = settings.services.clone();
     let shards: SharedShardConfig = Arc::new(Mutex::new(ShardConfig { stack: config, services }));
     let crew = start_crew(settings, &shards, opened, &cores, (&stop, &keys))?;
@@ -114,13 +125,11 @@ fn serve(settings: &RunSettings, args: &RunArgs) -> Result<(), Failure> {
         links: watch::links(links),
         dns_file: settings.dns_file.as_ref().map(|file| file.value.clone()),
         keys: keys.watched(seats.each.iter().map(|seat| seat.control.clone()).collect()),
+        floods: FloodLog::new(looks(&birth, &seats), devices_drop),
     };
     let watched = stop.clone();
     let watching = named("watch", move || watch.run(&watched))?;
-    eprintln!(
-        "floodwall: running; `floodwall stat --socket {}` shows counters, Ctrl-C ends",
-        socket.display()
-    );
+    info!("running; `floodwall stat --socket {}` shows counters, Ctrl-C ends", socket.display());
     let controls = seats.each.iter().map(|seat| seat.control.clone()).collect();
     let reloader = Arc::new(Reloader::new(args, settings, controls, shards, application));
     let manager = ServiceManager::of_environment();
@@ -130,13 +139,17 @@ fn serve(settings: &RunSettings, args: &RunArgs) -> Result<(), Failure> {
         serve_metrics(address, &birth, &seats)?;
     }
     manager.ready(&format!("serving on {} workers", seats.each.len()));
-    let served = server::serve(&taken.listener, &stop, |request| {
-        answer(request, &birth, &seats, (&reloader, &manager))
+    let captures = captures(settings, &seats, &stop);
+    let served = server::serve(&taken.listener, &stop, |request, stream| {
+        match request.strip_prefix("capture ") {
+            Some(words) => captures.begin(words, stream),
+            None => Some(answer(request, &birth, &seats, (&reloader, &manager))),
+        }
     });
     manager.stopping();
     // Only a broken system ends the server early; packets are processed until the stop.
     if let Err(error) = served {
-        eprintln!("floodwall: the control socket is out of service: {error}");
+        error!("the control socket is out of service: {error}");
     }
     let ended = crew.join().map_err(in_words);
     drop(taken);
@@ -145,10 +158,12 @@ fn serve(settings: &RunSettings, args: &RunArgs) -> Result<(), Failure> {
     // It ends with the same stop, and a panic in it has been reported.
     let _ = watching.join();
     for recording in recordings {
-        let (Ok(told) | Err(told)) = recording.end();
-        eprintln!("floodwall: {told}");
+        match recording.end() {
+            Ok(told) => info!("{told}"),
+            Err(told) => warn!("{told}"),
+        }
     }
-    eprintln!("floodwall: {}", summary("ended after", &birth, &seats.reader));
+    info!("{}", summary("ended after", &birth, &seats.reader));
     ended.map(drop)
 }
 
@@ -201,8 +216,8 @@ fn tell_capacity(settings: &RunSettings, cores: &[Option<usize>], stop: &Stop) {
     for wanted in &settings.interfaces {
         let (word, core) = (&wanted.device.value, cores.first().copied().flatten());
         match measure_capacity(word, core, &|| stop.is_triggered()) {
-            Ok(capacity) => eprintln!("floodwall: {word}: capacity: {capacity}"),
-            Err(error) => eprintln!("floodwall: {word}: note: the capacity is unknown: {error}"),
+            Ok(capacity) => info!("{word}: capacity: {capacity}"),
+            Err(error) => warn!("{word}: the capacity is unknown: {error}"),
         }
     }
 }
@@ -227,7 +242,7 @@ fn open_devices(
                 wanted.device.value, mtu.value, opened.info.mtu
             ));
         }
-        opened.lines(wanted).iter().for_each(|line| eprintln!("floodwall: {line}"));
+        opened.lines(wanted).iter().for_each(|line| info!("{line}"));
         all.push(opened);
     }
     Ok(all)
@@ -299,6 +314,7 @@ fn stack_config(settings: &RunSettings, opened: &[OpenedDevices]) -> StackConfig
 }
 
 /// What other threads need of the workers.
+#[derive(Clone)]
 struct RunningWorkers {
     each: Vec<WorkerSeat<Shown<Host>>>,
     reader: CrewReader,
@@ -404,7 +420,7 @@ fn catch_hangups(
     let (birth, reader) = (birth.clone(), seats.reader.clone());
     signals::catch(
         move || drop(reload(&reloader, &manager)),
-        move || eprintln!("floodwall: {}", summary("running for", &birth, &reader)),
+        move || info!("{}", summary("running for", &birth, &reader)),
     )
 }
 
@@ -418,19 +434,37 @@ fn reload(reloader: &Reloader, manager: &ServiceManager) -> Result<serde_json::V
     let outcome = reloader.reload();
     match &outcome {
         Ok(outcome) => {
-            eprintln!("floodwall: reloaded: {} changes", outcome.changed.len());
-            outcome.changed.iter().for_each(|line| eprintln!("floodwall: {line}"));
+            info!("reloaded: {} changes", outcome.changed.len());
+            outcome.changed.iter().for_each(|line| info!("{line}"));
             let restart = outcome.needs_restart.iter();
-            restart.for_each(|key| eprintln!("floodwall: needs a restart: {key}"));
+            restart.for_each(|key| warn!("needs a restart: {key}"));
             manager.ready("reloaded");
         }
         Err(problems) => {
-            problems.iter().for_each(|problem| eprintln!("floodwall: {problem}"));
-            eprintln!("floodwall: not reloaded: what ran goes on");
+            problems.iter().for_each(|problem| error!("{problem}"));
+            error!("not reloaded: what ran goes on");
             manager.ready("the last reload was refused; what ran goes on");
         }
     }
     outcome.map(|outcome| outcome.to_json()).map_err(|problems| problems.join("\n"))
+}
+
+/// What a capture needs of this instance.
+fn captures(settings: &RunSettings, seats: &RunningWorkers, stop: &Stop) -> Captures {
+    let medium = |i: &InterfaceSettings| match i.device.value.kind {
+        DeviceKind::Tun => Medium::Ip,
+        _ => Medium::Ethernet,
+    };
+    let interface = |i: &InterfaceSettings| (i.device.value.name.clone(), medium(i));
+    let interfaces = settings.interfaces.iter().map(interface).collect();
+    let controls = seats.each.iter().map(|seat| seat.control.clone()).collect();
+    Captures::new(interfaces, controls, stop)
+}
+
+/// How other threads get a report of the whole instance.
+fn looks(birth: &StartTime, seats: &RunningWorkers) -> Look {
+    let (birth, seats) = (birth.clone(), seats.clone());
+    Box::new(move || Some(RunReport::new(&birth, &seats.reader, ask_all(&seats).ok()?)))
 }
 
 /// Serves the metrics on the host's own kernel, in a thread that ends with the process.
@@ -439,15 +473,11 @@ fn serve_metrics(address: &str, birth: &StartTime, seats: &RunningWorkers) -> Re
         format!("--metrics {address}: {error}; write ADDRESS:PORT of this host")
     })?;
     let at = listener.local_addr().map_err(words)?;
-    let (birth, each, reader) = (birth.clone(), seats.each.clone(), seats.reader.clone());
-    let seats = RunningWorkers { each, reader };
+    let look = looks(birth, seats);
     let _ = named("metrics", move || {
-        metrics::serve(&listener, |format| {
-            let asked = ask_all(&seats).ok()?;
-            Some(metrics::text(&RunReport::new(&birth, &seats.reader, asked), format))
-        });
+        metrics::serve(&listener, |format| Some(metrics::text(&look()?, format)));
     })?;
-    eprintln!("floodwall: metrics at http://{at}/metrics");
+    info!("metrics at http://{at}/metrics");
     Ok(())
 }
 
@@ -477,11 +507,11 @@ fn tell_events(happened: Receiver<Event>, workers: usize) -> Result<(), Failure>
     named("events", move || {
         for event in happened {
             match event {
-                Event::DeviceLost { error, .. } => eprintln!("floodwall: {error}"),
+                Event::DeviceLost { error, .. } => error!("{error}"),
                 Event::Panicked(report) => {
-                    eprintln!("floodwall: {report}. {}", outlook(report.worker, workers))
+                    error!("{report}. {}", outlook(report.worker, workers))
                 }
-                other => eprintln!("floodwall: {other:?}"),
+                other => info!("{other:?}"),
             }
         }
     })?;

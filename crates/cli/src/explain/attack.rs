@@ -2,83 +2,24 @@
 
 use super::{Explanation, TroubleKind};
 use crate::rates::{ReportDifference, short};
-use floodwall_dispatch::WorkerCounter;
+use floodwall_dispatch::{FLOOD_RATE_MIN, FloodKind, WorkerCounter};
 
 /// Below this many refusals a second nothing is called a flood.
-const FLOOR: f64 = 200.0;
+const FLOOR: f64 = FLOOD_RATE_MIN;
 
-/// A kind of flood that drop reasons alone tell.
-pub(super) struct FloodKind {
-    name: &'static str,
-    /// What is refused.
-    what: &'static str,
-    pub(super) reasons: &'static [&'static str],
-}
-
-/// Floods that have reasons of their own.
+/// Floods that drop reasons alone tell.
 pub(super) const KINDS: [FloodKind; 6] = [
-    FloodKind {
-        name: "fragment flood",
-        what: "fragments of datagrams that do not become whole are dropped",
-        reasons: &[
-            "FragmentSourceFull",
-            "FragmentStoreFull",
-            "FragmentTimeout",
-            "FragmentOverlap",
-            "FragmentTooMany",
-            "FragmentTiny",
-            "FragmentDuplicate",
-        ],
-    },
-    FloodKind {
-        name: "ICMP flood",
-        what: "echo requests beyond the senders' share are not answered",
-        reasons: &["IcmpRateLimited", "IcmpNoFlow", "IcmpEchoRefused"],
-    },
-    FloodKind {
-        name: "flood of malformed packets",
-        what: "packets that no honest sender makes are dropped",
-        reasons: &[
-            "IpTruncated",
-            "IpVersion",
-            "IpHeaderLength",
-            "IpLength",
-            "IpHeaderChecksum",
-            "IpSourceInvalid",
-            "IpSourceRoute",
-            "IpOptionMalformed",
-            "FragmentMalformed",
-            "ExtensionMalformed",
-            "ExtensionLimit",
-            "ExtensionOrder",
-            "TcpMalformed",
-            "TcpChecksum",
-            "UdpMalformed",
-            "UdpChecksum",
-            "IcmpMalformed",
-            "IcmpChecksum",
-        ],
-    },
-    FloodKind {
-        name: "flood of TCP segments without a connection",
-        what: "segments that belong to no connection are dropped",
-        reasons: &["TcpNoConnection", "TcpOutOfWindow", "TcpAckInvalid"],
-    },
-    FloodKind {
-        name: "flood of closed ports",
-        what: "datagrams for ports without a service are dropped",
-        reasons: &["UdpNoPort"],
-    },
-    FloodKind {
-        name: "neighbour table flood",
-        what: "addresses of the link that do not exist are asked for",
-        reasons: &["NeighborPendingFull", "NeighborTableFull"],
-    },
+    FloodKind::Fragments,
+    FloodKind::Icmp,
+    FloodKind::Malformed,
+    FloodKind::NoConnection,
+    FloodKind::ClosedPorts,
+    FloodKind::Neighbors,
 ];
 
 /// Every flood that is under way.
 pub(super) fn attacks(between: &ReportDifference<'_>) -> Vec<Explanation> {
-    let mut all: Vec<_> = KINDS.iter().filter_map(|kind| by_reasons(between, kind)).collect();
+    let mut all: Vec<_> = KINDS.iter().filter_map(|kind| by_reasons(between, *kind)).collect();
     all.extend(syn_flood(between));
     all.extend(udp_floods(between));
     if all.is_empty() {
@@ -87,20 +28,20 @@ pub(super) fn attacks(between: &ReportDifference<'_>) -> Vec<Explanation> {
     all
 }
 
-fn by_reasons(between: &ReportDifference<'_>, kind: &FloodKind) -> Option<Explanation> {
-    let mut rate: f64 = kind.reasons.iter().map(|reason| between.dropped(reason)).sum();
+fn by_reasons(between: &ReportDifference<'_>, kind: FloodKind) -> Option<Explanation> {
+    let mut rate: f64 = kind.reasons().iter().map(|reason| between.dropped(reason.name())).sum();
     let mut at_interface = 0.0;
-    if kind.name == "flood of closed ports" {
+    if kind == FloodKind::ClosedPorts {
         at_interface = between.device(None, "rx_port_closed");
         rate += at_interface;
     }
     if rate < FLOOR {
         return None;
     }
-    let says = format!("{}, {} a second", kind.what, short(rate));
-    let mut finding = Explanation::new(TroubleKind::Attack, kind.name, "", rate).says(says);
-    for reason in kind.reasons {
-        finding = finding.shows(reason, between.dropped(reason));
+    let says = format!("{}, {} a second", kind.sentence(), short(rate));
+    let mut finding = Explanation::new(TroubleKind::Attack, kind.name(), "", rate).says(says);
+    for reason in kind.reasons() {
+        finding = finding.shows(reason.name(), between.dropped(reason.name()));
     }
     Some(finding.shows("rx_port_closed", at_interface))
 }
@@ -128,7 +69,8 @@ fn syn_flood(between: &ReportDifference<'_>) -> Option<Explanation> {
         short(rate),
         short(opens)
     );
-    let finding = Explanation::new(TroubleKind::Attack, "SYN flood", place, rate).says(says);
+    let finding =
+        Explanation::new(TroubleKind::Attack, FloodKind::Syn.name(), place, rate).says(says);
     Some(
         finding
             .shows("TcpExtSyncookiesSent", cookies)
@@ -154,7 +96,8 @@ fn udp_floods(between: &ReportDifference<'_>) -> Vec<Explanation> {
             short(rate)
         );
         let place = socket.local.to_string();
-        let finding = Explanation::new(TroubleKind::Attack, "UDP flood", place, rate).says(says);
+        let finding =
+            Explanation::new(TroubleKind::Attack, FloodKind::Udp.name(), place, rate).says(says);
         let finding = finding.shows("over_share", over).shows("challenged", challenged);
         all.push(finding.shows("full", between.udp(socket.local, |u| u.full)));
     }
@@ -174,7 +117,8 @@ fn shed(between: &ReportDifference<'_>) -> Option<Explanation> {
         "{} packets a second of unverified flows are shed, established flows go first",
         short(rate)
     );
-    let finding = Explanation::new(TroubleKind::Attack, "packet flood", "", rate).says(says);
+    let finding =
+        Explanation::new(TroubleKind::Attack, FloodKind::Overload.name(), "", rate).says(says);
     Some(
         finding
             .shows("drops_triage_unknown", strangers)

@@ -8,7 +8,7 @@ use std::fmt::Display;
 use std::net::IpAddr;
 
 use floodwall_base::limits::{ADDRESSES_MAX, INTERFACES_MAX};
-use floodwall_base::{Family, IpCidr, ipv4_source_is_plausible, ipv6_source_is_plausible};
+use floodwall_base::{Family, IpCidr, ipv4_is_configurable, ipv6_source_is_plausible};
 
 use super::{
     DeviceKind, GivenSettings, InterfaceSettings, NapiPolicy, RunSettings, SettingPlace,
@@ -155,7 +155,7 @@ impl SettingProblems {
     fn address(&mut self, address: &GivenSettings<IpCidr>) {
         let (addr, length) = (address.value.addr(), address.value.prefix_len());
         let what = match addr {
-            IpAddr::V4(a) if !ipv4_source_is_plausible(a) => {
+            IpAddr::V4(a) if !ipv4_is_configurable(a) => {
                 format!("{a} cannot be a host's address")
             }
             IpAddr::V6(a) if !ipv6_source_is_plausible(a) => {
@@ -188,7 +188,7 @@ impl SettingProblems {
             return;
         }
         let is_plausible = match addr {
-            IpAddr::V4(a) => ipv4_source_is_plausible(a),
+            IpAddr::V4(a) => ipv4_is_configurable(a),
             IpAddr::V6(a) => ipv6_source_is_plausible(a),
         };
         if !is_plausible {

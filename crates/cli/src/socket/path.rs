@@ -27,6 +27,11 @@ pub(crate) fn of_device(device: &str) -> PathBuf {
     folder().join(format!("{device}.sock"))
 }
 
+/// The socket of the guard of an interface; not one of [`all`].
+pub(crate) fn of_guard(interface: &str) -> PathBuf {
+    folder().join(format!("{interface}.guard"))
+}
+
 /// The sockets of all instances that were given no path, or one in a folder of its own there,
 /// sorted.
 pub(crate) fn all() -> Vec<PathBuf> {

@@ -53,11 +53,12 @@ enum ConnectionOutcome {
     Closed,
 }
 
-/// Serves until `stop` is triggered. `answer` turns a request into one line.
+/// Serves until `stop` is triggered. `answer` turns a request into one line, or returns `None` where
+/// it goes on with a clone of the connection by itself.
 pub(crate) fn serve(
     listener: &UnixListener,
     stop: &Stop,
-    mut answer: impl FnMut(&str) -> String,
+    mut answer: impl FnMut(&str, &UnixStream) -> Option<String>,
 ) -> io::Result<()> {
     let clock = Clock::new();
     let mut connections: Vec<ControlConnection> = Vec::with_capacity(CONNECTIONS_MAX);
@@ -122,11 +123,17 @@ fn wait(
 
 impl ControlConnection {
     /// Reads or writes as much as is possible without waiting.
-    fn step(&mut self, answer: &mut impl FnMut(&str) -> String) -> ConnectionOutcome {
+    fn step(
+        &mut self,
+        answer: &mut impl FnMut(&str, &UnixStream) -> Option<String>,
+    ) -> ConnectionOutcome {
         if self.answer.is_none() {
             match self.read() {
                 Ok(Some(request)) => {
-                    let mut line = answer(&request).into_bytes();
+                    let Some(line) = answer(&request, &self.stream) else {
+                        return ConnectionOutcome::Closed;
+                    };
+                    let mut line = line.into_bytes();
                     line.push(b'\n');
                     self.answer = Some((line, 0));
                 }

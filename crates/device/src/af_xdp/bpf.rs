@@ -26,7 +26,7 @@ const ATTACH_INGRESS: u32 = 46;
 /// Of a program: frames of several parts do not stop it.
 const HAS_FRAGMENTS: u32 = 1 << 5;
 /// Bytes of the verifier's log.
-const LOG_BYTES: usize = 64 << 10;
+pub(crate) const LOG_BYTES: usize = 64 << 10;
 /// Of a map: its values can be mapped into this process.
 const MAPPABLE: u32 = 1 << 10;
 
@@ -54,21 +54,21 @@ pub(crate) enum Attach {
 
 /// The fields of one command; the kernel's union is longer, and zero beyond.
 #[repr(C, align(8))]
-struct Attr([u8; 128]);
+pub(crate) struct Attr([u8; 128]);
 
 impl Attr {
-    const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self([0; 128])
     }
 
-    fn u32(mut self, at: usize, value: u32) -> Self {
+    pub(crate) fn u32(mut self, at: usize, value: u32) -> Self {
         if let Some(place) = self.0.get_mut(at..at + 4) {
             place.copy_from_slice(&value.to_ne_bytes());
         }
         self
     }
 
-    fn u64(mut self, at: usize, value: u64) -> Self {
+    pub(crate) fn u64(mut self, at: usize, value: u64) -> Self {
         if let Some(place) = self.0.get_mut(at..at + 8) {
             place.copy_from_slice(&value.to_ne_bytes());
         }
@@ -76,18 +76,18 @@ impl Attr {
     }
 
     /// The address of memory that outlives the call: the caller keeps it borrowed.
-    fn memory<T: ?Sized>(self, at: usize, memory: *const T) -> Self {
+    pub(crate) fn memory<T: ?Sized>(self, at: usize, memory: *const T) -> Self {
         self.u64(at, memory.cast::<u8>().addr() as u64)
     }
 
-    fn u32_at(&self, at: usize) -> u32 {
+    pub(crate) fn u32_at(&self, at: usize) -> u32 {
         let bytes = self.0.get(at..at + 4).and_then(|bytes| bytes.first_chunk::<4>());
         bytes.map_or(0, |bytes| u32::from_ne_bytes(*bytes))
     }
 
     /// # Safety
     /// Every address in it points to live memory of the length that the command expects.
-    unsafe fn call(&mut self, command: libc::c_int) -> io::Result<libc::c_long> {
+    pub(crate) unsafe fn call(&mut self, command: libc::c_int) -> io::Result<libc::c_long> {
         // SAFETY: the attribute is borrowed for the call; what it points to is the caller's claim.
         let result = unsafe {
             libc::syscall(libc::SYS_bpf, command, self.0.as_mut_ptr(), self.0.len() as libc::c_uint)
@@ -97,7 +97,7 @@ impl Attr {
 
     /// # Safety
     /// As for [`Attr::call`], and the command answers with a descriptor.
-    unsafe fn call_for_fd(&mut self, command: libc::c_int) -> io::Result<OwnedFd> {
+    pub(crate) unsafe fn call_for_fd(&mut self, command: libc::c_int) -> io::Result<OwnedFd> {
         // SAFETY: the caller's claim.
         let fd = unsafe { self.call(command) }?;
         // SAFETY: a new descriptor, which has no other owner.
@@ -217,7 +217,7 @@ impl<const KEY: usize> BpfMapData<KEY> {
 const CORES_MAX: usize = 512;
 
 /// Possible CPUs of this kernel: a lookup in a per-CPU map writes one value for each.
-fn possible_cores() -> io::Result<usize> {
+pub(crate) fn possible_cores() -> io::Result<usize> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
     let last = text.trim().rsplit([',', '-']).next().and_then(|n| n.parse::<usize>().ok());
     last.map(|last| last + 1).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))
@@ -333,7 +333,7 @@ pub(crate) struct Attachment {
     _link: OwnedFd,
 }
 
-fn explained(error: &io::Error, log: &[u8]) -> io::Error {
+pub(crate) fn explained(error: &io::Error, log: &[u8]) -> io::Error {
     let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
     let words = String::from_utf8_lossy(log.get(..end).unwrap_or_default());
     let last: Vec<_> = words.lines().rev().take(3).collect();

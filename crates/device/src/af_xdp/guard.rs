@@ -221,6 +221,13 @@ impl XdpFilter {
         pressed.store(1, Relaxed);
     }
 
+    /// Frames of unverified flows that `queue` has let through since the start.
+    pub(crate) fn admitted(&self, queue: u32) -> u64 {
+        let used = |kind| self.word(queue, DESK_USED + kind as usize);
+        let used = ProgramKind::ALL.into_iter().filter_map(used);
+        used.map(|place| place.load(Relaxed)).sum()
+    }
+
     /// What is left of the credit of `queue` for plain unverified flows, and how often a service has
     /// come near its limit since the start.
     fn left(&self, queue: u32) -> (u64, u64) {

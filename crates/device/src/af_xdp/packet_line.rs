@@ -32,6 +32,9 @@ pub(crate) struct PacketLine {
     turns: Vec<FilterTurn>,
     told: Option<FilterUpdate>,
     overflowed: bool,
+    /// Frames that the device took since its ring was empty, and unverified ones admitted by then.
+    taken: u64,
+    admitted: u64,
 }
 
 impl PacketLine {
@@ -94,13 +97,33 @@ impl PacketLine {
             (1..card.queues).for_each(|queue| drop(guard.wants().join(queue, station.is_shared)));
             guard.wants().join(0, station.is_shared)
         });
-        Ok(Self { steering, turns, told, overflowed: false })
+        Ok(Self { steering, turns, told, overflowed: false, taken: 0, admitted: 0 })
     }
 
-    /// As [`Device::admit`](crate::Device::admit).
-    pub(crate) fn admit(&mut self, now: Instant, credit: Option<usize>) {
+    /// Unverified frames admitted since the start.
+    fn admitted(&self) -> u64 {
+        let queues = (0..).take(self.turns.len());
+        self.steering.guard().map_or(0, |guard| queues.map(|queue| guard.admitted(queue)).sum())
+    }
+
+    /// The device has taken so many frames, and its ring is empty now, or is not.
+    pub(crate) fn took(&mut self, frames: u64, is_empty: bool) {
+        self.taken += frames;
+        if is_empty {
+            (self.taken, self.admitted) = (0, self.admitted());
+        }
+    }
+
+    /// As [`Device::admit`](crate::Device::admit), where no more than `places` unverified frames may
+    /// wait in the ring.
+    pub(crate) fn admit(&mut self, now: Instant, credit: Option<usize>, places: usize) {
+        let waiting = self.admitted().wrapping_sub(self.admitted).saturating_sub(self.taken);
         let Some(guard) = self.steering.guard() else { return };
         let queues = self.turns.len().max(1);
+        let credit = credit.map(|credit| match credit {
+            usize::MAX => credit,
+            _ => credit.min(places.saturating_sub(waiting as usize)),
+        });
         let part = credit.map(|credit| match credit {
             usize::MAX => credit,
             _ => credit.div_ceil(queues),

@@ -193,7 +193,7 @@ fn write_all<W: Write>(mut buffer: &[u8], writer: &mut PcapNgWriter<W>) -> io::R
     Ok(written)
 }
 
-fn into_io(error: PcapError) -> io::Error {
+pub(super) fn into_io(error: PcapError) -> io::Error {
     match error {
         PcapError::IoError(error) => error,
         other => io::Error::other(other.to_string()),

@@ -336,15 +336,9 @@ fn an_offer_that_no_host_could_use_is_refused() {
         bench.next();
         bench.reply(Dhcpv4Type::OFFER, addr.into(), &honest()).unwrap_err()
     };
-    for bad in [
-        [0, 0, 0, 0],
-        [127, 0, 0, 5],
-        [224, 0, 0, 5],
-        [255; 4],
-        [240, 0, 0, 1],
-        [10, 0, 0, 0],
-        [10, 0, 0, 255],
-    ] {
+    for bad in
+        [[0, 0, 0, 0], [127, 0, 0, 5], [224, 0, 0, 5], [255; 4], [10, 0, 0, 0], [10, 0, 0, 255]]
+    {
         assert_eq!(address(bad), LeaseRefused::Address(bad.into()));
     }
     assert_eq!(address([10, 0, 0, 99]), LeaseRefused::AddressOurs([10, 0, 0, 99].into()));
@@ -457,12 +451,39 @@ fn a_server_that_does_not_name_itself_is_the_sender() {
 }
 
 #[test]
+fn an_address_of_a_reserved_block_is_taken_where_a_server_gives_it() {
+    let (ours, server) = ([240, 8, 0, 5], [240, 8, 0, 1]);
+    let mut options = but(option::SERVER_ID, &server);
+    options.retain(|(code, _)| *code != option::ROUTERS && *code != option::DNS);
+    options.extend([(option::ROUTERS, server.to_vec()), (option::DNS, server.to_vec())]);
+    let mut bench = Bench::new();
+    bench.next();
+    assert_eq!(bench.reply(Dhcpv4Type::OFFER, ours.into(), &options), Ok(()));
+    let lease = bench.client.lease.unwrap();
+    assert_eq!(routes(&lease), ["0.0.0.0/0 Some(240.8.0.1)"]);
+    assert_eq!(lease.dns.iter().count(), 1);
+}
+
+#[test]
 fn an_address_of_the_link_local_prefix_is_taken_where_a_server_gives_it() {
     let mut bench = Bench::new();
     bench.next();
     let options = but(option::MASK, &[255, 255, 0, 0]);
     bench.reply(Dhcpv4Type::OFFER, Ipv4Addr::new(169, 254, 1, 2), &options).unwrap();
     assert_eq!(bench.client.lease.unwrap().prefix_len, 16);
+}
+
+#[test]
+fn an_offer_may_leave_the_time_to_the_acknowledgement() {
+    let mut timeless = honest();
+    timeless.retain(|(code, _)| *code != option::LEASE_TIME);
+    let mut bench = Bench::new();
+    bench.next();
+    assert_eq!(bench.reply(Dhcpv4Type::OFFER, OURS, &timeless), Ok(()));
+    bench.next();
+    let refused = Err(LeaseRefused::LeaseTime(0));
+    assert_eq!(bench.reply(Dhcpv4Type::ACK, OURS, &timeless), refused);
+    assert_eq!(bench.reply(Dhcpv4Type::ACK, OURS, &honest()), Ok(()));
 }
 
 #[test]

@@ -29,6 +29,8 @@ both! {
     temporary_routes_with_exceptions_that_become_permanent_still_lose_them => promoted_too_big;
     an_exception_of_a_route_that_has_ended_does_not_count_for_the_one_behind_it => expired_parent;
     a_permanent_route_with_an_exception_is_never_visited_by_a_collection => exception_of_permanent;
+    row_71_a_hundred_thousand_promotions_with_exceptions_track_nothing_in_the_end => back_and_forth;
+    row_72_no_order_of_changes_hides_an_exception_from_a_flush => interleaved;
     a_flood_of_advertised_routes_leaves_the_operators_room_and_what_was_there => flood;
 }
 
@@ -115,6 +117,72 @@ fn promoted_too_big<A: LpmFamily>() {
     let last = START + (LIFETIME - Duration::from_nanos(1));
     assert_eq!([after(4), last, START + LIFETIME].map(known), [100, 100, 0]);
     assert_eq!((fib.collect(after(5000), 1000), fib.len(), fib.deadline()), (0, 100, None));
+}
+
+fn back_and_forth<A: LpmFamily>() {
+    let (mut fib, mut paths) = (large::<A>(200), Exceptions::new(HashKey::new(5, 6)));
+    fib.add(nth(1), START).unwrap();
+    fib.replace(ending(1, 60), START).unwrap();
+    fib.publish(START);
+    let memory = fib.memory();
+    for round in 0..100_000_u64 {
+        let now = START + Duration::from_millis(round);
+        let seconds = round / 1000 + 60;
+        fib.replace(if round % 2 == 0 { ending(1, seconds) } else { nth(1) }, now).unwrap();
+        if round % 64 == 0 {
+            believe(&fib, &mut paths, 1, now);
+        }
+        fib.publish(now);
+        assert!(fib.len() == 1 && fib.expiring() <= 1);
+    }
+    let end = after(200);
+    assert_eq!(
+        (fib.collect(end, 1000), fib.len(), fib.expiring(), fib.deadline()),
+        (0, 1, 0, None)
+    );
+    fib.publish(end);
+    assert_eq!(fib.free_lifetimes.len(), fib.config().expiring_max);
+    assert_eq!((fib.memory(), paths.len()), (memory, 1));
+}
+
+/// Routes of two links become temporary, permanent, others, and none, and exceptions are learnt in
+/// between; a flush of one link leaves just those of the other.
+fn interleaved<A: LpmFamily>() {
+    let (mut fib, mut paths) = (large::<A>(200), Exceptions::new(HashKey::new(5, 6)));
+    let mut random = floodwall_base::PublicRandom::new(72);
+    let mut learnt = std::collections::BTreeSet::new();
+    for round in 0..5000_u64 {
+        let now = START + Duration::from_millis(round);
+        let (n, iface) = (random.below(20) as u32, 1 + random.below(2) as u16);
+        let route = match random.below(4) {
+            0 => ending(n, 60),
+            1 => Route { metric: 9, ..nth(n) },
+            _ => nth(n),
+        };
+        let route = Route { iface: IfIndex(iface), ..route };
+        if random.below(5) == 0 {
+            let _ = fib.delete(&Selector::to(route.prefix), now);
+        } else {
+            fib.replace(route, now).unwrap();
+        }
+        if fib.lookup(route.prefix.addr(), now).is_some() {
+            let hop = believe(&fib, &mut paths, n, now);
+            learnt.insert((n, hop.iface));
+        }
+    }
+    let known = |paths: &Exceptions<A>, now| {
+        let number = |addr: A| (0..20).find(|n| nth::<A>(*n).prefix.addr() == addr).unwrap();
+        paths.iter(now).map(|it| (number(it.dst_addr), it.hop.iface)).collect::<Vec<_>>()
+    };
+    let now = after(6);
+    let mut all = known(&paths, now);
+    all.sort();
+    assert_eq!(all, learnt.iter().copied().collect::<Vec<_>>());
+    assert!(paths.forget_on(IfIndex(1)));
+    assert!(known(&paths, now).iter().all(|(_, iface)| *iface == IfIndex(2)));
+    let left = learnt.iter().filter(|(_, iface)| *iface == IfIndex(2)).count();
+    assert_eq!((known(&paths, now).len(), paths.len()), (left, left));
+    assert!(paths.forget_on(IfIndex(2)) && paths.is_empty());
 }
 
 fn expired_parent<A: LpmFamily>() {

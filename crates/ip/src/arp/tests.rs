@@ -148,7 +148,9 @@ fn a_reply_that_nobody_asked_for_makes_nothing_and_proves_nothing() {
     let _ = world.hears(says((PEER, THEM), (OURS, US)));
     let moved = MacAddr([2, 0, 0, 0, 0, 9]);
     let learnt = ArpVerdict::Learnt { link_addr: moved };
+    let other = Ipv4Addr::new(10, 0, 0, 99);
     for packet in [
+        asks((moved, THEM), other),
         says((moved, THEM), (OURS, US)),
         asks((moved, THEM), THEM),
         says((moved, THEM), (MacAddr::BROADCAST, THEM)),

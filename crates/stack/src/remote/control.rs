@@ -23,8 +23,8 @@ use super::shard::{RemoteShard, ShardNews, envelope_of};
 use super::shared::RemoteShared;
 use super::slot::SlotId;
 use crate::round_context::RoundContext;
-use crate::shard::Stack;
 use crate::sockets::Sockets;
+use crate::stack::Stack;
 
 /// How long a bind waits for a port that may be released soon.
 const REUSE_PATIENCE: Duration = Duration::from_millis(5);

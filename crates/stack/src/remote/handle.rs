@@ -29,7 +29,7 @@ use super::shared::RemoteShared;
 use super::slot::{ERROR, RemoteSlot, STOPPED, SlotId};
 use super::waiters::{Parker, Readiness, WaitDirection, Waited, Waiters};
 use super::wake::GroupId;
-use crate::multicast::GroupInterface;
+use crate::control::multicast::GroupInterface;
 
 /// A UDP socket of a program. Dropping it closes the socket.
 pub struct UdpHandle {

@@ -22,7 +22,7 @@ use super::errno::Errno;
 use super::handle::UdpHandle;
 use super::slot::SlotId;
 use super::waiters::Parker;
-use crate::multicast::GroupInterface;
+use crate::control::multicast::GroupInterface;
 
 /// A request of a program to the control shard about a UDP socket.
 pub(super) enum SocketRequest {

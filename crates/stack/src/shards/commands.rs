@@ -15,7 +15,7 @@ use floodwall_base::{Counter, WorkerId, limits};
 
 use super::{ControlShard, Role};
 use crate::round_context::RoundContext;
-use crate::shard::Stack;
+use crate::stack::Stack;
 
 const _: () = assert!(limits::SOCKET_COMMANDS_WAITING.is_power_of_two());
 

@@ -1,6 +1,6 @@
 //! The control shard's side: it detects changes, and publishes them.
 //!
-//! Called by `shard.rs` at the end of every call, and before a host's state is read from outside. A
+//! Called by `stack.rs` at the end of every call, and before a host's state is read from outside. A
 //! handful of words that change with every change ([`PublishedMarks`]) is compared first; tables
 //! are compared and copied only where one of these differs, and not more often than
 //! [`limits::SNAPSHOT_EVERY`]. Invariant: what could not be published yet is announced as withheld
@@ -28,7 +28,7 @@ use super::{
 };
 use crate::remote::SocketCommand;
 use crate::round_context::RoundContext;
-use crate::shard::Stack;
+use crate::stack::Stack;
 
 /// Neighbours of each family published in one call.
 const NEIGHBORS_EACH: usize = 128;

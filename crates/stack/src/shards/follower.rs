@@ -1,7 +1,7 @@
 //! A follower's side: it takes over published tables, and hands unresolved packets to the control
 //! shard.
 //!
-//! Called by `shard.rs` at the start of every call, by `tx.rs` for each packet without a neighbour
+//! Called by `stack.rs` at the start of every call, by `tx.rs` for each packet without a neighbour
 //! in the path cache. Invariants: it writes nothing that others read; the tables of this stack are
 //! copies, all of one snapshot; a packet is sent to a published link address only while nothing is
 //! withheld.
@@ -31,11 +31,11 @@ use super::{
     GENERATION, NEIGHBORS_WITHHELD, PublishedTables, Role, SNAPSHOT_WITHHELD, STATUS_WORDS,
     WITHHELD,
 };
-use crate::ip_family::IpFamily;
+use crate::ip::ip_family::IpFamily;
+use crate::ip::routes::FibReaders;
 use crate::remote::SocketCommand;
 use crate::round_context::RoundContext;
-use crate::routes::FibReaders;
-use crate::shard::Stack;
+use crate::stack::Stack;
 
 /// How often the control shard is shown that a neighbour is used: once per delay before its first
 /// probe.

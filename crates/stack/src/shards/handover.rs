@@ -1,6 +1,6 @@
 //! What another shard handed over: taken in as if it had happened here.
 //!
-//! Called by `shard.rs` with packets that other workers' engines handed over. A frame takes the
+//! Called by `stack.rs` with packets that other workers' engines handed over. A frame takes the
 //! path of any frame; a reassembled datagram the path behind reassembly; a packet that a follower
 //! wants sent is routed by this shard's own tables, for the follower's may be older. Invariant: an
 //! adopted packet has one outcome here, and both sides count what was handed over, so that the sum
@@ -13,12 +13,12 @@ use floodwall_ip::input;
 use floodwall_packet::{Handoff, HandoffKind, HandoffList, PacketBuf};
 
 use super::follower::family_of;
-use crate::ip_family::IpFamily;
-use crate::reassemble::ReassembleFamily;
+use crate::ip::ip_family::IpFamily;
+use crate::ip::reassemble::ReassembleFamily;
+use crate::ip::rx::RxMeta;
+use crate::ip::tx::OutputPath;
 use crate::round_context::RoundContext;
-use crate::rx::RxMeta;
-use crate::shard::Stack;
-use crate::tx::OutputPath;
+use crate::stack::Stack;
 
 impl Stack {
     /// Takes all that was handed over: a unit each.

@@ -5,7 +5,7 @@
 //! peers that it answers are known where the answer left (`recent_peers.rs`), and the next request
 //! arrives at the owner of the flow: there the peer is to be established too, for triage and for
 //! the reserve of a socket that fills up. Called by `recent_peers.rs` when a socket sends to an
-//! established peer with a flow of another shard, and by `shard.rs` at the start of each call,
+//! established peer with a flow of another shard, and by `stack.rs` at the start of each call,
 //! before it processes a packet. Invariants: a note is sent only for a peer that was answered
 //! again, once in a step of some seconds while it is sent to; so neither an answer to an
 //! established peer nor one to a peer that sends once writes to a cache line that two workers
@@ -23,8 +23,8 @@ use floodwall_base::{Instant, WorkerId};
 use floodwall_sync::spsc::{Consumer, Producer, ring};
 
 use super::Role;
-use crate::recent_peers::RecentPeer;
-use crate::shard::Stack;
+use crate::stack::Stack;
+use crate::triage::recent_peers::RecentPeer;
 
 /// One shard's ends.
 pub(crate) struct PeerNotes {

@@ -21,7 +21,7 @@ use thiserror::Error;
 use super::{Follower, Role, Seat, first_seats};
 use crate::config::StackConfig;
 use crate::remote::RemoteShard;
-use crate::shard::Stack;
+use crate::stack::Stack;
 use crate::stats::Stats;
 
 /// Why there is no place.

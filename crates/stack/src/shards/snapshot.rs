@@ -13,7 +13,7 @@ use floodwall_base::{HashKey, limits};
 use floodwall_fib::exceptions::Exceptions;
 use floodwall_ip::Interface;
 
-use crate::shard::Stack;
+use crate::stack::Stack;
 
 /// One published state of interfaces, path exceptions and DHCP clients.
 pub(crate) struct TableSnapshot {

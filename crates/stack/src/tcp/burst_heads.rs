@@ -11,9 +11,9 @@ use floodwall_base::IfIndex;
 use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_wire::ethernet;
 
-use crate::ip_family::IpFamily;
+use crate::ip::ip_family::IpFamily;
 use crate::round_context::RoundContext;
-use crate::shard::Stack;
+use crate::stack::Stack;
 
 /// A link header and an IPv6 header.
 const HEADS_MAX: usize = ethernet::HEADER_LEN + 40;

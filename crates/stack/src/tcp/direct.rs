@@ -7,9 +7,9 @@ use floodwall_packet::{AccessCounters, PacketBuf};
 use floodwall_tcp::{ConnectionTable, CookieMoment, StaleHandle, TcpContext};
 use floodwall_wire::Ecn;
 
-use crate::ip_family::IpFamily;
+use crate::ip::ip_family::IpFamily;
+use crate::ip::tx::traffic_class;
 use crate::sockets::Sockets;
-use crate::tx::traffic_class;
 
 /// Whether a router marked the packet: congestion experienced.
 pub(super) fn is_marked<A: IpFamily>(

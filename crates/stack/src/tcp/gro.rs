@@ -15,8 +15,8 @@ use floodwall_checksum::{InternetSum, header20, pseudo_header_v4, pseudo_header_
 use floodwall_packet::{ChecksumState, PacketBuf};
 use floodwall_wire::IpProtocol;
 
-use crate::ip_family::IpFamily;
-use crate::shard::Stack;
+use crate::ip::ip_family::IpFamily;
+use crate::stack::Stack;
 
 /// Link header, IPv6's, and TCP's with all options, in words of eight bytes.
 const WORDS: usize = (14 + 40 + 60_usize).div_ceil(8);
@@ -185,7 +185,7 @@ impl Stack {
 }
 
 /// What is counted of a packet on its way up.
-const COUNTERS_V4: [Counter; 3] =
+pub(super) const COUNTERS_V4: [Counter; 3] =
     [Counter::IpInReceives, Counter::IpInOctets, Counter::IpInDelivers];
-const COUNTERS_V6: [Counter; 3] =
+pub(super) const COUNTERS_V6: [Counter; 3] =
     [Counter::Ip6InReceives, Counter::Ip6InOctets, Counter::Ip6InDelivers];

@@ -13,11 +13,11 @@ use floodwall_ip::output::HeaderError;
 use floodwall_packet::PacketBuf;
 use floodwall_wire::ipv4;
 
-use crate::ip_family::IpFamily;
+use crate::ip::ip_family::IpFamily;
+use crate::ip::rx::RxMeta;
+use crate::ip::tx::{OutgoingPacket, OutputPath};
 use crate::round_context::RoundContext;
-use crate::rx::RxMeta;
-use crate::shard::Stack;
-use crate::tx::{OutgoingPacket, OutputPath};
+use crate::stack::Stack;
 
 /// Where a TCP header has its flags, and the bit of SYN (RFC 9293 section 3.1).
 const FLAGS: usize = 13;

@@ -9,8 +9,8 @@ use super::*;
 use crate::config::StackConfig;
 use crate::host::{Application, Host};
 use crate::services::ServiceKind;
+use crate::services::tcp_service::TcpService;
 use crate::sockets::StartError;
-use crate::tcp_service::TcpService;
 
 /// A round in which nothing arrives from outside.
 fn alone<'a>(
@@ -26,7 +26,7 @@ fn alone<'a>(
 fn an_echo_service_gives_back_a_clients_stream_and_a_closed_port_refuses() {
     let mut accounts = PoolConfig::default();
     let config = StackConfig { tcp_connections_max: 16, ..StackConfig::default() };
-    accounts.accounts = accounts.accounts.max(crate::shard::accounts_needed(&config));
+    accounts.accounts = accounts.accounts.max(crate::stack::accounts_needed(&config));
     let pool = Pool::new(&accounts).unwrap();
     let mut random = Randomness::from_number(3);
     let mut now = Instant::from_nanos(1_000_000_000);
@@ -145,7 +145,7 @@ impl Application for Asks {
 fn what_is_read_answered_and_closed_in_one_slice_leaves_as_one_segment() {
     for addr in ["127.0.0.1:80", "[::1]:80"] {
         let config = StackConfig { tcp_connections_max: 16, ..StackConfig::default() };
-        let accounts = crate::shard::accounts_needed(&config);
+        let accounts = crate::stack::accounts_needed(&config);
         let pool = Pool::new(&PoolConfig { accounts, ..PoolConfig::default() }).unwrap();
         let mut random = Randomness::from_number(5);
         let mut now = Instant::from_nanos(1_000_000_000);

@@ -17,9 +17,9 @@ use floodwall_udp::{DatagramKey, PortProbe};
 use floodwall_wire::{EtherType, IpProtocol, ethernet, ipv4, ipv6, udp};
 
 use super::UnwantedPacket;
-use crate::forward::flows::{DialogueSlot, ForwardedFlows};
-use crate::rx::takes_any;
-use crate::shard::Stack;
+use crate::ip::forward::flows::{DialogueSlot, ForwardedFlows};
+use crate::ip::rx::takes_any;
+use crate::stack::Stack;
 
 /// Bytes of the headers behind the link's.
 const V4_LEN: usize = ipv4::HEADER_LEN + udp::HEADER_LEN;

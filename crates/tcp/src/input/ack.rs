@@ -15,7 +15,7 @@ use crate::timer::TimerKind;
 
 impl Connection {
     /// Processes the acknowledgment; returns an outcome where processing of the segment ends.
-    pub(super) fn on_ack(
+    pub(crate) fn on_ack(
         &mut self,
         cx: &mut ConnectionContext<'_>,
         segment: &Segment,

@@ -107,6 +107,24 @@ impl Connection {
         InputOutcome::Taken
     }
 
+    /// As [`Connection::on_text`] for one expected segment with text.
+    #[inline]
+    pub(crate) fn on_next_text(
+        &mut self,
+        cx: &mut ConnectionContext<'_>,
+        segment: &Segment,
+        text: PacketBuf,
+    ) -> InputOutcome {
+        if self.rcv.is_refused(self.out_of_order.held(), cx.full) {
+            self.due.add(ConnectionDue::ACK);
+            self.note_pressure();
+            return InputOutcome::Dropped(DropReason::TcpReceiveFull);
+        }
+        self.take_in_order(cx.pool, text, cx.now);
+        self.owe_ack(cx, (segment.len, segment.has(TcpFlags::PSH)), false);
+        InputOutcome::Taken
+    }
+
     /// Trims a segment to the window.
     fn trim(&mut self, segment: &mut Segment, payload: &mut PacketBuf) {
         if segment.seq.is_before(self.rcv.nxt) {

@@ -48,6 +48,12 @@ impl RxCoalesce {
         self.first.is_none()
     }
 
+    /// Whether segments of this flow wait.
+    #[inline]
+    pub(crate) fn is_of(&self, flow: &FlowKey) -> bool {
+        self.first.as_ref().is_some_and(|(of, _)| of == flow)
+    }
+
     /// Whether a segment has the same header fields as the train and continues at its end.
     #[inline]
     fn goes_on_with(&self, flow: &FlowKey, segment: &Segment) -> bool {

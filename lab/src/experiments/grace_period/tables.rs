@@ -4,7 +4,7 @@
 //! `timeline/<policy>/…` and `threads/<condition>/<scheme>/…`.
 
 use crate::measure::{Measured, Metrics, Spread};
-use crate::plot::{self, Axes, Series as Line};
+use crate::plot::{self, Axes, Plot, Series as Line};
 use crate::table::Table;
 
 use super::graces::{BUCKET_NANOS, Bucket, Graces};
@@ -353,7 +353,7 @@ fn lines_over_time(row: &Row, value: impl Fn(&Bucket) -> f64) -> Vec<Line> {
     row.seen.iter().map(line).collect()
 }
 
-fn draw(title: &str, axis: (&str, &str), lines: &[Line]) -> String {
+fn draw(title: &str, axis: (&str, &str), lines: &[Line]) -> Plot {
     let points = || lines.iter().flat_map(|line| &line.points);
     let axes = Axes {
         title,
@@ -366,18 +366,18 @@ fn draw(title: &str, axis: (&str, &str), lines: &[Line]) -> String {
     plot::lines(&axes, lines)
 }
 
-fn over_time(row: &Row) -> String {
+fn over_time(row: &Row) -> Plot {
     let lines = lines_over_time(row, |bucket| bucket.grace_max as f64 / 1e6);
     let axis = ("time, ms", "longest wait seen in 4 ms, ms");
     draw("Grace periods before, in and after a flood", axis, &lines)
 }
 
-fn rounds_over_time(row: &Row) -> String {
+fn rounds_over_time(row: &Row) -> Plot {
     let lines = lines_over_time(row, |bucket| bucket.rounds as f64);
     draw("Rounds before, in and after a flood", ("time, ms", "rounds in 4 ms"), &lines)
 }
 
-fn over_load(rows: &[Row]) -> String {
+fn over_load(rows: &[Row]) -> Plot {
     let below = || rows.iter().filter(|row| row.load < 1.0);
     let line = |(number, discipline): (usize, Discipline)| {
         let p99 = |row: &Row| {

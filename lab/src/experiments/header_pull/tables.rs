@@ -6,7 +6,7 @@ use floodwall_wire::IpProtocol;
 
 use crate::baselines::chain::Costs;
 use crate::measure::{Measured, Metrics};
-use crate::plot::{self, Axes, Series};
+use crate::plot::{self, Axes, Plot, Series};
 use crate::table::Table;
 
 use super::Setting;
@@ -303,7 +303,7 @@ fn lengths(rows: &[RowOf], captures: &[CaptureOf]) -> Table {
 /// The longest header portion that the picture shows.
 const PICTURE_BYTES: usize = 200;
 
-fn picture(setting: &Setting, rows: &[RowOf], captures: &[CaptureOf]) -> String {
+fn picture(setting: &Setting, rows: &[RowOf], captures: &[CaptureOf]) -> Plot {
     let named = rows.iter().map(|(name, _, row)| (name.as_str(), row));
     let all = named.chain(captures.iter().map(|(name, row)| (name.as_str(), row)));
     // A line of one step shows less than the table does.

@@ -10,7 +10,7 @@ use super::product::Outcome;
 use super::{Run, Variant};
 use crate::experiments::grace_period::BUCKET_NANOS;
 use crate::measure::{Measured, Metrics};
-use crate::plot::{self, Axes, Series};
+use crate::plot::{self, Axes, Plot, Series};
 use crate::table::Table;
 
 const fn millis(nanos: u64) -> f64 {
@@ -278,8 +278,8 @@ fn product_table(product: &Outcome) -> Table {
 }
 
 /// One line a variant, of the first rate's IPv4 flood on the source's machine.
-fn picture(runs: &[Run], title: &str, y: &str, value: impl Fn(&Bucket) -> f64) -> String {
-    let Some(first) = runs.first() else { return String::new() };
+fn picture(runs: &[Run], title: &str, y: &str, value: impl Fn(&Bucket) -> f64) -> Plot {
+    let Some(first) = runs.first() else { return Plot::default() };
     let same = |run: &&Run| {
         (run.part, run.rate, run.family, run.flowlen)
             == (first.part, first.rate, first.family, first.flowlen)

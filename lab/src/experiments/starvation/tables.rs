@@ -7,7 +7,7 @@ use super::simulated::Point;
 use super::threads::{System, Threads};
 use super::{Curves, Variant};
 use crate::measure::{Measured, Metrics};
-use crate::plot::{Axes, Series, lines};
+use crate::plot::{Axes, Plot, Series, lines};
 use crate::table::Table;
 
 pub(super) fn measured(all: &[Curves], threads: Option<&Threads>) -> Measured {
@@ -144,7 +144,7 @@ impl Curves {
         table
     }
 
-    fn plots(&self) -> Vec<(String, String)> {
+    fn plots(&self) -> Vec<(String, Plot)> {
         let series = |value: &dyn Fn(&[Point], &Point) -> f64| -> Vec<Series> {
             let of = |(variant, points): &(Variant, Vec<Point>)| Series {
                 name: variant.name().to_owned(),
@@ -179,7 +179,7 @@ impl Curves {
 
 impl Threads {
     /// What each system leaves to the program, over what is offered; none without results.
-    fn plot(&self) -> Option<(String, String)> {
+    fn plot(&self) -> Option<(String, Plot)> {
         let series = |system: &System| Series {
             name: system.name().to_owned(),
             points: self

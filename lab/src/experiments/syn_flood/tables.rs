@@ -5,7 +5,7 @@
 use super::Row;
 use super::simulated::Outcome;
 use crate::measure::{Measured, Metrics};
-use crate::plot::{self, Axes, Series};
+use crate::plot::{self, Axes, Plot, Series};
 use crate::table::Table;
 
 /// Everything that was found.
@@ -34,7 +34,7 @@ pub(super) fn measured(rows: &[Row]) -> Measured {
 }
 
 /// A figure of connects, and one of first bytes.
-fn pictures((file, title, x_max): (&str, &str, f64), rows: &[&Row]) -> [(String, String); 2] {
+fn pictures((file, title, x_max): (&str, &str, f64), rows: &[&Row]) -> [(String, Plot); 2] {
     let of = [
         (false, "", "milliseconds until connect returned"),
         (true, "-first-byte", "milliseconds until the first byte came"),

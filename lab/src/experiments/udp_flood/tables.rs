@@ -9,7 +9,7 @@ use super::histogram::{Histogram, NAMES};
 use super::threads::{Kind, Offer, Turn};
 use super::{Findings, FloodRow, ModelRow, ThreadRow};
 use crate::measure::{Measured, Metrics};
-use crate::plot::{self, Axes, Series};
+use crate::plot::{self, Axes, Plot, Series};
 use crate::table::Table;
 
 /// Everything that was found.
@@ -246,7 +246,7 @@ fn goodput(rows: &[FloodRow]) -> Table {
 }
 
 /// Shares of enqueues within so many microseconds.
-fn picture(rows: &[ModelRow]) -> String {
+fn picture(rows: &[ModelRow]) -> Plot {
     let ends = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
     let series: Vec<Series> = rows
         .iter()

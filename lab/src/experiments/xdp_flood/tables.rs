@@ -17,7 +17,7 @@ use crate::baselines::xdp_loop::turn_round;
 use crate::error::LabError;
 use crate::experiments::stamps::Stamps;
 use crate::measure::{Measured, Metrics};
-use crate::plot::{Axes, Series, lines};
+use crate::plot::{Axes, Plot, Series, lines};
 use crate::table::Table;
 
 /// The load at which a curve is said to have its knee behind it.
@@ -201,7 +201,7 @@ impl Results {
     }
 
     /// The curves: what each victim delivers over what is offered, and which senders it answers.
-    fn plots(&self) -> Vec<(String, String)> {
+    fn plots(&self) -> Vec<(String, Plot)> {
         let mut victims: Vec<Victim> = Vec::new();
         for trial in self.trials.iter().filter(|trial| trial.scene == Scene::Answers) {
             if !victims.contains(&trial.victim) {

@@ -28,12 +28,12 @@ impl Server {
         let (stop, asked) = (Stop::new().unwrap(), Arc::new(AtomicUsize::new(0)));
         let (stopped, counted) = (stop.clone(), Arc::clone(&asked));
         let thread = thread::spawn(move || {
-            serve(&taken.listener, &stopped, |request| {
+            serve(&taken.listener, &stopped, |request, _| {
                 counted.fetch_add(1, Ordering::Relaxed);
-                match request {
+                Some(match request {
                     STAT => answer.to_owned(),
                     _ => "{\"error\":\"unknown\"}".to_owned(),
-                }
+                })
             })
             .unwrap();
         });

@@ -9,8 +9,8 @@ use floodwall_sync::mailbox::Bits;
 use super::slot::{ENDED, STOPPED};
 use crate::remote::shard::RemoteShard;
 use crate::round_context::RoundContext;
-use crate::shard::Stack;
 use crate::sockets::Sockets;
+use crate::stack::Stack;
 
 impl RemoteShard {
     /// Programs that accept get `BrokenPipe` from now on. What was finished before may be accepted.

@@ -26,8 +26,8 @@ use crate::remote::errno::Errno;
 use crate::remote::request::Reply;
 use crate::remote::shard::RemoteShard;
 use crate::round_context::RoundContext;
-use crate::shard::Stack;
 use crate::sockets::Sockets;
+use crate::stack::Stack;
 
 impl Stack {
     /// Takes what programs wrote to connections, and their requests; bounded. Part of timed work.

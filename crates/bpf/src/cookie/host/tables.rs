@@ -1,0 +1,153 @@
+//! What lies in the maps of `guard`, as user space writes and reads it.
+//!
+//! Called by the loader and by tests. Invariant: the programs read each word whole; the secret is
+//! put in force by a new [`HostSettings::generation`], which is written last.
+
+use crate::cookie::tables::Offer;
+use crate::siphash;
+
+/// Values of the map of ports: one for each.
+pub const PORT_ENTRIES: usize = 1 << 16;
+/// Protected ports at most, with 0, which is none.
+pub const PORTS_MAX: usize = 64;
+/// Flows whose proof is remembered; a power of two.
+pub const PROOFS: usize = 1 << 16;
+/// Words of the settings.
+pub const SETTING_WORDS: usize = 24;
+/// In the word of an [`Offer`]: no window scale is said.
+pub const NO_SCALING: u64 = 1 << (Offer::FLAGS_SHIFT + 3);
+
+/// What user space follows and the programs obey.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HostSettings {
+    /// What IPv4 clients are answered: [`Offer::word`], with [`NO_SCALING`].
+    pub offer_v4: u64,
+    /// What IPv6 clients are answered.
+    pub offer_v6: u64,
+    /// SYNs are answered at any time.
+    pub always: bool,
+    /// Everything passes.
+    pub paused: bool,
+    /// SYNs to one port at one core within 134 ms that wake the program.
+    pub wakes: u64,
+    /// Half-open connections wake it beyond the listener's backlog shifted right by this.
+    pub watch_shift: u64,
+    /// The wall clock less the one of `bpf_ktime_get_boot_ns`, in nanoseconds; wraps.
+    pub wall_offset: u64,
+    /// Counts what below is new.
+    pub generation: u64,
+    /// The key of the cookies' keys, as `syncache` derives them.
+    pub secret: (u64, u64),
+    /// The key of the hash by which clocks are shifted and proofs are found.
+    pub clock: (u64, u64),
+    /// The number of the link, which counts for link-local addresses.
+    pub zone: u64,
+}
+
+impl HostSettings {
+    pub(super) const OFFER_V4: i16 = 0;
+    pub(super) const OFFER_V6: i16 = 8;
+    pub(super) const MODE: i16 = 16;
+    pub(super) const WAKES: i16 = 24;
+    pub(super) const WATCH_SHIFT: i16 = 32;
+    pub(super) const WALL: i16 = 40;
+    pub(super) const GENERATION: i16 = 48;
+    pub(super) const SECRET: i16 = 56;
+    pub(super) const CLOCK: i16 = 88;
+    pub(super) const ZONE: i16 = 120;
+    /// The word of the generation, to be written last.
+    pub const GENERATION_WORD: usize = Self::GENERATION as usize / 8;
+    /// Bits of the mode.
+    pub(super) const ALWAYS: i32 = 1;
+    pub(super) const PAUSED: i32 = 2;
+
+    /// As it lies in the map.
+    #[must_use]
+    pub fn words(&self) -> [u64; SETTING_WORDS] {
+        let mode = u64::from(self.always) | u64::from(self.paused) << 1;
+        let mut words = [0; SETTING_WORDS];
+        let head = [
+            self.offer_v4,
+            self.offer_v6,
+            mode,
+            self.wakes,
+            self.watch_shift,
+            self.wall_offset,
+            self.generation,
+        ];
+        let all = head
+            .into_iter()
+            .chain(siphash::start(self.secret))
+            .chain(siphash::start(self.clock))
+            .chain([self.zone]);
+        words.iter_mut().zip(all).for_each(|(place, word)| *place = word);
+        words
+    }
+}
+
+/// Words of a port's tally at one core.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tally {
+    /// Until when SYNs are answered, by the clock that counts suspension.
+    AwakeUntil = 0,
+    /// Since when it has been awake.
+    AwakeSince = 1,
+    /// The window in which SYNs are counted, and how many came in it.
+    Window = 2,
+    /// See [`Tally::Window`].
+    Syns = 3,
+    /// SYNs that were answered.
+    Answered = 4,
+    /// ACKs with a valid cookie.
+    Proven = 5,
+    /// ACKs to a listener whose number is no cookie of ours.
+    NotOurs = 6,
+    /// SYNs that went to the kernel while awake: options that no cookie can hold, own addresses.
+    Left = 7,
+    /// How often it woke.
+    Woken = 8,
+    /// SYNs that went to the kernel while asleep.
+    Asleep = 9,
+    /// SYNs that were dropped because the accept queue was full.
+    Full = 10,
+    /// Segments of a flow that was proven a moment ago: the kernel has its connection.
+    Repeated = 11,
+    /// ACKs with a cookie of the kernel's own.
+    KernelCookie = 12,
+    /// ACKs that were dropped: no cookie of ours nor of the kernel's.
+    Refused = 13,
+    /// RST, SYN-ACK and others of no connection that were dropped.
+    Stray = 14,
+    /// Connections that the kernel took over.
+    Adopted = 15,
+    /// Connections that the kernel did not take over.
+    NotAdopted = 16,
+    /// Proofs that could not be noted: the driver has no room for metadata.
+    NoMetadata = 17,
+    /// Datagrams that passed.
+    Datagrams = 18,
+    /// Datagrams that were dropped because their prefix had no credit.
+    Uncredited = 19,
+    /// Datagrams that were answered with a challenge.
+    Challenged = 20,
+    /// Segments that went to the kernel because the listener is MPTCP.
+    Multipath = 21,
+}
+
+impl Tally {
+    /// Words of a tally.
+    pub const WORDS: usize = 24;
+
+    /// The offset of the word in bytes.
+    #[must_use]
+    pub const fn offset(self) -> i16 {
+        self as i16 * 8
+    }
+}
+
+const _: () = {
+    use crate::cookie::Desk;
+    assert!(Tally::Answered as usize == Desk::Answered as usize, "`answer.rs` counts it");
+    assert!(Tally::Proven as usize == Desk::Proven as usize, "`ack.rs` counts it");
+    assert!(Tally::NotOurs as usize == Desk::Forged as usize, "`ack.rs` counts it");
+};

@@ -1,0 +1,174 @@
+//! `floodwall guard`: services of the kernel's own stack behind SYN cookies.
+//!
+//! The programs and what they follow are the crate `guard`; here are arguments, the secret's file,
+//! signals, the log and the socket on which `--status` asks. Invariant: the process ends with its
+//! links gone, whatever ends it, unless `--pin` keeps them.
+
+mod status;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::Args;
+use floodwall_dispatch::entropy;
+use floodwall_guard::{Guard, GuardConfig, GuardError, Watch};
+use floodwall_stack::tcp_set::Secret;
+
+use self::status::StatusSocket;
+use crate::cookie_keys::{self, KeyFileStamp};
+use crate::exit::Exit;
+use crate::notify::ServiceManager;
+use crate::output;
+
+const GUARD_EXAMPLE: &str = "\
+Example:
+  floodwall guard eth0 --port 443 --port 22
+  floodwall guard eth0 --status
+
+Services of the kernel's own stack go on unchanged: SYNs to these ports are answered at the
+interface with cookies, and the kernel takes over the connections that are proven. Asleep in quiet
+times, when the kernel answers itself. docs/guard.md says what it does and what it cannot.";
+
+/// `floodwall guard`
+#[derive(Clone, Debug, Args)]
+#[command(after_long_help = GUARD_EXAMPLE)]
+pub(crate) struct GuardArgs {
+    /// The interface that the traffic comes by
+    pub(crate) interface: String,
+    /// A TCP port to protect; once for each
+    #[arg(long = "port", value_name = "PORT")]
+    pub(crate) ports: Vec<u16>,
+    /// The file with the secret of cookies, 32 or more random bytes, which sister hosts share;
+    /// without it a random one
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cookie_secret: Option<PathBuf>,
+    /// Answer SYNs at any time
+    #[arg(long, conflicts_with = "watch")]
+    pub(crate) always: bool,
+    /// Answer SYNs once half-open connections pass this part of a listener's backlog, in percent
+    /// (rounded to a power of two below 100), or 10,000 SYNs a second come by one core
+    #[arg(long, value_name = "PERCENT", default_value = "25", value_parser = percent)]
+    pub(crate) watch: u32,
+    /// In front of the system's stack, for drivers without XDP
+    #[arg(long)]
+    pub(crate) generic: bool,
+    /// Show what the guard of this interface does and has counted, and end
+    #[arg(long, conflicts_with_all = ["ports", "always", "generic", "cookie_secret"])]
+    pub(crate) status: bool,
+    /// With --status: as JSON
+    #[arg(long, requires = "status")]
+    pub(crate) json: bool,
+}
+
+/// How far a backlog is to be shifted right for the power of two next below that part of it.
+fn percent(text: &str) -> Result<u32, String> {
+    let text = text.strip_suffix('%').unwrap_or(text);
+    let percent = text.parse::<u32>().ok().filter(|percent| (1..100).contains(percent));
+    let percent = percent.ok_or("a number from 1 to 99 is wanted")?;
+    Ok((100 / percent).next_power_of_two().ilog2())
+}
+
+/// Guards an interface until SIGINT or SIGTERM, or asks the guard of one.
+pub(crate) fn guard(args: &GuardArgs) -> Exit {
+    if args.status {
+        return status::show(&args.interface, args.json);
+    }
+    match run(args) {
+        Ok(()) => Exit::Done,
+        Err(text) => {
+            eprintln!("floodwall: {text}");
+            Exit::Usage
+        }
+    }
+}
+
+fn log(interface: &str, text: &dyn std::fmt::Display) {
+    eprintln!("floodwall: {}: {}", output::shown(&interface), output::shown(&text.to_string()));
+}
+
+fn config(args: &GuardArgs) -> Result<GuardConfig, String> {
+    let mut random = entropy::randomness().map_err(|error| error.to_string())?;
+    let secret = match &args.cookie_secret {
+        Some(path) => cookie_keys::read(path)
+            .map_err(|error| format!("the cookie secret {} {error}", path.display()))?,
+        None => Secret::random(&mut random.secret),
+    };
+    let mut ports = args.ports.clone();
+    ports.sort_unstable();
+    ports.dedup();
+    Ok(GuardConfig {
+        interface: args.interface.clone(),
+        ports,
+        secret,
+        clock: (random.secret.next_u64(), random.secret.next_u64()),
+        watch: match args.always {
+            true => Watch::Always,
+            false => Watch::Backlog { shift: args.watch },
+        },
+        generic: args.generic,
+    })
+}
+
+fn run(args: &GuardArgs) -> Result<(), String> {
+    let ended = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+        signal_hook::flag::register(signal, Arc::clone(&ended))
+            .map_err(|error| format!("cannot catch signals: {error}"))?;
+    }
+    let config = config(args)?;
+    let ports = config.ports.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
+    let mut guard = Guard::start(config).map_err(|error| error.to_string())?;
+    let socket = StatusSocket::take(&args.interface)?;
+    let manager = ServiceManager::of_environment();
+    let words = format!("ports {ports} are guarded");
+    log(&args.interface, &words);
+    manager.ready(&words);
+    let ending = follow(args, &mut guard, &socket, &manager, &ended);
+    manager.stopping();
+    drop(guard);
+    match ending {
+        Ok(()) => {
+            log(&args.interface, &"no longer guarded");
+            Ok(())
+        }
+        Err(GuardError::NoInterface(name)) => Err(format!("{name}: the interface has gone")),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Looks at everything four times a second until the end.
+fn follow(
+    args: &GuardArgs,
+    guard: &mut Guard,
+    socket: &StatusSocket,
+    manager: &ServiceManager,
+    ended: &AtomicBool,
+) -> Result<(), GuardError> {
+    let path = args.cookie_secret.as_deref();
+    let mut stamp = path.and_then(KeyFileStamp::of);
+    while !ended.load(Ordering::Relaxed) {
+        for notice in guard.follow()? {
+            log(&args.interface, &notice);
+        }
+        if let Some(path) = path {
+            let now = KeyFileStamp::of(path);
+            if now != stamp {
+                stamp = now;
+                match cookie_keys::read(path) {
+                    Ok(secret) => {
+                        guard.set_secret(secret)?;
+                        log(&args.interface, &"the cookie secret has changed, and is followed");
+                    }
+                    Err(error) => {
+                        let text = format!("the cookie secret {} {error}", path.display());
+                        log(&args.interface, &text);
+                    }
+                }
+            }
+        }
+        manager.alive();
+        socket.serve(guard, Guard::PERIOD, ended);
+    }
+    Ok(())
+}

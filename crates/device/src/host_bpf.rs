@@ -1,0 +1,391 @@
+//! Programs, maps and links of the kernel's BPF, for programs that stand before the kernel's own
+//! stack.
+//!
+//! Called by the crate `guard`; `af_xdp` has its own, narrower set. Invariants: every descriptor is
+//! owned; a link leaves its interface when it is dropped, unless it was pinned; no call reads or
+//! writes beyond the sizes that a map was made with. Reading: bpf(2), `linux/bpf.h`.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use floodwall_bpf::Instruction;
+
+use crate::af_xdp::bpf::{Attr, LOG_BYTES, explained, possible_cores};
+use crate::interface::InterfaceControl;
+
+const MAP_CREATE: libc::c_int = 0;
+const MAP_LOOKUP: libc::c_int = 1;
+const MAP_UPDATE: libc::c_int = 2;
+const MAP_DELETE: libc::c_int = 3;
+const MAP_NEXT_KEY: libc::c_int = 4;
+const PROG_LOAD: libc::c_int = 5;
+const OBJ_PIN: libc::c_int = 6;
+const OBJ_GET: libc::c_int = 7;
+const PROG_TEST_RUN: libc::c_int = 10;
+const LINK_CREATE: libc::c_int = 28;
+const LINK_UPDATE: libc::c_int = 29;
+
+/// How often a program is given to the verifier that was interrupted.
+const LOAD_TRIES: usize = 8;
+
+const ATTACH_XDP: u32 = 37;
+const ATTACH_TCX_INGRESS: u32 = 46;
+/// Of an XDP program: frames in several pieces are taken.
+const HAS_FRAGS: u32 = 1 << 5;
+/// XDP in front of the system's stack, by any driver; in the driver.
+const GENERIC_MODE: u32 = 1 << 1;
+const DRIVER_MODE: u32 = 1 << 2;
+
+/// Kinds of maps by number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HostMapKind {
+    /// A value by key.
+    Hash = 1,
+    /// A value an index.
+    Array = 2,
+    /// Programs by index.
+    Programs = 3,
+    /// One value a core and index.
+    PerCoreArray = 6,
+    /// A value by key; when full, what was used longest ago goes.
+    LruHash = 9,
+}
+
+/// A map.
+#[derive(Debug)]
+pub struct HostMap {
+    fd: OwnedFd,
+    kind: HostMapKind,
+    key_bytes: usize,
+    value_bytes: usize,
+}
+
+fn invalid() -> io::Error {
+    io::Error::from_raw_os_error(libc::EINVAL)
+}
+
+impl HostMap {
+    /// Creates one.
+    ///
+    /// # Errors
+    /// The kernel refuses: no privilege, no memory.
+    pub fn create(
+        kind: HostMapKind,
+        key_bytes: usize,
+        value_bytes: usize,
+        entries: u32,
+    ) -> io::Result<Self> {
+        let mut attr = Attr::new()
+            .u32(0, kind as u32)
+            .u32(4, key_bytes as u32)
+            .u32(8, value_bytes as u32)
+            .u32(12, entries);
+        // SAFETY: no addresses in it.
+        let fd = unsafe { attr.call_for_fd(MAP_CREATE) }?;
+        Ok(Self { fd, kind, key_bytes, value_bytes })
+    }
+
+    /// The descriptor, for programs.
+    #[must_use]
+    pub fn fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// Puts a value under a key. Not for values of each core's own.
+    ///
+    /// # Errors
+    /// Sizes differ from the map's, or the kernel refuses: it is full.
+    pub fn set(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        let fits = key.len() == self.key_bytes && value.len() == self.value_bytes;
+        if !fits || self.kind == HostMapKind::PerCoreArray {
+            return Err(invalid());
+        }
+        let mut attr = Attr::new()
+            .u32(0, self.fd.as_raw_fd() as u32)
+            .memory(8, key.as_ptr())
+            .memory(16, value.as_ptr());
+        // SAFETY: key and value have the map's sizes, as was checked, and outlive the call.
+        unsafe { attr.call(MAP_UPDATE) }.map(drop)
+    }
+
+    /// Puts a program into a map of programs.
+    ///
+    /// # Errors
+    /// The kernel refuses: another kind of program than those that are there.
+    pub fn set_program(&self, index: u32, program: &HostProgram) -> io::Result<()> {
+        self.set(&index.to_ne_bytes(), &program.fd().to_ne_bytes())
+    }
+
+    /// Takes a key out.
+    ///
+    /// # Errors
+    /// It is not there, or the map lets none be taken out.
+    pub fn remove(&self, key: &[u8]) -> io::Result<()> {
+        if key.len() != self.key_bytes {
+            return Err(invalid());
+        }
+        let mut attr = Attr::new().u32(0, self.fd.as_raw_fd() as u32).memory(8, key.as_ptr());
+        // SAFETY: the key has the map's size, as was checked, and outlives the call.
+        unsafe { attr.call(MAP_DELETE) }.map(drop)
+    }
+
+    /// The key behind this one, or the first.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn next_key(&self, key: Option<&[u8]>) -> io::Result<Vec<u8>> {
+        if key.is_some_and(|key| key.len() != self.key_bytes) {
+            return Err(invalid());
+        }
+        let mut next = vec![0; self.key_bytes];
+        let mut attr = Attr::new().u32(0, self.fd.as_raw_fd() as u32).memory(16, next.as_mut_ptr());
+        if let Some(key) = key {
+            attr = attr.memory(8, key.as_ptr());
+        }
+        // SAFETY: both keys have the map's size and outlive the call.
+        unsafe { attr.call(MAP_NEXT_KEY) }?;
+        Ok(next)
+    }
+
+    /// The value under a key: of each core one behind the other, where cores have their own.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub fn get(&self, key: &[u8]) -> io::Result<Vec<u8>> {
+        if key.len() != self.key_bytes {
+            return Err(invalid());
+        }
+        let values = if self.kind == HostMapKind::PerCoreArray { possible_cores()? } else { 1 };
+        // The kernel rounds each core's value up to whole words.
+        let mut value = vec![0; self.value_bytes.next_multiple_of(8) * values];
+        let mut attr = Attr::new()
+            .u32(0, self.fd.as_raw_fd() as u32)
+            .memory(8, key.as_ptr())
+            .memory(16, value.as_mut_ptr());
+        // SAFETY: the key has the map's size; the value has room for what the kernel writes, one
+        // rounded value for each possible core; both outlive the call.
+        unsafe { attr.call(MAP_LOOKUP) }?;
+        Ok(value)
+    }
+
+    /// Keeps it in a BPF file system under this name.
+    ///
+    /// # Errors
+    /// The name is taken, or of no BPF file system.
+    pub fn pin(&self, path: &Path) -> io::Result<()> {
+        pin(&self.fd, path)
+    }
+
+    /// Opens a pinned map, which has this shape.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub fn open(
+        path: &Path,
+        kind: HostMapKind,
+        key_bytes: usize,
+        value_bytes: usize,
+    ) -> io::Result<Self> {
+        Ok(Self { fd: open(path)?, kind, key_bytes, value_bytes })
+    }
+}
+
+fn path_of(path: &Path) -> io::Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| invalid())
+}
+
+fn pin(fd: &OwnedFd, path: &Path) -> io::Result<()> {
+    let path = path_of(path)?;
+    let mut attr = Attr::new().memory(0, path.as_ptr()).u32(8, fd.as_raw_fd() as u32);
+    // SAFETY: the path ends with a zero and outlives the call.
+    unsafe { attr.call(OBJ_PIN) }.map(drop)
+}
+
+fn open(path: &Path) -> io::Result<OwnedFd> {
+    let path = path_of(path)?;
+    let mut attr = Attr::new().memory(0, path.as_ptr());
+    // SAFETY: the path ends with a zero and outlives the call, which answers with a descriptor.
+    unsafe { attr.call_for_fd(OBJ_GET) }
+}
+
+/// Kinds of programs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HostProgramKind {
+    /// In the driver.
+    Xdp,
+    /// At the kernel's traffic control, on arrival.
+    TcIngress,
+}
+
+/// A loaded program.
+#[derive(Debug)]
+pub struct HostProgram {
+    fd: OwnedFd,
+    kind: HostProgramKind,
+}
+
+impl HostProgram {
+    /// Has the kernel verify and load a program.
+    ///
+    /// # Errors
+    /// It refuses; the verifier's last words are in the error.
+    pub fn load(code: &[Instruction], kind: HostProgramKind) -> io::Result<Self> {
+        // The verifier gives up where a signal waits, and is asked again.
+        let mut loaded = Self::load_with(code, kind, None);
+        for _ in 0..LOAD_TRIES {
+            match &loaded {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    loaded = Self::load_with(code, kind, None);
+                }
+                _ => break,
+            }
+        }
+        match loaded {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EINVAL)) => {
+                let mut log = vec![0; LOG_BYTES];
+                Self::load_with(code, kind, Some(&mut log)).map_err(|error| explained(&error, &log))
+            }
+            other => other,
+        }
+    }
+
+    fn load_with(
+        code: &[Instruction],
+        kind: HostProgramKind,
+        log: Option<&mut [u8]>,
+    ) -> io::Result<Self> {
+        const PROG_TYPE_SCHED_CLS: u32 = 3;
+        const PROG_TYPE_XDP: u32 = 6;
+        let license = c"Dual MIT/GPL";
+        let (number, flags, attach) = match kind {
+            HostProgramKind::Xdp => (PROG_TYPE_XDP, HAS_FRAGS, ATTACH_XDP),
+            HostProgramKind::TcIngress => (PROG_TYPE_SCHED_CLS, 0, ATTACH_TCX_INGRESS),
+        };
+        let mut attr = Attr::new()
+            .u32(0, number)
+            .u32(4, code.len() as u32)
+            .memory(8, code.as_ptr())
+            .memory(16, license.as_ptr())
+            .u32(44, flags)
+            .u32(68, attach);
+        if let Some(log) = log {
+            attr = attr.u32(24, 1).u32(28, log.len() as u32).memory(32, log.as_mut_ptr());
+        }
+        // SAFETY: instructions, licence and log outlive the call, with these lengths.
+        let fd = unsafe { attr.call_for_fd(PROG_LOAD) }?;
+        Ok(Self { fd, kind })
+    }
+
+    fn fd(&self) -> u32 {
+        self.fd.as_raw_fd() as u32
+    }
+
+    /// Runs it on `frame`, which no device has seen, so many times, each on what the last one left.
+    /// Returns the last verdict and the nanoseconds of one run. For tests and benches.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn run(&self, frame: &mut Vec<u8>, times: u32) -> io::Result<(u32, u32)> {
+        let mut out = vec![0; frame.len() + 512];
+        let mut attr = Attr::new()
+            .u32(0, self.fd())
+            .u32(8, frame.len() as u32)
+            .u32(12, out.len() as u32)
+            .memory(16, frame.as_ptr())
+            .memory(24, out.as_mut_ptr())
+            .u32(32, times);
+        // SAFETY: the kernel reads `frame.len()` bytes of the frame and writes no more than
+        // `out.len()` bytes to `out`; both outlive the call.
+        unsafe { attr.call(PROG_TEST_RUN) }?;
+        out.truncate(attr.u32_at(12) as usize);
+        *frame = out;
+        Ok((attr.u32_at(4), attr.u32_at(36)))
+    }
+}
+
+/// A program on an interface. It leaves it when this is dropped and it is not pinned.
+#[derive(Debug)]
+pub struct HostLink(OwnedFd);
+
+impl HostLink {
+    /// Attaches a program to the interface with that number; an XDP program in front of the
+    /// system's stack, and not in the driver, where `generic` says so.
+    ///
+    /// # Errors
+    /// The kernel refuses: there is one already (`EBUSY`), or the driver has no XDP
+    /// (`EOPNOTSUPP`).
+    pub fn attach(program: &HostProgram, index: u32, generic: bool) -> io::Result<Self> {
+        let (attach, flags) = match program.kind {
+            HostProgramKind::Xdp if generic => (ATTACH_XDP, GENERIC_MODE),
+            HostProgramKind::Xdp => (ATTACH_XDP, DRIVER_MODE),
+            HostProgramKind::TcIngress => (ATTACH_TCX_INGRESS, 0),
+        };
+        let mut attr = Attr::new().u32(0, program.fd()).u32(4, index).u32(8, attach).u32(12, flags);
+        // SAFETY: no addresses in it.
+        unsafe { attr.call_for_fd(LINK_CREATE) }.map(Self)
+    }
+
+    /// Puts another program in the place of the one that is attached, without a gap.
+    ///
+    /// # Errors
+    /// The kernel refuses: it is of another kind.
+    pub fn update(&self, program: &HostProgram) -> io::Result<()> {
+        let mut attr = Attr::new().u32(0, self.0.as_raw_fd() as u32).u32(4, program.fd());
+        // SAFETY: no addresses in it.
+        unsafe { attr.call(LINK_UPDATE) }.map(drop)
+    }
+
+    /// Keeps it in a BPF file system under this name.
+    ///
+    /// # Errors
+    /// The name is taken, or of no BPF file system.
+    pub fn pin(&self, path: &Path) -> io::Result<()> {
+        pin(&self.0, path)
+    }
+
+    /// Opens a pinned one.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        open(path).map(Self)
+    }
+}
+
+/// Number and MTU of an interface of this network namespace.
+///
+/// # Errors
+/// It is not there.
+pub fn interface(name: &str) -> io::Result<(u32, u32)> {
+    let control = InterfaceControl::open()?;
+    let interface = control.interface(name);
+    Ok((interface.index()?.cast_unsigned(), interface.mtu()?))
+}
+
+/// Whether an interface of this network namespace is up and has a carrier.
+///
+/// # Errors
+/// It is not there.
+pub fn carries(name: &str) -> io::Result<bool> {
+    InterfaceControl::open()?.interface(name).carries()
+}
+
+/// Nanoseconds of the clock that programs read (`bpf_ktime_get_boot_ns`).
+#[must_use]
+pub fn boot_nanos() -> u64 {
+    nanos(rustix::time::ClockId::Boottime)
+}
+
+/// Nanoseconds since 1970.
+#[must_use]
+pub fn wall_nanos() -> u64 {
+    nanos(rustix::time::ClockId::Realtime)
+}
+
+fn nanos(clock: rustix::time::ClockId) -> u64 {
+    let now = rustix::time::clock_gettime(clock);
+    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
+}

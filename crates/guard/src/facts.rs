@@ -1,0 +1,175 @@
+//! `Facts`: what the kernel would answer to a SYN, read from its settings.
+//!
+//! Read at the start and four times a second (`guard.rs`), from `/proc`, which shows the network
+//! namespace of the reading thread. Invariant: a setting that cannot be read counts as the kernel's
+//! default.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader};
+
+use floodwall_bpf::cookie::Offer;
+use floodwall_bpf::cookie::host::NO_SCALING;
+
+/// Bytes of the headers of an answer: IPv4, IPv6.
+const HEADERS: (u32, u32) = (40, 60);
+/// The largest window that is said without a scale.
+const WINDOW_MAX: u32 = 0xffff;
+/// The largest window scale (RFC 7323 section 2.3).
+const SCALE_MAX: u32 = 14;
+
+/// What decides an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Facts {
+    /// `net.ipv4.tcp_syncookies`: 0 accepts no cookie.
+    pub syncookies: u64,
+    /// Timestamps, SACK, window scaling.
+    pub timestamps: bool,
+    /// See [`Facts::timestamps`].
+    pub sack: bool,
+    /// See [`Facts::timestamps`].
+    pub scaling: bool,
+    /// ECN is agreed to.
+    pub ecn: bool,
+    /// Bytes of the receive buffer that a connection has, and that it can grow to.
+    pub receive_buffer: (u64, u64),
+    /// Hop limits: IPv4, IPv6.
+    pub hop_limits: (u8, u8),
+    /// The MTU of the interface.
+    pub mtu: u32,
+}
+
+fn number(path: &str) -> Option<u64> {
+    fs::read_to_string(path).ok()?.split_whitespace().next()?.parse().ok()
+}
+
+fn sysctl(name: &str, default: u64) -> u64 {
+    number(&format!("/proc/sys/net/{name}")).unwrap_or(default)
+}
+
+impl Facts {
+    /// As they are now, for an interface.
+    #[must_use]
+    pub fn read(interface: &str, mtu: u32) -> Self {
+        let rmem = fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").unwrap_or_default();
+        let mut rmem = rmem.split_whitespace().filter_map(|word| word.parse().ok()).skip(1);
+        let (usual, most) = (rmem.next().unwrap_or(131_072), rmem.next().unwrap_or(6_291_456));
+        let hops = sysctl(&format!("ipv6/conf/{interface}/hop_limit"), 64);
+        Self {
+            syncookies: sysctl("ipv4/tcp_syncookies", 1),
+            timestamps: sysctl("ipv4/tcp_timestamps", 1) != 0,
+            sack: sysctl("ipv4/tcp_sack", 1) != 0,
+            scaling: sysctl("ipv4/tcp_window_scaling", 1) != 0,
+            ecn: sysctl("ipv4/tcp_ecn", 2) != 0,
+            receive_buffer: (usual, most.max(sysctl("core/rmem_max", 212_992))),
+            hop_limits: (sysctl("ipv4/ip_default_ttl", 64) as u8, hops as u8),
+            mtu,
+        }
+    }
+
+    /// What clients are answered: IPv4, IPv6.
+    #[must_use]
+    pub fn offers(&self) -> (u64, u64) {
+        let scale = self.receive_buffer.1.max(1).ilog2().saturating_sub(15).min(SCALE_MAX);
+        let offer = |headers: u32, hop_limit: u8| {
+            let mss = self.mtu.saturating_sub(headers).clamp(1, WINDOW_MAX);
+            // A half of the buffer, in whole segments, as the kernel has it.
+            let space = u32::try_from(self.receive_buffer.0 / 2).unwrap_or(WINDOW_MAX);
+            let space = space.min(WINDOW_MAX);
+            let window = if space > mss { space / mss * mss } else { space };
+            let offer = Offer {
+                window: window as u16,
+                mss: mss as u16,
+                window_scale: scale as u8,
+                sack: self.sack,
+                timestamps: self.timestamps,
+                ecn: self.ecn,
+                hop_limit,
+                traffic_class: 0,
+            };
+            offer.word() | if self.scaling { 0 } else { NO_SCALING }
+        };
+        (offer(HEADERS.0, self.hop_limits.0), offer(HEADERS.1, self.hop_limits.1))
+    }
+}
+
+/// The ports that TCP sockets of this network namespace listen on.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ListeningPorts(BTreeSet<u16>);
+
+impl ListeningPorts {
+    /// As they are now. Reads no further than the listeners, which stand first.
+    #[must_use]
+    pub fn read() -> Self {
+        let mut ports = BTreeSet::new();
+        for path in ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"] {
+            let Ok(file) = fs::File::open(path) else { continue };
+            let lines = BufReader::new(file).lines().skip(1).map_while(Result::ok);
+            ports.extend(lines.map_while(|line| listener(&line)));
+        }
+        Self(ports)
+    }
+
+    /// Whether there is one on that port, at any address.
+    #[must_use]
+    pub fn has(&self, port: u16) -> bool {
+        self.0.contains(&port)
+    }
+}
+
+/// The port of a line of a listener; `None` of another socket.
+fn listener(line: &str) -> Option<u16> {
+    let mut words = line.split_whitespace().skip(1);
+    let local = words.next()?;
+    let state = words.nth(1)?;
+    let (_, port) = local.rsplit_once(':')?;
+    u16::from_str_radix(port, 16).ok().filter(|_| state == "0A")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const USUAL: Facts = Facts {
+        syncookies: 1,
+        timestamps: true,
+        sack: true,
+        scaling: true,
+        ecn: true,
+        receive_buffer: (131_072, 6_291_456),
+        hop_limits: (64, 64),
+        mtu: 1500,
+    };
+
+    #[test]
+    fn an_offer_is_what_linux_answers_by_its_defaults() {
+        let offer = |mss, window| Offer {
+            window,
+            mss,
+            window_scale: 7,
+            sack: true,
+            timestamps: true,
+            ecn: true,
+            hop_limit: 64,
+            traffic_class: 0,
+        };
+        let wanted = (offer(1460, 64_240).word(), offer(1440, 64_800).word());
+        assert_eq!(USUAL.offers(), wanted);
+        let larger = Facts { receive_buffer: (131_072, 33_554_432), ..USUAL };
+        assert_eq!(larger.offers().0 >> 32 & 0xff, 10, "`rmem_max` counts too");
+        let unscaled = Facts { scaling: false, ..USUAL };
+        assert_eq!(unscaled.offers().0, wanted.0 | NO_SCALING);
+    }
+
+    #[test]
+    fn listeners_are_told_from_other_sockets() {
+        let line = "   0: 0100007F:0016 00000000:0000 0A 00000000:00000000 00:00000000 00000000";
+        assert_eq!(listener(line), Some(22));
+        let other = "   1: 0100007F:0016 0100007F:D2F0 01 00000000:00000000 00:00000000 00000000";
+        assert_eq!(listener(other), None);
+        let six = "   0: 00000000000000000000000001000000:01BB \
+                   00000000000000000000000000000000:0000 0A 00000000:00000000";
+        assert_eq!(listener(six), Some(443));
+        assert_eq!(listener(""), None);
+    }
+}

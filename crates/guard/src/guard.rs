@@ -1,0 +1,304 @@
+//! `Guard`: the life of the programs at one interface.
+//!
+//! Made by `floodwall guard`, which calls [`Guard::follow`] four times a second. Invariants: what
+//! the programs need is written before they are attached, tc first, so that no cookie is made that
+//! could not be redeemed; dropped, both links go and nothing is left. The secret is written before
+//! the generation that puts it in force.
+
+use core::time::Duration;
+use std::collections::BTreeSet;
+use std::io;
+
+use floodwall_bpf::cookie::host::{HostSettings, PORTS_MAX, SETTING_WORDS, Tally};
+use floodwall_device::host_bpf::{HostLink, boot_nanos, carries, interface, wall_nanos};
+use floodwall_syncache::Secret;
+
+use crate::addresses;
+use crate::error::GuardError;
+use crate::facts::{Facts, ListeningPorts};
+use crate::loaded::Loaded;
+use crate::notice::Notice;
+use crate::status::{PortStatus, Status};
+
+/// SYNs to one port at one core within 134 ms that wake the programs: 10,000 a second.
+const WAKES: u64 = 1_342;
+/// The change of the wall clock from which on the programs are told.
+const SET_BY: u64 = 200_000_000;
+
+/// When SYNs are answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Watch {
+    /// At any time.
+    Always,
+    /// When a listener's half-open connections pass this part of its backlog (a power of two below
+    /// one), or more SYNs come than 10,000 a second at one core.
+    Backlog {
+        /// The backlog is shifted right by this: 2 is a quarter.
+        shift: u32,
+    },
+}
+
+/// What is to be guarded, and how.
+#[derive(Clone, Debug)]
+pub struct GuardConfig {
+    /// The interface.
+    pub interface: String,
+    /// Protected TCP ports.
+    pub ports: Vec<u16>,
+    /// The secret of cookies.
+    pub secret: Secret,
+    /// A random key for hashes of flows.
+    pub clock: (u64, u64),
+    /// When SYNs are answered.
+    pub watch: Watch,
+    /// In front of the system's stack, not in the driver.
+    pub generic: bool,
+}
+
+/// What `follow` compares with.
+#[derive(Debug)]
+struct Seen {
+    facts: Facts,
+    listening: Vec<bool>,
+    multipath: Vec<u64>,
+    awake: Vec<bool>,
+    not_adopted: Vec<u64>,
+    no_metadata: Vec<u64>,
+    addresses: BTreeSet<[u8; 16]>,
+    carries: bool,
+}
+
+/// See the file's head.
+#[derive(Debug)]
+pub struct Guard {
+    config: GuardConfig,
+    loaded: Loaded,
+    settings: HostSettings,
+    seen: Seen,
+    // In the order in which they leave: XDP first, so that no cookie is made that is not redeemed.
+    _classify: HostLink,
+    _adopt: HostLink,
+}
+
+fn wall_offset() -> u64 {
+    wall_nanos().wrapping_sub(boot_nanos())
+}
+
+fn index_of(name: &str) -> Result<(u32, u32), GuardError> {
+    interface(name).map_err(|_| GuardError::NoInterface(name.to_owned()))
+}
+
+impl Guard {
+    /// Loads the programs and attaches them.
+    ///
+    /// # Errors
+    /// See [`GuardError`]. Nothing is attached then.
+    pub fn start(config: GuardConfig) -> Result<Self, GuardError> {
+        let count = config.ports.len();
+        if count == 0 || count >= PORTS_MAX {
+            return Err(GuardError::Ports(count, PORTS_MAX - 1));
+        }
+        let (index, mtu) = index_of(&config.interface)?;
+        let facts = Facts::read(&config.interface, mtu);
+        if facts.syncookies == 0 {
+            return Err(GuardError::CookiesOff);
+        }
+        let loaded = Loaded::load()?;
+        for (number, port) in (1_u64..).zip(&config.ports) {
+            loaded.ports.set(&u32::from(*port).to_ne_bytes(), &number.to_ne_bytes())?;
+        }
+        let (offer_v4, offer_v6) = facts.offers();
+        let (always, watch_shift) = match config.watch {
+            Watch::Always => (true, 0),
+            Watch::Backlog { shift } => (false, shift),
+        };
+        let settings = HostSettings {
+            offer_v4,
+            offer_v6,
+            always,
+            paused: false,
+            wakes: WAKES,
+            watch_shift: u64::from(watch_shift),
+            wall_offset: wall_offset(),
+            generation: 0,
+            secret: config.secret.words(),
+            clock: config.clock,
+            zone: u64::from(index),
+        };
+        let mut addresses = BTreeSet::new();
+        follow_addresses(&loaded, &mut addresses)?;
+        let none = vec![0; count];
+        let seen = Seen {
+            facts,
+            listening: vec![true; count],
+            multipath: none.clone(),
+            awake: vec![false; count],
+            not_adopted: none.clone(),
+            no_metadata: none,
+            addresses,
+            carries: true,
+        };
+        write(&loaded, &settings, true)?;
+        let name = &config.interface;
+        let adopt = HostLink::attach(&loaded.adopt, index, false)
+            .map_err(|error| GuardError::Attach(name.clone(), error))?;
+        let classify = HostLink::attach(&loaded.classify, index, config.generic)
+            .map_err(|error| refused(name, error))?;
+        let settings = HostSettings { generation: 1, ..settings };
+        Ok(Self { config, loaded, settings, seen, _classify: classify, _adopt: adopt })
+    }
+
+    /// Looks at everything that the programs depend on, and tells them. Returns what has changed.
+    ///
+    /// # Errors
+    /// The interface has gone, or the kernel refuses to write a map.
+    pub fn follow(&mut self) -> Result<Vec<Notice>, GuardError> {
+        let mut notices = Vec::new();
+        let (_, mtu) = index_of(&self.config.interface)?;
+        let facts = Facts::read(&self.config.interface, mtu);
+        let before = self.settings;
+        if facts != self.seen.facts {
+            let was_on = self.seen.facts.syncookies != 0;
+            let is_on = facts.syncookies != 0;
+            if was_on != is_on {
+                notices.push(Notice::Cookies(is_on));
+            }
+            if (Facts { syncookies: 0, ..facts }) != (Facts { syncookies: 0, ..self.seen.facts }) {
+                notices.push(Notice::Offers);
+            }
+            (self.settings.offer_v4, self.settings.offer_v6) = facts.offers();
+            self.settings.paused = !is_on;
+            self.seen.facts = facts;
+        }
+        let offset = wall_offset();
+        let drift = offset.wrapping_sub(self.settings.wall_offset).cast_signed().unsigned_abs();
+        let turns = drift > SET_BY;
+        if turns {
+            self.settings.wall_offset = offset;
+        }
+        if turns || self.settings != before {
+            self.tell(turns)?;
+        }
+        follow_addresses(&self.loaded, &mut self.seen.addresses)?;
+        let carries = carries(&self.config.interface).unwrap_or(false);
+        if carries != self.seen.carries {
+            self.seen.carries = carries;
+            notices.push(Notice::Carrier(carries));
+        }
+        self.follow_ports(&mut notices)?;
+        Ok(notices)
+    }
+
+    /// From now on cookies are made with another secret.
+    ///
+    /// # Errors
+    /// The kernel refuses to write a map.
+    pub fn set_secret(&mut self, secret: Secret) -> Result<(), GuardError> {
+        self.settings.secret = secret.words();
+        self.tell(true)
+    }
+
+    fn tell(&mut self, new_keys: bool) -> Result<(), GuardError> {
+        write(&self.loaded, &self.settings, new_keys)?;
+        if new_keys {
+            self.settings.generation += 1;
+        }
+        Ok(())
+    }
+
+    fn follow_ports(&mut self, notices: &mut Vec<Notice>) -> Result<(), GuardError> {
+        let listening = ListeningPorts::read();
+        let status = self.status()?;
+        for (n, port) in status.ports.iter().enumerate() {
+            let number = port.port;
+            let listens = listening.has(number);
+            if changed(&mut self.seen.listening, n, listens) {
+                notices.push(Notice::Listener(number, listens));
+            }
+            let is_awake = port.awake.is_some();
+            if changed(&mut self.seen.awake, n, is_awake) {
+                notices.push(Notice::Awake(number, is_awake));
+            }
+            let passed = port.count(Tally::Multipath);
+            if risen(&mut self.seen.multipath, n, passed).is_some_and(|before| before == 0) {
+                notices.push(Notice::Multipath(number));
+            }
+            let refused = port.count(Tally::NotAdopted);
+            if let Some(before) = risen(&mut self.seen.not_adopted, n, refused) {
+                notices.push(Notice::NotAdopted(number, refused - before));
+            }
+            let without = port.count(Tally::NoMetadata);
+            if risen(&mut self.seen.no_metadata, n, without).is_some_and(|before| before == 0) {
+                notices.push(Notice::NoMetadata(number));
+            }
+        }
+        Ok(())
+    }
+
+    /// What was counted so far.
+    ///
+    /// # Errors
+    /// The kernel refuses to read a map.
+    pub fn status(&self) -> Result<Status, GuardError> {
+        let now = boot_nanos();
+        let ports = (1_u32..).zip(&self.config.ports).map(|(number, port)| {
+            let values = self.loaded.tallies.get(&number.to_ne_bytes())?;
+            Ok(PortStatus::of("tcp", *port, &values, now))
+        });
+        Ok(Status {
+            interface: self.config.interface.clone(),
+            paused: self.settings.paused,
+            ports: ports.collect::<io::Result<_>>()?,
+        })
+    }
+
+    /// How often [`Guard::follow`] is to be called.
+    pub const PERIOD: Duration = Duration::from_millis(250);
+}
+
+fn changed(seen: &mut [bool], n: usize, now: bool) -> bool {
+    seen.get_mut(n).is_some_and(|seen| core::mem::replace(seen, now) != now)
+}
+
+/// What it was, where it has risen.
+fn risen(seen: &mut [u64], n: usize, now: u64) -> Option<u64> {
+    let seen = seen.get_mut(n)?;
+    let before = core::mem::replace(seen, now);
+    (now > before).then_some(before)
+}
+
+/// Writes the settings; with a new generation where keys are to be derived anew.
+fn write(loaded: &Loaded, settings: &HostSettings, new_keys: bool) -> io::Result<()> {
+    let put = |words: [u64; SETTING_WORDS]| {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        loaded.settings.set(&0_u32.to_ne_bytes(), &bytes)
+    };
+    put(settings.words())?;
+    if new_keys {
+        put(HostSettings { generation: settings.generation + 1, ..*settings }.words())?;
+    }
+    Ok(())
+}
+
+fn follow_addresses(loaded: &Loaded, seen: &mut BTreeSet<[u8; 16]>) -> io::Result<()> {
+    let now = addresses::read();
+    for gone in seen.difference(&now) {
+        loaded.addresses.remove(gone)?;
+    }
+    for new in now.difference(seen) {
+        loaded.addresses.set(new, &[0; 8])?;
+    }
+    *seen = now;
+    Ok(())
+}
+
+fn refused(name: &str, error: io::Error) -> GuardError {
+    const EBUSY: i32 = 16;
+    const EEXIST: i32 = 17;
+    const EOPNOTSUPP: i32 = 95;
+    match error.raw_os_error() {
+        Some(EBUSY | EEXIST) => GuardError::Busy(name.to_owned()),
+        Some(EOPNOTSUPP) => GuardError::NoDriverSupport(name.to_owned(), error),
+        _ => GuardError::Attach(name.to_owned(), error),
+    }
+}

@@ -1,0 +1,128 @@
+//! `Loaded`: the programs in the kernel, and their maps.
+//!
+//! Made by `guard.rs`. Composes what `floodwall_bpf::cookie::host` has, for the kernel's own
+//! numbers of functions and fields.
+
+use std::io;
+
+use floodwall_bpf::btf::Btf;
+use floodwall_bpf::cookie::host::{
+    HostMaps, ListenerFields, PORT_ENTRIES, PORTS_MAX, PROOFS, Program, SCRATCH_BYTES,
+    SETTING_WORDS, Tally, adopt, answer_syn, classify, prove_ack,
+};
+use floodwall_bpf::cookie::{KEY_ENTRIES, KEY_WORDS};
+use floodwall_bpf::{Assembler, NoProgram};
+use floodwall_device::host_bpf::{HostMap, HostMapKind, HostProgram, HostProgramKind};
+
+use crate::addresses::ADDRESSES_MAX;
+use crate::error::GuardError;
+
+const BTF: &str = "/sys/kernel/btf/vmlinux";
+const ASSIGN: &str = "bpf_sk_assign_tcp_reqsk";
+
+/// See the file's head.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) ports: HostMap,
+    pub(crate) settings: HostMap,
+    pub(crate) tallies: HostMap,
+    pub(crate) addresses: HostMap,
+    /// Attached to the interface.
+    pub(crate) classify: HostProgram,
+    /// Attached to traffic control.
+    pub(crate) adopt: HostProgram,
+    /// The maps of programs and what only the programs use.
+    _kept: [HostMap; 4],
+    _behind: [HostProgram; Program::COUNT],
+}
+
+impl Loaded {
+    /// Has the kernel load all of them. Nothing is attached.
+    pub(crate) fn load() -> Result<Self, GuardError> {
+        let bytes = std::fs::read(BTF).map_err(|error| GuardError::NoBtf(error.to_string()))?;
+        let btf = Btf::parse(&bytes).map_err(|error| GuardError::NoBtf(error.to_string()))?;
+        let assign = btf.function(ASSIGN).ok_or(GuardError::NoFunction(ASSIGN))?;
+        let fields = ListenerFields::read(&btf)
+            .ok_or(GuardError::NoFunction("struct tcp_sock of a known shape"))?;
+        let create = |kind, key, value, entries| {
+            HostMap::create(kind, key, value, entries).map_err(permission)
+        };
+        let ports = create(HostMapKind::Array, 4, 8, PORT_ENTRIES as u32)?;
+        let settings = create(HostMapKind::Array, 4, SETTING_WORDS * 8, 1)?;
+        let scratch = create(HostMapKind::PerCoreArray, 4, SCRATCH_BYTES, 1)?;
+        let keys = create(HostMapKind::PerCoreArray, 4, KEY_WORDS * 8, KEY_ENTRIES as u32)?;
+        let tallies = create(HostMapKind::PerCoreArray, 4, Tally::WORDS * 8, PORTS_MAX as u32)?;
+        let proofs = create(HostMapKind::Array, 4, 8, PROOFS as u32)?;
+        let addresses = create(HostMapKind::Hash, 16, 8, ADDRESSES_MAX)?;
+        let programs = create(HostMapKind::Programs, 4, 4, Program::COUNT as u32)?;
+        let maps = HostMaps {
+            ports: ports.fd(),
+            settings: settings.fd(),
+            scratch: scratch.fd(),
+            keys: keys.fd(),
+            tallies: tallies.fd(),
+            proofs: proofs.fd(),
+            addresses: addresses.fd(),
+            programs: programs.fd(),
+        };
+        let xdp = HostProgramKind::Xdp;
+        let answer = load("answer", xdp, |a| answer_syn(a, &maps))?;
+        let prove = load("prove", xdp, |a| prove_ack(a, &maps))?;
+        let classify = load("classify", xdp, |a| classify(a, &maps, &fields))?;
+        let adopt = load("adopt", HostProgramKind::TcIngress, |a| adopt(a, &maps, assign))?;
+        programs.set_program(Program::Answer as u32, &answer)?;
+        programs.set_program(Program::Prove as u32, &prove)?;
+        Ok(Self {
+            ports,
+            settings,
+            tallies,
+            addresses,
+            classify,
+            adopt,
+            _kept: [scratch, keys, proofs, programs],
+            _behind: [answer, prove],
+        })
+    }
+}
+
+fn permission(error: io::Error) -> GuardError {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => GuardError::NoPrivilege(error),
+        _ => GuardError::Map(error),
+    }
+}
+
+fn load(
+    name: &'static str,
+    kind: HostProgramKind,
+    compose: impl FnOnce(&mut Assembler),
+) -> Result<HostProgram, GuardError> {
+    let mut a = Assembler::new();
+    compose(&mut a);
+    let code = a
+        .finish()
+        .map_err(|NoProgram| GuardError::Program(name, io::Error::other("a jump to nowhere")))?;
+    HostProgram::load(&code, kind).map_err(|error| match error.raw_os_error() {
+        // EPERM; what the verifier refuses for want of a capability comes as EACCES with words.
+        Some(1) => GuardError::NoPrivilege(error),
+        _ => GuardError::Program(name, error),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_takes_the_programs_where_it_can() {
+        match Loaded::load() {
+            Ok(_) => {}
+            Err(
+                error @ (GuardError::NoPrivilege(_)
+                | GuardError::NoBtf(_)
+                | GuardError::NoFunction(_)),
+            ) => eprintln!("SKIPPED: {error}"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}

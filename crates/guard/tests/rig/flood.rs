@@ -1,0 +1,83 @@
+//! Segments with sources that are not there, from a raw socket of the calling thread's namespace.
+
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
+use std::os::fd::OwnedFd;
+
+use rustix::net::{AddressFamily, Protocol, SendFlags, SocketType, sendto, socket};
+
+/// A source of one family and one kind of segment.
+pub struct Flood {
+    socket: OwnedFd,
+    to: SocketAddr,
+    flags: u8,
+    state: u64,
+}
+
+impl Flood {
+    pub fn new(to: SocketAddr, flags: u8) -> Self {
+        let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let protocol = Protocol::from_raw(NonZeroU32::new(255).unwrap());
+        let socket = socket(family, SocketType::RAW, Some(protocol)).unwrap();
+        Self { socket, to, flags, state: 0x1234_5678_9abc_def1 }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        self.state
+    }
+
+    /// Sends so many.
+    pub fn send(&mut self, count: usize) {
+        for _ in 0..count {
+            let packet = self.packet();
+            // The port of a raw socket means a protocol to IPv6, and must be none.
+            let to = SocketAddr::new(self.to.ip(), 0);
+            // What the kernel has no room for is lost, as on a wire.
+            let _ = sendto(&self.socket, &packet, SendFlags::DONTWAIT, &to);
+        }
+    }
+
+    fn packet(&mut self) -> Vec<u8> {
+        let (a, b) = (self.next(), self.next());
+        let mut tcp = Vec::with_capacity(24);
+        tcp.extend((a as u16 | 1024).to_be_bytes());
+        tcp.extend(self.to.port().to_be_bytes());
+        tcp.extend((b as u32).to_be_bytes());
+        tcp.extend(((b >> 32) as u32).to_be_bytes());
+        tcp.extend([6 << 4, self.flags, 0xfa, 0xf0, 0, 0, 0, 0, 2, 4, 5, 180]);
+        let (mut packet, pseudo) = match self.to.ip() {
+            IpAddr::V4(to) => {
+                let mut ip = vec![0x45, 0, 0, 44, 0, 1, 0x40, 0, 64, 6, 0, 0];
+                ip.extend([198, 18 | (a >> 40) as u8 & 1, (a >> 24) as u8, (a >> 32) as u8]);
+                ip.extend(to.octets());
+                let pseudo = ip[12..20].to_vec();
+                (ip, pseudo)
+            }
+            IpAddr::V6(to) => {
+                let mut ip = vec![0x60, 0, 0, 0, 0, 24, 6, 64];
+                ip.extend([0x20, 0x01, 0x0d, 0xb8]);
+                ip.extend(a.to_be_bytes());
+                ip.extend([0, 0, 0, 9]);
+                ip.extend(to.octets());
+                let pseudo = ip[8..40].to_vec();
+                (ip, pseudo)
+            }
+        };
+        let sum = sum(&[&pseudo[..], &[0, 6, 0, 24], &tcp].concat());
+        tcp[16..18].copy_from_slice(&sum.to_be_bytes());
+        packet.extend(tcp);
+        packet
+    }
+}
+
+fn sum(bytes: &[u8]) -> u16 {
+    let mut sum: u32 =
+        bytes.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}

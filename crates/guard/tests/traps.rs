@@ -1,0 +1,205 @@
+//! What stands in a guard's way: settings, listeners, drivers, tags; and that nothing is left.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a failing test may panic")]
+
+mod rig;
+
+use std::collections::BTreeMap;
+use std::net::{TcpListener, TcpStream};
+use std::num::NonZeroU32;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use floodwall_guard::{GuardConfig, GuardError, Notice, Watch};
+use rig::{IFACE, Rig, config, connect_and_echo, counted, echo, server, skip, start, sysctl};
+use rustix::net::{AddressFamily, Protocol, SocketType, bind, listen, socket};
+
+const PORT: u16 = 7000;
+
+fn said(command: &str) -> String {
+    let mut words = command.split_whitespace();
+    let out = Command::new(words.next().unwrap()).args(words).output();
+    out.map_or_else(|error| error.to_string(), |out| String::from_utf8_lossy(&out.stdout).into())
+}
+
+/// Every setting of the namespace, and what tools say of links, queues and rules.
+fn everything() -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    settings(Path::new("/proc/sys/net"), &mut found);
+    for command in [
+        "ip -d link",
+        "ip address",
+        "ip route show table all",
+        "tc qdisc show",
+        &format!("tc filter show dev {IFACE} ingress"),
+        "nft list ruleset",
+        &format!("ethtool -k {IFACE}"),
+    ] {
+        found.insert(command.to_owned(), said(command));
+    }
+    found
+}
+
+fn settings(folder: &Path, found: &mut BTreeMap<String, String>) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            settings(&path, found);
+        } else if let Ok(text) = std::fs::read_to_string(&path) {
+            found.insert(path.display().to_string(), text);
+        }
+    }
+}
+
+#[test]
+fn nothing_is_left_behind() {
+    let Some(rig) = Rig::new() else { return };
+    echo(server(false, PORT));
+    let connect = || rig.run(|| connect_and_echo(server(false, PORT))).unwrap();
+    connect();
+    let before = everything();
+    assert!(before.len() > 100, "settings are read");
+    let Some(guard) = start(config(&[PORT], Watch::Always)) else { return };
+    connect();
+    assert_eq!(counted(&guard, "adopted"), 1);
+    assert_ne!(said("ip -d link"), before["ip -d link"], "the program shows");
+    drop(guard);
+    connect();
+    let after = everything();
+    let changed: Vec<_> =
+        before.iter().filter(|(key, text)| after.get(*key) != Some(text)).collect();
+    assert!(changed.is_empty(), "{changed:?}");
+}
+
+#[test]
+fn cookies_that_are_turned_off_are_noticed_and_connections_go_on() {
+    let Some(rig) = Rig::new() else { return };
+    echo(server(true, PORT));
+    let Some(mut guard) = start(config(&[PORT], Watch::Always)) else { return };
+    let connect = || rig.run(|| connect_and_echo(server(true, PORT))).unwrap();
+    connect();
+    assert_eq!(guard.follow().unwrap(), [Notice::Awake(PORT, true)]);
+    sysctl("ipv4/tcp_syncookies", "0");
+    assert_eq!(guard.follow().unwrap(), [Notice::Cookies(false)]);
+    connect();
+    assert_eq!(counted(&guard, "syn_answered"), 1, "the kernel answered the second");
+    assert!(guard.status().unwrap().paused);
+    sysctl("ipv4/tcp_syncookies", "1");
+    assert_eq!(guard.follow().unwrap(), [Notice::Cookies(true)]);
+    connect();
+    assert_eq!(counted(&guard, "syn_answered"), 2);
+    sysctl("ipv4/tcp_window_scaling", "0");
+    assert_eq!(guard.follow().unwrap(), [Notice::Offers]);
+    connect();
+    assert_eq!(counted(&guard, "adopted"), 3);
+}
+
+#[test]
+fn a_listener_that_goes_and_an_interface_that_goes_are_noticed() {
+    let Some(rig) = Rig::new() else { return };
+    let listener = TcpListener::bind(server(false, PORT)).unwrap();
+    let Some(mut guard) = start(config(&[PORT], Watch::Always)) else { return };
+    assert_eq!(guard.follow().unwrap(), []);
+    drop(listener);
+    assert_eq!(guard.follow().unwrap(), [Notice::Listener(PORT, false)]);
+    let refused = rig.run(|| TcpStream::connect(server(false, PORT)).unwrap_err().kind());
+    assert_eq!(refused, std::io::ErrorKind::ConnectionRefused, "the kernel resets, as before");
+    let _listener = TcpListener::bind(server(false, PORT)).unwrap();
+    assert_eq!(guard.follow().unwrap(), [Notice::Listener(PORT, true)]);
+    assert!(rig::ip(&format!("link set {IFACE} down")));
+    assert_eq!(guard.follow().unwrap(), [Notice::Carrier(false)]);
+    assert!(rig::ip(&format!("link delete {IFACE}")));
+    assert!(matches!(guard.follow(), Err(GuardError::NoInterface(_))));
+}
+
+#[test]
+fn a_multipath_listener_is_left_to_the_kernel_and_noticed() {
+    let Some(rig) = Rig::new() else { return };
+    let mptcp = Protocol::from_raw(NonZeroU32::new(262).unwrap());
+    let Ok(listener) = socket(AddressFamily::INET, SocketType::STREAM, Some(mptcp)) else {
+        return skip("this kernel has no MPTCP");
+    };
+    bind(&listener, &server(false, PORT)).unwrap();
+    listen(&listener, 16).unwrap();
+    let Some(mut guard) = start(config(&[PORT], Watch::Always)) else { return };
+    rig.run(|| TcpStream::connect(server(false, PORT)).map(drop)).unwrap();
+    assert_eq!(counted(&guard, "syn_answered"), 0);
+    assert_eq!(guard.follow().unwrap(), [Notice::Multipath(PORT)]);
+}
+
+#[test]
+fn a_full_accept_queue_takes_as_many_as_without_the_guard() {
+    let Some(rig) = Rig::new() else { return };
+    let connected = |v6, port| {
+        let family = if v6 { AddressFamily::INET6 } else { AddressFamily::INET };
+        let listener = socket(family, SocketType::STREAM, None).unwrap();
+        bind(&listener, &server(v6, port)).unwrap();
+        listen(&listener, 4).unwrap();
+        let held: Vec<TcpStream> = rig.run(move || {
+            let patience = Duration::from_millis(400);
+            let connect = |_| TcpStream::connect_timeout(&server(v6, port), patience).ok();
+            (0..8).filter_map(connect).collect()
+        });
+        (held.len(), listener)
+    };
+    let direct = [false, true].map(|v6| connected(v6, PORT).0);
+    assert_eq!(direct, [5, 5]);
+    let Some(guard) = start(config(&[7001], Watch::Always)) else { return };
+    let guarded = [false, true].map(|v6| connected(v6, 7001).0);
+    assert_eq!(guarded, direct);
+    assert!(counted(&guard, "syn_queue_full") >= 6);
+}
+
+#[test]
+fn in_front_of_the_systems_stack_connections_are_taken_over_too() {
+    let Some(rig) = Rig::new() else { return };
+    for v6 in [false, true] {
+        echo(server(v6, PORT));
+    }
+    let generic = GuardConfig { generic: true, ..config(&[PORT], Watch::Always) };
+    let Some(guard) = start(generic) else { return };
+    for v6 in [false, true] {
+        for _ in 0..10 {
+            rig.run(move || connect_and_echo(server(v6, PORT))).unwrap();
+        }
+    }
+    assert_eq!(counted(&guard, "syn_answered"), 20);
+    assert_eq!(counted(&guard, "adopted"), 20, "{:?}", guard.status());
+}
+
+#[test]
+fn behind_a_vlan_tag_connections_are_taken_over_too() {
+    let Some(rig) = Rig::new() else { return };
+    fn vlan(name: &str, (four, six): (&str, &str)) -> bool {
+        assert!(
+            Command::new("ethtool")
+                .args(["-K", name, "txvlan", "off", "rxvlan", "off"])
+                .output()
+                .is_ok()
+        );
+        rig::ip(&format!("link add link {name} name {name}.5 type vlan id 5"))
+            && rig::ip(&format!("address add {four}/24 dev {name}.5"))
+            && rig::ip(&format!("address add {six}/64 dev {name}.5 nodad"))
+            && rig::ip(&format!("link set {name}.5 up"))
+    }
+    if !vlan(IFACE, ("10.78.0.1", "fd78::1"))
+        || !rig.run(move || vlan("gd1", ("10.78.0.2", "fd78::2")))
+    {
+        return skip("no VLAN device here");
+    }
+    let addr = |v6| {
+        std::net::SocketAddr::new(if v6 { "fd78::1" } else { "10.78.0.1" }.parse().unwrap(), PORT)
+    };
+    for v6 in [false, true] {
+        echo(addr(v6));
+    }
+    let Some(guard) = start(config(&[PORT], Watch::Always)) else { return };
+    for v6 in [false, true] {
+        for _ in 0..10 {
+            rig.run(move || connect_and_echo(addr(v6))).unwrap();
+        }
+    }
+    assert_eq!(counted(&guard, "syn_answered"), 20);
+    assert_eq!(counted(&guard, "adopted"), 20, "{:?}", guard.status());
+}

@@ -1,0 +1,292 @@
+//! The path that a socket used last, with the headers that go before its next datagram.
+//!
+//! A resolved route (decision D14): an index and a generation instead of a reference. It is valid
+//! while no change could change the result, and for [`LIFETIME`] at most, so that neighbour
+//! unreachability detection sees the traffic (RFC 4861 section 7.3.3); for a peer that is not yet
+//! established for less, so that `recent_peers.rs` sees it return. The whole link and IP header is
+//! cached; length and header checksum are patched.
+//!
+//! # Under flood
+//! One entry per socket and one per family, allocated at the start: no packet of a peer adds one. A
+//! socket that answers many peers evicts its entry with each answer and pays for the look-ups
+//! again; so does TCP that answers many destinations in turn.
+
+use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::time::Duration;
+
+use floodwall_base::{IfIndex, Instant};
+use floodwall_checksum::InternetSum;
+use floodwall_udp::{DatagramHeader, PreparedDatagram, SocketId};
+use floodwall_wire::{ethernet, ipv4, ipv6};
+
+use crate::ip::ip_family::IpFamily;
+use crate::ip::tx::OutputPath;
+use crate::triage::recent_peers::AGAIN;
+
+/// How long an entry serves.
+const LIFETIME: Duration = Duration::from_millis(100);
+
+/// The key of a cached path: two queries match only if they are equal bit by bit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PathQuery {
+    pub(crate) id: SocketId,
+    pub(crate) to: SocketAddr,
+    pub(crate) from: Option<SocketAddr>,
+    pub(crate) zone: Option<IfIndex>,
+}
+
+/// What a socket sends, as far as the headers of its path are cached for the next datagram.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SendingPath {
+    pub(crate) query: PathQuery,
+    pub(crate) flow: PreparedDatagram,
+    /// No part of the stack needs to see the next datagram to this peer for a while.
+    pub(crate) is_settled: bool,
+}
+
+/// The answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CachedPath {
+    query: PathQuery,
+    generation: u32,
+    until: Instant,
+    pub(crate) flow: PreparedDatagram,
+    pub(crate) iface: IfIndex,
+    /// The largest IP packet in bytes.
+    pub(crate) mtu: u32,
+    headers: HeaderTemplate,
+}
+
+/// What goes before a datagram; the lengths and what depends on them are not yet right.
+#[derive(Clone, Copy, Debug)]
+struct HeaderTemplate {
+    /// Of Ethernet, where there is one.
+    link: Option<[u8; ethernet::HEADER_LEN]>,
+    ip: IpHeader,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum IpHeader {
+    /// And its sum without length and checksum.
+    V4([u8; ipv4::HEADER_LEN], InternetSum),
+    V6([u8; ipv6::HEADER_LEN]),
+}
+
+impl HeaderTemplate {
+    /// Of a frame that has just been made.
+    fn of(frame: &[u8], link_len: usize, v4: bool) -> Option<Self> {
+        let (link, ip) = frame.split_at_checked(link_len)?;
+        let ip = if v4 {
+            let mut header = *ip.first_chunk()?;
+            [header[2], header[3], header[10], header[11]] = [0; 4];
+            IpHeader::V4(header, floodwall_checksum::header20(&header))
+        } else {
+            IpHeader::V6(*ip.first_chunk()?)
+        };
+        Some(Self { link: link.first_chunk().copied(), ip })
+    }
+}
+
+impl DatagramHeader for CachedPath {
+    #[inline]
+    fn len(&self) -> usize {
+        let link = if self.headers.link.is_some() { ethernet::HEADER_LEN } else { 0 };
+        link + self.ip_len()
+    }
+
+    #[inline]
+    fn write(&self, out: &mut [u8], len: usize) {
+        let out = match &self.headers.link {
+            None => out,
+            Some(link) => {
+                let Some((front, rest)) = out.split_first_chunk_mut() else { return };
+                *front = *link;
+                rest
+            }
+        };
+        match &self.headers.ip {
+            IpHeader::V4(header, sum) => {
+                let Some(out) = out.first_chunk_mut() else { return };
+                *out = *header;
+                let total_len = (ipv4::HEADER_LEN + len) as u16;
+                [out[2], out[3]] = total_len.to_be_bytes();
+                [out[10], out[11]] = sum.add(InternetSum::of_u16(total_len)).finish().to_be_bytes();
+            }
+            IpHeader::V6(header) => {
+                let Some(out) = out.first_chunk_mut() else { return };
+                *out = *header;
+                [out[4], out[5]] = (len as u16).to_be_bytes();
+            }
+        }
+    }
+}
+
+/// What a sender has found out about its path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LearnedPath {
+    pub(crate) v4: bool,
+    pub(crate) flow: PreparedDatagram,
+    pub(crate) iface: IfIndex,
+    pub(crate) mtu: u32,
+    /// As of [`SendingPath`].
+    pub(crate) is_settled: bool,
+}
+
+/// Result of the last look-up of a destination.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ResolvedPath<A> {
+    dst_addr: A,
+    zone: Option<IfIndex>,
+    generation: u32,
+    until: Instant,
+    path: OutputPath<A>,
+}
+
+/// One entry a socket, and the ways of the last segments of TCP, of each family.
+#[derive(Debug)]
+pub(crate) struct PathCache {
+    entries: Box<[Option<CachedPath>]>,
+    generation: u32,
+    pub(crate) last_v4: Option<ResolvedPath<Ipv4Addr>>,
+    pub(crate) last_v6: Option<ResolvedPath<Ipv6Addr>>,
+}
+
+impl PathCache {
+    pub(crate) fn new(sockets_max: usize) -> Self {
+        let entries = vec![None; sockets_max].into();
+        Self { entries, generation: 0, last_v4: None, last_v6: None }
+    }
+
+    /// How many sockets it is for.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Changes with every [`PathCache::forget`] (invalidation).
+    pub(crate) const fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// Something changed that may change an answer: a route, an address, a neighbour, a setting, or
+    /// what is let in (`tcp/predict.rs`).
+    pub(crate) fn forget(&mut self) {
+        self.generation = self.generation.wrapping_add(1);
+    }
+
+    /// The path, if nothing has changed. The query is compared in place: a copy of it made just
+    /// before would stall on store forwarding.
+    #[inline]
+    pub(crate) fn find(
+        &self,
+        id: SocketId,
+        to: &SocketAddr,
+        from: &Option<SocketAddr>,
+        zone: Option<IfIndex>,
+        now: Instant,
+    ) -> Option<&CachedPath> {
+        let entry = self.entries.get(id.index())?.as_ref()?;
+        let query = &entry.query;
+        let good = entry.generation == self.generation && now < entry.until;
+        let same = query.id == id && query.zone == zone && same_end(&query.to, to);
+        (good && same && query.from == *from).then_some(entry)
+    }
+
+    /// Where a destination led the last time, if that was the one and nothing has changed.
+    #[inline]
+    pub(crate) fn last<A: IpFamily>(
+        &self,
+        dst_addr: A,
+        zone: Option<IfIndex>,
+        now: Instant,
+    ) -> Option<OutputPath<A>> {
+        let way = A::last_way(self).as_ref()?;
+        let good = way.generation == self.generation && now < way.until;
+        (good && way.dst_addr == dst_addr && way.zone == zone).then_some(way.path)
+    }
+
+    /// Remembers where a destination leads.
+    pub(crate) fn note_last<A: IpFamily>(
+        &mut self,
+        (dst_addr, zone): (A, Option<IfIndex>),
+        path: OutputPath<A>,
+        now: Instant,
+    ) {
+        let (generation, until) = (self.generation, now + LIFETIME);
+        *A::last_way_mut(self) = Some(ResolvedPath { dst_addr, zone, generation, until, path });
+    }
+
+    /// Remembers the headers of a frame that has just been made for `query`.
+    pub(crate) fn learn(
+        &mut self,
+        query: PathQuery,
+        now: Instant,
+        path: LearnedPath,
+        frame: &[u8],
+        link_len: usize,
+    ) {
+        let LearnedPath { v4, flow, iface, mtu, is_settled } = path;
+        let Some(headers) = HeaderTemplate::of(frame, link_len, v4) else { return };
+        let until = now + if is_settled { LIFETIME } else { AGAIN };
+        let generation = self.generation;
+        if let Some(entry) = self.entries.get_mut(query.id.index()) {
+            *entry = Some(CachedPath { query, generation, until, flow, iface, mtu, headers });
+        }
+    }
+}
+
+/// Whether two ends are one, scope included.
+#[inline]
+fn same_end(a: &SocketAddr, b: &SocketAddr) -> bool {
+    match (a, b) {
+        (SocketAddr::V4(a), SocketAddr::V4(b)) => {
+            a.ip().to_bits() == b.ip().to_bits() && a.port() == b.port()
+        }
+        (SocketAddr::V6(a), SocketAddr::V6(b)) => {
+            a.ip().to_bits() == b.ip().to_bits()
+                && a.port() == b.port()
+                && a.scope_id() == b.scope_id()
+        }
+        _ => false,
+    }
+}
+
+impl CachedPath {
+    /// Whether it is one of IPv4.
+    #[inline]
+    pub(crate) const fn is_v4(&self) -> bool {
+        matches!(self.headers.ip, IpHeader::V4(..))
+    }
+
+    /// Bytes of the IP header.
+    #[inline]
+    pub(crate) const fn ip_len(&self) -> usize {
+        if self.is_v4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn way_is_remembered_until_something_changes<A: IpFamily>(to: A, other: A) {
+        let mut paths = PathCache::new(0);
+        let (zone, now) = (Some(IfIndex(1)), Instant::from_nanos(1_000));
+        let path = OutputPath::Via { iface: IfIndex(1), next_hop: other, mtu: 1500 };
+        assert_eq!(paths.last(to, zone, now), None);
+        paths.note_last((to, zone), path, now);
+        assert_eq!(paths.last(to, zone, now), Some(path));
+        assert_eq!(paths.last(other, zone, now), None);
+        assert_eq!(paths.last(to, None, now), None);
+        assert_eq!(paths.last(to, zone, now + LIFETIME), None);
+        paths.forget();
+        assert_eq!(paths.last(to, zone, now), None);
+    }
+
+    #[test]
+    fn the_way_of_the_last_segment_serves_until_something_changes() {
+        let v4 = [1, 2].map(|n| Ipv4Addr::new(192, 0, 2, n));
+        way_is_remembered_until_something_changes(v4[0], v4[1]);
+        let v6 = [1, 2].map(|n| Ipv6Addr::from_bits(0x2001_0db8 << 96 | n));
+        way_is_remembered_until_something_changes(v6[0], v6[1]);
+    }
+}

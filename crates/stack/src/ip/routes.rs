@@ -1,0 +1,161 @@
+//! The stack and its routing tables: look-up, ownership, removal of expired routes.
+//!
+//! A host has one set of tables: the control shard's, which alone changes them. A stack that is
+//! alone, or that control shard, looks into its own; a follower reads the control shard's in place,
+//! under the view of its round, so that a route is visible to all shards from the moment it is
+//! published, at the end of the call that changed it. Called by `tx.rs` for every packet without a
+//! cached path, by `neighbors.rs` for timed work, by `shards/control.rs` to publish. Invariant: no
+//! result waits for timed work; the clock of the round decides whether a route has expired.
+//!
+//! # Under flood
+//! Reachable through advertisements (`router.rs`) and leases (`dhcp.rs`); both limit their routes:
+//! see [`floodwall_fib::Fib`]. Worst work per packet: one look-up.
+
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use floodwall_base::{HashKey, Instant, SecretRandom, Units, limits};
+use floodwall_fib::{Fib, FibConfig, FibReader, Found};
+use floodwall_sync::qsbr::Domain;
+
+use crate::config::StackConfig;
+use crate::ip::ip_family::IpFamily;
+use crate::round_context::RoundContext;
+use crate::shards::Role;
+use crate::stack::Stack;
+
+/// The tables of both families.
+pub(crate) struct FibPair {
+    pub(crate) v4: Fib<Ipv4Addr>,
+    pub(crate) v6: Fib<Ipv6Addr>,
+}
+
+/// What followers have of them.
+#[derive(Clone)]
+pub(crate) struct FibReaders {
+    pub(crate) v4: FibReader<Ipv4Addr>,
+    pub(crate) v6: FibReader<Ipv6Addr>,
+}
+
+impl FibPair {
+    /// Tables that the workers of `domain` read.
+    pub(crate) fn shared(domain: &Domain, config: &StackConfig, random: &mut SecretRandom) -> Self {
+        let (bounds, now) = (bounds(config), Instant::ORIGIN);
+        Self {
+            v4: Fib::new(domain, bounds, random.hash_key(), now),
+            v6: Fib::new(domain, bounds, random.hash_key(), now),
+        }
+    }
+
+    /// Tables of a stack to which none are given: no other shard reads them, and a follower needs
+    /// none.
+    pub(crate) fn of(role: &Role, config: &StackConfig, random: &mut SecretRandom) -> Self {
+        if matches!(role, Role::Follower(_)) {
+            return Self::none();
+        }
+        let (bounds, now) = (bounds(config), Instant::ORIGIN);
+        Self {
+            v4: Fib::alone(bounds, random.hash_key(), now),
+            v6: Fib::alone(bounds, random.hash_key(), now),
+        }
+    }
+
+    fn none() -> Self {
+        let none = FibConfig {
+            routes_max: 0,
+            learnt_max: 0,
+            expiring_max: 0,
+            next_hops_max: 0,
+            groups_max: 0,
+        };
+        let (key, now) = (HashKey::new(0, 0), Instant::ORIGIN);
+        Self { v4: Fib::alone(none, key, now), v6: Fib::alone(none, key, now) }
+    }
+
+    pub(crate) fn readers(&self) -> FibReaders {
+        FibReaders { v4: self.v4.reader(), v6: self.v6.reader() }
+    }
+}
+
+/// What a stack's tables may hold.
+fn bounds(config: &StackConfig) -> FibConfig {
+    let learnt_max = config.interfaces.len() * limits::ROUTES_LEARNT_INTERFACE_MAX;
+    let configured = FibConfig::for_routes(config.routes_max);
+    let (dropped, routes_max) = (configured.learnt_max, config.routes_max);
+    FibConfig {
+        learnt_max,
+        expiring_max: routes_max + learnt_max,
+        next_hops_max: configured.next_hops_max - dropped + learnt_max,
+        ..configured
+    }
+}
+
+impl Stack {
+    /// Where a packet of ours to `dst_addr` goes now.
+    #[inline]
+    pub(crate) fn route_to<A: IpFamily>(
+        &self,
+        cx: &RoundContext<'_>,
+        dst_addr: A,
+    ) -> Option<Found<A>> {
+        match &self.shard.role {
+            Role::Follower(follower) => {
+                let view = cx.peers.as_ref()?.view;
+                A::fib_reader(&follower.routes).lookup(view, dst_addr, cx.now)
+            }
+            _ => A::fib(self).lookup(dst_addr, cx.now),
+        }
+    }
+
+    /// Whether what would lead there is a link that is down.
+    pub(crate) fn leads_into_a_dead_link<A: IpFamily>(
+        &self,
+        cx: &RoundContext<'_>,
+        dst_addr: A,
+    ) -> bool {
+        match (&self.shard.role, &cx.peers) {
+            (Role::Follower(follower), Some(peers)) => {
+                A::fib_reader(&follower.routes).leads_into_a_dead_link(peers.view, dst_addr)
+            }
+            _ => A::fib(self).leads_into_a_dead_link(dst_addr),
+        }
+    }
+
+    /// Removes routes that are over, and goes on with what a link that went or came left to do.
+    pub(crate) fn route_timers<A: IpFamily>(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        budget: Units,
+    ) -> Units {
+        let fib = A::fib_mut(self);
+        let before = fib.generation();
+        let mut visited = fib.sweep(cx.now, budget.0 as usize);
+        visited += fib.collect(cx.now, (budget.0 as usize).saturating_sub(visited));
+        if fib.generation() != before {
+            self.sockets.path_cache.forget();
+        }
+        Units(visited as u32)
+    }
+
+    /// Shows the other shards what has changed. False where too much waits for them.
+    pub(crate) fn publish_routes(&mut self, now: Instant) -> bool {
+        // Publish both families, even if the first fails.
+        let (v4, v6) = (self.v4.routes.publish(now), self.v6.routes.publish(now));
+        v4 && v6
+    }
+
+    /// The routing table of a family, to be changed: for the operator's commands. Only the control
+    /// shard's counts; [`Stack::routes_changed`] is to be called afterwards.
+    pub fn routes_v4_mut(&mut self) -> &mut Fib<Ipv4Addr> {
+        &mut self.v4.routes
+    }
+
+    /// As [`Stack::routes_v4_mut`].
+    pub fn routes_v6_mut(&mut self) -> &mut Fib<Ipv6Addr> {
+        &mut self.v6.routes
+    }
+
+    /// Routes were changed from outside: invalidates the cached paths of sockets.
+    pub fn routes_changed(&mut self) {
+        self.sockets.path_cache.forget();
+    }
+}

@@ -1,0 +1,113 @@
+//! The classic services over TCP, for trying a stack out: echo and discard (RFC 862, 863).
+//!
+//! An application on the stack's own core. It keeps no bytes of its own: what cannot be sent yet
+//! stays unread, so that a peer that does not read is not read either. Connections get turns
+//! (`ready_queue.rs`).
+
+use core::mem::take;
+
+use floodwall_base::{Instant, Units};
+use floodwall_tcp::{ConnectionId, RecvError, SendError, TcpSettings};
+
+use crate::host::Application;
+use crate::services::ServiceKind;
+use crate::services::service_listener::ServiceListener;
+use crate::sockets::ready_queue::{ReadyQueue, ServedTurn, copied};
+use crate::sockets::{Sockets, StartError};
+
+/// Bytes that one connection is served at a time.
+const PIECE: usize = 16_384;
+
+/// A TCP service on one port, both families.
+pub struct TcpService {
+    kind: ServiceKind,
+    port: u16,
+    name: String,
+    door: ServiceListener,
+    ready: ReadyQueue,
+    buffer: Box<[u8]>,
+}
+
+impl TcpService {
+    /// A service that will listen on `port`. Of the kinds, [`ServiceKind::Chargen`] behaves as
+    /// echo: an endless stream would flood a client that does not read it.
+    #[must_use]
+    pub fn new(kind: ServiceKind, port: u16) -> Self {
+        let word = if kind == ServiceKind::Discard { "tcp-discard" } else { "tcp-echo" };
+        let name = format!("{word}:{port}");
+        let (door, ready) = (ServiceListener::default(), ReadyQueue::default());
+        Self { kind, port, name, door, ready, buffer: vec![0; PIECE].into() }
+    }
+
+    /// Serves a connection within its quantum.
+    fn serve(&mut self, sockets: &mut Sockets<'_>, id: ConnectionId, quantum: u32) -> ServedTurn {
+        let mut spent = 0;
+        while spent < quantum {
+            let (units, more) = self.serve_piece(sockets, id);
+            spent += units;
+            if !more {
+                return ServedTurn { spent, more };
+            }
+        }
+        ServedTurn { spent, more: true }
+    }
+
+    /// Serves a connection once; the units that it cost, and whether more may follow at once.
+    fn serve_piece(&mut self, sockets: &mut Sockets<'_>, id: ConnectionId) -> (u32, bool) {
+        let n = match sockets.tcp_peek(id, &mut self.buffer) {
+            Ok(n @ 1..) => n,
+            // Everything was answered.
+            Err(RecvError::WouldBlock) if !sockets.is_draining() => return (1, false),
+            _ => {
+                let _ = sockets.tcp_close(id);
+                return (1, false);
+            }
+        };
+        let units = 1 + copied(n);
+        let taken = match self.kind {
+            ServiceKind::Discard => n,
+            _ => match sockets.tcp_send(id, self.buffer.get(..n).unwrap_or_default()) {
+                Ok(taken) => taken,
+                Err(SendError::WouldBlock) => return (units, false),
+                Err(_) => {
+                    let _ = sockets.tcp_abort(id);
+                    return (units, false);
+                }
+            },
+        };
+        if let Some(out) = self.buffer.get_mut(..taken) {
+            let _ = sockets.tcp_recv(id, out);
+        }
+        (units, true)
+    }
+}
+
+impl Application for TcpService {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn start(&mut self, sockets: &mut Sockets<'_>) -> Result<(), StartError> {
+        self.ready.prepare(sockets.tcp_places_max());
+        let settings = TcpSettings { ecn: true, ..TcpSettings::default() };
+        self.door.open(sockets, self.port, &settings)
+    }
+
+    fn run(&mut self, sockets: &mut Sockets<'_>, budget: Units) -> Units {
+        let (mut door, mut ready) = (take(&mut self.door), take(&mut self.ready));
+        let spent = ready.run(sockets, &mut door, budget, |sockets, id, quantum| {
+            self.serve(sockets, id, quantum)
+        });
+        (self.door, self.ready) = (door, ready);
+        spent
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        if self.ready.is_empty() { self.door.deadline() } else { Some(Instant::ORIGIN) }
+    }
+
+    fn stop(&mut self, sockets: &mut Sockets<'_>) -> bool {
+        self.door.shut(sockets);
+        true
+    }
+}

@@ -1,0 +1,435 @@
+//! One core's protocol state, and the rounds in which it runs: an [`Engine`].
+//!
+//! Called by `dispatch` on real cores and by `world` in virtual time. A round takes the burst, then
+//! what the loopback holds; timed work is done in slices. Invariants: every packet that arrived and
+//! every packet that this stack made is accounted for exactly once ([`Stats::conservation`]); no
+//! allocation per packet; nothing here does I/O or reads a clock.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use floodwall_base::{
+    Counter, DropReason, IfIndex, Instant, MacAddr, Randomness, Steering, Units, WorkerId, limits,
+};
+use floodwall_fib::Fib;
+use floodwall_ip::{FragmentStore, Interface, NeighborCache, neighbor::NeighborTableFull};
+use floodwall_packet::{
+    Burst, Engine, HandoffList, PacketList, Peers, Round, RxFilter, SynOffers, Triage,
+};
+
+use crate::config::{ConfigError, StackConfig};
+use crate::parts::{
+    BurstState, ControlState, FamilyState, IcmpState, MemoryShare, PacketPolicy, ShardContext,
+    SocketTables,
+};
+use crate::round_context::RoundContext;
+use crate::shards::{Role, Seat};
+use crate::sockets::Sockets;
+use crate::stats::Stats;
+
+/// One shard of an IPv4/IPv6 host: interfaces, tables, sockets and statistics of one core. Driven
+/// as an [`Engine`](floodwall_packet::Engine).
+pub struct Stack {
+    pub(crate) interfaces: Vec<Interface>,
+    pub(crate) v4: FamilyState<Ipv4Addr>,
+    pub(crate) v6: FamilyState<Ipv6Addr>,
+    pub(crate) control: ControlState,
+    pub(crate) icmp: IcmpState,
+    pub(crate) policy: PacketPolicy,
+    pub(crate) sockets: SocketTables,
+    /// Connections, where this stack has any.
+    pub(crate) tcp: Option<Box<crate::tcp::TcpShard>>,
+    pub(crate) shard: ShardContext,
+    pub(crate) burst: BurstState,
+    pub(crate) memory: MemoryShare,
+    pub(crate) stats: Stats,
+    /// Copies packets for an operator, where one looks.
+    pub(crate) tap: Option<Box<crate::tap::PacketTap>>,
+}
+
+impl Stack {
+    /// A stack with everything allocated that it will ever need.
+    ///
+    /// # Errors
+    /// A configuration that makes no sense: see [`ConfigError`].
+    pub fn new(
+        config: &StackConfig,
+        random: &mut Randomness,
+        now: Instant,
+    ) -> Result<Self, ConfigError> {
+        let alone = Steering::new(random.secret.hash_key(), 1);
+        Self::seated(config, Seat::alone(alone), random, now)
+    }
+
+    /// As [`Stack::new`], as one shard of a host with several workers. All its shards are made of
+    /// the same configuration; each has its own memory and randomness.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn seated(
+        config: &StackConfig,
+        seat: Seat,
+        random: &mut Randomness,
+        now: Instant,
+    ) -> Result<Self, ConfigError> {
+        crate::build::stack(config, seat, random, now)
+    }
+
+    /// Which of its host's workers runs this stack.
+    #[must_use]
+    pub const fn worker(&self) -> WorkerId {
+        self.shard.worker
+    }
+
+    /// The function that maps a flow to the worker that owns it.
+    #[must_use]
+    pub const fn steering(&self) -> &Steering {
+        &self.shard.steering
+    }
+
+    /// What has been counted, complete as of now.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let mut stats = self.stats.clone();
+        let access = stats.access;
+        stats.held = self.v4.reassembly.held() + self.v6.reassembly.held();
+        let pairs = [
+            (Counter::FloodwallHeaderChecks, access.checks()),
+            (Counter::FloodwallHeaderBorrows, access.borrows),
+            (Counter::FloodwallHeaderCopies, access.copies),
+            (Counter::FloodwallHeaderCopiedBytes, access.copied_bytes),
+            (Counter::FloodwallHeaderPulldowns, access.pulldowns),
+            (Counter::FloodwallHeaderFailures, access.failures),
+        ];
+        for (counter, value) in pairs {
+            stats.counters.set(counter, value);
+        }
+        // A program that shows addresses, routes and name servers reads them again when this
+        // changes.
+        let changes = stats.counters.of(Counter::FloodwallChanges);
+        let routes =
+            u64::from(self.v4.routes.generation()) + u64::from(self.v6.routes.generation());
+        stats.counters.set(Counter::FloodwallChanges, changes + routes + self.dns_changes());
+        self.count_published(&mut stats.counters);
+        self.count_half_open(&mut stats.counters);
+        stats
+    }
+
+    /// The interfaces, the loopback first.
+    #[must_use]
+    pub fn interfaces(&self) -> &[Interface] {
+        &self.interfaces
+    }
+
+    /// The IPv4 routes; of a follower none: its control shard has them.
+    #[must_use]
+    pub fn routes_v4(&self) -> &Fib<Ipv4Addr> {
+        &self.v4.routes
+    }
+
+    /// The IPv6 routes; of a follower none: its control shard has them.
+    #[must_use]
+    pub fn routes_v6(&self) -> &Fib<Ipv6Addr> {
+        &self.v6.routes
+    }
+
+    /// The IPv4 neighbours.
+    #[must_use]
+    pub fn neighbors_v4(&self) -> &NeighborCache<Ipv4Addr> {
+        &self.v4.neighbors
+    }
+
+    /// The IPv6 neighbours.
+    #[must_use]
+    pub fn neighbors_v6(&self) -> &NeighborCache<Ipv6Addr> {
+        &self.v6.neighbors
+    }
+
+    /// IPv4 datagrams that lack fragments.
+    #[must_use]
+    pub fn reassembly_v4(&self) -> &FragmentStore<Ipv4Addr> {
+        &self.v4.reassembly
+    }
+
+    /// IPv6 datagrams that lack fragments.
+    #[must_use]
+    pub fn reassembly_v6(&self) -> &FragmentStore<Ipv6Addr> {
+        &self.v6.reassembly
+    }
+
+    /// The access list of an interface, where it has one, with what each rule decided here.
+    #[must_use]
+    pub fn access_list(&self, iface: IfIndex) -> Option<&floodwall_ip::access_list::AccessList> {
+        self.policy.access_lists.get(usize::from(iface.0))?.as_ref()
+    }
+
+    /// Replaces the access list of an interface on this shard; without rules it has none. The
+    /// counts of the rules begin anew. Returns false, and changes nothing, where there is no such
+    /// interface, or it is the loopback, or there are more rules than `ACCESS_RULES_MAX`.
+    /// Allocates: not for the packet path.
+    pub fn set_access_list(
+        &mut self,
+        iface: IfIndex,
+        rules: &[floodwall_ip::access_list::AccessRule],
+    ) -> bool {
+        let at = usize::from(iface.0);
+        let fits = rules.len() <= limits::ACCESS_RULES_MAX;
+        if iface == IfIndex::LOOPBACK || at >= self.interfaces.len() || !fits {
+            return false;
+        }
+        let mut lists = core::mem::take(&mut self.policy.access_lists).into_vec();
+        lists.resize_with(self.interfaces.len(), || None);
+        if let Some(list) = lists.get_mut(at) {
+            let new = || floodwall_ip::access_list::AccessList::new(rules);
+            *list = (!rules.is_empty()).then(new);
+        }
+        // Packets are not looked at where no interface has rules.
+        if lists.iter().any(Option::is_some) {
+            self.policy.access_lists = lists.into();
+        }
+        self.sockets.path_cache.forget();
+        true
+    }
+
+    /// The interface with this name.
+    #[must_use]
+    pub fn interface_named(&self, name: &str) -> Option<IfIndex> {
+        self.interfaces.iter().find(|i| i.name == name).map(|i| i.index)
+    }
+
+    /// Sets the time at which the following packets are received.
+    #[inline]
+    pub(crate) fn begin(&mut self, now: Instant) {
+        self.sockets.recent_peers.begin(now);
+        if let Some(forwarding) = &mut self.policy.forwarding {
+            forwarding.dialogues.begin(now);
+        }
+        self.sockets.udp.begin(now);
+    }
+
+    /// Takes a burst, then what waits on the loopback.
+    pub(crate) fn receive(&mut self, cx: &mut RoundContext<'_>, arrived: &mut Burst) -> Units {
+        self.stats.counters.count(Counter::FloodwallRounds);
+        self.begin(cx.now);
+        let before = self.marks();
+        // Counted before the loop: even if it ends early, all of them have arrived.
+        self.stats.fates.received += arrived.len() as u64;
+        let mut behind = arrived.len();
+        for packet in arrived.drain() {
+            behind -= 1;
+            self.burst.more_arrives = behind > 0;
+            self.take_in(cx, packet);
+        }
+        self.tcp_end_burst(cx);
+        let looped = self.burst.loopback.len().min(limits::BURST_MAX);
+        for behind in (0..looped).rev() {
+            let Some(packet) = self.burst.loopback.pop_front() else { break };
+            self.burst.more_arrives = behind > 0;
+            self.input(cx, packet);
+        }
+        self.tcp_end_burst(cx);
+        self.forward_all(cx);
+        self.effort_since(&before)
+    }
+
+    /// When there is work beside that of connections; [`Instant::FAR`] where there is none. One
+    /// comparison after another: this runs every turn, and an array of all would cost more.
+    pub(crate) fn deadline_beside_tcp(&self) -> Instant {
+        let mut first = self.control.address_deadline.unwrap_or(Instant::FAR);
+        let mut or = |at: Option<Instant>| first = first.min(at.unwrap_or(Instant::FAR));
+        or(self.v4.neighbors.deadline());
+        or(self.v6.neighbors.deadline());
+        or(self.control.dad.deadline());
+        or(self.control.routers.deadline());
+        or(self.control.advertisers.deadline());
+        or(self.v4.reassembly.deadline());
+        or(self.v6.reassembly.deadline());
+        or(self.control.dhcp.deadline());
+        or(self.group_gateway_deadline());
+        or(self.control.groups.deadline());
+        or(self.v4.routes.deadline());
+        or(self.v6.routes.deadline());
+        or(self.shard.remote.as_ref().and_then(|remote| remote.deadline()));
+        or(self.drain_deadline());
+        if let Role::Control(control) = &self.shard.role {
+            or(control.deadline(self));
+        }
+        first
+    }
+
+    /// The sockets, for the length of one slice: what an application on this core works with.
+    /// What it sends is appended to the round's departing packets.
+    pub fn sockets<'a>(&'a mut self, round: &'a mut Round<'_>) -> Sockets<'a> {
+        let mut sockets = Sockets::new(self, RoundContext::of(round));
+        sockets.stack.catch_up(&mut sockets.cx);
+        sockets
+    }
+
+    /// Keeps a neighbour for ever (`ip neigh add … nud permanent`).
+    ///
+    /// # Errors
+    /// The interface is not there, or its table is full.
+    pub fn add_neighbor(
+        &mut self,
+        iface: IfIndex,
+        addr: IpAddr,
+        link_addr: MacAddr,
+        now: Instant,
+    ) -> Result<(), NeighborTableFull> {
+        let mut waited = PacketList::new();
+        match addr {
+            IpAddr::V4(a) => self.v4.neighbors.set_permanent(iface, a, link_addr, now, &mut waited),
+            IpAddr::V6(a) => self.v6.neighbors.set_permanent(iface, a, link_addr, now, &mut waited),
+        }?;
+        // The packets that waited were sent for a neighbour with another link address.
+        self.neighbors_gone(&waited);
+        Ok(())
+    }
+
+    /// Removes a neighbour in any state (`ip neigh del`). Packets that wait for it are dropped.
+    /// False if it is not in the cache.
+    pub fn remove_neighbor(&mut self, iface: IfIndex, addr: IpAddr) -> bool {
+        let mut waited = PacketList::new();
+        let known = match addr {
+            IpAddr::V4(addr) => self.v4.neighbors.remove(iface, addr, &mut waited),
+            IpAddr::V6(addr) => self.v6.neighbors.remove(iface, addr, &mut waited),
+        };
+        self.neighbors_gone(&waited);
+        known
+    }
+
+    /// Removes all neighbours of an interface, permanent ones too (`ip neigh flush nud all`).
+    /// Packets that wait for them are dropped. Visits every entry.
+    pub fn flush_neighbors(&mut self, iface: IfIndex) {
+        let mut waited = PacketList::new();
+        self.v4.neighbors.flush(iface, &mut waited);
+        self.v6.neighbors.flush(iface, &mut waited);
+        self.neighbors_gone(&waited);
+    }
+
+    /// As [`Stack::flush_neighbors`], but keeps the permanent ones (`ip neigh flush`).
+    pub fn flush_learnt_neighbors(&mut self, iface: IfIndex) {
+        let mut waited = PacketList::new();
+        self.v4.neighbors.flush_learnt(iface, &mut waited);
+        self.v6.neighbors.flush_learnt(iface, &mut waited);
+        self.neighbors_gone(&waited);
+    }
+
+    /// Invalidates cached paths after neighbours were removed; these packets waited for them.
+    fn neighbors_gone(&mut self, waited: &PacketList) {
+        self.sockets.path_cache.forget();
+        self.stats.pending -= waited.len() as u64;
+        self.stats.drops_out.add(DropReason::NeighborUnreachable, waited.len() as u64);
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        self.leave_place();
+    }
+}
+
+impl Engine for Stack {
+    fn round(&mut self, round: &mut Round<'_>) -> Units {
+        let Round { now, pool, random, arrived, departing, peers, .. } = round;
+        let tapped = self.tap_begin(*now, arrived.iter(), departing.len());
+        let peers = peers.as_mut().map(Peers::again);
+        let mut cx = RoundContext { now: *now, pool, random, departing, peers };
+        self.share_memory(cx.pool);
+        self.catch_up(&mut cx);
+        let spent = self.receive(&mut cx, arrived);
+        // What an ICMP error has made ready: segments themselves transmit as they arrive.
+        self.tcp_transmit(&mut cx);
+        self.deliver_to_programs(&mut cx);
+        self.publish(&mut cx);
+        self.tap_end(cx.departing, tapped);
+        spent
+    }
+
+    fn adopt(&mut self, round: &mut Round<'_>, handed: &mut HandoffList) -> Units {
+        let tapped = self.tap_begin_handed(round.now, handed, round.departing.len());
+        let mut cx = RoundContext::of(round);
+        self.share_memory(cx.pool);
+        self.catch_up(&mut cx);
+        let spent = self.adopt_all(&mut cx, handed);
+        self.tcp_transmit(&mut cx);
+        self.deliver_to_programs(&mut cx);
+        self.publish(&mut cx);
+        self.tap_end(cx.departing, tapped);
+        spent
+    }
+
+    fn work(&mut self, round: &mut Round<'_>) -> Units {
+        let tapped = self.tap_begin(round.now, core::iter::empty(), round.departing.len());
+        let budget = round.budget;
+        let mut cx = RoundContext::of(round);
+        self.shard.restless = false;
+        self.share_memory(cx.pool);
+        self.catch_up(&mut cx);
+        let mut spent = Units(0);
+        if !self.burst.loopback.is_empty() {
+            spent = self.receive(&mut cx, &mut Burst::new());
+        }
+        spent = spent.plus(self.serve_programs(&mut cx));
+        self.deliver_to_programs(&mut cx);
+        let spent = spent.plus(self.timers(&mut cx, budget.minus(spent)));
+        self.deliver_streams(&mut cx);
+        self.drain_on(&mut cx);
+        self.publish(&mut cx);
+        self.tap_end(cx.departing, tapped);
+        spent
+    }
+
+    fn departed(&mut self) {
+        if let Some(remote) = &mut self.shard.remote {
+            remote.departed();
+        }
+    }
+
+    fn rests(&mut self) -> bool {
+        let rests =
+            !self.has_to_repeat() && self.shard.remote.as_ref().is_none_or(|remote| remote.rests());
+        // What keeps it from its rest is to be seen to, also where no packet comes.
+        self.shard.restless = !rests;
+        rests
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        if self.shard.restless || !self.burst.loopback.is_empty() {
+            return Some(Instant::ORIGIN);
+        }
+        let first = self.deadline_beside_tcp().min(self.tcp_deadline().unwrap_or(Instant::FAR));
+        (first != Instant::FAR).then_some(first)
+    }
+
+    fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
+        crate::triage::classify(self, burst, classes);
+    }
+
+    fn rx_filter(&self, iface: IfIndex, wanted: &mut RxFilter) {
+        crate::link::rx_filter::fill(self, iface, wanted);
+    }
+
+    fn syn_offers(&self, now: Instant, iface: IfIndex, offers: &mut SynOffers) {
+        crate::tcp::syn_offers::fill(self, now, iface, offers);
+    }
+
+    fn syn_offers_changed(&self, now: Instant) -> u64 {
+        crate::tcp::syn_offers::changed(self, now)
+    }
+
+    fn syns_are_answered(&mut self, answered: bool) {
+        if let Some(tcp) = &mut self.tcp {
+            tcp.set.set_interface_answers(answered);
+        }
+    }
+
+    fn wants_changed(&self) -> u64 {
+        crate::link::rx_filter::changed(self)
+    }
+}
+
+/// What a pool must have so that `config`'s sockets can all be opened.
+#[must_use]
+pub fn accounts_needed(config: &StackConfig) -> usize {
+    2 * (config.udp_sockets_max + config.udp_shared_sockets_max)
+}

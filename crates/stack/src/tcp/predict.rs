@@ -1,0 +1,227 @@
+//! A plain segment that its connection expects: its headers are read in one go.
+//!
+//! Called by `rx.rs` for every packet that no train waits for, before any layer parses it. Taken
+//! are whole packets of TCP over Ethernet without tag or over bare IP, without IP options,
+//! extension headers, fragments or congestion marks, with ACK and PSH alone and with no TCP options
+//! but timestamps in their usual place, with right lengths and checksums, of a flow whose packets
+//! the network layer has admitted on that interface before. Invariant: a packet that is not taken
+//! goes the general way, unchanged; that is the only place where packets are refused. Guarded by
+//! [`PathCache::generation`](crate::ip::path_cache::PathCache::generation), which changes with
+//! addresses, interfaces, access lists and raw sockets.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use floodwall_base::{Counter, Endpoint, FlowKey, IfIndex, MacAddr, Seq};
+use floodwall_checksum::{header20, pseudo_header_v4, pseudo_header_v6, sum};
+use floodwall_packet::{ChecksumState, PacketBuf};
+use floodwall_tcp::{Admission, Segment};
+use floodwall_wire::tcp::TcpFlags;
+use floodwall_wire::tcp_options::Timestamps;
+use floodwall_wire::{IpProtocol, ethernet, ipv4, ipv6};
+
+use super::gro::{COUNTERS_V4, COUNTERS_V6};
+use crate::ip::ip_family::IpFamily;
+use crate::ip::rx::RxMeta;
+use crate::round_context::RoundContext;
+use crate::stack::Stack;
+
+/// Bytes of a TCP header without options, and of one with timestamps after two bytes of padding
+/// (RFC 7323 appendix A).
+const BARE: usize = 20;
+const STAMPED: usize = 32;
+/// What such options begin with: no operation twice, kind 8, 10 bytes.
+const STAMPS: [u8; 4] = [1, 1, 8, 10];
+/// No connection.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// The headers of a plain segment.
+struct PlainSegment {
+    flow: FlowKey,
+    segment: Segment,
+    is_v4: bool,
+    /// Where in the packet the IP header begins, the TCP header, its text, and the end.
+    l3: usize,
+    l4: usize,
+    text: usize,
+    end: usize,
+}
+
+#[inline]
+fn be16(bytes: &[u8], at: usize) -> u16 {
+    bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u16::from_be_bytes(*b))
+}
+
+#[inline]
+fn be32(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_be_bytes(*b))
+}
+
+/// The addresses of an IP packet that is plain in every respect, source first, with the places of
+/// its TCP header and of its end. The IPv4 header's checksum is right.
+#[inline]
+fn plain_ip(ip: &[u8]) -> Option<(IpAddr, IpAddr, usize, usize)> {
+    let (&first, tcp) = (ip.first()?, IpProtocol::TCP.0);
+    if first == 0x45 {
+        let h: &[u8; ipv4::HEADER_LEN] = ip.first_chunk()?;
+        let is_plain = h[1] & 3 != 3 && h[6] & 0xbf == 0 && h[7] == 0 && h[9] == tcp;
+        if !is_plain || !header20(h).verifies() {
+            return None;
+        }
+        let src_addr = Ipv4Addr::from_bits(u32::from_be_bytes([h[12], h[13], h[14], h[15]]));
+        let dst_addr = Ipv4Addr::from_bits(u32::from_be_bytes([h[16], h[17], h[18], h[19]]));
+        let total_len = usize::from(u16::from_be_bytes([h[2], h[3]]));
+        return Some((src_addr.into(), dst_addr.into(), ipv4::HEADER_LEN, total_len));
+    }
+    if first >> 4 != 6 {
+        return None;
+    }
+    let h: &[u8; ipv6::HEADER_LEN] = ip.first_chunk()?;
+    // The two lowest bits of the traffic class are in the second byte.
+    if h[1] >> 4 & 3 == 3 || h[6] != tcp {
+        return None;
+    }
+    let src_addr: &[u8; 16] = h[8..].first_chunk()?;
+    let dst_addr: &[u8; 16] = h[24..].first_chunk()?;
+    let total_len = ipv6::HEADER_LEN + usize::from(u16::from_be_bytes([h[4], h[5]]));
+    let addrs = [src_addr, dst_addr].map(|addr| Ipv6Addr::from_bits(u128::from_be_bytes(*addr)));
+    Some((addrs[0].into(), addrs[1].into(), ipv6::HEADER_LEN, total_len))
+}
+
+/// Reads the headers of a packet whose IP header is at `l3`, if it is plain.
+#[inline]
+fn read(bytes: &[u8], l3: usize) -> Option<PlainSegment> {
+    let ip = bytes.get(l3..)?;
+    let (src_addr, dst_addr, l4, total_len) = plain_ip(ip)?;
+    let whole = ip.get(..total_len)?;
+    let tcp = whole.get(l4..)?;
+    let fixed: &[u8; BARE] = tcp.first_chunk()?;
+    let (offset, flags) = (fixed[12], TcpFlags(fixed[13]));
+    if flags | TcpFlags::PSH != TcpFlags::ACK | TcpFlags::PSH {
+        return None;
+    }
+    let mut segment = Segment::NONE;
+    let header_len = match offset {
+        0x50 => BARE,
+        0x80 => {
+            let options: &[u8; STAMPED - BARE] = tcp.get(BARE..)?.first_chunk()?;
+            if options.first_chunk() != Some(&STAMPS) {
+                return None;
+            }
+            let (value, echo) = (be32(options, 4), be32(options, 8));
+            segment.options.timestamps = Some(Timestamps { value, echo });
+            STAMPED
+        }
+        _ => return None,
+    };
+    segment.seq = Seq(be32(fixed, 4));
+    segment.ack = Seq(be32(fixed, 8));
+    segment.flags = flags;
+    segment.window = be16(fixed, 14);
+    segment.len = (tcp.len() - header_len) as u32;
+    let flow = FlowKey {
+        local: Endpoint::new(dst_addr, be16(fixed, 2)),
+        remote: Endpoint::new(src_addr, be16(fixed, 0)),
+        // Of link-local addresses it is another: they take the general path.
+        zone: IfIndex::default(),
+        protocol: IpProtocol::TCP.0,
+    };
+    let (is_v4, l4, text) = (src_addr.is_ipv4(), l3 + l4, l3 + l4 + header_len);
+    Some(PlainSegment { flow, segment, is_v4, l3, l4, text, end: l3 + total_len })
+}
+
+impl PlainSegment {
+    /// Whether the checksum is right.
+    #[inline]
+    fn verifies(&self, packet: &PacketBuf) -> bool {
+        if packet.checksum_state() != ChecksumState::Unverified {
+            return true;
+        }
+        let Some(tcp) = packet.first().get(self.l4..self.end) else { return false };
+        let protocol = IpProtocol::TCP.0;
+        let pseudo = match (self.flow.remote.ip(), self.flow.local.ip()) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                pseudo_header_v4(from, to, protocol, tcp.len() as u16)
+            }
+            (IpAddr::V6(from), IpAddr::V6(to)) => {
+                pseudo_header_v6(from, to, protocol, tcp.len() as u32)
+            }
+            _ => return false,
+        };
+        pseudo.add(sum(tcp)).verifies()
+    }
+}
+
+/// Where the IP header of a frame for this station begins.
+#[inline]
+fn ip_of_frame(bytes: &[u8], mac: MacAddr) -> Option<usize> {
+    let header: &[u8; ethernet::HEADER_LEN + 1] = bytes.first_chunk()?;
+    let is_ours = header.first_chunk() == Some(&mac.0) && header[6] & 1 == 0;
+    let is_ip = matches!(
+        ([header[12], header[13]], header[14] >> 4),
+        ([0x08, 0x00], 4) | ([0x86, 0xdd], 6)
+    );
+    (is_ours && is_ip).then_some(ethernet::HEADER_LEN)
+}
+
+impl Stack {
+    /// Takes a packet with a segment that its connection expects; gives back any other. `mac` is
+    /// the station's address on Ethernet.
+    #[inline]
+    pub(crate) fn tcp_predicted(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        packet: PacketBuf,
+        mac: Option<MacAddr>,
+    ) -> Result<(), PacketBuf> {
+        let Some(tcp) = &mut self.tcp else { return Err(packet) };
+        let bytes = packet.first();
+        let l3 = mac.map_or(Some(0), |mac| ip_of_frame(bytes, mac));
+        let Some(plain) = l3.and_then(|l3| read(bytes, l3)) else { return Err(packet) };
+        let of_burst = self.burst.more_arrives || tcp.set.has_train();
+        let admission =
+            Admission { iface: packet.iface(), generation: self.sockets.path_cache.generation() };
+        let Some(index) = tcp.set.predicts(&plain.flow, admission, &plain.segment, !of_burst)
+        else {
+            return Err(packet);
+        };
+        // What follows in the same burst is coalesced.
+        let again = core::mem::replace(&mut self.burst.predicted, index) == index;
+        if of_burst && again && plain.segment.len > 0
+            || packet.is_link_group()
+            || !plain.verifies(&packet)
+        {
+            return Err(packet);
+        }
+        let counters = &mut self.stats.counters;
+        let [receives, in_octets, delivers] = if plain.is_v4 { COUNTERS_V4 } else { COUNTERS_V6 };
+        counters.count(receives);
+        counters.add(in_octets, (packet.len() - plain.l3) as u64);
+        counters.count(delivers);
+        counters.count(Counter::TcpInSegs);
+        self.stats.access.borrow();
+        let mut packet = packet.without_front(plain.text);
+        packet.truncate(plain.end - plain.text);
+        match tcp.set.input_predicted(&mut lend!(self, cx), index, &plain.segment, packet) {
+            None => self.stats.fates.delivered += 1,
+            Some(reason) => self.stats.drops_in.count(reason),
+        }
+        self.tcp_transmit(cx);
+        Ok(())
+    }
+
+    /// Notes that the network layer has admitted a segment that its connection took: later ones
+    /// may be predicted.
+    pub(super) fn tcp_admitted<A: IpFamily>(&mut self, ascent: &RxMeta<A>) {
+        let generation = self.sockets.path_cache.generation();
+        let at = usize::from(ascent.iface.0);
+        let listed = self.policy.access_lists.get(at).is_some_and(Option::is_some);
+        let heard = self.sockets.raw.hears(A::FAMILY, IpProtocol::TCP);
+        if listed || heard || ascent.to_group {
+            return;
+        }
+        let Some(tcp) = &mut self.tcp else { return };
+        let (src_addr, dst_addr) = (ascent.heading.src_addr, ascent.heading.dst_addr);
+        let admission = Admission { iface: ascent.iface, generation };
+        tcp.set.admit(src_addr.to_ip(), dst_addr.to_ip(), admission);
+    }
+}

@@ -1,0 +1,137 @@
+//! Expected segments: one that its connection predicts is taken without the general path.
+//!
+//! Called by `stack`, which reads the headers of a plain segment in one go. What is predicted: a
+//! connection that hears only text, whose packets were admitted by the network layer before and
+//! since then nothing has changed there; the next sequence number, an acknowledgment of data in
+//! flight, timestamps as agreed on and not old, text within the window, no flag but ACK and PSH.
+//! Invariant: every other segment takes the general path (`intake.rs`), which stays the only place
+//! where rules are; what is taken here passes the same handlers as there, in the same order.
+
+use core::net::IpAddr;
+
+use floodwall_base::{DropReason, FlowKey, IfIndex};
+use floodwall_packet::PacketBuf;
+use floodwall_syncache::HalfOpen;
+use floodwall_wire::tcp::TcpFlags;
+
+use crate::connection::{Connection, ConnectionContext};
+use crate::connection_table::{ConnectionTable, TcpContext};
+use crate::input::InputOutcome;
+use crate::segment::Segment;
+
+/// Where the network layer has admitted packets of a flow, and under which generation of its
+/// addresses and rules.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Admission {
+    /// The interface on which the packet arrived.
+    pub iface: IfIndex,
+    /// Changes with everything that may change the network layer's decision.
+    pub generation: u32,
+}
+
+impl Admission {
+    /// That of a flow of which no packet was admitted yet.
+    pub(crate) const NONE: Self = Self { iface: IfIndex(u16::MAX), generation: 0 };
+}
+
+impl Connection {
+    /// Whether the segment is the expected next one, with text or without.
+    #[inline]
+    fn predicts(&self, segment: &Segment, full_too: bool) -> bool {
+        let timestamps = segment.options.timestamps;
+        segment.seq == self.rcv.nxt
+            && self.snd.una.is_at_most(segment.ack)
+            && segment.ack.is_at_most(self.snd.nxt)
+            && timestamps.is_some() == self.agreed.timestamps
+            && self.hears_only_text()
+            && (segment.len == 0
+                || (segment.seq + segment.len).is_at_most(self.rcv.edge)
+                    && (full_too || segment.len < u32::from(self.rcv.mss)))
+            && self.probe.is_none()
+    }
+
+    /// Processes a predicted segment: the steps of the general path that are left.
+    #[inline]
+    fn input_predicted(
+        &mut self,
+        cx: &mut ConnectionContext<'_>,
+        segment: &Segment,
+        text: PacketBuf,
+    ) -> InputOutcome {
+        if let Some(outcome) = self.refuse_by_timestamp(cx, segment) {
+            return outcome;
+        }
+        if let Some(outcome) = self.on_ack(cx, segment) {
+            return outcome;
+        }
+        self.note_timestamp(segment, cx.now);
+        self.heard = cx.now;
+        self.arm_keepalive();
+        if segment.len == 0 {
+            return InputOutcome::Taken;
+        }
+        self.on_next_text(cx, segment, text)
+    }
+}
+
+impl<H: HalfOpen> ConnectionTable<H> {
+    /// Notes that the network layer has admitted a packet of the connection whose segment arrived
+    /// last, if it has these addresses.
+    #[inline]
+    pub fn admit(&mut self, src_addr: IpAddr, dst_addr: IpAddr, admission: Admission) {
+        let latest = self.latest();
+        if let Some(connection) = self.at_mut(latest)
+            && connection.path.admission() != admission
+            && connection.flow.remote.ip() == src_addr
+            && connection.flow.local.ip() == dst_addr
+        {
+            connection.path.admit(admission);
+        }
+    }
+
+    /// The connection that predicts a segment of `flow` with no flags but ACK and PSH and no
+    /// options but timestamps. In a burst `full_too` is false: full segments are coalesced.
+    #[inline]
+    pub fn predicts(
+        &mut self,
+        flow: &FlowKey,
+        admission: Admission,
+        segment: &Segment,
+        full_too: bool,
+    ) -> Option<u32> {
+        debug_assert!(segment.flags | TcpFlags::PSH == TcpFlags::ACK | TcpFlags::PSH);
+        // What waits comes first.
+        if self.train.is_of(flow) {
+            return None;
+        }
+        let index = self.find_again(flow).ok()?;
+        let connection = self.at(index)?;
+        let predicts =
+            connection.path.admission() == admission && connection.predicts(segment, full_too);
+        predicts.then_some(index)
+    }
+
+    /// Processes a segment that the connection at `index` predicts; its checksum is valid. Returns
+    /// the reason where it was dropped.
+    pub fn input_predicted(
+        &mut self,
+        lend: &mut TcpContext<'_>,
+        index: u32,
+        segment: &Segment,
+        text: PacketBuf,
+    ) -> Option<DropReason> {
+        let Some((connection, mut cx)) = self.lent(index, lend) else {
+            return Some(DropReason::TcpNoConnection);
+        };
+        let outcome = connection.input_predicted(&mut cx, segment, text);
+        if connection.is_quiet(cx.records) {
+            self.settle_as(index, lend.now, false);
+        } else {
+            self.settle(index, lend.now);
+        }
+        match outcome {
+            InputOutcome::Taken => None,
+            InputOutcome::Dropped(reason) | InputOutcome::Reset(_, reason) => Some(reason),
+        }
+    }
+}

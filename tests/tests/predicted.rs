@@ -1,0 +1,216 @@
+//! A segment that its connection predicts and the same segment on the general path: one outcome.
+//!
+//! The headers of an expected segment are read in one go (`stack`'s `tcp/predict.rs`). An access
+//! list that permits everything keeps all packets of its host on the general path: two hosts, one
+//! with such a list, hear the same and must say the same, byte by byte. Most segments are as
+//! expected; others differ from that in one field, with right checksums or without.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::indexing_slicing, reason = "twins and frames of known size")]
+
+use std::time::Duration;
+
+use floodwall_base::{Counter, Family, IfIndex, PublicRandom};
+use floodwall_packet::PacketBuf;
+use floodwall_tcp::{ConnectionId, TcpSettings};
+use floodwall_tests::bytes_of;
+use floodwall_tests::craft::{self, HOST, PEER, addr, from_peer};
+use floodwall_tests::tcp_peer::{Put, TcpPeer, put};
+use floodwall_wire::IpProtocol;
+use floodwall_wire::tcp::TcpFlags;
+use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
+
+const ACK: TcpFlags = TcpFlags::ACK;
+
+/// What the peer has sent, and of what the host sent it acknowledges.
+#[derive(Clone, Copy)]
+struct Place {
+    seq: u32,
+    ack: u32,
+    clock: u32,
+    /// The host's timestamp that was seen last.
+    echo: u32,
+    stamps: bool,
+}
+
+impl Place {
+    fn options(self) -> TcpOptionSet {
+        let timestamps = self.stamps.then_some(Timestamps { value: self.clock, echo: self.echo });
+        TcpOptionSet { timestamps, ..TcpOptionSet::NONE }
+    }
+
+    /// The next segment as the host expects it, with `len` bytes of text.
+    fn next(self, len: usize) -> Put {
+        let text: Vec<u8> = (0..len).map(|n| (self.seq as usize + n) as u8).collect();
+        put(ACK | TcpFlags::PSH, self.seq, self.ack).options(self.options()).data(&text)
+    }
+}
+
+/// The same with one field wrong, or unusual.
+fn nearly(chance: &mut PublicRandom, place: Place, put: Put) -> Put {
+    let mut put = put;
+    let few = chance.below(5) as u32 + 1;
+    match chance.below(12) {
+        0 => put.seq = put.seq.wrapping_add(few),
+        1 => put.seq = put.seq.wrapping_sub(few),
+        2 => put.ack = put.ack.wrapping_add(few),
+        3 => put.ack = put.ack.wrapping_sub(few),
+        4 => put.flags = put.flags | TcpFlags(1 << chance.below(8)),
+        5 => put.flags = TcpFlags(put.flags.0 & !ACK.0),
+        6 => put.window = chance.below(70_000) as u16,
+        7 => put.options.timestamps = None,
+        8 => put.options = Place { clock: place.clock.wrapping_sub(few), ..place }.options(),
+        9 => put.options.sack_permitted = true,
+        10 => put.seq = put.seq.wrapping_add(1 << 20),
+        _ => put.data.extend_from_slice(&[7; 1460][..1460 - put.data.len().min(1460)]),
+    }
+    put
+}
+
+fn frame(peer: &TcpPeer, put: &Put) -> Vec<u8> {
+    let (host, other) = (addr(peer.family, HOST), addr(peer.family, PEER));
+    let mut frame = from_peer(&craft::ip(other, host, IpProtocol::TCP, &peer.bytes(put)));
+    frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, HOST]);
+    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, PEER]);
+    frame
+}
+
+/// One bit of the headers is wrong; mostly the checksum of IPv4's header is right nevertheless.
+fn spoilt(chance: &mut PublicRandom, mut frame: Vec<u8>) -> Vec<u8> {
+    let at = chance.below(frame.len().min(90) as u64) as usize;
+    frame[at] ^= 1 << chance.below(8);
+    if frame[12..15] == [8, 0, 0x45] && chance.chance(0.8) {
+        frame[24..26].fill(0);
+        let sum = floodwall_checksum::sum(&frame[14..34]).finish();
+        frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    }
+    if chance.chance(0.2) {
+        frame.extend_from_slice(&[0xee; 5]);
+    }
+    frame
+}
+
+/// Two hosts: the first has all on the general path.
+struct Twins {
+    peers: [TcpPeer; 2],
+    ids: [ConnectionId; 2],
+}
+
+impl Twins {
+    fn new(family: Family, settings: &TcpSettings, stamps: bool) -> Self {
+        let mut peers = [(); 2].map(|()| TcpPeer::new(family, settings));
+        let rule = "permit from any to any".parse().unwrap();
+        assert!(peers[0].rig.stack.set_access_list(IfIndex(1), &[rule]));
+        let timestamps = stamps.then_some(Timestamps { value: 99, echo: 0 });
+        let options = TcpOptionSet {
+            timestamps,
+            sack_permitted: true,
+            mss: Some(1400),
+            ..TcpOptionSet::NONE
+        };
+        let ids = peers.each_mut().map(|peer| peer.open(options));
+        Self { peers, ids }
+    }
+
+    /// Does the same with both, and compares what leaves.
+    fn both(&mut self, what: &str, act: impl Fn(&mut TcpPeer, ConnectionId) -> Vec<PacketBuf>) {
+        let [first, second] = &mut self.peers;
+        let left = [act(first, self.ids[0]), act(second, self.ids[1])]
+            .map(|left| left.iter().map(bytes_of).collect::<Vec<_>>());
+        assert_eq!(left[0], left[1], "{what}");
+    }
+
+    fn arrive(&mut self, what: &str, frame: &[u8], pieces: bool) {
+        self.both(what, |peer, _| {
+            let packet = match pieces {
+                false => peer.rig.pool.packet_from(frame),
+                true => peer.rig.pool.packet_from_chunks(frame.chunks(61)),
+            };
+            peer.rig.arrive(vec![packet.unwrap()])
+        });
+    }
+}
+
+fn runs_alike(seed: u64) -> [u64; 2] {
+    let mut chance = PublicRandom::new(seed);
+    let family = if seed % 2 == 0 { Family::V4 } else { Family::V6 };
+    let stamps = chance.chance(0.8);
+    let settings = TcpSettings { nodelay: chance.chance(0.5), ..TcpSettings::default() };
+    let mut twins = Twins::new(family, &settings, stamps);
+    let mut place = Place { seq: 1, ack: 1, clock: 100, echo: 0, stamps };
+    for step in 0..150 {
+        let what = format!("seed {seed}, step {step}");
+        let len = [0, 1, 64, 64, 500, 1388][chance.below(6) as usize];
+        let text = place.next(len);
+        let mut bytes = frame(&twins.peers[0], &text);
+        let is_plain = chance.chance(0.8);
+        if !is_plain && chance.chance(0.6) {
+            bytes = frame(&twins.peers[0], &nearly(&mut chance, place, text));
+        } else if !is_plain {
+            bytes = spoilt(&mut chance, bytes);
+        } else {
+            place.seq = place.seq.wrapping_add(len as u32);
+        }
+        twins.arrive(&what, &bytes, chance.chance(0.05));
+        if chance.chance(0.5) {
+            let message = vec![step as u8; chance.below(2000) as usize + 1];
+            twins.both(&what, |peer, id| {
+                peer.rig.sockets(|s| s.tcp_send(id, &message).unwrap_or(0)).1
+            });
+        }
+        twins.both(&what, |peer, id| {
+            peer.rig.sockets(|s| s.tcp_recv(id, &mut [0; 3000]).unwrap_or(0)).1
+        });
+        if chance.chance(0.2) {
+            let time = Duration::from_millis([1, 5, 60, 700][chance.below(4) as usize]);
+            twins.both(&what, |peer, _| peer.rig.run_for(time));
+            place.clock += time.as_millis() as u32;
+        }
+        // The peer acknowledges all that was sent, or what it has.
+        let sent = [0, 1].map(|n| {
+            let id = twins.ids[n];
+            twins.peers[n].set(|tcp| tcp.sequence(id).ok())
+        });
+        assert_eq!(sent[0], sent[1], "{what}");
+        let Some((next, _)) = sent[0] else { break };
+        if chance.chance(0.6) {
+            place.ack = next.0.wrapping_sub(twins.peers[0].iss);
+        }
+    }
+    let stats = twins.peers.each_ref().map(|peer| peer.rig.stats());
+    let dead = stats.each_ref().map(|stats| format!("{:?} {:?}", stats.drops_in, stats.fates));
+    assert_eq!(dead[0], dead[1], "seed {seed}");
+    for counter in [Counter::TcpInSegs, Counter::IpInOctets, Counter::Ip6InOctets] {
+        assert_eq!(stats[0].counters.of(counter), stats[1].counters.of(counter), "seed {seed}");
+    }
+    assert!(twins.peers.iter().all(|peer| peer.rig.conservation().holds()), "seed {seed}");
+    stats.map(|stats| stats.counters.of(Counter::FloodwallHeaderBorrows))
+}
+
+#[test]
+fn a_predicted_segment_has_the_outcome_of_the_general_path() {
+    for family in 0..2 {
+        let looks = (0..150).map(|n| runs_alike(2 * n + family));
+        let looks = looks.fold([0, 0], |sum, n| [sum[0] + n[0], sum[1] + n[1]]);
+        assert!(looks[1] * 3 < looks[0] * 2, "headers were read as often: {looks:?}");
+    }
+}
+
+#[test]
+fn what_is_let_in_is_asked_again_after_a_change() {
+    for family in [Family::V4, Family::V6] {
+        let mut twins = Twins::new(family, &TcpSettings::default(), true);
+        let mut place = Place { seq: 1, ack: 1, clock: 100, echo: 0, stamps: true };
+        let peer = &mut twins.peers[1];
+        let mut taken = |peer: &mut TcpPeer| {
+            let bytes = frame(peer, &place.next(10));
+            place.seq += 10;
+            peer.rig.frame(&bytes);
+            let read = peer.rig.sockets(|s| s.tcp_recv(twins.ids[1], &mut [0; 100])).0;
+            read == Ok(10)
+        };
+        assert!(taken(peer) && taken(peer), "{family:?}");
+        let rule = "deny from any to any".parse().unwrap();
+        assert!(peer.rig.stack.set_access_list(IfIndex(1), &[rule]));
+        assert!(!taken(peer), "{family:?}: an access list is newer than the prediction");
+    }
+}
