@@ -466,6 +466,14 @@ impl Device for AfPacket {
     }
 
     fn transmit(&mut self, packets: &mut PacketList) -> Result<usize, DeviceError> {
+        self.transmit_while(packets, &mut || true)
+    }
+
+    fn transmit_while(
+        &mut self,
+        packets: &mut PacketList,
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> Result<usize, DeviceError> {
         let mut left = 0;
         self.knows_mtu = false;
         while !packets.is_empty() {
@@ -476,6 +484,9 @@ impl Device for AfPacket {
             match sent {
                 0 => break,
                 sent => left += sent,
+            }
+            if !goes_on() {
+                break;
             }
         }
         Ok(left)
