@@ -7,7 +7,7 @@ use super::Flood;
 use super::trials::{Results, Trial};
 use super::victims::Victim;
 use crate::measure::Measured;
-use crate::plot::{Axes, Series, lines};
+use crate::plot::{Axes, Plot, Series, lines};
 use crate::table::Table;
 
 pub(super) fn measured(results: &Results, least: bool) -> Measured {
@@ -96,7 +96,7 @@ impl Results {
     }
 
     /// The honest part over what is offered, a picture for each family.
-    fn plots(&self, flood: Flood) -> Vec<(String, String)> {
+    fn plots(&self, flood: Flood) -> Vec<(String, Plot)> {
         let mut plots = Vec::new();
         for six in [false, true] {
             let is = |trial: &&Trial| trial.flood == flood && trial.six == six;
