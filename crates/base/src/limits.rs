@@ -55,6 +55,9 @@ pub const ROUTE_RULES_MAX: usize = 256;
 pub const NEXT_HOP_GROUPS_MAX: usize = 64;
 /// Members of one group: each has at least one of its 128 parts.
 pub const NEXT_HOP_MEMBERS_MAX: usize = 32;
+/// Gateways of groups of one family that are probed; further ones keep their flows when they do not
+/// answer.
+pub const GROUP_GATEWAYS_MAX: usize = 32;
 
 // Reassembly of fragments.
 
