@@ -1,7 +1,8 @@
 //! `TurnWatch`: what the longest turn was spent on.
 //!
 //! Called by the worker around each of its turns. It costs a few loads a turn; the processor's time
-//! is asked for once a millisecond, and after long turns. So it can be told afterwards whether a
+//! is asked for after every 200 us of turns, so that what is told of the longest is too much by no
+//! more than that. So it can be told afterwards whether a
 //! long turn was our work, and of which kind, or time that the system took away.
 
 use std::time::Duration;
@@ -11,6 +12,9 @@ use crate::worker_counters::{WorkerCounter, WorkerCounters};
 
 /// A turn that takes longer is counted.
 const LONG: Duration = Duration::from_millis(1);
+
+/// The processor's time is asked for after turns that took so long together.
+const MARK_EVERY: Duration = Duration::from_micros(200);
 
 /// The kinds of work, and where the longest turn's amount of each is stored.
 const KINDS: [(WorkerCounter, WorkerCounter); 6] = [
@@ -39,12 +43,15 @@ pub(crate) struct TurnWatch {
     before: [u64; KINDS.len()],
     /// The processor's time when it was last asked for.
     processor: Duration,
+    /// What the turns since then have taken.
+    unmarked: Duration,
 }
 
 impl TurnWatch {
     /// Asks for the processor's time: a system call.
     pub(crate) fn mark(&mut self, clock: &Clock) {
         self.processor = clock.thread_time();
+        self.unmarked = Duration::ZERO;
     }
 
     /// A turn begins.
@@ -57,8 +64,11 @@ impl TurnWatch {
     #[inline]
     pub(crate) fn end(&mut self, took: Duration, clock: &Clock, facts: &mut WorkerCounters) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.unmarked += took;
         if took > LONG || nanos > facts.of(WorkerCounter::LongestRoundNanos) {
             self.note(nanos, clock.thread_time(), facts);
+        } else if self.unmarked > MARK_EVERY {
+            self.mark(clock);
         }
     }
 
@@ -66,6 +76,7 @@ impl TurnWatch {
     fn note(&mut self, nanos: u64, processor: Duration, facts: &mut WorkerCounters) {
         let spent = processor.saturating_sub(self.processor).as_nanos();
         self.processor = processor;
+        self.unmarked = Duration::ZERO;
         if u128::from(nanos) > LONG.as_nanos() {
             facts.add(WorkerCounter::LongTurns, 1);
         }
