@@ -187,6 +187,10 @@ fn run(args: &GuardArgs) -> Result<(), String> {
     manager.ready(&words);
     let ending = follow(args, &mut guard, &socket, &manager, &ended);
     manager.stopping();
+    if ending.is_ok() && !args.pin && guard.end().is_ok() {
+        // Handshakes that have begun; a second signal does not shorten it.
+        socket.serve(&guard, Guard::LINGERS, &AtomicBool::new(false));
+    }
     drop(guard);
     match ending {
         Ok(()) => {
