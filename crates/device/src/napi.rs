@@ -45,6 +45,13 @@ use crate::error::{DeviceError, named};
 use crate::napi_policy::{NapiPolicy, NapiPriority};
 use crate::napi_report::{MissingCapability, PlacementReport};
 
+/// The link address of an interface of the system, as digits; `None` where there is none, or one
+/// that a program makes (TUN and TAP have another one each time).
+pub(crate) fn hardware_address(name: &str) -> Option<String> {
+    let link = InterfaceLink::of(name).ok().filter(|link| link.kind != "tun")?;
+    Some(link.address).filter(|address| address.bytes().any(|digit| digit != b'0'))
+}
+
 /// Empty looks in a row after which the card calls again.
 const DEFER: u32 = 200;
 /// After how many nanoseconds the thread looks by itself while the card does not call: behind the

@@ -14,6 +14,9 @@ pub const PORTS_MAX: usize = 64;
 pub const PROOFS: usize = 1 << 16;
 /// Source prefixes with a credit of their own at UDP ports; a power of two.
 pub const BUCKETS: usize = 1 << 16;
+/// SYNs to one port at one core within 134 ms that go to the kernel while awake, because no cookie
+/// can stand for them: a thousand a second.
+pub const LEFT_MAX: u64 = 134;
 /// Words of the settings.
 pub const SETTING_WORDS: usize = 24;
 /// In the word of an [`Offer`]: no window scale is said.
@@ -150,6 +153,10 @@ pub enum Tally {
     Challenged = 20,
     /// Segments that went to the kernel because the listener is MPTCP.
     Multipath = 21,
+    /// SYNs that went to the kernel while awake in the present window.
+    LeftInWindow = 22,
+    /// SYNs that were dropped while awake: too many that only the kernel could answer.
+    LeftRefused = 23,
 }
 
 impl Tally {

@@ -464,6 +464,13 @@ fn what_no_cookie_can_stand_for_goes_to_the_kernel() {
     assert!(rig.machine.set(rig.maps.addresses, &LINK_LOCAL.octets(), &[0; 8]));
     assert_eq!(rig.verdict(&own), verdict::PASS, "from an address of ours");
     assert_eq!(rig.counted(Tally::Left), 7);
+    // Not more than the kernel is to be bothered with, and others are answered meanwhile.
+    let passed = (0..1000).filter(|_| rig.verdict(&Sent::syn(true, small)) == verdict::PASS);
+    assert_eq!(passed.count() as u64, LEFT_MAX - 7);
+    assert_eq!(rig.counted(Tally::LeftRefused), 1000 + 7 - LEFT_MAX);
+    assert_eq!(rig.verdict(&Sent::syn(true, &LINUX)), verdict::TRANSMIT);
+    rig.after(140);
+    assert_eq!(rig.verdict(&Sent::syn(true, small)), verdict::PASS);
 }
 
 #[test]
