@@ -138,6 +138,36 @@ fn an_open_connection_and_the_next_answer_follow_the_links_mtu_down_and_up() {
     }
 }
 
+/// RFC 4861 section 6.3.4: it changes nothing until then; what was advertised before still counts.
+#[test]
+fn an_advertised_mtu_beyond_the_link_counts_once_the_link_carries_it() {
+    let mut config = config();
+    config.interfaces[0].accept_ra = true;
+    config.interfaces[0].gateways.pop();
+    let mut bench = Bench::new(&config);
+    let mut n = 0;
+    let mut told = |bench: &mut Bench| {
+        n += 1;
+        bench.rig.stack.add_neighbor(ETH0, v6_router().into(), mac(PEER), bench.rig.now).unwrap();
+        bench.open(n, Family::V6).told.unwrap() + 60
+    };
+    for (link, advertised, counts) in [
+        (1500, Some(1400), 1400),
+        (1500, Some(8000), 1400),
+        (2000, None, 1400),
+        (9000, None, 8000),
+        (1500, None, 1500),
+        (9000, None, 8000),
+        (9000, Some(4000), 4000),
+    ] {
+        bench.rig.stack.set_link_mtu(ETH0, link);
+        if let Some(mtu) = advertised {
+            bench.rig.frame(&advertisement(9, &header(1800), &[NdpOption::Mtu(mtu)]));
+        }
+        assert_eq!(told(&mut bench), counts, "{link} {advertised:?}");
+    }
+}
+
 #[test]
 fn what_a_router_advertises_counts_for_connections_and_their_handshakes() {
     for told in [1492, 1280] {

@@ -8,6 +8,7 @@
 
 mod ci;
 mod conformance;
+mod instructions;
 mod layers;
 mod links;
 mod pkt;
@@ -40,6 +41,9 @@ usage: cargo run -p xtask -- <command>
   conformance [--write] [-v] FOLDER ...
                   play collections of others' scripts in memory: scripts, played, passed, permitted
                   differences with reasons; --write: into docs/conformance.md
+  instructions [ROW]
+                  what a round trip and a short connection execute, by valgrind: of all rows of the
+                  TCP bench, or of those with this in their name
   rfc             list what the standards ask for, clause by clause, and the test that shows it
 ";
 
@@ -71,6 +75,12 @@ fn main() -> ExitCode {
         Some((command, words)) if command == "conformance" => {
             match conformance::run(&root, words) {
                 Ok(passed) => passed,
+                Err(error) => return unusable(&error),
+            }
+        }
+        Some((command, rows)) if command == "instructions" && rows.len() < 2 => {
+            match instructions::run(&root, rows.first().map_or("", |row| row)) {
+                Ok(()) => true,
                 Err(error) => return unusable(&error),
             }
         }

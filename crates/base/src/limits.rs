@@ -5,6 +5,8 @@
 
 use core::time::Duration;
 
+// Bursts and hand-off between workers.
+
 /// Packets that one call to a device moves. Large enough to amortise the call, small enough that
 /// a burst's headers stay in the first cache level.
 pub const BURST_MAX: usize = 64;
@@ -19,12 +21,18 @@ pub const HANDOFF_OUTGOING_MAX: usize = HANDOFF_RING / 2;
 pub const HANDOFF_WAIT: Duration = Duration::from_millis(10);
 /// Packets that an engine may hand over in one call: a burst, of which each makes four.
 pub const HANDOFF_MAX: usize = 4 * BURST_MAX;
+
+// Packets and interfaces.
+
 /// Chunks that one packet may have: 64 KiB in 1,792-byte pieces are 37; headers and splits on top.
 pub const CHUNKS_MAX: usize = 64;
 /// Interfaces that one stack may have.
 pub const INTERFACES_MAX: usize = 64;
 /// Addresses of each family on one interface.
 pub const ADDRESSES_MAX: usize = 32;
+
+// Routes (FIB), ECMP groups.
+
 /// Routes of each family that the operator, the stack and DHCP may set, by default.
 pub const ROUTES_MAX: usize = 1024;
 /// Prefixes that a routing table keeps in a list, compared one after the other; one more makes it a
@@ -47,6 +55,12 @@ pub const ROUTE_RULES_MAX: usize = 256;
 pub const NEXT_HOP_GROUPS_MAX: usize = 64;
 /// Members of one group: each has at least one of its 128 parts.
 pub const NEXT_HOP_MEMBERS_MAX: usize = 32;
+/// Gateways of groups of one family that are probed; further ones keep their flows when they do not
+/// answer.
+pub const GROUP_GATEWAYS_MAX: usize = 32;
+
+// Reassembly of fragments.
+
 /// True bytes that the fragments of one family hold while their datagrams are incomplete: about
 /// 20 of the largest datagrams, an eighth of the default pool.
 pub const REASSEMBLY_BYTES: usize = 2 << 20;
@@ -71,6 +85,9 @@ pub const REASSEMBLY_EVICTIONS_MAX: usize = 8;
 pub const REASSEMBLY_TIMEOUT_V4: Duration = Duration::from_secs(30);
 /// How long the rest of an IPv6 datagram is waited for (RFC 8200 section 4.5).
 pub const REASSEMBLY_TIMEOUT_V6: Duration = Duration::from_secs(60);
+
+// Neighbours (ARP, NDP).
+
 /// Neighbours of one interface and family: Linux's `gc_thresh3`, which its operators know.
 pub const NEIGHBORS_MAX: usize = 1024;
 /// Of these, how many may be unresolved at a time: unresolved ones never displace the others
@@ -80,6 +97,9 @@ pub const NEIGHBORS_INCOMPLETE_MAX: usize = 256;
 /// answered a solicitation of ours. Any solicitation costs us an entry; only this many can be taken
 /// that way.
 pub const NEIGHBOR_STRANGERS_MAX: usize = 64;
+
+// Router discovery and autoconfiguration.
+
 /// Routers of one interface that advertise themselves: more than any link has; Linux keeps no count
 /// and had 31,469 routes of a flood in two seconds.
 pub const ROUTERS_MAX: usize = 16;
@@ -104,6 +124,9 @@ pub const ROUTER_NEWCOMER_RATE: u32 = 4;
 /// Burst of advertisements from sources that are not known routers: as many routers answer a host
 /// that starts as links have, and some more.
 pub const ROUTER_NEWCOMER_BURST: u32 = 8;
+
+// Path MTU and redirects.
+
 /// Destinations of each family of which a path MTU or a redirect is remembered, total: 256 buckets
 /// of [`EXCEPTION_DEPTH_MAX`]; Linux has 2048 buckets (IPv4) or 1024 (IPv6) of as many, for each
 /// next hop.
@@ -125,6 +148,9 @@ pub const EXCEPTION_BURST: u32 = 256;
 pub const RAW_SENT_MAX: usize = 64;
 /// Destinations for which an ICMP message about an echo reply is remembered, for replies alone.
 pub const ECHO_PATHS_MAX: usize = 256;
+
+// Packets that wait, forwarding, access lists.
+
 /// Packets that wait for one neighbour's link address. RFC 1122 section 2.3.2.2 requires at least
 /// one; Linux kept three, and since 3.3 keeps 212,992 bytes, which remote senders can make it hold
 /// for each unused address. Of a datagram in more fragments than this the first ones are lost while
@@ -137,6 +163,9 @@ pub const NEIGHBOR_PENDING_DIVISOR: u64 = 32;
 pub const FORWARD_HANDED_MAX: usize = 16;
 /// Rules of one interface's access list: each packet may be compared with all of them.
 pub const ACCESS_RULES_MAX: usize = 256;
+
+// IPv6 extension headers.
+
 /// IPv6 extension headers of one packet.
 pub const EXTENSION_HEADERS_MAX: usize = 8;
 /// Options of one extension header, padding apart (RFC 8504 section 5.3).
@@ -145,6 +174,9 @@ pub const EXTENSION_OPTIONS_MAX: usize = 8;
 pub const EXTENSION_PADDING_MAX: usize = 7;
 /// Bytes of one packet's extension headers together.
 pub const EXTENSION_BYTES_MAX: usize = 1500;
+
+// ICMP: token buckets, ping and raw sockets.
+
 /// ICMP answers a second that one peer may cause.
 pub const ICMP_PEER_RATE: u32 = 100;
 /// ICMP answers that one peer may cause at once.
@@ -178,6 +210,9 @@ pub const ICMP_SOCKETS_DIVISOR: u64 = 32;
 pub const RAW_CHUNKS_MAX: usize = 256;
 /// ICMP errors that wait in one ping or raw socket until they are read.
 pub const ICMP_REPORTS_MAX: usize = 8;
+
+// UDP sockets and groups.
+
 /// UDP sockets of one stack.
 pub const UDP_SOCKETS_MAX: usize = 65_536;
 /// Sockets that one datagram to a group or broadcast address reaches at most: each costs a copy.
@@ -203,6 +238,9 @@ pub const UDP_MEMORY_FLOOR: usize = 2 * (2048 + 128);
 pub const UDP_FAIR_CELLS: usize = 16_384;
 /// Bytes of one UDP socket on their way out, counted in true bytes.
 pub const UDP_SEND_BYTES: usize = 212_992;
+
+// Rounds, triage, the XDP program.
+
 /// Packets that wait on the loopback interface: Linux's `netdev_max_backlog`.
 pub const LOOPBACK_QUEUE_MAX: usize = 1000;
 /// How long a worker may run without a break (decision D18).
@@ -227,6 +265,9 @@ pub const XDP_FRIENDS: usize = 16_384;
 pub const DIALOGUES: usize = 65_536;
 /// Units of timed work in one slice.
 pub const WORK_UNITS: u32 = 64;
+
+// DHCP.
+
 /// Bytes of a DHCP message that is looked at: an Ethernet frame's worth.
 pub const DHCP_MESSAGE_BYTES_MAX: usize = 1472;
 /// Routes that a DHCP server may give.
@@ -237,6 +278,9 @@ pub const DHCP_DNS_MAX: usize = 4;
 pub const DHCP_LEFT_OUT_MAX: usize = 4;
 /// Bytes of the domains that a DHCP server may give.
 pub const DHCP_NAMES_BYTES: usize = 256;
+
+// Sockets on other threads.
+
 /// Sockets that programs on other threads may have open, by default.
 pub const REMOTE_SOCKETS_MAX: usize = 1024;
 /// Lanes from which programs take memory to send from, by default: two for each of two cores.
@@ -260,6 +304,9 @@ pub const REMOTE_ACCEPT_MAX: u32 = 128;
 pub const REMOTE_GROUPS_MAX: usize = 63;
 /// Wakers that wait for one runtime's driver; further ones are woken directly.
 pub const REMOTE_GROUP_WAKERS: usize = 4096;
+
+// What shards publish.
+
 /// How often the control shard of a host shows its interfaces, routes and redirects to the others
 /// at most: a copy of full tables is 0.2 MB, so that churn never costs more than a few percent.
 pub const SNAPSHOT_EVERY: Duration = Duration::from_millis(1);
@@ -269,6 +316,9 @@ pub const SNAPSHOTS_WAITING: usize = 4;
 pub const NEIGHBOR_SETS_WAITING: usize = 1024;
 /// Commands to shared sockets that wait for one follower.
 pub const SOCKET_COMMANDS_WAITING: usize = 256;
+
+// TCP: challenge ACKs, TIME-WAIT, out-of-order data.
+
 /// Answers to segments that change nothing which one TCP connection sends in a second.
 pub const TCP_CHALLENGES_PER_SECOND: u32 = 5;
 /// Smallest segment size that a peer's option makes us send.
@@ -281,6 +331,9 @@ pub const TCP_RUNS_FLOW: usize = 64;
 pub const TCP_RUNS: usize = 4096;
 /// Which part of the runs is kept for connections that have hardly any.
 pub const TCP_RUNS_RESERVE_DIVISOR: usize = 8;
+
+// SYN cache and SYN cookies.
+
 /// Rows of the SYN cache, a power of two: Lemon's and FreeBSD's `hashsize`.
 pub const SYN_CACHE_ROWS: usize = 512;
 /// Half-open connections of one row: FreeBSD's `bucketlimit`. With its place in the row each takes
@@ -309,6 +362,9 @@ pub const SYN_COOKIE_VERIFY_BURST: u32 = 10_000;
 pub const SYN_COOKIE_ONLY_MIN: Duration = Duration::from_secs(15);
 /// The same at most, after doubling with every renewed flood.
 pub const SYN_COOKIE_ONLY_MAX: Duration = Duration::from_secs(240);
+
+// TCP: listeners, sent segments, connections.
+
 /// Listeners of one SYN cache.
 pub const LISTENERS_MAX: usize = 1024;
 /// Records of sent data of a shard's TCP connections: several for each connection, of 48 bytes.
@@ -339,6 +395,9 @@ pub const TCP_UNOWNED_WEIGHT: u8 = 4;
 /// Connections that may wait to be accepted of one listener, the limit of any backlog: Linux's
 /// `somaxconn`.
 pub const TCP_BACKLOG_MAX: usize = 4096;
+
+// TCP: memory.
+
 /// True bytes that may wait to be read of one TCP connection, at most: Linux's `tcp_rmem[2]`.
 pub const TCP_RECEIVE_BYTES: usize = 6 << 20;
 /// True bytes that may wait to be acknowledged of one TCP connection, at most: Linux's
@@ -362,6 +421,9 @@ pub const PACKETS_KEPT_DIVISOR: u64 = 8;
 pub const TCP_MEMORY_EXCESS_DIVISOR: u64 = 8;
 /// Connections that are ended at a time for memory.
 pub const TCP_MEMORY_ENDED_MAX: usize = 64;
+
+// TCP: times.
+
 /// How long TIME-WAIT lasts: Linux's `TCP_TIMEWAIT_LEN`.
 pub const TCP_TIME_WAIT: Duration = Duration::from_secs(60);
 /// How long a SYN is sent again (RFC 9293 section 3.8.3: three minutes at least).

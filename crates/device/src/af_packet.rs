@@ -32,7 +32,7 @@ use crate::interface::KernelInterface;
 use crate::napi::Placement;
 use crate::packet_arrival::{PacketArrival, arrive};
 use crate::packet_ring::PacketRing;
-use crate::socket::{self, BATCH_MAX, Messages};
+use crate::socket::{self, Accept, BATCH_MAX, Messages};
 use crate::stats::DeviceStats;
 use crate::super_limits::SuperLimits;
 use crate::vnet::{self, VNET_BYTES};
@@ -53,21 +53,6 @@ const STUCK_MAX: u32 = 1000;
 /// Bytes of the link header, and of a tag behind its addresses.
 const LINK: usize = 14;
 const TAG: usize = 4;
-
-/// Which frames a packet socket takes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Accept {
-    /// All that arrive.
-    #[default]
-    All,
-    /// Those for groups and broadcasts only.
-    Groups,
-    /// Those that the host and a station at its own link address both need: for groups and
-    /// broadcasts, of either layer, address resolution, and answers to DHCP clients.
-    Common,
-    /// None: the socket only reports whether the interface is there.
-    Nothing,
-}
 
 /// How an interface is opened.
 #[derive(Clone, Debug)]

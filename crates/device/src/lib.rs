@@ -50,7 +50,7 @@ mod vnet;
 mod xdp_mode;
 
 #[cfg(target_os = "linux")]
-pub use af_packet::{Accept, AfPacket, AfPacketConfig};
+pub use af_packet::{AfPacket, AfPacketConfig};
 #[cfg(target_os = "linux")]
 pub use af_xdp::{AfXdp, AfXdpConfig, FirstLine, FirstLineState, OpenedXdp};
 pub use capture::{
@@ -67,6 +67,7 @@ pub use memory_wire::{MemoryWire, WireConfig, pair, pair_of};
 pub use napi::{Placement, PlacementConfig};
 pub use napi_policy::{NapiPolicy, NapiPriority, NoKernelHalf};
 pub use napi_report::{MissingCapability, PlacementReport};
+pub use socket::Accept;
 pub use spec::{
     DeviceKind, DeviceSpec, NoDeviceWord, OpenConfig, OpenedDevice, stable_secret, station_address,
 };

@@ -7,10 +7,23 @@ use std::io::{self, IoSlice};
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use crate::af_packet::Accept;
-
 /// Messages that one call sends.
 pub(crate) const BATCH_MAX: usize = 16;
+
+/// Which frames a packet socket takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Accept {
+    /// All that arrive.
+    #[default]
+    All,
+    /// Those for groups and broadcasts only.
+    Groups,
+    /// Those that the host and a station at its own link address both need: for groups and
+    /// broadcasts, of either layer, address resolution, and answers to DHCP clients.
+    Common,
+    /// None: the socket only reports whether the interface is there.
+    Nothing,
+}
 
 /// Plain structures of the system, without pointers and without invalid values.
 pub(crate) trait PlainAddress: Copy {}

@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use floodwall_base::{Address, limits};
+use floodwall_base::{Address, IfIndex, limits};
 
 use crate::error::RouteError;
 use crate::hops::{BUCKETS, Hops};
@@ -106,6 +106,33 @@ impl<A: Address> HopWriter<A> {
             Some(Object::Group(members)) => members.iter().any(|m| self.is_usable(m.id.0, down)),
             Some(Object::Hop(hop)) => {
                 !hop.kind.is_unicast() || down.unbounded_shr(u32::from(hop.iface.0)) & 1 == 0
+            }
+        }
+    }
+
+    /// Whether there is a group.
+    pub(crate) const fn has_groups(&self) -> bool {
+        self.groups > 0
+    }
+
+    /// The gateways of the groups' members, some more than once.
+    pub(crate) fn group_gateways(&self) -> impl Iterator<Item = (IfIndex, A)> + '_ {
+        let members = self.entries.iter().flatten().filter_map(|entry| match &entry.object {
+            Object::Group(members) => Some(members),
+            Object::Hop(_) => None,
+        });
+        members.flatten().filter_map(|member| match self.object(member.id.0)? {
+            Object::Hop(hop) => Some((hop.iface, hop.gateway?)),
+            Object::Group(_) => None,
+        })
+    }
+
+    /// Notes whether a gateway answers. Visits all objects.
+    pub(crate) fn set_silent(&self, iface: IfIndex, gateway: A, silent: bool) {
+        let leads_there = |hop: &NextHop<A>| hop.iface == iface && hop.gateway == Some(gateway);
+        for entry in self.entries.iter().flatten() {
+            if matches!(&entry.object, Object::Hop(hop) if leads_there(hop)) {
+                self.shared.set_silent(entry.place, silent);
             }
         }
     }

@@ -21,6 +21,8 @@ const WORDS: usize = 5;
 const HAS_GATEWAY: u64 = 1 << 8;
 const HAS_SOURCE: u64 = 1 << 9;
 const IS_GROUP: u64 = 1 << 10;
+/// The gateway does not answer: groups pass it over while another member does not have this.
+const IS_SILENT: u64 = 1 << 11;
 const IFACE_SHIFT: u32 = 16;
 const BLOCK_SHIFT: u32 = 32;
 
@@ -82,6 +84,16 @@ impl Hops {
         slot.map_or(0, |slot| slot.load(Acquire))
     }
 
+    /// Notes whether an object's gateway answers, for the groups that have it. One store.
+    pub(crate) fn set_silent(&self, place: u32, silent: bool) {
+        if let Some([flags, ..]) = self.words.get(place as usize) {
+            match silent {
+                true => flags.fetch_or(IS_SILENT, Relaxed),
+                false => flags.fetch_and(!IS_SILENT, Relaxed),
+            };
+        }
+    }
+
     /// Shows a number's object at another place.
     pub(crate) fn show(&self, id: u32, place: u32) {
         if let Some(slot) = self.places.get(id as usize) {
@@ -90,8 +102,9 @@ impl Hops {
     }
 
     /// The next hop of a number, where its interface carries packets (a bit of `down` for each that
-    /// does not). An ECMP group gives the member of the flow; one with an interface that is down is
-    /// left out, and the flows of the others stay where they are.
+    /// does not). An ECMP group gives the member of the flow; one with an interface that is down,
+    /// or with a gateway that does not answer while another's does, is left out, and the flows of
+    /// the others stay where they are.
     #[inline(always)]
     pub(crate) fn found<A: Address>(
         &self,
@@ -105,12 +118,18 @@ impl Hops {
         }
         let block = (flags >> BLOCK_SHIFT) as u32;
         let first = flow() as usize;
-        (0..BUCKETS).find_map(|n| {
-            let member = self.bucket(block, first.wrapping_add(n));
-            let (words, flags) = self.at(member)?;
-            let found = found_at(member, words, flags & !IS_GROUP, down)?;
-            Some(Found { is_choice: true, ..found })
-        })
+        let choose = |passed_over: u64| {
+            (0..BUCKETS).find_map(|n| {
+                let member = self.bucket(block, first.wrapping_add(n));
+                let (words, flags) = self.at(member)?;
+                if flags & passed_over != 0 {
+                    return None;
+                }
+                let found = found_at(member, words, flags & !IS_GROUP, down)?;
+                Some(Found { is_choice: true, ..found })
+            })
+        };
+        choose(IS_SILENT).or_else(|| choose(0))
     }
 
     #[inline]

@@ -2,7 +2,7 @@
 //!
 //! Called by the operator's commands. See [`crate::hop_writer`] for what is shared.
 
-use floodwall_base::{Instant, limits};
+use floodwall_base::{IfIndex, Instant, limits};
 
 use crate::collect::SWEPT_AT_ONCE;
 use crate::error::RouteError;
@@ -106,6 +106,25 @@ impl<A: LpmFamily> Fib<A> {
         self.unlinked.extend(old.into_iter().map(Old::Hop));
         self.revision = self.revision.wrapping_add(1);
         done
+    }
+
+    /// Whether there is an ECMP group.
+    #[must_use]
+    pub const fn has_groups(&self) -> bool {
+        self.hops.has_groups()
+    }
+
+    /// The gateways of the members of ECMP groups, some more than once. Visits all objects.
+    pub fn group_gateways(&self) -> impl Iterator<Item = (IfIndex, A)> + '_ {
+        self.hops.group_gateways()
+    }
+
+    /// Notes whether a gateway answers: ECMP groups pass over one that does not, as long as another
+    /// member's does. Lost where an object is replaced: its gateway is taken to answer. Visits all
+    /// objects.
+    pub fn set_silent(&mut self, iface: IfIndex, gateway: A, silent: bool) {
+        self.hops.set_silent(iface, gateway, silent);
+        self.changed();
     }
 
     /// All objects, by number; shared ones of routes too.

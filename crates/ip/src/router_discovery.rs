@@ -132,6 +132,8 @@ pub struct RouterDiscovery {
     link: LinkParameters,
     hop_limit_floor: u8,
     link_mtu: u32,
+    /// The advertised MTU that the link cannot carry yet.
+    mtu_beyond: Option<u32>,
     had_default: bool,
 }
 
@@ -154,6 +156,7 @@ impl RouterDiscovery {
             link: LinkParameters::default(),
             hop_limit_floor: config.hop_limit_floor,
             link_mtu: config.link_mtu,
+            mtu_beyond: None,
             had_default: false,
         }
     }
@@ -188,7 +191,12 @@ impl RouterDiscovery {
         for option in said.options {
             spent = spent.plus(Units(1));
             match option {
-                NdpOption::Mtu(mtu) if at.is_some() && self.is_mtu(mtu) => link.mtu = Some(mtu),
+                NdpOption::Mtu(mtu) if at.is_some() && mtu >= MTU_MIN => {
+                    // One beyond the link changes nothing (RFC 4861 section 6.3.4), until the link
+                    // carries as much.
+                    self.mtu_beyond = Some(mtu).filter(|mtu| *mtu > self.link_mtu);
+                    link.mtu = if self.mtu_beyond.is_some() { link.mtu } else { Some(mtu) };
+                }
                 option => self.option_input(at, &option, now, actions),
             }
         }
@@ -260,12 +268,12 @@ impl RouterDiscovery {
     }
 
     /// The link carries packets of so many bytes from now on: advertised MTUs are at most that.
-    pub const fn set_link_mtu(&mut self, mtu: u32) {
+    /// Returns the parameters where one that was beyond the link counts thereby.
+    pub fn set_link_mtu(&mut self, mtu: u32) -> Option<LinkParameters> {
         self.link_mtu = mtu;
-    }
-
-    fn is_mtu(&self, mtu: u32) -> bool {
-        (MTU_MIN..=self.link_mtu).contains(&mtu)
+        let now_carried = self.mtu_beyond.take_if(|beyond| *beyond <= mtu)?;
+        self.link.mtu = Some(now_carried);
+        Some(self.link)
     }
 
     fn option_input(

@@ -22,6 +22,7 @@ use floodwall_udp::{Udp, UdpConfig};
 use crate::config::{ConfigError, InterfaceConfig, StackConfig, StaticRoute};
 use crate::control::advertise::Advertisers;
 use crate::control::dhcp::Dhcp;
+use crate::control::group_gateways::GroupGateways;
 use crate::control::multicast::MulticastGroups;
 use crate::control::router::InterfaceRouters;
 use crate::ip::echo::EchoRefusals;
@@ -255,6 +256,7 @@ fn control(
         routers: InterfaceRouters::new(config, random, now),
         advertisers: advertisers(follows, config, random, now),
         dhcp: Dhcp::new(config.interfaces.len() + 1),
+        group_gateways: GroupGateways::new(),
         groups: MulticastGroups::new(config.interfaces.len() + 1),
         follows_redirects: config.accept_redirects,
     }

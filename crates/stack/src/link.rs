@@ -51,8 +51,9 @@ impl Stack {
     /// the new one.
     pub fn set_link_mtu(&mut self, iface: IfIndex, mtu: u32) {
         let Some(interface) = self.interfaces.get_mut(usize::from(iface.0)) else { return };
-        if interface.set_link_mtu(mtu) {
-            self.routers_link_mtu(iface, mtu);
+        let changed = interface.set_link_mtu(mtu);
+        self.routers_link_mtu(iface, mtu);
+        if changed {
             self.sockets.path_cache.forget();
             self.stats.counters.count(Counter::FloodwallChanges);
         }

@@ -18,6 +18,7 @@ use floodwall_wire::ExtensionLimits;
 
 use crate::control::advertise::Advertisers;
 use crate::control::dhcp::Dhcp;
+use crate::control::group_gateways::GroupGateways;
 use crate::control::multicast::MulticastGroups;
 use crate::control::router::InterfaceRouters;
 use crate::ip::echo::EchoRefusals;
@@ -54,6 +55,8 @@ pub(crate) struct ControlState {
     pub(crate) advertisers: Advertisers,
     /// The DHCP clients of the interfaces.
     pub(crate) dhcp: Dhcp,
+    /// Whether the gateways of ECMP groups answer.
+    pub(crate) group_gateways: GroupGateways,
     /// Multicast groups that we are members of, and reports that we sent.
     pub(crate) groups: MulticastGroups,
     pub(crate) follows_redirects: bool,

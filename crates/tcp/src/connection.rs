@@ -32,7 +32,6 @@ use crate::send_state::SendState;
 use crate::sent_segments::SentSegments;
 use crate::settings::{Acknowledge, EcnRequest, TcpSettings};
 use crate::state::{StateStep, TcpState};
-use crate::table::Admission;
 use crate::time_wait::{TimeWait, TimeWaitArrival, opens_anew};
 use crate::timeouts::OrphanPatience;
 use crate::timer::{TimerKind, Timers};
@@ -175,8 +174,6 @@ pub(crate) struct Connection {
     pub(crate) probes: u8,
     pub(crate) hop_limit: Option<NonZeroU8>,
     pub(crate) traffic_class: u8,
-    /// Where the network layer lets in what it receives (`rx_predict.rs`).
-    pub(crate) admission: Admission,
     /// The largest payload that we accept: announced in the SYN.
     pub(crate) our_mss: u16,
     pub(crate) agreed: NegotiatedOptions,
@@ -279,7 +276,6 @@ impl Connection {
             our_mss: start.our_mss,
             hop_limit: settings.hop_limit.and_then(NonZeroU8::new),
             traffic_class: settings.traffic_class,
-            admission: Admission::NONE,
             error: None,
             snd: SendState::new(start.iss),
             rcv: ReceiveState::new(settings.receive_bytes, settings.receive_tuned, *now),

@@ -214,9 +214,45 @@ impl Connection {
                 || self.may_finish(records))
     }
 
-    /// Whether what is pending is one segment at most: nothing again, and no more than one of news.
-    pub(crate) fn is_one_segment(&self, records: &SentSegments) -> bool {
-        self.snd.unsent() <= self.mss()
+    /// The segment of what was just written, where that is one at most and nothing else is pending:
+    /// [`Connection::output`] with what may be sent asked once. `None` where more is pending.
+    pub(crate) fn output_written(
+        &mut self,
+        cx: &mut ConnectionContext<'_>,
+    ) -> Option<Option<PacketBuf>> {
+        let owes_ack = self.due == ConnectionDue::ACK;
+        let is_one = self.state() == TcpState::Established
+            && (owes_ack || self.due == ConnectionDue::default())
+            && !self.snd.fin
+            && self.snd.unsent() <= self.mss()
+            && self.probe.is_none()
+            && self.recovery.next_lost(cx.records).is_none();
+        let len = if is_one { self.may_send(cx.records) } else { 0 };
+        if len == 0 {
+            return (is_one && !owes_ack).then_some(None);
+        }
+        if self.wishes.restarts_slowly {
+            let agreement = self.agreement();
+            self.recovery.before_sending(&agreement, cx.now);
+            if self.recovery.allowance() < len {
+                return None;
+            }
+        }
+        match self.fresh(cx, len) {
+            Ok(packet) => Some(packet),
+            Err(NoBuffer) => {
+                self.timers.set(TimerKind::Retry, cx.now + RETRY);
+                Some(None)
+            }
+        }
+    }
+
+    /// Whether nothing is pending, and nothing waits that could be sent.
+    #[inline]
+    pub(crate) fn is_quiet(&self, records: &SentSegments) -> bool {
+        self.due == ConnectionDue::default()
+            && self.snd.unsent() == 0
+            && !self.snd.fin
             && self.probe.is_none()
             && self.recovery.next_lost(records).is_none()
     }

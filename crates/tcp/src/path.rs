@@ -11,13 +11,14 @@
 
 use core::time::Duration;
 
-use floodwall_base::{Family, Instant};
+use floodwall_base::{Family, IfIndex, Instant};
 
 use crate::congestion::CongestionControl;
 use crate::connection::{Connection, family};
 use crate::connection_index::ConnectionIndex;
 use crate::mss::{announced_mss, floored_mtu};
 use crate::sent_segments::SentSegments;
+use crate::table::Admission;
 use crate::timestamps::OPTION_LEN;
 
 /// How long a report counts, and after which time larger segments are tried again (RFC 1191 section
@@ -55,6 +56,9 @@ pub(crate) struct PathSize {
     clears_df: bool,
     /// The segment built last is a probe.
     is_probe: bool,
+    /// Where the network layer lets in what the peer sends, as [`Admission`] (`rx_predict.rs`).
+    admitted_on: IfIndex,
+    admitted_at: u32,
 }
 
 impl PathSize {
@@ -71,6 +75,8 @@ impl PathSize {
             has_tried: false,
             clears_df: false,
             is_probe: false,
+            admitted_on: Admission::NONE.iface,
+            admitted_at: Admission::NONE.generation,
         }
     }
 
@@ -197,6 +203,20 @@ const FRAGMENT_TRIES: u8 = 6;
 /// The MSS that is tried first, over IPv4 (Linux's `tcp_base_mss`) and over IPv6 (which every link
 /// carries).
 const BLACK_HOLE_MSS: (u16, u16) = (1024, 1220);
+
+impl PathSize {
+    /// Where the network layer has admitted a packet of the peer last.
+    #[inline]
+    pub(crate) const fn admission(&self) -> Admission {
+        Admission { iface: self.admitted_on, generation: self.admitted_at }
+    }
+
+    /// It has admitted one.
+    #[inline]
+    pub(crate) const fn admit(&mut self, admission: Admission) {
+        (self.admitted_on, self.admitted_at) = (admission.iface, admission.generation);
+    }
+}
 
 impl Connection {
     /// Follows the path MTU of the routing tables: call it before a segment is built.

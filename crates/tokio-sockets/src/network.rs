@@ -7,8 +7,10 @@
 //! Invariants: a program never waits for a worker with a lock held, and no worker ever waits for a
 //! program; however it ends, every task that waits on a socket gets `BrokenPipe`.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -17,9 +19,9 @@ use floodwall_dispatch::{
     Control, ControlError, ControlQueue, CrewConfig, CrewEnded, CrewError, CrewReader, PortReport,
     Setting, Shown, Stop, WorkerCommand, WorkerCounter, WorkerCounters, WorkerGroup, entropy,
 };
-use floodwall_stack::remote::{GroupId, Remote, RemoteConfig, RemoteShard};
+use floodwall_stack::remote::{GroupId, ListenHandle, Remote, RemoteConfig, RemoteShard};
 use floodwall_stack::{HeldConnections, Seat, Stack, StackConfig, Stats, seats};
-use floodwall_sync::lock::{Mutex, PoisonError};
+use floodwall_sync::lock::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::{oneshot, watch};
 
 use crate::addrs::Resolver;
@@ -83,6 +85,8 @@ pub(crate) struct NetworkInner {
     pub(crate) subscribers: Arc<Subscribers>,
     resolver: Option<Box<dyn Resolver>>,
     receive_bytes: u64,
+    /// Listeners whose port others may share.
+    shared_listeners: Mutex<HashMap<SocketAddr, Weak<ListenHandle>>>,
     tcp: floodwall_tcp::TcpSettings,
     /// How long connections may take to end.
     pub(crate) drain: Duration,
@@ -104,6 +108,13 @@ impl Network {
     /// A builder for a network's configuration.
     pub fn builder() -> NetworkBuilder {
         NetworkBuilder::new()
+    }
+
+    /// Listeners whose port others may share, by their address.
+    pub(crate) fn shared_listeners(
+        &self,
+    ) -> MutexGuard<'_, HashMap<SocketAddr, Weak<ListenHandle>>> {
+        self.inner.shared_listeners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) async fn launch(plan: NetworkPlan) -> Result<Self, NetworkError> {
@@ -130,6 +141,7 @@ impl Network {
             subscribers: Arc::default(),
             resolver,
             receive_bytes,
+            shared_listeners: Mutex::default(),
             tcp,
             drain,
             stop,

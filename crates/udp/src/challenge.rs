@@ -23,8 +23,8 @@ use floodwall_checksum::{pseudo_header_v4, pseudo_header_v6};
 use floodwall_packet::{PacketBuf, Pool};
 use floodwall_wire::UdpFields;
 
-use crate::input::{HEADER_LEN, PROTOCOL};
-use crate::output::gather;
+use crate::gather::gather;
+use crate::header::{HEADER_LEN, PROTOCOL};
 
 /// Bytes of an answer at most.
 pub const CHALLENGE_MAX: usize = 512;

@@ -8,86 +8,13 @@
 use core::net::{IpAddr, SocketAddr};
 
 use floodwall_base::IfIndex;
-use floodwall_base::limits::{GROUP_SOURCES_MAX, UDP_GROUPS_MAX};
+use floodwall_base::limits::UDP_GROUPS_MAX;
 
 use crate::demux::{addr, bits, canonical, zone_of};
+use crate::group_filter::{GroupError, GroupFilter, GroupSockets};
 use crate::id::SocketId;
 use crate::intake::Intake;
-use crate::sockets::{GroupError, SocketBody, Udp};
-
-/// The source filter of one group.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct GroupFilter {
-    /// Whether all but the sources are accepted; else only they.
-    pub exclude: bool,
-    sources: Vec<IpAddr>,
-}
-
-impl GroupFilter {
-    /// All sources: an ordinary membership.
-    #[must_use]
-    pub const fn everybody() -> Self {
-        Self { exclude: true, sources: Vec::new() }
-    }
-
-    /// No source yet: to be filled with sources.
-    #[must_use]
-    pub const fn nobody() -> Self {
-        Self { exclude: false, sources: Vec::new() }
-    }
-
-    /// Whether all sources are accepted.
-    #[must_use]
-    pub fn is_everybody(&self) -> bool {
-        self.exclude && self.sources.is_empty()
-    }
-
-    /// The sources.
-    #[must_use]
-    pub fn sources(&self) -> &[IpAddr] {
-        &self.sources
-    }
-
-    /// Names one source more; nothing happens where it is named.
-    ///
-    /// # Errors
-    /// `TooManySources`, or `NotSource` where it is a group or unspecified.
-    pub fn add(&mut self, source: IpAddr) -> Result<(), GroupError> {
-        let source = source.to_canonical();
-        if source.is_multicast() || source.is_unspecified() {
-            return Err(GroupError::NotSource);
-        }
-        if self.sources.contains(&source) {
-            return Ok(());
-        }
-        if self.sources.len() >= GROUP_SOURCES_MAX {
-            return Err(GroupError::TooManySources);
-        }
-        self.sources.push(source);
-        Ok(())
-    }
-
-    /// Names a source no more; false where it was not named.
-    pub fn remove(&mut self, source: IpAddr) -> bool {
-        let (source, before) = (source.to_canonical(), self.sources.len());
-        self.sources.retain(|s| *s != source);
-        self.sources.len() < before
-    }
-
-    /// Whether packets from `source` are accepted.
-    #[must_use]
-    pub fn passes(&self, source: IpAddr) -> bool {
-        self.sources.contains(&source) != self.exclude
-    }
-}
-
-/// One group of a socket.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct GroupSockets {
-    group: u128,
-    zone: u32,
-    filter: GroupFilter,
-}
+use crate::sockets::{SocketBody, Udp};
 
 fn key(group: IpAddr, iface: IfIndex) -> (u128, u32) {
     (bits(canonical(SocketAddr::new(group, 0)).ip()), zone_of(iface))

@@ -24,15 +24,11 @@ use crate::classify::DatagramKey;
 use crate::demux::{DemuxProbe, KeyKind, bits, zone_of};
 use crate::drops::DropCause;
 use crate::fair::{FairRequest, SenderStanding};
+use crate::header::{HEADER_LEN, PROTOCOL};
 use crate::id::SocketId;
 use crate::intake::{Intake, IntakeOffer};
 use crate::sockets::Udp;
 use floodwall_base::limits::UDP_GROUP_SOCKETS_MAX;
-
-/// UDP's protocol number.
-pub(crate) const PROTOCOL: u8 = 17;
-/// Bytes of the UDP header.
-pub(crate) const HEADER_LEN: usize = 8;
 
 /// The network layer's description of a received datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

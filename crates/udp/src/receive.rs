@@ -12,9 +12,9 @@ use floodwall_base::{Counter, Counters, IfIndex, Instant};
 use floodwall_packet::{PacketBuf, PacketList};
 use thiserror::Error;
 
+use crate::header::HEADER_LEN;
 use crate::icmp_error::IcmpError;
 use crate::id::{SocketClosed, SocketId};
-use crate::input::HEADER_LEN;
 use crate::intake::Intake;
 use crate::sockets::{SocketBody, Udp};
 

@@ -19,14 +19,13 @@ use crate::demux::{
 use crate::drops::{DropCause, RefusedDatagram, UdpDrops};
 use crate::ephemeral;
 use crate::fair::{FairShare, ShareDemand};
-use crate::groups::GroupSockets;
+use crate::group_filter::GroupSockets;
 use crate::icmp_error::{IcmpError, IcmpVerdict, QuotedDatagram};
 use crate::id::{SocketClosed, SocketId};
 use crate::intake::{Intake, LocalIntake};
 use crate::memory::SocketMemory;
 use crate::ready::ReadyList;
 use crate::settings::{SocketSettings, UdpConfig};
-use floodwall_base::limits::{GROUP_SOURCES_MAX, UDP_GROUPS_MAX};
 
 /// All sockets of one stack.
 ///
@@ -168,33 +167,6 @@ pub enum ConnectError {
     /// The peer or our address is unspecified, or the port is 0.
     #[error("neither address nor port may be zero")]
     Unspecified,
-}
-
-/// Why a socket cannot join or leave a group.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-#[non_exhaustive]
-pub enum GroupError {
-    /// The socket is closed.
-    #[error(transparent)]
-    Closed(#[from] SocketClosed),
-    /// It is no group address of the socket's families.
-    #[error("not a group address that the socket can join")]
-    NotGroup,
-    /// Joined before, or not joined when leaving.
-    #[error("the socket is a member already, or was none")]
-    Membership,
-    /// The socket has joined as many groups as it may.
-    #[error("a socket can join {UDP_GROUPS_MAX} groups at most")]
-    TooMany,
-    /// There is no such interface, or none is up.
-    #[error("there is no such interface")]
-    NoInterface,
-    /// It is no sender's address of the group's family.
-    #[error("not the address of a sender to this group")]
-    NotSource,
-    /// The filter names as many sources as it may.
-    #[error("a filter can name {GROUP_SOURCES_MAX} sources at most")]
-    TooManySources,
 }
 
 impl From<TableFull> for BindError {

@@ -13,27 +13,8 @@ use floodwall_base::{Instant, WorkerId};
 use floodwall_packet::{Burst, Engine, HandoffList};
 use floodwall_schedule::{Balance, Gate, HandedGate, NextTurn, Poll};
 
-use crate::node::{NodeConfig, NodeStats};
-
-/// A program on a node's core that needs `job` of work in each `every`. It handles no packets: it
-/// shows the core time that packet work leaves to others.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SimulatedApplication {
-    /// How long one job takes.
-    pub job: Duration,
-    /// How often there is one. Jobs that find the core taken wait, however many.
-    pub every: Duration,
-}
-
-impl SimulatedApplication {
-    /// One that is always ready to run, as a program does that only uses time.
-    pub const HUNGRY: Self =
-        Self { job: Duration::from_millis(1), every: Duration::from_millis(1) };
-
-    fn is_hungry(&self) -> bool {
-        self.job >= self.every
-    }
-}
+use crate::node_config::{NodeConfig, SimulatedApplication};
+use crate::node_stats::NodeStats;
 
 /// The application at work.
 #[derive(Clone, Copy, Debug)]

@@ -19,7 +19,7 @@ use floodwall_packet::{Burst, Handoff, HandoffKind, HandoffList, Peers};
 use floodwall_sync::qsbr::{Domain, Moment, Reader};
 use floodwall_wire::steer;
 
-use crate::node::NodeId;
+use crate::node_config::NodeId;
 
 /// Maximum packets that one worker hands over in a turn.
 pub(crate) const HANDOFFS: usize = 256;

@@ -5,7 +5,7 @@
 use floodwall_base::IfIndex;
 use thiserror::Error;
 
-use crate::node::NodeId;
+use crate::node_config::NodeId;
 
 /// Why a part of the world could not be built.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]

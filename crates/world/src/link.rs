@@ -6,7 +6,7 @@ use floodwall_base::IfIndex;
 
 use crate::error::WorldError;
 use crate::lane::{LaneConfig, LaneStats, LinkLane};
-use crate::node::NodeId;
+use crate::node_config::NodeId;
 
 /// A link of one world.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

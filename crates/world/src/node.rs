@@ -14,126 +14,28 @@
 
 use core::any::Any;
 use core::time::Duration;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use floodwall_base::limits::{INTERFACES_MAX, WORK_UNITS};
+use floodwall_base::limits::INTERFACES_MAX;
 use floodwall_base::{IfIndex, Instant, Randomness, Units};
 use floodwall_packet::{Burst, Engine, PacketBuf, PacketList, Pool, Round};
-use floodwall_schedule::{BalanceConfig, GateConfig, Poll};
+use floodwall_schedule::Poll;
 
-use crate::core_share::{CoreShare, SimulatedApplication};
+use crate::core_share::CoreShare;
 use crate::cost::{CostTable, Spent};
 use crate::crew::SimulatedMembership;
 use crate::error::WorldError;
 use crate::frame;
 use crate::lane::LaneDrop;
 use crate::link::{LinkId, Side};
-use crate::remake::Remake;
+use crate::node_config::{NodeConfig, NodeId};
+use crate::node_stats::NodeStats;
+use crate::remake::{AnyEngine, NoRemake, Remake, Remaking};
 
 /// Delay for an engine that requests an immediate call and then does nothing.
 const FRUITLESS_PAUSE: Duration = Duration::from_micros(1);
 /// The least time between two calls of `work`, so that no engine can stop the clock.
 const WORK_PAUSE: Duration = Duration::from_nanos(1);
-
-/// A node of one world.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct NodeId(pub(crate) usize);
-
-/// What a node's core and device are like.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NodeConfig {
-    /// What the core's work costs.
-    pub costs: CostTable,
-    /// Packets that wait in the device ring while the core is busy; 4096 is a usual card's most.
-    pub ring: usize,
-    /// Units of work granted to one call of the engine.
-    pub budget: Units,
-    /// How the worker shares the core with the application; without, it takes all it can use.
-    pub balance: Option<BalanceConfig>,
-    /// The order of service under pressure; `None` is in order of arrival.
-    pub gate: Option<GateConfig>,
-    /// A program that gets the core whenever the worker does not have it.
-    pub application: Option<SimulatedApplication>,
-}
-
-impl Default for NodeConfig {
-    /// The core is the worker's alone, and packets are served in order of arrival.
-    fn default() -> Self {
-        Self {
-            costs: CostTable::default(),
-            ring: 1024,
-            budget: Units(WORK_UNITS),
-            balance: None,
-            gate: None,
-            application: None,
-        }
-    }
-}
-
-impl NodeConfig {
-    /// A node with free work: for generators and others that are not under test.
-    #[must_use]
-    pub fn free() -> Self {
-        Self { costs: CostTable::FREE, ..Self::default() }
-    }
-}
-
-/// What a node did.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct NodeStats {
-    /// Turns of its worker.
-    pub turns: u64,
-    /// Calls of [`Engine::round`].
-    pub rounds: u64,
-    /// Calls of [`Engine::work`].
-    pub works: u64,
-    /// Calls of [`Engine::work`] that were requested at once and did nothing.
-    pub fruitless: u64,
-    /// Packets handed to the engine.
-    pub packets_in: u64,
-    /// Packets that the engine sent.
-    pub packets_out: u64,
-    /// Of these, packets for an interface without a link, dropped.
-    pub unlinked: u64,
-    /// Units that the engine reports as spent.
-    pub units: u64,
-    /// Time during which the node was busy.
-    pub busy: Duration,
-    /// The longest turn.
-    pub turn_max: Duration,
-    /// Peak number of packets in the ring.
-    pub ring_peak: usize,
-    /// Packets that other workers of the host handed over.
-    pub adopted: u64,
-    /// Packets that they handed over and that found no room.
-    pub handoff_lost: u64,
-    /// Times that the engine panicked and was made again.
-    pub panics: u64,
-    /// Packets that it held then and had not touched.
-    pub untouched: u64,
-    /// Packets that other workers handed over and that were dropped at the gate, or wait there.
-    pub handed_held: u64,
-    /// Packets that the gate looked at.
-    pub looked_at: u64,
-    /// Of these, refusable packets, dropped (`TriageRejectable`).
-    pub refused: u64,
-    /// Packets of unverified flows dropped because too many waited (`TriageUnknown`).
-    pub crowded_out: u64,
-    /// Packets of unverified flows that wait now.
-    pub waiting: usize,
-    /// Times that the worker's share was used up while packets waited.
-    pub time_squeeze: u64,
-    /// The longest run of the worker without a break, where it has a share.
-    pub run_max: Duration,
-    /// How long the application ran.
-    pub application_ran: Duration,
-    /// The longest that the application wanted to run and did not, up to now.
-    pub application_gap_max: Duration,
-}
-
-/// An engine that can be downcast to its own type.
-pub(crate) trait AnyEngine: Engine + Any {}
-
-impl<E: Engine + Any> AnyEngine for E {}
 
 /// An engine with its core, memory, randomness and device ring.
 pub(crate) struct WorldNode {
@@ -165,6 +67,23 @@ pub(crate) struct WorldNode {
     pub(crate) stats: NodeStats,
     /// Last, so that it is dropped after everything that may hold its packets.
     pub(crate) pool: Pool,
+}
+
+impl WorldNode {
+    /// One turn, where something waits or is due. A panic in it costs the engine.
+    pub(crate) fn turn(&mut self, now: Instant) {
+        let Some(mut remake) = self.remake.take() else { return self.take_turn(now) };
+        let panicked = catch_unwind(AssertUnwindSafe(|| self.take_turn(now))).is_err();
+        if panicked {
+            self.stats.panics += 1;
+            let dead = core::mem::replace(&mut self.engine, Box::new(NoRemake));
+            drop(dead);
+            self.stats.untouched += self.arrived.drain().count() as u64;
+            let Self { pool, random, .. } = self;
+            self.engine = remake(&mut Remaking { now, pool, random });
+        }
+        self.remake = Some(remake);
+    }
 }
 
 impl WorldNode {

@@ -6,12 +6,15 @@
 //! Invariant: packets that the engine had sent leave, packets handed over to it later go to its
 //! successor, packets that it had not touched are counted ([`crate::NodeStats::untouched`]).
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use core::any::Any;
 
 use floodwall_base::{Instant, Randomness, Units};
 use floodwall_packet::{Burst, Engine, Pool, Round, Triage};
 
-use crate::node::{AnyEngine, WorldNode};
+/// An engine that can be downcast to its own type.
+pub(crate) trait AnyEngine: Engine + Any {}
+
+impl<E: Engine + Any> AnyEngine for E {}
 
 /// What an engine is made again with.
 #[derive(Debug)]
@@ -28,7 +31,7 @@ pub struct Remaking<'a> {
 pub(crate) type Remake = Box<dyn FnMut(&mut Remaking<'_>) -> Box<dyn AnyEngine>>;
 
 /// Placeholder while there is no engine.
-struct NoRemake;
+pub(crate) struct NoRemake;
 
 impl Engine for NoRemake {
     fn round(&mut self, _: &mut Round<'_>) -> Units {
@@ -41,21 +44,4 @@ impl Engine for NoRemake {
         None
     }
     fn classify(&self, _: &Burst, _: &mut [Triage]) {}
-}
-
-impl WorldNode {
-    /// One turn, where something waits or is due. A panic in it costs the engine.
-    pub(crate) fn turn(&mut self, now: Instant) {
-        let Some(mut remake) = self.remake.take() else { return self.take_turn(now) };
-        let panicked = catch_unwind(AssertUnwindSafe(|| self.take_turn(now))).is_err();
-        if panicked {
-            self.stats.panics += 1;
-            let dead = core::mem::replace(&mut self.engine, Box::new(NoRemake));
-            drop(dead);
-            self.stats.untouched += self.arrived.drain().count() as u64;
-            let Self { pool, random, .. } = self;
-            self.engine = remake(&mut Remaking { now, pool, random });
-        }
-        self.remake = Some(remake);
-    }
 }

@@ -20,7 +20,9 @@ use crate::flight::FrameFlight;
 use crate::frame;
 use crate::lane::{LaneConfig, LaneDrop, LaneOutcome};
 use crate::link::{LinkConfig, LinkId, LinkStats, Side, SimulatedLink};
-use crate::node::{NodeConfig, NodeId, NodeStats, WorldNode};
+use crate::node::WorldNode;
+use crate::node_config::{NodeConfig, NodeId};
+use crate::node_stats::NodeStats;
 use crate::remake::Remaking;
 use crate::trace::{TraceEvent, TraceKind};
 

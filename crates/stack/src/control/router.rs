@@ -406,8 +406,10 @@ impl Stack {
 
     /// The link's MTU has changed: advertised ones are judged against the new one.
     pub(crate) fn routers_link_mtu(&mut self, iface: IfIndex, mtu: u32) {
-        if let Some((engine, _)) = self.control.routers.of(iface) {
-            engine.set_link_mtu(mtu);
+        if let Some((engine, _)) = self.control.routers.of(iface)
+            && let Some(link) = engine.set_link_mtu(mtu)
+        {
+            self.set_link_parameters(iface, link);
         }
     }
 

@@ -299,10 +299,11 @@ impl Stack {
 
     /// All timed work, up to `budget` units, each kind in its turn.
     pub(crate) fn timers(&mut self, cx: &mut RoundContext<'_>, budget: Units) -> Units {
-        const BESIDE_TCP: [fn(&mut Stack, &mut RoundContext<'_>, Units) -> Units; 12] = [
+        const BESIDE_TCP: [fn(&mut Stack, &mut RoundContext<'_>, Units) -> Units; 13] = [
             Stack::address_timers,
             Stack::address_lifetimes,
             Stack::dhcp_timers,
+            Stack::group_gateway_timers,
             Stack::neighbor_timers::<Ipv4Addr>,
             Stack::neighbor_timers::<Ipv6Addr>,
             Stack::router_timers,
@@ -355,6 +356,7 @@ impl Stack {
                 }
                 NeighborEvent::Unreachable { iface, addr, mut packets } => {
                     self.router_unreachable(cx, iface, addr.to_ip());
+                    self.gateway_is_silent(iface, addr);
                     self.forget_redirects_to(iface, addr, false);
                     while let Some(packet) = packets.pop_front() {
                         self.stats.pending -= 1;

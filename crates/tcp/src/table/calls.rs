@@ -7,7 +7,7 @@ use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
 use floodwall_base::{Counter, Endpoint, Family, FlowKey, IfIndex, Instant, Seq};
-use floodwall_packet::{PacketBuf, PacketList};
+use floodwall_packet::PacketBuf;
 use floodwall_syncache::{HalfOpen, ListenSettings};
 
 use crate::connection::{Connection, OpenKind};
@@ -273,18 +273,16 @@ impl<H: HalfOpen> ConnectionTable<H> {
             connection.follow_path(mtu, now);
         }
         let sent = connection.send(&cx, bytes, more);
-        if !connection.wants_output(cx.records) {
-            self.settle_as(id.index, now, false);
-            return (sent, None);
-        }
-        if !connection.is_one_segment(cx.records) {
+        let Some(packet) = connection.output_written(&mut cx) else {
             self.settle(id.index, now);
             return (sent, None);
-        }
-        let packet = connection.output(&mut cx, 1, &mut PacketList::new());
-        let wants_output = connection.wants_output(cx.records);
+        };
+        let is_quiet = connection.is_quiet(cx.records);
+        let wants_output = packet.is_some() && !is_quiet && connection.wants_output(cx.records);
         let transmit = Transmit::from_connection(packet, connection);
-        self.begin_turn(id.index);
+        if transmit.is_some() {
+            self.begin_turn(id.index);
+        }
         self.settle_as(id.index, now, wants_output);
         if transmit.is_none() {
             self.dirty.unlink(id.index);

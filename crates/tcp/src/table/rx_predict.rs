@@ -14,7 +14,7 @@ use floodwall_packet::PacketBuf;
 use floodwall_syncache::HalfOpen;
 use floodwall_wire::tcp::TcpFlags;
 
-use crate::connection::{Connection, ConnectionContext, ConnectionDue};
+use crate::connection::{Connection, ConnectionContext};
 use crate::connection_table::{ConnectionTable, TcpContext};
 use crate::input::InputOutcome;
 use crate::segment::Segment;
@@ -72,16 +72,6 @@ impl Connection {
         }
         self.on_next_text(cx, segment, text)
     }
-
-    /// Whether nothing is pending and nothing unsent: settled without a question to the sender.
-    #[inline]
-    fn is_quiet(&self, cx: &ConnectionContext<'_>) -> bool {
-        self.due == ConnectionDue::default()
-            && self.snd.unsent() == 0
-            && !self.snd.fin
-            && self.probe.is_none()
-            && self.recovery.next_lost(cx.records).is_none()
-    }
 }
 
 impl<H: HalfOpen> ConnectionTable<H> {
@@ -91,11 +81,11 @@ impl<H: HalfOpen> ConnectionTable<H> {
     pub fn admit(&mut self, src_addr: IpAddr, dst_addr: IpAddr, admission: Admission) {
         let latest = self.latest();
         if let Some(connection) = self.at_mut(latest)
-            && connection.admission != admission
+            && connection.path.admission() != admission
             && connection.flow.remote.ip() == src_addr
             && connection.flow.local.ip() == dst_addr
         {
-            connection.admission = admission;
+            connection.path.admit(admission);
         }
     }
 
@@ -116,7 +106,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
         }
         let index = self.find_again(flow).ok()?;
         let connection = self.at(index)?;
-        let predicts = connection.admission == admission && connection.predicts(segment, full_too);
+        let predicts =
+            connection.path.admission() == admission && connection.predicts(segment, full_too);
         predicts.then_some(index)
     }
 
@@ -133,7 +124,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             return Some(DropReason::TcpNoConnection);
         };
         let outcome = connection.input_predicted(&mut cx, segment, text);
-        if connection.is_quiet(&cx) {
+        if connection.is_quiet(cx.records) {
             self.settle_as(index, lend.now, false);
         } else {
             self.settle(index, lend.now);

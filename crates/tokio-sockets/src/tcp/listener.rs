@@ -6,6 +6,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use floodwall_stack::remote::{ListenHandle, TcpHandle};
@@ -23,8 +24,8 @@ const BACKLOG: usize = 1024;
 ///
 /// A TCP listener. Connections that were not accepted when it is dropped are reset.
 pub struct TcpListener {
-    /// First: it releases its port while the network still exists.
-    handle: ListenHandle,
+    /// First: it releases its port while the network still exists, with the last that shares it.
+    handle: Arc<ListenHandle>,
     network: Network,
     v6: bool,
 }
@@ -68,15 +69,35 @@ impl TcpListener {
         settings: TcpSettings,
         backlog: usize,
     ) -> io::Result<Self> {
-        let handle = loop {
-            match network.remote().listen_tcp(addr, settings.clone(), backlog).await {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    tokio::task::yield_now().await;
-                }
-                done => break done?,
-            }
-        };
+        let handle = Arc::new(listen(network, addr, settings, backlog).await?);
         Ok(Self { handle, network: network.clone(), v6: addr.is_ipv6() })
+    }
+
+    /// As [`TcpListener::open`], at a port that others may share which are opened so, too: all of
+    /// them accept from one queue.
+    pub(super) async fn open_shared(
+        network: &Network,
+        addr: SocketAddr,
+        settings: TcpSettings,
+        backlog: usize,
+    ) -> io::Result<Self> {
+        let joined = || {
+            let handle = network.shared_listeners().get(&addr).and_then(Weak::upgrade)?;
+            Some(Self { handle, network: network.clone(), v6: addr.is_ipv6() })
+        };
+        if let Some(listener) = joined() {
+            return Ok(listener);
+        }
+        match Self::open(network, addr, settings, backlog).await {
+            Ok(listener) => {
+                let mut shared = network.shared_listeners();
+                shared.retain(|_, handle| handle.strong_count() > 0);
+                shared.insert(listener.handle.local_addr(), Arc::downgrade(&listener.handle));
+                Ok(listener)
+            }
+            // Another task has opened it meanwhile.
+            Err(error) => joined().ok_or(error),
+        }
     }
 
     /// The network that it belongs to.
@@ -161,5 +182,22 @@ impl fmt::Debug for TcpListener {
         f.debug_struct("TcpListener")
             .field("addr", &self.handle.local_addr())
             .finish_non_exhaustive()
+    }
+}
+
+/// Asks all workers to listen.
+async fn listen(
+    network: &Network,
+    addr: SocketAddr,
+    settings: TcpSettings,
+    backlog: usize,
+) -> io::Result<ListenHandle> {
+    loop {
+        match network.remote().listen_tcp(addr, settings.clone(), backlog).await {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                tokio::task::yield_now().await;
+            }
+            done => return done,
+        }
     }
 }

@@ -104,8 +104,11 @@ impl TcpSocket {
     /// As [`TcpListener::bind`].
     pub async fn listen(self, backlog: u32) -> io::Result<TcpListener> {
         let local = self.local_addr()?;
-        let SocketState { settings, .. } = self.state.into_inner();
+        let SocketState { settings, reuse_port, .. } = self.state.into_inner();
         let backlog = usize::try_from(backlog).unwrap_or(usize::MAX);
+        if reuse_port {
+            return TcpListener::open_shared(&self.network, local, settings, backlog).await;
+        }
         TcpListener::open(&self.network, local, settings, backlog).await
     }
 
@@ -136,8 +139,8 @@ impl TcpSocket {
         self.with(|state| state.reuse_address = reuse)
     }
 
-    /// Whether several may listen at one port. They may not, yet: a listener has a share on every
-    /// worker, and any number of tasks accepts from it.
+    /// Whether several may listen at one port that all set it. They accept from one queue, so that
+    /// no connection waits for a listener that is slow; the settings of the first are in force.
     ///
     /// # Errors
     /// Never.
@@ -145,7 +148,7 @@ impl TcpSocket {
         self.with(|state| state.reuse_port)
     }
 
-    /// Notes it.
+    /// Sets it: counts for [`TcpSocket::listen`].
     ///
     /// # Errors
     /// Never.

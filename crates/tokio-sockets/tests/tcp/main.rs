@@ -73,6 +73,7 @@ bodies! {
         options_are_read_back,
         a_socket_is_bound_before_it_connects,
         a_socket_listens,
+        several_listen_at_one_port_that_all_share_it,
         a_socket_of_the_other_family_is_refused,
     }
 }

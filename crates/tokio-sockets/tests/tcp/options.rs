@@ -61,6 +61,40 @@ pub(crate) async fn a_socket_listens<P: Place>(place: Arc<P>) {
     soon(there.read_exact(&mut [0])).await.unwrap();
 }
 
+pub(crate) async fn several_listen_at_one_port_that_all_share_it<P: Place>(place: Arc<P>) {
+    let socket = |port| {
+        let socket = place.socket(place.is_v6());
+        socket.share_port();
+        socket.bind((place.here(), port).into()).unwrap();
+        socket
+    };
+    let first = socket(0).listen(16).await.unwrap();
+    let at = first.local_addr();
+    let second = socket(at.port()).listen(16).await.unwrap();
+    assert_eq!(second.local_addr(), at);
+    let alone = place.socket(place.is_v6());
+    assert!(alone.bind(at).is_err() || alone.listen(16).await.is_err(), "it does not share");
+    for _ in 0..20 {
+        let mut here = soon(place.connect(at)).await.unwrap();
+        let accepted = soon(async {
+            tokio::select! { it = first.accept() => it, it = second.accept() => it }
+        });
+        let (mut there, _) = accepted.await.unwrap();
+        here.write_all(b"x").await.unwrap();
+        soon(there.read_exact(&mut [0])).await.unwrap();
+    }
+    // The port stays with the one that is left, and is free after it.
+    drop(first);
+    for _ in 0..4 {
+        let mut here = soon(place.connect(at)).await.unwrap();
+        let (mut there, _) = soon(second.accept()).await.unwrap();
+        there.write_all(b"x").await.unwrap();
+        soon(here.read_exact(&mut [0])).await.unwrap();
+    }
+    drop(second);
+    assert!(place.connect(at).await.is_err());
+}
+
 pub(crate) async fn a_socket_of_the_other_family_is_refused<P: Place>(place: Arc<P>) {
     let listener = place.listener().await;
     let other = place.socket(!place.is_v6());

@@ -64,6 +64,7 @@ pub(crate) trait Socket: Send + 'static {
 
     fn bind(&self, addr: SocketAddr) -> io::Result<()>;
     fn set_and_check_options(&self);
+    fn share_port(&self);
     fn connect(self, addr: SocketAddr) -> impl Future<Output = io::Result<Self::Stream>> + Send;
     fn listen(self, backlog: u32) -> impl Future<Output = io::Result<Self::Listener>> + Send;
 }
@@ -184,6 +185,12 @@ macro_rules! sockets {
                 assert!(self.recv_buffer_size().unwrap() >= 100_000);
                 self.set_tos_v4(0x48).unwrap();
                 assert_eq!(self.tos_v4().unwrap(), 0x48);
+            }
+
+            fn share_port(&self) {
+                assert!(!self.reuseport().unwrap());
+                self.set_reuseport(true).unwrap();
+                assert!(self.reuseport().unwrap());
             }
 
             async fn connect(self, addr: SocketAddr) -> io::Result<Self::Stream> {
