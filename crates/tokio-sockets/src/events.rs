@@ -5,7 +5,7 @@
 //! for their counters once a second; nothing of it is on the packet path.
 //!
 //! # Under flood
-//! Reachable by whatever makes events. Bound: [`EVENTS_MAX`] wait for each subscriber. When full
+//! Reachable by all that makes events. Bound: [`EVENTS_MAX`] wait for each subscriber. When full
 //! the newest are lost, and counted: [`NetworkEvents::lost`].
 
 use std::collections::VecDeque;
