@@ -45,6 +45,20 @@ fn the_unit_checks_first_reloads_and_keeps_instances_apart() {
 }
 
 #[test]
+fn the_unit_of_a_guard_grants_what_its_programs_need_and_no_more() {
+    let path = "../contrib/systemd/floodwall-guard@.service";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    let unit = std::fs::read_to_string(path).expect("the unit");
+    let capabilities = "CAP_BPF CAP_NET_ADMIN CAP_PERFMON";
+    for key in ["AmbientCapabilities", "CapabilityBoundingSet"] {
+        assert!(unit.lines().any(|line| line == format!("{key}={capabilities}")), "{key}");
+    }
+    assert!(unit.lines().any(|line| line == "DynamicUser=yes"));
+    assert!(unit.lines().any(|line| line.ends_with("floodwall guard %i $GUARD_ARGS")));
+    assert!(unit.lines().any(|line| line == "Type=notify"));
+}
+
+#[test]
 fn systemd_understands_the_unit() {
     let folder = std::env::temp_dir().join(format!("floodwall-unit-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");

@@ -187,7 +187,7 @@ pub(crate) struct RunArgs {
     /// busy-poll (within the worker), napi-thread (beside it, behind in rank) or leave
     #[arg(long, value_name = "PLACE")]
     pub(crate) kernel_half: Option<String>,
-    /// What the program at an xdp:INTERFACE does before a packet reaches a worker: off (steering
+    /// What the program at an xdp: or packet: interface does before a packet reaches a worker: off (steering
     /// alone), filter (under pressure what is not wanted or not known is dropped), cookies
     /// (besides, SYNs are answered and ACKs checked there) or auto (as much as kernel and driver
     /// allow)

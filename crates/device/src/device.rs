@@ -75,6 +75,21 @@ pub trait Device: Send {
     /// The device is gone or broken; what was not sent stays in the list.
     fn transmit(&mut self, packets: &mut PacketList) -> Result<usize, DeviceError>;
 
+    /// As [`Device::transmit`], and stops where `goes_on` says no, after one send at least: for
+    /// devices whose sends run the receivers of a packet within the call, and so take as long as
+    /// those like. Others send all they have room for.
+    ///
+    /// # Errors
+    /// As [`Device::transmit`].
+    fn transmit_while(
+        &mut self,
+        packets: &mut PacketList,
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> Result<usize, DeviceError> {
+        let _ = goes_on;
+        self.transmit(packets)
+    }
+
     /// What poll(2) finds readable when [`Device::receive`] would find something; `None` for
     /// devices without a descriptor.
     fn readiness(&self) -> Option<BorrowedFd<'_>>;
@@ -158,6 +173,14 @@ impl<D: Device + ?Sized> Device for Box<D> {
 
     fn transmit(&mut self, packets: &mut PacketList) -> Result<usize, DeviceError> {
         (**self).transmit(packets)
+    }
+
+    fn transmit_while(
+        &mut self,
+        packets: &mut PacketList,
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> Result<usize, DeviceError> {
+        (**self).transmit_while(packets, goes_on)
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {

@@ -414,6 +414,14 @@ impl Device for Tun {
     }
 
     fn transmit(&mut self, packets: &mut PacketList) -> Result<usize, DeviceError> {
+        self.transmit_while(packets, &mut || true)
+    }
+
+    fn transmit_while(
+        &mut self,
+        packets: &mut PacketList,
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> Result<usize, DeviceError> {
         let mut left = 0;
         while !packets.is_empty() {
             let (count, sent) = match self.send_run(packets)? {
@@ -434,6 +442,9 @@ impl Device for Tun {
                 }
             }
             left += count;
+            if !goes_on() {
+                break;
+            }
         }
         Ok(left)
     }

@@ -13,14 +13,18 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use floodwall_base::limits::WORK_UNITS;
 use floodwall_base::{DropReason, IfIndex, Instant};
 use floodwall_device::{Device, DeviceError, DeviceInfo, DeviceStats, Medium};
 use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, RxFilter, SynOffers};
 
+use crate::clock::Clock;
 use crate::worker_counters::{WorkerCounter, WorkerCounters};
 
 /// Packets that wait for one device.
 pub(crate) const BACKLOG_MAX: usize = 256;
+/// Packets that are taken even so.
+const TAKEN_LEAST: usize = 4;
 /// How soon a refused backlog is tried again, at first and at the latest.
 const RETRY: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(50));
 /// Consecutive empty wake-ups after which a descriptor is ignored for a while.
@@ -36,6 +40,8 @@ pub struct Port {
     backlog: PacketList,
     /// The device was full in this turn (backpressure): it is not tried again before the next.
     refused: bool,
+    /// The time to send was over before the backlog was: the next turn follows at once.
+    cut: bool,
     retry: Duration,
     /// Consecutive polls that reported readiness without a packet.
     empty_calls: u32,
@@ -69,6 +75,7 @@ impl Port {
             device: Some(device),
             backlog: PacketList::new(),
             refused: false,
+            cut: false,
             retry: RETRY.0,
             empty_calls: 0,
             muted_until: Instant::ORIGIN,
@@ -116,6 +123,18 @@ impl Port {
 
     pub(crate) const fn backlog(&self) -> usize {
         self.backlog.len()
+    }
+
+    /// Where the time to send was over before the backlog was: how many packets may be taken, so
+    /// that what answers them finds room.
+    pub(crate) fn cut_room(&self) -> Option<usize> {
+        let room = BACKLOG_MAX.saturating_sub(self.backlog.len()) / 4;
+        (self.cut && !self.backlog.is_empty()).then(|| room.max(TAKEN_LEAST))
+    }
+
+    /// Whether that backlog has less room than a slice of timed work may need.
+    pub(crate) const fn is_clogged(&self) -> bool {
+        self.cut && self.backlog.len() > BACKLOG_MAX - WORK_UNITS as usize
     }
 
     pub(crate) const fn begin_turn(&mut self) {
@@ -195,10 +214,15 @@ impl Port {
     }
 
     /// Takes one packet that is to leave. True where the device vanished over it.
-    pub(crate) fn send(&mut self, packet: PacketBuf, facts: &mut WorkerCounters) -> bool {
+    pub(crate) fn send(
+        &mut self,
+        packet: PacketBuf,
+        facts: &mut WorkerCounters,
+        until: Option<(Clock, Instant)>,
+    ) -> bool {
         let mut vanished = false;
         if self.backlog.len() >= BACKLOG_MAX {
-            vanished = self.flush(facts);
+            vanished = self.flush(facts, until);
         }
         let loss = if self.device.is_none() {
             DropReason::DeviceGone
@@ -212,21 +236,32 @@ impl Port {
         vanished
     }
 
-    /// Transmits what waits, once a turn after the device has refused. True where the device
-    /// vanished over it.
-    pub(crate) fn flush(&mut self, facts: &mut WorkerCounters) -> bool {
+    /// Transmits what waits, once a turn after the device has refused, and until that time of that
+    /// clock: a send may run the receiver within the call, so its price is a peer's to choose. True
+    /// where the device vanished over it.
+    pub(crate) fn flush(
+        &mut self,
+        facts: &mut WorkerCounters,
+        until: Option<(Clock, Instant)>,
+    ) -> bool {
         let Some(device) = &mut self.device else { return false };
         if self.backlog.is_empty() || self.refused {
             return false;
         }
         let before = self.backlog.len();
-        let outcome = device.transmit(&mut self.backlog);
+        let mut is_late = false;
+        let mut goes_on = || {
+            is_late = until.is_some_and(|(clock, until)| clock.now() >= until);
+            !is_late
+        };
+        let outcome = device.transmit_while(&mut self.backlog, &mut goes_on);
         let left = before.saturating_sub(self.backlog.len());
         facts.add(WorkerCounter::TxPackets, left as u64);
         if left > 0 {
             self.retry = RETRY.0;
         }
         self.refused = !self.backlog.is_empty();
+        self.cut = is_late && self.refused;
         match outcome {
             Ok(_) => false,
             Err(error) => self.close(error, facts),
@@ -279,7 +314,8 @@ impl Port {
 
     /// When the port must be polled without a wake-up, where that is needed.
     pub(crate) fn deadline(&self, now: Instant) -> Option<Instant> {
-        let retry = (!self.backlog.is_empty() && self.is_live()).then(|| now + self.retry);
+        let wait = if self.cut { Duration::ZERO } else { self.retry };
+        let retry = (!self.backlog.is_empty() && self.is_live()).then(|| now + wait);
         let muted = (self.muted_until > now).then_some(self.muted_until);
         [retry, muted].into_iter().flatten().min()
     }
@@ -321,5 +357,83 @@ impl fmt::Debug for Port {
             .field("live", &self.is_live())
             .field("backlog", &self.backlog.len())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use floodwall_packet::PoolConfig;
+
+    use super::*;
+
+    /// A device whose sends take as long as they like.
+    struct Slow(DeviceInfo);
+
+    impl Device for Slow {
+        fn info(&self) -> &DeviceInfo {
+            &self.0
+        }
+
+        fn receive(&mut self, _: &Pool, _: &mut Burst) -> Result<usize, DeviceError> {
+            Ok(0)
+        }
+
+        fn transmit(&mut self, packets: &mut PacketList) -> Result<usize, DeviceError> {
+            self.transmit_while(packets, &mut || true)
+        }
+
+        fn transmit_while(
+            &mut self,
+            packets: &mut PacketList,
+            goes_on: &mut dyn FnMut() -> bool,
+        ) -> Result<usize, DeviceError> {
+            let mut sent = 0;
+            while packets.pop_front().is_some() {
+                sent += 1;
+                if !goes_on() {
+                    break;
+                }
+            }
+            Ok(sent)
+        }
+
+        fn readiness(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+
+        fn pending(&self) -> bool {
+            false
+        }
+
+        fn stats(&self) -> DeviceStats {
+            DeviceStats::default()
+        }
+    }
+
+    #[test]
+    fn what_there_is_no_time_to_send_leaves_in_the_next_turns_which_follow_at_once() {
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        let (wire, _) = floodwall_device::pair(1);
+        let mut port = Port::new(IfIndex(1), Box::new(Slow(wire.info().clone())));
+        let mut facts = WorkerCounters::default();
+        let (clock, now) = (Clock::new(), Clock::new().now());
+        let over = Some((clock, Instant::ORIGIN));
+        for _ in 0..5 {
+            assert!(!port.send(pool.packet_from(&[0; 60]).unwrap(), &mut facts, over));
+        }
+        for left in (0..5).rev() {
+            port.begin_turn();
+            assert!(!port.flush(&mut facts, over));
+            // Not again in the same turn.
+            assert!(!port.flush(&mut facts, over));
+            assert_eq!(port.backlog(), left);
+            assert_eq!(port.deadline(now), (left > 0).then_some(now));
+        }
+        for _ in 0..5 {
+            assert!(!port.send(pool.packet_from(&[0; 60]).unwrap(), &mut facts, None));
+        }
+        port.begin_turn();
+        assert!(!port.flush(&mut facts, Some((clock, Instant::FAR))));
+        assert_eq!((port.backlog(), facts.of(WorkerCounter::TxPackets)), (0, 10));
     }
 }

@@ -34,12 +34,15 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     /// a worker inside another loop; [`Worker::run`] is made of it.
     pub fn turn(&mut self, now: Instant) -> usize {
         self.facts.add(WorkerCounter::Rounds, 1);
+        self.began = Some(now);
         if self.bell.heard() {
             self.carry_out_commands(now);
         }
         self.tell_answered(now);
         // The turn before had no time left for it.
-        if std::mem::take(&mut self.owes_slice) {
+        if self.owes_slice && !self.is_clogged() {
+            self.owes_slice = false;
+            self.ports.iter_mut().for_each(Port::begin_turn);
             self.work_slice(now, now);
         }
         let adopted = self.adopt(now);
@@ -60,7 +63,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         }
         let due = self.deadline().is_some_and(|deadline| deadline <= now);
         if due && !self.gate.looks_ahead() {
-            match at - now > TURN_MAX {
+            match at - now > TURN_MAX || self.is_clogged() {
                 true => self.owes_slice = true,
                 false => self.work_slice(now, at),
             }
@@ -73,6 +76,12 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             crew.reader.pass(Moment::RoundEnd, now);
         }
         found + adopted
+    }
+
+    /// Whether a backlog that there is no time to send leaves no room for what timed work sends. It
+    /// falls with every turn.
+    fn is_clogged(&self) -> bool {
+        self.ports.iter().any(Port::is_clogged)
     }
 
     /// A slice of timed work, that begins `at` in the turn of `now`.
@@ -259,12 +268,19 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     }
 
     /// Shares what is to leave out to the ports, in order, and lets them transmit.
+    ///
+    /// They have until the turn's end, and a quarter of a turn at least; what is left then waits for
+    /// the next turn.
     pub(crate) fn transmit(&mut self) {
         self.tell_wants();
+        let until = self
+            .clock
+            .zip(self.began)
+            .map(|(clock, began)| (clock, (began + TURN_MAX).max(clock.now() + TURN_MAX / 4)));
         while let Some(packet) = self.departing.pop_front() {
             let iface = usize::from(packet.iface().0);
             if let Some(index) = self.port_of.get(iface).copied().flatten() {
-                if self.ports[index].send(packet, &mut self.facts) {
+                if self.ports[index].send(packet, &mut self.facts, until) {
                     self.lost_device(index);
                 }
                 continue;
@@ -279,7 +295,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         }
         let mut backlog = 0;
         for index in 0..self.ports.len() {
-            if self.ports[index].flush(&mut self.facts) {
+            if self.ports[index].flush(&mut self.facts, until) {
                 self.lost_device(index);
             }
             backlog += self.ports[index].backlog();

@@ -1,7 +1,8 @@
 //! `TurnWatch`: what the longest turn was spent on.
 //!
 //! Called by the worker around each of its turns. It costs a few loads a turn; the processor's time
-//! is asked for once a millisecond, and after long turns. So it can be told afterwards whether a
+//! is asked for after every 200 us of turns, so that what is told of the longest is too much by no
+//! more than that. So it can be told afterwards whether a
 //! long turn was our work, and of which kind, or time that the system took away.
 
 use std::time::Duration;
@@ -22,6 +23,8 @@ pub const TURN_BUCKETS: [(u64, WorkerCounter); 6] = [
     (5_000_000, WorkerCounter::TurnsTo5Millis),
     (20_000_000, WorkerCounter::TurnsTo20Millis),
 ];
+/// The processor's time is asked for after turns that took so long together.
+const MARK_EVERY: Duration = Duration::from_micros(200);
 
 /// The kinds of work, and where the longest turn's amount of each is stored.
 const KINDS: [(WorkerCounter, WorkerCounter); 6] = [
@@ -50,12 +53,15 @@ pub(crate) struct TurnWatch {
     before: [u64; KINDS.len()],
     /// The processor's time when it was last asked for.
     processor: Duration,
+    /// What the turns since then have taken.
+    unmarked: Duration,
 }
 
 impl TurnWatch {
     /// Asks for the processor's time: a system call.
     pub(crate) fn mark(&mut self, clock: &Clock) {
         self.processor = clock.thread_time();
+        self.unmarked = Duration::ZERO;
     }
 
     /// A turn begins.
@@ -71,8 +77,11 @@ impl TurnWatch {
         let bucket = TURN_BUCKETS.iter().find(|(most, _)| nanos <= *most);
         facts.add(bucket.map_or(WorkerCounter::TurnsOver20Millis, |(_, turns)| *turns), 1);
         facts.add(WorkerCounter::TurnNanos, nanos);
+        self.unmarked += took;
         if took > LONG || nanos > facts.of(WorkerCounter::LongestRoundNanos) {
             self.note(nanos, clock.thread_time(), facts);
+        } else if self.unmarked > MARK_EVERY {
+            self.mark(clock);
         }
     }
 
@@ -80,6 +89,7 @@ impl TurnWatch {
     fn note(&mut self, nanos: u64, processor: Duration, facts: &mut WorkerCounters) {
         let spent = processor.saturating_sub(self.processor).as_nanos();
         self.processor = processor;
+        self.unmarked = Duration::ZERO;
         if u128::from(nanos) > LONG.as_nanos() {
             facts.add(WorkerCounter::LongTurns, 1);
         }

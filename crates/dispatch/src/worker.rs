@@ -166,6 +166,8 @@ pub struct Worker<E: 'static> {
     /// The order of service under pressure, and the worker's share of its core.
     pub(crate) gate: TurnGate,
     /// How many packets a turn may take, and how much timed work.
+    /// When the turn began; nothing once the worker ends.
+    pub(crate) began: Option<Instant>,
     pub(crate) packet_limit: TurnLimit,
     pub(crate) work_limit: TurnLimit,
     /// The next turn begins with a slice of timed work.
@@ -242,6 +244,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             mailbox,
             gate: TurnGate::new(&config, ring, acquaints),
             config,
+            began: None,
             packet_limit: TurnLimit::default(),
             work_limit: TurnLimit::default(),
             owes_slice: false,
@@ -344,6 +347,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     fn send_the_rest(&mut self, clock: Clock) -> Instant {
         let mut now = clock.now();
         let until = now + LAST_SENDS;
+        self.began = None;
         let mut has_told = false;
         loop {
             self.ports.iter_mut().for_each(Port::begin_turn);
@@ -566,6 +570,9 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     /// and counted.
     pub(crate) fn rx_capacity(&self, now: Instant) -> usize {
         let most = self.packet_limit.part_of(BURST_MAX as u32) as usize;
+        // What arrives is answered: behind a backlog that there is no time for, less is taken.
+        let room = self.ports.iter().filter_map(Port::cut_room).min().unwrap_or(most);
+        let most = most.min(room);
         self.engine.as_ref().map_or(most, |engine| engine.rx_capacity(now).min(most))
     }
 

@@ -6,11 +6,14 @@
 //! the generation that puts it in force.
 
 use core::time::Duration;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::path::PathBuf;
 
 use floodwall_bpf::cookie::host::{HostSettings, PORTS_MAX, SETTING_WORDS, Tally};
-use floodwall_device::host_bpf::{HostLink, boot_nanos, carries, interface, wall_nanos};
+use floodwall_device::host_bpf::{
+    HostLink, HostProgram, boot_nanos, carries, interface, wall_nanos,
+};
 use floodwall_syncache::Secret;
 
 use crate::addresses;
@@ -18,10 +21,13 @@ use crate::error::GuardError;
 use crate::facts::{Facts, ListeningPorts};
 use crate::loaded::Loaded;
 use crate::notice::Notice;
+use crate::pins::{self, Pins};
 use crate::status::{PortStatus, Status};
 
 /// SYNs to one port at one core within 134 ms that wake the programs: 10,000 a second.
 const WAKES: u64 = 1_342;
+/// Nanoseconds of its rate that a prefix may send at once.
+const UDP_BURST: u64 = 250_000_000;
 /// The change of the wall clock from which on the programs are told.
 const SET_BY: u64 = 200_000_000;
 
@@ -45,6 +51,10 @@ pub struct GuardConfig {
     pub interface: String,
     /// Protected TCP ports.
     pub ports: Vec<u16>,
+    /// Protected UDP ports.
+    pub udp_ports: Vec<u16>,
+    /// Datagrams a second that one source prefix may send to all of them.
+    pub udp_rate: u32,
     /// The secret of cookies.
     pub secret: Secret,
     /// A random key for hashes of flows.
@@ -53,6 +63,11 @@ pub struct GuardConfig {
     pub watch: Watch,
     /// In front of the system's stack, not in the driver.
     pub generic: bool,
+    /// A folder of a BPF file system in which links and maps are kept beyond the process. Where
+    /// there are some of this interface already, their place is taken without a gap.
+    pub pin: Option<PathBuf>,
+    /// Of what is pinned: its secret is not taken over.
+    pub own_secret: bool,
 }
 
 /// What `follow` compares with.
@@ -94,7 +109,7 @@ impl Guard {
     /// # Errors
     /// See [`GuardError`]. Nothing is attached then.
     pub fn start(config: GuardConfig) -> Result<Self, GuardError> {
-        let count = config.ports.len();
+        let count = config.ports.len() + config.udp_ports.len();
         if count == 0 || count >= PORTS_MAX {
             return Err(GuardError::Ports(count, PORTS_MAX - 1));
         }
@@ -104,14 +119,22 @@ impl Guard {
             return Err(GuardError::CookiesOff);
         }
         let loaded = Loaded::load()?;
-        for (number, port) in (1_u64..).zip(&config.ports) {
-            loaded.ports.set(&u32::from(*port).to_ne_bytes(), &number.to_ne_bytes())?;
-        }
+        let before = config.pin.as_deref().and_then(Pins::open);
+        write_ports(&config, &loaded)?;
         let (offer_v4, offer_v6) = facts.offers();
         let (always, watch_shift) = match config.watch {
             Watch::Always => (true, 0),
             Watch::Backlog { shift } => (false, shift),
         };
+        let (mut secret, mut clock) = (config.secret.words(), config.clock);
+        if let Some(before) = &before
+            && let Ok([last, last_clock]) = before.keys()
+        {
+            clock = last_clock;
+            if !config.own_secret {
+                secret = last;
+            }
+        }
         let settings = HostSettings {
             offer_v4,
             offer_v6,
@@ -121,9 +144,11 @@ impl Guard {
             watch_shift: u64::from(watch_shift),
             wall_offset: wall_offset(),
             generation: 0,
-            secret: config.secret.words(),
-            clock: config.clock,
+            secret,
+            clock,
             zone: u64::from(index),
+            interval: 1_000_000_000 / u64::from(config.udp_rate.max(1)),
+            burst: UDP_BURST,
         };
         let mut addresses = BTreeSet::new();
         follow_addresses(&loaded, &mut addresses)?;
@@ -139,11 +164,7 @@ impl Guard {
             carries: true,
         };
         write(&loaded, &settings, true)?;
-        let name = &config.interface;
-        let adopt = HostLink::attach(&loaded.adopt, index, false)
-            .map_err(|error| GuardError::Attach(name.clone(), error))?;
-        let classify = HostLink::attach(&loaded.classify, index, config.generic)
-            .map_err(|error| refused(name, error))?;
+        let (classify, adopt) = attach(&config, &loaded, index, before)?;
         let settings = HostSettings { generation: 1, ..settings };
         Ok(Self { config, loaded, settings, seen, _classify: classify, _adopt: adopt })
     }
@@ -209,7 +230,8 @@ impl Guard {
     fn follow_ports(&mut self, notices: &mut Vec<Notice>) -> Result<(), GuardError> {
         let listening = ListeningPorts::read();
         let status = self.status()?;
-        for (n, port) in status.ports.iter().enumerate() {
+        let tcp = status.ports.iter().filter(|port| port.protocol == "tcp");
+        for (n, port) in tcp.enumerate() {
             let number = port.port;
             let listens = listening.has(number);
             if changed(&mut self.seen.listening, n, listens) {
@@ -241,9 +263,9 @@ impl Guard {
     /// The kernel refuses to read a map.
     pub fn status(&self) -> Result<Status, GuardError> {
         let now = boot_nanos();
-        let ports = (1_u32..).zip(&self.config.ports).map(|(number, port)| {
-            let values = self.loaded.tallies.get(&number.to_ne_bytes())?;
-            Ok(PortStatus::of("tcp", *port, &values, now))
+        let ports = numbered(&self.config).map(|(number, protocol, port)| {
+            let values = self.loaded.tallies.get(&u32::from(number).to_ne_bytes())?;
+            Ok(PortStatus::of(protocol, port, &values, now))
         });
         Ok(Status {
             interface: self.config.interface.clone(),
@@ -252,8 +274,33 @@ impl Guard {
         })
     }
 
+    /// The program at the interface, for test runs.
+    #[must_use]
+    pub const fn classifier(&self) -> &HostProgram {
+        &self.loaded.classify
+    }
+
     /// How often [`Guard::follow`] is to be called.
     pub const PERIOD: Duration = Duration::from_millis(250);
+}
+
+/// Each protected port with its number and protocol.
+fn numbered(config: &GuardConfig) -> impl Iterator<Item = (u8, &'static str, u16)> + '_ {
+    let tcp = config.ports.iter().map(|port| ("tcp", *port));
+    let udp = config.udp_ports.iter().map(|port| ("udp", *port));
+    (1..).zip(tcp.chain(udp)).map(|(number, (protocol, port))| (number, protocol, port))
+}
+
+/// Writes the numbers of ports: TCP in the low byte, UDP in the next.
+fn write_ports(config: &GuardConfig, loaded: &Loaded) -> io::Result<()> {
+    let mut words = BTreeMap::new();
+    for (number, protocol, port) in numbered(config) {
+        let shift = if protocol == "udp" { 8 } else { 0 };
+        *words.entry(port).or_insert(0) |= u64::from(number) << shift;
+    }
+    words.iter().try_for_each(|(port, word)| {
+        loaded.ports.set(&u32::from(*port).to_ne_bytes(), &word.to_ne_bytes())
+    })
 }
 
 fn changed(seen: &mut [bool], n: usize, now: bool) -> bool {
@@ -290,6 +337,34 @@ fn follow_addresses(loaded: &Loaded, seen: &mut BTreeSet<[u8; 16]>) -> io::Resul
     }
     *seen = now;
     Ok(())
+}
+
+/// Attaches both programs, tc first, or puts them in the place of those that are pinned.
+fn attach(
+    config: &GuardConfig,
+    loaded: &Loaded,
+    index: u32,
+    before: Option<Pins>,
+) -> Result<(HostLink, HostLink), GuardError> {
+    let name = &config.interface;
+    let pin = |error| GuardError::Pin(name.clone(), error);
+    if let Some(Pins { folder, classify, adopt, .. }) = before {
+        // Links of an interface that has gone take no program.
+        if adopt.update(&loaded.adopt).and_then(|()| classify.update(&loaded.classify)).is_ok() {
+            pins::keep_maps(&folder, loaded).map_err(pin)?;
+            return Ok((classify, adopt));
+        }
+        pins::remove(&folder).map_err(pin)?;
+    }
+    let adopt = HostLink::attach(&loaded.adopt, index, false)
+        .map_err(|error| GuardError::Attach(name.clone(), error))?;
+    let classify = HostLink::attach(&loaded.classify, index, config.generic)
+        .map_err(|error| refused(name, error))?;
+    if let Some(folder) = &config.pin {
+        let kept = pins::keep(folder, loaded, &classify, &adopt);
+        kept.inspect_err(|_| drop(pins::remove(folder))).map_err(pin)?;
+    }
+    Ok((classify, adopt))
 }
 
 fn refused(name: &str, error: io::Error) -> GuardError {

@@ -10,6 +10,8 @@
 #[cfg(target_os = "linux")]
 mod addresses;
 #[cfg(target_os = "linux")]
+mod check;
+#[cfg(target_os = "linux")]
 mod error;
 #[cfg(target_os = "linux")]
 mod facts;
@@ -20,10 +22,13 @@ mod loaded;
 #[cfg(target_os = "linux")]
 mod notice;
 #[cfg(target_os = "linux")]
+pub mod pins;
+#[cfg(target_os = "linux")]
 mod status;
 
 #[cfg(target_os = "linux")]
 pub use self::{
+    check::{Finding, Trouble, check},
     error::GuardError,
     facts::{Facts, ListeningPorts},
     guard::{Guard, GuardConfig, Watch},

@@ -7,8 +7,8 @@ use std::io;
 
 use floodwall_bpf::btf::Btf;
 use floodwall_bpf::cookie::host::{
-    HostMaps, ListenerFields, PORT_ENTRIES, PORTS_MAX, PROOFS, Program, SCRATCH_BYTES,
-    SETTING_WORDS, Tally, adopt, answer_syn, classify, prove_ack,
+    BUCKETS, HostMaps, ListenerFields, PORT_ENTRIES, PORTS_MAX, PROOFS, Program, SCRATCH_BYTES,
+    SETTING_WORDS, Tally, adopt, answer_syn, classify, prove_ack, share_datagrams,
 };
 use floodwall_bpf::cookie::{KEY_ENTRIES, KEY_WORDS};
 use floodwall_bpf::{Assembler, NoProgram};
@@ -31,7 +31,9 @@ pub(crate) struct Loaded {
     pub(crate) classify: HostProgram,
     /// Attached to traffic control.
     pub(crate) adopt: HostProgram,
-    /// The maps of programs and what only the programs use.
+    /// What is behind the first.
+    pub(crate) programs: HostMap,
+    /// What only the programs use.
     _kept: [HostMap; 4],
     _behind: [HostProgram; Program::COUNT],
 }
@@ -53,6 +55,7 @@ impl Loaded {
         let keys = create(HostMapKind::PerCoreArray, 4, KEY_WORDS * 8, KEY_ENTRIES as u32)?;
         let tallies = create(HostMapKind::PerCoreArray, 4, Tally::WORDS * 8, PORTS_MAX as u32)?;
         let proofs = create(HostMapKind::Array, 4, 8, PROOFS as u32)?;
+        let buckets = create(HostMapKind::Array, 4, 8, BUCKETS as u32)?;
         let addresses = create(HostMapKind::Hash, 16, 8, ADDRESSES_MAX)?;
         let programs = create(HostMapKind::Programs, 4, 4, Program::COUNT as u32)?;
         let maps = HostMaps {
@@ -62,16 +65,19 @@ impl Loaded {
             keys: keys.fd(),
             tallies: tallies.fd(),
             proofs: proofs.fd(),
+            buckets: buckets.fd(),
             addresses: addresses.fd(),
             programs: programs.fd(),
         };
         let xdp = HostProgramKind::Xdp;
         let answer = load("answer", xdp, |a| answer_syn(a, &maps))?;
         let prove = load("prove", xdp, |a| prove_ack(a, &maps))?;
+        let share = load("share", xdp, |a| share_datagrams(a, &maps))?;
         let classify = load("classify", xdp, |a| classify(a, &maps, &fields))?;
         let adopt = load("adopt", HostProgramKind::TcIngress, |a| adopt(a, &maps, assign))?;
         programs.set_program(Program::Answer as u32, &answer)?;
         programs.set_program(Program::Prove as u32, &prove)?;
+        programs.set_program(Program::Share as u32, &share)?;
         Ok(Self {
             ports,
             settings,
@@ -79,8 +85,9 @@ impl Loaded {
             addresses,
             classify,
             adopt,
-            _kept: [scratch, keys, proofs, programs],
-            _behind: [answer, prove],
+            programs,
+            _kept: [scratch, keys, proofs, buckets],
+            _behind: [answer, prove, share],
         })
     }
 }

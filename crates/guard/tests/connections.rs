@@ -4,7 +4,10 @@
 
 mod rig;
 
-use floodwall_guard::{GuardError, Watch};
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use floodwall_guard::{GuardConfig, GuardError, Watch};
 use rig::{Rig, config, connect_and_echo, counted, echo, server, start};
 
 #[test]
@@ -48,4 +51,28 @@ fn a_second_guard_and_cookies_that_are_off_are_refused_in_words() {
     rig::sysctl("ipv4/tcp_syncookies", "0");
     let error = floodwall_guard::Guard::start(config(&[7000], Watch::Always)).unwrap_err();
     assert!(matches!(error, GuardError::CookiesOff), "{error}");
+}
+
+#[test]
+fn one_loud_sender_of_datagrams_is_cut_to_its_rate() {
+    let Some(rig) = Rig::new() else { return };
+    let udp = GuardConfig { udp_ports: vec![7000], ..config(&[], Watch::Always) };
+    let Some(guard) = start(udp) else { return };
+    for v6 in [false, true] {
+        let socket = UdpSocket::bind(server(v6, 7000)).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        rig.run(move || {
+            let from = UdpSocket::bind(if v6 { "[::]:0" } else { "0.0.0.0:0" }).unwrap();
+            for _ in 0..3000 {
+                from.send_to(b"a question", server(v6, 7000)).unwrap();
+            }
+        });
+        let arrived = std::iter::from_fn(|| socket.recv(&mut [0; 64]).ok()).count();
+        // As many as the socket's buffer holds.
+        assert!(arrived > 100, "{arrived}");
+    }
+    let (passed, dropped) = (counted(&guard, "datagrams"), counted(&guard, "datagrams_dropped"));
+    // A quarter of a second's thousand at once, and what is due while they are sent.
+    assert_eq!(passed + dropped, 6000);
+    assert!(passed >= 500 && dropped > 2000, "{passed} {dropped}");
 }

@@ -27,8 +27,9 @@
 //!
 //! # Under flood
 //! Any sender fills the queues. Bound: `STRANGERS_WAITING_MAX` packets a family; work per packet:
-//! one move beside the classification. When a queue is full the new packet is dropped,
-//! `TriageUnknown`; refusable packets are dropped as `TriageRejectable`. Legitimate but unverified
+//! one move beside the classification, and a hash of its source prefix. When a queue is full the new
+//! packet is dropped, or the oldest where that is of a prefix that holds more than an eighth of the
+//! queue and twice as much as the new one's (`waiting_line.rs`), `TriageUnknown`; refusable packets are dropped as `TriageRejectable`. Legitimate but unverified
 //! flows lose as the flood does, by family; established flows lose nothing as long as the core can
 //! classify everything that arrives.
 
@@ -40,6 +41,7 @@ use floodwall_packet::{Burst, Engine, PacketBuf, PacketList, Triage};
 
 use crate::pressure::Pressure;
 use crate::share::Share;
+use crate::waiting_line::{self, WaitingLine};
 
 /// Bursts under pressure after a packet of an established flow in which more are expected: a
 /// million packets, a fifth of a second or more. Without established flows there is no look-ahead.
@@ -178,7 +180,7 @@ pub struct Gate {
     owed: Duration,
     serving: Duration,
     /// Waiting packets: IPv4 and all that is not IP; IPv6.
-    lines: [PacketList; 2],
+    lines: [WaitingLine; 2],
     /// The queue to be served next.
     turn: usize,
     /// Scratch burst for sorting.
@@ -207,7 +209,7 @@ impl Gate {
             untold: false,
             owed: Duration::ZERO,
             serving: Duration::ZERO,
-            lines: [PacketList::new(), PacketList::new()],
+            lines: [WaitingLine::default(), WaitingLine::default()],
             turn: 0,
             sorting: Burst::new(),
             acquaints_at: Instant::ORIGIN,
@@ -445,9 +447,8 @@ impl Gate {
             Triage::Unknown => {
                 self.stats.strangers += 1;
                 let [v4, v6] = &mut self.lines;
-                let line = if is_ipv6(&packet) { v6 } else { v4 };
-                if line.len() < self.config.waiting {
-                    line.push_back(packet);
+                let line = if waiting_line::is_ipv6(&packet) { v6 } else { v4 };
+                if line.push(packet, self.config.waiting) {
                     self.stats.waiting_peak = self.stats.waiting_peak.max(line.len());
                 } else {
                     self.stats.crowded_out += 1;
@@ -469,23 +470,9 @@ impl Gate {
     pub fn take_waiting(&mut self) -> PacketList {
         let [v4, v6] = &mut self.lines;
         let mut all = v4.take();
-        all.append(v6);
+        all.append(&mut v6.take());
         self.stats.admitted += all.len() as u64;
         all
-    }
-}
-
-/// Of which family a packet is, at a glance. One without link header is known by its version and
-/// by a length that is its own; a frame by its type field.
-fn is_ipv6(packet: &PacketBuf) -> bool {
-    let bytes = packet.first();
-    let word = |at: usize| {
-        bytes.get(at..)?.first_chunk().map(|word| usize::from(u16::from_be_bytes(*word)))
-    };
-    match bytes.first().map(|byte| byte >> 4) {
-        Some(6) if word(4).is_some_and(|len| len + 40 == packet.len()) => true,
-        Some(4) if word(2) == Some(packet.len()) => false,
-        _ => word(12) == Some(0x86dd),
     }
 }
 

@@ -13,6 +13,7 @@ mod gate;
 mod handed;
 mod pressure;
 mod share;
+mod waiting_line;
 
 pub use balance::{Balance, BalanceConfig, BalanceStats, NextTurn};
 pub use gate::{Gate, GateConfig, GateStats, Poll};

@@ -78,6 +78,12 @@ impl Secret {
         (self.0, self.1)
     }
 
+    /// The secret with these words, as [`Secret::words`] gave them.
+    #[must_use]
+    pub const fn from_words(words: (u64, u64)) -> Self {
+        Self(words.0, words.1)
+    }
+
     /// A random secret of this process.
     #[must_use]
     pub fn random(random: &mut SecretRandom) -> Self {

@@ -21,6 +21,7 @@ mod configured;
 mod cookies;
 mod echo;
 mod endurance;
+mod few_connections;
 mod flooded_router;
 mod fragments;
 mod groups;

@@ -43,14 +43,26 @@ impl Site {
 
     /// A host with the addresses 10.77.0.`number` and fd77::`number`.
     pub(crate) fn host(&self, number: u8) -> Host {
+        let v4 = format!("10.77.0.{number}/24");
+        self.host_with(number, &v4, &format!("fd77::{number:x}/64"))
+    }
+
+    /// A host of a /24 and a /64 of its own, on a link with a /16 and a /48: 10.77.`number`.1 and
+    /// fd77:0:0:`number`::1.
+    pub(crate) fn host_of_own_network(&self, number: u8) -> Host {
+        let v4 = format!("10.77.{number}.1/16");
+        self.host_with(number, &v4, &format!("fd77:0:0:{number:x}::1/48"))
+    }
+
+    fn host_with(&self, number: u8, v4: &str, v6: &str) -> Host {
         let near = format!("h{number}");
         let host = Host::at(&near, &format!("e{number}"), self.mtu);
         self.plug(&near);
         // Hosts do not meet each other, only us: what one of them loses, it loses by us.
         assert!(ip(&format!("link set {near} type bridge_slave isolated on")));
         host.inside(|| {
-            assert!(ip(&format!("addr add 10.77.0.{number}/24 dev {ETH}")));
-            assert!(crate::link::give_v6(&format!("fd77::{number:x}/64"), ETH));
+            assert!(ip(&format!("addr add {v4} dev {ETH}")));
+            assert!(crate::link::give_v6(v6, ETH));
         });
         host
     }

@@ -1,6 +1,6 @@
 //! SYN cookies in front of the kernel's own listeners: the programs of `floodwall guard`.
 //!
-//! Four programs. [`classify`] is attached to the interface (XDP): it asks the kernel's socket
+//! Five programs. [`classify`] is attached to the interface (XDP): it asks the kernel's socket
 //! table for the owner of each segment to a protected port, so that connections that exist pass
 //! and what belongs to none is judged. By tail calls it hands SYNs to [`answer_syn`] and other
 //! segments of a listener to [`prove_ack`]. An ACK that carries a cookie goes up with a note in
@@ -19,6 +19,7 @@
 mod adopt;
 mod answer;
 mod classify;
+mod datagram;
 mod keys;
 mod listener;
 mod prove;
@@ -27,9 +28,11 @@ mod tables;
 pub use self::adopt::adopt;
 pub use self::answer::answer_syn;
 pub use self::classify::classify;
+pub use self::datagram::share_datagrams;
 pub use self::prove::prove_ack;
 pub use self::tables::{
-    HostSettings, NO_SCALING, PORT_ENTRIES, PORTS_MAX, PROOFS, SETTING_WORDS, Tally,
+    BUCKETS, HostSettings, LEFT_MAX, NO_SCALING, PORT_ENTRIES, PORTS_MAX, PROOFS, SETTING_WORDS,
+    Tally,
 };
 use super::segment::reach;
 use super::{DATA, DATA_END, Maps, at, look_up, stack};
@@ -52,6 +55,8 @@ pub struct HostMaps {
     pub tallies: i32,
     /// An array of [`PROOFS`] 64-bit words.
     pub proofs: i32,
+    /// An array of [`BUCKETS`] 64-bit words.
+    pub buckets: i32,
     /// A hash of our own addresses and those of broadcasts, 16 bytes each.
     pub addresses: i32,
     /// A map of programs: [`Program`].
@@ -65,11 +70,13 @@ pub enum Program {
     Answer = 0,
     /// [`prove_ack`].
     Prove = 1,
+    /// [`share_datagrams`].
+    Share = 2,
 }
 
 impl Program {
     /// How many there are.
-    pub const COUNT: usize = 2;
+    pub const COUNT: usize = 3;
 }
 
 /// Offsets of fields of the kernel's `struct tcp_sock`, from its BTF.

@@ -6,13 +6,13 @@
 
 mod status;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
 use floodwall_dispatch::entropy;
-use floodwall_guard::{Guard, GuardConfig, GuardError, Watch};
+use floodwall_guard::{Finding, Guard, GuardConfig, GuardError, Trouble, Watch, pins};
 use floodwall_stack::tcp_set::Secret;
 
 use self::status::StatusSocket;
@@ -39,6 +39,12 @@ pub(crate) struct GuardArgs {
     /// A TCP port to protect; once for each
     #[arg(long = "port", value_name = "PORT")]
     pub(crate) ports: Vec<u16>,
+    /// A UDP port to share fairly among source prefixes; once for each
+    #[arg(long = "udp", value_name = "PORT")]
+    pub(crate) udp_ports: Vec<u16>,
+    /// Datagrams a second that one source prefix (IPv4 /24, IPv6 /64) may send to these ports
+    #[arg(long, value_name = "RATE", default_value_t = 5000)]
+    pub(crate) udp_rate: u32,
     /// The file with the secret of cookies, 32 or more random bytes, which sister hosts share;
     /// without it a random one
     #[arg(long, value_name = "FILE")]
@@ -53,6 +59,16 @@ pub(crate) struct GuardArgs {
     /// In front of the system's stack, for drivers without XDP
     #[arg(long)]
     pub(crate) generic: bool,
+    /// Keep the programs at the interface beyond this process, in a BPF file system; one that is
+    /// kept there already is replaced without a gap
+    #[arg(long)]
+    pub(crate) pin: bool,
+    /// End a guard that was kept with --pin
+    #[arg(long, conflicts_with_all = ["ports", "always", "generic", "cookie_secret", "pin"])]
+    pub(crate) unpin: bool,
+    /// Say what would stand in the way: kernel, settings, listeners, rules; attach nothing
+    #[arg(long, conflicts_with_all = ["unpin", "pin", "always", "generic", "cookie_secret"])]
+    pub(crate) check: bool,
     /// Show what the guard of this interface does and has counted, and end
     #[arg(long, conflicts_with_all = ["ports", "always", "generic", "cookie_secret"])]
     pub(crate) status: bool,
@@ -72,7 +88,19 @@ fn percent(text: &str) -> Result<u32, String> {
 /// Guards an interface until SIGINT or SIGTERM, or asks the guard of one.
 pub(crate) fn guard(args: &GuardArgs) -> Exit {
     if args.status {
-        return status::show(&args.interface, args.json);
+        return status::show(&args.interface, &folder(args), args.json);
+    }
+    if args.check {
+        return check(args);
+    }
+    if args.unpin {
+        return match pins::remove(&folder(args)) {
+            Ok(()) => Exit::Done,
+            Err(error) => {
+                eprintln!("floodwall: {}: {error}", folder(args).display());
+                Exit::Usage
+            }
+        };
     }
     match run(args) {
         Ok(()) => Exit::Done,
@@ -81,6 +109,30 @@ pub(crate) fn guard(args: &GuardArgs) -> Exit {
             Exit::Usage
         }
     }
+}
+
+/// Prints what was found; refused where something breaks the guard.
+fn check(args: &GuardArgs) -> Exit {
+    let found = floodwall_guard::check(&args.interface, &args.ports);
+    let mut text = String::new();
+    for Finding { trouble, text: words } in &found {
+        let mark = match trouble {
+            None => "ok",
+            Some(Trouble::MayBreak) => "note",
+            Some(Trouble::Breaks) => "BREAKS",
+        };
+        text.push_str(&format!("{mark:<7}{}\n", output::shown(words)));
+    }
+    let breaks = found.iter().any(|finding| finding.trouble == Some(Trouble::Breaks));
+    match output::print(&text) {
+        Exit::Done if breaks => Exit::Usage,
+        exit => exit,
+    }
+}
+
+/// Where the programs of the interface are kept.
+fn folder(args: &GuardArgs) -> PathBuf {
+    Path::new(pins::FOLDER).join(&args.interface)
 }
 
 fn log(interface: &str, text: &dyn std::fmt::Display) {
@@ -94,12 +146,17 @@ fn config(args: &GuardArgs) -> Result<GuardConfig, String> {
             .map_err(|error| format!("the cookie secret {} {error}", path.display()))?,
         None => Secret::random(&mut random.secret),
     };
-    let mut ports = args.ports.clone();
-    ports.sort_unstable();
-    ports.dedup();
+    let once = |ports: &[u16]| {
+        let mut ports = ports.to_vec();
+        ports.sort_unstable();
+        ports.dedup();
+        ports
+    };
     Ok(GuardConfig {
         interface: args.interface.clone(),
-        ports,
+        ports: once(&args.ports),
+        udp_ports: once(&args.udp_ports),
+        udp_rate: args.udp_rate,
         secret,
         clock: (random.secret.next_u64(), random.secret.next_u64()),
         watch: match args.always {
@@ -107,6 +164,8 @@ fn config(args: &GuardArgs) -> Result<GuardConfig, String> {
             false => Watch::Backlog { shift: args.watch },
         },
         generic: args.generic,
+        pin: args.pin.then(|| folder(args)),
+        own_secret: args.cookie_secret.is_some(),
     })
 }
 
@@ -117,7 +176,9 @@ fn run(args: &GuardArgs) -> Result<(), String> {
             .map_err(|error| format!("cannot catch signals: {error}"))?;
     }
     let config = config(args)?;
-    let ports = config.ports.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
+    let tcp = config.ports.iter().map(u16::to_string);
+    let udp = config.udp_ports.iter().map(|port| format!("{port}/udp"));
+    let ports = tcp.chain(udp).collect::<Vec<_>>().join(", ");
     let mut guard = Guard::start(config).map_err(|error| error.to_string())?;
     let socket = StatusSocket::take(&args.interface)?;
     let manager = ServiceManager::of_environment();
@@ -129,7 +190,11 @@ fn run(args: &GuardArgs) -> Result<(), String> {
     drop(guard);
     match ending {
         Ok(()) => {
-            log(&args.interface, &"no longer guarded");
+            let words = match args.pin {
+                true => "still guarded by what is pinned; `--unpin` ends that",
+                false => "no longer guarded",
+            };
+            log(&args.interface, &words);
             Ok(())
         }
         Err(GuardError::NoInterface(name)) => Err(format!("{name}: the interface has gone")),

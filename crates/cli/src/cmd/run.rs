@@ -95,11 +95,12 @@ fn serve(settings: &RunSettings, args: &RunArgs) -> Result<(), Failure> {
     if path::is_alive(&socket) {
         return Err(words(TakenError::Alive(socket)));
     }
-    let keys = CookieKeys::open(settings.cookie_secret.as_ref().map(|file| file.value.as_path()))?;
     let stop = Stop::new().map_err(words)?;
     let ending = Ending::new(&stop, settings.drain.as_ref().map_or(DRAIN, |drain| drain.value));
     let signals = ending.catch_signals()?;
     let cores = cores(settings)?;
+    let secret = settings.cookie_secret.as_ref().map(|file| file.value.as_path());
+    let keys = CookieKeys::open(secret, cores.len())?;
     if args.capacity {
         tell_capacity(settings, &cores, &stop);
     }

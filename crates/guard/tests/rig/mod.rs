@@ -136,10 +136,14 @@ pub fn config(ports: &[u16], watch: Watch) -> GuardConfig {
     GuardConfig {
         interface: IFACE.to_owned(),
         ports: ports.to_vec(),
+        udp_ports: Vec::new(),
+        udp_rate: 1000,
         secret: secret(1),
         clock: (3, 4),
         watch,
         generic: false,
+        pin: None,
+        own_secret: false,
     }
 }
 

@@ -7,6 +7,7 @@ use floodwall_testkit::by_byte::ByByte;
 
 use super::*;
 use crate::pressure::{ALERT_LASTS, CALM, LASTS, PAUSE_MIN};
+use crate::waiting_line::is_ipv6;
 
 /// What a look costs here, and handling a packet.
 const LOOK: Duration = Duration::from_nanos(30);

@@ -16,6 +16,8 @@ use crate::cookie::{DATA, DATA_END, look_up, stack};
 use crate::{AccessSize, Assembler, Function, JumpCondition, Label, Operation, Register};
 
 const TCP: i32 = 6;
+const UDP: i32 = 17;
+const UDP_BYTES: i16 = 8;
 const SYN: i32 = 0x02;
 const ACK: i32 = 0x10;
 
@@ -73,8 +75,8 @@ fn tag(a: &mut Assembler, pass: Label) -> [Label; 2] {
 /// Goes on with a segment of a listener at a protected port: the socket and what else is known on
 /// the stack.
 fn segment(a: &mut Assembler, maps: &HostMaps, family: SegmentFamily, ways: &Ways) {
-    let l4 = family.l4();
-    reach(a, l4 + TCP_BYTES, ways.pass);
+    let (l4, tcp) = (family.l4(), a.label());
+    reach(a, l4 + UDP_BYTES, ways.pass);
     match family {
         SegmentFamily::V4 => a
             .load(AccessSize::Byte, Register::R1, Register::R7, L3)
@@ -84,9 +86,16 @@ fn segment(a: &mut Assembler, maps: &HostMaps, family: SegmentFamily, ways: &Way
             .load(AccessSize::Byte, Register::R1, Register::R7, L3 + 9),
         SegmentFamily::V6 => a.load(AccessSize::Byte, Register::R1, Register::R7, L3 + 6),
     };
-    a.jump_if(Register::R1, JumpCondition::Differs, TCP, ways.pass)
-        .load(AccessSize::Half, Register::R1, Register::R7, l4 + 2)
-        .read_wire(Register::R1);
+    a.jump_if(Register::R1, JumpCondition::Equal, TCP, tcp).jump_if(
+        Register::R1,
+        JumpCondition::Differs,
+        UDP,
+        ways.pass,
+    );
+    datagram(a, maps, family, ways.pass);
+    a.place(tcp);
+    reach(a, l4 + TCP_BYTES, ways.pass);
+    a.load(AccessSize::Half, Register::R1, Register::R7, l4 + 2).read_wire(Register::R1);
     look_up(a, maps.ports, ways.pass);
     a.load(AccessSize::Double, Register::R1, Register::R0, 0)
         .compute(Register::R1, Operation::And, 0xff)
@@ -100,6 +109,28 @@ fn segment(a: &mut Assembler, maps: &HostMaps, family: SegmentFamily, ways: &Way
         .store(AccessSize::Double, Register::R10, spot::SOCKET, Register::R0)
         .load(AccessSize::Word, Register::R1, Register::R0, SOCKET_STATE)
         .jump_if(Register::R1, JumpCondition::Differs, LISTENING, ways.release);
+}
+
+/// Goes on with the program for datagrams where the port is protected.
+fn datagram(a: &mut Assembler, maps: &HostMaps, family: SegmentFamily, pass: Label) {
+    a.load(AccessSize::Half, Register::R1, Register::R7, family.l4() + 2).read_wire(Register::R1);
+    look_up(a, maps.ports, pass);
+    a.load(AccessSize::Double, Register::R1, Register::R0, 0)
+        .compute(Register::R1, Operation::ShiftRight, 8)
+        .compute(Register::R1, Operation::And, 0xff)
+        .jump_if(Register::R1, JumpCondition::Equal, 0, pass)
+        .store(AccessSize::Word, Register::R10, spot::PORT, Register::R1)
+        .set(Register::R1, 0);
+    look_up(a, maps.scratch, pass);
+    for (from, to) in [(spot::PORT, own::PORT), (spot::TAG, own::TAG)] {
+        a.load(AccessSize::Word, Register::R1, Register::R10, from).store(
+            AccessSize::Word,
+            Register::R0,
+            to,
+            Register::R1,
+        );
+    }
+    a.tail_call(Register::R6, maps.programs, Program::Share as i32).jump(pass);
 }
 
 /// Asks the kernel for the socket of the segment: `R0`, or 0. Addresses and ports lie one behind

@@ -12,6 +12,11 @@ pub const PORT_ENTRIES: usize = 1 << 16;
 pub const PORTS_MAX: usize = 64;
 /// Flows whose proof is remembered; a power of two.
 pub const PROOFS: usize = 1 << 16;
+/// Source prefixes with a credit of their own at UDP ports; a power of two.
+pub const BUCKETS: usize = 1 << 16;
+/// SYNs to one port at one core within 134 ms that go to the kernel while awake, because no cookie
+/// can stand for them: a thousand a second.
+pub const LEFT_MAX: u64 = 134;
 /// Words of the settings.
 pub const SETTING_WORDS: usize = 24;
 /// In the word of an [`Offer`]: no window scale is said.
@@ -42,6 +47,10 @@ pub struct HostSettings {
     pub clock: (u64, u64),
     /// The number of the link, which counts for link-local addresses.
     pub zone: u64,
+    /// Nanoseconds from one datagram of a prefix to the next that it is owed.
+    pub interval: u64,
+    /// Nanoseconds of datagrams that it may send at once.
+    pub burst: u64,
 }
 
 impl HostSettings {
@@ -55,11 +64,23 @@ impl HostSettings {
     pub(super) const SECRET: i16 = 56;
     pub(super) const CLOCK: i16 = 88;
     pub(super) const ZONE: i16 = 120;
+    pub(super) const INTERVAL: i16 = 128;
+    pub(super) const BURST: i16 = 136;
     /// The word of the generation, to be written last.
     pub const GENERATION_WORD: usize = Self::GENERATION as usize / 8;
     /// Bits of the mode.
     pub(super) const ALWAYS: i32 = 1;
     pub(super) const PAUSED: i32 = 2;
+
+    /// Secret and clock of settings that lie in a map.
+    #[must_use]
+    pub fn keys_of(words: &[u64; SETTING_WORDS]) -> [(u64, u64); 2] {
+        let [one, two, ..] = siphash::start((0, 0));
+        [Self::SECRET, Self::CLOCK].map(|at| {
+            let word = |n: usize| words.get(at as usize / 8 + n).copied().unwrap_or(0);
+            (word(0) ^ one, word(1) ^ two)
+        })
+    }
 
     /// As it lies in the map.
     #[must_use]
@@ -79,7 +100,7 @@ impl HostSettings {
             .into_iter()
             .chain(siphash::start(self.secret))
             .chain(siphash::start(self.clock))
-            .chain([self.zone]);
+            .chain([self.zone, self.interval, self.burst]);
         words.iter_mut().zip(all).for_each(|(place, word)| *place = word);
         words
     }
@@ -132,6 +153,10 @@ pub enum Tally {
     Challenged = 20,
     /// Segments that went to the kernel because the listener is MPTCP.
     Multipath = 21,
+    /// SYNs that went to the kernel while awake in the present window.
+    LeftInWindow = 22,
+    /// SYNs that were dropped while awake: too many that only the kernel could answer.
+    LeftRefused = 23,
 }
 
 impl Tally {
@@ -151,3 +176,33 @@ const _: () = {
     assert!(Tally::Proven as usize == Desk::Proven as usize, "`ack.rs` counts it");
     assert!(Tally::NotOurs as usize == Desk::Forged as usize, "`ack.rs` counts it");
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_keys_of_settings_can_be_read_again() {
+        let (secret, clock) = ((1 << 60 | 7, 8), (9, u64::MAX));
+        let settings = HostSettings {
+            offer_v4: 1,
+            offer_v6: 2,
+            always: true,
+            paused: false,
+            wakes: 3,
+            watch_shift: 4,
+            wall_offset: 5,
+            generation: 6,
+            secret,
+            clock,
+            zone: 10,
+            interval: 11,
+            burst: 12,
+        };
+        let words = settings.words();
+        assert_eq!(HostSettings::keys_of(&words), [secret, clock]);
+        assert_eq!(words[HostSettings::GENERATION_WORD], 6);
+        assert_eq!(words[HostSettings::ZONE as usize / 8], 10);
+        assert_eq!(words[HostSettings::BURST as usize / 8], 12);
+    }
+}

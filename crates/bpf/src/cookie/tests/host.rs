@@ -75,6 +75,7 @@ impl HostRig {
             keys: machine.per_core_array(KEY_WORDS * 8, KEY_ENTRIES),
             tallies: machine.per_core_array(Tally::WORDS * 8, PORTS_MAX),
             proofs: machine.array(8, PROOFS),
+            buckets: machine.array(8, BUCKETS),
             addresses: machine.hash(16, 8, 16),
             programs: machine.programs(Program::COUNT),
         };
@@ -84,9 +85,18 @@ impl HostRig {
             code(|a| answer_syn(a, &maps)),
         );
         machine.set_program(maps.programs, Program::Prove as usize, code(|a| prove_ack(a, &maps)));
+        machine.set_program(
+            maps.programs,
+            Program::Share as usize,
+            code(|a| share_datagrams(a, &maps)),
+        );
         let classify = code(|a| classify(a, &maps, &FIELDS));
         let port = u32::from(PORT).to_ne_bytes();
-        assert!(machine.set(maps.ports, &port, &u64::from(NUMBER).to_ne_bytes()));
+        assert!(machine.set(
+            maps.ports,
+            &port,
+            &(u64::from(NUMBER) | u64::from(NUMBER) << 8).to_ne_bytes()
+        ));
         machine.host.has_metadata = true;
         let mut rig = Self { machine, maps, classify, cache: Rig::new(settings(), START) };
         rig.tell(always, 1);
@@ -119,6 +129,8 @@ impl HostRig {
             secret: secret(1).words(),
             clock: CLOCK,
             zone: ZONE.into(),
+            interval: 1_000_000,
+            burst: 10_000_000,
         };
         let bytes: Vec<u8> = settings.words().iter().flat_map(|word| word.to_ne_bytes()).collect();
         assert!(self.machine.set(self.maps.settings, &[0; 4], &bytes));
@@ -282,7 +294,7 @@ proptest! {
             prop_assert_eq!(rig.verdict(&ack), verdict::PASS);
             let [head, word, value, echo] = rig.note().expect("a note");
             let proven = proven_by_cache(&mut rig.cache, &ack);
-            prop_assert_eq!(head, 0x46_5767_00 | u32::from(NUMBER));
+            prop_assert_eq!(head, 0x4657_6700 | u32::from(NUMBER));
             prop_assert_eq!(word & 0xffff, u32::from(proven.mss().0));
             let scales = proven.window_scale().map(|(theirs, ours)| (ours, theirs));
             let said = ((word >> 16 & 0xf) as u8, (word >> 20 & 0xf) as u8);
@@ -452,6 +464,13 @@ fn what_no_cookie_can_stand_for_goes_to_the_kernel() {
     assert!(rig.machine.set(rig.maps.addresses, &LINK_LOCAL.octets(), &[0; 8]));
     assert_eq!(rig.verdict(&own), verdict::PASS, "from an address of ours");
     assert_eq!(rig.counted(Tally::Left), 7);
+    // Not more than the kernel is to be bothered with, and others are answered meanwhile.
+    let passed = (0..1000).filter(|_| rig.verdict(&Sent::syn(true, small)) == verdict::PASS);
+    assert_eq!(passed.count() as u64, LEFT_MAX - 7);
+    assert_eq!(rig.counted(Tally::LeftRefused), 1000 + 7 - LEFT_MAX);
+    assert_eq!(rig.verdict(&Sent::syn(true, &LINUX)), verdict::TRANSMIT);
+    rig.after(140);
+    assert_eq!(rig.verdict(&Sent::syn(true, small)), verdict::PASS);
 }
 
 #[test]
@@ -506,6 +525,40 @@ fn a_driver_without_metadata_is_counted() {
     let ack = handshake(&mut rig, false);
     assert_eq!((rig.verdict(&ack), rig.note()), (verdict::PASS, None));
     assert_eq!(rig.counted(Tally::NoMetadata), 1);
+}
+
+#[test]
+fn a_prefix_has_its_credit_of_datagrams_and_takes_none_of_others() {
+    // A segment with the protocol's number changed: only the ports are looked at.
+    let frame = |from: &str, v6: bool| {
+        let sent = Sent { from: from.parse().unwrap(), ..Sent::syn(v6, &[]) };
+        let mut frame = sent.frame();
+        frame[if v6 { 20 } else { 23 }] = 17;
+        frame
+    };
+    for (v6, [one, same, other]) in [
+        (false, ["192.0.2.9", "192.0.2.200", "192.0.3.9"]),
+        (true, ["2001:db8::9", "2001:db8::77:1", "2001:db8:0:1::9"]),
+    ] {
+        let mut rig = HostRig::new(true);
+        // Ten milliseconds of one a millisecond, and the one that is due.
+        let passed = |rig: &mut HostRig, from| {
+            (0..40).filter(|_| rig.run(&mut frame(from, v6)).verdict == verdict::PASS).count()
+        };
+        assert_eq!(passed(&mut rig, one), 11);
+        assert_eq!(passed(&mut rig, same), 0, "of the same prefix");
+        assert_eq!(passed(&mut rig, other), 11);
+        rig.after(5);
+        assert_eq!(passed(&mut rig, same), 5);
+        rig.after(1000);
+        assert_eq!(passed(&mut rig, one), 11, "no more is saved up");
+        assert_eq!(rig.counted(Tally::Datagrams), 38);
+        assert_eq!(rig.counted(Tally::Uncredited), 5 * 40 - 38);
+        let mut elsewhere = frame(one, v6);
+        let port = if v6 { 56 } else { 36 };
+        elsewhere[port..port + 2].copy_from_slice(&81_u16.to_be_bytes());
+        assert_eq!(rig.run(&mut elsewhere).verdict, verdict::PASS, "another port");
+    }
 }
 
 #[test]

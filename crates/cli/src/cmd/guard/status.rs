@@ -4,12 +4,12 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use floodwall_device::host_bpf::boot_nanos;
-use floodwall_guard::{Guard, Status};
+use floodwall_guard::{Guard, Status, pins};
 use serde_json::{Value, json};
 
 use crate::exit::Exit;
@@ -88,9 +88,14 @@ fn ask(path: PathBuf) -> std::io::Result<Value> {
     serde_json::from_str(&text).map_err(std::io::Error::other)
 }
 
-/// Asks the guard of an interface and shows what it says.
-pub(super) fn show(interface: &str, as_json: bool) -> Exit {
-    match ask(of_guard(interface)) {
+/// Asks the guard of an interface and shows what it says; or what is pinned in the folder says.
+pub(super) fn show(interface: &str, folder: &Path, as_json: bool) -> Exit {
+    // That of this user, and that of a service manager's guard.
+    let managed = Path::new("/run/floodwall").join(format!("guard-{interface}/floodwall"));
+    let said = ask(of_guard(interface))
+        .or_else(|error| ask(managed.join(format!("{interface}.guard"))).map_err(|_| error));
+    let pinned = || pins::status(folder, interface).map(|status| document(&status));
+    match said.or_else(|error| pinned().map_err(|_| error)) {
         Ok(said) if as_json => output::print(&format!("{said:#}\n")),
         Ok(said) => output::print(&table(&said)),
         Err(error) => {
@@ -110,6 +115,7 @@ fn table(said: &Value) -> String {
     for port in said["ports"].as_array().into_iter().flatten() {
         let state = match port["awake_seconds"].as_f64() {
             Some(seconds) => format!("awake for {seconds:.0} s"),
+            None if port["protocol"] == "udp" => "shared among prefixes".to_owned(),
             None => "asleep".to_owned(),
         };
         let protocol = output::shown(&port["protocol"].as_str().unwrap_or_default());

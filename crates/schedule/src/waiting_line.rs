@@ -1,0 +1,170 @@
+//! `WaitingLine`: unverified packets of one family that wait, in order, with what each source
+//! prefix has of them.
+//!
+//! Used by `gate.rs`. A prefix is an IPv4 /24 or an IPv6 /48, hashed into one of [`CELLS`] cells;
+//! what is not IP shares one. Invariant: each cell counts the waiting packets of its prefixes.
+//!
+//! # Under flood
+//! Any sender fills the line. Bound: given with each packet. Worst work per packet: two hashes of a
+//! source address. When full: of a prefix that has more than an eighth of the line, the oldest
+//! packet gives way where it is at the front, to a packet of a prefix with less than half as much;
+//! else the new packet is dropped. So real sources with much to send (duplicates, replays,
+//! segments of connections that are gone) do not shut out newcomers of other prefixes. A flood from
+//! forged sources is spread over all cells, and none of them has that much: there newcomers lose as
+//! the flood does. The hash needs no key: to meet a prefix in its cell gains nothing that forging
+//! its addresses does not.
+
+use floodwall_packet::{PacketBuf, PacketList};
+
+/// Cells that prefixes are hashed into.
+const CELLS: usize = 256;
+/// A prefix with more than this part of a full line gives way.
+const HEAVY_DIVISOR: usize = 8;
+
+/// A queue of waiting packets.
+#[derive(Debug)]
+pub(crate) struct WaitingLine {
+    list: PacketList,
+    cells: [u16; CELLS],
+}
+
+impl Default for WaitingLine {
+    fn default() -> Self {
+        Self { list: PacketList::new(), cells: [0; CELLS] }
+    }
+}
+
+impl WaitingLine {
+    pub(crate) const fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Appends a packet to a line of so many at most. `false` where a packet was dropped: this one,
+    /// or the oldest.
+    pub(crate) fn push(&mut self, packet: PacketBuf, most: usize) -> bool {
+        let cell = cell_of(&packet);
+        let is_full = self.len() >= most;
+        if is_full && !self.gives_way(cell, most) {
+            return false;
+        }
+        if let Some(count) = self.cells.get_mut(cell) {
+            *count = count.saturating_add(1);
+        }
+        self.list.push_back(packet);
+        !is_full
+    }
+
+    /// Drops the oldest packet for one of that cell, if its prefix has too many.
+    fn gives_way(&mut self, cell: usize, most: usize) -> bool {
+        let Some(oldest) = self.list.iter().next() else { return false };
+        let count = |cell: usize| self.cells.get(cell).map_or(0, |count| usize::from(*count));
+        let (its, ours) = (count(cell_of(oldest)), count(cell));
+        its > most / HEAVY_DIVISOR && ours < its / 2 && self.pop_front().is_some()
+    }
+
+    /// The oldest packet.
+    pub(crate) fn pop_front(&mut self) -> Option<PacketBuf> {
+        let packet = self.list.pop_front()?;
+        if let Some(count) = self.cells.get_mut(cell_of(&packet)) {
+            *count = count.saturating_sub(1);
+        }
+        Some(packet)
+    }
+
+    /// All packets, in order.
+    pub(crate) fn take(&mut self) -> PacketList {
+        self.cells = [0; CELLS];
+        self.list.take()
+    }
+}
+
+/// The cell of a packet's source prefix.
+fn cell_of(packet: &PacketBuf) -> usize {
+    let bytes = packet.first();
+    // Behind an Ethernet header, or without one.
+    let is_bare = matches!(bytes.first().map(|byte| byte >> 4), Some(4 | 6))
+        && (word(bytes, 4).is_some_and(|len| len + 40 == packet.len())
+            || word(bytes, 2) == Some(packet.len()));
+    let network = if is_bare { 0 } else { 14 };
+    let at = |offset: usize| bytes.get(network + offset..)?.first_chunk::<8>();
+    let prefix = match bytes.get(network).map(|byte| byte >> 4) {
+        Some(4) => at(12).map(|source| u64::from_be_bytes(*source) >> 40),
+        Some(6) => at(8).map(|source| u64::from_be_bytes(*source) >> 16),
+        _ => None,
+    };
+    // Fibonacci hashing (Knuth, volume 3, section 6.4).
+    (prefix.unwrap_or(0).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<usize> {
+    bytes.get(at..)?.first_chunk().map(|word| usize::from(u16::from_be_bytes(*word)))
+}
+
+/// Of which family a packet is, at a glance. One without link header is known by its version and
+/// by a length that is its own; a frame by its type field.
+pub(crate) fn is_ipv6(packet: &PacketBuf) -> bool {
+    let bytes = packet.first();
+    match bytes.first().map(|byte| byte >> 4) {
+        Some(6) if word(bytes, 4).is_some_and(|len| len + 40 == packet.len()) => true,
+        Some(4) if word(bytes, 2) == Some(packet.len()) => false,
+        _ => word(bytes, 12) == Some(0x86dd),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use floodwall_packet::{Pool, PoolConfig};
+
+    use super::*;
+
+    /// A frame from a host of a prefix of this number.
+    fn packet(pool: &Pool, v6: bool, prefix: u16, host: u8) -> PacketBuf {
+        let mut bytes = [0; 74];
+        let [high, low] = prefix.to_be_bytes();
+        if v6 {
+            (bytes[12], bytes[13], bytes[14]) = (0x86, 0xdd, 0x60);
+            bytes[22..28].copy_from_slice(&[0x20, 1, 0xd, 0xb8, high, low]);
+            bytes[37] = host;
+        } else {
+            (bytes[12], bytes[14]) = (8, 0x45);
+            bytes[26..30].copy_from_slice(&[10, high, low, host]);
+        }
+        pool.packet_from(&bytes).unwrap()
+    }
+
+    #[test]
+    fn a_prefix_that_fills_the_line_gives_way_to_newcomers_of_others() {
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        for v6 in [false, true] {
+            let mut line = WaitingLine::default();
+            for n in 0..200 {
+                assert_eq!(line.push(packet(&pool, v6, 7, n as u8), 64), n < 64);
+            }
+            for n in 0..16_u16 {
+                assert!(!line.push(packet(&pool, v6, 100 + n, 1), 64), "the oldest is dropped");
+                assert!(!line.push(packet(&pool, v6, 7, 1), 64), "its own prefix is not preferred");
+                assert_eq!(line.len(), 64);
+            }
+            let prefixes: Vec<PacketBuf> = core::iter::from_fn(|| line.pop_front()).collect();
+            let own = cell_of(&packet(&pool, v6, 7, 0));
+            let others = prefixes.iter().filter(|it| cell_of(it) != own).count();
+            assert_eq!((others, prefixes.len()), (16, 64));
+            assert!(line.cells.iter().all(|count| *count == 0));
+        }
+    }
+
+    #[test]
+    fn a_flood_of_many_prefixes_displaces_nothing_that_waits() {
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        for v6 in [false, true] {
+            let mut line = WaitingLine::default();
+            for n in 0..1000 {
+                assert_eq!(line.push(packet(&pool, v6, n, 1), 64), n < 64);
+            }
+            let first = line.pop_front().unwrap();
+            assert_eq!(cell_of(&first), cell_of(&packet(&pool, v6, 0, 1)));
+            assert_eq!(line.take().len(), 63);
+            assert!(line.cells.iter().all(|count| *count == 0));
+        }
+    }
+}

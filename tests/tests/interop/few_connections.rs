@@ -1,0 +1,294 @@
+//! Few real connections, of stock Linux clients of one network, against `floodwall run` with its
+//! default settings, while clients of another network connect and talk.
+//!
+//! Claims of every test here: of the others' new connections 99 % are answered, their established
+//! ones get at least 90 % of their bytes back, no turn is known to be longer than the tests tell,
+//! and when the attackers are gone everything is accounted for. Attackers: connections that take
+//! their answer and never close (FIN-WAIT-2), never acknowledge our FIN (FIN-WAIT-1, LAST-ACK), say
+//! nothing, take little of much, send requests back to back, or byte by byte.
+
+#![expect(clippy::disallowed_methods, reason = "clients run in real time")]
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::Value;
+
+use crate::instance::Instance;
+use crate::link::Kind;
+use crate::namespace::{inside_alone, pause, skip, tell};
+use crate::site::{Host, Site};
+
+/// Ours, of both families.
+const OURS: [&str; 2] = ["10.77.0.1", "fd77::1"];
+const FLAGS: &str = "--address 10.77.0.1/16 --address fd77::1/48 --service http:8080 \
+                     --service http:8081 --service tcp-echo:7";
+/// Places of connections by default, and connections that are more than that.
+const PLACES: usize = 16_384;
+const MANY: usize = 17_000;
+/// Threads of an attacker that opens many connections.
+const THREADS: usize = 4;
+/// Longest time that a client waits for anything.
+const PATIENCE: Duration = Duration::from_secs(8);
+/// An honest client asks so often.
+const EVERY: Duration = Duration::from_millis(10);
+const ASKS: &[u8] = b"GET /bytes/1000 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+
+fn ours(number: usize, port: u16) -> SocketAddr {
+    SocketAddr::new(OURS[number % 2].parse().unwrap(), port)
+}
+
+fn connect(to: SocketAddr) -> std::io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&to, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+/// An answer to a new connection.
+fn is_answered(number: usize) -> bool {
+    let answer = || {
+        let mut stream = connect(ours(number, if number % 4 < 2 { 8080 } else { 8081 }))?;
+        stream.write_all(ASKS)?;
+        let mut all = Vec::new();
+        stream.read_to_end(&mut all)?;
+        Ok::<_, std::io::Error>(all.len() > 1000)
+    };
+    answer().unwrap_or(false)
+}
+
+/// What became of honest clients.
+struct Honest {
+    asked: usize,
+    answered: usize,
+    /// Bytes of established connections: sent, and echoed.
+    sent: usize,
+    echoed: usize,
+}
+
+/// Honest clients while `is_over` is not set: new connections one after the other, and four
+/// established ones that are echoed.
+fn honest(is_over: &AtomicBool) -> Honest {
+    let mut talks: Vec<TcpStream> = (0..4).map(|n| connect(ours(n, 7)).unwrap()).collect();
+    let mut honest = Honest { asked: 0, answered: 0, sent: 0, echoed: 0 };
+    while !is_over.load(Ordering::Relaxed) {
+        let began = Instant::now();
+        honest.answered += usize::from(is_answered(honest.asked));
+        honest.asked += 1;
+        for talk in &mut talks {
+            let mut back = [0; 500];
+            honest.sent += back.len();
+            if talk.write_all(&[b'q'; 500]).is_ok() && talk.read_exact(&mut back).is_ok() {
+                honest.echoed += back.len();
+            }
+        }
+        pause(EVERY.saturating_sub(began.elapsed()));
+    }
+    honest
+}
+
+/// One link with us, attackers, and honest clients of another network.
+struct Scene {
+    instance: Instance,
+    attacker: Host,
+    honest: Host,
+}
+
+impl Scene {
+    fn set_up() -> Option<Self> {
+        let most = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+        if most < MANY as u64 + 500 {
+            skip("too few open files are allowed");
+            return None;
+        }
+        setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: Some(most) }).ok()?;
+        let site = Site::new(1500);
+        let [attacker, honest] = [9, 3].map(|number| site.host_of_own_network(number));
+        let instance = Instance::start(&site, Kind::Tap, FLAGS)?;
+        let scene = Self { instance, attacker, honest };
+        // Our addresses are tentative for a second.
+        for ours in OURS {
+            let ping = || scene.honest.is_answered(ours);
+            assert!(crate::namespace::until(PATIENCE, ping), "{ours}");
+        }
+        Some(scene)
+    }
+
+    /// Honest clients during an attack, and after it; judged. What `stat` shows then.
+    fn beside(&self, attack: impl FnOnce() + Send) -> Value {
+        let is_over = AtomicBool::new(false);
+        let seen = thread::scope(|scope| {
+            let honest = scope.spawn(|| self.honest.inside(|| honest(&is_over)));
+            pause(Duration::from_millis(100));
+            self.attacker.inside(attack);
+            is_over.store(true, Ordering::Relaxed);
+            honest.join().unwrap()
+        });
+        let stat = self.instance.stat();
+        let turn = |name: &str| stat["workers"][0]["facts"][name].as_u64().unwrap_or(0);
+        let Honest { asked, answered, sent, echoed } = seen;
+        tell(&format!(
+            "{answered} of {asked} answered, {echoed} of {sent} bytes echoed; longest turn {} us of \
+             processor time ({} packets, {} units)",
+            turn("longest_turn_processor_ns") / 1000,
+            turn("longest_turn_packets"),
+            turn("longest_turn_units"),
+        ));
+        assert!(asked >= 5 && answered * 100 >= asked * 99, "{answered} of {asked} answered");
+        assert!(echoed * 100 >= sent * 90, "{echoed} of {sent} bytes echoed");
+        stat
+    }
+}
+
+/// Opens `count` connections from several threads, and lets each do something; those that are open.
+fn open(count: usize, each: impl Fn(usize, &mut TcpStream) + Sync) -> Vec<TcpStream> {
+    thread::scope(|scope| {
+        let each = &each;
+        let threads = (0..THREADS).map(|first| {
+            scope.spawn(move || {
+                let numbers = (first..count).step_by(THREADS);
+                let opened = numbers.filter_map(|number| {
+                    let mut stream = connect(ours(number, 8080)).ok()?;
+                    each(number, &mut stream);
+                    Some(stream)
+                });
+                opened.collect::<Vec<_>>()
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+fn counted(stat: &Value, name: &str) -> u64 {
+    stat["counters"][name].as_u64().unwrap_or_else(|| panic!("{name}"))
+}
+
+/// A test of one attack: what it does, and what must be counted for it.
+fn withstand(attack: fn(), judge: fn(&Value)) {
+    inside_alone(move || {
+        let Some(scene) = Scene::set_up() else { return };
+        judge(&scene.beside(attack));
+        // Without attackers all is as before.
+        scene.honest.inside(|| (0..20).for_each(|number| assert!(is_answered(number))));
+        scene.instance.end();
+    });
+}
+
+#[test]
+fn connections_that_take_their_answer_and_never_close_leave_others_their_places() {
+    withstand(
+        || {
+            let all = open(MANY, |_, stream| stream.write_all(ASKS).unwrap_or(()));
+            assert!(all.len() >= PLACES);
+            pause(Duration::from_millis(500));
+        },
+        |stat| assert!(counted(stat, "FloodwallTcpEvictedUnowned") > 0),
+    );
+}
+
+#[test]
+fn connections_that_say_nothing_leave_others_their_places() {
+    withstand(
+        || {
+            let all = open(MANY, |_, _| ());
+            assert!(all.len() >= PLACES);
+            pause(Duration::from_millis(500));
+        },
+        |stat| assert!(counted(stat, "FloodwallTcpEvictedIdle") > 0),
+    );
+}
+
+#[test]
+fn connections_that_never_acknowledge_the_end_leave_others_their_places() {
+    withstand(
+        || {
+            // They read nothing: the rest of the answer waits, and our FIN behind it.
+            let asks = b"GET /bytes/1000000 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+            let all = open(2000, |number, stream| {
+                let _ = stream.write_all(asks);
+                if number % 2 == 0 {
+                    let _ = stream.shutdown(Shutdown::Write);
+                }
+            });
+            assert!(all.len() > 1900);
+            pause(Duration::from_secs(2));
+        },
+        |stat| assert!(counted(stat, "TcpExtTCPAbortOnMemory") > 0),
+    );
+}
+
+#[test]
+fn readers_that_take_little_of_much_leave_memory_to_others() {
+    withstand(
+        || {
+            let mut readers = open(64, |_, stream| {
+                let asks = b"GET /bytes/1000000000 HTTP/1.1\r\nHost: a\r\n\r\n";
+                stream.write_all(asks).unwrap();
+                stream.set_nonblocking(true).unwrap();
+            });
+            let end = Instant::now() + Duration::from_secs(4);
+            while Instant::now() < end {
+                let mut little = [0; 2900];
+                readers.iter_mut().for_each(|reader| _ = reader.read(&mut little));
+                pause(Duration::from_millis(80));
+            }
+        },
+        |_| (),
+    );
+}
+
+#[test]
+fn requests_back_to_back_take_their_share_of_a_turn() {
+    withstand(
+        || {
+            let mut clients = open(20, |_, stream| stream.set_nonblocking(true).unwrap());
+            let requests = b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(4000);
+            let mut taken = vec![0; clients.len()];
+            let mut room = vec![0; 65_536];
+            let end = Instant::now() + Duration::from_secs(3);
+            while Instant::now() < end {
+                for (client, taken) in clients.iter_mut().zip(&mut taken) {
+                    let _ = client.read(&mut room);
+                    if let Ok(count) = client.write(&requests[*taken..]) {
+                        *taken = (*taken + count) % requests.len();
+                    }
+                }
+            }
+        },
+        |_| (),
+    );
+}
+
+#[test]
+fn heads_that_come_byte_by_byte_take_their_share_of_a_turn() {
+    withstand(
+        || {
+            let begin = |_: usize, stream: &mut TcpStream| {
+                stream.set_nodelay(true).unwrap();
+                stream.set_nonblocking(true).unwrap();
+                let _ = stream.write(b"GET / HTTP/1.1\r\nX: ");
+            };
+            let mut clients = open(50, begin);
+            let end = Instant::now() + Duration::from_secs(3);
+            while Instant::now() < end {
+                for (number, client) in clients.iter_mut().enumerate() {
+                    // The head was too long: the next connection begins another.
+                    let is_refused = match client.write(b"a") {
+                        Ok(_) => false,
+                        Err(error) => error.kind() != ErrorKind::WouldBlock,
+                    };
+                    if is_refused && let Ok(mut next) = connect(ours(number, 8080)) {
+                        begin(number, &mut next);
+                        *client = next;
+                    }
+                }
+            }
+        },
+        |_| (),
+    );
+}
