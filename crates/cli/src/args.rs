@@ -245,7 +245,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "LEVEL", value_enum, default_value_t)]
     pub(crate) log_level: LogLevel,
     /// Control socket, for `floodwall stat`; by default $XDG_RUNTIME_DIR/floodwall/DEVICE.sock, or
-    /// /run/floodwall/DEVICE.sock
+    /// /run/floodwall/DEVICE.sock; in another network namespace than the system's first,
+    /// DEVICE@NUMBER.sock
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
 }

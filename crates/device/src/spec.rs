@@ -355,20 +355,28 @@ fn machine() -> Option<String> {
     Some(identity.trim().to_owned()).filter(|identity| identity.len() >= 32)
 }
 
-/// A locally administered address for an interface of ours, which stays the same for this machine
-/// and name, so that neighbours need not learn it anew after a restart; where the machine has no
-/// identity, a random one. The identity itself cannot be read from it.
+/// A locally administered address for an interface of ours, which stays the same for this machine,
+/// name and interface of the system, so that neighbours need not learn it anew after a restart;
+/// where the machine has no identity, a random one. The identity itself cannot be read from it.
+/// Containers that share an identity and a name have interfaces of their own, and so addresses.
 #[must_use]
 pub fn station_address(name: &str, random: &mut Randomness) -> MacAddr {
     let bits = match machine() {
         Some(identity) => {
             let key = HashKey::new(KEY, 0x6c20_6d61_6320_6164);
-            key.bytes(format!("{identity}/{name}").as_bytes())
+            key.bytes(seed(&identity, name, crate::napi::hardware_address(name)).as_bytes())
         }
         None => random.public.next_u64(),
     };
     let [a, b, c, d, e, f, ..] = bits.to_le_bytes();
     MacAddr([a & 0xfc | 2, b, c, d, e, f])
+}
+
+fn seed(identity: &str, name: &str, hardware: Option<String>) -> String {
+    match hardware {
+        Some(hardware) => format!("{identity}/{name}/{hardware}"),
+        None => format!("{identity}/{name}"),
+    }
 }
 
 /// The secret behind the IPv6 addresses that we make ourselves (RFC 7217): the same for this
@@ -426,5 +434,15 @@ mod tests {
             assert_eq!(station_address("fw0", &mut Randomness::from_number(2)), one);
             assert_eq!(stable_secret(), stable_secret());
         }
+    }
+
+    #[test]
+    fn containers_with_one_identity_have_addresses_of_their_own() {
+        let of = |hardware: Option<&str>| seed("identity", "eth0", hardware.map(str::to_owned));
+        let all = [of(None), of(Some("020000000001")), of(Some("020000000002"))];
+        assert!(all[0] != all[1] && all[1] != all[2] && all[0] != all[2]);
+        assert_eq!(crate::napi::hardware_address("no-such-iface"), None);
+        // Loopback has zeros.
+        assert_eq!(crate::napi::hardware_address("lo"), None);
     }
 }
