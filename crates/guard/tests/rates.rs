@@ -1,9 +1,9 @@
 //! Honest connections and what is taken off the wire under SYN floods, by the kernel alone and
 //! behind the guard, in one run. Ignored: it prints, and judges nothing.
 //!
-//! `cargo test -p floodwall-guard --test rates -- --ignored --nocapture`, as root. One thread floods
-//! and one connects, in the client's namespace; the veth's work is done on the flood's core, so
-//! that a dearer SYN slows the flood.
+//! `cargo test -p floodwall-guard --test rates -- --ignored --nocapture`, as root. One thread
+//! floods and one connects, in the client's namespace; the veth's work is done on the flood's core,
+//! so that a dearer SYN slows the flood.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a failing test may panic")]
 

@@ -3,8 +3,6 @@
 //! Called by `trials.rs` in the namespace and on the core of the flood. The time of a call counts
 //! from the moment at which it was due. Invariant: each call ends once, answered or not.
 
-#![expect(clippy::disallowed_methods, reason = "this part measures real time in real threads")]
-
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::io::{Read, Write};

@@ -382,6 +382,7 @@ fn renewing(line: &FirstLine, frame: &[u8], goes_on: bool, times: u32) -> u32 {
 /// A program at the system's ingress is attached to an interface, so this test runs in a network
 /// namespace of its thread.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a namespace is left with its thread")]
 fn answers_can_pass_by_the_system() {
     use crate::af_xdp::cookies::{Back, CookieProgramPlan};
     use crate::af_xdp::steering::{LinkStation, QueueSteering};
