@@ -11,6 +11,7 @@ mod service;
 mod stamps;
 
 pub mod fib_gc;
+pub mod first_line;
 pub mod grace_period;
 pub mod header_pull;
 pub mod route_flood;
@@ -42,6 +43,7 @@ pub trait Experiment {
 /// All of them.
 const EXPERIMENTS: &[&dyn Experiment] = &[
     &fib_gc::FibGc,
+    &first_line::FirstLine,
     &grace_period::GracePeriod,
     &header_pull::HeaderPull,
     &route_flood::RouteFlood,

@@ -17,6 +17,7 @@ use crate::table::Table;
 /// The plans that are part of the program: name and text.
 const PLANS: &[(&str, &str)] = &[
     ("fib-gc", include_str!("../plans/fib-gc.toml")),
+    ("first-line", include_str!("../plans/first-line.toml")),
     ("grace-period", include_str!("../plans/grace-period.toml")),
     ("header-pull", include_str!("../plans/header-pull.toml")),
     ("route-flood", include_str!("../plans/route-flood.toml")),

@@ -63,6 +63,18 @@ impl PortSet {
         &*self.words
     }
 
+    /// All ports in it, in order. Costs a look at each of 1,024 words.
+    pub fn iter(&self) -> impl Iterator<Item = u16> {
+        (0..).step_by(BITS).zip(self.words.iter()).flat_map(|(first, word): (u32, &u64)| {
+            let mut left = *word;
+            core::iter::from_fn(move || {
+                let bit = (left != 0).then(|| left.trailing_zeros())?;
+                left &= left - 1;
+                u16::try_from(first + bit).ok()
+            })
+        })
+    }
+
     /// No port any more.
     pub fn clear(&mut self) {
         self.words.fill(0);
@@ -94,6 +106,7 @@ mod tests {
         }
         assert_eq!(set.changes(), ports.len() as u64);
         assert_eq!((set.words()[0], set.words()[1]), (1 << 63 | 3, 1));
+        assert_eq!(set.iter().collect::<Vec<_>>(), ports);
         set.set(63, false);
         assert!(!set.has(63) && set.has(64) && set.changes() == 7);
         other.set(63, true);

@@ -187,7 +187,7 @@ pub(crate) struct RunArgs {
     /// busy-poll (within the worker), napi-thread (beside it, behind in rank) or leave
     #[arg(long, value_name = "PLACE")]
     pub(crate) kernel_half: Option<String>,
-    /// What the program at an xdp:INTERFACE does before a packet reaches a worker: off (steering
+    /// What the program at an xdp: or packet: interface does before a packet reaches a worker: off (steering
     /// alone), filter (under pressure what is not wanted or not known is dropped), cookies
     /// (besides, SYNs are answered and ACKs checked there) or auto (as much as kernel and driver
     /// allow)
@@ -245,7 +245,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "LEVEL", value_enum, default_value_t)]
     pub(crate) log_level: LogLevel,
     /// Control socket, for `floodwall stat`; by default $XDG_RUNTIME_DIR/floodwall/DEVICE.sock, or
-    /// /run/floodwall/DEVICE.sock
+    /// /run/floodwall/DEVICE.sock; in another network namespace than the system's first,
+    /// DEVICE@NUMBER.sock
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
 }

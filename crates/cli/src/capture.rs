@@ -23,10 +23,11 @@ use std::time::Duration;
 use floodwall_base::Instant;
 use floodwall_device::{AnnotatedPacket, AnnotatedWriter, Medium};
 use floodwall_dispatch::{Clock, Control, ControlQueue, Shown, Stop, WorkerCommand};
-use floodwall_stack::{Host, PacketTap, TapConfig, TapEvent, TapReader, TapRecord};
+use floodwall_stack::{Host, PacketTap, TapConfig, TapEvent, TapFilter, TapReader, TapRecord};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::cmd::run::named;
+use crate::sources::{SourceSample, SourceShare};
 
 /// How long a client may leave the stream unread.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -34,8 +35,16 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(20);
 /// How long a worker may take for its tap.
 const ANSWER: Duration = Duration::from_secs(1);
+/// How long sources are sampled, and bytes of each packet.
+const SAMPLE: Duration = Duration::from_millis(200);
+const SAMPLE_BYTES: usize = 128;
+/// How often a sample is tried again while another one is taken.
+const SAMPLE_TRIES: u32 = 25;
 /// Records written before the others' are looked at.
 const PIECE: usize = 256;
+
+/// Samples what arrives, and returns the source prefixes.
+pub(crate) type Sampler = Box<dyn Fn() -> Vec<SourceShare> + Send + Sync>;
 
 /// What a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,6 +100,60 @@ impl Captures {
         }
     }
 
+    /// Samples what arrives for [`SAMPLE`], on a thread of its own, and answers with the source
+    /// prefixes; with none while a capture runs.
+    pub(crate) fn sources(&self, stream: &UnixStream) -> Option<String> {
+        let sampler = self.sampler();
+        let begun = stream.try_clone().map_err(|error| error.to_string()).and_then(|mut stream| {
+            named("sources", move || {
+                let sources = sampler();
+                let answer = serde_json::json!({ "sources": sources });
+                // A client that is gone, or does not read, loses its answer.
+                let _ = stream.set_nonblocking(false);
+                let _ = stream.set_write_timeout(Some(PATIENCE));
+                let _ = stream.write_all(format!("{answer}\n").as_bytes());
+            })
+            .map(drop)
+        });
+        begun.err().map(|why| serde_json::json!({ "error": why }).to_string())
+    }
+
+    /// A function that samples what arrives, and returns the source prefixes.
+    pub(crate) fn sampler(&self) -> Sampler {
+        let (controls, running) = (Arc::clone(&self.controls), Arc::clone(&self.running));
+        Box::new(move || {
+            // Another sample is over soon; a capture is not.
+            if !(0..SAMPLE_TRIES).any(|_| {
+                let is_free = !running.swap(true, Ordering::AcqRel);
+                if !is_free {
+                    pause(PAUSE);
+                }
+                is_free
+            }) {
+                return Vec::new();
+            }
+            let installed =
+                InstalledTaps { controls: Arc::clone(&controls), running: Arc::clone(&running) };
+            let config = TapConfig {
+                filter: TapFilter::default(),
+                dropped_only: false,
+                snap_len: SAMPLE_BYTES,
+            };
+            let mut readers = installed.install(&config);
+            pause(SAMPLE);
+            let mut sample = SourceSample::default();
+            for reader in &mut readers {
+                let mut take = |record: &TapRecord| {
+                    if record.event == TapEvent::Arrived {
+                        sample.add(&record.bytes);
+                    }
+                };
+                while reader.read(&mut take).is_some() {}
+            }
+            sample.heaviest()
+        })
+    }
+
     /// Begins one on a clone of the connection; a refusal is one line.
     pub(crate) fn begin(&self, words: &str, stream: &UnixStream) -> Option<String> {
         let refusal = |why: &str| Some(serde_json::json!({ "error": why }).to_string());
@@ -109,11 +172,11 @@ impl Captures {
             dropped_only: request.dropped,
             snap_len: request.snap_len as usize,
         };
+        let (controls, running) = (Arc::clone(&self.controls), Arc::clone(&self.running));
         let session = CaptureSession {
             interfaces: Arc::clone(&self.interfaces),
-            controls: Arc::clone(&self.controls),
+            taps: InstalledTaps { controls, running },
             stop: self.stop.clone(),
-            running: Arc::clone(&self.running),
             request,
         };
         let begun = stream
@@ -127,16 +190,37 @@ impl Captures {
     }
 }
 
-/// One capture under way; another may begin once it is dropped.
+/// One capture under way.
 struct CaptureSession {
     interfaces: Arc<[(String, Medium)]>,
-    controls: Arc<[Control<Shown<Host>>]>,
+    taps: InstalledTaps,
     stop: Stop,
-    running: Arc<AtomicBool>,
     request: CaptureRequest,
 }
 
-impl Drop for CaptureSession {
+/// The taps of all workers; others may be installed once it is dropped.
+struct InstalledTaps {
+    controls: Arc<[Control<Shown<Host>>]>,
+    running: Arc<AtomicBool>,
+}
+
+impl InstalledTaps {
+    /// A tap at every worker; one that is down has none.
+    fn install(&self, config: &TapConfig) -> Vec<TapReader> {
+        let mut readers = Vec::new();
+        for control in self.controls.iter() {
+            let (tap, reader) = PacketTap::new(config.clone());
+            let tap = Box::new(tap);
+            let _ = control.ask(ANSWER, move |desk| {
+                drop(desk.engine.engine.stack_mut().set_tap(Some(tap)));
+            });
+            readers.push(reader);
+        }
+        readers
+    }
+}
+
+impl Drop for InstalledTaps {
     fn drop(&mut self) {
         for control in self.controls.iter() {
             let remove = |desk: &mut ControlQueue<'_, Shown<Host>>| {
@@ -166,7 +250,7 @@ impl CaptureSession {
         let out = BufWriter::new(stream);
         let mut out = AnnotatedWriter::new(out, &interfaces, self.request.snap_len)?;
         out.get_mut().flush()?;
-        let mut readers = self.install(config);
+        let mut readers = self.taps.install(config);
         let clock = Clock::new();
         let offset = clock.unix_time().saturating_sub(since_start(clock.now()));
         let until = clock.now() + Duration::from_secs(self.request.seconds);
@@ -191,20 +275,6 @@ impl CaptureSession {
         }
         out.get_mut().flush()?;
         Ok(written)
-    }
-
-    /// A tap at every worker; one that is down has none.
-    fn install(&self, config: &TapConfig) -> Vec<TapReader> {
-        let mut readers = Vec::new();
-        for control in self.controls.iter() {
-            let (tap, reader) = PacketTap::new(config.clone());
-            let tap = Box::new(tap);
-            let _ = control.ask(ANSWER, move |desk| {
-                drop(desk.engine.engine.stack_mut().set_tap(Some(tap)));
-            });
-            readers.push(reader);
-        }
-        readers
     }
 
     fn record(
@@ -254,6 +324,11 @@ fn has_link_header(bytes: &[u8]) -> bool {
     let has_kind =
         matches!(kind, Some([0x08, 0x00 | 0x06] | [0x86, 0xdd] | [0x81, 0x00] | [0x88, 0xa8]));
     has_kind || !is_ip
+}
+
+#[expect(clippy::disallowed_methods, reason = "a thread that samples has nothing else to do")]
+fn pause(length: Duration) {
+    std::thread::sleep(length);
 }
 
 fn since_start(at: Instant) -> Duration {

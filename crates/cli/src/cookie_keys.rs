@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use floodwall_base::Instant;
-use floodwall_dispatch::{Clock, Control, ControlQueue, Shown, WorkerCommand};
+use floodwall_dispatch::{Clock, Control, ControlQueue, Shown, WorkerCommand, entropy};
 use floodwall_stack::tcp_set::{Secret, SecretError};
 use floodwall_stack::{Host, Stack};
 use thiserror::Error;
@@ -91,16 +91,26 @@ pub(crate) fn read(path: &Path) -> Result<Secret, KeyFileError> {
 pub(crate) struct CookieKeys {
     path: Option<PathBuf>,
     secret: Arc<Mutex<Option<Secret>>>,
+    /// Where no file is named: what several workers of this process have in common.
+    common: Option<Secret>,
 }
 
 impl CookieKeys {
-    /// Reads the file, where one is named.
-    pub(crate) fn open(path: Option<&Path>) -> Result<Self, String> {
+    /// Reads the file, where one is named. Without it several workers get a random secret in
+    /// common, so that the program at an interface can answer SYNs for all of them.
+    pub(crate) fn open(path: Option<&Path>, workers: usize) -> Result<Self, String> {
         let secret = path.map(|path| {
             read(path).map_err(|error| format!("the cookie secret {} {error}", path.display()))
         });
         let secret = Arc::new(Mutex::new(secret.transpose()?));
-        Ok(Self { path: path.map(Path::to_owned), secret })
+        let common = match path.is_none() && workers > 1 {
+            true => {
+                let mut random = entropy::randomness().map_err(|error| error.to_string())?;
+                Some(Secret::random(&mut random.secret))
+            }
+            false => None,
+        };
+        Ok(Self { path: path.map(Path::to_owned), secret, common })
     }
 
     fn secret(&self) -> Option<Secret> {
@@ -112,6 +122,8 @@ impl CookieKeys {
         stack.set_wall_clock(now, Clock::new().unix_time());
         if let Some(secret) = self.secret() {
             stack.set_cookie_secret(secret, now);
+        } else if let Some(secret) = self.common {
+            stack.set_common_cookie_secret(secret, now);
         }
     }
 
@@ -225,7 +237,7 @@ mod tests {
     #[test]
     fn each_file_that_gives_no_secret_is_refused_with_its_remedy() {
         let folder = Folder::new("keys");
-        let said = |path: &Path| CookieKeys::open(Some(path)).unwrap_err();
+        let said = |path: &Path| CookieKeys::open(Some(path), 1).unwrap_err();
         let missing = said(&folder.0.join("nowhere"));
         assert!(missing.contains("nowhere") && missing.contains("cannot be read"), "{missing}");
         let short = said(&folder.write(&[7; 31], 0o600));
@@ -238,16 +250,20 @@ mod tests {
         assert!(
             said(&folder.write(&[5; 64], 0o600)).contains("bytes of the cookie secret are equal")
         );
-        let good = CookieKeys::open(Some(&folder.write(&bytes(1), 0o640))).unwrap();
+        let good = CookieKeys::open(Some(&folder.write(&bytes(1), 0o640)), 2).unwrap();
         assert_eq!(good.secret(), Some(Secret::from_bytes(&bytes(1)).unwrap()));
-        assert_eq!(CookieKeys::open(None).unwrap().secret(), None);
+        assert_eq!(good.common, None, "a file is what all workers have");
+        let [one, several] = [1, 2].map(|workers| CookieKeys::open(None, workers).unwrap());
+        assert_eq!((one.secret(), one.common, several.secret()), (None, None, None));
+        assert_ne!(several.common, CookieKeys::open(None, 2).unwrap().common);
+        assert_eq!(several.common, several.clone().common);
     }
 
     #[test]
     fn a_file_that_goes_bad_leaves_the_old_keys_and_one_that_is_good_again_is_taken() {
         let folder = Folder::new("keys-watched");
         let path = folder.write(&bytes(1), 0o600);
-        let keys = CookieKeys::open(Some(&path)).unwrap();
+        let keys = CookieKeys::open(Some(&path), 1).unwrap();
         let first = keys.secret();
         let mut stamp = KeyFileStamp::of(&path);
         assert!(keys.look(&mut stamp).is_none(), "nothing has changed");

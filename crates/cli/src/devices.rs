@@ -47,9 +47,10 @@ pub(crate) fn open(
         mtu: wanted.mtu.as_ref().map(|mtu| mtu.value),
         kernel_half: wanted.kernel_half.as_ref().map(|half| half.value).unwrap_or_default(),
         first_line: wanted.first_line.as_ref().map(|mode| mode.value).unwrap_or_default(),
-        // A device of one queue goes to the first worker.
-        core: cores.first().copied().flatten(),
+        // Queues go to the workers in their order; if one is not pinned, none is.
+        cores: cores.iter().copied().collect::<Option<_>>().unwrap_or_default(),
         rank,
+        sends_only: false,
     };
     let OpenedDevice { queues, mut notes, placement } = wanted.device.value.open(&config)?;
     let Some(first) = queues.first() else {

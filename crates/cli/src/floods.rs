@@ -16,10 +16,12 @@ use floodwall_dispatch::{
 };
 use tracing::{info, warn};
 
+use crate::capture::Sampler;
 use crate::explain;
 use crate::hosted;
 use crate::rates::{ReportDifference, short};
 use crate::report::RunReport;
+use crate::sources;
 
 /// Lines about floods and evictions: one a second in the long run, twenty at once.
 const LINES: Price = Price::new(1, 20);
@@ -31,6 +33,7 @@ pub(crate) type Look = Box<dyn Fn() -> Option<RunReport> + Send>;
 pub(crate) struct FloodLog {
     watch: FloodWatch,
     look: Look,
+    sampler: Sampler,
     /// Whether devices drop packets that no worker counts.
     devices_drop: bool,
     /// Floods whose place is not known yet: the report when they began.
@@ -41,10 +44,11 @@ pub(crate) struct FloodLog {
 }
 
 impl FloodLog {
-    pub(crate) fn new(look: Look, devices_drop: bool) -> Self {
+    pub(crate) fn new(look: Look, sampler: Sampler, devices_drop: bool) -> Self {
         Self {
             watch: FloodWatch::default(),
             look,
+            sampler,
             devices_drop,
             begun: Vec::new(),
             evicted: None,
@@ -98,11 +102,13 @@ impl FloodLog {
         let place = found.map(|finding| finding.place).unwrap_or_default();
         let (kind, rate) = (began.kind.name(), short(began.rate));
         let at = if place.is_empty() { String::new() } else { format!(" at {place}") };
+        let sources = sources::line(&(self.sampler)());
         warn!(
             event = "flood_began",
             kind,
             rate = began.rate.round(),
             place,
+            sources,
             held_back,
             "flood begins: {kind}{at}, {rate} packets a second: {}",
             began.kind.sentence()

@@ -6,7 +6,7 @@
 //! but its end; nothing on the packet path logs.
 //!
 //! # Under flood
-//! Reachable by whatever makes events: the watch of links and floods, four times a second, with a
+//! Reachable by all that makes events: the watch of links and floods, four times a second, with a
 //! rate limit of their own. Bound: [`LINES_MAX`] lines wait. When full the newest are lost; their
 //! number is written as soon as there is room.
 

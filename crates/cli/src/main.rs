@@ -13,6 +13,7 @@ macro_rules! eprintln {
 
 mod address_space;
 mod args;
+mod argv;
 mod capture;
 mod cmd;
 mod cookie_keys;
@@ -22,6 +23,7 @@ mod exit;
 mod explain;
 mod floods;
 mod hosted;
+mod html;
 mod listeners;
 mod log;
 mod metrics;
@@ -40,6 +42,7 @@ mod show;
 mod signals;
 mod socket;
 mod sockets;
+mod sources;
 mod top;
 mod watch;
 
@@ -52,7 +55,7 @@ use crate::args::{Cli, Command};
 use crate::exit::Exit;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::try_parse_from(argv::arranged(std::env::args_os())) {
         Ok(cli) => cli,
         Err(error) => {
             // Where the terminal is gone, there is no reader for the error.

@@ -12,7 +12,7 @@ pub(crate) use self::server::serve;
 use std::fmt::Write as _;
 
 use floodwall_base::Counter;
-use floodwall_dispatch::WorkerCounter;
+use floodwall_dispatch::{TURN_BUCKETS, WorkerCounter};
 
 use crate::rates;
 use crate::report::RunReport;
@@ -72,6 +72,27 @@ impl MetricsText {
             self.out.push('"');
         }
         let _ = writeln!(self.out, "{} {value}", if labels.is_empty() { "" } else { "}" });
+    }
+
+    /// The samples of one histogram: upper bounds in seconds with their own counts, the rest, the
+    /// sum.
+    fn histogram(
+        &mut self,
+        name: &str,
+        labels: Labels<'_>,
+        buckets: &[(f64, u64)],
+        (over, sum): (u64, f64),
+    ) {
+        let mut total = 0;
+        let infinite = (f64::INFINITY, over);
+        for (bound, count) in buckets.iter().chain([&infinite]) {
+            total += count;
+            let bound = if bound.is_finite() { bound.to_string() } else { "+Inf".to_owned() };
+            let labels: Vec<_> = labels.iter().copied().chain([("le", bound.as_str())]).collect();
+            self.sample(&format!("{name}_bucket"), &labels, total as f64);
+        }
+        self.sample(&format!("{name}_sum"), labels, sum);
+        self.sample(&format!("{name}_count"), labels, total as f64);
     }
 
     /// A family with one sample.
@@ -196,8 +217,35 @@ fn devices(it: &mut MetricsText, report: &RunReport) {
     }
 }
 
+/// Whether a count is shown as part of the histogram of turns.
+fn is_of_histogram(fact: WorkerCounter) -> bool {
+    TURN_BUCKETS.iter().any(|(_, of)| *of == fact)
+        || matches!(fact, WorkerCounter::TurnsOver20Millis | WorkerCounter::TurnNanos)
+}
+
+/// How long turns take, and how long a request waits for its worker.
+fn turns(it: &mut MetricsText, report: &RunReport) {
+    let name = "floodwall_worker_turn_duration_seconds";
+    it.family(name, "histogram", "seconds", "Length of a worker's turns, sleep not included");
+    for (number, worker) in report.workers.iter().enumerate() {
+        let of = |fact: WorkerCounter| worker.facts.get(fact.name()).copied().unwrap_or(0);
+        let buckets = TURN_BUCKETS.map(|(nanos, fact)| (nanos as f64 / 1e9, of(fact)));
+        let rest =
+            (of(WorkerCounter::TurnsOver20Millis), of(WorkerCounter::TurnNanos) as f64 / 1e9);
+        it.histogram(name, &[("worker", &number.to_string())], &buckets, rest);
+    }
+    let name = "floodwall_worker_answer_duration_seconds";
+    let help = "From a request of another thread until its worker has answered: latency of a turn";
+    it.family(name, "histogram", "seconds", help);
+    for (number, answers) in report.answers.iter().enumerate() {
+        let (buckets, rest) = answers.buckets();
+        it.histogram(name, &[("worker", &number.to_string())], &buckets, rest);
+    }
+}
+
 fn workers(it: &mut MetricsText, report: &RunReport) {
-    for fact in WorkerCounter::ALL {
+    turns(it, report);
+    for fact in WorkerCounter::ALL.iter().filter(|fact| !is_of_histogram(**fact)) {
         let nanos = fact.name().strip_suffix("_ns");
         let (kind, suffix) =
             if rates::is_gauge(fact.name()) { ("gauge", "") } else { ("counter", "_total") };
@@ -275,9 +323,12 @@ fn reclamation(it: &mut MetricsText, report: &RunReport) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{DeviceReport, DropReport, WorkerReport};
+    use crate::report::{AnswerTimes, DeviceReport, DropReport, WorkerReport};
 
     fn report() -> RunReport {
+        let mut answers = AnswerTimes::default();
+        answers.add(std::time::Duration::from_micros(30));
+        answers.add(std::time::Duration::from_secs(2));
         let device = DeviceReport {
             ifname: "a\"b\\c\nd".to_owned(),
             stats: [("rx_packets".to_owned(), 3), ("rx_bytes".to_owned(), 300)].into(),
@@ -292,7 +343,18 @@ mod tests {
                 count: 7,
                 sentence: String::new(),
             }],
-            workers: vec![WorkerReport::default()],
+            workers: vec![WorkerReport {
+                facts: [
+                    (WorkerCounter::TurnsTo10Micros, 4),
+                    (WorkerCounter::TurnsTo5Millis, 1),
+                    (WorkerCounter::TurnsOver20Millis, 1),
+                    (WorkerCounter::TurnNanos, 500_000_000),
+                ]
+                .map(|(fact, n)| (fact.name().to_owned(), n))
+                .into(),
+                ..WorkerReport::default()
+            }],
+            answers: vec![answers],
             counters: [("IpInOctets".to_owned(), 5)].into(),
             ..RunReport::default()
         }
@@ -323,15 +385,24 @@ mod tests {
                     assert!(families.insert(current.clone()), "{current} stands twice");
                 } else if !line.starts_with('#') {
                     let name = line.split(['{', ' ']).next().unwrap();
+                    let parts = ["_bucket", "_sum", "_count"];
+                    let of = parts.iter().find_map(|part| name.strip_suffix(part));
                     assert!(
-                        name.strip_suffix("_total").unwrap_or(name)
-                            == current.strip_suffix("_total").unwrap_or(&current),
+                        of == Some(current.as_str())
+                            || name.strip_suffix("_total").unwrap_or(name)
+                                == current.strip_suffix("_total").unwrap_or(&current),
                         "{line}"
                     );
                     line.rsplit(' ').next().unwrap().parse::<f64>().unwrap();
                 }
             }
             assert_eq!(text.ends_with("# EOF\n"), format == MetricsFormat::OpenMetrics);
+            let turns = "floodwall_worker_turn_duration_seconds";
+            assert!(text.contains(&format!("{turns}_bucket{{worker=\"0\",le=\"0.00001\"}} 4\n")));
+            assert!(text.contains(&format!("{turns}_bucket{{worker=\"0\",le=\"+Inf\"}} 6\n")));
+            assert!(text.contains(&format!("{turns}_sum{{worker=\"0\"}} 0.5\n")), "{text}");
+            let answers = "floodwall_worker_answer_duration_seconds";
+            assert!(text.contains(&format!("{answers}_count{{worker=\"0\"}} 2\n")), "{text}");
             assert!(text.contains("floodwall_ip_in_bytes_total 5\n"));
             assert!(text.contains("{device=\"a\\\"b\\\\c\\nd\",queue=\"1\"} 3\n"), "{text}");
             let drop = "floodwall_dropped_packets_total{direction=\"in\",reason=\"UdpNoPort\"} 7\n";

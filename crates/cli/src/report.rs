@@ -43,6 +43,9 @@ pub(crate) struct RunReport {
     /// Each of them apart, in order.
     #[serde(default)]
     pub(crate) workers: Vec<WorkerReport>,
+    /// How long each took to answer requests like the one for this document.
+    #[serde(default)]
+    pub(crate) answers: Vec<AnswerTimes>,
     /// The TCP listeners, and the outcome of their handshakes.
     #[serde(default)]
     pub(crate) listeners: Vec<crate::listeners::ListenerSettings>,
@@ -71,6 +74,34 @@ pub(crate) struct WorkerReport {
     pub(crate) snapshot_age_ns: u64,
     /// What its loop counts of itself.
     pub(crate) facts: BTreeMap<String, u64>,
+}
+
+/// Upper bounds of [`AnswerTimes`] in nanoseconds.
+const ANSWER_BOUNDS: [u64; 7] =
+    [50_000, 200_000, 1_000_000, 5_000_000, 20_000_000, 100_000_000, 500_000_000];
+
+/// A histogram of the time from a request to a worker until its answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AnswerTimes {
+    /// Up to each bound, and over all of them.
+    counts: [u64; ANSWER_BOUNDS.len() + 1],
+    sum_ns: u64,
+}
+
+impl AnswerTimes {
+    pub(crate) fn add(&mut self, took: Duration) {
+        let took = nanos(took);
+        let place = ANSWER_BOUNDS.iter().position(|bound| took <= *bound);
+        self.counts[place.unwrap_or(ANSWER_BOUNDS.len())] += 1;
+        self.sum_ns = self.sum_ns.saturating_add(took);
+    }
+
+    /// Bounds in seconds with their counts; the count over all of them, and the sum in seconds.
+    pub(crate) fn buckets(&self) -> ([(f64, u64); ANSWER_BOUNDS.len()], (u64, f64)) {
+        let one = |at: usize| (ANSWER_BOUNDS[at] as f64 / 1e9, self.counts[at]);
+        let rest = (self.counts[ANSWER_BOUNDS.len()], self.sum_ns as f64 / 1e9);
+        (std::array::from_fn(one), rest)
+    }
 }
 
 /// Grace periods, and what waits for them.
@@ -166,6 +197,7 @@ pub(crate) struct ReportRequest {
     neighbours: Vec<NeighbourReport>,
     network: NetworkConfig,
     pub(crate) handshakes: Handshakes,
+    pub(crate) answers: Vec<AnswerTimes>,
 }
 
 /// Neighbours that one report names.
@@ -200,7 +232,7 @@ pub(crate) fn ask(desk: &mut ControlQueue<'_, Shown<Host>>) -> ReportRequest {
         .collect();
     let network = NetworkConfig::of(stack, desk.now);
     let handshakes = Handshakes::of(stack);
-    ReportRequest { ports, neighbours, network, handshakes }
+    ReportRequest { ports, neighbours, network, handshakes, answers: Vec::new() }
 }
 
 /// What does not change while the instance runs.
@@ -254,6 +286,7 @@ impl RunReport {
             network: asked.network,
             worker: facts.named().map(named).collect(),
             workers: workers(birth, &published, reader, now),
+            answers: asked.answers,
             listeners: asked.handshakes.listeners,
             syncache: asked.handshakes.syncache,
             udp_sockets: asked.handshakes.udp_sockets,

@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::explain::{self, Explanation};
 use crate::output::shown;
 use crate::rates::{ReportDifference, short};
+use crate::sources::{self, SourceShare};
 
 /// Refusals that are shown.
 const REFUSALS_MAX: usize = 8;
@@ -24,6 +25,11 @@ pub(crate) struct TopView {
     pub(crate) workers: Vec<TopWorker>,
     /// Packets a second dropped at the interfaces, before the workers, by reason.
     pub(crate) first_line: Vec<TopRefusal>,
+    /// The prefixes that send most of what arrives.
+    pub(crate) sources: Vec<SourceShare>,
+    /// Connections opened a second, requests answered a second over UDP.
+    pub(crate) opened_per_second: f64,
+    pub(crate) datagrams_per_second: f64,
     pub(crate) connections: usize,
     pub(crate) connections_limit: usize,
     pub(crate) grace_period_p99_seconds: f64,
@@ -116,6 +122,10 @@ impl TopView {
             refusals: refusals.collect(),
             workers: workers(between),
             first_line,
+            sources: Vec::new(),
+            opened_per_second: between.counter("TcpPassiveOpens"),
+            datagrams_per_second: between.counter("UdpInDatagrams")
+                + between.counter("Udp6InDatagrams"),
             connections: after.connections.open,
             connections_limit: after.connections.max,
             grace_period_p99_seconds: after.reclamation.grace_p99_ns as f64 / 1e9,
@@ -174,11 +184,16 @@ impl TopView {
         }
         let _ = writeln!(
             out,
-            "\nconnections {} of {}; grace period p99 {:.3} ms",
+            "\nconnections {} of {}, {} opened/s; datagrams read {}/s; grace period p99 {:.3} ms",
             self.connections,
             self.connections_limit,
+            short(self.opened_per_second),
+            short(self.datagrams_per_second),
             self.grace_period_p99_seconds * 1e3
         );
+        if !self.sources.is_empty() {
+            let _ = writeln!(out, "sources: {}", sources::line(&self.sources));
+        }
         for (title, all) in [("REFUSED", &self.refusals), ("AT THE INTERFACE", &self.first_line)] {
             if all.is_empty() {
                 continue;

@@ -52,6 +52,9 @@ fn a_flood_is_seen_and_explained_and_nothing_is_claimed_at_rest() {
         (&first["kind"], &first["name"]),
         (&"attack".into(), &"flood of closed ports".into())
     );
+    let heaviest = &said["sources"][0];
+    assert_eq!(heaviest["prefix"], "10.0.0.0/24", "{said}");
+    assert!(heaviest["share"].as_f64().unwrap() > 0.5, "{said}");
     assert!(first["evidence"][0].as_str().unwrap().starts_with("UdpNoPort "), "{said}");
     let text = running.text(&["explain", "--seconds", "1"]);
     assert!(text.starts_with("attack: flood of closed ports"), "{text}");
@@ -100,6 +103,32 @@ fn connections_of_both_families_are_shown_in_the_columns_of_ss() {
     let json = running.json(&["socket", "show", "-t6", "--json"]);
     let all = json["sockets"].as_array().unwrap();
     assert!(all.len() == 1 && all[0]["local"] == "[fd00::2]:80", "{json}");
+    // `--socket` at every place of every command.
+    let path = running.socket().to_str().unwrap().to_owned();
+    for words in [
+        "stat",
+        "stat --json",
+        "address show",
+        "link show",
+        "neigh show",
+        "route show",
+        "rule show",
+        "route -4 show table all",
+        "top -n 1",
+        "explain --seconds 1",
+        "socket show -ta",
+        "reload",
+    ] {
+        let words: Vec<&str> = words.split(' ').collect();
+        for place in 0..=words.len() {
+            let mut args = words.clone();
+            args.splice(place..place, ["--socket", &path]);
+            let output = Command::new(support::BIN).args(&args).output().unwrap();
+            let reload = words[0] == "reload";
+            assert!(output.status.success() || reload, "{args:?}: {output:?}");
+            assert!(output.status.code() != Some(1) && output.status.code() != Some(3), "{args:?}");
+        }
+    }
     let udp = running.text(&["socket", "show", "-ul"]);
     assert!(udp.lines().count() == 2 && udp.contains("UNCONN") && udp.contains("*:7001"), "{udp}");
 }
@@ -151,4 +180,84 @@ fn metrics_are_served_and_clients_that_never_read_harm_no_others() {
     assert!(answered);
     drop(deaf);
     running.text(&["stat"]);
+}
+
+/// The body of an answer of the Prometheus API, asked in the network namespace.
+fn api(path: &str) -> Option<serde_json::Value> {
+    let mut stream = TcpStream::connect("127.0.0.1:9090").ok()?;
+    write!(stream, "GET /api/v1/{path} HTTP/1.0\r\nHost: x\r\n\r\n").ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    serde_json::from_str(text.split_once("\r\n\r\n")?.1).ok()
+}
+
+#[test]
+fn a_real_prometheus_scrapes_and_its_rules_and_the_dashboards_queries_are_answered() {
+    if !may() {
+        return;
+    }
+    let contrib = concat!(env!("CARGO_MANIFEST_DIR"), "/../../contrib");
+    let rules = format!("{contrib}/prometheus/floodwall.rules.yml");
+    let Ok(checked) = Command::new("promtool").args(["check", "rules", &rules]).output() else {
+        return eprintln!("skipped: promtool (Debian: prometheus) is not installed");
+    };
+    assert!(checked.status.success(), "{checked:?}");
+    let running = start("prometheus");
+    let folder = running.folder.0.clone();
+    let config = format!(
+        "global: {{ scrape_interval: 1s, evaluation_interval: 1s }}\nrule_files: [{rules:?}]\n\
+         scrape_configs:\n- job_name: floodwall\n  static_configs: [{{ targets: \
+         ['127.0.0.1:9100'] }}]\n"
+    );
+    std::fs::write(folder.join("prometheus.yml"), config).unwrap();
+    let pid = running.child.id().to_string();
+    let mut prometheus = Command::new("nsenter")
+        .args(["-t", &pid, "-n", "prometheus", "--web.listen-address=127.0.0.1:9090"])
+        .arg(format!("--config.file={}", folder.join("prometheus.yml").display()))
+        .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
+        .stderr(std::fs::File::create(folder.join("prometheus.log")).unwrap())
+        .spawn()
+        .unwrap();
+    let dashboard = std::fs::read_to_string(format!("{contrib}/grafana/floodwall.json")).unwrap();
+    let dashboard: serde_json::Value = serde_json::from_str(&dashboard).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let targets = panels.flat_map(|panel| panel["targets"].as_array().unwrap());
+    let queries: Vec<String> = targets
+        .map(|target| target["expr"].as_str().unwrap().replace("$instance", ".*"))
+        .map(|query| query.replace("$__rate_interval", "10s"))
+        .collect();
+    let answered = running.within(move || {
+        let is_up = |query: &str| {
+            let answer = api(&format!("query?query={query}"));
+            answer.is_some_and(|answer| answer["data"]["result"][0]["value"][1] == "1")
+        };
+        let up = (0..600).any(|_| {
+            std::thread::sleep(Duration::from_millis(100));
+            is_up("floodwall_conservation_holds") && is_up("up")
+        });
+        // Rates need several scrapes.
+        std::thread::sleep(Duration::from_secs(4));
+        let encode =
+            |query: &str| -> String { query.bytes().map(|byte| format!("%{byte:02x}")).collect() };
+        let empty: Vec<String> = queries
+            .into_iter()
+            .filter(|query| {
+                let answer = api(&format!("query?query={}", encode(query))).unwrap_or_default();
+                answer["data"]["result"].as_array().is_none_or(Vec::is_empty)
+            })
+            .collect();
+        let scraped = api("targets").unwrap_or_default();
+        (up, empty, scraped["data"]["activeTargets"][0]["lastError"].clone())
+    });
+    let (up, empty, error) = answered.join().unwrap();
+    let _ = prometheus.kill();
+    let _ = prometheus.wait();
+    let log = std::fs::read_to_string(folder.join("prometheus.log")).unwrap();
+    assert!(up, "{log}");
+    assert_eq!(error, "", "{log}");
+    // Where nothing is shared or dropped there is no such series.
+    let known = ["floodwall_dropped_packets_total", "floodwall_worker_balance"];
+    let empty: Vec<_> =
+        empty.iter().filter(|query| !known.iter().any(|name| query.contains(name))).collect();
+    assert!(empty.is_empty(), "no answer to {empty:#?}");
 }

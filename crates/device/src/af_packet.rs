@@ -22,14 +22,17 @@ use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use floodwall_packet::{Burst, PacketBuf, PacketList, Pool};
+use floodwall_base::limits::BURST_MAX;
+use floodwall_base::{Instant, MacAddr};
+use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, RxFilter, SynOffers};
 
+use crate::af_xdp::packet_line::PacketLine;
 use crate::device::{Device, DeviceInfo, Medium};
 use crate::error::DeviceError;
 use crate::gather::Slices;
 use crate::gso_join::{self, JoinRun};
 use crate::interface::KernelInterface;
-use crate::napi::Placement;
+use crate::napi::{self, Placement};
 use crate::packet_arrival::{PacketArrival, arrive};
 use crate::packet_ring::PacketRing;
 use crate::socket::{self, Accept, BATCH_MAX, Messages};
@@ -109,6 +112,12 @@ pub struct AfPacket {
     ring_full: Cell<u64>,
     /// Where the kernel's half runs; given back when this is dropped.
     placement: Option<Placement>,
+    /// The worker's first call is still to take the turns of the kernel's half beside it.
+    takes_turns: bool,
+    /// Its kernel half is a thread on the worker's core.
+    beside: bool,
+    /// The program at the interface, where there is one.
+    line: Option<PacketLine>,
 }
 
 impl AfPacket {
@@ -166,6 +175,9 @@ impl AfPacket {
             stats: DeviceStats::default(),
             ring_full: Cell::new(0),
             placement: None,
+            takes_turns: false,
+            beside: false,
+            line: None,
         })
     }
 
@@ -184,7 +196,18 @@ impl AfPacket {
 
     /// Keeps a place for the kernel's half, until the device closes.
     pub fn place(&mut self, placement: Placement) {
+        self.beside = placement.is_beside();
+        self.takes_turns = self.beside;
         self.placement = Some(placement);
+    }
+
+    /// Keeps the program at the interface, until the device closes.
+    pub(crate) fn set_line(&mut self, station: MacAddr, line: Option<PacketLine>) {
+        if line.is_some() {
+            // Answers may pass by here, and would be copied for nothing.
+            let _ = socket::filter(self.socket.as_fd(), Accept::NotOf(station));
+        }
+        self.line = line;
     }
 
     /// Where the kernel's half runs, if that was arranged.
@@ -403,7 +426,10 @@ impl Device for AfPacket {
 
     fn receive(&mut self, pool: &Pool, burst: &mut Burst) -> Result<usize, DeviceError> {
         let mut taken = 0;
-        let mut looked = 0;
+        let mut looked = 0_u64;
+        if core::mem::take(&mut self.takes_turns) {
+            napi::take_turns();
+        }
         if let Some(placement) = &mut self.placement {
             match self.ring.is_ready() {
                 true => placement.hold(),
@@ -429,6 +455,9 @@ impl Device for AfPacket {
                 PacketArrival::Truncated => self.stats.rx_truncated += 1,
                 PacketArrival::Malformed => self.stats.rx_malformed += 1,
             }
+        }
+        if let Some(line) = &mut self.line {
+            line.took(looked, !self.ring.is_ready());
         }
         if looked == 0 && burst.room() > 0 {
             self.check()?;
@@ -468,9 +497,56 @@ impl Device for AfPacket {
     }
 
     fn rest(&mut self) {
+        let room = if self.beside { BURST_MAX } else { self.ring() / 2 };
+        if let Some(line) = &mut self.line {
+            line.rest(room);
+        }
         if let Some(placement) = &mut self.placement {
             placement.rest();
         }
+    }
+
+    fn admit(&mut self, now: Instant, credit: Option<usize>) {
+        if let Some(line) = &mut self.line {
+            // As many as the worker handles before the ring has to be seen to again.
+            let places =
+                if self.beside { 2 * BURST_MAX } else { self.ring.bytes() / SMALL_FRAME / 2 };
+            line.admit(now, credit, places);
+        }
+    }
+
+    fn want(&mut self, wanted: &RxFilter) {
+        if let Some(line) = &mut self.line {
+            line.want(wanted);
+        }
+    }
+
+    fn answer_syns(&mut self, offers: &SynOffers) {
+        if let Some(line) = &self.line {
+            line.answer_syns(offers);
+        }
+    }
+
+    fn has_answered_syns(&self, now: Instant) -> bool {
+        self.line.as_ref().is_some_and(|line| line.has_answered_syns(now))
+    }
+
+    fn knows_friends(&self) -> bool {
+        self.line.is_some()
+    }
+
+    fn has_overflowed(&mut self) -> bool {
+        self.line.as_mut().is_some_and(PacketLine::has_overflowed)
+    }
+
+    fn befriend(&mut self, now: Instant, friend: &PacketBuf) {
+        if let Some(line) = &mut self.line {
+            line.befriend(now, friend.first());
+        }
+    }
+
+    fn waits_for_core(&self) -> bool {
+        self.beside && self.line.is_some()
     }
 
     fn pending(&self) -> bool {
@@ -484,6 +560,10 @@ impl Device for AfPacket {
     fn stats(&self) -> DeviceStats {
         let dropped = socket::take_drops(self.socket.as_fd()).unwrap_or(0);
         self.ring_full.set(self.ring_full.get() + u64::from(dropped));
-        DeviceStats { rx_ring_full: self.ring_full.get(), ..self.stats }
+        let mut all = DeviceStats { rx_ring_full: self.ring_full.get(), ..self.stats };
+        if let Some(line) = &self.line {
+            line.count(&mut all);
+        }
+        all
     }
 }

@@ -27,11 +27,13 @@ mod filter_tables;
 mod first_line;
 mod guard;
 mod own_half;
+pub(crate) mod packet_line;
 mod partial;
 mod queue;
 mod ring;
 mod shared;
 mod steering;
+mod way_back;
 mod words;
 
 use std::io;
@@ -59,7 +61,7 @@ use crate::device::{Device, DeviceInfo, Medium};
 use crate::error::DeviceError;
 use crate::first_line_mode::FirstLineMode;
 use crate::interface::InterfaceControl;
-use crate::napi::Placement;
+use crate::napi::{self, Placement};
 use crate::socket::Accept;
 use crate::stats::DeviceStats;
 use crate::vnet::{self, Completion};
@@ -97,6 +99,8 @@ pub struct AfXdpConfig {
     pub frame_bytes: usize,
     /// What the program at the interface does besides steering.
     pub first_line: FirstLineMode,
+    /// Frames for our station are dropped at the interface.
+    pub sends_only: bool,
 }
 
 impl AfXdpConfig {
@@ -110,6 +114,7 @@ impl AfXdpConfig {
             ring: 1024,
             frame_bytes: 2048,
             first_line: FirstLineMode::Auto,
+            sends_only: false,
         }
     }
 }
@@ -124,6 +129,7 @@ struct SharedUmem {
     ring: u32,
     /// `XDP_COPY` or `XDP_ZEROCOPY`.
     bind: u16,
+    sends_only: bool,
 }
 
 /// An AF_XDP device: one receive queue of an interface.
@@ -143,6 +149,8 @@ pub struct AfXdp {
     /// Frames for copies of packets that span several frames.
     spares: PacketList,
     placement: Option<Placement>,
+    /// Its kernel half is a thread on the worker's core.
+    beside: bool,
     turn: FilterTurn,
     /// The last report to the program of what the stack accepts.
     told: Option<FilterUpdate>,
@@ -186,7 +194,12 @@ impl AfXdp {
         let queues = chosen(name, config.queues, card.queues)?;
         queue::raise_memory_lock();
         let mut notes = Vec::new();
-        let plan = CookieProgramPlan::of(config, &station, card.is_local(), index.cast_unsigned());
+        let plan = CookieProgramPlan::of(
+            config.first_line,
+            &station,
+            card.is_local(),
+            index.cast_unsigned(),
+        );
         let mut steering = QueueSteering::load(station, card.queues, &plan, &mut notes)
             .map_err(|error| shared::not_loaded(name, station.is_shared, error))?;
         plan.judge(name, &steering)?;
@@ -211,6 +224,7 @@ impl AfXdp {
             local: card.is_local(),
             ring: config.ring,
             bind,
+            sends_only: config.sends_only,
         });
         let queues = (0..queues).map(|number| Self::queue(&info, &shared, number));
         Ok(OpenedXdp { queues: queues.collect::<Result<_, _>>()?, notes })
@@ -251,6 +265,7 @@ impl AfXdp {
             either,
             spares: PacketList::new(),
             placement: None,
+            beside: false,
             turn: FilterTurn::default(),
             told: guard.map(|guard| guard.wants().join(number, shared.steering.is_shared())),
             own_half: OwnHalf::default(),
@@ -261,7 +276,13 @@ impl AfXdp {
 
     /// Keeps a place for the kernel's half, until the device closes.
     pub fn place(&mut self, placement: Placement) {
+        self.beside = placement.is_beside();
         self.placement = Some(placement);
+    }
+
+    /// The kernel's half of this queue is where that of the first queue is, which keeps its place.
+    pub(crate) const fn place_as(&mut self, first: &Self) {
+        self.beside = first.beside;
     }
 
     /// Frames for our station that came to the interface, on all queues, and frames that were left
@@ -290,6 +311,10 @@ impl AfXdp {
                 self.connect(&queue)
                     .map_err(|error| failed(&self.info.name, "give frames to the socket", error))?;
                 self.queue = Some(queue);
+                // By now this is the worker's thread.
+                if self.beside {
+                    napi::take_turns();
+                }
                 Ok(true)
             }
             // The memory that a refused socket had locked is given back a moment later, too.
@@ -313,6 +338,9 @@ impl AfXdp {
     fn connect(&self, queue: &XdpQueue) -> io::Result<()> {
         let Some(fd) = queue.fd() else { return Ok(()) };
         watch(&self.either, fd)?;
+        if self.shared.sends_only {
+            return Ok(());
+        }
         self.shared.steering.take(self.number, fd.as_raw_fd())
     }
 
@@ -353,8 +381,8 @@ impl AfXdp {
     /// core a burst is enough: the time that it spends on them at a stretch must end before the
     /// card's ring is full.
     fn stranger_places(&self) -> usize {
-        let needs_us = |placement: &Placement| placement.is_ours() || placement.is_beside();
-        match self.placement.as_ref().is_some_and(needs_us) {
+        let is_ours = self.placement.as_ref().is_some_and(Placement::is_ours);
+        match is_ours || self.beside {
             true => BURST_MAX,
             false => self.shared.ring as usize / 2,
         }
@@ -513,8 +541,7 @@ impl Device for AfXdp {
 
     fn rest(&mut self) {
         if let Some(guard) = self.shared.steering.guard() {
-            let is_beside = self.placement.as_ref().is_some_and(Placement::is_beside);
-            let room = if is_beside { BURST_MAX } else { self.shared.ring as usize / 2 };
+            let room = if self.beside { BURST_MAX } else { self.shared.ring as usize / 2 };
             self.turn.rest(guard, self.number, room);
         }
         if let Some(placement) = &mut self.placement {
@@ -574,7 +601,7 @@ impl Device for AfXdp {
     }
 
     fn waits_for_core(&self) -> bool {
-        self.placement.as_ref().is_some_and(Placement::is_beside)
+        self.beside
     }
 
     fn ring(&self) -> usize {

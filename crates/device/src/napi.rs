@@ -32,6 +32,7 @@ mod threaded;
 mod undo;
 
 use std::io;
+use std::time::Duration;
 
 use self::link::InterfaceLink;
 use self::linux::Linux;
@@ -43,6 +44,13 @@ use self::undo::{PlacementUndo, UNDO_MAX};
 use crate::error::{DeviceError, named};
 use crate::napi_policy::{NapiPolicy, NapiPriority};
 use crate::napi_report::{MissingCapability, PlacementReport};
+
+/// The link address of an interface of the system, as digits; `None` where there is none, or one
+/// that a program makes (TUN and TAP have another one each time).
+pub(crate) fn hardware_address(name: &str) -> Option<String> {
+    let link = InterfaceLink::of(name).ok().filter(|link| link.kind != "tun")?;
+    Some(link.address).filter(|address| address.bytes().any(|digit| digit != b'0'))
+}
 
 /// Empty looks in a row after which the card calls again.
 const DEFER: u32 = 200;
@@ -57,10 +65,15 @@ const POLL_DEFER: u32 = 1;
 /// flood, and never lets go.
 const POLL_FLUSH_NANOS: u64 = 20_000_000;
 /// The rank of the kernel's half behind the worker, the last, and before it: of a core that both
-/// want it gets nine parts of ten, and where it chooses nineteen of twenty.
+/// want it gets nine parts of ten. Where it chooses that was nineteen of twenty: what was left to a
+/// worker that lets in 2,000 connections a second was just what it needs, and sometimes less.
 const NICE_BEHIND: i32 = 19;
 const NICE_BEFORE: i32 = -10;
-const NICE_CHOOSING: i32 = -13;
+const NICE_CHOOSING: i32 = -10;
+
+/// How long worker and kernel half run at a stretch while both want the core. The system's own
+/// slices (some 3 ms) are longer than a veth's ring of 256 frames lasts.
+const SLICE: Duration = Duration::from_micros(100);
 
 // Figures: `docs/design/placement.md`.
 const COSTS_ALL: &str = "under flood the kernel's half runs before the worker and may leave it \
@@ -77,8 +90,9 @@ const COSTS_NOTE: &str = "if this process is killed, the interface keeps our set
 pub struct PlacementConfig {
     /// Where.
     pub half: NapiPolicy,
-    /// The core of the worker that will have the device; `None` where it is not pinned.
-    pub core: Option<usize>,
+    /// The cores of the workers that will have the queues, in their order, taken in turn; empty
+    /// where they are not pinned.
+    pub cores: Vec<usize>,
     /// Which of the two goes first there, where the kernel's half is a thread.
     pub rank: NapiPriority,
 }
@@ -424,9 +438,10 @@ impl Placement {
         let threads = self.system()?.napis().map_err(look)?;
         let mut ranked = true;
         let mut named = Vec::new();
-        for thread in threads.iter().filter_map(|napi| napi.thread) {
+        for (queue, thread) in threads.iter().filter_map(|napi| napi.thread).enumerate() {
             let was = napis.iter().any(|napi| napi.thread == Some(thread));
-            ranked &= self.rank(thread, config, was)?;
+            let core = config.cores.get(queue % config.cores.len().max(1)).copied();
+            ranked &= self.rank(thread, config, (core, was))?;
             named.push(thread.to_string());
         }
         if named.is_empty() {
@@ -436,13 +451,13 @@ impl Placement {
             });
         }
         let plural = if named.len() == 1 { "a thread" } else { "threads" };
-        let at = config.core.map_or_else(|| "any core".to_owned(), |core| format!("core {core}"));
+        let at = cores_in_words(&config.cores, named.len());
         let rank = match (ranked, config.rank) {
             (true, NapiPriority::Behind) => "behind the worker in rank",
             (true, NapiPriority::Before | NapiPriority::Choosing) => "before the worker in rank",
             (false, _) => "equal to the worker in rank",
         };
-        self.beside = config.core.is_some();
+        self.beside = !config.cores.is_empty();
         self.report.place = NapiPolicy::NapiThread.word();
         self.report.words =
             format!("in {plural} of its own ({}) on {at}, {rank}", named.join(", "));
@@ -454,7 +469,7 @@ impl Placement {
         &mut self,
         thread: u32,
         config: &PlacementConfig,
-        was: bool,
+        (core, was): (Option<usize>, bool),
     ) -> Result<bool, PlacementRefusal> {
         let look = |error| PlacementRefusal::System("look at the receive half's thread", error);
         let standing = self.system()?.standing(thread).map_err(look)?;
@@ -465,7 +480,7 @@ impl Placement {
             self.remember(PlacementUndo::Thread(thread, standing, group.clone()));
         }
         let system = self.system()?;
-        let pinned = config.core.map_or(Ok(()), |core| system.pin(thread, &[core]));
+        let pinned = core.map_or(Ok(()), |core| system.pin(thread, &[core]));
         // In another group it would compete with whole groups, and starve at the last rank.
         let joined = if group == ours { Ok(()) } else { system.move_to(thread, &ours) };
         let (nice, side, costs) = match config.rank {
@@ -474,6 +489,8 @@ impl Placement {
             NapiPriority::Choosing => (NICE_CHOOSING, "before", COSTS_BEFORE),
         };
         let ranked = joined.is_ok().then(|| system.set_nice(thread, nice));
+        // Before Linux 6.12 there are no slices of one's own, and turns are as long as ever.
+        let _ = system.set_slice(thread, SLICE);
         let mut lacks = Vec::new();
         if let Err(error) = &joined {
             lacks.push(MissingCapability {
@@ -516,6 +533,23 @@ impl Drop for Placement {
         // What could not be undone stays in the note, for the next one.
         if let (Some(note), true) = (self.note.take(), all) {
             note.remove();
+        }
+    }
+}
+
+/// Has the calling thread, a worker, run in turns as short as those of the kernel's half beside it.
+pub(crate) fn take_turns() {
+    let _ = thread::set_slice(0, SLICE);
+}
+
+/// On which cores so many threads are.
+fn cores_in_words(cores: &[usize], threads: usize) -> String {
+    match cores.get(..threads.min(cores.len())).unwrap_or_default() {
+        [] => "any core".to_owned(),
+        [core] => format!("core {core}"),
+        several => {
+            let several: Vec<_> = several.iter().map(ToString::to_string).collect();
+            format!("cores {}", several.join(", "))
         }
     }
 }

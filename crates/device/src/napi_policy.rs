@@ -35,7 +35,7 @@ pub enum NapiPriority {
     /// many packets as it can inspect, and selects by itself. For a worker that inspects packets
     /// much faster than it handles them, and knows the established flows: a router.
     Before,
-    /// As `Before`, with nineteen parts of twenty: for a kernel half that drops unverified traffic
+    /// As `Before`: for a kernel half that drops unverified traffic
     /// by itself (XDP), at no cost to the worker. Packets that it has no time for are lost
     /// regardless of their flow.
     Choosing,

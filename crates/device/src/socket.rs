@@ -7,6 +7,8 @@ use std::io::{self, IoSlice};
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use floodwall_base::MacAddr;
+
 /// Messages that one call sends.
 pub(crate) const BATCH_MAX: usize = 16;
 
@@ -21,6 +23,8 @@ pub enum Accept {
     /// Those that the host and a station at its own link address both need: for groups and
     /// broadcasts, of either layer, address resolution, and answers to DHCP clients.
     Common,
+    /// All but those that claim to come from this station: ours, which a program sends back.
+    NotOf(MacAddr),
     /// None: the socket only reports whether the interface is there.
     Nothing,
 }
@@ -73,10 +77,26 @@ pub(crate) fn filter(socket: BorrowedFd<'_>, accept: Accept) -> io::Result<()> {
         NONE,
     ];
     let common = common(line, (ALL, NONE));
+    let except = |MacAddr([a, b, c, d, e, f]): MacAddr| {
+        const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+        [
+            line(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 6),
+            line(EQUAL, 0, 2, u32::from_be_bytes([a, b, c, d])),
+            line(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, 0, 0, 10),
+            line(EQUAL, 1, 0, u16::from_be_bytes([e, f]).into()),
+            ALL,
+            NONE,
+        ]
+    };
+    let not_ours;
     let lines: &[libc::sock_filter] = match accept {
         Accept::All => return Ok(()),
         Accept::Groups => &groups,
         Accept::Common => &common,
+        Accept::NotOf(station) => {
+            not_ours = except(station);
+            &not_ours
+        }
         Accept::Nothing => &[NONE],
     };
     let program = libc::sock_fprog { len: lines.len() as u16, filter: lines.as_ptr().cast_mut() };

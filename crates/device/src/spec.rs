@@ -12,6 +12,8 @@ use std::str::FromStr;
 use floodwall_base::{HashKey, MacAddr, Randomness};
 use thiserror::Error;
 
+#[cfg(target_os = "linux")]
+use crate::af_xdp::packet_line::PacketLine;
 use crate::device::Device;
 use crate::error::DeviceError;
 use crate::first_line_mode::FirstLineMode;
@@ -179,14 +181,18 @@ pub struct OpenConfig {
     pub mtu: Option<u32>,
     /// Where the kernel's half of an interface shall run.
     pub kernel_half: NapiPolicy,
-    /// The core of the worker that will have the device; `None` where it is not pinned.
-    pub core: Option<usize>,
+    /// The core of the worker that will have each queue, in their order, taken in turn where there
+    /// are more queues; empty where workers are not pinned.
+    pub cores: Vec<usize>,
     /// Which of the two has priority there. With `None` it is the kernel's half where the device
     /// itself drops unverified traffic, because packets that it has no time for are lost regardless
     /// of their flow; else the worker.
     pub rank: Option<NapiPriority>,
-    /// What the program at an XDP interface does besides steering.
+    /// What the program at an XDP or packet interface does besides steering.
     pub first_line: FirstLineMode,
+    /// Of XDP: frames for our station are dropped at the interface, for a sender to which answers
+    /// mean nothing.
+    pub sends_only: bool,
 }
 
 impl Default for OpenConfig {
@@ -198,9 +204,10 @@ impl Default for OpenConfig {
             offload: false,
             mtu: None,
             kernel_half: NapiPolicy::default(),
-            core: None,
+            cores: Vec::new(),
             rank: None,
             first_line: FirstLineMode::default(),
+            sends_only: false,
         }
     }
 }
@@ -268,7 +275,7 @@ fn boxed<D: Device + 'static>(devices: Vec<D>) -> Vec<Box<dyn Device>> {
 fn placement_of(config: &OpenConfig, chooses: bool) -> PlacementConfig {
     let rank = if chooses { NapiPriority::Choosing } else { NapiPriority::Behind };
     let rank = config.rank.unwrap_or(rank);
-    PlacementConfig { half: config.kernel_half, core: config.core, rank }
+    PlacementConfig { half: config.kernel_half, cores: config.cores.clone(), rank }
 }
 
 /// A packet socket, and the placement of its kernel half (NAPI).
@@ -276,11 +283,15 @@ fn placement_of(config: &OpenConfig, chooses: bool) -> PlacementConfig {
 fn open_packet(name: &str, config: &OpenConfig) -> Result<OpenedDevice, DeviceError> {
     let wanted = AfPacketConfig { offload: config.offload, ..AfPacketConfig::default() };
     let mut device = AfPacket::open(name, &wanted)?;
-    let wanted = placement_of(config, false);
+    let mut notes = device.notes();
+    if let Some(station) = config.station {
+        let line = PacketLine::attach(name, station, config.first_line, &mut notes)?;
+        device.set_line(station, line);
+    }
+    let wanted = placement_of(config, device.knows_friends());
     let placement = Placement::take(name, &wanted)?;
     let report = placement.report().clone();
     device.place(placement);
-    let notes = device.notes();
     Ok(OpenedDevice { queues: boxed(vec![device]), notes, placement: report })
 }
 
@@ -299,15 +310,17 @@ fn open_xdp(word: &DeviceSpec, config: &OpenConfig) -> Result<OpenedDevice, Devi
     let wanted = AfXdpConfig {
         queues,
         mode: word.mode,
-        first_line: config.first_line,
+        first_line: if config.sends_only { FirstLineMode::Off } else { config.first_line },
+        sends_only: config.sends_only,
         ..AfXdpConfig::new(station)
     };
     let OpenedXdp { mut queues, notes } = AfXdp::open(name, &wanted)?;
     let wanted = placement_of(config, queues.first().is_some_and(Device::knows_friends));
     let placement = Placement::take(name, &wanted)?;
     let report = placement.report().clone();
-    if let Some(first) = queues.first_mut() {
+    if let Some((first, others)) = queues.split_first_mut() {
         first.place(placement);
+        others.iter_mut().for_each(|queue| queue.place_as(first));
     }
     Ok(OpenedDevice { queues: boxed(queues), notes, placement: report })
 }
@@ -342,20 +355,28 @@ fn machine() -> Option<String> {
     Some(identity.trim().to_owned()).filter(|identity| identity.len() >= 32)
 }
 
-/// A locally administered address for an interface of ours, which stays the same for this machine
-/// and name, so that neighbours need not learn it anew after a restart; where the machine has no
-/// identity, a random one. The identity itself cannot be read from it.
+/// A locally administered address for an interface of ours, which stays the same for this machine,
+/// name and interface of the system, so that neighbours need not learn it anew after a restart;
+/// where the machine has no identity, a random one. The identity itself cannot be read from it.
+/// Containers that share an identity and a name have interfaces of their own, and so addresses.
 #[must_use]
 pub fn station_address(name: &str, random: &mut Randomness) -> MacAddr {
     let bits = match machine() {
         Some(identity) => {
             let key = HashKey::new(KEY, 0x6c20_6d61_6320_6164);
-            key.bytes(format!("{identity}/{name}").as_bytes())
+            key.bytes(seed(&identity, name, crate::napi::hardware_address(name)).as_bytes())
         }
         None => random.public.next_u64(),
     };
     let [a, b, c, d, e, f, ..] = bits.to_le_bytes();
     MacAddr([a & 0xfc | 2, b, c, d, e, f])
+}
+
+fn seed(identity: &str, name: &str, hardware: Option<String>) -> String {
+    match hardware {
+        Some(hardware) => format!("{identity}/{name}/{hardware}"),
+        None => format!("{identity}/{name}"),
+    }
 }
 
 /// The secret behind the IPv6 addresses that we make ourselves (RFC 7217): the same for this
@@ -413,5 +434,15 @@ mod tests {
             assert_eq!(station_address("fw0", &mut Randomness::from_number(2)), one);
             assert_eq!(stable_secret(), stable_secret());
         }
+    }
+
+    #[test]
+    fn containers_with_one_identity_have_addresses_of_their_own() {
+        let of = |hardware: Option<&str>| seed("identity", "eth0", hardware.map(str::to_owned));
+        let all = [of(None), of(Some("020000000001")), of(Some("020000000002"))];
+        assert!(all[0] != all[1] && all[1] != all[2] && all[0] != all[2]);
+        assert_eq!(crate::napi::hardware_address("no-such-iface"), None);
+        // Loopback has zeros.
+        assert_eq!(crate::napi::hardware_address("lo"), None);
     }
 }

@@ -47,6 +47,12 @@ pub struct DeviceStats {
     /// Segments of no known connection and without a cookie of ours that died at the interface
     /// under pressure: the worker granted no more.
     pub rx_segments: u64,
+    /// Dropped by an XDP interface's program: of an unverified flow, beyond what its service
+    /// (protocol and port) has of the credit.
+    pub rx_service_full: u64,
+    /// Dropped by an XDP interface's program: of an unverified flow, beyond what its source's prefix
+    /// (/24, /64) has of its service's part.
+    pub rx_prefix_full: u64,
     /// SYNs that the program at the interface answered by itself; no loss.
     pub rx_syns_answered: u64,
     /// ACKs that the program at the interface found to carry a cookie of ours; they are among
@@ -65,7 +71,7 @@ pub struct DeviceStats {
 impl DeviceStats {
     /// Every count with its name, in the order of the fields.
     #[must_use]
-    pub const fn named(&self) -> [(&'static str, u64); 24] {
+    pub const fn named(&self) -> [(&'static str, u64); 26] {
         [
             ("rx_packets", self.rx_packets),
             ("rx_bytes", self.rx_bytes),
@@ -85,6 +91,8 @@ impl DeviceStats {
             ("rx_denied", self.rx_denied),
             ("rx_strangers", self.rx_strangers),
             ("rx_segments", self.rx_segments),
+            ("rx_service_full", self.rx_service_full),
+            ("rx_prefix_full", self.rx_prefix_full),
             ("rx_syns_answered", self.rx_syns_answered),
             ("rx_cookies_proven", self.rx_cookies_proven),
             ("rx_cookies_forged", self.rx_cookies_forged),
@@ -106,6 +114,8 @@ impl DeviceStats {
             + self.rx_denied
             + self.rx_strangers
             + self.rx_segments
+            + self.rx_service_full
+            + self.rx_prefix_full
     }
 
     /// Of these, what was refused at the interface because triage would have dropped it.
@@ -145,6 +155,8 @@ impl DeviceStats {
         self.rx_denied += other.rx_denied;
         self.rx_strangers += other.rx_strangers;
         self.rx_segments += other.rx_segments;
+        self.rx_service_full += other.rx_service_full;
+        self.rx_prefix_full += other.rx_prefix_full;
         self.rx_syns_answered += other.rx_syns_answered;
         self.rx_cookies_proven += other.rx_cookies_proven;
         self.rx_cookies_forged += other.rx_cookies_forged;

@@ -38,7 +38,7 @@ fn joins() -> Option<bool> {
 }
 
 fn take(half: NapiPolicy) -> Option<Placement> {
-    let config = PlacementConfig { half, core: Some(0), ..PlacementConfig::default() };
+    let config = PlacementConfig { half, cores: vec![0], ..PlacementConfig::default() };
     available(Placement::take("ours", &config))
 }
 

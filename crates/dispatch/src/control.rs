@@ -94,9 +94,17 @@ impl<E: 'static> Control<E> {
     /// # Errors
     /// The mailbox is full, or the worker has ended.
     pub fn post(&self, command: WorkerCommand<E>) -> Result<(), ControlError> {
+        self.offer(command).map_err(|(error, _)| error)
+    }
+
+    /// As [`Control::post`], and gives the request back where it is refused.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn offer(&self, command: WorkerCommand<E>) -> Result<(), (ControlError, WorkerCommand<E>)> {
         self.sender.try_send(command).map_err(|refused| match refused {
-            TrySendError::Full(_) => ControlError::Full,
-            TrySendError::Disconnected(_) => ControlError::Ended,
+            TrySendError::Full(command) => (ControlError::Full, command),
+            TrySendError::Disconnected(command) => (ControlError::Ended, command),
         })?;
         self.bell.ring();
         Ok(())

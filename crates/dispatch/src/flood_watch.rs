@@ -109,7 +109,6 @@ impl FloodKind {
             Self::Fragments => &[
                 R::FragmentSourceFull,
                 R::FragmentStoreFull,
-                R::FragmentTimeout,
                 R::FragmentOverlap,
                 R::FragmentTooMany,
                 R::FragmentTiny,

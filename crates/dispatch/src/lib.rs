@@ -50,6 +50,7 @@ pub use port::{Port, PortReport};
 pub use publish::{Publish, Published, PublishedReader, Shown, WORDS_MAX};
 pub use stop::Stop;
 pub use turn_gate::{ApplicationShare, AtWork};
+pub use turn_watch::TURN_BUCKETS;
 pub use worker::{Ended, Event, Worker, WorkerConfig, WorkerError};
 pub use worker_counters::{WorkerCounter, WorkerCounters};
 pub use worker_group::{

@@ -13,6 +13,16 @@ use crate::worker_counters::{WorkerCounter, WorkerCounters};
 /// A turn that takes longer is counted.
 const LONG: Duration = Duration::from_millis(1);
 
+/// Upper bounds of a turn's length in nanoseconds, and where turns up to there are counted: a
+/// histogram. Longer ones are [`WorkerCounter::TurnsOver20Millis`].
+pub const TURN_BUCKETS: [(u64, WorkerCounter); 6] = [
+    (10_000, WorkerCounter::TurnsTo10Micros),
+    (50_000, WorkerCounter::TurnsTo50Micros),
+    (200_000, WorkerCounter::TurnsTo200Micros),
+    (1_000_000, WorkerCounter::TurnsTo1Milli),
+    (5_000_000, WorkerCounter::TurnsTo5Millis),
+    (20_000_000, WorkerCounter::TurnsTo20Millis),
+];
 /// The processor's time is asked for after turns that took so long together.
 const MARK_EVERY: Duration = Duration::from_micros(200);
 
@@ -64,6 +74,9 @@ impl TurnWatch {
     #[inline]
     pub(crate) fn end(&mut self, took: Duration, clock: &Clock, facts: &mut WorkerCounters) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        let bucket = TURN_BUCKETS.iter().find(|(most, _)| nanos <= *most);
+        facts.add(bucket.map_or(WorkerCounter::TurnsOver20Millis, |(_, turns)| *turns), 1);
+        facts.add(WorkerCounter::TurnNanos, nanos);
         self.unmarked += took;
         if took > LONG || nanos > facts.of(WorkerCounter::LongestRoundNanos) {
             self.note(nanos, clock.thread_time(), facts);
@@ -95,6 +108,19 @@ impl TurnWatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_turn_is_in_one_bucket_of_the_histogram() {
+        let (mut watch, mut facts) = (TurnWatch::default(), WorkerCounters::default());
+        for micros in [1, 10, 11, 900, 19_000, 30_000] {
+            watch.begin(&facts);
+            watch.end(Duration::from_micros(micros), &Clock::new(), &mut facts);
+        }
+        let counts = TURN_BUCKETS.map(|(_, turns)| facts.of(turns));
+        assert_eq!(counts, [2, 1, 0, 1, 0, 1]);
+        assert_eq!(facts.of(WorkerCounter::TurnsOver20Millis), 1);
+        assert_eq!(facts.of(WorkerCounter::TurnNanos), 49_922_000);
+    }
 
     #[test]
     fn the_longest_turn_is_told_by_its_kinds_of_work_and_others_are_counted() {

@@ -15,7 +15,7 @@ use crate::loaded::Loaded;
 
 /// One thing that was looked at.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Finding {
+pub struct GuardFinding {
     /// Whether it breaks the guard, or only may; `None` where it is well.
     pub trouble: Option<Trouble>,
     /// What was found, with the remedy.
@@ -31,7 +31,7 @@ pub enum Trouble {
     MayBreak,
 }
 
-impl Finding {
+impl GuardFinding {
     fn well(text: impl Into<String>) -> Self {
         Self { trouble: None, text: text.into() }
     }
@@ -47,29 +47,31 @@ impl Finding {
 
 /// Looks at everything that a guard of these ports depends on.
 #[must_use]
-pub fn check(name: &str, ports: &[u16]) -> Vec<Finding> {
+pub fn check(name: &str, ports: &[u16]) -> Vec<GuardFinding> {
     let mut found = Vec::new();
     let mtu = match interface(name) {
         Ok((_, mtu)) => mtu,
         Err(_) => {
-            return vec![Finding::breaks(GuardError::NoInterface(name.to_owned()).to_string())];
+            return vec![GuardFinding::breaks(
+                GuardError::NoInterface(name.to_owned()).to_string(),
+            )];
         }
     };
     if !carries(name).unwrap_or(false) {
-        found.push(Finding::may(format!("{name} is down or has no carrier")));
+        found.push(GuardFinding::may(format!("{name} is down or has no carrier")));
     }
     found.push(match Loaded::load() {
-        Ok(_) => Finding::well("the kernel takes the programs"),
-        Err(error) => Finding::breaks(error.to_string()),
+        Ok(_) => GuardFinding::well("the kernel takes the programs"),
+        Err(error) => GuardFinding::breaks(error.to_string()),
     });
     found.push(match Facts::read(name, mtu).syncookies {
-        0 => Finding::breaks(GuardError::CookiesOff.to_string()),
-        _ => Finding::well("net.ipv4.tcp_syncookies is on"),
+        0 => GuardFinding::breaks(GuardError::CookiesOff.to_string()),
+        _ => GuardFinding::well("net.ipv4.tcp_syncookies is on"),
     });
     let listening = ListeningPorts::read();
     found.extend(ports.iter().map(|port| match listening.has(*port) {
-        true => Finding::well(format!("a socket listens on port {port}")),
-        false => Finding::may(format!(
+        true => GuardFinding::well(format!("a socket listens on port {port}")),
+        false => GuardFinding::may(format!(
             "no socket of this network namespace listens on port {port}: nothing is guarded until \
              one does; one of a container must be guarded there"
         )),
@@ -104,16 +106,16 @@ fn rules() -> Vec<String> {
 }
 
 /// Rules by which connections of which the tracker has seen no SYN are dropped.
-fn conntrack(is_strict: bool, rules: &[String]) -> Vec<Finding> {
+fn conntrack(is_strict: bool, rules: &[String]) -> Vec<GuardFinding> {
     let drops = |rule: &&String| rule.contains("drop") || rule.contains("reject");
     let mut found = Vec::new();
     let invalid = rules.iter().filter(drops).find(|rule| rule.contains("invalid"));
     match (is_strict, invalid) {
-        (true, Some(rule)) => found.push(Finding::breaks(format!(
+        (true, Some(rule)) => found.push(GuardFinding::breaks(format!(
             "net.netfilter.nf_conntrack_tcp_loose is 0, and the rule `{rule}` then drops each \
              guarded connection; set it to 1"
         ))),
-        (true, None) => found.push(Finding::may(
+        (true, None) => found.push(GuardFinding::may(
             "net.netfilter.nf_conntrack_tcp_loose is 0: a rule that drops what is invalid would \
              drop each guarded connection; set it to 1",
         )),
@@ -129,19 +131,19 @@ fn conntrack(is_strict: bool, rules: &[String]) -> Vec<Finding> {
         is_new && without
     };
     if let Some(rule) = rules.iter().filter(drops).find(no_syn) {
-        found.push(Finding::breaks(format!(
+        found.push(GuardFinding::breaks(format!(
             "the rule `{rule}` drops new connections without a SYN, and so each guarded one; take \
              it out, or except the guarded ports"
         )));
     }
     if found.is_empty() {
-        found.push(Finding::well("no rule was found that drops connections without a SYN"));
+        found.push(GuardFinding::well("no rule was found that drops connections without a SYN"));
     }
     found
 }
 
 /// A rule that sends the port elsewhere.
-fn translated(port: u16, rules: &[String]) -> Option<Finding> {
+fn translated(port: u16, rules: &[String]) -> Option<GuardFinding> {
     let names = |rule: &&String| {
         ["dport ", "--dport "].iter().any(|key| {
             let behind = rule.split(key).skip(1);
@@ -152,7 +154,7 @@ fn translated(port: u16, rules: &[String]) -> Option<Finding> {
     };
     let moves = |rule: &&String| ["dnat", "redirect"].iter().any(|word| rule.contains(word));
     let rule = rules.iter().filter(moves).find(names)?;
-    Some(Finding::breaks(format!(
+    Some(GuardFinding::breaks(format!(
         "the rule `{rule}` sends port {port} elsewhere: a listener of this host would answer in \
          its place; do not guard that port here"
     )))
@@ -189,7 +191,7 @@ mod tests {
     fn ports_that_are_sent_elsewhere_are_blamed() {
         let rules = lines(&[
             "tcp dport 8443 dnat to 10.0.0.5:443",
-            "-a docker ! -i docker0 -p tcp -m tcp --dport 80 -j dnat --to-destination 172.17.0.2:80",
+            "-a docker ! -i docker0 -p tcp --dport 80 -j dnat --to-destination 172.17.0.2:80",
         ]);
         assert!(translated(8443, &rules).is_some() && translated(80, &rules).is_some());
         assert_eq!((translated(443, &rules), translated(8080, &rules)), (None, None));

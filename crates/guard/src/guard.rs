@@ -140,6 +140,7 @@ impl Guard {
             offer_v6,
             always,
             paused: false,
+            ending: false,
             wakes: WAKES,
             watch_shift: u64::from(watch_shift),
             wall_offset: wall_offset(),
@@ -219,6 +220,16 @@ impl Guard {
         self.tell(true)
     }
 
+    /// From now on no SYN is answered; cookies that were given are redeemed until the guard is
+    /// dropped, a round trip later ([`Guard::LINGERS`]). Not for what stays pinned.
+    ///
+    /// # Errors
+    /// The kernel refuses to write a map.
+    pub fn end(&mut self) -> Result<(), GuardError> {
+        self.settings.ending = true;
+        self.tell(false)
+    }
+
     fn tell(&mut self, new_keys: bool) -> Result<(), GuardError> {
         write(&self.loaded, &self.settings, new_keys)?;
         if new_keys {
@@ -279,6 +290,9 @@ impl Guard {
     pub const fn classifier(&self) -> &HostProgram {
         &self.loaded.classify
     }
+
+    /// How long handshakes that have begun are waited for at the end.
+    pub const LINGERS: Duration = Duration::from_secs(1);
 
     /// How often [`Guard::follow`] is to be called.
     pub const PERIOD: Duration = Duration::from_millis(250);

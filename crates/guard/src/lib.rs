@@ -28,7 +28,7 @@ mod status;
 
 #[cfg(target_os = "linux")]
 pub use self::{
-    check::{Finding, Trouble, check},
+    check::{GuardFinding, Trouble, check},
     error::GuardError,
     facts::{Facts, ListeningPorts},
     guard::{Guard, GuardConfig, Watch},

@@ -9,6 +9,7 @@ const COUNTS: &[(&str, Tally)] = &[
     ("syn_answered", Tally::Answered),
     ("syn_asleep", Tally::Asleep),
     ("syn_left", Tally::Left),
+    ("syn_left_dropped", Tally::LeftRefused),
     ("syn_queue_full", Tally::Full),
     ("ack_proven", Tally::Proven),
     ("ack_repeated", Tally::Repeated),

@@ -93,6 +93,9 @@ fn cookies_that_are_turned_off_are_noticed_and_connections_go_on() {
     assert_eq!(guard.follow().unwrap(), [Notice::Offers]);
     connect();
     assert_eq!(counted(&guard, "adopted"), 3);
+    guard.end().unwrap();
+    connect();
+    assert_eq!(counted(&guard, "syn_answered"), 3, "the kernel answers what comes at its end");
 }
 
 #[test]

@@ -32,6 +32,7 @@ mod work_units;
 pub use build::check;
 pub use config::{ConfigError, InterfaceConfig, StackConfig, StaticRoute};
 pub use control::addresses::{AddAddress, AddressError};
+pub use control::host_view::{HostRouteError, NeighborReport, RouteReport};
 pub use control::multicast::GroupInterface;
 pub use control::router::Dns;
 pub use floodwall_dhcp as dhcp_client;
@@ -40,8 +41,8 @@ pub use floodwall_ip::advertiser::{self, AdvertiserConfig, AdvertiserError};
 pub use floodwall_ip::forward::{Martians, ReversePath};
 pub use floodwall_ip::router_discovery;
 pub use floodwall_ip::{
-    AddressOrigin, Icmpv6Filter, LinkMedium, PingId, PingOpenError, PingRecvError, PingReply,
-    PingSettings, RawId, RawOpenError, RawReceived, RawRecvError, RawSettings,
+    AddressOrigin, AddressState, Icmpv6Filter, LinkMedium, PingId, PingOpenError, PingRecvError,
+    PingReply, PingSettings, RawId, RawOpenError, RawReceived, RawRecvError, RawSettings,
 };
 pub use floodwall_tcp as tcp_set;
 pub use floodwall_wire::IcmpReport;
@@ -57,6 +58,7 @@ pub use stack::{Stack, accounts_needed};
 pub use stats::{Conservation, Fates, Stats};
 pub use tap::{
     PacketTap, TapConfig, TapEvent, TapFilter, TapProtocol, TapReader, TapRecord, TapSide,
+    source_of,
 };
 pub use tcp::TcpError;
 pub use tcp::drain::{Drained, HeldConnections};

@@ -190,6 +190,12 @@ fn upper_v6(packet: &[u8]) -> Option<(u8, Option<usize>)> {
     Some((protocol, Some(at)))
 }
 
+/// The source address of a packet with or without its link header; `None` where there is none.
+#[must_use]
+pub fn source_of(bytes: &[u8]) -> Option<IpAddr> {
+    summary(bytes)?.ends.map(|(source, _)| source)
+}
+
 fn address_v4(bytes: &[u8], at: usize) -> Option<Ipv4Addr> {
     bytes.get(at..at + 4)?.first_chunk::<4>().map(|four| Ipv4Addr::from(*four))
 }
@@ -472,6 +478,8 @@ mod tests {
         assert_eq!(both(net(TapSide::Source, "10.0.0.1/32")), (true, false));
         assert_eq!(both(net(TapSide::Destination, "fd00::/64")), (false, true));
         assert!(!net(TapSide::Any, "10.0.0.0/8").passes(&[1, 2, 3]), "what cannot be read");
+        assert_eq!(source_of(&v4), Some(Ipv4Addr::new(10, 0, 0, 1).into()));
+        assert_eq!(source_of(&v6).map(|a| a.to_string()), Some("fd00::1".to_owned()));
         // Without its link header.
         assert!(port(TapSide::Any, 53).passes(&v4[14..]));
         for cut in 0..v6.len() {

@@ -68,6 +68,8 @@ pub(crate) struct ListenerTable {
     ports: Box<[u16]>,
     /// The ports that have a listener.
     heard: PortSet,
+    /// How often a listener came or went.
+    changes: u64,
     listeners: Vec<(u32, Option<ListenerEntry>)>,
     max: usize,
     /// The accept queues: a list for each listener.
@@ -82,6 +84,7 @@ impl ListenerTable {
         Self {
             ports: vec![NONE; 1 << 16].into(),
             heard: PortSet::default(),
+            changes: 0,
             listeners: Vec::with_capacity(max),
             max,
             queues: IndexLists::new(connections, max),
@@ -114,6 +117,11 @@ impl ListenerTable {
     /// The ports that have a listener.
     pub(crate) const fn heard(&self) -> &PortSet {
         &self.heard
+    }
+
+    /// A number that is another one whenever a listener has come or gone.
+    pub(crate) const fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Whether there is a listener at every port.
@@ -161,6 +169,7 @@ impl ListenerTable {
         let head = self.ports.get_mut(usize::from(local.port)).ok_or(ListenError::TooMany)?;
         let next = core::mem::replace(head, index as u16);
         self.heard.set(local.port, true);
+        self.changes += 1;
         let (generation, slot) = self.listeners.get_mut(index).ok_or(ListenError::TooMany)?;
         let settings = settings.clone();
         *slot = Some(ListenerEntry { local, any, zone, settings, half, owner, next });
@@ -189,6 +198,7 @@ impl ListenerTable {
         if let Some((generation, listener)) = self.listeners.get_mut(id.index as usize) {
             *listener = None;
             *generation = generation.wrapping_add(1);
+            self.changes += 1;
         }
         Ok(half)
     }

@@ -37,7 +37,7 @@
 //! beside the attacker, connections with a peer or program as slow. Counter:
 //! `TcpExtTCPAbortOnMemory`; segments: `TcpReceiveFull`.
 
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv6Addr};
 use core::time::Duration;
 
 use floodwall_base::limits::{
@@ -89,6 +89,8 @@ struct MemoryHolder {
     owed: u32,
     /// When that began: at its last turnover, or when it began to hold memory.
     since: Instant,
+    /// Its peer, mapped; the share is looked up once it is weighed.
+    peer: Option<Ipv6Addr>,
     share: Option<ShareId>,
     /// What its share accounts for, and whether it has turned over since.
     weighed: u32,
@@ -126,7 +128,10 @@ impl ConnectionMemory {
     pub(crate) fn join(&mut self, index: u32, peer: IpAddr) {
         self.quit(index);
         if let Some(holder) = self.holders.get_mut(index as usize) {
-            holder.share = self.shares.join(ALL, peer);
+            holder.peer = Some(match peer {
+                IpAddr::V4(peer) => peer.to_ipv6_mapped(),
+                IpAddr::V6(peer) => peer,
+            });
         }
     }
 
@@ -135,8 +140,9 @@ impl ConnectionMemory {
         // The time is not read where no memory is held any more.
         self.note(index, 0, Instant::ORIGIN);
         self.weigh(index);
-        let holder = self.holders.get_mut(index as usize);
-        if let Some(share) = holder.and_then(|holder| holder.share.take()) {
+        let Some(holder) = self.holders.get_mut(index as usize) else { return };
+        holder.peer = None;
+        if let Some(share) = holder.share.take() {
             self.shares.quit(share);
         }
     }
@@ -214,8 +220,11 @@ impl ConnectionMemory {
     fn weigh(&mut self, index: u32) {
         self.unweighed.unlink(index);
         let Some(holder) = self.holders.get_mut(index as usize) else { return };
-        let Some(share) = holder.share else { return };
         let held = holder.held;
+        if holder.share.is_none() && held > 0 {
+            holder.share = holder.peer.and_then(|peer| self.shares.join(ALL, peer.into()));
+        }
+        let Some(share) = holder.share else { return };
         let before = core::mem::replace(&mut holder.weighed, held);
         let turned = core::mem::take(&mut holder.turned);
         if held != before {
@@ -257,13 +266,22 @@ impl ConnectionMemory {
     /// What is missing to the fair share of the prefix of the connection at `index`; nothing where
     /// no other prefix holds any memory.
     fn missing(&self, index: u32) -> u64 {
-        let share = self.holders.get(index as usize).and_then(|holder| holder.share);
-        let held = share.map_or(0, |share| self.shares.prefix_weight(share));
+        let held = self.prefix_weight(index);
         let prefixes = self.shares.prefixes(ALL) as u64 + u64::from(held == 0);
         if prefixes < 2 {
             return 0;
         }
         (self.limit / SHARED.1 * SHARED.0 / prefixes).saturating_sub(held)
+    }
+
+    /// What the prefix of the connection at `index` holds, as far as it is weighed.
+    fn prefix_weight(&self, index: u32) -> u64 {
+        let Some(holder) = self.holders.get(index as usize) else { return 0 };
+        match (holder.share, holder.peer) {
+            (Some(share), _) => self.shares.prefix_weight(share),
+            (None, Some(peer)) => self.shares.held_by(ALL, peer.into()),
+            (None, None) => 0,
+        }
     }
 
     /// Whether memory is short, so that a connection may have to be ended.

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use floodwall_base::{IfIndex, IpCidr, MacAddr, Randomness};
 use floodwall_device::{
-    Device, DeviceInfo, DeviceSpec, Medium, NapiPolicy, OpenConfig, OpenedDevice, stable_secret,
-    station_address,
+    Device, DeviceInfo, DeviceKind, DeviceSpec, FirstLineMode, Medium, NapiPolicy, OpenConfig,
+    OpenedDevice, stable_secret, station_address,
 };
 use floodwall_dispatch::{CrewConfig, Port, WORKERS_MAX, WorkerConfig, WorkerSlot, entropy};
 use floodwall_packet::PoolConfig;
@@ -429,6 +429,10 @@ fn open(
                 mtu: wanted.mtu,
                 // A library sets nothing of the system's unasked: see `device`'s placement.
                 kernel_half: NapiPolicy::Leave,
+                first_line: match word.kind {
+                    DeviceKind::Packet => FirstLineMode::Off,
+                    _ => FirstLineMode::Auto,
+                },
                 ..OpenConfig::default()
             };
             let OpenedDevice { queues, .. } = word.open(&config)?;

@@ -33,6 +33,8 @@ mod builder;
 mod drain;
 mod driver;
 mod error;
+mod events;
+mod host;
 mod network;
 mod readiness;
 mod tcp;
@@ -41,6 +43,8 @@ mod udp;
 pub use addrs::{Addrs, Resolver, Resolving, SystemResolver, ToSocketAddrs};
 pub use builder::NetworkBuilder;
 pub use error::NetworkError;
+pub use events::{EVENTS_MAX, NetworkEvent, NetworkEvents};
+pub use host::{HostAddress, HostChangeError, NEIGHBORS_MAX, ROUTES_MAX};
 pub use network::{Network, NetworkStats, WorkerStats};
 pub use tcp::{
     OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, TcpListener, TcpSocket, TcpStream,
@@ -48,10 +52,16 @@ pub use tcp::{
 };
 pub use udp::{Datagram, UdpSocket};
 
+/// Floods, as a host's events tell them.
+pub use floodwall_dispatch::{FloodBegan, FloodEnded, FloodEvent, FloodKind};
 /// How connections ended.
 pub use floodwall_stack::Drained;
 /// Options of a socket, and metadata of a received datagram.
 pub use floodwall_stack::remote::Segments;
+/// Routes and neighbours of a host.
+pub use floodwall_stack::{HostRouteError, NeighborReport, RouteReport};
+/// The details of a connection: Linux's `TCP_INFO`, in bytes.
+pub use floodwall_tcp::Info as TcpInfo;
 /// Keepalive probes of an idle connection.
 pub use floodwall_tcp::Keepalive;
 pub use floodwall_udp::{Received, SocketSettings};

@@ -28,6 +28,7 @@ use crate::addrs::Resolver;
 use crate::builder::NetworkBuilder;
 use crate::driver::Drivers;
 use crate::error::NetworkError;
+use crate::events::Subscribers;
 
 /// How long configured addresses may take to become usable.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -80,7 +81,8 @@ pub(crate) struct NetworkInner {
     remote: Remote,
     drivers: Arc<Drivers>,
     pub(crate) controls: Vec<Control<Shown<Stack>>>,
-    reader: CrewReader,
+    pub(crate) reader: CrewReader,
+    pub(crate) subscribers: Arc<Subscribers>,
     resolver: Option<Box<dyn Resolver>>,
     receive_bytes: u64,
     /// Listeners whose port others may share.
@@ -136,6 +138,7 @@ impl Network {
             drivers,
             controls,
             reader,
+            subscribers: Arc::default(),
             resolver,
             receive_bytes,
             shared_listeners: Mutex::default(),
@@ -234,6 +237,29 @@ impl Network {
             all.push(answered.await.map_err(|_| NetworkError::Ended)?);
         }
         Ok(all)
+    }
+
+    /// Sends a request to the control shard.
+    pub(crate) async fn ask_control<R: Send + 'static>(
+        &self,
+        what: impl FnOnce(&mut ControlQueue<'_, Shown<Stack>>) -> R + Send + 'static,
+    ) -> Result<R, NetworkError> {
+        let control = self.inner.controls.first().ok_or(NetworkError::Ended)?;
+        let (answer, answered) = oneshot::channel();
+        let mut command = WorkerCommand::new(move |desk: &mut ControlQueue<'_, Shown<Stack>>| {
+            // The caller may have been dropped.
+            let _ = answer.send(what(desk));
+        });
+        loop {
+            match control.offer(command) {
+                Ok(()) => break,
+                // Many requests at once: the worker takes some each turn.
+                Err((ControlError::Full, back)) => command = back,
+                Err(_) => return Err(NetworkError::Ended),
+            }
+            tokio::task::yield_now().await;
+        }
+        answered.await.map_err(|_| NetworkError::Ended)
     }
 
     /// Ends the network in good order, as a kernel ends what a process leaves behind: listeners

@@ -1,6 +1,6 @@
 //! The network that experiments with real threads run in: a namespace of one thread, with cables.
 //!
-//! Called by `starvation/threads.rs` and `xdp_flood/trials.rs`. A veth pair with the kernel's own
+//! Called by `starvation/threads.rs`, `xdp_flood/trials.rs` and `first_line/trials.rs`. A veth pair with the kernel's own
 //! stack at its far end, or one shared with ours, and a TAP with ours. The namespace has no name
 //! and no route out, and is removed with the threads in it, however they end. Needs root, `ip` and
 //! `mount`.
@@ -107,7 +107,11 @@ pub(crate) fn raise_tap() -> Result<(), String> {
     run("ip", &format!("link set {TAP} up"))
 }
 
-fn run(program: &str, words: &str) -> Result<(), String> {
+/// Runs a program with these arguments.
+///
+/// # Errors
+/// It is missing, or what it printed.
+pub(crate) fn run(program: &str, words: &str) -> Result<(), String> {
     let mut command = Command::new(program);
     command.args(words.split_whitespace()).stdin(Stdio::null());
     let output = command.output().map_err(|error| format!("`{program}` is missing ({error})"))?;

@@ -6,7 +6,9 @@
 
 use super::profile::Profile;
 use super::runner::Failure;
-use super::script::{ACK, Arg, ECE, Event, FIN, Opt, RST, SYN, Script, Segment, SocketCall, What};
+use super::script::{
+    ACK, Arg, CWR, ECE, Event, FIN, Opt, RST, SYN, Script, Segment, SocketCall, What,
+};
 
 /// What scripts require that Floodwall does otherwise on purpose.
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +82,21 @@ pub const DIFFERENCES: &[Difference] = &[
     },
     Difference {
         profile: Profile::Linux,
+        what: "a window shrinks by what Linux's own structures of unread data take",
+        why: "Floodwall's counts its own; it is never taken back (RFC 9293 section 3.8.6)",
+        is: |it| it.last_inbound(|s| s.len > 0) && it.differs_by_window_alone(),
+    },
+    Difference {
+        profile: Profile::Linux,
+        what: "a segment that ends far beyond the window is taken whole while nothing waits",
+        why: "what is beyond it is cut off (RFC 9293 section 3.10.7.4)",
+        is: |it| {
+            let room = it.receive_buffer();
+            it.outbound_wanted().is_some() && it.last_inbound(|s| i64::from(s.len) > room)
+        },
+    },
+    Difference {
+        profile: Profile::Linux,
         what: "MSG_EOR ends a segment",
         why: "TCP has no record boundaries (RFC 9293 section 3.9.1)",
         is: |it| it.calls().any(|call| call.args.iter().any(|arg| says(arg, "MSG_EOR"))),
@@ -108,6 +125,15 @@ pub const DIFFERENCES: &[Difference] = &[
             let offers = |s: &Segment| s.options.iter().any(|o| matches!(o, Opt::Ts(..)));
             it.outbound_wanted().is_some_and(|s| s.has(SYN) && s.has(ACK) && offers(s))
                 && it.last_inbound(|s| s.has(SYN) && !s.has(ACK) && !offers(s))
+        },
+    },
+    Difference {
+        profile: Profile::FreeBsd,
+        what: "a reduced window is signalled (CWR) by what is sent again",
+        why: "by the first new data (RFC 3168 section 6.1.2)",
+        is: |it| {
+            it.outbound_wanted().is_some_and(|s| s.has(CWR) && s.len > 0)
+                && it.inbound().any(|s| has_sack(s) || s.has(ECE))
         },
     },
     Difference {
@@ -207,6 +233,33 @@ impl<'a> Before<'a> {
         let asserts = |code: &str| fields.iter().any(|field| code.contains(field));
         self.outbound_wanted().is_some_and(|segment| segment.len > 0)
             || self.code().is_some_and(asserts)
+    }
+
+    /// Whether what was sent is as wanted but for the window.
+    fn differs_by_window_alone(&self) -> bool {
+        let without = |text: &str| {
+            let mut words: Vec<_> = text.split_whitespace().map(str::to_owned).collect();
+            if let Some(at) = words.iter().position(|word| word == "win") {
+                words.drain(at..(at + 2).min(words.len()));
+            }
+            words
+        };
+        let sides =
+            self.failure.what.strip_prefix("sent ").and_then(|it| it.split_once(", expected "));
+        sides.is_some_and(|(sent, wanted)| sent != wanted && without(sent) == without(wanted))
+    }
+
+    /// Twice the size of the receive buffer that the script sets, as Linux counts it.
+    fn receive_buffer(&self) -> i64 {
+        let set = self.calls().filter(|call| call.args.iter().any(|arg| says(arg, "SO_RCVBUF")));
+        let sizes = set.filter_map(|call| match call.args.get(3)? {
+            Arg::List(list) => match list.first()? {
+                Arg::Int(size) => Some(size.saturating_mul(2)),
+                _ => None,
+            },
+            _ => None,
+        });
+        sizes.last().unwrap_or(i64::MAX)
     }
 
     /// The most segments that one inbound segment acknowledged.
@@ -313,6 +366,20 @@ mod tests {
                      +0 > . 1:1(0) ack 102\n";
         assert!(why(again, "ack 102", "?").unwrap().contains("with a FIN"));
         assert_eq!(why(&again.replace("F. 1:101", "F. 101:201"), "ack 102", "?"), None);
+        let window = "+0 < P. 1:101(100) ack 1 win 9\n+0 > . 1:1(0) ack 101 win 500\n";
+        let line = |ack: u32, win: u32| format!(". 1:1(0) ack {ack} win {win}");
+        let other = |ack| format!("sent {}, expected {}", line(ack, 600), line(101, 500));
+        assert!(why(window, "ack 101", &other(101)).unwrap().contains("window"));
+        assert_eq!(why(window, "ack 101", &other(1)), None);
+        let large = |size: u32| {
+            format!(
+                "+0 setsockopt(3, SOL_SOCKET, SO_RCVBUF, [20000], 4) = 0\n\
+                 +0 < P. 1:{}({size}) ack 1 win 9\n+0 > . 1:1(0) ack 9 win 500\n",
+                size + 1
+            )
+        };
+        assert!(why(&large(60_000), "ack 9", "?").unwrap().contains("taken whole"));
+        assert_eq!(why(&large(30_000), "ack 9", "?"), None);
         let beyond = "+0 < . 1:1(0) ack 9000 win 9\n+0 > . 1:1(0) ack 1\n";
         assert!(why(beyond, "> . 1:1", "?").unwrap().contains("never sent"));
     }

@@ -31,7 +31,8 @@ pub use self::classify::classify;
 pub use self::datagram::share_datagrams;
 pub use self::prove::prove_ack;
 pub use self::tables::{
-    BUCKETS, HostSettings, NO_SCALING, PORT_ENTRIES, PORTS_MAX, PROOFS, SETTING_WORDS, Tally,
+    BUCKETS, HostSettings, LEFT_MAX, NO_SCALING, PORT_ENTRIES, PORTS_MAX, PROOFS, SETTING_WORDS,
+    Tally,
 };
 use super::segment::reach;
 use super::{DATA, DATA_END, Maps, at, look_up, stack};

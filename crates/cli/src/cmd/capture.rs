@@ -214,7 +214,8 @@ mod tests {
             let counts = copy(&mut pieces, &mut out, &|| false).unwrap();
             assert_eq!((counts, &out), (CaptureCounts { packets: 1, bytes: 92 }, &whole));
         }
-        let mut pieces = Pieces(vec![block(PACKET, 4)]);
+        // A length that no block has.
+        let mut pieces = Pieces(vec![[PACKET, 4].map(u32::to_ne_bytes).concat()]);
         assert!(matches!(
             copy(&mut pieces, &mut Vec::new(), &|| false),
             Err(CaptureError::Instance(_))

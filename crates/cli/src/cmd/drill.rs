@@ -11,9 +11,11 @@ use std::time::Duration;
 
 use clap::Args;
 use floodwall_drill::{
-    CostTable, DrillError, DrillOptions, DrillPlace, ParseCostError, Report, drill as run,
-    to_stderr,
+    CostTable, DrillError, DrillOptions, DrillPlace, ParseCostError, Report, SHARE_MIN,
+    drill as run, to_stderr,
 };
+
+use crate::html::{self, HtmlPage};
 
 const CODES: &str = "\
 Exit codes:
@@ -57,6 +59,9 @@ pub(crate) struct DrillArgs {
     /// measured for this release
     #[arg(long, value_name = "FILE", requires = "sim")]
     costs: Option<PathBuf>,
+    /// Besides, write the report as one HTML page into a folder
+    #[arg(long, value_name = "FOLDER")]
+    report: Option<PathBuf>,
     /// One JSON document on standard output; words for humans go to standard error
     #[arg(long)]
     json: bool,
@@ -82,6 +87,13 @@ pub(crate) fn drill(args: &DrillArgs) -> ExitCode {
         }
     }
     options.server.workers = args.workers;
+    // A folder that cannot be is told before the drill, not after.
+    if let Some(folder) = &args.report
+        && let Err(error) = fs::create_dir_all(folder)
+    {
+        eprintln!("floodwall drill: {}: cannot write the report: {error}", folder.display());
+        return NOT_RUN.into();
+    }
     let report = run(&options, to_stderr().as_mut());
     match report.and_then(|report| tell(args, &report).map(|()| report.passed)) {
         Ok(true) => ExitCode::SUCCESS,
@@ -99,7 +111,73 @@ fn costs(path: &Path) -> Result<CostTable, String> {
     text.parse().map_err(|error: ParseCostError| error.to_string())
 }
 
+/// The report as a page.
+fn page(report: &Report) -> HtmlPage {
+    let held = report.verdicts.iter().filter(|verdict| verdict.passed).count();
+    let word = if report.passed { "PASS" } else { "FAIL" };
+    let verdict = format!("{word}: {held} of {} floors hold", report.verdicts.len());
+    let question = "Do honest clients of both families keep their service under each flood, and \
+                    is every packet accounted for?";
+    let mut page = HtmlPage::new("floodwall drill", question, (report.passed, &verdict));
+    page.note(&format!("{}, seed {}; {}", report.bench, report.seed, html::machine()));
+    page.heading("Floors");
+    let rows: Vec<_> = report
+        .verdicts
+        .iter()
+        .map(|verdict| {
+            let word = if verdict.passed { "holds" } else { "FAILS" };
+            vec![word.to_owned(), verdict.promised.clone(), verdict.measured.clone()]
+        })
+        .collect();
+    page.table("", &["", "guaranteed", "measured"], &rows);
+    page.heading("Answers to honest clients");
+    let honest = report.phases.iter().flat_map(|phase| {
+        phase.honest.iter().map(|h| (format!("{}, {}", phase.name, h.family), h.share()))
+    });
+    let bars: Vec<_> = honest.collect();
+    page.bars("Share of honest questions answered in time, by phase", &bars, SHARE_MIN);
+    let rows: Vec<_> = report
+        .phases
+        .iter()
+        .flat_map(|phase| phase.honest.iter().map(move |h| (phase, h)))
+        .map(|(phase, h)| {
+            let micros = |nanos: u64| format!("{:.1}", nanos as f64 / 1e3);
+            vec![
+                phase.name.to_owned(),
+                h.family.to_owned(),
+                phase.offered_pps.to_string(),
+                h.asked.to_string(),
+                h.answered.to_string(),
+                micros(h.p50_ns),
+                micros(h.p99_ns),
+            ]
+        })
+        .collect();
+    let columns =
+        ["phase", "family", "flood, packets/s", "asked", "answered", "median, us", "99 %, us"];
+    page.table("", &columns, &rows);
+    let told = report.phases.iter().map(|phase| format!("{}: {}", phase.name, phase.what));
+    page.note(&told.collect::<Vec<_>>().join(" "));
+    page.heading("Drops by reason");
+    let rows: Vec<_> = report
+        .drops
+        .iter()
+        .map(|d| vec![d.reason.to_owned(), d.count.to_string(), d.sentence.to_owned()])
+        .collect();
+    page.table("", &["reason", "packets", "what happened"], &rows);
+    report.notes.iter().for_each(|note| page.note(note));
+    page.heading("The same again");
+    page.command(&html::command_line());
+    page
+}
+
 fn tell(args: &DrillArgs, report: &Report) -> Result<(), DrillError> {
+    if let Some(folder) = &args.report {
+        let written = page(report).write(folder);
+        let path =
+            written.map_err(|source| DrillError::System { action: "write the report", source })?;
+        eprintln!("floodwall drill: report: {}", path.display());
+    }
     let mut out = std::io::stdout().lock();
     // A reader that closes the pipe early must not change the exit code.
     let _ = if args.json {

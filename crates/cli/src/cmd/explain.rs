@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 use crate::args::ExplainArgs;
 use crate::cmd::stat::wait;
 use crate::exit::Exit;
-use crate::explain::{self, Explanation};
+use crate::explain::{self, Explanation, TroubleKind};
 use crate::output;
 use crate::rates::ReportDifference;
 use crate::socket::{client, path};
+use crate::sources;
 
 /// Looks twice, and explains.
 pub(crate) fn explain(args: &ExplainArgs) -> Exit {
@@ -34,11 +35,20 @@ pub(crate) fn explain(args: &ExplainArgs) -> Exit {
     };
     let findings = explain::findings(&between);
     let verdict = explain::verdict(&findings);
+    // At rest there is nothing to be sampled.
+    let is_attack = findings.iter().any(|finding| finding.kind == TroubleKind::Attack);
+    let sources = if is_attack { client::sources(&socket) } else { Vec::new() };
     if args.ask.json {
-        let document = serde_json::json!({ "verdict": verdict, "findings": findings });
+        let document =
+            serde_json::json!({ "verdict": verdict, "findings": findings, "sources": sources });
         return output::print(&format!("{document}\n"));
     }
-    output::print(&text(&verdict, &findings))
+    let mut text = text(&verdict, &findings);
+    if is_attack {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "\nsources: {}", sources::line(&sources));
+    }
+    output::print(&text)
 }
 
 fn text(verdict: &str, findings: &[Explanation]) -> String {

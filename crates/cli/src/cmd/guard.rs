@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
 use floodwall_dispatch::entropy;
-use floodwall_guard::{Finding, Guard, GuardConfig, GuardError, Trouble, Watch, pins};
+use floodwall_guard::{Guard, GuardConfig, GuardError, GuardFinding, Trouble, Watch, pins};
 use floodwall_stack::tcp_set::Secret;
 
 use self::status::StatusSocket;
@@ -115,7 +115,7 @@ pub(crate) fn guard(args: &GuardArgs) -> Exit {
 fn check(args: &GuardArgs) -> Exit {
     let found = floodwall_guard::check(&args.interface, &args.ports);
     let mut text = String::new();
-    for Finding { trouble, text: words } in &found {
+    for GuardFinding { trouble, text: words } in &found {
         let mark = match trouble {
             None => "ok",
             Some(Trouble::MayBreak) => "note",
@@ -187,6 +187,10 @@ fn run(args: &GuardArgs) -> Result<(), String> {
     manager.ready(&words);
     let ending = follow(args, &mut guard, &socket, &manager, &ended);
     manager.stopping();
+    if ending.is_ok() && !args.pin && guard.end().is_ok() {
+        // Handshakes that have begun; a second signal does not shorten it.
+        socket.serve(&guard, Guard::LINGERS, &AtomicBool::new(false));
+    }
     drop(guard);
     match ending {
         Ok(()) => {

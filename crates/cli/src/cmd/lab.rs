@@ -13,6 +13,8 @@ use floodwall_lab::{
     LabError, Plan, Report, Size, keep, listed, redraw, results_folder, run, to_stderr,
 };
 
+use crate::html::{self, HtmlPage};
+
 const CODES: &str = "\
 Exit codes:
   0  every claim holds
@@ -53,6 +55,9 @@ pub(crate) struct LabArgs {
     /// One JSON document on standard output; words for humans go to standard error
     #[arg(long)]
     json: bool,
+    /// Besides, write the report as one HTML page into a folder
+    #[arg(long, value_name = "FOLDER")]
+    report: Option<PathBuf>,
     /// Where to keep the results
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
@@ -110,11 +115,63 @@ fn run_plan(args: &LabArgs) -> Result<bool, LabError> {
     } else {
         print(&report.to_string());
     }
+    if let Some(folder) = &args.report {
+        let written = page(&report)?.write(folder);
+        let path = written.map_err(|source| LabError::File { path: folder.clone(), source })?;
+        eprintln!("report: {}", path.display());
+    }
     if let Some(folder) = args.out.clone().or_else(|| results_folder(&report)) {
         let kept = keep(&plan, &report, &folder)?;
         eprintln!("results: {} ({})", kept.folder.display(), kept.files.join(", "));
     }
     Ok(report.passed)
+}
+
+/// The report as a page: each table with the published figures under or beside its own.
+fn page(report: &Report) -> Result<HtmlPage, LabError> {
+    let held = report.claims.iter().filter(|claim| claim.holds).count();
+    let judged = report.claims.iter().filter(|claim| claim.judged).count();
+    let word = if report.passed { "PASS" } else { "FAIL" };
+    let verdict = format!("{word}: {held} of {judged} claims hold");
+    let mut page = HtmlPage::new(&report.plan, &report.question, (report.passed, &verdict));
+    page.note(&format!("{}; seeds {:?}", html::machine(), report.seeds));
+    page.heading("Claims");
+    let rows: Vec<_> = report
+        .claims
+        .iter()
+        .map(|claim| {
+            let word = match (claim.judged, claim.holds) {
+                (false, _) => "not measured here",
+                (_, true) => "holds",
+                _ => "FAILS",
+            };
+            let found = claim.range.map_or_else(String::new, |(low, high)| match low == high {
+                true => format!("{low:.3}"),
+                false => format!("{low:.3} to {high:.3}"),
+            });
+            vec![word.to_owned(), claim.says.clone(), claim.expected.clone(), found]
+        })
+        .collect();
+    page.table("", &["", "claim", "expected", "measured"], &rows);
+    for table in &report.tables {
+        let number = table.title.split(':').next().unwrap_or_default();
+        let beside: Vec<_> = report.published.iter().filter(|p| p.beside == number).collect();
+        let same = beside.iter().find(|published| published.fits(table));
+        let own = same.map_or_else(|| table.clone(), |published| published.under(table));
+        page.table(&own.title, &own.columns, &own.rows);
+        page.note(&own.note);
+        for published in beside.iter().filter(|published| !published.fits(table)) {
+            let theirs = published.table();
+            page.table(&format!("Published: {}", theirs.title), &theirs.columns, &theirs.rows);
+            page.note(&theirs.note);
+        }
+    }
+    for (_, plot) in &report.plots {
+        page.picture(&plot.svg()?, &plot.title);
+    }
+    page.heading("The same again");
+    page.command(&html::command_line());
+    Ok(page)
 }
 
 /// Prints `text`. A reader that closes the pipe early must not change the exit code.

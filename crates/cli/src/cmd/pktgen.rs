@@ -17,7 +17,8 @@ use std::time::Duration;
 use clap::Args;
 use floodwall_base::{IpCidr, MacAddr, Units};
 use floodwall_device::{
-    Device, DeviceKind, DeviceSpec, Medium as DeviceMedium, OpenConfig, station_address,
+    Device, DeviceKind, DeviceSpec, FirstLineMode, Medium as DeviceMedium, NapiPriority,
+    OpenConfig, station_address,
 };
 use floodwall_dispatch::{Clock, entropy};
 use floodwall_packet::{Burst, Engine, PacketList, Pool, PoolConfig, Round};
@@ -74,6 +75,9 @@ pub(crate) struct PktgenArgs {
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 200)]
     #[arg(value_parser = clap::value_parser!(u64).range(0..=60_000))]
     linger: u64,
+    /// Of xdp: drop what comes back at the interface, uncounted, which leaves the core to sending
+    #[arg(long)]
+    no_answers: bool,
     /// Decides every random address, port and size
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -202,6 +206,11 @@ impl PreparedRun {
         let config = OpenConfig {
             workers: 1,
             station: (self.device.kind != DeviceKind::Tun).then_some(mac),
+            // A sender has nothing to defend.
+            first_line: FirstLineMode::Off,
+            sends_only: args.no_answers,
+            cores: own_core().into_iter().collect(),
+            rank: args.no_answers.then_some(NapiPriority::Choosing),
             ..OpenConfig::default()
         };
         let opened = self.device.open(&config).map_err(|error| told(&error))?;
@@ -228,6 +237,13 @@ impl PreparedRun {
         let ran = sending.run(&mut blast).map_err(|error| told(&error))?;
         report(args.json, &blast, ran)
     }
+}
+
+/// The core that this process is bound to, if it is one.
+fn own_core() -> Option<usize> {
+    let set = rustix::thread::sched_getaffinity(None).ok()?;
+    let mut cores = (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| set.is_set(*core));
+    cores.next().filter(|_| cores.next().is_none())
 }
 
 /// The loop's things.

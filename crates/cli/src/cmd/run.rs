@@ -43,7 +43,7 @@ use crate::network;
 use crate::notify::ServiceManager;
 use crate::record::{self, Recording};
 use crate::reload::{Reloader, ShardConfig, SharedShardConfig};
-use crate::report::{self, RunReport, StartTime};
+use crate::report::{self, AnswerTimes, RunReport, StartTime};
 use crate::routes;
 use crate::settings::parse::ServiceKind;
 use crate::settings::{self, HostTransit, InterfaceSettings, RunSettings};
@@ -95,11 +95,12 @@ fn serve(settings: &RunSettings, args: &RunArgs) -> Result<(), Failure> {
     if path::is_alive(&socket) {
         return Err(words(TakenError::Alive(socket)));
     }
-    let keys = CookieKeys::open(settings.cookie_secret.as_ref().map(|file| file.value.as_path()))?;
     let stop = Stop::new().map_err(words)?;
     let ending = Ending::new(&stop, settings.drain.as_ref().map_or(DRAIN, |drain| drain.value));
     let signals = ending.catch_signals()?;
     let cores = cores(settings)?;
+    let secret = settings.cookie_secret.as_ref().map(|file| file.value.as_path());
+    let keys = CookieKeys::open(secret, cores.len())?;
     if args.capacity {
         tell_capacity(settings, &cores, &stop);
     }
@@ -116,15 +117,17 @@ fn serve(settings: &RunSettings, args: &RunArgs) -> Result<(), Failure> {
     let services = settings.services.clone();
     let shards: SharedShardConfig = Arc::new(Mutex::new(ShardConfig { stack: config, services }));
     let crew = start_crew(settings, &shards, opened, &cores, (&stop, &keys))?;
-    let seats = RunningWorkers { each: crew.seats().to_vec(), reader: crew.reader() };
+    let (each, reader) = (crew.seats().to_vec(), crew.reader());
+    let seats = RunningWorkers { each, reader, answers: Arc::default() };
     ending.set_workers(crew.seats());
+    let captures = captures(settings, &seats, &stop);
     let watch = StatWatch {
         control: crew.control(),
         reader: seats.reader.clone(),
         links: watch::links(links),
         dns_file: settings.dns_file.as_ref().map(|file| file.value.clone()),
         keys: keys.watched(seats.each.iter().map(|seat| seat.control.clone()).collect()),
-        floods: FloodLog::new(looks(&birth, &seats), devices_drop),
+        floods: FloodLog::new(looks(&birth, &seats), captures.sampler(), devices_drop),
     };
     let watched = stop.clone();
     let watching = named("watch", move || watch.run(&watched))?;
@@ -138,10 +141,10 @@ fn serve(settings: &RunSettings, args: &RunArgs) -> Result<(), Failure> {
         serve_metrics(address, &birth, &seats)?;
     }
     manager.ready(&format!("serving on {} workers", seats.each.len()));
-    let captures = captures(settings, &seats, &stop);
     let served = server::serve(&taken.listener, &stop, |request, stream| {
         match request.strip_prefix("capture ") {
             Some(words) => captures.begin(words, stream),
+            None if request == "sources" => captures.sources(stream),
             None => Some(answer(request, &birth, &seats, (&reloader, &manager))),
         }
     });
@@ -317,6 +320,8 @@ fn stack_config(settings: &RunSettings, opened: &[OpenedDevices]) -> StackConfig
 struct RunningWorkers {
     each: Vec<WorkerSeat<Shown<Host>>>,
     reader: CrewReader,
+    /// How long each has taken to answer.
+    answers: Arc<Mutex<Vec<AnswerTimes>>>,
 }
 
 /// Starts the workers, and waits until they stand.
@@ -567,15 +572,24 @@ fn answer(
 /// example because its shard is down, is left out: its counters are shown all the same.
 fn ask_all(seats: &RunningWorkers) -> Result<report::ReportRequest, ControlError> {
     let (control, others) = seats.each.split_first().ok_or(ControlError::Ended)?;
+    let (clock, mut took) = (Clock::new(), Vec::new());
+    let begun = clock.now();
     let mut asked = control.control.ask(PATIENCE, report::ask)?;
+    took.push(clock.now() - begun);
     for other in others {
+        let begun = clock.now();
         let of_worker = |desk: &mut floodwall_dispatch::ControlQueue<'_, Shown<Host>>| {
             (desk.ports(), Handshakes::of(desk.engine.engine.stack()))
         };
         let (ports, handshakes) = other.control.ask(PATIENCE, of_worker).unwrap_or_default();
+        took.push(clock.now() - begun);
         asked.add_ports(ports);
         asked.handshakes.add(handshakes);
     }
+    let mut answers = seats.answers.lock().unwrap_or_else(PoisonError::into_inner);
+    answers.resize_with(took.len(), AnswerTimes::default);
+    answers.iter_mut().zip(took).for_each(|(times, took)| times.add(took));
+    asked.answers.clone_from(&answers);
     Ok(asked)
 }
 

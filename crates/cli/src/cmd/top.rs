@@ -27,7 +27,8 @@ pub(crate) fn top(args: &TopArgs) -> Exit {
             }
         };
         if let Some(between) = before.as_ref().and_then(|b| ReportDifference::new(b, &after)) {
-            let view = TopView::of(&between);
+            let mut view = TopView::of(&between);
+            view.sources = client::sources(&socket);
             let text = match (args.ask.json, serde_json::to_string(&view)) {
                 (true, Ok(json)) => json + "\n",
                 _ => format!("{}{}", clear_screen(), view.text(terminal_lines())),

@@ -75,6 +75,13 @@ pub(crate) fn report(path: &Path) -> Result<crate::report::RunReport, AskError> 
     })
 }
 
+/// The source prefixes of what arrives now; none where the instance does not say.
+pub(crate) fn sources(path: &Path) -> Vec<crate::sources::SourceShare> {
+    let answer = ask(path, "sources").unwrap_or_default();
+    let sources = answer.get("sources").cloned().unwrap_or_default();
+    serde_json::from_value(sources).unwrap_or_default()
+}
+
 /// As [`ask`], for a request that may keep the instance for longer.
 pub(crate) fn ask_slowly(path: &Path, request: &str) -> Result<serde_json::Value, AskError> {
     ask_for(path, request, LONG_PATIENCE, |_| {})

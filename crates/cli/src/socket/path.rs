@@ -4,7 +4,7 @@
 //! recognized, because no process answers on it, and replaced.
 
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -22,14 +22,34 @@ fn folder() -> PathBuf {
     }
 }
 
-/// The socket of the instance on `device`.
+/// The socket of the instance on `device` of this network namespace.
 pub(crate) fn of_device(device: &str) -> PathBuf {
-    folder().join(format!("{device}.sock"))
+    folder().join(format!("{device}{}.sock", of_namespace(namespace())))
 }
 
 /// The socket of the guard of an interface; not one of [`all`].
 pub(crate) fn of_guard(interface: &str) -> PathBuf {
-    folder().join(format!("{interface}.guard"))
+    folder().join(format!("{interface}{}.guard", of_namespace(namespace())))
+}
+
+/// The number of this network namespace where it is not the one of the system's first process:
+/// interfaces of several namespaces may have one name.
+fn namespace() -> Option<u64> {
+    let number = |path: &str| std::fs::metadata(path).ok().map(|found| found.ino());
+    let (own, first) = (number("/proc/thread-self/ns/net")?, number("/proc/1/ns/net")?);
+    (own != first).then_some(own)
+}
+
+/// What the names of a namespace's sockets end with, before the extension.
+fn of_namespace(namespace: Option<u64>) -> String {
+    namespace.map_or_else(String::new, |number| format!("@{number}"))
+}
+
+/// Whether a socket is of this namespace by its name.
+fn is_of(path: &Path, namespace: Option<u64>) -> bool {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let number = stem.rsplit_once('@').and_then(|(_, number)| number.parse().ok());
+    number == namespace
 }
 
 /// The sockets of all instances that were given no path, or one in a folder of its own there,
@@ -136,6 +156,10 @@ pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf, Exit> {
     if found.len() > 1 {
         found.retain(|path| is_alive(path));
     }
+    let namespace = namespace();
+    if found.len() > 1 && found.iter().any(|path| is_of(path, namespace)) {
+        found.retain(|path| is_of(path, namespace));
+    }
     match (found.pop(), found.is_empty()) {
         (Some(only), true) => Ok(only),
         (None, _) => {
@@ -151,6 +175,27 @@ pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf, Exit> {
                 eprintln!("  {}", path.display());
             }
             Err(Exit::Usage)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_of_two_namespaces_do_not_collide_and_each_finds_its_own() {
+        let name = |namespace| format!("eth0{}.sock", of_namespace(namespace));
+        let (first, other) = (name(None), name(Some(4_026_532_345)));
+        assert_eq!((&*first, &*other), ("eth0.sock", "eth0@4026532345.sock"));
+        for (path, namespace, is_it) in [
+            (&first, None, true),
+            (&first, Some(4_026_532_345), false),
+            (&other, Some(4_026_532_345), true),
+            (&other, Some(1), false),
+            (&other, None, false),
+        ] {
+            assert_eq!(is_of(Path::new(path), namespace), is_it, "{path} {namespace:?}");
         }
     }
 }

@@ -10,6 +10,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use floodwall_bpf::Instruction;
 
+use super::steering::Deliver;
+
 const MAP_CREATE: libc::c_int = 0;
 const MAP_LOOKUP: libc::c_int = 1;
 const MAP_UPDATE: libc::c_int = 2;
@@ -17,8 +19,12 @@ const MAP_DELETE: libc::c_int = 3;
 const PROG_LOAD: libc::c_int = 5;
 const PROG_TEST_RUN: libc::c_int = 10;
 const LINK_CREATE: libc::c_int = 28;
+const PROG_TYPE_SCHED: u32 = 3;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
+const ATTACH_INGRESS: u32 = 46;
+/// Of a program: frames of several parts do not stop it.
+const HAS_FRAGMENTS: u32 = 1 << 5;
 /// Bytes of the verifier's log.
 pub(crate) const LOG_BYTES: usize = 64 << 10;
 /// Of a map: its values can be mapped into this process.
@@ -224,20 +230,37 @@ pub(crate) struct BpfProgram(OwnedFd);
 impl BpfProgram {
     /// Has the kernel verify and load the program. If the verifier rejects it, the error contains
     /// the verifier's message.
-    pub(crate) fn load(code: &[Instruction]) -> io::Result<Self> {
-        match Self::load_with(code, None) {
+    pub(crate) fn load(code: &[Instruction], deliver: Deliver) -> io::Result<Self> {
+        // What goes on to the system may be longer than a page, and is read in its first part.
+        let flags = if deliver == Deliver::Onward { HAS_FRAGMENTS } else { 0 };
+        Self::load_as(code, (PROG_TYPE_XDP, flags))
+    }
+
+    /// The same for a program of the traffic control's ingress.
+    pub(crate) fn load_for_ingress(code: &[Instruction]) -> io::Result<Self> {
+        Self::load_as(code, (PROG_TYPE_SCHED, 0))
+    }
+
+    fn load_as(code: &[Instruction], kind: (u32, u32)) -> io::Result<Self> {
+        match Self::load_with(code, kind, None) {
             Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EINVAL)) => {
                 let mut log = vec![0; LOG_BYTES];
-                Self::load_with(code, Some(&mut log)).map_err(|error| explained(&error, &log))
+                let loaded = Self::load_with(code, kind, Some(&mut log));
+                loaded.map_err(|error| explained(&error, &log))
             }
             other => other,
         }
     }
 
-    fn load_with(code: &[Instruction], log: Option<&mut [u8]>) -> io::Result<Self> {
+    fn load_with(
+        code: &[Instruction],
+        (kind, flags): (u32, u32),
+        log: Option<&mut [u8]>,
+    ) -> io::Result<Self> {
         let license = c"Dual MIT/GPL";
         let mut attr = Attr::new()
-            .u32(0, PROG_TYPE_XDP)
+            .u32(0, kind)
+            .u32(44, flags)
             .u32(4, code.len() as u32)
             .memory(8, code.as_ptr())
             .memory(16, license.as_ptr());
@@ -275,11 +298,17 @@ impl BpfProgram {
 
     /// Attaches it to an interface, until what is returned is dropped.
     pub(crate) fn attach(&self, index: u32, how: Attach) -> io::Result<Attachment> {
-        let mut attr = Attr::new()
-            .u32(0, self.0.as_raw_fd() as u32)
-            .u32(4, index)
-            .u32(8, ATTACH_XDP)
-            .u32(12, how as u32);
+        self.attach_as(index, (ATTACH_XDP, how as u32))
+    }
+
+    /// Attaches it to what an interface has received and is to give to the system (Linux 6.6).
+    pub(crate) fn attach_to_ingress(&self, index: u32) -> io::Result<Attachment> {
+        self.attach_as(index, (ATTACH_INGRESS, 0))
+    }
+
+    fn attach_as(&self, index: u32, (at, flags): (u32, u32)) -> io::Result<Attachment> {
+        let mut attr =
+            Attr::new().u32(0, self.0.as_raw_fd() as u32).u32(4, index).u32(8, at).u32(12, flags);
         // SAFETY: no addresses in it.
         unsafe { attr.call_for_fd(LINK_CREATE) }.map(|fd| Attachment { _link: fd })
     }

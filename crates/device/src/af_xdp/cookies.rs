@@ -22,15 +22,16 @@ use floodwall_bpf::cookie::{
     AckWays, Desk, EPOCH_NANOS, KEY_ENTRIES, KEY_WORDS, KeyTable, LISTENER_KEY_BYTES, Maps, Offer,
     SCRATCH_BYTES, SynWays, answer_syn, check_ack, listener_key,
 };
-use floodwall_bpf::{AccessSize, Assembler, Function, Instruction, Label, NoProgram, Register};
+use floodwall_bpf::{Assembler, Function, Instruction, Label, NoProgram, Register};
 use floodwall_packet::SynOffers;
 use floodwall_sync::lock::Mutex;
 
 use super::bpf::{BpfMapData, BpfProgram, Map, MapKind};
+use super::features;
 use super::guard::{SEGMENTS, SYNS, XdpFilter};
-use super::steering::{DROP, LinkStation, QueueSteering, RX_QUEUE, TRANSMIT};
+use super::steering::{DROP, Deliver, LinkStation, QueueSteering, TRANSMIT};
+use super::way_back::{self, PassingAnswers};
 use super::words::UmemWords;
-use super::{AfXdpConfig, features};
 use crate::error::DeviceError;
 use crate::first_line_mode::FirstLineMode;
 use crate::stats::DeviceStats;
@@ -43,6 +44,8 @@ pub(crate) enum Back {
     /// As a frame that is redirected to the interface of that number: where the peer of a veth has
     /// no program of its own, the other way leads nowhere.
     Redirected(u32),
+    /// Up to the system with this mark, where `way_back.rs` sends them back.
+    Passed(u64),
 }
 
 /// What the program at an interface is to do besides steering.
@@ -56,31 +59,35 @@ pub(crate) struct CookieProgramPlan {
     pub(crate) must_answer: bool,
     /// The peer of a veth takes answers only under conditions: the number of the interface.
     pub(crate) veth: Option<u32>,
+    /// Where frames go that are not dropped.
+    pub(crate) deliver: Deliver,
 }
 
 impl Default for CookieProgramPlan {
     /// To drop, and not to answer.
     fn default() -> Self {
-        Self { filters: true, answers: None, must_answer: false, veth: None }
+        let deliver = Deliver::ToSockets;
+        Self { filters: true, answers: None, must_answer: false, veth: None, deliver }
     }
 }
 
 impl CookieProgramPlan {
     /// What is asked for. `is_veth` is whether the other side is this machine's.
     pub(crate) fn of(
-        config: &AfXdpConfig,
+        first_line: FirstLineMode,
         station: &LinkStation,
         is_veth: bool,
         index: u32,
     ) -> Self {
         let veth = is_veth.then_some(index);
         let back = veth.map_or(Back::Transmitted, |_| Back::Redirected(index));
-        let wants = matches!(config.first_line, FirstLineMode::Auto | FirstLineMode::Cookies);
+        let wants = matches!(first_line, FirstLineMode::Auto | FirstLineMode::Cookies);
         Self {
-            filters: config.first_line != FirstLineMode::Off || station.is_shared,
+            filters: first_line != FirstLineMode::Off || station.is_shared,
             answers: wants.then_some(back),
-            must_answer: config.first_line == FirstLineMode::Cookies,
+            must_answer: first_line == FirstLineMode::Cookies,
             veth,
+            deliver: Deliver::ToSockets,
         }
     }
 
@@ -97,6 +104,11 @@ impl CookieProgramPlan {
     }
 }
 
+/// The bit of [`Cookies::started`] that stands where answers pass by the system.
+const PASSES: u32 = 1 << 8;
+/// What `run` says where everything is in force.
+const IN_FORCE: &str = "under pressure unverified traffic is limited at the interface, SYNs are \
+                        answered there, and ACKs are checked";
 /// How often the way back is looked at.
 const LOOK_NANOS: u64 = 1_000_000_000;
 
@@ -109,9 +121,12 @@ pub(crate) struct Cookies {
     keys: UmemWords,
     listeners: BpfMapData<LISTENER_KEY_BYTES>,
     programs: Map,
+    /// The program for SYNs and that for other segments; and that for SYNs whose answers pass by
+    /// the system.
     loaded: [BpfProgram; 2],
+    passing: Result<PassingAnswers, String>,
     shown: Mutex<Vec<Listener>>,
-    /// A bit for each program that is in force.
+    /// A bit for each program that is in force, and one where answers pass by the system.
     started: AtomicU32,
     /// Of a veth with a peer that takes answers only under conditions, and when that was looked at
     /// last.
@@ -127,7 +142,7 @@ impl Cookies {
     /// Nothing is answered before [`Cookies::start`].
     pub(crate) fn load(
         guard: &XdpFilter,
-        sockets: i32,
+        to: (i32, Deliver),
         queues: u32,
         back: Back,
     ) -> io::Result<Self> {
@@ -145,20 +160,31 @@ impl Cookies {
             addresses: Some(guard.maps().addresses),
         };
         let nowhere = |NoProgram| io::Error::other("the program has a jump to nowhere");
-        let syns = BpfProgram::load(&syns(guard, &maps, sockets, back).map_err(nowhere)?)?;
-        let segments = BpfProgram::load(&segments(guard, &maps, sockets).map_err(nowhere)?)?;
+        let syns_by = |back| {
+            syns(guard, &maps, to, back).map_err(nowhere).and_then(|s| BpfProgram::load(&s, to.1))
+        };
+        let passing = match back {
+            Back::Redirected(index) => {
+                let load = PassingAnswers::load(index, |mark| syns_by(Back::Passed(mark)));
+                load.map_err(|error| error.to_string())
+            }
+            Back::Transmitted | Back::Passed(_) => Err(String::new()),
+        };
+        let syns = syns_by(back)?;
+        let segments = BpfProgram::load(&segments(guard, &maps, to).map_err(nowhere)?, to.1)?;
         Ok(Self {
             desks,
             keys,
             listeners,
             programs: Map::create(MapKind::Programs, 4, 2)?,
             loaded: [syns, segments],
+            passing,
             shown: Mutex::new(Vec::with_capacity(XDP_LISTENERS)),
             started: AtomicU32::new(0),
             looked: AtomicU64::new(0),
             veth: match back {
                 Back::Redirected(index) => Some(index),
-                Back::Transmitted => None,
+                Back::Transmitted | Back::Passed(_) => None,
             },
             queues,
             _scratch: scratch,
@@ -172,24 +198,33 @@ impl Cookies {
 
     /// The programs are in force from now on, without asking whether answers arrive.
     pub(crate) fn start(&self) -> io::Result<()> {
-        [SYNS, SEGMENTS].into_iter().try_for_each(|which| self.set(which, true))
+        [SYNS, SEGMENTS].into_iter().try_for_each(|which| self.set(which, true, false))
     }
 
     /// From now on one of the programs is in force, or frames of its kind are as without it.
-    fn set(&self, which: i32, on: bool) -> io::Result<()> {
+    /// `passes` is whether answers pass by the system.
+    fn set(&self, which: i32, on: bool, passes: bool) -> io::Result<()> {
         let (bit, index) = (1 << which, which.cast_unsigned());
         let started = self.started.load(Relaxed);
-        let changed = match self.loaded.get(index as usize) {
-            Some(program) if on && started & bit == 0 => {
-                self.programs.set(index, program.fd().cast_unsigned())
-            }
-            _ if !on && started & bit != 0 => self.programs.clear(index),
-            _ => return Ok(()),
+        let wanted = match (on, passes && which == SYNS) {
+            (true, true) => bit | PASSES,
+            (true, false) => bit,
+            (false, _) => 0,
         };
-        if changed.is_ok() {
-            self.started.store(if on { started | bit } else { started & !bit }, Relaxed);
+        let kinds = if which == SYNS { bit | PASSES } else { bit };
+        if started & kinds == wanted {
+            return Ok(());
         }
-        changed
+        let program = match &self.passing {
+            Ok(passing) if wanted & PASSES != 0 => Some(passing.program()?),
+            _ => self.loaded.get(index as usize),
+        };
+        match program.filter(|_| on) {
+            Some(program) => self.programs.set(index, program.fd().cast_unsigned())?,
+            None => self.programs.clear(index)?,
+        }
+        self.started.store(started & !kinds | wanted, Relaxed);
+        Ok(())
     }
 
     /// Whether ACKs are checked.
@@ -206,27 +241,39 @@ impl Cookies {
     ) {
         // In front of the system's stack a redirected frame leaves as any other does.
         self.veth = plan.veth.filter(|_| !is_generic);
-        if self.veth.is_some() && !self.has_way_back() {
-            notes.push(
-                "SYNs are not answered at the interface, and ACKs are checked there: the peer \
-                 takes no frames from a program (it has none itself, and no GRO); `ethtool -K PEER \
-                 gro on` helps, within a second"
-                    .to_owned(),
-            );
-        }
+        let helps = "`ethtool -K PEER gro on` helps, within a second";
+        notes.push(match (self.way_back(), &self.passing) {
+            ((true, false), _) => IN_FORCE.to_owned(),
+            ((_, true), _) => format!(
+                "{IN_FORCE}; answers pass by the system, at some cost, because the peer takes no \
+                 frames from a program (it has none itself, and no GRO); {helps}"
+            ),
+            (_, passing) => format!(
+                "SYNs are not answered at the interface, and ACKs are checked there: the peer takes \
+                 no frames from a program (it has none itself, and no GRO), and they cannot pass by \
+                 the system either ({}); {helps}",
+                passing.as_ref().err().map_or("", String::as_str)
+            ),
+        });
     }
 
-    /// Whether answers arrive.
-    fn has_way_back(&self) -> bool {
-        self.veth.is_none_or(|index| features::transmits(index).unwrap_or(false))
+    /// Whether answers arrive, and whether they pass by the system to do so.
+    fn way_back(&self) -> (bool, bool) {
+        let takes = self.veth.is_none_or(|index| features::transmits(index).unwrap_or(false));
+        match takes {
+            true => (true, false),
+            false => (self.passing.is_ok(), self.passing.is_ok()),
+        }
     }
 
     /// What SYNs are answered with, told anew: ACKs are checked from now on, and SYNs answered
     /// where answers arrive. What the kernel refuses is tried again when the keys turn.
     pub(crate) fn renew(&self, offers: &SynOffers) {
         let checks = offers.keys.is_some() && self.offer(offers).is_ok();
-        let answers = checks && self.has_way_back();
-        let _ = self.set(SEGMENTS, checks).and_then(|()| self.set(SYNS, answers));
+        let (arrives, passes) = self.way_back();
+        let _ = self
+            .set(SEGMENTS, checks, false)
+            .and_then(|()| self.set(SYNS, checks && arrives, passes));
     }
 
     /// Whether any queue answered SYNs so lately that their cookies are good.
@@ -247,7 +294,8 @@ impl Cookies {
         }
         self.looked.store(nanos, Relaxed);
         // What the kernel refuses is tried again.
-        let _ = self.set(SYNS, self.has_way_back());
+        let (arrives, passes) = self.way_back();
+        let _ = self.set(SYNS, arrives, passes);
     }
 
     /// From now on SYNs are answered with this.
@@ -352,7 +400,7 @@ const _: () = assert!(
 fn syns(
     guard: &XdpFilter,
     maps: &Maps,
-    sockets: i32,
+    (sockets, deliver): (i32, Deliver),
     back: Back,
 ) -> Result<Vec<Instruction>, NoProgram> {
     let mut a = Assembler::new();
@@ -362,10 +410,11 @@ fn syns(
     a.place(ways.left);
     guard.emit_behind(&mut a, ways.asleep, true);
     a.place(ways.asleep);
-    to_socket(&mut a, sockets);
+    deliver.emit(&mut a, sockets);
     a.place(ways.answered);
     match back {
         Back::Transmitted => drop(a.set(Register::R0, TRANSMIT)),
+        Back::Passed(mark) => way_back::pass(&mut a, mark, ways.broken),
         Back::Redirected(index) => {
             a.set(Register::R1, index.cast_signed()).set(Register::R2, 0).call(Function::Redirect);
         }
@@ -377,7 +426,11 @@ fn syns(
 }
 
 /// The program for other segments of no known connection.
-fn segments(guard: &XdpFilter, maps: &Maps, sockets: i32) -> Result<Vec<Instruction>, NoProgram> {
+fn segments(
+    guard: &XdpFilter,
+    maps: &Maps,
+    (sockets, deliver): (i32, Deliver),
+) -> Result<Vec<Instruction>, NoProgram> {
     let mut a = Assembler::new();
     let ways = AckWays { proven: a.label(), forged: a.label(), stray: a.label() };
     let through: Label = a.label();
@@ -388,17 +441,8 @@ fn segments(guard: &XdpFilter, maps: &Maps, sockets: i32) -> Result<Vec<Instruct
     a.place(ways.proven);
     guard.emit_befriend(&mut a, through);
     a.place(through);
-    to_socket(&mut a, sockets);
+    deliver.emit(&mut a, sockets);
     a.finish()
-}
-
-/// Gives the frame to the socket of its queue.
-fn to_socket(a: &mut Assembler, sockets: i32) {
-    a.map(Register::R1, sockets)
-        .load(AccessSize::Word, Register::R2, Register::R6, RX_QUEUE)
-        .set(Register::R3, DROP)
-        .call(Function::RedirectMap)
-        .exit();
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@
 mod behind;
 mod code;
 pub(super) mod destination;
+mod fair;
 mod friends;
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -31,6 +32,7 @@ use floodwall_bpf::{Assembler, Label};
 use self::code::KnownFields;
 pub(super) use self::code::{SEGMENTS, SYNS, reach, wire};
 use self::destination::DestinationMaps;
+use self::fair::{FairCredit, FairLimits};
 use self::friends::{EstablishedFlows, KEY_WORDS, SETS, WAYS};
 use super::filter_tables::FilterTables;
 use super::words::UmemWords;
@@ -42,9 +44,15 @@ const DESK_PRESSED: usize = 0;
 const DESK_GRANTED: usize = 1;
 const DESK_USED: usize = DESK_GRANTED + ProgramKind::COUNT;
 const DESK_REFUSED: usize = DESK_USED + ProgramKind::COUNT;
-const DESK_WORDS: usize = 16;
-const _: () =
-    assert!(DESK_REFUSED + FilterRefusal::COUNT <= DESK_WORDS, "a desk has room for it all");
+/// For `fair.rs`: the number of the turn, the limit of a service, from where on it is near, how often
+/// a service was, and the limit of a prefix.
+const DESK_TURN: usize = DESK_REFUSED + FilterRefusal::COUNT;
+const DESK_SERVICE_MAX: usize = DESK_TURN + 1;
+const DESK_SERVICE_HIGH: usize = DESK_TURN + 2;
+const DESK_NEAR: usize = DESK_TURN + 3;
+const DESK_PREFIX_MAX: usize = DESK_TURN + 4;
+const DESK_WORDS: usize = 24;
+const _: () = assert!(DESK_PREFIX_MAX < DESK_WORDS, "a desk has room for it all");
 /// The part of the credit for unverified flows that segments of unknown connections have, and their
 /// least credit.
 const SEGMENTS_PART: usize = 8;
@@ -90,10 +98,14 @@ pub(crate) enum FilterRefusal {
     Denied = 7,
     /// A segment of no known connection and without a cookie of ours, beyond the credit.
     Segment = 8,
+    /// Of an unverified flow, beyond what its service has of the credit.
+    Service = 9,
+    /// Of an unverified flow, beyond what its source's prefix has of the service's part.
+    Prefix = 10,
 }
 
 impl FilterRefusal {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::SourceGroup,
         Self::VlanForeign,
         Self::KindUnknown,
@@ -103,6 +115,8 @@ impl FilterRefusal {
         Self::PortClosed,
         Self::Denied,
         Self::Segment,
+        Self::Service,
+        Self::Prefix,
     ];
     const COUNT: usize = Self::ALL.len();
 }
@@ -113,6 +127,7 @@ pub(crate) struct XdpFilter {
     desks: UmemWords,
     friends: EstablishedFlows,
     wants: FilterTables,
+    fair: FairCredit,
     queues: u32,
 }
 
@@ -125,7 +140,8 @@ impl XdpFilter {
         let desks = UmemWords::create(DESK_WORDS, queues)?;
         let (friends, wants) =
             (EstablishedFlows::create(secret()?)?, FilterTables::create(queues)?);
-        Ok(Self { desks, friends, wants, queues })
+        let fair = FairCredit::create(queues, secret_word()?)?;
+        Ok(Self { desks, friends, wants, fair, queues })
     }
 
     /// Emits its part of the program: continues at `through` with frames that are not dropped.
@@ -148,7 +164,14 @@ impl XdpFilter {
 
     fn known(&self) -> KnownFields<'_> {
         let (desks, friends) = (self.desks.fd(), self.friends.fd());
-        KnownFields { desks, friends, key: self.friends.key(), maps: self.maps(), programs: None }
+        KnownFields {
+            desks,
+            friends,
+            key: self.friends.key(),
+            maps: self.maps(),
+            fair: self.fair.maps(),
+            programs: None,
+        }
     }
 
     /// The destinations that the stack accepts.
@@ -166,8 +189,9 @@ impl XdpFilter {
         self.desks.all().get(desk + word)
     }
 
-    /// Sets the credit of `queue` for unverified flows, the same for each kind; `None` is no limit.
-    pub(crate) fn admit(&self, queue: u32, strangers: Option<usize>) {
+    /// Sets the credit of `queue` for unverified flows, the same for each kind, and how it is
+    /// divided; `None` is no limit.
+    fn admit(&self, queue: u32, strangers: Option<usize>, limits: FairLimits) {
         let Some(pressed) = self.word(queue, DESK_PRESSED) else { return };
         let Some(strangers) = strangers else { return pressed.store(0, Relaxed) };
         for kind in ProgramKind::ALL {
@@ -183,7 +207,34 @@ impl XdpFilter {
                 granted.store(used.load(Relaxed).saturating_add(credit as u64), Relaxed);
             }
         }
+        let [service, high, prefix] = limits.of(strangers as u64);
+        for (number, value) in
+            [(DESK_SERVICE_MAX, service), (DESK_SERVICE_HIGH, high), (DESK_PREFIX_MAX, prefix)]
+        {
+            if let Some(place) = self.word(queue, number) {
+                place.store(value, Relaxed);
+            }
+        }
+        if let Some(turn) = self.word(queue, DESK_TURN) {
+            turn.store(turn.load(Relaxed).wrapping_add(1), Relaxed);
+        }
         pressed.store(1, Relaxed);
+    }
+
+    /// Frames of unverified flows that `queue` has let through since the start.
+    pub(crate) fn admitted(&self, queue: u32) -> u64 {
+        let used = |kind| self.word(queue, DESK_USED + kind as usize);
+        let used = ProgramKind::ALL.into_iter().filter_map(used);
+        used.map(|place| place.load(Relaxed)).sum()
+    }
+
+    /// What is left of the credit of `queue` for plain unverified flows, and how often a service has
+    /// come near its limit since the start.
+    fn left(&self, queue: u32) -> (u64, u64) {
+        let word = |word| self.word(queue, word).map_or(0, |place| place.load(Relaxed));
+        let plain = ProgramKind::Plain as usize;
+        let left = word(DESK_GRANTED + plain).saturating_sub(word(DESK_USED + plain));
+        (left, word(DESK_NEAR))
     }
 
     /// Frames dropped at `queue` for want of credit.
@@ -192,7 +243,15 @@ impl XdpFilter {
             let count = self.word(queue, DESK_REFUSED + why as usize);
             count.map_or(0, |count| count.load(Relaxed))
         };
-        count(FilterRefusal::Stranger) + count(FilterRefusal::Segment)
+        [
+            FilterRefusal::Stranger,
+            FilterRefusal::Segment,
+            FilterRefusal::Service,
+            FilterRefusal::Prefix,
+        ]
+        .into_iter()
+        .map(count)
+        .sum()
     }
 
     /// Adds the frames dropped at `queue`.
@@ -210,6 +269,8 @@ impl XdpFilter {
                 FilterRefusal::PortClosed => &mut stats.rx_port_closed,
                 FilterRefusal::Denied => &mut stats.rx_denied,
                 FilterRefusal::Segment => &mut stats.rx_segments,
+                FilterRefusal::Service => &mut stats.rx_service_full,
+                FilterRefusal::Prefix => &mut stats.rx_prefix_full,
             } += count;
         }
     }
@@ -222,6 +283,9 @@ pub(crate) struct FilterTurn {
     presses: bool,
     /// Unverified frames that the queue had dropped by the last turn.
     refused: u64,
+    /// The credit that it has got last, and how it is divided.
+    granted: u64,
+    limits: FairLimits,
 }
 
 impl FilterTurn {
@@ -249,17 +313,25 @@ impl FilterTurn {
         if pressed {
             guard.friends.sweep(now);
         }
+        if pressed && self.presses {
+            let (left, near) = guard.left(queue);
+            self.limits.turn(self.granted, left, near);
+        }
         if pressed || self.presses {
-            guard.admit(queue, credit);
+            self.granted = credit.map_or(0, |credit| credit as u64);
+            guard.admit(queue, credit, self.limits);
         }
         (self.newcomers, self.presses) = (NEWCOMERS_MAX, pressed);
     }
 
     /// Grants credit for the time that the worker sleeps, in which it is not renewed: `room`
     /// frames.
-    pub(crate) fn rest(self, guard: &XdpFilter, queue: u32, room: usize) {
+    pub(crate) fn rest(&mut self, guard: &XdpFilter, queue: u32, room: usize) {
         if self.presses {
-            guard.admit(queue, Some(room));
+            let (left, near) = guard.left(queue);
+            self.limits.turn(self.granted, left, near);
+            self.granted = room as u64;
+            guard.admit(queue, Some(room), self.limits);
         }
     }
 
@@ -279,6 +351,11 @@ fn secret() -> io::Result<[u64; KEY_WORDS]> {
     // every value is valid.
     let given = unsafe { libc::getrandom(key.as_mut_ptr().cast(), bytes, 0) };
     if given == bytes as isize { Ok(key) } else { Err(io::Error::last_os_error()) }
+}
+
+/// A random number, secret to this process.
+pub(super) fn secret_word() -> io::Result<u64> {
+    secret().map(|[word, ..]| word)
 }
 
 #[cfg(test)]

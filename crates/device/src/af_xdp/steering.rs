@@ -20,14 +20,14 @@ use floodwall_bpf::{
 };
 
 use super::bpf::{Attach, Attachment, BpfProgram, Map, MapKind};
-use super::cookies::{Back, CookieProgramPlan, Cookies};
+use super::cookies::{CookieProgramPlan, Cookies};
 use super::guard::XdpFilter;
 use super::guard::destination::{DestinationMaps, OtherDestinations, look};
 use super::guard::{reach, wire};
 
 /// Verdicts of XDP programs.
 pub(super) const DROP: i32 = 1;
-const PASS: i32 = 2;
+pub(super) const PASS: i32 = 2;
 pub(super) const TRANSMIT: i32 = 3;
 /// Where the context has the frame's first byte, its end, and the queue.
 pub(super) const DATA: i16 = 0;
@@ -67,6 +67,33 @@ pub(crate) struct LinkStation {
     pub(crate) is_shared: bool,
 }
 
+/// Where frames for our station go that are not dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Deliver {
+    /// To the socket of their receive queue.
+    ToSockets,
+    /// To the system, whose packet socket has a copy for us.
+    Onward,
+}
+
+impl Deliver {
+    /// Emits the end of the program for such frames; `sockets` is the map of them.
+    pub(super) fn emit(self, a: &mut Assembler, sockets: i32) {
+        match self {
+            Self::ToSockets => {
+                a.map(Register::R1, sockets)
+                    .load(AccessSize::Word, Register::R2, Register::R6, RX_QUEUE)
+                    .set(Register::R3, DROP)
+                    .call(Function::RedirectMap);
+            }
+            Self::Onward => {
+                a.set(Register::R0, PASS);
+            }
+        }
+        a.exit();
+    }
+}
+
 impl QueueSteering {
     /// Loads the program for the station at `mac`, on an interface of `queues` receive queues. It
     /// includes what `plan` asks for if the kernel supports it; otherwise `notes` gives the reason.
@@ -76,16 +103,17 @@ impl QueueSteering {
         plan: &CookieProgramPlan,
         notes: &mut Vec<String>,
     ) -> io::Result<Self> {
+        let bare = CookieProgramPlan { answers: None, ..*plan };
         if !plan.filters {
-            return Self::load_with(station, queues, (None, None), notes);
+            return Self::load_with(station, queues, (None, &bare), notes);
         }
         let guarded = XdpFilter::create(queues.max(1))
-            .and_then(|guard| Self::load_with(station, queues, (Some(guard), plan.answers), notes));
+            .and_then(|guard| Self::load_with(station, queues, (Some(guard), plan), notes));
         guarded.or_else(|error| {
-            if station.is_shared {
+            if station.is_shared || plan.deliver == Deliver::Onward {
                 return Err(error);
             }
-            let plain = Self::load_with(station, queues, (None, None), notes)?;
+            let plain = Self::load_with(station, queues, (None, &bare), notes)?;
             notes.push(format!(
                 "unverified traffic is not limited at the interface, so a flood can crowd out \
                  established flows in the ring: the kernel reports {error}; use Linux 5.18 or later"
@@ -97,19 +125,20 @@ impl QueueSteering {
     fn load_with(
         station: LinkStation,
         queues: u32,
-        (guard, answers): (Option<XdpFilter>, Option<Back>),
+        (guard, plan): (Option<XdpFilter>, &CookieProgramPlan),
         notes: &mut Vec<String>,
     ) -> io::Result<Self> {
         let sockets = Map::create(MapKind::Sockets, 4, queues.max(1))?;
         let counts = Map::create(MapKind::PerCpuArray, 8, COUNTS)?;
         let cookies = match &guard {
-            Some(guard) => Self::load_cookies(guard, sockets.fd(), queues, answers, notes),
+            Some(guard) => Self::load_cookies(guard, sockets.fd(), queues, plan, notes),
             None => None,
         };
         let programs = cookies.as_ref().map(Cookies::programs);
-        let code = code(station, sockets.fd(), counts.fd(), guard.as_ref(), programs)
-            .map_err(|NoProgram| io::Error::other("the program has a jump to nowhere"))?;
-        let program = BpfProgram::load(&code)?;
+        let code =
+            code(station, (sockets.fd(), plan.deliver), counts.fd(), guard.as_ref(), programs)
+                .map_err(|NoProgram| io::Error::other("the program has a jump to nowhere"))?;
+        let program = BpfProgram::load(&code, plan.deliver)?;
         let is_shared = station.is_shared;
         Ok(Self { sockets, counts, guard, cookies, program, attached: None, is_shared })
     }
@@ -120,10 +149,10 @@ impl QueueSteering {
         guard: &XdpFilter,
         sockets: i32,
         queues: u32,
-        answers: Option<Back>,
+        plan: &CookieProgramPlan,
         notes: &mut Vec<String>,
     ) -> Option<Cookies> {
-        match Cookies::load(guard, sockets, queues.max(1), answers?) {
+        match Cookies::load(guard, (sockets, plan.deliver), queues.max(1), plan.answers?) {
             Ok(cookies) => Some(cookies),
             Err(error) => {
                 notes.push(format!(
@@ -204,7 +233,7 @@ impl QueueSteering {
 /// The program. Six bytes are compared as four and two, in the machine's own byte order.
 fn code(
     station: LinkStation,
-    sockets: i32,
+    (sockets, deliver): (i32, Deliver),
     counts: i32,
     guard: Option<&XdpFilter>,
     cookies: Option<i32>,
@@ -236,12 +265,7 @@ fn code(
         guard.emit(&mut program, through, cookies);
     }
     program.place(through);
-    program
-        .map(Register::R1, sockets)
-        .load(AccessSize::Word, Register::R2, Register::R6, RX_QUEUE)
-        .set(Register::R3, DROP)
-        .call(Function::RedirectMap)
-        .exit();
+    deliver.emit(&mut program, sockets);
     program.place(pass);
     count(&mut program, counts, QueueCount::Passed);
     program.set(Register::R0, PASS).exit();

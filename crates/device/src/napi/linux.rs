@@ -6,6 +6,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::joining;
 use super::link::InterfaceLink;
@@ -58,6 +59,8 @@ impl System for Linux {
 
     fn napis(&self) -> io::Result<Vec<Napi>> {
         let mut all = self.netdev.list(self.link.index)?;
+        // The kernel lists the newest first; drivers make them in the order of their queues.
+        all.sort_by_key(|napi| napi.id);
         for napi in &mut all {
             if napi.setting.threaded.is_none() {
                 napi.setting.threaded = self.read("threaded").map(|value| value != 0);
@@ -99,6 +102,10 @@ impl System for Linux {
 
     fn set_nice(&self, thread: u32, nice: i32) -> io::Result<()> {
         thread::set_nice(thread, nice)
+    }
+
+    fn set_slice(&self, thread: u32, slice: Duration) -> io::Result<()> {
+        thread::set_slice(thread, slice)
     }
 
     fn group(&self, thread: Option<u32>) -> io::Result<String> {

@@ -4,6 +4,7 @@
 
 use std::fmt::Debug;
 use std::io;
+use std::time::Duration;
 
 use super::link::InterfaceLink;
 use super::poller::PollDrive;
@@ -22,6 +23,8 @@ pub(super) trait System: Send + Debug {
     fn standing(&self, thread: u32) -> io::Result<ThreadStanding>;
     fn pin(&self, thread: u32, cores: &[usize]) -> io::Result<()>;
     fn set_nice(&self, thread: u32, nice: i32) -> io::Result<()>;
+    /// Sets how long it runs at a stretch while others wait; zero is the system's own choice.
+    fn set_slice(&self, thread: u32, slice: Duration) -> io::Result<()>;
     /// The control group of a thread; our own where that is `None`.
     fn group(&self, thread: Option<u32>) -> io::Result<String>;
     /// What runs the receive halves with these numbers from our own calls.

@@ -15,6 +15,7 @@ struct State {
     joins: bool,
     napis: Vec<Napi>,
     standing: ThreadStanding,
+    slice: Duration,
     group: String,
 }
 
@@ -53,7 +54,14 @@ impl Fake {
         };
         let standing = ThreadStanding { cores: vec![0, 1], nice: 0 };
         let napis = vec![Napi::default()];
-        let state = State { link, joins: false, napis, standing, group: "/".to_owned() };
+        let state = State {
+            link,
+            joins: false,
+            napis,
+            standing,
+            group: "/".to_owned(),
+            slice: Duration::ZERO,
+        };
         let setting = NapiSetting { threaded: Some(false), ..NapiSetting::default() };
         let mut state = State { ..state };
         state.napis[0] = Napi { id: 9000, thread: None, setting };
@@ -118,6 +126,10 @@ impl System for Fake {
         self.with("set_nice", |state| state.standing.nice = nice)
     }
 
+    fn set_slice(&self, _: u32, slice: Duration) -> io::Result<()> {
+        self.with("set_slice", |state| state.slice = slice)
+    }
+
     fn group(&self, thread: Option<u32>) -> io::Result<String> {
         let ours = "/ours".to_owned();
         self.with("group", |state| if thread.is_some() { state.group.clone() } else { ours })
@@ -135,7 +147,7 @@ impl System for Fake {
 }
 
 fn take(fake: &Fake, half: NapiPolicy) -> Result<Placement, DeviceError> {
-    let config = PlacementConfig { half, core: Some(1), ..PlacementConfig::default() };
+    let config = PlacementConfig { half, cores: vec![1], ..PlacementConfig::default() };
     let nowhere = NoteTaken::Nowhere(io::ErrorKind::ReadOnlyFilesystem.into());
     Placement::take_by("v0", &config, Box::new(fake.clone()), nowhere)
 }
@@ -150,6 +162,7 @@ fn a_thread_stands_beside_the_worker_and_everything_is_as_before_when_the_device
     assert_eq!(during.napis[0].setting.threaded, Some(true));
     assert_eq!(during.standing, ThreadStanding { cores: vec![1], nice: NICE_BEHIND });
     assert_eq!(during.group, "/ours");
+    assert_eq!(during.slice, SLICE);
     let report = placement.report();
     assert_eq!(report.place, "napi-thread");
     assert!(report.words.contains("(77) on core 1, behind the worker"), "{}", report.words);
@@ -161,8 +174,9 @@ fn a_thread_stands_beside_the_worker_and_everything_is_as_before_when_the_device
 #[test]
 fn a_thread_that_chooses_or_looks_for_a_router_stands_before_the_worker_and_looks_more_often() {
     let nowhere = || NoteTaken::Nowhere(io::ErrorKind::ReadOnlyFilesystem.into());
-    let ranked = |fake: &Fake, rank, core| {
-        let config = PlacementConfig { half: NapiPolicy::Auto, core, rank };
+    let ranked = |fake: &Fake, rank, core: Option<usize>| {
+        let cores = core.into_iter().collect();
+        let config = PlacementConfig { half: NapiPolicy::Auto, cores, rank };
         Placement::take_by("v0", &config, Box::new(fake.clone()), nowhere()).unwrap()
     };
     for (rank, nice) in

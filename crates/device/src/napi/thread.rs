@@ -44,6 +44,44 @@ pub(super) fn set_nice(thread: u32, nice: i32) -> io::Result<()> {
     Ok(setpriority_process(Some(pid(thread)?), nice)?)
 }
 
+/// What `sched_getattr(2)` and `sched_setattr(2)` exchange, in its first version.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct SchedAttributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+/// Sets how long a thread of the default class runs at a stretch while others wait (Linux 6.12;
+/// before, it has no effect); 0 is the calling thread. Everything else stays as it is.
+pub(super) fn set_slice(thread: u32, slice: Duration) -> io::Result<()> {
+    let mut attributes = SchedAttributes::default();
+    let size = size_of::<SchedAttributes>();
+    let none: libc::c_uint = 0;
+    // SAFETY: the kernel writes at most `size` bytes into the structure, which has them.
+    let read =
+        unsafe { libc::syscall(libc::SYS_sched_getattr, thread, &raw mut attributes, size, none) };
+    if read != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if attributes.policy != libc::SCHED_OTHER.cast_unsigned() {
+        return Ok(());
+    }
+    attributes.size = size as u32;
+    attributes.flags = 0;
+    attributes.runtime = slice.as_nanos() as u64;
+    // SAFETY: the kernel reads `size` bytes of the structure.
+    let set =
+        unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw const attributes, none) };
+    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// The group of the processor's controller that a thread is in: its path within the hierarchy.
 pub(super) fn group(thread: u32) -> io::Result<String> {
     let text = std::fs::read_to_string(format!("/proc/{thread}/cgroup"))?;

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
 use super::system::System;
 use super::thread::ThreadStanding;
@@ -51,6 +52,7 @@ impl PlacementUndo {
                 // Each for itself: one that is refused does not keep the others.
                 let all = [
                     system.set_nice(*thread, *nice),
+                    system.set_slice(*thread, Duration::ZERO).or(Ok(())),
                     system.pin(*thread, cores),
                     if group.is_empty() { Ok(()) } else { system.move_to(*thread, group) },
                 ];

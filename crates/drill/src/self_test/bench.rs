@@ -149,7 +149,12 @@ fn run_inside(
 /// Opens our end of the cable, for a worker on `core` where it is pinned.
 pub(super) fn open(way: &DeviceSpec, core: Option<usize>) -> Result<OpenedDevice, DeviceError> {
     let station = (way.kind != DeviceKind::Tun).then_some(STATION);
-    way.open(&OpenConfig { station, offload: true, core, ..OpenConfig::default() })
+    way.open(&OpenConfig {
+        station,
+        offload: true,
+        cores: core.into_iter().collect(),
+        ..OpenConfig::default()
+    })
 }
 
 /// A host of ours on the opened device, its worker, and what ends it.

@@ -219,6 +219,10 @@ const fn judged(stats: &DeviceStats) -> u64 {
         + stats.rx_port_closed
         + stats.rx_denied
         + stats.rx_strangers
+        + stats.rx_segments
+        + stats.rx_service_full
+        + stats.rx_prefix_full
+        + stats.rx_syns_answered
 }
 
 #[cfg(test)]
@@ -234,7 +238,9 @@ mod tests {
         stats.rx_packets = 1;
         stats.rx_port_closed = 10;
         stats.rx_strangers = 100;
-        assert_eq!(judged(&stats), 111);
+        stats.rx_service_full = 1000;
+        stats.rx_syns_answered = 10_000;
+        assert_eq!(judged(&stats), 11_111);
     }
 
     #[test]

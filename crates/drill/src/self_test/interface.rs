@@ -115,7 +115,7 @@ fn places(name: &str, findings: &mut Findings) {
     for (half, check) in
         [(NapiPolicy::NapiThread, "NAPI thread"), (NapiPolicy::BusyPoll, "busy polling")]
     {
-        let config = PlacementConfig { half, core: None, rank: NapiPriority::default() };
+        let config = PlacementConfig { half, cores: Vec::new(), rank: NapiPriority::default() };
         match Placement::take(name, &config) {
             Ok(placement) => {
                 findings.works(check, format!("can be had: {}", placement.report().words));

@@ -29,6 +29,20 @@ impl Flood {
         self.state
     }
 
+    /// Makes so many, to be sent over and over by [`Flood::send_made`].
+    pub fn made(&mut self, count: usize) -> Vec<Vec<u8>> {
+        (0..count).map(|_| self.packet()).collect()
+    }
+
+    /// Sends them.
+    pub fn send_made<'a>(&self, packets: impl Iterator<Item = &'a Vec<u8>>) {
+        let to = SocketAddr::new(self.to.ip(), 0);
+        for packet in packets {
+            // What the kernel has no room for is lost, as on a wire.
+            let _ = sendto(&self.socket, packet, SendFlags::DONTWAIT, &to);
+        }
+    }
+
     /// Sends so many.
     pub fn send(&mut self, count: usize) {
         for _ in 0..count {

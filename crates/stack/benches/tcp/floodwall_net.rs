@@ -49,7 +49,8 @@ fn config(shape: Shape, host: u8) -> StackConfig {
             ..InterfaceConfig::default()
         }],
         udp_sockets_max: 1,
-        tcp_connections_max: shape.connections + 64,
+        // A sixteenth of the places is kept free.
+        tcp_connections_max: shape.connections + shape.connections / 8 + 64,
         duplicate_address_detection: false,
         ..StackConfig::default()
     }

@@ -1,11 +1,11 @@
 //! `GroupGateways`: whether the gateways of ECMP groups answer.
 //!
 //! Called by `link/neighbors.rs` when a neighbour is unreachable, and for timed work. A group
-//! passes over a gateway that does not answer (`floodwall_fib`). Gateways in use are probed every few
-//! seconds, so that a silent one is known after about [`PROBE_TICKS`] seconds and three probes, not
-//! after its reachable time; a silent one is probed until it answers, since nothing is sent there
-//! any more that would find out. Invariant: what the routing tables pass over is in the list, as
-//! silent. Reading: RFC 4861 section 7.3, RFC 2992. Not here: links that are down, which look-ups
+//! passes over a gateway that does not answer (`floodwall_fib`). Gateways in use are probed every
+//! few seconds, so that a silent one is known after about [`PROBE_TICKS`] seconds and three probes,
+//! not after its reachable time; a silent one is probed until it answers, since nothing is sent
+//! there any more that would find out. Invariant: what the routing tables pass over is in the list,
+//! as silent. Reading: RFC 4861 section 7.3, RFC 2992. Not here: links that are down, which look-ups
 //! pass over by themselves.
 //!
 //! # Under flood

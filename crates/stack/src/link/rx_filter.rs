@@ -56,18 +56,20 @@ fn addresses(interface: &Interface, wanted: &mut RxFilter) {
     interface.router_anycasts().for_each(|addr| wanted.add_v6(addr, false));
 }
 
-/// A number that changes whenever the result of [`fill`] may change: counts of changes, and bits
-/// that toggle on top of them.
-pub(crate) fn changed(stack: &Stack) -> u64 {
+/// A number that changes whenever interfaces, addresses, routes or lists may have changed.
+pub(crate) fn tables_changed(stack: &Stack) -> u64 {
     let taken_over = match &stack.shard.role {
         Role::Follower(follower) => follower.taken_over(),
         _ => 0,
     };
+    stack.stats.counters.of(Counter::FloodwallChanges) + taken_over
+}
+
+/// A number that changes whenever the result of [`fill`] may change: counts of changes, and bits
+/// that toggle on top of them.
+pub(crate) fn changed(stack: &Stack) -> u64 {
     let tcp = stack.tcp.as_ref().map_or(0, |tcp| tcp.set.ports_changed());
-    let counts = stack.stats.counters.of(Counter::FloodwallChanges)
-        + taken_over
-        + stack.sockets.udp.ports().changes()
-        + tcp;
+    let counts = tables_changed(stack) + stack.sockets.udp.ports().changes() + tcp;
     let hears = |family, protocol| stack.sockets.raw.hears(family, protocol);
     let bits = [
         stack.dhcp_asks(),

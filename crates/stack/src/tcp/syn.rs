@@ -82,6 +82,15 @@ impl Stack {
         self.tcp.as_mut().is_some_and(|tcp| tcp.set.share_cookies(secret, at))
     }
 
+    /// Sets the cookie secret that all shards of this host use, and no other instance: then a
+    /// program at the interface can answer SYNs for all of them. Returns whether the secret differs
+    /// from the one before. Does nothing on a stack without TCP.
+    pub fn set_common_cookie_secret(&mut self, secret: Secret, now: Instant) -> bool {
+        let at = CookieMoment::new(now, self.shard.wall.epoch(now));
+        self.shard.wall.secrets += 1;
+        self.tcp.as_mut().is_some_and(|tcp| tcp.set.agree_on_cookies(secret, at))
+    }
+
     /// What was counted of half-open connections; `None` without TCP.
     #[must_use]
     pub fn half_open_stats(&self) -> Option<HalfOpenStats> {

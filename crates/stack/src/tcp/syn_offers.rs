@@ -53,7 +53,10 @@ fn lets_all_else_in(stack: &Stack, iface: IfIndex) -> bool {
 /// Another number whenever [`fill`] may say something else.
 pub(crate) fn changed(stack: &Stack, now: Instant) -> u64 {
     let CookieEpoch(epoch) = stack.shard.wall.epoch(now);
-    let numbers = [crate::link::rx_filter::changed(stack), stack.shard.wall.number()];
+    // Not of connections: those come and go with every packet.
+    let listeners = stack.tcp.as_ref().map_or(0, |tcp| tcp.set.listeners_changed());
+    let numbers =
+        [crate::link::rx_filter::tables_changed(stack), listeners, stack.shard.wall.number()];
     numbers.into_iter().fold(epoch, |all, number| all.rotate_left(17).wrapping_add(number))
 }
 

@@ -58,6 +58,12 @@ impl ConnectionTable<SynCache> {
         self.half_open.set_shared(true);
         self.half_open.reload(secret, at)
     }
+
+    /// Sets the cookie secret that the other shards of this host have, and no other instance.
+    /// Returns whether it differs from the previous one.
+    pub fn agree_on_cookies(&mut self, secret: Secret, at: CookieMoment) -> bool {
+        self.half_open.reload(secret, at)
+    }
 }
 
 impl<H: HalfOpen> ConnectionTable<H> {

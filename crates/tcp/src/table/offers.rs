@@ -35,12 +35,18 @@ impl ConnectionTable<SynCache> {
         hop_limit: u8,
         mut to: impl FnMut(SynOffer),
     ) {
-        let ports = self.listeners.heard();
-        for port in (1..=u16::MAX).filter(|port| ports.has(*port)) {
+        for port in self.listeners.heard().iter().filter(|port| *port != 0) {
             if let Some(offer) = self.syn_offer(Endpoint::new(addr, port), iface, hop_limit) {
                 to(offer);
             }
         }
+    }
+
+    /// A number that changes whenever [`ConnectionTable::syn_offers`] may say something else because
+    /// a listener has come or gone.
+    #[must_use]
+    pub fn listeners_changed(&self) -> u64 {
+        self.listeners.changes()
     }
 
     fn syn_offer(&self, local: Endpoint, iface: IfIndex, hop_limit: u8) -> Option<SynOffer> {

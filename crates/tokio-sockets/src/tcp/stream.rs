@@ -148,6 +148,17 @@ impl TcpStream {
         Ok(self.as_written(self.handle.peer_addr()))
     }
 
+    /// The details of the connection: Linux's `TCP_INFO`, in bytes. Waits for a round of the worker
+    /// that has it, which visits its connections: for diagnosis, not for every write.
+    ///
+    /// # Errors
+    /// `NotConnected` where the connection is over, `BrokenPipe` where the network has ended.
+    pub async fn info(&self) -> io::Result<floodwall_tcp::Info> {
+        let (local, peer) = (self.handle.local_addr(), self.handle.peer_addr());
+        let info = self.network.connection_info(local, peer).await?;
+        info.ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
     /// Takes the pending error, as `SO_ERROR` does.
     ///
     /// # Errors

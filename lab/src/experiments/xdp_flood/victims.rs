@@ -154,7 +154,7 @@ impl Run {
         let config = OpenConfig {
             station: Some(OURS),
             kernel_half: self.victim.half(),
-            core: Some(self.core),
+            cores: vec![self.core],
             rank: self.victim.rank(),
             ..OpenConfig::default()
         };

@@ -8,7 +8,7 @@
 
 use super::keys;
 use super::listener::LEAST_MSS;
-use super::tables::{NO_SCALING, Tally};
+use super::tables::{LEFT_MAX, NO_SCALING, Tally};
 use super::{DROP, HostMaps, PASS, TRANSMIT, begin, count, ends};
 use crate::cookie::segment::{SegmentFamily, families, header_sum, read, source};
 use crate::cookie::syn::{self, SynWays};
@@ -55,7 +55,16 @@ pub fn answer_syn(a: &mut Assembler, maps: &HostMaps) {
         answer::write(a, family, &ways, left);
     }
     a.place(left);
+    let refused = a.label();
+    a.load(AccessSize::Double, Register::R1, Register::R10, stack::DESK)
+        .load(AccessSize::Double, Register::R2, Register::R1, Tally::LeftInWindow.offset())
+        .jump_if(Register::R2, JumpCondition::AtLeast, LEFT_MAX as i32, refused);
+    count(a, Tally::LeftInWindow);
     count(a, Tally::Left);
+    a.jump(pass);
+    a.place(refused);
+    count(a, Tally::LeftRefused);
+    a.jump(ways.broken);
     ends(a, &[(pass, PASS), (ways.broken, DROP), (ways.answered, TRANSMIT)]);
     keys::derive(a, maps, derive);
 }

@@ -172,6 +172,12 @@ fn judge(a: &mut Assembler, maps: &HostMaps, ways: &Ways) {
     count(a, Tally::Stray);
     a.jump(ways.drop);
     a.place(syn);
+    a.load(AccessSize::Double, Register::R1, Register::R7, HostSettings::MODE).jump_if(
+        Register::R1,
+        JumpCondition::Meets,
+        HostSettings::ENDING,
+        ways.pass,
+    );
     listener::awake(a, ways.pass);
     let room = a.label();
     a.load(AccessSize::Word, Register::R1, Register::R9, own::ACK_BACKLOG)

@@ -1,7 +1,7 @@
 //! The program that shares a protected UDP port among the prefixes that send to it.
 //!
-//! Called by tail call from `classify.rs`. Each source prefix, an IPv4 /24 or the first 64 bits of an
-//! IPv6 address, has a credit (a token bucket kept as one time: GCRA) in a table by keyed hash.
+//! Called by tail call from `classify.rs`. Each source prefix, an IPv4 /24 or the first 64 bits of
+//! an IPv6 address, has a credit (a token bucket kept as one time: GCRA) in a table by keyed hash.
 //! It bounds one true source, or a network of them, that is louder than others. Forged sources that
 //! are all different each find their own credit: against them it does nothing.
 

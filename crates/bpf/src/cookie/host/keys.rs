@@ -48,7 +48,10 @@ pub(super) fn derive(a: &mut Assembler, maps: &HostMaps, function: Label) {
     a.place(function);
     a.copy(Register::R9, Register::R1).set(Register::R1, 0);
     look_up(a, maps.settings, none);
+    // The generation is read first: what is written meanwhile then makes another one.
     a.copy(Register::R6, Register::R0)
+        .load(AccessSize::Double, Register::R1, Register::R6, HostSettings::GENERATION)
+        .store(AccessSize::Double, Register::R9, at::WORDS + 16, Register::R1)
         .load(AccessSize::Double, Register::R8, Register::R9, at::NOW)
         .load(AccessSize::Double, Register::R1, Register::R6, HostSettings::WALL)
         .compute_reg(Register::R8, Operation::Add, Register::R1)
@@ -70,7 +73,7 @@ pub(super) fn derive(a: &mut Assembler, maps: &HostMaps, function: Label) {
     }
     a.load(AccessSize::Double, Register::R1, Register::R6, HostSettings::ZONE)
         .store(AccessSize::Double, Register::R0, KeyTable::ZONE_OFFSET, Register::R1)
-        .load(AccessSize::Double, Register::R1, Register::R6, HostSettings::GENERATION)
+        .load(AccessSize::Double, Register::R1, Register::R9, at::WORDS + 16)
         .store(AccessSize::Double, Register::R0, GENERATION, Register::R1)
         .load(AccessSize::Double, Register::R1, Register::R9, at::NOW)
         .store(AccessSize::Double, Register::R0, SINCE, Register::R1)

@@ -149,7 +149,8 @@ pub(super) fn awake(a: &mut Assembler, pass: Label) {
         .load(AccessSize::Double, Register::R5, Register::R1, word(Tally::Window))
         .jump_if_reg(Register::R4, JumpCondition::Equal, Register::R5, same)
         .store(AccessSize::Double, Register::R1, word(Tally::Window), Register::R4)
-        .store_value(AccessSize::Double, Register::R1, word(Tally::Syns), 0);
+        .store_value(AccessSize::Double, Register::R1, word(Tally::Syns), 0)
+        .store_value(AccessSize::Double, Register::R1, word(Tally::LeftInWindow), 0);
     a.place(same);
     a.load(AccessSize::Double, Register::R5, Register::R1, word(Tally::Syns))
         .add(Register::R5, 1)

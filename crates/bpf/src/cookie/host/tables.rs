@@ -14,6 +14,9 @@ pub const PORTS_MAX: usize = 64;
 pub const PROOFS: usize = 1 << 16;
 /// Source prefixes with a credit of their own at UDP ports; a power of two.
 pub const BUCKETS: usize = 1 << 16;
+/// SYNs to one port at one core within 134 ms that go to the kernel while awake, because no cookie
+/// can stand for them: a thousand a second.
+pub const LEFT_MAX: u64 = 134;
 /// Words of the settings.
 pub const SETTING_WORDS: usize = 24;
 /// In the word of an [`Offer`]: no window scale is said.
@@ -30,6 +33,8 @@ pub struct HostSettings {
     pub always: bool,
     /// Everything passes.
     pub paused: bool,
+    /// No SYN is answered any more; cookies that were given are redeemed.
+    pub ending: bool,
     /// SYNs to one port at one core within 134 ms that wake the program.
     pub wakes: u64,
     /// Half-open connections wake it beyond the listener's backlog shifted right by this.
@@ -68,6 +73,7 @@ impl HostSettings {
     /// Bits of the mode.
     pub(super) const ALWAYS: i32 = 1;
     pub(super) const PAUSED: i32 = 2;
+    pub(super) const ENDING: i32 = 4;
 
     /// Secret and clock of settings that lie in a map.
     #[must_use]
@@ -82,7 +88,8 @@ impl HostSettings {
     /// As it lies in the map.
     #[must_use]
     pub fn words(&self) -> [u64; SETTING_WORDS] {
-        let mode = u64::from(self.always) | u64::from(self.paused) << 1;
+        let flag = |set: bool, bit: u32| u64::from(set) << bit;
+        let mode = flag(self.always, 0) | flag(self.paused, 1) | flag(self.ending, 2);
         let mut words = [0; SETTING_WORDS];
         let head = [
             self.offer_v4,
@@ -150,6 +157,10 @@ pub enum Tally {
     Challenged = 20,
     /// Segments that went to the kernel because the listener is MPTCP.
     Multipath = 21,
+    /// SYNs that went to the kernel while awake in the present window.
+    LeftInWindow = 22,
+    /// SYNs that were dropped while awake: too many that only the kernel could answer.
+    LeftRefused = 23,
 }
 
 impl Tally {
@@ -182,6 +193,7 @@ mod tests {
             offer_v6: 2,
             always: true,
             paused: false,
+            ending: false,
             wakes: 3,
             watch_shift: 4,
             wall_offset: 5,

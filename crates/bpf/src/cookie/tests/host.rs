@@ -32,6 +32,7 @@ struct HostRig {
     maps: HostMaps,
     classify: Vec<Instruction>,
     cache: Rig,
+    ending: bool,
 }
 
 /// What a listener says of itself.
@@ -98,7 +99,8 @@ impl HostRig {
             &(u64::from(NUMBER) | u64::from(NUMBER) << 8).to_ne_bytes()
         ));
         machine.host.has_metadata = true;
-        let mut rig = Self { machine, maps, classify, cache: Rig::new(settings(), START) };
+        let cache = Rig::new(settings(), START);
+        let mut rig = Self { machine, maps, classify, cache, ending: false };
         rig.tell(always, 1);
         rig.at(START);
         rig.listen(USUAL);
@@ -122,6 +124,7 @@ impl HostRig {
             offer_v6: offer(1440).word(),
             always,
             paused: false,
+            ending: self.ending,
             wakes: 1342,
             watch_shift: 2,
             wall_offset: 0,
@@ -464,6 +467,13 @@ fn what_no_cookie_can_stand_for_goes_to_the_kernel() {
     assert!(rig.machine.set(rig.maps.addresses, &LINK_LOCAL.octets(), &[0; 8]));
     assert_eq!(rig.verdict(&own), verdict::PASS, "from an address of ours");
     assert_eq!(rig.counted(Tally::Left), 7);
+    // Not more than the kernel is to be bothered with, and others are answered meanwhile.
+    let passed = (0..1000).filter(|_| rig.verdict(&Sent::syn(true, small)) == verdict::PASS);
+    assert_eq!(passed.count() as u64, LEFT_MAX - 7);
+    assert_eq!(rig.counted(Tally::LeftRefused), 1000 + 7 - LEFT_MAX);
+    assert_eq!(rig.verdict(&Sent::syn(true, &LINUX)), verdict::TRANSMIT);
+    rig.after(140);
+    assert_eq!(rig.verdict(&Sent::syn(true, small)), verdict::PASS);
 }
 
 #[test]
@@ -508,6 +518,19 @@ fn keys_turn_without_user_space_and_a_new_secret_is_obeyed() {
         // A generation that is new has the keys derived, here of the same secret.
         rig.tell(true, 2);
         assert_eq!(rig.verdict(&fresh), verdict::PASS);
+    }
+}
+
+#[test]
+fn at_its_end_it_redeems_what_it_has_given_and_gives_no_more() {
+    for v6 in [false, true] {
+        let mut rig = HostRig::new(true);
+        let ack = handshake(&mut rig, v6);
+        rig.ending = true;
+        rig.tell(true, 1);
+        assert_eq!(rig.verdict(&Sent::syn(v6, &LINUX)), verdict::PASS);
+        assert_eq!((rig.verdict(&ack), rig.note().is_some()), (verdict::PASS, true));
+        assert_eq!(rig.counted(Tally::Answered), 1);
     }
 }
 

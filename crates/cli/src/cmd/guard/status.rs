@@ -49,7 +49,8 @@ impl StatusSocket {
 /// Waits for a connection, a signal, or the time.
 fn wait(listener: &std::os::unix::net::UnixListener, left: Duration) {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let left = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() };
+    let left =
+        Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
     // An interrupt ends the wait, as it is meant to.
     let _ = poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&left));
 }

@@ -16,6 +16,7 @@ use floodwall_bpf::{AccessSize, Assembler, JumpCondition, Register};
 use crate::DeviceError;
 use crate::af_xdp::bpf::{BpfProgram, Map, MapKind};
 use crate::af_xdp::first_line::{FirstLine, FirstLineState};
+use crate::af_xdp::steering::Deliver;
 
 const STATION: MacAddr = MacAddr([2, 0x11, 0x22, 0x33, 0x44, 0x55]);
 const PORT: u16 = 80;
@@ -368,7 +369,7 @@ fn renewing(line: &FirstLine, frame: &[u8], goes_on: bool, times: u32) -> u32 {
     a.tail_call(Register::R6, programs.fd(), 0);
     a.place(short);
     a.set(Register::R0, 1).exit();
-    let program = BpfProgram::load(&a.finish().unwrap()).unwrap();
+    let program = BpfProgram::load(&a.finish().unwrap(), Deliver::ToSockets).unwrap();
     let mut best = u32::MAX;
     for _ in 0..5 {
         let (verdict, nanos) = program.run(&mut frame.to_vec(), times).unwrap();
@@ -376,4 +377,35 @@ fn renewing(line: &FirstLine, frame: &[u8], goes_on: bool, times: u32) -> u32 {
         best = best.min(nanos);
     }
     best
+}
+
+/// A program at the system's ingress is attached to an interface, so this test runs in a network
+/// namespace of its thread.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a namespace is left with its thread")]
+fn answers_can_pass_by_the_system() {
+    use crate::af_xdp::cookies::{Back, CookieProgramPlan};
+    use crate::af_xdp::steering::{LinkStation, QueueSteering};
+    const LOOPBACK: u32 = 1;
+    let inside = std::thread::spawn(|| {
+        // SAFETY: the new thread alone enters another network namespace.
+        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+            return eprintln!("SKIPPED: no network namespace: {}", std::io::Error::last_os_error());
+        }
+        for deliver in [Deliver::ToSockets, Deliver::Onward] {
+            let plan = CookieProgramPlan {
+                answers: Some(Back::Redirected(LOOPBACK)),
+                veth: Some(LOOPBACK),
+                deliver,
+                ..CookieProgramPlan::default()
+            };
+            let station = LinkStation { mac: MacAddr([2, 0, 0, 0, 0, 1]), is_shared: false };
+            let mut notes = Vec::new();
+            let mut steering = QueueSteering::load(station, 1, &plan, &mut notes).unwrap();
+            steering.reach_peer(&plan, false, &mut notes);
+            // The loopback interface takes no frames from a program; answers go up, marked.
+            assert!(notes.len() == 1 && notes[0].contains("pass by the system"), "{notes:?}");
+        }
+    });
+    inside.join().unwrap();
 }

@@ -8,10 +8,11 @@
 use floodwall_bpf::{AccessSize, Assembler, JumpCondition, Label, Operation, Register};
 
 use super::code::{
-    CodePaths, KnownFields, V4_PORTS, V4_WORDS, V6_PORTS, V6_WORDS, credit, destination, end,
-    look_up, print, reach, wire, word,
+    CodePaths, KnownFields, V4_PORTS, V4_PROTOCOL, V4_WORDS, V6_PORTS, V6_PROTOCOL, V6_WORDS,
+    credit, destination, end, look_up, print, reach, wire, word,
 };
 use super::destination::port;
+use super::fair;
 use super::{FilterRefusal, ProgramKind, SETS, WAYS};
 use crate::af_xdp::filter_tables::AnyAddress;
 use crate::af_xdp::steering::{DATA, DATA_END, RX_QUEUE};
@@ -44,6 +45,10 @@ pub(super) fn emit(a: &mut Assembler, known: &KnownFields<'_>, through: Label, i
         }
         destination(a, known, is_v6, &ways);
         port(a, &known.maps, ports, AnyAddress::Tcp, ways.refuse(FilterRefusal::PortClosed));
+        if is_syn {
+            let protocol = if is_v6 { V6_PROTOCOL } else { V4_PROTOCOL };
+            fair::emit(a, &known.fair, (is_v6, protocol, ports), &ways);
+        }
         a.jump(ways.spend(kind));
     }
     end(a, &ways);

@@ -9,6 +9,7 @@ use floodwall_bpf::cookie::find_syn;
 use floodwall_bpf::{AccessSize, Assembler, Function, JumpCondition, Label, Operation, Register};
 
 use super::destination::{DestinationMaps, OtherDestinations, look, port, source, whatever};
+use super::fair::{self, FairMaps};
 use super::{DESK_GRANTED, DESK_REFUSED, DESK_USED, FilterRefusal, ProgramKind, SETS, WAYS};
 use crate::af_xdp::filter_tables::AnyAddress;
 use crate::af_xdp::steering::{DATA, DATA_END, DROP, RX_QUEUE};
@@ -20,12 +21,15 @@ const LENGTH: i16 = -16;
 pub(super) const L3: i16 = 14;
 pub(super) const V4_PORTS: i16 = L3 + 20;
 pub(super) const V6_PORTS: i16 = L3 + 40;
+/// Where the protocol of a plain packet is.
+pub(super) const V4_PROTOCOL: i16 = L3 + 9;
+pub(super) const V6_PROTOCOL: i16 = L3 + 6;
 /// Header words of plain IPv4 and IPv6 packets that form a flow's key, with their load sizes.
 pub(super) const V4_WORDS: [(AccessSize, i16); 4] = [
     (AccessSize::Word, L3 + 12),
     (AccessSize::Word, L3 + 16),
     (AccessSize::Word, V4_PORTS),
-    (AccessSize::Byte, L3 + 9),
+    (AccessSize::Byte, V4_PROTOCOL),
 ];
 pub(super) const V6_WORDS: [(AccessSize, i16); 10] = [
     (AccessSize::Word, L3 + 8),
@@ -37,7 +41,7 @@ pub(super) const V6_WORDS: [(AccessSize, i16); 10] = [
     (AccessSize::Word, L3 + 32),
     (AccessSize::Word, L3 + 36),
     (AccessSize::Word, V6_PORTS),
-    (AccessSize::Byte, L3 + 6),
+    (AccessSize::Byte, V6_PROTOCOL),
 ];
 const UDP: i32 = 17;
 const ICMPV6: i32 = 58;
@@ -50,6 +54,7 @@ pub(super) struct KnownFields<'a> {
     pub(super) friends: i32,
     pub(super) key: &'a [u64],
     pub(super) maps: DestinationMaps,
+    pub(super) fair: FairMaps,
     /// The programs for SYNs and for other segments of unknown connections, at [`SYNS`] and
     /// [`SEGMENTS`].
     pub(super) programs: Option<i32>,
@@ -312,7 +317,7 @@ fn flow(
     other: Label,
     ways: &CodePaths,
 ) {
-    let (udp, flow) = (a.label(), a.label());
+    let (udp, flow, wanted) = (a.label(), a.label(), a.label());
     let protocol = words.last().map_or(0, |(_, at)| *at);
     let closed = ways.refuse(FilterRefusal::PortClosed);
     reach(a, ports + 4, other);
@@ -334,9 +339,11 @@ fn flow(
         udp,
     );
     port(a, &known.maps, ports, AnyAddress::Tcp, closed);
-    a.jump(ways.spend(ProgramKind::Plain));
+    a.jump(wanted);
     a.place(udp);
     port(a, &known.maps, ports, AnyAddress::Udp, closed);
+    a.place(wanted);
+    fair::emit(a, &known.fair, (is_v6, protocol, ports), ways);
     a.jump(ways.spend(ProgramKind::Plain));
 }
 

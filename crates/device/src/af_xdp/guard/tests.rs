@@ -227,3 +227,50 @@ fn newcomers_are_few_a_turn_and_those_who_talk_keep_half_of_each_set() {
     line.befriend(now, &flow(true, UDP, 1, 5));
     assert!(known(&line, 5));
 }
+
+/// A datagram to `port`, from the prefix of a number.
+fn from_prefix(v6: bool, prefix: u16, port: u16) -> Vec<u8> {
+    let mut frame = flow(v6, UDP, 1, 1000);
+    let (source, ports) = if v6 { (22, 54) } else { (26, 34) };
+    frame[source + 1..source + 3].copy_from_slice(&prefix.to_be_bytes());
+    frame[ports + 2..ports + 4].copy_from_slice(&port.to_be_bytes());
+    frame
+}
+
+/// The part of `asked` frames of `honest` that is taken in the later ones of many turns, in which
+/// `loud` comes 300 times before each of them.
+fn kept(line: &mut FirstLine, loud: &[Vec<u8>], honest: &[Vec<u8>]) -> f64 {
+    const TURNS: u32 = 80;
+    let (mut taken, mut asked) = (0, 0);
+    for turn in 0..TURNS {
+        line.admit(NOW, Some(64));
+        for number in 0..300 {
+            line.say(&loud[number % loud.len()]).unwrap();
+        }
+        for frame in honest {
+            let is_taken = line.say(frame).unwrap() == FirstLineState::Taken;
+            if turn >= TURNS / 2 {
+                (taken, asked) = (taken + u32::from(is_taken), asked + 1);
+            }
+        }
+    }
+    f64::from(taken) / f64::from(asked)
+}
+
+#[test]
+fn a_flood_of_one_service_takes_nothing_of_another_and_loud_prefixes_nothing_of_a_quiet_one() {
+    for v6 in [false, true] {
+        let Some(mut line) = loaded() else { return };
+        let loud: Vec<_> = (0..300).map(|prefix| from_prefix(v6, prefix, 9)).collect();
+        let honest = [from_prefix(v6, 7000, 10), from_prefix(v6, 3, 53)];
+        let part = kept(&mut line, &loud, &honest);
+        assert!(part >= 0.99, "v6 {v6}: another service keeps {part}");
+        assert!(line.stats().rx_service_full > 0);
+        // Of the same service, from a prefix of its own beside ten loud ones.
+        let Some(mut line) = loaded() else { return };
+        let loud: Vec<_> = (0..10).map(|prefix| from_prefix(v6, prefix, 9)).collect();
+        let part = kept(&mut line, &loud, &[from_prefix(v6, 7000, 9)]);
+        assert!(part >= 0.95, "v6 {v6}: another prefix keeps {part}");
+        assert!(line.stats().rx_prefix_full > 0);
+    }
+}

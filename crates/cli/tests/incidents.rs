@@ -1,0 +1,201 @@
+//! `floodwall explain` on incidents that are staged on a running instance, not on counters: what it
+//! says first is right in each, and at rest it claims nothing.
+//!
+//! Needs root, for a network namespace, the TAP and raw sockets; reports that it was skipped
+//! elsewhere. Everything is sent from the kernel's side of the TAP, within the namespace, bounded
+//! in packets and time.
+#![expect(clippy::unwrap_used, reason = "what a test cannot do without ends the test")]
+#![expect(clippy::disallowed_methods, reason = "the test waits for another process")]
+
+mod support;
+
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket};
+use serde_json::Value;
+use support::{Instance, may};
+
+const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const ICMP: u8 = 1;
+/// The flag for more fragments.
+const MORE: u16 = 0x2000;
+
+/// The Internet checksum of these pieces, each of even length but the last.
+fn checksum(pieces: &[&[u8]]) -> u16 {
+    let mut sum = 0_u32;
+    for pair in pieces.concat().chunks(2) {
+        sum += u32::from(u16::from_be_bytes([pair[0], *pair.get(1).unwrap_or(&0)]));
+    }
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+/// An IPv4 packet to the host; the kernel fills in length and header checksum.
+fn ip(source: Ipv4Addr, protocol: u8, (id, fragment): (u16, u16), payload: &[u8]) -> Vec<u8> {
+    let mut packet = vec![0x45, 0, 0, 0];
+    packet.extend(id.to_be_bytes());
+    packet.extend(fragment.to_be_bytes());
+    packet.extend([64, protocol, 0, 0]);
+    packet.extend([source.octets(), HOST.octets()].concat());
+    packet.extend(payload);
+    packet
+}
+
+/// A TCP or UDP header with its checksum, or with a wrong one.
+fn upper(source: Ipv4Addr, protocol: u8, mut header: Vec<u8>, at: usize, wrong: bool) -> Vec<u8> {
+    let pseudo = [source.octets(), HOST.octets(), [0, protocol, 0, header.len() as u8]].concat();
+    let sum = checksum(&[&pseudo, &header]) ^ u16::from(wrong);
+    header[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+    header
+}
+
+fn tcp(source: Ipv4Addr, (from, to): (u16, u16), flags: u8, n: u32) -> Vec<u8> {
+    let mut header = [from.to_be_bytes(), to.to_be_bytes()].concat();
+    header.extend(n.wrapping_mul(2_654_435_761).to_be_bytes());
+    header.extend([0, 0, 0, 1, 0x50, flags, 0x40, 0, 0, 0, 0, 0]);
+    ip(source, TCP, (0, 0), &upper(source, TCP, header, 16, false))
+}
+
+fn udp(source: Ipv4Addr, to: u16, wrong: bool) -> Vec<u8> {
+    let mut header = [4000_u16.to_be_bytes(), to.to_be_bytes(), 12_u16.to_be_bytes()].concat();
+    header.extend([0, 0, b'w', b'h', b'a', b't']);
+    ip(source, UDP, (0, 0), &upper(source, UDP, header, 6, wrong))
+}
+
+fn raw() -> OwnedFd {
+    socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::RAW)).unwrap()
+}
+
+/// The n-th forged source of 198.18.0.0/15, which a route leads to.
+fn forged(n: u32) -> Ipv4Addr {
+    Ipv4Addr::from(0xc612_0000 | (n.wrapping_mul(40_503) & 0x0001_ffff))
+}
+
+/// Runs `send` so often a millisecond while the instance is asked; returns what `explain` says.
+fn staged(
+    running: &Instance,
+    per_milli: u32,
+    settle: Duration,
+    send: impl Fn(u32) + Send + 'static,
+) -> Value {
+    let done = Arc::new(AtomicBool::new(false));
+    let over = Arc::clone(&done);
+    let sender = running.within(move || {
+        let (begun, mut n) = (Instant::now(), 0);
+        while !over.load(Ordering::Relaxed) && begun.elapsed() < Duration::from_secs(60) {
+            for _ in 0..per_milli {
+                send(n);
+                n += 1;
+            }
+            // 0 is one every 20 ms.
+            if per_milli == 0 {
+                send(n);
+                n += 1;
+                std::thread::sleep(Duration::from_millis(19));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    std::thread::sleep(settle);
+    let said = running.json(&["explain", "--seconds", "2", "--json"]);
+    done.store(true, Ordering::Relaxed);
+    sender.join().unwrap();
+    said
+}
+
+/// Waits until nothing is claimed any more.
+fn quiet(running: &Instance) {
+    for _ in 0..20 {
+        let said = running.json(&["explain", "--seconds", "1", "--json"]);
+        if said["verdict"] == "fine: nothing is wrong" {
+            return;
+        }
+    }
+    panic!("it still claims: {}", running.json(&["explain", "--seconds", "1", "--json"]));
+}
+
+/// A sender of one packet a call over a raw socket that is opened in the namespace.
+fn sends(make: impl Fn(u32) -> Vec<u8> + Send + 'static) -> impl Fn(u32) + Send + 'static {
+    let socket = std::sync::OnceLock::new();
+    move |n| {
+        let to = SocketAddrV4::new(HOST, 0);
+        // A full queue of the TAP is the flood's own affair.
+        let _ = sendto(socket.get_or_init(raw), &make(n), SendFlags::empty(), &to);
+    }
+}
+
+/// A sender of datagrams from the namespace's own address to a closed port.
+fn closed(own: &'static str, to: &'static str) -> impl Fn(u32) + Send + 'static {
+    let socket = std::sync::OnceLock::new();
+    move |_| {
+        let socket = socket.get_or_init(|| UdpSocket::bind(own).unwrap());
+        let _ = socket.send_to(b"closed", to);
+    }
+}
+
+#[test]
+fn what_is_staged_is_what_is_explained() {
+    if !may() {
+        return;
+    }
+    let running = Instance::start_with_peer(
+        "incidents",
+        &["--route=198.18.0.0/15 via 10.0.0.1", "--service=udp-echo:7001", "--service=http:80"],
+    );
+    quiet(&running);
+    let short = Duration::from_millis(500);
+    let mut wrong = Vec::new();
+    let mut judge = |said: Value, kind: &str, name: &str| {
+        let first = &said["findings"][0];
+        let evidence = first["evidence"].as_array().is_some_and(|all| !all.is_empty());
+        if first["kind"] != kind || first["name"] != name || !evidence {
+            wrong.push(format!("{kind}: {name}: {said}"));
+        }
+        quiet(&running);
+    };
+    let syns = sends(|n| tcp(forged(n), (1024 + (n % 60_000) as u16, 80), 0x02, n));
+    judge(staged(&running, 40, Duration::from_secs(3), syns), "attack", "SYN flood");
+    for to in ["10.0.0.2:9", "[fd00::2]:9"] {
+        let own = if to.starts_with('[') { "[fd00::1]:0" } else { "10.0.0.1:0" };
+        let flood = closed(own, to);
+        judge(staged(&running, 8, short, flood), "attack", "flood of closed ports");
+    }
+    let pieces = sends(|n| ip(forged(n), UDP, (n as u16, MORE), &[0; 64]));
+    judge(staged(&running, 20, short, pieces), "attack", "fragment flood");
+    let echo = sends(|n| {
+        let mut echo = vec![8, 0, 0, 0, 0, 1];
+        echo.extend((n as u16).to_be_bytes());
+        let sum = checksum(&[&echo]);
+        echo[2..4].copy_from_slice(&sum.to_be_bytes());
+        ip(PEER, ICMP, (0, 0), &echo)
+    });
+    judge(staged(&running, 40, short, echo), "attack", "ICMP flood");
+    let broken = sends(|n| udp(forged(n), 7001, true));
+    judge(staged(&running, 8, short, broken), "attack", "flood of malformed packets");
+    let acks = sends(|n| tcp(forged(n), (1024 + (n % 60_000) as u16, 81), 0x10, n));
+    let name = "flood of TCP segments without a connection";
+    judge(staged(&running, 8, short, acks), "attack", name);
+    // The echo's answers are for stations that do not exist: many, then few.
+    let link = |n: u32| Ipv4Addr::new(10, 0, 0, 10 + (n % 200) as u8);
+    let many = sends(move |n| udp(link(n), 7001, false));
+    judge(staged(&running, 8, short, many), "attack", "neighbour table flood");
+    let few = sends(move |n| udp(link(n), 7001, false));
+    judge(staged(&running, 0, Duration::from_secs(6), few), "path", "neighbours");
+    let nowhere = sends(|n| udp(Ipv4Addr::from(0xcb00_7100 | (n & 0xff)), 7001, false));
+    judge(staged(&running, 0, short, nowhere), "path", "routes");
+    assert!(running.ask(&["link", "set", "fw0", "down"]).status.success());
+    let down = closed("10.0.0.1:0", "10.0.0.2:7001");
+    let said = staged(&running, 0, short, down);
+    assert!(running.ask(&["link", "set", "fw0", "up"]).status.success());
+    judge(said, "path", "link down");
+    assert!(wrong.is_empty(), "{} wrong: {wrong:#?}", wrong.len());
+}

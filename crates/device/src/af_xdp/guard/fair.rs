@@ -1,0 +1,257 @@
+//! `FairCredit`: how the credit for unverified flows is divided among services and senders.
+//!
+//! Emitted by `code.rs` and `behind.rs` for what would be admitted otherwise. A service is a protocol and a
+//! destination port; a sender is the first 24 bits of an IPv4 source, or 64 of an IPv6 one. In each
+//! turn of the worker a service has no more than a limit, and within it a prefix no more than
+//! another. Both limits are the same for all and follow the load: while the credit is nearly used
+//! up they fall, and else they rise, so that whoever asks for less than the limit loses nothing and
+//! what they leave is lent to the others (max-min shares). The last eighth of a service's part is kept
+//! for prefixes that have had nothing of it in this turn. Invariant: a limit is never zero.
+//!
+//! # Under flood
+//! Bound: [`SERVICES`] and [`PREFIXES`] counters a queue, of fixed size; services and prefixes find
+//! theirs by keyed hashes, and those that meet in one share it. Work per frame: two products and
+//! two look-ups. A flood from prefixes at random exhausts the limit of its service before that of
+//! any prefix: a newcomer of the same service then loses as the flood does.
+
+use std::io;
+
+use floodwall_bpf::{AccessSize, Assembler, JumpCondition, Operation, Register};
+
+use super::code::{CodePaths, L3, look_up, word};
+use super::{
+    DESK_NEAR, DESK_PREFIX_MAX, DESK_SERVICE_HIGH, DESK_SERVICE_MAX, DESK_TURN, FilterRefusal,
+};
+use crate::af_xdp::steering::{DATA_END, RX_QUEUE};
+use crate::af_xdp::words::UmemWords;
+
+/// Counters of a queue, as powers of two.
+const SERVICES_LOG: i32 = 6;
+const PREFIXES_LOG: i32 = 10;
+pub(super) const SERVICES: u32 = 1 << SERVICES_LOG;
+pub(super) const PREFIXES: u32 = 1 << PREFIXES_LOG;
+/// Words of a counter: the turn that it is of, and what was admitted in it.
+const COUNTER_WORDS: usize = 2;
+const TURN: i16 = 0;
+const USED: i16 = 8;
+/// The stack slot of the service's hash.
+const SERVICE: i16 = -24;
+
+/// The counters, which the program alone writes, and the key of their hashes.
+#[derive(Debug)]
+pub(super) struct FairCredit {
+    services: UmemWords,
+    prefixes: UmemWords,
+    key: u64,
+}
+
+/// Where the program finds them.
+#[derive(Clone, Copy)]
+pub(super) struct FairMaps {
+    services: i32,
+    prefixes: i32,
+    key: u64,
+}
+
+impl FairCredit {
+    pub(super) fn create(queues: u32, key: u64) -> io::Result<Self> {
+        Ok(Self {
+            services: UmemWords::create(COUNTER_WORDS, queues * SERVICES)?,
+            prefixes: UmemWords::create(COUNTER_WORDS, queues * PREFIXES)?,
+            // A product by an even number loses bits.
+            key: key | 1,
+        })
+    }
+
+    pub(super) fn maps(&self) -> FairMaps {
+        FairMaps { services: self.services.fd(), prefixes: self.prefixes.fd(), key: self.key }
+    }
+}
+
+/// The limits of a queue, as parts of the credit in 1,024.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FairLimits {
+    service: u32,
+    prefix: u32,
+    /// What was used and counted at the last turn.
+    granted: u64,
+    near: u64,
+}
+
+/// Less credit is not divided: what is left would be nothing.
+const DIVIDED_MIN: u64 = 8;
+const WHOLE: u32 = 1024;
+const LEAST: u32 = 4;
+
+impl Default for FairLimits {
+    fn default() -> Self {
+        Self { service: WHOLE, prefix: WHOLE, granted: 0, near: 0 }
+    }
+}
+
+/// A limit after a turn in which what it divides was nearly used up, or was not.
+fn follow(limit: u32, is_short: bool) -> u32 {
+    match is_short {
+        true => (limit * 3 / 4).max(LEAST),
+        false => (limit + limit / 8 + 1).min(WHOLE),
+    }
+}
+
+impl FairLimits {
+    /// A turn is over in which `left` of `granted` credit was not used, and services have come near
+    /// their limit `near` times since the start.
+    pub(super) fn turn(&mut self, granted: u64, left: u64, near: u64) {
+        self.service = follow(self.service, left < granted.div_ceil(8));
+        self.prefix = follow(self.prefix, near != self.near);
+        (self.granted, self.near) = (granted, near);
+    }
+
+    /// The limits of a service, how much of it is near, and of a prefix, for so much credit.
+    pub(super) fn of(self, credit: u64) -> [u64; 3] {
+        let part = |whole: u64, part: u32| match whole {
+            0..=DIVIDED_MIN | u64::MAX => whole,
+            _ => (whole.saturating_mul(part.into()) / u64::from(WHOLE)).max(1),
+        };
+        let service = part(credit, self.service);
+        [service, service - service / 8, part(service, self.prefix)]
+    }
+}
+
+/// Emits the count of a frame whose protocol and ports are at these offsets: jumps to a refusal
+/// where service or prefix has had its part. `R8` is the frame's end afterwards.
+pub(super) fn emit(
+    a: &mut Assembler,
+    maps: &FairMaps,
+    (is_v6, protocol, ports): (bool, i16, i16),
+    ways: &CodePaths,
+) {
+    let far = 64;
+    a.load(AccessSize::Byte, Register::R1, Register::R7, protocol)
+        .compute(Register::R1, Operation::ShiftLeft, 16)
+        .load(AccessSize::Half, Register::R2, Register::R7, ports + 2)
+        .compute_reg(Register::R1, Operation::Or, Register::R2)
+        .set_wide(Register::R2, maps.key)
+        .compute_reg(Register::R1, Operation::Multiply, Register::R2)
+        .store(AccessSize::Double, Register::R10, SERVICE, Register::R1)
+        .compute(Register::R1, Operation::ShiftRight, far - SERVICES_LOG);
+    counter(a, maps.services, SERVICES_LOG, ways);
+    a.copy(Register::R8, Register::R0)
+        .load(AccessSize::Double, Register::R1, Register::R8, USED)
+        .load(AccessSize::Double, Register::R2, Register::R9, word(DESK_SERVICE_MAX))
+        .jump_if_reg(
+            Register::R1,
+            JumpCondition::AtLeast,
+            Register::R2,
+            ways.refuse(FilterRefusal::Service),
+        );
+    match is_v6 {
+        false => a.load(AccessSize::Word, Register::R1, Register::R7, L3 + 12).compute(
+            Register::R1,
+            Operation::And,
+            i32::from_ne_bytes([0xff, 0xff, 0xff, 0]),
+        ),
+        true => a
+            .load(AccessSize::Word, Register::R1, Register::R7, L3 + 8)
+            .load(AccessSize::Word, Register::R2, Register::R7, L3 + 12)
+            .compute(Register::R2, Operation::ShiftLeft, 32)
+            .compute_reg(Register::R1, Operation::Or, Register::R2),
+    };
+    a.load(AccessSize::Double, Register::R2, Register::R10, SERVICE)
+        .compute_reg(Register::R1, Operation::Add, Register::R2)
+        .set_wide(Register::R2, maps.key.rotate_left(32) | 1)
+        .compute_reg(Register::R1, Operation::Multiply, Register::R2)
+        .compute(Register::R1, Operation::ShiftRight, far - PREFIXES_LOG);
+    counter(a, maps.prefixes, PREFIXES_LOG, ways);
+    let (first, counted) = (a.label(), a.label());
+    a.load(AccessSize::Double, Register::R1, Register::R0, USED)
+        .load(AccessSize::Double, Register::R2, Register::R9, word(DESK_PREFIX_MAX))
+        .jump_if_reg(
+            Register::R1,
+            JumpCondition::AtLeast,
+            Register::R2,
+            ways.refuse(FilterRefusal::Prefix),
+        )
+        .load(AccessSize::Double, Register::R3, Register::R8, USED)
+        .load(AccessSize::Double, Register::R2, Register::R9, word(DESK_SERVICE_HIGH))
+        .jump_if_reg(Register::R3, JumpCondition::Below, Register::R2, first)
+        .jump_if(Register::R1, JumpCondition::Differs, 0, ways.refuse(FilterRefusal::Prefix));
+    a.place(first);
+    a.add(Register::R1, 1)
+        .store(AccessSize::Double, Register::R0, USED, Register::R1)
+        .load(AccessSize::Double, Register::R1, Register::R8, USED)
+        .add(Register::R1, 1)
+        .store(AccessSize::Double, Register::R8, USED, Register::R1)
+        .load(AccessSize::Word, Register::R8, Register::R6, DATA_END)
+        .load(AccessSize::Double, Register::R2, Register::R9, word(DESK_SERVICE_HIGH))
+        .jump_if_reg(Register::R1, JumpCondition::Below, Register::R2, counted)
+        .set(Register::R1, 1)
+        .add_shared(Register::R9, word(DESK_NEAR), Register::R1);
+    a.place(counted);
+}
+
+/// Finds the counter whose number among those of its queue is in `R1`, for `R0`; what it has of
+/// another turn is forgotten.
+fn counter(a: &mut Assembler, map: i32, log: i32, ways: &CodePaths) {
+    let same = a.label();
+    a.load(AccessSize::Word, Register::R2, Register::R6, RX_QUEUE)
+        .compute(Register::R2, Operation::ShiftLeft, log)
+        .compute_reg(Register::R1, Operation::Add, Register::R2);
+    look_up(a, map, ways.through);
+    a.load(AccessSize::Double, Register::R1, Register::R0, TURN)
+        .load(AccessSize::Double, Register::R2, Register::R9, word(DESK_TURN))
+        .jump_if_reg(Register::R1, JumpCondition::Equal, Register::R2, same)
+        .store(AccessSize::Double, Register::R0, TURN, Register::R2)
+        .store_value(AccessSize::Double, Register::R0, USED, 0);
+    a.place(same);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Turns in which `asked` wants the credit: what each of them gets in the last of them.
+    fn shares(credit: u64, asked: &[u64]) -> Vec<u64> {
+        let (mut limits, mut given) = (FairLimits::default(), Vec::new());
+        for _ in 0..200 {
+            let [service, ..] = limits.of(credit);
+            let mut left = credit;
+            given = asked
+                .iter()
+                .map(|asks| {
+                    let gets = (*asks).min(service).min(left);
+                    left -= gets;
+                    gets
+                })
+                .collect();
+            limits.turn(credit, left, 0);
+        }
+        given
+    }
+
+    #[test]
+    fn what_asks_for_little_gets_it_beside_any_number_of_loud_ones() {
+        for loud in 1..=20 {
+            let mut asked = vec![1_000_000; loud];
+            asked.push(3);
+            assert_eq!(shares(256, &asked)[loud], 3, "{loud} loud ones before it");
+        }
+    }
+
+    #[test]
+    fn what_others_leave_is_lent_but_for_a_quarter_or_less() {
+        let [given] = shares(256, &[1_000_000])[..] else { panic!("one") };
+        assert!(given >= 160, "{given}");
+        assert_eq!(shares(256, &[100, 50]), [100, 50]);
+    }
+
+    #[test]
+    fn limits_are_never_zero_and_no_limit_stays_none() {
+        let mut limits = FairLimits::default();
+        for near in 1..200 {
+            limits.turn(64, 0, near);
+        }
+        assert!(limits.of(DIVIDED_MIN + 1).iter().all(|limit| *limit == 1));
+        assert_eq!(limits.of(3), [3, 3, 3]);
+        assert_eq!(limits.of(u64::MAX)[0], u64::MAX);
+    }
+}

@@ -1,0 +1,142 @@
+//! What a program's host knows of itself, and its events.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a failing test may panic")]
+
+use std::future::Future;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use floodwall_base::Family;
+use floodwall_device::pair;
+use floodwall_tokio_sockets::{
+    FloodEvent, FloodKind, HostChangeError, Network, NetworkEvent, TcpListener, TcpStream,
+    UdpSocket,
+};
+use tokio::time::timeout;
+
+async fn soon<F: Future>(what: F) -> F::Output {
+    timeout(Duration::from_secs(30), what).await.unwrap()
+}
+
+async fn two() -> (Network, Network) {
+    let (here, there) = pair(1024);
+    let a = Network::builder().attach(here).address("198.18.0.1/24").address("fd00::1/64").start();
+    let b = Network::builder().attach(there).address("198.18.0.2/24").address("fd00::2/64").start();
+    (soon(a).await.unwrap(), soon(b).await.unwrap())
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+#[tokio::test]
+async fn addresses_routes_and_neighbours_of_both_families_are_shown_and_changed() {
+    let (a, b) = soon(two()).await;
+    assert_eq!(soon(a.online(Family::V4)).await.unwrap(), ip("198.18.0.1"));
+    assert_eq!(soon(a.online(Family::V6)).await.unwrap(), ip("fd00::1"));
+    assert!(a.dns_servers().await.unwrap().is_empty());
+    for (address, prefix, gateway) in [
+        ("198.18.7.1/24", "203.0.113.0/24", "198.18.7.9"),
+        ("fd07::1/64", "2001:db8::/32", "fd07::9"),
+    ] {
+        let (addr, gateway) = (ip(address.split('/').next().unwrap()), ip(gateway));
+        a.add_address(address, None).await.unwrap();
+        let again = a.add_address(address, None).await.unwrap_err();
+        assert!(matches!(again, HostChangeError::Address(_)), "{again}");
+        let all = a.addresses().await.unwrap();
+        let new = all.iter().find(|one| one.address.addr() == addr).unwrap();
+        assert!(!new.learnt && new.valid_for.is_none());
+        a.add_route(prefix, Some(gateway), None).await.unwrap();
+        let routes = a.routes().await.unwrap();
+        assert!(
+            routes.iter().any(|r| r.prefix.to_string() == prefix && r.gateway == Some(gateway))
+        );
+        assert!(a.remove_route(prefix, Some(gateway)).await.unwrap());
+        assert!(!a.remove_route(prefix, None).await.unwrap());
+        a.remove_address(addr).await.unwrap();
+        assert!(a.addresses().await.unwrap().iter().all(|one| one.address.addr() != addr));
+    }
+    let off_link = a.add_route("203.0.113.0/24", Some(ip("192.0.2.1")), None).await.unwrap_err();
+    assert!(off_link.to_string().contains("no interface has a prefix"), "{off_link}");
+    let mixed = a.add_route("203.0.113.0/24", Some(ip("fd00::2")), None).await.unwrap_err();
+    assert!(mixed.to_string().contains("different families"), "{mixed}");
+    assert!(a.add_address("198.18.0.1", None).await.is_err());
+    assert!(a.add_address("198.18.9.1/24", Some("nowhere")).await.is_err());
+    let server = UdpSocket::bind(&b, "[::]:7").await.unwrap();
+    for (own, to) in [("0.0.0.0:0", "198.18.0.2:7"), ("[::]:0", "[fd00::2]:7")] {
+        let client = UdpSocket::bind(&a, own).await.unwrap();
+        client.send_to(b"?", to).await.unwrap();
+        soon(server.recv_from(&mut [0; 8])).await.unwrap();
+    }
+    let known: Vec<_> = a.neighbours().await.unwrap().iter().map(|n| n.addr).collect();
+    assert!(known.is_empty() || known.contains(&ip("198.18.0.2")), "{known:?}");
+}
+
+#[tokio::test]
+async fn a_stream_tells_its_details_until_it_is_gone() {
+    let (a, b) = soon(two()).await;
+    for (bind, to) in [("0.0.0.0:80", "198.18.0.2:80"), ("[::]:81", "[fd00::2]:81")] {
+        let listener = TcpListener::bind(&b, bind).await.unwrap();
+        let client = soon(TcpStream::connect(&a, to)).await.unwrap();
+        let (server, _) = soon(listener.accept()).await.unwrap();
+        client.writable().await.unwrap();
+        client.try_write(b"hello").unwrap();
+        server.readable().await.unwrap();
+        let (ours, theirs) = (client.info().await.unwrap(), server.info().await.unwrap());
+        assert_eq!(ours.state.to_string(), "ESTABLISHED");
+        assert!(ours.window >= ours.snd_mss && ours.snd_mss > 1000, "{ours:?}");
+        // What has arrived is the program's already.
+        assert_eq!((theirs.readable, theirs.outstanding), (0, 0));
+        assert!(theirs.writable && !theirs.has_ended);
+    }
+}
+
+#[tokio::test]
+async fn events_tell_addresses_floods_and_the_end() {
+    let (a, b) = soon(two()).await;
+    let mut events = a.events().unwrap();
+    // The first look is what later ones are compared with.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    a.add_address("198.18.9.1/24", None).await.unwrap();
+    let added = soon(async {
+        loop {
+            if let Some(NetworkEvent::AddressAdded { address, learnt, .. }) = events.next().await {
+                return (address.to_string(), learnt);
+            }
+        }
+    });
+    assert_eq!(added.await, ("198.18.9.1/24".to_owned(), false));
+    a.remove_address(ip("198.18.9.1")).await.unwrap();
+    let lost = soon(async {
+        loop {
+            if let Some(NetworkEvent::AddressLost { address, .. }) = events.next().await {
+                return address.to_string();
+            }
+        }
+    });
+    assert_eq!(lost.await, "198.18.9.1/24");
+    // A flood of datagrams to a closed port, bounded in number.
+    let flood = tokio::spawn(async move {
+        let socket = UdpSocket::bind(&b, "0.0.0.0:0").await.unwrap();
+        for _ in 0..4000 {
+            for _ in 0..16 {
+                let _ = socket.try_send_to(b"flood", "198.18.0.1:9".parse().unwrap());
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        b
+    });
+    let began = soon(async {
+        loop {
+            if let Some(NetworkEvent::Flood(event)) = events.next().await {
+                return event;
+            }
+        }
+    });
+    let FloodEvent::Began(began) = began.await else { panic!("it ended first") };
+    assert!(began.kind == FloodKind::ClosedPorts && began.rate >= 200.0, "{began:?}");
+    flood.abort();
+    assert_eq!(events.lost(), 0);
+    a.shutdown().await.unwrap();
+    while soon(events.next()).await.is_some() {}
+}

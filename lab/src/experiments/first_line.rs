@@ -1,0 +1,118 @@
+//! `first-line`: honest newcomers of a flooded host whose program at the interface answers SYNs.
+//!
+//! `floodwall run` on `xdp:` and on `packet:`, as it is by default, and the kernel with its cookies
+//! meet the same floods in one run, in turns: SYNs at the port of the clients, and datagrams at
+//! another port. Clients of the kernel's connect and exchange a line, `honest_rate` a second, in
+//! `patience_millis` each. Real processes and threads in namespaces: needs root, `ip`, `ethtool`
+//! and two cores, and is skipped without, with the reason. Where the system makes a group of each
+//! session, or others use the cores, run it in a control group of its own.
+
+mod clients;
+mod tables;
+mod trials;
+mod victims;
+
+use serde::Deserialize;
+
+use self::victims::Victim;
+use crate::error::LabError;
+use crate::experiments::Experiment;
+use crate::measure::Measured;
+use crate::plan::Plan;
+use crate::progress::Progress;
+
+/// The experiment `first-line`: honest newcomers over offered load.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FirstLine;
+
+/// What the flood is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Flood {
+    /// SYNs of invented sources, to the clients' port.
+    Syn,
+    /// Datagrams of invented sources, to another port with a service.
+    Udp,
+}
+
+impl Flood {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Syn => "syn",
+            Self::Udp => "udp",
+        }
+    }
+}
+
+/// The plan's `[vary]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Vary {
+    floods: Vec<Flood>,
+    victims: Vec<Victim>,
+    loads: Vec<u64>,
+}
+
+/// The plan's `[hold]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Hold {
+    honest_rate: u64,
+    patience_millis: u64,
+}
+
+/// The plan's `[full]` or `[quick]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Amount {
+    calls: usize,
+    rounds: u64,
+    /// Whether only the least load is tried, to see that everything works.
+    least: bool,
+}
+
+/// What is to be done.
+struct Work<'a> {
+    vary: &'a Vary,
+    hold: &'a Hold,
+    calls: usize,
+    rounds: u64,
+    least: bool,
+}
+
+impl Work<'_> {
+    /// Which victim meets which flood. A load is met by all before the next comes.
+    fn cases(&self) -> Vec<(Flood, bool, Victim, u64)> {
+        let loads = if self.least { 1 } else { self.vary.loads.len() };
+        let mut all = Vec::new();
+        for flood in &self.vary.floods {
+            for six in [false, true] {
+                for load in self.vary.loads.iter().take(loads) {
+                    let victims = self.vary.victims.iter();
+                    all.extend(victims.map(|victim| (*flood, six, *victim, *load)));
+                }
+            }
+        }
+        all
+    }
+}
+
+impl Experiment for FirstLine {
+    fn name(&self) -> &'static str {
+        "first-line"
+    }
+
+    fn run(
+        &self,
+        plan: &Plan,
+        amount: &toml::Table,
+        _: u64,
+        progress: &mut dyn Progress,
+    ) -> Result<Measured, LabError> {
+        let vary: Vary = plan.read("vary", &plan.vary)?;
+        let hold: Hold = plan.read("hold", &plan.hold)?;
+        let Amount { calls, rounds, least } = plan.read("amount", amount)?;
+        let work = Work { vary: &vary, hold: &hold, calls, rounds, least };
+        Ok(tables::measured(&trials::measure(&work, progress)?, least))
+    }
+}

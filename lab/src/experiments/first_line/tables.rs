@@ -1,0 +1,130 @@
+//! What was found, as numbers, tables and pictures.
+//!
+//! Called by `first_line.rs` at the end of a run. Invariant: every number named by a claim is set
+//! here, and only from what was measured.
+
+use super::Flood;
+use super::trials::{Results, Trial};
+use super::victims::Victim;
+use crate::measure::Measured;
+use crate::plot::{Axes, Plot, Series, lines};
+use crate::table::Table;
+
+pub(super) fn measured(results: &Results, least: bool) -> Measured {
+    let mut measured = Measured::default();
+    let flag = |yes: bool| f64::from(u8::from(yes));
+    measured.metrics.set("ran", flag(!results.trials.is_empty()));
+    measured.metrics.set("measured", flag(!results.trials.is_empty() && !least));
+    for trial in &results.trials {
+        let name = trial.case(&results.load_name(trial));
+        let mut set = |what: &str, value| measured.metrics.set(format!("{name}/{what}"), value);
+        set("honest", trial.honest);
+        set("p99-ms", trial.p99_millis);
+        set("offered-pps", trial.offered);
+        set("arrived-pps", trial.arrived);
+        set("idle", trial.idle);
+        if let Some(kernel) = results.kernel_beside(trial) {
+            set("over-kernel", trial.honest - kernel.honest);
+        }
+    }
+    for flood in [Flood::Syn, Flood::Udp] {
+        measured.tables.push(results.table(flood));
+        measured.plots.extend(results.plots(flood));
+    }
+    measured
+}
+
+fn percent(part: f64) -> String {
+    format!("{:.1} %", part * 100.0)
+}
+
+const fn family(six: bool) -> &'static str {
+    if six { "v6" } else { "v4" }
+}
+
+impl Trial {
+    fn case(&self, load: &str) -> String {
+        format!("{}/{}/{}/{load}", self.flood.name(), self.victim.name(), family(self.six))
+    }
+}
+
+impl Results {
+    /// The highest load is called so, because no core sends what the plan has there.
+    fn load_name(&self, trial: &Trial) -> String {
+        let loads = || self.trials.iter().map(|trial| trial.planned);
+        let is_most = loads().max() == Some(trial.planned) && loads().min() != Some(trial.planned);
+        if is_most { "most".to_owned() } else { trial.planned.to_string() }
+    }
+
+    fn kernel_beside(&self, of: &Trial) -> Option<&Trial> {
+        let kernels = self.trials.iter().filter(|trial| trial.victim == Victim::Kernel);
+        let is = |trial: &&Trial| {
+            (trial.flood, trial.six, trial.planned) == (of.flood, of.six, of.planned)
+        };
+        kernels.filter(|_| of.victim != Victim::Kernel).find(is)
+    }
+
+    fn table(&self, flood: Flood) -> Table {
+        let title = match flood {
+            Flood::Syn => "SYN flood at the port of honest clients: connect and echo",
+            Flood::Udp => "UDP flood at another port: TCP connect and echo meanwhile",
+        };
+        let columns =
+            ["victim", "family", "planned/s", "offered/s", "arrived/s", "honest", "p99", "idle"];
+        let mut table = Table::new(title, &columns);
+        for trial in self.trials.iter().filter(|trial| trial.flood == flood) {
+            table.row([
+                trial.victim.name().to_owned(),
+                family(trial.six).to_owned(),
+                self.load_name(trial),
+                format!("{:.0}", trial.offered),
+                format!("{:.0}", trial.arrived),
+                percent(trial.honest),
+                format!("{:.1} ms", trial.p99_millis),
+                percent(trial.idle),
+            ]);
+        }
+        table.note = match &self.why_not {
+            Some(why) => format!("not measured: {why}"),
+            None => format!(
+                "medians of {} turns, all victims in turns; what did not arrive found the veth's \
+                 ring full; idle is the victim's core",
+                self.rounds
+            ),
+        };
+        table
+    }
+
+    /// The honest part over what is offered, a picture for each family.
+    fn plots(&self, flood: Flood) -> Vec<(String, Plot)> {
+        let mut plots = Vec::new();
+        for six in [false, true] {
+            let is = |trial: &&Trial| trial.flood == flood && trial.six == six;
+            let trials: Vec<_> = self.trials.iter().filter(is).collect();
+            let series = |victim: Victim| Series {
+                name: victim.name().to_owned(),
+                points: trials
+                    .iter()
+                    .filter(|trial| trial.victim == victim)
+                    .map(|trial| (trial.offered / 1000.0, trial.honest))
+                    .collect(),
+            };
+            let all = [Victim::Xdp, Victim::Packet, Victim::Kernel].map(series);
+            if all.iter().all(|one| one.points.len() < 2) {
+                continue;
+            }
+            let most = trials.iter().map(|trial| trial.offered / 1000.0).fold(1.0, f64::max);
+            let axes = Axes {
+                title: "Honest connects that are answered",
+                x: "flood offered a second, in thousands",
+                y: "part",
+                x_max: (most / 100.0).ceil() * 100.0,
+                y_max: 1.0,
+                marks: &[],
+            };
+            let name = format!("{}-{}.svg", flood.name(), family(six));
+            plots.push((name, lines(&axes, &all)));
+        }
+        plots
+    }
+}

@@ -1,0 +1,353 @@
+//! Trials: each victim meets each flood in namespaces of its own, in turns.
+//!
+//! Called by `first_line.rs`. Flood, honest clients and the receive half of the near end are on one
+//! core, the victim with the kernel's half of the far end on another. The flood is `floodwall
+//! pktgen` in a process of its own; what comes back to it is dropped at the near end by a program,
+//! as a card's port would lead it away. Everything is bounded: a trial makes as many calls as
+//! planned, processes are ended by their number, and the namespaces go with their threads.
+
+#![expect(clippy::disallowed_methods, reason = "this part measures real time in real threads")]
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+use floodwall_dispatch::{Stop, pin_to_core};
+use rustix::thread::{CpuSet, gettid, sched_getaffinity};
+
+use super::clients::{self, Called};
+use super::victims::{self, Running, Victim};
+use super::{Flood, Work};
+use crate::error::LabError;
+use crate::experiments::namespace::{self, VETH_FAR, VETH_NEAR};
+use crate::progress::Progress;
+
+pub(super) const SYN_PORT: u16 = 7;
+pub(super) const UDP_PORT: u16 = 9;
+pub(super) const MAC_OURS: &str = "02:00:00:00:77:02";
+pub(super) const MAC_FLOOD: &str = "02:00:00:00:77:09";
+pub(super) const SERVERS: [&str; 2] = ["10.77.0.2/24", "fd77::2/64"];
+pub(super) const GATEWAYS: [&str; 2] = ["10.77.0.9", "fd77::9"];
+const CLIENTS: [&str; 2] = ["10.77.0.1/24", "fd77::1/64"];
+/// How long a victim has to stand, and a flood to rise, before anything counts.
+const STANDS: Duration = Duration::from_millis(700);
+const RISES: Duration = Duration::from_millis(1500);
+
+/// One victim under one flood, once, or the medians of several times.
+#[derive(Clone, Debug)]
+pub(super) struct Trial {
+    pub(super) victim: Victim,
+    pub(super) flood: Flood,
+    pub(super) six: bool,
+    /// Packets a second that were to be offered.
+    pub(super) planned: u64,
+    /// The answered part of the honest calls, and the time that one in a hundred exceeds.
+    pub(super) honest: f64,
+    pub(super) p99_millis: f64,
+    /// Packets a second that were sent, and that arrived.
+    pub(super) offered: f64,
+    pub(super) arrived: f64,
+    /// The idle part of the victim's core.
+    pub(super) idle: f64,
+}
+
+/// All that was found, or why there is nothing.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Results {
+    pub(super) trials: Vec<Trial>,
+    pub(super) rounds: u64,
+    pub(super) why_not: Option<String>,
+}
+
+fn wrong(error: impl core::fmt::Display) -> LabError {
+    LabError::Scene(error.to_string())
+}
+
+/// Runs every trial. What this machine lacks is no error.
+///
+/// # Errors
+/// Something failed that is not missing.
+pub(super) fn measure(work: &Work<'_>, progress: &mut dyn Progress) -> Result<Results, LabError> {
+    let none = |why: &str| {
+        eprintln!("SKIPPED first-line: {why}");
+        Ok(Results { why_not: Some(why.to_owned()), ..Results::default() })
+    };
+    let allowed = sched_getaffinity(None).map_err(wrong)?;
+    let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
+    let (Some(outside), Some(flooded)) = (cores.next(), cores.next()) else {
+        return none("it takes two cores");
+    };
+    let program = std::env::current_exe().map_err(wrong)?;
+    if program.file_name().is_none_or(|name| name != "floodwall") {
+        return none("it runs `floodwall` as processes: use `floodwall lab first-line`");
+    }
+    if !rustix::process::geteuid().is_root() {
+        return none("it makes network namespaces, and this is not root");
+    }
+    let cases = work.cases();
+    let steps = work.rounds * cases.len() as u64;
+    let mut all = Vec::new();
+    for round in 0..work.rounds {
+        for (number, (flood, six, victim, planned)) in cases.iter().enumerate() {
+            progress.step("trials", round * cases.len() as u64 + number as u64, steps);
+            let trial = Stand { program: program.clone(), outside, flooded };
+            all.push(trial.run(work, *victim, (*flood, *six, *planned))?);
+        }
+    }
+    let medians = cases.iter().filter_map(|(flood, six, victim, planned)| {
+        let of = |trial: &&Trial| {
+            (trial.flood, trial.six, trial.victim, trial.planned)
+                == (*flood, *six, *victim, *planned)
+        };
+        Trial::middle(&all.iter().filter(of).collect::<Vec<_>>())
+    });
+    Ok(Results { trials: medians.collect(), rounds: work.rounds, why_not: None })
+}
+
+/// Where a trial runs.
+struct Stand {
+    program: PathBuf,
+    outside: usize,
+    flooded: usize,
+}
+
+impl Stand {
+    /// One trial, in two namespaces of two threads that end with it.
+    fn run(
+        &self,
+        work: &Work<'_>,
+        victim: Victim,
+        flood: (Flood, bool, u64),
+    ) -> Result<Trial, LabError> {
+        let (ready, far_ready) = channel::<i32>();
+        let (moved, near_moved) = channel::<String>();
+        let stop = Stop::new().map_err(wrong)?;
+        let stop = &stop;
+        thread::scope(|scope| {
+            // Each end has its ends of the channels: they close with it.
+            let far = scope.spawn(move || self.far(victim, (&far_ready, &moved), stop));
+            let near = scope.spawn(move || {
+                let outcome = self.near(work, (victim, flood), &ready, &near_moved);
+                stop.trigger();
+                outcome
+            });
+            let trial = near.join().unwrap_or_else(|_| Err(wrong("the clients panicked")));
+            far.join().unwrap_or_else(|_| Err(wrong("the victim panicked")))?;
+            trial
+        })
+    }
+
+    /// The far end: the cable, and the victim until the stop.
+    fn far(
+        &self,
+        victim: Victim,
+        (near, moved): (&Receiver<i32>, &Sender<String>),
+        stop: &Stop,
+    ) -> Result<(), LabError> {
+        namespace::enter().map_err(wrong)?;
+        let peer = near.recv().map_err(|_| wrong("the near end has no namespace"))?;
+        namespace::ip(&format!("link add {VETH_NEAR} type veth peer name {VETH_FAR}"))
+            .and_then(|()| namespace::ip(&format!("link set {VETH_NEAR} netns {peer}")))
+            .and_then(|()| namespace::ip(&format!("link set {VETH_FAR} up")))
+            .map_err(wrong)?;
+        let own = std::fs::read_to_string(format!("/sys/class/net/{VETH_FAR}/address"));
+        let own = own.map_err(wrong)?.trim().to_owned();
+        if victim != Victim::Kernel {
+            let _running = victims::ours(&self.program, victim, self.flooded)?;
+            moved.send(MAC_OURS.to_owned()).map_err(wrong)?;
+            wait(stop);
+            return Ok(());
+        }
+        victims::prepare_kernel(self.flooded)?;
+        let any: SocketAddr = (core::net::Ipv6Addr::UNSPECIFIED, SYN_PORT).into();
+        let listener = TcpListener::bind(any).map_err(wrong)?;
+        moved.send(own).map_err(wrong)?;
+        victims::serve(&listener, stop, self.flooded)
+    }
+
+    /// The near end: the flood, and honest clients beside it.
+    fn near(
+        &self,
+        work: &Work<'_>,
+        (victim, (flood, six, planned)): (Victim, (Flood, bool, u64)),
+        ready: &Sender<i32>,
+        moved: &Receiver<String>,
+    ) -> Result<Trial, LabError> {
+        namespace::enter().map_err(wrong)?;
+        ready.send(gettid().as_raw_nonzero().get()).map_err(wrong)?;
+        let mac = moved.recv().map_err(|_| wrong("the victim does not stand"))?;
+        pin_to_core(self.outside).map_err(wrong)?;
+        self.raise_near(&mac)?;
+        thread::sleep(STANDS);
+        let flooding = Running::start(&self.program, &flood_words(&mac, (flood, six, planned)))?;
+        thread::sleep(RISES / 2);
+        // What comes back is received before it is sent for, or answers are lost here.
+        let _ = victims::thread_half(VETH_NEAR, self.outside, -20);
+        thread::sleep(RISES / 2);
+        let server = SERVERS.get(usize::from(six)).and_then(|text| text.split('/').next());
+        let server = server.and_then(|text| text.parse().ok()).ok_or(wrong("an address"))?;
+        let server = SocketAddr::new(server, SYN_PORT);
+        let before = Moment::now(self.flooded)?;
+        let patience = Duration::from_millis(work.hold.patience_millis);
+        let called = clients::call(server, (work.calls, work.hold.honest_rate), patience)?;
+        let after = Moment::now(self.flooded)?;
+        drop(flooding);
+        Ok(Trial::of((victim, flood, six, planned), &called, &before.until(&after)))
+    }
+
+    fn raise_near(&self, mac: &str) -> Result<(), LabError> {
+        let mut lines = vec![format!("link set {VETH_NEAR} up")];
+        for (client, server) in CLIENTS.iter().zip(SERVERS) {
+            let six = client.contains(':');
+            let (flag, nodad) = if six { ("-6", " nodad") } else { ("-4", "") };
+            let server = server.split('/').next().unwrap_or_default();
+            lines.push(format!("addr add {client} dev {VETH_NEAR}{nodad}"));
+            let entry = format!("neigh add {server} lladdr {mac} dev {VETH_NEAR} nud permanent");
+            lines.push(format!("{flag} {entry}"));
+        }
+        lines.iter().try_for_each(|words| namespace::ip(words)).map_err(wrong)?;
+        // Without it the far end would take packets outside of its receive half.
+        namespace::run("ethtool", &format!("-K {VETH_NEAR} tso off")).map_err(wrong)?;
+        let ports = "/proc/sys/net/ipv4/ip_local_port_range";
+        std::fs::write(ports, "10000 65000").map_err(wrong)
+    }
+}
+
+fn wait(stop: &Stop) {
+    while !stop.is_triggered() {
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What the generator is started with.
+fn flood_words(mac: &str, (flood, six, planned): (Flood, bool, u64)) -> Vec<String> {
+    let (own, to, low, high) = match six {
+        false => ("10.77.0.9/24", "10.77.0.2", "11.0.0.0", "95.255.255.255"),
+        true => ("fd77::9/64", "fd77::2", "2001:db8::1", "2001:db8:ffff::ffff:ffff"),
+    };
+    let (proto, port) = match flood {
+        Flood::Syn => ("tcp-syn", SYN_PORT),
+        Flood::Udp => ("udp", UDP_PORT),
+    };
+    let mut words: Vec<String> = [
+        "pktgen",
+        "--i-own-this-network",
+        "--no-answers",
+        "--device",
+        &format!("xdp:{VETH_NEAR}"),
+        "--address",
+        own,
+        "--peer",
+        mac,
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    for set in [
+        format!("dst {to}"),
+        format!("src_min {low}"),
+        format!("src_max {high}"),
+        "flag IPSRC_RND".to_owned(),
+        "flag UDPSRC_RND".to_owned(),
+        "udp_src_min 1024".to_owned(),
+        "udp_src_max 65000".to_owned(),
+        format!("udp_dst_min {port}"),
+        format!("udp_dst_max {port}"),
+        format!("proto {proto}"),
+        format!("src_mac {MAC_FLOOD}"),
+        "count 0".to_owned(),
+        format!("ratep {planned}"),
+    ] {
+        words.extend(["--set".to_owned(), set]);
+    }
+    words
+}
+
+/// What counts at one moment.
+struct Moment {
+    at: floodwall_base::Instant,
+    sent: u64,
+    lost: u64,
+    idle: u64,
+    whole: u64,
+}
+
+/// What happened between two moments, a second; and the idle part of the core.
+struct Between {
+    offered: f64,
+    arrived: f64,
+    idle: f64,
+}
+
+impl Moment {
+    fn now(core: usize) -> Result<Self, LabError> {
+        let count = |what: &str| {
+            let path = format!("/sys/class/net/{VETH_NEAR}/statistics/{what}");
+            let text = std::fs::read_to_string(path).map_err(wrong)?;
+            text.trim().parse::<u64>().map_err(wrong)
+        };
+        let stat = std::fs::read_to_string("/proc/stat").map_err(wrong)?;
+        let line = stat.lines().find(|line| line.starts_with(&format!("cpu{core} ")));
+        let times: Vec<u64> = line
+            .into_iter()
+            .flat_map(|line| line.split_whitespace().skip(1))
+            .filter_map(|word| word.parse().ok())
+            .take(8)
+            .collect();
+        Ok(Self {
+            at: floodwall_dispatch::Clock::new().now(),
+            sent: count("tx_packets")?,
+            lost: count("tx_dropped")?,
+            idle: times.iter().skip(3).take(2).sum(),
+            whole: times.iter().sum(),
+        })
+    }
+
+    fn until(&self, later: &Self) -> Between {
+        let seconds = (later.at - self.at).as_secs_f64().max(f64::EPSILON);
+        let arrived = (later.sent - self.sent) as f64 / seconds;
+        let lost = (later.lost - self.lost) as f64 / seconds;
+        let whole = (later.whole - self.whole).max(1) as f64;
+        let idle = later.idle.saturating_sub(self.idle) as f64 / whole;
+        Between { offered: arrived + lost, arrived, idle }
+    }
+}
+
+/// The middle one; the lower of two.
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or_default()
+}
+
+impl Trial {
+    fn of(case: (Victim, Flood, bool, u64), called: &Called, between: &Between) -> Self {
+        let (victim, flood, six, planned) = case;
+        Self {
+            victim,
+            flood,
+            six,
+            planned,
+            honest: called.honest(),
+            p99_millis: called.p99_millis(),
+            offered: between.offered,
+            arrived: between.arrived,
+            idle: between.idle,
+        }
+    }
+
+    /// The medians of trials of one case.
+    fn middle(trials: &[&Self]) -> Option<Self> {
+        let of = |what: fn(&Self) -> f64| median(trials.iter().map(|trial| what(trial)));
+        Some(Self {
+            honest: of(|trial| trial.honest),
+            p99_millis: of(|trial| trial.p99_millis),
+            offered: of(|trial| trial.offered),
+            arrived: of(|trial| trial.arrived),
+            idle: of(|trial| trial.idle),
+            ..(*trials.first()?).clone()
+        })
+    }
+}

@@ -1,0 +1,168 @@
+//! The server that is flooded: `floodwall run` as a process of its own, or a program at a listener
+//! of the kernel's.
+//!
+//! Started by `trials.rs` in the namespace of the far end. Both have one core for the kernel's half
+//! and their own. The kernel's stack has cookies on, and its receive half in a thread on that core,
+//! which is where it does best.
+
+#![expect(clippy::disallowed_methods, reason = "this part runs real processes")]
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use floodwall_dispatch::{Stop, pin_to_core};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use serde::Deserialize;
+
+use super::trials::{GATEWAYS, MAC_OURS, SERVERS, SYN_PORT, UDP_PORT};
+use crate::error::LabError;
+use crate::experiments::namespace::{self, VETH_FAR};
+
+/// What is flooded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Victim {
+    /// `floodwall run --device xdp:`, as it is by default.
+    Xdp,
+    /// `floodwall run --device packet:`, as it is by default.
+    Packet,
+    /// The kernel.
+    Kernel,
+}
+
+impl Victim {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Xdp => "xdp",
+            Self::Packet => "packet",
+            Self::Kernel => "kernel",
+        }
+    }
+}
+
+fn wrong(error: impl core::fmt::Display) -> LabError {
+    LabError::Scene(error.to_string())
+}
+
+/// A child process, ended and waited for when this is dropped.
+pub(super) struct Running(Child);
+
+impl Running {
+    /// Starts a program with these words.
+    pub(super) fn start(program: &Path, words: &[String]) -> Result<Self, LabError> {
+        let mut command = Command::new(program);
+        command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().map(Self).map_err(wrong)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::INT);
+        }
+        for _ in 0..300 {
+            match self.0.try_wait() {
+                Ok(None) => std::thread::sleep(core::time::Duration::from_millis(10)),
+                _ => return,
+            }
+        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts our server on `core`.
+pub(super) fn ours(program: &Path, victim: Victim, core: usize) -> Result<Running, LabError> {
+    let mut words = vec!["run".to_owned()];
+    let mut add = |name: &str, value: String| words.extend([name.to_owned(), value]);
+    add("--device", format!("{}:{VETH_FAR}", victim.name()));
+    add("--mac", MAC_OURS.to_owned());
+    add("--cpu", core.to_string());
+    for (server, gateway) in SERVERS.iter().zip(GATEWAYS) {
+        add("--address", (*server).to_owned());
+        add("--gateway", gateway.to_owned());
+    }
+    add("--service", format!("tcp-echo:{SYN_PORT}"));
+    add("--service", format!("udp-echo:{UDP_PORT}"));
+    Running::start(program, &words)
+}
+
+/// Prepares the kernel at the far end: addresses, cookies, and its receive half in a thread on
+/// `core`, where the near end's is too.
+pub(super) fn prepare_kernel(core: usize) -> Result<(), LabError> {
+    for (server, gateway) in SERVERS.iter().zip(GATEWAYS) {
+        let six = server.contains(':');
+        let (flag, nodad) = if six { ("-6", " nodad") } else { ("-4", "") };
+        let lines = [
+            format!("addr add {server} dev {VETH_FAR}{nodad}"),
+            format!(
+                "{flag} neigh add {gateway} lladdr {} dev {VETH_FAR} nud permanent",
+                super::trials::MAC_FLOOD
+            ),
+            format!("{flag} route add default via {gateway} dev {VETH_FAR}"),
+        ];
+        lines.iter().try_for_each(|words| namespace::ip(words)).map_err(wrong)?;
+    }
+    std::fs::write("/proc/sys/net/ipv4/tcp_syncookies", "1").map_err(wrong)?;
+    let _ = std::fs::write("/proc/sys/net/core/somaxconn", "4096");
+    thread_half(VETH_FAR, core, 0)
+}
+
+/// Puts an interface's receive half into a thread on `core`, at a nice value.
+pub(super) fn thread_half(name: &str, core: usize, nice: i32) -> Result<(), LabError> {
+    namespace::run("ethtool", &format!("-K {name} gro on")).map_err(wrong)?;
+    std::fs::write(format!("/sys/class/net/{name}/threaded"), "1").map_err(wrong)?;
+    let mut set = CpuSet::new();
+    set.set(core);
+    let prefix = format!("napi/{name}");
+    for entry in std::fs::read_dir("/proc").map_err(wrong)?.flatten() {
+        let pid = entry.file_name().to_string_lossy().parse().ok().and_then(Pid::from_raw);
+        let comm = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+        if let Some(pid) = pid.filter(|_| comm.starts_with(&prefix)) {
+            sched_setaffinity(Some(pid), &set).map_err(wrong)?;
+            rustix::process::setpriority_process(Some(pid), nice).map_err(wrong)?;
+        }
+    }
+    Ok(())
+}
+
+/// Serves a listener of the kernel's on `core` until the stop: each line goes back.
+pub(super) fn serve(listener: &TcpListener, stop: &Stop, core: usize) -> Result<(), LabError> {
+    pin_to_core(core).map_err(wrong)?;
+    listener.set_nonblocking(true).map_err(wrong)?;
+    let mut open: Vec<TcpStream> = Vec::new();
+    while !stop.is_triggered() {
+        let ready: Vec<bool> = {
+            let watch = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+            let mut all: Vec<_> = [watch(stop.as_fd()), watch(listener.as_fd())]
+                .into_iter()
+                .chain(open.iter().map(|stream| watch(stream.as_fd())))
+                .collect();
+            let _ = poll(&mut all, None);
+            all.iter().skip(2).map(|fd| !fd.revents().is_empty()).collect()
+        };
+        let mut ready = ready.into_iter();
+        open.retain_mut(|stream| !ready.next().unwrap_or(false) || answers(stream));
+        while let Ok((stream, _)) = listener.accept() {
+            let _ = stream.set_nonblocking(true);
+            open.push(stream);
+        }
+    }
+    Ok(())
+}
+
+/// Sends back what has come; false at the end.
+fn answers(stream: &mut TcpStream) -> bool {
+    let mut line = [0; 512];
+    match stream.read(&mut line) {
+        Ok(0) => false,
+        Ok(len) => stream.write(line.get(..len).unwrap_or_default()).is_ok(),
+        Err(error) => error.kind() == ErrorKind::WouldBlock,
+    }
+}
