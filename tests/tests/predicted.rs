@@ -132,7 +132,7 @@ impl Twins {
 
 fn runs_alike(seed: u64) -> [u64; 2] {
     let mut chance = PublicRandom::new(seed);
-    let family = if seed % 2 == 0 { Family::V4 } else { Family::V6 };
+    let family = if seed.is_multiple_of(2) { Family::V4 } else { Family::V6 };
     let stamps = chance.chance(0.8);
     let settings = TcpSettings { nodelay: chance.chance(0.5), ..TcpSettings::default() };
     let mut twins = Twins::new(family, &settings, stamps);

@@ -58,7 +58,8 @@ pub(crate) enum Command {
     /// Show sockets of a running instance, in the columns of ss(8)
     #[command(visible_aliases = ["ss"])]
     Socket(SocketArgs),
-    /// Write packets of a running instance, or only dropped ones with their reason, to a pcapng file
+    /// Write packets of a running instance, or only dropped ones with their reason, to a pcapng
+    /// file
     Capture(CaptureArgs),
     /// Have a running instance read its configuration file again: all of it, or nothing
     Reload(AskArgs),
@@ -187,10 +188,10 @@ pub(crate) struct RunArgs {
     /// busy-poll (within the worker), napi-thread (beside it, behind in rank) or leave
     #[arg(long, value_name = "PLACE")]
     pub(crate) kernel_half: Option<String>,
-    /// What the program at an xdp: or packet: interface does before a packet reaches a worker: off (steering
-    /// alone), filter (under pressure what is not wanted or not known is dropped), cookies
-    /// (besides, SYNs are answered and ACKs checked there) or auto (as much as kernel and driver
-    /// allow)
+    /// What the program at an xdp: or packet: interface does before a packet reaches a worker: off
+    /// (steering alone), filter (under pressure what is not wanted or not known is dropped),
+    /// cookies (besides, SYNs are answered and ACKs checked there) or auto (as much as kernel and
+    /// driver allow)
     #[arg(long, value_name = "MODE")]
     pub(crate) first_line: Option<String>,
     /// Before it begins, measure on a cable of its own how many packets a second this machine takes

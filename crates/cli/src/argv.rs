@@ -1,4 +1,5 @@
-//! `--socket` at every place of the command line: moved behind the command's name before clap looks.
+//! `--socket` at every place of the command line: moved behind the command's name before clap
+//! looks.
 //!
 //! The words of `route` and `rule` are ip(8)'s, in which an option behind them would be a word of
 //! its own; and an option before the command's name belongs to no command. Invariant: nothing else

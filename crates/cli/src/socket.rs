@@ -1,9 +1,9 @@
 //! The control socket: its path, its server, its client.
 //!
 //! One line of request, one line of JSON as answer, and the connection ends. A capture is the
-//! exception: its connection stays open, and a thread of its own writes the stream. A batch of routes
-//! follows its line, which announces their length in bytes. The socket is for its owner only (mode
-//! 0600).
+//! exception: its connection stays open, and a thread of its own writes the stream. A batch of
+//! routes follows its line, which announces their length in bytes. The socket is for its owner only
+//! (mode 0600).
 
 pub(crate) mod client;
 pub(crate) mod path;

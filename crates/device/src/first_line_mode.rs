@@ -5,7 +5,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// See the file's head.
+/// How much of the first line is in force at an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum FirstLineMode {
     /// As much as kernel, driver and privileges allow; what is missing is said in the notes.

@@ -50,8 +50,8 @@ pub struct DeviceStats {
     /// Dropped by an XDP interface's program: of an unverified flow, beyond what its service
     /// (protocol and port) has of the credit.
     pub rx_service_full: u64,
-    /// Dropped by an XDP interface's program: of an unverified flow, beyond what its source's prefix
-    /// (/24, /64) has of its service's part.
+    /// Dropped by an XDP interface's program: of an unverified flow, beyond what its source's
+    /// prefix (/24, /64) has of its service's part.
     pub rx_prefix_full: u64,
     /// SYNs that the program at the interface answered by itself; no loss.
     pub rx_syns_answered: u64,

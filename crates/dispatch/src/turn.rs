@@ -269,8 +269,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
 
     /// Shares what is to leave out to the ports, in order, and lets them transmit.
     ///
-    /// They have until the turn's end, and a quarter of a turn at least; what is left then waits for
-    /// the next turn.
+    /// They have until the turn's end, and a quarter of a turn at least; what is left then waits
+    /// for the next turn.
     pub(crate) fn transmit(&mut self) {
         self.tell_wants();
         let until = self

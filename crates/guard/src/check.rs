@@ -49,13 +49,8 @@ impl GuardFinding {
 #[must_use]
 pub fn check(name: &str, ports: &[u16]) -> Vec<GuardFinding> {
     let mut found = Vec::new();
-    let mtu = match interface(name) {
-        Ok((_, mtu)) => mtu,
-        Err(_) => {
-            return vec![GuardFinding::breaks(
-                GuardError::NoInterface(name.to_owned()).to_string(),
-            )];
-        }
+    let Ok((_, mtu)) = interface(name) else {
+        return vec![GuardFinding::breaks(GuardError::NoInterface(name.to_owned()).to_string())];
     };
     if !carries(name).unwrap_or(false) {
         found.push(GuardFinding::may(format!("{name} is down or has no carrier")));

@@ -83,7 +83,7 @@ struct Seen {
     carries: bool,
 }
 
-/// See the file's head.
+/// A guard in force: its programs are attached until it is dropped, or longer where pinned.
 #[derive(Debug)]
 pub struct Guard {
     config: GuardConfig,

@@ -20,7 +20,7 @@ use crate::error::GuardError;
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 const ASSIGN: &str = "bpf_sk_assign_tcp_reqsk";
 
-/// See the file's head.
+/// The programs as the kernel has loaded them, with their maps.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) ports: HostMap,

@@ -65,7 +65,7 @@ pub struct SynOffer {
     pub traffic_class: u8,
 }
 
-/// See the file's head.
+/// What the programs at an interface may answer SYNs with: ports and options.
 #[derive(Debug)]
 pub struct SynOffers {
     /// `None`: nothing is answered.

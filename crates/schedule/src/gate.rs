@@ -27,11 +27,12 @@
 //!
 //! # Under flood
 //! Any sender fills the queues. Bound: `STRANGERS_WAITING_MAX` packets a family; work per packet:
-//! one move beside the classification, and a hash of its source prefix. When a queue is full the new
-//! packet is dropped, or the oldest where that is of a prefix that holds more than an eighth of the
-//! queue and twice as much as the new one's (`waiting_line.rs`), `TriageUnknown`; refusable packets are dropped as `TriageRejectable`. Legitimate but unverified
-//! flows lose as the flood does, by family; established flows lose nothing as long as the core can
-//! classify everything that arrives.
+//! one move beside the classification, and a hash of its source prefix. When a queue is full the
+//! new packet is dropped, or the oldest where that is of a prefix that holds more than an eighth of
+//! the queue and twice as much as the new one's (`waiting_line.rs`), `TriageUnknown`; refusable
+//! packets are dropped as `TriageRejectable`. Legitimate but unverified flows lose as the flood
+//! does, by family; established flows lose nothing as long as the core can classify everything that
+//! arrives.
 
 use core::time::Duration;
 

@@ -65,7 +65,7 @@ pub use segment::{ResetSegment, Segment};
 pub use settings::{Acknowledge, Keepalive, TcpConfig, TcpSettings};
 pub use state::{StateStep, TcpState};
 pub use table::{
-    Admission, ConnectionAddrs, IcmpSays, Info, SegmentInput, SegmentVerdict, SynSaid, TrainEnd,
+    ConnectionAddrs, FlowAdmission, IcmpSays, Info, SegmentInput, SegmentVerdict, SynSaid, TrainEnd,
 };
 
 #[cfg(test)]

@@ -28,14 +28,14 @@
 //! data. Bound: a half of the pool's frames (`TCP_MEMORY_DIVISOR`), or what sockets, fragments and
 //! neighbours leave where that is less, and a quarter in any case (`TCP_MEMORY_PART_LEAST`); an
 //! eighth of that more, and the data of one round, for floors. Worst work: list operations and
-//! shares of five connections per segment, and one connection ended for each that grows; `TCP_MEMORY_ENDED_MAX` per
-//! round while more is held than the bound. Eviction, once less than a quarter is free: of the
-//! source prefixes that hold most ([`PREFIXES_LOOKED_AT`], none that holds less than the average),
-//! among the connections that hold more than [`FLOOR`], then among all, the one whose turnover
-//! takes longest, and at least [`PATIENCE`]; as free memory shrinks this falls to [`PATIENCE_MIN`]
-//! when nothing is free, and to zero at the bound. Honest traffic of other prefixes loses nothing;
-//! beside the attacker, connections with a peer or program as slow. Counter:
-//! `TcpExtTCPAbortOnMemory`; segments: `TcpReceiveFull`.
+//! shares of five connections per segment, and one connection ended for each that grows;
+//! `TCP_MEMORY_ENDED_MAX` per round while more is held than the bound. Eviction, once less than a
+//! quarter is free: of the source prefixes that hold most ([`PREFIXES_LOOKED_AT`], none that holds
+//! less than the average), among the connections that hold more than [`FLOOR`], then among all, the
+//! one whose turnover takes longest, and at least [`PATIENCE`]; as free memory shrinks this falls
+//! to [`PATIENCE_MIN`] when nothing is free, and to zero at the bound. Honest traffic of other
+//! prefixes loses nothing; beside the attacker, connections with a peer or program as slow.
+//! Counter: `TcpExtTCPAbortOnMemory`; segments: `TcpReceiveFull`.
 
 use core::net::{IpAddr, Ipv6Addr};
 use core::time::Duration;

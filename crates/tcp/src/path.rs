@@ -18,7 +18,7 @@ use crate::connection::{Connection, family};
 use crate::connection_index::ConnectionIndex;
 use crate::mss::{announced_mss, floored_mtu};
 use crate::sent_segments::SentSegments;
-use crate::table::Admission;
+use crate::table::FlowAdmission;
 use crate::timestamps::OPTION_LEN;
 
 /// How long a report counts, and after which time larger segments are tried again (RFC 1191 section
@@ -56,7 +56,7 @@ pub(crate) struct PathSize {
     clears_df: bool,
     /// The segment built last is a probe.
     is_probe: bool,
-    /// Where the network layer lets in what the peer sends, as [`Admission`] (`rx_predict.rs`).
+    /// Where the network layer lets in what the peer sends, as [`FlowAdmission`] (`rx_predict.rs`).
     admitted_on: IfIndex,
     admitted_at: u32,
 }
@@ -75,8 +75,8 @@ impl PathSize {
             has_tried: false,
             clears_df: false,
             is_probe: false,
-            admitted_on: Admission::NONE.iface,
-            admitted_at: Admission::NONE.generation,
+            admitted_on: FlowAdmission::NONE.iface,
+            admitted_at: FlowAdmission::NONE.generation,
         }
     }
 
@@ -207,13 +207,13 @@ const BLACK_HOLE_MSS: (u16, u16) = (1024, 1220);
 impl PathSize {
     /// Where the network layer has admitted a packet of the peer last.
     #[inline]
-    pub(crate) const fn admission(&self) -> Admission {
-        Admission { iface: self.admitted_on, generation: self.admitted_at }
+    pub(crate) const fn admission(&self) -> FlowAdmission {
+        FlowAdmission { iface: self.admitted_on, generation: self.admitted_at }
     }
 
     /// It has admitted one.
     #[inline]
-    pub(crate) const fn admit(&mut self, admission: Admission) {
+    pub(crate) const fn admit(&mut self, admission: FlowAdmission) {
         (self.admitted_on, self.admitted_at) = (admission.iface, admission.generation);
     }
 }

@@ -21,4 +21,4 @@ pub use icmp::IcmpSays;
 pub use info::Info;
 pub use intake::{SegmentInput, SegmentVerdict};
 pub use rx_coalesce::TrainEnd;
-pub use rx_predict::Admission;
+pub use rx_predict::FlowAdmission;

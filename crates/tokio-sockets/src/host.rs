@@ -165,8 +165,8 @@ impl Network {
         .await?
     }
 
-    /// Adds a static route to a prefix, as in `203.0.113.0/24`, through a gateway or, where there is
-    /// none, directly on an interface.
+    /// Adds a static route to a prefix, as in `203.0.113.0/24`, through a gateway or, where there
+    /// is none, directly on an interface.
     ///
     /// # Errors
     /// See [`HostChangeError`]; nothing has changed then.

@@ -1,9 +1,9 @@
 //! The network that experiments with real threads run in: a namespace of one thread, with cables.
 //!
-//! Called by `starvation/threads.rs`, `xdp_flood/trials.rs` and `first_line/trials.rs`. A veth pair with the kernel's own
-//! stack at its far end, or one shared with ours, and a TAP with ours. The namespace has no name
-//! and no route out, and is removed with the threads in it, however they end. Needs root, `ip` and
-//! `mount`.
+//! Called by `starvation/threads.rs`, `xdp_flood/trials.rs` and `first_line/trials.rs`. A veth pair
+//! with the kernel's own stack at its far end, or one shared with ours, and a TAP with ours. The
+//! namespace has no name and no route out, and is removed with the threads in it, however they end.
+//! Needs root, `ip` and `mount`.
 
 use std::process::{Command, Stdio};
 

@@ -132,8 +132,8 @@ impl Scene {
         let turn = |name: &str| stat["workers"][0]["facts"][name].as_u64().unwrap_or(0);
         let Honest { asked, answered, sent, echoed } = seen;
         tell(&format!(
-            "{answered} of {asked} answered, {echoed} of {sent} bytes echoed; longest turn {} us of \
-             processor time ({} packets, {} units)",
+            "{answered} of {asked} answered, {echoed} of {sent} bytes echoed; longest turn {} us \
+             of processor time ({} packets, {} units)",
             turn("longest_turn_processor_ns") / 1000,
             turn("longest_turn_packets"),
             turn("longest_turn_units"),

@@ -4,7 +4,7 @@
 
 use thiserror::Error;
 
-/// See the file's head.
+/// Why the interpreter stopped: what the kernel's verifier would have refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum InterpreterFault {

@@ -18,7 +18,7 @@ struct Caller {
     kept: [Option<u64>; 5],
 }
 
-/// See the file's head.
+/// An interpreter of the subset of BPF that our programs use.
 pub(super) struct Run<'a> {
     pub(super) machine: &'a mut Machine,
     pub(super) frame: &'a mut Vec<u8>,

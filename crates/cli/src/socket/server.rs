@@ -53,8 +53,8 @@ enum ConnectionOutcome {
     Closed,
 }
 
-/// Serves until `stop` is triggered. `answer` turns a request into one line, or returns `None` where
-/// it goes on with a clone of the connection by itself.
+/// Serves until `stop` is triggered. `answer` turns a request into one line, or returns `None`
+/// where it goes on with a clone of the connection by itself.
 pub(crate) fn serve(
     listener: &UnixListener,
     stop: &Stop,

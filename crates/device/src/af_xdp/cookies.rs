@@ -114,7 +114,7 @@ const LOOK_NANOS: u64 = 1_000_000_000;
 
 type Listener = ([u8; LISTENER_KEY_BYTES], u64);
 
-/// See the file's head.
+/// The cookie programs of one interface, and the maps that they share.
 #[derive(Debug)]
 pub(crate) struct Cookies {
     desks: UmemWords,
@@ -249,9 +249,9 @@ impl Cookies {
                  frames from a program (it has none itself, and no GRO); {helps}"
             ),
             (_, passing) => format!(
-                "SYNs are not answered at the interface, and ACKs are checked there: the peer takes \
-                 no frames from a program (it has none itself, and no GRO), and they cannot pass by \
-                 the system either ({}); {helps}",
+                "SYNs are not answered at the interface, and ACKs are checked there: the peer \
+                 takes no frames from a program (it has none itself, and no GRO), and they cannot \
+                 pass by the system either ({}); {helps}",
                 passing.as_ref().err().map_or("", String::as_str)
             ),
         });

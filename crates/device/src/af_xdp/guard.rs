@@ -44,8 +44,8 @@ const DESK_PRESSED: usize = 0;
 const DESK_GRANTED: usize = 1;
 const DESK_USED: usize = DESK_GRANTED + ProgramKind::COUNT;
 const DESK_REFUSED: usize = DESK_USED + ProgramKind::COUNT;
-/// For `fair.rs`: the number of the turn, the limit of a service, from where on it is near, how often
-/// a service was, and the limit of a prefix.
+/// For `fair.rs`: the number of the turn, the limit of a service, from where on it is near, how
+/// often a service was, and the limit of a prefix.
 const DESK_TURN: usize = DESK_REFUSED + FilterRefusal::COUNT;
 const DESK_SERVICE_MAX: usize = DESK_TURN + 1;
 const DESK_SERVICE_HIGH: usize = DESK_TURN + 2;
@@ -228,8 +228,8 @@ impl XdpFilter {
         used.map(|place| place.load(Relaxed)).sum()
     }
 
-    /// What is left of the credit of `queue` for plain unverified flows, and how often a service has
-    /// come near its limit since the start.
+    /// What is left of the credit of `queue` for plain unverified flows, and how often a service
+    /// has come near its limit since the start.
     fn left(&self, queue: u32) -> (u64, u64) {
         let word = |word| self.word(queue, word).map_or(0, |place| place.load(Relaxed));
         let plain = ProgramKind::Plain as usize;

@@ -1,9 +1,9 @@
 //! `PacketLine`: the program of an XDP interface in front of a packet socket.
 //!
-//! Made by `spec.rs` for `packet:` devices. The program is that of `af_xdp.rs`, but what it does not
-//! drop goes on to the system, whose packet socket has a copy for us. So a flood is refused, and
-//! SYNs are answered, before a frame is copied; what is not for our link address goes up as ever.
-//! Invariant: without the program the device is what it was, and the reason is in the notes.
+//! Made by `spec.rs` for `packet:` devices. The program is that of `af_xdp.rs`, but what it does
+//! not drop goes on to the system, whose packet socket has a copy for us. So a flood is refused,
+//! and SYNs are answered, before a frame is copied; what is not for our link address goes up as
+//! ever. Invariant: without the program the device is what it was, and the reason is in the notes.
 //!
 //! # Under flood
 //! See `guard.rs` and `cookies.rs`. One worker reads all queues, so each queue has its part of the
@@ -24,7 +24,7 @@ use crate::interface::InterfaceControl;
 use crate::stats::DeviceStats;
 use crate::xdp_mode::XdpMode;
 
-/// See the file's head.
+/// The first line of a `packet:` interface: an XDP program without sockets of its own.
 #[derive(Debug)]
 pub(crate) struct PacketLine {
     steering: QueueSteering,
@@ -114,8 +114,8 @@ impl PacketLine {
         }
     }
 
-    /// As [`Device::admit`](crate::Device::admit), where no more than `places` unverified frames may
-    /// wait in the ring.
+    /// As [`Device::admit`](crate::Device::admit), where no more than `places` unverified frames
+    /// may wait in the ring.
     pub(crate) fn admit(&mut self, now: Instant, credit: Option<usize>, places: usize) {
         let waiting = self.admitted().wrapping_sub(self.admitted).saturating_sub(self.taken);
         let Some(guard) = self.steering.guard() else { return };

@@ -53,7 +53,7 @@ fn unshare() -> bool {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// See the file's head.
+/// Two namespaces with a cable, a guard and the servers and clients of a test.
 pub struct Rig {
     client: Option<Sender<Job>>,
     thread: Option<thread::JoinHandle<()>>,

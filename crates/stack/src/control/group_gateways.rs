@@ -5,8 +5,8 @@
 //! few seconds, so that a silent one is known after about [`PROBE_TICKS`] seconds and three probes,
 //! not after its reachable time; a silent one is probed until it answers, since nothing is sent
 //! there any more that would find out. Invariant: what the routing tables pass over is in the list,
-//! as silent. Reading: RFC 4861 section 7.3, RFC 2992. Not here: links that are down, which look-ups
-//! pass over by themselves.
+//! as silent. Reading: RFC 4861 section 7.3, RFC 2992. Not here: links that are down, which
+//! look-ups pass over by themselves.
 //!
 //! # Under flood
 //! Reachable by gateways alone, which the operator sets. Bound: `GROUP_GATEWAYS_MAX` of each

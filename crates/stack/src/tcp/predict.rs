@@ -14,7 +14,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use floodwall_base::{Counter, Endpoint, FlowKey, IfIndex, MacAddr, Seq};
 use floodwall_checksum::{header20, pseudo_header_v4, pseudo_header_v6, sum};
 use floodwall_packet::{ChecksumState, PacketBuf};
-use floodwall_tcp::{Admission, Segment};
+use floodwall_tcp::{FlowAdmission, Segment};
 use floodwall_wire::tcp::TcpFlags;
 use floodwall_wire::tcp_options::Timestamps;
 use floodwall_wire::{IpProtocol, ethernet, ipv4, ipv6};
@@ -178,8 +178,10 @@ impl Stack {
         let l3 = mac.map_or(Some(0), |mac| ip_of_frame(bytes, mac));
         let Some(plain) = l3.and_then(|l3| read(bytes, l3)) else { return Err(packet) };
         let of_burst = self.burst.more_arrives || tcp.set.has_train();
-        let admission =
-            Admission { iface: packet.iface(), generation: self.sockets.path_cache.generation() };
+        let admission = FlowAdmission {
+            iface: packet.iface(),
+            generation: self.sockets.path_cache.generation(),
+        };
         let Some(index) = tcp.set.predicts(&plain.flow, admission, &plain.segment, !of_burst)
         else {
             return Err(packet);
@@ -221,7 +223,7 @@ impl Stack {
         }
         let Some(tcp) = &mut self.tcp else { return };
         let (src_addr, dst_addr) = (ascent.heading.src_addr, ascent.heading.dst_addr);
-        let admission = Admission { iface: ascent.iface, generation };
+        let admission = FlowAdmission { iface: ascent.iface, generation };
         tcp.set.admit(src_addr.to_ip(), dst_addr.to_ip(), admission);
     }
 }

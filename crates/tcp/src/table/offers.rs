@@ -42,8 +42,8 @@ impl ConnectionTable<SynCache> {
         }
     }
 
-    /// A number that changes whenever [`ConnectionTable::syn_offers`] may say something else because
-    /// a listener has come or gone.
+    /// A number that changes whenever [`ConnectionTable::syn_offers`] may say something else
+    /// because a listener has come or gone.
     #[must_use]
     pub fn listeners_changed(&self) -> u64 {
         self.listeners.changes()

@@ -22,14 +22,14 @@ use crate::segment::Segment;
 /// Where the network layer has admitted packets of a flow, and under which generation of its
 /// addresses and rules.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Admission {
+pub struct FlowAdmission {
     /// The interface on which the packet arrived.
     pub iface: IfIndex,
     /// Changes with everything that may change the network layer's decision.
     pub generation: u32,
 }
 
-impl Admission {
+impl FlowAdmission {
     /// That of a flow of which no packet was admitted yet.
     pub(crate) const NONE: Self = Self { iface: IfIndex(u16::MAX), generation: 0 };
 }
@@ -78,7 +78,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
     /// Notes that the network layer has admitted a packet of the connection whose segment arrived
     /// last, if it has these addresses.
     #[inline]
-    pub fn admit(&mut self, src_addr: IpAddr, dst_addr: IpAddr, admission: Admission) {
+    pub fn admit(&mut self, src_addr: IpAddr, dst_addr: IpAddr, admission: FlowAdmission) {
         let latest = self.latest();
         if let Some(connection) = self.at_mut(latest)
             && connection.path.admission() != admission
@@ -95,7 +95,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
     pub fn predicts(
         &mut self,
         flow: &FlowKey,
-        admission: Admission,
+        admission: FlowAdmission,
         segment: &Segment,
         full_too: bool,
     ) -> Option<u32> {

@@ -28,7 +28,7 @@ pub(super) const OURS: (Ipv4Addr, Ipv6Addr) =
     (Ipv4Addr::new(10, 0, 0, 1), Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1));
 pub(super) const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 
-/// See the file's head.
+/// The cookie programs in the interpreter, with their maps.
 pub(super) struct Rig {
     pub(super) machine: Machine,
     pub(super) maps: Maps,

@@ -20,7 +20,8 @@ use crate::af_xdp::steering::{DATA, DATA_END, RX_QUEUE};
 /// Where the kind of a frame is.
 const TYPE: i16 = 12;
 
-/// See the file's head. Frames that die end here; all others go on at `through`.
+/// Emits the checks behind the classification. Dropped frames end here; all others go on at
+/// `through`.
 pub(super) fn emit(a: &mut Assembler, known: &KnownFields<'_>, through: Label, is_syn: bool) {
     let (ways, v6) = (CodePaths::new(a, through), a.label());
     let kind = if is_syn { ProgramKind::Plain } else { ProgramKind::Segment };
