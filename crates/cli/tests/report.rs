@@ -2,6 +2,7 @@
 //!
 //! Chromium parts are skipped with a line where it is not installed.
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without ends the test")]
+#![expect(clippy::disallowed_methods, reason = "the test waits for another process")]
 
 mod support;
 

@@ -159,14 +159,19 @@ fn serve(settings: &RunSettings, args: &RunArgs) -> Result<(), Failure> {
     hangups.close();
     // It ends with the same stop, and a panic in it has been reported.
     let _ = watching.join();
+    end_recordings(recordings);
+    info!("{}", summary("ended after", &birth, &seats.reader));
+    ended.map(drop)
+}
+
+/// Closes the captures of `--record`, and logs what is in them.
+fn end_recordings(recordings: Vec<Recording>) {
     for recording in recordings {
         match recording.end() {
             Ok(told) => info!("{told}"),
             Err(told) => warn!("{told}"),
         }
     }
-    info!("{}", summary("ended after", &birth, &seats.reader));
-    ended.map(drop)
 }
 
 /// How the workers ended, without a worker's number where there is only one.

@@ -115,9 +115,13 @@ impl Results {
             }
             let most = trials.iter().map(|trial| trial.offered / 1000.0).fold(1.0, f64::max);
             let axes = Axes {
-                title: "Honest connects that are answered",
-                x: "flood offered a second, in thousands",
-                y: "part",
+                title: &format!(
+                    "Honest TCP connects answered beside a {} flood ({})",
+                    flood.name(),
+                    family(six)
+                ),
+                x: "packets offered a second, in thousands",
+                y: "answered part",
                 x_max: (most / 100.0).ceil() * 100.0,
                 y_max: 1.0,
                 marks: &[],
