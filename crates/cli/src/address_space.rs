@@ -41,3 +41,14 @@ pub(crate) fn check(
         wanted >> 20
     ))
 }
+
+/// Says that a thread cannot be started, and what limits it.
+pub(crate) fn no_thread(name: &str, error: &std::io::Error) -> String {
+    let remedy = match error.kind() {
+        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::OutOfMemory => {
+            ": raise the limit on address space (ulimit -v, LimitAS=) or threads (ulimit -u)"
+        }
+        _ => "",
+    };
+    format!("cannot start the thread for {name}: {error}{remedy}")
+}

@@ -8,6 +8,8 @@ use std::thread;
 use signal_hook::consts::{SIGHUP, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::{Handle, Signals};
 
+use crate::address_space;
+
 /// Calls `hangup` on SIGHUP and `status` on SIGUSR1, until the handle is closed. SIGUSR2 is
 /// ignored.
 ///
@@ -31,6 +33,6 @@ pub(crate) fn catch(
                 }
             }
         })
-        .map_err(|error| format!("cannot start the thread for signals: {error}"))?;
+        .map_err(|error| address_space::no_thread("signals", &error))?;
     Ok(handle)
 }

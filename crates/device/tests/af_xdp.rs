@@ -356,7 +356,12 @@ fn under_pressure_friends_arrive_strangers_up_to_their_credit_and_each_frame_has
             let came = collect(&mut queues, &pool, 50);
             let theirs = friend.local_addr().unwrap().port();
             assert_eq!(came.iter().filter(|packet| port(packet) == theirs).count(), 40);
-            assert_eq!((came.len(), total(&queues).rx_strangers), (50, 50), "{mode} {v6}");
+            // One prefix at one service has all of the credit, but for what is kept for others.
+            assert!((49..=50).contains(&came.len()), "{mode} {v6}: {}", came.len());
+            let refused =
+                |all: DeviceStats| all.rx_strangers + all.rx_service_full + all.rx_prefix_full;
+            assert_eq!(came.len() as u64 + refused(total(&queues)), 100, "{mode} {v6}");
+            let so_far = refused(total(&queues));
             let seen = queues[0].steered().unwrap().0 - ours;
             assert_eq!(seen, 100, "the program has seen all of them");
             assert_eq!(came.len() as u64 + total(&queues).rx_lost() - lost, seen);
@@ -367,7 +372,7 @@ fn under_pressure_friends_arrive_strangers_up_to_their_credit_and_each_frame_has
             queues[0].admit(now, None);
             send(&stranger, 200);
             assert_eq!(collect(&mut queues, &pool, 200).len(), 200, "{mode} {v6}");
-            assert_eq!(total(&queues).rx_strangers, 50);
+            assert_eq!(refused(total(&queues)), so_far);
             drop(queues);
             assert!(ip("link del ours"));
         }

@@ -7,11 +7,11 @@ use core::time::Duration;
 pub struct NodeStats {
     /// Turns of its worker.
     pub turns: u64,
-    /// Calls of [`Engine::round`].
+    /// Calls of [`Engine::round`](floodwall_packet::Engine::round).
     pub rounds: u64,
-    /// Calls of [`Engine::work`].
+    /// Calls of [`Engine::work`](floodwall_packet::Engine::work).
     pub works: u64,
-    /// Calls of [`Engine::work`] that were requested at once and did nothing.
+    /// Calls of [`Engine::work`](floodwall_packet::Engine::work) that were requested at once and did nothing.
     pub fruitless: u64,
     /// Packets handed to the engine.
     pub packets_in: u64,

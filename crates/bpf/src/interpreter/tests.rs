@@ -135,10 +135,9 @@ fn what_the_kernel_would_refuse_is_a_fault_and_no_panic() {
         }),
         Err(InterpreterFault::NoMap)
     );
-    let unknown = value(|a| {
-        a.call(Function::LookupTcp);
-    });
-    assert_eq!(unknown, Err(InterpreterFault::UnknownFunction(99)));
+    let unknown = Instruction { code: 0x85, registers: 0, offset: 0, immediate: 999 };
+    let unknown = Machine::new().run(&[unknown], &mut vec![0; 64]);
+    assert_eq!(unknown, Err(InterpreterFault::UnknownFunction(999)));
 }
 
 #[test]

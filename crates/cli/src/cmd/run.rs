@@ -214,7 +214,7 @@ pub(crate) fn named<T: Send + 'static>(
     what: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, Failure> {
     let builder = thread::Builder::new().name(name.to_owned());
-    builder.spawn(what).map_err(|error| format!("cannot start the thread for {name}: {error}"))
+    builder.spawn(what).map_err(|error| address_space::no_thread(name, &error))
 }
 
 /// Prints this machine's capacity with such devices, before ours are opened. A failure of the
