@@ -11,7 +11,8 @@ pub struct NodeStats {
     pub rounds: u64,
     /// Calls of [`Engine::work`](floodwall_packet::Engine::work).
     pub works: u64,
-    /// Calls of [`Engine::work`](floodwall_packet::Engine::work) that were requested at once and did nothing.
+    /// Calls of [`Engine::work`](floodwall_packet::Engine::work) that were requested at once and
+    /// did nothing.
     pub fruitless: u64,
     /// Packets handed to the engine.
     pub packets_in: u64,

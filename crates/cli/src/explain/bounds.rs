@@ -149,6 +149,11 @@ pub(super) fn too_small(between: &ReportDifference<'_>) -> Vec<Explanation> {
     all
 }
 
+/// What could not be sent for want of a route, both families.
+fn unrouted(between: &ReportDifference<'_>) -> f64 {
+    between.counter("IpOutNoRoutes") + between.counter("Ip6OutNoRoutes")
+}
+
 /// Losses, MTU, neighbours, routes, links.
 pub(super) fn path(between: &ReportDifference<'_>) -> Vec<Explanation> {
     let mut all = Vec::new();
@@ -170,11 +175,17 @@ pub(super) fn path(between: &ReportDifference<'_>) -> Vec<Explanation> {
         ("link down", &["InterfaceDown", "DeviceGone"], "an interface is down"),
     ];
     for (name, reasons, says) in rules {
-        let rate: f64 = reasons.iter().map(|reason| between.dropped(reason)).sum();
+        let dropped: f64 = reasons.iter().map(|reason| between.dropped(reason)).sum();
+        // What a program or a service would have sent was refused before it was a packet.
+        let refused = if name == "routes" { unrouted(between) } else { 0.0 };
+        let rate = dropped.max(refused);
         if rate < FEW {
             continue;
         }
         let mut finding = Explanation::new(TroubleKind::Path, name, "", rate).says(says);
+        if refused > 0.0 {
+            finding = finding.shows("OutNoRoutes", refused);
+        }
         for reason in reasons {
             finding = finding.shows(reason, between.dropped(reason));
         }
