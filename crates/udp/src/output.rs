@@ -208,7 +208,7 @@ impl<I: Intake> Udp<I> {
     }
 
     /// As [`Udp::output_prepared`] for a payload that is in the packet already, with the sum `sum`:
-    /// see [`gather`]. The headers go before it.
+    /// see [`gather`](crate::gather()). The headers go before it.
     ///
     /// # Errors
     /// As [`Udp::output`]; the packet is dropped then.
