@@ -284,7 +284,10 @@ fn open_packet(name: &str, config: &OpenConfig) -> Result<OpenedDevice, DeviceEr
     let wanted = AfPacketConfig { offload: config.offload, ..AfPacketConfig::default() };
     let mut device = AfPacket::open(name, &wanted)?;
     let mut notes = device.notes();
-    if let Some(station) = config.station {
+    // A program at the interface costs a veth the segmented frames of its peer, so that bulk
+    // becomes slower: it is there where it is asked for.
+    let is_asked_for = matches!(config.first_line, FirstLineMode::Filter | FirstLineMode::Cookies);
+    if let Some(station) = config.station.filter(|_| is_asked_for) {
         let line = PacketLine::attach(name, station, config.first_line, &mut notes)?;
         device.set_line(station, line);
     }

@@ -29,7 +29,7 @@ use crate::experiments::namespace::{self, VETH_FAR};
 pub(crate) enum Victim {
     /// `floodwall run --device xdp:`, as it is by default.
     Xdp,
-    /// `floodwall run --device packet:`, as it is by default.
+    /// `floodwall run --device packet: --first-line cookies`.
     Packet,
     /// The kernel.
     Kernel,
@@ -83,6 +83,9 @@ pub(super) fn ours(program: &Path, victim: Victim, core: usize) -> Result<Runnin
     let mut add = |name: &str, value: String| words.extend([name.to_owned(), value]);
     add("--device", format!("{}:{VETH_FAR}", victim.name()));
     add("--mac", MAC_OURS.to_owned());
+    if victim == Victim::Packet {
+        add("--first-line", "cookies".to_owned());
+    }
     add("--cpu", core.to_string());
     for (server, gateway) in SERVERS.iter().zip(GATEWAYS) {
         add("--address", (*server).to_owned());
