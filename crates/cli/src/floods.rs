@@ -36,7 +36,7 @@ pub(crate) struct FloodLog {
     sampler: Sampler,
     /// Whether devices drop packets that no worker counts.
     devices_drop: bool,
-    /// Floods whose place is not known yet: the report when they began.
+    /// Floods that have no service or prefix assigned yet, with the report of their beginning.
     begun: Vec<(FloodBegan, Option<RunReport>)>,
     evicted: Option<[u64; 3]>,
     lines: TokenBucket,

@@ -290,7 +290,12 @@ fn services(it: &mut MetricsText, report: &RunReport) {
         ("queue_bytes", "gauge", "True bytes of the datagrams that wait", |u| u.charged),
         ("full", "counter", "Datagrams refused by a full socket", |u| u.full),
         ("over_share", "counter", "Datagrams refused over a source's share", |u| u.over_share),
-        ("challenged", "counter", "Datagrams whose source was challenged", |u| u.challenged),
+        (
+            "challenged",
+            "counter",
+            "Datagrams dropped until their source answers a challenge",
+            |u| u.challenged,
+        ),
         ("memory", "counter", "Datagrams refused for all sockets' memory", |u| u.memory),
     ];
     for (name, kind, help, read) in sockets {

@@ -245,7 +245,7 @@ fn it_ends_in_words_when_its_only_device_is_deleted() {
     assert!(!socket.exists());
 }
 
-/// Whatever the limit on address space is, it runs, or says what is too small: it never aborts.
+/// Under any limit on address space it runs, or says what is too small: it never aborts.
 #[test]
 fn a_small_address_space_is_refused_in_words() {
     if !may() {

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use support::{Instance, may};
 
-/// An instance on a TAP, whose other side has 10.0.0.1 and fd00::1.
+/// An instance on a TAP. The kernel's side has 10.0.0.1 and fd00::1.
 fn start(name: &str) -> Instance {
     let services = ["--metrics=127.0.0.1:9100", "--service=udp-echo:7001", "--service=http:80"];
     Instance::start_with_peer(name, &services)

@@ -1,8 +1,8 @@
 //! `floodwall guard`: services of the kernel's own stack behind SYN cookies.
 //!
 //! The programs and what they follow are the crate `guard`; here are arguments, the secret's file,
-//! signals, the log and the socket on which `--status` asks. Invariant: the process ends with its
-//! links gone, whatever ends it, unless `--pin` keeps them.
+//! signals, the log and the socket on which `--status` asks. Invariant: the
+//! links are gone when the process ends, after SIGKILL too, unless `--pin` keeps them.
 
 mod status;
 

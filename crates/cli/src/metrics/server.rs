@@ -4,7 +4,7 @@
 //! control socket does.
 //!
 //! # Under flood
-//! Reachable by whatever reaches that address, so give it one that only the collector reaches.
+//! Any host that reaches the address is served: bind one that only the collector can reach.
 //! Bound: one client at a time, [`PATIENCE`] for each, [`HEAD_MAX`] bytes of request; the system
 //! queues others. A client that drips or never reads is cut off and keeps others waiting for that
 //! long. One document a [`PAUSE`] at most: faster clients get the last one again.

@@ -109,7 +109,7 @@ impl Instance {
         panic!("it never answered: {}", instance.said());
     }
 
-    /// The same on a TAP, whose other side gets 10.0.0.1 and fd00::1.
+    /// The same on a TAP. The kernel's side gets 10.0.0.1 and fd00::1.
     pub(crate) fn start_with_peer(name: &str, args: &[&str]) -> Self {
         let all: Vec<_> = HOST.iter().chain(args).copied().collect();
         let instance = Self::start_after(name, "ip link set lo up", &all, &[]);

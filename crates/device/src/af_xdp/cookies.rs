@@ -121,9 +121,9 @@ pub(crate) struct Cookies {
     keys: UmemWords,
     listeners: BpfMapData<LISTENER_KEY_BYTES>,
     programs: Map,
-    /// The program for SYNs and that for other segments; and that for SYNs whose answers pass by
-    /// the system.
+    /// The program for SYNs, and the one for other segments.
     loaded: [BpfProgram; 2],
+    /// The program for SYNs that are answered by way of the system, or why there is none.
     passing: Result<PassingAnswers, String>,
     shown: Mutex<Vec<Listener>>,
     /// A bit for each program that is in force, and one where answers pass by the system.

@@ -29,7 +29,7 @@ pub enum End {
     Lost,
     /// The packet ends before a header does, or is none.
     Malformed,
-    /// A fragment, ESP, or a protocol that is not implemented: input ends there, too.
+    /// A fragment, ESP or an unknown protocol. The stack's input stops at the same header.
     Beyond,
 }
 

@@ -79,7 +79,7 @@ pub(super) fn zone(a: &mut Assembler) {
     );
 }
 
-/// The clock in the scratch value becomes one whose ticks of 2^20 are milliseconds.
+/// Converts the clock in the scratch value: 2^20 units are one millisecond afterwards.
 fn milliseconds(a: &mut Assembler) {
     a.load(AccessSize::Double, Register::R1, Register::R9, at::NOW)
         .compute(Register::R1, Operation::Divide, 1_000_000)

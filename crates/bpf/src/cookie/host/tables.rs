@@ -10,7 +10,7 @@ use crate::siphash;
 pub const PORT_ENTRIES: usize = 1 << 16;
 /// Protected ports at most, with 0, which is none.
 pub const PORTS_MAX: usize = 64;
-/// Flows whose proof is remembered; a power of two.
+/// Entries of the table of recent proofs, one a flow; a power of two.
 pub const PROOFS: usize = 1 << 16;
 /// Source prefixes with a credit of their own at UDP ports; a power of two.
 pub const BUCKETS: usize = 1 << 16;
@@ -125,7 +125,7 @@ pub enum Tally {
     Answered = 4,
     /// ACKs with a valid cookie.
     Proven = 5,
-    /// ACKs to a listener whose number is no cookie of ours.
+    /// ACKs to a listener with a number that is no cookie of this guard.
     NotOurs = 6,
     /// SYNs that went to the kernel while awake: options that no cookie can hold, own addresses.
     Left = 7,
