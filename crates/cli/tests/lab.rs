@@ -1,6 +1,7 @@
 //! `floodwall lab` from outside: exit codes, streams, and where results go.
 //!
-//! Runs the quick form of a plan: a second or two of counting, no privilege, no network.
+//! Runs the quick form of a plan: a second or two of counting, no privilege, no network; and of
+//! `first-line` half a minute of it, where there is root.
 #![cfg(feature = "lab")]
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without ends the test")]
 
@@ -120,4 +121,22 @@ fn list_names_every_plan_with_its_question() {
     let output = lab(&folder.0, &["list", "--json"]);
     let plans: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(plans[0]["name"], "fib-gc");
+}
+
+/// Every victim answers, by the program itself: the plan runs `floodwall` as processes. As root, in
+/// a namespace that the plan makes.
+#[test]
+fn the_quick_form_of_first_line_is_answered_by_every_victim() {
+    let folder = Folder::new("lab-first-line");
+    let output = lab(&folder.0, &["first-line", "--quick", "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    if report["metrics"]["ran"]["median"] != 1.0 {
+        println!("skipped: {}", text(&output.stderr));
+        return;
+    }
+    assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+    let claims = report["claims"].as_array().unwrap();
+    let claim = claims.iter().find(|claim| claim["id"] == "some-are-answered").unwrap();
+    // Two floods, three victims, two families.
+    assert_eq!((&claim["holds"], &claim["matched"]), (&true.into(), &12.into()), "{claim}");
 }
