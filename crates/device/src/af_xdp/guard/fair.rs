@@ -5,8 +5,8 @@
 //! IPv6 one. In each turn of the worker a service has no more than a limit, and within it a prefix
 //! no more than another. Both limits are the same for all and follow the load: while the credit is
 //! nearly used up they fall, and else they rise, so that a service or prefix that asks for less
-//! than the limit loses nothing, and what it leaves is lent to the others (max-min shares). The last
-//! eighth of a service's part is kept for prefixes that have had nothing of it in this turn.
+//! than the limit loses nothing, and what it leaves is lent to the others (max-min shares). The
+//! last eighth of a service's part is kept for prefixes that have had nothing of it in this turn.
 //! Invariant: a limit is never zero.
 //!
 //! # Under flood
