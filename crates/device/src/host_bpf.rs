@@ -13,28 +13,18 @@ use std::path::Path;
 
 use floodwall_bpf::Instruction;
 
-use crate::af_xdp::bpf::{Attr, LOG_BYTES, explained, possible_cores};
+use crate::af_xdp::bpf::{
+    ATTACH_INGRESS, ATTACH_XDP, Attr, HAS_FRAGMENTS, LINK_CREATE, MAP_CREATE, MAP_DELETE,
+    MAP_LOOKUP, MAP_UPDATE, PROG_TYPE_SCHED, PROG_TYPE_XDP, ProgramShape, load_program,
+    possible_cores, run_program,
+};
 use crate::interface::InterfaceControl;
 
-const MAP_CREATE: libc::c_int = 0;
-const MAP_LOOKUP: libc::c_int = 1;
-const MAP_UPDATE: libc::c_int = 2;
-const MAP_DELETE: libc::c_int = 3;
 const MAP_NEXT_KEY: libc::c_int = 4;
-const PROG_LOAD: libc::c_int = 5;
 const OBJ_PIN: libc::c_int = 6;
 const OBJ_GET: libc::c_int = 7;
-const PROG_TEST_RUN: libc::c_int = 10;
-const LINK_CREATE: libc::c_int = 28;
 const LINK_UPDATE: libc::c_int = 29;
 
-/// How often a program is given to the verifier that was interrupted.
-const LOAD_TRIES: usize = 8;
-
-const ATTACH_XDP: u32 = 37;
-const ATTACH_TCX_INGRESS: u32 = 46;
-/// Of an XDP program: frames in several pieces are taken.
-const HAS_FRAGS: u32 = 1 << 5;
 /// XDP in front of the system's stack, by any driver; in the driver.
 const GENERIC_MODE: u32 = 1 << 1;
 const DRIVER_MODE: u32 = 1 << 2;
@@ -233,49 +223,11 @@ impl HostProgram {
     /// # Errors
     /// It refuses; the verifier's last words are in the error.
     pub fn load(code: &[Instruction], kind: HostProgramKind) -> io::Result<Self> {
-        // The verifier gives up where a signal waits, and is asked again.
-        let mut loaded = Self::load_with(code, kind, None);
-        for _ in 0..LOAD_TRIES {
-            match &loaded {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    loaded = Self::load_with(code, kind, None);
-                }
-                _ => break,
-            }
-        }
-        match loaded {
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EINVAL)) => {
-                let mut log = vec![0; LOG_BYTES];
-                Self::load_with(code, kind, Some(&mut log)).map_err(|error| explained(&error, &log))
-            }
-            other => other,
-        }
-    }
-
-    fn load_with(
-        code: &[Instruction],
-        kind: HostProgramKind,
-        log: Option<&mut [u8]>,
-    ) -> io::Result<Self> {
-        const PROG_TYPE_SCHED_CLS: u32 = 3;
-        const PROG_TYPE_XDP: u32 = 6;
-        let license = c"Dual MIT/GPL";
         let (number, flags, attach) = match kind {
-            HostProgramKind::Xdp => (PROG_TYPE_XDP, HAS_FRAGS, ATTACH_XDP),
-            HostProgramKind::TcIngress => (PROG_TYPE_SCHED_CLS, 0, ATTACH_TCX_INGRESS),
+            HostProgramKind::Xdp => (PROG_TYPE_XDP, HAS_FRAGMENTS, ATTACH_XDP),
+            HostProgramKind::TcIngress => (PROG_TYPE_SCHED, 0, ATTACH_INGRESS),
         };
-        let mut attr = Attr::new()
-            .u32(0, number)
-            .u32(4, code.len() as u32)
-            .memory(8, code.as_ptr())
-            .memory(16, license.as_ptr())
-            .u32(44, flags)
-            .u32(68, attach);
-        if let Some(log) = log {
-            attr = attr.u32(24, 1).u32(28, log.len() as u32).memory(32, log.as_mut_ptr());
-        }
-        // SAFETY: instructions, licence and log outlive the call, with these lengths.
-        let fd = unsafe { attr.call_for_fd(PROG_LOAD) }?;
+        let fd = load_program(code, ProgramShape { kind: number, flags, attach })?;
         Ok(Self { fd, kind })
     }
 
@@ -289,20 +241,7 @@ impl HostProgram {
     /// # Errors
     /// The kernel refuses.
     pub fn run(&self, frame: &mut Vec<u8>, times: u32) -> io::Result<(u32, u32)> {
-        let mut out = vec![0; frame.len() + 512];
-        let mut attr = Attr::new()
-            .u32(0, self.fd())
-            .u32(8, frame.len() as u32)
-            .u32(12, out.len() as u32)
-            .memory(16, frame.as_ptr())
-            .memory(24, out.as_mut_ptr())
-            .u32(32, times);
-        // SAFETY: the kernel reads `frame.len()` bytes of the frame and writes no more than
-        // `out.len()` bytes to `out`; both outlive the call.
-        unsafe { attr.call(PROG_TEST_RUN) }?;
-        out.truncate(attr.u32_at(12) as usize);
-        *frame = out;
-        Ok((attr.u32_at(4), attr.u32_at(36)))
+        run_program(&self.fd, frame, times)
     }
 }
 
@@ -321,7 +260,7 @@ impl HostLink {
         let (attach, flags) = match program.kind {
             HostProgramKind::Xdp if generic => (ATTACH_XDP, GENERIC_MODE),
             HostProgramKind::Xdp => (ATTACH_XDP, DRIVER_MODE),
-            HostProgramKind::TcIngress => (ATTACH_TCX_INGRESS, 0),
+            HostProgramKind::TcIngress => (ATTACH_INGRESS, 0),
         };
         let mut attr = Attr::new().u32(0, program.fd()).u32(4, index).u32(8, attach).u32(12, flags);
         // SAFETY: no addresses in it.

@@ -12,21 +12,23 @@ use floodwall_bpf::Instruction;
 
 use super::steering::Deliver;
 
-const MAP_CREATE: libc::c_int = 0;
-const MAP_LOOKUP: libc::c_int = 1;
-const MAP_UPDATE: libc::c_int = 2;
-const MAP_DELETE: libc::c_int = 3;
+pub(crate) const MAP_CREATE: libc::c_int = 0;
+pub(crate) const MAP_LOOKUP: libc::c_int = 1;
+pub(crate) const MAP_UPDATE: libc::c_int = 2;
+pub(crate) const MAP_DELETE: libc::c_int = 3;
 const PROG_LOAD: libc::c_int = 5;
 const PROG_TEST_RUN: libc::c_int = 10;
-const LINK_CREATE: libc::c_int = 28;
-const PROG_TYPE_SCHED: u32 = 3;
-const PROG_TYPE_XDP: u32 = 6;
-const ATTACH_XDP: u32 = 37;
-const ATTACH_INGRESS: u32 = 46;
+pub(crate) const LINK_CREATE: libc::c_int = 28;
+pub(crate) const PROG_TYPE_SCHED: u32 = 3;
+pub(crate) const PROG_TYPE_XDP: u32 = 6;
+pub(crate) const ATTACH_XDP: u32 = 37;
+pub(crate) const ATTACH_INGRESS: u32 = 46;
 /// Of a program: frames of several parts do not stop it.
-const HAS_FRAGMENTS: u32 = 1 << 5;
+pub(crate) const HAS_FRAGMENTS: u32 = 1 << 5;
+/// How often a program is given to the verifier that was interrupted.
+const LOAD_TRIES: usize = 8;
 /// Bytes of the verifier's log.
-pub(crate) const LOG_BYTES: usize = 64 << 10;
+const LOG_BYTES: usize = 64 << 10;
 /// Of a map: its values can be mapped into this process.
 const MAPPABLE: u32 = 1 << 10;
 
@@ -223,6 +225,81 @@ pub(crate) fn possible_cores() -> io::Result<usize> {
     last.map(|last| last + 1).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))
 }
 
+/// What the kernel has to know of a program besides its code, by number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProgramShape {
+    pub(crate) kind: u32,
+    pub(crate) flags: u32,
+    /// Where it will be attached; 0 where the kind says it.
+    pub(crate) attach: u32,
+}
+
+/// Has the kernel verify and load a program. If the verifier rejects it, the error contains the
+/// verifier's message. The verifier gives up where a signal waits, and is asked again.
+pub(crate) fn load_program(code: &[Instruction], shape: ProgramShape) -> io::Result<OwnedFd> {
+    let is_interrupted = |loaded: &io::Result<OwnedFd>| {
+        loaded.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    };
+    let mut loaded = load_once(code, shape, None);
+    for _ in 0..LOAD_TRIES {
+        if !is_interrupted(&loaded) {
+            break;
+        }
+        loaded = load_once(code, shape, None);
+    }
+    match loaded {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EINVAL)) => {
+            let mut log = vec![0; LOG_BYTES];
+            load_once(code, shape, Some(&mut log)).map_err(|error| explained(&error, &log))
+        }
+        other => other,
+    }
+}
+
+fn load_once(
+    code: &[Instruction],
+    shape: ProgramShape,
+    log: Option<&mut [u8]>,
+) -> io::Result<OwnedFd> {
+    let license = c"Dual MIT/GPL";
+    let mut attr = Attr::new()
+        .u32(0, shape.kind)
+        .u32(44, shape.flags)
+        .u32(68, shape.attach)
+        .u32(4, code.len() as u32)
+        .memory(8, code.as_ptr())
+        .memory(16, license.as_ptr());
+    if let Some(log) = log {
+        attr = attr.u32(24, 1).u32(28, log.len() as u32).memory(32, log.as_mut_ptr());
+    }
+    // SAFETY: instructions, licence and log outlive the call, with these lengths.
+    unsafe { attr.call_for_fd(PROG_LOAD) }
+}
+
+/// Runs a program on `frame`, which no device has seen, so many times one after another, each on
+/// what the last one left; `frame` is what it left then. Returns the last verdict and the
+/// nanoseconds of one run.
+pub(crate) fn run_program(
+    program: &OwnedFd,
+    frame: &mut Vec<u8>,
+    times: u32,
+) -> io::Result<(u32, u32)> {
+    let mut out = vec![0; frame.len() + 512];
+    let mut attr = Attr::new()
+        .u32(0, program.as_raw_fd() as u32)
+        .u32(8, frame.len() as u32)
+        .u32(12, out.len() as u32)
+        .memory(16, frame.as_ptr())
+        .memory(24, out.as_mut_ptr())
+        .u32(32, times);
+    // SAFETY: the kernel reads `frame.len()` bytes of the frame and writes no more than
+    // `out.len()` bytes to `out`; both outlive the call.
+    unsafe { attr.call(PROG_TEST_RUN) }?;
+    out.truncate(attr.u32_at(12) as usize);
+    *frame = out;
+    Ok((attr.u32_at(4), attr.u32_at(36)))
+}
+
 /// A loaded program.
 #[derive(Debug)]
 pub(crate) struct BpfProgram(OwnedFd);
@@ -233,42 +310,13 @@ impl BpfProgram {
     pub(crate) fn load(code: &[Instruction], deliver: Deliver) -> io::Result<Self> {
         // What goes on to the system may be longer than a page, and is read in its first part.
         let flags = if deliver == Deliver::Onward { HAS_FRAGMENTS } else { 0 };
-        Self::load_as(code, (PROG_TYPE_XDP, flags))
+        load_program(code, ProgramShape { kind: PROG_TYPE_XDP, flags, attach: 0 }).map(Self)
     }
 
     /// The same for a program of the traffic control's ingress.
     pub(crate) fn load_for_ingress(code: &[Instruction]) -> io::Result<Self> {
-        Self::load_as(code, (PROG_TYPE_SCHED, 0))
-    }
-
-    fn load_as(code: &[Instruction], kind: (u32, u32)) -> io::Result<Self> {
-        match Self::load_with(code, kind, None) {
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EINVAL)) => {
-                let mut log = vec![0; LOG_BYTES];
-                let loaded = Self::load_with(code, kind, Some(&mut log));
-                loaded.map_err(|error| explained(&error, &log))
-            }
-            other => other,
-        }
-    }
-
-    fn load_with(
-        code: &[Instruction],
-        (kind, flags): (u32, u32),
-        log: Option<&mut [u8]>,
-    ) -> io::Result<Self> {
-        let license = c"Dual MIT/GPL";
-        let mut attr = Attr::new()
-            .u32(0, kind)
-            .u32(44, flags)
-            .u32(4, code.len() as u32)
-            .memory(8, code.as_ptr())
-            .memory(16, license.as_ptr());
-        if let Some(log) = log {
-            attr = attr.u32(24, 1).u32(28, log.len() as u32).memory(32, log.as_mut_ptr());
-        }
-        // SAFETY: instructions, licence and log outlive the call, with these lengths.
-        unsafe { attr.call_for_fd(PROG_LOAD) }.map(Self)
+        let shape = ProgramShape { kind: PROG_TYPE_SCHED, flags: 0, attach: 0 };
+        load_program(code, shape).map(Self)
     }
 
     /// The descriptor, for a map of programs.
@@ -280,20 +328,7 @@ impl BpfProgram {
     /// the last one left; `frame` is what it left then. Returns the last verdict and the
     /// nanoseconds of one run. For tests and benches.
     pub(crate) fn run(&self, frame: &mut Vec<u8>, times: u32) -> io::Result<(u32, u32)> {
-        let mut out = vec![0; frame.len() + 512];
-        let mut attr = Attr::new()
-            .u32(0, self.0.as_raw_fd() as u32)
-            .u32(8, frame.len() as u32)
-            .u32(12, out.len() as u32)
-            .memory(16, frame.as_ptr())
-            .memory(24, out.as_mut_ptr())
-            .u32(32, times);
-        // SAFETY: the kernel reads `frame.len()` bytes of the frame and writes no more than
-        // `out.len()` bytes to `out`; both outlive the call.
-        unsafe { attr.call(PROG_TEST_RUN) }?;
-        out.truncate(attr.u32_at(12) as usize);
-        *frame = out;
-        Ok((attr.u32_at(4), attr.u32_at(36)))
+        run_program(&self.0, frame, times)
     }
 
     /// Attaches it to an interface, until what is returned is dropped.
