@@ -3,17 +3,18 @@
 //! Emitted by `code.rs` and `behind.rs` for what would be admitted otherwise. A service is a
 //! protocol and a destination port; a sender is the first 24 bits of an IPv4 source, or 64 of an
 //! IPv6 one. In each turn of the worker a service has no more than a limit, and within it a prefix
-//! no more than another. Both limits are the same for all and follow the load: while the credit is
-//! nearly used up they fall, and else they rise, so that a service or prefix that asks for less
-//! than the limit loses nothing, and what it leaves is lent to the others (max-min shares). The
-//! last eighth of a service's part is kept for prefixes that have had nothing of it in this turn.
-//! Invariant: a limit is never zero.
+//! no more than another, once the service has had half of its part. Both limits are the same for
+//! all and follow the load: while the credit is nearly used up they fall, and else they rise, so
+//! that a service or prefix that asks for less than the limit loses nothing, and what it leaves is
+//! lent to the others (max-min shares). The last eighth of a service's part is kept for prefixes
+//! that have had nothing of it in this turn. Invariant: a limit is never zero.
 //!
 //! # Under flood
 //! Bound: [`SERVICES`] and [`PREFIXES`] counters a queue, of fixed size; services and prefixes find
-//! theirs by keyed hashes, and those that meet in one share it. Work per frame: two products and
-//! two look-ups. A flood from prefixes at random exhausts the limit of its service before that of
-//! any prefix: a newcomer of the same service then loses as the flood does.
+//! theirs by keyed hashes that change with each turn, and those that meet in one share it for that
+//! turn. Work per frame: six products and two look-ups. A flood from prefixes at random exhausts
+//! the limit of its service before that of any prefix: a newcomer of the same service then loses as
+//! the flood does.
 
 use std::io;
 
@@ -27,8 +28,8 @@ use crate::af_xdp::steering::{DATA_END, RX_QUEUE};
 use crate::af_xdp::words::UmemWords;
 
 /// Counters of a queue, as powers of two.
-const SERVICES_LOG: i32 = 6;
-const PREFIXES_LOG: i32 = 10;
+const SERVICES_LOG: i32 = 10;
+const PREFIXES_LOG: i32 = 12;
 pub(super) const SERVICES: u32 = 1 << SERVICES_LOG;
 pub(super) const PREFIXES: u32 = 1 << PREFIXES_LOG;
 /// Words of a counter: the turn that it is of, and what was admitted in it.
@@ -59,8 +60,7 @@ impl FairCredit {
         Ok(Self {
             services: UmemWords::create(COUNTER_WORDS, queues * SERVICES)?,
             prefixes: UmemWords::create(COUNTER_WORDS, queues * PREFIXES)?,
-            // A product by an even number loses bits.
-            key: key | 1,
+            key,
         })
     }
 
@@ -130,11 +130,13 @@ pub(super) fn emit(
     a.load(AccessSize::Byte, Register::R1, Register::R7, protocol)
         .compute(Register::R1, Operation::ShiftLeft, 16)
         .load(AccessSize::Half, Register::R2, Register::R7, ports + 2)
-        .compute_reg(Register::R1, Operation::Or, Register::R2)
-        .set_wide(Register::R2, maps.key)
-        .compute_reg(Register::R1, Operation::Multiply, Register::R2)
-        .store(AccessSize::Double, Register::R10, SERVICE, Register::R1)
-        .compute(Register::R1, Operation::ShiftRight, far - SERVICES_LOG);
+        .compute_reg(Register::R1, Operation::Or, Register::R2);
+    multiply(a, maps.key);
+    a.store(AccessSize::Double, Register::R10, SERVICE, Register::R1).compute(
+        Register::R1,
+        Operation::ShiftRight,
+        far - SERVICES_LOG,
+    );
     counter(a, maps.services, SERVICES_LOG, ways);
     a.copy(Register::R8, Register::R0)
         .load(AccessSize::Double, Register::R1, Register::R8, USED)
@@ -157,14 +159,21 @@ pub(super) fn emit(
             .compute(Register::R2, Operation::ShiftLeft, 32)
             .compute_reg(Register::R1, Operation::Or, Register::R2),
     };
-    a.load(AccessSize::Double, Register::R2, Register::R10, SERVICE)
-        .compute_reg(Register::R1, Operation::Add, Register::R2)
-        .set_wide(Register::R2, maps.key.rotate_left(32) | 1)
-        .compute_reg(Register::R1, Operation::Multiply, Register::R2)
-        .compute(Register::R1, Operation::ShiftRight, far - PREFIXES_LOG);
+    a.load(AccessSize::Double, Register::R2, Register::R10, SERVICE).compute_reg(
+        Register::R1,
+        Operation::Add,
+        Register::R2,
+    );
+    multiply(a, maps.key.rotate_left(32));
+    a.compute(Register::R1, Operation::ShiftRight, far - PREFIXES_LOG);
     counter(a, maps.prefixes, PREFIXES_LOG, ways);
     let (first, counted) = (a.label(), a.label());
+    // A service that has had less than half of its part is not divided.
     a.load(AccessSize::Double, Register::R1, Register::R0, USED)
+        .load(AccessSize::Double, Register::R3, Register::R8, USED)
+        .compute(Register::R3, Operation::ShiftLeft, 1)
+        .load(AccessSize::Double, Register::R2, Register::R9, word(DESK_SERVICE_MAX))
+        .jump_if_reg(Register::R3, JumpCondition::Below, Register::R2, first)
         .load(AccessSize::Double, Register::R2, Register::R9, word(DESK_PREFIX_MAX))
         .jump_if_reg(
             Register::R1,
@@ -188,6 +197,17 @@ pub(super) fn emit(
         .set(Register::R1, 1)
         .add_shared(Register::R9, word(DESK_NEAR), Register::R1);
     a.place(counted);
+}
+
+/// Multiplies `R1` by a number that changes with each turn: two that meet in one counter meet there
+/// for one turn.
+fn multiply(a: &mut Assembler, key: u64) {
+    a.load(AccessSize::Double, Register::R2, Register::R9, word(DESK_TURN))
+        .set_wide(Register::R3, key.rotate_left(17) | 1)
+        .compute_reg(Register::R2, Operation::Multiply, Register::R3)
+        .set_wide(Register::R3, key)
+        .compute_reg(Register::R2, Operation::Add, Register::R3)
+        .compute_reg(Register::R1, Operation::Multiply, Register::R2);
 }
 
 /// Finds the counter whose number among those of its queue is in `R1`, for `R0`; what it has of

@@ -238,13 +238,13 @@ fn from_prefix(v6: bool, prefix: u16, port: u16) -> Vec<u8> {
 }
 
 /// The part of `asked` frames of `honest` that is taken in the later ones of many turns, in which
-/// `loud` comes 300 times before each of them.
+/// `loud` comes 100 times before each of them.
 fn kept(line: &mut FirstLine, loud: &[Vec<u8>], honest: &[Vec<u8>]) -> f64 {
-    const TURNS: u32 = 80;
+    const TURNS: u32 = 320;
     let (mut taken, mut asked) = (0, 0);
     for turn in 0..TURNS {
-        line.admit(NOW, Some(64));
-        for number in 0..300 {
+        line.admit(NOW, Some(32));
+        for number in 0..100 {
             line.say(&loud[number % loud.len()]).unwrap();
         }
         for frame in honest {
