@@ -5,13 +5,12 @@
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without ends the test")]
 #![expect(clippy::disallowed_methods, reason = "the tests wait for other processes")]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod address;
 mod capture;
+mod incidents;
 mod lifetime;
 mod logs;
 mod operator;
 mod reload;
 mod report;
+mod support;
