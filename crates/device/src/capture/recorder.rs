@@ -1,7 +1,7 @@
 //! `Recorder`: a device that records the packets of another one, and writes them as pcapng.
 //!
-//! Called by `floodwall run --record` and by tests. Invariant: nothing is written between arrival and
-//! departure: packets are copied into a buffer of fixed size, which [`Recorder::flush`] empties
+//! Called by `floodwall run --record` and by tests. Invariant: nothing is written between arrival
+//! and departure: packets are copied into a buffer of fixed size, which [`Recorder::flush`] empties
 //! outside of the round. What does not fit is counted, and recorded in the file at that place. One
 //! link type a stream, as tcpdump demands.
 
