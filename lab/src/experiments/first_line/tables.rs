@@ -26,8 +26,15 @@ pub(super) fn measured(results: &Results, least: bool) -> Measured {
         if let Some(kernel) = results.kernel_beside(trial) {
             set("over-kernel", trial.honest - kernel.honest);
         }
+        let rivals = results.rivals_beside(trial);
+        if trial.victim == Victim::Guard && !rivals.is_empty() {
+            let best = |of: fn(&Trial) -> f64| rivals.iter().copied().map(of).fold(0.0, f64::max);
+            set("over-rivals", trial.honest - best(|rival| rival.honest));
+            set("taken-times", trial.arrived / best(|rival| rival.arrived).max(1.0));
+        }
     }
-    for flood in [Flood::Syn, Flood::Udp] {
+    let has = |flood: &Flood| results.trials.iter().any(|trial| trial.flood == *flood);
+    for flood in Flood::ALL.into_iter().filter(|flood| results.trials.is_empty() || has(flood)) {
         measured.tables.push(results.table(flood));
         measured.plots.extend(results.plots(flood));
     }
@@ -64,9 +71,19 @@ impl Results {
         kernels.filter(|_| of.victim != Victim::Kernel).find(is)
     }
 
+    fn rivals_beside(&self, of: &Trial) -> Vec<&Trial> {
+        let is = |trial: &&Trial| {
+            trial.victim.is_rival()
+                && (trial.flood, trial.six, trial.planned) == (of.flood, of.six, of.planned)
+        };
+        self.trials.iter().filter(is).collect()
+    }
+
     fn table(&self, flood: Flood) -> Table {
         let title = match flood {
             Flood::Syn => "SYN flood at the port of honest clients: connect and echo",
+            Flood::Ack => "ACK flood at the port of honest clients: connect and echo",
+            Flood::Rst => "RST flood at the port of honest clients: connect and echo",
             Flood::Udp => "UDP flood at another port: TCP connect and echo meanwhile",
         };
         let columns =
@@ -109,7 +126,10 @@ impl Results {
                     .map(|trial| (trial.offered / 1000.0, trial.honest))
                     .collect(),
             };
-            let all = [Victim::Xdp, Victim::Packet, Victim::Kernel].map(series);
+            let victims =
+                [Victim::Xdp, Victim::Packet, Victim::Guard, Victim::Synproxy, Victim::Kernel];
+            let is_here = |victim: &Victim| trials.iter().any(|trial| trial.victim == *victim);
+            let all: Vec<_> = victims.into_iter().filter(is_here).map(series).collect();
             if all.iter().all(|one| one.points.len() < 2) {
                 continue;
             }
