@@ -96,7 +96,7 @@ fn resolve(to: SocketAddr) -> bool {
     false
 }
 
-/// Asks as clients of game servers do: a challenge is returned, whoever gave it.
+/// Asks as clients of game servers do: a challenge is returned, the server's own and the guard's.
 fn query(to: SocketAddr) -> bool {
     let (socket, mut token) = (udp(to), Vec::new());
     for _ in 0..5 {

@@ -27,7 +27,7 @@ pub struct A2sChallenge {
 }
 
 impl A2sChallenge {
-    /// With the secret of its tokens, which nobody else may know.
+    /// With the secret of its tokens, which stays here.
     #[must_use]
     pub const fn new(key: HashKey) -> Self {
         Self { key }
@@ -59,11 +59,11 @@ fn returned(payload: &[u8]) -> Option<&[u8]> {
 }
 
 impl Challenge for A2sChallenge {
-    fn judge(&self, stranger: &UnverifiedSource<'_>, answer: &mut [u8]) -> Challenged {
-        let Some(token) = returned(stranger.payload) else { return Challenged::Pass };
-        let unit = stranger.now.as_nanos() / UNIT;
-        let now = self.token(stranger.from, unit);
-        if token == now || token == self.token(stranger.from, unit.wrapping_sub(1)) {
+    fn judge(&self, source: &UnverifiedSource<'_>, answer: &mut [u8]) -> Challenged {
+        let Some(token) = returned(source.payload) else { return Challenged::Pass };
+        let unit = source.now.as_nanos() / UNIT;
+        let now = self.token(source.from, unit);
+        if token == now || token == self.token(source.from, unit.wrapping_sub(1)) {
             return Challenged::Proven;
         }
         let words = HEAD.iter().chain(b"A").chain(&now);
@@ -80,14 +80,14 @@ mod tests {
 
     fn judge(from: &str, seconds: u64, payload: &[u8]) -> (Challenged, Vec<u8>) {
         let challenge = A2sChallenge::new(HashKey::new(1, 2));
-        let stranger = UnverifiedSource {
+        let source = UnverifiedSource {
             from: from.parse().unwrap(),
             to: "[::1]:27015".parse().unwrap(),
             now: Instant::from_nanos(seconds * 1_000_000_000),
             payload,
         };
         let mut answer = vec![0; payload.len()];
-        (challenge.judge(&stranger, &mut answer), answer)
+        (challenge.judge(&source, &mut answer), answer)
     }
 
     #[test]

@@ -135,9 +135,9 @@ fn head(query: &[u8], end: usize, (flag, code): (u8, u16), out: &mut [u8]) -> Op
 const BAD_COOKIE: u16 = 23;
 
 impl DnsChallenge {
-    fn answer(&self, stranger: &UnverifiedSource<'_>, end: usize, out: &mut [u8]) -> Option<usize> {
-        let query = stranger.payload;
-        let seconds = (stranger.now.as_nanos() / 1_000_000_000) as u32;
+    fn answer(&self, source: &UnverifiedSource<'_>, end: usize, out: &mut [u8]) -> Option<usize> {
+        let query = source.payload;
+        let seconds = (source.now.as_nanos() / 1_000_000_000) as u32;
         let client = options(query, end).and_then(cookies).map(|(client, _)| client);
         if let Some(client) = client
             && query.len() >= end + RECORD + OPTION + COOKIES
@@ -149,7 +149,7 @@ impl DnsChallenge {
             let parts =
                 [0, COOKIE as u8, 0, COOKIES as u8].into_iter().chain(client.iter().copied());
             let parts = parts.chain([1, 0, 0, 0]).chain(made);
-            let parts = parts.chain(self.hash(client, stranger.from.ip(), seconds));
+            let parts = parts.chain(self.hash(client, source.from.ip(), seconds));
             let place = out.get_mut(len..len + OPTION + COOKIES)?;
             place.iter_mut().zip(parts).for_each(|(place, byte)| *place = byte);
             return Some(len + OPTION + COOKIES);
@@ -159,15 +159,15 @@ impl DnsChallenge {
 }
 
 impl Challenge for DnsChallenge {
-    fn judge(&self, stranger: &UnverifiedSource<'_>, out: &mut [u8]) -> Challenged {
-        let Some(end) = question_end(stranger.payload) else { return Challenged::Pass };
-        let seconds = (stranger.now.as_nanos() / 1_000_000_000) as u32;
-        if let Some((client, server)) = options(stranger.payload, end).and_then(cookies)
-            && self.is_ours(client, server, stranger.from.ip(), seconds)
+    fn judge(&self, source: &UnverifiedSource<'_>, out: &mut [u8]) -> Challenged {
+        let Some(end) = question_end(source.payload) else { return Challenged::Pass };
+        let seconds = (source.now.as_nanos() / 1_000_000_000) as u32;
+        if let Some((client, server)) = options(source.payload, end).and_then(cookies)
+            && self.is_ours(client, server, source.from.ip(), seconds)
         {
             return Challenged::Proven;
         }
-        match self.answer(stranger, end, out) {
+        match self.answer(source, end, out) {
             Some(len) => Challenged::Answer(len),
             None => Challenged::Pass,
         }

@@ -3,8 +3,8 @@
 //! Called by `challenge.rs`; [`remember_source`] by tail call from `classify.rs` for segments of a
 //! connection at a port that proves sources. A source is an IPv4 address or the first 64 bits of an
 //! IPv6 one. Its entry in the table is found by keyed hash: the hash's upper 40 bits, and when it
-//! was proven, in units of 2^30 ns. A collision takes the place of the older proof, whose source is
-//! then challenged again.
+//! was proven, in units of 2^30 ns. A collision takes the place of the older proof, and
+//! that source is challenged again.
 
 use super::tables::{HostSettings, SOURCES};
 use super::{HostMaps, PASS, begin, ends, own, spot};

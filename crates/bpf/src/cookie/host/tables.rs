@@ -28,7 +28,7 @@ pub const SETTING_WORDS: usize = 24;
 /// In the word of an [`Offer`]: no window scale is said.
 pub const NO_SCALING: u64 = 1 << (Offer::FLAGS_SHIFT + 3);
 
-/// A protocol whose questions can be answered with a challenge.
+/// A protocol with questions that can be answered with a challenge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DatagramProtocol {
     /// DNS: the answer is truncated, so that the client asks again by TCP (RFC 1035 section 4.2.1,

@@ -76,7 +76,7 @@ fn source(v6: bool, n: u16) -> IpAddr {
     }
 }
 
-/// A rig whose port has a protocol, and nothing left for sources that are not proven.
+/// A rig with a protocol at its port, and nothing left for sources that are not proven.
 fn rig(protocol: DatagramProtocol, v6: bool, payload: &[u8]) -> HostRig {
     let mut rig = HostRig::new(true);
     let word = u64::from(NUMBER)
@@ -271,7 +271,7 @@ fn a_game_query_is_answered_with_a_token_which_proves_its_source() {
             assert_eq!(fill(&mut rig, v6, INFORMATION), BUDGET);
             let again = rig.run(&mut frame(from, CLIENT, &returned)).verdict;
             assert_eq!((again, rig.counted(Tally::SourceProven)), (verdict::PASS, 1));
-            // What follows of the source passes, whatever it is.
+            // All that follows of the source passes.
             for _ in 0..5 {
                 let mut any = frame(from, 9, b"the game itself");
                 assert_eq!(rig.run(&mut any).verdict, verdict::PASS);

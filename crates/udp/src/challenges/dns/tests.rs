@@ -21,14 +21,14 @@ fn padded() -> Vec<u8> {
 }
 
 fn judge(challenge: DnsChallenge, from: &str, seconds: u64, payload: &[u8]) -> Judged {
-    let stranger = UnverifiedSource {
+    let source = UnverifiedSource {
         from: from.parse().unwrap(),
         to: "[::1]:53".parse().unwrap(),
         now: Instant::from_nanos(seconds * 1_000_000_000),
         payload,
     };
     let mut answer = vec![0; payload.len()];
-    let judged = challenge.judge(&stranger, &mut answer);
+    let judged = challenge.judge(&source, &mut answer);
     if let Challenged::Answer(len) = judged {
         answer.truncate(len);
     }
