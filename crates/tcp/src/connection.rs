@@ -584,8 +584,12 @@ impl Connection {
         self.nothing_to_read()
     }
 
-    /// The reason why nothing can be read: end of stream, an error, or would block.
+    /// The reason why nothing can be read: end of stream, an error, or would block. A stream that
+    /// the peer has ended is read to its end, whatever became of the connection (as on Linux).
     pub(crate) fn nothing_to_read(&mut self) -> Result<usize, RecvError> {
+        if self.rcv.fin {
+            return Ok(0);
+        }
         if let Some(error) = self.error.take() {
             return Err(error.into());
         }
