@@ -527,11 +527,11 @@ impl Connection {
         }
     }
 
-    /// Switches Nagle's algorithm off, or on again. When it is switched off, what it holds back is
-    /// sent, and what a cork holds back, too.
+    /// Switches Nagle's algorithm off, or on again. When it is switched off, also where it was off,
+    /// what it holds back is sent, and what a cork or `MSG_MORE` holds back, too (as on Linux).
     pub(crate) fn set_nodelay(&mut self, nodelay: bool) {
-        let before = core::mem::replace(&mut self.nodelay, nodelay);
-        if nodelay && !before && self.snd.unsent() > 0 {
+        self.nodelay = nodelay;
+        if nodelay && self.snd.unsent() > 0 {
             self.due.add(ConnectionDue::FORCE);
         }
     }
