@@ -129,7 +129,7 @@ impl PacketLine {
             _ => credit.div_ceil(queues),
         });
         for (queue, turn) in (0..).zip(&mut self.turns) {
-            turn.begin(guard, now, queue, part);
+            turn.begin(guard, now, queue, (part, places.div_ceil(queues)));
             self.overflowed |= turn.has_refused(guard, queue);
             if let Some(cookies) = self.steering.cookies() {
                 cookies.press(queue, credit.is_some());
@@ -144,6 +144,9 @@ impl PacketLine {
     pub(crate) fn want(&mut self, wanted: &RxFilter) {
         if let (Some(guard), Some(told)) = (self.steering.guard(), &mut self.told) {
             guard.wants().tell(0, told, wanted, self.steering.is_shared());
+            for (queue, turn) in (0..).zip(&mut self.turns) {
+                turn.want(guard, queue, wanted);
+            }
         }
     }
 
