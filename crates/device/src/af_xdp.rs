@@ -561,6 +561,9 @@ impl Device for AfXdp {
     }
 
     fn admit(&mut self, now: Instant, credit: Option<usize>) {
+        if self.number == 0 {
+            self.shared.steering.look_after(now);
+        }
         let Some(guard) = self.shared.steering.guard() else { return };
         let admitted = guard.admitted(self.number);
         let waiting = self.queue.as_ref().map_or(0, XdpQueue::waiting);
@@ -636,6 +639,9 @@ impl Device for AfXdp {
         }
         if let Some(cookies) = self.shared.steering.cookies() {
             cookies.count(self.number, &mut all);
+        }
+        if self.number == 0 {
+            all.program_lost += self.shared.steering.lost();
         }
         all.merge(&self.groups.stats());
         all

@@ -117,6 +117,7 @@ impl PacketLine {
     /// As [`Device::admit`](crate::Device::admit), where no more than `places` unverified frames
     /// may wait in the ring.
     pub(crate) fn admit(&mut self, now: Instant, credit: Option<usize>, places: usize) {
+        self.steering.look_after(now);
         let waiting = self.admitted().wrapping_sub(self.admitted).saturating_sub(self.taken);
         let Some(guard) = self.steering.guard() else { return };
         let queues = self.turns.len().max(1);
@@ -185,6 +186,7 @@ impl PacketLine {
 
     /// Adds what was dropped and answered.
     pub(crate) fn count(&self, stats: &mut DeviceStats) {
+        stats.program_lost += self.steering.lost();
         for queue in (0..).take(self.turns.len()) {
             if let Some(guard) = self.steering.guard() {
                 guard.count(queue, stats);
