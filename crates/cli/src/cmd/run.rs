@@ -14,9 +14,9 @@ use std::time::Duration;
 use floodwall_base::WorkerId;
 use floodwall_device::{DeviceKind, Medium, NapiPriority};
 use floodwall_dispatch::{
-    Clock, Control, ControlError, CrewConfig, CrewError, CrewReader, Event, OnPanic, Port, Setting,
-    Shown, Stop, WorkerConfig, WorkerCounter, WorkerCounters, WorkerError, WorkerGroup, WorkerSeat,
-    WorkerSlot, entropy, pin,
+    BalanceConfig, Clock, Control, ControlError, CrewConfig, CrewError, CrewReader, Event, OnPanic,
+    Port, Setting, Share, Shown, Stop, WorkerConfig, WorkerCounter, WorkerCounters, WorkerError,
+    WorkerGroup, WorkerSeat, WorkerSlot, entropy, pin,
 };
 use floodwall_drill::measure_capacity;
 use floodwall_packet::PoolConfig;
@@ -292,6 +292,9 @@ fn watched_links(settings: &RunSettings, opened: &[OpenedDevices]) -> Vec<Watche
     settings.interfaces.iter().zip(opened).map(link).collect()
 }
 
+/// What of its core a worker leaves to other programs while there are any: half, and what it costs
+/// them to be interrupted and to go on.
+const OTHERS_SHARE: Share = Share::per_mille(530);
 /// TCP connections of each worker, where a service takes any.
 const TCP_CONNECTIONS: usize = 16_384;
 
@@ -354,7 +357,12 @@ fn start_crew(
             ..plain
         },
         on_panic: settings.on_panic.as_ref().map_or(OnPanic::EndCrew, |policy| policy.value),
-        worker: WorkerConfig { events: Some(events), ..WorkerConfig::default() },
+        worker: WorkerConfig {
+            events: Some(events),
+            balance: Some(BalanceConfig { share: OTHERS_SHARE, ..BalanceConfig::default() }),
+            watches_core: true,
+            ..WorkerConfig::default()
+        },
         ..crew
     };
     address_space::check(&lock(shards).stack, &crew.memory, workers)?;
