@@ -29,7 +29,7 @@ use floodwall_sync::lock::Mutex;
 
 use super::bpf::{BpfMapData, BpfProgram, Map, MapKind};
 use super::features;
-use super::guard::{SEGMENTS, SYNS, XdpFilter};
+use super::filter::{SEGMENTS, SYNS, XdpFilter};
 use super::program_switch::ProgramSwitch;
 use super::steering::{DROP, Deliver, LinkStation, QueueSteering, TRANSMIT};
 use super::way_back::{self, PassingAnswers};
