@@ -5,6 +5,7 @@
 //! are drained (`ending.rs`). After it devices are closed, the socket is removed and one line
 //! reports what happened.
 
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -72,7 +73,9 @@ pub(crate) fn run(args: &RunArgs) -> Exit {
             return Exit::Usage;
         }
     };
-    if let Err(failure) = log::start(args.log_format, args.log_level) {
+    let format = settings.log_format.as_ref().map_or_else(Default::default, |given| given.value);
+    let level = settings.log_level.as_ref().map_or_else(Default::default, |given| given.value);
+    if let Err(failure) = log::start(format, level) {
         eprintln!("floodwall: {failure}");
         return Exit::Usage;
     }
@@ -138,8 +141,8 @@ fn serve(settings: &RunSettings, args: &RunArgs) -> Result<(), Failure> {
     let manager = ServiceManager::of_environment();
     let hangups = catch_hangups(&reloader, &birth, &seats, &manager)?;
     watch_dog(&manager, &seats, &stop)?;
-    if let Some(address) = &args.metrics {
-        serve_metrics(address, &birth, &seats)?;
+    if let Some(address) = &settings.metrics {
+        serve_metrics(address.value, &birth, &seats)?;
     }
     manager.ready(&format!("serving on {} workers", seats.each.len()));
     let served = server::serve(&taken.listener, &stop, |request, stream| {
@@ -477,9 +480,13 @@ fn looks(birth: &StartTime, seats: &RunningWorkers) -> Look {
 }
 
 /// Serves the metrics on the host's own kernel, in a thread that ends with the process.
-fn serve_metrics(address: &str, birth: &StartTime, seats: &RunningWorkers) -> Result<(), Failure> {
-    let listener = std::net::TcpListener::bind(address).map_err(|error| {
-        format!("--metrics {address}: {error}; write ADDRESS:PORT of this host")
+fn serve_metrics(
+    address: SocketAddr,
+    birth: &StartTime,
+    seats: &RunningWorkers,
+) -> Result<(), Failure> {
+    let listener = TcpListener::bind(address).map_err(|error| {
+        format!("metrics at {address}: {error}; use an address and a free port of this host")
     })?;
     let at = listener.local_addr().map_err(words)?;
     let look = looks(birth, seats);
