@@ -308,6 +308,13 @@ impl XdpFilter {
         .sum()
     }
 
+    /// Frames dropped at `queue` since the start, for any reason.
+    pub(crate) fn dropped(&self, queue: u32) -> u64 {
+        let count = |why| self.word(queue, DESK_REFUSED + why as usize);
+        let count = |why| count(why).map_or(0, |count| count.load(Relaxed));
+        FilterRefusal::ALL.into_iter().map(count).sum()
+    }
+
     /// Adds the frames dropped at `queue`.
     pub(crate) fn count(&self, queue: u32, stats: &mut DeviceStats) {
         for why in FilterRefusal::ALL {

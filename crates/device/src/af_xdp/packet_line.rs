@@ -136,9 +136,6 @@ impl PacketLine {
                 cookies.press(queue, credit.is_some());
             }
         }
-        if let Some(cookies) = self.steering.cookies() {
-            cookies.look_again(now);
-        }
     }
 
     /// As [`Device::want`](crate::Device::want).
