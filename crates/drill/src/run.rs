@@ -507,6 +507,7 @@ pub(crate) fn run(
     };
     let patience = run.bench.patience();
     let end = run.bench.settle(patience, &mut run.log, &is_back)?;
+    let end = at_rest(run.bench, &mut run.log, end)?;
     let settled = run.bench.now() - peace;
     let took = run.bench.now() - started;
     let memory = MemoryReport {
@@ -520,6 +521,31 @@ pub(crate) fn run(
         settled_ms: settled.as_millis() as u64,
     };
     Ok(run.report(&end, memory, recovery, took))
+}
+
+/// Packets that a snapshot does not account for: under way, or dropped without a reason.
+fn unaccounted(look: &BenchLook) -> u64 {
+    let (law, worker) = (look.view.stats.conservation(), &look.worker);
+    let triaged: u64 = worker.triaged.iter().sum();
+    law.arrived.abs_diff(law.arrived_fates)
+        + law.originated.abs_diff(law.originated_fates)
+        + worker.sent.abs_diff(worker.transmitted + worker.backlog + worker.lost)
+        + look.given.saturating_sub(worker.received)
+        + worker.received.saturating_sub(law.arrived + triaged + worker.waiting)
+}
+
+/// The last snapshot, or a later one in which nothing is under way: a host never rests completely.
+/// It asks its neighbours, which answer, and fragments are given up. What is dropped without a
+/// reason remains unaccounted for.
+fn at_rest(
+    bench: &mut dyn DrillBench,
+    watch: &mut dyn BenchWatch,
+    last: BenchLook,
+) -> Result<BenchLook, DrillError> {
+    if unaccounted(&last) == 0 {
+        return Ok(last);
+    }
+    bench.settle(SETTLE, watch, &|look| unaccounted(look) == 0)
 }
 
 impl DrillRun<'_> {
@@ -574,15 +600,9 @@ impl DrillRun<'_> {
 
     fn conservation(&self, end: &BenchLook) -> ConservationReport {
         let (stats, worker) = (&end.view.stats, &end.worker);
-        let (law, fates) = (stats.conservation(), &stats.fates);
+        let fates = &stats.fates;
         let dropped_triage: u64 = worker.triaged.iter().sum();
-        let loop_fates = worker.transmitted + worker.backlog + worker.lost;
-        // After the end nothing is under way, so every difference is a packet without a name.
-        let unnamed = law.arrived.abs_diff(law.arrived_fates)
-            + law.originated.abs_diff(law.originated_fates)
-            + worker.sent.abs_diff(loop_fates)
-            + end.given.saturating_sub(worker.received)
-            + worker.received.saturating_sub(law.arrived + dropped_triage + worker.waiting);
+        let unnamed = unaccounted(end);
         let (dropped_in, dropped_out) = (stats.drops_in.total(), stats.drops_out.total());
         ConservationReport {
             snapshots: self.log.looks,
@@ -697,6 +717,79 @@ mod tests {
         assert_eq!(violation(&look), None);
         look.worker.received = 2;
         assert!(violation(&look).is_some(), "more received than arrived or were given");
+    }
+
+    /// A bench at the end of a drill: so many packets are lost, and in each snapshot but the last
+    /// ones of `snapshots` one more is on the wire.
+    struct Ended {
+        lost: u64,
+        snapshots: u64,
+    }
+
+    impl Ended {
+        fn look(&self) -> BenchLook {
+            let mut look = BenchLook::default();
+            look.worker.received = 100;
+            look.view.stats.fates.received = 100;
+            look.view.stats.fates.delivered = 100;
+            look.given = 100 + self.lost + u64::from(self.snapshots > 0);
+            look
+        }
+    }
+
+    impl DrillBench for Ended {
+        fn run(
+            &mut self,
+            _: &TrafficStretch,
+            _: &mut dyn BenchWatch,
+        ) -> Result<crate::bench::BenchOutcome, DrillError> {
+            Ok(crate::bench::BenchOutcome::default())
+        }
+
+        fn settle(
+            &mut self,
+            at_most: Duration,
+            _: &mut dyn BenchWatch,
+            done: &dyn Fn(&BenchLook) -> bool,
+        ) -> Result<BenchLook, DrillError> {
+            for _ in 0..at_most.as_millis() {
+                self.snapshots = self.snapshots.saturating_sub(1);
+                if done(&self.look()) {
+                    break;
+                }
+            }
+            Ok(self.look())
+        }
+
+        fn now(&self) -> Instant {
+            Instant::ORIGIN
+        }
+
+        fn patience(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn describe(&self) -> &'static str {
+            "the end"
+        }
+    }
+
+    struct Blind;
+
+    impl BenchWatch for Blind {
+        fn look(&mut self, _: &BenchLook) {}
+
+        fn tick(&mut self, _: Duration, _: (u64, u64, u64)) {}
+    }
+
+    #[test]
+    fn a_packet_on_the_wire_at_the_end_is_awaited_and_a_lost_one_is_seen() {
+        for (lost, snapshots) in [(0, 0), (0, 3), (2, 0), (1, 5)] {
+            let mut bench = Ended { lost, snapshots };
+            let last = bench.look();
+            let end = at_rest(&mut bench, &mut Blind, last).unwrap();
+            assert_eq!(unaccounted(&end), lost);
+        }
     }
 
     /// A step of a hundred questions, of which so many are answered, each after so many us.
