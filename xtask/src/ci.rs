@@ -68,7 +68,7 @@ const STEPS: &[Step] = &[
     Step {
         name: "test",
         what: "cargo test --workspace",
-        run: Run::Cargo(&["test", "--workspace"], &[("FLOODWALL_APART", "interop")]),
+        run: Run::Cargo(&["test", "--workspace"], &[("FLOODWALL_APART", "waiting")]),
         place: Place::After,
     },
     Step {
@@ -77,13 +77,22 @@ const STEPS: &[Step] = &[
         run: Run::Cargo(&["test", "--workspace", "--lib"], &[]),
         place: Place::After,
     },
-    // Its tests mostly wait, for the kernel and for the tools of others: two at a time, as many as
-    // a small machine has cores, they last three times as long as six at a time.
+    // These tests mostly wait, for the kernel, for other processes and for foreign tools: two at a
+    // time, as many as a small machine has cores, they last three times as long as six at a time.
     Step {
         name: "interop",
-        what: "cargo test --workspace --test interop -- --test-threads=6",
+        what: "cargo test --workspace --test interop --test daemon -- --test-threads=6",
         run: Run::Cargo(
-            &["test", "--workspace", "--test", "interop", "--", "--test-threads=6"],
+            &[
+                "test",
+                "--workspace",
+                "--test",
+                "interop",
+                "--test",
+                "daemon",
+                "--",
+                "--test-threads=6",
+            ],
             &[],
         ),
         place: Place::After,

@@ -26,8 +26,8 @@ use floodwall_dispatch::{Clock, Control, ControlQueue, Shown, Stop, WorkerComman
 use floodwall_stack::{Host, PacketTap, TapConfig, TapEvent, TapFilter, TapReader, TapRecord};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::cmd::run::named;
 use crate::sources::{SourceSample, SourceShare};
+use crate::threads::spawn_named;
 
 /// How long a client may leave the stream unread.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -105,7 +105,7 @@ impl Captures {
     pub(crate) fn sources(&self, stream: &UnixStream) -> Option<String> {
         let sampler = self.sampler();
         let begun = stream.try_clone().map_err(|error| error.to_string()).and_then(|mut stream| {
-            named("sources", move || {
+            spawn_named("sources", move || {
                 let sources = sampler();
                 let answer = serde_json::json!({ "sources": sources });
                 // A client that is gone, or does not read, loses its answer.
@@ -179,10 +179,9 @@ impl Captures {
             stop: self.stop.clone(),
             request,
         };
-        let begun = stream
-            .try_clone()
-            .map_err(|error| error.to_string())
-            .and_then(|stream| named("capture", move || session.run(stream, &config)).map(drop));
+        let begun = stream.try_clone().map_err(|error| error.to_string()).and_then(|stream| {
+            spawn_named("capture", move || session.run(stream, &config)).map(drop)
+        });
         match begun {
             Ok(()) => None,
             Err(why) => refusal(&why),

@@ -14,7 +14,7 @@ use floodwall_stack::{Drained, HeldConnections, Host};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 
-use crate::cmd::run::named;
+use crate::threads::spawn_named;
 use crate::watch;
 
 /// How long connections may take to end, where nothing else is wanted.
@@ -47,14 +47,14 @@ impl Ending {
             .map_err(|error| format!("cannot catch signals: {error}"))?;
         let (handle, ending) = (signals.handle(), self.clone());
         let asked = AtomicBool::new(false);
-        named("signals", move || {
+        spawn_named("signals", move || {
             for signal in signals.forever() {
                 if asked.swap(true, Ordering::Relaxed) {
                     crate::log::flush();
                     std::process::exit(128 + signal);
                 }
                 let (ends, stop) = (ending.clone(), ending.stop.clone());
-                if named("ending", move || ends.end()).is_err() {
+                if spawn_named("ending", move || ends.end()).is_err() {
                     stop.trigger();
                 }
             }

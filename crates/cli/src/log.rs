@@ -25,7 +25,7 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::cmd::run::named;
+use crate::threads::spawn_named;
 
 /// Lines that may wait.
 const LINES_MAX: usize = 1024;
@@ -88,7 +88,7 @@ pub(crate) fn start(format: LogFormat, level: LogLevel) -> Result<(), String> {
         return Ok(());
     }
     let lost = Arc::clone(&queue.lost);
-    named("log", move || write_all(&mut io::stderr(), &waiting, &lost))?;
+    spawn_named("log", move || write_all(&mut io::stderr(), &waiting, &lost))?;
     let plain = tracing_subscriber::fmt()
         .with_max_level(level.filter())
         .log_internal_errors(false)

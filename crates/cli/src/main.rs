@@ -43,6 +43,7 @@ mod signals;
 mod socket;
 mod sockets;
 mod sources;
+mod threads;
 mod top;
 mod watch;
 

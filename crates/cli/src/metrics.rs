@@ -5,8 +5,10 @@
 //! are gauges; every family has HELP and TYPE, and stands together; label values are escaped, so
 //! that no name can end a line.
 
+mod format;
 mod server;
 
+pub(crate) use self::format::MetricsFormat;
 pub(crate) use self::server::serve;
 
 use std::fmt::Write as _;
@@ -16,24 +18,6 @@ use floodwall_dispatch::{TURN_BUCKETS, WorkerCounter};
 
 use crate::rates;
 use crate::report::RunReport;
-
-/// Which of the two formats.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum MetricsFormat {
-    /// Prometheus' own, version 0.0.4.
-    Prometheus,
-    /// OpenMetrics 1.0.
-    OpenMetrics,
-}
-
-impl MetricsFormat {
-    pub(crate) const fn content_type(self) -> &'static str {
-        match self {
-            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
-            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
-        }
-    }
-}
 
 /// The document under way.
 struct MetricsText {

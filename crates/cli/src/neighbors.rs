@@ -12,8 +12,6 @@ use floodwall_ip::neighbor::Neighbor;
 use floodwall_stack::{LinkMedium, Stack};
 use serde_json::{Value, json};
 
-use crate::network::named;
-
 /// How a neighbour is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NeighbourPut {
@@ -121,7 +119,7 @@ pub(crate) fn carry_out(
             }
         }
         NeighborRequest::Delete { dev, addr } => {
-            let iface = named(stack, &dev)?;
+            let iface = interface_named(stack, &dev)?;
             match stack.remove_neighbor(iface, addr) {
                 true => Ok(done),
                 false => Err(format!(
@@ -130,7 +128,7 @@ pub(crate) fn carry_out(
             }
         }
         NeighborRequest::Flush { dev, all } => {
-            let iface = named(stack, &dev)?;
+            let iface = interface_named(stack, &dev)?;
             match all {
                 true => stack.flush_neighbors(iface),
                 false => stack.flush_learnt_neighbors(iface),
@@ -141,7 +139,7 @@ pub(crate) fn carry_out(
 }
 
 fn on_ethernet(stack: &Stack, dev: &str) -> Result<IfIndex, String> {
-    let iface = named(stack, dev)?;
+    let iface = interface_named(stack, dev)?;
     let link = stack.interfaces().get(usize::from(iface.0));
     match link.map(|link| link.medium) {
         Some(LinkMedium::Ethernet(_)) => Ok(iface),
@@ -175,4 +173,15 @@ const fn state(state: NeighborState) -> &'static str {
         NeighborState::Unreachable => "PROBE",
         other => other.name(),
     }
+}
+
+/// The index of the interface with that name.
+///
+/// # Errors
+/// There is none: in words, with those that there are.
+pub(crate) fn interface_named(stack: &Stack, dev: &str) -> Result<IfIndex, String> {
+    stack.interface_named(dev).ok_or_else(|| {
+        let all: Vec<_> = stack.interfaces().iter().map(|i| i.name.as_str()).collect();
+        format!("there is no interface {dev:?}; there are {}", all.join(", "))
+    })
 }

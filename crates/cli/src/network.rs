@@ -12,6 +12,7 @@ use floodwall_ip::{AddressState, Interface, InterfaceAddress};
 use floodwall_stack::{AddAddress, AddressError, AddressOrigin, LinkMedium, Stack};
 use serde::{Deserialize, Serialize};
 
+use crate::neighbors::{self, interface_named};
 use crate::socket::request::ControlRequest;
 
 /// A time without end, as iproute2 writes it.
@@ -162,7 +163,7 @@ pub(crate) fn carry_out(
             serde_json::to_value(NetworkConfig::of(stack, now)).map_err(|error| error.to_string())
         }
         ControlRequest::AddAddress { dev, address, valid, preferred } => {
-            let iface = named(stack, &dev)?;
+            let iface = interface_named(stack, &dev)?;
             let end = |seconds: Option<u32>| {
                 seconds.map(|seconds| now + Duration::from_secs(u64::from(seconds)))
             };
@@ -175,7 +176,7 @@ pub(crate) fn carry_out(
             added.map(|()| done).map_err(|error| in_words(error, stack, &dev))
         }
         ControlRequest::DelAddress { dev, addr, prefix_len } => {
-            let iface = named(stack, &dev)?;
+            let iface = interface_named(stack, &dev)?;
             let found = stack.interfaces().get(usize::from(iface.0)).and_then(|i| i.address(addr));
             if let (Some(found), Some(len)) = (
                 found,
@@ -189,20 +190,13 @@ pub(crate) fn carry_out(
             let removed = stack.remove_address(iface, addr, now, &mut random);
             removed.map(|()| done).map_err(|error| in_words(error, stack, &dev))
         }
-        ControlRequest::Neighbor(words) => crate::neighbors::carry_out(words, stack, now),
+        ControlRequest::Neighbor(words) => neighbors::carry_out(words, stack, now),
         ControlRequest::SetLink { dev, up } => {
-            let iface = named(stack, &dev)?;
+            let iface = interface_named(stack, &dev)?;
             stack.set_up(iface, up, now, &mut random);
             Ok(done)
         }
     }
-}
-
-pub(crate) fn named(stack: &Stack, dev: &str) -> Result<IfIndex, String> {
-    stack.interface_named(dev).ok_or_else(|| {
-        let all: Vec<_> = stack.interfaces().iter().map(|i| i.name.as_str()).collect();
-        format!("there is no interface {dev:?}; there are {}", all.join(", "))
-    })
 }
 
 fn in_words(error: AddressError, stack: &Stack, dev: &str) -> String {

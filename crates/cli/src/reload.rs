@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 use self::plan::{ReloadPlan, ReloadStep};
 use crate::args::RunArgs;
-use crate::network;
+use crate::neighbors;
 use crate::routes;
 use crate::settings::{self, GivenSettings, RunSettings, ServiceWord};
 
@@ -154,7 +154,7 @@ impl Reloader {
             let (stack, now) = (desk.engine.engine.stack_mut(), desk.now);
             // For delays that need not be unpredictable.
             let mut random = Randomness::from_number(now.as_nanos());
-            let iface = network::named(stack, &dev)?;
+            let iface = neighbors::interface_named(stack, &dev)?;
             let interface = stack.interfaces().get(usize::from(iface.0));
             let has = interface.is_some_and(|i| {
                 i.addresses()
@@ -186,7 +186,7 @@ impl Reloader {
         let asked = self.control()?.ask(PATIENCE, move |desk| {
             let (stack, now) = (desk.engine.engine.stack_mut(), desk.now);
             let mut random = Randomness::from_number(now.as_nanos());
-            let iface = network::named(stack, &dev)?;
+            let iface = neighbors::interface_named(stack, &dev)?;
             stack.set_dhcp(iface, on, now, &mut random);
             Ok(true)
         });
@@ -198,7 +198,7 @@ impl Reloader {
             let (dev, rules) = (dev.to_owned(), rules.to_vec());
             let asked = control.ask(PATIENCE, move |desk| {
                 let stack = desk.engine.engine.stack_mut();
-                let iface = network::named(stack, &dev)?;
+                let iface = neighbors::interface_named(stack, &dev)?;
                 match stack.set_access_list(iface, &rules) {
                     true => Ok(()),
                     false => Err(format!("{} rules are too many", rules.len())),

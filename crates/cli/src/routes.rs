@@ -13,6 +13,7 @@ pub(crate) mod names;
 pub(crate) mod parse;
 pub(crate) mod rule_words;
 pub(crate) mod session;
+mod word;
 
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,8 @@
 
 mod file;
 mod flags;
+mod given;
+mod interface;
 pub(crate) mod parse;
 #[cfg(test)]
 mod tests;
@@ -14,135 +16,18 @@ mod transit;
 mod validate;
 
 use std::fmt;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
-use floodwall_base::{IpCidr, MacAddr};
 use floodwall_dispatch::OnPanic;
+use floodwall_stack::StaticRoute;
 
+pub(crate) use self::given::{GivenSettings, SettingPlace};
+pub(crate) use self::interface::InterfaceSettings;
 pub(crate) use self::parse::ServiceWord;
 pub(crate) use self::transit::{HostTransit, InterfaceTransit};
 use crate::args::RunArgs;
 pub(crate) use floodwall_device::{DeviceKind, DeviceSpec, FirstLineMode, NapiPolicy};
-
-/// Where a value was given.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum SettingPlace {
-    /// In a file: its name, line and column, both from 1.
-    File(Arc<str>, usize, usize),
-    /// By a flag.
-    Flag(&'static str),
-    /// Nowhere: it is missing, and there is no place to point at.
-    Nowhere,
-}
-
-/// A value and where it was given.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct GivenSettings<T> {
-    pub(crate) value: T,
-    pub(crate) place: SettingPlace,
-}
-
-/// One interface as wanted.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct InterfaceSettings {
-    pub(crate) device: GivenSettings<DeviceSpec>,
-    pub(crate) mac: Option<GivenSettings<MacAddr>>,
-    pub(crate) mtu: Option<GivenSettings<u32>>,
-    pub(crate) queues: Option<GivenSettings<usize>>,
-    pub(crate) offload: GivenSettings<bool>,
-    /// Where the kernel's half of the device runs.
-    pub(crate) kernel_half: Option<GivenSettings<NapiPolicy>>,
-    /// What the program at an XDP interface does.
-    pub(crate) first_line: Option<GivenSettings<FirstLineMode>>,
-    pub(crate) addresses: Vec<GivenSettings<IpCidr>>,
-    pub(crate) gateways: Vec<GivenSettings<IpAddr>>,
-    /// Routers that are on the link although no prefix covers them.
-    pub(crate) onlink_routers: Vec<IpAddr>,
-    /// All routers of the interface are.
-    pub(crate) onlink: Option<GivenSettings<bool>>,
-    pub(crate) dhcp: Option<GivenSettings<bool>>,
-    pub(crate) accept_ra: Option<GivenSettings<bool>>,
-    pub(crate) autoconf: Option<GivenSettings<bool>>,
-    /// What it does with packets for others.
-    pub(crate) transit: InterfaceTransit,
-}
-
-impl InterfaceSettings {
-    fn new(device: GivenSettings<DeviceSpec>) -> Self {
-        Self {
-            device,
-            mac: None,
-            mtu: None,
-            queues: None,
-            offload: GivenSettings { value: true, place: SettingPlace::Nowhere },
-            kernel_half: None,
-            first_line: None,
-            addresses: Vec::new(),
-            gateways: Vec::new(),
-            onlink_routers: Vec::new(),
-            onlink: None,
-            dhcp: None,
-            accept_ra: None,
-            autoconf: None,
-            transit: InterfaceTransit::default(),
-        }
-    }
-
-    /// Adds routers, with those among them that are said to be on the link.
-    fn add_routers(&mut self, routers: Vec<GivenSettings<parse::RouterWord>>) {
-        let onlink = routers.iter().filter(|given| given.value.onlink);
-        self.onlink_routers.extend(onlink.map(|given| given.value.addr));
-        let addr = |given: GivenSettings<parse::RouterWord>| GivenSettings {
-            value: given.value.addr,
-            place: given.place,
-        };
-        self.gateways.extend(routers.into_iter().map(addr));
-    }
-
-    /// Whether a router is said to be on the link, although no address's prefix covers it.
-    pub(crate) fn is_onlink(&self, router: IpAddr) -> bool {
-        let of_route = |given: &GivenSettings<parse::RouteWord>| {
-            given.value.onlink && given.value.via == Some(router)
-        };
-        self.onlink.as_ref().is_some_and(|given| given.value)
-            || self.onlink_routers.contains(&router)
-            || self.transit.routes.iter().any(of_route)
-    }
-
-    /// Whether an address's prefix covers a router, or a configured route on the link does.
-    pub(crate) fn covers(&self, router: IpAddr) -> bool {
-        let on_link = |given: &GivenSettings<parse::RouteWord>| {
-            given.value.via.is_none() && given.value.prefix.contains(router)
-        };
-        self.addresses.iter().any(|given| given.value.contains(router))
-            || self.transit.routes.iter().any(on_link)
-    }
-
-    /// Whether the link's addresses are configured by DHCP and routers, because none was given.
-    fn asks_by_default(&self) -> bool {
-        self.addresses.is_empty() && self.device.value.kind != DeviceKind::Tun
-    }
-
-    /// Whether DHCP servers are queried.
-    pub(crate) fn wants_dhcp(&self) -> bool {
-        self.dhcp.as_ref().map_or_else(|| self.asks_by_default(), |dhcp| dhcp.value)
-    }
-
-    /// Whether router advertisements are accepted.
-    pub(crate) fn wants_routers(&self) -> bool {
-        let default = || self.asks_by_default() || self.autoconf.as_ref().is_some_and(|a| a.value);
-        self.accept_ra.as_ref().map_or_else(default, |accept| accept.value)
-    }
-
-    /// Whether addresses are made of the prefixes that routers advertise.
-    pub(crate) fn wants_autoconf(&self) -> bool {
-        let default = || self.asks_by_default() && self.wants_routers();
-        self.autoconf.as_ref().map_or_else(default, |autoconf| autoconf.value)
-    }
-}
 
 /// Everything that is wanted.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -177,6 +62,12 @@ impl RunSettings {
     pub(crate) fn worker_count(&self) -> usize {
         let of_cores = || self.cores.as_ref().map(|cores| cores.value.len());
         self.workers.as_ref().map(|workers| workers.value).or_else(of_cores).unwrap_or(1)
+    }
+
+    /// The static routes of all interfaces, in their order.
+    pub(crate) fn static_routes(&self) -> Vec<StaticRoute> {
+        let of = |(iface, settings): (usize, &InterfaceSettings)| settings.static_routes(iface);
+        self.interfaces.iter().enumerate().flat_map(of).collect()
     }
 }
 

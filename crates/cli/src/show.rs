@@ -10,7 +10,7 @@ use std::io::IsTerminal;
 use floodwall_base::Counter;
 use floodwall_dispatch::WorkerCounter;
 
-use crate::network::{LeaseInfo, NetworkConfig};
+use crate::network::{AddrInfo, FOR_EVER, LeaseInfo, NetworkConfig};
 use crate::report::{ConservationLaw, DeviceReport, RunReport, WorkerReport};
 
 /// How headings stand out.
@@ -221,9 +221,8 @@ fn show_device(out: &mut String, device: &DeviceReport, style: Style) {
         "\n{bold}{ifindex}: {ifname}{plain} link/{link_type}{mac} mtu {mtu} offload {offload}"
     );
     for addr in &device.addr_info {
-        let line = crate::cmd::address::of_address(addr, ifname);
-        let [valid, preferred] =
-            [addr.valid_life_time, addr.preferred_life_time].map(crate::cmd::address::time);
+        let line = of_address(addr, ifname);
+        let [valid, preferred] = [addr.valid_life_time, addr.preferred_life_time].map(time);
         let _ = write!(out, "    {line}");
         if addr.dynamic {
             let _ = write!(out, " valid_lft {valid} preferred_lft {preferred}");
@@ -262,7 +261,6 @@ fn show_device(out: &mut String, device: &DeviceReport, style: Style) {
 /// What was learnt from the links.
 fn network(out: &mut String, network: &NetworkConfig, style: Style) {
     let Style { bold, plain, .. } = style;
-    let time = crate::cmd::address::time;
     let told = !(network.routers.is_empty() && network.leases.is_empty());
     if told {
         let _ = writeln!(out, "\n{bold}Configuration{plain}");
@@ -303,7 +301,6 @@ fn network(out: &mut String, network: &NetworkConfig, style: Style) {
 }
 
 fn lease(out: &mut String, info: &LeaseInfo) {
-    let time = crate::cmd::address::time;
     let LeaseInfo { dev, state, refused, last_refusal, lease } = info;
     let _ = write!(out, "dhcp {state} dev {dev}");
     if let Some(l) = lease {
@@ -412,6 +409,27 @@ fn short(nanos: u64) -> String {
         10_000_000..=9_999_999_999 => format!("{} ms", nanos / 1_000_000),
         _ => seconds(nanos),
     }
+}
+
+/// One address on one line.
+pub(crate) fn of_address(addr: &AddrInfo, ifname: &str) -> String {
+    let marks = [
+        ("dynamic", addr.dynamic),
+        ("tentative", addr.tentative),
+        ("deprecated", addr.deprecated),
+        ("dadfailed", addr.dadfailed),
+    ];
+    let marks: String =
+        marks.iter().filter(|(_, is)| *is).map(|(name, _)| format!(" {name}")).collect();
+    let AddrInfo { family, local, prefixlen, scope, .. } = addr;
+    // IPv4 addresses have a label, which is the interface's name.
+    let label = if local.is_ipv4() { format!(" {ifname}") } else { String::new() };
+    format!("{family} {local}/{prefixlen} scope {scope}{marks}{label}")
+}
+
+/// A time that is left.
+pub(crate) fn time(seconds: u32) -> String {
+    if seconds == FOR_EVER { "forever".to_owned() } else { format!("{seconds}sec") }
 }
 
 #[cfg(test)]

@@ -16,16 +16,16 @@
 //! Any sender on the link can fill the receive ring. Bound: [`AfXdpConfig::ring`] frames a queue.
 //! When it is full the kernel drops every frame, counted as `rx_ring_full`. Before that point the
 //! program passes established flows and limits unverified ones to what the worker can handle
-//! (`af_xdp/guard.rs`). Work per frame: two ring entries, no copy of ours. Groups have a ring of
+//! (`af_xdp/filter.rs`). Work per frame: two ring entries, no copy of ours. Groups have a ring of
 //! their own, so that neither crowds out the other.
 
 pub(crate) mod bpf;
 mod card;
 mod cookies;
 mod features;
+mod filter;
 mod filter_tables;
 mod first_line;
-mod guard;
 mod own_half;
 pub(crate) mod packet_line;
 mod partial;
@@ -50,9 +50,9 @@ use rustix::event::epoll;
 use self::bpf::Attach;
 use self::card::Card;
 use self::cookies::CookieProgramPlan;
+use self::filter::FilterTurn;
 use self::filter_tables::FilterUpdate;
 pub use self::first_line::{FirstLine, FirstLineState};
-use self::guard::FilterTurn;
 use self::own_half::OwnHalf;
 use self::queue::{QueueArrival, XdpQueue};
 use self::steering::{LinkStation, QueueSteering};

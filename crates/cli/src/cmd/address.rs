@@ -8,8 +8,9 @@ use std::net::IpAddr;
 
 use crate::args::{AddressArgs, AskArgs, LinkArgs};
 use crate::exit::Exit;
-use crate::network::{AddrInfo, FOR_EVER, LinkSettings, NetworkConfig};
+use crate::network::{LinkSettings, NetworkConfig};
 use crate::settings::parse::{self, WrongValue, wrong};
+use crate::show::{of_address, time};
 use crate::socket::request::ControlRequest;
 use crate::socket::{client, path};
 
@@ -120,27 +121,6 @@ fn in_words(link: &LinkSettings, addresses: bool) -> String {
         text.push_str(&format!("       valid_lft {valid} preferred_lft {preferred}\n"));
     }
     text
-}
-
-/// One address on one line.
-pub(crate) fn of_address(addr: &AddrInfo, ifname: &str) -> String {
-    let marks = [
-        ("dynamic", addr.dynamic),
-        ("tentative", addr.tentative),
-        ("deprecated", addr.deprecated),
-        ("dadfailed", addr.dadfailed),
-    ];
-    let marks: String =
-        marks.iter().filter(|(_, is)| *is).map(|(name, _)| format!(" {name}")).collect();
-    let AddrInfo { family, local, prefixlen, scope, .. } = addr;
-    // IPv4 addresses have a label, which is the interface's name.
-    let label = if local.is_ipv4() { format!(" {ifname}") } else { String::new() };
-    format!("{family} {local}/{prefixlen} scope {scope}{marks}{label}")
-}
-
-/// A time that is left.
-pub(crate) fn time(seconds: u32) -> String {
-    if seconds == FOR_EVER { "forever".to_owned() } else { format!("{seconds}sec") }
 }
 
 const ADDRESS_USE: &str = "use `add ADDRESS/LENGTH dev IFACE`, `del ADDRESS dev IFACE` or `show`";

@@ -8,7 +8,7 @@
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use floodwall_base::WorkerId;
@@ -46,13 +46,14 @@ use crate::reload::{Reloader, ShardConfig, SharedShardConfig};
 use crate::report::{self, AnswerTimes, RunReport, StartTime};
 use crate::routes;
 use crate::settings::parse::ServiceKind;
-use crate::settings::{self, HostTransit, InterfaceSettings, RunSettings};
+use crate::settings::{self, InterfaceSettings, RunSettings};
 use crate::show;
 use crate::signals;
 use crate::socket::path::{self, SocketTaken, TakenError};
 use crate::socket::request::ControlRequest;
 use crate::socket::server;
 use crate::sockets;
+use crate::threads::spawn_named;
 use crate::watch::{self, StatWatch, WatchedLink};
 
 /// How long a worker may take to answer the control socket.
@@ -130,7 +131,7 @@ fn serve(settings: &RunSettings, args: &RunArgs) -> Result<(), Failure> {
         floods: FloodLog::new(looks(&birth, &seats), captures.sampler(), devices_drop),
     };
     let watched = stop.clone();
-    let watching = named("watch", move || watch.run(&watched))?;
+    let watching = spawn_named("watch", move || watch.run(&watched))?;
     info!("running; `floodwall stat --socket {}` shows counters, Ctrl-C ends", socket.display());
     let controls = seats.each.iter().map(|seat| seat.control.clone()).collect();
     let reloader = Arc::new(Reloader::new(args, settings, controls, shards, application));
@@ -206,15 +207,6 @@ fn cores(settings: &RunSettings) -> Result<Vec<Option<usize>>, Failure> {
 fn socket_path(settings: &RunSettings) -> PathBuf {
     let first = settings.interfaces.first().map_or("none", |i| i.device.value.name.as_str());
     settings.socket.as_ref().map_or_else(|| path::of_device(first), |socket| socket.value.clone())
-}
-
-/// A thread with a name.
-pub(crate) fn named<T: Send + 'static>(
-    name: &str,
-    what: impl FnOnce() -> T + Send + 'static,
-) -> Result<JoinHandle<T>, Failure> {
-    let builder = thread::Builder::new().name(name.to_owned());
-    builder.spawn(what).map_err(|error| address_space::no_thread(name, &error))
 }
 
 /// Prints this machine's capacity with such devices, before ours are opened. A failure of the
@@ -316,7 +308,7 @@ fn stack_config(settings: &RunSettings, opened: &[OpenedDevices]) -> StackConfig
     let routes_max = settings.routes.as_ref().map_or(plain.routes_max, |routes| routes.value);
     let udp_fair_drop = settings.udp_fair_drop.as_ref().is_none_or(|on| on.value);
     let plain = StackConfig { udp_fair_drop, ..plain };
-    let routes = HostTransit::routes(&settings.interfaces);
+    let routes = settings.static_routes();
     StackConfig { interfaces, routes, stable_secret, routes_max, tcp_connections_max, ..plain }
 }
 
@@ -483,7 +475,7 @@ fn serve_metrics(address: &str, birth: &StartTime, seats: &RunningWorkers) -> Re
     })?;
     let at = listener.local_addr().map_err(words)?;
     let look = looks(birth, seats);
-    let _ = named("metrics", move || {
+    let _ = spawn_named("metrics", move || {
         metrics::serve(&listener, |format| Some(metrics::text(&look()?, format)));
     })?;
     info!("metrics at http://{at}/metrics");
@@ -496,7 +488,7 @@ fn watch_dog(manager: &ServiceManager, seats: &RunningWorkers, stop: &Stop) -> R
     let Some(interval) = manager.watchdog_interval() else { return Ok(()) };
     let controls: Vec<_> = seats.each.iter().map(|seat| seat.control.clone()).collect();
     let (manager, stop) = (manager.clone(), stop.clone());
-    let _ = named("watchdog", move || {
+    let _ = spawn_named("watchdog", move || {
         while !stop.is_triggered() {
             // A shard that is being made again is not hung.
             let hung = |c: &Control<Shown<Host>>| {
@@ -513,7 +505,7 @@ fn watch_dog(manager: &ServiceManager, seats: &RunningWorkers, stop: &Stop) -> R
 
 /// Prints events of devices and workers, until the workers are gone.
 fn tell_events(happened: Receiver<Event>, workers: usize) -> Result<(), Failure> {
-    named("events", move || {
+    spawn_named("events", move || {
         for event in happened {
             match event {
                 Event::DeviceLost { error, .. } => error!("{error}"),

@@ -16,7 +16,7 @@ use std::time::Duration;
 use floodwall_base::Instant;
 use floodwall_dispatch::Clock;
 
-use super::MetricsFormat;
+use super::format::MetricsFormat;
 
 /// How long a client may take, from its connection to the end of the answer.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -4,13 +4,14 @@
 //! names, addresses of either family. Invariant: an error names the word that is wrong and what to
 //! write instead.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use floodwall_base::{Family, IpCidr};
 use floodwall_fib::{Put, RouteKind, RouteProtocol, TableId};
 
 use super::names;
 use super::rule_words::{self, RuleWish};
+use super::word::{PREFIX, dangling, interface, number, other_family, prefix};
 use crate::settings::parse::{WrongValue, wrong};
 
 /// The request of one line.
@@ -77,7 +78,6 @@ pub(crate) struct RouteQuestion {
 
 const USE: &str = "use `add|replace|append PREFIX [via ADDRESS] [dev IFACE]`, `del PREFIX`, \
                    `show` or `get ADDRESS`";
-const PREFIX: &str = "write a prefix, as in 10.0.0.0/8, fd00::/8, 192.0.2.1 or default";
 
 /// Parses one line: `route …` or `rule …`; `family` is that of `-4` or `-6`.
 pub(crate) fn line(words: &[&str], family: Option<Family>) -> Result<RouteRequest, WrongValue> {
@@ -108,77 +108,12 @@ fn route(words: &[&str], family: Option<Family>) -> Result<RouteRequest, WrongVa
     }
 }
 
-/// A prefix; where the word has no family of its own, `family` is it.
-pub(crate) fn prefix(text: &str, family: Option<Family>) -> Result<IpCidr, WrongValue> {
-    let any = |family| match family {
-        Some(Family::V6) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-        _ => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-    };
-    let odd = || wrong(format!("{text:?} is not a prefix"), PREFIX);
-    let (addr, len) = match (text, text.split_once('/')) {
-        ("default" | "any" | "all", _) => (any(family), Some("0")),
-        (_, Some((addr, len))) => (addr.parse().map_err(|_| odd())?, Some(len)),
-        (_, None) => (text.parse().map_err(|_| odd())?, None),
-    };
-    let bits = if addr.is_ipv4() { 32 } else { 128 };
-    let len: u8 = match len {
-        Some(len) => len.parse().ok().filter(|len| *len <= bits).ok_or_else(|| {
-            wrong(format!("/{len} is not a prefix length of that family"), PREFIX)
-        })?,
-        None => bits,
-    };
-    let network = network(addr, len);
-    if network != addr {
-        let what = format!("{text} has bits behind its prefix length");
-        return Err(wrong(what, format!("write {network}/{len}, or {addr} for the one host")));
-    }
-    if family.is_some_and(|family| family != Family::of(addr)) {
-        return Err(other_family(text));
-    }
-    IpCidr::new(addr, len).ok_or_else(odd)
-}
-
-fn network(addr: IpAddr, len: u8) -> IpAddr {
-    match addr {
-        IpAddr::V4(a) => {
-            let mask = u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0);
-            Ipv4Addr::from_bits(a.to_bits() & mask).into()
-        }
-        IpAddr::V6(a) => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0);
-            Ipv6Addr::from_bits(a.to_bits() & mask).into()
-        }
-    }
-}
-
-pub(super) fn other_family(text: &str) -> WrongValue {
-    wrong(format!("{text} is of the other family"), "leave -4 or -6 out, or write an address of it")
-}
-
-pub(super) fn number<T: std::str::FromStr>(
-    word: &str,
-    text: &str,
-    as_in: &str,
-) -> Result<T, WrongValue> {
-    text.parse().map_err(|_| {
-        wrong(format!("{text:?} is not what stands behind {word:?}"), format!("write {as_in}"))
-    })
-}
-
-pub(super) fn interface(name: &str) -> Result<String, WrongValue> {
-    crate::settings::parse::device(&format!("tap:{name}")).map(|device| device.name)
-}
-
 fn gateway(text: &str) -> Result<IpAddr, WrongValue> {
     crate::settings::parse::gateway(text)
 }
 
 fn seconds(text: &str) -> Result<u32, WrongValue> {
     number("expires", text.strip_suffix("sec").unwrap_or(text), "seconds, as in 600")
-}
-
-pub(super) fn dangling(word: &str) -> WrongValue {
-    wrong(format!("nothing stands behind {word:?}"), "write its value behind it")
 }
 
 /// What `add`, `replace`, `append` and `del` have behind them.

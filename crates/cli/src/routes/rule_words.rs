@@ -4,7 +4,7 @@ use floodwall_base::{Family, IpCidr};
 use floodwall_fib::{RouteKind, TableId};
 
 use super::names;
-use super::parse::{dangling, interface, number, prefix};
+use super::word::{dangling, interface, number, prefix};
 use crate::settings::parse::{WrongValue, wrong};
 
 /// What is wanted of rules.

@@ -5,17 +5,17 @@
 //! interfaces, and so a file.
 
 use floodwall_stack::{
-    AccessRule, AdvertiserConfig, InterfaceConfig, Martians, ReversePath, StackConfig, StaticRoute,
+    AccessRule, AdvertiserConfig, InterfaceConfig, Martians, ReversePath, StackConfig,
 };
 
-use core::net::{IpAddr, Ipv6Addr};
+use core::net::Ipv6Addr;
 use core::time::Duration;
 
-use floodwall_base::{IpCidr, Prefix};
+use floodwall_base::Prefix;
 use floodwall_wire::ndp::{Lifetime, Preference, PrefixInfo, RouteInfo};
 
+use super::given::GivenSettings;
 use super::parse::{RouteWord, WrongValue, wrong};
-use super::{GivenSettings, InterfaceSettings};
 
 /// The senders that packets are forwarded for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -42,10 +42,6 @@ pub(crate) struct InterfaceTransit {
     pub(crate) access: Vec<GivenSettings<AccessRule>>,
     /// Destinations behind it, besides its own prefixes and gateways.
     pub(crate) routes: Vec<GivenSettings<RouteWord>>,
-}
-
-fn is_link_local(router: IpAddr) -> bool {
-    matches!(router, IpAddr::V6(addr) if addr.is_unicast_link_local())
 }
 
 /// `strict`, `loose`, `off`.
@@ -139,34 +135,6 @@ impl HostTransit {
         StackConfig { ipv4_forwarding: v4, ipv6_forwarding: v6, martians, ..StackConfig::default() }
     }
 
-    /// The static routes of all interfaces, in their order.
-    pub(crate) fn routes(interfaces: &[InterfaceSettings]) -> Vec<StaticRoute> {
-        let of = |(iface, settings): (usize, &InterfaceSettings)| {
-            let route = move |given: &GivenSettings<RouteWord>| {
-                let RouteWord { prefix, via, .. } = given.value;
-                StaticRoute { prefix, via, iface }
-            };
-            let configured = settings.transit.routes.iter();
-            // Routers that are on the link without a prefix get a route of their own there.
-            let routers = settings.gateways.iter().map(|given| given.value);
-            let routers = routers.chain(configured.clone().filter_map(|given| given.value.via));
-            let mut seen = Vec::new();
-            let near = routers.filter(|via| settings.is_onlink(*via) && !settings.covers(*via));
-            let near = near.filter(|via| {
-                !seen.contains(via) && {
-                    seen.push(*via);
-                    true
-                }
-            });
-            let near = near.filter(|via| !is_link_local(*via)).filter_map(|via| {
-                let prefix = IpCidr::new(via, if via.is_ipv4() { 32 } else { 128 })?;
-                Some(StaticRoute { prefix, via: None, iface })
-            });
-            near.collect::<Vec<_>>().into_iter().chain(configured.map(route)).collect::<Vec<_>>()
-        };
-        interfaces.iter().enumerate().flat_map(of).collect()
-    }
-
     /// The stack's part of one interface.
     pub(crate) fn of_interface(&self, interface: &InterfaceTransit) -> InterfaceConfig {
         let plain = InterfaceConfig::default();
@@ -230,7 +198,7 @@ mod tests {
             [[interface]]\ndevice = \"tap:b\"\naddress = [\"10.1.0.1/24\", \"fd01::1/64\"]\n\
             route = [\"192.0.2.0/24 via 10.1.0.2\", \"default via fe80::2\", \"198.51.100.0/24\"]";
         let settings = file::parse("r.toml", text.as_bytes()).unwrap();
-        let routes = HostTransit::routes(&settings.interfaces);
+        let routes = settings.static_routes();
         let shown: Vec<_> =
             routes.iter().map(|r| (r.prefix.to_string(), r.via.map(|v| v.to_string()))).collect();
         let via = |text: &str| Some(text.to_owned());
@@ -269,7 +237,7 @@ mod tests {
         for (more, expected) in ways {
             let settings = file::parse("r.toml", text(more).as_bytes()).unwrap();
             crate::settings::validate::validate(&settings).expect(more);
-            let routes = HostTransit::routes(&settings.interfaces);
+            let routes = settings.static_routes();
             let shown: Vec<_> = routes
                 .iter()
                 .map(|r| (r.prefix.to_string(), r.via.map(|via| via.to_string())))

@@ -1,7 +1,7 @@
 //! bpf(2): maps, programs and links of the kernel, by the raw system call.
 //!
-//! Called by `steering.rs` and `guard.rs`. Invariant: attributes passed to the kernel are zeroed to
-//! their full size, so that a field that only a newer kernel reads never holds stack contents.
+//! Called by `steering.rs` and `filter.rs`. Invariant: attributes passed to the kernel are zeroed
+//! to their full size, so that a field that only a newer kernel reads never holds stack contents.
 //! Every descriptor is owned; program, maps and attachment are released with it. Reading: bpf(2),
 //! `linux/bpf.h`. Not here: object files; the program is assembled in this process.
 

@@ -28,7 +28,7 @@ use floodwall_sync::lock::Mutex;
 
 use super::bpf::{BpfMapData, BpfProgram, Map, MapKind};
 use super::features;
-use super::guard::{SEGMENTS, SYNS, XdpFilter};
+use super::filter::{SEGMENTS, SYNS, XdpFilter};
 use super::steering::{DROP, Deliver, LinkStation, QueueSteering, TRANSMIT};
 use super::way_back::{self, PassingAnswers};
 use super::words::UmemWords;

@@ -1,10 +1,10 @@
 //! `FilterTables`: which destinations the stack accepts, in a form that the XDP program can read.
 //!
-//! Made by `guard.rs`. Each worker reports through its queue what its shard accepts ([`RxFilter`]).
-//! The program uses the union over all workers. Addresses are keys of a kernel hash table, so a
-//! change costs system calls. Ports are counted in shared memory, one byte a port: the number of
-//! queues that accept it. Invariant: additions are visible before removals, so that in between the
-//! program lets through too much and never too little.
+//! Made by `filter.rs`. Each worker reports through its queue what its shard accepts
+//! ([`RxFilter`]). The program uses the union over all workers. Addresses are keys of a kernel hash
+//! table, so a change costs system calls. Ports are counted in shared memory, one byte a port: the
+//! number of queues that accept it. Invariant: additions are visible before removals, so that in
+//! between the program lets through too much and never too little.
 //!
 //! # Under flood
 //! No peer can make it grow. Bound: `ADDRESSES_MAX` addresses of each family, with their broadcast
@@ -22,7 +22,7 @@ use floodwall_packet::RxFilter;
 use floodwall_sync::lock::Mutex;
 
 use super::bpf::BpfMapData;
-use super::guard::destination::DestinationMaps;
+use super::filter::destination::DestinationMaps;
 use super::words::UmemWords;
 
 /// Addresses that the table holds: of two families, with their broadcast addresses, twice, because

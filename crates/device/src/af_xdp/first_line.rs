@@ -7,8 +7,8 @@ use floodwall_base::{Instant, MacAddr};
 use floodwall_packet::{RxFilter, SynOffers};
 
 use super::cookies::{Back, CookieProgramPlan};
+use super::filter::FilterTurn;
 use super::filter_tables::FilterUpdate;
-use super::guard::FilterTurn;
 use super::steering::{LinkStation, QueueSteering, TRANSMIT};
 use crate::error::DeviceError;
 use crate::stats::DeviceStats;

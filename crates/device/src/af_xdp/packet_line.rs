@@ -6,7 +6,7 @@
 //! ever. Invariant: without the program the device is what it was, and the reason is in the notes.
 //!
 //! # Under flood
-//! See `guard.rs` and `cookies.rs`. One worker reads all queues, so each queue has its part of the
+//! See `filter.rs` and `cookies.rs`. One worker reads all queues, so each queue has its part of the
 //! credit.
 
 use floodwall_base::{Instant, MacAddr};
@@ -14,8 +14,8 @@ use floodwall_packet::{RxFilter, SynOffers};
 
 use super::card::Card;
 use super::cookies::CookieProgramPlan;
+use super::filter::FilterTurn;
 use super::filter_tables::FilterUpdate;
-use super::guard::FilterTurn;
 use super::steering::{Deliver, LinkStation, QueueSteering};
 use super::{attach, failed};
 use crate::error::DeviceError;

@@ -9,7 +9,7 @@
 //!
 //! # Under flood
 //! Reachable by any sender on the link. No memory grows. Work per frame: three loads, one look-up
-//! of the queue's socket, and the guard's checks (`guard.rs`). A frame for us is dropped if its
+//! of the queue's socket, and the filter's checks (`filter.rs`). A frame for us is dropped if its
 //! queue has no socket or the socket has no room.
 
 use std::io;
@@ -21,9 +21,9 @@ use floodwall_bpf::{
 
 use super::bpf::{Attach, Attachment, BpfProgram, Map, MapKind};
 use super::cookies::{CookieProgramPlan, Cookies};
-use super::guard::XdpFilter;
-use super::guard::destination::{DestinationMaps, OtherDestinations, look};
-use super::guard::{reach, wire};
+use super::filter::XdpFilter;
+use super::filter::destination::{DestinationMaps, OtherDestinations, look};
+use super::filter::{reach, wire};
 
 /// Verdicts of XDP programs.
 pub(super) const DROP: i32 = 1;

@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 use floodwall_bpf::{AccessSize, Assembler, Function, JumpCondition, Label, Register};
 
 use super::bpf::{Attachment, BpfProgram};
-use super::guard::secret_word;
+use super::filter::secret_word;
 use super::steering::{DATA, PASS};
 
 /// Where the context of an XDP program has the front of the frame's metadata.

@@ -1,6 +1,6 @@
 //! `UmemWords`: a BPF array map that is also mapped into this process, as atomic 64-bit words.
 //!
-//! Made by `guard.rs`. The XDP program and this process read and write the same memory, so that an
+//! Made by `filter.rs`. The XDP program and this process read and write the same memory, so that an
 //! update needs no system call. Invariants: every access of ours is atomic and within the mapping;
 //! values that the program writes there are never used in a way that could cause harm.
 

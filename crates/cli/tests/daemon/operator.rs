@@ -2,10 +2,6 @@
 //! `socket show`, metrics; and clients of the control socket that never read.
 //!
 //! Needs root, for a network namespace and the TAP; reports that it was skipped elsewhere.
-#![expect(clippy::unwrap_used, reason = "what a test cannot do without ends the test")]
-#![expect(clippy::disallowed_methods, reason = "the test waits for another process")]
-
-mod support;
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
@@ -15,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use support::{Instance, may};
+use crate::support::{Instance, may};
 
 /// An instance on a TAP. The kernel's side has 10.0.0.1 and fd00::1.
 fn start(name: &str) -> Instance {
@@ -123,7 +119,7 @@ fn connections_of_both_families_are_shown_in_the_columns_of_ss() {
         for place in 0..=words.len() {
             let mut args = words.clone();
             args.splice(place..place, ["--socket", &path]);
-            let output = Command::new(support::BIN).args(&args).output().unwrap();
+            let output = Command::new(crate::support::BIN).args(&args).output().unwrap();
             let reload = words[0] == "reload";
             assert!(output.status.success() || reload, "{args:?}: {output:?}");
             assert!(output.status.code() != Some(1) && output.status.code() != Some(3), "{args:?}");

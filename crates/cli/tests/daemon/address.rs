@@ -3,17 +3,13 @@
 //!
 //! Needs root, for a network namespace and the TAP; reports that it was skipped elsewhere. The
 //! tests of syntax errors need neither.
-#![expect(clippy::unwrap_used, reason = "what a test cannot do without ends the test")]
-#![expect(clippy::disallowed_methods, reason = "the test waits for another process")]
-
-mod support;
 
 use std::process::{Command, Output};
 use std::time::Duration;
 
+use crate::support::{BIN, Ended, Instance, may};
 use rustix::process::Signal;
 use serde_json::Value;
-use support::{BIN, Ended, Instance, may};
 
 /// An instance, asked in words.
 struct Running(Instance);

@@ -1,17 +1,13 @@
 //! The built command on a TAP of its own, from its start to its end.
 //!
 //! Needs root, for a network namespace and the TAP; reports that it was skipped elsewhere.
-#![expect(clippy::unwrap_used, reason = "what a test cannot do without ends the test")]
-#![expect(clippy::disallowed_methods, reason = "the test waits for another process")]
-
-mod support;
 
 use std::process::Command;
 use std::time::Duration;
 
+use crate::support::{BIN, Ended, HOST, Instance, alone, may};
 use rustix::process::Signal;
 use serde_json::Value;
-use support::{BIN, Ended, HOST, Instance, alone, may};
 
 fn start(name: &str) -> Instance {
     start_with(name, &[])

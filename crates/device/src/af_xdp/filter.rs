@@ -10,7 +10,7 @@
 //! look-ups, except frames that the access list denies, which are always dropped here.
 //!
 //! Invariants: program and device share memory, and neither writes what the other counts; each
-//! frame for our station goes to the socket or is counted here. The code: `guard/code.rs`.
+//! frame for our station goes to the socket or is counted here. The code: `filter/code.rs`.
 //!
 //! # Under flood
 //! Any sender on the link can use up the credits. Bound: what the worker grants. Work per frame:
@@ -20,8 +20,8 @@
 mod behind;
 mod code;
 pub(super) mod destination;
+mod established;
 mod fair;
-mod friends;
 
 use core::sync::atomic::Ordering::Relaxed;
 use std::io;
@@ -32,8 +32,8 @@ use floodwall_bpf::{Assembler, Label};
 use self::code::KnownFields;
 pub(super) use self::code::{SEGMENTS, SYNS, reach, wire};
 use self::destination::DestinationMaps;
+use self::established::{EstablishedFlows, KEY_WORDS, SETS, WAYS};
 use self::fair::{FairCredit, FairLimits};
-use self::friends::{EstablishedFlows, KEY_WORDS, SETS, WAYS};
 use super::filter_tables::FilterTables;
 use super::words::UmemWords;
 use crate::stats::DeviceStats;
@@ -359,6 +359,6 @@ pub(super) fn secret_word() -> io::Result<u64> {
 }
 
 #[cfg(test)]
-mod tests;
+mod rx_filter_tests;
 #[cfg(test)]
-mod wants_tests;
+mod tests;

@@ -2,18 +2,14 @@
 //! pipe, a reader that does not read.
 //!
 //! Needs root, for a network namespace and the TAP; reports that it was skipped elsewhere.
-#![expect(clippy::unwrap_used, reason = "what a test cannot do without ends the test")]
-#![expect(clippy::disallowed_methods, reason = "the test waits for another process")]
-
-mod support;
 
 use std::fs::File;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use crate::support::{BIN, Ended, Folder, HOST, Instance, alone, may};
 use rustix::process::Signal;
 use serde_json::Value;
-use support::{BIN, Ended, Folder, HOST, Instance, alone, may};
 
 #[test]
 fn every_line_of_the_json_log_is_an_object_with_time_and_level() {

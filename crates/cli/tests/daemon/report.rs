@@ -1,15 +1,11 @@
 //! The HTML reports of `drill --report` and `lab --report`, looked at by a headless Chromium.
 //!
 //! Chromium parts are skipped with a line where it is not installed.
-#![expect(clippy::unwrap_used, reason = "what a test cannot do without ends the test")]
-#![expect(clippy::disallowed_methods, reason = "the test waits for another process")]
-
-mod support;
 
 use std::path::Path;
 use std::process::Command;
 
-use support::{BIN, Folder};
+use crate::support::{BIN, Folder};
 
 /// Appended to a copy of the page: what a reader's browser makes of it.
 const PROBE: &str = "<script>

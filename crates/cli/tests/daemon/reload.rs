@@ -2,10 +2,6 @@
 //! systemd.
 //!
 //! Needs root, for a network namespace and the TAP; reports that it was skipped elsewhere.
-#![expect(clippy::unwrap_used, reason = "what a test cannot do without ends the test")]
-#![expect(clippy::disallowed_methods, reason = "the test waits for another process")]
-
-mod support;
 
 use std::net::UdpSocket;
 use std::os::unix::net::UnixDatagram;
@@ -13,9 +9,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::support::{BIN, Folder, Instance, may};
 use rustix::process::Signal;
 use serde_json::Value;
-use support::{BIN, Folder, Instance, may};
 
 const FILE: &str = "\
 [[interface]]

@@ -1,10 +1,6 @@
 //! `floodwall capture` on a running instance, read by tcpdump and tshark.
 //!
 //! Needs root, for a network namespace and the TAP; reports that it was skipped elsewhere.
-#![expect(clippy::unwrap_used, reason = "what a test cannot do without ends the test")]
-#![expect(clippy::disallowed_methods, reason = "the test waits for another process")]
-
-mod support;
 
 use std::net::UdpSocket;
 use std::path::Path;
@@ -13,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::support::{BIN, Instance, may};
 use rustix::process::{Pid, Signal, kill_process};
-use support::{BIN, Instance, may};
 
 /// What a reader prints of a file; `None` where it is not installed.
 fn read_by(program: &str, args: &[&str], file: &Path) -> Option<String> {
