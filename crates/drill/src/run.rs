@@ -85,12 +85,38 @@ pub(crate) const FLOODS: [(&str, &str, FloodKind); 17] = [
     ("redirects", "redirects about what was just answered", FloodKind::Redirects),
 ];
 
-/// Attacks with connections of their own, in order: name, sentence, errand.
-const ERRANDS: [(&str, &str, CallPurpose); 3] = [
-    ("slow accept", "handshakes completed faster than they are accepted", CallPurpose::Holds),
-    ("slow read", "web clients that ask for much and read nothing", CallPurpose::Stalls),
-    ("churn", "connections that are reset as soon as they are there", CallPurpose::Drops),
-];
+/// Attacks with connections of their own, in order: name, sentence, errand, and at how many times
+/// its price.
+const ERRANDS: [(&str, &str, CallPurpose, u64); 15] = {
+    const TAKES: &str = "answers taken, and never closed: more than there are places";
+    const LEAVES: &str = "answers and ends that are never taken: more than there are places";
+    const IDLES: &str = "silent connections of two services: more than there are places";
+    const DRIPS: &str = "64 web clients that take little of much all the time";
+    const PIPELINES: &str = "20 web clients that send requests back to back";
+    const TRICKLES: &str = "50 web clients that send a request byte by byte";
+    [
+        (
+            "slow accept",
+            "handshakes completed faster than they are accepted",
+            CallPurpose::Holds,
+            1,
+        ),
+        ("slow read", "web clients that ask for much and read nothing", CallPurpose::Stalls, 1),
+        ("churn", "connections that are reset as soon as they are there", CallPurpose::Drops, 1),
+        ("half closed", TAKES, CallPurpose::Takes, 1),
+        ("half closed x4", TAKES, CallPurpose::Takes, 4),
+        ("not taken", LEAVES, CallPurpose::Leaves, 1),
+        ("not taken x4", LEAVES, CallPurpose::Leaves, 4),
+        ("idle", IDLES, CallPurpose::Idles, 1),
+        ("idle x4", IDLES, CallPurpose::Idles, 4),
+        ("drips", DRIPS, CallPurpose::Drips, 1),
+        ("drips x4", DRIPS, CallPurpose::Drips, 4),
+        ("pipelined", PIPELINES, CallPurpose::Pipelines, 1),
+        ("pipelined x4", PIPELINES, CallPurpose::Pipelines, 4),
+        ("by bytes", TRICKLES, CallPurpose::Trickles, 1),
+        ("by bytes x4", TRICKLES, CallPurpose::Trickles, 4),
+    ]
+};
 
 /// What is remembered of a drill.
 struct Log<'a> {
@@ -491,8 +517,8 @@ pub(crate) fn run(
     for (name, what, kind) in FLOODS {
         run.flood(name, what, kind)?;
     }
-    for (name, what, errand) in ERRANDS {
-        run.calm(name, what, CallPlan::Beside(errand))?;
+    for (name, what, errand, price) in ERRANDS {
+        run.calm(name, what, CallPlan::Beside(errand, price))?;
     }
     run.application()?;
     run.friends()?;
