@@ -196,16 +196,18 @@ impl<I: Intake> Udp<I> {
         let (used, size) = (body.intake.charged(), u64::from(packet.true_size()));
         let allowed = self.memory.allowed(index, used);
         let limit = body.intake.limit().min(allowed);
-        if used + size > allowed
-            || self.fair.is_pressed(used, limit)
-            || !verifies(input, header, &packet, false)
-        {
+        if used + size > allowed || self.fair.is_pressed(used, limit) {
             return Err(packet);
         }
         packet.set_iface(input.iface);
         packet.set_layers(input.l3, input.l4, input.l4 + HEADER_LEN);
         let offer = IntakeOffer { source: input.src_addr, now: self.now };
+        // The charge is atomic and waits for all loads before it: the payload is read behind it.
         if !body.intake.reserve(&mut packet, &offer) {
+            return Err(packet);
+        }
+        if !verifies(input, header, &packet, false) {
+            packet.uncharge();
             return Err(packet);
         }
         body.intake.push(packet);

@@ -56,8 +56,8 @@ fn be32(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_be_bytes(*b))
 }
 
-/// The addresses of an IP packet of this protocol that is plain in every respect, source first, with
-/// the places of its upper header and of its end. The IPv4 header's checksum is right.
+/// The addresses of an IP packet of this protocol that is plain in every respect, source first,
+/// with the places of its upper header and of its end. The IPv4 header's checksum is right.
 #[inline(always)]
 pub(crate) fn plain_ip(ip: &[u8], protocol: IpProtocol) -> Option<(IpAddr, IpAddr, usize, usize)> {
     let (&first, protocol) = (ip.first()?, protocol.0);
