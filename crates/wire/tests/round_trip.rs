@@ -308,16 +308,18 @@ proptest! {
         };
         let ends = sum(&[ports.0.to_be_bytes(), ports.1.to_be_bytes()].concat());
         let stamps = Timestamps { value: stamps.0, echo: stamps.1 };
-        for (timestamps, header_len) in [(None, tcp::HEADER_LEN), (Some(stamps), tcp::STAMPED_LEN)] {
+        let forms = [(None, tcp::HEADER_LEN), (Some(stamps), tcp::STAMPED_LEN)];
+        for (timestamps, header_len) in forms {
             let options = TcpOptionSet { timestamps, ..TcpOptionSet::NONE };
             let len = header_len + payload.len();
             let pseudo = pseudo_header_v4(a, b, IpProtocol::TCP.0, len as u16);
             let (mut wanted, mut made) = ([0xaa; 60], [0xaa; 60]);
             fields.emit(&options, pseudo, sum(&payload), &mut wanted).unwrap();
             let others = pseudo.add(ends).add(sum(&payload));
-            match timestamps {
-                None => fields.emit_bare(others, made.first_chunk_mut().unwrap()),
-                Some(stamps) => fields.emit_stamped(stamps, others, made.first_chunk_mut().unwrap()),
+            if let Some(stamps) = timestamps {
+                fields.emit_stamped(stamps, others, made.first_chunk_mut().unwrap());
+            } else {
+                fields.emit_bare(others, made.first_chunk_mut().unwrap());
             }
             prop_assert_eq!(made, wanted);
         }

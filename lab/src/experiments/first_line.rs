@@ -2,7 +2,10 @@
 //!
 //! `floodwall run` on `xdp:` and on `packet:`, as it is by default, and the kernel with its cookies
 //! meet the same floods in one run, in turns: SYNs at the port of the clients, and datagrams at
-//! another port. Clients of the kernel's connect and exchange a line, `honest_rate` a second, in
+//! another port; some of them a second time, beside a program on their core that only takes
+//! timestamps. The plan `guard` has the same for the kernel behind `floodwall guard`, beside the
+//! kernel alone and behind SYNPROXY, with ACKs and RSTs too. Clients of the kernel's connect and
+//! exchange a line, `honest_rate` a second, in
 //! `patience_millis` each. Real processes and threads in namespaces: needs root, `ip`, `ethtool`
 //! and two cores, and is skipped without, with the reason. Where the system makes a group of each
 //! session, or others use the cores, run it in a control group of its own.
@@ -31,14 +34,22 @@ pub struct FirstLine;
 pub(crate) enum Flood {
     /// SYNs of invented sources, to the clients' port.
     Syn,
+    /// ACKs of no connection, of invented sources, to the clients' port.
+    Ack,
+    /// RSTs likewise.
+    Rst,
     /// Datagrams of invented sources, to another port with a service.
     Udp,
 }
 
 impl Flood {
+    const ALL: [Self; 4] = [Self::Syn, Self::Ack, Self::Rst, Self::Udp];
+
     const fn name(self) -> &'static str {
         match self {
             Self::Syn => "syn",
+            Self::Ack => "ack",
+            Self::Rst => "rst",
             Self::Udp => "udp",
         }
     }
@@ -51,6 +62,9 @@ struct Vary {
     floods: Vec<Flood>,
     victims: Vec<Victim>,
     loads: Vec<u64>,
+    /// Victims that meet the floods a second time, beside a program on their core.
+    #[serde(default)]
+    beside_a_program: Vec<Victim>,
 }
 
 /// The plan's `[hold]`.
@@ -69,6 +83,25 @@ struct Amount {
     rounds: u64,
     /// Whether only the least load is tried, to see that everything works.
     least: bool,
+    /// How many of the floods are tried.
+    #[serde(default = "all")]
+    floods: usize,
+}
+
+const fn all() -> usize {
+    usize::MAX
+}
+
+/// One victim and one flood.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TrialCase {
+    flood: Flood,
+    six: bool,
+    victim: Victim,
+    /// Packets a second that are to be offered.
+    planned: u64,
+    /// A program that takes timestamps is on the victim's core.
+    shares: bool,
 }
 
 /// What is to be done.
@@ -78,18 +111,22 @@ struct Work<'a> {
     calls: usize,
     rounds: u64,
     least: bool,
+    floods: usize,
 }
 
 impl Work<'_> {
     /// Which victim meets which flood. A load is met by all before the next comes.
-    fn cases(&self) -> Vec<(Flood, bool, Victim, u64)> {
+    fn cases(&self) -> Vec<TrialCase> {
         let loads = if self.least { 1 } else { self.vary.loads.len() };
         let mut all = Vec::new();
-        for flood in &self.vary.floods {
+        for flood in self.vary.floods.iter().take(self.floods) {
             for six in [false, true] {
                 for load in self.vary.loads.iter().take(loads) {
-                    let victims = self.vary.victims.iter();
-                    all.extend(victims.map(|victim| (*flood, six, *victim, *load)));
+                    let (flood, planned) = (*flood, *load);
+                    let case = |victim, shares| TrialCase { flood, six, victim, planned, shares };
+                    all.extend(self.vary.victims.iter().map(|victim| case(*victim, false)));
+                    let beside = self.vary.beside_a_program.iter();
+                    all.extend(beside.map(|victim| case(*victim, true)));
                 }
             }
         }
@@ -111,8 +148,8 @@ impl Experiment for FirstLine {
     ) -> Result<Measured, LabError> {
         let vary: Vary = plan.read("vary", &plan.vary)?;
         let hold: Hold = plan.read("hold", &plan.hold)?;
-        let Amount { calls, rounds, least } = plan.read("amount", amount)?;
-        let work = Work { vary: &vary, hold: &hold, calls, rounds, least };
+        let Amount { calls, rounds, least, floods } = plan.read("amount", amount)?;
+        let work = Work { vary: &vary, hold: &hold, calls, rounds, least, floods };
         Ok(tables::measured(&trials::measure(&work, progress)?, least))
     }
 }
