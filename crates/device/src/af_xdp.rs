@@ -34,6 +34,7 @@ mod queue;
 mod ring;
 mod shared;
 mod steering;
+mod waiting_frames;
 mod way_back;
 mod words;
 
@@ -57,6 +58,7 @@ pub use self::first_line::{FirstLine, FirstLineState};
 use self::own_half::OwnHalf;
 use self::queue::{QueueArrival, XdpQueue};
 use self::steering::{LinkStation, QueueSteering};
+use self::waiting_frames::WaitingFrames;
 use crate::af_packet::{AfPacket, AfPacketConfig};
 use crate::device::{Device, DeviceInfo, Medium};
 use crate::error::DeviceError;
@@ -166,6 +168,9 @@ pub struct AfXdp {
     own_half: OwnHalf,
     /// The kernel had no empty frame left.
     overflowed: bool,
+    /// Frames taken out of the ring since the start, and which of those in it are unverified.
+    took: u64,
+    waiting: WaitingFrames,
     stats: DeviceStats,
 }
 
@@ -279,6 +284,8 @@ impl AfXdp {
             told: guard.map(|guard| guard.wants().join(number, shared.steering.is_shared())),
             own_half: OwnHalf::default(),
             overflowed: false,
+            took: 0,
+            waiting: WaitingFrames::default(),
             stats: DeviceStats::default(),
         })
     }
@@ -438,8 +445,12 @@ impl AfXdp {
         for _ in 0..burst.room() {
             match queue.receive() {
                 None => break,
-                Some(QueueArrival::Nonsense) => self.stats.rx_malformed += 1,
+                Some(QueueArrival::Nonsense) => {
+                    self.took += 1;
+                    self.stats.rx_malformed += 1;
+                }
                 Some(QueueArrival::Packet(mut packet)) => {
+                    self.took += 1;
                     if self.shared.local {
                         partial::describe(&mut packet);
                     }
@@ -606,15 +617,19 @@ impl Device for AfXdp {
     }
 
     fn admit(&mut self, now: Instant, credit: Option<usize>) {
+        if self.number == 0 {
+            self.shared.steering.look_after(now);
+        }
         let Some(guard) = self.shared.steering.guard() else { return };
+        let admitted = guard.admitted(self.number);
+        let waiting = self.queue.as_ref().map_or(0, XdpQueue::waiting);
+        let unverified = self.waiting.turn(self.took, waiting, admitted);
         let credit = credit.map(|credit| match credit {
             usize::MAX => credit,
-            _ => {
-                let waiting = self.queue.as_ref().map_or(0, XdpQueue::waiting);
-                credit.min(self.stranger_places().saturating_sub(waiting))
-            }
+            _ => credit.min(self.stranger_places().saturating_sub(unverified)),
         });
-        self.turn.begin(guard, now, self.number, credit);
+        let room = (self.shared.ring as usize / 2).saturating_sub(waiting).max(BURST_MAX);
+        self.turn.begin(guard, now, self.number, (credit, room));
         if let Some(cookies) = self.shared.steering.cookies() {
             cookies.press(self.number, credit.is_some());
         }
@@ -625,6 +640,7 @@ impl Device for AfXdp {
         let steering = &self.shared.steering;
         if let (Some(guard), Some(told)) = (steering.guard(), &mut self.told) {
             guard.wants().tell(self.number, told, wanted, steering.is_shared());
+            self.turn.want(guard, self.number, wanted);
         }
     }
 
@@ -676,6 +692,9 @@ impl Device for AfXdp {
         }
         if let Some(cookies) = self.shared.steering.cookies() {
             cookies.count(self.number, &mut all);
+        }
+        if self.number == 0 {
+            all.program_lost += self.shared.steering.lost();
         }
         all.merge(&self.groups.stats());
         all
