@@ -125,7 +125,10 @@ impl Work<'_> {
                     let (flood, planned) = (*flood, *load);
                     let case = |victim, shares| TrialCase { flood, six, victim, planned, shares };
                     all.extend(self.vary.victims.iter().map(|victim| case(*victim, false)));
-                    let beside = self.vary.beside_a_program.iter();
+                    // Where only function is tested, one of them shows it.
+                    let is_first = all.len() == self.vary.victims.len();
+                    let count = if self.least { usize::from(is_first) } else { usize::MAX };
+                    let beside = self.vary.beside_a_program.iter().take(count);
                     all.extend(beside.map(|victim| case(*victim, true)));
                 }
             }

@@ -16,7 +16,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use floodwall_dispatch::{Stop, pin_to_core};
-use rustix::thread::{CpuSet, gettid, sched_getaffinity};
+use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 
 use super::clients::{self, Called};
 use super::victims::{self, Running, Victim};
@@ -132,7 +132,7 @@ impl Stand {
         let stop = &stop;
         thread::scope(|scope| {
             // Each end has its ends of the channels: they close with it.
-            let far = scope.spawn(move || self.far(case.victim, (&far_ready, &moved), stop));
+            let far = scope.spawn(move || self.far(&case, (&far_ready, &moved), stop));
             let near = scope.spawn(move || {
                 let outcome = self.near(work, case, &ready, &near_moved);
                 stop.trigger();
@@ -147,7 +147,7 @@ impl Stand {
     /// The far end: the cable, and the victim until the stop.
     fn far(
         &self,
-        victim: Victim,
+        case: &TrialCase,
         (near, moved): (&Receiver<i32>, &Sender<String>),
         stop: &Stop,
     ) -> Result<(), LabError> {
@@ -159,8 +159,9 @@ impl Stand {
             .map_err(wrong)?;
         let own = std::fs::read_to_string(format!("/sys/class/net/{VETH_FAR}/address"));
         let own = own.map_err(wrong)?.trim().to_owned();
-        if !victim.is_kernels() {
-            let _running = victims::ours(&self.program, victim, self.flooded)?;
+        if !case.victim.is_kernels() {
+            let ours = (case.victim, case.shares);
+            let _running = victims::ours(&self.program, ours, self.flooded)?;
             moved.send(MAC_OURS.to_owned()).map_err(wrong)?;
             wait(stop);
             return Ok(());
@@ -168,7 +169,7 @@ impl Stand {
         victims::prepare_kernel(self.flooded)?;
         let any: SocketAddr = (core::net::Ipv6Addr::UNSPECIFIED, SYN_PORT).into();
         let listener = TcpListener::bind(any).map_err(wrong)?;
-        let _guard = match victim {
+        let _guard = match case.victim {
             Victim::Guard => Some(victims::guarded(&self.program)?),
             Victim::Synproxy => victims::synproxied().map(|()| None)?,
             _ => None,
@@ -220,7 +221,10 @@ impl Stand {
         thread::scope(|scope| {
             let program = shares.then(|| {
                 scope.spawn(move || {
-                    pin_to_core(core).map_err(wrong)?;
+                    // The calling thread is pinned elsewhere, and a new one with it.
+                    let mut set = CpuSet::new();
+                    set.set(core);
+                    sched_setaffinity(None, &set).map_err(wrong)?;
                     // No thread of this process is the victim's.
                     Ok::<_, LabError>(Stamps::take(length, 0, core))
                 })
