@@ -22,8 +22,8 @@ use floodwall_ip::{ArrivedHeading, ArrivedUpper};
 use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_tcp::{
     ConnectionAddrs as TcpEnds, ConnectionEvents, ConnectionId, ConnectionTable, CookieMoment,
-    IcmpSays, ListenError, ListenerId, OpenError, RecvError, SegmentInput, SegmentVerdict,
-    SendError, StaleHandle, SynAck, TcpSettings, TcpState, Transmit,
+    IcmpHeard, IcmpSays, ListenError, ListenerId, OpenError, RecvError, SegmentInput,
+    SegmentVerdict, SendError, StaleHandle, SynAck, TcpSettings, TcpState, Transmit,
 };
 use floodwall_wire::{Dscp, Ecn, IpProtocol};
 use thiserror::Error;
@@ -414,8 +414,7 @@ impl Stack {
         self.tcp.as_ref()?.set.deadline()
     }
 
-    /// Delivers an ICMP error that quotes a segment of ours. Returns whether a connection accepted
-    /// it.
+    /// Delivers an ICMP error that quotes a segment of ours. Returns what its connection made of it.
     pub(crate) fn tcp_told(
         &mut self,
         now: Instant,
@@ -424,8 +423,8 @@ impl Stack {
         iface: IfIndex,
         seq: u32,
         says: IcmpSays,
-    ) -> bool {
-        let Some(tcp) = &mut self.tcp else { return false };
+    ) -> IcmpHeard {
+        let Some(tcp) = &mut self.tcp else { return IcmpHeard::Unknown };
         let flow = FlowKey {
             local: Endpoint::new(local.0, local.1),
             remote: Endpoint::new(remote.0, remote.1),
