@@ -1,13 +1,13 @@
 //! DHCPv6 (RFC 8415): one address of a server (IA_NA), DNS servers and search domains.
 //!
-//! Called by `stack`, once for each interface whose routers say that addresses (M) or other settings
-//! (O) are to be had. `v6/client.rs` is the state machine, `v6/lease.rs` validates what a server
+//! Called by `stack`, once for each interface whose routers say that addresses (M) or settings (O)
+//! are to be had. `v6/client.rs` is the state machine, `v6/lease.rs` validates what a server
 //! sends. Not here: prefix delegation, temporary addresses, rapid commit, reconfiguration by the
 //! server (which needs authentication), the server's unicast option (obsolete).
 //!
 //! # Under flood
-//! As of DHCPv4 (`lib.rs`): an answer must have the transaction id of a request of ours, which every
-//! station of the link sees, and our DUID. Bound: one offer and one lease of fixed size, with the
+//! As of DHCPv4 (`lib.rs`): an answer must have the transaction id of a request of ours, which all
+//! stations of the link see, and our DUID. Bound: one offer and one lease of fixed size, with the
 //! server's DUID ([`DUID_LEN_MAX`] bytes), `DHCP_DNS_MAX` servers and `DHCP_NAMES_BYTES` bytes of
 //! domains; of `DHCP_MESSAGE_BYTES_MAX` bytes each is read at most three times. Requests follow RFC
 //! 8415 section 15 and never come closer than a second, whatever a server answers.

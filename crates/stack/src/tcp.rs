@@ -414,7 +414,7 @@ impl Stack {
         self.tcp.as_ref()?.set.deadline()
     }
 
-    /// Delivers an ICMP error that quotes a segment of ours. Returns what its connection made of it.
+    /// Delivers an ICMP error that quotes a segment of ours; returns what became of it.
     pub(crate) fn tcp_told(
         &mut self,
         now: Instant,

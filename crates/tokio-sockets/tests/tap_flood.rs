@@ -12,8 +12,8 @@
 //! clients and flood share one queue in the kernel and one in the socket, which are full, and each
 //! packet has the same chance of a place. (A late answer has not been seen: it is loss, not delay.)
 //!
-//! And a host's links are followed: the MTU of a TAP, a TUN and a packet socket's interface, while it
-//! runs.
+//! And a host's links are followed: the MTU of a TAP, a TUN and a packet socket's interface, while
+//! it runs.
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]

@@ -1,8 +1,8 @@
 //! A host, a router that points to a DHCPv6 server, and that server, packet by packet.
 //!
-//! What the client accepts is tested in `floodwall-dhcp`; here, that a router's flags start it, that
-//! packets reach it and leave it, and that a lease becomes an address and ceases to be one. Reading:
-//! RFC 8415, RFC 4861 section 4.2.
+//! What the client accepts is tested in `floodwall-dhcp`; here, that a router's flags start it,
+//! that packets reach it and leave it, and that a lease becomes an address and ceases to be one.
+//! Reading: RFC 8415, RFC 4861 section 4.2.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;

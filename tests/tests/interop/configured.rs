@@ -1,5 +1,5 @@
-//! `floodwall run` with no address given: a router (`radvd`) and a DHCP or DHCPv6 server (`dnsmasq`)
-//! of the link configure it, and when they fall silent all of it expires in time.
+//! `floodwall run` with no address given: a router (`radvd`) and a DHCP or DHCPv6 server
+//! (`dnsmasq`) of the link configure it, and when they fall silent all of it expires in time.
 //!
 //! Both are Debian's, in a host's namespace. Leases and lifetimes are as short as they let them be.
 
