@@ -258,7 +258,7 @@ pub const ANSWERED_PEERS: usize = 16_384;
 pub const ANSWERED_PREFIX_MAX: usize = 256;
 /// Listeners, each at one address, for which the program at an XDP interface answers SYNs.
 pub const XDP_LISTENERS: usize = 1024;
-/// Established flows that the program at an XDP interface knows: 128 KiB.
+/// Established flows that the program at an XDP interface knows: 384 KiB.
 pub const XDP_FRIENDS: usize = 16_384;
 /// Pairs of hosts between which a router has recently forwarded in both directions, and that triage
 /// prefers: a power of two. One takes eight bytes.

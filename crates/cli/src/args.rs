@@ -244,12 +244,12 @@ pub(crate) struct RunArgs {
     /// an address that only the collector reaches
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) metrics: Option<String>,
-    /// Form of the messages on standard error: text, or json with one object a line
-    #[arg(long, value_name = "FORM", value_enum, default_value_t)]
-    pub(crate) log_format: LogFormat,
-    /// The least important messages that are written
-    #[arg(long, value_name = "LEVEL", value_enum, default_value_t)]
-    pub(crate) log_level: LogLevel,
+    /// Form of the messages on standard error: text (the default), or json with one object a line
+    #[arg(long, value_name = "FORM", value_enum)]
+    pub(crate) log_format: Option<LogFormat>,
+    /// The least important messages that are written; info by default
+    #[arg(long, value_name = "LEVEL", value_enum)]
+    pub(crate) log_level: Option<LogLevel>,
     /// Control socket, for `floodwall stat`; by default $XDG_RUNTIME_DIR/floodwall/DEVICE.sock, or
     /// /run/floodwall/DEVICE.sock; in another network namespace than the system's first,
     /// DEVICE@NUMBER.sock

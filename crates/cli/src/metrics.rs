@@ -400,6 +400,30 @@ mod tests {
     }
 
     #[test]
+    fn every_count_of_a_device_is_shown_by_stat_in_json_and_to_prometheus() {
+        let named = floodwall_device::DeviceStats::default().named();
+        let counted = |(at, (name, _)): (usize, (&str, u64))| (name.to_owned(), 1001 + at as u64);
+        let stats: std::collections::BTreeMap<_, _> =
+            named.into_iter().enumerate().map(counted).collect();
+        for name in ["rx_service_full", "rx_prefix_full", "rx_segments", "rx_syns_answered"] {
+            assert!(stats.contains_key(name), "{name} is counted");
+        }
+        let device =
+            DeviceReport { ifname: "a0".to_owned(), stats: stats.clone(), ..Default::default() };
+        let report = RunReport { devices: vec![device], ..RunReport::default() };
+        let shown = crate::show::report(&report, Default::default(), crate::show::Style::plain());
+        let json = serde_json::to_value(&report).unwrap();
+        let metrics = text(&report, MetricsFormat::Prometheus);
+        for (name, n) in &stats {
+            let words = name[2..].trim_matches('_').replace('_', " ");
+            assert!(shown.contains(&format!(" {n} {words}")), "{name}: {shown}");
+            assert_eq!(json["devices"][0]["stats"][name], *n);
+            let sample = format!("_total{{device=\"a0\",queue=\"0\"}} {n}\n");
+            assert!(metrics.contains(&sample), "{name}: {metrics}");
+        }
+    }
+
+    #[test]
     fn promtool_finds_nothing_wrong() {
         use std::io::Write as _;
         use std::process::{Command, Stdio};

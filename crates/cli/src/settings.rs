@@ -16,6 +16,7 @@ mod transit;
 mod validate;
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ pub(crate) use self::interface::InterfaceSettings;
 pub(crate) use self::parse::ServiceWord;
 pub(crate) use self::transit::{HostTransit, InterfaceTransit};
 use crate::args::RunArgs;
+use crate::log::{LogFormat, LogLevel};
 pub(crate) use floodwall_device::{DeviceKind, DeviceSpec, FirstLineMode, NapiPolicy};
 
 /// Everything that is wanted.
@@ -53,6 +55,10 @@ pub(crate) struct RunSettings {
     pub(crate) udp_fair_drop: Option<GivenSettings<bool>>,
     /// Where the secret of SYN cookies is.
     pub(crate) cookie_secret: Option<GivenSettings<PathBuf>>,
+    pub(crate) log_format: Option<GivenSettings<LogFormat>>,
+    pub(crate) log_level: Option<GivenSettings<LogLevel>>,
+    /// Where metrics are served, on the host's own kernel.
+    pub(crate) metrics: Option<GivenSettings<SocketAddr>>,
     /// What is done with packets for others.
     pub(crate) transit: HostTransit,
 }

@@ -29,10 +29,12 @@ mod first_line;
 mod own_half;
 pub(crate) mod packet_line;
 mod partial;
+mod program_switch;
 mod queue;
 mod ring;
 mod shared;
 mod steering;
+mod waiting_frames;
 mod way_back;
 mod words;
 
@@ -56,14 +58,18 @@ pub use self::first_line::{FirstLine, FirstLineState};
 use self::own_half::OwnHalf;
 use self::queue::{QueueArrival, XdpQueue};
 use self::steering::{LinkStation, QueueSteering};
+use self::waiting_frames::WaitingFrames;
 use crate::af_packet::{AfPacket, AfPacketConfig};
 use crate::device::{Device, DeviceInfo, Medium};
 use crate::error::DeviceError;
 use crate::first_line_mode::FirstLineMode;
+use crate::half_rank::HalfRank;
 use crate::interface::InterfaceControl;
+use crate::napi::half_thread::HalfThread;
 use crate::napi::{self, Placement};
 use crate::socket::Accept;
 use crate::stats::DeviceStats;
+use crate::thread_time::ThreadTime;
 use crate::vnet::{self, Completion};
 use crate::xdp_mode::XdpMode;
 
@@ -76,6 +82,8 @@ const SPARES: usize = 256;
 const TRIES_MAX: u32 = 20_000;
 /// How often in a row the kernel's half is run for one burst, at most.
 const POLLS_MAX: u32 = 4;
+/// The same of a half that was taken from its thread.
+const RUNS_MAX: u32 = 3;
 /// Entries of the rings by which the memory is tried out when a device opens.
 const TRIAL: u32 = 64;
 
@@ -148,6 +156,8 @@ pub struct AfXdp {
     either: OwnedFd,
     /// Frames for copies of packets that span several frames.
     spares: PacketList,
+    /// The thread of this queue's kernel half.
+    half: Option<HalfThread>,
     placement: Option<Placement>,
     /// Its kernel half is a thread on the worker's core.
     beside: bool,
@@ -158,6 +168,9 @@ pub struct AfXdp {
     own_half: OwnHalf,
     /// The kernel had no empty frame left.
     overflowed: bool,
+    /// Frames taken out of the ring since the start, and which of those in it are unverified.
+    took: u64,
+    waiting: WaitingFrames,
     stats: DeviceStats,
 }
 
@@ -264,12 +277,15 @@ impl AfXdp {
             groups,
             either,
             spares: PacketList::new(),
+            half: None,
             placement: None,
             beside: false,
             turn: FilterTurn::default(),
             told: guard.map(|guard| guard.wants().join(number, shared.steering.is_shared())),
             own_half: OwnHalf::default(),
             overflowed: false,
+            took: 0,
+            waiting: WaitingFrames::default(),
             stats: DeviceStats::default(),
         })
     }
@@ -283,6 +299,11 @@ impl AfXdp {
     /// The kernel's half of this queue is where that of the first queue is, which keeps its place.
     pub(crate) const fn place_as(&mut self, first: &Self) {
         self.beside = first.beside;
+    }
+
+    /// The thread of the kernel's half of this queue.
+    pub(crate) fn set_half(&mut self, half: HalfThread) {
+        self.half = Some(half);
     }
 
     /// Frames for our station that came to the interface, on all queues, and frames that were left
@@ -348,6 +369,9 @@ impl AfXdp {
     /// the card has no more. Frames dropped for lack of credit count as well: established flows may
     /// be queued after them. If all frames have arrived already, no poll is made.
     fn run_kernel_half(&mut self, wanted: usize) {
+        if self.half.as_ref().is_some_and(HalfThread::is_taken) {
+            return self.run_taken_half(wanted);
+        }
         let Some(queue) = &self.queue else { return };
         let guard = self.shared.steering.guard();
         let mut there = queue.waiting();
@@ -376,6 +400,32 @@ impl AfXdp {
         self.own_half.takes(wanted, there);
     }
 
+    /// As [`AfXdp::run_kernel_half`], for a half that was taken from its thread: until as many
+    /// frames wait as are wanted, or the card's ring is empty, and [`RUNS_MAX`] times at most.
+    fn run_taken_half(&mut self, wanted: usize) {
+        let mut seen = self.judged();
+        for run in 0..RUNS_MAX {
+            if self.queue.as_ref().is_none_or(|queue| queue.waiting() >= wanted) {
+                break;
+            }
+            self.half.iter_mut().for_each(|half| half.poll(run > 0));
+            let before = core::mem::replace(&mut seen, self.judged());
+            if self.own_half.ran_judged(seen.saturating_sub(before)) {
+                break;
+            }
+        }
+        let there = self.queue.as_ref().map_or(0, XdpQueue::waiting);
+        self.own_half.takes(wanted, there);
+    }
+
+    /// Frames that wait, and all that were dropped or answered at the interface since the start.
+    fn judged(&self) -> u64 {
+        let steering = &self.shared.steering;
+        let dropped = steering.guard().map_or(0, |guard| guard.dropped(self.number));
+        let answered = steering.cookies().map_or(0, |cookies| cookies.judged(self.number));
+        dropped + answered + self.queue.as_ref().map_or(0, XdpQueue::waiting) as u64
+    }
+
     /// The maximum number of frames of unverified flows that may wait. Half of the ring is reserved
     /// for established flows, however long the worker is away. Where NAPI runs only on the worker's
     /// core a burst is enough: the time that it spends on them at a stretch must end before the
@@ -395,8 +445,12 @@ impl AfXdp {
         for _ in 0..burst.room() {
             match queue.receive() {
                 None => break,
-                Some(QueueArrival::Nonsense) => self.stats.rx_malformed += 1,
+                Some(QueueArrival::Nonsense) => {
+                    self.took += 1;
+                    self.stats.rx_malformed += 1;
+                }
                 Some(QueueArrival::Packet(mut packet)) => {
+                    self.took += 1;
                     if self.shared.local {
                         partial::describe(&mut packet);
                     }
@@ -549,21 +603,35 @@ impl Device for AfXdp {
         }
     }
 
+    fn rank_half(&mut self, rank: HalfRank) {
+        if let Some(half) = &mut self.half {
+            half.set_rank(rank);
+            if !half.is_taken() {
+                self.own_half = OwnHalf::default();
+            }
+        }
+    }
+
+    fn half_time(&self) -> ThreadTime {
+        self.half.as_ref().and_then(HalfThread::time).unwrap_or_default()
+    }
+
     fn admit(&mut self, now: Instant, credit: Option<usize>) {
+        if self.number == 0 {
+            self.shared.steering.look_after(now);
+        }
         let Some(guard) = self.shared.steering.guard() else { return };
+        let admitted = guard.admitted(self.number);
+        let waiting = self.queue.as_ref().map_or(0, XdpQueue::waiting);
+        let unverified = self.waiting.turn(self.took, waiting, admitted);
         let credit = credit.map(|credit| match credit {
             usize::MAX => credit,
-            _ => {
-                let waiting = self.queue.as_ref().map_or(0, XdpQueue::waiting);
-                credit.min(self.stranger_places().saturating_sub(waiting))
-            }
+            _ => credit.min(self.stranger_places().saturating_sub(unverified)),
         });
-        self.turn.begin(guard, now, self.number, credit);
+        let room = (self.shared.ring as usize / 2).saturating_sub(waiting).max(BURST_MAX);
+        self.turn.begin(guard, now, self.number, (credit, room));
         if let Some(cookies) = self.shared.steering.cookies() {
             cookies.press(self.number, credit.is_some());
-            if self.number == 0 {
-                cookies.look_again(now);
-            }
         }
         self.overflowed |= self.turn.has_refused(guard, self.number) && !self.own_half.saw_all();
     }
@@ -572,6 +640,7 @@ impl Device for AfXdp {
         let steering = &self.shared.steering;
         if let (Some(guard), Some(told)) = (steering.guard(), &mut self.told) {
             guard.wants().tell(self.number, told, wanted, steering.is_shared());
+            self.turn.want(guard, self.number, wanted);
         }
     }
 
@@ -601,7 +670,7 @@ impl Device for AfXdp {
     }
 
     fn waits_for_core(&self) -> bool {
-        self.beside
+        self.beside && !self.half.as_ref().is_some_and(HalfThread::is_taken)
     }
 
     fn ring(&self) -> usize {
@@ -623,6 +692,9 @@ impl Device for AfXdp {
         }
         if let Some(cookies) = self.shared.steering.cookies() {
             cookies.count(self.number, &mut all);
+        }
+        if self.number == 0 {
+            all.program_lost += self.shared.steering.lost();
         }
         all.merge(&self.groups.stats());
         all

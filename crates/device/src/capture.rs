@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 mod annotated;
+mod blocks;
 mod parse;
 mod recorder;
 mod replay;

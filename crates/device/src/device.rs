@@ -10,7 +10,9 @@ use floodwall_base::{Instant, MacAddr};
 use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, RxFilter, SynOffers};
 
 use crate::error::DeviceError;
+use crate::half_rank::HalfRank;
 use crate::stats::DeviceStats;
+use crate::thread_time::ThreadTime;
 
 /// What one unit of a device is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,6 +103,18 @@ pub trait Device: Send {
     /// The worker is about to sleep on [`Device::readiness`]. A device that polls the kernel's half
     /// (NAPI) within our calls re-enables the card's interrupts here.
     fn rest(&mut self) {}
+
+    /// How the thread of the kernel's half stands beside the worker from now on, where that shares
+    /// its core with other programs. Costs a system call where it changes.
+    fn rank_half(&mut self, rank: HalfRank) {
+        let _ = rank;
+    }
+
+    /// The time of the thread that runs the kernel's half on the worker's core, since its start.
+    /// Costs a system call; nothing where there is no such thread.
+    fn half_time(&self) -> ThreadTime {
+        ThreadTime::default()
+    }
 
     /// Starts a turn of the worker. Under overload `credit` is how many packets of unverified flows
     /// it can handle until the next turn. A device that can distinguish established flows at no
@@ -193,6 +207,14 @@ impl<D: Device + ?Sized> Device for Box<D> {
 
     fn rest(&mut self) {
         (**self).rest();
+    }
+
+    fn rank_half(&mut self, rank: HalfRank) {
+        (**self).rank_half(rank);
+    }
+
+    fn half_time(&self) -> ThreadTime {
+        (**self).half_time()
     }
 
     fn admit(&mut self, now: Instant, credit: Option<usize>) {

@@ -23,6 +23,7 @@ mod first_line_mode;
 mod gather;
 #[cfg(target_os = "linux")]
 mod gso_join;
+mod half_rank;
 #[cfg(target_os = "linux")]
 pub mod host_bpf;
 #[cfg(target_os = "linux")]
@@ -44,6 +45,7 @@ mod stats;
 #[cfg(target_os = "linux")]
 mod super_limits;
 mod switch;
+mod thread_time;
 #[cfg(target_os = "linux")]
 mod tun;
 mod vnet;
@@ -61,6 +63,7 @@ pub use device::{Device, DeviceInfo, Medium};
 pub use error::DeviceError;
 pub use fault::{Fault, FaultConfig, FaultCounts, FaultRates};
 pub use first_line_mode::FirstLineMode;
+pub use half_rank::HalfRank;
 pub use link_state::LinkState;
 pub use memory_wire::{MemoryWire, WireConfig, pair, pair_of};
 #[cfg(target_os = "linux")]
@@ -73,6 +76,7 @@ pub use spec::{
 };
 pub use stats::DeviceStats;
 pub use switch::{Switch, SwitchConfig, SwitchCounts};
+pub use thread_time::ThreadTime;
 #[cfg(target_os = "linux")]
 pub use tun::{Tun, TunConfig, TunKind};
 pub use xdp_mode::XdpMode;

@@ -18,6 +18,7 @@
 //! worker's own calls, or in a thread of lower priority, the card's ring overflows first, and drops
 //! packets regardless of their flow.
 
+pub(crate) mod half_thread;
 mod joining;
 mod link;
 mod linux;
@@ -32,8 +33,11 @@ mod threaded;
 mod undo;
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use self::half_thread::HalfThread;
 use self::link::InterfaceLink;
 use self::linux::Linux;
 use self::note::{NoteTaken, PlacementNote};
@@ -115,6 +119,10 @@ pub struct Placement {
     holds: bool,
     /// Threads of the kernel run it on the worker's core.
     beside: bool,
+    /// The thread of each queue's half, where those stand beside workers.
+    halves: Vec<HalfThread>,
+    /// Tells them that everything is as before.
+    over: Arc<AtomicBool>,
 }
 
 /// Why a place could not be had.
@@ -219,8 +227,22 @@ impl Placement {
     /// One that has nothing to undo yet.
     fn new(report: PlacementReport, system: Option<Box<dyn System>>) -> Self {
         let (undo, note, driver, driven) = (Vec::new(), None, None, Vec::new());
-        let (polls, holds, beside) = (0, false, false);
-        Self { report, system, index: 0, undo, note, driver, polls, driven, holds, beside }
+        let (polls, holds, beside, halves) = (0, false, false, Vec::new());
+        let over = Arc::default();
+        Self {
+            report,
+            system,
+            index: 0,
+            undo,
+            note,
+            driver,
+            polls,
+            driven,
+            holds,
+            beside,
+            halves,
+            over,
+        }
     }
 
     /// Runs the kernel's half for a moment, where that is ours to do.
@@ -266,6 +288,12 @@ impl Placement {
     /// Whether this process runs the kernel's half (busy polling).
     pub(crate) const fn is_ours(&self) -> bool {
         self.driver.is_some()
+    }
+
+    /// The threads of the halves, for each queue in order; none where they are not on the workers'
+    /// cores.
+    pub(crate) fn halves(&mut self) -> Vec<HalfThread> {
+        core::mem::take(&mut self.halves)
     }
 
     /// Whether a thread of the kernel runs it on the worker's core.
@@ -458,10 +486,20 @@ impl Placement {
             (false, _) => "equal to the worker in rank",
         };
         self.beside = !config.cores.is_empty();
+        if self.beside {
+            self.halves = self.half_threads(&threads);
+        }
         self.report.place = NapiPolicy::NapiThread.word();
         self.report.words =
             format!("in {plural} of its own ({}) on {at}, {rank}", named.join(", "));
         Ok(())
+    }
+
+    /// The thread of each half, as it stands by now.
+    fn half_threads(&self, napis: &[Napi]) -> Vec<HalfThread> {
+        let half =
+            |napi: &Napi| HalfThread::new(self.system().ok()?.again().ok()?, *napi, &self.over);
+        napis.iter().map_while(half).collect()
     }
 
     /// Puts a thread beside the worker, and behind or before it; whether all of that was granted.
@@ -525,6 +563,8 @@ impl Drop for Placement {
     fn drop(&mut self) {
         // The card first: it must not wait for a poller that is gone.
         self.rest();
+        self.halves.clear();
+        self.over.store(true, Ordering::Relaxed);
         self.driver = None;
         let Some(system) = self.system.take() else { return };
         let is_there = system.link().is_ok_and(|link| link.index == self.index);

@@ -319,8 +319,11 @@ fn open_xdp(word: &DeviceSpec, config: &OpenConfig) -> Result<OpenedDevice, Devi
     };
     let OpenedXdp { mut queues, notes } = AfXdp::open(name, &wanted)?;
     let wanted = placement_of(config, queues.first().is_some_and(Device::knows_friends));
-    let placement = Placement::take(name, &wanted)?;
+    let mut placement = Placement::take(name, &wanted)?;
     let report = placement.report().clone();
+    for (queue, half) in queues.iter_mut().zip(placement.halves()) {
+        queue.set_half(half);
+    }
     if let Some((first, others)) = queues.split_first_mut() {
         first.place(placement);
         others.iter_mut().for_each(|queue| queue.place_as(first));

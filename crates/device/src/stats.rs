@@ -53,6 +53,12 @@ pub struct DeviceStats {
     /// Dropped by an XDP interface's program: of an unverified flow, beyond what its source's
     /// prefix (/24, /64) has of its service's part.
     pub rx_prefix_full: u64,
+    /// Dropped by an XDP interface's program under pressure: of an established flow, beyond what
+    /// its progress (new data, new acknowledgments, datagrams taken) allows.
+    pub rx_flow_full: u64,
+    /// Dropped by an XDP interface's program under pressure: of an established flow, beyond what
+    /// its source's prefix (/24, /64) has of the room for established flows.
+    pub rx_flow_prefix_full: u64,
     /// SYNs that the program at the interface answered by itself; no loss.
     pub rx_syns_answered: u64,
     /// ACKs that the program at the interface found to carry a cookie of ours; they are among
@@ -60,6 +66,9 @@ pub struct DeviceStats {
     pub rx_cookies_proven: u64,
     /// ACKs without a valid cookie; what became of them is counted elsewhere.
     pub rx_cookies_forged: u64,
+    /// Looks, one a second, that found our program gone from its interface: another program of the
+    /// system took it off. It is attached again as soon as its place is free.
+    pub program_lost: u64,
     /// Refused by the device for good: too long, malformed, or a kind it cannot carry.
     pub tx_refused: u64,
     /// Dropped because the interface was down.
@@ -71,7 +80,7 @@ pub struct DeviceStats {
 impl DeviceStats {
     /// Every count with its name, in the order of the fields.
     #[must_use]
-    pub const fn named(&self) -> [(&'static str, u64); 26] {
+    pub const fn named(&self) -> [(&'static str, u64); 29] {
         [
             ("rx_packets", self.rx_packets),
             ("rx_bytes", self.rx_bytes),
@@ -93,9 +102,12 @@ impl DeviceStats {
             ("rx_segments", self.rx_segments),
             ("rx_service_full", self.rx_service_full),
             ("rx_prefix_full", self.rx_prefix_full),
+            ("rx_flow_full", self.rx_flow_full),
+            ("rx_flow_prefix_full", self.rx_flow_prefix_full),
             ("rx_syns_answered", self.rx_syns_answered),
             ("rx_cookies_proven", self.rx_cookies_proven),
             ("rx_cookies_forged", self.rx_cookies_forged),
+            ("program_lost", self.program_lost),
             ("tx_refused", self.tx_refused),
             ("tx_down", self.tx_down),
             ("tx_injected", self.tx_injected),
@@ -116,6 +128,8 @@ impl DeviceStats {
             + self.rx_segments
             + self.rx_service_full
             + self.rx_prefix_full
+            + self.rx_flow_full
+            + self.rx_flow_prefix_full
     }
 
     /// Of these, what was refused at the interface because triage would have dropped it.
@@ -157,9 +171,12 @@ impl DeviceStats {
         self.rx_segments += other.rx_segments;
         self.rx_service_full += other.rx_service_full;
         self.rx_prefix_full += other.rx_prefix_full;
+        self.rx_flow_full += other.rx_flow_full;
+        self.rx_flow_prefix_full += other.rx_flow_prefix_full;
         self.rx_syns_answered += other.rx_syns_answered;
         self.rx_cookies_proven += other.rx_cookies_proven;
         self.rx_cookies_forged += other.rx_cookies_forged;
+        self.program_lost += other.program_lost;
         self.tx_refused += other.tx_refused;
         self.tx_down += other.tx_down;
         self.tx_injected += other.tx_injected;

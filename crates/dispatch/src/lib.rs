@@ -15,6 +15,8 @@
 mod bell;
 mod clock;
 mod control;
+mod core_share;
+mod core_watch;
 pub mod entropy;
 mod exchange;
 mod flood_watch;

@@ -15,7 +15,9 @@ use std::time::Duration;
 
 use floodwall_base::limits::WORK_UNITS;
 use floodwall_base::{DropReason, IfIndex, Instant};
-use floodwall_device::{Device, DeviceError, DeviceInfo, DeviceStats, Medium};
+use floodwall_device::{
+    Device, DeviceError, DeviceInfo, DeviceStats, HalfRank, Medium, ThreadTime,
+};
 use floodwall_packet::{Burst, PacketBuf, PacketList, Pool, RxFilter, SynOffers};
 
 use crate::clock::Clock;
@@ -308,6 +310,18 @@ impl Port {
     /// Whether it has a device without a descriptor, which must be looked at from time to time.
     pub(crate) fn is_silent(&self) -> bool {
         self.device.as_ref().is_some_and(|device| device.readiness().is_none())
+    }
+
+    /// How the thread of the kernel's half stands from now on.
+    pub(crate) fn rank_half(&mut self, rank: HalfRank) {
+        if let Some(device) = &mut self.device {
+            device.rank_half(rank);
+        }
+    }
+
+    /// What that thread has had of the core.
+    pub(crate) fn half_time(&self) -> ThreadTime {
+        self.device.as_ref().map(|device| device.half_time()).unwrap_or_default()
     }
 
     /// The worker goes to sleep, and what comes is to wake it.

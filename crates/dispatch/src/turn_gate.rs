@@ -43,7 +43,7 @@ impl ApplicationShare {
         AtWork(Arc::clone(&self.0))
     }
 
-    fn are_idle(&self) -> bool {
+    pub(crate) fn are_idle(&self) -> bool {
         self.0.load(Ordering::Relaxed) == 0
     }
 }
@@ -231,6 +231,31 @@ impl TurnGate {
     /// Whether the worker shares its core.
     pub(crate) const fn shares(&self) -> bool {
         self.balance.is_some()
+    }
+
+    /// Whether it does so now: unless its applications are known to be idle.
+    pub(crate) fn shares_now(&self) -> bool {
+        self.balance.is_some()
+            && !self.applications.as_ref().is_some_and(ApplicationShare::are_idle)
+    }
+
+    /// The kernel's half has used core time in a thread of its own.
+    pub(crate) fn charge(&mut self, spent: Duration) {
+        if let Some(balance) = &mut self.balance {
+            balance.charge(spent);
+        }
+    }
+
+    /// Whether hardly anything of the worker's share was used in this period.
+    pub(crate) fn is_light(&self) -> bool {
+        self.balance.as_ref().is_none_or(Balance::is_light)
+    }
+
+    /// For a turn that found nothing more to do, where nothing can wake the worker: until when to
+    /// stay away.
+    pub(crate) fn until_period_end(&mut self, now: Instant) -> Option<Instant> {
+        self.away_until = Some(self.balance.as_ref()?.period_end(now));
+        self.away_until
     }
 
     /// Records a turn from `from` to `to`; returns until when the core is left to others.

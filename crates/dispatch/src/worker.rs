@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use floodwall_base::limits::BURST_MAX;
 use floodwall_base::{Instant, Randomness};
-use floodwall_device::DeviceError;
+use floodwall_device::{DeviceError, HalfRank, ThreadTime};
 use floodwall_packet::{Burst, Engine, PacketList, Pool, RxFilter};
 use floodwall_schedule::{BalanceConfig, GateConfig};
 use thiserror::Error;
@@ -25,13 +25,14 @@ use thiserror::Error;
 use crate::bell::Bell;
 use crate::clock::Clock;
 use crate::control::{Control, WorkerCommand, mailbox};
+use crate::core_share::CoreShare;
 use crate::membership::{GroupCommands, Setting};
 use crate::offers::Offers;
 use crate::panics::{PanicReport, Restarts};
 use crate::port::{Port, PortReport};
 use crate::publish::{Publish, PublishedReader, Publisher};
 use crate::sleep::{PORTS_MAX, WakeReason, sleep, stay_away};
-use crate::standing;
+use crate::standing::Standing;
 use crate::stop::Stop;
 use crate::turn_gate::{ApplicationShare, TurnGate};
 use crate::turn_limit::TurnLimit;
@@ -64,6 +65,10 @@ pub struct WorkerConfig {
     pub balance: Option<BalanceConfig>,
     /// How those threads report that they have no work; without it, they count as busy.
     pub applications: Option<ApplicationShare>,
+    /// Programs of any process count as well, and the core is shared only while some are at work on
+    /// it: it is watched. For workers of a crew that have a core each, with `balance`, and without
+    /// `applications`; of no effect for others.
+    pub watches_core: bool,
 }
 
 impl Default for WorkerConfig {
@@ -75,6 +80,7 @@ impl Default for WorkerConfig {
             gate: Some(GateConfig::default()),
             balance: None,
             applications: None,
+            watches_core: false,
         }
     }
 }
@@ -165,6 +171,10 @@ pub struct Worker<E: 'static> {
     config: WorkerConfig,
     /// The order of service under pressure, and the worker's share of its core.
     pub(crate) gate: TurnGate,
+    /// Others on its core, where it shares it.
+    pub(crate) core: Option<CoreShare>,
+    /// Its rank, as it was.
+    standing: Standing,
     /// How many packets a turn may take, and how much timed work.
     /// When the turn began; nothing once the worker ends.
     pub(crate) began: Option<Instant>,
@@ -243,6 +253,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             control,
             mailbox,
             gate: TurnGate::new(&config, ring, acquaints),
+            core: config.balance.map(|_| CoreShare::reported()),
+            standing: Standing::default(),
             config,
             began: None,
             packet_limit: TurnLimit::default(),
@@ -314,6 +326,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
                 self.publish(now);
                 return Err(self.last_device());
             }
+            self.look_at_core(clock, now);
             if let Some(until) = self.gate.ran(began, now) {
                 now = self.give_way(stop, clock, now, until);
                 continue;
@@ -325,7 +338,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
                 }
                 continue;
             }
-            now = match self.gate.lie_in(now) {
+            now = match self.stays_away(now) {
                 Some(until) => self.give_way(stop, clock, now, until),
                 None => self.rest(stop, clock, now)?,
             };
@@ -378,17 +391,82 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     /// Requests from the system what sharing a core needs. Returns whether the worker may spin for
     /// a moment when nothing arrives: not where that would delay the applications.
     #[cold]
-    fn take_standing(&self) -> bool {
+    fn take_standing(&mut self) -> bool {
         if !self.gate.shares() {
             return true;
         }
-        match standing::take() {
+        let taken = self.standing.take();
+        if self.core.as_ref().is_some_and(CoreShare::is_watched) {
+            self.standing.give_back();
+        }
+        match taken {
             Ok(()) => true,
             Err(words) => {
                 self.tell(Event::SharesPoorly { words });
                 false
             }
         }
+    }
+
+    /// Looks from time to time whether others use the core, and counts what the kernel's half has
+    /// used of it.
+    #[inline]
+    fn look_at_core(&mut self, clock: Clock, now: Instant) {
+        let shared = self.gate.shares_now();
+        if self.core.as_ref().is_some_and(|core| core.is_due(now, shared)) {
+            self.look_at_times(clock, now, shared);
+        }
+    }
+
+    fn look_at_times(&mut self, clock: Clock, now: Instant, shared: bool) {
+        let Some(core) = &mut self.core else { return };
+        let half = self.ports.iter().map(Port::half_time);
+        let half = half.fold(ThreadTime::default(), core::ops::Add::add);
+        let look = core.look(now, clock.thread_time(), half);
+        let takes = shared && core.takes_half(now);
+        if shared {
+            self.gate.charge(look.half);
+        }
+        if takes {
+            self.rank_halves(HalfRank::Taken);
+            self.facts.add(WorkerCounter::HalfTakeovers, 1);
+        }
+        self.facts.add(WorkerCounter::HalfNanos, look.half.as_nanos() as u64);
+        match look.changed {
+            Some(true) => {
+                let _ = self.standing.take();
+                self.rank_halves(HalfRank::Granted);
+            }
+            Some(false) => {
+                self.standing.give_back();
+                self.core.iter_mut().for_each(CoreShare::give_back);
+                self.rank_halves(HalfRank::Placed);
+            }
+            None => return,
+        }
+        self.facts.set(WorkerCounter::CoreShared, u64::from(look.changed == Some(true)));
+    }
+
+    /// For a turn that found nothing more to do: until when to stay away, although something may
+    /// come.
+    fn stays_away(&mut self, now: Instant) -> Option<Instant> {
+        let is_light = self.gate.is_light();
+        let Some(core) = &mut self.core else { return self.gate.lie_in(now) };
+        if core.has_taken() {
+            // Nothing comes by itself.
+            if !core.gives_back(now, is_light) {
+                return self.gate.until_period_end(now);
+            }
+            self.rank_halves(HalfRank::Granted);
+            return None;
+        }
+        // A half's thread that is at work has what is left of the share.
+        if core.is_half_busy() { None } else { self.gate.lie_in(now) }
+    }
+
+    /// How the threads of the kernel's halves stand from now on.
+    fn rank_halves(&mut self, rank: HalfRank) {
+        self.ports.iter_mut().for_each(|port| port.rank_half(rank));
     }
 
     /// Leaves the core to the applications that share it. Returns the time then.
@@ -398,6 +476,12 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         if now - self.published >= PUBLISH_EVERY {
             self.publish(now);
         }
+        // Else the kernel's half would go on with what the worker leaves to others.
+        let has_thread = |core: &CoreShare| core.has_half() && !core.has_taken();
+        let denies = self.gate.shares_now() && self.core.as_ref().is_some_and(has_thread);
+        if denies {
+            self.rank_halves(HalfRank::Denied);
+        }
         let away = || {
             stay_away(stop, now, until);
             ((), clock.now())
@@ -406,6 +490,10 @@ impl<E: Engine + Publish + 'static> Worker<E> {
             Some(crew) => crew.offline(away),
             None => away(),
         };
+        if denies {
+            self.facts.add(WorkerCounter::HalfDenied, 1);
+            self.rank_halves(HalfRank::Granted);
+        }
         self.gate.rested(now, end, clock.thread_time().saturating_sub(before));
         end
     }
@@ -435,7 +523,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
 
     /// Publishes, and sleeps until something happens. Returns the time then.
     fn rest(&mut self, stop: &Stop, clock: Clock, now: Instant) -> Result<Instant, WorkerError> {
-        let before = self.gate.shares().then(|| clock.thread_time());
+        let before = self.gate.shares_now().then(|| clock.thread_time());
         self.spin.0 = 0;
         let may = self.engine.as_mut().is_none_or(E::rests);
         if !may || !self.bell.doze() {
@@ -482,7 +570,9 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         // Unverified packets that wait for the engine's appetite.
         let look = look.or_else(|| self.gate.holds_back().then(|| now + FEEDBACK_LOOK));
         let ports = self.ports.iter().map(|port| port.deadline(now));
-        [self.deadline(), look].into_iter().chain(ports).flatten().min()
+        let shared = self.gate.shares_now();
+        let core = self.core.as_ref().and_then(|core| core.wake_at(now, shared));
+        [self.deadline(), look, core].into_iter().chain(ports).flatten().min()
     }
 
     fn note_wake(&mut self, woken: &WakeReason, now: Instant) {

@@ -120,6 +120,13 @@ facts! {
     BalanceRestedNanos = "balance_rested_ns", "Time that it has left to others.",
     LongestRunNanos = "longest_run_ns",
         "The longest that it ran without a break, what the system took away included.",
+    CoreShared = "core_shared", "1 while other programs are at work on the worker's core.",
+    HalfNanos = "half_ns",
+        "Time of the kernel's half in a thread on the worker's core, where that is watched.",
+    HalfTakeovers = "half_takeovers",
+        "Times that the worker took the kernel's half into its own calls.",
+    HalfDenied = "half_denied",
+        "Times that the kernel's half stood behind other programs: the share was used up.",
     DevicesLive = "devices_live", "Devices in service.",
 }
 

@@ -25,6 +25,8 @@ use thiserror::Error;
 use crate::bell::Bell;
 use crate::clock::Clock;
 use crate::control::Control;
+use crate::core_share::{CoreNote, CoreShare};
+use crate::core_watch;
 use crate::entropy::{self, NoEntropy};
 use crate::exchange::{Exchange, exchanges};
 use crate::membership::{GroupCommands, Make, Setting};
@@ -34,6 +36,7 @@ use crate::port::Port;
 use crate::publish::{Publish, Published, PublishedReader};
 use crate::shared_pressure::SharedPressure;
 use crate::stop::Stop;
+use crate::turn_gate::ApplicationShare;
 use crate::worker::{Ended, Worker, WorkerConfig, WorkerError};
 use crate::worker_counters::{WorkerCounter, WorkerCounters};
 
@@ -248,6 +251,7 @@ impl<E: Engine + Publish + 'static> WorkerGroup<E> {
             steering: config.steering,
             on_panic: config.on_panic,
             config: config.worker,
+            note: None,
             stop: stop.clone(),
         };
         let mut crew = Self {
@@ -257,9 +261,20 @@ impl<E: Engine + Publish + 'static> WorkerGroup<E> {
             domain: config.domain,
             _region: region,
         };
+        let notes = watched_cores(&config.berths, &shared.config);
         let exchanges = exchanges(&shared.bells);
         for (id, (berth, exchange)) in config.berths.into_iter().zip(exchanges).enumerate() {
-            crew.hire(WorkerId(id as u16), berth, exchange, shared.clone())?;
+            let note = notes.get(id).map(|(_, note)| Arc::clone(note));
+            crew.hire(
+                WorkerId(id as u16),
+                berth,
+                exchange,
+                GroupShared { note, ..shared.clone() },
+            )?;
+        }
+        if !notes.is_empty() {
+            core_watch::watch(notes, stop.clone())
+                .map_err(|source| system("start the thread that watches cores", source))?;
         }
         Ok(crew)
     }
@@ -373,6 +388,8 @@ struct GroupShared<E> {
     steering: Steering,
     on_panic: OnPanic,
     config: WorkerConfig,
+    /// What the worker and the thread that watches its core tell each other.
+    note: Option<Arc<CoreNote>>,
     stop: Stop,
 }
 
@@ -391,6 +408,7 @@ impl<E> Clone for GroupShared<E> {
             steering: self.steering,
             on_panic: self.on_panic,
             config: self.config.clone(),
+            note: self.note.clone(),
             stop: self.stop.clone(),
         }
     }
@@ -398,6 +416,30 @@ impl<E> Clone for GroupShared<E> {
 
 fn system(action: &'static str, source: std::io::Error) -> CrewError {
     CrewError::System { action, source }
+}
+
+/// The cores that are watched for others, and a note for each worker; none where they are not
+/// watched, or the workers have no core each.
+fn watched_cores(berths: &[WorkerSlot], config: &WorkerConfig) -> Vec<(usize, Arc<CoreNote>)> {
+    let watches = config.watches_core && config.balance.is_some() && config.applications.is_none();
+    let cores = berths.iter().map(|berth| Some((berth.core?, Arc::default())));
+    let cores: Option<Vec<_>> = watches.then(|| cores.collect()).flatten();
+    cores.unwrap_or_default()
+}
+
+/// How a worker shares a core that is watched, as it tells `note`. Without a note it has the core
+/// for itself.
+fn share_core(config: &mut WorkerConfig, note: Option<Arc<CoreNote>>) -> Option<CoreShare> {
+    if !config.watches_core || config.applications.is_some() {
+        return None;
+    }
+    let share = ApplicationShare::new();
+    let core = note.and_then(|note| CoreShare::watched(note, share.clone()).ok());
+    match core {
+        Some(_) => config.applications = Some(share),
+        None => config.balance = None,
+    }
+    core
 }
 
 fn check(config: &CrewConfig) -> Result<(), CrewError> {
@@ -509,8 +551,10 @@ fn stand<E: Engine + Publish + 'static>(
     let random = entropy::randomness()?;
     let in_words = |error| CrewError::Worker { worker: id, error };
     let bell = shared.bells[usize::from(id.0)].clone();
-    let mut worker =
-        Worker::empty(bell, pool, random, berth.ports, shared.config).map_err(in_words)?;
+    let mut config = shared.config;
+    let core = share_core(&mut config, shared.note);
+    let mut worker = Worker::empty(bell, pool, random, berth.ports, config).map_err(in_words)?;
+    worker.core = core.or(worker.core.take());
     let workers = shared.bells.len();
     let now = Clock::new().now();
     let reader = shared.domain.reader_at(now).map_err(|NoRecord(made)| CrewError::Mismatch {

@@ -16,6 +16,8 @@ const NONE: u32 = u32::MAX;
 struct Node {
     name: u64,
     parent: u32,
+    /// Its hash bucket.
+    bucket: u32,
     /// The next node of the same hash bucket; of a free node, the next free one.
     chain: u32,
     /// How many users keep the node.
@@ -115,7 +117,11 @@ impl Level {
 
     /// The node of that name.
     pub(crate) fn find(&self, parent: u32, name: u64) -> Option<u32> {
-        let mut at = *self.buckets.get(self.bucket(parent, name))?;
+        self.find_in(self.bucket(parent, name), parent, name)
+    }
+
+    fn find_in(&self, bucket: usize, parent: u32, name: u64) -> Option<u32> {
+        let mut at = *self.buckets.get(bucket)?;
         while let Some(node) = self.node(at) {
             if node.name == name && node.parent == parent {
                 return Some(at);
@@ -128,18 +134,19 @@ impl Level {
     /// One more user of the node of that name, which is made if necessary; `None` where there is no
     /// room for it. Also whether it was made.
     pub(crate) fn enter(&mut self, parent: u32, name: u64) -> Option<(u32, bool)> {
-        if let Some(id) = self.find(parent, name) {
+        let bucket = self.bucket(parent, name);
+        if let Some(id) = self.find_in(bucket, parent, name) {
             self.edit(id, |node| node.users += 1);
             return Some((id, false));
         }
         if parent as usize >= self.parents.len() {
             return None;
         }
-        let bucket = self.bucket(parent, name);
         let head = self.buckets.get_mut(bucket)?;
         let fresh = Node {
             name,
             parent,
+            bucket: bucket as u32,
             chain: *head,
             users: 1,
             weight: 0,
@@ -171,9 +178,8 @@ impl Level {
         if node.users > 0 {
             return false;
         }
-        let (parent, name) = (node.parent, node.name);
+        let bucket = node.bucket as usize;
         self.set(id, 0);
-        let bucket = self.bucket(parent, name);
         let after = self.node(id).map_or(NONE, |node| node.chain);
         let mut at = self.buckets.get(bucket).copied().unwrap_or(NONE);
         if let Some(head) = self.buckets.get_mut(bucket).filter(|_| at == id) {

@@ -227,6 +227,27 @@ impl Balance {
         self.used = self.used.saturating_add(spent);
     }
 
+    /// Counts core time that was used for the worker's packets outside of its turns: by the
+    /// kernel's half in a thread of its own.
+    pub fn charge(&mut self, spent: Duration) {
+        self.stats.ran = self.stats.ran.saturating_add(spent);
+        self.used = self.used.saturating_add(spent.min(self.config.run_max));
+    }
+
+    /// Whether the worker has used so little of the period that it could as well sleep until
+    /// something comes: an eighth of its budget.
+    #[must_use]
+    pub fn is_light(&self) -> bool {
+        self.used * 8 < self.budget && self.packets < self.config.packets_max / 8
+    }
+
+    /// When the period ends, or one that began at `now` where it has ended.
+    #[must_use]
+    pub fn period_end(&self, now: Instant) -> Instant {
+        let end = self.start + self.config.period;
+        if end > now { end } else { now + self.config.period }
+    }
+
     /// Whether the period's budget of time or packets is used up.
     fn is_spent(&self) -> bool {
         self.used >= self.budget || self.packets >= self.config.packets_max

@@ -1,5 +1,6 @@
 //! Builds a stack from its configuration: everything is validated first, then allocated.
 
+use core::cell::Cell;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
 
@@ -39,6 +40,7 @@ use crate::shards::{Role, Seat};
 use crate::stack::Stack;
 use crate::tcp::TcpShard;
 use crate::triage::recent_peers::RecentPeers;
+use crate::watched::Watched;
 
 /// Maximum delay of the first probe of an address (RFC 4862 section 5.4.2 allows less where the
 /// interface was not just brought up by many hosts at once).
@@ -203,18 +205,18 @@ pub(crate) fn stack(
     let mut stack = Stack {
         interfaces: interfaces(config)?,
         v4: FamilyState {
-            routes: fibs.v4,
-            neighbors: neighbors_v4,
+            routes: Watched::new(fibs.v4),
+            neighbors: Watched::new(neighbors_v4),
             exceptions: exceptions_v4,
-            reassembly: reassembly_v4,
+            reassembly: Watched::new(reassembly_v4),
         },
         v6: FamilyState {
-            routes: fibs.v6,
-            neighbors: neighbors_v6,
+            routes: Watched::new(fibs.v6),
+            neighbors: Watched::new(neighbors_v6),
             exceptions: exceptions_v6,
-            reassembly: reassembly_v6,
+            reassembly: Watched::new(reassembly_v6),
         },
-        control: control(config, follows, dad, random, now),
+        control: Watched::new(control(config, follows, dad, random, now)),
         icmp,
         policy,
         sockets: sockets(config, udp, random),
@@ -223,6 +225,7 @@ pub(crate) fn stack(
         burst: BurstState::default(),
         memory: MemoryShare::default(),
         stats: inherited,
+        parts_deadline: Cell::new(Instant::FAR),
         tap: None,
     };
     if !follows {

@@ -27,6 +27,7 @@ mod stats;
 mod tap;
 mod tcp;
 mod triage;
+mod watched;
 mod work_units;
 
 pub use build::check;

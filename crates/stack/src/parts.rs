@@ -33,14 +33,15 @@ use crate::tcp::gro::GroFlow;
 use crate::tcp::syn::WallClock;
 use crate::triage::TriageScratch;
 use crate::triage::recent_peers::RecentPeers;
+use crate::watched::Watched;
 
 /// The tables of one address family.
 pub(crate) struct FamilyState<A: Address + LpmFamily> {
-    pub(crate) routes: Fib<A>,
-    pub(crate) neighbors: NeighborCache<A>,
+    pub(crate) routes: Watched<Fib<A>>,
+    pub(crate) neighbors: Watched<NeighborCache<A>>,
     /// What routers have reported about single destinations (path MTU, redirects).
     pub(crate) exceptions: Exceptions<A>,
-    pub(crate) reassembly: FragmentStore<A>,
+    pub(crate) reassembly: Watched<FragmentStore<A>>,
 }
 
 /// What configures the host's addresses and routes while it runs.

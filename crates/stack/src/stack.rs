@@ -5,6 +5,7 @@
 //! every packet that this stack made is accounted for exactly once ([`Stats::conservation`]); no
 //! allocation per packet; nothing here does I/O or reads a clock.
 
+use core::cell::Cell;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{
@@ -25,6 +26,7 @@ use crate::round_context::RoundContext;
 use crate::shards::{Role, Seat};
 use crate::sockets::Sockets;
 use crate::stats::Stats;
+use crate::watched::Watched;
 
 /// One shard of an IPv4/IPv6 host: interfaces, tables, sockets and statistics of one core. Driven
 /// as an [`Engine`](floodwall_packet::Engine).
@@ -32,7 +34,7 @@ pub struct Stack {
     pub(crate) interfaces: Vec<Interface>,
     pub(crate) v4: FamilyState<Ipv4Addr>,
     pub(crate) v6: FamilyState<Ipv6Addr>,
-    pub(crate) control: ControlState,
+    pub(crate) control: Watched<ControlState>,
     pub(crate) icmp: IcmpState,
     pub(crate) policy: PacketPolicy,
     pub(crate) sockets: SocketTables,
@@ -42,6 +44,8 @@ pub struct Stack {
     pub(crate) burst: BurstState,
     pub(crate) memory: MemoryShare,
     pub(crate) stats: Stats,
+    /// The earliest deadline of the watched parts when they were asked last.
+    pub(crate) parts_deadline: Cell<Instant>,
     /// Copies packets for an operator, where one looks.
     pub(crate) tap: Option<Box<crate::tap::PacketTap>>,
 }
@@ -231,9 +235,33 @@ impl Stack {
         self.effort_since(&before)
     }
 
-    /// When there is work beside that of connections; [`Instant::FAR`] where there is none. One
-    /// comparison after another: this runs every turn, and an array of all would cost more.
+    /// When there is work beside that of connections; [`Instant::FAR`] where there is none. This
+    /// runs every turn: parts are asked only after they have changed.
     pub(crate) fn deadline_beside_tcp(&self) -> Instant {
+        let has_changed = self.control.take_mark()
+            | self.v4.neighbors.take_mark()
+            | self.v6.neighbors.take_mark()
+            | self.v4.reassembly.take_mark()
+            | self.v6.reassembly.take_mark()
+            | self.v4.routes.take_mark()
+            | self.v6.routes.take_mark();
+        if has_changed {
+            self.parts_deadline.set(self.deadline_of_parts());
+        }
+        let mut first = self.parts_deadline.get();
+        debug_assert_eq!(first, self.deadline_of_parts(), "a change was not seen");
+        let mut or = |at: Option<Instant>| first = first.min(at.unwrap_or(Instant::FAR));
+        or(self.shard.remote.as_ref().and_then(|remote| remote.deadline()));
+        or(self.drain_deadline());
+        if let Role::Control(control) = &self.shard.role {
+            or(control.deadline(self));
+        }
+        first
+    }
+
+    /// The earliest deadline of the watched parts.
+    #[inline(never)]
+    fn deadline_of_parts(&self) -> Instant {
         let mut first = self.control.address_deadline.unwrap_or(Instant::FAR);
         let mut or = |at: Option<Instant>| first = first.min(at.unwrap_or(Instant::FAR));
         or(self.v4.neighbors.deadline());
@@ -249,11 +277,6 @@ impl Stack {
         or(self.control.groups.deadline());
         or(self.v4.routes.deadline());
         or(self.v6.routes.deadline());
-        or(self.shard.remote.as_ref().and_then(|remote| remote.deadline()));
-        or(self.drain_deadline());
-        if let Role::Control(control) = &self.shard.role {
-            or(control.deadline(self));
-        }
         first
     }
 

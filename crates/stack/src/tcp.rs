@@ -15,6 +15,7 @@ pub(crate) mod syn;
 pub(crate) mod syn_offers;
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::num::NonZeroU8;
 
 use floodwall_base::{DropReason, Endpoint, FlowKey, IfIndex, Instant, Seq, Units};
 use floodwall_ip::icmp_limit::{IcmpAllowance, IcmpLimit};
@@ -22,8 +23,9 @@ use floodwall_ip::{ArrivedHeading, ArrivedUpper};
 use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_tcp::{
     ConnectionAddrs as TcpEnds, ConnectionEvents, ConnectionId, ConnectionTable, CookieMoment,
-    IcmpHeard, IcmpSays, ListenError, ListenerId, OpenError, RecvError, SegmentInput,
-    SegmentVerdict, SendError, StaleHandle, SynAck, TcpSettings, TcpState, Transmit,
+    IcmpHeard, IcmpSays, ListenError, ListenerId, OpenError, OutgoingSegment, RecvError,
+    SegmentInput, SegmentMarks, SegmentVerdict, SendError, StaleHandle, SynAck, TcpSettings,
+    TcpState, Transmit,
 };
 use floodwall_wire::{Dscp, Ecn, IpProtocol};
 use thiserror::Error;
@@ -76,6 +78,24 @@ pub enum TcpError {
     /// The listener was not opened.
     #[error(transparent)]
     Listen(#[from] ListenError),
+}
+
+/// The ends of a flow as its family has them.
+enum FlowEnds {
+    V4(AddrPair<Ipv4Addr>),
+    V6(AddrPair<Ipv6Addr>),
+}
+
+/// The ends of a flow, ours as the source.
+#[inline]
+fn ends_of(flow: &FlowKey) -> FlowEnds {
+    match (flow.local.ipv4_bits(), flow.remote.ipv4_bits()) {
+        (Some(ours), Some(theirs)) => {
+            let (src_addr, dst_addr) = (Ipv4Addr::from_bits(ours), Ipv4Addr::from_bits(theirs));
+            FlowEnds::V4(AddrPair { src_addr, dst_addr })
+        }
+        _ => FlowEnds::V6(AddrPair { src_addr: flow.local.addr, dst_addr: flow.remote.addr }),
+    }
 }
 
 /// What one call borrows for the connection set: disjoint parts of the stack.
@@ -185,20 +205,21 @@ impl Stack {
     }
 
     /// Lets everything leave that connections want to send.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn tcp_transmit(&mut self, cx: &mut RoundContext<'_>) {
         if self.tcp.as_ref().is_some_and(|tcp| tcp.set.wants_transmit()) {
             self.tcp_transmit_all(cx);
         }
     }
 
+    #[inline(never)]
     fn tcp_transmit_all(&mut self, cx: &mut RoundContext<'_>) {
         let mut rest = PacketList::new();
         while let Some(tcp) = self.tcp.as_mut().filter(|tcp| tcp.set.wants_transmit()) {
-            let Some((peer, zone)) = tcp.set.next_to_send(&mut lend!(self, cx)) else { return };
-            match peer {
-                IpAddr::V4(peer) => self.tcp_transmit_to(cx, peer, zone, &mut rest),
-                IpAddr::V6(peer) => self.tcp_transmit_to(cx, peer, zone, &mut rest),
+            let Some(flow) = tcp.set.next_to_send(&mut lend!(self, cx)) else { return };
+            match ends_of(&flow) {
+                FlowEnds::V4(ends) => self.tcp_transmit_to(cx, ends, flow.zone, &mut rest),
+                FlowEnds::V6(ends) => self.tcp_transmit_to(cx, ends, flow.zone, &mut rest),
             }
         }
     }
@@ -207,19 +228,16 @@ impl Stack {
     fn tcp_transmit_to<A: IpFamily>(
         &mut self,
         cx: &mut RoundContext<'_>,
-        peer: A,
+        ends: AddrPair<A>,
         zone: IfIndex,
         rest: &mut PacketList,
     ) {
         let zone = Some(zone).filter(|zone| *zone != IfIndex::default());
-        let path = self.tcp_path(cx, peer, zone);
+        let path = self.tcp_path(cx, ends.dst_addr, zone);
         let mtu = path.ok().and_then(|path| self.path_mtu(path));
         let Some(tcp) = &mut self.tcp else { return };
-        let sent = tcp.set.transmit_on(&mut lend!(self, cx), mtu, rest);
-        if let Some(transmit) = sent
-            && let Some(src_addr) = A::from_ip(transmit.src_addr)
-        {
-            self.tcp_output_on(cx, (src_addr, peer), path, transmit, rest);
+        if let Some(segment) = tcp.set.transmit_on(&mut lend!(self, cx), mtu, rest) {
+            self.tcp_output_on(cx, (ends, zone), path, segment, rest);
         }
     }
 
@@ -229,17 +247,16 @@ impl Stack {
         &mut self,
         cx: &mut RoundContext<'_>,
         id: ConnectionId,
-        (peer, zone): (A, IfIndex),
+        (ends, zone): (AddrPair<A>, IfIndex),
         bytes: &[u8],
     ) -> Result<usize, SendError> {
-        let path = self.tcp_path(cx, peer, (zone != IfIndex::default()).then_some(zone));
+        let zone = (zone != IfIndex::default()).then_some(zone);
+        let path = self.tcp_path(cx, ends.dst_addr, zone);
         let mtu = path.ok().and_then(|path| self.path_mtu(path));
         let tcp = self.tcp.as_mut().ok_or(StaleHandle)?;
-        let (sent, transmit) = tcp.set.send_now(&mut lend!(self, cx), id, bytes, (false, mtu));
-        if let Some(transmit) = transmit
-            && let Some(src_addr) = A::from_ip(transmit.src_addr)
-        {
-            self.tcp_output_on(cx, (src_addr, peer), path, transmit, &mut PacketList::new());
+        let (sent, segment) = tcp.set.send_now(&mut lend!(self, cx), id, bytes, (false, mtu));
+        if let Some(segment) = segment {
+            self.tcp_output_on(cx, (ends, zone), path, segment, &mut PacketList::new());
         }
         sent
     }
@@ -275,26 +292,36 @@ impl Stack {
     ) {
         let zone = Some(transmit.zone).filter(|zone| *zone != IfIndex::default());
         let path = self.tcp_path(cx, dst_addr, zone);
-        self.tcp_output_on(cx, (src_addr, dst_addr), path, transmit, rest);
+        let Transmit { packet, hop_limit, traffic_class, ecn_capable, fragmentable, .. } = transmit;
+        let hop_limit = hop_limit.and_then(NonZeroU8::new);
+        let marks = SegmentMarks { hop_limit, traffic_class, ecn_capable, fragmentable };
+        let segment = OutgoingSegment { packet, marks };
+        let ends = AddrPair { src_addr, dst_addr };
+        self.tcp_output_on(cx, (ends, zone), path, segment, rest);
     }
 
     /// Sends segments on the path of their destination.
     fn tcp_output_on<A: IpFamily>(
         &mut self,
         cx: &mut RoundContext<'_>,
-        (src_addr, dst_addr): (A, A),
+        (ends, zone): (AddrPair<A>, Option<IfIndex>),
         path: Result<OutputPath<A>, DropReason>,
-        transmit: Transmit,
+        segment: OutgoingSegment,
         rest: &mut PacketList,
     ) {
-        let Transmit { packet, zone, hop_limit, traffic_class, ecn_capable, .. } = transmit;
-        let fragmentable = transmit.fragmentable;
-        let zone = (zone != IfIndex::default()).then_some(zone);
+        let OutgoingSegment { packet, marks } = segment;
+        let mut packet = packet;
+        if rest.is_empty() {
+            packet = match self.tcp_depart_as_before(cx, (&ends, zone), path, packet, &marks) {
+                Ok(()) => return,
+                Err(packet) => packet,
+            };
+        }
         let path = match path {
             Ok(path) => path,
             Err(reason) => {
                 self.originate::<A>(packet.len() + A::HEADER_LEN);
-                let packet = self.tcp_unsent(cx.now, (src_addr, dst_addr), zone, packet);
+                let packet = self.tcp_unsent(cx.now, ends, zone, packet);
                 self.die_out::<A>(packet, reason);
                 while let Some(packet) = rest.pop_front() {
                     self.originate::<A>(packet.len() + A::HEADER_LEN);
@@ -303,8 +330,8 @@ impl Stack {
                 return;
             }
         };
-        let hop_limit = hop_limit.unwrap_or_else(|| self.hop_limit_on(path));
-        let ends = AddrPair { src_addr, dst_addr };
+        let SegmentMarks { hop_limit, traffic_class, ecn_capable, fragmentable } = marks;
+        let hop_limit = hop_limit.map_or_else(|| self.hop_limit_on(path), NonZeroU8::get);
         // RFC 3168 section 5: ECT(0) or nothing in the two lowest bits.
         let ecn = if ecn_capable { Ecn::Capable0 } else { Ecn::NotCapable };
         let class = Dscp::of_traffic_class(traffic_class).with_ecn(ecn);
@@ -320,10 +347,13 @@ impl Stack {
             return;
         }
         self.output_on(cx, outgoing, path, None);
+        let first = cx.departing.last().filter(|_| cx.departing.len() == departed + 1);
         if rest.is_empty() {
+            if let Some(first) = first {
+                self.sockets.path_cache.note_heads((&ends, zone), marks, first, len);
+            }
             return;
         }
-        let first = cx.departing.last().filter(|_| cx.departing.len() == departed + 1);
         if let Some(heads) = first.and_then(|first| BurstHeads::of::<A>(first, len)) {
             self.depart_alike::<A>(cx, &heads, len, rest);
         }
@@ -331,6 +361,32 @@ impl Stack {
             let outgoing = OutgoingPacket { packet, ends, protocol, hop_limit, class, zone };
             self.output_on(cx, outgoing, path, None);
         }
+    }
+
+    /// Lets a segment leave with the headers of the one before, if that went the same way with the
+    /// same marks; gives back any other.
+    #[inline]
+    fn tcp_depart_as_before<A: IpFamily>(
+        &mut self,
+        cx: &mut RoundContext<'_>,
+        (ends, zone): (&AddrPair<A>, Option<IfIndex>),
+        path: Result<OutputPath<A>, DropReason>,
+        packet: PacketBuf,
+        marks: &SegmentMarks,
+    ) -> Result<(), PacketBuf> {
+        let (len, total) = (packet.len(), packet.len() + A::HEADER_LEN);
+        let fits = matches!(path, Ok(OutputPath::Via { mtu, .. }) if total <= mtu as usize);
+        let heads = self.sockets.path_cache.heads(ends, zone, marks, cx.now);
+        let Some(heads) = heads.filter(|_| fits) else { return Err(packet) };
+        let heads_len = heads.headers.len();
+        let mut packet = packet.push_header(cx.pool, heads_len)?;
+        if let Some(front) = packet.front_mut(heads_len) {
+            heads.headers.write(front, len);
+        }
+        packet.set_iface(heads.iface);
+        self.originate::<A>(total);
+        self.depart(cx, packet);
+        Ok(())
     }
 
     /// Where a segment goes: mostly where the one before went.
@@ -353,11 +409,11 @@ impl Stack {
     fn tcp_unsent<A: IpFamily>(
         &mut self,
         now: Instant,
-        (src_addr, dst_addr): (A, A),
+        ends: AddrPair<A>,
         zone: Option<IfIndex>,
         packet: PacketBuf,
     ) -> PacketBuf {
-        let (src_addr, dst_addr) = (src_addr.to_ip(), dst_addr.to_ip());
+        let (src_addr, dst_addr) = (ends.src_addr.to_ip(), ends.dst_addr.to_ip());
         let zone = zone.unwrap_or_default();
         let transmit = Transmit {
             packet,
@@ -590,9 +646,10 @@ impl Sockets<'_> {
         if self.in_slice {
             return tcp.set.send(&mut lend!(stack, cx), id, bytes);
         }
-        let sent = match tcp.set.next_to_write(id) {
-            Some((IpAddr::V4(peer), zone)) => stack.tcp_send_now(cx, id, (peer, zone), bytes),
-            Some((IpAddr::V6(peer), zone)) => stack.tcp_send_now(cx, id, (peer, zone), bytes),
+        let flow = tcp.set.next_to_write(id);
+        let sent = match flow.as_ref().map(|flow| (ends_of(flow), flow.zone)) {
+            Some((FlowEnds::V4(ends), zone)) => stack.tcp_send_now(cx, id, (ends, zone), bytes),
+            Some((FlowEnds::V6(ends), zone)) => stack.tcp_send_now(cx, id, (ends, zone), bytes),
             None => tcp.set.send(&mut lend!(stack, cx), id, bytes),
         };
         stack.tcp_transmit(cx);

@@ -23,6 +23,7 @@ use crate::events::ConnectionEvents;
 use crate::memory::FRAME;
 use crate::mss::default_mss;
 use crate::out_of_order::{OooRanges, OutOfOrder};
+use crate::output::ends_sum;
 use crate::path::PathSize;
 use crate::receive_state::{ReceiveState, first_limit};
 use crate::recovery::{Agreement, Recovery};
@@ -33,7 +34,7 @@ use crate::sent_segments::SentSegments;
 use crate::settings::{Acknowledge, EcnRequest, TcpSettings};
 use crate::state::{StateStep, TcpState};
 use crate::time_wait::{TimeWait, TimeWaitArrival, opens_anew};
-use crate::timeouts::OrphanPatience;
+use crate::timeouts::PlacesUsed;
 use crate::timer::{TimerKind, Timers};
 use crate::timestamps::{OPTION_LEN, RecentTimestamp, TimestampClock};
 use crate::user_options::UserOptions;
@@ -50,8 +51,8 @@ pub(crate) struct ConnectionContext<'a> {
     pub(crate) full: bool,
     /// Devices complete checksums (checksum offload).
     pub(crate) partial: bool,
-    /// How long connections without an owner may currently wait.
-    pub(crate) orphans: OrphanPatience,
+    /// How long connections without an owner may wait depends on this.
+    pub(crate) places: PlacesUsed,
 }
 
 /// Bounds of the retransmission timeout.
@@ -274,11 +275,15 @@ impl Connection {
             offers: OfferedOptions::of(settings),
             marks: EcnState::default(),
             our_mss: start.our_mss,
+
             hop_limit: settings.hop_limit.and_then(NonZeroU8::new),
             traffic_class: settings.traffic_class,
             error: None,
             snd: SendState::new(start.iss),
-            rcv: ReceiveState::new(settings.receive_bytes, settings.receive_tuned, *now),
+            rcv: ReceiveState {
+                ends_sum: ends_sum(&start.flow),
+                ..ReceiveState::new(settings.receive_bytes, settings.receive_tuned, *now)
+            },
             recovery: Recovery::new(start.iss + 1, u32::from(mss), settings.algorithm, *now),
             probe: None,
             timers: Timers::NONE,

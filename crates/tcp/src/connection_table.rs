@@ -47,7 +47,7 @@ use crate::settings::TcpConfig;
 use crate::state::TcpState;
 use crate::table::rx_coalesce::RxCoalesce;
 use crate::time_wait::TimeWaits;
-use crate::timeouts::OrphanPatience;
+use crate::timeouts::PlacesUsed;
 use crate::timer::TimerKind;
 
 /// Maximum number of distinct owners of connections: applications of one shard.
@@ -72,12 +72,13 @@ impl TcpContext<'_> {
         CookieMoment::new(self.now, self.epoch)
     }
 
+    #[inline(always)]
     pub(crate) fn cx<'b>(
         &'b mut self,
         runs: &'b mut OooRanges,
         records: &'b mut SentSegments,
         (full, partial): (bool, bool),
-        orphans: OrphanPatience,
+        places: PlacesUsed,
     ) -> ConnectionContext<'b> {
         let Self { now, pool, random, counters, .. } = self;
         ConnectionContext {
@@ -89,7 +90,7 @@ impl TcpContext<'_> {
             records,
             full,
             partial,
-            orphans,
+            places,
         }
     }
 }
@@ -116,6 +117,55 @@ pub struct Transmit {
     pub fragmentable: bool,
 }
 
+/// A segment to be sent between ends that the caller knows: small, and passed in registers.
+#[derive(Debug)]
+pub struct OutgoingSegment {
+    /// As in [`Transmit`].
+    pub packet: PacketBuf,
+    /// What the connection sets in the IP header.
+    pub marks: SegmentMarks,
+}
+
+/// What a connection sets in the IP header of a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct SegmentMarks {
+    /// The hop limit, where it is not the default.
+    pub hop_limit: Option<NonZeroU8>,
+    /// The traffic class, except for its two lowest bits.
+    pub traffic_class: u8,
+    /// Routers may mark it: ECT(0) (RFC 3168 section 6.1.2).
+    pub ecn_capable: bool,
+    /// Routers may fragment it: DF is clear.
+    pub fragmentable: bool,
+}
+
+impl OutgoingSegment {
+    /// What a connection has just built, if anything, with what it sets in the IP header.
+    #[inline]
+    pub(crate) fn from_connection(
+        packet: Option<PacketBuf>,
+        connection: &mut Connection,
+    ) -> Option<Self> {
+        let (ecn_capable, fragmentable) =
+            (connection.take_capable(), connection.take_fragmentable());
+        let Connection { hop_limit, traffic_class, .. } = *connection;
+        let marks = SegmentMarks { hop_limit, traffic_class, ecn_capable, fragmentable };
+        packet.map(|packet| Self { packet, marks })
+    }
+
+    /// With the ends of its flow.
+    fn between(self, flow: &FlowKey) -> Transmit {
+        let Self { packet, marks } = self;
+        Transmit {
+            hop_limit: marks.hop_limit.map(NonZeroU8::get),
+            traffic_class: marks.traffic_class,
+            ecn_capable: marks.ecn_capable,
+            fragmentable: marks.fragmentable,
+            ..Transmit::of(packet, flow)
+        }
+    }
+}
+
 impl Transmit {
     /// A packet of this flow.
     #[inline]
@@ -131,23 +181,6 @@ impl Transmit {
             ecn_capable: false,
             fragmentable: false,
         }
-    }
-
-    /// What a connection has just built, if anything, with what it sets in the IP header.
-    #[inline]
-    pub(crate) fn from_connection(
-        packet: Option<PacketBuf>,
-        connection: &mut Connection,
-    ) -> Option<Self> {
-        let (ecn_capable, fragmentable) =
-            (connection.take_capable(), connection.take_fragmentable());
-        packet.map(|packet| Self {
-            hop_limit: connection.hop_limit.map(NonZeroU8::get),
-            traffic_class: connection.traffic_class,
-            ecn_capable,
-            fragmentable,
-            ..Self::of(packet, &connection.flow)
-        })
     }
 }
 
@@ -258,12 +291,13 @@ impl<H: HalfOpen> ConnectionTable<H> {
             turn: (0, 0),
             ready: IndexLists::new(max, OWNERS_MAX),
             listeners: ListenerTable::new(config.listeners_max, max, random.secret.hash_key()),
-            half_open,
+            // By the same hash as connections: a segment's flow is hashed once.
             time_waits: TimeWaits::new(
                 config.time_waits_max,
                 config.time_wait,
-                random.secret.hash_key(),
+                half_open.flow_key(),
             ),
+            half_open,
             isn: IsnSecret::new(random.secret.hash_key()),
             runs: OooRanges::new(TCP_RUNS),
             records: SentSegments::new(TCP_RECORDS),
@@ -405,6 +439,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
     }
 
     /// A connection and the environment that it borrows.
+    #[inline(always)]
     pub(crate) fn lent<'b>(
         &'b mut self,
         index: u32,
@@ -414,9 +449,9 @@ impl<H: HalfOpen> ConnectionTable<H> {
         self.memory.fit(lend.pool);
         connection.rcv.allowed = self.memory.allowance(index);
         let full = self.memory.is_full(index);
-        let orphans = OrphanPatience::at(self.demux.len(), self.config.connections_max);
+        let places = PlacesUsed { used: self.demux.len(), places: self.config.connections_max };
         let flags = (full, self.partial);
-        Some((connection, lend.cx(&mut self.runs, &mut self.records, flags, orphans)))
+        Some((connection, lend.cx(&mut self.runs, &mut self.records, flags, places)))
     }
 
     /// A connection and its records of sent data.
@@ -443,10 +478,10 @@ impl<H: HalfOpen> ConnectionTable<H> {
         self.free_places() > 0
     }
 
-    /// Stores a connection in a place; returns it where none is free.
+    /// Stores a connection, whose flow has this hash, in a place; returns it where none is free.
     pub(crate) fn place(
         &mut self,
-        connection: Connection,
+        (connection, hash): (Connection, u64),
         owner: u32,
         slot: Option<(u32, AcceptSlot)>,
         now: Instant,
@@ -467,7 +502,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
             }
             None => return Err(Box::new(connection)),
         };
-        self.demux.enter(self.flow_key.flow(&connection.flow), index);
+        debug_assert_eq!(hash, self.hash(&connection.flow));
+        self.demux.enter(hash, index);
         self.ports.enter(connection.flow.local.port);
         self.memory.join(index, connection.flow.remote.ip());
         if let Some(place) = self.places.get_mut(index as usize) {
@@ -564,7 +600,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
     fn shrink(&mut self, index: u32, now: Instant) {
         if let Some(connection) = self.at_mut(index) {
             let (flow, record) = (connection.flow, connection.time_wait());
-            self.time_waits.insert(&flow, record, now);
+            let hash = self.demux.hash_of(index);
+            self.time_waits.insert_hashed((&flow, hash), record, now);
         }
         self.vacate(index);
     }
@@ -579,12 +616,14 @@ impl<H: HalfOpen> ConnectionTable<H> {
         self.ready.unlink(index);
         self.memory.quit(index);
         if let Some(place) = self.places.get_mut(index as usize) {
-            if let Some(mut connection) = place.connection.take() {
+            // It is large: it ends where it is.
+            if let Some(connection) = &mut place.connection {
                 if was_found {
                     self.ports.leave(connection.flow.local.port);
                 }
                 connection.out_of_order.clear(&mut self.runs);
                 connection.recovery.clear(&mut self.records);
+                place.connection = None;
             }
             if let Some((_, slot)) = place.slot.take() {
                 self.half_open.accepted(slot);
@@ -618,24 +657,23 @@ impl<H: HalfOpen> ConnectionTable<H> {
         most: u32,
         rest: &mut PacketList,
     ) -> Option<Transmit> {
-        while self.next_to_send(lend).is_some() {
-            let transmit = self.transmit_in_turn(lend, None, most, rest);
-            if transmit.is_some() {
-                return transmit;
+        while let Some(flow) = self.next_to_send(lend) {
+            if let Some(segment) = self.transmit_in_turn(lend, None, most, rest) {
+                return Some(segment.between(&flow));
             }
         }
         None
     }
 
-    /// The peer to which the next segments go, and its interface where that is significant: the
-    /// caller looks its path up, and calls [`ConnectionTable::transmit_on`]. `None` where nothing
-    /// is to be sent.
-    pub fn next_to_send(&mut self, lend: &mut TcpContext<'_>) -> Option<(IpAddr, IfIndex)> {
+    /// The flow of which the next segments are: the caller looks its path up, and calls
+    /// [`ConnectionTable::transmit_on`]. `None` where nothing is to be sent.
+    #[inline]
+    pub fn next_to_send(&mut self, lend: &mut TcpContext<'_>) -> Option<FlowKey> {
         self.relieve(lend);
         loop {
             let index = self.whose_turn()?;
             if let Some(connection) = self.at(index) {
-                return Some((connection.flow.remote.ip(), connection.flow.zone));
+                return Some(connection.flow);
             }
             self.dirty.unlink(index);
         }
@@ -649,7 +687,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         lend: &mut TcpContext<'_>,
         mtu: Option<u32>,
         rest: &mut PacketList,
-    ) -> Option<Transmit> {
+    ) -> Option<OutgoingSegment> {
         self.transmit_in_turn(lend, mtu, TURN, rest)
     }
 
@@ -659,7 +697,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         mtu: Option<u32>,
         most: u32,
         rest: &mut PacketList,
-    ) -> Option<Transmit> {
+    ) -> Option<OutgoingSegment> {
         let index = self.whose_turn()?;
         let left = self.turn.1 - 1;
         let Some((connection, mut cx)) = self.lent(index, lend) else {
@@ -675,7 +713,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         let has_news = connection.has_news(cx.records);
         let wants_output = has_news || connection.due != ConnectionDue::default();
         let goes_on = has_turn && packet.is_some() && has_news;
-        let transmit = Transmit::from_connection(packet, connection);
+        let transmit = OutgoingSegment::from_connection(packet, connection);
         self.turn.1 = left;
         if goes_on {
             // It is called again at once, and after its last segment timers and events are
@@ -711,10 +749,14 @@ impl<H: HalfOpen> ConnectionTable<H> {
 
     /// Where memory is short and some connection has grown, ends one without progress; where more
     /// is held than allowed, ends as many as necessary.
+    #[inline(always)]
     fn relieve(&mut self, lend: &mut TcpContext<'_>) {
-        if !core::mem::take(&mut self.grew) {
-            return;
+        if core::mem::take(&mut self.grew) {
+            self.relieve_now(lend);
         }
+    }
+
+    fn relieve_now(&mut self, lend: &mut TcpContext<'_>) {
         for _ in 0..TCP_MEMORY_ENDED_MAX {
             let Some(index) = self.memory.victim(lend.now) else { return };
             if let Some(connection) = self.at_mut(index) {

@@ -80,6 +80,11 @@ impl ConnectionTableIndex {
         }
     }
 
+    /// The hash with which a place was inserted last.
+    pub(crate) fn hash_of(&self, place: u32) -> u32 {
+        self.links.get(place as usize).map_or(0, |link| link.hash)
+    }
+
     /// Removes a place; false where it was not in the table.
     pub(crate) fn leave(&mut self, place: u32) -> bool {
         let Some(link) = self.links.get_mut(place as usize).filter(|link| link.next != OUT) else {

@@ -52,7 +52,9 @@ pub mod time_wait;
 pub mod timestamps;
 
 pub use congestion::Algorithm;
-pub use connection_table::{AbortCounts, ConnectionTable, OWNERS_MAX, TcpContext, Transmit};
+pub use connection_table::{
+    AbortCounts, ConnectionTable, OWNERS_MAX, OutgoingSegment, SegmentMarks, TcpContext, Transmit,
+};
 pub use error::{ConnectionError, ListenError, OpenError, RecvError, SendError};
 pub use events::ConnectionEvents;
 pub use floodwall_syncache::{

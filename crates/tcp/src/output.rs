@@ -11,7 +11,7 @@ mod run;
 use floodwall_base::{Counter, Instant, Seq};
 use floodwall_checksum::{InternetSum, pseudo_header_v4, pseudo_header_v6};
 use floodwall_packet::{ChecksumState, PacketBuf, PacketList, Pool};
-use floodwall_wire::tcp::{HEADER_LEN, TcpFields, TcpFlags};
+use floodwall_wire::tcp::{HEADER_LEN, STAMPED_LEN, TcpFields, TcpFlags};
 use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
 
 use core::net::IpAddr;
@@ -394,19 +394,33 @@ impl Connection {
         if len > 0 && self.snd.is_last(seq + len) {
             flags = flags | TcpFlags::PSH;
         }
-        let options = self.options(cx);
-        let window = self.rcv.offer(self.agreed.scaled, self.out_of_order.held());
-        let packet = self.build(cx, seq, flags, window, &options, payload)?;
-        self.acknowledged();
-        Ok(packet)
+        self.acknowledging(cx, seq, flags, payload)
     }
 
     /// A segment without text.
     fn plain(&mut self, cx: &mut ConnectionContext<'_>, seq: Seq) -> Result<PacketBuf, NoBuffer> {
-        let options = self.options(cx);
-        let window = self.rcv.offer(self.agreed.scaled, self.out_of_order.held());
         let flags = TcpFlags::ACK | self.marks_of_ack();
-        let packet = self.build(cx, seq, flags, window, &options, None)?;
+        self.acknowledging(cx, seq, flags, None)
+    }
+
+    /// A segment that acknowledges all received data.
+    #[inline]
+    fn acknowledging(
+        &mut self,
+        cx: &mut ConnectionContext<'_>,
+        seq: Seq,
+        flags: TcpFlags,
+        payload: Option<PacketBuf>,
+    ) -> Result<PacketBuf, NoBuffer> {
+        let is_usual = !cx.partial && (!self.agreed.sack || self.out_of_order.block_count() == 0);
+        let packet = if is_usual {
+            let window = self.rcv.offer(self.agreed.scaled, self.out_of_order.held());
+            self.build_usual(cx, seq, flags, window, payload)?
+        } else {
+            let options = self.options(cx);
+            let window = self.rcv.offer(self.agreed.scaled, self.out_of_order.held());
+            self.build(cx, seq, flags, window, &options, payload)?
+        };
         self.acknowledged();
         Ok(packet)
     }
@@ -425,6 +439,48 @@ impl Connection {
         self.build(cx, self.snd.nxt, flags, 0, &options, None)
     }
 
+    const fn fields(&self, seq: Seq, flags: TcpFlags, window: u16) -> TcpFields {
+        TcpFields {
+            src_port: self.flow.local.port,
+            dst_port: self.flow.remote.port,
+            seq: seq.0,
+            ack: if flags.contains(TcpFlags::ACK) { self.rcv.nxt.0 } else { 0 },
+            flags,
+            window,
+            urgent: 0,
+        }
+    }
+
+    /// As [`Connection::build`] without SACK blocks, with its checksum complete: the header is made
+    /// from numbers, in one go.
+    fn build_usual(
+        &self,
+        cx: &mut ConnectionContext<'_>,
+        seq: Seq,
+        flags: TcpFlags,
+        window: u16,
+        payload: Option<PacketBuf>,
+    ) -> Result<PacketBuf, NoBuffer> {
+        let header_len = if self.agreed.timestamps { STAMPED_LEN } else { HEADER_LEN };
+        let (payload_len, sum) = match &payload {
+            Some(payload) => (payload.len(), payload.sum(0, payload.len())),
+            None => (0, InternetSum::ZERO),
+        };
+        let len = InternetSum::of_u32((header_len + payload_len) as u32);
+        let others = InternetSum::of_u16(self.rcv.ends_sum).add(len).add(sum);
+        let mut packet = with_front(cx.pool, payload, header_len).ok_or(NoBuffer)?;
+        let fields = self.fields(seq, flags, window);
+        let out = packet.front_mut(header_len).ok_or(NoBuffer)?;
+        if let Some(out) = out.first_chunk_mut() {
+            fields.emit_stamped(self.timestamps(cx), others, out);
+        } else if let Some(out) = out.first_chunk_mut() {
+            fields.emit_bare(others, out);
+        }
+        packet.set_layers(0, 0, header_len);
+        cx.counters.count(Counter::TcpOutSegs);
+        Ok(packet)
+    }
+
     fn build(
         &self,
         cx: &mut ConnectionContext<'_>,
@@ -434,16 +490,7 @@ impl Connection {
         options: &TcpOptionSet,
         payload: Option<PacketBuf>,
     ) -> Result<PacketBuf, NoBuffer> {
-        let ack = if flags.contains(TcpFlags::ACK) { self.rcv.nxt.0 } else { 0 };
-        let fields = TcpFields {
-            src_port: self.flow.local.port,
-            dst_port: self.flow.remote.port,
-            seq: seq.0,
-            ack,
-            flags,
-            window,
-            urgent: 0,
-        };
+        let fields = self.fields(seq, flags, window);
         let made = assemble(cx.pool, &self.flow, &fields, options, payload, cx.partial);
         let packet = made.ok_or(NoBuffer)?;
         cx.counters.count(Counter::TcpOutSegs);
@@ -516,6 +563,14 @@ pub(crate) fn reset_packet(pool: &Pool, reset: &ResetSegment) -> Option<PacketBu
         urgent: 0,
     };
     assemble(pool, &reset.flow, &fields, &TcpOptionSet::NONE, None, false)
+}
+
+/// The sum of what no segment of a flow changes in its pseudo-header and header: addresses,
+/// protocol number and ports.
+pub(crate) fn ends_sum(flow: &FlowKey) -> u16 {
+    let ports = u32::from(flow.local.port) << 16 | u32::from(flow.remote.port);
+    let pseudo = pseudo_header(flow, 0).unwrap_or(InternetSum::ZERO);
+    pseudo.add(InternetSum::of_u32(ports)).fold()
 }
 
 /// The sum of the pseudo-header of a segment that we send.

@@ -5,11 +5,14 @@
 //! of their own. Invariants: exactly the connections that may be evicted are in the ledger; each is
 //! in one of two lists of its share: without an owner, or in use. The lists are ordered by the time
 //! at which the peer was last known to be active, which is noted only when a victim is looked for
-//! (second chance, CLOCK): a segment costs nothing here.
+//! (second chance, CLOCK): a segment costs nothing here. While not more than half of the places are
+//! used, a shard's ledger only notes who waits to be entered, so that a short connection costs no
+//! share; beyond that each newcomer has a few entered, and all are before places run out.
 //!
 //! # Under flood
 //! Reachable by any peer that completes handshakes. Bound: one entry per place. Worst work for a
-//! newcomer: a look at [`TCP_EVICT_LOOKS`] connections of each list of one share. Eviction: of the
+//! newcomer: a look at [`TCP_EVICT_LOOKS`] connections of each list of one share, and
+//! [`ENTERED_EACH`] entered. Eviction: of the
 //! prefix that holds most, first what no program owns any more, then what is idle for longest. A
 //! prefix is not touched for one that holds as much, except for connections idle for
 //! [`TCP_EVICT_OWN_IDLE`]. Honest traffic of other prefixes loses nothing.
@@ -21,10 +24,22 @@ use floodwall_base::limits::{TCP_EVICT_LOOKS, TCP_EVICT_OWN_IDLE, TCP_UNOWNED_WE
 use floodwall_base::{HashKey, IndexLists, Instant};
 use floodwall_fair::{ShareId, Shares};
 
+/// How many that wait are entered for each newcomer, once more than half of the places are used:
+/// all of them before a sixteenth is left.
+pub(crate) const ENTERED_EACH: usize = 4;
+
+/// Whether a connection counts in its share.
+#[derive(Clone, Copy)]
+enum Standing {
+    /// Not yet: that of this peer.
+    Waits(IpAddr),
+    Entered(ShareId),
+}
+
 /// The ledger's entry of one place.
 #[derive(Clone, Copy)]
 struct Entry {
-    share: ShareId,
+    standing: Standing,
     weight: u8,
     owned: bool,
     /// It must have been idle for so many milliseconds.
@@ -42,8 +57,10 @@ pub(crate) struct PlaceLedger {
     shares: Shares,
     entries: Vec<Option<Entry>>,
     entries_max: usize,
-    /// Two lists for each share: in use, and without an owner.
+    /// Two lists for each share: in use, and without an owner; and one of those that wait.
     lists: IndexLists,
+    /// Connections wait to be entered.
+    is_lazy: bool,
     /// How much a connection without an owner weighs.
     unowned: u8,
 }
@@ -55,7 +72,7 @@ const fn list_of(share: ShareId, owned: bool) -> u32 {
 impl PlaceLedger {
     /// A ledger of the places of a shard. Connections that no program owns weigh more.
     pub(crate) fn of_shard(places: usize, key: HashKey) -> Self {
-        Self::new(places, 1, TCP_UNOWNED_WEIGHT, key)
+        Self { is_lazy: true, ..Self::new(places, 1, TCP_UNOWNED_WEIGHT, key) }
     }
 
     /// A ledger of the places of each listener.
@@ -68,7 +85,8 @@ impl PlaceLedger {
             shares: Shares::new(places, groups, key),
             entries: Vec::with_capacity(places),
             entries_max: places,
-            lists: IndexLists::new(places, 2 * places),
+            lists: IndexLists::new(places, 2 * places + 1),
+            is_lazy: false,
             unowned,
         }
     }
@@ -91,16 +109,49 @@ impl PlaceLedger {
         if at >= self.entries_max {
             return;
         }
-        let Some(share) = self.shares.join(group, peer) else { return };
-        self.shares.add(share, 1);
         if self.entries.len() <= at {
             self.entries.resize(at + 1, None);
         }
         if let Some(entry) = self.entries.get_mut(at) {
             let idle_min = u32::try_from(idle_min.as_millis()).unwrap_or(u32::MAX);
-            *entry = Some(Entry { share, weight: 1, owned: true, idle_min, seen: now });
+            let standing = Standing::Waits(peer);
+            *entry = Some(Entry { standing, weight: 1, owned: true, idle_min, seen: now });
         }
-        self.lists.push_back(list_of(share, true), index);
+        match self.is_lazy {
+            true => self.lists.push_back(self.waiting(), index),
+            false => self.count_in(index, group),
+        }
+    }
+
+    /// The list of those that wait.
+    const fn waiting(&self) -> u32 {
+        2 * self.entries_max as u32
+    }
+
+    /// Enters up to `most` connections that wait, those that have waited for longest first.
+    pub(crate) fn enter_waiting(&mut self, most: usize) {
+        for _ in 0..most {
+            let Some(index) = self.lists.first(self.waiting()) else { return };
+            self.lists.unlink(index);
+            self.count_in(index, 0);
+        }
+    }
+
+    /// A connection counts in its share from now on.
+    fn count_in(&mut self, index: u32, group: usize) {
+        let Some(slot) = self.entries.get_mut(index as usize) else { return };
+        let Some(Entry { standing: Standing::Waits(peer), weight, owned, .. }) = *slot else {
+            return;
+        };
+        let Some(share) = self.shares.join(group, peer) else {
+            *slot = None;
+            return;
+        };
+        if let Some(entry) = slot {
+            entry.standing = Standing::Entered(share);
+        }
+        self.shares.add(share, u64::from(weight));
+        self.lists.push_back(list_of(share, owned), index);
     }
 
     /// A connection has ended, or is being evicted.
@@ -109,8 +160,10 @@ impl PlaceLedger {
             return;
         };
         self.lists.unlink(index);
-        self.shares.subtract(entry.share, u64::from(entry.weight));
-        self.shares.quit(entry.share);
+        if let Standing::Entered(share) = entry.standing {
+            self.shares.subtract(share, u64::from(entry.weight));
+            self.shares.quit(share);
+        }
     }
 
     /// No program owns a connection any more.
@@ -121,7 +174,7 @@ impl PlaceLedger {
             return;
         }
         let before = core::mem::replace(&mut entry.weight, unowned);
-        let share = entry.share;
+        let Standing::Entered(share) = entry.standing else { return };
         self.shares.add(share, u64::from(unowned - before));
         self.lists.push_back(list_of(share, false), index);
     }

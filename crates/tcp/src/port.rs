@@ -18,7 +18,7 @@ const ATTEMPTS: usize = 32;
 pub(crate) fn pick(
     range: &RangeInclusive<u16>,
     random: &mut SecretRandom,
-    suits: impl Fn(u16) -> bool,
+    mut suits: impl FnMut(u16) -> bool,
 ) -> Option<u16> {
     let first = *range.start();
     let count = (u64::from(*range.end()) + 1).saturating_sub(u64::from(first));
@@ -26,7 +26,7 @@ pub(crate) fn pick(
         return None;
     }
     let port_at = |n: u64| first.wrapping_add((n % count) as u16);
-    let suits = |port: &u16| *port != 0 && suits(*port);
+    let mut suits = |port: &u16| *port != 0 && suits(*port);
     for _ in 0..ATTEMPTS {
         let port = port_at(random.below(count));
         if suits(&port) {

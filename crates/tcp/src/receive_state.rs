@@ -36,6 +36,9 @@ pub(crate) struct ReceiveState {
     pub(crate) edge: Seq,
     /// The scale of our windows (RFC 7323 section 2).
     pub(crate) shift: u8,
+    /// The folded sum of addresses, ports and protocol number: part of each checksum that we make.
+    /// It belongs to no half; here are two bytes of room.
+    pub(crate) ends_sum: u16,
     /// Limit of true bytes in the receive buffer.
     pub(crate) limit: u32,
     /// The estimated size of the peer's segments.
@@ -71,6 +74,7 @@ impl ReceiveState {
             nxt: Seq(0),
             edge: Seq(0),
             shift,
+            ends_sum: 0,
             limit,
             mss: 536,
             unacked: 0,

@@ -110,6 +110,8 @@ struct TimeWaitEntry {
     record: TimeWait,
     expires: Instant,
     next: u32,
+    /// The flow's hash.
+    hash: u32,
 }
 
 const NONE: u32 = u32::MAX;
@@ -159,7 +161,19 @@ impl TimeWaits {
 
     /// Adds or renews the record of a flow. Returns the flow that was evicted for it.
     pub fn insert(&mut self, flow: &FlowKey, record: TimeWait, now: Instant) -> Option<FlowKey> {
-        self.remove(flow);
+        self.insert_hashed((flow, self.hash(flow)), record, now)
+    }
+
+    /// As [`TimeWaits::insert`], of a flow that was hashed before.
+    pub(crate) fn insert_hashed(
+        &mut self,
+        (flow, hash): (&FlowKey, u32),
+        record: TimeWait,
+        now: Instant,
+    ) -> Option<FlowKey> {
+        if let Some(index) = self.find(flow, hash) {
+            self.remove_at(index);
+        }
         let evicted = if self.lists.is_empty(FREE) {
             let oldest = self.lists.first(BY_AGE)?;
             self.remove_at(oldest)
@@ -167,9 +181,10 @@ impl TimeWaits {
             None
         };
         let index = self.lists.pop_front(FREE)?;
-        let bucket = self.bucket_of(flow);
+        let bucket = self.bucket_of(hash);
         let head = self.buckets.get_mut(bucket)?;
-        let entry = TimeWaitEntry { flow: *flow, record, expires: now + self.stay, next: *head };
+        let (expires, next) = (now + self.stay, *head);
+        let entry = TimeWaitEntry { flow: *flow, record, expires, next, hash };
         *head = index;
         *self.entries.get_mut(index as usize)? = Some(entry);
         self.lists.push_back(BY_AGE, index);
@@ -187,7 +202,12 @@ impl TimeWaits {
     /// The record of a flow.
     #[must_use]
     pub fn lookup(&self, flow: &FlowKey) -> Option<&TimeWait> {
-        self.find(flow).and_then(|index| self.entry(index)).map(|entry| &entry.record)
+        self.find(flow, self.hash(flow)).and_then(|index| self.entry(index)).map(|e| &e.record)
+    }
+
+    /// Whether a flow that was hashed before has a record.
+    pub(crate) fn has(&self, flow: &FlowKey, hash: u32) -> bool {
+        !self.is_empty() && self.find(flow, hash).is_some()
     }
 
     /// Whether an active open may reuse these endpoints: the record has a timestamp at least a
@@ -207,7 +227,17 @@ impl TimeWaits {
         arrived: &TimeWaitArrival,
         now: Instant,
     ) -> TimeWaitVerdict {
-        let Some(index) = self.find(flow) else {
+        self.input_hashed((flow, self.hash(flow)), arrived, now)
+    }
+
+    /// As [`TimeWaits::input`], of a flow that was hashed before.
+    pub(crate) fn input_hashed(
+        &mut self,
+        (flow, hash): (&FlowKey, u32),
+        arrived: &TimeWaitArrival,
+        now: Instant,
+    ) -> TimeWaitVerdict {
+        let Some(index) = self.find(flow, hash) else {
             return TimeWaitVerdict::Absent;
         };
         let stay = self.stay;
@@ -251,7 +281,7 @@ impl TimeWaits {
 
     /// Stores the changed field of a record: its limit of answers.
     pub fn update(&mut self, flow: &FlowKey, record: TimeWait) {
-        if let Some(index) = self.find(flow)
+        if let Some(index) = self.find(flow, self.hash(flow))
             && let Some(Some(entry)) = self.entries.get_mut(index as usize)
         {
             entry.record = record;
@@ -281,24 +311,28 @@ impl TimeWaits {
 
     /// Removes a flow's record.
     pub fn remove(&mut self, flow: &FlowKey) -> Option<TimeWait> {
-        let index = self.find(flow)?;
+        let index = self.find(flow, self.hash(flow))?;
         let record = self.entry(index)?.record;
         self.remove_at(index);
         Some(record)
     }
 
-    fn bucket_of(&self, flow: &FlowKey) -> usize {
-        self.key.flow(flow) as usize & (self.buckets.len() - 1)
+    fn hash(&self, flow: &FlowKey) -> u32 {
+        self.key.flow(flow) as u32
+    }
+
+    const fn bucket_of(&self, hash: u32) -> usize {
+        hash as usize & (self.buckets.len() - 1)
     }
 
     fn entry(&self, index: u32) -> Option<&TimeWaitEntry> {
         self.entries.get(index as usize)?.as_ref()
     }
 
-    fn find(&self, flow: &FlowKey) -> Option<u32> {
-        let mut at = *self.buckets.get(self.bucket_of(flow))?;
+    fn find(&self, flow: &FlowKey, hash: u32) -> Option<u32> {
+        let mut at = *self.buckets.get(self.bucket_of(hash))?;
         while let Some(entry) = self.entry(at) {
-            if entry.flow == *flow {
+            if entry.hash == hash && entry.flow == *flow {
                 return Some(at);
             }
             at = entry.next;
@@ -309,7 +343,7 @@ impl TimeWaits {
     fn remove_at(&mut self, index: u32) -> Option<FlowKey> {
         let entry = self.entries.get_mut(index as usize)?.take()?;
         self.ports.leave(entry.flow.local.port);
-        let bucket = self.bucket_of(&entry.flow);
+        let bucket = self.bucket_of(entry.hash);
         let head = self.buckets.get_mut(bucket)?;
         if *head == index {
             *head = entry.next;

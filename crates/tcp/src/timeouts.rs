@@ -40,6 +40,21 @@ pub(crate) struct OrphanPatience {
     pub(crate) stall: Duration,
 }
 
+/// How many of all places are used: what the patience with connections without an owner depends on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlacesUsed {
+    pub(crate) used: usize,
+    pub(crate) places: usize,
+}
+
+impl PlacesUsed {
+    /// How long connections without an owner may currently wait.
+    #[inline(never)]
+    pub(crate) fn orphans(self) -> OrphanPatience {
+        OrphanPatience::at(self.used, self.places)
+    }
+}
+
 impl OrphanPatience {
     /// While there are places.
     pub(crate) const FULL: Self =
@@ -104,7 +119,7 @@ impl Connection {
 
     /// Gives the connection up if it has stalled for too long; returns whether it did.
     fn is_hopeless(&mut self, cx: &ConnectionContext<'_>) -> bool {
-        if cx.now - self.stalled < self.patience(cx.orphans) {
+        if cx.now - self.stalled < self.patience(cx.places.orphans()) {
             return false;
         }
         self.abort(ConnectionError::TimedOut);

@@ -12,12 +12,14 @@ use thiserror::Error;
 
 use crate::BufferTooShort;
 use crate::field;
-use crate::tcp_options::{TcpOptionSet, TcpOptions};
+use crate::tcp_options::{TIMESTAMPS_HEAD, TcpOptionSet, TcpOptions, Timestamps};
 
 /// The bytes of a header without options.
 pub const HEADER_LEN: usize = 20;
 /// The most bytes a header can have.
 pub const HEADER_LEN_MAX: usize = 60;
+/// The bytes of a header with timestamps and no other option, as nearly all segments have it.
+pub const STAMPED_LEN: usize = HEADER_LEN + 12;
 
 /// The header length in bytes of the header that begins with `first`, if that is possible.
 ///
@@ -300,6 +302,36 @@ impl TcpFields {
         let last = u64::from(check) << 16 | u64::from(self.urgent);
         put_lanes([first, second, last], fixed);
         Ok(short.needed)
+    }
+
+    /// As [`TcpFields::emit`], without options, given the sum of everything else: pseudo-header,
+    /// ports and payload. Its urgent pointer is zero.
+    #[inline]
+    pub fn emit_bare(&self, others: InternetSum, out: &mut [u8; HEADER_LEN]) {
+        let [first, second, _] = self.lanes((HEADER_LEN / 4) as u8);
+        let sum = others.add(InternetSum::of_u32(self.seq)).add(InternetSum::of_u64(second));
+        put_lanes([first, second, u64::from(sum.finish()) << 16], out);
+    }
+
+    /// As [`TcpFields::emit_bare`], with timestamps in their usual place (RFC 7323 appendix A).
+    #[inline]
+    pub fn emit_stamped(
+        &self,
+        stamps: Timestamps,
+        others: InternetSum,
+        out: &mut [u8; STAMPED_LEN],
+    ) {
+        let [first, second, _] = self.lanes((STAMPED_LEN / 4) as u8);
+        let head = u64::from(TIMESTAMPS_HEAD);
+        let numbers = u64::from(stamps.value) << 32 | u64::from(stamps.echo);
+        let sum = others
+            .add(InternetSum::of_u64(u64::from(self.seq) << 32 | head))
+            .add(InternetSum::of_u64(second))
+            .add(InternetSum::of_u64(numbers));
+        let last = u64::from(sum.finish()) << 48 | head;
+        for (field, lane) in out.as_chunks_mut().0.iter_mut().zip([first, second, last, numbers]) {
+            *field = lane.to_be_bytes();
+        }
     }
 
     /// The fixed part as numbers of eight, eight and four bytes, its checksum zero.

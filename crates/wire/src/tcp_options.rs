@@ -18,7 +18,7 @@ pub const OPTIONS_LEN_MAX: usize = 40;
 /// The option that does nothing.
 const NOP: u8 = 1;
 /// Two of them, and kind and length of timestamps.
-const TIMESTAMPS_HEAD: u32 = 0x0101_080a;
+pub(crate) const TIMESTAMPS_HEAD: u32 = 0x0101_080a;
 
 /// One option of a TCP header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

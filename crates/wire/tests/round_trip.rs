@@ -288,6 +288,44 @@ proptest! {
     }
 
     #[test]
+    fn a_usual_tcp_header_made_in_one_go_is_the_same(
+        ports: (u16, u16),
+        numbers: (u32, u32),
+        rest: (u8, u16),
+        stamps: (u32, u32),
+        payload in prop::collection::vec(any::<u8>(), 0..100),
+        a in v4(),
+        b in v4(),
+    ) {
+        let fields = TcpFields {
+            src_port: ports.0,
+            dst_port: ports.1,
+            seq: numbers.0,
+            ack: numbers.1,
+            flags: TcpFlags(rest.0),
+            window: rest.1,
+            urgent: 0,
+        };
+        let ends = sum(&[ports.0.to_be_bytes(), ports.1.to_be_bytes()].concat());
+        let stamps = Timestamps { value: stamps.0, echo: stamps.1 };
+        let forms = [(None, tcp::HEADER_LEN), (Some(stamps), tcp::STAMPED_LEN)];
+        for (timestamps, header_len) in forms {
+            let options = TcpOptionSet { timestamps, ..TcpOptionSet::NONE };
+            let len = header_len + payload.len();
+            let pseudo = pseudo_header_v4(a, b, IpProtocol::TCP.0, len as u16);
+            let (mut wanted, mut made) = ([0xaa; 60], [0xaa; 60]);
+            fields.emit(&options, pseudo, sum(&payload), &mut wanted).unwrap();
+            let others = pseudo.add(ends).add(sum(&payload));
+            if let Some(stamps) = timestamps {
+                fields.emit_stamped(stamps, others, made.first_chunk_mut().unwrap());
+            } else {
+                fields.emit_bare(others, made.first_chunk_mut().unwrap());
+            }
+            prop_assert_eq!(made, wanted);
+        }
+    }
+
+    #[test]
     fn icmpv4(
         kind: u8,
         code: u8,

@@ -2,7 +2,8 @@
 //!
 //! `floodwall run` on `xdp:` and on `packet:`, as it is by default, and the kernel with its cookies
 //! meet the same floods in one run, in turns: SYNs at the port of the clients, and datagrams at
-//! another port. Clients of the kernel's connect and exchange a line, `honest_rate` a second, in
+//! another port; some of them a second time, beside a program on their core that only takes
+//! timestamps. Clients of the kernel's connect and exchange a line, `honest_rate` a second, in
 //! `patience_millis` each. Real processes and threads in namespaces: needs root, `ip`, `ethtool`
 //! and two cores, and is skipped without, with the reason. Where the system makes a group of each
 //! session, or others use the cores, run it in a control group of its own.
@@ -51,6 +52,8 @@ struct Vary {
     floods: Vec<Flood>,
     victims: Vec<Victim>,
     loads: Vec<u64>,
+    /// Victims that meet the floods a second time, beside a program on their core.
+    beside_a_program: Vec<Victim>,
 }
 
 /// The plan's `[hold]`.
@@ -71,6 +74,18 @@ struct Amount {
     least: bool,
 }
 
+/// One victim and one flood.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TrialCase {
+    flood: Flood,
+    six: bool,
+    victim: Victim,
+    /// Packets a second that are to be offered.
+    planned: u64,
+    /// A program that takes timestamps is on the victim's core.
+    shares: bool,
+}
+
 /// What is to be done.
 struct Work<'a> {
     vary: &'a Vary,
@@ -82,14 +97,17 @@ struct Work<'a> {
 
 impl Work<'_> {
     /// Which victim meets which flood. A load is met by all before the next comes.
-    fn cases(&self) -> Vec<(Flood, bool, Victim, u64)> {
+    fn cases(&self) -> Vec<TrialCase> {
         let loads = if self.least { 1 } else { self.vary.loads.len() };
         let mut all = Vec::new();
         for flood in &self.vary.floods {
             for six in [false, true] {
                 for load in self.vary.loads.iter().take(loads) {
-                    let victims = self.vary.victims.iter();
-                    all.extend(victims.map(|victim| (*flood, six, *victim, *load)));
+                    let (flood, planned) = (*flood, *load);
+                    let case = |victim, shares| TrialCase { flood, six, victim, planned, shares };
+                    all.extend(self.vary.victims.iter().map(|victim| case(*victim, false)));
+                    let beside = self.vary.beside_a_program.iter();
+                    all.extend(beside.map(|victim| case(*victim, true)));
                 }
             }
         }

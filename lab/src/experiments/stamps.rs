@@ -63,6 +63,23 @@ impl Stamps {
         (whole - self.lost.as_secs_f64()) / (whole - thirds).max(f64::EPSILON)
     }
 
+    /// The medians of several programs' stamps; `None` of none.
+    pub(crate) fn middle<'a>(all: impl Iterator<Item = &'a Self>) -> Option<Self> {
+        let all: Vec<_> = all.collect();
+        let of = |what: fn(&Self) -> Duration| {
+            let mut values: Vec<_> = all.iter().map(|stamps| what(stamps)).collect();
+            values.sort_unstable();
+            values.get(values.len().saturating_sub(1) / 2).copied()
+        };
+        Some(Self {
+            whole: of(|stamps| stamps.whole)?,
+            lost: of(|stamps| stamps.lost)?,
+            thirds: of(|stamps| stamps.thirds)?,
+            longest: of(|stamps| stamps.longest)?,
+            p99: of(|stamps| stamps.p99)?,
+        })
+    }
+
     /// The part of the time that thirds had.
     pub(crate) fn thirds_part(&self) -> f64 {
         self.thirds.as_secs_f64() / self.whole.as_secs_f64().max(f64::EPSILON)

@@ -29,6 +29,7 @@ use crate::command::{Process, ip, run, shown_by_ip};
 use crate::instance::{Folder, assert_lawful};
 use crate::namespace::{inside_alone, is_deep, pause, set, skip, tell, until};
 use crate::site::{ETH, Host};
+use crate::syn_flood::callers::{Calls, Lines, call};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The flows: each client socket sends requests to each port of the service.
@@ -46,6 +47,23 @@ const KEPT_MIN: f64 = 0.99;
 const KERNEL_LOSES: f64 = 2.0 / 3.0;
 /// Our link addresses: others than the host's, which it keeps (AF_XDP takes only what is ours).
 const STATIONS: [&str; 2] = ["02:00:00:00:77:01", "02:00:00:00:77:02"];
+
+/// New connections to another host than the flows' one, and how many of them a second.
+const CALLS: u32 = 150;
+const CALLS_RATE: u64 = 300;
+
+/// Where newcomers connect to.
+fn newcomers_to(four: bool) -> SocketAddr {
+    SocketAddr::new(if four { "10.78.0.3" } else { "fd78::3" }.parse().unwrap(), 7)
+}
+
+fn give(addr: &str) {
+    let words = match addr.contains(':') {
+        true => format!("addr add {addr}/64 dev {ETH} nodad"),
+        false => format!("addr add {addr}/16 dev {ETH}"),
+    };
+    assert!(ip(&words), "{words}");
+}
 
 /// The router under test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,6 +120,7 @@ struct Stand {
     right: Host,
     ours: Option<(Process, String, Folder)>,
     _service: Vec<Echo>,
+    _lines: Lines,
 }
 
 impl Stand {
@@ -142,7 +161,13 @@ impl Stand {
             });
             sockets.map(Echo::start).collect()
         });
-        let stand = Self { who, stations, middle, left, right, ours, _service: service };
+        let lines = right.inside(|| {
+            let at = [true, false].map(newcomers_to);
+            at.iter().for_each(|at| give(&at.ip().to_string()));
+            Lines::start(at)
+        });
+        let stand =
+            Self { who, stations, middle, left, right, ours, _service: service, _lines: lines };
         let ready = || {
             [true, false].into_iter().all(|four| stand.left.is_answered(&ends(four)[1].to_string()))
         };
@@ -179,12 +204,17 @@ impl Stand {
                 scope.spawn(|| self.left.inside(|| send(flood, four, (rate, peer), length + LEAD)))
             });
             pause(LEAD);
+            let calls = Calls { count: CALLS, rate: CALLS_RATE, to: Some(newcomers_to(four)) };
+            let calling = scope.spawn(move || self.left.inside(|| call(&[calls])));
             let (asked, answered) = self.left.inside(|| ask(four, length));
+            let came = calling.join().unwrap();
+            let came = came.iter().flatten().filter(|took| **took <= ANSWER_WITHIN).count();
+            let came = came as f64 / f64::from(CALLS);
             let sent = flooder.map_or(0, |flooder| flooder.join().unwrap());
             let lasted = (length + LEAD).as_secs_f64();
             let (offered, kept) = (sent as f64 / lasted, answered as f64 / asked.max(1) as f64);
             let passed = (self.right.count("rx_packets") - passed_before) as f64 / lasted;
-            Trial { offered, passed, kept, lost: self.losses().since(&before) }
+            Trial { offered, passed, kept, came, lost: self.losses().since(&before) }
         })
     }
 
@@ -220,8 +250,9 @@ struct Trial {
     offered: f64,
     /// What the right host got of everything, packets a second.
     passed: f64,
-    /// The part of the questions that was answered.
+    /// The part of the questions that was answered, and of the newcomers' calls.
     kept: f64,
+    came: f64,
     /// Where packets of either were lost.
     lost: Losses,
 }
@@ -409,11 +440,13 @@ fn compare(
         trials.swap_remove(trials.len() / 2)
     };
     let middles: Vec<_> = trials.into_iter().map(middle).collect();
-    let columns = stands.iter().zip(&middles).map(|(stand, Trial { offered, passed, kept, lost })| {
-        let (who, kept, lost) = (stand.who.name(), kept * 100.0, lost.words());
+    let columns = stands.iter().zip(&middles).map(|(stand, trial)| {
+        let Trial { offered, passed, kept, came, lost } = trial;
+        let (who, kept, came) = (stand.who.name(), kept * 100.0, came * 100.0);
         format!(
-            "{who} {kept:.1} % of {ASKED}/s (flood {offered:.0}/s; passed on {passed:.0}/s; lost: \
-             {lost})"
+            "{who} {kept:.1} % of {ASKED}/s, {came:.1} % of newcomers (flood {offered:.0}/s; passed \
+             on {passed:.0}/s; lost: {})",
+            lost.words()
         )
     });
     let family = if four { "IPv4" } else { "IPv6" };
@@ -425,9 +458,9 @@ fn compare(
 }
 
 /// The kernel's router, and ours.
-fn stands() -> Option<Vec<Stand>> {
-    let all = [Router::Kernel, Router::Ours("packet")];
-    all.into_iter().map(Stand::new).collect()
+fn stands(devices: &'static [&'static str]) -> Option<Vec<Stand>> {
+    let ours = devices.iter().map(|device| Router::Ours(device));
+    [Router::Kernel].into_iter().chain(ours).map(Stand::new).collect()
 }
 
 /// What any machine sends and any build takes.
@@ -435,7 +468,7 @@ const SHORT_RATE: u64 = 10_000;
 
 fn short(flood: Flood) {
     inside_alone(move || {
-        let Some(stands) = stands() else { return };
+        let Some(stands) = stands(&["packet"]) else { return };
         for four in [true, false] {
             let length = Duration::from_millis(500);
             let trials = compare(&stands, flood, four, SHORT_RATE, (1, length));
@@ -471,7 +504,7 @@ fn where_the_kernel_loses_a_third_of_a_thousand_flows_we_keep_them() {
         if !is_deep() {
             return skip("it lasts minutes; FLOODWALL_DEEP=1 runs it");
         }
-        let Some(stands) = stands() else { return };
+        let Some(stands) = stands(&["packet"]) else { return };
         let mut missed = Vec::new();
         for flood in Flood::ALL {
             for four in [true, false] {
@@ -486,6 +519,36 @@ fn where_the_kernel_loses_a_third_of_a_thousand_flows_we_keep_them() {
                     if ours.kept < KEPT_MIN {
                         let (who, kept) = (stand.who.name(), ours.kept);
                         missed.push(format!("{who}, {flood:?}, IPv4 {four}, {rate}/s: {kept:.3}"));
+                    }
+                }
+            }
+        }
+        stands.into_iter().for_each(Stand::end);
+        assert!(missed.is_empty(), "{missed:#?}");
+    });
+}
+
+/// At 400,000 packets a second and at the most that a core sends, the kernel's router and ours over
+/// `xdp:`: established flows and newcomers. For an optimised build and a machine at rest:
+/// `FLOODWALL_DEEP=1 cargo test --release -p floodwall-tests --test interop -- newcomers_pass_a_router
+/// --nocapture`.
+#[test]
+fn newcomers_pass_a_router_over_xdp_beside_random_destinations() {
+    inside_alone(|| {
+        if !is_deep() {
+            return skip("it is for a machine at rest; FLOODWALL_DEEP=1 runs it");
+        }
+        let Some(stands) = stands(&["xdp"]) else { return };
+        let mut missed = Vec::new();
+        for flood in Flood::ALL {
+            for four in [true, false] {
+                for rate in [400_000, 10_000_000] {
+                    let length = Duration::from_secs(1);
+                    let trials = compare(&stands, flood, four, rate, (1, length));
+                    let [kernel, ours] = [&trials[0], &trials[1]];
+                    let least = |kernel: f64| if rate > 1_000_000 { kernel } else { KEPT_MIN };
+                    if ours.kept < least(kernel.kept) || ours.came < least(kernel.came) {
+                        missed.push(format!("{flood:?}, IPv4 {four}, {rate}/s: {ours:?}"));
                     }
                 }
             }

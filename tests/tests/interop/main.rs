@@ -37,6 +37,7 @@ mod path_mtu;
 mod ping;
 mod refusal;
 mod relay;
+mod replays;
 mod router;
 mod router_life;
 mod routes;

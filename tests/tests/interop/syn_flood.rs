@@ -10,7 +10,7 @@
 //! (`syn_flood/callers.rs`). Reading: Lemon, BSDCon 2002; RFC 4987. Not here: what cookies keep and
 //! files of keys (`cookies.rs`), floods in memory (`tests/handshakes`, crate `drill`).
 
-mod callers;
+pub(crate) mod callers;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,6 +46,8 @@ pub(crate) enum Server {
     Kernel,
     /// `floodwall run` on a packet socket at the cable's end.
     Packet,
+    /// `floodwall run` on AF_XDP at the cable's end.
+    Xdp,
     /// `floodwall run` on a TAP.
     Tap,
 }
@@ -57,6 +59,7 @@ impl Server {
         match self {
             Self::Kernel => "kernel",
             Self::Packet => "floodwall (packet)",
+            Self::Xdp => "floodwall (xdp)",
             Self::Tap => "floodwall (tap)",
         }
     }
@@ -93,14 +96,31 @@ fn syns(four: bool, rate: u64) -> Stream {
 pub(crate) struct Ours {
     pub(crate) process: Process,
     socket: String,
-    _folder: Folder,
+    folder: Folder,
 }
 
 impl Ours {
-    fn stat(&self) -> Value {
+    pub(crate) fn stat(&self) -> Value {
         let words = format!("stat --json --socket {}", self.socket);
         let said = run(floodwall().unwrap().to_str().unwrap(), &words, b"").unwrap();
         serde_json::from_str(&said.text).unwrap_or_else(|_| panic!("{}", said.complaint))
+    }
+
+    /// The longest of the first packets that a filter matches from now on, as it arrived;
+    /// `meanwhile` is called until there are some.
+    pub(crate) fn capture_one(&self, filter: &str, mut meanwhile: impl FnMut()) -> Vec<u8> {
+        let file = self.folder.file("captured.pcapng");
+        let words =
+            format!("capture {filter} -c 12 --seconds 30 -w {file} --socket {}", self.socket);
+        let mut capturing = Process::start(floodwall().unwrap().to_str().unwrap(), &words, b"");
+        let ended = until(PATIENCE, || {
+            meanwhile();
+            capturing.as_mut().is_none_or(Process::has_ended)
+        });
+        assert!(ended, "no packet matches {filter}");
+        let capture = floodwall_device::read_capture(&file).unwrap();
+        let longest = capture.packets.iter().max_by_key(|packet| packet.bytes.len());
+        longest.expect("a packet").bytes.clone()
     }
 
     /// What was counted of the listener.
@@ -118,9 +138,9 @@ impl Ours {
 
 /// A server, its clients, and the flood between them.
 pub(crate) struct Stand {
-    who: Server,
+    pub(crate) who: Server,
     /// The server's link address.
-    station: String,
+    pub(crate) station: String,
     pub(crate) clients: Host,
     pub(crate) server: Host,
     pub(crate) ours: Option<Ours>,
@@ -173,7 +193,12 @@ impl Stand {
     }
 
     /// Calls while SYNs of these streams come, which begin before: until `lead` returns.
-    fn trial(&self, streams: Vec<Stream>, lead: impl FnOnce(), calls: &[Calls]) -> Trial {
+    pub(crate) fn trial(
+        &self,
+        streams: Vec<Stream>,
+        lead: impl FnOnce(),
+        calls: &[Calls],
+    ) -> Trial {
         let goes_on = AtomicBool::new(true);
         let (before, lost_before) = self.seen();
         let clock = floodwall_dispatch::Clock::new();
@@ -228,7 +253,7 @@ impl Stand {
 }
 
 /// What came out.
-struct Trial {
+pub(crate) struct Trial {
     /// SYNs of the flood a second; of all packets, what our stack took and what was lost before it.
     offered: f64,
     taken: f64,
@@ -238,7 +263,7 @@ struct Trial {
 }
 
 impl Trial {
-    fn within(&self, limit: Duration) -> f64 {
+    pub(crate) fn within(&self, limit: Duration) -> f64 {
         let done = self.took.iter().flatten().filter(|took| **took <= limit).count();
         done as f64 / self.took.len().max(1) as f64
     }
@@ -251,7 +276,7 @@ impl Trial {
         }
     }
 
-    fn row(&self) -> String {
+    pub(crate) fn row(&self) -> String {
         format!(
             "{:>7.0}/s offered, {:>7.0}/s taken, {:>7.0}/s lost before; {:>5.1} % in 500 ms, \
              {:>5.1} % in 3 s, p99 {}",
@@ -265,8 +290,8 @@ impl Trial {
     }
 }
 
-const HALF_A_SECOND: Duration = Duration::from_millis(500);
-const THREE_SECONDS: Duration = Duration::from_secs(3);
+pub(crate) const HALF_A_SECOND: Duration = Duration::from_millis(500);
+pub(crate) const THREE_SECONDS: Duration = Duration::from_secs(3);
 
 /// Switches of a namespace: no waiting for duplicates; the kernel's IPv6 only where it is needed.
 fn prepare(six: bool) {
@@ -308,7 +333,11 @@ fn listen(clients: &str) -> Lines {
 pub(crate) fn start(who: Server, flags: &str) -> Option<Ours> {
     let (binary, folder) = (floodwall()?.to_str()?, Folder::new());
     let socket = folder.file("control");
-    let device = if who == Server::Tap { format!("tap:{NAME}") } else { "packet:sv".to_owned() };
+    let device = match who {
+        Server::Tap => format!("tap:{NAME}"),
+        Server::Xdp => "xdp:sv".to_owned(),
+        Server::Packet | Server::Kernel => "packet:sv".to_owned(),
+    };
     let cpu = if cores() > INSIDE { format!("--cpu {INSIDE}") } else { String::new() };
     let words = format!(
         "run --device {device} --mac {STATION} --address 10.77.0.2/24 --address fd77::2/64 \
@@ -323,7 +352,7 @@ pub(crate) fn start(who: Server, flags: &str) -> Option<Ours> {
         skip(&format!("the server does not start: {}", process.end().complaint));
         return None;
     }
-    Some(Ours { process, socket, _folder: folder })
+    Some(Ours { process, socket, folder })
 }
 
 /// SYNs a second of each family in the short form: what any machine sends and any build takes, and

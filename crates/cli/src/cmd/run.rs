@@ -5,6 +5,7 @@
 //! are drained (`ending.rs`). After it devices are closed, the socket is removed and one line
 //! reports what happened.
 
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,9 +15,9 @@ use std::time::Duration;
 use floodwall_base::WorkerId;
 use floodwall_device::{DeviceKind, Medium, NapiPriority};
 use floodwall_dispatch::{
-    Clock, Control, ControlError, CrewConfig, CrewError, CrewReader, Event, OnPanic, Port, Setting,
-    Shown, Stop, WorkerConfig, WorkerCounter, WorkerCounters, WorkerError, WorkerGroup, WorkerSeat,
-    WorkerSlot, entropy, pin,
+    BalanceConfig, Clock, Control, ControlError, CrewConfig, CrewError, CrewReader, Event, OnPanic,
+    Port, Setting, Share, Shown, Stop, WorkerConfig, WorkerCounter, WorkerCounters, WorkerError,
+    WorkerGroup, WorkerSeat, WorkerSlot, entropy, pin,
 };
 use floodwall_drill::measure_capacity;
 use floodwall_packet::PoolConfig;
@@ -72,7 +73,9 @@ pub(crate) fn run(args: &RunArgs) -> Exit {
             return Exit::Usage;
         }
     };
-    if let Err(failure) = log::start(args.log_format, args.log_level) {
+    let format = settings.log_format.as_ref().map_or_else(Default::default, |given| given.value);
+    let level = settings.log_level.as_ref().map_or_else(Default::default, |given| given.value);
+    if let Err(failure) = log::start(format, level) {
         eprintln!("floodwall: {failure}");
         return Exit::Usage;
     }
@@ -139,8 +142,8 @@ fn serve(settings: &RunSettings, args: &RunArgs) -> Result<(), Failure> {
     let manager = ServiceManager::of_environment();
     let hangups = catch_hangups(&reloader, &birth, &seats, &manager)?;
     watch_dog(&manager, &seats, &stop)?;
-    if let Some(address) = &args.metrics {
-        serve_metrics(address, &birth, &seats)?;
+    if let Some(address) = &settings.metrics {
+        serve_metrics(address.value, &birth, &seats)?;
     }
     manager.ready(&format!("serving on {} workers", seats.each.len()));
     let served = server::serve(&taken.listener, &stop, |request, stream| {
@@ -285,6 +288,9 @@ fn watched_links(settings: &RunSettings, opened: &[OpenedDevices]) -> Vec<Watche
     settings.interfaces.iter().zip(opened).map(link).collect()
 }
 
+/// What of its core a worker leaves to other programs while there are any: half, and what it costs
+/// them to be interrupted and to go on.
+const OTHERS_SHARE: Share = Share::per_mille(530);
 /// TCP connections of each worker, where a service takes any.
 const TCP_CONNECTIONS: usize = 16_384;
 
@@ -348,7 +354,12 @@ fn start_crew(
             ..plain
         },
         on_panic: settings.on_panic.as_ref().map_or(OnPanic::EndCrew, |policy| policy.value),
-        worker: WorkerConfig { events: Some(events), ..WorkerConfig::default() },
+        worker: WorkerConfig {
+            events: Some(events),
+            balance: Some(BalanceConfig { share: OTHERS_SHARE, ..BalanceConfig::default() }),
+            watches_core: true,
+            ..WorkerConfig::default()
+        },
         ..crew
     };
     address_space::check(&lock(shards).stack, &crew.memory, workers)?;
@@ -471,9 +482,13 @@ fn looks(birth: &StartTime, seats: &RunningWorkers) -> Look {
 }
 
 /// Serves the metrics on the host's own kernel, in a thread that ends with the process.
-fn serve_metrics(address: &str, birth: &StartTime, seats: &RunningWorkers) -> Result<(), Failure> {
-    let listener = std::net::TcpListener::bind(address).map_err(|error| {
-        format!("--metrics {address}: {error}; write ADDRESS:PORT of this host")
+fn serve_metrics(
+    address: SocketAddr,
+    birth: &StartTime,
+    seats: &RunningWorkers,
+) -> Result<(), Failure> {
+    let listener = TcpListener::bind(address).map_err(|error| {
+        format!("metrics at {address}: {error}; use an address and a free port of this host")
     })?;
     let at = listener.local_addr().map_err(words)?;
     let look = looks(birth, seats);

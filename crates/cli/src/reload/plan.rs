@@ -139,6 +139,9 @@ impl ReloadPlan {
             ("dns_file", value(&old.dns_file) != value(&new.dns_file)),
             ("udp_fair_drop", value(&old.udp_fair_drop) != value(&new.udp_fair_drop)),
             ("cookie_secret", value(&old.cookie_secret) != value(&new.cookie_secret)),
+            ("log_format", value(&old.log_format) != value(&new.log_format)),
+            ("log_level", value(&old.log_level) != value(&new.log_level)),
+            ("metrics", value(&old.metrics) != value(&new.metrics)),
             ("forwarding", value(&was.forwarding) != value(&is.forwarding)),
             ("martians", value(&was.martians) != value(&is.martians)),
         ];

@@ -27,7 +27,10 @@ const TOP: &[&str] = &[
     "cookie_secret",
     "forwarding",
     "interface",
+    "log_format",
+    "log_level",
     "martians",
+    "metrics",
     "panic",
     "record",
     "routes",
@@ -206,6 +209,9 @@ impl FileWalk<'_> {
         settings.dns_file = self.read(table, ("", "dns_file"), text, path_word);
         settings.udp_fair_drop = self.read(table, ("", "udp_fair_drop"), truth, Ok);
         settings.cookie_secret = self.read(table, ("", "cookie_secret"), text, path_word);
+        settings.log_format = self.read(table, ("", "log_format"), text, |t| parse::log_format(&t));
+        settings.log_level = self.read(table, ("", "log_level"), text, |t| parse::log_level(&t));
+        settings.metrics = self.read(table, ("", "metrics"), text, |t| parse::metrics(&t));
         settings.transit = HostTransit {
             forwarding: self.read(table, ("", "forwarding"), forwarding, Ok),
             martians: self.read(table, ("", "martians"), text, |t| transit::martians(&t)),

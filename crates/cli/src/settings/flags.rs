@@ -47,6 +47,12 @@ pub(super) fn lay(settings: &mut RunSettings, args: &RunArgs) -> Result<(), Vec<
     settings.dns_file = path("--dns-file", args.dns_file.as_ref()).or(settings.dns_file.take());
     let secret = path("--cookie-secret", args.cookie_secret.as_ref());
     settings.cookie_secret = secret.or(settings.cookie_secret.take());
+    let metrics = read.one("--metrics", args.metrics.as_deref(), parse::metrics);
+    settings.metrics = metrics.or(settings.metrics.take());
+    let log_format = args.log_format.map(|value| given("--log-format", value));
+    settings.log_format = log_format.or(settings.log_format.take());
+    let log_level = args.log_level.map(|value| given("--log-level", value));
+    settings.log_level = log_level.or(settings.log_level.take());
 
     // A device that could not be parsed does not tell which interface is meant.
     if args.device.is_none() || device.is_some() {

@@ -3,12 +3,15 @@
 //! Each function takes text and gives a value, or what is wrong with it and the remedy.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use clap::ValueEnum as _;
 use floodwall_base::{IpCidr, MacAddr};
 use floodwall_device::{DeviceSpec, FirstLineMode, NapiPolicy, NoDeviceWord, NoKernelHalf};
 use floodwall_dispatch::{OnPanic, WORKERS_MAX};
+
+use crate::log::{LogFormat, LogLevel};
 
 /// What is wrong, and the remedy.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -286,6 +289,28 @@ pub(crate) fn cores(text: &str) -> Result<Vec<usize>, WrongValue> {
 pub(crate) fn drain(number: i64) -> Result<Duration, WrongValue> {
     let seconds = within(number, (0, 86_400), "a number of seconds")?;
     Ok(Duration::from_secs(seconds.unsigned_abs()))
+}
+
+/// The form of the log: `text`, `json`.
+pub(crate) fn log_format(text: &str) -> Result<LogFormat, WrongValue> {
+    let what = |_| wrong(format!("{text:?} is no form of the log"), "write text or json");
+    LogFormat::from_str(text, false).map_err(what)
+}
+
+/// The least important messages of the log: `error`, `warn`, `info`, `debug`.
+pub(crate) fn log_level(text: &str) -> Result<LogLevel, WrongValue> {
+    let remedy = "write error, warn, info or debug";
+    let what = |_| wrong(format!("{text:?} is no level of the log"), remedy);
+    LogLevel::from_str(text, false).map_err(what)
+}
+
+/// The address and port that metrics are served at.
+pub(crate) fn metrics(text: &str) -> Result<SocketAddr, WrongValue> {
+    let what = |_| {
+        let what = format!("{text:?} is not an address with a port");
+        wrong(what, "write ADDRESS:PORT of this host, as in 127.0.0.1:9100 or [::1]:9100")
+    };
+    text.parse().map_err(what)
 }
 
 /// What the panic of one worker does: `end`, `isolate`.

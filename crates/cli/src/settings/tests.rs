@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::args::{Cli, Command};
+use crate::log::{LogFormat, LogLevel};
 
 const GOOD: &str = r#"cpu = 2
 record = "all.pcapng"
@@ -485,6 +486,32 @@ proptest! {
         let _ = (parse::gateway(&text), parse::mac(&text), parse::service_kind(&text));
         let _ = (parse::port(number), parse::mtu(number), parse::queues(number));
         let _ = (parse::cpu(number), parse::kernel_half(&text));
+    }
+}
+
+#[test]
+fn log_and_metrics_are_given_by_the_file_and_by_flags_that_lie_on_top() {
+    let text = format!(
+        "log_format = \"json\"\nlog_level = \"warn\"\nmetrics = \"127.0.0.1:9100\"\n{GOOD}"
+    );
+    let values = |settings: RunSettings| {
+        let (format, level) = (settings.log_format, settings.log_level);
+        let metrics = settings.metrics.map(|given| given.value.to_string());
+        (format.map(|given| given.value), level.map(|given| given.value), metrics)
+    };
+    let given = |text: &str| Some(text.to_owned());
+    let of_file = (Some(LogFormat::Json), Some(LogLevel::Warn), given("127.0.0.1:9100"));
+    assert_eq!(values(file(&text).unwrap()), of_file);
+    let flags =
+        ["--device=tap:fw0", "--log-format=text", "--log-level=debug", "--metrics=[::1]:91"];
+    let of_flags = (Some(LogFormat::Text), Some(LogLevel::Debug), given("[::1]:91"));
+    assert_eq!(values(both(&text, &flags).unwrap()), of_flags);
+    assert_eq!(values(file(GOOD).unwrap()), (None, None, None));
+    for line in ["log_format = \"xml\"", "log_level = \"loud\"", "metrics = \"9100\""] {
+        let problems = file(&format!("{line}\n{GOOD}")).unwrap_err();
+        let key = line.split(' ').next().unwrap();
+        assert!(problems.len() == 1 && problems[0].contains(&format!("{key}: ")), "{problems:?}");
+        assert!(problems[0].contains("; write "), "{problems:?}");
     }
 }
 

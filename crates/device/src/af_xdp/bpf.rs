@@ -18,6 +18,7 @@ pub(crate) const MAP_UPDATE: libc::c_int = 2;
 pub(crate) const MAP_DELETE: libc::c_int = 3;
 const PROG_LOAD: libc::c_int = 5;
 const PROG_TEST_RUN: libc::c_int = 10;
+const OBJECT_INFO: libc::c_int = 15;
 pub(crate) const LINK_CREATE: libc::c_int = 28;
 pub(crate) const PROG_TYPE_SCHED: u32 = 3;
 pub(crate) const PROG_TYPE_XDP: u32 = 6;
@@ -345,7 +346,7 @@ impl BpfProgram {
         let mut attr =
             Attr::new().u32(0, self.0.as_raw_fd() as u32).u32(4, index).u32(8, at).u32(12, flags);
         // SAFETY: no addresses in it.
-        unsafe { attr.call_for_fd(LINK_CREATE) }.map(|fd| Attachment { _link: fd })
+        unsafe { attr.call_for_fd(LINK_CREATE) }.map(|link| Attachment { link })
     }
 
     /// The program's verdict for `frame`, by a test run that involves no device.
@@ -365,7 +366,36 @@ impl BpfProgram {
 /// A program on an interface; leaves it when dropped, and with the process.
 #[derive(Debug)]
 pub(crate) struct Attachment {
-    _link: OwnedFd,
+    link: OwnedFd,
+}
+
+impl Attachment {
+    /// Whether the program is still there: it was not taken off, and the interface exists. One
+    /// system call.
+    pub(crate) fn is_in_force(&self) -> io::Result<bool> {
+        const INFO_WORDS: usize = 16;
+        let mut info = [0_u64; INFO_WORDS];
+        let mut attr = Attr::new()
+            .u32(0, self.link.as_raw_fd() as u32)
+            .u32(4, size_of_val(&info) as u32)
+            .memory(8, info.as_mut_ptr());
+        // SAFETY: the kernel writes no more than the size of `info`, which outlives the call, and
+        // every value is valid for it.
+        unsafe { attr.call(OBJECT_INFO) }?;
+        // The first four bytes of that word are the number of the interface.
+        let [_, _, interface, ..] = info;
+        let number = u32::from_ne_bytes(*interface.to_ne_bytes().first_chunk().unwrap_or(&[0; 4]));
+        Ok(number != 0)
+    }
+
+    /// As another program of the system may do: takes the program off the interface.
+    #[cfg(test)]
+    pub(crate) fn take_off(&self) -> io::Result<()> {
+        const LINK_DETACH: libc::c_int = 34;
+        let mut attr = Attr::new().u32(0, self.link.as_raw_fd() as u32);
+        // SAFETY: no addresses in it.
+        unsafe { attr.call(LINK_DETACH) }.map(|_| ())
+    }
 }
 
 pub(crate) fn explained(error: &io::Error, log: &[u8]) -> io::Error {

@@ -13,8 +13,9 @@
 //! packets.
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicU32};
 use std::io;
+use std::sync::Arc;
 
 use floodwall_base::Instant;
 use floodwall_base::limits::XDP_LISTENERS;
@@ -29,6 +30,7 @@ use floodwall_sync::lock::Mutex;
 use super::bpf::{BpfMapData, BpfProgram, Map, MapKind};
 use super::features;
 use super::filter::{SEGMENTS, SYNS, XdpFilter};
+use super::program_switch::ProgramSwitch;
 use super::steering::{DROP, Deliver, LinkStation, QueueSteering, TRANSMIT};
 use super::way_back::{self, PassingAnswers};
 use super::words::UmemWords;
@@ -109,9 +111,6 @@ const PASSES: u32 = 1 << 8;
 /// What `run` says where everything is in force.
 const IN_FORCE: &str = "under pressure unverified traffic is limited at the interface, SYNs are \
                         answered there, and ACKs are checked";
-/// How often the way back is looked at.
-const LOOK_NANOS: u64 = 1_000_000_000;
-
 type Listener = ([u8; LISTENER_KEY_BYTES], u64);
 
 /// The cookie programs of one interface, and the maps that they share.
@@ -120,21 +119,29 @@ pub(crate) struct Cookies {
     desks: UmemWords,
     keys: UmemWords,
     listeners: BpfMapData<LISTENER_KEY_BYTES>,
-    programs: Map,
+    programs: Arc<CookiePrograms>,
+    /// What puts them into force while workers are at work.
+    switch: Option<ProgramSwitch>,
+    shown: Mutex<Vec<Listener>>,
+    queues: u32,
+    /// The programs' own; kept for as long as they may run.
+    _scratch: Map,
+}
+
+/// The programs, and which of them are in force.
+#[derive(Debug)]
+pub(super) struct CookiePrograms {
+    map: Map,
     /// The program for SYNs, and the one for other segments.
     loaded: [BpfProgram; 2],
     /// The program for SYNs that are answered by way of the system, or why there is none.
     passing: Result<PassingAnswers, String>,
-    shown: Mutex<Vec<Listener>>,
     /// A bit for each program that is in force, and one where answers pass by the system.
     started: AtomicU32,
-    /// Of a veth with a peer that takes answers only under conditions, and when that was looked at
-    /// last.
-    veth: Option<u32>,
-    looked: AtomicU64,
-    queues: u32,
-    /// The programs' own; kept for as long as they may run.
-    _scratch: Map,
+    /// Whether there are keys to check ACKs with.
+    checks: AtomicBool,
+    /// Of a veth with a peer that takes answers only under conditions; 0 of no such.
+    veth: AtomicU32,
 }
 
 impl Cookies {
@@ -176,16 +183,19 @@ impl Cookies {
             desks,
             keys,
             listeners,
-            programs: Map::create(MapKind::Programs, 4, 2)?,
-            loaded: [syns, segments],
-            passing,
+            programs: Arc::new(CookiePrograms {
+                map: Map::create(MapKind::Programs, 4, 2)?,
+                loaded: [syns, segments],
+                passing,
+                started: AtomicU32::new(0),
+                checks: AtomicBool::new(false),
+                veth: AtomicU32::new(match back {
+                    Back::Redirected(index) => index,
+                    Back::Transmitted | Back::Passed(_) => 0,
+                }),
+            }),
+            switch: None,
             shown: Mutex::new(Vec::with_capacity(XDP_LISTENERS)),
-            started: AtomicU32::new(0),
-            looked: AtomicU64::new(0),
-            veth: match back {
-                Back::Redirected(index) => Some(index),
-                Back::Transmitted | Back::Passed(_) => None,
-            },
             queues,
             _scratch: scratch,
         })
@@ -193,43 +203,12 @@ impl Cookies {
 
     /// The map of programs that the guard's code goes on with.
     pub(crate) fn programs(&self) -> i32 {
-        self.programs.fd()
+        self.programs.map.fd()
     }
 
     /// The programs are in force from now on, without asking whether answers arrive.
     pub(crate) fn start(&self) -> io::Result<()> {
-        [SYNS, SEGMENTS].into_iter().try_for_each(|which| self.set(which, true, false))
-    }
-
-    /// From now on one of the programs is in force, or frames of its kind are as without it.
-    /// `passes` is whether answers pass by the system.
-    fn set(&self, which: i32, on: bool, passes: bool) -> io::Result<()> {
-        let (bit, index) = (1 << which, which.cast_unsigned());
-        let started = self.started.load(Relaxed);
-        let wanted = match (on, passes && which == SYNS) {
-            (true, true) => bit | PASSES,
-            (true, false) => bit,
-            (false, _) => 0,
-        };
-        let kinds = if which == SYNS { bit | PASSES } else { bit };
-        if started & kinds == wanted {
-            return Ok(());
-        }
-        let program = match &self.passing {
-            Ok(passing) if wanted & PASSES != 0 => Some(passing.program()?),
-            _ => self.loaded.get(index as usize),
-        };
-        match program.filter(|_| on) {
-            Some(program) => self.programs.set(index, program.fd().cast_unsigned())?,
-            None => self.programs.clear(index)?,
-        }
-        self.started.store(started & !kinds | wanted, Relaxed);
-        Ok(())
-    }
-
-    /// Whether ACKs are checked.
-    pub(crate) fn is_started(&self) -> bool {
-        self.started.load(Relaxed) & 1 << SEGMENTS != 0
+        [SYNS, SEGMENTS].into_iter().try_for_each(|which| self.programs.set(which, true, false))
     }
 
     /// Says how answers leave, where that is not certain.
@@ -240,9 +219,12 @@ impl Cookies {
         notes: &mut Vec<String>,
     ) {
         // In front of the system's stack a redirected frame leaves as any other does.
-        self.veth = plan.veth.filter(|_| !is_generic);
+        let veth = plan.veth.filter(|_| !is_generic);
+        self.programs.veth.store(veth.unwrap_or(0), Relaxed);
+        // Here and not on a worker's core.
+        self.switch = ProgramSwitch::start(&self.programs).ok();
         let helps = "`ethtool -K PEER gro on` helps, within a second";
-        notes.push(match (self.way_back(), &self.passing) {
+        notes.push(match (self.programs.way_back(), &self.programs.passing) {
             ((true, false), _) => IN_FORCE.to_owned(),
             ((_, true), _) => format!(
                 "{IN_FORCE}; answers pass by the system, at some cost, because the peer takes no \
@@ -257,23 +239,20 @@ impl Cookies {
         });
     }
 
-    /// Whether answers arrive, and whether they pass by the system to do so.
-    fn way_back(&self) -> (bool, bool) {
-        let takes = self.veth.is_none_or(|index| features::transmits(index).unwrap_or(false));
-        match takes {
-            true => (true, false),
-            false => (self.passing.is_ok(), self.passing.is_ok()),
-        }
-    }
-
     /// What SYNs are answered with, told anew: ACKs are checked from now on, and SYNs answered
-    /// where answers arrive. What the kernel refuses is tried again when the keys turn.
+    /// where answers arrive. What the kernel refuses is tried again when the keys turn. Programs
+    /// come and go in a thread of their own, but for the first time.
     pub(crate) fn renew(&self, offers: &SynOffers) {
         let checks = offers.keys.is_some() && self.offer(offers).is_ok();
-        let (arrives, passes) = self.way_back();
-        let _ = self
-            .set(SEGMENTS, checks, false)
-            .and_then(|()| self.set(SYNS, checks && arrives, passes));
+        let before = self.programs.checks.swap(checks, Relaxed);
+        match &self.switch {
+            Some(switch) if self.programs.has_started() => {
+                if before != checks {
+                    switch.wake();
+                }
+            }
+            _ => self.programs.follow(),
+        }
     }
 
     /// Whether any queue answered SYNs so lately that their cookies are good.
@@ -282,20 +261,6 @@ impl Cookies {
             let until = self.word(queue, Desk::AwakeUntil);
             until != 0 && now.as_nanos() < until.saturating_add(2 * EPOCH_NANOS)
         })
-    }
-
-    /// Looks once a second whether the peer of a veth takes answers now. For the worker's turns;
-    /// costs two loads but for that once.
-    pub(crate) fn look_again(&self, now: Instant) {
-        let nanos = now.as_nanos();
-        let is_due = nanos.wrapping_sub(self.looked.load(Relaxed)) >= LOOK_NANOS;
-        if self.veth.is_none() || !is_due || !self.is_started() {
-            return;
-        }
-        self.looked.store(nanos, Relaxed);
-        // What the kernel refuses is tried again.
-        let (arrives, passes) = self.way_back();
-        let _ = self.set(SYNS, arrives, passes);
     }
 
     /// From now on SYNs are answered with this.
@@ -383,11 +348,76 @@ impl Cookies {
         }
     }
 
+    /// SYNs answered and ACKs refused at `queue` since the start.
+    pub(crate) fn judged(&self, queue: u32) -> u64 {
+        self.word(queue, Desk::Answered) + self.word(queue, Desk::Forged)
+    }
+
     /// Adds what was counted at `queue`.
     pub(crate) fn count(&self, queue: u32, stats: &mut DeviceStats) {
         stats.rx_syns_answered += self.word(queue, Desk::Answered);
         stats.rx_cookies_proven += self.word(queue, Desk::Proven);
         stats.rx_cookies_forged += self.word(queue, Desk::Forged);
+    }
+}
+
+impl CookiePrograms {
+    /// From now on one of the programs is in force, or frames of its kind are as without it.
+    /// `passes` is whether answers pass by the system.
+    fn set(&self, which: i32, on: bool, passes: bool) -> io::Result<()> {
+        let (bit, index) = (1 << which, which.cast_unsigned());
+        let started = self.started.load(Relaxed);
+        let wanted = match (on, passes && which == SYNS) {
+            (true, true) => bit | PASSES,
+            (true, false) => bit,
+            (false, _) => 0,
+        };
+        let kinds = if which == SYNS { bit | PASSES } else { bit };
+        if started & kinds == wanted {
+            return Ok(());
+        }
+        let program = match &self.passing {
+            Ok(passing) if wanted & PASSES != 0 => Some(passing.program()?),
+            _ => self.loaded.get(index as usize),
+        };
+        match program.filter(|_| on) {
+            Some(program) => self.map.set(index, program.fd().cast_unsigned())?,
+            None => self.map.clear(index)?,
+        }
+        self.started.store(started & !kinds | wanted, Relaxed);
+        Ok(())
+    }
+
+    /// Whether answers arrive, and whether they pass by the system to do so.
+    fn way_back(&self) -> (bool, bool) {
+        let takes = match self.veth.load(Relaxed) {
+            0 => true,
+            index => features::transmits(index).unwrap_or(false),
+        };
+        match takes {
+            true => (true, false),
+            false => (self.passing.is_ok(), self.passing.is_ok()),
+        }
+    }
+
+    /// Puts into force what is wanted and possible now. Waits for locks of the kernel, and where a
+    /// program goes, for every processor.
+    pub(super) fn follow(&self) {
+        let checks = self.checks.load(Relaxed);
+        let (arrives, passes) = self.way_back();
+        // What the kernel refuses is tried again.
+        let _ = self
+            .set(SEGMENTS, checks, false)
+            .and_then(|()| self.set(SYNS, checks && arrives, passes));
+    }
+
+    fn has_started(&self) -> bool {
+        self.started.load(Relaxed) != 0
+    }
+
+    /// Whether the way back may change.
+    pub(super) fn is_veth(&self) -> bool {
+        self.veth.load(Relaxed) != 0
     }
 }
 

@@ -4,7 +4,8 @@
 //! overload, when more arrives than a worker handles, the program drops frames before they cost
 //! anything: those that triage would drop anyway, counted by reason, and frames of unverified flows
 //! beyond a credit that the worker renews each turn (a token bucket). Established flows
-//! ([`EstablishedFlows`]) always pass. Traffic without readable ports (neighbour discovery, ICMP,
+//! ([`EstablishedFlows`]) pass for as long as they make progress and their prefixes leave room to
+//! others (`flow_share.rs`). Traffic without readable ports (neighbour discovery, ICMP,
 //! fragments, options, extension headers) has a credit of its own, so that a flood of plain
 //! datagrams does not take it. Without pressure every frame passes at the cost of two more
 //! look-ups, except frames that the access list denies, which are always dropped here.
@@ -22,18 +23,24 @@ mod code;
 pub(super) mod destination;
 mod established;
 mod fair;
+mod flow_share;
 
+use core::net::{Ipv4Addr, Ipv6Addr};
 use core::sync::atomic::Ordering::Relaxed;
 use std::io;
 
 use floodwall_base::Instant;
 use floodwall_bpf::{Assembler, Label};
+use floodwall_packet::RxFilter;
 
 use self::code::KnownFields;
 pub(super) use self::code::{SEGMENTS, SYNS, reach, wire};
 use self::destination::DestinationMaps;
-use self::established::{EstablishedFlows, KEY_WORDS, SETS, WAYS};
+use self::established::{
+    ENTRY_WORDS, EstablishedFlows, FlowKind, GRANTED, KEY_WORDS, SETS, USED, WAYS,
+};
 use self::fair::{FairCredit, FairLimits};
+use self::flow_share::{FlowLimit, FlowShares};
 use super::filter_tables::FilterTables;
 use super::words::UmemWords;
 use crate::stats::DeviceStats;
@@ -51,8 +58,18 @@ const DESK_SERVICE_MAX: usize = DESK_TURN + 1;
 const DESK_SERVICE_HIGH: usize = DESK_TURN + 2;
 const DESK_NEAR: usize = DESK_TURN + 3;
 const DESK_PREFIX_MAX: usize = DESK_TURN + 4;
-const DESK_WORDS: usize = 24;
-const _: () = assert!(DESK_PREFIX_MAX < DESK_WORDS, "a desk has room for it all");
+/// For `flow_share.rs`: from which count of established frames on prefixes are limited, from which
+/// on the room is nearly used up, how often it was, and the limit of a prefix.
+const DESK_FLOWS_DIVIDED: usize = DESK_TURN + 5;
+const DESK_FLOWS_HIGH: usize = DESK_TURN + 6;
+const DESK_FLOWS_NEAR: usize = DESK_TURN + 7;
+const DESK_FLOW_PREFIX_MAX: usize = DESK_TURN + 8;
+/// Of which families packets between pairs of hosts are passed on: the bits below.
+const DESK_PAIRS: usize = DESK_TURN + 9;
+const PAIRS_V4: i32 = 1;
+const PAIRS_V6: i32 = 2;
+const DESK_WORDS: usize = 32;
+const _: () = assert!(DESK_PAIRS < DESK_WORDS, "a desk has room for it all");
 /// The part of the credit for unverified flows that segments of unknown connections have, and their
 /// least credit.
 const SEGMENTS_PART: usize = 8;
@@ -70,10 +87,13 @@ enum ProgramKind {
     /// TCP segments other than SYNs, of no known connection and without a cookie of ours: only
     /// where the programs for SYNs and ACKs are loaded (`cookies.rs`), else they are plain.
     Segment = 2,
+    /// Of established flows: counted, and shared out by `flow_share.rs`.
+    Established = 3,
 }
 
 impl ProgramKind {
-    const ALL: [Self; 3] = [Self::Plain, Self::Other, Self::Segment];
+    const ALL: [Self; 4] = [Self::Plain, Self::Other, Self::Segment, Self::Established];
+    const UNVERIFIED: [Self; 3] = [Self::Plain, Self::Other, Self::Segment];
     const COUNT: usize = Self::ALL.len();
 }
 
@@ -102,10 +122,14 @@ pub(crate) enum FilterRefusal {
     Service = 9,
     /// Of an unverified flow, beyond what its source's prefix has of the service's part.
     Prefix = 10,
+    /// Of an established flow, beyond what its progress allows.
+    Flow = 11,
+    /// Of an established flow, beyond what its source's prefix has of the room for those.
+    FlowPrefix = 12,
 }
 
 impl FilterRefusal {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::SourceGroup,
         Self::VlanForeign,
         Self::KindUnknown,
@@ -117,6 +141,8 @@ impl FilterRefusal {
         Self::Segment,
         Self::Service,
         Self::Prefix,
+        Self::Flow,
+        Self::FlowPrefix,
     ];
     const COUNT: usize = Self::ALL.len();
 }
@@ -128,6 +154,7 @@ pub(crate) struct XdpFilter {
     friends: EstablishedFlows,
     wants: FilterTables,
     fair: FairCredit,
+    flows: FlowShares,
     queues: u32,
 }
 
@@ -141,7 +168,8 @@ impl XdpFilter {
         let (friends, wants) =
             (EstablishedFlows::create(secret()?)?, FilterTables::create(queues)?);
         let fair = FairCredit::create(queues, secret_word()?)?;
-        Ok(Self { desks, friends, wants, fair, queues })
+        let flows = FlowShares::create(queues, secret_word()?)?;
+        Ok(Self { desks, friends, wants, fair, flows, queues })
     }
 
     /// Emits its part of the program: continues at `through` with frames that are not dropped.
@@ -170,6 +198,7 @@ impl XdpFilter {
             key: self.friends.key(),
             maps: self.maps(),
             fair: self.fair.maps(),
+            flows: self.flows.maps(),
             programs: None,
         }
     }
@@ -194,10 +223,10 @@ impl XdpFilter {
     fn admit(&self, queue: u32, strangers: Option<usize>, limits: FairLimits) {
         let Some(pressed) = self.word(queue, DESK_PRESSED) else { return };
         let Some(strangers) = strangers else { return pressed.store(0, Relaxed) };
-        for kind in ProgramKind::ALL {
+        for kind in ProgramKind::UNVERIFIED {
             let credit = match kind {
                 ProgramKind::Segment => (strangers / SEGMENTS_PART).max(SEGMENTS_MIN),
-                ProgramKind::Plain | ProgramKind::Other => strangers,
+                _ => strangers,
             };
             let words = (
                 self.word(queue, DESK_GRANTED + kind as usize),
@@ -221,10 +250,33 @@ impl XdpFilter {
         pressed.store(1, Relaxed);
     }
 
+    /// Shares out `room` frames of established flows among prefixes, in the turn that
+    /// [`XdpFilter::admit`] began.
+    fn share(&self, queue: u32, room: usize, limit: FlowLimit) {
+        let used = DESK_USED + ProgramKind::Established as usize;
+        let used = self.word(queue, used).map_or(0, |place| place.load(Relaxed));
+        let [divided, high, prefix] = limit.of(room as u64);
+        let words = [
+            (DESK_FLOWS_DIVIDED, used.saturating_add(divided)),
+            (DESK_FLOWS_HIGH, used.saturating_add(high)),
+            (DESK_FLOW_PREFIX_MAX, prefix),
+        ];
+        for (number, value) in words {
+            if let Some(place) = self.word(queue, number) {
+                place.store(value, Relaxed);
+            }
+        }
+    }
+
+    /// How often the room for established flows was nearly used up since the start.
+    fn flows_near(&self, queue: u32) -> u64 {
+        self.word(queue, DESK_FLOWS_NEAR).map_or(0, |place| place.load(Relaxed))
+    }
+
     /// Frames of unverified flows that `queue` has let through since the start.
     pub(crate) fn admitted(&self, queue: u32) -> u64 {
         let used = |kind| self.word(queue, DESK_USED + kind as usize);
-        let used = ProgramKind::ALL.into_iter().filter_map(used);
+        let used = ProgramKind::UNVERIFIED.into_iter().filter_map(used);
         used.map(|place| place.load(Relaxed)).sum()
     }
 
@@ -248,10 +300,19 @@ impl XdpFilter {
             FilterRefusal::Segment,
             FilterRefusal::Service,
             FilterRefusal::Prefix,
+            FilterRefusal::Flow,
+            FilterRefusal::FlowPrefix,
         ]
         .into_iter()
         .map(count)
         .sum()
+    }
+
+    /// Frames dropped at `queue` since the start, for any reason.
+    pub(crate) fn dropped(&self, queue: u32) -> u64 {
+        let count = |why| self.word(queue, DESK_REFUSED + why as usize);
+        let count = |why| count(why).map_or(0, |count| count.load(Relaxed));
+        FilterRefusal::ALL.into_iter().map(count).sum()
     }
 
     /// Adds the frames dropped at `queue`.
@@ -271,26 +332,32 @@ impl XdpFilter {
                 FilterRefusal::Segment => &mut stats.rx_segments,
                 FilterRefusal::Service => &mut stats.rx_service_full,
                 FilterRefusal::Prefix => &mut stats.rx_prefix_full,
+                FilterRefusal::Flow => &mut stats.rx_flow_full,
+                FilterRefusal::FlowPrefix => &mut stats.rx_flow_prefix_full,
             } += count;
         }
     }
 }
 
 /// One queue's way to the guard: how many newcomers it may still make known.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct FilterTurn {
     newcomers: u32,
+    /// On a router: the host's own addresses, in order; and the families that it passes on.
+    own: Vec<Ipv6Addr>,
+    pairs: u64,
     presses: bool,
     /// Unverified frames that the queue had dropped by the last turn.
     refused: u64,
     /// The credit that it has got last, and how it is divided.
     granted: u64,
     limits: FairLimits,
+    flow_limit: FlowLimit,
 }
 
 impl FilterTurn {
     /// Whether a credit for unverified flows is in force.
-    pub(crate) const fn presses(self) -> bool {
+    pub(crate) const fn presses(&self) -> bool {
         self.presses
     }
 
@@ -301,24 +368,25 @@ impl FilterTurn {
         core::mem::replace(&mut self.refused, refused) != refused
     }
 
-    /// A turn begins.
+    /// A turn begins, with `credit` for unverified flows and room for so many frames of
+    /// established ones.
     pub(crate) fn begin(
         &mut self,
         guard: &XdpFilter,
         now: Instant,
         queue: u32,
-        credit: Option<usize>,
+        (credit, room): (Option<usize>, usize),
     ) {
         let pressed = credit.is_some();
         if pressed {
             guard.friends.sweep(now);
         }
         if pressed && self.presses {
-            let (left, near) = guard.left(queue);
-            self.limits.turn(self.granted, left, near);
+            self.follow(guard, queue);
         }
         if pressed || self.presses {
             self.granted = credit.map_or(0, |credit| credit as u64);
+            guard.share(queue, room, self.flow_limit);
             guard.admit(queue, credit, self.limits);
         }
         (self.newcomers, self.presses) = (NEWCOMERS_MAX, pressed);
@@ -328,18 +396,61 @@ impl FilterTurn {
     /// frames.
     pub(crate) fn rest(&mut self, guard: &XdpFilter, queue: u32, room: usize) {
         if self.presses {
-            let (left, near) = guard.left(queue);
-            self.limits.turn(self.granted, left, near);
+            self.follow(guard, queue);
             self.granted = room as u64;
+            guard.share(queue, room, self.flow_limit);
             guard.admit(queue, Some(room), self.limits);
         }
     }
 
-    /// Records the flow of this frame, received on the queue, as established.
+    /// Limits follow what was used of the credit and of the room.
+    fn follow(&mut self, guard: &XdpFilter, queue: u32) {
+        let (left, near) = guard.left(queue);
+        self.limits.turn(self.granted, left, near);
+        self.flow_limit.turn(guard.flows_near(queue));
+    }
+
+    /// What the stack accepts at the interface: of a router, packets to hosts behind it.
+    pub(crate) fn want(&mut self, guard: &XdpFilter, queue: u32, wanted: &RxFilter) {
+        self.own.clear();
+        self.own.extend(wanted.addresses().map(|(addr, _)| addr));
+        self.own.sort_unstable();
+        // Where no address is told, own ones cannot be told from others.
+        let family = |any: bool, v4: bool| {
+            any && self.own.iter().any(|addr| addr.to_ipv4_mapped().is_some() == v4)
+        };
+        let (v4, v6) = (family(wanted.any_v4, true), family(wanted.any_v6, false));
+        self.pairs = (u64::from(v4) * PAIRS_V4 as u64) | (u64::from(v6) * PAIRS_V6 as u64);
+        if let Some(place) = guard.word(queue, DESK_PAIRS) {
+            place.store(self.pairs, Relaxed);
+        }
+    }
+
+    /// Whether this frame is for a host behind this router.
+    fn is_transit(&self, frame: &[u8]) -> bool {
+        self.pairs != 0
+            && destination_of(frame).is_some_and(|to| {
+                let bit = if to.to_ipv4_mapped().is_some() { PAIRS_V4 } else { PAIRS_V6 };
+                self.pairs & bit as u64 != 0 && self.own.binary_search(&to).is_err()
+            })
+    }
+
+    /// Records the flow of this frame, received on the queue, as established; of one for a host
+    /// behind this router, the pair of hosts.
     pub(crate) fn befriend(&mut self, guard: &XdpFilter, now: Instant, frame: &[u8]) {
-        if guard.friends.note(now, frame, self.newcomers > 0) {
+        let flow = if self.is_transit(frame) { FlowKind::Pair } else { FlowKind::Ports };
+        if guard.friends.note(now, (frame, flow), self.newcomers > 0) {
             self.newcomers = self.newcomers.saturating_sub(1);
         }
+    }
+}
+
+/// Where a frame's packet goes, an IPv4 address as IPv6 has it.
+fn destination_of(frame: &[u8]) -> Option<Ipv6Addr> {
+    match u16::from_be_bytes(*frame.get(12..)?.first_chunk()?) {
+        0x0800 => Some(Ipv4Addr::from(*frame.get(30..)?.first_chunk::<4>()?).to_ipv6_mapped()),
+        0x86dd => Some(Ipv6Addr::from(*frame.get(38..)?.first_chunk::<16>()?)),
+        _ => None,
     }
 }
 
@@ -358,6 +469,8 @@ pub(super) fn secret_word() -> io::Result<u64> {
     secret().map(|[word, ..]| word)
 }
 
+#[cfg(test)]
+mod mirror_tests;
 #[cfg(test)]
 mod rx_filter_tests;
 #[cfg(test)]

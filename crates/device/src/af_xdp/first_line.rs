@@ -16,6 +16,9 @@ use crate::stats::DeviceStats;
 /// The queue on which test frames arrive.
 const QUEUE: u32 = 0;
 
+/// Frames of established flows that each turn has room for.
+pub(super) const ROOM: usize = 512;
+
 /// What the program does with a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FirstLineState {
@@ -87,7 +90,7 @@ impl FirstLine {
     /// As [`Device::admit`](crate::Device::admit).
     pub fn admit(&mut self, now: Instant, credit: Option<usize>) {
         if let Some(guard) = self.steering.guard() {
-            self.turn.begin(guard, now, QUEUE, credit);
+            self.turn.begin(guard, now, QUEUE, (credit, ROOM));
         }
         if let Some(cookies) = self.steering.cookies() {
             cookies.press(QUEUE, credit.is_some());
@@ -114,6 +117,7 @@ impl FirstLine {
     pub fn want(&mut self, wanted: &RxFilter) {
         if let (Some(guard), Some(told)) = (self.steering.guard(), &mut self.told) {
             guard.wants().tell(QUEUE, told, wanted, self.steering.is_shared());
+            self.turn.want(guard, QUEUE, wanted);
         }
     }
 

@@ -11,6 +11,9 @@ use floodwall_base::limits::BURST_MAX;
 
 /// Frames of one run behind which there are more: it was over by its time.
 const BEHIND: u64 = 24;
+/// The same where every frame counts that was judged at the interface: at a microsecond and more
+/// for an answer a run has fewer of them.
+const BEHIND_JUDGED: u64 = 12;
 /// Frames that wait when the worker arrives and count as load: NAPI ran outside our calls.
 const LOAD: usize = BURST_MAX / 2;
 
@@ -37,7 +40,16 @@ impl OwnHalf {
     /// Records a poll of so many frames, including those dropped for lack of credit. Returns
     /// whether it emptied the card's ring.
     pub(crate) fn ran(&mut self, frames: u64) -> bool {
-        self.saw_all = frames < BEHIND;
+        self.ran_behind(frames, BEHIND)
+    }
+
+    /// The same with all frames that were judged at the interface.
+    pub(crate) fn ran_judged(&mut self, frames: u64) -> bool {
+        self.ran_behind(frames, BEHIND_JUDGED)
+    }
+
+    fn ran_behind(&mut self, frames: u64, behind: u64) -> bool {
+        self.saw_all = frames < behind;
         self.left_behind = !self.saw_all;
         self.saw_all
     }

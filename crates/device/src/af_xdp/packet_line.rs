@@ -117,6 +117,7 @@ impl PacketLine {
     /// As [`Device::admit`](crate::Device::admit), where no more than `places` unverified frames
     /// may wait in the ring.
     pub(crate) fn admit(&mut self, now: Instant, credit: Option<usize>, places: usize) {
+        self.steering.look_after(now);
         let waiting = self.admitted().wrapping_sub(self.admitted).saturating_sub(self.taken);
         let Some(guard) = self.steering.guard() else { return };
         let queues = self.turns.len().max(1);
@@ -129,14 +130,11 @@ impl PacketLine {
             _ => credit.div_ceil(queues),
         });
         for (queue, turn) in (0..).zip(&mut self.turns) {
-            turn.begin(guard, now, queue, part);
+            turn.begin(guard, now, queue, (part, places.div_ceil(queues)));
             self.overflowed |= turn.has_refused(guard, queue);
             if let Some(cookies) = self.steering.cookies() {
                 cookies.press(queue, credit.is_some());
             }
-        }
-        if let Some(cookies) = self.steering.cookies() {
-            cookies.look_again(now);
         }
     }
 
@@ -144,6 +142,9 @@ impl PacketLine {
     pub(crate) fn want(&mut self, wanted: &RxFilter) {
         if let (Some(guard), Some(told)) = (self.steering.guard(), &mut self.told) {
             guard.wants().tell(0, told, wanted, self.steering.is_shared());
+            for (queue, turn) in (0..).zip(&mut self.turns) {
+                turn.want(guard, queue, wanted);
+            }
         }
     }
 
@@ -182,6 +183,7 @@ impl PacketLine {
 
     /// Adds what was dropped and answered.
     pub(crate) fn count(&self, stats: &mut DeviceStats) {
+        stats.program_lost += self.steering.lost();
         for queue in (0..).take(self.turns.len()) {
             if let Some(guard) = self.steering.guard() {
                 guard.count(queue, stats);

@@ -12,12 +12,15 @@
 //! of the queue's socket, and the filter's checks (`filter.rs`). A frame for us is dropped if its
 //! queue has no socket or the socket has no room.
 
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
 use std::io;
 
-use floodwall_base::MacAddr;
+use floodwall_base::{Instant, MacAddr};
 use floodwall_bpf::{
     AccessSize, Assembler, Function, Instruction, JumpCondition, Label, NoProgram, Register,
 };
+use floodwall_sync::lock::Mutex;
 
 use super::bpf::{Attach, Attachment, BpfProgram, Map, MapKind};
 use super::cookies::{CookieProgramPlan, Cookies};
@@ -55,9 +58,23 @@ pub(crate) struct QueueSteering {
     guard: Option<XdpFilter>,
     cookies: Option<Cookies>,
     program: BpfProgram,
-    attached: Option<Attachment>,
+    attached: Mutex<Option<AttachedProgram>>,
+    /// When the attachment was looked at last, in nanoseconds, and how often it was gone.
+    looked: AtomicU64,
+    lost: AtomicU64,
     is_shared: bool,
 }
+
+/// Where the program is attached.
+#[derive(Debug)]
+struct AttachedProgram {
+    index: u32,
+    how: Attach,
+    attachment: Attachment,
+}
+
+/// How often the attachment is looked at.
+const LOOK_NANOS: u64 = 1_000_000_000;
 
 /// The link address that the program steers to our sockets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -140,7 +157,9 @@ impl QueueSteering {
                 .map_err(|NoProgram| io::Error::other("the program has a jump to nowhere"))?;
         let program = BpfProgram::load(&code, plan.deliver)?;
         let is_shared = station.is_shared;
-        Ok(Self { sockets, counts, guard, cookies, program, attached: None, is_shared })
+        let (looked, lost) = (AtomicU64::new(0), AtomicU64::new(0));
+        let attached = Mutex::new(None);
+        Ok(Self { sockets, counts, guard, cookies, program, attached, looked, lost, is_shared })
     }
 
     /// The programs for SYNs and ACKs, if the kernel takes them; otherwise `notes` gives the
@@ -193,8 +212,41 @@ impl QueueSteering {
 
     /// Attaches it to the interface.
     pub(crate) fn attach(&mut self, index: u32, how: Attach) -> io::Result<()> {
-        self.attached = Some(self.program.attach(index, how)?);
+        let attachment = self.program.attach(index, how)?;
+        self.attached = Mutex::new(Some(AttachedProgram { index, how, attachment }));
         Ok(())
+    }
+
+    /// Looks once a second whether the program is still at its interface. Where it was taken off
+    /// it is attached again: at once, or as soon as another program that has its place is gone.
+    /// For the worker's turns; costs a load but for that once, and then a system call.
+    pub(crate) fn look_after(&self, now: Instant) {
+        let nanos = now.as_nanos();
+        let looked = self.looked.load(Relaxed);
+        if nanos.saturating_sub(looked) >= LOOK_NANOS {
+            self.looked.store(nanos, Relaxed);
+            self.look();
+        }
+    }
+
+    #[cold]
+    fn look(&self) {
+        // No code panics while it holds this lock.
+        let Ok(mut attached) = self.attached.lock() else { return };
+        let Some(here) = attached.as_mut() else { return };
+        if here.attachment.is_in_force().unwrap_or(true) {
+            return;
+        }
+        self.lost.fetch_add(1, Relaxed);
+        // An interface that is gone is found by its device.
+        if let Ok(anew) = self.program.attach(here.index, here.how) {
+            here.attachment = anew;
+        }
+    }
+
+    /// How often a look found that the program was not at its interface.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost.load(Relaxed)
     }
 
     /// From now on the frames of `queue` for us go to `socket`.
@@ -410,5 +462,48 @@ mod tests {
         assert_eq!(steering.verdict(&shortest).unwrap(), DROP);
         shortest[5] ^= 1;
         assert_eq!(steering.verdict(&shortest).unwrap(), PASS);
+    }
+
+    /// Its interface is the loopback of a namespace that ends with its thread.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a namespace is left with its thread")]
+    fn a_program_that_was_taken_off_is_attached_again_once_its_place_is_free() {
+        const LOOPBACK: u32 = 1;
+        let inside = std::thread::spawn(|| {
+            // SAFETY: the new thread alone enters another network namespace.
+            if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+                return eprintln!("SKIPPED: no namespace: {}", io::Error::last_os_error());
+            }
+            let (Some(mut ours), Some(mut other)) = (loaded(), loaded()) else { return };
+            ours.attach(LOOPBACK, Attach::Generic).unwrap();
+            let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
+            let take_off = |steering: &QueueSteering| {
+                steering.attached.lock().unwrap().as_ref().unwrap().attachment.take_off().unwrap();
+            };
+            let is_there = |steering: &QueueSteering| {
+                let attached = steering.attached.lock().unwrap();
+                attached.as_ref().unwrap().attachment.is_in_force().unwrap()
+            };
+            ours.look_after(at(1000));
+            assert_eq!((is_there(&ours), ours.lost()), (true, 0));
+            take_off(&ours);
+            assert!(!is_there(&ours));
+            ours.look_after(at(1999));
+            assert_eq!((is_there(&ours), ours.lost()), (false, 0), "one look a second");
+            ours.look_after(at(2000));
+            assert_eq!((is_there(&ours), ours.lost()), (true, 1));
+            // Another program takes its place.
+            take_off(&ours);
+            other.attach(LOOPBACK, Attach::Generic).unwrap();
+            ours.look_after(at(3000));
+            ours.look_after(at(4000));
+            assert_eq!((is_there(&ours), ours.lost(), is_there(&other)), (false, 3, true));
+            drop(other);
+            ours.look_after(at(5000));
+            assert_eq!((is_there(&ours), ours.lost()), (true, 4));
+            ours.look_after(at(6000));
+            assert_eq!(ours.lost(), 4);
+        });
+        inside.join().unwrap();
     }
 }

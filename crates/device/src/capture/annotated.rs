@@ -7,14 +7,7 @@ use core::time::Duration;
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-use pcap_file::DataLink;
-use pcap_file::pcapng::PcapNgWriter;
-use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
-use pcap_file::pcapng::blocks::interface_description::{
-    InterfaceDescriptionBlock, InterfaceDescriptionOption,
-};
-
-use super::recorder::into_io;
+use super::blocks::{BlockWriter, CaptureDirection, PacketBlock};
 use crate::device::Medium;
 
 /// Bytes of an Ethernet header.
@@ -43,7 +36,7 @@ pub struct AnnotatedPacket<'a> {
 
 /// Writes a pcapng stream.
 pub struct AnnotatedWriter<W: Write> {
-    writer: PcapNgWriter<W>,
+    writer: BlockWriter<W>,
     is_ethernet: bool,
 }
 
@@ -53,17 +46,11 @@ impl<W: Write> AnnotatedWriter<W> {
     /// # Errors
     /// The writer's.
     pub fn new(writer: W, interfaces: &[(String, Medium)], snap_len: u32) -> io::Result<Self> {
-        let mut writer = PcapNgWriter::new(writer).map_err(into_io)?;
+        let mut writer = BlockWriter::new(writer)?;
         let is_ethernet = interfaces.iter().any(|(_, medium)| *medium == Medium::Ethernet);
-        let linktype = if is_ethernet { DataLink::ETHERNET } else { DataLink::RAW };
+        let medium = if is_ethernet { Medium::Ethernet } else { Medium::Ip };
         for (name, _) in interfaces {
-            let options = vec![
-                InterfaceDescriptionOption::IfName(Cow::Borrowed(name.as_str())),
-                // Times are nanoseconds: ten to the power of minus nine.
-                InterfaceDescriptionOption::IfTsResol(9),
-            ];
-            let block = InterfaceDescriptionBlock { linktype, snaplen: snap_len, options };
-            writer.write_pcapng_block(block).map_err(into_io)?;
+            writer.interface(name, medium, snap_len)?;
         }
         Ok(Self { writer, is_ethernet })
     }
@@ -73,14 +60,6 @@ impl<W: Write> AnnotatedWriter<W> {
     /// # Errors
     /// The writer's.
     pub fn packet(&mut self, packet: &AnnotatedPacket<'_>) -> io::Result<()> {
-        let flags = if packet.inbound { 1 } else { 2 };
-        let mut options = vec![
-            EnhancedPacketOption::Comment(Cow::Borrowed(packet.comment)),
-            EnhancedPacketOption::Flags(flags),
-        ];
-        if packet.missed > 0 {
-            options.push(EnhancedPacketOption::DropCount(packet.missed));
-        }
         let (mut data, mut original_len) = (Cow::Borrowed(packet.bytes), packet.wire_len);
         if self.is_ethernet && !packet.has_link_header {
             let is_v6 = packet.bytes.first().is_some_and(|first| first >> 4 == 6);
@@ -89,15 +68,16 @@ impl<W: Write> AnnotatedWriter<W> {
             frame.extend_from_slice(packet.bytes);
             (data, original_len) = (Cow::Owned(frame), original_len + LINK_HEADER as u32);
         }
-        let block = EnhancedPacketBlock {
-            interface_id: u32::try_from(packet.interface).unwrap_or(0),
-            timestamp: packet.time,
-            original_len,
-            data,
-            options,
-        };
-        self.writer.write_pcapng_block(block).map_err(into_io)?;
-        Ok(())
+        let outbound = CaptureDirection::Outbound;
+        self.writer.packet(&PacketBlock {
+            interface: u32::try_from(packet.interface).unwrap_or(0),
+            time: packet.time,
+            data: &data,
+            wire_len: original_len,
+            direction: if packet.inbound { CaptureDirection::Inbound } else { outbound },
+            missed: packet.missed,
+            comment: Some(packet.comment),
+        })
     }
 
     /// The writer inside.

@@ -1,26 +1,20 @@
 //! `Recorder`: a device that records the packets of another one, and writes them as pcapng.
 //!
-//! Called by `floodwall dump` and by tests. Invariant: nothing is written between arrival and
-//! departure: packets are copied into a buffer of fixed size, which [`Recorder::flush`] empties
+//! Called by `floodwall run --record` and by tests. Invariant: nothing is written between arrival
+//! and departure: packets are copied into a buffer of fixed size, which [`Recorder::flush`] empties
 //! outside of the round. What does not fit is counted, and recorded in the file at that place. One
 //! link type a stream, as tcpdump demands.
 
 use core::fmt;
 use core::time::Duration;
-use std::borrow::Cow;
 use std::io::{self, Write};
 use std::os::fd::BorrowedFd;
 
 use floodwall_base::limits::BURST_MAX;
 use floodwall_packet::{Burst, PacketBuf, PacketList, Pool};
-use pcap_file::pcapng::PcapNgWriter;
-use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
-use pcap_file::pcapng::blocks::interface_description::{
-    InterfaceDescriptionBlock, InterfaceDescriptionOption,
-};
-use pcap_file::{DataLink, PcapError};
 
-use crate::device::{Device, DeviceInfo, Medium};
+use super::blocks::{BlockWriter, CaptureDirection, PacketBlock};
+use crate::device::{Device, DeviceInfo};
 use crate::error::DeviceError;
 use crate::stats::DeviceStats;
 
@@ -42,20 +36,13 @@ impl Default for RecorderConfig {
     }
 }
 
-/// The direction flags of a pcapng packet (the lowest two bits).
-#[derive(Clone, Copy)]
-enum CaptureDirection {
-    Inbound = 1,
-    Outbound = 2,
-}
-
 /// Bytes recorded and both counts of losses, at some moment.
 type Mark = (usize, u64, u64);
 
 /// A device wrapper that records every packet to a pcapng writer.
 pub struct Recorder<D, W: Write> {
     inner: D,
-    writer: PcapNgWriter<W>,
+    writer: BlockWriter<W>,
     clock: Box<dyn FnMut() -> Duration + Send>,
     buffer: Vec<u8>,
     config: RecorderConfig,
@@ -77,20 +64,9 @@ impl<D: Device, W: Write + Send> Recorder<D, W> {
         config: RecorderConfig,
         clock: impl FnMut() -> Duration + Send + 'static,
     ) -> io::Result<Self> {
-        let mut writer = PcapNgWriter::new(writer).map_err(into_io)?;
+        let mut writer = BlockWriter::new(writer)?;
         let info = inner.info();
-        let link = match info.medium {
-            Medium::Ethernet => DataLink::ETHERNET,
-            Medium::Ip => DataLink::RAW,
-        };
-        let options = vec![
-            InterfaceDescriptionOption::IfName(Cow::Borrowed(&info.name)),
-            // Times are nanoseconds: ten to the power of minus nine.
-            InterfaceDescriptionOption::IfTsResol(9),
-        ];
-        let snaplen = config.snap_len;
-        let interface = InterfaceDescriptionBlock { linktype: link, snaplen, options };
-        writer.write_pcapng_block(interface).map_err(into_io)?;
+        writer.interface(&info.name, info.medium, config.snap_len)?;
         let buffer = Vec::with_capacity(config.buffer_bytes);
         let clock = Box::new(clock);
         Ok(Self { inner, writer, clock, buffer, config, missed: 0, missed_before_next: 0 })
@@ -161,43 +137,34 @@ impl<D: Device, W: Write + Send> Recorder<D, W> {
 }
 
 /// Splits off one record of the buffer.
-fn split_record(buffer: &[u8]) -> Option<(EnhancedPacketBlock<'_>, &[u8])> {
+fn split_record(buffer: &[u8]) -> Option<(PacketBlock<'_>, &[u8])> {
     let (nanos, rest) = buffer.split_first_chunk()?;
     let (missed, rest) = rest.split_first_chunk()?;
     let (wire, rest) = rest.split_first_chunk()?;
     let (len, rest) = rest.split_first_chunk()?;
     let (direction, rest) = rest.split_first()?;
     let (data, rest) = rest.split_at_checked(u32::from_ne_bytes(*len) as usize)?;
-    let mut options = vec![EnhancedPacketOption::Flags(u32::from(*direction))];
-    let missed = u64::from_ne_bytes(*missed);
-    if missed > 0 {
-        options.push(EnhancedPacketOption::DropCount(missed));
-    }
-    let block = EnhancedPacketBlock {
-        interface_id: 0,
-        timestamp: Duration::from_nanos(u64::from_ne_bytes(*nanos)),
-        original_len: u32::from_ne_bytes(*wire),
-        data: Cow::Borrowed(data),
-        options,
+    let inbound = *direction == CaptureDirection::Inbound as u8;
+    let block = PacketBlock {
+        interface: 0,
+        time: Duration::from_nanos(u64::from_ne_bytes(*nanos)),
+        data,
+        wire_len: u32::from_ne_bytes(*wire),
+        direction: if inbound { CaptureDirection::Inbound } else { CaptureDirection::Outbound },
+        missed: u64::from_ne_bytes(*missed),
+        comment: None,
     };
     Some((block, rest))
 }
 
-fn write_all<W: Write>(mut buffer: &[u8], writer: &mut PcapNgWriter<W>) -> io::Result<usize> {
+fn write_all<W: Write>(mut buffer: &[u8], writer: &mut BlockWriter<W>) -> io::Result<usize> {
     let mut written = 0;
     while let Some((block, rest)) = split_record(buffer) {
-        writer.write_pcapng_block(block).map_err(into_io)?;
+        writer.packet(&block)?;
         buffer = rest;
         written += 1;
     }
     Ok(written)
-}
-
-pub(super) fn into_io(error: PcapError) -> io::Error {
-    match error {
-        PcapError::IoError(error) => error,
-        other => io::Error::other(other.to_string()),
-    }
 }
 
 impl<D: Device, W: Write + Send> Device for Recorder<D, W> {

@@ -116,6 +116,18 @@ impl System for Linux {
         Ok(Box::new(Poller::open(ids)?))
     }
 
+    fn set_turns(&self, thread: u32, nice: i32, slice: Duration) -> io::Result<()> {
+        thread::set_turns(thread, nice, slice)
+    }
+
+    fn again(&self) -> io::Result<Box<dyn System>> {
+        Ok(Box::new(Self::of(&self.name)?))
+    }
+
+    fn thread_time(&self, thread: u32) -> io::Result<std::fs::File> {
+        crate::thread_time::ThreadTime::file_of(thread)
+    }
+
     fn move_to(&self, thread: u32, group: &str) -> io::Result<()> {
         thread::move_to(thread, group)
     }

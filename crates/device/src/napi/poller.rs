@@ -16,6 +16,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// Microseconds of one poll: some three dozen frames.
 const POLL_MICROS: u32 = 20;
+/// Of one where more waits than that takes: a call costs some microseconds of its own.
+const LONG_MICROS: u32 = 60;
 /// Of the look that gives the half back.
 const LOOK_MICROS: u32 = 1;
 
@@ -32,6 +34,10 @@ const TRACKING_STATIC: u32 = 1;
 pub(super) trait PollDrive: Send + Debug {
     /// Runs it for a moment.
     fn poll(&mut self);
+    /// Runs it for a longer moment.
+    fn poll_long(&mut self) {
+        self.poll();
+    }
     /// Runs it once more and gives it back to the card, which calls when something comes.
     fn release(&mut self);
 }
@@ -80,7 +86,7 @@ struct PollTime {
 impl Poller {
     /// A poller of these receive halves.
     pub(super) fn open(ids: &[u32]) -> io::Result<Self> {
-        let preferring = PollRing::open(ids, POLL_MICROS, true)?;
+        let preferring = PollRing::open(ids, LONG_MICROS, true)?;
         Ok(Self { preferring, releasing: PollRing::open(ids, LOOK_MICROS, false)? })
     }
 }
@@ -136,6 +142,10 @@ impl PollRing {
 impl PollDrive for Poller {
     fn poll(&mut self) {
         self.preferring.wait(POLL_MICROS);
+    }
+
+    fn poll_long(&mut self) {
+        self.preferring.wait(LONG_MICROS);
     }
 
     fn release(&mut self) {

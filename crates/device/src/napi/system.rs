@@ -29,5 +29,11 @@ pub(super) trait System: Send + Debug {
     fn group(&self, thread: Option<u32>) -> io::Result<String>;
     /// What runs the receive halves with these numbers from our own calls.
     fn driver(&self, ids: &[u32]) -> io::Result<Box<dyn PollDrive>>;
+    /// Sets both in one call.
+    fn set_turns(&self, thread: u32, nice: i32, slice: Duration) -> io::Result<()>;
+    /// Another handle of the same interface.
+    fn again(&self) -> io::Result<Box<dyn System>>;
+    /// Where the processor time of a thread is read.
+    fn thread_time(&self, thread: u32) -> io::Result<std::fs::File>;
     fn move_to(&self, thread: u32, group: &str) -> io::Result<()>;
 }

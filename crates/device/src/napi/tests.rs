@@ -7,6 +7,7 @@ use super::note::NoteTaken;
 use super::system::System;
 use super::thread::ThreadStanding;
 use super::*;
+use crate::half_rank::HalfRank;
 
 /// What the fake kernel has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,6 +134,18 @@ impl System for Fake {
     fn group(&self, thread: Option<u32>) -> io::Result<String> {
         let ours = "/ours".to_owned();
         self.with("group", |state| if thread.is_some() { state.group.clone() } else { ours })
+    }
+
+    fn set_turns(&self, _: u32, nice: i32, slice: Duration) -> io::Result<()> {
+        self.with("set_turns", |state| (state.standing.nice, state.slice) = (nice, slice))
+    }
+
+    fn again(&self) -> io::Result<Box<dyn System>> {
+        Ok(Box::new(self.clone()))
+    }
+
+    fn thread_time(&self, _: u32) -> io::Result<std::fs::File> {
+        std::fs::File::open("/proc/thread-self/schedstat")
     }
 
     fn driver(&self, ids: &[u32]) -> io::Result<Box<dyn PollDrive>> {
@@ -344,4 +357,67 @@ fn what_a_killed_process_left_is_undone_first() {
     assert_eq!((fake.state().napis, fake.state().joins), (users.napis, users.joins));
     assert!(!folder.join("n").exists());
     std::fs::remove_dir(&folder).unwrap();
+}
+
+#[test]
+fn a_half_stands_behind_all_while_its_share_is_used_up_and_as_placed_in_the_end() {
+    let fake = Fake::veth();
+    let mut placement = take(&fake, NapiPolicy::NapiThread).unwrap();
+    let placed = fake.state();
+    let mut halves = placement.halves();
+    assert_eq!(halves.len(), 1, "one for each receive half");
+    assert!(placement.halves().is_empty(), "each is had once");
+    let mut half = halves.pop().unwrap();
+    assert!(half.time().is_some());
+    half.set_rank(HalfRank::Granted);
+    let granted = fake.state();
+    assert_eq!(granted.standing.nice, -20);
+    assert!(granted.slice > placed.slice, "the worker's slice is the shorter one");
+    half.set_rank(HalfRank::Denied);
+    assert_eq!(fake.state().standing.nice, NICE_BEHIND);
+    half.poll(true);
+    assert_eq!(*fake.polled.lock().unwrap(), (0, 0), "it is its thread's");
+    half.set_rank(HalfRank::Taken);
+    let taken = fake.state().napis[0].setting;
+    assert_eq!((taken.defer, taken.flush_nanos), (POLL_DEFER, POLL_FLUSH_NANOS));
+    half.poll(false);
+    half.set_rank(HalfRank::Denied);
+    assert_eq!(*fake.polled.lock().unwrap(), (1, 1), "polled, and given back");
+    assert_eq!(fake.state().napis, placed.napis);
+    half.set_rank(HalfRank::Taken);
+    drop(half);
+    assert_eq!(fake.state(), placed);
+}
+
+#[test]
+fn a_half_that_outlives_its_place_changes_nothing_any_more() {
+    let fake = Fake::veth();
+    let mut placement = take(&fake, NapiPolicy::NapiThread).unwrap();
+    let mut half = placement.halves().pop().unwrap();
+    half.set_rank(HalfRank::Granted);
+    drop(placement);
+    let after = fake.state();
+    half.set_rank(HalfRank::Denied);
+    drop(half);
+    assert_eq!(fake.state(), after);
+}
+
+#[test]
+fn a_half_that_cannot_be_polled_stays_its_threads() {
+    let fake = Fake::veth().deny("driver", libc::EPERM);
+    let mut placement = take(&fake, NapiPolicy::NapiThread).unwrap();
+    let placed = fake.state();
+    let mut half = placement.halves().pop().unwrap();
+    half.set_rank(HalfRank::Taken);
+    assert!(!half.is_taken());
+    assert_eq!(fake.state(), placed);
+}
+
+#[test]
+fn no_half_is_had_where_its_thread_is_on_no_workers_core() {
+    let fake = Fake::veth();
+    let config = PlacementConfig { half: NapiPolicy::NapiThread, ..PlacementConfig::default() };
+    let nowhere = NoteTaken::Nowhere(io::ErrorKind::ReadOnlyFilesystem.into());
+    let mut placement = Placement::take_by("v0", &config, Box::new(fake), nowhere).unwrap();
+    assert!(placement.halves().is_empty());
 }

@@ -82,6 +82,22 @@ pub(super) fn set_slice(thread: u32, slice: Duration) -> io::Result<()> {
     if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Sets nice value and slice of a thread of the default class.
+pub(super) fn set_turns(thread: u32, nice: i32, slice: Duration) -> io::Result<()> {
+    let attributes = SchedAttributes {
+        size: size_of::<SchedAttributes>() as u32,
+        policy: libc::SCHED_OTHER.cast_unsigned(),
+        nice,
+        runtime: slice.as_nanos() as u64,
+        ..SchedAttributes::default()
+    };
+    let none: libc::c_uint = 0;
+    // SAFETY: the kernel reads `size` bytes of the structure.
+    let set =
+        unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw const attributes, none) };
+    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// The group of the processor's controller that a thread is in: its path within the hierarchy.
 pub(super) fn group(thread: u32) -> io::Result<String> {
     let text = std::fs::read_to_string(format!("/proc/{thread}/cgroup"))?;

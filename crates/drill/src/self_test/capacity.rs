@@ -222,6 +222,8 @@ const fn judged(stats: &DeviceStats) -> u64 {
         + stats.rx_segments
         + stats.rx_service_full
         + stats.rx_prefix_full
+        + stats.rx_flow_full
+        + stats.rx_flow_prefix_full
         + stats.rx_syns_answered
 }
 

@@ -184,6 +184,20 @@ fn a_worker_that_is_woken_for_every_packet_lies_in_to_the_periods_end() {
 }
 
 #[test]
+fn what_the_kernels_half_uses_beside_the_turns_counts_as_the_workers() {
+    let mut balance = Balance::new(config(500), at(0));
+    assert_eq!(balance.ran(at(0), at(20), 8, true), NextTurn::Go);
+    assert_eq!((balance.lie_in(at(250)), balance.is_light()), (None, true), "20 of 250 us");
+    balance.charge(us(230));
+    assert!(!balance.is_light());
+    assert_eq!((balance.period_end(at(270)), balance.period_end(at(500))), (at(500), at(1000)));
+    assert_eq!(balance.lie_in(at(260)), Some(at(500)));
+    // Both together have used 260 of 250 us.
+    assert_eq!(balance.ran(at(260), at(270), 8, true), NextTurn::Rest { until: at(520) });
+    assert_eq!(balance.stats().ran, us(260));
+}
+
+#[test]
 fn everything_promised_to_applications_still_leaves_the_worker_a_hundredth() {
     let mut balance = Balance::new(config(1000), Instant::ORIGIN);
     flooded(&mut balance, 1000, 5_000, 0);

@@ -26,14 +26,26 @@ pub(crate) struct FloodwallPair {
     payload: Vec<u8>,
     buffer: Vec<u8>,
     now: u64,
+    singly: bool,
+}
+
+/// What is between the two, and how programs call.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Shape {
+    pub(crate) v6: bool,
+    /// Bare IP in place of Ethernet.
+    pub(crate) bare: bool,
+    /// A call for each datagram in place of one for a burst.
+    pub(crate) singly: bool,
 }
 
 impl End {
-    fn new(host: u8, sockets: usize) -> Self {
+    fn new(host: u8, sockets: usize, bare: bool) -> Self {
+        let mac = MacAddr([2, 0, 0, 0, 0, host]);
         let config = StackConfig {
             interfaces: vec![InterfaceConfig {
                 name: format!("eth{host}"),
-                medium: LinkMedium::Ethernet(MacAddr([2, 0, 0, 0, 0, host])),
+                medium: if bare { LinkMedium::Ip } else { LinkMedium::Ethernet(mac) },
                 mtu: 1500,
                 addresses: vec![
                     format!("10.0.0.{host}/24").parse().unwrap(),
@@ -52,7 +64,8 @@ impl End {
         let mut stack = Stack::new(&config, &mut random, Instant::ORIGIN).unwrap();
         let other = 3 - host;
         let mac = MacAddr([2, 0, 0, 0, 0, other]);
-        for addr in [format!("10.0.0.{other}"), format!("fd00::{other}")] {
+        let neighbors = [format!("10.0.0.{other}"), format!("fd00::{other}")];
+        for addr in neighbors.into_iter().filter(|_| !bare) {
             let addr: IpAddr = addr.parse().unwrap();
             stack.add_neighbor(IfIndex(1), addr, mac, Instant::ORIGIN).unwrap();
         }
@@ -81,8 +94,10 @@ impl End {
 }
 
 impl FloodwallPair {
-    pub(crate) fn new(len: usize, v6: bool, sockets: u16) -> Self {
-        let (mut sender, mut receiver) = (End::new(1, 1), End::new(2, usize::from(sockets)));
+    pub(crate) fn new(len: usize, shape: Shape, sockets: u16) -> Self {
+        let Shape { v6, bare, singly } = shape;
+        let (mut sender, mut receiver) =
+            (End::new(1, 1, bare), End::new(2, usize::from(sockets), bare));
         let from = sender.bind(4000);
         let bound: Vec<_> = (0..sockets).map(|i| receiver.bind(7000 + i)).collect();
         let used = bound.len() / 2;
@@ -90,33 +105,39 @@ impl FloodwallPair {
         let to = SocketAddr::new(host.parse().unwrap(), 7000 + used as u16);
         let payload = (0..len).map(|i| i as u8).collect();
         let buffer = vec![0; len];
-        Self { sender, receiver, from, at: bound[used], to, payload, buffer, now: 1 }
+        Self { sender, receiver, from, at: bound[used], to, payload, buffer, now: 1, singly }
     }
 }
 
 impl Pair for FloodwallPair {
     fn exchange(&mut self) -> usize {
         self.now += 10_000;
-        let Self { sender, receiver, from, at, to, payload, buffer, now } = self;
-        sender.with(*now, |stack, round| {
-            let mut sockets = stack.sockets(round);
-            for i in 0..BURST {
-                payload[0] = i as u8;
-                sockets.udp_send(*from, Some(*to), payload).unwrap();
-            }
-        });
+        let Self { sender, receiver, from, at, to, payload, buffer, now, singly } = self;
+        let share = if *singly { 1 } else { BURST };
+        for first in (0..BURST).step_by(share) {
+            sender.with(*now, |stack, round| {
+                let mut sockets = stack.sockets(round);
+                for i in first..first + share {
+                    payload[0] = i as u8;
+                    sockets.udp_send(*from, Some(*to), payload).unwrap();
+                }
+            });
+        }
         while let Some(packet) = sender.departing.pop_front() {
             receiver.arrived.push(packet).unwrap();
         }
-        receiver.with(*now, |stack, round| {
-            stack.round(round);
-            let mut sockets = stack.sockets(round);
-            let mut good = 0;
-            while let Ok(received) = sockets.udp_recv(*at, buffer) {
-                payload[0] = good as u8;
-                good += usize::from(buffer[..received.len] == payload[..]);
-            }
-            good
-        })
+        receiver.with(*now, |stack, round| stack.round(round));
+        let mut good = 0;
+        for _ in (0..BURST).step_by(share) {
+            receiver.with(*now, |stack, round| {
+                let mut sockets = stack.sockets(round);
+                for _ in 0..share {
+                    let Ok(received) = sockets.udp_recv(*at, buffer) else { break };
+                    payload[0] = good as u8;
+                    good += usize::from(buffer[..received.len] == payload[..]);
+                }
+            });
+        }
+        good
     }
 }

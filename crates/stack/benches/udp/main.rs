@@ -1,9 +1,11 @@
 //! UDP through two sockets, both ends on one core, beside smoltcp in the same run.
 //!
 //! `cargo bench -p floodwall-stack --bench udp`. Rounds of all contestants are interleaved; the
-//! table shows medians and ratios. Every datagram read is compared with what was sent. A word
-//! picks rows (`-- Floodwall`), and `--count N` sends N bursts on each and measures nothing: two
-//! such runs under an instruction counter differ by N bursts' worth of instructions.
+//! table shows medians and ratios. smoltcp's interface is bare IP; ours is Ethernet, or bare IP
+//! where a row says so. A burst is sent and read through one `Sockets`, and arrives in one round;
+//! "singly" has a `Sockets` for each datagram. Every datagram read is compared with what was sent.
+//! A word picks rows (`-- Floodwall`), and `--count N` sends N bursts on each and measures nothing:
+//! two such runs under an instruction counter differ by N bursts' worth of instructions.
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot set itself up has no result")]
 
@@ -12,7 +14,7 @@ mod smoltcp_pair;
 
 use std::time::Instant;
 
-use floodwall_pair::FloodwallPair;
+use floodwall_pair::{FloodwallPair, Shape};
 use smoltcp_pair::SmoltcpPair;
 
 /// Interleaved rounds: many short ones, so that those which another program interrupts do not move
@@ -79,17 +81,28 @@ fn main() {
 }
 
 fn contestants() -> Vec<Row> {
+    let [v4, v6] = [false, true].map(|v6| Shape { v6, ..Shape::default() });
+    let [bare_v4, bare_v6] = [v4, v6].map(|shape| Shape { bare: true, ..shape });
+    let [singly_v4, singly_v6] = [bare_v4, bare_v6].map(|shape| Shape { singly: true, ..shape });
     vec![
         row("smoltcp IPv4 64 B", SmoltcpPair::new(64, false)),
         row("smoltcp IPv6 64 B", SmoltcpPair::new(64, true)),
         row("smoltcp IPv4 1472 B", SmoltcpPair::new(1472, false)),
         row("smoltcp IPv6 1452 B", SmoltcpPair::new(1452, true)),
-        row("Floodwall IPv4 64 B", FloodwallPair::new(64, false, 1)),
-        row("Floodwall IPv6 64 B", FloodwallPair::new(64, true, 1)),
-        row("Floodwall IPv4 64 B, 1000 sockets", FloodwallPair::new(64, false, 1000)),
-        row("Floodwall IPv6 64 B, 1000 sockets", FloodwallPair::new(64, true, 1000)),
-        row("Floodwall IPv4 1472 B", FloodwallPair::new(1472, false, 1)),
-        row("Floodwall IPv6 1452 B", FloodwallPair::new(1452, true, 1)),
+        row("Floodwall IPv4 64 B", FloodwallPair::new(64, v4, 1)),
+        row("Floodwall IPv6 64 B", FloodwallPair::new(64, v6, 1)),
+        row("Floodwall IPv4 64 B, 1000 sockets", FloodwallPair::new(64, v4, 1000)),
+        row("Floodwall IPv6 64 B, 1000 sockets", FloodwallPair::new(64, v6, 1000)),
+        row("Floodwall IPv4 1472 B", FloodwallPair::new(1472, v4, 1)),
+        row("Floodwall IPv6 1452 B", FloodwallPair::new(1452, v6, 1)),
+        row("Floodwall IPv4 64 B, bare IP", FloodwallPair::new(64, bare_v4, 1)),
+        row("Floodwall IPv6 64 B, bare IP", FloodwallPair::new(64, bare_v6, 1)),
+        row("Floodwall IPv4 1472 B, bare IP", FloodwallPair::new(1472, bare_v4, 1)),
+        row("Floodwall IPv6 1452 B, bare IP", FloodwallPair::new(1452, bare_v6, 1)),
+        row("Floodwall IPv4 64 B, bare IP, singly", FloodwallPair::new(64, singly_v4, 1)),
+        row("Floodwall IPv6 64 B, bare IP, singly", FloodwallPair::new(64, singly_v6, 1)),
+        row("Floodwall IPv4 1472 B, bare IP, singly", FloodwallPair::new(1472, singly_v4, 1)),
+        row("Floodwall IPv6 1452 B, bare IP, singly", FloodwallPair::new(1452, singly_v6, 1)),
     ]
 }
 

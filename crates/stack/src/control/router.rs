@@ -124,7 +124,7 @@ impl Stack {
 
     /// How often the DNS servers or the search list have changed.
     #[must_use]
-    pub const fn dns_changes(&self) -> u64 {
+    pub fn dns_changes(&self) -> u64 {
         self.control.routers.dns_changes
     }
 
@@ -275,12 +275,13 @@ impl Stack {
     /// Timed work of all interfaces, up to `budget` units.
     pub(crate) fn router_timers(&mut self, cx: &mut RoundContext<'_>, budget: Units) -> Units {
         let (mut left, mut at) = (budget, 0);
-        while let Some((iface, engine)) =
-            self.control.routers.engines.get_mut(at).filter(|_| left.0 > 0)
-        {
+        loop {
+            let routers = &mut self.control.routers;
+            let Some((iface, engine)) = routers.engines.get_mut(at).filter(|_| left.0 > 0) else {
+                break;
+            };
             let iface = *iface;
-            let spent =
-                engine.step(cx.now, &mut cx.random.public, &mut self.control.routers.actions);
+            let spent = engine.step(cx.now, &mut cx.random.public, &mut routers.actions);
             self.do_actions(cx, iface);
             left = left.minus(spent);
             at += usize::from(spent.is_zero());

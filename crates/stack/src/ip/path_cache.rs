@@ -14,12 +14,14 @@
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::time::Duration;
 
-use floodwall_base::{IfIndex, Instant};
+use floodwall_base::{Family, IfIndex, Instant};
 use floodwall_checksum::InternetSum;
+use floodwall_packet::PacketBuf;
+use floodwall_tcp::SegmentMarks;
 use floodwall_udp::{DatagramHeader, PreparedDatagram, SocketId};
-use floodwall_wire::{ethernet, ipv4, ipv6};
+use floodwall_wire::{IpProtocol, ethernet, ipv4, ipv6};
 
-use crate::ip::ip_family::IpFamily;
+use crate::ip::ip_family::{AddrPair, IpFamily};
 use crate::ip::tx::OutputPath;
 use crate::triage::recent_peers::AGAIN;
 
@@ -59,7 +61,7 @@ pub(crate) struct CachedPath {
 
 /// What goes before a datagram; the lengths and what depends on them are not yet right.
 #[derive(Clone, Copy, Debug)]
-struct HeaderTemplate {
+pub(crate) struct HeaderTemplate {
     /// Of Ethernet, where there is one.
     link: Option<[u8; ethernet::HEADER_LEN]>,
     ip: IpHeader,
@@ -85,18 +87,27 @@ impl HeaderTemplate {
         };
         Some(Self { link: link.first_chunk().copied(), ip })
     }
-}
 
-impl DatagramHeader for CachedPath {
+    /// Bytes of the IP header.
     #[inline]
-    fn len(&self) -> usize {
-        let link = if self.headers.link.is_some() { ethernet::HEADER_LEN } else { 0 };
+    const fn ip_len(&self) -> usize {
+        match self.ip {
+            IpHeader::V4(..) => ipv4::HEADER_LEN,
+            IpHeader::V6(_) => ipv6::HEADER_LEN,
+        }
+    }
+
+    /// Bytes of both headers.
+    #[inline]
+    pub(crate) const fn len(&self) -> usize {
+        let link = if self.link.is_some() { ethernet::HEADER_LEN } else { 0 };
         link + self.ip_len()
     }
 
+    /// Writes them before `len` bytes of IP payload.
     #[inline]
-    fn write(&self, out: &mut [u8], len: usize) {
-        let out = match &self.headers.link {
+    pub(crate) fn write(&self, out: &mut [u8], len: usize) {
+        let out = match &self.link {
             None => out,
             Some(link) => {
                 let Some((front, rest)) = out.split_first_chunk_mut() else { return };
@@ -104,7 +115,7 @@ impl DatagramHeader for CachedPath {
                 rest
             }
         };
-        match &self.headers.ip {
+        match &self.ip {
             IpHeader::V4(header, sum) => {
                 let Some(out) = out.first_chunk_mut() else { return };
                 *out = *header;
@@ -118,6 +129,18 @@ impl DatagramHeader for CachedPath {
                 [out[4], out[5]] = (len as u16).to_be_bytes();
             }
         }
+    }
+}
+
+impl DatagramHeader for CachedPath {
+    #[inline]
+    fn len(&self) -> usize {
+        self.headers.len()
+    }
+
+    #[inline]
+    fn write(&self, out: &mut [u8], len: usize) {
+        self.headers.write(out, len);
     }
 }
 
@@ -140,6 +163,16 @@ pub(crate) struct ResolvedPath<A> {
     generation: u32,
     until: Instant,
     path: OutputPath<A>,
+    heads: Option<SegmentHeads<A>>,
+}
+
+/// The headers of the last segment of TCP that left that way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SegmentHeads<A> {
+    src_addr: A,
+    marks: SegmentMarks,
+    pub(crate) iface: IfIndex,
+    pub(crate) headers: HeaderTemplate,
 }
 
 /// One entry a socket, and the ways of the last segments of TCP, of each family.
@@ -212,7 +245,46 @@ impl PathCache {
         now: Instant,
     ) {
         let (generation, until) = (self.generation, now + LIFETIME);
-        *A::last_way_mut(self) = Some(ResolvedPath { dst_addr, zone, generation, until, path });
+        let way = ResolvedPath { dst_addr, zone, generation, until, path, heads: None };
+        *A::last_way_mut(self) = Some(way);
+    }
+
+    /// The headers of a segment between these ends, if the last one that left had the same.
+    #[inline]
+    pub(crate) fn heads<A: IpFamily>(
+        &self,
+        ends: &AddrPair<A>,
+        zone: Option<IfIndex>,
+        marks: &SegmentMarks,
+        now: Instant,
+    ) -> Option<&SegmentHeads<A>> {
+        let way = A::last_way(self).as_ref()?;
+        let heads = way.heads.as_ref()?;
+        let good = way.generation == self.generation && now < way.until;
+        let same = way.dst_addr == ends.dst_addr && heads.src_addr == ends.src_addr;
+        (good && same && way.zone == zone && heads.marks == *marks).then_some(heads)
+    }
+
+    /// Remembers the headers of a segment of `len` bytes, if that is what has departed last.
+    pub(crate) fn note_heads<A: IpFamily>(
+        &mut self,
+        (ends, zone): (&AddrPair<A>, Option<IfIndex>),
+        marks: SegmentMarks,
+        departed: &PacketBuf,
+        len: usize,
+    ) {
+        let Some(way) = A::last_way_mut(self) else { return };
+        let link_len = departed.len().wrapping_sub(len + A::HEADER_LEN);
+        let is_v4 = A::FAMILY == Family::V4;
+        let protocol_at = link_len.wrapping_add(if is_v4 { 9 } else { 6 });
+        let is_segment = departed.first().get(protocol_at) == Some(&IpProtocol::TCP.0);
+        let is_known = link_len == 0 || link_len == ethernet::HEADER_LEN;
+        let is_way = way.dst_addr == ends.dst_addr && way.zone == zone;
+        if is_known && is_segment && is_way {
+            let headers = HeaderTemplate::of(departed.first(), link_len, is_v4);
+            let (src_addr, iface) = (ends.src_addr, departed.iface());
+            way.heads = headers.map(|headers| SegmentHeads { src_addr, marks, iface, headers });
+        }
     }
 
     /// Remembers the headers of a frame that has just been made for `query`.
@@ -260,12 +332,14 @@ impl CachedPath {
     /// Bytes of the IP header.
     #[inline]
     pub(crate) const fn ip_len(&self) -> usize {
-        if self.is_v4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN }
+        self.headers.ip_len()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use floodwall_packet::{Pool, PoolConfig};
+
     use super::*;
 
     fn way_is_remembered_until_something_changes<A: IpFamily>(to: A, other: A) {
@@ -288,5 +362,51 @@ mod tests {
         way_is_remembered_until_something_changes(v4[0], v4[1]);
         let v6 = [1, 2].map(|n| Ipv6Addr::from_bits(0x2001_0db8 << 96 | n));
         way_is_remembered_until_something_changes(v6[0], v6[1]);
+    }
+
+    fn heads_serve_the_next_segment_like_it<A: IpFamily>(ends: AddrPair<A>) {
+        let pool = Pool::new(&PoolConfig::default()).unwrap();
+        let (mut paths, now) = (PathCache::new(0), Instant::from_nanos(1_000));
+        let marks = SegmentMarks::default();
+        let path = OutputPath::Via { iface: IfIndex(1), next_hop: ends.dst_addr, mtu: 1500 };
+        for link_len in [0, ethernet::HEADER_LEN] {
+            let departed = |len: usize, protocol: IpProtocol| {
+                let segment = pool.packet_from(&vec![7; len]).unwrap();
+                let packet = A::header(&pool, segment, ends, protocol, 64, 0).unwrap();
+                let mut packet = packet.push_header(&pool, link_len).unwrap();
+                packet.front_mut(link_len).unwrap().fill(9);
+                packet.set_iface(IfIndex(1));
+                packet
+            };
+            paths.note_last((ends.dst_addr, None), path, now);
+            // What a neighbour protocol sends in its place, and another length.
+            paths.note_heads((&ends, None), marks, &departed(32, IpProtocol::ICMPV6), 32);
+            paths.note_heads((&ends, None), marks, &departed(32, IpProtocol::TCP), 31);
+            assert!(paths.heads(&ends, None, &marks, now).is_none());
+            paths.note_heads((&ends, None), marks, &departed(32, IpProtocol::TCP), 32);
+            let heads = paths.heads(&ends, None, &marks, now).unwrap();
+            let wanted = departed(700, IpProtocol::TCP);
+            let mut made = vec![0; heads.headers.len()];
+            heads.headers.write(&mut made, 700);
+            assert_eq!((&made[..], heads.iface), (&wanted.first()[..made.len()], IfIndex(1)));
+            let other = SegmentMarks { ecn_capable: true, ..marks };
+            let back = AddrPair { src_addr: ends.dst_addr, dst_addr: ends.src_addr };
+            let same_peer = AddrPair { src_addr: ends.dst_addr, ..ends };
+            assert!(paths.heads(&ends, None, &other, now).is_none());
+            assert!(paths.heads(&ends, Some(IfIndex(1)), &marks, now).is_none());
+            assert!(paths.heads(&back, None, &marks, now).is_none());
+            assert!(paths.heads(&same_peer, None, &marks, now).is_none());
+            assert!(paths.heads(&ends, None, &marks, now + LIFETIME).is_none());
+            paths.forget();
+            assert!(paths.heads(&ends, None, &marks, now).is_none());
+        }
+    }
+
+    #[test]
+    fn the_headers_of_the_last_segment_serve_one_like_it_until_something_changes() {
+        let [src_addr, dst_addr] = [1, 2].map(|n| Ipv4Addr::new(192, 0, 2, n));
+        heads_serve_the_next_segment_like_it(AddrPair { src_addr, dst_addr });
+        let [src_addr, dst_addr] = [1, 2].map(|n| Ipv6Addr::from_bits(0x2001_0db8 << 96 | n));
+        heads_serve_the_next_segment_like_it(AddrPair { src_addr, dst_addr });
     }
 }

@@ -139,7 +139,9 @@ impl Stack {
     /// Shows the other shards what has changed. False where too much waits for them.
     pub(crate) fn publish_routes(&mut self, now: Instant) -> bool {
         // Publish both families, even if the first fails.
-        let (v4, v6) = (self.v4.routes.publish(now), self.v6.routes.publish(now));
+        // What is shown has no deadline.
+        let (v4, v6) = (self.v4.routes.unmarked(), self.v6.routes.unmarked());
+        let (v4, v6) = (v4.publish(now), v6.publish(now));
         v4 && v6
     }
 

@@ -181,17 +181,31 @@ impl Stack {
     }
 
     /// Hands programs what arrived on their connections, and what timers have made of them.
+    #[inline]
     pub(crate) fn deliver_streams(&mut self, cx: &mut RoundContext<'_>) {
-        if self.tcp.is_some()
-            && let Some(mut remote) = self.shard.remote.take()
-        {
+        if self.shard.remote.is_some() && self.tcp.is_some() {
+            self.deliver_remote_streams(cx);
+        }
+    }
+
+    #[inline(never)]
+    fn deliver_remote_streams(&mut self, cx: &mut RoundContext<'_>) {
+        if let Some(mut remote) = self.shard.remote.take() {
             self.deliver_connections(cx, &mut remote);
             self.shard.remote = Some(remote);
         }
     }
 
     /// Hands each socket's datagrams and error to its program: at the end of a round.
+    #[inline]
     pub(crate) fn deliver_to_programs(&mut self, cx: &mut RoundContext<'_>) {
+        if self.shard.remote.is_some() {
+            self.deliver_to_remote(cx);
+        }
+    }
+
+    #[inline(never)]
+    fn deliver_to_remote(&mut self, cx: &mut RoundContext<'_>) {
         self.deliver_streams(cx);
         let Some(remote) = &mut self.shard.remote else { return };
         while let Some((socket, refused)) = self.sockets.udp.next_refusing() {

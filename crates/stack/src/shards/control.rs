@@ -232,8 +232,8 @@ impl Stack {
         };
         control.reclaim(now);
         let ControlShard { published, v4, v6, neighbors_withheld, .. } = &mut *control;
-        let v4 = v4.publish(&published.v4, &mut self.v4.neighbors, NEIGHBORS_EACH, now);
-        let v6 = v6.publish(&published.v6, &mut self.v6.neighbors, NEIGHBORS_EACH, now);
+        let v4 = v4.publish(&published.v4, self.v4.neighbors.unmarked(), NEIGHBORS_EACH, now);
+        let v6 = v6.publish(&published.v6, self.v6.neighbors.unmarked(), NEIGHBORS_EACH, now);
         *neighbors_withheld = !(v4 && v6);
         control.show(self, now);
         control.routes_withheld = !routes_shown;

@@ -143,7 +143,15 @@ impl Stack {
     /// Takes over notes of the other shards since the last call, and, on a follower, what the
     /// control shard has published. Costs a look at three words, and at one of each other shard,
     /// where nothing is new; nothing where there are no others.
+    #[inline(always)]
     pub(crate) fn catch_up(&mut self, cx: &mut RoundContext<'_>) {
+        if !matches!(self.shard.role, Role::Alone) {
+            self.catch_up_with_others(cx);
+        }
+    }
+
+    #[inline(never)]
+    fn catch_up_with_others(&mut self, cx: &mut RoundContext<'_>) {
         self.hear_notes(cx.now);
         if !self.is_follower() {
             return;
@@ -193,7 +201,7 @@ impl Stack {
 
     /// Whether a DHCP client of this host waits for an answer.
     #[inline]
-    pub(crate) const fn dhcp_asks(&self) -> bool {
+    pub(crate) fn dhcp_asks(&self) -> bool {
         match &self.shard.role {
             Role::Follower(follower) => follower.dhcp_asks,
             _ => self.control.dhcp.asks(),

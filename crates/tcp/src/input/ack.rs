@@ -123,7 +123,7 @@ impl Connection {
             TcpState::FinWait1 => {
                 self.step(StateStep::FinAcked);
                 if self.released {
-                    self.timers.set(TimerKind::Close, cx.now + cx.orphans.fin);
+                    self.timers.set(TimerKind::Close, cx.now + cx.places.orphans().fin);
                 }
                 None
             }

@@ -28,6 +28,7 @@ fn ledger() -> PlaceLedger {
 fn enter(ledger: &mut PlaceLedger, indices: core::ops::Range<u32>, peer: impl Fn(u32) -> IpAddr) {
     let here = |index| (peer(index), Duration::ZERO);
     indices.for_each(|index| ledger.enter(index, 0, here(index), at(u64::from(index))));
+    ledger.enter_waiting(usize::MAX);
 }
 
 #[test]
@@ -89,6 +90,7 @@ fn a_listener_s_connections_that_must_be_idle_for_longer_stay() {
         let idle_min = if index < 15 { Duration::from_secs(60) } else { Duration::ZERO };
         ledger.enter(index, 0, (v4(1, 1), idle_min), at(u64::from(index)));
     }
+    ledger.enter_waiting(usize::MAX);
     assert_eq!(ledger.victim(0, None, at(100), silent), Some(15));
     (15..20).for_each(|index| ledger.leave(index));
     assert_eq!(ledger.victim(0, None, at(59_999), silent), None);
@@ -105,4 +107,24 @@ fn the_share_of_a_prefix_is_that_of_all_that_have_some_and_one_more() {
     assert!(ledger.has_its_share(0, v4(1, 200), 1000));
     enter(&mut ledger, 500..510, |index| v4(index as u8, 1));
     assert!(ledger.has_its_share(0, v4(1, 1), 1000) && !ledger.has_its_share(0, v4(9, 1), 1000));
+}
+
+#[test]
+fn what_waits_counts_once_it_is_entered_as_it_is_by_then() {
+    let mut ledger = ledger();
+    (0..8).for_each(|index| ledger.enter(index, 0, (v4(1, 1), Duration::ZERO), at(0)));
+    assert_eq!((ledger.held_by(0, v4(1, 1)), ledger.victim(0, None, at(9), silent)), (0, None));
+    ledger.leave(0);
+    ledger.disown(2);
+    ledger.enter_waiting(3);
+    let unowned = u64::from(TCP_UNOWNED_WEIGHT);
+    assert_eq!((ledger.held_by(0, v4(1, 1)), ledger.count(0)), (2 + unowned, 2 + unowned));
+    assert_eq!(ledger.victim(0, None, at(9), silent), Some(2));
+    // One that has left is not entered, nor one twice.
+    ledger.leave(4);
+    ledger.leave(1);
+    ledger.enter_waiting(usize::MAX);
+    assert_eq!(ledger.count(0), 4 + unowned);
+    (0..8).for_each(|index| ledger.leave(index));
+    assert_eq!((ledger.count(0), ledger.held_by(0, v4(1, 1))), (0, 0));
 }

@@ -11,7 +11,7 @@ use floodwall_packet::PacketBuf;
 use floodwall_syncache::{HalfOpen, ListenSettings};
 
 use crate::connection::{Connection, OpenKind};
-use crate::connection_table::{ConnectionTable, TcpContext, Transmit};
+use crate::connection_table::{ConnectionTable, OutgoingSegment, TcpContext};
 use crate::error::{ConnectionError, ListenError, OpenError, RecvError, SendError};
 use crate::id::{ConnectionId, ListenerId, StaleHandle};
 use crate::mss::{announced_mss, floored_mtu};
@@ -70,22 +70,31 @@ impl<H: HalfOpen> ConnectionTable<H> {
             zone: ends.zone,
             protocol: PROTOCOL,
         };
-        flow.local.port = self.local_port(lend, flow)?;
+        let hash;
+        (flow.local.port, hash) = self.local_port(lend, flow)?;
         let start = self.start(lend, flow, ends.mtu, settings);
         let connection = Connection::open(&start);
         lend.counters.count(Counter::TcpActiveOpens);
-        match self.place(connection, owner, None, lend.now) {
+        match self.place((connection, hash), owner, None, lend.now) {
             Ok(index) => Ok(self.id(index)),
             Err(_) => Err(OpenError::TooMany),
         }
     }
 
-    /// The requested port, if its four-tuple is free, or a free ephemeral port.
-    fn local_port(&self, lend: &mut TcpContext<'_>, flow: FlowKey) -> Result<u16, OpenError> {
+    /// The requested port, if its four-tuple is free, or a free ephemeral port; and the hash of the
+    /// flow with it.
+    fn local_port(
+        &self,
+        lend: &mut TcpContext<'_>,
+        flow: FlowKey,
+    ) -> Result<(u16, u64), OpenError> {
         let with = |port| FlowKey { local: Endpoint { port, ..flow.local }, ..flow };
         if flow.local.port != 0 {
-            let free = self.find(&flow).is_none() && self.time_waits.lookup(&flow).is_none();
-            return free.then_some(flow.local.port).ok_or(OpenError::InUse);
+            let hash = self.hash(&flow);
+            return match self.is_free(&flow, hash) {
+                true => Ok((flow.local.port, hash)),
+                false => Err(OpenError::InUse),
+            };
         }
         let comes_home = |port| match &self.steering {
             None => true,
@@ -95,14 +104,21 @@ impl<H: HalfOpen> ConnectionTable<H> {
                 steering.flow(local, remote, PROTOCOL) == *worker
             }
         };
+        let mut hash = 0;
         let suits = |port| {
+            hash = self.hash(&with(port));
             comes_home(port)
                 && with(port).local != flow.remote
-                && self.find(&with(port)).is_none()
-                && self.time_waits.lookup(&with(port)).is_none()
+                && self.is_free(&with(port), hash)
                 && !self.listeners.holds(flow.local, port)
         };
-        port::pick(&self.config.ephemeral, &mut lend.random.secret, suits).ok_or(OpenError::NoPort)
+        let found = port::pick(&self.config.ephemeral, &mut lend.random.secret, suits);
+        found.map(|port| (port, hash)).ok_or(OpenError::NoPort)
+    }
+
+    /// Whether neither a connection nor a record in TIME-WAIT has this flow, of this hash.
+    fn is_free(&self, flow: &FlowKey, hash: u64) -> bool {
+        self.find_hashed(flow, hash).is_none() && !self.time_waits.has(flow, hash as u32)
     }
 
     pub(crate) fn start<'a>(
@@ -230,18 +246,17 @@ impl<H: HalfOpen> ConnectionTable<H> {
         self.write(lend, id, bytes, true)
     }
 
-    /// The peer to which a write of this connection would leave at once, and its interface where
-    /// that is significant: nothing waits to be sent, here or by others. The caller looks its path
-    /// up for [`ConnectionTable::send_now`].
+    /// The flow of which a write would leave at once: nothing waits to be sent, here or by others.
+    /// The caller looks its path up for [`ConnectionTable::send_now`].
     #[inline]
-    pub fn next_to_write(&mut self, id: ConnectionId) -> Option<(IpAddr, IfIndex)> {
+    pub fn next_to_write(&mut self, id: ConnectionId) -> Option<FlowKey> {
         if self.wants_transmit() {
             return None;
         }
         self.prefetch(id.index);
         let connection = self.named(id).ok()?;
         let waits = connection.snd.unsent() > 0;
-        (!waits).then(|| (connection.flow.remote.ip(), connection.flow.zone))
+        (!waits).then_some(connection.flow)
     }
 
     /// As [`ConnectionTable::send`] or, with `more`, [`ConnectionTable::send_more`], on a path of
@@ -257,7 +272,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         id: ConnectionId,
         bytes: &[u8],
         (more, mtu): (bool, Option<u32>),
-    ) -> (Result<usize, SendError>, Option<Transmit>) {
+    ) -> (Result<usize, SendError>, Option<OutgoingSegment>) {
         if self.wants_transmit() {
             return (self.write(lend, id, bytes, more), None);
         }
@@ -279,7 +294,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         };
         let is_quiet = connection.is_quiet(cx.records);
         let wants_output = packet.is_some() && !is_quiet && connection.wants_output(cx.records);
-        let transmit = Transmit::from_connection(packet, connection);
+        let transmit = OutgoingSegment::from_connection(packet, connection);
         if transmit.is_some() {
             self.begin_turn(id.index);
         }

@@ -40,7 +40,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         packet: (PacketBuf, usize),
     ) -> SegmentVerdict {
         if !self.time_waits.is_empty()
-            && let Some(verdict) = self.in_time_wait(lend, flow, iface, segment)
+            && let Some(verdict) = self.in_time_wait(lend, (flow, hash), iface, segment)
         {
             return verdict;
         }
@@ -154,7 +154,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         match self.half_open.ack_hashed(half, &ack, hash, lend.moment()) {
             AckOutcome::Proven(proven) => {
                 self.make_room(lend, Some(flow.remote.ip()));
-                self.establish(lend, listener, mtu, &proven);
+                self.establish(lend, listener, mtu, (&proven, hash));
                 Ok(())
             }
             // A cookie is proved by the first byte of the stream alone. Where that was lost, and
@@ -173,7 +173,13 @@ impl<H: HalfOpen> ConnectionTable<H> {
     }
 
     /// Creates a connection from a proven handshake and queues it for accept.
-    fn establish(&mut self, lend: &mut TcpContext<'_>, listener: u32, mtu: u32, proven: &Proven) {
+    fn establish(
+        &mut self,
+        lend: &mut TcpContext<'_>,
+        listener: u32,
+        mtu: u32,
+        (proven, hash): (&Proven, u64),
+    ) {
         let Some((settings, owner)) = self.listeners.of_new(listener) else {
             return self.half_open.accepted(proven.slot());
         };
@@ -194,7 +200,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             connection.recovery.rtt_mut().sample(time, 1, lend.now);
         }
         debug_assert!(connection.rto() <= rto_config().max);
-        match self.place(connection, owner, Some((listener, proven.slot())), lend.now) {
+        match self.place((connection, hash), owner, Some((listener, proven.slot())), lend.now) {
             Ok(index) => {
                 self.enter_ledgers(index, listener, &settings, lend.now);
                 if let Some(place) = self.places.get_mut(index as usize) {
@@ -212,7 +218,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
     fn in_time_wait(
         &mut self,
         lend: &mut TcpContext<'_>,
-        flow: &FlowKey,
+        (flow, hash): (&FlowKey, u64),
         iface: IfIndex,
         segment: &Segment,
     ) -> Option<SegmentVerdict> {
@@ -222,7 +228,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
             let settings = listener.and_then(|listener| self.listeners.of_new(listener));
             arrived = arrived.of_listener(settings.is_some_and(|(it, _)| it.timestamps));
         }
-        match self.time_waits.input(flow, &arrived, lend.now) {
+        match self.time_waits.input_hashed((flow, hash as u32), &arrived, lend.now) {
             Waited::Absent | Waited::Reopen(_) => None,
             Waited::Ignore => Some(SegmentVerdict::Dropped(DropReason::TcpOutOfWindow)),
             Waited::Ack(mut record) => {

@@ -19,7 +19,7 @@ use floodwall_syncache::{HalfOpen, HandshakeAck};
 
 use crate::connection_table::{ConnectionTable, Slot, TcpContext};
 use crate::error::ConnectionError;
-use crate::places::Newcomer;
+use crate::places::{ENTERED_EACH, Newcomer};
 use crate::settings::TcpSettings;
 
 /// The only group of the shard's ledger.
@@ -93,6 +93,10 @@ impl<H: HalfOpen> ConnectionTable<H> {
     pub(super) fn make_room(&mut self, lend: &mut TcpContext<'_>, newcomer: Newcomer) {
         let max = self.places_max();
         let most = max - max / TCP_PLACES_KEPT_DIVISOR;
+        if self.live() <= max / 2 {
+            return;
+        }
+        self.ledgers.all.enter_waiting(ENTERED_EACH);
         for _ in 0..TCP_EVICTED_MAX {
             if self.live() < most {
                 return;
@@ -149,9 +153,10 @@ impl<H: HalfOpen> ConnectionTable<H> {
     }
 
     /// What the prefix of a peer holds of the places: one for each connection in use,
-    /// `TCP_UNOWNED_WEIGHT` for each without an owner.
+    /// `TCP_UNOWNED_WEIGHT` for each without an owner. Enters all that wait to be counted.
     #[must_use]
-    pub fn places_of(&self, peer: IpAddr) -> u64 {
+    pub fn places_of(&mut self, peer: IpAddr) -> u64 {
+        self.ledgers.all.enter_waiting(usize::MAX);
         self.ledgers.all.held_by(ALL, peer)
     }
 }

@@ -190,13 +190,18 @@ impl Cable {
     ) -> Result<usize, SendError> {
         let now = self.now;
         let (tcp, mut lend) = self.hosts[host].lend(now);
+        let ends = tcp.ends(id);
         let (sent, out) = match (at_once, more) {
             (true, _) => tcp.send_now(&mut lend, id, bytes, (more, None)),
             (false, true) => (tcp.send_more(&mut lend, id, bytes), None),
             (false, false) => (tcp.send(&mut lend, id, bytes), None),
         };
         self.at_once += u64::from(out.is_some());
-        out.into_iter().for_each(|out| self.launch(host, out));
+        if let (Some(out), Ok((local, remote))) = (out, ends) {
+            let bytes = out.packet.chunks().flatten().copied().collect();
+            let (src_addr, dst_addr) = (local.ip(), remote.ip());
+            self.fly(Flying { to: 1 - host, src_addr, dst_addr, bytes });
+        }
         self.flush();
         sent
     }

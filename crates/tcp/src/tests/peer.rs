@@ -278,7 +278,7 @@ impl Peer {
             let Some(out) = tcp.transmit_on(&mut lend, mtu, &mut rest) else { continue };
             for packet in [out.packet].into_iter().chain(core::iter::from_fn(|| rest.pop_front())) {
                 self.note(&packet.chunks().flatten().copied().collect::<Vec<_>>());
-                self.out.last_mut().unwrap().fragmentable = out.fragmentable;
+                self.out.last_mut().unwrap().fragmentable = out.marks.fragmentable;
             }
         }
     }

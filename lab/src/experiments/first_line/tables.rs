@@ -3,9 +3,9 @@
 //! Called by `first_line.rs` at the end of a run. Invariant: every number named by a claim is set
 //! here, and only from what was measured.
 
-use super::Flood;
 use super::trials::{Results, Trial};
 use super::victims::Victim;
+use super::{Flood, TrialCase};
 use crate::measure::Measured;
 use crate::plot::{Axes, Plot, Series, lines};
 use crate::table::Table;
@@ -26,9 +26,15 @@ pub(super) fn measured(results: &Results, least: bool) -> Measured {
         if let Some(kernel) = results.kernel_beside(trial) {
             set("over-kernel", trial.honest - kernel.honest);
         }
+        if let Some(stamps) = &trial.stamps {
+            set("program", stamps.share());
+            set("gap-p99-ms", stamps.p99.as_secs_f64() * 1e3);
+            set("gap-longest-ms", stamps.longest.as_secs_f64() * 1e3);
+        }
     }
     for flood in [Flood::Syn, Flood::Udp] {
         measured.tables.push(results.table(flood));
+        measured.tables.push(results.beside_a_program(flood));
         measured.plots.extend(results.plots(flood));
     }
     measured
@@ -44,24 +50,32 @@ const fn family(six: bool) -> &'static str {
 
 impl Trial {
     fn case(&self, load: &str) -> String {
-        format!("{}/{}/{}/{load}", self.flood.name(), self.victim.name(), family(self.six))
+        let TrialCase { flood, six, victim, shares, .. } = self.case;
+        // A measure's stars stand for one part each: those beside a program have one part more.
+        let beside = if shares { "beside/" } else { "" };
+        format!("{beside}{}/{}/{}/{load}", flood.name(), victim.name(), family(six))
     }
 }
 
 impl Results {
     /// The highest load is called so, because no core sends what the plan has there.
     fn load_name(&self, trial: &Trial) -> String {
-        let loads = || self.trials.iter().map(|trial| trial.planned);
-        let is_most = loads().max() == Some(trial.planned) && loads().min() != Some(trial.planned);
-        if is_most { "most".to_owned() } else { trial.planned.to_string() }
+        let loads = || self.trials.iter().map(|trial| trial.case.planned);
+        let is_most =
+            loads().max() == Some(trial.case.planned) && loads().min() != Some(trial.case.planned);
+        if is_most { "most".to_owned() } else { trial.case.planned.to_string() }
     }
 
     fn kernel_beside(&self, of: &Trial) -> Option<&Trial> {
-        let kernels = self.trials.iter().filter(|trial| trial.victim == Victim::Kernel);
+        let kernels = self
+            .trials
+            .iter()
+            .filter(|trial| trial.case.victim == Victim::Kernel && !trial.case.shares);
         let is = |trial: &&Trial| {
-            (trial.flood, trial.six, trial.planned) == (of.flood, of.six, of.planned)
+            (trial.case.flood, trial.case.six, trial.case.planned)
+                == (of.case.flood, of.case.six, of.case.planned)
         };
-        kernels.filter(|_| of.victim != Victim::Kernel).find(is)
+        kernels.filter(|_| of.case.victim != Victim::Kernel && !of.case.shares).find(is)
     }
 
     fn table(&self, flood: Flood) -> Table {
@@ -72,10 +86,11 @@ impl Results {
         let columns =
             ["victim", "family", "planned/s", "offered/s", "arrived/s", "honest", "p99", "idle"];
         let mut table = Table::new(title, &columns);
-        for trial in self.trials.iter().filter(|trial| trial.flood == flood) {
+        let is = |trial: &&Trial| trial.case.flood == flood && !trial.case.shares;
+        for trial in self.trials.iter().filter(is) {
             table.row([
-                trial.victim.name().to_owned(),
-                family(trial.six).to_owned(),
+                trial.case.victim.name().to_owned(),
+                family(trial.case.six).to_owned(),
                 self.load_name(trial),
                 format!("{:.0}", trial.offered),
                 format!("{:.0}", trial.arrived),
@@ -95,17 +110,57 @@ impl Results {
         table
     }
 
+    /// The same victims beside a program on their core.
+    fn beside_a_program(&self, flood: Flood) -> Table {
+        let title = match flood {
+            Flood::Syn => "SYN flood beside a program on the victim's core",
+            Flood::Udp => "UDP flood beside a program on the victim's core",
+        };
+        let columns = [
+            "victim",
+            "family",
+            "planned/s",
+            "arrived/s",
+            "honest",
+            "program",
+            "gap p99",
+            "longest",
+        ];
+        let mut table = Table::new(title, &columns);
+        for trial in self.trials.iter().filter(|trial| trial.case.flood == flood) {
+            let Some(stamps) = &trial.stamps else { continue };
+            let millis = |gap: core::time::Duration| format!("{:.2} ms", gap.as_secs_f64() * 1e3);
+            table.row([
+                trial.case.victim.name().to_owned(),
+                family(trial.case.six).to_owned(),
+                self.load_name(trial),
+                format!("{:.0}", trial.arrived),
+                percent(trial.honest),
+                percent(stamps.share()),
+                millis(stamps.p99),
+                millis(stamps.longest),
+            ]);
+        }
+        table.note = match &self.why_not {
+            Some(why) => format!("not measured: {why}"),
+            None => "the program takes timestamps: its part of the core, and its gaps".to_owned(),
+        };
+        table
+    }
+
     /// The honest part over what is offered, a picture for each family.
     fn plots(&self, flood: Flood) -> Vec<(String, Plot)> {
         let mut plots = Vec::new();
         for six in [false, true] {
-            let is = |trial: &&Trial| trial.flood == flood && trial.six == six;
+            let is = |trial: &&Trial| {
+                trial.case.flood == flood && trial.case.six == six && !trial.case.shares
+            };
             let trials: Vec<_> = self.trials.iter().filter(is).collect();
             let series = |victim: Victim| Series {
                 name: victim.name().to_owned(),
                 points: trials
                     .iter()
-                    .filter(|trial| trial.victim == victim)
+                    .filter(|trial| trial.case.victim == victim)
                     .map(|trial| (trial.offered / 1000.0, trial.honest))
                     .collect(),
             };

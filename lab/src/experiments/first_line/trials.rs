@@ -20,9 +20,10 @@ use rustix::thread::{CpuSet, gettid, sched_getaffinity};
 
 use super::clients::{self, Called};
 use super::victims::{self, Running, Victim};
-use super::{Flood, Work};
+use super::{Flood, TrialCase, Work};
 use crate::error::LabError;
 use crate::experiments::namespace::{self, VETH_FAR, VETH_NEAR};
+use crate::experiments::stamps::Stamps;
 use crate::progress::Progress;
 
 pub(super) const SYN_PORT: u16 = 7;
@@ -39,11 +40,7 @@ const RISES: Duration = Duration::from_millis(1500);
 /// One victim under one flood, once, or the medians of several times.
 #[derive(Clone, Debug)]
 pub(super) struct Trial {
-    pub(super) victim: Victim,
-    pub(super) flood: Flood,
-    pub(super) six: bool,
-    /// Packets a second that were to be offered.
-    pub(super) planned: u64,
+    pub(super) case: TrialCase,
     /// The answered part of the honest calls, and the time that one in a hundred exceeds.
     pub(super) honest: f64,
     pub(super) p99_millis: f64,
@@ -52,6 +49,8 @@ pub(super) struct Trial {
     pub(super) arrived: f64,
     /// The idle part of the victim's core.
     pub(super) idle: f64,
+    /// What the program on that core had, where there was one.
+    pub(super) stamps: Option<Stamps>,
 }
 
 /// All that was found, or why there is nothing.
@@ -91,17 +90,14 @@ pub(super) fn measure(work: &Work<'_>, progress: &mut dyn Progress) -> Result<Re
     let steps = work.rounds * cases.len() as u64;
     let mut all = Vec::new();
     for round in 0..work.rounds {
-        for (number, (flood, six, victim, planned)) in cases.iter().enumerate() {
+        for (number, case) in cases.iter().enumerate() {
             progress.step("trials", round * cases.len() as u64 + number as u64, steps);
             let trial = Stand { program: program.clone(), outside, flooded };
-            all.push(trial.run(work, *victim, (*flood, *six, *planned))?);
+            all.push(trial.run(work, *case)?);
         }
     }
-    let medians = cases.iter().filter_map(|(flood, six, victim, planned)| {
-        let of = |trial: &&Trial| {
-            (trial.flood, trial.six, trial.victim, trial.planned)
-                == (*flood, *six, *victim, *planned)
-        };
+    let medians = cases.iter().filter_map(|case| {
+        let of = |trial: &&Trial| trial.case == *case;
         Trial::middle(&all.iter().filter(of).collect::<Vec<_>>())
     });
     Ok(Results { trials: medians.collect(), rounds: work.rounds, why_not: None })
@@ -116,21 +112,16 @@ struct Stand {
 
 impl Stand {
     /// One trial, in two namespaces of two threads that end with it.
-    fn run(
-        &self,
-        work: &Work<'_>,
-        victim: Victim,
-        flood: (Flood, bool, u64),
-    ) -> Result<Trial, LabError> {
+    fn run(&self, work: &Work<'_>, case: TrialCase) -> Result<Trial, LabError> {
         let (ready, far_ready) = channel::<i32>();
         let (moved, near_moved) = channel::<String>();
         let stop = Stop::new().map_err(wrong)?;
         let stop = &stop;
         thread::scope(|scope| {
             // Each end has its ends of the channels: they close with it.
-            let far = scope.spawn(move || self.far(victim, (&far_ready, &moved), stop));
+            let far = scope.spawn(move || self.far(case.victim, (&far_ready, &moved), stop));
             let near = scope.spawn(move || {
-                let outcome = self.near(work, (victim, flood), &ready, &near_moved);
+                let outcome = self.near(work, case, &ready, &near_moved);
                 stop.trigger();
                 outcome
             });
@@ -172,7 +163,7 @@ impl Stand {
     fn near(
         &self,
         work: &Work<'_>,
-        (victim, (flood, six, planned)): (Victim, (Flood, bool, u64)),
+        case: TrialCase,
         ready: &Sender<i32>,
         moved: &Receiver<String>,
     ) -> Result<Trial, LabError> {
@@ -182,20 +173,45 @@ impl Stand {
         pin_to_core(self.outside).map_err(wrong)?;
         self.raise_near(&mac)?;
         thread::sleep(STANDS);
-        let flooding = Running::start(&self.program, &flood_words(&mac, (flood, six, planned)))?;
+        let flooding = Running::start(&self.program, &flood_words(&mac, &case))?;
         thread::sleep(RISES / 2);
         // What comes back is received before it is sent for, or answers are lost here.
         let _ = victims::thread_half(VETH_NEAR, self.outside, -20);
         thread::sleep(RISES / 2);
-        let server = SERVERS.get(usize::from(six)).and_then(|text| text.split('/').next());
+        let server = SERVERS.get(usize::from(case.six)).and_then(|text| text.split('/').next());
         let server = server.and_then(|text| text.parse().ok()).ok_or(wrong("an address"))?;
         let server = SocketAddr::new(server, SYN_PORT);
         let before = Moment::now(self.flooded)?;
-        let patience = Duration::from_millis(work.hold.patience_millis);
-        let called = clients::call(server, (work.calls, work.hold.honest_rate), patience)?;
+        let (called, stamps) = self.call(work, server, case.shares)?;
         let after = Moment::now(self.flooded)?;
         drop(flooding);
-        Ok(Trial::of((victim, flood, six, planned), &called, &before.until(&after)))
+        Ok(Trial { stamps, ..Trial::of(case, &called, &before.until(&after)) })
+    }
+
+    /// The honest calls, and a program on the victim's core meanwhile where it shares that.
+    fn call(
+        &self,
+        work: &Work<'_>,
+        server: SocketAddr,
+        shares: bool,
+    ) -> Result<(Called, Option<Stamps>), LabError> {
+        let (calls, rate) = (work.calls, work.hold.honest_rate);
+        let length = Duration::from_secs_f64(calls as f64 / rate.max(1) as f64);
+        let (core, patience) = (self.flooded, Duration::from_millis(work.hold.patience_millis));
+        thread::scope(|scope| {
+            let program = shares.then(|| {
+                scope.spawn(move || {
+                    pin_to_core(core).map_err(wrong)?;
+                    // No thread of this process is the victim's.
+                    Ok::<_, LabError>(Stamps::take(length, 0, core))
+                })
+            });
+            let called = clients::call(server, (calls, rate), patience)?;
+            let stamps = program.map(|program| {
+                program.join().unwrap_or_else(|_| Err(wrong("the program panicked")))
+            });
+            Ok((called, stamps.transpose()?))
+        })
     }
 
     fn raise_near(&self, mac: &str) -> Result<(), LabError> {
@@ -223,7 +239,8 @@ fn wait(stop: &Stop) {
 }
 
 /// What the generator is started with.
-fn flood_words(mac: &str, (flood, six, planned): (Flood, bool, u64)) -> Vec<String> {
+fn flood_words(mac: &str, case: &TrialCase) -> Vec<String> {
+    let TrialCase { flood, six, planned, .. } = *case;
     let (own, to, low, high) = match six {
         false => ("10.77.0.9/24", "10.77.0.2", "11.0.0.0", "95.255.255.255"),
         true => ("fd77::9/64", "fd77::2", "2001:db8::1", "2001:db8:ffff::ffff:ffff"),
@@ -323,18 +340,15 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 impl Trial {
-    fn of(case: (Victim, Flood, bool, u64), called: &Called, between: &Between) -> Self {
-        let (victim, flood, six, planned) = case;
+    fn of(case: TrialCase, called: &Called, between: &Between) -> Self {
         Self {
-            victim,
-            flood,
-            six,
-            planned,
+            case,
             honest: called.honest(),
             p99_millis: called.p99_millis(),
             offered: between.offered,
             arrived: between.arrived,
             idle: between.idle,
+            stamps: None,
         }
     }
 
@@ -347,6 +361,7 @@ impl Trial {
             offered: of(|trial| trial.offered),
             arrived: of(|trial| trial.arrived),
             idle: of(|trial| trial.idle),
+            stamps: Stamps::middle(trials.iter().filter_map(|trial| trial.stamps.as_ref())),
             ..(*trials.first()?).clone()
         })
     }

@@ -31,10 +31,10 @@ const BACKLOG: i32 = 1024;
 
 /// What is called, how often, and how often a second.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Calls {
-    pub(super) count: u32,
-    pub(super) rate: u64,
-    pub(super) to: Option<SocketAddr>,
+pub(crate) struct Calls {
+    pub(crate) count: u32,
+    pub(crate) rate: u64,
+    pub(crate) to: Option<SocketAddr>,
 }
 
 impl Calls {
@@ -105,7 +105,7 @@ impl Call {
 
 /// Calls everybody, in the calling thread's namespace; how long each took, shortest first, those
 /// that never came off last.
-pub(super) fn call(all: &[Calls]) -> Vec<Option<Duration>> {
+pub(crate) fn call(all: &[Calls]) -> Vec<Option<Duration>> {
     let _ = pin_to_core(OUTSIDE);
     let clock = Clock::new();
     let begun = clock.now();
@@ -146,14 +146,14 @@ pub(super) fn call(all: &[Calls]) -> Vec<Option<Duration>> {
 }
 
 /// Sockets of the kernel's that send lines back, until dropped; on the server's core.
-pub(super) struct Lines {
+pub(crate) struct Lines {
     ends: Arc<AtomicBool>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Lines {
     /// Listens in the calling thread's namespace.
-    pub(super) fn start(at: [SocketAddr; 2]) -> Self {
+    pub(crate) fn start(at: [SocketAddr; 2]) -> Self {
         let listeners = at.map(|at| {
             let socket = socket(at);
             bind(&socket, &at).unwrap();

@@ -12,8 +12,9 @@ use super::code::{
     credit, destination, end, look_up, print, reach, wire, word,
 };
 use super::destination::port;
+use super::established::TOKENS_AT_REST;
 use super::fair;
-use super::{FilterRefusal, ProgramKind, SETS, WAYS};
+use super::{ENTRY_WORDS, FilterRefusal, GRANTED, ProgramKind, SETS, USED, WAYS};
 use crate::af_xdp::filter_tables::AnyAddress;
 use crate::af_xdp::steering::{DATA, DATA_END, RX_QUEUE};
 
@@ -81,11 +82,18 @@ pub(super) fn befriend(a: &mut Assembler, known: &KnownFields<'_>, through: Labe
     );
     look_up(a, known.friends, through);
     for way in 0..WAYS {
-        let next = a.label();
-        a.load(AccessSize::Double, Register::R1, Register::R0, word(way))
+        let (next, entry) = (a.label(), way * ENTRY_WORDS);
+        a.load(AccessSize::Double, Register::R1, Register::R0, word(entry))
             .jump_if_reg(Register::R1, JumpCondition::Equal, Register::R8, through)
             .jump_if(Register::R1, JumpCondition::Differs, 0, next)
-            .store(AccessSize::Double, Register::R0, word(way), Register::R8)
+            .store_value(AccessSize::Double, Register::R0, word(entry + USED), 0)
+            .store_value(
+                AccessSize::Double,
+                Register::R0,
+                word(entry + GRANTED),
+                TOKENS_AT_REST as i32,
+            )
+            .store(AccessSize::Double, Register::R0, word(entry), Register::R8)
             .jump(through);
         a.place(next);
     }

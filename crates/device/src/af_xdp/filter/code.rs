@@ -10,7 +10,11 @@ use floodwall_bpf::{AccessSize, Assembler, Function, JumpCondition, Label, Opera
 
 use super::destination::{DestinationMaps, OtherDestinations, look, port, source, whatever};
 use super::fair::{self, FairMaps};
-use super::{DESK_GRANTED, DESK_REFUSED, DESK_USED, FilterRefusal, ProgramKind, SETS, WAYS};
+use super::flow_share::{self, FlowMaps};
+use super::{
+    DESK_GRANTED, DESK_PAIRS, DESK_REFUSED, DESK_USED, ENTRY_WORDS, FilterRefusal, GRANTED,
+    PAIRS_V4, PAIRS_V6, ProgramKind, SETS, USED, WAYS,
+};
 use crate::af_xdp::filter_tables::AnyAddress;
 use crate::af_xdp::steering::{DATA, DATA_END, DROP, RX_QUEUE};
 
@@ -24,6 +28,11 @@ pub(super) const V6_PORTS: i16 = L3 + 40;
 /// Where the protocol of a plain packet is.
 pub(super) const V4_PROTOCOL: i16 = L3 + 9;
 pub(super) const V6_PROTOCOL: i16 = L3 + 6;
+/// Where the hop limit is.
+const V4_HOPS: i16 = L3 + 8;
+const V6_HOPS: i16 = L3 + 7;
+/// Of a flow's words, how many are no addresses: ports and protocol.
+const NO_ADDRESSES: usize = 2;
 /// Header words of plain IPv4 and IPv6 packets that form a flow's key, with their load sizes.
 pub(super) const V4_WORDS: [(AccessSize, i16); 4] = [
     (AccessSize::Word, L3 + 12),
@@ -55,6 +64,7 @@ pub(super) struct KnownFields<'a> {
     pub(super) key: &'a [u64],
     pub(super) maps: DestinationMaps,
     pub(super) fair: FairMaps,
+    pub(super) flows: FlowMaps,
     /// The programs for SYNs and for other segments of unknown connections, at [`SYNS`] and
     /// [`SEGMENTS`].
     pub(super) programs: Option<i32>,
@@ -326,7 +336,8 @@ fn flow(
         .jump_if(Register::R1, JumpCondition::Differs, TCP, other);
     a.place(flow);
     print(a, known, words);
-    friend(a, known, ways);
+    friend(a, known, is_v6, ways);
+    transit(a, known, (is_v6, words), ways);
     if let Some(programs) = known.programs {
         unknown_segment(a, programs, (ports, protocol));
     }
@@ -345,6 +356,34 @@ fn flow(
     a.place(wanted);
     fair::emit(a, &known.fair, (is_v6, protocol, ports), ways);
     a.jump(ways.spend(ProgramKind::Plain));
+}
+
+/// On a router, packets between hosts that talk go on as those of established flows do, and a packet
+/// that may go no further has the credit of those without ports: its sender is owed an error at
+/// most. Falls through for all others.
+fn transit(
+    a: &mut Assembler,
+    known: &KnownFields<'_>,
+    (is_v6, words): (bool, &[(AccessSize, i16)]),
+    ways: &CodePaths,
+) {
+    const HOPS_MIN: i32 = 2;
+    let (on, bit) = (a.label(), if is_v6 { PAIRS_V6 } else { PAIRS_V4 });
+    let pairs = a.label();
+    a.load(AccessSize::Double, Register::R1, Register::R9, word(DESK_PAIRS))
+        .jump_if(Register::R1, JumpCondition::Meets, bit, pairs)
+        .jump(on);
+    a.place(pairs);
+    print(a, known, words.split_last_chunk::<NO_ADDRESSES>().map_or(words, |(addrs, _)| addrs));
+    friend(a, known, is_v6, ways);
+    let hops = if is_v6 { V6_HOPS } else { V4_HOPS };
+    a.load(AccessSize::Byte, Register::R1, Register::R7, hops).jump_if(
+        Register::R1,
+        JumpCondition::Below,
+        HOPS_MIN,
+        ways.other,
+    );
+    a.place(on);
 }
 
 /// Continues with a segment of an unknown connection in the program for its kind, if there is one.
@@ -384,8 +423,10 @@ pub(super) fn print(a: &mut Assembler, known: &KnownFields<'_>, words: &[(Access
     a.compute(Register::R8, Operation::Or, 1);
 }
 
-/// Passes established flows, with their hash in `R8`; falls through for all others.
-fn friend(a: &mut Assembler, known: &KnownFields<'_>, ways: &CodePaths) {
+/// Ends the way of established flows, with their hash in `R8`: they go on while they have tokens and
+/// their prefix has room. Falls through for all others.
+fn friend(a: &mut Assembler, known: &KnownFields<'_>, is_v6: bool, ways: &CodePaths) {
+    let (established, unknown) = (a.label(), a.label());
     a.copy(Register::R1, Register::R8).compute(Register::R1, Operation::ShiftRight, 32).compute(
         Register::R1,
         Operation::And,
@@ -393,13 +434,31 @@ fn friend(a: &mut Assembler, known: &KnownFields<'_>, ways: &CodePaths) {
     );
     look_up(a, known.friends, ways.through);
     for way in 0..WAYS {
-        a.load(AccessSize::Double, Register::R1, Register::R0, word(way)).jump_if_reg(
+        // `R0` is at the entry.
+        if way > 0 {
+            a.add(Register::R0, i32::from(word(ENTRY_WORDS)));
+        }
+        a.load(AccessSize::Double, Register::R1, Register::R0, 0).jump_if_reg(
             Register::R1,
             JumpCondition::Equal,
             Register::R8,
-            ways.through,
+            established,
         );
     }
+    a.jump(unknown);
+    a.place(established);
+    a.load(AccessSize::Double, Register::R1, Register::R0, word(USED))
+        .load(AccessSize::Double, Register::R2, Register::R0, word(GRANTED))
+        .jump_if_reg(
+            Register::R1,
+            JumpCondition::AtLeast,
+            Register::R2,
+            ways.refuse(FilterRefusal::Flow),
+        )
+        .add(Register::R1, 1)
+        .store(AccessSize::Double, Register::R0, word(USED), Register::R1);
+    flow_share::emit(a, &known.flows, is_v6, ways);
+    a.place(unknown);
 }
 
 /// Drops the frame where the credit of its kind is used up.
@@ -407,7 +466,7 @@ pub(super) fn credit(a: &mut Assembler, kind: ProgramKind, ways: &CodePaths) {
     let (granted, used) = (word(DESK_GRANTED + kind as usize), word(DESK_USED + kind as usize));
     let why = match kind {
         ProgramKind::Segment => FilterRefusal::Segment,
-        ProgramKind::Plain | ProgramKind::Other => FilterRefusal::Stranger,
+        _ => FilterRefusal::Stranger,
     };
     a.load(AccessSize::Double, Register::R1, Register::R9, granted)
         .load(AccessSize::Double, Register::R2, Register::R9, used)

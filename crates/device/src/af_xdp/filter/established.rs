@@ -1,12 +1,20 @@
-//! `EstablishedFlows`: the table of established flows that the XDP program always passes.
+//! `EstablishedFlows`: the table of established flows that the XDP program prefers, and the tokens
+//! of each.
 //!
 //! Filled by the device with flows that the stack's triage has verified, and with no others. A flow
 //! is the addresses, the protocol and the ports of a packet. The table stores a keyed hash of it
 //! (its print); no hash value leaves the process. Several workers may write at once: at worst one
 //! of two newcomers is not entered this time.
 //!
+//! Under pressure a frame of such a flow costs a token. A flow earns them by progress: each
+//! datagram and each TCP segment that triage takes for established and that moves the flow on (its
+//! data ends further, or it acknowledges more, than any before) is worth [`TOKENS_EARNED`] and one
+//! more for each [`TOKEN_BYTES`]; up to [`TOKENS_MAX`] are kept. A quarter of a second without
+//! progress is worth [`TOKENS_AT_REST`]. So replays, duplicates and repeated ACKs cost no more than
+//! that, and a flow with progress never lacks tokens.
+//!
 //! # Under flood
-//! Reachable by peers that triage has verified. Bound: `XDP_FRIENDS` prints, allocated at the
+//! Reachable by peers that triage has verified. Bound: `XDP_FRIENDS` entries, allocated at the
 //! start, and the caller's limit of newcomers a turn. Work per packet of an established flow: a
 //! hash and one set of four entries. When a set is full of recent flows, a newcomer replaces the
 //! least recently used (LRU) of the two entries that are not held, if that was silent for
@@ -17,7 +25,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicUsize};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 
 use floodwall_base::Instant;
 use floodwall_base::limits::XDP_FRIENDS;
@@ -28,6 +36,23 @@ use crate::af_xdp::words::UmemWords;
 pub(super) const WAYS: usize = 4;
 pub(super) const SETS: usize = XDP_FRIENDS / WAYS;
 const _: () = assert!(SETS.is_power_of_two(), "a set is named by bits of a print");
+/// Words of an entry: the print, the tokens used and those granted since the entry was made.
+pub(super) const ENTRY_WORDS: usize = 3;
+pub(super) const USED: usize = 1;
+pub(super) const GRANTED: usize = 2;
+/// Tokens for a frame that makes progress, and bytes of progress that are worth another one.
+const TOKENS_EARNED: u64 = 4;
+const TOKEN_BYTES: u64 = 512;
+/// Tokens that a flow may keep, that a new one has, and that one without progress gets.
+const TOKENS_MAX: u64 = 1024;
+const TOKENS_AT_FIRST: u64 = 64;
+pub(super) const TOKENS_AT_REST: u64 = 16;
+/// The time in which every set is swept once, where there are turns.
+const SWEEP: Duration = Duration::from_millis(250);
+/// Maximum number of sets swept in a turn.
+const SWEPT_MAX: u64 = 256;
+/// A segment that lies further behind is of a newer connection between the same ends.
+const BEHIND_MAX: u32 = 1 << 26;
 /// Entries of a set that keep their flows until those are silent.
 const HELD: usize = 2;
 /// Words of the key: the initial value, and one for each word of a flow.
@@ -42,10 +67,14 @@ const TICK_BITS: u32 = 20;
 /// A set-associative table of flow hashes, shared with the XDP program.
 #[derive(Debug)]
 pub(super) struct EstablishedFlows {
-    prints: UmemWords,
+    entries: UmemWords,
     seen: Box<[AtomicU32]>,
-    /// The set to check next for silent flows.
+    /// Where a TCP flow's data ended and what it acknowledged, the furthest of each; zero is not
+    /// known.
+    reached: Box<[AtomicU64]>,
+    /// The set to check next for silent flows, and when the last one was.
     swept: AtomicUsize,
+    swept_at: AtomicU32,
     key: [u64; KEY_WORDS],
 }
 
@@ -53,64 +82,140 @@ impl EstablishedFlows {
     /// An empty table; `key` is secret.
     pub(super) fn create(key: [u64; KEY_WORDS]) -> io::Result<Self> {
         let seen = (0..SETS * WAYS).map(|_| AtomicU32::new(0)).collect();
-        let prints = UmemWords::create(WAYS, SETS as u32)?;
-        Ok(Self { prints, seen, swept: AtomicUsize::new(0), key })
+        let reached = (0..SETS * WAYS).map(|_| AtomicU64::new(0)).collect();
+        let entries = UmemWords::create(WAYS * ENTRY_WORDS, SETS as u32)?;
+        let (swept, swept_at) = (AtomicUsize::new(0), AtomicU32::new(0));
+        Ok(Self { entries, seen, reached, swept, swept_at, key })
     }
 
     pub(super) fn fd(&self) -> i32 {
-        self.prints.fd()
+        self.entries.fd()
     }
 
     pub(super) const fn key(&self) -> &[u64; KEY_WORDS] {
         &self.key
     }
 
-    /// Records a frame of an established flow. A new flow is entered if `may`; returns whether one
-    /// was.
-    pub(super) fn note(&self, now: Instant, frame: &[u8], may: bool) -> bool {
-        let Some(print) = self.print(frame) else { return false };
+    /// A word of the entry with this number.
+    fn word(&self, entry: usize, word: usize) -> Option<&AtomicU64> {
+        self.entries.all().get(entry * ENTRY_WORDS + word)
+    }
+
+    fn print_of(&self, entry: usize) -> u64 {
+        self.word(entry, 0).map_or(0, |print| print.load(Relaxed))
+    }
+
+    fn seen_at(&self, entry: usize) -> u32 {
+        self.seen.get(entry).map_or(0, |seen| seen.load(Relaxed))
+    }
+
+    /// Records a frame of an established flow, and what it earns. A new flow is entered if `may`;
+    /// returns whether one was.
+    pub(super) fn note(&self, now: Instant, (frame, flow): (&[u8], FlowKind), may: bool) -> bool {
+        let Some(print) = self.print(frame, flow) else { return false };
         let first = set_of(print) * WAYS;
-        let ways = first..first + WAYS;
-        let (Some(prints), Some(seen)) = (self.prints.all().get(ways.clone()), self.seen.get(ways))
-        else {
-            return false;
-        };
         let now = tick(now);
-        if let Some(way) = prints.iter().position(|way| way.load(Relaxed) == print) {
-            seen[way].store(now, Relaxed);
+        if let Some(entry) = (first..first + WAYS).find(|entry| self.print_of(*entry) == print) {
+            self.see(entry, now);
+            self.earn(entry, flow.reached(frame));
             return false;
         }
-        let silence = |way: usize| match prints[way].load(Relaxed) {
+        let silence = |entry: usize| match self.print_of(entry) {
             0 => u32::MAX,
-            _ => now.wrapping_sub(seen[way].load(Relaxed)),
+            _ => now.wrapping_sub(self.seen_at(entry)),
         };
-        let gives_way = |way: &usize| {
-            let after = if *way < HELD { SILENCE } else { CROWDED };
-            silence(*way) >= ticks(after)
+        let gives_way = |entry: &usize| {
+            let after = if *entry - first < HELD { SILENCE } else { CROWDED };
+            silence(*entry) >= ticks(after)
         };
-        let place = (0..WAYS).filter(gives_way).max_by_key(|way| silence(*way)).filter(|_| may);
-        if let Some(way) = place {
-            seen[way].store(now, Relaxed);
-            prints[way].store(print, Relaxed);
+        let candidates = (first..first + WAYS).filter(gives_way);
+        let place = candidates.max_by_key(|entry| silence(*entry)).filter(|_| may);
+        if let Some(entry) = place {
+            self.enter(entry, print, flow.reached(frame));
+            self.see(entry, now);
         }
         place.is_some()
     }
 
-    /// Removes the silent flows of one set.
-    pub(super) fn sweep(&self, now: Instant) {
-        let first = self.swept.fetch_add(1, Relaxed) % SETS * WAYS;
-        let now = tick(now);
-        let entries = self.prints.all().iter().zip(&self.seen).skip(first).take(WAYS);
-        for (print, seen) in entries {
-            if now.wrapping_sub(seen.load(Relaxed)) >= ticks(SILENCE) {
-                print.store(0, Relaxed);
+    fn see(&self, entry: usize, now: u32) {
+        if let Some(seen) = self.seen.get(entry) {
+            seen.store(now, Relaxed);
+        }
+    }
+
+    /// A new flow.
+    fn enter(&self, entry: usize, print: u64, reached: Option<Reached>) {
+        let reached = reached.map_or(0, Reached::word);
+        if let Some(place) = self.reached.get(entry) {
+            place.store(reached, Relaxed);
+        }
+        for (word, value) in [(USED, 0), (GRANTED, TOKENS_AT_FIRST), (0, print)] {
+            if let Some(place) = self.word(entry, word) {
+                place.store(value, Relaxed);
             }
+        }
+    }
+
+    /// A known flow earns tokens where it has come further; where that cannot be told, always.
+    fn earn(&self, entry: usize, now: Option<Reached>) {
+        let Some(reached) = self.reached.get(entry) else { return };
+        let earned = match now {
+            None => TOKENS_EARNED,
+            Some(now) => {
+                let (furthest, bytes) = Reached(reached.load(Relaxed)).and(now);
+                if bytes == 0 {
+                    return;
+                }
+                reached.store(furthest.word(), Relaxed);
+                TOKENS_EARNED + u64::from(bytes) / TOKEN_BYTES
+            }
+        };
+        self.grant(entry, |used, granted| {
+            granted.saturating_add(earned).min(used.saturating_add(TOKENS_MAX))
+        });
+    }
+
+    /// Changes what an entry has been granted, given what it has used and that.
+    fn grant(&self, entry: usize, anew: impl FnOnce(u64, u64) -> u64) {
+        if let (Some(used), Some(granted)) = (self.word(entry, USED), self.word(entry, GRANTED)) {
+            let before = granted.load(Relaxed);
+            let after = anew(used.load(Relaxed), before);
+            if after > before {
+                granted.store(after, Relaxed);
+            }
+        }
+    }
+
+    /// Removes the silent flows of the sets whose time has come, and lets others rest.
+    pub(super) fn sweep(&self, now: Instant) {
+        let now = tick(now);
+        let passed = now.wrapping_sub(self.swept_at.swap(now, Relaxed));
+        let due = (u64::from(passed) * SETS as u64 / u64::from(ticks(SWEEP))).clamp(1, SWEPT_MAX);
+        let first = self.swept.fetch_add(due as usize, Relaxed);
+        for set in first..first.wrapping_add(due as usize) {
+            let entry = set % SETS * WAYS;
+            (entry..entry + WAYS).for_each(|entry| self.sweep_entry(entry, now));
+        }
+    }
+
+    fn sweep_entry(&self, entry: usize, now: u32) {
+        if self.print_of(entry) == 0 {
+            return;
+        }
+        if now.wrapping_sub(self.seen_at(entry)) < ticks(SILENCE) {
+            self.grant(entry, |used, granted| granted.max(used.saturating_add(TOKENS_AT_REST)));
+            return;
+        }
+        if let (Some(print), Some(reached)) = (self.word(entry, 0), self.reached.get(entry)) {
+            print.store(0, Relaxed);
+            // The program may make an entry of its own here.
+            reached.store(0, Relaxed);
         }
     }
 
     /// The print of a frame's flow; `None` where its ports cannot be read at a glance. As the
     /// program computes it: a multilinear hash, of which bit 0 marks that it is one.
-    fn print(&self, frame: &[u8]) -> Option<u64> {
+    fn print(&self, frame: &[u8], flow: FlowKind) -> Option<u64> {
         let word = |at: usize| {
             let word = frame.get(at..)?.first_chunk::<4>()?;
             Some(u64::from(u32::from_ne_bytes(*word)))
@@ -125,12 +230,72 @@ impl EstablishedFlows {
         if !matches!(protocol, 6 | 17) {
             return None;
         }
-        let words = addresses.step_by(4).chain([ports]).map(word).chain([Some(protocol)]);
+        let ends = [word(ports)?, protocol];
+        let ends = ends.into_iter().filter(|_| flow == FlowKind::Ports).map(Some);
+        let words = addresses.step_by(4).map(word).chain(ends);
         let (start, factors) = self.key.split_first()?;
         let sum = words.zip(factors).try_fold(*start, |sum, (word, factor)| {
             Some(sum.wrapping_add(word?.wrapping_mul(*factor)))
         })?;
         Some(sum | 1)
+    }
+}
+
+/// What tells a flow from others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum FlowKind {
+    /// Addresses, protocol and ports.
+    Ports,
+    /// The addresses alone: two hosts with a router of ours between them.
+    Pair,
+}
+
+impl FlowKind {
+    /// How far a flow of this kind has come; `None` where that cannot be told.
+    fn reached(self, frame: &[u8]) -> Option<Reached> {
+        (self == Self::Ports).then(|| Reached::of(frame))?
+    }
+}
+
+/// How far a TCP flow has come: where its data ends, and what it acknowledges.
+#[derive(Clone, Copy)]
+struct Reached(u64);
+
+impl Reached {
+    /// Of a frame whose print was made; `None` where it is not TCP's, or too short.
+    fn of(frame: &[u8]) -> Option<Self> {
+        let half = |at: usize| Some(u16::from_be_bytes(*frame.get(at..)?.first_chunk()?));
+        let word = |at: usize| Some(u32::from_be_bytes(*frame.get(at..)?.first_chunk()?));
+        let (header, end, protocol) = match half(12)? {
+            0x0800 => (34, 14 + usize::from(half(16)?), *frame.get(23)?),
+            _ => (54, 54 + usize::from(half(18)?), *frame.get(20)?),
+        };
+        let text = header + usize::from(*frame.get(header + 12)? >> 4) * 4;
+        let len = end.saturating_sub(text) as u32;
+        let reached = u64::from(word(header + 4)?.wrapping_add(len)) << 32;
+        (protocol == 6).then(|| Some(Self(reached | u64::from(word(header + 8)?))))?
+    }
+
+    /// As it is kept: zero is not known.
+    const fn word(self) -> u64 {
+        if self.0 == 0 { 1 } else { self.0 }
+    }
+
+    /// The furthest of both, and how many bytes of progress `next` is.
+    fn and(self, next: Self) -> (Self, u32) {
+        if self.0 == 0 {
+            return (next, 1);
+        }
+        let (old, new) = ([self.0 >> 32, self.0], [next.0 >> 32, next.0]);
+        let (mut furthest, mut bytes) = ([0; 2], 0_u32);
+        for ((old, new), place) in old.into_iter().zip(new).zip(&mut furthest) {
+            let ahead = (new as u32).wrapping_sub(old as u32);
+            let is_new = ahead != 0 && ahead < u32::MAX - BEHIND_MAX;
+            *place = if is_new { new as u32 } else { old as u32 };
+            bytes = bytes.saturating_add(if is_new { ahead.min(BEHIND_MAX) } else { 0 });
+        }
+        let [end, ack] = furthest.map(u64::from);
+        (Self(end << 32 | ack), bytes)
     }
 }
 

@@ -29,13 +29,13 @@ use crate::af_xdp::words::UmemWords;
 
 /// Counters of a queue, as powers of two.
 const SERVICES_LOG: i32 = 10;
-const PREFIXES_LOG: i32 = 12;
+pub(super) const PREFIXES_LOG: i32 = 12;
 pub(super) const SERVICES: u32 = 1 << SERVICES_LOG;
 pub(super) const PREFIXES: u32 = 1 << PREFIXES_LOG;
 /// Words of a counter: the turn that it is of, and what was admitted in it.
-const COUNTER_WORDS: usize = 2;
+pub(super) const COUNTER_WORDS: usize = 2;
 const TURN: i16 = 0;
-const USED: i16 = 8;
+pub(super) const USED: i16 = 8;
 /// The stack slot of the service's hash.
 const SERVICE: i16 = -24;
 
@@ -50,9 +50,9 @@ pub(super) struct FairCredit {
 /// Where the program finds them.
 #[derive(Clone, Copy)]
 pub(super) struct FairMaps {
-    services: i32,
-    prefixes: i32,
-    key: u64,
+    pub(super) services: i32,
+    pub(super) prefixes: i32,
+    pub(super) key: u64,
 }
 
 impl FairCredit {
@@ -81,7 +81,7 @@ pub(crate) struct FairLimits {
 
 /// Less credit is not divided: what is left would be nothing.
 const DIVIDED_MIN: u64 = 8;
-const WHOLE: u32 = 1024;
+pub(super) const WHOLE: u32 = 1024;
 const LEAST: u32 = 4;
 
 impl Default for FairLimits {
@@ -91,7 +91,7 @@ impl Default for FairLimits {
 }
 
 /// A limit after a turn in which what it divides was nearly used up, or was not.
-fn follow(limit: u32, is_short: bool) -> u32 {
+pub(super) fn follow(limit: u32, is_short: bool) -> u32 {
     match is_short {
         true => (limit * 3 / 4).max(LEAST),
         false => (limit + limit / 8 + 1).min(WHOLE),
@@ -147,18 +147,7 @@ pub(super) fn emit(
             Register::R2,
             ways.refuse(FilterRefusal::Service),
         );
-    match is_v6 {
-        false => a.load(AccessSize::Word, Register::R1, Register::R7, L3 + 12).compute(
-            Register::R1,
-            Operation::And,
-            i32::from_ne_bytes([0xff, 0xff, 0xff, 0]),
-        ),
-        true => a
-            .load(AccessSize::Word, Register::R1, Register::R7, L3 + 8)
-            .load(AccessSize::Word, Register::R2, Register::R7, L3 + 12)
-            .compute(Register::R2, Operation::ShiftLeft, 32)
-            .compute_reg(Register::R1, Operation::Or, Register::R2),
-    };
+    source_prefix(a, is_v6);
     a.load(AccessSize::Double, Register::R2, Register::R10, SERVICE).compute_reg(
         Register::R1,
         Operation::Add,
@@ -199,9 +188,25 @@ pub(super) fn emit(
     a.place(counted);
 }
 
+/// Loads the source's prefix into `R1`: 24 bits of an IPv4 address, 64 of an IPv6 one.
+pub(super) fn source_prefix(a: &mut Assembler, is_v6: bool) {
+    match is_v6 {
+        false => a.load(AccessSize::Word, Register::R1, Register::R7, L3 + 12).compute(
+            Register::R1,
+            Operation::And,
+            i32::from_ne_bytes([0xff, 0xff, 0xff, 0]),
+        ),
+        true => a
+            .load(AccessSize::Word, Register::R1, Register::R7, L3 + 8)
+            .load(AccessSize::Word, Register::R2, Register::R7, L3 + 12)
+            .compute(Register::R2, Operation::ShiftLeft, 32)
+            .compute_reg(Register::R1, Operation::Or, Register::R2),
+    };
+}
+
 /// Multiplies `R1` by a number that changes with each turn: two that meet in one counter meet there
 /// for one turn.
-fn multiply(a: &mut Assembler, key: u64) {
+pub(super) fn multiply(a: &mut Assembler, key: u64) {
     a.load(AccessSize::Double, Register::R2, Register::R9, word(DESK_TURN))
         .set_wide(Register::R3, key.rotate_left(17) | 1)
         .compute_reg(Register::R2, Operation::Multiply, Register::R3)
@@ -212,7 +217,7 @@ fn multiply(a: &mut Assembler, key: u64) {
 
 /// Finds the counter whose number among those of its queue is in `R1`, for `R0`; what it has of
 /// another turn is forgotten.
-fn counter(a: &mut Assembler, map: i32, log: i32, ways: &CodePaths) {
+pub(super) fn counter(a: &mut Assembler, map: i32, log: i32, ways: &CodePaths) {
     let same = a.label();
     a.load(AccessSize::Word, Register::R2, Register::R6, RX_QUEUE)
         .compute(Register::R2, Operation::ShiftLeft, log)

@@ -363,3 +363,55 @@ fn what_is_denied_dies_always_by_the_longest_word_on_it_and_nothing_else_does() 
         assert_eq!([v4(3), v6(3)].map(|frame| say(&line, &frame)), [FirstLineState::Taken; 2]);
     }
 }
+
+/// A router: it has an address of each family, and takes what is for others.
+fn router() -> Option<FirstLine> {
+    let mut line = or_skipped(FirstLine::load(STATION))?;
+    let mut wanted = ours();
+    (wanted.any_v4, wanted.any_v6) = (true, true);
+    line.want(&wanted);
+    line.admit(NOW, Some(0));
+    Some(line)
+}
+
+#[test]
+fn hosts_that_talk_through_a_router_are_known_whatever_their_ports_and_to_nobody_else() {
+    let Some(mut line) = router() else { return };
+    for v6 in [false, true] {
+        for (host, protocol) in [(1, UDP), (3, TCP)] {
+            let there = elsewhere(v6, flow(v6, protocol, host, 1000));
+            assert_eq!(say(&line, &there), STRANGER);
+            line.befriend(NOW, &there);
+            let last = 14 + if v6 { 40 } else { 20 };
+            for other in [UDP, TCP] {
+                let mut frame = elsewhere(v6, flow(v6, other, host, 2222));
+                frame[last + 3] = 99;
+                assert_eq!(say(&line, &frame), FirstLineState::Taken, "v6 {v6}: another port");
+            }
+            assert_eq!(say(&line, &elsewhere(v6, flow(v6, protocol, host + 1, 1000))), STRANGER);
+            assert_eq!(say(&line, &flow(v6, protocol, host, 1000)), STRANGER, "it is for us");
+        }
+        // Of the host's own traffic the ports count.
+        line.befriend(NOW, &flow(v6, UDP, 9, 1000));
+        assert_eq!(say(&line, &flow(v6, UDP, 9, 1000)), FirstLineState::Taken);
+        assert_eq!(say(&line, &flow(v6, UDP, 9, 1001)), STRANGER);
+    }
+}
+
+#[test]
+fn what_may_go_no_further_takes_nothing_of_what_may() {
+    let Some(mut line) = router() else { return };
+    for v6 in [false, true] {
+        let hops = if v6 { 7 } else { 8 };
+        let ends = |host| with(elsewhere(v6, flow(v6, UDP, host, 1000)), hops, 1);
+        line.admit(NOW, Some(4));
+        for host in 1..=4 {
+            assert_eq!(say(&line, &ends(host)), FirstLineState::Taken);
+        }
+        assert_eq!(say(&line, &ends(5)), STRANGER, "v6 {v6}");
+        let on = elsewhere(v6, flow(v6, UDP, 6, 1000));
+        assert_eq!(say(&line, &on), FirstLineState::Taken, "v6 {v6}: that has its own credit");
+        line.befriend(NOW, &ends(5));
+        assert_eq!(say(&line, &ends(5)), FirstLineState::Taken, "a pair that talks may ask");
+    }
+}

@@ -5,7 +5,7 @@ use core::time::Duration;
 use floodwall_base::{Instant, MacAddr};
 
 use crate::DeviceError;
-use crate::af_xdp::first_line::{FirstLine, FirstLineState};
+use crate::af_xdp::first_line::{FirstLine, FirstLineState, ROOM};
 
 pub(super) const STATION: MacAddr = MacAddr([2, 0x11, 0x22, 0x33, 0x44, 0x55]);
 pub(super) const NOW: Instant = Instant::ORIGIN;
@@ -272,5 +272,118 @@ fn a_flood_of_one_service_takes_nothing_of_another_and_loud_prefixes_nothing_of_
         let part = kept(&mut line, &loud, &[from_prefix(v6, 7000, 9)]);
         assert!(part >= 0.95, "v6 {v6}: another prefix keeps {part}");
         assert!(line.stats().rx_prefix_full > 0);
+    }
+}
+
+/// The same flow's segment with other numbers and so much data; the frame as long as it claims.
+fn segment(v6: bool, host: u8, (seq, ack): (u32, u32), len: u16) -> Vec<u8> {
+    let mut frame = flow(v6, TCP, host, 1000);
+    let (length, header) = if v6 { (18, 54) } else { (16, 34) };
+    let fixed = if v6 { 20 } else { 40 };
+    frame[length..length + 2].copy_from_slice(&(fixed + len).to_be_bytes());
+    frame[header + 4..header + 8].copy_from_slice(&seq.to_be_bytes());
+    frame[header + 8..header + 12].copy_from_slice(&ack.to_be_bytes());
+    frame[header + 12] = 0x50;
+    frame.resize(header + 20 + usize::from(len), 0);
+    frame
+}
+
+/// How many of `count` times a frame is taken, where triage takes each for established.
+fn taken(line: &mut FirstLine, now: Instant, frame: &[u8], count: usize) -> usize {
+    let is_taken = |_: &usize| {
+        let is_taken = line.say(frame).unwrap() == FirstLineState::Taken;
+        if is_taken {
+            line.befriend(now, frame);
+        }
+        is_taken
+    };
+    (0..count).filter(is_taken).count()
+}
+
+#[test]
+fn a_flow_without_progress_is_worth_its_tokens_and_new_data_or_acknowledgments_renew_them() {
+    for v6 in [false, true] {
+        let Some(mut line) = loaded() else { return };
+        line.admit(NOW, Some(32));
+        let old = segment(v6, 1, (7000, u32::MAX - 5), 100);
+        line.befriend(NOW, &old);
+        assert_eq!(taken(&mut line, NOW, &old, 500), 64, "v6 {v6}: what a new flow has");
+        assert_eq!(line.say(&old).unwrap(), FirstLineState::Refused("rx_flow_full"));
+        assert_eq!(line.stats().rx_flow_full, 437);
+        // A quarter of a second later.
+        let mut now = NOW;
+        for _ in 0..300 {
+            now += Duration::from_millis(1);
+            line.admit(now, Some(32));
+        }
+        let rested = taken(&mut line, now, &old, 500);
+        assert!((16..=32).contains(&rested), "v6 {v6}: {rested}");
+        // New data, and a new acknowledgment beyond the end of the numbers: both are seen, since
+        // triage has what arrived before them too.
+        for progress in [(7100, u32::MAX - 5), (7000, 10)] {
+            let before = taken(&mut line, now, &old, 500);
+            assert_eq!(before, 0, "v6 {v6}");
+            line.befriend(now, &segment(v6, 1, progress, 100));
+            assert_eq!(taken(&mut line, now, &old, 500), 4, "v6 {v6}: {progress:?}");
+        }
+        // The same ends have a new connection.
+        let new = segment(v6, 1, (7000_u32.wrapping_sub(1 << 30), 0), 100);
+        line.befriend(now, &new);
+        assert!(taken(&mut line, now, &new, 500) > 4, "v6 {v6}");
+        line.admit(now, None);
+        assert_eq!(taken(&mut line, now, &old, 500), 500, "the pressure is over");
+    }
+}
+
+#[test]
+fn a_transfer_that_goes_on_loses_nothing_beside_a_replay() {
+    for v6 in [false, true] {
+        let Some(mut line) = loaded() else { return };
+        let replayed = segment(v6, 1, (7000, 1), 100);
+        line.admit(NOW, Some(32));
+        line.befriend(NOW, &replayed);
+        line.befriend(NOW, &segment(v6, 2, (0, 1), 0));
+        let (mut replays, mut lost) = (0, 0);
+        // Segments wait in the ring: triage sees a burst after the program has.
+        let mut seq = 0_u32;
+        for turn in 0..100_u64 {
+            let now = NOW + Duration::from_micros(100 * turn);
+            line.admit(now, Some(32));
+            replays += taken(&mut line, now, &replayed, 88);
+            let burst: Vec<_> =
+                (0..32).map(|n| segment(v6, 2, (seq + n * 1448, 1), 1448)).collect();
+            seq = seq.wrapping_add(32 * 1448);
+            let came = |frame: &&Vec<u8>| line.say(frame).unwrap() == FirstLineState::Taken;
+            let came: Vec<_> = burst.iter().filter(came).collect();
+            lost += burst.len() - came.len();
+            came.iter().for_each(|frame| line.befriend(now, frame));
+        }
+        assert_eq!(lost, 0, "v6 {v6}");
+        assert!(replays <= 64 + 16, "v6 {v6}: of 8,800 replays {replays} were taken");
+    }
+}
+
+#[test]
+fn a_loud_prefix_of_established_flows_leaves_room_to_a_quiet_one() {
+    for v6 in [false, true] {
+        let Some(mut line) = loaded() else { return };
+        let (loud, quiet) = (flow(v6, UDP, 1, 1000), from_prefix(v6, 7000, 9));
+        let (mut asked, mut got, mut overflowed) = (0, 0, 0);
+        for turn in 0..30_u64 {
+            let now = NOW + Duration::from_micros(100 * turn);
+            line.admit(now, Some(32));
+            // What the receiver takes is progress, as far as it goes.
+            (0..400).for_each(|_| line.befriend(now, &loud));
+            (0..4).for_each(|_| line.befriend(now, &quiet));
+            let took = taken(&mut line, now, &loud, 700);
+            let more = taken(&mut line, now, &quiet, 4);
+            if turn >= 10 {
+                (asked, got) = (asked + 4, got + more);
+                overflowed += usize::from(took > ROOM);
+            }
+        }
+        assert_eq!(got, asked, "v6 {v6}");
+        assert_eq!(overflowed, 0, "v6 {v6}: the loud one keeps to the room");
+        assert!(line.stats().rx_flow_prefix_full > 0);
     }
 }

@@ -1,0 +1,141 @@
+//! One real connection whose old data is sent again and again, as fast as a core sends, over an
+//! interface with our program: honest clients of another network connect, and an established
+//! transfer of theirs goes on.
+//!
+//! The attacker is a stock client; its frame is taken from a capture of the running instance. Claims:
+//! the flow is worth no more than its tokens (`rx_flow_full` counts the rest), honest clients are
+//! answered, and the transfer keeps nine tenths of its pace.
+
+#![expect(clippy::disallowed_methods, reason = "clients run in real time")]
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use floodwall_pktgen::{Content, Pace, Stream};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
+
+use crate::command::{ip, run};
+use crate::namespace::{inside_alone, is_deep, pause, tell};
+use crate::site::ETH;
+use crate::syn_flood::callers::Calls;
+use crate::syn_flood::{HALF_A_SECOND, Server, Stand, THREE_SECONDS, service};
+
+/// The attacker's addresses, of networks of its own.
+const ATTACKER: [&str; 2] = ["10.99.0.9", "fd99::9"];
+/// What the transfer sends each so often, and how long a lead the replay has.
+const PIECE: usize = 10_000;
+const EVERY: Duration = Duration::from_millis(5);
+const LEAD: Duration = Duration::from_millis(500);
+
+fn family(four: bool) -> AddressFamily {
+    if four { AddressFamily::INET } else { AddressFamily::INET6 }
+}
+
+/// A connection from one of the attacker's addresses.
+fn attack_from(four: bool) -> TcpStream {
+    let from: IpAddr = ATTACKER[usize::from(!four)].parse().unwrap();
+    let socket = socket_with(family(four), SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+    bind(&socket, &SocketAddr::new(from, 0)).unwrap();
+    connect(&socket, &service(four)).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(THREE_SECONDS)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
+}
+
+/// A transfer at a pace, which is echoed; counts the bytes that came back until it is over.
+fn transfer(four: bool, is_over: &AtomicBool, (sent, came): (&AtomicUsize, &AtomicUsize)) {
+    let mut stream = TcpStream::connect_timeout(&service(four), THREE_SECONDS).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.set_write_timeout(Some(THREE_SECONDS)).unwrap();
+    stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let mut back = stream.try_clone().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut room = [0; 65_536];
+            while !is_over.load(Ordering::Relaxed) {
+                came.fetch_add(back.read(&mut room).unwrap_or(0), Ordering::Relaxed);
+            }
+        });
+        let (begun, mut pieces) = (Instant::now(), 0);
+        while !is_over.load(Ordering::Relaxed) {
+            pieces += 1;
+            pause((EVERY * pieces).saturating_sub(begun.elapsed()));
+            if stream.write_all(&[b'b'; PIECE]).is_ok() {
+                sent.fetch_add(PIECE, Ordering::Relaxed);
+            }
+        }
+    });
+}
+
+/// A frame with data that the connection has sent, taken from what arrives.
+fn old_frame(stand: &Stand, stream: &mut TcpStream) -> Vec<u8> {
+    let port = stream.local_addr().unwrap().port();
+    let filter = format!("tcp src port {port}");
+    let mut say = || {
+        stream.write_all(&[b'a'; 100]).unwrap();
+        stream.read_exact(&mut [0; 100]).unwrap();
+        pause(Duration::from_millis(5));
+    };
+    stand.ours.as_ref().unwrap().capture_one(&filter, &mut say)
+}
+
+fn counted(stand: &Stand, name: &str) -> u64 {
+    let stat = stand.ours.as_ref().unwrap().stat();
+    stat["devices"][0]["stats"][name].as_u64().unwrap_or_else(|| panic!("{name}"))
+}
+
+fn replayed_over(who: Server, flags: &'static str) {
+    inside_alone(move || {
+        let Some(stand) = Stand::new(who, flags) else { return };
+        stand.clients.inside(|| {
+            assert!(ip(&format!("addr add {}/24 dev {ETH}", ATTACKER[0])));
+            assert!(ip(&format!("addr add {}/64 dev {ETH} nodad", ATTACKER[1])));
+            // Else checksums are left to a card, and a replay has none.
+            let _ = run("ethtool", &format!("-K {ETH} tx off"), b"");
+        });
+        let count = if is_deep() { 4000 } else { 300 };
+        for four in [true, false] {
+            let mut stream = stand.clients.inside(|| attack_from(four));
+            let frame = stand.clients.inside(|| old_frame(&stand, &mut stream));
+            let replay = Stream::new(
+                Content::Replay { frames: vec![frame], mutate: false },
+                service(four).ip().into(),
+                service(four).ip().into(),
+                Pace::per_second(10_000_000),
+            );
+            let before = counted(&stand, "rx_flow_full");
+            let (is_over, sent, came) =
+                (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+            let trial = thread::scope(|scope| {
+                scope.spawn(|| {
+                    stand.clients.inside(|| transfer(four, &is_over, (&sent, &came)));
+                });
+                let calls = Calls { count, rate: 300, to: Some(service(four)) };
+                let trial = stand.trial(vec![replay], || pause(LEAD), &[calls]);
+                is_over.store(true, Ordering::Relaxed);
+                trial
+            });
+            let refused = counted(&stand, "rx_flow_full") - before;
+            let (sent, came) = (sent.into_inner(), came.into_inner());
+            tell(&format!(
+                "{who:?} IPv4 {four}: {}; {refused} refused, {came} of {sent} bytes echoed",
+                trial.row(),
+            ));
+            assert!(refused > 0, "the flow has its tokens, and no more");
+            assert!(came * 10 >= sent * 9, "{came} of {sent} bytes came back");
+            let (limit, least) =
+                if is_deep() { (HALF_A_SECOND, 0.9) } else { (THREE_SECONDS, 0.95) };
+            assert!(trial.within(limit) >= least, "{}", trial.row());
+        }
+        let _ = stand.end();
+    });
+}
+
+#[test]
+fn replays_of_one_connection_leave_others_their_places_over_xdp() {
+    replayed_over(Server::Xdp, "");
+}
