@@ -12,11 +12,12 @@ use core::time::Duration;
 
 use floodwall_base::{IfIndex, Instant, IpCidr, MacAddr, Units};
 use floodwall_packet::{Burst, Engine, Round};
-use floodwall_stack::tcp_set::{ConnectionId, RecvError, SendError, TcpSettings};
+use floodwall_stack::tcp_set::{ConnectionId, RecvError, SendError, TcpSettings, TcpState};
 use floodwall_stack::{InterfaceConfig, LinkMedium, Sockets, Stack, StackConfig};
 
 use crate::error::DrillError;
 use crate::honest::{SentQuestion, TIMEOUT};
+use crate::server::TCP_CONNECTIONS;
 use crate::topology;
 
 /// The request of a client of the echo service.
@@ -27,10 +28,20 @@ const REQUEST: &[u8] = b"GET /bytes/2000 HTTP/1.1\r\nHost: drill\r\nConnection: 
 const PAGE: usize = 2000;
 /// The request of clients that then read nothing of the answer.
 const GREEDY: &[u8] = b"GET /bytes/1000000 HTTP/1.1\r\nHost: drill\r\n\r\n";
+/// The shortest requests, of which clients send as many as they can.
+const HEADS: &[u8] = b"HEAD / HTTP/1.1\r\n\r\nHEAD / HTTP/1.1\r\n\r\nHEAD / HTTP/1.1\r\n\r\n";
+/// A head that is sent byte by byte, again and again: it has no end.
+const BEGUN: &[u8] = b"GET / HTTP/1.1\r\nX: ";
 /// True bytes that may wait for those: a segment's.
 const NARROW: u32 = 2048;
+/// What a slow reader takes at a time, and how often.
+const DRIP: (usize, Duration) = (2900, Duration::from_millis(80));
+/// How often clients send that send without end.
+const OFTEN: Duration = Duration::from_millis(1);
+/// Writes of requests that such a client makes at a time.
+const WRITES: usize = 16;
 /// Calls that may be under way.
-const CALLS_MAX: usize = 4096;
+const CALLS_MAX: usize = 5 * TCP_CONNECTIONS;
 /// The longest answer that is read, head included.
 const ANSWER_MAX: usize = 4096;
 
@@ -45,6 +56,18 @@ pub(crate) enum CallPurpose {
     Stalls,
     /// Is gone as soon as the connection is there, with a reset.
     Drops,
+    /// Takes its answer, behind which the server closes, and never closes (FIN-WAIT-2).
+    Takes,
+    /// Reads nothing of an answer behind which the server closes (FIN-WAIT-1).
+    Leaves,
+    /// Sends nothing, to two services.
+    Idles,
+    /// Requests much and takes a little of it all the time.
+    Drips,
+    /// Sends requests back to back.
+    Pipelines,
+    /// Sends a request byte by byte.
+    Trickles,
 }
 
 impl CallPurpose {
@@ -54,15 +77,60 @@ impl CallPurpose {
             Self::Asks if n % 2 == 1 => (topology::WEB_PORT, REQUEST),
             Self::Asks | Self::Drops => (topology::SERVICE_PORT, LINE),
             Self::Holds => (topology::SLOW_PORT, LINE),
-            Self::Stalls => (topology::WEB_PORT, GREEDY),
+            Self::Stalls | Self::Drips => (topology::WEB_PORT, GREEDY),
+            Self::Takes | Self::Leaves => (topology::WEB_PORT, REQUEST),
+            Self::Idles if n % 2 == 1 => (topology::WEB_PORT, b""),
+            Self::Idles => (topology::SERVICE_PORT, b""),
+            Self::Pipelines => (topology::WEB_PORT, HEADS),
+            Self::Trickles => (topology::WEB_PORT, BEGUN),
         }
+    }
+
+    /// How many connections an attack takes, where that does not depend on its length: those with
+    /// which few real connections have shut out or slowed the rest.
+    const fn connections(self) -> Option<u64> {
+        match self {
+            Self::Takes | Self::Leaves | Self::Idles => Some(TCP_CONNECTIONS as u64 * 11 / 10),
+            Self::Drips => Some(64),
+            Self::Pipelines => Some(20),
+            Self::Trickles => Some(50),
+            Self::Asks | Self::Holds | Self::Stalls | Self::Drops => None,
+        }
+    }
+
+    /// How often a connection of it does something, independent of what happens on it.
+    const fn every(self) -> Option<Duration> {
+        match self {
+            Self::Drips => Some(DRIP.1),
+            Self::Pipelines | Self::Trickles => Some(OFTEN),
+            _ => None,
+        }
+    }
+
+    /// Calls of an attack of that length, at so many times its price; as often as questions are
+    /// sent where its number is not given.
+    pub(crate) fn attack(self, price: u64, rate: u64, length: Duration) -> Calling {
+        let Some(connections) = self.connections() else {
+            return Calling::per_second(self, rate * price, length);
+        };
+        let count = (connections * price / topology::FAMILIES.len() as u64).max(1);
+        // Those that are few are all there soon.
+        let within = if self.every().is_some() { length / 10 } else { length };
+        let gap = within / u32::try_from(count).unwrap_or(u32::MAX);
+        Calling { errand: self, count, gap, length }
     }
 
     /// What its connections are like.
     fn settings(self) -> TcpSettings {
         let defaults = TcpSettings::default();
         match self {
-            Self::Stalls => TcpSettings { receive_bytes: NARROW, receive_tuned: false, ..defaults },
+            Self::Stalls | Self::Leaves => {
+                TcpSettings { receive_bytes: NARROW, receive_tuned: false, ..defaults }
+            }
+            Self::Drips => {
+                TcpSettings { receive_bytes: 4 * NARROW, receive_tuned: false, ..defaults }
+            }
+            Self::Trickles => TcpSettings { nodelay: true, ..defaults },
             _ => defaults,
         }
     }
@@ -72,23 +140,34 @@ impl CallPurpose {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Calling {
     pub(crate) errand: CallPurpose,
-    /// Calls a second, each family.
-    pub(crate) rate: u64,
+    /// Calls of each family.
+    count: u64,
+    /// Time between two of them.
+    gap: Duration,
     /// For how long.
-    pub(crate) length: Duration,
+    length: Duration,
 }
 
 impl Calling {
-    /// How many calls each family makes.
-    fn count(&self) -> u64 {
-        let count = self.length.as_nanos() * u128::from(self.rate) / 1_000_000_000;
-        u64::try_from(count).unwrap_or(u64::MAX)
+    /// So many calls a second of each family.
+    pub(crate) fn per_second(errand: CallPurpose, rate: u64, length: Duration) -> Self {
+        let count = length.as_nanos() * u128::from(rate) / 1_000_000_000;
+        let count = u64::try_from(count).unwrap_or(u64::MAX);
+        Self { errand, count, gap: Duration::from_nanos(1_000_000_000 / rate.max(1)), length }
     }
 
     /// When the `n`th call of a family is due; the families take turns.
     fn due(&self, started: Instant, family: usize, n: u64) -> Instant {
-        let gap = 1_000_000_000 / self.rate.max(1);
+        let gap = self.gap.as_nanos() as u64;
         started + Duration::from_nanos(n * gap + family as u64 * gap / 2)
+    }
+
+    /// When a call that was due then is given up. Attackers go when the stretch is over.
+    fn lost(&self, started: Instant, due: Instant) -> Instant {
+        match self.errand {
+            CallPurpose::Asks => due + TIMEOUT,
+            _ => (started + self.length).max(due).min(due + TIMEOUT),
+        }
     }
 }
 
@@ -99,7 +178,10 @@ struct TcpCall {
     says: &'static [u8],
     family: usize,
     due: Instant,
+    lost: Instant,
     said: bool,
+    /// When it does something next, where that is a matter of time.
+    next: Instant,
 }
 
 /// The TCP clients of one family, on a stack of their own.
@@ -161,7 +243,7 @@ impl Callers {
 
     /// Whether every call has its echo or is lost.
     pub(crate) fn is_finished(&self) -> bool {
-        let all = self.calling.is_none_or(|(it, _)| self.begun.iter().all(|n| *n >= it.count()));
+        let all = self.calling.is_none_or(|(it, _)| self.begun.iter().all(|n| *n >= it.count));
         all && self.calls.is_empty()
     }
 
@@ -181,11 +263,16 @@ impl Callers {
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let next = self.calling.and_then(|(it, started)| {
-            let due = self.begun.iter().enumerate().filter(|(_, n)| **n < it.count());
+            let due = self.begun.iter().enumerate().filter(|(_, n)| **n < it.count);
             due.map(|(family, n)| it.due(started, family, *n)).min()
         });
-        let lost = self.calls.first().map(|call| call.due + TIMEOUT);
-        [next, lost, self.stack.deadline()].into_iter().flatten().min()
+        let lost = self.calls.first().map(|call| call.lost);
+        let acts = self.acts_by_time().then(|| self.calls.iter().map(|call| call.next).min());
+        [next, lost, acts.flatten(), self.stack.deadline()].into_iter().flatten().min()
+    }
+
+    fn acts_by_time(&self) -> bool {
+        self.calling.is_some_and(|(it, _)| it.errand.every().is_some())
     }
 
     fn call(&mut self, round: &mut Round<'_>) {
@@ -193,18 +280,32 @@ impl Callers {
         let mut sockets = self.stack.sockets(round);
         if let Some((it, started)) = self.calling {
             for (family, begun) in self.begun.iter_mut().enumerate() {
-                while *begun < it.count() && it.due(started, family, *begun) <= now {
+                while *begun < it.count && it.due(started, family, *begun) <= now {
                     let due = it.due(started, family, *begun);
                     *begun += 1;
                     if let Some(heard) = self.heard.get_mut(family) {
                         heard.asked += 1;
                     }
-                    let to = topology::FAMILIES.get(family).map(|f| topology::server_addr(*f));
+                    let addr = match it.errand {
+                        CallPurpose::Asks => topology::server_addr,
+                        _ => topology::attacked_addr,
+                    };
+                    let to = topology::FAMILIES.get(family).map(|f| addr(*f));
                     let (Some(ip), (port, says)) = (to, it.errand.of(*begun)) else { continue };
                     let (to, settings) = (SocketAddr::new(ip, port), it.errand.settings());
                     if let Ok(id) = sockets.tcp_connect(to, &settings, self.owner) {
-                        let errand = it.errand;
-                        self.calls.push(TcpCall { id, errand, says, family, due, said: false });
+                        let (errand, lost) = (it.errand, it.lost(started, due));
+                        let (said, next) = (false, now);
+                        self.calls.push(TcpCall {
+                            id,
+                            errand,
+                            says,
+                            family,
+                            due,
+                            lost,
+                            said,
+                            next,
+                        });
                     }
                 }
             }
@@ -213,22 +314,50 @@ impl Callers {
             let Some(at) = self.calls.iter().position(|call| call.id == id) else { continue };
             let Some(call) = self.calls.get_mut(at) else { continue };
             if let Some(answered) = talk(&mut sockets, call) {
-                let TcpCall { family, due, .. } = self.calls.swap_remove(at);
+                let TcpCall { family, due, .. } = self.calls.remove(at);
                 if let Some(heard) = self.heard.get_mut(family).filter(|_| answered) {
                     heard.answered += 1;
                     heard.latency.record(now.saturating_since(due));
                 }
             }
         }
-        self.calls.retain(|call| {
-            let lost = now >= call.due + TIMEOUT;
-            if lost {
-                let _ = sockets.tcp_abort(call.id);
+        if let Some(every) = self.calling.and_then(|(it, _)| it.errand.every()) {
+            for call in self.calls.iter_mut().filter(|call| call.next <= now) {
+                call.next = now + every;
+                act(&mut sockets, call);
             }
-            !lost
-        });
-        // The first is the oldest, for the deadline.
-        self.calls.sort_unstable_by_key(|call| call.due);
+        }
+        // The first is lost first.
+        if self.calls.first().is_some_and(|call| call.lost <= now) {
+            self.calls.retain(|call| {
+                let lost = now >= call.lost;
+                if lost {
+                    let _ = sockets.tcp_abort(call.id);
+                }
+                !lost
+            });
+        }
+    }
+}
+
+/// What an attacker does without being asked, where its connection is there.
+fn act(sockets: &mut Sockets<'_>, call: &TcpCall) {
+    if !call.said {
+        return;
+    }
+    match call.errand {
+        CallPurpose::Drips => _ = sockets.tcp_recv(call.id, &mut [0; DRIP.0]),
+        CallPurpose::Trickles => _ = sockets.tcp_send(call.id, b"x"),
+        CallPurpose::Pipelines => {
+            let _ = sockets.tcp_recv(call.id, &mut [0; ANSWER_MAX]);
+            // Where a request is cut, the next one begins in the middle of it: refused in the end.
+            for _ in 0..WRITES {
+                if !sockets.tcp_send(call.id, HEADS).is_ok_and(|n| n == HEADS.len()) {
+                    break;
+                }
+            }
+        }
+        _ => {}
     }
 }
 
@@ -243,8 +372,18 @@ fn talk(sockets: &mut Sockets<'_>, call: &mut TcpCall) -> Option<bool> {
     }
     match call.errand {
         CallPurpose::Asks => {}
-        CallPurpose::Holds | CallPurpose::Stalls => return None,
         CallPurpose::Drops => return end(sockets, call.id, false),
+        // It reads, and keeps its half open.
+        CallPurpose::Takes => {
+            return match sockets.tcp_recv(call.id, &mut [0; ANSWER_MAX]) {
+                Ok(_) | Err(RecvError::WouldBlock) => None,
+                Err(_) => end(sockets, call.id, false),
+            };
+        }
+        _ if sockets.tcp_state(call.id).is_ok_and(|state| state == TcpState::Closed) => {
+            return end(sockets, call.id, false);
+        }
+        _ => return None,
     }
     let mut room = [0; ANSWER_MAX];
     match sockets.tcp_peek(call.id, &mut room) {

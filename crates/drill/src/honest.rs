@@ -54,8 +54,8 @@ pub(crate) enum CallPlan {
     None,
     /// Honest clients.
     Honest,
-    /// Honest clients, while attackers come with this errand, as often as questions are sent.
-    Beside(CallPurpose),
+    /// Honest clients, while attackers come with this errand, at so many times its price.
+    Beside(CallPurpose, u64),
 }
 
 impl QuestionSource {
@@ -67,12 +67,11 @@ impl QuestionSource {
     /// The calls of a number: the honest ones, and the attackers'.
     pub(crate) fn calling(&self, number: usize) -> Option<Calling> {
         let length = self.length;
-        let honest =
-            Calling { errand: CallPurpose::Asks, rate: (self.rate / SELDOM).max(1), length };
+        let honest = Calling::per_second(CallPurpose::Asks, (self.rate / SELDOM).max(1), length);
         match (self.calls, number) {
             (CallPlan::None, _) | (CallPlan::Honest, 1..) => None,
             (_, 0) => Some(honest),
-            (CallPlan::Beside(errand), _) => Some(Calling { errand, rate: self.rate, length }),
+            (CallPlan::Beside(errand, price), _) => Some(errand.attack(price, self.rate, length)),
         }
     }
 

@@ -7,7 +7,7 @@
 
 use core::time::Duration;
 
-use floodwall_base::{Counter, DropCounts, DropReason, Instant, IpCidr, Randomness, Units};
+use floodwall_base::{Counter, DropCounts, DropReason, Family, Instant, IpCidr, Randomness, Units};
 use floodwall_dispatch::{Clock, Publish, WORDS_MAX};
 use floodwall_packet::{Burst, Engine, HandoffList, Pool, PoolConfig, Round, Triage};
 use floodwall_schedule::{BalanceConfig, Share};
@@ -21,8 +21,8 @@ use serde::Serialize;
 use crate::slow_acceptor::SlowAcceptor;
 use crate::topology;
 
-/// TCP connections of the host.
-const TCP_CONNECTIONS: usize = 4096;
+/// TCP connections of the host: few, so that attackers can take all of them in a short phase.
+pub(crate) const TCP_CONNECTIONS: usize = 1024;
 /// How often the free memory is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -74,6 +74,7 @@ impl ServerConfig {
     pub(crate) fn stack(&self) -> StackConfig {
         let on_link = |addr, len| IpCidr::new(addr, len);
         let [v4, v6] = topology::FAMILIES.map(topology::server_addr);
+        let beside = topology::attacked_addr(Family::V6);
         let mut reassembly = StackConfig::default().reassembly;
         (reassembly.bytes, reassembly.datagrams) =
             (self.reassembly_bytes, self.reassembly_datagrams);
@@ -82,7 +83,10 @@ impl ServerConfig {
                 name: "drill0".to_owned(),
                 medium: LinkMedium::Ethernet(topology::SERVER_MAC),
                 mtu: 1500,
-                addresses: [on_link(v4, 16), on_link(v6, 64)].into_iter().flatten().collect(),
+                addresses: [on_link(v4, 16), on_link(v6, 64), on_link(beside, 64)]
+                    .into_iter()
+                    .flatten()
+                    .collect(),
                 // The other family's advertises itself.
                 gateways: vec![topology::ROUTER_V4.into()],
                 accept_ra: self.accept_ra,

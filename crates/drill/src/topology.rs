@@ -1,7 +1,7 @@
 //! The layout: the addresses of the drill's host, its honest clients and its attackers.
 //!
-//! Read by everything here. All of them belong to the ranges for benchmarks (RFC 2544, RFC 5180),
-//! so that nothing of the drill could ever mean a machine outside. Answers to a spoofed source go
+//! Read by everything here. All of them belong to the ranges for benchmarks and for documentation
+//! (RFC 2544, RFC 5180, RFC 3849), so that nothing of the drill could ever mean a machine outside. Answers to a spoofed source go
 //! to the link's router, which is honest.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,6 +14,9 @@ pub(crate) const SERVER_MAC: MacAddr = MacAddr([2, 0xf1, 0, 0, 0, 1]);
 pub(crate) const SERVER_V4: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 /// Its IPv6 address, on a /64.
 pub(crate) const SERVER_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0x12, 0, 0, 0, 1);
+/// Another of its addresses, on the /64 of the attackers that open connections: the range for
+/// benchmarks is one /48, within which nets are no prefixes of their own.
+pub(crate) const SERVER_BESIDE_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0x12, 0, 0, 0, 1);
 /// Where its echo service listens.
 pub(crate) const SERVICE_PORT: u16 = 7001;
 /// Where a service listens that accepts slowly.
@@ -114,12 +117,23 @@ pub(crate) fn client_addrs(party: TopologyHost, family: Family) -> Vec<IpCidr> {
     (1..=CLIENT_ADDRS).filter_map(|n| IpCidr::new(nth(n), len)).collect()
 }
 
-/// The addresses of the callers of a number: one of each family, on the link.
+/// The addresses of the callers of a number: one of each family, on the link. The attackers' are of
+/// source prefixes of their own: an IPv4 /24 and an IPv6 /48.
 pub(crate) fn caller_addrs(number: usize) -> Vec<IpCidr> {
-    let n = number as u8 + 1;
-    let v6 = Ipv6Addr::new(0x2001, 2, 0, 0x12, 0, 0, 3, u16::from(n));
-    let all = [(IpAddr::from([198, 18, 3, n]), 16), (IpAddr::V6(v6), 64)];
+    let (v4, v6) = match number {
+        0 => ([198, 18, 3, 1], Ipv6Addr::new(0x2001, 2, 0, 0x12, 0, 0, 3, 1)),
+        _ => ([198, 18, 4, 1], Ipv6Addr::new(0x2001, 0xdb8, 0, 0x12, 0, 0, 3, 2)),
+    };
+    let all = [(IpAddr::from(v4), 16), (IpAddr::V6(v6), 64)];
     all.into_iter().filter_map(|(addr, len)| IpCidr::new(addr, len)).collect()
+}
+
+/// The server's address of a family for the attackers among the callers.
+pub(crate) const fn attacked_addr(family: Family) -> IpAddr {
+    match family {
+        Family::V4 => IpAddr::V4(SERVER_V4),
+        Family::V6 => IpAddr::V6(SERVER_BESIDE_V6),
+    }
 }
 
 /// Whether an address is one of a party's clients'.

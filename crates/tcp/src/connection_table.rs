@@ -537,7 +537,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
                     && connection.state() != TcpState::TimeWait =>
             {
                 let held = connection.held();
-                self.grew |= self.memory.note(index, held, now) && self.memory.is_short();
+                self.grew |= self.memory.note(index, held, now) && self.memory.is_crowded();
             }
             _ => self.settle(index, now),
         }
@@ -549,7 +549,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
         let Some(connection) = &mut place.connection else { return };
         // Of an ended connection only the program's part is left, which the program frees.
         let held = if connection.state() == TcpState::Closed { 0 } else { connection.held() };
-        self.grew |= self.memory.note(index, held, now) && self.memory.is_short();
+        self.grew |= self.memory.note(index, held, now) && self.memory.is_crowded();
         if connection.state() == TcpState::Closed {
             connection.out_of_order.clear(&mut self.runs);
             connection.recovery.clear(&mut self.records);
@@ -747,8 +747,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
         self.turn = (index, left - 1);
     }
 
-    /// Where memory is short and some connection has grown, ends one without progress; where more
-    /// is held than allowed, ends as many as necessary.
+    /// Where memory is crowded and some connection has grown, ends one that must give way, if any;
+    /// where more is held than allowed, ends as many as necessary.
     #[inline(always)]
     fn relieve(&mut self, lend: &mut TcpContext<'_>) {
         if core::mem::take(&mut self.grew) {
@@ -758,7 +758,7 @@ impl<H: HalfOpen> ConnectionTable<H> {
 
     fn relieve_now(&mut self, lend: &mut TcpContext<'_>) {
         for _ in 0..TCP_MEMORY_ENDED_MAX {
-            let Some(index) = self.memory.victim(lend.now) else { return };
+            let Some(index) = self.memory.victim(lend.now) else { break };
             if let Some(connection) = self.at_mut(index) {
                 connection.abort(ConnectionError::Aborted);
                 lend.counters.count(Counter::TcpExtTCPAbortOnMemory);
@@ -767,9 +767,10 @@ impl<H: HalfOpen> ConnectionTable<H> {
             self.memory.note(index, 0, lend.now);
             self.settle(index, lend.now);
             if !self.memory.is_exceeded() {
-                return;
+                break;
             }
         }
+        self.memory.relieved();
     }
 
     /// Accounts for true bytes that other users hold of the frames in which connections keep their

@@ -18,10 +18,18 @@
 //! Hahne, IEEE/ACM Transactions on Networking 6, 1998), so that some stays free for new
 //! connections, and always [`FLOOR`]. Beyond [`FIRST`], where windows and buffers have grown, it
 //! may hold half of the free memory above [`KEPT_DIVISOR`]: so a few connections that have grown
-//! never make memory short, which would end others that only paused. Where several source prefixes
-//! hold memory, a half of a connection may also hold what is missing to its prefix's fair share,
-//! however little is free: others give way. Windows promised before may exceed the limit; data
-//! beyond it is refused, and retransmitted by the peer.
+//! never make memory short, which would end others that only paused. The last quarter
+//! ([`OTHERS_DIVISOR`]) is for prefixes with less than their fair share: the others do not grow
+//! into it, so that their programs wait (backpressure) and nothing has to be ended. Where several
+//! source prefixes hold memory, a half of a connection may also hold what is missing to its
+//! prefix's fair share, however little is free: others give way. Windows promised before may exceed
+//! the limit; data beyond it is refused, and retransmitted by the peer.
+//!
+//! A connection is ended in three cases. Where memory is crowded, one that holds more than
+//! [`FLOOR`] and has given nothing back for [`STILL_FOR`]. Where memory is short and a prefix with
+//! less than its fair share has grown, the slowest one of a prefix that has more. Where more is
+//! held than the limit, the same, or those that are still, earlier; at the bound in any case. So
+//! slow peers of one prefix wait for each other, as long as no other one needs memory.
 //!
 //! # Under flood
 //! Reachable by any peer with a proven handshake, by data that is not read or by not acknowledging
@@ -29,20 +37,21 @@
 //! neighbours leave where that is less, and a quarter in any case (`TCP_MEMORY_PART_LEAST`); an
 //! eighth of that more, and the data of one round, for floors. Worst work: list operations and
 //! shares of five connections per segment, and one connection ended for each that grows;
-//! `TCP_MEMORY_ENDED_MAX` per round while more is held than the bound. Eviction, once less than a
-//! quarter is free: of the source prefixes that hold most ([`PREFIXES_LOOKED_AT`], none that holds
-//! less than the average), among the connections that hold more than [`FLOOR`], then among all, the
-//! one whose turnover takes longest, and at least [`PATIENCE`]; as free memory shrinks this falls
-//! to [`PATIENCE_MIN`] when nothing is free, and to zero at the bound. Honest traffic of other
-//! prefixes loses nothing; beside the attacker, connections with a peer or program as slow.
-//! Counter: `TcpExtTCPAbortOnMemory`; segments: `TcpReceiveFull`.
+//! `TCP_MEMORY_ENDED_MAX` per round while more is held than the bound. Eviction: of the source
+//! prefixes that hold most ([`PREFIXES_LOOKED_AT`], none that holds less than the average), among
+//! the connections that hold more than [`FLOOR`], then among all, the one whose turnover takes
+//! longest, and at least [`PATIENCE`] once less than an eighth is free; as free memory shrinks this
+//! falls to [`PATIENCE_MIN`] when nothing is free, and to zero at the bound. Still ones, as above,
+//! before that: of `TCP_EVICT_LOOKS` of each list. Honest traffic of other prefixes loses nothing;
+//! beside the attacker, windows, and connections with a peer or program as slow once others need
+//! their share. Counter: `TcpExtTCPAbortOnMemory`; segments: `TcpReceiveFull`.
 
 use core::net::{IpAddr, Ipv6Addr};
 use core::time::Duration;
 
 use floodwall_base::limits::{
-    PACKETS_KEPT_DIVISOR, TCP_BUFFER_BYTES_FIRST, TCP_MEMORY_DIVISOR, TCP_MEMORY_EXCESS_DIVISOR,
-    TCP_MEMORY_PART_LEAST,
+    PACKETS_KEPT_DIVISOR, TCP_BUFFER_BYTES_FIRST, TCP_EVICT_LOOKS, TCP_MEMORY_DIVISOR,
+    TCP_MEMORY_EXCESS_DIVISOR, TCP_MEMORY_PART_LEAST,
 };
 use floodwall_base::{HashKey, IndexLists, Instant};
 use floodwall_fair::{ShareId, Shares};
@@ -59,8 +68,12 @@ const PART: u64 = 2;
 pub(crate) const FIRST: u32 = TCP_BUFFER_BYTES_FIRST as u32;
 /// The part of all memory that is reserved against halves that hold more than [`FIRST`].
 const KEPT_DIVISOR: u64 = 2;
+/// The part of all memory that prefixes with their fair share leave to the others.
+const OTHERS_DIVISOR: u64 = 4;
+/// Memory is crowded when less than this part of it is free.
+const CROWDED: (u64, u64) = (3, 8);
 /// Memory is short when less than this part of it is free.
-const SHORT_DIVISOR: u64 = 4;
+const SHORT_DIVISOR: u64 = 8;
 /// The part of the memory that prefixes share before it is short.
 const SHARED: (u64, u64) = (3, 4);
 /// Less than this part in use is plenty: shares are not computed.
@@ -70,6 +83,9 @@ const PLENTY_DIVISOR: u64 = 8;
 const PATIENCE: Duration = Duration::from_secs(4);
 /// The same when nothing is free: the first retransmission timeout (RFC 6298 section 2.1).
 const PATIENCE_MIN: Duration = Duration::from_secs(1);
+/// How long a connection may give nothing back while memory is crowded: some retransmissions of a
+/// path that was interrupted, or a program that pauses.
+const STILL_FOR: Duration = Duration::from_secs(10);
 /// Connections that are weighed with each change, once memory is not plenty any more.
 const WEIGHED_BESIDE: usize = 4;
 /// Connections that are weighed before one is chosen to end.
@@ -89,6 +105,8 @@ struct MemoryHolder {
     owed: u32,
     /// When that began: at its last turnover, or when it began to hold memory.
     since: Instant,
+    /// When it gave anything back last, or began to hold memory.
+    moved: Instant,
     /// Its peer, mapped; the share is looked up once it is weighed.
     peer: Option<Ipv6Addr>,
     share: Option<ShareId>,
@@ -105,6 +123,8 @@ pub(crate) struct ConnectionMemory {
     /// True bytes of the pool's frames, once known.
     frames: Option<u64>,
     held: u64,
+    /// Memory is short, and a prefix with less than its fair share has grown since the last relief.
+    contested: bool,
     holders: Box<[MemoryHolder]>,
     shares: Shares,
     /// Two lists for each share: of connections that hold more than [`FLOOR`], and of the others.
@@ -121,7 +141,17 @@ impl ConnectionMemory {
         let lists = IndexLists::new(connections, 2 * connections);
         let shares = Shares::new(connections, 1, key);
         let unweighed = IndexLists::new(connections, 1);
-        Self { limit, most: limit, frames: None, held: 0, holders, shares, lists, unweighed }
+        Self {
+            limit,
+            most: limit,
+            frames: None,
+            held: 0,
+            contested: false,
+            holders,
+            shares,
+            lists,
+            unweighed,
+        }
     }
 
     /// There is a connection with that peer at `index`.
@@ -204,6 +234,9 @@ impl ConnectionMemory {
         if before == 0 || held < before && holder.owed == 0 {
             (holder.since, holder.owed, holder.turned) = (now, held, true);
         }
+        if before == 0 || held < before {
+            holder.moved = now;
+        }
         let is_small = held <= FLOOR && holder.weighed <= FLOOR;
         if is_small && self.has_plenty() {
             if !self.unweighed.is_linked(index) {
@@ -212,6 +245,9 @@ impl ConnectionMemory {
         } else {
             self.weigh(index);
             self.weigh_others(WEIGHED_BESIDE);
+        }
+        if held > before && !self.contested && self.is_short() {
+            self.contested = self.missing(index) > 0;
         }
         held > before
     }
@@ -252,10 +288,11 @@ impl ConnectionMemory {
     #[inline]
     pub(crate) fn allowance(&self, index: u32) -> u32 {
         let free = self.limit.saturating_sub(self.held);
-        let usual = (free / PART).min(u64::from(FIRST));
+        let missing = if self.has_plenty() { 0 } else { self.missing(index) };
+        let kept = if missing > 0 { 0 } else { self.limit / OTHERS_DIVISOR };
+        let usual = (free.saturating_sub(kept) / PART).min(u64::from(FIRST));
         let grown = free.saturating_sub(self.limit / KEPT_DIVISOR) / PART;
-        let alone = usual.max(grown);
-        let allowed = if self.has_plenty() { alone } else { alone.max(self.missing(index)) };
+        let allowed = usual.max(grown).max(missing);
         u32::try_from(allowed).unwrap_or(u32::MAX).max(FLOOR)
     }
 
@@ -271,7 +308,12 @@ impl ConnectionMemory {
         if prefixes < 2 {
             return 0;
         }
-        (self.limit / SHARED.1 * SHARED.0 / prefixes).saturating_sub(held)
+        (self.shared() / prefixes).saturating_sub(held)
+    }
+
+    /// What prefixes share.
+    const fn shared(&self) -> u64 {
+        self.limit / SHARED.1 * SHARED.0
     }
 
     /// What the prefix of the connection at `index` holds, as far as it is weighed.
@@ -284,10 +326,19 @@ impl ConnectionMemory {
         }
     }
 
-    /// Whether memory is short, so that a connection may have to be ended.
+    /// Whether memory is crowded, so that a connection may have to be ended.
     #[inline]
-    pub(crate) const fn is_short(&self) -> bool {
+    pub(crate) const fn is_crowded(&self) -> bool {
+        self.limit.saturating_sub(self.held) < self.limit / CROWDED.1 * CROWDED.0
+    }
+
+    const fn is_short(&self) -> bool {
         self.limit.saturating_sub(self.held) < self.limit / SHORT_DIVISOR
+    }
+
+    /// What was looked for by [`ConnectionMemory::victim`] has been ended.
+    pub(crate) const fn relieved(&mut self) {
+        self.contested = false;
     }
 
     /// Whether nothing is free for the connection at `index`: all is held, and its prefix has its
@@ -310,43 +361,76 @@ impl ConnectionMemory {
 
     /// The connection to end, if any.
     pub(crate) fn victim(&mut self, now: Instant) -> Option<u32> {
-        self.weigh_others(WEIGHED_BEFORE);
-        let (free, short) = (self.limit.saturating_sub(self.held), self.limit / SHORT_DIVISOR);
-        if free >= short {
+        if !self.is_crowded() {
             return None;
         }
+        self.weigh_others(WEIGHED_BEFORE);
+        if let Some(still) = self.still(now) {
+            return Some(still);
+        }
+        let slowest = if self.contested && self.is_short() { self.slowest(now) } else { None };
+        if slowest.is_some() || self.held <= self.limit {
+            return slowest;
+        }
+        // Uncontested, those that move wait for each other up to the bound.
+        let patience = PATIENCE_MIN.mul_f64(self.excess_left());
+        let mut shares = self.shares.heaviest_first(ALL).take(PREFIXES_LOOKED_AT);
+        let beyond = shares.find_map(|share| self.firsts(share).min_by_key(|it| self.since(*it)));
+        let may = |index: &u32| now.saturating_since(self.since(*index)) >= patience;
+        beyond.filter(|index| self.is_exceeded() || self.contested && may(index))
+    }
+
+    /// The prefixes that hold most, none of which holds less than the average, or than its share.
+    fn heavy(&self) -> impl Iterator<Item = ShareId> {
+        let prefixes = (self.shares.prefixes(ALL) as u64).max(1);
+        let share = if prefixes < 2 { 0 } else { self.shared() / prefixes };
+        let least = (self.held / prefixes).max(share);
+        let shares = self.shares.heaviest_first(ALL).take(PREFIXES_LOOKED_AT);
+        shares.filter(move |share| self.shares.prefix_weight(*share) >= least)
+    }
+
+    /// Of a share, the connection with the slowest turnover among those that hold much, and among
+    /// the others.
+    fn firsts(&self, share: ShareId) -> impl Iterator<Item = u32> {
+        [true, false].into_iter().filter_map(move |large| self.lists.first(list_of(share, large)))
+    }
+
+    /// Of the prefixes that hold most, the connection that has given nothing back for longest, if
+    /// that is too long: approximately. One that holds little is ended only where memory is short.
+    fn still(&self, now: Instant) -> Option<u32> {
+        let patience = STILL_FOR.mul_f64(self.excess_left());
+        let is_over = |since| now.saturating_since(since) >= patience;
+        let kinds = if self.is_short() { &[true, false][..] } else { &[true] };
+        self.heavy().find_map(|share| {
+            let lists = kinds.iter().map(|large| list_of(share, *large));
+            let firsts = lists.flat_map(|list| self.lists.iter(list).take(TCP_EVICT_LOOKS));
+            let stillest = firsts.min_by_key(|index| self.moved(*index))?;
+            is_over(self.moved(stillest)).then_some(stillest)
+        })
+    }
+
+    /// The connection of the prefixes that hold most whose turnover takes longest, if that is too
+    /// long.
+    fn slowest(&self, now: Instant) -> Option<u32> {
+        let (free, short) = (self.limit.saturating_sub(self.held), self.limit / SHORT_DIVISOR);
         let left = PATIENCE.as_millis() as u64 * free / short.max(1);
         let patience = Duration::from_millis(left).max(PATIENCE_MIN);
-        let stood = |index: &u32| now.saturating_since(self.since(*index));
-        let average = self.held / (self.shares.prefixes(ALL) as u64).max(1);
-        let mut beyond = None;
-        for share in self.shares.heaviest_first(ALL).take(PREFIXES_LOOKED_AT) {
-            let is_heavy = self.shares.prefix_weight(share) >= average;
-            let firsts = [true, false].map(|large| self.lists.first(list_of(share, large)));
-            let mut firsts = firsts.into_iter().flatten();
-            if beyond.is_none() {
-                beyond = firsts.clone().max_by_key(stood);
-            }
-            if let Some(found) = firsts.find(|index| is_heavy && stood(index) >= patience) {
-                return Some(found);
-            }
-        }
-        if self.held <= self.limit {
-            return None;
-        }
-        beyond.filter(|index| stood(index) >= self.patience_beyond())
+        let is_slow = |index: &u32| now.saturating_since(self.since(*index)) >= patience;
+        self.heavy().find_map(|share| self.firsts(share).find(is_slow))
     }
 
     fn since(&self, index: u32) -> Instant {
         self.holders.get(index as usize).map_or(Instant::FAR, |holder| holder.since)
     }
 
-    /// The permitted time without progress while the limit is exceeded: it shrinks with the rest of
-    /// the excess.
-    fn patience_beyond(&self) -> Duration {
+    fn moved(&self, index: u32) -> Instant {
+        self.holders.get(index as usize).map_or(Instant::FAR, |holder| holder.moved)
+    }
+
+    /// The part of the excess that is left: 1 up to the limit, 0 at the bound.
+    fn excess_left(&self) -> f64 {
         let left = self.limit.saturating_add(self.excess()).saturating_sub(self.held);
-        let part = left.min(self.excess()) as f64 / self.excess().max(1) as f64;
-        PATIENCE_MIN.mul_f64(part)
+        left.min(self.excess()) as f64 / self.excess().max(1) as f64
     }
 }
 
@@ -370,6 +454,7 @@ mod tests {
     fn memory(limit: u64, connections: usize) -> ConnectionMemory {
         let mut memory = ConnectionMemory::new(limit, connections, HashKey::new(1, 2));
         (0..connections as u32).for_each(|index| memory.join(index, peer(1)));
+        memory.contested = true;
         memory
     }
 
@@ -413,33 +498,82 @@ mod tests {
     }
 
     #[test]
-    fn nobody_goes_while_a_quarter_is_free() {
+    fn none_is_ended_while_three_eighths_are_free() {
         let mut memory = memory(MEGABYTE, 10);
-        memory.note(0, (MEGABYTE * 3 / 4) as u32, at(0));
+        memory.note(0, (MEGABYTE / 8 * 5) as u32, at(0));
         assert_eq!(memory.victim(at(100_000)), None);
         memory.note(1, 5000, at(0));
-        assert_eq!(memory.victim(at(100_000)), Some(0));
+        assert_eq!((memory.victim(at(9999)), memory.victim(at(10_000))), (None, Some(0)));
+    }
+
+    #[test]
+    fn slow_peers_of_one_prefix_wait_for_each_other_while_no_other_one_needs_memory() {
+        let mut memory = memory(MEGABYTE, 12);
+        memory.join(11, peer(2));
+        let whole = (MEGABYTE / 10) as u32;
+        (0..10).for_each(|index| _ = memory.note(index, whole, at(0)));
+        memory.relieved();
+        assert_eq!(memory.allowance(10), FLOOR);
+        // A little of much, for minutes; one at last no more.
+        for turn in 1..40 {
+            for index in (0..10).filter(|index| turn < 36 || *index != 5) {
+                memory.note(index, whole - 2000, at(turn * 5000));
+                memory.note(index, whole, at(turn * 5000));
+            }
+            let is_still = turn >= 37;
+            assert_eq!(memory.victim(at(turn * 5000)), is_still.then_some(5), "{turn}");
+        }
+        memory.note(5, whole, at(195_000));
+        memory.note(5, whole - 2000, at(195_000));
+        assert_eq!(memory.victim(at(199_000)), None);
+        // A little beyond the limit, too.
+        memory.note(10, 10_000, at(195_000));
+        assert!(memory.held() > MEGABYTE);
+        assert_eq!(memory.victim(at(199_000)), None);
+        memory.note(10, 0, at(199_000));
+        // Another prefix needs some.
+        memory.note(11, 1000, at(199_000));
+        assert_eq!(memory.victim(at(199_000)), Some(0));
+        memory.relieved();
+        assert_eq!(memory.victim(at(199_000)), None);
+    }
+
+    #[test]
+    fn the_last_quarter_is_for_prefixes_with_less_than_their_share() {
+        let mut memory = memory(64 * MEGABYTE, 1001);
+        memory.join(1000, peer(2));
+        for _ in 0..20 {
+            for index in 0..1000 {
+                let allowed = memory.allowance(index).max(memory.holders[index as usize].held);
+                memory.note(index, allowed, at(0));
+            }
+        }
+        let floors = 1000 * u64::from(FLOOR);
+        assert!(memory.held() <= 48 * MEGABYTE + floors, "{}", memory.held());
+        assert_eq!(u64::from(memory.allowance(1000)), 24 * MEGABYTE);
+        memory.note(1000, 3_000_000, at(0));
+        assert_eq!(memory.victim(at(9000)), None, "there was room");
     }
 
     #[test]
     fn the_slowest_turnover_ends_first_and_patience_shrinks_with_what_is_free() {
         let mut memory = memory(MEGABYTE, 10);
         memory.note(3, 500_000, at(0));
-        memory.note(4, 400_000, at(10));
-        assert_eq!((memory.victim(at(2000)), memory.victim(at(3000))), (None, Some(3)));
+        memory.note(4, 450_000, at(10));
+        assert_eq!((memory.victim(at(2000)), memory.victim(at(3100))), (None, Some(3)));
         // It gives back as much as it held, while it takes more.
         memory.note(3, 300_000, at(500));
         memory.note(3, 500_000, at(600));
-        assert_eq!(memory.victim(at(3000)), Some(3), "not all of it yet");
+        assert_eq!(memory.victim(at(3100)), Some(3), "not all of it yet");
         memory.note(3, 200_000, at(700));
         memory.note(3, 500_000, at(710));
-        assert_eq!(memory.victim(at(3000)), Some(4));
+        assert_eq!(memory.victim(at(3100)), Some(4));
         // A little of much is no turnover, nor is growth.
-        memory.note(4, 390_000, at(2900));
-        memory.note(4, 410_000, at(2950));
-        memory.note(3, MEGABYTE as u32 - 410_000, at(2960));
+        memory.note(4, 440_000, at(2900));
+        memory.note(4, 460_000, at(2950));
+        memory.note(3, MEGABYTE as u32 - 460_000, at(2960));
         assert!(memory.is_full(0));
-        assert_eq!(memory.victim(at(3000)), Some(4));
+        assert_eq!(memory.victim(at(3100)), Some(4));
         assert_eq!((memory.victim(at(1009)), memory.victim(at(1010))), (None, Some(4)));
     }
 
@@ -447,7 +581,7 @@ mod tests {
     fn small_holders_go_last() {
         let mut memory = memory(MEGABYTE, 10);
         memory.note(0, FLOOR, at(0));
-        memory.note(1, 900_000, at(5));
+        memory.note(1, 950_000, at(5));
         assert_eq!(memory.victim(at(4000)), Some(1));
         memory.note(1, 0, at(4000));
         for index in 2..10 {
@@ -546,8 +680,10 @@ mod tests {
             memory.note(index, 0, at(60_000));
             memory.note(11, 250_000, at(60_000));
         }
-        assert_eq!(memory.victim(at(120_000)), None, "now much is free");
-        (6..10).for_each(|index| memory.quit(index));
+        assert_eq!(memory.victim(at(120_000)), Some(6), "still for long");
+        memory.note(6, 0, at(120_000));
+        assert_eq!(memory.victim(at(120_000)), None, "both have less than their share");
+        (7..10).for_each(|index| memory.quit(index));
         assert_eq!(memory.missing(10), 0, "it is alone");
     }
 

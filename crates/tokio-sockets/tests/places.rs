@@ -1,5 +1,6 @@
-//! Connection places of a program's listener: real connections of one source prefix that stay idle
-//! shut no other prefix out, and the program is told which of its connections were reset.
+//! Connection places of a program's listener, with one worker and with two: real connections of one
+//! source prefix that stay idle, or take their answer and never close, shut no other prefix out, and
+//! the program is told which of its connections were reset.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
 
 use std::io::ErrorKind;
@@ -17,11 +18,20 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// How long anything may take that must happen, on a machine with much else to do.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Places of the server, and idle connections of the attacker.
+/// Places of each worker of the server, and for each of them connections of the attacker.
 const PLACES: usize = 64;
-const IDLE: usize = 200;
+const ATTACKS: usize = 200;
 
-async fn host(wire: MemoryWire, number: u8, connections: usize) -> Network {
+/// What a connection of the attacker does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Attack {
+    /// It sends nothing (A3).
+    Idles,
+    /// It takes its answer, and never closes (A1).
+    Takes,
+}
+
+async fn host(wire: MemoryWire, number: u8, connections: usize, workers: usize) -> Network {
     let mut builder = Network::builder().attach(wire).mac(MacAddr([2, 0, 0, 0, 0, number]));
     // Hosts of several prefixes on one link.
     for prefix in 0..4 {
@@ -30,8 +40,13 @@ async fn host(wire: MemoryWire, number: u8, connections: usize) -> Network {
             .address(&format!("2001:db8:{prefix}::{number}/32"));
     }
     builder
-        .workers(1)
-        .memory(PoolConfig { small: 4096, frames: 4096, references: 8192, ..PoolConfig::default() })
+        .workers(workers)
+        .memory(PoolConfig {
+            small: 4096 * workers,
+            frames: 4096 * workers,
+            references: 8192 * workers,
+            ..PoolConfig::default()
+        })
         .send_memory(4096, 4096)
         .sockets_max(16)
         .connections_max(connections)
@@ -57,14 +72,14 @@ async fn connect(network: &Network, v6: bool, prefix: u16) -> std::io::Result<Tc
     socket.connect(end(v6, 0, 2, 4000)).await
 }
 
-/// Echoes; counts the connections that were reset to make room.
+/// Echoes, until it is told to end; counts the connections that were reset to make room.
 async fn serve(mut stream: TcpStream, evicted: Arc<AtomicUsize>) {
     let mut buffer = [0; 64];
     loop {
         match stream.read(&mut buffer).await {
             Ok(0) => return,
             Ok(n) => {
-                if stream.write_all(&buffer[..n]).await.is_err() {
+                if stream.write_all(&buffer[..n]).await.is_err() || buffer[..n].contains(&b'.') {
                     return;
                 }
             }
@@ -77,14 +92,16 @@ async fn serve(mut stream: TcpStream, evicted: Arc<AtomicUsize>) {
     }
 }
 
-async fn echoes(stream: &mut TcpStream) -> bool {
+async fn echoes(stream: &mut TcpStream, says: &[u8; 5]) -> bool {
     let mut back = [0; 5];
-    stream.write_all(b"hello").await.is_ok() && stream.read_exact(&mut back).await.is_ok()
+    stream.write_all(says).await.is_ok() && stream.read_exact(&mut back).await.is_ok()
 }
 
-async fn idle_beside_newcomers(v6: bool) {
+async fn attack_beside_newcomers(v6: bool, attack: Attack, workers: usize) {
+    let what = format!("{attack:?}, IPv6: {v6}, {workers} workers");
     let (here, there) = pair(1024);
-    let (clients, server) = (host(here, 1, 1024).await, host(there, 2, PLACES).await);
+    let (clients, server) = (host(here, 1, 1024, 1).await, host(there, 2, PLACES, workers).await);
+    let attacks = ATTACKS * workers;
     let any = if v6 { TcpSocket::new_v6(&server) } else { TcpSocket::new_v4(&server) }.unwrap();
     any.bind(end(v6, 0, 2, 4000)).unwrap();
     let listener = any.listen(128).await.unwrap();
@@ -96,30 +113,46 @@ async fn idle_beside_newcomers(v6: bool) {
         }
     });
     let mut old = connect(&clients, v6, 2).await.unwrap();
-    assert!(echoes(&mut old).await);
+    assert!(echoes(&mut old, b"hello").await);
     let (mut held, mut served) = (Vec::new(), 0);
-    for n in 0..IDLE {
+    for n in 0..attacks {
         // What finds no place waits for one: the attacker does not.
-        let attempt = tokio::time::timeout(Duration::from_millis(20), connect(&clients, v6, 1));
-        held.extend(attempt.await.ok().and_then(Result::ok));
+        let attempt = async {
+            let mut stream = connect(&clients, v6, 1).await.ok()?;
+            (attack == Attack::Idles || echoes(&mut stream, b"last.").await).then_some(stream)
+        };
+        let attempt = tokio::time::timeout(Duration::from_millis(20), attempt);
+        held.extend(attempt.await.ok().flatten());
         if n % 10 == 0 {
             let mut newcomer = connect(&clients, v6, 3).await.unwrap();
-            served += usize::from(echoes(&mut newcomer).await);
-            assert!(echoes(&mut old).await, "an old one, beside {n}");
+            served += usize::from(echoes(&mut newcomer, b"hello").await);
+            assert!(echoes(&mut old, b"hello").await, "{what}: an old one, beside {n}");
         }
     }
-    assert_eq!(served, IDLE / 10, "newcomers of another prefix");
-    assert!(held.len() > PLACES, "{} idle ones", held.len());
-    assert!(evicted.load(Ordering::Relaxed) > 0, "the program is told");
+    assert_eq!(served, attacks / 10, "{what}: newcomers of another prefix");
+    assert!(held.len() > PLACES * workers, "{what}: {} held", held.len());
+    // No program knows those that it has closed.
+    let told = evicted.load(Ordering::Relaxed);
+    assert!(attack == Attack::Takes || told > 0, "{what}: the program is told");
     accepting.abort();
+}
+
+fn run(attack: Attack) {
+    for (v6, workers) in [(false, 1), (true, 2)] {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let all = attack_beside_newcomers(v6, attack, workers);
+            tokio::time::timeout(PATIENCE, all).await.unwrap();
+        });
+    }
 }
 
 #[test]
 fn idle_connections_of_one_prefix_shut_no_other_one_out() {
-    for v6 in [false, true] {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            tokio::time::timeout(PATIENCE, idle_beside_newcomers(v6)).await.unwrap();
-        });
-    }
+    run(Attack::Idles);
+}
+
+#[test]
+fn connections_that_are_never_closed_shut_no_other_prefix_out() {
+    run(Attack::Takes);
 }

@@ -1,11 +1,10 @@
 //! Two hundred Linux clients that read nothing, or send what cannot be echoed because they do not
-//! read: pings, new connections and web pages go on beside them.
+//! read: pings, new connections and web pages of the same address go on beside them. None of them
+//! need be ended for that: they wait for each other.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
-
-use floodwall_base::Counter;
 
 use crate::bench::Bench;
 use crate::command::run;
@@ -75,5 +74,4 @@ pub(crate) fn scenario(bench: Bench) {
     drop(hogs);
     let end = bench.running.stop();
     end.outcome.as_ref().expect("it was asked to end");
-    assert!(end.stats.counters.of(Counter::TcpExtTCPAbortOnMemory) > 0, "memory was never short");
 }

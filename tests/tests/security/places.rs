@@ -222,6 +222,47 @@ fn beside(family: Family, attack: Attack, rate: u32, millis: u32, ports: &[u16])
     assert!(attack == Attack::Idle || connections < 8, "{what}: {connections} are left");
 }
 
+/// Of 2,000 clients behind one address, beside 8,000 connections of another one: how many were
+/// answered at first, and how many still were once all of them were there.
+fn behind_one_address(family: Family, attacker: u16) -> (usize, usize) {
+    const CLIENTS: usize = 2000;
+    let mut world = World::with(4 * PLACES, vec![http(), echo()]);
+    let (nat, attacker) = (source(family, 9, 1), source(family, attacker, 200));
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS / 5 {
+        for number in 0..20 {
+            if let Some(mut play) = world.open(attacker, [80, 7][number % 2]) {
+                let attack = if number % 2 == 0 { Attack::FinWait2 } else { Attack::Idle };
+                attack.carry_out(&mut world, &mut play);
+            }
+        }
+        for _ in 0..5 {
+            if let Some(mut client) = world.open(nat, 80)
+                && world.ask(&mut client, GET).is_some()
+            {
+                clients.push(client);
+            }
+        }
+        world.wait(Duration::from_millis(5));
+    }
+    let answered = clients.iter_mut().filter_map(|client| world.ask(client, GET)).count();
+    (clients.len(), answered)
+}
+
+/// They are one prefix, and have one share.
+#[test]
+fn two_thousand_clients_behind_one_address_are_served_beside_an_attacker_of_another_prefix() {
+    for family in FAMILIES {
+        let (first, again) = behind_one_address(family, 1);
+        assert!(first >= 1980 && again >= 1980, "{family:?}: {first} at first, {again} again");
+        // In the attacker's own prefix, too: of an IPv4 /24 the address that holds most gives way;
+        // of a /64 those that are idle, and come again.
+        let (first, again) = behind_one_address(family, 9);
+        let least = if family == Family::V4 { 1900 } else { 0 };
+        assert!(first >= 1900 && again >= least, "{family:?}: {first} at first, {again} again");
+    }
+}
+
 /// 1,000 a second for 17 s filled 16,384 places, 273 a second kept them so.
 #[test]
 fn connections_in_fin_wait_2_shut_no_other_prefix_out() {

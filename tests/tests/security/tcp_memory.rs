@@ -88,7 +88,9 @@ fn flood(family: Family, hog: Hog) {
         dropped = peer.rig.stats().drops_in.of(DropReason::TcpReceiveFull);
     }
     let held = peer.set(|tcp| tcp.memory_held());
-    assert!(held <= peer.rig.pool.frames_true_bytes() / 2 + 16 * 2176, "{held}");
+    // Beside each other only they are ended at the bound, an eighth above the limit.
+    let limit = peer.rig.pool.frames_true_bytes() / 2;
+    assert!(held <= limit + limit / 8 + 16 * 2176, "{held}");
     let aborted = peer.rig.stats().counters.of(Counter::TcpExtTCPAbortOnMemory);
     assert!((1..u64::from(HOGS)).contains(&aborted), "{aborted} ended, {dropped} refused");
     // A closed connection frees everything.

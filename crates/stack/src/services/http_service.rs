@@ -34,8 +34,9 @@ use crate::sockets::{Sockets, StartError};
 const LOOK: usize = 1024;
 /// Units that a whole request costs beside what is copied.
 const REQUEST: u32 = 2;
-/// Bytes that are sent at a time.
+/// Bytes that are sent at a time, at most and at least.
 const PIECE: usize = 16_384;
+const PIECE_MIN: usize = 2048;
 /// The page at `/`.
 const PAGE: &[u8] = b"<!doctype html><title>Floodwall</title><p>It works. /bytes/N has N bytes.\n";
 /// Contents of chargen and of `/bytes/`, repeated: all printable characters.
@@ -83,6 +84,9 @@ struct HttpConversation {
     head: RequestParser,
     /// The last request was refused: what follows means nothing.
     refused: bool,
+    /// How often the pieces that are sent have been halved: where a connection takes little at a
+    /// time, not much more is made for it.
+    halved: u8,
 }
 
 const _: () = assert!(size_of::<HttpConversation>() <= 192);
@@ -190,13 +194,15 @@ impl StreamService {
             // Input is discarded: only the peer's close matters.
             self.discard(sockets, id);
         }
-        let piece = answer.piece(&mut self.output);
+        let most = (PIECE >> talk.halved).max(PIECE_MIN);
+        let piece = answer.piece(self.output.get_mut(..most).unwrap_or_default());
         self.spent += 1 + copied(piece);
         let bytes = self.output.get(..piece).unwrap_or_default();
         let sent = if bytes.is_empty() { Ok(0) } else { sockets.tcp_send(id, bytes) };
+        talk.note_taken(sent.unwrap_or(0), most);
         match sent {
             // Shorter than what there is room for: it is the last piece.
-            Ok(taken) if taken == piece && piece < self.output.len() => {
+            Ok(taken) if taken == piece && piece < most => {
                 talk.answer = None;
                 if talk.refused {
                     // Unread data would reset the connection, and the answer with it.
@@ -206,7 +212,8 @@ impl StreamService {
             }
             Ok(taken) => {
                 talk.answer = Some(HttpAnswer { at: answer.at + taken as u64, ..answer });
-                HttpStep::Again
+                // Where it did not take all, an event follows once there is room.
+                if taken < piece { HttpStep::Wait } else { HttpStep::Again }
             }
             Err(SendError::WouldBlock) => HttpStep::Wait,
             Err(_) => HttpStep::Abort,
@@ -282,6 +289,15 @@ impl StreamService {
 }
 
 impl HttpConversation {
+    /// The connection has taken so many bytes of `most`.
+    const fn note_taken(&mut self, taken: usize, most: usize) {
+        if taken >= most {
+            self.halved = self.halved.saturating_sub(1);
+        } else if taken < most / 2 && most > PIECE_MIN {
+            self.halved += 1;
+        }
+    }
+
     /// A request is complete.
     fn begin_answer(&mut self, answer: HttpAnswer, body: u64) {
         (self.answer, self.skip) = (Some(answer), body);

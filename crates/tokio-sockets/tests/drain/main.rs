@@ -1,7 +1,7 @@
 //! Data that was written is delivered, or its connection is reset: how a network ends.
 //!
-//! The long form of the first two tests: `FLOODWALL_DRAIN_RUNS=200` runs for each delay, with
-//! seeds from `FLOODWALL_DRAIN_SEED` on. One process can make no more than some thousand pools.
+//! The long form of the first test, `FLOODWALL_DEEP=1`, has 1,000 runs, with seeds from
+//! `FLOODWALL_DRAIN_SEED` on. One process can make no more than some thousand pools.
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
@@ -19,8 +19,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::slow_wire::{SlowEnd, WireFaults, slow_wire};
 
-/// Runs of the usual form, for each delay.
+/// Runs of the usual form, for each wire, and of the long one.
 const RUNS: u64 = 8;
+const RUNS_DEEP: u64 = 250;
 
 async fn soon<F: Future>(what: F) -> F::Output {
     // A bound for what hangs, no measure.
@@ -92,9 +93,11 @@ enum Ending {
 }
 
 async fn many(ending: Ending) {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
-    let runs: u64 = number("FLOODWALL_DRAIN_RUNS").unwrap_or(RUNS);
-    let seed: u64 = number("FLOODWALL_DRAIN_SEED").unwrap_or(0);
+    let is_deep = std::env::var_os("FLOODWALL_DEEP").is_some_and(|deep| deep != "0");
+    let is_first = matches!(ending, Ending::Shutdown);
+    let runs = if is_deep && is_first { RUNS_DEEP } else { RUNS };
+    let seed = std::env::var("FLOODWALL_DRAIN_SEED").ok();
+    let seed: u64 = seed.and_then(|text| text.parse().ok()).unwrap_or(0);
     for (millis, losses) in [(0, 0), (2, 0), (50, 0), (2, 10)] {
         let delay = Duration::from_millis(millis);
         for first in (0..runs).step_by(8) {
