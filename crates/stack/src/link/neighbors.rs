@@ -6,12 +6,12 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use floodwall_base::{Counter, DropReason, IfIndex, MacAddr, Units};
-use floodwall_fib::{Found, RouteKind};
+use floodwall_base::{Counter, DropReason, IfIndex, Instant, MacAddr, Units};
+use floodwall_fib::{Fib, Found, RouteKind};
 use floodwall_ip::dad::DadResponse;
 use floodwall_ip::{
-    ArpVerdict, ArrivedUpper, DadEvent, LinkMedium, NdpHeading, NdpVerdict, NeighborEvent, Nonce,
-    arp, ndp,
+    ArpVerdict, ArrivedUpper, DadEvent, Interface, LinkMedium, NdpHeading, NdpVerdict,
+    NeighborEvent, Nonce, arp, ndp,
 };
 use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_wire::{Icmpv6Type, ethernet};
@@ -64,6 +64,15 @@ fn heading_of(ascent: &RxMeta<Ipv6Addr>) -> NdpHeading {
         link_src_addr: None,
         on_link: false,
     }
+}
+
+/// Whether a route puts a neighbour on the link of this interface, although no address of ours
+/// covers it.
+fn leads_to(routes: &Fib<Ipv6Addr>, interface: &Interface, addr: Ipv6Addr, now: Instant) -> bool {
+    let by_route = |found: Found<Ipv6Addr>| {
+        (found.kind, found.iface, found.gateway) == (RouteKind::Unicast, interface.index, None)
+    };
+    !interface.is_on_link(addr.into()) && routes.lookup(addr, now).is_some_and(by_route)
 }
 
 impl Stack {
@@ -140,12 +149,8 @@ impl Stack {
             return self.drop_packet(packet, DropReason::NdpMalformed);
         };
         let (now, counters) = (cx.now, &mut stats.counters);
-        let by_route = |found: Found<Ipv6Addr>| {
-            (found.kind, found.iface, found.gateway) == (RouteKind::Unicast, ascent.iface, None)
-        };
-        let on_link = kind == Icmpv6Type::NEIGHBOR_SOLICITATION
-            && !interface.is_on_link(heading.src_addr.into())
-            && v6.routes.lookup(heading.src_addr, now).is_some_and(by_route);
+        let asks = kind == Icmpv6Type::NEIGHBOR_SOLICITATION;
+        let on_link = asks && leads_to(&v6.routes, interface, heading.src_addr, now);
         let heading = NdpHeading { on_link, ..heading };
         let neighbors = &mut v6.neighbors;
         let verdict =
