@@ -19,6 +19,7 @@ const PLANS: &[(&str, &str)] = &[
     ("fib-gc", include_str!("../plans/fib-gc.toml")),
     ("first-line", include_str!("../plans/first-line.toml")),
     ("grace-period", include_str!("../plans/grace-period.toml")),
+    ("guard", include_str!("../plans/guard.toml")),
     ("header-pull", include_str!("../plans/header-pull.toml")),
     ("route-flood", include_str!("../plans/route-flood.toml")),
     ("starvation", include_str!("../plans/starvation.toml")),

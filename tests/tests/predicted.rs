@@ -1,4 +1,5 @@
-//! A segment that its connection predicts and the same segment on the general path: one outcome.
+//! A segment that its connection predicts, or a datagram of ends that a socket has taken from, and
+//! the same on the general path: one outcome.
 //!
 //! The headers of an expected segment are read in one go (`stack`'s `tcp/predict.rs`). An access
 //! list that permits everything keeps all packets of its host on the general path: two hosts, one
@@ -7,6 +8,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![expect(clippy::indexing_slicing, reason = "twins and frames of known size")]
 
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use floodwall_base::{Counter, Family, IfIndex, PublicRandom};
@@ -15,6 +17,7 @@ use floodwall_tcp::{ConnectionId, TcpSettings};
 use floodwall_tests::bytes_of;
 use floodwall_tests::craft::{self, HOST, PEER, addr, from_peer};
 use floodwall_tests::tcp_peer::{Put, TcpPeer, put};
+use floodwall_udp::SocketSettings;
 use floodwall_wire::IpProtocol;
 use floodwall_wire::tcp::TcpFlags;
 use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
@@ -212,5 +215,83 @@ fn what_is_let_in_is_asked_again_after_a_change() {
         let rule = "deny from any to any".parse().unwrap();
         assert!(peer.rig.stack.set_access_list(IfIndex(1), &[rule]));
         assert!(!taken(peer), "{family:?}: an access list is newer than the prediction");
+    }
+}
+
+/// A datagram of one of three peers to one of two sockets, or to a port without one.
+fn datagram(chance: &mut PublicRandom, family: Family) -> Vec<u8> {
+    let from = SocketAddr::new(addr(family, PEER), 4000 + chance.below(3) as u16);
+    let port = [53, 53, 53, 54, 55][chance.below(5) as usize];
+    let len = [0, 1, 18, 64, 64, 500, 1400][chance.below(7) as usize];
+    let text = vec![chance.below(256) as u8; len];
+    let mut frame = from_peer(&craft::udp(from, SocketAddr::new(addr(family, HOST), port), &text));
+    frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, HOST]);
+    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, PEER]);
+    frame
+}
+
+fn datagrams_alike(seed: u64) -> [u64; 2] {
+    let mut chance = PublicRandom::new(seed);
+    let family = if seed.is_multiple_of(2) { Family::V4 } else { Family::V6 };
+    let mut twins = Twins::new(family, &TcpSettings::default(), true);
+    let bind = |peer: &mut TcpPeer, port| {
+        let any = SocketAddr::new(IpAddr::from([0_u16; 8]), port);
+        peer.rig.sockets(|s| s.udp_bind(any, SocketSettings::new(Family::V6))).0.unwrap()
+    };
+    let mut sockets = twins.peers.each_mut().map(|peer| [53, 54].map(|port| bind(peer, port)));
+    for step in 0..150 {
+        let what = format!("seed {seed}, step {step}");
+        let mut bytes = datagram(&mut chance, family);
+        if chance.chance(0.2) {
+            bytes = spoilt(&mut chance, bytes);
+        }
+        twins.arrive(&what, &bytes, chance.chance(0.05));
+        if chance.chance(0.05) {
+            // Another socket has the port, at its old place or a new one.
+            for (peer, sockets) in twins.peers.iter_mut().zip(&mut sockets) {
+                sockets.iter().for_each(|id| _ = peer.rig.sockets(|s| s.udp_close(*id)));
+                let ports = if step % 2 == 0 { [54, 53] } else { [53, 54] };
+                *sockets = ports.map(|port| bind(peer, port));
+            }
+        }
+        let reads = chance.chance(0.8);
+        let read = [0, 1].map(|n| {
+            let peer = &mut twins.peers[n];
+            let mut read = |id| {
+                let mut out = [0; 1500];
+                let received = peer.rig.sockets(|s| s.udp_recv(id, &mut out)).0;
+                received.map(|received| (received.len, received.from, out[0]))
+            };
+            reads.then(|| sockets[n].map(|id| [read(id), read(id)]))
+        });
+        assert_eq!(read[0], read[1], "{what}");
+        if chance.chance(0.1) {
+            let time = Duration::from_millis(1 + chance.below(300));
+            twins.both(&what, |peer, _| peer.rig.run_for(time));
+        }
+    }
+    let stats = twins.peers.each_ref().map(|peer| peer.rig.stats());
+    let dead = stats.each_ref().map(|stats| format!("{:?} {:?}", stats.drops_in, stats.fates));
+    assert_eq!(dead[0], dead[1], "seed {seed}");
+    for counter in [
+        Counter::IpInOctets,
+        Counter::Ip6InOctets,
+        Counter::IpInDelivers,
+        Counter::Ip6InDelivers,
+        Counter::UdpInDatagrams,
+        Counter::Udp6InDatagrams,
+    ] {
+        assert_eq!(stats[0].counters.of(counter), stats[1].counters.of(counter), "seed {seed}");
+    }
+    assert!(twins.peers.iter().all(|peer| peer.rig.conservation().holds()), "seed {seed}");
+    stats.map(|stats| stats.counters.of(Counter::FloodwallHeaderBorrows))
+}
+
+#[test]
+fn a_predicted_datagram_has_the_outcome_of_the_general_path() {
+    for family in 0..2 {
+        let looks = (0..40).map(|n| datagrams_alike(2 * n + family));
+        let looks = looks.fold([0, 0], |sum, n| [sum[0] + n[0], sum[1] + n[1]]);
+        assert!(looks[1] * 10 < looks[0] * 9, "headers were read as often: {looks:?}");
     }
 }

@@ -54,7 +54,10 @@ fn the_unit_of_a_guard_grants_what_its_programs_need_and_no_more() {
         assert!(unit.lines().any(|line| line == format!("{key}={capabilities}")), "{key}");
     }
     assert!(unit.lines().any(|line| line == "DynamicUser=yes"));
-    assert!(unit.lines().any(|line| line.ends_with("floodwall guard %i $GUARD_ARGS")));
+    assert!(
+        unit.lines()
+            .any(|line| line.ends_with("floodwall guard %i --config /etc/floodwall/guard-%i.toml"))
+    );
     assert!(unit.lines().any(|line| line == "Type=notify"));
 }
 

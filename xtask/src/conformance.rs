@@ -34,8 +34,8 @@ Exit code: 0 only if no script failed without a permitted difference.";
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Outcome {
     Passed,
-    /// What the script requires, and why it is not done.
-    Permitted(&'static str, &'static str),
+    /// What the script requires, why it is not done, and how it failed.
+    Permitted(&'static str, &'static str, String),
     /// What is not supported.
     NotPlayed(String),
     Failed(String),
@@ -175,7 +175,7 @@ fn outcome(text: &str, options: &[String], is_ipv6: bool) -> Outcome {
             Outcome::NotPlayed(failure.what.trim().to_owned())
         }
         Err(failure) => match permitted(&script, &failure) {
-            Some(difference) => Outcome::Permitted(difference.what, difference.why),
+            Some(it) => Outcome::Permitted(it.what, it.why, failure.to_string()),
             None => Outcome::Failed(failure.to_string()),
         },
     }
@@ -197,7 +197,7 @@ impl Results {
         tally.scripts += 1;
         match outcome {
             Outcome::Passed => tally.passed += 1,
-            Outcome::Permitted(what, why) => {
+            Outcome::Permitted(what, why, _) => {
                 tally.permitted += 1;
                 *self.permitted.entry((what, why)).or_default() += 1;
             }
@@ -288,7 +288,7 @@ mod tests {
         let mut results = Results::default();
         for outcome in [
             Outcome::Passed,
-            Outcome::Permitted("x", "y"),
+            Outcome::Permitted("x", "y", String::new()),
             Outcome::NotPlayed("z".to_owned()),
             Outcome::Failed("?".to_owned()),
         ] {

@@ -198,6 +198,10 @@ pub(crate) struct RunArgs {
     /// in and judges by such a device; takes some seconds, needs root
     #[arg(long)]
     pub(crate) capacity: bool,
+    /// Leave other programs half of the workers' cores (--cpu, --cores, --workers) while any are at
+    /// work there, the kernel's half of xdp: devices counted; a flood beyond the rest is dropped.
+    #[arg(long)]
+    pub(crate) share_core: bool,
     /// A service to offer: http:PORT, bulk:PORT, tcp-echo:PORT, tcp-discard:PORT,
     /// tcp-chargen:PORT, udp-echo:PORT, udp-discard:PORT or
     /// udp-chargen:PORT, the last three with @GROUP,GROUP

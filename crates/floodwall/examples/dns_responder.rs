@@ -13,17 +13,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use floodwall::challenges::DnsChallenge;
 use floodwall::net::{Network, UdpSocket};
-use floodwall::{Challenge, ChallengeHook, Challenged, HashKey, UnverifiedSource};
+use floodwall::{ChallengeHook, HashKey};
 
 /// Bytes of a DNS header.
 const HEADER: usize = 12;
-/// The option that carries cookies, and the record type that carries options.
-const COOKIE: u16 = 10;
-const OPT: u16 = 41;
-/// How long a server cookie is good, in seconds (RFC 9018 section 4.3).
-const COOKIE_LIFE: u32 = 3600;
-
 /// Where the question ends: behind its name, type and class. `None` where it is no question.
 fn question_end(query: &[u8]) -> Option<usize> {
     let flags = *query.get(2)?;
@@ -65,70 +60,6 @@ fn answer(query: &[u8], out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Cookies for unverified clients: a keyed hash of client cookie, client address and time.
-struct Cookies {
-    key: HashKey,
-}
-
-impl Cookies {
-    fn hash(&self, client: &[u8], from: IpAddr, seconds: u32) -> [u8; 8] {
-        let mut bytes = [0; 28];
-        bytes[..8].copy_from_slice(&client[..8]);
-        match from {
-            IpAddr::V4(addr) => bytes[8..12].copy_from_slice(&addr.octets()),
-            IpAddr::V6(addr) => bytes[8..24].copy_from_slice(&addr.octets()),
-        }
-        bytes[24..].copy_from_slice(&seconds.to_be_bytes());
-        self.key.bytes(&bytes).to_be_bytes()
-    }
-
-    /// The cookie option of a query with one question: what it holds and where.
-    fn option(query: &[u8]) -> Option<(usize, &[u8])> {
-        let opt = question_end(query)?;
-        // The only record behind the question: of the root's name, type, size, and so on.
-        let [name, t0, t1, ..]: [u8; 11] = *query.get(opt..)?.first_chunk()?;
-        if name != 0 || u16::from_be_bytes([t0, t1]) != OPT {
-            return None;
-        }
-        let [c0, c1, l0, l1] = *query.get(opt + 11..)?.first_chunk()?;
-        let len = usize::from(u16::from_be_bytes([l0, l1]));
-        let cookie = query.get(opt + 15..opt + 15 + len)?;
-        (u16::from_be_bytes([c0, c1]) == COOKIE && len >= 8).then_some((opt + 15, cookie))
-    }
-}
-
-impl Challenge for Cookies {
-    fn judge(&self, stranger: &UnverifiedSource<'_>, out: &mut [u8]) -> Challenged {
-        let Some((_, cookie)) = Self::option(stranger.payload) else { return Challenged::Pass };
-        let seconds = (stranger.now.as_nanos() / 1_000_000_000) as u32;
-        let (client, server) = cookie.split_at(8);
-        if let [1, 0, 0, 0, s0, s1, s2, s3, hash @ ..] = server {
-            let made = u32::from_be_bytes([*s0, *s1, *s2, *s3]);
-            let is_fresh = seconds.wrapping_sub(made) <= COOKIE_LIFE;
-            if is_fresh && hash == self.hash(client, stranger.from.ip(), made) {
-                return Challenged::Proven;
-            }
-        }
-        // Answers are no longer than queries: a client that leaves no room (RFC 7830) may pass as
-        // an unverified one.
-        let Some(end) = question_end(stranger.payload) else { return Challenged::Answer(0) };
-        let len = end + 15 + 24;
-        let Some(out) = out.get_mut(..len) else { return Challenged::Pass };
-        out[..HEADER].copy_from_slice(&stranger.payload[..HEADER]);
-        // BADCOOKIE is 23: 7 in the header, 1 in the record.
-        (out[2], out[3]) = (0x84, 7);
-        out[6..HEADER].copy_from_slice(&[0, 0, 0, 0, 0, 1]);
-        out[HEADER..end].copy_from_slice(&stranger.payload[HEADER..end]);
-        out[end..end + 15]
-            .copy_from_slice(&[0, 0, OPT as u8, 4, 208, 1, 0, 0, 0, 0, 28, 0, 10, 0, 24]);
-        out[end + 15..end + 23].copy_from_slice(client);
-        out[end + 23..end + 27].copy_from_slice(&[1, 0, 0, 0]);
-        out[end + 27..end + 31].copy_from_slice(&seconds.to_be_bytes());
-        out[end + 31..].copy_from_slice(&self.hash(client, stranger.from.ip(), seconds));
-        Challenged::Answer(len)
-    }
-}
-
 /// What one answer costs beside: the thread is busy for so long.
 fn work(micros: u64) {
     let start = Instant::now();
@@ -144,7 +75,7 @@ async fn serve(device: &str, addresses: &str, words: &[String]) -> std::io::Resu
     let network = network.start().await?;
     let cookies = has("cookies").then(|| {
         let key = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), "cookies");
-        ChallengeHook(Arc::new(Cookies { key: HashKey::new(key, key.rotate_left(17)) }))
+        ChallengeHook(Arc::new(DnsChallenge::new(HashKey::new(key, key.rotate_left(17)))))
     });
     let socket = UdpSocket::bind_with(&network, "[::]:53", |settings| {
         settings.fair_drop = !has("plain");

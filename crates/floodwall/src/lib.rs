@@ -134,7 +134,7 @@ pub use floodwall_stack::{
 pub use floodwall_udp::{
     BindError, Challenge, ChallengeHook, Challenged, ConnectError, GroupError, Received,
     ReceivedPacket, RecvError, RefusedDatagram, SendError as UdpSendError, SocketId,
-    SocketSettings, UnverifiedSource,
+    SocketSettings, UnverifiedSource, challenges,
 };
 pub use floodwall_world::World;
 

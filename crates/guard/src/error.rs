@@ -55,6 +55,9 @@ pub enum GuardError {
          proved; set it to 1"
     )]
     CookiesOff,
+    /// A rule of the packet filter breaks connections: the words of `--check`.
+    #[error("{0} (--ignore-rules starts in spite of it)")]
+    Rule(String),
     /// Something could not be pinned.
     #[error("{0} cannot be pinned: {1}; it takes a BPF file system: mount -t bpf bpf /sys/fs/bpf")]
     Pin(String, io::Error),

@@ -10,7 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 
-use floodwall_bpf::cookie::host::{HostSettings, PORTS_MAX, SETTING_WORDS, Tally};
+use floodwall_bpf::cookie::host::{
+    DatagramProtocol, HostSettings, PORTS_MAX, PROTOCOL_SHIFT, PROVES_SHIFT, SETTING_WORDS, Tally,
+};
 use floodwall_device::host_bpf::{
     HostLink, HostProgram, boot_nanos, carries, interface, wall_nanos,
 };
@@ -22,6 +24,7 @@ use crate::facts::{Facts, ListeningPorts};
 use crate::loaded::Loaded;
 use crate::notice::Notice;
 use crate::pins::{self, Pins};
+use crate::rules::{self, RuleWatch};
 use crate::status::{PortStatus, Status};
 
 /// SYNs to one port at one core within 134 ms that wake the programs: 10,000 a second.
@@ -30,6 +33,9 @@ const WAKES: u64 = 1_342;
 const UDP_BURST: u64 = 250_000_000;
 /// The change of the wall clock from which on the programs are told.
 const SET_BY: u64 = 200_000_000;
+
+/// Windows of 134 ms in a second, in which datagrams of unproven sources are counted.
+const WINDOWS: f64 = 1e9 / (1_u64 << 27) as f64;
 
 /// When SYNs are answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,6 +50,15 @@ pub enum Watch {
     },
 }
 
+/// A protected UDP port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UdpPort {
+    /// The port.
+    pub port: u16,
+    /// What its datagrams are, where sources of those can be challenged.
+    pub protocol: Option<DatagramProtocol>,
+}
+
 /// What is to be guarded, and how.
 #[derive(Clone, Debug)]
 pub struct GuardConfig {
@@ -51,10 +66,13 @@ pub struct GuardConfig {
     pub interface: String,
     /// Protected TCP ports.
     pub ports: Vec<u16>,
-    /// Protected UDP ports.
-    pub udp_ports: Vec<u16>,
+    /// Protected UDP ports. The TCP port of one with DNS is protected too.
+    pub udp_ports: Vec<UdpPort>,
     /// Datagrams a second that one source prefix may send to all of them.
     pub udp_rate: u32,
+    /// Datagrams a second by one core that sources may send which nothing has proven, to a port
+    /// with a protocol; beyond that they are challenged. None are with [`Watch::Always`].
+    pub udp_unproven: u32,
     /// The secret of cookies.
     pub secret: Secret,
     /// A random key for hashes of flows.
@@ -68,6 +86,8 @@ pub struct GuardConfig {
     pub pin: Option<PathBuf>,
     /// Of what is pinned: its secret is not taken over.
     pub own_secret: bool,
+    /// Rules of the packet filter that break connections are no reason not to start.
+    pub ignore_rules: bool,
 }
 
 /// What `follow` compares with.
@@ -81,6 +101,7 @@ struct Seen {
     no_metadata: Vec<u64>,
     addresses: BTreeSet<[u8; 16]>,
     carries: bool,
+    rules: RuleWatch,
 }
 
 /// A guard in force: its programs are attached until it is dropped, or longer where pinned.
@@ -99,8 +120,48 @@ fn wall_offset() -> u64 {
     wall_nanos().wrapping_sub(boot_nanos())
 }
 
+/// What the programs are told at first.
+fn settings(
+    config: &GuardConfig,
+    facts: &Facts,
+    index: u32,
+    (secret, clock): ((u64, u64), (u64, u64)),
+) -> HostSettings {
+    let (offer_v4, offer_v6) = facts.offers();
+    let (always, watch_shift) = match config.watch {
+        Watch::Always => (true, 0),
+        Watch::Backlog { shift } => (false, shift),
+    };
+    HostSettings {
+        offer_v4,
+        offer_v6,
+        always,
+        paused: false,
+        ending: false,
+        wakes: WAKES,
+        watch_shift: u64::from(watch_shift),
+        wall_offset: wall_offset(),
+        generation: 0,
+        secret,
+        clock,
+        zone: u64::from(index),
+        interval: 1_000_000_000 / u64::from(config.udp_rate.max(1)),
+        burst: UDP_BURST,
+        unproven: match always {
+            true => 0,
+            false => (f64::from(config.udp_unproven) / WINDOWS).ceil() as u64,
+        },
+    }
+}
+
 fn index_of(name: &str) -> Result<(u32, u32), GuardError> {
     interface(name).map_err(|_| GuardError::NoInterface(name.to_owned()))
+}
+
+impl UdpPort {
+    fn is_dns(&self) -> bool {
+        self.protocol == Some(DatagramProtocol::Dns)
+    }
 }
 
 impl Guard {
@@ -108,7 +169,12 @@ impl Guard {
     ///
     /// # Errors
     /// See [`GuardError`]. Nothing is attached then.
-    pub fn start(config: GuardConfig) -> Result<Self, GuardError> {
+    pub fn start(mut config: GuardConfig) -> Result<Self, GuardError> {
+        // What is challenged there comes again by TCP.
+        let by_tcp = config.udp_ports.iter().filter(|port| port.is_dns()).map(|port| port.port);
+        config.ports.extend(by_tcp);
+        config.ports.sort_unstable();
+        config.ports.dedup();
         let count = config.ports.len() + config.udp_ports.len();
         if count == 0 || count >= PORTS_MAX {
             return Err(GuardError::Ports(count, PORTS_MAX - 1));
@@ -118,14 +184,14 @@ impl Guard {
         if facts.syncookies == 0 {
             return Err(GuardError::CookiesOff);
         }
-        let loaded = Loaded::load()?;
+        let breaking = rules::breaking(&config.ports);
+        if let Some(text) = breaking.first().filter(|_| !config.ignore_rules) {
+            return Err(GuardError::Rule(text.clone()));
+        }
+        let challenges = config.udp_ports.iter().any(|port| port.protocol.is_some());
+        let loaded = Loaded::load(challenges)?;
         let before = config.pin.as_deref().and_then(Pins::open);
         write_ports(&config, &loaded)?;
-        let (offer_v4, offer_v6) = facts.offers();
-        let (always, watch_shift) = match config.watch {
-            Watch::Always => (true, 0),
-            Watch::Backlog { shift } => (false, shift),
-        };
         let (mut secret, mut clock) = (config.secret.words(), config.clock);
         if let Some(before) = &before
             && let Ok([last, last_clock]) = before.keys()
@@ -135,22 +201,7 @@ impl Guard {
                 secret = last;
             }
         }
-        let settings = HostSettings {
-            offer_v4,
-            offer_v6,
-            always,
-            paused: false,
-            ending: false,
-            wakes: WAKES,
-            watch_shift: u64::from(watch_shift),
-            wall_offset: wall_offset(),
-            generation: 0,
-            secret,
-            clock,
-            zone: u64::from(index),
-            interval: 1_000_000_000 / u64::from(config.udp_rate.max(1)),
-            burst: UDP_BURST,
-        };
+        let settings = settings(&config, &facts, index, (secret, clock));
         let mut addresses = BTreeSet::new();
         follow_addresses(&loaded, &mut addresses)?;
         let none = vec![0; count];
@@ -163,6 +214,7 @@ impl Guard {
             no_metadata: none,
             addresses,
             carries: true,
+            rules: RuleWatch::new(breaking),
         };
         write(&loaded, &settings, true)?;
         let (classify, adopt) = attach(&config, &loaded, index, before)?;
@@ -208,6 +260,7 @@ impl Guard {
             notices.push(Notice::Carrier(carries));
         }
         self.follow_ports(&mut notices)?;
+        notices.extend(self.seen.rules.look(&self.config.ports));
         Ok(notices)
     }
 
@@ -285,6 +338,12 @@ impl Guard {
         })
     }
 
+    /// What is guarded.
+    #[must_use]
+    pub const fn config(&self) -> &GuardConfig {
+        &self.config
+    }
+
     /// The program at the interface, for test runs.
     #[must_use]
     pub const fn classifier(&self) -> &HostProgram {
@@ -301,16 +360,21 @@ impl Guard {
 /// Each protected port with its number and protocol.
 fn numbered(config: &GuardConfig) -> impl Iterator<Item = (u8, &'static str, u16)> + '_ {
     let tcp = config.ports.iter().map(|port| ("tcp", *port));
-    let udp = config.udp_ports.iter().map(|port| ("udp", *port));
+    let udp = config.udp_ports.iter().map(|port| ("udp", port.port));
     (1..).zip(tcp.chain(udp)).map(|(number, (protocol, port))| (number, protocol, port))
 }
 
-/// Writes the numbers of ports: TCP in the low byte, UDP in the next.
+/// Writes the numbers of ports: TCP in the low byte, UDP in the next; and what their datagrams are.
 fn write_ports(config: &GuardConfig, loaded: &Loaded) -> io::Result<()> {
     let mut words = BTreeMap::new();
     for (number, protocol, port) in numbered(config) {
         let shift = if protocol == "udp" { 8 } else { 0 };
         *words.entry(port).or_insert(0) |= u64::from(number) << shift;
+    }
+    for port in &config.udp_ports {
+        let word = words.entry(port.port).or_insert(0);
+        *word |= port.protocol.map_or(0, |protocol| (protocol as u64) << PROTOCOL_SHIFT);
+        *word |= u64::from(port.is_dns()) << PROVES_SHIFT;
     }
     words.iter().try_for_each(|(port, word)| {
         loaded.ports.set(&u32::from(*port).to_ne_bytes(), &word.to_ne_bytes())

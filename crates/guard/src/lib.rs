@@ -24,14 +24,21 @@ mod notice;
 #[cfg(target_os = "linux")]
 pub mod pins;
 #[cfg(target_os = "linux")]
+mod rules;
+#[cfg(target_os = "linux")]
 mod status;
+#[cfg(target_os = "linux")]
+mod trial;
+
+#[cfg(target_os = "linux")]
+pub use floodwall_bpf::cookie::host::DatagramProtocol;
 
 #[cfg(target_os = "linux")]
 pub use self::{
     check::{GuardFinding, Trouble, check},
     error::GuardError,
     facts::{Facts, ListeningPorts},
-    guard::{Guard, GuardConfig, Watch},
+    guard::{Guard, GuardConfig, UdpPort, Watch},
     notice::Notice,
     status::{PortStatus, Status},
 };

@@ -8,7 +8,8 @@ use std::io;
 use floodwall_bpf::btf::Btf;
 use floodwall_bpf::cookie::host::{
     BUCKETS, HostMaps, ListenerFields, PORT_ENTRIES, PORTS_MAX, PROOFS, Program, SCRATCH_BYTES,
-    SETTING_WORDS, Tally, adopt, answer_syn, classify, prove_ack, share_datagrams,
+    SETTING_WORDS, SOURCES, Tally, adopt, answer_syn, challenge_source, classify, prove_ack,
+    remember_source, share_datagrams,
 };
 use floodwall_bpf::cookie::{KEY_ENTRIES, KEY_WORDS};
 use floodwall_bpf::{Assembler, NoProgram};
@@ -34,13 +35,14 @@ pub(crate) struct Loaded {
     /// What is behind the first.
     pub(crate) programs: HostMap,
     /// What only the programs use.
-    _kept: [HostMap; 4],
-    _behind: [HostProgram; Program::COUNT],
+    _kept: [HostMap; 5],
+    _behind: Vec<HostProgram>,
 }
 
 impl Loaded {
-    /// Has the kernel load all of them. Nothing is attached.
-    pub(crate) fn load() -> Result<Self, GuardError> {
+    /// Has the kernel load all of them; those of challenges only where there are some. Nothing is
+    /// attached.
+    pub(crate) fn load(challenges: bool) -> Result<Self, GuardError> {
         let bytes = std::fs::read(BTF).map_err(|error| GuardError::NoBtf(error.to_string()))?;
         let btf = Btf::parse(&bytes).map_err(|error| GuardError::NoBtf(error.to_string()))?;
         let assign = btf.function(ASSIGN).ok_or(GuardError::NoFunction(ASSIGN))?;
@@ -56,6 +58,7 @@ impl Loaded {
         let tallies = create(HostMapKind::PerCoreArray, 4, Tally::WORDS * 8, PORTS_MAX as u32)?;
         let proofs = create(HostMapKind::Array, 4, 8, PROOFS as u32)?;
         let buckets = create(HostMapKind::Array, 4, 8, BUCKETS as u32)?;
+        let sources = create(HostMapKind::Array, 4, 8, SOURCES as u32)?;
         let addresses = create(HostMapKind::Hash, 16, 8, ADDRESSES_MAX)?;
         let programs = create(HostMapKind::Programs, 4, 4, Program::COUNT as u32)?;
         let maps = HostMaps {
@@ -66,6 +69,7 @@ impl Loaded {
             tallies: tallies.fd(),
             proofs: proofs.fd(),
             buckets: buckets.fd(),
+            sources: sources.fd(),
             addresses: addresses.fd(),
             programs: programs.fd(),
         };
@@ -75,9 +79,16 @@ impl Loaded {
         let share = load("share", xdp, |a| share_datagrams(a, &maps))?;
         let classify = load("classify", xdp, |a| classify(a, &maps, &fields))?;
         let adopt = load("adopt", HostProgramKind::TcIngress, |a| adopt(a, &maps, assign))?;
-        programs.set_program(Program::Answer as u32, &answer)?;
-        programs.set_program(Program::Prove as u32, &prove)?;
-        programs.set_program(Program::Share as u32, &share)?;
+        let mut behind =
+            vec![(Program::Answer, answer), (Program::Prove, prove), (Program::Share, share)];
+        if challenges {
+            let challenge = load("challenge", xdp, |a| challenge_source(a, &maps))?;
+            let remember = load("remember", xdp, |a| remember_source(a, &maps))?;
+            behind.extend([(Program::Challenge, challenge), (Program::Remember, remember)]);
+        }
+        for (number, program) in &behind {
+            programs.set_program(*number as u32, program)?;
+        }
         Ok(Self {
             ports,
             settings,
@@ -86,8 +97,8 @@ impl Loaded {
             classify,
             adopt,
             programs,
-            _kept: [scratch, keys, proofs, buckets],
-            _behind: [answer, prove, share],
+            _kept: [scratch, keys, proofs, buckets, sources],
+            _behind: behind.into_iter().map(|(_, program)| program).collect(),
         })
     }
 }
@@ -122,7 +133,7 @@ mod tests {
 
     #[test]
     fn the_kernel_takes_the_programs_where_it_can() {
-        match Loaded::load() {
+        match Loaded::load(true) {
             Ok(_) => {}
             Err(
                 error @ (GuardError::NoPrivilege(_)

@@ -21,6 +21,10 @@ pub enum Notice {
     NoMetadata(u16),
     /// The interface is up, or not.
     Carrier(bool),
+    /// A rule of the packet filter breaks connections: the words of `--check`.
+    Rule(String),
+    /// There is no such rule any more.
+    RulesWell,
 }
 
 impl fmt::Display for Notice {
@@ -57,6 +61,8 @@ impl fmt::Display for Notice {
                 "port {port}: the driver has no room for metadata, so that no connection can be \
                  taken over; use --generic"
             ),
+            Self::Rule(text) => f.write_str(text),
+            Self::RulesWell => write!(f, "no rule breaks connections any more"),
             Self::Carrier(true) => write!(f, "the interface is up again"),
             Self::Carrier(false) => write!(f, "the interface is down"),
         }

@@ -24,6 +24,8 @@ const COUNTS: &[(&str, Tally)] = &[
     ("datagrams", Tally::Datagrams),
     ("datagrams_dropped", Tally::Uncredited),
     ("datagrams_challenged", Tally::Challenged),
+    ("datagrams_unproven", Tally::Unproven),
+    ("sources_proven", Tally::SourceProven),
 ];
 
 /// What one port has counted since the start, over all cores.

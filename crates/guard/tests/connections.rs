@@ -7,7 +7,7 @@ mod rig;
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use floodwall_guard::{GuardConfig, GuardError, Watch};
+use floodwall_guard::{GuardConfig, GuardError, UdpPort, Watch};
 use rig::{Rig, config, connect_and_echo, counted, echo, server, start};
 
 #[test]
@@ -56,7 +56,8 @@ fn a_second_guard_and_cookies_that_are_off_are_refused_in_words() {
 #[test]
 fn one_loud_sender_of_datagrams_is_cut_to_its_rate() {
     let Some(rig) = Rig::new() else { return };
-    let udp = GuardConfig { udp_ports: vec![7000], ..config(&[], Watch::Always) };
+    let udp_ports = vec![UdpPort { port: 7000, protocol: None }];
+    let udp = GuardConfig { udp_ports, ..config(&[], Watch::Always) };
     let Some(guard) = start(udp) else { return };
     for v6 in [false, true] {
         let socket = UdpSocket::bind(server(v6, 7000)).unwrap();

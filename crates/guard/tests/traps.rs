@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use floodwall_guard::{GuardConfig, GuardError, Notice, Watch};
+use floodwall_guard::{GuardConfig, GuardError, Notice, Trouble, Watch};
 use rig::{IFACE, Rig, config, connect_and_echo, counted, echo, server, skip, start, sysctl};
 use rustix::net::{AddressFamily, Protocol, SocketType, bind, listen, socket};
 
@@ -205,4 +205,107 @@ fn behind_a_vlan_tag_connections_are_taken_over_too() {
     }
     assert_eq!(counted(&guard, "syn_answered"), 20);
     assert_eq!(counted(&guard, "adopted"), 20, "{:?}", guard.status());
+}
+
+/// Runs `nft` with these words; false where it is not there.
+fn nft(words: &str) -> bool {
+    let out = Command::new("nft").args(words.split_whitespace()).output();
+    out.is_ok_and(|out| {
+        assert!(out.status.success(), "{words}: {}", String::from_utf8_lossy(&out.stderr));
+        true
+    })
+}
+
+/// Rules of which each breaks connections: what makes them, and words on each.
+const RULES: [(&[&str], &str); 3] = [
+    (
+        &[
+            "add chain inet trap in { type filter hook input priority 0 ; }",
+            "add rule inet trap in tcp flags & (fin|syn|rst|ack) != syn ct state new drop",
+        ],
+        "drops new connections without a SYN",
+    ),
+    (
+        &[
+            "add chain inet trap in { type filter hook input priority 0 ; }",
+            "add rule inet trap in ct state invalid drop",
+        ],
+        "net.netfilter.nf_conntrack_tcp_loose is 0, and the rule `ct state",
+    ),
+    (
+        &[
+            "add chain inet trap pre { type nat hook prerouting priority -100 ; }",
+            "add rule inet trap pre tcp dport 7000 redirect to :7001",
+        ],
+        "sends port 7000 elsewhere",
+    ),
+];
+
+#[test]
+fn rules_that_break_connections_are_refused_at_the_start_and_noticed_later() {
+    let Some(_rig) = Rig::new() else { return };
+    echo(server(false, PORT));
+    let anyway = GuardConfig { ignore_rules: true, ..config(&[PORT], Watch::Always) };
+    let Some(mut guard) = start(anyway) else { return };
+    assert_eq!(guard.follow().unwrap(), []);
+    for (rules, words) in RULES {
+        if !nft("add table inet trap") {
+            return skip("no nft (Debian: nftables)");
+        }
+        let is_loose = if words.contains("loose") { "0" } else { "1" };
+        let _ = std::fs::write("/proc/sys/net/netfilter/nf_conntrack_tcp_loose", is_loose);
+        assert_eq!(
+            guard.follow().unwrap(),
+            [],
+            "an empty table, and a setting alone, break nothing"
+        );
+        assert!(rules.iter().all(|rule| nft(rule)));
+        let noticed = guard.follow().unwrap();
+        let [Notice::Rule(text)] = &noticed[..] else { panic!("{noticed:?}") };
+        assert!(text.contains(words), "{text}");
+        assert_eq!(guard.follow().unwrap(), [], "it is said once");
+        let refused = floodwall_guard::Guard::start(config(&[PORT], Watch::Always)).unwrap_err();
+        assert!(matches!(&refused, GuardError::Rule(why) if why == text), "{refused}");
+        assert!(nft("delete table inet trap"));
+        assert_eq!(guard.follow().unwrap(), [Notice::RulesWell]);
+    }
+}
+
+#[test]
+fn a_check_makes_a_connection_and_leaves_nothing() {
+    let Some(_rig) = Rig::new() else { return };
+    // One service at one address, one at all, one port without.
+    echo(server(false, PORT));
+    echo("[::]:7001".parse().unwrap());
+    let Some(guard) = start(config(&[PORT], Watch::Always)) else { return };
+    drop(guard);
+    let (ports, before) = ([PORT, 7001, 7002], everything());
+    let found = |trouble: Option<Trouble>, words: &str| {
+        let all = floodwall_guard::check(IFACE, &ports);
+        let is =
+            |it: &&floodwall_guard::GuardFinding| it.trouble == trouble && it.text.contains(words);
+        (all.iter().filter(is).count(), all)
+    };
+    let (made, all) = found(None, "through a guard was made");
+    assert_eq!(made, 3, "{all:#?}");
+    let after = everything();
+    let changed = |(key, text): &(&String, &String)| {
+        after.get(*key) != Some(*text) && !key.contains("nr_") && !key.contains("random")
+    };
+    let changed: Vec<_> = before.iter().filter(changed).collect();
+    assert!(changed.is_empty(), "{changed:#?}");
+    // A rule that no look at its text finds.
+    for rule in [
+        "add table inet trap",
+        "add chain inet trap away",
+        "add rule inet trap away drop",
+        "add chain inet trap in { type filter hook input priority 0 ; }",
+        "add rule inet trap in tcp flags & (syn|ack) == ack ct state new jump away",
+    ] {
+        if !nft(rule) {
+            return skip("no nft (Debian: nftables)");
+        }
+    }
+    let (breaks, all) = found(Some(Trouble::Breaks), "is made without a guard and not through one");
+    assert_eq!(breaks, 3, "{all:#?}");
 }

@@ -31,6 +31,7 @@ use crate::ip::exceptions::{EchoPaths, RawSent};
 use crate::ip::forward::Forwarding;
 use crate::ip::path_cache::PathCache;
 use crate::ip::routes::FibPair;
+use crate::ip::udp_predict::ExpectedDatagrams;
 use crate::parts::{
     BurstState, ControlState, FamilyState, IcmpState, MemoryShare, PacketPolicy, ShardContext,
     SocketTables,
@@ -275,6 +276,7 @@ fn sockets(config: &StackConfig, udp: Udp, random: &mut Randomness) -> SocketTab
         raw_sent: RawSent::new(config.raw_sockets_max),
         recent_peers: RecentPeers::new(&mut random.secret),
         path_cache: PathCache::new(udp_max),
+        expected: ExpectedDatagrams::NONE,
     }
 }
 

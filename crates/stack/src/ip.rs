@@ -19,3 +19,4 @@ pub(crate) mod redirect;
 pub(crate) mod routes;
 pub(crate) mod rx;
 pub(crate) mod tx;
+pub(crate) mod udp_predict;

@@ -25,6 +25,7 @@ use crate::ip::echo::EchoRefusals;
 use crate::ip::exceptions::{EchoPaths, RawSent};
 use crate::ip::forward::Forwarding;
 use crate::ip::path_cache::PathCache;
+use crate::ip::udp_predict::ExpectedDatagrams;
 use crate::remote::RemoteShard;
 use crate::shards::{Role, ShardPlace};
 use crate::tcp::drain::DrainProgress;
@@ -93,6 +94,8 @@ pub(crate) struct SocketTables {
     pub(crate) recent_peers: RecentPeers,
     /// What each socket's last datagram took.
     pub(crate) path_cache: PathCache,
+    /// Where datagrams led that sockets have taken lately.
+    pub(crate) expected: ExpectedDatagrams,
 }
 
 /// What this stack is among the shards of its host, and which work of others it has.

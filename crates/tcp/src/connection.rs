@@ -532,11 +532,11 @@ impl Connection {
         }
     }
 
-    /// Switches Nagle's algorithm off, or on again. When it is switched off, what it holds back is
-    /// sent, and what a cork holds back, too.
+    /// Switches Nagle's algorithm off, or on again. When it is switched off, also where it was off,
+    /// what it holds back is sent, and what a cork or `MSG_MORE` holds back, too (as on Linux).
     pub(crate) fn set_nodelay(&mut self, nodelay: bool) {
-        let before = core::mem::replace(&mut self.nodelay, nodelay);
-        if nodelay && !before && self.snd.unsent() > 0 {
+        self.nodelay = nodelay;
+        if nodelay && self.snd.unsent() > 0 {
             self.due.add(ConnectionDue::FORCE);
         }
     }
@@ -589,8 +589,12 @@ impl Connection {
         self.nothing_to_read()
     }
 
-    /// The reason why nothing can be read: end of stream, an error, or would block.
+    /// The reason why nothing can be read: end of stream, an error, or would block. A stream that
+    /// the peer has ended is read to its end, whatever became of the connection (as on Linux).
     pub(crate) fn nothing_to_read(&mut self) -> Result<usize, RecvError> {
+        if self.rcv.fin {
+            return Ok(0);
+        }
         if let Some(error) = self.error.take() {
             return Err(error.into());
         }

@@ -10,7 +10,7 @@
 use floodwall_base::Instant;
 use floodwall_wire::tcp::TcpFlags;
 
-use crate::connection::Connection;
+use crate::connection::{Connection, ConnectionDue};
 use crate::segment::Segment;
 use crate::state::TcpState;
 
@@ -52,6 +52,10 @@ impl Connection {
         }
         if segment.has(TcpFlags::CWR) {
             self.marks.echo = false;
+            // The peer's window may be down to one segment: it waits for this acknowledgment.
+            if segment.len > 0 {
+                self.due.add(ConnectionDue::ACK);
+            }
         }
         self.marks.echo |= segment.congestion;
     }

@@ -275,11 +275,7 @@ impl Connection {
     fn be_reset(&mut self) -> InputOutcome {
         match self.state() {
             TcpState::SynReceived => self.fail(ConnectionError::Refused),
-            // Both directions are closed: no data is lost.
-            TcpState::Closing | TcpState::LastAck => {
-                self.step(crate::state::StateStep::Abort);
-                self.finish();
-            }
+            // Also in CLOSING and LAST-ACK, where our FIN, and the data before it, may be lost.
             _ => self.fail(ConnectionError::Reset),
         }
         InputOutcome::Taken

@@ -65,6 +65,8 @@ pub struct TimeWaitArrival {
     pub ack: bool,
     /// Its timestamp, TSval.
     pub timestamp: Option<u32>,
+    /// A listener would take a connection that it opens; without one nothing replaces the record.
+    pub is_listened: bool,
     /// A connection that it opens would use timestamps: the listener agrees to them.
     pub timestamps_agreed: bool,
 }
@@ -79,13 +81,15 @@ impl TimeWaitArrival {
             rst: segment.has(TcpFlags::RST),
             ack: segment.has(TcpFlags::ACK),
             timestamp: segment.options.timestamps.map(|timestamps| timestamps.value),
+            is_listened: false,
             timestamps_agreed: false,
         }
     }
 
     /// The same for a listener that agrees to timestamps, or does not.
     pub(crate) const fn of_listener(self, timestamps: bool) -> Self {
-        Self { timestamps_agreed: timestamps && self.timestamp.is_some(), ..self }
+        let timestamps_agreed = timestamps && self.timestamp.is_some();
+        Self { is_listened: true, timestamps_agreed, ..self }
     }
 }
 
@@ -363,9 +367,11 @@ impl TimeWaits {
     }
 }
 
-/// RFC 6191 section 2: whether a SYN may open a new connection of these ends.
+/// RFC 6191 section 2: whether a SYN may open a new connection of these ends. One that nothing
+/// listens for opens none, and so must not end TIME-WAIT (RFC 9293 section 3.10.7.4: from a passive
+/// OPEN).
 pub(crate) fn opens_anew(record: &TimeWait, arrived: &TimeWaitArrival) -> bool {
-    if !arrived.syn || arrived.ack || arrived.rst {
+    if !arrived.syn || arrived.ack || arrived.rst || !arrived.is_listened {
         return false;
     }
     let beyond = record.rcv_nxt.is_before(arrived.seq);

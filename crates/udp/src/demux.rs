@@ -85,6 +85,8 @@ pub(crate) struct SocketDemux {
     connected: u32,
     /// Some socket takes every port.
     every: bool,
+    /// Changes with everything that may change the result of a look-up.
+    changes: u32,
 }
 
 /// What a port's number means.
@@ -111,6 +113,7 @@ impl SocketDemux {
             spread_hash: TupleHash::new(random),
             connected: 0,
             every: false,
+            changes: 0,
         }
     }
 
@@ -283,6 +286,12 @@ impl SocketDemux {
         self.held.find(self.hash.hold(hold), |i| self.holds.get(i as usize).is_some_and(same))
     }
 
+    /// A number that changes whenever the result of a look-up may change.
+    #[inline]
+    pub(crate) const fn changes(&self) -> u32 {
+        self.changes
+    }
+
     /// Enters a socket that is not entered.
     ///
     /// # Errors
@@ -293,6 +302,7 @@ impl SocketDemux {
         key: SocketKey,
         hold: KeyHold,
     ) -> Result<(), TableFull> {
+        self.changes = self.changes.wrapping_add(1);
         if let (Some(own), Some(held)) =
             (self.keys.get_mut(index as usize), self.holds.get_mut(index as usize))
         {
@@ -321,6 +331,7 @@ impl SocketDemux {
         if self.kind(index) == KeyKind::Unbound {
             return;
         }
+        self.changes = self.changes.wrapping_add(1);
         let port = self.hold(index).port;
         match self.at(port) {
             KeyPosition::Nobody => return,

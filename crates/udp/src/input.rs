@@ -88,6 +88,18 @@ struct ArrivedHeader {
 }
 
 impl ArrivedHeader {
+    /// The header, if its lengths are possible.
+    #[inline(always)]
+    fn read(fixed: &[u8; HEADER_LEN], available: usize) -> Option<Self> {
+        let header = UdpHeader::parse(fixed, available).ok()?;
+        Some(Self {
+            src_port: header.src_port(),
+            dst_port: header.dst_port(),
+            len: header.len(),
+            has_checksum: header.checksum().is_some(),
+        })
+    }
+
     fn ends(self, input: &DatagramInput) -> (SocketAddr, SocketAddr) {
         let from = SocketAddr::new(input.src_addr, self.src_port);
         (from, SocketAddr::new(input.dst_addr, self.dst_port))
@@ -152,6 +164,56 @@ impl<I: Intake> Udp<I> {
             return no_port(*input, header, packet, tally);
         };
         self.deliver(index, (input, header), packet, pool, tally, &is_answered)
+    }
+
+    /// A number that changes whenever a datagram's ends may lead to another socket than before.
+    #[inline]
+    #[must_use]
+    pub const fn demux_changes(&self) -> u32 {
+        self.demux.changes()
+    }
+
+    /// Takes a datagram in one chunk, of ends that lead to the socket at `index`
+    /// ([`Udp::demux_changes`]), where nothing of it needs a closer look: its socket has room, its
+    /// sender needs no share, and its checksum is right. Counts nothing.
+    ///
+    /// # Errors
+    /// Any other packet, for [`Udp::input_from`].
+    #[inline(always)]
+    pub fn input_expected(
+        &mut self,
+        index: u32,
+        input: &DatagramInput,
+        mut packet: PacketBuf,
+    ) -> Result<(), PacketBuf> {
+        let fixed = packet.first_array::<HEADER_LEN>(input.l4);
+        let header = fixed.and_then(|fixed| ArrivedHeader::read(fixed, input.len));
+        let Some(header) = header.filter(|header| header.has_checksum) else { return Err(packet) };
+        let body = self.sockets.get_mut(index as usize).and_then(|socket| socket.body.as_mut());
+        let Some(body) = body.filter(|_| !self.tells && !self.memory.is_cut(index)) else {
+            return Err(packet);
+        };
+        let (used, size) = (body.intake.charged(), u64::from(packet.true_size()));
+        let allowed = self.memory.allowed(index, used);
+        let limit = body.intake.limit().min(allowed);
+        if used + size > allowed || self.fair.is_pressed(used, limit) {
+            return Err(packet);
+        }
+        packet.set_iface(input.iface);
+        packet.set_layers(input.l3, input.l4, input.l4 + HEADER_LEN);
+        let offer = IntakeOffer { source: input.src_addr, now: self.now };
+        // The charge is atomic and waits for all loads before it: the payload is read behind it.
+        if !body.intake.reserve(&mut packet, &offer) {
+            return Err(packet);
+        }
+        if !verifies(input, header, &packet, false) {
+            packet.uncharge();
+            return Err(packet);
+        }
+        body.intake.push(packet);
+        self.memory.note(index, used + size);
+        self.ready.mark(index);
+        Ok(())
     }
 
     /// Takes a burst, passing each result to `each` in order.
@@ -508,13 +570,7 @@ fn parse(
             &scratch
         }
     };
-    let header = UdpHeader::parse(fixed, available).ok()?;
-    Some(ArrivedHeader {
-        src_port: header.src_port(),
-        dst_port: header.dst_port(),
-        len: header.len(),
-        has_checksum: header.checksum().is_some(),
-    })
+    ArrivedHeader::read(fixed, available)
 }
 
 /// No socket has the port. A datagram that is not even intact gets no answer (RFC 1122 section

@@ -14,6 +14,7 @@
 
 mod allowance;
 mod challenge;
+pub mod challenges;
 mod classify;
 #[cfg(any(test, feature = "testing"))]
 pub mod contract;

@@ -3,7 +3,9 @@
 //! `floodwall run` on `xdp:` and on `packet:`, as it is by default, and the kernel with its cookies
 //! meet the same floods in one run, in turns: SYNs at the port of the clients, and datagrams at
 //! another port; some of them a second time, beside a program on their core that only takes
-//! timestamps. Clients of the kernel's connect and exchange a line, `honest_rate` a second, in
+//! timestamps. The plan `guard` has the same for the kernel behind `floodwall guard`, beside the
+//! kernel alone and behind SYNPROXY, with ACKs and RSTs too. Clients of the kernel's connect and
+//! exchange a line, `honest_rate` a second, in
 //! `patience_millis` each. Real processes and threads in namespaces: needs root, `ip`, `ethtool`
 //! and two cores, and is skipped without, with the reason. Where the system makes a group of each
 //! session, or others use the cores, run it in a control group of its own.
@@ -32,14 +34,22 @@ pub struct FirstLine;
 pub(crate) enum Flood {
     /// SYNs of invented sources, to the clients' port.
     Syn,
+    /// ACKs of no connection, of invented sources, to the clients' port.
+    Ack,
+    /// RSTs likewise.
+    Rst,
     /// Datagrams of invented sources, to another port with a service.
     Udp,
 }
 
 impl Flood {
+    const ALL: [Self; 4] = [Self::Syn, Self::Ack, Self::Rst, Self::Udp];
+
     const fn name(self) -> &'static str {
         match self {
             Self::Syn => "syn",
+            Self::Ack => "ack",
+            Self::Rst => "rst",
             Self::Udp => "udp",
         }
     }
@@ -53,6 +63,7 @@ struct Vary {
     victims: Vec<Victim>,
     loads: Vec<u64>,
     /// Victims that meet the floods a second time, beside a program on their core.
+    #[serde(default)]
     beside_a_program: Vec<Victim>,
 }
 
@@ -72,6 +83,13 @@ struct Amount {
     rounds: u64,
     /// Whether only the least load is tried, to see that everything works.
     least: bool,
+    /// How many of the floods are tried.
+    #[serde(default = "all")]
+    floods: usize,
+}
+
+const fn all() -> usize {
+    usize::MAX
 }
 
 /// One victim and one flood.
@@ -93,6 +111,7 @@ struct Work<'a> {
     calls: usize,
     rounds: u64,
     least: bool,
+    floods: usize,
 }
 
 impl Work<'_> {
@@ -100,13 +119,16 @@ impl Work<'_> {
     fn cases(&self) -> Vec<TrialCase> {
         let loads = if self.least { 1 } else { self.vary.loads.len() };
         let mut all = Vec::new();
-        for flood in &self.vary.floods {
+        for flood in self.vary.floods.iter().take(self.floods) {
             for six in [false, true] {
                 for load in self.vary.loads.iter().take(loads) {
                     let (flood, planned) = (*flood, *load);
                     let case = |victim, shares| TrialCase { flood, six, victim, planned, shares };
                     all.extend(self.vary.victims.iter().map(|victim| case(*victim, false)));
-                    let beside = self.vary.beside_a_program.iter();
+                    // Where only function is tested, one of them shows it.
+                    let is_first = all.len() == self.vary.victims.len();
+                    let count = if self.least { usize::from(is_first) } else { usize::MAX };
+                    let beside = self.vary.beside_a_program.iter().take(count);
                     all.extend(beside.map(|victim| case(*victim, true)));
                 }
             }
@@ -129,8 +151,8 @@ impl Experiment for FirstLine {
     ) -> Result<Measured, LabError> {
         let vary: Vary = plan.read("vary", &plan.vary)?;
         let hold: Hold = plan.read("hold", &plan.hold)?;
-        let Amount { calls, rounds, least } = plan.read("amount", amount)?;
-        let work = Work { vary: &vary, hold: &hold, calls, rounds, least };
+        let Amount { calls, rounds, least, floods } = plan.read("amount", amount)?;
+        let work = Work { vary: &vary, hold: &hold, calls, rounds, least, floods };
         Ok(tables::measured(&trials::measure(&work, progress)?, least))
     }
 }

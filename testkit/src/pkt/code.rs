@@ -184,7 +184,10 @@ impl Reader<'_> {
         };
         let known =
             number.or_else(|| self.own.get(word).or_else(|| self.fields.get(word)).copied());
-        known.ok_or_else(|| format!("`{word}` is not known here"))
+        known.ok_or_else(|| match word.starts_with("tcpi_") {
+            true => format!("the field {word} is not supported"),
+            false => format!("`{word}` is not known here"),
+        })
     }
 }
 

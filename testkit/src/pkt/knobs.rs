@@ -47,12 +47,15 @@ const GRANTED: &[&str] = &[
     "net.ipv4.tcp_syncookies",
     "net.ipv4.tcp_tso_rtt_log",
     "net.ipv4.tcp_tso_win_divisor",
+    // When a port in TIME-WAIT is used again shows in what `connect` returns.
     "net.ipv4.tcp_tw_reuse",
+    "net.ipv4.tcp_tw_reuse_delay",
     "net.inet.icmp.icmplim",
     "net.inet.tcp.delacktime",
     "net.inet.tcp.delayed_ack",
-    // A SYN with FIN begins nothing in any case.
+    // A SYN with FIN begins nothing where a listener is asked.
     "net.inet.tcp.drop_synfin",
+    "net.inet.tcp.ecn.maxretries",
     "net.inet.tcp.fast_finwait2_recycle",
     "net.inet.tcp.hostcache.enable",
     "net.inet.tcp.hostcache.purgenow",
@@ -60,8 +63,14 @@ const GRANTED: &[&str] = &[
     "net.inet.tcp.insecure_rst",
     "net.inet.tcp.insecure_syn",
     "net.inet.tcp.rexmit_slop",
+    // What is lost is found by time in any case.
+    "net.inet.tcp.rfc6675_pipe",
+    "net.inet.tcp.sack.revised",
+    // What a send buffer begins with; it grows.
+    "net.inet.tcp.sendspace",
     "net.inet.tcp.syncache.rst_on_sock_fail",
     "net.inet.tcp.syncookies",
+    "net.inet.tcp.tolerate_missing_ts",
     "net.inet.tcp.tso",
 ];
 /// Settings that need nothing at the value that Floodwall has anyway, and are refused at another.
@@ -70,12 +79,14 @@ const ONLY: &[(&str, &str)] = &[
     ("net.ipv4.tcp_rfc1337", "1"),
     ("net.ipv4.tcp_rto_max_ms", "120000"),
     ("net.inet.tcp.blackhole", "0"),
+    ("net.inet.tcp.initcwnd_segments", "10"),
+    ("net.inet.tcp.syncookies_only", "0"),
     ("net.inet.tcp.rexmit_drop_options", "0"),
     ("net.inet.tcp.rexmit_initial", "1000"),
     ("net.inet.tcp.pmtud_blackhole_detection", "0"),
 ];
 /// Programs of the suites that put back or measure what is gone with the play anyway.
-const IDLE: &[&str] = &["", "true", "sleep", "rm", "dd", "set_sysctls_restore.py"];
+const IDLE: &[&str] = &["", "true", "sleep", "sync", "rm", "dd", "set_sysctls_restore.py"];
 
 /// What commands have set so far.
 #[derive(Clone, Debug)]
@@ -99,7 +110,6 @@ pub(super) struct Knobs {
     keepalive: Keepalive,
     /// Bytes that a buffer has, which does not grow.
     receive_fixed: Option<u32>,
-    send_fixed: Option<u32>,
 }
 
 impl Knobs {
@@ -115,10 +125,10 @@ impl Knobs {
     /// What a system of this profile begins with; `buffer`: what Floodwall's own scripts have.
     pub(super) fn new(profile: Profile, buffer: u32) -> Self {
         // Linux's are those of `defaults.sh`, which its scripts all run.
-        let (receive_most, send_most, receive_fixed, send_fixed) = match profile {
-            Profile::Own => (buffer, buffer, None, None),
-            Profile::Linux => (15 << 20, 4 << 20, None, None),
-            Profile::FreeBsd => (2 << 20, 2 << 20, Some(65_536), Some(32_768)),
+        let (receive_most, send_most, receive_fixed) = match profile {
+            Profile::Own => (buffer, buffer, None),
+            Profile::Linux => (15 << 20, 4 << 20, None),
+            Profile::FreeBsd => (2 << 20, 2 << 20, Some(65_536)),
         };
         Self {
             profile,
@@ -135,7 +145,6 @@ impl Knobs {
             receive_most,
             send_most,
             receive_fixed,
-            send_fixed,
         }
     }
 
@@ -145,8 +154,7 @@ impl Knobs {
             // Where the profile is another's, the maximum gives the scale; what is fixed is set
             // once the connection is there.
             receive_bytes: self.receive_most,
-            send_bytes: self.send_fixed.unwrap_or(self.send_most),
-            send_tuned: self.send_fixed.is_none(),
+            send_bytes: self.send_most,
             timestamps: self.timestamps,
             sack: self.sack,
             window_scale: self.scale,
@@ -206,6 +214,9 @@ impl Knobs {
                 ("tc", ["qdisc", "del" | "delete", ..]) => {}
                 // Segments leave one by one in memory, and none is joined on its way in.
                 ("ethtool", ["-K", ..]) => {}
+                // Slow start ends by HyStart++ (RFC 9406), which shows where it does.
+                ("echo", [_, ">", path])
+                    if path.ends_with("/tcp_cubic/parameters/hystart_detect") => {}
                 // It begins to count anew; what it counts is Linux's own, and refused.
                 ("nstat", ["-n"]) => {}
                 ("tc", ["qdisc", "add" | "replace", .., "fq"]) => {
@@ -272,7 +283,6 @@ impl Knobs {
             "net.ipv4.tcp_wmem" => self.send_most = number(2)?,
             "kern.ipc.maxsockbuf" => self.receive_most = number(0)?,
             "net.inet.tcp.recvspace" => self.receive_fixed = Some(number(0)?),
-            "net.inet.tcp.sendspace" => self.send_fixed = Some(number(0)?),
             "net.ipv4.tcp_congestion_control" | "net.inet.tcp.cc.algorithm" => {
                 let known = algorithm_of(value);
                 self.algorithm =
@@ -319,8 +329,9 @@ fn shell_words(command: &str) -> Result<Vec<String>, String> {
     }
     words.retain(|word| {
         !word.is_empty()
-            && !matches!(word.as_str(), ">" | "/dev/null" | "2>&1" | ">/dev/null" | "2>/dev/null")
+            && !matches!(word.as_str(), "/dev/null" | "2>&1" | ">/dev/null" | "2>/dev/null")
     });
+    words.pop_if(|word| word == ">");
     Ok(words)
 }
 

@@ -7,8 +7,8 @@ use super::icmp::Icmp;
 use super::lexer::Lexer;
 use super::options;
 use super::script::{
-    ACK, AE, Arg, CWR, ECE, Event, FIN, Opt, PSH, RST, SYN, Script, Segment, SocketCall, URG, What,
-    When,
+    ACK, AE, ANY_STAMP, Arg, CWR, ECE, Event, FIN, Opt, PSH, RST, SYN, Script, Segment, SocketCall,
+    URG, What, When,
 };
 
 /// Why a script cannot be played.
@@ -348,7 +348,7 @@ fn options(lexer: &mut Lexer<'_>) -> Result<Vec<Opt>, SyntaxError> {
             "sackOK" => Opt::SackOk,
             "TS" => {
                 lexer.expect("val")?;
-                let value = lexer.number()?;
+                let value = if lexer.eat("...") { ANY_STAMP } else { lexer.number()? };
                 lexer.expect("ecr")?;
                 Opt::Ts(value, lexer.number()?)
             }

@@ -4,11 +4,26 @@
 //! the script's own profile, whose cause stands in the script at or before the line that failed.
 //! What is not done yet is not here: it is refused with the token that requires it.
 
+mod before;
+
+use std::time::Duration;
+
+use before::{Before, acked, has_sack, is_syn, says, writes};
+
 use super::profile::Profile;
 use super::runner::Failure;
-use super::script::{
-    ACK, Arg, CWR, ECE, Event, FIN, Opt, RST, SYN, Script, Segment, SocketCall, What,
-};
+use super::script::{ACK, CWR, ECE, FIN, Opt, RST, SYN, Script, Segment, SocketCall};
+
+/// Codes of ICMP errors that prohibit a way.
+const PROHIBITS: &[&str] = &[
+    "net_prohibited",
+    "host_prohibited",
+    "comm_prohibited",
+    "packet_filtered",
+    "admin_prohibited",
+    "precedence_violation",
+    "precedence_cutoff",
+];
 
 /// What scripts require that Floodwall does otherwise on purpose.
 #[derive(Clone, Copy, Debug)]
@@ -27,21 +42,52 @@ pub struct Difference {
 pub const DIFFERENCES: &[Difference] = &[
     Difference {
         profile: Profile::Linux,
+        what: "MSG_EOR ends a segment",
+        why: "TCP has no record boundaries (RFC 9293 section 3.9.1)",
+        is: |it| {
+            let ends = |call: &SocketCall| call.args.iter().any(|arg| says(arg, "MSG_EOR"));
+            it.sent().is_some() && it.calls().any(ends)
+        },
+    },
+    Difference {
+        profile: Profile::Linux,
         what: "one ACK of ten segments opens the window by ten in slow start",
         why: "eight at most where nothing is paced (RFC 9406 section 4.2); a smaller burst follows",
-        is: |it| it.is_about_sending(&["snd_cwnd", "unacked"]) && it.acked_at_once() > 8,
+        is: |it| it.is_smaller() && it.acked_at_once() > 8,
     },
     Difference {
         profile: Profile::Linux,
         what: "an ACK of segments that were reported before opens the window by one",
         why: "it opens it by what it acknowledges (RFC 3465)",
-        is: |it| it.is_about_sending(&["snd_cwnd"]) && it.inbound().any(has_sack),
+        is: |it| it.is_early_by().is_some() && it.acks_what_was_reported(),
     },
     Difference {
         profile: Profile::Linux,
-        what: "a timeout leaves a threshold of 0.7 windows",
-        why: "of half of what was in flight (RFC 5681 section 3.1, equation 4)",
-        is: |it| it.code().is_some_and(|code| code.contains("ssthresh")),
+        what: "in a recovery one segment more leaves on the ACK of a retransmission",
+        why: "what left before it and is not reported is lost by then: the RTT is that of the \
+              segment sent last (RFC 8985 section 6.2); a new loss takes the one (RFC 9937)",
+        is: |it| it.sends_less() == Some(1) && it.acks_a_retransmission(),
+    },
+    Difference {
+        profile: Profile::Linux,
+        what: "a retransmission by the reordering timer waits for two ticks more, at 250 Hz",
+        why: "it waits for a quarter of the shortest RTT (RFC 8985 section 6.2)",
+        is: |it| {
+            let tick = Duration::from_millis(16);
+            it.is_early_by().is_some_and(|by| by <= tick) && it.last_inbound(has_sack)
+        },
+    },
+    Difference {
+        profile: Profile::Linux,
+        what: "the extent of reordering is counted in segments (tcpi_reordering)",
+        why: "reordering is waited for by time alone (RFC 8985 section 6.2)",
+        is: |it| it.failure.what.contains("tcpi_reordering is 3"),
+    },
+    Difference {
+        profile: Profile::Linux,
+        what: "a loss leaves a threshold of 0.7 windows, whatever was in flight",
+        why: "of 0.7 of what was in flight (RFC 9438 section 4.6)",
+        is: |it| it.found_less("tcpi_snd_ssthresh"),
     },
     Difference {
         profile: Profile::Linux,
@@ -78,7 +124,32 @@ pub const DIFFERENCES: &[Difference] = &[
         profile: Profile::Linux,
         what: "writes stop at a number of bytes that counts Linux's own structures",
         why: "Floodwall counts its own; both take all in the end",
-        is: |it| it.call().is_some_and(|call| writes(call) && call.result > 0),
+        is: |it| {
+            let other = it.failure.what.contains(" gave Ok(");
+            other && it.call().is_some_and(|call| writes(call) && call.result > 0)
+        },
+    },
+    Difference {
+        profile: Profile::Linux,
+        what: "how long a full send buffer held the sender back, by Linux's own structures",
+        why: "Floodwall counts its own, so that a small buffer holds less",
+        is: |it| it.failure.what.contains("tcpi_sndbuf_limited is "),
+    },
+    Difference {
+        profile: Profile::Linux,
+        what: "a receive buffer begins at `tcp_rmem[1]`, and stays there until `accept`",
+        why: "it follows what arrives, within the listener's share (docs/threats.md)",
+        is: |it| it.failure.what.contains("SK_MEMINFO_RCVBUF is "),
+    },
+    Difference {
+        profile: Profile::Linux,
+        what: "what MSG_MORE holds back leaves with the next ACK",
+        why: "it waits for the program's next call, or 200 ms (send(2))",
+        is: |it| {
+            let more = |call: &SocketCall| call.args.iter().any(|arg| says(arg, "MSG_MORE"));
+            let waits = it.failure.what.starts_with("nothing was sent");
+            waits && it.calls().last().is_some_and(more) && it.last_inbound(|s| s.has(ACK))
+        },
     },
     Difference {
         profile: Profile::Linux,
@@ -92,30 +163,24 @@ pub const DIFFERENCES: &[Difference] = &[
         why: "what is beyond it is cut off (RFC 9293 section 3.10.7.4)",
         is: |it| {
             let room = it.receive_buffer();
-            it.outbound_wanted().is_some() && it.last_inbound(|s| i64::from(s.len) > room)
+            let less = it.sent().is_some_and(|(sent, wanted)| acked(sent) < acked(wanted));
+            less && it.last_inbound(|s| i64::from(s.len) > room)
         },
-    },
-    Difference {
-        profile: Profile::Linux,
-        what: "MSG_EOR ends a segment",
-        why: "TCP has no record boundaries (RFC 9293 section 3.9.1)",
-        is: |it| it.calls().any(|call| call.args.iter().any(|arg| says(arg, "MSG_EOR"))),
     },
     Difference {
         profile: Profile::FreeBsd,
         what: "with insecure_rst or insecure_syn, any reset or SYN in the window ends a connection",
         why: "only an exact reset does (RFC 5961 sections 3 and 4); there is no setting for less",
         is: |it| {
-            let weak = ["insecure_rst=1", "insecure_syn=1"];
-            let cut = |s: &Segment| s.has(RST) || s.has(SYN);
-            weak.iter().any(|word| it.script_runs(word)) && it.inbound().any(cut)
+            let is_weak = |word, flag| it.script_runs(word) && it.last_inbound(|s| s.has(flag));
+            is_weak("insecure_rst=1", RST) || is_weak("insecure_syn=1", SYN)
         },
     },
     Difference {
         profile: Profile::FreeBsd,
         what: "a reset up to 65,700 is in a window of which 65,535 was announced",
         why: "the window is what was announced (RFC 9293 section 3.8.6)",
-        is: |it| it.last_inbound(|s| s.has(RST) && s.start > 65_535 && s.start <= 66_240),
+        is: |it| it.last_inbound(|s| s.has(RST) && s.start > 65_535 && s.start < 66_300),
     },
     Difference {
         profile: Profile::FreeBsd,
@@ -140,7 +205,88 @@ pub const DIFFERENCES: &[Difference] = &[
         profile: Profile::FreeBsd,
         what: "an ICMP error that prohibits a way refuses a connection that is being opened",
         why: "it is unreachable, as on Linux, too (RFC 1812 section 5.2.7.1)",
-        is: |it| it.call().is_some() && it.before().any(|e| matches!(e.what, What::Icmp(_))),
+        is: |it| it.last_icmp().is_some_and(|icmp| PROHIBITS.contains(&&*icmp.code)),
+    },
+    Difference {
+        profile: Profile::FreeBsd,
+        what: "an ICMP error of a way, or of a parameter, says nothing to a program that connects",
+        why: "it is the reason of the refusal (RFC 1122 section 4.2.3.9), as on Linux; there is no \
+              setting for less (icmp_may_rst=0)",
+        is: |it| {
+            it.last_icmp().is_some_and(|icmp| icmp.code != "port_unreachable")
+                && it.failure.what.contains("expected [0]")
+        },
+    },
+    Difference {
+        profile: Profile::FreeBsd,
+        what: "a reset with the number of the peer's FIN is ignored",
+        why: "it ends the connection, as on Linux: some peers that have closed send it so",
+        is: |it| {
+            let fins: Vec<u32> =
+                it.inbound().filter(|s| s.has(FIN)).map(|s| s.start + s.len).collect();
+            it.call().is_some() && it.last_inbound(|s| s.has(RST) && fins.contains(&s.start))
+        },
+    },
+    Difference {
+        profile: Profile::FreeBsd,
+        what: "a close with data unread sends a FIN",
+        why: "a reset: the peer must know that its data was lost (RFC 2525 section 2.17)",
+        is: |it| {
+            let reads = |call: &&SocketCall| matches!(&*call.name, "read" | "recv" | "recvmsg");
+            let read: i64 = it.calls().filter(reads).map(|call| call.result).sum();
+            let came = it.inbound().map(|s| s.start.saturating_add(s.len)).max().unwrap_or(0);
+            it.failure.what.starts_with("sent R. ") && i64::from(came) > read + 2
+        },
+    },
+    Difference {
+        profile: Profile::FreeBsd,
+        what: "nothing leaves between a full window and its first ACK",
+        why: "a tail loss probe does, after two RTTs (RFC 8985 section 7.2)",
+        is: |it| {
+            let full = it.last_outbound().is_some_and(|s| s.len > 0);
+            let next = it.outbound_wanted().is_some_and(|s| s.len > 0 && !s.has(SYN));
+            let acked = it.last_inbound(|s| s.len == 0 && !has_sack(s));
+            full && next && acked && it.is_early_by().is_some()
+        },
+    },
+    Difference {
+        profile: Profile::FreeBsd,
+        what: "a SYN that met an answer to another connection is repeated by its timer",
+        why: "at once behind the reset, as on Linux: the peer can answer it now",
+        is: |it| {
+            let is_reset = it.last_outbound().is_some_and(|s| s.has(RST));
+            is_reset && it.is_early_by().is_some() && it.outbound_wanted().is_some_and(is_syn)
+        },
+    },
+    Difference {
+        profile: Profile::FreeBsd,
+        what: "a SYN is repeated for the first time after three seconds",
+        why: "after one (RFC 6298 section 2.1), as FreeBSD does since 2019",
+        is: |it| {
+            let of_now = it.script_runs("rexmit_initial");
+            let again = it.is_early_by().is_some() && it.outbound_wanted().is_some_and(is_syn)
+                || it.failure.what.starts_with("sent S 0:0(0)");
+            !of_now && again
+        },
+    },
+    Difference {
+        profile: Profile::FreeBsd,
+        what: "a SYN is repeated eleven times, in steps of at most 64 seconds",
+        why: "steps double up to 120 seconds (RFC 6298 section 2.5), so that there are fewer",
+        is: |it| {
+            let none = it.failure.what.starts_with("nothing was sent");
+            none && it.syns_sent() > 6 && it.outbound_wanted().is_some_and(is_syn)
+        },
+    },
+    Difference {
+        profile: Profile::FreeBsd,
+        what: "where SYNs cross, a FIN with the peer's counts, or drops it",
+        why: "the SYN counts, the FIN comes again (RFC 9293 section 3.10.7.3), as on Linux; a \
+              listener drops both",
+        is: |it| {
+            let crosses = |s: &Segment| s.has(SYN) && s.has(FIN) && !s.has(ACK);
+            it.last_inbound(crosses) && it.sent().is_some_and(|(sent, _)| sent.starts_with("S. "))
+        },
     },
     Difference {
         profile: Profile::FreeBsd,
@@ -164,223 +310,5 @@ pub fn permitted(script: &Script, failure: &Failure) -> Option<&'static Differen
     DIFFERENCES.iter().find(|it| it.profile == profile && (it.is)(&before))
 }
 
-/// A script up to the line that failed.
-struct Before<'a> {
-    script: &'a Script,
-    failure: &'a Failure,
-}
-
-impl<'a> Before<'a> {
-    fn before(&self) -> impl Iterator<Item = &'a Event> + use<'a> {
-        let line = self.failure.line;
-        self.script.events.iter().take_while(move |event| event.line < line)
-    }
-
-    fn failed(&self) -> Option<&'a Event> {
-        self.script.events.iter().find(|event| event.line == self.failure.line)
-    }
-
-    fn inbound(&self) -> impl Iterator<Item = &'a Segment> + use<'a> {
-        self.before().filter_map(|event| match &event.what {
-            What::Inbound(segment) => Some(segment),
-            _ => None,
-        })
-    }
-
-    fn last_inbound(&self, is: impl Fn(&Segment) -> bool) -> bool {
-        self.inbound().last().is_some_and(is)
-    }
-
-    fn outbound_wanted(&self) -> Option<&'a Segment> {
-        match &self.failed()?.what {
-            What::Outbound(segment) => Some(segment),
-            _ => None,
-        }
-    }
-
-    fn code(&self) -> Option<&'a str> {
-        match &self.failed()?.what {
-            What::Code(code) => Some(code),
-            _ => None,
-        }
-    }
-
-    fn call(&self) -> Option<&'a SocketCall> {
-        match &self.failed()?.what {
-            What::Call(call) => Some(call),
-            _ => None,
-        }
-    }
-
-    fn calls(&self) -> impl Iterator<Item = &'a SocketCall> + use<'a> {
-        self.before().filter_map(|event| match &event.what {
-            What::Call(call) => Some(call),
-            _ => None,
-        })
-    }
-
-    fn script_runs(&self, word: &str) -> bool {
-        let runs = |event: &Event| match &event.what {
-            What::Command(command) => command.contains(word),
-            _ => false,
-        };
-        self.script.init.as_ref().is_some_and(|init| init.contains(word)) || self.before().any(runs)
-    }
-
-    /// Whether the failure is about what may leave: a segment with data, or an assertion about one
-    /// of these fields.
-    fn is_about_sending(&self, fields: &[&str]) -> bool {
-        let asserts = |code: &str| fields.iter().any(|field| code.contains(field));
-        self.outbound_wanted().is_some_and(|segment| segment.len > 0)
-            || self.code().is_some_and(asserts)
-    }
-
-    /// Whether what was sent is as wanted but for the window.
-    fn differs_by_window_alone(&self) -> bool {
-        let without = |text: &str| {
-            let mut words: Vec<_> = text.split_whitespace().map(str::to_owned).collect();
-            if let Some(at) = words.iter().position(|word| word == "win") {
-                words.drain(at..(at + 2).min(words.len()));
-            }
-            words
-        };
-        let sides =
-            self.failure.what.strip_prefix("sent ").and_then(|it| it.split_once(", expected "));
-        sides.is_some_and(|(sent, wanted)| sent != wanted && without(sent) == without(wanted))
-    }
-
-    /// Twice the size of the receive buffer that the script sets, as Linux counts it.
-    fn receive_buffer(&self) -> i64 {
-        let set = self.calls().filter(|call| call.args.iter().any(|arg| says(arg, "SO_RCVBUF")));
-        let sizes = set.filter_map(|call| match call.args.get(3)? {
-            Arg::List(list) => match list.first()? {
-                Arg::Int(size) => Some(size.saturating_mul(2)),
-                _ => None,
-            },
-            _ => None,
-        });
-        sizes.last().unwrap_or(i64::MAX)
-    }
-
-    /// The most segments that one inbound segment acknowledged.
-    fn acked_at_once(&self) -> u32 {
-        let (mut acked, mut most, mut mss) = (1, 0, 536);
-        for segment in self.inbound() {
-            let told = segment.options.iter().find_map(|option| match option {
-                Opt::Mss(mss) => Some(u32::from(*mss)),
-                _ => None,
-            });
-            if segment.has(SYN) {
-                mss = told.unwrap_or(mss).max(1);
-            } else if let Some(ack) = segment.ack.filter(|ack| *ack > acked) {
-                most = most.max((ack - acked).div_ceil(mss));
-                acked = ack;
-            }
-        }
-        most
-    }
-
-    /// Whether the last inbound segment acknowledges what was never sent.
-    fn acks_beyond(&self) -> bool {
-        let end = |event: &Event| match &event.what {
-            What::Outbound(s) => Some(s.start.saturating_add(s.len).saturating_add(1)),
-            _ => None,
-        };
-        let sent = self.before().filter_map(end).max().unwrap_or(1);
-        self.last_inbound(|segment| !segment.has(SYN) && segment.ack.is_some_and(|ack| ack > sent))
-    }
-
-    /// Whether an inbound segment before the last has brought the beginning of this one already.
-    fn is_repeated(&self, last: &Segment) -> bool {
-        let brought = |s: &Segment| s.start <= last.start && s.start + s.len > last.start;
-        self.inbound().filter(|s| !core::ptr::eq(*s, last)).any(brought)
-    }
-}
-
-fn has_sack(segment: &Segment) -> bool {
-    segment.options.iter().any(|option| matches!(option, Opt::Sack(_)))
-}
-
-fn writes(call: &SocketCall) -> bool {
-    matches!(
-        &*call.name,
-        "write" | "writev" | "send" | "sendto" | "sendmsg" | "poll" | "epoll_wait"
-    )
-}
-
-fn says(arg: &Arg, word: &str) -> bool {
-    match arg {
-        Arg::Word(words) => words.split('|').any(|it| it == word),
-        _ => false,
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::super::parse;
-    use super::*;
-
-    const OPEN: &str = "`./defaults.sh`
-0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3
-+0 < S 0:0(0) win 1000 <mss 1000>
-+0 > S. 0:0(0) ack 1 <mss 1460>
-+0 < . 1:1(0) ack 1 win 1000
-";
-
-    fn why(rest: &str, failed: &str, what: &str) -> Option<&'static str> {
-        let text = format!("{OPEN}{rest}");
-        let script = parse(&text).unwrap_or_else(|error| panic!("{error}"));
-        let line = 1 + text.lines().position(|line| line.contains(failed)).unwrap();
-        let failure = Failure { line, what: what.to_owned() };
-        permitted(&script, &failure).map(|difference| difference.what)
-    }
-
-    #[test]
-    fn every_difference_has_its_reason() {
-        for Difference { profile, what, why, .. } in DIFFERENCES {
-            assert!(*profile != Profile::Own && !what.is_empty() && !why.is_empty());
-        }
-    }
-
-    #[test]
-    fn a_failure_is_permitted_by_its_cause_alone() {
-        let ack = |to: u32| {
-            format!(
-                "+0 > P. 1:10001(10000) ack 1\n+0 < . 1:1(0) ack {to} win 1000\n\
-                 +0 > P. 10001:12001(2000) ack 1\n"
-            )
-        };
-        assert!(why(&ack(10_001), "12001", "?").unwrap().contains("ten segments"));
-        assert_eq!(why(&ack(8001), "12001", "?"), None);
-        // The line before the cause is no consequence of it.
-        assert_eq!(why(&ack(10_001), "mss 1460", "?"), None);
-        let code = |text: &str| format!("+0 %{{ assert {text} }}%\n");
-        assert!(why(&code("tcpi_snd_ssthresh == 7"), "assert", "?").unwrap().contains("0.7"));
-        assert!(why(&code("tcpi_ca_state == TCP_CA_CWR"), "assert", "?").unwrap().contains("mark"));
-        assert_eq!(why(&code("tcpi_unacked == 7"), "assert", "?"), None);
-        let write = "+0 write(3, ..., 9000) = 4000\n";
-        assert!(why(write, "write", "?").unwrap().contains("structures"));
-        assert_eq!(why("+0 write(3, ..., 9000) = -1 EPIPE (Broken pipe)\n", "write", "?"), None);
-        assert_eq!(why(write, "write", "the option X is not supported"), None);
-        let again = "+0 < P. 1:101(100) ack 1 win 9\n+0 < F. 1:101(100) ack 1 win 9\n\
-                     +0 > . 1:1(0) ack 102\n";
-        assert!(why(again, "ack 102", "?").unwrap().contains("with a FIN"));
-        assert_eq!(why(&again.replace("F. 1:101", "F. 101:201"), "ack 102", "?"), None);
-        let window = "+0 < P. 1:101(100) ack 1 win 9\n+0 > . 1:1(0) ack 101 win 500\n";
-        let line = |ack: u32, win: u32| format!(". 1:1(0) ack {ack} win {win}");
-        let other = |ack| format!("sent {}, expected {}", line(ack, 600), line(101, 500));
-        assert!(why(window, "ack 101", &other(101)).unwrap().contains("window"));
-        assert_eq!(why(window, "ack 101", &other(1)), None);
-        let large = |size: u32| {
-            format!(
-                "+0 setsockopt(3, SOL_SOCKET, SO_RCVBUF, [20000], 4) = 0\n\
-                 +0 < P. 1:{}({size}) ack 1 win 9\n+0 > . 1:1(0) ack 9 win 500\n",
-                size + 1
-            )
-        };
-        assert!(why(&large(60_000), "ack 9", "?").unwrap().contains("taken whole"));
-        assert_eq!(why(&large(30_000), "ack 9", "?"), None);
-        let beyond = "+0 < . 1:1(0) ack 9000 win 9\n+0 > . 1:1(0) ack 1\n";
-        assert!(why(beyond, "> . 1:1", "?").unwrap().contains("never sent"));
-    }
-}
+mod tests;

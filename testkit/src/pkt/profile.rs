@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::script::{ACK, Arg, FIN, PSH, Script, What};
+use super::script::{ACK, Arg, ECE, FIN, PSH, Script, What};
 use super::script::{Opt, SYN, Segment};
 
 /// By how much Floodwall scales the window of a buffer as large as its own scripts have.
@@ -67,8 +67,9 @@ impl Profile {
             Self::Own => "floodwall: compared word for word",
             Self::Linux => {
                 "linux: PSH that Linux sets at the end of a burst is not required while more \
-                 waits (RFC 9293 section 3.9.1); an acknowledgment may leave before its delay is \
-                 over (RFC 5681 section 4.2)"
+                 waits, and may be set where nothing does (RFC 9293 section 3.9.1); a SYN's window \
+                 may be larger by less than a segment, as Linux announces whole segments; an \
+                 acknowledgment may leave before its delay is over (RFC 5681 section 4.2)"
             }
             Self::FreeBsd => {
                 "freebsd: options of SYNs in any order, with any padding (RFC 9293 section 3.1); \
@@ -85,7 +86,8 @@ impl Profile {
     /// the script's system delays. None may be delayed by half a second or more (RFC 5681 section
     /// 4.2); none need be.
     pub(super) fn forgives_early(self, sent: &Segment, by: Duration) -> bool {
-        self != Self::Own && sent.flags == ACK && sent.len == 0 && by < Duration::from_millis(500)
+        let is_ack = sent.flags & !ECE == ACK && sent.len == 0;
+        self != Self::Own && is_ack && by < Duration::from_millis(500)
     }
 
     /// What was sent, in the words that the system of this profile would have chosen, where that
@@ -98,6 +100,15 @@ impl Profile {
                 let more_waits = sent.len > 0 && written.wrapping_sub(end).cast_signed() > 0;
                 if more_waits && wanted.has(PSH) {
                     sent.flags |= PSH;
+                }
+                if sent.len > 0 && !more_waits && !wanted.has(PSH) {
+                    sent.flags &= !PSH;
+                }
+                if let (true, Some(wanted), Some(win)) = (sent.has(SYN), wanted.win, sent.win)
+                    && win > wanted
+                    && u32::from(win - wanted) < mss
+                {
+                    sent.win = Some(wanted);
                 }
             }
             Self::FreeBsd => {

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::profile::Profile;
-use super::script::{ACK, Event, Opt, SYN, Script, Segment, SocketCall, What, When};
+use super::script::{ACK, ANY_STAMP, Event, Opt, SYN, Script, Segment, SocketCall, What, When};
 use super::segment::{Ends, decode, encode};
 use super::watch::Watch;
 
@@ -457,10 +457,11 @@ impl<'a> Player<'a> {
                 _ => None,
             })
         };
-        if wanted.any_options {
+        let said = stamp(wanted).filter(|value| *value != ANY_STAMP);
+        if wanted.any_options || said.is_none() && stamp(wanted).is_some() {
             self.unsaid_stamp = stamp(live).or(self.unsaid_stamp);
         }
-        if let (Some(script), Some(sent)) = (stamp(wanted), stamp(live)) {
+        if let (Some(script), Some(sent)) = (said, stamp(live)) {
             self.stamps.insert(script, sent);
             let (first, first_sent) = *self.first_stamp.get_or_insert((script, sent));
             let ticks = script.wrapping_sub(first).abs_diff(sent.wrapping_sub(first_sent));

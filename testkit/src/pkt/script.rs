@@ -96,7 +96,9 @@ impl Script {
     /// Bytes of the largest packet of the link.
     #[must_use]
     pub fn mtu(&self) -> u32 {
-        self.mtu.unwrap_or(1500)
+        // Linux's own runner gives IPv6 a link on which segments are as large as over IPv4.
+        let is_long = self.ipv6 && self.profile() == super::profile::Profile::Linux;
+        self.mtu.unwrap_or(if is_long { 1520 } else { 1500 })
     }
 
     /// Whether it needs what only some back ends can report: the connection's details.
@@ -120,11 +122,11 @@ impl Script {
     /// The same script between IPv6 addresses.
     #[must_use]
     pub fn over_ipv6(mut self) -> Self {
-        self.ipv6 = true;
         // The segments of a script are as large in both families.
         if !self.mtu_is_final {
             self.mtu = Some(self.mtu() + 20);
         }
+        self.ipv6 = true;
         self
     }
 }
@@ -205,6 +207,9 @@ impl Segment {
         self.flags & flag != 0
     }
 }
+
+/// `TS val ...`: any value of ours.
+pub(super) const ANY_STAMP: u32 = u32::MAX;
 
 /// An option of a segment.
 #[derive(Clone, PartialEq, Eq, Debug)]

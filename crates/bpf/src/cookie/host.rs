@@ -1,38 +1,45 @@
 //! SYN cookies in front of the kernel's own listeners: the programs of `floodwall guard`.
 //!
-//! Five programs. [`classify`] is attached to the interface (XDP): it asks the kernel's socket
+//! Seven programs. [`classify`] is attached to the interface (XDP): it asks the kernel's socket
 //! table for the owner of each segment to a protected port, so that connections that exist pass
 //! and what belongs to none is judged. By tail calls it hands SYNs to [`answer_syn`] and other
 //! segments of a listener to [`prove_ack`]. An ACK that carries a cookie goes up with a note in
 //! its metadata, and [`adopt`] (tc ingress) has the kernel make the connection
 //! (`bpf_sk_assign_tcp_reqsk`, Linux 6.9). Keys, options and cookies are those of [`super`];
 //! but the keys are derived here, by the program's own clock (`keys.rs`), so that programs
-//! which outlive their process go on.
+//! which outlive their process go on. Datagrams to protected ports go to [`share_datagrams`], and
+//! where their protocol has a challenge to [`challenge_source`].
 //!
 //! # Under flood
 //! Reachable by anyone on the link. No memory grows: counters, keys and [`PROOFS`] recent proofs
-//! are arrays; nothing is kept of a SYN. Work per frame: one look-up in the socket table, at most
-//! two hashes, the options are walked once; an answer is never longer than its SYN. A forged ACK is
-//! believed once in 2^24. A collision in the table of proofs overwrites the older proof: its flow
-//! may lose one retransmission. Counted per port: [`Tally`].
+//! and [`SOURCES`] proven sources are arrays; nothing is kept of a SYN. Work per frame: one look-up
+//! in the socket table, at most two hashes (four for a query that returns a token), the options are
+//! walked once; an answer is never longer than its SYN or question. A forged ACK is believed once
+//! in 2^24. A collision in the table of proofs overwrites the older proof: its flow may lose one
+//! retransmission. Counted per port: [`Tally`].
 
 mod adopt;
 mod answer;
+mod challenge;
 mod classify;
 mod datagram;
 mod keys;
 mod listener;
 mod prove;
+mod reply;
+mod source;
 mod tables;
 
 pub use self::adopt::adopt;
 pub use self::answer::answer_syn;
+pub use self::challenge::challenge_source;
 pub use self::classify::classify;
 pub use self::datagram::share_datagrams;
 pub use self::prove::prove_ack;
+pub use self::source::remember_source;
 pub use self::tables::{
-    BUCKETS, HostSettings, LEFT_MAX, NO_SCALING, PORT_ENTRIES, PORTS_MAX, PROOFS, SETTING_WORDS,
-    Tally,
+    BUCKETS, DatagramProtocol, HostSettings, LEFT_MAX, NO_SCALING, PORT_ENTRIES, PORTS_MAX, PROOFS,
+    PROTOCOL_SHIFT, PROVES_SHIFT, SETTING_WORDS, SOURCES, Tally,
 };
 use super::segment::reach;
 use super::{DATA, DATA_END, Maps, at, look_up, stack};
@@ -42,7 +49,8 @@ use crate::{AccessSize, Assembler, Function, JumpCondition, Label, Register};
 #[derive(Clone, Copy, Debug)]
 pub struct HostMaps {
     /// An array of [`PORT_ENTRIES`] 64-bit words: the number of a protected TCP port from 1 on in
-    /// the low byte, that of a protected UDP port in the next; 0 for others.
+    /// the low byte, that of a protected UDP port in the next; 0 for others. Then
+    /// [`PROTOCOL_SHIFT`] and [`PROVES_SHIFT`].
     pub ports: i32,
     /// An array of one value of [`SETTING_WORDS`] 64-bit words: [`HostSettings`].
     pub settings: i32,
@@ -57,6 +65,8 @@ pub struct HostMaps {
     pub proofs: i32,
     /// An array of [`BUCKETS`] 64-bit words.
     pub buckets: i32,
+    /// An array of [`SOURCES`] 64-bit words.
+    pub sources: i32,
     /// A hash of our own addresses and those of broadcasts, 16 bytes each.
     pub addresses: i32,
     /// A map of programs: [`Program`].
@@ -72,11 +82,15 @@ pub enum Program {
     Prove = 1,
     /// [`share_datagrams`].
     Share = 2,
+    /// [`challenge_source`].
+    Challenge = 3,
+    /// [`remember_source`].
+    Remember = 4,
 }
 
 impl Program {
     /// How many there are.
-    pub const COUNT: usize = 3;
+    pub const COUNT: usize = 5;
 }
 
 /// Offsets of fields of the kernel's `struct tcp_sock`, from its BTF.
@@ -158,6 +172,13 @@ mod own {
     pub(super) const IS_KNOWN: i16 = 272;
     /// The family: 4 or 6, before the segment is read.
     pub(super) const FAMILY: i16 = 276;
+    /// The protocol of the port's datagrams; 0 for none.
+    pub(super) const PROTOCOL: i16 = 280;
+    /// The token that a query has returned, and the one that is right now.
+    pub(super) const TOKEN: i16 = 284;
+    pub(super) const TOKEN_NOW: i16 = 288;
+    /// Not 0 where the datagram is a query that can be answered.
+    pub(super) const IS_QUERY: i16 = 292;
 }
 
 /// Where things are on the stack, behind those of [`super::stack`].
@@ -169,6 +190,10 @@ mod spot {
     pub(super) const FAMILY: i16 = -96;
     /// The address of the flow's proof.
     pub(super) const PROOF: i16 = -104;
+    /// Whether a connection at this port proves its source for datagrams.
+    pub(super) const PROVES: i16 = -108;
+    /// The address of the settings.
+    pub(super) const SETTINGS: i16 = -120;
 }
 
 impl HostMaps {
@@ -195,11 +220,7 @@ fn count(a: &mut Assembler, word: Tally) {
 /// What the programs behind [`classify`] begin with: registers, scratch value, tally, and the frame
 /// from its network header's tag on. Goes to `missing` where a map has no such value.
 fn begin(a: &mut Assembler, maps: &HostMaps, missing: Label) {
-    let plain = a.label();
-    a.copy(Register::R6, Register::R1)
-        .load(AccessSize::Word, Register::R7, Register::R6, DATA)
-        .load(AccessSize::Word, Register::R8, Register::R6, DATA_END)
-        .set(Register::R1, 0);
+    a.copy(Register::R6, Register::R1).set(Register::R1, 0);
     look_up(a, maps.scratch, missing);
     a.copy(Register::R9, Register::R0).load(
         AccessSize::Word,
@@ -213,7 +234,16 @@ fn begin(a: &mut Assembler, maps: &HostMaps, missing: Label) {
         .call(Function::FrameBytes)
         .load(AccessSize::Word, Register::R1, Register::R9, own::TAG)
         .compute_reg(Register::R0, crate::Operation::Subtract, Register::R1)
-        .store(AccessSize::Word, Register::R9, at::FRAME, Register::R0)
+        .store(AccessSize::Word, Register::R9, at::FRAME, Register::R0);
+    find_frame(a, missing);
+}
+
+/// The frame's place in `R7` and its end in `R8`; behind its tag. Takes `R1` and `R3`.
+fn find_frame(a: &mut Assembler, missing: Label) {
+    let plain = a.label();
+    a.load(AccessSize::Word, Register::R7, Register::R6, DATA)
+        .load(AccessSize::Word, Register::R8, Register::R6, DATA_END)
+        .load(AccessSize::Word, Register::R1, Register::R9, own::TAG)
         .jump_if(Register::R1, JumpCondition::Equal, 0, plain);
     reach(a, 4, missing);
     a.add(Register::R7, 4);

@@ -3,6 +3,7 @@
 
 mod answers;
 mod bad;
+mod datagrams;
 mod host;
 mod proofs;
 mod rig;

@@ -16,7 +16,7 @@ const STATE: usize = 72;
 /// One socket.
 #[derive(Clone, Debug, Default)]
 pub struct SocketModel {
-    /// Its state by the kernel's numbers: 10 is a listener.
+    /// Its state by the kernel's numbers: 10 is a listener, 1 a connection.
     pub state: u32,
     /// The bytes of the kernel's structure; `None` of a request or a timewait socket.
     pub fields: Option<Vec<u8>>,
@@ -109,12 +109,14 @@ impl Run<'_> {
                 let fields = socket.fields.as_ref().ok_or(InterpreterFault::NoMemory)?;
                 fields.get(at..at + len).ok_or(InterpreterFault::OutOfBounds)
             }
-            false if at == STATE && len == 4 => match socket.state {
-                10 => {
-                    Ok(if cfg!(target_endian = "little") { &[10, 0, 0, 0] } else { &[0, 0, 0, 10] })
-                }
-                _ => Ok(&[1; 4]),
-            },
+            false if at == STATE && len == 4 => Ok(match socket.state {
+                1 if cfg!(target_endian = "little") => &[1, 0, 0, 0],
+                1 => &[0, 0, 0, 1],
+                10 if cfg!(target_endian = "little") => &[10, 0, 0, 0],
+                10 => &[0, 0, 0, 10],
+                // Any other.
+                _ => &[1; 4],
+            }),
             false => Err(InterpreterFault::OutOfBounds),
         }
     }

@@ -4,6 +4,7 @@
 //! signals, the log and the socket on which `--status` asks. Invariant: the
 //! links are gone when the process ends, after SIGKILL too, unless `--pin` keeps them.
 
+mod file;
 mod status;
 
 use std::path::{Path, PathBuf};
@@ -12,7 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
 use floodwall_dispatch::entropy;
-use floodwall_guard::{Guard, GuardConfig, GuardError, GuardFinding, Trouble, Watch, pins};
+use floodwall_guard::{
+    DatagramProtocol, Guard, GuardConfig, GuardError, GuardFinding, Trouble, UdpPort, Watch, pins,
+};
 use floodwall_stack::tcp_set::Secret;
 
 use self::status::StatusSocket;
@@ -36,15 +39,31 @@ times, when the kernel answers itself. docs/guard.md says what it does and what 
 pub(crate) struct GuardArgs {
     /// The interface that the traffic comes by
     pub(crate) interface: String,
+    /// A file in TOML that says what the flags would
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = [
+            "ports", "udp_ports", "udp_rate", "udp_unproven", "cookie_secret", "always", "watch",
+            "generic", "pin", "ignore_rules", "unpin", "status",
+        ]
+    )]
+    pub(crate) config: Option<PathBuf>,
     /// A TCP port to protect; once for each
     #[arg(long = "port", value_name = "PORT")]
     pub(crate) ports: Vec<u16>,
-    /// A UDP port to share fairly among source prefixes; once for each
-    #[arg(long = "udp", value_name = "PORT")]
-    pub(crate) udp_ports: Vec<u16>,
+    /// A UDP port to share fairly among source prefixes; once for each. With the protocol behind
+    /// it, `dns` or `a2s`, sources that nothing has proven are challenged once there are many; with
+    /// `dns` the TCP port is protected too
+    #[arg(long = "udp", value_name = "PORT[:PROTOCOL]", value_parser = udp_port)]
+    pub(crate) udp_ports: Vec<UdpPort>,
     /// Datagrams a second that one source prefix (IPv4 /24, IPv6 /64) may send to these ports
     #[arg(long, value_name = "RATE", default_value_t = 5000)]
     pub(crate) udp_rate: u32,
+    /// Datagrams a second by one core that may come of unproven sources to a UDP port with a
+    /// protocol before they are challenged; none with --always
+    #[arg(long, value_name = "RATE", default_value_t = 5000)]
+    pub(crate) udp_unproven: u32,
     /// The file with the secret of cookies, 32 or more random bytes, which sister hosts share;
     /// without it a random one
     #[arg(long, value_name = "FILE")]
@@ -63,10 +82,14 @@ pub(crate) struct GuardArgs {
     /// kept there already is replaced without a gap
     #[arg(long)]
     pub(crate) pin: bool,
+    /// Start in spite of rules of the packet filter that break connections
+    #[arg(long)]
+    pub(crate) ignore_rules: bool,
     /// End a guard that was kept with --pin
     #[arg(long, conflicts_with_all = ["ports", "always", "generic", "cookie_secret", "pin"])]
     pub(crate) unpin: bool,
-    /// Say what would stand in the way: kernel, settings, listeners, rules; attach nothing
+    /// Say what would stand in the way: kernel, settings, listeners, rules; make one connection to
+    /// each port through a guard on a cable of its own, and attach nothing to the interface
     #[arg(long, conflicts_with_all = ["unpin", "pin", "always", "generic", "cookie_secret"])]
     pub(crate) check: bool,
     /// Show what the guard of this interface does and has counted, and end
@@ -85,8 +108,31 @@ fn percent(text: &str) -> Result<u32, String> {
     Ok((100 / percent).next_power_of_two().ilog2())
 }
 
+/// A UDP port, and what its datagrams are.
+fn udp_port(text: &str) -> Result<UdpPort, String> {
+    let (port, protocol) = match text.split_once(':') {
+        None => (text, None),
+        Some((port, "dns")) => (port, Some(DatagramProtocol::Dns)),
+        Some((port, "a2s")) => (port, Some(DatagramProtocol::A2s)),
+        Some((_, other)) => return Err(format!("{other:?} is neither dns nor a2s")),
+    };
+    let port = port.parse().ok().filter(|port| *port != 0);
+    Ok(UdpPort { port: port.ok_or("a port from 1 to 65535 is wanted")?, protocol })
+}
+
 /// Guards an interface until SIGINT or SIGTERM, or asks the guard of one.
 pub(crate) fn guard(args: &GuardArgs) -> Exit {
+    let read = match &args.config {
+        Some(path) => file::read(args, path),
+        None => Ok(args.clone()),
+    };
+    let args = match &read {
+        Ok(args) => args,
+        Err(text) => {
+            eprintln!("floodwall: {}", output::shown(text));
+            return Exit::Usage;
+        }
+    };
     if args.status {
         return status::show(&args.interface, &folder(args), args.json);
     }
@@ -146,17 +192,17 @@ fn config(args: &GuardArgs) -> Result<GuardConfig, String> {
             .map_err(|error| format!("the cookie secret {} {error}", path.display()))?,
         None => Secret::random(&mut random.secret),
     };
-    let once = |ports: &[u16]| {
-        let mut ports = ports.to_vec();
-        ports.sort_unstable();
-        ports.dedup();
-        ports
-    };
+    let mut udp_ports = args.udp_ports.clone();
+    udp_ports.sort_by_key(|port| port.port);
+    if let Some([port, _]) = udp_ports.array_windows().find(|[one, two]| one.port == two.port) {
+        return Err(format!("--udp names port {} twice", port.port));
+    }
     Ok(GuardConfig {
         interface: args.interface.clone(),
-        ports: once(&args.ports),
-        udp_ports: once(&args.udp_ports),
+        ports: args.ports.clone(),
+        udp_ports,
         udp_rate: args.udp_rate,
+        udp_unproven: args.udp_unproven,
         secret,
         clock: (random.secret.next_u64(), random.secret.next_u64()),
         watch: match args.always {
@@ -166,6 +212,7 @@ fn config(args: &GuardArgs) -> Result<GuardConfig, String> {
         generic: args.generic,
         pin: args.pin.then(|| folder(args)),
         own_secret: args.cookie_secret.is_some(),
+        ignore_rules: args.ignore_rules,
     })
 }
 
@@ -176,10 +223,10 @@ fn run(args: &GuardArgs) -> Result<(), String> {
             .map_err(|error| format!("cannot catch signals: {error}"))?;
     }
     let config = config(args)?;
-    let tcp = config.ports.iter().map(u16::to_string);
-    let udp = config.udp_ports.iter().map(|port| format!("{port}/udp"));
-    let ports = tcp.chain(udp).collect::<Vec<_>>().join(", ");
     let mut guard = Guard::start(config).map_err(|error| error.to_string())?;
+    let tcp = guard.config().ports.iter().map(u16::to_string);
+    let udp = guard.config().udp_ports.iter().map(|port| format!("{}/udp", port.port));
+    let ports = tcp.chain(udp).collect::<Vec<_>>().join(", ");
     let socket = StatusSocket::take(&args.interface)?;
     let manager = ServiceManager::of_environment();
     let words = format!("ports {ports} are guarded");

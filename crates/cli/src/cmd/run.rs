@@ -120,7 +120,7 @@ fn serve(settings: &RunSettings, args: &RunArgs) -> Result<(), Failure> {
     let devices_drop = settings.interfaces.iter().any(|i| i.device.value.kind == DeviceKind::Xdp);
     let services = settings.services.clone();
     let shards: SharedShardConfig = Arc::new(Mutex::new(ShardConfig { stack: config, services }));
-    let crew = start_crew(settings, &shards, opened, &cores, (&stop, &keys))?;
+    let crew = start_crew(settings, &shards, opened, &cores, (&stop, &keys, args.share_core))?;
     let (each, reader) = (crew.seats().to_vec(), crew.reader());
     let seats = RunningWorkers { each, reader, answers: Arc::default() };
     ending.set_workers(crew.seats());
@@ -287,7 +287,7 @@ fn watched_links(settings: &RunSettings, opened: &[OpenedDevices]) -> Vec<Watche
     settings.interfaces.iter().zip(opened).map(link).collect()
 }
 
-/// What of its core a worker leaves to other programs while there are any: half, and what it costs
+/// What of its core a worker that shares it leaves to other programs while there are any: half, and what it costs
 /// them to be interrupted and to go on.
 const OTHERS_SHARE: Share = Share::per_mille(530);
 /// TCP connections of each worker, where a service takes any.
@@ -333,7 +333,7 @@ fn start_crew(
     shards: &SharedShardConfig,
     opened: Vec<OpenedDevices>,
     cores: &[Option<usize>],
-    (stop, keys): (&Stop, &CookieKeys),
+    (stop, keys, shares): (&Stop, &CookieKeys, bool),
 ) -> Result<WorkerGroup<Shown<Host>>, Failure> {
     let (events, happened) = mpsc::sync_channel(64);
     let workers = cores.len();
@@ -354,8 +354,9 @@ fn start_crew(
         on_panic: settings.on_panic.as_ref().map_or(OnPanic::EndCrew, |policy| policy.value),
         worker: WorkerConfig {
             events: Some(events),
-            balance: Some(BalanceConfig { share: OTHERS_SHARE, ..BalanceConfig::default() }),
-            watches_core: true,
+            balance: shares
+                .then(|| BalanceConfig { share: OTHERS_SHARE, ..BalanceConfig::default() }),
+            watches_core: shares,
             ..WorkerConfig::default()
         },
         ..crew

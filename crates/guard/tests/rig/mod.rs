@@ -8,6 +8,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 
 mod flood;
+pub mod frame;
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -138,12 +139,14 @@ pub fn config(ports: &[u16], watch: Watch) -> GuardConfig {
         ports: ports.to_vec(),
         udp_ports: Vec::new(),
         udp_rate: 1000,
+        udp_unproven: 1000,
         secret: secret(1),
         clock: (3, 4),
         watch,
         generic: false,
         pin: None,
         own_secret: false,
+        ignore_rules: false,
     }
 }
 

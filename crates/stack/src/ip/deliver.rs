@@ -137,12 +137,19 @@ impl Stack {
             len: packet.len() - l4,
             group: ascent.to_group,
         };
+        let ports = packet.first().get(l4..).and_then(|bytes| bytes.first_chunk()).copied();
         let (stats, answered) = (&mut self.stats, &self.sockets.recent_peers);
         let (counters, access) = (&mut stats.counters, &mut stats.access);
         let is_answered = |whose: &DatagramKey| answered.knows(&peer_of(whose, ascent.iface));
         let udp = &mut self.sockets.udp;
         match udp.input_from(&input, packet, cx.pool, counters, access, is_answered) {
-            DatagramVerdict::Delivered { .. } | DatagramVerdict::DeliveredToGroup { .. } => {
+            DatagramVerdict::Delivered { socket, .. } => {
+                (stats.fates.delivered, self.memory.has_moved) = (stats.fates.delivered + 1, true);
+                if !upper.fragmented {
+                    self.udp_delivered(&input, ports.unwrap_or_default(), socket);
+                }
+            }
+            DatagramVerdict::DeliveredToGroup { .. } => {
                 (stats.fates.delivered, self.memory.has_moved) = (stats.fates.delivered + 1, true);
             }
             DatagramVerdict::Dropped(packet, reason) => self.drop_packet(packet, reason),

@@ -55,15 +55,19 @@ impl Stack {
         }
         match interface.medium {
             floodwall_ip::LinkMedium::Ethernet(mac) => {
-                match self.tcp_predicted(cx, packet, Some(mac)) {
+                let predicted = self.tcp_predicted(cx, packet, Some(mac));
+                match predicted.or_else(|packet| self.udp_predicted(packet, Some(mac))) {
                     Ok(()) => {}
                     Err(packet) => self.ethernet(cx, packet, mac),
                 }
             }
-            _ => match self.tcp_predicted(cx, packet, None) {
-                Ok(()) => {}
-                Err(packet) => self.bare_ip(cx, packet),
-            },
+            _ => {
+                let predicted = self.tcp_predicted(cx, packet, None);
+                match predicted.or_else(|packet| self.udp_predicted(packet, None)) {
+                    Ok(()) => {}
+                    Err(packet) => self.bare_ip(cx, packet),
+                }
+            }
         }
     }
 

@@ -185,7 +185,7 @@ impl Stack {
 }
 
 /// What is counted of a packet on its way up.
-pub(super) const COUNTERS_V4: [Counter; 3] =
+pub(crate) const COUNTERS_V4: [Counter; 3] =
     [Counter::IpInReceives, Counter::IpInOctets, Counter::IpInDelivers];
-pub(super) const COUNTERS_V6: [Counter; 3] =
+pub(crate) const COUNTERS_V6: [Counter; 3] =
     [Counter::Ip6InReceives, Counter::Ip6InOctets, Counter::Ip6InDelivers];

@@ -47,7 +47,7 @@ struct PlainSegment {
 }
 
 #[inline]
-fn be16(bytes: &[u8], at: usize) -> u16 {
+pub(crate) fn be16(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u16::from_be_bytes(*b))
 }
 
@@ -56,14 +56,14 @@ fn be32(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_be_bytes(*b))
 }
 
-/// The addresses of an IP packet that is plain in every respect, source first, with the places of
-/// its TCP header and of its end. The IPv4 header's checksum is right.
-#[inline]
-fn plain_ip(ip: &[u8]) -> Option<(IpAddr, IpAddr, usize, usize)> {
-    let (&first, tcp) = (ip.first()?, IpProtocol::TCP.0);
+/// The addresses of an IP packet of this protocol that is plain in every respect, source first,
+/// with the places of its upper header and of its end. The IPv4 header's checksum is right.
+#[inline(always)]
+pub(crate) fn plain_ip(ip: &[u8], protocol: IpProtocol) -> Option<(IpAddr, IpAddr, usize, usize)> {
+    let (&first, protocol) = (ip.first()?, protocol.0);
     if first == 0x45 {
         let h: &[u8; ipv4::HEADER_LEN] = ip.first_chunk()?;
-        let is_plain = h[1] & 3 != 3 && h[6] & 0xbf == 0 && h[7] == 0 && h[9] == tcp;
+        let is_plain = h[1] & 3 != 3 && h[6] & 0xbf == 0 && h[7] == 0 && h[9] == protocol;
         if !is_plain || !header20(h).verifies() {
             return None;
         }
@@ -77,7 +77,7 @@ fn plain_ip(ip: &[u8]) -> Option<(IpAddr, IpAddr, usize, usize)> {
     }
     let h: &[u8; ipv6::HEADER_LEN] = ip.first_chunk()?;
     // The two lowest bits of the traffic class are in the second byte.
-    if h[1] >> 4 & 3 == 3 || h[6] != tcp {
+    if h[1] >> 4 & 3 == 3 || h[6] != protocol {
         return None;
     }
     let src_addr: &[u8; 16] = h[8..].first_chunk()?;
@@ -91,7 +91,7 @@ fn plain_ip(ip: &[u8]) -> Option<(IpAddr, IpAddr, usize, usize)> {
 #[inline]
 fn read(bytes: &[u8], l3: usize) -> Option<PlainSegment> {
     let ip = bytes.get(l3..)?;
-    let (src_addr, dst_addr, l4, total_len) = plain_ip(ip)?;
+    let (src_addr, dst_addr, l4, total_len) = plain_ip(ip, IpProtocol::TCP)?;
     let whole = ip.get(..total_len)?;
     let tcp = whole.get(l4..)?;
     let fixed: &[u8; BARE] = tcp.first_chunk()?;
@@ -153,7 +153,7 @@ impl PlainSegment {
 
 /// Where the IP header of a frame for this station begins.
 #[inline]
-fn ip_of_frame(bytes: &[u8], mac: MacAddr) -> Option<usize> {
+pub(crate) fn ip_of_frame(bytes: &[u8], mac: MacAddr) -> Option<usize> {
     let header: &[u8; ethernet::HEADER_LEN + 1] = bytes.first_chunk()?;
     let is_ours = header.first_chunk() == Some(&mac.0) && header[6] & 1 == 0;
     let is_ip = matches!(

@@ -223,9 +223,10 @@ impl<H: HalfOpen> ConnectionTable<H> {
         segment: &Segment,
     ) -> Option<SegmentVerdict> {
         let mut arrived = TimeWaitArrival::of(segment);
-        if arrived.syn && arrived.timestamp.is_some() {
-            let listener = self.listeners.lookup(flow, iface);
-            let settings = listener.and_then(|listener| self.listeners.of_new(listener));
+        if arrived.syn
+            && let Some(listener) = self.listeners.lookup(flow, iface)
+        {
+            let settings = self.listeners.of_new(listener);
             arrived = arrived.of_listener(settings.is_some_and(|(it, _)| it.timestamps));
         }
         match self.time_waits.input_hashed((flow, hash as u32), &arrived, lend.now) {

@@ -159,7 +159,9 @@ impl<H: HalfOpen> ConnectionTable<H> {
         let connection = self.named_mut(id)?;
         (connection.send_bytes, connection.send_tuned) = (settings.send_bytes, settings.send_tuned);
         connection.rcv.resize(settings.receive_bytes, settings.receive_tuned);
-        connection.set_nodelay(settings.nodelay);
+        if connection.nodelay != settings.nodelay {
+            connection.set_nodelay(settings.nodelay);
+        }
         connection.acknowledge = settings.acknowledge;
         connection.wishes = UserOptions::of(settings);
         connection.hop_limit = settings.hop_limit.and_then(NonZeroU8::new);

@@ -120,10 +120,12 @@ impl<H: HalfOpen> ConnectionTable<H> {
                 return self.unclaimed(lend, (flow, hash), link, segment, (packet, text));
             }
         };
+        let is_listened =
+            segment.has(TcpFlags::SYN) && self.listeners.lookup(flow, link.0).is_some();
         let Some((connection, mut cx)) = self.lent(index, lend) else {
             return SegmentVerdict::Dropped(DropReason::TcpNoConnection);
         };
-        if segment.has(TcpFlags::SYN) && connection.opens_anew(segment) {
+        if is_listened && connection.opens_anew(segment) {
             connection.be_quiet();
             self.settle(index, lend.now);
             let hash = self.hash(flow);

@@ -47,6 +47,7 @@ const ACK: TimeWaitArrival = TimeWaitArrival {
     rst: false,
     ack: true,
     timestamp: None,
+    is_listened: true,
     timestamps_agreed: false,
 };
 
@@ -136,6 +137,9 @@ fn a_syn_opens_anew_where_it_is_later_by_timestamp_or_by_sequence() {
         (None, 1001, None, true),
     ] {
         let mut table = with(kept);
+        let unheard = TimeWaitArrival { is_listened: false, ..syn(seq, value) };
+        let verdict = table.input(&flow(1), &unheard, at(1));
+        assert!(matches!(verdict, TimeWaitVerdict::Ack(_)), "nothing listens: nothing begins");
         let verdict = table.input(&flow(1), &syn(seq, value), at(1));
         assert_eq!(matches!(verdict, TimeWaitVerdict::Reopen(r) if r.snd_nxt == Seq(5000)), opens);
         assert_eq!(table.lookup(&flow(1)).is_none(), opens);

@@ -26,15 +26,24 @@ pub(super) fn measured(results: &Results, least: bool) -> Measured {
         if let Some(kernel) = results.kernel_beside(trial) {
             set("over-kernel", trial.honest - kernel.honest);
         }
+        let rivals = results.rivals_beside(trial);
+        if trial.case.victim == Victim::Guard && !rivals.is_empty() {
+            let best = |of: fn(&Trial) -> f64| rivals.iter().copied().map(of).fold(0.0, f64::max);
+            set("over-rivals", trial.honest - best(|rival| rival.honest));
+            set("taken-times", trial.arrived / best(|rival| rival.arrived).max(1.0));
+        }
         if let Some(stamps) = &trial.stamps {
             set("program", stamps.share());
             set("gap-p99-ms", stamps.p99.as_secs_f64() * 1e3);
             set("gap-longest-ms", stamps.longest.as_secs_f64() * 1e3);
         }
     }
-    for flood in [Flood::Syn, Flood::Udp] {
+    let has = |flood: &Flood| results.trials.iter().any(|trial| trial.case.flood == *flood);
+    for flood in Flood::ALL.into_iter().filter(|flood| results.trials.is_empty() || has(flood)) {
         measured.tables.push(results.table(flood));
-        measured.tables.push(results.beside_a_program(flood));
+        if results.trials.is_empty() || results.trials.iter().any(|trial| trial.case.shares) {
+            measured.tables.push(results.beside_a_program(flood));
+        }
         measured.plots.extend(results.plots(flood));
     }
     measured
@@ -78,9 +87,21 @@ impl Results {
         kernels.filter(|_| of.case.victim != Victim::Kernel && !of.case.shares).find(is)
     }
 
+    fn rivals_beside(&self, of: &Trial) -> Vec<&Trial> {
+        let is = |trial: &&Trial| {
+            trial.case.victim.is_rival()
+                && !trial.case.shares
+                && (trial.case.flood, trial.case.six, trial.case.planned)
+                    == (of.case.flood, of.case.six, of.case.planned)
+        };
+        self.trials.iter().filter(is).collect()
+    }
+
     fn table(&self, flood: Flood) -> Table {
         let title = match flood {
             Flood::Syn => "SYN flood at the port of honest clients: connect and echo",
+            Flood::Ack => "ACK flood at the port of honest clients: connect and echo",
+            Flood::Rst => "RST flood at the port of honest clients: connect and echo",
             Flood::Udp => "UDP flood at another port: TCP connect and echo meanwhile",
         };
         let columns =
@@ -114,6 +135,8 @@ impl Results {
     fn beside_a_program(&self, flood: Flood) -> Table {
         let title = match flood {
             Flood::Syn => "SYN flood beside a program on the victim's core",
+            Flood::Ack => "ACK flood beside a program on the victim's core",
+            Flood::Rst => "RST flood beside a program on the victim's core",
             Flood::Udp => "UDP flood beside a program on the victim's core",
         };
         let columns = [
@@ -164,7 +187,10 @@ impl Results {
                     .map(|trial| (trial.offered / 1000.0, trial.honest))
                     .collect(),
             };
-            let all = [Victim::Xdp, Victim::Packet, Victim::Kernel].map(series);
+            let victims =
+                [Victim::Xdp, Victim::Packet, Victim::Guard, Victim::Synproxy, Victim::Kernel];
+            let is_here = |victim: &Victim| trials.iter().any(|trial| trial.case.victim == *victim);
+            let all: Vec<_> = victims.into_iter().filter(is_here).map(series).collect();
             if all.iter().all(|one| one.points.len() < 2) {
                 continue;
             }

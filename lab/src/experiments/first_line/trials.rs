@@ -16,7 +16,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use floodwall_dispatch::{Stop, pin_to_core};
-use rustix::thread::{CpuSet, gettid, sched_getaffinity};
+use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 
 use super::clients::{self, Called};
 use super::victims::{self, Running, Victim};
@@ -36,6 +36,8 @@ const CLIENTS: [&str; 2] = ["10.77.0.1/24", "fd77::1/64"];
 /// How long a victim has to stand, and a flood to rise, before anything counts.
 const STANDS: Duration = Duration::from_millis(700);
 const RISES: Duration = Duration::from_millis(1500);
+/// The latter where nothing is judged but that it works.
+const RISES_QUICK: Duration = Duration::from_millis(600);
 
 /// One victim under one flood, once, or the medians of several times.
 #[derive(Clone, Debug)]
@@ -86,7 +88,12 @@ pub(super) fn measure(work: &Work<'_>, progress: &mut dyn Progress) -> Result<Re
     if !rustix::process::geteuid().is_root() {
         return none("it makes network namespaces, and this is not root");
     }
-    let cases = work.cases();
+    let mut cases = work.cases();
+    let has_proxy = has_synproxy();
+    if !has_proxy && cases.iter().any(|case| case.victim == Victim::Synproxy) {
+        eprintln!("SKIPPED synproxy: it takes `nft`, and a kernel with NFT_SYNPROXY");
+        cases.retain(|case| case.victim != Victim::Synproxy);
+    }
     let steps = work.rounds * cases.len() as u64;
     let mut all = Vec::new();
     for round in 0..work.rounds {
@@ -101,6 +108,12 @@ pub(super) fn measure(work: &Work<'_>, progress: &mut dyn Progress) -> Result<Re
         Trial::middle(&all.iter().filter(of).collect::<Vec<_>>())
     });
     Ok(Results { trials: medians.collect(), rounds: work.rounds, why_not: None })
+}
+
+/// Whether the kernel takes a rule of SYNPROXY, asked in a namespace of a thread's own.
+fn has_synproxy() -> bool {
+    let asked = || namespace::enter().is_ok() && victims::synproxied().is_ok();
+    thread::spawn(asked).join().unwrap_or(false)
 }
 
 /// Where a trial runs.
@@ -119,7 +132,7 @@ impl Stand {
         let stop = &stop;
         thread::scope(|scope| {
             // Each end has its ends of the channels: they close with it.
-            let far = scope.spawn(move || self.far(case.victim, (&far_ready, &moved), stop));
+            let far = scope.spawn(move || self.far(&case, (&far_ready, &moved), stop));
             let near = scope.spawn(move || {
                 let outcome = self.near(work, case, &ready, &near_moved);
                 stop.trigger();
@@ -134,7 +147,7 @@ impl Stand {
     /// The far end: the cable, and the victim until the stop.
     fn far(
         &self,
-        victim: Victim,
+        case: &TrialCase,
         (near, moved): (&Receiver<i32>, &Sender<String>),
         stop: &Stop,
     ) -> Result<(), LabError> {
@@ -146,8 +159,9 @@ impl Stand {
             .map_err(wrong)?;
         let own = std::fs::read_to_string(format!("/sys/class/net/{VETH_FAR}/address"));
         let own = own.map_err(wrong)?.trim().to_owned();
-        if victim != Victim::Kernel {
-            let _running = victims::ours(&self.program, victim, self.flooded)?;
+        if !case.victim.is_kernels() {
+            let ours = (case.victim, case.shares);
+            let _running = victims::ours(&self.program, ours, self.flooded)?;
             moved.send(MAC_OURS.to_owned()).map_err(wrong)?;
             wait(stop);
             return Ok(());
@@ -155,6 +169,11 @@ impl Stand {
         victims::prepare_kernel(self.flooded)?;
         let any: SocketAddr = (core::net::Ipv6Addr::UNSPECIFIED, SYN_PORT).into();
         let listener = TcpListener::bind(any).map_err(wrong)?;
+        let _guard = match case.victim {
+            Victim::Guard => Some(victims::guarded(&self.program)?),
+            Victim::Synproxy => victims::synproxied().map(|()| None)?,
+            _ => None,
+        };
         moved.send(own).map_err(wrong)?;
         victims::serve(&listener, stop, self.flooded)
     }
@@ -174,10 +193,11 @@ impl Stand {
         self.raise_near(&mac)?;
         thread::sleep(STANDS);
         let flooding = Running::start(&self.program, &flood_words(&mac, &case))?;
-        thread::sleep(RISES / 2);
+        let rises = if work.least { RISES_QUICK } else { RISES };
+        thread::sleep(rises / 2);
         // What comes back is received before it is sent for, or answers are lost here.
         let _ = victims::thread_half(VETH_NEAR, self.outside, -20);
-        thread::sleep(RISES / 2);
+        thread::sleep(rises / 2);
         let server = SERVERS.get(usize::from(case.six)).and_then(|text| text.split('/').next());
         let server = server.and_then(|text| text.parse().ok()).ok_or(wrong("an address"))?;
         let server = SocketAddr::new(server, SYN_PORT);
@@ -201,7 +221,10 @@ impl Stand {
         thread::scope(|scope| {
             let program = shares.then(|| {
                 scope.spawn(move || {
-                    pin_to_core(core).map_err(wrong)?;
+                    // The calling thread is pinned elsewhere, and a new one with it.
+                    let mut set = CpuSet::new();
+                    set.set(core);
+                    sched_setaffinity(None, &set).map_err(wrong)?;
                     // No thread of this process is the victim's.
                     Ok::<_, LabError>(Stamps::take(length, 0, core))
                 })
@@ -247,6 +270,8 @@ fn flood_words(mac: &str, case: &TrialCase) -> Vec<String> {
     };
     let (proto, port) = match flood {
         Flood::Syn => ("tcp-syn", SYN_PORT),
+        Flood::Ack => ("tcp-ack", SYN_PORT),
+        Flood::Rst => ("tcp-rst", SYN_PORT),
         Flood::Udp => ("udp", UDP_PORT),
     };
     let mut words: Vec<String> = [

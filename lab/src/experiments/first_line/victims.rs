@@ -1,13 +1,13 @@
 //! The server that is flooded: `floodwall run` as a process of its own, or a program at a listener
 //! of the kernel's.
 //!
-//! Started by `trials.rs` in the namespace of the far end. Both have one core for the kernel's half
+//! Started by `trials.rs` in the namespace of the far end. All have one core for the kernel's half
 //! and their own. The kernel's stack has cookies on, and its receive half in a thread on that core,
 //! which is where it does best.
 
 #![expect(clippy::disallowed_methods, reason = "this part runs real processes")]
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -33,6 +33,10 @@ pub(crate) enum Victim {
     Packet,
     /// The kernel.
     Kernel,
+    /// The kernel behind `floodwall guard`, as it is by default.
+    Guard,
+    /// The kernel behind SYNPROXY of nftables.
+    Synproxy,
 }
 
 impl Victim {
@@ -41,7 +45,19 @@ impl Victim {
             Self::Xdp => "xdp",
             Self::Packet => "packet",
             Self::Kernel => "kernel",
+            Self::Guard => "guard",
+            Self::Synproxy => "synproxy",
         }
+    }
+
+    /// Whether clients are answered by a listener of the kernel's.
+    pub(super) const fn is_kernels(self) -> bool {
+        matches!(self, Self::Kernel | Self::Guard | Self::Synproxy)
+    }
+
+    /// What it is compared with: the same listener, otherwise protected.
+    pub(super) const fn is_rival(self) -> bool {
+        matches!(self, Self::Kernel | Self::Synproxy)
     }
 }
 
@@ -78,8 +94,13 @@ impl Drop for Running {
 }
 
 /// Starts our server on `core`.
-pub(super) fn ours(program: &Path, victim: Victim, core: usize) -> Result<Running, LabError> {
+pub(super) fn ours(
+    program: &Path,
+    (victim, shares): (Victim, bool),
+    core: usize,
+) -> Result<Running, LabError> {
     let mut words = vec!["run".to_owned()];
+    words.extend(shares.then(|| "--share-core".to_owned()));
     let mut add = |name: &str, value: String| words.extend([name.to_owned(), value]);
     add("--device", format!("{}:{VETH_FAR}", victim.name()));
     add("--mac", MAC_OURS.to_owned());
@@ -115,6 +136,45 @@ pub(super) fn prepare_kernel(core: usize) -> Result<(), LabError> {
     std::fs::write("/proc/sys/net/ipv4/tcp_syncookies", "1").map_err(wrong)?;
     let _ = std::fs::write("/proc/sys/net/core/somaxconn", "4096");
     thread_half(VETH_FAR, core, 0)
+}
+
+/// Puts `floodwall guard` in front of the kernel's listener. Returns once it says that it is there.
+pub(super) fn guarded(program: &Path) -> Result<Running, LabError> {
+    let mut command = Command::new(program);
+    command.args(["guard", VETH_FAR, "--port", &SYN_PORT.to_string()]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut running = command.spawn().map(Running).map_err(wrong)?;
+    let mut line = String::new();
+    if let Some(said) = running.0.stderr.as_mut() {
+        // The few lines of its log that follow fit into the pipe.
+        let _ = BufReader::new(said).read_line(&mut line);
+    }
+    match line.contains("guarded") {
+        true => Ok(running),
+        false => Err(wrong(format!("the guard does not stand: {}", line.trim()))),
+    }
+}
+
+/// Puts SYNPROXY in front of the kernel's listener, as its manual has it.
+pub(super) fn synproxied() -> Result<(), LabError> {
+    // What it has proven goes to the listener by the loopback.
+    namespace::ip("link set lo up").map_err(wrong)?;
+    for (name, value) in [("nf_conntrack_tcp_loose", "0"), ("nf_conntrack_max", "1048576")] {
+        // The number of entries is of the whole system, and not this namespace's to set.
+        let _ = std::fs::write(format!("/proc/sys/net/netfilter/{name}"), value);
+    }
+    let rules = [
+        "add table inet lab".to_owned(),
+        "add chain inet lab early { type filter hook prerouting priority raw ; }".to_owned(),
+        "add chain inet lab input { type filter hook input priority filter ; }".to_owned(),
+        format!("add rule inet lab early tcp dport {SYN_PORT} tcp flags syn notrack"),
+        format!(
+            "add rule inet lab input tcp dport {SYN_PORT} ct state invalid,untracked synproxy mss \
+             1460 wscale 7 timestamp sack-perm"
+        ),
+        "add rule inet lab input ct state invalid drop".to_owned(),
+    ];
+    rules.iter().try_for_each(|rule| namespace::run("nft", rule)).map_err(wrong)
 }
 
 /// Puts an interface's receive half into a thread on `core`, at a nice value.

@@ -11,6 +11,7 @@ use super::super::calls::number_of;
 use super::super::profile::Profile;
 use super::super::runner::Errno;
 use super::{Memory, Socket, errno, whole_segments};
+use floodwall_stack::Sockets;
 
 /// Options that need nothing: sharing of an address, and what other parts of a system make of a
 /// packet.
@@ -19,12 +20,23 @@ const GRANTED: &[&str] = &[
     "SO_REUSEPORT",
     "SO_PRIORITY",
     "SO_MARK",
+    "SO_DEBUG",
     "SO_BROADCAST",
     "IP_FREEBIND",
     // Whether a packet may be cut on its way is not compared.
     "IP_MTU_DISCOVER",
     "IPV6_MTU_DISCOVER",
     "IPV6_V6ONLY",
+];
+/// Refused, as systems without them do; a script that sets one needs it.
+const MISSING: &[&str] = &[
+    "SO_ZEROCOPY",
+    "SO_TIMESTAMPING",
+    "TCP_FASTOPEN",
+    "TCP_NOOPT",
+    "TCP_MD5SIG",
+    "IP_LOCAL_PORT_RANGE",
+    "IP_BIND_ADDRESS_NO_PORT",
 ];
 /// The segment size before a peer has sent one (RFC 9293 section 3.7.1), as systems report it.
 const UNSAID_MSS: i64 = 536;
@@ -58,7 +70,14 @@ impl Memory {
                 let number = if profile == Profile::Linux { number * 2 } else { number };
                 (entry.settings.send_bytes, entry.settings.send_tuned) = (number, false);
             }
-            "TCP_NODELAY" => entry.settings.nodelay = value != 0,
+            "TCP_NODELAY" => {
+                entry.settings.nodelay = value != 0;
+                let socket = entry.socket.clone();
+                self.ask_nodelay(&socket, value != 0);
+            }
+            missing if MISSING.contains(&missing) => {
+                return Err(errno(&format!("ENOPROTOOPT: {option} is not supported")));
+            }
             "TCP_CORK" => entry.settings.cork = value != 0,
             "TCP_NOTSENT_LOWAT" => {
                 let is_bound = number > 0 && number < u32::MAX;
@@ -96,6 +115,15 @@ impl Memory {
         }
         self.apply(name)?;
         Ok(0)
+    }
+
+    /// A connection that is asked again sends what it holds back, which a setting alone does not.
+    fn ask_nodelay(&mut self, socket: &Socket, on: bool) {
+        let Socket::Connection(id) = socket else { return };
+        let ask = |sockets: &mut Sockets<'_>| {
+            sockets.tcp_with(|tcp, lend| tcp.set_nodelay(*id, on, lend.now))
+        };
+        let _ = self.with(ask);
     }
 
     pub(super) fn option(&mut self, name: i64, option: &str) -> Result<i64, Errno> {

@@ -6,7 +6,7 @@
 //! to the other programs, the rest is dropped: it belongs to no connection.
 
 use super::listener;
-use super::tables::{HostSettings, Tally};
+use super::tables::{HostSettings, PROTOCOL_SHIFT, PROVES_SHIFT, Tally};
 use super::{
     DROP, HostMaps, LISTENING, ListenerFields, OWN_NAMESPACE, PASS, Program, SOCKET_STATE, count,
     ends, own, spot,
@@ -20,6 +20,8 @@ const UDP: i32 = 17;
 const UDP_BYTES: i16 = 8;
 const SYN: i32 = 0x02;
 const ACK: i32 = 0x10;
+/// A state of the kernel's sockets.
+const ESTABLISHED: i32 = 1;
 
 /// Where a frame leaves.
 struct Ways {
@@ -27,11 +29,14 @@ struct Ways {
     drop: Label,
     /// The socket on the stack is to be released first.
     release: Label,
+    /// It is a connection's.
+    established: Label,
 }
 
 /// Writes the program. `R1` is the context.
 pub fn classify(a: &mut Assembler, maps: &HostMaps, fields: &ListenerFields) {
-    let ways = Ways { pass: a.label(), drop: a.label(), release: a.label() };
+    let ways =
+        Ways { pass: a.label(), drop: a.label(), release: a.label(), established: a.label() };
     let listens = a.label();
     a.copy(Register::R6, Register::R1)
         .load(AccessSize::Word, Register::R7, Register::R6, DATA)
@@ -44,6 +49,8 @@ pub fn classify(a: &mut Assembler, maps: &HostMaps, fields: &ListenerFields) {
     a.place(listens);
     listener::read(a, maps, fields, ways.release);
     judge(a, maps, &ways);
+    a.place(ways.established);
+    established(a, maps, &ways);
     a.place(ways.release);
     a.load(AccessSize::Double, Register::R1, Register::R10, spot::SOCKET).call(Function::Release);
     ends(a, &[(ways.pass, PASS), (ways.drop, DROP)]);
@@ -98,6 +105,9 @@ fn segment(a: &mut Assembler, maps: &HostMaps, family: SegmentFamily, ways: &Way
     a.load(AccessSize::Half, Register::R1, Register::R7, l4 + 2).read_wire(Register::R1);
     look_up(a, maps.ports, ways.pass);
     a.load(AccessSize::Double, Register::R1, Register::R0, 0)
+        .copy(Register::R2, Register::R1)
+        .compute(Register::R2, Operation::ShiftRight, PROVES_SHIFT)
+        .store(AccessSize::Word, Register::R10, spot::PROVES, Register::R2)
         .compute(Register::R1, Operation::And, 0xff)
         .jump_if(Register::R1, JumpCondition::Equal, 0, ways.pass)
         .store(AccessSize::Word, Register::R10, spot::PORT, Register::R1)
@@ -108,7 +118,32 @@ fn segment(a: &mut Assembler, maps: &HostMaps, family: SegmentFamily, ways: &Way
     a.jump_if(Register::R0, JumpCondition::Equal, 0, ways.pass)
         .store(AccessSize::Double, Register::R10, spot::SOCKET, Register::R0)
         .load(AccessSize::Word, Register::R1, Register::R0, SOCKET_STATE)
+        .jump_if(Register::R1, JumpCondition::Equal, ESTABLISHED, ways.established)
         .jump_if(Register::R1, JumpCondition::Differs, LISTENING, ways.release);
+}
+
+/// A segment of a connection: its source is noted where that proves it for datagrams.
+fn established(a: &mut Assembler, maps: &HostMaps, ways: &Ways) {
+    a.load(AccessSize::Word, Register::R1, Register::R10, spot::PROVES)
+        .jump_if(Register::R1, JumpCondition::Equal, 0, ways.release)
+        .load(AccessSize::Double, Register::R1, Register::R10, spot::SOCKET)
+        .call(Function::Release)
+        .set(Register::R1, 0);
+    look_up(a, maps.scratch, ways.pass);
+    keep(a, &[(spot::PORT, own::PORT), (spot::TAG, own::TAG)]);
+    a.tail_call(Register::R6, maps.programs, Program::Remember as i32).jump(ways.pass);
+}
+
+/// Words of the stack into the scratch value in `R0`.
+fn keep(a: &mut Assembler, words: &[(i16, i16)]) {
+    for (from, to) in words {
+        a.load(AccessSize::Word, Register::R1, Register::R10, *from).store(
+            AccessSize::Word,
+            Register::R0,
+            *to,
+            Register::R1,
+        );
+    }
 }
 
 /// Goes on with the program for datagrams where the port is protected.
@@ -116,20 +151,17 @@ fn datagram(a: &mut Assembler, maps: &HostMaps, family: SegmentFamily, pass: Lab
     a.load(AccessSize::Half, Register::R1, Register::R7, family.l4() + 2).read_wire(Register::R1);
     look_up(a, maps.ports, pass);
     a.load(AccessSize::Double, Register::R1, Register::R0, 0)
+        .copy(Register::R2, Register::R1)
+        .compute(Register::R2, Operation::ShiftRight, PROTOCOL_SHIFT)
+        .compute(Register::R2, Operation::And, 0xff)
+        .store(AccessSize::Word, Register::R10, spot::FLAGS, Register::R2)
         .compute(Register::R1, Operation::ShiftRight, 8)
         .compute(Register::R1, Operation::And, 0xff)
         .jump_if(Register::R1, JumpCondition::Equal, 0, pass)
         .store(AccessSize::Word, Register::R10, spot::PORT, Register::R1)
         .set(Register::R1, 0);
     look_up(a, maps.scratch, pass);
-    for (from, to) in [(spot::PORT, own::PORT), (spot::TAG, own::TAG)] {
-        a.load(AccessSize::Word, Register::R1, Register::R10, from).store(
-            AccessSize::Word,
-            Register::R0,
-            to,
-            Register::R1,
-        );
-    }
+    keep(a, &[(spot::PORT, own::PORT), (spot::TAG, own::TAG), (spot::FLAGS, own::PROTOCOL)]);
     a.tail_call(Register::R6, maps.programs, Program::Share as i32).jump(pass);
 }
 

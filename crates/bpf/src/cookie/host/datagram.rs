@@ -3,10 +3,11 @@
 //! Called by tail call from `classify.rs`. Each source prefix, an IPv4 /24 or the first 64 bits of
 //! an IPv6 address, has a credit (a token bucket kept as one time: GCRA) in a table by keyed hash.
 //! It bounds one true source, or a network of them, that is louder than others. Forged sources that
-//! are all different each find their own credit: against them it does nothing.
+//! are all different each find their own credit: against them `challenge.rs` is, where the port's
+//! protocol has a challenge.
 
 use super::tables::{BUCKETS, HostSettings, Tally};
-use super::{DROP, HostMaps, PASS, begin, count, ends};
+use super::{DROP, HostMaps, PASS, Program, begin, count, ends, own};
 use crate::cookie::segment::{SegmentFamily, families, reach};
 use crate::cookie::{at, look_up};
 use crate::siphash::{self, FAST};
@@ -53,6 +54,11 @@ pub fn share_datagrams(a: &mut Assembler, maps: &HostMaps) {
     a.load(AccessSize::Double, Register::R3, Register::R7, HostSettings::INTERVAL)
         .compute_reg(Register::R1, Operation::Add, Register::R3)
         .store(AccessSize::Double, Register::R0, 0, Register::R1);
+    let plain = a.label();
+    a.load(AccessSize::Word, Register::R1, Register::R9, own::PROTOCOL)
+        .jump_if(Register::R1, JumpCondition::Equal, 0, plain)
+        .tail_call(Register::R6, maps.programs, Program::Challenge as i32);
+    a.place(plain);
     count(a, Tally::Datagrams);
     a.jump(pass);
     a.place(refused);

@@ -14,6 +14,12 @@ pub const PORTS_MAX: usize = 64;
 pub const PROOFS: usize = 1 << 16;
 /// Source prefixes with a credit of their own at UDP ports; a power of two.
 pub const BUCKETS: usize = 1 << 16;
+/// Entries of the table of proven sources of datagrams; a power of two.
+pub const SOURCES: usize = 1 << 18;
+/// In the word of a port: the protocol of its datagrams ([`DatagramProtocol`]), a byte.
+pub const PROTOCOL_SHIFT: i32 = 16;
+/// In the word of a port: whether a TCP connection proves its source for datagrams, a bit.
+pub const PROVES_SHIFT: i32 = 24;
 /// SYNs to one port at one core within 134 ms that go to the kernel while awake, because no cookie
 /// can stand for them: a thousand a second.
 pub const LEFT_MAX: u64 = 134;
@@ -21,6 +27,16 @@ pub const LEFT_MAX: u64 = 134;
 pub const SETTING_WORDS: usize = 24;
 /// In the word of an [`Offer`]: no window scale is said.
 pub const NO_SCALING: u64 = 1 << (Offer::FLAGS_SHIFT + 3);
+
+/// A protocol with questions that can be answered with a challenge.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DatagramProtocol {
+    /// DNS: the answer is truncated, so that the client asks again by TCP (RFC 1035 section 4.2.1,
+    /// RFC 7766).
+    Dns = 1,
+    /// Queries of the Source engine's servers (A2S): the challenge of the protocol.
+    A2s = 2,
+}
 
 /// What user space follows and the programs obey.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,6 +69,9 @@ pub struct HostSettings {
     pub interval: u64,
     /// Nanoseconds of datagrams that it may send at once.
     pub burst: u64,
+    /// Datagrams of unproven sources to one port at one core within 134 ms that pass; those beyond
+    /// are challenged.
+    pub unproven: u64,
 }
 
 impl HostSettings {
@@ -68,6 +87,7 @@ impl HostSettings {
     pub(super) const ZONE: i16 = 120;
     pub(super) const INTERVAL: i16 = 128;
     pub(super) const BURST: i16 = 136;
+    pub(super) const UNPROVEN: i16 = 144;
     /// The word of the generation, to be written last.
     pub const GENERATION_WORD: usize = Self::GENERATION as usize / 8;
     /// Bits of the mode.
@@ -104,7 +124,7 @@ impl HostSettings {
             .into_iter()
             .chain(siphash::start(self.secret))
             .chain(siphash::start(self.clock))
-            .chain([self.zone, self.interval, self.burst]);
+            .chain([self.zone, self.interval, self.burst, self.unproven]);
         words.iter_mut().zip(all).for_each(|(place, word)| *place = word);
         words
     }
@@ -161,11 +181,16 @@ pub enum Tally {
     LeftInWindow = 22,
     /// SYNs that were dropped while awake: too many that only the kernel could answer.
     LeftRefused = 23,
+    /// Datagrams of unproven sources that were dropped: too many, and no question that can be
+    /// answered.
+    Unproven = 24,
+    /// Sources that were proven by their answer to a challenge.
+    SourceProven = 25,
 }
 
 impl Tally {
     /// Words of a tally.
-    pub const WORDS: usize = 24;
+    pub const WORDS: usize = 26;
 
     /// The offset of the word in bytes.
     #[must_use]
@@ -203,11 +228,13 @@ mod tests {
             zone: 10,
             interval: 11,
             burst: 12,
+            unproven: 13,
         };
         let words = settings.words();
         assert_eq!(HostSettings::keys_of(&words), [secret, clock]);
         assert_eq!(words[HostSettings::GENERATION_WORD], 6);
         assert_eq!(words[HostSettings::ZONE as usize / 8], 10);
         assert_eq!(words[HostSettings::BURST as usize / 8], 12);
+        assert_eq!(words[HostSettings::UNPROVEN as usize / 8], 13);
     }
 }

@@ -24,12 +24,12 @@ const FIELDS: ListenerFields = ListenerFields {
     user_mss: 18,
     is_mptcp: Some(20),
 };
-const NUMBER: u8 = 5;
+pub(super) const NUMBER: u8 = 5;
 
 /// A machine with the programs in front of listeners at our addresses, and a cache.
-struct HostRig {
-    machine: Machine,
-    maps: HostMaps,
+pub(super) struct HostRig {
+    pub(super) machine: Machine,
+    pub(super) maps: HostMaps,
     classify: Vec<Instruction>,
     cache: Rig,
     ending: bool,
@@ -67,7 +67,7 @@ fn code(compose: impl FnOnce(&mut Assembler)) -> Vec<Instruction> {
 }
 
 impl HostRig {
-    fn new(always: bool) -> Self {
+    pub(super) fn new(always: bool) -> Self {
         let mut machine = Machine::new();
         let maps = HostMaps {
             ports: machine.array(8, PORT_ENTRIES),
@@ -77,6 +77,7 @@ impl HostRig {
             tallies: machine.per_core_array(Tally::WORDS * 8, PORTS_MAX),
             proofs: machine.array(8, PROOFS),
             buckets: machine.array(8, BUCKETS),
+            sources: machine.array(8, SOURCES),
             addresses: machine.hash(16, 8, 16),
             programs: machine.programs(Program::COUNT),
         };
@@ -91,6 +92,13 @@ impl HostRig {
             Program::Share as usize,
             code(|a| share_datagrams(a, &maps)),
         );
+        let behind = [
+            (Program::Challenge, code(|a| challenge_source(a, &maps))),
+            (Program::Remember, code(|a| remember_source(a, &maps))),
+        ];
+        for (program, code) in behind {
+            machine.set_program(maps.programs, program as usize, code);
+        }
         let classify = code(|a| classify(a, &maps, &FIELDS));
         let port = u32::from(PORT).to_ne_bytes();
         assert!(machine.set(
@@ -134,6 +142,7 @@ impl HostRig {
             zone: ZONE.into(),
             interval: 1_000_000,
             burst: 10_000_000,
+            unproven: 20,
         };
         let bytes: Vec<u8> = settings.words().iter().flat_map(|word| word.to_ne_bytes()).collect();
         assert!(self.machine.set(self.maps.settings, &[0; 4], &bytes));
@@ -144,7 +153,7 @@ impl HostRig {
         self.machine.nanos = now.as_nanos();
     }
 
-    fn after(&mut self, millis: u64) {
+    pub(super) fn after(&mut self, millis: u64) {
         self.at(Instant::from_nanos(self.machine.nanos + millis * 1_000_000));
     }
 
@@ -168,14 +177,14 @@ impl HostRig {
         }
     }
 
-    fn run(&mut self, frame: &mut Vec<u8>) -> Outcome {
+    pub(super) fn run(&mut self, frame: &mut Vec<u8>) -> Outcome {
         let code = core::mem::take(&mut self.classify);
         let outcome = self.machine.run(&code, frame);
         self.classify = code;
         outcome.unwrap()
     }
 
-    fn counted(&mut self, tally: Tally) -> u64 {
+    pub(super) fn counted(&mut self, tally: Tally) -> u64 {
         let key = u32::from(NUMBER).to_ne_bytes();
         self.machine.word(self.maps.tallies, &key, tally as usize).unwrap()
     }

@@ -422,7 +422,10 @@ fn apply_options(
         return;
     }
     // It is there: its program has not let go.
-    let _ = tcp.set_nodelay(id, wanted.nodelay, now);
+    // Asked again, it would send what is held back.
+    if wanted.nodelay != before.nodelay {
+        let _ = tcp.set_nodelay(id, wanted.nodelay, now);
+    }
     let _ = tcp.set_hop_limit(id, wanted.hop_limit);
     let _ = tcp.set_traffic_class(id, wanted.traffic_class);
     if wanted.cork != before.cork {

@@ -9,7 +9,7 @@ use floodwall_wire::tcp::TcpFlags;
 use floodwall_wire::tcp_options::{TcpOptionSet, Timestamps};
 
 use crate::tests::peer::{A, F, PORT, Peer, Put, R, S, put};
-use crate::{ConnectionError, Keepalive, RecvError, TcpSettings, TcpState};
+use crate::{Acknowledge, ConnectionError, Keepalive, RecvError, TcpSettings, TcpState};
 
 const SECOND: Duration = Duration::from_secs(1);
 const P: TcpFlags = TcpFlags::PSH;
@@ -393,6 +393,24 @@ fn a_cookie_agrees_to_no_more_than_it_keeps() {
             let now = peer.now;
             let id = peer.host.tcp.accept(listener, now).unwrap().unwrap();
             assert_eq!(peer.host.tcp.info(id, now).unwrap().ecn, agrees, "{policy:?}");
+        }
+    }
+}
+
+#[test]
+fn data_of_a_sender_that_has_slowed_down_is_acknowledged_at_once() {
+    // RFC 3168 section 6.1.2: with CWR it says so, and its window may be down to one segment.
+    let acknowledge = Acknowledge::EverySecond;
+    let settings = TcpSettings { ecn: true, acknowledge, ..TcpSettings::default() };
+    for v6 in [false, true] {
+        for (flags, answers) in [(A, 0), (A | TcpFlags::CWR, 1)] {
+            let mut peer = Peer::new(v6);
+            peer.listen(&settings, 4);
+            let setup = put(S | TcpFlags::ECE | TcpFlags::CWR, 0, 0);
+            peer.iss = peer.give(Put { options: with_timestamps(), ..setup }).remove(0).seq;
+            peer.give(put(A, 1, 1).time(1001, 0));
+            let answer = peer.give(put(flags, 1, 1).time(1002, 0).data(b"slowly"));
+            assert_eq!(answer.len(), answers, "{flags:?}: {answer:?}");
         }
     }
 }

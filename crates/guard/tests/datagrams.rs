@@ -1,0 +1,237 @@
+//! An unchanged DNS server and a game server's queries behind challenges, beside forged questions.
+//!
+//! Needs root, `dnsmasq` and `dig` for DNS. The flood comes in bursts between honest questions, so
+//! that nothing here depends on the machine's pace. `FLOODWALL_DEEP=1` floods at rates, as fast as
+//! a raw socket sends.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a failing test may panic")]
+
+mod rig;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use floodwall_guard::{DatagramProtocol, Guard, GuardConfig, UdpPort, Watch};
+use rig::{Flood, Rig, SERVER, config, counted, server, skip, start};
+
+const DNS: u16 = 53;
+const GAME: u16 = 27015;
+/// A question for `honest.example.`, type A.
+const QUESTION: &[u8] = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x06honest\x07example\0\0\x01\0\x01";
+const QUERY: &[u8] = b"\xff\xff\xff\xffTSource Engine Query\0";
+
+/// A server process of this namespace, ended with the test.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// An unchanged dnsmasq which answers for `example.`; `None`, with the reason printed, without.
+fn dnsmasq() -> Option<Server> {
+    let words = "--keep-in-foreground --conf-file=/dev/null --pid-file --user=root --no-resolv \
+                 --no-hosts --bind-interfaces --address=/example/192.0.2.77";
+    let mut command = Command::new("dnsmasq");
+    command.args(words.split_whitespace()).stdin(Stdio::null()).stderr(Stdio::null());
+    let Ok(child) = command.spawn() else {
+        skip("no dnsmasq (Debian: dnsmasq-base)");
+        return None;
+    };
+    let dnsmasq = Server(child);
+    for v6 in [false, true] {
+        let listens = (0..500).any(|_| {
+            let is_up = TcpStream::connect(server(v6, DNS)).is_ok();
+            if !is_up {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            is_up
+        });
+        assert!(listens, "dnsmasq does not listen");
+    }
+    Some(dnsmasq)
+}
+
+fn guarded(port: u16, protocol: DatagramProtocol, unproven: u32) -> Option<Guard> {
+    let udp_ports = vec![UdpPort { port, protocol: Some(protocol) }];
+    let watch = if unproven == 0 { Watch::Always } else { Watch::Backlog { shift: 2 } };
+    // The flood's prefixes are few; what bounds it here is the challenge.
+    let udp_rate = 1_000_000;
+    start(GuardConfig { udp_ports, udp_rate, udp_unproven: unproven, ..config(&[], watch) })
+}
+
+fn udp(to: SocketAddr) -> UdpSocket {
+    let any: SocketAddr = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }.parse().unwrap();
+    let socket = UdpSocket::bind(any).unwrap();
+    socket.connect(to).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    socket
+}
+
+/// Asks as a stub resolver does: twice by UDP, by TCP where the answer is truncated.
+fn resolve(to: SocketAddr) -> bool {
+    let socket = udp(to);
+    for _ in 0..2 {
+        let mut answer = [0; 512];
+        socket.send(QUESTION).unwrap();
+        let Ok(len) = socket.recv(&mut answer) else { continue };
+        if answer[2] & 2 == 0 {
+            return answer[..len].ends_with(&[192, 0, 2, 77]);
+        }
+        let by_tcp = || {
+            let mut stream = TcpStream::connect_timeout(&to, Duration::from_secs(2))?;
+            stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+            stream.write_all(&[&(QUESTION.len() as u16).to_be_bytes(), QUESTION].concat())?;
+            let mut len = [0; 2];
+            stream.read_exact(&mut len)?;
+            let mut answer = vec![0; usize::from(u16::from_be_bytes(len))];
+            stream.read_exact(&mut answer).map(|()| answer.ends_with(&[192, 0, 2, 77]))
+        };
+        return by_tcp().unwrap_or(false);
+    }
+    false
+}
+
+/// Asks as clients of game servers do: a challenge is returned, the server's own and the guard's.
+fn query(to: SocketAddr) -> bool {
+    let (socket, mut token) = (udp(to), Vec::new());
+    for _ in 0..5 {
+        let mut answer = [0; 512];
+        socket.send(&[QUERY, &token].concat()).unwrap();
+        match socket.recv(&mut answer) {
+            Ok(9) if answer[4] == b'A' => token = answer[5..9].to_vec(),
+            Ok(len) => return answer[..len].starts_with(b"\xff\xff\xff\xffI"),
+            Err(_) => {}
+        }
+    }
+    false
+}
+
+/// `rounds` honest questions, each behind `burst` forged ones; how many were answered.
+fn beside(
+    rig: &Rig,
+    (to, payload): (SocketAddr, &'static [u8]),
+    (rounds, burst): (usize, usize),
+    ask: fn(SocketAddr) -> bool,
+) -> usize {
+    rig.run(move || {
+        let mut flood = Flood::datagrams(to, payload);
+        let mut lost = 0;
+        for _ in 0..rounds {
+            flood.send(burst);
+            lost += usize::from(!ask(to));
+            if lost > 3 {
+                return 0;
+            }
+        }
+        rounds - lost
+    })
+}
+
+#[test]
+fn an_unchanged_dns_server_answers_honest_clients_beside_forged_questions() {
+    let Some(rig) = Rig::new() else { return };
+    let Some(_dnsmasq) = dnsmasq() else { return };
+    for v6 in [false, true] {
+        let Some(guard) = guarded(DNS, DatagramProtocol::Dns, 0) else { return };
+        let to = server(v6, DNS);
+        let (rounds, burst) = (100, 150);
+        let answered = beside(&rig, (to, QUESTION), (rounds, burst), resolve);
+        assert!(answered * 100 >= rounds * 99, "{answered} of {rounds}, IPv6 {v6}");
+        // The server has seen honest questions, and next to none of the forged ones: the first was
+        // asked again by TCP, and that connection proved the others.
+        let (passed, challenged) =
+            (counted(&guard, "datagrams"), counted(&guard, "datagrams_challenged"));
+        assert!(passed <= 2 * rounds as u64, "{passed} passed");
+        assert!(challenged >= (rounds * burst / 2) as u64, "{challenged} challenged");
+        assert!(counted(&guard, "adopted") >= 1, "the connection was made by a cookie");
+    }
+}
+
+/// What `dig` prints of a question, with these words.
+fn dig(rig: &Rig, to: &'static str, words: &'static str) -> Option<String> {
+    rig.run(move || {
+        let mut command = Command::new("dig");
+        command.arg(format!("@{to}")).args(["honest.example", "A", "+tries=1"]);
+        let out = command.args(words.split_whitespace()).output().ok()?;
+        Some(String::from_utf8_lossy(&out.stdout).into_owned())
+    })
+}
+
+#[test]
+fn dig_follows_a_truncated_answer_and_is_not_challenged_again() {
+    let Some(rig) = Rig::new() else { return };
+    let Some(_dnsmasq) = dnsmasq() else { return };
+    for (to, all) in [
+        (SERVER.0, ["", "+noedns"]),
+        (SERVER.1, ["+cookie=0123456789abcdef +dnssec", "+norecurse"]),
+    ] {
+        for words in all {
+            let Some(guard) = guarded(DNS, DatagramProtocol::Dns, 0) else { return };
+            let Some(first) = dig(&rig, to, words) else {
+                skip("no dig (Debian: bind9-dnsutils)");
+                return;
+            };
+            assert!(first.contains("retrying in TCP mode"), "{first}");
+            assert!(first.contains("192.0.2.77"), "{first}");
+            let second = dig(&rig, to, words).unwrap();
+            assert!(!second.contains("TCP") || second.contains("(UDP)"), "{second}");
+            assert!(second.contains("192.0.2.77"), "{second}");
+            let counts = ["datagrams_challenged", "datagrams"].map(|name| counted(&guard, name));
+            assert_eq!(counts, [1, 1], "{words}");
+        }
+    }
+}
+
+/// A game server's answers to queries, as servers of today give them: with a challenge of their
+/// own. Ends with the test's process.
+fn game_server(to: SocketAddr) {
+    let socket = UdpSocket::bind(to).unwrap();
+    std::thread::spawn(move || {
+        let mut query = [0; 512];
+        while let Ok((len, from)) = socket.recv_from(&mut query) {
+            let answer: &[u8] = match &query[..len] {
+                query if !query.starts_with(QUERY) => continue,
+                query if query.ends_with(b"own!") => b"\xff\xff\xff\xffI\x11a server\0a map\0",
+                _ => b"\xff\xff\xff\xffAown!",
+            };
+            let _ = socket.send_to(answer, from);
+        }
+    });
+}
+
+#[test]
+fn a_game_server_answers_honest_queries_beside_forged_ones() {
+    let Some(rig) = Rig::new() else { return };
+    for v6 in [false, true] {
+        game_server(server(v6, GAME));
+        let Some(guard) = guarded(GAME, DatagramProtocol::A2s, 0) else { return };
+        let to = server(v6, GAME);
+        let (rounds, burst) = (100, 150);
+        let answered = beside(&rig, (to, QUERY), (rounds, burst), query);
+        assert!(answered * 100 >= rounds * 99, "{answered} of {rounds}, IPv6 {v6}");
+        let passed = counted(&guard, "datagrams");
+        // The server's own challenge, and its answer, of each; a few were sent again.
+        assert!(passed <= 3 * rounds as u64, "{passed} passed");
+        let challenged = counted(&guard, "datagrams_challenged");
+        assert!(challenged >= (rounds * burst / 2) as u64, "{challenged} challenged");
+        assert!(counted(&guard, "sources_proven") >= 1);
+    }
+}
+
+#[test]
+fn few_questions_are_never_challenged() {
+    let Some(rig) = Rig::new() else { return };
+    for v6 in [false, true] {
+        game_server(server(v6, GAME));
+        let Some(guard) = guarded(GAME, DatagramProtocol::A2s, 5000) else { return };
+        let to = server(v6, GAME);
+        assert_eq!(beside(&rig, (to, QUERY), (10, 3), query), 10);
+        assert_eq!(counted(&guard, "datagrams_challenged"), 0);
+        assert_eq!(counted(&guard, "datagrams"), 10 * (3 + 2));
+    }
+}

@@ -1,0 +1,136 @@
+//! Each rule permits what it is for, and nothing beside it.
+
+use super::super::parse;
+use super::*;
+
+const OPEN: &str = "`./defaults.sh`
+0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3
++0 < S 0:0(0) win 1000 <mss 1000>
++0 > S. 0:0(0) ack 1 <mss 1460>
++0 < . 1:1(0) ack 1 win 1000
+";
+
+fn why(rest: &str, failed: &str, what: &str) -> Option<&'static str> {
+    let text = format!("{OPEN}{rest}");
+    let script = parse(&text).unwrap_or_else(|error| panic!("{error}"));
+    let line = 1 + text.lines().position(|line| line.contains(failed)).unwrap();
+    let failure = Failure { line, what: what.to_owned() };
+    permitted(&script, &failure).map(|difference| difference.what)
+}
+
+#[test]
+fn every_difference_has_its_reason() {
+    for Difference { profile, what, why, .. } in DIFFERENCES {
+        assert!(*profile != Profile::Own && !what.is_empty() && !why.is_empty());
+    }
+}
+
+#[test]
+fn a_failure_is_permitted_by_its_cause_alone() {
+    let ack = |to: u32| {
+        format!(
+            "+0 > P. 1:10001(10000) ack 1\n+0 < . 1:1(0) ack {to} win 1000\n\
+             +0 > P. 10001:12001(2000) ack 1\n"
+        )
+    };
+    let less = "sent P. 10001:11001(1000) ack 1, expected P. 10001:12001(2000) ack 1";
+    let more = "sent P. 10001:13001(3000) ack 1, expected P. 10001:12001(2000) ack 1";
+    assert!(why(&ack(10_001), "12001", less).unwrap().contains("ten segments"));
+    assert_eq!(why(&ack(10_001), "12001", more), None);
+    assert_eq!(why(&ack(8001), "12001", less), None);
+    // The line before the cause is no consequence of it.
+    assert_eq!(why(&ack(10_001), "mss 1460", less), None);
+    let code = |text: &str| format!("+0 %{{ assert {text} }}%\n");
+    let holds = |is: &str| format!("`assert tcpi_snd_ssthresh == 7` does not hold: {is}");
+    let threshold = code("tcpi_snd_ssthresh == 7");
+    let found = why(&threshold, "assert", &holds("tcpi_snd_ssthresh is 2"));
+    assert!(found.unwrap().contains("0.7"));
+    assert_eq!(why(&threshold, "assert", &holds("tcpi_snd_ssthresh is 8")), None);
+    assert!(why(&code("tcpi_ca_state == TCP_CA_CWR"), "assert", "?").unwrap().contains("mark"));
+    assert_eq!(why(&code("tcpi_unacked == 7"), "assert", "?"), None);
+    let write = "+0 write(3, ..., 9000) = 4000\n";
+    assert!(why(write, "write", "write gave Ok(5000)").unwrap().contains("structures"));
+    assert_eq!(why(write, "write", "write has not returned"), None);
+    assert_eq!(why("+0 write(3, ..., 9000) = -1 EPIPE (Broken pipe)\n", "write", "?"), None);
+    assert_eq!(why(write, "write", "the option X is not supported"), None);
+    let again = "+0 < P. 1:101(100) ack 1 win 9\n+0 < F. 1:101(100) ack 1 win 9\n\
+                 +0 > . 1:1(0) ack 102\n";
+    assert!(why(again, "ack 102", "?").unwrap().contains("with a FIN"));
+    assert_eq!(why(&again.replace("F. 1:101", "F. 101:201"), "ack 102", "?"), None);
+    let window = "+0 < P. 1:101(100) ack 1 win 9\n+0 > . 1:1(0) ack 101 win 500\n";
+    let line = |ack: u32, win: u32| format!(". 1:1(0) ack {ack} win {win}");
+    let other = |ack| format!("sent {}, expected {}", line(ack, 600), line(101, 500));
+    assert!(why(window, "ack 101", &other(101)).unwrap().contains("window"));
+    assert_eq!(why(window, "ack 101", &other(1)), None);
+    let large = |size: u32| {
+        format!(
+            "+0 setsockopt(3, SOL_SOCKET, SO_RCVBUF, [20000], 4) = 0\n\
+             +0 < P. 1:{}({size}) ack 1 win 9\n+0 > . 1:1(0) ack 9 win 500\n",
+            size + 1
+        )
+    };
+    let part = "sent . 1:1(0) ack 5 win 0, expected . 1:1(0) ack 9 win 0";
+    assert!(why(&large(60_000), "ack 9", part).unwrap().contains("taken whole"));
+    assert_eq!(why(&large(30_000), "ack 9", part), None);
+    let beyond = "+0 < . 1:1(0) ack 9000 win 9\n+0 > . 1:1(0) ack 1\n";
+    assert!(why(beyond, "> . 1:1", "?").unwrap().contains("never sent"));
+    // What was reported before, by blocks or by duplicates.
+    let late = |ack: u32, from: u32| {
+        format!(
+            "+0 > P. 1:4001(4000) ack 1\n+0 < . 1:1(0) ack 1 win 9 <sack {from}:3001,nop,nop>\n\
+             +0 < . 1:1(0) ack {ack} win 9\n+0 > P. 4001:5001(1000) ack 1\n"
+        )
+    };
+    let early = "sent at 225ms; expected at 240ms ± 5ms";
+    assert!(why(&late(3001, 2001), "5001", early).unwrap().contains("reported before"));
+    assert_eq!(why(&late(2001, 2001), "5001", early), None);
+    let timer = "+0 > P. 1:4001(4000) ack 1\n+0 < . 1:1(0) ack 1 win 9 <sack 3001:4001,nop,nop>\n\
+                 +0 > . 1:1001(1000) ack 1\n";
+    assert!(why(timer, "1:1001", early).unwrap().contains("250 Hz"));
+    assert_eq!(why(timer, "1:1001", "sent at 220ms; expected at 240ms ± 5ms"), None);
+    assert_eq!(why(timer, "1:1001", "sent at 1ms; expected at 1s ± 5ms"), None);
+    let again = "+0 > P. 1:4001(4000) ack 1\n+0 > . 1:1001(1000) ack 1\n\
+                 +0 < . 1:1(0) ack 1001 win 9 <sack 3001:4001,nop,nop>\n\
+                 +0 > . 1001:3001(2000) ack 1\n";
+    let one = "sent . 1001:2001(1000) ack 1, expected . 1001:3001(2000) ack 1";
+    assert!(why(again, "1001:3001", one).unwrap().contains("retransmission"));
+    assert_eq!(why(&again.replace("ack 1001 win", "ack 1 win"), "1001:3001", one), None);
+}
+
+#[test]
+fn freebsds_ways_are_permitted_by_their_cause_alone() {
+    let of = |rest: &str, failed: &str, what: &str| {
+        let text = format!("0 `sysctl -w net.inet.tcp.ecn.enable=2`\n{rest}");
+        let script = parse(&text).unwrap_or_else(|error| panic!("{error}"));
+        let line = 1 + text.lines().position(|line| line.contains(failed)).unwrap();
+        let failure = Failure { line, what: what.to_owned() };
+        permitted(&script, &failure).map(|difference| difference.what)
+    };
+    let close = "+0 < . 1:101(100) ack 1 win 9\n+0 close(4) = 0\n+0 > F. 1:1(0) ack 101\n";
+    let reset = "sent R. 1:1(0) ack 101, expected F. 1:1(0) ack 101";
+    assert!(of(close, "> F.", reset).unwrap().contains("unread"));
+    let read = close.replace("+0 close", "+0 read(4, ..., 100) = 100\n+0 close");
+    assert_eq!(of(&read, "> F.", reset), None);
+    let syn = "+0 > S 0:0(0) <mss 1460>\n+0 < F. 0:0(0) ack 0 win 9\n+0 > R 0:0(0)\n\
+               +.9 > S 0:0(0) win 65535 <mss 1460>\n+0 `sysctl net.inet.tcp.rexmit_initial=1000`\n";
+    let early = "sent at 100ms; expected at 1s ± 5ms";
+    assert!(of(syn, "win 65535", early).unwrap().contains("another connection"));
+    assert_eq!(of(&syn.replace("> R 0:0(0)", "> . 1:1(0) ack 1"), "win 65535", "?"), None);
+    let old = "+0 > S 0:0(0) <mss 1460>\n+3 > S 0:0(0) win 65535 <mss 1460>\n";
+    let early = "sent at 1s; expected at 3s ± 5ms";
+    assert!(of(old, "win 65535", early).unwrap().contains("three seconds"));
+    let cross = "+0 > S 0:0(0) <mss 1460>\n+0 < SF 0:0(0) win 9 <mss 1460>\n\
+                 +0 > S. 0:0(0) ack 2 <mss 1460>\n";
+    let sent = "sent S. 0:0(0) ack 1, expected S. 0:0(0) ack 2";
+    assert!(of(cross, "ack 2", sent).unwrap().contains("cross"));
+    assert_eq!(of(&cross.replace("SF", "S"), "ack 2", sent), None);
+    let icmp = |code: &str| {
+        format!(
+            "+0 > S 0:0(0) <mss 1460>\n+0 < icmp unreachable {code} [0:0(0)]\n\
+             +0 getsockopt(3, SOL_SOCKET, SO_ERROR, [0], [4]) = 0\n"
+        )
+    };
+    let told = "SO_ERROR is 113, expected [0]";
+    assert!(of(&icmp("host_unreachable"), "SO_ERROR", told).is_some());
+    assert_eq!(of(&icmp("port_unreachable"), "SO_ERROR", told), None);
+}
