@@ -305,8 +305,9 @@ fn network(out: &mut String, network: &NetworkConfig, style: Style) {
 }
 
 fn lease(out: &mut String, info: &LeaseInfo) {
-    let LeaseInfo { dev, state, refused, last_refusal, lease } = info;
-    let _ = write!(out, "dhcp {state} dev {dev}");
+    let LeaseInfo { family, dev, state, refused, last_refusal, lease } = info;
+    let protocol = if family == "inet6" { "dhcpv6" } else { "dhcp" };
+    let _ = write!(out, "{protocol} {state} dev {dev}");
     if let Some(l) = lease {
         let _ = write!(
             out,

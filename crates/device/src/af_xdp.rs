@@ -694,7 +694,7 @@ impl Device for AfXdp {
             cookies.count(self.number, &mut all);
         }
         if self.number == 0 {
-            all.program_lost += self.shared.steering.lost();
+            all.rx_program_lost += self.shared.steering.lost();
         }
         all.merge(&self.groups.stats());
         all

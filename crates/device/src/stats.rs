@@ -68,7 +68,7 @@ pub struct DeviceStats {
     pub rx_cookies_forged: u64,
     /// Looks, one a second, that found our program gone from its interface: another program of the
     /// system took it off. It is attached again as soon as its place is free.
-    pub program_lost: u64,
+    pub rx_program_lost: u64,
     /// Refused by the device for good: too long, malformed, or a kind it cannot carry.
     pub tx_refused: u64,
     /// Dropped because the interface was down.
@@ -107,7 +107,7 @@ impl DeviceStats {
             ("rx_syns_answered", self.rx_syns_answered),
             ("rx_cookies_proven", self.rx_cookies_proven),
             ("rx_cookies_forged", self.rx_cookies_forged),
-            ("program_lost", self.program_lost),
+            ("rx_program_lost", self.rx_program_lost),
             ("tx_refused", self.tx_refused),
             ("tx_down", self.tx_down),
             ("tx_injected", self.tx_injected),
@@ -176,7 +176,7 @@ impl DeviceStats {
         self.rx_syns_answered += other.rx_syns_answered;
         self.rx_cookies_proven += other.rx_cookies_proven;
         self.rx_cookies_forged += other.rx_cookies_forged;
-        self.program_lost += other.program_lost;
+        self.rx_program_lost += other.rx_program_lost;
         self.tx_refused += other.tx_refused;
         self.tx_down += other.tx_down;
         self.tx_injected += other.tx_injected;

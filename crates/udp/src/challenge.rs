@@ -4,8 +4,8 @@
 //! it datagrams of unverified sources, and it lets a datagram pass, reports its source as verified
 //! (it returned a token that only its address could have received), or writes an answer that is
 //! sent at once: the token. DNS cookies (RFC 7873, 9018), QUIC's Retry (RFC 9000 section 8.1) and
-//! DTLS's HelloVerifyRequest (RFC 6347 section 4.2.1) are of this kind; `challenges.rs` has those of
-//! DNS and of game queries.
+//! DTLS's HelloVerifyRequest (RFC 6347 section 4.2.1) are of this kind; `challenges.rs` has those
+//! of DNS and of game queries.
 //!
 //! Invariants: nothing is kept of a challenged source; an answer is never longer than what it
 //! answers, so that there is no amplification; a datagram that fails its checksum is not answered.

@@ -183,7 +183,7 @@ impl PacketLine {
 
     /// Adds what was dropped and answered.
     pub(crate) fn count(&self, stats: &mut DeviceStats) {
-        stats.program_lost += self.steering.lost();
+        stats.rx_program_lost += self.steering.lost();
         for queue in (0..).take(self.turns.len()) {
             if let Some(guard) = self.steering.guard() {
                 guard.count(queue, stats);

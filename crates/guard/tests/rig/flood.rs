@@ -1,4 +1,5 @@
-//! Segments and datagrams with sources that are not there, from a raw socket of the calling thread's namespace.
+//! Segments and datagrams with sources that are not there, from a raw socket of the calling
+//! thread's namespace.
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;

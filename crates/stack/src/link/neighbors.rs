@@ -7,6 +7,7 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use floodwall_base::{Counter, DropReason, IfIndex, MacAddr, Units};
+use floodwall_fib::{Found, RouteKind};
 use floodwall_ip::dad::DadResponse;
 use floodwall_ip::{
     ArpVerdict, ArrivedUpper, DadEvent, LinkMedium, NdpHeading, NdpVerdict, NeighborEvent, Nonce,
@@ -61,6 +62,7 @@ fn heading_of(ascent: &RxMeta<Ipv6Addr>) -> NdpHeading {
         hop_limit: heading.hop_limit,
         fragmented: false,
         link_src_addr: None,
+        on_link: false,
     }
 }
 
@@ -138,6 +140,13 @@ impl Stack {
             return self.drop_packet(packet, DropReason::NdpMalformed);
         };
         let (now, counters) = (cx.now, &mut stats.counters);
+        let by_route = |found: Found<Ipv6Addr>| {
+            (found.kind, found.iface, found.gateway) == (RouteKind::Unicast, ascent.iface, None)
+        };
+        let on_link = kind == Icmpv6Type::NEIGHBOR_SOLICITATION
+            && !interface.is_on_link(heading.src_addr.into())
+            && v6.routes.lookup(heading.src_addr, now).is_some_and(by_route);
+        let heading = NdpHeading { on_link, ..heading };
         let neighbors = &mut v6.neighbors;
         let verdict =
             ndp::input(message, &heading, interface, neighbors, now, &mut released, counters);
@@ -299,10 +308,11 @@ impl Stack {
 
     /// All timed work, up to `budget` units, each kind in its turn.
     pub(crate) fn timers(&mut self, cx: &mut RoundContext<'_>, budget: Units) -> Units {
-        const BESIDE_TCP: [fn(&mut Stack, &mut RoundContext<'_>, Units) -> Units; 13] = [
+        const BESIDE_TCP: [fn(&mut Stack, &mut RoundContext<'_>, Units) -> Units; 14] = [
             Stack::address_timers,
             Stack::address_lifetimes,
             Stack::dhcp_timers,
+            Stack::dhcpv6_timers,
             Stack::group_gateway_timers,
             Stack::neighbor_timers::<Ipv4Addr>,
             Stack::neighbor_timers::<Ipv6Addr>,

@@ -1,8 +1,8 @@
 //! Answers to questions by UDP, written over them.
 //!
 //! Called by `challenge.rs`. Everything is in the frame already but a few bytes: addresses and
-//! ports change places, the header is anew. Invariant: nothing is answered that came from or went to
-//! a group or a broadcast, nor from an address of ours.
+//! ports change places, the header is anew. Invariant: nothing is answered that came from or went
+//! to a group or a broadcast, nor from an address of ours.
 
 use super::HostMaps;
 use super::challenge::UDP_BYTES;
@@ -109,8 +109,8 @@ pub(super) fn truncated(a: &mut Assembler, family: SegmentFamily, odd: Label) {
     headers(a, family, None, odd);
 }
 
-/// Adds the bytes of a message, of which there are as many as `R5` says, to the sum in `R1`; goes to
-/// `odd` where there are too many. What the question's sum was is not used: a veth leaves that
+/// Adds the bytes of a message, of which there are as many as `R5` says, to the sum in `R1`; goes
+/// to `odd` where there are too many. What the question's sum was is not used: a veth leaves that
 /// unfinished.
 fn message(a: &mut Assembler, data: i16, odd: Label) {
     let [end, done, half] = core::array::from_fn(|_| a.label());
