@@ -250,6 +250,10 @@ fn show_device(out: &mut String, device: &DeviceReport, style: Style) {
         }
         out.push('\n');
     }
+    let is_other = |name: &str| !name.starts_with("rx") && !name.starts_with("tx");
+    for (name, n) in device.stats.iter().filter(|(name, n)| **n > 0 && is_other(name)) {
+        let _ = writeln!(out, "    {n} {}", name.replace('_', " "));
+    }
     if device.backlog > 0 {
         let _ = writeln!(out, "    {} packets wait for the device", device.backlog);
     }
