@@ -331,17 +331,9 @@ impl NetworkBuilder {
             let iface = IfIndex(u16::try_from(index + 1).unwrap_or(u16::MAX));
             let addresses = addresses(&wanted.addresses)?;
             let gateways = gateways(&wanted.gateways)?;
-            // An XDP interface has frames of the size with which it was opened.
-            let by_name = match &wanted.source {
-                DeviceSource::Word(word) => Some(word.starts_with("xdp:")),
-                DeviceSource::Queues(_) => None,
-            };
+            let by_name = is_fixed(&wanted.source);
             let (queues, info, station) = open(&mut wanted, workers, &mut random)?;
-            if let Some(is_fixed) = by_name {
-                let most = wanted.mtu.or(is_fixed.then_some(info.mtu));
-                let mtu = wanted.mtu.unwrap_or(info.mtu);
-                links.extend(WatchedLink::new(iface, &info.name, mtu, most));
-            }
+            links.extend(by_name.and_then(|fixed| watched(iface, &info, wanted.mtu, fixed)));
             offload |= info.offload;
             // An interface may have more queues than there are workers: in turn.
             for (number, queue) in queues.into_iter().enumerate() {
@@ -378,6 +370,25 @@ impl NetworkBuilder {
             links,
         })
     }
+}
+
+/// Of a device that is opened by name, whether its frames keep the size with which it was opened.
+fn is_fixed(source: &DeviceSource) -> Option<bool> {
+    match source {
+        DeviceSource::Word(word) => Some(word.starts_with("xdp:")),
+        DeviceSource::Queues(_) => None,
+    }
+}
+
+/// The link of a device that was opened by name, to be followed.
+fn watched(
+    iface: IfIndex,
+    info: &DeviceInfo,
+    wanted: Option<u32>,
+    is_fixed: bool,
+) -> Option<WatchedLink> {
+    let most = wanted.or(is_fixed.then_some(info.mtu));
+    WatchedLink::new(iface, &info.name, wanted.unwrap_or(info.mtu), most)
 }
 
 /// Whether a link can have this MTU.
