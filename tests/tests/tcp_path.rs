@@ -240,6 +240,11 @@ fn a_path_that_one_connection_has_learnt_is_known_to_the_next_one() {
         assert_eq!(bench.count(Counter::FloodwallExceptionsNotLower), 3);
         assert_eq!(bench.count(Counter::FloodwallExceptionsNoFlow), 0);
         assert!(bench.drain(&mut open, again).iter().all(|len| *len <= 1300));
+        // So is one that comes when the data have been acknowledged; it teaches nothing.
+        bench.rig.frame(&too_big(family, 1290, &bytes_of(&departed[4])[LINK..]));
+        assert_eq!(bench.count(Counter::FloodwallExceptionsLearnt), 1);
+        assert_eq!(bench.count(Counter::FloodwallExceptionsNotLower), 4);
+        assert_eq!(bench.rig.stats().drops_in.of(DropReason::IcmpNoFlow), 0);
         // Another connection of the same peer, which can receive as much as before.
         let client = TcpClient { from: SocketAddr::new(open.client.from.ip(), 999), ..open.client };
         let answer = bench.rig.frame(&client.syn());

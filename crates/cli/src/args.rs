@@ -119,7 +119,7 @@ the interface is set back at the end; what that needs and what lacks is said at 
 Without an address, DHCP servers and IPv6 routers of the link are asked:
   floodwall run --device tap:fw0
   [[interface]]
-  device = \"tap:fw0\"   # dhcp, accept_ra and autoconf = true or false say otherwise
+  device = \"tap:fw0\"   # dhcp, dhcpv6, accept_ra and autoconf = true or false
 
 A router of two networks passes packets for others on:
   forwarding = true      # or \"ipv4\", \"ipv6\"; martians = \"registry\" for RFC 6890's whole list
@@ -175,6 +175,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "true")]
     pub(crate) autoconf: Option<bool>,
+    /// Query DHCPv6 servers for an address and DNS where a router says that there are any; by
+    /// default where addresses are made of prefixes (autoconf)
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "true")]
+    pub(crate) dhcpv6: Option<bool>,
     /// Largest IP packet of the link in bytes; by default the device's own
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(i64))]
     pub(crate) mtu: Option<i64>,

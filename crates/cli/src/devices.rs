@@ -8,6 +8,7 @@ use floodwall_device::{
     PlacementReport, station_address,
 };
 
+use crate::instance_mark::{InstanceMark, OpenError};
 use crate::settings::InterfaceSettings;
 
 /// One interface's devices, one a queue.
@@ -21,6 +22,8 @@ pub(crate) struct OpenedDevices {
     pub(crate) notes: Vec<String>,
     /// Where the kernel's half runs.
     pub(crate) placement: PlacementReport,
+    /// What others know us by, as long as it is kept.
+    pub(crate) mark: Option<InstanceMark>,
 }
 
 /// Opens an interface's device as configured, for the workers on these cores. The kernel half is
@@ -31,7 +34,7 @@ pub(crate) fn open(
     wanted: &InterfaceSettings,
     (cores, rank): (&[Option<usize>], Option<NapiPriority>),
     random: &mut Randomness,
-) -> Result<OpenedDevices, DeviceError> {
+) -> Result<OpenedDevices, OpenError> {
     let name = &wanted.device.value.name;
     let workers = cores.len();
     let station = match (&wanted.mac, wanted.device.value.kind) {
@@ -52,11 +55,15 @@ pub(crate) fn open(
         rank,
         sends_only: false,
     };
+    // Before anything is set at the interface, where another instance may be.
+    let mark = station.map(|mac| InstanceMark::take(name, mac)).transpose()?;
     let OpenedDevice { queues, mut notes, placement } = wanted.device.value.open(&config)?;
+    let (mark, others) = mark.unzip();
+    notes.extend(others.into_iter().flatten());
     let Some(first) = queues.first() else {
         let device = name.clone();
         let (missing, remedy) = ("a device without queues", "ask for at least one");
-        return Err(DeviceError::Unsupported { device, missing, remedy });
+        return Err(DeviceError::Unsupported { device, missing, remedy }.into());
     };
     let info = first.info().clone();
     if queues.len() < workers {
@@ -64,7 +71,7 @@ pub(crate) fn open(
     }
     let mac = station.filter(|_| info.medium == Medium::Ethernet);
     let iface = IfIndex(u16::try_from(index + 1).unwrap_or(u16::MAX));
-    Ok(OpenedDevices { iface, info, mac, queues, notes, placement })
+    Ok(OpenedDevices { iface, info, mac, queues, notes, placement, mark })
 }
 
 /// What it costs that some workers have no queue of their own.

@@ -24,6 +24,7 @@ mod explain;
 mod floods;
 mod hosted;
 mod html;
+mod instance_mark;
 mod listeners;
 mod log;
 mod metrics;

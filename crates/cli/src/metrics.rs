@@ -415,7 +415,8 @@ mod tests {
         let json = serde_json::to_value(&report).unwrap();
         let metrics = text(&report, MetricsFormat::Prometheus);
         for (name, n) in &stats {
-            let words = name[2..].trim_matches('_').replace('_', " ");
+            let bare = name.trim_start_matches("rx_").trim_start_matches("tx_");
+            let words = bare.replace('_', " ");
             assert!(shown.contains(&format!(" {n} {words}")), "{name}: {shown}");
             assert_eq!(json["devices"][0]["stats"][name], *n);
             let sample = format!("_total{{device=\"a0\",queue=\"0\"}} {n}\n");

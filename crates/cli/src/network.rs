@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use floodwall_base::{Family, IfIndex, Instant, Randomness};
 use floodwall_ip::{AddressState, Interface, InterfaceAddress};
+use floodwall_stack::dhcp_client::Dhcpv6State;
 use floodwall_stack::{AddAddress, AddressError, AddressOrigin, LinkMedium, Stack};
 use serde::{Deserialize, Serialize};
 
@@ -90,6 +91,9 @@ pub(crate) struct OnLink {
 /// A DHCP client and what it has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LeaseInfo {
+    /// Of DHCPv4 `inet`, of DHCPv6 `inet6`.
+    #[serde(default = "of_v4")]
+    pub(crate) family: String,
     pub(crate) dev: String,
     pub(crate) state: String,
     /// Messages that were not accepted, and why the last was not.
@@ -103,7 +107,8 @@ pub(crate) struct LeaseInfo {
 pub(crate) struct LeasedConfig {
     pub(crate) local: IpAddr,
     pub(crate) prefixlen: u8,
-    pub(crate) server: IpAddr,
+    /// Its address; its DUID in hexadecimal where the lease is of DHCPv6.
+    pub(crate) server: String,
     /// `PREFIX via GATEWAY`.
     pub(crate) routes: Vec<String>,
     pub(crate) gateways: Vec<IpAddr>,
@@ -256,6 +261,7 @@ impl NetworkConfig {
         }
         for interface in stack.interfaces() {
             network.leases.extend(lease(stack, interface, now));
+            network.leases.extend(lease_v6(stack, interface, now));
             let dev = &interface.name;
             let group = |address| GroupConfig { dev: dev.clone(), address };
             network.groups.extend(interface.groups().map(group));
@@ -338,7 +344,7 @@ fn lease(stack: &Stack, interface: &Interface, now: Instant) -> Option<LeaseInfo
     let lease = client.lease().map(|lease| LeasedConfig {
         local: lease.addr.into(),
         prefixlen: lease.prefix_len,
-        server: lease.server.into(),
+        server: lease.server.to_string(),
         routes: lease
             .routes
             .iter()
@@ -363,6 +369,44 @@ fn lease(stack: &Stack, interface: &Interface, now: Instant) -> Option<LeaseInfo
         left_out_why: lease.left_out.iter().map(|what| what.to_string()).collect(),
     });
     Some(LeaseInfo {
+        family: of_v4(),
+        dev: interface.name.clone(),
+        state: client.state().name().to_owned(),
+        refused,
+        last_refusal: last.map(|refused| refused.to_string()),
+        lease,
+    })
+}
+
+fn of_v4() -> String {
+    family(Family::V4).to_owned()
+}
+
+/// The DHCPv6 client of an interface, where a router has started it.
+fn lease_v6(stack: &Stack, interface: &Interface, now: Instant) -> Option<LeaseInfo> {
+    let client = stack.dhcpv6(interface.index)?;
+    let (_, why) = client.refused();
+    if client.state() == Dhcpv6State::Stopped && why.is_none() {
+        return None;
+    }
+    let (refused, last) = client.refused();
+    let lease = client.lease().map(|lease| LeasedConfig {
+        local: lease.addr.into(),
+        prefixlen: 128,
+        server: lease.server.to_string(),
+        routes: Vec::new(),
+        gateways: Vec::new(),
+        dns: lease.settings.dns.iter().map(IpAddr::V6).collect(),
+        search: lease.settings.search.iter().map(str::to_owned).collect(),
+        mtu: None,
+        renew_in: left(lease.renew_at, now),
+        rebind_in: left(lease.rebind_at, now),
+        valid_life_time: left(lease.valid_until, now),
+        left_out: lease.settings.left_out,
+        left_out_why: Vec::new(),
+    });
+    Some(LeaseInfo {
+        family: family(Family::V6).to_owned(),
         dev: interface.name.clone(),
         state: client.state().name().to_owned(),
         refused,
@@ -391,7 +435,10 @@ fn dns(
         }
     }
     let search = advertised.search.iter().map(|name| name.as_str().to_owned());
-    for domain in search.chain(leased().flat_map(|l| l.search.iter().cloned())) {
+    // Settings may come without a lease.
+    let settled = stack.dhcpv6_settings().flat_map(|(_, settings)| settings.search.iter());
+    let leased = leased().flat_map(|l| l.search.iter().cloned());
+    for domain in search.chain(settled.map(str::to_owned)).chain(leased) {
         if !all.search.contains(&domain) {
             all.search.push(domain);
         }

@@ -250,6 +250,10 @@ fn show_device(out: &mut String, device: &DeviceReport, style: Style) {
         }
         out.push('\n');
     }
+    let is_other = |name: &str| !name.starts_with("rx") && !name.starts_with("tx");
+    for (name, n) in device.stats.iter().filter(|(name, n)| **n > 0 && is_other(name)) {
+        let _ = writeln!(out, "    {n} {}", name.replace('_', " "));
+    }
     if device.backlog > 0 {
         let _ = writeln!(out, "    {} packets wait for the device", device.backlog);
     }
@@ -301,8 +305,9 @@ fn network(out: &mut String, network: &NetworkConfig, style: Style) {
 }
 
 fn lease(out: &mut String, info: &LeaseInfo) {
-    let LeaseInfo { dev, state, refused, last_refusal, lease } = info;
-    let _ = write!(out, "dhcp {state} dev {dev}");
+    let LeaseInfo { family, dev, state, refused, last_refusal, lease } = info;
+    let protocol = if family == "inet6" { "dhcpv6" } else { "dhcp" };
+    let _ = write!(out, "{protocol} {state} dev {dev}");
     if let Some(l) = lease {
         let _ = write!(
             out,

@@ -211,7 +211,7 @@ fn facts(network: &NetworkConfig) -> Vec<String> {
     }
     for info in &network.leases {
         let Some(lease) = &info.lease else { continue };
-        let (name, server) = (&info.dev, lease.server);
+        let (name, server) = (&info.dev, &lease.server);
         facts.push(format!("{name}: lease of {} from {server}", lease.local));
         let left_out = lease.left_out_why.iter();
         facts.extend(left_out.map(|what| format!("{name}: left out of the lease: {what}")));
@@ -228,7 +228,7 @@ fn facts(network: &NetworkConfig) -> Vec<String> {
 }
 
 /// What lacks where a router says that addresses are to be had by DHCPv6 alone (the M flag, and no
-/// prefix to make an address of): there is no client for it here.
+/// prefix to make an address of), and the client for it is off.
 fn needs_dhcpv6(network: &NetworkConfig, router: &RouterConfig) -> Option<String> {
     let dev = &router.dev;
     let link = network.links.iter().find(|link| link.ifname == *dev)?;
@@ -237,10 +237,11 @@ fn needs_dhcpv6(network: &NetworkConfig, router: &RouterConfig) -> Option<String
         IpAddr::V4(_) => false,
     };
     let has_address = link.addr_info.iter().any(|addr| is_global(addr.local));
-    (router.managed && router.life_time > 0 && !has_address).then(|| {
+    let asks = network.leases.iter().any(|info| info.dev == *dev && info.family == "inet6");
+    (router.managed && router.life_time > 0 && !has_address && !asks).then(|| {
         format!(
             "{dev}: the router {} gives addresses by DHCPv6 only (M flag, no usable prefix), which \
-             this program lacks; give the address yourself: --address ADDRESS/128",
+             is off; turn it on (--dhcpv6), or give the address yourself: --address ADDRESS/128",
             router.gateway
         )
     })
@@ -251,10 +252,10 @@ fn needs_dhcpv6(network: &NetworkConfig, router: &RouterConfig) -> Option<String
 pub(crate) fn say_farewell(control: &Control<Shown<Host>>) {
     let has_lease = control.ask(PATIENCE, |desk| {
         let (now, stack) = (desk.now, desk.engine.engine.stack_mut());
-        let bound = stack
-            .interfaces()
-            .iter()
-            .any(|i| stack.dhcp(i.index).is_some_and(|client| client.lease().is_some()));
+        let bound = stack.interfaces().iter().any(|i| {
+            stack.dhcp(i.index).is_some_and(|client| client.lease().is_some())
+                || stack.dhcpv6(i.index).is_some_and(|client| client.lease().is_some())
+        });
         stack.release_leases(now);
         stack.cease_advertising(now);
         bound

@@ -1,10 +1,11 @@
-//! The DHCPv4 client (RFC 2131) as values: bytes, time and randomness in, events out.
+//! DHCP clients as values, of IPv4 (RFC 2131) and IPv6 (RFC 8415): bytes, time and randomness in,
+//! events out.
 //!
 //! Called by `stack`, once for each interface that uses DHCP. `client.rs` is the state machine,
 //! `lease.rs` validates what a server sends, `left_out.rs` says what it leaves out, `names.rs`
 //! reads its domains. Invariants: nothing is allocated; what is kept of a server's message has a
 //! fixed size; a message that does not answer our own request is recognised by its first bytes. The
-//! codec is `floodwall_wire::dhcpv4`.
+//! codec is `floodwall_wire::dhcpv4`. IPv6's client is in `v6.rs`, with the same division.
 //!
 //! # Under flood
 //! Reachable by any station on the link that sees our broadcast requests, which carry the
@@ -23,9 +24,13 @@ mod client;
 mod lease;
 mod left_out;
 mod names;
+mod v6;
 
 pub use array_vec::ArrayVec;
 pub use client::{BACK_OFF_MAX, DhcpClient, DhcpEvent, DhcpState, LeaseEnd, Transmission};
 pub use lease::{Lease, LeaseRefused, LeaseRoute};
 pub use left_out::{LeftOut, LeftOutList, RouteFault};
 pub use names::Names;
+pub use v6::Duid;
+pub use v6::client::{Dhcpv6Client, Dhcpv6Event, Dhcpv6State, Dhcpv6Transmission, Dhcpv6Wanted};
+pub use v6::lease::{Dhcpv6Lease, Dhcpv6Refused, Dhcpv6Settings};

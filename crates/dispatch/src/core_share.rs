@@ -96,7 +96,7 @@ struct Watched {
 }
 
 impl CoreShare {
-    /// Of a worker whose applications report themselves, or are always at work.
+    /// Of a worker with applications that report themselves, or are always at work.
     pub(crate) fn reported() -> Self {
         Self {
             watched: None,
@@ -112,7 +112,7 @@ impl CoreShare {
         }
     }
 
-    /// Of the calling thread, whose core is watched. Others are reported by `share`.
+    /// Of the calling thread, on a core that is watched. Others are reported by `share`.
     ///
     /// # Errors
     /// The system does not show what a thread has waited for.
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(others(time(10, 33), time(30, 10)), millis(3));
         assert_eq!(others(time(10, 30), time(30, 13)), millis(3));
         assert_eq!(others(time(10, 20), time(30, 5)), Duration::ZERO);
-        // A worker whose half has no thread.
+        // A worker without a thread of the kernel beside it.
         assert_eq!(others(time(6, 4), ThreadTime::default()), millis(4));
     }
 

@@ -62,7 +62,7 @@ fn waits(stop: &Stop) -> bool {
     stop.is_triggered()
 }
 
-/// A core at one moment: the time in which nobody of this machine had it, and what we had.
+/// A core at one moment: the time in which no thread of this machine had it, and what we had.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct CoreTimes {
     away: Duration,

@@ -1,8 +1,8 @@
 //! The layout: the addresses of the drill's host, its honest clients and its attackers.
 //!
 //! Read by everything here. All of them belong to the ranges for benchmarks and for documentation
-//! (RFC 2544, RFC 5180, RFC 3849), so that nothing of the drill could ever mean a machine outside. Answers to a spoofed source go
-//! to the link's router, which is honest.
+//! (RFC 2544, RFC 5180, RFC 3849), so that nothing of the drill could ever mean a machine outside.
+//! Answers to a spoofed source go to the link's router, which is honest.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

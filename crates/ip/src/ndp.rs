@@ -63,6 +63,9 @@ pub struct NdpHeading {
     pub fragmented: bool,
     /// The frame's source, where the link has addresses.
     pub link_src_addr: Option<MacAddr>,
+    /// Whether a route puts the source on the link, although no address of ours covers it: a prefix
+    /// that a router says is on the link (RFC 5942 section 4).
+    pub on_link: bool,
 }
 
 /// An answer to send: [`advertisement`] makes it a frame.
@@ -227,7 +230,7 @@ fn solicitation_input(
         }));
     }
     let src_addr = heading.src_addr;
-    if is_ourself_or_elsewhere(src_addr, link_addr, iface) {
+    if is_ourself_or_elsewhere(heading, link_addr, iface) {
         return Err(DropReason::NdpNotForUs);
     }
     if let Some(link_addr) = link_addr {
@@ -248,14 +251,15 @@ fn solicitation_input(
 /// Off-link senders would fill the cache with what is not on the link (CVE-2008-2476); one of our
 /// own addresses, or our own link address, is ourselves or a forgery.
 fn is_ourself_or_elsewhere(
-    src_addr: Ipv6Addr,
+    heading: &NdpHeading,
     link_addr: Option<MacAddr>,
     iface: &Interface,
 ) -> bool {
+    let src_addr = heading.src_addr;
     iface.owns_v6(src_addr).is_some()
         || link_addr.is_some_and(|l| is_ours(l, iface))
         || src_addr.is_multicast()
-        || !iface.is_on_link(IpAddr::V6(src_addr))
+        || !(heading.on_link || iface.is_on_link(IpAddr::V6(src_addr)))
 }
 
 /// RFC 4861 section 7.1.2 (what is valid) and 7.2.5 (what is done, by the cache).
@@ -337,7 +341,7 @@ fn router_solicitation_input(
         return Err(DropReason::IcmpTypeUnknown);
     }
     if let Some(link_addr) = link_addr {
-        if is_ourself_or_elsewhere(src_addr, Some(link_addr), iface) {
+        if is_ourself_or_elsewhere(heading, Some(link_addr), iface) {
             return Err(DropReason::NdpNotForUs);
         }
         cache.solicited_by(iface.index, src_addr, link_addr, now, released);

@@ -23,6 +23,7 @@ use floodwall_udp::{Udp, UdpConfig};
 use crate::config::{ConfigError, InterfaceConfig, StackConfig, StaticRoute};
 use crate::control::advertise::Advertisers;
 use crate::control::dhcp::Dhcp;
+use crate::control::dhcpv6::Dhcpv6;
 use crate::control::group_gateways::GroupGateways;
 use crate::control::multicast::MulticastGroups;
 use crate::control::router::InterfaceRouters;
@@ -260,6 +261,7 @@ fn control(
         routers: InterfaceRouters::new(config, random, now),
         advertisers: advertisers(follows, config, random, now),
         dhcp: Dhcp::new(config.interfaces.len() + 1),
+        dhcpv6: Dhcpv6::new(config),
         group_gateways: GroupGateways::new(),
         groups: MulticastGroups::new(config.interfaces.len() + 1),
         follows_redirects: config.accept_redirects,
@@ -284,8 +286,14 @@ fn sockets(config: &StackConfig, udp: Udp, random: &mut Randomness) -> SocketTab
 fn lead(stack: &mut Stack, config: &StackConfig, random: &mut Randomness, now: Instant) {
     stack.lead();
     detect(stack, config, random, now);
-    for (i, _) in config.interfaces.iter().enumerate().filter(|(_, c)| c.dhcp) {
-        stack.set_dhcp(IfIndex(i as u16 + 1), true, now, random);
+    for (i, interface) in config.interfaces.iter().enumerate() {
+        let iface = IfIndex(i as u16 + 1);
+        if interface.dhcp {
+            stack.set_dhcp(iface, true, now, random);
+        }
+        if interface.dhcpv6 {
+            stack.set_dhcpv6(iface, true, now);
+        }
     }
     stack.all_groups_changed(now, random);
 }

@@ -31,6 +31,9 @@ pub struct InterfaceConfig {
     pub autoconf: bool,
     /// Whether the DHCPv4 client runs: address, routes and DNS (RFC 2131). Ethernet only.
     pub dhcp: bool,
+    /// Whether the DHCPv6 client asks for an address and DNS where a router says that they are to
+    /// be had (RFC 8415). Needs `accept_ra`. Ethernet only.
+    pub dhcpv6: bool,
     /// Whether every unicast packet that arrives here is delivered locally, for any destination
     /// (AnyIP): addresses that are routed here need not be ours (VPNs, sandboxes). A connection to
     /// such an address is answered from it. Nothing that arrives on the interface is forwarded
@@ -66,6 +69,7 @@ impl Default for InterfaceConfig {
             accept_ra: false,
             autoconf: false,
             dhcp: false,
+            dhcpv6: false,
             any_destination: false,
             checksum_offload: false,
             forwarding: true,

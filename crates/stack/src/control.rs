@@ -6,6 +6,7 @@
 pub(crate) mod addresses;
 pub(crate) mod advertise;
 pub(crate) mod dhcp;
+pub(crate) mod dhcpv6;
 pub(crate) mod group_gateways;
 pub(crate) mod host_view;
 pub(crate) mod multicast;

@@ -18,6 +18,7 @@ use floodwall_wire::ExtensionLimits;
 
 use crate::control::advertise::Advertisers;
 use crate::control::dhcp::Dhcp;
+use crate::control::dhcpv6::Dhcpv6;
 use crate::control::group_gateways::GroupGateways;
 use crate::control::multicast::MulticastGroups;
 use crate::control::router::InterfaceRouters;
@@ -57,6 +58,8 @@ pub(crate) struct ControlState {
     pub(crate) advertisers: Advertisers,
     /// The DHCP clients of the interfaces.
     pub(crate) dhcp: Dhcp,
+    /// The same of IPv6.
+    pub(crate) dhcpv6: Dhcpv6,
     /// Whether the gateways of ECMP groups answer.
     pub(crate) group_gateways: GroupGateways,
     /// Multicast groups that we are members of, and reports that we sent.

@@ -272,6 +272,7 @@ impl Stack {
         or(self.v4.reassembly.deadline());
         or(self.v6.reassembly.deadline());
         or(self.control.dhcp.deadline());
+        or(self.control.dhcpv6.deadline());
         or(self.group_gateway_deadline());
         or(self.control.groups.deadline());
         or(self.v4.routes.deadline());

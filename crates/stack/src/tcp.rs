@@ -23,8 +23,9 @@ use floodwall_ip::{ArrivedHeading, ArrivedUpper};
 use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_tcp::{
     ConnectionAddrs as TcpEnds, ConnectionEvents, ConnectionId, ConnectionTable, CookieMoment,
-    IcmpSays, ListenError, ListenerId, OpenError, OutgoingSegment, RecvError, SegmentInput,
-    SegmentMarks, SegmentVerdict, SendError, StaleHandle, SynAck, TcpSettings, TcpState, Transmit,
+    IcmpHeard, IcmpSays, ListenError, ListenerId, OpenError, OutgoingSegment, RecvError,
+    SegmentInput, SegmentMarks, SegmentVerdict, SendError, StaleHandle, SynAck, TcpSettings,
+    TcpState, Transmit,
 };
 use floodwall_wire::{Dscp, Ecn, IpProtocol};
 use thiserror::Error;
@@ -469,8 +470,7 @@ impl Stack {
         self.tcp.as_ref()?.set.deadline()
     }
 
-    /// Delivers an ICMP error that quotes a segment of ours. Returns whether a connection accepted
-    /// it.
+    /// Delivers an ICMP error that quotes a segment of ours; returns what became of it.
     pub(crate) fn tcp_told(
         &mut self,
         now: Instant,
@@ -479,8 +479,8 @@ impl Stack {
         iface: IfIndex,
         seq: u32,
         says: IcmpSays,
-    ) -> bool {
-        let Some(tcp) = &mut self.tcp else { return false };
+    ) -> IcmpHeard {
+        let Some(tcp) = &mut self.tcp else { return IcmpHeard::Unknown };
         let flow = FlowKey {
             local: Endpoint::new(local.0, local.1),
             remote: Endpoint::new(remote.0, remote.1),

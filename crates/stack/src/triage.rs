@@ -26,7 +26,8 @@ use floodwall_ip::{Interface, LinkMedium, NeighborState};
 use floodwall_packet::{Burst, PacketBuf, Triage};
 use floodwall_udp::{DatagramKey, LookupSlot, PortProbe};
 use floodwall_wire::{
-    ArpOperation, ArpPacket, EtherType, Icmpv6Type, IpProtocol, ethernet, icmpv4, ipv4, ipv6,
+    ArpOperation, ArpPacket, EtherType, Icmpv6Type, IpProtocol, dhcpv6, ethernet, icmpv4, ipv4,
+    ipv6,
 };
 
 use crate::ip::forward::{CrossingPacket, flows};
@@ -236,7 +237,7 @@ fn look_again(
             *class = match answer {
                 // An error is delivered although the socket is full.
                 Triage::Rejectable if question.is_error => Triage::Unknown,
-                Triage::Rejectable => unwanted.of(asked.whose().is_v4()),
+                Triage::Rejectable => unwanted.of(asked.whose()),
                 other => other,
             };
         }
@@ -258,7 +259,7 @@ impl Stack {
         };
         match self.sockets.udp.classify_slowly(&whose, packet.true_size()) {
             Triage::Rejectable if is_error => Triage::Unknown,
-            Triage::Rejectable => UnwantedPacket::now(self).of(whose.is_v4()),
+            Triage::Rejectable => UnwantedPacket::now(self).of(&whose),
             Triage::Unknown => {
                 let place = self.sockets.recent_peers.place(&peer_of(&whose, packet.iface()));
                 if self.sockets.recent_peers.is_friend(place) {
@@ -277,6 +278,8 @@ impl Stack {
 struct UnwantedPacket {
     v4: Triage,
     v6: Triage,
+    /// To the port of a DHCPv6 client.
+    client_v6: Triage,
 }
 
 impl UnwantedPacket {
@@ -285,12 +288,20 @@ impl UnwantedPacket {
         // Checks whether any raw socket has the protocol, not which. A DHCP reply to us may be for
         // an address that we do not have yet.
         let hears = |family| stack.sockets.raw.hears(family, IpProtocol::UDP);
-        Self { v4: unless(hears(Family::V4) || stack.dhcp_asks()), v6: unless(hears(Family::V6)) }
+        Self {
+            v4: unless(hears(Family::V4) || stack.dhcp_asks()),
+            v6: unless(hears(Family::V6)),
+            client_v6: unless(hears(Family::V6) || stack.control.dhcpv6.listens()),
+        }
     }
 
     #[inline(always)]
-    const fn of(self, v4: bool) -> Triage {
-        if v4 { self.v4 } else { self.v6 }
+    fn of(self, whose: &DatagramKey) -> Triage {
+        match whose.is_v4() {
+            true => self.v4,
+            false if whose.local_port() == dhcpv6::CLIENT_PORT => self.client_v6,
+            false => self.v6,
+        }
     }
 }
 

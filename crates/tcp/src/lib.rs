@@ -67,7 +67,8 @@ pub use segment::{ResetSegment, Segment};
 pub use settings::{Acknowledge, Keepalive, TcpConfig, TcpSettings};
 pub use state::{StateStep, TcpState};
 pub use table::{
-    ConnectionAddrs, FlowAdmission, IcmpSays, Info, SegmentInput, SegmentVerdict, SynSaid, TrainEnd,
+    ConnectionAddrs, FlowAdmission, IcmpHeard, IcmpSays, Info, SegmentInput, SegmentVerdict,
+    SynSaid, TrainEnd,
 };
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ mod triage;
 
 pub use calls::ConnectionAddrs;
 pub use half_open::SynSaid;
-pub use icmp::IcmpSays;
+pub use icmp::{IcmpHeard, IcmpSays};
 pub use info::Info;
 pub use intake::{SegmentInput, SegmentVerdict};
 pub use rx_coalesce::TrainEnd;

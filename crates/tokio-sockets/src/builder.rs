@@ -20,6 +20,7 @@ use floodwall_stack::{InterfaceConfig, LinkMedium, StackConfig, StaticRoute};
 
 use crate::addrs::Resolver;
 use crate::error::NetworkError;
+use crate::links::WatchedLink;
 use crate::network::{Network, NetworkPlan};
 
 /// Super-frames in the pool, where a device carries such.
@@ -82,6 +83,7 @@ impl WantedSetting {
             accept_ra: learns,
             autoconf: learns,
             dhcp: learns,
+            dhcpv6: learns,
             any_destination: self.any_destination,
             ..InterfaceConfig::default()
         }
@@ -317,19 +319,21 @@ impl NetworkBuilder {
         if !(1..=WORKERS_MAX).contains(&workers) {
             return Err(NetworkError::WorkerCount(workers));
         }
-        let wrong_mtu = |mtu: &u32| !(MTU_MIN..=MTU_MAX).contains(mtu);
+        let wrong_mtu = |mtu: &u32| !is_mtu(mtu);
         if let Some(mtu) = self.interfaces.iter().filter_map(|wanted| wanted.mtu).find(wrong_mtu) {
             return Err(NetworkError::Mtu(mtu));
         }
         let mut berths: Vec<_> = (0..workers)
             .map(|worker| WorkerSlot { core: self.cores.get(worker).copied(), ports: Vec::new() })
             .collect();
-        let mut offload = false;
+        let (mut offload, mut links) = (false, Vec::new());
         for (index, mut wanted) in self.interfaces.into_iter().enumerate() {
             let iface = IfIndex(u16::try_from(index + 1).unwrap_or(u16::MAX));
             let addresses = addresses(&wanted.addresses)?;
             let gateways = gateways(&wanted.gateways)?;
+            let by_name = is_fixed(&wanted.source);
             let (queues, info, station) = open(&mut wanted, workers, &mut random)?;
+            links.extend(by_name.and_then(|fixed| watched(iface, &info, wanted.mtu, fixed)));
             offload |= info.offload;
             // An interface may have more queues than there are workers: in turn.
             for (number, queue) in queues.into_iter().enumerate() {
@@ -363,8 +367,33 @@ impl NetworkBuilder {
             resolver: self.resolver,
             tcp: self.tcp,
             drain: self.drain,
+            links,
         })
     }
+}
+
+/// Of a device that is opened by name, whether its frames keep the size with which it was opened.
+fn is_fixed(source: &DeviceSource) -> Option<bool> {
+    match source {
+        DeviceSource::Word(word) => Some(word.starts_with("xdp:")),
+        DeviceSource::Queues(_) => None,
+    }
+}
+
+/// The link of a device that was opened by name, to be followed.
+fn watched(
+    iface: IfIndex,
+    info: &DeviceInfo,
+    wanted: Option<u32>,
+    is_fixed: bool,
+) -> Option<WatchedLink> {
+    let most = wanted.or(is_fixed.then_some(info.mtu));
+    WatchedLink::new(iface, &info.name, wanted.unwrap_or(info.mtu), most)
+}
+
+/// Whether a link can have this MTU.
+pub(crate) fn is_mtu(mtu: &u32) -> bool {
+    (MTU_MIN..=MTU_MAX).contains(mtu)
 }
 
 /// What each worker has by itself, for all of them; super-frames where a device carries such.

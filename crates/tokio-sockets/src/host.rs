@@ -235,7 +235,7 @@ impl Network {
 }
 
 /// The interface of this name; without one the first that is not the loopback.
-fn interface_of(
+pub(crate) fn interface_of(
     stack: &Stack,
     name: Option<&str>,
 ) -> Result<floodwall_base::IfIndex, HostChangeError> {

@@ -35,6 +35,7 @@ mod driver;
 mod error;
 mod events;
 mod host;
+mod links;
 mod network;
 mod readiness;
 mod tcp;

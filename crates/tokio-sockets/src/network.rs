@@ -29,6 +29,7 @@ use crate::builder::NetworkBuilder;
 use crate::driver::Drivers;
 use crate::error::NetworkError;
 use crate::events::Subscribers;
+use crate::links::{self, WatchedLink};
 
 /// How long configured addresses may take to become usable.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -44,6 +45,8 @@ pub(crate) struct NetworkPlan {
     pub(crate) resolver: Option<Box<dyn Resolver>>,
     pub(crate) tcp: floodwall_tcp::TcpSettings,
     pub(crate) drain: Duration,
+    /// Links of devices that were opened by name.
+    pub(crate) links: Vec<WatchedLink>,
 }
 
 /// A running host with its workers, as a shared handle.
@@ -118,7 +121,7 @@ impl Network {
     }
 
     pub(crate) async fn launch(plan: NetworkPlan) -> Result<Self, NetworkError> {
-        let NetworkPlan { stack, crew, remote, shares_core, resolver, tcp, drain } = plan;
+        let NetworkPlan { stack, crew, remote, shares_core, resolver, tcp, drain, links } = plan;
         let system = |source| NetworkError::System { action: "make the stop", source };
         let stop = Stop::new().map_err(system)?;
         let (remote, shards) = Remote::new(&remote)?;
@@ -148,6 +151,7 @@ impl Network {
             ended,
         };
         let network = Self { inner: Arc::new(inner) };
+        links::watch(links, crew.control(), network.inner.stop.clone())?;
         let (control, stop) = (crew.control(), network.inner.stop.clone());
         let wait = move || {
             let _ = ready.send(wait_for(&addresses, &control, &stop));

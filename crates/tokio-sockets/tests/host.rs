@@ -12,6 +12,7 @@ use floodwall_tokio_sockets::{
     FloodEvent, FloodKind, HostChangeError, Network, NetworkEvent, TcpListener, TcpStream,
     UdpSocket,
 };
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 async fn soon<F: Future>(what: F) -> F::Output {
@@ -139,4 +140,28 @@ async fn events_tell_addresses_floods_and_the_end() {
     assert_eq!(events.lost(), 0);
     a.shutdown().await.unwrap();
     while soon(events.next()).await.is_some() {}
+}
+
+/// Of a device that the program attached, which has no interface of the system's behind it.
+#[tokio::test]
+async fn the_mtu_of_an_attached_device_can_be_told() {
+    let (a, b) = soon(two()).await;
+    let name =
+        a.addresses().await.unwrap().into_iter().find(|one| one.address.addr() == ip("198.18.0.1"));
+    let name = name.unwrap();
+    let listener = TcpListener::bind(&a, "198.18.0.1:7").await.unwrap();
+    for mtu in [1300_u32, 1500] {
+        a.set_mtu(&name.interface, mtu).await.unwrap();
+        let mut client = soon(TcpStream::connect(&b, "198.18.0.1:7")).await.unwrap();
+        let (mut stream, _) = soon(listener.accept()).await.unwrap();
+        // The path is looked up with the first segment.
+        stream.write_all(&[7; 3000]).await.unwrap();
+        soon(client.read_exact(&mut [0; 3000])).await.unwrap();
+        let info = stream.info().await.unwrap();
+        let timestamps = if info.timestamps { 12 } else { 0 };
+        assert_eq!(info.snd_mss + timestamps, mtu - 40);
+    }
+    assert!(a.set_mtu(&name.interface, 10).await.unwrap_err().to_string().contains("68 to 65535"));
+    let none = a.set_mtu("eth77", 1300).await.unwrap_err();
+    assert!(matches!(none, HostChangeError::Interface(_)), "{none}");
 }

@@ -1,6 +1,6 @@
 //! Connection places of a program's listener, with one worker and with two: real connections of one
-//! source prefix that stay idle, or take their answer and never close, shut no other prefix out, and
-//! the program is told which of its connections were reset.
+//! source prefix that stay idle, or take their answer and never close, shut no other prefix out,
+//! and the program is told which of its connections were reset.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
 
 use std::io::ErrorKind;

@@ -11,11 +11,15 @@
 //! Which queries are answered under a flood of the service's own port is a matter of chance:
 //! clients and flood share one queue in the kernel and one in the socket, which are full, and each
 //! packet has the same chance of a place. (A late answer has not been seen: it is loss, not delay.)
+//!
+//! And a host's links are followed: the MTU of a TAP, a TUN and a packet socket's interface, while
+//! it runs.
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test may panic")]
 #![expect(clippy::disallowed_methods, reason = "the kernel is flooded and waited for in real time")]
 
+use std::io::Read;
 use std::net::{SocketAddr, UdpSocket as KernelSocket};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -25,8 +29,9 @@ use std::time::{Duration, Instant};
 
 use floodwall_base::{Counter, DropReason};
 use floodwall_dispatch::pin_to_core;
-use floodwall_tokio_sockets::{Network, NetworkStats, UdpSocket};
+use floodwall_tokio_sockets::{Network, NetworkStats, TcpListener, UdpSocket};
 use rustix::thread::UnshareFlags;
+use tokio::io::AsyncWriteExt;
 use tokio::sync::oneshot;
 
 const SERVICE: u16 = 7001;
@@ -58,6 +63,64 @@ fn linux_clients_are_answered_while_linux_floods_the_service() {
 #[test]
 fn linux_clients_are_answered_where_worker_and_runtime_share_a_core() {
     in_namespace(|| scenario("fwtok1", Some(0)));
+}
+
+/// In both directions and families, of every kind of device that is opened by name.
+#[test]
+fn a_programs_host_follows_the_mtu_of_its_links() {
+    in_namespace(|| {
+        assert!(ip("link add fwmtu2 type veth peer name fwmtu3"));
+        assert!(ip("link set fwmtu2 up") && ip("link set fwmtu3 up"));
+        for (device, theirs, n) in [
+            ("tap:fwmtu0", "fwmtu0", 0),
+            ("tun:fwmtu1", "fwmtu1", 1),
+            ("packet:fwmtu2", "fwmtu3", 2),
+        ] {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(follows_mtu(device, theirs, n));
+        }
+    });
+}
+
+async fn follows_mtu(device: &str, theirs: &str, n: u8) {
+    let ours = [format!("10.79.{n}.2"), format!("fd79:{n}::2")];
+    let network = Network::builder()
+        .device(device)
+        .address(&format!("{}/24", ours[0]))
+        .address(&format!("{}/64", ours[1]))
+        .start()
+        .await
+        .unwrap();
+    assert!(ip(&format!("addr add 10.79.{n}.1/24 dev {theirs}")));
+    assert!(ip(&format!("addr add fd79:{n}::1/64 dev {theirs} nodad")));
+    // What the kernel takes does not depend on the MTU of its own end.
+    assert!(ip(&format!("route add {}/32 dev {theirs} advmss 1460", ours[0])));
+    assert!(ip(&format!("-6 route add {}/128 dev {theirs} advmss 1440", ours[1])));
+    let listener = TcpListener::bind(&network, "[::]:7003").await.unwrap();
+    let name = device.split(':').nth(1).unwrap();
+    for mtu in [1500_u16, 1300, 1400] {
+        assert!(ip(&format!("link set {name} mtu {mtu}")));
+        for (to, headers) in ours.iter().zip([40, 60]) {
+            let mut said = 0;
+            let began = Instant::now();
+            while said != u32::from(mtu - headers) {
+                assert!(began.elapsed() < PATIENCE, "{device}: {said} with an MTU of {mtu}");
+                let to = SocketAddr::new(to.parse().unwrap(), 7003);
+                let client = thread::spawn(move || {
+                    let mut client = std::net::TcpStream::connect(to).unwrap();
+                    client.read_exact(&mut [0; 3000]).unwrap();
+                    client
+                });
+                let (mut stream, _) = listener.accept().await.unwrap();
+                // The path is looked up with the first segment.
+                stream.write_all(&[7; 3000]).await.unwrap();
+                let info = stream.info().await.unwrap();
+                said = info.snd_mss + if info.timestamps { 12 } else { 0 };
+                drop(client.join().unwrap());
+            }
+        }
+    }
+    network.shutdown().await.unwrap();
 }
 
 fn scenario(tap: &'static str, core: Option<usize>) {

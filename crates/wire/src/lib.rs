@@ -16,6 +16,7 @@
 
 pub mod arp;
 pub mod dhcpv4;
+pub mod dhcpv6;
 pub mod ethernet;
 mod field;
 pub mod group;
@@ -43,6 +44,9 @@ pub mod validate;
 
 pub use arp::{ArpError, ArpOperation, ArpPacket};
 pub use dhcpv4::{Dhcpv4Error, Dhcpv4Fields, Dhcpv4Message, Dhcpv4Type};
+pub use dhcpv6::{
+    Dhcpv6Error, Dhcpv6Message, Dhcpv6Options, Dhcpv6Status, Dhcpv6Type, Dhcpv6Writer,
+};
 pub use ethernet::{EtherType, EthernetError, EthernetFields, EthernetHeader, VlanTag};
 pub use field::BufferTooShort;
 pub use group::{Generation, GroupMessage, GroupMessageError, GroupProtocol, QueryFields};

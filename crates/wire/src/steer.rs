@@ -24,7 +24,7 @@ use crate::icmpv4::Icmpv4Type;
 use crate::icmpv6::Icmpv6Type;
 use crate::ipv6_ext::ExtensionHeader;
 use crate::ipv6_walk::{ExtensionLimits, ExtensionWalk, FragmentPlace, WalkEnd};
-use crate::{IpProtocol, Ipv6Header, field};
+use crate::{IpProtocol, Ipv6Header, dhcpv6, field};
 
 /// The word with which the two addresses of an echo are steered: none of a fragment's, which have
 /// 16 bits in IPv4, is the same; in IPv6 one in 2^32 is, and then two meet at one worker.
@@ -35,6 +35,8 @@ const ICMP_HEADER: usize = 8;
 const QUOTED_HEADERS_MAX: usize = 4;
 /// The ports of a DHCP server and client (RFC 2131 section 4.1).
 const DHCP: (u16, u16) = (67, 68);
+/// The ports of a DHCPv6 server and client (RFC 8415 section 7.2). Servers answer from any port.
+const DHCPV6: (u16, u16) = (dhcpv6::SERVER_PORT, dhcpv6::CLIENT_PORT);
 
 /// The owner of an Ethernet frame.
 #[must_use]
@@ -207,7 +209,10 @@ fn flow(
     }
     let ports = behind.first_chunk::<4>()?;
     let (src_port, dst_port) = (field::word::<0, _>(ports), field::word::<2, _>(ports));
-    let is_dhcp = (src_port, dst_port) == DHCP || (dst_port, src_port) == DHCP;
+    let is_dhcp = match dst_addr {
+        IpAddr::V4(_) => (src_port, dst_port) == DHCP || (dst_port, src_port) == DHCP,
+        IpAddr::V6(_) => dst_port == DHCPV6.1 || (dst_port, src_port) == DHCPV6,
+    };
     if is_dhcp && protocol == IpProtocol::UDP {
         return None;
     }

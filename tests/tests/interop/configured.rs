@@ -1,5 +1,5 @@
-//! `floodwall run` with no address given: a router (`radvd`) and a DHCP server (`dnsmasq`) of the
-//! link configure it, and when they fall silent all of it expires in time.
+//! `floodwall run` with no address given: a router (`radvd`) and a DHCP or DHCPv6 server
+//! (`dnsmasq`) of the link configure it, and when they fall silent all of it expires in time.
 //!
 //! Both are Debian's, in a host's namespace. Leases and lifetimes are as short as they let them be.
 
@@ -56,6 +56,20 @@ fn dnsmasq(router: &Host, folder: &Folder) -> Option<Process> {
          --dhcp-range=10.77.0.100,10.77.0.120,255.255.255.0,2m --dhcp-authoritative --no-ping \
          --dhcp-option=option:router,10.77.0.1 --dhcp-option=option:dns-server,10.77.0.1 \
          --dhcp-option=option:T1,5 --dhcp-option=option:T2,60 --log-dhcp --log-facility=- \
+         --dhcp-leasefile={}",
+        folder.file("leases")
+    );
+    router.inside(|| Process::start("dnsmasq", &words, b""))
+}
+
+/// A router that gives addresses by DHCPv6 alone (M flag, a prefix without A), for two minutes.
+fn dnsmasq_v6(router: &Host, folder: &Folder) -> Option<Process> {
+    let words = format!(
+        "--keep-in-foreground --conf-file=/dev/null --no-hosts --no-resolv --bind-interfaces \
+         --interface={ETH} --except-interface=lo --port=0 --user=root --pid-file= \
+         --enable-ra --ra-param={ETH},4,60 --dhcp-range=fd77::100,fd77::1ff,64,2m \
+         --dhcp-option=option6:dns-server,[fd77::53] --dhcp-authoritative \
+         --dhcp-option=option6:domain-search,lab.example --log-dhcp --log-facility=- \
          --dhcp-leasefile={}",
         folder.file("leases")
     );
@@ -231,6 +245,59 @@ fn a_dhcp_server_configures_us_over_tap_and_renews_the_lease() {
 #[test]
 fn a_dhcp_server_configures_us_over_a_packet_socket_and_renews_the_lease() {
     by_a_server(Kind::Packet);
+}
+
+/// Whether a DHCPv6 server's address and DNS are there.
+fn is_leased_v6(stat: &Value) -> bool {
+    let in_range = |addr: &IpAddr| match addr {
+        IpAddr::V6(addr) => (0x100..0x200).contains(&(addr.to_bits() - (0xfd77 << 112))),
+        IpAddr::V4(_) => false,
+    };
+    let dns = stat["network"]["dns"].to_string();
+    addresses(stat, "inet6").iter().any(in_range)
+        && dns.contains("fd77::53")
+        && dns.contains("lab.example")
+}
+
+/// A router that gives addresses by DHCPv6 alone: address and DNS are there, the lease is renewed
+/// (a minute, in deep runs), and given back at the end.
+fn by_a_v6_server(kind: Kind) {
+    inside(move || {
+        let (site, folder) = (Site::new(MTU), Folder::new());
+        let router = router(&site);
+        let Some(dnsmasq) = dnsmasq_v6(&router, &folder) else { return };
+        let Some(instance) = bare(&site, kind) else { return };
+        let stat = instance.wait_for(PATIENCE, is_leased_v6);
+        tell(&format!("by dnsmasq: {}", stat["network"]["leases"]));
+        let ours = addresses(&stat, "inet6")[0];
+        assert!(answers(&router, "fd77::1", ours));
+        assert!(answers(&router, "2001:db8::1", ours), "by the router");
+        if is_deep() {
+            pause(Duration::from_secs(125));
+            assert!(is_leased_v6(&instance.stat()) && answers(&router, "fd77::1", ours));
+        }
+        instance.end();
+        let is_given_back = || {
+            let leases = std::fs::read_to_string(folder.file("leases")).unwrap_or_default();
+            !leases.contains(&ours.to_string())
+        };
+        assert!(until(Duration::from_secs(5), is_given_back), "the lease is not given back");
+        let said = dnsmasq.end().complaint;
+        for message in ["DHCPSOLICIT", "DHCPADVERTISE", "DHCPREQUEST", "DHCPREPLY", "DHCPRELEASE"] {
+            assert!(said.contains(message), "{message}: {said}");
+        }
+        assert!(!is_deep() || said.contains("DHCPRENEW"), "{said}");
+    });
+}
+
+#[test]
+fn a_dhcpv6_server_that_a_router_points_to_configures_us_over_tap() {
+    by_a_v6_server(Kind::Tap);
+}
+
+#[test]
+fn a_dhcpv6_server_that_a_router_points_to_configures_us_over_a_packet_socket() {
+    by_a_v6_server(Kind::Packet);
 }
 
 /// Both at once; then the link goes down and up, and all of it is there again.

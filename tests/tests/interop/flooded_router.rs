@@ -444,8 +444,8 @@ fn compare(
         let Trial { offered, passed, kept, came, lost } = trial;
         let (who, kept, came) = (stand.who.name(), kept * 100.0, came * 100.0);
         format!(
-            "{who} {kept:.1} % of {ASKED}/s, {came:.1} % of newcomers (flood {offered:.0}/s; passed \
-             on {passed:.0}/s; lost: {})",
+            "{who} {kept:.1} % of {ASKED}/s, {came:.1} % of newcomers (flood {offered:.0}/s; \
+             passed on {passed:.0}/s; lost: {})",
             lost.words()
         )
     });
@@ -530,8 +530,8 @@ fn where_the_kernel_loses_a_third_of_a_thousand_flows_we_keep_them() {
 
 /// At 400,000 packets a second and at the most that a core sends, the kernel's router and ours over
 /// `xdp:`: established flows and newcomers. For an optimised build and a machine at rest:
-/// `FLOODWALL_DEEP=1 cargo test --release -p floodwall-tests --test interop -- newcomers_pass_a_router
-/// --nocapture`.
+/// `FLOODWALL_DEEP=1 cargo test --release -p floodwall-tests --test interop --
+/// newcomers_pass_a_router --nocapture`.
 #[test]
 fn newcomers_pass_a_router_over_xdp_beside_random_destinations() {
     inside_alone(|| {

@@ -2,9 +2,9 @@
 //! interface with our program: honest clients of another network connect, and an established
 //! transfer of theirs goes on.
 //!
-//! The attacker is a stock client; its frame is taken from a capture of the running instance. Claims:
-//! the flow is worth no more than its tokens (`rx_flow_full` counts the rest), honest clients are
-//! answered, and the transfer keeps nine tenths of its pace.
+//! The attacker is a stock client; its frame is taken from a capture of the running instance.
+//! Claims: the flow is worth no more than its tokens (`rx_flow_full` counts the rest), honest
+//! clients are answered, and the transfer keeps nine tenths of its pace.
 
 #![expect(clippy::disallowed_methods, reason = "clients run in real time")]
 

@@ -109,6 +109,7 @@ fn serve(settings: &RunSettings, args: &RunArgs) -> Result<(), Failure> {
         tell_capacity(settings, &cores, &stop);
     }
     let mut opened = open_devices(settings, &cores)?;
+    let _marks: Vec<_> = opened.iter_mut().filter_map(|opened| opened.mark.take()).collect();
     let config = stack_config(settings, &opened);
     floodwall_stack::check(&config).map_err(words)?;
     let taken = SocketTaken::take(&socket).map_err(words)?;
@@ -302,6 +303,7 @@ fn stack_config(settings: &RunSettings, opened: &[OpenedDevices]) -> StackConfig
         addresses: wanted.addresses.iter().map(|address| address.value).collect(),
         gateways: wanted.gateways.iter().map(|gateway| gateway.value).collect(),
         dhcp: wanted.wants_dhcp(),
+        dhcpv6: wanted.wants_dhcpv6(),
         accept_ra: wanted.wants_routers(),
         autoconf: wanted.wants_autoconf(),
         ..settings.transit.of_interface(&wanted.transit)

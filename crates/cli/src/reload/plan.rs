@@ -166,6 +166,7 @@ impl ReloadPlan {
             ("kernel_half", value(&was.kernel_half) != value(&is.kernel_half)),
             ("accept_ra", was.wants_routers() != is.wants_routers()),
             ("autoconf", was.wants_autoconf() != is.wants_autoconf()),
+            ("dhcpv6", was.wants_dhcpv6() != is.wants_dhcpv6()),
             ("forwarding", value(&t.forwarding) != value(&u.forwarding)),
             ("rp_filter", value(&t.rp_filter) != value(&u.rp_filter)),
             ("send_redirects", value(&t.send_redirects) != value(&u.send_redirects)),
@@ -206,6 +207,7 @@ impl ReloadPlan {
             };
             (running.accept_ra, running.autoconf) =
                 (kept(was.wants_routers()), kept(was.wants_autoconf()));
+            running.dhcpv6 = kept(was.wants_dhcpv6());
         }
     }
 

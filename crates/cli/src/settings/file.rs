@@ -47,6 +47,7 @@ const INTERFACE: &[&str] = &[
     "autoconf",
     "device",
     "dhcp",
+    "dhcpv6",
     "first_line",
     "forwarding",
     "gateway",
@@ -256,6 +257,7 @@ impl FileWalk<'_> {
         let kernel_half = self.read(table, (HERE, "kernel_half"), text, |t| parse::kernel_half(&t));
         let first_line = self.read(table, (HERE, "first_line"), text, |t| parse::first_line(&t));
         let dhcp = self.read(table, (HERE, "dhcp"), truth, Ok);
+        let dhcpv6 = self.read(table, (HERE, "dhcpv6"), truth, Ok);
         let accept_ra = self.read(table, (HERE, "accept_ra"), truth, Ok);
         let autoconf = self.read(table, (HERE, "autoconf"), truth, Ok);
         let address = (HERE, "address");
@@ -274,7 +276,7 @@ impl FileWalk<'_> {
             advertise: table.get("advertise").and_then(|value| self.advertise(value)),
         };
         let plain = InterfaceSettings { kernel_half, first_line, dhcp, accept_ra, ..plain };
-        let plain = InterfaceSettings { autoconf, transit, ..plain };
+        let plain = InterfaceSettings { autoconf, dhcpv6, transit, ..plain };
         Some(InterfaceSettings { mac, mtu, queues, offload, addresses, onlink, ..plain })
     }
 

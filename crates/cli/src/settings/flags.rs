@@ -24,6 +24,7 @@ pub(super) fn lay(settings: &mut RunSettings, args: &RunArgs) -> Result<(), Vec<
         gateways: read.many("--gateway", &joined(&args.gateway), parse::router),
         routes: read.many("--route", &args.route, parse::route),
         dhcp: args.dhcp.map(|value| given("--dhcp", value)),
+        dhcpv6: args.dhcpv6.map(|value| given("--dhcpv6", value)),
         accept_ra: args.accept_ra.map(|value| given("--accept-ra", value)),
         autoconf: args.autoconf.map(|value| given("--autoconf", value)),
     };
@@ -104,6 +105,7 @@ struct InterfaceFlags {
     gateways: Vec<GivenSettings<parse::RouterWord>>,
     routes: Vec<GivenSettings<parse::RouteWord>>,
     dhcp: Option<GivenSettings<bool>>,
+    dhcpv6: Option<GivenSettings<bool>>,
     accept_ra: Option<GivenSettings<bool>>,
     autoconf: Option<GivenSettings<bool>>,
 }
@@ -122,6 +124,7 @@ impl InterfaceFlags {
             ("--gateway", !args.gateway.is_empty()),
             ("--route", !args.route.is_empty()),
             ("--dhcp", args.dhcp.is_some()),
+            ("--dhcpv6", args.dhcpv6.is_some()),
             ("--accept-ra", args.accept_ra.is_some()),
             ("--autoconf", args.autoconf.is_some()),
         ];
@@ -141,6 +144,7 @@ impl InterfaceFlags {
         interface.add_routers(self.gateways);
         interface.transit.routes.extend(self.routes);
         interface.dhcp = self.dhcp.or(interface.dhcp.take());
+        interface.dhcpv6 = self.dhcpv6.or(interface.dhcpv6.take());
         interface.accept_ra = self.accept_ra.or(interface.accept_ra.take());
         interface.autoconf = self.autoconf.or(interface.autoconf.take());
     }

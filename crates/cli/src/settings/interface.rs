@@ -31,6 +31,7 @@ pub(crate) struct InterfaceSettings {
     /// All routers of the interface are.
     pub(crate) onlink: Option<GivenSettings<bool>>,
     pub(crate) dhcp: Option<GivenSettings<bool>>,
+    pub(crate) dhcpv6: Option<GivenSettings<bool>>,
     pub(crate) accept_ra: Option<GivenSettings<bool>>,
     pub(crate) autoconf: Option<GivenSettings<bool>>,
     /// What it does with packets for others.
@@ -52,6 +53,7 @@ impl InterfaceSettings {
             onlink_routers: Vec::new(),
             onlink: None,
             dhcp: None,
+            dhcpv6: None,
             accept_ra: None,
             autoconf: None,
             transit: InterfaceTransit::default(),
@@ -100,7 +102,8 @@ impl InterfaceSettings {
 
     /// Whether router advertisements are accepted.
     pub(crate) fn wants_routers(&self) -> bool {
-        let default = || self.asks_by_default() || self.autoconf.as_ref().is_some_and(|a| a.value);
+        let on = |given: &Option<GivenSettings<bool>>| given.as_ref().is_some_and(|g| g.value);
+        let default = || self.asks_by_default() || on(&self.autoconf) || on(&self.dhcpv6);
         self.accept_ra.as_ref().map_or_else(default, |accept| accept.value)
     }
 
@@ -108,6 +111,11 @@ impl InterfaceSettings {
     pub(crate) fn wants_autoconf(&self) -> bool {
         let default = || self.asks_by_default() && self.wants_routers();
         self.autoconf.as_ref().map_or_else(default, |autoconf| autoconf.value)
+    }
+
+    /// Whether DHCPv6 servers are queried where a router says that there are any.
+    pub(crate) fn wants_dhcpv6(&self) -> bool {
+        self.dhcpv6.as_ref().map_or_else(|| self.wants_autoconf(), |dhcpv6| dhcpv6.value)
     }
 
     /// The static routes of the interface, which is the `iface`th.

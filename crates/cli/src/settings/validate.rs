@@ -117,6 +117,7 @@ impl SettingProblems {
     fn asking(&mut self, interface: &InterfaceSettings, is_ethernet: bool) {
         let asked = [
             ("interface.dhcp", &interface.dhcp),
+            ("interface.dhcpv6", &interface.dhcpv6),
             ("interface.accept_ra", &interface.accept_ra),
             ("interface.autoconf", &interface.autoconf),
         ];
@@ -131,6 +132,12 @@ impl SettingProblems {
         {
             let what = "routers that are not accepted advertise no prefixes";
             self.add(place, "interface.autoconf", what, "set accept_ra = true, too");
+        }
+        if let (Some(GivenSettings { value: true, place }), false) =
+            (&interface.dhcpv6, interface.wants_routers())
+        {
+            let what = "routers that are not accepted cannot say that there is a DHCPv6 server";
+            self.add(place, "interface.dhcpv6", what, "set accept_ra = true, too");
         }
     }
 

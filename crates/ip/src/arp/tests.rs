@@ -173,6 +173,27 @@ fn what_is_between_others_is_not_our_business() {
 }
 
 #[test]
+fn an_address_that_moves_to_another_station_is_followed_at_once() {
+    let other = Ipv4Addr::new(10, 0, 0, 99);
+    let new = MacAddr([2, 0, 0, 0, 0, 8]);
+    // Announcements as questions and as answers, a question for us and one for another host.
+    for message in [
+        asks((new, THEM), THEM),
+        says((new, THEM), (MacAddr::BROADCAST, THEM)),
+        says((new, THEM), (OURS, US)),
+        asks((new, THEM), US),
+        asks((new, THEM), other),
+    ] {
+        let mut world = World::new();
+        world.asks_for(THEM);
+        world.hears(says((PEER, THEM), (OURS, US)));
+        assert_eq!(world.known(THEM), Some((NeighborState::Reachable, Some(PEER))));
+        world.hears(message);
+        assert_eq!(world.known(THEM), Some((NeighborState::Stale, Some(new))), "{message:?}");
+    }
+}
+
+#[test]
 fn another_station_with_our_address_is_a_conflict_and_changes_nothing() {
     let mut world = World::new();
     let conflict = ArpVerdict::Conflict(US);

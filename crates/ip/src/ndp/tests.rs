@@ -112,13 +112,15 @@ fn parts(frame: &PacketBuf) -> (NdpHeading, Vec<u8>) {
         hop_limit: header.hop_limit(),
         fragmented: false,
         link_src_addr: Some(link.src_addr()),
+        on_link: false,
     };
     (heading, message.to_vec())
 }
 
 fn heading(src_addr: Ipv6Addr, dst_addr: Ipv6Addr) -> NdpHeading {
     let link_src_addr = Some(PEER);
-    NdpHeading { src_addr, dst_addr, hop_limit: 255, fragmented: false, link_src_addr }
+    let (hop_limit, fragmented, on_link) = (255, false, false);
+    NdpHeading { src_addr, dst_addr, hop_limit, fragmented, link_src_addr, on_link }
 }
 
 /// A solicitation; its checksum is not read here.
@@ -212,6 +214,12 @@ fn solicitations_from_off_the_link_or_from_ourselves_make_no_entry() {
     let elsewhere = heading("fd00::8".parse().unwrap(), solicited_node(THEM));
     assert_eq!(why(world.hears(&message, &elsewhere)), Some(DropReason::NdpNotForUs));
     assert_eq!(world.cache.iter().count(), 0);
+    // A route puts it on the link: a router says that its prefix is there (RFC 5942).
+    let far = heading("2001:db8::1".parse().unwrap(), US);
+    let near = NdpHeading { on_link: true, ..far };
+    let message = asks(US, &[FROM_PEER]);
+    assert!(matches!(world.hears(&message, &near), NdpVerdict::Advertise(_)));
+    assert_eq!(world.cache.iter().count(), 1);
 }
 
 #[test]

@@ -124,11 +124,15 @@ impl Stack {
             served.on = false;
         }
         self.control.dhcp.look();
+        self.control.dhcpv6.release(now);
     }
 
     /// A link came up or went down.
     pub(crate) fn dhcp_link(&mut self, iface: IfIndex, now: Instant, random: &mut Randomness) {
         let up = self.interfaces.get(usize::from(iface.0)).is_some_and(|i| i.up);
+        if !up {
+            self.control.dhcpv6.link_down(iface);
+        }
         let served =
             self.control.dhcp.served.get_mut(usize::from(iface.0)).and_then(Option::as_mut);
         let Some(LeasedInterface { client, on: true, .. }) = served else { return };
@@ -143,7 +147,7 @@ impl Stack {
         self.control.dhcp.look();
     }
 
-    /// Notifies the client of an address change that it may wait for.
+    /// Notifies the client of the address's family of an address change that it may wait for.
     pub(crate) fn dhcp_address(
         &mut self,
         iface: IfIndex,
@@ -155,6 +159,9 @@ impl Stack {
             return;
         }
         let state = self.interfaces.get(usize::from(iface.0)).and_then(|i| i.owns(addr));
+        if addr.is_ipv6() {
+            return self.dhcpv6_address(iface, state, now, random);
+        }
         let Some(client) = self.control.dhcp.client_mut(iface) else { return };
         match state {
             Some(AddressState::Preferred | AddressState::Deprecated) => client.verified(now),
@@ -277,7 +284,7 @@ impl Stack {
         }
     }
 
-    fn refuse_dhcp(&mut self, packet: PacketBuf) {
+    pub(crate) fn refuse_dhcp(&mut self, packet: PacketBuf) {
         self.stats.counters.count(Counter::FloodwallDhcpRefused);
         self.drop_packet(packet, DropReason::DhcpRefused);
     }

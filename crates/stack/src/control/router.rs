@@ -80,6 +80,11 @@ impl InterfaceRouters {
         Some((&mut engine.1, &mut self.actions))
     }
 
+    /// The DNS servers or the search list have changed, here or by a DHCPv6 server.
+    pub(crate) const fn count_dns_change(&mut self) {
+        self.dns_changes = self.dns_changes.wrapping_add(1);
+    }
+
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.engines.iter().filter_map(|(_, engine)| engine.deadline()).min()
     }
@@ -95,7 +100,8 @@ impl Stack {
         self.control.routers.engines.iter().map(|(iface, engine)| (*iface, engine))
     }
 
-    /// The DNS servers and the search list that routers advertise, of all links. Allocates: to be
+    /// The DNS servers and the search list that routers and DHCPv6 servers give, of all links,
+    /// routers' first. Allocates: to be
     /// called when [`Stack::dns_changes`] reports a change, and periodically, because entries
     /// expire.
     #[must_use]
@@ -109,6 +115,9 @@ impl Stack {
                     dns.search.push(*name);
                 }
             }
+        }
+        for (iface, settings) in self.dhcpv6_settings() {
+            dns.servers.extend(settings.dns.iter().map(|addr| (IpAddr::V6(addr), iface)));
         }
         dns
     }
@@ -158,6 +167,7 @@ impl Stack {
             .map_err(|_| DropReason::RouterListFull)?;
         let known = engine.knows(said.router_addr);
         self.do_actions(cx, iface);
+        self.dhcpv6_advertised(iface, &said.fields, cx.now, cx.random);
         if known {
             let (mut released, addr) = (PacketList::new(), said.router_addr);
             let cache = &mut self.v6.neighbors;
@@ -338,7 +348,7 @@ impl Stack {
             }
             RouterAction::SetLink(link) => self.set_link_parameters(iface, link),
             RouterAction::DnsChanged => {
-                self.control.routers.dns_changes = self.control.routers.dns_changes.wrapping_add(1);
+                self.control.routers.count_dns_change();
             }
             // These send; the caller has done them.
             RouterAction::Solicit | RouterAction::Probe(_) => {}

@@ -76,6 +76,9 @@ impl Stack {
         match upper.protocol {
             IpProtocol::UDP => {
                 self.stats.counters.count(Counter::Ip6InDelivers);
+                if self.control.dhcpv6.asks() && self.is_for_dhcpv6(&packet, &ascent, upper) {
+                    return self.dhcpv6_input(cx, packet, ascent, upper);
+                }
                 self.udp_input(cx, packet, ascent, upper);
             }
             IpProtocol::TCP if self.tcp.is_some() => {

@@ -8,7 +8,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use floodwall_base::{Counter, DropReason, Family, IfIndex, Instant, limits};
 use floodwall_ip::ping::PingQuote;
 use floodwall_packet::{AccessCounters, PacketBuf};
-use floodwall_tcp::IcmpSays;
+use floodwall_tcp::{IcmpHeard, IcmpSays};
 use floodwall_udp::{IcmpError, IcmpVerdict, QuotedDatagram};
 use floodwall_wire::icmpv4::Icmpv4Type;
 use floodwall_wire::icmpv6::Icmpv6Type;
@@ -131,12 +131,15 @@ impl Stack {
         // Both families' ICMP headers have the same length.
         let at = l4 + icmpv6::HEADER_LEN;
         let quote = QuotedPacket::<A>::of(&packet, at, &mut self.stats.access);
-        let told = quote.is_some_and(|quote| {
+        let (told, segment) = quote.map_or((false, IcmpHeard::Unknown), |quote| {
             let report = IcmpReport { dst_addr: quote.dst_addr.to_ip(), ..report };
-            self.speaks_as(quote.src_addr) && self.tell(cx.now, &packet, &quote, error, report)
+            match self.speaks_as(quote.src_addr) {
+                true => self.tell(cx.now, &packet, &quote, error, report),
+                false => (false, IcmpHeard::Unknown),
+            }
         });
         if matches!(error, IcmpError::PacketTooBig { .. }) {
-            self.exception_message::<A>(cx, packet, l4, told);
+            self.exception_message::<A>(cx, packet, l4, told, segment);
         } else if told {
             self.stats.fates.delivered += 1;
         } else {
@@ -160,7 +163,8 @@ impl Stack {
         let _ = self.tell(now, packet, &quote, IcmpError::HostUnreachable, report);
     }
 
-    /// Reports an error to the socket of the quoted flow; whether there was one.
+    /// Reports an error to the socket of the quoted flow. Returns whether there was one, and what
+    /// a TCP connection made of it.
     fn tell<A: IpFamily>(
         &mut self,
         now: Instant,
@@ -168,10 +172,11 @@ impl Stack {
         quote: &QuotedPacket<A>,
         error: IcmpError,
         report: IcmpReport,
-    ) -> bool {
+    ) -> (bool, IcmpHeard) {
         let protocol = quote.protocol;
         let overheard =
             self.sockets.raw.hears(A::FAMILY, protocol) && self.sockets.raw.error(protocol, report);
+        let mut segment = IcmpHeard::Unknown;
         let asked = if protocol == IpProtocol::UDP {
             quote.udp(packet, report.iface, &mut self.stats.access).is_some_and(|flow| {
                 match self.sockets.udp.icmp_error(&flow, error) {
@@ -187,7 +192,8 @@ impl Stack {
             quoted.is_some_and(|((ours, theirs), seq)| {
                 let local = (quote.src_addr.to_ip(), ours);
                 let remote = (quote.dst_addr.to_ip(), theirs);
-                self.tcp_told(now, local, remote, report.iface, seq, tcp_says(error))
+                segment = self.tcp_told(now, local, remote, report.iface, seq, tcp_says(error));
+                segment == IcmpHeard::Accepted
             })
         } else if protocol == A::ICMP {
             let quote = quote.ping(packet, &mut self.stats.access);
@@ -195,7 +201,7 @@ impl Stack {
         } else {
             false
         };
-        overheard || asked
+        (overheard || asked, segment)
     }
 }
 

@@ -37,6 +37,7 @@ use floodwall_fib::exceptions::{
     Exceptions, PathUpdate, PathUpdateRefusal, TooBig, path_mtu_floor,
 };
 use floodwall_packet::{HandoffKind, PacketBuf, PacketList};
+use floodwall_tcp::IcmpHeard;
 use floodwall_udp::{DatagramKey, QuotedDatagram};
 use floodwall_wire::IpProtocol;
 
@@ -58,6 +59,9 @@ pub(crate) enum PathStanding {
     /// No local flow matches.
     Unknown,
 }
+
+/// Of a message that was reported to no socket.
+const NOT_TOLD: (bool, IcmpHeard) = (false, IcmpHeard::Unknown);
 
 /// Why a message was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,23 +85,35 @@ impl Stack {
     }
 
     /// Handles "packet too big", or a redirect that passed the route and link checks; its ICMP
-    /// header is at `l4`. `told`: it was reported to a socket.
+    /// header is at `l4`. `told`: it was reported to a socket; `segment`: what a TCP connection
+    /// made of it.
     pub(crate) fn exception_message<A: PathUpdateFamily>(
         &mut self,
         cx: &mut RoundContext<'_>,
         packet: PacketBuf,
         l4: usize,
         told: bool,
+        segment: IcmpHeard,
     ) {
-        self.heard::<A>(cx, packet, l4, told, false);
+        match segment {
+            IcmpHeard::Late => {
+                // Its first report has taught the path, or the data have come through: no news.
+                self.stats.counters.count(Counter::FloodwallExceptionsNotLower);
+                match told {
+                    true => self.stats.fates.delivered += 1,
+                    false => self.drop_packet(packet, DropReason::PathMtuNotLower),
+                }
+            }
+            heard => self.heard::<A>(cx, packet, l4, (told, heard), false),
+        }
     }
 
     /// Handles another shard's query whether a message quotes a live flow of this one.
     #[cold]
     pub(crate) fn adopt_quoting(&mut self, cx: &mut RoundContext<'_>, packet: PacketBuf) {
         match quote::is_v4(&packet) {
-            true => self.heard::<Ipv4Addr>(cx, packet, 0, false, true),
-            false => self.heard::<Ipv6Addr>(cx, packet, 0, false, true),
+            true => self.heard::<Ipv4Addr>(cx, packet, 0, NOT_TOLD, true),
+            false => self.heard::<Ipv6Addr>(cx, packet, 0, NOT_TOLD, true),
         }
     }
 
@@ -136,7 +152,7 @@ impl Stack {
         cx: &mut RoundContext<'_>,
         mut packet: PacketBuf,
         l4: usize,
-        told: bool,
+        (told, segment): (bool, IcmpHeard),
         asked: bool,
     ) {
         let Some(said) = A::statement(&packet, l4, &mut self.stats.access) else {
@@ -146,11 +162,9 @@ impl Stack {
                 false => self.drop_packet(packet, DropReason::IcmpNoFlow),
             };
         };
-        // A connection has accepted it: a segment in flight was quoted.
-        let is_segment = said.flow.protocol == IpProtocol::TCP;
-        let standing = match is_segment && told {
-            true => PathStanding::Live,
-            false => self.standing(&said.flow, &packet, asked, cx),
+        let standing = match segment {
+            IcmpHeard::Accepted => PathStanding::Live,
+            _ => self.standing(&said.flow, &packet, asked, cx),
         };
         match standing {
             PathStanding::Live => {}

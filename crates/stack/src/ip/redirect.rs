@@ -14,6 +14,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use floodwall_base::{Counter, DropReason, IfIndex};
 use floodwall_fib::exceptions::PathUpdate;
 use floodwall_packet::PacketBuf;
+use floodwall_tcp::IcmpHeard;
 
 use crate::ip::exceptions::{PathUpdateFamily, PathUpdateQuote};
 use crate::ip::ip_family::IpFamily;
@@ -67,7 +68,7 @@ impl Stack {
             return self.drop_packet(packet, DropReason::RedirectNotQuoted);
         };
         match self.may_redirect(cx, &said, from, on) {
-            Ok(()) => self.exception_message::<A>(cx, packet, l4, false),
+            Ok(()) => self.exception_message::<A>(cx, packet, l4, false, IcmpHeard::Unknown),
             Err(reason) => self.drop_packet(packet, reason),
         }
     }

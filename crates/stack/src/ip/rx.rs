@@ -286,7 +286,8 @@ impl Stack {
         if taken { Ok(false) } else { Err(DropReason::IpNotForUs) }
     }
 
-    /// Lets a source of 240/4 pass where one of our links is there.
+    /// Lets a source of 240/4 pass where one of our links is there, or may be once a lease that is
+    /// asked for has come.
     #[cold]
     fn reserved_source(
         &self,
@@ -295,7 +296,7 @@ impl Stack {
     ) -> Result<(), DropReason> {
         let reserved = refused == DropReason::IpSourceInvalid
             && ipv4_is_reserved(heading.src_addr)
-            && self.interfaces.iter().any(Interface::has_reserved);
+            && (self.interfaces.iter().any(Interface::has_reserved) || self.dhcp_asks());
         match heading.dst_addr.octets()[0] {
             _ if !reserved => Err(refused),
             0 | 127 => Err(DropReason::IpDestinationInvalid),

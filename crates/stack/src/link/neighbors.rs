@@ -6,11 +6,12 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use floodwall_base::{Counter, DropReason, IfIndex, MacAddr, Units};
+use floodwall_base::{Counter, DropReason, IfIndex, Instant, MacAddr, Units};
+use floodwall_fib::{Fib, Found, RouteKind};
 use floodwall_ip::dad::DadResponse;
 use floodwall_ip::{
-    ArpVerdict, ArrivedUpper, DadEvent, LinkMedium, NdpHeading, NdpVerdict, NeighborEvent, Nonce,
-    arp, ndp,
+    ArpVerdict, ArrivedUpper, DadEvent, Interface, LinkMedium, NdpHeading, NdpVerdict,
+    NeighborEvent, Nonce, arp, ndp,
 };
 use floodwall_packet::{PacketBuf, PacketList};
 use floodwall_wire::{Icmpv6Type, ethernet};
@@ -61,7 +62,17 @@ fn heading_of(ascent: &RxMeta<Ipv6Addr>) -> NdpHeading {
         hop_limit: heading.hop_limit,
         fragmented: false,
         link_src_addr: None,
+        on_link: false,
     }
+}
+
+/// Whether a route puts a neighbour on the link of this interface, although no address of ours
+/// covers it.
+fn leads_to(routes: &Fib<Ipv6Addr>, interface: &Interface, addr: Ipv6Addr, now: Instant) -> bool {
+    let by_route = |found: Found<Ipv6Addr>| {
+        (found.kind, found.iface, found.gateway) == (RouteKind::Unicast, interface.index, None)
+    };
+    !interface.is_on_link(addr.into()) && routes.lookup(addr, now).is_some_and(by_route)
 }
 
 impl Stack {
@@ -138,6 +149,9 @@ impl Stack {
             return self.drop_packet(packet, DropReason::NdpMalformed);
         };
         let (now, counters) = (cx.now, &mut stats.counters);
+        let asks = kind == Icmpv6Type::NEIGHBOR_SOLICITATION;
+        let on_link = asks && leads_to(&v6.routes, interface, heading.src_addr, now);
+        let heading = NdpHeading { on_link, ..heading };
         let neighbors = &mut v6.neighbors;
         let verdict =
             ndp::input(message, &heading, interface, neighbors, now, &mut released, counters);
@@ -299,10 +313,11 @@ impl Stack {
 
     /// All timed work, up to `budget` units, each kind in its turn.
     pub(crate) fn timers(&mut self, cx: &mut RoundContext<'_>, budget: Units) -> Units {
-        const BESIDE_TCP: [fn(&mut Stack, &mut RoundContext<'_>, Units) -> Units; 13] = [
+        const BESIDE_TCP: [fn(&mut Stack, &mut RoundContext<'_>, Units) -> Units; 14] = [
             Stack::address_timers,
             Stack::address_lifetimes,
             Stack::dhcp_timers,
+            Stack::dhcpv6_timers,
             Stack::group_gateway_timers,
             Stack::neighbor_timers::<Ipv4Addr>,
             Stack::neighbor_timers::<Ipv6Addr>,

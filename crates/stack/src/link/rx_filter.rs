@@ -11,7 +11,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use floodwall_base::{Counter, Family, IfIndex};
 use floodwall_ip::{Interface, LinkMedium};
 use floodwall_packet::RxFilter;
-use floodwall_wire::IpProtocol;
+use floodwall_wire::{IpProtocol, dhcpv6};
 
 use crate::shards::Role;
 use crate::stack::Stack;
@@ -35,6 +35,9 @@ pub(crate) fn fill(stack: &Stack, iface: IfIndex, wanted: &mut RxFilter) {
     let hears =
         |protocol| [Family::V4, Family::V6].iter().any(|f| stack.sockets.raw.hears(*f, protocol));
     wanted.udp.add(stack.sockets.udp.ports());
+    if stack.control.dhcpv6.listens() {
+        wanted.udp.set(dhcpv6::CLIENT_PORT, true);
+    }
     wanted.any_udp = asks || hears(IpProtocol::UDP) || stack.sockets.udp.hears_every_port();
     wanted.any_tcp = hears(IpProtocol::TCP);
     if let Some(tcp) = &stack.tcp {

@@ -14,7 +14,7 @@ use floodwall_base::{IfIndex, MacAddr};
 use floodwall_ip::{Interface, LinkMedium};
 use floodwall_packet::{Class, PacketBuf, Triage};
 use floodwall_udp::{DatagramKey, PortProbe};
-use floodwall_wire::{EtherType, IpProtocol, ethernet, ipv4, ipv6, udp};
+use floodwall_wire::{EtherType, IpProtocol, dhcpv6, ethernet, ipv4, ipv6, udp};
 
 use super::UnwantedPacket;
 use crate::ip::forward::flows::{DialogueSlot, ForwardedFlows};
@@ -199,8 +199,11 @@ impl<'a> PlainPacket<'a> {
             return None;
         }
         let ends = || (Ipv6Addr::from(*from).into(), dst_addr.into());
+        let [_, _, d0, d1, ..] = *udp.first_chunk::<{ udp::HEADER_LEN }>()?;
         let sought = self.seek(udp.first_chunk()?, ends, at)?;
-        Some(PlainVerdict::Datagram { sought, unwanted: self.unwanted.v6 })
+        let to_client = sought.is_none() && u16::from_be_bytes([d0, d1]) == dhcpv6::CLIENT_PORT;
+        let unwanted = if to_client { self.unwanted.client_v6 } else { self.unwanted.v6 };
+        Some(PlainVerdict::Datagram { sought, unwanted })
     }
 
     /// Where the dialogue of an IPv6 packet is that is surely for others. Neighbours' messages are

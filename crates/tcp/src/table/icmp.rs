@@ -1,7 +1,8 @@
 //! ICMP errors that quote a segment of ours: RFC 5927, RFC 5461, RFC 1191, RFC 8201.
 //!
 //! Called by `stack` with the parsed quotation. Invariants: an error is accepted only where the
-//! quoted sequence number is in flight (RFC 5927 section 4); no error ends an established
+//! quoted sequence number is in flight (RFC 5927 section 4), one about acknowledged data changes
+//! nothing; no error ends an established
 //! connection, and no router reduces its rate (rows 33 and 34 of the bar); a path MTU is
 //! only lowered, never below its family's floor (decision E25); one that is known already is no
 //! news, but is still about a segment of ours.
@@ -24,21 +25,42 @@ pub enum IcmpSays {
     TooBig(u32),
 }
 
+/// What a connection made of an ICMP error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IcmpHeard {
+    /// No connection can have sent what it quotes.
+    Unknown,
+    /// It quotes a segment that is not in flight any more: nothing has changed.
+    Late,
+    /// It quotes a segment in flight.
+    Accepted,
+}
+
 impl<H: HalfOpen> ConnectionTable<H> {
     /// Processes an ICMP error about a flow of ours that quotes this sequence number. Returns
     /// whether it was accepted.
-    pub fn icmp_error(&mut self, flow: &FlowKey, seq: Seq, says: IcmpSays, now: Instant) -> bool {
+    pub fn icmp_error(
+        &mut self,
+        flow: &FlowKey,
+        seq: Seq,
+        says: IcmpSays,
+        now: Instant,
+    ) -> IcmpHeard {
         let zoneless = FlowKey { zone: IfIndex::default(), ..*flow };
         let Some(index) = self.find(&zoneless).or_else(|| self.find(flow)) else {
             if !matches!(says, IcmpSays::TooBig(_)) {
                 let _ = self.half_open.unreachable(&zoneless, seq);
             }
-            return false;
+            return IcmpHeard::Unknown;
         };
-        let Some((connection, records)) = self.with_records(index) else { return false };
+        let Some((connection, records)) = self.with_records(index) else {
+            return IcmpHeard::Unknown;
+        };
         let in_flight = connection.snd.nxt.since(connection.snd.una);
         if !seq.is_within(connection.snd.una, in_flight.max(1)) || in_flight == 0 {
-            return false;
+            // Each packet of a flight is reported, some after the data have been acknowledged.
+            let sent = connection.snd.may_acknowledge(seq) && seq != connection.snd.nxt;
+            return if sent { IcmpHeard::Late } else { IcmpHeard::Unknown };
         }
         let opening = matches!(connection.state(), TcpState::SynSent | TcpState::SynReceived);
         match says {
@@ -49,6 +71,6 @@ impl<H: HalfOpen> ConnectionTable<H> {
             IcmpSays::TooBig(mtu) => connection.on_too_big(records, mtu, now),
         }
         self.settle(index, now);
-        true
+        IcmpHeard::Accepted
     }
 }

@@ -358,9 +358,9 @@ fn flow(
     a.jump(ways.spend(ProgramKind::Plain));
 }
 
-/// On a router, packets between hosts that talk go on as those of established flows do, and a packet
-/// that may go no further has the credit of those without ports: its sender is owed an error at
-/// most. Falls through for all others.
+/// On a router, packets between hosts that talk go on as those of established flows do, and a
+/// packet that may go no further has the credit of those without ports: its sender is owed an
+/// error at most. Falls through for all others.
 fn transit(
     a: &mut Assembler,
     known: &KnownFields<'_>,
@@ -423,8 +423,8 @@ pub(super) fn print(a: &mut Assembler, known: &KnownFields<'_>, words: &[(Access
     a.compute(Register::R8, Operation::Or, 1);
 }
 
-/// Ends the way of established flows, with their hash in `R8`: they go on while they have tokens and
-/// their prefix has room. Falls through for all others.
+/// Ends the way of established flows, with their hash in `R8`: they go on while they have tokens
+/// and their prefix has room. Falls through for all others.
 fn friend(a: &mut Assembler, known: &KnownFields<'_>, is_v6: bool, ways: &CodePaths) {
     let (established, unknown) = (a.label(), a.label());
     a.copy(Register::R1, Register::R8).compute(Register::R1, Operation::ShiftRight, 32).compute(

@@ -1,4 +1,4 @@
-//! The filter's code run by the interpreter on headers of every kind, beside a mirror of it in Rust.
+//! The filter's code, run by the interpreter on headers of every kind, beside a mirror in Rust.
 //!
 //! The mirror reads a frame the plain way and knows nothing of the code. Each frame is a packet of
 //! some kind with a few bytes changed and a length of its own; seeds are fixed. The interpreter

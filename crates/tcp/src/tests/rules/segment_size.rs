@@ -191,7 +191,9 @@ fn too_big(peer: &mut Peer, seq: u32, mtu: u32) -> (bool, Vec<Out>) {
     let (flow, seq, now) = (peer.flow(), floodwall_base::Seq(peer.ours(seq)), peer.now);
     let mut heard = false;
     let says = crate::IcmpSays::TooBig(mtu);
-    let out = peer.with(|tcp, _| heard = tcp.icmp_error(&flow, seq, says, now));
+    let out = peer.with(|tcp, _| {
+        heard = tcp.icmp_error(&flow, seq, says, now) == crate::IcmpHeard::Accepted;
+    });
     (heard, out)
 }
 

@@ -1,4 +1,5 @@
-//! A host without an address and a DHCP server, packet by packet: honest, hostile, gone.
+//! A host without an address and a DHCP server, packet by packet: honest, hostile, gone; and of
+//! DHCPv6, in `v6.rs`.
 //!
 //! What the client accepts is tested in `floodwall-dhcp`; here, that packets reach it and leave it,
 //! and that a lease becomes addresses and routes and ceases to be them. Reading: RFC 2131.
@@ -18,6 +19,8 @@ use floodwall_wire::dhcpv4::option;
 use floodwall_wire::{
     ArpOperation, ArpPacket, Dhcpv4Fields, Dhcpv4Message, Dhcpv4Type, EtherType, arp,
 };
+
+mod v6;
 
 const ETH0: IfIndex = IfIndex(1);
 const OURS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 50);
@@ -161,6 +164,23 @@ fn a_host_without_an_address_gets_one_and_uses_it_once_nobody_else_has_it() {
     }
 }
 
+/// Clouds lease addresses of 240/4, from servers that have such addresses (GKE, EKS).
+#[test]
+fn a_server_of_240_is_heard_while_a_lease_is_asked_for() {
+    for unicast in [false, true] {
+        let mut link = Link { unicast, server: [240, 8, 0, 1].into(), ..Link::new(false) };
+        link.lease();
+        assert_eq!(link.state(), DhcpState::Bound);
+        let ping = craft::echo(link.server.into(), OURS.into(), b"?");
+        link.rig.dies(
+            "no link is there",
+            &craft::from_peer(&ping),
+            DropReason::IpSourceInvalid,
+            None,
+        );
+    }
+}
+
 /// Relays behind address translators answer from other ports than 67.
 #[test]
 fn an_answer_from_another_port_is_one() {
@@ -178,8 +198,6 @@ fn an_answer_from_another_port_is_one() {
     assert_eq!(link.state(), DhcpState::Bound);
 }
 
-/// A renewal prolongs the routes of the lease where they are: none of them is ever missing, and
-/// what the new lease does not have goes.
 /// To the offered address, but in a frame for all: no station has that address yet.
 #[test]
 fn an_answer_to_the_offered_address_may_come_in_a_frame_for_all() {
@@ -200,6 +218,8 @@ fn an_answer_to_the_offered_address_may_come_in_a_frame_for_all() {
     link.rig.dies("ping", &ping, DropReason::IcmpEchoRefused, None);
 }
 
+/// A renewal prolongs the routes of the lease where they are: none of them is ever missing, and
+/// what the new lease does not have goes.
 #[test]
 fn a_renewal_replaces_no_route_that_stays() {
     let mut link = Link { lease: 120, ..Link::new(false) };
