@@ -3,7 +3,7 @@
 //! Called by tail call from `datagram.rs`, for ports with a protocol that has a challenge.
 //! Datagrams of proven sources pass. Of others so many pass as the settings allow in a window of
 //! 134 ms; beyond that a question is answered with a challenge, and what is no question is dropped.
-//! DNS: the same message, truncated, so that the client asks again by TCP, and the connection proves it
+//! DNS: the same message, truncated, so that the client asks again by TCP, which proves it
 //! (`source.rs`). A2S: the protocol's own challenge, a keyed hash of the address, the port and the
 //! time; a query that returns it proves its source.
 //!
