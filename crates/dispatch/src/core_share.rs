@@ -4,8 +4,8 @@
 //! without preemption, at a flood that keeps it busy) sleeps, and the worker runs the half itself.
 //!
 //! Called by the worker after each of its turns. Two things show that others use the core. The time
-//! that the worker and its half's thread have waited for the core and have not used themselves: seen
-//! within milliseconds, where both want the whole core. And the core's idle time, which
+//! that the worker and its half's thread have waited for the core and have not used themselves: it
+//! is seen within milliseconds, where both want the whole core. And the core's idle time, which
 //! `core_watch.rs` looks at twice a second: it shows others that take what is left, and that they
 //! have gone.
 //!
@@ -68,7 +68,7 @@ pub(crate) struct CoreLook {
 #[derive(Debug)]
 pub(crate) struct CoreShare {
     /// Where a watch tells of others; without one the worker's applications report themselves.
-    watched: Option<Watched>,
+    watched: Option<WatchedHalf>,
     looked: Instant,
     own: ThreadTime,
     half: ThreadTime,
@@ -86,7 +86,7 @@ pub(crate) struct CoreShare {
 
 /// What a watched core needs.
 #[derive(Debug)]
-struct Watched {
+struct WatchedHalf {
     note: Arc<CoreNote>,
     share: ApplicationShare,
     /// Exists while others are at work.
@@ -118,7 +118,7 @@ impl CoreShare {
     /// The system does not show what a thread has waited for.
     pub(crate) fn watched(note: Arc<CoreNote>, share: ApplicationShare) -> std::io::Result<Self> {
         let file = ThreadTime::file_of_this_thread()?;
-        let watched = Watched { note, share, at_work: None, seen_until: Instant::ORIGIN, file };
+        let watched = WatchedHalf { note, share, at_work: None, seen_until: Instant::ORIGIN, file };
         Ok(Self { watched: Some(watched), ..Self::reported() })
     }
 

@@ -1,8 +1,9 @@
 //! `Standing`: system settings of a worker that shares its core, and the cost without them.
 //!
 //! Taken by the worker on its own thread, before its first turn, or when others come to its core. A
-//! sleep must end in time (timer slack), and the worker must not be preempted for a whole tick while
-//! it has work (nice): then its share is decided by its own sleeps, to a fraction of a millisecond.
+//! sleep must end in time (timer slack), and the worker must not be preempted for a whole tick
+//! while it has work (nice): then its share is decided by its own sleeps, to a fraction of a
+//! millisecond.
 //! The real-time class did no better in the measurements and can lock up the machine, so it is not
 //! used.
 

@@ -30,7 +30,7 @@ pub(crate) const ENTERED_EACH: usize = 4;
 
 /// Whether a connection counts in its share.
 #[derive(Clone, Copy)]
-enum Standing {
+enum PlaceStanding {
     /// Not yet: that of this peer.
     Waits(IpAddr),
     Entered(ShareId),
@@ -39,7 +39,7 @@ enum Standing {
 /// The ledger's entry of one place.
 #[derive(Clone, Copy)]
 struct Entry {
-    standing: Standing,
+    standing: PlaceStanding,
     weight: u8,
     owned: bool,
     /// It must have been idle for so many milliseconds.
@@ -114,7 +114,7 @@ impl PlaceLedger {
         }
         if let Some(entry) = self.entries.get_mut(at) {
             let idle_min = u32::try_from(idle_min.as_millis()).unwrap_or(u32::MAX);
-            let standing = Standing::Waits(peer);
+            let standing = PlaceStanding::Waits(peer);
             *entry = Some(Entry { standing, weight: 1, owned: true, idle_min, seen: now });
         }
         match self.is_lazy {
@@ -140,7 +140,7 @@ impl PlaceLedger {
     /// A connection counts in its share from now on.
     fn count_in(&mut self, index: u32, group: usize) {
         let Some(slot) = self.entries.get_mut(index as usize) else { return };
-        let Some(Entry { standing: Standing::Waits(peer), weight, owned, .. }) = *slot else {
+        let Some(Entry { standing: PlaceStanding::Waits(peer), weight, owned, .. }) = *slot else {
             return;
         };
         let Some(share) = self.shares.join(group, peer) else {
@@ -148,7 +148,7 @@ impl PlaceLedger {
             return;
         };
         if let Some(entry) = slot {
-            entry.standing = Standing::Entered(share);
+            entry.standing = PlaceStanding::Entered(share);
         }
         self.shares.add(share, u64::from(weight));
         self.lists.push_back(list_of(share, owned), index);
@@ -160,7 +160,7 @@ impl PlaceLedger {
             return;
         };
         self.lists.unlink(index);
-        if let Standing::Entered(share) = entry.standing {
+        if let PlaceStanding::Entered(share) = entry.standing {
             self.shares.subtract(share, u64::from(entry.weight));
             self.shares.quit(share);
         }
@@ -174,7 +174,7 @@ impl PlaceLedger {
             return;
         }
         let before = core::mem::replace(&mut entry.weight, unowned);
-        let Standing::Entered(share) = entry.standing else { return };
+        let PlaceStanding::Entered(share) = entry.standing else { return };
         self.shares.add(share, u64::from(unowned - before));
         self.lists.push_back(list_of(share, false), index);
     }

@@ -288,8 +288,8 @@ fn watched_links(settings: &RunSettings, opened: &[OpenedDevices]) -> Vec<Watche
     settings.interfaces.iter().zip(opened).map(link).collect()
 }
 
-/// What of its core a worker that shares it leaves to other programs while there are any: half, and what it costs
-/// them to be interrupted and to go on.
+/// What of its core a worker that shares it leaves to other programs while there are any: half, and
+/// what it costs them to be interrupted and to go on.
 const OTHERS_SHARE: Share = Share::per_mille(530);
 /// TCP connections of each worker, where a service takes any.
 const TCP_CONNECTIONS: usize = 16_384;

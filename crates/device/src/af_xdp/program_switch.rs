@@ -1,9 +1,9 @@
 //! `ProgramSwitch`: a thread that puts an interface's cookie programs into force and out of it.
 //!
-//! Started by `cookies.rs` when an interface is opened. What it does waits for the kernel: to ask a veth
-//! for its peer's features takes the lock of the interface, which any process that changes links
-//! may hold, and to take a program out of the map takes a grace period of every processor. On a
-//! machine where the workers come before all else both can take seconds, so no worker does it.
+//! Started by `cookies.rs` when an interface is opened. What it does waits for the kernel: to ask a
+//! veth for its peer's features takes the lock of the interface, which any process that changes
+//! links may hold, and to take a program out of the map takes a grace period of every processor. On
+//! a machine where the workers come before all else both can take seconds, so no worker does it.
 //!
 //! Invariant: the thread ends with the interface; it holds nothing that a worker waits for.
 

@@ -186,9 +186,9 @@ fn an_address_that_moves_to_another_station_is_followed_at_once() {
     ] {
         let mut world = World::new();
         world.asks_for(THEM);
-        world.hears(says((PEER, THEM), (OURS, US)));
+        let _ = world.hears(says((PEER, THEM), (OURS, US)));
         assert_eq!(world.known(THEM), Some((NeighborState::Reachable, Some(PEER))));
-        world.hears(message);
+        let _ = world.hears(message);
         assert_eq!(world.known(THEM), Some((NeighborState::Stale, Some(new))), "{message:?}");
     }
 }
