@@ -35,6 +35,8 @@ pub const COPIES: usize = 32;
 const FRAME_MAX: usize = 1514;
 /// Ports of the services: one answers, one does not.
 const PORTS: [u16; 2] = [7, 9];
+/// The first source port of plain packets.
+const PLAIN_PORT: usize = 1024;
 /// Between two measurements: every limit is full again.
 const PAUSE: Duration = Duration::from_secs(3);
 /// Measurements after which a machine is replaced by a fresh one.
@@ -238,15 +240,20 @@ fn config() -> StackConfig {
     StackConfig { udp_sockets_max: 8, ..config }
 }
 
-/// The plain packet of a family that is as long as a frame: a datagram for a service that answers,
-/// or for one that does not.
+/// Plain packets of a family that are as long as a frame: datagrams for a service that answers, or
+/// for one that does not, each from another port. What comes of ends that a socket knows is cheaper
+/// still (`stack/src/ip/udp_predict.rs`) and no measure of what an unknown peer costs.
 #[must_use]
 pub fn plain(family: Family, len: usize, answered: bool) -> Input {
     let headers = 14 + if family == Family::V4 { 20 } else { 40 } + 8;
     let payload = vec![0x55; len.clamp(headers, FRAME_MAX) - headers];
-    let port = if answered { PORTS[0] } else { PORTS[1] };
-    let frame = from_peer(&craft::udp_to_port(family, port, &payload));
-    Input { from: "plain".to_owned(), frames: vec![frame] }
+    let to = (addr(family, HOST), if answered { PORTS[0] } else { PORTS[1] }).into();
+    let frames = (0..COPIES).map(|copy| {
+        // Ports that no other length has.
+        let port = PLAIN_PORT + len.min(FRAME_MAX) * COPIES + copy;
+        from_peer(&craft::udp((addr(family, PEER), port as u16).into(), to, &payload))
+    });
+    Input { from: "plain".to_owned(), frames: frames.collect() }
 }
 
 /// Every input: corpora, captures as they are and aimed at the host, generated floods.
