@@ -234,11 +234,15 @@ impl Drop for InstalledTaps {
 
 impl CaptureSession {
     fn run(self, stream: UnixStream, config: &TapConfig) {
+        // Closed last: a client that has seen the end may begin the next capture.
+        let open = stream.try_clone();
         let written = self.write(stream, config);
+        drop(self);
         match written {
             Ok(count) => tracing::info!(event = "capture", "capture ended: {count} packets"),
             Err(error) => tracing::info!(event = "capture", "capture ended: {error}"),
         }
+        drop(open);
     }
 
     fn write(&self, stream: UnixStream, config: &TapConfig) -> io::Result<u64> {
