@@ -67,8 +67,11 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "test",
-        what: "cargo test --workspace",
-        run: Run::Cargo(&["test", "--workspace"], &[("FLOODWALL_APART", "waiting")]),
+        what: "cargo test --workspace --no-fail-fast",
+        run: Run::Cargo(
+            &["test", "--workspace", "--no-fail-fast"],
+            &[("FLOODWALL_APART", "waiting")],
+        ),
         place: Place::After,
     },
     Step {
@@ -81,11 +84,13 @@ const STEPS: &[Step] = &[
     // time, as many as a small machine has cores, they last three times as long as six at a time.
     Step {
         name: "interop",
-        what: "cargo test --workspace --test interop --test daemon -- --test-threads=6",
+        what: "cargo test --workspace --no-fail-fast --test interop --test daemon -- \
+               --test-threads=6",
         run: Run::Cargo(
             &[
                 "test",
                 "--workspace",
+                "--no-fail-fast",
                 "--test",
                 "interop",
                 "--test",
