@@ -1,7 +1,7 @@
 //! DHCPv6 (RFC 8415): one address of a server (IA_NA), DNS servers and search domains.
 //!
-//! Called by `stack`, once for each interface whose routers say that addresses (M) or settings (O)
-//! are to be had. `v6/client.rs` is the state machine, `v6/lease.rs` validates what a server
+//! Called by `stack`, once for each interface with a router that announces addresses (M) or other
+//! settings (O) by DHCPv6. `v6/client.rs` is the state machine, `v6/lease.rs` validates what a server
 //! sends. Not here: prefix delegation, temporary addresses, rapid commit, reconfiguration by the
 //! server (which needs authentication), the server's unicast option (obsolete).
 //!
@@ -10,7 +10,7 @@
 //! stations of the link see, and our DUID. Bound: one offer and one lease of fixed size, with the
 //! server's DUID ([`DUID_LEN_MAX`] bytes), `DHCP_DNS_MAX` servers and `DHCP_NAMES_BYTES` bytes of
 //! domains; of `DHCP_MESSAGE_BYTES_MAX` bytes each is read at most three times. Requests follow RFC
-//! 8415 section 15 and never come closer than a second, whatever a server answers.
+//! 8415 section 15 and are at least a second apart, for every answer of a server.
 
 pub(crate) mod client;
 pub(crate) mod lease;

@@ -199,7 +199,7 @@ fn look_again(
     for number in numbers.into_iter().take(left) {
         let at = usize::from(number);
         let (Some(packet), Some(class)) = (burst.get(at), classes.get_mut(at)) else { continue };
-        let (whose, is_error) = match look(stack, packet) {
+        let (datagram_key, is_error) = match look(stack, packet) {
             TriageLook::Is(known) => {
                 *class = known;
                 continue;
@@ -213,14 +213,14 @@ fn look_again(
                 desk.note_transit(stack, place, number, &mut passing);
                 continue;
             }
-            TriageLook::Datagram(whose) => (whose, false),
-            TriageLook::Error(whose) => (whose, true),
+            TriageLook::Datagram(datagram_key) => (datagram_key, false),
+            TriageLook::Error(datagram_key) => (datagram_key, true),
         };
         if let (Some(question), Some(slot)) =
             (desk.questions.get_mut(count), desk.asked.get_mut(count))
         {
             *question = TriageQuery { at, is_error, iface: packet.iface() };
-            stack.sockets.udp.ask(whose, packet.class(), slot);
+            stack.sockets.udp.ask(datagram_key, packet.class(), slot);
             count += 1;
         }
     }
@@ -237,7 +237,7 @@ fn look_again(
             *class = match answer {
                 // An error is delivered although the socket is full.
                 Triage::Rejectable if question.is_error => Triage::Unknown,
-                Triage::Rejectable => unwanted.of(asked.whose()),
+                Triage::Rejectable => unwanted.of(asked.datagram_key()),
                 other => other,
             };
         }
@@ -250,18 +250,19 @@ impl Stack {
     /// socket's own account. A reference for tests and benches.
     #[must_use]
     pub fn classify_slowly(&self, packet: &PacketBuf) -> Triage {
-        let (whose, is_error) = match look(self, packet) {
+        let (datagram_key, is_error) = match look(self, packet) {
             TriageLook::Is(known) => return known,
             TriageLook::Knock => return Triage::Established,
             TriageLook::Transit(place) => return of_dialogue(self, place),
-            TriageLook::Datagram(whose) => (whose, false),
-            TriageLook::Error(whose) => (whose, true),
+            TriageLook::Datagram(datagram_key) => (datagram_key, false),
+            TriageLook::Error(datagram_key) => (datagram_key, true),
         };
-        match self.sockets.udp.classify_slowly(&whose, packet.true_size()) {
+        match self.sockets.udp.classify_slowly(&datagram_key, packet.true_size()) {
             Triage::Rejectable if is_error => Triage::Unknown,
-            Triage::Rejectable => UnwantedPacket::now(self).of(&whose),
+            Triage::Rejectable => UnwantedPacket::now(self).of(&datagram_key),
             Triage::Unknown => {
-                let place = self.sockets.recent_peers.place(&peer_of(&whose, packet.iface()));
+                let place =
+                    self.sockets.recent_peers.place(&peer_of(&datagram_key, packet.iface()));
                 if self.sockets.recent_peers.is_friend(place) {
                     Triage::Established
                 } else {
@@ -296,10 +297,10 @@ impl UnwantedPacket {
     }
 
     #[inline(always)]
-    fn of(self, whose: &DatagramKey) -> Triage {
-        match whose.is_v4() {
+    fn of(self, datagram_key: &DatagramKey) -> Triage {
+        match datagram_key.is_v4() {
             true => self.v4,
-            false if whose.local_port() == dhcpv6::CLIENT_PORT => self.client_v6,
+            false if datagram_key.local_port() == dhcpv6::CLIENT_PORT => self.client_v6,
             false => self.v6,
         }
     }
@@ -323,8 +324,10 @@ fn prefer_answered(
         if *answer == Triage::Unknown
             && let Some(place) = places.get_mut(count)
         {
-            *place =
-                (at, stack.sockets.recent_peers.place(&peer_of(asked.whose(), question.iface)));
+            *place = (
+                at,
+                stack.sockets.recent_peers.place(&peer_of(asked.datagram_key(), question.iface)),
+            );
             stack.sockets.recent_peers.prefetch(place.1);
             count += 1;
         }
@@ -361,10 +364,10 @@ fn transit<A: CrossingPacket>(stack: &Stack, src_addr: A, dst_addr: A) -> Triage
 }
 
 /// The sender of a datagram, in the form in which `recent_peers.rs` stores peers.
-pub(crate) fn peer_of(whose: &DatagramKey, iface: IfIndex) -> RecentPeer {
-    let (addr, port) = whose.remote();
-    let zone = if whose.is_link_scope() { iface.0 + 1 } else { 0 };
-    RecentPeer { addr, port, local_port: whose.local_port(), zone }
+pub(crate) fn peer_of(datagram_key: &DatagramKey, iface: IfIndex) -> RecentPeer {
+    let (addr, port) = datagram_key.remote();
+    let zone = if datagram_key.is_link_scope() { iface.0 + 1 } else { 0 };
+    RecentPeer { addr, port, local_port: datagram_key.local_port(), zone }
 }
 
 fn look(stack: &Stack, packet: &PacketBuf) -> TriageLook {
@@ -636,6 +639,6 @@ fn turned(
 ) -> Option<TriageLook> {
     let [o0, o1, t0, t1] = *ports.first_chunk()?;
     let (our_port, their_port) = (u16::from_be_bytes([o0, o1]), u16::from_be_bytes([t0, t1]));
-    let whose = DatagramKey::new((theirs, their_port), (ours, our_port), interface.index);
-    (IpProtocol(protocol) == IpProtocol::UDP).then_some(TriageLook::Error(whose))
+    let datagram_key = DatagramKey::new((theirs, their_port), (ours, our_port), interface.index);
+    (IpProtocol(protocol) == IpProtocol::UDP).then_some(TriageLook::Error(datagram_key))
 }

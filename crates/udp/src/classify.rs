@@ -89,7 +89,7 @@ impl PortProbe {
 /// A look-up in progress: its cache lines are on their way.
 #[derive(Clone, Copy, Debug)]
 pub struct LookupSlot {
-    whose: DatagramKey,
+    datagram_key: DatagramKey,
     seek: BurstSeek,
     class: Class,
 }
@@ -97,13 +97,13 @@ pub struct LookupSlot {
 impl LookupSlot {
     /// No look-up: for arrays.
     pub const NOTHING: Self =
-        Self { whose: DatagramKey::UNUSED, seek: BurstSeek::NOBODY, class: Class::Frame };
+        Self { datagram_key: DatagramKey::UNUSED, seek: BurstSeek::NOBODY, class: Class::Frame };
 
     /// About which datagram.
     #[must_use]
     #[inline(always)]
-    pub const fn whose(&self) -> &DatagramKey {
-        &self.whose
+    pub const fn datagram_key(&self) -> &DatagramKey {
+        &self.datagram_key
     }
 }
 
@@ -122,9 +122,9 @@ impl<I: Intake> Udp<I> {
     /// What [`Udp::answer`] returns, computed directly: one look-up, then the socket's own account
     /// about a packet of so many true bytes. For tests and benches, which compare.
     #[must_use]
-    pub fn classify_slowly(&self, whose: &DatagramKey, true_size: u32) -> Triage {
-        let Some(index) = self.demux.lookup(&whose.0) else {
-            let group = is_group(whose.0.local);
+    pub fn classify_slowly(&self, datagram_key: &DatagramKey, true_size: u32) -> Triage {
+        let Some(index) = self.demux.lookup(&datagram_key.0) else {
+            let group = is_group(datagram_key.0.local);
             return if group { Triage::Unknown } else { Triage::Rejectable };
         };
         let socket = self.sockets.get(index as usize);
@@ -147,12 +147,12 @@ impl<I: Intake> Udp<I> {
         &self,
         local_port: u16,
         class: Class,
-        whose: impl FnOnce() -> DatagramKey,
+        datagram_key: impl FnOnce() -> DatagramKey,
     ) -> Option<PortProbe> {
         if !self.demux.is_heard(local_port) {
             return None;
         }
-        let seek = self.demux.seek(local_port, || whose().0);
+        let seek = self.demux.seek(local_port, || datagram_key().0);
         let full = seek.only().is_some_and(|socket| !self.rooms.of(socket).admits(class));
         (!full).then_some(PortProbe(seek))
     }
@@ -181,9 +181,9 @@ impl<I: Intake> Udp<I> {
     /// Starts the look-up of a datagram, in a packet whose first chunk is of `class`, and keeps it
     /// in `asked`. A few ns; waits for no table.
     #[inline(always)]
-    pub fn ask(&self, whose: DatagramKey, class: Class, asked: &mut LookupSlot) {
-        asked.seek = self.demux.seek(whose.0.local_port, || whose.0);
-        asked.whose = whose;
+    pub fn ask(&self, datagram_key: DatagramKey, class: Class, asked: &mut LookupSlot) {
+        asked.seek = self.demux.seek(datagram_key.0.local_port, || datagram_key.0);
+        asked.datagram_key = datagram_key;
         asked.class = class;
     }
 
@@ -225,7 +225,7 @@ impl<I: Intake> Udp<I> {
     /// What a datagram is that no socket takes: a group may have members on another address.
     #[inline(always)]
     const fn unwanted(asked: &LookupSlot) -> Triage {
-        if is_group(asked.whose.0.local) { Triage::Unknown } else { Triage::Rejectable }
+        if is_group(asked.datagram_key.0.local) { Triage::Unknown } else { Triage::Rejectable }
     }
 
     /// Whether some socket may take it, by its bucket and by what fits into the socket there.
@@ -247,7 +247,7 @@ impl<I: Intake> Udp<I> {
 
     #[inline(always)]
     fn class_of(&self, asked: &LookupSlot) -> Triage {
-        let probe = &asked.whose.0;
+        let probe = &asked.datagram_key.0;
         let socket = self.demux.settle(probe, asked.seek);
         if socket == NONE {
             return Self::unwanted(asked);

@@ -1,7 +1,7 @@
 //! `WaitingFrames`: how many of the frames in a receive ring are of unverified flows.
 //!
-//! Used by `af_xdp.rs`: each turn has room for unverified frames by those that wait, whatever waits
-//! of established flows. The program counts what it admits and the ring keeps the order, so the
+//! Used by `af_xdp.rs`: the room of a turn for unverified frames depends on how many of these wait,
+//! and not on the frames of established flows. The program counts what it admits and the ring keeps the order, so the
 //! count at an earlier turn bounds what came since. Invariant: never less than there are, but for
 //! frames on their way from the program to the ring.
 

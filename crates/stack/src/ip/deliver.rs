@@ -143,7 +143,8 @@ impl Stack {
         let ports = packet.first().get(l4..).and_then(|bytes| bytes.first_chunk()).copied();
         let (stats, answered) = (&mut self.stats, &self.sockets.recent_peers);
         let (counters, access) = (&mut stats.counters, &mut stats.access);
-        let is_answered = |whose: &DatagramKey| answered.knows(&peer_of(whose, ascent.iface));
+        let is_answered =
+            |datagram_key: &DatagramKey| answered.knows(&peer_of(datagram_key, ascent.iface));
         let udp = &mut self.sockets.udp;
         match udp.input_from(&input, packet, cx.pool, counters, access, is_answered) {
             DatagramVerdict::Delivered { socket, .. } => {

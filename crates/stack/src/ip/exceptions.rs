@@ -236,9 +236,9 @@ impl Stack {
         else {
             return PathStanding::Unknown;
         };
-        let whose =
+        let datagram_key =
             DatagramKey::new((remote.ip(), remote.port()), (local.ip(), local.port()), iface);
-        let peer = peer_of(&whose, iface);
+        let peer = peer_of(&datagram_key, iface);
         if connected || self.sockets.recent_peers.has_sent(&peer, cx.now) {
             return PathStanding::Live;
         }

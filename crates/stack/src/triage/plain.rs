@@ -238,11 +238,11 @@ impl<'a> PlainPacket<'a> {
             return None;
         }
         let (src_port, dst_port) = (u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1]));
-        let whose = || {
+        let datagram_key = || {
             let (src_addr, dst_addr) = ends();
             DatagramKey::new((src_addr, src_port), (dst_addr, dst_port), at.iface)
         };
-        Some(self.stack.sockets.udp.seek(dst_port, at.class, whose))
+        Some(self.stack.sockets.udp.seek(dst_port, at.class, datagram_key))
     }
 
     #[cold]

@@ -399,8 +399,8 @@ impl Stack {
             return true;
         }
         // Keyed as the peer's next datagram will be.
-        let whose = DatagramKey::new((to.ip(), to.port()), (from.ip(), from.port()), iface);
-        let peer = peer_of(&whose, iface);
+        let datagram_key = DatagramKey::new((to.ip(), to.port()), (from.ip(), from.port()), iface);
+        let peer = peer_of(&datagram_key, iface);
         let noted = self.sockets.recent_peers.note(&peer, now);
         if noted.is_untold && self.shard.steering.workers() > 1 {
             let owner = self.shard.steering.flow(from, *to, IpProtocol::UDP.0);

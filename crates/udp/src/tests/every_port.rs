@@ -31,7 +31,7 @@ fn it_takes_what_no_other_socket_takes_and_tells_where_that_wanted_to_go() {
         let connected = bench.open(family);
         bench.bind(connected, ours, 99).unwrap();
         bench.connect(connected, end(peer, 7), ours).unwrap();
-        let whose = [
+        let datagram_key = [
             (end(ours, 53), bound),
             (end(elsewhere, 53), every),
             (end(elsewhere, 80), wild),
@@ -40,7 +40,7 @@ fn it_takes_what_no_other_socket_takes_and_tells_where_that_wanted_to_go() {
             (end(elsewhere, 65_535), every),
             (end(elsewhere, 0), every),
         ];
-        for (to, socket) in whose {
+        for (to, socket) in datagram_key {
             let class = bench.udp.classify(end(peer, 9), to, IfIndex(1));
             assert_eq!(class, Triage::Unknown, "{to}");
             assert_eq!(taken_by(&mut bench, end(peer, 9), to), Some(socket), "{to}");
@@ -108,8 +108,12 @@ fn it_is_bound_to_no_port_shared_only_by_agreement_and_never_connected() {
         let count = |id| bench.udp.queue(id).unwrap().0;
         assert_eq!(two.map(count), [0, 0]);
         for port in 1..100 {
-            let whose = taken_by(&mut bench, end(peer, port), end(ours, 7));
-            assert_eq!(taken_by(&mut bench, end(peer, port), end(ours, 7)), whose, "one flow");
+            let datagram_key = taken_by(&mut bench, end(peer, port), end(ours, 7));
+            assert_eq!(
+                taken_by(&mut bench, end(peer, port), end(ours, 7)),
+                datagram_key,
+                "one flow"
+            );
         }
         let shares = two.map(|id| bench.udp.queue(id).unwrap().0);
         assert!(shares.iter().all(|share| *share > 40), "{shares:?}");

@@ -96,20 +96,20 @@ impl Churn {
     /// Classifies a burst as the stack does, and compares; returns the classes.
     fn classify(&self, burst: &[(SocketAddr, SocketAddr)], true_size: u32) -> Vec<Triage> {
         let udp = &self.bench.udp;
-        let whose = |(from, to): &(SocketAddr, SocketAddr)| {
+        let datagram_key = |(from, to): &(SocketAddr, SocketAddr)| {
             DatagramKey::new((from.ip(), from.port()), (to.ip(), to.port()), IfIndex(1))
         };
         let mut asked = [LookupSlot::NOTHING; BURST_MAX];
         for (datagram, slot) in burst.iter().zip(&mut asked) {
-            udp.ask(whose(datagram), Class::Small, slot);
+            udp.ask(datagram_key(datagram), Class::Small, slot);
         }
         let mut classes = vec![Triage::Unknown; burst.len()];
         udp.answer(&asked[..burst.len()], &mut classes);
         for (datagram, class) in burst.iter().zip(&classes) {
-            let slowly = udp.classify_slowly(&whose(datagram), true_size);
+            let slowly = udp.classify_slowly(&datagram_key(datagram), true_size);
             assert_eq!(*class, slowly, "{datagram:?}");
             let port = datagram.1.port();
-            let sought = udp.seek(port, Class::Small, || whose(datagram));
+            let sought = udp.seek(port, Class::Small, || datagram_key(datagram));
             let sorted_out = sought.is_none_or(|sought| !udp.may_find(sought));
             assert!(!sorted_out || slowly == Triage::Rejectable, "{datagram:?}");
         }

@@ -186,7 +186,7 @@ impl EstablishedFlows {
         }
     }
 
-    /// Removes the silent flows of the sets whose time has come, and lets others rest.
+    /// Removes the silent flows of the sets that are due, and lets others rest.
     pub(super) fn sweep(&self, now: Instant) {
         let now = tick(now);
         let passed = now.wrapping_sub(self.swept_at.swap(now, Relaxed));
@@ -262,7 +262,7 @@ impl FlowKind {
 struct Reached(u64);
 
 impl Reached {
-    /// Of a frame whose print was made; `None` where it is not TCP's, or too short.
+    /// Of a frame with its print; `None` where it is not TCP's, or too short.
     fn of(frame: &[u8]) -> Option<Self> {
         let half = |at: usize| Some(u16::from_be_bytes(*frame.get(at..)?.first_chunk()?));
         let word = |at: usize| Some(u32::from_be_bytes(*frame.get(at..)?.first_chunk()?));

@@ -292,7 +292,7 @@ fn a_lease_is_renewed_at_t1_rebound_at_t2_and_over_at_its_end() {
     assert_eq!(bench.hear(&given(REPLY)), Ok(()));
     assert_eq!(bench.drain(), [Said::Bound(OURS)]);
     let granted = bench.now;
-    // Then nobody does.
+    // Then no server answers.
     let said = bench.run(seconds(1999));
     assert!(said.iter().all(|s| *s == Said::Sent(Dhcpv6Type::RENEW)));
     assert!((3..=8).contains(&said.len()), "{}", said.len());
@@ -328,7 +328,7 @@ fn an_address_that_another_host_uses_is_declined_and_another_one_asked_for() {
     assert_eq!(bench.drain(), declined);
     let ia = bench.sent().options().associations().next().unwrap();
     assert_eq!(ia.addresses().next().unwrap().addr, OURS);
-    // It is sent four times where nobody answers.
+    // Without an answer it is sent four times.
     let mut silent = Bench { client: bench.client.clone(), sent: vec![], ..Bench::bound() };
     silent.now = bench.now;
     let said = silent.run(seconds(40));
