@@ -1,9 +1,9 @@
 //! DHCPv6 (RFC 8415): one address of a server (IA_NA), DNS servers and search domains.
 //!
 //! Called by `stack`, once for each interface with a router that announces addresses (M) or other
-//! settings (O) by DHCPv6. `v6/client.rs` is the state machine, `v6/lease.rs` validates what a server
-//! sends. Not here: prefix delegation, temporary addresses, rapid commit, reconfiguration by the
-//! server (which needs authentication), the server's unicast option (obsolete).
+//! settings (O) by DHCPv6. `v6/client.rs` is the state machine, `v6/lease.rs` validates what a
+//! server sends. Not here: prefix delegation, temporary addresses, rapid commit, reconfiguration by
+//! the server (which needs authentication), the server's unicast option (obsolete).
 //!
 //! # Under flood
 //! As of DHCPv4 (`lib.rs`): an answer must have the transaction id of a request of ours, which all

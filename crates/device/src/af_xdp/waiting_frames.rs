@@ -1,9 +1,9 @@
 //! `WaitingFrames`: how many of the frames in a receive ring are of unverified flows.
 //!
 //! Used by `af_xdp.rs`: the room of a turn for unverified frames depends on how many of these wait,
-//! and not on the frames of established flows. The program counts what it admits and the ring keeps the order, so the
-//! count at an earlier turn bounds what came since. Invariant: never less than there are, but for
-//! frames on their way from the program to the ring.
+//! and not on the frames of established flows. The program counts what it admits and the ring keeps
+//! the order, so the count at an earlier turn bounds what came since. Invariant: never less than
+//! there are, but for frames on their way from the program to the ring.
 
 /// Turns that are remembered: more than a ring takes to be emptied by bursts.
 const TURNS: usize = 64;
