@@ -172,7 +172,7 @@ fn pulldown_takes_room_behind_before_it_allocates() {
 }
 
 #[test]
-fn pullup_copies_outer_headers_again_and_dies_at_its_limit() {
+fn pullup_copies_outer_headers_again_and_is_dropped_at_its_limit() {
     let cut = vec![(Kind::Cluster, 50), (Kind::Data, 100)];
     let (_, costs) = pulled(&cut, &[(40, 20), (60, 20)], Accessor::Pullup);
     // 60 bytes into a fresh buffer; then its room takes the next 20.

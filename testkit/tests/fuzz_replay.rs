@@ -95,7 +95,7 @@ fn random_calls_from_several_threads_lose_no_byte_and_no_memory() {
 
 #[test]
 #[should_panic(expected = "the canary is dead")]
-fn the_canary_dies_of_its_word() {
+fn the_canary_is_dropped_of_its_word() {
     fuzz_bodies::canary(b"FLOODGATE");
     fuzz_bodies::canary(b"FLOODWALL");
 }

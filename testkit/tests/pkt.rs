@@ -178,7 +178,7 @@ fn a_script_that_is_wrong_fails_at_its_line() {
 }
 
 #[test]
-fn a_traced_play_says_every_packet_and_call_and_what_nobody_asked_for() {
+fn a_traced_play_says_every_packet_and_call_and_what_nothing_asked_for() {
     let script = parse(&format!("{OPEN}+0 write(4, ..., 10) = 10\n+1 close(4) = 0\n")).unwrap();
     let (mut memory, mut lines) = (Memory::new(&script).unwrap(), Vec::new());
     let mut say = |line: &str| lines.push(line.to_owned());

@@ -33,7 +33,7 @@ pub struct Verdict {
     /// The drops, by reason.
     pub died: Deaths,
     /// Delivered, answered, originated, transmitted, waiting.
-    pub fates: [u64; 5],
+    pub outcomes: [u64; 5],
     /// What was counted beside them, how headers were read apart.
     pub counted: Vec<(&'static str, u64)>,
     /// The frames that left.
@@ -244,19 +244,19 @@ fn verdict(
     departed: Vec<Vec<u8>>,
     received: Vec<(SocketAddr, IpAddr, Vec<u8>)>,
 ) -> Verdict {
-    let fates = |s: &Stats| {
-        let f = s.fates;
+    let outcomes = |s: &Stats| {
+        let f = s.outcomes;
         [f.delivered, f.answered, f.originated, f.transmitted, s.pending]
     };
-    let (was, is) = (fates(before), fates(after));
+    let (was, is) = (outcomes(before), outcomes(after));
     let counted = Counter::ALL
         .iter()
         .filter(|counter| !counter.name().starts_with("FloodwallHeader"))
         .map(|&counter| (counter.name(), after.counters.of(counter) - before.counters.of(counter)))
         .filter(|(_, n)| *n > 0)
         .collect();
-    let fates = std::array::from_fn(|n| is[n] - was[n]);
-    Verdict { died: deaths(before, after), fates, counted, departed, received }
+    let outcomes = std::array::from_fn(|n| is[n] - was[n]);
+    Verdict { died: deaths(before, after), outcomes, counted, departed, received }
 }
 
 fn small_pool() -> PoolConfig {

@@ -218,7 +218,13 @@ impl Rig {
     ///
     /// # Panics
     /// Anything of that is not so.
-    pub fn dies(&mut self, what: &str, frame: &[u8], reason: DropReason, owed: Option<Owed>) {
+    pub fn expect_drop(
+        &mut self,
+        what: &str,
+        frame: &[u8],
+        reason: DropReason,
+        owed: Option<Owed>,
+    ) {
         let (before, free) = (self.stats(), self.pool.available());
         let departed = self.frame(frame);
         let died = deaths(&before, &self.stats());
@@ -232,18 +238,18 @@ impl Rig {
         assert_eq!(self.pool.available(), free, "{what}: memory is gone");
     }
 
-    /// As [`Rig::dies`] for an IP packet from the peer.
+    /// As [`Rig::expect_drop`] for an IP packet from the peer.
     ///
     /// # Panics
     /// As there.
-    pub fn packet_dies(
+    pub fn packet_is_dropped(
         &mut self,
         what: &str,
         packet: &[u8],
         reason: DropReason,
         owed: Option<Owed>,
     ) {
-        self.dies(what, &craft::from_peer(packet), reason, owed);
+        self.expect_drop(what, &craft::from_peer(packet), reason, owed);
     }
 
     /// Lets one frame arrive that must not be dropped; returns what departs.

@@ -263,9 +263,9 @@ impl Shards {
             let stats = self.stats(worker);
             let law = stats.conservation();
             assert!(law.holds(), "worker {worker}: {law:?}");
-            let fates = &stats.fates;
-            handed = handed.wrapping_add(fates.handed_in + fates.handed_out);
-            handed = handed.wrapping_sub(fates.adopted_in + fates.adopted_out);
+            let outcomes = &stats.outcomes;
+            handed = handed.wrapping_add(outcomes.handed_in + outcomes.handed_out);
+            handed = handed.wrapping_sub(outcomes.adopted_in + outcomes.adopted_out);
         }
         assert_eq!(handed, self.in_rings() + self.lost, "what is on its way between workers");
     }

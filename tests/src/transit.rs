@@ -131,11 +131,11 @@ impl Transit {
     }
 
     /// Lets one frame arrive on the left that must be dropped there, for this reason and no other,
-    /// as [`Rig::dies`] does; returns what departs.
+    /// as [`Rig::expect_drop`] does; returns what departs.
     ///
     /// # Panics
     /// Anything is otherwise.
-    pub fn dies(&mut self, what: &str, packet: &[u8], reason: DropReason) -> Vec<PacketBuf> {
+    pub fn expect_drop(&mut self, what: &str, packet: &[u8], reason: DropReason) -> Vec<PacketBuf> {
         let before = self.rig.stats();
         let departed = self.arrive(LEFT, &[from_left(packet)]);
         let died = deaths(&before, &self.rig.stats());

@@ -66,7 +66,7 @@ fn ping(family: Family, to: IpAddr) -> Vec<u8> {
 
 /// The packet is for another host.
 fn foreign(rig: &mut Rig, question: &[u8]) {
-    rig.dies("foreign", question, DropReason::IpNotForUs, None);
+    rig.expect_drop("foreign", question, DropReason::IpNotForUs, None);
 }
 
 fn open(rig: &mut Rig, at: IpAddr) -> floodwall_udp::SocketId {

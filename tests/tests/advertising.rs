@@ -117,7 +117,7 @@ fn a_question_is_answered_soon_and_a_flood_of_them_no_faster() {
 }
 
 #[test]
-fn who_does_not_advertise_leaves_questions_unanswered() {
+fn one_that_does_not_advertise_leaves_questions_unanswered() {
     let mut silent = Transit::new(&router_config());
     let ask = question("fe80::2", &[]);
     let died = silent.died(|r| assert!(r.arrive(LEFT, std::slice::from_ref(&ask)).is_empty()));
@@ -129,7 +129,7 @@ fn who_does_not_advertise_leaves_questions_unanswered() {
 }
 
 #[test]
-fn a_question_from_nobody_with_a_link_address_is_none() {
+fn a_question_from_nothing_with_a_link_address_is_none() {
     let mut router = router();
     let odd = question("::", &[NdpOption::SourceLinkAddr(MacAddr([2, 0, 0, 0, 0, 9]))]);
     let died = router.died(|r| assert!(r.arrive(LEFT, &[odd]).is_empty()));

@@ -34,7 +34,7 @@ struct Tally {
     departed: usize,
     received: usize,
     too_long: usize,
-    fates: BTreeMap<String, usize>,
+    outcomes: BTreeMap<String, usize>,
 }
 
 /// The packets of a capture by their aims, in order.
@@ -76,11 +76,11 @@ fn replay_whole(paths: &[PathBuf]) -> Tally {
             tally.rounds += 1;
             tally.departed += verdict.departed.len();
             tally.received += verdict.received.len();
-            let fate = match verdict.died.0.first() {
+            let outcome = match verdict.died.0.first() {
                 Some((reason, _)) => reason.name().to_owned(),
-                None => format!("{:?}", &verdict.fates[..2]),
+                None => format!("{:?}", &verdict.outcomes[..2]),
             };
-            *tally.fates.entry(fate).or_default() += 1;
+            *tally.outcomes.entry(outcome).or_default() += 1;
         }
     });
     tally

@@ -33,7 +33,7 @@ fn more_bytes_of_extension_headers_than_are_looked_at_cannot_be_configured() {
 }
 
 #[test]
-fn what_waits_for_neighbours_that_are_flushed_dies() {
+fn what_waits_for_neighbours_that_are_flushed_is_dropped() {
     for family in FAMILIES {
         let mut rig = Rig::with_neighbor(&StackConfig { ..ethernet_config(HOST) }, PEER);
         rig.run_for(Duration::from_secs(10));

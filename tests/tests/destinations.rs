@@ -106,7 +106,7 @@ fn flood(family: Family, flow_packets: usize, flows: Option<u64>) {
         assert_eq!(shards.departed().len(), BURST_MAX, "{family:?}, round {round}");
     }
     shards.settle();
-    let forwarded: u64 = (0..2).map(|worker| shards.stats(worker).fates.forwarded).sum();
+    let forwarded: u64 = (0..2).map(|worker| shards.stats(worker).outcomes.forwarded).sum();
     assert_eq!(forwarded, PACKETS as u64);
     assert_eq!(self::known(&shards), known, "nothing is known of a destination");
     assert_eq!([0, 1].map(|worker: usize| shards.workers[worker].pool.available()), free);

@@ -45,7 +45,7 @@ fn timeout(family: Family) -> Duration {
 }
 
 #[test]
-fn a_fragment_with_an_impossible_place_dies_and_ipv6_tells_which() {
+fn a_fragment_with_an_impossible_place_is_dropped_and_ipv6_tells_which() {
     let reason = DropReason::FragmentMalformed;
     let parts = [(0, true, 9), (8, true, 7), (8, true, 0), (8, false, 0), (65_528, false, 8)];
     for (offset, more, len) in parts {
@@ -57,7 +57,7 @@ fn a_fragment_with_an_impossible_place_dies_and_ipv6_tells_which() {
             ..ipv4_fields(IpProtocol::UDP)
         };
         let packet = ipv4_with_options(fields, b"", &payload);
-        rig().packet_dies(&what, &packet, reason, None);
+        rig().packet_is_dropped(&what, &packet, reason, None);
         let owed = match (len, more) {
             (0, _) => None,
             (_, true) => Some(Owed::problem_v6(0, 4)),
@@ -65,11 +65,11 @@ fn a_fragment_with_an_impossible_place_dies_and_ipv6_tells_which() {
         };
         let header = fragment_header(offset / 8, more);
         let packet = ipv6_chain(&[(FRAGMENT, &header)], IpProtocol::UDP, &payload);
-        rig().packet_dies(&what, &packet, reason, owed);
+        rig().packet_is_dropped(&what, &packet, reason, owed);
         // It may be of an ICMP error, for all that can be seen; the first one shows what it is.
         if offset > 0 {
             let packet = ipv6_chain(&[(FRAGMENT, &header)], IpProtocol::ICMPV6, &payload);
-            rig().packet_dies(&what, &packet, reason, None);
+            rig().packet_is_dropped(&what, &packet, reason, None);
         }
     }
     // Headers before the fragment header count, and move the pointer.
@@ -78,7 +78,7 @@ fn a_fragment_with_an_impossible_place_dies_and_ipv6_tells_which() {
     let headers: [(IpProtocol, &[u8]); 2] =
         [(IpProtocol::DESTINATION_OPTIONS, &padding), (FRAGMENT, &header)];
     let packet = ipv6_chain(&headers, IpProtocol::UDP, &[0; 7]);
-    rig().packet_dies("behind options", &packet, reason, Some(Owed::problem_v6(0, 50)));
+    rig().packet_is_dropped("behind options", &packet, reason, Some(Owed::problem_v6(0, 50)));
 }
 
 #[test]
@@ -90,34 +90,34 @@ fn a_broken_option_in_a_fragment_is_told_of_in_the_first_alone() {
             ..ipv4_fields(IpProtocol::UDP)
         };
         let packet = ipv4_with_options(fields, &[130, 0, 0, 0], &[0; 16]);
-        rig().packet_dies("130", &packet, DropReason::IpOptionMalformed, owed);
+        rig().packet_is_dropped("130", &packet, DropReason::IpOptionMalformed, owed);
         let packet = ipv4_with_options(fields, &[131, 7, 4, 10, 0, 0, 9], &[0; 16]);
-        rig().packet_dies("131", &packet, DropReason::IpSourceRoute, None);
+        rig().packet_is_dropped("131", &packet, DropReason::IpSourceRoute, None);
     }
 }
 
 /// RFC 1858, RFC 3128, RFC 7112.
 #[test]
-fn a_first_fragment_without_its_whole_upper_header_dies() {
+fn a_first_fragment_without_its_whole_upper_header_is_dropped() {
     let reason = DropReason::FragmentTiny;
     let whole = udp_to_port(Family::V4, 9, &[0; 64]);
     let tcp =
         craft::ip(addr(Family::V4, PEER), addr(Family::V4, HOST), IpProtocol::TCP, &whole[20..]);
-    rig().packet_dies("TCP", &fragment(&tcp, 1, 0, 16, true), reason, None);
-    rig().packet_dies("its flags", &fragment(&tcp, 1, 8, 72, false), reason, None);
+    rig().packet_is_dropped("TCP", &fragment(&tcp, 1, 0, 16, true), reason, None);
+    rig().packet_is_dropped("its flags", &fragment(&tcp, 1, 8, 72, false), reason, None);
     let tcp =
         craft::ip(addr(Family::V6, PEER), addr(Family::V6, HOST), IpProtocol::TCP, &whole[20..]);
     let owed = Some(Owed::problem_v6(3, 0));
-    rig().packet_dies("TCP", &fragment(&tcp, 1, 0, 16, true), reason, owed);
+    rig().packet_is_dropped("TCP", &fragment(&tcp, 1, 0, 16, true), reason, owed);
     // The chain itself goes on in the next fragment.
     let header = fragment_header(0, true);
     let options = [17, 1, 1, 12, 0, 0, 0, 0];
     let packet = ipv6_chain(&[(FRAGMENT, &header)], IpProtocol::DESTINATION_OPTIONS, &options);
-    rig().packet_dies("a chain", &packet, DropReason::ExtensionMalformed, owed);
+    rig().packet_is_dropped("a chain", &packet, DropReason::ExtensionMalformed, owed);
 }
 
 #[test]
-fn an_exact_duplicate_dies_alone() {
+fn an_exact_duplicate_is_dropped_alone() {
     for family in FAMILIES {
         let mut rig = rig();
         let parts = fragments(&ask(family, 100), 5, 40);
@@ -176,7 +176,7 @@ fn fragments_that_disagree_about_the_end_do_not_come_together() {
 }
 
 #[test]
-fn a_datagram_in_more_fragments_than_allowed_dies() {
+fn a_datagram_in_more_fragments_than_allowed_is_dropped() {
     // The shorter ones share frames, of the others each has its own.
     for (family, len) in FAMILIES.into_iter().flat_map(|family| [(family, 8), (family, 104)]) {
         let mut rig = rig();
@@ -208,7 +208,7 @@ fn a_datagram_in_more_fragments_than_allowed_dies() {
 }
 
 #[test]
-fn what_is_not_completed_in_time_dies_and_is_told_where_the_first_is_there() {
+fn what_is_not_completed_in_time_is_dropped_and_is_told_where_the_first_is_there() {
     for family in FAMILIES {
         let (kind, timeouts) = match family {
             Family::V4 => (11, Counter::IpReasmTimeout),
@@ -296,7 +296,7 @@ fn a_full_store_loses_the_datagram_that_waits_longest() {
 
 /// RFC 6980 section 5.
 #[test]
-fn neighbour_discovery_in_fragments_dies_once_it_is_put_together() {
+fn neighbour_discovery_in_fragments_is_dropped_once_it_is_put_together() {
     let mut rig = rig();
     let solicit = craft::icmpv6(
         v6(PEER),

@@ -56,7 +56,7 @@ fn headers_within_the_limits_lead_to_the_upper_layer() {
         let packet = chain(headers);
         let owed = Owed::unreachable(Family::V6, 4);
         let what = format!("{headers:?}");
-        rig().packet_dies(&what, &packet, DropReason::UdpNoPort, Some(owed));
+        rig().packet_is_dropped(&what, &packet, DropReason::UdpNoPort, Some(owed));
     }
 }
 
@@ -72,7 +72,7 @@ fn an_authentication_header_is_an_unrecognized_next_header() {
             let headers = [before, &[(AUTHENTICATION, &authentication[..])]].concat();
             let packet = ipv6_chain(&headers, upper, &payload);
             let owed = Some(Owed::problem_v6(1, pointer));
-            rig().packet_dies(&format!("{headers:?}"), &packet, reason, owed);
+            rig().packet_is_dropped(&format!("{headers:?}"), &packet, reason, owed);
         }
     }
     for headers in [
@@ -81,16 +81,16 @@ fn an_authentication_header_is_an_unrecognized_next_header() {
         &[(AUTHENTICATION, &[0, 0, 0, 0, 0, 0, 0, 1])],
     ] {
         let owed = Some(Owed::problem_v6(1, 6));
-        rig().packet_dies(&format!("{headers:?}"), &chain(headers), reason, owed);
+        rig().packet_is_dropped(&format!("{headers:?}"), &chain(headers), reason, owed);
     }
     let atomic =
         chain(&[(FRAGMENT, &fragment_header(0, false)), (AUTHENTICATION, &authentication)]);
     let owed = Some(Owed::problem_v6(1, 40));
-    rig().packet_dies("an atomic fragment", &atomic, reason, owed);
+    rig().packet_is_dropped("an atomic fragment", &atomic, reason, owed);
 }
 
 #[test]
-fn a_truncated_extension_header_dies() {
+fn a_truncated_extension_header_is_dropped() {
     let reason = DropReason::ExtensionMalformed;
     for kind in [HOP, OPTIONS, ROUTING, FRAGMENT] {
         for len in 0..8 {
@@ -99,13 +99,13 @@ fn a_truncated_extension_header_dies() {
             if len == 0 && kind == HOP {
                 continue;
             }
-            rig().packet_dies(&format!("{kind:?} {len}"), &packet, reason, None);
+            rig().packet_is_dropped(&format!("{kind:?} {len}"), &packet, reason, None);
         }
     }
     for kind in [HOP, OPTIONS, ROUTING] {
         for units in [4, 40, 255] {
             let packet = chain(&[(kind, &[0, units, 0, 0, 0, 0, 0, 0])]);
-            rig().packet_dies(&format!("{kind:?} {units}"), &packet, reason, None);
+            rig().packet_is_dropped(&format!("{kind:?} {units}"), &packet, reason, None);
         }
     }
     // RFC 7112 section 5: the first fragment must hold all headers, and its sender gets an error.
@@ -116,11 +116,11 @@ fn a_truncated_extension_header_dies() {
         &[&[OPTIONS.0][..], &fragment_header(0, true)[1..], &[0, 9, 0, 0, 0, 0, 0, 0]].concat(),
     );
     let owed = Owed::problem_v6(3, 0);
-    rig().packet_dies("a first fragment without all headers", &packet, reason, Some(owed));
+    rig().packet_is_dropped("a first fragment without all headers", &packet, reason, Some(owed));
 }
 
 #[test]
-fn a_lying_option_dies_and_is_told() {
+fn a_lying_option_is_dropped_and_is_told() {
     let bad: [(&[u8], u32); 4] = [
         (&[0x3e, 9, 0, 0, 0, 0], 43),   // past the header
         (&[0, 0, 0, 0, 0, 0x3e], 48),   // no length
@@ -132,47 +132,47 @@ fn a_lying_option_dies_and_is_told() {
             let packet = chain(&[(kind, &options_header(options))]);
             let owed = Owed::problem_v6(0, pointer);
             let reason = DropReason::ExtensionMalformed;
-            rig().packet_dies(&format!("{kind:?} {options:?}"), &packet, reason, Some(owed));
+            rig().packet_is_dropped(&format!("{kind:?} {options:?}"), &packet, reason, Some(owed));
         }
     }
 }
 
 #[test]
-fn more_than_the_limits_allow_dies_and_is_told() {
+fn more_than_the_limits_allow_is_dropped_and_is_told() {
     let reason = DropReason::ExtensionLimit;
     let many = chain(&[(OPTIONS, &PADDING[..]); 9]);
-    rig().packet_dies("nine headers", &many, reason, Some(Owed::problem_v6(8, 40 + 8 * 8)));
+    rig().packet_is_dropped("nine headers", &many, reason, Some(Owed::problem_v6(8, 40 + 8 * 8)));
     let options = options_header(&[[0x1e, 0].repeat(9), vec![1, 2, 0, 0]].concat());
     let owed = Owed::problem_v6(9, 42 + 16);
-    rig().packet_dies("nine options", &chain(&[(OPTIONS, &options)]), reason, Some(owed));
+    rig().packet_is_dropped("nine options", &chain(&[(OPTIONS, &options)]), reason, Some(owed));
     let padded = options_header(&[&[1, 12][..], &[0; 12]].concat());
     let owed = Owed::problem_v6(10, 42);
-    rig().packet_dies("14 bytes of padding", &chain(&[(HOP, &padded)]), reason, Some(owed));
+    rig().packet_is_dropped("14 bytes of padding", &chain(&[(HOP, &padded)]), reason, Some(owed));
     let singles = options_header(&[0; 14]);
     let owed = Owed::problem_v6(10, 42 + 7);
-    rig().packet_dies("14 single bytes", &chain(&[(OPTIONS, &singles)]), reason, Some(owed));
+    rig().packet_is_dropped("14 single bytes", &chain(&[(OPTIONS, &singles)]), reason, Some(owed));
     // 1,400 bytes of packet hold no 1,500 of headers: those need a larger link.
     let data = [&[0x1e, 255][..], &[7; 255]].concat();
     let big = options_header(&[data.repeat(4), vec![0x1e, 128], vec![7; 128]].concat());
     let packet = chain(&[(OPTIONS, &big), (OPTIONS, &big)]);
     let owed = Owed::problem_v6(7, 40 + big.len() as u32);
-    rig().packet_dies("2,320 bytes of headers", &packet, reason, Some(owed));
+    rig().packet_is_dropped("2,320 bytes of headers", &packet, reason, Some(owed));
 }
 
 #[test]
 fn hop_by_hop_options_elsewhere_than_first_die_and_are_told() {
     let reason = DropReason::ExtensionOrder;
     let second = chain(&[(OPTIONS, &PADDING), (HOP, &PADDING)]);
-    rig().packet_dies("second", &second, reason, Some(Owed::problem_v6(1, 40)));
+    rig().packet_is_dropped("second", &second, reason, Some(Owed::problem_v6(1, 40)));
     let twice = chain(&[(HOP, &PADDING), (HOP, &PADDING)]);
-    rig().packet_dies("twice", &twice, reason, Some(Owed::problem_v6(1, 40)));
+    rig().packet_is_dropped("twice", &twice, reason, Some(Owed::problem_v6(1, 40)));
     let third = chain(&[(HOP, &PADDING), (OPTIONS, &PADDING), (HOP, &PADDING)]);
-    rig().packet_dies("third", &third, reason, Some(Owed::problem_v6(1, 48)));
+    rig().packet_is_dropped("third", &third, reason, Some(Owed::problem_v6(1, 48)));
 }
 
 /// RFC 8200 section 4.2: the two highest bits of an unknown option's type say what to do.
 #[test]
-fn an_unknown_option_dies_as_its_type_asks() {
+fn an_unknown_option_is_dropped_as_its_type_asks() {
     let group: Ipv6Addr = "ff02::1".parse().expect("an address");
     let reason = DropReason::ExtensionOptionUnknown;
     for kind in [HOP, OPTIONS] {
@@ -183,14 +183,14 @@ fn an_unknown_option_dies_as_its_type_asks() {
             let owed = |told: bool| told.then_some(Owed::problem_v6(2, 44));
             let packet = chain(&[(kind, &header)]);
             let what = format!("{kind:?} {action:#x}");
-            rig().packet_dies(&what, &packet, reason, owed(to_one));
+            rig().packet_is_dropped(&what, &packet, reason, owed(to_one));
             let packet = ipv6_chain_to(group, &[(kind, &header)], UDP, &datagram());
-            rig().packet_dies(&format!("{what} to a group"), &packet, reason, owed(to_group));
+            rig().packet_is_dropped(&format!("{what} to a group"), &packet, reason, owed(to_group));
         }
         let header = options_header(&[1, 0, 0x1e, 2, 0, 0]);
         let owed = Some(Owed::unreachable(Family::V6, 4));
         let packet = chain(&[(kind, &header)]);
-        rig().packet_dies("one to be skipped", &packet, DropReason::UdpNoPort, owed);
+        rig().packet_is_dropped("one to be skipped", &packet, DropReason::UdpNoPort, owed);
     }
 }
 
@@ -203,22 +203,22 @@ fn nothing_is_said_about_an_error_behind_a_bad_header() {
     let unknown = options_header(&[1, 0, 0x9e, 2, 0, 0]);
     let reason = DropReason::ExtensionOptionUnknown;
     let packet = ipv6_chain(&[(OPTIONS, &unknown)], IpProtocol::ICMPV6, &error);
-    rig().packet_dies("an option", &packet, reason, None);
+    rig().packet_is_dropped("an option", &packet, reason, None);
     let packet = ipv6_chain(&[(HOP, &unknown), (OPTIONS, &PADDING)], IpProtocol::ICMPV6, &error);
-    rig().packet_dies("two headers", &packet, reason, None);
+    rig().packet_is_dropped("two headers", &packet, reason, None);
     let packet = ipv6_chain(&[(ROUTING, &routing(1))], IpProtocol::ICMPV6, &error);
-    rig().packet_dies("a route", &packet, DropReason::ExtensionRouting, None);
+    rig().packet_is_dropped("a route", &packet, DropReason::ExtensionRouting, None);
     let packet = ipv6_chain(&[(OPTIONS, &PADDING[..]); 9], IpProtocol::ICMPV6, &error);
-    rig().packet_dies("a chain", &packet, DropReason::ExtensionLimit, None);
+    rig().packet_is_dropped("a chain", &packet, DropReason::ExtensionLimit, None);
     // About an echo request something may be said.
     let ask = Icmpv6Message::EchoRequest { id: 1, seq: 1 };
     let ask = icmpv6_message(v6(PEER), v6(HOST), ask, b"");
     let packet = ipv6_chain(&[(OPTIONS, &unknown)], IpProtocol::ICMPV6, &ask);
-    rig().packet_dies("an echo", &packet, reason, Some(Owed::problem_v6(2, 44)));
+    rig().packet_is_dropped("an echo", &packet, reason, Some(Owed::problem_v6(2, 44)));
 }
 
 #[test]
-fn a_routing_header_that_wants_to_be_followed_dies_and_is_told() {
+fn a_routing_header_that_wants_to_be_followed_is_dropped_and_is_told() {
     for kind in [0, 2, 3, 4, 253, 255] {
         for left in [1, 2, 255] {
             let mut header = routing(left);
@@ -226,13 +226,13 @@ fn a_routing_header_that_wants_to_be_followed_dies_and_is_told() {
             let packet = chain(&[(ROUTING, &header)]);
             let owed = Owed::problem_v6(0, 42);
             let reason = DropReason::ExtensionRouting;
-            rig().packet_dies(&format!("type {kind}, {left}"), &packet, reason, Some(owed));
+            rig().packet_is_dropped(&format!("type {kind}, {left}"), &packet, reason, Some(owed));
         }
     }
 }
 
 #[test]
-fn a_jumbogram_dies_and_a_contradictory_one_is_told() {
+fn a_jumbogram_is_dropped_and_a_contradictory_one_is_told() {
     let reason = DropReason::ExtensionJumbo;
     let jumbo = |len: u32| {
         let mut header = vec![0, 0, 0xc2, 4];
@@ -242,36 +242,36 @@ fn a_jumbogram_dies_and_a_contradictory_one_is_told() {
     // An honest one: the payload length is zero. No answer.
     let mut honest = chain(&[(HOP, &jumbo(70_000))]);
     honest[4..6].copy_from_slice(&[0, 0]);
-    rig().packet_dies("honest", &honest, reason, None);
+    rig().packet_is_dropped("honest", &honest, reason, None);
     let mut small = chain(&[(HOP, &jumbo(65_535))]);
     small[4..6].copy_from_slice(&[0, 0]);
-    rig().packet_dies("too small for one", &small, reason, Some(Owed::problem_v6(0, 44)));
+    rig().packet_is_dropped("too small for one", &small, reason, Some(Owed::problem_v6(0, 44)));
     let both = chain(&[(HOP, &jumbo(70_000))]);
-    rig().packet_dies("two lengths", &both, reason, Some(Owed::problem_v6(0, 42)));
+    rig().packet_is_dropped("two lengths", &both, reason, Some(Owed::problem_v6(0, 42)));
     let mut none = chain(&[(HOP, &PADDING)]);
     none[4..6].copy_from_slice(&[0, 0]);
-    rig().packet_dies("no length at all", &none, reason, Some(Owed::problem_v6(0, 4)));
+    rig().packet_is_dropped("no length at all", &none, reason, Some(Owed::problem_v6(0, 4)));
     // RFC 2675 section 3 forbids a fragment header beside it, and it is refused before.
     let headers: [(IpProtocol, &[u8]); 2] =
         [(HOP, &jumbo(70_000)), (FRAGMENT, &fragment_header(0, true))];
     let mut fragment = chain(&headers);
     fragment[4..6].copy_from_slice(&[0, 0]);
-    rig().packet_dies("a fragment", &fragment, reason, None);
+    rig().packet_is_dropped("a fragment", &fragment, reason, None);
     // In the destination options the option is unknown, and requires an error report.
     let packet = chain(&[(OPTIONS, &jumbo(70_000))]);
     let owed = Some(Owed::problem_v6(2, 42));
-    rig().packet_dies("elsewhere", &packet, DropReason::ExtensionOptionUnknown, owed);
+    rig().packet_is_dropped("elsewhere", &packet, DropReason::ExtensionOptionUnknown, owed);
 }
 
 #[test]
-fn a_packet_with_nothing_behind_its_headers_dies() {
+fn a_packet_with_nothing_behind_its_headers_is_dropped() {
     let nothing = IpProtocol::NO_NEXT_HEADER;
     let reason = DropReason::NoNextHeader;
     for payload in [&b""[..], b"ignored"] {
         let packet = ip(v6(PEER).into(), v6(HOST).into(), nothing, payload);
-        rig().packet_dies("at once", &packet, reason, None);
+        rig().packet_is_dropped("at once", &packet, reason, None);
         let packet = ipv6_chain(&[(HOP, &PADDING), (OPTIONS, &PADDING)], nothing, payload);
-        rig().packet_dies("at last", &packet, reason, None);
+        rig().packet_is_dropped("at last", &packet, reason, None);
     }
 }
 
@@ -286,14 +286,14 @@ fn an_atomic_fragment_is_processed_by_itself() {
 }
 
 #[test]
-fn a_second_fragment_header_dies() {
+fn a_second_fragment_header_is_dropped() {
     for more in [false, true] {
         let fragment = fragment_header(0, more);
         for count in [2, 3, 100, 160] {
             let headers: Vec<(IpProtocol, &[u8])> = vec![(FRAGMENT, &fragment); count];
             let packet = chain(&headers);
             let what = format!("{count} {more}");
-            rig().packet_dies(&what, &packet, DropReason::FragmentMalformed, None);
+            rig().packet_is_dropped(&what, &packet, DropReason::FragmentMalformed, None);
         }
     }
 }
@@ -303,9 +303,9 @@ fn an_unknown_protocol_behind_headers_is_told_where_it_was_announced() {
     let headers: [(IpProtocol, &[u8]); 2] = [(HOP, &PADDING), (OPTIONS, &PADDING)];
     let packet = ipv6_chain(&headers, IpProtocol(200), b"?");
     let owed = Some(Owed::problem_v6(1, 48));
-    rig().packet_dies("48", &packet, DropReason::ProtocolUnknown, owed);
+    rig().packet_is_dropped("48", &packet, DropReason::ProtocolUnknown, owed);
     // ESP is an upper layer to a host without keys.
     let packet = ipv6_chain(&[(ROUTING, &routing(0))], IpProtocol(50), &[0; 32]);
     let owed = Some(Owed::problem_v6(1, 40));
-    rig().packet_dies("ESP", &packet, DropReason::ProtocolUnknown, owed);
+    rig().packet_is_dropped("ESP", &packet, DropReason::ProtocolUnknown, owed);
 }

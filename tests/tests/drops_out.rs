@@ -49,7 +49,7 @@ fn drain(rig: &Rig, class: Class) -> Vec<PacketBuf> {
 }
 
 #[test]
-fn an_answer_to_where_no_route_leads_dies() {
+fn an_answer_to_where_no_route_leads_is_dropped() {
     let sources: [(Family, IpAddr); 2] =
         [(Family::V4, "192.0.2.1".parse().unwrap()), (Family::V6, "2001:db8::1".parse().unwrap())];
     for (family, from) in sources {
@@ -67,7 +67,7 @@ fn an_answer_to_where_no_route_leads_dies() {
 }
 
 #[test]
-fn what_waits_too_long_in_line_for_a_neighbour_dies_oldest_first() {
+fn what_waits_too_long_in_line_for_a_neighbour_is_dropped_oldest_first() {
     for family in FAMILIES {
         let mut rig = rig();
         let id = open(&mut rig);
@@ -131,7 +131,7 @@ fn advertisement(host: u8) -> Vec<u8> {
 }
 
 #[test]
-fn what_finds_no_room_among_unresolved_neighbours_dies() {
+fn what_finds_no_room_among_unresolved_neighbours_is_dropped() {
     let wide = InterfaceConfig {
         addresses: vec!["10.0.0.1/16".parse().unwrap(), "fd00::1/64".parse().unwrap()],
         ..ethernet_config(HOST).interfaces[0].clone()
@@ -157,7 +157,7 @@ fn what_finds_no_room_among_unresolved_neighbours_dies() {
 }
 
 #[test]
-fn what_waits_for_a_neighbour_that_never_answers_dies() {
+fn what_waits_for_a_neighbour_that_never_answers_is_dropped() {
     for family in FAMILIES {
         let mut rig = rig();
         let id = open(&mut rig);
@@ -171,12 +171,12 @@ fn what_waits_for_a_neighbour_that_never_answers_dies() {
 }
 
 #[test]
-fn what_is_for_an_interface_that_is_down_dies_on_both_ways() {
+fn what_is_for_an_interface_that_is_down_is_dropped_on_both_ways() {
     for family in FAMILIES {
         let mut rig = rig();
         let question = from_peer(&echo(addr(family, PEER), addr(family, HOST), b"?"));
         rig.stack.set_up(IfIndex(1), false, rig.now, &mut rig.random);
-        rig.dies("arrived", &question, DropReason::InterfaceDown, None);
+        rig.expect_drop("arrived", &question, DropReason::InterfaceDown, None);
         let id = open(&mut rig);
         let to = SocketAddr::new(addr(family, PEER), 9);
         rig.sockets(|s| s.udp_send(id, Some(to), b"?")).0.unwrap_err();
@@ -188,7 +188,7 @@ fn what_is_for_an_interface_that_is_down_dies_on_both_ways() {
 
 /// A question that came in by one interface, with an answer that leaves by another.
 #[test]
-fn an_answer_whose_interface_is_down_dies() {
+fn an_answer_whose_interface_is_down_is_dropped() {
     let second = InterfaceConfig {
         name: "eth1".to_owned(),
         medium: LinkMedium::Ip,
@@ -209,7 +209,7 @@ fn an_answer_whose_interface_is_down_dies() {
 }
 
 #[test]
-fn what_overflows_the_loopback_dies() {
+fn what_overflows_the_loopback_is_dropped() {
     for host in ["127.0.0.1", "::1"] {
         let mut rig = rig();
         let id = open(&mut rig);
@@ -232,7 +232,7 @@ fn solicitation() -> Vec<u8> {
 
 /// The answer of neighbour protocols needs a small frame of its own.
 #[test]
-fn an_answer_for_which_there_is_no_memory_dies() {
+fn an_answer_for_which_there_is_no_memory_is_dropped() {
     for question in [arp_request(PEER), solicitation()] {
         let mut rig = rig();
         let mut packet = rig.pool.alloc(Class::Frame).unwrap();
@@ -250,7 +250,7 @@ fn an_answer_for_which_there_is_no_memory_dies() {
 
 /// An echo request with shared bytes cannot be rewritten in place.
 #[test]
-fn a_question_that_cannot_be_rewritten_for_want_of_memory_dies() {
+fn a_question_that_cannot_be_rewritten_for_want_of_memory_is_dropped() {
     for family in FAMILIES {
         let mut rig = rig();
         let question = from_peer(&echo(addr(family, PEER), addr(family, HOST), b"?"));
@@ -290,7 +290,7 @@ fn without_memory_no_error_is_made() {
 
 /// To be rewritten, shared bytes need a chunk of their own before the rest of theirs.
 #[test]
-fn a_question_in_as_many_pieces_as_it_may_have_dies_where_one_more_is_needed() {
+fn a_question_in_as_many_pieces_as_it_may_have_is_dropped_where_one_more_is_needed() {
     for family in FAMILIES {
         let mut rig = rig();
         let question = from_peer(&echo(addr(family, PEER), addr(family, HOST), &[7; 80]));
@@ -321,7 +321,7 @@ fn a_pool_of_one_frame_serves_one_packet_at_a_time() {
             assert_eq!(rig.lives("an echo in its own frame", &question).len(), 1);
         }
         let closed = from_peer(&udp_to_port(family, 9, b"?"));
-        rig.dies("no frame for the error", &closed, DropReason::UdpNoPort, None);
+        rig.expect_drop("no frame for the error", &closed, DropReason::UdpNoPort, None);
         assert_eq!(rig.pool.available().frames, 1);
     }
 }

@@ -1,8 +1,8 @@
 //! Drops in ICMP, neighbour discovery and UDP, in both families: each is provoked by a packet and
 //! counted once by its reason.
 //!
-//! What each call of `packet_dies` checks is documented at `Rig::dies`. Reading: RFC 792, RFC 4443,
-//! RFC 4861 sections 6.1, 7.1 and 8.1, RFC 6980, RFC 768, RFC 1122 section 4.1.3.
+//! What each call of `expect_drop` checks is documented at `Rig::expect_drop`. Reading: RFC
+//! 792, RFC 4443, RFC 4861 sections 6.1, 7.1 and 8.1, RFC 6980, RFC 768, RFC 1122 section 4.1.3.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
 
@@ -42,19 +42,19 @@ fn icmp(family: Family, mut message: Vec<u8>) -> Vec<u8> {
 }
 
 #[test]
-fn a_truncated_icmp_message_dies() {
+fn a_truncated_icmp_message_is_dropped() {
     for family in FAMILIES {
         for len in 0..8 {
             let packet =
                 ip(addr(family, PEER), addr(family, HOST), icmp_of(family), &[8; 8][..len]);
             let reason = DropReason::IcmpMalformed;
-            rig().packet_dies(&format!("{family:?} {len}"), &packet, reason, None);
+            rig().packet_is_dropped(&format!("{family:?} {len}"), &packet, reason, None);
         }
     }
 }
 
 #[test]
-fn an_icmp_message_with_a_wrong_checksum_dies() {
+fn an_icmp_message_with_a_wrong_checksum_is_dropped() {
     for family in FAMILIES {
         let good = echo(addr(family, PEER), addr(family, HOST), b"hello");
         let header = if family == Family::V4 { 20 } else { 40 };
@@ -63,7 +63,7 @@ fn an_icmp_message_with_a_wrong_checksum_dies() {
             let mut bytes = good.clone();
             bytes[at] ^= 0x10;
             let what = format!("{family:?} {at}");
-            rig.packet_dies(&what, &bytes, DropReason::IcmpChecksum, None);
+            rig.packet_is_dropped(&what, &bytes, DropReason::IcmpChecksum, None);
         }
         let counter = match family {
             Family::V4 => Counter::IcmpInCsumErrors,
@@ -74,26 +74,26 @@ fn an_icmp_message_with_a_wrong_checksum_dies() {
 }
 
 #[test]
-fn an_icmp_message_of_another_type_dies() {
+fn an_icmp_message_of_another_type_is_dropped() {
     // Source quench (RFC 6633), timestamp, address mask; for IPv6 MLD, name lookup, experiments.
     for kind in [1, 4, 6, 9, 10, 13, 14, 15, 17, 30, 40, 255] {
         let packet = icmp(Family::V4, vec![kind, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5]);
-        rig().packet_dies(&format!("{kind}"), &packet, DropReason::IcmpTypeUnknown, None);
+        rig().packet_is_dropped(&format!("{kind}"), &packet, DropReason::IcmpTypeUnknown, None);
     }
     for kind in [138, 139, 160, 200, 255] {
         let packet = icmp(Family::V6, vec![kind, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5]);
-        rig().packet_dies(&format!("{kind}"), &packet, DropReason::IcmpTypeUnknown, None);
+        rig().packet_is_dropped(&format!("{kind}"), &packet, DropReason::IcmpTypeUnknown, None);
     }
     // An echo request with a code is none.
     for (family, kind) in [(Family::V4, 8), (Family::V6, 128)] {
         let packet = icmp(family, vec![kind, 1, 0, 0, 0, 0, 0, 1]);
-        rig().packet_dies("code 1", &packet, DropReason::IcmpTypeUnknown, None);
+        rig().packet_is_dropped("code 1", &packet, DropReason::IcmpTypeUnknown, None);
     }
 }
 
 /// Smurf: a request to many, from a victim (CVE-1999-0513).
 #[test]
-fn an_echo_request_to_many_dies_unanswered() {
+fn an_echo_request_to_many_is_dropped_unanswered() {
     let groups = [
         (Family::V4, "224.0.0.1"),
         (Family::V4, "10.0.0.255"),
@@ -106,13 +106,13 @@ fn an_echo_request_to_many_dies_unanswered() {
         let to: IpAddr = group.parse().unwrap();
         let packet = echo(addr(family, PEER), to, b"?");
         let mut rig = Rig::with_neighbor(&config, PEER);
-        rig.packet_dies(group, &packet, DropReason::IcmpEchoRefused, None);
+        rig.packet_is_dropped(group, &packet, DropReason::IcmpEchoRefused, None);
     }
     for family in FAMILIES {
         let packet = echo(addr(family, PEER), addr(family, HOST), b"?");
         let mut bytes = from_peer(&packet);
         bytes[..6].copy_from_slice(&[0xff; 6]);
-        rig().dies("in a broadcast frame", &bytes, DropReason::IcmpEchoRefused, None);
+        rig().expect_drop("in a broadcast frame", &bytes, DropReason::IcmpEchoRefused, None);
     }
 }
 
@@ -141,7 +141,7 @@ fn an_echo_request_to_a_group_is_answered_from_our_own_address_where_the_setting
     }
     // Not to what pretends to be one of our own addresses.
     let packet = echo(addr(Family::V6, HOST), "ff02::1".parse().unwrap(), b"?");
-    rig().packet_dies("forged", &packet, DropReason::IpSourceInvalid, None);
+    rig().packet_is_dropped("forged", &packet, DropReason::IpSourceInvalid, None);
 }
 
 /// Smurf again: what many can be made to send to one victim is bounded as errors are.
@@ -175,15 +175,15 @@ fn an_unknown_icmpv6_error_is_for_the_socket_whose_packet_it_quotes() {
         let error = floodwall_udp::IcmpError::Unknown { kind, code: 3 };
         assert_eq!(told, floodwall_udp::RecvError::Icmp(error));
         let packet = icmp(Family::V6, vec![kind, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5]);
-        rig.packet_dies("about nothing", &packet, DropReason::IcmpNoFlow, None);
+        rig.packet_is_dropped("about nothing", &packet, DropReason::IcmpNoFlow, None);
     }
 }
 
 #[test]
-fn an_error_or_a_reply_that_belongs_to_nothing_dies() {
+fn an_error_or_a_reply_that_belongs_to_nothing_is_dropped() {
     for (family, kind) in [(Family::V4, 0), (Family::V6, 129)] {
         let packet = icmp(family, vec![kind, 0, 0, 0, 0, 7, 0, 1, 1, 2, 3]);
-        rig().packet_dies("an echo reply", &packet, DropReason::IcmpNoFlow, None);
+        rig().packet_is_dropped("an echo reply", &packet, DropReason::IcmpNoFlow, None);
     }
     for family in FAMILIES {
         let (us, peer) = (addr(family, HOST), addr(family, PEER));
@@ -192,7 +192,7 @@ fn an_error_or_a_reply_that_belongs_to_nothing_dies() {
         let other = ip(us, peer, IpProtocol(200), b"????????");
         for quoted in [&ours[..], &theirs, &other, b"", b"\x45"] {
             let packet = port_unreachable(family, quoted);
-            rig().packet_dies(&format!("{quoted:?}"), &packet, DropReason::IcmpNoFlow, None);
+            rig().packet_is_dropped(&format!("{quoted:?}"), &packet, DropReason::IcmpNoFlow, None);
         }
     }
 }
@@ -211,7 +211,7 @@ fn a_quote_truncated_at_any_byte_is_read_as_far_as_it_goes() {
         for len in 0..sent.len() {
             let bytes = from_peer(&port_unreachable(family, &sent[..len]));
             if len < ports {
-                rig.dies(&format!("{family:?} {len}"), &bytes, DropReason::IcmpNoFlow, None);
+                rig.expect_drop(&format!("{family:?} {len}"), &bytes, DropReason::IcmpNoFlow, None);
             } else {
                 rig.lives(&format!("{family:?} {len}"), &bytes);
                 rig.sockets(|s| s.udp_recv(id, &mut [0; 9])).0.unwrap_err();
@@ -265,18 +265,18 @@ fn advertisement(target: Ipv6Addr, to: Ipv6Addr, solicited: bool, link: MacAddr)
 }
 
 #[test]
-fn neighbour_discovery_that_crossed_a_router_dies() {
+fn neighbour_discovery_that_crossed_a_router_is_dropped() {
     let group = solicited_node(v6(HOST));
     for hop_limit in [0, 1, 64, 254] {
         let mut packet = solicitation(v6(HOST), v6(PEER), group, true);
         packet[7] = hop_limit;
         let what = format!("{hop_limit}");
-        rig().packet_dies(&what, &packet, DropReason::NdpHopLimit, None);
+        rig().packet_is_dropped(&what, &packet, DropReason::NdpHopLimit, None);
     }
 }
 
 #[test]
-fn malformed_neighbour_discovery_dies() {
+fn malformed_neighbour_discovery_is_dropped() {
     let reason = DropReason::NdpMalformed;
     let group = solicited_node(v6(HOST));
     let good = solicitation(v6(HOST), v6(PEER), group, true);
@@ -286,69 +286,69 @@ fn malformed_neighbour_discovery_dies() {
         // Without its option it is whole.
         if len != 24 {
             let packet = icmp(Family::V6, message[..len].to_vec());
-            rig().packet_dies(&format!("{len}"), &packet, reason, None);
+            rig().packet_is_dropped(&format!("{len}"), &packet, reason, None);
         }
     }
     for (at, byte) in [(25, 0), (25, 2), (25, 255), (1, 1), (8, 0xff)] {
         let mut message = message.clone();
         message[at] = byte;
-        rig().packet_dies(&format!("byte {at}"), &icmp(Family::V6, message), reason, None);
+        rig().packet_is_dropped(&format!("byte {at}"), &icmp(Family::V6, message), reason, None);
     }
     // RFC 6980: not even an atomic fragment.
     let whole: [(IpProtocol, &[u8]); 1] = [(IpProtocol::FRAGMENT, &fragment_header(0, false))];
     let to_us = solicitation(v6(HOST), v6(PEER), v6(HOST), true);
     let packet = ipv6_chain(&whole, IpProtocol::ICMPV6, &to_us[40..]);
-    rig().packet_dies("atomic fragment", &packet, reason, None);
+    rig().packet_is_dropped("atomic fragment", &packet, reason, None);
     // RFC 4861 section 7.1.1: a probe names no link address and goes to the right group.
     let nobody = Ipv6Addr::UNSPECIFIED;
     let packet = solicitation(v6(HOST), nobody, group, true);
-    rig().packet_dies("a probe with a link address", &packet, reason, None);
+    rig().packet_is_dropped("a probe with a link address", &packet, reason, None);
     let packet = solicitation(v6(HOST), nobody, v6(HOST), false);
-    rig().packet_dies("a probe to one", &packet, reason, None);
+    rig().packet_is_dropped("a probe to one", &packet, reason, None);
     // Section 7.1.2: a solicited answer does not go to all.
     let all = "ff02::1".parse().unwrap();
     let packet = advertisement(v6(9), all, true, mac(9));
-    rig().packet_dies("solicited, to all", &packet, reason, None);
+    rig().packet_is_dropped("solicited, to all", &packet, reason, None);
     let packet = advertisement(v6(9), v6(HOST), true, MacAddr::BROADCAST);
-    rig().packet_dies("the broadcast address", &packet, reason, None);
+    rig().packet_is_dropped("the broadcast address", &packet, reason, None);
     // Section 6.1.2 and 8.1: routers send from link-local addresses.
     for (kind, len) in [(134, 16), (137, 40)] {
         let mut message = vec![0; len];
         message[0] = kind;
-        rig().packet_dies(&format!("{kind}"), &icmp(Family::V6, message), reason, None);
+        rig().packet_is_dropped(&format!("{kind}"), &icmp(Family::V6, message), reason, None);
     }
 }
 
 #[test]
-fn neighbour_discovery_about_others_dies() {
+fn neighbour_discovery_about_others_is_dropped() {
     let group = solicited_node(v6(HOST));
     let mut rig = rig();
     // Its last three bytes are ours, so that it reaches the group; the address is not.
     let other: Ipv6Addr = "fd00::9:0:1".parse().unwrap();
     let packet = solicitation(other, v6(PEER), group, true);
-    rig.packet_dies("for another", &packet, DropReason::NdpNotForUs, None);
+    rig.packet_is_dropped("for another", &packet, DropReason::NdpNotForUs, None);
     // CVE-2008-2476: from elsewhere it would fill the cache with what is not on the link.
     let far: Ipv6Addr = "2001:db8::1".parse().unwrap();
     let packet = solicitation(v6(HOST), far, group, true);
-    rig.packet_dies("from afar", &packet, DropReason::NdpNotForUs, None);
+    rig.packet_is_dropped("from afar", &packet, DropReason::NdpNotForUs, None);
     let packet = solicitation(v6(HOST), v6(HOST), group, true);
-    rig.packet_dies("from ourselves", &packet, DropReason::NdpNotForUs, None);
+    rig.packet_is_dropped("from ourselves", &packet, DropReason::NdpNotForUs, None);
     assert_eq!(rig.stack.neighbors_v6().iter().count(), 1, "the peer alone");
 }
 
 #[test]
-fn an_advertisement_that_nobody_asked_for_dies() {
+fn an_advertisement_that_nothing_asked_for_is_dropped() {
     let all = "ff02::1".parse().unwrap();
     for (to, solicited) in [(v6(HOST), true), (v6(HOST), false), (all, false)] {
         let mut rig = rig();
         let packet = advertisement(v6(9), to, solicited, mac(9));
-        rig.packet_dies("unsolicited", &packet, DropReason::NdpUnsolicited, None);
+        rig.packet_is_dropped("unsolicited", &packet, DropReason::NdpUnsolicited, None);
         assert_eq!(rig.stack.neighbors_v6().iter().count(), 1, "the peer alone");
     }
 }
 
 #[test]
-fn a_malformed_datagram_dies() {
+fn a_malformed_datagram_is_dropped() {
     for family in FAMILIES {
         let mut rig = rig();
         open(&mut rig, 7, SocketSettings::new(Family::V6));
@@ -357,20 +357,20 @@ fn a_malformed_datagram_dies() {
         let good = udp_datagram((from, 4000).into(), (to, 7).into(), b"hello");
         for len in 0..8 {
             let packet = ip(from, to, IpProtocol::UDP, &good[..len]);
-            rig.packet_dies(&format!("{family:?} cut at {len}"), &packet, reason, None);
+            rig.packet_is_dropped(&format!("{family:?} cut at {len}"), &packet, reason, None);
         }
         // Below the header's own length, and beyond the packet: 0 is a jumbogram's (RFC 2675).
         for len in (0_u16..8).chain([14, 15, 100, 0x7fff, 0xffff]) {
             let mut bytes = good.clone();
             bytes[4..6].copy_from_slice(&len.to_be_bytes());
             let packet = ip(from, to, IpProtocol::UDP, &bytes);
-            rig.packet_dies(&format!("{family:?} {len}"), &packet, reason, None);
+            rig.packet_is_dropped(&format!("{family:?} {len}"), &packet, reason, None);
         }
     }
 }
 
 #[test]
-fn a_datagram_with_a_wrong_checksum_dies_whether_somebody_listens_or_not() {
+fn a_datagram_with_a_wrong_checksum_is_dropped_whether_somebody_listens_or_not() {
     for family in FAMILIES {
         let mut rig = rig();
         let settings = SocketSettings { receive_bytes: 1 << 20, ..SocketSettings::new(Family::V6) };
@@ -382,7 +382,7 @@ fn a_datagram_with_a_wrong_checksum_dies_whether_somebody_listens_or_not() {
                 let mut bytes = good.clone();
                 bytes[at] ^= 1;
                 let what = format!("{family:?} {port} {at}");
-                rig.packet_dies(&what, &bytes, DropReason::UdpChecksum, None);
+                rig.packet_is_dropped(&what, &bytes, DropReason::UdpChecksum, None);
             }
         }
         let mut none = udp_to_port(family, 7, b"hello");
@@ -390,36 +390,36 @@ fn a_datagram_with_a_wrong_checksum_dies_whether_somebody_listens_or_not() {
         match family {
             // RFC 768: no checksum was made. RFC 8200 section 8.1: there is always one.
             Family::V4 => assert!(rig.lives("none", &from_peer(&none)).is_empty()),
-            Family::V6 => rig.packet_dies("none", &none, DropReason::UdpChecksum, None),
+            Family::V6 => rig.packet_is_dropped("none", &none, DropReason::UdpChecksum, None),
         }
         none[header + 2..header + 4].copy_from_slice(&9_u16.to_be_bytes());
         match family {
             Family::V4 => {
                 let owed = Some(Owed::unreachable(family, 3));
-                rig.packet_dies("none, closed", &none, DropReason::UdpNoPort, owed);
+                rig.packet_is_dropped("none, closed", &none, DropReason::UdpNoPort, owed);
             }
             Family::V6 => {
-                rig.packet_dies("none, closed", &none, DropReason::UdpChecksum, None);
+                rig.packet_is_dropped("none, closed", &none, DropReason::UdpChecksum, None);
             }
         }
     }
 }
 
 #[test]
-fn a_datagram_for_a_closed_port_dies_and_is_told() {
+fn a_datagram_for_a_closed_port_is_dropped_and_is_told() {
     for family in FAMILIES {
         let code = if family == Family::V4 { 3 } else { 4 };
         for len in [0, 1, 100, 1400] {
             let packet = udp_to_port(family, 9, &vec![1; len]);
             let owed = Some(Owed::unreachable(family, code));
             let what = format!("{family:?} {len}");
-            rig().packet_dies(&what, &packet, DropReason::UdpNoPort, owed);
+            rig().packet_is_dropped(&what, &packet, DropReason::UdpNoPort, owed);
         }
     }
 }
 
 #[test]
-fn a_datagram_to_many_for_a_closed_port_dies_untold() {
+fn a_datagram_to_many_for_a_closed_port_is_dropped_untold() {
     let groups = [
         (Family::V4, "224.0.0.1"),
         (Family::V4, "10.0.0.255"),
@@ -429,17 +429,17 @@ fn a_datagram_to_many_for_a_closed_port_dies_untold() {
     for (family, group) in groups {
         let to: IpAddr = group.parse().unwrap();
         let packet = udp((addr(family, PEER), 4000).into(), (to, 9).into(), b"?");
-        rig().packet_dies(group, &packet, DropReason::UdpNoPort, None);
+        rig().packet_is_dropped(group, &packet, DropReason::UdpNoPort, None);
     }
     for family in FAMILIES {
         let mut bytes = from_peer(&udp_to_port(family, 9, b"?"));
         bytes[..6].copy_from_slice(&[0xff; 6]);
-        rig().dies("in a broadcast frame", &bytes, DropReason::UdpNoPort, None);
+        rig().expect_drop("in a broadcast frame", &bytes, DropReason::UdpNoPort, None);
     }
 }
 
 #[test]
-fn a_datagram_for_a_full_socket_dies_and_the_waiting_ones_stay() {
+fn a_datagram_for_a_full_socket_is_dropped_and_the_waiting_ones_stay() {
     for family in FAMILIES {
         let mut rig = rig();
         let settings = SocketSettings {
@@ -455,7 +455,7 @@ fn a_datagram_for_a_full_socket_dies_and_the_waiting_ones_stay() {
             assert!(rig.frame(&bytes).is_empty(), "no answer");
         }
         let died = deaths(&before, &rig.stats());
-        let waiting = rig.stats().fates.delivered;
+        let waiting = rig.stats().outcomes.delivered;
         assert_eq!(died, (vec![(DropReason::UdpSocketFull, 100 - waiting)], vec![]));
         assert!((5..20).contains(&waiting), "{waiting} of 2,176 true bytes");
         let received = (0..).take_while(|_| {

@@ -71,7 +71,7 @@ fn variants(frame: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
 }
 
 #[test]
-fn nothing_dies_at_the_interface_that_triage_would_not_refuse() {
+fn nothing_is_dropped_at_the_interface_that_triage_would_not_refuse() {
     let mut tally = Tally::new();
     for path in vendored() {
         let Ok(packets) = read(&path) else { continue };

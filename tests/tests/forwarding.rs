@@ -56,7 +56,7 @@ fn a_packet_for_the_other_side_goes_there_with_one_hop_less() {
         }
         let stats = router.rig.stats();
         let forwarded = of(family, Counter::IpForwDatagrams, Counter::Ip6OutForwDatagrams);
-        assert_eq!((stats.counters.of(forwarded), stats.fates.forwarded), (2, 2));
+        assert_eq!((stats.counters.of(forwarded), stats.outcomes.forwarded), (2, 2));
         assert!(router.rig.conservation().holds());
     }
 }
@@ -73,7 +73,7 @@ fn without_forwarding_nothing_is_passed_on() {
         for config in off {
             let packet = hello(family, right(family, PEER));
             let mut router = Transit::new(&config);
-            assert!(router.dies("a host", &packet, DropReason::IpNotForUs).is_empty());
+            assert!(router.expect_drop("a host", &packet, DropReason::IpNotForUs).is_empty());
         }
     }
 }
@@ -106,17 +106,17 @@ fn a_router_answers_at_each_of_its_addresses() {
         assert_eq!((sent.from, sent.to), (right(family, HOST), addr(family, PEER)));
         let mut host = StackConfig { ipv4_forwarding: false, ..router_config() };
         host.ipv6_forwarding = false;
-        assert!(Transit::new(&host).dies("host", &ping, DropReason::IpNotForUs).is_empty());
+        assert!(Transit::new(&host).expect_drop("host", &ping, DropReason::IpNotForUs).is_empty());
     }
 }
 
 #[test]
-fn a_packet_without_a_hop_left_dies_and_its_sender_is_told() {
+fn a_packet_without_a_hop_left_is_dropped_and_its_sender_is_told() {
     for family in FAMILIES {
         for hops in [0, 1] {
             let packet = with_hop_limit(&hello(family, far(family, 7)), hops);
             let mut router = router();
-            let departed = router.dies("no hop left", &packet, DropReason::HopLimitExceeded);
+            let departed = router.expect_drop("no hop left", &packet, DropReason::HopLimitExceeded);
             let sent = Sent::of(&departed[0]);
             // From the interface that leads back (RFC 1812 section 4.3.2.4).
             assert_eq!((sent.from, sent.to), (addr(family, HOST), addr(family, PEER)));
@@ -157,7 +157,7 @@ fn routes_that_lead_nowhere_say_so_in_their_words() {
                     }
                 }
             }
-            let departed = router.dies(reason.name(), &hello(family, to), reason);
+            let departed = router.expect_drop(reason.name(), &hello(family, to), reason);
             let told = departed.first().map(|packet| {
                 let icmp = Sent::of(packet).icmp();
                 (icmp.kind, icmp.code)
@@ -174,7 +174,7 @@ fn a_route_into_a_dead_link_is_told_as_unreachable() {
         let (now, rig) = (router.rig.now, &mut router.rig);
         rig.stack.set_up(RIGHT, false, now, &mut rig.random);
         let packet = hello(family, far(family, 7));
-        let departed = router.dies("dead link", &packet, DropReason::InterfaceDown);
+        let departed = router.expect_drop("dead link", &packet, DropReason::InterfaceDown);
         assert_eq!(Sent::of(&departed[0]).icmp().kind, kinds(family, (3, 0), (1, 0)).0);
     }
 }
@@ -205,7 +205,7 @@ fn what_is_too_big_is_told_the_links_mtu() {
             packet[6] |= 0x40;
             packet = with_hop_limit(&packet, 64);
         }
-        let departed = router.dies("too big", &packet, DropReason::PacketTooBig);
+        let departed = router.expect_drop("too big", &packet, DropReason::PacketTooBig);
         let icmp = Sent::of(&departed[0]).icmp();
         assert_eq!((icmp.kind, icmp.code), kinds(family, (3, 4), (2, 0)));
         assert_eq!(icmp.word, 1280);
@@ -257,7 +257,7 @@ fn fragments_are_passed_on_as_they_are() {
 }
 
 #[test]
-fn addresses_that_belong_to_a_link_or_to_nobody_are_not_passed_on() {
+fn addresses_that_belong_to_a_link_or_to_nothing_are_not_passed_on() {
     use DropReason::{ForwardBroadcast, ForwardLinkScope, ForwardMartian};
     let v4 = [
         ("169.254.1.1", "172.16.0.7", ForwardLinkScope),
@@ -286,18 +286,18 @@ fn addresses_that_belong_to_a_link_or_to_nobody_are_not_passed_on() {
     ];
     for (from, to, reason) in v4.into_iter().chain(v6) {
         let packet = ip(from.parse().unwrap(), to.parse().unwrap(), IpProtocol::UDP, &[0; 16]);
-        let departed = router().dies(&format!("{from} {to}"), &packet, reason);
+        let departed = router().expect_drop(&format!("{from} {to}"), &packet, reason);
         assert!(departed.is_empty(), "{from} {to}: no error is sent");
     }
 }
 
 #[test]
-fn who_sends_from_its_link_alone_is_told_that_this_leads_nowhere() {
+fn one_that_sends_from_its_link_alone_is_told_that_this_leads_nowhere() {
     let mut router = router();
     router.knows(LEFT, "fe80::2".parse().unwrap(), mac(PEER));
     let packet =
         ip("fe80::2".parse().unwrap(), "fd16::7".parse().unwrap(), IpProtocol::UDP, &[0; 16]);
-    let departed = router.dies("link-local source", &packet, DropReason::ForwardLinkScope);
+    let departed = router.expect_drop("link-local source", &packet, DropReason::ForwardLinkScope);
     let icmp = Sent::of(&departed[0]).icmp();
     assert_eq!((icmp.kind, icmp.code), (1, 2), "beyond the scope of the source address");
 }
@@ -308,9 +308,9 @@ fn the_registry_of_addresses_is_asked_where_that_is_configured() {
         let packet = hello(family, to.parse().unwrap());
         let config = StackConfig { martians: Martians::Registry, ..router_config() };
         let mut strict = Transit::new(&config);
-        assert!(strict.dies(to, &packet, DropReason::ForwardMartian).is_empty());
+        assert!(strict.expect_drop(to, &packet, DropReason::ForwardMartian).is_empty());
         // Else it is a destination as any.
-        router().dies(to, &packet, DropReason::NoRoute);
+        router().expect_drop(to, &packet, DropReason::NoRoute);
     }
 }
 
@@ -344,13 +344,13 @@ fn the_way_back_decides_where_that_is_configured() {
         let nowhere = from(nowhere);
         let reason = DropReason::ForwardReversePath;
         let mut strict = Transit::new(&config(ReversePath::Strict));
-        assert!(strict.dies("strict, other side", &other_side, reason).is_empty());
-        assert!(strict.dies("strict, nowhere", &nowhere, reason).is_empty());
+        assert!(strict.expect_drop("strict, other side", &other_side, reason).is_empty());
+        assert!(strict.expect_drop("strict, nowhere", &nowhere, reason).is_empty());
         assert_eq!(strict.rig.stats().counters.of(Counter::TcpExtIPReversePathFilter), 2);
         let honest = from_left(&hello(family, far(family, 7)));
         assert_eq!(strict.arrive(LEFT, &[honest]).len(), 1);
         let mut loose = Transit::new(&config(ReversePath::Loose));
-        assert!(loose.dies("loose, nowhere", &nowhere, reason).is_empty());
+        assert!(loose.expect_drop("loose, nowhere", &nowhere, reason).is_empty());
         assert_eq!(loose.arrive(LEFT, &[from_left(&other_side)]).len(), 1);
         let mut off = Transit::new(&config(ReversePath::Off));
         assert_eq!(off.arrive(LEFT, &[from_left(&nowhere), from_left(&other_side)]).len(), 2);
@@ -363,9 +363,9 @@ fn ipv4_options_pass_but_source_routes_and_broken_ones_do_not() {
     let fields = Ipv4Fields::new(Ipv4Addr::new(10, 0, 0, 2), to, IpProtocol::UDP, 64, 0);
     let with = |options: &[u8]| ipv4_with_options(fields, options, &[0; 16]);
     let route = [0x83, 7, 4, 10, 1, 0, 2, 0];
-    router().dies("source route", &with(&route), DropReason::IpSourceRoute);
+    router().expect_drop("source route", &with(&route), DropReason::IpSourceRoute);
     let mut router = router();
-    let broken = router.dies("broken", &with(&[7, 99]), DropReason::IpOptionMalformed);
+    let broken = router.expect_drop("broken", &with(&[7, 99]), DropReason::IpOptionMalformed);
     assert_eq!(Sent::of(&broken[0]).icmp().kind, 12);
     let alert = with(&[0x94, 4, 0, 0]);
     let departed = router.arrive(LEFT, &[from_left(&alert)]);
@@ -384,7 +384,7 @@ fn the_hop_by_hop_header_is_looked_at_and_nothing_behind_it() {
     // For the destination alone: a router has no opinion.
     let behind = chain(&[(IpProtocol(60), &options_header(&[0x9e, 2, 0, 0, 1, 0]))]);
     let mut router = router();
-    let told = router.dies("refused", &refused, DropReason::ExtensionOptionUnknown);
+    let told = router.expect_drop("refused", &refused, DropReason::ExtensionOptionUnknown);
     assert_eq!((Sent::of(&told[0]).icmp().kind, Sent::of(&told[0]).icmp().code), (4, 2));
     for packet in [skipped, behind] {
         let departed = router.arrive(LEFT, &[from_left(&packet)]);
@@ -404,13 +404,13 @@ fn errors_about_errors_and_fragments_are_not_made() {
         };
         error[at..at + to.len()].copy_from_slice(&to);
         let error = with_hop_limit(&error, 1);
-        let silent = router().dies("error", &error, DropReason::HopLimitExceeded);
+        let silent = router().expect_drop("error", &error, DropReason::HopLimitExceeded);
         assert!(silent.is_empty(), "{family:?}");
     }
     let mut later = ip(addr(Family::V4, PEER), far(Family::V4, 7), IpProtocol::UDP, &[0; 16]);
     later[7] = 100;
     let later = with_hop_limit(&later, 1);
-    assert!(router().dies("fragment", &later, DropReason::HopLimitExceeded).is_empty());
+    assert!(router().expect_drop("fragment", &later, DropReason::HopLimitExceeded).is_empty());
 }
 
 #[test]
@@ -434,7 +434,7 @@ fn an_unknown_neighbour_is_asked_for_and_its_packets_leave_when_it_answers() {
 }
 
 #[test]
-fn who_sends_to_a_neighbour_that_does_not_answer_is_told() {
+fn one_that_sends_to_a_neighbour_that_does_not_answer_is_told() {
     for family in FAMILIES {
         let (mut router, to) = (router(), right(family, 66));
         let packet = hello(family, to);
@@ -765,11 +765,11 @@ fn a_list_is_not_passed_by_hiding_the_upper_header() {
         let cut = ipv6_chain_to(to, &headers, IpProtocol::UDP, &datagram[..2]);
         let mut router = Transit::new(&config);
         for packet in [whole, cut] {
-            let silent = router.dies("hidden", &packet, DropReason::AccessDenied);
+            let silent = router.expect_drop("hidden", &packet, DropReason::AccessDenied);
             assert!(silent.is_empty());
         }
         let none = ipv6_chain_to(to, &headers, IpProtocol::UDP, b"");
-        assert!(router.dies("hidden", &none, DropReason::AccessDenied).is_empty());
+        assert!(router.expect_drop("hidden", &none, DropReason::AccessDenied).is_empty());
     }
     // Legitimate fragments of what no rule denies pass.
     let mut router = Transit::new(&config);
@@ -782,7 +782,7 @@ fn a_list_is_not_passed_by_hiding_the_upper_header() {
 }
 
 #[test]
-fn what_a_rule_denies_dies_before_anything_else_is_done() {
+fn what_a_rule_denies_is_dropped_before_anything_else_is_done() {
     for family in FAMILIES {
         let mut config = router_config();
         config.interfaces[0].access = ["permit udp dport 10", "deny udp dport 9-20", "deny 200"]
@@ -792,13 +792,13 @@ fn what_a_rule_denies_dies_before_anything_else_is_done() {
         let to = far(family, 7);
         let port =
             |port| udp(SocketAddr::new(addr(family, PEER), 1), SocketAddr::new(to, port), b"?");
-        let silent = router.dies("denied", &port(9), DropReason::AccessDenied);
+        let silent = router.expect_drop("denied", &port(9), DropReason::AccessDenied);
         assert!(silent.is_empty());
         // No answer although it has no hop left; and what is for ourselves is denied as well.
         let spent = with_hop_limit(&port(9), 1);
-        assert!(router.dies("no hop left", &spent, DropReason::AccessDenied).is_empty());
+        assert!(router.expect_drop("no hop left", &spent, DropReason::AccessDenied).is_empty());
         let ours = ip(addr(family, PEER), addr(family, HOST), IpProtocol(200), b"?");
-        assert!(router.dies("ours", &ours, DropReason::AccessDenied).is_empty());
+        assert!(router.expect_drop("ours", &ours, DropReason::AccessDenied).is_empty());
         let open = [from_left(&port(10)), from_left(&port(21))];
         assert_eq!(router.arrive(LEFT, &open).len(), 2);
         let list = router.rig.stack.access_list(LEFT).unwrap();
@@ -826,20 +826,23 @@ fn a_follower_passes_on_what_its_own_queue_brings() {
         control.add_neighbor(RIGHT, right(family, PEER), right_mac(PEER), now).unwrap();
         shards.run_for(Duration::from_secs(2), Duration::from_millis(50));
         shards.departed();
-        let before = shards.stats(1).fates;
+        let before = shards.stats(1).outcomes;
         let packet = hello(family, far(family, 7));
         shards.turn(1, &[from_left(&packet)]);
         let kind = if family == Family::V4 { EtherType::IPV4 } else { EtherType::IPV6 };
         let after = frame(right_mac(PEER), right_mac(HOST), kind, &one_hop_later(&packet));
         assert_eq!(shards.departed(), [after]);
-        let fates = shards.stats(1).fates;
-        assert_eq!((fates.forwarded, fates.handed_in), (before.forwarded + 1, before.handed_in));
+        let outcomes = shards.stats(1).outcomes;
+        assert_eq!(
+            (outcomes.forwarded, outcomes.handed_in),
+            (before.forwarded + 1, before.handed_in)
+        );
         // A packet to an unknown neighbour goes to the control shard unchanged, a bounded number of
         // them.
         let unknown: Vec<_> =
             (0..64).map(|_| from_left(&hello(family, right(family, 66)))).collect();
         shards.turn(1, &unknown);
-        let handed = shards.stats(1).fates.handed_in - fates.handed_in;
+        let handed = shards.stats(1).outcomes.handed_in - outcomes.handed_in;
         assert_eq!(handed, limits::FORWARD_HANDED_MAX as u64);
         assert_eq!(shards.stats(1).drops_in.of(DropReason::HandoffFull), 64 - handed);
         shards.turn(0, &[]);

@@ -182,10 +182,10 @@ fn a_socket_that_forbids_fragments_is_told_the_limit() {
     let id = open(&mut rig, settings);
     for (family, max) in [(Family::V4, 1472), (Family::V6, 1452)] {
         let to = SocketAddr::new(addr(family, PEER), 4000);
-        let before = rig.stats().fates;
+        let before = rig.stats().outcomes;
         let (sent, departed) = rig.sockets(|s| s.udp_send(id, Some(to), &vec![0; max + 1]));
         assert_eq!(sent, Err(SendError::Socket(UdpSendError::MessageTooLong { max })));
-        assert!(departed.is_empty() && rig.stats().fates == before);
+        assert!(departed.is_empty() && rig.stats().outcomes == before);
         let (sent, departed) = rig.sockets(|s| s.udp_send(id, Some(to), &vec![0; max]));
         assert_eq!((sent, departed.len(), departed[0].len()), (Ok(()), 1, 1514));
     }
@@ -251,8 +251,8 @@ fn a_datagram_in_fragments_reaches_its_socket() {
         assert_eq!(received.len, payload.len());
         assert!(out[..received.len] == payload);
         let stats = rig.stats();
-        let fates = (stats.fates.delivered, stats.fates.merged, stats.held);
-        assert_eq!(fates, (1, 20, 0), "21 fragments");
+        let outcomes = (stats.outcomes.delivered, stats.outcomes.merged, stats.held);
+        assert_eq!(outcomes, (1, 20, 0), "21 fragments");
     }
 }
 

@@ -293,7 +293,7 @@ fn a_neighbour_that_is_found_or_lost_allocates_nothing() {
 }
 
 #[test]
-fn deaths_of_every_kind_allocate_nothing() {
+fn drops_of_every_kind_allocate_nothing() {
     let mut frames = vec![vec![], vec![1; 13], frame(mac(HOST), mac(PEER), EtherType(0x88cc), b"")];
     for family in FAMILIES {
         let (from, to) = (addr(family, PEER), addr(family, HOST));
@@ -413,7 +413,7 @@ fn floods_of_every_kind_allocate_nothing() {
         }
     });
     let stats = bare.rig.stats();
-    assert!(stats.fates.merged > 100 && stats.fates.answered > 400, "{:?}", stats.fates);
+    assert!(stats.outcomes.merged > 100 && stats.outcomes.answered > 400, "{:?}", stats.outcomes);
     assert!(stats.counters.of(Counter::Icmp6OutMLDv2Reports) > 0);
     assert!(bare.rig.conservation().holds());
 }

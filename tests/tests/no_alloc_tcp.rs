@@ -228,7 +228,7 @@ fn opening_and_closing_allocates_nothing() {
 /// The writer's copy is the one that is sent, sent again, received and handed out, in place: so a
 /// copying reader makes the second copy of a byte and the last.
 #[test]
-fn bytes_are_copied_by_their_writer_and_by_their_reader_and_by_nobody_else() {
+fn bytes_are_copied_by_their_writer_and_by_their_reader_and_by_nothing_else() {
     for v6 in [false, true] {
         for whole in [false, true] {
             let mut pair = Pair::new(v6);

@@ -130,7 +130,7 @@ fn an_error_about_a_request_is_told_to_the_socket_that_sent_it() {
 
 /// Forged errors and replies: another identifier, another destination, a request of theirs.
 #[test]
-fn what_belongs_to_no_request_of_ours_reaches_nobody() {
+fn what_belongs_to_no_request_of_ours_reaches_nothing() {
     for family in FAMILIES {
         let mut rig = Rig::with_neighbor(&ethernet_config(HOST), PEER);
         let id = open(&mut rig, family);
@@ -141,11 +141,11 @@ fn what_belongs_to_no_request_of_ours_reaches_nobody() {
             let mut quoted = sent.clone();
             quoted[at] ^= 1;
             let error = time_exceeded(family, &quoted);
-            rig.packet_dies(what, &error, DropReason::IcmpNoFlow, None);
+            rig.packet_is_dropped(what, &error, DropReason::IcmpNoFlow, None);
         }
         for len in 0..header + 6 {
             let error = time_exceeded(family, &sent[..len]);
-            rig.packet_dies("a cut quote", &error, DropReason::IcmpNoFlow, None);
+            rig.packet_is_dropped("a cut quote", &error, DropReason::IcmpNoFlow, None);
         }
         let identifier = rig.sockets(|s| s.ping_identifier(id)).0.unwrap();
         let reply = |host, id| match family {
@@ -153,8 +153,8 @@ fn what_belongs_to_no_request_of_ours_reaches_nobody() {
             Family::V6 => icmpv6(v6(host), v6(HOST), Icmpv6Message::EchoReply { id, seq: 7 }, b"?"),
         };
         let reason = DropReason::IcmpNoFlow;
-        rig.packet_dies("another peer", &reply(9, identifier), reason, None);
-        rig.packet_dies("another socket", &reply(PEER, identifier ^ 1), reason, None);
+        rig.packet_is_dropped("another peer", &reply(9, identifier), reason, None);
+        rig.packet_is_dropped("another socket", &reply(PEER, identifier ^ 1), reason, None);
         rig.lives("the peer that was sent a request", &from_peer(&reply(PEER, identifier)));
     }
 }
@@ -180,7 +180,7 @@ fn replies_beyond_the_sockets_buffer_die_by_name() {
         };
         rig.lives("the first", &from_peer(&reply));
         for _ in 0..100 {
-            rig.packet_dies("more", &reply, DropReason::IcmpSocketFull, None);
+            rig.packet_is_dropped("more", &reply, DropReason::IcmpSocketFull, None);
         }
         assert!(rig.sockets(|s| s.ping_recv(id, &mut [])).0.is_ok());
         rig.lives("room again", &from_peer(&reply));

@@ -180,7 +180,7 @@ fn runs_alike(seed: u64) -> [u64; 2] {
         }
     }
     let stats = twins.peers.each_ref().map(|peer| peer.rig.stats());
-    let dead = stats.each_ref().map(|stats| format!("{:?} {:?}", stats.drops_in, stats.fates));
+    let dead = stats.each_ref().map(|stats| format!("{:?} {:?}", stats.drops_in, stats.outcomes));
     assert_eq!(dead[0], dead[1], "seed {seed}");
     for counter in [Counter::TcpInSegs, Counter::IpInOctets, Counter::Ip6InOctets] {
         assert_eq!(stats[0].counters.of(counter), stats[1].counters.of(counter), "seed {seed}");
@@ -271,7 +271,7 @@ fn datagrams_alike(seed: u64) -> [u64; 2] {
         }
     }
     let stats = twins.peers.each_ref().map(|peer| peer.rig.stats());
-    let dead = stats.each_ref().map(|stats| format!("{:?} {:?}", stats.drops_in, stats.fates));
+    let dead = stats.each_ref().map(|stats| format!("{:?} {:?}", stats.drops_in, stats.outcomes));
     assert_eq!(dead[0], dead[1], "seed {seed}");
     for counter in [
         Counter::IpInOctets,

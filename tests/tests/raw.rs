@@ -34,7 +34,7 @@ fn heard(rig: &mut Rig, id: RawId) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn without_leave_nobody_has_one() {
+fn without_leave_nothing_has_one() {
     let mut rig = Rig::with_neighbor(&ethernet_config(HOST), PEER);
     for family in FAMILIES {
         let opened = rig.sockets(|s| s.raw_open(RawSettings::new(family, icmp_of(family)))).0;
@@ -52,12 +52,12 @@ fn a_protocol_that_only_a_raw_socket_speaks_is_heard_and_not_answered() {
             Family::V4 => Owed::unreachable(family, 2),
             Family::V6 => Owed::problem_v6(1, 6),
         };
-        rig.packet_dies("no socket", &packet, DropReason::ProtocolUnknown, Some(owed));
+        rig.packet_is_dropped("no socket", &packet, DropReason::ProtocolUnknown, Some(owed));
         let id = open(&mut rig, RawSettings::new(family, protocol));
         assert!(rig.lives("heard", &from_peer(&packet)).is_empty());
         assert_eq!(heard(&mut rig, id).as_deref(), Some(&b"hello"[..]));
         rig.sockets(|s| s.raw_close(id));
-        rig.packet_dies("closed again", &packet, DropReason::ProtocolUnknown, Some(owed));
+        rig.packet_is_dropped("closed again", &packet, DropReason::ProtocolUnknown, Some(owed));
     }
 }
 
@@ -130,7 +130,7 @@ fn an_icmp_listener_hears_whole_messages_whose_checksum_is_right() {
         assert_eq!(heard(&mut rig, id).as_deref(), Some(&ask[header..]));
         let mut broken = ask;
         broken[header + 9] ^= 1;
-        rig.packet_dies("broken", &broken, DropReason::IcmpChecksum, None);
+        rig.packet_is_dropped("broken", &broken, DropReason::IcmpChecksum, None);
         assert_eq!(heard(&mut rig, id), None);
     }
 }

@@ -21,7 +21,7 @@ fn services() -> Vec<Box<dyn Application>> {
 
 /// A host of so many workers with an echo service; its peer is known for good.
 fn host(workers: u16) -> Shards {
-    let mut shards = stranger(workers);
+    let mut shards = unknown(workers);
     for family in FAMILIES {
         shards.add_neighbor(addr(family, PEER), mac(PEER));
     }
@@ -31,7 +31,7 @@ fn host(workers: u16) -> Shards {
 }
 
 /// The same, with no known neighbours.
-fn stranger(workers: u16) -> Shards {
+fn unknown(workers: u16) -> Shards {
     let mut shards = Shards::new(&ethernet_config(HOST), workers, services);
     // What the start has to say.
     shards.run_for(Duration::from_secs(2), Duration::from_millis(50));
@@ -78,8 +78,16 @@ fn each_worker_answers_the_flows_that_are_steered_to_it() {
         assert_eq!(answered, ports);
         for worker in 0..workers {
             let stats = shards.stats(worker);
-            assert!(stats.fates.delivered > 100 / u64::from(workers) / 2, "{:?}", stats.fates);
-            assert_eq!((stats.fates.handed_in, stats.fates.handed_out), (0, 0), "worker {worker}");
+            assert!(
+                stats.outcomes.delivered > 100 / u64::from(workers) / 2,
+                "{:?}",
+                stats.outcomes
+            );
+            assert_eq!(
+                (stats.outcomes.handed_in, stats.outcomes.handed_out),
+                (0, 0),
+                "worker {worker}"
+            );
         }
         shards.assert_conserved();
     }
@@ -88,12 +96,12 @@ fn each_worker_answers_the_flows_that_are_steered_to_it() {
 #[test]
 fn an_unknown_neighbour_is_resolved_by_the_control_shard_which_sends_for_the_follower() {
     for family in FAMILIES {
-        let mut shards = stranger(2);
+        let mut shards = unknown(2);
         let port = port_of(&shards, family, 1);
         shards.arrive(&[question(family, port)]);
-        let follower = shards.stats(1).fates;
+        let follower = shards.stats(1).outcomes;
         assert_eq!((follower.handed_out, follower.delivered), (1, 1));
-        assert_eq!(shards.stats(0).fates.adopted_out, 1);
+        assert_eq!(shards.stats(0).outcomes.adopted_out, 1);
         assert_eq!(shards.stats(0).pending, 1, "it waits for the link address");
         let asked = shards.departed();
         assert_eq!((asked.len(), answers(&asked).len()), (1, 0), "the neighbour is solicited");
@@ -103,15 +111,15 @@ fn an_unknown_neighbour_is_resolved_by_the_control_shard_which_sends_for_the_fol
         assert_eq!(answers(&shards.departed()), [(addr(family, PEER), port)]);
         shards.arrive(&[question(family, port), question(family, port)]);
         assert_eq!(answers(&shards.departed()).len(), 2);
-        assert_eq!(shards.stats(1).fates.handed_out, 1, "it sends by itself");
+        assert_eq!(shards.stats(1).outcomes.handed_out, 1, "it sends by itself");
         shards.assert_conserved();
     }
 }
 
 #[test]
-fn what_finds_no_room_to_be_handed_over_dies_by_name() {
+fn what_finds_no_room_to_be_handed_over_is_dropped_by_name() {
     for family in FAMILIES {
-        let mut shards = stranger(2);
+        let mut shards = unknown(2);
         let port = port_of(&shards, family, 1);
         let frames = vec![question(family, port); 60];
         // More rounds than the list has room, and its entries are not taken.
@@ -136,7 +144,7 @@ fn what_finds_no_room_to_be_handed_over_dies_by_name() {
         }
         let stats = shards.stats(1);
         assert_eq!(stats.drops_out.of(DropReason::HandoffFull), 20, "{:?}", stats.drops_out);
-        assert_eq!(stats.fates.handed_out, 100);
+        assert_eq!(stats.outcomes.handed_out, 100);
         assert!(stats.conservation().holds());
     }
 }
@@ -167,7 +175,7 @@ fn a_neighbour_that_changes_its_link_address_is_followed_from_the_next_round_on(
         }
         let published = shards.stats(0).counters.of(Counter::FloodwallNeighborsPublished);
         assert!(published >= 3000, "{published}");
-        assert_eq!(shards.stats(1).fates.handed_out, 0);
+        assert_eq!(shards.stats(1).outcomes.handed_out, 0);
         let limbo = shards.domain.stats(shards.now).limbo;
         assert!(limbo.items_max <= 8, "a few rounds' worth waits: {limbo:?}");
         shards.assert_conserved();
@@ -192,10 +200,10 @@ fn while_a_worker_is_stuck_memory_keeps_to_its_cap_and_the_others_go_on_rightly(
                 stack.add_neighbor(IfIndex(1), addr(family, PEER), last, now).expect("room");
                 host.work(round);
             });
-            let before = shards.stats(1).fates.handed_out;
+            let before = shards.stats(1).outcomes.handed_out;
             shards.turn(1, &[question(family, port)]);
             shards.turn(0, &[]);
-            by_itself += u32::from(shards.stats(1).fates.handed_out == before);
+            by_itself += u32::from(shards.stats(1).outcomes.handed_out == before);
             assert_eq!(link_addrs(&shards.departed()), [last], "{family:?}, change {version}");
             let limbo = shards.domain.stats(now).limbo;
             assert!(limbo.items <= limbo.caps.items && limbo.bytes <= limbo.caps.bytes);
@@ -210,10 +218,10 @@ fn while_a_worker_is_stuck_memory_keeps_to_its_cap_and_the_others_go_on_rightly(
         shards.settle();
         shards.run_for(Duration::from_millis(50), Duration::from_millis(5));
         shards.departed();
-        let before = shards.stats(1).fates.handed_out;
+        let before = shards.stats(1).outcomes.handed_out;
         shards.turn(1, &[question(family, port)]);
         assert_eq!(link_addrs(&shards.departed()), [last]);
-        assert_eq!(shards.stats(1).fates.handed_out, before, "by itself again");
+        assert_eq!(shards.stats(1).outcomes.handed_out, before, "by itself again");
         assert_eq!(shards.domain.stats(shards.now).limbo.items, 0);
         let now = shards.workers.iter().map(|w| w.pool.available()).collect::<Vec<_>>();
         assert_eq!(now, free, "memory is gone");
@@ -268,7 +276,9 @@ fn addresses_and_routes_reach_followers_and_what_cannot_be_shown_is_decided_by_t
                     shards.turn(0, &[]);
                     let answered = answers(&shards.departed()).len();
                     assert_eq!(answered, usize::from(there), "{family:?}, stuck: {stuck}");
-                    shown += u32::from(shards.stats(1).fates.handed_out == before.fates.handed_out);
+                    shown += u32::from(
+                        shards.stats(1).outcomes.handed_out == before.outcomes.handed_out,
+                    );
                 }
             }
             let refused = shards.stats(0).counters.of(Counter::FloodwallSnapshotsRefused);
@@ -288,7 +298,7 @@ fn addresses_and_routes_reach_followers_and_what_cannot_be_shown_is_decided_by_t
 
 #[test]
 fn control_packets_that_reach_a_follower_are_handed_to_the_control_shard() {
-    let mut shards = stranger(2);
+    let mut shards = unknown(2);
     let frames = [
         craft::neighbor_answer(Family::V4, PEER),
         craft::neighbor_answer(Family::V6, PEER),
@@ -301,10 +311,10 @@ fn control_packets_that_reach_a_follower_are_handed_to_the_control_shard() {
     for (at, frame) in frames.iter().enumerate() {
         assert_eq!(shards.owner(frame), WorkerId::CONTROL);
         shards.turn(1, std::slice::from_ref(frame));
-        let fates = shards.stats(1).fates;
-        assert_eq!((fates.received, fates.handed_in), (at as u64 + 1, at as u64 + 1));
+        let outcomes = shards.stats(1).outcomes;
+        assert_eq!((outcomes.received, outcomes.handed_in), (at as u64 + 1, at as u64 + 1));
         shards.settle();
-        assert_eq!(shards.stats(0).fates.adopted_in, at as u64 + 1);
+        assert_eq!(shards.stats(0).outcomes.adopted_in, at as u64 + 1);
         shards.assert_conserved();
     }
 }
@@ -323,14 +333,14 @@ fn a_datagram_put_together_goes_to_the_owner_of_its_flow() {
             let frames: Vec<_> = fragments.iter().map(|f| from_peer(f)).collect();
             let keeper = shards.owner(&frames[0]);
             assert!(frames.iter().all(|frame| shards.owner(frame) == keeper));
-            let before = shards.stats(owner.0).fates;
+            let before = shards.stats(owner.0).outcomes;
             shards.arrive(&frames);
-            let after = shards.stats(owner.0).fates;
+            let after = shards.stats(owner.0).outcomes;
             assert_eq!(after.delivered, before.delivered + 1, "{family:?} {port}");
             moved += u64::from(owner != keeper);
             shards.assert_conserved();
         }
-        let handed: u64 = (0..4).map(|worker| shards.stats(worker).fates.handed_in).sum();
+        let handed: u64 = (0..4).map(|worker| shards.stats(worker).outcomes.handed_in).sum();
         assert_eq!((handed, moved > 20), (moved, true));
         assert_eq!(answers(&shards.departed()).len(), 60);
     }
@@ -388,7 +398,7 @@ fn together_the_workers_keep_to_the_rate_of_errors() {
 
 #[test]
 fn a_host_ends_with_packets_between_its_workers_and_another_starts_on_the_same_memory() {
-    let mut shards = stranger(2);
+    let mut shards = unknown(2);
     let region = std::sync::Arc::clone(shards.workers[0].pool.region());
     let free = shards.workers.iter().map(|w| w.pool.available()).collect::<Vec<_>>();
     let port = port_of(&shards, Family::V4, 1);
@@ -414,7 +424,7 @@ fn a_host_ends_with_packets_between_its_workers_and_another_starts_on_the_same_m
 
 /// What a program's socket does: it sends by one worker and receives by all.
 #[test]
-fn whom_one_worker_answers_is_a_friend_of_the_worker_that_hears_it() {
+fn one_that_one_worker_answers_is_established_of_the_worker_that_hears_it() {
     const PORT: u16 = 53;
     for (family, workers) in [(Family::V4, 2), (Family::V6, 2), (Family::V4, 4), (Family::V6, 4)] {
         let mut shards = host(workers);

@@ -328,7 +328,7 @@ impl Bench {
             let stats = self.stats(at);
             let law = stats.conservation();
             assert!(law.holds(), "worker {at}: {law:?}");
-            let f = &stats.fates;
+            let f = &stats.outcomes;
             handed = handed.wrapping_add(f.handed_in + f.handed_out);
             handed = handed.wrapping_sub(f.adopted_in + f.adopted_out);
             let lost = self.world.node_stats(*id).handoff_lost;
@@ -497,13 +497,13 @@ fn four_shards_under_floods_and_churn_lose_nothing_and_send_nothing_astray() {
     assert_eq!(sum(Counter::FloodwallNeighborsRefused), 0);
     assert!(end.bound > 50, "{} sockets", end.bound);
     for (worker, stats) in end.stats.iter().enumerate() {
-        let f = &stats.fates;
+        let f = &stats.outcomes;
         assert!(f.delivered > 500, "worker {worker}: {f:?}");
         let handed = if worker == 0 { f.adopted_in + f.adopted_out } else { f.handed_out };
         assert!(handed > 20, "worker {worker}: {f:?}");
     }
     // Reassembled datagrams are handed to the owners of their flows, by the reassembling worker.
-    assert!(end.stats.iter().map(|s| s.fates.handed_in).sum::<u64>() > 200);
+    assert!(end.stats.iter().map(|s| s.outcomes.handed_in).sum::<u64>() > 200);
 }
 
 #[test]
@@ -534,7 +534,11 @@ fn a_shard_that_panics_again_and_again_costs_its_own_flows_only() {
         let died = stats.drops_in.of(DropReason::ShardPanicked);
         let least = if worker == 2 { 2 * count } else { 0 };
         assert!(died >= least && (died == 0) == (worker != 2), "worker {worker}: {died}");
-        assert!(stats.fates.delivered > 500, "it counts on: worker {worker}: {:?}", stats.fates);
+        assert!(
+            stats.outcomes.delivered > 500,
+            "it counts on: worker {worker}: {:?}",
+            stats.outcomes
+        );
     }
     let snapshots = |worker| of(worker, Counter::FloodwallSnapshotsTaken);
     assert!(snapshots(2) * 10 > snapshots(1) * 9, "it follows the control shard again");

@@ -122,9 +122,9 @@ impl Bench {
             assert!(stats.conservation().holds(), "worker {worker}: {:?}", stats.conservation());
         }
         let sum = |what: fn(&Stats) -> u64| stats.iter().map(what).sum::<u64>();
-        let handed = sum(|s| s.fates.handed_in + s.fates.handed_out);
-        let adopted = sum(|s| s.fates.adopted_in + s.fates.adopted_out);
-        assert_eq!(sum(|s| s.fates.handed_out), sum(|s| s.fates.adopted_out));
+        let handed = sum(|s| s.outcomes.handed_in + s.outcomes.handed_out);
+        let adopted = sum(|s| s.outcomes.adopted_in + s.outcomes.adopted_out);
+        assert_eq!(sum(|s| s.outcomes.handed_out), sum(|s| s.outcomes.adopted_out));
         self.stop.trigger();
         let ended = self.crew.join().expect("they end as asked");
         assert!(ended.is_conserved() && ended.in_rings == 0, "{ended:?}");
@@ -228,7 +228,7 @@ fn ask(bench: &mut Bench, workers: usize) {
     thread::sleep(Duration::from_millis(100));
     bench.receive();
     for (worker, stats) in bench.stats().iter().enumerate() {
-        assert!(stats.fates.delivered > 20, "worker {worker}: {:?}", stats.fates);
+        assert!(stats.outcomes.delivered > 20, "worker {worker}: {:?}", stats.outcomes);
     }
 }
 
@@ -265,9 +265,15 @@ fn a_follower_that_panics_begins_again_in_its_place_and_the_others_go_on() {
         ask(&mut bench, WORKERS);
         let after = bench.stats();
         for (worker, (before, after)) in before.iter().zip(&after).enumerate() {
-            let grown = after.fates.received + after.fates.adopted_in;
-            assert!(grown > before.fates.received + before.fates.adopted_in, "worker {worker}");
-            assert!(after.fates.delivered > before.fates.delivered, "worker {worker} counts on");
+            let grown = after.outcomes.received + after.outcomes.adopted_in;
+            assert!(
+                grown > before.outcomes.received + before.outcomes.adopted_in,
+                "worker {worker}"
+            );
+            assert!(
+                after.outcomes.delivered > before.outcomes.delivered,
+                "worker {worker} counts on"
+            );
             assert!(after.conservation().holds(), "worker {worker}: {:?}", after.conservation());
         }
     }

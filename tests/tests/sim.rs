@@ -192,15 +192,18 @@ fn accounted(end: &End) {
         assert!(stats.conservation().holds(), "{:?}", stats.conservation());
         assert_eq!(stats.pending, 0);
         // What arrived was read, or dropped as damaged; nothing else can befall it here.
-        let fates = &stats.fates;
-        assert_eq!(fates.received, fates.delivered + fates.answered + stats.drops_in.total());
+        let outcomes = &stats.outcomes;
+        assert_eq!(
+            outcomes.received,
+            outcomes.delivered + outcomes.answered + stats.drops_in.total()
+        );
     }
     for (lane, from, to) in
         [(&end.link.from_a, &end.client, &end.server), (&end.link.from_b, &end.server, &end.client)]
     {
         assert!(lane.is_balanced() && lane.in_flight == 0);
-        assert_eq!(lane.sent, from.fates.transmitted);
-        assert_eq!(lane.delivered, to.fates.received);
+        assert_eq!(lane.sent, from.outcomes.transmitted);
+        assert_eq!(lane.delivered, to.outcomes.received);
         // Unsolicited announcements of addresses are ignored, and so are group reports by a host
         // that is no router.
         let announced =
@@ -234,7 +237,7 @@ fn datagrams_in_fragments_cross_a_bad_link_whole_or_not_at_all_and_replay() {
         assert_eq!((end.tally.sent, end.tally.wrong), (QUESTIONS, 0), "whole or not at all");
         for stats in [&end.client, &end.server] {
             assert!(stats.conservation().holds(), "{:?}", stats.conservation());
-            assert!(stats.fates.merged > 5000 && stats.held == 0, "{:?}", stats.fates);
+            assert!(stats.outcomes.merged > 5000 && stats.held == 0, "{:?}", stats.outcomes);
             let fragment = [DropReason::FragmentTimeout, DropReason::FragmentDuplicate];
             assert!(fragment.iter().all(|r| stats.drops_in.of(*r) > 10), "{:?}", stats.drops_in);
         }

@@ -152,7 +152,7 @@ fn a_burst_and_its_segments_one_by_one_have_the_same_outcome() {
         for twin in &twins {
             assert!(twin.rig.conservation().holds(), "seed {seed}");
         }
-        let delivered = twins.each_ref().map(|twin| twin.rig.stats().fates.delivered);
+        let delivered = twins.each_ref().map(|twin| twin.rig.stats().outcomes.delivered);
         assert_eq!(delivered[0], delivered[1], "seed {seed}");
         let states = [0, 1].map(|n| twins[n].state(ids[n]));
         assert_eq!(states[0], states[1], "seed {seed}");

@@ -38,7 +38,7 @@ fn udp(family: Family, from: (u8, u16), to: u16) -> Vec<u8> {
 }
 
 #[test]
-fn peers_of_connected_sockets_are_friends_and_others_to_them_refusable() {
+fn peers_of_connected_sockets_are_established_flows_and_others_to_them_refusable() {
     for family in FAMILIES {
         let mut rig = rig();
         let id = bind(&mut rig, family, 53);
@@ -53,7 +53,7 @@ fn peers_of_connected_sockets_are_friends_and_others_to_them_refusable() {
         ];
         let expected = [Established, Rejectable, Rejectable, Unknown, Rejectable];
         assert_eq!(rig.classify(&frames), expected, "{family:?}");
-        assert_eq!(rig.stats().fates.received, 0, "nothing is changed");
+        assert_eq!(rig.stats().outcomes.received, 0, "nothing is changed");
     }
 }
 
@@ -70,7 +70,7 @@ fn a_full_socket_makes_its_datagrams_refusable() {
 }
 
 #[test]
-fn who_is_answered_again_is_a_friend_and_who_is_answered_once_is_not() {
+fn one_that_is_answered_again_is_established_and_who_is_answered_once_is_not() {
     for family in FAMILIES {
         let mut rig = rig();
         let id = bind(&mut rig, family, 53);
@@ -102,12 +102,12 @@ fn answered_peers_get_a_quarter_of_the_burst_where_there_are_connected_sockets()
         }
         rig.frame(&udp(family, (OTHER, 1), 54));
         let flood = vec![udp(family, (PEER, 9), 53); 64];
-        let friends =
+        let established =
             |rig: &Rig| rig.classify(&flood).iter().filter(|c| **c == Established).count();
-        assert_eq!(friends(&rig), 64);
+        assert_eq!(established(&rig), 64);
         let connected = bind(&mut rig, family, 54);
         rig.sockets(|s| s.udp_connect(connected, end(family, PEER, 9))).0.expect("a way");
-        assert_eq!(friends(&rig), 16);
+        assert_eq!(established(&rig), 16);
         let mut mixed = flood.clone();
         mixed[63] = udp(family, (PEER, 9), 54);
         assert_eq!(
@@ -116,12 +116,12 @@ fn answered_peers_get_a_quarter_of_the_burst_where_there_are_connected_sockets()
             "the connected socket's is one for all that"
         );
         rig.sockets(|s| s.udp_close(connected));
-        assert_eq!(friends(&rig), 64);
+        assert_eq!(established(&rig), 64);
     }
 }
 
 #[test]
-fn answers_of_neighbours_that_we_asked_are_friends_and_unasked_ones_are_not() {
+fn answers_of_neighbours_that_we_asked_are_established_flows_and_unasked_ones_are_not() {
     for family in FAMILIES {
         let mut rig = Rig::new(&ethernet_config(HOST));
         let reply = || craft::neighbor_answer(family, PEER);
@@ -136,7 +136,7 @@ fn answers_of_neighbours_that_we_asked_are_friends_and_unasked_ones_are_not() {
 }
 
 #[test]
-fn errors_about_what_friends_were_sent_are_friends() {
+fn errors_about_what_established_flows_were_sent_are_established_flows() {
     for family in FAMILIES {
         let mut rig = rig();
         let id = bind(&mut rig, family, 53);
@@ -195,7 +195,7 @@ fn what_would_be_dropped_anyway_is_refusable() {
 }
 
 #[test]
-fn what_the_first_look_cannot_tell_is_a_strangers() {
+fn what_the_first_look_cannot_tell_is_an_unverified_packets() {
     let mut rig = rig();
     for family in FAMILIES {
         bind(&mut rig, family, 53);

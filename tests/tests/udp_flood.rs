@@ -186,7 +186,7 @@ fn honest_senders_keep_95_in_a_hundred_beside_ten_heavy_ones_at_ten_times_the_ca
 }
 
 #[test]
-fn whoever_was_answered_is_served_beside_sources_forged_out_of_a_million_prefixes() {
+fn one_that_was_answered_is_served_beside_sources_forged_out_of_a_million_prefixes() {
     for family in FAMILIES {
         let Outcome { honest, innocent, read, .. } =
             Scene::new(family, true).run(Flood::Million, 250);
@@ -200,13 +200,13 @@ fn whoever_was_answered_is_served_beside_sources_forged_out_of_a_million_prefixe
 struct Turned;
 
 impl Challenge for Turned {
-    fn judge(&self, stranger: &UnverifiedSource<'_>, answer: &mut [u8]) -> Challenged {
-        let mut token: Vec<u8> = match stranger.from.ip() {
+    fn judge(&self, unknown: &UnverifiedSource<'_>, answer: &mut [u8]) -> Challenged {
+        let mut token: Vec<u8> = match unknown.from.ip() {
             IpAddr::V4(addr) => addr.octets().to_vec(),
             IpAddr::V6(addr) => addr.octets().to_vec(),
         };
         token.reverse();
-        if stranger.payload.starts_with(&token) {
+        if unknown.payload.starts_with(&token) {
             return Challenged::Proven;
         }
         answer[..token.len()].copy_from_slice(&token);
@@ -215,7 +215,7 @@ impl Challenge for Turned {
 }
 
 #[test]
-fn a_stranger_is_challenged_and_taken_once_it_is_proven() {
+fn an_unverified_packet_is_challenged_and_taken_once_it_is_proven() {
     for family in FAMILIES {
         let mut scene = Scene::new(family, true);
         let settings = SocketSettings {
@@ -241,7 +241,7 @@ fn a_stranger_is_challenged_and_taken_once_it_is_proven() {
         // What fails its checksum is not answered, however strange.
         let mut broken = scene.datagram(100 + taken, 55, 9);
         *broken.last_mut().expect("bytes") ^= 1;
-        scene.rig.dies("broken", &broken, DropReason::UdpChecksum, None);
+        scene.rig.expect_drop("broken", &broken, DropReason::UdpChecksum, None);
         let waiting = |rig: &mut Rig| rig.sockets(|s| s.udp_queue(id)).0.expect("open").0;
         let to = SocketAddr::new(craft::addr(family, HOST), 55);
         let from = SocketAddr::new(far(family, 100 + taken), 4000);

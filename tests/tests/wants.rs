@@ -110,7 +110,7 @@ fn a_socket_at_every_port_wants_them_all_while_it_is_there() {
 }
 
 #[test]
-fn whoever_listens_to_a_whole_protocol_wants_every_port_of_it() {
+fn one_that_listens_to_a_whole_protocol_wants_every_port_of_it() {
     for (family, protocol) in
         FAMILIES.into_iter().flat_map(|f| [(f, IpProtocol::UDP), (f, IpProtocol::TCP)])
     {

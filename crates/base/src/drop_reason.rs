@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_death_is_counted_once_under_its_name() {
+    fn each_drop_is_counted_once_under_its_name() {
         let mut counts = DropCounts::default();
         counts.count(DropReason::UdpNoPort);
         counts.add(DropReason::LoopbackFull, 2);

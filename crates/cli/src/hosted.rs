@@ -15,16 +15,21 @@ pub(crate) fn shown(host: Host) -> Shown<Host> {
 }
 
 fn write(stats: &Stats, out: &mut [u64]) {
-    let fates = &stats.fates;
+    let outcomes = &stats.outcomes;
     let words = Counter::ALL
         .iter()
         .map(|counter| stats.counters.of(*counter))
         .chain(DropReason::ALL.iter().map(|reason| stats.drops_in.of(*reason)))
         .chain(DropReason::ALL.iter().map(|reason| stats.drops_out.of(*reason)))
-        .chain([fates.received, fates.delivered, fates.forwarded, fates.answered])
-        .chain([fates.merged, stats.held])
-        .chain([fates.originated, fates.transmitted, stats.pending])
-        .chain([fates.handed_in, fates.adopted_in, fates.handed_out, fates.adopted_out]);
+        .chain([outcomes.received, outcomes.delivered, outcomes.forwarded, outcomes.answered])
+        .chain([outcomes.merged, stats.held])
+        .chain([outcomes.originated, outcomes.transmitted, stats.pending])
+        .chain([
+            outcomes.handed_in,
+            outcomes.adopted_in,
+            outcomes.handed_out,
+            outcomes.adopted_out,
+        ]);
     out.iter_mut().zip(words).for_each(|(slot, word)| *slot = word);
 }
 
@@ -64,7 +69,7 @@ pub(crate) fn read(words: &[u64]) -> Stats {
     let [received, delivered, forwarded, answered, merged, held] = std::array::from_fn(|_| next());
     let (originated, transmitted, pending) = (next(), next(), next());
     let [handed_in, adopted_in, handed_out, adopted_out] = std::array::from_fn(|_| next());
-    let fates = Fates {
+    let outcomes = Fates {
         received,
         delivered,
         forwarded,
@@ -77,7 +82,7 @@ pub(crate) fn read(words: &[u64]) -> Stats {
         handed_out,
         adopted_out,
     };
-    Stats { counters, drops_in, drops_out, fates, held, pending, ..Stats::default() }
+    Stats { counters, drops_in, drops_out, outcomes, held, pending, ..Stats::default() }
 }
 
 #[cfg(test)]
@@ -91,11 +96,11 @@ mod tests {
         stats.counters.add(Counter::FloodwallDadConflicts, 2);
         stats.drops_in.add(DropReason::NoBuffer, 3);
         stats.drops_out.add(DropReason::LoopbackFull, 4);
-        stats.fates.received = 5;
-        stats.fates.transmitted = 6;
+        stats.outcomes.received = 5;
+        stats.outcomes.transmitted = 6;
         stats.pending = 7;
-        (stats.fates.merged, stats.held) = (8, 9);
-        (stats.fates.handed_in, stats.fates.adopted_out) = (10, 11);
+        (stats.outcomes.merged, stats.held) = (8, 9);
+        (stats.outcomes.handed_in, stats.outcomes.adopted_out) = (10, 11);
         let mut words = [0; WORDS_MAX];
         write(&stats, &mut words);
         assert_eq!(read(&words), stats);

@@ -352,19 +352,19 @@ impl ConservationLaw {
     /// Of the sum over all workers. A packet that one hands over and another takes over has arrived
     /// (or was made) once; on its way between them it is in neither's figures.
     pub(crate) fn new(stats: &Stats) -> Self {
-        let fates = &stats.fates;
+        let outcomes = &stats.outcomes;
         let net = |own: u64, adopted: u64, handed: u64| (own + adopted).saturating_sub(handed);
         Self {
             holds: stats.conservation().holds(),
-            arrived: net(fates.received, fates.adopted_in, fates.handed_in),
-            delivered: fates.delivered,
-            forwarded: fates.forwarded,
-            answered: fates.answered,
-            merged: fates.merged,
+            arrived: net(outcomes.received, outcomes.adopted_in, outcomes.handed_in),
+            delivered: outcomes.delivered,
+            forwarded: outcomes.forwarded,
+            answered: outcomes.answered,
+            merged: outcomes.merged,
             held: stats.held,
             dropped_in: stats.drops_in.total(),
-            originated: net(fates.originated, fates.adopted_out, fates.handed_out),
-            transmitted: fates.transmitted,
+            originated: net(outcomes.originated, outcomes.adopted_out, outcomes.handed_out),
+            transmitted: outcomes.transmitted,
             pending: stats.pending,
             dropped_out: stats.drops_out.total(),
         }

@@ -463,13 +463,16 @@ mod tests {
         // Two workers: one hands 60 of its 100 frames over, the other takes 57 of them over so far,
         // and 40 that were steered to it before a shard saw them.
         let (mut first, mut second) = (Stats::default(), Stats::default());
-        (first.fates.received, first.fates.handed_in, first.fates.delivered) = (100, 60, 30);
-        (first.fates.merged, first.held) = (3, 2);
+        (first.outcomes.received, first.outcomes.handed_in, first.outcomes.delivered) =
+            (100, 60, 30);
+        (first.outcomes.merged, first.held) = (3, 2);
         first.drops_in.add(DropReason::UdpNoPort, 5);
-        (second.fates.received, second.fates.adopted_in) = (9, 97);
-        (second.fates.answered, second.fates.forwarded) = (56, 50);
-        (second.fates.originated, second.fates.handed_out, second.fates.transmitted) = (20, 12, 8);
-        (first.fates.originated, first.fates.adopted_out, first.fates.transmitted) = (4, 11, 13);
+        (second.outcomes.received, second.outcomes.adopted_in) = (9, 97);
+        (second.outcomes.answered, second.outcomes.forwarded) = (56, 50);
+        (second.outcomes.originated, second.outcomes.handed_out, second.outcomes.transmitted) =
+            (20, 12, 8);
+        (first.outcomes.originated, first.outcomes.adopted_out, first.outcomes.transmitted) =
+            (4, 11, 13);
         first.pending = 1;
         first.drops_out.add(DropReason::LoopbackFull, 1);
         assert!(first.conservation().holds() && second.conservation().holds());

@@ -531,7 +531,7 @@ impl Device for AfPacket {
         self.line.as_ref().is_some_and(|line| line.has_answered_syns(now))
     }
 
-    fn knows_friends(&self) -> bool {
+    fn knows_established_flows(&self) -> bool {
         self.line.is_some()
     }
 
@@ -539,9 +539,9 @@ impl Device for AfPacket {
         self.line.as_mut().is_some_and(PacketLine::has_overflowed)
     }
 
-    fn befriend(&mut self, now: Instant, friend: &PacketBuf) {
+    fn mark_established(&mut self, now: Instant, established: &PacketBuf) {
         if let Some(line) = &mut self.line {
-            line.befriend(now, friend.first());
+            line.mark_established(now, established.first());
         }
     }
 

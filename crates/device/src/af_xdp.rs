@@ -382,7 +382,7 @@ impl AfXdp {
         if !self.own_half.must_run(there, self.turn.presses()) {
             placement.hold();
         } else {
-            let refused = || guard.map_or(0, |guard| guard.strangers(self.number));
+            let refused = || guard.map_or(0, |guard| guard.unknown(self.number));
             let mut seen = there as u64 + refused();
             for _ in 0..POLLS_MAX {
                 // The first run takes it from the card, which may be at it and not let go.
@@ -430,7 +430,7 @@ impl AfXdp {
     /// for established flows, however long the worker is away. Where NAPI runs only on the worker's
     /// core a burst is enough: the time that it spends on them at a stretch must end before the
     /// card's ring is full.
-    fn stranger_places(&self) -> usize {
+    fn unverified_packet_places(&self) -> usize {
         let is_ours = self.placement.as_ref().is_some_and(Placement::is_ours);
         match is_ours || self.beside {
             true => BURST_MAX,
@@ -626,7 +626,7 @@ impl Device for AfXdp {
         let unverified = self.waiting.turn(self.took, waiting, admitted);
         let credit = credit.map(|credit| match credit {
             usize::MAX => credit,
-            _ => credit.min(self.stranger_places().saturating_sub(unverified)),
+            _ => credit.min(self.unverified_packet_places().saturating_sub(unverified)),
         });
         let room = (self.shared.ring as usize / 2).saturating_sub(waiting).max(BURST_MAX);
         self.turn.begin(guard, now, self.number, (credit, room));
@@ -655,7 +655,7 @@ impl Device for AfXdp {
         self.shared.steering.cookies().is_some_and(|cookies| cookies.has_answered(now))
     }
 
-    fn knows_friends(&self) -> bool {
+    fn knows_established_flows(&self) -> bool {
         self.shared.steering.guard().is_some()
     }
 
@@ -663,9 +663,9 @@ impl Device for AfXdp {
         core::mem::take(&mut self.overflowed) && self.shared.steering.guard().is_some()
     }
 
-    fn befriend(&mut self, now: Instant, friend: &PacketBuf) {
+    fn mark_established(&mut self, now: Instant, established: &PacketBuf) {
         if let Some(guard) = self.shared.steering.guard() {
-            self.turn.befriend(guard, now, friend.first());
+            self.turn.mark_established(guard, now, established.first());
         }
     }
 

@@ -125,8 +125,8 @@ pub trait Device: Send {
     }
 
     /// Whether the device can drop packets before they cost anything, by the flows of
-    /// [`Device::befriend`] and the destinations of [`Device::want`].
-    fn knows_friends(&self) -> bool {
+    /// [`Device::mark_established`] and the destinations of [`Device::want`].
+    fn knows_established_flows(&self) -> bool {
         false
     }
 
@@ -156,8 +156,8 @@ pub trait Device: Send {
     }
 
     /// Records the flow of a received packet as established: the device's limits exempt it.
-    fn befriend(&mut self, now: Instant, friend: &PacketBuf) {
-        let _ = (now, friend);
+    fn mark_established(&mut self, now: Instant, established: &PacketBuf) {
+        let _ = (now, established);
     }
 
     /// Whether packets are delivered by a system thread that waits for the worker's core: a worker
@@ -221,8 +221,8 @@ impl<D: Device + ?Sized> Device for Box<D> {
         (**self).admit(now, credit);
     }
 
-    fn knows_friends(&self) -> bool {
-        (**self).knows_friends()
+    fn knows_established_flows(&self) -> bool {
+        (**self).knows_established_flows()
     }
 
     fn want(&mut self, wanted: &RxFilter) {
@@ -241,8 +241,8 @@ impl<D: Device + ?Sized> Device for Box<D> {
         (**self).has_overflowed()
     }
 
-    fn befriend(&mut self, now: Instant, friend: &PacketBuf) {
-        (**self).befriend(now, friend);
+    fn mark_established(&mut self, now: Instant, established: &PacketBuf) {
+        (**self).mark_established(now, established);
     }
 
     fn waits_for_core(&self) -> bool {

@@ -291,7 +291,7 @@ fn open_packet(name: &str, config: &OpenConfig) -> Result<OpenedDevice, DeviceEr
         let line = PacketLine::attach(name, station, config.first_line, &mut notes)?;
         device.set_line(station, line);
     }
-    let wanted = placement_of(config, device.knows_friends());
+    let wanted = placement_of(config, device.knows_established_flows());
     let placement = Placement::take(name, &wanted)?;
     let report = placement.report().clone();
     device.place(placement);
@@ -318,7 +318,7 @@ fn open_xdp(word: &DeviceSpec, config: &OpenConfig) -> Result<OpenedDevice, Devi
         ..AfXdpConfig::new(station)
     };
     let OpenedXdp { mut queues, notes } = AfXdp::open(name, &wanted)?;
-    let wanted = placement_of(config, queues.first().is_some_and(Device::knows_friends));
+    let wanted = placement_of(config, queues.first().is_some_and(Device::knows_established_flows));
     let mut placement = Placement::take(name, &wanted)?;
     let report = placement.report().clone();
     for (queue, half) in queues.iter_mut().zip(placement.halves()) {

@@ -291,7 +291,7 @@ fn a_flood_beyond_the_ring_is_counted_and_the_device_goes_on() {
 }
 
 #[test]
-fn strangers_have_half_of_the_ring_at_most_whatever_their_credit_and_it_is_told_once() {
+fn unverified_packets_have_half_of_the_ring_at_most_whatever_their_credit_and_it_is_told_once() {
     inside(|| {
         let (pool, now) = (pool(), Instant::ORIGIN);
         if !veth(1) {
@@ -301,9 +301,9 @@ fn strangers_have_half_of_the_ring_at_most_whatever_their_credit_and_it_is_told_
         let Some(OpenedXdp { mut queues, .. }) = open(&config) else { return };
         let _ = collect(&mut queues, &pool, 0);
         let (kernel, peer) = ends(true);
-        let stranger = UdpSocket::bind((kernel, 0)).unwrap();
+        let unknown = UdpSocket::bind((kernel, 0)).unwrap();
         let first = (0..50).any(|_| {
-            stranger.send_to(b"first", (peer, 9)).is_ok()
+            unknown.send_to(b"first", (peer, 9)).is_ok()
                 && !collect(&mut queues, &pool, 1).is_empty()
         });
         assert!(first, "nothing arrives at all");
@@ -311,7 +311,7 @@ fn strangers_have_half_of_the_ring_at_most_whatever_their_credit_and_it_is_told_
         // Two turns in a row that take nothing: the second finds the places taken.
         for _ in 0..2 {
             queues[0].admit(now, Some(1000));
-            (0..100).for_each(|_| assert_eq!(stranger.send_to(b"x", (peer, 9)).unwrap(), 1));
+            (0..100).for_each(|_| assert_eq!(unknown.send_to(b"x", (peer, 9)).unwrap(), 1));
         }
         let came = collect(&mut queues, &pool, 200).len();
         assert!((16..=32).contains(&came), "{came}");
@@ -323,7 +323,7 @@ fn strangers_have_half_of_the_ring_at_most_whatever_their_credit_and_it_is_told_
 }
 
 #[test]
-fn under_pressure_friends_arrive_strangers_up_to_their_credit_and_each_frame_has_a_fate() {
+fn under_pressure_established_flows_arrive_and_others_up_to_their_credit() {
     inside(|| {
         for (mode, v6) in [(0, false), (0, true), (1, false), (1, true)] {
             let (pool, now) = (pool(), Instant::ORIGIN);
@@ -334,27 +334,27 @@ fn under_pressure_friends_arrive_strangers_up_to_their_credit_and_each_frame_has
             assert!(!notes.iter().any(|note| note.contains("not limited")), "{notes:?}");
             attach(&mut queues, &pool);
             let (kernel, peer) = ends(v6);
-            let [friend, stranger] = [0, 1].map(|_| UdpSocket::bind((kernel, 0)).unwrap());
+            let [established, unknown] = [0, 1].map(|_| UdpSocket::bind((kernel, 0)).unwrap());
             let first = (0..50).find_map(|_| {
-                friend.send_to(b"first", (peer, 9)).ok()?;
+                established.send_to(b"first", (peer, 9)).ok()?;
                 arrive(&mut queues, &pool, is_ours)
             });
             let first = first.expect("nothing arrives at all");
             attach(&mut queues, &pool);
             let (ours, lost) = (queues[0].steered().unwrap().0, total(&queues).rx_lost());
             queues[0].admit(now, Some(10));
-            queues[0].befriend(now, &first);
+            queues[0].mark_established(now, &first);
             let send = |socket: &UdpSocket, count| {
                 (0..count).for_each(|_| assert_eq!(socket.send_to(b"x", (peer, 9)).unwrap(), 1));
             };
-            send(&stranger, 60);
-            send(&friend, 40);
+            send(&unknown, 60);
+            send(&established, 40);
             let port = |packet: &PacketBuf| {
                 let at = if v6 { 54 } else { 34 };
                 u16::from_be_bytes(*flat(packet)[at..].first_chunk().unwrap())
             };
             let came = collect(&mut queues, &pool, 50);
-            let theirs = friend.local_addr().unwrap().port();
+            let theirs = established.local_addr().unwrap().port();
             assert_eq!(came.iter().filter(|packet| port(packet) == theirs).count(), 40);
             // The last eighth of a service's part of the credit is kept for prefixes that have had
             // nothing: one prefix has 9 of 10.
@@ -368,10 +368,10 @@ fn under_pressure_friends_arrive_strangers_up_to_their_credit_and_each_frame_has
             assert_eq!(came.len() as u64 + total(&queues).rx_lost() - lost, seen);
             // Before a sleep there is credit for half a ring; then no limit.
             queues[0].rest();
-            send(&stranger, 60);
+            send(&unknown, 60);
             assert_eq!(collect(&mut queues, &pool, 60).len(), 60, "{mode} {v6}");
             queues[0].admit(now, None);
-            send(&stranger, 200);
+            send(&unknown, 200);
             assert_eq!(collect(&mut queues, &pool, 200).len(), 200, "{mode} {v6}");
             assert_eq!(refused(total(&queues)), so_far);
             drop(queues);
@@ -391,7 +391,7 @@ fn a_user_without_root_needs_three_capabilities_for_all_of_it_and_each_of_them()
             }
             let (kernel, peer) = ends(true);
             let socket = UdpSocket::bind((kernel, 0)).unwrap();
-            assert!(namespace::become_nobody(kept));
+            assert!(namespace::become_nothing(kept));
             let opened = AfXdp::open("ours", &config(XdpMode::Auto));
             if kept != all {
                 let words = opened.unwrap_err().to_string();

@@ -94,7 +94,7 @@ fn a_bound_on_locked_memory_is_told_with_what_raises_it() {
         // SAFETY: the structure is borrowed for the call.
         let bounded = unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const little) } == 0;
         let three = CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW | CapabilitySet::BPF;
-        if !veth() || !bounded || !namespace::become_nobody(three) {
+        if !veth() || !bounded || !namespace::become_nothing(three) {
             return skip("no bound can be set here");
         }
         let pool = Pool::new(&PoolConfig::default()).unwrap();

@@ -201,7 +201,7 @@ fn looks_behind_an_empty_ring(device: &mut AfPacket, pool: &Pool) {
 }
 
 #[test]
-fn while_packets_come_the_worker_runs_the_kernels_half_and_at_rest_nobody_does() {
+fn while_packets_come_the_worker_runs_the_kernels_half_and_at_rest_nothing_does() {
     inside(|| {
         let pool = Pool::new(&PoolConfig::default()).unwrap();
         if !veth() {

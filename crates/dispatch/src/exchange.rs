@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_full_ring_does_not_take_dies_by_the_name_of_what_it_was_for() {
+    fn what_a_full_ring_does_not_take_is_dropped_by_the_name_of_what_it_was_for() {
         let (pool, _, mut all) = three();
         let mut facts = WorkerCounters::default();
         let packet = || pool.packet_from(&[1]).unwrap();
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_that_fills_leaves_room_to_friends_and_one_that_nobody_empties_starves_none() {
+    fn a_ring_that_fills_leaves_room_to_established_flows_and_starves_none() {
         let (pool, _, mut all) = three();
         let mut facts = WorkerCounters::default();
         let mut give = |all: &mut Vec<Exchange>, count: usize| {

@@ -36,7 +36,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     #[cold]
     fn tell_offers_anew(&mut self, now: Instant) {
         let Some(engine) = &self.engine else { return };
-        for port in self.ports.iter_mut().filter(|port| port.knows_friends()) {
+        for port in self.ports.iter_mut().filter(|port| port.knows_established_flows()) {
             self.offers.filled.clear();
             engine.syn_offers(now, port.iface(), &mut self.offers.filled);
             port.answer_syns(&self.offers.filled);

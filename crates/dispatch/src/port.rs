@@ -158,8 +158,8 @@ impl Port {
 
     /// Whether its device drops unverified flows before established ones.
     #[inline]
-    pub(crate) fn knows_friends(&self) -> bool {
-        self.device.as_ref().is_some_and(|device| device.knows_friends())
+    pub(crate) fn knows_established_flows(&self) -> bool {
+        self.device.as_ref().is_some_and(|device| device.knows_established_flows())
     }
 
     /// Tells its device what SYNs are answered with.
@@ -190,9 +190,9 @@ impl Port {
 
     /// Reports a packet of an established flow to the device.
     #[inline]
-    pub(crate) fn befriend(&mut self, now: Instant, friend: &PacketBuf) {
+    pub(crate) fn mark_established(&mut self, now: Instant, established: &PacketBuf) {
         if let Some(device) = &mut self.device {
-            device.befriend(now, friend);
+            device.mark_established(now, established);
         }
     }
 

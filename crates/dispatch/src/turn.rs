@@ -158,8 +158,8 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         }
         // Taken out for the call, which has the exchange's other list.
         let mut handed = std::mem::replace(&mut crew.exchange.handed, HandoffList::new(0));
-        for friend in self.gate.handed_friends(&handed) {
-            befriend(&mut self.ports, &self.port_of, now, friend);
+        for established in self.gate.handed_established_flows(&handed) {
+            mark_established(&mut self.ports, &self.port_of, now, established);
         }
         // What an engine left in the last call is no burden of this one.
         self.burst.drain().for_each(drop);
@@ -213,7 +213,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         self.first = (self.first + 1) % count.max(1);
         let found = self.burst.len();
         self.gate.admit(now, self.engine.as_ref(), &mut self.burst, asked - room);
-        self.befriend(now);
+        self.mark_established(now);
         found
     }
 
@@ -227,16 +227,17 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         let Some(crew) = self.crew.as_mut().filter(|crew| crew.workers > 1) else { return own };
         let credit = if self.gate.chooses() { crew.exchange.credit(own) } else { own };
         let is_cut = credit.is_some_and(|credit| credit < usize::MAX);
-        let knows = |p: &Port| p.knows_friends() && crew.is_common(usize::from(p.iface().0));
+        let knows =
+            |p: &Port| p.knows_established_flows() && crew.is_common(usize::from(p.iface().0));
         let is_cut = is_cut && self.ports.iter().any(knows);
         crew.pressure.tell(is_cut);
         credit
     }
 
     /// Reports the flows that triage has just verified to their devices.
-    fn befriend(&mut self, now: Instant) {
-        for friend in self.burst.iter().take(self.gate.friends()) {
-            befriend(&mut self.ports, &self.port_of, now, friend);
+    fn mark_established(&mut self, now: Instant) {
+        for established in self.burst.iter().take(self.gate.established()) {
+            mark_established(&mut self.ports, &self.port_of, now, established);
         }
     }
 
@@ -255,7 +256,7 @@ impl<E: Engine + Publish + 'static> Worker<E> {
     /// An interface without a queue of every worker cannot know what all workers accept.
     #[cold]
     fn tell_wants_anew(&mut self) {
-        for port in self.ports.iter_mut().filter(|port| port.knows_friends()) {
+        for port in self.ports.iter_mut().filter(|port| port.knows_established_flows()) {
             let iface = port.iface();
             let is_common =
                 self.crew.as_ref().is_none_or(|crew| crew.is_common(usize::from(iface.0)));
@@ -331,9 +332,14 @@ impl<E: Engine + Publish + 'static> Worker<E> {
 }
 
 /// Reports a packet of an established flow to its interface's device, on any of its queues.
-fn befriend(ports: &mut [Port], port_of: &[Option<usize>], now: Instant, friend: &PacketBuf) {
-    let port = port_of.get(usize::from(friend.iface().0)).copied().flatten();
+fn mark_established(
+    ports: &mut [Port],
+    port_of: &[Option<usize>],
+    now: Instant,
+    established: &PacketBuf,
+) {
+    let port = port_of.get(usize::from(established.iface().0)).copied().flatten();
     if let Some(port) = port.and_then(|port| ports.get_mut(port)) {
-        port.befriend(now, friend);
+        port.mark_established(now, established);
     }
 }

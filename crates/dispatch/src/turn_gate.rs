@@ -138,12 +138,12 @@ impl TurnGate {
     }
 
     /// The packets of established flows among `handed`, as it was admitted.
-    pub(crate) fn handed_friends<'a>(
+    pub(crate) fn handed_established_flows<'a>(
         &self,
         handed: &'a HandoffList,
     ) -> impl Iterator<Item = &'a PacketBuf> + use<'a> {
         let gate = self.handed_gate.as_ref();
-        gate.map(|gate| gate.friends(handed)).into_iter().flatten()
+        gate.map(|gate| gate.established(handed)).into_iter().flatten()
     }
 
     /// Whether there is a gate at all.
@@ -173,8 +173,8 @@ impl TurnGate {
 
     /// Number of packets of established flows at the front of the last admitted burst.
     #[inline]
-    pub(crate) fn friends(&self) -> usize {
-        self.gate.as_ref().map_or(0, Gate::friends)
+    pub(crate) fn established(&self) -> usize {
+        self.gate.as_ref().map_or(0, Gate::established)
     }
 
     /// Number of packets to request from devices in this turn. With a gate, the engine's appetite
@@ -306,7 +306,7 @@ impl TurnGate {
         };
         let sum = |what: fn(&GateStats) -> u64| gates().map(what).sum();
         facts.set(WorkerCounter::TriageLooks, sum(GateStats::looked_at));
-        facts.set(WorkerCounter::TriageEstablished, sum(|stats| stats.friends));
+        facts.set(WorkerCounter::TriageEstablished, sum(|stats| stats.established));
         facts.set(WorkerCounter::TriageWaiting, self.waiting() as u64);
         facts.set(WorkerCounter::DropsTriageRejectable, sum(|stats| stats.refused));
         facts.set(WorkerCounter::DropsTriageUnknown, sum(|stats| stats.crowded_out));

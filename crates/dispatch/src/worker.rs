@@ -231,11 +231,11 @@ impl<E: Engine + Publish + 'static> Worker<E> {
         let mut facts = WorkerCounters::default();
         facts.set(WorkerCounter::DevicesLive, ports.len() as u64);
         let ring = ports.iter().map(Port::ring).min().unwrap_or(0);
-        let acquaints = ports.iter().any(Port::knows_friends);
+        let acquaints = ports.iter().any(Port::knows_established_flows);
         Ok(Self {
             engine: None,
             port_of: transmitters(&ports),
-            tells_wants: ports.iter().any(Port::knows_friends),
+            tells_wants: ports.iter().any(Port::knows_established_flows),
             ports,
             burst: Burst::new(),
             departing: PacketList::new(),

@@ -100,7 +100,7 @@ pub(crate) trait DrillBench {
     }
 
     /// Whether the host's own triage separates established peers from unverified sources.
-    fn finds_friends(&self) -> bool {
+    fn finds_established_flows(&self) -> bool {
         true
     }
 
@@ -158,8 +158,8 @@ impl BenchLoop {
     /// Packets that were handled: all that were received except those that were dropped only
     /// because of the excess of others, or still wait.
     pub(crate) fn handled(&self) -> u64 {
-        let [_, strangers] = self.triaged;
-        self.received.saturating_sub(strangers + self.waiting)
+        let [_, unknown] = self.triaged;
+        self.received.saturating_sub(unknown + self.waiting)
     }
 }
 

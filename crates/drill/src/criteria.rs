@@ -137,13 +137,13 @@ pub fn judge(evidence: &Evidence<'_>) -> Vec<CriterionVerdict> {
         worker_run(evidence.worker),
     ];
     verdicts.extend(application(evidence.phases));
-    verdicts.extend(friends(evidence.phases));
+    verdicts.extend(established(evidence.phases));
     verdicts
 }
 
 /// Judged where the host's own triage decides what is admitted; `None` elsewhere.
-fn friends(phases: &[PhaseReport]) -> Option<CriterionVerdict> {
-    let kept = phases.iter().filter_map(|phase| Some((phase.friends_kept?, phase)));
+fn established(phases: &[PhaseReport]) -> Option<CriterionVerdict> {
+    let kept = phases.iter().filter_map(|phase| Some((phase.established_flows_kept?, phase)));
     let (kept, phase) = kept.min_by(|a, b| a.0.total_cmp(&b.0))?;
     Some(CriterionVerdict {
         floor: Criterion::EstablishedKept,
@@ -442,9 +442,9 @@ mod tests {
         e.0[0].application_share = Some(0.49);
         assert_eq!(failed(&e, second), [Criterion::Share]);
         let mut e = good();
-        e.0[0].friends_kept = Some(ESTABLISHED_MIN);
+        e.0[0].established_flows_kept = Some(ESTABLISHED_MIN);
         assert_eq!(failed(&e, second), []);
-        e.0[0].friends_kept = Some(ESTABLISHED_MIN - 0.001);
+        e.0[0].established_flows_kept = Some(ESTABLISHED_MIN - 0.001);
         assert_eq!(failed(&e, second), [Criterion::EstablishedKept]);
         let mut e = good();
         e.0[0].paths_learnt += 1;

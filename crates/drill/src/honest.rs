@@ -24,7 +24,7 @@ const LARGE: usize = 4000;
 /// Bytes of IP payload in each of them.
 const PIECE: usize = 1440;
 /// The source port of established clients.
-const FRIEND_PORT: u16 = 39_999;
+const ESTABLISHED_PORT: u16 = 39_999;
 /// How much less often than the others the large and the far clients send.
 const SELDOM: u64 = 5;
 
@@ -39,7 +39,7 @@ pub(crate) struct QuestionSource {
     pub(crate) discover: bool,
     /// Whether those on the link send from the same port again and again, so that the host knows
     /// them once it has answered twice.
-    pub(crate) friends: bool,
+    pub(crate) established: bool,
     /// Whether others open TCP connections meanwhile.
     pub(crate) calls: CallPlan,
     /// Distinguishes this stretch's answers from the last one's.
@@ -106,7 +106,11 @@ impl QuestionSource {
             station,
             start_after,
             id,
-            src_ports: if self.friends { PortRange::one(FRIEND_PORT) } else { defaults.src_ports },
+            src_ports: if self.established {
+                PortRange::one(ESTABLISHED_PORT)
+            } else {
+                defaults.src_ports
+            },
             payload: if large { LARGE } else { defaults.payload },
             fragment_bytes: large.then_some(PIECE),
             servers: vec![topology::service(family)],

@@ -56,12 +56,12 @@ pub(crate) fn too_big(random: &mut PublicRandom) -> Vec<Vec<u8>> {
             let likely = floor + random.below(1500 - u64::from(floor)) as u32;
             let silly = [0, 68, floor - 1, 1500, 9000, 65_535];
             let silly = silly.get(random.below(6) as usize).copied().unwrap_or(0);
-            let stranger = stranger(family, n);
-            let other_port = ForgedRouter { port: stranger.port ^ 1, ..stranger };
+            let unknown = unknown(family, n);
+            let other_port = ForgedRouter { port: unknown.port ^ 1, ..unknown };
             let client = client(&TopologyHost::ALL, family, random);
-            let about = if n % 2 == 0 { stranger } else { other_port };
-            frames.push(question(stranger));
-            frames.extend(lie(stranger, ForgedMessage::TooBig(likely), random));
+            let about = if n % 2 == 0 { unknown } else { other_port };
+            frames.push(question(unknown));
+            frames.extend(lie(unknown, ForgedMessage::TooBig(likely), random));
             frames.extend(lie(about, ForgedMessage::TooBig(silly), random));
             frames.extend(lie(client, ForgedMessage::TooBig(CLIENT_MTU), random));
         }
@@ -75,7 +75,7 @@ pub(crate) fn redirects(random: &mut PublicRandom) -> Vec<Vec<u8>> {
     for n in 0..STRANGERS {
         for family in topology::FAMILIES {
             let client = client(&[TopologyHost::Far], family, random);
-            let other_port = ForgedRouter { port: 1, ..stranger(family, n) };
+            let other_port = ForgedRouter { port: 1, ..unknown(family, n) };
             frames.extend(lie(client, ForgedMessage::Redirect, random));
             frames.extend(lie(other_port, ForgedMessage::Redirect, random));
         }
@@ -84,7 +84,7 @@ pub(crate) fn redirects(random: &mut PublicRandom) -> Vec<Vec<u8>> {
 }
 
 /// The `n`th of a family, none of them honest.
-fn stranger(family: Family, n: u32) -> ForgedRouter {
+fn unknown(family: Family, n: u32) -> ForgedRouter {
     let (network, host) = (n % NETWORKS, n / NETWORKS + 1);
     let addr = match family {
         Family::V4 => {

@@ -102,9 +102,9 @@ pub struct PhaseReport {
     /// Clients that opened TCP connections, by family: the whole call, handshake to echo.
     pub called: Vec<HonestReport>,
     /// Clients that the host has answered before, by family.
-    pub friends: Vec<HonestReport>,
+    pub established: Vec<HonestReport>,
     /// The least part of their goodput without a flood that one family of these has kept.
-    pub friends_kept: Option<f64>,
+    pub established_flows_kept: Option<f64>,
     /// Path MTUs and redirects that the host learnt in it, and since the phase before.
     pub paths_learnt: u64,
     /// How many it may have learnt meanwhile.
@@ -382,7 +382,7 @@ impl Report {
                     grouped(phase.offered)
                 );
             }
-            let asked = phase.honest.iter().chain(&phase.friends).map(|row| (row.family, row));
+            let asked = phase.honest.iter().chain(&phase.established).map(|row| (row.family, row));
             let called = phase.called.iter().zip(["TCP4", "TCP6"]).map(|(row, name)| (name, row));
             for (at, (name, row)) in asked.chain(called).enumerate() {
                 let share = |rows: &[HonestReport]| {

@@ -146,8 +146,8 @@ fn violation(look: &BenchLook) -> Option<String> {
     if worker.sent != gone {
         return Some(format!("{} sent, {gone} left, wait or dropped in loop", worker.sent));
     }
-    let [refused, strangers] = worker.triaged;
-    let arrived = law.arrived + refused + strangers + worker.waiting;
+    let [refused, unknown] = worker.triaged;
+    let arrived = law.arrived + refused + unknown + worker.waiting;
     if arrived < worker.received || look.given < worker.received {
         let given = look.given;
         return Some(format!("{given} given, {} received, {arrived} arrived", worker.received));
@@ -199,7 +199,7 @@ impl DrillRun<'_> {
             rate,
             length,
             discover: id == 1,
-            friends: false,
+            established: false,
             calls: CallPlan::None,
             id,
         }
@@ -243,11 +243,15 @@ impl DrillRun<'_> {
 
     /// What the host takes of a flood when more is offered, how much it looks at, and whether more
     /// was offered; with or without established clients, for which it looks ahead.
-    fn probe(&mut self, kind: FloodKind, friends: bool) -> Result<(u64, u64, bool), DrillError> {
+    fn probe(
+        &mut self,
+        kind: FloodKind,
+        established: bool,
+    ) -> Result<(u64, u64, bool), DrillError> {
         let Schedule { probe: length, probe_rate: rate, .. } = self.schedule;
         let flood = Flood { kind, rate, length, seed: self.seed };
         self.log.quiet = true;
-        let asking = friends.then(|| QuestionSource { friends, ..self.asking(length) });
+        let asking = established.then(|| QuestionSource { established, ..self.asking(length) });
         let stretch = TrafficStretch { asking, flood: Some(flood), probes: true };
         let outcome = self.bench.run(&stretch, &mut self.log)?;
         self.log.quiet = false;
@@ -331,20 +335,20 @@ impl DrillRun<'_> {
     /// Clients that the host has answered before, alone, and then while unverified sources offer as
     /// much as floors are guaranteed up to: 0.8 of what the triage can look at with established
     /// clients present.
-    fn friends(&mut self) -> Result<(), DrillError> {
-        if !self.bench.finds_friends() {
+    fn established(&mut self) -> Result<(), DrillError> {
+        if !self.bench.finds_established_flows() {
             return Ok(());
         }
         let (name, what) = ("established", "known clients, while others offer 0.8 of all looks");
         let (length, kind) = (self.schedule.phase, FloodKind::UdpOpen);
         self.log.progress.begin(name, what, length);
-        let asking = Some(QuestionSource { friends: true, ..self.asking(length) });
+        let asking = Some(QuestionSource { established: true, ..self.asking(length) });
         let alone = TrafficStretch { asking, ..TrafficStretch::default() };
         let [alone, ..] = self.bench.run(&alone, &mut self.log)?.seen.asked;
         let (capacity, looked, more_offered) = self.probe(kind, true)?;
         let rate = ((looked as f64 * crate::criteria::OFFERED_MAX) as u64).max(1);
         let flood = Some(Flood { kind, rate, length, seed: self.seed });
-        let asking = Some(QuestionSource { friends: true, ..self.asking(length) });
+        let asking = Some(QuestionSource { established: true, ..self.asking(length) });
         let stretch = TrafficStretch { asking, flood, probes: false };
         let outcome = self.bench.run(&stretch, &mut self.log)?;
         self.ring_full += outcome.ring_full.1;
@@ -366,8 +370,8 @@ impl DrillRun<'_> {
             returned: outcome.seen.returned,
             ring_full_honest: outcome.ring_full.0,
             ring_full_flood: outcome.ring_full.1,
-            friends: rows(flooded),
-            friends_kept: kept.min_by(f64::total_cmp),
+            established: rows(flooded),
+            established_flows_kept: kept.min_by(f64::total_cmp),
             ..PhaseReport::default()
         });
         Ok(())
@@ -521,7 +525,7 @@ pub(crate) fn run(
         run.calm(name, what, CallPlan::Beside(errand, price))?;
     }
     run.application()?;
-    run.friends()?;
+    run.established()?;
     run.transit()?;
     let recovery = run.recovery(&before)?;
     let (peace, looks) = (run.bench.now(), run.bench_looks()?);
@@ -626,7 +630,7 @@ impl DrillRun<'_> {
 
     fn conservation(&self, end: &BenchLook) -> ConservationReport {
         let (stats, worker) = (&end.view.stats, &end.worker);
-        let fates = &stats.fates;
+        let outcomes = &stats.outcomes;
         let dropped_triage: u64 = worker.triaged.iter().sum();
         let unnamed = unaccounted(end);
         let (dropped_in, dropped_out) = (stats.drops_in.total(), stats.drops_out.total());
@@ -634,15 +638,15 @@ impl DrillRun<'_> {
             snapshots: self.log.looks,
             violations: self.log.violations,
             first_violation: self.log.first_violation.clone(),
-            arrived: fates.received,
-            delivered: fates.delivered,
-            forwarded: fates.forwarded,
-            answered: fates.answered,
-            merged: fates.merged,
+            arrived: outcomes.received,
+            delivered: outcomes.delivered,
+            forwarded: outcomes.forwarded,
+            answered: outcomes.answered,
+            merged: outcomes.merged,
             held: stats.held,
             dropped_in,
-            originated: fates.originated,
-            transmitted: fates.transmitted,
+            originated: outcomes.originated,
+            transmitted: outcomes.transmitted,
             pending: stats.pending,
             dropped_out,
             dropped_triage,
@@ -730,13 +734,13 @@ mod tests {
     fn a_doctored_snapshot_is_seen() {
         let mut look = BenchLook::default();
         assert_eq!(violation(&look), None);
-        look.view.stats.fates.received = 1;
+        look.view.stats.outcomes.received = 1;
         assert_eq!(violation(&look), Some("1 arrived, 0 accounted for".to_owned()));
-        look.view.stats.fates.delivered = 1;
+        look.view.stats.outcomes.delivered = 1;
         assert_eq!(violation(&look), None);
-        look.view.stats.fates.originated = 1;
+        look.view.stats.outcomes.originated = 1;
         assert!(violation(&look).is_some());
-        look.view.stats.fates.transmitted = 1;
+        look.view.stats.outcomes.transmitted = 1;
         look.worker.sent = 1;
         assert!(violation(&look).is_some());
         look.worker.lost = 1;
@@ -756,8 +760,8 @@ mod tests {
         fn look(&self) -> BenchLook {
             let mut look = BenchLook::default();
             look.worker.received = 100;
-            look.view.stats.fates.received = 100;
-            look.view.stats.fates.delivered = 100;
+            look.view.stats.outcomes.received = 100;
+            look.view.stats.outcomes.delivered = 100;
             look.given = 100 + self.lost + u64::from(self.snapshots > 0);
             look
         }

@@ -14,7 +14,7 @@ mod capacity;
 mod finding;
 mod interface;
 mod probes;
-mod stranger;
+mod unknown;
 mod witness;
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -339,7 +339,7 @@ impl Publish for ServedCounts {
 impl ServerView {
     fn write(&self, out: &mut [u64]) {
         let Self { stats, free, looks, effort: e, paths } = self;
-        let f = &stats.fates;
+        let f = &stats.outcomes;
         let words = DropReason::ALL
             .iter()
             .map(|reason| stats.drops_in.of(*reason))
@@ -369,7 +369,7 @@ impl ServerView {
             std::array::from_fn(|_| next());
         let [handed_in, adopted_in, handed_out, adopted_out] = std::array::from_fn(|_| next());
         let (originated, transmitted) = (next(), next());
-        let fates = Fates {
+        let outcomes = Fates {
             received,
             delivered,
             forwarded,
@@ -382,7 +382,8 @@ impl ServerView {
             handed_out,
             adopted_out,
         };
-        let stats = Stats { drops_in, drops_out, fates, held, pending: next(), ..Stats::default() };
+        let stats =
+            Stats { drops_in, drops_out, outcomes, held, pending: next(), ..Stats::default() };
         let free = FreeFrames { small: next(), frames: next(), references: next() };
         let looks = next();
         let effort = ServerEffort {
@@ -407,10 +408,10 @@ mod tests {
         let mut view = ServerView::default();
         view.stats.drops_in.add(DropReason::UdpNoPort, 3);
         view.stats.drops_out.add(DropReason::LoopbackFull, 4);
-        view.stats.fates.received = 5;
+        view.stats.outcomes.received = 5;
         view.stats.pending = 6;
-        (view.stats.fates.merged, view.stats.held) = (9, 10);
-        let f = &mut view.stats.fates;
+        (view.stats.outcomes.merged, view.stats.held) = (9, 10);
+        let f = &mut view.stats.outcomes;
         (f.handed_in, f.adopted_in, f.handed_out, f.adopted_out) = (13, 14, 15, 16);
         view.free.references = 7;
         view.effort.longest_nanos = 11;

@@ -94,7 +94,7 @@ pub(crate) fn together(views: impl IntoIterator<Item = ServerView>) -> ServerVie
     for ServerView { stats, free, looks, effort, paths } in views {
         all.stats.drops_in.merge(&stats.drops_in);
         all.stats.drops_out.merge(&stats.drops_out);
-        let (f, of) = (&mut all.stats.fates, &stats.fates);
+        let (f, of) = (&mut all.stats.outcomes, &stats.outcomes);
         f.received += of.received;
         f.delivered += of.delivered;
         f.forwarded += of.forwarded;

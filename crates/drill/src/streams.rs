@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_claims_to_be_an_honest_client_or_the_router() {
+    fn nothing_claims_to_be_an_honest_client_or_the_router() {
         let parties = topology::TopologyHost::ALL.into_iter();
         let honest = parties.flat_map(|party| {
             topology::FAMILIES

@@ -47,7 +47,7 @@ impl Throttle {
         let asking = stretch.asking.filter(|_| holds);
         Self {
             by_pile: asking.is_some(),
-            by_load: asking.is_some_and(|asking| !asking.friends),
+            by_load: asking.is_some_and(|asking| !asking.established),
             load: Load::default(),
             looks: 0,
             held: 0,
@@ -97,13 +97,13 @@ mod tests {
     use crate::flood::{Flood, FloodKind};
     use crate::honest::{CallPlan, QuestionSource};
 
-    fn stretch(friends: bool, probes: bool) -> TrafficStretch {
+    fn stretch(established: bool, probes: bool) -> TrafficStretch {
         let length = Duration::from_secs(1);
         let asking = QuestionSource {
             rate: 1,
             length,
             discover: false,
-            friends,
+            established,
             calls: CallPlan::None,
             id: 1,
         };
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn measurements_friends_and_other_devices_are_not_held_back_by_load() {
+    fn measurements_established_flows_and_other_devices_are_not_held_back_by_load() {
         let full = [2000; 20];
         for (stretch, on_a_wire, percent) in [
             (stretch(true, false), true, Some(0)),

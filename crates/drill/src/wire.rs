@@ -396,7 +396,7 @@ impl DrillBench for WireBench {
     }
 
     /// Over a TAP the kernel's half of the device is the bottleneck, and has no triage.
-    fn finds_friends(&self) -> bool {
+    fn finds_established_flows(&self) -> bool {
         self.outsiders.is_none()
     }
 

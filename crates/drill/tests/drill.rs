@@ -37,11 +37,11 @@ fn a_simulated_drill_passes() {
     };
     assert!(learnt("too big") > 150 && learnt("redirects") == 0, "{report}");
     // Unverified sources were too many to be served, and established clients were.
-    let friends = report.phases.iter().find(|phase| phase.name == "established").unwrap();
-    let (offered, looked) = (friends.offered_pps, friends.triage_pps.unwrap());
+    let established = report.phases.iter().find(|phase| phase.name == "established").unwrap();
+    let (offered, looked) = (established.offered_pps, established.triage_pps.unwrap());
     assert!(offered * 100 > looked * 78 && offered * 100 < looked * 82, "{offered} of {looked}");
-    assert!(friends.capacity_pps.unwrap() * 2 < offered, "{report}");
-    assert!(friends.friends.iter().all(|row| row.answered > 0));
+    assert!(established.capacity_pps.unwrap() * 2 < offered, "{report}");
+    assert!(established.established.iter().all(|row| row.answered > 0));
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn without_its_service_the_host_fails() {
         Criterion::EstablishedKept,
     ];
     assert_eq!(failed(&report), all, "{report}");
-    let rows = report.phases.iter().flat_map(|phase| phase.honest.iter().chain(&phase.friends));
+    let rows = report.phases.iter().flat_map(|phase| phase.honest.iter().chain(&phase.established));
     assert!(rows.map(|row| row.answered).all(|answered| answered == 0));
     assert!(!report.passed);
 }

@@ -49,8 +49,8 @@ both! {
         a_prefix_that_leads_elsewhere_is_never_missed_ipv4,
         a_prefix_that_leads_elsewhere_is_never_missed_ipv6;
     memory_is_used_again:
-        memory_that_is_used_again_misleads_nobody_ipv4,
-        memory_that_is_used_again_misleads_nobody_ipv6;
+        memory_that_is_used_again_misleads_nothing_ipv4,
+        memory_that_is_used_again_misleads_nothing_ipv6;
     an_ended_route_comes:
         a_route_that_has_ended_is_never_taken_for_one_that_lives_ipv4,
         a_route_that_has_ended_is_never_taken_for_one_that_lives_ipv6;

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_however_often_all_are_told_once_in_three_seconds() {
+    fn one_that_asks_however_often_all_are_told_once_in_three_seconds() {
         let mut random = PublicRandom::new(3);
         let mut advertiser = advertiser(&mut random);
         let mut now = Instant::ORIGIN + Duration::from_secs(100);

@@ -19,7 +19,7 @@
 //!   failed longest ago is evicted; where all are still being resolved, the new packet is dropped
 //!   as `NeighborTableFull`. Honest traffic loses first contact with new neighbours, for at most
 //!   three seconds a slot; those that are resolved lose nothing.
-//! - *Unverified* neighbours ([`NeighborConfig::strangers`]), reachable by any station on the link:
+//! - *Unverified* neighbours ([`NeighborConfig::unknown`]), reachable by any station on the link:
 //!   neighbours that solicited us and have never answered us. When full, the oldest unverified one
 //!   is evicted. Evicting a legitimate one costs one more solicitation. A neighbour with outgoing
 //!   traffic is probed at once, not after the five seconds of RFC 4861 section 7.3.3, and so is
@@ -91,7 +91,7 @@ pub struct NeighborConfig {
     /// Of these, unresolved ones: being resolved, or failed. At most half of the total.
     pub unresolved: usize,
     /// Of the resolved ones, those that have never answered us.
-    pub strangers: usize,
+    pub unknown: usize,
     /// Packets that wait for one neighbour.
     pub pending: usize,
 }
@@ -104,7 +104,7 @@ impl NeighborConfig {
             interfaces,
             entries: NEIGHBORS_MAX,
             unresolved: NEIGHBORS_INCOMPLETE_MAX,
-            strangers: NEIGHBOR_STRANGERS_MAX,
+            unknown: NEIGHBOR_STRANGERS_MAX,
             pending: NEIGHBOR_PENDING_MAX,
         }
     }
@@ -320,7 +320,7 @@ impl<A: Address> NeighborCache<A> {
         released: &mut PacketList,
     ) -> Option<MacAddr> {
         let Some(at) = self.table.find(iface, addr) else {
-            return self.remember_stranger(iface, addr, link_addr, now);
+            return self.remember_unverified_packet(iface, addr, link_addr, now);
         };
         let entry = self.table.entry(at)?;
         let state = entry.state?;
@@ -329,7 +329,7 @@ impl<A: Address> NeighborCache<A> {
         };
         if state == NeighborState::Failed {
             self.table.discard(at);
-            return self.remember_stranger(iface, addr, link_addr, now);
+            return self.remember_unverified_packet(iface, addr, link_addr, now);
         }
         self.take_pending(at, released);
         if !self.make_room_to_become(at, false) {
@@ -618,14 +618,14 @@ impl<A: Address> NeighborCache<A> {
     }
 
     /// An unsolicited neighbour that solicited us.
-    fn remember_stranger(
+    fn remember_unverified_packet(
         &mut self,
         iface: IfIndex,
         addr: A,
         link_addr: MacAddr,
         now: Instant,
     ) -> Option<MacAddr> {
-        if !self.table.room_for_stranger(iface) {
+        if !self.table.room_for_unverified_packet(iface) {
             return None;
         }
         let at = self.table.create(iface, addr)?;
@@ -642,7 +642,7 @@ impl<A: Address> NeighborCache<A> {
         match state {
             Some(state) if state.is_resolved() => true,
             _ if proven => self.table.room_for_resolved(iface),
-            _ => self.table.room_for_stranger(iface),
+            _ => self.table.room_for_unverified_packet(iface),
         }
     }
 

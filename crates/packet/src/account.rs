@@ -431,7 +431,7 @@ mod model {
     }
 
     #[test]
-    fn a_refused_charge_is_seen_by_nobody() {
+    fn a_refused_charge_is_seen_by_nothing() {
         loom::model(|| {
             let slot = Arc::new(limited(10));
             slot.charge_here(10);
@@ -460,7 +460,7 @@ mod model {
     }
 
     #[test]
-    fn who_sees_the_last_release_may_free_the_words() {
+    fn one_that_sees_the_last_release_may_free_the_words() {
         loom::model(|| {
             let slot = Arc::new((limited(10), UnsafeCell::new(())));
             slot.0.charge_here(10);

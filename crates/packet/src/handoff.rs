@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_nudged_is_called_once() {
+    fn one_that_is_nudged_is_called_once() {
         let mut list = HandoffList::new(1);
         assert!(!list.take_nudges());
         list.nudge(WorkerId(3));

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_a_lane_busy_is_told_and_a_panic_inside_leaves_it_usable() {
+    fn one_that_finds_a_lane_busy_is_told_and_a_panic_inside_leaves_it_usable() {
         let region = region(1);
         let lane = region.lane().unwrap();
         let other = lane.enter(|_| {

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_buried_leaves_its_charge_to_the_next_and_the_last_gives_all_back() {
+    fn one_that_is_buried_leaves_its_charge_to_the_next_and_the_last_gives_all_back() {
         let pool = Pool::new(&PoolConfig::default()).unwrap();
         let account = pool.open_account(SMALL * 6).unwrap();
         let mut list = charged(&pool, &account, 6);
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_charge_is_left_to_nobody_elses_account() {
+    fn a_charge_is_left_to_nothing_elses_account() {
         let pool = Pool::new(&PoolConfig::default()).unwrap();
         let [one, other] = [(); 2].map(|()| pool.open_account(SMALL * 4).unwrap());
         let mut list = charged(&pool, &one, 1);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_handed_out_keeps_its_own_charge_only() {
+    fn one_that_is_handed_out_keeps_its_own_charge_only() {
         let pool = Pool::new(&PoolConfig::default()).unwrap();
         let account = pool.open_account(SMALL * 4).unwrap();
         let mut list = charged(&pool, &account, 3);

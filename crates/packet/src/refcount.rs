@@ -205,7 +205,7 @@ mod model {
     }
 
     #[test]
-    fn who_was_alone_and_shared_is_alone_again_when_the_reader_has_gone() {
+    fn one_that_was_alone_and_shared_is_alone_again_when_the_reader_has_gone() {
         static WROTE: AtomicBool = AtomicBool::new(false);
         loom::model(|| {
             let frame = frame();

@@ -162,7 +162,7 @@ enum RequestOutcome {
 struct RequestSlot {
     seq: u64,
     intended: Instant,
-    fate: RequestOutcome,
+    outcome: RequestOutcome,
 }
 
 /// The two ends of one request.
@@ -221,7 +221,7 @@ impl Honest {
         let scratch = config.fragment_bytes.map_or(0, |bytes| fragment::HEADERS_MAX + bytes);
         let scratch = Vec::with_capacity(scratch);
         let unused =
-            RequestSlot { seq: u64::MAX, intended: Instant::ORIGIN, fate: RequestOutcome::Lost };
+            RequestSlot { seq: u64::MAX, intended: Instant::ORIGIN, outcome: RequestOutcome::Lost };
         Ok(Self {
             config,
             station,
@@ -295,11 +295,11 @@ impl Honest {
         while self.oldest < self.next && looked < most {
             let (seq, timeout) = (self.oldest, self.config.timeout);
             let Some(slot) = self.slot_of(seq) else { return looked };
-            if slot.seq == seq && slot.fate == RequestOutcome::Waiting {
+            if slot.seq == seq && slot.outcome == RequestOutcome::Waiting {
                 if slot.intended + timeout > now {
                     break;
                 }
-                slot.fate = RequestOutcome::Lost;
+                slot.outcome = RequestOutcome::Lost;
                 self.stats.waiting -= 1;
                 self.stats.lost += 1;
             }
@@ -316,7 +316,7 @@ impl Honest {
         self.stats.intended += 1;
         let in_time = intended + self.config.timeout > round.now;
         let sent = in_time && self.send(seq, intended, round);
-        let fate = if sent {
+        let outcome = if sent {
             self.stats.sent += 1;
             self.stats.waiting += 1;
             RequestOutcome::Waiting
@@ -325,7 +325,7 @@ impl Honest {
             RequestOutcome::Lost
         };
         if let Some(slot) = self.slot_of(seq) {
-            *slot = RequestSlot { seq, intended, fate };
+            *slot = RequestSlot { seq, intended, outcome };
         }
     }
 
@@ -390,13 +390,13 @@ impl Honest {
         let known = slot.seq == stamp.seq;
         if known && slot.intended != stamp.intended {
             self.stats.wrong += 1;
-        } else if known && slot.fate == RequestOutcome::Answered {
+        } else if known && slot.outcome == RequestOutcome::Answered {
             self.stats.duplicates += 1;
-        } else if !known || slot.fate == RequestOutcome::Lost || slot.intended + timeout <= now {
+        } else if !known || slot.outcome == RequestOutcome::Lost || slot.intended + timeout <= now {
             // Where its slot was reused by a later request, it is certainly late.
             self.stats.late += 1;
         } else {
-            slot.fate = RequestOutcome::Answered;
+            slot.outcome = RequestOutcome::Answered;
             let latency = now - slot.intended;
             self.stats.waiting -= 1;
             self.stats.answered += 1;

@@ -125,9 +125,9 @@ pub struct GateStats {
     /// Bursts that were looked at.
     pub bursts: u64,
     /// Packets of established flows: all of them went on.
-    pub friends: u64,
+    pub established: u64,
     /// Packets of unverified flows, with any outcome.
-    pub strangers: u64,
+    pub unknown: u64,
     /// Of these, how many went on.
     pub admitted: u64,
     /// Of these, dropped because too many waited ([`TriageUnknown`]).
@@ -146,7 +146,7 @@ impl GateStats {
     /// Packets that were looked at.
     #[must_use]
     pub const fn looked_at(&self) -> u64 {
-        self.friends + self.strangers + self.refused
+        self.established + self.unknown + self.refused
     }
 
     /// Packets dropped here.
@@ -158,7 +158,7 @@ impl GateStats {
     /// Whether every unverified packet went on, was dropped and counted, or is `waiting`.
     #[must_use]
     pub const fn conserves(&self, waiting: usize) -> bool {
-        self.strangers == self.admitted + self.crowded_out + waiting as u64
+        self.unknown == self.admitted + self.crowded_out + waiting as u64
     }
 }
 
@@ -170,7 +170,7 @@ pub struct Gate {
     least: usize,
     pressure: Pressure,
     /// Bursts for which established flows are still expected.
-    friends_for: u32,
+    established_flows_for: u32,
     /// When the last poll was, and how long the worker has meant to be away since.
     polled: Option<Instant>,
     meant: Duration,
@@ -191,7 +191,7 @@ pub struct Gate {
     /// Whether the last poll came back full, and how many packets of established flows the last
     /// burst begins with.
     full: bool,
-    friends: usize,
+    established: usize,
     stats: GateStats,
 }
 
@@ -203,7 +203,7 @@ impl Gate {
             least: config.reserve.rest().of_count(BURST_MAX).max(1),
             pressure: Pressure::new(&config),
             config,
-            friends_for: 0,
+            established_flows_for: 0,
             polled: None,
             meant: Duration::ZERO,
             kind: GateTurn::Any,
@@ -215,7 +215,7 @@ impl Gate {
             sorting: Burst::new(),
             acquaints_at: Instant::ORIGIN,
             full: false,
-            friends: 0,
+            established: 0,
             stats: GateStats::default(),
         }
     }
@@ -263,7 +263,7 @@ impl Gate {
     #[inline]
     pub fn ask(&self, appetite: usize) -> usize {
         let most = BURST_MAX - self.waiting().min(self.least);
-        if self.friends_for > 0 { most } else { most.min(appetite) }
+        if self.established_flows_for > 0 { most } else { most.min(appetite) }
     }
 
     /// Credit for unverified flows of a device that can distinguish them, in the next turn; `None`
@@ -292,8 +292,8 @@ impl Gate {
     /// The number of packets of established flows at the front of what the last [`Gate::admit`]
     /// left.
     #[must_use]
-    pub const fn friends(&self) -> usize {
-        self.friends
+    pub const fn established(&self) -> usize {
+        self.established
     }
 
     /// Reduces the burst of a poll to what the engine gets now. `engine` classifies the packets
@@ -302,7 +302,7 @@ impl Gate {
     pub fn admit<E: Engine + ?Sized>(&mut self, engine: &E, burst: &mut Burst, poll: &Poll) {
         let full = poll.taken >= poll.asked;
         burst.set_limit(BURST_MAX);
-        (self.full, self.friends) = (full, 0);
+        (self.full, self.established) = (full, 0);
         self.reckon(poll, full);
         let sated = burst.len() > poll.appetite;
         if self.is_under_pressure() || self.waiting() > 0 || sated {
@@ -326,7 +326,7 @@ impl Gate {
                 Triage::Rejectable | Triage::Unknown => others.push_back(packet),
             }
         }
-        self.friends = burst.len();
+        self.established = burst.len();
         // There is room: no more than came.
         while let Some(packet) = others.pop_front() {
             let _ = burst.push(packet);
@@ -389,7 +389,7 @@ impl Gate {
             let mut classes = [Triage::Unknown; BURST_MAX];
             engine.classify(burst, &mut classes);
             self.stats.bursts += 1;
-            self.friends_for = self.friends_for.saturating_sub(1);
+            self.established_flows_for = self.established_flows_for.saturating_sub(1);
             core::mem::swap(burst, &mut self.sorting);
             // Taken out, for the lines are changed meanwhile.
             let mut sorting = core::mem::take(&mut self.sorting);
@@ -397,7 +397,7 @@ impl Gate {
                 self.place(burst, packet, class);
             }
             self.sorting = sorting;
-            self.friends = burst.len();
+            self.established = burst.len();
         }
         let now = self.polled.unwrap_or(Instant::ORIGIN);
         if self.stats.crowded_out > crowded_out {
@@ -407,7 +407,7 @@ impl Gate {
             self.pressure.refused(now);
         }
         for _ in 0..self.places(burst, full).min(appetite) {
-            let Some(packet) = self.next_stranger() else { break };
+            let Some(packet) = self.next_unverified_packet() else { break };
             self.stats.admitted += 1;
             if burst.push(packet).is_err() {
                 break;
@@ -419,7 +419,7 @@ impl Gate {
     /// room there is, except while the gate looks ahead.
     fn places(&mut self, burst: &Burst, full: bool) -> usize {
         let chooses = self.pressure.chooses() && self.config.ahead != Share::NONE;
-        let looks = full && chooses && self.friends_for > 0;
+        let looks = full && chooses && self.established_flows_for > 0;
         let room = burst.room();
         if !looks {
             return room;
@@ -430,23 +430,23 @@ impl Gate {
         }
         self.kind = GateTurn::Ahead;
         // Their part of what is handled all the same.
-        let (friends, reserve) =
+        let (established, reserve) =
             (burst.len() * 1000, usize::from(self.config.reserve.thousandths()));
-        let all = friends.checked_div(reserve).unwrap_or(BURST_MAX);
+        let all = established.checked_div(reserve).unwrap_or(BURST_MAX);
         all.saturating_sub(burst.len()).clamp(usize::from(!burst.is_empty()), room.max(1)).min(room)
     }
 
     fn place(&mut self, burst: &mut Burst, packet: PacketBuf, class: Triage) {
         match class {
             Triage::Established => {
-                self.stats.friends += 1;
-                self.friends_for = FRIENDS_FOR;
+                self.stats.established += 1;
+                self.established_flows_for = FRIENDS_FOR;
                 // There is room: no more packets than arrived.
                 let _ = burst.push(packet);
             }
             Triage::Rejectable => self.stats.refused += 1,
             Triage::Unknown => {
-                self.stats.strangers += 1;
+                self.stats.unknown += 1;
                 let [v4, v6] = &mut self.lines;
                 let line = if waiting_line::is_ipv6(&packet) { v6 } else { v4 };
                 if line.push(packet, self.config.waiting) {
@@ -459,7 +459,7 @@ impl Gate {
     }
 
     /// The oldest packet of the queue that is served next, else of the other.
-    fn next_stranger(&mut self) -> Option<PacketBuf> {
+    fn next_unverified_packet(&mut self) -> Option<PacketBuf> {
         let [v4, v6] = &mut self.lines;
         let (first, second) = if self.turn == 0 { (v4, v6) } else { (v6, v4) };
         self.turn ^= 1;

@@ -59,18 +59,18 @@ impl HandedGate {
     }
 
     /// A device of another worker drops unverified flows, at `now`: frames are classified for a
-    /// while, so that established flows are found ([`HandedGate::friends`]); no packet waits for
-    /// that.
+    /// while, so that established flows are found ([`HandedGate::established`]); no packet waits
+    /// for that.
     pub const fn others_choose(&mut self, now: Instant) {
         self.gate.overflowed(now);
     }
 
     /// Of what the last [`HandedGate::admit`] left in `handed`, the packets of established flows.
-    pub fn friends<'a>(
+    pub fn established<'a>(
         &self,
         handed: &'a HandoffList,
     ) -> impl Iterator<Item = &'a PacketBuf> + use<'a> {
-        handed.iter().skip(self.first).take(self.gate.friends()).map(|handoff| &handoff.packet)
+        handed.iter().skip(self.first).take(self.gate.established()).map(|handoff| &handoff.packet)
     }
 
     /// As [`Gate::rests`].

@@ -39,7 +39,7 @@ const HOST: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
-    Friend,
+    Established,
     NoFlow,
     FullSocket,
     FullServer,
@@ -47,7 +47,7 @@ enum Kind {
 }
 
 const KINDS: [Kind; 5] =
-    [Kind::NoFlow, Kind::FullSocket, Kind::FullServer, Kind::NoListener, Kind::Friend];
+    [Kind::NoFlow, Kind::FullSocket, Kind::FullServer, Kind::NoListener, Kind::Established];
 
 fn own(v6: bool) -> IpAddr {
     match v6 {
@@ -136,7 +136,7 @@ impl Bench {
             }
             let (mut peer, mut local) = flow(n);
             match kind {
-                Kind::Friend | Kind::FullSocket => {}
+                Kind::Established | Kind::FullSocket => {}
                 Kind::FullServer => {
                     local.set_port(FIRST_SERVER + self.random.below(u64::from(SERVERS)) as u16);
                 }
@@ -250,7 +250,7 @@ impl Row {
         bursts.iter_mut().for_each(|burst| bench.fill(self.kind, self.v6, burst));
         let packets = BURSTS * BURST_MAX;
         let expected = match self.kind {
-            Kind::Friend => Triage::Established,
+            Kind::Established => Triage::Established,
             _ => Triage::Rejectable,
         };
         // The packets' own memory is warm for each: what differs is the tables.

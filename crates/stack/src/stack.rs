@@ -216,7 +216,7 @@ impl Stack {
         self.begin(cx.now);
         let before = self.marks();
         // Counted before the loop: even if it ends early, all of them have arrived.
-        self.stats.fates.received += arrived.len() as u64;
+        self.stats.outcomes.received += arrived.len() as u64;
         let mut behind = arrived.len();
         for packet in arrived.drain() {
             behind -= 1;

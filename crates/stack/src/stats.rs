@@ -42,7 +42,7 @@ pub struct Stats {
     /// Packets made by this stack and dropped, by reason.
     pub drops_out: DropCounts,
     /// What became of the rest.
-    pub fates: Fates,
+    pub outcomes: Fates,
     /// How headers were read.
     pub access: AccessCounters,
     /// Made by us, and waiting for a link address now.
@@ -77,7 +77,7 @@ impl Stats {
     pub(crate) fn note_train(&mut self, train: TrainEnd) {
         let count = u64::from(train.count);
         match train.dropped {
-            None => self.fates.delivered += count,
+            None => self.outcomes.delivered += count,
             Some(reason) => self.drops_in.add(reason, count),
         }
     }
@@ -85,7 +85,7 @@ impl Stats {
     /// Adds up both sides of the accounting.
     #[must_use]
     pub fn conservation(&self) -> Conservation {
-        let f = &self.fates;
+        let f = &self.outcomes;
         Conservation {
             arrived: f.received + f.adopted_in,
             arrived_fates: f.delivered
@@ -108,15 +108,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_death_without_a_name_breaks_the_law() {
+    fn a_drop_without_a_name_breaks_the_law() {
         let mut stats = Stats::default();
-        stats.fates.received = 3;
-        stats.fates.delivered = 1;
-        stats.fates.answered = 1;
+        stats.outcomes.received = 3;
+        stats.outcomes.delivered = 1;
+        stats.outcomes.answered = 1;
         assert!(!stats.conservation().holds());
         stats.drops_in.count(DropReason::UdpNoPort);
         assert!(stats.conservation().holds());
-        stats.fates.originated = 1;
+        stats.outcomes.originated = 1;
         assert!(!stats.conservation().holds());
         stats.pending = 1;
         assert!(stats.conservation().holds());

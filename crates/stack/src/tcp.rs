@@ -161,9 +161,9 @@ impl Stack {
         match verdict {
             None if ended.is_none() => return,
             None => {}
-            Some(SegmentVerdict::Taken) => self.stats.fates.delivered += 1,
+            Some(SegmentVerdict::Taken) => self.stats.outcomes.delivered += 1,
             Some(SegmentVerdict::Answered(transmit)) => {
-                self.stats.fates.delivered += 1;
+                self.stats.outcomes.delivered += 1;
                 answer = Some(transmit);
             }
             Some(SegmentVerdict::Dropped(reason)) => {

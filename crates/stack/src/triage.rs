@@ -263,7 +263,7 @@ impl Stack {
             Triage::Unknown => {
                 let place =
                     self.sockets.recent_peers.place(&peer_of(&datagram_key, packet.iface()));
-                if self.sockets.recent_peers.is_friend(place) {
+                if self.sockets.recent_peers.is_established(place) {
                     Triage::Established
                 } else {
                     Triage::Unknown
@@ -335,7 +335,7 @@ fn prefer_answered(
     let mut left = if stack.sockets.udp.has_connected() { QUOTA } else { BURST_MAX };
     for (at, place) in places.into_iter().take(count) {
         if left > 0
-            && stack.sockets.recent_peers.is_friend(place)
+            && stack.sockets.recent_peers.is_established(place)
             && let Some(answer) = answers.get_mut(at)
         {
             *answer = Triage::Established;
@@ -347,7 +347,8 @@ fn prefer_answered(
 /// The class of a packet for others, given the `place` of its dialogue's entry.
 #[inline]
 fn of_dialogue(stack: &Stack, place: flows::DialogueSlot) -> Triage {
-    let knows = |forwarding: &crate::ip::forward::Forwarding| forwarding.dialogues.is_friend(place);
+    let knows =
+        |forwarding: &crate::ip::forward::Forwarding| forwarding.dialogues.is_established(place);
     if stack.policy.forwarding.as_deref().is_some_and(knows) {
         Triage::Established
     } else {

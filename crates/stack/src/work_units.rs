@@ -43,12 +43,12 @@ pub(crate) struct WorkSnapshot {
 impl Stack {
     /// Reads the counters.
     pub(crate) fn marks(&self) -> WorkSnapshot {
-        let (fates, counters) = (&self.stats.fates, &self.stats.counters);
+        let (outcomes, counters) = (&self.stats.outcomes, &self.stats.counters);
         let of = |v4: Counter, v6: Counter| counters.of(v4) + counters.of(v6);
         WorkSnapshot {
-            received: fates.received,
+            received: outcomes.received,
             delivered: of(Counter::IpInDelivers, Counter::Ip6InDelivers),
-            originated: fates.originated,
+            originated: outcomes.originated,
             fragments: of(Counter::IpReasmReqds, Counter::Ip6ReasmReqds),
             told: WORDS.iter().map(|word| counters.of(*word)).sum(),
             headers: self.stats.access.checks(),

@@ -187,7 +187,7 @@ mod model {
     }
 
     #[test]
-    fn who_calls_while_another_is_served_is_seen_now_or_rings() {
+    fn one_that_calls_while_another_is_served_is_seen_now_or_rings() {
         served_by(|ours| ours.call.answer(|| ours.look()));
     }
 

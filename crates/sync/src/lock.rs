@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_told_or_gives_up() {
+    fn one_that_waits_is_told_or_gives_up() {
         let (rung, told) = (Mutex::new(false), Condvar::new());
         let wait = |patience| {
             let guard = rung.lock().unwrap();

@@ -26,7 +26,7 @@ const WORDS: usize = 1024;
 pub(crate) struct CookieBudget {
     price: Price,
     expected: TokenBucket,
-    strangers: TokenBucket,
+    unknown: TokenBucket,
     filter: [Box<[u64; WORDS]>; 2],
     epoch: CookieEpoch,
 }
@@ -38,7 +38,7 @@ impl CookieBudget {
         Self {
             price: Price::new(half(per_second), half(burst)),
             expected: TokenBucket::default(),
-            strangers: TokenBucket::default(),
+            unknown: TokenBucket::default(),
             filter: [Box::new([0; WORDS]), Box::new([0; WORDS])],
             epoch: at.epoch,
         }
@@ -60,13 +60,13 @@ impl CookieBudget {
     pub(crate) fn take(&mut self, hash: u64, at: CookieMoment) -> bool {
         self.turn(at.epoch);
         self.is_expected(hash) && self.expected.take(self.price, at.now)
-            || self.strangers.take(self.price, at.now)
+            || self.unknown.take(self.price, at.now)
     }
 
     /// Whether the bucket of unexpected flows has a token left.
     #[cfg(test)]
-    pub(crate) fn has_for_strangers(&self, now: Instant) -> bool {
-        self.strangers.has(self.price, now)
+    pub(crate) fn has_for_unverified_packets(&self, now: Instant) -> bool {
+        self.unknown.has(self.price, now)
     }
 
     /// Whether a cookie was sent to the flow of that hash recently, according to the filter
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_have_half_and_who_is_expected_has_the_rest_too() {
+    fn unverified_packets_have_half_and_who_is_expected_has_the_rest_too() {
         let mut budget = CookieBudget::new((1000, 20), at(0));
         let taken = |budget: &mut CookieBudget, hash: u64| {
             (0..100).filter(|_| budget.take(hash, at(0))).count()
@@ -120,11 +120,11 @@ mod tests {
         assert_eq!(taken(&mut budget, 2 << 32), 10, "an unexpected flow");
         assert_eq!(taken(&mut budget, 1 << 32), 10, "the reserved half");
         assert!(!budget.take(1 << 32, at(0)) && budget.take(2 << 32, at(2)));
-        assert!(!budget.has_for_strangers(Instant::ORIGIN + Duration::from_millis(2)));
+        assert!(!budget.has_for_unverified_packets(Instant::ORIGIN + Duration::from_millis(2)));
     }
 
     #[test]
-    fn who_was_expected_is_forgotten_after_two_periods_and_not_before() {
+    fn one_that_was_expected_is_forgotten_after_two_periods_and_not_before() {
         for (millis, known) in [(14_000, true), (29_000, true), (30_000, false), (900_000, false)] {
             let mut budget = CookieBudget::new((0, 0), at(0));
             budget.prefetch(5, at(0).epoch);

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_cache_gives_an_empty_row_nothing_and_a_cache_of_none_nobody() {
+    fn a_full_cache_gives_an_empty_row_nothing_and_a_cache_of_none_nothing() {
         let mut cache = Cache::new(2, 1);
         assert!(cache.claim(0).is_some() && cache.claim(1).is_none());
         assert!(cache.claim(2).unwrap().evicted.is_some(), "the row that has one evicts it");

@@ -143,7 +143,7 @@ pub fn check<H: HalfOpen>(make: impl Fn() -> H) {
         sent_again_five_times_and_over_after_63_seconds(&make, v6);
         what_could_not_be_sent_is_not_sent_again(&make, v6);
     }
-    nobody_is_answered_for_what_nobody_can_be(&make);
+    nothing_is_answered_for_what_nothing_can_be(&make);
     links_do_not_share_their_addresses(&make);
     a_flood_grows_nothing(&make);
     timed_work_keeps_to_its_units(&make);
@@ -304,7 +304,7 @@ fn what_could_not_be_sent_is_not_sent_again<H: HalfOpen>(make: &impl Fn() -> H, 
     it.work(at_millis(2000), Units(64), &mut |again| panic!("{again:?}"));
 }
 
-fn nobody_is_answered_for_what_nobody_can_be<H: HalfOpen>(make: &impl Fn() -> H) {
+fn nothing_is_answered_for_what_nothing_can_be<H: HalfOpen>(make: &impl Fn() -> H) {
     let mut it = make();
     let listener = listen(&mut it, 8);
     let end = |text: &str, port| {

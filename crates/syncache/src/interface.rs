@@ -34,7 +34,7 @@ impl core::fmt::Debug for InterfaceKeys {
 impl SynCache {
     /// Whether a program at the interface answers SYNs with cookies of ours and lets through ACKs
     /// that carry one. While it does, gates are open, as an ACK that reaches us has been opened
-    /// there; and such an ACK is recognized as a friend's without a note of its SYN.
+    /// there; and such an ACK is recognized as of an established flow without a note of its SYN.
     pub const fn set_interface_answers(&mut self, answers: bool) {
         self.interface_answers = answers;
     }

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_nobody_drew_are_refused_in_clear_words() {
+    fn bytes_that_nothing_drew_are_refused_in_clear_words() {
         let short = Secret::from_bytes(&[7; 31]).unwrap_err();
         assert_eq!(short, SecretError::Short(31));
         assert!(short.to_string().contains("31 bytes") && short.to_string().contains("32"));

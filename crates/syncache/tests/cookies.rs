@@ -179,11 +179,11 @@ fn a_restart_and_a_sister_with_the_same_secret_believe_each_others_cookies() {
         let _ = proven(sister.ack(theirs, &client.ack(&answer), at_millis(9 * MINUTE + 40)));
 
         // Another secret accepts none of its cookies.
-        let mut stranger = instance(1, secret(2), shared);
-        let listener = stranger.listen(listening(8)).unwrap();
-        let acked = stranger.ack(listener, &client.ack(&answer), at_millis(9 * MINUTE + 40));
+        let mut unknown = instance(1, secret(2), shared);
+        let listener = unknown.listen(listening(8)).unwrap();
+        let acked = unknown.ack(listener, &client.ack(&answer), at_millis(9 * MINUTE + 40));
         assert_eq!(refused(acked), AckRefusal::Unknown);
-        assert_eq!(stranger.stats().cookies_failed, 1);
+        assert_eq!(unknown.stats().cookies_failed, 1);
     }
 }
 
@@ -223,7 +223,7 @@ fn a_wrong_acknowledgement_of_a_known_client_costs_no_hash_when_nothing_is_wrong
 }
 
 #[test]
-fn a_secret_that_changes_in_mid_handshake_costs_nobody_the_connection() {
+fn a_secret_that_changes_in_mid_handshake_costs_nothing_the_connection() {
     for client in clients() {
         let (mut it, listener) = old(CacheSettings::default(), CookiePolicy::Always);
         let answer = sent(it.syn(listener, &client.syn(), at_millis(MINUTE)));
@@ -251,7 +251,7 @@ fn an_entry_outlives_every_key_that_could_have_made_it() {
 }
 
 #[test]
-fn whoever_was_displaced_is_still_let_in_by_the_cookie_that_every_sequence_number_is() {
+fn one_that_was_displaced_is_still_let_in_by_the_cookie_that_every_sequence_number_is() {
     for client in clients() {
         let one = CacheSettings { rows: 1, entries: 1, ..CacheSettings::default() };
         let (mut it, listener) = old(one, CookiePolicy::Overflow);
@@ -268,7 +268,7 @@ fn whoever_was_displaced_is_still_let_in_by_the_cookie_that_every_sequence_numbe
 }
 
 #[test]
-fn who_comes_back_with_a_cookie_is_recognized_and_no_guess_is() {
+fn one_that_comes_back_with_a_cookie_is_recognized_and_no_guess_is() {
     for client in clients() {
         let (mut it, listener) = old(CacheSettings::default(), CookiePolicy::Always);
         let answer = sent(it.syn(listener, &client.syn(), at_millis(100_000)));

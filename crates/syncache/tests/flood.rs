@@ -311,7 +311,7 @@ fn one_prefix_has_three_quarters_of_the_accept_queue() {
 }
 
 #[test]
-fn ten_backlogs_of_handshakes_without_accept_lose_nobody() {
+fn ten_backlogs_of_handshakes_without_accept_lose_nothing() {
     for cookies in [CookiePolicy::Overflow, CookiePolicy::Always] {
         let (mut it, listener) =
             with_listener(CacheSettings::default(), ListenSettings { cookies, ..listening(16) });
@@ -411,7 +411,7 @@ fn memory_returns_when_its_timers_have_run() {
 }
 
 #[test]
-fn an_entry_that_nobody_worked_on_is_over_all_the_same() {
+fn an_entry_that_nothing_worked_on_is_over_all_the_same() {
     let (mut it, listener) = with_listener(CacheSettings::default(), listening(64));
     let client = HandshakeClient::nth(5, true);
     let answer = sent(it.syn(listener, &client.syn(), at_millis(MINUTE)));

@@ -93,7 +93,7 @@ struct Owner {
     resets: u32,
     /// Segments by outcome: for the connection, for no flow, SYNs and ACKs of the cache, its
     /// resets.
-    fates: [u64; 4],
+    outcomes: [u64; 4],
 }
 
 fn cache() -> SynCache {
@@ -114,8 +114,8 @@ impl Owner {
         let listener = cache.listen(settings(cookies));
         assert!(listener.is_some());
         let children = Children::default();
-        let (connected, waits, resets, fates) = (false, None, 0, [0; 4]);
-        Self { cache, listener, connected, waits, children, resets, fates }
+        let (connected, waits, resets, outcomes) = (false, None, 0, [0; 4]);
+        Self { cache, listener, connected, waits, children, resets, outcomes }
     }
 
     fn round(&mut self, shared: &Shared, rings: &mut [Consumer<Segment>; 2]) {
@@ -136,7 +136,7 @@ impl Owner {
 
     fn segment(&mut self, segment: Segment) {
         if self.connected {
-            self.fates[0] += 1;
+            self.outcomes[0] += 1;
             if matches!(segment, Segment::Reset(_)) {
                 self.connected = false;
                 self.resets += 1;
@@ -148,16 +148,16 @@ impl Owner {
             return;
         }
         let Some(listener) = self.listener else {
-            self.fates[1] += 1;
+            self.outcomes[1] += 1;
             return;
         };
         match segment {
             Segment::Syn(syn) => {
-                self.fates[2] += 1;
+                self.outcomes[2] += 1;
                 let _ = sent(self.cache.syn(listener, &syn, NOW));
             }
             Segment::Ack(ack) => {
-                self.fates[2] += 1;
+                self.outcomes[2] += 1;
                 if let AckOutcome::Proven(proof) = self.cache.ack(listener, &ack, NOW) {
                     assert_eq!((proof.listener(), proof.flow()), (listener, &ack.flow));
                     (self.connected, self.waits) = (true, Some(proof.slot()));
@@ -165,7 +165,7 @@ impl Owner {
                 }
             }
             Segment::Reset(client) => {
-                self.fates[3] += 1;
+                self.outcomes[3] += 1;
                 let before = self.cache.stats().half_open;
                 let done = self.cache.reset(&client.flow, client.irs + 1, NOW);
                 assert_eq!(done == ResetReply::Removed, before == 1, "{done:?}");
@@ -259,8 +259,8 @@ impl Owner {
         let again = if cookies == CookiePolicy::Always { self.resets } else { 0 };
         assert!(born <= 1 + again, "{born} connections from one handshake");
         assert!(self.waits.is_none());
-        let [_, _, judged, _] = self.fates;
-        assert_eq!(self.fates.iter().sum::<u64>(), 4, "each segment has one outcome");
+        let [_, _, judged, _] = self.outcomes;
+        assert_eq!(self.outcomes.iter().sum::<u64>(), 4, "each segment has one outcome");
         let stats = self.cache.stats();
         assert_eq!(stats.syns() + stats.acks(), judged, "{stats:?}");
         assert_eq!(stats.added, stats.left() + stats.half_open, "{stats:?}");
@@ -315,6 +315,6 @@ fn one_child_at_a_time_and_nothing_left_by_cookie_ipv6() {
 /// The reverse order: the reset arrives through the SYN's worker, the repeated SYN through the
 /// other.
 #[test]
-fn a_syn_that_comes_again_by_another_worker_revives_nobody() {
+fn a_syn_that_comes_again_by_another_worker_revives_nothing() {
     in_parallel(|syn, ack, reset| [[syn, reset], [syn, ack]], false, CookiePolicy::Overflow);
 }

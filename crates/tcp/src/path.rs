@@ -174,7 +174,7 @@ impl PathSize {
         Some(if self.has_tried { self.low + (high - self.low).div_ceil(2) } else { high })
     }
 
-    /// A probe's fate is known; returns whether the size in use grows.
+    /// A probe's outcome is known; returns whether the size in use grows.
     fn judge(&mut self, arrived: bool, now: Instant) -> bool {
         let size = core::mem::take(&mut self.probe);
         if size == 0 || !self.is_searching() {

@@ -142,7 +142,7 @@ impl Scoreboard {
     pub fn repeated(&self, records: &SentSegments) -> u32 {
         let (mut bytes, mut at) = (0, self.by_seq.first);
         while let Some(record) = records.at(at) {
-            if record.fate == SegmentOutcome::InFlight && record.retransmits > 0 {
+            if record.outcome == SegmentOutcome::InFlight && record.retransmits > 0 {
                 bytes += record.len;
             }
             at = record.next;
@@ -182,7 +182,7 @@ impl Scoreboard {
         let unit = u16::try_from(unit.max(1)).unwrap_or(u16::MAX);
         if let Some(last) = records.at_mut(self.by_seq.last)
             && last.sent_at == now
-            && last.fate == SegmentOutcome::InFlight
+            && last.outcome == SegmentOutcome::InFlight
             && last.retransmits == 0
             && last.unit == unit
             && u32::from(last.head) == u32::from(unit)
@@ -209,7 +209,7 @@ impl Scoreboard {
             head,
             segments: 0,
             retransmits: 0,
-            fate: SegmentOutcome::InFlight,
+            outcome: SegmentOutcome::InFlight,
         };
         let Some(index) = records.take(record) else {
             return false;
@@ -232,7 +232,8 @@ impl Scoreboard {
     /// 8985 section 7.3), at most `unit` bytes.
     #[must_use]
     pub fn last_segment(&self, records: &SentSegments, unit: u32) -> Option<(Seq, u32)> {
-        let record = records.at(self.by_seq.last).filter(|r| r.fate != SegmentOutcome::Sacked)?;
+        let record =
+            records.at(self.by_seq.last).filter(|r| r.outcome != SegmentOutcome::Sacked)?;
         let start = record.cut_before(record.end() - 1).later(record.end() - unit.min(record.len));
         Some((start, record.end().since(start)))
     }
@@ -254,7 +255,7 @@ impl Scoreboard {
                 None => return,
             }
         }
-        if records.at(index).is_none_or(|record| record.fate == SegmentOutcome::Sacked) {
+        if records.at(index).is_none_or(|record| record.outcome == SegmentOutcome::Sacked) {
             return;
         }
         if records.at(index).is_some_and(|record| len < record.len) {
@@ -268,10 +269,10 @@ impl Scoreboard {
         let Some(record) = records.at_mut(index) else {
             return;
         };
-        if record.fate == SegmentOutcome::Lost {
+        if record.outcome == SegmentOutcome::Lost {
             self.lost -= record.len;
         }
-        record.fate = SegmentOutcome::InFlight;
+        record.outcome = SegmentOutcome::InFlight;
         record.sent_at = now;
         record.retransmits = record.retransmits.saturating_add(1);
         records.append_by_time(&mut self.in_flight, index);
@@ -290,7 +291,7 @@ impl Scoreboard {
             return false;
         };
         let (before, unit, is_lost) =
-            (record.prev, record.unit, record.fate == SegmentOutcome::Lost);
+            (record.prev, record.unit, record.outcome == SegmentOutcome::Lost);
         let at_cut = record.cut_before(record.start + len) == record.start + len;
         let again = record.retransmits.saturating_add(1);
         let Some(previous) = records.at_mut(before) else {
@@ -298,7 +299,7 @@ impl Scoreboard {
         };
         let joins = is_lost
             && at_cut
-            && previous.fate == SegmentOutcome::InFlight
+            && previous.outcome == SegmentOutcome::InFlight
             && previous.sent_at == now
             && previous.retransmits == again
             && previous.unit == unit
@@ -384,7 +385,7 @@ impl Scoreboard {
             let n = segment.ack.earlier(record.end()).since(record.start);
             let end = record.start + n;
             let is_whole = n == record.len;
-            match record.fate {
+            match record.outcome {
                 SegmentOutcome::Sacked => {
                     self.sacked -= n;
                     if is_whole {
@@ -395,7 +396,7 @@ impl Scoreboard {
                 SegmentOutcome::Lost => self.lost -= n,
                 SegmentOutcome::InFlight => {}
             }
-            if record.fate != SegmentOutcome::Sacked {
+            if record.outcome != SegmentOutcome::Sacked {
                 change.acked_new += n;
                 let (sent_at, retransmits) = (record.sent_at, record.retransmits);
                 fills_hole |= retransmits > 0;
@@ -451,7 +452,10 @@ impl Scoreboard {
     ) -> u32 {
         let before = self.lost;
         self.presumed = 0;
-        if records.at(self.by_seq.first).is_some_and(|first| first.fate == SegmentOutcome::Sacked) {
+        if records
+            .at(self.by_seq.first)
+            .is_some_and(|first| first.outcome == SegmentOutcome::Sacked)
+        {
             self.forget_blocks(records);
         }
         while let Some(record) = records.at(self.in_flight.first) {
@@ -469,7 +473,8 @@ impl Scoreboard {
     /// Returns its bytes, 0 where it was lost already.
     pub fn mark_first_lost(&mut self, records: &mut SentSegments) -> u32 {
         let index = self.by_seq.first;
-        let Some(record) = records.at(index).filter(|r| r.fate == SegmentOutcome::InFlight) else {
+        let Some(record) = records.at(index).filter(|r| r.outcome == SegmentOutcome::InFlight)
+        else {
             return 0;
         };
         let cut = record.start + u32::from(record.head);
@@ -491,7 +496,7 @@ impl Scoreboard {
             let (index, is_single) = (at, u32::from(record.head) >= record.len);
             let largest =
                 if is_single { record.len } else { u32::from(record.head.max(record.unit)) };
-            if record.fate != SegmentOutcome::InFlight || largest <= size {
+            if record.outcome != SegmentOutcome::InFlight || largest <= size {
                 at = record.next;
                 continue;
             }
@@ -523,7 +528,7 @@ impl Scoreboard {
     /// Marks lost data as in flight again: the reduction is undone (RFC 4015).
     pub fn forget_losses(&mut self, records: &mut SentSegments) {
         while let Some(record) = records.at_mut(self.lost_list.first) {
-            record.fate = SegmentOutcome::InFlight;
+            record.outcome = SegmentOutcome::InFlight;
             let (index, sent_at) = (self.lost_list.first, record.sent_at);
             self.lost -= record.len;
             records.unlink_by_time(&mut self.lost_list, index);
@@ -544,7 +549,7 @@ impl Scoreboard {
         let Some(record) = records.at_mut(index) else {
             return;
         };
-        record.fate = SegmentOutcome::Lost;
+        record.outcome = SegmentOutcome::Lost;
         let (start, len) = (record.start, record.len);
         self.lost += len;
         records.unlink_by_time(&mut self.in_flight, index);
@@ -561,7 +566,7 @@ impl Scoreboard {
         let mut at = self.by_seq.first;
         while let Some(record) = records.at(at) {
             let next = record.next;
-            if record.fate == SegmentOutcome::Lost {
+            if record.outcome == SegmentOutcome::Lost {
                 records.append_by_time(&mut self.lost_list, at);
             }
             at = next;
@@ -580,7 +585,7 @@ impl Scoreboard {
 
     /// Removes a record from the list by time that contains it.
     fn leave_list(&mut self, records: &mut SentSegments, index: u32) {
-        match records.at(index).map(|record| record.fate) {
+        match records.at(index).map(|record| record.outcome) {
             Some(SegmentOutcome::InFlight) => records.unlink_by_time(&mut self.in_flight, index),
             Some(SegmentOutcome::Lost) => records.unlink_by_time(&mut self.lost_list, index),
             Some(SegmentOutcome::Sacked) | None => {}
@@ -607,13 +612,13 @@ impl Scoreboard {
         debug_assert!(n > 0 && n < front.len);
         let mut back = front.clone();
         back.trim_front(n);
-        let fate = back.fate;
+        let outcome = back.outcome;
         let behind = records.take(back)?;
         let front = records.at_mut(index)?;
         front.len = n;
         front.head = front.head.min(u16::try_from(n).unwrap_or(u16::MAX));
         records.link_by_seq(&mut self.by_seq, index, behind);
-        match fate {
+        match outcome {
             SegmentOutcome::InFlight => records.link_by_time(&mut self.in_flight, index, behind),
             SegmentOutcome::Lost => records.link_by_time(&mut self.lost_list, index, behind),
             SegmentOutcome::Sacked => {}

@@ -41,7 +41,7 @@ pub(crate) struct SentSegment {
     /// For a SACKed range: the number of segments that it was made of.
     pub(crate) segments: u16,
     pub(crate) retransmits: u8,
-    pub(crate) fate: SegmentOutcome,
+    pub(crate) outcome: SegmentOutcome,
 }
 
 impl SentSegment {
@@ -130,7 +130,7 @@ impl SentSegments {
             head: 1,
             segments: 0,
             retransmits: 0,
-            fate: SegmentOutcome::InFlight,
+            outcome: SegmentOutcome::InFlight,
         };
         let free = if capacity == 0 { NONE } else { 0 };
         let slab = (0..capacity).map(empty).collect();

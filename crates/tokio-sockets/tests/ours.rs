@@ -166,7 +166,7 @@ fn a_worker_that_is_woken_last_is_still_woken() {
 }
 
 #[test]
-fn who_waits_is_told_when_the_network_ends() {
+fn one_that_waits_is_told_when_the_network_ends() {
     let host = host(false);
     multi_thread().block_on(async {
         let socket = Arc::new(bind(&host.network).await);

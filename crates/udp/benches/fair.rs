@@ -70,7 +70,7 @@ fn measure(family: Family, used: Used, sources: u64) -> (f64, f64) {
                     Used::Always(used) => used,
                     Used::Flooded => held,
                 };
-                let granted = fair.grants(black_box(ask), &mut demand, || SenderStanding::Stranger);
+                let granted = fair.grants(black_box(ask), &mut demand, || SenderStanding::Unknown);
                 held += u64::from(black_box(granted)) * u64::from(SIZE);
                 held -= u64::from(n % 10 == 9) * held.min(u64::from(SIZE));
             }

@@ -58,7 +58,7 @@ pub enum Challenged {
 pub trait Challenge: Send + Sync {
     /// Decides about one datagram; `answer` has as many bytes as its payload, [`CHALLENGE_MAX`] at
     /// most. Must not wait, lock or allocate.
-    fn judge(&self, stranger: &UnverifiedSource<'_>, answer: &mut [u8]) -> Challenged;
+    fn judge(&self, unknown: &UnverifiedSource<'_>, answer: &mut [u8]) -> Challenged;
 }
 
 /// A challenge as socket settings hold it. Two are equal where they are the same value.
@@ -94,9 +94,8 @@ pub(crate) fn judge(
         return ChallengeOutcome::Pass;
     };
     let len = packet.copy_out(payload.start, bytes);
-    let stranger =
-        UnverifiedSource { from, to, now, payload: bytes.get(..len).unwrap_or_default() };
-    match hook.0.judge(&stranger, answer) {
+    let unknown = UnverifiedSource { from, to, now, payload: bytes.get(..len).unwrap_or_default() };
+    match hook.0.judge(&unknown, answer) {
         Challenged::Pass => ChallengeOutcome::Pass,
         Challenged::Proven => ChallengeOutcome::Proven,
         Challenged::Answer(0) => ChallengeOutcome::Refused(None),

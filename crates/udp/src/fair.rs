@@ -75,7 +75,7 @@ pub struct FairRequest {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SenderStanding {
     /// Nothing.
-    Stranger,
+    Unknown,
     /// It was answered lately, or has proved its address.
     Answered,
     /// The socket is connected to it.
@@ -195,7 +195,7 @@ impl FairShare {
             || match standing() {
                 SenderStanding::Connected => return true,
                 SenderStanding::Answered => held.has_reserve(ask),
-                SenderStanding::Stranger => false,
+                SenderStanding::Unknown => false,
             };
         if is_granted {
             demand.granted += f64::from(ask.true_size);

@@ -326,7 +326,7 @@ impl<I: Intake> Udp<I> {
             }
             match (known.is_answered)(&DatagramKey::of(probe(input, header))) {
                 true => SenderStanding::Answered,
-                false => SenderStanding::Stranger,
+                false => SenderStanding::Unknown,
             }
         };
         let ask = FairRequest {
@@ -340,7 +340,7 @@ impl<I: Intake> Udp<I> {
         if let Some(hook) = &body.settings.challenge
             && ask.used > ask.limit / 2
             && !input.group
-            && standing() == SenderStanding::Stranger
+            && standing() == SenderStanding::Unknown
         {
             if !verifies(input, header, packet, body.settings.zero_checksum_rx) {
                 return InputShare::Broken;

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_cut_is_looked_at_until_it_is_not() {
+    fn one_that_is_cut_is_looked_at_until_it_is_not() {
         let mut memory = memory(2);
         memory.note(1, FLOOR);
         memory.set_cut(1, true);

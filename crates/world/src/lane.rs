@@ -267,8 +267,8 @@ mod tests {
         LinkLane::new(config, 7).unwrap()
     }
 
-    fn at(fate: LaneOutcome) -> u64 {
-        match fate {
+    fn at(outcome: LaneOutcome) -> u64 {
+        match outcome {
             LaneOutcome::Carried { at, .. } => at.as_nanos(),
             LaneOutcome::Dropped(why) => panic!("dropped: {why:?}"),
         }

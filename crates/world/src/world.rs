@@ -467,7 +467,7 @@ impl World {
         let Some(link) = self.links.get_mut(id.0) else { return };
         let mut frame = self.flight.buffer();
         let lane = link.lane_mut(from);
-        let fate = if frame::copy_out(packet, &mut frame) {
+        let outcome = if frame::copy_out(packet, &mut frame) {
             lane.send(self.now, frame.len())
         } else {
             lane.stats.sent += 1;
@@ -475,7 +475,7 @@ impl World {
             lane.drop_frame(LaneDrop::Unfinished)
         };
         self.trace(id, from, TraceKind::Sent, &frame);
-        match fate {
+        match outcome {
             LaneOutcome::Dropped(why) => {
                 self.trace(id, from, TraceKind::Dropped(why), &frame);
                 self.flight.recycle(frame);

@@ -253,7 +253,7 @@ fn what_is_meant_before_the_peer_is_known_is_not_sent_later() {
 }
 
 #[test]
-fn who_goes_as_fast_as_it_can_waits_for_its_peer() {
+fn one_that_goes_as_fast_as_it_can_waits_for_its_peer() {
     let boundless = stream(Content::Udp, true, Pace::per_second(1_000_000_000), 100);
     let (stats, sent) = with_a_late_peer(boundless);
     assert_eq!((stats.no_peer, stats.sent, sent.len()), (0, 100, 100));

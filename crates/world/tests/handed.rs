@@ -107,7 +107,7 @@ fn config() -> NodeConfig {
 #[derive(PartialEq, Debug)]
 struct Outcome {
     owner: NodeStats,
-    friend: (u64, u64),
+    established: (u64, u64),
     other: (u64, u64),
 }
 
@@ -138,31 +138,35 @@ fn run_by(config: NodeConfig, class: u8, rate: u64, wrong: &[IfIndex]) -> Outcom
     world.run_for(RUN);
     let owner = world.node_stats(workers[0]);
     balances(&world, workers[0], &owner);
-    let [friend, other] = clients.map(|id| {
+    let [established, other] = clients.map(|id| {
         let client = world.node_ref::<Client>(id).expect("a client");
         (client.back, client.sent)
     });
-    Outcome { owner, friend, other }
+    Outcome { owner, established, other }
 }
 
 /// Packets taken from the other worker are handled, dropped and counted, or wait: once each.
 fn balances(world: &World, owner: NodeId, stats: &NodeStats) {
     let server = world.node_ref::<Server>(owner).expect("the server");
     assert_eq!(stats.packets_in, server.handled, "what arrived here is counted apart");
-    let fates = server.adopted + stats.refused + stats.crowded_out + stats.waiting as u64;
+    let outcomes = server.adopted + stats.refused + stats.crowded_out + stats.waiting as u64;
     // Established packets are classified only where their own queue is full.
-    assert!(stats.adopted > 0 && stats.adopted == fates, "{stats:?}: {} adopted", server.adopted);
+    assert!(
+        stats.adopted > 0 && stats.adopted == outcomes,
+        "{stats:?}: {} adopted",
+        server.adopted
+    );
 }
 
 #[test]
-fn a_flood_at_the_wrong_queue_starves_neither_friends_nor_the_application() {
+fn a_flood_at_the_wrong_queue_starves_neither_established_flows_nor_the_application() {
     for class in [b's', b'r', b'f'] {
         for load in LOADS {
             let outcome = run(config(), class, load * CAPACITY);
             let application = outcome.owner.application_ran.as_secs_f64() / RUN.as_secs_f64();
             assert!(application >= 0.49, "{load}x: {application} {outcome:?}");
             assert!(outcome.owner.application_gap_max <= ROUND_MAX, "{load}x: {outcome:?}");
-            let (back, sent) = outcome.friend;
+            let (back, sent) = outcome.established;
             assert!(back * 10 >= sent * 9, "{load}x: {outcome:?}");
             let (back, sent) = outcome.other;
             assert!(back > 0, "unverified flows are never shut out: {load}x {outcome:?}");
@@ -172,7 +176,7 @@ fn a_flood_at_the_wrong_queue_starves_neither_friends_nor_the_application() {
 }
 
 #[test]
-fn strangers_and_refusable_packets_die_by_name_at_the_owners_gate() {
+fn unverified_packets_and_refusable_packets_die_by_name_at_the_owners_gate() {
     let gate = Some(GateConfig { waiting: 32, ..GateConfig::default() });
     let outcome = run(NodeConfig { gate, ..config() }, b's', 4 * CAPACITY);
     assert!(outcome.owner.crowded_out > 500 && outcome.owner.refused == 0, "{outcome:?}");
@@ -184,11 +188,11 @@ fn strangers_and_refusable_packets_die_by_name_at_the_owners_gate() {
 }
 
 #[test]
-fn friends_at_the_wrong_queue_go_first_too_and_without_the_gate_they_do_not() {
+fn established_flows_at_the_wrong_queue_go_first_too_and_without_the_gate_they_do_not() {
     let both = [IfIndex(1), IfIndex(2)];
     let served = |gate| {
         let outcome = run_by(NodeConfig { gate, ..config() }, b's', 3 * CAPACITY, &both);
-        let (back, sent) = outcome.friend;
+        let (back, sent) = outcome.established;
         back as f64 / sent as f64
     };
     let (gated, open) = (served(Some(GateConfig::default())), served(None));

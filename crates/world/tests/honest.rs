@@ -239,7 +239,7 @@ fn what_is_lost_doubled_damaged_or_late_is_told_apart() {
 }
 
 #[test]
-fn an_answer_that_nobody_asked_for_is_wrong_whoever_sends_it() {
+fn an_answer_that_nothing_asked_for_is_wrong_whoever_sends_it() {
     for v4 in [true, false] {
         let link = way(LaneConfig::default());
         let mut scene = Scene::new(client(v4, 10), link, NodeConfig::free());
@@ -335,7 +335,7 @@ fn impossible_clients_are_refused() {
     assert_eq!(error(short), Some(PlanError::StampTooLong { have: 23 }));
     let eager = HonestConfig { pace: Pace::per_second(10_000_000), ..client(true, 1) };
     assert_eq!(error(eager), Some(PlanError::TooManyOpen(5_000_002)));
-    let mut stranger = client(true, 1);
-    stranger.station.peer = Peer::Addr("fd00::1".parse::<IpAddr>().unwrap());
-    assert_eq!(error(stranger), Some(PlanError::PeerFamily));
+    let mut unknown = client(true, 1);
+    unknown.station.peer = Peer::Addr("fd00::1".parse::<IpAddr>().unwrap());
+    assert_eq!(error(unknown), Some(PlanError::PeerFamily));
 }

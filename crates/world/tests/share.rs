@@ -127,19 +127,19 @@ impl Scene {
                 world.connect((client, IfIndex(1)), (server, IfIndex(index)), way).expect("free");
             (client, link)
         };
-        let ((friend, first), (other, second)) = (add(1, b'f', 10_000), add(2, class, rate));
-        Self { world, server, clients: [friend, other], links: [first, second] }
+        let ((established, first), (other, second)) = (add(1, b'f', 10_000), add(2, class, rate));
+        Self { world, server, clients: [established, other], links: [first, second] }
     }
 
     fn run(mut self) -> Outcome {
         self.world.run_for(RUN);
         let stats = self.world.node_stats(self.server);
         self.balances(stats);
-        let [friend, other] = self.clients.map(|id| {
+        let [established, other] = self.clients.map(|id| {
             let client = self.world.node_ref::<Client>(id).expect("a client");
             (client.back, client.sent)
         });
-        Outcome { stats, friend, other }
+        Outcome { stats, established, other }
     }
 
     /// Every packet that reached the device was handled, was dropped and counted, or waits.
@@ -156,7 +156,7 @@ impl Scene {
 #[derive(Debug)]
 struct Outcome {
     stats: NodeStats,
-    friend: (u64, u64),
+    established: (u64, u64),
     other: (u64, u64),
 }
 
@@ -165,8 +165,8 @@ impl Outcome {
         self.stats.application_ran.as_secs_f64() / RUN.as_secs_f64()
     }
 
-    fn friends_served(&self) -> f64 {
-        self.friend.0 as f64 / self.friend.1 as f64
+    fn established_flows_served(&self) -> f64 {
+        self.established.0 as f64 / self.established.1 as f64
     }
 }
 
@@ -224,10 +224,10 @@ fn the_core_is_used_wholly_by_whoever_wants_it() {
 }
 
 #[test]
-fn strangers_cannot_crowd_out_friends() {
+fn unverified_packets_cannot_crowd_out_established_flows() {
     for load in LOADS {
         let outcome = Scene::new(config(Share::HALF), b's', load * CAPACITY).run();
-        assert!(outcome.friends_served() >= 0.9, "{load}x: {outcome:?}");
+        assert!(outcome.established_flows_served() >= 0.9, "{load}x: {outcome:?}");
         if load > 0 {
             let served = outcome.other.0 as f64 / RUN.as_secs_f64();
             let least = CAPACITY as f64 * if load < 4 { 0.8 } else { 0.25 };
@@ -237,12 +237,12 @@ fn strangers_cannot_crowd_out_friends() {
 }
 
 #[test]
-fn without_looking_ahead_or_without_a_gate_strangers_crowd_friends_out() {
+fn without_looking_ahead_or_without_a_gate_unverified_packets_crowd_established_flows_out() {
     let open = GateConfig { ahead: Share::NONE, ..GateConfig::default() };
     for gate in [Some(open), None] {
         let config = NodeConfig { gate, ..config(Share::HALF) };
         let outcome = Scene::new(config, b's', 10 * CAPACITY).run();
-        assert!(outcome.friends_served() < 0.9, "the floor fails: {outcome:?}");
+        assert!(outcome.established_flows_served() < 0.9, "the floor fails: {outcome:?}");
     }
 }
 
@@ -253,11 +253,11 @@ fn refusable_packets_die_at_the_price_of_a_look_under_pressure_and_are_handled_o
     assert!(outcome.other.0 > 0, "they get their answer");
     let outcome = Scene::new(config(Share::HALF), b'r', 10 * CAPACITY).run();
     assert!(outcome.stats.refused > outcome.other.1 * 8 / 10, "{outcome:?}");
-    assert!(outcome.friends_served() >= 0.9);
+    assert!(outcome.established_flows_served() >= 0.9);
 }
 
 #[test]
-fn excess_beyond_what_can_be_looked_at_dies_in_the_ring_before_any_work() {
+fn excess_beyond_what_can_be_looked_at_is_dropped_in_the_ring_before_any_work() {
     // A hundred times what can be handled: twice what can be looked at.
     let mut scene = Scene::new(config(Share::HALF), b's', 50 * CAPACITY);
     // Long enough for some established packets: before the first, no room is reserved.
@@ -285,12 +285,12 @@ fn an_engine_without_appetite_costs_nothing_and_takes_up_again() {
 }
 
 #[test]
-fn friends_are_served_while_the_strangers_consumer_is_full() {
+fn established_flows_are_served_while_the_unverified_packets_consumer_is_full() {
     let mut scene = Scene::new(config(Share::HALF), b's', 10 * CAPACITY);
     let mut so_far = |length| {
         scene.world.run_for(length);
-        let friend = scene.world.node_ref::<Client>(scene.clients[0]).expect("a client");
-        let (back, sent) = (friend.back, friend.sent);
+        let established = scene.world.node_ref::<Client>(scene.clients[0]).expect("a client");
+        let (back, sent) = (established.back, established.sent);
         let until = scene.world.now() + RUN / 2;
         scene.world.node::<Server>(scene.server).expect("the server").stuck = Some(until);
         (back, sent, scene.world.node_stats(scene.server).packets_in)

@@ -308,8 +308,8 @@ fn every_node_and_every_lane_has_a_stream_of_its_own() {
         world.connect((source, ONE), (mirror, ONE), LinkConfig::both(lane)).unwrap()
     });
     type Sequence<T> = Rc<RefCell<[Vec<T>; 2]>>;
-    let (bytes, fates) = (Sequence::<Vec<u8>>::default(), Sequence::<bool>::default());
-    let hooks = (Rc::clone(&bytes), Rc::clone(&fates));
+    let (bytes, outcomes) = (Sequence::<Vec<u8>>::default(), Sequence::<bool>::default());
+    let hooks = (Rc::clone(&bytes), Rc::clone(&outcomes));
     world.set_trace(move |event| {
         let at = usize::from(event.link != first);
         match event.kind {
@@ -319,9 +319,9 @@ fn every_node_and_every_lane_has_a_stream_of_its_own() {
         }
     });
     world.run_for(Duration::from_millis(1));
-    let (bytes, fates) = (bytes.borrow(), fates.borrow());
-    assert_eq!((bytes[0].len(), fates[1].len()), (100, 100));
-    assert!(bytes[0] != bytes[1] && fates[0] != fates[1]);
+    let (bytes, outcomes) = (bytes.borrow(), outcomes.borrow());
+    assert_eq!((bytes[0].len(), outcomes[1].len()), (100, 100));
+    assert!(bytes[0] != bytes[1] && outcomes[0] != outcomes[1]);
 }
 
 #[test]

@@ -37,10 +37,10 @@ impl Application for Answers {
     }
 
     fn start(&mut self, sockets: &mut Sockets<'_>) -> Result<(), StartError> {
-        for (local, friend) in &self.flows {
+        for (local, established) in &self.flows {
             let family = if local.is_ipv4() { Family::V4 } else { Family::V6 };
             let id = sockets.udp_bind(*local, SocketSettings::new(family))?;
-            sockets.udp_connect(id, *friend).map_err(|_| StartError::NotOurs(local.ip()))?;
+            sockets.udp_connect(id, *established).map_err(|_| StartError::NotOurs(local.ip()))?;
             self.sockets.push(id);
         }
         Ok(())

@@ -151,7 +151,7 @@ fn run(pool: &Pool, data: &[u8]) -> (u64, u64) {
     let stats = machine.host.stack().stats();
     assert_eq!(stats.pending, 0, "nothing waits for a neighbour any more");
     assert_eq!(pool.available(), start, "memory is not back to its former use");
-    (stats.fates.delivered + stats.fates.answered, stats.fates.transmitted)
+    (stats.outcomes.delivered + stats.outcomes.answered, stats.outcomes.transmitted)
 }
 
 impl<'a> Machine<'a> {

@@ -102,7 +102,7 @@ fn run(pool: &Pool, data: &[u8]) -> u64 {
         now += Duration::from_secs(1);
         step(&mut host, pool, &mut random, now, &mut burst);
     }
-    host.stack().stats().fates.transmitted
+    host.stack().stats().outcomes.transmitted
 }
 
 /// How the next frame comes, the frame in its chunks, and what is behind it.

@@ -209,7 +209,7 @@ impl<'a> Player<'a> {
             "bind" => Call::Bind(socket, self.script.ports.0),
             "listen" => Call::Listen(socket, number(1)?),
             "accept" => Call::Accept(socket),
-            "connect" if names_nobody(call) => {
+            "connect" if names_nothing(call) => {
                 self.connecting = self.connecting.filter(|it| *it != socket);
                 Call::Disconnect(socket)
             }
@@ -303,7 +303,7 @@ impl<'a> Player<'a> {
 }
 
 /// `connect(fd, AF_UNSPEC, ...)`.
-fn names_nobody(call: &SocketCall) -> bool {
+fn names_nothing(call: &SocketCall) -> bool {
     matches!(call.args.get(1), Some(Arg::Word(word)) if word == "AF_UNSPEC")
 }
 

@@ -133,7 +133,7 @@ fn dhcp_of(sent: &PacketBuf) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn a_host_without_an_address_gets_one_and_uses_it_once_nobody_else_has_it() {
+fn a_host_without_an_address_gets_one_and_uses_it_once_nothing_else_has_it() {
     for unicast in [false, true] {
         let mut link = Link { unicast, ..Link::new(true) };
         let discover = link.question();
@@ -172,7 +172,7 @@ fn a_server_of_240_is_heard_while_a_lease_is_asked_for() {
         link.lease();
         assert_eq!(link.state(), DhcpState::Bound);
         let ping = craft::echo(link.server.into(), OURS.into(), b"?");
-        link.rig.dies(
+        link.rig.expect_drop(
             "no link is there",
             &craft::from_peer(&ping),
             DropReason::IpSourceInvalid,
@@ -215,7 +215,7 @@ fn an_answer_to_the_offered_address_may_come_in_a_frame_for_all() {
     // Once there is an address, only the frame decides (RFC 1122 section 3.3.6).
     let ping = craft::echo(v4(PEER).into(), OURS.into(), b"?");
     let ping = frame(MacAddr::BROADCAST, mac(PEER), EtherType::IPV4, &ping);
-    link.rig.dies("ping", &ping, DropReason::IcmpEchoRefused, None);
+    link.rig.expect_drop("ping", &ping, DropReason::IcmpEchoRefused, None);
 }
 
 /// A renewal prolongs the routes of the lease where they are: none of them is ever missing, and
@@ -256,7 +256,7 @@ fn a_renewal_replaces_no_route_that_stays() {
 }
 
 #[test]
-fn a_lease_is_renewed_from_the_address_itself_and_everything_goes_when_nobody_answers() {
+fn a_lease_is_renewed_from_the_address_itself_and_everything_goes_when_nothing_answers() {
     let mut link = Link { lease: 120, ..Link::new(false) };
     link.lease();
     assert_eq!(link.state(), DhcpState::Bound);
@@ -343,7 +343,7 @@ fn an_orderly_end_tells_the_server_and_forgets_the_lease() {
 }
 
 #[test]
-fn what_is_no_answer_to_our_question_dies_and_is_counted() {
+fn what_is_no_answer_to_our_question_is_dropped_and_is_counted() {
     let mut link = Link::new(false);
     let question = link.question();
     let good = link.answer(&question, Dhcpv4Type::OFFER);
@@ -365,19 +365,19 @@ fn what_is_no_answer_to_our_question_dies_and_is_counted() {
     ] {
         let frame = link.frame(&message);
         if frame.len() <= 1514 {
-            link.rig.dies(what, &frame, DropReason::DhcpRefused, None);
+            link.rig.expect_drop(what, &frame, DropReason::DhcpRefused, None);
         }
     }
     let mut broken = link.frame(&good);
     *broken.last_mut().unwrap() ^= 1;
-    link.rig.dies("checksum", &broken, DropReason::DhcpRefused, None);
+    link.rig.expect_drop("checksum", &broken, DropReason::DhcpRefused, None);
     let counted = link.rig.stats().counters.of(Counter::FloodwallDhcpRefused);
     assert!(counted >= 7);
     // Datagrams to others stay theirs, though a client waits for answers.
     let stray = udp((v4(PEER), 53).into(), (OURS, 68).into(), &good);
-    link.rig.dies("port", &craft::from_peer(&stray), DropReason::IpNotForUs, None);
+    link.rig.expect_drop("port", &craft::from_peer(&stray), DropReason::IpNotForUs, None);
     let ping = craft::echo(v4(PEER).into(), OURS.into(), b"?");
-    link.rig.dies("ping", &craft::from_peer(&ping), DropReason::IpNotForUs, None);
+    link.rig.expect_drop("ping", &craft::from_peer(&ping), DropReason::IpNotForUs, None);
     assert_eq!(link.state(), DhcpState::Selecting);
     let sent = link.reply(&question, Dhcpv4Type::OFFER);
     assert_eq!(sent.len(), 1, "and the honest one still serves");

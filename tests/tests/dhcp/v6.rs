@@ -184,7 +184,7 @@ fn a_router_with_the_managed_flag_leads_to_an_address_and_its_dns() {
 }
 
 #[test]
-fn a_lease_is_renewed_rebound_and_gone_when_nobody_answers() {
+fn a_lease_is_renewed_rebound_and_gone_when_nothing_answers() {
     let mut link = Link::new(&config());
     link.advertise(true, false);
     link.lease();
@@ -261,7 +261,7 @@ fn a_link_that_goes_takes_the_lease_and_an_orderly_end_releases_it() {
 }
 
 #[test]
-fn where_it_is_off_or_nothing_was_asked_messages_reach_nobody() {
+fn where_it_is_off_or_nothing_was_asked_messages_reach_nothing() {
     let mut off = config();
     off.interfaces[0].dhcpv6 = false;
     let mut link = Link::new(&off);
@@ -282,7 +282,7 @@ fn where_it_is_off_or_nothing_was_asked_messages_reach_nobody() {
     forged[3] ^= 1;
     for message in [&forged[..], &[2], &link.answer(&solicit, Dhcpv6Type(99))] {
         let frame = link.frame(message);
-        link.rig.dies("refused", &frame, DropReason::DhcpRefused, None);
+        link.rig.expect_drop("refused", &frame, DropReason::DhcpRefused, None);
     }
     assert_eq!(link.rig.stats().counters.of(Counter::FloodwallDhcpRefused), 3);
     // Under pressure it is not refused before it is read; what goes to closed ports is.

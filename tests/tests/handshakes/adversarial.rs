@@ -76,7 +76,7 @@ fn syn_with(client: &TcpClient, options: &[u8]) -> Vec<u8> {
 /// Unknown options (an experiment's, MD5 signatures, Fast Open, multipath), some with lengths that
 /// end them early: skipped, never sent back, and what else was offered stands.
 #[test]
-fn options_that_nobody_knows_are_skipped_by_cache_and_by_cookie() {
+fn options_that_nothing_knows_are_skipped_by_cache_and_by_cookie() {
     const UNKNOWN: [&[u8]; 5] = [
         &[253, 4, 0xf9, 0x89],
         &[19, 18, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16],
@@ -296,7 +296,7 @@ fn old_timestamps_are_silence_and_wrapped_ones_are_not() {
 
 /// A window of nothing in the completing ACK, and a flow label on every segment.
 #[test]
-fn windows_of_nothing_and_flow_labels_hinder_nobody() {
+fn windows_of_nothing_and_flow_labels_hinder_nothing() {
     for family in FAMILIES {
         let (mut rig, listener) = server(8);
         let it = client(1, family);
@@ -326,7 +326,7 @@ fn windows_of_nothing_and_flow_labels_hinder_nobody() {
 
 /// Keys turn every 15 s: a handshake that began before is accepted after.
 #[test]
-fn keys_that_turn_in_mid_handshake_cost_nobody_the_connection() {
+fn keys_that_turn_in_mid_handshake_cost_nothing_the_connection() {
     for family in FAMILIES {
         for (after, good) in [(1, true), (15, true), (50, false)] {
             let (mut rig, listener) = server(8);

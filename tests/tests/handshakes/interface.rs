@@ -174,7 +174,7 @@ fn the_interface_answers_as_the_stack_does_by_cookie() {
 
 /// The stack has not seen the SYN. Its gate is open once it was told that SYNs are answered.
 #[test]
-fn who_was_answered_at_the_interface_is_a_friend_and_is_let_in() {
+fn one_that_was_answered_at_the_interface_is_established_and_is_let_in() {
     for family in FAMILIES {
         let (mut rig, listener) = server(8);
         let mut interface = Interface::new(&rig);

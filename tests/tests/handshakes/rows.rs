@@ -118,7 +118,7 @@ fn of_all_256_flag_bytes_only_plain_syns_make_an_entry() {
 
 /// Row 7 (CVE-1999-0016, CVE-2005-0688): sources that no host can have.
 #[test]
-fn what_comes_from_nobody_is_dropped_in_silence_in_every_state() {
+fn what_comes_from_nothing_is_dropped_in_silence_in_every_state() {
     let sources: [&[&str]; 2] = [
         &["10.0.0.1", "0.0.0.0", "224.0.0.1", "10.0.0.255", "255.255.255.255", "127.0.0.1"],
         &["fd00::1", "::", "ff02::1", "::1"],

@@ -19,7 +19,7 @@ fn class(rig: &Rig, frame: Vec<u8>) -> Triage {
 }
 
 #[test]
-fn who_comes_back_with_a_syn_acks_number_is_a_friend_by_cache_and_by_cookie() {
+fn one_that_comes_back_with_a_syn_acks_number_is_established_by_cache_and_by_cookie() {
     for family in FAMILIES {
         for policy in [CookiePolicy::Overflow, CookiePolicy::Always] {
             let (mut rig, listener) = server(8);
@@ -44,7 +44,7 @@ fn who_comes_back_with_a_syn_acks_number_is_a_friend_by_cache_and_by_cookie() {
 }
 
 #[test]
-fn what_an_open_connection_waits_for_is_a_friend_and_blind_guesses_are_not() {
+fn what_an_open_connection_waits_for_is_established_and_blind_guesses_are_not() {
     for family in FAMILIES {
         let (mut rig, listener) = server(8);
         let it = client(1, family);

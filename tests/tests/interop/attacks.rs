@@ -53,15 +53,15 @@ struct Scene {
     pace: Option<u32>,
     instance: Instance,
     honest: Host,
-    stranger: Host,
+    unknown: Host,
 }
 
 impl Scene {
     /// `None`, and said so, where this machine cannot.
     fn set_up(kind: Kind, pace: Option<u32>, flags: &str) -> Option<Self> {
         let site = Site::new(MTU);
-        let (honest, stranger) = (site.host(3), site.host(9));
-        if !pace.is_none_or(|pace| stranger.pace(pace)) {
+        let (honest, unknown) = (site.host(3), site.host(9));
+        if !pace.is_none_or(|pace| unknown.pace(pace)) {
             crate::namespace::skip("`tc` is missing or cannot hold a tool to its pace");
             return None;
         }
@@ -69,7 +69,7 @@ impl Scene {
         // their tables.
         let flags = format!("{ADDRESSES} --accept-ra --autoconf {flags}");
         let instance = Instance::start(&site, kind, &flags)?;
-        let scene = Self { pace, instance, honest, stranger };
+        let scene = Self { pace, instance, honest, unknown };
         // Our addresses are tentative for a second.
         let answered = |addr: &str| {
             let words = format!("-n -q -c 1 -W 0.3 {addr}");
@@ -109,7 +109,7 @@ impl Scene {
             let slower = self.pace.map(|pace| pace >> (2 * (tries + 1)));
             let may_try_again = tries < TRIES_MORE && on_the_way > 0;
             assert!(
-                may_try_again && slower.is_none_or(|pace| self.stranger.pace(pace)),
+                may_try_again && slower.is_none_or(|pace| self.unknown.pace(pace)),
                 "{during:?}"
             );
         }
@@ -118,9 +118,9 @@ impl Scene {
 
     /// The flood itself: what became of the pings, packets of the tool's, memory then.
     fn flooded(&self, program: &str, words: &str) -> Option<(Vec<Lost>, u64, u64)> {
-        let sent_before = self.stranger.count("tx_packets");
-        let sent = || self.stranger.count("tx_packets") - sent_before;
-        let mut tool = self.stranger.inside(|| Process::start(program, words, b""))?;
+        let sent_before = self.unknown.count("tx_packets");
+        let sent = || self.unknown.count("tx_packets") - sent_before;
+        let mut tool = self.unknown.inside(|| Process::start(program, words, b""))?;
         let began = until(WARNING, || sent() >= UNDER_WAY || tool.has_ended());
         if !began || sent() < UNDER_WAY {
             let Said { text, complaint, .. } = tool.end();

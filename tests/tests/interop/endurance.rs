@@ -224,7 +224,7 @@ impl Users {
 /// The flood: datagrams to our echo service and to a closed port, SYNs, of one family.
 fn streams(ours: IpAddr) -> Vec<Stream> {
     let length = if ours.is_ipv4() { 16 } else { 64 };
-    let from: AddrRange = IpCidr::new(strangers(ours), length).unwrap().into();
+    let from: AddrRange = IpCidr::new(unknown(ours), length).unwrap().into();
     let to: AddrRange = IpCidr::new(ours, if ours.is_ipv4() { 32 } else { 128 }).unwrap().into();
     let flood = |content, port| Stream {
         dst_ports: PortRange::one(port),
@@ -240,7 +240,7 @@ fn streams(ours: IpAddr) -> Vec<Stream> {
 }
 
 /// Addresses behind no router that we know: what answers them goes nowhere.
-fn strangers(ours: IpAddr) -> IpAddr {
+fn unknown(ours: IpAddr) -> IpAddr {
     (if ours.is_ipv4() { "198.18.0.0" } else { "2001:db8:1::" }).parse().unwrap()
 }
 

@@ -81,8 +81,8 @@ impl Device for Counted {
         self.queue.has_overflowed()
     }
 
-    fn befriend(&mut self, now: Instant, friend: &PacketBuf) {
-        self.queue.befriend(now, friend);
+    fn mark_established(&mut self, now: Instant, established: &PacketBuf) {
+        self.queue.mark_established(now, established);
     }
 
     fn ring(&self) -> usize {

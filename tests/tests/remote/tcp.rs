@@ -135,7 +135,7 @@ fn a_thousand_sleeping_exchanges_lose_no_wake_up() {
 }
 
 #[test]
-fn who_does_not_read_stops_the_writer_and_loses_nothing() {
+fn one_that_does_not_read_stops_the_writer_and_loses_nothing() {
     let worker = worker();
     let (client, server) = both(&worker, LOCALS[0]);
     let bytes: Vec<u8> = (0..65_536).map(byte).collect();
@@ -283,7 +283,7 @@ fn slots_are_used_again_and_a_port_is_free_when_its_listener_is_dropped() {
 }
 
 #[test]
-fn connections_that_nobody_accepts_are_reset_with_their_listener() {
+fn connections_that_nothing_accepts_are_reset_with_their_listener() {
     let worker = worker();
     let listener = listen(&worker, LOCALS[0]);
     let clients: Vec<_> = (0..5).map(|_| connect(&worker, listener.local_addr())).collect();
@@ -296,7 +296,7 @@ fn connections_that_nobody_accepts_are_reset_with_their_listener() {
 }
 
 #[test]
-fn who_waits_is_told_when_the_worker_ends() {
+fn one_that_waits_is_told_when_the_worker_ends() {
     let worker = worker();
     let (client, server) = both(&worker, LOCALS[0]);
     let listener = listen(&worker, LOCALS[0]);

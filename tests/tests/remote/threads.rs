@@ -397,7 +397,7 @@ fn batches_go_and_come_by_one_call() {
 
 /// Readers, writers and callers wait; the worker ends, or panics: all of them get an error.
 #[test]
-fn whoever_waits_is_told_when_the_worker_ends_or_panics() {
+fn one_that_waits_is_told_when_the_worker_ends_or_panics() {
     let ip = LOCALS[0];
     for panics in [false, true] {
         let worker = Worker::start(&RemoteConfig::default());

@@ -78,7 +78,7 @@ fn rfc4861_7_2_7_its_link_address_is_told_and_overrides_nothing() {
 fn only_routers_have_it_and_only_of_links_with_room_for_others() {
     let packet = echo(v6(PEER).into(), parse("fd00::").into(), b"?");
     let mut host = Transit::new(&StackConfig { ipv6_forwarding: false, ..router_config() });
-    assert!(host.dies("a host", &packet, IpNotForUs).is_empty());
+    assert!(host.expect_drop("a host", &packet, IpNotForUs).is_empty());
     let mut config = router_config();
     config.interfaces[1].addresses = vec!["fd01::1/127".parse().unwrap()];
     let mut router = Transit::new(&config);

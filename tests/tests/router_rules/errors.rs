@@ -36,7 +36,7 @@ fn rfc1812_4_3_2_4_the_source_is_of_the_interface_that_leads_back() {
     for family in FAMILIES {
         let mut router = router();
         let packet = with_hop_limit(&datagram(right(family, PEER), far(family, 7)), 1);
-        let departed = router.dies("from elsewhere", &packet, HopLimitExceeded);
+        let departed = router.expect_drop("from elsewhere", &packet, HopLimitExceeded);
         let (bytes, v4) = (bytes_of(&departed[0]), family == Family::V4);
         assert_eq!((departed[0].iface(), &bytes[..6]), (RIGHT, &right_mac(PEER).0[..]));
         let kind = if v4 { EtherType::IPV4 } else { EtherType::IPV6 };
@@ -56,7 +56,7 @@ fn rfc1812_4_3_2_5_errors_have_precedence_six_and_replies_that_of_their_request(
         };
         let expected = if family == Family::V4 { 6 << 5 } else { 0 };
         let spent = with_hop_limit(&with_class(&honest(family), 0x48), 1);
-        let departed = router().dies("spent", &spent, HopLimitExceeded);
+        let departed = router().expect_drop("spent", &spent, HopLimitExceeded);
         assert_eq!(class(&departed[0]), expected);
         // Its next hop is its sender's neighbour: a redirect, and the packet.
         let around = with_class(&datagram(addr(family, PEER), addr(family, 77)), 0x48);
@@ -78,7 +78,10 @@ fn rfc1812_4_3_2_7_no_error_about_an_error() {
     for (family, kinds) in kinds {
         for kind in kinds {
             let packet = spent(family, icmp_of(family), &[kind, 0, 0, 0, 0, 0, 0, 0]);
-            assert!(router().dies("an error", &packet, HopLimitExceeded).is_empty(), "{kind}");
+            assert!(
+                router().expect_drop("an error", &packet, HopLimitExceeded).is_empty(),
+                "{kind}"
+            );
         }
     }
 }
@@ -92,7 +95,7 @@ fn rfc4443_2_4_e_questions_and_unknown_news_are_no_errors() {
             told(&mut router(), &packet, HopLimitExceeded);
         }
         let nothing = spent(family, icmp_of(family), &[]);
-        assert!(router().dies("nothing", &nothing, HopLimitExceeded).is_empty());
+        assert!(router().expect_drop("nothing", &nothing, HopLimitExceeded).is_empty());
     }
 }
 
@@ -104,7 +107,7 @@ fn rfc1812_4_3_2_7_no_error_about_a_later_fragment() {
         let first = with_hop_limit(&pieces[0], 1);
         told(&mut router(), &first, HopLimitExceeded);
         let later = with_hop_limit(&pieces[1], 1);
-        let departed = router().dies("later", &later, HopLimitExceeded);
+        let departed = router().expect_drop("later", &later, HopLimitExceeded);
         assert_eq!(departed.len(), usize::from(family == Family::V6));
     }
 }
@@ -147,7 +150,7 @@ fn rfc1812_5_2_7_1_codes_of_what_cannot_be_reached() {
 fn rfc1812_4_3_2_2_errors_have_the_usual_hop_limit() {
     for family in FAMILIES {
         let packet = with_hop_limit(&honest(family), 1);
-        let departed = router().dies("spent", &packet, HopLimitExceeded);
+        let departed = router().expect_drop("spent", &packet, HopLimitExceeded);
         let bytes = bytes_of(&departed[0])[14..].to_vec();
         let hops = if family == Family::V4 { bytes[8] } else { bytes[7] };
         assert_eq!(hops, 64);
@@ -172,7 +175,7 @@ fn rfc1812_5_3_1_no_time_is_exceeded_for_a_group() {
 /// "If the reason for the failure to deliver is congestion", no error is sent (RFC 4443 section
 /// 3.1).
 #[test]
-fn rfc4443_3_1_nobody_is_told_of_congestion() {
+fn rfc4443_3_1_nothing_is_told_of_congestion() {
     for family in FAMILIES {
         let mut router = Transit::new(&router_config());
         let packet = datagram(addr(family, PEER), right(family, 66));

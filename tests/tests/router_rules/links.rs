@@ -72,7 +72,7 @@ fn rfc1812_5_3_11_a_link_that_is_not_served_takes_and_gives_nothing() {
 }
 
 #[test]
-fn rfc1812_5_3_8_nobody_asks_for_the_way_back_unless_told_to() {
+fn rfc1812_5_3_8_nothing_asks_for_the_way_back_unless_told_to() {
     let mut router = Transit::new(&router_config());
     for (family, from) in FAMILIES.into_iter().zip(["192.168.9.9", "fd99::9"]) {
         passes(&mut router, &datagram(from.parse().unwrap(), far(family, 7)));
@@ -113,7 +113,7 @@ fn turned_back(router: &mut Transit, packet: &[u8]) -> usize {
 }
 
 #[test]
-fn rfc1812_5_2_7_2_who_is_on_the_link_is_redirected_and_nobody_else() {
+fn rfc1812_5_2_7_2_who_is_on_the_link_is_redirected_and_nothing_else() {
     for family in FAMILIES {
         let (mut router, to) = hairpin(family);
         assert_eq!(turned_back(&mut router, &datagram(addr(family, PEER), to)), 2);

@@ -66,14 +66,14 @@ fn passes(router: &mut Transit, packet: &[u8]) {
 /// It is dropped here for this reason without an error; also when it has no hop left.
 fn stays(router: &mut Transit, packet: &[u8], reason: DropReason) {
     for packet in [packet.to_vec(), with_hop_limit(packet, 1)] {
-        let departed = router.dies("it stays", &packet, reason);
+        let departed = router.expect_drop("it stays", &packet, reason);
         assert!(departed.is_empty(), "{departed:?} for {packet:02x?}");
     }
 }
 
 /// It is dropped here for this reason; returns the error for its sender.
 fn told(router: &mut Transit, packet: &[u8], reason: DropReason) -> Icmp {
-    let departed = router.dies("it is answered", packet, reason);
+    let departed = router.expect_drop("it is answered", packet, reason);
     assert_eq!(departed.len(), 1, "{packet:02x?}");
     Sent::of(&departed[0]).icmp()
 }

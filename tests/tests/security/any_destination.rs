@@ -102,7 +102,7 @@ fn what_cannot_be_routed_to_anybody_is_nobodys() {
         let mut peer = peer(family, true);
         peer.towards = Some(to);
         assert!(peer.give(&put(TcpFlags::SYN, 0, 0)).is_empty(), "{to}");
-        assert_eq!(peer.rig.stats().fates.delivered, 0, "{to}");
+        assert_eq!(peer.rig.stats().outcomes.delivered, 0, "{to}");
     }
 }
 
@@ -120,7 +120,7 @@ fn triage_does_not_refuse_what_is_taken() {
 }
 
 #[test]
-fn a_datagram_to_a_port_where_nobody_listens_is_refused_from_where_it_went() {
+fn a_datagram_to_a_port_where_nothing_listens_is_refused_from_where_it_went() {
     for family in FAMILIES {
         let mut rig = Rig::with_neighbor(&config(true), PEER);
         let (to, from) = (elsewhere(family), addr(family, PEER));
@@ -222,35 +222,35 @@ fn a_socket_of_a_port_comes_before_the_one_of_every_port() {
 fn under_flood_a_socket_at_every_port_is_bounded_and_whom_it_answers_come_first() {
     for family in FAMILIES {
         let (mut rig, id) = with_socket(|settings| settings.receive_bytes = 40_000);
-        let friend = SocketAddr::new(addr(family, PEER), 40_000);
+        let established = SocketAddr::new(addr(family, PEER), 40_000);
         let to = SocketAddr::new(elsewhere(family), 4711);
         // A peer that talks with it.
         for _ in 0..4 {
-            rig.frame(&datagram(friend, to));
+            rig.frame(&datagram(established, to));
             let received = rig.sockets(|s| s.udp_recv(id, &mut [0; 9])).0.expect("it is received");
             rig.sockets(|s| s.udp_reply(id, &received, b"answer")).0.expect("it is sent");
             rig.run_for(Duration::from_millis(200));
         }
-        let stranger = |n: u16| {
+        let unknown = |n: u16| {
             let to = SocketAddr::new(elsewhere(family), n.wrapping_mul(7919));
             datagram((addr(family, 77), n).into(), to)
         };
-        let classes = rig.classify(&[datagram(friend, to), stranger(1)]);
+        let classes = rig.classify(&[datagram(established, to), unknown(1)]);
         assert_eq!(classes, [Triage::Established, Triage::Unknown], "{family:?}");
-        (0..2000).for_each(|n| _ = rig.frame(&stranger(n)));
+        (0..2000).for_each(|n| _ = rig.frame(&unknown(n)));
         let (_, held, refused) = rig.sockets(|s| s.udp_queue(id)).0.expect("it is open");
         assert!(held <= 40_000 && refused > 1500, "{held} bytes, {refused} refused");
         // An answered peer still has a place, until the socket is full; then none is looked at.
-        rig.frame(&datagram(friend, to));
+        rig.frame(&datagram(established, to));
         let mut whose = Vec::new();
         while let Ok(received) = rig.sockets(|s| s.udp_recv(id, &mut [0; 9])).0 {
             whose.push(received.from);
         }
-        assert_eq!(whose.iter().filter(|from| **from == friend).count(), 1);
+        assert_eq!(whose.iter().filter(|from| **from == established).count(), 1);
         let mut settings = rig.sockets(|s| s.udp_settings(id).cloned()).0.expect("open");
         settings.receive_bytes = 1;
         rig.sockets(|s| s.udp_set_settings(id, settings)).0.expect("open");
-        rig.frame(&stranger(1));
-        assert_eq!(rig.classify(&[stranger(2)]), [Triage::Rejectable]);
+        rig.frame(&unknown(1));
+        assert_eq!(rig.classify(&[unknown(2)]), [Triage::Rejectable]);
     }
 }

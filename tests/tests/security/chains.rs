@@ -32,9 +32,9 @@ fn pieces(rig: &Rig, bytes: &[u8], cut: &Cut) -> PacketBuf {
     rig.pool.packet_from_chunks(chunks).expect("room in the pool")
 }
 
-/// Whole first, with everything that `Rig::packet_dies` checks; then cut in every way, where
+/// Whole first, with everything that `Rig::packet_is_dropped` checks; then cut in every way, where
 /// nothing may be different.
-fn dies_however_cut(
+fn is_dropped_however_cut(
     config: &StackConfig,
     what: &str,
     packet: &[u8],
@@ -42,7 +42,7 @@ fn dies_however_cut(
     owed: Option<Owed>,
 ) {
     let mut rig = Rig::with_neighbor(config, PEER);
-    rig.packet_dies(what, packet, reason, owed);
+    rig.packet_is_dropped(what, packet, reason, owed);
     let frame = from_peer(packet);
     let mut rig = Rig::with_neighbor(config, PEER);
     let answer: Vec<Vec<u8>> = rig.frame(&frame).iter().map(bytes_of).collect();
@@ -61,8 +61,8 @@ fn dies_however_cut(
     assert_eq!(rig.pool.available(), free, "{what}");
 }
 
-fn dies(what: &str, packet: &[u8], reason: DropReason, owed: Option<Owed>) {
-    dies_however_cut(&ethernet_config(HOST), what, packet, reason, owed);
+fn expect_drop(what: &str, packet: &[u8], reason: DropReason, owed: Option<Owed>) {
+    is_dropped_however_cut(&ethernet_config(HOST), what, packet, reason, owed);
 }
 
 /// A datagram for a closed port: the walk that gets that far ends there.
@@ -86,7 +86,7 @@ fn with_length(mut packet: Vec<u8>, len: u16) -> Vec<u8> {
 fn a_hundred_headers_die_at_the_limit_and_are_walked_where_it_allows_them() {
     let hundred = chain(&[(OPTIONS, &PADDING[..]); 100]);
     let owed = Some(Owed::problem_v6(8, 40 + 64));
-    dies("a hundred", &hundred, DropReason::ExtensionLimit, owed);
+    expect_drop("a hundred", &hundred, DropReason::ExtensionLimit, owed);
     let extension_limits = ExtensionLimits { headers_max: 187, ..ExtensionLimits::default() };
     let config = StackConfig { extension_limits, ..ethernet_config(HOST) };
     // The longest that the limit of bytes allows, and one more.
@@ -96,7 +96,7 @@ fn a_hundred_headers_die_at_the_limit_and_are_walked_where_it_allows_them() {
     ] {
         let packet = chain(&vec![(OPTIONS, &PADDING[..]); count]);
         let mut rig = Rig::with_neighbor(&config, PEER);
-        rig.packet_dies(&format!("{count}"), &packet, reason, Some(owed));
+        rig.packet_is_dropped(&format!("{count}"), &packet, reason, Some(owed));
         assert!(rig.stats().access.checks() <= count as u64 + 60, "a look at each, and a few");
     }
 }
@@ -117,22 +117,22 @@ fn the_limits_of_the_configuration_are_those_in_force() {
     ] {
         let config = StackConfig { extension_limits, ..ethernet_config(HOST) };
         let what = format!("{extension_limits:?}");
-        dies_however_cut(&config, &what, packet, reason, Some(owed));
+        is_dropped_however_cut(&config, &what, packet, reason, Some(owed));
     }
     // And looser ones let through what the defaults do not.
     let loose = ExtensionLimits { padding_max: 8, options_max: 3, ..base };
     let config = StackConfig { extension_limits: loose, ..ethernet_config(HOST) };
     let owed = Some(Owed::unreachable(Family::V6, 4));
-    dies_however_cut(&config, "looser", &options, DropReason::UdpNoPort, owed);
+    is_dropped_however_cut(&config, "looser", &options, DropReason::UdpNoPort, owed);
 }
 
 #[test]
 fn hop_by_hop_options_behind_another_header_die_however_cut() {
     let reason = DropReason::ExtensionOrder;
     let second = chain(&[(OPTIONS, &PADDING), (HOP, &PADDING)]);
-    dies("second", &second, reason, Some(Owed::problem_v6(1, 40)));
+    expect_drop("second", &second, reason, Some(Owed::problem_v6(1, 40)));
     let twice = chain(&[(HOP, &PADDING), (HOP, &PADDING)]);
-    dies("twice", &twice, reason, Some(Owed::problem_v6(1, 40)));
+    expect_drop("twice", &twice, reason, Some(Owed::problem_v6(1, 40)));
 }
 
 /// RFC 6564 gives future headers one format, but a node cannot tell whether an unknown number is a
@@ -146,7 +146,7 @@ fn an_unknown_header_is_not_stepped_over_by_the_format_of_known_ones() {
             &[&[UDP.0, 0, 1, 4, 0, 0, 0, 0][..], &datagram()].concat(),
         );
         let owed = Some(Owed::problem_v6(1, 40));
-        dies(&format!("{kind}"), &unknown, DropReason::ProtocolUnknown, owed);
+        expect_drop(&format!("{kind}"), &unknown, DropReason::ProtocolUnknown, owed);
     }
 }
 
@@ -158,13 +158,13 @@ fn options_without_bytes_do_not_hold_the_walk() {
             let options = options_header(&[0x1e, 0].repeat(count));
             let owed = Some(Owed::problem_v6(9, 42 + 16));
             let packet = chain(&[(kind, &options)]);
-            dies(&format!("{kind:?} {count}"), &packet, DropReason::ExtensionLimit, owed);
+            expect_drop(&format!("{kind:?} {count}"), &packet, DropReason::ExtensionLimit, owed);
         }
     }
 }
 
 #[test]
-fn a_flood_of_padding_dies_at_its_limit_however_cut() {
+fn a_flood_of_padding_is_dropped_at_its_limit_however_cut() {
     for kind in [HOP, OPTIONS] {
         // Of PadN, of Pad1, and of both in turn.
         let many = [1, 0].repeat(127);
@@ -175,7 +175,7 @@ fn a_flood_of_padding_dies_at_its_limit_however_cut() {
             bytes.resize(254, 0);
             let owed = Some(Owed::problem_v6(10, pointer));
             let packet = chain(&[(kind, &options_header(&bytes))]);
-            dies(&format!("{kind:?}"), &packet, DropReason::ExtensionLimit, owed);
+            expect_drop(&format!("{kind:?}"), &packet, DropReason::ExtensionLimit, owed);
         }
     }
 }
@@ -187,29 +187,29 @@ fn jumbo_lengths_that_contradict_die_however_cut() {
     let reason = DropReason::ExtensionJumbo;
     for len in [0, 1, 8, 65_535] {
         let packet = with_length(chain(&[(HOP, &jumbo(len))]), 0);
-        dies(&format!("{len}"), &packet, reason, Some(Owed::problem_v6(0, 44)));
+        expect_drop(&format!("{len}"), &packet, reason, Some(Owed::problem_v6(0, 44)));
     }
     for len in [65_536, u32::MAX] {
         let packet = with_length(chain(&[(HOP, &jumbo(len))]), 0);
-        dies(&format!("{len}"), &packet, reason, None);
+        expect_drop(&format!("{len}"), &packet, reason, None);
         let both = chain(&[(HOP, &jumbo(len))]);
-        dies("two lengths", &both, reason, Some(Owed::problem_v6(0, 42)));
+        expect_drop("two lengths", &both, reason, Some(Owed::problem_v6(0, 42)));
     }
     let none = with_length(chain(&[(HOP, &PADDING)]), 0);
-    dies("no length", &none, reason, Some(Owed::problem_v6(0, 4)));
+    expect_drop("no length", &none, reason, Some(Owed::problem_v6(0, 4)));
     // Without a hop-by-hop header a length of zero is a packet of no payload.
     let empty = with_length(chain(&[(OPTIONS, &PADDING)]), 0);
-    dies("no payload", &empty, DropReason::ExtensionMalformed, None);
+    expect_drop("no payload", &empty, DropReason::ExtensionMalformed, None);
 }
 
 /// Row 57: more than arrived is refused at once, less cuts the chain at that length.
 #[test]
-fn a_payload_length_that_lies_dies_however_cut() {
+fn a_payload_length_that_lies_is_dropped_however_cut() {
     let packet = chain(&[(HOP, &PADDING), (OPTIONS, &PADDING)]);
     let whole = packet.len() as u16 - 40;
     for more in [1, 100, 0xffff - whole] {
         let packet = with_length(packet.clone(), whole + more);
-        dies(&format!("{more}"), &packet, DropReason::IpLength, None);
+        expect_drop(&format!("{more}"), &packet, DropReason::IpLength, None);
     }
     for less in 1..whole {
         let reason = match less {
@@ -217,7 +217,7 @@ fn a_payload_length_that_lies_dies_however_cut() {
             _ => DropReason::UdpMalformed,
         };
         let mut rig = Rig::with_neighbor(&ethernet_config(HOST), PEER);
-        rig.packet_dies(&format!("{less}"), &with_length(packet.clone(), less), reason, None);
+        rig.packet_is_dropped(&format!("{less}"), &with_length(packet.clone(), less), reason, None);
     }
     for (less, reason) in [
         (7, DropReason::ExtensionMalformed),
@@ -226,13 +226,13 @@ fn a_payload_length_that_lies_dies_however_cut() {
         (16, DropReason::UdpMalformed),
         (whole - 1, DropReason::UdpMalformed),
     ] {
-        dies(&format!("{less}"), &with_length(packet.clone(), less), reason, None);
+        expect_drop(&format!("{less}"), &with_length(packet.clone(), less), reason, None);
     }
 }
 
 /// The announced header begins exactly behind the last byte.
 #[test]
-fn a_chain_that_ends_where_the_packet_ends_dies_however_cut() {
+fn a_chain_that_ends_where_the_packet_ends_is_dropped_however_cut() {
     for (last, reason) in [
         (OPTIONS, DropReason::ExtensionMalformed),
         (IpProtocol::ROUTING, DropReason::ExtensionMalformed),
@@ -246,7 +246,7 @@ fn a_chain_that_ends_where_the_packet_ends_dies_however_cut() {
             let what = format!("{last:?} behind {count}");
             let limit = count == 8 && last.is_extension();
             if !limit {
-                dies(&what, &packet, reason, None);
+                expect_drop(&what, &packet, reason, None);
             }
         }
     }
@@ -316,7 +316,7 @@ fn nested_tunnels_stay_wrapped_however_cut() {
             packet = ip(peer, host, IpProtocol(if packet[0] >> 4 == 4 { 4 } else { 41 }), &packet);
         }
         let what = format!("{kind}");
-        dies(&what, &packet, DropReason::ProtocolUnknown, Some(owed));
+        expect_drop(&what, &packet, DropReason::ProtocolUnknown, Some(owed));
     }
     let inner = echo(peer, host, b"inside");
     for (protocol, payload) in
@@ -325,7 +325,7 @@ fn nested_tunnels_stay_wrapped_however_cut() {
         let packet =
             ip(addr(Family::V4, PEER), addr(Family::V4, HOST), IpProtocol(protocol), &payload);
         let owed = Some(Owed::unreachable(Family::V4, 2));
-        dies(&format!("{protocol} over IPv4"), &packet, DropReason::ProtocolUnknown, owed);
+        expect_drop(&format!("{protocol} over IPv4"), &packet, DropReason::ProtocolUnknown, owed);
     }
 }
 
@@ -336,15 +336,15 @@ fn ipv4_source_routes_and_broken_options_die_however_cut() {
     let with = |options: &[u8]| ipv4_with_options(ipv4_fields(UDP), options, upper);
     for kind in [131, 137] {
         let route = with(&[1, kind, 11, 4, 10, 0, 0, 9, 10, 0, 0, 2]);
-        dies(&format!("{kind}"), &route, DropReason::IpSourceRoute, None);
+        expect_drop(&format!("{kind}"), &route, DropReason::IpSourceRoute, None);
     }
     let reason = DropReason::IpOptionMalformed;
-    dies("no bytes", &with(&[130, 0, 0, 0]), reason, Some(Owed::problem_v4(0, 20)));
-    dies("beyond", &with(&[1, 1, 130, 200]), reason, Some(Owed::problem_v4(0, 22)));
+    expect_drop("no bytes", &with(&[130, 0, 0, 0]), reason, Some(Owed::problem_v4(0, 20)));
+    expect_drop("beyond", &with(&[1, 1, 130, 200]), reason, Some(Owed::problem_v4(0, 22)));
     // Record route and timestamp are stepped over.
     let owed = Some(Owed::unreachable(Family::V4, 3));
     let record = with(&[7, 7, 4, 0, 0, 0, 0, 0]);
-    dies("record route", &record, DropReason::UdpNoPort, owed);
+    expect_drop("record route", &record, DropReason::UdpNoPort, owed);
     let stamp = with(&[68, 8, 5, 0, 0, 0, 0, 0]);
-    dies("timestamp", &stamp, DropReason::UdpNoPort, owed);
+    expect_drop("timestamp", &stamp, DropReason::UdpNoPort, owed);
 }

@@ -49,7 +49,7 @@ fn ask(family: Family, len: usize) -> Vec<u8> {
 }
 
 /// A forged source: of one prefix, or of any.
-fn stranger(family: Family, random: &mut Seeded, anywhere: bool) -> IpAddr {
+fn unknown(family: Family, random: &mut Seeded, anywhere: bool) -> IpAddr {
     let n = random.next();
     match (family, anywhere) {
         (Family::V4, true) => Ipv4Addr::from_bits(0x0b00_0000 | n as u32 >> 8).into(),
@@ -72,7 +72,7 @@ fn a_flood_of_fragments_is_bounded_and_honest_ones_come_together() {
                 for part in fragments(&ask(family, 20_000), ping, 1480 & !7) {
                     // Twenty hostile fragments for each honest one.
                     for _ in 0..10 {
-                        let from = stranger(family, &mut random, anywhere);
+                        let from = unknown(family, &mut random, anywhere);
                         let bad = echo(from, addr(family, HOST), &[0; 1000]);
                         let id = random.next() as u32;
                         rig.frame(&from_peer(&fragment(&bad, id, 0, 64, true)));
@@ -108,7 +108,7 @@ fn a_store_without_bounds_leaves_memory_to_others() {
     let part = rig.pool.frames_true_bytes() / limits::REASSEMBLY_DIVISOR;
     for _ in 0..4000 {
         for family in FAMILIES {
-            let from = stranger(family, &mut random, true);
+            let from = unknown(family, &mut random, true);
             let bad = echo(from, addr(family, HOST), &[0; 1000]);
             rig.frame(&from_peer(&fragment(&bad, random.next() as u32, 0, 64, true)));
         }
@@ -126,7 +126,7 @@ fn a_fragment_costs_no_more_when_the_store_is_full() {
         let (mut rig, mut random) = (full_rig(), Seeded::new(47));
         let mut worst = [ReassemblyWork::default(); 2];
         for round in 0..4000 {
-            let from = stranger(family, &mut random, true);
+            let from = unknown(family, &mut random, true);
             let bad = echo(from, addr(family, HOST), &[0; 4000]);
             let id = random.next() as u32;
             let at = random.below(400) * 8;
@@ -283,7 +283,7 @@ fn nested_fragment_headers_end_at_the_second() {
             let headers: Vec<(IpProtocol, &[u8])> = vec![(IpProtocol::FRAGMENT, &fragment); count];
             let packet = ipv6_chain(&headers, IpProtocol::UDP, b"");
             if packet.len() <= 1500 {
-                rig.packet_dies("nested", &packet, DropReason::FragmentMalformed, None);
+                rig.packet_is_dropped("nested", &packet, DropReason::FragmentMalformed, None);
             }
         }
     }

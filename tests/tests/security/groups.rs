@@ -105,7 +105,7 @@ fn messages<A: Side>() -> Vec<Vec<u8>> {
 }
 
 /// The outcome of a packet: drops by reason, and what was sent within a minute.
-fn fate<A: Side>(frame: &[u8], at: Option<usize>) -> (Vec<(DropReason, u64)>, usize) {
+fn outcome<A: Side>(frame: &[u8], at: Option<usize>) -> (Vec<(DropReason, u64)>, usize) {
     let mut rig = rig::<A>();
     let before = rig.stats();
     let pieces: Vec<&[u8]> = match at {
@@ -123,7 +123,7 @@ fn every_cut<A: Side>() {
     for message in messages::<A>() {
         for cut in 0..message.len() {
             let short = sealed::<A>(message[..cut].to_vec());
-            let (died, sent) = fate::<A>(&from_peer(&packet::<A>(&short)), None);
+            let (died, sent) = outcome::<A>(&from_peer(&packet::<A>(&short)), None);
             // A query cut to an older one's length is that one; any other short one is dropped.
             let old = died.is_empty() && sent > 0 && (cut == 8 || cut == 24);
             assert!(old || died.len() == 1 && sent == 0, "{cut}: {died:?}, {sent} sent");
@@ -132,7 +132,7 @@ fn every_cut<A: Side>() {
 }
 
 #[test]
-fn a_membership_message_cut_anywhere_dies_or_is_an_older_one() {
+fn a_membership_message_cut_anywhere_is_dropped_or_is_an_older_one() {
     every_cut::<Ipv4Addr>();
     every_cut::<Ipv6Addr>();
 }
@@ -140,9 +140,9 @@ fn a_membership_message_cut_anywhere_dies_or_is_an_older_one() {
 fn every_split<A: Side>() {
     for message in messages::<A>() {
         let frame = from_peer(&packet::<A>(&message));
-        let whole = fate::<A>(&frame, None);
+        let whole = outcome::<A>(&frame, None);
         for at in 1..frame.len() {
-            assert_eq!(fate::<A>(&frame, Some(at)), whole, "split at {at}");
+            assert_eq!(outcome::<A>(&frame, Some(at)), whole, "split at {at}");
         }
     }
 }
@@ -155,7 +155,7 @@ fn a_membership_message_split_anywhere_has_the_same_fate() {
 
 fn lies<A: Side>() {
     let die = |what: &str, message: Vec<u8>, reason| {
-        rig::<A>().packet_dies(what, &packet::<A>(&message), reason, None);
+        rig::<A>().packet_is_dropped(what, &packet::<A>(&message), reason, None);
     };
     // More sources than there are, and records.
     let malformed = DropReason::GroupMessageMalformed;
@@ -187,7 +187,7 @@ fn lies<A: Side>() {
             }
             Family::V6 => far[7] = hop_limit,
         }
-        rig::<A>().packet_dies("from afar", &far, invalid, None);
+        rig::<A>().packet_is_dropped("from afar", &far, invalid, None);
     }
     let (from, to) = (A::router().to_ip(), A::ALL_SYSTEMS.to_ip());
     let protocol = floodwall_tests::craft::icmp_of(A::FAMILY_OF);
@@ -206,7 +206,7 @@ fn lies<A: Side>() {
         }
         Family::V6 => bare[7] = 1,
     }
-    rig::<A>().packet_dies("no router alert", &bare, invalid, None);
+    rig::<A>().packet_is_dropped("no router alert", &bare, invalid, None);
     // Reports are for routers.
     let others = DropReason::GroupMessageNotForUs;
     die("a report", messages::<A>()[3].clone(), others);

@@ -53,7 +53,7 @@ fn a_chain_of_eight_thousand_headers_costs_no_more_than_one_of_nine() {
         let headers = vec![(IpProtocol::DESTINATION_OPTIONS, &padding[..]); count];
         let packet = ipv6_chain(&headers, IpProtocol::UDP, &[0; 8]);
         let owed = Some(Owed::problem_v6(8, 40 + 64));
-        rig.packet_dies("a chain", &packet, DropReason::ExtensionLimit, owed);
+        rig.packet_is_dropped("a chain", &packet, DropReason::ExtensionLimit, owed);
         rig.stats().access.checks()
     };
     let (nine, all) = (looks(9), looks(8172));
@@ -74,7 +74,7 @@ fn a_routing_header_is_never_followed() {
         let headers: [(IpProtocol, &[u8]); 1] = [(IpProtocol::ROUTING, &header)];
         let packet = ipv6_chain(&headers, IpProtocol::UDP, &[0; 8]);
         let owed = Some(Owed::problem_v6(0, 42));
-        rig().packet_dies("type 0", &packet, DropReason::ExtensionRouting, owed);
+        rig().packet_is_dropped("type 0", &packet, DropReason::ExtensionRouting, owed);
         // With nothing left to visit it is stepped over.
         header[3] = 0;
         let headers: [(IpProtocol, &[u8]); 1] = [(IpProtocol::ROUTING, &header)];
@@ -101,15 +101,15 @@ fn no_tunnel_is_unwrapped_unasked() {
                     Family::V6 => Owed::problem_v6(1, 6),
                 };
                 let mut rig = rig();
-                rig.packet_dies("a tunnel", &packet, DropReason::ProtocolUnknown, Some(owed));
-                assert_eq!(rig.stats().fates.forwarded, 0);
+                rig.packet_is_dropped("a tunnel", &packet, DropReason::ProtocolUnknown, Some(owed));
+                assert_eq!(rig.stats().outcomes.forwarded, 0);
             }
             // VXLAN, Geneve, GTP-U, Teredo, MPLS and GRE in UDP.
             for port in [4789, 6081, 2152, 3544, 6635, 4754] {
                 let payload = [&[8, 0, 0, 0, 0, 0, 1, 0][..], &inner].concat();
                 let packet = udp((peer, 4000).into(), (host, port).into(), &payload);
                 let owed = Owed::unreachable(family, if family == Family::V4 { 3 } else { 4 });
-                rig().packet_dies("a tunnel", &packet, DropReason::UdpNoPort, Some(owed));
+                rig().packet_is_dropped("a tunnel", &packet, DropReason::UdpNoPort, Some(owed));
             }
         }
     }
@@ -216,11 +216,11 @@ fn an_address_is_reached_through_its_own_interface_alone() {
             echo(addr(family, PEER), to, b"?"),
             udp((addr(family, PEER), 4000).into(), (to, 9).into(), b"?"),
         ] {
-            rig.packet_dies("another interface's", &packet, DropReason::IpNotForUs, None);
+            rig.packet_is_dropped("another interface's", &packet, DropReason::IpNotForUs, None);
         }
         // A packet that claims that address as its source is not accepted.
         let packet = echo(to, addr(family, HOST), b"?");
-        rig.packet_dies("in our name", &packet, DropReason::IpSourceInvalid, None);
+        rig.packet_is_dropped("in our name", &packet, DropReason::IpSourceInvalid, None);
     }
 }
 

@@ -33,7 +33,7 @@ fn reachable_from_everywhere() -> StackConfig {
 }
 
 /// A far host: the `n`th of its network.
-fn stranger(family: Family, network: u8, n: u16) -> IpAddr {
+fn unknown(family: Family, network: u8, n: u16) -> IpAddr {
     let [a, b] = n.to_be_bytes();
     match family {
         Family::V4 => [198, network, a, b].into(),
@@ -60,7 +60,7 @@ fn guesses(family: Family, probes: u16, tries: usize) -> usize {
     let mut rig = Rig::new(&reachable_from_everywhere());
     let any = SocketAddr::new("::".parse().expect("an address"), 5000);
     rig.sockets(|s| s.udp_bind(any, SocketSettings::new(Family::V6))).0.expect("a socket");
-    let (victim, attacker) = (stranger(family, 1, 1), stranger(family, 2, 1));
+    let (victim, attacker) = (unknown(family, 1, 1), unknown(family, 2, 1));
     let host = addr(family, HOST);
     let mut right = 0;
     for n in 0..tries {
@@ -82,7 +82,7 @@ fn guesses(family: Family, probes: u16, tries: usize) -> usize {
 fn a_peer_over_its_share_of_errors_takes_nothing_from_others() {
     for family in FAMILIES {
         let mut rig = Rig::new(&reachable_from_everywhere());
-        let (greedy, honest) = (stranger(family, 1, 1), stranger(family, 2, 1));
+        let (greedy, honest) = (unknown(family, 1, 1), unknown(family, 2, 1));
         let host = addr(family, HOST);
         let (mut to_greedy, mut to_honest) = (0, 0);
         for n in 0..10_000 {
@@ -108,7 +108,7 @@ fn errors_to_all_peers_together_are_limited() {
         let mut errors = 0;
         for n in 0..20_000_u16 {
             rig.run_for(Duration::from_micros(50));
-            let peer = stranger(family, 1, n);
+            let peer = unknown(family, 1, n);
             errors += rig.frame(&udp((peer, 9).into(), (host, 1).into(), b"")).len();
         }
         // A thousand in the second that this took, and the burst.
@@ -123,7 +123,7 @@ fn an_error_about_a_packet_of_any_shape_keeps_within_its_size() {
     let mut seeded = Seeded::new(38);
     for family in FAMILIES {
         let mut rig = Rig::new(&reachable_from_everywhere());
-        let (from, to) = (stranger(family, 1, 1), addr(family, HOST));
+        let (from, to) = (unknown(family, 1, 1), addr(family, HOST));
         for len in 0..2000 {
             let payload = vec![0x77; len];
             let packet = match (family, len % 2) {
@@ -276,7 +276,7 @@ fn an_error_is_never_answered_by_an_error_whatever_its_code() {
 /// Row 37, CVE-2021-20322: an error that claims a smaller MTU, forged for an open port, a connected
 /// one and a closed one: no difference is visible from outside, and nothing is stored for any.
 #[test]
-fn a_forged_error_shows_nobody_whether_a_socket_exists() {
+fn a_forged_error_shows_nothing_whether_a_socket_exists() {
     for family in FAMILIES {
         let too_big = |quoted: &[u8]| match family {
             Family::V4 => {

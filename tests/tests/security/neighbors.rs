@@ -160,7 +160,7 @@ fn a_flood_in_one_absent_neighbours_name_holds_three_packets() {
 /// CVE-2015-1465 in its flood form: a solicitor is remembered, but of those that we have sent
 /// nothing to only so many.
 #[test]
-fn strangers_that_ask_are_remembered_up_to_a_bound() {
+fn unverified_packets_that_ask_are_remembered_up_to_a_bound() {
     for family in FAMILIES {
         let mut rig = Rig::new(&wide());
         rig.run_for(Duration::from_secs(10));
@@ -177,7 +177,7 @@ fn strangers_that_ask_are_remembered_up_to_a_bound() {
 /// are answered are solicited at once, as many as a slice of timed work has units. What else is due
 /// has its turn all the same: here a datagram that is never completed.
 #[test]
-fn timed_work_that_strangers_cause_keeps_no_other_waiting() {
+fn timed_work_that_unverified_packets_cause_keeps_no_other_waiting() {
     for family in FAMILIES {
         let mut rig = Rig::new(&wide());
         let request = echo(addr(family, PEER), addr(family, HOST), &[7; 100]);
@@ -302,7 +302,7 @@ fn an_address_that_is_always_denied_is_given_up_after_a_few_tries() {
     assert!(rig.conservation().holds());
     // An unassigned address is not answered for.
     let question = from_peer(&echo(v6(PEER).into(), v6(HOST).into(), b"?"));
-    rig.dies("denied", &question, DropReason::IpNotForUs, None);
+    rig.expect_drop("denied", &question, DropReason::IpNotForUs, None);
 }
 
 /// An address in use is not given up, however often another station claims it: it is defended, at
@@ -360,10 +360,10 @@ fn questions_of_proven_neighbours_go_first_and_a_flood_of_them_gains_nothing() {
             assert_eq!(class(&rig, &forged), Triage::Unknown, "{family:?} {at}");
         }
         // As it is, as often as anybody likes.
-        let friends = |classes: Vec<Triage>| {
+        let established = |classes: Vec<Triage>| {
             classes.into_iter().filter(|class| *class == Triage::Established).count()
         };
-        assert_eq!(friends(rig.classify(&vec![question.clone(); 64])), 2, "{family:?}");
+        assert_eq!(established(rig.classify(&vec![question.clone(); 64])), 2, "{family:?}");
         // And of many that have solicited, and did not answer our solicitation.
         let forged: Vec<_> =
             (0..64).map(|n| asks(family, (ghost(family, n), station(n)))).collect();
@@ -371,6 +371,6 @@ fn questions_of_proven_neighbours_go_first_and_a_flood_of_them_gains_nothing() {
             rig.frame(frame);
         }
         rig.run_for(Duration::from_secs(1));
-        assert_eq!(friends(rig.classify(&forged)), 0, "{family:?}");
+        assert_eq!(established(rig.classify(&forged)), 0, "{family:?}");
     }
 }

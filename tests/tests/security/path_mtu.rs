@@ -140,7 +140,7 @@ fn count(rig: &Rig, counter: Counter) -> u64 {
 fn refused(rig: &mut Rig, what: &str, frame: &[u8], reason: DropReason, counter: Counter) {
     let before = (count(rig, counter), known(rig, Family::V4), known(rig, Family::V6));
     let learnt = count(rig, Counter::FloodwallExceptionsLearnt);
-    rig.dies(what, frame, reason, None);
+    rig.expect_drop(what, frame, reason, None);
     let after = (count(rig, counter) - 1, known(rig, Family::V4), known(rig, Family::V6));
     assert_eq!((before, learnt), (after, count(rig, Counter::FloodwallExceptionsLearnt)), "{what}");
 }

@@ -139,7 +139,7 @@ fn by_default_no_redirect_is_followed() {
     for family in FAMILIES {
         let mut rig = rig(false);
         let far = places(family).far;
-        rig.dies("a redirect", &good(family, far), DropReason::RedirectIgnored, None);
+        rig.expect_drop("a redirect", &good(family, far), DropReason::RedirectIgnored, None);
         assert_eq!(next_station(&mut rig, far), Some(router_mac(1)));
     }
 }
@@ -152,49 +152,64 @@ fn a_redirect_that_breaks_a_rule_changes_nothing_and_says_which() {
         let Places { gateway, better, far } = places(family);
         let (quote, me, peer) = (ours(family, far), addr(family, HOST), addr(family, PEER + 1));
         let link_local: IpAddr = router_addr(7).into();
-        let stranger = if family == Family::V4 { v4(77).into() } else { link_local };
+        let unknown = if family == Family::V4 { v4(77).into() } else { link_local };
         let foreign = ip(peer, far, IpProtocol::UDP, &quote[quote.len() - 9..]);
         let elsewhere = ours(family, peer);
         let reason = DropReason::RedirectNotFirstHop;
-        rig.dies("another", &redirect(stranger, better, far, &quote), reason, None);
+        rig.expect_drop("another", &redirect(unknown, better, far, &quote), reason, None);
         let reason = DropReason::RedirectNotQuoted;
-        rig.dies("no quote", &redirect(gateway, better, far, &[]), reason, None);
-        rig.dies("another's", &redirect(gateway, better, far, &foreign), reason, None);
-        rig.dies("cut", &redirect(gateway, better, far, &quote[..18]), reason, None);
-        rig.dies("no flow", &redirect(gateway, better, far, &quote), reason, None);
+        rig.expect_drop("no quote", &redirect(gateway, better, far, &[]), reason, None);
+        rig.expect_drop("another's", &redirect(gateway, better, far, &foreign), reason, None);
+        rig.expect_drop("cut", &redirect(gateway, better, far, &quote[..18]), reason, None);
+        rig.expect_drop("no flow", &redirect(gateway, better, far, &quote), reason, None);
         live(&mut rig, far);
         if family == Family::V4 {
             // The option of the other family is padded to eight.
             let cut = &quote[..quote.len() - 2];
-            rig.dies("seven bytes", &redirect(gateway, better, far, cut), reason, None);
+            rig.expect_drop("seven bytes", &redirect(gateway, better, far, cut), reason, None);
         }
         if family == Family::V6 {
-            rig.dies("another way", &redirect(gateway, better, far, &elsewhere), reason, None);
+            rig.expect_drop(
+                "another way",
+                &redirect(gateway, better, far, &elsewhere),
+                reason,
+                None,
+            );
         }
         // What is on the link, or is ours, is reached without a router.
         let reason = DropReason::RedirectNotFirstHop;
-        rig.dies("a neighbour", &redirect(gateway, better, peer, &elsewhere), reason, None);
+        rig.expect_drop("a neighbour", &redirect(gateway, better, peer, &elsewhere), reason, None);
         let (ourselves, itself) = (ours(family, me), ours(family, me));
-        rig.dies("ourselves", &redirect(gateway, better, me, &ourselves), reason, None);
+        rig.expect_drop("ourselves", &redirect(gateway, better, me, &ourselves), reason, None);
         let reason = DropReason::RedirectTarget;
         match family {
             Family::V4 => {
                 for target in ["10.0.0.1", "10.0.0.255", "255.255.255.255", "0.0.0.0"] {
                     let target = target.parse().expect("an address");
-                    rig.dies("no host", &redirect(gateway, target, far, &quote), reason, None);
+                    rig.expect_drop(
+                        "no host",
+                        &redirect(gateway, target, far, &quote),
+                        reason,
+                        None,
+                    );
                 }
                 for target in ["198.51.100.1", "224.0.0.1", "127.0.0.1"] {
                     let target = target.parse().expect("an address");
-                    rig.dies("off the link", &redirect(gateway, target, far, &quote), reason, None);
+                    rig.expect_drop(
+                        "off the link",
+                        &redirect(gateway, target, far, &quote),
+                        reason,
+                        None,
+                    );
                 }
             }
             Family::V6 => {
                 let own = rig.stack.interfaces()[1].link_local_addr().expect("it has one");
-                rig.dies("to us", &redirect(gateway, own.into(), far, &quote), reason, None);
+                rig.expect_drop("to us", &redirect(gateway, own.into(), far, &quote), reason, None);
                 // RFC 4861 section 8.1 alone: neither link-local nor the destination.
                 let reason = DropReason::NdpMalformed;
-                rig.dies("off the link", &redirect(gateway, me, far, &quote), reason, None);
-                rig.dies("itself", &redirect(gateway, peer, me, &itself), reason, None);
+                rig.expect_drop("off the link", &redirect(gateway, me, far, &quote), reason, None);
+                rig.expect_drop("itself", &redirect(gateway, peer, me, &itself), reason, None);
             }
         }
         assert_eq!((next_station(&mut rig, far), followed(&rig, family)), (Some(router_mac(1)), 0));

@@ -389,7 +389,7 @@ fn impossible_lengths_make_a_message_none(rig: &mut Rig) {
         let filler = [option, &[0; 30]].concat();
         let said = broken_advertisement(&filler);
         breathe(rig);
-        rig.dies(&format!("{option:?}"), &said, DropReason::NdpMalformed, None);
+        rig.expect_drop(&format!("{option:?}"), &said, DropReason::NdpMalformed, None);
     }
 }
 
@@ -406,7 +406,7 @@ fn broken_advertisement(options: &[u8]) -> Vec<u8> {
 
 /// RFC 4861 sections 6.1.2 and 7.2.5, RFC 6980: which stations are no routers, and which no longer.
 #[test]
-fn who_is_no_router_is_not_believed_and_who_stops_being_one_is_left() {
+fn one_that_is_no_router_is_not_believed_and_who_stops_being_one_is_left() {
     let mut rig = rig();
     let message = |hop_limit: u8| {
         let mut frame = advertisement(1, &header(1800), &[]);
@@ -414,7 +414,7 @@ fn who_is_no_router_is_not_believed_and_who_stops_being_one_is_left() {
         frame
     };
     for hop_limit in [0, 1, 64, 254] {
-        rig.dies("from afar", &message(hop_limit), DropReason::NdpHopLimit, None);
+        rig.expect_drop("from afar", &message(hop_limit), DropReason::NdpHopLimit, None);
     }
     assert_eq!(gateway(&rig, FAR), None);
     rig.lives("a router", &message(255));
@@ -449,7 +449,7 @@ fn a_flapping_router_makes_us_ask_no_faster() {
 /// A known router is read as often as it may advertise and more; all others share one rate, and
 /// take none of the known one's. An advertisement that is not read has changed nothing.
 #[test]
-fn who_speaks_too_often_is_not_read_and_takes_nothing_from_who_is_known() {
+fn one_that_speaks_too_often_is_not_read_and_takes_nothing_from_who_is_known() {
     let mut rig = rig();
     let said = |n| advertisement(n, &header(1800), &[]);
     rig.lives("the honest one", &said(0));
@@ -457,12 +457,12 @@ fn who_speaks_too_often_is_not_read_and_takes_nothing_from_who_is_known() {
     for n in 1..=ROUTER_NEWCOMER_BURST {
         rig.lives("a newcomer", &said(n));
     }
-    rig.dies("one too many", &said(100), DropReason::RouterTalkative, None);
+    rig.expect_drop("one too many", &said(100), DropReason::RouterTalkative, None);
     for _ in 0..ROUTER_ADVERTISEMENT_BURST {
         rig.lives("the honest one, in parts", &said(0));
     }
     let last = advertisement(0, &header(0), &[]);
-    rig.dies("the honest one, too often", &last, DropReason::RouterTalkative, None);
+    rig.expect_drop("the honest one, too often", &last, DropReason::RouterTalkative, None);
     assert_eq!(gateway(&rig, FAR), Some(Some(router_addr(0))));
     breathe(&mut rig);
     rig.lives("its last word", &last);
@@ -471,7 +471,7 @@ fn who_speaks_too_often_is_not_read_and_takes_nothing_from_who_is_known() {
     let mut afar = said(101);
     afar[14 + 7] = 64;
     for _ in 0..100 {
-        rig.dies("from afar", &afar, DropReason::NdpHopLimit, None);
+        rig.expect_drop("from afar", &afar, DropReason::NdpHopLimit, None);
     }
     rig.lives("a newcomer in time", &said(101));
     let (_, engine) = rig.stack.routers().next().expect("a router list");

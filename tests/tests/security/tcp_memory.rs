@@ -109,7 +109,7 @@ fn peers_that_acknowledge_no_single_byte_leave_memory_to_others() {
 }
 
 #[test]
-fn peers_that_nobody_reads_leave_memory_to_others() {
+fn peers_that_nothing_reads_leave_memory_to_others() {
     FAMILIES.into_iter().for_each(|family| flood(family, Hog::Sends));
 }
 

@@ -2,7 +2,7 @@
 //! as a reflector: what ends at it is answered within limits. And what a router may meet besides:
 //! loops, broken packets, a link that goes away under its packets. (Rows 60 and 63, martians and
 //! neighbours that do not exist, are `forwarding.rs`'s
-//! `addresses_that_belong_to_a_link_or_to_nobody_are_not_passed_on` and
+//! `addresses_that_belong_to_a_link_or_to_nothing_are_not_passed_on` and
 //! `random_destinations_on_a_network_take_no_known_neighbours_place`; the whole list of martians is
 //! `router_rules`'.)
 
@@ -92,7 +92,7 @@ fn answer(from: IpAddr, to: IpAddr) -> Vec<u8> {
 }
 
 #[test]
-fn who_is_answered_through_a_router_goes_before_random_destinations() {
+fn one_that_is_answered_through_a_router_goes_before_random_destinations() {
     for family in FAMILIES {
         let (mut router, mut random) = (router(), PublicRandom::new(70));
         let (client, server) = (addr(family, PEER), far(family, 7));
@@ -111,8 +111,8 @@ fn who_is_answered_through_a_router_goes_before_random_destinations() {
         frames.extend(
             (0..60).map(|_| from_left(&hello(client, anywhere(family, false, &mut random)))),
         );
-        let strangers = router.rig.classify(&frames);
-        assert!(strangers.iter().all(|class| *class == Triage::Unknown), "{strangers:?}");
+        let unknown = router.rig.classify(&frames);
+        assert!(unknown.iter().all(|class| *class == Triage::Unknown), "{unknown:?}");
         // A long flood of them changes nothing.
         for _ in 0..200 {
             let flood = |_| from_left(&hello(client, anywhere(family, false, &mut random)));

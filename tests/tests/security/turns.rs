@@ -74,7 +74,7 @@ fn answer_len(peer: &mut TcpPeer, service: &mut dyn Application) -> u32 {
 }
 
 #[test]
-fn who_sends_hundreds_of_requests_at_once_shares_each_turn_with_the_others() {
+fn one_that_sends_hundreds_of_requests_at_once_shares_each_turn_with_the_others() {
     for family in FAMILIES {
         let mut peer = TcpPeer::new(family, &TcpSettings::default());
         peer.ports.0 = 8080;

@@ -156,7 +156,7 @@ fn flood(family: Family, hog: Hog) {
 }
 
 #[test]
-fn sockets_that_nobody_reads_leave_memory_to_others() {
+fn sockets_that_nothing_reads_leave_memory_to_others() {
     FAMILIES.into_iter().for_each(|family| flood(family, Hog::Unread));
 }
 

@@ -147,7 +147,7 @@ fn a_bound_that_the_threats_do_not_name_is_reported() {
 }
 
 #[test]
-fn a_test_that_a_table_names_and_nobody_wrote_is_reported() {
+fn a_test_that_a_table_names_and_nothing_wrote_is_reported() {
     let test = "//! A.\n#[cfg(test)]\nmod tests {\n    fn what_is_there_is_shown() {}\n}\n";
     let sources = [Source::new(FILE, test.to_owned())];
     let table = "| case | test |\n|---|---|\n| a | `x::what_is_there_is_shown`, `_ipv6` |\n\

@@ -106,10 +106,10 @@ fn udp_floods(between: &ReportDifference<'_>) -> Vec<Explanation> {
 
 /// Overload that no service and no reason explains: packets of unverified flows are shed.
 fn shed(between: &ReportDifference<'_>) -> Option<Explanation> {
-    let strangers = between.worker(WorkerCounter::DropsTriageUnknown);
+    let unknown = between.worker(WorkerCounter::DropsTriageUnknown);
     let refusable = between.worker(WorkerCounter::DropsTriageRejectable);
     let at_interface = between.device(None, "rx_strangers");
-    let rate = strangers + refusable + at_interface;
+    let rate = unknown + refusable + at_interface;
     if rate < FLOOR {
         return None;
     }
@@ -121,7 +121,7 @@ fn shed(between: &ReportDifference<'_>) -> Option<Explanation> {
         Explanation::new(TroubleKind::Attack, FloodKind::Overload.name(), "", rate).says(says);
     Some(
         finding
-            .shows("drops_triage_unknown", strangers)
+            .shows("drops_triage_unknown", unknown)
             .shows("drops_triage_rejectable", refusable)
             .shows("rx_strangers", at_interface),
     )

@@ -70,11 +70,11 @@ pub(crate) fn serve(
                 return false;
             }
             let had = connection.progress();
-            let fate = connection.step(&mut answer);
+            let outcome = connection.step(&mut answer);
             if connection.progress() != had && connection.long.is_some() {
                 connection.deadline = clock.now() + PATIENCE;
             }
-            fate == ConnectionOutcome::Open
+            outcome == ConnectionOutcome::Open
         });
         while connections.len() < CONNECTIONS_MAX {
             let Ok((stream, _)) = listener.accept() else { break };

@@ -205,7 +205,7 @@ fn a_link_that_is_set_down_is_seen_down_and_comes_back() {
 }
 
 #[test]
-fn without_an_address_the_link_is_asked_and_with_one_nobody_is() {
+fn without_an_address_the_link_is_asked_and_with_one_nothing_is() {
     if !may() {
         return;
     }

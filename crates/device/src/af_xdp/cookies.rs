@@ -469,7 +469,7 @@ fn segments(
     a.place(ways.stray);
     guard.emit_behind(&mut a, through, false);
     a.place(ways.proven);
-    guard.emit_befriend(&mut a, through);
+    guard.emit_mark_established(&mut a, through);
     a.place(through);
     deliver.emit(&mut a, sockets);
     a.finish()

@@ -109,7 +109,7 @@ pub(crate) enum FilterRefusal {
     /// Its IP version contradicts the EtherType, or its length exceeds the frame.
     HeaderMalformed = 3,
     /// A frame of an unverified flow, beyond the credit.
-    Stranger = 4,
+    Unknown = 4,
     /// Its destination is not an address of this host.
     AddressForeign = 5,
     /// Its destination port has no socket.
@@ -134,7 +134,7 @@ impl FilterRefusal {
         Self::VlanForeign,
         Self::KindUnknown,
         Self::HeaderMalformed,
-        Self::Stranger,
+        Self::Unknown,
         Self::AddressForeign,
         Self::PortClosed,
         Self::Denied,
@@ -151,7 +151,7 @@ impl FilterRefusal {
 #[derive(Debug)]
 pub(crate) struct XdpFilter {
     desks: UmemWords,
-    friends: EstablishedFlows,
+    established: EstablishedFlows,
     wants: FilterTables,
     fair: FairCredit,
     flows: FlowShares,
@@ -165,11 +165,11 @@ impl XdpFilter {
     /// The kernel maps no such memory, or gives no randomness.
     pub(crate) fn create(queues: u32) -> io::Result<Self> {
         let desks = UmemWords::create(DESK_WORDS, queues)?;
-        let (friends, wants) =
+        let (established, wants) =
             (EstablishedFlows::create(secret()?)?, FilterTables::create(queues)?);
         let fair = FairCredit::create(queues, secret_word()?)?;
         let flows = FlowShares::create(queues, secret_word()?)?;
-        Ok(Self { desks, friends, wants, fair, flows, queues })
+        Ok(Self { desks, established, wants, fair, flows, queues })
     }
 
     /// Emits its part of the program: continues at `through` with frames that are not dropped.
@@ -186,16 +186,16 @@ impl XdpFilter {
     }
 
     /// Emits code that adds the flow of a frame to the established ones.
-    pub(crate) fn emit_befriend(&self, program: &mut Assembler, through: Label) {
-        behind::befriend(program, &self.known(), through);
+    pub(crate) fn emit_mark_established(&self, program: &mut Assembler, through: Label) {
+        behind::mark_established(program, &self.known(), through);
     }
 
     fn known(&self) -> KnownFields<'_> {
-        let (desks, friends) = (self.desks.fd(), self.friends.fd());
+        let (desks, established) = (self.desks.fd(), self.established.fd());
         KnownFields {
             desks,
-            friends,
-            key: self.friends.key(),
+            established,
+            key: self.established.key(),
             maps: self.maps(),
             fair: self.fair.maps(),
             flows: self.flows.maps(),
@@ -220,13 +220,13 @@ impl XdpFilter {
 
     /// Sets the credit of `queue` for unverified flows, the same for each kind, and how it is
     /// divided; `None` is no limit.
-    fn admit(&self, queue: u32, strangers: Option<usize>, limits: FairLimits) {
+    fn admit(&self, queue: u32, unknown: Option<usize>, limits: FairLimits) {
         let Some(pressed) = self.word(queue, DESK_PRESSED) else { return };
-        let Some(strangers) = strangers else { return pressed.store(0, Relaxed) };
+        let Some(unknown) = unknown else { return pressed.store(0, Relaxed) };
         for kind in ProgramKind::UNVERIFIED {
             let credit = match kind {
-                ProgramKind::Segment => (strangers / SEGMENTS_PART).max(SEGMENTS_MIN),
-                _ => strangers,
+                ProgramKind::Segment => (unknown / SEGMENTS_PART).max(SEGMENTS_MIN),
+                _ => unknown,
             };
             let words = (
                 self.word(queue, DESK_GRANTED + kind as usize),
@@ -236,7 +236,7 @@ impl XdpFilter {
                 granted.store(used.load(Relaxed).saturating_add(credit as u64), Relaxed);
             }
         }
-        let [service, high, prefix] = limits.of(strangers as u64);
+        let [service, high, prefix] = limits.of(unknown as u64);
         for (number, value) in
             [(DESK_SERVICE_MAX, service), (DESK_SERVICE_HIGH, high), (DESK_PREFIX_MAX, prefix)]
         {
@@ -290,13 +290,13 @@ impl XdpFilter {
     }
 
     /// Frames dropped at `queue` for want of credit.
-    pub(crate) fn strangers(&self, queue: u32) -> u64 {
+    pub(crate) fn unknown(&self, queue: u32) -> u64 {
         let count = |why: FilterRefusal| {
             let count = self.word(queue, DESK_REFUSED + why as usize);
             count.map_or(0, |count| count.load(Relaxed))
         };
         [
-            FilterRefusal::Stranger,
+            FilterRefusal::Unknown,
             FilterRefusal::Segment,
             FilterRefusal::Service,
             FilterRefusal::Prefix,
@@ -325,7 +325,7 @@ impl XdpFilter {
                 FilterRefusal::VlanForeign => &mut stats.rx_vlan_foreign,
                 FilterRefusal::KindUnknown => &mut stats.rx_kind_unknown,
                 FilterRefusal::HeaderMalformed => &mut stats.rx_header_malformed,
-                FilterRefusal::Stranger => &mut stats.rx_strangers,
+                FilterRefusal::Unknown => &mut stats.rx_strangers,
                 FilterRefusal::AddressForeign => &mut stats.rx_address_foreign,
                 FilterRefusal::PortClosed => &mut stats.rx_port_closed,
                 FilterRefusal::Denied => &mut stats.rx_denied,
@@ -364,7 +364,7 @@ impl FilterTurn {
     /// Whether unverified frames were dropped for lack of credit since the last turn: more arrive
     /// than are admitted, although polls may have room.
     pub(crate) fn has_refused(&mut self, guard: &XdpFilter, queue: u32) -> bool {
-        let refused = guard.strangers(queue);
+        let refused = guard.unknown(queue);
         core::mem::replace(&mut self.refused, refused) != refused
     }
 
@@ -379,7 +379,7 @@ impl FilterTurn {
     ) {
         let pressed = credit.is_some();
         if pressed {
-            guard.friends.sweep(now);
+            guard.established.sweep(now);
         }
         if pressed && self.presses {
             self.follow(guard, queue);
@@ -437,9 +437,9 @@ impl FilterTurn {
 
     /// Records the flow of this frame, received on the queue, as established; of one for a host
     /// behind this router, the pair of hosts.
-    pub(crate) fn befriend(&mut self, guard: &XdpFilter, now: Instant, frame: &[u8]) {
+    pub(crate) fn mark_established(&mut self, guard: &XdpFilter, now: Instant, frame: &[u8]) {
         let flow = if self.is_transit(frame) { FlowKind::Pair } else { FlowKind::Ports };
-        if guard.friends.note(now, (frame, flow), self.newcomers > 0) {
+        if guard.established.note(now, (frame, flow), self.newcomers > 0) {
             self.newcomers = self.newcomers.saturating_sub(1);
         }
     }

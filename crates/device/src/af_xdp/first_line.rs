@@ -106,10 +106,11 @@ impl FirstLine {
         self.steering.cookies().map_or(Ok(()), |cookies| cookies.offer(offers)).map_err(failed)
     }
 
-    /// Records the flow of `frame` as established: [`Device::befriend`](crate::Device::befriend).
-    pub fn befriend(&mut self, now: Instant, frame: &[u8]) {
+    /// Records the flow of `frame` as established:
+    /// [`Device::mark_established`](crate::Device::mark_established).
+    pub fn mark_established(&mut self, now: Instant, frame: &[u8]) {
         if let Some(guard) = self.steering.guard() {
-            self.turn.befriend(guard, now, frame);
+            self.turn.mark_established(guard, now, frame);
         }
     }
 

@@ -160,10 +160,10 @@ impl PacketLine {
         self.steering.cookies().is_some_and(|cookies| cookies.has_answered(now))
     }
 
-    /// As [`Device::befriend`](crate::Device::befriend).
-    pub(crate) fn befriend(&mut self, now: Instant, frame: &[u8]) {
+    /// As [`Device::mark_established`](crate::Device::mark_established).
+    pub(crate) fn mark_established(&mut self, now: Instant, frame: &[u8]) {
         if let (Some(guard), Some(turn)) = (self.steering.guard(), self.turns.first_mut()) {
-            turn.befriend(guard, now, frame);
+            turn.mark_established(guard, now, frame);
         }
     }
 

@@ -234,7 +234,7 @@ fn a_description_that_does_not_fit_the_frame_loses_the_frame_once() {
 }
 
 #[test]
-fn what_nobody_ever_wrote_ends_and_gives_all_memory_back() {
+fn what_nothing_ever_wrote_ends_and_gives_all_memory_back() {
     let pool = Pool::new(&PoolConfig { supers: 2, ..PoolConfig::default() }).unwrap();
     let mut random = Randomness::from_number(38);
     let mut next = |below: usize| random.public.next_u64() as usize % below;

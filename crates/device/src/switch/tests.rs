@@ -49,7 +49,7 @@ fn an_unknown_receiver_is_flooded_and_a_known_one_is_not() {
 }
 
 #[test]
-fn groups_reach_all_and_reserved_or_malformed_frames_nobody() {
+fn groups_reach_all_and_reserved_or_malformed_frames_nothing() {
     let (pool, mut switch, mut ends) = build(SwitchConfig::default());
     send(&pool, &mut ends[0], MacAddr::BROADCAST.0, station(0));
     send(&pool, &mut ends[0], [1, 0x80, 0xc2, 0, 0, 0xe], station(0));

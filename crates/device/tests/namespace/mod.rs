@@ -127,7 +127,7 @@ pub fn drop_capabilities() -> bool {
 }
 
 /// The calling thread goes on as user and group 65534 with these capabilities and no others.
-pub fn become_nobody(kept: rustix::thread::CapabilitySet) -> bool {
+pub fn become_nothing(kept: rustix::thread::CapabilitySet) -> bool {
     use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_keep_capabilities};
     const NOBODY: libc::c_int = 65_534;
     let set = |kept, inheritable| {

@@ -238,8 +238,8 @@ fn a_server_that_takes_the_lease_back_ends_it_at_once() {
     let mut bench = Bench::bound();
     bench.next();
     let none = Ipv4Addr::UNSPECIFIED;
-    let stranger = but(option::SERVER_ID, &[10, 0, 0, 66]);
-    assert_eq!(bench.reply(Dhcpv4Type::NAK, none, &stranger), Err(LeaseRefused::Server));
+    let unknown = but(option::SERVER_ID, &[10, 0, 0, 66]);
+    assert_eq!(bench.reply(Dhcpv4Type::NAK, none, &unknown), Err(LeaseRefused::Server));
     bench.reply(Dhcpv4Type::NAK, none, &honest()).unwrap();
     assert_eq!(bench.drain(), [Said::Ended(LeaseEnd::TakenBack)]);
     assert_eq!(bench.client.lease(), None);
@@ -299,7 +299,7 @@ fn a_link_that_comes_back_asks_for_the_address_of_before() {
 }
 
 #[test]
-fn what_answers_nobody_or_somebody_else_is_counted_and_changes_nothing() {
+fn what_answers_nothing_or_somebody_else_is_counted_and_changes_nothing() {
     let mut bench = Bench::new();
     let early = bench.message(Dhcpv4Type::OFFER, OURS, &honest());
     assert_eq!(bench.input(&early), Err(LeaseRefused::Unasked));
@@ -569,8 +569,8 @@ fn an_acknowledgement_of_another_address_or_server_is_no_answer() {
     let other = Ipv4Addr::new(10, 0, 0, 51);
     let changed = bench.reply(Dhcpv4Type::ACK, other, &honest());
     assert_eq!(changed, Err(LeaseRefused::AddressChanged(other)));
-    let stranger = but(option::SERVER_ID, &[10, 0, 0, 66]);
-    assert_eq!(bench.reply(Dhcpv4Type::ACK, OURS, &stranger), Err(LeaseRefused::Server));
+    let unknown = but(option::SERVER_ID, &[10, 0, 0, 66]);
+    assert_eq!(bench.reply(Dhcpv4Type::ACK, OURS, &unknown), Err(LeaseRefused::Server));
     assert_eq!(bench.reply(Dhcpv4Type::ACK, OURS, &honest()), Ok(()));
 }
 

@@ -138,23 +138,23 @@ fn always() -> Option<GateConfig> {
 }
 
 #[test]
-fn under_pressure_friends_are_served_and_every_other_packet_has_a_fate() {
+fn under_pressure_established_flows_are_served_and_every_other_packet_has_a_fate() {
     let config = WorkerConfig { gate: always(), ..WorkerConfig::default() };
-    let (ended, [friends, strangers, refusable]) = run(u64::MAX, 2000, config);
+    let (ended, [established, unknown, refusable]) = run(u64::MAX, 2000, config);
     let fact = |fact| ended.facts.of(fact);
     assert_eq!(refusable, 0);
     // One in ten of what was looked at, and all of them.
-    assert_eq!(friends, fact(WorkerCounter::TriageEstablished));
-    assert!(friends >= fact(WorkerCounter::TriageLooks) / 10 - 1);
-    assert!(strangers < 2000 * 30, "{strangers}: looking ahead comes first");
-    assert!(strangers > friends, "{strangers}: and all that it leaves goes to unverified flows");
+    assert_eq!(established, fact(WorkerCounter::TriageEstablished));
+    assert!(established >= fact(WorkerCounter::TriageLooks) / 10 - 1);
+    assert!(unknown < 2000 * 30, "{unknown}: looking ahead comes first");
+    assert!(unknown > established, "{unknown}: and all that it leaves goes to unverified flows");
     let dropped =
         fact(fact_of(DropReason::TriageUnknown)) + fact(fact_of(DropReason::TriageRejectable));
     assert!(
         fact(WorkerCounter::DropsTriageUnknown) > 0
             && fact(WorkerCounter::DropsTriageRejectable) > 0
     );
-    let known = friends + strangers + dropped + fact(WorkerCounter::TriageWaiting);
+    let known = established + unknown + dropped + fact(WorkerCounter::TriageWaiting);
     assert_eq!(fact(WorkerCounter::RxPackets), known, "{:?}", ended.facts);
 }
 
@@ -295,7 +295,7 @@ struct Guarded {
     /// Packets that come between two turns, and whether its ring overflows.
     comes: usize,
     overflows: bool,
-    befriended: Arc<AtomicUsize>,
+    marked: Arc<AtomicUsize>,
     /// Whether there was ever a credit that can be used up.
     cut: Arc<AtomicUsize>,
 }
@@ -315,9 +315,9 @@ impl Device for Guarded {
         core::mem::take(&mut self.overflows)
     }
 
-    fn befriend(&mut self, _: Instant, friend: &PacketBuf) {
-        assert_eq!(friend.first(), b"f");
-        self.befriended.fetch_add(1, Ordering::Relaxed);
+    fn mark_established(&mut self, _: Instant, established: &PacketBuf) {
+        assert_eq!(established.first(), b"f");
+        self.marked.fetch_add(1, Ordering::Relaxed);
     }
 
     fn receive(&mut self, pool: &Pool, burst: &mut Burst) -> Result<usize, DeviceError> {
@@ -330,13 +330,13 @@ impl Device for Guarded {
             burst.set_limit(at + 1);
             self.flood.receive(pool, burst)?;
             burst.set_limit(BURST_MAX);
-            let is_friend = burst.iter().nth(at).is_some_and(|packet| packet.first() == b"f");
+            let is_established = burst.iter().nth(at).is_some_and(|packet| packet.first() == b"f");
             match &mut self.credit {
-                Some(0) if !is_friend => {
+                Some(0) if !is_established => {
                     burst.sort_out(at, |_| None);
                     self.lost += 1;
                 }
-                Some(left) if !is_friend => *left -= 1,
+                Some(left) if !is_established => *left -= 1,
                 _ => {}
             }
         }
@@ -371,14 +371,14 @@ fn run_guarded(
     gate: Option<GateConfig>,
     (comes, overflows): (usize, bool),
 ) -> ([u64; 2], usize, usize, u64) {
-    let (befriended, cut) = (Arc::default(), Arc::default());
+    let (marked, cut) = (Arc::default(), Arc::default());
     let device = Guarded {
         flood: Flood::of(u64::MAX),
         credit: None,
         lost: 0,
         comes,
         overflows,
-        befriended: Arc::clone(&befriended),
+        marked: Arc::clone(&marked),
         cut: Arc::clone(&cut),
     };
     let pool = Pool::new(&PoolConfig::default()).unwrap();
@@ -389,35 +389,35 @@ fn run_guarded(
     for turn in 0..turns {
         worker.turn(Instant::from_nanos(1 + turn * 20_000));
     }
-    let [friends, strangers, _] = worker.engine().unwrap().seen;
+    let [established, unknown, _] = worker.engine().unwrap().seen;
     let lost = worker.ports[0].report().stats.rx_strangers;
-    ([friends, strangers], befriended.load(Ordering::Relaxed), cut.load(Ordering::Relaxed), lost)
+    ([established, unknown], marked.load(Ordering::Relaxed), cut.load(Ordering::Relaxed), lost)
 }
 
 #[test]
-fn a_device_that_knows_friends_is_told_of_each_and_loses_strangers_in_the_workers_stead() {
-    let ([friends, strangers], befriended, cut, lost) = run_guarded(1000, always(), (512, false));
-    assert_eq!(befriended as u64, friends, "each established flow, and no other");
+fn a_device_that_knows_established_flows_is_told_of_each_and_drops_the_rest_itself() {
+    let ([established, unknown], marked, cut, lost) = run_guarded(1000, always(), (512, false));
+    assert_eq!(marked as u64, established, "each established flow, and no other");
     assert_eq!(cut, 1000, "in every turn");
-    assert!(lost > 0 && strangers > 0, "{lost} {strangers}");
+    assert!(lost > 0 && unknown > 0, "{lost} {unknown}");
     // One of ten packets is of an established flow: with indiscriminate loss, a tenth of what is
     // taken.
-    assert!(friends > 3 * (friends + strangers) / 10, "{friends} of {strangers} besides");
+    assert!(established > 3 * (established + unknown) / 10, "{established} of {unknown} besides");
 }
 
 #[test]
-fn without_a_gate_a_device_that_knows_friends_is_told_nothing() {
-    let (_, befriended, cut, lost) = run_guarded(100, None, (512, true));
-    assert_eq!((befriended, cut, lost), (0, 0, 0));
+fn without_a_gate_a_device_that_knows_established_flows_is_told_nothing() {
+    let (_, marked, cut, lost) = run_guarded(100, None, (512, true));
+    assert_eq!((marked, cut, lost), (0, 0, 0));
 }
 
 #[test]
-fn a_ring_that_overflowed_makes_friends_known_though_polls_have_room() {
+fn a_ring_that_overflowed_makes_established_flows_known_though_polls_have_room() {
     let gate = Some(GateConfig::default());
-    let ([friends, _], befriended, cut, _) = run_guarded(1000, gate, (10, false));
-    assert!(friends > 0);
-    assert_eq!((befriended, cut), (0, 0), "polls have room, and nothing is lost");
-    let ([friends, _], befriended, cut, lost) = run_guarded(1000, gate, (10, true));
-    assert_eq!(befriended as u64, friends, "they are known the next time");
+    let ([established, _], marked, cut, _) = run_guarded(1000, gate, (10, false));
+    assert!(established > 0);
+    assert_eq!((marked, cut), (0, 0), "polls have room, and nothing is lost");
+    let ([established, _], marked, cut, lost) = run_guarded(1000, gate, (10, true));
+    assert_eq!(marked as u64, established, "they are known the next time");
     assert!(cut > 900 && lost == 0, "{cut} {lost}: what comes is less than the credit");
 }

@@ -385,7 +385,7 @@ fn more_than_a_backlog_in_one_turn_leaves_whole_where_the_device_takes_it() {
 }
 
 #[test]
-fn a_packet_for_an_interface_without_device_dies_by_name() {
+fn a_packet_for_an_interface_without_device_is_dropped_by_name() {
     let (a, far) = fake("a");
     let mut worker = simple(vec![a]);
     far.push(&[9, 1]);

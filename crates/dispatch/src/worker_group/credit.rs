@@ -44,10 +44,10 @@ impl Device for CreditQueue {
     }
 
     fn receive(&mut self, pool: &Pool, burst: &mut Burst) -> Result<usize, DeviceError> {
-        let Some([friend, stranger]) = &self.packets else { return Ok(0) };
+        let Some([established, unknown]) = &self.packets else { return Ok(0) };
         let before = burst.len();
         while burst.room() > 0 {
-            let bytes = if self.given.is_multiple_of(10) { friend } else { stranger };
+            let bytes = if self.given.is_multiple_of(10) { established } else { unknown };
             let Some(packet) = pool.packet_from(bytes) else { break };
             assert!(burst.push(packet).is_ok());
             self.given += 1;
@@ -86,12 +86,12 @@ impl Device for CreditQueue {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn knows_friends(&self) -> bool {
+    fn knows_established_flows(&self) -> bool {
         self.knows
     }
 
-    fn befriend(&mut self, _: Instant, friend: &PacketBuf) {
-        assert_eq!(friend.first()[MARK], b'f');
+    fn mark_established(&mut self, _: Instant, established: &PacketBuf) {
+        assert_eq!(established.first()[MARK], b'f');
         self.seen.told.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -124,8 +124,8 @@ impl Engine for CreditTaker {
 
     fn classify(&self, burst: &Burst, classes: &mut [Triage]) {
         for (packet, class) in burst.iter().zip(classes) {
-            let is_friend = packet.first()[MARK] == b'f';
-            *class = if is_friend { Triage::Established } else { Triage::Unknown };
+            let is_established = packet.first()[MARK] == b'f';
+            *class = if is_established { Triage::Established } else { Triage::Unknown };
         }
     }
 
@@ -196,7 +196,7 @@ fn the_owner_of_a_flow_tells_the_interface_of_it_whichever_queue_it_came_by() {
 }
 
 #[test]
-fn where_a_worker_could_tell_of_nobody_no_strangers_are_cut() {
+fn where_a_worker_could_tell_of_nothing_no_unverified_packets_are_cut() {
     let (crew, stop, [first, second]) = flooded([1, 2], true);
     wait_until(|| first.uncut.load(Ordering::Relaxed) > 1000);
     assert_eq!(first.cut.load(Ordering::Relaxed), 0);

@@ -2,7 +2,7 @@
 //!
 //! Called by `floodwall self-test --capacity` and `floodwall run --capacity`. On a cable of its
 //! own, as `bench.rs` lays it, an unverified source sends as much as one thread can
-//! (`stranger.rs`). Judged is what the worker takes in and what the program at the interface
+//! (`unknown.rs`). Judged is what the worker takes in and what the program at the interface
 //! refuses for us; what finds a ring full is not. Worker and kernel's half are on one core, the
 //! sender on another where there is one.
 //!
@@ -21,7 +21,7 @@ use serde::Serialize;
 use super::bench::{self, SelfTestBench};
 use super::finding::Findings;
 use super::probes;
-use super::stranger::UnknownPeer;
+use super::unknown::UnknownPeer;
 use crate::criteria::OFFERED_MAX;
 use crate::error::DrillError;
 use crate::report::grouped;
@@ -108,9 +108,9 @@ fn inside(
     let (ours, senders) = cores(core);
     let opened = bench::open(word, ours)?;
     bench::address(&kernels)?;
-    let stranger = UnknownPeer::open(word, &kernels)?;
+    let unknown = UnknownPeer::open(word, &kernels)?;
     let (bench, crew, ending) = bench::raise(word, opened, ours)?;
-    let counted = count(&bench, stranger, senders, is_over);
+    let counted = count(&bench, unknown, senders, is_over);
     ending.trigger();
     crew.join()?;
     let (judged_pps, offered_pps) = counted?;
@@ -137,7 +137,7 @@ fn cores(wanted: Option<usize>) -> (Option<usize>, Option<usize>) {
 /// Packets a second that were judged, and that were sent.
 fn count(
     bench: &SelfTestBench,
-    stranger: UnknownPeer,
+    unknown: UnknownPeer,
     core: Option<usize>,
     is_over: &IsOver<'_>,
 ) -> Result<(u64, u64), DrillError> {
@@ -149,7 +149,7 @@ fn count(
         let sending = scope.spawn(|| {
             // Where it may not be pinned, the system schedules it.
             let _ = core.map(pin_to_core);
-            stranger.run(&sent, &over)
+            unknown.run(&sent, &over)
         });
         let windows = watch(bench, &sent, is_over);
         over.store(true, Ordering::Relaxed);

@@ -72,8 +72,8 @@ impl Device for Witness {
         self.device.has_overflowed()
     }
 
-    fn befriend(&mut self, now: Instant, friend: &PacketBuf) {
-        self.device.befriend(now, friend);
+    fn mark_established(&mut self, now: Instant, established: &PacketBuf) {
+        self.device.mark_established(now, established);
     }
 
     fn ring(&self) -> usize {

@@ -134,7 +134,7 @@ fn a_reply_that_we_asked_for_makes_the_neighbour_reachable() {
 }
 
 #[test]
-fn a_reply_that_nobody_asked_for_makes_nothing_and_proves_nothing() {
+fn a_reply_that_nothing_asked_for_makes_nothing_and_proves_nothing() {
     let mut world = World::new();
     for n in 0..200 {
         let addr = Ipv4Addr::from_bits(THEM.to_bits() + n);
@@ -239,7 +239,7 @@ fn malformed_packets_are_refused_at_every_length() {
 }
 
 #[test]
-fn a_flood_of_requests_for_us_keeps_to_the_share_of_strangers() {
+fn a_flood_of_requests_for_us_keeps_to_the_share_of_unverified_packets() {
     let mut world = World::new();
     for n in 2..=254 {
         let addr = Ipv4Addr::new(10, 0, 0, n);

@@ -290,7 +290,7 @@ fn an_answer_makes_the_neighbour_reachable_and_others_make_nothing() {
 }
 
 #[test]
-fn whoever_claims_our_address_is_reported_and_our_own_echo_is_not() {
+fn one_that_claims_our_address_is_reported_and_our_own_echo_is_not() {
     let mut world = World::new();
     let tentative = link_local(OURS);
     for addr in [US, tentative] {

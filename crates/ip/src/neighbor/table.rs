@@ -97,7 +97,7 @@ struct NeighborStanding {
 struct NeighborCounts {
     unresolved: usize,
     resolved: usize,
-    strangers: usize,
+    unknown: usize,
 }
 
 impl NeighborCounts {
@@ -108,7 +108,7 @@ impl NeighborCounts {
             None => {}
         }
         if matches!(standing.share, Some(NeighborShare::Unverified)) {
-            self.strangers = self.strangers.wrapping_add(n);
+            self.unknown = self.unknown.wrapping_add(n);
         }
     }
 }
@@ -264,13 +264,11 @@ impl<A: Address> NeighborTable<A> {
     }
 
     /// Makes room for another unverified neighbour: at the limit, one of them is evicted.
-    pub(super) fn room_for_stranger(&mut self, iface: IfIndex) -> bool {
+    pub(super) fn room_for_unverified_packet(&mut self, iface: IfIndex) -> bool {
         let Some(counts) = self.counts.get(usize::from(iface.0)) else {
             return false;
         };
-        if counts.strangers >= self.config.strangers
-            && !self.evict(iface, NeighborShare::Unverified)
-        {
+        if counts.unknown >= self.config.unknown && !self.evict(iface, NeighborShare::Unverified) {
             return false;
         }
         self.room_for_resolved(iface)
@@ -318,10 +316,9 @@ impl<A: Address> NeighborTable<A> {
                     assert!(entry.pending.is_empty());
                 }
             }
-            let strangers =
-                mine().filter(|e| e.standing().share == Some(NeighborShare::Unverified));
-            assert_eq!(counts.strangers, strangers.count());
-            assert!(counts.strangers <= config.strangers);
+            let unknown = mine().filter(|e| e.standing().share == Some(NeighborShare::Unverified));
+            assert_eq!(counts.unknown, unknown.count());
+            assert!(counts.unknown <= config.unknown);
         }
         assert_eq!(self.lists.iter(self.free_list()).count() + used, self.entries.len());
         for (at, entry) in self.entries.iter().enumerate() {

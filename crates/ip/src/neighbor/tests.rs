@@ -41,7 +41,7 @@ fn mac(n: u32) -> MacAddr {
 
 /// What became of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fate {
+enum Outcome {
     To(MacAddr),
     Waits,
     Asks,
@@ -89,14 +89,14 @@ impl<A: Nth> World<A> {
     }
 
     /// Sends a packet to the neighbour `n`.
-    fn send(&mut self, n: u32) -> Fate {
+    fn send(&mut self, n: u32) -> Outcome {
         let packet = self.pool.packet_from(&n.to_be_bytes()).unwrap();
         match self.cache.resolve(ONE, A::nth(n), self.now, packet) {
-            Resolution::Known(_, link_addr) => Fate::To(link_addr),
-            Resolution::Waiting { solicit: true, .. } => Fate::Asks,
-            Resolution::Waiting { dropped: Some(_), .. } => Fate::Replaces,
-            Resolution::Waiting { .. } => Fate::Waits,
-            Resolution::Refused(_, reason) => Fate::Dies(reason),
+            Resolution::Known(_, link_addr) => Outcome::To(link_addr),
+            Resolution::Waiting { solicit: true, .. } => Outcome::Asks,
+            Resolution::Waiting { dropped: Some(_), .. } => Outcome::Replaces,
+            Resolution::Waiting { .. } => Outcome::Waits,
+            Resolution::Refused(_, reason) => Outcome::Dies(reason),
         }
     }
 
@@ -159,14 +159,14 @@ impl<A: Nth> World<A> {
 
     /// Makes the neighbour `n` reachable.
     fn resolves(&mut self, n: u32) {
-        assert_eq!(self.send(n), Fate::Asks);
+        assert_eq!(self.send(n), Outcome::Asks);
         assert_eq!((self.answers(n), self.state(n)), (1, Some(Reachable)));
     }
 
     /// Brings the neighbour `n` into a state.
     fn bring(&mut self, n: u32, state: NeighborState) {
         match state {
-            Incomplete => assert_eq!(self.send(n), Fate::Asks),
+            Incomplete => assert_eq!(self.send(n), Outcome::Asks),
             Permanent => {
                 let released = &mut self.released;
                 self.cache.set_permanent(ONE, A::nth(n), mac(n), self.now, released).unwrap();
@@ -184,7 +184,7 @@ impl<A: Nth> World<A> {
                 self.resolves(n);
                 self.pass(46 * SECOND);
                 if state != Stale {
-                    assert_eq!(self.send(n), Fate::To(mac(n)));
+                    assert_eq!(self.send(n), Outcome::To(mac(n)));
                 }
                 if state == Probe {
                     self.pass(DELAY_FIRST_PROBE_TIME + SECOND / 2);

@@ -32,7 +32,7 @@ fn show(sockets: &mut RawSockets, pool: &Pool, input: &RawInput, upper: &[u8]) -
 }
 
 #[test]
-fn nobody_opens_one_where_none_is_allowed() {
+fn nothing_opens_one_where_none_is_allowed() {
     let settings = RawSettings::new(Family::V6, IpProtocol(200));
     assert_eq!(RawSockets::new(0).open(settings), Err(RawOpenError::NotAllowed));
     let mut sockets = RawSockets::new(2);

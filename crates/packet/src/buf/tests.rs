@@ -174,7 +174,7 @@ fn a_view_of_shared_memory_counts_what_it_keeps_alive() {
 }
 
 #[test]
-fn who_shares_behind_its_front_still_puts_headers_before_what_others_read() {
+fn one_that_shares_behind_its_front_still_puts_headers_before_what_others_read() {
     let pool = pool();
     for bytes in [&b"text"[..], &[7; 1400]] {
         let mut packet = pool.packet_from(bytes).unwrap();

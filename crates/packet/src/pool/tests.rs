@@ -28,7 +28,7 @@ fn a_packet_dropped_on_another_thread_comes_home() {
 
 /// Those dropped elsewhere included.
 #[test]
-fn who_looks_sees_whether_more_than_a_quarter_is_free() {
+fn one_that_looks_sees_whether_more_than_a_quarter_is_free() {
     let pool = small_pool();
     let mut held: Vec<_> = (0..2).map(|_| pool.alloc(Class::Small).unwrap()).collect();
     assert!(pool.has_spare(Class::Small) && pool.has_spare(Class::Frame));

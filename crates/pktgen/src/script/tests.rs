@@ -171,7 +171,7 @@ fn every_parameter_shows_in_the_packets() {
 }
 
 #[test]
-fn a_count_of_zero_has_no_end_and_a_gap_of_zero_waits_for_nobody() {
+fn a_count_of_zero_has_no_end_and_a_gap_of_zero_waits_for_nothing() {
     let endless = read("pgset \"count 0\"\npgset \"ipg 0\"\npgset \"dst 10.9.0.1\"").unwrap();
     let stream = endless.stream(OURS.into()).unwrap();
     assert_eq!((stream.count, stream.intended(1 << 40).is_some()), (None, true));

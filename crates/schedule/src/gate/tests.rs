@@ -89,7 +89,7 @@ fn count(got: &[u8], class: u8) -> usize {
 }
 
 #[test]
-fn without_pressure_nobody_is_looked_at_and_refusable_packets_get_their_answer() {
+fn without_pressure_nothing_is_looked_at_and_refusable_packets_get_their_answer() {
     let mut bench = Bench::new(GateConfig::default());
     for _ in 0..100 {
         let mut ring = bench.ring([(false, b'r'), (true, b's'), (false, b'f')]);
@@ -122,7 +122,7 @@ fn full_polls_that_do_not_end_are_pressure_and_polls_with_room_end_it() {
 }
 
 #[test]
-fn full_bursts_of_which_nobody_dies_do_not_last_as_pressure() {
+fn full_bursts_of_which_nothing_is_dropped_do_not_last_as_pressure() {
     let mut bench = Bench::new(GateConfig::default());
     bench.flood(2, || b's');
     assert!(bench.gate.is_under_pressure());
@@ -199,7 +199,7 @@ fn a_burst_is_no_pressure_and_what_lasts_longer_or_comes_again_is() {
 }
 
 #[test]
-fn who_has_caught_up_with_strangers_is_not_under_pressure_and_refusable_packets_keep_it() {
+fn no_pressure_once_unverified_packets_are_caught_up_with_and_refusable_ones_keep_it() {
     for (class, stays) in [(b's', false), (b'r', true)] {
         let mut bench = Bench::new(GateConfig::default());
         bench.flood(3, || b's');
@@ -228,7 +228,7 @@ fn who_has_caught_up_with_strangers_is_not_under_pressure_and_refusable_packets_
 }
 
 #[test]
-fn choosing_goes_on_while_strangers_wait() {
+fn choosing_goes_on_while_unverified_packets_wait() {
     let mut bench = Bench::new(GateConfig::default());
     bench.flood(3, || b'f');
     let mut ring = bench.ring((0..4 * BURST_MAX).map(|n| (false, [b'f', b's'][n % 2])));
@@ -251,7 +251,7 @@ fn choosing_goes_on_while_strangers_wait() {
 }
 
 #[test]
-fn while_refusable_packets_die_a_burst_of_strangers_loses_nobody() {
+fn while_refusable_packets_die_a_burst_of_unverified_packets_loses_nothing() {
     let config = GateConfig { burst: usize::MAX, ..GateConfig::default() };
     let mut bench = Bench::new(config);
     while !bench.gate.is_under_pressure() {
@@ -285,7 +285,7 @@ fn a_pause_in_a_flood_does_not_end_the_pressure() {
 }
 
 #[test]
-fn strangers_cannot_crowd_out_friends() {
+fn unverified_packets_cannot_crowd_out_established_flows() {
     let mut bench = Bench::new(always());
     // Nine unverified packets for each established one, for ever.
     for round in 0..500 {
@@ -305,15 +305,15 @@ fn strangers_cannot_crowd_out_friends() {
 /// for no more than its part of the time; all room that a poll leaves is used.
 #[test]
 fn nothing_is_left_unused_but_what_looking_ahead_takes() {
-    for friends in [0, 1, 5, 50, 500, 5000] {
+    for established in [0, 1, 5, 50, 500, 5000] {
         let (mut bench, mut n, mut ahead) = (Bench::new(always()), 0_usize, Duration::ZERO);
         // One has been seen.
-        bench.flood(1, || if friends > 0 { b'f' } else { b's' });
+        bench.flood(1, || if established > 0 { b'f' } else { b's' });
         bench.ran = Duration::ZERO;
         for _ in 0..3000 {
             let mut ring = bench.ring((0..BURST_MAX).map(|_| {
                 n += 1;
-                (n % 2 == 0, if n * friends % 10_000 < friends { b'f' } else { b's' })
+                (n % 2 == 0, if n * established % 10_000 < established { b'f' } else { b's' })
             }));
             ring.truncate(bench.gate.ask(BURST_MAX));
             let before = bench.ran;
@@ -321,24 +321,25 @@ fn nothing_is_left_unused_but_what_looking_ahead_takes() {
             if bench.gate.looks_ahead() {
                 ahead += bench.ran - before;
             } else {
-                assert_eq!(got, BURST_MAX.min(got + bench.gate.waiting()), "{friends}");
+                assert_eq!(got, BURST_MAX.min(got + bench.gate.waiting()), "{established}");
             }
         }
         let part = ahead.as_secs_f64() / bench.ran.as_secs_f64();
         let most = bench.gate.config().ahead.thousandths() as f64 / 1000.0;
-        assert!(part <= most + 0.02, "{friends}: {part}");
-        assert!(friends == 0 || part >= most - 0.05, "it looks ahead: {friends} {part}");
-        assert!(friends > 0 || ahead.is_zero(), "and where there are none, they are not");
+        assert!(part <= most + 0.02, "{established}: {part}");
+        assert!(established == 0 || part >= most - 0.05, "it looks ahead: {established} {part}");
+        assert!(established > 0 || ahead.is_zero(), "and where there are none, they are not");
     }
 }
 
 #[test]
-fn polls_with_room_leave_everything_to_strangers() {
+fn polls_with_room_leave_everything_to_unverified_packets() {
     let mut bench = Bench::new(always());
     bench.flood(100, || b'f');
-    for friends in 0..40 {
-        let mut ring = bench.ring((0..40).map(|i| (false, if i < friends { b'f' } else { b's' })));
-        assert!(bench.round(&mut ring, BURST_MAX).len() >= 40, "{friends}");
+    for established in 0..40 {
+        let mut ring =
+            bench.ring((0..40).map(|i| (false, if i < established { b'f' } else { b's' })));
+        assert!(bench.round(&mut ring, BURST_MAX).len() >= 40, "{established}");
     }
     for _ in 0..20 {
         bench.round(&mut Vec::new(), BURST_MAX);
@@ -349,25 +350,25 @@ fn polls_with_room_leave_everything_to_strangers() {
 /// In a flood beyond what can be classified, one established flow does not starve unverified ones:
 /// they are served a quarter of the time, at any cost of serving one.
 #[test]
-fn a_friend_in_a_boundless_flood_costs_strangers_no_more_than_looks_may_take() {
+fn an_established_flow_in_a_boundless_flood_costs_unverified_packets_no_more_than_looks_may_take() {
     let [_, blind] = Bench::new(always()).flood(4000, || b's');
     let blind =
         blind as f64 / (4000.0 * (BURST_MAX as f64)) * 1e9 / (LOOK + HANDLING).as_nanos() as f64;
     let mut bench = Bench::new(always());
     let mut n = 0;
-    let [friends, strangers] = bench.flood(40_000, || {
+    let [established, unknown] = bench.flood(40_000, || {
         n += 1;
         if n % 5000 == 1 { b'f' } else { b's' }
     });
-    let rate = strangers as f64 / bench.ran.as_secs_f64();
+    let rate = unknown as f64 / bench.ran.as_secs_f64();
     assert!(rate > 0.2 * blind, "{rate} of {blind}");
-    assert_eq!(friends as u64, bench.gate.stats().friends);
+    assert_eq!(established as u64, bench.gate.stats().established);
 }
 
 #[test]
-fn a_caller_that_tells_no_time_shuts_nobody_out() {
+fn a_caller_that_tells_no_time_shuts_nothing_out() {
     let mut bench = Bench::new(always());
-    let mut strangers = 0;
+    let mut unknown = 0;
     for n in 0..200 {
         let ring = (0..BURST_MAX).map(|i| (false, if i == 3 { b'f' } else { b's' }));
         let ring = bench.ring(ring.take(bench.gate.ask(BURST_MAX)));
@@ -377,13 +378,13 @@ fn a_caller_that_tells_no_time_shuts_nobody_out() {
         let now = Instant::from_nanos(n * 5000);
         let poll = Poll { now, asked, taken, appetite: BURST_MAX };
         bench.gate.admit(&bench.engine, &mut bench.burst, &poll);
-        strangers += bench.burst.drain().filter(|p| p.first().last() == Some(&b's')).count();
+        unknown += bench.burst.drain().filter(|p| p.first().last() == Some(&b's')).count();
     }
-    assert!(strangers > 200 * BURST_MAX / 5, "{strangers}");
+    assert!(unknown > 200 * BURST_MAX / 5, "{unknown}");
 }
 
 #[test]
-fn who_never_looks_ahead_serves_strangers_in_whole_bursts() {
+fn one_that_never_looks_ahead_serves_unverified_packets_in_whole_bursts() {
     let config = GateConfig { ahead: Share::NONE, ..always() };
     let mut bench = Bench::new(config);
     for n in 0..20 {
@@ -394,7 +395,7 @@ fn who_never_looks_ahead_serves_strangers_in_whole_bursts() {
 }
 
 #[test]
-fn where_there_are_no_friends_nobody_looks_ahead() {
+fn where_there_are_no_established_flows_nothing_looks_ahead() {
     let mut bench = Bench::new(always());
     for _ in 0..10 {
         let mut ring = bench.ring([(false, b's'); 64]);
@@ -415,23 +416,23 @@ fn where_there_are_no_friends_nobody_looks_ahead() {
 }
 
 #[test]
-fn friends_alone_do_not_shut_strangers_out() {
+fn established_flows_alone_do_not_shut_unverified_packets_out() {
     let mut bench = Bench::new(always());
     let mut ring = bench.ring((0..64).map(|i| (false, if i == 0 { b'f' } else { b's' })));
     bench.round(&mut ring, BURST_MAX);
-    let mut strangers = 0;
+    let mut unknown = 0;
     for _ in 0..20 {
         let mut ring = bench.ring([(false, b'f'); 64]);
         let got = bench.round(&mut ring, BURST_MAX);
         assert_eq!(got.len(), BURST_MAX, "no room is wasted");
-        strangers += count(&got, b's');
+        unknown += count(&got, b's');
     }
-    assert_eq!(strangers, 60, "three a round, though established flows fill bursts");
-    assert!(bench.gate.stats().friends >= 19 * 61);
+    assert_eq!(unknown, 60, "three a round, though established flows fill bursts");
+    assert!(bench.gate.stats().established >= 19 * 61);
 }
 
 #[test]
-fn one_familys_strangers_do_not_shut_out_the_others() {
+fn one_familys_unverified_packets_do_not_shut_out_the_others() {
     for flood in [false, true] {
         let mut bench = Bench::new(always());
         let mut served = 0;
@@ -449,7 +450,7 @@ fn one_familys_strangers_do_not_shut_out_the_others() {
 }
 
 #[test]
-fn strangers_that_wait_are_served_when_there_is_room_and_keep_their_order() {
+fn unverified_packets_that_wait_are_served_when_there_is_room_and_keep_their_order() {
     let mut bench = Bench::new(always());
     let mut ring: Vec<_> = (0..BURST_MAX as u8)
         .map(|n| {
@@ -485,7 +486,7 @@ fn lines_are_bounded_and_the_newcomer_goes_by_name() {
 }
 
 #[test]
-fn an_engine_without_appetite_is_given_friends_only_with_and_without_pressure() {
+fn an_engine_without_appetite_is_given_established_flows_only_with_and_without_pressure() {
     for config in [GateConfig::default(), always()] {
         let mut bench = Bench::new(config);
         let mut ring = bench.ring([(false, b's'); 9]);
@@ -510,7 +511,7 @@ fn an_engine_without_appetite_is_given_friends_only_with_and_without_pressure() 
 }
 
 #[test]
-fn devices_have_credit_for_strangers_only_while_more_comes_than_is_handled() {
+fn devices_have_credit_for_unverified_packets_only_while_more_comes_than_is_handled() {
     let mut bench = Bench::new(GateConfig::default());
     for _ in 0..100 {
         bench.round(&mut bench.ring([(false, b's'), (true, b'f')]), BURST_MAX);
@@ -532,7 +533,7 @@ fn devices_have_credit_for_strangers_only_while_more_comes_than_is_handled() {
 }
 
 #[test]
-fn after_a_ring_has_overflowed_friends_are_looked_for_and_nobody_dies_of_it() {
+fn after_a_ring_has_overflowed_established_flows_are_looked_for_and_nothing_is_dropped_of_it() {
     let mut bench = Bench::new(GateConfig { burst: 512, ..GateConfig::default() });
     bench.gate.overflowed(bench.now);
     let ring = [(false, b's'), (true, b'f'), (false, b's'), (true, b's')];
@@ -540,7 +541,7 @@ fn after_a_ring_has_overflowed_friends_are_looked_for_and_nobody_dies_of_it() {
     assert_eq!(bench.gate.credit(), Some(BURST_MAX), "packets in the ring go first");
     while bench.now < Instant::from_nanos(1) + ALERT_LASTS {
         assert_eq!(bench.round(&mut bench.ring(ring), BURST_MAX), b"fsss");
-        assert_eq!((bench.gate.friends(), bench.gate.credit()), (1, Some(512)), "half a ring");
+        assert_eq!((bench.gate.established(), bench.gate.credit()), (1, Some(512)), "half a ring");
         bench.now += LASTS;
     }
     bench.now += LASTS;
@@ -549,7 +550,7 @@ fn after_a_ring_has_overflowed_friends_are_looked_for_and_nobody_dies_of_it() {
 }
 
 #[test]
-fn of_strangers_that_a_device_has_just_refused_it_brings_no_more_than_a_burst() {
+fn of_unverified_packets_that_a_device_has_just_refused_it_brings_no_more_than_a_burst() {
     let mut bench = Bench::new(GateConfig { burst: 512, ..GateConfig::default() });
     let refuse = |bench: &mut Bench| {
         let now = bench.now;
@@ -569,21 +570,21 @@ fn of_strangers_that_a_device_has_just_refused_it_brings_no_more_than_a_burst() 
 }
 
 #[test]
-fn a_device_that_tells_friends_is_told_of_them_before_there_is_pressure() {
+fn a_device_that_tells_established_flows_is_told_of_them_before_there_is_pressure() {
     let mut bench = Bench::new(GateConfig { acquaints: true, ..GateConfig::default() });
     let ring = [(false, b'r'), (false, b's'), (true, b'f'), (false, b's'), (true, b'f')];
     assert_eq!(bench.round(&mut bench.ring(ring), BURST_MAX), b"ffrss", "nothing is dropped");
-    assert_eq!((bench.gate.friends(), bench.gate.credit()), (2, None));
+    assert_eq!((bench.gate.established(), bench.gate.credit()), (2, None));
     // One burst in a while is enough: the others cost nothing.
     assert_eq!(bench.round(&mut bench.ring(ring), BURST_MAX), b"rsfsf");
-    assert_eq!((bench.gate.friends(), bench.engine.asked.get()), (0, 1));
+    assert_eq!((bench.gate.established(), bench.engine.asked.get()), (0, 1));
     bench.now += ACQUAINTS_EVERY;
     assert_eq!(bench.round(&mut bench.ring(ring), BURST_MAX), b"ffrss");
     assert_eq!(bench.gate.stats().dropped() + bench.gate.waiting() as u64, 0);
 }
 
 #[test]
-fn while_only_refusable_packets_die_strangers_have_all_the_credit_there_is() {
+fn while_only_refusable_packets_die_unverified_packets_have_all_the_credit_there_is() {
     let mut bench = Bench::new(GateConfig::default());
     bench.flood(100, || b'r');
     for _ in 0..20 {
@@ -595,15 +596,15 @@ fn while_only_refusable_packets_die_strangers_have_all_the_credit_there_is() {
 }
 
 #[test]
-fn friends_come_first_and_it_is_known_how_many_they_are() {
+fn established_flows_come_first_and_it_is_known_how_many_they_are() {
     let mut bench = Bench::new(always());
     bench.poll(&mut bench.ring([(false, b's'), (true, b'f'), (false, b'r'), (false, b'f')]), 64);
-    assert_eq!(bench.gate.friends(), 2);
+    assert_eq!(bench.gate.established(), 2);
     let burst: Vec<_> = bench.burst.drain().map(|packet| packet.first()[59]).collect();
     assert_eq!(burst, b"ffs");
     let mut calm = Bench::new(GateConfig::default());
     calm.poll(&mut calm.ring([(false, b'f')]), 64);
-    assert_eq!(calm.gate.friends(), 0, "no packet was classified");
+    assert_eq!(calm.gate.established(), 0, "no packet was classified");
 }
 
 #[test]

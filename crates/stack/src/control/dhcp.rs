@@ -276,7 +276,7 @@ impl Stack {
         };
         match client.input(payload, ascent.heading.src_addr, cx.now, cx.random, is_others) {
             Ok(()) => {
-                self.stats.fates.delivered += 1;
+                self.stats.outcomes.delivered += 1;
                 drop(packet);
                 self.dhcp_timers(cx, Units(4));
             }
@@ -309,7 +309,7 @@ impl Stack {
         self.stats.counters.count(Counter::FloodwallDhcpOut);
         let Transmission { src_addr, dst_addr, .. } = *message;
         let Some(packet) = as_datagram(cx, message) else {
-            self.stats.fates.originated += 1;
+            self.stats.outcomes.originated += 1;
             return self.stats.drops_out.count(DropReason::NoBuffer);
         };
         let zone = Some(iface);

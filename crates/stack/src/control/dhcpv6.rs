@@ -230,7 +230,7 @@ impl Stack {
         };
         match served.client.input(payload, cx.now, cx.random, is_ours) {
             Ok(()) => {
-                self.stats.fates.delivered += 1;
+                self.stats.outcomes.delivered += 1;
                 drop(packet);
                 self.dhcpv6_timers(cx, Units(4));
             }
@@ -278,7 +278,7 @@ impl Stack {
         self.stats.counters.count(Counter::FloodwallDhcpOut);
         let ends = AddrPair { src_addr, dst_addr: ALL_SERVERS };
         let Some(packet) = as_datagram(cx, message, src_addr) else {
-            self.stats.fates.originated += 1;
+            self.stats.outcomes.originated += 1;
             return self.stats.drops_out.count(DropReason::NoBuffer);
         };
         let (zone, protocol) = (Some(iface), IpProtocol::UDP);

@@ -98,7 +98,7 @@ impl Stack {
         let count = fragments.len() as u64;
         counters.count(A::FRAG_OKS);
         counters.add(A::FRAG_CREATES, count);
-        self.stats.fates.originated += count.saturating_sub(1);
+        self.stats.outcomes.originated += count.saturating_sub(1);
         Some(fragments)
     }
 }

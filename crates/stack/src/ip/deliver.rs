@@ -104,7 +104,7 @@ impl Stack {
     #[cold]
     fn overheard(&mut self, packet: PacketBuf, counter: Counter) {
         self.stats.counters.count(counter);
-        self.stats.fates.delivered += 1;
+        self.stats.outcomes.delivered += 1;
         drop(packet);
     }
 
@@ -148,13 +148,15 @@ impl Stack {
         let udp = &mut self.sockets.udp;
         match udp.input_from(&input, packet, cx.pool, counters, access, is_answered) {
             DatagramVerdict::Delivered { socket, .. } => {
-                (stats.fates.delivered, self.memory.has_moved) = (stats.fates.delivered + 1, true);
+                (stats.outcomes.delivered, self.memory.has_moved) =
+                    (stats.outcomes.delivered + 1, true);
                 if !upper.fragmented {
                     self.udp_delivered(&input, ports.unwrap_or_default(), socket);
                 }
             }
             DatagramVerdict::DeliveredToGroup { .. } => {
-                (stats.fates.delivered, self.memory.has_moved) = (stats.fates.delivered + 1, true);
+                (stats.outcomes.delivered, self.memory.has_moved) =
+                    (stats.outcomes.delivered + 1, true);
             }
             DatagramVerdict::Dropped(packet, reason) => self.drop_packet(packet, reason),
             DatagramVerdict::Challenged { packet, answer } => {

@@ -119,7 +119,7 @@ impl Stack {
         packet.trim_front(l4);
         match icmp::echo_reply(cx.pool, packet, kinds, checked, &mut self.stats.access) {
             Ok(packet) => {
-                self.stats.fates.answered += 1;
+                self.stats.outcomes.answered += 1;
                 Some((packet, from))
             }
             Err(packet) => {

@@ -141,7 +141,7 @@ impl Stack {
         if matches!(error, IcmpError::PacketTooBig { .. }) {
             self.exception_message::<A>(cx, packet, l4, told, segment);
         } else if told {
-            self.stats.fates.delivered += 1;
+            self.stats.outcomes.delivered += 1;
         } else {
             self.drop_packet(packet, DropReason::IcmpNoFlow);
         }

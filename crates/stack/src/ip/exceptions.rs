@@ -100,7 +100,7 @@ impl Stack {
                 // Its first report has taught the path, or the data have come through: no news.
                 self.stats.counters.count(Counter::FloodwallExceptionsNotLower);
                 match told {
-                    true => self.stats.fates.delivered += 1,
+                    true => self.stats.outcomes.delivered += 1,
                     false => self.drop_packet(packet, DropReason::PathMtuNotLower),
                 }
             }
@@ -158,7 +158,7 @@ impl Stack {
         let Some(said) = A::statement(&packet, l4, &mut self.stats.access) else {
             self.stats.counters.count(Counter::FloodwallExceptionsNoFlow);
             return match told {
-                true => self.stats.fates.delivered += 1,
+                true => self.stats.outcomes.delivered += 1,
                 false => self.drop_packet(packet, DropReason::IcmpNoFlow),
             };
         };
@@ -176,7 +176,7 @@ impl Stack {
                 return match self.learn_of_reply(&said, cx) {
                     Ok(()) => {
                         self.stats.counters.count(Counter::FloodwallExceptionsLearnt);
-                        self.stats.fates.delivered += 1;
+                        self.stats.outcomes.delivered += 1;
                     }
                     Err(why) => self.unbelieved::<A>(packet, &said, why, told),
                 };
@@ -316,7 +316,7 @@ impl Stack {
         A::exceptions_mut(self).learn(dst_addr, hop, said.lesson, cx.now, secret);
         self.sockets.path_cache.forget();
         self.stats.counters.count(Counter::FloodwallExceptionsLearnt);
-        self.stats.fates.delivered += 1;
+        self.stats.outcomes.delivered += 1;
         let (PathUpdate::Redirect(target_addr), Some(link_addr)) = (said.lesson, said.link_addr)
         else {
             return;
@@ -361,7 +361,7 @@ impl Stack {
         };
         self.stats.counters.count(counter);
         match told {
-            true => self.stats.fates.delivered += 1,
+            true => self.stats.outcomes.delivered += 1,
             false => self.drop_packet(packet, reason),
         }
     }

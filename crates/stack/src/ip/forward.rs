@@ -572,8 +572,8 @@ impl Stack {
     #[inline]
     fn count_forwarded<A: CrossingPacket>(&mut self) {
         self.stats.counters.count(A::FORWARDED);
-        self.stats.fates.forwarded += 1;
-        self.stats.fates.originated += 1;
+        self.stats.outcomes.forwarded += 1;
+        self.stats.outcomes.originated += 1;
     }
 
     /// Decrements a packet's hop limit in place. Where it cannot be written, the packet is counted
@@ -675,7 +675,7 @@ impl Stack {
                 let count = pieces.len() as u64;
                 self.stats.counters.count(A::FRAG_OKS);
                 self.stats.counters.add(A::FRAG_CREATES, count);
-                self.stats.fates.originated += count.saturating_sub(1);
+                self.stats.outcomes.originated += count.saturating_sub(1);
                 while let Some(piece) = pieces.pop_front() {
                     self.leave_by::<A>(cx, piece, way.stations);
                 }

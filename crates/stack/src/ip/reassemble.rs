@@ -150,7 +150,7 @@ impl Stack {
     /// A datagram is complete: it goes on as if it had come in one piece.
     fn whole<A: ReassembleFamily>(&mut self, cx: &mut RoundContext<'_>, whole: Whole<A>) {
         let Whole { mut packet, first, fragments } = whole;
-        self.stats.fates.merged += fragments.saturating_sub(1);
+        self.stats.outcomes.merged += fragments.saturating_sub(1);
         let FragmentPiece { iface, l3, heading, to_group, .. } = first;
         if let Some(owner) = self.owner_of_whole(&packet, l3) {
             packet.trim_front(l3);

@@ -34,7 +34,7 @@ impl Stack {
     /// One packet as its device gave it.
     #[inline]
     pub(crate) fn input(&mut self, cx: &mut RoundContext<'_>, packet: PacketBuf) {
-        self.stats.fates.received += 1;
+        self.stats.outcomes.received += 1;
         self.take_in(cx, packet);
     }
 

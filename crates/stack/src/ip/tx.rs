@@ -219,7 +219,7 @@ impl Stack {
     /// Counts a packet that we made.
     #[inline]
     pub(crate) fn originate<A: IpFamily>(&mut self, len: usize) {
-        self.stats.fates.originated += 1;
+        self.stats.outcomes.originated += 1;
         self.stats.counters.count(A::OUT_REQUESTS);
         self.stats.counters.add(A::OUT_OCTETS, len as u64);
     }
@@ -280,7 +280,7 @@ impl Stack {
         packet.set_iface(IfIndex::LOOPBACK);
         packet.set_link_group(false);
         packet.uncharge();
-        self.stats.fates.transmitted += 1;
+        self.stats.outcomes.transmitted += 1;
         self.burst.loopback.push_back(packet);
     }
 
@@ -404,7 +404,7 @@ impl Stack {
         if packet.checksum_state() == ChecksumState::Partial {
             partial::describe(&mut packet);
         }
-        self.stats.fates.transmitted += 1;
+        self.stats.outcomes.transmitted += 1;
         cx.departing.push_back(packet);
     }
 
@@ -414,7 +414,7 @@ impl Stack {
         cx: &mut RoundContext<'_>,
         frame: Option<PacketBuf>,
     ) -> bool {
-        self.stats.fates.originated += 1;
+        self.stats.outcomes.originated += 1;
         match frame {
             Some(frame) => self.depart(cx, frame),
             None => {

@@ -135,7 +135,7 @@ impl Stack {
         counters.add(in_octets, octets as u64);
         counters.count(delivers);
         self.stats.access.borrow();
-        self.stats.fates.delivered += 1;
+        self.stats.outcomes.delivered += 1;
         self.memory.has_moved = true;
         Ok(())
     }

@@ -97,18 +97,18 @@ impl Stack {
         match verdict {
             ArpVerdict::Reply { link_addr, packet: reply } => {
                 let frame = arp::frame(cx.pool, interface, link_addr, &reply);
-                stats.fates.answered += 1;
+                stats.outcomes.answered += 1;
                 if self.depart_own(cx, frame) {
                     self.stats.counters.count(Counter::FloodwallArpOutReplies);
                 }
                 self.learnt::<Ipv4Addr>(cx, released, link_addr);
             }
             ArpVerdict::Learnt { link_addr } => {
-                self.stats.fates.delivered += 1;
+                self.stats.outcomes.delivered += 1;
                 self.learnt::<Ipv4Addr>(cx, released, link_addr);
             }
             ArpVerdict::Conflict(addr) => {
-                self.stats.fates.delivered += 1;
+                self.stats.outcomes.delivered += 1;
                 self.conflict(cx, iface, addr.into(), None);
             }
             ArpVerdict::Drop(reason) => self.drop_packet(packet, reason),
@@ -158,7 +158,7 @@ impl Stack {
         match verdict {
             NdpVerdict::Advertise(answer) => {
                 let frame = ndp::advertisement(cx.pool, interface, &answer);
-                stats.fates.answered += 1;
+                stats.outcomes.answered += 1;
                 if self.depart_own(cx, frame) {
                     self.stats.counters.count(Counter::Icmp6OutMsgs);
                     self.stats.counters.count(Counter::Icmp6OutNeighborAdvertisements);
@@ -166,7 +166,7 @@ impl Stack {
                 self.learnt::<Ipv6Addr>(cx, released, answer.link_dst_addr);
             }
             NdpVerdict::Learnt { addr, link_addr, router, reachable } => {
-                self.stats.fates.delivered += 1;
+                self.stats.outcomes.delivered += 1;
                 if router == Some(false) {
                     self.router_is_none(cx, ascent.iface, addr.into());
                     self.forget_redirects_to(ascent.iface, addr, true);
@@ -176,15 +176,15 @@ impl Stack {
                 self.learnt::<Ipv6Addr>(cx, released, link_addr);
             }
             NdpVerdict::DadConflict { addr, nonce } => {
-                self.stats.fates.delivered += 1;
+                self.stats.outcomes.delivered += 1;
                 self.conflict(cx, ascent.iface, addr.into(), nonce);
             }
             NdpVerdict::Router(said) => match self.router_input(cx, ascent.iface, &said) {
-                Ok(()) => self.stats.fates.delivered += 1,
+                Ok(()) => self.stats.outcomes.delivered += 1,
                 Err(reason) => self.drop_packet(packet, reason),
             },
             NdpVerdict::Asked => match self.router_asked(cx, ascent.iface) {
-                Ok(()) => self.stats.fates.delivered += 1,
+                Ok(()) => self.stats.outcomes.delivered += 1,
                 Err(reason) => self.drop_packet(packet, reason),
             },
             NdpVerdict::Redirect(_) => self.redirect_v6(cx, packet, ascent, l4),

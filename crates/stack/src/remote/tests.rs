@@ -149,7 +149,7 @@ fn a_connection_that_another_left_is_not_slept_over() {
 }
 
 #[test]
-fn who_tries_to_accept_and_finds_nothing_leaves_the_sleeper_its_wake() {
+fn one_that_tries_to_accept_and_finds_nothing_leaves_the_sleeper_its_wake() {
     let (_shards, shared) = shared();
     let (listening, handle) = listener(&shared);
     let woken = Arc::new(Woken::default());

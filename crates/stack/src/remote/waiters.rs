@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn who_registers_while_the_worker_wakes_is_woken_and_nobody_waits_for_ever() {
+    fn one_that_registers_while_the_worker_wakes_is_woken_and_nothing_waits_for_ever() {
         const TURNS: usize = 20_000;
         let (done, is_done) = mpsc::channel();
         thread::spawn(move || {
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn who_polls_is_woken_too_where_another_takes_the_cell_over() {
+    fn one_that_polls_is_woken_too_where_another_takes_the_cell_over() {
         let (waiters, cell) = (Waiters::default(), WakerCell::new());
         let counts = [Arc::new(WaiterCount::default()), Arc::new(WaiterCount::default())];
         let wakers = counts.clone().map(Waker::from);

@@ -230,7 +230,7 @@ impl Stack {
         packet.uncharge();
         let (to, kind) = (WorkerId::CONTROL, HandoffKind::Outgoing);
         match hand(cx, Handoff { to, kind, packet }) {
-            Ok(()) => self.stats.fates.handed_out += 1,
+            Ok(()) => self.stats.outcomes.handed_out += 1,
             Err(packet) => self.die_out::<A>(packet, DropReason::HandoffFull),
         }
     }
@@ -264,7 +264,7 @@ impl Stack {
         packet: PacketBuf,
     ) {
         match hand(cx, Handoff { to, kind, packet }) {
-            Ok(()) => self.stats.fates.handed_in += 1,
+            Ok(()) => self.stats.outcomes.handed_in += 1,
             Err(packet) => self.drop_packet(packet, DropReason::HandoffFull),
         }
     }

@@ -32,8 +32,8 @@ impl Stack {
         let spent = handed.len();
         let out = handed.iter().filter(|handoff| handoff.kind == HandoffKind::Outgoing).count();
         // Counted before the loop: even if it ends early, all have been taken over.
-        self.stats.fates.adopted_in += (spent - out) as u64;
-        self.stats.fates.adopted_out += out as u64;
+        self.stats.outcomes.adopted_in += (spent - out) as u64;
+        self.stats.outcomes.adopted_out += out as u64;
         let mut behind = spent;
         for Handoff { kind, packet, .. } in handed.drain() {
             behind -= 1;

@@ -90,7 +90,12 @@ impl Stack {
 
     /// Sends a note about an established peer to the owner of its flow.
     #[cold]
-    pub(crate) fn tell_friend(&mut self, owner: WorkerId, peer: &RecentPeer, now: Instant) {
+    pub(crate) fn tell_established_flow(
+        &mut self,
+        owner: WorkerId,
+        peer: &RecentPeer,
+        now: Instant,
+    ) {
         let Some(notes) = self.shard.role.notes() else { return };
         if notes.tell(owner, *peer) {
             self.sockets.recent_peers.told(peer, now);

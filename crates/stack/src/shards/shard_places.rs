@@ -135,7 +135,7 @@ impl ShardPlace {
         let mut remote = left.remote.take();
         if let Some(remote) = &mut remote {
             let unsent = remote.begin_again();
-            inherited.fates.originated += unsent;
+            inherited.outcomes.originated += unsent;
             inherited.drops_out.add(DropReason::ShardPanicked, unsent);
         }
         Ok(Seat { worker, steering, role, inherited, remote, place: None, fibs: None })
@@ -164,7 +164,7 @@ impl Stack {
 /// it was working on are counted as dropped.
 fn bereaved(stats: Stats, looped: u64) -> Stats {
     let mut stats = Stats { held: 0, pending: 0, ..stats };
-    stats.fates.received += looped;
+    stats.outcomes.received += looped;
     let law = stats.conservation();
     let reason = DropReason::ShardPanicked;
     stats.drops_in.add(reason, law.arrived.saturating_sub(law.arrived_fates));
@@ -179,10 +179,10 @@ mod tests {
     #[test]
     fn what_a_dead_shard_held_died_by_name() {
         let mut stats = Stats { held: 2, pending: 3, ..Stats::default() };
-        stats.fates.received = 7;
-        stats.fates.delivered = 4;
-        stats.fates.originated = 5;
-        stats.fates.transmitted = 2;
+        stats.outcomes.received = 7;
+        stats.outcomes.delivered = 4;
+        stats.outcomes.originated = 5;
+        stats.outcomes.transmitted = 2;
         let dead = bereaved(stats, 1);
         assert!(dead.conservation().holds(), "{:?}", dead.conservation());
         // Two fragments, the packet that was worked on, the one that was looped back.

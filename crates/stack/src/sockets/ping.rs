@@ -134,7 +134,7 @@ impl Stack {
         }
         packet.set_layers(ascent.l3, l4, l4);
         match self.sockets.ping.reply(ascent.heading.src_addr.to_ip(), identifier, packet) {
-            Ok(()) => self.stats.fates.delivered += 1,
+            Ok(()) => self.stats.outcomes.delivered += 1,
             Err((packet, reason)) => self.drop_packet(packet, reason),
         }
     }

@@ -65,7 +65,7 @@ impl Stack {
             departed += 1;
             self.depart(cx, packet);
         }
-        self.stats.fates.originated += departed;
+        self.stats.outcomes.originated += departed;
         self.stats.counters.add(A::OUT_REQUESTS, departed);
         self.stats.counters.add(A::OUT_OCTETS, departed * (len + A::HEADER_LEN) as u64);
     }

@@ -204,7 +204,7 @@ impl Stack {
         let mut packet = packet.without_front(plain.text);
         packet.truncate(plain.end - plain.text);
         match tcp.set.input_predicted(&mut lend!(self, cx), index, &plain.segment, packet) {
-            None => self.stats.fates.delivered += 1,
+            None => self.stats.outcomes.delivered += 1,
             Some(reason) => self.stats.drops_in.count(reason),
         }
         self.tcp_transmit(cx);

@@ -96,7 +96,7 @@ impl PeerSlot {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct NotedPeer {
     /// The peer is established by now.
-    pub(crate) is_friend: bool,
+    pub(crate) is_established: bool,
     /// The peer is established, and the owner shard of its flow was not notified lately.
     pub(crate) is_untold: bool,
 }
@@ -115,7 +115,7 @@ struct PeerSet {
     /// When the owner shard of the flow was notified, where that is another.
     told: [u16; WAYS],
     /// Bitmap of established entries: those that were sent to again.
-    friends: u8,
+    established: u8,
 }
 
 const EMPTY: PeerSet = PeerSet {
@@ -124,7 +124,7 @@ const EMPTY: PeerSet = PeerSet {
     sent_at: [0; WAYS],
     newcomer_at: 0,
     told: [UNTOLD; WAYS],
-    friends: 0,
+    established: 0,
 };
 const _: () = assert!(size_of::<PeerSet>() == 128, "two cache lines");
 
@@ -188,20 +188,20 @@ impl RecentPeers {
 
     /// Whether this peer is established: sent to again, and lately.
     #[inline(always)]
-    pub(crate) fn is_friend(&self, place: PeerSlot) -> bool {
+    pub(crate) fn is_established(&self, place: PeerSlot) -> bool {
         let Some(set) = self.sets.get(place.set as usize & (self.sets.len() - 1)) else {
             return false;
         };
         let hit = set.prints.iter().position(|print| *print == place.print);
         hit.is_some_and(|way| {
-            set.friends >> way & 1 == 1
+            set.established >> way & 1 == 1
                 && set.sent_at.get(way).is_some_and(|sent| is_fresh(*sent, self.now))
         })
     }
 
     /// The same for a single lookup.
     pub(crate) fn knows(&self, peer: &RecentPeer) -> bool {
-        self.is_friend(self.place(peer))
+        self.is_established(self.place(peer))
     }
 
     /// Records a send to this peer.
@@ -214,36 +214,38 @@ impl RecentPeers {
         self.enter(peer, now, true);
     }
 
-    fn enter(&mut self, peer: &RecentPeer, now: Instant, is_friend: bool) -> NotedPeer {
+    fn enter(&mut self, peer: &RecentPeer, now: Instant, is_established: bool) -> NotedPeer {
         let (place, now) = (self.place(peer), ticks(now));
         let mask = self.sets.len() - 1;
         let Some(set) = self.sets.get_mut(place.set as usize & mask) else {
             return NotedPeer::default();
         };
         let known = set.prints.iter().position(|print| *print == place.print);
-        let (way, is_friend) = match known.or_else(|| set.room(place.print, now, is_friend)) {
-            Some(way) => (way, is_friend),
-            // Only a peer that was answered again gets an entry this way.
-            None => match set.give_way(place.print, now, is_friend) {
-                Some(way) => (way, true),
-                None => return NotedPeer::default(),
-            },
-        };
+        let (way, is_established) =
+            match known.or_else(|| set.room(place.print, now, is_established)) {
+                Some(way) => (way, is_established),
+                // Only a peer that was answered again gets an entry this way.
+                None => match set.give_way(place.print, now, is_established) {
+                    Some(way) => (way, true),
+                    None => return NotedPeer::default(),
+                },
+            };
         let places = (set.prints.get_mut(way), set.sent_at.get_mut(way), set.told.get_mut(way));
         let (Some(print), Some(sent_at), Some(told)) = places else { return NotedPeer::default() };
         let bit = 1 << way;
         if known.is_none() || !is_fresh(*sent_at, now) {
-            set.friends &= !bit;
+            set.established &= !bit;
             *told = UNTOLD;
         } else if *sent_at != now {
-            set.friends |= bit;
+            set.established |= bit;
         }
-        if is_friend {
-            set.friends |= bit;
+        if is_established {
+            set.established |= bit;
         }
         (*print, *sent_at) = (place.print, now);
-        let is_friend = set.friends & bit != 0;
-        let noted = NotedPeer { is_friend, is_untold: is_friend && *told != telling(now) };
+        let is_established = set.established & bit != 0;
+        let noted =
+            NotedPeer { is_established, is_untold: is_established && *told != telling(now) };
         set.settle(way, now);
         noted
     }
@@ -272,7 +274,7 @@ impl RecentPeers {
     #[cfg(test)]
     fn count(&self) -> (usize, usize) {
         let used = self.sets.iter().flat_map(|set| set.prints).filter(|print| *print != 0).count();
-        (used, self.sets.iter().map(|set| set.friends.count_ones() as usize).sum())
+        (used, self.sets.iter().map(|set| set.established.count_ones() as usize).sum())
     }
 }
 
@@ -288,30 +290,30 @@ impl PeerSet {
     /// Finds an entry for a newcomer: a free or idle one, else with some probability the oldest one
     /// that is not established, else the least recently used established one, if idle for
     /// [`CROWDED_SILENCE`].
-    fn room(&self, print: u64, now: u32, is_friend: bool) -> Option<usize> {
+    fn room(&self, print: u64, now: u32, is_established: bool) -> Option<usize> {
         let is_free = |way: &usize| self.prints.get(*way) == Some(&0) || self.is_silent(*way, now);
         if let Some(free) = (0..WAYS).find(is_free) {
             return Some(free);
         }
-        let oldest = |friends: u8| {
-            let ways = (0..WAYS).filter(|way| self.friends >> way & 1 == friends);
+        let oldest = |established: u8| {
+            let ways = (0..WAYS).filter(|way| self.established >> way & 1 == established);
             ways.max_by_key(|way| self.age(*way, now))
         };
         let outlasted = |way: &usize| {
             self.sent_at.get(*way).is_some_and(|sent| !is_within(CROWDED_SILENCE, *sent, now))
         };
         match oldest(0) {
-            Some(way) => (is_friend || displaces(print, now)).then_some(way),
+            Some(way) => (is_established || displaces(print, now)).then_some(way),
             None => oldest(1).filter(outlasted),
         }
     }
 
     /// Finds an entry for a newcomer that found no room and was answered again: the least recently
     /// used of the unprotected ones. A first-time newcomer may be remembered instead.
-    fn give_way(&mut self, print: u64, now: u32, is_friend: bool) -> Option<usize> {
+    fn give_way(&mut self, print: u64, now: u32, is_established: bool) -> Option<usize> {
         let remembers = self.newcomer != 0 && is_fresh(self.newcomer_at, now);
         let is_known = remembers && self.newcomer == print;
-        if is_friend || is_known && self.newcomer_at != now {
+        if is_established || is_known && self.newcomer_at != now {
             if is_known {
                 self.newcomer = 0;
             }
@@ -325,16 +327,16 @@ impl PeerSet {
 
     /// Moves an established entry from the unprotected half to a protected way that is not in use.
     fn settle(&mut self, way: usize, now: u32) {
-        if way < HELD || self.friends >> way & 1 == 0 {
+        if way < HELD || self.established >> way & 1 == 0 {
             return;
         }
-        let is_held = |way: &usize| self.friends >> way & 1 == 1 && !self.is_silent(*way, now);
+        let is_held = |way: &usize| self.established >> way & 1 == 1 && !self.is_silent(*way, now);
         if let Some(held) = (0..HELD).find(|way| !is_held(way)) {
             self.prints.swap(way, held);
             self.sent_at.swap(way, held);
             self.told.swap(way, held);
-            let was = self.friends >> held & 1;
-            self.friends = self.friends & !(1 << way) | was << way | 1 << held;
+            let was = self.established >> held & 1;
+            self.established = self.established & !(1 << way) | was << way | 1 << held;
         }
     }
 }
@@ -405,10 +407,10 @@ impl Stack {
         if noted.is_untold && self.shard.steering.workers() > 1 {
             let owner = self.shard.steering.flow(from, *to, IpProtocol::UDP.0);
             if owner != self.shard.worker {
-                self.tell_friend(owner, &peer, now);
+                self.tell_established_flow(owner, &peer, now);
             }
         }
-        noted.is_friend
+        noted.is_established
     }
 }
 
@@ -441,48 +443,52 @@ mod tests {
         RecentPeer { addr, port, local_port: 53, zone: 0 }
     }
 
-    fn is_friend(table: &mut RecentPeers, peer: &RecentPeer, now: Instant) -> bool {
+    fn is_established(table: &mut RecentPeers, peer: &RecentPeer, now: Instant) -> bool {
         table.begin(now);
-        table.is_friend(table.place(peer))
+        table.is_established(table.place(peer))
     }
 
     #[test]
-    fn who_is_answered_again_is_a_friend_until_silence() {
+    fn one_that_is_answered_again_is_established_until_silence() {
         for peer in [v4(0x0a00_0001, 99), v6(0x2001_0db8 << 32, 7, 99)] {
             let mut table = table();
-            assert!(!is_friend(&mut table, &peer, at(0)));
+            assert!(!is_established(&mut table, &peer, at(0)));
             table.note(&peer, at(0));
-            assert!(!is_friend(&mut table, &peer, at(1)), "a single answer establishes nothing");
+            assert!(
+                !is_established(&mut table, &peer, at(1)),
+                "a single answer establishes nothing"
+            );
             table.note(&peer, at(0));
-            assert!(!is_friend(&mut table, &peer, at(1)), "twice in one round is once");
+            assert!(!is_established(&mut table, &peer, at(1)), "twice in one round is once");
             table.note(&peer, at(2));
-            assert!(is_friend(&mut table, &peer, at(3)));
+            assert!(is_established(&mut table, &peer, at(3)));
             for other in [
                 RecentPeer { port: 98, ..peer },
                 RecentPeer { local_port: 54, ..peer },
                 RecentPeer { zone: 2, ..peer },
                 RecentPeer { addr: peer.addr ^ 1, ..peer },
             ] {
-                assert!(!is_friend(&mut table, &other, at(3)), "{other:?}");
+                assert!(!is_established(&mut table, &other, at(3)), "{other:?}");
             }
-            assert!(is_friend(&mut table, &peer, at(29_000)));
-            assert!(!is_friend(&mut table, &peer, at(31_000)));
+            assert!(is_established(&mut table, &peer, at(29_000)));
+            assert!(!is_established(&mut table, &peer, at(31_000)));
             table.note(&peer, at(31_000));
-            assert!(!is_friend(&mut table, &peer, at(31_001)), "it begins anew");
+            assert!(!is_established(&mut table, &peer, at(31_001)), "it begins anew");
         }
     }
 
     #[test]
-    fn a_flood_of_forged_sources_neither_grows_the_table_nor_displaces_friends() {
+    fn a_flood_of_forged_sources_neither_grows_the_table_nor_displaces_established_flows() {
         for v6_flood in [false, true] {
             let mut table = table();
-            let friends: Vec<RecentPeer> = (0..200).map(|n| v4(0x0a00_0000 + n * 997, 9)).collect();
+            let established: Vec<RecentPeer> =
+                (0..200).map(|n| v4(0x0a00_0000 + n * 997, 9)).collect();
             for now in [at(0), at(1)] {
-                friends.iter().for_each(|friend| _ = table.note(friend, now));
+                established.iter().for_each(|established| _ = table.note(established, now));
             }
-            let friends: Vec<RecentPeer> =
-                friends.into_iter().filter(|f| is_friend(&mut table, f, at(2))).collect();
-            assert!(friends.len() > 190, "{}", friends.len());
+            let established: Vec<RecentPeer> =
+                established.into_iter().filter(|f| is_established(&mut table, f, at(2))).collect();
+            assert!(established.len() > 190, "{}", established.len());
             let mut random = Randomness::from_number(4).public;
             for n in 0..200_000 {
                 let source = match v6_flood {
@@ -491,9 +497,9 @@ mod tests {
                 };
                 table.note(&source, at(3 + n / 1000));
             }
-            assert!(friends.iter().all(|f| is_friend(&mut table, f, at(250))));
-            let (used, friendly) = table.count();
-            assert!(used <= ANSWERED_PEERS && friendly < 250, "{used} {friendly}");
+            assert!(established.iter().all(|f| is_established(&mut table, f, at(250))));
+            let (used, established) = table.count();
+            assert!(used <= ANSWERED_PEERS && established < 250, "{used} {established}");
         }
     }
 
@@ -509,20 +515,20 @@ mod tests {
                 (0..20_000).for_each(|n| _ = table.note(&of_one_prefix(n), now));
             }
             // Each was answered twice, but most were evicted before the second time.
-            let (used, friendly) = table.count();
-            assert!(used <= ANSWERED_PREFIX_MAX && friendly <= used, "{used} {friendly}");
+            let (used, established) = table.count();
+            assert!(used <= ANSWERED_PREFIX_MAX && established <= used, "{used} {established}");
             for n in 0..100 {
                 let (peer, later) = (of_one_prefix(n), at(2 + u64::from(n)));
                 table.note(&peer, later);
                 table.note(&peer, at(3 + u64::from(n)));
             }
-            let (used, friendly) = table.count();
-            assert!(used <= ANSWERED_PREFIX_MAX && friendly > 8, "{used} {friendly}");
+            let (used, established) = table.count();
+            assert!(used <= ANSWERED_PREFIX_MAX && established > 8, "{used} {established}");
         }
     }
 
     #[test]
-    fn friends_who_went_make_room_for_newcomers_and_those_who_stay_do_not() {
+    fn established_flows_who_went_make_room_for_newcomers_and_those_who_stay_do_not() {
         for of_one_prefix in
             [(|n: u32| v4(0x0a01_0200 + n % 256, (n / 256) as u16)) as fn(u32) -> RecentPeer, |n| {
                 v6(0x2001_0db8_0000_0001, u64::from(n) * 7919, 9)
@@ -541,8 +547,8 @@ mod tests {
                 let newcomer = of_one_prefix(5000 + second as u32);
                 table.note(&newcomer, at(1000 * second + 1));
                 table.note(&newcomer, at(1000 * second + 2));
-                assert!(is_friend(&mut table, &newcomer, at(1000 * second + 3)), "{second} s");
-                assert!(is_friend(&mut table, &stays, at(1000 * second + 3)));
+                assert!(is_established(&mut table, &newcomer, at(1000 * second + 3)), "{second} s");
+                assert!(is_established(&mut table, &stays, at(1000 * second + 3)));
             }
         }
     }
@@ -557,16 +563,17 @@ mod tests {
                 for now in [at(0), at(1)] {
                     (0..800).for_each(|n| _ = table.note(&peer_of(n), now));
                 }
-                let friends = (0..800).filter(|n| is_friend(&mut table, &peer_of(*n), at(2)));
+                let established =
+                    (0..800).filter(|n| is_established(&mut table, &peer_of(*n), at(2)));
                 // 800 balls into 512 sets: chance alone fills one with nine for a key in thirty.
-                let friends = friends.count();
-                assert!(friends >= 797, "{friends} under key {key}");
+                let established = established.count();
+                assert!(established >= 797, "{established} under key {key}");
             }
         }
     }
 
     #[test]
-    fn of_a_friend_and_nobody_else_its_owner_is_told_once_in_a_while_as_long_as_it_is_answered() {
+    fn the_owner_is_told_of_an_established_flow_alone_and_once_in_a_while() {
         for peer in [v4(0x0a00_0001, 99), v6(0x2001_0db8 << 32, 7, 99)] {
             let mut table = table();
             assert!(!table.note(&peer, at(0)).is_untold, "a single answer establishes nothing");
@@ -589,22 +596,22 @@ mod tests {
     }
 
     #[test]
-    fn who_is_heard_of_is_a_friend_at_once_and_displaces_at_most_half() {
+    fn one_that_is_heard_of_is_established_at_once_and_displaces_at_most_half() {
         for peer in [v4(0x0a00_0001, 99), v6(0x2001_0db8 << 32, 7, 99)] {
             let mut table = table();
             table.hear(&peer, at(0));
-            assert!(is_friend(&mut table, &peer, at(1)));
-            assert!(!is_friend(&mut table, &peer, at(31_000)), "a notified peer expires too");
+            assert!(is_established(&mut table, &peer, at(1)));
+            assert!(!is_established(&mut table, &peer, at(31_000)), "a notified peer expires too");
         }
         let mut table = table();
         let crowd = |n: u32| v4(0x0a01_0200 + n % 256, (n / 256) as u16);
         (0..20_000).for_each(|n| table.hear(&crowd(n), at(0)));
-        let (used, friendly) = table.count();
-        assert!(used <= ANSWERED_PREFIX_MAX && friendly == used, "{used} {friendly}");
+        let (used, established) = table.count();
+        assert!(used <= ANSWERED_PREFIX_MAX && established == used, "{used} {established}");
         let first: Vec<RecentPeer> =
-            (0..20_000).map(crowd).filter(|p| is_friend(&mut table, p, at(1))).collect();
+            (0..20_000).map(crowd).filter(|p| is_established(&mut table, p, at(1))).collect();
         (20_000..40_000).for_each(|n| table.hear(&crowd(n), at(1)));
-        let kept = first.iter().filter(|p| is_friend(&mut table, p, at(2))).count();
+        let kept = first.iter().filter(|p| is_established(&mut table, p, at(2))).count();
         assert!(kept * 2 >= first.len(), "{kept} of {}", first.len());
     }
 
@@ -615,7 +622,7 @@ mod tests {
     ];
 
     /// A table with only established entries for one prefix, and these peers; ends at 1000 ms.
-    fn full_of_friends(peer_of: fn(u32) -> RecentPeer) -> (RecentPeers, Vec<RecentPeer>) {
+    fn full_of_established_flows(peer_of: fn(u32) -> RecentPeer) -> (RecentPeers, Vec<RecentPeer>) {
         let mut table = table();
         for n in 0..1600 {
             let now = at(0) + Duration::from_micros(500) * n;
@@ -623,24 +630,25 @@ mod tests {
             table.note(&peer_of(n), now + Duration::from_micros(100));
         }
         assert_eq!(table.count(), (ANSWERED_PREFIX_MAX, ANSWERED_PREFIX_MAX));
-        let friends = (0..1600).map(peer_of).filter(|p| is_friend(&mut table, p, at(1000)));
-        let friends: Vec<RecentPeer> = friends.collect();
-        assert_eq!(friends.len(), ANSWERED_PREFIX_MAX);
-        (table, friends)
+        let established =
+            (0..1600).map(peer_of).filter(|p| is_established(&mut table, p, at(1000)));
+        let established: Vec<RecentPeer> = established.collect();
+        assert_eq!(established.len(), ANSWERED_PREFIX_MAX);
+        (table, established)
     }
 
     #[test]
-    fn who_comes_back_is_a_friend_soon_although_others_of_its_prefix_came_before() {
+    fn one_that_comes_back_is_established_soon_although_others_of_its_prefix_came_before() {
         for peer_of in OF_ONE_PREFIX {
-            let (mut table, before) = full_of_friends(peer_of);
+            let (mut table, before) = full_of_established_flows(peer_of);
             let late: Vec<RecentPeer> = (1000..1004).map(peer_of).collect();
             for answer in 0..10 {
                 for (n, peer) in (0..).zip(&late) {
                     table.note(peer, at(1001 + answer * 4 + n));
                 }
             }
-            assert!(late.iter().all(|p| is_friend(&mut table, p, at(1050))));
-            let kept = before.iter().filter(|p| is_friend(&mut table, p, at(1050))).count();
+            assert!(late.iter().all(|p| is_established(&mut table, p, at(1050))));
+            let kept = before.iter().filter(|p| is_established(&mut table, p, at(1050))).count();
             assert_eq!(kept, before.len() - late.len(), "one place each");
         }
     }
@@ -649,7 +657,7 @@ mod tests {
     /// that return in turn all get entries. With six idle ones they used to evict each other from
     /// the two places left, for good.
     #[test]
-    fn clients_that_come_in_turn_all_become_friends_whoever_was_there_before() {
+    fn clients_that_come_in_turn_all_become_established_flows_whoever_was_there_before() {
         for peer_of in OF_ONE_PREFIX {
             for before in 0..40 {
                 let mut table = table();
@@ -666,8 +674,8 @@ mod tests {
                         table.note(peer, at(1000 + answer * 4 + n));
                     }
                 }
-                let friends = late.iter().filter(|p| is_friend(&mut table, p, at(1210)));
-                assert_eq!(friends.count(), 3, "after {before}");
+                let established = late.iter().filter(|p| is_established(&mut table, p, at(1210)));
+                assert_eq!(established.count(), 3, "after {before}");
             }
         }
     }
@@ -690,7 +698,7 @@ mod tests {
                         table.note(peer, at(1000 + answer * 8 + n));
                     }
                 }
-                let known = site.iter().filter(|peer| is_friend(&mut table, peer, at(1401)));
+                let known = site.iter().filter(|peer| is_established(&mut table, peer, at(1401)));
                 unknown += site.len() - known.count();
             }
             assert!(unknown <= 8, "{unknown} of 1600");
@@ -715,20 +723,21 @@ mod tests {
     }
 
     #[test]
-    fn sources_forged_in_a_full_prefix_displace_no_friend_and_if_used_again_half_of_them() {
+    fn sources_forged_in_a_full_prefix_displace_no_established_flow_and_if_used_again_half_of_them()
+    {
         for peer_of in OF_ONE_PREFIX {
-            let (mut table, before) = full_of_friends(peer_of);
+            let (mut table, before) = full_of_established_flows(peer_of);
             let after = |ms: u64, n: u32| at(ms) + Duration::from_micros(u64::from(n) * 200);
             for n in 0..10_000 {
                 table.note(&peer_of(10_000 + n), after(1000, n));
             }
-            assert!(before.iter().all(|p| is_friend(&mut table, p, at(3000))));
+            assert!(before.iter().all(|p| is_established(&mut table, p, at(3000))));
             let mut kept_after = |ms: u64| {
                 for n in 0..10_000 {
                     table.note(&peer_of(30_000 + n), after(ms, n));
                     table.note(&peer_of(30_000 + n), after(ms, n) + Duration::from_micros(100));
                 }
-                before.iter().filter(|p| is_friend(&mut table, p, at(ms + 2001))).count()
+                before.iter().filter(|p| is_established(&mut table, p, at(ms + 2001))).count()
             };
             assert_eq!(kept_after(3000), ANSWERED_PREFIX_MAX / 2, "the protected entries stay");
             assert_eq!(kept_after(9000), 0, "not after eight seconds of silence");
@@ -736,12 +745,12 @@ mod tests {
     }
 
     #[test]
-    fn time_that_wraps_makes_no_friends_of_strangers() {
+    fn time_that_wraps_makes_no_established_flows_of_unverified_packets() {
         let mut table = table();
         let peer = v4(1, 1);
         table.note(&peer, Instant::ORIGIN);
         let wrapped = Instant::from_nanos(1 << (32 + TICK_BITS));
         table.note(&v4(2, 2), wrapped);
-        assert!(!is_friend(&mut table, &peer, wrapped));
+        assert!(!is_established(&mut table, &peer, wrapped));
     }
 }

@@ -11,7 +11,7 @@ mod alone {
     }
 
     #[test]
-    fn who_finds_no_room_is_called_when_there_is_some() {
+    fn one_that_finds_no_room_is_called_when_there_is_some() {
         let (queue, links) = (AcceptQueue::new(2), links(3));
         for index in 0..2 {
             assert!(queue.has_room(5));

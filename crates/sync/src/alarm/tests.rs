@@ -20,7 +20,7 @@ mod threads {
     }
 
     #[test]
-    fn who_was_rung_does_not_fall_asleep() {
+    fn one_that_was_rung_does_not_fall_asleep() {
         let alarm = Alarm::new();
         assert!(!alarm.ring() && !alarm.doze());
         assert!(!alarm.ring(), "it is awake still");
@@ -182,7 +182,7 @@ mod model {
 
     #[test]
     #[should_panic(expected = "a lost wake-up")]
-    fn who_does_not_look_after_it_said_that_it_sleeps_is_never_woken() {
+    fn one_that_does_not_look_after_it_said_that_it_sleeps_is_never_woken() {
         bounded(4, || one_neighbour(false));
     }
 
@@ -197,7 +197,7 @@ mod model {
     }
 
     #[test]
-    fn who_hears_a_ring_sees_what_was_done_before_it() {
+    fn one_that_hears_a_ring_sees_what_was_done_before_it() {
         bounded(4, hearing);
     }
 
@@ -254,7 +254,7 @@ mod model {
     }
 
     #[test]
-    fn who_sleeps_twice_is_woken_twice() {
+    fn one_that_sleeps_twice_is_woken_twice() {
         bounded(4, || {
             let (mut producer, mut consumer) = spsc::ring(2);
             let shared = Arc::new((Alarm::new(), Descriptor::default()));

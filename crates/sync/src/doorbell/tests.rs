@@ -27,7 +27,7 @@ mod threads {
     }
 
     #[test]
-    fn who_rings_at_a_sleeper_is_told_to_wake_it_once() {
+    fn one_that_rings_at_a_sleeper_is_told_to_wake_it_once() {
         let (bell, links) = (Doorbell::new(), links(2));
         assert!(bell.park());
         assert_eq!(bell.ring(0, &links[0]), Ok(Ring::Wake));
@@ -40,7 +40,7 @@ mod threads {
     }
 
     #[test]
-    fn nobody_rings_at_a_worker_that_has_stopped_and_earlier_ringers_are_found() {
+    fn nothing_rings_at_a_worker_that_has_stopped_and_earlier_ringers_are_found() {
         let (bell, links) = (Doorbell::new(), links(2));
         bell.ring(1, &links[1]).unwrap();
         bell.stop();

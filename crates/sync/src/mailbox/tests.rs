@@ -59,7 +59,7 @@ mod threads {
     }
 
     #[test]
-    fn whoever_finds_something_does_not_sleep() {
+    fn one_that_finds_something_does_not_sleep() {
         let mailbox = Mailbox::new();
         assert!(mailbox.park(Bits::FIN));
         assert!(push(&mailbox, 1, Bits::NONE).has(Bits::WAIT), "the pusher wakes");

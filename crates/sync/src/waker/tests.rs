@@ -46,7 +46,7 @@ mod threads {
 
     /// A waiter that registers before each look is woken for every round of the other thread.
     #[test]
-    fn nobody_who_registered_before_the_news_is_forgotten() {
+    fn nothing_who_registered_before_the_news_is_forgotten() {
         const ROUNDS: u32 = 20_000;
         let (cell, told) = (WakerCell::new(), AtomicU32::new(0));
         let count = Arc::new(Count::default());
@@ -107,7 +107,7 @@ mod model {
 
     /// One has news; the other registers, looks, and sleeps where there are none.
     #[test]
-    fn who_registers_and_then_looks_is_always_told() {
+    fn one_that_registers_and_then_looks_is_always_told() {
         bounded(|| {
             let shared = loom::sync::Arc::new((WakerCell::new(), AtomicBool::new(false)));
             let theirs = loom::sync::Arc::clone(&shared);

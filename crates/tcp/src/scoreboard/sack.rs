@@ -64,7 +64,7 @@ impl Scoreboard {
             let next = record.next;
             let from = record.cut_behind(left.later(record.start));
             let to = record.cut_before(right.earlier(record.end()));
-            if record.fate != SegmentOutcome::Sacked && from.is_before(to) {
+            if record.outcome != SegmentOutcome::Sacked && from.is_before(to) {
                 let Some(index) = self.carve(records, at, (from, to)) else {
                     return;
                 };
@@ -123,10 +123,10 @@ impl Scoreboard {
         let Some(record) = records.at_mut(index) else {
             return;
         };
-        if record.fate == SegmentOutcome::Lost {
+        if record.outcome == SegmentOutcome::Lost {
             self.lost -= record.len;
         }
-        record.fate = SegmentOutcome::Sacked;
+        record.outcome = SegmentOutcome::Sacked;
         record.segments = u16::try_from(record.segment_count()).unwrap_or(u16::MAX);
         self.sacked += record.len;
         self.sacked_segments += u32::from(record.segments);
@@ -142,7 +142,7 @@ impl Scoreboard {
         let mut whole = index;
         for (front, back) in [(index, neighbours.1), (neighbours.0, index)] {
             let is_sacked =
-                |at| records.at(at).is_some_and(|record| record.fate == SegmentOutcome::Sacked);
+                |at| records.at(at).is_some_and(|record| record.outcome == SegmentOutcome::Sacked);
             if !is_sacked(front) || !is_sacked(back) {
                 continue;
             }
@@ -166,8 +166,8 @@ impl Scoreboard {
         let mut at = self.by_seq.first;
         while let Some(record) = records.at_mut(at) {
             let next = record.next;
-            if record.fate == SegmentOutcome::Sacked {
-                record.fate = SegmentOutcome::Lost;
+            if record.outcome == SegmentOutcome::Sacked {
+                record.outcome = SegmentOutcome::Lost;
                 record.head = record.unit.min(u16::try_from(record.len).unwrap_or(u16::MAX));
                 self.lost += record.len;
                 records.append_by_time(&mut self.lost_list, at);

@@ -22,7 +22,7 @@ fn segment<'a>(ack: Seq, sack: &'a [Option<SackBlock>], now: Instant) -> AckSegm
 /// One byte of the model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Byte {
-    fate: SegmentOutcome,
+    outcome: SegmentOutcome,
     sent_at: Instant,
     retransmits: u8,
     /// The first byte of its segment.
@@ -37,8 +37,8 @@ struct Model {
 }
 
 impl Model {
-    fn count(&self, fate: SegmentOutcome) -> u32 {
-        self.bytes[self.una..].iter().filter(|b| b.fate == fate).count() as u32
+    fn count(&self, outcome: SegmentOutcome) -> u32 {
+        self.bytes[self.una..].iter().filter(|b| b.outcome == outcome).count() as u32
     }
 
     fn seq(&self, at: usize) -> Seq {
@@ -57,7 +57,7 @@ impl Model {
             let end = self.segment_end(at);
             let is_begin = at == self.una || self.bytes[at - 1].segment != self.bytes[at].segment;
             if is_begin && end <= to {
-                self.bytes[at..end].iter_mut().for_each(|b| b.fate = SegmentOutcome::Sacked);
+                self.bytes[at..end].iter_mut().for_each(|b| b.outcome = SegmentOutcome::Sacked);
             }
             at = end;
         }
@@ -76,8 +76,8 @@ fn check(board: &Scoreboard, records: &SentSegments, model: &Model) {
         assert!(record.len > 0);
         for _ in 0..record.len {
             let byte = model.bytes[at];
-            assert_eq!(record.fate, byte.fate, "byte {at}");
-            if byte.fate != SegmentOutcome::Sacked {
+            assert_eq!(record.outcome, byte.outcome, "byte {at}");
+            if byte.outcome != SegmentOutcome::Sacked {
                 assert_eq!((record.sent_at, record.retransmits), (byte.sent_at, byte.retransmits));
             }
             at += 1;
@@ -87,18 +87,20 @@ fn check(board: &Scoreboard, records: &SentSegments, model: &Model) {
     }
     assert_eq!((at, seen), (model.bytes.len(), board.record_count()));
     // Each list by time contains each record of its status once, and the in-flight one is sorted.
-    for (ends, fate) in
+    for (ends, outcome) in
         [(board.in_flight, SegmentOutcome::InFlight), (board.lost_list, SegmentOutcome::Lost)]
     {
         let (mut index, mut bytes, mut last) = (ends.first, 0, None);
         while let Some(record) = records.at(index) {
-            assert_eq!(record.fate, fate);
-            assert!(fate == SegmentOutcome::Lost || last.is_none_or(|last| last <= record.sent_at));
+            assert_eq!(record.outcome, outcome);
+            assert!(
+                outcome == SegmentOutcome::Lost || last.is_none_or(|last| last <= record.sent_at)
+            );
             bytes += record.len;
             last = Some(record.sent_at);
             index = record.newer;
         }
-        assert_eq!(bytes, model.count(fate));
+        assert_eq!(bytes, model.count(outcome));
     }
 }
 
@@ -139,7 +141,7 @@ fn play(base: Seq, steps: Vec<Step>) {
                 assert!(board.on_sent(&mut records, len, MSS, now));
                 let first = model.bytes.len();
                 model.bytes.extend((0..len as usize).map(|i| Byte {
-                    fate: SegmentOutcome::InFlight,
+                    outcome: SegmentOutcome::InFlight,
                     sent_at: now,
                     retransmits: 0,
                     segment: first + i / MSS as usize * MSS as usize,
@@ -147,8 +149,9 @@ fn play(base: Seq, steps: Vec<Step>) {
             }
             Step::Ack(n) => {
                 let to = (model.una + n).min(model.bytes.len());
-                let new =
-                    model.bytes[model.una..to].iter().filter(|b| b.fate != SegmentOutcome::Sacked);
+                let new = model.bytes[model.una..to]
+                    .iter()
+                    .filter(|b| b.outcome != SegmentOutcome::Sacked);
                 let expected = (to - model.una, new.count());
                 model.una = to;
                 let change =
@@ -181,16 +184,16 @@ fn play(base: Seq, steps: Vec<Step>) {
                 for at in model.una..model.bytes.len() {
                     // Detection goes by a record's end, which covers all segments with the same
                     // status and time.
-                    if model.bytes[at].fate == SegmentOutcome::InFlight {
+                    if model.bytes[at].outcome == SegmentOutcome::InFlight {
                         let seq = model.seq(at);
                         let record = record_of(&board, &records, seq);
-                        if record.fate == SegmentOutcome::Lost {
+                        if record.outcome == SegmentOutcome::Lost {
                             assert!(rack.was_sent_before(
                                 record.sent_at,
                                 record.end(),
                                 record.retransmits > 0
                             ));
-                            model.bytes[at].fate = SegmentOutcome::Lost;
+                            model.bytes[at].outcome = SegmentOutcome::Lost;
                         } else {
                             // Of data sent at one moment, some may be detected a little later.
                             let is_tie = !rack.was_sent_before(
@@ -212,12 +215,12 @@ fn play(base: Seq, steps: Vec<Step>) {
             }
             Step::Timeout => {
                 let una = model.una;
-                if model.bytes.get(una).is_some_and(|b| b.fate == SegmentOutcome::Sacked) {
+                if model.bytes.get(una).is_some_and(|b| b.outcome == SegmentOutcome::Sacked) {
                     model.bytes[una..]
                         .iter_mut()
-                        .filter(|b| b.fate == SegmentOutcome::Sacked)
+                        .filter(|b| b.outcome == SegmentOutcome::Sacked)
                         .for_each(|b| {
-                            b.fate = SegmentOutcome::Lost;
+                            b.outcome = SegmentOutcome::Lost;
                         });
                     // Segment boundaries are forgotten on reneging: skip the rest of the run.
                     board.on_timeout(&mut records, None, now);
@@ -228,9 +231,9 @@ fn play(base: Seq, steps: Vec<Step>) {
                 }
                 model.bytes[una..]
                     .iter_mut()
-                    .filter(|b| b.fate == SegmentOutcome::InFlight)
+                    .filter(|b| b.outcome == SegmentOutcome::InFlight)
                     .for_each(|b| {
-                        b.fate = SegmentOutcome::Lost;
+                        b.outcome = SegmentOutcome::Lost;
                     });
                 board.on_timeout(&mut records, None, now);
             }
@@ -241,8 +244,8 @@ fn play(base: Seq, steps: Vec<Step>) {
                 let at = start.since(base) as usize;
                 // Data retransmitted in other pieces has other segment boundaries.
                 for byte in &mut model.bytes[at..at + len as usize] {
-                    assert_eq!(byte.fate, SegmentOutcome::Lost);
-                    byte.fate = SegmentOutcome::InFlight;
+                    assert_eq!(byte.outcome, SegmentOutcome::Lost);
+                    byte.outcome = SegmentOutcome::InFlight;
                     byte.sent_at = now;
                     byte.retransmits += 1;
                 }
@@ -336,7 +339,7 @@ fn blocks_here_and_there_cost_a_bounded_number_of_steps() {
 }
 
 #[test]
-fn a_full_slab_stops_new_data_of_those_who_have_some_and_nobody_else() {
+fn a_full_slab_stops_new_data_of_those_who_have_some_and_nothing_else() {
     let mut records = SentSegments::new(80);
     let (mut a, mut b) = (Scoreboard::new(Seq(0)), Scoreboard::new(Seq(0)));
     let mut sent = 0;

@@ -114,11 +114,11 @@ pub(crate) async fn what_is_peeked_at_stays<P: Place>(place: Arc<P>) {
 
 pub(crate) async fn a_connected_socket_hears_its_peer_only<P: Place>(place: Arc<P>) {
     let (a, b) = place.two().await;
-    let stranger = place.one_there().await;
+    let unknown = place.one_there().await;
     a.connect(b.local_addr().unwrap()).await.unwrap();
     assert_eq!(a.peer_addr().unwrap(), b.local_addr().unwrap());
     let at_a = a.local_addr().unwrap();
-    stranger.send_to(b"other", at_a).await.unwrap();
+    unknown.send_to(b"other", at_a).await.unwrap();
     b.send_to(b"answer", at_a).await.unwrap();
     let mut room = [0; 10];
     assert_eq!(soon(a.recv_from(&mut room)).await.unwrap(), (6, b.local_addr().unwrap()));

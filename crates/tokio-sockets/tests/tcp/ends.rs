@@ -144,7 +144,7 @@ pub(crate) async fn an_address_of_somebody_else_is_refused<P: Place>(place: Arc<
     assert_eq!(kind(place.bind(elsewhere).await), ErrorKind::AddrNotAvailable);
 }
 
-pub(crate) async fn who_nobody_accepts_is_reset_with_the_listener<P: Place>(place: Arc<P>) {
+pub(crate) async fn one_that_nothing_accepts_is_reset_with_the_listener<P: Place>(place: Arc<P>) {
     let listener = place.listener().await;
     let mut here = soon(place.connect(listener.local_addr())).await.unwrap();
     here.write_all(b"hello?").await.unwrap();

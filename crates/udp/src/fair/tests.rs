@@ -91,7 +91,7 @@ fn flooded_at(
             let standing = match flood {
                 _ if is_light => honest,
                 Flood::TenAnswered => SenderStanding::Answered,
-                _ => SenderStanding::Stranger,
+                _ => SenderStanding::Unknown,
             };
             let used = queue.len() as u64 * u64::from(SIZE);
             let ask = FairRequest { source, socket: 1, true_size: SIZE, used, limit: LIMIT };
@@ -116,7 +116,7 @@ fn flooded_at(
 fn light_senders_keep_99_in_a_hundred_while_ten_or_a_network_flood_tenfold() {
     for is_v6 in [false, true] {
         for flood in [Flood::Ten, Flood::TenAnswered, Flood::Network, Flood::Neighbours] {
-            for honest in [SenderStanding::Stranger, SenderStanding::Answered] {
+            for honest in [SenderStanding::Unknown, SenderStanding::Answered] {
                 let Outcome { sent, lost, read } = flooded(flood, honest, is_v6, true);
                 assert!(sent > 1000 && lost * 100 <= sent, "{flood:?}, {honest:?}: {lost}/{sent}");
                 // Fairness costs the reader nothing: there is always something to read.
@@ -134,7 +134,7 @@ fn light_senders_keep_99_in_a_hundred_while_ten_or_a_network_flood_tenfold() {
 fn light_senders_keep_nearly_all_at_a_slow_reader() {
     for is_v6 in [false, true] {
         for flood in [Flood::Ten, Flood::TenAnswered, Flood::Network, Flood::Neighbours] {
-            let outcome = flooded_at(flood, SenderStanding::Stranger, is_v6, true, 2);
+            let outcome = flooded_at(flood, SenderStanding::Unknown, is_v6, true, 2);
             assert!(outcome.lost * 33 <= outcome.sent, "{flood:?}: {} lost", outcome.lost);
         }
     }
@@ -143,18 +143,18 @@ fn light_senders_keep_nearly_all_at_a_slow_reader() {
 /// With as many heavy hosts on one link as there is room for datagrams, a source that holds one is
 /// as heavy as they are.
 #[test]
-fn beside_a_hundred_heavy_neighbours_answered_peers_lose_nothing_and_strangers_a_third() {
+fn beside_a_hundred_heavy_neighbours_answered_peers_lose_nothing_and_unverified_packets_a_third() {
     for is_v6 in [false, true] {
         let lost = |honest| {
             let Outcome { sent, lost, .. } = flooded(Flood::HundredNeighbours, honest, is_v6, true);
             100 * lost / sent
         };
-        assert!(lost(SenderStanding::Answered) < 1 && lost(SenderStanding::Stranger) <= 33);
+        assert!(lost(SenderStanding::Answered) < 1 && lost(SenderStanding::Unknown) <= 33);
     }
 }
 
 #[test]
-fn forged_sources_cost_strangers_their_part_and_answered_peers_nothing() {
+fn forged_sources_cost_unverified_packets_their_part_and_answered_peers_nothing() {
     for is_v6 in [false, true] {
         let Outcome { sent, lost, read } =
             flooded(Flood::Million, SenderStanding::Answered, is_v6, true);
@@ -162,7 +162,7 @@ fn forged_sources_cost_strangers_their_part_and_answered_peers_nothing() {
         assert!(read >= (LENGTH as u32 - 1) * READ, "{read} read");
         // An unverified source cannot be distinguished from a forged one: a tenth of all is read.
         let Outcome { sent, lost, .. } =
-            flooded(Flood::Million, SenderStanding::Stranger, is_v6, true);
+            flooded(Flood::Million, SenderStanding::Unknown, is_v6, true);
         assert!(sent - lost >= sent / 14, "unverified: {lost} of {sent}");
     }
 }
@@ -180,7 +180,7 @@ fn share() -> (FairShare, ShareDemand) {
 fn the_reserve_is_for_answered_peers_alone() {
     let (mut fair, mut demand) = share();
     let full = LIMIT - LIMIT / RESERVE_DIVISOR;
-    assert!(!fair.grants(&ask(full), &mut demand, || SenderStanding::Stranger));
+    assert!(!fair.grants(&ask(full), &mut demand, || SenderStanding::Unknown));
     let count =
         (0..100).filter(|_| fair.grants(&ask(full), &mut demand, || SenderStanding::Answered));
     assert!((1..27).contains(&count.count()), "some of the last eighth, not all of it");
@@ -190,7 +190,7 @@ fn the_reserve_is_for_answered_peers_alone() {
     let (mut fair, mut demand) = share();
     let beyond = ask(3 * LIMIT / 4 + 1);
     assert!(
-        fair.grants(&beyond, &mut demand, || SenderStanding::Stranger),
+        fair.grants(&beyond, &mut demand, || SenderStanding::Unknown),
         "a light unverified source"
     );
 }
@@ -199,13 +199,13 @@ fn the_reserve_is_for_answered_peers_alone() {
 fn one_sender_alone_has_three_quarters_and_leaves_the_next_its_room() {
     let (mut fair, mut demand) = share();
     let mut used = 0;
-    while fair.grants(&ask(used), &mut demand, || SenderStanding::Stranger) {
+    while fair.grants(&ask(used), &mut demand, || SenderStanding::Unknown) {
         used += u64::from(SIZE);
     }
     assert!(used >= 3 * LIMIT / 4 - u64::from(SIZE) && used <= 3 * LIMIT / 4, "{used}");
     let other = FairRequest { source: addr(77, 1, false), ..ask(used) };
     for _ in 0..3 {
-        assert!(fair.grants(&other, &mut demand, || SenderStanding::Stranger));
+        assert!(fair.grants(&other, &mut demand, || SenderStanding::Unknown));
     }
 }
 
@@ -216,19 +216,19 @@ fn odd_limits_are_lived_with() {
     let (mut fair, mut demand) = share();
     for limit in [0, 1, 2, u64::from(SIZE), u64::MAX] {
         let ask = FairRequest { limit, ..ask(0) };
-        assert!(fair.grants(&ask, &mut demand, || SenderStanding::Stranger), "{limit}");
+        assert!(fair.grants(&ask, &mut demand, || SenderStanding::Unknown), "{limit}");
     }
-    for standing in [SenderStanding::Stranger, SenderStanding::Answered] {
+    for standing in [SenderStanding::Unknown, SenderStanding::Answered] {
         let ask = FairRequest { limit: 1, ..ask(u64::MAX) };
         assert!(!fair.grants(&ask, &mut demand, || standing));
     }
 }
 
 #[test]
-fn a_socket_that_is_nearly_empty_counts_nobody() {
+fn a_socket_that_is_nearly_empty_counts_nothing() {
     let (mut fair, mut demand) = share();
     for _ in 0..1000 {
-        assert!(fair.grants(&ask(LIMIT / 8), &mut demand, || SenderStanding::Stranger));
+        assert!(fair.grants(&ask(LIMIT / 8), &mut demand, || SenderStanding::Unknown));
     }
     let places = fair.sketch.places_v4(Ipv4Addr::LOCALHOST, 1);
     assert_eq!(fair.sketch.look(places, 0).granted, [0.0; 2]);

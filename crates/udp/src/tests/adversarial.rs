@@ -200,7 +200,7 @@ fn a_limit_that_grows_and_shrinks_in_mid_flood_holds_at_every_datagram() {
 }
 
 #[test]
-fn who_asks_is_told_when_a_datagram_came_and_how_many_were_refused() {
+fn one_that_asks_is_told_when_a_datagram_came_and_how_many_were_refused() {
     for n in 0..2 {
         let (family, from, to) = at(n);
         let mut bench = Bench::new();
@@ -240,8 +240,8 @@ fn flows_are_spread_over_sockets_that_are_bound_alike_and_each_keeps_its_own() {
                     id
                 })
                 .collect();
-            let stranger = bench.open(family);
-            assert!(bench.bind(stranger, &addr, 53).is_err(), "the option is needed on both");
+            let unknown = bench.open(family);
+            assert!(bench.bind(unknown, &addr, 53).is_err(), "the option is needed on both");
             let mut of_flow = Vec::new();
             for round in 0..2 {
                 for port in 1000..1200 {

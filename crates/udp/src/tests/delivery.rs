@@ -112,14 +112,14 @@ fn a_packet_handed_out_stays_charged_until_it_is_dropped() {
 }
 
 #[test]
-fn triage_tells_friends_from_strangers_and_changes_nothing() {
+fn triage_tells_established_flows_from_unverified_packets_and_changes_nothing() {
     use floodwall_packet::Triage;
     for (family, ours, peer, other) in FAMILIES {
         let mut bench = Bench::new();
         bench.listen(family, 53);
-        let friend = bench.open(family);
-        bench.bind(friend, ours, 54).unwrap();
-        bench.connect(friend, end(peer, 9), ours).unwrap();
+        let established = bench.open(family);
+        bench.bind(established, ours, 54).unwrap();
+        bench.connect(established, end(peer, 9), ours).unwrap();
         let group = if family == Family::V4 { "224.0.0.9" } else { "ff02::9" };
         for (from, to, expected) in [
             (end(peer, 9), end(ours, 54), Triage::Established),

@@ -242,7 +242,7 @@ mod tests {
     };
 
     #[test]
-    fn every_scheme_frees_every_object_once_and_nobody_reads_a_freed_one() {
+    fn every_scheme_frees_every_object_once_and_nothing_reads_a_freed_one() {
         for scheme in Scheme::ALL {
             for condition in [Condition::Rest, Condition::Flood, Condition::Stuck] {
                 let Turn { graces, rounds, .. } = turn(scheme, condition, &WORK, 60);

@@ -118,8 +118,8 @@ fn numbers(metrics: &mut Metrics, run: &Run, all: &[Run]) {
     set("made", seen.made as f64);
     set("retired", seen.retired as f64);
     set("forwarded", seen.forwarded as f64);
-    let fates = seen.ring_full + seen.overflow + seen.forwarded;
-    set("lost-without-a-name", seen.offered.abs_diff(fates + waiting_in_ring(seen)) as f64);
+    let outcomes = seen.ring_full + seen.overflow + seen.forwarded;
+    set("lost-without-a-name", seen.offered.abs_diff(outcomes + waiting_in_ring(seen)) as f64);
     set("app-share", seen.app_share());
     set("app-gap-max-ms", millis(seen.gap_max));
     set("forwarded-last-over-first", last_over_first(seen, run));

@@ -303,7 +303,7 @@ impl Mine {
                 used: account.used(),
                 limit: self.limit,
             };
-            if !fair.grants(&ask, demand, || SenderStanding::Stranger) {
+            if !fair.grants(&ask, demand, || SenderStanding::Unknown) {
                 return Err(packet);
             }
         }

@@ -97,7 +97,7 @@ impl Outside {
         is_over: impl Fn(&Seen) -> bool,
     ) -> Result<Seen, LabError> {
         let [v4, v6] = FAMILIES.map(|family| topology::honest(hold, server, family));
-        let flood = topology::strangers(rate, server)?;
+        let flood = topology::unknown(rate, server)?;
         let mut senders = Senders { honest: [v4?, v6?], flood };
         let clock = Clock::new();
         let start = clock.now();

@@ -66,7 +66,7 @@ impl Trial {
             set("honest/v4", v4);
             set("honest/v6", v6);
         }
-        set("strangers-refused", self.ended.strangers as f64);
+        set("strangers-refused", self.ended.unknown as f64);
         set("gate-refused", self.ended.gate as f64);
         set("ring-full", self.ended.ring_full as f64);
         if let Some(stamps) = &self.stamps {
@@ -177,7 +177,7 @@ impl Results {
                 trial.stamps.as_ref().map_or_else(none, |stamps| percent(stamps.share())),
                 gap(|stamps| stamps.p99),
                 gap(|stamps| stamps.longest),
-                trial.ended.strangers.to_string(),
+                trial.ended.unknown.to_string(),
                 trial.ended.gate.to_string(),
                 trial.ended.ring_full.to_string(),
             ]);
@@ -242,7 +242,7 @@ impl Results {
 pub(super) fn loop_turns_round() -> Result<f64, LabError> {
     const PACKETS: usize = 128;
     let pool = Pool::new(&PoolConfig { frames: 2 * PACKETS, ..PoolConfig::default() })?;
-    let mut flood = topology::strangers(1_000_000, Server::ours())?;
+    let mut flood = topology::unknown(1_000_000, Server::ours())?;
     let mut random = Randomness::from_number(1);
     let (mut nothing, mut frames) = (Burst::new(), PacketList::new());
     for now in [Instant::ORIGIN, Instant::from_nanos(1_000_000)] {

@@ -126,7 +126,7 @@ pub(super) fn honest(hold: &Hold, server: Server, family: Family) -> Result<Hone
 }
 
 /// Unverified sources that send so many packets a second in total, half of each family.
-pub(super) fn strangers(rate: u64, server: Server) -> Result<Blast, LabError> {
+pub(super) fn unknown(rate: u64, server: Server) -> Result<Blast, LabError> {
     let mut streams = Vec::new();
     for family in FAMILIES.into_iter().filter(|_| rate > 0) {
         let from = match family {

@@ -272,7 +272,7 @@ impl Trial {
             stamps,
             ended: Ended {
                 place: first.ended.place,
-                strangers: count(|ended| ended.strangers)?,
+                unknown: count(|ended| ended.unknown)?,
                 ring_full: count(|ended| ended.ring_full)?,
                 gate: count(|ended| ended.gate)?,
             },

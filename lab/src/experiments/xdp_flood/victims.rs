@@ -105,7 +105,7 @@ pub(super) struct Ended {
     /// Where the kernel's half was, in words.
     pub(super) place: &'static str,
     /// Unverified packets refused by the interface's program, and packets lost in rings.
-    pub(super) strangers: u64,
+    pub(super) unknown: u64,
     pub(super) ring_full: u64,
     /// Packets dropped at the gate.
     pub(super) gate: u64,
@@ -215,6 +215,6 @@ impl Run {
             + facts.of(WorkerCounter::DropsTriageRejectable);
         let stats = ended.ports.first().map(|port| port.stats).unwrap_or_default();
         let ring_full = stats.rx_ring_full + stats.rx_no_buffer;
-        Ok(Ended { place, strangers: stats.rx_strangers, ring_full, gate })
+        Ok(Ended { place, unknown: stats.rx_strangers, ring_full, gate })
     }
 }

@@ -12,7 +12,7 @@ use crate::namespace::{inside, tell};
 fn scanned(kind: Kind, words: &'static str, judge: fn(&Said, &Value)) {
     inside(move || {
         let Some(scene) = Scene::set_up(kind, None, "--service udp-echo:7") else { return };
-        let Some(said) = scene.stranger.inside(|| run("nmap", words, b"")) else { return };
+        let Some(said) = scene.unknown.inside(|| run("nmap", words, b"")) else { return };
         assert!(said.status.success(), "{} {}", said.text, said.complaint);
         let stat = scene.instance.wait_until_idle();
         honest::assert_all_answered(&scene.honest);

@@ -37,7 +37,7 @@ fn frag6_finds_our_identifications_random() {
     inside(|| {
         let Some(scene) = Scene::set_up(Kind::Tap, None, "") else { return };
         let words = "-i eth0 -d fd77::2 -W";
-        let Some(said) = scene.stranger.inside(|| run("frag6", words, b"")) else { return };
+        let Some(said) = scene.unknown.inside(|| run("frag6", words, b"")) else { return };
         let verdict = said.text.lines().find(|line| line.starts_with("Fragment ID policy"));
         tell(verdict.unwrap_or(&said.complaint));
         assert!(verdict.is_some_and(|line| line.contains("Randomized IDs")), "{}", said.text);

@@ -67,7 +67,7 @@ fn errors_sent(before: &Value, after: &Value) -> u64 {
 fn ndpexhaust26_and_ndpexhaust6() {
     inside(|| {
         let Some(scene) = Scene::set_up(Kind::Tap, Some(pace()), "") else { return };
-        assert!(scene.stranger.inside(|| ip("-6 route add fd99::/64 via fd77::2")));
+        assert!(scene.unknown.inside(|| ip("-6 route add fd99::/64 via fd77::2")));
         for (tool, words) in [
             ("atk6-ndpexhaust26", "eth0 fd99::"),
             ("atk6-ndpexhaust26", "-p -r eth0 fd99::"),
@@ -114,7 +114,7 @@ fn in_cases(
         let Some(scene) = Scene::set_up(Kind::Tap, None, "") else { return };
         if let Some((case, verdict)) = alone {
             let words = format!("{flags} eth0 fd77::2 {case}");
-            let one = scene.stranger.inside(|| Process::start(tool, &words, b""));
+            let one = scene.unknown.inside(|| Process::start(tool, &words, b""));
             let Some(one) = one else { return };
             let said = one.wait(Duration::from_secs(60)).text;
             assert!(said.contains(verdict), "{said}");
@@ -124,7 +124,7 @@ fn in_cases(
         for first in (1..=cases).step_by(AT_ONCE as usize) {
             let these = (first..=cases.min(first + AT_ONCE - 1)).map(|case| {
                 let words = format!("{flags} eth0 fd77::2 {case}");
-                scene.stranger.inside(|| Process::start(tool, &words, b""))
+                scene.unknown.inside(|| Process::start(tool, &words, b""))
             });
             let Some(these) = these.collect::<Option<Vec<_>>>() else { return };
             said.extend(these.into_iter().map(|case| case.wait(Duration::from_secs(60)).text));

@@ -74,7 +74,7 @@ fn an_unknown_request_is_a_refusal_and_a_missing_instance_is_unreachable() {
 }
 
 #[test]
-fn clients_that_stall_hold_up_nobody_for_longer_than_their_patience() {
+fn clients_that_stall_hold_up_nothing_for_longer_than_their_patience() {
     let server = Server::start("stalled", "{}");
     let stalled: Vec<_> = (0..CONNECTIONS_MAX + 4)
         .map(|_| {

@@ -59,7 +59,7 @@ pub(super) fn emit(a: &mut Assembler, known: &KnownFields<'_>, through: Label, i
 /// Enters the flow of a frame into a free place of its set, if there is one; goes on at `through`.
 /// Only what has proved its source comes here, so a flood fills nothing; what the worker does not
 /// confirm is swept out.
-pub(super) fn befriend(a: &mut Assembler, known: &KnownFields<'_>, through: Label) {
+pub(super) fn mark_established(a: &mut Assembler, known: &KnownFields<'_>, through: Label) {
     let (printed, v6) = (a.label(), a.label());
     frame(a);
     reach(a, V4_PORTS + 4, through);
@@ -80,7 +80,7 @@ pub(super) fn befriend(a: &mut Assembler, known: &KnownFields<'_>, through: Labe
         Operation::And,
         SETS as i32 - 1,
     );
-    look_up(a, known.friends, through);
+    look_up(a, known.established, through);
     for way in 0..WAYS {
         let (next, entry) = (a.label(), way * ENTRY_WORDS);
         a.load(AccessSize::Double, Register::R1, Register::R0, word(entry))

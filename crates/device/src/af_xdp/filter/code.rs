@@ -60,7 +60,7 @@ const TCP: i32 = 6;
 #[derive(Clone, Copy)]
 pub(super) struct KnownFields<'a> {
     pub(super) desks: i32,
-    pub(super) friends: i32,
+    pub(super) established: i32,
     pub(super) key: &'a [u64],
     pub(super) maps: DestinationMaps,
     pub(super) fair: FairMaps,
@@ -336,7 +336,7 @@ fn flow(
         .jump_if(Register::R1, JumpCondition::Differs, TCP, other);
     a.place(flow);
     print(a, known, words);
-    friend(a, known, is_v6, ways);
+    established(a, known, is_v6, ways);
     transit(a, known, (is_v6, words), ways);
     if let Some(programs) = known.programs {
         unknown_segment(a, programs, (ports, protocol));
@@ -375,7 +375,7 @@ fn transit(
         .jump(on);
     a.place(pairs);
     print(a, known, words.split_last_chunk::<NO_ADDRESSES>().map_or(words, |(addrs, _)| addrs));
-    friend(a, known, is_v6, ways);
+    established(a, known, is_v6, ways);
     let hops = if is_v6 { V6_HOPS } else { V4_HOPS };
     a.load(AccessSize::Byte, Register::R1, Register::R7, hops).jump_if(
         Register::R1,
@@ -425,14 +425,14 @@ pub(super) fn print(a: &mut Assembler, known: &KnownFields<'_>, words: &[(Access
 
 /// Ends the way of established flows, with their hash in `R8`: they go on while they have tokens
 /// and their prefix has room. Falls through for all others.
-fn friend(a: &mut Assembler, known: &KnownFields<'_>, is_v6: bool, ways: &CodePaths) {
+fn established(a: &mut Assembler, known: &KnownFields<'_>, is_v6: bool, ways: &CodePaths) {
     let (established, unknown) = (a.label(), a.label());
     a.copy(Register::R1, Register::R8).compute(Register::R1, Operation::ShiftRight, 32).compute(
         Register::R1,
         Operation::And,
         SETS as i32 - 1,
     );
-    look_up(a, known.friends, ways.through);
+    look_up(a, known.established, ways.through);
     for way in 0..WAYS {
         // `R0` is at the entry.
         if way > 0 {
@@ -466,7 +466,7 @@ pub(super) fn credit(a: &mut Assembler, kind: ProgramKind, ways: &CodePaths) {
     let (granted, used) = (word(DESK_GRANTED + kind as usize), word(DESK_USED + kind as usize));
     let why = match kind {
         ProgramKind::Segment => FilterRefusal::Segment,
-        _ => FilterRefusal::Stranger,
+        _ => FilterRefusal::Unknown,
     };
     a.load(AccessSize::Double, Register::R1, Register::R9, granted)
         .load(AccessSize::Double, Register::R2, Register::R9, used)

@@ -102,7 +102,7 @@ impl Modelled {
         let words =
             |machine: &mut Machine, each: usize, count: usize| machine.array(8 * each, count);
         let desks = words(&mut machine, DESK_WORDS, 1);
-        let friends = words(&mut machine, WAYS * ENTRY_WORDS, SETS);
+        let established = words(&mut machine, WAYS * ENTRY_WORDS, SETS);
         let board = words(&mut machine, 5, 1);
         let ports = words(&mut machine, 1, 2 * PORT_WORDS);
         let addresses = machine.hash(16, 8, 8);
@@ -114,7 +114,8 @@ impl Modelled {
         };
         let flows = FlowMaps { prefixes: words(&mut machine, 2, PREFIXES as usize), key: 77 };
         let key: [u64; KEY_WORDS] = core::array::from_fn(|n| (0x9e37_79b9 * (n as u64 + 3)) | 1);
-        let known = KnownFields { desks, friends, key: &key, maps, fair, flows, programs: None };
+        let known =
+            KnownFields { desks, established, key: &key, maps, fair, flows, programs: None };
         let mut a = Assembler::new();
         let through = a.label();
         a.copy(Register::R6, Register::R1);

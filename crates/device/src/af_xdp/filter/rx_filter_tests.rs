@@ -79,7 +79,7 @@ fn until_it_is_told_and_without_pressure_everything_is_wanted() {
 }
 
 #[test]
-fn under_pressure_what_is_for_others_dies_whatever_it_carries_and_groups_and_neighbours_do_not() {
+fn under_pressure_what_is_for_others_is_dropped_and_groups_and_neighbours_are_not() {
     let Some(mut line) = pressed() else { return };
     let mut all_ports = ours();
     (all_ports.any_udp, all_ports.any_tcp) = (true, true);
@@ -130,21 +130,21 @@ fn under_pressure_what_is_for_others_dies_whatever_it_carries_and_groups_and_nei
 }
 
 #[test]
-fn without_credit_a_stranger_dies_before_anything_else_is_asked_of_it_and_a_friend_does_not() {
+fn without_credit_an_unverified_packet_is_dropped_first_and_an_established_flow_is_not() {
     let Some(mut line) = pressed() else { return };
     let mut all_ports = ours();
     (all_ports.any_udp, all_ports.any_tcp) = (true, true);
     line.want(&all_ports);
-    let stranger = FirstLineState::Refused("rx_strangers");
+    let unknown = FirstLineState::Refused("rx_strangers");
     for (v6, protocol) in KINDS {
         let mine = flow(v6, protocol, 1, 1);
         let pieces = with(mine.clone(), if v6 { 6 } else { 7 }, if v6 { 44 } else { 1 });
         line.admit(NOW, Some(0));
         for frame in [&mine, &elsewhere(v6, mine.clone()), &pieces, &elsewhere(v6, pieces.clone())]
         {
-            assert_eq!(say(&line, frame), stranger, "{v6} {protocol}");
+            assert_eq!(say(&line, frame), unknown, "{v6} {protocol}");
         }
-        line.befriend(NOW, &mine);
+        line.mark_established(NOW, &mine);
         assert_eq!(say(&line, &mine), FirstLineState::Taken, "{v6} {protocol}");
         // Packets that no shard accepts take nothing from the credit.
         line.admit(NOW, Some(1));
@@ -152,7 +152,7 @@ fn without_credit_a_stranger_dies_before_anything_else_is_asked_of_it_and_a_frie
         let other = flow(v6, protocol, 2, 1);
         assert_eq!(
             [&other, &other].map(|frame| say(&line, frame)),
-            [FirstLineState::Taken, stranger]
+            [FirstLineState::Taken, unknown]
         );
     }
 }
@@ -181,7 +181,7 @@ fn addresses_come_and_go_and_so_many_that_there_is_no_room_are_all_wanted() {
 }
 
 #[test]
-fn under_pressure_what_is_for_a_closed_port_dies_and_no_other_one() {
+fn under_pressure_what_is_for_a_closed_port_is_dropped_and_no_other_one() {
     let Some(mut line) = pressed() else { return };
     let is = |line: &FirstLine, wanted: [FirstLineState; 2]| {
         for (v6, protocol) in KINDS {
@@ -321,7 +321,7 @@ fn at_a_shared_link_address_only_what_is_for_our_addresses_is_taken() {
 }
 
 #[test]
-fn what_is_denied_dies_always_by_the_longest_word_on_it_and_nothing_else_does() {
+fn what_is_denied_is_dropped_always_by_the_longest_word_on_it_and_nothing_else_does() {
     const DENIED: FirstLineState = FirstLineState::Refused("rx_denied");
     for line in [FirstLine::load(STATION), FirstLine::load_shared(STATION)] {
         let Some(mut line) = or_skipped(line) else { return };
@@ -375,13 +375,13 @@ fn router() -> Option<FirstLine> {
 }
 
 #[test]
-fn hosts_that_talk_through_a_router_are_known_whatever_their_ports_and_to_nobody_else() {
+fn hosts_that_talk_through_a_router_are_known_whatever_their_ports_and_to_nothing_else() {
     let Some(mut line) = router() else { return };
     for v6 in [false, true] {
         for (host, protocol) in [(1, UDP), (3, TCP)] {
             let there = elsewhere(v6, flow(v6, protocol, host, 1000));
             assert_eq!(say(&line, &there), STRANGER);
-            line.befriend(NOW, &there);
+            line.mark_established(NOW, &there);
             let last = 14 + if v6 { 40 } else { 20 };
             for other in [UDP, TCP] {
                 let mut frame = elsewhere(v6, flow(v6, other, host, 2222));
@@ -392,7 +392,7 @@ fn hosts_that_talk_through_a_router_are_known_whatever_their_ports_and_to_nobody
             assert_eq!(say(&line, &flow(v6, protocol, host, 1000)), STRANGER, "it is for us");
         }
         // Of the host's own traffic the ports count.
-        line.befriend(NOW, &flow(v6, UDP, 9, 1000));
+        line.mark_established(NOW, &flow(v6, UDP, 9, 1000));
         assert_eq!(say(&line, &flow(v6, UDP, 9, 1000)), FirstLineState::Taken);
         assert_eq!(say(&line, &flow(v6, UDP, 9, 1001)), STRANGER);
     }
@@ -411,7 +411,7 @@ fn what_may_go_no_further_takes_nothing_of_what_may() {
         assert_eq!(say(&line, &ends(5)), STRANGER, "v6 {v6}");
         let on = elsewhere(v6, flow(v6, UDP, 6, 1000));
         assert_eq!(say(&line, &on), FirstLineState::Taken, "v6 {v6}: that has its own credit");
-        line.befriend(NOW, &ends(5));
+        line.mark_established(NOW, &ends(5));
         assert_eq!(say(&line, &ends(5)), FirstLineState::Taken, "a pair that talks may ask");
     }
 }

@@ -76,7 +76,7 @@ fn without_pressure_everything_for_the_station_is_taken() {
 }
 
 #[test]
-fn what_triage_would_refuse_dies_under_pressure_by_name_whatever_the_credit() {
+fn what_triage_would_refuse_is_dropped_under_pressure_by_name_whatever_the_credit() {
     let Some(mut line) = loaded() else { return };
     line.admit(NOW, Some(1000));
     let mut source_group = flow(false, UDP, 1, 1);
@@ -147,48 +147,48 @@ fn what_cannot_be_read_to_its_ports_has_a_credit_of_its_own() {
 }
 
 #[test]
-fn friends_go_through_without_credit_and_strangers_up_to_it() {
+fn established_flows_go_through_without_credit_and_unverified_packets_up_to_it() {
     let Some(mut line) = loaded() else { return };
     let kinds = [(false, UDP), (false, TCP), (true, UDP), (true, TCP)];
     for ((v6, protocol), host) in kinds.into_iter().zip([1, 3, 5, 7]) {
-        let friend = flow(v6, protocol, host, 1000);
+        let established = flow(v6, protocol, host, 1000);
         line.admit(NOW, Some(0));
-        assert_eq!(line.say(&friend).unwrap(), STRANGER);
-        line.befriend(NOW, &friend);
-        assert_eq!(line.say(&friend).unwrap(), FirstLineState::Taken);
+        assert_eq!(line.say(&established).unwrap(), STRANGER);
+        line.mark_established(NOW, &established);
+        assert_eq!(line.say(&established).unwrap(), FirstLineState::Taken);
         // Each part of a flow's key distinguishes it from others.
         let other = if protocol == UDP { TCP } else { UDP };
-        let mut ours = friend.clone();
+        let mut ours = established.clone();
         let last = 14 + if v6 { 39 } else { 19 };
         ours[last] ^= 1;
-        let mut our_port = friend.clone();
+        let mut our_port = established.clone();
         our_port[last + 4] ^= 1;
-        let strangers = [
+        let unknown = [
             flow(v6, other, host, 1000),
             flow(v6, protocol, host + 1, 1000),
             flow(v6, protocol, host, 1001),
             ours,
             our_port,
         ];
-        for stranger in &strangers {
-            assert_eq!(line.say(stranger).unwrap(), STRANGER, "{stranger:x?}");
+        for unknown in &unknown {
+            assert_eq!(line.say(unknown).unwrap(), STRANGER, "{unknown:x?}");
         }
         let before = line.stats().rx_strangers;
         line.admit(NOW, Some(3));
         let taken =
-            strangers.iter().filter(|frame| line.say(frame).unwrap() == FirstLineState::Taken);
+            unknown.iter().filter(|frame| line.say(frame).unwrap() == FirstLineState::Taken);
         assert_eq!(taken.count(), 3);
         assert_eq!(line.stats().rx_strangers - before, 2);
-        assert_eq!(line.say(&friend).unwrap(), FirstLineState::Taken);
+        assert_eq!(line.say(&established).unwrap(), FirstLineState::Taken);
     }
 }
 
 #[test]
-fn what_is_no_flow_is_nobodys_friend() {
+fn what_is_no_flow_is_nobodys_established_flow() {
     let Some(mut line) = loaded() else { return };
     line.admit(NOW, Some(0));
     for odd in [with(flow(false, UDP, 1, 1), 6, 0x20), flow(true, 58, 1, 1), vec![0; 20], vec![]] {
-        line.befriend(NOW, &odd);
+        line.mark_established(NOW, &odd);
         if odd.len() > 20 {
             assert_eq!(line.say(&odd).unwrap(), STRANGER);
         }
@@ -202,7 +202,7 @@ fn newcomers_are_few_a_turn_and_those_who_talk_keep_half_of_each_set() {
         line.say(&flow(true, UDP, 1, port)).unwrap() == FirstLineState::Taken
     };
     line.admit(NOW, Some(0));
-    (0..100).for_each(|port| line.befriend(NOW, &flow(true, UDP, 1, port)));
+    (0..100).for_each(|port| line.mark_established(NOW, &flow(true, UDP, 1, port)));
     assert_eq!((0..100).filter(|port| known(&line, *port)).count(), 16, "a turn's bound");
     // Four times as many as there are places come, while the first ones go on talking.
     let mut now = NOW;
@@ -210,9 +210,9 @@ fn newcomers_are_few_a_turn_and_those_who_talk_keep_half_of_each_set() {
     while port < 61_000 {
         now += Duration::from_micros(200);
         line.admit(now, Some(0));
-        (0..16).for_each(|first| line.befriend(now, &flow(true, UDP, 1, first)));
+        (0..16).for_each(|first| line.mark_established(now, &flow(true, UDP, 1, first)));
         for _ in 0..16 {
-            line.befriend(now, &flow(true, UDP, 2, port));
+            line.mark_established(now, &flow(true, UDP, 2, port));
             port += 1;
         }
     }
@@ -224,7 +224,7 @@ fn newcomers_are_few_a_turn_and_those_who_talk_keep_half_of_each_set() {
         line.admit(now, Some(0));
     }
     assert_eq!((0..16).filter(|port| known(&line, *port)).count(), 0);
-    line.befriend(now, &flow(true, UDP, 1, 5));
+    line.mark_established(now, &flow(true, UDP, 1, 5));
     assert!(known(&line, 5));
 }
 
@@ -293,7 +293,7 @@ fn taken(line: &mut FirstLine, now: Instant, frame: &[u8], count: usize) -> usiz
     let is_taken = |_: &usize| {
         let is_taken = line.say(frame).unwrap() == FirstLineState::Taken;
         if is_taken {
-            line.befriend(now, frame);
+            line.mark_established(now, frame);
         }
         is_taken
     };
@@ -306,7 +306,7 @@ fn a_flow_without_progress_is_worth_its_tokens_and_new_data_or_acknowledgments_r
         let Some(mut line) = loaded() else { return };
         line.admit(NOW, Some(32));
         let old = segment(v6, 1, (7000, u32::MAX - 5), 100);
-        line.befriend(NOW, &old);
+        line.mark_established(NOW, &old);
         assert_eq!(taken(&mut line, NOW, &old, 500), 64, "v6 {v6}: what a new flow has");
         assert_eq!(line.say(&old).unwrap(), FirstLineState::Refused("rx_flow_full"));
         assert_eq!(line.stats().rx_flow_full, 437);
@@ -323,12 +323,12 @@ fn a_flow_without_progress_is_worth_its_tokens_and_new_data_or_acknowledgments_r
         for progress in [(7100, u32::MAX - 5), (7000, 10)] {
             let before = taken(&mut line, now, &old, 500);
             assert_eq!(before, 0, "v6 {v6}");
-            line.befriend(now, &segment(v6, 1, progress, 100));
+            line.mark_established(now, &segment(v6, 1, progress, 100));
             assert_eq!(taken(&mut line, now, &old, 500), 4, "v6 {v6}: {progress:?}");
         }
         // The same ends have a new connection.
         let new = segment(v6, 1, (7000_u32.wrapping_sub(1 << 30), 0), 100);
-        line.befriend(now, &new);
+        line.mark_established(now, &new);
         assert!(taken(&mut line, now, &new, 500) > 4, "v6 {v6}");
         line.admit(now, None);
         assert_eq!(taken(&mut line, now, &old, 500), 500, "the pressure is over");
@@ -341,8 +341,8 @@ fn a_transfer_that_goes_on_loses_nothing_beside_a_replay() {
         let Some(mut line) = loaded() else { return };
         let replayed = segment(v6, 1, (7000, 1), 100);
         line.admit(NOW, Some(32));
-        line.befriend(NOW, &replayed);
-        line.befriend(NOW, &segment(v6, 2, (0, 1), 0));
+        line.mark_established(NOW, &replayed);
+        line.mark_established(NOW, &segment(v6, 2, (0, 1), 0));
         let (mut replays, mut lost) = (0, 0);
         // Segments wait in the ring: triage sees a burst after the program has.
         let mut seq = 0_u32;
@@ -356,7 +356,7 @@ fn a_transfer_that_goes_on_loses_nothing_beside_a_replay() {
             let came = |frame: &&Vec<u8>| line.say(frame).unwrap() == FirstLineState::Taken;
             let came: Vec<_> = burst.iter().filter(came).collect();
             lost += burst.len() - came.len();
-            came.iter().for_each(|frame| line.befriend(now, frame));
+            came.iter().for_each(|frame| line.mark_established(now, frame));
         }
         assert_eq!(lost, 0, "v6 {v6}");
         assert!(replays <= 64 + 16, "v6 {v6}: of 8,800 replays {replays} were taken");
@@ -373,8 +373,8 @@ fn a_loud_prefix_of_established_flows_leaves_room_to_a_quiet_one() {
             let now = NOW + Duration::from_micros(100 * turn);
             line.admit(now, Some(32));
             // What the receiver takes is progress, as far as it goes.
-            (0..400).for_each(|_| line.befriend(now, &loud));
-            (0..4).for_each(|_| line.befriend(now, &quiet));
+            (0..400).for_each(|_| line.mark_established(now, &loud));
+            (0..4).for_each(|_| line.mark_established(now, &quiet));
             let took = taken(&mut line, now, &loud, 700);
             let more = taken(&mut line, now, &quiet, 4);
             if turn >= 10 {

@@ -9,13 +9,13 @@ fn unresolved_flood<A: Nth>() {
     let (mut asks, mut full) = (0, 0);
     for n in 0..1_000_000 {
         match world.send(10_000 + n) {
-            Fate::Asks => asks += 1,
-            Fate::Dies(DropReason::NeighborTableFull) => full += 1,
+            Outcome::Asks => asks += 1,
+            Outcome::Dies(DropReason::NeighborTableFull) => full += 1,
             other => panic!("{other:?}"),
         }
     }
     assert_eq!((asks, full), (NEIGHBORS_INCOMPLETE_MAX, 1_000_000 - NEIGHBORS_INCOMPLETE_MAX));
-    assert!((0..honest).all(|n| world.send(n) == Fate::To(mac(n))));
+    assert!((0..honest).all(|n| world.send(n) == Outcome::To(mac(n))));
     // Three seconds later the flood's neighbours have failed, and give way to any new one.
     world.pass(4 * SECOND);
     world.resolves(500);
@@ -24,8 +24,8 @@ fn unresolved_flood<A: Nth>() {
         world.send(2_000_000 + n);
     }
     world.cache.table.assert_sound();
-    assert!((0..honest).all(|n| world.send(n) == Fate::To(mac(n))));
-    assert_eq!(world.send(500), Fate::To(mac(500)));
+    assert!((0..honest).all(|n| world.send(n) == Outcome::To(mac(n))));
+    assert_eq!(world.send(500), Outcome::To(mac(500)));
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn a_million_unknown_destinations_evict_no_resolved_neighbour() {
     unresolved_flood::<Ipv6Addr>();
 }
 
-fn stranger_flood<A: Nth>() {
+fn unverified_packet_flood<A: Nth>() {
     let mut world = World::<A>::new();
     let honest = 700;
     (0..honest).for_each(|n| world.resolves(n));
@@ -44,7 +44,7 @@ fn stranger_flood<A: Nth>() {
         assert_eq!(world.asks_for_us(10_000 + n), Some(mac(10_000 + n)));
         // Answering them makes them no better known.
         if n % 3 == 0 {
-            assert_eq!(world.send(10_000 + n), Fate::To(mac(10_000 + n)));
+            assert_eq!(world.send(10_000 + n), Outcome::To(mac(10_000 + n)));
         }
         if n % 10_000 == 0 {
             world.pass(6 * SECOND);
@@ -61,26 +61,26 @@ fn stranger_flood<A: Nth>() {
 }
 
 #[test]
-fn a_flood_of_strangers_makes_64_entries_and_evicts_no_other() {
-    stranger_flood::<Ipv4Addr>();
-    stranger_flood::<Ipv6Addr>();
+fn a_flood_of_unverified_packets_makes_64_entries_and_evicts_no_other() {
+    unverified_packet_flood::<Ipv4Addr>();
+    unverified_packet_flood::<Ipv6Addr>();
 }
 
-fn stranger_in_use<A: Nth>() {
+fn unverified_packet_in_use<A: Nth>() {
     let mut world = World::<A>::new();
     world.asks_for_us(7);
-    assert_eq!(world.send(7), Fate::To(mac(7)));
+    assert_eq!(world.send(7), Outcome::To(mac(7)));
     assert_eq!(world.pass(SECOND / 1000), [Asked::Neighbor(A::nth(7), mac(7))]);
     world.answers(7);
     (0..1000).for_each(|n| _ = world.asks_for_us(10_000 + n));
     assert_eq!(world.state(7), Some(Reachable));
-    assert_eq!(world.send(7), Fate::To(mac(7)));
+    assert_eq!(world.send(7), Outcome::To(mac(7)));
 }
 
 #[test]
-fn a_stranger_that_is_sent_to_is_asked_at_once_and_then_outlives_a_sweep() {
-    stranger_in_use::<Ipv4Addr>();
-    stranger_in_use::<Ipv6Addr>();
+fn an_unverified_packet_that_is_sent_to_is_asked_at_once_and_then_outlives_a_sweep() {
+    unverified_packet_in_use::<Ipv4Addr>();
+    unverified_packet_in_use::<Ipv6Addr>();
 }
 
 fn oldest_stale<A: Nth>() {
@@ -91,7 +91,7 @@ fn oldest_stale<A: Nth>() {
         world.pass(46 * SECOND);
     }
     // 0 is used again, and so becomes the youngest of the four.
-    assert_eq!(world.send(0), Fate::To(mac(0)));
+    assert_eq!(world.send(0), Outcome::To(mac(0)));
     world.cache.confirm(ONE, A::nth(0), world.now);
     world.pass(46 * SECOND);
     for (new, gone) in [(10, 1), (11, 2), (12, 3), (13, 0)] {
@@ -101,7 +101,10 @@ fn oldest_stale<A: Nth>() {
         world.cache.table.assert_sound();
     }
     // None is stale: the new neighbour's packets leave, and it is not kept.
-    assert_eq!((world.send(20), world.send(20), world.answers(20)), (Fate::Asks, Fate::Waits, 2));
+    assert_eq!(
+        (world.send(20), world.send(20), world.answers(20)),
+        (Outcome::Asks, Outcome::Waits, 2)
+    );
     assert_eq!(world.state(20), None);
     assert!((10..14).all(|n| world.state(n) == Some(Reachable)));
     assert_eq!(world.asks_for_us(21), None);
@@ -125,7 +128,7 @@ fn unproven_neighbours_go_before_proven_ones() {
     world.pass(46 * SECOND);
     assert!(world.asks_for_us(5).is_some() && world.asks_for_us(6).is_some());
     // An unverified neighbour that is being probed is evicted all the same; it holds no packet.
-    assert_eq!(world.send(5), Fate::To(mac(5)));
+    assert_eq!(world.send(5), Outcome::To(mac(5)));
     world.resolves(10);
     assert_eq!((world.state(5), world.state(6)), (None, Some(Stale)));
     world.resolves(11);
@@ -140,8 +143,8 @@ fn unproven_neighbours_go_before_proven_ones() {
 fn interfaces_do_not_share_their_bounds() {
     let config = NeighborConfig { entries: 4, unresolved: 2, ..NeighborConfig::for_interfaces(2) };
     let mut world = World::<Ipv4Addr>::with(config);
-    assert_eq!((world.send(1), world.send(2)), (Fate::Asks, Fate::Asks));
-    assert_eq!(world.send(3), Fate::Dies(DropReason::NeighborTableFull));
+    assert_eq!((world.send(1), world.send(2)), (Outcome::Asks, Outcome::Asks));
+    assert_eq!(world.send(3), Outcome::Dies(DropReason::NeighborTableFull));
     let mut send = |iface: u16| {
         let packet = world.pool.packet_from(b"x").unwrap();
         match world.cache.resolve(IfIndex(iface), Ipv4Addr::nth(3), world.now, packet) {
@@ -160,8 +163,8 @@ fn a_small_table_keeps_half_for_resolved_neighbours() {
     let config = NeighborConfig { entries: 4, ..NeighborConfig::for_interfaces(2) };
     let mut world = World::<Ipv4Addr>::with(config);
     (0..2).for_each(|n| world.resolves(n));
-    assert_eq!((world.send(5), world.send(6)), (Fate::Asks, Fate::Asks));
-    assert_eq!(world.send(7), Fate::Dies(DropReason::NeighborTableFull));
+    assert_eq!((world.send(5), world.send(6)), (Outcome::Asks, Outcome::Asks));
+    assert_eq!(world.send(7), Outcome::Dies(DropReason::NeighborTableFull));
 }
 
 fn operator<A: Nth>() {
@@ -169,17 +172,17 @@ fn operator<A: Nth>() {
     world.bring(7, Permanent);
     let flags = AdvertisementFlags { solicited: true, overriding: true, router: false };
     assert_eq!(world.advertises(7, Some(mac(99)), flags), None);
-    assert_eq!(world.send(7), Fate::To(mac(7)));
+    assert_eq!(world.send(7), Outcome::To(mac(7)));
     assert_eq!(world.cache.deadline(), None);
     // Made permanent while packets wait: they leave.
-    assert_eq!((world.send(8), world.send(8)), (Fate::Asks, Fate::Waits));
+    assert_eq!((world.send(8), world.send(8)), (Outcome::Asks, Outcome::Waits));
     world.bring(8, Permanent);
-    assert_eq!((world.left(), world.send(8)), (2, Fate::To(mac(8))));
-    assert_eq!(world.send(9), Fate::Asks);
+    assert_eq!((world.left(), world.send(8)), (2, Outcome::To(mac(8))));
+    assert_eq!(world.send(9), Outcome::Asks);
     let mut waited = PacketList::new();
     assert!(world.cache.remove(ONE, A::nth(9), &mut waited));
     assert!(!world.cache.remove(ONE, A::nth(9), &mut waited));
-    assert_eq!((waited.take().len(), world.send(9)), (1, Fate::Asks));
+    assert_eq!((waited.take().len(), world.send(9)), (1, Outcome::Asks));
     world.cache.flush(IfIndex(2), &mut waited);
     assert_eq!((waited.len(), world.cache.iter().count()), (0, 3));
     world.cache.flush(ONE, &mut waited);
@@ -197,7 +200,7 @@ fn the_operator_adds_removes_and_flushes() {
 #[test]
 fn timed_work_stops_at_its_budget() {
     let mut world = World::<Ipv4Addr>::new();
-    (0..100).for_each(|n| assert_eq!(world.send(n), Fate::Asks));
+    (0..100).for_each(|n| assert_eq!(world.send(n), Outcome::Asks));
     let later = world.now + 10 * SECOND;
     let (mut events, mut calls) = (0, 0);
     while world.cache.deadline().is_some_and(|d| d <= later) {
@@ -222,15 +225,15 @@ fn crowded_queue<A: Nth>() {
     let room = (most / each) as u32;
     assert!((4..NEIGHBORS_INCOMPLETE_MAX as u32 / 2).contains(&room));
     for n in 0..2 * room {
-        assert_eq!(world.send(n), Fate::Asks);
+        assert_eq!(world.send(n), Outcome::Asks);
         assert!(world.cache.waiting_bytes() <= most);
     }
     assert_eq!(world.cache.waiting_bytes(), each * u64::from(room));
     // Of those for which a packet waits the newest is dropped; of the others none.
-    assert_eq!((world.send(0), world.send(room)), (Fate::Replaces, Fate::Replaces));
+    assert_eq!((world.send(0), world.send(room)), (Outcome::Replaces, Outcome::Replaces));
     assert_eq!((world.answers(0), world.answers(room)), (1, 0));
-    assert_eq!(world.send(room), Fate::To(mac(room)), "it was resolved");
-    assert_eq!((world.send(room + 1), world.send(room + 1)), (Fate::Waits, Fate::Replaces));
+    assert_eq!(world.send(room), Outcome::To(mac(room)), "it was resolved");
+    assert_eq!((world.send(room + 1), world.send(room + 1)), (Outcome::Waits, Outcome::Replaces));
     world.cache.flush(ONE, &mut world.released);
     assert_eq!((world.left() as u32, world.cache.waiting_bytes()), (room, 0));
 }

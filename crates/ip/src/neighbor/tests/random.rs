@@ -36,14 +36,14 @@ fn step() -> impl Strategy<Value = Step> {
 /// Plays a history; the packets that were given and those that came back.
 fn play<A: Nth>(steps: &[Step]) -> (usize, usize) {
     let config =
-        NeighborConfig { interfaces: 2, entries: 8, unresolved: 3, strangers: 2, pending: 2 };
+        NeighborConfig { interfaces: 2, entries: 8, unresolved: 3, unknown: 2, pending: 2 };
     let mut world = World::<A>::with(config);
     let (mut given, mut back) = (0, 0);
     for step in steps {
         match *step {
             Step::Send(n) => {
                 given += 1;
-                back += usize::from(!matches!(world.send(n), Fate::Asks | Fate::Waits));
+                back += usize::from(!matches!(world.send(n), Outcome::Asks | Outcome::Waits));
             }
             Step::Advertise(n, link_addr, bits) => {
                 let flags = AdvertisementFlags {

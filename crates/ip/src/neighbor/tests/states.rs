@@ -4,11 +4,11 @@ use super::*;
 
 fn a_packet_waits_until_the_neighbour_answers<A: Nth>() {
     let mut world = World::<A>::new();
-    assert_eq!((world.send(7), world.send(7)), (Fate::Asks, Fate::Waits));
+    assert_eq!((world.send(7), world.send(7)), (Outcome::Asks, Outcome::Waits));
     assert_eq!(world.cache.lookup(ONE, A::nth(7), world.now), None);
     assert!(world.cache.is_asked(ONE, A::nth(7)));
     assert_eq!(world.answers(7), 2);
-    assert_eq!(world.send(7), Fate::To(mac(7)));
+    assert_eq!(world.send(7), Outcome::To(mac(7)));
     assert_eq!(world.cache.lookup(ONE, A::nth(7), world.now), Some(mac(7)));
     assert!(!world.cache.is_asked(ONE, A::nth(7)));
     // Another interface's neighbour of the same address is another neighbour.
@@ -22,7 +22,7 @@ fn packets_wait_until_the_neighbour_answers() {
 }
 
 #[test]
-fn the_newest_packets_wait_and_the_oldest_dies() {
+fn the_newest_packets_wait_and_the_oldest_is_dropped() {
     let mut world = World::<Ipv6Addr>::new();
     for n in 0..5_u8 {
         let packet = world.pool.packet_from(&[n]).unwrap();
@@ -44,8 +44,8 @@ fn the_newest_packets_wait_and_the_oldest_dies() {
 fn silent_neighbour<A: Nth>() {
     let mut world = World::<A>::new();
     let addr = A::nth(7);
-    let fates: Vec<_> = (0..4).map(|_| world.send(7)).collect();
-    assert_eq!(fates, [Fate::Asks, Fate::Waits, Fate::Waits, Fate::Replaces]);
+    let outcomes: Vec<_> = (0..4).map(|_| world.send(7)).collect();
+    assert_eq!(outcomes, [Outcome::Asks, Outcome::Waits, Outcome::Waits, Outcome::Replaces]);
     let everybody = Asked::Everybody(addr);
     assert_eq!(world.pass(SECOND * 99 / 100), []);
     assert_eq!(world.pass(SECOND / 50), [everybody]);
@@ -53,10 +53,10 @@ fn silent_neighbour<A: Nth>() {
     assert_eq!(world.pass(SECOND), [Asked::Unreachable(addr, 3)]);
     // For a second it is not solicited again; then it may be.
     assert_eq!(world.state(7), Some(Failed));
-    assert_eq!(world.send(7), Fate::Dies(DropReason::NeighborUnreachable));
+    assert_eq!(world.send(7), Outcome::Dies(DropReason::NeighborUnreachable));
     assert_eq!(world.answers(7), 0);
     world.pass(SECOND);
-    assert_eq!(world.send(7), Fate::Asks);
+    assert_eq!(world.send(7), Outcome::Asks);
     assert_eq!(world.pass(4 * SECOND), [everybody, everybody, Asked::Unreachable(addr, 1)]);
     world.pass(FAILED_KEEP + SECOND);
     assert_eq!((world.state(7), world.cache.deadline()), (None, None));
@@ -77,11 +77,11 @@ fn reachability_ends<A: Nth>() {
     assert_eq!(world.pass(31 * SECOND), []);
     assert_eq!((world.state(7), world.cache.deadline()), (Some(Stale), None));
     // Used again: five seconds for upper protocols to confirm, then three unicast probes.
-    assert_eq!((world.send(7), world.state(7)), (Fate::To(mac(7)), Some(Delay)));
+    assert_eq!((world.send(7), world.state(7)), (Outcome::To(mac(7)), Some(Delay)));
     assert_eq!(world.pass(SECOND * 49 / 10), []);
     let neighbor = Asked::Neighbor(addr, mac(7));
     assert_eq!(world.pass(SECOND / 5), [neighbor]);
-    assert_eq!((world.send(7), world.state(7)), (Fate::To(mac(7)), Some(Probe)));
+    assert_eq!((world.send(7), world.state(7)), (Outcome::To(mac(7)), Some(Probe)));
     assert_eq!(world.pass(2 * SECOND), [neighbor, neighbor]);
     assert_eq!(world.pass(SECOND), [Asked::Unreachable(addr, 0)]);
     assert_eq!(world.state(7), Some(Unreachable));
@@ -103,12 +103,12 @@ fn patience<A: Nth>() {
     let everybody = Asked::Everybody(addr);
     for (wait, expected) in [(1, everybody), (3, everybody), (9, everybody)] {
         assert_eq!(world.pass(SECOND * wait - SECOND / 2), []);
-        assert_eq!((world.send(7), world.state(7)), (Fate::To(mac(7)), Some(Unreachable)));
+        assert_eq!((world.send(7), world.state(7)), (Outcome::To(mac(7)), Some(Unreachable)));
         assert_eq!(world.pass(SECOND / 2), [expected]);
     }
     assert_eq!(world.pass(26 * SECOND), []);
     assert_eq!(world.pass(SECOND), [Asked::Unreachable(addr, 0)]);
-    assert_eq!(world.send(7), Fate::Dies(DropReason::NeighborUnreachable));
+    assert_eq!(world.send(7), Outcome::Dies(DropReason::NeighborUnreachable));
     assert_eq!(world.cache.neighbor(ONE, addr).unwrap().link_addr, None);
     // An answer in between makes it reachable again, wherever it is now.
     let mut world = World::<A>::new();
@@ -116,7 +116,7 @@ fn patience<A: Nth>() {
     world.pass(5 * SECOND);
     let flags = AdvertisementFlags { solicited: true, overriding: true, router: false };
     assert_eq!(world.advertises(7, Some(mac(99)), flags), Some(mac(99)));
-    assert_eq!((world.send(7), world.state(7)), (Fate::To(mac(99)), Some(Reachable)));
+    assert_eq!((world.send(7), world.state(7)), (Outcome::To(mac(99)), Some(Reachable)));
 }
 
 #[test]
@@ -127,10 +127,10 @@ fn a_neighbour_that_was_reachable_is_given_up_later_and_asked_for_ever_more_rare
 
 /// A neighbour that has never answered us is given up at once.
 #[test]
-fn a_stranger_that_does_not_answer_is_given_up_at_once() {
+fn an_unverified_packet_that_does_not_answer_is_given_up_at_once() {
     let mut world = World::<Ipv6Addr>::new();
     world.asks_for_us(7);
-    assert_eq!((world.send(7), world.state(7)), (Fate::To(mac(7)), Some(Delay)));
+    assert_eq!((world.send(7), world.state(7)), (Outcome::To(mac(7)), Some(Delay)));
     world.pass(9 * SECOND);
     assert_eq!(world.state(7), Some(Failed));
 }
@@ -140,13 +140,13 @@ fn a_stranger_that_does_not_answer_is_given_up_at_once() {
 fn a_links_own_times_are_used_on_that_link() {
     let mut world = World::<Ipv6Addr>::new();
     world.cache.set_timers(ONE, Some(1000 * SECOND), Some(SECOND / 4));
-    assert_eq!(world.send(7), Fate::Asks);
+    assert_eq!(world.send(7), Outcome::Asks);
     let everybody = Asked::Everybody(Ipv6Addr::nth(7));
     assert_eq!(world.pass(SECOND * 3 / 5), [everybody, everybody]);
     world.answers(7);
     assert_eq!((world.pass(499 * SECOND), world.state(7)), (vec![], Some(Reachable)));
     world.cache.set_timers(ONE, None, None);
-    assert_eq!(world.send(8), Fate::Asks);
+    assert_eq!(world.send(8), Outcome::Asks);
     assert_eq!(world.pass(SECOND * 3 / 5), []);
 }
 
@@ -200,7 +200,7 @@ fn confirmation<A: Nth>() {
     for _ in 0..100 {
         assert_eq!(world.pass(10 * SECOND), []);
         world.cache.confirm(ONE, A::nth(7), world.now);
-        assert_eq!((world.send(7), world.state(7)), (Fate::To(mac(7)), Some(Reachable)));
+        assert_eq!((world.send(7), world.state(7)), (Outcome::To(mac(7)), Some(Reachable)));
     }
     for state in [Stale, Delay, Probe, Unreachable] {
         let mut world = World::<A>::new();
@@ -229,7 +229,7 @@ fn late_work<A: Nth>() {
     world.resolves(7);
     // No timed work ran for a minute: the state is true all the same.
     world.now += 60 * SECOND;
-    assert_eq!(world.send(7), Fate::To(mac(7)));
+    assert_eq!(world.send(7), Outcome::To(mac(7)));
     assert_eq!(world.state(7), Some(Delay));
 }
 

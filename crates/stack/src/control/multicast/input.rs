@@ -114,7 +114,7 @@ impl Stack {
         errors: Counter,
     ) {
         match result {
-            Ok(()) => self.stats.fates.delivered += 1,
+            Ok(()) => self.stats.outcomes.delivered += 1,
             Err(reason) => {
                 if reason != DropReason::GroupMessageNotForUs {
                     self.stats.counters.count(errors);

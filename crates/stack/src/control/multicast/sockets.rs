@@ -366,7 +366,7 @@ impl Stack {
             }
             if outgoing.hop_limit == 0 {
                 self.originate::<A>(outgoing.packet.len() + A::HEADER_LEN);
-                self.stats.fates.transmitted += 1;
+                self.stats.outcomes.transmitted += 1;
                 return;
             }
         }
@@ -386,7 +386,7 @@ impl Stack {
         if interface.is_none_or(|i| !i.is_member(dst_addr)) {
             return;
         }
-        self.stats.fates.received += 1;
+        self.stats.outcomes.received += 1;
         let (receives, delivers) = match A::FAMILY {
             Family::V4 => (Counter::IpInReceives, Counter::IpInDelivers),
             Family::V6 => (Counter::Ip6InReceives, Counter::Ip6InDelivers),
@@ -406,7 +406,7 @@ impl Stack {
         match self.sockets.udp.input(&input, copy, cx.pool, &mut stats.counters, &mut stats.access)
         {
             DatagramVerdict::Delivered { .. } | DatagramVerdict::DeliveredToGroup { .. } => {
-                stats.fates.delivered += 1;
+                stats.outcomes.delivered += 1;
             }
             DatagramVerdict::Dropped(copy, reason) => self.drop_packet(copy, reason),
             DatagramVerdict::PortUnreachable(copy) => self.drop_packet(copy, DropReason::UdpNoPort),

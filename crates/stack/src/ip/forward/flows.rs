@@ -158,7 +158,7 @@ impl ForwardedFlows {
 
     /// Whether a packet of the opposite direction was lately forwarded.
     #[inline(always)]
-    pub(crate) fn is_friend(&self, place: DialogueSlot) -> bool {
+    pub(crate) fn is_established(&self, place: DialogueSlot) -> bool {
         let set = self.sets.get(place.set as usize & (self.sets.len() - 1));
         set.is_some_and(|set| {
             let way = set.prints.iter().position(|print| *print == place.print);

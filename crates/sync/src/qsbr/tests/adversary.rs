@@ -106,7 +106,7 @@ fn lazy_objects_begin_no_grace_period_until_a_hundred_wait_or_they_are_old() {
 }
 
 #[test]
-fn a_worker_stuck_in_a_batch_costs_no_more_than_the_cap_is_named_and_stops_nobody() {
+fn a_worker_stuck_in_a_batch_costs_no_more_than_the_cap_is_named_and_stops_nothing() {
     const CHANGES: u64 = 10_000;
     let domain = Domain::new(3);
     let cell = RcuCell::new(&domain, Box::new([0_u64; 4]));

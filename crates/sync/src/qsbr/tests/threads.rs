@@ -171,7 +171,7 @@ fn a_policy_of_the_labs_may_announce_only_when_idle() {
 }
 
 #[test]
-fn drained_only_when_nobody_is_online() {
+fn drained_only_when_nothing_is_online() {
     let domain = Domain::new(1);
     let reader = domain.reader().unwrap();
     let mut limbo = limbo_of(&domain, 4);

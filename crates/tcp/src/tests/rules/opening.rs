@@ -16,7 +16,7 @@ fn an_idle_connection_takes_no_more_than_its_bound() {
 }
 
 #[test]
-fn a_port_where_nobody_listens_answers_with_a_reset_and_never_to_one() {
+fn a_port_where_nothing_listens_answers_with_a_reset_and_never_to_one() {
     for v6 in [false, true] {
         let mut peer = Peer::new(v6);
         let answer = peer.give(put(S, 0, 0).data(b"abc"));

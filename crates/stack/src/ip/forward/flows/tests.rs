@@ -37,36 +37,36 @@ fn note<A: Named>(table: &mut ForwardedFlows, from: u64, to: u64) {
     table.note(place);
 }
 
-fn is_friend<A: Named>(table: &ForwardedFlows, from: u64, to: u64) -> bool {
-    table.is_friend(table.place(A::named(from), A::named(to)))
+fn is_established<A: Named>(table: &ForwardedFlows, from: u64, to: u64) -> bool {
+    table.is_established(table.place(A::named(from), A::named(to)))
 }
 
-fn answered_is_friend_until_silence<A: Named>() {
+fn answered_is_established_until_silence<A: Named>() {
     let mut table = table();
     table.begin(at(0));
     note::<A>(&mut table, 1, 2);
-    assert!(!is_friend::<A>(&table, 1, 2), "the sender has not been answered yet");
-    assert!(is_friend::<A>(&table, 2, 1), "its answer is awaited");
+    assert!(!is_established::<A>(&table, 1, 2), "the sender has not been answered yet");
+    assert!(is_established::<A>(&table, 2, 1), "its answer is awaited");
     note::<A>(&mut table, 2, 1);
-    for (from, to, friend) in [(1, 2, true), (2, 1, true), (1, 3, false), (3, 2, false)] {
-        assert_eq!(is_friend::<A>(&table, from, to), friend, "{from} to {to}");
+    for (from, to, established) in [(1, 2, true), (2, 1, true), (1, 3, false), (3, 2, false)] {
+        assert_eq!(is_established::<A>(&table, from, to), established, "{from} to {to}");
     }
     // From now on only one of them sends.
     for ms in (0..29_000).step_by(100) {
         table.begin(at(ms));
         note::<A>(&mut table, 1, 2);
     }
-    assert!(is_friend::<A>(&table, 1, 2));
+    assert!(is_established::<A>(&table, 1, 2));
     table.begin(at(31_000));
     note::<A>(&mut table, 1, 2);
-    assert!(!is_friend::<A>(&table, 1, 2), "a pair that is one-way again is unverified");
-    assert!(is_friend::<A>(&table, 2, 1));
+    assert!(!is_established::<A>(&table, 1, 2), "a pair that is one-way again is unverified");
+    assert!(is_established::<A>(&table, 2, 1));
 }
 
 #[test]
-fn who_is_answered_is_a_friend_until_silence() {
-    answered_is_friend_until_silence::<Ipv4Addr>();
-    answered_is_friend_until_silence::<Ipv6Addr>();
+fn one_that_is_answered_is_established_until_silence() {
+    answered_is_established_until_silence::<Ipv4Addr>();
+    answered_is_established_until_silence::<Ipv6Addr>();
 }
 
 fn random_destinations_displace_no_dialogue<A: Named>() {
@@ -76,20 +76,22 @@ fn random_destinations_displace_no_dialogue<A: Named>() {
         note::<A>(&mut table, 1_000_000 + host, 7);
         note::<A>(&mut table, 7, 1_000_000 + host);
     }
-    let friends = |table: &ForwardedFlows| {
+    let established = |table: &ForwardedFlows| {
         let pairs = (0..10_000).map(|host| 1_000_000 + host);
         pairs
-            .filter(|host| is_friend::<A>(table, *host, 7) && is_friend::<A>(table, 7, *host))
+            .filter(|host| {
+                is_established::<A>(table, *host, 7) && is_established::<A>(table, 7, *host)
+            })
             .count()
     };
-    let before = friends(&table);
+    let before = established(&table);
     // Ten thousand balls in 8,192 sets of eight: hardly any set is too small.
     assert!(before > 9_990, "{before}");
     for n in 0..400_000_u64 {
         table.begin(at(n / 100));
         note::<A>(&mut table, 7, random.next_u64() << 20);
     }
-    assert_eq!(friends(&table), before, "active pairs stay");
+    assert_eq!(established(&table), before, "active pairs stay");
     let (some, both) = table.count();
     assert!(some <= DIALOGUES && both == before, "{some} {both}");
 }
@@ -101,9 +103,9 @@ fn a_flood_of_random_destinations_neither_grows_the_table_nor_displaces_a_dialog
 }
 
 #[test]
-fn an_answer_beside_a_flood_of_random_destinations_makes_a_friend() {
+fn an_answer_beside_a_flood_of_random_destinations_makes_an_established_flow() {
     let (mut table, mut random) = (table(), PublicRandom::new(8));
-    let mut friends = 0;
+    let mut established = 0;
     for flow in 0..100 {
         table.begin(at(flow * 100));
         note::<Ipv4Addr>(&mut table, flow, 1 << 16);
@@ -111,19 +113,19 @@ fn an_answer_beside_a_flood_of_random_destinations_makes_a_friend() {
         for _ in 0..5_000 {
             note::<Ipv4Addr>(&mut table, 1 << 17, random.next_u64());
         }
-        friends += usize::from(is_friend::<Ipv4Addr>(&table, 1 << 16, flow));
+        established += usize::from(is_established::<Ipv4Addr>(&table, 1 << 16, flow));
     }
-    assert!(friends >= 99, "{friends} of 100");
+    assert!(established >= 99, "{established} of 100");
 }
 
 #[test]
-fn time_that_wraps_makes_no_friends_of_strangers() {
+fn time_that_wraps_makes_no_established_flows_of_unverified_packets() {
     let mut table = table();
     table.begin(at(0));
     note::<Ipv4Addr>(&mut table, 2, 1);
     let wrapped = Instant::from_nanos(at(0).as_nanos() + (1 << (16 + TICK_BITS)));
     table.begin(wrapped);
-    assert!(!is_friend::<Ipv4Addr>(&table, 1, 2), "after one long idle period");
+    assert!(!is_established::<Ipv4Addr>(&table, 1, 2), "after one long idle period");
     // And where time advances step by step.
     let mut table = self::table();
     table.begin(at(0));
@@ -131,7 +133,7 @@ fn time_that_wraps_makes_no_friends_of_strangers() {
     for step in 1..=1 << 16 {
         table.begin(Instant::from_nanos(at(0).as_nanos() + (step << TICK_BITS)));
     }
-    assert!(!is_friend::<Ipv4Addr>(&table, 1, 2));
+    assert!(!is_established::<Ipv4Addr>(&table, 1, 2));
 }
 
 #[test]
