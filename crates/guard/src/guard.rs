@@ -31,6 +31,8 @@ use crate::status::{PortStatus, Status};
 const WAKES: u64 = 1_342;
 /// Nanoseconds of its rate that a prefix may send at once.
 const UDP_BURST: u64 = 250_000_000;
+/// Looks to which addresses are read once: a second.
+const SELDOM: u32 = 4;
 /// The change of the wall clock from which on the programs are told.
 const SET_BY: u64 = 200_000_000;
 
@@ -102,6 +104,7 @@ struct Seen {
     addresses: BTreeSet<[u8; 16]>,
     carries: bool,
     rules: RuleWatch,
+    looks: u32,
 }
 
 /// A guard in force: its programs are attached until it is dropped, or longer where pinned.
@@ -215,6 +218,7 @@ impl Guard {
             addresses,
             carries: true,
             rules: RuleWatch::new(breaking),
+            looks: 0,
         };
         write(&loaded, &settings, true)?;
         let (classify, adopt) = attach(&config, &loaded, index, before)?;
@@ -253,7 +257,11 @@ impl Guard {
         if turns || self.settings != before {
             self.tell(turns)?;
         }
-        follow_addresses(&self.loaded, &mut self.seen.addresses)?;
+        self.seen.looks = self.seen.looks.wrapping_add(1);
+        // Where the table of routes is large this takes a while.
+        if self.seen.looks.is_multiple_of(SELDOM) {
+            follow_addresses(&self.loaded, &mut self.seen.addresses)?;
+        }
         let carries = carries(&self.config.interface).unwrap_or(false);
         if carries != self.seen.carries {
             self.seen.carries = carries;
