@@ -25,7 +25,7 @@ use crate::loaded::Loaded;
 use crate::notice::Notice;
 use crate::pins::{self, Pins};
 use crate::rules::{self, RuleWatch};
-use crate::status::{PortStatus, Status};
+use crate::status::{self, PortStatus, Status};
 
 /// SYNs to one port at one core within 134 ms that wake the programs: 10,000 a second.
 const WAKES: u64 = 1_342;
@@ -301,8 +301,8 @@ impl Guard {
 
     fn follow_ports(&mut self, notices: &mut Vec<Notice>) -> Result<(), GuardError> {
         let listening = ListeningPorts::read();
-        let status = self.status()?;
-        let tcp = status.ports.iter().filter(|port| port.protocol == "tcp");
+        let ports = self.ports()?;
+        let tcp = ports.iter().filter(|port| port.protocol == "tcp");
         for (n, port) in tcp.enumerate() {
             let number = port.port;
             let listens = listening.has(number);
@@ -334,16 +334,26 @@ impl Guard {
     /// # Errors
     /// The kernel refuses to read a map.
     pub fn status(&self) -> Result<Status, GuardError> {
+        let by_number = |number| {
+            numbered(&self.config)
+                .find(|it| it.0 == number)
+                .map(|(_, protocol, port)| (protocol, port))
+        };
+        Ok(Status {
+            interface: self.config.interface.clone(),
+            paused: self.settings.paused,
+            ports: self.ports()?,
+            refused: status::refused(&self.loaded.ranked, boot_nanos(), by_number)?,
+        })
+    }
+
+    fn ports(&self) -> io::Result<Vec<PortStatus>> {
         let now = boot_nanos();
         let ports = numbered(&self.config).map(|(number, protocol, port)| {
             let values = self.loaded.tallies.get(&u32::from(number).to_ne_bytes())?;
             Ok(PortStatus::of(protocol, port, &values, now))
         });
-        Ok(Status {
-            interface: self.config.interface.clone(),
-            paused: self.settings.paused,
-            ports: ports.collect::<io::Result<_>>()?,
-        })
+        ports.collect()
     }
 
     /// What is guarded.
