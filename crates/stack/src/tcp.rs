@@ -30,9 +30,10 @@ use floodwall_tcp::{
 use floodwall_wire::{Dscp, Ecn, IpProtocol};
 use thiserror::Error;
 
-use crate::ip::ip_family::{AddrPair, IpFamily};
-use crate::ip::rx::RxMeta;
-use crate::ip::tx::{OutgoingPacket, OutputPath};
+use crate::ip::addr_pair::AddrPair;
+use crate::ip::ip_family::IpFamily;
+use crate::ip::outgoing_packet::{OutgoingPacket, OutputPath};
+use crate::ip::rx_meta::RxMeta;
 use crate::round_context::RoundContext;
 use crate::sockets::{Sockets, scope_of};
 use crate::stack::Stack;

@@ -44,7 +44,7 @@ use self::flows::{DialogueSlot, ForwardedFlows};
 use self::way::{ForwardPath, ForwardPaths, LinkPeers};
 use crate::config::StackConfig;
 use crate::ip::ip_family::IpFamily;
-use crate::ip::rx::RxMeta;
+use crate::ip::rx_meta::RxMeta;
 use crate::round_context::RoundContext;
 use crate::shards::Role;
 use crate::stack::Stack;

@@ -18,7 +18,7 @@ use floodwall_wire::{Icmpv6Type, ethernet};
 
 use crate::ip::forward::CrossingPacket;
 use crate::ip::ip_family::IpFamily;
-use crate::ip::rx::RxMeta;
+use crate::ip::rx_meta::RxMeta;
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
 

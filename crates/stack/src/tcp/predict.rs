@@ -21,7 +21,7 @@ use floodwall_wire::{IpProtocol, ethernet, ipv4, ipv6};
 
 use super::gro::{COUNTERS_V4, COUNTERS_V6};
 use crate::ip::ip_family::IpFamily;
-use crate::ip::rx::RxMeta;
+use crate::ip::rx_meta::RxMeta;
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
 

@@ -39,7 +39,7 @@ use floodwall_udp::{DatagramKey, SocketId};
 use floodwall_wire::IpProtocol;
 
 use crate::ip::ip_family::IpFamily;
-use crate::ip::tx::OutputPath;
+use crate::ip::outgoing_packet::OutputPath;
 use crate::stack::Stack;
 use crate::triage::peer_of;
 
