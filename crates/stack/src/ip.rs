@@ -11,6 +11,7 @@ pub(crate) mod deliver;
 pub(crate) mod echo;
 pub(crate) mod errors;
 pub(crate) mod exceptions;
+pub(crate) mod expected_datagrams;
 pub(crate) mod forward;
 pub(crate) mod ip_family;
 pub(crate) mod outgoing_packet;

@@ -48,7 +48,7 @@ pub enum StartError {
     Raw(#[from] RawOpenError),
     /// TCP does not listen.
     #[error(transparent)]
-    Tcp(#[from] crate::tcp::TcpError),
+    Tcp(#[from] crate::tcp::error::TcpError),
     /// A group was not joined.
     #[error(transparent)]
     Group(#[from] GroupError),

@@ -21,7 +21,7 @@ use crate::ip::outgoing_packet::{BEST_EFFORT, OutgoingPacket};
 use crate::ip::rx_meta::RxMeta;
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
-use crate::triage::peer_of;
+use crate::triage::recent_peers::peer_of;
 
 impl Stack {
     #[inline]

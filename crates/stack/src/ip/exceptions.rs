@@ -48,7 +48,7 @@ use crate::ip::ip_family::IpFamily;
 use crate::ip::outgoing_packet::OutputPath;
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
-use crate::triage::peer_of;
+use crate::triage::recent_peers::peer_of;
 
 /// Which shard has the flow that a message quotes.
 pub(crate) enum PathStanding {

@@ -31,8 +31,6 @@ const BARE: usize = 20;
 const STAMPED: usize = 32;
 /// What such options begin with: no operation twice, kind 8, 10 bytes.
 const STAMPS: [u8; 4] = [1, 1, 8, 10];
-/// No connection.
-pub(crate) const NONE: u32 = u32::MAX;
 
 /// The headers of a plain segment.
 struct PlainSegment {
