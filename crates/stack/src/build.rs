@@ -29,17 +29,17 @@ use crate::control::multicast::MulticastGroups;
 use crate::control::router::InterfaceRouters;
 use crate::ip::echo::EchoRefusals;
 use crate::ip::exceptions::{EchoPaths, RawSent};
-use crate::ip::forward::Forwarding;
+use crate::ip::expected_datagrams::ExpectedDatagrams;
+use crate::ip::forward::forwarding::Forwarding;
 use crate::ip::path_cache::PathCache;
 use crate::ip::routes::FibPair;
-use crate::ip::udp_predict::ExpectedDatagrams;
 use crate::parts::{
     BurstState, ControlState, FamilyState, IcmpState, MemoryShare, PacketPolicy, ShardContext,
     SocketTables,
 };
 use crate::shards::{Role, Seat};
 use crate::stack::Stack;
-use crate::tcp::TcpShard;
+use crate::tcp::shard::TcpShard;
 use crate::triage::recent_peers::RecentPeers;
 use crate::watched::Watched;
 

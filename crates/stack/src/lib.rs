@@ -61,6 +61,6 @@ pub use tap::{
     PacketTap, TapConfig, TapEvent, TapFilter, TapProtocol, TapReader, TapRecord, TapSide,
     source_of,
 };
-pub use tcp::TcpError;
 pub use tcp::drain::{Drained, HeldConnections};
+pub use tcp::error::TcpError;
 pub use tcp::syn::ListenerReport;

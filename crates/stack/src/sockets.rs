@@ -21,9 +21,10 @@ use floodwall_udp::{
 use floodwall_wire::{IcmpReport, IpProtocol};
 use thiserror::Error;
 
-use crate::ip::ip_family::{AddrPair, IpFamily};
+use crate::ip::addr_pair::AddrPair;
+use crate::ip::ip_family::IpFamily;
+use crate::ip::outgoing_packet::{BEST_EFFORT, OutgoingPacket, OutputPath};
 use crate::ip::path_cache::{PathQuery, SendingPath};
-use crate::ip::tx::{BEST_EFFORT, OutgoingPacket, OutputPath};
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
 
@@ -47,7 +48,7 @@ pub enum StartError {
     Raw(#[from] RawOpenError),
     /// TCP does not listen.
     #[error(transparent)]
-    Tcp(#[from] crate::tcp::TcpError),
+    Tcp(#[from] crate::tcp::error::TcpError),
     /// A group was not joined.
     #[error(transparent)]
     Group(#[from] GroupError),

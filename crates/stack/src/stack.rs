@@ -39,7 +39,7 @@ pub struct Stack {
     pub(crate) policy: PacketPolicy,
     pub(crate) sockets: SocketTables,
     /// Connections, where this stack has any.
-    pub(crate) tcp: Option<Box<crate::tcp::TcpShard>>,
+    pub(crate) tcp: Option<Box<crate::tcp::shard::TcpShard>>,
     pub(crate) shard: ShardContext,
     pub(crate) burst: BurstState,
     pub(crate) memory: MemoryShare,

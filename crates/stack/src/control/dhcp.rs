@@ -26,9 +26,10 @@ use floodwall_wire::dhcpv4::{CLIENT_PORT, SERVER_PORT};
 use floodwall_wire::{IpProtocol, UdpFields, UdpHeader, udp};
 
 use crate::control::addresses::AddAddress;
-use crate::ip::ip_family::AddrPair;
-use crate::ip::rx::RxMeta;
-use crate::ip::tx::{BEST_EFFORT, HOP_LIMIT, OutgoingPacket};
+use crate::ip::addr_pair::AddrPair;
+use crate::ip::outgoing_packet::{BEST_EFFORT, OutgoingPacket};
+use crate::ip::rx_meta::RxMeta;
+use crate::ip::tx::HOP_LIMIT;
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
 

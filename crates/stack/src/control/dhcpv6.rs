@@ -27,9 +27,9 @@ use floodwall_wire::{IpProtocol, UdpFields, UdpHeader, udp};
 
 use crate::config::StackConfig;
 use crate::control::addresses::AddAddress;
-use crate::ip::ip_family::AddrPair;
-use crate::ip::rx::RxMeta;
-use crate::ip::tx::{BEST_EFFORT, OutgoingPacket};
+use crate::ip::addr_pair::AddrPair;
+use crate::ip::outgoing_packet::{BEST_EFFORT, OutgoingPacket};
+use crate::ip::rx_meta::RxMeta;
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
 

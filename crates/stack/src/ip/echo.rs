@@ -18,9 +18,11 @@ use floodwall_wire::icmpv4::Icmpv4Type;
 use floodwall_wire::icmpv6::Icmpv6Type;
 use floodwall_wire::{Dscp, Ecn, IpProtocol, Ipv4Fields, ipv4};
 
-use crate::ip::ip_family::{AddrPair, IpFamily};
-use crate::ip::rx::RxMeta;
-use crate::ip::tx::{BEST_EFFORT, HOP_LIMIT, OutgoingPacket, traffic_class};
+use crate::ip::addr_pair::AddrPair;
+use crate::ip::ip_family::IpFamily;
+use crate::ip::outgoing_packet::{BEST_EFFORT, OutgoingPacket, traffic_class};
+use crate::ip::rx_meta::RxMeta;
+use crate::ip::tx::HOP_LIMIT;
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
 

@@ -11,9 +11,10 @@ use floodwall_ip::{IcmpError, NeighborCache, icmp};
 use floodwall_packet::{PacketBuf, Pool};
 use floodwall_wire::{EtherType, IpProtocol, ipv4, ipv6};
 
+use crate::ip::addr_pair::AddrPair;
+use crate::ip::outgoing_packet::BEST_EFFORT;
 use crate::ip::path_cache::{PathCache, ResolvedPath};
 use crate::ip::routes::FibReaders;
-use crate::ip::tx::BEST_EFFORT;
 use crate::shards::FollowerView;
 use crate::stack::Stack;
 
@@ -68,13 +69,6 @@ pub(crate) trait IpFamily: Address + Routed + FollowerView {
 
     /// What is counted when an error goes out.
     fn count_error(stack: &mut Stack, error: IcmpError);
-}
-
-/// Source and destination.
-#[derive(Clone, Copy)]
-pub(crate) struct AddrPair<A> {
-    pub(crate) src_addr: A,
-    pub(crate) dst_addr: A,
 }
 
 impl IpFamily for Ipv4Addr {

@@ -21,8 +21,9 @@ use floodwall_tcp::SegmentMarks;
 use floodwall_udp::{DatagramHeader, PreparedDatagram, SocketId};
 use floodwall_wire::{IpProtocol, ethernet, ipv4, ipv6};
 
-use crate::ip::ip_family::{AddrPair, IpFamily};
-use crate::ip::tx::OutputPath;
+use crate::ip::addr_pair::AddrPair;
+use crate::ip::ip_family::IpFamily;
+use crate::ip::outgoing_packet::OutputPath;
 use crate::triage::recent_peers::AGAIN;
 
 /// How long an entry serves.

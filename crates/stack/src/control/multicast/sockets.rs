@@ -19,7 +19,7 @@ use floodwall_wire::IpProtocol;
 use floodwall_wire::group::GroupProtocol;
 
 use crate::ip::ip_family::IpFamily;
-use crate::ip::tx::{OutgoingPacket, OutputPath};
+use crate::ip::outgoing_packet::{OutgoingPacket, OutputPath};
 use crate::round_context::RoundContext;
 use crate::sockets::Sockets;
 use crate::stack::Stack;
