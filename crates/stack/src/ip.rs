@@ -12,6 +12,7 @@ pub(crate) mod echo;
 pub(crate) mod errors;
 pub(crate) mod exceptions;
 pub(crate) mod expected_datagrams;
+pub(crate) mod fib_pair;
 pub(crate) mod forward;
 pub(crate) mod ip_family;
 pub(crate) mod outgoing_packet;
