@@ -27,13 +27,12 @@
 //! # Under flood
 //! Reachable from any host on a link: the control shard publishes a neighbour for each host that
 //! makes us resolve it or that solicits us, and, where router advertisements are accepted,
-//! interfaces and routes. Bounds: snapshots are replaced once in [`limits::SNAPSHOT_EVERY`] at
-//! most, and [`limits::SNAPSHOTS_WAITING`] wait for readers; of the neighbours
-//! [`limits::NEIGHBOR_SETS_WAITING`] sets of each family wait. When full nothing is published, the
-//! status word signals this to followers, and the control shard resolves and sends for them: honest
-//! traffic of other shards takes that path until readers have paused. Worst work per packet of a
-//! follower: one keyed hash and eight comparisons. Counters: `FloodwallSnapshotsRefused`,
-//! `FloodwallNeighborsRefused`.
+//! interfaces and routes. Bounds: snapshots are replaced once in `SNAPSHOT_EVERY` at most, and
+//! `SNAPSHOTS_WAITING` wait for readers; of the neighbours `NEIGHBOR_SETS_WAITING` sets of each
+//! family wait. When full nothing is published, the status word signals this to followers, and the
+//! control shard resolves and sends for them: honest traffic of other shards takes that path until
+//! readers have paused. Worst work per packet of a follower: one keyed hash and eight comparisons.
+//! Counters: `FloodwallSnapshotsRefused`, `FloodwallNeighborsRefused`.
 
 mod commands;
 mod control;

@@ -1,6 +1,6 @@
-//! `Remote`: what a program needs to make sockets; and all that programs and workers share.
+//! `RemoteShared`: all that programs and workers share.
 //!
-//! Made once, before the workers: [`Remote::new`] gives each worker's stack its
+//! Made once, before the workers: [`Remote::new`](super::Remote::new) gives each worker's stack its
 //! [`RemoteShard`](super::RemoteShard). Clones are the same. Invariant: all of this is allocated
 //! at the start and lives as long as the last handle.
 
