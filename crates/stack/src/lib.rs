@@ -35,7 +35,7 @@ pub use config::{ConfigError, InterfaceConfig, StackConfig, StaticRoute};
 pub use control::addresses::{AddAddress, AddressError};
 pub use control::host_view::{HostRouteError, NeighborReport, RouteReport};
 pub use control::multicast::GroupInterface;
-pub use control::router::Dns;
+pub use control::router::state::Dns;
 pub use floodwall_dhcp as dhcp_client;
 pub use floodwall_ip::access_list::{AccessList, AccessRule, AccessRuleError, RuleCount};
 pub use floodwall_ip::advertiser::{self, AdvertiserConfig, AdvertiserError};
@@ -61,6 +61,6 @@ pub use tap::{
     PacketTap, TapConfig, TapEvent, TapFilter, TapProtocol, TapReader, TapRecord, TapSide,
     source_of,
 };
-pub use tcp::TcpError;
-pub use tcp::drain::{Drained, HeldConnections};
+pub use tcp::drain::progress::{Drained, HeldConnections};
+pub use tcp::error::TcpError;
 pub use tcp::syn::ListenerReport;

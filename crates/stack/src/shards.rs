@@ -61,7 +61,7 @@ pub(crate) use self::shard_places::ShardPlace;
 pub use self::shard_places::{NoSeat, Seats};
 use self::snapshot::TableSnapshot;
 use crate::config::StackConfig;
-use crate::ip::routes::FibPair;
+use crate::ip::fib_pair::FibPair;
 use crate::remote::RemoteShard;
 use crate::stats::Stats;
 

@@ -13,7 +13,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use floodwall_base::{Address, IfIndex, Instant, Randomness};
 use floodwall_checksum::InternetSum;
 use floodwall_ip::{Interface, PingOpenError, RawOpenError};
-use floodwall_packet::PacketBuf;
+use floodwall_packet::{PacketBuf, Round};
 use floodwall_udp::{
     BindError, ConnectError, GroupError, OpenError, ReceiveSlot, Received, ReceivedPacket,
     RecvError, RefusedDatagram, SendError as UdpSendError, SocketClosed, SocketId, SocketSettings,
@@ -21,9 +21,10 @@ use floodwall_udp::{
 use floodwall_wire::{IcmpReport, IpProtocol};
 use thiserror::Error;
 
-use crate::ip::ip_family::{AddrPair, IpFamily};
+use crate::ip::addr_pair::AddrPair;
+use crate::ip::ip_family::IpFamily;
+use crate::ip::outgoing_packet::{BEST_EFFORT, OutgoingPacket, OutputPath};
 use crate::ip::path_cache::{PathQuery, SendingPath};
-use crate::ip::tx::{BEST_EFFORT, OutgoingPacket, OutputPath};
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
 
@@ -47,7 +48,7 @@ pub enum StartError {
     Raw(#[from] RawOpenError),
     /// TCP does not listen.
     #[error(transparent)]
-    Tcp(#[from] crate::tcp::TcpError),
+    Tcp(#[from] crate::tcp::error::TcpError),
     /// A group was not joined.
     #[error(transparent)]
     Group(#[from] GroupError),
@@ -554,6 +555,14 @@ impl<'a> Sockets<'a> {
 }
 
 impl Stack {
+    /// The sockets, for the length of one slice: what an application on this core works with.
+    /// What it sends is appended to the round's departing packets.
+    pub fn sockets<'a>(&'a mut self, round: &'a mut Round<'_>) -> Sockets<'a> {
+        let mut sockets = Sockets::new(self, RoundContext::of(round));
+        sockets.stack.catch_up(&mut sockets.cx);
+        sockets
+    }
+
     /// Whether `addr` is one of ours, or loopback.
     pub(crate) fn has(&self, addr: IpAddr) -> bool {
         addr.is_loopback() || self.owns_addr(addr)

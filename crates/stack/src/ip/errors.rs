@@ -18,7 +18,7 @@ use floodwall_wire::{
 
 use crate::ip::exceptions::PathUpdateFamily;
 use crate::ip::ip_family::IpFamily;
-use crate::ip::rx::RxMeta;
+use crate::ip::rx_meta::RxMeta;
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
 

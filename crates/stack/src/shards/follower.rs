@@ -31,8 +31,8 @@ use super::{
     GENERATION, NEIGHBORS_WITHHELD, PublishedTables, Role, SNAPSHOT_WITHHELD, STATUS_WORDS,
     WITHHELD,
 };
+use crate::ip::fib_pair::FibReaders;
 use crate::ip::ip_family::IpFamily;
-use crate::ip::routes::FibReaders;
 use crate::remote::SocketCommand;
 use crate::round_context::RoundContext;
 use crate::stack::Stack;

@@ -14,9 +14,9 @@ use floodwall_packet::{Handoff, HandoffKind, HandoffList, PacketBuf};
 
 use super::follower::family_of;
 use crate::ip::ip_family::IpFamily;
+use crate::ip::outgoing_packet::OutputPath;
 use crate::ip::reassemble::ReassembleFamily;
-use crate::ip::rx::RxMeta;
-use crate::ip::tx::OutputPath;
+use crate::ip::rx_meta::RxMeta;
 use crate::round_context::RoundContext;
 use crate::stack::Stack;
 

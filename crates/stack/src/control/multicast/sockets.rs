@@ -18,22 +18,12 @@ use floodwall_udp::{
 use floodwall_wire::IpProtocol;
 use floodwall_wire::group::GroupProtocol;
 
+use crate::control::multicast::group_interface::GroupInterface;
 use crate::ip::ip_family::IpFamily;
-use crate::ip::tx::{OutgoingPacket, OutputPath};
+use crate::ip::outgoing_packet::{OutgoingPacket, OutputPath};
 use crate::round_context::RoundContext;
 use crate::sockets::Sockets;
 use crate::stack::Stack;
-
-/// How a program specifies the interface on which it joins a group.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum GroupInterface {
-    /// The outgoing interface of the route to the group, else the first that is up.
-    Any,
-    /// The one that has this address.
-    Address(Ipv4Addr),
-    /// This one.
-    Index(IfIndex),
-}
 
 impl Sockets<'_> {
     /// Joins a group on an interface, for this socket and for the host, from any source (ASM).
