@@ -86,7 +86,7 @@ const COSTS_ALL: &str = "under flood the kernel's half runs before the worker an
 const COSTS_RANK: &str = "under flood the kernel's half takes as much of the core as the worker \
                           (no loss measured with light work, up to a third with heavier)";
 const COSTS_BEFORE: &str = "while the worker has the core for a moment, under flood the card's \
-                            ring overflows, established and foe alike";
+                            ring overflows, established flows and others alike";
 const COSTS_NOTE: &str = "if this process is killed, the interface keeps our settings";
 
 /// How a device's kernel half is wanted.

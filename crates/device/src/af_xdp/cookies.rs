@@ -298,7 +298,7 @@ impl Cookies {
 
     /// Shows the listeners.
     fn list(&self, offers: &SynOffers) -> io::Result<()> {
-        // Nobody panics while he holds it.
+        // No holder of it panics.
         let Ok(mut shown) = self.shown.lock() else { return Err(io::ErrorKind::Other.into()) };
         let wanted = |offer: &floodwall_packet::SynOffer| {
             let word = Offer {

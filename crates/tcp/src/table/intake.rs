@@ -170,8 +170,8 @@ fn read(
         return Err(broken(lend, DropReason::TcpMalformed));
     };
     // Sent to a multicast group, or from an address that cannot be answered (row 7 of the bar).
-    let nobody = input.src_addr.is_unspecified() || input.src_addr.is_multicast();
-    if input.group || nobody || header.src_port() == 0 || header.dst_port() == 0 {
+    let no_host = input.src_addr.is_unspecified() || input.src_addr.is_multicast();
+    if input.group || no_host || header.src_port() == 0 || header.dst_port() == 0 {
         return Err(DropReason::TcpMalformed);
     }
     let flow = flow_of(input, header.src_port(), header.dst_port());
