@@ -11,7 +11,7 @@ use super::features;
 use super::filter::{SEGMENTS, SYNS};
 use super::way_back::PassingAnswers;
 
-/// The bit of [`Cookies::started`] that stands where answers pass by the system.
+/// The bit of [`CookiePrograms::started`] that stands where answers pass by the system.
 pub(super) const PASSES: u32 = 1 << 8;
 
 /// The programs, and which of them are in force.
