@@ -15,6 +15,7 @@ pub(crate) mod error;
 pub(crate) mod shard;
 pub(crate) mod syn;
 pub(crate) mod syn_offers;
+pub(crate) mod wall_clock;
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::num::NonZeroU8;
