@@ -1,9 +1,10 @@
 //! Wake groups: the wakers of a round, by the runtime that they belong to.
 //!
 //! Worker's side: [`Wakes`] gathers a round's wakers and hands them over once the packets have
-//! left. Program's side: a runtime's adapter takes a [`RuntimeGroup`](runtime_group::RuntimeGroup), spawns a driver task that
-//! polls it, and sets on each handle the group that waits there. Group 0 has no driver: its wakers
-//! are woken one by one, which is right for blocked threads and for executors without an adapter.
+//! left. Program's side: a runtime's adapter takes a [`RuntimeGroup`](runtime_group::RuntimeGroup),
+//! spawns a driver task that polls it, and sets on each handle the group that waits there. Group 0
+//! has no driver: its wakers are woken one by one, which is right for blocked threads and for
+//! executors without an adapter.
 
 pub(super) mod runtime_group;
 

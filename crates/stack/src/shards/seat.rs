@@ -23,8 +23,8 @@ use crate::ip::fib_pair::FibPair;
 use crate::remote::RemoteShard;
 use crate::stats::Stats;
 
-/// A stack's place among the shards of its host: given by [`Seats::take`](super::Seats::take), used up by
-/// [`crate::Stack::seated`].
+/// A stack's place among the shards of its host: given by [`Seats::take`](super::Seats::take), used
+/// up by [`crate::Stack::seated`].
 pub struct Seat {
     pub(crate) worker: WorkerId,
     pub(crate) steering: Steering,
