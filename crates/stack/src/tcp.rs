@@ -712,6 +712,3 @@ mod direct;
 pub(crate) mod gro;
 mod path_mtu;
 pub(crate) mod predict;
-
-#[cfg(test)]
-mod tests;

@@ -12,10 +12,10 @@
 use std::collections::VecDeque;
 
 use floodwall_base::Units;
+use floodwall_stack::Sockets;
 use floodwall_tcp::ConnectionId;
 
-use crate::services::service_listener::ServiceListener;
-use crate::sockets::Sockets;
+use crate::service_listener::ServiceListener;
 
 /// Units that one connection may spend before the next one's turn.
 const QUANTUM: u32 = 16;
