@@ -7,7 +7,7 @@
 //!
 //! # Under flood
 //! Any number of peers make their connections ready, and keep them so. Bound: one entry for each of
-//! `tcp_connections_max` places. Each gets [`QUANTUM`] units a turn, whatever it sends.
+//! `tcp_connections_max` places. Each gets [`QUANTUM`] units a turn, independent of what it sends.
 
 use std::collections::VecDeque;
 
