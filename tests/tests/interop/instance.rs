@@ -147,6 +147,11 @@ impl Instance {
         resident(self.process.id())
     }
 
+    /// Waits for its own end.
+    pub(crate) fn wait(self) -> Said {
+        self.process.wait(PATIENCE)
+    }
+
     /// Ends it, and it ends well; its last `stat`, and what it said.
     pub(crate) fn end(self) -> (Value, String) {
         let stat = self.stat();
