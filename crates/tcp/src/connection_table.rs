@@ -301,7 +301,8 @@ impl<H: HalfOpen> ConnectionTable<H> {
             isn: IsnSecret::new(random.secret.hash_key()),
             runs: OooRanges::new(TCP_RUNS),
             records: SentSegments::new(TCP_RECORDS),
-            memory: ConnectionMemory::new(config.memory_bytes, max, random.secret.hash_key()),
+            memory: ConnectionMemory::new(config.memory_bytes, max, random.secret.hash_key())
+                .sharing(config.fair_memory),
             ledgers: PlaceLedgers::new(max, random.secret.hash_key()),
             leaving: 0,
             grew: false,
