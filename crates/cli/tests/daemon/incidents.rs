@@ -5,7 +5,8 @@
 //! elsewhere. Everything is sent from the kernel's side of the TAP, within the namespace, bounded
 //! in packets and time.
 
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Instance, may};
 use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::Value;
 
 const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
@@ -20,6 +22,8 @@ const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMP: u8 = 1;
+/// Slow readers at most.
+const READERS: usize = 6000;
 /// The flag for more fragments.
 const MORE: u16 = 0x2000;
 
@@ -83,22 +87,34 @@ fn staged(
     settle: Duration,
     send: impl Fn(u32) + Send + 'static,
 ) -> Value {
+    let mut n = 0;
+    let mut next = move || {
+        send(n);
+        n += 1;
+    };
+    staged_by(running, settle, move || {
+        (0..per_milli).for_each(|_| next());
+        // 0 is one every 20 ms.
+        if per_milli == 0 {
+            next();
+            std::thread::sleep(Duration::from_millis(19));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    })
+}
+
+/// Does `step` again and again, in the instance's namespace, while it is asked.
+fn staged_by(
+    running: &Instance,
+    settle: Duration,
+    mut step: impl FnMut() + Send + 'static,
+) -> Value {
     let done = Arc::new(AtomicBool::new(false));
     let over = Arc::clone(&done);
     let sender = running.within(move || {
-        let (begun, mut n) = (Instant::now(), 0);
+        let begun = Instant::now();
         while !over.load(Ordering::Relaxed) && begun.elapsed() < Duration::from_secs(60) {
-            for _ in 0..per_milli {
-                send(n);
-                n += 1;
-            }
-            // 0 is one every 20 ms.
-            if per_milli == 0 {
-                send(n);
-                n += 1;
-                std::thread::sleep(Duration::from_millis(19));
-            }
-            std::thread::sleep(Duration::from_millis(1));
+            step();
         }
     });
     std::thread::sleep(settle);
@@ -135,6 +151,33 @@ fn closed(own: &'static str, to: &'static str) -> impl Fn(u32) + Send + 'static 
     move |_| {
         let socket = socket.get_or_init(|| UdpSocket::bind(own).unwrap());
         let _ = socket.send_to(b"closed", to);
+    }
+}
+
+/// A source within one IPv4 /24, with a datagram for the echo service that fills a frame.
+fn large(n: u32) -> Vec<u8> {
+    let source = Ipv4Addr::from(0xc612_0000 | (n & 0xff));
+    let mut header = [4000_u16.to_be_bytes(), 7001_u16.to_be_bytes()].concat();
+    // Without a checksum, which IPv4 permits.
+    header.extend(1408_u16.to_be_bytes());
+    header.extend([0, 0]);
+    header.resize(1408, b'w');
+    ip(source, UDP, (0, 0), &header)
+}
+
+/// Clients that ask for much and read nothing, more and more of them.
+fn readers() -> impl FnMut() + Send + 'static {
+    let most = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).unwrap();
+    let mut held = Vec::new();
+    move || {
+        if held.len() < READERS
+            && let Ok(mut stream) = TcpStream::connect((HOST, 80))
+        {
+            stream.write_all(b"GET /bytes/1000000 HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+            held.push(stream);
+        }
+        std::thread::sleep(Duration::from_micros(500));
     }
 }
 
@@ -180,6 +223,9 @@ fn what_is_staged_is_what_is_explained() {
     let acks = sends(|n| tcp(forged(n), (1024 + (n % 60_000) as u16, 81), 0x10, n));
     let name = "flood of TCP segments without a connection";
     judge(staged(&running, 8, short, acks), "attack", name);
+    judge(staged(&running, 100, short, sends(large)), "attack", "UDP flood");
+    let memory = "connections for want of memory";
+    judge(staged_by(&running, Duration::from_secs(3), readers()), "too-small", memory);
     // The echo's answers are for stations that do not exist: many, then few.
     let link = |n: u32| Ipv4Addr::new(10, 0, 0, 10 + (n % 200) as u8);
     let many = sends(move |n| udp(link(n), 7001, false));
