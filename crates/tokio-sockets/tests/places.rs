@@ -65,7 +65,7 @@ impl Attack {
         let mut stream = connect(attackers, Link::Attackers, v6, 1).await.ok()?;
         let has_done = match self {
             Self::Takes => echoes(&mut stream, b"last.").await,
-            Self::Leaves if number % 2 == 0 => stream.write_all(b"last.").await.is_ok(),
+            Self::Leaves if number.is_multiple_of(2) => stream.write_all(b"last.").await.is_ok(),
             Self::Leaves => stream.shutdown().await.is_ok(),
             _ => true,
         };
