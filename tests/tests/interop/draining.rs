@@ -4,6 +4,8 @@
 //! left then is reset; no client waits for ever, no new one is accepted; a second signal ends the
 //! process at once.
 
+#![expect(clippy::disallowed_methods, reason = "clients run on threads of their own")]
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::thread;

@@ -19,6 +19,7 @@ mod client;
 mod command;
 mod configured;
 mod cookies;
+mod distant;
 mod draining;
 mod echo;
 mod endurance;
