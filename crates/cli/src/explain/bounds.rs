@@ -10,9 +10,9 @@ const FEW: f64 = 5.0;
 /// The share of segments sent again from which on the path is called lossy.
 const LOSS: f64 = 0.02;
 
-/// A reader that takes fewer datagrams a second than this is slow, whichever refusals its full queue
-/// causes, up to so many a second: one client alone is over its share of a queue that is never
-/// emptied.
+/// A reader that takes fewer datagrams a second than this is slow, whichever refusals its full
+/// queue causes, up to so many a second: one client alone is over its share of a queue that is
+/// never emptied.
 const SLOW_READER: f64 = FLOOD_RATE_MIN;
 const REFUSED_MAX: f64 = 50.0 * FLOOD_RATE_MIN;
 
